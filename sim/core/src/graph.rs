@@ -5,7 +5,7 @@ use std::mem::{Discriminant, discriminant};
 use std::sync::Arc;
 
 use crate::gate::Gate;
-use crate::machine::{GraphHandle, Launch, NodeHandle, Transfer};
+use crate::machine::{EventHandle, GraphHandle, Launch, NodeHandle, Transfer};
 use crate::work::{Fill, Path};
 
 /// What one node does.
@@ -23,6 +23,8 @@ pub(crate) enum Step {
     Kernel(Launch),
     /// Calls a function of the program.
     Host(Arc<dyn Fn() + Send + Sync>),
+    /// Records an event after the step that is so many steps before it once the graph is flat; after nothing if it is 0.
+    Record(EventHandle, usize),
 }
 
 /// What a graph is made of: what kind each node is of, and what the graph is made of that a child has for itself.
@@ -90,6 +92,22 @@ impl Graph {
     /// All steps in an order in which they may run, with their nodes.
     pub(crate) fn steps(&self) -> impl Iterator<Item = (NodeHandle, &Step)> {
         self.nodes.iter().map(|(&handle, node)| (handle, &node.step))
+    }
+
+    /// The nodes that a node comes after.
+    pub(crate) fn after(&self, node: NodeHandle) -> &[NodeHandle] {
+        self.nodes.get(&node).map_or(&[], |node| &node.after)
+    }
+
+    /// The nodes that come right after a node.
+    pub(crate) fn dependents(&self, node: NodeHandle) -> Vec<NodeHandle> {
+        self.nodes.iter().filter(|(_, other)| other.after.contains(&node)).map(|(handle, _)| *handle).collect()
+    }
+
+    /// Takes a node out, and with it whatever came after what.
+    pub(crate) fn remove(&mut self, node: NodeHandle) -> bool {
+        self.nodes.values_mut().for_each(|other| other.after.retain(|before| *before != node));
+        self.nodes.remove(&node).is_some()
     }
 
     /// What a node does.

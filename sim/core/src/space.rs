@@ -4,8 +4,10 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::error::{Error, Result};
+use crate::gate::Gate;
 use crate::machine::{ContextId, PoolHandle};
 use crate::os;
 
@@ -79,6 +81,8 @@ pub struct Allocation {
     pub id: u64,
     /// Flags that it was allocated or registered with.
     pub flags: u32,
+    /// What work relies on that freeing it does not wait for.
+    pub(crate) mapped: Arc<Gate>,
 }
 
 impl Allocation {
@@ -190,7 +194,7 @@ impl Space {
             }
         };
         os::expect_use(base, size);
-        self.insert(Allocation { base, size, kind, owner, device, id: 0, flags });
+        self.insert(base, size, kind, owner, device, flags);
         Ok(base)
     }
 
@@ -201,7 +205,7 @@ impl Space {
         if last_before.is_some_and(|(start, known)| start + known.size > base) {
             return Err(Error::HOST_MEMORY_ALREADY_REGISTERED);
         }
-        self.insert(Allocation { base, size, kind: Kind::Registered, owner, device, id: 0, flags });
+        self.insert(base, size, Kind::Registered, owner, device, flags);
         Ok(())
     }
 
@@ -227,14 +231,14 @@ impl Space {
     pub(crate) fn import(&mut self, file: &File, size: u64, owner: Owner, device: usize) -> Result<u64> {
         let length = granules(size).ok_or(Error::INVALID_VALUE)?;
         let base = os::map_file(file, length)?;
-        self.insert(Allocation { base, size, kind: Kind::Imported, owner, device, id: 0, flags: 0 });
+        self.insert(base, size, Kind::Imported, owner, device, 0);
         Ok(base)
     }
 
-    fn insert(&mut self, mut allocation: Allocation) {
+    fn insert(&mut self, base: u64, size: u64, kind: Kind, owner: Owner, device: usize, flags: u32) {
         self.last_id += 1;
-        allocation.id = self.last_id;
-        self.allocations.insert(allocation.base, allocation);
+        let (id, mapped) = (self.last_id, Gate::open());
+        self.allocations.insert(base, Allocation { base, size, kind, owner, device, id, flags, mapped });
     }
 
     /// The allocation that an address lies in; the storage of arrays included.
@@ -312,7 +316,7 @@ impl Space {
             return Err(Error::INVALID_VALUE);
         }
         file.map_or_else(|| os::allow(base, size), |file| os::put_file(base, size, file))?;
-        self.insert(Allocation { base, size, kind: Kind::Mapped, owner: Owner::Mapping, device, id: 0, flags: 0 });
+        self.insert(base, size, Kind::Mapped, Owner::Mapping, device, 0);
         Ok(())
     }
 

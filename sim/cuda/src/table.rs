@@ -125,6 +125,11 @@ rows! {
     cuCtxGetApiVersion 3020 cuCtxGetApiVersion;
     cuCtxGetFlags 7000 cuCtxGetFlags;
     cuCtxSynchronize 2000 cuCtxSynchronize;
+    cuCtxSynchronize 13000 cuCtxSynchronize_v2;
+    cuCtxSetLimit 3010 cuCtxSetLimit;
+    cuCtxGetLimit 3010 cuCtxGetLimit;
+    cuProfilerStart 4000 cuProfilerStart;
+    cuProfilerStop 4000 cuProfilerStop;
     cuCtxGetStreamPriorityRange 5050 cuCtxGetStreamPriorityRange;
 
     cuMemAlloc 3020 cuMemAlloc_v2;
@@ -144,6 +149,8 @@ rows! {
     cuArrayCreate 3020 cuArrayCreate_v2;
     cuArray3DCreate 3020 cuArray3DCreate_v2;
     cuArrayDestroy 2000 cuArrayDestroy;
+    cuMipmappedArrayCreate 5000 cuMipmappedArrayCreate;
+    cuMipmappedArrayDestroy 5000 cuMipmappedArrayDestroy;
     cuArrayGetDescriptor 3020 cuArrayGetDescriptor_v2;
     cuArray3DGetDescriptor 3020 cuArray3DGetDescriptor_v2;
 
@@ -234,6 +241,11 @@ rows! {
     cuModuleLoadData 2000 cuModuleLoadData;
     cuModuleUnload 2000 cuModuleUnload;
     cuModuleGetFunction 2000 cuModuleGetFunction;
+    cuLibraryLoadData 12000 cuLibraryLoadData;
+    cuLibraryUnload 12000 cuLibraryUnload;
+    cuLibraryGetKernel 12000 cuLibraryGetKernel;
+    cuLibraryGetModule 12000 cuLibraryGetModule;
+    cuKernelGetFunction 12000 cuKernelGetFunction;
     cuLaunchKernel 4000 cuLaunchKernel per_thread 7000 cuLaunchKernel_ptsz;
 
     cuStreamBeginCapture 10000 cuStreamBeginCapture per_thread 10000 cuStreamBeginCapture_ptsz;
@@ -249,6 +261,10 @@ rows! {
     cuGraphDestroy 10000 cuGraphDestroy;
     cuGraphGetNodes 10000 cuGraphGetNodes;
     cuGraphNodeGetType 10000 cuGraphNodeGetType;
+    cuGraphNodeGetDependentNodes 10000 cuGraphNodeGetDependentNodes;
+    cuGraphNodeGetDependentNodes 12030 cuGraphNodeGetDependentNodes_v2;
+    cuGraphAddEventRecordNode 11010 cuGraphAddEventRecordNode;
+    cuGraphDestroyNode 10000 cuGraphDestroyNode;
     cuGraphMemcpyNodeGetParams 10000 cuGraphMemcpyNodeGetParams;
     cuGraphMemcpyNodeSetParams 10000 cuGraphMemcpyNodeSetParams;
     cuGraphChildGraphNodeGetGraph 10000 cuGraphChildGraphNodeGetGraph;

@@ -16,6 +16,10 @@ const PRIMARY_HANDLES: u64 = 0x5051_0000_0000;
 /// Handles of created contexts, used again after their context has gone.
 const CREATED_HANDLES: u64 = 0x5052_0000_0000;
 const HANDLE_STEP: u64 = 0x100;
+/// `CU_LIMIT_STACK_SIZE` and `CU_LIMIT_PERSISTING_L2_CACHE_SIZE`.
+const WAITING_LIMITS: [u32; 2] = [0, 6];
+/// The limits of a context and what they are at first.
+const DEFAULT_LIMITS: [(u32, u64); 7] = [(0, 1024), (1, 7 << 20), (2, 8 << 20), (3, 2), (4, 2048), (5, 64), (6, 0)];
 /// What a program passes for none.
 pub(super) const NO_CONTEXT: ContextHandle = ContextHandle(0);
 
@@ -153,13 +157,41 @@ impl Machine {
         state.info(state.current()?)
     }
 
-    /// Waits for all work of the current context.
-    pub fn synchronize_context(&self) -> Result<()> {
+    /// Sets a limit of the current context; for some it waits for all its work, as was measured.
+    pub fn set_limit(&self, limit: u32, value: u64) -> Result<()> {
         let mut state = self.lock();
         let id = state.current()?;
+        let is_known = DEFAULT_LIMITS.iter().any(|(known, _)| *known == limit);
+        let context = state.contexts.get_mut(&id).filter(|_| is_known).ok_or(Error::INVALID_VALUE)?;
+        context.limits.insert(limit, value);
+        let tails = if WAITING_LIMITS.contains(&limit) { state.work_of(id) } else { Vec::new() };
+        drop(state);
+        wait_all(&tails);
+        Ok(())
+    }
+
+    /// A limit of the current context.
+    pub fn limit(&self, limit: u32) -> Result<u64> {
+        let state = self.lock();
+        let id = state.current()?;
+        let set = state.contexts.get(&id).and_then(|context| context.limits.get(&limit).copied());
+        let default = || DEFAULT_LIMITS.iter().find(|(known, _)| *known == limit).map(|(_, value)| *value);
+        set.or_else(default).ok_or(Error::INVALID_VALUE)
+    }
+
+    /// Waits for all work of the current context.
+    pub fn synchronize_context(&self) -> Result<()> {
+        self.synchronize_context_of(current::get().unwrap_or(NO_CONTEXT))
+    }
+
+    /// Waits for all work of a context, whichever is current.
+    pub fn synchronize_context_of(&self, context: ContextHandle) -> Result<()> {
+        let mut state = self.lock();
+        let id = state.named(context)?;
+        state.intact(id)?;
         state.captures.refuse_on(|stream| stream.context == id)?;
         state.captures.refuse_unseen(current::caller())?;
-        let tails = state.contexts.get(&id).map(Context::all_tails).unwrap_or_default();
+        let tails = state.work_of(id);
         drop(state);
         wait_all(&tails);
         self.lock().intact(id)
@@ -203,14 +235,14 @@ impl Machine {
         if let Some(device) = (0..self.config.devices).find(|device| primary_handle(*device) == handle) {
             allocations.extend(state.reset_pools(device));
         }
-        // Other contexts' streams may be copying from or to this one's memory.
+        // Direct copies of others that are queued find this context's device memory gone, though the call waits for all work: measured.
+        let device_memory = allocations.iter().filter(|gone| !gone.kind.is_host() && gone.owner == Owner::Context(id));
+        device_memory.for_each(|gone| gone.mapped.close(Error::LAUNCH_FAILED));
         let tails = state.all_tails();
         drop(state);
 
-        wait_all(&tails);
-        let mut state = self.lock();
-        allocations.iter().for_each(|gone| state.space.recycle(gone));
-        state.contexts.remove(&id);
+        self.give_back(&allocations, &tails);
+        self.lock().contexts.remove(&id);
         true
     }
 }
@@ -243,8 +275,9 @@ impl State {
     fn start_context(&mut self, handle: ContextHandle, device: usize, flags: u32) {
         let id = ContextId(self.number());
         let legacy = Stream::new(StreamHandle(1), id, Role::Legacy, 0);
-        let (per_thread, streams, broken) = (HashMap::new(), Vec::new(), Arc::default());
-        let context = Context { handle, device, flags, legacy, per_thread, streams, broken };
+        let (per_thread, streams, shared) = (HashMap::new(), Vec::new(), Vec::new());
+        let (limits, broken) = (HashMap::new(), Arc::default());
+        let context = Context { handle, device, flags, legacy, per_thread, streams, limits, shared, broken };
         self.contexts.insert(id, context);
         self.handles.insert(handle, id);
     }
@@ -274,6 +307,6 @@ impl State {
     }
 }
 
-fn primary_handle(device: usize) -> ContextHandle {
+pub(super) fn primary_handle(device: usize) -> ContextHandle {
     ContextHandle(PRIMARY_HANDLES + (device as u64 + 1) * HANDLE_STEP)
 }

@@ -122,7 +122,7 @@ impl Machine {
         self.copy_on(state, &stream, transfer, Completion::Async)
     }
 
-    /// The synchronous peer copy: ordered on the default streams of both sides' contexts, and the host does not
+    /// The synchronous peer copy: ordered on the default streams of the current context and both sides', and the host does not
     /// wait for it unless the host takes part. A capture that the caller's default stream would pass over is refused before
     /// anything else is looked at, as was measured.
     pub fn copy_peer(&self, default: DefaultStream, request: &Request, contexts: [ContextHandle; 2]) -> Result<()> {
@@ -138,10 +138,9 @@ impl Machine {
         for stream in &streams {
             state.refuse_synchronous(stream)?;
         }
-        let (copy, gates) = state.plan(transfer);
-        let path = copy.path;
-        let work = state.gated(own.context, gates, Work::Copy(copy));
-        let fence = state.submit_on_both(streams, work)?;
+        let planned = state.plan(own.context, transfer);
+        let path = planned.0.path;
+        let fence = state.submit_copy(&own, &streams, transfer.memories(), planned)?;
         drop(state);
         finish(&fence, path == Path::Host, path, request.extent);
         Ok(())
@@ -195,7 +194,7 @@ impl Machine {
         } else if state.capture(&stream, &step)? {
             return Ok(());
         }
-        state.run(&stream, Vec::new(), &step).map(drop)
+        state.run(&stream, &step).map(drop)
     }
 }
 
@@ -228,7 +227,7 @@ impl Sent {
 impl State {
     /// Submits a copy that has been checked.
     pub(super) fn send(&mut self, stream: &Arc<Stream>, transfer: Transfer, completion: Completion) -> Result<Sent> {
-        let (mut copy, gates) = self.plan(transfer);
+        let (mut copy, gates) = self.plan(stream.context, transfer);
         let must_wait = match completion {
             Completion::Sync => copy.path == Path::Host,
             Completion::Async | Completion::SourceRead => transfer.dst.memory == Memory::Pageable,
@@ -237,8 +236,9 @@ impl State {
             copy.take_snapshot();
         }
         let path = copy.path;
-        let work = self.gated(stream.context, gates, Work::Copy(copy));
-        let fence = self.submit(stream, Vec::new(), work)?;
+        let memories = transfer.memories();
+        let beside = self.legacy_beside(stream, memories);
+        let fence = self.submit_copy(stream, &beside, memories, (copy, gates))?;
         Ok(Sent { fence, must_wait, path, extent: transfer.extent })
     }
 
@@ -288,10 +288,10 @@ impl State {
         contexts.into_iter().filter(|handle| *handle != NO_CONTEXT).try_for_each(|handle| self.named(handle).map(drop))
     }
 
-    /// Chooses the way, counts it and lets go wrong what is to. Says what the copy relies on.
-    pub(super) fn plan(&mut self, transfer: Transfer) -> (Copy, Vec<Arc<Gate>>) {
+    /// Chooses the way of a copy that a context makes, counts it and lets go wrong what is to. Says what the copy relies on.
+    pub(super) fn plan(&mut self, by: ContextId, transfer: Transfer) -> (Copy, Vec<Arc<Gate>>) {
         let on = self.way(transfer);
-        self.plan_on(transfer, on)
+        self.plan_on(by, transfer, on)
     }
 
     /// The way of a copy, and what it relies on that makes it.
@@ -303,10 +303,13 @@ impl State {
     /// The same as [`State::plan`], with the way chosen before.
     pub(super) fn plan_on(
         &mut self,
+        by: ContextId,
         Transfer { dst, src, mut extent, .. }: Transfer,
         (path, access): (Path, Option<Arc<Gate>>),
     ) -> (Copy, Vec<Arc<Gate>>) {
-        let gates = self.mapped_at([dst.layout.address, src.layout.address]).chain(access).collect();
+        let sides = [dst, src].map(|side| (side.layout.address, side.memory));
+        let kept = sides.into_iter().filter_map(|side| self.kept_by_copy(by, path, side));
+        let gates = kept.chain(access).collect();
         let (mut defect, mut traffic) = (None, None);
         if let (Memory::Device(from), Memory::Device(to)) = (src.memory, dst.memory) {
             let (direct, staged) = self.copies.entry((from.device, to.device)).or_default();
@@ -360,9 +363,9 @@ impl State {
         }
     }
 
-    /// What work relies on that touches these addresses.
-    pub(super) fn mapped_at<const N: usize>(&self, addresses: [u64; N]) -> impl Iterator<Item = Arc<Gate>> {
-        addresses.into_iter().filter_map(|address| self.mapped(address))
+    /// What work of a context relies on that touches these addresses.
+    pub(super) fn kept_at<const N: usize>(&self, by: ContextId, addresses: [u64; N]) -> Vec<Arc<Gate>> {
+        addresses.into_iter().filter_map(|address| self.kept(by, address)).collect()
     }
 
     /// Work of a context, which breaks it if what the work relies on is gone by then.
@@ -432,18 +435,5 @@ impl State {
         let there = alive.filter(|id| self.info(*id).is_ok_and(|info| info.device == device));
         let is_there = self.info(current)?.device == device;
         Ok(if is_there { current } else { there.min().unwrap_or(current) })
-    }
-
-    /// Submits work that comes after all that both streams have to wait for, and before all that comes later on
-    /// either.
-    fn submit_on_both(&mut self, [first, second]: [Arc<Stream>; 2], work: Work) -> Result<Arc<Fence>> {
-        if Arc::ptr_eq(&first, &second) {
-            return self.submit(&first, Vec::new(), work);
-        }
-        let mut after = self.implicit_order(&second);
-        after.push(second.tail());
-        let fence = self.submit(&first, after, work)?;
-        self.submit(&second, vec![Arc::clone(&fence)], Work::Nothing)?;
-        Ok(fence)
     }
 }

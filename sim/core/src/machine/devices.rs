@@ -10,7 +10,7 @@ use super::places::{Memory, Piece};
 use super::{DefaultStream, Machine, Place, Request, State, StreamRef};
 use crate::current;
 use crate::error::{Error, Result};
-use crate::fence::{Fence, wait_all};
+use crate::fence::Fence;
 use crate::graph::Step;
 use crate::space::{Kind, Owner};
 use crate::stream::{Role, Stream};
@@ -98,7 +98,7 @@ impl Machine {
             return Ok(());
         }
         let [src, dst] = transfer.memories();
-        let (copy, _) = state.plan(transfer);
+        let (copy, _) = state.plan(stream.context, transfer);
         let path = copy.path;
         let fence = state.run_near([src, dst], &stream, Work::Copy(copy))?;
         if followed == Followed::ByDestination {
@@ -142,7 +142,15 @@ impl Machine {
     /// Frees device or pinned memory after all work submitted so far.
     pub fn free_by_device(&self, base: u64) -> Result<()> {
         let kind = self.find(base).map_or(Kind::Device, |found| found.kind);
-        self.free(base, kind)
+        let mut state = self.lock();
+        state.current()?;
+        state.captures.refuse_unseen(current::caller())?;
+        let gone = state.space.take(base, kind).ok_or(Error::INVALID_VALUE)?;
+        state.leave(&gone);
+        let tails = state.all_tails();
+        drop(state);
+        self.give_back(&[gone], &tails);
+        Ok(())
     }
 
     /// Ends all created streams of a device and frees its memory, after all work. What is enabled stays so, as do host
@@ -161,9 +169,7 @@ impl Machine {
         let gone = state.space.take_where(|known| known.owner == Owner::Device && known.device == device);
         gone.iter().for_each(|allocation| state.leave(allocation));
         drop(state);
-        wait_all(&tails);
-        let mut state = self.lock();
-        gone.iter().for_each(|allocation| state.space.recycle(allocation));
+        self.give_back(&gone, &tails);
         Ok(())
     }
 }

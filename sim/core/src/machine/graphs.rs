@@ -1,12 +1,14 @@
 //! Graphs: making them ready, running them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::captures::NODE_HANDLES;
 use super::copies::Request;
 use super::places::Memory;
-use super::{ContextHandle, Exec, ExecHandle, GraphHandle, Machine, NodeHandle, State, StreamRef};
+use super::{
+    ContextHandle, EventHandle, Exec, ExecHandle, GraphHandle, Machine, NodeHandle, Recorded, State, StreamRef,
+};
 use crate::current;
 use crate::error::{Error, Result};
 use crate::fence::Fence;
@@ -31,6 +33,8 @@ pub enum NodeKind {
     Host,
     /// It runs a graph that it has for itself.
     Child(GraphHandle),
+    /// It records an event.
+    Record,
 }
 
 impl Machine {
@@ -84,6 +88,34 @@ impl Machine {
         state.add_node(handle, after, Step::Child(child))
     }
 
+    /// Adds a node that records an event when the nodes are done that it comes after, whatever else the graph has to do.
+    pub fn add_record_node(
+        &self,
+        handle: GraphHandle,
+        after: Vec<NodeHandle>,
+        event: EventHandle,
+    ) -> Result<NodeHandle> {
+        let mut state = self.lock();
+        if !state.events.contains_key(&event) {
+            return Err(Error::INVALID_HANDLE);
+        }
+        state.add_node(handle, after, Step::Record(event, 0))
+    }
+
+    /// Takes a node out of its graph; what was made ready of that stays.
+    pub fn destroy_node(&self, node: NodeHandle) -> Result<()> {
+        let mut state = self.lock();
+        let is_removed = state.graphs.values_mut().any(|graph| graph.remove(node));
+        if is_removed { Ok(()) } else { Err(Error::INVALID_VALUE) }
+    }
+
+    /// The nodes that come right after a node.
+    pub fn dependents(&self, node: NodeHandle) -> Result<Vec<NodeHandle>> {
+        let state = self.lock();
+        let graph = state.graphs.values().find(|graph| graph.has(&[node])).ok_or(Error::INVALID_VALUE)?;
+        Ok(graph.dependents(node))
+    }
+
     /// What a node is; the graphs' nodes have handles of their own.
     pub fn node(&self, node: NodeHandle) -> Result<NodeKind> {
         let state = self.lock();
@@ -94,6 +126,7 @@ impl Machine {
             Step::Kernel(_) => NodeKind::Kernel,
             Step::Host(_) => NodeKind::Host,
             Step::Child(graph) => NodeKind::Child(*graph),
+            Step::Record(..) => NodeKind::Record,
         })
     }
 
@@ -168,13 +201,27 @@ impl Machine {
         let mut state = self.lock();
         let stream = state.stream_of_async_copy(stream)?;
         let exec = state.execs.get(&handle).ok_or(Error::INVALID_VALUE)?;
-        let steps: Vec<Step> = exec.enabled().cloned().collect();
+        let (steps, is_enabled) = (Arc::clone(&exec.steps), exec.are_enabled());
         let last = Arc::clone(&exec.last);
         state.refuse_captured(&stream)?;
-        let mut last = state.submit(&stream, vec![last], Work::Nothing)?;
-        for step in &steps {
-            last = state.run(&stream, Vec::new(), step)?;
+        // One for what comes before the first step, and one for each.
+        let mut done = vec![state.submit(&stream, vec![last], Work::Nothing)?];
+        for (step, is_enabled) in steps.iter().zip(is_enabled) {
+            let fence = match step {
+                Step::Record(event, back) => {
+                    let at = if *back == 0 { 0 } else { done.len() - back };
+                    let fence = done.get(at).cloned().ok_or(Error::UNKNOWN)?;
+                    if let Some(event) = state.events.get_mut(event) {
+                        event.recorded = Recorded::Run(vec![fence]);
+                    }
+                    None
+                }
+                step if is_enabled => Some(state.run(&stream, step)?),
+                _ => None,
+            };
+            done.extend(fence.or_else(|| done.last().cloned()));
         }
+        let last = done.pop().ok_or(Error::UNKNOWN)?;
         state.execs.get_mut(&handle).ok_or(Error::UNKNOWN)?.last = last;
         Ok(())
     }
@@ -232,11 +279,19 @@ impl State {
     pub(super) fn flat(&self, handle: GraphHandle) -> Result<Vec<(NodeHandle, Step)>> {
         let graph = self.graphs.get(&handle).ok_or(Error::INVALID_VALUE)?;
         let mut steps = Vec::new();
+        // How many steps there are once a node is done.
+        let mut done = HashMap::new();
         for (node, step) in graph.steps() {
             match step {
                 Step::Child(child) => steps.extend(self.flat(*child)?),
+                Step::Record(event, _) => {
+                    let before: Option<usize> =
+                        graph.after(node).iter().filter_map(|node| done.get(node).copied()).max();
+                    steps.push((node, Step::Record(*event, before.map_or(0, |before| steps.len() + 1 - before))));
+                }
                 step => steps.push((node, step.clone())),
             }
+            done.insert(node, steps.len());
         }
         Ok(steps)
     }
@@ -263,28 +318,27 @@ impl State {
     }
 
     /// Submits a step; those of a graph one after the other, which no program can tell from side by side.
-    pub(super) fn run(&mut self, stream: &Arc<Stream>, after: Vec<Arc<Fence>>, step: &Step) -> Result<Arc<Fence>> {
+    pub(super) fn run(&mut self, stream: &Arc<Stream>, step: &Step) -> Result<Arc<Fence>> {
+        let by = stream.context;
         let (work, gates) = match step {
             Step::Copy(transfer) => {
-                let (copy, gates) = self.plan(*transfer);
-                (Work::Copy(copy), gates)
+                let planned = self.plan(by, *transfer);
+                return self.submit_copy(stream, &[], transfer.memories(), planned);
             }
             Step::Fixed(transfer, path, gate) => {
-                let (copy, mut gates) = self.plan_on(*transfer, (*path, gate.clone()));
+                let (copy, mut gates) = self.plan_on(by, *transfer, (*path, gate.clone()));
                 if transfer.addresses().into_iter().any(|address| self.space.gone(address).is_some()) {
                     gates.push(Gate::shut(Error::ILLEGAL_ADDRESS));
                 }
-                (Work::Copy(copy), gates)
+                return self.submit_copy(stream, &[], transfer.memories(), (copy, gates));
             }
-            Step::Fill(fill) => (Work::Fill(fill.clone()), self.mapped_at([fill.dst.address]).collect()),
-            Step::Kernel(launch) => {
-                (Work::Kernel(self.plan_kernel(*launch)), self.mapped_at(launch.touched()).collect())
-            }
+            Step::Fill(fill) => (Work::Fill(fill.clone()), self.kept_at(by, [fill.dst.address])),
+            Step::Kernel(launch) => (Work::Kernel(self.plan_kernel(*launch)), self.kept_at(by, launch.touched())),
             Step::Host(function) => (Work::Host(Arc::clone(function)), Vec::new()),
-            // Flat since it was made ready.
-            Step::Child(_) => (Work::Nothing, Vec::new()),
+            // Flat since it was made ready; records are no work.
+            Step::Child(_) | Step::Record(..) => (Work::Nothing, Vec::new()),
         };
-        let work = self.gated(stream.context, gates, work);
-        self.submit(stream, after, work)
+        let work = self.gated(by, gates, work);
+        self.submit(stream, Vec::new(), work)
     }
 }

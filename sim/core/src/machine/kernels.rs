@@ -16,8 +16,8 @@ use crate::graph::Step;
 use crate::space::Owner;
 use crate::work::{ADDED_WORDS, COUNTED_WORDS, KernelRun, MAILBOX_WORDS, Touch};
 
-const MODULE_HANDLES: u64 = 0x505b_0000_0000;
-const FUNCTION_HANDLES: u64 = 0x505c_0000_0000;
+pub(super) const MODULE_HANDLES: u64 = 0x505b_0000_0000;
+pub(super) const FUNCTION_HANDLES: u64 = 0x505c_0000_0000;
 /// Bytes of a word.
 const WORD: u64 = 8;
 
@@ -65,6 +65,10 @@ pub(super) struct Module {
 }
 
 impl Module {
+    pub(super) fn new(context: ContextId, entries: Vec<String>) -> Module {
+        Module { context, entries, functions: Vec::new() }
+    }
+
     fn kernel(&self, function: FunctionHandle) -> Option<Kernel> {
         self.functions.iter().find(|(_, known)| *known == function).map(|(kernel, _)| *kernel)
     }
@@ -88,26 +92,26 @@ impl Launch {
 }
 
 impl Machine {
-    /// Loads a module with these entry points into the current context; waits for all work, as was measured.
+    /// Loads a module with these entry points into the current context; waits for all its work, as was measured.
     pub fn load_module(&self, entries: Vec<String>) -> Result<ModuleHandle> {
         let mut state = self.lock();
         let context = state.current()?;
         state.captures.refuse_unseen(current::caller())?;
         let handle = ModuleHandle(MODULE_HANDLES + state.number() * 0x10);
-        state.modules.insert(handle, Module { context, entries, functions: Vec::new() });
-        let tails = state.all_tails();
+        state.modules.insert(handle, Module::new(context, entries));
+        let tails = state.work_of(context);
         drop(state);
         wait_all(&tails);
         Ok(handle)
     }
 
-    /// Makes a module unknown after all work submitted so far.
+    /// Makes a module unknown after all work of its context submitted so far.
     pub fn unload_module(&self, handle: ModuleHandle) -> Result<()> {
         let mut state = self.lock();
         state.current()?;
         state.captures.refuse_unseen(current::caller())?;
-        state.modules.remove(&handle).ok_or(Error::INVALID_HANDLE)?;
-        let tails = state.all_tails();
+        let module = state.modules.remove(&handle).ok_or(Error::INVALID_HANDLE)?;
+        let tails = state.work_of(module.context);
         drop(state);
         wait_all(&tails);
         Ok(())
@@ -147,7 +151,7 @@ impl Machine {
         if state.capture(&stream, &step)? {
             return Ok(());
         }
-        state.run(&stream, Vec::new(), &step).map(drop)
+        state.run(&stream, &step).map(drop)
     }
 }
 

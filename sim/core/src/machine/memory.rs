@@ -4,7 +4,6 @@ use super::{Array, ArrayHandle, Machine, State};
 use crate::access::{NO_ACCESS, READ_WRITE, Rights};
 use crate::current;
 use crate::error::{Error, Result};
-use crate::fence::wait_all;
 use crate::os;
 use crate::space::{Allocation, DEVICE_MEMORY, Kind, Owner};
 use crate::work::page_locking_time;
@@ -51,19 +50,16 @@ impl Machine {
         state.space.allocate(kind, size, Owner::Context(context), device, flags)
     }
 
-    /// Frees what [`Machine::allocate`] made of that kind, after all work of the machine submitted so far.
-    ///
-    /// A real driver waits too: for every device, as far as was measured.
+    /// Frees what [`Machine::allocate`] made of that kind, after all work of its context submitted so far; memory of a pool at once.
     pub fn free(&self, base: u64, kind: Kind) -> Result<()> {
         let mut state = self.lock();
         state.current()?;
         state.captures.refuse_unseen(current::caller())?;
         let gone = state.space.take(base, kind).ok_or(Error::INVALID_VALUE)?;
         state.leave(&gone);
-        let tails = state.all_tails();
+        let tails = state.work_before_free(gone.owner);
         drop(state);
-        wait_all(&tails);
-        self.lock().space.recycle(&gone);
+        self.give_back(&[gone], &tails);
         Ok(())
     }
 
@@ -82,16 +78,15 @@ impl Machine {
         Ok(())
     }
 
-    /// Undoes [`Machine::register_host`], after all work submitted so far.
+    /// Undoes [`Machine::register_host`], after all work submitted so far of the context that it was registered for.
     pub fn unregister_host(&self, base: u64) -> Result<()> {
         let mut state = self.lock();
         state.current()?;
         state.captures.refuse_unseen(current::caller())?;
         let gone = state.space.take(base, Kind::Registered).ok_or(Error::HOST_MEMORY_NOT_REGISTERED)?;
-        let tails = state.all_tails();
+        let tails = state.work_before_free(gone.owner);
         drop(state);
-        wait_all(&tails);
-        self.lock().space.recycle(&gone);
+        self.give_back(&[gone], &tails);
         Ok(())
     }
 
@@ -136,7 +131,7 @@ impl Machine {
         Ok(handle)
     }
 
-    /// Destroys an array after all work submitted so far.
+    /// Destroys an array after all work of its context submitted so far.
     pub fn destroy_array(&self, handle: ArrayHandle) -> Result<()> {
         let mut state = self.lock();
         state.current()?;

@@ -10,6 +10,7 @@ mod copies;
 mod devices;
 mod graphs;
 mod kernels;
+mod libraries;
 mod mappings;
 mod memory;
 mod places;
@@ -17,6 +18,7 @@ mod pools;
 mod sharing;
 mod streams;
 mod updates;
+mod waits;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -37,6 +39,7 @@ pub use sharing::Export;
 pub use streams::{StreamInfo, StreamRef};
 
 use self::kernels::Module;
+use self::libraries::Library;
 use self::mappings::Mappings;
 use self::pools::{Pool, Retiring};
 use self::sharing::Imports;
@@ -90,6 +93,10 @@ handles! {
     ModuleHandle;
     /// What the program calls a function of a module.
     FunctionHandle;
+    /// What the program calls a library.
+    LibraryHandle;
+    /// What the program calls a kernel of a library.
+    KernelHandle;
 }
 
 /// Which of the two default streams of a context is meant.
@@ -121,6 +128,10 @@ struct Context {
     per_thread: HashMap<u64, Arc<Stream>>,
     /// Created streams, as long as they may have work.
     streams: Vec<Arc<Stream>>,
+    /// Limits that the program has set.
+    limits: HashMap<u32, u64>,
+    /// Copies of other contexts that it takes part in, as long as they are not done.
+    shared: Vec<Arc<Fence>>,
     /// What its work has done to it: all that the context answers from then on.
     broken: Arc<OnceLock<Error>>,
 }
@@ -133,7 +144,13 @@ impl Context {
 
     fn all_tails(&self) -> Vec<Arc<Fence>> {
         let streams = self.per_thread.values().chain(&self.streams).chain([&self.legacy]);
-        streams.map(|stream| stream.tail()).collect()
+        streams.map(|stream| stream.tail()).chain(self.shared.iter().map(Arc::clone)).collect()
+    }
+
+    /// Notes a copy of another context that it takes part in.
+    fn take_part(&mut self, fence: &Arc<Fence>) {
+        self.shared.retain(|fence| !fence.is_done());
+        self.shared.push(Arc::clone(fence));
     }
 }
 
@@ -167,10 +184,9 @@ struct Exec {
 }
 
 impl Exec {
-    /// The steps that a launch takes.
-    fn enabled(&self) -> impl Iterator<Item = &Step> {
-        let steps = self.nodes.iter().zip(self.steps.iter());
-        steps.filter(|(node, _)| !self.disabled.contains(node)).map(|(_, step)| step)
+    /// Which steps a launch takes.
+    fn are_enabled(&self) -> Vec<bool> {
+        self.nodes.iter().map(|node| !self.disabled.contains(node)).collect()
     }
 }
 
@@ -194,6 +210,7 @@ struct State {
     graphs: HashMap<GraphHandle, Graph>,
     execs: HashMap<ExecHandle, Exec>,
     modules: HashMap<ModuleHandle, Module>,
+    libraries: HashMap<LibraryHandle, Library>,
     space: Space,
     pools: HashMap<PoolHandle, Pool>,
     /// By device.
@@ -229,6 +246,7 @@ impl Machine {
             graphs: HashMap::new(),
             execs: HashMap::new(),
             modules: HashMap::new(),
+            libraries: HashMap::new(),
             space: Space::new(config.devices)?,
             pools: State::default_pools(config.devices).collect(),
             current_pools: State::default_pools(config.devices).map(|(handle, _)| handle).collect(),

@@ -46,8 +46,8 @@ pub enum PoolAttribute {
     UsedMost,
 }
 
-/// An allocation that is freed in a stream's order, and the end of the work before that.
-pub(super) type Retiring = (Arc<Fence>, Allocation);
+/// An allocation that is freed in a stream's order, and what has to be reached before that.
+pub(super) type Retiring = (Vec<Arc<Fence>>, Allocation);
 
 impl Machine {
     /// The pool that a device has from the start.
@@ -164,7 +164,12 @@ impl Machine {
         let gone = state.space.take(base, Kind::Device).ok_or(Error::INVALID_VALUE)?;
         let fence = state.submit(&stream, Vec::new(), Work::Nothing)?;
         state.leave(&gone);
-        state.retiring.push((fence, gone));
+        let mut before = vec![fence];
+        if gone.owner.context().is_some() {
+            // Copies of other streams that use it were not told to come first; they are not to find it gone either.
+            before.extend(state.all_tails());
+        }
+        state.retiring.push((before, gone));
         state.recycle_retired();
         Ok(())
     }
@@ -213,9 +218,12 @@ impl State {
         }
     }
 
-    /// Makes the memory of frees that their stream has reached usable again.
+    /// Makes the memory of frees that their stream has reached usable again, once no queued work relies on it.
     pub(super) fn recycle_retired(&mut self) {
-        let (done, still): (Vec<_>, Vec<_>) = self.retiring.drain(..).partition(|(fence, _)| fence.is_done());
+        let is_done = |(before, gone): &Retiring| {
+            before.iter().all(|fence| fence.is_done()) && Arc::strong_count(&gone.mapped) == 1
+        };
+        let (done, still): (Vec<_>, Vec<_>) = self.retiring.drain(..).partition(is_done);
         self.retiring = still;
         done.iter().for_each(|(_, gone)| self.space.recycle(gone));
     }

@@ -96,8 +96,7 @@ impl Machine {
         let gone = state.space.take(base, Kind::Imported).ok_or(Error::INVALID_VALUE)?;
         let tails = state.all_tails();
         drop(state);
-        wait_all(&tails);
-        self.lock().space.recycle(&gone);
+        self.give_back(&[gone], &tails);
         Ok(())
     }
 }

@@ -120,7 +120,7 @@ impl Machine {
         if state.capture(&stream, &step)? {
             return Ok(());
         }
-        state.run(&stream, Vec::new(), &step).map(drop)
+        state.run(&stream, &step).map(drop)
     }
 
     /// Creates an event of the current context.
@@ -162,7 +162,7 @@ impl Machine {
         }
         // In whatever mode: measured on H200.
         state.captures.refuse_on(|stream| stream.context == id)?;
-        let tails = state.contexts.get(&id).ok_or(Error::INVALID_CONTEXT)?.all_tails();
+        let tails = state.work_of(id);
         state.event_mut(handle)?.recorded = Recorded::Run(tails);
         Ok(())
     }

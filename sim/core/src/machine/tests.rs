@@ -8,6 +8,7 @@ mod graphs;
 mod kernels;
 mod lost;
 mod pools;
+mod waits;
 
 use std::sync::Arc;
 use std::thread;
@@ -305,9 +306,9 @@ fn copy_from_pageable_memory_may_be_overtaken_by_its_owner() {
 fn free_waits_for_work_and_synchronising_for_nothing_later() {
     let rig = Rig::new(2);
     let a = rig.memory(0, 0);
-    let gate = rig.block(rig.stream(1, Role::NonBlocking));
+    let gate = rig.block(rig.stream(0, Role::NonBlocking));
     thread::scope(|scope| {
-        let freeing = scope.spawn(|| rig.on(0).free(a, Kind::Device));
+        let freeing = scope.spawn(|| rig.on(1).free(a, Kind::Device));
         settle();
         assert!(!freeing.is_finished());
         assert_eq!(rig.machine.find(a).map(|found| found.base), None);

@@ -145,6 +145,26 @@ api! {
         machine()?.synchronize_context()
     }
 
+    /// As of 13.0, of any context.
+    fn cuCtxSynchronize_v2(context: u64) {
+        let machine = machine()?;
+        machine.synchronize_context_of(info(machine, context)?.handle)
+    }
+
+    fn cuCtxSetLimit(limit: u32, value: u64) {
+        machine()?.set_limit(limit, value)
+    }
+
+    fn cuCtxGetLimit(value: Out<u64>, limit: u32) {
+        let machine = machine()?;
+        value.required()?.set(machine.limit(limit)?);
+        Ok(())
+    }
+
+    /// No tool listens.
+    fn cuProfilerStart() { machine()?.current_context().map(drop) }
+    fn cuProfilerStop() { machine()?.current_context().map(drop) }
+
     fn cuCtxGetStreamPriorityRange(least: Out<i32>, greatest: Out<i32>) {
         machine()?.current_context()?;
         least.set(super::streams::LEAST_PRIORITY);

@@ -2,7 +2,9 @@
 
 use std::result;
 
-use p2psim_core::machine::{ContextHandle, DefaultStream, ExecHandle, GraphHandle, NodeHandle, NodeKind, Unlike};
+use p2psim_core::machine::{
+    ContextHandle, DefaultStream, EventHandle, ExecHandle, GraphHandle, NodeHandle, NodeKind, Unlike,
+};
 use p2psim_core::{CaptureInfo, CaptureMode, Error, Result, current};
 
 use super::copies::request_3d;
@@ -78,10 +80,20 @@ mod kind {
     pub(super) const MEMSET: u32 = 2;
     pub(super) const HOST: u32 = 3;
     pub(super) const GRAPH: u32 = 4;
+    pub(super) const EVENT_RECORD: u32 = 7;
 }
 
 fn nodes(after: In<u64>, count: u64) -> Result<Vec<NodeHandle>> {
     Ok((0..count as usize).map(|index| after.read_nth(index).map(NodeHandle)).collect::<result::Result<_, _>>()?)
+}
+
+/// Stores as many nodes as the caller has room for, NULL in places left over, and how many there are.
+fn store_nodes(found: &[NodeHandle], nodes: Out<u64>, count: Out<u64>) {
+    if nodes.address() != 0 {
+        let padded = found.iter().map(|node| node.0).chain(std::iter::repeat(0));
+        padded.take(count.get() as usize).enumerate().for_each(|(index, node)| nodes.set_nth(index, node));
+    }
+    count.set(found.len() as u64);
 }
 
 /// Stores why a graph cannot become like another, as `CUgraphExecUpdateResult`.
@@ -198,13 +210,35 @@ api! {
     fn cuGraphGetNodes(graph: u64, nodes: Out<u64>, count: Out<u64>) {
         let machine = machine()?;
         let count = count.required()?;
-        let found = machine.graph_nodes(GraphHandle(graph))?;
-        if nodes.address() != 0 {
-            let padded = found.iter().map(|node| node.0).chain(std::iter::repeat(0));
-            padded.take(count.get() as usize).enumerate().for_each(|(index, node)| nodes.set_nth(index, node));
-        }
-        count.set(found.len() as u64);
+        store_nodes(&machine.graph_nodes(GraphHandle(graph))?, nodes, count);
         Ok(())
+    }
+
+    fn cuGraphNodeGetDependentNodes(node: u64, dependents: Out<u64>, count: Out<u64>) {
+        let machine = machine()?;
+        let count = count.required()?;
+        store_nodes(&machine.dependents(NodeHandle(node))?, dependents, count);
+        Ok(())
+    }
+
+    /// As of 12.3. Edges carry no data here.
+    fn cuGraphNodeGetDependentNodes_v2(node: u64, dependents: Out<u64>, _edges: Opaque, count: Out<u64>) {
+        let machine = machine()?;
+        let count = count.required()?;
+        store_nodes(&machine.dependents(NodeHandle(node))?, dependents, count);
+        Ok(())
+    }
+
+    /// As of 11.1.
+    fn cuGraphAddEventRecordNode(node: Out<u64>, graph: u64, after: In<u64>, count: u64, event: u64) {
+        let machine = machine()?;
+        let node = node.required()?;
+        node.set(machine.add_record_node(GraphHandle(graph), nodes(after, count)?, EventHandle(event))?.0);
+        Ok(())
+    }
+
+    fn cuGraphDestroyNode(node: u64) {
+        machine()?.destroy_node(NodeHandle(node))
     }
 
     fn cuGraphNodeGetType(node: u64, kind: Out<u32>) {
@@ -216,6 +250,7 @@ api! {
             NodeKind::Fill => kind::MEMSET,
             NodeKind::Host => kind::HOST,
             NodeKind::Child(_) => kind::GRAPH,
+            NodeKind::Record => kind::EVENT_RECORD,
         });
         Ok(())
     }

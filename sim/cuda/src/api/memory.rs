@@ -229,6 +229,15 @@ api! {
         machine()?.destroy_array(ArrayHandle(array))
     }
 
+    /// Its levels are one array, since nobody can take them apart here.
+    fn cuMipmappedArrayCreate(array: Out<u64>, descriptor: In<ArrayDescriptor3d>, _levels: u32) {
+        create_array(array, descriptor.read()?)
+    }
+
+    fn cuMipmappedArrayDestroy(array: u64) {
+        machine()?.destroy_array(ArrayHandle(array))
+    }
+
     fn cuArrayGetDescriptor_v2(descriptor: Out<ArrayDescriptor>, array: u64) {
         let machine = machine()?;
         let descriptor = descriptor.required()?;

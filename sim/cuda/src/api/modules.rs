@@ -5,7 +5,7 @@
 
 use std::ffi::c_char;
 
-use p2psim_core::machine::{FunctionHandle, ModuleHandle};
+use p2psim_core::machine::{FunctionHandle, KernelHandle, LibraryHandle, ModuleHandle};
 use p2psim_core::{Error, Result};
 
 use super::require;
@@ -74,7 +74,50 @@ api! {
         Ok(())
     }
 
-    /// Arguments packed into a buffer (`extra`) are not simulated.
+    /// Takes PTX text only. The options change nothing.
+    fn cuLibraryLoadData(
+        library: Out<u64>,
+        code: In<c_char>,
+        _options: Opaque,
+        _option_values: Opaque,
+        _option_count: u32,
+        _library_options: Opaque,
+        _library_values: Opaque,
+        _library_option_count: u32,
+    ) {
+        let machine = machine()?;
+        let library = library.required()?;
+        let entries = entry_points(code.text()?).ok_or(Error::INVALID_IMAGE)?;
+        library.set(machine.load_library(entries)?.0);
+        Ok(())
+    }
+
+    fn cuLibraryUnload(library: u64) {
+        machine()?.unload_library(LibraryHandle(library))
+    }
+
+    fn cuLibraryGetKernel(kernel: Out<u64>, library: u64, name: In<c_char>) {
+        let machine = machine()?;
+        let kernel = kernel.required()?;
+        kernel.set(machine.library_kernel(LibraryHandle(library), name.text()?)?.0);
+        Ok(())
+    }
+
+    fn cuLibraryGetModule(module: Out<u64>, library: u64) {
+        let machine = machine()?;
+        let module = module.required()?;
+        module.set(machine.library_module(LibraryHandle(library))?.0);
+        Ok(())
+    }
+
+    fn cuKernelGetFunction(function: Out<u64>, kernel: u64) {
+        let machine = machine()?;
+        let function = function.required()?;
+        function.set(machine.kernel_function(KernelHandle(kernel))?.0);
+        Ok(())
+    }
+
+    /// A kernel of a library is as good as a function, and is loaded if need be. Arguments packed into a buffer (`extra`) are not simulated.
     fn cuLaunchKernel | cuLaunchKernel_ptsz [default] (
         function: u64,
         grid_x: u32,
@@ -90,7 +133,8 @@ api! {
     ) {
         let machine = machine()?;
         machine.current_context()?;
-        let function = FunctionHandle(function);
+        let of_library = machine.kernel_function(KernelHandle(function));
+        let function = of_library.unwrap_or(FunctionHandle(function));
         if !machine.is_kernel(function) {
             return Err(Error::INVALID_HANDLE);
         }

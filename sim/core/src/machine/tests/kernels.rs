@@ -171,7 +171,7 @@ fn module_function_only_the_copying_kernel_runs() {
 #[test]
 fn load_module_waits_for_what_runs() {
     let rig = Rig::new(2);
-    let stream = rig.stream(1, Role::NonBlocking);
+    let stream = rig.stream(0, Role::NonBlocking);
     let gate = rig.block(stream);
     let (machine, context) = (&rig.machine, rig.contexts[0]);
     thread::scope(|scope| {
