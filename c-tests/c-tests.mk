@@ -19,6 +19,8 @@ C_RUNTIME_CASES := guide_sample four_copies_sizes per_thread_stream entry_point 
   hip_for_nvidia children_sharing full_log regular_copies graph_copies staged_copies read_back
 # Programs of both APIs: in every flavour, linked with the driver too.
 C_BOTH_CASES := conformance ends_inside fast_path random_access random_arguments never_enables lists_peers findings random_graphs random_waits asks_like
+# Of both, those that need headers of 12 or later.
+C_RECENT_BOTH_CASES := implicit_waits
 # Of both, those that make sense with the runtimes of 8.0 to 10.2: NAME-8.0 to -10.2, with the simulated ones; those of NVIDIA are not here
 # to link with. `legacy` and `enables_at_load` declare all functions themselves; the others have the headers of 11.8, and OLD_RUNTIME.
 # tests/legacy_cases.rs says why the rest makes none.
@@ -43,6 +45,7 @@ C_HIP_CASES := hip_guide hip_conformance hip_random_sequences hip_random_argumen
 C_GPU_CASES := bandwidth first_use alloc_cost enqueue regular staging
 
 C_PROGRAMS := $(foreach case,$(C_RUNTIME_CASES) $(C_BOTH_CASES),$(addprefix $(C_TESTS)/$(case)-,11 12 13 static)) \
+  $(foreach case,$(C_RECENT_BOTH_CASES),$(addprefix $(C_TESTS)/$(case)-,12 13 static)) \
   $(foreach case,$(C_LEGACY_CASES) $(C_LEGACY_BOTH_CASES),$(LEGACY:%=$(C_TESTS)/$(case)-%)) $(addprefix $(C_TESTS)/,legacy-old_linker legacy-with_shim old_driver_forms) \
   $(foreach case,$(C_GPU_CASES),$(C_TESTS)/$(case)-static) \
   $(foreach case,$(C_HIP_CASES),$(addprefix $(C_TESTS)/$(case)-,5 6 7)) \
@@ -85,8 +88,8 @@ C_LIBRARY := -shared -fPIC
 BESIDE := '-Wl,-rpath,$$ORIGIN'
 
 # They find the driver as they find the runtime: by LD_LIBRARY_PATH, or the real one.
-$(foreach case,$(C_BOTH_CASES),$(addprefix $(C_TESTS)/$(case)-,11 12 13 static)): C_TESTS_DRIVER = $(SIM_LIB)/libcuda.so.1
-$(foreach case,$(C_BOTH_CASES),$(addprefix $(C_TESTS)/$(case)-,11 12 13 static)): $(SIM_LIB)/libcuda.so.1
+$(foreach case,$(C_BOTH_CASES) $(C_RECENT_BOTH_CASES),$(addprefix $(C_TESTS)/$(case)-,11 12 13 static)): C_TESTS_DRIVER = $(SIM_LIB)/libcuda.so.1
+$(foreach case,$(C_BOTH_CASES) $(C_RECENT_BOTH_CASES),$(addprefix $(C_TESTS)/$(case)-,11 12 13 static)): $(SIM_LIB)/libcuda.so.1
 $(C_TESTS)/regular-static: C_TESTS_DRIVER = $(SIM_LIB)/libcuda.so.1
 $(C_TESTS)/regular-static: $(SIM_LIB)/libcuda.so.1
 

@@ -1,18 +1,25 @@
 /*
- * Which calls wait for a copy between devices that is queued, though nobody has asked them to.
+ * Which calls wait for a copy between two devices that is queued, though nobody has asked them to.
  *
- *   implicit_waits COPY OPERATION [0|1 [kernel]]
+ *   implicit_waits COPY OPERATION [CURRENT [kernel]]
  *   implicit_waits list
  *
- * A copy is queued behind work on device 0 that waits for the host; then the operation is called, with device 0 or 1 (the default)
- * current. If the call returns while that work still waits, it has not waited for the copy; else the work is let go after PATIENCE.
- * The work is a host function, or on real GPUs, with `kernel`, a kernel.
+ * The copy is between devices 0 and 1, and by `third` on a stream of device 2. It is queued on a stream of device 0, behind work that
+ * waits for the host. In the forms that end in `_tail` that work comes after the copy, so the copy is over when the operation is called.
+ * Then the operation is called with device CURRENT current, 1 if none is named. What the operation needs (memory, modules, streams)
+ * was made with the same device current; `_elsewhere` in its name means that device 2 is current for the call alone.
  *
- * Prints: whether the call waited, its code, the code that the copy's stream ends with, and whether the bytes are right.
+ * A thread lets the work go once the operation has returned, or after IMPLICIT_WAITS_PATIENCE milliseconds (700). The operation has
+ * waited if the work was let go before it returned. An operation that does not wait, but was late on a busy machine, looks the same:
+ * who did not expect it to wait tries again with more patience. A slow machine cannot make a call that waits return early.
+ *
+ * The work is a function of the host; on real GPUs, with `kernel`, it is a kernel. (A host function holds up other host functions there.)
+ *
+ * Prints whether the call waited, its code, the code that the copy's stream ends with, and whether the bytes at the destination are
+ * right, wrong, or gone with their memory. Instead it prints `skipped` and why, where the driver or the machine lacks something.
  */
 #define _GNU_SOURCE
 #include <cuda.h>
-#include <cudaProfiler.h>
 #include <cuda_runtime_api.h>
 #include <pthread.h>
 #include <string.h>
@@ -21,11 +28,34 @@
 
 #include "check.h"
 
-#ifndef SIZE
-#define SIZE (4 << 20)
-#endif
-enum { BYTES = SIZE, WIDTH = 1024, ROWS = BYTES / WIDTH, WARM_UPS = 3 };
-enum { PATIENCE = 700 }; /* milliseconds */
+enum { BYTES = 4 << 20, WIDTH = 1024, ROWS = BYTES / WIDTH, WARM_UPS = 3, FLAGS = 4096 };
+/* The device at the other end, and one that has no part in the copies but of `third`. */
+enum { OTHER = 1, ELSEWHERE = 2 };
+
+static int current = OTHER;
+
+/* ---- What the driver may lack ---- */
+
+static const char *title[2];
+
+static void skip(const char *why)
+{
+    printf("%s %s %d: skipped: %s\n", title[0], title[1], current, why);
+    fflush(stdout);
+    _exit(0);
+}
+
+static void *driver_function(const char *name, int version)
+{
+    void *found = NULL;
+    CUdriverProcAddressQueryResult status;
+    if (cuGetProcAddress_v2(name, &found, version, CU_GET_PROC_ADDRESS_DEFAULT, &status) != CUDA_SUCCESS || !found)
+        skip("no such function");
+    return found;
+}
+
+/* The driver's function of that name, in its form of a version. Ends the program if there is none. */
+#define DRIVER(name, version, ...) ((CUresult(*)(__VA_ARGS__))driver_function(#name, version))
 
 /* ---- The work before the copy ---- */
 
@@ -39,12 +69,14 @@ static const char spin_code[] =
     "ld.param.u64 %a, [flag]; ld.param.u64 %b, [begun]; mov.u32 %v, 1; st.volatile.u32 [%b], %v;\n"
     "again: ld.volatile.u32 %v, [%a]; setp.eq.u32 %p, %v, 0; @%p bra again; ret; }\n";
 
+/* The simulated GPUs know its name. */
+#define EMPTY "p2pshim_probe_copy"
 static const char empty_code[] = ".version 6.0\n.target sm_50\n.address_size 64\n"
-                                 ".visible .entry p2pshim_probe_copy(.param .u64 to, .param .u64 from, .param .u64 words) { ret; }\n";
+                                 ".visible .entry " EMPTY "(.param .u64 to, .param .u64 from, .param .u64 words) { ret; }\n";
 
-static void milliseconds(int count)
+static void sleep_for(int milliseconds)
 {
-    nanosleep(&(struct timespec){.tv_sec = count / 1000, .tv_nsec = count % 1000 * 1000000L}, NULL);
+    nanosleep(&(struct timespec){.tv_sec = milliseconds / 1000, .tv_nsec = milliseconds % 1000 * 1000000L}, NULL);
 }
 
 static void CUDART_CB wait_for_host(void *data)
@@ -52,12 +84,11 @@ static void CUDART_CB wait_for_host(void *data)
     (void)data;
     *has_begun = 1;
     while (!*is_let_go)
-        milliseconds(1);
+        sleep_for(1);
 }
 
 static void hold(cudaStream_t stream)
 {
-    *is_let_go = *has_begun = 0;
     if (spin) {
         void *arguments[] = {&is_let_go, &has_begun};
         CHECK_CU(cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, (CUstream)stream, arguments, NULL));
@@ -69,13 +100,12 @@ static void hold(cudaStream_t stream)
 /* ---- Copies ---- */
 
 static char *src, *dst;
-static int is_pull, other = 1;
+static int is_pull, own; /* whether the copy is from device 1 to device 0; the device of its stream */
 static cudaStream_t stream;
 static cudaGraphExec_t graph;
-static int has_tail;
-static unsigned char pattern[BYTES], found[64 << 20];
+static unsigned char pattern[BYTES], found[BYTES];
 
-static int device_of(const char *memory) { return (memory == src) == is_pull; }
+static int device_of(const char *memory) { return (memory == src) == is_pull ? 1 : 0; }
 
 static void copy_peer_async(void) { CHECK(cudaMemcpyPeerAsync(dst, device_of(dst), src, device_of(src), BYTES, stream)); }
 static void copy_peer(void) { CHECK(cudaMemcpyPeer(dst, device_of(dst), src, device_of(src), BYTES)); }
@@ -100,17 +130,17 @@ static void copy_3d_peer(void)
 
 static void copy_batch(void)
 {
-    CUresult (*batch)(CUdeviceptr *, CUdeviceptr *, size_t *, size_t, void *, size_t *, size_t, CUstream);
     CUdeviceptr to[2] = {(CUdeviceptr)dst, (CUdeviceptr)dst + BYTES / 2}, from[2] = {(CUdeviceptr)src, (CUdeviceptr)src + BYTES / 2};
     size_t sizes[2] = {BYTES / 2, BYTES / 2}, index = 0;
     struct { int order; int hints[4]; unsigned flags; } attributes = {.order = 1};
-    CUdriverProcAddressQueryResult status;
-    CHECK_CU(cuGetProcAddress_v2("cuMemcpyBatchAsync", (void **)&batch, 13000, 0, &status));
-    CHECK_CU(batch(to, from, sizes, 2, &attributes, &index, 1, (CUstream)stream));
+    CHECK_CU(DRIVER(cuMemcpyBatchAsync, 13000, CUdeviceptr *, CUdeviceptr *, size_t *, size_t, void *, size_t *, size_t, CUstream)(
+        to, from, sizes, 2, &attributes, &index, 1, (CUstream)stream));
 }
 
 enum stream_kind { NON_BLOCKING, BLOCKING, LEGACY, PER_THREAD, THIRD };
 enum memory_kind { PLAIN, POOL };
+/* Where the work is that waits for the host. */
+enum place { BEFORE, AFTER, AFTER_IN_GRAPH };
 
 static const struct form {
     const char *name;
@@ -118,510 +148,446 @@ static const struct form {
     enum stream_kind stream;
     enum memory_kind memory;
     int is_pull;
-    int has_tail; /* the work that waits for the host comes after the copy */
+    enum place held;
 } forms[] = {
-    {"peer_async", copy_peer_async, NON_BLOCKING, PLAIN, 0, 0},
-    {"peer_async_pull", copy_peer_async, NON_BLOCKING, PLAIN, 1, 0},
-    {"async", copy_async, NON_BLOCKING, PLAIN, 0, 0},
-    {"async_pull", copy_async, NON_BLOCKING, PLAIN, 1, 0},
-    {"async_blocking", copy_async, BLOCKING, PLAIN, 0, 0},
-    {"2d", copy_2d, NON_BLOCKING, PLAIN, 0, 0},
-    {"3d", copy_3d, NON_BLOCKING, PLAIN, 0, 0},
-    {"3d_peer", copy_3d_peer, NON_BLOCKING, PLAIN, 0, 0},
-    {"batch", copy_batch, NON_BLOCKING, PLAIN, 0, 0},
-    {"graph", copy_graph, NON_BLOCKING, PLAIN, 0, 0},
-    {"graph_pull", copy_graph, NON_BLOCKING, PLAIN, 1, 0},
-    {"pool", copy_peer_async, NON_BLOCKING, POOL, 0, 0},
-    {"pool_pull", copy_peer_async, NON_BLOCKING, POOL, 1, 0},
-    {"per_thread", copy_async, PER_THREAD, PLAIN, 0, 0},
-    {"per_thread_peer", copy_peer_async, PER_THREAD, PLAIN, 0, 0},
-    {"legacy_peer_async", copy_peer_async, LEGACY, PLAIN, 0, 0},
-    {"legacy_async", copy_async, LEGACY, PLAIN, 0, 0},
-    {"legacy_peer", copy_peer, LEGACY, PLAIN, 0, 0},
-    {"legacy_peer_pull", copy_peer, LEGACY, PLAIN, 1, 0},
-    {"legacy_sync", copy_sync, LEGACY, PLAIN, 0, 0},
-    {"legacy_graph", copy_graph, LEGACY, PLAIN, 0, 0},
-    {"third", copy_peer_async, THIRD, PLAIN, 0, 0},
-    {"peer_async_tail", copy_peer_async, NON_BLOCKING, PLAIN, 0, 1},
-    {"peer_async_pull_tail", copy_peer_async, NON_BLOCKING, PLAIN, 1, 1},
-    {"graph_tail", copy_graph, NON_BLOCKING, PLAIN, 0, 1},
-    {"graph_in_tail", copy_graph, NON_BLOCKING, PLAIN, 0, 2},
-    {"legacy_peer_tail", copy_peer, LEGACY, PLAIN, 0, 1},
+    {"peer_async", copy_peer_async, NON_BLOCKING, PLAIN, 0, BEFORE},
+    {"peer_async_pull", copy_peer_async, NON_BLOCKING, PLAIN, 1, BEFORE},
+    {"async", copy_async, NON_BLOCKING, PLAIN, 0, BEFORE},
+    {"async_pull", copy_async, NON_BLOCKING, PLAIN, 1, BEFORE},
+    {"async_blocking", copy_async, BLOCKING, PLAIN, 0, BEFORE},
+    {"2d", copy_2d, NON_BLOCKING, PLAIN, 0, BEFORE},
+    {"3d", copy_3d, NON_BLOCKING, PLAIN, 0, BEFORE},
+    {"3d_peer", copy_3d_peer, NON_BLOCKING, PLAIN, 0, BEFORE},
+    {"batch", copy_batch, NON_BLOCKING, PLAIN, 0, BEFORE},
+    {"graph", copy_graph, NON_BLOCKING, PLAIN, 0, BEFORE},
+    {"graph_pull", copy_graph, NON_BLOCKING, PLAIN, 1, BEFORE},
+    {"pool", copy_peer_async, NON_BLOCKING, POOL, 0, BEFORE},
+    {"pool_pull", copy_peer_async, NON_BLOCKING, POOL, 1, BEFORE},
+    {"per_thread", copy_async, PER_THREAD, PLAIN, 0, BEFORE},
+    {"per_thread_peer", copy_peer_async, PER_THREAD, PLAIN, 0, BEFORE},
+    {"legacy_peer_async", copy_peer_async, LEGACY, PLAIN, 0, BEFORE},
+    {"legacy_async", copy_async, LEGACY, PLAIN, 0, BEFORE},
+    {"legacy_peer", copy_peer, LEGACY, PLAIN, 0, BEFORE},
+    {"legacy_peer_pull", copy_peer, LEGACY, PLAIN, 1, BEFORE},
+    {"legacy_sync", copy_sync, LEGACY, PLAIN, 0, BEFORE},
+    {"legacy_graph", copy_graph, LEGACY, PLAIN, 0, BEFORE},
+    {"third", copy_peer_async, THIRD, PLAIN, 0, BEFORE},
+    {"peer_async_tail", copy_peer_async, NON_BLOCKING, PLAIN, 0, AFTER},
+    {"peer_async_pull_tail", copy_peer_async, NON_BLOCKING, PLAIN, 1, AFTER},
+    {"graph_tail", copy_graph, NON_BLOCKING, PLAIN, 0, AFTER},
+    {"graph_in_tail", copy_graph, NON_BLOCKING, PLAIN, 0, AFTER_IN_GRAPH},
+    {"legacy_peer_tail", copy_peer, LEGACY, PLAIN, 0, AFTER},
 };
-
-static volatile int has_returned, has_waited;
 
 /* ---- Operations ---- */
 
-static char *spare, *host, *registered, *far_end;
-static cudaStream_t stream_of_other;
-static cudaEvent_t event_of_other;
+static char *far_end, *near_end; /* the memory on device 1 and on device 0 */
+static char *spare, *host, *registered;
+static cudaStream_t beside; /* a stream that has nothing to do, and an event, of the current device */
+static cudaEvent_t event;
 static CUmodule module;
 static CUarray array;
-static CUmipmappedArray mipmapped;
 static cudaMemPool_t pool;
-static CUlibrary library;
-static CUtexObject texture;
-static char *managed;
-static cudaGraphExec_t graph_of_other;
+static CUcontext created;
+static int is_gone; /* whether the copy's destination is gone */
 
-/* Each is called to prepare what it takes, and then to do it. Returns the code of the call. */
-static int synchronize(int act) { return act ? cudaDeviceSynchronize() : 0; }
-static int free_far(int act) { return act ? cudaFree(far_end) : 0; }
-static int free_near(int act) { return act ? cudaFree(is_pull ? dst : src) : 0; }
+/*
+ * Each is called once to prepare what it takes (act is 0), and once to do it. Returns the code of the call.
+ */
+static int free_end(char *memory)
+{
+    is_gone = memory == dst;
+    return cudaFree(memory);
+}
+
+/* A context ends, and with it all that is of it. */
+static void ends(int device)
+{
+    is_gone |= device == device_of(dst);
+    if (device == own)
+        stream = NULL;
+}
+
+static void destroy_stream_of_copy(void)
+{
+    CHECK(cudaStreamDestroy(stream));
+    stream = NULL;
+}
+
+static int synchronize(int act) { return act ? (int)cudaDeviceSynchronize() : 0; }
+static int free_far(int act) { return act ? free_end(far_end) : 0; }
+static int free_near(int act) { return act ? free_end(near_end) : 0; }
 static int free_spare(int act) { return act ? cudaFree(spare) : cudaMalloc((void **)&spare, BYTES); }
-static int free_async_far(int act) { return act ? cudaFreeAsync(far_end, stream_of_other) : 0; }
+
+static int free_elsewhere(int act)
+{
+    if (!act)
+        return free_spare(0);
+    CHECK(cudaSetDevice(ELSEWHERE));
+    return cudaFree(spare);
+}
+
+static int free_async_far(int act)
+{
+    is_gone = act && far_end == dst;
+    return act ? (int)cudaFreeAsync(far_end, beside) : 0;
+}
+
 static int destroy_then_free_far(int act)
 {
     if (!act)
         return 0;
-    cudaStreamDestroy(stream);
-    stream = NULL;
-    return cudaFree(far_end);
+    destroy_stream_of_copy();
+    return free_end(far_end);
 }
+
 static int destroy_then_synchronize(int act)
 {
     if (!act)
         return 0;
-    cudaStreamDestroy(stream);
-    stream = NULL;
+    destroy_stream_of_copy();
     return cudaDeviceSynchronize();
 }
-static int reset(int act) { return act ? cudaDeviceReset() : 0; }
-static int release_primary(int act) { return act ? cuDevicePrimaryCtxRelease(other) : 0; }
-static int reset_primary(int act) { return act ? cuDevicePrimaryCtxReset(other) : 0; }
-static int free_host(int act) { return act ? cudaFreeHost(host) : cudaHostAlloc((void **)&host, BYTES, 0); }
-static int unregister(int act)
+
+static int reset(int act)
 {
-    if (act)
-        return cudaHostUnregister(registered);
-    registered = aligned_alloc(4096, BYTES);
-    return cudaHostRegister(registered, BYTES, 0);
+    if (!act)
+        return 0;
+    ends(current);
+    return cudaDeviceReset();
 }
+
+static int release_primary(int act)
+{
+    if (!act)
+        return 0;
+    ends(OTHER);
+    return cuDevicePrimaryCtxRelease(OTHER);
+}
+
+static int release_primary_retained(int act)
+{
+    CUcontext context;
+    return act ? cuDevicePrimaryCtxRelease(OTHER) : cuDevicePrimaryCtxRetain(&context, OTHER);
+}
+
+static int reset_primary(int act)
+{
+    if (!act)
+        return 0;
+    ends(OTHER);
+    return cuDevicePrimaryCtxReset(OTHER);
+}
+
+static int free_host(int act) { return act ? cudaFreeHost(host) : cudaHostAlloc((void **)&host, BYTES, 0); }
+
+static int free_host_elsewhere(int act)
+{
+    if (!act)
+        return free_host(0);
+    CHECK(cudaSetDevice(ELSEWHERE));
+    return cudaFreeHost(host);
+}
+
 static int register_host(int act)
 {
     if (act)
         return cudaHostRegister(registered, BYTES, 0);
     registered = aligned_alloc(4096, BYTES);
-    return 0;
+    return registered ? 0 : 2;
 }
-static int alloc(int act) { return act ? cudaMalloc((void **)&spare, BYTES) : 0; }
-static int alloc_host(int act) { return act ? cudaHostAlloc((void **)&host, BYTES, 0) : 0; }
-static int alloc_async(int act) { return act ? cudaMallocAsync((void **)&spare, BYTES, stream_of_other) : 0; }
-static int alloc_managed(int act) { return act ? cudaMallocManaged((void **)&managed, BYTES, 1) : 0; }
-static int free_managed(int act) { return act ? cudaFree(managed) : cudaMallocManaged((void **)&managed, BYTES, 1); }
+
+static int unregister(int act)
+{
+    if (act)
+        return cudaHostUnregister(registered);
+    return register_host(0) ? 2 : register_host(1);
+}
+
+static int alloc(int act) { return act ? (int)cudaMalloc((void **)&spare, BYTES) : 0; }
+static int alloc_host(int act) { return act ? (int)cudaHostAlloc((void **)&host, BYTES, 0) : 0; }
+static int alloc_async(int act) { return act ? (int)cudaMallocAsync((void **)&spare, BYTES, beside) : 0; }
+
+static int alloc_managed(int act)
+{
+    CUresult (*allocate)(CUdeviceptr *, size_t, unsigned) = DRIVER(cuMemAllocManaged, 6000, CUdeviceptr *, size_t, unsigned);
+    return act ? allocate((CUdeviceptr *)&spare, BYTES, CU_MEM_ATTACH_GLOBAL) : 0;
+}
+
+static int free_managed(int act) { return act ? (int)cudaFree(spare) : alloc_managed(1); }
 static int load_module(int act) { return act ? cuModuleLoadData(&module, empty_code) : 0; }
-static int unload_module(int act) { return act ? cuModuleUnload(module) : cuModuleLoadData(&module, empty_code); }
-static int load_library(int act) { return act ? cuLibraryLoadData(&library, empty_code, NULL, NULL, 0, NULL, NULL, 0) : 0; }
+static int unload_module(int act) { return act ? (int)cuModuleUnload(module) : load_module(1); }
+
+static int unload_module_elsewhere(int act)
+{
+    if (!act)
+        return load_module(1);
+    CHECK(cudaSetDevice(ELSEWHERE));
+    return cuModuleUnload(module);
+}
+
+/* Libraries and their kernels, which older headers do not have. */
+static void *library, *kernel;
+static CUfunction function;
+
+static int load_library(int act)
+{
+    CUresult (*load)(void **, const void *, void *, void *, unsigned, void *, void *, unsigned) =
+        DRIVER(cuLibraryLoadData, 12000, void **, const void *, void *, void *, unsigned, void *, void *, unsigned);
+    return act ? load(&library, empty_code, NULL, NULL, 0, NULL, NULL, 0) : 0;
+}
+
+static int load_kernel(void)
+{
+    CHECK_CU((CUresult)load_library(1));
+    return DRIVER(cuLibraryGetKernel, 12000, void **, void *, const char *)(&kernel, library, EMPTY);
+}
+
+static int get_function_of_kernel(int act)
+{
+    return act ? (int)DRIVER(cuKernelGetFunction, 12000, CUfunction *, void *)(&function, kernel) : load_kernel();
+}
+
+static int get_module_of_library(int act)
+{
+    return act ? (int)DRIVER(cuLibraryGetModule, 12000, CUmodule *, void *)(&module, library) : load_library(1);
+}
+
+static int first_launch_of_library(int act)
+{
+    unsigned long long zero = 0;
+    void *arguments[] = {&zero, &zero, &zero};
+    return act ? (int)cuLaunchKernel((CUfunction)kernel, 1, 1, 1, 1, 1, 1, 0, (CUstream)beside, arguments, NULL) : load_kernel();
+}
+
 static int unload_library(int act)
 {
-    CUkernel kernel;
-    CUfunction function;
     if (act)
-        return cuLibraryUnload(library);
-    CHECK_CU(cuLibraryLoadData(&library, empty_code, NULL, NULL, 0, NULL, NULL, 0));
-    CHECK_CU(cuLibraryGetKernel(&kernel, library, "p2pshim_probe_copy"));
-    return cuKernelGetFunction(&function, kernel);
+        return DRIVER(cuLibraryUnload, 12000, void *)(library);
+    int code = load_kernel();
+    return code ? code : get_function_of_kernel(1);
 }
+
+static int unload_library_elsewhere(int act)
+{
+    if (act)
+        CHECK(cudaSetDevice(ELSEWHERE));
+    return unload_library(act);
+}
+
 static int destroy_array(int act)
 {
     CUDA_ARRAY_DESCRIPTOR shape = {.Width = 256, .Height = 256, .Format = CU_AD_FORMAT_UNSIGNED_INT8, .NumChannels = 1};
     return act ? cuArrayDestroy(array) : cuArrayCreate(&array, &shape);
 }
+
+static int destroy_array_elsewhere(int act)
+{
+    if (act)
+        CHECK(cudaSetDevice(ELSEWHERE));
+    return destroy_array(act);
+}
+
 static int destroy_mipmapped(int act)
 {
+    static CUmipmappedArray mipmapped;
     CUDA_ARRAY3D_DESCRIPTOR shape = {.Width = 256, .Height = 256, .Format = CU_AD_FORMAT_UNSIGNED_INT8, .NumChannels = 1};
-    return act ? cuMipmappedArrayDestroy(mipmapped) : cuMipmappedArrayCreate(&mipmapped, &shape, 2);
+    if (act)
+        return DRIVER(cuMipmappedArrayDestroy, 5000, CUmipmappedArray)(mipmapped);
+    return DRIVER(cuMipmappedArrayCreate, 5000, CUmipmappedArray *, CUDA_ARRAY3D_DESCRIPTOR *, unsigned)(&mipmapped, &shape, 2);
 }
+
 static int destroy_texture(int act)
 {
+    static CUtexObject texture;
     CUDA_RESOURCE_DESC resource = {.resType = CU_RESOURCE_TYPE_LINEAR};
     CUDA_TEXTURE_DESC description = {.filterMode = CU_TR_FILTER_MODE_POINT};
     if (act)
-        return cuTexObjectDestroy(texture);
+        return DRIVER(cuTexObjectDestroy, 5000, CUtexObject)(texture);
     CHECK(cudaMalloc((void **)&spare, BYTES));
     resource.res.linear.devPtr = (CUdeviceptr)spare;
     resource.res.linear.format = CU_AD_FORMAT_UNSIGNED_INT8;
     resource.res.linear.numChannels = 1;
     resource.res.linear.sizeInBytes = 4096;
-    return cuTexObjectCreate(&texture, &resource, &description, NULL);
+    return DRIVER(cuTexObjectCreate, 5000, CUtexObject *, CUDA_RESOURCE_DESC *, CUDA_TEXTURE_DESC *, void *)(
+        &texture, &resource, &description, NULL);
 }
-static int set_limit_printf(int act) { return act ? cudaDeviceSetLimit(cudaLimitPrintfFifoSize, 2 << 20) : 0; }
-static int set_limit_heap(int act) { return act ? cudaDeviceSetLimit(cudaLimitMallocHeapSize, 32 << 20) : 0; }
-static int set_limit_stack(int act) { return act ? cudaDeviceSetLimit(cudaLimitStackSize, 16 << 10) : 0; }
-static int stop_profiler(int act) { return act ? cuProfilerStop() : cuProfilerStart(); }
+
+static int set_limit(int act, CUlimit limit, size_t value)
+{
+    CUresult (*set)(CUlimit, size_t) = DRIVER(cuCtxSetLimit, 3010, CUlimit, size_t);
+    return act ? set(limit, value) : 0;
+}
+
+static int set_limit_stack(int act) { return set_limit(act, CU_LIMIT_STACK_SIZE, 16 << 10); }
+static int set_limit_printf(int act) { return set_limit(act, CU_LIMIT_PRINTF_FIFO_SIZE, 2 << 20); }
+static int set_limit_heap(int act) { return set_limit(act, CU_LIMIT_MALLOC_HEAP_SIZE, 32 << 20); }
+static int set_limit_depth(int act) { return set_limit(act, CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT, 4096); }
+static int set_limit_persisting(int act) { return set_limit(act, CU_LIMIT_PERSISTING_L2_CACHE_SIZE, 1 << 20); }
+
+static int stop_profiler(int act)
+{
+    return act ? DRIVER(cuProfilerStop, 4000, void)() : DRIVER(cuProfilerStart, 4000, void)();
+}
+
 static int new_pool(void)
 {
-    struct cudaMemPoolProps properties = {.allocType = cudaMemAllocationTypePinned, .location = {cudaMemLocationTypeDevice, 1}};
+    struct cudaMemPoolProps properties = {.allocType = cudaMemAllocationTypePinned, .location = {.type = cudaMemLocationTypeDevice}};
+    properties.location.id = current;
     CHECK(cudaMemPoolCreate(&pool, &properties));
-    CHECK(cudaMallocFromPoolAsync((void **)&spare, BYTES, pool, stream_of_other));
-    CHECK(cudaStreamSynchronize(stream_of_other));
-    CHECK(cudaFreeAsync(spare, stream_of_other));
-    return cudaStreamSynchronize(stream_of_other);
+    CHECK(cudaMallocFromPoolAsync((void **)&spare, BYTES, pool, beside));
+    CHECK(cudaStreamSynchronize(beside));
+    CHECK(cudaFreeAsync(spare, beside));
+    return cudaStreamSynchronize(beside);
 }
+
 static int trim_pool(int act) { return act ? (int)cudaMemPoolTrimTo(pool, 0) : new_pool(); }
 static int destroy_pool(int act) { return act ? (int)cudaMemPoolDestroy(pool) : new_pool(); }
+
 static int free_pool_memory(int act)
 {
     if (act)
         return cudaFree(spare);
-    CHECK(cudaMallocAsync((void **)&spare, BYTES, stream_of_other));
-    return cudaStreamSynchronize(stream_of_other);
+    CHECK(cudaMallocAsync((void **)&spare, BYTES, beside));
+    return cudaStreamSynchronize(beside);
 }
-static int create_stream(int act) { return act ? cudaStreamCreateWithFlags(&stream_of_other, cudaStreamNonBlocking) : 0; }
-static int destroy_stream(int act) { return act ? cudaStreamDestroy(stream_of_other) : 0; }
-static int destroy_event(int act) { return act ? cudaEventDestroy(event_of_other) : 0; }
-static int synchronize_stream(int act) { return act ? cudaStreamSynchronize(stream_of_other) : 0; }
-static int synchronize_legacy(int act) { return act ? cudaStreamSynchronize(cudaStreamLegacy) : 0; }
-static int query_legacy(int act) { return act ? cudaStreamQuery(cudaStreamLegacy) : 0; }
+
+static int create_stream(int act) { return act ? (int)cudaStreamCreateWithFlags(&beside, cudaStreamNonBlocking) : 0; }
+static int destroy_stream(int act) { return act ? (int)cudaStreamDestroy(beside) : 0; }
+static int destroy_event(int act) { return act ? (int)cudaEventDestroy(event) : 0; }
+static int synchronize_stream(int act) { return act ? (int)cudaStreamSynchronize(beside) : 0; }
+static int synchronize_legacy(int act) { return act ? (int)cudaStreamSynchronize(cudaStreamLegacy) : 0; }
+static int query_legacy(int act) { return act ? (int)cudaStreamQuery(cudaStreamLegacy) : 0; }
+
 static int synchronize_event_of_legacy(int act)
 {
     if (!act)
         return 0;
-    CHECK(cudaEventRecord(event_of_other, cudaStreamLegacy));
-    return cudaEventSynchronize(event_of_other);
+    CHECK(cudaEventRecord(event, cudaStreamLegacy));
+    return cudaEventSynchronize(event);
 }
+
 static int record_event_of_context(int act)
 {
     CUcontext context;
+    CUresult (*record)(CUcontext, CUevent) = DRIVER(cuCtxRecordEvent, 12050, CUcontext, CUevent);
     if (!act)
         return 0;
     CHECK_CU(cuCtxGetCurrent(&context));
-    CHECK_CU(cuCtxRecordEvent(context, (CUevent)event_of_other));
-    return cudaEventSynchronize(event_of_other);
+    CHECK_CU(record(context, (CUevent)event));
+    return cudaEventSynchronize(event);
 }
+
+/* The form that takes a context. */
+static int synchronize_2(int act)
+{
+    CUcontext context;
+    CUresult (*synchronize_context)(CUcontext) = DRIVER(cuCtxSynchronize, 13000, CUcontext);
+    if (!act)
+        return 0;
+    CHECK_CU(cuCtxGetCurrent(&context));
+    return synchronize_context(context);
+}
+
 static int set(int act) { return act ? cudaMemset(spare, 1, BYTES) : cudaMalloc((void **)&spare, BYTES); }
-static int copy_to_host(int act) { return act ? cudaMemcpy(found, spare, BYTES, cudaMemcpyDeviceToHost) : cudaMalloc((void **)&spare, BYTES); }
-static int copy_to_device(int act) { return act ? cudaMemcpy(spare, pattern, BYTES, cudaMemcpyHostToDevice) : cudaMalloc((void **)&spare, BYTES); }
+static int copy_to_device(int act)
+{
+    return act ? cudaMemcpy(spare, pattern, BYTES, cudaMemcpyHostToDevice) : cudaMalloc((void **)&spare, BYTES);
+}
+/* Real GPUs wait here or not, by how many bytes there are: they share an engine with the copy that is queued. */
+static int copy_to_host(int act)
+{
+    return act ? cudaMemcpy(found, spare, BYTES, cudaMemcpyDeviceToHost) : cudaMalloc((void **)&spare, BYTES);
+}
+static int d2h_far(int act) { return act ? (int)cudaMemcpy(found, far_end, BYTES, cudaMemcpyDeviceToHost) : 0; }
+
 static int memory_info(int act)
 {
     size_t available, total;
-    return act ? cudaMemGetInfo(&available, &total) : 0;
-}
-static int enable_peer(int act) { return act ? cudaDeviceEnablePeerAccess(0, 0) : 0; }
-static int ipc_handle(int act)
-{
-    cudaIpcMemHandle_t handle;
-    return act ? cudaIpcGetMemHandle(&handle, spare) : cudaMalloc((void **)&spare, BYTES);
-}
-static int capture_of_other(cudaGraph_t *captured)
-{
-    CHECK(cudaStreamBeginCapture(stream_of_other, cudaStreamCaptureModeRelaxed));
-    CHECK(cudaMemsetAsync(spare, 1, BYTES, stream_of_other));
-    return cudaStreamEndCapture(stream_of_other, captured);
-}
-static int instantiate_graph(int act)
-{
-    static cudaGraph_t captured;
-    if (act)
-        return cudaGraphInstantiateWithFlags(&graph_of_other, captured, 0);
-    CHECK(cudaMalloc((void **)&spare, BYTES));
-    return capture_of_other(&captured);
-}
-static int destroy_graph(int act)
-{
-    cudaGraph_t captured;
-    if (act)
-        return cudaGraphExecDestroy(graph_of_other);
-    CHECK(cudaMalloc((void **)&spare, BYTES));
-    capture_of_other(&captured);
-    CHECK(cudaGraphInstantiateWithFlags(&graph_of_other, captured, 0));
-    CHECK(cudaGraphLaunch(graph_of_other, stream_of_other));
-    return cudaStreamSynchronize(stream_of_other);
-}
-static int trim_graphs(int act) { return act ? cudaDeviceGraphMemTrim(other) : 0; }
-static int map_memory(int act)
-{
-    static CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1}};
-    static CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1}, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-    CUmemGenericAllocationHandle physical;
-    CUdeviceptr at;
-    if (!act)
-        return 0;
-    CHECK_CU(cuMemCreate(&physical, BYTES, &properties, 0));
-    CHECK_CU(cuMemAddressReserve(&at, BYTES, 0, 0, 0));
-    CHECK_CU(cuMemMap(at, BYTES, 0, physical, 0));
-    CHECK_CU(cuMemSetAccess(at, BYTES, &access, 1));
-    return cuMemRelease(physical);
-}
-static int unmap_memory(int act)
-{
-    static CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1}};
-    static CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1}, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-    static CUmemGenericAllocationHandle physical;
-    static CUdeviceptr at;
-    if (act)
-        return cuMemUnmap(at, BYTES);
-    CHECK_CU(cuMemCreate(&physical, BYTES, &properties, 0));
-    CHECK_CU(cuMemAddressReserve(&at, BYTES, 0, 0, 0));
-    CHECK_CU(cuMemMap(at, BYTES, 0, physical, 0));
-    return cuMemSetAccess(at, BYTES, &access, 1);
+    return act ? (int)cudaMemGetInfo(&available, &total) : 0;
 }
 
-/* Copies to the host, of so many bytes, pageable or pinned. */
-static char *pinned;
-static int to_host(int act, size_t bytes, int is_pinned, int is_async, int is_far)
+static int enable_peer(int act) { return act ? (int)cudaDeviceEnablePeerAccess(0, 0) : 0; }
+
+static int ipc_handle(int act)
 {
-    if (!act) {
-        CHECK(cudaMalloc((void **)&spare, 64 << 20));
-        return cudaHostAlloc((void **)&pinned, 64 << 20, cudaHostAllocPortable);
-    }
-    char *to = is_pinned ? pinned : (char *)found, *from = is_far ? far_end : spare;
-    return is_async ? cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream_of_other) : cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToHost);
+    CUipcMemHandle handle;
+    return act ? (int)cuIpcGetMemHandle(&handle, (CUdeviceptr)spare) : (int)cudaMalloc((void **)&spare, BYTES);
 }
-static int d2h_4k(int act) { return to_host(act, 4096, 0, 0, 0); }
-static int d2h_64k(int act) { return to_host(act, 65536, 0, 0, 0); }
-static int d2h_64k1(int act) { return to_host(act, 65537, 0, 0, 0); }
-static int d2h_128k(int act) { return to_host(act, 131072, 0, 0, 0); }
-static int d2h_1m(int act) { return to_host(act, 1 << 20, 0, 0, 0); }
-static int d2h_pinned(int act) { return to_host(act, BYTES, 1, 0, 0); }
-static int d2h_async(int act) { return to_host(act, BYTES, 0, 1, 0); }
-static int d2h_far(int act) { return to_host(act, BYTES, 0, 0, 1); }
-static int d2h_far_64k(int act) { return to_host(act, 65536, 0, 0, 1); }
-static int d2h_2d(int act)
+
+/* A graph that has nothing to do with the copy. */
+static cudaGraph_t captured_beside;
+static cudaGraphExec_t graph_beside;
+
+static int capture_beside(void)
+{
+    CHECK(cudaMalloc((void **)&spare, BYTES));
+    CHECK(cudaStreamBeginCapture(beside, cudaStreamCaptureModeRelaxed));
+    CHECK(cudaMemsetAsync(spare, 1, BYTES, beside));
+    return cudaStreamEndCapture(beside, &captured_beside);
+}
+
+static int instantiate_graph(int act)
+{
+    return act ? (int)cudaGraphInstantiateWithFlags(&graph_beside, captured_beside, 0) : capture_beside();
+}
+
+static int destroy_graph(int act)
 {
     if (act)
-        return cudaMemcpy2D(found, 1024, spare, 2048, 1024, 1024, cudaMemcpyDeviceToHost);
-    return cudaMalloc((void **)&spare, BYTES);
+        return cudaGraphExecDestroy(graph_beside);
+    REQUIRE(capture_beside() == 0 && instantiate_graph(1) == 0);
+    CHECK(cudaGraphLaunch(graph_beside, beside));
+    return cudaStreamSynchronize(beside);
 }
-static int from_host(int act, size_t bytes)
+
+static int trim_graphs(int act)
 {
-    if (!act)
-        return cudaMalloc((void **)&spare, 64 << 20);
-    static char *big;
-    big = calloc(1, 64 << 20);
-    return cudaMemcpy(spare, big, bytes, cudaMemcpyHostToDevice);
+    CUresult (*trim)(CUdevice) = DRIVER(cuDeviceGraphMemTrim, 11040, CUdevice);
+    return act ? trim(OTHER) : 0;
 }
-static int h2d_64k1(int act) { return from_host(act, 65537); }
-static int h2d_64m(int act) { return from_host(act, 64 << 20); }
-static CUfunction function;
-static CUkernel kernel;
-static int first_launch_of_library(int act)
+
+static CUdeviceptr mapped;
+
+static int map_memory(int act)
 {
-    unsigned long long zero = 0;
-    void *arguments[] = {&zero, &zero, &zero};
-    if (act)
-        return cuLaunchKernel((CUfunction)kernel, 1, 1, 1, 1, 1, 1, 0, (CUstream)stream_of_other, arguments, NULL);
-    CHECK_CU(cuLibraryLoadData(&library, empty_code, NULL, NULL, 0, NULL, NULL, 0));
-    return cuLibraryGetKernel(&kernel, library, "p2pshim_probe_copy");
-}
-static int get_function_of_kernel(int act)
-{
-    if (act)
-        return cuKernelGetFunction(&function, kernel);
-    CHECK_CU(cuLibraryLoadData(&library, empty_code, NULL, NULL, 0, NULL, NULL, 0));
-    return cuLibraryGetKernel(&kernel, library, "p2pshim_probe_copy");
-}
-static int get_module_of_library(int act)
-{
-    if (act)
-        return cuLibraryGetModule(&module, library);
-    return cuLibraryLoadData(&library, empty_code, NULL, NULL, 0, NULL, NULL, 0);
-}
-static int get_function_of_module(int act)
-{
-    return act ? cuModuleGetFunction(&function, module, "p2pshim_probe_copy") : cuModuleLoadData(&module, empty_code);
-}
-static int first_launch_of_module(int act)
-{
-    unsigned long long zero = 0;
-    void *arguments[] = {&zero, &zero, &zero};
-    if (act)
-        return cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, (CUstream)stream_of_other, arguments, NULL);
-    CHECK_CU(cuModuleLoadData(&module, empty_code));
-    return cuModuleGetFunction(&function, module, "p2pshim_probe_copy");
-}
-static int set_cache_config(int act) { return act ? cuCtxSetCacheConfig(CU_FUNC_CACHE_PREFER_L1) : 0; }
-static int reset_persisting(int act) { return act ? cuCtxResetPersistingL2Cache() : 0; }
-static int set_limit_persisting(int act) { return act ? cuCtxSetLimit(CU_LIMIT_PERSISTING_L2_CACHE_SIZE, 1 << 20) : 0; }
-static int set_limit_depth(int act) { return act ? cuCtxSetLimit(CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT, 4096) : 0; }
-static int set_function_attribute(int act)
-{
-    if (act)
-        return cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 65536);
-    CHECK_CU(cuModuleLoadData(&module, empty_code));
-    return cuModuleGetFunction(&function, module, "p2pshim_probe_copy");
-}
-static int disable_peer(int act)
-{
-    return act ? cudaDeviceDisablePeerAccess(2) : cudaDeviceEnablePeerAccess(2, 0);
-}
-static int synchronize_2(int act)
-{
-    CUresult (*function)(CUcontext);
-    CUdriverProcAddressQueryResult status;
-    CUcontext context;
+    CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+    CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUmemGenericAllocationHandle physical;
     if (!act)
         return 0;
-    if (cuGetProcAddress_v2("cuCtxSynchronize", (void **)&function, 13000, 0, &status) || !function)
-        return 999;
-    CHECK_CU(cuCtxGetCurrent(&context));
-    return function(context);
+    properties.location.id = access.location.id = current;
+    CHECK_CU(cuMemCreate(&physical, BYTES, &properties, 0));
+    CHECK_CU(cuMemAddressReserve(&mapped, BYTES, 0, 0, 0));
+    CHECK_CU(cuMemMap(mapped, BYTES, 0, physical, 0));
+    CHECK_CU(cuMemSetAccess(mapped, BYTES, &access, 1));
+    return cuMemRelease(physical);
 }
-/* The memory that the copy touches is of a context that the program has made. */
-static CUcontext created;
-static int destroy_other_context(int act)
+
+static int unmap_memory(int act) { return act ? (int)cuMemUnmap(mapped, BYTES) : map_memory(1); }
+
+/* A context that the program has made, on device 1; the copy has no part in it. */
+static int create_context(void)
 {
-    if (act)
-        return cuCtxDestroy(created);
-    CHECK_CU(cuCtxCreate_v2(&created, 0, 1));
-    return cudaSetDevice(1);
+    return DRIVER(cuCtxCreate, 3020, CUcontext *, unsigned, CUdevice)(&created, 0, OTHER);
 }
+
+static int destroy_other_context(int act) { return act ? (int)cuCtxDestroy(created) : create_context(); }
+
 static int synchronize_other_context(int act)
 {
-    if (act) {
-        CHECK_CU(cuCtxSetCurrent(created));
-        return cuCtxSynchronize();
-    }
-    CHECK_CU(cuCtxCreate_v2(&created, 0, 1));
-    return 0;
+    if (!act)
+        return create_context();
+    CHECK_CU(cuCtxSetCurrent(created));
+    return DRIVER(cuCtxSynchronize, 2000, void)();
 }
+
 static int free_of_other_context(int act)
 {
     if (act)
         return cuMemFree((CUdeviceptr)spare);
-    CHECK_CU(cuCtxCreate_v2(&created, 0, 1));
+    REQUIRE(create_context() == 0);
     return cuMemAlloc((CUdeviceptr *)&spare, BYTES);
-}
-static int to_symbol(int act) { return act ? cudaMemcpyAsync(found, spare, 16, cudaMemcpyDeviceToHost, stream_of_other) : cudaMalloc((void **)&spare, BYTES); }
-
-static int is_loaded(int act)
-{
-    CUfunctionLoadingState state = (CUfunctionLoadingState)9;
-    unsigned long long zero = 0;
-    void *arguments[] = {&zero, &zero, &zero};
-    if (act) {
-        CUresult code = cuFuncIsLoaded(&state, (CUfunction)kernel);
-        CUresult launch = cuLaunchKernel((CUfunction)kernel, 1, 1, 1, 1, 1, 1, 0, (CUstream)stream_of_other, arguments, NULL);
-        CUfunctionLoadingState after = (CUfunctionLoadingState)9;
-        CUresult again = cuFuncIsLoaded(&after, (CUfunction)kernel);
-        printf("[loaded: %d state %d, launch %d, then %d state %d] ", code, state, launch, again, after);
-        return 0;
-    }
-    CHECK_CU(cuLibraryLoadData(&library, empty_code, NULL, NULL, 0, NULL, NULL, 0));
-    return cuLibraryGetKernel(&kernel, library, "p2pshim_probe_copy");
-}
-static int unload_library_elsewhere(int act)
-{
-    if (!act) {
-        unload_library(0);
-        return 0;
-    }
-    CHECK(cudaSetDevice(0));
-    return cuLibraryUnload(library);
-}
-static int unload_module_elsewhere(int act)
-{
-    if (!act)
-        return cuModuleLoadData(&module, empty_code);
-    CHECK(cudaSetDevice(2));
-    return cuModuleUnload(module);
-}
-static int destroy_array_elsewhere(int act)
-{
-    if (!act)
-        return destroy_array(0);
-    CHECK(cudaSetDevice(2));
-    return cuArrayDestroy(array);
-}
-static int destroy_array_here(int act)
-{
-    if (!act) {
-        CHECK(cudaSetDevice(2));
-        return destroy_array(0);
-    }
-    return cuArrayDestroy(array);
-}
-static int release_primary_retained(int act)
-{
-    CUcontext context;
-    return act ? cuDevicePrimaryCtxRelease(other) : cuDevicePrimaryCtxRetain(&context, other);
-}
-static int free_elsewhere(int act)
-{
-    if (!act)
-        return free_spare(0);
-    CHECK(cudaSetDevice(2));
-    return cudaFree(spare);
-}
-static int host_elsewhere(int act)
-{
-    if (!act)
-        return free_host(0);
-    CHECK(cudaSetDevice(2));
-    return cudaFreeHost(host);
-}
-static int event_of_context_stream_gone(int act)
-{
-    /* as the library would do it: a stream that waits, and is destroyed at once */
-    cudaStream_t ours;
-    if (!act)
-        return 0;
-    CHECK(cudaStreamCreateWithFlags(&ours, cudaStreamNonBlocking));
-    CHECK(cudaStreamWaitEvent(ours, event_of_other, 0));
-    CHECK(cudaStreamDestroy(ours));
-    return record_event_of_context(1);
-}
-/* A node that records an event, added to a graph for as long as it is instantiated: 1 if the event is ready too early. */
-static int event_node(int act)
-{
-    static cudaGraph_t captured;
-    static cudaStream_t own;
-    static cudaGraphExec_t exec;
-    static cudaEvent_t event;
-    static CUgraphNode node, nodes[8];
-    size_t count = 8;
-    static CUresult added, destroyed, updated;
-    cudaGraphExecUpdateResultInfo info;
-    if (!act) {
-        CHECK(cudaSetDevice(0));
-        CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
-        CHECK(cudaStreamCreateWithFlags(&own, cudaStreamNonBlocking));
-        CHECK(cudaStreamBeginCapture(own, cudaStreamCaptureModeRelaxed));
-        CHECK(cudaMemcpyAsync(dst, src, BYTES, cudaMemcpyDefault, own));
-        CHECK(cudaLaunchHostFunc(own, wait_for_host, NULL));
-        CHECK(cudaStreamEndCapture(own, &captured));
-        CHECK_CU(cuGraphGetNodes((CUgraph)captured, nodes, &count));
-        for (size_t i = 0; i < count; i++) {
-            CUgraphNodeType type;
-            CHECK_CU(cuGraphNodeGetType(nodes[i], &type));
-            if (type == CU_GRAPH_NODE_TYPE_MEMCPY)
-                added = cuGraphAddEventRecordNode(&node, (CUgraph)captured, &nodes[i], 1, (CUevent)event);
-        }
-        CHECK(cudaGraphInstantiateWithFlags(&exec, captured, 0));
-        destroyed = cuGraphDestroyNode(node);
-        updated = (CUresult)cudaGraphExecUpdate(exec, captured, &info);
-        CHECK_CU(cuGraphGetNodes((CUgraph)captured, NULL, &count));
-        printf("[add %d destroy %d update without %d nodes left %zu] ", added, destroyed, updated, count);
-        for (size_t i = 0; i < count; i++) {
-            CUgraphNodeType type;
-            CHECK_CU(cuGraphGetNodes((CUgraph)captured, nodes, &count));
-            CHECK_CU(cuGraphNodeGetType(nodes[i], &type));
-            if (type == CU_GRAPH_NODE_TYPE_MEMCPY)
-                added = cuGraphAddEventRecordNode(&node, (CUgraph)captured, &nodes[i], 1, (CUevent)event);
-        }
-        updated = (CUresult)cudaGraphExecUpdate(exec, captured, &info);
-        destroyed = cuGraphDestroyNode(node);
-        printf("[update with %d] ", updated);
-        /* once through, so that an old record stands there */
-        *is_let_go = 1;
-        CHECK(cudaGraphLaunch(exec, own));
-        CHECK(cudaStreamSynchronize(own));
-        CHECK(cudaDeviceSynchronize());
-        return 0;
-    }
-    /* behind what holds `stream`: the graph's copy cannot be over */
-    CHECK(cudaGraphLaunch(exec, stream));
-    cudaError_t at_once = cudaEventQuery(event);
-    printf("[query behind the held work: %d] ", at_once);
-    cudaEventSynchronize(event);
-    printf("[then %s; the host node still %s] ", has_waited ? "waited" : "did not wait", cudaStreamQuery(stream) == cudaErrorNotReady ? "runs" : "ended");
-    *is_let_go = 1;
-    return 0;
-}
-static int event_node_tail(int act)
-{
-    return event_node(act);
 }
 
 #define OPERATION(function) {#function, function}
@@ -629,35 +595,38 @@ static const struct operation {
     const char *name;
     int (*call)(int act);
 } operations[] = {
-    OPERATION(synchronize), OPERATION(free_far), OPERATION(free_near), OPERATION(free_spare), OPERATION(free_async_far),
-    OPERATION(destroy_then_free_far), OPERATION(destroy_then_synchronize), OPERATION(reset), OPERATION(release_primary),
-    OPERATION(reset_primary), OPERATION(free_host), OPERATION(unregister), OPERATION(register_host), OPERATION(alloc),
-    OPERATION(alloc_host), OPERATION(alloc_async), OPERATION(alloc_managed), OPERATION(free_managed), OPERATION(load_module),
-    OPERATION(unload_module), OPERATION(load_library), OPERATION(unload_library), OPERATION(destroy_array),
-    OPERATION(destroy_mipmapped), OPERATION(destroy_texture), OPERATION(set_limit_printf), OPERATION(set_limit_heap),
-    OPERATION(set_limit_stack), OPERATION(stop_profiler), OPERATION(trim_pool), OPERATION(destroy_pool), OPERATION(free_pool_memory),
-    OPERATION(create_stream), OPERATION(destroy_stream), OPERATION(destroy_event), OPERATION(synchronize_stream),
-    OPERATION(synchronize_legacy), OPERATION(query_legacy), OPERATION(synchronize_event_of_legacy), OPERATION(record_event_of_context),
-    OPERATION(set), OPERATION(copy_to_host), OPERATION(copy_to_device), OPERATION(memory_info), OPERATION(enable_peer),
+    OPERATION(synchronize), OPERATION(synchronize_2), OPERATION(free_far), OPERATION(free_near), OPERATION(free_spare),
+    OPERATION(free_elsewhere), OPERATION(free_async_far), OPERATION(destroy_then_free_far), OPERATION(destroy_then_synchronize),
+    OPERATION(reset), OPERATION(release_primary), OPERATION(release_primary_retained), OPERATION(reset_primary), OPERATION(free_host),
+    OPERATION(free_host_elsewhere), OPERATION(register_host), OPERATION(unregister), OPERATION(alloc), OPERATION(alloc_host),
+    OPERATION(alloc_async), OPERATION(alloc_managed), OPERATION(free_managed), OPERATION(load_module), OPERATION(unload_module),
+    OPERATION(unload_module_elsewhere), OPERATION(load_library), OPERATION(get_function_of_kernel), OPERATION(get_module_of_library),
+    OPERATION(first_launch_of_library), OPERATION(unload_library), OPERATION(unload_library_elsewhere), OPERATION(destroy_array),
+    OPERATION(destroy_array_elsewhere), OPERATION(destroy_mipmapped), OPERATION(destroy_texture), OPERATION(set_limit_stack),
+    OPERATION(set_limit_printf), OPERATION(set_limit_heap), OPERATION(set_limit_depth), OPERATION(set_limit_persisting),
+    OPERATION(stop_profiler), OPERATION(trim_pool), OPERATION(destroy_pool), OPERATION(free_pool_memory), OPERATION(create_stream),
+    OPERATION(destroy_stream), OPERATION(destroy_event), OPERATION(synchronize_stream), OPERATION(synchronize_legacy),
+    OPERATION(query_legacy), OPERATION(synchronize_event_of_legacy), OPERATION(record_event_of_context), OPERATION(set),
+    OPERATION(copy_to_device), OPERATION(copy_to_host), OPERATION(d2h_far), OPERATION(memory_info), OPERATION(enable_peer),
     OPERATION(ipc_handle), OPERATION(instantiate_graph), OPERATION(destroy_graph), OPERATION(trim_graphs), OPERATION(map_memory),
-    OPERATION(unmap_memory), OPERATION(d2h_4k), OPERATION(d2h_64k), OPERATION(d2h_64k1), OPERATION(d2h_128k), OPERATION(d2h_1m),
-    OPERATION(d2h_pinned), OPERATION(d2h_async), OPERATION(d2h_far), OPERATION(d2h_far_64k), OPERATION(d2h_2d), OPERATION(h2d_64k1),
-    OPERATION(h2d_64m), OPERATION(first_launch_of_library), OPERATION(get_function_of_kernel), OPERATION(get_module_of_library),
-    OPERATION(get_function_of_module), OPERATION(first_launch_of_module), OPERATION(set_cache_config), OPERATION(reset_persisting),
-    OPERATION(set_limit_persisting), OPERATION(set_limit_depth), OPERATION(set_function_attribute), OPERATION(disable_peer),
-    OPERATION(synchronize_2), OPERATION(destroy_other_context), OPERATION(synchronize_other_context),
-    OPERATION(free_of_other_context), OPERATION(to_symbol), OPERATION(is_loaded), OPERATION(unload_library_elsewhere), OPERATION(unload_module_elsewhere), OPERATION(destroy_array_elsewhere), OPERATION(destroy_array_here), OPERATION(release_primary_retained), OPERATION(free_elsewhere), OPERATION(host_elsewhere), OPERATION(event_of_context_stream_gone), OPERATION(event_node),  OPERATION(event_node_tail),
+    OPERATION(unmap_memory), OPERATION(destroy_other_context), OPERATION(synchronize_other_context), OPERATION(free_of_other_context),
 };
 
 /* ---- A case ---- */
 
-static void *let_go_later(void *data)
+static int patience = 700;
+static volatile int has_returned;
+
+/* Lets the work go. Answers, by way of the thread's end, whether the operation had not returned by then. */
+static void *let_go_later(void *has_waited)
 {
-    (void)data;
-    for (int waited = 0; waited < PATIENCE && !has_returned; waited++)
-        milliseconds(1);
-    if (!has_returned)
-        has_waited = 1;
+    struct timespec begin, now;
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    do {
+        sleep_for(1);
+        clock_gettime(CLOCK_MONOTONIC, &now);
+    } while (!has_returned && (now.tv_sec - begin.tv_sec) * 1000 + (now.tv_nsec - begin.tv_nsec) / 1000000 < patience);
+    *(int *)has_waited = !has_returned;
     *is_let_go = 1;
     return NULL;
 }
@@ -676,119 +645,142 @@ static char *memory_on(int device, enum memory_kind kind)
 
 static void make_stream(enum stream_kind kind)
 {
-    CHECK(cudaSetDevice(kind == THIRD ? 2 : 0));
+    CHECK(cudaSetDevice(own));
     switch (kind) {
     case LEGACY: stream = cudaStreamLegacy; break;
     case PER_THREAD: stream = cudaStreamPerThread; break;
     case BLOCKING: CHECK(cudaStreamCreate(&stream)); break;
-    default: CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    case NON_BLOCKING:
+    case THIRD: CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     }
 }
 
-static void make_graph(void)
+static void make_graph(enum place held)
 {
     cudaGraph_t captured;
     cudaStream_t capturing;
     CHECK(cudaStreamCreateWithFlags(&capturing, cudaStreamNonBlocking));
     CHECK(cudaStreamBeginCapture(capturing, cudaStreamCaptureModeRelaxed));
     CHECK(cudaMemcpyAsync(dst, src, BYTES, cudaMemcpyDefault, capturing));
-    if (has_tail == 2)
+    if (held == AFTER_IN_GRAPH)
         CHECK(cudaLaunchHostFunc(capturing, wait_for_host, NULL));
     CHECK(cudaStreamEndCapture(capturing, &captured));
     CHECK(cudaGraphInstantiateWithFlags(&graph, captured, 0));
 }
 
-static void run(const struct form *form, const struct operation *operation, int current, int with_kernel)
+/* The work that waits for the host, whose flags every device and the host see. */
+static void make_work(int is_kernel)
 {
-    pthread_t thread;
-    const char *names[] = {"right", "wrong", "gone"};
-    int devices = 0, own = form->stream == THIRD ? 2 : 0, outcome = 2;
-    CHECK(cudaGetDeviceCount(&devices));
-    if (devices < own + 1) {
-        printf("%s %s %d: skipped, as it takes %d devices\n", form->name, operation->name, current, own + 1);
-        exit(0);
-    }
-    is_pull = form->is_pull;
-    has_tail = form->has_tail;
-    src = memory_on(is_pull, form->memory);
-    dst = memory_on(!is_pull, form->memory);
-    far_end = is_pull ? src : dst;
-    CHECK(cudaSetDevice(1));
-    CHECK(cudaStreamCreateWithFlags(&stream_of_other, cudaStreamNonBlocking));
-    CHECK(cudaEventCreateWithFlags(&event_of_other, cudaEventDisableTiming));
-    fill(pattern, BYTES, 1);
-    CHECK(cudaSetDevice(is_pull));
-    CHECK(cudaMemcpy(src, pattern, BYTES, cudaMemcpyDefault));
-    make_stream(form->stream);
     char *flags;
-    CHECK(cudaHostAlloc((void **)&flags, 4096, cudaHostAllocPortable | cudaHostAllocMapped));
+    CHECK(cudaHostAlloc((void **)&flags, FLAGS, cudaHostAllocPortable | cudaHostAllocMapped));
     is_let_go = (volatile int *)flags;
-    has_begun = (volatile int *)(flags + 64);
-    if (with_kernel) {
+    has_begun = (volatile int *)(flags + FLAGS / 2);
+    if (is_kernel) {
         CUmodule code;
         CHECK_CU(cuModuleLoadData(&code, spin_code));
         CHECK_CU(cuModuleGetFunction(&spin, code, "spin"));
     }
+}
+
+/* All that the copy and the operation take; the copy has been made a few times. Ends with the copy's device current. */
+static void prepare(const struct form *form, const struct operation *operation, int is_kernel)
+{
+    fill(pattern, BYTES, 1);
+    is_pull = form->is_pull;
+    far_end = memory_on(OTHER, form->memory);
+    near_end = memory_on(0, form->memory);
+    src = is_pull ? far_end : near_end;
+    dst = is_pull ? near_end : far_end;
+    CHECK(cudaSetDevice(device_of(src)));
+    CHECK(cudaMemcpy(src, pattern, BYTES, cudaMemcpyDefault));
+    CHECK(cudaSetDevice(current));
+    CHECK(cudaStreamCreateWithFlags(&beside, cudaStreamNonBlocking));
+    CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    make_stream(form->stream);
+    make_work(is_kernel);
     if (form->copy == copy_graph)
-        make_graph();
+        make_graph(form->held);
+    *is_let_go = 1;
     for (int i = 0; i < WARM_UPS; i++) {
-        *is_let_go = 1;
         form->copy();
         CHECK(cudaStreamSynchronize(stream));
     }
-    CHECK(cudaMemset(form->is_pull ? dst : src, 0, 0));
-    CHECK(cudaSetDevice(!is_pull));
+    CHECK(cudaSetDevice(device_of(dst)));
     CHECK(cudaMemset(dst, 0, BYTES));
     for (int device = 0; device < 2; device++) {
         CHECK(cudaSetDevice(device));
         CHECK(cudaDeviceSynchronize());
     }
     CHECK(cudaSetDevice(current));
-    REQUIRE(operation->call(0) == 0);
-
+    int code = operation->call(0);
+    if (code != 0) {
+        fprintf(stderr, "what %s takes: code %d\n", operation->name, code);
+        exit(1);
+    }
     CHECK(cudaSetDevice(own));
-    if (!has_tail)
+}
+
+static int run(const struct form *form, const struct operation *operation, int is_kernel)
+{
+    pthread_t thread;
+    const char *bytes = "gone";
+    int has_waited, devices = 0;
+    own = form->stream == THIRD ? ELSEWHERE : 0;
+    CHECK(cudaGetDeviceCount(&devices));
+    if (devices <= own || devices <= current || (strstr(operation->name, "_elsewhere") && devices <= ELSEWHERE))
+        skip("too few devices");
+    prepare(form, operation, is_kernel);
+
+    *is_let_go = *has_begun = 0;
+    if (form->held == BEFORE)
         hold(stream);
-    else
-        *is_let_go = *has_begun = 0;
     form->copy();
-    if (has_tail == 1)
+    if (form->held == AFTER)
         hold(stream);
     while (!*has_begun)
-        milliseconds(1);
+        sleep_for(1);
     CHECK(cudaSetDevice(current));
-    REQUIRE(pthread_create(&thread, NULL, let_go_later, NULL) == 0);
+    REQUIRE(pthread_create(&thread, NULL, let_go_later, &has_waited) == 0);
     int code = operation->call(1);
     has_returned = 1;
     REQUIRE(pthread_join(thread, NULL) == 0);
 
     CHECK(cudaSetDevice(own));
     int end = stream ? cudaStreamSynchronize(stream) : cudaDeviceSynchronize();
-    int is_freed = strstr(operation->name, "free_far") || strncmp(operation->name, "reset", 5) == 0 || strcmp(operation->name, "release_primary") == 0 ||
-                   strcmp(operation->name, "free_near") == 0;
-    if (!is_freed || (is_pull && operation->call != free_near)) {
+    if (!is_gone) {
         cudaError_t read = cudaMemcpy(found, dst, BYTES, cudaMemcpyDefault);
-        outcome = read != cudaSuccess || memcmp(found, pattern, BYTES) != 0;
+        bytes = read == cudaSuccess && memcmp(found, pattern, BYTES) == 0 ? "right" : "wrong";
     }
-    printf("%s %s %d: %s, code %d, end %d, %s\n", form->name, operation->name, current, has_waited ? "waits" : "at once", code, end, names[outcome]);
+    printf("%s %s %d: %s, code %d, end %d, %s\n", form->name, operation->name, current, has_waited ? "waits" : "at once", code, end, bytes);
     fflush(stdout);
+    /* What is left of contexts that have ended is nothing to tidy up. */
     _exit(0);
 }
 
 int main(int argc, char **argv)
 {
-    if (argc == 2) {
-        for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
+    const struct form *form = NULL;
+    const struct operation *operation = NULL;
+    size_t form_count = sizeof forms / sizeof *forms, operation_count = sizeof operations / sizeof *operations;
+    const char *milliseconds = getenv("IMPLICIT_WAITS_PATIENCE");
+    if (argc == 2 && strcmp(argv[1], "list") == 0) {
+        for (size_t i = 0; i < form_count; i++)
             printf("copy %s\n", forms[i].name);
-        for (size_t i = 0; i < sizeof operations / sizeof *operations; i++)
+        for (size_t i = 0; i < operation_count; i++)
             printf("operation %s\n", operations[i].name);
         return 0;
     }
-    REQUIRE(argc > 2);
-    for (size_t f = 0; f < sizeof forms / sizeof *forms; f++)
-        for (size_t o = 0; o < sizeof operations / sizeof *operations; o++)
-            if (strcmp(argv[1], forms[f].name) == 0 && strcmp(argv[2], operations[o].name) == 0)
-                run(&forms[f], &operations[o], argc > 3 ? atoi(argv[3]) : 1, argc > 4 && strcmp(argv[4], "kernel") == 0);
-    fprintf(stderr, "no such copy, or no such operation: see `implicit_waits list`\n");
-    return 2;
+    for (size_t i = 0; argc > 2 && i < form_count; i++)
+        form = strcmp(argv[1], forms[i].name) == 0 ? &forms[i] : form;
+    for (size_t i = 0; argc > 2 && i < operation_count; i++)
+        operation = strcmp(argv[2], operations[i].name) == 0 ? &operations[i] : operation;
+    if (!form || !operation) {
+        fprintf(stderr, "implicit_waits COPY OPERATION [CURRENT [kernel]]; `implicit_waits list` lists copies and operations\n");
+        return 2;
+    }
+    title[0] = form->name;
+    title[1] = operation->name;
+    patience = milliseconds ? atoi(milliseconds) : patience;
+    current = argc > 3 ? atoi(argv[3]) : current;
+    return run(form, operation, argc > 4 && strcmp(argv[4], "kernel") == 0);
 }
