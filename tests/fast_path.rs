@@ -193,9 +193,11 @@ fn same_in(name: &str, flavour: &str, env: Variables) {
     let recorded = same_on_both_paths(&program.findings_apart());
     let is_good = |call: &&Call| call.function == "cudaMemcpyPeerAsync" && call.result == 0;
     let copies = recorded.threads.iter().flatten().filter(is_good).count();
+    // Of pairs that the program enables itself: others keep the waits of copies that p2pshim has made direct.
+    let is_enabled = !["peers", "ways", "mistakes", "fault", "all_pairs"].contains(&name);
     if flavour == "static" {
         assert_eq!((recorded.shared, copies), (0, 0), "calls of a static runtime are not seen");
-    } else {
+    } else if is_enabled {
         // Some are looked at, and after each change some are like none before.
         assert!(recorded.shared * 10 > copies, "{} of {copies} copies share their record", recorded.shared);
     }

@@ -144,6 +144,16 @@ static void take_pair(struct pair *of)
     CHECK(cudaStreamCreate(&of->stream));
 }
 
+static void enable_both(void)
+{
+    for (int device = 1; device >= 0; device--) {
+        CHECK(cudaSetDevice(device));
+        /* There may be no path. */
+        if (cudaDeviceEnablePeerAccess(!device, 0) != cudaSuccess)
+            (void)cudaGetLastError();
+    }
+}
+
 static void give(struct place *place)
 {
     CHECK(cudaFree(place->memory));
@@ -663,6 +673,13 @@ int main(int argc, char **argv)
                      {"children", children}, {"fault", fault},       {"all_pairs", all_pairs}, {"captures", captures}};
     REQUIRE(argc == 2);
     take_pair(&pair);
+    /* Copies of a pair that the shim has made direct do not take the fast path. These scenarios are about access, or count calls. */
+    static const char *const unchanged[] = {"peers", "ways", "mistakes", "fault", "all_pairs"};
+    int is_changed = 1;
+    for (size_t i = 0; i < sizeof unchanged / sizeof *unchanged; i++)
+        is_changed &= strcmp(argv[1], unchanged[i]) != 0;
+    if (is_changed)
+        enable_both();
     for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++) {
         if (strcmp(scenarios[i].name, argv[1]) == 0) {
             scenarios[i].run();

@@ -145,8 +145,9 @@ pub(crate) trait Driver: Copies<Scratch = Scratch> {
     /// Whether what an event was recorded for is over, or has failed.
     fn has_passed(&self, event: usize) -> bool;
 
-    /// Adds a node to a graph that records an event behind another node. The new one; none if that node is not the graph's own.
-    fn add_record(&self, graph: usize, behind: usize, event: usize) -> Option<usize>;
+    /// Adds a node to a graph that records an event, behind another node if one is given. The new one; none if that other is not the graph's
+    /// own.
+    fn add_record(&self, graph: usize, behind: Option<usize>, event: usize) -> Option<usize>;
 
     /// Takes a node that was added out of its graph.
     fn remove_node(&self, node: usize);

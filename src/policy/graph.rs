@@ -156,7 +156,7 @@ impl Graphs {
         let mut marks = Vec::with_capacity(copies.len());
         let is_whole = copies.into_iter().all(|(copy, owners)| {
             let Some(handle) = driver.new_event(context) else { return false };
-            let node = driver.add_record(graph, copy, handle);
+            let node = driver.add_record(graph, Some(copy), handle);
             match node {
                 Some(node) => marks.push(Mark { node, copy, event: Event { handle, context }, owners }),
                 None => driver.drop_event(context.0, handle),
@@ -173,17 +173,18 @@ impl Graphs {
     }
 
     /// Adds the nodes that record events to a graph that an executable graph is about to be updated with: without them the two would have
-    /// different nodes.
+    /// different nodes. One of another shape gets as many, so that it is refused for what it is refused for without them.
     pub(crate) fn mark_update(&self, driver: &impl Driver, exec: usize, graph: usize, thread: usize) {
         let known = self.read().get(&exec).map(|exec| (Arc::clone(&exec.marked), Arc::clone(&exec.nodes)));
         let Some((marked, nodes)) = known.filter(|(marked, _)| !marked.is_empty()) else { return };
-        let copies = named(driver.graph_copies(graph).unwrap_or_default(), nodes.iter().copied());
         let own = driver.graph_copies(graph).unwrap_or_default();
-        let event_of = |node| marked.iter().find(|(copy, _)| *copy == node).map(|(_, event)| *event);
-        let marks = copies.iter().zip(own).filter_map(|(named, own)| {
-            let handle = event_of(named.node)?;
-            let node = driver.add_record(graph, own.node, handle)?;
-            Some(Mark { node, copy: named.node, event: Event { handle, context: (0, 0) }, owners: [0; 2] })
+        let is_like = own.len() == nodes.len();
+        let marks = marked.iter().filter_map(|&(copy, handle)| {
+            let position = nodes.iter().position(|&node| node == copy);
+            let behind = own.get(position?).filter(|_| is_like).map(|copy| copy.node);
+            let behind_nothing = || driver.add_record(graph, None, handle);
+            let node = driver.add_record(graph, behind, handle).or_else(behind_nothing)?;
+            Some(Mark { node, copy, event: Event { handle, context: (0, 0) }, owners: [0; 2] })
         });
         let prepared = Prepared { marks: marks.collect(), ..Prepared::default() };
         os::lock(&self.prepared).insert(thread, prepared);
@@ -191,8 +192,9 @@ impl Graphs {
 
     /// Takes them out again.
     pub(crate) fn unmark_update(&self, driver: &impl Driver, thread: usize) {
-        let prepared = os::lock(&self.prepared).remove(&thread);
-        unmark(driver, &prepared.unwrap_or_default().marks, false);
+        if let Some(Prepared { marks, .. }) = os::lock(&self.prepared).remove(&thread) {
+            unmark(driver, &marks, false);
+        }
     }
 
     /// It has instantiated it, as `exec`; or it could not.

@@ -397,9 +397,13 @@ impl Driver for Fake {
         !self.events.borrow().contains_key(&event)
     }
 
-    fn add_record(&self, graph: usize, behind: usize, event: usize) -> Option<usize> {
-        let is_own =
-            self.graphs.borrow().get(&graph).is_some_and(|copies| copies.iter().any(|copy| copy.node == behind));
+    fn add_record(&self, graph: usize, behind: Option<usize>, event: usize) -> Option<usize> {
+        let behind = behind.unwrap_or(0);
+        let is_own = self
+            .graphs
+            .borrow()
+            .get(&graph)
+            .is_some_and(|copies| behind == 0 || copies.iter().any(|copy| copy.node == behind));
         let node = is_own.then(|| self.next.replace(self.next.get() + 1) as usize)?;
         self.records.borrow_mut().insert(node, (behind, event));
         Some(node)

@@ -41,10 +41,11 @@ pub(super) fn child(node: usize) -> Option<usize> {
     asked(|graph| unsafe { graph_child_graph_node_get_graph(node, graph) }).ok()
 }
 
-/// Adds a node that records an event behind another.
-pub(super) fn add_record(graph: usize, behind: usize, event: usize) -> Option<usize> {
+/// Adds a node that records an event, behind another if one is given.
+pub(super) fn add_record(graph: usize, behind: Option<usize>, event: usize) -> Option<usize> {
+    let (nodes, count) = (behind.unwrap_or(0), usize::from(behind.is_some()));
     // SAFETY: the graph is one that the program is about to use, the node one of its copies, the event ours; the function writes the place.
-    asked(|node| unsafe { graph_add_event_record_node(node, graph, &behind, 1, event) }).ok()
+    asked(|node| unsafe { graph_add_event_record_node(node, graph, &nodes, count, event) }).ok()
 }
 
 /// Takes a node out of its graph.

@@ -285,7 +285,7 @@ impl Driver for RealDriver {
         waits::has_passed(event)
     }
 
-    fn add_record(&self, graph: usize, behind: usize, event: usize) -> Option<usize> {
+    fn add_record(&self, graph: usize, behind: Option<usize>, event: usize) -> Option<usize> {
         graphs::add_record(graph, behind, event)
     }
 
