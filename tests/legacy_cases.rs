@@ -117,6 +117,7 @@ const SKIPPED: &[(&str, &str)] = &[
     ("copies_from_pool", "is about pools, of 11.2"),
     ("asks_like", "is about programs of today"),
     ("graph_copies", "is about functions of graphs that came with 11.0 and later"),
+    ("random_waits", "is about pools, captures and batches, too, of 11.2 and later"),
     ("random_graphs", "is about batches, pools, and functions of graphs that came with 11.0 and later"),
     ("ends_suddenly", "is about files of traces, which do not depend on the runtime"),
 ];

@@ -22,6 +22,8 @@ const AT_A_TIME: usize = 4;
 const STEPS: &str = "60";
 /// Failures that are told.
 const TOLD: usize = 10;
+/// Lines shown before the one that differs.
+const BEFORE: usize = 4;
 
 /// A number of the environment.
 fn number(name: &str, default: u32) -> u32 {
@@ -128,10 +130,12 @@ fn tail(outcome: &Outcome) -> String {
     lines.join("\n")
 }
 
-/// The first line that differs, or how the second run ended.
+/// The first line that differs, with some before it, or how the second run ended.
 fn differ(one: &Outcome, other: &Outcome) -> Option<String> {
     if let Some((_, lines)) = difference(&one.stdout, &other.stdout) {
-        return Some(lines);
+        let same = one.stdout.lines().zip(other.stdout.lines()).take_while(|(one, other)| one == other);
+        let same: Vec<_> = same.map(|(line, _)| format!("               {line}\n")).collect();
+        return Some(same[same.len().saturating_sub(BEFORE)..].concat() + &lines);
     }
     let is_same = (&one.stdout, &one.status) == (&other.stdout, &other.status);
     (!is_same).then(|| format!("    {}, then {}\n{}", one.status, other.status, tail(other)))

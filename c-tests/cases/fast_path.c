@@ -148,9 +148,10 @@ static void enable_both(void)
 {
     for (int device = 1; device >= 0; device--) {
         CHECK(cudaSetDevice(device));
-        /* There may be no path. */
-        if (cudaDeviceEnablePeerAccess(!device, 0) != cudaSuccess)
-            (void)cudaGetLastError();
+        int has_path;
+        CHECK(cudaDeviceCanAccessPeer(&has_path, device, !device));
+        if (has_path)
+            CHECK(cudaDeviceEnablePeerAccess(!device, 0));
     }
 }
 

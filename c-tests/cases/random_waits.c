@@ -14,7 +14,7 @@
  * A staged copy on a stream of device A's context, between memory of the contexts X and Y, is work of A, X and Y until the copy itself is
  * done, as was measured on H100. For all work of a context wait: cudaDeviceSynchronize and cuCtxSynchronize in it, cudaFree of memory of
  * cudaMalloc, cudaFreeHost and cudaHostUnregister of what belongs to it, whichever context is current; and cudaDeviceReset of any device
- * waits for all work of the process. Copies of a graph are work of all contexts. A copy on the legacy default stream comes after what was
+ * waits for all work of the process. Copies of a graph are such work, too. A copy on the legacy default stream comes after what was
  * put earlier on the legacy default streams of X and Y, and before what is put on them later. Nothing else is relied on, of what is not
  * documented. Two threads make the calls, one at a time.
  */
@@ -289,23 +289,21 @@ static int add_work(struct stream *s)
     return op;
 }
 
-static int add_copy(struct stream *s, const struct copy *copy, bool is_of_all)
+/* Copies of a graph are ordered with no other stream. */
+static void add_copy(struct stream *s, const struct copy *copy, bool is_in_graph)
 {
-    int dst = buffers[copy->dst].device, src = buffers[copy->src].device, op;
+    int dst = buffers[copy->dst].device, src = buffers[copy->src].device;
     unsigned own = 1u << (s ? s->device : src), sides = 1u << dst | 1u << src;
-    if (is_of_all) {
-        op = add_op(before_on(s, true), (1u << devices) - 1, own);
-    } else {
-        op = add_op(before_copy(s, dst, src), dst == src ? own : (s ? own : 0) | sides, own);
-        for (int device = 0; device < devices && (!s || s->role == LEGACY); device++)
-            if (sides >> device & 1 && (!s || s->device != device) && !is_documented)
-                join_set(&legacy(device)->foreign.of[STAGED], &ops[op].before.of[STAGED]);
-    }
+    bool is_beside = dst != src && !is_in_graph && !is_documented && (!s || s->role == LEGACY);
+    struct order before = is_in_graph || dst == src ? before_on(s, true) : before_copy(s, dst, src);
+    int op = add_op(before, s ? own | sides : sides, own);
+    for (int device = 0; device < devices && is_beside; device++)
+        if (sides >> device & 1 && (!s || s->device != device))
+            join_set(&legacy(device)->foreign.of[STAGED], &ops[op].before.of[STAGED]);
     if (s)
         s->order = ops[op].before;
     add(&buffers[copy->dst].writes, op);
     add(&buffers[copy->src].reads, op);
-    return op;
 }
 
 /* All work of a context, and what comes before that. */
@@ -331,6 +329,15 @@ static void see_work_of(int device)
 {
     struct order work = work_of(device);
     see(&work);
+}
+
+/* Whether the host knows that all is done. */
+static bool is_idle(void)
+{
+    for (int op = 0; op < op_count; op++)
+        if (!has(&seen.of[STAGED], op))
+            return false;
+    return true;
 }
 
 static void see_all(void)
@@ -720,11 +727,11 @@ static bool move_batch(enum heat heat)
     explain(BATCH, uses, 2 * count, &before);
     CHECK_CU(cuCtxSetCurrent(primaries[s->device]));
     end_driver(copy_batch(to, from, bytes, (size_t)count, &attributes, &first, 1, &failed, s->handle));
+    struct order own = s->order;
     for (int i = 0; i < count; i++) {
-        struct order own = s->order;
-        s->order = before;
-        join(&after, &ops[add_copy(s, &copies[i], false)].before);
         s->order = own;
+        add_copy(s, &copies[i], false);
+        join(&after, &s->order);
         expect(&copies[i]);
     }
     s->order = after;
@@ -1238,7 +1245,7 @@ static bool move_reset(enum heat heat)
 {
     int device = draw((unsigned)devices);
     (void)heat;
-    if (done[RESET] > 0)
+    if (done[RESET] > 0 || (is_documented && !is_idle()))
         return false;
     for (int i = 0; i < GRAPHS; i++)
         destroy_graph(&graphs[i]);
@@ -1293,12 +1300,12 @@ static bool take_one(const struct move *moves, int count, enum heat heat)
 /* What uses memory. */
 static const struct move uses[] = {
     {8, move_read}, {5, move_read_on_stream}, {6, move_memset}, {8, move_copy}, {2, move_batch}, {3, move_launch},
-    {6, move_free}, {3, move_free_async}, {2, move_copy_within},
+    {6, move_free}, {6, move_free_async}, {2, move_copy_within},
 };
 static const struct move moves[] = {
     {30, move_copy}, {6, move_batch}, {4, move_capture}, {6, move_launch}, {6, move_memset}, {2, move_copy_within},
     {3, move_read}, {3, move_read_on_stream}, {4, move_allocate}, {3, move_free}, {3, move_free_async},
-    {5, move_event}, {2, move_sync_stream}, {2, move_wait}, {4, move_prepare}, {6, move_create_stream}, {5, move_destroy_stream},
+    {12, move_event}, {5, move_sync_stream}, {2, move_wait}, {4, move_prepare}, {6, move_create_stream}, {5, move_destroy_stream},
     {1, move_reset},
 };
 

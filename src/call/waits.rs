@@ -134,10 +134,9 @@ fn wait(of: &Of) {
     let mut from = 0;
     while let Some(pending) = WAITS.pending(of, from) {
         from = pending.next();
-        match (pending.event, of) {
-            (Some(event), _) => wait_for(event),
-            (None, &Of::Memory(context)) => wait_for_legacy(context),
-            (None, _) => {}
+        match pending.event {
+            Some(event) => wait_for(event),
+            None => wait_for_legacy(pending.end),
         }
         WAITS.is_over(&pending);
     }
@@ -152,8 +151,8 @@ fn wait_for(event: usize) {
     }
 }
 
-/// Waits for the legacy default stream of a context, which is ordered with those of both ends of a copy. While anything is captured, that
-/// may be a stream which it would have to wait for.
+/// Waits for the legacy default stream of one end's context, behind which a copy on any legacy default stream is ordered. While anything is
+/// captured, that may be a stream which it would have to wait for.
 fn wait_for_legacy(context: usize) {
     if capture::may_be_under_way() {
         return;

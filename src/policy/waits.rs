@@ -71,6 +71,8 @@ pub(crate) struct Pending {
     index: usize,
     /// None of the legacy default stream.
     pub(crate) event: Option<usize>,
+    /// The context of one end: work that its legacy default stream gets later comes after the copy.
+    pub(crate) end: usize,
     recorded: u64,
 }
 
@@ -134,14 +136,18 @@ impl Entry {
     /// Whether copies have an end that a call waits for.
     fn concerns(&self, of: &Of) -> bool {
         let is_at = |wanted: usize| self.ends.iter().any(|end| end.load(Relaxed) == wanted);
-        // The driver waits for work of the stream's own context, and for that of the legacy default stream. But memory that is freed
-        // loses its mapping before the driver waits.
-        let is_legacy = self.stream.load(Relaxed) == LEGACY;
+        // The driver waits for work of the stream's own context, and for that of the legacy default stream. But what goes with memory or
+        // a context loses its mapping before the driver waits.
         match *of {
-            Of::All => !is_legacy,
-            Of::Context(wanted) => !is_legacy && is_at(wanted) && self.event_context.load(Relaxed) != wanted,
+            Of::All => true,
             Of::Memory(wanted) => is_at(wanted),
+            Of::Context(wanted) => is_at(wanted) && self.stream.load(Relaxed) != LEGACY && !self.is_own(wanted),
         }
+    }
+
+    /// Whether a context is that of the stream. A graph may be launched on any.
+    fn is_own(&self, context: usize) -> bool {
+        self.thread.load(Relaxed) != GRAPH && self.event_context.load(Relaxed) == context
     }
 
     fn set(&self, key: &Key, event: Option<Event>, ends: [usize; 2]) {
@@ -308,7 +314,8 @@ impl Waits {
         let mut entries = self.used().iter().enumerate().skip(from);
         let (index, entry) = entries.find(|(_, entry)| entry.is_pending() && entry.concerns(of))?;
         let recorded = entry.recorded.load(Acquire);
-        Some(Pending { index, event: entry.event().map(|event| event.handle), recorded })
+        let end = entry.ends.iter().map(|end| end.load(Relaxed)).find(|&end| end != 0).unwrap_or(0);
+        Some(Pending { index, event: entry.event().map(|event| event.handle), end, recorded })
     }
 
     /// It is over.
@@ -415,12 +422,13 @@ mod tests {
     }
 
     #[test]
-    fn pending_on_the_legacy_stream_only_for_who_frees() {
+    fn pending_on_the_legacy_stream_only_for_who_takes_away() {
         let (waits, fake) = (Box::new(Waits::new()), Fake::new());
         copied(&waits, &fake, &key(LEGACY));
         assert!(fake.events.borrow().is_empty());
-        assert_eq!([Of::Context(context(1)), Of::All].map(|of| count(&waits, of)), [0, 0]);
-        assert_eq!(waits.pending(&Of::Memory(context(1)), 0).unwrap().event, None);
+        assert_eq!([Of::Context(context(1)), Of::All].map(|of| count(&waits, of)), [0, 1]);
+        let pending = waits.pending(&Of::Memory(context(1)), 0).unwrap();
+        assert_eq!((pending.event, pending.end), (None, context(0)));
     }
 
     #[test]
@@ -459,7 +467,7 @@ mod tests {
             1,
             "its legacy default stream is another, too, but that is not known"
         );
-        assert_eq!(count(&waits, Of::All), 0);
+        assert_eq!(count(&waits, Of::All), 1);
         fake.ids.borrow_mut().insert(context(0), 0);
         waits.contexts_have_changed(&fake);
         assert!(!waits.are_pending());
@@ -489,7 +497,7 @@ mod tests {
             waits.add_of_graph(&fake, &key, event(number), [context(0), context(1)]);
         }
         assert!(!waits.are_pending() && !waits.launched(EXEC + 1) && waits.launched(EXEC));
-        assert_eq!(count(&waits, Of::Context(context(1))), 2);
+        assert_eq!([0, 1].map(|number| count(&waits, Of::Context(context(number)))), [2, 2], "launched on any stream");
         waits.stream_is_gone(EXEC);
         assert!(!waits.launched(EXEC));
         assert_eq!(count(&waits, Of::Context(context(1))), 2);
