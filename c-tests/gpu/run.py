@@ -23,6 +23,7 @@ import neighbours
 import regular
 import sequences
 import speed
+import waits
 from harness import BUILD, HERE, SHIM, Run, at_once, build, check, judge, report, results, table
 
 COPIES = ["cudaMemcpyPeer", "cudaMemcpyPeerAsync", "cudaMemcpy3DPeer", "cudaMemcpy3DPeerAsync"]
@@ -335,6 +336,10 @@ def main():
         else:
             report("skipped", name, f"the Python module {module} is not installed")
     if len(sys.argv) > 1:
+        check("scatter", waits.scatter)
+        check("implicit_waits", waits.implicit_waits, len(gpus))
+        check("spinning_often", waits.spinning_often)
+        check("random_waits", waits.random_waits)
         check("torch_step", regular.torch_step)
         check("random_graphs", sequences.random_graphs)
         check("staged_copies", sequences.staged_copies)

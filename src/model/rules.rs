@@ -530,7 +530,7 @@ rules! {
         "Peer Device Memory Access: without access, a copy goes through the host."
         "38 instead of 397 GB/s on two H200, and the call blocks the host for 25 ms per GiB."
         "CUDA offers a direct path between the two devices, but the program has not enabled peer access, or has disabled it again."
-        "Run it with P2PSHIM_ACCESS=auto, the default, which enables access if data arrives; or call cudaDeviceEnablePeerAccess at start.";
+        "Run it with P2PSHIM_ACCESS=auto, the default, which enables access if data arrives and keeps the program's waits; or call cudaDeviceEnablePeerAccess at start, and wait for the copy's stream or an event: cudaDeviceSynchronize, cudaFree and the like on the other device no longer wait for the copy then (docs/WAITS.md).";
 
     StagedPool "P2P-staged-pool" Performance [0, 0, 0]
         "all copies between devices"
