@@ -73,6 +73,11 @@ fn assert_all(cells: &[Cell], flavour: &str, run: fn(&Program) -> Outcome) {
     assert!(differences.is_empty(), "{} of {}:\n{}", differences.len(), cells.len(), differences.join("\n"));
 }
 
+/// Operations that load a library's kernels, or unload it from another context: they wait plain, and p2pshim does not keep that
+/// (docs/WAITS.md).
+const NOT_KEPT: [&str; 4] =
+    ["get_function_of_kernel", "get_module_of_library", "first_launch_of_library", "unload_library_elsewhere"];
+
 /// Those that are tried with every runtime.
 fn is_of_each_runtime(cell: &Cell) -> bool {
     let [copy, operation, current] = &cell.arguments;
@@ -92,7 +97,9 @@ fn simulated_gpus_wait_as_real_ones() {
 
 #[test]
 fn calls_wait_the_same_with_the_shim() {
-    assert_all(&cells(), "12", Program::preloaded);
+    let is_kept = |cell: &Cell| !NOT_KEPT.contains(&cell.arguments[1].as_str());
+    let kept: Vec<_> = cells().into_iter().filter(is_kept).collect();
+    assert_all(&kept, "12", Program::preloaded);
     let chosen: Vec<_> = cells().into_iter().filter(is_of_each_runtime).collect();
     for flavour in ["13", "static"] {
         assert_all(&chosen, flavour, Program::preloaded);

@@ -11,9 +11,9 @@
  * memory that nothing but staging orders says so, with the step that it has to come after and the step that waited for that. The last
  * lines count what was done, and how much of it only staging ordered. Two runs print the same.
  *
- * A staged copy on a stream of device A's context, between memory of the contexts X and Y, is work of A, X and Y until the copy itself is
- * done, as was measured on H100. For all work of a context wait: cudaDeviceSynchronize and cuCtxSynchronize in it, cudaFree of memory of
- * cudaMalloc, cudaFreeHost and cudaHostUnregister of what belongs to it, whichever context is current; and cudaDeviceReset of any device
+ * A staged copy on a stream of device A's context, from memory of context X to memory of Y, is work of A and Y until the copy itself is
+ * done, and of X until the source has been read, as was measured on H100. For all work of a context wait: cudaDeviceSynchronize and
+ * cuCtxSynchronize in it, cudaFree of memory of cudaMalloc, cudaFreeHost and cudaHostUnregister of what belongs to it, whichever context is current; and cudaDeviceReset of any device
  * waits for all work of the process. Copies of a graph are such work, too. A copy on the legacy default stream comes after what was
  * put earlier on the legacy default streams of X and Y, and before what is put on them later. Nothing else is relied on, of what is not
  * documented. Two threads make the calls, one at a time.
@@ -44,7 +44,7 @@ enum {
     BLOCK = 1 << 16,
     LARGEST = 2 << 20,    /* bytes of a buffer */
     WARM = 1536 << 10,    /* bytes that each pair copies at first */
-    MOST_OPS = 1024,
+    MOST_OPS = 2048,
     WORDS = MOST_OPS / 64,
     STEPS = 60,
     FRESH = 2,            /* steps after it was waited for, and uses that rely on it, for which an operation is of interest */
@@ -289,21 +289,22 @@ static int add_work(struct stream *s)
     return op;
 }
 
-/* Copies of a graph are ordered with no other stream. */
+/* Copies of a graph are ordered with no other stream. The source's side is over once the source was read. */
 static void add_copy(struct stream *s, const struct copy *copy, bool is_in_graph)
 {
     int dst = buffers[copy->dst].device, src = buffers[copy->src].device;
-    unsigned own = 1u << (s ? s->device : src), sides = 1u << dst | 1u << src;
+    unsigned own = 1u << (s ? s->device : src), of_stream = s ? own : 0;
     bool is_beside = dst != src && !is_in_graph && !is_documented && (!s || s->role == LEGACY);
     struct order before = is_in_graph || dst == src ? before_on(s, true) : before_copy(s, dst, src);
-    int op = add_op(before, s ? own | sides : sides, own);
-    for (int device = 0; device < devices && is_beside; device++)
-        if (sides >> device & 1 && (!s || s->device != device))
-            join_set(&legacy(device)->foreign.of[STAGED], &ops[op].before.of[STAGED]);
+    int read = add_op(before, of_stream | 1u << src, own), written = add_op(ops[read].before, of_stream | 1u << dst, own);
+    if (is_beside && (!s || s->device != src))
+        join_set(&legacy(src)->foreign.of[STAGED], &ops[read].before.of[STAGED]);
+    if (is_beside && (!s || s->device != dst))
+        join_set(&legacy(dst)->foreign.of[STAGED], &ops[written].before.of[STAGED]);
     if (s)
-        s->order = ops[op].before;
-    add(&buffers[copy->dst].writes, op);
-    add(&buffers[copy->src].reads, op);
+        s->order = ops[written].before;
+    add(&buffers[copy->dst].writes, written);
+    add(&buffers[copy->src].reads, read);
 }
 
 /* All work of a context, and what comes before that. */

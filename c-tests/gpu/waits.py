@@ -9,12 +9,16 @@ PROGRAM = "cases/random_waits.c"
 SEEDS = 300
 FIRST = 200_000
 AT_A_TIME = 8  # programs, each plain and preloaded
+UNSTEADY = "unsteady"
+MOST_UNSTEADY = 0.1  # of all programs
 BEFORE = 4  # lines shown before the one that differs
 PRELOADED = {"preload": True, "trace": False, "P2PSHIM_LOG": "error"}
 # The table of calls: these rows of each copy, and all rows of this one. `IMPLICIT_WAITS=all`: all rows.
 OPERATIONS = ("synchronize", "free_far", "free_near", "free_spare", "destroy_then_free_far", "reset_primary", "unload_module",
               "free_host", "record_event_of_context")
 ALL_OF = "peer_async"
+# docs/WAITS.md: not kept.
+LEFT_OUT = ("get_function_of_kernel", "get_module_of_library", "first_launch_of_library", "unload_library_elsewhere")
 ROUNDS = 1000
 # Busy processes put the verification of a pair off: here it is made direct at once.
 AT_ONCE = {"P2PSHIM_PROBE": "off"}
@@ -32,19 +36,14 @@ def first_difference(one, other):
 
 
 def problem(program, seed, plain, shim):
-    """What is wrong with a program, in words."""
-    name = f"`random_waits {seed}`"
-    wrong = [line for line in plain.out.splitlines() if "WRONG" in line]
-    if wrong:
-        return f"{name}: plain, the program expects something else: {wrong[0]}"
-    if plain.status != 0:
-        return f"{name} fails plain: {plain.ended()}"
-    if plain.out == shim.out and shim.status == 0:
+    """How a program differs with the shim, in words. Of one that is not the same twice without it, nothing can be said."""
+    if plain.out == shim.out and plain.status == shim.status:
         return None
-    again, = at_once(([program, seed], {"trace": False}))
-    if again.out != plain.out:
-        return f"{name}: two plain runs differ:\n{first_difference(plain, again)}"
-    return f"{name} differs:\n{first_difference(plain, shim)}"
+    again = at_once(*[([program, seed], {"trace": False})] * 4)
+    is_right = plain.status == 0 and "WRONG" not in plain.out
+    if not is_right or any(run.out != plain.out for run in again):
+        return UNSTEADY
+    return f"`random_waits {seed}` differs:\n{first_difference(plain, shim)}"
 
 
 def by_staging(runs):
@@ -58,23 +57,26 @@ def random_waits():
         program = build(PROGRAM, runtime)
         first = FIRST + number * 1000
         seeds = range(first, first + SEEDS // 2)
-        problems, uses = [], 0
+        problems, uses, unsteady = [], 0, 0
         for start in range(0, len(seeds), AT_A_TIME):
             block = seeds[start:start + AT_A_TIME]
             runs = at_once(*(([program, seed], how) for seed in block for how in ({"trace": False}, PRELOADED)))
             found = [problem(program, seed, plain, shim) for seed, plain, shim in zip(block, runs[::2], runs[1::2])]
-            problems += [text for text in found if text]
+            problems += [text for text in found if text and text != UNSTEADY]
+            unsteady += found.count(UNSTEADY)
             uses += by_staging(runs[::2])
-        judge(not problems and uses > 0, f"random_waits, {runtime} runtime",
+        judge(not problems and uses > 0 and unsteady <= MOST_UNSTEADY * len(seeds), f"random_waits, {runtime} runtime",
               f"{len(problems)} of {len(seeds)} programs:\n" + "\n".join(problems[:3]) if problems
-              else f"{len(seeds)} programs the same, with {uses} uses of memory that only staging orders")
+              else f"{len(seeds) - unsteady} programs the same, with {uses} uses of memory that only staging orders; "
+                   f"{unsteady} are not the same twice without the shim")
 
 
 def cells(gpus):
     """Rows of the table of measured waits that these GPUs can show."""
     lines = (HERE / "implicit_waits.tsv").read_text().splitlines()
     rows = [line.split("\t") for line in lines if not line.startswith("#")][1:]
-    chosen = [row for row in rows if os.environ.get("IMPLICIT_WAITS") == "all" or row[0] == ALL_OF or row[1] in OPERATIONS]
+    kept = [row for row in rows if row[1] not in LEFT_OUT]
+    chosen = [row for row in kept if os.environ.get("IMPLICIT_WAITS") == "all" or row[0] == ALL_OF or row[1] in OPERATIONS]
     return [row for row in chosen if gpus > 2 or row[2] != "2" and "third" not in row[0] and "elsewhere" not in row[1]]
 
 

@@ -134,9 +134,11 @@ fn wait(of: &Of) {
     let mut from = 0;
     while let Some(pending) = WAITS.pending(of, from) {
         from = pending.next();
-        match pending.event {
-            Some(event) => wait_for(event),
-            None => wait_for_legacy(pending.end),
+        match (pending.event, of) {
+            (Some(event), _) => wait_for(event),
+            // Of the end whose memory goes: the other's stream may have more to do since.
+            (None, &Of::Memory(context)) => wait_for_legacy(context),
+            (None, _) => wait_for_legacy(pending.end),
         }
         WAITS.is_over(&pending);
     }
@@ -170,17 +172,12 @@ pub(super) fn before_record_of(context: usize) {
     }
     mode::unseen(|| {
         let mut from = 0;
-        let pending = std::iter::from_fn(|| {
-            let pending = WAITS.pending(&Of::Memory(context), from)?;
+        let events = std::iter::from_fn(|| {
+            let pending = WAITS.pending(&Of::Context(context), from)?;
             from = pending.next();
             Some(pending.event)
         });
-        // The legacy default stream of either end comes after copies on that of another context.
-        let mut marks = Vec::new();
-        let events =
-            pending.filter_map(|event| event.or_else(|| waits::mark_legacy(context).inspect(|mark| marks.push(*mark))));
-        waits::have_context_follow(context, events);
-        marks.into_iter().for_each(|mark| waits::drop_mark(context, mark));
+        waits::have_context_follow(context, events.flatten());
         Some(())
     });
 }
