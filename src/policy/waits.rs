@@ -305,8 +305,12 @@ impl Waits {
     /// An executable graph was launched. Whether it records events itself.
     pub(crate) fn launched(&self, exec: usize) -> bool {
         let is_of = |entry: &&Entry| entry.stream.load(Acquire) == exec && entry.thread.load(Relaxed) == GRAPH;
-        let entries = self.used().iter().filter(is_of);
-        entries.map(|entry| entry.recorded.fetch_add(1, Release)).count() != 0
+        let mut records = false;
+        for entry in self.used().iter().filter(is_of) {
+            entry.recorded.fetch_add(1, Release);
+            records = true;
+        }
+        records
     }
 
     /// A copy that may be under way, and that a call waits for: the first from an entry on.
