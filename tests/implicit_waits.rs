@@ -11,7 +11,7 @@ use std::thread;
 use support::{Outcome, Program, path};
 
 /// Programs that run at once. Nearly all of their time they wait.
-const AT_ONCE: usize = 4;
+const AT_ONCE: usize = 8;
 /// Milliseconds that a call is given to return without waiting; and those of another try, if it seemed to wait but is not to: it may
 /// only have been late.
 const PATIENCE: [&str; 2] = ["400", "5000"];

@@ -14,7 +14,7 @@ pub(super) fn before_instantiation(graph: usize, rest: &[Value]) {
         let thread = thread::id();
         GRAPHS.prepare(&ACCESS, &RealDriver, graph, (thread, capture::is_capturing(thread)));
         if !is_for_devices(rest) {
-            GRAPHS.mark(&RealDriver, graph, thread);
+            GRAPHS.mark(&ACCESS, &RealDriver, graph, thread);
         }
     });
 }
@@ -41,10 +41,24 @@ pub(super) fn before_update(exec: usize, graph: usize) {
     }
 }
 
+/// The update was made, or refused. The node that it names as the reason must not be one of ours, which are gone.
 #[cold]
 #[inline(never)]
-pub(super) fn after_update(exec: usize, graph: usize, has_succeeded: bool) {
-    mode::unseen(|| GRAPHS.unmark_update(&RealDriver, thread::id()));
+pub(super) fn after_update(function: Function, [exec, graph, output]: [usize; 3], has_succeeded: bool) {
+    // Where nodes are named: by itself, or in a `CUgraphExecUpdateResultInfo`.
+    let places: &[usize] = if function == Function::cuGraphExecUpdate { &[0] } else { &[8, 16] };
+    mode::unseen(|| {
+        let marks = GRAPHS.unmark_update(&RealDriver, thread::id());
+        if has_succeeded || output == 0 || marks.is_empty() {
+            return;
+        }
+        for place in places.iter().map(|offset| (output + offset) as *mut usize) {
+            if read::handle_at(place).is_some_and(|node| marks.contains(&node)) {
+                // SAFETY: the real function has just written there.
+                unsafe { place.write_unaligned(0) };
+            }
+        }
+    });
     if has_succeeded {
         on_graph_change(exec, Some(graph::Change::Whole { graph }));
     }

@@ -67,6 +67,9 @@ impl Change<'_> {
             {
                 waits::before_work_of(Some(context).filter(|&context| context != 0));
             }
+            (State::waits_for_context, _) if self.function == Function::cuMipmappedArrayDestroy => {
+                waits::before_array_free(0);
+            }
             (State::waits_for_context | State::loads_module, _) => waits::before_work_of(None),
             (State::sets_limit, &[Value::Int(limit), _]) if WAITING_LIMITS.contains(&limit) => {
                 waits::before_work_of(None)
@@ -174,8 +177,8 @@ impl Change<'_> {
             (State::imports_pool, &[Value::Address(out), ..]) if has_succeeded => on_pool_create(out, None),
             (State::destroys_pool, &[Value::Address(pool)]) if has_succeeded => on_pool_destroy(pool),
             (State::instantiates_graph, &[Value::Address(exec), ..]) => graphs::on_instantiation(exec, ret),
-            (State::updates_graph, &[Value::Address(exec), Value::Address(graph), ..]) => {
-                graphs::after_update(exec, graph, has_succeeded);
+            (State::updates_graph, &[Value::Address(exec), Value::Address(graph), Value::Address(output), ..]) => {
+                graphs::after_update(self.function, [exec, graph, output], has_succeeded);
             }
             (State::sets_graph_node, &[Value::Address(exec), Value::Address(node), to, ..]) if has_succeeded => {
                 graphs::on_graph_node(exec, node, to, self.function);
@@ -435,7 +438,7 @@ fn contexts_have_changed(device: Option<i32>, context: Option<usize>) {
     capture::contexts_have_changed(&RealDriver);
     ACCESS.contexts_have_changed(&RealDriver, device, context);
     STAGING.contexts_have_changed(&RealDriver, device, context);
-    WAITS.contexts_have_changed(&RealDriver);
+    WAITS.contexts_have_changed(&RealDriver, device.is_some(), context);
 }
 
 /// A module was loaded into the current context.

@@ -12,7 +12,7 @@ use crate::api::Copies;
 use crate::api::abi::Value;
 use crate::model::{Memcpy, Part, Traffic};
 use crate::os;
-use crate::policy::waits::{Key, LEGACY, Of, PER_THREAD};
+use crate::policy::waits::{Key, LAUNCH, LEGACY, Of, PER_THREAD};
 use crate::policy::{ACCESS, Driver, WAITS, capture};
 use crate::real::driver::RealDriver;
 use crate::real::driver::waits;
@@ -25,7 +25,7 @@ pub(super) fn after_copy(call: &Call<'_>, traffic: Option<Traffic>) {
     if let Some(owners) = traffic.and_then(|traffic| traffic.kept)
         && let Some(copy) = call.request.copy()
     {
-        keep(copy.stream.unwrap_or(0), call.function().per_thread(), owners, Some(copy));
+        keep(copy.stream.unwrap_or(0), call.function().per_thread(), owners, Made::Copy(copy));
     }
 }
 
@@ -41,17 +41,33 @@ pub(super) fn after_many(call: &Call<'_>, kind: Copies, made: &[Part]) {
         return;
     }
     let stream = call.request.stream().unwrap_or(0);
-    kept.for_each(|owners| keep(stream, call.function().per_thread(), owners, None));
+    let made = if kind == Copies::graph { Made::Launch } else { Made::Batch };
+    kept.for_each(|owners| keep(stream, call.function().per_thread(), owners, made));
+}
+
+/// By what a copy was made.
+#[derive(Clone, Copy)]
+enum Made<'a> {
+    Copy(&'a Memcpy<'a>),
+    Batch,
+    /// Of a graph that records no events itself.
+    Launch,
 }
 
 #[inline(never)]
-fn keep(stream: usize, per_thread: bool, owners: [u8; 2], copy: Option<&Memcpy<'_>>) {
+fn keep(stream: usize, per_thread: bool, owners: [u8; 2], made: Made<'_>) {
     let key = |stream, thread, context| Key { stream, thread, context, owners, epoch: ACCESS.epoch() };
     let key = match (stream, per_thread) {
-        (0, false) | (LEGACY, _) => key(LEGACY, 0, 0),
+        (0, false) | (LEGACY, _) => match made {
+            Made::Launch => key(LEGACY, LAUNCH, RealDriver.current_context().unwrap_or(0)),
+            _ => key(LEGACY, 0, 0),
+        },
         (0, true) | (PER_THREAD, _) => {
-            let of_copy = |copy| context::of_copy(copy, true);
-            let Some((context, _)) = copy.map_or_else(|| context::of_stream(PER_THREAD, true), of_copy) else { return };
+            let context = match made {
+                Made::Copy(copy) => context::of_copy(copy, true),
+                _ => context::of_stream(PER_THREAD, true),
+            };
+            let Some((context, _)) = context else { return };
             key(PER_THREAD, thread::current().number(), context)
         }
         _ => key(stream, 0, 0),
@@ -67,8 +83,8 @@ fn keep(stream: usize, per_thread: bool, owners: [u8; 2], copy: Option<&Memcpy<'
 fn keep_first(key: &Key, per_thread: bool) {
     mode::unseen(|| {
         let own = match key.stream {
-            LEGACY => None,
-            PER_THREAD => Some(key.context),
+            LEGACY if key.thread != LAUNCH => None,
+            LEGACY | PER_THREAD => Some(key.context),
             stream => Some(RealDriver.stream_context(stream, per_thread)?),
         };
         let own = match own {
@@ -76,8 +92,12 @@ fn keep_first(key: &Key, per_thread: bool) {
             None => None,
         };
         WAITS.add(&RealDriver, key, own, key.owners.map(|owner| ACCESS.context_of(&RealDriver, owner)));
-        WAITS.record(&RealDriver, key).then_some(())
+        Some(())
     });
+    // With a full queue this may take as long as the copy's own call.
+    if !WAITS.record(&RealDriver, key) {
+        log::debug!("an event behind a copy could not be recorded: calls that wait for it otherwise may not");
+    }
 }
 
 // ---- Calls that wait ----
@@ -110,7 +130,8 @@ pub(super) fn before_free(address: u64) {
 #[inline(always)]
 pub(super) fn before_array_free(array: usize) {
     if !WAITS.are_none() && WAITS.are_pending() {
-        wait_to_free(|| mode::unseen(|| ACCESS.context_of_array(array)));
+        // One that was not made in sight is taken to be of the current context.
+        wait_to_free(|| mode::unseen(|| ACCESS.context_of_array(array)).or_else(|| RealDriver.current_context()));
     }
 }
 
@@ -134,35 +155,37 @@ fn wait(of: &Of) {
     let mut from = 0;
     while let Some(pending) = WAITS.pending(of, from) {
         from = pending.next();
-        match (pending.event, of) {
+        let is_over = match (pending.event, of) {
             (Some(event), _) => wait_for(event),
             // Of the end whose memory goes: the other's stream may have more to do since.
             (None, &Of::Memory(context)) => wait_for_legacy(context),
             (None, _) => wait_for_legacy(pending.end),
+        };
+        if is_over {
+            WAITS.is_over(&pending);
         }
-        WAITS.is_over(&pending);
     }
 }
 
 /// Waits for an event, such that no capture is disturbed.
-fn wait_for(event: usize) {
+fn wait_for(event: usize) -> bool {
     if capture::may_be_under_way() {
-        RealDriver.relaxed(|| waits::wait(event));
-    } else {
-        waits::wait(event);
+        return RealDriver.relaxed(|| waits::wait(event)).is_some();
     }
+    waits::wait(event);
+    true
 }
 
 /// Waits for the legacy default stream of one end's context, behind which a copy on any legacy default stream is ordered. While anything is
 /// captured, that may be a stream which it would have to wait for.
-fn wait_for_legacy(context: usize) {
+fn wait_for_legacy(context: usize) -> bool {
     if capture::may_be_under_way() {
-        return;
+        return false;
     }
-    if let Some(event) = mode::unseen(|| waits::mark_legacy(context)) {
-        waits::wait(event);
-        mode::unseen(|| waits::drop_mark(context, event));
-    }
+    let Some(event) = mode::unseen(|| waits::mark_legacy(context)) else { return false };
+    waits::wait(event);
+    mode::unseen(|| waits::drop_mark(context, event));
+    true
 }
 
 /// The program is about to record an event behind all work of a context.

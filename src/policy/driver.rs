@@ -145,6 +145,9 @@ pub(crate) trait Driver: Copies<Scratch = Scratch> {
     /// Whether what an event was recorded for is over, or has failed.
     fn has_passed(&self, event: usize) -> bool;
 
+    /// Whether nodes can be taken out of a graph again: not if it allocates or frees memory.
+    fn can_lose_nodes(&self, graph: usize) -> bool;
+
     /// Adds a node to a graph that records an event, behind another node if one is given. The new one; none if that other is not the graph's
     /// own.
     fn add_record(&self, graph: usize, behind: Option<usize>, event: usize) -> Option<usize>;

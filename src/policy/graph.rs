@@ -145,16 +145,22 @@ impl Graphs {
     }
 
     /// Adds nodes to a graph that a thread is about to instantiate, which record an event behind each copy that p2pshim has made direct:
-    /// behind all, or, if one is of a child graph, behind none.
-    pub(crate) fn mark(&self, driver: &impl Driver, graph: usize, thread: usize) {
+    /// behind all, or, if one is of a child graph, there are many, or nodes cannot be taken out again, behind none.
+    pub(crate) fn mark(&self, access: &Access, driver: &impl Driver, graph: usize, thread: usize) {
+        /// More would take the room of others.
+        const MOST: usize = 64;
         let copies: Vec<(usize, [u8; 2])> = match os::lock(&self.prepared).get(&thread) {
             Some(prepared) => prepared.copies.iter().filter_map(|copy| Some((copy.node, copy.traffic.kept?))).collect(),
             None => return,
         };
-        let Some(context) = driver.current_context() else { return };
-        let Some(context) = driver.context_id(context).map(|id| (context, id)) else { return };
-        let mut marks = Vec::with_capacity(copies.len());
+        if copies.is_empty() || copies.len() > MOST || !driver.can_lose_nodes(graph) {
+            return;
+        }
+        let mut marks = Vec::new();
         let is_whole = copies.into_iter().all(|(copy, owners)| {
+            // The source's: it lives as long as the copy makes sense.
+            let context = access.context_of(driver, owners[0]);
+            let Some(context) = driver.context_id(context).map(|id| (context, id)) else { return false };
             let Some(handle) = driver.new_event(context) else { return false };
             let node = driver.add_record(graph, Some(copy), handle);
             match node {
@@ -177,6 +183,9 @@ impl Graphs {
     pub(crate) fn mark_update(&self, driver: &impl Driver, exec: usize, graph: usize, thread: usize) {
         let known = self.read().get(&exec).map(|exec| (Arc::clone(&exec.marked), Arc::clone(&exec.nodes)));
         let Some((marked, nodes)) = known.filter(|(marked, _)| !marked.is_empty()) else { return };
+        if !driver.can_lose_nodes(graph) {
+            return;
+        }
         let own = driver.graph_copies(graph).unwrap_or_default();
         let is_like = own.len() == nodes.len();
         let marks = marked.iter().filter_map(|&(copy, handle)| {
@@ -190,11 +199,12 @@ impl Graphs {
         os::lock(&self.prepared).insert(thread, prepared);
     }
 
-    /// Takes them out again.
-    pub(crate) fn unmark_update(&self, driver: &impl Driver, thread: usize) {
-        if let Some(Prepared { marks, .. }) = os::lock(&self.prepared).remove(&thread) {
-            unmark(driver, &marks, false);
-        }
+    /// Takes them out again. Returns which they were.
+    pub(crate) fn unmark_update(&self, driver: &impl Driver, thread: usize) -> Vec<usize> {
+        let prepared = os::lock(&self.prepared).remove(&thread);
+        let marks = prepared.unwrap_or_default().marks;
+        unmark(driver, &marks, false);
+        marks.into_iter().map(|mark| mark.node).collect()
     }
 
     /// It has instantiated it, as `exec`; or it could not.
@@ -209,9 +219,13 @@ impl Graphs {
         let Some(exec) = exec else { return };
         // Of an earlier one with the same handle.
         waits.stream_is_gone(exec);
-        for (&Mark { event, owners, .. }, number) in marks.iter().zip(0..) {
+        let has_room = marks.iter().zip(0..).all(|(&Mark { event, owners, .. }, number)| {
             let key = Key { stream: exec, thread: GRAPH, context: number, owners, epoch: access.epoch() };
-            waits.add_of_graph(driver, &key, event, owners.map(|owner| access.context_of(driver, owner)));
+            waits.add_of_graph(driver, &key, event, owners.map(|owner| access.context_of(driver, owner)))
+        });
+        if !has_room {
+            // Then its launches are followed by an event.
+            waits.stream_is_gone(exec);
         }
         let is_ours = !copies.is_empty();
         let marked = Arc::new(marks.iter().map(|mark| (mark.copy, mark.event.handle)).collect());
@@ -503,7 +517,7 @@ mod tests {
         fake.graphs.borrow_mut().insert(GRAPH, vec![copy(1, [0, 1], 4), copy(2, [0, 0], 8), copy(3, [1, 0], 16)]);
         let behind = || fake.records.borrow().values().map(|(node, _)| *node).collect::<Vec<_>>();
         graphs.prepare(access, &fake, GRAPH, (THREAD, false));
-        graphs.mark(&fake, GRAPH, THREAD);
+        graphs.mark(access, &fake, GRAPH, THREAD);
         assert_eq!(behind(), [1, 3], "copies between devices");
         graphs.instantiated((access, &waits, &fake), Some(EXEC), THREAD);
         assert_eq!(behind(), []);
@@ -529,7 +543,7 @@ mod tests {
         graphs.prepare(access, &fake, GRAPH, (THREAD, false));
         // The second is a node of a child graph, behind which none can be added here.
         fake.graphs.borrow_mut().insert(CHILD, vec![copy(1, [0, 1], 4)]);
-        graphs.mark(&fake, CHILD, THREAD);
+        graphs.mark(access, &fake, CHILD, THREAD);
         assert!(fake.records.borrow().is_empty());
         graphs.instantiated((access, &waits, &fake), Some(EXEC), THREAD);
         assert!(!waits.launched(EXEC), "the launch is followed by an event on its stream");

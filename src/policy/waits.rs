@@ -34,6 +34,9 @@ pub(crate) const LEGACY: usize = 1;
 pub(crate) const PER_THREAD: usize = 2;
 /// In place of a thread, for the copies of a graph: the stream is the executable graph, the context a number of the copy.
 pub(crate) const GRAPH: u64 = u64::MAX;
+/// In place of a thread, for launches on the legacy default stream of graphs that record no events: their copies are ordered with no other
+/// stream.
+pub(crate) const LAUNCH: u64 = u64::MAX - 1;
 
 /// Copies that one event can stand for: of one stream, between the same owners.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,8 +144,13 @@ impl Entry {
         match *of {
             Of::All => true,
             Of::Memory(wanted) => is_at(wanted),
-            Of::Context(wanted) => is_at(wanted) && self.stream.load(Relaxed) != LEGACY && !self.is_own(wanted),
+            Of::Context(wanted) => is_at(wanted) && self.event().is_some() && !self.is_own(wanted),
         }
+    }
+
+    /// Whether no copy finds it any more: its owners may be others by now. Of a graph's that does not matter.
+    fn is_outdated(&self, epoch: u64) -> bool {
+        self.thread.load(Relaxed) != GRAPH && self.owners.load(Relaxed) >> 16 != epoch
     }
 
     /// Whether a context is that of the stream. A graph may be launched on any.
@@ -235,11 +243,16 @@ impl Waits {
     pub(crate) fn record(&self, driver: &impl Driver, key: &Key) -> bool {
         let Some(entry) = self.find(key) else { return false };
         let is_recorded = match (key.stream, entry.event()) {
-            (LEGACY, _) => true,
-            (PER_THREAD, Some(event)) => driver.record_within(key.context, event.handle, PER_THREAD),
-            (stream, Some(event)) => driver.record(event.handle, stream),
+            (LEGACY, None) => true,
+            (LEGACY | PER_THREAD, Some(event)) => driver.record_within(key.context, event.handle, key.stream),
+            // Where no context is current the event's own is made so.
+            (stream, Some(event)) => {
+                driver.record(event.handle, stream) || driver.record_within(event.context.0, event.handle, stream)
+            }
             (_, None) => false,
         };
+        // Or it has made room for another meanwhile.
+        let is_recorded = is_recorded && entry.is_of(key);
         if is_recorded {
             entry.recorded.fetch_add(1, Release);
         }
@@ -252,30 +265,31 @@ impl Waits {
         if self.find(key).is_some() {
             return;
         }
-        let (event, entry) = match own {
-            None => (None, self.room(driver)),
-            Some(context) => match self.room_with_event(context, key.epoch, driver) {
-                Some((entry, event)) => (Some(event), Some(entry)),
-                None => (driver.new_event(context).map(|handle| Event { handle, context }), self.room(driver)),
-            },
+        let Some(context) = own else {
+            self.room(driver).into_iter().for_each(|entry| entry.set(key, None, ends));
+            return;
         };
-        let Some(entry) = entry.filter(|_| own.is_none() || event.is_some()) else { return };
-        entry.set(key, event, ends);
+        if let Some((entry, event)) = self.room_with_event(context, key.epoch, driver) {
+            return entry.set(key, Some(event), ends);
+        }
+        let Some(entry) = self.room(driver) else { return };
+        if let Some(handle) = driver.new_event(context) {
+            entry.set(key, Some(Event { handle, context }), ends);
+        }
     }
 
-    /// Adds an event that a graph records itself.
-    pub(crate) fn add_of_graph(&self, driver: &impl Driver, key: &Key, event: Event, ends: [usize; 2]) {
+    /// Adds an event that a graph records itself. Whether there was room.
+    pub(crate) fn add_of_graph(&self, driver: &impl Driver, key: &Key, event: Event, ends: [usize; 2]) -> bool {
         let _changing = os::lock(&self.changing);
-        if let Some(entry) = self.room(driver) {
-            entry.set(key, Some(event), ends);
-        }
+        let entry = self.room(driver);
+        entry.inspect(|entry| entry.set(key, Some(event), ends)).is_some()
     }
 
     /// An entry that nobody needs any more, with an event of a context.
     fn room_with_event(&self, context: (usize, u64), epoch: u64, driver: &impl Driver) -> Option<(&Entry, Event)> {
         let is_like = |entry: &&Entry| {
             entry.event().is_some_and(|event| event.context == context)
-                && (entry.stream.load(Relaxed) == GONE || entry.owners.load(Relaxed) >> 16 != epoch)
+                && (entry.stream.load(Relaxed) == GONE || entry.is_outdated(epoch))
                 && is_over(entry, driver)
         };
         let entry = self.used().iter().find(is_like)?;
@@ -295,7 +309,8 @@ impl Waits {
             self.used.store(used + 1, Release);
             return Some(entry);
         }
-        let entry = self.used().iter().find(|entry| entry.thread.load(Relaxed) != GRAPH && is_over(entry, driver))?;
+        let is_in_graph = |entry: &Entry| entry.thread.load(Relaxed) == GRAPH && entry.stream.load(Relaxed) != GONE;
+        let entry = self.used().iter().find(|entry| !is_in_graph(entry) && is_over(entry, driver))?;
         entry.stream.store(GONE, Relaxed);
         entry.event().into_iter().for_each(|event| driver.drop_event(event.context.0, event.handle));
         entry.clear();
@@ -341,14 +356,16 @@ impl Waits {
             .for_each(|entry| entry.stream.store(GONE, Relaxed));
     }
 
-    /// Contexts may be gone, with their events.
-    pub(crate) fn contexts_have_changed(&self, driver: &impl Driver) {
+    /// Contexts may be gone, with their events. For drivers that do not number contexts, all primary ones, or the one with this handle: who
+    /// ends one has waited for all copies.
+    pub(crate) fn contexts_have_changed(&self, driver: &impl Driver, is_primary: bool, destroyed: Option<usize>) {
         if self.are_none() {
             return;
         }
         let _changing = os::lock(&self.changing);
         for entry in self.used() {
             let is_gone = match entry.event() {
+                Some(Event { context: (handle, 0), .. }) => is_primary || destroyed == Some(handle),
                 Some(event) => driver.context_id(event.context.0) != Some(event.context.1),
                 None => entry.ends.iter().any(|end| driver.context_id(end.load(Relaxed)).is_none()),
             };
@@ -465,7 +482,7 @@ mod tests {
         copied(&waits, &fake, &key(STREAM));
         copied(&waits, &fake, &key(LEGACY));
         fake.ids.borrow_mut().insert(context(0), 2);
-        waits.contexts_have_changed(&fake);
+        waits.contexts_have_changed(&fake, false, None);
         assert_eq!(
             count(&waits, Of::Memory(context(1))),
             1,
@@ -473,7 +490,7 @@ mod tests {
         );
         assert_eq!(count(&waits, Of::All), 1);
         fake.ids.borrow_mut().insert(context(0), 0);
-        waits.contexts_have_changed(&fake);
+        waits.contexts_have_changed(&fake, false, None);
         assert!(!waits.are_pending());
     }
 
@@ -498,12 +515,17 @@ mod tests {
         let event = |handle| Event { handle, context: (context(0), 1) };
         for number in [1, 2] {
             let key = Key { stream: EXEC, thread: GRAPH, context: number, owners: [1, 2], epoch: 0 };
-            waits.add_of_graph(&fake, &key, event(number), [context(0), context(1)]);
+            assert!(waits.add_of_graph(&fake, &key, event(number), [context(0), context(1)]));
         }
         assert!(!waits.are_pending() && !waits.launched(EXEC + 1) && waits.launched(EXEC));
         assert_eq!([0, 1].map(|number| count(&waits, Of::Context(context(number)))), [2, 2], "launched on any stream");
+        // In another epoch the graph still records them: nobody else gets them.
+        let later = Key { epoch: 1, ..key(STREAM) };
+        fake.events.borrow_mut().clear();
+        waits.add(&fake, &later, OWN, [context(0), context(1)]);
+        assert!(waits.record(&fake, &later) && waits.used.load(Relaxed) == 3);
         waits.stream_is_gone(EXEC);
         assert!(!waits.launched(EXEC));
-        assert_eq!(count(&waits, Of::Context(context(1))), 2);
+        assert_eq!(count(&waits, Of::Context(context(1))), 3);
     }
 }

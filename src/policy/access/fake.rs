@@ -397,6 +397,10 @@ impl Driver for Fake {
         !self.events.borrow().contains_key(&event)
     }
 
+    fn can_lose_nodes(&self, _: usize) -> bool {
+        true
+    }
+
     fn add_record(&self, graph: usize, behind: Option<usize>, event: usize) -> Option<usize> {
         let behind = behind.unwrap_or(0);
         let is_own = self

@@ -12,6 +12,9 @@ use crate::policy::driver::NodeCopy;
 /// `CU_GRAPH_NODE_TYPE_MEMCPY`, `CU_GRAPH_NODE_TYPE_GRAPH`.
 const MEMCPY: u32 = 1;
 const GRAPH: u32 = 4;
+/// `CU_GRAPH_NODE_TYPE_MEM_ALLOC`, `CU_GRAPH_NODE_TYPE_MEM_FREE`.
+const MEM_ALLOC: u32 = 10;
+const MEM_FREE: u32 = 11;
 
 /// The copies of a graph and of its child graphs; none if there is no memory for them.
 pub(super) fn copies(graph: usize) -> Option<Vec<NodeCopy>> {
@@ -39,6 +42,14 @@ pub(super) fn copies(graph: usize) -> Option<Vec<NodeCopy>> {
 pub(super) fn child(node: usize) -> Option<usize> {
     // SAFETY: the node is the driver's; the function writes the place.
     asked(|graph| unsafe { graph_child_graph_node_get_graph(node, graph) }).ok()
+}
+
+/// Whether nodes can be taken out of a graph: not if it has some that allocate or free memory.
+pub(super) fn can_lose_nodes(graph: usize) -> bool {
+    // SAFETY: the node was just named; the function writes the place.
+    let kind = |node| asked(|kind| unsafe { graph_node_get_type(node, kind) });
+    nodes(graph)
+        .is_some_and(|nodes| nodes.into_iter().all(|node| !matches!(kind(node), Ok(MEM_ALLOC | MEM_FREE) | Err(_))))
 }
 
 /// Adds a node that records an event, behind another if one is given.

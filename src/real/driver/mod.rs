@@ -285,6 +285,10 @@ impl Driver for RealDriver {
         waits::has_passed(event)
     }
 
+    fn can_lose_nodes(&self, graph: usize) -> bool {
+        graphs::can_lose_nodes(graph)
+    }
+
     fn add_record(&self, graph: usize, behind: Option<usize>, event: usize) -> Option<usize> {
         graphs::add_record(graph, behind, event)
     }
