@@ -2,13 +2,11 @@
 
 use std::ffi::c_uint;
 
-use super::RealDriver;
 use super::contexts::within;
 use super::functions::{
     asked, checked, ctx_get_flags, event_create, event_destroy, event_query, event_record, event_synchronize, is_ready,
     stream_create, stream_destroy, stream_wait_event,
 };
-use crate::policy::Driver;
 use crate::policy::waits::LEGACY;
 
 /// An event of a context that keeps no time. Who waits for it does so as the context's flags say.
@@ -42,8 +40,7 @@ pub(super) fn record(event: usize, stream: usize) -> bool {
 /// To ask may end a capture of any thread, unless the mode is relaxed.
 pub(super) fn has_passed(event: usize) -> bool {
     // SAFETY: the event is ours.
-    let has_passed = RealDriver.relaxed(|| is_ready(unsafe { event_query(event) }));
-    has_passed == Some(Ok(true))
+    is_ready(unsafe { event_query(event) }) == Ok(true)
 }
 
 /// Waits for an event, as a call of the program's would wait.
