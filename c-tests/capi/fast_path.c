@@ -143,6 +143,8 @@ static void run(const char *folder)
         *(void **)&copy_peer = dlsym(runtime, "cudaMemcpyPeerAsync");
     REQUIRE(runtime && copy_peer);
     SAME(two->cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    /* Copies of a pair that the shim alone has made direct take the ordinary path. */
+    SAME(two->cu.cuCtxEnablePeerAccess(two->contexts[1], 0), CUDA_SUCCESS);
     for (int with_trace = 0; with_trace < 2; with_trace++) {
         for (int i = 0; i < 2; i++) {
             loop(copies[i], NULL, SIZE);

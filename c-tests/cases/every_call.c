@@ -349,6 +349,29 @@ static void contexts(void)
     CALL(cuGreenCtxDestroy, NULL);
 }
 
+/* What waits for all work of a context, besides what memory() and contexts() call. */
+static void waits(void)
+{
+    static const char code[] = ".version 6.0\n.target sm_50\n.address_size 64\n"
+                               ".visible .entry p2pshim_probe_copy(.param .u64 to, .param .u64 from, .param .u64 words) { ret; }\n";
+    static char page[4096] __attribute__((aligned(4096)));
+    void *host, *module = NULL;
+    CUevent event;
+    CALL(cuCtxSynchronize_v2, c0);
+    CHECK_CU(cuMemAllocHost(&host, BYTES));
+    CALL(cuMemFreeHost, host);
+    CHECK_CU(cuMemHostRegister(page, sizeof page, 0));
+    CALL(cuMemHostUnregister, page);
+    CALL(cuMipmappedArrayDestroy, NULL);
+    CALL(cuLibraryUnload, NULL);
+    CALL(cuCtxSetLimit, 0, (size_t)2048);
+    CHECK_CU(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    CALL(cuCtxRecordEvent, c0, event);
+    CHECK_CU(cuEventDestroy(event));
+    if (CALL(cuModuleLoadData, &module, code) == 0)
+        CALL(cuModuleUnload, module);
+}
+
 static void look_ups(void)
 {
     int (*copy)(CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, size_t) = NULL;
@@ -373,7 +396,8 @@ static void ends(void)
 /* What is left of the table: first forms, which the simulated driver does not have, and what is of another library. */
 static void absent(void)
 {
-    const char *names[] = {"cuArrayCreate", "cuArray3DCreate", "cuMemFree", "cuCtxCreate", "cuCtxDestroy", "nvmlDeviceGetP2PStatus"};
+    const char *names[] = {"cuArrayCreate", "cuArray3DCreate", "cuMemFree", "cuCtxCreate", "cuCtxDestroy", "nvmlDeviceGetP2PStatus",
+                           "cuModuleLoad", "cuModuleLoadDataEx", "cuModuleLoadFatBinary"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         printf("%s %s\n", names[i], found(names[i]) ? "is there" : "is absent");
 }
@@ -397,6 +421,7 @@ static int of_cuda(void)
     graphs();
     captures();
     memory();
+    waits();
     contexts();
     look_ups();
     copies_of_driver();
