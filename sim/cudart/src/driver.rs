@@ -32,12 +32,13 @@ unsafe impl Send for Library {}
 unsafe impl Sync for Library {}
 
 /// Functions of which the runtime took the first form when it found them by `dlsym`: the second came later.
-const FIRST_FORMS: [&CStr; 5] = [
+const FIRST_FORMS: [&CStr; 6] = [
     c"cuDevicePrimaryCtxReset",
     c"cuDevicePrimaryCtxSetFlags",
     c"cuDevicePrimaryCtxRelease",
     c"cuEventElapsedTime",
     c"cuCtxGetDevice",
+    c"cuCtxSynchronize",
 ];
 
 const DEFAULT_FLAGS: u64 = 0;
