@@ -149,7 +149,7 @@ fn python_all_lines_are_noted_on_request_and_none() {
 }
 
 #[test]
-fn python_programs_do_the_same_and_copies_take_the_fast_path() {
+fn python_programs_do_the_same_and_each_copy_is_recorded() {
     let (program, _) = program(3000);
     let (outcome, trace, folder) = traced(&program);
     assert_eq!((outcome.stdout.as_str(), outcome.stderr.as_str()), ("done\n", ""));
@@ -160,8 +160,9 @@ fn python_programs_do_the_same_and_copies_take_the_fast_path() {
             inner[usize::from(call.is_own)] += 1;
         }
     }
+    // Behind each there is an event, so that none takes the fast path.
     assert!(
-        inner[0] > 2500 && inner[1] < 200,
+        inner[0] == 0 && inner[1] > 3000,
         "{inner:?} of the driver's copies without and with a record of their own"
     );
     fs::remove_dir_all(folder).unwrap();
