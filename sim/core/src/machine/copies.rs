@@ -363,7 +363,7 @@ impl State {
         }
     }
 
-    /// What work of a context relies on that touches these addresses.
+    /// The gates that work of a context relies on if it touches these addresses.
     pub(super) fn kept_at<const N: usize>(&self, by: ContextId, addresses: [u64; N]) -> Vec<Arc<Gate>> {
         addresses.into_iter().filter_map(|address| self.kept(by, address)).collect()
     }

@@ -16,7 +16,7 @@ pub(super) struct Library {
     entries: Vec<String>,
     /// The entry points that were asked for.
     kernels: HashMap<KernelHandle, String>,
-    /// What it is in each context that has needed it.
+    /// The module that was loaded for it in each context that has needed it.
     modules: HashMap<ContextId, ModuleHandle>,
 }
 

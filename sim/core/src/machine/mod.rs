@@ -93,9 +93,9 @@ handles! {
     ModuleHandle;
     /// What the program calls a function of a module.
     FunctionHandle;
-    /// What the program calls a library.
+    /// A library, as the program names it.
     LibraryHandle;
-    /// What the program calls a kernel of a library.
+    /// A kernel of a library, as the program names it.
     KernelHandle;
 }
 

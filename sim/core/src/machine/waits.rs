@@ -33,7 +33,7 @@ impl State {
         self.contexts.get(&id).map(|context| context.all_tails()).unwrap_or_default()
     }
 
-    /// What freeing memory waits for: all work of its context, whichever is current, and of no other.
+    /// Freeing memory waits for all work of its context, whichever is current, and of no other.
     pub(super) fn work_before_free(&self, owner: Owner) -> Vec<Arc<Fence>> {
         match owner {
             Owner::Context(id) | Owner::Import(id) => self.work_of(id),
@@ -104,7 +104,7 @@ impl State {
         }
     }
 
-    /// What work of a context relies on that touches an address, if that may be taken away: a mapping, memory of a pool, and memory of
+    /// The gates that work of a context relies on if it touches an address, if that may be taken away: a mapping, memory of a pool, and memory of
     /// another context, since freeing that does not wait for this work.
     pub(super) fn kept(&self, by: ContextId, address: u64) -> Option<Arc<Gate>> {
         if self.space.reservation(address).is_some() {
