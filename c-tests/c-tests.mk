@@ -18,7 +18,7 @@ C_RUNTIME_CASES := guide_sample four_copies_sizes per_thread_stream entry_point 
   sigpipe_stderr no_driver hidden ends_suddenly exec_again thread_limits treats_704_as_fatal copies_on_wrong_stream copies_from_pool \
   hip_for_nvidia children_sharing full_log regular_copies graph_copies staged_copies read_back
 # Programs of both APIs: in every flavour, linked with the driver too.
-C_BOTH_CASES := conformance ends_inside fast_path random_access random_arguments never_enables lists_peers findings random_graphs random_waits asks_like
+C_BOTH_CASES := conformance ends_inside repeated_copies random_access random_arguments never_enables lists_peers findings random_graphs random_waits asks_like
 # Of both, those that need headers of 12 or later.
 C_RECENT_BOTH_CASES := implicit_waits
 # Of both, those that make sense with the runtimes of 8.0 to 10.2: NAME-8.0 to -10.2, with the simulated ones; those of NVIDIA are not here
@@ -28,11 +28,11 @@ LEGACY := 8.0 9.0 10.0 10.1 10.2
 C_LEGACY_CASES := legacy enables_at_load guide_sample four_copies_sizes per_thread_stream multithreaded null_arguments exit_paths fork_child \
   signal_longjmp log_limits raw_fork captured_copies copies_beside_capture all_pairs closed_stderr sigpipe_stderr no_driver exec_again \
   thread_limits treats_704_as_fatal copies_on_wrong_stream hip_for_nvidia children_sharing full_log regular_copies staged_copies read_back
-C_LEGACY_BOTH_CASES := conformance ends_inside fast_path random_access random_arguments never_enables lists_peers findings
+C_LEGACY_BOTH_CASES := conformance ends_inside repeated_copies random_access random_arguments never_enables lists_peers findings
 # Programs without CUDA, or that load it themselves.
 C_PLAIN_CASES := dlopen_local deepbind lookup_absent weak_reference two_copies global_then_local resolve_audit variable_named_so
 # Programs that are run on the stand-in runtime.
-C_STANDIN_CASES := cancelled_thread fast_path_left fast_path_stepped longjmp_out signal_between thrown_through trace_at_limit \
+C_STANDIN_CASES := cancelled_thread copies_left copies_stepped longjmp_out signal_between thrown_through trace_at_limit \
   trace_bound vforked_inside
 # Programs of the driver API alone, each of which once went wrong under the shim.
 C_DRIVER_CASES := broken_paths floating_contexts pools_beside_capture capture_left_behind deny_pools disable_beside_copies enabled_unseen \
@@ -49,7 +49,7 @@ C_PROGRAMS := $(foreach case,$(C_RUNTIME_CASES) $(C_BOTH_CASES),$(addprefix $(C_
   $(foreach case,$(C_LEGACY_CASES) $(C_LEGACY_BOTH_CASES),$(LEGACY:%=$(C_TESTS)/$(case)-%)) $(addprefix $(C_TESTS)/,legacy-old_linker legacy-with_shim old_driver_forms) \
   $(foreach case,$(C_GPU_CASES),$(C_TESTS)/$(case)-static) \
   $(foreach case,$(C_HIP_CASES),$(addprefix $(C_TESTS)/$(case)-,5 6 7)) \
-  $(addprefix $(C_TESTS)/,$(C_PLAIN_CASES) $(C_STANDIN_CASES) $(C_DRIVER_CASES) fast_path_both forked_inside forked_during_start driver_api every_call moving_parameters same_pointer two_majors library_constructor \
+  $(addprefix $(C_TESTS)/,$(C_PLAIN_CASES) $(C_STANDIN_CASES) $(C_DRIVER_CASES) copies_interrupted forked_inside forked_during_start driver_api every_call moving_parameters same_pointer two_majors library_constructor \
   $(addprefix call_sites-,frames plain stripped shared) wraps_dlsym unversioned_reference missing_function pools_after_reset $(foreach case,conformance guide_sample no_driver,$(case)-nvidia12 $(case)-nvidia13))
 # Tests of the C interface, by linking with the shim and without, under the sanitizers for addresses and undefined behaviour.
 C_CAPI_PROGRAMS := $(C_TESTS)/capi-linked $(C_TESTS)/capi-found $(C_TESTS)/capi-wrapper
@@ -168,7 +168,7 @@ $(addprefix $(C_TESTS)/,$(filter-out thrown_through,$(C_STANDIN_CASES))): $(C_TE
 $(C_TESTS)/forked_inside: forked_inside.c $(C_TESTS)/standin-runtime/libcudart.so.12 $(SIM_LIB)/libcuda.so.1
 	$(C_TESTS_CC) $(CU12) $< $(C_TESTS)/standin-runtime/libcudart.so.12 $(SIM_LIB)/libcuda.so.1 -o $@
 # On the benchmarks' driver, which does nothing and so takes no lock.
-$(C_TESTS)/fast_path_both: fast_path_both.c $(C_TESTS)/null-driver/libcudart.so.12 $(C_TESTS)/null-driver/libcuda.so.1 include/p2pshim.h
+$(C_TESTS)/copies_interrupted: copies_interrupted.c $(C_TESTS)/null-driver/libcudart.so.12 $(C_TESTS)/null-driver/libcuda.so.1 include/p2pshim.h
 	$(C_TESTS_CC) -Ibenches -Iinclude $< $(C_TESTS)/null-driver/libcudart.so.12 -ldl -o $@
 $(C_TESTS)/null-driver/libcudart.so.12: driving_runtime.c benches/null_cuda.h | $(C_TESTS_FOLDERS)
 	$(C_TESTS_CC) $(C_LIBRARY) -Ibenches $< -Wl,-soname,libcudart.so.12 -ldl -o $@

@@ -68,11 +68,11 @@ const SAME: &[(&str, Variables, Since)] = &[
     ("regular_copies past", &[], V8_0),
     ("read_back enable async 3000000 6", &[], V8_0),
     ("read_back enable held 3000000 3", &[], V10_0),
-    ("fast_path memory", &[], V8_0),
-    ("fast_path streams", &[], V8_0),
-    ("fast_path mistakes", &[], V8_0),
-    ("fast_path gone", &[], V8_0),
-    ("fast_path children", &[], V8_0),
+    ("repeated_copies memory", &[], V8_0),
+    ("repeated_copies streams", &[], V8_0),
+    ("repeated_copies mistakes", &[], V8_0),
+    ("repeated_copies gone", &[], V8_0),
+    ("repeated_copies children", &[], V8_0),
     ("never_enables", &[], V8_0),
     ("never_enables mapped", &[], V8_0),
     ("never_enables enable", &[], V8_0),
@@ -85,7 +85,7 @@ const AS_WITH_12: &[(&str, Variables, Since)] = &[
     ("signal_longjmp", &[], V8_0),
     ("captured_copies", &[], V10_0),
     ("captured_copies elsewhere", &[], V10_0),
-    ("fast_path captures", &[], V10_1),
+    ("repeated_copies captures", &[], V10_1),
     ("children_sharing vfork", &[], V8_0),
     ("children_sharing clone-vm", &[], V8_0),
     ("children_sharing raw", &[], V8_0),
@@ -98,7 +98,7 @@ const AS_WITH_12: &[(&str, Variables, Since)] = &[
     ("ends_inside sync", &[("P2PSHIM_ACCESS", "app")], V8_0),
     ("ends_inside async", &[("P2PSHIM_ACCESS", "app")], V8_0),
     ("ends_inside box", &[("P2PSHIM_ACCESS", "app")], V8_0),
-    ("ends_inside fast_path", &[("P2PSHIM_ACCESS", "app")], V8_0),
+    ("ends_inside repeated_copies", &[("P2PSHIM_ACCESS", "app")], V8_0),
 ];
 
 /// Looked at elsewhere in these tests.
@@ -128,7 +128,7 @@ const SKIPPED_RUNS: &[(&str, &str)] = &[
         "thread_limits stack",
         "the simulated old runtimes take more of a stack of 16 KiB to start than there is with us beside them",
     ),
-    ("fast_path captures", "in 10.0 captures have no modes; it needs them"),
+    ("repeated_copies captures", "in 10.0 captures have no modes; it needs them"),
     ("multithreaded", "until 10.0 it finds other codes than those of its headers"),
 ];
 

@@ -160,7 +160,6 @@ fn python_programs_do_the_same_and_each_copy_is_recorded() {
             inner[usize::from(call.is_own)] += 1;
         }
     }
-    // Behind each there is an event, so that none takes the fast path.
     assert!(
         inner[0] == 0 && inner[1] > 3000,
         "{inner:?} of the driver's copies without and with a record of their own"

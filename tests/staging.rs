@@ -137,7 +137,7 @@ fn call_waits_for_its_copy_only_if_it_is_told_to() {
     }
 }
 
-/// Small copies of the same memory on the same stream, which the driver stages on the fast path, do not make large ones the driver's. Its
+/// Small copies of the same memory on the same stream, which the driver stages, do not make large ones the driver's. Its
 /// call takes the time of the transfer.
 #[test]
 fn large_copies_behind_small_ones_are_staged_by_the_shim() {

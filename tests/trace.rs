@@ -353,7 +353,7 @@ fn file_that_cannot_grow_is_said_once_and_the_program_goes_on() {
 /// A program that ends inside a copy from device 0 to device 1 that is staged. Answers the calls that had not returned, and which
 /// path they were to take. Of a 3D copy of the runtime at which nobody looks only the driver's call inside is known.
 fn ended_inside(program: &Program, how: &str, is_looked_at: bool) -> Vec<(String, Record, String)> {
-    let bytes: u64 = if how == "fast_path" { 4 << 20 } else { 256 << 20 };
+    let bytes: u64 = if how == "repeated_copies" { 4 << 20 } else { 256 << 20 };
     let folder = Folder::new();
     let outcome = traced(&program.clone().arg(how).findings_apart(), &folder);
     assert_eq!(outcome.status, "exit status: 3", "{how}: {outcome:#?}");
@@ -402,7 +402,7 @@ fn copy_that_does_not_return_is_known_with_its_pair_bytes_and_path() {
     assert_eq!(named(&ended_inside(&program, "driver-async", true)), [is("cuMemcpyPeerAsync", 0, staged)]);
     // The driver's copy has no record of its own, unless it is one that is timed, and the way is known when it has returned.
     let program = Program::case("ends_inside-12").env("P2PSHIM_ACCESS", "app").env("P2PSHIM_GPU_TIMING", "off");
-    assert_eq!(named(&ended_inside(&program, "fast_path", true)), [is("cudaMemcpyPeerAsync", 0, "")]);
+    assert_eq!(named(&ended_inside(&program, "repeated_copies", true)), [is("cudaMemcpyPeerAsync", 0, "")]);
     let hip = Program::case("hip_ends_inside-7").env("P2PSIM_NO_P2P", "0-1");
     for (how, function) in [("sync", "hipMemcpyPeer"), ("async", "hipMemcpyPeerAsync"), ("box", "hipMemcpy3DPeer")] {
         let calls = ended_inside(&hip, how, true);

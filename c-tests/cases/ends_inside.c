@@ -1,6 +1,6 @@
 /*
  * ends_inside HOW [PROGRAM [ARGUMENT]...]: the process ends, or becomes PROGRAM, inside a copy from GPU 0 to GPU 1 that is staged: one of
- * the runtime (sync, async, box), of the driver (driver, driver-async, driver-box), or the 301st of its place (fast_path), which is not
+ * the runtime (sync, async, box), of the driver (driver, driver-async, driver-box), or the 301st of its place (repeated_copies), which is not
  * large.
  */
 #define _GNU_SOURCE
@@ -67,7 +67,7 @@ int main(int argc, char **argv)
         END_INSIDE(CHECK_CU(cuMemcpyPeerAsync(dst, context[1], src, context[0], LARGE, stream)));
     else if (strcmp(argv[1], "driver-box") == 0)
         END_INSIDE(driver_box());
-    else if (strcmp(argv[1], "fast_path") == 0) {
+    else if (strcmp(argv[1], "repeated_copies") == 0) {
         for (int i = 0; i < 300; i++)
             async(SMALL);
         CHECK(cudaStreamSynchronize(stream)); /* what they have put on it sleeps, too */

@@ -63,8 +63,6 @@ pub(crate) enum Effect {
 pub(crate) struct CopyKind {
     /// It copies on a stream, and returns before that is done.
     pub(crate) is_async: bool,
-    /// A copy that is like the last one takes the fast path.
-    pub(crate) is_fast: bool,
     /// CUDA refuses it on a stream that is being captured.
     pub(crate) is_refused_in_capture: bool,
     /// It names no devices: under unified addressing its pointers say whether it goes between two.
@@ -164,7 +162,6 @@ macro_rules! effect {
         const DETAILS: &[&str] = &[$(stringify!($detail)),*];
         const KIND: CopyKind = CopyKind {
             is_async: has(DETAILS, "async"),
-            is_fast: has(DETAILS, "fast"),
             is_refused_in_capture: has(DETAILS, "refused_in_capture"),
             is_regular: has(DETAILS, "regular"),
         };

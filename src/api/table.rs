@@ -16,7 +16,6 @@
 //! | --- | --- |
 //! | `traced` | are forwarded and shown, and nothing is decided about them |
 //! | `copy(sync)`, `copy(async)` | copy between devices, and wait for that, or do not |
-//! | `copy(…, fast)` | and give source, destination, bytes and stream as arguments: copies like the last take the fast path |
 //! | `copy(…, refused_in_capture)` | and are refused by CUDA on a stream that is being captured, where another may take their place |
 //! | `copy(…, regular)` | and name no devices: only calls whose pointers lie on two devices are copies to the shim, others are passed on |
 //! | `access(enable)`, `access(disable)`, `access(query)` | change peer access, or tell of it; `query_capabilities` tells of several operations at once |
@@ -33,7 +32,7 @@ macro_rules! for_each_function {
     ($with:ident) => {
         $with! {
             copy(sync)                            runtime  4000 cudaMemcpyPeer(dst: Pointer, dstDevice: Ordinal, src: Pointer, srcDevice: Ordinal, count: Size);
-            copy(async, fast)                     runtime  4000 cudaMemcpyPeerAsync(dst: Pointer, dstDevice: Ordinal, src: Pointer, srcDevice: Ordinal, count: Size, stream: Stream);
+            copy(async)                     runtime  4000 cudaMemcpyPeerAsync(dst: Pointer, dstDevice: Ordinal, src: Pointer, srcDevice: Ordinal, count: Size, stream: Stream);
             copy(sync)                            runtime  4000 cudaMemcpy3DPeer(p: RuntimePeer3D);
             copy(sync)                            runtime  7000 cudaMemcpy3DPeer_ptds(p: RuntimePeer3D);
             copy(async)                           runtime  4000 cudaMemcpy3DPeerAsync(p: RuntimePeer3D, stream: Stream);
@@ -45,8 +44,8 @@ macro_rules! for_each_function {
 
             copy(sync, regular)                   runtime  2000 cudaMemcpy(dst: Pointer, src: Pointer, count: Size, kind: MemcpyKind);
             copy(sync, regular)                   runtime  7000 cudaMemcpy_ptds(dst: Pointer, src: Pointer, count: Size, kind: MemcpyKind);
-            copy(async, fast, regular)            runtime  2000 cudaMemcpyAsync(dst: Pointer, src: Pointer, count: Size, kind: MemcpyKind, stream: Stream);
-            copy(async, fast, regular)            runtime  7000 cudaMemcpyAsync_ptsz(dst: Pointer, src: Pointer, count: Size, kind: MemcpyKind, stream: Stream);
+            copy(async, regular)            runtime  2000 cudaMemcpyAsync(dst: Pointer, src: Pointer, count: Size, kind: MemcpyKind, stream: Stream);
+            copy(async, regular)            runtime  7000 cudaMemcpyAsync_ptsz(dst: Pointer, src: Pointer, count: Size, kind: MemcpyKind, stream: Stream);
             copy(sync, regular)                   runtime  2000 cudaMemcpy2D(dst: Pointer, dpitch: Size, src: Pointer, spitch: Size, width: Size, height: Size, kind: MemcpyKind);
             copy(sync, regular)                   runtime  7000 cudaMemcpy2D_ptds(dst: Pointer, dpitch: Size, src: Pointer, spitch: Size, width: Size, height: Size, kind: MemcpyKind);
             copy(async, regular)                  runtime  2000 cudaMemcpy2DAsync(dst: Pointer, dpitch: Size, src: Pointer, spitch: Size, width: Size, height: Size, kind: MemcpyKind, stream: Stream);
@@ -68,8 +67,8 @@ macro_rules! for_each_function {
 
             copy(sync)                            driver   4000 cuMemcpyPeer(dstDevice: DevicePointer, dstContext: Context, srcDevice: DevicePointer, srcContext: Context, ByteCount: Size);
             copy(sync)                            driver   7000 cuMemcpyPeer_ptds(dstDevice: DevicePointer, dstContext: Context, srcDevice: DevicePointer, srcContext: Context, ByteCount: Size);
-            copy(async, fast, refused_in_capture) driver   4000 cuMemcpyPeerAsync(dstDevice: DevicePointer, dstContext: Context, srcDevice: DevicePointer, srcContext: Context, ByteCount: Size, hStream: Stream);
-            copy(async, fast, refused_in_capture) driver   7000 cuMemcpyPeerAsync_ptsz(dstDevice: DevicePointer, dstContext: Context, srcDevice: DevicePointer, srcContext: Context, ByteCount: Size, hStream: Stream);
+            copy(async, refused_in_capture) driver   4000 cuMemcpyPeerAsync(dstDevice: DevicePointer, dstContext: Context, srcDevice: DevicePointer, srcContext: Context, ByteCount: Size, hStream: Stream);
+            copy(async, refused_in_capture) driver   7000 cuMemcpyPeerAsync_ptsz(dstDevice: DevicePointer, dstContext: Context, srcDevice: DevicePointer, srcContext: Context, ByteCount: Size, hStream: Stream);
             copy(sync)                            driver   4000 cuMemcpy3DPeer(pCopy: DriverPeer3D);
             copy(sync)                            driver   7000 cuMemcpy3DPeer_ptds(pCopy: DriverPeer3D);
             copy(async, refused_in_capture)       driver   4000 cuMemcpy3DPeerAsync(pCopy: DriverPeer3D, hStream: Stream);
@@ -82,12 +81,12 @@ macro_rules! for_each_function {
 
             copy(sync, regular)                   driver   4000 cuMemcpy(dst: DevicePointer, src: DevicePointer, ByteCount: Size);
             copy(sync, regular)                   driver   7000 cuMemcpy_ptds(dst: DevicePointer, src: DevicePointer, ByteCount: Size);
-            copy(async, fast, regular)            driver   4000 cuMemcpyAsync(dst: DevicePointer, src: DevicePointer, ByteCount: Size, hStream: Stream);
-            copy(async, fast, regular)            driver   7000 cuMemcpyAsync_ptsz(dst: DevicePointer, src: DevicePointer, ByteCount: Size, hStream: Stream);
+            copy(async, regular)            driver   4000 cuMemcpyAsync(dst: DevicePointer, src: DevicePointer, ByteCount: Size, hStream: Stream);
+            copy(async, regular)            driver   7000 cuMemcpyAsync_ptsz(dst: DevicePointer, src: DevicePointer, ByteCount: Size, hStream: Stream);
             copy(sync, regular)                   driver   3020 cuMemcpyDtoD_v2(dstDevice: DevicePointer, srcDevice: DevicePointer, ByteCount: Size);
             copy(sync, regular)                   driver   7000 cuMemcpyDtoD_v2_ptds(dstDevice: DevicePointer, srcDevice: DevicePointer, ByteCount: Size);
-            copy(async, fast, regular)            driver   3020 cuMemcpyDtoDAsync_v2(dstDevice: DevicePointer, srcDevice: DevicePointer, ByteCount: Size, hStream: Stream);
-            copy(async, fast, regular)            driver   7000 cuMemcpyDtoDAsync_v2_ptsz(dstDevice: DevicePointer, srcDevice: DevicePointer, ByteCount: Size, hStream: Stream);
+            copy(async, regular)            driver   3020 cuMemcpyDtoDAsync_v2(dstDevice: DevicePointer, srcDevice: DevicePointer, ByteCount: Size, hStream: Stream);
+            copy(async, regular)            driver   7000 cuMemcpyDtoDAsync_v2_ptsz(dstDevice: DevicePointer, srcDevice: DevicePointer, ByteCount: Size, hStream: Stream);
             copy(sync, regular)                   driver   3020 cuMemcpy2D_v2(pCopy: Driver2D);
             copy(sync, regular)                   driver   7000 cuMemcpy2D_v2_ptds(pCopy: Driver2D);
             copy(sync, regular)                   driver   3020 cuMemcpy2DUnaligned_v2(pCopy: Driver2D);

@@ -65,13 +65,6 @@ impl Caller {
         slot::position(function, self.slot) < slot::CLAIMABLE
     }
 
-    /// The real function, if it is the same for all callers of this route.
-    #[inline(always)]
-    pub(crate) fn real_of_route(self) -> Option<*mut c_void> {
-        let real = self.slot.real();
-        (!real.is_null()).then_some(real)
-    }
-
     /// The real function, or none if no loaded library has it.
     #[inline(always)]
     pub(crate) fn real(self, function: Function) -> Option<NonNull<c_void>> {

@@ -8,7 +8,6 @@ mod context;
 pub(crate) mod control;
 mod copy;
 mod decision;
-pub(crate) mod fast;
 mod graphs;
 pub(crate) mod hip;
 pub(crate) mod mode;
@@ -30,5 +29,4 @@ mod trial;
 mod validate;
 mod waits;
 
-pub(crate) use arrival::{Arrival, Call, Caller, unavailable};
-pub(crate) use read::Room;
+pub(crate) use arrival::{Arrival, Caller, unavailable};

@@ -1,10 +1,10 @@
 //! Whether the shim does anything, and what: decided at the first GPU call.
 //!
-//! The [epoch] says it: 0 as long as nothing has started, where calls are only forwarded, and in every child that does not share
+//! [process] says it: as long as nothing has started, calls are only forwarded, and in every child that does not share
 //! this process's memory, since locks and threads are the parent's there. A child that shares it (`vfork`) is as good as its
 //! parent. Nothing else is stored that a parent and a child could see differently.
 //!
-//! The page with the epoch is set up before the start says that calls are seen, so that no thread takes itself for a child. A fork
+//! The page with that word is set up before the start says that calls are seen, so that no thread takes itself for a child. A fork
 //! handler stores 0 there too: a child then does not wait for a start that another thread of its parent was in.
 //!
 //! What others may have to wait for at the start calls nothing of the dynamic linker and writes no line: another thread may hold
@@ -18,7 +18,7 @@ use std::sync::{Mutex, Once, PoisonError};
 use super::thread;
 use crate::config::given::Given;
 use crate::config::{self, GpuTiming, Stacks};
-use crate::model::epoch;
+use crate::model::process;
 use crate::os::{self, alloc};
 use crate::policy::{self, HIP, VALIDATE};
 use crate::record::{self, trace};
@@ -48,7 +48,7 @@ pub(crate) fn activity() -> Activity {
         0 => Activity::Unstarted,
         1 => Activity::Off,
         _ if EXHAUSTED.load(Relaxed) => Activity::Exhausted,
-        _ if epoch::is_running() => Activity::On,
+        _ if process::is_seen() => Activity::On,
         _ => Activity::Child,
     }
 }
@@ -56,19 +56,13 @@ pub(crate) fn activity() -> Activity {
 /// Whether calls are seen; if this is not decided yet, it is now.
 #[inline(always)]
 pub(crate) fn is_on() -> bool {
-    epoch::is_running() || (STARTED.load(Relaxed) == Activity::Unstarted as u8 && start())
-}
-
-/// Whether it is decided what the shim does with calls.
-#[inline(always)]
-pub(crate) fn is_decided() -> bool {
-    STARTED.load(Relaxed) != Activity::Unstarted as u8
+    process::is_seen() || (STARTED.load(Relaxed) == Activity::Unstarted as u8 && start())
 }
 
 /// Whether calls are seen still: not in a child that was forked inside a call, and returns from it as well.
 #[inline(always)]
 pub(crate) fn is_still_on() -> bool {
-    epoch::now() != 0
+    process::is_seen()
 }
 
 /// Reads the options and opens the log, once. What is done while others may wait for it calls nothing of the dynamic
@@ -92,7 +86,7 @@ fn start() -> bool {
             if is_on {
                 // Before calls are seen, which look at this.
                 refresh();
-                epoch::start();
+                process::start();
             }
             STARTED.store(if is_on { Activity::On } else { Activity::Off } as u8, SeqCst);
             // Who added a callback meanwhile may have seen the state of before.
@@ -100,7 +94,7 @@ fn start() -> bool {
         });
         record::log::warnings(&warnings);
     });
-    epoch::is_running()
+    process::is_seen()
 }
 
 /// Whether memory has run out.
@@ -115,7 +109,7 @@ pub(crate) fn is_exhausted() -> bool {
 /// malloc has failed us, and the reserve has helped out. What is under way goes on from the reserve and ends as it would have.
 #[cold]
 pub(crate) fn memory_has_run_out() {
-    if !epoch::is_running() {
+    if !process::is_seen() {
         return;
     }
     if !EXHAUSTED.swap(true, SeqCst) {
@@ -125,12 +119,12 @@ pub(crate) fn memory_has_run_out() {
         record::log::out_of_memory();
     } else if alloc::is_reserve_half_used() {
         // Before the rest is gone, which would end the program. What the program is shown of its peers may be another now.
-        epoch::stop();
+        process::stop();
     }
 }
 
 extern "C" fn forked() {
-    epoch::stop();
+    process::stop();
     // Another thread was in the start, and will not end it here.
     let (unstarted, on) = (Activity::Unstarted as u8, Activity::On as u8);
     let _ = STARTED.compare_exchange(unstarted, on, SeqCst, SeqCst);
@@ -266,7 +260,6 @@ pub(crate) fn refresh() {
         false => records | shows,
     };
     SEES.store(sees, SeqCst);
-    epoch::advance();
 }
 
 /// Runs our own work outside the path of a call: contained, and with all that it calls forwarded unseen.

@@ -6,12 +6,7 @@
 //! measured: in the mode `sites` of the first from each place in the code, of each pair and size class, and of those whose number is
 //! a power of two. The record then gets a number of its own for its place.
 //!
-//! Callers are looked for on the [ordinary path](super::run) only, of the first 64 of each kind there: streams' first copies take
-//! it. The fast path knows nothing of them.
-//!
-//! For lines a program without Python pays two loads on the [ordinary path](super::run), and nothing on the [fast path](super::fast):
-//! that takes the place from what a thread remembers of its last ones, and a thread remembers none as long as lines are wanted.
-//! So its copies come to [`place`], which counts them, and goes on as the fast path does if the line is not due.
+//! Callers are looked for of the first 64 of each kind as well. For lines a program without Python pays two loads a call.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -20,7 +15,7 @@ use p2pshim_trace::Begun;
 
 use super::arrival::Call;
 use super::mode;
-use super::thread::{self, Thread};
+use super::thread;
 use crate::api::{Effect, Layer};
 use crate::config::Stacks;
 use crate::model::{Line, Origin};
@@ -81,29 +76,6 @@ impl Counts {
     }
 }
 
-/// Counts a copy that is about to take the fast path, and returns the number of its place; none if its line is due, or the place
-/// has no number yet.
-pub(super) fn place(thread: &Thread, address: usize, devices: [u8; 2], bytes: u64) -> Option<u16> {
-    // Without room for a record the copy takes the ordinary path, which counts it.
-    if mode::stacks() != Stacks::Sites || !thread.segment.has_room() {
-        return None;
-    }
-    let place = trace::file()?.known_site(address).filter(|&place| place != 0)?;
-    let kind = kind(address, devices, bytes);
-    let (count, before) = COUNTS.of(kind);
-    if is_due(before) {
-        thread.line_due.set(kind);
-        return None;
-    }
-    count_one_more(count, before);
-    Some(place)
-}
-
-/// Whether copies like a recorded one are not to take the fast path without asking for their place.
-pub(super) fn asks_for_place(call: &Call<'_>) -> bool {
-    are_wanted() || (mode::stacks() == Stacks::All && wants_callers(call))
-}
-
 /// Calls of a kind whose callers are looked for, each: they may come from as many places.
 const FIRST: u32 = 64;
 
@@ -141,11 +113,7 @@ fn after_call(call: &Call<'_>, record: Begun) {
         None => wants_callers(call).then_some(([u8::MAX; 2], 1 << (call.function() as u8 % 64))),
     };
     let Some((devices, bytes)) = alike.filter(|_| thread.is_idle()) else { return };
-    let kind = match thread.line_due.take() {
-        // Of the runtime's call other devices may be known before it than after it.
-        due @ 1.. => due,
-        _ => kind(call.caller.return_address() as usize, devices, bytes),
-    };
+    let kind = kind(call.caller.return_address() as usize, devices, bytes);
     let (count, before) = COUNTS.of(kind);
     count_one_more(count, before);
     if is_due(before) || mode::stacks() == Stacks::All || (before < FIRST && wants_callers(call)) {

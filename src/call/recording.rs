@@ -5,7 +5,7 @@ use p2pshim_trace::{Begun, Capture, PART};
 use super::arrival::Call;
 use super::decision::{Decision, Instead};
 use super::thread::{self, Thread};
-use super::{mode, origin, peers, timing};
+use super::{mode, peers, timing};
 use crate::api::abi::Code;
 use crate::api::{Effect, Layer};
 use crate::model::{Part, Path, Request, Traffic};
@@ -19,10 +19,7 @@ use crate::record::{log, numbers};
 pub(crate) fn begin(call: &Call<'_>, decision: &Decision<'_>, depth: usize) -> Option<Begun> {
     let (trace, thread) = (trace::file()?, thread::current());
     let address = call.caller.return_address() as usize;
-    let site = match thread.known_site(depth, address) {
-        Some(site) => site,
-        None => find_site(trace, thread, depth, call),
-    };
+    let site = trace.known_site(address).unwrap_or_else(|| mode::unseen(|| trace.new_site(address)));
     if depth == 0 {
         thread.inner_record.set(None);
         thread.timing_cost.set(0);
@@ -55,20 +52,6 @@ pub(crate) fn parts(call: Begun, depth: usize, parts: &[Part]) {
         record.takes(traffic.path.number() as u8);
         record.is_part_of(call, (*copies).into(), traffic.bytes);
     }
-}
-
-/// The number of a place in the code that the thread's last call at this depth did not come from.
-#[inline(never)]
-fn find_site(trace: &Trace, thread: &Thread, depth: usize, call: &Call<'_>) -> u16 {
-    let address = call.caller.return_address() as usize;
-    let site = match trace.known_site(address) {
-        Some(site) => site,
-        None => mode::unseen(|| trace.new_site(address)),
-    };
-    if site != 0 && !(depth == 0 && origin::asks_for_place(call)) {
-        thread.note_site(depth, address, site);
-    }
-    site
 }
 
 /// Notes in a record what the call is about, and which path it is to take.
@@ -139,25 +122,6 @@ fn describe(trace: &Trace, now: u64, can_ask: bool) {
     trace.calibrate_if_due(now);
     if can_ask && trace.may_note_gpus() {
         mode::unseen(note_gpus);
-    }
-}
-
-/// Compares the trace's clock with others, off the path of most calls.
-#[cold]
-#[inline(never)]
-pub(crate) fn calibrate(thread: &Thread, now: u64) {
-    if let Some(trace) = trace::file() {
-        trace.calibrate_if_due(now);
-        thread.calibration_due.set(trace.calibration_due());
-    }
-}
-
-/// Gives the thread room for more records, off the path of most calls.
-#[cold]
-#[inline(never)]
-pub(crate) fn make_room(thread: &Thread) {
-    if let Some(trace) = trace::file() {
-        trace.make_room(&thread.segment);
     }
 }
 

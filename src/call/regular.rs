@@ -5,14 +5,13 @@
 //! remembered too, and asked about again now and then, since a device's may come to lie there. If the shim takes a copy between
 //! devices for another, that costs a word in the log or a slower copy, never a byte.
 
-use std::ffi::c_void;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::arrival::Call;
 use super::mode;
 use super::thread::{self, Thread};
 use crate::api::{CopyKind, Effect, Function};
-use crate::model::{Memcpy, epoch};
+use crate::model::Memcpy;
 use crate::policy::ACCESS;
 use crate::policy::access::Between;
 use crate::real::driver::RealDriver;
@@ -20,17 +19,6 @@ use crate::real::driver::RealDriver;
 /// Of one more copies than this with memory that the driver did not know it is asked about one again. A prime, so that of copies
 /// that a loop makes in turn each is.
 const AGAIN: u8 = 250;
-
-/// The real function of a copy that is known not to be ours; none for copies that name devices.
-#[inline(always)]
-pub(crate) fn passes(call: &Call<'_>) -> Option<*mut c_void> {
-    if !is_regular(call.function()) {
-        return None;
-    }
-    // In a forked child nothing is known; nor where the shim is off.
-    let passes = if epoch::now() == 0 { mode::is_decided() } else { is_to_be_judged(call) && is_known_to_pass(call) };
-    passes.then(|| call.caller.real_of_route()).flatten()
-}
 
 #[inline(always)]
 pub(super) fn is_regular(function: Function) -> bool {
@@ -48,22 +36,11 @@ fn is_to_be_judged(call: &Call<'_>) -> bool {
 fn is_known_to_pass(call: &Call<'_>) -> bool {
     // The call says that the host takes part, or cannot be read; or it copies nothing.
     let Some(copy) = call.request.copy().filter(|copy| copy.has_ends()) else { return true };
-    // What the runtime's hook has found out the driver's need not.
-    let (thread, word) = (thread::current(), ACCESS.word(copy));
-    let passed = thread.passed(word);
-    match passed.load(Relaxed) {
-        last if last == word => return true,
-        last if last == !word => {}
-        _ => match ACCESS.between(copy) {
-            Some(Between::Others) => {
-                passed.store(word, Relaxed);
-                return true;
-            }
-            Some(Between::Unknown) => passed.store(!word, Relaxed),
-            Some(Between::Devices) | None => return false,
-        },
+    match ACCESS.between(copy) {
+        Some(Between::Others) => true,
+        Some(Between::Unknown) => !is_asked_again(thread::current()),
+        Some(Between::Devices) | None => false,
     }
-    !is_asked_again(thread)
 }
 
 /// Whether the driver is asked again about memory that it did not know.

@@ -3,8 +3,7 @@
 //! The real function is called in one place, outside every lock and outside the panic boundary. A cancelled thread unwinds
 //! through it, so nothing in these frames may have a destructor while it runs.
 //!
-//! Copies like the last ones do not come here: their hooks, in `entry/hooks.rs`, take the [fast path](super::fast). HIP, which has
-//! no layer below, has a path of its own in [`super::hip`].
+//! HIP, which has no layer below, has a path of its own in [`super::hip`].
 
 use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering::Relaxed;
@@ -14,8 +13,8 @@ use super::arrival::{Call, Caller};
 use super::decision::{self, Decision, Instead, Running, count, path};
 use super::read::Room;
 use super::{
-    callbacks, copy, fast, mode, origin, peers, readback, recording, regular, show, staging, thread, timing, trial,
-    validate, waits,
+    callbacks, copy, mode, origin, peers, readback, recording, regular, show, staging, thread, timing, trial, validate,
+    waits,
 };
 use crate::api::abi::{Code, Failing, Value};
 use crate::api::{Effect, Function, Layer};
@@ -39,15 +38,6 @@ pub(crate) fn traced(
     let call = Call::new(function, caller, arguments, &mut parameters);
     if regular::is_passed_on(&call) {
         return real(None);
-    }
-    // One that would have taken the fast path, and only had to be counted.
-    if fast::is_for(function)
-        && origin::are_wanted()
-        && let Some(fast) = fast::begin_counted(&call)
-    {
-        let ret = real(None);
-        fast::end_counted(&call, &fast, ret);
-        return ret;
     }
     if let Some(refusal) = validate::refusal(&call, &mut others) {
         let begun = begin(&call, &Decision::REFUSED);
@@ -141,8 +131,7 @@ pub(crate) fn leave(begun: &Running) {
     thread::current().leave(begun.depth);
 }
 
-/// Does what there is to do when the real function has returned: counts the call, records and shows it, checks it, and caches
-/// what was decided.
+/// Does what there is to do when the real function has returned: counts the call, records and shows it, and checks it.
 #[inline(always)]
 fn end(call: &Call<'_>, decision: &Decision<'_>, begun: Running, timing: Option<timing::Timing>, ret: Code) {
     leave(&begun);
@@ -168,18 +157,13 @@ fn end(call: &Call<'_>, decision: &Decision<'_>, begun: Running, timing: Option<
     if let Some(record) = begun.record {
         origin::after(call, record);
     }
-    let is_clean = match begun.shown_since {
-        Some(since) => {
-            show::call(call, decision, &begun, os::uncancelled(|| since.elapsed()), ret, path);
-            if begun.is_outermost() && is_checked {
-                validate::check(call, ret, path);
-            }
-            callbacks::run(&begun);
-            false
-        }
-        None => !begun.is_outermost() || !is_checked || validate::check(call, ret, path),
-    };
-    if is_clean && ret == Code::SUCCESS && decision.instead.is_none() {
-        fast::keep(call, &begun);
+    if let Some(since) = begun.shown_since {
+        show::call(call, decision, &begun, os::uncancelled(|| since.elapsed()), ret, path);
+    }
+    if is_checked && begun.is_outermost() {
+        validate::check(call, ret, path);
+    }
+    if begun.shown_since.is_some() {
+        callbacks::run(&begun);
     }
 }

@@ -12,55 +12,21 @@ use std::arch::{asm, global_asm};
 use std::cell::Cell;
 use std::ops::Range;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, compiler_fence};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, AtomicUsize, compiler_fence};
 
 use p2pshim_trace::{Begun, Segment};
 
 use crate::model::Path;
-use crate::model::counters::Shard;
 use crate::model::event::{CallEvent, FOUND};
 use crate::os::Held;
-use crate::policy::cached::{Known, Recent};
 use crate::policy::validate::{self, Fact, Run};
 
 /// How many calls inside each other are told apart: a runtime call, its driver call, and a callback
 /// of either that calls again.
 const NESTED: usize = 4;
 
-/// How many call sites of outermost calls are remembered; a power of two.
-const SITES: usize = 4;
-
-/// How many regular copies that were passed on are remembered; a power of two.
-const PASSED: usize = 64;
-
 /// How many pages with arrays of batches are remembered.
 const PAGES: usize = 4;
-
-/// The driver's copy inside a copy of the runtime that takes the fast path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Inner {
-    /// There is none, or one that does not take the fast path.
-    None,
-    /// It is still to come, if the call makes one that is seen.
-    Expected,
-    /// It is being made, or was; this is what is known of it.
-    Begun(Known),
-}
-
-impl Inner {
-    const NONE: u32 = 0;
-    const EXPECTED: u32 = 1;
-
-    /// In one word, which is written by one instruction: a signal handler's copy finds what was before, or all of it.
-    #[inline(always)]
-    const fn word(self) -> u32 {
-        match self {
-            Self::None => Self::NONE,
-            Self::Expected => Self::EXPECTED,
-            Self::Begun(known) => known.word(),
-        }
-    }
-}
 
 /// What a thread keeps for callbacks. All zero is nothing.
 pub(crate) struct Pending {
@@ -88,8 +54,6 @@ pub(crate) struct Thread {
     tag: AtomicU8,
     /// Whether the copy that is under way, or the next, is checked with what only the driver knows.
     pub(crate) is_check_due: AtomicBool,
-    /// The driver's copy inside a copy of the runtime, as a word.
-    inner: AtomicU32,
     /// The code that the driver call inside this runtime call is to return; 0 for none.
     pub(crate) forced: AtomicI32,
     /// The pending error that a call about peer access has left in a runtime; 0 for none.
@@ -98,18 +62,12 @@ pub(crate) struct Thread {
     pub(crate) pending_error_of: AtomicU8,
     /// The number of the path that the last driver call inside a runtime call took; 0 for none.
     path: AtomicU8,
-    /// How many copies were not fast, to keep one now and then.
-    pub(crate) not_fast: AtomicU8,
     /// How many copies with memory that the driver did not know were passed on, to ask again about one now and then.
     pub(crate) not_asked: AtomicU8,
     /// The last copies from one place.
     pub(crate) run: Cell<Run>,
-    /// What this thread has to itself of the counters; none until a copy of its is to be fast.
-    pub(crate) counters: Cell<Option<&'static Shard>>,
     /// Where this thread's calls are recorded.
     pub(crate) segment: Segment,
-    /// When the trace's clock is to be compared with others next, as far as this thread knows.
-    pub(crate) calibration_due: Cell<u64>,
     /// How many copies are not measured before the next that is; large ones count more than once.
     pub(crate) untimed_left: Cell<u64>,
     /// How many of this thread's first copies were measured.
@@ -120,15 +78,8 @@ pub(crate) struct Thread {
     pub(crate) inner_record: Cell<Option<Begun>>,
     /// The record of the last call that has returned, for what is found out about it afterwards.
     pub(crate) last_record: Cell<Option<Begun>>,
-    /// Where the last recorded calls came from that no other enclosed, each place where its address puts it, and the last that
-    /// one other enclosed: the address in the low 48 bits, the number of the place in the others.
-    sites: [AtomicU64; SITES + 1],
-    /// The kind of the copy that left the fast path for its line; 0 for none.
-    pub(crate) line_due: Cell<u64>,
     /// The signals that the program held back when our own code began to run.
     pub(crate) held: Cell<Held>,
-    /// Cached decisions about this thread's last copies.
-    pub(crate) recent: Recent,
     /// The pages that turned out to be there when memory was last read that might not have been: for calls of the driver, and
     /// for others, around which those are.
     readable: [[AtomicUsize; 2]; 2],
@@ -146,8 +97,6 @@ pub(crate) struct Thread {
     pub(crate) callbacks: Pending,
     /// What the driver returned for the last copy that this thread asked the shim for.
     pub(crate) code: Cell<i32>,
-    /// Regular copies that were passed on: a word for each, which is inverted if the driver did not know an end.
-    passed: [AtomicU64; PASSED],
     /// What tells this thread from all that have ended; 0 until it is asked for.
     number: Cell<u64>,
 }
@@ -208,9 +157,6 @@ impl Thread {
         {
             depth -= 1;
         }
-        if depth == 0 || self.inner.load(Relaxed) == Inner::EXPECTED {
-            self.set_inner(Inner::None);
-        }
         if depth == 0 {
             // One that was left may not have taken its own.
             self.path.store(0, Relaxed);
@@ -224,15 +170,6 @@ impl Thread {
             None => self.depth.store(depth, Relaxed),
         }
         depth
-    }
-
-    /// Notes a call that no other encloses.
-    #[inline(always)]
-    pub(crate) fn enter_outermost(&self, stack: usize) {
-        let [outermost, ..] = &self.calls;
-        outermost.store(stack, Relaxed);
-        compiler_fence(SeqCst);
-        self.depth.store(1, Relaxed);
     }
 
     /// Forgets the call that `enter` returned `depth` for, and all inside it.
@@ -260,54 +197,6 @@ impl Thread {
         outermost.load(Relaxed)
     }
 
-    /// Whether the driver's copy that is about to enter with this stack pointer is one that a fast copy of the runtime expects.
-    #[inline(always)]
-    pub(crate) fn expects_inner(&self, stack: usize) -> bool {
-        self.inner.load(Relaxed) == Inner::EXPECTED
-            && self.depth.load(Relaxed) == 1
-            && stack < self.outermost()
-            && !self.is_busy()
-    }
-
-    /// The driver's copy inside the call that entered with this stack pointer, which no other encloses.
-    #[inline(always)]
-    pub(crate) fn inner_of(&self, stack: usize) -> Inner {
-        // A signal handler's copy may have come between the notes of when it entered; it has left its own there.
-        if self.depth.load(Relaxed) != 1 || self.outermost() != stack {
-            return Inner::None;
-        }
-        match self.inner.load(Relaxed) {
-            Inner::NONE => Inner::None,
-            Inner::EXPECTED => Inner::Expected,
-            word => Inner::Begun(Known::of_word(word)),
-        }
-    }
-
-    /// Notes that the driver's copy is being made that was expected; false if none is expected any more. In one instruction, so
-    /// that of a copy and that of a signal handler only one is the expected one.
-    #[inline(always)]
-    pub(crate) fn begin_inner(&self, known: Known) -> bool {
-        let mut was = Inner::EXPECTED;
-        // Other threads do not look there, so that it need not be locked.
-        // SAFETY: writes the word, if it is what was expected.
-        unsafe {
-            asm!(
-                "cmpxchg dword ptr [{inner}], {begun:e}",
-                inner = in(reg) self.inner.as_ptr(),
-                begun = in(reg) Inner::Begun(known).word(),
-                inout("eax") was,
-                options(nostack),
-            );
-        }
-        was == Inner::EXPECTED
-    }
-
-    /// Notes what is known of the driver's copy.
-    #[inline(always)]
-    pub(crate) fn set_inner(&self, inner: Inner) {
-        self.inner.store(inner.word(), Relaxed);
-    }
-
     /// Whether our own code is running.
     #[inline(always)]
     pub(crate) fn is_busy(&self) -> bool {
@@ -317,12 +206,6 @@ impl Thread {
     /// Says that our own code is running, or no longer.
     pub(crate) fn set_busy(&self, busy: bool) {
         self.busy.store(busy, Relaxed);
-    }
-
-    /// Whether no call has left anything that the next has to look for.
-    #[inline(always)]
-    pub(crate) fn has_nothing_pending(&self) -> bool {
-        self.forced.load(Relaxed) | self.pending_error.load(Relaxed) == 0
     }
 
     /// Notes the path of a copy that a runtime call makes.
@@ -335,27 +218,6 @@ impl Thread {
         let number = self.path.load(Relaxed);
         self.path.store(0, Relaxed);
         Path::numbered(number.into())
-    }
-
-    /// Which of `sites` is that of an address.
-    #[inline(always)]
-    fn site(&self, depth: usize, address: usize) -> Option<&AtomicU64> {
-        // Calls have 5 bytes at least.
-        self.sites.get(if depth == 0 { (address ^ address >> 3) % SITES } else { SITES })
-    }
-
-    /// The number of the place that a call came from which is recorded, if the last at this depth came from there too.
-    #[inline(always)]
-    pub(crate) fn known_site(&self, depth: usize, address: usize) -> Option<u16> {
-        let word = self.site(depth, address)?.load(Relaxed);
-        (word << 16 >> 16 == address as u64).then_some((word >> 48) as u16)
-    }
-
-    /// Notes where a recorded call came from.
-    pub(crate) fn note_site(&self, depth: usize, address: usize, number: u16) {
-        if let Some(site) = self.site(depth, address) {
-            site.store(address as u64 | u64::from(number) << 48, Relaxed);
-        }
     }
 
     /// Notes that a value could be read which might not have been there.
@@ -401,14 +263,6 @@ impl Thread {
     /// No program has the first page, and no place that is still empty stands for it.
     fn has_page(&self, page: usize) -> bool {
         page != 0 && self.pages.iter().any(|known| known.load(Relaxed) == page)
-    }
-
-    /// Where it is remembered whether the copy with this word was passed on. In one word, which a signal handler's copy finds
-    /// as it was before, or whole.
-    #[inline(always)]
-    pub(crate) fn passed(&self, word: u64) -> &AtomicU64 {
-        let [first, ..] = &self.passed;
-        self.passed.get((word >> (64 - PASSED.trailing_zeros())) as usize).unwrap_or(first)
     }
 
     #[inline(always)]

@@ -1,15 +1,15 @@
 //! What the other rooms talk about, as plain values: a call and what it asks for, the path of a copy, what was found wrong
-//! with a call, how much was copied, and the epoch that says until when a kept decision holds.
+//! with a call, how much was copied, and whether calls are seen.
 
 #![forbid(unsafe_code)]
 
 pub(crate) mod copy;
 pub(crate) mod counters;
-pub(crate) mod epoch;
 pub(crate) mod event;
 pub(crate) mod finding;
 pub(crate) mod line;
 pub(crate) mod path;
+pub(crate) mod process;
 pub(crate) mod request;
 pub(crate) mod rules;
 

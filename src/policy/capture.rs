@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use super::driver::Driver;
 use crate::api::Function;
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code, MEMORYTYPE_UNIFIED, is_pointer};
-use crate::model::{Memcpy, Shape, epoch};
+use crate::model::{Memcpy, Shape};
 use crate::os;
 
 /// A copy that CUDA can capture, between the addresses and in the stream that the program gave.
@@ -120,7 +120,6 @@ impl Stream {
 /// A capture is about to begin: from now on nothing is asked that it might not bear.
 pub(crate) fn is_about_to_begin() {
     UNDER_WAY.fetch_add(1, SeqCst);
-    epoch::advance();
 }
 
 fn is_over() {

@@ -9,8 +9,6 @@ use std::ops::Range;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 
-use crate::model::epoch;
-
 /// What an address points to, as far as the path of a copy depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
@@ -137,7 +135,7 @@ const ALIGNMENT: u32 = 8;
 /// The allocations seen so far.
 pub(crate) struct Cache {
     sets: [[Entry; 2]; SETS],
-    /// The cache's own, not that of [`crate::model::epoch`]: entries of another are empty.
+    /// Entries of another are empty.
     epoch: AtomicU64,
     /// The sizes of pieces for which there is any entry of this epoch: bit n stands for 2^n bytes.
     sizes: AtomicU32,
@@ -212,10 +210,6 @@ impl Cache {
         if self.sizes.load(Relaxed) != 0 {
             self.sizes.store(0, Relaxed);
             self.epoch.fetch_add(1, AcqRel);
-            epoch::advance();
-        } else {
-            // Another thread may have forgotten what there was, and not have said so yet.
-            epoch::advance_too();
         }
     }
 

@@ -6,7 +6,6 @@
 #![forbid(unsafe_code)]
 
 pub(crate) mod access;
-pub(crate) mod cached;
 pub(crate) mod capture;
 pub(crate) mod driver;
 pub(crate) mod full;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::api::Function;
 use crate::model::counters::{self, DEVICES, Sum};
-use crate::model::{Rule, epoch};
+use crate::model::{Rule, process};
 use crate::os::{self, Descriptor, alloc};
 
 /// Has the table written to standard error when the program ends by returning from `main` or by `exit`, or not after all.
@@ -21,7 +21,7 @@ static IS_WANTED: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn write() {
     // Forked children end in the same way.
-    if !IS_WANTED.load(Relaxed) || !epoch::is_running() {
+    if !IS_WANTED.load(Relaxed) || !process::is_seen() {
         return;
     }
     // With signals held back, of which the writing may raise some.

@@ -119,12 +119,6 @@ pub(crate) fn file() -> Option<&'static Trace> {
     TRACE.get()
 }
 
-/// The time, where that takes no call to find out.
-#[inline(always)]
-pub(crate) fn time_stamp() -> u64 {
-    p2pshim_trace::time_stamp()
-}
-
 /// How many ticks so many nanoseconds are.
 pub(crate) fn ticks(nanos: u64) -> u64 {
     TRACE.get().map_or(0, |trace| trace.writer.ticks(nanos))
@@ -215,21 +209,10 @@ impl Trace {
         self.writer.now()
     }
 
-    /// The same, where it takes no call to find out.
-    #[inline(always)]
-    pub(crate) fn now_at_once(&self) -> Option<u64> {
-        self.writer.now_at_once()
-    }
-
     /// Whether it is time to compare clocks.
     #[inline(always)]
     pub(crate) fn is_calibration_due(&self, now: u64) -> bool {
         self.writer.is_calibration_due(now)
-    }
-
-    /// When it is time to.
-    pub(crate) fn calibration_due(&self) -> u64 {
-        self.writer.calibration_due()
     }
 
     /// Compares clocks, if it is time to. A signal handler that left by `longjmp` meanwhile would leave the lock locked.
@@ -248,16 +231,6 @@ impl Trace {
     /// Counts a call for which there is no room, if there is no more room for any.
     pub(crate) fn drops(&self) -> bool {
         self.writer.drops()
-    }
-
-    /// Gives a thread room for more records, if space was taken before it is needed; nothing that a signal handler must not
-    /// interrupt.
-    #[cold]
-    pub(crate) fn make_room(&self, segment: &Segment) {
-        // Until there is help, somebody has to get it.
-        if self.extensions.load(Relaxed) > MANY {
-            os::keep_errno(|| self.writer.extend_at_once(segment));
-        }
     }
 
     /// Begins the record of a call for which the thread has no room left; none if there is no more.

@@ -24,7 +24,7 @@ pub use layout::{
     UNTIL_10_0, VERSION, given,
 };
 pub use reader::{Block, Calls, Error, GUESSED_TIMES, Note, Record, Timeline, Trace};
-pub use writer::{Begun, Options, Segment, Writer, time_stamp};
+pub use writer::{Begun, Options, Segment, Writer};
 
 /// What the names of trace files end in.
 pub const SUFFIX: &str = ".p2ptrace";

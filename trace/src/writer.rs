@@ -28,7 +28,6 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::layout::{CHUNK_BYTES, Clock, HAS_EXITED, HEADER_BYTES, MAGIC, RECORD_BYTES, VERSION, header};
 use chunks::{STEP, Space, allocate};
-pub use clock::time_stamp;
 use clock::{FIRST_CALIBRATION, clock};
 pub use segment::{Begun, Segment};
 

@@ -4,7 +4,6 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::model::Path;
-use crate::model::epoch;
 
 /// How many contexts, pools and the like are told apart. Number 0 is nobody.
 pub(super) const OWNERS: usize = 128;
@@ -76,13 +75,11 @@ impl Cells {
     pub(super) fn keep(&self, cell: &Cell, (path, is_kept): (Path, bool), epoch: u64) {
         let kept = if is_kept { KEPT } else { 0 };
         cell.decided.store(epoch << 8 | kept | u64::from(path.number()), Release);
-        epoch::advance();
     }
 
     /// Everything is to be decided anew: peers, pools or contexts have changed.
     pub(super) fn invalidate(&self) {
         self.epoch.fetch_add(1, AcqRel);
-        epoch::advance();
     }
 
     /// Forgets all pairs of an owner, whose number may get another.
@@ -90,7 +87,6 @@ impl Cells {
         for other in 0..OWNERS as u8 {
             [self.get(owner, other), self.get(other, owner)].into_iter().flatten().for_each(Cell::forget);
         }
-        epoch::advance();
     }
 }
 

@@ -193,15 +193,6 @@ impl Access {
         Some(Between::of(src, dst))
     }
 
-    /// A word for the two ends of a copy, as long as no memory goes away. Two copies may share one by chance.
-    #[inline(always)]
-    pub(crate) fn word(&self, copy: &Memcpy) -> u64 {
-        // Odd numbers without a pattern (xxHash's, and the golden ratio).
-        let ends =
-            copy.src.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ copy.dst.wrapping_mul(0xc2b2_ae3d_27d4_eb4f).rotate_left(32);
-        ends.wrapping_add(self.cache.epoch()).wrapping_mul(0x1656_67b1_9e37_79f9)
-    }
-
     /// The same, and the driver is asked about what it did not know, or was not asked about.
     pub(crate) fn ask_between(&self, driver: &impl Driver, copy: &Memcpy) -> Between {
         let (ends, epoch) = ([copy.src, copy.dst], self.cache.epoch());

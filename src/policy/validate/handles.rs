@@ -6,8 +6,6 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::model::epoch;
-
 /// What is known of a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fact {
@@ -115,10 +113,9 @@ impl Handles {
             // If another thread was quicker, its handle is as good.
             let _ = place.compare_exchange(there, word, Relaxed, Relaxed);
         }
-        epoch::advance();
     }
 
-    /// The same, unless just that is known: then nothing has changed for those who rest on it.
+    /// The same, unless just that is known: then nothing is written, and no other processor waits for it.
     pub(crate) fn learn(&self, handle: usize, fact: Fact) {
         if self.find(handle) != Some(fact) {
             self.set(handle, fact);
@@ -132,7 +129,6 @@ impl Handles {
                 let _ = place.compare_exchange(there, 0, Relaxed, Relaxed);
             }
         }
-        epoch::advance();
     }
 
     /// Forgets all handles of which this does not hold.
@@ -143,7 +139,6 @@ impl Handles {
                 let _ = place.compare_exchange(there, 0, Relaxed, Relaxed);
             }
         }
-        epoch::advance();
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, Fact)> {

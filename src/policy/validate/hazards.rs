@@ -165,7 +165,11 @@ impl Run {
     /// One more copy. Whether it is now worth a word.
     #[inline(always)]
     pub(crate) fn add(&mut self, site: usize, bytes: u64, is_synchronous: bool) -> bool {
-        self.add_asynchronous(site, bytes);
+        if self.site != site {
+            *self = Self { site, length: 0, small: 0 };
+        }
+        self.length = self.length.saturating_add(1);
+        self.small = if bytes < SMALL { self.small.saturating_add(1) } else { 0 };
         self.is_small() || (is_synchronous && self.is_long())
     }
 
@@ -174,22 +178,6 @@ impl Run {
     pub(crate) fn is_check_due(self, site: usize) -> bool {
         const FIRST: u32 = 16;
         self.site != site || self.length < FIRST || self.length.is_power_of_two()
-    }
-
-    /// Whether the next copy from a place, which does not wait for the device, may be worth a word.
-    #[inline(always)]
-    pub(crate) fn may_become_small(self, site: usize) -> bool {
-        self.small == MANY - 1 && self.site == site
-    }
-
-    /// One more copy that does not wait for the device, and is not worth a word.
-    #[inline(always)]
-    pub(crate) fn add_asynchronous(&mut self, site: usize, bytes: u64) {
-        if self.site != site {
-            *self = Self { site, length: 0, small: 0 };
-        }
-        self.length = self.length.saturating_add(1);
-        self.small = if bytes < SMALL { self.small.saturating_add(1) } else { 0 };
     }
 
     #[inline(always)]

@@ -51,7 +51,7 @@ use crate::api::abi::{Code, cudaExtent, cudaMemcpy3DPeerParms, cudaPitchedPtr, c
 use crate::api::{AccessKind, Effect, Layer};
 use crate::config;
 use crate::model::finding::documents;
-use crate::model::{self, Finding, Memcpy, Named, Path, Rule, Why, counters, epoch};
+use crate::model::{self, Finding, Memcpy, Named, Path, Rule, Why, counters};
 
 /// All that is known for the rules.
 pub(crate) struct Validate {
@@ -107,7 +107,6 @@ impl Validate {
             self.facts.forget();
         }
         self.mode.store(mode, Relaxed);
-        epoch::advance();
     }
 
     pub(crate) fn stop(&self) {

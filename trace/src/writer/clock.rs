@@ -20,15 +20,6 @@ impl Writer {
         }
     }
 
-    /// The file's clock, where it takes no call to read it.
-    #[inline(always)]
-    pub fn now_at_once(&self) -> Option<u64> {
-        match self.clock {
-            Clock::TimeStampCounter => Some(time_stamp()),
-            Clock::Monotonic => None,
-        }
-    }
-
     /// How many of the file's ticks so many nanoseconds are, as far as is known by now.
     pub fn ticks(&self, nanos: u64) -> u64 {
         let at = |slot: usize| {
@@ -47,11 +38,6 @@ impl Writer {
     #[inline(always)]
     pub fn is_calibration_due(&self, now: u64) -> bool {
         now >= self.calibration_due.load(Relaxed)
-    }
-
-    /// When it is time to.
-    pub fn calibration_due(&self) -> u64 {
-        self.calibration_due.load(Relaxed)
     }
 
     /// Compares the clocks, if it is time to.
@@ -85,9 +71,9 @@ impl Writer {
     }
 }
 
-/// The processor's time-stamp counter: the clock of a file whose [`Writer::now_at_once`] gives a time.
+/// The processor's time-stamp counter.
 #[inline(always)]
-pub fn time_stamp() -> u64 {
+fn time_stamp() -> u64 {
     // SAFETY: every x86-64 processor has it.
     unsafe { _rdtsc() }
 }

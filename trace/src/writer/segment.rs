@@ -135,12 +135,7 @@ impl Segment {
             cold_path();
             return None;
         }
-        self.begin_next(depth, function, site, start)
-    }
-
-    /// The same, for who has seen that there is room. None if a signal handler has taken the last since.
-    #[inline(always)]
-    pub fn begin_next(&self, depth: usize, function: u8, site: u16, start: u64) -> Option<Begun> {
+        // None if a signal handler has taken the last since.
         let cell = self.take()?;
         // The one after the next is nowhere near yet. Behind a chunk it may be anything: nothing comes of that.
         prefetch(ptr::from_ref(cell).wrapping_add(2));
@@ -181,17 +176,6 @@ impl Begun {
         cell.dst_device.store(dst.map_or(0, |device| device.saturating_add(1)), Relaxed);
     }
 
-    /// The same as [`Begun::done`] for a copy that has succeeded, outside every capture, which no call encloses, and of which no
-    /// time of the GPU is asked.
-    #[inline(always)]
-    pub fn copied(self, end: u64) {
-        let Self(cell) = self;
-        let took = end.saturating_sub(cell.start.load(Relaxed));
-        cell.took.store(pack(took), Relaxed);
-        cell.result.store(0, Relaxed);
-        cell.state.store(Capture::None.number() << 2 | State::Done.number(), Release);
-    }
-
     /// Notes the path of a copy, by its number.
     #[inline(always)]
     pub fn takes(self, path: u8) {
@@ -209,8 +193,7 @@ impl Begun {
     }
 
     /// Notes which function the one call inside this one is of, if that has no record of its own: the same copy, with the same
-    /// return. Of calls only that no other encloses.
-    #[inline(always)]
+    /// return. Of calls only that no other encloses. Early files have such calls; the shim writes none.
     pub fn is_made_by(self, function: u8) {
         self.0.parent.store(function.saturating_add(1), Relaxed);
     }

@@ -1,9 +1,9 @@
 /*
  * Copies like ones before, again and again, and between them what makes them others: memory, streams, peers, contexts and
  * captures that come and go, mistakes, threads, children. After each change all bytes have to arrive, and each code is what
- * it is without p2pshim. For tests/fast_path.rs.
+ * it is without p2pshim. For tests/repeated_copies.rs.
  *
- *   fast_path SCENARIO
+ *   repeated_copies SCENARIO
  */
 #define _GNU_SOURCE
 #include <cuda.h>
@@ -674,7 +674,7 @@ int main(int argc, char **argv)
                      {"children", children}, {"fault", fault},       {"all_pairs", all_pairs}, {"captures", captures}};
     REQUIRE(argc == 2);
     take_pair(&pair);
-    /* Copies of a pair that the shim has made direct do not take the fast path. These scenarios are about access, or count calls. */
+    /* These scenarios are about access, or count calls. */
     static const char *const unchanged[] = {"peers", "ways", "mistakes", "fault", "all_pairs"};
     int is_changed = 1;
     for (size_t i = 0; i < sizeof unchanged / sizeof *unchanged; i++)

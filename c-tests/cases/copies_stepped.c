@@ -3,14 +3,14 @@
  * signal handler that copies as well and then goes back, or leaves by longjmp. Each copy has a number, which is how many bytes
  * it says it has. On the stand-in runtime, whose copies nobody can look at: with P2PSHIM_VALIDATE=off.
  *
- *   fast_path_stepped FUNCTION COPIES JUMPS EVERY
+ *   copies_stepped FUNCTION COPIES JUMPS EVERY
  *
- *     FUNCTION  async or sync: cudaMemcpyPeerAsync, whose copies may take the fast path, or cudaMemcpyPeer, whose are not
+ *     FUNCTION  async or sync: cudaMemcpyPeerAsync or cudaMemcpyPeer
  *     COPIES    how many copies the handler makes
  *     JUMPS     1 if it then leaves by longjmp, else 0
  *     EVERY     how many instructions further each time
  *
- *   fast_path_stepped clocks
+ *   copies_stepped clocks
  *     a process each time makes its first copies, is interrupted in one, which also compares clocks, leaves it by longjmp, and
  *     sees whether its clocks are compared again
  *

@@ -175,4 +175,4 @@ static void run(const char *folder)
     }
 }
 
-const struct task fast_path_task = {"fast_path", run};
+const struct task repeated_copies_task = {"repeated_copies", run};

@@ -1,0 +1,60 @@
+//! Whether calls are seen in this process: from the start on, and in no child that has memory of its own.
+
+use std::sync::atomic::AtomicI32;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+use crate::os;
+
+/// 0 as long as nothing has started, where calls are only forwarded. In a page of its own, which a child does not get.
+static STATE: os::Page = os::Page::new();
+const SEEN: u64 = 1;
+/// Where the system gives children the page, the process has to be compared.
+const INHERITED: u64 = 2;
+
+/// The process that started.
+static PROCESS: AtomicI32 = AtomicI32::new(0);
+
+/// Whether calls are seen: the shim has started, and this is no child of the process in which it has.
+#[inline(always)]
+pub(crate) fn is_seen() -> bool {
+    match STATE.word().load(Relaxed) {
+        SEEN => true,
+        0 => false,
+        _ => is_same_process(),
+    }
+}
+
+/// Before Linux 4.14 a child gets the page.
+#[cold]
+#[inline(never)]
+fn is_same_process() -> bool {
+    PROCESS.load(Relaxed) == os::process_id()
+}
+
+/// From now on calls are seen, but not in children.
+pub(crate) fn start() {
+    let state = if STATE.is_not_inherited() { SEEN } else { INHERITED };
+    PROCESS.store(os::process_id(), Relaxed);
+    let _ = STATE.word().compare_exchange(0, state, SeqCst, SeqCst);
+}
+
+/// They are not any more.
+pub(crate) fn stop() {
+    STATE.word().store(0, SeqCst);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The only one that starts and stops: other tests see nothing.
+    #[test]
+    fn is_seen_from_start_to_stop() {
+        assert!(!is_seen());
+        start();
+        start();
+        assert!(is_seen());
+        stop();
+        assert!(!is_seen());
+    }
+}
