@@ -85,7 +85,7 @@ impl Config {
             complaints.extend(bad.iter().map(|item| {
                 format!(
                     "P2PSIM_FAULT={text}: {item} is none of drop, corrupt, first, hang, slow, lost, aperture, window, both with a pair (drop:0>1), \
-                     nor code:FUNCTION:CODE@USE (code:cuMemFree_v2:700@2); ignored"
+                     stall with a pair and a time (stall:0>1:300ms), nor code:FUNCTION:CODE@USE (code:cuMemFree_v2:700@2); ignored"
                 )
             }));
         }

@@ -37,6 +37,8 @@ pub enum Defect {
     Crowd,
     /// Such a copy never ends.
     CrowdHang,
+    /// It is right, but takes so many milliseconds longer.
+    Stall(u32),
 }
 
 /// How memory came from another process.
@@ -84,10 +86,20 @@ pub struct Failure {
     pub from_use: u64,
 }
 
+/// Direct copies from one device to another that end late: the first ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stall {
+    from: usize,
+    to: usize,
+    milliseconds: u32,
+    copies: u64,
+}
+
 /// All that is to go wrong.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
     defects: Vec<(Defect, usize, usize)>,
+    stalls: Vec<Stall>,
     /// Functions that fail.
     pub failures: Vec<Failure>,
 }
@@ -107,6 +119,10 @@ impl Faults {
             self.failures.push(parse_failure(rest)?);
             return Some(());
         }
+        if name == "stall" {
+            self.stalls.extend(parse_stalls(rest)?);
+            return Some(());
+        }
         let (_, defect) = DEFECTS.iter().find(|(known, _)| *known == name)?;
         self.defects.extend(parse_pair(rest)?.into_iter().map(|(from, to)| (*defect, from, to)));
         Some(())
@@ -115,11 +131,16 @@ impl Faults {
     /// What goes wrong with a direct copy, the `number`-th from one device to another.
     pub(crate) fn defect(&self, from: usize, to: usize, number: u64) -> Option<Defect> {
         let here = self.defects.iter().filter(|(_, f, t)| (*f, *t) == (from, to));
-        here.map(|(defect, ..)| *defect).find_map(|defect| match defect {
+        let stall = || {
+            let is_it = |stall: &&Stall| (stall.from, stall.to) == (from, to) && number <= stall.copies;
+            self.stalls.iter().find(is_it).map(|stall| Defect::Stall(stall.milliseconds))
+        };
+        let defect = here.map(|(defect, ..)| *defect).find_map(|defect| match defect {
             Defect::First => (number == 1).then_some(Defect::Drop),
             Defect::Lost | Defect::Atomics | Defect::Order | Defect::Ipc | Defect::IpcHang | Defect::Vmm => None,
             other => Some(other),
-        })
+        });
+        defect.or_else(stall)
     }
 
     /// Whether staged copies from one device to another write nothing.
@@ -158,6 +179,15 @@ impl Faults {
     }
 }
 
+/// `0>1:300ms`, or `0>1:300ms@8` for the first 8 copies.
+fn parse_stalls(text: &str) -> Option<Vec<Stall>> {
+    let (pair, rest) = text.split_once(':')?;
+    let (time, copies) = rest.split_once('@').unwrap_or((rest, "1"));
+    let (milliseconds, copies) = (time.strip_suffix("ms")?.parse().ok()?, copies.parse().ok()?);
+    let stall = |(from, to)| Stall { from, to, milliseconds, copies };
+    Some(parse_pair(pair)?.into_iter().map(stall).collect())
+}
+
 /// `cuMemcpyPeerAsync:711@3`.
 fn parse_failure(text: &str) -> Option<Failure> {
     let (function, rest) = text.split_once(':')?;
@@ -182,8 +212,19 @@ mod tests {
 
     #[test]
     fn parse_returns_what_means_nothing_and_keeps_the_rest() {
-        let wrong =
-            ["drop", "drop:", "drop:0", "lose:0>1", "code:cuInit", "code:cuInit:1", "code:cuInit:1@0", "code:a:x@1"];
+        let wrong = [
+            "drop",
+            "drop:",
+            "drop:0",
+            "lose:0>1",
+            "stall:0>1",
+            "stall:0>1:300",
+            "stall:0>1:300ms@",
+            "code:cuInit",
+            "code:cuInit:1",
+            "code:cuInit:1@0",
+            "code:a:x@1",
+        ];
         for item in wrong {
             let (faults, bad) = Faults::parse(&format!("{item},slow:0>1"));
             assert_eq!(bad, [item]);
@@ -210,6 +251,18 @@ mod tests {
         let by = |means| PAIRS.map(|(from, to)| faults.between_processes(from, to, means));
         assert_eq!(by(Means::IpcHandle), [Some(Defect::Drop), Some(Defect::Hang), None, None]);
         assert_eq!(by(Means::Descriptor), [None, None, None, Some(Defect::Drop)]);
+    }
+
+    #[test]
+    fn stall_is_over_after_the_copies_that_it_names() {
+        let (faults, bad) = Faults::parse("stall:0>1:300ms,stall:1-2:5ms@2");
+        assert!(bad.is_empty());
+        let stalled = |from, to| [1, 2, 3].map(|number| faults.defect(from, to, number));
+        assert_eq!(stalled(0, 1), [Some(Defect::Stall(300)), None, None]);
+        assert_eq!(stalled(1, 0), [None; 3]);
+        for (from, to) in [(1, 2), (2, 1)] {
+            assert_eq!(stalled(from, to), [Some(Defect::Stall(5)), Some(Defect::Stall(5)), None]);
+        }
     }
 
     #[test]

@@ -120,6 +120,7 @@ impl Copy {
         match self.defect {
             Some(Defect::Drop | Defect::First | Defect::Both) => return,
             Some(Defect::Hang) => hang(),
+            Some(Defect::Stall(milliseconds)) => os::pause(Duration::from_millis(milliseconds.into())),
             Some(Defect::Slow) => os::pause(slow_time(self.extent.bytes())),
             Some(defect @ (Defect::Crowd | Defect::CrowdHang)) => {
                 os::pause(CROWDED);
@@ -360,7 +361,10 @@ impl Work {
             Work::Nothing | Work::Fill(_) => true,
             Work::Copy(copy) => {
                 copy.path != Path::Staged
-                    && !matches!(copy.defect, Some(Defect::Hang | Defect::Slow | Defect::Crowd | Defect::CrowdHang))
+                    && !matches!(
+                        copy.defect,
+                        Some(Defect::Hang | Defect::Slow | Defect::Stall(_) | Defect::Crowd | Defect::CrowdHang)
+                    )
             }
             Work::Kernel(_) | Work::Host(_) => false,
             Work::Gated(gated) => gated.work.is_prompt(),
