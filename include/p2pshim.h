@@ -160,7 +160,7 @@ typedef enum {
    */
   P2PSHIM_PROOF_NO_PATH = 2,
   /**
-   * Data is lost, or copies hang: the pair is blocked.
+   * Data is lost, so the pair is blocked; or a copy did not end in time, so it is blocked until it is verified again.
    */
   P2PSHIM_PROOF_FAILED = 3,
   /**

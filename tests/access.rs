@@ -300,6 +300,26 @@ fn hanging_path_is_given_up_within_its_time() {
     }
 }
 
+/// A time-out is no proof of a broken path: a copy is late where other processes keep the path busy, too.
+#[test]
+fn path_that_was_late_is_refused_for_now_and_used_later() {
+    const FIRST: [(&str, &str); 3] =
+        [("enables", "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED"), ("asks", "0"), ("copies", "staged")];
+    for (how, first) in FIRST {
+        for fault in ["stall:0>1:300ms", "stall:0-1:300ms@3"] {
+            let program = Program::case("late_copies").arg(how).env("P2PSIM_FAULT", fault);
+            let outcome = program.findings_apart().preloaded();
+            outcome.assert_success();
+            let expected = format!("first: {first}\nthen: CUDA_SUCCESS\nlast copy: direct\n");
+            assert_eq!(outcome.stdout, expected, "{how} {fault}: {:#?}", outcome.shim);
+            let said = warnings(&outcome);
+            assert!(said.iter().all(|line| line.contains(" peer access 0-1: a copy from device ")), "{said:#?}");
+            assert!(said.iter().all(|line| line.contains(". It is verified again later, ")), "{said:#?}");
+            assert_eq!(said.len(), 1, "{how} {fault}: {said:#?}");
+        }
+    }
+}
+
 #[test]
 fn faulty_path_of_another_pair_changes_nothing_here() {
     let program = never_enables("12", &["counts"]).env("P2PSIM_DEVICES", "4");

@@ -89,7 +89,7 @@ pub enum p2pshim_proof_t {
     P2PSHIM_PROOF_PASSED = 1,
     /// The driver says that there is no path.
     P2PSHIM_PROOF_NO_PATH = 2,
-    /// Data is lost, or copies hang: the pair is blocked.
+    /// Data is lost, so the pair is blocked; or a copy did not end in time, so it is blocked until it is verified again.
     P2PSHIM_PROOF_FAILED = 3,
     /// Data arrives, but direct copies are slower than copies through the host.
     P2PSHIM_PROOF_SLOWER = 4,
@@ -287,7 +287,7 @@ impl From<Option<Verification>> for p2pshim_proof_t {
             None => Self::P2PSHIM_PROOF_NONE,
             Some(Verification::Passed) => Self::P2PSHIM_PROOF_PASSED,
             Some(Verification::NoPath) => Self::P2PSHIM_PROOF_NO_PATH,
-            Some(Verification::Failed) => Self::P2PSHIM_PROOF_FAILED,
+            Some(Verification::Failed | Verification::Late) => Self::P2PSHIM_PROOF_FAILED,
             Some(Verification::Slower) => Self::P2PSHIM_PROOF_SLOWER,
         }
     }

@@ -103,7 +103,9 @@ impl Access {
             {
                 let mut registry = self.lock();
                 let is_known = registry.verification(Kind::Plain, src.device, dst.device).is_some();
-                if is_known || registry.has_passed_earlier(src.device, dst.device) {
+                if is_known && !registry.is_late(src.device, dst.device)
+                    || registry.has_passed_earlier(src.device, dst.device)
+                {
                     return false;
                 }
                 if registry.may_act(src, dst) {

@@ -199,7 +199,12 @@ impl Access {
         self.waits.store(false, Relaxed);
         let waiting = std::mem::take(&mut self.lock().waiting);
         for (src, dst) in waiting {
-            if self.lock().verification(kind_of(src, dst), src.device, dst.device).is_some() {
+            let is_known = {
+                let registry = self.lock();
+                let is_known = registry.verification(kind_of(src, dst), src.device, dst.device).is_some();
+                is_known && !registry.is_late(src.device, dst.device)
+            };
+            if is_known {
                 continue;
             }
             let is_mine = self.lock().may_act(src, dst);
@@ -256,9 +261,8 @@ impl Access {
             self.lock().attempts_mut(src, dst).put_off(Why::Unverified);
             Path::Staged(Why::Unverified)
         });
-        match (purpose, path) {
-            (Purpose::Check, Path::Staged(Why::Blocked)) => Path::Staged(Why::BlockedInUse),
-            (Purpose::Check, _) => Path::Direct,
+        match purpose {
+            Purpose::Check => self.lock().blocked(src, dst).map_or(Path::Direct, Path::Staged),
             _ => path,
         }
     }
@@ -336,8 +340,13 @@ impl Registry {
         let links = [self.reach(src, dst), self.reach(dst, src)];
         // Of a pool it may not be known.
         let is_in_use = is_granted || links.iter().any(Option::is_some) || !on.may_know;
+        let is_late = self.is_late(src.device, dst.device) && !self.is_apart(src.device.into(), dst.device.into());
         if is_in_use && let Some(why) = self.blocked(src, dst) {
             let path = Path::Staged(why);
+            if is_late {
+                let is_judged = is_due && on.may_know && on.has_context && !on.thread_captures;
+                return if is_judged && self.may_act(src, dst) { Step::Act(Purpose::Check) } else { Step::Now(path) };
+            }
             return if on.may_know { Step::Decided(path) } else { Step::Now(path) };
         }
         if is_granted || links.iter().any(Option::is_some) {
@@ -358,7 +367,7 @@ impl Registry {
             return Step::Decided(Path::Staged(why));
         }
         if !is_due || !on.has_context {
-            return Step::Now(Path::Staged(attempts.why()));
+            return Step::Now(Path::Staged(if is_late { Why::Blocked } else { attempts.why() }));
         }
         if on.thread_captures && verification != Some(Verification::Passed) {
             if !self.waiting.contains(&(src, dst)) {
@@ -392,7 +401,7 @@ impl Registry {
         if self.is_apart(i32::from(src.device), i32::from(dst.device)) {
             return Some(Why::Denied);
         }
-        if self.is_refused(src.device.into(), dst.device.into()) {
+        if self.is_refused(src.device.into(), dst.device.into()) && !self.is_late(src.device, dst.device) {
             return Some(Why::Blocked);
         }
         if self.access != config::Access::Auto {
@@ -410,7 +419,7 @@ impl Registry {
             Some(Verification::NoPath) => Some(Why::NoPath),
             Some(Verification::Failed) => Some(Why::Blocked),
             Some(Verification::Slower) => Some(Why::Slower),
-            Some(Verification::Passed) | None => None,
+            Some(Verification::Passed | Verification::Late) | None => None,
         }
     }
 }

@@ -65,6 +65,11 @@ impl Access {
             }
             Err(Setback::Failure(failure)) => Err(self.failed(driver, plan, &failure)),
             Err(Setback::NotApart) => Err(self.unverifiable(plan)),
+            Err(Setback::Late { hung, is_first }) => Err(self.late(driver, plan, &hung, is_first)),
+            Err(Setback::StillLate) => {
+                plan.say(format_args!("a copy has still not ended; the pair is to be verified later"));
+                Err(Path::Staged(self.put_off(plan, Why::Blocked)))
+            }
             Err(Setback::Busy) => {
                 plan.say(format_args!("the devices are busy; the pair is to be verified later"));
                 Err(Path::Staged(self.put_off(plan, Why::Busy)))
@@ -84,6 +89,11 @@ impl Access {
 
     /// Verifies the path by memory that has rights of its own: the program's copies take no path that is not verified.
     fn verify_apart(&self, driver: &impl Driver, plan: &Plan, can: [bool; 2]) -> Result<(), Setback> {
+        let late = self.lock().late(plan.src.device, plan.dst.device);
+        let has_ended = |scratch: &Scratch| driver.is_done(scratch) != Ok(false);
+        if late.is_some_and(|scratches| !scratches.iter().all(has_ended)) {
+            return Err(Setback::StillLate);
+        }
         let kind = if plan.kind == Kind::Pool { ScratchKind::Pool } else { ScratchKind::Mapped };
         let (one, other) = self.scratches(driver, plan, ScratchKind::Page)?;
         let is_busy = verify::is_busy(driver, &one)? || verify::is_busy(driver, &other)?;
@@ -106,9 +116,17 @@ impl Access {
         }
         // Speed is no matter to a copy that was wrong, and what has access is not to be staged for it.
         match self.verify(driver, &src, &dst, !is_busy && plan.purpose != Purpose::Again) {
-            // Or the devices have so much to do since.
-            Err(Failure::Hung { .. }) if verify::is_busy(driver, &one)? || verify::is_busy(driver, &other)? => {
-                Err(Setback::Busy)
+            Err(hung @ Failure::Hung { src: from, .. }) => {
+                let pair = if from == one.device { [&one, &other] } else { [&other, &one] };
+                let is_busy = verify::is_busy(driver, &one)? || verify::is_busy(driver, &other)?;
+                // Or the devices have so much to do since.
+                match is_busy || verify::is_slow_through_host(driver, pair)? || has_ended(&src) && has_ended(&dst) {
+                    true => Err(Setback::Busy),
+                    false => {
+                        let is_first = self.lock().set_late(plan.src.device, plan.dst.device, [src, dst]);
+                        Err(Setback::Late { hung, is_first })
+                    }
+                }
             }
             result => Ok(result?),
         }
@@ -300,6 +318,13 @@ enum Setback {
     Failure(Failure),
     /// The driver has no memory with rights of its own.
     NotApart,
+    /// A copy did not end in time, though one through the host did. Whether it is the first.
+    Late {
+        hung: Failure,
+        is_first: bool,
+    },
+    /// Nor has it ended since.
+    StillLate,
     /// Not now.
     Busy,
 }

@@ -17,6 +17,8 @@ use crate::policy::full::Verdict;
 pub(crate) enum Fault {
     Drop,
     Hang,
+    /// As `Hang`, and then copies from its source to the host take long, too.
+    HangAndHost,
     /// Milliseconds.
     Slow(u64),
     /// As `Slow` with 3, as long as there were not more copies than this.
@@ -38,6 +40,10 @@ pub(crate) struct Fake {
     pub(crate) mapping: Cell<Code>,
     pub(crate) allocating: Cell<Code>,
     pub(crate) busy: Cell<bool>,
+    /// Whether copies to the host take long.
+    pub(crate) sends_slowly: Cell<bool>,
+    /// A stream with such a copy.
+    pub(crate) sending: Cell<usize>,
     pub(crate) devices: i32,
     pub(crate) current: Cell<usize>,
     /// Devices whose primary context exists: that of the device's number.
@@ -105,6 +111,8 @@ impl Fake {
             mapping: Cell::new(Code::SUCCESS),
             allocating: Cell::new(Code::SUCCESS),
             busy: Cell::new(false),
+            sends_slowly: Cell::new(false),
+            sending: Cell::new(0),
             devices: 16,
             current: Cell::new(context(0)),
             primaries: BTreeSet::new(),
@@ -169,7 +177,8 @@ impl Copies for Fake {
         self.sent.set(self.sent.get() + u32::from(fault.is_some()));
         match fault {
             Some(Fault::Drop) => return Ok(()),
-            Some(Fault::Hang) => {
+            Some(fault @ (Fault::Hang | Fault::HangAndHost)) => {
+                self.sends_slowly.set(*fault == Fault::HangAndHost);
                 self.hung.borrow_mut().insert(from.stream);
                 return Ok(());
             }
@@ -188,7 +197,8 @@ impl Copies for Fake {
         Ok(())
     }
 
-    fn download(&self, _: &Scratch, _: usize) -> Result<(), Code> {
+    fn download(&self, from: &Scratch, _: usize) -> Result<(), Code> {
+        self.sending.set(if self.sends_slowly.get() { from.stream } else { 0 });
         Ok(())
     }
 
@@ -198,7 +208,7 @@ impl Copies for Fake {
     }
 
     fn is_done(&self, scratch: &Scratch) -> Result<bool, Code> {
-        if self.busy.get() {
+        if self.busy.get() || self.sending.get() == scratch.stream {
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
         Ok(!self.hung.borrow().contains(&scratch.stream))
@@ -326,9 +336,11 @@ impl Driver for Fake {
         Ok(())
     }
 
-    /// Takes longer than any copy here that is not made slow.
-    fn upload_downloaded(&self, _: &Scratch, _: &Scratch, _: usize) -> Result<(), Code> {
-        std::thread::sleep(std::time::Duration::from_micros(300));
+    /// If it is large, takes longer than any copy here that is not made slow.
+    fn upload_downloaded(&self, _: &Scratch, _: &Scratch, bytes: usize) -> Result<(), Code> {
+        if bytes > 4096 {
+            std::thread::sleep(std::time::Duration::from_micros(300));
+        }
         Ok(())
     }
 

@@ -42,6 +42,7 @@ mod registry;
 mod state;
 #[cfg(test)]
 mod tests;
+mod verified;
 pub(crate) mod verify;
 mod view;
 
@@ -128,13 +129,13 @@ impl Access {
     pub(crate) fn configure(&self, config: &Config) {
         let hides_all = config.access == config::Access::Off;
         self.admits.store(!hides_all && config.probe != Probe::Off, Relaxed);
-        let is_any_broken = {
+        let is_any_blocked = {
             let mut registry = self.lock();
             registry.configure(config);
-            registry.is_any_broken()
+            registry.is_any_blocked()
         };
         self.has_names.store(!config.denied.is_empty(), Relaxed);
-        self.blocks.store(hides_all || !config.denied.is_empty() || is_any_broken, Relaxed);
+        self.blocks.store(is_any_blocked, Relaxed);
     }
 
     /// Takes over options that have changed: what was decided is decided anew.

@@ -18,7 +18,13 @@ impl Access {
     /// Keeps and logs that a pair can be trusted.
     pub(super) fn passed(&self, plan: &Plan) {
         let Plan { src, dst, kind, .. } = plan;
-        self.lock().set_verification(*kind, src.device, dst.device, Verification::Passed);
+        {
+            let mut registry = self.lock();
+            registry.set_verification(*kind, src.device, dst.device, Verification::Passed);
+            if registry.forgive(src.device, dst.device) {
+                self.blocks.store(registry.is_any_blocked(), Relaxed);
+            }
+        }
         let of = if *kind == Kind::Pool { "memory of pools: " } else { "" };
         let what = format_args!("{of}verified: data arrives in both directions");
         plan.say_verified(Verified::Right, what);
@@ -29,7 +35,8 @@ impl Access {
         let (verification, why) = match failure {
             Failure::Unknown(code) => return self.unverified(plan, *code),
             Failure::Slower { .. } => (Verification::Slower, Why::Slower),
-            Failure::Lost { .. } | Failure::Hung { .. } | Failure::Kept(_) => (Verification::Failed, Why::Blocked),
+            Failure::Hung { .. } => (Verification::Late, Why::Blocked),
+            Failure::Lost { .. } | Failure::Kept(_) => (Verification::Failed, Why::Blocked),
         };
         self.block(plan, verification);
         let verified = match verification {
@@ -41,6 +48,10 @@ impl Access {
         };
         let advice = match verification {
             Verification::Slower => String::new(),
+            Verification::Late => format!(
+                ". It is verified again later, since the path may only be busy. Else the likely cause: {}. `p2pshim doctor` shows more",
+                likely_cause(driver, plan.devices())
+            ),
             _ => format!(". Likely cause: {}. `p2pshim doctor` shows more", likely_cause(driver, plan.devices())),
         };
         let [from, to] = direction(failure).unwrap_or([plan.src.device, plan.dst.device]);
@@ -50,6 +61,17 @@ impl Access {
             verified,
             format_args!("{}. {}{advice}", story(failure), self.consequence(plan, Some(verification))),
         );
+        Path::Staged(why)
+    }
+
+    /// Keeps that a copy did not end in time, and logs it the first time: the pair is refused for now. Other processes may keep its path busy, so
+    /// it is judged again.
+    pub(super) fn late(&self, driver: &impl Driver, plan: &Plan, hung: &Failure, is_first: bool) -> Path {
+        let why = self.put_off(plan, Why::Blocked);
+        if is_first {
+            return self.failed(driver, plan, hung);
+        }
+        self.block(plan, Verification::Late);
         Path::Staged(why)
     }
 
@@ -138,12 +160,12 @@ impl Access {
     fn block(&self, plan: &Plan, verification: Verification) {
         let mut registry = self.lock();
         registry.set_verification(plan.kind, plan.src.device, plan.dst.device, verification);
-        self.blocks.store(registry.is_any_broken() || self.blocks.load(Relaxed), Relaxed);
+        self.blocks.store(registry.is_any_blocked(), Relaxed);
     }
 
     /// What follows from it for the program.
     fn consequence(&self, plan: &Plan, verification: Option<Verification>) -> &'static str {
-        let has_failed = verification == Some(Verification::Failed);
+        let has_failed = matches!(verification, Some(Verification::Failed | Verification::Late));
         match plan.purpose {
             Purpose::Check | Purpose::Again if has_failed => {
                 "There is peer access between them, so p2pshim takes copies through the host from now on; those of graphs, and what \

@@ -64,8 +64,10 @@ pub(crate) enum Verification {
     Passed,
     /// The driver says that there is none.
     NoPath,
-    /// Data is lost, or copies hang.
+    /// Data is lost.
     Failed,
+    /// A copy did not end in time, though one through the host did. That is no proof: the pair is refused for now, and judged again.
+    Late,
     /// Data arrives, but later than through the host.
     Slower,
 }
@@ -113,13 +115,15 @@ pub(super) struct Registry {
     pub(super) grants_pools: bool,
     /// Whether the driver has no memory with rights of its own, so that pairs cannot be verified.
     pub(super) cannot_verify: bool,
-    denied: Vec<Denied>,
+    pub(super) denied: Vec<Denied>,
     /// The same by ordinals, as far as these are known.
     denied_pairs: Vec<[i32; 2]>,
     owners: Vec<Option<Owner>>,
     links: BTreeMap<(u8, u8), Link>,
     attempts: BTreeMap<(u8, u8), Attempts>,
-    verifications: BTreeMap<(Kind, u8, u8), Verification>,
+    pub(super) verifications: BTreeMap<(Kind, u8, u8), Verification>,
+    /// Pairs of devices that are refused for now, and the memory whose copies did not end in time; none if its context is gone.
+    pub(super) late: BTreeMap<(u8, u8), Option<[Scratch; 2]>>,
     /// Pairs of devices between which so much was copied that it is worth enabling them.
     used: BTreeSet<(u8, u8)>,
     /// The verdicts that are kept on devices' access to others' memory, as far as they were read.
@@ -173,6 +177,7 @@ impl Registry {
             links: BTreeMap::new(),
             attempts: BTreeMap::new(),
             verifications: BTreeMap::new(),
+            late: BTreeMap::new(),
             used: BTreeSet::new(),
             kept: BTreeMap::new(),
             passed_earlier: BTreeSet::new(),
@@ -240,13 +245,6 @@ impl Registry {
         self.denied.iter().any(is_it)
     }
 
-    /// Whether the path between two devices is broken.
-    pub(super) fn is_broken(&self, device: i32, peer: i32) -> bool {
-        let (Ok(one), Ok(other)) = (u8::try_from(device), u8::try_from(peer)) else { return false };
-        let has_failed = |kind| self.verification(kind, one, other) == Some(Verification::Failed);
-        has_failed(Kind::Plain) || has_failed(Kind::Pool)
-    }
-
     /// Whether the program does not get peer access where the path is broken.
     pub(super) fn refuses_what_is_broken(&self) -> bool {
         self.broken == Broken::Refuse
@@ -264,10 +262,6 @@ impl Registry {
             return Some(Why::DeniedInUse);
         }
         self.is_broken(src, dst).then_some(Why::BlockedInUse)
-    }
-
-    pub(super) fn is_any_broken(&self) -> bool {
-        self.verifications.values().any(|&known| known == Verification::Failed)
     }
 
     /// Whether the program is told that a device has no access to the memory of another.
@@ -426,16 +420,6 @@ impl Registry {
         self.attempts.iter().filter(move |(pair, _)| is_between(pair)).map(|(_, &attempts)| attempts)
     }
 
-    pub(super) fn verification(&self, kind: Kind, one: u8, other: u8) -> Option<Verification> {
-        let (low, high) = ordered(one, other);
-        self.verifications.get(&(kind, low, high)).copied()
-    }
-
-    pub(super) fn set_verification(&mut self, kind: Kind, one: u8, other: u8, verification: Verification) {
-        let (low, high) = ordered(one, other);
-        self.verifications.insert((kind, low, high), verification);
-    }
-
     /// Whether the verdicts that are kept say that data arrives between two devices.
     pub(super) fn has_passed_earlier(&self, one: u8, other: u8) -> bool {
         self.passed_earlier.contains(&ordered(one, other))
@@ -487,6 +471,7 @@ impl Registry {
         let dropped: Vec<u64> = self.scratch.iter().filter(|scratch| is_dropped(scratch)).map(|s| s.address).collect();
         self.scratch.retain(|scratch| !is_dropped(scratch));
         self.shared.retain(|(address, _)| !dropped.contains(address));
+        self.late.values_mut().for_each(|late| *late = late.filter(|scratches| !scratches.iter().any(&is_dropped)));
     }
 }
 

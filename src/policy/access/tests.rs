@@ -218,6 +218,80 @@ fn consider_busy_devices_it_is_put_off_and_then_done() {
     assert!(copies > 10, "{copies}");
 }
 
+/// A time-out is no proof: the pair is judged again, once what did not end in time has ended.
+#[test]
+fn consider_copy_that_was_late_once_pair_is_refused_for_now_and_then_enabled() {
+    let mut process = Process::new(Fake { faults: [((0, 1), Fault::Hang)].into(), ..Fake::new() });
+    process.staged(0, 1, Why::Blocked);
+    assert_eq!(process.access.pair_state(0, 1).verification, Some(Verification::Late));
+    assert_eq!(process.enable(0, 1), 217);
+    let sent = process.driver.sent.get();
+    (0..100).for_each(|_| process.staged(0, 1, Why::Blocked));
+    assert_eq!(process.driver.sent.get(), sent, "nothing else is sent where a copy has not ended");
+    process.driver.faults.clear();
+    process.driver.hung.borrow_mut().clear();
+    let copies = (0..10_000).find(|_| process.copy(0, 1, ENOUGH) == Path::Direct);
+    assert!(copies.is_some());
+    assert_eq!((process.enable(0, 1), process.access.blocks()), (0, false));
+}
+
+#[test]
+fn consider_copy_that_was_late_by_what_else_the_program_finds_out() {
+    for by in ["it enables", "it asks", "a copy was wrong", "its pools"] {
+        let mut process = Process::new(Fake { faults: [((0, 1), Fault::Hang)].into(), ..Fake::new() });
+        process.driver.primaries.insert(1);
+        assert_eq!(process.enable(0, 1), 217);
+        assert!(process.access.is_hidden(&process.driver, 0, 1, None));
+        process.driver.faults.clear();
+        assert_eq!(process.enable(0, 1), 217, "it has not ended");
+        process.driver.hung.borrow_mut().clear();
+        process.access.lock().asked.clear();
+        match by {
+            "it enables" => {}
+            "it asks" => assert!(!process.access.is_hidden(&process.driver, 0, 1, None)),
+            "a copy was wrong" => assert_eq!(process.access.verify_again(&process.driver, [0, 1]), Some(true)),
+            _ => {
+                let on = Circumstances { contexts: [context(0), context(1)], ..Circumstances::default() };
+                let copy = || process.copy_on(pooled(0), pooled(1), ENOUGH, on);
+                assert!((0..100).any(|_| copy() == Some(Path::Direct)));
+            }
+        }
+        assert_eq!((process.enable(0, 1), process.access.blocks()), (0, false), "{by}");
+    }
+}
+
+#[test]
+fn consider_copy_that_was_late_in_use_is_staged_until_it_is_judged_again() {
+    let mut process = Process::new(Fake { faults: [((0, 1), Fault::Hang)].into(), ..Fake::new() });
+    process.access.configure(&Config { broken: Broken::Warn, ..Config::default() });
+    assert_eq!(process.enable(0, 1), 0);
+    process.staged(0, 1, Why::BlockedInUse);
+    process.driver.busy.set(true);
+    (0..4).for_each(|_| process.staged(0, 1, Why::BlockedInUse));
+    process.driver.busy.set(false);
+    process.driver.faults.clear();
+    process.driver.hung.borrow_mut().clear();
+    assert!((0..10_000).any(|_| process.copy(0, 1, ENOUGH) == Path::Direct));
+}
+
+#[test]
+fn consider_copy_that_was_late_while_copies_through_the_host_were_too_is_undecided() {
+    let process = Process::new(Fake { faults: [((0, 1), Fault::HangAndHost)].into(), ..Fake::new() });
+    process.staged(0, 1, Why::Busy);
+    assert_eq!(process.access.pair_state(0, 1).verification, None);
+    assert_eq!(process.enable(0, 1), 0, "what is undecided is left to the program");
+}
+
+#[test]
+fn consider_copy_that_was_late_nothing_is_asked_of_a_context_that_is_gone() {
+    let mut process = Process::new(Fake { faults: [((0, 1), Fault::Hang)].into(), ..Fake::new() });
+    process.staged(0, 1, Why::Blocked);
+    process.driver.faults.clear();
+    process.driver.ids.borrow_mut().insert(context(0), 2);
+    process.access.memory_has_changed();
+    assert!((0..10_000).any(|_| process.copy(0, 1, ENOUGH) == Path::Direct), "its streams are gone with it");
+}
+
 #[test]
 fn consider_no_hardware_path_is_staged() {
     let process = Process::new(Fake { no_path: [(0, 1), (1, 0)].into(), ..Fake::new() });

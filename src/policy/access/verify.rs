@@ -119,6 +119,33 @@ fn compare<C: Copies>(got: Option<&[u8]>, sent: &[u8], (src, dst): (&C::Scratch,
 pub(super) fn is_busy(driver: &impl Driver, on: &Scratch) -> Result<bool, Failure> {
     /// Far more than the 12 to 35 µs that it takes on an idle device.
     const USUAL: Duration = Duration::from_micros(400);
+    takes_long(driver, USUAL, || {
+        driver.upload(on, &[0; 64])?;
+        Ok([on, on])
+    })
+}
+
+/// Whether a small copy between two devices through the host takes far longer than usual. It uses the engines of a direct copy that has
+/// not ended: the one by which its source sends, and the one by which its destination receives.
+///
+/// # Errors
+/// What went wrong, if anything.
+pub(super) fn is_slow_through_host(driver: &impl Driver, [src, dst]: [&Scratch; 2]) -> Result<bool, Failure> {
+    /// Two copies.
+    const USUAL: Duration = Duration::from_micros(800);
+    takes_long(driver, USUAL, || {
+        driver.download(src, src.half())?;
+        driver.upload_downloaded(src, dst, dst.half())?;
+        Ok([src, dst])
+    })
+}
+
+/// Whether what is begun, on two streams, is never done within a time.
+fn takes_long<'a>(
+    driver: &impl Driver,
+    usual: Duration,
+    begin: impl Fn() -> Result<[&'a Scratch; 2], Failure>,
+) -> Result<bool, Failure> {
     const PATIENCE: Duration = Duration::from_millis(3);
     const MOST: Duration = Duration::from_millis(12);
     /// One may be slow for reasons of this process: it was not given a processor.
@@ -127,14 +154,14 @@ pub(super) fn is_busy(driver: &impl Driver, on: &Scratch) -> Result<bool, Failur
     let mut tries = 0..;
     while tries.next() < Some(TRIES) || started.elapsed() < PATIENCE {
         let tried = Instant::now();
-        driver.upload(on, &[0; 64])?;
-        while !driver.is_done(on)? {
+        let [one, other] = begin()?;
+        while !(driver.is_done(one)? && driver.is_done(other)?) {
             if started.elapsed() > MOST {
                 return Ok(true);
             }
             rest(tried);
         }
-        if tried.elapsed() < USUAL {
+        if tried.elapsed() < usual {
             return Ok(false);
         }
     }

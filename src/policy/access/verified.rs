@@ -1,0 +1,62 @@
+//! What was found out about the paths between devices, as the registry keeps it.
+
+use super::Kind;
+use super::registry::{Registry, Verification, ordered};
+use crate::config;
+use crate::policy::driver::Scratch;
+
+impl Registry {
+    /// Whether the path between two devices is broken, or is taken for it until it is judged again.
+    pub(super) fn is_broken(&self, device: i32, peer: i32) -> bool {
+        let is = |verification| self.is_verified_as(verification, device, peer);
+        is(Verification::Failed) || is(Verification::Late)
+    }
+
+    /// Whether the path between two devices is to be judged again.
+    pub(super) fn is_late(&self, device: u8, peer: u8) -> bool {
+        self.is_verified_as(Verification::Late, device.into(), peer.into())
+            && !self.is_verified_as(Verification::Failed, device.into(), peer.into())
+    }
+
+    /// Whether this was found out about the path between two devices, by whichever kind of memory.
+    fn is_verified_as(&self, verification: Verification, device: i32, peer: i32) -> bool {
+        let (Ok(one), Ok(other)) = (u8::try_from(device), u8::try_from(peer)) else { return false };
+        [Kind::Plain, Kind::Pool].into_iter().any(|kind| self.verification(kind, one, other) == Some(verification))
+    }
+
+    /// Whether any pair is denied, or broken.
+    pub(super) fn is_any_blocked(&self) -> bool {
+        self.access == config::Access::Off || !self.denied.is_empty() || self.is_any_broken()
+    }
+
+    fn is_any_broken(&self) -> bool {
+        self.verifications.values().any(|known| matches!(known, Verification::Failed | Verification::Late))
+    }
+
+    pub(super) fn verification(&self, kind: Kind, one: u8, other: u8) -> Option<Verification> {
+        let (low, high) = ordered(one, other);
+        self.verifications.get(&(kind, low, high)).copied()
+    }
+
+    pub(super) fn set_verification(&mut self, kind: Kind, one: u8, other: u8, verification: Verification) {
+        let (low, high) = ordered(one, other);
+        self.verifications.insert((kind, low, high), verification);
+    }
+
+    /// Data arrives: that a copy was late, of whichever kind of memory, says nothing any more. Whether one was.
+    pub(super) fn forgive(&mut self, one: u8, other: u8) -> bool {
+        let pair = ordered(one, other);
+        self.verifications.retain(|&(_, low, high), known| (low, high) != pair || *known != Verification::Late);
+        self.late.remove(&pair).is_some()
+    }
+
+    /// Keeps the memory whose copies did not end in time. Whether the pair was not late before.
+    pub(super) fn set_late(&mut self, one: u8, other: u8, scratches: [Scratch; 2]) -> bool {
+        self.late.insert(ordered(one, other), Some(scratches)).is_none()
+    }
+
+    /// The memory whose copies did not end in time.
+    pub(super) fn late(&self, one: u8, other: u8) -> Option<[Scratch; 2]> {
+        self.late.get(&ordered(one, other)).copied().flatten()
+    }
+}
