@@ -37,7 +37,7 @@ C_STANDIN_CASES := cancelled_thread copies_left copies_stepped longjmp_out signa
 # Programs of the driver API alone, each of which once went wrong under the shim.
 C_DRIVER_CASES := broken_paths floating_contexts pools_beside_capture capture_left_behind deny_pools disable_beside_copies enabled_unseen \
   limit_of_peers memory_of_another_process pool_granted_meanwhile two_disable without_vm_readv malloc_fails kept_verdict nvml_status freed_early \
-  array_copies context_ends_during_proof late_copies access_stress first_call_wrong streams_reused timing_beside_capture timing_beside_releases pool_rights_taken
+  array_copies context_ends_during_proof late_copies graphs_together graph_left access_stress first_call_wrong streams_reused timing_beside_capture timing_beside_releases pool_rights_taken
 # Programs of HIP, in c-tests/hip: NAME-5, -6, -7 with the simulated library of each release.
 C_HIP_CASES := hip_guide hip_conformance hip_random_sequences hip_random_arguments hip_dlopened hip_entry_point hip_and_cuda \
   hip_regular hip_threads hip_no_device hip_grants hip_for_kernels hip_opened hip_unknown_pointer hip_ends_inside hip_broken
@@ -90,8 +90,8 @@ BESIDE := '-Wl,-rpath,$$ORIGIN'
 # They find the driver as they find the runtime: by LD_LIBRARY_PATH, or the real one.
 $(foreach case,$(C_BOTH_CASES) $(C_RECENT_BOTH_CASES),$(addprefix $(C_TESTS)/$(case)-,11 12 13 static)): C_TESTS_DRIVER = $(SIM_LIB)/libcuda.so.1
 $(foreach case,$(C_BOTH_CASES) $(C_RECENT_BOTH_CASES),$(addprefix $(C_TESTS)/$(case)-,11 12 13 static)): $(SIM_LIB)/libcuda.so.1
-$(C_TESTS)/regular-static: C_TESTS_DRIVER = $(SIM_LIB)/libcuda.so.1
-$(C_TESTS)/regular-static: $(SIM_LIB)/libcuda.so.1
+$(C_TESTS)/busy_link-static $(C_TESTS)/regular-static: C_TESTS_DRIVER = $(SIM_LIB)/libcuda.so.1
+$(C_TESTS)/busy_link-static $(C_TESTS)/regular-static: $(SIM_LIB)/libcuda.so.1
 
 # Only to link with: they are for machines with a driver.
 $(foreach runtime,nvidia12 nvidia13,$(C_TESTS)/conformance-$(runtime)): C_TESTS_DRIVER = $(SIM_LIB)/libcuda.so.1

@@ -73,6 +73,33 @@ fn graphs_make_the_same_copies_and_each_launch_is_counted_with_its_bytes() {
     }
 }
 
+/// One of the threads verifies the pair; the others wait for it. Where this machine is busy, verifying may take longer than they wait.
+#[test]
+fn graphs_of_threads_that_instantiate_at_the_same_moment_are_all_direct() {
+    const ROUNDS: usize = 32;
+    const RIGHT: usize = 4;
+    for threads in [2, 4] {
+        let expected = format!("{} direct, 0 staged\n", 3 * threads);
+        let is_right = |_: &usize| {
+            let outcome = Program::case("graphs_together").arg(threads.to_string()).findings_apart().preloaded();
+            outcome.assert_success();
+            outcome.stdout == expected
+        };
+        let right = (0..ROUNDS).filter(is_right).take(RIGHT).count();
+        assert_eq!(right, RIGHT, "{threads} threads: of {ROUNDS} rounds");
+    }
+}
+
+/// Wherever a handler leaves a launch by longjmp, no lock is left behind.
+#[test]
+fn graph_whose_launches_were_left_is_destroyed() {
+    let program = Program::case("graph_left");
+    let (plain, outcome) = (program.plain(), program.preloaded());
+    outcome.assert_success();
+    assert_eq!(outcome.stdout, plain.stdout);
+    assert_eq!((&*plain.stderr, &*outcome.stderr), ("few left", "many left"));
+}
+
 #[test]
 fn updated_graphs_are_counted_with_what_they_copy_then() {
     for flavour in FLAVOURS {

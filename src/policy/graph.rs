@@ -2,19 +2,19 @@
 //!
 //! A copy in a graph takes the path that there was when the graph was instantiated, for ever: enabling access afterwards, or updating the
 //! graph, does not change it (measured on H200, docs/results/). So the pairs of a graph's copies are verified and enabled before it
-//! is instantiated, as soon as there is one copy, and what each executable graph copies is kept until it is destroyed. One that
+//! is instantiated, as soon as there is one copy; a pair that another thread is verifying is waited for. And what each executable graph copies is kept until it is destroyed. One that
 //! copies nothing between devices then never will: CUDA refuses to change whose memory a node copies.
 //!
 //! What changes in an executable graph is named by nodes of the graph that it was instantiated from, also after it was updated with
 //! another; what was disabled stays so until it is enabled (measured on H200, docs/results/).
 //!
-//! Launches look it up under a lock that is held for a moment; a signal handler that launches a graph may have interrupted who holds
-//! it, so it is taken recursively, and changed with signals held back. What a launch itself would change waits for the next one if
-//! anybody is reading, perhaps the launch that was interrupted.
+//! Launches look it up under a lock that is held for a moment, by everybody with signals and cancellation held back: a handler that leaves by
+//! `longjmp`, or a thread that ends, would leave it locked. What a launch itself would change waits for the next one if anybody is reading.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use parking_lot::{RwLock, RwLockReadGuard};
 
@@ -131,8 +131,12 @@ impl Graphs {
         graph: usize,
         (thread, captures): (usize, bool),
     ) {
+        /// What a verification takes, some times over.
+        const PATIENCE: Duration = Duration::from_millis(100);
         let on = Circumstances { thread_captures: captures, keeps_path: true, ..Circumstances::default() };
-        let enable = |copy: &Memcpy| access.decided(copy).or_else(|| access.consider(driver, copy, on));
+        let deadline = Instant::now() + PATIENCE;
+        let consider = |copy: &Memcpy| access.consider_for_good(driver, copy, on, deadline);
+        let enable = |copy: &Memcpy| access.decided(copy).or_else(|| consider(copy));
         let prepared = driver.graph_copies(graph).and_then(|all| {
             let copies = alloc::collect(all.iter().filter_map(|copy| kept(access, driver, copy, enable)))?;
             Some(Prepared { copies, nodes: alloc::collect(all.iter().map(|copy| copy.node))?, marks: Vec::new() })
@@ -289,8 +293,10 @@ impl Graphs {
         if !self.are_there() {
             return None;
         }
-        let execs = self.read();
-        execs.get(&exec).filter(|exec| !exec.parts.is_empty()).map(|exec| Arc::clone(&exec.parts))
+        os::undisturbed(|| {
+            let execs = self.read();
+            execs.get(&exec).filter(|exec| !exec.parts.is_empty()).map(|exec| Arc::clone(&exec.parts))
+        })
     }
 
     /// Whether anything was disabled so far that a graph may rely on.

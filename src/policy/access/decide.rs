@@ -2,6 +2,8 @@
 
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use super::registry::{Ours, Owner, Registry, Verification};
 use super::{Access, Kind, Place, evident, is_reached_by_mapping, left_alone, traffic};
@@ -102,6 +104,28 @@ impl Access {
             None => self.weigh(driver, (src, dst), copy.bytes, on)?,
         };
         Some(traffic([src, dst], path, self.is_kept(path, src, dst), copy))
+    }
+
+    /// The same for a copy that is made again and again on the path that it gets now: waits, until `deadline` at most, for others that verify a
+    /// pair of one of its devices. Not while captures are under way, which may wait for this thread.
+    pub(crate) fn consider_for_good(
+        &self,
+        driver: &impl Driver,
+        copy: &Memcpy,
+        on: Circumstances,
+        deadline: Instant,
+    ) -> Option<Traffic> {
+        loop {
+            let traffic = self.consider(driver, copy, on)?;
+            let is_over = capture::may_be_under_way() || Instant::now() > deadline;
+            if traffic.path != Path::Staged(Why::Verifying) || is_over {
+                return Some(traffic);
+            }
+            let are_others = || !self.lock().are_free(traffic.src, traffic.dst);
+            while are_others() && Instant::now() <= deadline {
+                thread::sleep(Duration::from_micros(50));
+            }
+        }
     }
 
     /// Whether a copy is direct only because p2pshim has enabled access, or granted a right. Without that it would be staged, and the
@@ -383,12 +407,16 @@ impl Registry {
 
     /// Whether nobody is acting on one of these devices, so that the caller now may; others have devices of their own.
     pub(super) fn may_act(&mut self, src: Place, dst: Place) -> bool {
-        let devices = [src.device, dst.device];
-        let is_free = !self.acting.iter().flatten().any(|device| devices.contains(device));
+        let is_free = self.are_free(src.device, dst.device);
         if is_free {
-            self.acting.push(devices);
+            self.acting.push([src.device, dst.device]);
         }
         is_free
+    }
+
+    /// Whether nobody is acting on one of these devices.
+    fn are_free(&self, one: u8, other: u8) -> bool {
+        !self.acting.iter().flatten().any(|&device| device == one || device == other)
     }
 
     /// Whether a path cannot be verified, whichever it is. Memory of pools has rights of its own in any case.

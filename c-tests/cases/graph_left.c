@@ -1,0 +1,134 @@
+/*
+ * A signal handler leaves the launch of a graph by siglongjmp, at one instruction after the other, until the real driver is reached.
+ * Afterwards the graph is destroyed, which must not wait for anything that was left behind. For each instruction: a trap is taken there,
+ * and raises the signal, which comes at once or, where it is held back, as soon as it may.
+ *
+ * Prints whether there were many, how the last launch went, and that it was destroyed.
+ */
+#define _GNU_SOURCE
+#include <cuda.h>
+#include <dlfcn.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <string.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include "check.h"
+
+enum {
+    BYTES = 1 << 16,
+    TRAP_FLAG = 256,
+    MANY = 20,
+    PATIENCE = 30, /* seconds, for what takes microseconds or for ever */
+};
+
+static CUcontext contexts[2];
+static CUstream stream;
+static CUgraphExec exec;
+static sigjmp_buf out;
+static volatile int steps, at;
+static uintptr_t driver[2];
+
+static void on_user(int signal)
+{
+    (void)signal;
+    siglongjmp(out, 1);
+}
+
+static void on_trap(int signal, siginfo_t *info, void *argument)
+{
+    (void)signal, (void)info;
+    ucontext_t *context = argument;
+    uintptr_t here = (uintptr_t)context->uc_mcontext.gregs[REG_RIP];
+    int is_over = here >= driver[0] && here < driver[1] && !sigismember(&context->uc_sigmask, SIGUSR1);
+    int is_there = ++steps == at;
+    if (is_over || is_there)
+        context->uc_mcontext.gregs[REG_EFL] &= ~TRAP_FLAG;
+    if (is_there && !is_over)
+        raise(SIGUSR1);
+}
+
+static CUresult (*launch)(CUgraphExec, CUstream);
+
+__attribute__((noinline)) static void launch_in_steps(void)
+{
+    __asm__ volatile("pushfq; orq $256, (%%rsp); popfq" ::: "memory", "cc");
+    launch(exec, stream);
+    __asm__ volatile("pushfq; andq $-257, (%%rsp); popfq" ::: "memory", "cc");
+}
+
+/* Where the driver's code is. */
+static void find_driver(void)
+{
+    char line[512];
+    FILE *maps = fopen("/proc/self/maps", "r");
+    REQUIRE(maps);
+    while (fgets(line, sizeof line, maps)) {
+        unsigned long start, end;
+        char rights[5];
+        if (strstr(line, "/libcuda.so") && sscanf(line, "%lx-%lx %4s", &start, &end, rights) == 3 && rights[2] == 'x') {
+            driver[0] = start;
+            driver[1] = end;
+        }
+    }
+    fclose(maps);
+    REQUIRE(driver[0]);
+}
+
+static void *watch(void *unused)
+{
+    (void)unused;
+    sleep(PATIENCE);
+    printf("destroying it does NOT return\n");
+    fflush(stdout);
+    _exit(1);
+}
+
+int main(void)
+{
+    CUdeviceptr ends[2];
+    CUgraph graph;
+    CUgraphNode node;
+    CHECK_CU(cuInit(0));
+    for (int device = 1; device >= 0; device--) {
+        CHECK_CU(cuDevicePrimaryCtxRetain(&contexts[device], device));
+        CHECK_CU(cuCtxSetCurrent(contexts[device]));
+        CHECK_CU(cuMemAlloc(&ends[device], BYTES));
+    }
+    CHECK_CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    CUDA_MEMCPY3D copy = {.srcMemoryType = CU_MEMORYTYPE_DEVICE, .dstMemoryType = CU_MEMORYTYPE_DEVICE};
+    copy.srcDevice = ends[0];
+    copy.dstDevice = ends[1];
+    copy.WidthInBytes = copy.srcPitch = copy.dstPitch = BYTES;
+    copy.Height = copy.Depth = copy.srcHeight = copy.dstHeight = 1;
+    CHECK_CU(cuGraphCreate(&graph, 0));
+    CHECK_CU(cuGraphAddMemcpyNode(&node, graph, NULL, 0, &copy, contexts[0]));
+    CHECK_CU(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    launch = cuGraphLaunch;
+    for (int i = 0; i < 3; i++)
+        CHECK_CU(launch(exec, stream));
+    find_driver();
+    struct sigaction trap = {.sa_sigaction = on_trap, .sa_flags = SA_SIGINFO}, user = {.sa_handler = on_user};
+    REQUIRE(sigaction(SIGTRAP, &trap, NULL) == 0 && sigaction(SIGUSR1, &user, NULL) == 0);
+    volatile int left = 0, is_left = 1;
+    for (at = 1; is_left; at++) {
+        is_left = 0;
+        steps = 0;
+        if (sigsetjmp(out, 1) == 0)
+            launch_in_steps();
+        else
+            is_left = 1;
+        left += is_left;
+    }
+    CHECK_CU(cuStreamSynchronize(stream));
+    /* Without p2pshim there are few. */
+    fprintf(stderr, "%s left\n", left > MANY ? "many" : "few");
+    SHOW_CU(launch(exec, stream));
+    CHECK_CU(cuStreamSynchronize(stream));
+    pthread_t watcher;
+    REQUIRE(pthread_create(&watcher, NULL, watch, NULL) == 0);
+    SHOW_CU(cuGraphExecDestroy(exec));
+    return 0;
+}
