@@ -243,6 +243,20 @@ pub(crate) fn uncancelled<T>(work: impl FnOnce() -> T) -> T {
     result
 }
 
+/// Runs `work`, and `last` after it, even if `work` panics: what the program had comes back.
+pub(crate) fn finally<T>(last: impl FnOnce(), work: impl FnOnce() -> T) -> T {
+    struct Last<F: FnOnce()>(Option<F>);
+    impl<F: FnOnce()> Drop for Last<F> {
+        fn drop(&mut self) {
+            if let Some(last) = self.0.take() {
+                last();
+            }
+        }
+    }
+    let _last = Last(Some(last));
+    work()
+}
+
 /// Holds the calling thread's signals back, and returns which were held back before.
 fn hold_signals() -> libc::sigset_t {
     const FAULTS: [c_int; 7] =
@@ -451,6 +465,17 @@ mod tests {
                 assert_eq!(read(nowhere).unwrap_err().raw_os_error(), Some(libc::EFAULT));
             }
         }
+    }
+
+    #[test]
+    fn finally_runs_the_last_once_after_the_work_and_after_a_panic() {
+        let steps = std::cell::RefCell::new(Vec::new());
+        let step = |name| steps.borrow_mut().push(name);
+        let result = finally(|| step("last"), || std::iter::once(step("work")).count());
+        assert_eq!((result, steps.take()), (1, vec!["work", "last"]));
+        let panics = || finally(|| step("last"), || panic!("on purpose"));
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics)).is_err());
+        assert_eq!(steps.take(), ["last"]);
     }
 
     #[test]

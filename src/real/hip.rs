@@ -393,12 +393,14 @@ impl Hip for Library {
         let code = unsafe { exchange_capture_mode(*self, &mut mode) };
         // Without it nothing can be exchanged; no capture is known to be under way.
         let can = [Code::SUCCESS, Code::SHARED_OBJECT_SYMBOL_NOT_FOUND].contains(&code);
+        let restore = || {
+            if code == Code::SUCCESS {
+                // SAFETY: as above; `mode` is what it was before.
+                unsafe { exchange_capture_mode(*self, &mut mode) };
+            }
+        };
         if can {
-            work();
-        }
-        if code == Code::SUCCESS {
-            // SAFETY: as above; `mode` is what it was before.
-            unsafe { exchange_capture_mode(*self, &mut mode) };
+            os::finally(restore, work);
         }
         can
     }

@@ -1,5 +1,6 @@
 //! Who may access whose memory because of us: from device, to device.
 
+use std::mem;
 use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
@@ -45,6 +46,14 @@ impl Changing<'_> {
     /// Says what has become of it.
     pub(super) fn end(self, link: Link) {
         self.0.store(link as u8, Release);
+        mem::forget(self);
+    }
+}
+
+impl Drop for Changing<'_> {
+    /// After a panic: who waits for it goes on.
+    fn drop(&mut self) {
+        self.0.store(Link::Idle as u8, Release);
     }
 }
 

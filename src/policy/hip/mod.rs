@@ -36,6 +36,7 @@ use super::memory::{Cache, Kind, Place};
 use crate::api::abi::Code;
 use crate::config::{self, Config, Denied};
 use crate::model::{Memcpy, Path, Traffic, Why};
+use crate::os;
 use crate::record;
 
 /// What decisions ask the real library, and have it do. No call waits for a device.
@@ -422,10 +423,13 @@ impl Peers {
             }
             return;
         }
-        let enabled: Vec<bool> = wanted.into_iter().map(|[from, to]| self.enable(own, hip, from, to)).collect();
-        if is_wanted && let Some(current) = current {
-            hip.make_current(current);
-        }
+        let restore = || {
+            if is_wanted && let Some(current) = current {
+                hip.make_current(current);
+            }
+        };
+        let enable_all = || wanted.into_iter().map(|[from, to]| self.enable(own, hip, from, to)).collect();
+        let enabled: Vec<bool> = os::finally(restore, enable_all);
         // Or the program changes access at this moment: at a later copy.
         if !enabled.contains(&false) {
             own.links.mark_decided(src, dst);

@@ -1,8 +1,8 @@
 //! A HIP of plain values: devices with memory, access of devices, a last error, by the rules of either age.
 
 use std::cell::RefCell;
-
 use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use p2pshim_host::verdicts::FOUND_EARLIER;
 
@@ -67,6 +67,8 @@ struct Fake {
     /// What goes wrong with those from and to the host.
     host_fault: Option<Fault>,
     has_no_memory: bool,
+    /// Whether enabling panics.
+    panics: bool,
     hypervisor: Option<&'static str>,
     state: RefCell<State>,
 }
@@ -93,6 +95,7 @@ impl Fake {
             faults: Vec::new(),
             host_fault: None,
             has_no_memory: false,
+            panics: false,
             hypervisor: None,
             state: RefCell::new(state),
         }
@@ -249,6 +252,7 @@ impl Hip for Fake {
     }
 
     fn enable(&self, peer: i32) -> Code {
+        assert!(!self.panics, "on purpose");
         let Some(current) = self.check(peer) else { return self.returning(Code::INVALID_DEVICE) };
         if self.state.borrow().enabled.contains(&(current, peer)) {
             return self.returning(Code::PEER_ACCESS_ALREADY_ENABLED);
@@ -686,6 +690,26 @@ fn pair_is_decided_once_nothing_is_verified_any_more() {
     }
     assert!(peers.libraries[0].links.are_decided(0, 1));
     assert_eq!((hip.copies(), hip.enabled()), (0, vec![]));
+}
+
+#[test]
+fn device_and_last_error_come_back_after_a_panic_and_nobody_waits_for_what_was_under_way() {
+    let (mut hip, peers) = (Fake::new(2, true), peers(&Config::default()));
+    let panics = |work: &dyn Fn()| catch_unwind(AssertUnwindSafe(work)).is_err();
+    let work = || {
+        hip.make_current(1);
+        hip.state.borrow_mut().last = Code::INVALID_VALUE;
+        panic!("on purpose");
+    };
+    assert!(panics(&|| peers.aside(&hip, work)));
+    assert_eq!((hip.current(), hip.last()), (0, Code::SUCCESS));
+    hip.panics = true;
+    hip.make_current(1);
+    assert!(panics(&|| _ = hip.program_copies(&peers, 0, 1)));
+    assert_eq!(hip.current(), 1);
+    hip.panics = false;
+    assert_eq!(hip.program_copies(&peers, 0, 1).map(|traffic| traffic.path), Some(Path::MappedOnUse));
+    assert_eq!(hip.enabled(), [(0, 1), (1, 0)]);
 }
 
 #[test]

@@ -21,6 +21,7 @@ use super::verifications::{Known, Purpose, Scratch};
 use super::{Hip, Library, Peers};
 use crate::api::abi::Code;
 use crate::api::{Layer, codes};
+use crate::os;
 use crate::policy::access::verify::{self, Failure};
 use crate::policy::access::{Verification, outcome};
 use crate::policy::capture;
@@ -156,15 +157,17 @@ impl Peers {
         pair[0] != pair[1] && pair.iter().all(is_one)
     }
 
-    /// Runs `work` so that the program's device stays current and an empty last error empty.
-    fn aside(&self, hip: &impl Hip, work: impl FnOnce()) {
+    /// Runs `work` so that the program's device stays current and an empty last error empty, after a panic too.
+    pub(super) fn aside(&self, hip: &impl Hip, work: impl FnOnce()) {
         let was_empty = hip.last_error() == Some(Code::SUCCESS);
         let Some(current) = hip.current_device() else { return };
-        hip.relaxed(work);
-        hip.make_current(current);
-        if was_empty && hip.last_error() != Some(Code::SUCCESS) {
-            hip.clear_last_error();
-        }
+        let restore = || {
+            hip.make_current(current);
+            if was_empty && hip.last_error() != Some(Code::SUCCESS) {
+                hip.clear_last_error();
+            }
+        };
+        os::finally(restore, || hip.relaxed(work));
     }
 
     /// Finds out about a path, keeps and logs it.

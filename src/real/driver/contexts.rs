@@ -5,6 +5,7 @@ use super::functions::{
     ctx_push_current, device_primary_ctx_get_state, device_primary_ctx_release, device_primary_ctx_retain, is_missing,
 };
 use crate::api::abi::Code;
+use crate::os;
 
 /// Asks the real function to enable peer access for the current context.
 pub(crate) fn enable_peer_access(peer: usize, flags: u32) -> Code {
@@ -30,14 +31,13 @@ pub(super) fn primary_context(device: i32) -> Option<usize> {
     Some(context)
 }
 
-/// Runs `work` with a context current, and restores the one that was.
+/// Runs `work` with a context current, and restores the one that was, after a panic too.
 pub(super) fn within<T>(context: usize, work: impl FnOnce() -> Result<T, Code>) -> Result<T, Code> {
     // SAFETY: the context is one that the driver knows; the stack of contexts is put back below.
     checked(unsafe { ctx_push_current(context) })?;
-    let result = work();
     // SAFETY: the function writes the place.
-    let _ = asked(|popped| unsafe { ctx_pop_current(popped) });
-    result
+    let pop = || _ = asked(|popped| unsafe { ctx_pop_current(popped) });
+    os::finally(pop, work)
 }
 
 /// The calling thread's context.

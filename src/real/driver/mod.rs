@@ -178,12 +178,13 @@ impl Driver for RealDriver {
         if code != Code::SUCCESS && (!is_missing(code) || capture::may_be_under_way()) {
             return None;
         }
-        let result = work();
-        if code == Code::SUCCESS {
-            // SAFETY: as above; `mode` is what it was before.
-            unsafe { exchange_capture_mode(&mut mode) };
-        }
-        Some(result)
+        let restore = || {
+            if code == Code::SUCCESS {
+                // SAFETY: as above; `mode` is what it was before.
+                unsafe { exchange_capture_mode(&mut mode) };
+            }
+        };
+        Some(os::finally(restore, work))
     }
 
     fn enable(&self, context: usize, peer: usize) -> Code {
