@@ -18,6 +18,7 @@ from pathlib import Path
 from statistics import median
 from time import monotonic
 
+import busy
 import legacy
 import neighbours
 import regular
@@ -336,6 +337,7 @@ def main():
         else:
             report("skipped", name, f"the Python module {module} is not installed")
     if len(sys.argv) > 1:
+        check("busy_link", busy.busy_link)
         check("scatter", waits.scatter)
         check("implicit_waits", waits.implicit_waits, len(gpus))
         check("spinning_often", waits.spinning_often)
@@ -346,6 +348,7 @@ def main():
         check("freed_early", sequences.freed_early)
         check("other_process", sequences.other_process)
         check("asks_like", sequences.asks_like)
+    check("graphs_together", busy.graphs_together)
     check("legacy", legacy.legacy)
     check("doctor", doctor)
     check("admitted", admitted)
