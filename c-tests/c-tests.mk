@@ -40,7 +40,7 @@ C_DRIVER_CASES := broken_paths floating_contexts pools_beside_capture capture_le
   array_copies context_ends_during_proof late_copies graphs_together graph_left access_stress first_call_wrong streams_reused timing_beside_capture timing_beside_releases pool_rights_taken
 # Programs of HIP, in c-tests/hip: NAME-5, -6, -7 with the simulated library of each release.
 C_HIP_CASES := hip_guide hip_conformance hip_random_sequences hip_random_arguments hip_dlopened hip_entry_point hip_and_cuda \
-  hip_regular hip_threads hip_no_device hip_grants hip_for_kernels hip_opened hip_unknown_pointer hip_ends_inside hip_broken
+  hip_regular hip_threads hip_no_device hip_grants hip_for_kernels hip_opened hip_unknown_pointer hip_ends_inside hip_broken hip_past_end
 # Programs that measure on real GPUs, built here so that they keep compiling; spinning.cu and held_up.cu need nvcc.
 C_GPU_CASES := bandwidth busy_link first_use alloc_cost enqueue regular staging
 
@@ -49,7 +49,7 @@ C_PROGRAMS := $(foreach case,$(C_RUNTIME_CASES) $(C_BOTH_CASES),$(addprefix $(C_
   $(foreach case,$(C_LEGACY_CASES) $(C_LEGACY_BOTH_CASES),$(LEGACY:%=$(C_TESTS)/$(case)-%)) $(addprefix $(C_TESTS)/,legacy-old_linker legacy-with_shim old_driver_forms) \
   $(foreach case,$(C_GPU_CASES),$(C_TESTS)/$(case)-static) \
   $(foreach case,$(C_HIP_CASES),$(addprefix $(C_TESTS)/$(case)-,5 6 7)) \
-  $(addprefix $(C_TESTS)/,$(C_PLAIN_CASES) $(C_STANDIN_CASES) $(C_DRIVER_CASES) copies_interrupted forked_inside forked_during_start driver_api every_call moving_parameters same_pointer two_majors library_constructor \
+  $(addprefix $(C_TESTS)/,$(C_PLAIN_CASES) $(C_STANDIN_CASES) $(C_DRIVER_CASES) causes-12 copies_interrupted forked_inside forked_during_start driver_api every_call moving_parameters same_pointer two_majors library_constructor \
   $(addprefix call_sites-,frames plain stripped shared) wraps_dlsym unversioned_reference missing_function pools_after_reset $(foreach case,conformance guide_sample no_driver,$(case)-nvidia12 $(case)-nvidia13))
 # Tests of the C interface, by linking with the shim and without, under the sanitizers for addresses and undefined behaviour.
 C_CAPI_PROGRAMS := $(C_TESTS)/capi-linked $(C_TESTS)/capi-found $(C_TESTS)/capi-wrapper
@@ -90,8 +90,8 @@ BESIDE := '-Wl,-rpath,$$ORIGIN'
 # They find the driver as they find the runtime: by LD_LIBRARY_PATH, or the real one.
 $(foreach case,$(C_BOTH_CASES) $(C_RECENT_BOTH_CASES),$(addprefix $(C_TESTS)/$(case)-,11 12 13 static)): C_TESTS_DRIVER = $(SIM_LIB)/libcuda.so.1
 $(foreach case,$(C_BOTH_CASES) $(C_RECENT_BOTH_CASES),$(addprefix $(C_TESTS)/$(case)-,11 12 13 static)): $(SIM_LIB)/libcuda.so.1
-$(C_TESTS)/busy_link-static $(C_TESTS)/regular-static: C_TESTS_DRIVER = $(SIM_LIB)/libcuda.so.1
-$(C_TESTS)/busy_link-static $(C_TESTS)/regular-static: $(SIM_LIB)/libcuda.so.1
+$(C_TESTS)/busy_link-static $(C_TESTS)/regular-static $(C_TESTS)/causes-12: C_TESTS_DRIVER = $(SIM_LIB)/libcuda.so.1
+$(C_TESTS)/busy_link-static $(C_TESTS)/regular-static $(C_TESTS)/causes-12: $(SIM_LIB)/libcuda.so.1
 
 # Only to link with: they are for machines with a driver.
 $(foreach runtime,nvidia12 nvidia13,$(C_TESTS)/conformance-$(runtime)): C_TESTS_DRIVER = $(SIM_LIB)/libcuda.so.1

@@ -534,7 +534,8 @@ fn findings_of_later_queries_are_those_of_first_ones() {
 #[test]
 fn findings_each_rule_of_hip_speaks_and_is_silent() {
     /// In tests of their own: they take more than one call, or end the process.
-    const ELSEWHERE: [&str; 2] = ["P2P-slow-enable-churn", "P2P-copy-unknown-pointer"];
+    const ELSEWHERE: [&str; 4] =
+        ["P2P-slow-enable-churn", "P2P-copy-unknown-pointer", "P2P-enable-broken", "P2P-enable-denied"];
     let text = Command::new(command()).args(["explain", "--markdown"]).output().unwrap();
     let text = String::from_utf8(text.stdout).unwrap();
     let mut of_hip = BTreeSet::new();

@@ -60,7 +60,7 @@ fn explain_takes_codes_names_and_lines_of_the_log() {
     for part in [
         "217: cudaErrorPeerAccessUnsupported, CUDA_ERROR_PEER_ACCESS_UNSUPPORTED",
         "\nP2P-enable-self (error):\n    cuCtxEnablePeerAccess, cudaDeviceEnablePeerAccess\n",
-        "    What to do: Leave the current device out of the loop over peers.",
+        "    What to do: Make the device current that is to have access (cudaSetDevice, cuCtxSetCurrent).",
         "\nP2P-enable-unsupported (error):\n",
         "    6 of 895 calls returned 217 on two H200 or H100",
     ] {

@@ -5,6 +5,7 @@ use std::ptr::NonNull;
 
 use super::mode::{self, contained};
 use super::read::Room;
+use super::thread;
 use crate::api::abi::{Code, Value};
 use crate::api::codes::Numbering;
 use crate::api::{CopyKind, Effect, Function, Layer};
@@ -87,6 +88,17 @@ impl Caller {
             contained(|| slot::resolve(function, slot::of(function), position, self.return_address()))
         });
         NonNull::new(real?)
+    }
+}
+
+impl Caller {
+    /// Where the program goes on after the call of its that is under way: this one, or the one that encloses all.
+    pub(crate) fn program_address(self) -> *const c_void {
+        match thread::current().enclosing(self.stack) {
+            // SAFETY: as above; the enclosing call has not returned, since its frame lies above this one's.
+            Some(stack) => unsafe { *(stack as *const *const c_void) },
+            None => self.return_address(),
+        }
     }
 }
 

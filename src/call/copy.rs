@@ -6,8 +6,8 @@ use super::{mode, recording, thread};
 use crate::api::{CopyKind, Effect};
 use crate::model::{Memcpy, Traffic};
 use crate::policy::access::Circumstances;
-use crate::policy::{ACCESS, Driver, STAGING, capture};
-use crate::real::driver::{self, ReadyCopy, RealDriver};
+use crate::policy::{ACCESS, STAGING, capture};
+use crate::real::driver::{self, CaptureStatus, ReadyCopy, RealDriver};
 use crate::record;
 
 /// Decides about a copy: without a lock and without a question, if its path is decided already.
@@ -47,7 +47,11 @@ fn is_refused_in_capture(call: &Call<'_>) -> bool {
 fn consider<'a>(call: &Call<'_>, copy: &Memcpy<'_>, room: &'a mut Room) -> Decision<'a> {
     // A query like any of the program's own, with nothing of ours around it: most copies are not being captured.
     let captured = match copy.stream.filter(|_| may_be_captured(copy)) {
-        Some(stream) => RealDriver.is_capturing(stream, call.function().per_thread()),
+        Some(stream) => {
+            let status = driver::capture_status(stream, call.function().per_thread());
+            thread::current().capture_was_lost.set(status == Some(CaptureStatus::Lost));
+            status.map(|status| status == CaptureStatus::Active)
+        }
         None => Some(false),
     };
     let is_captured = captured == Some(true);

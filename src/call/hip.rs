@@ -161,7 +161,7 @@ fn consider_copy(call: &Call<'_>, library: Library, copy: &Memcpy) -> Decided {
     if !VALIDATE.is_on() {
         return decided;
     }
-    let (finding, code) = VALIDATE.before_hip(&HipCall { request: &call.request, before, traffic });
+    let (finding, code) = VALIDATE.before_hip(&HipCall { request: &call.request, before, traffic, hidden: None });
     // Now, since the library may crash or the call is not made.
     if let Some(finding) = finding {
         validate::say_before(call, &finding, code);
@@ -253,7 +253,16 @@ fn check(call: &Call<'_>, decided: &Decided, ret: Code) {
     }
     mode::unseen(|| {
         let request = read::read_again(&call.request, ret).unwrap_or(call.request);
-        let seen = HipCall { request: &request, before: decided.before, traffic: decided.decision.traffic };
+        // Of a copy whose path was decided before, nothing was asked; nor while an error was pending.
+        let ends = request.copy().filter(|copy| copy.has_addresses()).map(|copy| [copy.src, copy.dst]);
+        let ends = ends.map_or([None; 2], |ends| ends.map(|address| HIP.known(address)));
+        let before = decided.before.with_remembered(ends);
+        let hidden = match (request.access(), before.current) {
+            (Some(Access::Enable { peer: Named::Ordinal(peer), .. }), Some(device))
+            | (Some(Access::Disable { peer: Named::Ordinal(peer) }), Some(device)) => HIP.why_hidden(device, peer),
+            _ => None,
+        };
+        let seen = HipCall { request: &request, before, traffic: decided.decision.traffic, hidden };
         for finding in VALIDATE.after_hip(&seen, ret) {
             validate::say(call, &finding, Some(ret));
         }

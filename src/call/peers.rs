@@ -4,11 +4,11 @@ use std::ptr;
 
 use super::arrival::Call;
 use super::decision::{Decision, Instead, Room};
-use super::mode;
+use super::{mode, thread};
 use crate::api::abi::Code;
 use crate::api::{Effect, Layer};
 use crate::model::{Access, Named};
-use crate::policy::{ACCESS, Driver, HarmlessEnable, capture};
+use crate::policy::{ACCESS, Driver, HarmlessEnable, VALIDATE, capture, validate};
 use crate::real::driver::RealDriver;
 
 /// Decides what is called in place of a function about peer access.
@@ -18,10 +18,24 @@ pub(crate) fn decide<'a>(call: &Call<'_>, room: &'a mut Room) -> Decision<'a> {
         Some(Access::Enable { peer: Named::Context(peer), flags }) => {
             mode::unseen(|| ACCESS.enabling(&RealDriver, peer, flags))
         }
-        Some(Access::Disable { peer: Named::Context(peer) }) => mode::unseen(|| ACCESS.disabling(&RealDriver, peer)),
+        Some(Access::Disable { peer: Named::Context(peer) }) => mode::unseen(|| {
+            let under = unfinished_copy(call);
+            let harmless = ACCESS.disabling(&RealDriver, peer);
+            if let Some(devices) = under.filter(|_| harmless.is_none()) {
+                VALIDATE.facts().is_disabled_under_copy(devices);
+            }
+            harmless
+        }),
         _ => None,
     };
     Decision { instead: harmless.map(|harmless| &*room.write(Instead::Harmless(harmless))), traffic: None }
+}
+
+/// From where to where a copy goes that has not completed, if the program is about to disable access between its devices.
+fn unfinished_copy(call: &Call<'_>) -> Option<[u8; 2]> {
+    let pair = validate::access_pair(&RealDriver, &call.request).filter(|_| VALIDATE.is_on())?;
+    let [Ok(device), Ok(peer)] = pair.map(u8::try_from) else { return None };
+    VALIDATE.facts().begins_disabling(&RealDriver, thread::id(), [device, peer])
 }
 
 /// What the program gets for what the driver has returned.

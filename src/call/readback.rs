@@ -114,11 +114,17 @@ fn begin(call: &Call<'_>, (copy, traffic): (&Memcpy<'_>, Traffic), record: Optio
     let context = context::of_copy(copy, per_thread)?;
     let all = (&STAGING, &ACCESS, &RealDriver);
     let reading = READBACK.reading(all, (copy, &traffic), (context, per_thread, thread::id()))?;
+    let (site, own_site) = (call.caller.program_address(), call.caller.return_address());
+    let mut origin = origin::of_finding(call, None, true);
+    if let Some(origin) = origin.as_mut().filter(|_| site != own_site) {
+        // Those of a call inside the program's say where that was made, which is the place itself.
+        origin.callers.clear();
+    }
     let made = Made {
         function: call.function(),
         numbering: call.numbering(),
-        site: call.caller.return_address() as usize,
-        origin: origin::of_finding(call, None, true),
+        site: site as usize,
+        origin,
         record,
         traffic,
         waits,

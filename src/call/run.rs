@@ -143,6 +143,7 @@ fn end(call: &Call<'_>, decision: &Decision<'_>, begun: Running, timing: Option<
     count(call, decision, ret);
     if ret == Code::SUCCESS {
         waits::after_copy(call, decision.traffic);
+        validate::after_copy(call, decision.traffic);
     }
     let is_checked = validate::has_rules(call.function()) && VALIDATE.is_on();
     let path = path(call, decision, &begun, ret);

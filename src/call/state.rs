@@ -2,7 +2,6 @@
 //! ([`Change::before`]), and one after it ([`Change::after`]). What an effect does stands below them.
 
 use std::ffi::c_void;
-use std::sync::atomic::Ordering::Relaxed;
 
 use super::rights::{before_grants, on_pool_create, on_pool_get_access, on_pool_set_access};
 use super::{graphs, hip, mode, nvml, read, readback, staging, thread, timing, trial, waits};
@@ -31,6 +30,9 @@ pub(crate) fn changing(
         Some(code) => code,
     };
     if mode::is_still_on() {
+        if ret != Code::SUCCESS && capture::may_be_under_way() {
+            capture::has_failed(function, ret);
+        }
         change.after(state, ret);
     }
     ret
@@ -94,7 +96,7 @@ impl Change<'_> {
             (State::releases_primary_context, &[Value::Ordinal(device)]) => {
                 before_context_ends(None, Some(device), waits::is_last_release(device));
             }
-            (State::resets_primary_context, &[Value::Ordinal(device)]) => before_context_ends(None, Some(device), true),
+            (State::resets_primary_context, &[Value::Ordinal(device)]) => before_reset(device),
             (State::destroys_green_context, _) => before_context_ends(None, None, false),
             (State::resets_device, _) => hip::before_device_reset(self.found),
             (State::instantiates_graph, &[_, Value::Address(graph), ref rest @ ..]) => {
@@ -135,8 +137,8 @@ impl Change<'_> {
             }
             (State::frees_memory | State::resets_device, _) => on_hip_free(state, self.found),
             (State::opens_memory, _) if has_succeeded && ACCESS.may_hide() => on_foreign_memory(),
-            (State::sets_mapped_access, _) => ACCESS.memory_has_changed(),
-            (State::clears_last_error, _) => thread::current().pending_error.store(0, Relaxed),
+            (State::sets_mapped_access, arguments) => on_mapped_access(arguments, ret),
+            (State::clears_last_error, _) => thread::current().nothing_is_pending(),
             (State::begins_capture, &[Value::Stream(stream), ..]) => self.after_capture_begun(stream, ret),
             (State::ends_capture, &[Value::Stream(stream), ..]) => self.on_capture_end(stream, ret),
             (State::creates_stream | State::creates_green_stream, &[Value::Address(out), ref rest @ ..])
@@ -205,6 +207,14 @@ fn on_free(start: Value, ret: Code) {
         };
         let end = ACCESS.known(start).map_or(0, |(_, range)| range.end);
         VALIDATE.facts().memory_is_gone(thread::current().tag(), start, end);
+    }
+    ACCESS.memory_has_changed();
+}
+
+/// Access to mapped memory was set, or refused.
+fn on_mapped_access(arguments: &[Value], ret: Code) {
+    if let &[Value::Address(address), Value::UInt(bytes), ..] = arguments {
+        mode::unseen(|| VALIDATE.facts().access_was_set(address as u64, bytes, ret));
     }
     ACCESS.memory_has_changed();
 }
@@ -395,6 +405,14 @@ fn on_context_create(function: Function, device: i32) {
     if ACCESS.is_first_context(device) {
         mode::unseen(|| ACCESS.context_is_made(&RealDriver, device));
     }
+}
+
+/// A device is about to be reset.
+#[cold]
+#[inline(never)]
+fn before_reset(device: i32) {
+    mode::unseen(|| VALIDATE.facts().device_is_reset(device));
+    before_context_ends(None, Some(device), true);
 }
 
 /// A context may be about to end, and what belongs to it.

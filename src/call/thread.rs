@@ -90,6 +90,10 @@ pub(crate) struct Thread {
     pub(crate) refused_for: Cell<u8>,
     /// Whether a right to a pool is being taken away by this thread.
     pub(crate) takes_right: Cell<bool>,
+    /// Whether the capture of the last copy's stream was lost before that copy.
+    pub(crate) capture_was_lost: Cell<bool>,
+    /// The pending error of a runtime that needs no word any more: it was said, or a call returned it that is checked.
+    pub(crate) known_pending: Cell<i32>,
     /// Whether a capture that this thread is about to begin is counted already, and the context of its stream; 0 if that is
     /// not known.
     pub(crate) begins_capture: Cell<Option<usize>>,
@@ -191,6 +195,11 @@ impl Thread {
         self.depth.load(Relaxed) == 0 || self.outermost() <= stack
     }
 
+    /// The stack pointer at entry of the outermost call, if that encloses the one that entered with this stack pointer.
+    pub(crate) fn enclosing(&self, stack: usize) -> Option<usize> {
+        (self.depth.load(Relaxed) != 0 && self.outermost() > stack).then(|| self.outermost())
+    }
+
     #[inline(always)]
     fn outermost(&self) -> usize {
         let [outermost, ..] = &self.calls;
@@ -206,6 +215,12 @@ impl Thread {
     /// Says that our own code is running, or no longer.
     pub(crate) fn set_busy(&self, busy: bool) {
         self.busy.store(busy, Relaxed);
+    }
+
+    /// The program has taken the pending error out.
+    pub(crate) fn nothing_is_pending(&self) {
+        self.pending_error.store(0, Relaxed);
+        self.known_pending.set(0);
     }
 
     /// Notes the path of a copy that a runtime call makes.

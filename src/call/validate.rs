@@ -10,10 +10,12 @@ use super::decision::{self, Decision, Running};
 use super::{callbacks, mode, origin, read, recording, show, thread};
 use crate::api::abi::{Code, Failing, cudaMemcpy3DPeerParms};
 use crate::api::{AccessKind, Effect, Function, Layer};
-use crate::model::{Asks, Finding, Memcpy, Named, Path, Request, Rule, Shape};
+use crate::model::{Access, Asks, Finding, Memcpy, Named, Path, Request, Rule, Shape, Traffic};
+use crate::policy::access::Standing;
 use crate::policy::validate::{self, Caller, Seen};
-use crate::policy::{ACCESS, VALIDATE};
+use crate::policy::{ACCESS, VALIDATE, capture};
 use crate::real::driver::RealDriver;
+use crate::real::runtime;
 use crate::record::{self, Said};
 
 /// What is done in place of a call whose arguments are wrong.
@@ -135,6 +137,16 @@ pub(crate) fn end_refused(call: &Call<'_>, begun: Running, ret: Code) -> Code {
     ret
 }
 
+/// Notes the stream of a direct copy, for who disables access before it has completed.
+#[inline(always)]
+pub(super) fn after_copy(call: &Call<'_>, traffic: Option<Traffic>) {
+    if let Some(Traffic { src, dst, path: Path::Direct, .. }) = traffic
+        && let Some(stream) = call.request.stream()
+    {
+        VALIDATE.facts().has_copied([src, dst], stream);
+    }
+}
+
 /// Says what is found before a call is made, which is refused if there is a code. The last record is of another call.
 pub(crate) fn say_before(call: &Call<'_>, finding: &Finding, code: Option<Code>) {
     let thread = thread::current();
@@ -168,10 +180,13 @@ pub(crate) fn check(call: &Call<'_>, ret: Code, path: Option<Path>) -> bool {
     thread.is_check_due.store(false, Relaxed);
     let by = Caller { thread: thread.tag(), is_check_due };
     // Only calls of the runtime can speak of a pending error.
-    let pending = if call.function().layer() == Layer::Runtime { thread.pending_error.load(Relaxed) } else { 0 };
+    let is_of_runtime = call.function().layer() == Layer::Runtime;
+    let is_any_pending = is_of_runtime
+        && (thread.pending_error.load(Relaxed) != 0
+            || is_check_due && ret == Code::SUCCESS && unknown_pending(call).is_some());
     if let Some(copy) = call.request.copy()
         && ret == Code::SUCCESS
-        && pending == 0
+        && !is_any_pending
         && !(is_check_due && validate::is_of_note(path))
         && VALIDATE.is_clean(&RealDriver, &ACCESS, copy, by)
     {
@@ -192,18 +207,27 @@ fn check_with_driver(call: &Call<'_>, ret: Code, path: Option<Path>) {
     mode::unseen(|| {
         let thread = thread::current();
         let request = read::read_again(&call.request, ret).unwrap_or(call.request);
-        let seen = Seen { path, ..seen(&request, Some(ret)) };
-        let found = VALIDATE.after(&RealDriver, &seen);
+        let standing = if ret == Code::SUCCESS { None } else { standing(&request) };
+        let seen = Seen { path, standing: standing.as_ref(), ..seen(&request, Some(ret)) };
+        let mut found = VALIDATE.after(&RealDriver, &seen);
+        found.extend(disables_under_copy(&request, ret));
+        if ret != Code::SUCCESS && capture::may_be_under_way() {
+            capture::has_failed(call.function(), ret);
+        }
         // Only now and then is it asked which device the default stream is of; once it is wrong, of the next copy as well.
         let is_check_due = found.iter().any(|finding| finding.rule == Rule::OrderDefaultStream);
         thread.is_check_due.store(is_check_due, Relaxed);
         for finding in &found {
             say(call, finding, Some(ret));
         }
-        if call.function().layer() == Layer::Runtime
-            && let Some(finding) = validate::of_pending(take_pending(call, &seen), &seen)
-        {
-            say(call, &finding, Some(ret));
+        if call.function().layer() == Layer::Runtime {
+            let (left, unknown) = (take_pending(call, &seen), unknown_pending(call));
+            let pending = if left == 0 { unknown.filter(|_| ret == Code::SUCCESS) } else { Some(Code(left)) };
+            if let Some(finding) = pending.map(|code| validate::of_pending(code, left != 0, &seen)) {
+                say(call, &finding, Some(ret));
+            }
+            let known = if ret == Code::SUCCESS { pending } else { Some(ret) };
+            known.into_iter().for_each(|Code(code)| thread.known_pending.set(code));
         }
         let Some(copy) = request.copy().filter(|copy| ret == Code::SUCCESS && copy.reach().is_some()) else { return };
         [copy.src, copy.dst].into_iter().for_each(|address| ACCESS.learn(&RealDriver, address));
@@ -214,6 +238,27 @@ fn check_with_driver(call: &Call<'_>, ret: Code, path: Option<Path>) {
             say_of_run(call, &request);
         }
     });
+}
+
+/// The error that is pending in a call's runtime and that no call has left which is checked, if nothing was said of it yet.
+fn unknown_pending(call: &Call<'_>) -> Option<Code> {
+    let real = call.caller.real(call.function())?;
+    let pending = runtime::pending_error(real.as_ptr())?;
+    let code = call.usual(pending);
+    (code != Code::SUCCESS && code.0 != thread::current().known_pending.get()).then_some(code)
+}
+
+/// How the pair stands whose access the program did not get.
+fn standing(request: &Request<'_>) -> Option<Standing> {
+    Some(ACCESS.standing(validate::access_pair(&RealDriver, request)?))
+}
+
+/// What is said of a call that has disabled access under copies that had not completed.
+fn disables_under_copy(request: &Request<'_>, ret: Code) -> Option<Finding> {
+    let Some(Access::Disable { .. }) = request.access() else { return None };
+    let copy = VALIDATE.facts().has_disabled(thread::id()).filter(|_| ret == Code::SUCCESS)?;
+    let pair = validate::access_pair(&RealDriver, request)?;
+    Some(validate::of_disabling(request.function.layer(), pair, copy))
 }
 
 /// The pending error of the runtime that this call is one of; notes the one that it leaves itself.
@@ -234,7 +279,9 @@ fn say_of_run(call: &Call<'_>, request: &Request<'_>) {
 }
 
 fn seen<'a>(request: &'a Request<'a>, ret: Option<Code>) -> Seen<'a> {
-    Seen { request, ret, path: None, thread: thread::current().tag() }
+    let thread = thread::current();
+    let is_capture_lost = thread.capture_was_lost.take() && capture::may_be_under_way();
+    Seen { request, ret, path: None, thread: thread.tag(), is_capture_lost, standing: None }
 }
 
 /// Says a finding in full once a place and rule; then only counts, with a word now and then.

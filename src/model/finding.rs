@@ -27,6 +27,29 @@ impl Finding {
     }
 }
 
+/// Why p2pshim refuses the program peer access that the hardware offers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hidden {
+    /// `P2PSHIM_ACCESS=off`.
+    Off,
+    /// `P2PSHIM_DENY`.
+    Denied,
+    /// The path is broken.
+    Broken,
+}
+
+impl Hidden {
+    /// What is said to a program that a device's access to another is refused.
+    pub(crate) fn finding(self, layer: Layer, [device, peer]: [i32; 2]) -> Finding {
+        let (rule, why) = match self {
+            Self::Off => (Rule::EnableDenied, "P2PSHIM_ACCESS=off"),
+            Self::Denied => (Rule::EnableDenied, "P2PSHIM_DENY names the pair"),
+            Self::Broken => (Rule::EnableBroken, "data does not arrive on the path"),
+        };
+        Finding::new(rule, layer, format!("p2pshim refuses device {device} access to device {peer}: {why}"))
+    }
+}
+
 /// Whether the documentation of a function lists a code.
 pub(crate) fn documents(function: Function, code: Code) -> bool {
     documented(function).contains(&code.0)

@@ -14,7 +14,7 @@ pub(crate) mod request;
 pub(crate) mod rules;
 
 pub(crate) use copy::{Memcpy, Named, Part, Shape, Traffic, is_array, of_array};
-pub(crate) use finding::Finding;
+pub(crate) use finding::{Finding, Hidden};
 pub(crate) use line::{Line, Origin};
 pub(crate) use path::{Path, Why};
 pub(crate) use request::{Access, Asks, Batch, Request};

@@ -184,8 +184,8 @@ rules! {
         "all copies between devices"
         "Virtual Memory Management: mapped memory cannot be accessed until cuMemSetAccess grants access to a device."
         "Refused with invalid value."
-        "After cuMemMap no device can access the memory, not even its own, until cuMemSetAccess is called."
-        "Call cuMemSetAccess for the device of the memory, and for each peer that copies from or to it.";
+        "After cuMemMap no device can access the memory, not even its own, until cuMemSetAccess succeeds."
+        "Call cuMemSetAccess for the device of the memory, and for each peer that copies from or to it. Check what it returns: if one of the devices has no path to the memory, none gets access.";
 
     CopyNoRights "P2P-copy-no-rights" Error [1, 1, 0]
         "cudaMemcpy, cudaMemcpyAsync, cuMemcpy, cuMemcpyAsync, cuMemcpyDtoD, cuMemcpyDtoDAsync, and the 2D and 3D copies that name no devices"
@@ -328,8 +328,8 @@ rules! {
         "cudaDeviceEnablePeerAccess, cuCtxEnablePeerAccess, hipDeviceEnablePeerAccess, hipDeviceDisablePeerAccess"
         "Peer Device Memory Access: the current device as its own peer returns invalid device (driver: invalid context). HIP: a device is not its own peer; enabling and disabling return invalid device."
         "Both return 217, peer access unsupported."
-        "A device always reaches its own memory. A program that reads cudaErrorPeerAccessUnsupported as a machine without peer access gives up for no reason."
-        "Leave the current device out of the loop over peers.";
+        "Access is given to the current device, and a device always reaches its own memory. A program that reads cudaErrorPeerAccessUnsupported as a machine without peer access gives up for no reason."
+        "Make the device current that is to have access (cudaSetDevice, cuCtxSetCurrent). In a loop over peers, leave out the device that is current.";
 
     EnableDeviceOrdinal "P2P-enable-device-ordinal" Error [101, 0, 101]
         "cudaDeviceEnablePeerAccess, cudaDeviceDisablePeerAccess, hipDeviceEnablePeerAccess, hipDeviceDisablePeerAccess"
@@ -349,15 +349,29 @@ rules! {
         "cudaDeviceEnablePeerAccess, cuCtxEnablePeerAccess, hipDeviceEnablePeerAccess, hipDeviceDisablePeerAccess"
         "Peer Device Memory Access: a pair for which cudaDeviceCanAccessPeer reports 0 returns invalid device (driver: peer access unsupported). HIP: enabling and disabling return invalid device."
         "Both return 217, peer access unsupported."
-        "The hardware has no path between the two devices, or p2pshim hides it: P2PSHIM_ACCESS=off, P2PSHIM_DENY, or data does not arrive there (P2PSHIM_BROKEN). Copies between them still work, through the host."
+        "The hardware has no path between the two devices. Copies between them still work, through the host."
         "Call cudaDeviceCanAccessPeer first. `p2pshim doctor` and `nvidia-smi topo -p2p r` show which pairs have a path.";
+
+    EnableBroken "P2P-enable-broken" Error [101, 217, 101]
+        "cudaDeviceEnablePeerAccess, cuCtxEnablePeerAccess, hipDeviceEnablePeerAccess, hipDeviceDisablePeerAccess"
+        "P2PSHIM_BROKEN=refuse, the default: a path that loses data looks to the program like no path."
+        "CUDA enables access, and data does not arrive."
+        "CUDA offers this path, but data that p2pshim sent over it did not arrive. So p2pshim refuses access. Copies between them still work, through the host."
+        "Go on without peer access, as on a machine that has no path. Run p2pshim doctor for the cause.";
+
+    EnableDenied "P2P-enable-denied" Error [101, 217, 101]
+        "cudaDeviceEnablePeerAccess, cuCtxEnablePeerAccess, hipDeviceEnablePeerAccess, hipDeviceDisablePeerAccess"
+        "P2PSHIM_DENY, P2PSHIM_ACCESS=off: the path looks to the program like no path."
+        "CUDA enables access."
+        "An option of p2pshim hides peer access between the two devices. Copies between them still work, through the host."
+        "Remove that option if the program is to have peer access.";
 
     EnableLimit "P2P-enable-limit" Error [0, 711, 0]
         "cudaDeviceEnablePeerAccess, cuCtxEnablePeerAccess"
         "Peer Context Memory Access: enabling more peers than a context can have returns too many peers. The programming guide gives a limit of eight, without NVSwitch."
         ""
-        "This pair has no access. Its copies go through the host."
-        "Enable the pairs that copy most, and disable those that no longer copy.";
+        "The current device cannot access this peer's memory: a kernel that tries fails. Copies of cudaMalloc's memory between the two are direct only if the peer has access to the current device."
+        "Enable the pairs that are used most, and disable those that are no longer used.";
 
     AccessInvalidContext "P2P-access-invalid-context" Error [0, 201, 0]
         "cuCtxEnablePeerAccess, cuCtxDisablePeerAccess"
@@ -431,6 +445,13 @@ rules! {
         "Peer access cannot be changed while a stream is being captured."
         "Enable access before captures begin, or capture in relaxed mode (cudaStreamCaptureModeRelaxed).";
 
+    CaptureLost "P2P-capture-lost" Error [0, 0, 0]
+        "all asynchronous copies between devices"
+        "CUDA Graphs: a call that is not allowed during a capture invalidates it. Its streams then return errors until cudaStreamEndCapture, which returns 901."
+        "Returns 901; copies that name devices return 900."
+        "This copy is not the cause: an earlier call had ended the capture of this stream."
+        "Find the first call that failed while the stream was being captured. Make it before the capture, or capture in relaxed mode (cudaStreamCaptureModeRelaxed).";
+
     // ---- Return codes ----
 
     ErrorEarlierWork "P2P-error-earlier-work" Error [0, 0, 0]
@@ -448,11 +469,11 @@ rules! {
         "Check that nvidia-smi works here, that the driver is as new as the runtime (nvidia-smi shows the newest CUDA that it supports), and what CUDA_VISIBLE_DEVICES hides. A program that uses the driver API must call cuInit first.";
 
     ErrorLeftBehind "P2P-error-left-behind" Note [0, 0, 0]
-        "cudaDeviceEnablePeerAccess, cudaDeviceDisablePeerAccess"
+        "cudaDeviceEnablePeerAccess, cudaDeviceDisablePeerAccess, cudaMemcpyPeer, cudaMemcpyPeerAsync, cudaMemcpy3DPeer, cudaMemcpy3DPeerAsync, cudaMemcpy, cudaMemcpyAsync, cudaMemcpy2D, cudaMemcpy2DAsync, cudaMemcpy3D, cudaMemcpy3DAsync"
         "Error Handling: cudaGetLastError returns the last error of any call in this thread, and clears it; nothing else does."
         ""
-        "cudaErrorPeerAccessAlreadyEnabled and cudaErrorPeerAccessNotEnabled stay pending until the program reads the error, or another error replaces it. A successful call does not clear it. The next check after a kernel launch finds it and blames the kernel."
-        "Call cudaGetLastError() after enabling or disabling returned one of them.";
+        "This call has succeeded. The error stays pending until the program reads it, or another error replaces it; a successful call does not clear it. The next check with cudaGetLastError finds it, and blames the call before that check."
+        "Check what each call returns. Where an error is expected, as from enabling access twice, call cudaGetLastError() right after it.";
 
     ErrorUndocumented "P2P-error-undocumented" Error [0, 0, 0]
         "all functions about peers, and all copies between devices"
@@ -490,6 +511,13 @@ rules! {
         "Not so for non-blocking streams: the copy does not wait for their work, and reads the old data."
         "The copy does not wait for non-blocking streams. If their work uses the memory of this copy, the copy may read data that is not written yet, and overwrite data that is not read yet."
         "Synchronize that stream first (cudaStreamSynchronize), or copy asynchronously on it.";
+
+    DisableUnderCopy "P2P-disable-under-copy" Hazard [0, 0, 0]
+        "cudaDeviceDisablePeerAccess, cuCtxDisablePeerAccess"
+        "Peer Device Memory Access: the documentation does not say what becomes of copies that have not completed."
+        "A direct copy that is under way fails with 719, and its context is lost."
+        "A copy between the two devices may not have completed when peer access is disabled. P2PSHIM_ACCESS=auto keeps a path enabled that it has verified, so that the copy completes; without it the copy may fail."
+        "Wait for the copies' streams first (cudaStreamSynchronize), or leave access enabled.";
 
     // ---- Graphs ----
 

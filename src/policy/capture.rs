@@ -89,6 +89,24 @@ fn rewrites() -> bool {
     REWRITES.load(Relaxed)
 }
 
+/// The first call that failed such that a capture was lost, since one ended.
+static LOST: Mutex<Option<(Function, Code)>> = Mutex::new(None);
+
+/// A call returned an error while a capture may be under way, which may be lost by it.
+#[cold]
+pub(crate) fn has_failed(function: Function, ret: Code) {
+    /// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`, `…MERGE`, `…ISOLATION`, `…IMPLICIT`: each invalidates a capture.
+    const LOSES: [Code; 4] = [Code(900), Code(902), Code(905), Code(906)];
+    if LOSES.contains(&ret) {
+        os::lock(&LOST).get_or_insert((function, ret));
+    }
+}
+
+/// The call by which a capture was lost, if it was seen.
+pub(crate) fn lost_by() -> Option<(Function, Code)> {
+    *os::lock(&LOST)
+}
+
 /// Whether any capture may be under way in the process.
 #[inline(always)]
 pub(crate) fn may_be_under_way() -> bool {
@@ -177,6 +195,7 @@ fn forget(stream: Stream) -> bool {
     let found = captures.iter().position(is_it);
     if let Some(position) = found {
         captures.swap_remove(position);
+        *os::lock(&LOST) = None;
         is_over();
     }
     found.is_some()

@@ -2,7 +2,9 @@
 
 use std::ffi::{c_int, c_void};
 use std::mem::transmute;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::ptr;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize};
 
 use super::loader::{self, Object, Wanted};
 use super::slot::{self, Slot};
@@ -52,6 +54,39 @@ pub(crate) fn version(real: *const c_void) -> Option<i32> {
     let known = version.and_then(|version| u64::try_from(version).ok()).filter(|&version| version <= VERSION);
     LAST.store(address << BITS | known.unwrap_or(0), Relaxed);
     version
+}
+
+/// The error that is pending in the calling thread, in the runtime that a real function lies in, as that runtime counts; none if it
+/// cannot be asked. It stays pending.
+pub(crate) fn pending_error(real: *const c_void) -> Option<Code> {
+    /// Of each function that was asked about, what its runtime answers with. Those that do not fit are not asked about.
+    static FOUND: [(AtomicUsize, AtomicPtr<c_void>); 64] =
+        [const { (AtomicUsize::new(0), AtomicPtr::new(ptr::null_mut())) }; 64];
+    /// In place of a function that the runtime does not have.
+    const ABSENT: *mut c_void = ptr::without_provenance_mut(1);
+    let is_its = |of: &AtomicUsize| match of.load(Relaxed) {
+        0 => of
+            .compare_exchange(0, real as usize, Relaxed, Relaxed)
+            .map_or_else(|other| other == real as usize, |_| true),
+        other => other == real as usize,
+    };
+    let (_, place) = FOUND.iter().find(|(of, _)| is_its(of))?;
+    let mut found = place.load(Relaxed);
+    if found.is_null() {
+        found = os::undisturbed(|| {
+            let found = Wanted { name: c"cudaPeekAtLastError", version: None }.in_scope_of(real);
+            loader::forget_error();
+            found.filter(|&found| loader::pin(found)).unwrap_or(ABSENT)
+        });
+        place.store(found, Relaxed);
+    }
+    if found == ABSENT {
+        return None;
+    }
+    // SAFETY: the symbol is the runtime's, which documents this signature, and its library stays loaded.
+    let peek = unsafe { transmute::<*mut c_void, unsafe extern "C" fn() -> Code>(found) };
+    // SAFETY: it takes nothing, and only reads what the thread has pending.
+    Some(unsafe { peek() })
 }
 
 fn ask(function: *mut c_void) -> Option<i32> {

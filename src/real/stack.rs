@@ -6,12 +6,15 @@
 //! stands there, nothing can fault. Nobody's code is called, and no lock of the dynamic linker taken: which code is where the
 //! system says.
 
+use std::ffi::c_void;
+
 use gimli::{
     BaseAddresses, CfaRule, EhFrame, EhFrameOffset, EndianSlice, LittleEndian, Operation, Register, RegisterRule,
     UnwindContext, UnwindContextStorage, UnwindExpression, UnwindSection, UnwindTableRow,
 };
 use parking_lot::Mutex;
 
+use super::loader;
 use crate::os::{self, Memory, Registers};
 use crate::record::modules::{self, Module, u32_at};
 
@@ -60,7 +63,10 @@ impl Stack {
             && self.table(at).is_some()
             && self.place.as_ref().is_some_and(|(module, _)| !module.is_c_library())
         {
-            callers.push(address);
+            // A hook of ours around an enclosing call is no place in the program.
+            if !loader::is_own(at as *const c_void) {
+                callers.push(address);
+            }
         }
         callers
     }

@@ -10,6 +10,7 @@ const PHRASES: &[(&str, &str)] = &[
     (" A program that uses the driver API must call cuInit first.", ""),
     (", that the driver is as new as the runtime (nvidia-smi shows the newest CUDA that it supports), and ", ", and "),
     (" or cuMemAlloc", ""),
+    (" Run p2pshim doctor for the cause.", " What the log says of the pair names the likely cause."),
     // It does not, in HIP.
     (" A reset of either device ends it.", ""),
     (" Do not disable after a reset.", ""),
@@ -47,7 +48,7 @@ mod tests {
     /// p2pshim stages no copies of HIP.
     #[test]
     fn hipify_promises_no_staging() {
-        for rule in [Rule::DataBlocked, Rule::EnableUnsupported] {
+        for rule in [Rule::DataBlocked, Rule::EnableUnsupported, Rule::EnableBroken, Rule::EnableDenied] {
             let said = [rule.text().why, rule.text().remedy].map(hipify).concat();
             assert!(!said.contains("stages") && !said.contains("through the host"), "{said}");
         }

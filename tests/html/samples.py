@@ -99,7 +99,7 @@ FINDINGS = [
              "least ten times as large. Gather them in one buffer and copy that.",
      "sites": [{"site": "halo+0x31f8 send_flags (halo.c:301)", "count": 640}], "files": [0]},
     {"rule": "P2P-enable-twice", "severity": "note", "count": 2,
-     "text": "cudaDeviceEnablePeerAccess at halo+0x12f4 (main): access to this peer is already enabled; returned "
+     "text": "cudaDeviceEnablePeerAccess at halo+0x12f4 (main): access of device 0 to device 1 is already enabled; returned "
              "cudaErrorPeerAccessAlreadyEnabled (704). Access is enabled, so this is no failure; a program that ends here, or that goes on without "
              "peer access, is wrong. Treat 704 as success, and call cudaGetLastError() after it to clear the slot.",
      "sites": [{"site": "halo+0x12f4 main (halo.c:77)", "count": 2}], "files": [0]},

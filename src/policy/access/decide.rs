@@ -187,7 +187,10 @@ impl Access {
 
     /// Says, once for each pair of devices and reason, why its copies are staged.
     fn tell_once(&self, src: Place, dst: Place, path: Path) {
+        // Copies of mapped memory fail that its own device cannot access.
+        let is_out_of_reach = |place: Place| place.kind == Kind::Mapped && !is_reached_by_mapping(place, place);
         if let Path::Staged(_) = path
+            && !(is_out_of_reach(src) || is_out_of_reach(dst))
             && self.lock().logged.insert((src.device, dst.device, path.number()))
         {
             let are = if path == Path::Staged(Why::Capturing) { "would be" } else { "are" };

@@ -39,6 +39,7 @@ mod hide;
 mod kept;
 pub(crate) mod outcome;
 mod registry;
+mod standing;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -49,6 +50,7 @@ mod view;
 pub(crate) use decide::Circumstances;
 pub(crate) use hide::Grants;
 pub(crate) use registry::Verification;
+pub(crate) use standing::Standing;
 pub(crate) use view::HarmlessEnable;
 
 use std::ops::{Deref, DerefMut, Range};
@@ -316,10 +318,8 @@ impl Access {
             }
             Holder::Mapped => {
                 let owner = self.lock().mapped(memory.device)?;
-                let devices = (0..driver.device_count().min(64)).filter(|&other| other != memory.device);
-                let reach = devices
-                    .filter(|&other| driver.mapped_access(address, other))
-                    .fold(0, |reach, other| reach | 1 << other);
+                let devices = (0..driver.device_count().min(64)).filter(|&by| driver.mapped_access(address, by));
+                let reach = devices.fold(0, |reach, by| reach | 1 << by);
                 Place { kind: Kind::Mapped, device: device?, owner, reach }
             }
         };

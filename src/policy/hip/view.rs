@@ -7,7 +7,7 @@ use super::links::{DEVICES, Link};
 use super::verifications::Purpose;
 use super::{Hip, Library, Peers};
 use crate::api::abi::Code;
-use crate::model::Path;
+use crate::model::{Hidden, Path};
 use crate::policy::access::Verification;
 
 /// What is done about a function that enables or disables access.
@@ -68,6 +68,15 @@ impl Peers {
             _ => false,
         };
         attribute != Some(PERFORMANCE_RANK) && (self.is_denied(device, peer) || is_refused())
+    }
+
+    /// Why a device's access to another is hidden, if it is.
+    pub(crate) fn why_hidden(&self, device: i32, peer: i32) -> Option<Hidden> {
+        if self.is_denied(device, peer) {
+            let is_off = self.denied.iter().all(|denied| denied.load(Relaxed) == u64::MAX);
+            return Some(if is_off { Hidden::Off } else { Hidden::Denied });
+        }
+        self.is_hidden(device, peer, None).then_some(Hidden::Broken)
     }
 
     /// Whether anything is hidden.

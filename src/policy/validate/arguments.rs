@@ -1,10 +1,10 @@
 //! What a call's arguments show by themselves, and what the driver knows of them.
 
-use super::call::{Given, Seen, Side, Sides};
+use super::call::{Given, Seen, Side, Sides, pitch_name};
 use super::facts::{Array, Facts};
 use super::rights;
-use crate::api::Layer;
 use crate::api::abi::Code;
+use crate::api::{Function, Layer};
 use crate::model::{Access, Asks, Finding, Named, Rule, Shape};
 use crate::policy::driver::{Driver, Holder, Memory};
 
@@ -171,9 +171,10 @@ fn check_copy(driver: &impl Driver, facts: &Facts, seen: &Seen<'_>) -> Vec<Findi
     };
     for (side, object) in call.sides.iter().zip([&src, &dst]) {
         if let (false, Object::Memory { address, memory, .. }) = (seen.has_succeeded(), object) {
-            found.extend(rights::check(driver, seen, side, (*address, *memory)));
+            found.extend(rights::check(driver, facts, seen, side, (*address, *memory)));
         }
-        let part = Part { call: &call, side, unit, has_succeeded: seen.has_succeeded() };
+        let function = seen.request.function;
+        let part = Part { function, call: &call, side, unit, has_succeeded: seen.has_succeeded() };
         check_object(driver, layer, &part, object, &mut found);
     }
     check_both(driver, &call, [&src, &dst], layer, &mut found);
@@ -292,6 +293,7 @@ impl Object {
 
 /// A side of a copy.
 struct Part<'a> {
+    function: Function,
     call: &'a Sides,
     side: &'a Side,
     /// How many bytes the extent's width counts by, if that is known.
@@ -344,7 +346,7 @@ fn check_object(driver: &impl Driver, layer: Layer, part: &Part<'_>, object: &Ob
 }
 
 /// Whether rows and slices of memory hold those of the extent.
-fn check_layout(layer: Layer, &Part { call, side, unit, .. }: &Part<'_>, found: &mut Vec<Finding>) {
+fn check_layout(layer: Layer, &Part { function, call, side, unit, .. }: &Part<'_>, found: &mut Vec<Finding>) {
     /// `CU_DEVICE_ATTRIBUTE_MAX_PITCH` of every device so far.
     const MAX_PITCH: u64 = i32::MAX as u64;
     let Some(unit) = unit else { return };
@@ -352,21 +354,22 @@ fn check_layout(layer: Layer, &Part { call, side, unit, .. }: &Part<'_>, found: 
     let [x, y, _] = side.position;
     let (name, row) = (side.name, width.saturating_mul(unit));
     let has_rows = height > 1 || depth > 1;
-    // The fields' names; nothing is formatted for a call that is right.
-    let (pitch, rows) = match layer {
-        Layer::Runtime | Layer::Hip => ("Ptr.pitch", "Ptr.ysize"),
-        Layer::Driver | Layer::Nvml => ("Pitch", "Height"),
+    let rows = match layer {
+        Layer::Runtime | Layer::Hip => "Ptr.ysize",
+        Layer::Driver | Layer::Nvml => "Height",
     };
+    // Nothing is formatted for a call that is right.
+    let pitch = || pitch_name(function, name);
     let pitch_is_small = has_rows && side.pitch < row;
     if pitch_is_small || side.pitch > MAX_PITCH {
         let relation =
             if pitch_is_small { "is smaller than a row of" } else { "is larger than CUDA allows, for rows of" };
-        let what = format!("{name}{pitch}={} {relation} {row} bytes", side.pitch);
+        let what = format!("{}={} {relation} {row} bytes", pitch(), side.pitch);
         let finding = Finding::new(Rule::Copy3dPitch, layer, what);
         // The driver's page leaves 0 open.
         found.push(if layer == Layer::Driver && side.pitch == 0 { finding.without_code() } else { finding });
     } else if has_rows && x.saturating_add(row) > side.pitch {
-        let what = format!("a row of {row} bytes begins at byte {x}, but {name}{pitch}={}", side.pitch);
+        let what = format!("a row of {row} bytes begins at byte {x}, but {}={}", pitch(), side.pitch);
         found.push(Finding::new(Rule::Copy3dPosition, layer, what));
     }
     if depth > 1 && side.rows < height {

@@ -1,11 +1,13 @@
 //! A call as the rules see it, of either layer; and the two sides of its copy.
 
-use crate::api::Layer;
 use crate::api::abi::{
     CUDA_MEMCPY3D_PEER, Code, MEMORYTYPE_ARRAY, MEMORYTYPE_DEVICE, MEMORYTYPE_HOST, MEMORYTYPE_UNIFIED,
     cudaMemcpy3DPeerParms, cudaPitchedPtr, is_pointer,
 };
-use crate::model::{Memcpy, Named, Path, Request, Shape};
+use crate::api::{Function, Layer};
+use crate::model::{Access, Memcpy, Named, Path, Request, Shape};
+use crate::policy::access::Standing;
+use crate::policy::driver::Driver;
 
 /// A call that is checked.
 #[derive(Clone, Copy, Debug)]
@@ -16,6 +18,10 @@ pub(crate) struct Seen<'a> {
     /// The path that a copy took, if that is known.
     pub(crate) path: Option<Path>,
     pub(crate) thread: u8,
+    /// Whether the capture of the call's stream was lost before the call was made.
+    pub(crate) is_capture_lost: bool,
+    /// How the pair stands, if access was not changed.
+    pub(crate) standing: Option<&'a Standing>,
 }
 
 impl Seen<'_> {
@@ -179,4 +185,27 @@ fn sides_of_driver(copy: &Memcpy, peer: &CUDA_MEMCPY3D_PEER) -> [Side; 2] {
             lod: peer.dstLOD as u64,
         },
     ]
+}
+
+/// By which name a function is given the pitch of a side: `src` or `dst`.
+pub(super) fn pitch_name(function: Function, side: &str) -> String {
+    let own = if side == "src" { "spitch" } else { "dpitch" };
+    match function.layer() {
+        _ if function.arguments().contains(&own) => own.to_owned(),
+        Layer::Runtime | Layer::Hip => format!("{side}Ptr.pitch"),
+        Layer::Driver | Layer::Nvml => format!("{side}Pitch"),
+    }
+}
+
+/// The device whose access a call is about, and the peer.
+pub(crate) fn access_pair(driver: &impl Driver, request: &Request<'_>) -> Option<[i32; 2]> {
+    let Some(Access::Enable { peer, .. } | Access::Disable { peer }) = request.access() else {
+        return None;
+    };
+    let peer = match peer {
+        Named::Ordinal(peer) => peer,
+        Named::Context(context) => driver.device_of_context(context)?,
+        Named::Pointer => return None,
+    };
+    Some([driver.device_of_context(driver.current_context()?)?, peer])
 }

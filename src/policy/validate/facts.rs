@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 use super::handles::{Fact, Handles};
+use crate::api::abi::Code;
 use crate::policy::capture;
+use crate::policy::driver::Driver;
 
 /// An array, as it was created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +32,8 @@ const PATIENCE: Duration = Duration::from_millis(200);
 const FREES: usize = 16;
 /// How many arrays are remembered, destroyed ones included.
 const ARRAYS: usize = 4096;
+/// How many ranges of mapped memory are remembered to which access was refused.
+const REFUSALS: usize = 1024;
 const DEVICES: usize = 64;
 /// `cudaStreamPerThread` is the last handle that means no stream of its own.
 pub(super) const LAST_DEFAULT_STREAM: usize = 2;
@@ -46,6 +50,16 @@ pub(crate) struct Facts {
     asking: RwLock<()>,
     /// How many threads wait for those who ask; nobody begins to ask meanwhile.
     waiting: AtomicU32,
+    /// The last stream of each pair's direct copies, of those that the program created: from device, to device.
+    last_streams: [[AtomicUsize; DEVICES]; DEVICES],
+    /// The threads that are about to disable access under a copy: from where to where it goes, and its stream.
+    disabling: Mutex<BTreeMap<usize, ([u8; 2], usize)>>,
+    /// Streams that a reset of their device took along.
+    reset: Mutex<BTreeMap<usize, u8>>,
+    /// Mapped memory to which access was asked for and refused: where it begins, where it ends, and with which code.
+    refused: Mutex<BTreeMap<u64, (u64, Code)>>,
+    /// The last pair of which access was disabled under a copy: a bit, then the source's device and the destination's.
+    disabled_under_copy: AtomicU32,
     /// What threads freed lately, by their tags: threads that free at the same time must not wait for each other.
     frees: [Frees; Fact::TAGS],
 }
@@ -72,11 +86,97 @@ impl Facts {
             arrays: Mutex::new(BTreeMap::new()),
             asking: RwLock::new(()),
             waiting: AtomicU32::new(0),
+            last_streams: [const { [const { AtomicUsize::new(0) }; DEVICES] }; DEVICES],
+            disabling: Mutex::new(BTreeMap::new()),
+            reset: Mutex::new(BTreeMap::new()),
+            refused: Mutex::new(BTreeMap::new()),
+            disabled_under_copy: AtomicU32::new(0),
             frees: [const { Frees::new() }; Fact::TAGS],
         }
     }
 
+    /// A thread is about to disable access between two devices: the copy that has not completed is kept for what is said then.
+    pub(crate) fn begins_disabling(&self, driver: &impl Driver, thread: usize, pair: [u8; 2]) -> Option<[u8; 2]> {
+        let found = self.unfinished(driver, pair);
+        let mut disabling = self.disabling.lock();
+        match found {
+            Some(copy) => _ = disabling.insert(thread, copy),
+            None => _ = disabling.remove(&thread),
+        }
+        found.map(|(devices, _)| devices)
+    }
+
+    /// The copy under which a thread has disabled access.
+    pub(crate) fn has_disabled(&self, thread: usize) -> Option<([u8; 2], usize)> {
+        self.disabling.lock().remove(&thread)
+    }
+
+    /// Access was disabled, not only by the program's account, under a copy from a device to another.
+    pub(crate) fn is_disabled_under_copy(&self, [src, dst]: [u8; 2]) {
+        self.disabled_under_copy.store(1 << 16 | u32::from(src) << 8 | u32::from(dst), Relaxed);
+    }
+
+    /// The last such copy.
+    pub(super) fn disabled_under_copy(&self) -> Option<[u8; 2]> {
+        let [_, is_any, src, dst] = self.disabled_under_copy.load(Relaxed).to_be_bytes();
+        (is_any != 0).then_some([src, dst])
+    }
+
+    fn last_stream(&self, [src, dst]: [u8; 2]) -> Option<&AtomicUsize> {
+        self.last_streams.get(usize::from(src))?.get(usize::from(dst))
+    }
+
+    /// A direct copy between two devices was queued on a stream.
+    #[inline(always)]
+    pub(crate) fn has_copied(&self, devices: [u8; 2], stream: usize) {
+        if let Some(last) = self.last_stream(devices).filter(|_| stream > LAST_DEFAULT_STREAM) {
+            last.store(stream, Relaxed);
+        }
+    }
+
+    /// The last stream of copies between two devices, in either direction, that has something left to do.
+    fn unfinished(&self, driver: &impl Driver, [one, other]: [u8; 2]) -> Option<([u8; 2], usize)> {
+        self.beside_no_capture(|| {
+            let last = |devices| Some((devices, self.last_stream(devices)?.load(Relaxed)));
+            let mut copies = [[one, other], [other, one]].into_iter().filter_map(last);
+            copies.find(|&(_, stream)| {
+                let is_there = self.streams.find(stream).is_some_and(|fact| !fact.is_destroyed);
+                stream > LAST_DEFAULT_STREAM && is_there && driver.is_stream_idle(stream) == Some(false)
+            })
+        })
+    }
+
+    /// A device is about to be reset, and its streams with it.
+    pub(crate) fn device_is_reset(&self, device: i32) {
+        let is_on = |fact: &Fact| i32::from(fact.device) == device && !fact.is_destroyed;
+        let streams = self.streams.iter().filter(|(_, fact)| is_on(fact)).map(|(stream, fact)| (stream, fact.device));
+        self.reset.lock().extend(streams);
+    }
+
+    /// The device whose reset took a stream along.
+    pub(super) fn reset_of(&self, stream: usize) -> Option<u8> {
+        self.reset.lock().get(&stream).copied()
+    }
+
+    /// Access to what is mapped in a range was asked for, and returned a code.
+    pub(crate) fn access_was_set(&self, start: u64, bytes: u64, ret: Code) {
+        let mut refused = self.refused.lock();
+        let end = start.saturating_add(bytes);
+        refused.retain(|&from, &mut (to, _)| to <= start || end <= from);
+        if ret != Code::SUCCESS && refused.len() < REFUSALS {
+            refused.insert(start, (end, ret));
+        }
+    }
+
+    /// What asking for access to mapped memory returned, if that was no success.
+    pub(super) fn refused_access(&self, address: u64) -> Option<Code> {
+        let refused = self.refused.lock();
+        let (_, &(end, code)) = refused.range(..=address).next_back()?;
+        (address < end).then_some(code)
+    }
+
     pub(crate) fn stream_is_made(&self, stream: usize, fact: Fact) {
+        self.reset.lock().remove(&stream);
         let before = self.streams.find(stream);
         self.streams.learn(stream, fact);
         self.count(before, -1);
@@ -157,6 +257,8 @@ impl Facts {
         self.contexts_have_changed();
         self.streams.retain(|_| false);
         self.arrays.lock().clear();
+        self.reset.lock().clear();
+        self.refused.lock().clear();
         self.frees.iter().flat_map(|frees| &frees.last).for_each(|[_, to]| to.store(0, Relaxed));
     }
 
@@ -269,6 +371,33 @@ mod tests {
         assert!([0xfff, 0x2000, 0x8001, 0].iter().all(|&address| !facts.was_freed(address)));
         (0..FREES as u64).for_each(|number| facts.memory_is_gone(1, 0x10_0000 + number * 0x1000, 0));
         assert!(!facts.was_freed(0x1000));
+    }
+
+    #[test]
+    fn refused_access_is_that_of_the_last_call_about_an_address() {
+        let facts = Box::new(Facts::new());
+        facts.access_was_set(0x1000, 0x1000, Code(101));
+        assert_eq!(
+            [0xfff, 0x1000, 0x1fff, 0x2000].map(|at| facts.refused_access(at).is_some()),
+            [false, true, true, false]
+        );
+        facts.access_was_set(0x1800, 0x100, Code::SUCCESS);
+        assert_eq!(facts.refused_access(0x1000), None, "what is left of a range is not known");
+    }
+
+    #[test]
+    fn streams_that_a_reset_took_are_known_until_the_handle_is_given_again() {
+        let facts = Box::new(Facts::new());
+        facts.stream_is_made(0x100, stream(1, true));
+        facts.stream_is_made(0x200, stream(0, true));
+        facts.device_is_reset(1);
+        facts.contexts_have_changed();
+        assert_eq!([0x100, 0x200].map(|stream| facts.reset_of(stream)), [Some(1), None]);
+        facts.stream_is_made(0x100, stream(0, true));
+        assert_eq!(facts.reset_of(0x100), None);
+        assert_eq!(facts.disabled_under_copy(), None);
+        facts.is_disabled_under_copy([0, 3]);
+        assert_eq!(facts.disabled_under_copy(), Some([0, 3]));
     }
 
     #[test]

@@ -2,13 +2,13 @@
 //! the place of the program's last error.
 
 use super::arguments::bytes_from_address;
-use super::call::{Given, Side, Sides};
-use super::returned::{is_of_the_machine, is_sticky};
+use super::call::{Given, Side, Sides, pitch_name};
+use super::returned::{is_of_the_machine, is_sticky, lost, names};
 use super::{Validate, crashes_hip};
 use crate::api::Layer;
 use crate::api::abi::Code;
 use crate::model::finding::documents;
-use crate::model::{Access, Asks, Finding, Memcpy, Named, Path, Request, Rule, Shape, Traffic};
+use crate::model::{Access, Asks, Finding, Hidden, Memcpy, Named, Path, Request, Rule, Shape, Traffic};
 use crate::policy::hip::{Before, Known};
 use crate::policy::memory::{Kind as MemoryKind, Place};
 
@@ -19,6 +19,8 @@ pub(crate) struct HipCall<'a> {
     pub(crate) before: Before,
     /// From where to where it goes, if it is a copy and that is known.
     pub(crate) traffic: Option<Traffic>,
+    /// Why p2pshim refuses the access that the call is about, if it does.
+    pub(crate) hidden: Option<Hidden>,
 }
 
 impl Validate {
@@ -243,20 +245,57 @@ fn beyond_rows(call: &HipCall<'_>) -> Option<String> {
         x.saturating_add(width) > side.pitch
     })?;
     let ([x, ..], pitch) = (side.position, side.pitch);
-    Some(format!("a row of {width} bytes begins at byte {x}, but {}Ptr.pitch={pitch}", side.name))
+    let name = pitch_name(call.request.function, side.name);
+    Some(format!("a row of {width} bytes begins at byte {x}, but {name}={pitch}"))
+}
+
+/// The device whose access a call changes, and the peer.
+fn pair(call: &HipCall<'_>) -> Option<[i32; 2]> {
+    let (Access::Enable { peer: Named::Ordinal(peer), .. } | Access::Disable { peer: Named::Ordinal(peer) }) =
+        call.request.access()?
+    else {
+        return None;
+    };
+    Some([call.before.current?, peer])
+}
+
+/// What a capture, or the state of a pair's access, has to do with an error.
+fn of_state(call: &HipCall<'_>, ret: Code) -> Option<Finding> {
+    /// `hipErrorStreamCaptureUnsupported`, `…Invalidated`, `…Implicit`.
+    const CAPTURE: Code = Code(900);
+    const CAPTURE_LOST: Code = Code(901);
+    const CAPTURE_IMPLICIT: Code = Code(906);
+    let [device, peer] = names(pair(call));
+    let (rule, what) = match (ret, call.request.copy()) {
+        (CAPTURE_IMPLICIT, Some(_)) => {
+            (Rule::CaptureDefaultStream, "the copy uses the legacy default stream".to_owned())
+        }
+        (CAPTURE_LOST, Some(copy)) => (Rule::CaptureLost, lost(copy.stream.is_some())),
+        (CAPTURE, Some(_)) => (Rule::CaptureCopy, "a stream is being captured".to_owned()),
+        _ if !changes_access(call) => return None,
+        (CAPTURE | CAPTURE_LOST, _) => (Rule::CaptureAccess, "a stream is being captured".to_owned()),
+        (Code::PEER_ACCESS_ALREADY_ENABLED, _) => {
+            (Rule::EnableTwice, format!("access of {device} to {peer} is already enabled"))
+        }
+        (Code::PEER_ACCESS_NOT_ENABLED, _) => {
+            (Rule::DisableNotEnabled, format!("access of {device} to {peer} is not enabled"))
+        }
+        _ => return None,
+    };
+    Some(of(rule, what))
+}
+
+fn changes_access(call: &HipCall<'_>) -> bool {
+    call.request.access().is_some_and(|access| !matches!(access, Access::Query { .. }))
 }
 
 /// Explains an error that the program gets, by what is wrong with the arguments if that is it.
 fn explain(call: &HipCall<'_>, ret: Code, wrong: Vec<Finding>) -> Finding {
-    /// `hipErrorStreamCaptureUnsupported`, `…Invalidated`, `…Implicit`.
-    const CAPTURE: [Code; 2] = [Code(900), Code(901)];
-    const CAPTURE_IMPLICIT: Code = Code(906);
     /// `hipErrorInvalidHandle`, `hipErrorContextIsDestroyed`.
     const NO_STREAM: [Code; 2] = [Code(400), Code(709)];
     /// `hipErrorInvalidPitchValue`.
     const INVALID_PITCH: Code = Code(12);
     let copies = call.request.copy().is_some();
-    let changes_access = call.request.access().is_some_and(|access| !matches!(access, Access::Query { .. }));
     let plain = |rule, what: &str| of(rule, what.to_owned());
     if is_sticky(ret) {
         return plain(Rule::ErrorEarlierWork, "an error of work that was queued earlier");
@@ -265,23 +304,8 @@ fn explain(call: &HipCall<'_>, ret: Code, wrong: Vec<Finding>) -> Finding {
     if is_of_the_machine(ret) || (ret == Code::INVALID_DEVICE && call.before.devices == Some(0)) {
         return plain(Rule::ErrorNoDriver, "no driver, no device, or not initialised");
     }
-    match ret {
-        CAPTURE_IMPLICIT if copies => {
-            return plain(Rule::CaptureDefaultStream, "the copy uses the legacy default stream");
-        }
-        ret if copies && CAPTURE.contains(&ret) => {
-            return plain(Rule::CaptureCopy, "a stream is being captured");
-        }
-        ret if changes_access && CAPTURE.contains(&ret) => {
-            return plain(Rule::CaptureAccess, "a stream is being captured");
-        }
-        Code::PEER_ACCESS_ALREADY_ENABLED if changes_access => {
-            return plain(Rule::EnableTwice, "access to this peer is already enabled");
-        }
-        Code::PEER_ACCESS_NOT_ENABLED if changes_access => {
-            return plain(Rule::DisableNotEnabled, "access to this peer is not enabled from the current device");
-        }
-        _ => {}
+    if let Some(finding) = of_state(call, ret) {
+        return finding;
     }
     let is_why = |finding: &Finding| {
         finding.code == Some(ret) || (finding.rule == Rule::CopyHostMemory && ret == Code::INVALID_VALUE)
@@ -306,8 +330,13 @@ fn explain(call: &HipCall<'_>, ret: Code, wrong: Vec<Finding>) -> Finding {
         return of(Rule::CopyDeviceOrdinal, format!("srcDevice={src}, dstDevice={dst}: not both exist"));
     }
     // Its arguments are right, by what was known of them.
-    if changes_access && ret == Code::INVALID_DEVICE && call.before.current.is_some() {
-        return plain(Rule::EnableUnsupported, "the current device cannot access memory of this peer");
+    if changes_access(call) && ret == Code::INVALID_DEVICE && call.before.current.is_some() {
+        let pair = pair(call);
+        let [device, peer] = names(pair);
+        return match pair.zip(call.hidden) {
+            Some((devices, hidden)) => hidden.finding(Layer::Hip, devices),
+            None => of(Rule::EnableUnsupported, format!("{device} cannot access memory of {peer}")),
+        };
     }
     if documents(call.request.function, ret) {
         plain(Rule::ErrorUnexplained, "the arguments look valid")

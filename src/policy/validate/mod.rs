@@ -14,7 +14,9 @@
 //! destroyed, or belong to a context that is current elsewhere; those who are asking are waited for ([`Facts::let_askers_finish`]).
 //!
 //! **The pending error.** 704 and 705 are noted by thread when an outermost call of the runtime returns them; `cudaGetLastError`,
-//! a state row, takes the note away. The next peer call of the runtime that finds it speaks.
+//! a state row, takes the note away. The next peer call of the runtime that finds it speaks. The runtime is asked for any other error
+//! by `cudaPeekAtLastError`, which leaves it there, after calls that are checked in full: what is pending behind a call that has
+//! succeeded was so before it.
 //!
 //! **Strict.** A hook of the driver returns the code itself. In the runtime the code comes from the real function, which is called
 //! with arguments that it refuses before it follows any. When each finding is said, and why: docs/decisions/said-before-and-after.md.
@@ -30,8 +32,8 @@ mod rights;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use call::Seen;
 use call::{Given, Sides};
+pub(crate) use call::{Seen, access_pair};
 pub(crate) use facts::Array;
 pub(crate) use handles::Fact;
 pub(crate) use hazards::Run;
@@ -246,7 +248,7 @@ impl Validate {
                 wrong.extend(self.churn(driver, seen));
                 wrong
             }
-            Some(ret) => vec![returned::explain(driver, seen, ret, wrong)],
+            Some(ret) => vec![returned::explain(driver, &self.facts, seen, ret, wrong)],
             None => Vec::new(),
         }
     }
@@ -302,13 +304,8 @@ impl Validate {
 
     /// Whether a program enables access to the same peer again and again. It has succeeded just now.
     fn churn(&self, driver: &impl Driver, seen: &Seen<'_>) -> Option<Finding> {
-        let Some(model::Access::Enable { peer, .. }) = seen.request.access() else { return None };
-        let peer = match peer {
-            Named::Ordinal(peer) => peer,
-            Named::Context(context) => driver.device_of_context(context)?,
-            Named::Pointer => return None,
-        };
-        let device = driver.device_of_context(driver.current_context()?)?;
+        let Some(model::Access::Enable { .. }) = seen.request.access() else { return None };
+        let [device, peer] = access_pair(driver, seen.request)?;
         self.enabled_again(seen.layer(), device, peer)
     }
 
@@ -338,6 +335,15 @@ impl Validate {
         *count = count.saturating_add(1);
         *count
     }
+}
+
+/// Access between two devices is disabled while a stream of copies from one to the other has something left to do.
+pub(crate) fn of_disabling(layer: Layer, [device, peer]: [i32; 2], ([src, dst], stream): ([u8; 2], usize)) -> Finding {
+    let what = format!(
+        "access of device {device} to device {peer} is disabled while stream {stream:#x}, with a copy from device {src} to device {dst}, has \
+         unfinished work"
+    );
+    Finding::new(Rule::DisableUnderCopy, layer, what)
 }
 
 /// Whether a call of the driver is made without a current context, where that succeeds: a created stream has its own.
@@ -373,13 +379,16 @@ pub(crate) fn pending_after(seen: &Seen<'_>) -> i32 {
     }
 }
 
-/// What there is to say of a call that finds such a pending error.
-pub(crate) fn of_pending(code: i32, seen: &Seen<'_>) -> Option<Finding> {
-    (code != 0).then(|| {
-        let name = crate::api::codes::name(seen.layer(), Code(code)).unwrap_or("an error");
-        let what = format!("{name} is still pending in this thread: nothing has cleared it with cudaGetLastError");
-        Finding::new(Rule::ErrorLeftBehind, seen.layer(), what)
-    })
+/// What there is to say of a call that finds an error pending, left by one about peer access or by one that is not checked.
+pub(crate) fn of_pending(code: Code, is_of_access: bool, seen: &Seen<'_>) -> Finding {
+    let who = if is_of_access { "an earlier call about peer access" } else { "a call that p2pshim does not check" };
+    let name = crate::api::codes::name(seen.layer(), code).unwrap_or("an error");
+    let what = if seen.request.copy().is_some() { "copy" } else { "call" };
+    Finding::new(
+        Rule::ErrorLeftBehind,
+        seen.layer(),
+        format!("{who} left {} ({name}) pending before this {what}", code.0),
+    )
 }
 
 /// Parameters of a copy that the runtime refuses before it does anything: for a pitch that is too small, or an ordinal that

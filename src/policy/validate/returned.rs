@@ -1,53 +1,45 @@
 //! What an error that the program gets means.
 
-use super::call::{Given, Seen, Side, Sides};
+use super::call::{Given, Seen, Side, Sides, access_pair};
+use super::facts::Facts;
+use super::rights::refused;
 use crate::api::abi::Code;
+use crate::api::codes;
 use crate::model::finding::documents;
 use crate::model::rules::Severity;
 use crate::model::{Access, Asks, Finding, Named, Rule};
+use crate::policy::capture;
 use crate::policy::driver::{Driver, Holder};
 
-/// `cudaErrorStreamCaptureUnsupported`, `cudaErrorStreamCaptureImplicit`.
+/// `cudaErrorStreamCaptureUnsupported`, `…Invalidated`, `…Implicit`.
 const CAPTURE_UNSUPPORTED: Code = Code(900);
+const CAPTURE_INVALIDATED: Code = Code(901);
 const CAPTURE_IMPLICIT: Code = Code(906);
 /// `CUDA_ERROR_INVALID_HANDLE`, `CUDA_ERROR_CONTEXT_IS_DESTROYED`.
 const INVALID_HANDLE: Code = Code(400);
 const CONTEXT_IS_DESTROYED: Code = Code(709);
 
 /// Explains an error that the program gets, by what is wrong with the arguments if that is it.
-pub(super) fn explain(driver: &impl Driver, seen: &Seen<'_>, ret: Code, wrong: Vec<Finding>) -> Finding {
+pub(super) fn explain(driver: &impl Driver, facts: &Facts, seen: &Seen<'_>, ret: Code, wrong: Vec<Finding>) -> Finding {
     let plain = |rule, what: &str| Finding::new(rule, seen.layer(), what.to_owned());
     if is_sticky(ret) {
         let device = driver.current_context().and_then(|context| driver.device_of_context(context));
         let of = device.map_or(String::new(), |device| format!(" of device {device}"));
-        let what =
+        let mut what =
             format!("an error of work that was queued earlier, in the current context{of} or in one of the copy");
+        if let Some([src, dst]) = facts.disabled_under_copy() {
+            what += &format!(
+                "; before it, peer access was disabled under an unfinished copy from device {src} to device {dst} (P2P-disable-under-copy)"
+            );
+        }
         return plain(Rule::ErrorEarlierWork, &what);
     }
     if is_of_the_machine(ret) {
         return plain(Rule::ErrorNoDriver, "no driver, no device, or not initialised");
     }
     let changes_access = matches!(seen.request.asks, Asks::Access(Access::Enable { .. } | Access::Disable { .. }));
-    match (&seen.request.asks, ret) {
-        (Asks::Copy(copy), CAPTURE_UNSUPPORTED) if copy.stream.is_some() && copy.src_named != Named::Pointer => {
-            return plain(Rule::CaptureCopy, "the stream is being captured");
-        }
-        (Asks::Copy(_), CAPTURE_IMPLICIT) => {
-            return plain(Rule::CaptureDefaultStream, "the copy uses the legacy default stream");
-        }
-        (_, CAPTURE_UNSUPPORTED) if changes_access => {
-            return plain(Rule::CaptureAccess, "a stream is being captured");
-        }
-        (_, Code::PEER_ACCESS_ALREADY_ENABLED) if changes_access => {
-            return plain(Rule::EnableTwice, "access to this peer is already enabled");
-        }
-        (_, Code::PEER_ACCESS_NOT_ENABLED) if changes_access => {
-            return plain(Rule::DisableNotEnabled, "access to this peer is not enabled from the current device");
-        }
-        (_, Code::TOO_MANY_PEERS) if changes_access => {
-            return plain(Rule::EnableLimit, "the context has as many peers as it can have");
-        }
-        _ => {}
+    if let Some(finding) = of_capture(seen, ret).or_else(|| of_access(driver, seen, ret)) {
+        return finding;
     }
     // The one that is documented to return this; else the first, which returned otherwise than documented.
     let is_documented = |finding: &Finding| finding.code == Some(ret);
@@ -59,12 +51,19 @@ pub(super) fn explain(driver: &impl Driver, seen: &Seen<'_>, ret: Code, wrong: V
     if let (INVALID_HANDLE | CONTEXT_IS_DESTROYED, Some(stream)) = (ret, seen.request.stream())
         && (ret == INVALID_HANDLE || !is_current_context_gone(driver))
     {
-        return plain(Rule::CopyDestroyedStream, &format!("stream={stream:#x} is not a stream, or no longer"));
+        let what = match facts.reset_of(stream) {
+            Some(device) => {
+                format!("stream={stream:#x} was destroyed when device {device} was reset (cudaDeviceReset)")
+            }
+            None => format!("stream={stream:#x} is not a stream, or no longer"),
+        };
+        return plain(Rule::CopyDestroyedStream, &what);
     }
     if changes_access && ret == Code::PEER_ACCESS_UNSUPPORTED {
-        return plain(Rule::EnableUnsupported, "the current device cannot access memory of this peer");
+        let [device, peer] = names(access_pair(driver, seen.request));
+        return plain(Rule::EnableUnsupported, &format!("{device} cannot access memory of {peer}"));
     }
-    if let Some(what) = unreachable_mapping(driver, seen) {
+    if let Some(what) = unreachable_mapping(driver, facts, seen) {
         return plain(Rule::CopyMappedNoAccess, &what);
     }
     if let Some(what) = short_slice(seen) {
@@ -81,13 +80,94 @@ pub(super) fn explain(driver: &impl Driver, seen: &Seen<'_>, ret: Code, wrong: V
     }
 }
 
+/// What a capture has to do with an error.
+fn of_capture(seen: &Seen<'_>, ret: Code) -> Option<Finding> {
+    let plain = |rule, what: &str| Some(Finding::new(rule, seen.layer(), what.to_owned()));
+    match (&seen.request.asks, ret) {
+        (Asks::Copy(copy), CAPTURE_INVALIDATED) => plain(Rule::CaptureLost, &lost(copy.stream.is_some())),
+        (Asks::Copy(copy), CAPTURE_UNSUPPORTED) if copy.stream.is_some() && seen.is_capture_lost => {
+            plain(Rule::CaptureLost, &lost(true))
+        }
+        (Asks::Copy(copy), CAPTURE_UNSUPPORTED) if copy.stream.is_some() && copy.src_named != Named::Pointer => {
+            plain(Rule::CaptureCopy, "the stream is being captured")
+        }
+        (Asks::Copy(_), CAPTURE_IMPLICIT) => {
+            plain(Rule::CaptureDefaultStream, "the copy uses the legacy default stream")
+        }
+        (Asks::Access(Access::Enable { .. } | Access::Disable { .. }), CAPTURE_UNSUPPORTED) => {
+            plain(Rule::CaptureAccess, "a stream is being captured")
+        }
+        _ => None,
+    }
+}
+
+/// That a capture was lost before a copy, and by what, if that was seen.
+pub(super) fn lost(has_stream: bool) -> String {
+    let which = if has_stream { "the capture of the copy's stream" } else { "a capture that is under way" };
+    let by = capture::lost_by().map(|(function, code)| {
+        let name = codes::name(function.layer(), code).unwrap_or("an error");
+        format!(": {} had returned {name} ({})", function.name(), code.0)
+    });
+    format!("{which} was lost before this copy{}", by.unwrap_or_default())
+}
+
+/// What the state of a pair's access has to do with an error.
+fn of_access(driver: &impl Driver, seen: &Seen<'_>, ret: Code) -> Option<Finding> {
+    if !matches!(seen.request.asks, Asks::Access(Access::Enable { .. } | Access::Disable { .. })) {
+        return None;
+    }
+    let pair = access_pair(driver, seen.request);
+    let [device, peer] = names(pair);
+    let plain = |rule, what: String| Some(Finding::new(rule, seen.layer(), what));
+    match ret {
+        Code::PEER_ACCESS_ALREADY_ENABLED => {
+            plain(Rule::EnableTwice, format!("access of {device} to {peer} is already enabled"))
+        }
+        Code::PEER_ACCESS_NOT_ENABLED => {
+            plain(Rule::DisableNotEnabled, format!("access of {device} to {peer} is not enabled"))
+        }
+        Code::TOO_MANY_PEERS => plain(Rule::EnableLimit, limit(seen, [&device, &peer])),
+        Code::PEER_ACCESS_UNSUPPORTED => {
+            let (devices, hidden) = (pair?, seen.standing?.hidden?);
+            // Without a path in the hardware there is nothing to hide.
+            let [device, peer] = devices;
+            (driver.can_access(device, peer) == Ok(true)).then(|| hidden.finding(seen.layer(), devices))
+        }
+        _ => None,
+    }
+}
+
+/// A device and its peer, as texts name them.
+pub(super) fn names(pair: Option<[i32; 2]>) -> [String; 2] {
+    match pair {
+        Some(devices) => devices.map(|device| format!("device {device}")),
+        None => ["the current device".to_owned(), "this peer".to_owned()],
+    }
+}
+
+/// That a device has as many peers as it can have, which they are, and whether copies are direct all the same.
+fn limit(seen: &Seen<'_>, [device, peer]: [&str; 2]) -> String {
+    let (peers, is_reached) = seen.standing.map_or((&[][..], false), |it| (&it.peers[..], it.is_reached));
+    let list: Vec<String> = peers.iter().map(ToString::to_string).collect();
+    let has = match list.len() {
+        0 => "as many peers as it can have".to_owned(),
+        1 => format!("1 peer, device {}, which is its limit", list.concat()),
+        count => format!("{count} peers, devices {}, which is its limit", list.join(", ")),
+    };
+    let path = match is_reached {
+        true => format!("; {peer} has access to {device}, so that copies between the two are direct"),
+        false => String::new(),
+    };
+    format!("{device} has {has}, and so no access to {peer}{path}")
+}
+
 /// Whether the context that is current is none any more.
 fn is_current_context_gone(driver: &impl Driver) -> bool {
     driver.current_context().is_some_and(|context| driver.context_id(context).is_none())
 }
 
 /// What of a copy was mapped by the program, and is not its own device's to use.
-fn unreachable_mapping(driver: &impl Driver, seen: &Seen<'_>) -> Option<String> {
+fn unreachable_mapping(driver: &impl Driver, facts: &Facts, seen: &Seen<'_>) -> Option<String> {
     let call = Sides::of(seen.request).filter(|call| !call.is_empty())?;
     let is_out_of_reach = |side: &&Side| {
         let (Given::Device(address) | Given::Any(address)) = side.given else { return false };
@@ -95,7 +175,8 @@ fn unreachable_mapping(driver: &impl Driver, seen: &Seen<'_>) -> Option<String> 
         memory.is_some_and(|memory| !driver.mapped_access(address, memory.device))
     };
     let side = call.sides.iter().find(is_out_of_reach)?;
-    Some(format!("{} is mapped memory that its own device cannot access", side.name))
+    let (Given::Device(address) | Given::Any(address)) = side.given else { return None };
+    Some(format!("{} is mapped memory that its own device cannot access{}", side.name, refused(facts, address)))
 }
 
 /// Which side's slices are shorter than the extent. With one slice the documentation does not mind, but the hardware does.

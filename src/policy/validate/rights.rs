@@ -1,22 +1,34 @@
 //! Memory with rights of its own: of pools, and mapped by the program.
 
 use super::call::{Seen, Side};
-use crate::api::Layer;
+use super::facts::Facts;
+use crate::api::{Layer, codes};
 use crate::model::{Finding, Named, Rule};
 use crate::policy::capture;
 use crate::policy::driver::{Driver, Holder, Memory};
+
+/// That the program has asked for access to what is mapped there, and did not get it.
+pub(super) fn refused(facts: &Facts, address: u64) -> String {
+    let Some(code) = facts.refused_access(address) else { return String::new() };
+    let name = codes::name(Layer::Driver, code).unwrap_or("an error");
+    format!(": cuMemSetAccess returned {name} ({}) for it", code.0)
+}
 
 /// What is wrong with the rights to one end of a copy, if anything. Read access alone will do for a source, so only a copy that
 /// failed tells.
 pub(super) fn check(
     driver: &impl Driver,
+    facts: &Facts,
     seen: &Seen<'_>,
     side: &Side,
     (address, memory): (u64, Memory),
 ) -> Option<Finding> {
     let (layer, name, Memory { holder, device, .. }) = (seen.layer(), side.name, memory);
     if holder == Holder::Mapped && !driver.mapped_access(address, device) {
-        let what = format!("{name}={address:#x} is mapped, but its device {device} cannot access it");
+        let what = format!(
+            "{name}={address:#x} is mapped, but its device {device} cannot access it{}",
+            refused(facts, address)
+        );
         return Some(Finding::new(Rule::CopyMappedNoAccess, layer, what));
     }
     let is_regular = seen.request.copy().is_some_and(|copy| copy.src_named == Named::Pointer);
@@ -30,7 +42,8 @@ pub(super) fn check(
         _ => return None,
     };
     let what = format!(
-        "{name}={address:#x} is {what} of device {device}, to which the current device {current} has no access"
+        "{name}={address:#x} is {what} of device {device}, to which the current device {current} has no access{}",
+        refused(facts, address)
     );
     (!has_access).then(|| Finding::new(Rule::CopyNoRights, layer, what))
 }

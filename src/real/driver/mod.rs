@@ -100,14 +100,35 @@ impl Copies for RealDriver {
     }
 }
 
+/// What becomes of what is queued on a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CaptureStatus {
+    /// It is done.
+    None,
+    /// It is captured.
+    Active,
+    /// It is refused: the capture was invalidated, and has not ended.
+    Lost,
+}
+
+/// Whether a stream is being captured; none if the driver cannot tell. `per_thread` says which default stream a null handle means.
+pub(crate) fn capture_status(stream: usize, per_thread: bool) -> Option<CaptureStatus> {
+    /// `CU_STREAM_CAPTURE_STATUS_ACTIVE`, `…_INVALIDATED`.
+    const ACTIVE: c_uint = 1;
+    const INVALIDATED: c_uint = 2;
+    let query = if per_thread { stream_is_capturing_ptsz } else { stream_is_capturing };
+    // SAFETY: the function writes the place. The stream is the program's own argument, which the real function would get next.
+    let status = asked(|status| unsafe { query(stream, status) }).ok()?;
+    Some(match status {
+        ACTIVE => CaptureStatus::Active,
+        INVALIDATED => CaptureStatus::Lost,
+        _ => CaptureStatus::None,
+    })
+}
+
 impl Driver for RealDriver {
     fn is_capturing(&self, stream: usize, per_thread: bool) -> Option<bool> {
-        /// `CU_STREAM_CAPTURE_STATUS_ACTIVE`.
-        const ACTIVE: c_uint = 1;
-        let query = if per_thread { stream_is_capturing_ptsz } else { stream_is_capturing };
-        // SAFETY: the function writes the place. The stream is the program's own argument, which the real function would get
-        // next.
-        asked(|status| unsafe { query(stream, status) }).ok().map(|status| status == ACTIVE)
+        capture_status(stream, per_thread).map(|status| status == CaptureStatus::Active)
     }
 
     fn is_device_memory(&self, address: u64) -> bool {
