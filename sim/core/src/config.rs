@@ -20,6 +20,12 @@ pub struct Config {
     pub max_peers: usize,
     /// MB/s of copies that the driver stages (`P2PSIM_STAGING_SPEED`, default 40000).
     pub staging_speed: usize,
+    /// Launches that a stream holds before its callers wait (`P2PSIM_QUEUE`, default no limit).
+    pub queue: usize,
+    /// Whether the devices are instances of partitioned GPUs (`P2PSIM_MIG`, 1).
+    pub is_mig: bool,
+    /// Whether memory says that it can be shared by `cuIpcGetMemHandle` (`P2PSIM_LEGACY_IPC`, 0 if not).
+    pub has_legacy_ipc: bool,
     /// What goes wrong (`P2PSIM_FAULT`, such as `drop:0>1,code:cuMemFree_v2:700@2`).
     pub faults: Faults,
     /// Whether the devices hang on PCI only, on a machine that says so (`P2PSIM_ROOT`, a folder with its `proc` and `sys`).
@@ -36,6 +42,9 @@ impl Default for Config {
             no_path: Vec::new(),
             max_peers: 8,
             staging_speed: 40_000,
+            queue: usize::MAX,
+            is_mig: false,
+            has_legacy_ipc: true,
             faults: Faults::default(),
             is_pci: false,
             nvlink: None,
@@ -71,6 +80,7 @@ impl Config {
         number("P2PSIM_DEVICES", 0..=MAX_DEVICES, &mut config.devices);
         number("P2PSIM_MAX_PEERS", 0..=MAX_DEVICES, &mut config.max_peers);
         number("P2PSIM_STAGING_SPEED", 1..=10_000_000, &mut config.staging_speed);
+        number("P2PSIM_QUEUE", 1..=usize::MAX, &mut config.queue);
         if let Some(text) = lookup("P2PSIM_NO_P2P") {
             match parse_pairs(&text) {
                 Some(pairs) => config.no_path = pairs,
@@ -92,6 +102,8 @@ impl Config {
         if let Some(name) = lookup("P2PSIM_NAME").filter(|name| !name.is_empty()) {
             config.name = name;
         }
+        config.is_mig = lookup("P2PSIM_MIG").is_some_and(|value| value == "1");
+        config.has_legacy_ipc = lookup("P2PSIM_LEGACY_IPC").is_none_or(|value| value != "0");
         config.is_pci = lookup("P2PSIM_ROOT").is_some_and(|root| !root.is_empty());
         config.nvlink = lookup("P2PSIM_NVLINK").filter(|folder| !folder.is_empty()).map(PathBuf::from);
         (config, complaints)

@@ -104,6 +104,11 @@ impl Stream {
         Ok(done)
     }
 
+    /// How much work it has that was not begun.
+    pub(crate) fn queued(&self) -> usize {
+        lock(&self.queue).items.len()
+    }
+
     /// The fence of the last work that was submitted.
     pub(crate) fn tail(&self) -> Arc<Fence> {
         Arc::clone(&lock(&self.queue).tail)

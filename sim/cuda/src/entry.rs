@@ -85,7 +85,7 @@ impl Setup {
             (uses.fetch_add(1, Ordering::Relaxed) + 1 >= failure.from_use).then_some(failure.code)
         };
         // All rules count, and the last that is due decides.
-        of_it.filter_map(due).last()
+        of_it.filter_map(due).last().filter(|code| *code != 0)
     }
 }
 
@@ -118,6 +118,16 @@ fn inject_once() {
     if !inject(&name) {
         eprintln!("p2psim: CUDA_INJECTION64_PATH: {name:?} cannot be loaded, or does not set itself up; ignored");
     }
+}
+
+/// Whether the devices are instances of partitioned GPUs.
+pub(crate) fn is_mig() -> bool {
+    setup().config.is_mig
+}
+
+/// Whether memory can be shared by `cuIpcGetMemHandle`.
+pub(crate) fn has_legacy_ipc() -> bool {
+    setup().config.has_legacy_ipc
 }
 
 /// The machine, where a call may use it.

@@ -207,7 +207,7 @@ impl Setup {
             (uses.fetch_add(1, Ordering::Relaxed) + 1 >= failure.from_use).then_some(failure.code)
         };
         // All rules count, and the last that is due decides.
-        of_it.filter_map(due).last()
+        of_it.filter_map(due).last().filter(|code| *code != 0)
     }
 }
 

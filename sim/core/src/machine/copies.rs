@@ -93,6 +93,7 @@ impl Transfer {
 impl Machine {
     /// Copies on a stream.
     pub fn copy(&self, stream: StreamRef, request: &Request, completion: Completion) -> Result<()> {
+        self.wait_for_room(stream);
         let mut state = self.lock();
         let stream = match completion {
             Completion::Async => state.stream_of_async_copy(stream)?,
@@ -111,6 +112,7 @@ impl Machine {
     /// The peer copy on a stream, which no capture can take: it was measured to break the capture, before anything else
     /// is looked at.
     pub fn copy_peer_async(&self, stream: StreamRef, request: &Request, contexts: [ContextHandle; 2]) -> Result<()> {
+        self.wait_for_room(stream);
         let mut state = self.lock();
         let stream = state.stream_of_async_copy(stream)?;
         state.refuse_captured(&stream)?;

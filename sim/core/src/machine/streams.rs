@@ -123,6 +123,18 @@ impl Machine {
         state.run(&stream, &step).map(drop)
     }
 
+    /// Waits until a stream holds less than its limit, as a launch does. Signals arrive meanwhile.
+    pub fn wait_for_room(&self, stream: StreamRef) {
+        let limit = self.config.queue;
+        let is_full = || {
+            let mut state = self.lock();
+            state.stream_of_async_copy(stream).is_ok_and(|stream| stream.queued() >= limit)
+        };
+        while limit != usize::MAX && is_full() {
+            std::thread::sleep(std::time::Duration::from_micros(50));
+        }
+    }
+
     /// Creates an event of the current context.
     pub fn create_event(&self, has_time: bool) -> Result<EventHandle> {
         let mut state = self.lock();
@@ -139,6 +151,7 @@ impl Machine {
 
     /// Records an event on a stream of its context.
     pub fn record_event(&self, handle: EventHandle, stream: StreamRef) -> Result<()> {
+        self.wait_for_room(stream);
         let mut state = self.lock();
         let stream = state.stream(stream)?;
         let context = state.event(handle)?.context;
@@ -169,6 +182,7 @@ impl Machine {
 
     /// Makes a stream of any context wait for the event's last record; by one in a capture it joins that.
     pub fn wait_event(&self, stream: StreamRef, handle: EventHandle) -> Result<()> {
+        self.wait_for_room(stream);
         let mut state = self.lock();
         let stream = state.stream(stream)?;
         let capture = state.captures.of(&stream)?;

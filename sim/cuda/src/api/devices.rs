@@ -6,7 +6,7 @@ use p2psim_core::{DEVICE_MEMORY, Error, Result};
 
 use super::require;
 use crate::abi::{In, Out};
-use crate::entry::{api, machine};
+use crate::entry::{api, is_mig, machine};
 
 /// `CUuuid`.
 type Uuid = [u8; 16];
@@ -21,8 +21,9 @@ fn pci_text(device: usize) -> String {
     format!("{domain:04x}:{bus:02x}:{slot:02x}.0")
 }
 
-fn uuid(device: usize) -> Uuid {
-    let mut bytes = *b"p2psim GPU ....\0";
+fn uuid(device: usize, kind: [u8; 3]) -> Uuid {
+    let [a, b, c] = kind;
+    let mut bytes = [b'p', b'2', b'p', b's', b'i', b'm', b' ', a, b, c, b' ', b'.', b'.', b'.', b'.', 0];
     if let Some(last) = bytes.last_mut() {
         *last = device as u8;
     }
@@ -103,13 +104,13 @@ api! {
 
     fn cuDeviceGetUuid(bytes: Out<Uuid>, device: i32) {
         let machine = machine()?;
-        bytes.required()?.set(uuid(machine.device(device)?));
+        bytes.required()?.set(uuid(machine.device(device)?, *b"GPU"));
         Ok(())
     }
 
     fn cuDeviceGetUuid_v2(bytes: Out<Uuid>, device: i32) {
         let machine = machine()?;
-        bytes.required()?.set(uuid(machine.device(device)?));
+        bytes.required()?.set(uuid(machine.device(device)?, if is_mig() { *b"MIG" } else { *b"GPU" }));
         Ok(())
     }
 
@@ -163,7 +164,7 @@ mod tests {
 
     #[test]
     fn uuid_and_bus_id_differ_between_devices() {
-        assert_ne!(uuid(0), uuid(1));
+        assert_ne!(uuid(0, *b"GPU"), uuid(1, *b"GPU"));
         assert_eq!(pci_text(1), "0000:02:00.0");
     }
 }

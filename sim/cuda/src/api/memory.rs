@@ -6,7 +6,7 @@ use p2psim_core::{Allocation, Error, GRANULE, Kind, Machine, Owner, Result};
 use super::require;
 use super::structs::{ArrayDescriptor, ArrayDescriptor3d};
 use crate::abi::{In, Out};
-use crate::entry::{api, machine};
+use crate::entry::{api, has_legacy_ipc, machine};
 
 /// `CU_MEMHOSTALLOC_PORTABLE | …_DEVICEMAP | …_WRITECOMBINED`.
 const HOST_FLAGS: u32 = 7;
@@ -50,7 +50,7 @@ fn store_attribute(machine: &Machine, number: u32, pointer: u64, found: &Allocat
         6 | 8 | 21 => flag(false),
         7 | 20 => long(found.id),
         9 => Out::at(data).set(named_device(machine, found) as i32),
-        10 => flag(found.kind == Kind::Device && found.owner.context().is_some()),
+        10 => flag(found.kind == Kind::Device && found.owner.context().is_some() && has_legacy_ipc()),
         11 => long(range().0),
         12 => long(range().1),
         18 => long(found.size),
