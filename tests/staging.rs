@@ -187,3 +187,18 @@ fn many_copies_and_many_contexts_leave_nothing_behind() {
         assert!(matches!(numbers[..], [0, resident, locked] if resident < 16 && locked < 16), "{line}");
     }
 }
+
+/// An error of the driver's that is over by the next copy costs that one copy its staging, and no other pair's.
+#[test]
+fn ring_that_could_not_be_made_once_is_made_for_the_next_copy() {
+    let once = ("P2PSIM_FAULT", "code:cuEventCreate:2@1,code:cuEventCreate:0@2");
+    let run = |program: Program| {
+        let outcome = program.env(once.0, once.1).env(ALWAYS.0, ALWAYS.1).env("P2PSHIM_LOG", "trace").preloaded();
+        outcome.assert_success();
+        outcome
+    };
+    let outcome = run(Program::case("freed_early").arg("free").env(NO_PATH.0, NO_PATH.1));
+    assert_eq!((&*outcome.stdout, staged(&outcome)), ("0 of 10 copies wrong\n", 9), "{:#?}", outcome.shim);
+    let said = outcome.shim.iter().filter(|line| line.contains("no page-locked memory")).count();
+    assert_eq!(said, 1, "{:#?}", outcome.shim);
+}

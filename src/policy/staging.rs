@@ -17,6 +17,7 @@
 //! **The end of a context.** It takes along the page-locked memory that was registered in it, while another context's copy may be
 //! reading that. So before the program ends a context its staged copies are waited for, as the real call waits for work of the context.
 
+mod failures;
 mod pieces;
 mod ring;
 mod trial;
@@ -30,6 +31,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
+use self::failures::Failures;
 use super::access::Access;
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code};
 use crate::config::{self, Config};
@@ -116,8 +118,7 @@ struct Rings {
     spare: Vec<Host>,
     /// Bytes of rings that are being made.
     making: u64,
-    /// Bytes of those that could not be made: no other is tried.
-    failed: Vec<usize>,
+    failures: Failures,
     /// Pairs of devices of which it was said that they are staged here.
     said: Vec<(u8, u8)>,
     /// Whether it was said that there is no memory left.
@@ -140,7 +141,7 @@ impl Staging {
             entries: Vec::new(),
             spare: Vec::new(),
             making: 0,
-            failed: Vec::new(),
+            failures: Failures::new(),
             said: Vec::new(),
             is_limit_said: false,
         };
@@ -289,9 +290,10 @@ impl Staging {
         traffic: &Traffic,
     ) -> Option<Ring> {
         let is_limited = bytes != NEEDED;
+        let pair = [traffic.src, traffic.dst];
         let host = {
             let mut rings = self.rings.lock();
-            let has_failed = is_limited && rings.failed.contains(&bytes);
+            let has_failed = is_limited && !rings.failures.may_try(pair, bytes);
             let is_of_size = |entry: &&Entry| entry.ring.host.bytes == bytes;
             let taken = |is_it: &dyn Fn(&&Entry) -> bool| -> u64 {
                 rings.entries.iter().filter(is_of_size).filter(is_it).map(|entry| entry.ring.host.bytes as u64).sum()
@@ -320,6 +322,7 @@ impl Staging {
         match made {
             Ok(ring) => {
                 self.is_used.store(true, Relaxed);
+                rings.failures.remove(pair, bytes);
                 rings.entries.push(Entry { ring, user, piece: bytes, ends: [0..0, 0..0], is_taken: true });
                 drop(rings);
                 if ring.host.locked_in == Host::UNLOCKED {
@@ -330,13 +333,14 @@ impl Staging {
             }
             Err(code) => {
                 rings.spare.extend(host);
-                // What is needed is tried again.
-                if is_limited && code != Code::NOT_READY {
-                    rings.failed.push(bytes);
-                }
+                // That of a capture, during which none is made, is none.
+                let is_new = code != Code::NOT_READY && rings.failures.add(pair, bytes);
                 drop(rings);
-                let what = format_args!("no page-locked memory to stage copies or to read them back, error {}", code.0);
-                log::pair_info(traffic.src, traffic.dst, what);
+                if is_new {
+                    let what =
+                        format_args!("no page-locked memory to stage copies or to read them back, error {}", code.0);
+                    log::pair_info(traffic.src, traffic.dst, what);
+                }
                 None
             }
         }
@@ -581,7 +585,7 @@ mod tests {
         let process = Process::new(u64::MAX);
         assert_eq!(process.copy(5), None);
         FAILS.set(Code::SUCCESS);
-        assert_eq!(process.copy(5), None, "not tried again");
+        assert!(process.copy(5).is_some(), "the next tries again");
     }
 
     #[test]
