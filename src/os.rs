@@ -3,6 +3,7 @@
 
 pub(crate) mod alloc;
 mod descriptor;
+pub(crate) mod pages;
 
 use std::arch::asm;
 use std::ffi::{CStr, OsStr, OsString, c_char, c_int};

@@ -166,3 +166,14 @@ fn forked_while_another_thread_is_in_the_first_call_the_child_does_not_wait() {
     outcome.assert_success();
     assert_eq!(outcome.stdout, "child: its call has returned\nparent: can access 1\n");
 }
+
+/// What verification and staging have page-locked by then is no child's, which would share it until either writes.
+#[test]
+fn child_that_is_forked_between_two_verifications_shares_nothing_that_is_page_locked() {
+    let program = Program::case("forked_between").env("P2PSIM_DEVICES", "3").env("P2PSIM_NO_P2P", "1-2");
+    let program = program.env("P2PSHIM_STAGING", "always").env("P2PSHIM_LOG", "trace").preloaded();
+    program.assert_success();
+    assert_eq!(program.stdout, "the child lacks all, 0 copies wrong\n", "{:#?}", program.shim);
+    let said = |what: &str| program.lines.iter().any(|line| line.contains(what));
+    assert!(said("staged by p2pshim") && said("direct"), "{}", program.lines.join("\n"));
+}

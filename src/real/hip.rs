@@ -16,7 +16,7 @@ use p2pshim_host::verdicts::Question;
 use super::loader::{self, Wanted};
 use super::{asked, checked};
 use crate::api::abi::Code;
-use crate::os;
+use crate::os::{self, pages};
 use crate::policy::access::verify::WHOLE;
 use crate::policy::driver::{Copies, Span};
 use crate::policy::full::{self, Verdict};
@@ -230,6 +230,7 @@ fn take(library: Library, device: i32) -> Result<Scratch, Code> {
     let sends = asked(|address| unsafe { malloc(library, address, Scratch::BYTES) })?;
     // SAFETY: as above.
     let host = asked(|address| unsafe { host_malloc(library, address, 2 * Scratch::BYTES, PORTABLE) })?;
+    pages::keep_from_children(host, 2 * Scratch::BYTES);
     // SAFETY: as above.
     let stream = || asked(|stream| unsafe { stream_create_with_flags(library, stream, NON_BLOCKING) });
     let (sends, receives) = (sends as u64, (sends + WHOLE) as u64);

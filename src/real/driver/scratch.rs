@@ -1,9 +1,9 @@
 //! Memory to verify pairs with.
 
-use std::alloc::{Layout, alloc, alloc_zeroed};
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_uint};
 use std::mem::zeroed;
+use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use super::functions::{
@@ -12,6 +12,7 @@ use super::functions::{
 };
 use super::types::{AccessDesc, AllocationProp, Location, PINNED, PoolProps};
 use crate::api::abi::Code;
+use crate::os::pages;
 use crate::policy::driver::{HALF, Scratch, ScratchKind};
 use crate::policy::staging::NEEDED;
 
@@ -51,30 +52,21 @@ pub(super) fn take(kind: ScratchKind, (context, context_id): (usize, u64), devic
 }
 
 /// Takes memory of the host that is ours, to be page-locked: the driver's own would go with the context, which another thread may end
-/// meanwhile.
+/// meanwhile. Children do not get it ([`pages`]).
 pub(super) fn take_host(bytes: usize) -> Result<usize, Code> {
-    let layout = Layout::from_size_align(bytes, 4096).map_err(|_| Code::OUT_OF_MEMORY)?;
-    // SAFETY: the size is not zero.
-    let host = unsafe { alloc_zeroed(layout) };
-    if host.is_null() { Err(Code::OUT_OF_MEMORY) } else { Ok(host as usize) }
+    pages::take_uninherited(bytes, 1).ok_or(Code::OUT_OF_MEMORY)
 }
 
-/// The same for much memory, without what it held before being wiped; in large pages, if there are any, which are made and page-locked in
-/// a third of the time (measured on H100).
+/// The same for much memory; in large pages, if there are any, which are made and page-locked in a third of the time (measured on H100).
 pub(super) fn take_large(bytes: usize) -> Result<usize, Code> {
     const LARGE_PAGE: usize = 2 << 20;
     if bytes < LARGE_PAGE {
         return take_host(bytes);
     }
-    let layout = Layout::from_size_align(bytes, LARGE_PAGE).map_err(|_| Code::OUT_OF_MEMORY)?;
-    // SAFETY: the size is not zero.
-    let host = unsafe { alloc(layout) };
-    if host.is_null() {
-        return Err(Code::OUT_OF_MEMORY);
-    }
+    let host = pages::take_uninherited(bytes, LARGE_PAGE).ok_or(Code::OUT_OF_MEMORY)?;
     // SAFETY: the memory is ours. That the kernel has no large pages is no reason to fail.
-    unsafe { libc::madvise(host.cast(), bytes, libc::MADV_HUGEPAGE) };
-    Ok(host as usize)
+    unsafe { libc::madvise(ptr::with_exposed_provenance_mut(host), bytes, libc::MADV_HUGEPAGE) };
+    Ok(host)
 }
 
 /// Memory for the copies of a blocked pair if there is no other: part of the library's zeroed data, it costs none until it is used, and
@@ -91,7 +83,11 @@ static IS_RESERVE_TAKEN: AtomicBool = AtomicBool::new(false);
 /// Takes the reserve, if that is what is asked for and nobody has it. It is for no smaller ring, which can be done without.
 pub(super) fn take_reserve(bytes: usize) -> Option<usize> {
     let is_ours = bytes == NEEDED && !IS_RESERVE_TAKEN.swap(true, Relaxed);
-    is_ours.then(|| RESERVE.0.get().addr())
+    is_ours.then(|| {
+        let address = RESERVE.0.get().expose_provenance();
+        pages::wipe_in_children(address, NEEDED);
+        address
+    })
 }
 
 /// Page-locks memory of [`take_host`], as long as the current context is there.
@@ -129,7 +125,9 @@ mod tests {
     #[test]
     fn reserve_is_taken_once_and_for_nothing_else() {
         assert_eq!(take_reserve(NEEDED / 32), None, "copies that are read back are no need");
-        assert!(take_reserve(NEEDED).is_some_and(|address| address.is_multiple_of(4096)));
+        let address = take_reserve(NEEDED).unwrap();
+        assert!(address.is_multiple_of(4096));
+        assert!(pages::flags_of(address).contains(" wf"), "children do not share it");
         assert_eq!(take_reserve(NEEDED), None);
     }
 }
