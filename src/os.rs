@@ -3,18 +3,19 @@
 
 pub(crate) mod alloc;
 mod descriptor;
+mod environment;
 pub(crate) mod pages;
 
 use std::arch::asm;
-use std::ffi::{CStr, OsStr, OsString, c_char, c_int};
+use std::ffi::c_int;
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::unix::ffi::OsStrExt;
 use std::ptr;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub(crate) use descriptor::Descriptor;
+pub(crate) use environment::{environment, remember_environment, variable};
 
 /// Locks a mutex of the standard library, which stands where threads may wait for it when memory has run out. A thread that
 /// waits for one of parking_lot's allocates, and registers a destructor: glibc ends a process that has no memory for that. What
@@ -144,30 +145,6 @@ impl Processors {
             unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), set) };
         }
     }
-}
-
-/// The environment variables whose names begin with `prefix`. Only these are copied: another thread may be changing the
-/// environment, which C cannot prevent.
-pub(crate) fn environment(prefix: &str) -> impl Iterator<Item = (OsString, OsString)> {
-    unsafe extern "C" {
-        static environ: *const *const c_char;
-    }
-    let mut variables = Vec::new();
-    // SAFETY: `environ` ends with NULL, and its entries are C strings; strncmp reads no further than the prefix.
-    unsafe {
-        let mut entry = environ;
-        while !entry.is_null() && !(*entry).is_null() {
-            if libc::strncmp(*entry, prefix.as_ptr().cast(), prefix.len()) == 0 {
-                variables.push(CStr::from_ptr(*entry).to_owned());
-            }
-            entry = entry.add(1);
-        }
-    }
-    variables.into_iter().filter_map(|variable| {
-        let bytes = variable.to_bytes();
-        let (name, value) = bytes.split_at_checked(bytes.iter().position(|&byte| byte == b'=')?)?;
-        Some((OsStr::from_bytes(name).to_owned(), OsStr::from_bytes(value.get(1..)?).to_owned()))
-    })
 }
 
 /// Runs `work` of ours so that the calling thread notices nothing, and nothing of the program gets between:
@@ -311,15 +288,37 @@ fn release_cancellation(before: c_int) {
 /// Any bytes are a valid `T`.
 pub(crate) unsafe fn read<T: Copy>(from: *const T) -> io::Result<T> {
     let mut value = MaybeUninit::<T>::uninit();
-    let size = size_of::<T>();
-    let local = libc::iovec { iov_base: value.as_mut_ptr().cast(), iov_len: size };
+    read_into(from, std::slice::from_mut(&mut value))?;
+    // SAFETY: all bytes were written, and the caller promises that they make a `T`.
+    Ok(unsafe { value.assume_init() })
+}
+
+/// Reads an array that may not be there, by one question to the system.
+///
+/// # Errors
+/// As [`read`]; ENOMEM if there is no memory for it.
+///
+/// # Safety
+/// As [`read`].
+pub(crate) unsafe fn read_array<T: Copy>(from: *const T, count: usize) -> io::Result<Vec<T>> {
+    let mut values = Vec::new();
+    values.try_reserve_exact(count).map_err(|_| io::Error::from_raw_os_error(libc::ENOMEM))?;
+    let room = values.spare_capacity_mut().get_mut(..count).unwrap_or_default();
+    read_into(from, room)?;
+    // SAFETY: so many were written, and the caller promises that their bytes make a `T`.
+    unsafe { values.set_len(count) };
+    Ok(values)
+}
+
+fn read_into<T>(from: *const T, to: &mut [MaybeUninit<T>]) -> io::Result<()> {
+    let size = size_of_val(to);
+    let local = libc::iovec { iov_base: to.as_mut_ptr().cast(), iov_len: size };
     let remote = libc::iovec { iov_base: from.cast_mut().cast(), iov_len: size };
     // The calling thread, which lives: of a main thread that has ended by `pthread_exit` there is nothing to read.
-    // SAFETY: the kernel writes at most `size` bytes to `value`, and returns EFAULT where `from` is not mapped.
+    // SAFETY: the kernel writes at most `size` bytes to `to`, and returns EFAULT where `from` is not mapped.
     match unsafe { libc::process_vm_readv(thread_id(), &local, 1, &remote, 1, 0) } {
         -1 => Err(io::Error::last_os_error()),
-        // SAFETY: all bytes were written, and the caller promises that they make a `T`.
-        done if done == size as isize => Ok(unsafe { value.assume_init() }),
+        done if done == size as isize => Ok(()),
         _ => Err(io::Error::from_raw_os_error(libc::EFAULT)),
     }
 }

@@ -200,3 +200,11 @@ fn nothing_is_read_back_without_the_option_or_memory() {
         assert_eq!(is_told, value != "off", "{:#?}", outcome.shim);
     }
 }
+
+/// The arguments of a batch are asked for as a whole, not each copy's by calls of the system.
+#[test]
+fn batch_is_read_by_few_calls_of_the_system() {
+    let outcome = Program::case("batch_reads").env("P2PSHIM_VERIFY", "sample").preloaded();
+    outcome.assert_success();
+    assert_eq!(outcome.stdout, "4096 copies: fewer than one call for eight\n".repeat(3));
+}

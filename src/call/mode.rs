@@ -15,6 +15,8 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU8};
 use std::sync::{Mutex, Once, PoisonError};
 
+use p2pshim_host::job;
+
 use super::thread;
 use crate::config::given::Given;
 use crate::config::{self, GpuTiming, Stacks};
@@ -130,7 +132,16 @@ extern "C" fn forked() {
     let _ = STARTED.compare_exchange(unstarted, on, SeqCst, SeqCst);
 }
 
+/// The environment variables that anything here asks for, at whatever time: what their names begin with.
+fn variables() -> Vec<&'static str> {
+    /// Of verdicts that are kept, of simulated machines, and of NCCL.
+    const OTHERS: [&str; 5] =
+        ["XDG_CACHE_HOME=", "HOME=", "P2PSIM_ROOT=", "NCCL_P2P_DISABLE=", "NCCL_IGNORE_DISABLED_P2P="];
+    [config::PREFIX].iter().chain(&OTHERS).chain(job::RANKS).chain(job::OTHERS).copied().collect()
+}
+
 fn configure(warnings: &mut Vec<String>) -> bool {
+    os::remember_environment(&variables());
     OPTIONS.read(os::environment(config::PREFIX), |config, unusable| {
         if !config.on {
             return false;

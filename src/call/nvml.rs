@@ -63,12 +63,10 @@ fn is_linked(found: *const c_void, [one, other]: [usize; 2]) -> bool {
 
 /// Whether NCCL was told to use no peer access, or not to mind that there is none.
 fn nccl_keeps_off() -> bool {
-    ["NCCL_P2P_DISABLE=", "NCCL_IGNORE_DISABLED_P2P="].iter().flat_map(|name| os::environment(name)).any(
-        |(_, value)| {
-            let number = value.to_str().and_then(|value| value.trim().parse::<i64>().ok());
-            number.is_some_and(|number| number != 0)
-        },
-    )
+    ["NCCL_P2P_DISABLE", "NCCL_IGNORE_DISABLED_P2P"].into_iter().filter_map(os::variable).any(|value| {
+        let number = value.to_str().and_then(|value| value.trim().parse::<i64>().ok());
+        number.is_some_and(|number| number != 0)
+    })
 }
 
 fn say_what_to_export([one, _]: &[String; 2], [other, _]: &[String; 2]) {

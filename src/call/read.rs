@@ -210,6 +210,20 @@ unsafe fn input<T: Copy>(from: *const T) -> Option<T> {
     }
 }
 
+/// The same of an array, by one question to the system.
+///
+/// # Safety
+/// Any bytes are a valid `T`.
+unsafe fn inputs<T: Copy>(from: *const T, count: usize) -> Option<Vec<T>> {
+    // SAFETY: the caller's.
+    match unsafe { os::read_array(from, count) } {
+        Ok(values) => Some(values),
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EFAULT | libc::ENOMEM)) || from.is_null() => None,
+        // SAFETY: as for one; the real function reads so many.
+        Err(_) => alloc::collect((0..count).map(|index| unsafe { from.add(index).read_unaligned() })),
+    }
+}
+
 /// The copies of a batch, read from what its arguments point to: once the arrays' pages were read before they are loaded, since a loop
 /// has them in one place; else the system is asked, since the real function may refuse the call before it follows the pointers.
 pub(crate) enum BatchArrays {
@@ -293,19 +307,16 @@ pub(crate) fn each_alone(kind: Copies, arguments: &[Value]) -> Option<Vec<CUDA_M
                 return None;
             };
             are_attributes_plain(attributes as *const BatchAttributes, firsts as *const usize, number, count)?;
-            let one = |index: usize| {
-                // SAFETY: any bytes are a number.
-                let [src, dst, bytes] = [srcs, dsts, sizes].map(|array| unsafe { input(array.wrapping_add(index)) });
-                Some(linear(src?, dst?, usize::try_from(bytes?).ok()?))
-            };
-            alloc::collect_all((0..count).map(one))
+            // SAFETY: any bytes are a number.
+            let [srcs, dsts, sizes] = [srcs, dsts, sizes].map(|array| unsafe { inputs(array, count) });
+            let each = srcs?.into_iter().zip(dsts?).zip(sizes?);
+            alloc::collect_all(each.map(|((src, dst), bytes)| Some(linear(src, dst, usize::try_from(bytes).ok()?))))
         }
         BatchArrays::Of3D(operations, count) => {
             let &[.., Value::UInt(0), Value::Stream(_)] = arguments else { return None };
             // SAFETY: the struct is made of integers: any bytes are a valid one.
-            let one = |index: usize| unsafe { input(operations.wrapping_add(index)) };
-            let each = |index| one(index).filter(|op| is_put_off(op.order, op.flags))?.alone();
-            alloc::collect_all((0..count).map(each))
+            let each = unsafe { inputs(operations, count) }?.into_iter();
+            alloc::collect_all(each.map(|op| Some(op).filter(|op| is_put_off(op.order, op.flags))?.alone()))
         }
     };
     copies.filter(|copies| copies.iter().all(|copy| copy.WidthInBytes != 0 && copy.Height != 0 && copy.Depth != 0))
@@ -330,9 +341,9 @@ fn are_attributes_plain(
 ) -> Option<()> {
     let number = usize::try_from(number).ok().filter(|number| (1..=count).contains(number))?;
     let mut last = None;
-    for index in 0..number {
-        // SAFETY: made of integers: any bytes are valid.
-        let (of, first) = unsafe { (input(attributes.wrapping_add(index))?, input(firsts.wrapping_add(index))?) };
+    // SAFETY: made of integers: any bytes are valid.
+    let (attributes, firsts) = unsafe { (inputs(attributes, number)?, inputs(firsts, number)?) };
+    for (of, first) in attributes.into_iter().zip(firsts) {
         let is_next = last.map_or(first == 0, |last| last < first);
         (is_put_off(of.order, of.flags) && is_next && first < count).then_some(())?;
         last = Some(first);

@@ -38,7 +38,7 @@ pub(crate) fn has_failed(uuids: [&str; 2]) -> bool {
 
 /// The verdicts of the user. Where a program has more rights than its user, its environment, and so the folder, are the user's choice.
 fn cache() -> Option<Cache> {
-    let variable = |name: &str| os::environment(&format!("{name}=")).map(|(_, value)| value).next();
+    let variable = |name: &str| os::variable(name);
     let cache = || Cache::of(variable("XDG_CACHE_HOME"), variable("HOME"), os::user_id());
     if os::is_secure_execution() { None } else { cache() }
 }

@@ -216,7 +216,7 @@ fn question(library: Library, device: i32, peer: i32) -> Option<Question> {
 /// Where the machine of a device says what it is; none if the device is simulated, and nothing is said of its machine.
 fn root(library: Library, device: i32) -> Option<PathBuf> {
     let [name, ..] = gpu(library, device);
-    machine::root(name == machine::SIMULATED_AMD_NAME, os::environment("P2PSIM_ROOT=").map(|(_, value)| value).next())
+    machine::root(name == machine::SIMULATED_AMD_NAME, os::variable("P2PSIM_ROOT"))
 }
 
 /// Takes memory, page-locked memory of the host, and streams, on the current device. Nothing of it is ever given back: that would

@@ -313,7 +313,7 @@ impl Trace {
         self.note(NoteKind::Version, 0, &[b"p2pshim", env!("CARGO_PKG_VERSION").as_bytes()]);
         let ours = os::environment(config::PREFIX);
         let of_job = job::RANKS.iter().chain(job::OTHERS);
-        let ranks = of_job.flat_map(|name| os::environment(name).filter(move |(found, _)| found == name));
+        let ranks = of_job.filter_map(|&name| Some((OsString::from(name), os::variable(name)?)));
         let variables: Vec<(OsString, OsString)> = ours.chain(ranks).collect();
         for (name, value) in variables {
             self.note(NoteKind::Variable, 0, &[name.as_bytes(), value.as_bytes()]);

@@ -46,7 +46,7 @@ use crate::policy::full::{self, Verdict};
 /// Where the machine of a device says what it is; none if the device is simulated, and nothing is said of its machine.
 fn root(device: i32) -> Option<PathBuf> {
     let is_simulated = devices::gpu(device).is_some_and(|gpu| gpu.name == machine::SIMULATED_NAME);
-    machine::root(is_simulated, os::environment("P2PSIM_ROOT=").map(|(_, value)| value).next())
+    machine::root(is_simulated, os::variable("P2PSIM_ROOT"))
 }
 
 /// The driver of this process.
