@@ -114,6 +114,7 @@ macro_rules! call_optional {
 }
 
 mod error;
+mod instances;
 mod mapping;
 mod sharing;
 
@@ -159,6 +160,7 @@ pub(super) struct Driver {
     functions: Functions,
     sharing: Option<sharing::Functions>,
     mapping: Option<mapping::Functions>,
+    instances: Option<instances::Functions>,
 }
 
 impl Driver {
@@ -175,9 +177,10 @@ impl Driver {
         let functions = Functions::load(&library)
             .map_err(|error| format!("{error}: this driver is too old; 9.2 or newer is required"))?;
         let (sharing, mapping) = (sharing::Functions::load(&library).ok(), mapping::Functions::load(&library).ok());
+        let instances = instances::Functions::load(&library).ok();
         // Its threads may outlive whatever we do.
         std::mem::forget(library);
-        let driver = Self { functions, sharing, mapping };
+        let driver = Self { functions, sharing, mapping, instances };
         call!(&driver, cuInit(0)).map_err(|error| error.to_string())?;
         Ok(driver)
     }
@@ -234,10 +237,11 @@ impl Driver {
 
     /// A device's UUID, as `CUDA_VISIBLE_DEVICES` takes it.
     pub(super) fn uuid(&self, device: Device) -> Result<String> {
-        let mut bytes = [0; 16];
-        call!(self, cuDeviceGetUuid(&mut bytes, device))?;
+        let mut of_gpu = [0; 16];
+        call!(self, cuDeviceGetUuid(&mut of_gpu, device))?;
+        let bytes = self.instance(device).unwrap_or(of_gpu);
         let digits: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        let mut text = "GPU".to_owned();
+        let mut text = if bytes == of_gpu { "GPU" } else { "MIG" }.to_owned();
         let mut rest = digits.as_slice();
         for length in [4, 2, 2, 2, 6] {
             let (group, others) = rest.split_at_checked(length).unwrap_or((rest, &[]));

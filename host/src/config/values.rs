@@ -103,7 +103,7 @@ pub enum GpuName {
     Ordinal(i32),
     /// By its ordinal in HIP alone.
     Hip(i32),
-    /// `GPU-` and 32 digits, in lower case.
+    /// `GPU-`, or of an instance of a partitioned one `MIG-`, and 32 digits, in lower case.
     Uuid(String),
     /// `0000:1a:00.0`, in lower case.
     BusId(String),
@@ -120,7 +120,7 @@ impl GpuName {
             return ordinal.parse::<u16>().ok().map(|ordinal| Self::Hip(ordinal.into()));
         }
         let is_hex = |part: &str, digits: usize| part.len() == digits && part.bytes().all(|it| it.is_ascii_hexdigit());
-        if let Some(uuid) = text.strip_prefix("gpu-") {
+        if let Some(uuid) = text.strip_prefix("gpu-").or_else(|| text.strip_prefix("mig-")) {
             let parts: Vec<&str> = uuid.split('-').collect();
             let is_uuid =
                 parts.len() == 5 && parts.iter().zip([8, 4, 4, 4, 12]).all(|(part, digits)| is_hex(part, digits));
@@ -154,7 +154,7 @@ impl Display for GpuName {
         match self {
             Self::Ordinal(ordinal) => write!(out, "device {ordinal}"),
             Self::Hip(ordinal) => write!(out, "device {ordinal} of HIP"),
-            Self::Uuid(uuid) => write!(out, "{}", uuid.replacen("gpu", "GPU", 1)),
+            Self::Uuid(uuid) => write!(out, "{}", uuid.replacen("gpu", "GPU", 1).replacen("mig", "MIG", 1)),
             Self::BusId(address) => write!(out, "GPU {address}"),
         }
     }

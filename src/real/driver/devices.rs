@@ -63,24 +63,25 @@ fn text(ask: unsafe fn(*mut c_char, c_int, c_int) -> Code, device: i32) -> Resul
     Ok(CStr::from_bytes_until_nul(&text).unwrap_or_default().to_string_lossy().into_owned())
 }
 
-/// A device's UUID. The second form of the function tells instances of a partitioned GPU apart.
+/// A device's UUID. Of an instance of a partitioned GPU the second form of the function says the instance's own, the first that of the GPU.
 fn uuid(device: i32) -> Result<String, Code> {
     let ask = |function: unsafe fn(*mut [u8; 16], c_int) -> Code| {
         // SAFETY: both functions write 16 bytes.
         asked(|uuid: &mut [u8; 16]| unsafe { function(uuid, device) })
     };
+    let of_gpu = ask(device_get_uuid_1);
     match ask(device_get_uuid) {
-        Err(code) if is_missing(code) => ask(device_get_uuid_1),
-        result => result,
+        Err(code) if is_missing(code) => of_gpu.map(|uuid| uuid_text("GPU", uuid)),
+        Ok(uuid) if of_gpu.is_ok_and(|of_gpu| of_gpu != uuid) => Ok(uuid_text("MIG", uuid)),
+        result => result.map(|uuid| uuid_text("GPU", uuid)),
     }
-    .map(uuid_text)
 }
 
 /// A UUID as `nvidia-smi -L` writes it, and `CUDA_VISIBLE_DEVICES` takes it.
-fn uuid_text(uuid: [u8; 16]) -> String {
+fn uuid_text(kind: &str, uuid: [u8; 16]) -> String {
     let hex: String = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
     let part = |from, to| hex.get(from..to).unwrap_or_default();
-    format!("GPU-{}-{}-{}-{}-{}", part(0, 8), part(8, 12), part(12, 16), part(16, 20), part(20, 32))
+    format!("{kind}-{}-{}-{}-{}-{}", part(0, 8), part(8, 12), part(12, 16), part(16, 20), part(20, 32))
 }
 
 #[cfg(test)]
@@ -90,7 +91,7 @@ mod tests {
     #[test]
     fn uuid_text_names_devices_as_the_command_does() {
         let uuid = *b"\x89\x32\xf9\x37\xd7\x2c\x41\x06\xc1\x2f\x20\xbd\x9f\xae\xd9\xf6";
-        assert_eq!(uuid_text(uuid), "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6");
-        assert_eq!(uuid_text([1; 16]), "GPU-01010101-0101-0101-0101-010101010101");
+        assert_eq!(uuid_text("GPU", uuid), "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6");
+        assert_eq!(uuid_text("MIG", [1; 16]), "MIG-01010101-0101-0101-0101-010101010101");
     }
 }
