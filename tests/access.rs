@@ -686,3 +686,37 @@ fn adversary_context_of_another_thread_ends_during_a_verification() {
         outcome.assert_success();
     }
 }
+
+/// What makes and unmakes environments in other threads must not meet us there: after its first call nobody may look.
+#[test]
+fn environment_is_not_looked_at_again() {
+    for fault in ["", "drop:0-2"] {
+        let program = Program::case("environment_moves").env("P2PSIM_DEVICES", "3").env("P2PSIM_FAULT", fault);
+        let outcome = program.env("P2PSHIM_PROBE", "full").findings_apart().preloaded();
+        outcome.assert_success();
+        assert_eq!(outcome.stdout, "copied\n", "{fault}");
+    }
+}
+
+/// Instances of partitioned GPUs have UUIDs of their own, and names of their own.
+#[test]
+fn instances_of_partitioned_gpus_are_denied_by_their_names() {
+    let pair = ["0", "1"].map(|last| format!("MIG-70327073-696d-204d-4947-202e2e2e2e0{last}")).join("-");
+    let program = Program::case("environment_moves").env("P2PSIM_DEVICES", "3").env("P2PSIM_MIG", "1");
+    let outcome = program.env("P2PSHIM_DENY", &pair).env("P2PSHIM_LOG", "info").preloaded();
+    outcome.assert_success();
+    let said = |what: &str| outcome.shim.iter().any(|line| line.contains(what));
+    assert!(said("0-1: copies are staged (denied)") && said("0-2: peer access enabled"), "{:#?}", outcome.shim);
+}
+
+/// Where no memory can be shared by legacy IPC, the driver says of all that it cannot: none is another process's for that.
+#[test]
+fn pair_without_legacy_ipc_is_enabled() {
+    let program = Program::case("environment_moves").env("P2PSIM_DEVICES", "3").env("P2PSIM_LEGACY_IPC", "0");
+    let outcome = program.env("P2PSHIM_LOG", "info").preloaded();
+    outcome.assert_success();
+    for pair in ["0-1", "0-2"] {
+        let enabled = format!("{pair}: peer access enabled in both directions");
+        assert!(outcome.shim.iter().any(|line| line.contains(&enabled)), "{pair}: {:#?}", outcome.shim);
+    }
+}

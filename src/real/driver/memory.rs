@@ -2,11 +2,14 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::contexts;
-use super::functions::{mem_pool_set_access, pointer_get_attribute, pointer_get_attributes};
+use super::functions::{asked, mem_alloc, mem_pool_set_access, pointer_get_attribute, pointer_get_attributes};
 use super::types::AccessDesc;
 use crate::api::abi::{Code, MEMORYTYPE_DEVICE, MEMORYTYPE_HOST};
+use crate::policy::capture;
 use crate::policy::driver::{Holder, Memory};
 
 /// `CU_POINTER_ATTRIBUTE_…`
@@ -80,10 +83,42 @@ pub(super) fn of(address: u64) -> Option<Memory> {
         (_, pool) if pool != 0 => Holder::Pool(pool),
         (0, _) => Holder::Mapped,
         // Memory of another process, whose device is not the one that the driver names.
-        _ if is_own as u32 & 1 == 0 => Holder::Foreign,
+        (context, _) if is_own as u32 & 1 == 0 && has_legacy_ipc(context, device) => Holder::Foreign,
         (context, _) => Holder::Context(context),
     };
     Some(Memory { range: (start, bytes), device, holder })
+}
+
+/// Whether memory of a device can be shared by legacy IPC at all. Where it cannot (virtual GPUs, WSL), no memory is said to be, and none is
+/// another process's. Memory of our own tells: once for each device, and only where any was said not to be.
+fn has_legacy_ipc(context: usize, device: i32) -> bool {
+    static ASKED: AtomicU64 = AtomicU64::new(0);
+    static LACKED: AtomicU64 = AtomicU64::new(0);
+    const BYTES: usize = 4096;
+    let Some(bit) = u32::try_from(device).ok().and_then(|device| 1u64.checked_shl(device)) else { return true };
+    if ASKED.load(Acquire) & bit == 0 {
+        // An allocation would end a capture.
+        if capture::may_be_under_way() {
+            return true;
+        }
+        // It is never freed: that would wait for the device.
+        // SAFETY: the function writes the place.
+        let take = || contexts::within(context, || asked(|address| unsafe { mem_alloc(address, BYTES) }));
+        let Ok(own) = take() else { return true };
+        if pointer_flag(attribute::IS_LEGACY_CUDA_IPC_CAPABLE, own) == Some(false) {
+            LACKED.fetch_or(bit, Relaxed);
+        }
+        ASKED.fetch_or(bit, Release);
+    }
+    LACKED.load(Relaxed) & bit == 0
+}
+
+/// An attribute of a pointer that is one byte.
+fn pointer_flag(attribute: c_int, address: u64) -> Option<bool> {
+    let mut value = 0u64;
+    // SAFETY: the attribute is at most 8 bytes. The address is looked up, not read.
+    let code = unsafe { pointer_get_attribute((&raw mut value).cast(), attribute, address) };
+    (code == Code::SUCCESS).then_some(value & 1 != 0)
 }
 
 /// A context to name for memory in a copy: its own; for pools, and what the program mapped, the current one if it is on their
