@@ -202,3 +202,30 @@ fn ring_that_could_not_be_made_once_is_made_for_the_next_copy() {
     let said = outcome.shim.iter().filter(|line| line.contains("no page-locked memory")).count();
     assert_eq!(said, 1, "{:#?}", outcome.shim);
 }
+
+/// A call that waits for room in a queue of the driver lets signals arrive, as the driver's own does, and may be left by a handler.
+#[test]
+fn call_that_waits_for_a_full_queue_lets_handlers_run() {
+    for what in ["opens", "leaves"] {
+        let program = Program::case("full_queue").arg(what).env(NO_PATH.0, NO_PATH.1).env(ALWAYS.0, ALWAYS.1);
+        let outcome = program.env("P2PSIM_QUEUE", "1000").env("P2PSHIM_LOG", "trace").preloaded();
+        outcome.assert_success();
+        assert_eq!(outcome.stdout, "the handler ran, 0 bytes wrong\n", "{what}");
+        assert!(staged(&outcome) > 60, "{what}: {}", staged(&outcome));
+    }
+}
+
+/// A synchronous peer copy is ordered with the current context, too, which may be of a third device.
+#[test]
+fn copy_of_others_is_ordered_with_the_current_device() {
+    for (what, pairs) in [("", "0-1"), ("context", "0-1")] {
+        let program = || Program::case("third_device").arg(what).env("P2PSIM_DEVICES", "3").env("P2PSIM_NO_P2P", pairs);
+        let plain = program().plain();
+        plain.assert_success();
+        assert!(plain.stdout.lines().count() == 12 && !plain.stdout.contains("does not"), "{}", plain.stdout);
+        let outcome = program().env(ALWAYS.0, ALWAYS.1).env("P2PSHIM_LOG", "trace").preloaded();
+        outcome.assert_success();
+        assert_eq!(outcome.stdout, plain.stdout, "{what}");
+        assert_eq!(staged(&outcome), 12, "{what}");
+    }
+}

@@ -30,6 +30,9 @@ fn make_one(call: &Call<'_>, copy: &Memcpy<'_>, traffic: &Traffic) -> Result<Cod
         trial::harvest();
         let (by, kind) = trial::next(copy, traffic);
         let staged = if by == By::Shim { take(call, copy, traffic) } else { None };
+        if let Some(Staged { ring, .. }) = &staged {
+            STAGING.keep(ring);
+        }
         let is_turn_taken = by == By::Driver || staged.is_some();
         let per_thread = call.function().per_thread();
         let trial = kind.and_then(|kind| trial::begin((kind, by), (copy, traffic), per_thread, is_turn_taken));
@@ -89,21 +92,72 @@ fn take(call: &Call<'_>, copy: &Memcpy<'_>, traffic: &Traffic) -> Option<Staged>
     STAGING.take((&ACCESS, &RealDriver), (copy, traffic), context, (per_thread, thread::id()))
 }
 
-/// Makes a copy that is staged.
+/// What became of one step of a copy.
+enum Step {
+    /// It was submitted, or has failed.
+    Made(Code),
+    /// The ring's streams have too much to do.
+    Full,
+}
+
+/// Makes a copy that is staged, step after step. Each is a copy of its own behind the last, and leaves nothing that the next needs: between
+/// them, and while streams have no room, signals arrive, whose handlers may not come back.
 fn submit(staged: &Staged) -> Code {
     /// `CUDA_ERROR_UNKNOWN`: our own code has failed when some of it may have been submitted.
     const UNKNOWN: Code = Code(999);
-    let ret = mode::unseen(|| {
-        let ret = driver::staging::submit(staged);
-        STAGING.give_back(&staged.ring);
-        Some(ret)
-    });
-    let ret = ret.unwrap_or(UNKNOWN);
+    /// `CUDA_ERROR_NOT_INITIALIZED`.
+    const NOT_INITIALIZED: Code = Code(3);
+    driver::staging::wait_for_room(staged);
+    let last = staged.steps().count().saturating_sub(1);
+    for (number, copy) in staged.steps().enumerate() {
+        loop {
+            // A child that was forked by a handler has no copy to make.
+            if !mode::is_still_on() {
+                return NOT_INITIALIZED;
+            }
+            match mode::unseen(|| Some(make_step(staged, copy, number == last))) {
+                None => return UNKNOWN,
+                Some(Step::Made(Code::SUCCESS)) => break,
+                Some(Step::Made(code)) => return code,
+                Some(Step::Full) => {
+                    readback::harvest();
+                    os::uncancelled(|| std::thread::sleep(Duration::from_micros(20)));
+                }
+            }
+        }
+    }
     // As a call of the program's that waits: signals arrive, and a cancelled thread leaves.
-    if staged.blocks && ret == Code::SUCCESS {
+    if staged.blocks {
         driver::staging::wait(staged);
     }
-    ret
+    Code::SUCCESS
+}
+
+/// Makes a step of a copy, for which its ring is kept.
+fn make_step(staged: &Staged, copy: CUDA_MEMCPY3D_PEER, is_last: bool) -> Step {
+    /// `CUDA_ERROR_CONTEXT_IS_DESTROYED`.
+    const CONTEXT_IS_DESTROYED: Code = Code(709);
+    let &Staged { ring, piece, .. } = staged;
+    if !STAGING.take_again(&ring) {
+        // In use by a handler's copy, or another thread's.
+        return if STAGING.has(&ring) { Step::Full } else { Step::Made(CONTEXT_IS_DESTROYED) };
+    }
+    if !STAGING.has_room(&RealDriver, &Staged { copy, ..*staged }) {
+        STAGING.keep(&ring);
+        return Step::Full;
+    }
+    let is_divided_anew = STAGING.divide(&ring, piece) != Some(piece);
+    let ret = driver::staging::submit(&Staged { copy, is_divided_anew, ..*staged });
+    if ret != Code::SUCCESS {
+        // Some of it may be under way.
+        STAGING.divide(&ring, 0);
+    }
+    if is_last || ret != Code::SUCCESS {
+        STAGING.give_back(&ring);
+    } else {
+        STAGING.keep(&ring);
+    }
+    Step::Made(ret)
 }
 
 // ---- What would take a copy's memory away ----

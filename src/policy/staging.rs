@@ -20,10 +20,12 @@
 mod failures;
 mod pieces;
 mod ring;
+mod staged;
 mod trial;
 
 pub(crate) use pieces::{Piece, RING, SLOTS, as_row, halves, linear, parameters, reversed};
 pub(crate) use ring::{Context, Contexts, Host, NEEDED, Ring, Stager};
+pub(crate) use staged::Staged;
 pub(crate) use trial::{By, Kind, Outcome, Trials};
 
 use std::ops::Range;
@@ -33,7 +35,7 @@ use parking_lot::Mutex;
 
 use self::failures::Failures;
 use super::access::Access;
-use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code};
+use crate::api::abi::Code;
 use crate::config::{self, Config};
 use crate::model::{Memcpy, Named, Path, Traffic, Why};
 use crate::record::log;
@@ -42,37 +44,6 @@ use crate::record::log;
 pub(crate) const LEAST: u64 = 8 << 20;
 /// Page-locked memory of the copies from one device to another, at most.
 const A_PAIR: u64 = 64 << 20;
-
-/// A copy that is to be staged. It has nothing to drop.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Staged {
-    /// What is copied, as in a 3D copy of the driver.
-    pub(crate) copy: CUDA_MEMCPY3D_PEER,
-    /// The stream that orders it; none if the default streams of both sides' contexts do.
-    pub(crate) stream: Option<usize>,
-    pub(crate) per_thread: bool,
-    pub(crate) ring: Ring,
-    /// Bytes of a piece.
-    pub(crate) piece: usize,
-    /// Whether the ring's last copy was of other pieces, and so used its memory otherwise.
-    pub(crate) is_divided_anew: bool,
-    /// Whether the call returns when the copy is done.
-    pub(crate) blocks: bool,
-}
-
-impl Staged {
-    /// Its parts, in order, as many at a time as there are slots.
-    pub(crate) fn rounds(&self) -> impl Iterator<Item = impl Iterator<Item = Piece> + Clone> {
-        let CUDA_MEMCPY3D_PEER { WidthInBytes, Height, Depth, .. } = self.copy;
-        let slots = (self.ring.host.bytes / self.piece).clamp(1, SLOTS);
-        pieces::rounds([WidthInBytes, Height, Depth], self.piece, slots)
-    }
-
-    /// Both halves of a part's copy: into its slot, and out of it.
-    pub(crate) fn halves(&self, piece: &Piece) -> [CUDA_MEMCPY3D_PEER; 2] {
-        pieces::halves(&self.copy, piece, self.ring.host.address + piece.slot * self.piece)
-    }
-}
 
 /// Whose copies a ring takes: a stream's handle, and for a thread's own default stream the thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,8 +72,12 @@ struct Entry {
     /// How its last copy was divided, and from where to where it went.
     piece: usize,
     ends: [Range<u64>; 2],
+    /// Launches on each of its streams since it was last seen to have nothing to do, at most.
+    queued: usize,
     /// Whether a thread is making a copy with it, or finding out whether it may.
     is_taken: bool,
+    /// Whether its last copy has steps to come, so that it stays its user's: what the steps wait for may wait for the host.
+    is_kept: bool,
 }
 
 impl Entry {
@@ -218,7 +193,7 @@ impl Staging {
         let piece = pieces::size(copy.bytes, ring.host.bytes);
         let [src, dst] = copy.reach().unwrap_or([copy.bytes; 2]);
         let ends = [(copy.src, src), (copy.dst, dst)].map(|(start, bytes)| start..start.saturating_add(bytes));
-        let last = self.divide(&ring, piece, ends)?;
+        self.with(&ring, |entry| entry.ends = ends)?;
         if self.trial_of(copy, traffic).is_none() {
             self.say_once(traffic);
         }
@@ -229,7 +204,7 @@ impl Staging {
             per_thread,
             ring,
             piece,
-            is_divided_anew: last != piece,
+            is_divided_anew: false,
             blocks: self.is(config::Staging::Blocking),
         })
     }
@@ -262,7 +237,7 @@ impl Staging {
     fn take_over(&self, driver: &impl Stager, kind: (Contexts, usize), user: User) -> Option<Ring> {
         let candidates: Vec<Ring> = {
             let mut rings = self.rings.lock();
-            let free = rings.entries.iter_mut().filter(|entry| entry.is_free(kind));
+            let free = rings.entries.iter_mut().filter(|entry| entry.is_free(kind) && !entry.is_kept);
             free.map(|entry| {
                 entry.is_taken = true;
                 entry.ring
@@ -323,7 +298,15 @@ impl Staging {
             Ok(ring) => {
                 self.is_used.store(true, Relaxed);
                 rings.failures.remove(pair, bytes);
-                rings.entries.push(Entry { ring, user, piece: bytes, ends: [0..0, 0..0], is_taken: true });
+                rings.entries.push(Entry {
+                    ring,
+                    user,
+                    piece: bytes,
+                    ends: [0..0, 0..0],
+                    queued: 0,
+                    is_taken: true,
+                    is_kept: false,
+                });
                 drop(rings);
                 if ring.host.locked_in == Host::UNLOCKED {
                     let what = "no page-locked memory to stage copies: calls wait for them";
@@ -337,9 +320,8 @@ impl Staging {
                 let is_new = code != Code::NOT_READY && rings.failures.add(pair, bytes);
                 drop(rings);
                 if is_new {
-                    let what =
-                        format_args!("no page-locked memory to stage copies or to read them back, error {}", code.0);
-                    log::pair_info(traffic.src, traffic.dst, what);
+                    let what = "no page-locked memory to stage copies or to read them back";
+                    log::pair_info(traffic.src, traffic.dst, format_args!("{what}, error {}", code.0));
                 }
                 None
             }
@@ -358,20 +340,41 @@ impl Staging {
 
     /// Notes that a ring's memory is used otherwise than for pieces, as the next copy has to know.
     pub(crate) fn use_otherwise(&self, ring: &Ring) {
-        self.divide(ring, 0, [0..0, 0..0]);
+        self.with(ring, |entry| (entry.piece, entry.ends) = (0, [0..0, 0..0]));
     }
 
-    /// Notes how the next copy is divided, and from where to where it goes; says how the last was divided.
-    fn divide(&self, ring: &Ring, piece: usize, ends: [Range<u64>; 2]) -> Option<usize> {
-        self.with(ring, |entry| {
-            entry.ends = ends;
-            std::mem::replace(&mut entry.piece, piece)
-        })
+    /// Notes how what is submitted next is divided, and says how the last was; not at all, for 0.
+    pub(crate) fn divide(&self, ring: &Ring, piece: usize) -> Option<usize> {
+        self.with(ring, |entry| std::mem::replace(&mut entry.piece, piece))
     }
 
     /// A copy has been submitted, or will not be.
     pub(crate) fn give_back(&self, ring: &Ring) {
-        self.with(ring, |entry| entry.is_taken = false);
+        self.with(ring, |entry| (entry.is_taken, entry.is_kept) = (false, false));
+    }
+
+    /// The same between two steps of a copy. If the next never comes, the ring is there for its user's next copy.
+    pub(crate) fn keep(&self, ring: &Ring) {
+        self.with(ring, |entry| (entry.is_taken, entry.is_kept) = (false, true));
+    }
+
+    /// Takes a ring that was kept, for the next step of its copy; false if it is gone, or in use by another copy of its user's.
+    pub(crate) fn take_again(&self, ring: &Ring) -> bool {
+        self.with(ring, |entry| !std::mem::replace(&mut entry.is_taken, true)) == Some(true)
+    }
+
+    /// Whether a ring's streams take a copy without making their callers wait. If so it is counted.
+    pub(crate) fn has_room(&self, driver: &impl Stager, staged: &Staged) -> bool {
+        let launches = staged.launches();
+        let queued = self.with(&staged.ring, |entry| entry.queued).unwrap_or_default();
+        let is_done = driver.is_ring_done(&staged.ring);
+        let before = if is_done { 0 } else { queued };
+        // One that is too long for any stream has to wait there.
+        let has_room = is_done || before + launches <= staged::QUEUED;
+        if has_room {
+            self.with(&staged.ring, |entry| entry.queued = before + launches);
+        }
+        has_room
     }
 
     fn say_once(&self, traffic: &Traffic) {
@@ -401,7 +404,9 @@ impl Staging {
         /// No stream's handle.
         const GONE: usize = usize::MAX;
         let mut rings = self.rings.lock();
-        rings.entries.iter_mut().filter(|entry| entry.user.stream == stream).for_each(|entry| entry.user.stream = GONE);
+        rings.entries.iter_mut().filter(|entry| entry.user.stream == stream).for_each(|entry| {
+            (entry.user.stream, entry.is_kept) = (GONE, false);
+        });
     }
 
     /// The rings whose last copy is under way and has an end in some memory; but not those of one user.
@@ -475,6 +480,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::api::abi::CUDA_MEMCPY3D_PEER;
     use crate::model::Shape;
     use crate::policy::access::Circumstances;
     use crate::policy::access::fake::{Fake, context, memory_of};
@@ -546,6 +552,13 @@ mod tests {
         for bytes in [LEAST, LEAST + 1, (64 << 20) - 1, 64 << 20, (256 << 20) + 3, 3 << 30] {
             let copy = CUDA_MEMCPY3D_PEER { WidthInBytes: bytes as usize, ..ring.copy };
             let staged = Staged { copy, piece: pieces::size(bytes, RING), ..ring };
+            let mut end = 0;
+            for copy in staged.steps() {
+                assert_eq!(copy.srcXInBytes, end);
+                assert!(Staged { copy, ..staged }.launches() <= staged::QUEUED / 2, "{bytes}");
+                end += copy.WidthInBytes;
+            }
+            assert_eq!(end as u64, bytes);
             let mut end = 0;
             for Piece { at, extent: [bytes, ..], slot } in staged.rounds().flatten() {
                 assert_eq!(at, [end, 0, 0]);

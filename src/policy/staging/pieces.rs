@@ -134,14 +134,27 @@ pub(super) fn rounds(
     })
 }
 
-/// Both halves of a part's copy: from the source to `host`, and from there to the destination.
-pub(crate) fn halves(copy: &CUDA_MEMCPY3D_PEER, piece: &Piece, host: usize) -> [CUDA_MEMCPY3D_PEER; 2] {
+/// A part of a copy, as a copy of its own.
+pub(super) const fn part(copy: &CUDA_MEMCPY3D_PEER, piece: &Piece) -> CUDA_MEMCPY3D_PEER {
     let ([x, y, z], [width, height, depth]) = (piece.at, piece.extent);
-    let part = CUDA_MEMCPY3D_PEER { WidthInBytes: width, Height: height, Depth: depth, ..*copy };
-    let from = CUDA_MEMCPY3D_PEER {
+    CUDA_MEMCPY3D_PEER {
         srcXInBytes: copy.srcXInBytes + x,
         srcY: copy.srcY + y,
         srcZ: copy.srcZ + z,
+        dstXInBytes: copy.dstXInBytes + x,
+        dstY: copy.dstY + y,
+        dstZ: copy.dstZ + z,
+        WidthInBytes: width,
+        Height: height,
+        Depth: depth,
+        ..*copy
+    }
+}
+
+/// Both halves of a part's copy: from the source to `host`, and from there to the destination.
+pub(crate) fn halves(copy: &CUDA_MEMCPY3D_PEER, piece: &Piece, host: usize) -> [CUDA_MEMCPY3D_PEER; 2] {
+    let (part, [width, height, _]) = (part(copy, piece), piece.extent);
+    let from = CUDA_MEMCPY3D_PEER {
         dstXInBytes: 0,
         dstY: 0,
         dstZ: 0,
@@ -163,9 +176,6 @@ pub(crate) fn halves(copy: &CUDA_MEMCPY3D_PEER, piece: &Piece, host: usize) -> [
         srcArray: 0,
         srcPitch: width,
         srcHeight: height,
-        dstXInBytes: copy.dstXInBytes + x,
-        dstY: copy.dstY + y,
-        dstZ: copy.dstZ + z,
         ..part
     };
     [from, to]

@@ -131,14 +131,27 @@ pub(crate) fn have_follow(stream: ProgramStream, ring: &Ring) {
     let _ = have_program_follow(stream, ring.ends);
 }
 
+/// Waits until the stream of a copy takes another launch, as the driver's own copy would: signals arrive meanwhile. What is recorded is
+/// recorded anew. (The default streams of both sides are not waited for: their contexts would have to be current.)
+pub(crate) fn wait_for_room(staged: &Staged) {
+    if let Some(stream) = staged.stream {
+        let _ = record_on_program(staged.ring.begins, (stream, staged.per_thread));
+    }
+}
+
 /// Submits all of a copy. What fails before anything is submitted fails as the copy would have.
 pub(crate) fn submit(staged: &Staged) -> Code {
     let &Staged { stream, per_thread, ref ring, .. } = staged;
-    let ([_, (src, _), (dst, _)], [from, to], [filled, ..]) = (ring.contexts, ring.streams, ring.filled);
+    let ([(own, _), (src, _), (dst, _)], [from, to], [filled, ..]) = (ring.contexts, ring.streams, ring.filled);
+    // The current context may be a third.
+    let third = (own != src && own != dst).then_some(own);
     let by_default = (0, per_thread);
     let begun = match stream {
         Some(stream) => record_on_program(ring.begins, (stream, per_thread)).and_then(|()| follow(from, ring.begins)),
-        None => within(src, || record_on_program(filled, by_default))
+        None => third
+            .map_or(Ok(()), |own| within(own, || record_on_program(ring.begins, by_default)))
+            .and_then(|()| third.map_or(Ok(()), |_| follow(from, ring.begins)))
+            .and_then(|()| within(src, || record_on_program(filled, by_default)))
             .and_then(|()| follow(from, filled))
             // Of what was staged before: its event is recorded anew.
             .and_then(|()| follow(from, ring.ends))
@@ -153,7 +166,10 @@ pub(crate) fn submit(staged: &Staged) -> Code {
     let ended = within(dst, || record(ring.ends, to));
     let followed = match stream {
         Some(stream) => have_program_follow((stream, per_thread), ring.ends),
-        None => [src, dst].into_iter().try_for_each(|of| within(of, || have_program_follow(by_default, ring.ends))),
+        None => [src, dst]
+            .into_iter()
+            .chain(third)
+            .try_for_each(|of| within(of, || have_program_follow(by_default, ring.ends))),
     };
     submitted.and(ended).and(followed).err().unwrap_or(Code::SUCCESS)
 }

@@ -1,0 +1,109 @@
+/*
+ * Large copies on a stream that waits for the host, until queues of the driver are full and a call waits. A signal arrives all the same, and
+ * its handler lets the stream go on, or leaves by siglongjmp.
+ *
+ *   full_queue opens | leaves
+ *
+ * Prints whether the handler ran, and how many bytes of what was copied behind it are wrong.
+ */
+#define _GNU_SOURCE
+#include <cuda.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "check.h"
+
+enum { BYTES = 8 << 20, COPIES = 120, VALUE = 0x5a };
+
+static volatile sig_atomic_t is_open, has_run, is_armed, copies_made;
+static int leaves;
+static sigjmp_buf back;
+static unsigned char found[BYTES];
+
+static void CUDA_CB hold(void *data)
+{
+    (void)data;
+    while (!is_open)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+}
+
+/* Strikes when no copy was made for a while, so that a call is waiting. */
+static void on_alarm(int signal)
+{
+    static int last, still;
+    (void)signal;
+    still = copies_made == last ? still + 1 : 0;
+    last = copies_made;
+    if (!is_armed || still < 20)
+        return;
+    is_armed = 0;
+    has_run = 1;
+    if (leaves)
+        siglongjmp(back, 1);
+    is_open = 1;
+}
+
+/* Where signals never arrive, the stream goes on in the end. */
+static void *give_up(void *data)
+{
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, NULL);
+    sleep(20);
+    is_open = 1;
+    return data;
+}
+
+int main(int argc, char **argv)
+{
+    struct sigaction action = {.sa_handler = on_alarm};
+    timer_t timer;
+    struct itimerspec interval = {{0, 20000000}, {0, 20000000}};
+    CUcontext contexts[2];
+    CUdeviceptr memory[2];
+    CUstream stream;
+    pthread_t other;
+    int wrong = 0;
+    REQUIRE(argc == 2);
+    leaves = !strcmp(argv[1], "leaves");
+    CHECK_CU(cuInit(0));
+    for (int device = 1; device >= 0; device--) {
+        CHECK_CU(cuDevicePrimaryCtxRetain(&contexts[device], device));
+        CHECK_CU(cuCtxSetCurrent(contexts[device]));
+        CHECK_CU(cuMemAlloc(&memory[device], BYTES));
+    }
+    CHECK_CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    CHECK_CU(cuMemcpyPeerAsync(memory[1], contexts[1], memory[0], contexts[0], BYTES, stream));
+    CHECK_CU(cuStreamSynchronize(stream));
+    REQUIRE(pthread_create(&other, NULL, give_up, NULL) == 0);
+    /* To this thread alone: the driver's have signals held back or not, as they like. */
+    REQUIRE(sigaction(SIGALRM, &action, NULL) == 0);
+    struct sigevent event = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGALRM};
+    event._sigev_un._tid = gettid();
+    REQUIRE(timer_create(CLOCK_MONOTONIC, &event, &timer) == 0);
+    CHECK_CU(cuLaunchHostFunc(stream, hold, NULL));
+    if (sigsetjmp(back, 1) == 0) {
+        is_armed = 1;
+        REQUIRE(timer_settime(timer, 0, &interval, NULL) == 0);
+        for (; copies_made < COPIES; copies_made++)
+            CHECK_CU(cuMemcpyPeerAsync(memory[1], contexts[1], memory[0], contexts[0], BYTES, stream));
+    }
+    is_armed = 0;
+    timer_delete(timer);
+    is_open = 1;
+    CHECK_CU(cuStreamSynchronize(stream));
+    for (int copy = 0; copy < 10; copy++) {
+        CHECK_CU(cuMemsetD8Async(memory[0], (unsigned char)(VALUE + copy), BYTES, stream));
+        CHECK_CU(cuMemcpyPeerAsync(memory[1], contexts[1], memory[0], contexts[0], BYTES, stream));
+        CHECK_CU(cuStreamSynchronize(stream));
+        CHECK_CU(cuMemcpyDtoH(found, memory[1], BYTES));
+        for (size_t at = 0; at < BYTES; at++)
+            wrong += found[at] != (unsigned char)(VALUE + copy);
+    }
+    printf("the handler %s, %d bytes wrong\n", has_run ? "ran" : "did not run", wrong);
+    return 0;
+}
