@@ -88,6 +88,13 @@ impl<T> Clone for In<T> {
 
 impl<T> Copy for In<T> {}
 
+impl<T> In<T> {
+    /// An address that the program gave as a number.
+    pub fn at(address: u64) -> In<T> {
+        In(address as *const T)
+    }
+}
+
 impl<T: Copy> In<T> {
     /// Reads it; refuses NULL.
     pub fn read(self) -> Result<T, Null> {

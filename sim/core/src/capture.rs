@@ -1,10 +1,10 @@
 //! Captures under way: which streams take part in which, and what they forbid meanwhile.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::machine::{CaptureId, ContextId, GraphHandle, NodeHandle, StreamId};
+use crate::machine::{CaptureId, ContextId, GraphHandle, NodeHandle, NodeKind, StreamId};
 use crate::stream::{Role, Stream};
 
 /// How strictly a capture, or a thread, minds calls that a capture cannot see.
@@ -42,7 +42,21 @@ struct Sequence {
     mode: CaptureMode,
     thread: u64,
     valid: bool,
+    purpose: Purpose,
 }
+
+/// Where a capture leads to.
+pub(crate) enum Purpose {
+    /// To a graph that gets what is captured.
+    Fill,
+    /// To a graph that was captured before: these of its nodes come next, and that is asked about those that have changed.
+    Again(VecDeque<NodeHandle>, Changed),
+    /// To a list of commands of a graphics API, which runs what was captured. Queries do not speak of such a capture.
+    Graphics,
+}
+
+/// Asked whether a node may become another: which, what it is, and what it is to be.
+pub type Changed = Arc<dyn Fn(NodeHandle, &NodeKind, &NodeKind) -> bool + Send + Sync>;
 
 impl Sequence {
     /// Whether the capture forbids `caller` what captures cannot see.
@@ -99,6 +113,8 @@ pub(crate) struct Ended {
     pub others: Vec<NodeHandle>,
     /// Whether nothing went wrong.
     pub valid: bool,
+    /// Whether each node of the graph was captured, if it was captured again; none if it was not.
+    pub is_all_again: Option<bool>,
 }
 
 /// All captures of the machine.
@@ -115,11 +131,11 @@ impl Captures {
         id: CaptureId,
         stream: &Arc<Stream>,
         target: Target,
-        mode: CaptureMode,
-        thread: u64,
+        (mode, thread): (CaptureMode, u64),
+        purpose: Purpose,
         after: Vec<NodeHandle>,
     ) {
-        self.sequences.insert(id, Sequence { origin: stream.id, graph: target, mode, thread, valid: true });
+        self.sequences.insert(id, Sequence { origin: stream.id, graph: target, mode, thread, valid: true, purpose });
         self.join(id, stream, after);
     }
 
@@ -151,11 +167,15 @@ impl Captures {
             return Err(Error::STREAM_CAPTURE_WRONG_THREAD);
         }
         let (target, valid) = (sequence.graph, sequence.valid);
+        let is_all_again = match &sequence.purpose {
+            Purpose::Again(left, _) => Some(left.is_empty()),
+            Purpose::Fill | Purpose::Graphics => None,
+        };
         let joined = self.members.remove(&stream.id).map(|member| member.after).unwrap_or_default();
         let others = self.members.values().filter(|member| member.capture == id);
         let others = others.flat_map(|member| member.after.iter().copied()).collect();
         self.remove(id);
-        Ok(Ended { target, joined, others, valid })
+        Ok(Ended { target, joined, others, valid, is_all_again })
     }
 
     /// What a capture does on `stream`; None if none does.
@@ -169,6 +189,20 @@ impl Captures {
             after: member.after.as_ptr() as u64,
             after_count: member.after.len() as u64,
         })
+    }
+
+    /// Whether what is captured on `stream` is for a graphics API.
+    pub(crate) fn is_for_graphics(&self, stream: &Stream) -> bool {
+        let sequence = self.members.get(&stream.id).and_then(|member| self.sequences.get(&member.capture));
+        sequence.is_some_and(|sequence| matches!(sequence.purpose, Purpose::Graphics))
+    }
+
+    /// The next node of a graph that is captured again, if there is one more, and who is asked about it; none if the graph is not.
+    pub(crate) fn again(&mut self, id: CaptureId) -> Option<(Option<NodeHandle>, Changed)> {
+        match &mut self.sequences.get_mut(&id)?.purpose {
+            Purpose::Again(left, changed) => Some((left.pop_front(), Arc::clone(changed))),
+            Purpose::Fill | Purpose::Graphics => None,
+        }
     }
 
     /// What the next node on `stream` comes after.
@@ -277,7 +311,7 @@ mod tests {
     fn capturing(mode: CaptureMode, thread: u64) -> (Captures, Arc<Stream>) {
         let (mut captures, stream) = (Captures::default(), stream(Role::Blocking));
         let target = Target { graph: GraphHandle(1), is_programs: false };
-        captures.begin(CaptureId(1), &stream, target, mode, thread, Vec::new());
+        captures.begin(CaptureId(1), &stream, target, (mode, thread), Purpose::Fill, Vec::new());
         (captures, stream)
     }
 
@@ -323,7 +357,7 @@ mod tests {
         assert_eq!(captures.of(&blocking).unwrap_err(), Error::STREAM_CAPTURE_INVALIDATED);
         let (mut captures, free) = (Captures::default(), stream(Role::NonBlocking));
         let target = Target { graph: GraphHandle(1), is_programs: false };
-        captures.begin(CaptureId(1), &free, target, CaptureMode::Global, 1, Vec::new());
+        captures.begin(CaptureId(1), &free, target, (CaptureMode::Global, 1), Purpose::Fill, Vec::new());
         assert_eq!(captures.of(&legacy), Ok(None));
     }
 

@@ -14,6 +14,8 @@ pub struct Config {
     pub name: String,
     /// Number of devices (`P2PSIM_DEVICES`, default 2, 0 to [`MAX_DEVICES`]).
     pub devices: usize,
+    /// The version of CUDA that the driver is of (`P2PSIM_DRIVER`, default 13000): from 13050 on, captures take batches of copies.
+    pub driver: usize,
     /// Ordered pairs of devices, the first unable to reach the second (`P2PSIM_NO_P2P`, such as `0-1,2>3`).
     pub no_path: Vec<(usize, usize)>,
     /// Peers that one context may have enabled at a time (`P2PSIM_MAX_PEERS`, default 8).
@@ -39,6 +41,7 @@ impl Default for Config {
         Config {
             name: "Simulated GPU".to_owned(),
             devices: 2,
+            driver: 13_000,
             no_path: Vec::new(),
             max_peers: 8,
             staging_speed: 40_000,
@@ -78,6 +81,7 @@ impl Config {
             }
         };
         number("P2PSIM_DEVICES", 0..=MAX_DEVICES, &mut config.devices);
+        number("P2PSIM_DRIVER", 8_000..=13_990, &mut config.driver);
         number("P2PSIM_MAX_PEERS", 0..=MAX_DEVICES, &mut config.max_peers);
         number("P2PSIM_STAGING_SPEED", 1..=10_000_000, &mut config.staging_speed);
         number("P2PSIM_QUEUE", 1..=usize::MAX, &mut config.queue);
@@ -107,6 +111,11 @@ impl Config {
         config.is_pci = lookup("P2PSIM_ROOT").is_some_and(|root| !root.is_empty());
         config.nvlink = lookup("P2PSIM_NVLINK").filter(|folder| !folder.is_empty()).map(PathBuf::from);
         (config, complaints)
+    }
+
+    /// Whether nodes of graphs can be batches of copies.
+    pub fn has_batch_nodes(&self) -> bool {
+        self.driver >= 13_050
     }
 
     /// Whether the hardware lets device `from` reach the memory of device `to`.

@@ -67,6 +67,7 @@ errors! {
     CAPTURED_EVENT = 907, "the event was last recorded in a capture";
     STREAM_CAPTURE_WRONG_THREAD = 908, "another thread began the capture";
     GRAPH_EXEC_UPDATE_FAILURE = 910, "the ready graph cannot become like the other";
+    GRAPH_RECAPTURE_FAILURE = 918, "the graph cannot be captured again";
     UNKNOWN = 999, "unknown error";
 }
 

@@ -30,6 +30,21 @@ impl StreamCallback {
     }
 }
 
+/// A `CUgraphRecaptureCallback` of the program, whose parameters are `T`.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub struct RecaptureCallback<T>(Option<unsafe extern "C" fn(Opaque, u64, *const T, *const T, u32) -> u32>);
+
+impl<T> RecaptureCallback<T> {
+    /// Asks with parameters of a node, old and new, whether it may change; it may if there is no callback.
+    pub fn allows(self, data: Opaque, node: u64, [old, new]: &[T; 2]) -> bool {
+        /// `CU_GRAPH_RECAPTURE_ELIGIBLE_FOR_UPDATE`.
+        const ELIGIBLE: u32 = 0;
+        // SAFETY: who begins a recapture promises that it may be called with its data; the parameters are there meanwhile.
+        self.0.is_none_or(|function| unsafe { function(data, node, old, new, ELIGIBLE) } == 0)
+    }
+}
+
 /// The address of an exported function.
 #[derive(Clone, Copy)]
 pub struct Address(pub *const ());

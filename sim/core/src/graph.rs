@@ -5,7 +5,7 @@ use std::mem::{Discriminant, discriminant};
 use std::sync::Arc;
 
 use crate::gate::Gate;
-use crate::machine::{EventHandle, GraphHandle, Launch, NodeHandle, Transfer};
+use crate::machine::{EventHandle, GraphHandle, Launch, NodeHandle, NodeKind, Request, Transfer};
 use crate::work::{Fill, Path};
 
 /// What one node does.
@@ -15,6 +15,8 @@ pub(crate) enum Step {
     Copy(Transfer),
     /// Copies bytes the way that there was when the graph was made ready, and relies on what made it.
     Fixed(Transfer, Path, Option<Arc<Gate>>),
+    /// Copies what each of these does; what has no bytes is none.
+    Batch(Vec<BatchCopy>),
     /// Runs the nodes of a graph that the node has for itself.
     Child(GraphHandle),
     /// Sets bytes.
@@ -25,6 +27,35 @@ pub(crate) enum Step {
     Host(Arc<dyn Fn() + Send + Sync>),
     /// Records an event after the step that is so many steps before it once the graph is flat; after nothing if it is 0.
     Record(EventHandle, usize),
+}
+
+impl Step {
+    /// Whether it is of the same kind.
+    pub(crate) fn is_like(&self, other: &Step) -> bool {
+        discriminant(self) == discriminant(other)
+    }
+
+    /// Its kind, as programs are told it.
+    pub(crate) fn kind(&self) -> NodeKind {
+        match self {
+            Step::Copy(transfer) | Step::Fixed(transfer, ..) => NodeKind::Copy(transfer.request()),
+            Step::Batch(copies) => NodeKind::Batch(copies.iter().map(|copy| copy.request).collect()),
+            Step::Fill(_) => NodeKind::Fill,
+            Step::Kernel(_) => NodeKind::Kernel,
+            Step::Host(_) => NodeKind::Host,
+            Step::Child(graph) => NodeKind::Child(*graph),
+            Step::Record(..) => NodeKind::Record,
+        }
+    }
+}
+
+/// A copy of a batch.
+#[derive(Clone)]
+pub(crate) struct BatchCopy {
+    /// The copy that the program asked for.
+    pub(crate) request: Request,
+    /// A [`Step::Copy`], or [`Step::Fixed`] once the graph is ready; none if it copies nothing.
+    pub(crate) step: Option<Box<Step>>,
 }
 
 /// What a graph is made of: what kind each node is of, and what the graph is made of that a child has for itself.

@@ -35,7 +35,7 @@ mod traffic;
 mod work;
 
 pub use access::{NO_ACCESS, READ_WRITE};
-pub use capture::{CaptureInfo, CaptureMode};
+pub use capture::{CaptureInfo, CaptureMode, Changed};
 pub use error::{Error, Result};
 pub use machine::Machine;
 pub use os::{at_fork_in_child, inject};

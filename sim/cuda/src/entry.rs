@@ -94,6 +94,11 @@ fn setup() -> &'static Setup {
     SETUP.get_or_init(Setup::new)
 }
 
+/// The version that the driver says it has.
+pub(crate) fn driver_version() -> i32 {
+    setup().config.driver as i32
+}
+
 /// Brings the machine up, once in a process.
 pub(crate) fn initialise() -> Result<()> {
     check_process()?;

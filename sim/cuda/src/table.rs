@@ -8,7 +8,7 @@
 use crate::abi::Opaque;
 use crate::api::{
     batches::*, contexts::*, copies::*, devices::*, events::*, global::*, graphs::*, mappings::*, memory::*,
-    modules::*, peers::*, pools::*, sharing::*, streams::*,
+    modules::*, nodes::*, peers::*, pools::*, sharing::*, streams::*,
 };
 use crate::functions::Address;
 
@@ -251,6 +251,9 @@ rows! {
     cuStreamBeginCapture 10000 cuStreamBeginCapture per_thread 10000 cuStreamBeginCapture_ptsz;
     cuStreamBeginCapture 10010 cuStreamBeginCapture_v2 per_thread 10010 cuStreamBeginCapture_v2_ptsz;
     cuStreamBeginCaptureToGraph 12030 cuStreamBeginCaptureToGraph per_thread 12030 cuStreamBeginCaptureToGraph_ptsz;
+    cuStreamBeginRecaptureToGraph 13030 cuStreamBeginRecaptureToGraph per_thread 13030 cuStreamBeginRecaptureToGraph_ptsz;
+    cuStreamBeginCaptureToCig 13010 cuStreamBeginCaptureToCig per_thread 13010 cuStreamBeginCaptureToCig_ptsz;
+    cuStreamEndCaptureToCig 13010 cuStreamEndCaptureToCig per_thread 13010 cuStreamEndCaptureToCig_ptsz;
     cuStreamEndCapture 10000 cuStreamEndCapture per_thread 10000 cuStreamEndCapture_ptsz;
     cuStreamIsCapturing 10000 cuStreamIsCapturing per_thread 10000 cuStreamIsCapturing_ptsz;
     cuStreamGetCaptureInfo 10010 cuStreamGetCaptureInfo per_thread 10010 cuStreamGetCaptureInfo_ptsz;
@@ -269,6 +272,9 @@ rows! {
     cuGraphMemcpyNodeSetParams 10000 cuGraphMemcpyNodeSetParams;
     cuGraphChildGraphNodeGetGraph 10000 cuGraphChildGraphNodeGetGraph;
     cuGraphAddMemcpyNode 10000 cuGraphAddMemcpyNode;
+    cuGraphAddNode 12020 cuGraphAddNode;
+    cuGraphAddNode 12030 cuGraphAddNode_v2;
+    cuGraphNodeGetParams 13020 cuGraphNodeGetParams;
     cuGraphAddChildGraphNode 10000 cuGraphAddChildGraphNode;
     cuGraphExecUpdate 10020 cuGraphExecUpdate;
     cuGraphExecUpdate 12000 cuGraphExecUpdate_v2;

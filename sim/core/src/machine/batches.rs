@@ -1,13 +1,15 @@
 //! Batches: many copies by one call.
 
 use std::result;
+use std::sync::{Arc, MutexGuard};
 
 use super::copies::{Completion, Request, Sent, Transfer};
 use super::places::Memory;
 use super::{Machine, State, StreamRef};
 use crate::abi::Null;
 use crate::error::{Error, Result};
-use crate::stream::Role;
+use crate::graph::{BatchCopy, Step};
+use crate::stream::{Role, Stream};
 
 /// Why a batch was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,8 +46,9 @@ impl From<BatchError> for Error {
 }
 
 impl Machine {
-    /// Makes all of these copies on a stream or, if one cannot be made, none. The legacy default stream takes no batch; nor
-    /// does a stream that captures, whose capture is lost. Without a context the batch itself is at fault, as was measured.
+    /// Makes all of these copies on a stream or, if one cannot be made, none. The legacy default stream takes no batch. Drivers before
+    /// 13.5 do not capture one, and leave the capture as it is, so users report. Without a context the batch itself is at fault, as was
+    /// measured.
     pub fn copy_batch(&self, stream: StreamRef, copies: &[(Request, Completion)]) -> result::Result<(), BatchError> {
         let mut state = self.lock();
         let no_context = |error| if error == Error::INVALID_CONTEXT { Error::INVALID_VALUE } else { error };
@@ -53,7 +56,9 @@ impl Machine {
         if stream.role == Role::Legacy {
             return Err(Error::INVALID_VALUE.into());
         }
-        state.refuse_captured(&stream)?;
+        if state.captures.info(&stream).is_some() {
+            return Ok(self.capture_batch(state, &stream, copies)?);
+        }
         let mut transfers = Vec::with_capacity(copies.len());
         for (index, (request, completion)) in copies.iter().enumerate() {
             let at = |error| BatchError::at(index, error);
@@ -68,15 +73,41 @@ impl Machine {
         Ok(self.lock().intact(stream.context)?)
     }
 
-    /// Refuses a batch on a stream that captures, whose capture is lost, before anything else is looked at.
+    /// Captures a batch, if the driver can.
+    fn capture_batch(
+        &self,
+        mut state: MutexGuard<'_, State>,
+        stream: &Arc<Stream>,
+        copies: &[(Request, Completion)],
+    ) -> Result<()> {
+        state.captures.of(stream)?;
+        if !self.config.has_batch_nodes() {
+            return Err(Error::STREAM_CAPTURE_UNSUPPORTED);
+        }
+        let requests: Vec<Request> = copies.iter().map(|(request, _)| *request).collect();
+        let batch = state.batch(&requests)?;
+        state.capture(stream, &batch).map(drop)
+    }
+
+    /// Refuses a 3D batch on a stream that captures before anything else is looked at.
     pub fn refuse_captured_batch(&self, stream: StreamRef) -> Result<()> {
         let mut state = self.lock();
         let Ok(stream) = state.stream(stream) else { return Ok(()) };
-        state.refuse_captured(&stream)
+        if state.captures.info(&stream).is_some() { Err(Error::STREAM_CAPTURE_UNSUPPORTED) } else { Ok(()) }
     }
 }
 
 impl State {
+    /// A step that makes these copies.
+    pub(super) fn batch(&self, requests: &[Request]) -> Result<Step> {
+        let one = |&request: &Request| {
+            let is_empty = request.extent.is_empty();
+            let step = if is_empty { None } else { Some(Box::new(Step::Copy(self.loose_transfer(&request)?))) };
+            Ok(BatchCopy { request, step })
+        };
+        requests.iter().map(one).collect::<Result<_>>().map(Step::Batch)
+    }
+
     /// A copy of a batch, which has to copy something. None if there is nothing at its destination any more: one row is accepted then,
     /// as was measured. For more rows, and for a source, a real driver crashes.
     fn transfer_of_batch(&self, request: &Request) -> Result<Option<Transfer>> {

@@ -56,7 +56,7 @@ impl Transfer {
     }
 
     /// What the program asked for.
-    pub(super) fn request(&self) -> Request {
+    pub(crate) fn request(&self) -> Request {
         self.request
     }
 

@@ -21,10 +21,12 @@ const GRAPH_HANDLES: u64 = 0x5056_0000_0000;
 const EXEC_HANDLES: u64 = 0x5057_0000_0000;
 
 /// What a node of a graph is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeKind {
     /// It copies.
     Copy(Request),
+    /// It makes several copies.
+    Batch(Vec<Request>),
     /// It sets memory.
     Fill,
     /// It runs a kernel.
@@ -73,6 +75,21 @@ impl Machine {
         state.add_node(handle, after, Step::Copy(transfer))
     }
 
+    /// Adds a node that makes several copies, after others.
+    pub fn add_batch_node(
+        &self,
+        handle: GraphHandle,
+        after: Vec<NodeHandle>,
+        requests: &[Request],
+    ) -> Result<NodeHandle> {
+        if !self.config.has_batch_nodes() {
+            return Err(Error::INVALID_VALUE);
+        }
+        let mut state = self.lock();
+        let batch = state.batch(requests)?;
+        state.add_node(handle, after, batch)
+    }
+
     /// Adds a node that runs a copy of another graph as it is now. With the same graph a real driver crashes.
     pub fn add_child_node(
         &self,
@@ -119,15 +136,7 @@ impl Machine {
     /// What a node is; the graphs' nodes have handles of their own.
     pub fn node(&self, node: NodeHandle) -> Result<NodeKind> {
         let state = self.lock();
-        let step = state.graphs.values().find_map(|graph| graph.step(node)).ok_or(Error::INVALID_VALUE)?;
-        Ok(match step {
-            Step::Copy(transfer) | Step::Fixed(transfer, ..) => NodeKind::Copy(transfer.request()),
-            Step::Fill(_) => NodeKind::Fill,
-            Step::Kernel(_) => NodeKind::Kernel,
-            Step::Host(_) => NodeKind::Host,
-            Step::Child(graph) => NodeKind::Child(*graph),
-            Step::Record(..) => NodeKind::Record,
-        })
+        state.graphs.values().find_map(|graph| graph.step(node)).map(Step::kind).ok_or(Error::INVALID_VALUE)
     }
 
     /// Has a node that copies copy something else.
@@ -307,8 +316,17 @@ impl State {
     }
 
     /// A step with its way chosen. Its memory has to be there: if it is gone, a real driver hangs or crashes.
-    fn fixed(&mut self, step: Step) -> Result<Step> {
-        let Step::Copy(transfer) = step else { return Ok(step) };
+    pub(super) fn fixed(&mut self, step: Step) -> Result<Step> {
+        let transfer = match step {
+            Step::Copy(transfer) => transfer,
+            Step::Batch(mut copies) => {
+                for step in copies.iter_mut().filter_map(|copy| copy.step.as_mut()) {
+                    **step = self.fixed((**step).clone())?;
+                }
+                return Ok(Step::Batch(copies));
+            }
+            _ => return Ok(step),
+        };
         let transfer = self.loose_transfer(&transfer.request())?;
         if transfer.memories().iter().any(|memory| matches!(memory, Memory::Gone { .. })) {
             return Err(Error::INVALID_VALUE);
@@ -331,6 +349,13 @@ impl State {
                     gates.push(Gate::shut(Error::ILLEGAL_ADDRESS));
                 }
                 return self.submit_copy(stream, &[], transfer.memories(), (copy, gates));
+            }
+            Step::Batch(copies) => {
+                let last = self.submit(stream, Vec::new(), Work::Nothing)?;
+                return copies
+                    .iter()
+                    .filter_map(|copy| copy.step.as_ref())
+                    .try_fold(last, |_, step| self.run(stream, step));
             }
             Step::Fill(fill) => (Work::Fill(fill.clone()), self.kept_at(by, [fill.dst.address])),
             Step::Kernel(launch) => (Work::Kernel(self.plan_kernel(*launch)), self.kept_at(by, launch.touched())),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::copies::{Request, Transfer};
 use super::{ExecHandle, GraphHandle, Machine, NodeHandle, State};
 use crate::error::{Error, Result};
-use crate::graph::{Step, Unlike};
+use crate::graph::{BatchCopy, Step, Unlike};
 use crate::work::Path;
 
 impl Machine {
@@ -42,6 +42,19 @@ impl Machine {
         Ok(())
     }
 
+    /// Has a node of a ready graph that makes several copies make as many others.
+    pub fn set_exec_batch_node(&self, exec: ExecHandle, node: NodeHandle, requests: &[Request]) -> Result<()> {
+        let mut state = self.lock();
+        let batch = state.batch(requests)?;
+        let known = state.execs.get(&exec).ok_or(Error::INVALID_VALUE)?;
+        let mut steps = known.steps.to_vec();
+        let place = known.nodes.iter().position(|&of| of == node).ok_or(Error::INVALID_VALUE)?;
+        let step = steps.get_mut(place).filter(|step| step.is_like(&batch)).ok_or(Error::INVALID_VALUE)?;
+        *step = state.changed(batch, step).ok_or(Error::INVALID_VALUE)?;
+        state.execs.get_mut(&exec).ok_or(Error::UNKNOWN)?.steps = steps.into();
+        Ok(())
+    }
+
     /// Has a child of a ready graph be another graph of the same shape.
     pub fn set_exec_child_node(&self, exec: ExecHandle, node: NodeHandle, child: GraphHandle) -> Result<()> {
         let mut state = self.lock();
@@ -74,6 +87,20 @@ impl State {
                     self.turned(transfer, before, *path)
                 }
             }
+            (Step::Batch(new), Step::Batch(known)) if new.len() == known.len() => {
+                let pairs = new.into_iter().zip(known);
+                let changed = pairs.map(|(BatchCopy { request, step }, known)| {
+                    // A copy of nothing had no way that could be kept.
+                    let step = match (step, &known.step) {
+                        (None, _) => None,
+                        (Some(step), Some(known)) => Some(Box::new(self.changed(*step, known)?)),
+                        (Some(step), None) => Some(Box::new(self.fixed(*step).ok()?)),
+                    };
+                    Some(BatchCopy { request, step })
+                });
+                changed.collect::<Option<_>>().map(Step::Batch)
+            }
+            (Step::Batch(_), _) => None,
             (step, _) => Some(step),
         }
     }

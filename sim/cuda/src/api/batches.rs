@@ -22,7 +22,7 @@ type Part = (Request, Completion);
 
 /// What of a copy's attributes matters: `CUmemcpySrcAccessOrder`. A source that may be read in any order is read in that of
 /// the stream.
-fn completion(access_order: u32, flags: u32) -> Result<Completion> {
+pub(super) fn completion(access_order: u32, flags: u32) -> Result<Completion> {
     require(flags <= 1)?;
     match access_order {
         1 | 3 => Ok(Completion::Async),

@@ -6,11 +6,8 @@ use p2psim_core::Error;
 
 use super::require;
 use crate::abi::{In, Opaque, Out};
-use crate::entry::{api, initialise, machine};
+use crate::entry::{api, driver_version, initialise, machine};
 use crate::table::{self, Missing};
-
-/// What the simulated driver says that it is: 13.0.
-const DRIVER_VERSION: i32 = 13000;
 
 /// `CUdriverProcAddressQueryResult`: found.
 const STATUS_FOUND: u32 = 0;
@@ -26,7 +23,7 @@ api! {
     }
 
     fn cuDriverGetVersion(version: Out<i32>) {
-        version.required()?.set(DRIVER_VERSION);
+        version.required()?.set(driver_version());
         Ok(())
     }
 

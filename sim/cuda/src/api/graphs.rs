@@ -1,6 +1,7 @@
 //! Stream capture and graphs.
 
 use std::result;
+use std::sync::Arc;
 
 use p2psim_core::machine::{
     ContextHandle, DefaultStream, EventHandle, ExecHandle, GraphHandle, NodeHandle, NodeKind, Unlike,
@@ -8,10 +9,12 @@ use p2psim_core::machine::{
 use p2psim_core::{CaptureInfo, CaptureMode, Error, Result, current};
 
 use super::copies::request_3d;
+use super::nodes::{BATCH_NODE, GRAPH, MEMCPY, batch_of, copied, number};
 use super::require;
 use super::structs::{InstantiateParameters, Memcpy3d, NodeParameters, UpdateResult};
 use crate::abi::{In, Opaque, Out};
 use crate::entry::{api, machine, stream};
+use crate::functions::RecaptureCallback;
 
 /// `CU_STREAM_CAPTURE_STATUS_NONE`, `…_ACTIVE`, `…_INVALIDATED`.
 const NOT_CAPTURING: u32 = 0;
@@ -73,17 +76,7 @@ fn instantiate(exec: Out<u64>, graph: u64, flags: u64) -> Result<()> {
     Ok(())
 }
 
-/// `CUgraphNodeType`.
-mod kind {
-    pub(super) const KERNEL: u32 = 0;
-    pub(super) const MEMCPY: u32 = 1;
-    pub(super) const MEMSET: u32 = 2;
-    pub(super) const HOST: u32 = 3;
-    pub(super) const GRAPH: u32 = 4;
-    pub(super) const EVENT_RECORD: u32 = 7;
-}
-
-fn nodes(after: In<u64>, count: u64) -> Result<Vec<NodeHandle>> {
+pub(super) fn nodes(after: In<u64>, count: u64) -> Result<Vec<NodeHandle>> {
     Ok((0..count as usize).map(|index| after.read_nth(index).map(NodeHandle)).collect::<result::Result<_, _>>()?)
 }
 
@@ -133,6 +126,30 @@ api! {
         mode: u32,
     ) {
         begin(queue, default, mode, Some((GraphHandle(graph), nodes(after, count)?)))
+    }
+
+    /// As of 13.3. Only copies have parameters to ask about here.
+    fn cuStreamBeginRecaptureToGraph | cuStreamBeginRecaptureToGraph_ptsz [default] (
+        queue: u64,
+        mode: u32,
+        graph: u64,
+        callback: RecaptureCallback<NodeParameters>,
+        data: Opaque,
+    ) {
+        let changed = move |node: NodeHandle, old: &NodeKind, new: &NodeKind| {
+            callback.allows(data, node.0, &[old, new].map(copied))
+        };
+        machine()?.begin_recapture(stream(queue, default), capture_mode(mode)?, GraphHandle(graph), Arc::new(changed))
+    }
+
+    /// As of 13.1. Any context is taken to be one for graphics, and nobody is asked for the commands: the end runs them.
+    fn cuStreamBeginCaptureToCig | cuStreamBeginCaptureToCig_ptsz [default] (queue: u64, parameters: In<u64>) {
+        parameters.read()?;
+        machine()?.begin_graphics_capture(stream(queue, default))
+    }
+
+    fn cuStreamEndCaptureToCig | cuStreamEndCaptureToCig_ptsz [default] (queue: u64) {
+        machine()?.end_graphics_capture(stream(queue, default))
     }
 
     /// The graph is NULL unless all went well.
@@ -244,14 +261,7 @@ api! {
     fn cuGraphNodeGetType(node: u64, kind: Out<u32>) {
         let machine = machine()?;
         let kind = kind.required()?;
-        kind.set(match machine.node(NodeHandle(node))? {
-            NodeKind::Kernel => kind::KERNEL,
-            NodeKind::Copy(_) => kind::MEMCPY,
-            NodeKind::Fill => kind::MEMSET,
-            NodeKind::Host => kind::HOST,
-            NodeKind::Child(_) => kind::GRAPH,
-            NodeKind::Record => kind::EVENT_RECORD,
-        });
+        kind.set(number(&machine.node(NodeHandle(node))?));
         Ok(())
     }
 
@@ -320,13 +330,14 @@ api! {
     }
 
     /// As of 12.2, for nodes that copy and child graphs.
-    fn cuGraphExecNodeSetParams(exec: u64, node: u64, parameters: In<NodeParameters>) {
+    fn cuGraphExecNodeSetParams(exec: u64, node: u64, given: In<NodeParameters>) {
         let machine = machine()?;
-        let parameters = parameters.read()?;
+        let parameters = given.read()?;
         let (exec, node) = (ExecHandle(exec), NodeHandle(node));
         match parameters.kind {
-            kind::MEMCPY => machine.set_exec_copy_node(exec, node, &request_3d(&parameters.copy)?),
-            kind::GRAPH => machine.set_exec_child_node(exec, node, GraphHandle(parameters.graph)),
+            MEMCPY => machine.set_exec_copy_node(exec, node, &request_3d(&parameters.copy)?),
+            GRAPH => machine.set_exec_child_node(exec, node, GraphHandle(parameters.graph)),
+            BATCH_NODE => machine.set_exec_batch_node(exec, node, &batch_of(given)?),
             _ => Err(Error::INVALID_VALUE),
         }
     }

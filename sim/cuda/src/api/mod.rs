@@ -12,6 +12,7 @@ pub(crate) mod graphs;
 pub(crate) mod mappings;
 pub(crate) mod memory;
 pub(crate) mod modules;
+pub(crate) mod nodes;
 pub(crate) mod peers;
 pub(crate) mod pools;
 pub(crate) mod sharing;

@@ -79,6 +79,12 @@ pub(crate) struct CopyAttributes {
     pub(crate) flags: u32,
 }
 
+impl CopyAttributes {
+    /// `CU_MEMCPY_SRC_ACCESS_ORDER_STREAM`.
+    pub(crate) const IN_ORDER: CopyAttributes =
+        CopyAttributes { access_order: 1, hints: [Location { kind: 0, number: 0 }; 2], flags: 0 };
+}
+
 /// `CUmemcpy3DOperand`, a pointer if `kind` is 1: the pointer, the lengths of rows and layers, a hint. An array if it is 2: the
 /// array and the place in it.
 #[derive(Clone, Copy)]
@@ -230,8 +236,51 @@ pub(crate) struct NodeParameters {
     reserved: [u32; 3],
     /// A child graph.
     pub(crate) graph: u64,
-    context: u64,
+    pub(crate) context: u64,
     pub(crate) copy: Memcpy3d,
+    padding: [u64; 3],
+}
+
+impl NodeParameters {
+    /// Unused fields are 0.
+    pub(crate) fn new(kind: u32, graph: u64, copy: Memcpy3d) -> NodeParameters {
+        NodeParameters { kind, reserved: [0; 3], graph, context: 0, copy, padding: [0; 3] }
+    }
+}
+
+/// `CUgraphNodeParams` of a batch of copies.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct BatchNodeParameters {
+    kind: u32,
+    reserved: [u32; 3],
+    pub(crate) count: u64,
+    pub(crate) dsts: u64,
+    pub(crate) srcs: u64,
+    pub(crate) sizes: u64,
+    pub(crate) attributes: u64,
+    pub(crate) firsts: u64,
+    pub(crate) attribute_count: u64,
+    padding: [u64; 23],
+}
+
+impl BatchNodeParameters {
+    /// So many copies with the same attributes, of arrays at these addresses.
+    pub(crate) fn new(kind: u32, count: u64, [dsts, srcs, sizes, attributes, firsts]: [u64; 5]) -> BatchNodeParameters {
+        let (reserved, padding) = ([0; 3], [0; 23]);
+        BatchNodeParameters {
+            kind,
+            reserved,
+            count,
+            dsts,
+            srcs,
+            sizes,
+            attributes,
+            firsts,
+            attribute_count: 1,
+            padding,
+        }
+    }
 }
 
 /// `CUgraphExecUpdateResultInfo`.
@@ -242,7 +291,11 @@ pub(crate) struct UpdateResult {
     pub(crate) nodes: [u64; 2],
 }
 
-const _: () = assert!(offset_of!(NodeParameters, copy) == 32 && size_of::<UpdateResult>() == 24);
+const _: () = {
+    assert!(offset_of!(NodeParameters, copy) == 32 && size_of::<UpdateResult>() == 24);
+    assert!(size_of::<NodeParameters>() == 256 && size_of::<BatchNodeParameters>() == 256);
+    assert!(offset_of!(BatchNodeParameters, count) == 16 && offset_of!(BatchNodeParameters, attribute_count) == 64);
+};
 
 impl From<Side3d> for SideFields {
     fn from(side: Side3d) -> SideFields {

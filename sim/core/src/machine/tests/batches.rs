@@ -40,7 +40,7 @@ fn batch_with_a_copy_that_cannot_be_made_copies_nothing() {
 }
 
 #[test]
-fn batch_needs_a_stream_that_is_not_the_legacy_one_and_does_not_capture() {
+fn batch_needs_a_stream_that_is_not_the_legacy_one_and_leaves_a_capture_without_it() {
     let rig = Rig::new(2);
     let (a, b) = (rig.memory(0, 1), rig.memory(1, 0));
     assert_eq!(rig.batch(LEGACY, &[(b, a)]), Err(Error::INVALID_VALUE.into()));
@@ -48,7 +48,8 @@ fn batch_needs_a_stream_that_is_not_the_legacy_one_and_does_not_capture() {
     let stream = rig.stream(0, Role::Blocking);
     rig.machine.begin_capture(stream, CaptureMode::Relaxed, None).unwrap();
     assert_eq!(rig.batch(stream, &[(b, a)]), Err(Error::STREAM_CAPTURE_UNSUPPORTED.into()));
-    assert_eq!(rig.machine.end_capture(stream), Err(Error::STREAM_CAPTURE_INVALIDATED));
+    let graph = rig.machine.end_capture(stream).unwrap();
+    assert_eq!(rig.machine.graph_nodes(graph), Ok(Vec::new()));
     assert_eq!(rig.batch(stream, &[(b, a)]), Ok(()));
 }
 
@@ -91,4 +92,32 @@ fn source_read_during_the_call_may_change_before_the_copy_runs() {
     gate.signal();
     rig.machine.synchronize_stream(stream).unwrap();
     assert_eq!((first_byte(b), first_byte(c)), (1, 9));
+}
+
+#[test]
+fn batch_is_a_node_of_newer_drivers_and_can_be_changed() {
+    let rig = Rig::with(Config { devices: 2, driver: 13_050, ..Config::default() });
+    let (a, b, c) = (rig.memory(0, 1), rig.memory(1, 0), rig.memory(1, 0));
+    let stream = rig.stream(0, Role::NonBlocking);
+    rig.machine.begin_capture(stream, CaptureMode::Global, None).unwrap();
+    rig.batch(stream, &[(b, a), (c, a)]).unwrap();
+    let graph = rig.machine.end_capture(stream).unwrap();
+    let [node] = *rig.machine.graph_nodes(graph).unwrap() else { panic!("one node") };
+    let [first, second, nothing] = [linear(b, a, 8), linear(c, a, 8), linear(c, a, 0)];
+    assert_eq!(rig.machine.node(node), Ok(NodeKind::Batch(vec![first, second])));
+    let exec = rig.machine.instantiate_graph(graph).unwrap();
+    let launch = || {
+        rig.machine.launch_graph(exec, stream).unwrap();
+        rig.machine.synchronize_stream(stream).unwrap();
+        (first_byte(b), first_byte(c))
+    };
+    assert_eq!(launch(), (1, 1));
+    write(a, &[2]);
+    assert_eq!(rig.machine.set_exec_batch_node(exec, node, &[first]), Err(Error::INVALID_VALUE), "as many");
+    assert_eq!(rig.machine.set_exec_batch_node(exec, node, &[first, nothing]), Ok(()));
+    assert_eq!(launch(), (2, 1));
+    assert_eq!(rig.machine.set_exec_batch_node(exec, node, &[nothing, second]), Ok(()));
+    assert_eq!(launch(), (2, 2));
+    assert!(rig.machine.add_batch_node(graph, vec![node], &[first, nothing]).is_ok());
+    assert_eq!(Rig::new(2).machine.add_batch_node(graph, Vec::new(), &[first]), Err(Error::INVALID_VALUE));
 }

@@ -267,3 +267,56 @@ fn capture_ends_with_its_stream_and_its_context() {
     rig.machine.retain_primary(0).unwrap();
     rig.memory(0, 0);
 }
+
+#[test]
+fn recapture_takes_the_same_nodes_and_asks_about_others() {
+    let rig = Rig::new(2);
+    let (a, b, c) = (rig.memory(0, 1), rig.memory(1, 0), rig.memory(1, 0));
+    let stream = rig.stream(0, Role::NonBlocking);
+    rig.begin(stream, CaptureMode::Global);
+    rig.copy(stream, b, a);
+    rig.copy(stream, b, a);
+    let graph = rig.machine.end_capture(stream).unwrap();
+    let nodes = rig.machine.graph_nodes(graph).unwrap();
+    let asked = Arc::new(AtomicU32::new(0));
+    let again = |dsts: &[u64], may_change: bool| {
+        let asked = Arc::clone(&asked);
+        let changed = move |_, _: &_, _: &_| {
+            asked.fetch_add(1, Ordering::Relaxed);
+            may_change
+        };
+        rig.machine.begin_recapture(stream, CaptureMode::Relaxed, graph, Arc::new(changed)).unwrap();
+        let copy = |&dst: &u64| rig.machine.copy(stream, &linear(dst, a, SIZE as u64), Completion::Async).err();
+        (dsts.iter().find_map(copy), rig.machine.end_capture(stream).err())
+    };
+    let failed = Some(Error::GRAPH_RECAPTURE_FAILURE);
+    assert_eq!(again(&[b, b], false), (None, None));
+    assert_eq!(
+        (asked.load(Ordering::Relaxed), again(&[b, c], true), asked.load(Ordering::Relaxed)),
+        (0, (None, None), 1)
+    );
+    assert_eq!(rig.machine.graph_nodes(graph), Ok(nodes.clone()));
+    let Ok(NodeKind::Copy(now)) = rig.machine.node(nodes[1]) else { panic!("it copies") };
+    assert_eq!(now.dst.at, Locus::Any(c));
+    assert_eq!(again(&[b, b], false), (failed, failed));
+    assert_eq!(again(&[b], true), (None, failed), "one too few");
+    assert_eq!(again(&[b, c, c], true), (failed, failed), "one too many");
+}
+
+#[test]
+fn graphics_capture_is_not_told_of_and_runs_at_its_end() {
+    let rig = Rig::new(2);
+    let (a, b) = (rig.memory(0, 1), rig.memory(1, 0));
+    let stream = rig.stream(0, Role::NonBlocking);
+    rig.machine.begin_graphics_capture(stream).unwrap();
+    rig.copy(stream, b, a);
+    settle();
+    assert_eq!((first_byte(b), rig.machine.capture_info(stream)), (0, Ok(None)));
+    assert_eq!(rig.machine.end_capture(stream), Err(Error::ILLEGAL_STATE));
+    assert_eq!(rig.machine.end_graphics_capture(stream), Ok(()));
+    rig.machine.synchronize_stream(stream).unwrap();
+    assert_eq!(first_byte(b), 1);
+    rig.machine.begin_graphics_capture(stream).unwrap();
+    assert!(rig.machine.synchronize_stream(stream).is_err());
+    assert_eq!(rig.machine.end_graphics_capture(stream), Err(Error::STREAM_CAPTURE_INVALIDATED));
+}
