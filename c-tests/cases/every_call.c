@@ -250,6 +250,14 @@ static void captures(void)
     graph_of(CALL(cuStreamBeginCapture_v2_ptsz, stream, 1));
     CHECK_CU(cuGraphCreate(&graph, 0));
     graph_of(CALL(cuStreamBeginCaptureToGraph, stream, graph, NULL, NULL, (size_t)0, 2));
+    CALL(cuStreamBeginRecaptureToGraph, stream, 0, graph, NULL, NULL);
+    CALL(cuStreamEndCapture, stream, &graph);
+    CALL(cuStreamBeginRecaptureToGraph_ptsz, stream, 1, graph, NULL, NULL);
+    CALL(cuStreamEndCapture, stream, &graph);
+    CALL(cuStreamBeginCaptureToCig, stream, &graph);
+    CALL(cuStreamEndCaptureToCig, stream);
+    CALL(cuStreamBeginCaptureToCig_ptsz, stream, &graph);
+    CALL(cuStreamEndCaptureToCig_ptsz, stream);
     CALL(cuStreamBeginCaptureToGraph_ptsz, stream, graph, NULL, NULL, (size_t)0, 2);
     CALL(cuStreamEndCapture_ptsz, stream, &graph);
     CUstream more[3] = {0};

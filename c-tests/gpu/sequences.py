@@ -24,7 +24,7 @@ def pair(program, way, first, count, *words):
     """The arguments of a plain and of a preloaded run."""
     more, variables = WAYS[way]
     command = [program, first, count, "real", *more, *words]
-    return [(command, {}), (command, {"preload": True, "trace": False, "P2PSHIM_LOG": "error", **variables})]
+    return [(command, {}), (command, {"preload": True, "trace": False, "P2PSHIM_LOG": "error", "P2PSHIM_CAPTURE": "forward", **variables})]
 
 
 def told(way, first, count):

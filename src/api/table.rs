@@ -112,6 +112,12 @@ macro_rules! for_each_function {
             state(begins_capture)                 driver  10010 cuStreamBeginCapture_v2_ptsz(hStream: Stream, mode: Int);
             state(begins_capture)                 driver  12030 cuStreamBeginCaptureToGraph(hStream: Stream, hGraph: Pointer, dependencies: Pointer, dependencyData: Pointer, numDependencies: Size, mode: Int);
             state(begins_capture)                 driver  12030 cuStreamBeginCaptureToGraph_ptsz(hStream: Stream, hGraph: Pointer, dependencies: Pointer, dependencyData: Pointer, numDependencies: Size, mode: Int);
+            state(begins_capture)                 driver  13030 cuStreamBeginRecaptureToGraph(hStream: Stream, mode: Int, hGraph: Pointer, callbackFunc: Pointer, userData: Pointer);
+            state(begins_capture)                 driver  13030 cuStreamBeginRecaptureToGraph_ptsz(hStream: Stream, mode: Int, hGraph: Pointer, callbackFunc: Pointer, userData: Pointer);
+            state(begins_capture)                 driver  13010 cuStreamBeginCaptureToCig(hStream: Stream, streamCigCaptureParams: Pointer);
+            state(begins_capture)                 driver  13010 cuStreamBeginCaptureToCig_ptsz(hStream: Stream, streamCigCaptureParams: Pointer);
+            state(ends_capture)                   driver  13010 cuStreamEndCaptureToCig(hStream: Stream);
+            state(ends_capture)                   driver  13010 cuStreamEndCaptureToCig_ptsz(hStream: Stream);
             state(ends_capture)                   driver  10000 cuStreamEndCapture(hStream: Stream, phGraph: Pointer);
             state(ends_capture)                   driver  10000 cuStreamEndCapture_ptsz(hStream: Stream, phGraph: Pointer);
             state(creates_stream)                 driver   2000 cuStreamCreate(phStream: Pointer, Flags: UInt);

@@ -15,7 +15,8 @@ use super::decision::{Decision, Running};
 use super::read::{self, BatchArrays};
 use super::staging::Each;
 use super::{
-    callbacks, context, hip, mode, origin, readback, recording, regular, run, show, staging, thread, validate, waits,
+    callbacks, captured, context, copy, hip, mode, origin, readback, recording, regular, run, show, staging, thread,
+    validate, waits,
 };
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code, Value};
 use crate::api::{Copies, FAIL_INDEX, Function, Layer};
@@ -24,7 +25,7 @@ use crate::os::{self, alloc};
 use crate::policy::access::{Between, Circumstances};
 use crate::policy::memory::Kind;
 use crate::policy::staging::By;
-use crate::policy::{ACCESS, Driver, GRAPHS, HIP, STAGING, VALIDATE, capture};
+use crate::policy::{ACCESS, GRAPHS, HIP, STAGING, VALIDATE, capture};
 use crate::real::driver::RealDriver;
 use crate::real::hip::Library;
 use crate::real::runtime;
@@ -41,6 +42,9 @@ pub(crate) fn traced(
 ) -> Code {
     let copied = if mode::is_on() { Copied::by(function, kind, found, arguments) } else { None };
     match copied {
+        None if mode::is_on() && captured::may_be_refused(function, kind) => {
+            beside_capture(function, kind, caller, found, arguments, real)
+        }
         None => real(),
         Some(copied) => seen(function, kind, caller, found, arguments, copied, real),
     }
@@ -73,8 +77,26 @@ fn seen(
         Layer::Hip => end::<true>(&call, kind, begun, ret),
         _ => end::<false>(&call, kind, begun, ret),
     }
+    captured::say_missing(&call, ret);
     copied.give_back();
     ret
+}
+
+/// Makes a batch that needs nothing done unless its capture refuses it.
+#[cold]
+#[inline(never)]
+fn beside_capture(
+    function: Function,
+    kind: Copies,
+    caller: Caller,
+    found: *const c_void,
+    arguments: &[Value],
+    real: impl Fn() -> Code,
+) -> Code {
+    let mut room = [Value::UInt(0); MOST_ARGUMENTS];
+    let arguments = declared(function, kind, found, arguments, &mut room);
+    let batch = Batch { parts: &[], stream: stream(arguments) };
+    captured::make(&Call { request: Request { function, arguments, asks: Asks::Batch(batch) }, caller }, kind, real)
 }
 
 /// Whether any copy of a batch of the driver may be to be staged.
@@ -143,13 +165,7 @@ fn make_each(call: &Call<'_>, kind: Copies) -> Option<(Code, bool)> {
     if ret != Code::SUCCESS && failed == 0 {
         return None;
     }
-    let index = call.function().arguments().iter().position(|&name| name == FAIL_INDEX);
-    if let Some(&Value::Address(output)) = index.and_then(|index| call.request.arguments.get(index))
-        && output != 0
-    {
-        // SAFETY: where the real function writes which copy has failed, or that none has.
-        unsafe { (output as *mut usize).write_unaligned(failed) };
-    }
+    captured::tell_failed(call, failed);
     Some((ret, is_staged))
 }
 
@@ -281,7 +297,7 @@ impl Copied {
 fn is_captured(function: Function, stream: usize) -> bool {
     capture::may_be_under_way()
         && function.layer() == Layer::Driver
-        && RealDriver.is_capturing(stream, function.per_thread()) != Some(false)
+        && copy::is_captured(stream, function.per_thread()).0 != Some(false)
 }
 
 /// Who knows from where to where the copies of a batch go.

@@ -41,21 +41,35 @@ fn is_refused_in_capture(call: &Call<'_>) -> bool {
     matches!(call.function().effect(), Effect::Copy(CopyKind { is_refused_in_capture: true, .. }))
 }
 
+/// Whether a stream is being captured, as far as that is known, and whether that is for a graphics API.
+pub(super) fn is_captured(stream: usize, per_thread: bool) -> (Option<bool>, bool) {
+    let (status, is_for_graphics) = capture_status(stream, per_thread);
+    (status.map(|status| status == CaptureStatus::Active), is_for_graphics)
+}
+
+/// A query like any of the program's own, with nothing of ours around it: most copies are not being captured. The driver is not asked
+/// about a capture for a graphics API.
+fn capture_status(stream: usize, per_thread: bool) -> (Option<CaptureStatus>, bool) {
+    if capture::is_for_graphics(capture::Stream::new(stream, per_thread, thread::id())) {
+        return (Some(CaptureStatus::Active), true);
+    }
+    (driver::capture_status(stream, per_thread), false)
+}
+
 /// The same for a copy about which something has to be found out.
 #[cold]
 #[inline(never)]
 fn consider<'a>(call: &Call<'_>, copy: &Memcpy<'_>, room: &'a mut Room) -> Decision<'a> {
-    // A query like any of the program's own, with nothing of ours around it: most copies are not being captured.
-    let captured = match copy.stream.filter(|_| may_be_captured(copy)) {
+    let (captured, is_for_graphics) = match copy.stream.filter(|_| may_be_captured(copy)) {
         Some(stream) => {
-            let status = driver::capture_status(stream, call.function().per_thread());
+            let (status, is_for_graphics) = capture_status(stream, call.function().per_thread());
             thread::current().capture_was_lost.set(status == Some(CaptureStatus::Lost));
-            status.map(|status| status == CaptureStatus::Active)
+            (status.map(|status| status == CaptureStatus::Active), is_for_graphics)
         }
-        None => Some(false),
+        None => (Some(false), false),
     };
     let is_captured = captured == Some(true);
-    let is_refused = is_captured && is_refused_in_capture(call);
+    let is_refused = is_captured && !is_for_graphics && is_refused_in_capture(call);
     let as_captured = |traffic: Traffic| if is_captured { traffic.captured() } else { traffic };
     if !is_refused && let Some(traffic) = ACCESS.decided(copy) {
         return staged_or_forwarded(copy, Some(as_captured(traffic)));

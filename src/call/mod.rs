@@ -4,6 +4,7 @@
 mod arrival;
 pub(crate) mod batch;
 pub(crate) mod callbacks;
+mod captured;
 mod context;
 pub(crate) mod control;
 mod copy;

@@ -15,8 +15,8 @@ use crate::policy::graph::Change;
 use crate::policy::staging::linear;
 use crate::policy::validate::Array;
 use crate::real::driver::{
-    self, AccessDesc, Array3dDescriptor, ArrayDescriptor, BatchAttributes, BatchOp, ChildGraphNodeParams, Location,
-    MemcpyNodeParams, PoolProps,
+    self, AccessDesc, Array3dDescriptor, ArrayDescriptor, BatchAttributes, BatchNodeParams, BatchOp,
+    ChildGraphNodeParams, Location, MemcpyNodeParams, PoolProps,
 };
 use crate::real::loader;
 use crate::record::{Argument, CallSite, Contents, Place};
@@ -374,9 +374,10 @@ fn learn<T>(array: *const T, count: usize) -> Option<()> {
 /// What changes when a node of an executable graph gets other parameters, as `cuGraphExecNodeSetParams` takes them; none if it
 /// copies nothing.
 pub(crate) fn graph_node(node: usize, parameters: usize) -> Option<Change> {
-    /// `CU_GRAPH_NODE_TYPE_MEMCPY`, `CU_GRAPH_NODE_TYPE_GRAPH`.
+    /// `CU_GRAPH_NODE_TYPE_MEMCPY`, `CU_GRAPH_NODE_TYPE_GRAPH`, `CU_GRAPH_NODE_TYPE_MEMCPY_BATCH`.
     const MEMCPY: u32 = 1;
     const GRAPH: u32 = 4;
+    const MEMCPY_BATCH: u32 = 14;
     // SAFETY: the structs are made of integers: any bytes are a valid one. The type says which it is.
     match unsafe { input(parameters as *const u32) }? {
         MEMCPY => {
@@ -388,6 +389,18 @@ pub(crate) fn graph_node(node: usize, parameters: usize) -> Option<Change> {
             // SAFETY: as above.
             let graph = unsafe { input(parameters as *const ChildGraphNodeParams) }?.graph;
             Some(Change::Child { node, graph })
+        }
+        MEMCPY_BATCH => {
+            // SAFETY: as above; pointers are not followed before the driver has followed them.
+            let batch = unsafe { input(parameters as *const BatchNodeParams) }?;
+            let one = |index: usize| {
+                // SAFETY: any bytes are a number.
+                let each =
+                    [batch.srcs, batch.dsts, batch.sizes].map(|array| unsafe { input(array.wrapping_add(index)) });
+                let [src, dst, bytes] = each;
+                Some(NodeCopy { node, parameters: linear(src?, dst?, usize::try_from(bytes?).ok()?) })
+            };
+            Some(Change::Batch(alloc::collect_all((0..batch.count).map(one))?))
         }
         _ => None,
     }

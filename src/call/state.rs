@@ -277,7 +277,9 @@ impl Change<'_> {
             let begun = thread::current().begins_capture.take();
             let context = begun.filter(|&context| context != 0 && ret == Code::SUCCESS);
             let context = context.and_then(|context| Some((context, RealDriver.context_id(context)?)));
-            capture::has_begun(self.stream(stream), ret, begun.is_some(), context);
+            let is_for_graphics =
+                matches!(self.function, Function::cuStreamBeginCaptureToCig | Function::cuStreamBeginCaptureToCig_ptsz);
+            capture::has_begun((self.stream(stream), is_for_graphics), ret, begun.is_some(), context);
         });
     }
 

@@ -97,6 +97,9 @@ pub(crate) struct Thread {
     /// Whether a capture that this thread is about to begin is counted already, and the context of its stream; 0 if that is
     /// not known.
     pub(crate) begins_capture: Cell<Option<usize>>,
+    /// Why the batch that this thread gave to a stream that is being captured was not captured, until it is said: a number of
+    /// [`Missing`](crate::policy::batches::Missing); 0 for none.
+    pub(crate) not_captured: Cell<u8>,
     /// What callbacks get once the outermost call has returned.
     pub(crate) callbacks: Pending,
     /// What the driver returned for the last copy that this thread asked the shim for.

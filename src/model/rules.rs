@@ -452,6 +452,13 @@ rules! {
         "This copy is not the cause: an earlier call had ended the capture of this stream."
         "Find the first call that failed while the stream was being captured. Make it before the capture, or capture in relaxed mode (cudaStreamCaptureModeRelaxed).";
 
+    CaptureBatch "P2P-capture-batch" Error [0, 0, 0]
+        "cudaMemcpyBatchAsync, cudaMemcpy3DBatchAsync, cuMemcpyBatchAsync, cuMemcpy3DBatchAsync"
+        "CUDA Graphs: graphs have nodes for batches of copies since 13.5. What older drivers do is not documented."
+        "Drivers before 13.5 return 900. The capture goes on, so users report, and its graph lacks the copies."
+        "Batches cannot be captured into a graph before CUDA 13.5. With P2PSHIM_CAPTURE=rewrite, the default, p2pshim captures their copies one by one, where that does the same: all ends are memory of devices or pinned memory, and sources may be read in the stream's order."
+        "Capture cudaMemcpyAsync (cudaMemcpy3DAsync) for each copy, and look at what the call returns.";
+
     // ---- Return codes ----
 
     ErrorEarlierWork "P2P-error-earlier-work" Error [0, 0, 0]

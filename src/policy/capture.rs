@@ -13,6 +13,8 @@
 //! parameters of the ordinary one. What has no equal, arrays and host memory, is forwarded, and so is everything if the question
 //! fails; nothing is verified or enabled then either.
 //!
+//! A capture for a graphics API is known by its function alone: nothing says that the driver calls it a capture. Copies in it are forwarded.
+//!
 //! Captures are known by stream and by the thread that began them; they end with the stream or its context, whichever thread ends
 //! or destroys it.
 
@@ -75,6 +77,8 @@ struct Begun {
     stream: Stream,
     /// The stream's context, and what tells it from later ones; none if that is not known.
     context: Option<(usize, u64)>,
+    /// Whether it is for a graphics API.
+    is_for_graphics: bool,
 }
 
 /// All of them. The lock is held for a moment only; it is the standard library's: see [`os::lock`].
@@ -85,7 +89,7 @@ pub(super) fn configure(rewrites: bool) {
 }
 
 /// Whether peer copies on capturing streams are replaced.
-fn rewrites() -> bool {
+pub(super) fn rewrites() -> bool {
     REWRITES.load(Relaxed)
 }
 
@@ -133,6 +137,13 @@ impl Stream {
         const PER_THREAD: usize = 2;
         Self { handle: if handle == 0 && per_thread { PER_THREAD } else { handle }, thread }
     }
+
+    /// Whether the program has created it, so that its handle means one stream in all threads.
+    fn is_created(self) -> bool {
+        /// `CU_STREAM_PER_THREAD` is the last handle that means no single stream.
+        const DEFAULT_STREAMS: std::ops::RangeInclusive<usize> = 0..=2;
+        !DEFAULT_STREAMS.contains(&self.handle)
+    }
 }
 
 /// A capture is about to begin: from now on nothing is asked that it might not bear.
@@ -146,20 +157,30 @@ fn is_over() {
 
 /// A capture has begun, or was refused; `is_counted` if [`is_about_to_begin`] was called. It ends with its stream's context, if
 /// that is known.
-pub(crate) fn has_begun(stream: Stream, ret: Code, is_counted: bool, context: Option<(usize, u64)>) {
+pub(crate) fn has_begun(
+    (stream, is_for_graphics): (Stream, bool),
+    ret: Code,
+    is_counted: bool,
+    context: Option<(usize, u64)>,
+) {
     match (ret, is_counted) {
         (Code::SUCCESS, false) => is_about_to_begin(),
         (Code::SUCCESS, true) | (_, false) => {}
         (_, true) => is_over(),
     }
     if ret == Code::SUCCESS {
-        os::lock(&CAPTURES).push(Begun { stream, context });
+        os::lock(&CAPTURES).push(Begun { stream, context, is_for_graphics });
     }
 }
 
 /// A capture was to end. Whether it has: one that was invalidated ends with an error, one that was not begun does not end.
 pub(crate) fn has_ended(stream: Stream, ret: Code) -> bool {
-    ends(ret) && forget(stream)
+    ends(stream, ret) && forget(stream)
+}
+
+/// Whether a stream captures for a graphics API. The driver is not asked: it need not call that a capture.
+pub(crate) fn is_for_graphics(stream: Stream) -> bool {
+    may_be_under_way() && os::lock(&CAPTURES).iter().any(|begun| begun.is_for_graphics && begun.is_on(stream))
 }
 
 /// A stream is gone. Whether a capture has ended with it.
@@ -184,15 +205,18 @@ pub(crate) fn contexts_have_changed(driver: &impl Driver) {
     });
 }
 
-/// Forgets a stream's capture, whichever thread began it; of the default streams, which threads share handles of, the
-/// thread's own.
+impl Begun {
+    /// Whether it is of a stream, whichever thread began it; of the default streams, which threads share handles of, only if it is the
+    /// thread's own.
+    fn is_on(&self, stream: Stream) -> bool {
+        self.stream == stream || (stream.is_created() && self.stream.handle == stream.handle)
+    }
+}
+
+/// Forgets a stream's capture.
 fn forget(stream: Stream) -> bool {
-    /// `CU_STREAM_PER_THREAD` is the last handle that means no single stream.
-    const DEFAULT_STREAMS: std::ops::RangeInclusive<usize> = 0..=2;
     let mut captures = os::lock(&CAPTURES);
-    let is_shared = DEFAULT_STREAMS.contains(&stream.handle);
-    let is_it = |begun: &Begun| begun.stream == stream || (!is_shared && begun.stream.handle == stream.handle);
-    let found = captures.iter().position(is_it);
+    let found = captures.iter().position(|begun| begun.is_on(stream));
     if let Some(position) = found {
         captures.swap_remove(position);
         *os::lock(&LOST) = None;
@@ -201,12 +225,14 @@ fn forget(stream: Stream) -> bool {
     found.is_some()
 }
 
-/// Whether `cuStreamEndCapture` has ended a capture: not if the stream was none, was not being captured, or must be
-/// ended elsewhere.
-fn ends(ret: Code) -> bool {
-    /// `CUDA_ERROR_STREAM_CAPTURE_INVALIDATED`, `CUDA_ERROR_STREAM_CAPTURE_UNJOINED`.
-    const ENDED: &[Code] = &[Code::SUCCESS, Code(901), Code(904)];
-    ENDED.contains(&ret)
+/// Whether `cuStreamEndCapture` has ended a capture: not if the stream was none, or must be ended elsewhere. If it was not being
+/// captured, its capture has ended before: a recapture that fails may end at once.
+fn ends(stream: Stream, ret: Code) -> bool {
+    /// `CUDA_ERROR_STREAM_CAPTURE_INVALIDATED`, `CUDA_ERROR_STREAM_CAPTURE_UNJOINED`, `CUDA_ERROR_GRAPH_RECAPTURE_FAILURE`.
+    const ENDED: &[Code] = &[Code::SUCCESS, Code(901), Code(904), Code(918)];
+    /// `CUDA_ERROR_ILLEGAL_STATE`.
+    const NOT_CAPTURING: Code = Code(401);
+    ENDED.contains(&ret) || (ret == NOT_CAPTURING && stream.is_created() && !is_for_graphics(stream))
 }
 
 /// Why a copy on a stream that is being captured is left to be refused.
@@ -310,7 +336,7 @@ mod tests {
     fn captures_end_by_their_stream() {
         let (here, there) = (901, 902);
         let stream = |handle, thread| Stream::new(handle, false, thread);
-        let begin = |stream, ret| has_begun(stream, ret, false, None);
+        let begin = |stream, ret| has_begun((stream, false), ret, false, None);
         assert!(!has_ended(stream(0x50, here), Code::SUCCESS), "an end without a beginning");
         begin(stream(0x50, here), Code(900));
         assert!(!is_capturing(here), "it failed");
@@ -321,6 +347,15 @@ mod tests {
         assert!(!is_capturing(here));
         begin(stream(0x51, here), Code::SUCCESS);
         assert!(stream_is_destroyed(stream(0x51, there)) && !is_capturing(here));
+        // A recapture that has failed ends with a code of its own, or has ended before.
+        for ret in [918, 401] {
+            begin(stream(0x51, here), Code::SUCCESS);
+            assert!(has_ended(stream(0x51, here), Code(ret)) && !is_capturing(here), "{ret}");
+        }
+        // One for a graphics API is not ended by the function that ends others.
+        has_begun((stream(0x51, here), true), Code::SUCCESS, false, None);
+        assert!(is_for_graphics(stream(0x51, there)) && !is_for_graphics(stream(0x52, here)));
+        assert!(!has_ended(stream(0x51, here), Code(401)) && has_ended(stream(0x51, here), Code::SUCCESS));
         // The handle of a thread's own default stream means another stream in each thread.
         begin(stream(2, here), Code::SUCCESS);
         begin(stream(2, there), Code::SUCCESS);
@@ -334,7 +369,7 @@ mod tests {
         // With its context each ends, and no other.
         let driver = Fake::new();
         for (handle, context) in [(0x52, (context(0), 1)), (0x53, (context(1), 1))] {
-            has_begun(stream(handle, here), Code::SUCCESS, false, Some(context));
+            has_begun((stream(handle, here), false), Code::SUCCESS, false, Some(context));
         }
         contexts_have_changed(&driver);
         assert!(os::lock(&CAPTURES).iter().filter(|begun| begun.stream.thread == here).count() == 2);

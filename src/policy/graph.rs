@@ -105,12 +105,14 @@ impl Kept {
 }
 
 /// What changes in an executable graph.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Change {
     /// All of it, to what a graph is now.
     Whole { graph: usize },
     /// A node that copies.
     Node(NodeCopy),
+    /// A node that makes several copies: all of them.
+    Batch(Vec<NodeCopy>),
     /// A node that is a child graph.
     Child { node: usize, graph: usize },
     /// Whether a node runs.
@@ -153,7 +155,8 @@ impl Graphs {
     pub(crate) fn mark(&self, access: &Access, driver: &impl Driver, graph: usize, thread: usize) {
         /// More would take the room of others.
         const MOST: usize = 64;
-        let copies: Vec<(usize, [u8; 2])> = match os::lock(&self.prepared).get(&thread) {
+        // Those of a batch between the same two are one.
+        let copies: BTreeSet<(usize, [u8; 2])> = match os::lock(&self.prepared).get(&thread) {
             Some(prepared) => prepared.copies.iter().filter_map(|copy| Some((copy.node, copy.traffic.kept?))).collect(),
             None => return,
         };
@@ -246,9 +249,11 @@ impl Graphs {
             .map(|exec| (Arc::clone(&exec.copies), Arc::clone(&exec.nodes), exec.disabled.clone(), exec.losses));
         let (known, nodes, mut disabled, losses) = known?;
         let marked = self.read().get(&exec).map(|exec| Arc::clone(&exec.marked))?;
+        let is_whole = matches!(change, Change::Whole { .. });
         let new = match change {
             Change::Whole { graph } => named(driver.graph_copies(graph)?, nodes.iter().copied()),
             Change::Node(copy) => vec![copy],
+            Change::Batch(copies) => copies,
             Change::Child { node, graph } => {
                 let old = driver.child_graph(node).and_then(|child| driver.graph_copies(child))?;
                 named(driver.graph_copies(graph)?, old.iter().map(|copy| copy.node))
@@ -268,7 +273,6 @@ impl Graphs {
             let is_like = |of: &&Kept| (of.traffic.src, of.traffic.dst) == (now.src, now.dst);
             Some(known.iter().find(is_like).map_or(now, |known| Traffic { bytes: now.bytes, ..known.traffic }))
         };
-        let is_whole = matches!(change, Change::Whole { .. });
         let changed: BTreeSet<usize> = new.iter().filter(|_| !is_whole).map(|copy| copy.node).collect();
         let stay = known.iter().filter(|copy| !is_whole && !changed.contains(&copy.node)).copied();
         let copies = alloc::collect(stay.chain(new.iter().filter_map(|copy| kept(access, driver, copy, find))))?;
@@ -554,6 +558,24 @@ mod tests {
         graphs.instantiated((access, &waits, &fake), Some(EXEC), THREAD);
         assert!(!waits.launched(EXEC), "the launch is followed by an event on its stream");
         assert!(launched(&graphs).len() == 1 && graphs.launched(EXEC).unwrap()[0].traffic.kept.is_some());
+    }
+
+    #[test]
+    fn launched_with_each_copy_of_a_batch_that_is_one_node() {
+        static ACCESS: Access = Access::new();
+        let (graphs, access, fake) = (Graphs::new(), &ACCESS, Fake::new());
+        let batch = vec![copy(1, [0, 1], 4), copy(1, [0, 1], 8), copy(1, [1, 0], 16), copy(2, [0, 1], 32)];
+        fake.graphs.borrow_mut().insert(GRAPH, batch);
+        graphs.prepare(access, &fake, GRAPH, (THREAD, false));
+        graphs.mark(access, &fake, GRAPH, THREAD);
+        assert_eq!(fake.records.borrow().len(), 3, "one for each node and pair");
+        graphs.instantiated((access, &Waits::new(), &fake), Some(EXEC), THREAD);
+        assert_eq!(launched(&graphs), [part([0, 1], Path::Direct, 3, 44), part([1, 0], Path::Direct, 1, 16)]);
+        let change = |change| _ = graphs.changed(access, &fake, EXEC, change);
+        change(Change::Batch(vec![copy(1, [0, 1], 5), copy(1, [0, 1], 0), copy(1, [1, 0], 0)]));
+        assert_eq!(launched(&graphs), [part([0, 1], Path::Direct, 2, 37)]);
+        change(Change::Enabled { node: 1, is_enabled: false });
+        assert_eq!(launched(&graphs), [part([0, 1], Path::Direct, 1, 32)]);
     }
 
     /// As in a signal handler that has interrupted a launch.

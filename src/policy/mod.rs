@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub(crate) mod access;
+pub(crate) mod batches;
 pub(crate) mod capture;
 pub(crate) mod driver;
 pub(crate) mod full;

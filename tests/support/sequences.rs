@@ -36,7 +36,8 @@ fn lines(outcome: &Outcome) -> impl Iterator<Item = &str> {
 impl Sequences {
     pub(crate) fn program(&self, flavour: &str, first: u32, count: u32, env: Variables) -> Program {
         let program = Program::case(&format!("{}-{flavour}", self.case)).env("P2PSIM_DEVICES", "4");
-        let program = program.arg(first.to_string()).arg(count.to_string());
+        // Batches that are refused while a stream is captured are to be refused preloaded too.
+        let program = program.env("P2PSHIM_CAPTURE", "forward").arg(first.to_string()).arg(count.to_string());
         env.iter().fold(program, |program, (name, value)| program.env(name, *value))
     }
 

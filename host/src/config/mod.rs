@@ -113,13 +113,13 @@ options! {
         details: "20 MiB for each stream that copies and pair of devices, at most 64 MiB a pair. A stream that has nothing left to copy leaves its memory to the next.",
     }
 
-    /// Whether peer copies on capturing streams are replaced.
+    /// Whether peer copies and batches on capturing streams are replaced.
     rewrites_captured: bool {
         variable: P2PSHIM_CAPTURE,
         values: words("rewrite" = true, "forward" = false),
         changes: Changes::Always,
-        help: "rewrite: a peer copy on a capturing stream, which CUDA refuses, is replaced by an equivalent copy that CUDA can capture; forward: it is forwarded, and refused",
-        details: "Copies with arrays or host memory have no equivalent and are forwarded. Contexts are not checked, because the pointers decide.",
+        help: "rewrite: a peer copy on a capturing stream, which CUDA refuses, is replaced by an equivalent copy that CUDA can capture, and a batch that CUDA has refused by its copies; forward: they are forwarded, and refused",
+        details: "Copies with arrays or host memory have no equivalent and are forwarded. Contexts are not checked, because the pointers decide. The copies of a batch are captured one after another, all or none: if an end is pageable memory or an array, or a source has to be read during the call, none is, and the finding [P2P-capture-batch](MESSAGES.md#p2p-capture-batch) says so.",
     }
 
     /// What is done about calls whose arguments are wrong.

@@ -5,7 +5,7 @@ use std::mem::transmute;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
-use super::types::{AccessDesc, AllocationProp, Location, PoolProps};
+use super::types::{AccessDesc, AllocationProp, BatchNodeParams, Location, PoolProps};
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code};
 use crate::os;
 use crate::real::loader::{self, Handle};
@@ -127,6 +127,10 @@ driver_functions! {
     fn graph_memcpy_node_get_params c"cuGraphMemcpyNodeGetParams" (node: usize, parameters: *mut CUDA_MEMCPY3D_PEER);
     fn graph_child_graph_node_get_graph c"cuGraphChildGraphNodeGetGraph" (node: usize, graph: *mut usize);
     fn graph_add_event_record_node c"cuGraphAddEventRecordNode" (node: *mut usize, graph: usize, behind: *const usize, count: usize, event: usize);
+    fn graph_create c"cuGraphCreate" (graph: *mut usize, flags: c_uint);
+    fn graph_destroy c"cuGraphDestroy" (graph: usize);
+    fn graph_add_memcpy_node c"cuGraphAddMemcpyNode" (node: *mut usize, graph: usize, behind: *const usize, count: usize, copy: *const CUDA_MEMCPY3D_PEER, context: usize);
+    fn graph_node_get_params c"cuGraphNodeGetParams" (node: usize, parameters: *mut BatchNodeParams);
     fn graph_destroy_node c"cuGraphDestroyNode" (node: usize);
     fn stream_create c"cuStreamCreate" (stream: *mut usize, flags: c_uint);
     fn stream_destroy c"cuStreamDestroy_v2" (stream: usize);

@@ -2,16 +2,22 @@
 
 use std::ptr;
 
+use super::contexts;
 use super::functions::{
-    asked, checked, graph_add_event_record_node, graph_child_graph_node_get_graph, graph_destroy_node, graph_get_nodes,
-    graph_memcpy_node_get_params, graph_node_get_type,
+    asked, checked, graph_add_event_record_node, graph_add_memcpy_node, graph_child_graph_node_get_graph, graph_create,
+    graph_destroy, graph_destroy_node, graph_get_nodes, graph_memcpy_node_get_params, graph_node_get_params,
+    graph_node_get_type,
 };
+use super::types::BatchNodeParams;
 use crate::api::abi::CUDA_MEMCPY3D_PEER;
 use crate::policy::driver::NodeCopy;
+use crate::policy::staging::linear;
 
 /// `CU_GRAPH_NODE_TYPE_MEMCPY`, `CU_GRAPH_NODE_TYPE_GRAPH`.
 const MEMCPY: u32 = 1;
 const GRAPH: u32 = 4;
+/// `CU_GRAPH_NODE_TYPE_MEMCPY_BATCH`.
+const MEMCPY_BATCH: u32 = 14;
 /// `CU_GRAPH_NODE_TYPE_MEM_ALLOC`, `CU_GRAPH_NODE_TYPE_MEM_FREE`.
 const MEM_ALLOC: u32 = 10;
 const MEM_FREE: u32 = 11;
@@ -27,6 +33,7 @@ pub(super) fn copies(graph: usize) -> Option<Vec<NodeCopy>> {
             // SAFETY: the node was just named; the function writes the place.
             match asked(|kind| unsafe { graph_node_get_type(node, kind) }) {
                 Ok(MEMCPY) => copies.extend(parameters(node).map(|parameters| NodeCopy { node, parameters })),
+                Ok(MEMCPY_BATCH) => extend_by_batch(&mut copies, node)?,
                 Ok(GRAPH) => {
                     graphs.try_reserve(1).ok()?;
                     graphs.extend(child(node));
@@ -59,6 +66,20 @@ pub(super) fn add_record(graph: usize, behind: Option<usize>, event: usize) -> O
     asked(|node| unsafe { graph_add_event_record_node(node, graph, &nodes, count, event) }).ok()
 }
 
+/// Whether the driver takes all of these copies for nodes of a graph: asked by one that nobody runs.
+pub(super) fn can_copy(mut copies: impl Iterator<Item = CUDA_MEMCPY3D_PEER>) -> bool {
+    let Some(context) = contexts::current() else { return false };
+    // SAFETY: the function writes the place.
+    let Ok(graph) = asked(|graph| unsafe { graph_create(graph, 0) }) else { return false };
+    // SAFETY: the graph was just made, the parameters of a regular copy lie as those of a peer copy, and the context is current; the
+    // function writes the place.
+    let add = |copy: &_| asked(|node| unsafe { graph_add_memcpy_node(node, graph, ptr::null(), 0, copy, context) });
+    let can = copies.all(|copy| add(&copy).is_ok());
+    // SAFETY: nobody else knows of it.
+    unsafe { graph_destroy(graph) };
+    can
+}
+
 /// Takes a node out of its graph.
 pub(super) fn remove(node: usize) {
     // SAFETY: the node was added by us, and nobody else knows of it.
@@ -85,4 +106,20 @@ fn parameters(node: usize) -> Option<CUDA_MEMCPY3D_PEER> {
     // SAFETY: the node is one that copies; the parameters of a regular copy lie as those of a peer copy.
     checked(unsafe { graph_memcpy_node_get_params(node, &mut parameters) }).ok()?;
     Some(CUDA_MEMCPY3D_PEER { srcContext: 0, dstContext: 0, ..parameters })
+}
+
+/// Adds the copies of a node that makes a batch of them; none if there is no memory for them.
+fn extend_by_batch(copies: &mut Vec<NodeCopy>, node: usize) -> Option<()> {
+    let mut batch = BatchNodeParams::NONE;
+    // SAFETY: the function writes the place, which has the size of all parameters of nodes.
+    if checked(unsafe { graph_node_get_params(node, &mut batch) }).is_err() {
+        return Some(());
+    }
+    copies.try_reserve(batch.count).ok()?;
+    for index in 0..batch.count {
+        // SAFETY: the driver keeps so many as long as the node is there, and the program is about to use the node's graph.
+        let [src, dst, bytes] = [batch.srcs, batch.dsts, batch.sizes].map(|array| unsafe { *array.add(index) });
+        copies.push(NodeCopy { node, parameters: linear(src, dst, usize::try_from(bytes).ok()?) });
+    }
+    Some(())
 }

@@ -17,10 +17,10 @@ pub(crate) use contexts::{enable_peer_access, is_primary_active};
 pub(crate) use devices::{gpu, peer_attributes, version};
 pub(crate) use functions::is_loaded;
 pub(crate) use memory::{context_for, device_of, set_rights};
-pub(crate) use replacement::{ReadyCopy, make_copy, ready};
+pub(crate) use replacement::{ReadyCopy, make_copy, ready, ready_all};
 pub(crate) use types::{
-    AccessDesc, Array3dDescriptor, ArrayDescriptor, BatchAttributes, BatchOp, ChildGraphNodeParams, Location,
-    MemcpyNodeParams, PoolProps, device_of_pool,
+    AccessDesc, Array3dDescriptor, ArrayDescriptor, BatchAttributes, BatchNodeParams, BatchOp, ChildGraphNodeParams,
+    Location, MemcpyNodeParams, PoolProps, device_of_pool,
 };
 
 use std::ffi::c_uint;

@@ -5,9 +5,11 @@ use std::mem::transmute;
 
 use super::contexts::within;
 use super::functions::{MEMCPY_3D_ASYNC, MEMCPY_ASYNC, checked};
+use super::graphs;
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code};
+use crate::os::alloc;
 use crate::policy::capture::Replacement;
-use crate::policy::staging::as_row;
+use crate::policy::staging::{as_row, linear};
 
 /// The function that makes a replacement, with its arguments. It has nothing to drop, so that it can be called outside
 /// the panic fence.
@@ -26,6 +28,13 @@ pub(crate) fn ready(replacement: &Replacement) -> Option<ReadyCopy> {
         true => MEMCPY_3D_ASYNC.get(replacement.per_thread)?,
     };
     Some(ReadyCopy { function, replacement: *replacement, note: replacement.note() })
+}
+
+/// Finds the functions for all copies that take the place of a batch; none if the driver does not take each of them.
+pub(crate) fn ready_all(replacements: &[Replacement]) -> Option<Vec<ReadyCopy>> {
+    let parameters = |of: &Replacement| of.parameters.unwrap_or_else(|| linear(of.src, of.dst, of.bytes as usize));
+    let can_copy = graphs::can_copy(replacements.iter().map(parameters));
+    if can_copy { alloc::collect_all(replacements.iter().map(ready)) } else { None }
 }
 
 /// Makes one copy of a batch, in its stream, and in the context of that, whose rights are those of a batch.

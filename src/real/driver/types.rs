@@ -2,6 +2,7 @@
 
 use std::ffi::c_int;
 use std::mem::offset_of;
+use std::ptr;
 
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, MEMORYTYPE_UNIFIED};
 
@@ -185,6 +186,32 @@ pub(crate) struct MemcpyNodeParams {
     pub(crate) copy: CUDA_MEMCPY3D_PEER,
 }
 
+/// `CUgraphNodeParams`, all of it, for a node that makes a batch of copies.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct BatchNodeParams {
+    kind: c_int,
+    reserved: [c_int; 3],
+    pub(crate) count: usize,
+    pub(crate) dsts: *const u64,
+    pub(crate) srcs: *const u64,
+    pub(crate) sizes: *const u64,
+    rest: [u64; 26],
+}
+
+impl BatchNodeParams {
+    /// Room for them.
+    pub(crate) const NONE: Self = Self {
+        kind: 0,
+        reserved: [0; 3],
+        count: 0,
+        dsts: ptr::null(),
+        srcs: ptr::null(),
+        sizes: ptr::null(),
+        rest: [0; 26],
+    };
+}
+
 /// The same for a node that is a child graph.
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -196,6 +223,7 @@ pub(crate) struct ChildGraphNodeParams {
 
 const _: () = {
     assert!(size_of::<BatchOperand>() == 40 && size_of::<BatchOp>() == 112 && size_of::<BatchAttributes>() == 24);
+    assert!(size_of::<BatchNodeParams>() == 256 && offset_of!(BatchNodeParams, sizes) == 40);
     assert!(offset_of!(MemcpyNodeParams, copy) == 32 && offset_of!(ChildGraphNodeParams, graph) == 16);
     assert!(size_of::<ArrayDescriptor>() == 24 && size_of::<Array3dDescriptor>() == 40);
     assert!(size_of::<AccessDesc>() == 12 && size_of::<AllocationProp>() == 32 && size_of::<PoolProps>() == 88);

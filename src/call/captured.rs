@@ -1,0 +1,110 @@
+//! Batches on streams that are being captured, where CUDA refuses them; what takes their place says [`crate::policy::batches`].
+
+use std::mem::ManuallyDrop;
+
+use super::arrival::Call;
+use super::{copy, mode, read, thread, validate};
+use crate::api::abi::{Code, Value};
+use crate::api::{Copies, FAIL_INDEX, Function, Layer};
+use crate::model::{Finding, Rule};
+use crate::policy::batches::{self, Missing};
+use crate::policy::{VALIDATE, capture};
+use crate::real::driver::{self, RealDriver};
+use crate::record;
+
+/// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`.
+const REFUSED: Code = Code(900);
+
+/// Whether a batch may be one that CUDA refuses to capture.
+#[inline(always)]
+pub(super) fn may_be_refused(function: Function, kind: Copies) -> bool {
+    capture::may_be_under_way() && kind != Copies::graph && function.layer() != Layer::Hip
+}
+
+/// Makes a batch on a stream that may be captured, by the real function or, if that refuses it for the capture, copy by copy.
+pub(super) fn make(call: &Call<'_>, kind: Copies, real: impl Fn() -> Code) -> Code {
+    let thread = thread::current();
+    let depth = thread.enter(call.caller.stack());
+    let ret = real();
+    thread.leave(depth);
+    if !mode::is_still_on() {
+        return ret;
+    }
+    // The last that was recorded is another call.
+    thread.last_record.set(None);
+    let is_to_be_captured = call.function().layer() == Layer::Driver && ret == REFUSED;
+    let ret = if is_to_be_captured { capture_each(call, kind) } else { ret };
+    say_missing(call, ret);
+    ret
+}
+
+/// Captures the copies of a batch one by one that CUDA has refused to capture, if it can be done.
+fn capture_each(call: &Call<'_>, kind: Copies) -> Code {
+    let function = call.function();
+    let on = (call.request.batch().map_or(0, |batch| batch.stream), function.per_thread());
+    let copies = mode::unseen(|| {
+        if copy::is_captured(on.0, on.1) != (Some(true), false) {
+            return Some(Err(Missing::Lost));
+        }
+        let each = read::each_alone(kind, call.request.arguments);
+        let copies = batches::capturable(&RealDriver, each.as_deref(), on);
+        Some(copies.and_then(|copies| driver::ready_all(&copies).ok_or(Missing::Refused)))
+    });
+    let copies = match copies {
+        Some(Ok(copies)) => ManuallyDrop::new(copies),
+        Some(Err(why)) => {
+            thread::current().not_captured.set(why as u8);
+            return REFUSED;
+        }
+        None => return REFUSED,
+    };
+    // SAFETY: the program has asked for the copies, as a batch.
+    let failed = copies.iter().enumerate().find_map(|(index, copy)| match unsafe { copy.make() } {
+        Code::SUCCESS => None,
+        ret => Some((ret, index)),
+    });
+    mode::unseen(|| {
+        record::log::decided(function, "captured as single copies");
+        drop(ManuallyDrop::into_inner(copies));
+        Some(())
+    });
+    let (ret, failed) = failed.unwrap_or((Code::SUCCESS, usize::MAX));
+    tell_failed(call, failed);
+    ret
+}
+
+/// Says of a call of the program, once no other encloses it, that its copies are missing from the graph.
+#[inline(always)]
+pub(super) fn say_missing(call: &Call<'_>, ret: Code) {
+    if ret == REFUSED && capture::may_be_under_way() {
+        say_refused(call);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn say_refused(call: &Call<'_>) {
+    let thread = thread::current();
+    if !thread.is_outermost(call.caller.stack()) {
+        return;
+    }
+    let Some(why) = Missing::of(thread.not_captured.take()).filter(|_| VALIDATE.is_on()) else { return };
+    let why = why.name();
+    mode::unseen(|| {
+        let what = format!(
+            "the batch was refused while its stream is being captured, and its copies are missing from the graph ({why})"
+        );
+        validate::say(call, &Finding::new(Rule::CaptureBatch, call.function().layer(), what), Some(REFUSED));
+    });
+}
+
+/// Writes which copy of a batch has failed, or that none has, where the program wants that.
+pub(super) fn tell_failed(call: &Call<'_>, failed: usize) {
+    let index = call.function().arguments().iter().position(|&name| name == FAIL_INDEX);
+    if let Some(&Value::Address(output)) = index.and_then(|index| call.request.arguments.get(index))
+        && output != 0
+    {
+        // SAFETY: where the real function writes it.
+        unsafe { (output as *mut usize).write_unaligned(failed) };
+    }
+}
