@@ -37,10 +37,6 @@ pub(crate) trait Copies {
 /// Contexts, pools and streams are handles, devices are ordinals, addresses are those of the unified address space. What
 /// changes anything is called within [`Driver::relaxed`] only.
 pub(crate) trait Driver: Copies<Scratch = Scratch> {
-    /// Whether the stream is being captured; none if the driver cannot tell. `per_thread` says which default stream a
-    /// null handle means.
-    fn is_capturing(&self, stream: usize, per_thread: bool) -> Option<bool>;
-
     /// Whether an address is that of memory on a device.
     fn is_device_memory(&self, address: u64) -> bool;
 

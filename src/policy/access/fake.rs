@@ -216,10 +216,6 @@ impl Copies for Fake {
 }
 
 impl Driver for Fake {
-    fn is_capturing(&self, _: usize, _: bool) -> Option<bool> {
-        Some(true)
-    }
-
     fn graph_copies(&self, graph: usize) -> Option<Vec<NodeCopy>> {
         Some(self.graphs.borrow().get(&graph).cloned().unwrap_or_default())
     }

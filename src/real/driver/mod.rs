@@ -127,10 +127,6 @@ pub(crate) fn capture_status(stream: usize, per_thread: bool) -> Option<CaptureS
 }
 
 impl Driver for RealDriver {
-    fn is_capturing(&self, stream: usize, per_thread: bool) -> Option<bool> {
-        capture_status(stream, per_thread).map(|status| status == CaptureStatus::Active)
-    }
-
     fn is_device_memory(&self, address: u64) -> bool {
         memory::is_on_device(address)
     }
