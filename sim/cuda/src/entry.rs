@@ -21,8 +21,21 @@ macro_rules! api {
     ($(#[$doc:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) $body:block $($rest:tt)*) => {
         $(#[$doc])*
         #[unsafe(no_mangle)]
+        #[unsafe(naked)]
         pub(crate) extern "C-unwind" fn $name($($arg: $type),*) -> u32 {
-            $crate::entry::call(stringify!($name), move || $body)
+            extern "C-unwind" fn body($($arg: $type),*) -> u32 {
+                $crate::entry::call(stringify!($name), move || $body)
+            }
+            std::arch::naked_asm!(
+                ".cfi_startproc",
+                // As with NVIDIA's functions, tools that patch code can move the first 20 bytes.
+                ".rept 4",
+                "mov eax, 0",
+                ".endr",
+                "jmp {body}",
+                ".cfi_endproc",
+                body = sym body,
+            )
         }
         $crate::entry::api!($($rest)*);
     };
