@@ -53,9 +53,16 @@ impl Entrance {
 /// They hand the hook its last parameter, an [`Arrival`](crate::call::Arrival), in the registers in which the ABI passes
 /// it: the vector registers, since every other argument is an integer or a pointer. r10 is nobody's. So nothing is
 /// stored that a signal handler with calls of its own could overwrite.
+///
+/// Tools that patch code (UCX, Dobby, Frida) replace the first 5 to 16 bytes of a function by a jump, and run what was
+/// there elsewhere. So the first 20 bytes are instructions that each of them can move and that change nothing: rax
+/// carries no argument.
 macro_rules! trampoline {
     () => {
-        "lea r10, [rip + {slots} + p2p_offset]
+        ".rept 4
+         mov eax, 0
+         .endr
+         lea r10, [rip + {slots} + p2p_offset]
          movq xmm0, r10
          movq xmm1, rsp
          jmp {hook}"
@@ -77,6 +84,8 @@ macro_rules! routes {
             concat!(".hidden p2p_", stringify!($symbol)),
             concat!(".type p2p_", stringify!($symbol), ", @function"),
             concat!("p2p_", stringify!($symbol), ":"),
+            // A trampoline leaves the stack as it is, so one entry tells an unwinder about all of them.
+            ".cfi_startproc",
             ".set p2p_offset, 0",
             ".rept {claimable}",
             "p2p_route",
@@ -91,6 +100,7 @@ macro_rules! routes {
                 concat!(".size p2p_", stringify!($symbol), "_", $name, ", . - p2p_", stringify!($symbol), "_", $name),
                 concat!(".symver p2p_", stringify!($symbol), "_", $name, ", ", stringify!($symbol), $at, $name),
             )*
+            ".cfi_endproc",
             ".purgem p2p_route",
             ".text",
             claimable = const CLAIMABLE,
@@ -140,8 +150,10 @@ macro_rules! exports {
                 concat!(".globl p2p_export_", stringify!($symbol)),
                 concat!(".hidden p2p_export_", stringify!($symbol)),
                 concat!("p2p_export_", stringify!($symbol), ":"),
+                ".cfi_startproc",
                 ".set p2p_offset, {offset}",
                 trampoline!(),
+                ".cfi_endproc",
                 offset = const UNVERSIONED * size_of::<Slot>(),
                 slots = sym slots::$symbol,
                 hook = sym hooks::$symbol,
@@ -150,13 +162,25 @@ macro_rules! exports {
     };
 }
 
-/// Where the export without a version begins.
+/// Where the export without a version begins. By its hidden name: under the other, libraries in front of us may have a
+/// function of theirs, and tools may have changed our table of addresses.
 macro_rules! export {
-    (driver $symbol:ident $trampolines:ident) => {
-        $symbol as *const u8
-    };
+    (driver $symbol:ident $trampolines:ident) => {{
+        #[cfg(not(test))]
+        let export = {
+            unsafe extern "C" {
+                #[link_name = concat!("p2p_export_", stringify!($symbol))]
+                static EXPORT: u8;
+            }
+            &raw const EXPORT
+        };
+        // Nothing else keeps it in a program that exports nothing.
+        #[cfg(test)]
+        let export = $symbol as *const u8;
+        export
+    }};
     (nvml $symbol:ident $trampolines:ident) => {
-        $symbol as *const u8
+        export!(driver $symbol $trampolines)
     };
     ($layer:ident $symbol:ident $trampolines:ident) => {
         $trampolines.wrapping_add(UNVERSIONED * STRIDE)
