@@ -63,7 +63,7 @@ impl Caller {
     /// Whether the program has looked up what it calls, as a runtime does with functions of the driver.
     #[inline(always)]
     pub(crate) fn has_looked_up(self, function: Function) -> bool {
-        slot::position(function, self.slot) < slot::CLAIMABLE
+        slot::is_looked_up(function, self.slot)
     }
 
     /// The real function, or none if no loaded library has it.

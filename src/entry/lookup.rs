@@ -99,7 +99,7 @@ unsafe extern "C" fn route(handle: *mut c_void, name: *const c_char, caller: *co
     let Some(function) = Function::named(unsafe { CStr::from_ptr(name) }.to_bytes()) else { return Route::real() };
     // Another's dlsym, which may do anything: not under the hold of our own work.
     let wanted = Wanted { name: function.c_name(), version: None };
-    let asked_for = if is_pseudo(handle) { None } else { wanted.asked_for(handle) };
+    let asked_for = if depends_on_place(handle) { None } else { wanted.asked_for(handle) };
     // Work of our own leads here too, and a failure of it falls back to the real function.
     match while_busy(|| Some(look_up(handle, asked_for, wanted, caller))) {
         None | Some(Found::ByTheReal) => Route::real(),
@@ -119,8 +119,10 @@ enum Found {
     Function(*mut c_void),
 }
 
-fn is_pseudo(handle: *mut c_void) -> bool {
-    handle == libc::RTLD_NEXT || handle == libc::RTLD_DEFAULT
+/// Whether the caller's place decides. A library behind us that wraps `dlsym` asks for `RTLD_DEFAULT` from its own place,
+/// whoever calls.
+fn depends_on_place(handle: *mut c_void) -> bool {
+    handle == libc::RTLD_NEXT || handle == libc::RTLD_DEFAULT && !loader::another_wraps_dlsym()
 }
 
 /// `asked_for` is what the program would get for a handle of its own.
@@ -129,11 +131,8 @@ fn look_up(handle: *mut c_void, asked_for: Option<*mut c_void>, wanted: Wanted, 
         libc::RTLD_NEXT => return look_up_next(wanted, caller),
         // In front of us is what the program itself defines.
         libc::RTLD_DEFAULT if wanted.through(handle).is_some() => return Found::ByTheReal,
-        libc::RTLD_DEFAULT => wanted.next_global().or_else(|| wanted.in_scope_of(caller)),
-        handle => asked_for.or_else(|| {
-            // The main program's handle stands for the global scope, in which we come first.
-            wanted.is_shadowed_in(handle).then(|| wanted.next_global()).flatten()
-        }),
+        libc::RTLD_DEFAULT if depends_on_place(handle) => wanted.next_global().or_else(|| wanted.in_scope_of(caller)),
+        _ => asked_for,
     };
     match found {
         // A program that is not position-independent has an entry for our export of its own.
@@ -181,6 +180,7 @@ fn hook(how: &str, function: Function, real: *mut c_void) -> Option<*mut c_void>
     }
     let entrance = entrance(function);
     if let Some(position) = slot::holding(entrance.slots, real) {
+        slot::hand_out(function, position);
         return Some(entrance.trampoline(position));
     }
     if !loader::pin(real) {
@@ -190,6 +190,7 @@ fn hook(how: &str, function: Function, real: *mut c_void) -> Option<*mut c_void>
     let position = slot::exported(function, entrance.slots, real).or_else(|| slot::claim(entrance.slots, real));
     match position {
         Some(position) => {
+            slot::hand_out(function, position);
             record::log::looked_up(how, function);
             Some(entrance.trampoline(position))
         }

@@ -24,6 +24,12 @@ fn real_dlsym() -> Option<Dlsym> {
     })
 }
 
+/// Whether another library behind us wraps `dlsym`.
+pub(crate) fn another_wraps_dlsym() -> bool {
+    let address = |dlsym: Option<Dlsym>| dlsym.map(|dlsym| dlsym as *const c_void);
+    address(next_dlsym()) != address(real_dlsym())
+}
+
 /// The `dlsym` that the program would call without us: that of another library which wraps it, or the C library's.
 pub(crate) fn next_dlsym() -> Option<Dlsym> {
     static FOUND: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
@@ -56,11 +62,13 @@ impl Wanted {
         self.bound_through(handle).filter(|&found| !is_own(found))
     }
 
-    /// What the program gets for its handle: by the `dlsym` that it would call without us.
+    /// What the program gets for its handle: by the `dlsym` that it would call without us. Our export stands for the
+    /// definition behind us: the handle is the main program's, or a library that wraps `dlsym` hands out its own
+    /// function of that name, and its reference is bound to us.
     pub(crate) fn asked_for(self, handle: *mut c_void) -> Option<*mut c_void> {
         // SAFETY: the program passed the handle to dlsym, and the name is a C string.
         let found = unsafe { next_dlsym()?(handle, self.name.as_ptr()) };
-        (!found.is_null() && !is_own(found)).then_some(found)
+        if is_own(found) { self.next_global() } else { (!found.is_null()).then_some(found) }
     }
 
     /// Whether a look-up through the handle meets our export first.
@@ -90,6 +98,15 @@ impl Wanted {
         self.through(libc::RTLD_NEXT)
     }
 
+    /// The definition in the scope of a caller of our export. A library in front of us whose own definition is also in
+    /// front of ours has our export from a look-up of the next one: its own is what it does not want.
+    pub(crate) fn in_scope_of_caller(self, caller: *const c_void) -> Option<*mut c_void> {
+        let wraps = |own| {
+            are_together(own, caller) && objects_between(caller).is_some() && self.through(libc::RTLD_DEFAULT).is_some()
+        };
+        self.in_scope_of(caller).filter(|&own| !wraps(own))
+    }
+
     /// The definition in the scope of the object that holds `address`: itself and what it depends on.
     pub(crate) fn in_scope_of(self, address: *const c_void) -> Option<*mut c_void> {
         let handle = Object::holding(address)?.handle()?;
@@ -97,9 +114,14 @@ impl Wanted {
     }
 
     /// The definition in any object that is loaded, in the order of loading; for callers whose own
-    /// scope does not tell (a plugin whose host opened the runtime for it).
-    pub(crate) fn anywhere(self) -> Option<*mut c_void> {
-        loaded_objects().iter().find_map(|object| {
+    /// scope does not tell (a plugin whose host opened the runtime for it). Objects in front of us come last, since
+    /// their definitions may lead back to us; the caller's own does not count.
+    pub(crate) fn anywhere(self, caller: *const c_void) -> Option<*mut c_void> {
+        let (own, holder) = (own_image().start, Object::holding(caller).map(|object| object.base));
+        let objects = loaded_objects();
+        let place = objects.iter().position(|object| object.base == own).unwrap_or_default();
+        let (before, after) = objects.split_at(place);
+        after.iter().chain(before).filter(|object| Some(object.base) != holder).find_map(|object| {
             let handle = object.handle()?;
             let found = self.through(handle.0)?;
             // The handle also searches what the object depends on; that has its own turn.
@@ -404,11 +426,13 @@ mod tests {
 
     #[test]
     fn anywhere_finds_the_defining_object_only() {
-        let found = Wanted { name: c"getpid", version: None }.anywhere().unwrap();
+        let found = Wanted { name: c"getpid", version: None }.anywhere(is_own as *const c_void).unwrap();
         assert!(Object::holding(found).unwrap().file_name().starts_with(b"libc.so"));
-        assert!(Wanted { name: c"getpid", version: Some(c"GLIBC_2.2.5") }.anywhere().is_some());
-        assert!(Wanted { name: c"getpid", version: Some(c"libcudart.so.12") }.anywhere().is_none());
-        assert!(Wanted { name: c"cudaMemcpyPeer", version: None }.anywhere().is_none());
+        assert!(Wanted { name: c"getpid", version: Some(c"GLIBC_2.2.5") }.anywhere(is_own as *const c_void).is_some());
+        assert!(
+            Wanted { name: c"getpid", version: Some(c"libcudart.so.12") }.anywhere(is_own as *const c_void).is_none()
+        );
+        assert!(Wanted { name: c"cudaMemcpyPeer", version: None }.anywhere(is_own as *const c_void).is_none());
     }
 
     #[test]

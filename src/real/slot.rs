@@ -2,7 +2,8 @@
 //!
 //! Slots of look-ups have their pointer from the start. For a slot of an export the first call looks: the next definition with that
 //! name and version in the global scope, to which the caller would have been bound without us; else the scope of the object that
-//! contains the caller; else any loaded object, in the order of loading. `RTLD_NEXT` alone would miss a runtime that was opened with
+//! contains the caller; else any loaded object, in the order of loading. The driver's own functions are the same for all callers.
+//! `RTLD_NEXT` alone would miss a runtime that was opened with
 //! `RTLD_LOCAL`, as every Python extension does. As in the dynamic linker, a definition in an object without versions, such as
 //! another wrapper library, satisfies every version.
 //!
@@ -14,9 +15,9 @@
 use std::ffi::{CStr, c_void};
 use std::ptr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicPtr, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize};
 
-use super::loader::{self, Wanted};
+use super::loader::{self, Handle, Wanted};
 use crate::api::table::{for_each_function, with_hip_versions, with_runtime_versions};
 use crate::api::{Function, Layer};
 
@@ -133,17 +134,48 @@ pub(crate) fn claim(slots: &[Slot], real: *mut c_void) -> Option<usize> {
     slots.iter().take(CLAIMABLE).position(|slot| slot.claim(real))
 }
 
+/// The functions whose export is handed out to programs that are not linked with the driver.
+static HANDED_OUT: [AtomicBool; Function::ALL.len()] = [const { AtomicBool::new(false) }; Function::ALL.len()];
+
+/// Notes that a look-up returns the trampoline of this slot.
+pub(crate) fn hand_out(function: Function, position: usize) {
+    if position == UNVERSIONED
+        && function.layer() == Layer::Driver
+        && let Some(is_handed_out) = HANDED_OUT.get(function as usize)
+        && !is_handed_out.load(Relaxed)
+    {
+        let is_linked = wanted(function, position).is_some_and(|wanted| wanted.next_global().is_some());
+        is_handed_out.store(!is_linked, Relaxed);
+    }
+}
+
+/// Whether calls by a slot are made by pointers that were looked up, or may be.
+#[inline(always)]
+pub(crate) fn is_looked_up(function: Function, slot: &Slot) -> bool {
+    position(function, slot) < CLAIMABLE
+        || HANDED_OUT.get(function as usize).is_some_and(|is_handed_out| is_handed_out.load(Relaxed))
+}
+
 /// Finds the slot of the export that references to `real` are bound to; its position, or none if they are not bound to
 /// us. A look-up that returns it gives the pointer that the program's own `&function` gives.
 pub(crate) fn exported(function: Function, slots: &[Slot], real: *mut c_void) -> Option<usize> {
     let versions_first = (FIRST_VERSION..slots.len()).chain([UNVERSIONED]);
     for position in versions_first {
         let slot = slots.get(position)?;
-        if wanted(function, position)?.next_global() == Some(real) && !is_routed(slot) && slot.claim(real) {
+        let next = wanted(function, position)?.next_global();
+        let is_it = next == Some(real) || next.is_none() && is_of_the_driver(function, real);
+        if is_it && !is_routed(slot) && slot.claim(real) {
             return Some(position);
         }
     }
     None
+}
+
+/// Whether `real` is of the driver, which a process has once: it is the one by whatever scope a caller sees it. So each
+/// route to it leads through one trampoline, and a tool that patches the code of that sees the calls by all.
+fn is_of_the_driver(function: Function, real: *mut c_void) -> bool {
+    function.layer() == Layer::Driver
+        && Handle::to_loaded(c"libcuda.so.1").and_then(|driver| driver.symbol(function.c_name())) == Some(real)
 }
 
 /// What references to the export at `position` look for.
@@ -173,7 +205,7 @@ pub(crate) fn resolve(
 ) -> Option<*mut c_void> {
     let slot = slots.get(position)?;
     let wanted = wanted(function, position)?;
-    let own = || wanted.in_scope_of(caller);
+    let own = || wanted.in_scope_of_caller(caller);
     if let Some(real) = wanted.next_global() {
         // A caller that was there before the definition is bound to that of its own libraries, if they have one.
         if loader::is_later(real, caller)
@@ -192,9 +224,13 @@ pub(crate) fn resolve(
         }
         return Some(real);
     }
-    let real = own().or_else(|| wanted.anywhere());
+    let real = own().or_else(|| wanted.anywhere(caller));
     loader::forget_error();
-    Some(route_for_good(slot, caller, real?))
+    let real = real?;
+    if is_of_the_driver(function, real) && !is_routed(slot) && loader::pin(real) && slot.claim(real) {
+        return Some(real);
+    }
+    Some(route_for_good(slot, caller, real))
 }
 
 /// Keeps the route, and both ends of it loaded: another library at the caller's address would be taken for it.
