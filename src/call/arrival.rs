@@ -55,6 +55,17 @@ impl Caller {
         unsafe { *(self.stack as *const *const c_void) }
     }
 
+    /// A parameter that the caller has passed on its stack, by its place among integers and pointers, from 0.
+    ///
+    /// # Safety
+    /// The function has so many parameters.
+    #[inline(always)]
+    pub(crate) unsafe fn parameter(self, place: usize) -> usize {
+        const IN_REGISTERS: usize = 6;
+        // SAFETY: the ABI has them above the return address.
+        unsafe { *(self.stack as *const usize).add(1 + place - IN_REGISTERS) }
+    }
+
     /// Which of a function's routes the call came by.
     pub(crate) fn route(self, function: Function) -> u8 {
         slot::position(function, self.slot) as u8

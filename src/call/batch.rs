@@ -361,8 +361,14 @@ impl Judge {
 /// As many as any of these functions has.
 const MOST_ARGUMENTS: usize = 9;
 
-/// The arguments that the real function has: those of the runtime lost [`FAIL_INDEX`] with 13.0, under one name. A row has all
-/// that any version has, so that the last of them is then whatever lies behind the arguments.
+/// Whether a real function of the runtime has [`FAIL_INDEX`]: they lost it with 13.0, under one name.
+#[inline(always)]
+pub(crate) fn has_fail_index(found: *const c_void) -> bool {
+    runtime::version(found).is_none_or(|version| version < 13_000)
+}
+
+/// The arguments that the real function has. A row has all that any version has, so that the last of them is whatever lies
+/// behind the arguments where there is no [`FAIL_INDEX`].
 #[inline(always)]
 fn declared<'a>(
     function: Function,
@@ -374,8 +380,7 @@ fn declared<'a>(
     if kind == Copies::graph || function.layer() != Layer::Runtime {
         return arguments;
     }
-    let has_fail_index = runtime::version(found).is_none_or(|version| version < 13_000);
-    let index = function.arguments().iter().position(|&name| name == FAIL_INDEX).filter(|_| !has_fail_index);
+    let index = function.arguments().iter().position(|&name| name == FAIL_INDEX).filter(|_| !has_fail_index(found));
     let (Some(index), Some((_, fewer))) = (index, arguments.split_last()) else { return arguments };
     let Some(room) = room.get_mut(..fewer.len()) else { return arguments };
     room.copy_from_slice(fewer);

@@ -31,6 +31,40 @@ macro_rules! hook {
     };
 }
 
+/// Makes the hook of a batch of the runtime, whose function has one parameter less from CUDA 13.0 on. So the last is no
+/// parameter of the hook: its place on the stack, which a hook may write to, may be the caller's own.
+macro_rules! batch_hook {
+    ($symbol:ident($($argument:ident: $type:ident),*) $last:ident: $last_type:ident) => {
+        /// # Safety
+        /// What the real function asks of its caller; entered from its trampolines only.
+        #[allow(non_snake_case, reason = "the vendor's spelling")]
+        pub(crate) unsafe extern "C-unwind" fn $symbol($($argument: abi::$type,)* arrival: Arrival) -> Code {
+            type All = unsafe extern "C-unwind" fn($(abi::$type,)* abi::$last_type) -> Code;
+            type Fewer = unsafe extern "C-unwind" fn($(abi::$type),*) -> Code;
+            // SAFETY: a trampoline of this function made the arrival.
+            let caller = unsafe { Caller::new(arrival) };
+            let Some(found) = caller.real(Function::$symbol) else { return unavailable(Function::$symbol, caller) };
+            let has_last = batch::has_fail_index(found.as_ptr());
+            let others = [$($argument.value()),*];
+            // SAFETY: the function has the parameter, so the caller has passed it.
+            let $last = if has_last { unsafe { caller.parameter(others.len()) } } else { 0 };
+            let $last = abi::$last_type($last as _);
+            let values = &[$($argument.value(),)* $last.value()];
+            batch::traced(Function::$symbol, Copies::batch, caller, found.as_ptr(), values, || {
+                if has_last {
+                    // SAFETY: slots hold what was looked up under the function's name; the arguments are the program's own.
+                    return unsafe { transmute::<_, All>(found)($($argument,)* $last) };
+                }
+                // SAFETY: as above.
+                unsafe { transmute::<_, Fewer>(found)($($argument),*) }
+            })
+        }
+    };
+    ($symbol:ident($($argument:ident: $type:ident),*) $next:ident: $next_type:ident, $($rest:tt)+) => {
+        batch_hook!($symbol($($argument: $type,)* $next: $next_type) $($rest)+);
+    };
+}
+
 /// The hook of a row, by its effect.
 macro_rules! define_hook {
     (state($state:ident) $layer:ident $symbol:ident($($argument:ident: $type:ident),*)) => {
@@ -39,6 +73,9 @@ macro_rules! define_hook {
             // SAFETY: the arguments are the program's own, unchanged.
             state::changing(Function::$symbol, State::$state, found.as_ptr(), values, || unsafe { real($($argument),*) })
         });
+    };
+    (copies(batch) runtime $symbol:ident($($parameters:tt)*)) => {
+        batch_hook!($symbol() $($parameters)*);
     };
     (copies($kind:ident) $layer:ident $symbol:ident($($argument:ident: $type:ident),*)) => {
         hook!($symbol($($argument: $type),*), |caller, found, real, values| {
