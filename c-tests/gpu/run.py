@@ -24,6 +24,7 @@ import neighbours
 import regular
 import sequences
 import speed
+import ucx
 import waits
 from harness import BUILD, HERE, SHIM, Run, at_once, build, check, judge, report, results, table
 
@@ -328,6 +329,7 @@ def main():
     check("regular_graphs", regular.graphs)
     check("graph_copies", regular.graph_copies)
     check("arrays", regular.arrays)
+    check("ucx", ucx.ucx)
 
     for name, module, counted in (("torch_pipeline", "torch", regular.torch_pipeline), ("cupy_copy", "cupy", regular.cupy_copy),
                                   ("jax_copy", "jax", regular.jax_copy),

@@ -1,0 +1,74 @@
+"""UCX beside the shim: messages in GPU memory between two processes, each on its own GPU, take as long as without it, and UCX
+can patch what it wants to."""
+
+import re
+import subprocess
+from pathlib import Path
+from statistics import median
+from time import monotonic, sleep
+
+from harness import HERE, SHIM, clean_environment, judge, report, table
+
+UCX = HERE / "ucx"
+ROUNDS = 3
+BYTES = 64 << 20
+TRANSPORTS = {"cuda_ipc": "cuda_ipc,cuda_copy,tcp,self,sm", "without cuda_ipc": "cuda_copy,tcp,self,sm"}
+MOST = 1.02  # the time of a message, preloaded to plain
+SECONDS = 40  # a run, which takes 3
+FAILURES = re.compile(r".*(?:failed to install|failed to patch|could not create|failed to set UCM).*")
+
+
+def start(port, gpus, host, variables):
+    options = ["-p", str(port), "-t", "tag_bw", "-m", "cuda", "-s", str(BYTES), "-n", "200", "-w", "20"]
+    environment = clean_environment(
+        CUDA_VISIBLE_DEVICES=gpus, UCX_LOG_LEVEL="diag", UCX_MEM_LOG_LEVEL="diag", UCX_MODULE_DIR=str(UCX / "lib" / "ucx"),
+        LD_LIBRARY_PATH=f"{UCX / 'lib'}:{UCX / 'libs'}", **variables)
+    return subprocess.Popen([UCX / "bin" / "ucx_perftest", *host, *options], env=environment, text=True,
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
+def listens(port):
+    """Whether somebody does; connecting would be taken for the other end."""
+    sockets = (line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:])
+    return any(socket[1].endswith(f":{port:04X}") and socket[3] == "0A" for socket in sockets)
+
+
+def message(port, variables):
+    """Microseconds a message between two processes, and what UCX said."""
+    processes = [start(port, "1,0", [], variables)]
+    try:
+        until = monotonic() + SECONDS
+        while not listens(port) and processes[0].poll() is None and monotonic() < until:
+            sleep(0.02)
+        processes.append(start(port, "0,1", ["127.0.0.1"], variables))
+        said = "".join(process.communicate(timeout=SECONDS)[0] for process in reversed(processes))
+    except subprocess.TimeoutExpired:
+        return None, "it did not end"
+    finally:
+        for process in processes:
+            process.kill()
+    final = re.search(r"Final:\s+\d+\s+([\d.]+)\s+([\d.]+)\s+([\d.]+)", said)
+    return final and float(final[3]), said
+
+
+def ucx():
+    if not UCX.exists():
+        return report("skipped", "ucx", "it is not in the bundle")
+    ways = {"plain": {}, "preloaded": {"LD_PRELOAD": str(SHIM)}}
+    rows, problems, port = [("ucx_perftest, 64 MiB, us a message", *ways, "ratio of medians")], [], 23450
+    for name, transports in TRANSPORTS.items():
+        times = {way: [] for way in ways}
+        for _ in range(ROUNDS):
+            for way, variables in ways.items():
+                port += 1
+                time, said = message(port, {"UCX_TLS": transports, **variables})
+                if time is None:
+                    return judge(False, "ucx", f"{name}, {way}: {said[-500:]!r}")
+                times[way].append(time)
+                problems += [f"{name}, {way}: {line.strip()}" for line in FAILURES.findall(said)]
+        plain, preloaded = (median(times[way]) for way in ways)
+        rows.append((name, *(", ".join(f"{time:.1f}" for time in times[way]) for way in ways), f"{preloaded / plain:.3f}"))
+        if preloaded > MOST * plain:
+            problems.append(f"{name}: {preloaded / plain:.3f} of plain, at most {MOST}")
+    table(rows)
+    judge(not problems, "ucx", "; ".join(problems) or "UCX patched what it wanted to")
