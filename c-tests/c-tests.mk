@@ -5,6 +5,8 @@
 C_TESTS := target/c-tests
 NVIDIA := target/nvidia
 AMD := target/amd
+UCX := target/ucx
+PATCHERS := target/patchers
 SIM_LIB ?= target/sim/lib
 
 C_TESTS_FLAGS := -Wall -Wextra -Werror -O1 -g -Ic-tests
@@ -30,7 +32,7 @@ C_LEGACY_CASES := legacy enables_at_load guide_sample four_copies_sizes per_thre
   thread_limits treats_704_as_fatal copies_on_wrong_stream hip_for_nvidia children_sharing full_log regular_copies staged_copies read_back
 C_LEGACY_BOTH_CASES := conformance ends_inside repeated_copies random_access random_arguments never_enables lists_peers findings
 # Programs without CUDA, or that load it themselves.
-C_PLAIN_CASES := dlopen_local deepbind lookup_absent weak_reference two_copies global_then_local resolve_audit variable_named_so
+C_PLAIN_CASES := dlopen_local deepbind lookup_absent weak_reference two_copies global_then_local resolve_audit variable_named_so looks_up_driver thread_storage
 # Programs that are run on the stand-in runtime.
 C_STANDIN_CASES := cancelled_thread copies_left copies_stepped longjmp_out signal_between thrown_through trace_at_limit \
   trace_bound vforked_inside
@@ -50,16 +52,16 @@ C_PROGRAMS := $(foreach case,$(C_RUNTIME_CASES) $(C_BOTH_CASES),$(addprefix $(C_
   $(foreach case,$(C_LEGACY_CASES) $(C_LEGACY_BOTH_CASES),$(LEGACY:%=$(C_TESTS)/$(case)-%)) $(addprefix $(C_TESTS)/,legacy-old_linker legacy-with_shim old_driver_forms) \
   $(foreach case,$(C_GPU_CASES),$(C_TESTS)/$(case)-static) \
   $(foreach case,$(C_HIP_CASES),$(addprefix $(C_TESTS)/$(case)-,5 6 7)) \
-  $(addprefix $(C_TESTS)/,$(C_PLAIN_CASES) $(C_STANDIN_CASES) $(C_DRIVER_CASES) causes-12 copies_interrupted forked_inside forked_during_start driver_api every_call moving_parameters same_pointer two_majors library_constructor \
+  $(addprefix $(C_TESTS)/,$(C_PLAIN_CASES) $(C_STANDIN_CASES) $(C_DRIVER_CASES) causes-12 copies_interrupted forked_inside forked_during_start driver_api every_call unwinds moving_parameters same_pointer two_majors library_constructor \
   $(addprefix call_sites-,frames plain stripped shared) wraps_dlsym unversioned_reference missing_function pools_after_reset $(foreach case,conformance guide_sample no_driver,$(case)-nvidia12 $(case)-nvidia13))
 # Tests of the C interface, by linking with the shim and without, under the sanitizers for addresses and undefined behaviour.
 C_CAPI_PROGRAMS := $(C_TESTS)/capi-linked $(C_TESTS)/capi-found $(C_TESTS)/capi-wrapper
-C_PROGRAMS += $(C_CAPI_PROGRAMS)
+C_PROGRAMS += $(C_CAPI_PROGRAMS) $(addprefix $(C_TESTS)/,ucx_events eight_arguments)
 C_LIBRARIES := $(addprefix $(C_TESTS)/,libplugin-11.so libplugin-12.so libplugin-13.so libplugin-12-copy.so \
-  libcudart-12-copy.so libat_load.so libotherhook.so libfailing_alloc.so libaudit.so libinjection.so libvariables.so libenables_unseen.so standin-driver/libcuda.so.1 reusing-driver/libcuda.so.1 old-driver/libcuda.so.1)
+  libcudart-12-copy.so libat_load.so libotherhook.so libwraps_driver.so libwraps_driver_symbolic.so libdriver_client.so libstatic_tls.so libfailing_alloc.so libaudit.so libinjection.so libvariables.so libenables_unseen.so standin-driver/libcuda.so.1 reusing-driver/libcuda.so.1 old-driver/libcuda.so.1)
 
 .PHONY: c-tests
-c-tests: $(C_PROGRAMS) $(C_LIBRARIES) $(AMD)/stamp
+c-tests: $(C_PROGRAMS) $(C_LIBRARIES) $(AMD)/stamp $(PATCHERS)/stamp
 
 $(NVIDIA)/stamp: c-tests/fetch-nvidia c-tests/nvidia.txt
 	c-tests/fetch-nvidia
@@ -67,6 +69,11 @@ $(NVIDIA)/stamp: c-tests/fetch-nvidia c-tests/nvidia.txt
 # Only run, not linked with: the simulated ones have the same symbols.
 $(AMD)/stamp: c-tests/fetch-debian c-tests/amd.txt
 	c-tests/fetch-debian amd
+
+$(UCX)/stamp: c-tests/fetch-wheels c-tests/ucx.txt
+	c-tests/fetch-wheels ucx
+$(PATCHERS)/stamp: c-tests/fetch-wheels c-tests/patchers.txt
+	c-tests/fetch-wheels patchers
 
 # These are the simulator's business: ask for them, and link again only if they changed.
 $(addprefix $(SIM_LIB)/,libcudart_static.a libcudart.so.12 libcuda.so.1 libamdhip64.so.5 libamdhip64.so.6 libamdhip64.so.7): | sim ;
@@ -149,7 +156,7 @@ $(addprefix $(C_TESTS)/,$(C_DRIVER_CASES)): $(C_TESTS)/%: %.c $(SIM_LIB)/libcuda
 	$(C_TESTS_CC) $(CU12) $< $(SIM_LIB)/libcuda.so.1 -lpthread -ldl -o $@
 $(addprefix $(C_TESTS)/,driver_api moving_parameters pools_after_reset): $(C_TESTS)/%: %.c $(SIM_LIB)/libcuda.so.1
 	$(C_TESTS_CC) $(CU12) $< $(SIM_LIB)/libcuda.so.1 -ldl -o $@
-$(addprefix $(C_TESTS)/,same_pointer every_call): $(C_TESTS)/%: %.c $(SIM_LIB)/libcuda.so.1
+$(addprefix $(C_TESTS)/,same_pointer every_call unwinds): $(C_TESTS)/%: %.c $(SIM_LIB)/libcuda.so.1
 	$(C_TESTS_CC) $(CU12) $< $(CUDART12) $(SIM_LIB)/libcuda.so.1 -ldl -o $@
 $(C_TESTS)/two_majors: two_majors.c
 	$(C_TESTS_CC) $(CU12) $< $(CUDART12) -ldl $(BESIDE) -o $@
@@ -157,6 +164,10 @@ $(C_TESTS)/library_constructor: library_constructor.c $(C_TESTS)/libat_load.so
 	$(C_TESTS_CC) $< $(C_TESTS)/libat_load.so -Wl,--allow-shlib-undefined $(BESIDE) -o $@
 $(C_TESTS)/wraps_dlsym: wraps_dlsym.c
 	$(C_TESTS_CC) $(CU12) -rdynamic $< $(CUDART12) -ldl -o $@
+$(C_TESTS)/eight_arguments: eight_arguments.c
+	$(C_TESTS_CC) $(CU13) $< $(CUDART13) -o $@
+$(C_TESTS)/ucx_events: ucx_events.c $(SIM_LIB)/libcuda.so.1 $(UCX)/stamp
+	$(C_TESTS_CC) -isystem $(UCX)/libucx/include $(CU12) $< $(CUDART12) $(SIM_LIB)/libcuda.so.1 -ldl -o $@
 $(C_TESTS)/forked_during_start: forked_during_start.c $(SIM_LIB)/libcuda.so.1
 	$(C_TESTS_CC) $(CU12) -rdynamic $< $(SIM_LIB)/libcuda.so.1 -lpthread -o $@
 $(C_TESTS)/unversioned_reference: unversioned_reference.c $(C_TESTS)/stub/libcudart.so.12
@@ -215,12 +226,16 @@ $(C_TESTS)/libcudart-12-copy.so: $(SIM_LIB)/libcudart.so.12
 	cp $< $@
 $(C_TESTS)/libat_load.so: at_load.c
 	$(C_TESTS_CC) $(C_LIBRARY) $(CU12) $< $(CUDART12) -Wl,-soname,libat_load.so -o $@
-$(C_TESTS)/libvariables.so: variables.c
+$(C_TESTS)/libvariables.so $(C_TESTS)/libstatic_tls.so: $(C_TESTS)/lib%.so: %.c
 	$(C_TESTS_CC) $(C_LIBRARY) $< -o $@
-$(C_TESTS)/libenables_unseen.so: enables_unseen.c $(SIM_LIB)/libcuda.so.1
+$(C_TESTS)/libenables_unseen.so $(C_TESTS)/libdriver_client.so: $(C_TESTS)/lib%.so: %.c $(SIM_LIB)/libcuda.so.1
 	$(C_TESTS_CC) $(C_LIBRARY) $(CU12) $< $(SIM_LIB)/libcuda.so.1 -o $@
 $(C_TESTS)/libotherhook.so: otherhook.c
 	$(C_TESTS_CC) $(C_LIBRARY) $< -ldl -o $@
+$(C_TESTS)/libwraps_driver.so: wraps_driver.c
+	$(C_TESTS_CC) $(C_LIBRARY) $< -ldl -o $@
+$(C_TESTS)/libwraps_driver_symbolic.so: wraps_driver.c
+	$(C_TESTS_CC) $(C_LIBRARY) -Wl,-Bsymbolic $< -ldl -o $@
 $(C_TESTS)/libfailing_alloc.so: failing_alloc.c
 	$(C_TESTS_CC) $(C_LIBRARY) $< -o $@
 $(C_TESTS)/libaudit.so: audit.c
