@@ -154,3 +154,20 @@ fn explain_no_code_for_this_gpu_says_so_by_either_number() {
         assert!(!said.contains("No finding"), "{said}");
     }
 }
+
+#[test]
+fn explain_codes_of_cuda_13_5_say_what_they_mean() {
+    for (number, name, meaning) in [
+        ("47", "CUDA_ERROR_MULTICAST_RESOURCE_FULL", "multicast object"),
+        ("227", "CUDA_ERROR_INSUFFICIENT_LOADER_VERSION", "newer driver"),
+        ("917", "cudaErrorStreamDetached", "green context"),
+        ("918", "cudaErrorGraphRecaptureFailure", "captured anew"),
+        ("919", "cudaErrorFabricNotReady", "fabric manager"),
+    ] {
+        let by_number = text(&p2pshim(&["explain", number]).stdout);
+        let said = by_number.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(said.starts_with(&format!("{number}: ")) && said.contains(name), "{said}");
+        assert!(said.contains(meaning) && said.contains("To do: ") && !said.contains("No finding"), "{said}");
+        assert_eq!(text(&p2pshim(&["explain", name]).stdout), by_number);
+    }
+}

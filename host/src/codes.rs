@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 /// Code, name in the runtime, in the driver, in HIP; `-` where a layer has no such code.
-/// Source: driver_types.h and cuda.h of CUDA 13.0; what hipGetErrorName of HIP 5.2.3 returns.
+/// Source: driver_types.h and cuda.h of CUDA 13.5; what hipGetErrorName of HIP 5.2.3 returns.
 pub static NAMES: &str = "
 0 cudaSuccess CUDA_SUCCESS hipSuccess
 1 cudaErrorInvalidValue CUDA_ERROR_INVALID_VALUE hipErrorInvalidValue
@@ -15,6 +15,7 @@ pub static NAMES: &str = "
 7 cudaErrorProfilerAlreadyStarted CUDA_ERROR_PROFILER_ALREADY_STARTED hipErrorProfilerAlreadyStarted
 8 cudaErrorProfilerAlreadyStopped CUDA_ERROR_PROFILER_ALREADY_STOPPED hipErrorProfilerAlreadyStopped
 9 cudaErrorInvalidConfiguration - hipErrorInvalidConfiguration
+10 cudaErrorVersionTranslation - -
 12 cudaErrorInvalidPitchValue - hipErrorInvalidPitchValue
 13 cudaErrorInvalidSymbol - hipErrorInvalidSymbol
 16 cudaErrorInvalidHostPointer - -
@@ -40,6 +41,7 @@ pub static NAMES: &str = "
 44 cudaErrorDuplicateTextureName - -
 45 cudaErrorDuplicateSurfaceName - -
 46 cudaErrorDevicesUnavailable CUDA_ERROR_DEVICE_UNAVAILABLE -
+47 - CUDA_ERROR_MULTICAST_RESOURCE_FULL -
 49 cudaErrorIncompatibleDriverContext - -
 52 cudaErrorMissingConfiguration - hipErrorMissingConfiguration
 53 cudaErrorPriorLaunchFailure - hipErrorPriorLaunchFailure
@@ -79,6 +81,7 @@ pub static NAMES: &str = "
 224 cudaErrorUnsupportedExecAffinity CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY -
 225 cudaErrorUnsupportedDevSideSync CUDA_ERROR_UNSUPPORTED_DEVSIDE_SYNC -
 226 cudaErrorContained CUDA_ERROR_CONTAINED -
+227 cudaErrorInsufficientLoaderVersion CUDA_ERROR_INSUFFICIENT_LOADER_VERSION -
 300 cudaErrorInvalidSource CUDA_ERROR_INVALID_SOURCE hipErrorInvalidSource
 301 cudaErrorFileNotFound CUDA_ERROR_FILE_NOT_FOUND hipErrorFileNotFound
 302 cudaErrorSharedObjectSymbolNotFound CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND hipErrorSharedObjectSymbolNotFound
@@ -139,6 +142,9 @@ pub static NAMES: &str = "
 914 cudaErrorInvalidResourceType CUDA_ERROR_INVALID_RESOURCE_TYPE -
 915 cudaErrorInvalidResourceConfiguration CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION -
 916 - CUDA_ERROR_KEY_ROTATION -
+917 cudaErrorStreamDetached CUDA_ERROR_STREAM_DETACHED -
+918 cudaErrorGraphRecaptureFailure CUDA_ERROR_GRAPH_RECAPTURE_FAILURE -
+919 cudaErrorFabricNotReady CUDA_ERROR_FABRIC_NOT_READY -
 999 cudaErrorUnknown CUDA_ERROR_UNKNOWN hipErrorUnknown
 1052 - - hipErrorRuntimeMemory
 1053 - - hipErrorRuntimeOther

@@ -14,13 +14,46 @@ const IN_FULL: usize = 4;
 /// Calls that are shown where the documentation gives a code, and another one is returned.
 const SHOWN: usize = 4;
 
-/// `cudaErrorNoKernelImageForDevice`: of kernels, so that no finding is about it.
-const NO_CODE: i32 = 209;
-const OF_NO_CODE: &str = "The program has no code for this GPU: neither binary code of its architecture, nor PTX that the driver \
-    could compile. Programs that are older than the GPU are like that. It has nothing to do with peer access, and p2pshim cannot \
-    help. `cuobjdump --list-elf --list-ptx PROGRAM` lists what there is, for which sm_NN. With CUDA_FORCE_PTX_JIT=1 the driver takes \
-    PTX only: what then fails has none. If there is no PTX, the program must be built again, with -gencode \
-    arch=compute_NN,code=compute_NN for a driver to come.";
+/// Codes that no finding is about, with their meaning.
+const MEANINGS: &[(i32, &str)] = &[
+    (
+        47,
+        "The hardware has no room for one more binding of memory to a multicast object: bindings that do not begin at a multiple of \
+         the granularity need more of it. NVLink SHARP (NVLS) and symmetric memory use such objects, peer copies do not, and p2pshim \
+         does not see them. To do: bind at offsets that cuMulticastGetGranularity answers, or free other objects first. With NCCL, \
+         NCCL_NVLS_ENABLE=0 does without.",
+    ),
+    (
+        209,
+        "The program has no code for this GPU: neither binary code of its architecture, nor PTX that the driver \
+         could compile. Programs that are older than the GPU are like that. It has nothing to do with peer access, and p2pshim cannot \
+         help. `cuobjdump --list-elf --list-ptx PROGRAM` lists what there is, for which sm_NN. With CUDA_FORCE_PTX_JIT=1 the driver takes \
+         PTX only: what then fails has none. If there is no PTX, the program must be built again, with -gencode \
+         arch=compute_NN,code=compute_NN for a driver to come.",
+    ),
+    (
+        227,
+        "The driver cannot load this fat binary: it was made by a newer toolkit, whose format needs a newer loader. It has nothing to \
+         do with peer access. To do: install a newer driver, or build the program with the driver's version of CUDA.",
+    ),
+    (
+        917,
+        "The stream is of a green context that was destroyed before it; from then on the stream takes no work, and no copy. To do: \
+         destroy the streams of a green context first, or keep the context until their work is done.",
+    ),
+    (
+        918,
+        "A graph was being captured anew (cuStreamBeginRecaptureToGraph), and the calls were not those of the graph: one more, one \
+         less, or of another kind. The graph is undefined from then on. To do: destroy it, and capture it afresh.",
+    ),
+    (
+        919,
+        "The fabric of the GPUs (NVLink with NVSwitch, over several nodes) was not ready in time: the fabric manager, or IMEX, is \
+         still at work, or is not running. To do: `nvidia-smi -q` shows the state under Fabric; wait for Completed and start the \
+         program again. CUDA_FABRIC_INIT_TIMEOUT_MS says how long CUDA waits. Copies between GPUs of one fabric need it, those over \
+         PCIe do not.",
+    ),
+];
 
 /// The code that a name stands for, in whichever layer.
 pub(super) fn named(name: &str) -> Option<i32> {
@@ -63,8 +96,8 @@ pub(super) fn print(page: &mut Page<impl Write>, rules: &[Rule], code: i32, func
     let names: Vec<&str> = names.into_iter().flatten().flatten().collect();
     page.line(&format!("{code}: {}", names.join(", ")))?;
     of_old_runtimes(page, code)?;
-    if code == NO_CODE {
-        return page.text(OF_NO_CODE);
+    if let Some((_, meaning)) = MEANINGS.iter().find(|(known, _)| *known == code) {
+        return page.text(meaning);
     }
     if code == 0 {
         return page.text("The call succeeded. Asynchronous work may still fail: a later call returns its error.");
