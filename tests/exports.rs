@@ -26,8 +26,9 @@ fn expected(library: &Path) -> BTreeSet<String> {
         symbols.insert(format!("{name}@@P2PSHIM"));
     }
     for name in functions(library, "hip") {
-        symbols
-            .extend(["4.2", "4.3", "5.1", "5.2", "5.3", "6.1", "7.1"].map(|version| format!("{name}@hip_{version}")));
+        symbols.extend(
+            ["4.2", "4.3", "5.1", "5.2", "5.3", "6.1", "7.1", "7.2"].map(|version| format!("{name}@hip_{version}")),
+        );
         symbols.insert(format!("{name}@@P2PSHIM"));
     }
     symbols.insert("dlsym".to_owned());

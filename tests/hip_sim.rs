@@ -302,7 +302,9 @@ fn exports_have_the_version_nodes_of_the_releases() {
         assert_eq!(node("hipGetProcAddress"), since("6", "hip_6.1"));
         assert_eq!(node("hipMemcpy3DPeer"), since("7", "hip_7.1"));
         assert_eq!(node("hipMemcpy3DPeerAsync"), since("7", "hip_7.1"));
-        for function in ["hipMemcpyBatchAsync", "hipMemcpy3DBatchAsync"] {
+        for function in
+            ["hipMemcpyBatchAsync", "hipMemcpy3DBatchAsync", "hipGetDriverEntryPoint", "hipGetDriverEntryPoint_spt"]
+        {
             assert_eq!(node(function), since("7", "hip_7.1"), "{function} of {release}");
         }
         for function in ["hipMemcpy2D", "hipMemcpy2DAsync", "hipMemcpy3D", "hipMemcpy3DAsync"] {

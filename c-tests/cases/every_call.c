@@ -498,6 +498,9 @@ static int of_hip(void)
     CALL(hipStreamEndCapture_spt, own, &graph);
     CALL(hipStreamBeginCaptureToGraph, own, NULL, NULL, NULL, (size_t)0, 0);
     any *copy = NULL;
+    CALL(hipGetProcAddress_spt, "hipMemcpyPeer", &copy, 60100, (size_t)0, &status);
+    CALL(hipGetDriverEntryPoint, "hipMemcpyPeer", &copy, (size_t)0, &status);
+    CALL(hipGetDriverEntryPoint_spt, "hipMemcpyPeer", &copy, (size_t)0, &status);
     CALL(hipGetProcAddress, "hipMemcpyPeer", &copy, 60100, (size_t)0, &status);
     if (copy)
         show("found", copy(b1, 1, b0, 0, (size_t)64));

@@ -273,6 +273,12 @@ hipError_t hipGraphDestroy(hipGraph_t graph);
 hipError_t hipGraphExecDestroy(hipGraphExec_t exec);
 hipError_t hipGetProcAddress(const char *symbol, void **function, int version, uint64_t flags,
                              hipDriverProcAddressQueryResult *status); /* from 6.1 on */
+hipError_t hipGetProcAddress_spt(const char *symbol, void **function, int version, uint64_t flags,
+                                 hipDriverProcAddressQueryResult *status); /* from 7.2 on */
+hipError_t hipGetDriverEntryPoint(const char *symbol, void **function, unsigned long long flags,
+                                  hipDriverProcAddressQueryResult *status); /* from 7.1 on */
+hipError_t hipGetDriverEntryPoint_spt(const char *symbol, void **function, unsigned long long flags,
+                                      hipDriverProcAddressQueryResult *status);
 
 /* Only in the simulation; a program that also runs elsewhere looks whether they are there. */
 int p2psim_hip_copies(int from, int to, unsigned long long *direct, unsigned long long *staged) __attribute__((weak));

@@ -1,6 +1,6 @@
 /*
  * hipGetProcAddress, from 6.1 on: every peer function by name, called through what it answers; names that are none; bad
- * arguments; itself through itself.
+ * arguments; itself through itself. From 7.1 on the other look-ups, too.
  */
 #define _GNU_SOURCE
 #include "hip.h"
@@ -30,6 +30,37 @@ static void *find(finder *by, const char *name, int version)
            (int)status, hipPeekAtLastError());
     return found;
 }
+
+#if HIP_MAJOR >= 7
+static void copy(const char *how, hipError_t error, void *found, void *dst, void *src)
+{
+    printf("%s: %s, %s\n", how, hipGetErrorName(error), found ? "found" : "not found");
+    REQUIRE(found);
+    CHECK(((__typeof__(hipMemcpyPeerAsync) *)found)(dst, 1, src, 0, SIZE, NULL));
+    CHECK(hipDeviceSynchronize());
+}
+
+/* What these find is called once each: in the order of the test's list. */
+static void other_lookups(void *dst, void *src)
+{
+    hipDriverProcAddressQueryResult status;
+    void *found = NULL;
+    hipError_t error = hipGetDriverEntryPoint("hipMemcpyPeerAsync", &found, 0, &status);
+    copy("hipGetDriverEntryPoint", error, found, dst, src);
+    error = hipGetDriverEntryPoint_spt("hipMemcpyPeerAsync", &found, 0, &status);
+    copy("hipGetDriverEntryPoint_spt", error, found, dst, src);
+    error = hipGetProcAddress_spt("hipMemcpyPeerAsync", &found, VERSION, 0, &status);
+    copy("hipGetProcAddress_spt", error, found, dst, src);
+    /* One that has a form for the per-thread default stream, by the name of the other. */
+    SHOW(hipGetProcAddress_spt("hipMemcpyAsync", &found, VERSION, 0, &status));
+    CHECK(((__typeof__(hipMemcpyAsync) *)found)(dst, src, SIZE, hipMemcpyDeviceToDevice, NULL));
+    SHOW(hipGetDriverEntryPoint("hipMemcpyAsync", &found, 0, &status));
+    CHECK(((__typeof__(hipMemcpyAsync) *)found)(dst, src, SIZE, hipMemcpyDeviceToDevice, NULL));
+    CHECK(hipDeviceSynchronize());
+    SHOW(hipGetDriverEntryPoint("hipMemcpyPeerNever", &found, 0, &status));
+    SHOW(hipGetLastError());
+}
+#endif
 
 #define FIND(name) __typeof__(name) *find_##name = (__typeof__(name) *)find(hipGetProcAddress, #name, VERSION)
 
@@ -84,6 +115,9 @@ int main(void)
     CHECK(hipDeviceSynchronize());
     CHECK(hipMemcpy(received, second, SIZE, hipMemcpyDeviceToHost));
     printf("%s\n", memcmp(sent, received, SIZE) == 0 ? "the same bytes" : "other bytes");
+#if HIP_MAJOR >= 7
+    other_lookups(second, first);
+#endif
     SHOW(find_hipCtxEnablePeerAccess(NULL, 0));
     SHOW(find_hipCtxDisablePeerAccess(NULL));
     SHOW(find_hipDeviceDisablePeerAccess(1));

@@ -246,6 +246,9 @@ macro_rules! for_each_function {
             state(frees_memory)                   hip      4020 hipIpcCloseMemHandle(devPtr: Pointer);
 
             lookup                                hip      6010 hipGetProcAddress(symbol: Text, pfn: Pointer, hipVersion: Int, flags: UInt64, symbolStatus: Pointer);
+            lookup                                hip      7020 hipGetProcAddress_spt(symbol: Text, pfn: Pointer, hipVersion: Int, flags: UInt64, symbolStatus: Pointer);
+            lookup                                hip      7010 hipGetDriverEntryPoint(symbol: Text, funcPtr: Pointer, flags: UInt64, driverStatus: Pointer);
+            lookup                                hip      7010 hipGetDriverEntryPoint_spt(symbol: Text, funcPtr: Pointer, flags: UInt64, driverStatus: Pointer);
         }
     };
 }
@@ -265,7 +268,7 @@ pub(crate) use with_runtime_versions;
 /// The same of libamdhip64: a node for each release that added one of these functions.
 macro_rules! with_hip_versions {
     ($with:ident $($args:tt)*) => {
-        $with! { $($args)* "hip_4.2" "hip_4.3" "hip_5.1" "hip_5.2" "hip_5.3" "hip_6.1" "hip_7.1" }
+        $with! { $($args)* "hip_4.2" "hip_4.3" "hip_5.1" "hip_5.2" "hip_5.3" "hip_6.1" "hip_7.1" "hip_7.2" }
     };
 }
 pub(crate) use with_hip_versions;

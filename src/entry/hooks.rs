@@ -5,7 +5,10 @@
 
 use std::mem::transmute;
 
-pub(crate) use super::lookup::{cuGetProcAddress, cuGetProcAddress_v2, hipGetProcAddress};
+pub(crate) use super::lookup::{
+    cuGetProcAddress, cuGetProcAddress_v2, hipGetDriverEntryPoint, hipGetDriverEntryPoint_spt, hipGetProcAddress,
+    hipGetProcAddress_spt,
+};
 use crate::api::abi::{self, Argument, Code};
 use crate::api::table::for_each_function;
 use crate::api::{Copies, Function, State};

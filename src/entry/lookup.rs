@@ -1,4 +1,4 @@
-//! Functions that the program asks for by name: `dlsym`, `cuGetProcAddress` and `hipGetProcAddress`.
+//! Functions that the program asks for by name: `dlsym`, `cuGetProcAddress`, `hipGetProcAddress` and its like.
 //!
 //! The static runtime, ctypes, JAX and many more reach the driver only through these. A look-up for which the
 //! real one finds a function of the table returns a trampoline whose slot holds just
@@ -305,40 +305,48 @@ pub(crate) unsafe extern "C-unwind" fn cuGetProcAddress_v2(
     ret
 }
 
-/// `hipGetProcAddress`.
-///
-/// # Safety
-/// What the real function asks of its caller; entered from its trampolines only.
-#[expect(non_snake_case, reason = "the vendor's spelling")]
-pub(crate) unsafe extern "C-unwind" fn hipGetProcAddress(
-    symbol: abi::Text,
-    pfn: abi::Pointer,
-    hipVersion: abi::Int,
-    flags: abi::UInt64,
-    symbolStatus: abi::Pointer,
-    arrival: Arrival,
-) -> Code {
-    type Real = unsafe extern "C-unwind" fn(abi::Text, abi::Pointer, abi::Int, abi::UInt64, abi::Pointer) -> Code;
-    // SAFETY: a trampoline of this function made the arrival.
-    let caller = unsafe { Caller::new(arrival) };
-    let Some(real) = caller.real(Function::hipGetProcAddress) else {
-        return unavailable(Function::hipGetProcAddress, caller);
-    };
-    // SAFETY: a function's slots hold nothing but what was looked up under its name.
-    let ret = unsafe { transmute::<NonNull<c_void>, Real>(real)(symbol, pfn, hipVersion, flags, symbolStatus) };
-    if ret == Code::SUCCESS {
-        // SAFETY: the real function took these and succeeded.
-        unsafe { replace_hip(symbol.0, pfn.0.cast()) };
-    }
-    ret
+/// Hooks of HIP's look-ups, which differ in their arguments between the pointer's place and the end.
+macro_rules! hip_lookups {
+    ($($name:ident($($argument:ident: $type:ident),*);)*) => { $(
+        #[doc = concat!("`", stringify!($name), "`.")]
+        ///
+        /// # Safety
+        /// What the real function asks of its caller; entered from its trampolines only.
+        #[expect(non_snake_case, reason = "the vendor's spelling")]
+        pub(crate) unsafe extern "C-unwind" fn $name(
+            symbol: abi::Text,
+            pfn: abi::Pointer,
+            $($argument: abi::$type,)*
+            arrival: Arrival,
+        ) -> Code {
+            type Real = unsafe extern "C-unwind" fn(abi::Text, abi::Pointer, $(abi::$type),*) -> Code;
+            // SAFETY: a trampoline of this function made the arrival.
+            let caller = unsafe { Caller::new(arrival) };
+            let Some(real) = caller.real(Function::$name) else { return unavailable(Function::$name, caller) };
+            // SAFETY: a function's slots hold nothing but what was looked up under its name.
+            let ret = unsafe { transmute::<NonNull<c_void>, Real>(real)(symbol, pfn, $($argument),*) };
+            if ret == Code::SUCCESS {
+                // SAFETY: the real function took these and succeeded.
+                unsafe { replace_hip(stringify!($name), symbol.0, pfn.0.cast()) };
+            }
+            ret
+        }
+    )* };
 }
 
-/// Replaces what the real `hipGetProcAddress` handed out, if it is a function of the table. Each has one form, and goes by its
-/// exported name. (HIP finds it by `dlsym`, which may have returned our trampoline already.)
+hip_lookups! {
+    hipGetProcAddress(hipVersion: Int, flags: UInt64, symbolStatus: Pointer);
+    hipGetProcAddress_spt(hipVersion: Int, flags: UInt64, symbolStatus: Pointer);
+    hipGetDriverEntryPoint(flags: UInt64, driverStatus: Pointer);
+    hipGetDriverEntryPoint_spt(flags: UInt64, driverStatus: Pointer);
+}
+
+/// Replaces what a real look-up of HIP handed out, if it is a function of the table. (HIP finds it by `dlsym`, which may have
+/// returned our trampoline already.)
 ///
 /// # Safety
 /// `symbol` and `pfn` are what the real function took, and it succeeded.
-unsafe fn replace_hip(symbol: *const c_char, pfn: *mut *mut c_void) {
+unsafe fn replace_hip(how: &str, symbol: *const c_char, pfn: *mut *mut c_void) {
     if symbol.is_null() || pfn.is_null() {
         return;
     }
@@ -347,9 +355,22 @@ unsafe fn replace_hip(symbol: *const c_char, pfn: *mut *mut c_void) {
     if found.is_null() || loader::is_own(found) {
         return;
     }
-    let Some(function) = Function::named(name).filter(|function| function.layer() == Layer::Hip) else { return };
-    if let Some(hook) = unseen(|| hook("hipGetProcAddress", function, found)) {
+    let Some(named) = Function::named(name).filter(|function| function.layer() == Layer::Hip) else { return };
+    if let Some(hook) = unseen(|| hook(how, hip_form(named, found), found)) {
         // SAFETY: as above.
         unsafe { *pfn = hook };
+    }
+}
+
+/// The function that was found under the name of `named`: it, or its form for the per-thread default stream.
+fn hip_form(named: Function, found: *mut c_void) -> Function {
+    let is_it = |function: &Function| {
+        let library = Object::holding(found).and_then(|object| object.handle());
+        library.is_some_and(|library| library.symbol(function.c_name()) == Some(found))
+    };
+    let forms = Function::ALL.iter().copied().filter(|form| form.layer() == Layer::Hip && form.base() == named.base());
+    match forms.clone().count() {
+        1 => named,
+        _ => { forms }.find(is_it).unwrap_or(named),
     }
 }

@@ -1,6 +1,7 @@
-//! Functions by name, as `hipGetProcAddress` finds them: this library asks the dynamic linker for its own exports.
+//! Functions by name, as `hipGetProcAddress` finds them: this library asks the dynamic linker for its own exports. Later look-ups
+//! (`hipGetDriverEntryPoint`, the `_spt` forms) find them past a `dlsym` that others wrap, as a table of the library's own would.
 
-use std::ffi::{CStr, c_void};
+use std::ffi::{CStr, CString, c_void};
 use std::mem::MaybeUninit;
 
 use crate::abi::Opaque;
@@ -11,6 +12,20 @@ pub(crate) fn export(name: &CStr) -> Option<Opaque> {
     // SAFETY: the handle is that of a loaded library, and the name is terminated.
     let found = unsafe { libc::dlsym(library, name.as_ptr()) };
     (!found.is_null()).then_some(Opaque(found))
+}
+
+/// The same, past `dlsym`; where `per_thread`, the form for the per-thread default stream, if there is one.
+pub(crate) fn own(name: &CStr, per_thread: bool) -> Option<Opaque> {
+    /// The nodes of exports.map that have functions.
+    const NODES: [&CStr; 8] =
+        [c"hip_4.2", c"hip_4.3", c"hip_5.1", c"hip_5.2", c"hip_5.3", c"hip_6.1", c"hip_7.1", c"hip_7.2"];
+    let library = own_library()?;
+    let form = CString::new([name.to_bytes(), b"_spt"].concat()).ok().filter(|_| per_thread);
+    let forms = form.as_deref().into_iter().chain([name]);
+    // SAFETY: the handle is that of a loaded library, and the names are terminated.
+    let find = |form: &CStr, node: &CStr| unsafe { libc::dlvsym(library, form.as_ptr(), node.as_ptr()) };
+    let mut found = forms.flat_map(|form| NODES.map(|node| find(form, node)));
+    found.find(|found| !found.is_null()).map(Opaque)
 }
 
 /// A handle of this library, which is never unloaded.

@@ -1,17 +1,19 @@
 //! Versions, errors and functions by name.
 
-use std::ffi::{CString, c_char};
+use std::ffi::{CStr, CString, c_char};
 
 use p2psim_core::Error;
 
 use super::require;
 use crate::abi::{In, Opaque, Out};
-use crate::entry::{api, gpus};
+use crate::entry::{Outcome, api, gpus};
 use crate::{error, flavour, lookup, thread};
 
 /// `HIP_GET_PROC_ADDRESS_SUCCESS`, `…_SYMBOL_NOT_FOUND`.
 const FOUND: u32 = 0;
 const NOT_FOUND: u32 = 1;
+/// `hipEnablePerThreadDefaultStream`.
+const PER_THREAD: u64 = 2;
 
 /// The last error, which is forgotten; without a device that is the lack of one, for ever.
 #[unsafe(no_mangle)]
@@ -69,12 +71,42 @@ api! {
         _flags: u64,
         status: Out<u32>,
     ) {
-        let name = CString::new(symbol.text()?).unwrap_or_default();
-        require(!name.is_empty())?;
-        let function = function.required()?;
-        let found = lookup::export(&name);
-        function.set(found.unwrap_or(Opaque::NULL));
-        status.set(if found.is_some() { FOUND } else { NOT_FOUND });
-        Ok(found.map(drop).ok_or(Error::INVALID_VALUE)?)
+        Ok(find(symbol, function, status, lookup::export)?)
     }
+
+    /// From 7.2 on. The forms for the per-thread default stream.
+    fn hipGetProcAddress_spt [_gpus] (
+        symbol: In<c_char>,
+        function: Out<Opaque>,
+        _version: i32,
+        _flags: u64,
+        status: Out<u32>,
+    ) {
+        Ok(find(symbol, function, status, |name| lookup::own(name, true))?)
+    }
+
+    /// From 7.1 on.
+    fn hipGetDriverEntryPoint [_gpus] (symbol: In<c_char>, function: Out<Opaque>, flags: u64, status: Out<u32>) {
+        Ok(find(symbol, function, status, |name| lookup::own(name, flags == PER_THREAD))?)
+    }
+
+    fn hipGetDriverEntryPoint_spt [_gpus] (symbol: In<c_char>, function: Out<Opaque>, _flags: u64, status: Out<u32>) {
+        Ok(find(symbol, function, status, |name| lookup::own(name, true))?)
+    }
+}
+
+/// Finds a function by its name.
+fn find(
+    symbol: In<c_char>,
+    function: Out<Opaque>,
+    status: Out<u32>,
+    by: impl FnOnce(&CStr) -> Option<Opaque>,
+) -> Result<(), Outcome> {
+    let name = CString::new(symbol.text()?).unwrap_or_default();
+    require(!name.is_empty())?;
+    let function = function.required()?;
+    let found = by(&name);
+    function.set(found.unwrap_or(Opaque::NULL));
+    status.set(if found.is_some() { FOUND } else { NOT_FOUND });
+    Ok(found.map(drop).ok_or(Error::INVALID_VALUE)?)
 }
