@@ -28,6 +28,8 @@ pub struct Config {
     pub is_mig: bool,
     /// Whether memory says that it can be shared by `cuIpcGetMemHandle` (`P2PSIM_LEGACY_IPC`, 0 if not).
     pub has_legacy_ipc: bool,
+    /// Whether addresses of one device may be another's, or the host's, once they are freed (`P2PSIM_ONE_SPACE`).
+    pub shares_addresses: bool,
     /// What goes wrong (`P2PSIM_FAULT`, such as `drop:0>1,code:cuMemFree_v2:700@2`).
     pub faults: Faults,
     /// Whether the devices hang on PCI only, on a machine that says so (`P2PSIM_ROOT`, a folder with its `proc` and `sys`).
@@ -48,6 +50,7 @@ impl Default for Config {
             queue: usize::MAX,
             is_mig: false,
             has_legacy_ipc: true,
+            shares_addresses: false,
             faults: Faults::default(),
             is_pci: false,
             nvlink: None,
@@ -108,6 +111,7 @@ impl Config {
         }
         config.is_mig = lookup("P2PSIM_MIG").is_some_and(|value| value == "1");
         config.has_legacy_ipc = lookup("P2PSIM_LEGACY_IPC").is_none_or(|value| value != "0");
+        config.shares_addresses = lookup("P2PSIM_ONE_SPACE").is_some_and(|value| value == "1");
         config.is_pci = lookup("P2PSIM_ROOT").is_some_and(|root| !root.is_empty());
         config.nvlink = lookup("P2PSIM_NVLINK").filter(|folder| !folder.is_empty()).map(PathBuf::from);
         (config, complaints)

@@ -158,7 +158,9 @@ struct Reservation {
 /// All allocations of the machine.
 #[derive(Debug)]
 pub(crate) struct Space {
+    /// One for each device, or one for all of them and for page-locked memory.
     reserves: Vec<Reserve>,
+    is_shared: bool,
     allocations: BTreeMap<u64, Allocation>,
     reservations: BTreeMap<u64, Reservation>,
     /// Files with what other processes may see of allocations, by their numbers.
@@ -167,11 +169,16 @@ pub(crate) struct Space {
 }
 
 impl Space {
-    /// Sets addresses aside for `devices` devices.
-    pub(crate) fn new(devices: usize) -> Result<Space> {
-        let reserves = (0..devices).map(|_| Reserve::new()).collect::<Result<_>>()?;
+    /// Sets addresses aside for `devices` devices; where `is_shared`, those of one may be another's, or the host's, next time.
+    pub(crate) fn new(devices: usize, is_shared: bool) -> Result<Space> {
+        let reserves = (0..if is_shared { devices.min(1) } else { devices }).map(|_| Reserve::new());
+        let reserves = reserves.collect::<Result<_>>()?;
         let (allocations, reservations, shared) = (BTreeMap::new(), BTreeMap::new(), HashMap::new());
-        Ok(Space { reserves, allocations, reservations, shared, last_id: 0 })
+        Ok(Space { reserves, is_shared, allocations, reservations, shared, last_id: 0 })
+    }
+
+    fn reserve_of(&mut self, device: usize) -> Option<&mut Reserve> {
+        self.reserves.get_mut(if self.is_shared { 0 } else { device })
     }
 
     /// Allocates on a device, or on the host for [`Kind::Pinned`].
@@ -180,11 +187,11 @@ impl Space {
             return Err(Error::INVALID_VALUE);
         }
         let base = match kind {
-            Kind::Pinned => os::map(size)?,
+            Kind::Pinned if !self.is_shared => os::map(size)?,
             Kind::Registered | Kind::Mapped | Kind::Imported => return Err(Error::INVALID_VALUE),
-            Kind::Device | Kind::Array => {
+            Kind::Device | Kind::Array | Kind::Pinned => {
                 let length = granules(size).ok_or(Error::OUT_OF_MEMORY)?;
-                let reserve = self.reserves.get_mut(device).ok_or(Error::INVALID_DEVICE)?;
+                let reserve = self.reserve_of(device).ok_or(Error::INVALID_DEVICE)?;
                 let base = reserve.take(length, granule(size))?;
                 if let Err(error) = os::allow(base, length) {
                     reserve.give_back(base, length);
@@ -322,7 +329,7 @@ impl Space {
 
     /// Takes memory of a device that gets its address elsewhere.
     pub(crate) fn charge(&mut self, device: usize, size: u64) -> Result<()> {
-        let reserve = self.reserves.get_mut(device).ok_or(Error::INVALID_DEVICE)?;
+        let reserve = self.reserve_of(device).ok_or(Error::INVALID_DEVICE)?;
         if size > DEVICE_MEMORY - reserve.used {
             return Err(Error::OUT_OF_MEMORY);
         }
@@ -332,7 +339,7 @@ impl Space {
 
     /// Undoes [`Space::charge`].
     pub(crate) fn discharge(&mut self, device: usize, size: u64) {
-        if let Some(reserve) = self.reserves.get_mut(device) {
+        if let Some(reserve) = self.reserve_of(device) {
             reserve.used -= size;
         }
     }
@@ -342,16 +349,16 @@ impl Space {
         match gone.kind {
             Kind::Registered => {}
             Kind::Mapped => os::unshare(gone.base, gone.size),
-            Kind::Pinned => os::unmap(gone.base, gone.size),
+            Kind::Pinned if !self.is_shared => os::unmap(gone.base, gone.size),
             Kind::Imported => os::unmap(gone.base, granules(gone.size).unwrap_or_default()),
-            Kind::Device | Kind::Array => {
+            Kind::Device | Kind::Array | Kind::Pinned => {
                 let length = granules(gone.size).unwrap_or_default();
                 // Who has imported it keeps what is there.
                 if self.shared.remove(&gone.id).is_some() {
                     os::unshare(gone.base, length);
                 }
                 os::discard(gone.base, length);
-                if let Some(reserve) = self.reserves.get_mut(gone.device) {
+                if let Some(reserve) = self.reserve_of(gone.device) {
                     reserve.give_back(gone.base, length);
                 }
             }
@@ -360,7 +367,7 @@ impl Space {
 
     /// Bytes of a device's memory that are not allocated.
     pub(crate) fn free_memory(&self, device: usize) -> u64 {
-        self.reserves.get(device).map_or(0, |reserve| DEVICE_MEMORY - reserve.used)
+        self.reserves.get(if self.is_shared { 0 } else { device }).map_or(0, |reserve| DEVICE_MEMORY - reserve.used)
     }
 }
 
@@ -390,7 +397,7 @@ mod tests {
 
     #[test]
     fn find_inside_and_outside_an_allocation() {
-        let mut space = Space::new(1).unwrap();
+        let mut space = Space::new(1, false).unwrap();
         let base = allocate(&mut space, 1000);
         assert_eq!(space.find(base + 999).unwrap().base, base);
         assert!(space.find(base + 1000).is_none());
@@ -401,7 +408,7 @@ mod tests {
 
     #[test]
     fn free_makes_the_address_unknown_and_usable_again() {
-        let mut space = Space::new(1).unwrap();
+        let mut space = Space::new(1, false).unwrap();
         let first = allocate(&mut space, 4096);
         let second = allocate(&mut space, 4096);
         let id = space.find(first).unwrap().id;
@@ -418,7 +425,7 @@ mod tests {
 
     #[test]
     fn allocate_more_than_the_device_has_is_refused() {
-        let mut space = Space::new(1).unwrap();
+        let mut space = Space::new(1, false).unwrap();
         let refused = space.allocate(Kind::Device, DEVICE_MEMORY + 1, OWNER, 0, 0);
         assert_eq!(refused, Err(Error::OUT_OF_MEMORY));
         assert_eq!(space.allocate(Kind::Device, u64::MAX, OWNER, 0, 0), Err(Error::OUT_OF_MEMORY));
@@ -427,7 +434,7 @@ mod tests {
 
     #[test]
     fn allocate_large_after_small_shares_no_page_and_leaves_no_hole() {
-        let mut space = Space::new(1).unwrap();
+        let mut space = Space::new(1, false).unwrap();
         let (small, large, other) = (allocate(&mut space, 512), allocate(&mut space, 5000), allocate(&mut space, 512));
         assert!(large.is_multiple_of(os::PAGE) && other == small + 512);
         for base in [small, large, other] {
@@ -438,7 +445,7 @@ mod tests {
 
     #[test]
     fn share_keeps_the_bytes_and_import_sees_what_comes_later() {
-        let mut space = Space::new(1).unwrap();
+        let mut space = Space::new(1, false).unwrap();
         let base = allocate(&mut space, 5000);
         os::fill(base, 7, 1, 5000);
         let found = space.find(base).unwrap().clone();
@@ -463,7 +470,7 @@ mod tests {
 
     #[test]
     fn share_less_than_a_page_is_refused() {
-        let mut space = Space::new(1).unwrap();
+        let mut space = Space::new(1, false).unwrap();
         let base = allocate(&mut space, 4095);
         let found = space.find(base).unwrap().clone();
         assert_eq!(space.share(&found).err(), Some(Error::NOT_SUPPORTED));
@@ -472,7 +479,7 @@ mod tests {
 
     #[test]
     fn register_overlapping_is_refused() {
-        let mut space = Space::new(1).unwrap();
+        let mut space = Space::new(1, false).unwrap();
         assert_eq!(space.register(0x1000, 0x1000, OWNER, 0, 0), Ok(()));
         for base in [0x800, 0x1000, 0x1fff] {
             assert_eq!(space.register(base, 0x1000, OWNER, 0, 0), Err(Error::HOST_MEMORY_ALREADY_REGISTERED));
@@ -482,7 +489,7 @@ mod tests {
     #[test]
     fn map_only_where_addresses_are_set_aside_and_free() {
         const SIZE: u64 = 1 << 21;
-        let mut space = Space::new(1).unwrap();
+        let mut space = Space::new(1, false).unwrap();
         let base = space.reserve(2 * SIZE, SIZE).unwrap();
         assert!(base.is_multiple_of(SIZE) && space.is_device_address(base));
         assert_eq!(space.map(base, SIZE, 0, None), Ok(()));

@@ -7,8 +7,8 @@
 
 use crate::abi::Opaque;
 use crate::api::{
-    batches::*, contexts::*, copies::*, devices::*, events::*, global::*, graphs::*, mappings::*, memory::*,
-    modules::*, nodes::*, peers::*, pools::*, sharing::*, streams::*,
+    batches::*, contexts::*, copies::*, devices::*, events::*, global::*, graphics::*, graphs::*, mappings::*,
+    memory::*, modules::*, nodes::*, peers::*, pools::*, sharing::*, streams::*,
 };
 use crate::functions::Address;
 
@@ -115,6 +115,7 @@ rows! {
     cuCtxCreate 11040 cuCtxCreate_v3;
     cuCtxCreate 12050 cuCtxCreate_v4;
     cuCtxDestroy 4000 cuCtxDestroy_v2;
+    cuCtxDetach 2000 cuCtxDetach;
     cuCtxPushCurrent 4000 cuCtxPushCurrent_v2;
     cuCtxPopCurrent 4000 cuCtxPopCurrent_v2;
     cuCtxSetCurrent 4000 cuCtxSetCurrent;
@@ -241,6 +242,7 @@ rows! {
     cuModuleLoadData 2000 cuModuleLoadData;
     cuModuleUnload 2000 cuModuleUnload;
     cuModuleGetFunction 2000 cuModuleGetFunction;
+    cuModuleGetGlobal 3020 cuModuleGetGlobal_v2;
     cuLibraryLoadData 12000 cuLibraryLoadData;
     cuLibraryUnload 12000 cuLibraryUnload;
     cuLibraryGetKernel 12000 cuLibraryGetKernel;
@@ -290,6 +292,16 @@ rows! {
     cuGraphUpload 11010 cuGraphUpload per_thread 11010 cuGraphUpload_ptsz;
     cuGraphLaunch 10000 cuGraphLaunch per_thread 10000 cuGraphLaunch_ptsz;
     cuGraphExecDestroy 10000 cuGraphExecDestroy;
+
+    cuGraphicsGLRegisterBuffer 3000 cuGraphicsGLRegisterBuffer;
+    cuGraphicsMapResources 3000 cuGraphicsMapResources per_thread 7000 cuGraphicsMapResources_ptsz;
+    cuGraphicsUnmapResources 3000 cuGraphicsUnmapResources per_thread 7000 cuGraphicsUnmapResources_ptsz;
+    cuGraphicsResourceGetMappedPointer 3020 cuGraphicsResourceGetMappedPointer_v2;
+
+    cuCheckpointProcessLock 12080 cuCheckpointProcessLock;
+    cuCheckpointProcessCheckpoint 12080 cuCheckpointProcessCheckpoint;
+    cuCheckpointProcessRestore 12080 cuCheckpointProcessRestore;
+    cuCheckpointProcessUnlock 12080 cuCheckpointProcessUnlock;
 
     cuEventCreate 2000 cuEventCreate;
     cuEventDestroy 4000 cuEventDestroy_v2;

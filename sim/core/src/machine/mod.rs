@@ -247,7 +247,7 @@ impl Machine {
             execs: HashMap::new(),
             modules: HashMap::new(),
             libraries: HashMap::new(),
-            space: Space::new(config.devices)?,
+            space: Space::new(config.devices, config.shares_addresses)?,
             pools: State::default_pools(config.devices).collect(),
             current_pools: State::default_pools(config.devices).map(|(handle, _)| handle).collect(),
             retiring: Vec::new(),
@@ -288,6 +288,11 @@ impl Machine {
     /// Whether the hardware lets device `from` reach the memory of device `to`.
     pub fn has_path(&self, from: usize, to: usize) -> bool {
         self.config.has_path(from, to)
+    }
+
+    /// From now on other things go wrong: other devices have taken the places of these.
+    pub fn set_faults(&self, faults: Faults) {
+        self.lock().faults = faults;
     }
 
     /// How many copies between two devices have been submitted: direct ones, staged ones.

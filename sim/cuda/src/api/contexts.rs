@@ -83,6 +83,11 @@ api! {
         machine()?.destroy_context(ContextHandle(context))
     }
 
+    /// Of a context that nobody has attached to, which is the last use of it.
+    fn cuCtxDetach(context: u64) {
+        machine()?.destroy_context(ContextHandle(context))
+    }
+
     fn cuCtxPushCurrent_v2(context: u64) {
         current::push(machine()?.context(ContextHandle(context))?.handle);
         Ok(())

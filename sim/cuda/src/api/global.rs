@@ -2,7 +2,8 @@
 
 use std::ffi::c_char;
 
-use p2psim_core::Error;
+use p2psim_core::config::Config;
+use p2psim_core::{Error, Machine, Result};
 
 use super::require;
 use crate::abi::{In, Opaque, Out};
@@ -16,6 +17,12 @@ const STATUS_UNKNOWN: u32 = 1;
 /// `CUdriverProcAddressQueryResult`: the name exists, but not yet in the version asked for.
 const STATUS_TOO_OLD: u32 = 2;
 
+/// Of this process only, and all at once.
+fn checkpoint(process: i32) -> Result<&'static Machine> {
+    require(u32::try_from(process) == Ok(std::process::id()))?;
+    machine()
+}
+
 api! {
     fn cuInit(flags: u32) {
         require(flags == 0)?;
@@ -24,6 +31,16 @@ api! {
 
     fn cuDriverGetVersion(version: Out<i32>) {
         version.required()?.set(driver_version());
+        Ok(())
+    }
+
+    fn cuCheckpointProcessLock(process: i32, _arguments: Opaque) { checkpoint(process).map(drop) }
+    fn cuCheckpointProcessCheckpoint(process: i32, _arguments: Opaque) { checkpoint(process).map(drop) }
+    fn cuCheckpointProcessUnlock(process: i32, _arguments: Opaque) { checkpoint(process).map(drop) }
+
+    /// Onto other devices: what goes wrong between them the environment says by now.
+    fn cuCheckpointProcessRestore(process: i32, _arguments: Opaque) {
+        checkpoint(process)?.set_faults(Config::from_env().faults);
         Ok(())
     }
 

@@ -8,6 +8,7 @@ pub(crate) mod copies;
 pub(crate) mod devices;
 pub(crate) mod events;
 pub(crate) mod global;
+pub(crate) mod graphics;
 pub(crate) mod graphs;
 pub(crate) mod mappings;
 pub(crate) mod memory;

@@ -3,10 +3,12 @@
 //! A module is PTX text, of which only the names of the entry points are read: what an entry point does follows from
 //! its name.
 
+use std::collections::HashMap;
 use std::ffi::c_char;
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 use p2psim_core::machine::{FunctionHandle, KernelHandle, LibraryHandle, ModuleHandle};
-use p2psim_core::{Error, Result};
+use p2psim_core::{Error, Kind, Result};
 
 use super::require;
 use crate::abi::{In, Opaque, Out};
@@ -14,6 +16,12 @@ use crate::entry::{api, machine, stream};
 
 /// Most threads of a block.
 const MAX_THREADS: u64 = 1024;
+
+/// Bytes of a module's variable.
+const GLOBAL_SIZE: u64 = 4 << 20;
+
+/// Where the variables of modules are.
+static GLOBALS: LazyLock<Mutex<HashMap<u64, u64>>> = LazyLock::new(Mutex::default);
 
 /// The names of a PTX module's entry points; none if the text is not one.
 fn entry_points(ptx: &str) -> Option<Vec<String>> {
@@ -64,7 +72,24 @@ api! {
     }
 
     fn cuModuleUnload(module: u64) {
-        machine()?.unload_module(ModuleHandle(module))
+        let machine = machine()?;
+        machine.unload_module(ModuleHandle(module))?;
+        let global = GLOBALS.lock().unwrap_or_else(PoisonError::into_inner).remove(&module);
+        global.map_or(Ok(()), |address| machine.free(address, Kind::Device))
+    }
+
+    /// Each module has one variable, whatever it is called.
+    fn cuModuleGetGlobal_v2(pointer: Out<u64>, size: Out<u64>, module: u64, _name: In<c_char>) {
+        let machine = machine()?;
+        let mut globals = GLOBALS.lock().unwrap_or_else(PoisonError::into_inner);
+        let address = match globals.get(&module) {
+            Some(&address) => address,
+            None => machine.allocate(Kind::Device, GLOBAL_SIZE, 0)?,
+        };
+        globals.insert(module, address);
+        pointer.set(address);
+        size.set(GLOBAL_SIZE);
+        Ok(())
     }
 
     fn cuModuleGetFunction(function: Out<u64>, module: u64, name: In<c_char>) {
