@@ -118,6 +118,27 @@ fn programs_that_ask_as_others_do_get_right_data_or_are_told() {
     }
 }
 
+/// Else a copy between devices passes for one within a device, and is not staged.
+#[test]
+fn addresses_that_come_back_as_memory_of_another_device_are_seen() {
+    for how in ["detach", "graphics", "module", "host"] {
+        let program = Program::case("facts_taken_back").arg(how).env("P2PSIM_ONE_SPACE", "1");
+        let program = program.env("P2PSIM_FAULT", "drop:0-1").env("P2PSHIM_BROKEN", "warn");
+        assert_eq!(program.plain().stdout, "the copy is WRONG\n", "{how}");
+        assert_eq!(program.preloaded().stdout, "the copy is right\n", "{how}");
+    }
+}
+
+/// What was verified are the paths of the devices before.
+#[test]
+fn process_that_is_restored_on_other_devices_has_its_paths_verified_anew() {
+    let program = Program::case("facts_taken_back").arg("restore");
+    let right = "the copy is right\nthe copy is right\n";
+    assert_eq!(program.plain().stdout, right);
+    let outcome = program.preloaded();
+    assert_eq!(outcome.stdout, right, "{outcome:#?}");
+}
+
 /// It is the program's, whatever is known of the path; and that is said.
 #[test]
 fn memory_of_another_process_is_not_refused_and_warned_about_where_the_path_is_blocked() {

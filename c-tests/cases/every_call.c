@@ -354,6 +354,9 @@ static void contexts(void)
         CALL(cuCtxDestroy_v2, made);
     if (CALL(cuCtxCreate_v4, &made, NULL, 0u, 1) == 0)
         CALL(cuCtxDestroy_v2, made);
+    if (cuCtxCreate(&made, 0u, 1) == CUDA_SUCCESS)
+        CALL(cuCtxDetach, made);
+    CALL(cuCheckpointProcessRestore, getpid(), NULL);
     CALL(cuGreenCtxDestroy, NULL);
 }
 
@@ -372,6 +375,8 @@ static void waits(void)
     CALL(cuMemHostUnregister, page);
     CALL(cuMipmappedArrayDestroy, NULL);
     CALL(cuLibraryUnload, NULL);
+    CALL(cuGraphicsUnmapResources, 0u, NULL, NULL);
+    CALL(cuGraphicsUnmapResources_ptsz, 0u, NULL, NULL);
     CALL(cuCtxSetLimit, 0, (size_t)2048);
     CHECK_CU(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
     CALL(cuCtxRecordEvent, c0, event);

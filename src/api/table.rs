@@ -137,6 +137,9 @@ macro_rules! for_each_function {
             state(frees_memory)                   driver  11020 cuMemFreeAsync_ptsz(dptr: DevicePointer, hStream: Stream);
             state(frees_memory)                   driver   2000 cuMemFreeHost(p: Pointer);
             state(frees_memory)                   driver   4000 cuMemHostUnregister(p: Pointer);
+            state(moves_memory)                   driver   3000 cuGraphicsUnmapResources(count: UInt, resources: Pointer, hStream: Stream);
+            state(moves_memory)                   driver   7000 cuGraphicsUnmapResources_ptsz(count: UInt, resources: Pointer, hStream: Stream);
+            state(restores_process)               driver  12080 cuCheckpointProcessRestore(pid: Int, args: Pointer);
             state(unmaps_memory)                  driver  10020 cuMemUnmap(ptr: DevicePointer, size: Size);
             state(imports_memory)                 driver  10020 cuMemImportFromShareableHandle(handle: Pointer, osHandle: Pointer, shHandleType: Int);
             state(sets_mapped_access)             driver  10020 cuMemSetAccess(ptr: DevicePointer, size: Size, desc: Pointer, count: Size);
@@ -155,6 +158,7 @@ macro_rules! for_each_function {
             state(creates_context)                driver   7000 cuDevicePrimaryCtxRetain(pctx: Pointer, dev: Ordinal);
             state(destroys_context)               driver   2000 cuCtxDestroy(ctx: Context);
             state(destroys_context)               driver   4000 cuCtxDestroy_v2(ctx: Context);
+            state(destroys_context)               driver   2000 cuCtxDetach(ctx: Context);
             state(destroys_green_context)         driver  12040 cuGreenCtxDestroy(hCtx: Pointer);
             state(releases_primary_context)       driver   7000 cuDevicePrimaryCtxRelease(dev: Ordinal);
             state(releases_primary_context)       driver  11000 cuDevicePrimaryCtxRelease_v2(dev: Ordinal);

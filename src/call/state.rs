@@ -138,6 +138,7 @@ impl Change<'_> {
             (State::frees_memory | State::resets_device, _) => on_hip_free(state, self.found),
             (State::opens_memory, _) if has_succeeded && ACCESS.may_hide() => on_foreign_memory(),
             (State::sets_mapped_access, arguments) => on_mapped_access(arguments, ret),
+            _ if self.moves_memory(state) => self.on_move(ret),
             (State::clears_last_error, _) => thread::current().nothing_is_pending(),
             (State::begins_capture, &[Value::Stream(stream), ..]) => self.after_capture_begun(stream, ret),
             (State::ends_capture, &[Value::Stream(stream), ..]) => self.on_capture_end(stream, ret),
@@ -196,6 +197,23 @@ impl Change<'_> {
 
 // ---- Memory ----
 
+impl Change<'_> {
+    /// Whether addresses may mean other memory from now on. The variables of code go with it.
+    fn moves_memory(self, state: State) -> bool {
+        matches!(state, State::moves_memory | State::unloads_module | State::restores_process)
+            || self.function == Function::cuLibraryUnload
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn on_move(self, ret: Code) {
+        match *self.arguments {
+            [Value::Int(process), _] if ret == Code::SUCCESS => on_restore(process),
+            _ => ACCESS.memory_has_changed(),
+        }
+    }
+}
+
 /// Memory is gone, or was not there.
 #[inline(always)]
 fn on_free(start: Value, ret: Code) {
@@ -243,6 +261,15 @@ fn on_hip_free(state: State, found: *const c_void) {
         hip::after_device_reset(found);
     }
     HIP.memory_has_changed();
+}
+
+/// A process was restored from a checkpoint, perhaps onto other devices. Another's p2pshim does not know of that.
+#[cold]
+#[inline(never)]
+fn on_restore(process: i64) {
+    if process == i64::from(std::process::id()) {
+        mode::unseen(|| ACCESS.process_is_restored());
+    }
 }
 
 fn on_pool_destroy(pool: usize) {

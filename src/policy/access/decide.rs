@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::registry::{Ours, Owner, Registry, Verification};
+use super::registry::{Owner, Registry, Verification};
 use super::{Access, Kind, Place, evident, is_reached_by_mapping, left_alone, traffic};
 use crate::config::{self, Probe};
 use crate::model::{Memcpy, Named, Path, Traffic, Why};
@@ -377,7 +377,7 @@ impl Registry {
             return if on.may_know { Step::Decided(path) } else { Step::Now(path) };
         }
         if is_granted || links.iter().any(Option::is_some) {
-            let is_ours = links.iter().flatten().any(|link| link.ours == Ours::Held && !link.program);
+            let is_ours = links.iter().flatten().any(|link| self.is_verified_by_us(link, verification));
             let is_left = self.access != config::Access::Auto || self.probe == Probe::Off || self.is_unverifiable(kind);
             if is_ours || is_left || verification.is_some() && is_due {
                 return Step::Decided(Path::Direct);

@@ -1,4 +1,5 @@
-//! Verdicts that are kept in files: each is read once in the process, where possible before it is needed.
+//! Verdicts that are kept: those in files are read once in the process, where possible before they are needed; a process that was restored
+//! from a checkpoint forgets all.
 //!
 //! Reading one takes a file, and some more for each device, on H100 0.2 ms for the first pair. A program should not wait for that when it
 //! enables peer access, so it is done when it gets a context on one more device, which takes a thousand times as long.
@@ -7,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::Access;
 use super::decide::Plan;
-use super::registry::ordered;
+use super::registry::{Link, Ours, Registry, Verification, ordered};
 use super::verify::Failure;
 use crate::config::Probe;
 use crate::policy::capture;
@@ -73,5 +74,41 @@ impl Access {
             self.lock().passed_earlier.insert(pair);
         }
         Ok(has_passed)
+    }
+
+    /// Other devices may have taken the places of those that there were: their paths are verified anew. Who may access whose memory
+    /// stays.
+    pub(crate) fn process_is_restored(&self) {
+        {
+            let mut registry = self.lock();
+            registry.process_is_restored();
+            self.has_names.store(registry.denies_any(), Relaxed);
+        }
+        self.cache.forget();
+        self.cells.invalidate();
+    }
+}
+
+impl Registry {
+    /// What was found out about devices is forgotten.
+    pub(super) fn process_is_restored(&mut self) {
+        self.is_restored = true;
+        self.verifications.clear();
+        self.late.clear();
+        self.attempts.clear();
+        self.kept.clear();
+        self.passed_earlier.clear();
+        self.asked.clear();
+        self.verified_again.clear();
+        self.logged.clear();
+    }
+
+    pub(super) fn denies_any(&self) -> bool {
+        !self.denied.is_empty()
+    }
+
+    /// Whether a link was enabled by us for a path that was verified.
+    pub(super) fn is_verified_by_us(&self, link: &Link, verification: Option<Verification>) -> bool {
+        link.ours == Ours::Held && !link.program && (!self.is_restored || verification.is_some())
     }
 }

@@ -120,7 +120,7 @@ pub(super) struct Registry {
     denied_pairs: Vec<[i32; 2]>,
     owners: Vec<Option<Owner>>,
     links: BTreeMap<(u8, u8), Link>,
-    attempts: BTreeMap<(u8, u8), Attempts>,
+    pub(super) attempts: BTreeMap<(u8, u8), Attempts>,
     pub(super) verifications: BTreeMap<(Kind, u8, u8), Verification>,
     /// Pairs of devices that are refused for now, and the memory whose copies did not end in time; none if its context is gone.
     pub(super) late: BTreeMap<(u8, u8), Option<[Scratch; 2]>>,
@@ -151,6 +151,8 @@ pub(super) struct Registry {
     pub(super) asked: BTreeMap<[i32; 2], Instant>,
     /// Pairs of devices that were verified anew, when, and whether data arrived; none if that could not be found out.
     pub(super) verified_again: BTreeMap<[u8; 2], (Instant, Option<bool>)>,
+    /// Whether the process was restored from a checkpoint, so that access that we have enabled does not say that its path was verified.
+    pub(super) is_restored: bool,
     /// Whether it was said that there is no verdict.
     pub(super) is_verdict_missed: bool,
     /// Whether it was said that a copy may hang.
@@ -192,6 +194,7 @@ impl Registry {
             gone_pools: BTreeMap::new(),
             asked: BTreeMap::new(),
             verified_again: BTreeMap::new(),
+            is_restored: false,
             is_verdict_missed: false,
             is_risk_logged: false,
             acting: Vec::new(),
