@@ -3,7 +3,8 @@
 //! The driver is asked once about an allocation; what it says is kept until any memory goes away. Looking up takes no lock:
 //! each entry has a version that is odd while the entry is being written. A result that is out of date after all (the
 //! memory went away unseen) costs a wrong word in the log or a copy that is slower than it could be, never a byte:
-//! copies are made by the driver, which knows better.
+//! copies are made by the driver, which knows better. Where copies must not be left to the driver, on blocked pairs, nothing that
+//! is remembered here decides about them.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -207,9 +208,10 @@ impl Cache {
     /// Forgets everything: memory has gone away, or its rights have changed.
     #[inline]
     pub(crate) fn forget(&self) {
+        // Even if nothing is known: the driver may be answering a question that was asked before.
+        self.epoch.fetch_add(1, AcqRel);
         if self.sizes.load(Relaxed) != 0 {
             self.sizes.store(0, Relaxed);
-            self.epoch.fetch_add(1, AcqRel);
         }
     }
 
@@ -304,6 +306,15 @@ mod tests {
         assert_eq!(cache.find(0x1000), None, "the result is from before");
         cache.insert(0x1000, (0x1000, 64), place(2), cache.epoch());
         assert_eq!(cache.find(0x1000), Some(place(2)));
+    }
+
+    #[test]
+    fn forget_while_nothing_is_known_late_results_are_dropped() {
+        let cache = Box::new(Cache::new());
+        let before = cache.epoch();
+        cache.forget();
+        cache.insert(0x1000, (0x1000, 64), place(1), before);
+        assert_eq!(cache.find(0x1000), None, "the driver was asked before");
     }
 
     #[test]
