@@ -229,3 +229,27 @@ fn copy_of_others_is_ordered_with_the_current_device() {
         assert_eq!(staged(&outcome), 12, "{what}");
     }
 }
+
+/// What the program may overwrite as soon as the call has returned is not read later, by whoever stages; and CUDA refuses what it refuses.
+#[test]
+fn attributes_of_a_copy_are_obeyed() {
+    let program = || Program::case("copy_attributes").args(&["4096", "16777216"]).env(NO_PATH.0, NO_PATH.1);
+    let plain = program().plain();
+    plain.assert_success();
+    let held = |what: &str| plain.stdout.matches(what).count();
+    assert_eq!(
+        (held("during_call: CUDA_SUCCESS, what the source held during the call"), held("INVALID_VALUE, nothing")),
+        (4, 14)
+    );
+    let staged_here = program().env(ALWAYS.0, ALWAYS.1).env("P2PSHIM_LOG", "trace").preloaded();
+    assert_eq!(staged_here.stdout, plain.stdout, "{staged_here:#?}");
+    // Of the large ones those that may be read later, in two forms; a line says so of the call.
+    assert_eq!(staged(&staged_here), 2, "{:#?}", staged_here.lines);
+    let read_back = program().env("P2PSHIM_VERIFY", "all").preloaded();
+    assert_eq!(read_back.stdout, plain.stdout, "{read_back:#?}");
+    assert!(
+        read_back.findings.iter().all(|finding| !finding.rule.starts_with("P2P-data-")),
+        "{:#?}",
+        read_back.findings
+    );
+}

@@ -7,7 +7,7 @@ use super::thread;
 use crate::api::abi::{
     CUDA_MEMCPY3D_PEER, Code, Value, cudaExtent, cudaMemcpy3DPeerParms, cudaPitchedPtr, cudaPos, is_between_devices,
 };
-use crate::api::{Copies, FAIL_INDEX};
+use crate::api::{Copies, FAIL_INDEX, Function};
 use crate::model::{Memcpy, Origin, Request, Shape, is_array};
 use crate::os::{self, alloc};
 use crate::policy::driver::NodeCopy;
@@ -320,6 +320,21 @@ pub(crate) fn each_alone(kind: Copies, arguments: &[Value]) -> Option<Vec<CUDA_M
         }
     };
     copies.filter(|copies| copies.iter().all(|copy| copy.WidthInBytes != 0 && copy.Height != 0 && copy.Depth != 0))
+}
+
+/// Whether a copy may read its source when the stream has come there: not if its attributes say otherwise, or the driver refuses them.
+pub(crate) fn may_be_put_off(function: Function, arguments: &[Value]) -> bool {
+    match (function, arguments) {
+        (
+            Function::cuMemcpyWithAttributesAsync | Function::cuMemcpyWithAttributesAsync_ptsz,
+            &[_, _, _, Value::Address(attributes), _],
+        ) => {
+            // SAFETY: made of integers: any bytes are valid.
+            let attributes = unsafe { input(attributes as *const BatchAttributes) };
+            attributes.is_some_and(|attributes| is_put_off(attributes.order, attributes.flags))
+        }
+        _ => true,
+    }
 }
 
 /// Whether a source may be read when the stream has come there, and the driver knows the flags.

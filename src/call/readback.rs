@@ -32,6 +32,10 @@ pub(super) fn after(call: &Call<'_>, begun: &Running, ret: Code) {
 #[inline(never)]
 fn after_copy(call: &Call<'_>, begun: &Running, ret: Code) {
     let Some(copy) = call.request.copy().filter(|_| begun.is_outermost() && ret == Code::SUCCESS) else { return };
+    // The program may have overwritten its source by now.
+    if !read::may_be_put_off(call.function(), call.request.arguments) {
+        return;
+    }
     if !VALIDATE.is_on() {
         // Which clears this itself.
         thread::current().is_check_due.store(false, Relaxed);

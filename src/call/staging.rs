@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::arrival::Call;
 use super::trial::{self, Trial};
-use super::{context, mode, readback, thread};
+use super::{context, mode, read, readback, thread};
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code};
 use crate::model::{Memcpy, Traffic};
 use crate::os;
@@ -21,6 +21,9 @@ use crate::record::log;
 #[inline(never)]
 pub(super) fn make(call: &Call<'_>, traffic: Option<Traffic>) -> Result<Code, Option<Trial>> {
     let (copy, traffic) = call.request.copy().zip(traffic).ok_or(None)?;
+    if !read::may_be_put_off(call.function(), call.request.arguments) {
+        return Err(None);
+    }
     make_one(call, copy, &traffic)
 }
 
