@@ -12,6 +12,7 @@
 mod support;
 
 use std::fs;
+use std::time::{Duration, Instant, SystemTime};
 
 use support::{LARGE_PAGES, Outcome, Program, command, path, scratch, virtual_machine, warnings};
 
@@ -259,4 +260,83 @@ fn paths_that_are_broken_each_who_and_form_data_is_right() {
         fs::write(path(GOLDEN), &text).unwrap();
     }
     assert_eq!(text, fs::read_to_string(path(GOLDEN)).unwrap());
+}
+
+/// What is known of an address is gone whenever any thread frees memory: a copy that has to be staged is staged all the same.
+#[test]
+fn blocked_copies_beside_frees_are_right() {
+    const COPIES: &str = "6000";
+    for (who, broken) in [("asks", "warn"), ("late", "refuse")] {
+        let program = || Program::case("blocked_beside_frees").args(&[who, COPIES]).env("P2PSIM_FAULT", "drop:0-1");
+        let plain = program().plain();
+        plain.assert_success();
+        let outcome = program().env("P2PSHIM_BROKEN", broken).preloaded();
+        outcome.assert_success();
+        let [gets, others] = [&plain, &outcome].map(|outcome| outcome.stdout.matches("access: CUDA_SUCCESS").count());
+        assert_eq!((gets, others), (2, 2), "without access there is nothing to be wrong: {outcome:#?}");
+        assert!(!plain.stdout.ends_with("\n0 of 6000 copies are wrong\n"), "{plain:#?}");
+        assert!(outcome.stdout.ends_with("\n0 of 6000 copies are wrong\n"), "{who}: {outcome:#?}");
+    }
+}
+
+/// Faults, options and words for `blocked_stress`, each with its name in [`STRESSED`].
+const STRESSES: [(&str, &str, &str, &str); 10] = [
+    ("drop-warn", "drop:0-1", "P2PSHIM_BROKEN=warn", ""),
+    ("drop", "drop:0-1", "P2PSHIM_BROKEN=refuse", ""),
+    ("drop-late", "drop:0-1", "P2PSHIM_BROKEN=refuse", "late"),
+    ("drop-warn-late", "drop:0>1", "P2PSHIM_BROKEN=warn", "late"),
+    ("corrupt-warn", "corrupt:0-1", "P2PSHIM_BROKEN=warn", ""),
+    ("corrupt-late", "corrupt:0-1", "P2PSHIM_BROKEN=refuse", "late"),
+    ("hang-warn", "hang:0>1", "P2PSHIM_BROKEN=warn", "hangs"),
+    ("hang", "hang:0>1", "P2PSHIM_BROKEN=refuse", "hangs"),
+    ("denied", "drop:0-1", "P2PSHIM_DENY=0-1", ""),
+    ("off", "drop:0-1", "P2PSHIM_ACCESS=off", ""),
+];
+/// Seeds that have failed, each after the name of what it has failed with: runs that take new seeds add theirs.
+const STRESSED: &str = "tests/golden/blocked-stress.tsv";
+
+/// Runs `blocked_stress` with a seed; what it prints, if a copy is wrong or it fails otherwise.
+fn stress((name, fault, option, word): (&str, &str, &str, &str), flavour: &str, seed: u32) -> Option<String> {
+    let (variable, value) = option.split_once('=').unwrap();
+    let program = Program::case(&format!("blocked_stress-{flavour}")).args(&[&seed.to_string(), "32", "100", word]);
+    let program = program.env("P2PSIM_DEVICES", "4").env("P2PSIM_FAULT", fault).env(variable, value);
+    let outcome = program.preloaded();
+    let counts: Vec<u32> =
+        outcome.stdout.split_whitespace().rev().filter_map(|word| word.parse().ok()).take(3).collect();
+    let is_right = outcome.status == "exit status: 0" && matches!(counts[..], [0, _, copies] if copies >= 500);
+    (!is_right).then(|| format!("{name}\t{seed}\n{}{}", outcome.stdout, outcome.stderr))
+}
+
+/// Whatever other threads do. `BLOCKED_STRESS_MINUTES` takes new seeds as long as that, and keeps those that fail.
+#[test]
+fn blocked_copies_of_many_threads_beside_all_that_takes_memory_away_are_right() {
+    const FIRST: u32 = 1;
+    let kept = fs::read_to_string(path(STRESSED)).unwrap();
+    let mut failed = Vec::new();
+    for line in kept.lines() {
+        let (name, seed) = line.split_once('\t').unwrap();
+        let how = STRESSES.into_iter().find(|how| how.0 == name).unwrap();
+        failed.extend(stress(how, "12", seed.parse().unwrap()));
+    }
+    for (how, flavour) in STRESSES.into_iter().zip(["12", "13", "static"].into_iter().cycle()) {
+        failed.extend(stress(how, flavour, FIRST));
+    }
+    if let Ok(minutes) = std::env::var("BLOCKED_STRESS_MINUTES") {
+        let (begun, most) = (Instant::now(), Duration::from_secs(60 * minutes.parse::<u64>().unwrap()));
+        let mut seed = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis() as u32;
+        let (mut runs, mut wrong) = (0, Vec::new());
+        while begun.elapsed() < most {
+            for (how, flavour) in STRESSES.into_iter().zip(["12", "13", "static"].into_iter().cycle()) {
+                wrong.extend(stress(how, flavour, seed));
+                runs += 1;
+            }
+            seed = seed.wrapping_add(1);
+        }
+        support::say(&format!("blocked_stress: {runs} runs with new seeds, {} failed", wrong.len()));
+        let seeds: String =
+            wrong.iter().filter_map(|text| text.lines().next()).map(|line| format!("{line}\n")).collect();
+        fs::write(path(STRESSED), kept + &seeds).unwrap();
+        failed.extend(wrong);
+    }
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
 }

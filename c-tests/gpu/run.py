@@ -348,6 +348,7 @@ def main():
         check("random_graphs", sequences.random_graphs)
         check("staged_copies", sequences.staged_copies)
         check("freed_early", sequences.freed_early)
+        check("blocked_stress", sequences.blocked_stress)
         check("other_process", sequences.other_process)
         check("asks_like", sequences.asks_like)
     check("graphs_together", busy.graphs_together)

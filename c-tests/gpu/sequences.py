@@ -131,6 +131,21 @@ def freed_early():
               f"plain {plain.out.strip() or plain.ended()}; staged {staged.out.strip() or staged.ended()}, {by_us} by the shim")
 
 
+def blocked_stress():
+    """Threads that copy in every form, free, map and destroy, where the pair is denied: the data of each copy arrives."""
+    for runtime in ("static", "shared"):
+        program = build("cases/blocked_stress.c", runtime)
+        command = lambda seed: [program, seed, 32, 200, "real"]
+        plain, = at_once((command(FIRST), {"trace": False}))
+        judge(plain.status == 0, f"blocked_stress, {runtime} runtime, plain", plain.out.strip() or plain.ended())
+        for option in ({"P2PSHIM_DENY": "0-1"}, {"P2PSHIM_ACCESS": "off"}):
+            denied = {"preload": True, "trace": False, **option}
+            for seed in range(FIRST, FIRST + 4):
+                run, = at_once((command(seed), denied))
+                text = run.out.strip() or run.ended()
+                judge(run.status == 0 and "P2P-data-blocked" not in run.err, f"blocked_stress {seed}, {runtime} runtime, {option}", text)
+
+
 def staged_copies():
     """Large copies without access, which the shim stages: same bytes, no call waits, and a device that is reset takes no copy along."""
     options = {"preload": True, "trace": False, "P2PSHIM_ACCESS": "off", "P2PSHIM_STAGING": "always"}

@@ -140,7 +140,7 @@ fn make_each(call: &Call<'_>, kind: Copies) -> Option<(Code, bool)> {
         // What the real function refuses it refuses before it copies anything.
         let is_whole = |(address, bytes): (u64, u64)| {
             ACCESS
-                .known(address)
+                .place_and_range(&RealDriver, address)
                 .is_some_and(|(place, range)| place.kind == Kind::Mapped || bytes <= range.end - address)
         };
         let are_whole = [copy.src, copy.dst].into_iter().zip(copy.reach()?).all(is_whole);
@@ -331,6 +331,8 @@ impl Judge {
                 let traffic = HIP.decided(library.number(), copy)?;
                 Some(Some(traffic).filter(Traffic::is_between_devices))
             }
+            // Once any pair is blocked nothing that is only remembered decides that a copy is forwarded.
+            Self::Driver(..) if ACCESS.blocks() => None,
             Self::Around | Self::Driver(..) if regular::goes_between_devices(copy)? => ACCESS.decided(copy).map(Some),
             Self::Around | Self::Driver(..) => Some(None),
         }

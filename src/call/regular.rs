@@ -3,14 +3,15 @@
 //!
 //! What the pointers are is known as it is of peer copies ([memory](crate::policy::memory)). Memory of the host that the driver does not know is
 //! remembered too, and asked about again now and then, since a device's may come to lie there. If the shim takes a copy between
-//! devices for another, that costs a word in the log or a slower copy, never a byte.
+//! devices for another, that costs a word in the log or a slower copy. Once any pair is blocked it would cost bytes: then the driver is asked
+//! about each copy.
 
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::arrival::Call;
 use super::mode;
 use super::thread::{self, Thread};
-use crate::api::{CopyKind, Effect, Function};
+use crate::api::{CopyKind, Effect, Function, Layer};
 use crate::model::Memcpy;
 use crate::policy::ACCESS;
 use crate::policy::access::Between;
@@ -36,11 +37,20 @@ fn is_to_be_judged(call: &Call<'_>) -> bool {
 fn is_known_to_pass(call: &Call<'_>) -> bool {
     // The call says that the host takes part, or cannot be read; or it copies nothing.
     let Some(copy) = call.request.copy().filter(|copy| copy.has_ends()) else { return true };
+    if is_asked_each_time(call.function().layer()) {
+        return false;
+    }
     match ACCESS.between(copy) {
         Some(Between::Others) => true,
         Some(Between::Unknown) => !is_asked_again(thread::current()),
         Some(Between::Devices) | None => false,
     }
+}
+
+/// Whether the driver is asked about each copy: once any pair is blocked, where it is decided who makes them.
+#[inline(always)]
+fn is_asked_each_time(layer: Layer) -> bool {
+    matches!(layer, Layer::Driver) && ACCESS.blocks()
 }
 
 /// Whether the driver is asked again about memory that it did not know.

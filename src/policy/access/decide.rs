@@ -168,9 +168,7 @@ impl Access {
         let step = self.lock().next_step((src, dst), counted, is_granted, on);
         match step {
             Step::Decided(path) => {
-                if !self.considers_each(src, dst) {
-                    self.cells.keep(cell, (path, self.is_kept(path, src, dst)), epoch);
-                }
+                self.cells.keep(cell, (path, self.is_kept(path, src, dst)), epoch);
                 self.tell_once(src, dst, path);
                 Some(path)
             }
@@ -247,7 +245,7 @@ impl Access {
 
     /// Whether the driver refuses a copy for want of rights, made by the current context.
     pub(crate) fn is_refused_for_rights(&self, driver: &impl Driver, copy: &Memcpy) -> bool {
-        let ends = [copy.src, copy.dst].map(|address| self.cache.find(address));
+        let ends = [copy.src, copy.dst].map(|address| self.place(driver, address));
         let [Some(src), Some(dst)] = ends else { return false };
         is_regular(copy) && self.is_beyond_rights(driver, [src, dst], Circumstances::default())
     }
@@ -368,7 +366,10 @@ impl Registry {
         // Of a pool it may not be known.
         let is_in_use = is_granted || links.iter().any(Option::is_some) || !on.may_know;
         let is_late = self.is_late(src.device, dst.device) && !self.is_apart(src.device.into(), dst.device.into());
-        if is_in_use && let Some(why) = self.blocked(src, dst) {
+        // Another thread may be about to get access, if the program is not kept from it. A graph's copies are not staged by us.
+        let may_be_in_use = !on.keeps_path && !is_late && !self.refuses_what_is_broken();
+        let blocked = self.blocked(src, dst).filter(|&why| is_in_use || may_be_in_use && why == Why::BlockedInUse);
+        if let Some(why) = blocked {
             let path = Path::Staged(why);
             if is_late {
                 let is_judged = is_due && on.may_know && on.has_context && !on.thread_captures;

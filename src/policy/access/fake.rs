@@ -75,6 +75,8 @@ pub(crate) struct Fake {
     pub(crate) events: RefCell<BTreeMap<usize, usize>>,
     /// Nodes of graphs that record events, each with the node before it and its event.
     pub(crate) records: RefCell<BTreeMap<usize, (usize, usize)>>,
+    /// What another thread does before the next question about a context is answered.
+    pub(crate) meanwhile: Cell<Option<Box<dyn FnOnce()>>>,
 }
 
 pub(crate) const fn context(number: usize) -> usize {
@@ -135,6 +137,7 @@ impl Fake {
             graphs: RefCell::default(),
             events: RefCell::default(),
             records: RefCell::default(),
+            meanwhile: Cell::default(),
         }
     }
 
@@ -252,6 +255,7 @@ impl Driver for Fake {
     }
 
     fn context_id(&self, context: usize) -> Option<u64> {
+        self.meanwhile.take().into_iter().for_each(|meanwhile| meanwhile());
         let id = self.ids.borrow().get(&context).copied().unwrap_or(1);
         (context >= 0xc000 && id != 0).then_some(id)
     }

@@ -150,27 +150,25 @@ impl Access {
         Locked(os::lock(&self.registry))
     }
 
-    /// From where to where a copy goes, and on which path, if that is decided.
+    /// From where to where a copy goes, and on which path, if that is decided. Once any pair is blocked no copy's is: the driver is
+    /// asked about each.
     #[inline(always)]
     pub(crate) fn decided(&self, copy: &Memcpy) -> Option<Traffic> {
+        if self.blocks() {
+            return None;
+        }
         let (src, dst) = (self.cache.find(copy.src)?, self.cache.find(copy.dst)?);
         let (path, is_kept) = match evident(src, dst) {
-            Some(Path::Direct) if self.considers_each(src, dst) => return None,
             Some(path) => (path, false),
             None => self.cells.decided(src.owner, dst.owner)?,
         };
         Some(traffic([src, dst], path, is_kept, copy))
     }
 
-    /// Whether each copy is considered: once a pair is blocked, of memory with rights of its own.
-    fn considers_each(&self, src: Place, dst: Place) -> bool {
-        self.blocks() && [src, dst].iter().any(Place::has_rights)
-    }
-
-    /// Contexts on the devices of a copy's source and destination, if each end is known and lies within one allocation.
+    /// Contexts on the devices of a copy's source and destination, if each end is a device's and lies within one allocation.
     pub(crate) fn contexts_of(&self, driver: &impl Driver, copy: &Memcpy) -> Option<[(usize, u64); 2]> {
         let context = |address: u64, bytes: u64, named: Named| {
-            let (place, range) = self.cache.find_range(address)?;
+            let (place, range) = self.place_and_range(driver, address)?;
             // What is mapped may go on in what is mapped behind it; of arrays the driver knows.
             let is_open = place.kind == Kind::Mapped || is_array(address);
             let is_whole = is_open || bytes <= range.end.saturating_sub(address);
@@ -289,14 +287,20 @@ impl Access {
 
     /// Whose memory an address is. Asks the driver, if it is not known.
     fn place(&self, driver: &impl Driver, address: u64) -> Option<Place> {
-        if let Some(place) = self.cache.find(address) {
-            return Some(place);
+        self.place_and_range(driver, address).map(|(place, _)| place)
+    }
+
+    /// The same, and its allocation. Once any pair is blocked the driver is asked each time: memory that has gone away may still be
+    /// remembered, while another thread has got its address.
+    pub(crate) fn place_and_range(&self, driver: &impl Driver, address: u64) -> Option<(Place, Range<u64>)> {
+        if let Some(known) = self.cache.find_range(address).filter(|_| !self.blocks()) {
+            return Some(known);
         }
         let epoch = self.cache.epoch();
         if is_array(address) {
             let place = self.array_place(driver, address)?;
             self.cache.insert(address, (address, 1), place, epoch);
-            return Some(place);
+            return Some((place, address..address.saturating_add(1)));
         }
         let memory = driver.memory(address)?;
         let device = u8::try_from(memory.device).ok().filter(|&device| device < 64);
@@ -324,7 +328,8 @@ impl Access {
             }
         };
         self.cache.insert(address, memory.range, place, epoch);
-        Some(place)
+        let (start, bytes) = memory.range;
+        Some((place, start..start.saturating_add(bytes)))
     }
 }
 

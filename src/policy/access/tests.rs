@@ -558,7 +558,36 @@ fn view_broken_pair_that_the_program_enabled_stays_enabled_and_no_copy_is_direct
     assert_eq!(process.access.pair_state(0, 1).path, Path::Staged(Why::BlockedInUse));
     assert_eq!(process.driver.disables.get(), 0);
     assert_eq!(process.disable(0, 1), 0);
-    process.staged(0, 1, Why::Blocked);
+    // Another thread may enable it again at any time.
+    process.staged(0, 1, Why::BlockedInUse);
+    let copy = Circumstances { keeps_path: true, ..Circumstances::default() };
+    assert_eq!(process.copy_on(memory_of(0), memory_of(1), 4, copy), Some(Path::Staged(Why::Blocked)), "a graph's");
+}
+
+/// Memory whose address another thread has got since is not what is remembered of it; nor is it needed that anything is.
+#[test]
+fn blocked_pair_the_driver_is_asked_about_each_copy() {
+    let process = broken(&Config { broken: Broken::Warn, ..Config::default() });
+    assert_eq!(process.enable(0, 1), 0);
+    let copy = Memcpy::linear(memory_of(0), memory_of(1), 4);
+    for address in [copy.src, copy.dst] {
+        let (place, range) = process.access.place_and_range(&process.driver, address).unwrap();
+        let host = Place { kind: Kind::Host, owner: 0, ..place };
+        process.access.cache.insert(
+            address,
+            (range.start, range.end - range.start),
+            host,
+            process.access.cache.epoch(),
+        );
+    }
+    process.staged(0, 1, Why::BlockedInUse);
+    let asked = process.driver.queries.get();
+    process.staged(0, 1, Why::BlockedInUse);
+    assert_eq!(process.driver.queries.get(), asked + 2);
+    // Another thread frees memory after the copy was decided.
+    process.access.memory_has_changed();
+    assert!(process.access.contexts_of(&process.driver, &copy).is_some(), "without them it could not be staged");
+    assert!(process.access.decided(&copy).is_none());
 }
 
 #[test]
@@ -615,6 +644,21 @@ fn blocked_pair_memory_with_rights_is_staged_if_cuda_would_copy_or_refuse() {
     );
     let process = Process::configured(Fake { mapped: [(mapped(1), 0)].into(), ..Fake::new() }, &off);
     assert_eq!(process.copy_on(memory_of(0), mapped(1), 4, on), Some(Path::Staged(Why::DeniedInUse)));
+}
+
+#[test]
+fn contexts_that_are_gone_their_numbers_are_given_anew_meanwhile() {
+    let access: &Access = Box::leak(Box::new(Access::new()));
+    let driver = Fake::new();
+    let [one, other] = [0, 1].map(|device| access.context_number(context(device), 1, device as i32).unwrap());
+    // The handle of a context that was destroyed is another's now, which gets the number, and access, while this thread still looks.
+    driver.ids.borrow_mut().insert(context(1), 2);
+    driver.meanwhile.set(Some(Box::new(move || {
+        assert_eq!(access.context_number(context(1), 2, 1), Some(other));
+        access.lock().link_mut(one, other).program = true;
+    })));
+    access.contexts_have_changed(&driver, None, None);
+    assert!(access.lock().link(one, other).is_some_and(|link| link.program));
 }
 
 #[test]

@@ -177,7 +177,11 @@ impl Access {
                 Owner::Mapped { .. } => false,
             };
             if is_gone {
-                self.lock().forget(&self.cells, number);
+                let mut registry = self.lock();
+                // Another thread may have found it gone as well, and its number has been given anew.
+                if registry.owner(number) == Some(owner) {
+                    registry.forget(&self.cells, number);
+                }
                 is_any_gone = true;
             }
         }
