@@ -37,8 +37,8 @@ enum {
     SHOWN = 20,
 };
 
-enum kind { PLAIN, POOLED, OWN_POOL, MAPPED, GRANTED, KINDS };
-static const char *const kinds[KINDS] = {"plain", "pool", "own pool", "mapped", "mapped, granted"};
+enum kind { PLAIN, POOLED, OWN_POOL, GONE_POOL, MAPPED, GRANTED, KINDS };
+static const char *const kinds[KINDS] = {"plain", "pool", "own pool", "pool that is gone", "mapped", "mapped, granted"};
 
 struct buffer {
     enum kind kind;
@@ -108,9 +108,15 @@ static void take(struct buffer *b, int device, enum kind kind, size_t bytes, CUs
         CHECK_CU(cuMemAllocAsync(&b->at, bytes, stream));
         break;
     case OWN_POOL:
+    case GONE_POOL:
         CHECK_CU(cuMemPoolCreate(&b->pool, &pool));
         (void)cuMemPoolSetAccess(b->pool, &other, 1); /* which may be refused */
         CHECK_CU(cuMemAllocFromPoolAsync(&b->at, bytes, b->pool, stream));
+        if (kind == OWN_POOL)
+            break;
+        CHECK_CU(cuStreamSynchronize(stream));
+        CHECK_CU(cuMemPoolDestroy(b->pool)); /* once its memory is freed, too */
+        b->pool = NULL;
         break;
     default:
         CHECK_CU(cuMemAddressReserve(&b->at, whole(bytes), 0, 0, 0));
@@ -130,6 +136,7 @@ static void give_back(struct buffer *b, CUstream stream)
         break;
     case POOLED:
     case OWN_POOL:
+    case GONE_POOL:
         CHECK_CU(cuMemFreeAsync(b->at, stream));
         CHECK_CU(cuStreamSynchronize(stream));
         if (b->pool)

@@ -88,6 +88,7 @@ impl Change<'_> {
                 }
             }
             (State::destroys_stream, &[Value::Stream(stream)]) => on_stream_destroy(self.function, stream),
+            (State::destroys_pool, &[Value::Address(pool)]) => on_pool_destroy(pool),
             (State::destroys_array, &[Value::Address(array)]) => {
                 waits::before_array_free(array);
                 on_array_destroy(array);
@@ -178,7 +179,7 @@ impl Change<'_> {
             }
             (State::imports_memory, &[Value::Address(out), ..]) if has_succeeded && ACCESS.may_hide() => on_import(out),
             (State::imports_pool, &[Value::Address(out), ..]) if has_succeeded => on_pool_create(out, None),
-            (State::destroys_pool, &[Value::Address(pool)]) if has_succeeded => on_pool_destroy(pool),
+            (State::destroys_pool, &[Value::Address(pool)]) => after_pool_destroy(pool, ret),
             (State::instantiates_graph, &[Value::Address(exec), ..]) => graphs::on_instantiation(exec, ret),
             (State::updates_graph, &[Value::Address(exec), Value::Address(graph), Value::Address(output), ..]) => {
                 graphs::after_update(self.function, [exec, graph, output], has_succeeded);
@@ -273,7 +274,11 @@ fn on_restore(process: i64) {
 }
 
 fn on_pool_destroy(pool: usize) {
-    mode::unseen(|| ACCESS.pool_is_gone(pool));
+    mode::unseen(|| ACCESS.pool_is_going(pool));
+}
+
+fn after_pool_destroy(pool: usize, ret: Code) {
+    mode::unseen(|| ACCESS.pool_is_gone(pool, ret == Code::SUCCESS));
 }
 
 // ---- Captures ----

@@ -45,6 +45,11 @@ impl Place {
         matches!(self.kind, Kind::Pool | Kind::Mapped)
     }
 
+    /// Whether it is a device's, and it is not known who holds it: its pool is gone, or there are more of them than are told apart.
+    pub(crate) fn is_nobodys(&self) -> bool {
+        self.owner == 0 && matches!(self.kind, Kind::Plain | Kind::Pool | Kind::Mapped)
+    }
+
     fn pack(self) -> u64 {
         u64::from(self.owner) | u64::from(self.device) << 8 | (self.kind as u64) << 16
     }

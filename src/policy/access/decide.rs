@@ -98,6 +98,10 @@ impl Access {
         let (src, dst) = (self.place(driver, copy.src)?, self.place(driver, copy.dst)?);
         let path = match evident(src, dst) {
             Some(path) => self.unless_blocked(path, src, dst),
+            // Nobody can be asked who has access.
+            None if src.is_nobodys() || dst.is_nobodys() => {
+                self.lock().blocked(src, dst).map_or(Path::Unknown, Path::Staged)
+            }
             None if is_regular(copy) && self.is_beyond_rights(driver, [src, dst], on) => {
                 Path::Staged(self.beyond_rights(src, dst))
             }

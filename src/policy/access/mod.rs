@@ -304,30 +304,36 @@ impl Access {
         }
         let memory = driver.memory(address)?;
         let device = u8::try_from(memory.device).ok().filter(|&device| device < 64);
+        // Whether a pair is blocked is known of its devices.
+        let nobody = || self.blocks().then_some(0);
         let place = match memory.holder {
             Holder::Host => Place { kind: Kind::Host, device: 0, owner: 0, reach: 0 },
             Holder::Foreign => Place { kind: Kind::Foreign, device: device?, owner: 0, reach: 0 },
             Holder::Context(context) => {
                 let id = driver.context_id(context)?;
-                let owner = self.context_number(context, id, memory.device)?;
+                let owner = self.context_number(context, id, memory.device).or_else(nobody)?;
                 Place { kind: Kind::Plain, device: device?, owner, reach: 0 }
             }
             Holder::Pool(pool) => {
                 let mut registry = self.lock();
-                if registry.gone_pools.contains_key(&pool) {
-                    Place { kind: Kind::Foreign, device: device?, owner: 0, reach: 0 }
-                } else {
-                    Place { kind: Kind::Pool, device: device?, owner: registry.pool(pool, memory.device)?, reach: 0 }
+                let is_gone = registry.gone_pools.contains_key(&pool);
+                let owner = if is_gone { None } else { registry.pool(pool, memory.device) };
+                match owner.or_else(nobody) {
+                    Some(owner) => Place { kind: Kind::Pool, device: device?, owner, reach: 0 },
+                    None if is_gone => Place { kind: Kind::Foreign, device: device?, owner: 0, reach: 0 },
+                    None => return None,
                 }
             }
             Holder::Mapped => {
-                let owner = self.lock().mapped(memory.device)?;
+                let owner = self.lock().mapped(memory.device).or_else(nobody)?;
                 let devices = (0..driver.device_count().min(64)).filter(|&by| driver.mapped_access(address, by));
                 let reach = devices.fold(0, |reach, by| reach | 1 << by);
                 Place { kind: Kind::Mapped, device: device?, owner, reach }
             }
         };
-        self.cache.insert(address, memory.range, place, epoch);
+        if !place.is_nobodys() {
+            self.cache.insert(address, memory.range, place, epoch);
+        }
         let (start, bytes) = memory.range;
         Some((place, start..start.saturating_add(bytes)))
     }

@@ -147,6 +147,8 @@ pub(super) struct Registry {
     pub(super) granted_by_program: BTreeSet<(usize, i32)>,
     /// Pools that are gone, by their handles, and their devices, as far as those are known.
     pub(super) gone_pools: BTreeMap<usize, Option<i32>>,
+    /// Those of them that the program is about to destroy.
+    pub(super) going_pools: BTreeSet<usize>,
     /// Pairs of devices that the program has asked about, and when they were last verified for that.
     pub(super) asked: BTreeMap<[i32; 2], Instant>,
     /// Pairs of devices that were verified anew, when, and whether data arrived; none if that could not be found out.
@@ -192,6 +194,7 @@ impl Registry {
             said_of_foreign: BTreeSet::new(),
             granted_by_program: BTreeSet::new(),
             gone_pools: BTreeMap::new(),
+            going_pools: BTreeSet::new(),
             asked: BTreeMap::new(),
             verified_again: BTreeMap::new(),
             is_restored: false,

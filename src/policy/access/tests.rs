@@ -646,6 +646,52 @@ fn blocked_pair_memory_with_rights_is_staged_if_cuda_would_copy_or_refuse() {
     assert_eq!(process.copy_on(memory_of(0), mapped(1), 4, on), Some(Path::Staged(Why::DeniedInUse)));
 }
 
+/// Memory outlives its pool, of which nothing can be asked any more; and there may be more contexts than are told apart.
+#[test]
+fn blocked_pair_memory_that_nobody_holds_is_staged() {
+    let process = broken(&Config::default());
+    assert_eq!(process.enable(0, 1), 217);
+    let staged = |src, dst| {
+        let copy = Memcpy::linear(src, dst, 4);
+        assert!(process.access.contexts_of(&process.driver, &copy).is_some());
+        assert_eq!(process.copy_on(src, dst, 4, Circumstances::default()), Some(Path::Staged(Why::BlockedInUse)));
+    };
+    assert_eq!(
+        process.copy_on(memory_of(0), memory_of(1), 4, Circumstances::default()),
+        Some(Path::Staged(Why::Blocked))
+    );
+    process.access.pool_is_going(pool(1));
+    staged(memory_of(0), pooled(1));
+    staged(pooled(1), memory_of(0));
+    assert_eq!(
+        process.copy_on(memory_of(2), pooled(1), 4, Circumstances::default()),
+        Some(Path::Unknown),
+        "not blocked"
+    );
+    process.access.pool_is_gone(pool(1), false);
+    assert_eq!(
+        process.copy_on(memory_of(0), pooled(1), 4, Circumstances::default()),
+        Some(Path::Staged(Why::Blocked)),
+        "it was not destroyed"
+    );
+    for number in 2..140 {
+        process.copy(number, 0, 4);
+    }
+    staged(memory_of(144), memory_of(145));
+}
+
+/// One thread destroys a pool, and before it has said so another has made one with the same handle.
+#[test]
+fn pool_whose_handle_is_given_anew_is_there() {
+    let process = Process::new(Fake::new());
+    process.access.pool_is_going(pool(1));
+    process.access.pool_is_new(pool(1), Some(1));
+    process.access.pool_has_changed(pool(1), [(0, true)].into_iter());
+    process.access.pool_is_gone(pool(1), true);
+    assert!(process.access.lock().granted_by_program.contains(&(pool(1), 0)));
+    assert_ne!(process.copy_on(memory_of(0), pooled(1), 4, Circumstances::default()), Some(Path::Unknown));
+}
+
 #[test]
 fn contexts_that_are_gone_their_numbers_are_given_anew_meanwhile() {
     let access: &Access = Box::leak(Box::new(Access::new()));
@@ -808,7 +854,10 @@ fn pools_of_other_devices_are_known_after_a_reset() {
     let contexts = Circumstances { contexts: [context(0), context(1)], ..Circumstances::default() };
     process.access.pool_is_new(pool(2), Some(2));
     process.access.pool_is_new(pool(3), Some(3));
-    [pool(2), pool(3)].into_iter().for_each(|pool| process.access.pool_is_gone(pool));
+    for pool in [pool(2), pool(3)] {
+        process.access.pool_is_going(pool);
+        process.access.pool_is_gone(pool, true);
+    }
     process.access.pool_has_changed(pool(1), [(2, true)].into_iter());
     assert_eq!(process.copy_on(pooled(0), pooled(1), ENOUGH, contexts), Some(Path::Direct));
     process.access.contexts_have_changed(&process.driver, Some(3), None);

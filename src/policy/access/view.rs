@@ -194,26 +194,41 @@ impl Access {
         }
     }
 
-    /// A pool is gone. Memory of it may still be there, and have its handle, of which nothing can be asked
-    /// any more.
-    pub(crate) fn pool_is_gone(&self, pool: usize) {
+    /// A pool is about to go: once it is gone another may have its handle. Memory of it may still be there, and have its handle, of
+    /// which nothing can be asked any more.
+    pub(crate) fn pool_is_going(&self, pool: usize) {
         let mut registry = self.lock();
         let is_it = |owner: &Owner| matches!(owner, Owner::Pool { handle, .. } if *handle == pool);
         let found = registry.find(is_it);
         if let Some((number, _)) = found {
             registry.forget(&self.cells, number);
         }
-        registry.drop_grants(pool);
-        registry.gone_pools.insert(pool, found.map(|(_, owner)| owner.device()));
+        let is_known = registry.gone_pools.contains_key(&pool);
+        registry.gone_pools.entry(pool).or_insert(found.map(|(_, owner)| owner.device()));
+        if !is_known {
+            registry.going_pools.insert(pool);
+        }
         drop(registry);
         self.cache.forget();
         self.cells.invalidate();
+    }
+
+    /// Whether a pool that was to go is gone.
+    pub(crate) fn pool_is_gone(&self, pool: usize, is_gone: bool) {
+        let mut registry = self.lock();
+        match registry.going_pools.remove(&pool) {
+            true if is_gone => registry.drop_grants(pool),
+            true => drop(registry.gone_pools.remove(&pool)),
+            // It was gone before, or its handle is another's by now.
+            false => {}
+        }
     }
 
     /// A pool is new, perhaps with the handle of one that is gone. `device` if it is one of a device's memory.
     pub(crate) fn pool_is_new(&self, pool: usize, device: Option<i32>) {
         let mut registry = self.lock();
         registry.gone_pools.remove(&pool);
+        registry.going_pools.remove(&pool);
         registry.drop_grants(pool);
         device.and_then(|device| registry.pool(pool, device));
     }
