@@ -10,6 +10,7 @@ const PHRASES: &[(&str, &str)] = &[
     (" A program that uses the driver API must call cuInit first.", ""),
     (", that the driver is as new as the runtime (nvidia-smi shows the newest CUDA that it supports), and ", ", and "),
     (" or cuMemAlloc", ""),
+    ("(cudaSetDevice, cuCtxSetCurrent)", "(hipSetDevice)"),
     (" Run p2pshim doctor for the cause.", " What the log says of the pair names the likely cause."),
     // It does not, in HIP.
     (" A reset of either device ends it.", ""),
