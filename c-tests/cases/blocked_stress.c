@@ -222,7 +222,7 @@ static struct cudaMemcpy3DPeerParms runtime_peer_slices(const struct copy *c)
 
 static int batch(const struct copy *c)
 {
-    size_t half = extent(c) / 2, sizes[2] = {half, extent(c) - half}, first = 0, failed;
+    size_t half = extent(c) / 2, sizes[2] = {half ? half : extent(c), extent(c) - half}, first = 0, failed;
     CUdeviceptr from[2] = {c->src->at, c->src->at + half}, to[2] = {c->dst->at, c->dst->at + half};
     CUmemcpyAttributes attributes = {.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
     return copy_batch ? (int)copy_batch(to, from, sizes, half ? 2 : 1, &attributes, &first, 1, &failed, c->stream) : -1;
@@ -352,6 +352,9 @@ static void copy(struct thread *t)
     CHECK_CU(waited);
     if (ret != 0) {
         /* Nobody refuses memory without rights of its own, but for a batch where there are none. */
+        if (src->kind == PLAIN && dst->kind == PLAIN && ret != -1)
+            printf("seed %u thread %u step %d: %s of %zu x %zu x %zu bytes returned %d\n", seed, t->number, t->step, forms[form].name, c.width,
+                   c.height, c.depth, ret);
         REQUIRE(src->kind != PLAIN || dst->kind != PLAIN || ret == -1);
         refused++;
         return;
