@@ -67,7 +67,7 @@ int main(int argc, char **argv)
     CUdeviceptr memory[2];
     CUstream stream;
     pthread_t other;
-    int wrong = 0;
+    volatile int wrong = 0;
     REQUIRE(argc == 2);
     leaves = !strcmp(argv[1], "leaves");
     CHECK_CU(cuInit(0));
