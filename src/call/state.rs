@@ -208,8 +208,12 @@ impl Change<'_> {
     #[cold]
     #[inline(never)]
     fn on_move(self, ret: Code) {
+        let is_own = |process: i64| process == i64::from(std::process::id());
         match *self.arguments {
-            [Value::Int(process), _] if ret == Code::SUCCESS => on_restore(process),
+            // From a checkpoint, perhaps onto other devices. Another process's p2pshim does not know of that.
+            [Value::Int(process), _] if ret == Code::SUCCESS && is_own(process) => {
+                mode::unseen(|| ACCESS.process_is_restored());
+            }
             _ => ACCESS.memory_has_changed(),
         }
     }
@@ -262,15 +266,6 @@ fn on_hip_free(state: State, found: *const c_void) {
         hip::after_device_reset(found);
     }
     HIP.memory_has_changed();
-}
-
-/// A process was restored from a checkpoint, perhaps onto other devices. Another's p2pshim does not know of that.
-#[cold]
-#[inline(never)]
-fn on_restore(process: i64) {
-    if process == i64::from(std::process::id()) {
-        mode::unseen(|| ACCESS.process_is_restored());
-    }
 }
 
 fn on_pool_destroy(pool: usize) {
