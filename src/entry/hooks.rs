@@ -55,11 +55,15 @@ macro_rules! batch_hook {
             let values = &[$($argument.value(),)* $last.value()];
             batch::traced(Function::$symbol, Copies::batch, caller, found.as_ptr(), values, || {
                 if has_last {
-                    // SAFETY: slots hold what was looked up under the function's name; the arguments are the program's own.
-                    return unsafe { transmute::<_, All>(found)($($argument,)* $last) };
+                    // SAFETY: a function's slots hold nothing but what was looked up under its name.
+                    let real: All = unsafe { transmute(found) };
+                    // SAFETY: the arguments are the program's own, unchanged.
+                    return unsafe { real($($argument,)* $last) };
                 }
+                // SAFETY: as above; from 13.0 on it has one parameter less.
+                let real: Fewer = unsafe { transmute(found) };
                 // SAFETY: as above.
-                unsafe { transmute::<_, Fewer>(found)($($argument),*) }
+                unsafe { real($($argument),*) }
             })
         }
     };
