@@ -147,6 +147,16 @@ impl Processors {
     }
 }
 
+/// Whether the calling thread runs a signal handler on a stack of its own.
+#[cold]
+#[inline(never)]
+pub(crate) fn is_on_signal_stack() -> bool {
+    let mut stack = libc::stack_t { ss_sp: ptr::null_mut(), ss_flags: 0, ss_size: 0 };
+    // SAFETY: writes there which stack there is.
+    let found = unsafe { libc::sigaltstack(ptr::null(), &raw mut stack) };
+    found == 0 && stack.ss_flags & libc::SS_ONSTACK != 0
+}
+
 /// Runs `work` of ours so that the calling thread notices nothing, and nothing of the program gets between:
 /// - `errno`, which the program may be about to read, stays as it was;
 /// - the thread is not cancelled in the middle (any write would be a place for it);

@@ -354,11 +354,21 @@ fn copies_that_are_left_or_interrupted_leave_nothing_behind() {
     fs::remove_dir_all(folder).unwrap();
 }
 
-/// Both layers' copies; the shim's own account is in the output, and the trace's here.
 #[test]
 fn copies_that_are_interrupted_are_counted_once() {
-    let program =
-        Program::case("copies_interrupted").libraries("target/c-tests/null-driver").env("P2PSHIM_PROBE", "off");
+    counted_once(&Program::case("copies_interrupted"));
+}
+
+#[test]
+fn copies_that_are_interrupted_by_a_handler_on_a_stack_of_its_own_are_counted_once() {
+    for stack in ["below", "above"] {
+        counted_once(&Program::case("copies_interrupted").arg(stack));
+    }
+}
+
+/// Both layers' copies; the shim's own account is in the output, and the trace's here.
+fn counted_once(program: &Program) {
+    let program = program.clone().libraries("target/c-tests/null-driver").env("P2PSHIM_PROBE", "off");
     let plain = program.plain();
     plain.assert_success();
     assert!(
@@ -375,16 +385,25 @@ fn copies_that_are_interrupted_are_counted_once() {
         let files: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
         let trace = Trace::open(&files[0]).unwrap();
         let mut calls: BTreeMap<u8, usize> = BTreeMap::new();
+        let mut by_program = 0;
         let mut buffer = Vec::new();
         for number in 0..trace.blocks() {
             for call in trace.block(number, &mut buffer).unwrap().unwrap().calls() {
                 assert_eq!((call.state, call.result, call.bytes), (State::Done, 0, 8192), "{call:?}");
+                // The program's own, whatever it has interrupted, and so one copy in a report, with devices and path.
+                assert_eq!((call.src_device, call.dst_device, call.path != 0), (Some(0), Some(1), true), "{call:?}");
+                by_program += usize::from(call.depth == 0);
                 *calls.entry(call.function).or_default() += 1;
             }
         }
         // What is copied while the shim itself is at work has no records.
         let [runtime, driver] = calls.into_values().collect::<Vec<_>>()[..] else { panic!() };
-        assert!(runtime > 3000 && driver == runtime, "{runtime} of the runtime, {driver} of the driver");
+        assert_eq!(
+            (driver, by_program),
+            (runtime, runtime),
+            "calls of the driver and of the program, of the runtime's"
+        );
+        assert!(runtime > 3000, "{runtime}");
         fs::remove_dir_all(folder).unwrap();
     }
 }

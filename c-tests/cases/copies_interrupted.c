@@ -1,14 +1,16 @@
 /*
  * Copies like ones before, interrupted at every single instruction by a signal handler that copies as well, by a runtime that has
  * the driver copy; with the argument "driver", at one instruction after the other, each in another copy, by a handler that has
- * the driver copy itself. All are made, and both layers' calls are counted as often as they were made. On a runtime and a driver
+ * the driver copy itself; with "below" or "above", by one on a stack of its own, which lies below or above the thread's. All are made, and both layers' calls are counted as often as they were made. On a runtime and a driver
  * without locks and with nothing behind them: with P2PSHIM_PROBE=off.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "check.h"
 #include "null_cuda.h"
@@ -79,12 +81,19 @@ static void find_driver(void)
     REQUIRE(get("cuMemcpyPeerAsync", (void **)&copy_by_driver, 4000, 0, NULL) == 0);
 }
 
-int main(int argc, char **argv)
+static const char *mode = "";
+static char *stacks;
+enum { STACK = 1 << 20 };
+
+static void *copies(void *unused)
 {
-    REQUIRE(signal(SIGTRAP, on_trap) != SIG_ERR);
+    int is_above = strcmp(mode, "above") == 0;
+    if (stacks)
+        REQUIRE(sigaltstack(&(stack_t){.ss_sp = stacks + (is_above ? STACK : 0), .ss_size = STACK}, NULL) == 0);
+    REQUIRE(sigaction(SIGTRAP, &(struct sigaction){.sa_handler = on_trap, .sa_flags = SA_ONSTACK}, NULL) == 0);
     for (int i = 0; i < BEFORE; i++)
         copy();
-    if (argc > 1 && strcmp(argv[1], "driver") == 0)
+    if (strcmp(mode, "driver") == 0)
         find_driver();
     for (int round = 0; copy_by_driver ? steps >= at : round < ROUNDS; round++) {
         steps = 0;
@@ -94,6 +103,25 @@ int main(int argc, char **argv)
         set_trap(0);
         for (int i = 0; i < BETWEEN; i++)
             copy();
+    }
+    return unused;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1)
+        mode = argv[1];
+    if (strcmp(mode, "below") == 0 || strcmp(mode, "above") == 0) {
+        stacks = mmap(NULL, 2 * STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        REQUIRE(stacks != MAP_FAILED);
+        pthread_t thread;
+        pthread_attr_t attributes;
+        REQUIRE(pthread_attr_init(&attributes) == 0);
+        REQUIRE(pthread_attr_setstack(&attributes, stacks + (strcmp(mode, "above") ? STACK : 0), STACK) == 0);
+        REQUIRE(pthread_create(&thread, &attributes, copies, NULL) == 0);
+        REQUIRE(pthread_join(thread, NULL) == 0);
+    } else {
+        copies(NULL);
     }
     printf("refused: %llu, the handler ran: %s\n", wrong, traps > 10 ? "yes" : "no");
     for (int i = 0; i < 2; i++) {

@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 
 use super::mode::{self, contained};
 use super::read::Room;
-use super::thread;
+use super::thread::{self, Frame};
 use crate::api::abi::{Code, Value};
 use crate::api::codes::Numbering;
 use crate::api::{CopyKind, Effect, Function, Layer};
@@ -152,6 +152,12 @@ impl<'a> Call<'a> {
     #[inline(always)]
     pub(crate) fn function(&self) -> Function {
         self.request.function
+    }
+
+    /// The call, as its thread notes it.
+    #[inline(always)]
+    pub(crate) fn frame(&self) -> Frame {
+        Frame::new(self.function(), self.caller.slot.real() as usize, self.caller.stack)
     }
 
     /// The numbers in which the codes are that it returns.

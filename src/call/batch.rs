@@ -14,6 +14,7 @@ use super::arrival::{Call, Caller};
 use super::decision::{Decision, Running};
 use super::read::{self, BatchArrays};
 use super::staging::Each;
+use super::thread::Before;
 use super::{
     callbacks, captured, context, copy, hip, mode, origin, readback, recording, regular, run, show, staging, thread,
     validate, waits,
@@ -206,6 +207,9 @@ fn end<const IS_HIP: bool>(call: &Call<'_>, kind: Copies, begun: Running, ret: C
     }
     if begun.shown_since.is_some() {
         callbacks::run(&begun);
+    }
+    if begun.is_outermost() {
+        thread::current().put_back(&begun.before);
     }
 }
 
@@ -444,10 +448,10 @@ fn check_blocked(call: &Call<'_>) {
     if call.function().layer() == Layer::Driver && copied().any(|traffic| is_broken(&traffic)) {
         thread.set_path(Some(Path::Broken));
     }
-    if !VALIDATE.is_on() || !thread.is_outermost(call.caller.stack()) {
+    if !VALIDATE.is_on() || !thread.is_outermost(call.frame()) {
         return;
     }
-    let was_broken = thread.take_path() == Some(Path::Broken);
+    let was_broken = thread.take_path(&Before::default()) == Some(Path::Broken);
     let copied = copied().map(|traffic| if was_broken { traffic.unstaged() } else { traffic });
     let Some(Traffic { src, dst, path, bytes, .. }) = { copied }.find(is_broken) else { return };
     mode::unseen(|| {
@@ -461,7 +465,7 @@ fn check_blocked(call: &Call<'_>) {
 fn checked(call: &Call<'_>, kind: Copies) -> Option<usize> {
     match *call.request.arguments {
         [Value::Address(exec), _] if kind == Copies::graph => {
-            (VALIDATE.is_on() && thread::current().is_outermost(call.caller.stack())).then_some(exec)
+            (VALIDATE.is_on() && thread::current().is_outermost(call.frame())).then_some(exec)
         }
         _ => None,
     }

@@ -24,9 +24,12 @@ pub(super) fn may_be_refused(function: Function, kind: Copies) -> bool {
 /// Makes a batch on a stream that may be captured, by the real function or, if that refuses it for the capture, copy by copy.
 pub(super) fn make(call: &Call<'_>, kind: Copies, real: impl Fn() -> Code) -> Code {
     let thread = thread::current();
-    let depth = thread.enter(call.caller.stack());
+    let (depth, before) = thread.enter(call.frame());
     let ret = real();
-    thread.leave(depth);
+    thread.leave(&before);
+    if depth == 0 {
+        thread.put_back(&before);
+    }
     if !mode::is_still_on() {
         return ret;
     }
@@ -85,7 +88,7 @@ pub(super) fn say_missing(call: &Call<'_>, ret: Code) {
 #[inline(never)]
 fn say_refused(call: &Call<'_>) {
     let thread = thread::current();
-    if !thread.is_outermost(call.caller.stack()) {
+    if !thread.is_outermost(call.frame()) {
         return;
     }
     let Some(why) = Missing::of(thread.not_captured.take()).filter(|_| VALIDATE.is_on()) else { return };

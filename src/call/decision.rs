@@ -6,7 +6,7 @@ use std::time::Instant;
 use p2pshim_trace::Begun;
 
 use super::arrival::Call;
-use super::thread;
+use super::thread::{self, Before};
 use crate::api::Layer;
 use crate::api::abi::Code;
 use crate::model::{Path, Traffic, counters};
@@ -90,6 +90,8 @@ impl Instead {
 pub(crate) struct Running {
     /// How many calls enclose this one.
     pub(crate) depth: usize,
+    /// What it has found in the thread's block.
+    pub(crate) before: Before,
     /// The call's record, if it has one.
     pub(crate) record: Option<Begun>,
     /// Whether it is shown, in the log or to callbacks, and when the real function was called.
@@ -126,7 +128,7 @@ pub(crate) fn count(call: &Call<'_>, decision: &Decision<'_>, ret: Code) {
 pub(crate) fn path(call: &Call<'_>, decision: &Decision<'_>, begun: &Running, ret: Code) -> Option<Path> {
     let own = decision.traffic.filter(|_| ret == Code::SUCCESS).map(|traffic| traffic.path);
     match call.function().layer() {
-        Layer::Runtime => thread::current().take_path().filter(|_| ret == Code::SUCCESS),
+        Layer::Runtime => thread::current().take_path(&begun.before).filter(|_| ret == Code::SUCCESS),
         Layer::Driver if !begun.is_outermost() && own.is_some() => {
             thread::current().set_path(own);
             own

@@ -12,6 +12,7 @@ use std::time::Instant;
 use super::arrival::{Call, Caller};
 use super::decision::{self, Decision, Instead, Running, count, path};
 use super::read::Room;
+use super::thread::Before;
 use super::{
     callbacks, copy, mode, origin, peers, readback, recording, regular, show, staging, thread, timing, trial, validate,
     waits,
@@ -103,17 +104,17 @@ fn unstaged<'a>(call: &Call<'_>, decision: &Decision<'a>, begun: &Running) -> De
 #[inline(always)]
 pub(crate) fn begin(call: &Call<'_>, decision: &Decision<'_>) -> Running {
     let thread = thread::current();
-    let depth = thread.enter(call.caller.stack());
+    let (depth, before) = thread.enter(call.frame());
     let sees = mode::sees();
     if sees.nothing() || thread.is_busy() {
-        return Running { depth, record: None, shown_since: None };
+        return Running { depth, before, record: None, shown_since: None };
     }
-    begin_seen(call, decision, depth, sees)
+    begin_seen(call, decision, (depth, before), sees)
 }
 
 /// The same for a call that is recorded or shown.
 #[inline(never)]
-fn begin_seen(call: &Call<'_>, decision: &Decision<'_>, depth: usize, sees: mode::Sees) -> Running {
+fn begin_seen(call: &Call<'_>, decision: &Decision<'_>, (depth, before): (usize, Before), sees: mode::Sees) -> Running {
     if depth == 0 && sees.shows() {
         callbacks::forget(thread::current());
     }
@@ -122,13 +123,13 @@ fn begin_seen(call: &Call<'_>, decision: &Decision<'_>, depth: usize, sees: mode
     }
     let record = if sees.records() { recording::begin(call, decision, depth) } else { None };
     let shown_since = sees.shows().then(|| os::uncancelled(Instant::now));
-    Running { depth, record, shown_since }
+    Running { depth, before, record, shown_since }
 }
 
 /// Notes that the real function has returned.
 #[inline(always)]
 pub(crate) fn leave(begun: &Running) {
-    thread::current().leave(begun.depth);
+    thread::current().leave(&begun.before);
 }
 
 /// Does what there is to do when the real function has returned: counts the call, records and shows it, and checks it.
@@ -152,6 +153,9 @@ fn end(call: &Call<'_>, decision: &Decision<'_>, begun: Running, timing: Option<
             recording::add_current_device(call, record);
         }
         recording::end(call, decision, record, ret, path);
+    }
+    if begun.is_outermost() {
+        thread::current().put_back(&begun.before);
     }
     timing::end(call, timing, begun.record, ret);
     readback::after(call, &begun, ret);

@@ -10,20 +10,73 @@
 
 use std::arch::{asm, global_asm};
 use std::cell::Cell;
+use std::hint::cold_path;
 use std::ops::Range;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, AtomicUsize, compiler_fence};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, compiler_fence};
 
 use p2pshim_trace::{Begun, Segment};
 
+use crate::api::{Function, Layer};
 use crate::model::Path;
 use crate::model::event::{CallEvent, FOUND};
-use crate::os::Held;
+use crate::os::{self, Held};
 use crate::policy::validate::{self, Fact, Run};
 
-/// How many calls inside each other are told apart: a runtime call, its driver call, and a callback
-/// of either that calls again.
-const NESTED: usize = 4;
+/// A call that is in progress. All zero is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Frame {
+    /// The stack pointer at its entry.
+    stack: usize,
+    /// The stack pointer at entry of the outermost call that encloses it, or of itself.
+    outermost: usize,
+    /// The real function.
+    real: usize,
+    /// The function, its layer plus one, and how many calls enclose this one, in bytes from the lowest.
+    kind: u32,
+}
+
+impl Frame {
+    /// A call that enters with this stack pointer.
+    #[inline(always)]
+    pub(crate) fn new(function: Function, real: usize, stack: usize) -> Self {
+        Self { stack, outermost: stack, real, kind: u32::from(function as u8) | (function.layer() as u32 + 1) << 8 }
+    }
+
+    #[inline(always)]
+    fn is_of(self, layer: Layer) -> bool {
+        self.kind >> 8 & 0xff == layer as u32 + 1
+    }
+
+    /// How many calls enclose it.
+    #[inline(always)]
+    pub(crate) fn depth(self) -> usize {
+        (self.kind >> 16) as usize
+    }
+
+    /// How many calls enclose it, if `outer` is in progress. It is a signal handler's or a callback's, and so the program's own,
+    /// unless `outer` makes it: the runtime calls the driver, HIP itself, and a library in between passes on what it gets,
+    /// by the next definition of the function.
+    #[inline(always)]
+    fn depth_in(self, outer: Self) -> usize {
+        const FUNCTION: u32 = 0xffff;
+        let is_made = outer.stack > self.stack
+            && match () {
+                () if self.is_of(Layer::Driver) && outer.is_of(Layer::Runtime) => true,
+                () if self.is_of(Layer::Hip) && outer.is_of(Layer::Hip) => true,
+                () => (self.kind ^ outer.kind) & FUNCTION == 0 && self.real != outer.real,
+            };
+        if is_made { (outer.depth() + 1).min(0xff) } else { 0 }
+    }
+}
+
+/// What a call finds in the block, and puts back when it has returned: a signal handler's call leaves nothing behind.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Before {
+    frame: Frame,
+    path: u8,
+    inner_record: Option<Begun>,
+}
 
 /// How many pages with arrays of batches are remembered.
 const PAGES: usize = 4;
@@ -42,10 +95,11 @@ pub(crate) struct Pending {
 /// The calling thread's block. All zero is a valid state. What each copy needs comes first.
 #[repr(C)]
 pub(crate) struct Thread {
-    /// How many of `calls` are in flight.
-    depth: AtomicUsize,
-    /// The stack pointers at entry of the calls in flight, outermost first.
-    calls: [AtomicUsize; NESTED],
+    /// The innermost call in progress.
+    stack: AtomicUsize,
+    outermost: AtomicUsize,
+    real: AtomicUsize,
+    kind: AtomicU32,
     /// Whether our own code runs: whatever it calls is forwarded unseen.
     busy: AtomicBool,
     /// Where this thread's copies are counted; 0 until the first.
@@ -152,61 +206,78 @@ pub(crate) fn current() -> &'static Thread {
 }
 
 impl Thread {
-    /// Notes a call that entered with this stack pointer, and returns how many enclose it.
+    /// Notes a call, and returns how many enclose it, and what [`Thread::leave`] needs.
     ///
-    /// A call that was left by an exception, `longjmp` or the end of a cancelled thread has not said
-    /// so. Its frame is gone, which shows: an enclosing call's frame lies above this one's.
+    /// A call that was left by an exception, `longjmp` or the end of a cancelled thread has not said so. Its frame is gone,
+    /// which shows: it does not lie above this one's, unless a signal handler runs on a stack of its own.
     #[inline(always)]
-    pub(crate) fn enter(&self, stack: usize) -> usize {
-        let mut depth = self.depth.load(Relaxed);
-        while let Some(outer) = depth.checked_sub(1).and_then(|last| self.calls.get(last))
-            && outer.load(Relaxed) <= stack
-        {
-            depth -= 1;
+    pub(crate) fn enter(&self, call: Frame) -> (usize, Before) {
+        let mut outer = self.frame();
+        if outer.stack != 0 && outer.stack <= call.stack && !os::is_on_signal_stack() {
+            cold_path();
+            outer = Frame::default();
         }
+        let before = Before { frame: outer, path: self.path.load(Relaxed), inner_record: self.inner_record.get() };
+        let depth = call.depth_in(outer);
+        let outermost = if depth == 0 { call.stack } else { outer.outermost };
+        self.set_frame(Frame { kind: call.kind | (depth as u32) << 16, outermost, ..call });
         if depth == 0 {
-            // One that was left may not have taken its own.
             self.path.store(0, Relaxed);
         }
-        match self.calls.get(depth) {
-            Some(call) => {
-                call.store(stack, Relaxed);
-                compiler_fence(SeqCst);
-                self.depth.store(depth + 1, Relaxed);
-            }
-            None => self.depth.store(depth, Relaxed),
-        }
-        depth
+        (depth, before)
     }
 
-    /// Forgets the call that `enter` returned `depth` for, and all inside it.
+    /// Forgets the call that found this, and all inside it.
     #[inline(always)]
-    pub(crate) fn leave(&self, depth: usize) {
-        self.depth.store(depth, Relaxed);
+    pub(crate) fn leave(&self, before: &Before) {
+        self.set_frame(before.frame);
+    }
+
+    /// Puts back what a call that has ended found there for calls of the runtime.
+    #[inline(always)]
+    pub(crate) fn put_back(&self, before: &Before) {
+        self.path.store(before.path, Relaxed);
+        self.inner_record.set(before.inner_record);
+    }
+
+    #[inline(always)]
+    fn frame(&self) -> Frame {
+        Frame {
+            stack: self.stack.load(Relaxed),
+            outermost: self.outermost.load(Relaxed),
+            real: self.real.load(Relaxed),
+            kind: self.kind.load(Relaxed),
+        }
+    }
+
+    /// A signal handler finds no call meanwhile: its own is none that this one makes.
+    #[inline(always)]
+    fn set_frame(&self, frame: Frame) {
+        self.stack.store(0, Relaxed);
+        compiler_fence(SeqCst);
+        self.outermost.store(frame.outermost, Relaxed);
+        self.real.store(frame.real, Relaxed);
+        self.kind.store(frame.kind, Relaxed);
+        compiler_fence(SeqCst);
+        self.stack.store(frame.stack, Relaxed);
     }
 
     /// Whether no call is in flight, and no code of ours.
     #[inline(always)]
     pub(crate) fn is_idle(&self) -> bool {
-        self.depth.load(Relaxed) == 0 && !self.is_busy()
+        self.stack.load(Relaxed) == 0 && !self.is_busy()
     }
 
-    /// Whether no call encloses one that is about to enter with this stack pointer. Calls that were left otherwise than by
-    /// returning do not count.
+    /// Whether no call encloses one that is about to enter. Calls that were left otherwise than by returning do not count.
     #[inline(always)]
-    pub(crate) fn is_outermost(&self, stack: usize) -> bool {
-        self.depth.load(Relaxed) == 0 || self.outermost() <= stack
+    pub(crate) fn is_outermost(&self, call: Frame) -> bool {
+        call.depth_in(self.frame()) == 0
     }
 
     /// The stack pointer at entry of the outermost call, if that encloses the one that entered with this stack pointer.
     pub(crate) fn enclosing(&self, stack: usize) -> Option<usize> {
-        (self.depth.load(Relaxed) != 0 && self.outermost() > stack).then(|| self.outermost())
-    }
-
-    #[inline(always)]
-    fn outermost(&self) -> usize {
-        let [outermost, ..] = &self.calls;
-        outermost.load(Relaxed)
+        let outermost = self.outermost.load(Relaxed);
+        (self.stack.load(Relaxed) != 0 && outermost > stack).then_some(outermost)
     }
 
     /// Whether our own code is running.
@@ -231,10 +302,9 @@ impl Thread {
         self.path.store(path.map_or(0, |path| path.number() as u8), Relaxed);
     }
 
-    /// The path of the copy that the runtime call that ends has made.
-    pub(crate) fn take_path(&self) -> Option<Path> {
-        let number = self.path.load(Relaxed);
-        self.path.store(0, Relaxed);
+    /// The path of the copy that the runtime call that ends has made; what it found there is put back.
+    pub(crate) fn take_path(&self, before: &Before) -> Option<Path> {
+        let number = self.path.swap(before.path, Relaxed);
         Path::numbered(number.into())
     }
 
@@ -349,53 +419,75 @@ mod tests {
         assert_eq!(fresh().tag(), Fact::MANY);
     }
 
+    const RUNTIME: Function = Function::cudaMemcpyPeerAsync;
+    const DRIVER: Function = Function::cuMemcpyPeerAsync;
+
+    fn enter(thread: &Thread, function: Function, stack: usize) -> (usize, Before) {
+        thread.enter(Frame::new(function, 1, stack))
+    }
+
     #[test]
-    fn enter_call_inside_a_call_is_its_child() {
+    fn enter_the_drivers_call_inside_the_runtimes_is_its_child() {
         let thread = fresh();
-        assert_eq!(thread.enter(900), 0);
-        assert_eq!(thread.enter(800), 1);
-        thread.leave(1);
-        assert_eq!(thread.enter(850), 1);
-        thread.leave(1);
-        thread.leave(0);
-        assert_eq!(thread.enter(900), 0);
+        let (depth, before) = enter(&thread, RUNTIME, 900);
+        assert_eq!(depth, 0);
+        for stack in [800, 850] {
+            let (depth, before) = enter(&thread, DRIVER, stack);
+            assert_eq!(depth, 1);
+            thread.leave(&before);
+        }
+        thread.leave(&before);
+        assert!(thread.is_idle());
+        assert_eq!(enter(&thread, DRIVER, 800).0, 0);
+    }
+
+    #[test]
+    fn enter_call_of_a_signal_handler_is_the_programs_own_and_leaves_nothing_behind() {
+        let thread = fresh();
+        let (_, outermost) = enter(&thread, RUNTIME, 900);
+        for function in [RUNTIME, DRIVER] {
+            // Between the runtime's call and the driver's, then inside the driver's.
+            let (depth, inside) = if function == DRIVER { enter(&thread, DRIVER, 800) } else { (1, Before::default()) };
+            assert_eq!(depth, 1);
+            let (depth, before) = enter(&thread, RUNTIME, 700);
+            assert_eq!(depth, 0);
+            let (depth, inner) = enter(&thread, DRIVER, 600);
+            assert_eq!(depth, 1);
+            thread.set_path(Path::numbered(2));
+            thread.leave(&inner);
+            thread.leave(&before);
+            assert_eq!(thread.take_path(&before), Path::numbered(2));
+            if function == DRIVER {
+                assert_eq!(enter(&thread, DRIVER, 600).0, 0, "a driver does not call itself");
+                thread.leave(&inside);
+            }
+            thread.set_path(Path::numbered(1));
+        }
+        thread.leave(&outermost);
+        assert_eq!(thread.take_path(&outermost), Path::numbered(1));
+        assert!(thread.is_idle());
+    }
+
+    #[test]
+    fn enter_call_that_a_library_in_between_passes_on_is_a_child() {
+        let thread = fresh();
+        thread.enter(Frame::new(RUNTIME, 1, 900));
+        assert_eq!(thread.enter(Frame::new(RUNTIME, 2, 800)).0, 1);
+        assert_eq!(thread.enter(Frame::new(DRIVER, 3, 700)).0, 2);
     }
 
     #[test]
     fn enter_after_a_call_that_never_returned_nesting_is_right_again() {
         let thread = fresh();
-        thread.enter(900);
-        thread.enter(800);
-        assert!(thread.is_outermost(900) && !thread.is_outermost(899));
-        assert_eq!(thread.enter(900), 0, "both frames are gone");
-        thread.enter(800);
-        assert_eq!(thread.enter(850), 1, "the inner frame is gone");
-    }
-
-    #[test]
-    fn enter_after_a_call_that_never_returned_its_path_is_not_taken_for_the_next_ones() {
-        let thread = fresh();
-        thread.enter(900);
-        thread.enter(800);
+        enter(&thread, RUNTIME, 900);
+        enter(&thread, DRIVER, 800);
         thread.set_path(Path::numbered(1));
-        thread.leave(1);
-        thread.enter(900);
-        assert_eq!(thread.take_path(), None);
-        thread.enter(800);
-        thread.set_path(Path::numbered(1));
-        thread.leave(1);
-        thread.enter(850);
-        assert_eq!(thread.take_path(), Path::numbered(1), "of another inside the same");
-    }
-
-    #[test]
-    fn enter_deeper_than_remembered_is_survived() {
-        let thread = fresh();
-        for depth in 0..2 * NESTED {
-            assert_eq!(thread.enter(900 - depth), depth.min(NESTED));
-        }
-        thread.leave(0);
-        assert_eq!(thread.enter(900), 0);
+        let (depth, before) = enter(&thread, RUNTIME, 900);
+        assert_eq!(depth, 0, "both frames are gone");
+        assert_eq!(before.frame, Frame::default());
+        thread.leave(&before);
+        assert!(thread.is_idle());
+        assert_eq!(enter(&thread, DRIVER, 850).0, 0);
     }
 
     #[test]

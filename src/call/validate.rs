@@ -45,7 +45,7 @@ pub(crate) fn refusal(call: &Call<'_>, room: &mut MaybeUninit<cudaMemcpy3DPeerPa
         return None;
     }
     let thread = thread::current();
-    if !thread.is_outermost(call.caller.stack()) {
+    if !thread.is_outermost(call.frame()) {
         let forced = thread.forced.load(Relaxed);
         if forced == 0 || call.function().layer() != Layer::Driver {
             return None;
@@ -117,7 +117,7 @@ fn failing(code: Code, request: &Request<'_>, room: &mut MaybeUninit<cudaMemcpy3
 #[inline(never)]
 pub(crate) fn end_refused(call: &Call<'_>, begun: Running, ret: Code) -> Code {
     let thread = thread::current();
-    thread.leave(begun.depth);
+    thread.leave(&begun.before);
     if call.function().layer() == Layer::Runtime {
         thread.forced.store(0, Relaxed);
     }
@@ -128,6 +128,9 @@ pub(crate) fn end_refused(call: &Call<'_>, begun: Running, ret: Code) -> Code {
     decision::count(call, &Decision::REFUSED, usual);
     if let Some(record) = begun.record {
         recording::end(call, &Decision::REFUSED, record, usual, None);
+    }
+    if begun.is_outermost() {
+        thread.put_back(&begun.before);
     }
     record_refusal(call, &begun);
     if let Some(since) = begun.shown_since {
