@@ -5,6 +5,7 @@ pub(crate) mod alloc;
 mod descriptor;
 mod environment;
 pub(crate) mod pages;
+mod stack;
 
 use std::arch::asm;
 use std::ffi::c_int;
@@ -16,6 +17,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub(crate) use descriptor::Descriptor;
 pub(crate) use environment::{environment, remember_environment, variable};
+pub(crate) use stack::has_room;
 
 /// Locks a mutex of the standard library, which stands where threads may wait for it when memory has run out. A thread that
 /// waits for one of parking_lot's allocates, and registers a destructor: glibc ends a process that has no memory for that. What

@@ -30,7 +30,10 @@ pub(super) fn make(call: &Call<'_>, traffic: Option<Traffic>) -> Result<Code, Op
 /// The same of one of several copies of a call.
 fn make_one(call: &Call<'_>, copy: &Memcpy<'_>, traffic: &Traffic) -> Result<Code, Option<Trial>> {
     let (staged, trial) = mode::unseen(|| {
-        trial::harvest();
+        // What it says takes stack.
+        if os::has_room() {
+            trial::harvest();
+        }
         let (by, kind) = trial::next(copy, traffic);
         let staged = if by == By::Shim { take(call, copy, traffic) } else { None };
         if let Some(Staged { ring, .. }) = &staged {

@@ -38,6 +38,7 @@ use super::access::Access;
 use crate::api::abi::Code;
 use crate::config::{self, Config};
 use crate::model::{Memcpy, Named, Path, Traffic, Why};
+use crate::os;
 use crate::record::log;
 
 /// The least that is staged: below, the driver is as fast, and its call takes less.
@@ -266,6 +267,9 @@ impl Staging {
     ) -> Option<Ring> {
         let is_limited = bytes != NEEDED;
         let pair = [traffic.src, traffic.dst];
+        if is_limited && !os::has_room() {
+            return None;
+        }
         let host = {
             let mut rings = self.rings.lock();
             let has_failed = is_limited && !rings.failures.may_try(pair, bytes);

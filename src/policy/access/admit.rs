@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::decide::{Acting, Plan, Purpose};
 use super::{Access, Kind, Place, Verification};
+use crate::os;
 use crate::policy::capture;
 use crate::policy::driver::Driver;
 
@@ -39,7 +40,12 @@ impl Access {
             Some(Place { kind: Kind::Plain, device, owner: 0, reach: 0 })
         };
         let [Some(src), Some(dst)] = devices.map(place) else { return false };
-        if !self.admits() || src.device == dst.device || capture::may_be_under_way() || !self.is_to_verify(src, dst) {
+        if !self.admits()
+            || src.device == dst.device
+            || !os::has_room()
+            || capture::may_be_under_way()
+            || !self.is_to_verify(src, dst)
+        {
             return false;
         }
         let _acting = Acting(self, [src.device, dst.device]);
@@ -76,7 +82,7 @@ impl Access {
             {
                 return *passes;
             }
-            if capture::may_be_under_way() || !registry.may_act(src, dst) {
+            if capture::may_be_under_way() || !os::has_room() || !registry.may_act(src, dst) {
                 return None;
             }
         }

@@ -9,6 +9,7 @@ use super::registry::{Owner, Registry, Verification};
 use super::{Access, Kind, Place, evident, is_reached_by_mapping, left_alone, traffic};
 use crate::config::{self, Probe};
 use crate::model::{Memcpy, Named, Path, Traffic, Why};
+use crate::os;
 use crate::policy::capture;
 use crate::policy::driver::Driver;
 use crate::record::log::{self, Verified};
@@ -165,9 +166,9 @@ impl Access {
         // Asking about a pool would end a capture, whichever thread's.
         let may_ask = !capture::may_be_under_way();
         let is_granted = may_ask && (self.is_granted(driver, src, dst) || self.is_granted(driver, dst, src));
-        // Without a context no copy is made: there is nothing to enable a path for.
+        // Without a context no copy is made: there is nothing to enable a path for. On a small stack another copy has to do it.
         let may_know = may_ask || kind_of(src, dst) != Kind::Pool;
-        let has_context = on.keeps_path || driver.current_context().is_some();
+        let has_context = (on.keeps_path || driver.current_context().is_some()) && os::has_room();
         let on = Circumstances { has_context, may_know, ..on };
         let step = self.lock().next_step((src, dst), counted, is_granted, on);
         match step {
@@ -225,6 +226,9 @@ impl Access {
 
     /// Does what was put off because a capture was under way.
     pub(crate) fn capture_has_ended(&self, driver: &impl Driver) {
+        if !os::has_room() {
+            return;
+        }
         self.waits.store(false, Relaxed);
         let waiting = std::mem::take(&mut self.lock().waiting);
         for (src, dst) in waiting {

@@ -118,7 +118,7 @@ impl Peers {
             return known;
         }
         let own = self.libraries.get(library)?;
-        if !self.may_ask(hip) || self.is_stopped.load(Relaxed) || !self.are_devices(own, hip, pair) {
+        if !self.may_ask(hip) || self.is_stopped.load(Relaxed) || !os::has_room() || !self.are_devices(own, hip, pair) {
             return None;
         }
         // A copy does not wait for the verification of another pair, nor for a reset.
