@@ -223,7 +223,10 @@ impl Staging {
         let user = User::new(copy.stream.unwrap_or(0), per_thread, thread);
         let kind = ([context, src, dst], bytes);
         let ring = self.find(kind, user).or_else(|| self.take_over(driver, kind, user));
-        ring.or_else(|| self.make(driver, kind, user, traffic))
+        ring.or_else(|| {
+            let may_make = bytes == NEEDED || os::has_room();
+            may_make.then(|| self.make(driver, kind, user, traffic))?
+        })
     }
 
     /// The ring of this stream, these contexts and so many bytes, if nobody is using it in this moment.
@@ -267,9 +270,6 @@ impl Staging {
     ) -> Option<Ring> {
         let is_limited = bytes != NEEDED;
         let pair = [traffic.src, traffic.dst];
-        if is_limited && !os::has_room() {
-            return None;
-        }
         let host = {
             let mut rings = self.rings.lock();
             let has_failed = is_limited && !rings.failures.may_try(pair, bytes);
