@@ -71,7 +71,7 @@ api! {
         _flags: u64,
         status: Out<u32>,
     ) {
-        Ok(find(symbol, function, status, lookup::export)?)
+        find(symbol, function, status, lookup::export)
     }
 
     /// From 7.2 on. The forms for the per-thread default stream.
@@ -82,16 +82,16 @@ api! {
         _flags: u64,
         status: Out<u32>,
     ) {
-        Ok(find(symbol, function, status, |name| lookup::own(name, true))?)
+        find(symbol, function, status, |name| lookup::own(name, true))
     }
 
     /// From 7.1 on.
     fn hipGetDriverEntryPoint [_gpus] (symbol: In<c_char>, function: Out<Opaque>, flags: u64, status: Out<u32>) {
-        Ok(find(symbol, function, status, |name| lookup::own(name, flags == PER_THREAD))?)
+        find(symbol, function, status, |name| lookup::own(name, flags == PER_THREAD))
     }
 
     fn hipGetDriverEntryPoint_spt [_gpus] (symbol: In<c_char>, function: Out<Opaque>, _flags: u64, status: Out<u32>) {
-        Ok(find(symbol, function, status, |name| lookup::own(name, true))?)
+        find(symbol, function, status, |name| lookup::own(name, true))
     }
 }
 
