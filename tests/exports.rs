@@ -67,16 +67,23 @@ fn exports_debug_build_are_the_rows_and_nothing_else() {
 
 /// Whatever the library finds by such an entry may be another library's function of that name, or that of a tool which changes
 /// tables of addresses.
+fn check_table_of_addresses(library: &Path) {
+    let output = Command::new("readelf").args(["-rW"]).arg(library).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let exports = expected(library);
+    let named = text.lines().filter_map(|line| line.split_whitespace().nth(4));
+    let ours: Vec<_> = named.filter(|name| exports.contains(*name)).collect();
+    assert!(text.contains("R_X86_64_GLOB_DAT") && ours.is_empty(), "{}: {ours:?}", library.display());
+}
+
 #[test]
 fn table_of_addresses_names_none_of_our_exports() {
-    for library in [support::shim(), support::debug_shim()] {
-        let output = Command::new("readelf").args(["-rW"]).arg(&library).output().unwrap();
-        let text = String::from_utf8(output.stdout).unwrap();
-        let exports = expected(&library);
-        let named = text.lines().filter_map(|line| line.split_whitespace().nth(4));
-        let ours: Vec<_> = named.filter(|name| exports.contains(*name)).collect();
-        assert!(text.contains("R_X86_64_GLOB_DAT") && ours.is_empty(), "{}: {ours:?}", library.display());
-    }
+    check_table_of_addresses(&support::shim());
+}
+
+#[test]
+fn table_of_addresses_debug_build_names_none_of_our_exports() {
+    check_table_of_addresses(&support::debug_shim());
 }
 
 /// What the dynamic linker is told, line by line.
@@ -116,7 +123,7 @@ fn constructors_there_is_one_of_ours() {
 }
 
 #[test]
-fn size_stripped_at_most_2_and_a_half_mib() {
+fn size_stripped_at_most_2_and_three_quarters_mib() {
     let size = std::fs::metadata(support::shim()).unwrap().len();
-    assert!(size <= 5 << 19, "{size} bytes");
+    assert!(size <= 11 << 18, "{size} bytes");
 }

@@ -5,7 +5,7 @@
  *   blocked_stress SEED [THREADS [STEPS [WORD…]]]    32 threads, 100 steps each
  *     late    the program enables access while it captures, so that the pair is verified by copies, which are not looked at
  *     hangs   for paths that hang: nothing waits for all work of a device, not even the end of the process
- *     real    for real GPUs: no device is reset
+ *     real    for real GPUs: no device is reset, and no pool is destroyed under its memory, in which driver 580 crashes, plain too
  *
  * Draws what each thread does from the seed; what happens at the same time differs from run to run. Prints a line for each of the first copies
  * that are wrong: the thread, the step, the form, both memories and the size. The last line counts copies, those that were refused, as regular copies are of
@@ -152,7 +152,11 @@ static void give_back(struct buffer *b, CUstream stream)
 /* Memory of cuMemAlloc waits for all work of the device when it is freed. */
 static enum kind any_kind(struct thread *t)
 {
-    return (enum kind)(hangs ? POOLED + draw(t, KINDS - POOLED) : draw(t, KINDS));
+    enum kind kind;
+    do
+        kind = (enum kind)(hangs ? POOLED + draw(t, KINDS - POOLED) : draw(t, KINDS));
+    while (is_real && kind == GONE_POOL);
+    return kind;
 }
 
 static void take_any(struct thread *t, int device)

@@ -120,7 +120,9 @@ static const char *path(void)
     int (*count)(int, int, unsigned long long *, unsigned long long *);
     unsigned long long before, after, staged;
     *(void **)&count = dlsym(RTLD_DEFAULT, "p2psim_copies");
-    REQUIRE(count && count(0, 1, &before, &staged) == 0);
+    if (!count)
+        return "as real GPUs do";
+    REQUIRE(count(0, 1, &before, &staged) == 0);
     call();
     REQUIRE(count(0, 1, &after, &staged) == 0);
     return after > before ? "direct" : "not direct";

@@ -12,8 +12,9 @@ from harness import HERE, SHIM, clean_environment, judge, report, table
 UCX = HERE / "ucx"
 ROUNDS = 3
 BYTES = 64 << 20
-TRANSPORTS = {"cuda_ipc": "cuda_ipc,cuda_copy,tcp,self,sm", "without cuda_ipc": "cuda_copy,tcp,self,sm"}
-MOST = 1.02  # the time of a message, preloaded to plain
+TRANSPORTS = {"cuda_ipc": "cuda_ipc,cuda_copy,tcp,self,sm", "without cuda_ipc": "^cuda_ipc"}
+# The time of a message, preloaded to plain. Through the host it varies by 1.4 from run to run; UCX without its caches takes 4 times as long.
+MOST = {"cuda_ipc": 1.02, "without cuda_ipc": 1.5}
 SECONDS = 40  # a run, which takes 3
 FAILURES = re.compile(r".*(?:failed to install|failed to patch|could not create|failed to set UCM).*")
 
@@ -68,7 +69,7 @@ def ucx():
                 problems += [f"{name}, {way}: {line.strip()}" for line in FAILURES.findall(said)]
         plain, preloaded = (median(times[way]) for way in ways)
         rows.append((name, *(", ".join(f"{time:.1f}" for time in times[way]) for way in ways), f"{preloaded / plain:.3f}"))
-        if preloaded > MOST * plain:
-            problems.append(f"{name}: {preloaded / plain:.3f} of plain, at most {MOST}")
+        if preloaded > MOST[name] * plain:
+            problems.append(f"{name}: {preloaded / plain:.3f} of plain, at most {MOST[name]}")
     table(rows)
     judge(not problems, "ucx", "; ".join(problems) or "UCX patched what it wanted to")
