@@ -72,7 +72,8 @@ fn check_table_of_addresses(library: &Path) {
     let text = String::from_utf8(output.stdout).unwrap();
     let exports = expected(library);
     let named = text.lines().filter_map(|line| line.split_whitespace().nth(4));
-    let ours: Vec<_> = named.filter(|name| exports.contains(*name)).collect();
+    // Rust's standard library looks for optional functions by `dlsym`, whichever library's that is.
+    let ours: Vec<_> = named.filter(|name| exports.contains(*name) && *name != "dlsym").collect();
     assert!(text.contains("R_X86_64_GLOB_DAT") && ours.is_empty(), "{}: {ours:?}", library.display());
 }
 
