@@ -182,11 +182,11 @@ pub(crate) fn reaches(address: u64, value: u64, time: Duration) -> bool {
     true
 }
 
-/// Turns every bit of a byte around.
-pub(crate) fn invert(address: u64) {
+/// Makes a byte wrong, and wrong again each time: a copy there and back does not make it right.
+pub(crate) fn spoil(address: u64) {
     let byte = address as *mut u8;
     // SAFETY: as in `copy`; the byte is one that was just written.
-    unsafe { byte.write(!byte.read()) };
+    unsafe { byte.write(byte.read().wrapping_add(0x55)) };
 }
 
 /// Runs `start` with all signals blocked, so that a thread which it starts never runs the program's handlers.

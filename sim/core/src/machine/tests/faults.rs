@@ -43,8 +43,16 @@ fn broken_both_ways_writes_nothing_staged_either() {
 #[test]
 fn corrupt_copy_writes_something_wrong() {
     let (rig, a, b) = faulty("corrupt:0>1");
-    assert_eq!(rig.copied(b, a), !1);
+    assert_eq!(rig.copied(b, a), 0x56);
     assert_eq!(first_byte(b + 1), 1);
+}
+
+#[test]
+fn corrupt_copy_there_and_back_is_wrong() {
+    let (rig, a, b) = faulty("corrupt:0>1,corrupt:1>0");
+    let before = first_byte(a);
+    _ = rig.copied(b, a);
+    assert_ne!(rig.copied(a, b), before);
 }
 
 #[test]
