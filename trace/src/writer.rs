@@ -1,7 +1,7 @@
 //! Writing files in place, by any number of threads, without a lock or a system call for a call.
 //!
-//! A file is mapped into memory for good: nothing that was handed out is ever taken back. What is mapped lies in the page
-//! cache from the moment it is written, so that only the end of the system loses it.
+//! A file is mapped into memory for good, a region at a time as it grows: nothing that was handed out is ever taken back. What
+//! is mapped lies in the page cache from the moment it is written, so that only the end of the system loses it.
 //!
 //! A thread takes a chunk at a time by one atomic addition and fills it alone. Where its next record is and how many are left is
 //! one word, changed by one instruction: a signal handler that copies in the middle of that takes another record, and neither is
@@ -18,16 +18,16 @@ mod segment;
 use std::ffi::CString;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::FromRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::atomic::Ordering::{Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::layout::{CHUNK_BYTES, Clock, HAS_EXITED, HEADER_BYTES, MAGIC, RECORD_BYTES, VERSION, header};
-use chunks::{STEP, Space, allocate};
+use chunks::{REGION, STEP, Space, allocate, map};
 use clock::{FIRST_CALIBRATION, clock};
 pub use segment::{Begun, Segment};
 
@@ -45,8 +45,10 @@ pub struct Options {
 /// A file that is being written.
 #[derive(Debug)]
 pub struct Writer {
-    /// The whole mapping. Only the first `ready` chunks of it are there.
+    /// The header.
     base: *mut u8,
+    /// Where chunks are mapped, `REGION` at a time: not yet null for those that the first `ready` lie in.
+    regions: Box<[AtomicPtr<u8>]>,
     /// How many chunks the file can have.
     most: u64,
     clock: Clock,
@@ -66,7 +68,7 @@ pub struct Writer {
     own: &'static AtomicU32,
 }
 
-// SAFETY: the mapping is never undone, and all that several threads write to in it is atomic or under a lock.
+// SAFETY: no mapping is ever undone, and all that several threads write to in it is atomic or under a lock.
 unsafe impl Send for Writer {}
 // SAFETY: as above.
 unsafe impl Sync for Writer {}
@@ -103,16 +105,10 @@ impl Writer {
     fn map(file: File, path: &Path, limit: u64, most: u64) -> io::Result<Self> {
         let step = STEP.min(most);
         allocate(&file, 0, HEADER_BYTES as u64 + step * CHUNK_BYTES as u64)?;
-        let bytes = HEADER_BYTES as u64 + most * CHUNK_BYTES as u64;
-        let bytes = usize::try_from(bytes).map_err(io::Error::other)?;
-        // SAFETY: a new mapping at an address that the system chooses.
-        let base =
-            unsafe { libc::mmap(ptr::null_mut(), bytes, libc::PROT_NONE, libc::MAP_SHARED, file.as_raw_fd(), 0) };
-        if base == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
+        let regions = usize::try_from(most.div_ceil(REGION)).map_err(io::Error::other)?;
         let writer = Self {
-            base: base.cast(),
+            base: map(&file, 0, HEADER_BYTES, libc::PROT_READ | libc::PROT_WRITE)?,
+            regions: (0..regions).map(|_| AtomicPtr::new(ptr::null_mut())).collect(),
             most,
             clock: clock(),
             ready: AtomicU64::new(step),
@@ -125,7 +121,7 @@ impl Writer {
             calibration: Mutex::new((0, FIRST_CALIBRATION)),
             own: own()?,
         };
-        writer.open_up(0, step)?;
+        writer.open_up(&lock(&writer.space), 0, step)?;
         writer.calibrate(writer.now());
         writer.populate(0, step);
         for (offset, value) in [

@@ -472,6 +472,38 @@ fn growing_no_more_is_within_reach_than_the_file_has() {
     assert!(sizes.is_sorted_by(|before, after| before < after), "{sizes:?}");
 }
 
+/// Bytes of address space that the process has.
+fn address_space() -> u64 {
+    let pages: u64 = fs::read_to_string("/proc/self/statm").unwrap().split(' ').next().unwrap().parse().unwrap();
+    pages * 4096
+}
+
+/// Programs run whose address space is bounded, by `ulimit -v`. Other tests of this process take some of it meanwhile.
+#[test]
+fn limit_of_a_file_costs_no_address_space() {
+    let folder = Folder::new("large");
+    let before = address_space();
+    let writer = Writer::create(&folder.options(1 << 42)).unwrap();
+    assert!(address_space() - before < 1 << 40, "{} bytes", address_space() - before);
+    drop(writer);
+}
+
+/// Chunks are mapped in regions.
+#[test]
+fn calls_of_several_regions_are_read_as_they_were_written() {
+    const CALLS: u64 = 150_000;
+    let folder = Folder::new("regions");
+    let writer = Writer::create(&folder.options(64 * MIB)).unwrap();
+    let mut segment = Segment::default();
+    assert_eq!(write_calls(&writer, &mut segment, CALLS), 2 * CALLS);
+    let bytes = fs::metadata(folder.file()).unwrap().len();
+    assert!(bytes > 2 * (8 * MIB), "{bytes} bytes");
+    let trace = Trace::open(&folder.file()).unwrap();
+    let inner: Vec<_> = calls(&trace).into_iter().filter(|(_, call)| call.function == 9).collect();
+    assert_eq!(inner.len() as u64, CALLS);
+    assert!(inner.iter().zip(0..).all(|((_, call), number)| call.bytes == number));
+}
+
 #[test]
 fn timeline_real_time_and_durations_are_those_of_the_system() {
     let folder = Folder::new("time");

@@ -7,6 +7,7 @@ use std::mem::ManuallyDrop;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::ptr;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::time::Duration;
@@ -17,6 +18,9 @@ use crate::layout::{CHUNK_BYTES, HEADER_BYTES, header};
 /// Chunks that space is taken for at a time. What is taken is brought into memory, which would cost every 64th call a
 /// microsecond or two otherwise.
 pub(super) const STEP: u64 = 32;
+/// Chunks that are mapped at a time, 8 MiB: the limit of a file costs no address space, which `ulimit -v` may bound, and the
+/// largest file takes few of the mappings that a process may have. Whole steps.
+pub(super) const REGION: u64 = 16 * STEP;
 /// How many chunks are to be there that nobody has taken yet.
 const AHEAD: u64 = 128;
 
@@ -85,7 +89,7 @@ impl Writer {
             let taken = chunks.fetch_update(SeqCst, Relaxed, |taken| (taken < ready).then_some(taken + 1));
             let Ok(number) = taken else { return Ok::<_, Infallible>(None) };
             self.wake_helper(number);
-            Ok(Some(self.chunk(number)))
+            Ok(self.chunk(number))
         };
         self.hand_out(segment, take).unwrap_or_default()
     }
@@ -119,7 +123,7 @@ impl Writer {
                 return self.exhausted(&mut space, Exhausted::System(error.raw_os_error().unwrap_or(libc::EIO)));
             }
         }
-        Ok(Some(self.chunk(number)))
+        Ok(self.chunk(number))
     }
 
     /// Has the chunks count as handed out that there is space for: others would seem to have been cut off. There will be no more
@@ -128,10 +132,10 @@ impl Writer {
         self.u64_at(header::CHUNKS).fetch_min(self.ready.load(Relaxed), Relaxed);
     }
 
-    /// Where a chunk is that there is space for.
-    fn chunk(&self, number: u64) -> *mut u8 {
-        // SAFETY: the mapping has room for `most` chunks, and the file for `ready`.
-        unsafe { self.base.add(HEADER_BYTES + number as usize * CHUNK_BYTES) }
+    /// Where a chunk is, if there is space for it.
+    fn chunk(&self, number: u64) -> Option<*mut u8> {
+        let region = self.regions.get((number / REGION) as usize)?.load(Acquire);
+        (!region.is_null()).then(|| region.wrapping_add((number % REGION) as usize * CHUNK_BYTES))
     }
 
     /// Wakes who takes space before it is needed, if that is soon. The chunk with this number was taken.
@@ -146,7 +150,7 @@ impl Writer {
         let ready = self.ready.load(Relaxed);
         let step = STEP.min(self.most - ready);
         space.grow(ready, step)?;
-        self.open_up(ready, step)?;
+        self.open_up(space, ready, step)?;
         self.populate(ready, step);
         self.ready.store(ready + step, Release);
         Ok(())
@@ -167,10 +171,17 @@ impl Writer {
         })
     }
 
-    /// Makes chunks accessible that the file has by now. Its future is out of reach: valgrind reads all that is within reach
-    /// when it looks for leaks, and each word past the end of a file is a signal.
-    pub(super) fn open_up(&self, from: u64, count: u64) -> io::Result<()> {
-        let (start, bytes) = self.chunks(from, count);
+    /// Makes chunks accessible that the file has by now, a step of them. Its future is out of reach: valgrind reads all that is
+    /// within reach when it looks for leaks, and each word past the end of a file is a signal.
+    pub(super) fn open_up(&self, space: &Space, from: u64, count: u64) -> io::Result<()> {
+        let Some(region) = self.regions.get((from / REGION) as usize) else { return Ok(()) };
+        if region.load(Relaxed).is_null() {
+            let first = from - from % REGION;
+            let bytes = REGION.min(self.most - first) as usize * CHUNK_BYTES;
+            let offset = HEADER_BYTES as u64 + first * CHUNK_BYTES as u64;
+            region.store(map(&space.file, offset, bytes, libc::PROT_NONE)?, Release);
+        }
+        let Some((start, bytes)) = self.chunks(from, count) else { return Ok(()) };
         // SAFETY: within the mapping and the file, where nobody has been handed anything yet.
         if unsafe { libc::mprotect(start, bytes, libc::PROT_READ | libc::PROT_WRITE) } != 0 {
             return Err(io::Error::last_os_error());
@@ -182,16 +193,14 @@ impl Writer {
     pub(super) fn populate(&self, from: u64, count: u64) {
         /// Linux 5.14.
         const MADV_POPULATE_WRITE: i32 = 23;
-        let (start, bytes) = self.chunks(from, count);
+        let Some((start, bytes)) = self.chunks(from, count) else { return };
         // SAFETY: within the mapping and the file; pages are only touched.
         unsafe { libc::madvise(start, bytes, MADV_POPULATE_WRITE) };
     }
 
-    /// Where chunks lie, and how many bytes they are; the header comes with the first.
-    fn chunks(&self, from: u64, count: u64) -> (*mut libc::c_void, usize) {
-        let start = if from == 0 { 0 } else { HEADER_BYTES + from as usize * CHUNK_BYTES };
-        let end = HEADER_BYTES + (from + count) as usize * CHUNK_BYTES;
-        (self.base.wrapping_add(start).cast(), end - start)
+    /// Where the chunks of a step lie, and how many bytes they are.
+    fn chunks(&self, from: u64, count: u64) -> Option<(*mut libc::c_void, usize)> {
+        Some((self.chunk(from)?.cast(), count as usize * CHUNK_BYTES))
     }
 }
 
@@ -219,6 +228,14 @@ impl Space {
         }
         allocate(&self.file, HEADER_BYTES as u64 + ready * CHUNK_BYTES as u64, step * CHUNK_BYTES as u64)
     }
+}
+
+/// Maps a part of a file for good.
+pub(super) fn map(file: &File, offset: u64, bytes: usize, rights: i32) -> io::Result<*mut u8> {
+    // SAFETY: a new mapping at an address that the system chooses.
+    let start =
+        unsafe { libc::mmap(ptr::null_mut(), bytes, rights, libc::MAP_SHARED, file.as_raw_fd(), offset.cast_signed()) };
+    if start == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(start.cast()) }
 }
 
 /// Takes space on the disk, so that writing there cannot fail.
