@@ -263,10 +263,9 @@ impl Routes {
             bases.dedup();
             bases
         };
-        let claimed = of_layer().flat_map(|&function| slot::of(function).iter().take(CLAIMABLE));
         let exported = of_layer().flat_map(|&function| slot::of(function).iter().skip(CLAIMABLE));
         Self {
-            looked_up: bases(&mut claimed.map(Slot::real)),
+            looked_up: bases(&mut of_layer().flat_map(|&function| slot::looked_up(function))),
             called: bases(&mut exported.map(Slot::real).chain(slot::routed())),
         }
     }

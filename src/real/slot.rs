@@ -15,7 +15,7 @@
 use std::ffi::{CStr, c_void};
 use std::ptr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize};
+use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize};
 
 use super::loader::{self, Handle, Wanted};
 use crate::api::table::{for_each_function, with_hip_versions, with_runtime_versions};
@@ -134,26 +134,40 @@ pub(crate) fn claim(slots: &[Slot], real: *mut c_void) -> Option<usize> {
     slots.iter().take(CLAIMABLE).position(|slot| slot.claim(real))
 }
 
-/// The functions whose export is handed out to programs that are not linked with the driver.
-static HANDED_OUT: [AtomicBool; Function::ALL.len()] = [const { AtomicBool::new(false) }; Function::ALL.len()];
+/// Whether a function's export is handed out by look-ups: 0 no, `LINKED`, or `ALONE`.
+static HANDED_OUT: [AtomicU8; Function::ALL.len()] = [const { AtomicU8::new(0) }; Function::ALL.len()];
+/// To programs that are linked with the driver as well.
+const LINKED: u8 = 1;
+/// To programs that are not: who calls it has looked it up.
+const ALONE: u8 = 2;
+
+fn handed_out(function: Function) -> u8 {
+    HANDED_OUT.get(function as usize).map_or(0, |state| state.load(Relaxed))
+}
 
 /// Notes that a look-up returns the trampoline of this slot.
 pub(crate) fn hand_out(function: Function, position: usize) {
     if position == UNVERSIONED
         && function.layer() == Layer::Driver
-        && let Some(is_handed_out) = HANDED_OUT.get(function as usize)
-        && !is_handed_out.load(Relaxed)
+        && let Some(state) = HANDED_OUT.get(function as usize)
+        && state.load(Relaxed) != ALONE
     {
         let is_linked = wanted(function, position).is_some_and(|wanted| wanted.next_global().is_some());
-        is_handed_out.store(!is_linked, Relaxed);
+        state.store(if is_linked { LINKED } else { ALONE }, Relaxed);
     }
+}
+
+/// The real functions that look-ups have handed out as ours.
+pub(crate) fn looked_up(function: Function) -> impl Iterator<Item = *mut c_void> {
+    let slots = of(function);
+    let export = slots.get(UNVERSIONED).filter(|_| handed_out(function) != 0);
+    slots.iter().take(CLAIMABLE).chain(export).map(Slot::real)
 }
 
 /// Whether calls by a slot are made by pointers that were looked up, or may be.
 #[inline(always)]
 pub(crate) fn is_looked_up(function: Function, slot: &Slot) -> bool {
-    position(function, slot) < CLAIMABLE
-        || HANDED_OUT.get(function as usize).is_some_and(|is_handed_out| is_handed_out.load(Relaxed))
+    position(function, slot) < CLAIMABLE || handed_out(function) == ALONE
 }
 
 /// Finds the slot of the export that references to `real` are bound to; its position, or none if they are not bound to
