@@ -38,7 +38,7 @@ const LEAST: [(&str, u32, u32); 37] = [
     ("3D node", 10_000, 0),
     ("node by driver", 10_000, 0),
     ("child node", 3_000, 500),
-    ("capture", 4_000, 1_000),
+    ("capture", 4_000, 600),
     ("captured launch", 0, 500),
     ("runtime instantiation", 3_000, 300),
     ("runtime instantiation with flags", 3_000, 300),

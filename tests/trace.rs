@@ -400,9 +400,11 @@ fn copy_that_does_not_return_is_known_with_its_pair_bytes_and_path() {
     let calls = ended_inside(&program, "async", true);
     assert_eq!(named(&calls), [is("cudaMemcpyPeerAsync", 0, ""), is("cuMemcpyPeerAsync", 1, staged)]);
     assert_eq!(named(&ended_inside(&program, "driver-async", true)), [is("cuMemcpyPeerAsync", 0, staged)]);
-    // The driver's copy has no record of its own, unless it is one that is timed, and the way is known when it has returned.
+    // Of a pair whose path is known, and of a copy that is not timed.
     let program = Program::case("ends_inside-12").env("P2PSHIM_ACCESS", "app").env("P2PSHIM_GPU_TIMING", "off");
-    assert_eq!(named(&ended_inside(&program, "repeated_copies", true)), [is("cudaMemcpyPeerAsync", 0, "")]);
+    let calls = ended_inside(&program, "repeated_copies", true);
+    let staged = "staged: access not enabled";
+    assert_eq!(named(&calls), [is("cudaMemcpyPeerAsync", 0, ""), is("cuMemcpyPeerAsync", 1, staged)]);
     let hip = Program::case("hip_ends_inside-7").env("P2PSIM_NO_P2P", "0-1");
     for (how, function) in [("sync", "hipMemcpyPeer"), ("async", "hipMemcpyPeerAsync"), ("box", "hipMemcpy3DPeer")] {
         let calls = ended_inside(&hip, how, true);
