@@ -90,7 +90,7 @@ impl Instead {
 pub(crate) struct Running {
     /// How many calls enclose this one.
     pub(crate) depth: usize,
-    /// What it has found in the thread's block.
+    /// The state that it has found in the thread's block.
     pub(crate) before: Before,
     /// The call's record, if it has one.
     pub(crate) record: Option<Begun>,

@@ -253,7 +253,7 @@ fn check(call: &Call<'_>, decided: &Decided, ret: Code) {
     }
     mode::unseen(|| {
         let request = read::read_again(&call.request, ret).unwrap_or(call.request);
-        // Of a copy whose path was decided before, nothing was asked; nor while an error was pending.
+        // Nothing was asked of a copy whose path was decided before, nor while an error was pending.
         let ends = request.copy().filter(|copy| copy.has_addresses()).map(|copy| [copy.src, copy.dst]);
         let ends = ends.map_or([None; 2], |ends| ends.map(|address| HIP.known(address)));
         let before = decided.before.with_remembered(ends);

@@ -210,7 +210,7 @@ unsafe fn input<T: Copy>(from: *const T) -> Option<T> {
     }
 }
 
-/// The same of an array, by one question to the system.
+/// Reads an array in this way, by one question to the system.
 ///
 /// # Safety
 /// Any bytes are a valid `T`.

@@ -30,7 +30,7 @@ pub(super) fn make(call: &Call<'_>, traffic: Option<Traffic>) -> Result<Code, Op
 /// The same of one of several copies of a call.
 fn make_one(call: &Call<'_>, copy: &Memcpy<'_>, traffic: &Traffic) -> Result<Code, Option<Trial>> {
     let (staged, trial) = mode::unseen(|| {
-        // What it says takes stack.
+        // A message takes stack.
         if os::has_room() {
             trial::harvest();
         }
@@ -98,7 +98,7 @@ fn take(call: &Call<'_>, copy: &Memcpy<'_>, traffic: &Traffic) -> Option<Staged>
     STAGING.take((&ACCESS, &RealDriver), (copy, traffic), context, (per_thread, thread::id()))
 }
 
-/// What became of one step of a copy.
+/// How one step of a copy ended.
 enum Step {
     /// It was submitted, or has failed.
     Made(Code),

@@ -70,7 +70,7 @@ impl Frame {
     }
 }
 
-/// What a call finds in the block, and puts back when it has returned: a signal handler's call leaves nothing behind.
+/// The state that a call finds in the block, and puts back when it has returned: a signal handler's call leaves nothing behind.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Before {
     frame: Frame,

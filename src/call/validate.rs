@@ -256,7 +256,7 @@ fn standing(request: &Request<'_>) -> Option<Standing> {
     Some(ACCESS.standing(validate::access_pair(&RealDriver, request)?))
 }
 
-/// What is said of a call that has disabled access under copies that had not completed.
+/// The finding about a call that has disabled access under copies that had not completed.
 fn disables_under_copy(request: &Request<'_>, ret: Code) -> Option<Finding> {
     let Some(Access::Disable { .. }) = request.access() else { return None };
     let copy = VALIDATE.facts().has_disabled(thread::id()).filter(|_| ret == Code::SUCCESS)?;

@@ -20,7 +20,7 @@ macro_rules! hook {
     ($symbol:ident($($argument:ident: $type:ident),*),
         |$caller:ident, $found:ident, $real:ident, $values:ident| $flow:expr) => {
         /// # Safety
-        /// What the real function asks of its caller; entered from its trampolines only.
+        /// As the real function asks of its caller; entered from its trampolines only.
         #[allow(non_snake_case, reason = "the vendor's spelling")]
         pub(crate) unsafe extern "C-unwind" fn $symbol($($argument: abi::$type,)* arrival: Arrival) -> Code {
             // SAFETY: a trampoline of this function made the arrival.
@@ -39,7 +39,7 @@ macro_rules! hook {
 macro_rules! batch_hook {
     ($symbol:ident($($argument:ident: $type:ident),*) $last:ident: $last_type:ident) => {
         /// # Safety
-        /// What the real function asks of its caller; entered from its trampolines only.
+        /// As the real function asks of its caller; entered from its trampolines only.
         #[allow(non_snake_case, reason = "the vendor's spelling")]
         pub(crate) unsafe extern "C-unwind" fn $symbol($($argument: abi::$type,)* arrival: Arrival) -> Code {
             type All = unsafe extern "C-unwind" fn($(abi::$type,)* abi::$last_type) -> Code;

@@ -253,7 +253,7 @@ fn told_apart(base: &[u8], found: *mut c_void, version: c_int, flags: u64) -> Op
 /// `cuGetProcAddress` as it was before CUDA 12.
 ///
 /// # Safety
-/// What the real function asks of its caller; entered from its trampolines only.
+/// As the real function asks of its caller; entered from its trampolines only.
 #[expect(non_snake_case, reason = "the vendor's spelling")]
 pub(crate) unsafe extern "C-unwind" fn cuGetProcAddress(
     symbol: abi::Text,
@@ -280,7 +280,7 @@ pub(crate) unsafe extern "C-unwind" fn cuGetProcAddress(
 /// `cuGetProcAddress` from CUDA 12 on.
 ///
 /// # Safety
-/// What the real function asks of its caller; entered from its trampolines only.
+/// As the real function asks of its caller; entered from its trampolines only.
 #[expect(non_snake_case, reason = "the vendor's spelling")]
 pub(crate) unsafe extern "C-unwind" fn cuGetProcAddress_v2(
     symbol: abi::Text,
@@ -311,7 +311,7 @@ macro_rules! hip_lookups {
         #[doc = concat!("`", stringify!($name), "`.")]
         ///
         /// # Safety
-        /// What the real function asks of its caller; entered from its trampolines only.
+        /// As the real function asks of its caller; entered from its trampolines only.
         #[expect(non_snake_case, reason = "the vendor's spelling")]
         pub(crate) unsafe extern "C-unwind" fn $name(
             symbol: abi::Text,

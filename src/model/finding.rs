@@ -39,7 +39,7 @@ pub(crate) enum Hidden {
 }
 
 impl Hidden {
-    /// What is said to a program that a device's access to another is refused.
+    /// The text for a program that is refused a device's access to another.
     pub(crate) fn finding(self, layer: Layer, [device, peer]: [i32; 2]) -> Finding {
         let (rule, why) = match self {
             Self::Off => (Rule::EnableDenied, "P2PSHIM_ACCESS=off"),

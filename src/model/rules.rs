@@ -454,7 +454,7 @@ rules! {
 
     CaptureBatch "P2P-capture-batch" Error [0, 0, 0]
         "cudaMemcpyBatchAsync, cudaMemcpy3DBatchAsync, cuMemcpyBatchAsync, cuMemcpy3DBatchAsync"
-        "CUDA Graphs: graphs have nodes for batches of copies since 13.5. What older drivers do is not documented."
+        "CUDA Graphs: graphs have nodes for batches of copies since 13.5. The behaviour of older drivers is not documented."
         "Drivers before 13.5 return 900. The capture goes on, so users report, and its graph lacks the copies."
         "Batches cannot be captured into a graph before CUDA 13.5. With P2PSHIM_CAPTURE=rewrite, the default, p2pshim captures their copies one by one, where that does the same: all ends are memory of devices or pinned memory, and sources may be read in the stream's order."
         "Capture cudaMemcpyAsync (cudaMemcpy3DAsync) for each copy, and look at what the call returns.";

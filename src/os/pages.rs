@@ -50,7 +50,7 @@ fn advise(start: usize, bytes: usize, advice: i32) {
     }
 }
 
-/// What the kernel says of the page at an address.
+/// The kernel's flags of the page at an address.
 #[cfg(test)]
 pub(crate) fn flags_of(address: usize) -> String {
     let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();

@@ -5,7 +5,7 @@ use std::ptr;
 
 use super::{keep_errno, process_id, thread_id};
 
-/// What our work needs at most that is done once: a verification, page-locked memory for staging, a message. Measured: 8 KiB.
+/// Stack for our work that is done once: a verification, page-locked memory for staging, a message. Measured: 8 KiB.
 pub(crate) const ROOM: usize = 64 << 10;
 const PAGE: usize = 4096;
 

@@ -133,7 +133,7 @@ impl Graphs {
         graph: usize,
         (thread, captures): (usize, bool),
     ) {
-        /// What a verification takes, some times over.
+        /// The time of a verification, some times over.
         const PATIENCE: Duration = Duration::from_millis(100);
         let on = Circumstances { thread_captures: captures, keeps_path: true, ..Circumstances::default() };
         let deadline = Instant::now() + PATIENCE;

@@ -320,7 +320,7 @@ impl Staging {
             }
             Err(code) => {
                 rings.spare.extend(host);
-                // That of a capture, during which none is made, is none.
+                // During a capture none is made.
                 let is_new = code != Code::NOT_READY && rings.failures.add(pair, bytes);
                 drop(rings);
                 if is_new {
@@ -357,7 +357,7 @@ impl Staging {
         self.with(ring, |entry| (entry.is_taken, entry.is_kept) = (false, false));
     }
 
-    /// The same between two steps of a copy. If the next never comes, the ring is there for its user's next copy.
+    /// As above, between two steps of a copy. If the next never comes, the ring is there for its user's next copy.
     pub(crate) fn keep(&self, ring: &Ring) {
         self.with(ring, |entry| (entry.is_taken, entry.is_kept) = (false, true));
     }

@@ -111,7 +111,7 @@ impl Access {
         Some(traffic([src, dst], path, self.is_kept(path, src, dst), copy))
     }
 
-    /// The same for a copy that is made again and again on the path that it gets now: waits, until `deadline` at most, for others that verify a
+    /// As above, for a copy that is made again and again on the path that it gets now: waits, until `deadline` at most, for others that verify a
     /// pair of one of its devices. Not while captures are under way, which may wait for this thread.
     pub(crate) fn consider_for_good(
         &self,

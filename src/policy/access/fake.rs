@@ -75,7 +75,7 @@ pub(crate) struct Fake {
     pub(crate) events: RefCell<BTreeMap<usize, usize>>,
     /// Nodes of graphs that record events, each with the node before it and its event.
     pub(crate) records: RefCell<BTreeMap<usize, (usize, usize)>>,
-    /// What another thread does before the next question about a context is answered.
+    /// Work of another thread before the next question about a context is answered.
     pub(crate) meanwhile: Cell<Option<Box<dyn FnOnce()>>>,
 }
 

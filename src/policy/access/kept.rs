@@ -76,8 +76,8 @@ impl Access {
         Ok(has_passed)
     }
 
-    /// Other devices may have taken the places of those that there were: their paths are verified anew. Who may access whose memory
-    /// stays.
+    /// Other devices may have taken the places of those that there were: their paths are verified anew. The rights to memory
+    /// stay.
     pub(crate) fn process_is_restored(&self) {
         {
             let mut registry = self.lock();
@@ -90,7 +90,7 @@ impl Access {
 }
 
 impl Registry {
-    /// What was found out about devices is forgotten.
+    /// All that was found out about devices is forgotten.
     pub(super) fn process_is_restored(&mut self) {
         self.is_restored = true;
         self.verifications.clear();

@@ -1,4 +1,4 @@
-//! What was found out about the paths between devices, as the registry keeps it.
+//! The verdicts on paths between devices, as the registry keeps them.
 
 use super::Kind;
 use super::registry::{Registry, Verification, ordered};

@@ -47,7 +47,7 @@ impl From<Code> for Failure {
 /// Copies between two devices, both ways at once; then compares the times of direct and staged copies, if wanted.
 ///
 /// # Errors
-/// What went wrong, if anything.
+/// The error, if there was one.
 pub(super) fn quick(driver: &impl Driver, pair: [&Scratch; 2], is_timed: bool) -> Result<(), Failure> {
     arrives(driver, pair)?;
     let [a, b] = pair;
@@ -57,7 +57,7 @@ pub(super) fn quick(driver: &impl Driver, pair: [&Scratch; 2], is_timed: bool) -
 /// Copies between two devices, both ways at once.
 ///
 /// # Errors
-/// What went wrong, if anything.
+/// The error, if there was one.
 pub(crate) fn arrives<C: Copies>(copies: &C, [a, b]: [&C::Scratch; 2]) -> Result<(), Failure> {
     let directions = [(a, b), (b, a)];
     for _ in 0..ROUNDS {
@@ -84,7 +84,7 @@ pub(crate) fn arrives<C: Copies>(copies: &C, [a, b]: [&C::Scratch; 2]) -> Result
 /// Copies from the host to a device and back, where it sends and receives in one place.
 ///
 /// # Errors
-/// What went wrong, if anything.
+/// The error, if there was one.
 pub(crate) fn returns<C: Copies>(copies: &C, on: &C::Scratch) -> Result<(), Failure> {
     let sent = next_pattern()?;
     copies.upload(on, &sent)?;
@@ -115,7 +115,7 @@ fn compare<C: Copies>(got: Option<&[u8]>, sent: &[u8], (src, dst): (&C::Scratch,
 /// then: what it needs from the driver takes long as well, and times mean nothing.
 ///
 /// # Errors
-/// What went wrong, if anything.
+/// The error, if there was one.
 pub(super) fn is_busy(driver: &impl Driver, on: &Scratch) -> Result<bool, Failure> {
     /// Far more than the 12 to 35 µs that it takes on an idle device.
     const USUAL: Duration = Duration::from_micros(400);
@@ -129,7 +129,7 @@ pub(super) fn is_busy(driver: &impl Driver, on: &Scratch) -> Result<bool, Failur
 /// not ended: the one by which its source sends, and the one by which its destination receives.
 ///
 /// # Errors
-/// What went wrong, if anything.
+/// The error, if there was one.
 pub(super) fn is_slow_through_host(driver: &impl Driver, [src, dst]: [&Scratch; 2]) -> Result<bool, Failure> {
     /// Two copies.
     const USUAL: Duration = Duration::from_micros(800);

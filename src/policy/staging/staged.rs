@@ -12,7 +12,7 @@ pub(super) const QUEUED: usize = 900;
 /// A copy that is to be staged. It has nothing to drop.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Staged {
-    /// What is copied, as in a 3D copy of the driver.
+    /// The extent, as in a 3D copy of the driver.
     pub(crate) copy: CUDA_MEMCPY3D_PEER,
     /// The stream that orders it; none if the default streams of both sides' contexts do.
     pub(crate) stream: Option<usize>,
@@ -36,7 +36,7 @@ impl Staged {
 
     /// How many launches that takes on each of the ring's streams, at most.
     pub(super) fn launches(&self) -> usize {
-        /// Of a piece, and of the beginning and the end.
+        /// For a piece, and for the beginning and the end.
         const EACH: usize = 3;
         const BESIDE: usize = 4;
         self.rounds().flatten().count() * EACH + BESIDE

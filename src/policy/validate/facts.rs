@@ -168,7 +168,7 @@ impl Facts {
         }
     }
 
-    /// What asking for access to mapped memory returned, if that was no success.
+    /// The code of a failed request for access to mapped memory.
     pub(super) fn refused_access(&self, address: u64) -> Option<Code> {
         let refused = self.refused.lock();
         let (_, &(end, code)) = refused.range(..=address).next_back()?;

@@ -259,7 +259,7 @@ fn pair(call: &HipCall<'_>) -> Option<[i32; 2]> {
     Some([call.before.current?, peer])
 }
 
-/// What a capture, or the state of a pair's access, has to do with an error.
+/// How a capture, or the state of a pair's access, explains an error.
 fn of_state(call: &HipCall<'_>, ret: Code) -> Option<Finding> {
     /// `hipErrorStreamCaptureUnsupported`, `…Invalidated`, `…Implicit`.
     const CAPTURE: Code = Code(900);

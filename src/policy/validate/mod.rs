@@ -379,7 +379,7 @@ pub(crate) fn pending_after(seen: &Seen<'_>) -> i32 {
     }
 }
 
-/// What there is to say of a call that finds an error pending, left by one about peer access or by one that is not checked.
+/// The finding about a call that meets a pending error, left by one about peer access or by one that is not checked.
 pub(crate) fn of_pending(code: Code, is_of_access: bool, seen: &Seen<'_>) -> Finding {
     let who = if is_of_access { "an earlier call about peer access" } else { "a call that p2pshim does not check" };
     let name = crate::api::codes::name(seen.layer(), code).unwrap_or("an error");

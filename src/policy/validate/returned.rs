@@ -80,7 +80,7 @@ pub(super) fn explain(driver: &impl Driver, facts: &Facts, seen: &Seen<'_>, ret:
     }
 }
 
-/// What a capture has to do with an error.
+/// How a capture explains an error.
 fn of_capture(seen: &Seen<'_>, ret: Code) -> Option<Finding> {
     let plain = |rule, what: &str| Some(Finding::new(rule, seen.layer(), what.to_owned()));
     match (&seen.request.asks, ret) {
@@ -101,7 +101,7 @@ fn of_capture(seen: &Seen<'_>, ret: Code) -> Option<Finding> {
     }
 }
 
-/// That a capture was lost before a copy, and by what, if that was seen.
+/// The finding that a capture was lost before a copy, and by which call, if that was seen.
 pub(super) fn lost(has_stream: bool) -> String {
     let which = if has_stream { "the capture of the copy's stream" } else { "a capture that is under way" };
     let by = capture::lost_by().map(|(function, code)| {
@@ -111,7 +111,7 @@ pub(super) fn lost(has_stream: bool) -> String {
     format!("{which} was lost before this copy{}", by.unwrap_or_default())
 }
 
-/// What the state of a pair's access has to do with an error.
+/// How the state of a pair's access explains an error.
 fn of_access(driver: &impl Driver, seen: &Seen<'_>, ret: Code) -> Option<Finding> {
     if !matches!(seen.request.asks, Asks::Access(Access::Enable { .. } | Access::Disable { .. })) {
         return None;

@@ -83,7 +83,7 @@ api! {
         machine()?.destroy_context(ContextHandle(context))
     }
 
-    /// Of a context that nobody has attached to, which is the last use of it.
+    /// A context that nobody has attached to: this is its last use.
     fn cuCtxDetach(context: u64) {
         machine()?.destroy_context(ContextHandle(context))
     }

@@ -17,7 +17,7 @@ const STATUS_UNKNOWN: u32 = 1;
 /// `CUdriverProcAddressQueryResult`: the name exists, but not yet in the version asked for.
 const STATUS_TOO_OLD: u32 = 2;
 
-/// Of this process only, and all at once.
+/// This process only, and all at once.
 fn checkpoint(process: i32) -> Result<&'static Machine> {
     require(u32::try_from(process) == Ok(std::process::id()))?;
     machine()
