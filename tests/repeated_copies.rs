@@ -24,8 +24,8 @@ struct Call {
     findings: Vec<String>,
     /// Where in its page the program goes on after it; of the program's own calls.
     site: Option<u64>,
-    /// Source, destination and stream: the how manieth of the thread each is.
-    handles: [usize; 3],
+    /// Source and destination: where in their pages they are. The stream: the how manieth of the thread it is.
+    handles: [u64; 3],
 }
 
 /// The threads' calls, in the order in which threads began.
@@ -41,7 +41,7 @@ fn read(trace: &Trace) -> Recorded {
         [(NoteKind::Function, 1), (NoteKind::Path, 0), (NoteKind::Rule, 0), (NoteKind::Site, 0)]
             .map(|(kind, index)| named(kind, index));
     let mut threads: BTreeMap<u32, (u64, Vec<Call>)> = BTreeMap::new();
-    let mut seen: HashMap<(u32, usize, u64), usize> = HashMap::new();
+    let mut seen: HashMap<(u32, u64), u64> = HashMap::new();
     let mut known = HashMap::new();
     let mut around: HashMap<u32, Record> = HashMap::new();
     let mut buffer = Vec::new();
@@ -59,13 +59,11 @@ fn read(trace: &Trace) -> Recorded {
                 assert!(outer.start <= call.start && call.end <= end, "{call:?} inside {outer:?}");
                 assert_eq!((outer.function == call.function, call.parent), (false, 1), "{call:?} inside {outer:?}");
             }
-            let mut number = |which: usize, value: u64| {
-                let count = known.entry((block.thread, which)).or_insert(0);
-                *seen.entry((block.thread, which, value)).or_insert_with(|| {
-                    *count += 1;
-                    *count
-                })
-            };
+            let count = known.entry(block.thread).or_insert(0);
+            let stream = *seen.entry((block.thread, call.stream)).or_insert_with(|| {
+                *count += 1;
+                *count
+            });
             let site = sites.get(&call.site.into()).filter(|_| call.depth == 0);
             let told = Call {
                 depth: call.depth,
@@ -84,7 +82,8 @@ fn read(trace: &Trace) -> Recorded {
                     .filter(|rule| rule != NOW_AND_THEN)
                     .collect(),
                 site: site.map(|site| u64::from_str_radix(site, 16).unwrap() & 0xfff),
-                handles: [number(0, call.src), number(1, call.dst), number(2, call.stream)],
+                // Which freed memory comes back is not the same from run to run.
+                handles: [call.src & 0xfff, call.dst & 0xfff, stream],
             };
             let (_, calls) = threads.entry(block.thread).or_insert_with(|| (call.start, Vec::new()));
             calls.push(told);
