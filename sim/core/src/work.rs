@@ -154,7 +154,7 @@ impl Copy {
 /// on a busy machine, where waking a thread may take longer than a copy.
 const SLOWNESS: Duration = Duration::from_millis(20);
 /// What a copy takes besides that minds others: enough for them to be under way meanwhile on a busy machine.
-const CROWDED: Duration = Duration::from_millis(2);
+const CROWDED: Duration = Duration::from_millis(5);
 /// One wrong byte in so many.
 const CORRUPTION_STEP: usize = 4096;
 
