@@ -21,7 +21,7 @@ LEAST_TOGETHER = 0.7  # bandwidth of a graph, to that of one that was instantiat
 
 
 def outcome(run):
-    """What came of a verification: passed, undecided, refused for now, blocked."""
+    """How a verification ended: passed, undecided, refused for now, blocked."""
     if run.status != 0:
         raise Failed(run.ended())
     if "It is verified again later" in run.trace:

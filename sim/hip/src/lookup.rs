@@ -14,7 +14,7 @@ pub(crate) fn export(name: &CStr) -> Option<Opaque> {
     (!found.is_null()).then_some(Opaque(found))
 }
 
-/// The same, past `dlsym`; where `per_thread`, the form for the per-thread default stream, if there is one.
+/// Finds a function past `dlsym`; if `per_thread`, its form for the per-thread default stream, where there is one.
 pub(crate) fn own(name: &CStr, per_thread: bool) -> Option<Opaque> {
     /// The nodes of exports.map that have functions.
     const NODES: [&CStr; 8] =

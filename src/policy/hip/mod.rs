@@ -143,7 +143,7 @@ pub(crate) struct Before {
 impl Before {
     pub(crate) const NOTHING: Self = Self { devices: None, current: None, ends: [Known::NotAsked; 2] };
 
-    /// The same, with what is remembered of a copy's ends where nothing was asked.
+    /// Adds the remembered ends of a copy, where nothing was asked.
     pub(crate) fn with_remembered(self, ends: [Option<(Place, u64)>; 2]) -> Self {
         let remembered = |(known, end): (Known, Option<(Place, u64)>)| match (known, end) {
             (Known::NotAsked, Some((place, end))) => Known::Place(place, end),

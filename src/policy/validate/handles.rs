@@ -115,7 +115,7 @@ impl Handles {
         }
     }
 
-    /// The same, unless just that is known: then nothing is written, and no other processor waits for it.
+    /// Sets a fact, unless it is known: then nothing is written, and no other processor waits for it.
     pub(crate) fn learn(&self, handle: usize, fact: Fact) {
         if self.find(handle) != Some(fact) {
             self.set(handle, fact);

@@ -145,7 +145,7 @@ pub(super) fn names(pair: Option<[i32; 2]>) -> [String; 2] {
     }
 }
 
-/// That a device has as many peers as it can have, which they are, and whether copies are direct all the same.
+/// The finding about a device that has as many peers as it can have: it names them, and says whether copies are direct all the same.
 fn limit(seen: &Seen<'_>, [device, peer]: [&str; 2]) -> String {
     let (peers, is_reached) = seen.standing.map_or((&[][..], false), |it| (&it.peers[..], it.is_reached));
     let list: Vec<String> = peers.iter().map(ToString::to_string).collect();
