@@ -290,8 +290,8 @@ impl Access {
         self.place_and_range(driver, address).map(|(place, _)| place)
     }
 
-    /// Whose memory an address is, and its allocation. Once any pair is blocked the driver is asked each time: memory that has gone away may still be
-    /// remembered, while another thread has got its address.
+    /// Whose memory an address is, and its allocation. Once any pair is blocked the driver is asked each time: memory that has gone
+    /// away may still be remembered, while another thread has got its address.
     pub(crate) fn place_and_range(&self, driver: &impl Driver, address: u64) -> Option<(Place, Range<u64>)> {
         if let Some(known) = self.cache.find_range(address).filter(|_| !self.blocks()) {
             return Some(known);
