@@ -54,7 +54,7 @@ check: lint test
 
 # Writes include/p2pshim.h and docs/INTERCEPTED.md, OPTIONS.md, MESSAGES.md and CONFORMANCE.md anew.
 header: shim
-	P2PSHIM_UPDATE=1 $(CARGO) test -q --test generated
+	P2PSHIM_UPDATE=1 $(CARGO) test -q --test it generated::
 
 gpu-bundle: shim
 	c-tests/gpu/make-bundle

@@ -25,7 +25,7 @@ C_BOTH_CASES := conformance ends_inside repeated_copies random_access random_arg
 C_RECENT_BOTH_CASES := blocked_stress captured_batches implicit_waits recapture
 # Of both, those that make sense with the runtimes of 8.0 to 10.2: NAME-8.0 to -10.2, with the simulated ones; those of NVIDIA are not here
 # to link with. `legacy` and `enables_at_load` declare all functions themselves; the others have the headers of 11.8, and OLD_RUNTIME.
-# tests/legacy_cases.rs says why the rest makes none.
+# tests/it/legacy_cases.rs says why the rest makes none.
 LEGACY := 8.0 9.0 10.0 10.1 10.2
 C_LEGACY_CASES := legacy enables_at_load guide_sample four_copies_sizes per_thread_stream multithreaded null_arguments exit_paths fork_child \
   signal_longjmp log_limits raw_fork captured_copies copies_beside_capture all_pairs closed_stderr sigpipe_stderr no_driver exec_again \

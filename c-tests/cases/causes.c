@@ -1,5 +1,5 @@
 /*
- * Calls that fail, or succeed beside a mistake, for one cause that is easily taken for another: tests/causes.rs says which.
+ * Calls that fail, or succeed beside a mistake, for one cause that is easily taken for another: tests/it/causes.rs says which.
  *
  *   causes CASE
  */

@@ -12,7 +12,7 @@
 //! row may have a floating-point parameter. The stack pointer gives the return address, from which the trace names the caller.
 //!
 //! In some arrangements a versioned symbol gets lost in a debug build and not in a release build, or the other way round:
-//! `tests/exports.rs` compares both with the table. Why the first node of `exports.map` is a dummy stands there.
+//! `tests/it/exports.rs` compares both with the table. Why the first node of `exports.map` is a dummy stands there.
 
 use std::arch::{global_asm, naked_asm};
 use std::ffi::c_void;

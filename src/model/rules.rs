@@ -4,7 +4,7 @@
 //!
 //! Add one row, find it in `arguments`, `returned` or `hazards`, and make it speak, and be silent beside it: by rows of the
 //! conformance tables if one call in a fresh process can show it, else by a case of c-tests/cases/findings.c and
-//! tests/findings.rs, which says so as long as there is neither. `make header` writes docs/MESSAGES.md anew. An id is never
+//! tests/it/findings.rs, which says so as long as there is neither. `make header` writes docs/MESSAGES.md anew. An id is never
 //! renamed and never reused.
 //!
 //! The documentation is that of CUDA 13.0; what real hardware does was measured: docs/CONFORMANCE.md. What HIP documents, and

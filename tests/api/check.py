@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Accounts for every function of CUDA and HIP, for tests/api.rs.
+"""Accounts for every function of CUDA and HIP, for tests/it/api.rs.
 
     check.py functions    each has a row in src/api/table.rs, or a line in not-intercepted.txt that says why it has none
     check.py types        the arguments of each row are those of the vendor's declaration

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks the page of a report, for tests/html.rs.
+"""Checks the page of a report, for tests/it/html.rs.
 
     check.py hashes                 does the page's policy name its own style and script?
     check.py samples FOLDER         write the samples there, as JSON

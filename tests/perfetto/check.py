@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Opens exports of `p2pshim report --perfetto` in the viewers that they are for, for tests/perfetto.rs.
+"""Opens exports of `p2pshim report --perfetto` in the viewers that they are for, for tests/it/perfetto.rs.
 
     check.py FOLDER BROWSER PAGES [PICTURES]
 

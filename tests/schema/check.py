@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks what the command prints as JSON against docs/schema/, for tests/schema.rs.
+"""Checks what the command prints as JSON against docs/schema/, for tests/it/schema.rs.
 
     check.py NAME FILE...
 

@@ -1,0 +1,143 @@
+//! Return codes on simulated GPUs against what real ones answered, plain and preloaded, in every flavour of the runtime.
+
+use std::fs;
+
+use crate::support::{Program, path, scratch};
+
+const TABLE: &str = "tests/golden/conformance.tsv";
+
+/// Where a real library crashes, an error will do.
+const ALL: &str = "# 703 rows: 703 as expected, 0 differ";
+
+fn conformance(flavour: &str, table: &str) -> Program {
+    let program = Program::case(&format!("conformance-{flavour}")).arg("--jobs").arg("4");
+    program.arg("--allow-crash-rows-error").arg(table)
+}
+
+fn every_row_as_on_real_gpus(flavour: &str) {
+    let program = conformance(flavour, path(TABLE).to_str().unwrap());
+    // What is found in each row by itself: tests/it/findings.rs.
+    let program = program.env("P2PSHIM_CAPTURE", "forward").findings_apart();
+    let plain = program.plain();
+    plain.assert_success();
+    assert_eq!(plain.stdout.lines().last(), Some(ALL));
+    let preloaded = program.preloaded();
+    preloaded.assert_same_as(&plain, "preloaded");
+    preloaded.assert_silent();
+    let (traced, trace) = program.traced();
+    traced.assert_same_as(&plain, "preloaded with a trace");
+    traced.assert_silent();
+    assert!(trace.warnings.is_empty(), "{:#?}", trace.warnings);
+    assert!(!trace.calls.is_empty(), "nothing went through the shim");
+}
+
+#[test]
+fn conformance_shared_11_every_row_as_on_real_gpus() {
+    every_row_as_on_real_gpus("11");
+}
+
+#[test]
+fn conformance_shared_12_every_row_as_on_real_gpus() {
+    every_row_as_on_real_gpus("12");
+}
+
+#[test]
+fn conformance_shared_13_every_row_as_on_real_gpus() {
+    every_row_as_on_real_gpus("13");
+}
+
+#[test]
+fn conformance_static_every_row_as_on_real_gpus() {
+    every_row_as_on_real_gpus("static");
+}
+
+/// What the shim answers otherwise by default, as the program reports it: an asynchronous peer copy on a capturing stream
+/// succeeds, or is answered what is documented of its arguments. One from or to nowhere has no equal that can be captured, and stays refused; so does one of nothing, for which the
+/// runtime names no memory.
+fn captured_copies() -> Vec<String> {
+    let table = fs::read_to_string(path(TABLE)).unwrap();
+    let rows = table.lines().filter(|line| !line.starts_with('#')).skip(1);
+    let copies = ["cudaMemcpyPeerAsync(", "cudaMemcpy3DPeerAsync(", "cuMemcpyPeerAsync(", "cuMemcpy3DPeerAsync("];
+    let mut reports = Vec::new();
+    for (row, line) in rows.enumerate() {
+        let [setup, call, documented, ret, last, v] = line.split('\t').collect::<Vec<_>>()[..] else {
+            panic!("{line}")
+        };
+        let is_copy = copies.iter().any(|copy| call.replace("_ptsz(", "(").starts_with(copy));
+        let is_of_memory = !call.contains("(NULL,") && !call.contains("(0,") && !setup.contains("extent.width=0");
+        if is_copy && ret == "900" && is_of_memory {
+            let code = if documented.is_empty() { "0" } else { documented };
+            let (row, captured) = (row + 1, last.replace("900", code));
+            let answers = format!("expected 900\t{last}\t{v}, got {code}\t{captured}\t{v}");
+            reports.push(format!("row {row} differs: {setup}; {call}: {answers}"));
+        }
+    }
+    reports
+}
+
+#[test]
+fn conformance_captured_copy_differs_as_documented() {
+    let captured = captured_copies();
+    assert!(captured.len() > 1 && captured.len() < 30, "{captured:#?}");
+    for flavour in ["11", "12", "13", "static"] {
+        let outcome = conformance(flavour, path(TABLE).to_str().unwrap()).preloaded();
+        let differ: Vec<_> = outcome.stderr.lines().filter(|line| line.contains("differs")).collect();
+        assert_eq!(differ, captured);
+        let count = format!("# 703 rows: {} as expected, {} differ", 703 - captured.len(), captured.len());
+        assert_eq!(outcome.stdout.lines().last(), Some(count.as_str()));
+    }
+}
+
+fn with_row(row: &str) -> crate::support::Outcome {
+    let table = scratch("table.tsv");
+    fs::write(&table, format!("setup\tcall\tdocumented\tret\tlast\tv\n{row}\n")).unwrap();
+    let outcome = conformance("12", table.to_str().unwrap()).plain();
+    fs::remove_file(table).unwrap();
+    outcome
+}
+
+#[test]
+fn conformance_row_with_another_code_fails() {
+    let outcome = with_row("\tcudaDeviceEnablePeerAccess(0,0)\t101\t101\t101\t-7");
+    assert_eq!(outcome.status, "exit status: 1");
+    assert!(outcome.stderr.contains("row 1 differs"), "{}", outcome.stderr);
+}
+
+#[test]
+fn conformance_row_that_nothing_implements_fails() {
+    let outcome = with_row("\tcudaDeviceEnablePeerAccess(3,0)\t101\t101\t101\t-7");
+    assert_eq!(outcome.status, "exit status: 1");
+    assert!(outcome.stderr.contains("no CALL implements"), "{}", outcome.stderr);
+}
+
+#[test]
+fn conformance_setup_that_nothing_implements_fails() {
+    let outcome = with_row("cudaFree(c)\tcudaDeviceEnablePeerAccess(1,0)\t0\t0\t0\t-7");
+    assert_eq!(outcome.status, "exit status: 1");
+    assert!(outcome.stderr.contains("no STEP or ASSIGN implements"), "{}", outcome.stderr);
+}
+
+/// What simulated GPUs answer to rows that real ones have not seen means nothing; but each row has to be one that can be
+/// measured.
+#[test]
+fn conformance_unmeasured_rows_are_all_implemented() {
+    let table = path("c-tests/conformance-unmeasured.tsv");
+    let program = Program::case("conformance-13").arg("measure").arg("--jobs").arg("4");
+    let outcome = program.arg(table.to_str().unwrap()).plain();
+    assert!(!outcome.stderr.contains("implements"), "{}", outcome.stderr);
+    assert_eq!(outcome.stdout.lines().count(), fs::read_to_string(table).unwrap().lines().count());
+}
+
+/// A part of a table, measured, is that part with its answers, and the rest of the table is left alone.
+#[test]
+fn conformance_measure_only_prints_those_rows_with_answers() {
+    let table = scratch("table.tsv");
+    let head = "# words\nsetup\tcall\tdocumented\tret\tlast\tv\n";
+    let rows = ["(&v,0,1)\t0", "(&v,0,99)\t101", "(NULL,0,1)\t"].map(|row| format!("\tcudaDeviceCanAccessPeer{row}\t"));
+    fs::write(&table, format!("{head}{0}?\t?\t?\n{1}?\t?\t?\n{2}?\t?\t?\n", rows[0], rows[1], rows[2])).unwrap();
+    let program = Program::case("conformance-12").arg("measure").arg("--times").arg("2").arg("--only").arg("1-2");
+    let outcome = program.arg(table.to_str().unwrap()).plain();
+    fs::remove_file(table).unwrap();
+    outcome.assert_success();
+    assert_eq!(outcome.stdout, format!("{head}{}0\t0\t1\n{}101\t101\t-7\n", rows[0], rows[1]));
+}

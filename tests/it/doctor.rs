@@ -1,0 +1,756 @@
+//! `p2pshim doctor` on simulated GPUs.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use crate::support::{LARGE_PAGES, Outcome, Program, command, scratch};
+
+fn doctor(fault: &str) -> Program {
+    Program::new(command())
+        .arg("doctor")
+        .libraries("target/sim/lib")
+        .env("P2PSIM_FAULT", fault)
+        .env("XDG_CACHE_HOME", CACHE)
+        .env(LARGE_PAGES.0, LARGE_PAGES.1)
+}
+
+/// Verdicts on simulated GPUs are not for the user's own cache.
+const CACHE: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/doctor-cache");
+
+/// The columns of a pair's row: copy engine, kernel loads, kernel stores, verdict (which may be two words).
+fn row(outcome: &Outcome, pair: &str) -> Vec<String> {
+    let mut columns = columns(outcome, pair);
+    columns.drain(3..7);
+    columns
+}
+
+/// Those of a pair that not every pair has: kernel atomics and flags, between processes by IPC handle and by file descriptor.
+fn further(outcome: &Outcome, pair: &str) -> Vec<String> {
+    columns(outcome, pair).drain(3..7).collect()
+}
+
+/// The columns up to the verdict.
+fn columns(outcome: &Outcome, pair: &str) -> Vec<String> {
+    let row = outcome.stdout.lines().find(|line| line.starts_with(&format!("{pair} ")) && line.split("  ").count() > 4);
+    let row = row.unwrap_or_else(|| panic!("no {pair}: {}{:?}", outcome.stdout, outcome.shim));
+    row.split("  ").map(str::trim).filter(|column| !column.is_empty()).skip(1).take(8).map(str::to_owned).collect()
+}
+
+/// The row of 0>1 with that fault; the other direction must be verified, and the status must be as said.
+fn faulty(fault: &str, status: i32) -> (Vec<String>, Outcome) {
+    let outcome = doctor(fault).plain();
+    assert_eq!(
+        columns(&outcome, "1>0"),
+        ["right", "right", "right", "right", "right", "right", "right", "verified"],
+        "{}",
+        outcome.stdout
+    );
+    assert_eq!(outcome.status, format!("exit status: {status}"), "{}", outcome.stdout);
+    (row(&outcome, "0>1"), outcome)
+}
+
+#[test]
+fn right_every_pair_is_verified_and_has_a_speed() {
+    let (columns, outcome) = faulty("", 0);
+    assert_eq!(columns, ["right", "right", "right", "verified"]);
+    assert_eq!(further(&outcome, "0>1"), ["right"; 4]);
+    let speeds = outcome.stdout.lines().filter(|line| line.contains("verified"));
+    let speeds: Vec<f64> = speeds.map(|line| line.split_whitespace().last().unwrap().parse().unwrap()).collect();
+    assert!(speeds.len() == 2 && speeds.iter().all(|&speed| speed > 0.0), "{}", outcome.stdout);
+    assert!(!outcome.stdout.contains("Likely cause"), "{}", outcome.stdout);
+    let at_once = outcome.stdout.lines().find(|line| line.starts_with("all pairs at once  right; ")).unwrap();
+    assert!(at_once.contains("GB/s in all, ") && at_once.contains("if each were as fast as alone"), "{at_once}");
+    outcome.assert_silent();
+}
+
+#[test]
+fn copies_that_lose_or_change_data_fail_and_kernels_do_not() {
+    for (fault, said) in [
+        ("drop:0>1", "4096 of 4096 bytes never arrived, the first at 0 (copy 1, on a stream of the source)"),
+        ("first:0>1", "4096 of 4096 bytes never arrived"),
+        ("corrupt:0>1", "1 of 4096 bytes arrived changed, the first at 0"),
+    ] {
+        let (columns, outcome) = faulty(fault, 1);
+        assert_eq!(columns, ["wrong", "right", "right", "FAILED"], "{fault}");
+        assert!(outcome.stdout.contains(&format!("copy engine wrong: {said}")), "{}", outcome.stdout);
+        assert!(outcome.stdout.contains("Likely cause for 0>1: "), "{}", outcome.stdout);
+    }
+}
+
+#[test]
+fn copies_that_are_wrong_beyond_a_window_fail_and_quick_does_not_see_them() {
+    let (columns, outcome) = faulty("aperture:0>1", 1);
+    assert_eq!(columns, ["wrong", "right", "right", "FAILED"]);
+    let said = "4194304 of 16777216 bytes never arrived, the first at 12582912 (copy 5, on a stream of the source)";
+    assert!(outcome.stdout.contains(said), "{}", outcome.stdout);
+    let quick = doctor("aperture:0>1").arg("--quick").plain();
+    assert_eq!(row(&quick, "0>1"), ["right", "right", "right", "verified"]);
+    let said = "Verdict: no fault was found up to 1 MiB; larger copies, copies between processes and of all pairs at once were not \
+                tested. Data arrived in every test of every pair.";
+    let joined = joined(&quick);
+    assert!(joined.contains(said) && !joined.contains("P2PSHIM_PROBE=full takes"), "{}", quick.stdout);
+    assert_eq!(doctor("drop:0>1").arg("--quick").plain().status, "exit status: 1");
+}
+
+#[test]
+fn copies_that_are_wrong_through_the_host_too_leave_it_undecided() {
+    let (columns, outcome) = faulty("both:0>1", 3);
+    assert_eq!(columns, ["wrong", "right", "right", "undecided"]);
+    let joined = outcome.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    for said in
+        ["Data is wrong through the host as well, 4096 of 4096 bytes", "Verdict: not known. 0>1 could not be verified."]
+    {
+        assert!(joined.contains(said), "no {said}: {}", outcome.stdout);
+    }
+    assert!(!outcome.stdout.contains("Likely cause"), "{}", outcome.stdout);
+}
+
+#[test]
+fn kernels_whose_accesses_are_lost_fail_and_copies_do_not() {
+    let (columns, outcome) = faulty("lost:0>1", 1);
+    assert_eq!(columns, ["right", "wrong", "wrong", "FAILED"]);
+    for said in ["bytes arrived as 0xff (launch 1)", "kernel stores wrong: 4096 of 4096 bytes never arrived"] {
+        assert!(outcome.stdout.contains(said), "no {said}: {}", outcome.stdout);
+    }
+    assert!(outcome.stdout.contains("Copies are right: only programs whose kernels"), "{}", outcome.stdout);
+}
+
+#[test]
+fn kernels_whose_atomic_operations_alone_are_lost_fail() {
+    let (columns, outcome) = faulty("atomics:0>1", 1);
+    assert_eq!(columns, ["right", "right", "right", "FAILED"]);
+    assert_eq!(further(&outcome, "0>1"), ["wrong", "right", "right", "right"]);
+    for said in [
+        "kernel atomics wrong: 1024 of 1024 sums are wrong; 1024 words never changed",
+        "Copies are right: only programs whose kernels access peer memory are affected",
+    ] {
+        assert!(outcome.stdout.contains(said), "no {said}: {}", outcome.stdout);
+    }
+    let lost = doctor("lost:0>1").arg("0>1").plain();
+    assert_eq!(further(&lost, "0>1"), ["wrong", "wrong", "right", "right"]);
+    let quick = doctor("atomics:0>1").arg("--quick").plain();
+    assert_eq!((further(&quick, "0>1")[0].as_str(), quick.status.as_str()), ("wrong", "exit status: 1"));
+}
+
+#[test]
+fn flags_that_arrive_before_their_data_fail_and_quick_does_not_see_them() {
+    let (columns, outcome) = faulty("order:0>1", 1);
+    assert_eq!(columns, ["right", "right", "right", "FAILED"]);
+    assert_eq!(further(&outcome, "0>1"), ["right", "wrong", "right", "right"]);
+    for said in [
+        "words arrived after their flag, the first in round ",
+        "Copies are right: only programs whose kernels access peer memory are affected",
+    ] {
+        assert!(outcome.stdout.contains(said), "no {said}: {}", outcome.stdout);
+    }
+    let lost = doctor("lost:0>1").arg("0>1").plain();
+    assert!(
+        lost.stdout.contains("kernel flags wrong: a flag that a kernel stored never arrived (round 1)"),
+        "{}",
+        lost.stdout
+    );
+    doctor("order:0>1").arg("--quick").plain().assert_success();
+}
+
+#[test]
+fn pair_is_verified_without_flags_of_kernels_and_that_is_said() {
+    let outcome = doctor("code:cuModuleGetFunction:500@4").arg("0>1").plain();
+    assert_eq!(row(&outcome, "0>1"), ["right", "right", "right", "verified"], "{}", outcome.stdout);
+    assert_eq!(further(&outcome, "0>1")[1], "untested");
+    let joined = joined(&outcome);
+    assert!(joined.contains("By flags between kernels, 0>1 could not be tested."), "{}", outcome.stdout);
+    assert!(!joined.contains("Correct them"), "{}", outcome.stdout);
+    outcome.assert_success();
+}
+
+#[test]
+fn atomic_operations_are_not_tested_where_the_link_has_none_and_the_pair_is_verified() {
+    let root = scratch("pci");
+    fs::create_dir(&root).unwrap();
+    let outcome = doctor("atomics:0>1").env("P2PSIM_ROOT", root.to_string_lossy()).plain();
+    assert_eq!(
+        columns(&outcome, "0>1"),
+        ["right", "right", "right", "-", "right", "right", "right", "verified"],
+        "{}",
+        outcome.stdout
+    );
+    assert!(outcome.stdout.contains("\nnative atomics     none\n"), "{}", outcome.stdout);
+    outcome.assert_success();
+    fs::remove_dir_all(root).unwrap();
+}
+
+#[test]
+fn copies_that_are_wrong_between_processes_only_fail_and_are_said_to_be() {
+    for (fault, means, found) in [
+        ("ipc:0>1", "IPC", ["right", "right", "wrong", "right"]),
+        ("vmm:0>1", "VMM", ["right", "right", "right", "wrong"]),
+        ("vmm:0>1,ipc:0>1", "VMM", ["right", "right", "wrong", "wrong"]),
+    ] {
+        let (columns, outcome) = faulty(fault, 1);
+        assert_eq!(columns, ["right", "right", "right", "FAILED"]);
+        assert_eq!(further(&outcome, "0>1"), found);
+        let joined = joined(&outcome);
+        for said in [
+            &format!(
+                "between processes, {means} wrong: 4096 of 4096 bytes never arrived, the first at 0 (copy 1, to memory of another"
+            ),
+            "Within a process all is right: only programs are affected whose processes share GPU memory",
+            "Verdict: UNSAFE. ",
+            "It fails only between processes on 0>1: NCCL_P2P_DISABLE=1 keeps NCCL",
+        ] {
+            assert!(joined.contains(said), "no {said}: {}", outcome.stdout);
+        }
+        assert!(!joined.contains("P2PSHIM_DENY"), "{}", outcome.stdout);
+    }
+    let quick = doctor("ipc:0>1").arg("--quick").plain();
+    assert_eq!(further(&quick, "0>1"), ["right", "-", "-", "-"]);
+    assert!(
+        self::joined(&quick).contains("copies between processes and of all pairs at once were not tested"),
+        "{}",
+        quick.stdout
+    );
+    quick.assert_success();
+}
+
+#[test]
+fn pair_is_verified_without_memory_that_processes_share_and_that_is_said() {
+    const IPC: [&str; 4] = ["right", "right", "untested", "right"];
+    const VMM: [&str; 4] = ["right", "right", "right", "untested"];
+    for (fault, columns, why) in [
+        ("code:cuIpcGetMemHandle:801@1", IPC, "cuIpcGetMemHandle returned CUDA_ERROR_NOT_SUPPORTED (801)"),
+        // Elsewhere these mean that a device has faulted.
+        ("code:cuIpcGetMemHandle:999@1", IPC, "cuIpcGetMemHandle returned CUDA_ERROR_UNKNOWN (999)"),
+        ("code:cuIpcOpenMemHandle_v2:999@2", IPC, "cuIpcOpenMemHandle_v2 returned CUDA_ERROR_UNKNOWN (999)"),
+        ("code:cuIpcOpenMemHandle_v2:800@1", IPC, "cuIpcOpenMemHandle_v2 returned CUDA_ERROR_NOT_PERMITTED (800)"),
+        ("code:cuMemCreate:801@1", VMM, "cuMemCreate returned CUDA_ERROR_NOT_SUPPORTED (801)"),
+        (
+            "code:cuMemExportToShareableHandle:999@1",
+            VMM,
+            "cuMemExportToShareableHandle returned CUDA_ERROR_UNKNOWN (999)",
+        ),
+        (
+            "code:cuMemImportFromShareableHandle:999@2",
+            VMM,
+            "cuMemImportFromShareableHandle returned CUDA_ERROR_UNKNOWN (999)",
+        ),
+    ] {
+        let outcome = doctor(fault).arg("0>1").plain();
+        assert_eq!(row(&outcome, "0>1"), ["right", "right", "right", "verified"], "{}", outcome.stdout);
+        assert_eq!(further(&outcome, "0>1"), columns);
+        let joined = joined(&outcome);
+        let (name, means) = if columns == IPC { ("IPC", "IPC handle") } else { ("VMM", "file descriptor") };
+        for said in [
+            format!("between processes, {name} untested: {why}"),
+            format!("Between processes by {means}, 0>1 could not be tested."),
+        ] {
+            assert!(joined.contains(&said), "no {said}: {}", outcome.stdout);
+        }
+        assert!(!joined.contains("Correct them"), "{}", outcome.stdout);
+        outcome.assert_success();
+    }
+}
+
+#[test]
+fn hanging_copy_between_processes_fails_at_the_time_out_and_leaves_no_process() {
+    let start = Instant::now();
+    let outcome = doctor("ipc-hang:0>1").arg("--timeout").arg("3").plain();
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+    assert_eq!(row(&outcome, "0>1"), ["right", "right", "right", "FAILED"], "{}", outcome.stdout);
+    assert_eq!(further(&outcome, "0>1"), ["right", "right", "hung", "-"]);
+    assert_eq!(columns(&outcome, "1>0")[7], "verified");
+    assert!(
+        outcome.stdout.contains("between processes, IPC hung: it had not finished after 3 s"),
+        "{}",
+        outcome.stdout
+    );
+    assert!(!outcome.stdout.contains("does not end"), "{}", outcome.stdout);
+    assert_eq!(outcome.status, "exit status: 1");
+    // No other test has this time-out.
+    let commands = fs::read_dir("/proc").unwrap().filter_map(|entry| fs::read(entry.ok()?.path().join("cmdline")).ok());
+    let left = commands.filter(|command| String::from_utf8_lossy(command).contains("--timeout\x003\x00")).count();
+    assert_eq!(left, 0);
+}
+
+#[test]
+fn pairs_that_are_wrong_only_while_all_copy_fail_and_are_said_to_be() {
+    let (columns, outcome) = faulty("crowd:0>1", 1);
+    // What the table has was right.
+    assert_eq!(columns, ["right", "right", "right", "verified"]);
+    let joined = joined(&outcome);
+    for said in [
+        "all pairs at once wrong on 0>1 0>1 all pairs at once wrong: ",
+        "bytes never arrived",
+        "(round ",
+        "Each pair alone is right: only programs are affected that copy between several pairs at once",
+        "Verdict: UNSAFE. Peer access loses data or hangs on 0>1,",
+        "P2PSHIM_DENY='0-1'",
+    ] {
+        assert!(joined.contains(said), "no {said}: {}", outcome.stdout);
+    }
+    let alone = doctor("crowd:0>1").arg("0>1").plain();
+    alone.assert_success();
+    assert!(!alone.stdout.contains("all pairs at once"), "{}", alone.stdout);
+    let folder = scratch("cache");
+    let json = doctor("crowd:0>1").arg("--json").env("XDG_CACHE_HOME", folder.to_string_lossy()).plain();
+    let kept = fs::read_dir(folder.join("p2pshim")).unwrap().map(|file| fs::read(file.unwrap().path()).unwrap());
+    let kept: Vec<bool> = kept.map(|text| String::from_utf8_lossy(&text).contains("all pairs at once: ")).collect();
+    assert_eq!((kept.len(), kept.iter().filter(|failed| **failed).count()), (2, 1));
+    fs::remove_dir_all(folder).unwrap();
+    let expression =
+        "[(p['verdict'], p['all_pairs_at_once']['result'], p['all_pairs_at_once_gb_per_s']) for p in r['pairs']]";
+    assert_eq!(self::json(&json, expression), "[('failed', 'wrong', None), ('proven', 'right', None)]\n");
+}
+
+#[test]
+fn pairs_that_cannot_all_be_enabled_at_once_are_verified_and_that_is_said() {
+    let outcome = doctor("").env("P2PSIM_DEVICES", "3").env("P2PSIM_MAX_PEERS", "1").plain();
+    outcome.assert_success();
+    let joined = joined(&outcome);
+    let why = "all pairs at once untested: cuCtxEnablePeerAccess returned CUDA_ERROR_TOO_MANY_PEERS (711)";
+    assert_eq!(joined.matches(why).count(), 1, "{}", outcome.stdout);
+    let said = "While all pairs copy at once, 0>1 0>2 1>0 1>2 2>0 2>1 could not be tested.";
+    assert!(joined.contains(said), "{}", outcome.stdout);
+}
+
+#[test]
+fn pairs_that_hang_only_while_all_copy_fail_at_the_time_out() {
+    let outcome = doctor("crowd-hang:0>1").arg("--timeout").arg("4").plain();
+    assert_eq!(outcome.status, "exit status: 1");
+    let joined = joined(&outcome);
+    for said in ["all pairs at once hung on 0>1", "0>1 all pairs at once hung: its copies had not ended after"] {
+        assert!(joined.contains(said), "no {said}: {}", outcome.stdout);
+    }
+    assert!(joined.contains("While all pairs copy at once, 1>0 could not be tested"), "{}", outcome.stdout);
+}
+
+/// The columns of a pair with `--full` up to the verdict: those of others, and all memory before the verdict.
+fn full(fault: &str) -> ([Vec<String>; 2], Outcome) {
+    let outcome = doctor(fault).arg("--full").plain();
+    let columns = ["0>1", "1>0"].map(|pair| {
+        let row = outcome.stdout.lines().find(|line| line.starts_with(&format!("{pair}      ")));
+        let row = row.unwrap_or_else(|| panic!("no {pair}: {}{:?}", outcome.stdout, outcome.shim));
+        row.split_whitespace().skip(1).take(9).map(str::to_owned).collect()
+    });
+    (columns, outcome)
+}
+
+#[test]
+fn window_smaller_than_memory_fails_with_full_only() {
+    let usual = doctor("window:0>1").plain();
+    usual.assert_success();
+    assert_eq!(columns(&usual, "0>1"), ["right", "right", "right", "right", "right", "right", "right", "verified"]);
+    assert!(!usual.stdout.contains("  memory  "), "{}", usual.stdout);
+    let ([lost, right], outcome) = full("window:0>1");
+    assert_eq!(
+        lost,
+        ["right", "right", "right", "right", "right", "right", "right", "wrong", "FAILED"],
+        "{}",
+        outcome.stdout
+    );
+    assert_eq!(right, ["right", "right", "right", "right", "right", "right", "right", "right", "verified"]);
+    assert_eq!(outcome.status, "exit status: 1");
+    let joined = joined(&outcome);
+    for said in [
+        "all memory wrong: right in the first 2.0 GiB that were allocated, wrong after 2.9 GiB: 1048576 of 1048576 bytes never arrived",
+        "The first part of memory is right: only programs are affected that use more of it",
+        "Verdict: UNSAFE. Peer access loses data or hangs on 0>1,",
+        "P2PSHIM_DENY='0-1'",
+    ] {
+        assert!(joined.contains(said), "no {said}: {}", outcome.stdout);
+    }
+    let expression = "[(p['verdict'], p['all_memory'] and p['all_memory']['result']) for p in r['pairs']]";
+    let json = |program: Program| self::json(&program.arg("--json").plain(), expression);
+    assert_eq!(json(doctor("window:1>0").arg("--full")), "[('proven', 'right'), ('failed', 'wrong')]\n");
+    assert_eq!(json(doctor("window:1>0")), "[('proven', None), ('proven', None)]\n");
+}
+
+#[test]
+fn full_right_pairs_are_verified_and_measured() {
+    let (pairs, outcome) = full("");
+    assert_eq!(
+        pairs,
+        [["right", "right", "right", "right", "right", "right", "right", "right", "verified"]; 2],
+        "{}",
+        outcome.stdout
+    );
+    outcome.assert_success();
+    let speeds =
+        "all(p[k] > 0 for p in r['pairs'] for k in ['gb_per_s', 'staged_gb_per_s', 'all_pairs_at_once_gb_per_s'])";
+    assert_eq!(json(&doctor("").arg("--full").arg("--json").plain(), speeds), "True\n");
+    let both = doctor("").arg("--full").arg("--quick").plain();
+    assert_eq!((both.status.as_str(), both.stdout.as_str()), ("exit status: 2", ""));
+}
+
+#[test]
+fn full_pair_is_verified_where_memory_cannot_be_filled_and_that_is_said() {
+    for (fault, why) in [
+        ("code:cuMemGetInfo_v2:801@1", "cuMemGetInfo_v2 returned CUDA_ERROR_NOT_SUPPORTED (801)"),
+        // The first chunk is the fifth allocation; more is refused, as where a window for peers is used up.
+        (
+            "code:cuMemAlloc_v2:2@6",
+            "right in the first 1.0 GiB; the driver allocates no more, although 6.9 GiB are free",
+        ),
+    ] {
+        let ([forth, back], outcome) = full(fault);
+        let expected = ["right", "right", "right", "right", "right", "right", "right", "untested", "verified"];
+        assert_eq!((&forth[..], &back[..]), (&expected.map(str::to_owned)[..], &forth[..]), "{}", outcome.stdout);
+        outcome.assert_success();
+        let joined = joined(&outcome);
+        let verdict = "In all of the memory, 0>1 1>0 could not be tested.";
+        assert!(joined.contains(&format!("all memory untested: {why}")), "no {why}: {}", outcome.stdout);
+        assert!(joined.contains(verdict) && !joined.contains("Correct them"), "{}", outcome.stdout);
+    }
+    // A pair that has failed is not filled.
+    let ([failed, _], _) = full("lost:0>1");
+    assert_eq!(failed[7..], ["-", "FAILED"]);
+}
+
+#[test]
+fn full_failure_stays_kept_until_full_finds_the_pair_right() {
+    let folder = scratch("cache");
+    let failed = |fault: &str, full: bool| {
+        let doctor = doctor(fault).env("XDG_CACHE_HOME", folder.to_string_lossy()).arg("0>1");
+        (if full { doctor.arg("--full") } else { doctor }).plain();
+        let files = fs::read_dir(folder.join("p2pshim")).unwrap().map(|file| fs::read(file.unwrap().path()).unwrap());
+        let files: Vec<Vec<u8>> = files.collect();
+        assert_eq!(files.len(), 1);
+        String::from_utf8_lossy(&files[0]).contains("verdict failed all memory: ")
+    };
+    assert!(failed("window:0>1", true));
+    assert!(failed("window:0>1", false), "the test without it says nothing of what it found");
+    assert!(!failed("", true));
+    assert!(!failed("window:0>1", false));
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+/// The text as if no line had an end.
+fn joined(outcome: &Outcome) -> String {
+    outcome.stdout.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn hanging_copy_fails_at_the_time_out_and_other_pairs_are_tested() {
+    let start = Instant::now();
+    let outcome = doctor("hang:0>1").arg("--timeout").arg("2").plain();
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+    assert_eq!(row(&outcome, "0>1"), ["hung", "-", "-", "FAILED"]);
+    assert_eq!(row(&outcome, "1>0")[3], "verified");
+    assert!(outcome.stdout.contains("copy engine hung: it had not finished after 2 s"), "{}", outcome.stdout);
+    assert_eq!(outcome.status, "exit status: 1");
+}
+
+#[test]
+fn device_fault_fails_and_later_tests_are_not_blamed() {
+    let outcome = doctor("code:cuLaunchKernel:700@1").arg("0>1").plain();
+    assert_eq!(row(&outcome, "0>1"), ["right", "wrong", "untested", "FAILED"]);
+    assert!(outcome.stdout.contains("cuLaunchKernel returned CUDA_ERROR_ILLEGAL_ADDRESS (700)"), "{}", outcome.stdout);
+    assert_eq!(outcome.status, "exit status: 1");
+}
+
+#[test]
+fn what_cannot_be_tested_is_said_and_is_no_failure_of_the_pair() {
+    let outcome = doctor("code:cuModuleLoadData:221@1").arg("0>1").plain();
+    assert_eq!(row(&outcome, "0>1"), ["right", "untested", "untested", "undecided"]);
+    assert!(outcome.stdout.contains("libnvidia-ptxjitcompiler"), "{}", outcome.stdout);
+    assert_eq!(outcome.status, "exit status: 3");
+    let outcome = doctor("code:cuCtxEnablePeerAccess:711@1").arg("0>1").plain();
+    assert_eq!(row(&outcome, "0>1"), ["-", "-", "-", "undecided"]);
+    assert!(outcome.stdout.contains("cuCtxEnablePeerAccess returned CUDA_ERROR_TOO_MANY_PEERS (711)"));
+    assert_eq!(outcome.status, "exit status: 3");
+}
+
+#[test]
+fn no_path_is_no_failure() {
+    let outcome = doctor("").env("P2PSIM_NO_P2P", "0>1").plain();
+    assert_eq!(row(&outcome, "0>1"), ["-", "-", "-", "no path"]);
+    assert_eq!(row(&outcome, "1>0"), ["right", "right", "right", "verified"]);
+    outcome.assert_success();
+}
+
+#[test]
+fn named_pairs_alone_are_tested() {
+    let outcome = doctor("").env("P2PSIM_DEVICES", "4").arg("2>0").arg("1-3").plain();
+    outcome.assert_success();
+    let tested: Vec<&str> =
+        outcome.stdout.lines().filter(|line| line.contains("verified")).map(|line| &line[..3]).collect();
+    assert_eq!(tested, ["2>0", "1>3", "3>1"]);
+    let verdict = "Verdict: peer access can be trusted on 2>0 1>3 3>1. Data arrived in every test there. The other pairs were not tested.";
+    assert!(outcome.stdout.split_whitespace().collect::<Vec<_>>().join(" ").contains(verdict), "{}", outcome.stdout);
+}
+
+#[test]
+fn pair_that_is_none_or_absent_is_refused() {
+    let absent = doctor("").arg("0>2").plain();
+    assert_eq!(absent.status, "exit status: 2");
+    assert!(absent.shim[0].contains("there is no GPU 2: CUDA reports 2"), "{:?}", absent.shim);
+    let none = doctor("").arg("0:1").plain();
+    assert_eq!(none.status, "exit status: 2");
+    assert!(none.stderr.contains("is not a pair of GPUs"), "{}", none.stderr);
+}
+
+#[test]
+fn one_device_has_no_pair() {
+    let outcome = doctor("").env("P2PSIM_DEVICES", "1").plain();
+    outcome.assert_success();
+    assert!(outcome.stdout.contains("no pair: peer access needs two GPUs, and CUDA reports 1"), "{}", outcome.stdout);
+}
+
+#[test]
+fn driver_without_devices_is_said() {
+    let outcome = doctor("").env("P2PSIM_DEVICES", "0").plain();
+    assert_eq!(outcome.status, "exit status: 2");
+    let said = "p2pshim: nothing was tested: cuInit returned CUDA_ERROR_NO_DEVICE (100): no GPU";
+    assert!(outcome.shim[0].starts_with(said), "{:?}", outcome.shim);
+    assert!(outcome.stdout.contains("kernel parameters"), "{}", outcome.stdout);
+}
+
+#[test]
+fn driver_that_cannot_be_loaded_is_said() {
+    // The library path comes first, whatever driver the machine has.
+    let folder = scratch("driver");
+    fs::create_dir(&folder).unwrap();
+    fs::write(folder.join("libcuda.so.1"), "").unwrap();
+    let outcome = Program::new(command()).arg("doctor").env("LD_LIBRARY_PATH", folder.to_string_lossy()).plain();
+    assert_eq!(outcome.status, "exit status: 2");
+    assert!(outcome.shim[0].contains("libcuda.so.1") && outcome.shim[0].contains("Is NVIDIA's driver installed?"));
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn json_is_what_python_reads() {
+    let outcome = doctor("lost:0>1").arg("--json").plain();
+    assert_eq!(outcome.status, "exit status: 1");
+    let file = scratch("json");
+    fs::write(&file, &outcome.stdout).unwrap();
+    let script = "import json, sys\nreport = json.load(open(sys.argv[1]))\n\
+        print([(p['from'], p['to'], p['verdict'], p['kernel_loads']['result']) for p in report['pairs']], \
+        len(report['devices']), report['cuda_version'], report['status'], len(report['machine']['gpus']))";
+    let python = Program::new("python3").arg("-c").arg(script).arg(file.to_string_lossy()).plain();
+    assert_eq!(
+        python.stdout, "[(0, 1, 'failed', 'wrong'), (1, 0, 'proven', 'right')] 2 13000 1 2\n",
+        "{}",
+        python.stderr
+    );
+    fs::remove_file(file).unwrap();
+    let nothing = doctor("").env("P2PSIM_DEVICES", "0").arg("--json").plain();
+    assert!(nothing.stdout.contains("\"error\":\"cuInit returned CUDA_ERROR_NO_DEVICE (100)"), "{}", nothing.stdout);
+}
+
+/// What Python reads in the JSON: an expression over `r`.
+fn json(outcome: &Outcome, expression: &str) -> String {
+    let file = scratch("json");
+    fs::write(&file, &outcome.stdout).unwrap();
+    let script = format!("import json, sys\nr = json.load(open(sys.argv[1]))\nprint(({expression}))");
+    let python = Program::new("python3").arg("-c").arg(script).arg(file.to_string_lossy()).plain();
+    fs::remove_file(file).unwrap();
+    assert_eq!(python.status, "exit status: 0", "{}{}", python.stderr, outcome.stdout);
+    python.stdout
+}
+
+#[test]
+fn json_has_every_field_that_the_tables_have() {
+    let outcome = doctor("").arg("--json").plain();
+    let pair = "all(r['pairs'][0][k] > 0 for k in ['gb_per_s', 'staged_gb_per_s', 'staged_by_p2pshim_gb_per_s', 'latency_us', 'staged_latency_us'])";
+    assert_eq!(json(&outcome, pair), "True\n");
+    assert_eq!(
+        json(&outcome, "r['pairs'][0]['attributes']['native_atomics'], r['pairs'][0]['has_path']"),
+        "(True, True)\n"
+    );
+    assert_eq!(json(&outcome, "r['verdict'], r['status'], r['error'], r['simulated']"), "('safe', 0, None, False)\n");
+    assert_eq!(
+        json(&outcome, "[x['version'] for x in r['runtimes']]"),
+        "[13000, 12090, 11080, 10020, 10010, 10000, 9000, 8000]\n"
+    );
+    let keys = "sorted(r['devices'][0]), 'container' in r['machine'], r['machine']['gpus'][0]['numa_node']";
+    let expected = "(['bar1_bytes', 'bus_id', 'mig', 'name', 'nvlinks_up', 'ordinal', 'uuid'], True, None)\n";
+    assert_eq!(json(&outcome, keys), expected);
+    let failed = doctor("drop:0>1").arg("--json").arg("0>1").plain();
+    assert_eq!(json(&failed, "r['verdict'], len(r['advice']), r['pairs'][0]['latency_us']"), "('unsafe', 2, None)\n");
+}
+
+#[test]
+fn matrix_and_verdict_say_it_in_words() {
+    let outcome = doctor("").env("P2PSIM_DEVICES", "3").env("P2PSIM_NO_P2P", "0>2").plain();
+    outcome.assert_success();
+    let line = |start: &str| {
+        let found = outcome.stdout.lines().find(|line| line.starts_with(start));
+        found.unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(line("Peer access"), "Peer access GPU 0 GPU 1 GPU 2");
+    assert!(outcome.stdout.contains("\nGPU 0                  -     yes      no\n"), "{}", outcome.stdout);
+    assert_eq!(line("native atomics"), "native atomics all that have a path");
+    let said = outcome.stdout.replace('\n', " ");
+    assert!(said.contains("Verdict: peer access can be trusted where there is a path. 0>2 have none"), "{said}");
+    let unsafe_one = doctor("drop:0>1").plain();
+    assert!(unsafe_one.stdout.contains("Verdict: UNSAFE. "), "{}", unsafe_one.stdout);
+    let none = doctor("").env("P2PSIM_NO_P2P", "0-1").plain();
+    assert!(none.stdout.contains("Verdict: there is no peer access here."), "{}", none.stdout);
+    let unknown = doctor("code:cuModuleLoadData:221@1").arg("0>1").plain();
+    assert!(unknown.stdout.contains("Verdict: not known. 0>1 could not be verified"), "{}", unknown.stdout);
+}
+
+#[test]
+fn slow_pair_is_safe_and_advised_against() {
+    let outcome = doctor("slow:0>1").plain();
+    outcome.assert_success();
+    assert_eq!(row(&outcome, "0>1")[3], "verified");
+    let said = outcome.stdout.replace('\n', " ");
+    assert!(
+        said.contains("Direct copies are slower than those through the host for 0>1: P2PSHIM_DENY='0-1'"),
+        "{said}"
+    );
+}
+
+#[test]
+fn staged_copies_are_measured_where_there_is_no_path() {
+    let outcome = doctor("").env("P2PSIM_NO_P2P", "0-1").arg("--json").arg("0>1").plain();
+    let expression = "r['pairs'][0]['gb_per_s'], r['pairs'][0]['staged_gb_per_s'] > 0, r['pairs'][0]['staged_by_p2pshim_gb_per_s'] > 0, r['verdict']";
+    assert_eq!(json(&outcome, expression), "(None, True, True, 'no-peer-access')\n");
+}
+
+#[test]
+fn simulated_gpus_by_option_are_said_to_be_and_leave_no_verdict() {
+    let folder = scratch("cache");
+    let outcome =
+        Program::new(command()).arg("doctor").arg("--sim").arg("3").env("XDG_CACHE_HOME", folder.to_string_lossy());
+    let outcome = outcome.plain();
+    outcome.assert_success();
+    assert!(outcome.stdout.starts_with("3 simulated GPUs: nothing here is a measurement"), "{}", outcome.stdout);
+    assert_eq!(outcome.stdout.lines().filter(|line| line.contains("verified")).count(), 6);
+    assert!(!folder.exists());
+    let faulty = Program::new(command()).arg("doctor").arg("--sim").arg("2").env("P2PSIM_FAULT", "hang:1>0");
+    let faulty = faulty.arg("--timeout").arg("2").plain();
+    assert_eq!(faulty.status, "exit status: 1");
+    assert!(faulty.stdout.contains("these GPUs are simulated"), "{}", faulty.stdout);
+}
+
+#[test]
+fn simulated_gpus_that_are_not_there_are_no_verdict() {
+    let folder = scratch("alone");
+    fs::create_dir(&folder).unwrap();
+    fs::copy(command(), folder.join("p2pshim")).unwrap();
+    let outcome = Program::new(folder.join("p2pshim")).arg("doctor").arg("--sim").arg("2").plain();
+    assert_eq!(outcome.status, "exit status: 2");
+    assert!(outcome.shim[0].contains("the simulated GPUs are not there"), "{:?}", outcome.shim);
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn verdicts_are_those_that_the_shim_takes_over() {
+    let folder = scratch("cache");
+    let cache = folder.to_string_lossy().into_owned();
+    let outcome = doctor("lost:0>1").env("XDG_CACHE_HOME", &cache).plain();
+    assert!(outcome.stdout.contains(&format!("P2PSHIM_PROBE=full takes these verdicts from {cache}/p2pshim")));
+    assert_eq!(fs::read_dir(folder.join("p2pshim")).unwrap().count(), 2);
+    // The path is whole here: what the shim says it has from the doctor.
+    let copies = Program::case("never_enables-12").env("P2PSHIM_PROBE", "full").env("XDG_CACHE_HOME", &cache);
+    let said = copies.findings_apart().preloaded().shim.join("\n");
+    assert!(
+        said.contains("kernel loads: 4076 of 4096 bytes arrived as 0xff") && said.contains("found earlier"),
+        "{said}"
+    );
+    // And what it says of a whole one goes over it.
+    doctor("").env("XDG_CACHE_HOME", &cache).plain().assert_success();
+    let said = Program::case("never_enables-12").env("P2PSHIM_PROBE", "full").env("XDG_CACHE_HOME", &cache);
+    assert!(said.findings_apart().preloaded().shim.is_empty());
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn env_is_a_script_that_keeps_programs_off_pairs_that_failed() {
+    let printed = |fault: &str| doctor(fault).arg("--env").plain();
+    let right = printed("");
+    assert_eq!((right.status.as_str(), right.stdout.lines().count()), ("exit status: 0", 1), "{}", right.stdout);
+    let failed = printed("drop:1>0");
+    assert_eq!(failed.status, "exit status: 1");
+    let script = format!("{}\necho $P2PSHIM_DENY $NCCL_P2P_DISABLE ${{GGML_CUDA_P2P-unset}}", failed.stdout);
+    let shell = Program::new("/bin/sh").arg("-c").arg(script).env("GGML_CUDA_P2P", "1").plain();
+    let uuids = ["00", "01"].map(|number| format!("GPU-70327073-696d-2047-5055-202e2e2e2e{number}"));
+    assert_eq!(shell.stdout, format!("{} 1 unset\n", uuids.join("-")));
+}
+
+/// A management library that knows the simulated GPUs: both have 18 NVLinks, a small BAR1, and the second is divided.
+const NVML: &str = r#"
+#include <string.h>
+int nvmlInit_v2(void) { return 0; }
+int nvmlDeviceGetHandleByUUID(const char *uuid, void **device) {
+    *device = (void *)(long)(1 + (uuid[strlen(uuid) - 1] - '0'));
+    return strncmp(uuid, "GPU-", 4) != 0;
+}
+int nvmlDeviceGetBAR1MemoryInfo(void *device, unsigned long long *memory) { memory[0] = 256ULL << 20; return 0; }
+int nvmlDeviceGetMigMode(void *device, unsigned *now, unsigned *later) { *now = device == (void *)2; *later = 0; return 0; }
+int nvmlDeviceGetNvLinkState(void *device, unsigned link, unsigned *state) { *state = 1; return link < 18 ? 0 : 2; }
+int nvmlDeviceGetP2PStatus(void *one, void *other, int index, int *status) { *status = index == 2 && one < other ? 0 : 1; return 0; }
+"#;
+
+#[test]
+fn management_library_tells_of_nvlink_mig_and_bar1() {
+    let folder = scratch("nvml");
+    fs::create_dir(&folder).unwrap();
+    let source = folder.join("nvml.c");
+    fs::write(&source, NVML).unwrap();
+    let library = folder.join("libnvidia-ml.so.1");
+    let built = std::process::Command::new("gcc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).status();
+    assert!(built.unwrap().success());
+    let path = format!("{}:{}", folder.display(), crate::support::path("target/sim/lib").display());
+    let doctor = doctor("").env("LD_LIBRARY_PATH", path);
+    let outcome = doctor.plain();
+    outcome.assert_success();
+    for said in [
+        "\nGPU 0                  -  NVLink\nGPU 1                yes       -\n",
+        "NVLink: NVLink joins them; yes: they have a path",
+        "BAR1 256 MiB; MIG on; NVLinks up: 18",
+        "MIG divides GPU 1: ",
+        "BAR1 of GPU 0 and 1 is 256 MiB or less",
+    ] {
+        assert!(outcome.stdout.contains(said), "no {said}: {}", outcome.stdout);
+    }
+    let outcome = doctor.arg("--json").plain();
+    let expression = "r['devices'][1]['mig'], r['devices'][0]['nvlinks_up'], [p['link'] for p in r['pairs']]";
+    assert_eq!(json(&outcome, expression), "(True, 18, ['NVLink', None])\n");
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn old_name_of_the_command_still_works() {
+    let outcome = Program::new(command()).arg("probe").arg("--sim").arg("2").arg("0>1").plain();
+    outcome.assert_success();
+    assert_eq!(row(&outcome, "0>1")[3], "verified");
+}
+
+#[test]
+fn progress_is_for_terminals_only() {
+    let script = "\
+import os, pty, subprocess, sys
+terminal, other = pty.openpty()
+run = subprocess.Popen([sys.argv[1], 'doctor', '--sim', '2'], stdout=subprocess.PIPE, stderr=other)
+os.close(other)
+out = run.stdout.read()
+seen = b''
+try:
+    while True:
+        seen += os.read(terminal, 4096)
+except OSError:
+    pass
+print(b'] 0/2 0>1' in seen, b'] 1/2 1>0' in seen, seen.endswith(b'\\r\\x1b[K'), b'\\x1b' in out, run.wait())
+";
+    let python = Program::new("python3").arg("-c").arg(script).arg(command().to_string_lossy()).plain();
+    assert_eq!(python.stdout, "True True True False 0\n", "{}", python.stderr);
+}
+
+#[test]
+fn preloaded_shim_plays_no_part() {
+    let outcome = doctor("").arg("0>1").traced_to_stderr();
+    outcome.assert_success();
+    outcome.assert_silent();
+    assert_eq!(row(&outcome, "0>1")[3], "verified");
+}
+
+#[test]
+fn library_of_the_shim_is_not_needed() {
+    let alone = scratch("alone");
+    fs::copy(command(), &alone).unwrap();
+    let outcome = Program::new(&alone).arg("doctor").arg("0>1").libraries("target/sim/lib").plain();
+    outcome.assert_success();
+    fs::remove_file(alone).unwrap();
+}

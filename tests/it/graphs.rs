@@ -1,0 +1,294 @@
+//! Copies between devices that graphs and batches make: pairs are enabled before a graph is instantiated, launches are seen and counted
+//! with what they copy, and so are batches.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::process::Command;
+
+use crate::support::findings::Finding;
+use crate::support::{Outcome, Program, command, scratch};
+use p2pshim_trace::{NoteKind, Trace};
+
+const FLAVOURS: [&str; 4] = ["11", "12", "13", "static"];
+const MIB: u64 = 1 << 20;
+
+fn program(flavour: &str, what: &str) -> Program {
+    Program::case(&format!("graph_copies-{flavour}")).arg(what)
+}
+
+/// What a program's trace says of its copies: by source, destination and path how many there were, and of how many bytes.
+fn copied(program: Program) -> BTreeMap<(u8, u8, String), (u64, u64)> {
+    let folder = scratch("traces");
+    program.findings_apart().env("P2PSHIM_TRACE", folder.to_string_lossy()).preloaded().assert_success();
+    let file = fs::read_dir(&folder).unwrap().next().unwrap().unwrap().path();
+    let trace = Trace::open(&file).unwrap();
+    let paths: BTreeMap<u32, &str> = trace.notes_of(NoteKind::Path).map(|note| (note.number, note.string(0))).collect();
+    let (mut sums, mut buffer) = (BTreeMap::new(), Vec::new());
+    for block in 0..trace.blocks() {
+        for call in trace.block(block, &mut buffer).unwrap().unwrap().calls() {
+            if let Some(path) =
+                paths.get(&call.path.into()).filter(|path| **path != "captured" && (call.is_part() || call.depth == 0))
+            {
+                let pair = (call.src_device.unwrap(), call.dst_device.unwrap(), (*path).to_owned());
+                let (copies, bytes) = sums.entry(pair).or_insert((0, 0));
+                *copies += call.copies();
+                *bytes += call.bytes;
+            }
+        }
+    }
+    fs::remove_dir_all(&folder).unwrap();
+    sums
+}
+
+fn sums(expected: &[(u8, u8, &str, u64, u64)]) -> BTreeMap<(u8, u8, String), (u64, u64)> {
+    expected.iter().map(|&(src, dst, path, copies, bytes)| ((src, dst, path.to_owned()), (copies, bytes))).collect()
+}
+
+#[test]
+fn graphs_make_the_same_copies_and_each_launch_is_counted_with_its_bytes() {
+    for flavour in FLAVOURS {
+        for (what, copies) in [("captured", 2), ("made", 1)] {
+            let (plain, trace) = program(flavour, what).assert_same_preloaded();
+            plain.assert_success();
+            let name = if flavour == "static" { "cuGraphLaunch" } else { "cudaGraphLaunch" };
+            let launches: Vec<&str> = trace
+                .calls
+                .iter()
+                .filter(|call| call.depth == 0 && call.name == name)
+                .map(|call| &*call.text)
+                .collect();
+            assert_eq!(launches.len(), 3, "{flavour} {what}");
+            let word = if copies == 1 { "copy" } else { "copies" };
+            let expected = format!(" 0->1 direct ({copies} {word}, 1048576 bytes), 1->0 direct (1 copy, 524288 bytes)");
+            for launch in launches {
+                assert!(launch.contains(&expected), "{flavour} {what}: {launch}");
+            }
+            let expected = [(0, 1, "direct", 3 * copies, 3 * MIB), (1, 0, "direct", 3, 3 * MIB / 2)];
+            assert_eq!(copied(program(flavour, what)), sums(&expected), "{flavour} {what}");
+        }
+    }
+}
+
+/// One of the threads verifies the pair; the others wait for it. Where this machine is busy, verifying may take longer than they wait.
+#[test]
+fn graphs_of_threads_that_instantiate_at_the_same_moment_are_all_direct() {
+    const ROUNDS: usize = 32;
+    const RIGHT: usize = 4;
+    for threads in [2, 4] {
+        let expected = format!("{} direct, 0 staged\n", 3 * threads);
+        let is_right = |_: &usize| {
+            let outcome = Program::case("graphs_together").arg(threads.to_string()).findings_apart().preloaded();
+            outcome.assert_success();
+            outcome.stdout == expected
+        };
+        let right = (0..ROUNDS).filter(is_right).take(RIGHT).count();
+        assert_eq!(right, RIGHT, "{threads} threads: of {ROUNDS} rounds");
+    }
+}
+
+/// Wherever a handler leaves a launch by longjmp, no lock is left behind.
+#[test]
+fn graph_whose_launches_were_left_is_destroyed() {
+    let program = Program::case("graph_left");
+    let (plain, outcome) = (program.plain(), program.preloaded());
+    outcome.assert_success();
+    assert_eq!(outcome.stdout, plain.stdout);
+    assert_eq!((&*plain.stderr, &*outcome.stderr), ("few left", "many left"));
+}
+
+#[test]
+fn updated_graphs_are_counted_with_what_they_copy_then() {
+    for flavour in FLAVOURS {
+        let (plain, _) = program(flavour, "updated").assert_same_preloaded();
+        plain.assert_success();
+        let expected = [(0, 1, "direct", 3, MIB + MIB / 2 + MIB / 4), (1, 0, "direct", 3, MIB / 2 + MIB / 2 + MIB / 4)];
+        assert_eq!(copied(program(flavour, "updated")), sums(&expected), "{flavour}");
+    }
+}
+
+/// After an update with another graph a node is changed by its name in the first; one that is disabled copies nothing.
+#[test]
+fn changed_nodes_are_found_by_the_graph_that_was_instantiated() {
+    for flavour in FLAVOURS {
+        let (plain, _) = program(flavour, "renamed").assert_same_preloaded();
+        plain.assert_success();
+        let expected = [(0, 1, "direct", 1, MIB / 2), (1, 0, "direct", 2, MIB / 4 + MIB)];
+        assert_eq!(copied(program(flavour, "renamed")), sums(&expected), "{flavour}");
+    }
+}
+
+#[test]
+fn graphs_keep_the_path_of_their_instantiation_and_the_report_says_so() {
+    for flavour in FLAVOURS {
+        let program = || program(flavour, "late").env("P2PSHIM_ACCESS", "app");
+        let never = "staged: access not enabled";
+        let expected = [
+            (0, 1, never, 6, 3 * MIB),
+            (1, 0, never, 3, 3 * MIB / 2),
+            (0, 1, "direct", 6, 3 * MIB),
+            (1, 0, "direct", 3, 3 * MIB / 2),
+        ];
+        assert_eq!(copied(program()), sums(&expected), "{flavour}");
+        let outcome = program().findings_apart().preloaded();
+        let found: Vec<_> = outcome.findings.iter().filter(|finding| finding.rule == "P2P-graph-staged").collect();
+        let expected = "2 copies from device 0 to device 1, 1048576 bytes a launch, staged (access not enabled)";
+        assert!(found.len() == 1 && found[0].text.contains(expected), "{flavour}: {found:?}");
+    }
+}
+
+#[test]
+fn graphs_that_lose_their_access_are_reported_before_the_context_is_lost() {
+    for flavour in FLAVOURS {
+        let program = || program(flavour, "lost");
+        let of_graphs = |findings: &[Finding]| -> Vec<String> {
+            let of_graphs = findings.iter().filter(|finding| finding.rule.starts_with("P2P-graph"));
+            of_graphs.map(|finding| format!("{} {}", finding.function, finding.rule)).collect()
+        };
+        let outcome = program().env("P2PSHIM_ACCESS", "app").findings_apart().preloaded();
+        assert_eq!(outcome.stdout, "launch 0, then 719\n", "{flavour}: as without us");
+        let name = if flavour == "static" { "cuGraphLaunch" } else { "cudaGraphLaunch" };
+        assert_eq!(of_graphs(&outcome.findings), [format!("{name} P2P-graph-access-lost")], "{flavour}");
+        // What was enabled stays enabled.
+        let outcome = program().findings_apart().preloaded();
+        assert_eq!(outcome.stdout, "launch 0, then 0\n", "{flavour}");
+        assert_eq!(of_graphs(&outcome.findings), Vec::<String>::new(), "{flavour}");
+    }
+}
+
+#[test]
+fn batches_are_seen_with_both_signatures_and_only_what_goes_between_devices_counts() {
+    for flavour in ["12", "13", "static"] {
+        let (plain, trace) = program(flavour, "batch").assert_same_preloaded();
+        plain.assert_success();
+        let names = match flavour {
+            "12" => ["cudaMemcpyBatchAsync", "cuMemcpyBatchAsync", "cudaMemcpy3DBatchAsync", "cuMemcpy3DBatchAsync"],
+            "13" => {
+                ["cudaMemcpyBatchAsync", "cuMemcpyBatchAsync_v2", "cudaMemcpy3DBatchAsync", "cuMemcpy3DBatchAsync_v2"]
+            }
+            _ => ["cuMemcpyBatchAsync_v2", "", "cuMemcpy3DBatchAsync_v2", ""],
+        };
+        let [batch, inner, batch_3d, inner_3d] = names;
+        let expected = [batch, batch, batch_3d].repeat(3);
+        assert_eq!(trace.names_at(0), expected, "{flavour}");
+        if !inner.is_empty() {
+            assert_eq!(trace.names_at(1), [inner, inner, inner_3d].repeat(3), "{flavour}");
+        }
+        for call in trace.calls.iter().filter(|call| call.depth == 0) {
+            assert_eq!(call.text.contains("failIdx="), flavour == "12", "{}", call.text);
+            // One stream, in the place where each version has it.
+            assert!(call.text.contains("tream=0x5053"), "{}", call.text);
+        }
+        // As soon as the pair is worth it, which is said to be from the copy on that exceeds 1 MiB.
+        let sums = copied(program(flavour, "batch"));
+        let total = |src, dst| {
+            let of = sums.iter().filter(|((from, to, _), _)| (*from, *to) == (src, dst));
+            of.fold((0, 0), |(copies, bytes), (_, (more, also))| (copies + more, bytes + also))
+        };
+        assert_eq!((total(0, 1), total(1, 0)), ((9, 6 * MIB), (6, 6 * MIB)), "{flavour}: {sums:?}");
+        assert!(sums[&(0, 1, "direct".to_owned())].1 >= 4 * MIB, "{flavour}: {sums:?}");
+    }
+}
+
+/// The report adds up the parts, and names the calls.
+#[test]
+fn report_counts_the_copies_of_launches_and_batches() {
+    for (what, calls, total) in [("captured", "cudaGraphLaunch", 3 * MIB), ("batch", "cudaMemcpyBatchAsync", 6 * MIB)] {
+        let folder = scratch("traces");
+        let program = program("12", what).findings_apart().env("P2PSHIM_TRACE", folder.to_string_lossy());
+        program.preloaded().assert_success();
+        let report = |option: &str| {
+            let output = Command::new(command()).args(["report", option]).arg(&folder).output().unwrap();
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            String::from_utf8(output.stdout).unwrap()
+        };
+        let csv = report("--csv");
+        let mut lines = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());
+        let header = lines.next().unwrap();
+        let column = |name: &str| header.iter().position(|column| *column == name).unwrap();
+        let (src, dst, bytes) = (column("src"), column("dst"), column("bytes"));
+        let sum: u64 = lines
+            .filter(|line| (line[src], line[dst]) == ("GPU 0", "GPU 1"))
+            .map(|line| line[bytes].parse::<u64>().unwrap())
+            .sum();
+        assert_eq!(sum, total, "{what}: {csv}");
+        let lines = report("--calls");
+        assert!(lines.contains(calls) && lines.contains(" 0->1 direct"), "{what}: {lines}");
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}
+
+// ---- Rows of calls, each in a process of its own ----
+
+const ROWS: &str = "tests/golden/conformance-graphs.tsv";
+
+/// What the shim answers otherwise on two H200 and here. It has enabled access before it instantiates, and that stays: a copy may be
+/// launched by a device, is not lost when the program disables, and may then stay on the device that it reads from.
+const ENABLED: [(&str, &str, &str); 6] = [
+    ("make_graphs()", "cudaGraphInstantiateWithFlags(&ex,gr,4)", "0\t0\t-7"),
+    (
+        "cudaDeviceEnablePeerAccess(1,0);make_ready();cudaDeviceDisablePeerAccess(1);try cudaGraphLaunch(ex,s0)",
+        "cudaStreamSynchronize(s0)",
+        "0\t0\t-7",
+    ),
+    ("make_ready()", "cudaGraphExecUpdate(ex,gc,&ri)", "0\t0\t0"),
+    ("make_ready()", "cuGraphExecUpdate_v2(ex,gc,&ui)", "0\t-\t0"),
+    ("make_ready()", "cudaGraphExecMemcpyNodeSetParams1D(ex,nd,c,a,n,cudaMemcpyDefault)", "0\t0\t-7"),
+    ("make_ready()", "cudaGraphExecChildGraphNodeSetParams(ep,np,gc)", "0\t0\t-7"),
+];
+
+/// Batches that are refused while their stream is captured: p2pshim captures their copies.
+const CAPTURED: [(&str, &str); 7] = [
+    ("cudaStreamBeginCapture(s0,cudaStreamCaptureModeGlobal)", "cudaMemcpyBatchAsync(bd,bs,z,2,at,i,1,s0)"),
+    ("cudaStreamBeginCapture(s0,cudaStreamCaptureModeRelaxed)", "cudaMemcpyBatchAsync(bd,bs,z,2,at,i,1,s0)"),
+    ("cudaStreamBeginCapture(s0,cudaStreamCaptureModeGlobal)", "cudaMemcpy3DBatchAsync(2,o,0,s0)"),
+    ("cudaStreamBeginCapture(s0,cudaStreamCaptureModeGlobal)", "cuMemcpyBatchAsync(ud,us,z,2,ut,i,1,(size_t*)&w,s0)"),
+    ("cudaStreamBeginCapture(s0,cudaStreamCaptureModeGlobal)", "cuMemcpyBatchAsync_v2(ud,us,z,2,ut,i,1,s0)"),
+    ("cudaStreamBeginCapture(s0,cudaStreamCaptureModeGlobal)", "cuMemcpy3DBatchAsync(2,uo,(size_t*)&w,0,s0)"),
+    ("cudaStreamBeginCapture(s0,cudaStreamCaptureModeGlobal)", "cuMemcpy3DBatchAsync_v2(2,uo,0,s0)"),
+];
+
+/// What each row answers, without what it was expected to.
+fn rows(outcome: &Outcome) -> Vec<(String, String, String)> {
+    let lines = outcome.stdout.lines().filter(|line| !line.starts_with('#')).skip(1);
+    lines
+        .map(|line| {
+            let [setup, call, _documented, answers] = line.splitn(4, '\t').collect::<Vec<_>>()[..] else {
+                panic!("{line}")
+            };
+            (setup.to_owned(), call.to_owned(), answers.to_owned())
+        })
+        .collect()
+}
+
+#[test]
+fn conformance_every_row_is_as_on_real_gpus_and_preloaded_only_enabled_access_shows() {
+    let table = crate::support::path(ROWS);
+    for flavour in ["12", "13", "static"] {
+        let program = Program::case(&format!("conformance-{flavour}")).arg("--jobs").arg("4");
+        let program = program.arg("--allow-crash-rows-error").arg(table.to_string_lossy()).findings_apart();
+        let plain = program.plain();
+        plain.assert_success();
+        assert_eq!(plain.stdout.lines().last(), Some("# 257 rows: 257 as expected, 0 differ"), "{flavour}");
+        let alone = program.clone().env("P2PSHIM_ACCESS", "app").env("P2PSHIM_CAPTURE", "forward").preloaded();
+        alone.assert_same_as(&plain, "preloaded, access and captures left alone");
+        let preloaded = program.preloaded();
+        let differ: Vec<_> = rows(&preloaded)
+            .into_iter()
+            .zip(rows(&plain))
+            .filter(|(row, plain)| row != plain)
+            .map(|(row, _)| row)
+            .collect();
+        let differ = differ.iter().map(|(setup, call, answers)| (&**setup, &**call, &**answers));
+        let is_captured = |&(setup, call, _): &(&str, &str, &str)| CAPTURED.contains(&(setup, call));
+        let (captured, differ): (Vec<_>, Vec<_>) = differ.partition(is_captured);
+        assert_eq!(differ, ENABLED, "{flavour}");
+        let captured: Vec<_> = captured
+            .iter()
+            .map(|(setup, call, answers)| {
+                assert!(answers.starts_with("0\t"), "{call}: {answers}");
+                (*setup, *call)
+            })
+            .collect();
+        assert_eq!(captured, CAPTURED, "{flavour}");
+    }
+}

@@ -1,0 +1,258 @@
+//! The programs of c-tests on the simulated runtimes of CUDA 8.0 to 10.2: the same plain and preloaded, and the shim finds in them what it
+//! finds in them with the runtime of 12.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::sync::{LazyLock, OnceLock};
+
+use crate::support::legacy::VERSIONS;
+use crate::support::sequences::Sequences;
+use crate::support::{Outcome, Program, Trace, path, scratch};
+
+type Variables = &'static [(&'static str, &'static str)];
+
+/// What a run needs that not all versions have.
+#[derive(Clone, Copy)]
+enum Since {
+    V8_0,
+    /// Captures and functions of the host on streams.
+    V10_0,
+    /// Codes that the program compares with those of its headers, of 11.8; modes of captures.
+    V10_1,
+}
+
+impl Since {
+    fn has(self, version: &str) -> bool {
+        match self {
+            Since::V8_0 => true,
+            Since::V10_0 => !["8.0", "9.0"].contains(&version),
+            Since::V10_1 => !["8.0", "9.0", "10.0"].contains(&version),
+        }
+    }
+}
+
+use Since::{V8_0, V10_0, V10_1};
+
+const FOUR: Variables = &[("P2PSIM_DEVICES", "4")];
+const THREE: Variables = &[("P2PSIM_DEVICES", "3")];
+
+/// Runs that are the same plain, preloaded, and preloaded with a trace.
+const SAME: &[(&str, Variables, Since)] = &[
+    ("enables_at_load", &[], V8_0),
+    ("guide_sample", &[], V8_0),
+    ("four_copies_sizes", &[], V8_0),
+    ("per_thread_stream", &[], V8_0),
+    ("multithreaded", &[], V10_1),
+    ("null_arguments", &[], V8_0),
+    ("exit_paths", &[], V8_0),
+    ("fork_child", &[], V8_0),
+    ("log_limits descriptors", &[], V8_0),
+    ("raw_fork", &[], V8_0),
+    ("copies_beside_capture", &[], V10_0),
+    ("all_pairs", FOUR, V8_0),
+    ("all_pairs", &[("P2PSIM_DEVICES", "4"), ("P2PSIM_MAX_PEERS", "1")], V8_0),
+    ("no_driver", &[("P2PSIM_DEVICES", "0")], V8_0),
+    ("thread_limits main-ends", &[], V8_0),
+    ("thread_limits raw-child", &[], V8_0),
+    ("treats_704_as_fatal", &[], V8_0),
+    ("treats_704_as_fatal fatal", &[], V8_0),
+    ("copies_on_wrong_stream", THREE, V8_0),
+    ("copies_on_wrong_stream default", THREE, V8_0),
+    ("hip_for_nvidia", &[], V8_0),
+    ("regular_copies between", &[], V8_0),
+    ("regular_copies elsewhere", &[], V8_0),
+    ("regular_copies past", &[], V8_0),
+    ("read_back enable async 3000000 6", &[], V8_0),
+    ("read_back enable held 3000000 3", &[], V10_0),
+    ("repeated_copies memory", &[], V8_0),
+    ("repeated_copies streams", &[], V8_0),
+    ("repeated_copies mistakes", &[], V8_0),
+    ("repeated_copies gone", &[], V8_0),
+    ("repeated_copies children", &[], V8_0),
+    ("never_enables", &[], V8_0),
+    ("never_enables mapped", &[], V8_0),
+    ("never_enables enable", &[], V8_0),
+    ("never_enables", &[("P2PSIM_NO_P2P", "0-1")], V8_0),
+    ("lists_peers", THREE, V8_0),
+];
+
+/// Runs that differ from plain ones, or have no plain one to compare with: they are as with the runtime of 12.
+const AS_WITH_12: &[(&str, Variables, Since)] = &[
+    ("signal_longjmp", &[], V8_0),
+    ("captured_copies", &[], V10_0),
+    ("captured_copies elsewhere", &[], V10_0),
+    ("repeated_copies captures", &[], V10_1),
+    ("children_sharing vfork", &[], V8_0),
+    ("children_sharing clone-vm", &[], V8_0),
+    ("children_sharing raw", &[], V8_0),
+    ("children_sharing fork", &[], V8_0),
+    ("full_log pipe finds", &[], V8_0),
+    ("closed_stderr late", &[("P2PSHIM_LOG", "trace")], V8_0),
+    ("closed_stderr early", &[("P2PSHIM_LOG", "trace")], V8_0),
+    ("sigpipe_stderr", &[("P2PSHIM_LOG", "trace")], V8_0),
+    ("exec_again", &[], V8_0),
+    ("ends_inside sync", &[("P2PSHIM_ACCESS", "app")], V8_0),
+    ("ends_inside async", &[("P2PSHIM_ACCESS", "app")], V8_0),
+    ("ends_inside box", &[("P2PSHIM_ACCESS", "app")], V8_0),
+    ("ends_inside repeated_copies", &[("P2PSHIM_ACCESS", "app")], V8_0),
+];
+
+/// Looked at elsewhere in these tests.
+const ELSEWHERE: &[(&str, &str)] = &[
+    ("conformance", "tests/it/legacy_conformance.rs"),
+    ("findings", "tests/it/findings.rs"),
+    ("random_access", "sequences_are_the_same_preloaded"),
+    ("random_arguments", "sequences_are_the_same_preloaded"),
+    ("staged_copies", "sequences_are_the_same_preloaded"),
+];
+
+/// Programs that make no sense with old runtimes, and why.
+const SKIPPED: &[(&str, &str)] = &[
+    ("entry_point", "is about cudaGetDriverEntryPoint, of 11.3"),
+    ("hidden", "asks by cudaGetDriverEntryPoint and pools, of 11.2 and 11.3"),
+    ("copies_from_pool", "is about pools, of 11.2"),
+    ("asks_like", "is about programs of today"),
+    ("graph_copies", "is about functions of graphs that came with 11.0 and later"),
+    ("random_waits", "is about pools, captures and batches, too, of 11.2 and later"),
+    ("random_graphs", "is about batches, pools, and functions of graphs that came with 11.0 and later"),
+    ("ends_suddenly", "is about files of traces, which do not depend on the runtime"),
+];
+
+/// Scenarios of programs above that are not run, and why.
+const SKIPPED_RUNS: &[(&str, &str)] = &[
+    (
+        "thread_limits stack",
+        "the simulated old runtimes take more of a stack of 16 KiB to start than there is with us beside them",
+    ),
+    ("repeated_copies captures", "in 10.0 captures have no modes; it needs them"),
+    ("multithreaded", "until 10.0 it finds other codes than those of its headers"),
+];
+
+fn program((run, env, _): &(&str, Variables, Since), flavour: &str) -> Program {
+    let mut words = run.split(' ');
+    let program = Program::case(&format!("{}-{flavour}", words.next().unwrap()));
+    let program = words.fold(program, |program, word| program.arg(word));
+    env.iter().fold(program, |program, (name, value)| program.env(name, *value)).findings_apart()
+}
+
+/// Plain, preloaded, and preloaded with a trace: all three must do the same.
+struct Same {
+    plain: Outcome,
+    preloaded: Outcome,
+    trace: Trace,
+}
+
+fn same_preloaded(program: &Program) -> Same {
+    let is_quiet =
+        |outcome: &Outcome| outcome.shim.iter().all(|line| line.contains(" times so far from the same place"));
+    let (plain, preloaded) = (program.plain(), program.clone().with_notes().preloaded());
+    preloaded.assert_same_as(&plain, "preloaded");
+    let folder = scratch("traces");
+    let (traced, trace) = program.clone().env("P2PSHIM_TRACE", folder.to_string_lossy()).traced();
+    traced.assert_same_as(&plain, "preloaded with a trace");
+    assert!(is_quiet(&preloaded) && is_quiet(&traced), "{preloaded:#?}\n{traced:#?}");
+    trace.assert_recorded_in(&folder);
+    Same { plain, preloaded, trace }
+}
+
+/// What is found in a program, by which functions.
+fn found(outcome: &Outcome) -> BTreeSet<(&str, &str)> {
+    outcome.findings.iter().map(|finding| (finding.function.as_str(), finding.rule.as_str())).collect()
+}
+
+/// A run, preloaded, with the runtime of 12. It is made once.
+fn with_12(position: usize) -> &'static Outcome {
+    static KNOWN: LazyLock<Vec<OnceLock<Outcome>>> =
+        LazyLock::new(|| SAME.iter().chain(AS_WITH_12).map(|_| OnceLock::new()).collect());
+    KNOWN[position].get_or_init(|| {
+        if position < SAME.len() {
+            program(&SAME[position], "12").with_notes().preloaded()
+        } else {
+            program(&AS_WITH_12[position - SAME.len()], "12").preloaded()
+        }
+    })
+}
+
+fn runs_of(version: &str) {
+    for (position, run) in SAME.iter().enumerate().filter(|(_, run)| run.2.has(version)) {
+        let how = format!("{} {:?}, {version}", run.0, run.1);
+        let Same { plain, preloaded, trace } = same_preloaded(&program(run, version));
+        assert!(!plain.stdout.contains("WRONG"), "{how}: {}", plain.stdout);
+        let is_seen = trace.calls.iter().any(|call| call.depth == 0 && call.name.starts_with("cuda"));
+        // What is not between devices is not shown.
+        assert_eq!(is_seen, !run.0.ends_with(" elsewhere"), "{how}: {:#?}", trace.calls);
+        // Which is for old runtimes only.
+        if run.0 != "enables_at_load" {
+            let new = with_12(position);
+            assert_eq!(found(&preloaded), found(new), "findings in {how} (left) and 12 (right)");
+            assert_eq!(preloaded.status, new.status, "{how} (left) and 12 (right)");
+        }
+    }
+    for (position, run) in AS_WITH_12.iter().enumerate().filter(|(_, run)| run.2.has(version)) {
+        let (old, new) = (program(run, version).preloaded(), with_12(SAME.len() + position));
+        assert_eq!(old.stdout, new.stdout, "{} {:?}, {version} (left) and 12 (right)", run.0, run.1);
+        assert_eq!(old.status, new.status, "{} {:?}, {version} (left) and 12 (right)", run.0, run.1);
+    }
+}
+
+#[test]
+fn runtime_8_0_programs_are_the_same_preloaded() {
+    runs_of("8.0");
+}
+
+#[test]
+fn runtime_9_0_programs_are_the_same_preloaded() {
+    runs_of("9.0");
+}
+
+#[test]
+fn runtime_10_0_programs_are_the_same_preloaded() {
+    runs_of("10.0");
+}
+
+#[test]
+fn runtime_10_1_programs_are_the_same_preloaded() {
+    runs_of("10.1");
+}
+
+#[test]
+fn runtime_10_2_programs_are_the_same_preloaded() {
+    runs_of("10.2");
+}
+
+#[test]
+fn sequences_are_the_same_preloaded() {
+    for (number, version) in VERSIONS.into_iter().enumerate() {
+        let first = 70_000 + 1000 * number as u32;
+        Sequences { case: "random_access" }.assert_same(version, first, 40, &[]);
+        let said = Sequences { case: "random_arguments" }.assert_same(version, first, 32, &[]);
+        assert!(said.len() == 1 && !said[0].contains("LAST"), "{version}: {said:?}");
+        let staged = [("P2PSIM_NO_P2P", "0-1"), ("P2PSHIM_STAGING", "always")];
+        Sequences { case: "staged_copies" }.assert_same(version, first, 4, &staged);
+    }
+}
+
+/// The programs of a list in c-tests.mk.
+fn listed(name: &str) -> Vec<String> {
+    let text = fs::read_to_string(path("c-tests/c-tests.mk")).unwrap().replace("\\\n", " ");
+    let line = text.lines().find_map(|line| line.strip_prefix(&format!("{name} := "))).unwrap();
+    line.split_whitespace().map(str::to_owned).collect()
+}
+
+/// A program is run, or it says here why it is not.
+#[test]
+fn every_program_is_run_or_skipped_with_a_reason() {
+    let first = |run: &str| run.split(' ').next().unwrap().to_owned();
+    let runs = SAME.iter().chain(AS_WITH_12).map(|run| first(run.0));
+    let run: BTreeSet<String> = runs.chain(ELSEWHERE.iter().map(|(name, _)| (*name).to_owned())).collect();
+    let skipped: BTreeSet<String> = SKIPPED.iter().map(|(name, _)| (*name).to_owned()).collect();
+    assert_eq!(run.intersection(&skipped).count(), 0);
+    let all = ["C_RUNTIME_CASES", "C_BOTH_CASES"].into_iter().flat_map(listed).collect::<BTreeSet<_>>();
+    let known: BTreeSet<String> = run.union(&skipped).cloned().collect();
+    assert_eq!(all.difference(&known).collect::<Vec<_>>(), Vec::<&String>::new(), "neither run nor skipped");
+    let built = ["C_LEGACY_CASES", "C_LEGACY_BOTH_CASES"].into_iter().flat_map(listed).collect::<BTreeSet<_>>();
+    let mut not_run: Vec<_> = built.difference(&run).collect();
+    not_run.retain(|name| *name != "legacy");
+    assert_eq!(not_run, Vec::<&String>::new(), "built and not run");
+    assert!(SKIPPED_RUNS.iter().all(|(run_, _)| run.contains(&first(run_))));
+}

@@ -1,0 +1,67 @@
+//! Tests of the library and the command from outside: programs, plain and preloaded, and documents.
+//!
+//! One binary, whose threads overlap tests that sleep with tests that compute.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::expect_used,
+    reason = "a test fails by panicking"
+)]
+
+#[path = "../../cli/tests/scene/mod.rs"]
+mod scene;
+mod support;
+
+mod access;
+mod allocation;
+mod api;
+mod broken;
+mod c_programs;
+mod call_sites;
+mod capi;
+mod captures;
+mod causes;
+mod cli;
+mod conformance;
+mod docs;
+mod doctor;
+mod exports;
+mod findings;
+mod fork;
+mod full_log;
+mod generated;
+mod gpu;
+mod graphs;
+mod hip;
+mod hip_broken;
+mod hip_sim;
+mod hooked;
+mod host_cost;
+mod html;
+mod implicit_waits;
+mod install;
+mod legacy;
+mod legacy_cases;
+mod legacy_conformance;
+mod machines;
+mod manners;
+mod neighbours;
+mod not_gpu;
+mod nvlink;
+mod nvml;
+mod perfetto;
+mod python;
+mod random_graphs;
+mod random_waits;
+mod readback;
+mod real_parts;
+mod regular;
+mod repeated_copies;
+mod run;
+mod schema;
+mod small_stacks;
+mod staging;
+mod trace;
+mod validate;

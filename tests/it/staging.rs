@@ -1,0 +1,251 @@
+//! Copies that p2pshim stages, on simulated GPUs without a path: same bytes and order as the driver's, and nobody waits.
+
+use crate::support::sequences::{Sequences, Variables};
+use crate::support::{Outcome, Program};
+
+const STAGED: Sequences = Sequences { case: "staged_copies" };
+const NO_PATH: (&str, &str) = ("P2PSIM_NO_P2P", "0-1");
+const ALWAYS: (&str, &str) = ("P2PSHIM_STAGING", "always");
+
+fn program(what: &str, env: Variables) -> Program {
+    let program = Program::case("staged_copies-12").env(NO_PATH.0, NO_PATH.1).arg(what);
+    env.iter().fold(program, |program, (name, value)| program.env(name, *value))
+}
+
+/// How many calls the log says p2pshim has staged.
+fn staged(outcome: &Outcome) -> usize {
+    outcome.lines.iter().filter(|line| line.contains("staged by p2pshim")).count()
+}
+
+#[test]
+fn random_sequences_that_are_staged_are_the_same() {
+    STAGED.assert_same("12", 0, 60, &[NO_PATH, ALWAYS]);
+}
+
+#[test]
+fn random_sequences_with_each_runtime_are_the_same() {
+    for (number, flavour) in ["11", "13", "static"].into_iter().enumerate() {
+        STAGED.assert_same(flavour, 10_000 + number as u32 * 1000, 12, &[NO_PATH, ALWAYS]);
+    }
+}
+
+#[test]
+fn random_sequences_of_pairs_that_are_hidden_or_denied_are_the_same() {
+    for (number, option) in [("P2PSHIM_ACCESS", "off"), ("P2PSHIM_DENY", "0-1")].into_iter().enumerate() {
+        STAGED.assert_same("12", 20_000 + number as u32 * 1000, 15, &[option, ALWAYS]);
+    }
+}
+
+#[test]
+fn random_sequences_in_turn_or_with_little_memory_are_the_same() {
+    let blocking = ("P2PSHIM_STAGING", "blocking");
+    STAGED.assert_same("12", 30_000, 12, &[NO_PATH, blocking]);
+    for (number, limit) in ["20M", "41M", "0"].into_iter().enumerate() {
+        STAGED.assert_same(
+            "12",
+            31_000 + number as u32 * 1000,
+            12,
+            &[NO_PATH, ALWAYS, ("P2PSHIM_STAGING_LIMIT", limit)],
+        );
+    }
+}
+
+/// What the program enables itself, on GPUs between which data is lost, is as on sound ones: whoever stages others.
+#[test]
+fn random_sequences_of_broken_pairs_that_the_program_enables_are_as_on_sound_ones() {
+    const COUNT: u32 = 12;
+    for (number, fault) in ["drop:0>1", "corrupt:0-1"].into_iter().enumerate() {
+        let first = 50_000 + number as u32 * 1000;
+        let program = || STAGED.program("12", first, COUNT, &[("P2PSHIM_BROKEN", "warn")]).arg("enables");
+        let sound = program().plain();
+        sound.assert_success();
+        assert_eq!(sound.stdout.lines().count(), COUNT as usize);
+        assert_ne!(program().env("P2PSIM_FAULT", fault).plain().stdout, sound.stdout, "{fault} without p2pshim");
+        // Verifying takes page-locked memory four times.
+        let without_locked = format!("{fault},code:cuMemHostRegister_v2:2@5");
+        for (fault, limit) in [(fault, "256M"), (fault, "0"), (&without_locked, "256M")] {
+            let broken = program().env("P2PSIM_FAULT", fault).env("P2PSHIM_STAGING_LIMIT", limit).preloaded();
+            assert_eq!(
+                (&broken.stdout, &broken.status),
+                (&sound.stdout, &sound.status),
+                "{fault}, {limit}: {broken:#?}"
+            );
+            assert!(broken.findings.iter().all(|finding| !finding.rule.starts_with("P2P-data-")), "{broken:#?}");
+        }
+    }
+}
+
+/// Only what the driver would have staged, and only what is large.
+#[test]
+fn large_copies_are_staged_by_the_shim() {
+    let sequences = |env: Variables| {
+        let program = STAGED.program("12", 40_000, 20, env).env("P2PSHIM_LOG", "trace").arg("steps");
+        let outcome = program.preloaded();
+        outcome.assert_success();
+        outcome
+    };
+    let outcome = sequences(&[NO_PATH, ALWAYS]);
+    assert!(staged(&outcome) > 20, "{}", outcome.lines.join("\n"));
+    for line in outcome.lines.iter().filter(|line| line.contains("staged by p2pshim")) {
+        assert!(line.contains("staged (no hardware path)"), "{line}");
+        let Some((_, bytes)) = ["count=", "ByteCount="].iter().find_map(|name| line.split_once(name)) else { continue };
+        let bytes: String = bytes.chars().take_while(char::is_ascii_digit).collect();
+        assert!(bytes.parse::<u64>().unwrap() >= 8 << 20, "{line}");
+    }
+    for form in ["cuMemcpyPeerAsync", "cuMemcpyAsync", "cuMemcpy2D", "cuMemcpy3DPeer", "cuMemcpyPeer(", "cuMemcpy("] {
+        assert!(outcome.lines.iter().any(|line| line.contains("staged by p2pshim") && line.contains(form)), "{form}");
+    }
+    assert_eq!(staged(&sequences(&[NO_PATH, ("P2PSHIM_STAGING", "driver")])), 0, "by the driver, if it is asked for");
+    assert_eq!(staged(&sequences(&[ALWAYS])), 0, "what can be direct is");
+    assert_eq!(staged(&sequences(&[NO_PATH, ALWAYS, ("P2PSHIM_STAGING_LIMIT", "1M")])), 0, "without memory");
+}
+
+/// The program's first copies tell who is faster: three of each are timed.
+#[test]
+fn copies_are_staged_by_whoever_is_faster() {
+    for (speed, verdict) in
+        [("100", "0.1 by the driver; p2pshim stages them from now on"), ("40000", "stages them from now on")]
+    {
+        let env = [("P2PSIM_STAGING_SPEED", speed), ("P2PSHIM_LOG", "trace"), ("P2PSHIM_STAGING", "auto")];
+        let outcome = program("sizes", &env).preloaded();
+        outcome.assert_success();
+        let said: Vec<_> =
+            outcome.shim.iter().filter(|line| line.contains("of 16 to 64 MiB through the host")).collect();
+        assert!(matches!(said[..], [line] if line.contains(verdict)), "{speed}: {:#?}", outcome.shim);
+        let by_shim = if said[0].contains("; p2pshim stages") { 27 } else { 3 };
+        assert_eq!(staged(&outcome), by_shim, "{speed}");
+    }
+}
+
+#[test]
+fn random_sequences_while_it_is_found_out_who_is_faster_are_the_same() {
+    STAGED.assert_same("12", 60_000, 30, &[NO_PATH, ("P2PSHIM_STAGING", "auto")]);
+    STAGED.assert_same("12", 61_000, 12, &[NO_PATH, ("P2PSHIM_STAGING", "auto"), ("P2PSHIM_VERIFY", "sample")]);
+    STAGED.assert_same("12", 62_000, 12, &[NO_PATH, ("P2PSHIM_STAGING", "auto"), ("P2PSHIM_STAGING_LIMIT", "1M")]);
+}
+
+#[test]
+fn call_waits_for_its_copy_only_if_it_is_told_to() {
+    for (value, what) in [("always", "the call returned at once"), ("blocking", "the call waited for the copy")] {
+        let outcome = program("time", &[("P2PSHIM_STAGING", value)]).preloaded();
+        outcome.assert_success();
+        assert_eq!(outcome.stdout, format!("{what}\ndata is right\n"), "{value}");
+    }
+}
+
+/// Small copies of the same memory on the same stream, which the driver stages, do not make large ones the driver's. Its
+/// call takes the time of the transfer.
+#[test]
+fn large_copies_behind_small_ones_are_staged_by_the_shim() {
+    let quickest = |staging: &str| {
+        let outcome = program("sizes", &[("P2PSHIM_STAGING", staging)]).preloaded();
+        outcome.assert_success();
+        outcome.stdout.trim().parse::<u32>().unwrap()
+    };
+    let (by_driver, by_us) = (quickest("driver"), quickest("always"));
+    assert!(by_us < by_driver / 2, "{by_us} us, {by_driver} by the driver");
+}
+
+/// A stream in which memory is freed waits for the copy, and who unmaps it does.
+#[test]
+fn memory_that_is_freed_or_unmapped_early_is_copied_before() {
+    for what in ["free", "unmap"] {
+        for option in [NO_PATH, ("P2PSHIM_ACCESS", "off")] {
+            let program = Program::case("freed_early").arg(what).env(option.0, option.1);
+            let outcome = program.env(ALWAYS.0, ALWAYS.1).env("P2PSHIM_LOG", "trace").preloaded();
+            outcome.assert_success();
+            assert_eq!(outcome.stdout, "0 of 10 copies wrong\n", "{what} {option:?}");
+            assert_eq!(staged(&outcome), 10, "{what} {option:?}");
+            let said = outcome.shim.iter().filter(|line| line.contains("is freed in another stream")).count();
+            assert_eq!(said, usize::from(what == "free"), "{:#?}", outcome.shim);
+        }
+    }
+}
+
+#[test]
+fn device_that_is_reset_takes_no_copy_along() {
+    let outcome = program("ends", &[ALWAYS, ("P2PSHIM_LOG", "trace")]).preloaded();
+    outcome.assert_success();
+    assert_eq!(outcome.stdout, "all data is right\n");
+    assert_eq!(staged(&outcome), 20, "memory of rings that are gone is used again: {}", outcome.lines.join("\n"));
+}
+
+/// Staged because the pair is broken, and the program has access all the same.
+#[test]
+fn many_copies_and_many_contexts_leave_nothing_behind() {
+    let broken = [("P2PSIM_FAULT", "drop:0-1"), ("P2PSHIM_BROKEN", "warn"), ALWAYS];
+    let program = Program::case("staged_copies-12").args(&["many", "100000", "1000"]).findings_apart();
+    let outcome = broken.iter().fold(program, |program, (name, value)| program.env(name, *value)).preloaded();
+    outcome.assert_success();
+    for (what, line) in ["copies", "resets"].into_iter().zip(outcome.stdout.lines()) {
+        let numbers: Vec<i64> = line.split([' ', ',']).filter_map(|word| word.parse().ok()).collect();
+        assert!(line.starts_with(what), "{line}");
+        assert!(matches!(numbers[..], [0, resident, locked] if resident < 16 && locked < 16), "{line}");
+    }
+}
+
+/// An error of the driver's that is over by the next copy costs that one copy its staging, and no other pair's.
+#[test]
+fn ring_that_could_not_be_made_once_is_made_for_the_next_copy() {
+    let once = ("P2PSIM_FAULT", "code:cuEventCreate:2@1,code:cuEventCreate:0@2");
+    let run = |program: Program| {
+        let outcome = program.env(once.0, once.1).env(ALWAYS.0, ALWAYS.1).env("P2PSHIM_LOG", "trace").preloaded();
+        outcome.assert_success();
+        outcome
+    };
+    let outcome = run(Program::case("freed_early").arg("free").env(NO_PATH.0, NO_PATH.1));
+    assert_eq!((&*outcome.stdout, staged(&outcome)), ("0 of 10 copies wrong\n", 9), "{:#?}", outcome.shim);
+    let said = outcome.shim.iter().filter(|line| line.contains("no page-locked memory")).count();
+    assert_eq!(said, 1, "{:#?}", outcome.shim);
+}
+
+/// A call that waits for room in a queue of the driver lets signals arrive, as the driver's own does, and may be left by a handler.
+#[test]
+fn call_that_waits_for_a_full_queue_lets_handlers_run() {
+    for what in ["opens", "leaves"] {
+        let program = Program::case("full_queue").arg(what).env(NO_PATH.0, NO_PATH.1).env(ALWAYS.0, ALWAYS.1);
+        let outcome = program.env("P2PSIM_QUEUE", "1000").env("P2PSHIM_LOG", "trace").preloaded();
+        outcome.assert_success();
+        assert_eq!(outcome.stdout, "the handler ran, 0 bytes wrong\n", "{what}");
+        assert!(staged(&outcome) > 60, "{what}: {}", staged(&outcome));
+    }
+}
+
+/// A synchronous peer copy is ordered with the current context, too, which may be of a third device.
+#[test]
+fn copy_of_others_is_ordered_with_the_current_device() {
+    for (what, pairs) in [("", "0-1"), ("context", "0-1")] {
+        let program = || Program::case("third_device").arg(what).env("P2PSIM_DEVICES", "3").env("P2PSIM_NO_P2P", pairs);
+        let plain = program().plain();
+        plain.assert_success();
+        assert!(plain.stdout.lines().count() == 12 && !plain.stdout.contains("does not"), "{}", plain.stdout);
+        let outcome = program().env(ALWAYS.0, ALWAYS.1).env("P2PSHIM_LOG", "trace").preloaded();
+        outcome.assert_success();
+        assert_eq!(outcome.stdout, plain.stdout, "{what}");
+        assert_eq!(staged(&outcome), 12, "{what}");
+    }
+}
+
+/// What the program may overwrite as soon as the call has returned is not read later, by whoever stages; and CUDA refuses what it refuses.
+#[test]
+fn attributes_of_a_copy_are_obeyed() {
+    let program = || Program::case("copy_attributes").args(&["4096", "16777216"]).env(NO_PATH.0, NO_PATH.1);
+    let plain = program().plain();
+    plain.assert_success();
+    let held = |what: &str| plain.stdout.matches(what).count();
+    assert_eq!(
+        (held("during_call: CUDA_SUCCESS, what the source held during the call"), held("INVALID_VALUE, nothing")),
+        (4, 14)
+    );
+    let staged_here = program().env(ALWAYS.0, ALWAYS.1).env("P2PSHIM_LOG", "trace").preloaded();
+    assert_eq!(staged_here.stdout, plain.stdout, "{staged_here:#?}");
+    // Of the large ones those that may be read later, in two forms; a line says so of the call.
+    assert_eq!(staged(&staged_here), 2, "{:#?}", staged_here.lines);
+    let read_back = program().env("P2PSHIM_VERIFY", "all").preloaded();
+    assert_eq!(read_back.stdout, plain.stdout, "{read_back:#?}");
+    assert!(
+        read_back.findings.iter().all(|finding| !finding.rule.starts_with("P2P-data-")),
+        "{:#?}",
+        read_back.findings
+    );
+}
