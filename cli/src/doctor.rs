@@ -15,6 +15,8 @@ mod json;
 mod kept;
 mod kernel;
 mod lines;
+#[cfg(test)]
+mod machines;
 mod memory;
 mod partner;
 mod pattern;
@@ -253,6 +255,11 @@ impl Examined {
     /// What is known before any pair is tested. Simulated GPUs have no place on the machine.
     fn of_this_machine(inventory: Inventory, simulated: Option<u8>) -> Self {
         let root = machine::root(simulated.is_some(), std::env::var_os("P2PSIM_ROOT"));
+        Self::of_machine(inventory, simulated, root)
+    }
+
+    /// The machine is read below `root`, if there is one.
+    fn of_machine(inventory: Inventory, simulated: Option<u8>, root: Option<PathBuf>) -> Self {
         let bus_ids: Vec<String> = inventory.devices.iter().map(|device| device.bus_id.clone()).collect();
         let (root, bus_ids) = root.map_or_else(|| (PathBuf::from("/"), Vec::new()), |root| (root, bus_ids));
         Self {

@@ -31,7 +31,7 @@ mod rates;
 mod runtime;
 #[cfg(test)]
 #[path = "../../tests/scene/mod.rs"]
-mod scene;
+pub(crate) mod scene;
 mod symbols;
 mod tally;
 mod term;
