@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := build
 # `make help` lists the targets; `make V=1` shows the commands.
 $(V).SILENT:
-.PHONY: build help shim demo test test-gpu bench lint check header sim c-tests gpu-bundle clean
+.PHONY: build help shim demo test soak test-gpu bench lint check header sim c-tests gpu-bundle clean
 
 CARGO ?= cargo
 SHIM := target/release/libp2pshim.so
@@ -31,21 +31,25 @@ include benches/bench.mk
 demo: shim sim c-tests
 	c-tests/demo
 
-# The exports are checked in a debug build too: symbol versions have got lost there.
 test: shim sim c-tests bench-programs
-	$(CARGO) build -p p2pshim
 	tests/run
+
+# All of what `make test` does a part of, with other seeds each time. The exports are checked in a debug build too: symbol
+# versions have got lost there.
+soak: SEED := $(or $(P2PSHIM_SOAK),$(shell od -An -N3 -tu4 /dev/urandom))
+soak: shim sim c-tests bench-programs
+	$(CARGO) build -p p2pshim
+	echo '`make soak P2PSHIM_SOAK=$(strip $(SEED))` repeats this.'
+	P2PSHIM_SOAK=$(strip $(SEED)) tests/run -- --include-ignored
 
 # Needs two GPUs; on a machine without Rust, run.sh of the bundle does the same.
 test-gpu: gpu-bundle
 	target/gpu-bundle/run.sh
 
-# Documentation twice: as users of the packages see it, and with all that is written for those who read the code.
 lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) clippy --test dist -- -D warnings
-	RUSTDOCFLAGS=-Dwarnings $(CARGO) doc --quiet --no-deps --workspace
 	RUSTDOCFLAGS=-Dwarnings $(CARGO) doc --quiet --no-deps --workspace --document-private-items
 	tests/structure_test.py
 	tests/structure.py

@@ -60,8 +60,11 @@ C_PROGRAMS += $(C_CAPI_PROGRAMS) $(addprefix $(C_TESTS)/,ucx_events eight_argume
 C_LIBRARIES := $(addprefix $(C_TESTS)/,libplugin-11.so libplugin-12.so libplugin-13.so libplugin-12-copy.so \
   libcudart-12-copy.so libat_load.so libotherhook.so libwraps_driver.so libwraps_driver_symbolic.so libdriver_client.so libstatic_tls.so libfailing_alloc.so libaudit.so libinjection.so libvariables.so libenables_unseen.so standin-driver/libcuda.so.1 reusing-driver/libcuda.so.1 old-driver/libcuda.so.1)
 
-.PHONY: c-tests
-c-tests: $(C_PROGRAMS) $(C_LIBRARIES) $(AMD)/stamp $(PATCHERS)/stamp
+# As many at a time as there are cores, unless make was told already.
+.PHONY: c-tests c-programs
+c-tests:
+	$(MAKE) --no-print-directory $(if $(filter -j% --jobserver-auth=%,$(MAKEFLAGS)),,-j$(shell nproc)) c-programs
+c-programs: $(C_PROGRAMS) $(C_LIBRARIES) $(AMD)/stamp $(PATCHERS)/stamp
 
 $(NVIDIA)/stamp: c-tests/fetch-nvidia c-tests/nvidia.txt
 	c-tests/fetch-nvidia

@@ -414,10 +414,11 @@ mod tests {
         assert_eq!(undisturbed(|| log.write_line(b"line\n").unwrap_err()).kind(), io::ErrorKind::WouldBlock);
         assert!(since.elapsed() >= PATIENCE);
         let since = Instant::now();
-        for _ in 0..10 {
+        for _ in 0..100 {
             assert!(undisturbed(|| log.write_line(b"line\n")).is_err());
         }
-        assert!(since.elapsed() < PATIENCE);
+        // On a machine that is busy, too.
+        assert!(since.elapsed() < 50 * PATIENCE);
         let mut taken = vec![0; 1 << 20];
         let mut take = || {
             // SAFETY: `taken` is valid for writes of its length.
@@ -426,7 +427,7 @@ mod tests {
         };
         take();
         undisturbed(|| log.write_line(b"line\n")).unwrap();
-        assert_eq!(take(), "p2pshim: 11 lines before this one are lost: nobody took them\nline\n");
+        assert_eq!(take(), "p2pshim: 101 lines before this one are lost: nobody took them\nline\n");
         undisturbed(|| log.write_line(b"line\n")).unwrap();
         assert_eq!(take(), "line\n");
         [read, write].into_iter().for_each(close);

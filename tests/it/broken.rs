@@ -1,6 +1,6 @@
 //! Paths that are broken, on simulated GPUs: what a program gets, whoever enables them, in each form of a copy.
 //!
-//! `golden/broken-paths.tsv` has it, for each fault and each who: plain, preloaded, by `p2pshim run`; the latter two on a
+//! `golden/broken-paths.tsv` has it, for each fault and each who: plain, preloaded, by `p2pshim run` (some faults); the latter two on a
 //! machine where a copy may hang (a virtual machine whose GPUs hang on PCI); and with P2PSHIM_BROKEN=warn, which gives the program the
 //! access that it asks for. `P2PSHIM_UPDATE=1` writes it anew.
 //!
@@ -8,23 +8,12 @@
 //! and `P2PSHIM_VERIFY` when it happens.
 
 use std::fs;
-use std::time::{Duration, Instant, SystemTime};
+use std::sync::{Mutex, PoisonError};
 
-use crate::support::{LARGE_PAGES, Outcome, Program, command, path, scratch, virtual_machine, warnings};
+use crate::support::soak::seeds;
+use crate::support::{LARGE_PAGES, Outcome, Program, command, doctor, path, scratch, virtual_machine, warnings};
 
 const GOLDEN: &str = "tests/golden/broken-paths.tsv";
-/// With the option that is set for it.
-const FAULTS: [(&str, &str); 9] = [
-    ("", ""),
-    ("drop:0>1", ""),
-    ("first:0>1", ""),
-    ("corrupt:0-1", ""),
-    ("hang:0>1", ""),
-    ("slow:0>1", ""),
-    ("lost:0>1", ""),
-    ("aperture:0>1", UNSEEN),
-    ("aperture:0>1", "P2PSHIM_PROBE=full"),
-];
 /// What no quick verification finds is at least said when it happens.
 const UNSEEN: &str = "P2PSHIM_VERIFY=all";
 const WHO: [&str; 5] = ["nobody", "program", "asks", "pool", "mapped"];
@@ -74,7 +63,7 @@ fn kept_verdict_once_contexts_are_there_enabling_opens_no_file() {
     let program = here(Program::case("kept_verdict"));
     let without = program.preloaded();
     assert!(without.status.starts_with("signal: 31"), "what is not known is looked for: {without:#?}");
-    here(Program::new(command()).arg("doctor").libraries("target/sim/lib")).plain().assert_success();
+    here(doctor().libraries("target/sim/lib")).plain().assert_success();
     let outcome = program.preloaded();
     outcome.assert_same_as(&program.plain(), "preloaded");
     assert!(outcome.shim.is_empty(), "{outcome:#?}");
@@ -152,8 +141,10 @@ fn memory_of_another_process_is_not_refused_and_warned_about_where_the_path_is_b
         ("drop:0>1", ("P2PSHIM_PROBE", "full"), Some(broken)),
         ("ipc:0>1", ("P2PSHIM_PROBE", "full"), Some(broken)),
     ] {
-        let doctor = here(Program::new(command()).arg("doctor").libraries("target/sim/lib"), fault).plain();
-        assert_eq!(doctor.status, format!("exit status: {}", u8::from(!fault.is_empty())), "{doctor:#?}");
+        if option.0 == "P2PSHIM_PROBE" {
+            let doctor = here(doctor().libraries("target/sim/lib"), fault).plain();
+            assert_eq!(doctor.status, format!("exit status: {}", u8::from(!fault.is_empty())), "{doctor:#?}");
+        }
         for by in [&[][..], &["mapped"]] {
             let program = || Program::case("memory_of_another_process").args(by);
             let (plain, outcome) =
@@ -183,95 +174,122 @@ fn memory_of_another_process_on_the_only_device_is_not_warned_about() {
     assert!(!outcome.shim.iter().any(|line| line.contains("memory of another process")), "{:#?}", outcome.shim);
 }
 
-#[test]
-fn paths_that_are_broken_each_who_and_form_data_is_right() {
-    let machine = scratch("machine");
+/// Tests of one process write the table in turn.
+static WRITING: Mutex<()> = Mutex::new(());
+
+/// Compares the rows of a fault with the table, or writes them there.
+fn check(fault: &str, rows: &str) {
+    let _turn = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
+    let table = fs::read_to_string(path(GOLDEN)).unwrap();
+    let is_own = |line: &&str| line.split('\t').next() == Some(fault);
+    let known: String = table.split_inclusive('\n').filter(is_own).collect();
+    if std::env::var_os("P2PSHIM_UPDATE").is_some() {
+        let place = table.find(&known).filter(|_| !known.is_empty()).unwrap_or(table.len());
+        fs::write(path(GOLDEN), [&table[..place], rows, &table[place + known.len()..]].concat()).unwrap();
+        return;
+    }
+    assert_eq!(rows, known, "found (left) and in {GOLDEN} (right)");
+}
+
+/// A fault with the option that is set for it. `p2pshim run`, which asks the doctor first, is tried if it is one `with_run`.
+fn each_who_and_form_data_is_right(fault: &str, option: &str, with_run: bool) {
+    let (machine, cache) = (scratch("machine"), scratch("cache"));
     virtual_machine(&machine);
     let root = machine.to_string_lossy();
     let case = path("target/c-tests/broken_paths").to_string_lossy().into_owned();
-    let mut text =
-        "fault\twho\tplain\tpreloaded\trun\tpreloaded, a copy may hang\trun, a copy may hang\tpreloaded, BROKEN=warn\n"
-            .to_owned();
-    for (fault, option) in FAULTS {
-        let cache = scratch("cache");
-        let set = |program: Program| {
-            let (name, value) = option.split_once('=').unwrap_or(("P2PSHIM_PROBE", "quick"));
-            let program = program.env("P2PSIM_FAULT", fault).env(name, value);
-            let program = program.env("XDG_CACHE_HOME", cache.to_string_lossy()).env(LARGE_PAGES.0, LARGE_PAGES.1);
-            program.findings_apart()
+    let set = |program: Program| {
+        let (name, value) = option.split_once('=').unwrap_or(("P2PSHIM_PROBE", "quick"));
+        let program = program.env("P2PSIM_FAULT", fault).env(name, value);
+        let program = program.env("XDG_CACHE_HOME", cache.to_string_lossy()).env(LARGE_PAGES.0, LARGE_PAGES.1);
+        program.findings_apart()
+    };
+    let row = |who: &'static str| {
+        let program = || set(Program::case("broken_paths").arg(who));
+        let run = |env: (&str, &str)| {
+            let words = ["run", "--no-report", &case, who];
+            let run = || set(Program::new(command()).args(&words).libraries("target/sim/lib").env(env.0, env.1));
+            if with_run { cell(&run().plain()) } else { "-".to_owned() }
         };
-        let rows: Vec<(&str, [String; 6])> = std::thread::scope(|scope| {
-            let row = |who: &'static str| {
-                let program = || set(Program::case("broken_paths").arg(who));
-                let run = || {
-                    set(Program::new(command())
-                        .arg("run")
-                        .arg("--no-report")
-                        .arg(&case)
-                        .arg(who)
-                        .libraries("target/sim/lib"))
-                };
-                // First without a verdict.
-                let risky =
-                    cell(&program().env("P2PSIM_ROOT", &*root).env("XDG_CACHE_HOME", "/nonexistent").preloaded());
-                // Which makes the verdicts that there are for others, if it makes any.
-                let ran = cell(&run().plain());
-                let cells = [
-                    cell(&program().plain()),
-                    cell(&program().preloaded()),
-                    ran,
-                    risky,
-                    cell(&run().env("P2PSIM_ROOT", &*root).plain()),
-                    cell(&program().env("P2PSHIM_BROKEN", "warn").preloaded()),
-                ];
-                (who, cells)
-            };
-            let threads = WHO.map(|who| scope.spawn(move || row(who)));
-            threads.map(|thread| thread.join().unwrap()).into()
-        });
-        for (who, cells) in rows {
-            let told = format!("{fault} {option} {who}: {cells:#?}");
-            let [plain, preloaded, run, risky, risky_run, warned] = &cells;
-            for ours in [preloaded, run, risky_run] {
-                if option == UNSEEN && ours.contains("WRONG") {
-                    assert!(ours.contains("P2P-data-changed"), "{told}");
-                    continue;
-                }
-                // As on hardware without that path, where nobody can have rights to the other's memory.
-                let is_refused = matches!(who, "pool" | "mapped") && ours.contains("INVALID_DEVICE: graph refused");
-                let is_right = is_refused || ours.contains("right");
-                assert!(is_right && !ours.contains("WRONG") && !ours.contains("hangs"), "{told}");
+        // First without a verdict.
+        let risky = cell(&program().env("P2PSIM_ROOT", &*root).env("XDG_CACHE_HOME", "/nonexistent").preloaded());
+        // Which makes the verdicts that there are for others, if it makes any.
+        let ran = run(("TERM", "dumb"));
+        let cells = [
+            cell(&program().plain()),
+            cell(&program().preloaded()),
+            ran,
+            risky,
+            run(("P2PSIM_ROOT", &root)),
+            cell(&program().env("P2PSHIM_BROKEN", "warn").preloaded()),
+        ];
+        (who, cells)
+    };
+    let rows: [(&str, [String; 6]); 5] = std::thread::scope(|scope| {
+        let threads = WHO.map(|who| scope.spawn(move || row(who)));
+        threads.map(|thread| thread.join().unwrap())
+    });
+    let name = [fault, option].join(" ").trim().to_owned();
+    let mut text = String::new();
+    for (who, cells) in rows {
+        let told = format!("{name} {who}: {cells:#?}");
+        let [plain, preloaded, run, risky, risky_run, warned] = &cells;
+        for ours in [preloaded, run, risky_run].into_iter().filter(|ours| *ours != "-") {
+            if option == UNSEEN && ours.contains("WRONG") {
+                assert!(ours.contains("P2P-data-changed"), "{told}");
+                continue;
             }
-            // Nothing is tested there before the program has what it asks for: its first copies are what they are without us.
-            let is_wrong = |cell: &String| cell.contains("WRONG") || cell.contains("hangs");
-            assert!(is_wrong(plain) || !is_wrong(risky), "{told}");
-            // What the shim cannot stage is said.
-            assert!(!is_wrong(warned) || warned.contains("P2P-data-"), "{told}");
-            text += &format!("{}\t{who}\t{}\n", [fault, option].join(" ").trim(), cells.join("\t"));
+            // As on hardware without that path, where nobody can have rights to the other's memory.
+            let is_refused = matches!(who, "pool" | "mapped") && ours.contains("INVALID_DEVICE: graph refused");
+            let is_right = is_refused || ours.contains("right");
+            assert!(is_right && !ours.contains("WRONG") && !ours.contains("hangs"), "{told}");
         }
-        let _ = fs::remove_dir_all(cache);
+        // Nothing is tested there before the program has what it asks for: its first copies are what they are without us.
+        let is_wrong = |cell: &String| cell.contains("WRONG") || cell.contains("hangs");
+        assert!(is_wrong(plain) || !is_wrong(risky), "{told}");
+        // What the shim cannot stage is said.
+        assert!(!is_wrong(warned) || warned.contains("P2P-data-"), "{told}");
+        text += &format!("{name}\t{who}\t{}\n", cells.join("\t"));
     }
-    fs::remove_dir_all(machine).unwrap();
-    if std::env::var_os("P2PSHIM_UPDATE").is_some() {
-        fs::write(path(GOLDEN), &text).unwrap();
-    }
-    assert_eq!(text, fs::read_to_string(path(GOLDEN)).unwrap());
+    let _ = (fs::remove_dir_all(&cache), fs::remove_dir_all(&machine));
+    check(&name, &text);
+}
+
+macro_rules! faults {
+    ($($test:ident($fault:expr, $option:expr, $with_run:expr);)*) => { $(
+        #[test]
+        fn $test() {
+            each_who_and_form_data_is_right($fault, $option, $with_run);
+        }
+    )* };
+}
+
+faults! {
+    sound_paths_each_who_and_form_data_is_right("", "", false);
+    paths_that_drop_each_who_and_form_data_is_right("drop:0>1", "", true);
+    paths_that_drop_the_first_each_who_and_form_data_is_right("first:0>1", "", false);
+    paths_that_corrupt_each_who_and_form_data_is_right("corrupt:0-1", "", false);
+    paths_that_hang_each_who_and_form_data_is_right("hang:0>1", "", true);
+    paths_that_are_slow_each_who_and_form_data_is_right("slow:0>1", "", false);
+    paths_that_lose_accesses_each_who_and_form_data_is_right("lost:0>1", "", true);
+    paths_with_an_aperture_each_who_and_form_data_is_right_or_it_is_said("aperture:0>1", UNSEEN, false);
+    paths_with_an_aperture_known_to_the_doctor_each_who_and_form_data_is_right("aperture:0>1", "P2PSHIM_PROBE=full", true);
 }
 
 /// What is known of an address is gone whenever any thread frees memory: a copy that has to be staged is staged all the same.
 #[test]
 fn blocked_copies_beside_frees_are_right() {
-    const COPIES: &str = "6000";
+    let copies = seeds(0, 6000).1.to_string();
+    let none = format!("\n0 of {copies} copies are wrong\n");
     for (who, broken) in [("asks", "warn"), ("late", "refuse")] {
-        let program = || Program::case("blocked_beside_frees").args(&[who, COPIES]).env("P2PSIM_FAULT", "drop:0-1");
+        let program = || Program::case("blocked_beside_frees").args(&[who, &copies]).env("P2PSIM_FAULT", "drop:0-1");
         let plain = program().plain();
         plain.assert_success();
         let outcome = program().env("P2PSHIM_BROKEN", broken).preloaded();
         outcome.assert_success();
         let [gets, others] = [&plain, &outcome].map(|outcome| outcome.stdout.matches("access: CUDA_SUCCESS").count());
         assert_eq!((gets, others), (2, 2), "without access there is nothing to be wrong: {outcome:#?}");
-        assert!(!plain.stdout.ends_with("\n0 of 6000 copies are wrong\n"), "{plain:#?}");
-        assert!(outcome.stdout.ends_with("\n0 of 6000 copies are wrong\n"), "{who}: {outcome:#?}");
+        assert!(!plain.stdout.ends_with(&none), "{plain:#?}");
+        assert!(outcome.stdout.ends_with(&none), "{who}: {outcome:#?}");
     }
 }
 
@@ -288,7 +306,7 @@ const STRESSES: [(&str, &str, &str, &str); 10] = [
     ("denied", "drop:0-1", "P2PSHIM_DENY=0-1", ""),
     ("off", "drop:0-1", "P2PSHIM_ACCESS=off", ""),
 ];
-/// Seeds that have failed, each after the name of what it has failed with: runs that take new seeds add theirs.
+/// Seeds that have failed, each after the name of what it has failed with.
 const STRESSED: &str = "tests/golden/blocked-stress.tsv";
 
 /// Runs `blocked_stress` with a seed; what it prints, if a copy is wrong or it fails otherwise.
@@ -303,36 +321,19 @@ fn stress((name, fault, option, word): (&str, &str, &str, &str), flavour: &str, 
     (!is_right).then(|| format!("{name}\t{seed}\n{}{}", outcome.stdout, outcome.stderr))
 }
 
-/// Whatever other threads do. `BLOCKED_STRESS_MINUTES` takes new seeds as long as that, and keeps those that fail.
+/// Whatever other threads do.
 #[test]
 fn blocked_copies_of_many_threads_beside_all_that_takes_memory_away_are_right() {
-    const FIRST: u32 = 1;
     let kept = fs::read_to_string(path(STRESSED)).unwrap();
-    let mut failed = Vec::new();
-    for line in kept.lines() {
+    let kept = kept.lines().map(|line| {
         let (name, seed) = line.split_once('\t').unwrap();
         let how = STRESSES.into_iter().find(|how| how.0 == name).unwrap();
-        failed.extend(stress(how, "12", seed.parse().unwrap()));
-    }
-    for (how, flavour) in STRESSES.into_iter().zip(["12", "13", "static"].into_iter().cycle()) {
-        failed.extend(stress(how, flavour, FIRST));
-    }
-    if let Ok(minutes) = std::env::var("BLOCKED_STRESS_MINUTES") {
-        let (begun, most) = (Instant::now(), Duration::from_secs(60 * minutes.parse::<u64>().unwrap()));
-        let mut seed = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis() as u32;
-        let (mut runs, mut wrong) = (0, Vec::new());
-        while begun.elapsed() < most {
-            for (how, flavour) in STRESSES.into_iter().zip(["12", "13", "static"].into_iter().cycle()) {
-                wrong.extend(stress(how, flavour, seed));
-                runs += 1;
-            }
-            seed = seed.wrapping_add(1);
-        }
-        crate::support::say(&format!("blocked_stress: {runs} runs with new seeds, {} failed", wrong.len()));
-        let seeds: String =
-            wrong.iter().filter_map(|text| text.lines().next()).map(|line| format!("{line}\n")).collect();
-        fs::write(path(STRESSED), kept + &seeds).unwrap();
-        failed.extend(wrong);
-    }
-    assert!(failed.is_empty(), "{}", failed.join("\n"));
+        (how, "12", seed.parse().unwrap())
+    });
+    let (first, count) = seeds(1, 10);
+    let flavours = || ["12", "13", "static"].into_iter().cycle();
+    let drawn = (first..first + count)
+        .flat_map(|seed| STRESSES.into_iter().zip(flavours()).map(move |(how, flavour)| (how, flavour, seed)));
+    let failed: Vec<_> = kept.chain(drawn).filter_map(|(how, flavour, seed)| stress(how, flavour, seed)).collect();
+    assert!(failed.is_empty(), "add the first line of each to {STRESSED}:\n{}", failed.join("\n"));
 }

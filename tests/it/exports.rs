@@ -57,6 +57,7 @@ fn exports_release_build_are_the_rows_and_nothing_else() {
 }
 
 #[test]
+#[ignore = "make soak"]
 fn exports_debug_build_are_the_rows_and_nothing_else() {
     check(&crate::support::debug_shim());
 }
@@ -79,6 +80,7 @@ fn table_of_addresses_names_none_of_our_exports() {
 }
 
 #[test]
+#[ignore = "make soak"]
 fn table_of_addresses_debug_build_names_none_of_our_exports() {
     check_table_of_addresses(&crate::support::debug_shim());
 }

@@ -9,7 +9,7 @@ use std::process::Command;
 use std::ptr;
 use std::sync::Arc;
 
-use crate::support::{Outcome, Program, command, path, say, scratch};
+use crate::support::{Outcome, Program, doctor, path, say, scratch};
 use cudarc::driver::sys::{self, CUDA_MEMCPY3D_PEER, CUmemorytype, CUresult};
 use cudarc::driver::{CudaContext, CudaStream, DevicePtr, DevicePtrMut};
 
@@ -235,7 +235,7 @@ fn driver_that_is_none_or_old_doctor_says_so_and_cudarc_panics() {
     ] {
         let folder = drivers(&["libcuda.so.1", "libcuda.so"], source);
         let on = |program: Program| program.env("LD_LIBRARY_PATH", folder.to_string_lossy()).plain();
-        let doctor = on(Program::new(command()).arg("doctor"));
+        let doctor = on(doctor());
         assert_eq!(doctor.status, "exit status: 2");
         assert!(doctor.shim[0].contains(doctor_says), "{:?}", doctor.shim);
         let cudarc = on(program("start"));
@@ -251,7 +251,7 @@ fn stub_of_the_toolkit_in_the_library_path_is_no_driver_for_the_doctor_and_one_f
     let folder =
         drivers(&["libcuda.so"], "int cuInit(unsigned flags) { return 34; }\nint cuGetErrorString() { return 1; }");
     let path = format!("{}:{}", folder.display(), path("target/sim/lib").display());
-    let doctor = Program::new(command()).arg("doctor").env("XDG_CACHE_HOME", folder.to_string_lossy());
+    let doctor = doctor().env("XDG_CACHE_HOME", folder.to_string_lossy());
     doctor.env("LD_LIBRARY_PATH", &path).plain().assert_success();
     let cudarc = program("start").env("LD_LIBRARY_PATH", &path).plain();
     assert!(cudarc.stderr.contains("CUDA_ERROR_STUB_LIBRARY"), "{RECONSIDER} {}", cudarc.stderr);
@@ -261,7 +261,7 @@ fn stub_of_the_toolkit_in_the_library_path_is_no_driver_for_the_doctor_and_one_f
 #[test]
 fn code_that_nobody_knows_doctor_says_its_number_and_cudarc_has_no_value_for_it() {
     for code in [1000, 4242] {
-        let doctor = Program::new(command()).arg("doctor").arg("0>1").libraries("target/sim/lib");
+        let doctor = doctor().arg("0>1").libraries("target/sim/lib");
         let doctor = doctor.env("P2PSIM_FAULT", format!("code:cuInit:{code}@1")).plain();
         assert_eq!(doctor.status, "exit status: 2");
         let said = format!("nothing was tested: cuInit returned an error without a name ({code})");

@@ -6,6 +6,7 @@ use std::os::unix::fs::symlink;
 use std::process::Command;
 use std::thread;
 
+use crate::support::soak::seeds;
 use crate::support::{Outcome, Program, path, scratch};
 
 /// Majors of the releases, in the order of the table's columns.
@@ -225,11 +226,11 @@ fn as_expected_in_all_releases(name: &str, count: u32) {
     thread::scope(|scope| {
         for (number, release) in (0..).zip(RELEASES) {
             scope.spawn(move || {
-                let first = 100_000 + number * 1000;
+                let (first, count) = seeds(100_000 + number * 1000, count);
                 assert_eq!(wrong_sequences(name, release, (first, count), &[]), 0, "HIP {release}, from {first}");
-                let first = first + 500;
+                let first = first + 50_000;
                 assert_eq!(
-                    wrong_sequences(name, release, (first, count / 4), &no_path),
+                    wrong_sequences(name, release, (first, count.div_ceil(4)), &no_path),
                     0,
                     "HIP {release}, from {first}"
                 );
@@ -240,12 +241,12 @@ fn as_expected_in_all_releases(name: &str, count: u32) {
 
 #[test]
 fn random_sequences_answer_and_copy_what_is_right() {
-    as_expected_in_all_releases("hip_random_sequences", 400);
+    as_expected_in_all_releases("hip_random_sequences", 1000);
 }
 
 #[test]
 fn random_arguments_answer_and_copy_what_is_right() {
-    as_expected_in_all_releases("hip_random_arguments", 60);
+    as_expected_in_all_releases("hip_random_arguments", 100);
 }
 
 /// The programs notice what is wrong: bytes, codes, last errors.

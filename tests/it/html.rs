@@ -3,7 +3,7 @@
 #[path = "../../cli/src/report/figures.rs"]
 mod figures;
 #[path = "../../cli/src/report/html.rs"]
-mod html;
+mod page;
 #[path = "../../cli/src/report/term.rs"]
 #[allow(dead_code, reason = "the text uses the rest")]
 mod term;
@@ -31,7 +31,7 @@ fn make_pages(folder: &Path) {
         let mut json = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
         figures::add(&mut json);
         let mut page = BufWriter::new(File::create(file.with_extension("html")).unwrap());
-        html::write(&json.to_string(), &mut page).unwrap();
+        page::write(&json.to_string(), &mut page).unwrap();
         page.flush().unwrap();
     }
 }

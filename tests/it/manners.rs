@@ -4,9 +4,9 @@
 use std::fs;
 use std::path::PathBuf;
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crate::support::{Outcome, Program, command, path, scratch};
+use crate::support::{Outcome, Program, command, hang, path, scratch};
 
 fn case(name: &str) -> String {
     path("target/c-tests").join(name).to_string_lossy().into_owned()
@@ -166,14 +166,13 @@ fn run_summary_without_a_value_is_on_and_the_program_runs() {
 #[test]
 fn run_leaves_nothing_behind_for_a_daemon() {
     let temporary = folder("temporary");
-    let script = "{ sleep 1; \"$0\"; echo done >\"$TMPDIR-done\"; } >/dev/null 2>&1 & \"$0\" >/dev/null";
+    let script = "{ while [ -e \"$P2PSHIM_TRACE\" ]; do sleep 0.1; done; \"$0\"; echo done >\"$TMPDIR-done\"; } \
+                  >/dev/null 2>&1 & \"$0\" >/dev/null";
     let outcome = p2pshim(&temporary, &["run", "--sim", "2", "sh", "-c", script, &case("guide_sample-12")]).plain();
     outcome.assert_success();
     let done = PathBuf::from(format!("{}-done", temporary.display()));
-    for _ in 0..200 {
-        if done.exists() {
-            break;
-        }
+    let begun = Instant::now();
+    while !done.exists() && begun.elapsed() < hang() {
         sleep(Duration::from_millis(50));
     }
     fs::remove_file(done).unwrap();

@@ -243,6 +243,7 @@ fn valgrind_looking_for_leaks_finds_none() {
 }
 
 #[test]
+#[ignore = "make soak"]
 fn valgrind_with_its_other_tools_same_output() {
     if !has("valgrind") {
         return;

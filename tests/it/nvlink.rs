@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::support::{Outcome, Program, command, path, scratch};
+use crate::support::{Outcome, Program, command, doctor, hang, path, scratch};
 
 /// Copies so many times 64 MiB from GPU 0 to GPU 1, counts so many bytes more as a kernel's, and stays until it was seen.
 const PROGRAM: &str = "\
@@ -263,14 +263,12 @@ fn no_counters_nothing_is_said_or_kept() {
 fn library_that_hangs_is_said_and_the_program_runs_and_ends() {
     for (fault, when) in [("hang", "before"), ("hang:2", "after")] {
         let place = Place::new();
-        let started = Instant::now();
         let outcome = place.run().env("P2PSIM_NVML", fault).args(&["sh", "-c", "echo ran; exit 7"]).plain();
         assert_eq!((outcome.stdout.as_str(), outcome.status.as_str()), ("ran\n", "exit status: 7"), "{fault}");
         let expected = format!(
             "p2pshim: warning: NVML did not return {when} the program; the report does not say what NVLink carried"
         );
         assert_eq!(outcome.shim[0], expected, "{:#?}", outcome.shim);
-        assert!(started.elapsed() < Duration::from_secs(10), "{fault}: {:?}", started.elapsed());
         assert_eq!(place.readings(), 0);
         assert_gone(&place.nvml);
     }
@@ -300,9 +298,9 @@ print(run.communicate()[1], run.returncode)
     }
 }
 
-/// The process that reads the counters must end soon.
+/// The process that reads the counters must end.
 fn assert_gone(nvml: &Path) {
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + hang();
     let is_ours = |process: &Path| {
         let has = |file: &str, what: &str| {
             fs::read(process.join(file)).is_ok_and(|text| String::from_utf8_lossy(&text).contains(what))
@@ -318,7 +316,7 @@ fn assert_gone(nvml: &Path) {
 #[test]
 fn doctor_asks_the_same_library() {
     let place = Place::new();
-    let doctor = Program::new(command()).args(&["doctor", "--sim", "2", "0>1"]);
+    let doctor = doctor().args(&["--sim", "2", "0>1"]);
     let outcome = doctor.env("P2PSIM_NVLINK", place.nvml.to_str().unwrap()).plain();
     outcome.assert_success();
     assert!(outcome.stdout.contains("NVLink: NVLink joins them"), "{}", outcome.stdout);

@@ -3,7 +3,7 @@
 use std::fs;
 
 use crate::support::sequences::Variables;
-use crate::support::{Program, command, scratch};
+use crate::support::{Program, doctor, scratch};
 
 /// What NVML says of both directions between two devices, to a program that sees them by CUDA, uses them, or does not.
 fn nvml_status(seen: &str, env: Variables) -> (Vec<String>, String) {
@@ -50,7 +50,7 @@ fn nvml_says_that_a_broken_path_is_none() {
     assert!(is_hidden(&status) && said.contains("data does not arrive"), "verified when asked: {status:?} {said}");
     let (cache, machine) = (scratch("cache"), scratch("machine"));
     let (cache_home, root) = (cache.to_string_lossy(), machine.to_string_lossy());
-    let doctor = Program::new(command()).arg("doctor").libraries("target/sim/lib").env("P2PSIM_FAULT", "drop:0>1");
+    let doctor = doctor().libraries("target/sim/lib").env("P2PSIM_FAULT", "drop:0>1");
     doctor.env("XDG_CACHE_HOME", &*cache_home).plain();
     let kept = [broken[1], ("XDG_CACHE_HOME", &*cache_home), ("P2PSIM_ROOT", &*root)];
     let unseen = nvml_status("unseen", &kept);

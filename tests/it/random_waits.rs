@@ -1,7 +1,5 @@
 //! Programs drawn at random that rely on what calls wait for while the driver stages copies: plain and preloaded they print the same on
 //! simulated GPUs.
-//!
-//! `RANDOM_WAITS_SEEDS=2000 RANDOM_WAITS_FIRST=1000` tries that many from there on.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -9,10 +7,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
 use crate::support::sequences::{Variables, difference};
+use crate::support::soak::seeds;
 use crate::support::{Outcome, Program, warnings};
 
-/// Programs that are tried where nothing else is said.
-const SEEDS: u32 = 60;
+/// Programs that are tried; `make test` tries a tenth.
+const SEEDS: u32 = 400;
 /// Seeds at a time; programs sleep more than they compute.
 const AT_A_TIME: usize = 4;
 const STEPS: &str = "60";
@@ -20,11 +19,6 @@ const STEPS: &str = "60";
 const TOLD: usize = 10;
 /// Lines shown before the one that differs.
 const BEFORE: usize = 4;
-
-/// A number of the environment.
-fn number(name: &str, default: u32) -> u32 {
-    std::env::var(name).map_or(default, |value| value.parse().unwrap_or_else(|_| panic!("{name}={value}")))
-}
 
 /// A way to run programs.
 #[derive(Clone, Copy)]
@@ -113,6 +107,7 @@ impl Way<'_> {
     }
 
     fn assert_same(&self, first: u32, count: u32) -> Vec<String> {
+        let (first, count) = seeds(first, count);
         let (wrong, same) = self.compare_all(first, count);
         let told = wrong.iter().take(TOLD).cloned().collect::<Vec<_>>().join("\n");
         assert!(wrong.is_empty(), "{} of {count} programs:\n{told}", wrong.len());
@@ -180,11 +175,7 @@ const USES: [&str; 19] = [
 
 #[test]
 fn random_waits_are_the_same_preloaded() {
-    let (first, count) = (number("RANDOM_WAITS_FIRST", 0), number("RANDOM_WAITS_SEEDS", SEEDS));
-    let printed = USUAL.assert_same(first, count);
-    if count < SEEDS {
-        return;
-    }
+    let printed = USUAL.assert_same(0, SEEDS);
     for (kind, [done, by_staging]) in counts(&printed) {
         assert!(done > 0, "no {kind}");
         assert_eq!(by_staging > 0, USES.contains(&kind), "{kind}: {by_staging} ordered by staging only");

@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
-use crate::support::{Outcome, Program, command, path, scratch, shim};
+use crate::support::{Outcome, Program, command, doctor, path, say, scratch, shim};
 
 /// `p2pshim run` with these arguments, and without a report.
 fn run(arguments: &[&str]) -> Outcome {
@@ -199,7 +199,7 @@ fn static_program_runs_and_is_warned_of_and_a_script_is_not() {
         assert!(said(&outcome).contains("is a static program: LD_PRELOAD has no effect"), "{}", said(&outcome));
         fs::remove_file(program).unwrap();
     } else {
-        println!("skipped: no static C library to link with");
+        say("skipped: no static C library to link with");
     }
     fs::remove_file(source).unwrap();
     let script = scratch("script");
@@ -217,7 +217,7 @@ fn program_that_changes_its_user_is_warned_of() {
     fs::copy("/bin/true", &program).unwrap();
     let changed = std::os::unix::fs::chown(&program, Some(12345), None);
     if changed.is_err() {
-        println!("skipped: only root can give a file to another user");
+        say("skipped: only root can give a file to another user");
     } else {
         fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).unwrap();
         let outcome = run(&[&program.to_string_lossy()]);
@@ -348,7 +348,11 @@ fn report_of_a_run_that_does_nothing_says_why() {
 fn report_of_a_run_that_was_ended_names_its_last_copy() {
     // The copy hangs, and what waits for it.
     let case = path("target/c-tests/guide_sample-12").to_string_lossy().into_owned();
-    let script = "\"$0\" >/dev/null & sleep 2; kill $!; wait $!; kill -TERM $$";
+    let own = command().to_string_lossy().into_owned();
+    // Until the copy is recorded that the process waits for.
+    let hangs = "\"$0\" >/dev/null & hung=$!; \
+                 until LD_PRELOAD= \"$1\" report \"$P2PSHIM_TRACE\" 2>&1 | grep -q cudaMemcpyPeer; do sleep 0.1; done; ";
+    let script = format!("{hangs} kill $hung; wait $hung; kill -TERM $$");
     let hanging = |arguments: &[&str]| {
         let temporary = scratch("temporary");
         fs::create_dir(&temporary).unwrap();
@@ -365,15 +369,14 @@ fn report_of_a_run_that_was_ended_names_its_last_copy() {
         fs::remove_dir(temporary).unwrap();
         outcome
     };
-    let ended = hanging(&["sh", "-c", script, &case]);
+    let ended = hanging(&["sh", "-c", &script, &case, &own]);
     assert_eq!(ended.status, "signal: 15 (SIGTERM)");
     let last = "before the run ended; it did not call `exit`: cudaMemcpyPeer, GPU 0 > GPU 1, 1.0 MB, direct, from guide_sample-12+0x";
     assert!(ended.stderr.lines().any(|line| line == "sh was ended by SIGTERM."), "{}", ended.stderr);
     assert!(ended.stderr.contains("\nLast copies that returned\n") && ended.stderr.contains(last), "{}", ended.stderr);
     // Three of four exit, and are not accused.
-    let script = "\"$0\" >/dev/null & hung=$!; for i in 1 2 3; do P2PSIM_FAULT= \"$0\" >/dev/null & done; sleep 3; \
-                  kill $hung; wait; exit 0";
-    let went_on = hanging(&["sh", "-c", script, &case]);
+    let others = "for i in 1 2 3; do P2PSIM_FAULT= \"$0\" >/dev/null; done; kill $hung; wait; exit 0";
+    let went_on = hanging(&["sh", "-c", &format!("{hangs}{others}"), &case, &own]);
     assert_eq!(went_on.stderr.matches("it did not call `exit`: ").count(), 1, "{}", went_on.stderr);
     assert_eq!(went_on.stderr.matches("  exit(0)\n").count(), 3, "{}", went_on.stderr);
 }
@@ -383,7 +386,7 @@ fn report_of_a_call_in_which_a_process_became_another_program_claims_no_time_of_
     let folder = scratch("becomes");
     let (kept, own) = (folder.to_string_lossy().into_owned(), command().to_string_lossy().into_owned());
     let case = path("target/c-tests/ends_inside-12").to_string_lossy().into_owned();
-    let then = "sleep 1.5; \"$0\" report \"$1\"; kill -9 $$";
+    let then = "sleep 1.1; \"$0\" report \"$1\"; kill -9 $$";
     let arguments =
         ["run", "--sim", "2", "--access", "app", "--trace", &kept, &case, "sync", "sh", "-c", then, &own, &kept];
     let outcome = arguments.into_iter().fold(Program::new(command()), Program::arg).findings_apart().plain();
@@ -395,7 +398,7 @@ fn report_of_a_call_in_which_a_process_became_another_program_claims_no_time_of_
         "{before}"
     );
     let after = &outcome.stderr;
-    assert!(after.contains("A call never returned, in up to 1."), "{after}");
+    assert!(after.contains("A call never returned, in up to "), "{after}");
     let less = "It is less if the process became another program before it was ended.\n";
     assert!(after.contains(less) && after.contains(", with calls in at least "), "{after}");
     assert!(after.contains(" was in this call when the process ended, or became another program: "), "{after}");
@@ -459,11 +462,9 @@ def say(text):
 signals = [getattr(signal, 'SIG' + name) for name in sys.argv[1].split(',')]
 signal.pthread_sigmask(signal.SIG_BLOCK, signals)
 say('ready')
-end = time.monotonic() + float(sys.argv[2])
-while (left := end - time.monotonic()) > 0:
-    # Taken as it comes: a handler of Python's runs once for two that come close together.
-    if (found := signal.sigtimedwait(signals, left)) is not None:
-        say('got ' + signal.Signals(found.si_signo).name)
+# Taken as they come: a handler of Python's runs once for two that come close together.
+while (found := signal.sigtimedwait(signals, float(sys.argv[2]))) is not None:
+    say('got ' + signal.Signals(found.si_signo).name)
 say('end')
 sys.exit(9)
 ";
@@ -475,13 +476,14 @@ import signal, subprocess, sys, time
 names = 'HUP,INT,QUIT,TERM,USR1,USR2,WINCH,TSTP'
 # Whoever runs the tests (nohup, a shell in the background) may have some of them ignored, and that is inherited.
 [signal.signal(getattr(signal, 'SIG' + name), signal.SIG_DFL) for name in names.split(',')]
-arguments = [sys.argv[1], 'run', 'python3', '-c', sys.argv[2], names, '3']
+arguments = [sys.argv[1], 'run', 'python3', '-c', sys.argv[2], names, '5']
 run = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
 assert run.stdout.readline() == 'ready\\n'
+got = ''
 for name in names.split(','):
     run.send_signal(getattr(signal, 'SIG' + name))
-    time.sleep(0.1)
-print(run.stdout.read().replace('\\n', ' ') + str(run.wait()))
+    got += run.stdout.readline()
+print((got + run.stdout.read()).replace('\\n', ' ') + str(run.wait()))
 ";
     let expected =
         "got SIGHUP got SIGINT got SIGQUIT got SIGTERM got SIGUSR1 got SIGUSR2 got SIGWINCH got SIGTSTP end 9\n";
@@ -523,7 +525,7 @@ const ON_A_TERMINAL: &str = "\
 import os, pty, signal, sys, time
 process, terminal = pty.fork()
 if process == 0:
-    os.execv(sys.argv[1], [sys.argv[1], 'run', 'python3', '-c', sys.argv[2], sys.argv[3], '1'])
+    os.execv(sys.argv[1], [sys.argv[1], 'run', 'python3', '-c', sys.argv[2], sys.argv[3], '3'])
 seen = b''
 def read():
     global seen
@@ -542,7 +544,8 @@ fn keys_of_the_terminal_reach_the_program_once() {
     let script = format!(
         "{ON_A_TERMINAL}
 os.write(terminal, b'\\x03')
-time.sleep(0.2)
+while b'got SIGINT' not in seen and read():
+    pass
 os.write(terminal, b'\\x1c')
 while read():
     pass
@@ -567,7 +570,7 @@ if shell == 0:
         os.setpgid(0, 0)
         os.tcsetpgrp(0, os.getpid())
         signal.signal(signal.SIGTTOU, signal.SIG_DFL)
-        os.execv(sys.argv[1], [sys.argv[1], 'run', 'python3', '-c', sys.argv[2], 'USR1', '1'])
+        os.execv(sys.argv[1], [sys.argv[1], 'run', 'python3', '-c', sys.argv[2], 'USR1', '3'])
     status = os.waitpid(job, os.WUNTRACED)[1]
     os.write(writer, b'stopped ' if os.WIFSTOPPED(status) else b'not stopped ')
     os.killpg(job, signal.SIGCONT)
@@ -677,7 +680,7 @@ fn nccl_keeps_off_peer_access_that_is_hidden_or_broken() {
 #[test]
 fn nccl_keeps_off_peer_access_that_the_doctor_found_broken() {
     let (cache, machine) = (scratch("cache"), scratch("machine"));
-    let doctor = Program::new(command()).arg("doctor").libraries("target/sim/lib").env("P2PSIM_FAULT", "lost:0>1");
+    let doctor = doctor().libraries("target/sim/lib").env("P2PSIM_FAULT", "lost:0>1");
     doctor.env("XDG_CACHE_HOME", cache.to_string_lossy()).plain();
     let verdicts = fs::read_dir(cache.join("p2pshim")).unwrap().map(|entry| entry.unwrap().file_name());
     let names: Vec<String> = verdicts.map(|name| name.into_string().unwrap()).collect();

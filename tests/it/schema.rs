@@ -103,7 +103,7 @@ fn doctor_json_is_what_its_schema_says() {
         ("none", "", "0"),
     ] {
         let mut doctor = Command::new(crate::support::command());
-        doctor.args(["doctor", "--json"]).env("P2PSIM_FAULT", fault).env("P2PSIM_DEVICES", devices);
+        doctor.args(["doctor", "--json", "--timeout", "600"]).env("P2PSIM_FAULT", fault).env("P2PSIM_DEVICES", devices);
         doctor.env("LD_LIBRARY_PATH", path("target/sim/lib")).env("XDG_CACHE_HOME", &files.0);
         if name == "full" {
             doctor.arg("--full");

@@ -1,6 +1,7 @@
 //! Copies that p2pshim stages, on simulated GPUs without a path: same bytes and order as the driver's, and nobody waits.
 
 use crate::support::sequences::{Sequences, Variables};
+use crate::support::soak::seeds;
 use crate::support::{Outcome, Program};
 
 const STAGED: Sequences = Sequences { case: "staged_copies" };
@@ -19,32 +20,32 @@ fn staged(outcome: &Outcome) -> usize {
 
 #[test]
 fn random_sequences_that_are_staged_are_the_same() {
-    STAGED.assert_same("12", 0, 60, &[NO_PATH, ALWAYS]);
+    STAGED.assert_same("12", 0, 200, &[NO_PATH, ALWAYS]);
 }
 
 #[test]
 fn random_sequences_with_each_runtime_are_the_same() {
     for (number, flavour) in ["11", "13", "static"].into_iter().enumerate() {
-        STAGED.assert_same(flavour, 10_000 + number as u32 * 1000, 12, &[NO_PATH, ALWAYS]);
+        STAGED.assert_same(flavour, 10_000 + number as u32 * 1000, 40, &[NO_PATH, ALWAYS]);
     }
 }
 
 #[test]
 fn random_sequences_of_pairs_that_are_hidden_or_denied_are_the_same() {
     for (number, option) in [("P2PSHIM_ACCESS", "off"), ("P2PSHIM_DENY", "0-1")].into_iter().enumerate() {
-        STAGED.assert_same("12", 20_000 + number as u32 * 1000, 15, &[option, ALWAYS]);
+        STAGED.assert_same("12", 20_000 + number as u32 * 1000, 50, &[option, ALWAYS]);
     }
 }
 
 #[test]
 fn random_sequences_in_turn_or_with_little_memory_are_the_same() {
     let blocking = ("P2PSHIM_STAGING", "blocking");
-    STAGED.assert_same("12", 30_000, 12, &[NO_PATH, blocking]);
+    STAGED.assert_same("12", 30_000, 40, &[NO_PATH, blocking]);
     for (number, limit) in ["20M", "41M", "0"].into_iter().enumerate() {
         STAGED.assert_same(
             "12",
             31_000 + number as u32 * 1000,
-            12,
+            40,
             &[NO_PATH, ALWAYS, ("P2PSHIM_STAGING_LIMIT", limit)],
         );
     }
@@ -53,13 +54,12 @@ fn random_sequences_in_turn_or_with_little_memory_are_the_same() {
 /// What the program enables itself, on GPUs between which data is lost, is as on sound ones: whoever stages others.
 #[test]
 fn random_sequences_of_broken_pairs_that_the_program_enables_are_as_on_sound_ones() {
-    const COUNT: u32 = 12;
     for (number, fault) in ["drop:0>1", "corrupt:0-1"].into_iter().enumerate() {
-        let first = 50_000 + number as u32 * 1000;
-        let program = || STAGED.program("12", first, COUNT, &[("P2PSHIM_BROKEN", "warn")]).arg("enables");
+        let (first, count) = seeds(50_000 + number as u32 * 1000, 60);
+        let program = || STAGED.program("12", first, count, &[("P2PSHIM_BROKEN", "warn")]).arg("enables");
         let sound = program().plain();
         sound.assert_success();
-        assert_eq!(sound.stdout.lines().count(), COUNT as usize);
+        assert_eq!(sound.stdout.lines().count(), count as usize);
         assert_ne!(program().env("P2PSIM_FAULT", fault).plain().stdout, sound.stdout, "{fault} without p2pshim");
         // Verifying takes page-locked memory four times.
         let without_locked = format!("{fault},code:cuMemHostRegister_v2:2@5");
@@ -119,9 +119,9 @@ fn copies_are_staged_by_whoever_is_faster() {
 
 #[test]
 fn random_sequences_while_it_is_found_out_who_is_faster_are_the_same() {
-    STAGED.assert_same("12", 60_000, 30, &[NO_PATH, ("P2PSHIM_STAGING", "auto")]);
-    STAGED.assert_same("12", 61_000, 12, &[NO_PATH, ("P2PSHIM_STAGING", "auto"), ("P2PSHIM_VERIFY", "sample")]);
-    STAGED.assert_same("12", 62_000, 12, &[NO_PATH, ("P2PSHIM_STAGING", "auto"), ("P2PSHIM_STAGING_LIMIT", "1M")]);
+    STAGED.assert_same("12", 60_000, 100, &[NO_PATH, ("P2PSHIM_STAGING", "auto")]);
+    STAGED.assert_same("12", 61_000, 40, &[NO_PATH, ("P2PSHIM_STAGING", "auto"), ("P2PSHIM_VERIFY", "sample")]);
+    STAGED.assert_same("12", 62_000, 40, &[NO_PATH, ("P2PSHIM_STAGING", "auto"), ("P2PSHIM_STAGING_LIMIT", "1M")]);
 }
 
 #[test]
@@ -133,17 +133,12 @@ fn call_waits_for_its_copy_only_if_it_is_told_to() {
     }
 }
 
-/// Small copies of the same memory on the same stream, which the driver stages, do not make large ones the driver's. Its
-/// call takes the time of the transfer.
+/// Small copies of the same memory on the same stream, which the driver stages, do not make large ones the driver's.
 #[test]
 fn large_copies_behind_small_ones_are_staged_by_the_shim() {
-    let quickest = |staging: &str| {
-        let outcome = program("sizes", &[("P2PSHIM_STAGING", staging)]).preloaded();
-        outcome.assert_success();
-        outcome.stdout.trim().parse::<u32>().unwrap()
-    };
-    let (by_driver, by_us) = (quickest("driver"), quickest("always"));
-    assert!(by_us < by_driver / 2, "{by_us} us, {by_driver} by the driver");
+    let outcome = program("sizes", &[ALWAYS, ("P2PSHIM_LOG", "trace")]).preloaded();
+    outcome.assert_success();
+    assert_eq!(staged(&outcome), 30, "{}", outcome.lines.join("\n"));
 }
 
 /// A stream in which memory is freed waits for the copy, and who unmaps it does.

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::support::{Outcome, Program, path, scratch};
+use crate::support::{Outcome, Program, path, say, scratch};
 use p2pshim_trace::{Capture, DeviceTime, NoteKind, Record, State, Trace};
 
 /// A folder for traces, which is gone with the test.
@@ -324,7 +324,7 @@ fn file_that_cannot_grow_is_said_once_and_the_program_goes_on() {
     if may_mount.status == "exit status: 0" {
         ways.push((disk, &in_namespace, mount, "No space left on device"));
     } else {
-        println!("skipped: a disk that is full, since file systems may not be mounted here: {}", may_mount.stderr);
+        say(&format!("skipped: a disk that is full, since file systems may not be mounted here: {}", may_mount.stderr));
     }
     for (folder, shell, before, why) in ways {
         let many = crate::support::path("target/c-tests/ends_suddenly-12");

@@ -3,6 +3,7 @@
 
 use std::fs;
 
+use crate::support::soak::seeds;
 use crate::support::{Outcome, Program, path, scratch};
 
 /// Names and values.
@@ -95,7 +96,8 @@ fn same_answers_by_default_and_off(flavour: &str, first: u32) {
         &[("P2PSHIM_VALIDATE", "off")],
         &[("P2PSHIM_VALIDATE", "off"), ("P2PSHIM_ACCESS", "app")],
     ];
-    assert!(same_answers(flavour, first, 4 * BLOCK, &options) >= 25_000);
+    let (first, count) = seeds(first, 10 * BLOCK);
+    assert!(same_answers(flavour, first, count, &options) >= 6_000 * count / BLOCK);
 }
 
 #[test]
@@ -228,7 +230,7 @@ fn next_is_alone(line: &str) -> bool {
 #[test]
 fn strict_random_arguments_good_calls_are_left_alone() {
     for (number, flavour) in ["11", "12", "13", "static"].into_iter().enumerate() {
-        strict_is_right(flavour, 10_000 + number as u32 * 1000);
+        strict_is_right(flavour, seeds(10_000 + number as u32 * 1000, BLOCK).0);
     }
 }
 
@@ -237,7 +239,8 @@ fn strict_random_arguments_good_calls_are_left_alone() {
 fn strict_random_arguments_with_wild_parameters_are_survived() {
     for (number, flavour) in ["11", "12", "13"].into_iter().enumerate() {
         for access in ["auto", "app"] {
-            let (first, env) = (20_000 + number as u32 * 1000, [STRICT, ("P2PSHIM_ACCESS", access)]);
+            let (first, _) = seeds(20_000 + number as u32 * 1000, BLOCK);
+            let env = [STRICT, ("P2PSHIM_ACCESS", access)];
             let outcome = sequences(flavour, (first, BLOCK), &env).arg("wild").preloaded();
             let bad = first_bad(first, BLOCK, None, &outcome.stdout);
             assert_eq!(bad, None, "`{} wild`: {outcome:#?}", command(flavour, bad.unwrap_or(first), &env));

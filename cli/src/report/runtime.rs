@@ -114,6 +114,7 @@ impl Runtime {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
     use std::path::Path;
 
     use super::*;
@@ -123,10 +124,7 @@ mod tests {
     fn find_nvidia_s_functions_are_its_own_and_the_program_s_are_not() {
         for version in [12, 13] {
             let path = format!("{}/../target/c-tests/guide_sample-nvidia{version}", env!("CARGO_MANIFEST_DIR"));
-            let Some(runtime) = Runtime::find(&path) else {
-                println!("skipped: there is no {path} (make c-tests)");
-                continue;
-            };
+            let runtime = Runtime::find(&path).unwrap_or_else(|| panic!("there is no {path}: run `make c-tests`"));
             let file = std::fs::read(&path).unwrap();
             let object = object::File::parse(file.as_slice()).unwrap();
             let functions =
@@ -144,6 +142,7 @@ mod tests {
 
     #[test]
     fn release_of_nvidia_s_is_told_by_its_strings() {
+        let mut missing = Vec::new();
         for (file, expected) in [
             ("c-tests/guide_sample-nvidia12", Some("12.8 or 12.9")),
             ("c-tests/guide_sample-nvidia13", Some("13.0 or later")),
@@ -156,11 +155,16 @@ mod tests {
             ("nvidia/cu11/lib/libcudart.so.11.0", Some("11.8")),
         ] {
             let path = format!("{}/../target/{file}", env!("CARGO_MANIFEST_DIR"));
-            if Path::new(&path).exists() {
+            if Path::new(&path).exists() || !file.starts_with("legacy/") {
                 assert_eq!(release(&path), expected, "{path}");
             } else {
-                println!("skipped: there is no {path} (make c-tests, c-tests/fetch-legacy)");
+                missing.push(file);
             }
+        }
+        if !missing.is_empty() {
+            // Past the capture of output: tests/run counts it.
+            let line = format!("\nskipped: there are no {} in target (c-tests/fetch-legacy)\n", missing.join(", "));
+            std::io::stderr().write_all(line.as_bytes()).unwrap();
         }
     }
 

@@ -133,9 +133,10 @@ fn damage(random: &mut Random, good: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// How many damaged files are tried: 20 000, or as many as P2PSHIM_FUZZ says.
-fn tries() -> usize {
-    std::env::var("P2PSHIM_FUZZ").ok().and_then(|tries| tries.parse().ok()).unwrap_or(20_000)
+/// How many damaged files are tried, and a seed: of `make soak`, which sets P2PSHIM_SOAK to it, or else of `make test`.
+fn tries() -> (usize, u64) {
+    let seed = std::env::var("P2PSHIM_SOAK").ok().map(|seed| seed.parse().unwrap());
+    seed.map_or((1_000, 20_000), |seed| (20_000, seed))
 }
 
 #[test]
@@ -143,10 +144,11 @@ fn report_of_damaged_files_is_made_of_what_is_left() {
     let good = trace_of_all();
     let (whole, _) = report_of(std::slice::from_ref(&good), true, Form::Text);
     assert!(whole.is_whole() && whole.files[0].calls == 41 && whole.unfinished.len() == 1);
-    let mut random = Random(tries() as u64);
+    let (tries, seed) = tries();
+    let mut random = Random(seed);
     let mut read = 0;
     let mut calls = 0;
-    for number in 0..tries() {
+    for number in 0..tries {
         let mut files = vec![damage(&mut random, &good)];
         if number % 16 == 0 {
             files.push(damage(&mut random, &good));
@@ -166,8 +168,8 @@ fn report_of_damaged_files_is_made_of_what_is_left() {
             assert!(parsed.is_ok(), "{}", String::from_utf8_lossy(&out));
         }
     }
-    println!("{} damaged files: {read} could be read, {calls} calls", tries());
-    assert!(read > tries() / 2 && calls > 20 * read, "the damage is too great to tell anything: {read}, {calls}");
+    println!("{tries} damaged files: {read} could be read, {calls} calls");
+    assert!(read > tries / 2 && calls > 20 * read, "the damage is too great to tell anything: {read}, {calls}");
 }
 
 #[test]

@@ -7,6 +7,7 @@ pub(crate) mod findings;
 pub(crate) mod legacy;
 pub(crate) mod outside;
 pub(crate) mod sequences;
+pub(crate) mod soak;
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -19,8 +20,11 @@ use std::time::{Duration, Instant};
 use findings::Finding;
 use p2pshim_trace::{NoteKind, State};
 
-/// After that, a program hangs.
-const TIMEOUT: Duration = Duration::from_secs(300);
+/// After that, a program hangs. On a machine that is very slow P2PSHIM_PATIENCE makes it so many times as long.
+pub(crate) fn hang() -> Duration {
+    let patience = std::env::var("P2PSHIM_PATIENCE").map_or(1, |value| value.parse().unwrap());
+    Duration::from_secs(600) * patience
+}
 
 /// A file of the repository or of its target folder, which must exist.
 pub(crate) fn path(relative: &str) -> PathBuf {
@@ -51,6 +55,11 @@ pub(crate) const LARGE_PAGES: (&str, &str) = ("GLIBC_TUNABLES", "glibc.malloc.hu
 /// The command that goes with the library.
 pub(crate) fn command() -> PathBuf {
     path("target/release/p2pshim")
+}
+
+/// `p2pshim doctor` on GPUs of which none hangs: whatever it waits for may take long on a machine that is busy.
+pub(crate) fn doctor() -> Program {
+    Program::new(command()).args(&["doctor", "--timeout", "600"])
 }
 
 /// The functions that include/p2pshim.h declares.
@@ -254,10 +263,10 @@ impl Program {
             if let Some(status) = child.try_wait().unwrap() {
                 return status.to_string();
             }
-            if started.elapsed() > TIMEOUT {
+            if started.elapsed() > hang() {
                 child.kill().unwrap();
                 child.wait().unwrap();
-                return format!("no end after {TIMEOUT:?}");
+                return format!("no end after {:?}", hang());
             }
             sleep(Duration::from_millis(2));
         }

