@@ -105,9 +105,11 @@ fn doctor_json_is_what_its_schema_says() {
         let mut doctor = Command::new(crate::support::command());
         doctor.args(["doctor", "--json", "--timeout", "600"]).env("P2PSIM_FAULT", fault).env("P2PSIM_DEVICES", devices);
         doctor.env("LD_LIBRARY_PATH", path("target/sim/lib")).env("XDG_CACHE_HOME", &files.0);
-        if name == "full" {
-            doctor.arg("--full");
-        }
+        match name {
+            "full" => doctor.args(["--full", "0>1"]),
+            "lost" | "untested" => doctor.arg("--quick"),
+            _ => &mut doctor,
+        };
         if name == "lost" {
             let root = files.0.join("machine");
             fs::create_dir_all(root.join("dev")).unwrap();

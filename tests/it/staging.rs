@@ -55,7 +55,7 @@ fn random_sequences_in_turn_or_with_little_memory_are_the_same() {
 #[test]
 fn random_sequences_of_broken_pairs_that_the_program_enables_are_as_on_sound_ones() {
     for (number, fault) in ["drop:0>1", "corrupt:0-1"].into_iter().enumerate() {
-        let (first, count) = seeds(50_000 + number as u32 * 1000, 60);
+        let (first, count) = seeds(50_000 + number as u32 * 1000, 40);
         let program = || STAGED.program("12", first, count, &[("P2PSHIM_BROKEN", "warn")]).arg("enables");
         let sound = program().plain();
         sound.assert_success();
@@ -78,13 +78,13 @@ fn random_sequences_of_broken_pairs_that_the_program_enables_are_as_on_sound_one
 /// Only what the driver would have staged, and only what is large.
 #[test]
 fn large_copies_are_staged_by_the_shim() {
-    let sequences = |env: Variables| {
-        let program = STAGED.program("12", 40_000, 20, env).env("P2PSHIM_LOG", "trace").arg("steps");
+    let sequences = |count: u32, env: Variables| {
+        let program = STAGED.program("12", 40_000, count, env).env("P2PSHIM_LOG", "trace").arg("steps");
         let outcome = program.preloaded();
         outcome.assert_success();
         outcome
     };
-    let outcome = sequences(&[NO_PATH, ALWAYS]);
+    let outcome = sequences(20, &[NO_PATH, ALWAYS]);
     assert!(staged(&outcome) > 20, "{}", outcome.lines.join("\n"));
     for line in outcome.lines.iter().filter(|line| line.contains("staged by p2pshim")) {
         assert!(line.contains("staged (no hardware path)"), "{line}");
@@ -95,9 +95,13 @@ fn large_copies_are_staged_by_the_shim() {
     for form in ["cuMemcpyPeerAsync", "cuMemcpyAsync", "cuMemcpy2D", "cuMemcpy3DPeer", "cuMemcpyPeer(", "cuMemcpy("] {
         assert!(outcome.lines.iter().any(|line| line.contains("staged by p2pshim") && line.contains(form)), "{form}");
     }
-    assert_eq!(staged(&sequences(&[NO_PATH, ("P2PSHIM_STAGING", "driver")])), 0, "by the driver, if it is asked for");
-    assert_eq!(staged(&sequences(&[ALWAYS])), 0, "what can be direct is");
-    assert_eq!(staged(&sequences(&[NO_PATH, ALWAYS, ("P2PSHIM_STAGING_LIMIT", "1M")])), 0, "without memory");
+    assert_eq!(
+        staged(&sequences(4, &[NO_PATH, ("P2PSHIM_STAGING", "driver")])),
+        0,
+        "by the driver, if it is asked for"
+    );
+    assert_eq!(staged(&sequences(4, &[ALWAYS])), 0, "what can be direct is");
+    assert_eq!(staged(&sequences(4, &[NO_PATH, ALWAYS, ("P2PSHIM_STAGING_LIMIT", "1M")])), 0, "without memory");
 }
 
 /// The program's first copies tell who is faster: three of each are timed.

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use crate::support::soak::seeds;
+use crate::support::soak::{seeds, soak};
 use crate::support::{Outcome, Program, path, scratch};
 
 /// Names and values.
@@ -229,7 +229,8 @@ fn next_is_alone(line: &str) -> bool {
 
 #[test]
 fn strict_random_arguments_good_calls_are_left_alone() {
-    for (number, flavour) in ["11", "12", "13", "static"].into_iter().enumerate() {
+    let flavours: &[_] = if soak().is_some() { &["12", "static", "11", "13"] } else { &["12", "static"] };
+    for (number, flavour) in flavours.iter().enumerate() {
         strict_is_right(flavour, seeds(10_000 + number as u32 * 1000, BLOCK).0);
     }
 }
