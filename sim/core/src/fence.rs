@@ -1,12 +1,26 @@
-//! A point in a stream that others can wait for.
+//! A point in a stream that others can wait for, and when it is reached by the modelled clock.
+//!
+//! That clock advances with the work and not with the machine: work begins when all is done that it comes after, and takes the
+//! time of [`Work::time`](crate::work::Work::time). A thread that has waited for something submits nothing earlier.
 
+use std::cell::Cell;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::os;
 
 /// How often a thread that waits looks whether it has been cancelled.
 const CANCELLATION_INTERVAL: Duration = Duration::from_millis(10);
+
+thread_local! {
+    /// The latest modelled time that this thread has waited for.
+    static SEEN: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+}
+
+/// The modelled time before which this thread can submit nothing.
+pub(crate) fn now() -> Duration {
+    SEEN.get()
+}
 
 /// Locks, whatever a thread that panicked has left behind: the simulation rather goes on than hides the panic.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -16,7 +30,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Done or not yet done; once done, for ever.
 #[derive(Debug, Default)]
 pub(crate) struct Fence {
-    done_at: Mutex<Option<Instant>>,
+    done_at: Mutex<Option<Duration>>,
     changed: Condvar,
 }
 
@@ -33,9 +47,14 @@ impl Fence {
         fence
     }
 
-    /// Marks the fence as reached now and wakes everybody who waits for it.
+    /// Marks the fence as reached and wakes everybody who waits for it. It is no work: it takes no modelled time.
     pub(crate) fn signal(&self) {
-        lock(&self.done_at).get_or_insert_with(Instant::now);
+        self.signal_at(Duration::ZERO);
+    }
+
+    /// Marks the fence as reached at that modelled time.
+    pub(crate) fn signal_at(&self, time: Duration) {
+        lock(&self.done_at).get_or_insert(time);
         self.changed.notify_all();
     }
 
@@ -44,6 +63,17 @@ impl Fence {
         while !self.wait_for(CANCELLATION_INTERVAL) {
             os::cancellation_point();
         }
+        self.note();
+    }
+
+    /// Whether the fence has been reached, for a thread that goes on differently then.
+    pub(crate) fn ask(&self) -> bool {
+        self.note();
+        self.is_done()
+    }
+
+    fn note(&self) {
+        self.done_at().into_iter().for_each(|time| SEEN.set(SEEN.get().max(time)));
     }
 
     fn wait_for(&self, time: Duration) -> bool {
@@ -56,8 +86,8 @@ impl Fence {
         self.done_at().is_some()
     }
 
-    /// When the fence was reached.
-    pub(crate) fn done_at(&self) -> Option<Instant> {
+    /// When the fence was reached, by the modelled clock.
+    pub(crate) fn done_at(&self) -> Option<Duration> {
         *lock(&self.done_at)
     }
 }

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::fence::{Fence, lock, wait_all};
+use crate::fence::{Fence, lock, now, wait_all};
 use crate::machine::{ContextId, StreamHandle, StreamId};
 use crate::os;
 use crate::work::Work;
@@ -38,6 +38,8 @@ pub enum Role {
 
 struct Item {
     after: Vec<Arc<Fence>>,
+    /// It begins no earlier, by the modelled clock.
+    floor: Duration,
     work: Work,
     done: Arc<Fence>,
 }
@@ -45,6 +47,8 @@ struct Item {
 struct Queue {
     items: VecDeque<Item>,
     tail: Arc<Fence>,
+    /// The modelled time of the last item that was carried out.
+    clock: Duration,
     has_worker: bool,
     /// Whether an item is being carried out.
     is_running: bool,
@@ -85,7 +89,8 @@ impl Stream {
     pub(crate) fn new(handle: StreamHandle, context: ContextId, role: Role, priority: i32) -> Arc<Stream> {
         static LAST: AtomicU64 = AtomicU64::new(0);
         let id = StreamId(LAST.fetch_add(1, Ordering::Relaxed) + 1);
-        let queue = Queue { items: VecDeque::new(), tail: Fence::reached(), has_worker: false, is_running: false };
+        let (items, tail, clock) = (VecDeque::new(), Fence::reached(), Duration::ZERO);
+        let queue = Queue { items, tail, clock, has_worker: false, is_running: false };
         Arc::new(Stream { id, handle, context, role, priority, queue: Mutex::new(queue), filled: Condvar::new() })
     }
 
@@ -96,10 +101,11 @@ impl Stream {
             self.start_worker()?;
             queue.has_worker = true;
         }
+        let floor = after.iter().filter_map(|fence| fence.done_at()).fold(now(), Duration::max);
         after.retain(|fence| !fence.is_done());
         let done = Fence::pending();
         queue.tail = Arc::clone(&done);
-        queue.items.push_back(Item { after, work, done: Arc::clone(&done) });
+        queue.items.push_back(Item { after, floor, work, done: Arc::clone(&done) });
         self.filled.notify_one();
         Ok(done)
     }
@@ -140,9 +146,13 @@ impl Stream {
     }
 
     fn carry_out(&self, item: &Item) {
-        item.work.run();
-        lock(&self.queue).is_running = false;
-        item.done.signal();
+        let took = item.work.run();
+        let begin = item.after.iter().filter_map(|fence| fence.done_at()).fold(item.floor, Duration::max);
+        let mut queue = lock(&self.queue);
+        queue.is_running = false;
+        queue.clock = queue.clock.max(begin) + took;
+        item.done.signal_at(queue.clock);
+        drop(queue);
         self.filled.notify_one();
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::error::Error;
 use crate::fault::Defect;
@@ -112,6 +112,24 @@ impl Copy {
         self.snapshot = Some(bytes);
     }
 
+    /// How long it takes by the modelled clock.
+    fn time(&self) -> Duration {
+        let bytes = self.extent.bytes();
+        let usual = match self.path {
+            Path::Direct => transfer_time(bytes, DIRECT_SPEED),
+            Path::Staged => staging_time(bytes),
+            Path::SameDevice => transfer_time(bytes, MEMORY_SPEED),
+            Path::Host => transfer_time(bytes, HOST_SPEED),
+        };
+        usual
+            + match self.defect {
+                Some(Defect::Stall(milliseconds)) => Duration::from_millis(milliseconds.into()),
+                Some(Defect::Slow) => slow_time(bytes),
+                Some(Defect::Crowd | Defect::CrowdHang) => CROWDED,
+                _ => Duration::ZERO,
+            }
+    }
+
     fn run(&self) {
         if self.path == Path::Staged {
             os::pause(staging_time(self.extent.bytes()));
@@ -148,6 +166,18 @@ impl Copy {
             corrupt(self.dst, self.extent);
         }
     }
+}
+
+/// MB/s of direct copies, of those from or to the host, and within a device. Orders of magnitude of an H100.
+const DIRECT_SPEED: u64 = 380_000;
+const HOST_SPEED: u64 = 50_000;
+const MEMORY_SPEED: u64 = 2_000_000;
+/// What anything takes besides.
+const LATENCY: Duration = Duration::from_micros(2);
+
+/// How long bytes take at so many MB/s.
+fn transfer_time(bytes: u64, speed: u64) -> Duration {
+    LATENCY + Duration::from_nanos(bytes.saturating_mul(1000) / speed)
 }
 
 /// What a slow direct copy takes besides eight times the time of a staged one: enough for a test that compares the two
@@ -259,8 +289,8 @@ const DATA: u64 = 256;
 const SENT_WORDS: u64 = 64;
 /// How long kernels wait for a flag.
 const FLAG_PATIENCE: Duration = Duration::from_secs(1);
-/// How much later data arrives than its flag, where that is so.
-const LATENESS: Duration = Duration::from_millis(1);
+/// How long data that arrives later than its flag waits for an answer to the flag.
+const LATENESS: Duration = Duration::from_millis(100);
 
 impl KernelRun {
     fn run(&self) {
@@ -293,7 +323,7 @@ impl KernelRun {
                 Touch::Lost => {}
                 Touch::Reordered => {
                     os::store(to, round);
-                    os::pause(LATENESS);
+                    os::reaches(to + ANSWER, round, LATENESS);
                     data();
                 }
                 Touch::Right | Touch::Illegal => {
@@ -371,8 +401,30 @@ impl Work {
         }
     }
 
-    /// Does it, on the calling thread.
-    pub(crate) fn run(&self) {
+    /// Does it, on the calling thread; returns how long it takes by the modelled clock.
+    pub(crate) fn run(&self) -> Duration {
+        let begin = Instant::now();
+        self.carry_out();
+        match self {
+            // The program's own functions take the time that they take.
+            Work::Host(_) => begin.elapsed(),
+            Work::Gated(Gated { work, .. }) => work.time(),
+            _ => self.time(),
+        }
+    }
+
+    /// How long it takes by the modelled clock, whatever this machine does besides; no function of the program.
+    fn time(&self) -> Duration {
+        match self {
+            Work::Nothing | Work::Host(_) => Duration::ZERO,
+            Work::Copy(copy) => copy.time(),
+            Work::Fill(fill) => transfer_time(fill.extent.bytes(), MEMORY_SPEED),
+            Work::Kernel(kernel) => transfer_time(kernel.words * 8, DIRECT_SPEED),
+            Work::Gated(gated) => gated.work.time(),
+        }
+    }
+
+    fn carry_out(&self) {
         match self {
             Work::Nothing => {}
             Work::Copy(copy) => copy.run(),
@@ -383,7 +435,7 @@ impl Work {
             }
             Work::Kernel(kernel) => kernel.run(),
             Work::Host(function) => function(),
-            Work::Gated(Gated { work, gates, broken }) => pass_all(gates, broken, || work.run()),
+            Work::Gated(Gated { work, gates, broken }) => pass_all(gates, broken, || work.carry_out()),
         }
     }
 }

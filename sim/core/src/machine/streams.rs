@@ -96,7 +96,7 @@ impl Machine {
                 self.lock().contexts.values().flat_map(|context| &context.streams).map(Arc::clone).collect();
             streams.iter().for_each(|stream| stream.help());
         }
-        fences.iter().all(|fence| fence.is_done())
+        fences.iter().all(|fence| fence.ask())
     }
 
     /// A stream's context, and what has to be reached for it to be idle: for the legacy default stream, also what it would
@@ -213,7 +213,7 @@ impl Machine {
         self.lock().intact(context)
     }
 
-    /// Milliseconds between two events' last records.
+    /// Milliseconds between two events' last records, by the modelled clock.
     pub fn elapsed(&self, start: EventHandle, end: EventHandle) -> Result<f32> {
         let state = self.lock();
         let done_at = |handle| {
@@ -228,8 +228,7 @@ impl Machine {
             }
         };
         let (start, end) = (done_at(start)?, done_at(end)?);
-        let (forward, backward) = (end.saturating_duration_since(start), start.saturating_duration_since(end));
-        Ok((forward.as_secs_f32() - backward.as_secs_f32()) * 1000.0)
+        Ok(((end.as_secs_f64() - start.as_secs_f64()) * 1000.0) as f32)
     }
 }
 

@@ -164,6 +164,40 @@ fn slow_copy_takes_its_time() {
 }
 
 #[test]
+fn events_tell_the_modelled_time_of_copies_whatever_the_machine_does() {
+    let staged = 16.0 + BYTES / 40_000.0;
+    for (fault, expected) in [
+        ("", 2.0 + BYTES / 380_000.0),
+        ("slow:0>1", 2.0 + BYTES / 380_000.0 + 20_000.0 + 8.0 * staged),
+        ("stall:0>1:30ms@99", 2.0 + BYTES / 380_000.0 + 30_000.0),
+        ("crowd:0>1", 2.0 + BYTES / 380_000.0 + 5000.0),
+    ] {
+        let (rig, a, b) = faulty(fault);
+        let found = micros(&rig, (b, a));
+        assert!((found - expected).abs() < 0.01, "{fault}: {found} {expected}");
+        rig.machine.disable_peer(rig.contexts[1]).unwrap();
+        let found = micros(&rig, (b, a));
+        assert!((found - staged).abs() < 0.01, "{fault}, staged: {found} {staged}");
+    }
+}
+
+/// What a copy moves whose time is measured.
+const BYTES: f64 = 3.0;
+
+/// Microseconds of a copy between two events, before which the host and another thread do something.
+fn micros(rig: &Rig, (to, from): (u64, u64)) -> f64 {
+    let stream = rig.stream(0, Role::NonBlocking);
+    let [start, end] = [true, true].map(|has_time| rig.machine.create_event(has_time).unwrap());
+    rig.machine.record_event(start, stream).unwrap();
+    settle();
+    rig.machine.copy(stream, &linear(to, from, BYTES as u64), Completion::Async).unwrap();
+    settle();
+    rig.machine.record_event(end, stream).unwrap();
+    rig.machine.synchronize_event(end).unwrap();
+    f64::from(rig.machine.elapsed(start, end).unwrap()) * 1000.0
+}
+
+#[test]
 fn captured_copy_goes_wrong_when_it_runs() {
     let (rig, a, b) = faulty("first:0>1");
     let stream = rig.stream(0, Role::NonBlocking);
