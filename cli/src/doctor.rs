@@ -1,7 +1,8 @@
 //! `p2pshim doctor`: verifies peer access between devices with data, tells what may stand in its way, and what to do.
 //!
-//! This process never touches a GPU, for work on one may never end. It starts another for the list of devices and one
-//! for each pair (`worker`), reads what they say (`lines`), and gives up on them when their time is over (`supervisor`).
+//! This process never touches a GPU, for work on one may never end. It starts another (`session`, `worker`) that lists the devices
+//! and tests all pairs (`sweep`, `verify`), reads what it says (`lines`), and starts one more for what others have kept from being
+//! tested, or what hung (`examine`).
 
 mod additions;
 mod advice;
@@ -11,6 +12,7 @@ mod cuda;
 mod examine;
 mod flags;
 mod inventory;
+mod journal;
 mod json;
 mod kept;
 mod kernel;
@@ -23,14 +25,15 @@ mod pattern;
 mod place;
 mod progress;
 mod report;
+mod rig;
 mod runtimes;
-mod supervisor;
+mod session;
+mod sweep;
 mod verify;
 pub(crate) mod worker;
 
 pub(crate) use kept::{Needed, broken_pair, make_missing, uuids};
 
-use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -40,14 +43,13 @@ use clap::Args;
 use p2pshim_host::machine::{self, Machine};
 
 use advice::{Conclusion, Known};
-use examine::{examine, examine_at_once};
 use inventory::{Inventory, Pairs};
-use lines::{Finding, Test, Verdict};
+use lines::{Finding, Verdict};
 use place::{Joint, Place};
 use progress::Progress;
 use report::{Device, Examined, Row};
-use supervisor::{Job, Task};
-use verify::Tests;
+use session::{Session, Settings};
+use verify::Level;
 
 use crate::{complain, numbers, sim};
 
@@ -62,8 +64,8 @@ pub(crate) const AFTER_HELP: &str = "\
 Examples:
   p2pshim doctor                  all pairs
   p2pshim doctor '0>1' 2-3        GPU 0 accessing the memory of GPU 1; 2 and 3 in both directions
-  p2pshim doctor --quick          in 2 seconds: one process, no large copies, no speeds
-  p2pshim doctor --full           all memory too, of GPUs that no other process uses
+  p2pshim doctor --quick          copies and memory shared by IPC; no kernels, no speeds
+  p2pshim doctor --full           larger copies and all memory too, of GPUs that no other process uses
   p2pshim doctor --json           for programs
   p2pshim doctor --issue          Markdown, to paste into a bug report
   p2pshim doctor --sim 4          on four simulated GPUs
@@ -84,12 +86,14 @@ pub(crate) struct DoctorArguments {
     /// 0>1 is GPU 0 accessing the memory of GPU 1; 0-1 is both directions.
     #[arg(value_name = "PAIR", value_delimiter = ',')]
     pairs: Vec<Pairs>,
-    /// Give up on a pair after so long
+    /// Give up on a pair that makes no progress for so long
+    ///
+    /// The first time a quarter of it is enough; the pair is then tested once more.
     #[arg(long, value_name = "SECONDS", default_value_t = TIMEOUT_S, value_parser = numbers::whole::<u64>(1..=3600))]
     timeout: u64,
-    /// Test up to 1 MiB only, and measure nothing
+    /// Test copies and memory that processes share by IPC only
     ///
-    /// Pairs that fail are kept for the shim; that a pair has passed is not, since larger copies may still be wrong.
+    /// Pairs that fail are kept for the shim; that a pair has passed is not, since kernels may still be wrong.
     #[arg(long)]
     quick: bool,
     /// Test all memory too, of GPUs that nobody else uses
@@ -120,6 +124,14 @@ pub(crate) struct DoctorArguments {
 }
 
 impl DoctorArguments {
+    fn level(&self) -> Level {
+        match (self.quick, self.full) {
+            (true, _) => Level::Quick,
+            (_, true) => Level::Full,
+            _ => Level::Usual,
+        }
+    }
+
     /// Whether the tables are shown.
     fn shows(&self) -> bool {
         !self.json && !self.env && !self.issue
@@ -142,42 +154,42 @@ pub(crate) fn run(arguments: &DoctorArguments, out: &mut impl Write) -> io::Resu
             return Ok(ExitCode::from(FAILED));
         }
     };
-    let timeout = Duration::from_secs(arguments.timeout);
-    let progress = Progress::new(1);
-    progress.show(0, "starting CUDA");
-    let outcome = Job { task: Task::List, timeout, environment: &environment, tests: Tests::Full }.run();
-    progress.clear();
-    let inventory = Inventory::new(outcome.lines);
-    let wanted = match outcome.verdict {
-        Verdict::Passed => inventory.wanted(&arguments.pairs),
-        Verdict::Failed(why) | Verdict::Unknown(why) => Err(why),
-        Verdict::NoPath => Ok(Vec::new()),
+    let (timeout, progress) = (Duration::from_secs(arguments.timeout), Progress::new());
+    let level = arguments.level();
+    let settings = Settings {
+        environment: &environment,
+        level,
+        timeout,
+        patience: examine::patience(timeout),
+        progress: &progress,
     };
+    progress.show();
+    let started = Session::start(settings).and_then(|mut session| match session.list() {
+        Ok(inventory) => Ok((session, inventory)),
+        Err(why) => {
+            session.end();
+            Err(why)
+        }
+    });
+    let (session, inventory) = match started {
+        Ok((session, inventory)) => (Ok(session), inventory),
+        Err(why) => (Err(why), Inventory::default()),
+    };
+    progress.clear();
+    let wanted = session.and_then(|session| Ok((inventory.wanted(&arguments.pairs)?, session)));
     let mut examined = Examined::of_this_machine(inventory, arguments.sim);
     (examined.is_quick, examined.is_full) = (arguments.quick, arguments.full);
-    let pairs = match wanted {
-        Ok(pairs) => pairs,
-        Err(why) => {
-            let said = format!("nothing was tested: {why}");
-            examined.error = Some(why);
-            if arguments.json {
-                json::print(out, &examined)?;
-            } else if arguments.issue {
-                report::print_issue(out, examined)?;
-                complain(said);
-                return Ok(ExitCode::from(FAILED));
-            } else if arguments.shows() {
-                report::print_machine(out, &examined)?;
-            }
-            out.flush()?;
-            complain(said);
-            return Ok(ExitCode::from(examined.status()));
-        }
+    let (pairs, session) = match wanted {
+        Ok(wanted) => wanted,
+        Err(why) => return untested(examined, why, arguments, out),
     };
-    if arguments.shows() {
-        report::print_head(out, &examined)?;
-    }
-    test(&mut examined, pairs, arguments, &environment, out)?;
+    examined.rows = if level == Level::Quick {
+        examine::test(&pairs, session, settings)
+    } else {
+        examine::examine(&pairs, session, settings)
+    };
+    progress.clear();
+    keep(&mut examined, arguments);
     if arguments.json {
         json::print(out, &examined)?;
     } else if arguments.issue {
@@ -191,64 +203,49 @@ pub(crate) fn run(arguments: &DoctorArguments, out: &mut impl Write) -> io::Resu
         };
         advice::exports(&examined.rows, name).iter().try_for_each(|line| writeln!(out, "{line}"))?;
     } else {
-        report::print_at_once(out, &examined.rows)?;
-        report::print_details(out, &examined)?;
-        report::print_machine(out, &examined)?;
         report::print_conclusion(out, &examined)?;
+        report::print_findings(out, &examined)?;
+        report::print_machine(out, &examined)?;
     }
     out.flush()?;
     Ok(ExitCode::from(examined.status()))
 }
 
-/// Tests pairs, one after the other and then at once, keeps the verdicts, and shows the rows of the table.
+/// Says why nothing was tested, and what is known of the machine.
 ///
 /// # Errors
 /// The output could not be written.
-fn test(
-    examined: &mut Examined,
-    pairs: Vec<[usize; 2]>,
+fn untested(
+    mut examined: Examined,
+    why: String,
     arguments: &DoctorArguments,
-    environment: &[(OsString, OsString)],
     out: &mut impl Write,
-) -> io::Result<()> {
-    let timeout = Duration::from_secs(arguments.timeout);
-    let cache = kept::cache().filter(|_| arguments.sim.is_none());
-    let keep = |inventory: &Inventory, row: &Row| {
-        let cache = cache.as_ref()?;
-        kept::keep(cache, inventory, row, arguments.timeout).then(|| cache.folder().to_owned())
-    };
-    let tests = match (arguments.quick, arguments.full) {
-        (true, _) => Tests::Quick,
-        (_, true) => Tests::AllMemory,
-        _ => Tests::Measured,
-    };
-    let progress = Progress::new(pairs.len());
-    for (done, pair) in pairs.into_iter().enumerate() {
-        let [from, to] = pair;
-        progress.show(done, &format!("{from}>{to}"));
-        let row = examine(&examined.inventory, pair, timeout, environment, tests);
-        progress.clear();
-        // All pairs at once may still say otherwise of one that has passed.
-        if row.verdict != Verdict::Passed {
-            examined.kept_in = keep(&examined.inventory, &row).or(examined.kept_in.take());
-        }
-        if arguments.shows() {
-            report::print_row(out, &row, examined.is_full)?;
-        }
-        examined.rows.push(row);
+) -> io::Result<ExitCode> {
+    let said = format!("nothing was tested: {why}");
+    examined.error = Some(why);
+    let status = examined.status();
+    if arguments.json {
+        json::print(out, &examined)?;
+    } else if arguments.issue {
+        report::print_issue(out, examined)?;
+    } else if arguments.shows() {
+        report::print_machine(out, &examined)?;
     }
-    if arguments.quick {
-        return Ok(());
-    }
-    progress.show(examined.rows.len(), "all pairs at once");
-    examine_at_once(&examined.inventory, &mut examined.rows, timeout, environment);
-    progress.clear();
+    out.flush()?;
+    complain(said);
+    Ok(ExitCode::from(status))
+}
+
+/// Keeps the verdicts for the shim.
+fn keep(examined: &mut Examined, arguments: &DoctorArguments) {
+    let Some(cache) = kept::cache().filter(|_| arguments.sim.is_none()) else { return };
     for row in &examined.rows {
-        if row.verdict == Verdict::Passed || row.finding(Test::AllPairs).is_some() {
-            examined.kept_in = keep(&examined.inventory, row).or(examined.kept_in.take());
+        // That less is right says nothing of the rest.
+        let is_verdict = !arguments.quick || row.verdict != Verdict::Passed;
+        if is_verdict && kept::keep(&cache, &examined.inventory, row, arguments.timeout) {
+            examined.kept_in = Some(cache.folder().to_owned());
         }
     }
-    Ok(())
 }
 
 impl Examined {
@@ -314,7 +311,7 @@ impl Examined {
             Conclusion::Safe if self.is_quick => {
                 let what = text.trim_start_matches("peer access can be trusted");
                 format!(
-                    "no fault was found up to 1 MiB; larger copies, copies between processes and of all pairs at once were not tested{what}"
+                    "no fault was found in copies; what kernels do, and copies of all pairs at once, were not tested{what}"
                 )
             }
             _ => text,
@@ -326,20 +323,17 @@ impl Examined {
     }
 }
 
-/// What is said of a test that did not end.
+/// What is said of a test that made no progress for so long.
 fn hung(time: Duration) -> Finding {
-    Finding::Hung(format!("it had not finished after {} s", time.as_secs()))
+    Finding::Hung(format!("it had not finished after {} s", time.as_secs_f64()))
 }
 
-/// The verdict on a process that did not end, in that test or before any: only a test says something of the pair.
-fn verdict_of_hanging(test: Option<Test>, time: Duration) -> Verdict {
-    match test {
-        Some(test) => Verdict::Passed.and(test, hung(time)),
-        None => Verdict::Unknown(format!(
-            "CUDA had not started after {} s; raise --timeout, or run nvidia-persistenced to start it faster",
-            time.as_secs()
-        )),
-    }
+/// Why nothing is known of a driver that does not start.
+fn not_started(time: Duration) -> String {
+    format!(
+        "CUDA had not started after {} s; raise --timeout, or run nvidia-persistenced to start it faster",
+        time.as_secs()
+    )
 }
 
 #[cfg(test)]
@@ -378,12 +372,5 @@ mod tests {
     fn own_user() -> u32 {
         use std::os::unix::fs::MetadataExt;
         std::fs::metadata("/proc/self").unwrap().uid()
-    }
-
-    #[test]
-    fn verdict_of_hanging_before_any_test_says_nothing_of_the_pair() {
-        let second = Duration::from_secs(1);
-        assert_eq!(verdict_of_hanging(None, second).status(), 2);
-        assert_eq!(verdict_of_hanging(Some(Test::Stores), second).status(), 1);
     }
 }

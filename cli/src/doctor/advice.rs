@@ -147,11 +147,16 @@ pub(super) struct Known {
     pub(super) links: Option<u32>,
 }
 
-/// Direct copies that have less than this part of the speed of others are called slower: a busy machine measures
-/// differently each time.
+/// Direct copies that have less than this part of the speed of others are called slower.
 const SLOWER: f64 = 0.5;
 /// From so many microseconds on, 4 bytes are said to stall. Real GPUs take 2 to 20.
 const STALLED: f64 = 1000.0;
+
+/// Whether direct copies are slower than those through the host.
+pub(super) fn is_slower(row: &Row) -> bool {
+    let [direct, staged] = [Path::Direct, Path::Staged].map(|path| row.measure(path).map(|measure| measure.speed));
+    direct.zip(staged).is_some_and(|(direct, staged)| direct < SLOWER * staged)
+}
 
 /// What to do, the most urgent first. Simulated GPUs have no machine.
 pub(super) fn advice(
@@ -162,11 +167,7 @@ pub(super) fn advice(
 ) -> Vec<String> {
     let window = |row: &Row| window(row, gpus).filter(|_| joint(row.pair) != Joint::NvLink);
     let mut advice = of_failed(rows, machine, window);
-    let slower = |row: &&Row| {
-        let [direct, staged] = [Path::Direct, Path::Staged].map(|path| row.measure(path).map(|measure| measure.speed));
-        direct.zip(staged).is_some_and(|(direct, staged)| direct < SLOWER * staged)
-    };
-    let slow: Vec<&Row> = rows.iter().filter(slower).collect();
+    let slow: Vec<&Row> = rows.iter().filter(|row| is_slower(row)).collect();
     if !slow.is_empty() {
         advice.push(format!(
             "Direct copies are slower than those through the host for {}: {} makes programs under the shim copy through the host.",

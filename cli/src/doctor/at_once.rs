@@ -3,32 +3,23 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::cuda::{Address, Context, CudaError, Device, Driver, Result, Stream};
-use super::lines::{Finding, Test, Verdict};
-use super::pattern::{difference, pattern, stale};
+use super::cuda::{Address, Context, CudaError, Device, Driver, Event, Result, Stream};
+use super::lines::{Finding, Verdict};
+use super::pattern::difference;
+use super::rig::Rig;
 
-/// How much each pair copies in a round.
-const BYTES: usize = 16 << 20;
+/// How much each pair copies in a round at most, and all pairs together.
+const MOST_BYTES: usize = 16 << 20;
+const ALL_BYTES: usize = 256 << 20;
 /// In so many copies, which take turns with those of the other pairs.
 const PIECES: usize = 4;
 const ROUNDS: usize = 3;
 /// Copies of each pair that are measured.
-const MEASURED: usize = 16;
-/// What each pair sends in a round is this many bytes further on in the same pattern, and different at each place.
-const STEP: usize = 4096;
-/// How long before the end of its time this process says what has not ended: a round may take a second with many GPUs.
-const MARGIN: Duration = Duration::from_secs(2);
-/// Copies that have not ended by then do not end: a round takes some 10 ms.
-const LEAST_WAIT: Duration = Duration::from_secs(1);
-
+const MEASURED: usize = 8;
 /// Who learns how it goes on. Pairs are told by their place in the list.
 pub(super) trait Witness {
-    /// Copies begin, which may never end.
-    fn begin(&self, test: Test);
     /// How a pair came out.
     fn found(&self, pair: usize, finding: &Finding);
-    /// What is done next may never end either, but says nothing of the pairs.
-    fn measuring(&self, verdict: &Verdict);
     /// GB/s of a pair.
     fn measured(&self, pair: usize, speed: f64);
 }
@@ -39,21 +30,26 @@ struct Flow {
     from: Address,
     to: Address,
     stream: Stream,
+    /// How much it copies in a round.
+    bytes: usize,
+    /// Before and after the copies that are measured.
+    events: [Event; 2],
     finding: Option<Finding>,
 }
 
 impl Flow {
-    fn new(driver: &Driver, devices: [Device; 2]) -> Result<Self> {
+    fn new(driver: &Driver, devices: [Device; 2], bytes: usize) -> Result<Self> {
         let [a, b] = devices.map(|device| driver.context(device));
         let contexts @ [a, b] = [a?, b?];
-        let (from, to) = (driver.allocate(a, BYTES)?, driver.allocate(b, BYTES)?);
-        Ok(Self { contexts, from, to, stream: driver.stream(a)?, finding: None })
+        let (to, from) = (driver.allocate(b, bytes)?, driver.allocate(a, bytes)?);
+        let (stream, events) = (driver.stream(a)?, [driver.event()?, driver.event()?]);
+        Ok(Self { contexts, from, to, stream, bytes, events, finding: None })
     }
 
     /// Copies one piece of so many.
     fn copy(&self, driver: &Driver, piece: usize, pieces: usize) -> Result<()> {
         let [a, b] = self.contexts;
-        let (bytes, offset) = (BYTES / pieces, (piece * (BYTES / pieces)) as u64);
+        let (bytes, offset) = (self.bytes / pieces, (piece * (self.bytes / pieces)) as u64);
         driver.enter(a)?;
         driver.copy((self.to + offset, b), (self.from + offset, a), bytes, self.stream)
     }
@@ -64,37 +60,18 @@ impl Flow {
     }
 }
 
-/// What is sent: a pattern, of which each pair sends a part of its own in each round.
-struct Sent {
-    pattern: Vec<u8>,
-    stale: Vec<u8>,
-}
-
-impl Sent {
-    fn new(parts: usize) -> Self {
-        let pattern = pattern(600, BYTES + parts * STEP);
-        Self { stale: stale(&pattern), pattern }
-    }
-
-    /// A part, and what its place holds before.
-    fn part(&self, number: usize) -> [&[u8]; 2] {
-        let range = number * STEP..number * STEP + BYTES;
-        [&self.pattern, &self.stale].map(|bytes| bytes.get(range.clone()).unwrap_or_default())
-    }
-}
-
 /// Has all pairs copy at once, for so long, and says how each came out. The verdict is on those of which nothing was said.
-pub(super) fn verify(driver: &Driver, pairs: &[[Device; 2]], time: Duration, witness: &impl Witness) -> Verdict {
-    let deadline = Instant::now() + time.saturating_sub(MARGIN);
-    let flows = enable(driver, pairs).and_then(|()| pairs.iter().map(|pair| Flow::new(driver, *pair)).collect());
+pub(super) fn verify(rig: &Rig, pairs: &[[Device; 2]], time: Duration, witness: &impl Witness) -> Verdict {
+    let driver = &rig.driver;
+    // A whole number of pieces.
+    let bytes = (ALL_BYTES / pairs.len().max(1)).clamp(1 << 20, MOST_BYTES) & !0xffff;
+    let flows = enable(driver, pairs).and_then(|()| pairs.iter().map(|pair| Flow::new(driver, *pair, bytes)).collect());
     let mut flows: Vec<Flow> = match flows {
         Ok(flows) => flows,
         Err(error) => return Verdict::Unknown(error.to_string()),
     };
-    witness.begin(Test::AllPairs);
-    let sent = Sent::new(ROUNDS * flows.len());
     for round in 0..ROUNDS {
-        if let Err(why) = trial(driver, &mut flows, &sent, round, deadline) {
+        if let Err(why) = trial(rig, &mut flows, round, time) {
             say(&flows, witness);
             return Verdict::Unknown(why);
         }
@@ -104,8 +81,7 @@ pub(super) fn verify(driver: &Driver, pairs: &[[Device; 2]], time: Duration, wit
         flow.finding.get_or_insert(Finding::Right);
     });
     say(&flows, witness);
-    witness.measuring(&Verdict::Passed);
-    if is_right && let Ok(speeds) = speeds(driver, &flows, deadline) {
+    if is_right && let Ok(speeds) = speeds(driver, &flows) {
         speeds.into_iter().enumerate().for_each(|(pair, speed)| witness.measured(pair, speed));
     }
     Verdict::Passed
@@ -126,21 +102,12 @@ fn enable(driver: &Driver, pairs: &[[Device; 2]]) -> Result<()> {
 ///
 /// # Errors
 /// Why the flows of which nothing is noted could not be tested.
-fn trial(
-    driver: &Driver,
-    flows: &mut [Flow],
-    sent: &Sent,
-    round: usize,
-    deadline: Instant,
-) -> std::result::Result<(), String> {
-    if Instant::now() >= deadline {
-        return Err("there was too little time; raise --timeout".to_owned());
-    }
-    let count = flows.len();
-    let part = |place: usize| sent.part(round * count + place);
+fn trial(rig: &Rig, flows: &mut [Flow], round: usize, time: Duration) -> std::result::Result<(), String> {
+    let (driver, count) = (&rig.driver, flows.len());
+    let part = |place: usize, bytes| rig.patterns.part((round * count + place) as u64, bytes);
     let begun = || {
         for (place, flow) in flows.iter().enumerate() {
-            let ([a, b], [sent, stale]) = (flow.contexts, part(place));
+            let ([a, b], [sent, stale]) = (flow.contexts, part(place, flow.bytes));
             driver.write(a, flow.from, sent)?;
             driver.write(b, flow.to, stale)?;
         }
@@ -150,13 +117,15 @@ fn trial(
         (0..PIECES).try_for_each(|piece| flows.iter().try_for_each(|flow| flow.copy(driver, piece, PIECES)))
     };
     begun().map_err(|error: CudaError| error.to_string())?;
-    wait(driver, flows, deadline)?;
-    let mut found = vec![0; BYTES];
+    wait(driver, flows, time)?;
     for (place, flow) in flows.iter_mut().enumerate().filter(|(_, flow)| flow.finding.is_none()) {
-        let ([_, b], [sent, _]) = (flow.contexts, part(place));
-        driver.read(b, flow.to, &mut found).map_err(|error| error.to_string())?;
-        let wrong = difference(sent, &found).map(|difference| format!("{difference} (round {})", round + 1));
-        flow.finding = wrong.map(Finding::Wrong);
+        let ([_, b], [sent, _]) = (flow.contexts, part(place, flow.bytes));
+        let difference = rig.patterns.found(flow.bytes, |found| {
+            driver.read(b, flow.to, found)?;
+            Ok(difference(sent, found))
+        });
+        let difference = difference.map_err(|error: CudaError| error.to_string())?;
+        flow.finding = difference.map(|difference| Finding::Wrong(format!("{difference} (round {})", round + 1)));
     }
     Ok(())
 }
@@ -165,17 +134,17 @@ fn trial(
 ///
 /// # Errors
 /// There is one.
-fn wait(driver: &Driver, flows: &mut [Flow], deadline: Instant) -> std::result::Result<(), String> {
+fn wait(driver: &Driver, flows: &mut [Flow], time: Duration) -> std::result::Result<(), String> {
     let begin = Instant::now();
     let mut waiting: Vec<&mut Flow> = flows.iter_mut().collect();
     let mut ended_badly = false;
     while !waiting.is_empty() {
-        let is_late = Instant::now() >= deadline;
+        let is_late = begin.elapsed() > time;
         waiting.retain_mut(|flow| {
             let finding = match flow.is_done(driver) {
                 Ok(true) => return false,
-                Ok(false) if !is_late || begin.elapsed() < LEAST_WAIT => return true,
-                Ok(false) => Finding::Hung(format!("its copies had not ended after {} s", begin.elapsed().as_secs())),
+                Ok(false) if !is_late => return true,
+                Ok(false) => Finding::Hung(format!("its copies had not ended after {} s", time.as_secs_f64())),
                 Err(error) if error.is_fault() => Finding::Wrong(error.to_string()),
                 Err(error) => Finding::Untested(error.to_string()),
             };
@@ -188,35 +157,27 @@ fn wait(driver: &Driver, flows: &mut [Flow], deadline: Instant) -> std::result::
     if ended_badly { Err("another pair's copies did not end, or ended in a device fault".to_owned()) } else { Ok(()) }
 }
 
-/// GB/s of each flow while all copy; none if they take too long.
+/// GB/s of each flow while all copy.
 ///
 /// # Errors
 /// It could not be found out.
-fn speeds(driver: &Driver, flows: &[Flow], deadline: Instant) -> Result<Vec<f64>> {
-    let begin = Instant::now();
+fn speeds(driver: &Driver, flows: &[Flow]) -> Result<Vec<f64>> {
+    let record = |end: usize| {
+        flows.iter().try_for_each(|flow| {
+            driver.enter(flow.contexts[0])?;
+            flow.events.get(end).map_or(Ok(()), |event| driver.record(*event, flow.stream))
+        })
+    };
+    record(0)?;
     for _ in 0..MEASURED {
         flows.iter().try_for_each(|flow| flow.copy(driver, 0, 1))?;
     }
-    let mut times: Vec<Option<Duration>> = vec![None; flows.len()];
-    while times.iter().any(Option::is_none) && Instant::now() < deadline {
-        for (flow, time) in flows.iter().zip(&mut times).filter(|(_, time)| time.is_none()) {
-            *time = flow.is_done(driver)?.then(|| begin.elapsed());
-        }
-    }
-    let speed = |time: Duration| (BYTES * MEASURED) as f64 / time.as_secs_f64() / 1e9;
-    Ok(times.into_iter().map(|time| time.map(speed)).collect::<Option<_>>().unwrap_or_default())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn parts_differ_at_each_place() {
-        let sent = Sent::new(3);
-        let [first, second] = [sent.part(0), sent.part(2)];
-        assert!(first[0].len() == BYTES && second[1].len() == BYTES);
-        assert!(first[0].chunks(8).zip(second[0].chunks(8)).all(|(one, other)| one != other));
-        assert!(second[0].iter().zip(second[1]).all(|(sent, stale)| sent != stale));
-    }
+    record(1)?;
+    let speed = |flow: &Flow| {
+        driver.enter(flow.contexts[0])?;
+        driver.wait(flow.stream)?;
+        let [begin, end] = flow.events;
+        Ok((flow.bytes * MEASURED) as f64 / driver.elapsed(begin, end)? / 1e6)
+    };
+    flows.iter().map(speed).collect()
 }

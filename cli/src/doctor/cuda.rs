@@ -24,6 +24,10 @@ const RANK: c_int = 1;
 const ATOMICS: c_int = 3;
 /// `CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED`.
 const ARRAYS: c_int = 4;
+/// `CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED`.
+const ALREADY_ENABLED: c_int = 704;
+/// `CUDA_ERROR_PEER_ACCESS_NOT_ENABLED`.
+const NOT_ENABLED: c_int = 705;
 /// `CUDA_ERROR_NOT_READY`.
 const NOT_READY: c_int = 600;
 /// `CUDA_ERROR_OUT_OF_MEMORY`.
@@ -46,6 +50,8 @@ handles! {
     Stream;
     /// A function of a module.
     Function;
+    /// An event that keeps the time.
+    Event;
 }
 
 #[cfg(test)]
@@ -148,6 +154,10 @@ functions! {
     cuStreamCreate(*mut usize, c_uint);
     cuStreamSynchronize(usize);
     cuStreamQuery(usize);
+    cuEventCreate(*mut usize, c_uint);
+    cuEventRecord(usize, usize);
+    cuEventElapsedTime(*mut f32, usize, usize);
+    cuEventDestroy_v2(usize);
     cuModuleLoadData(*mut usize, *const c_void);
     cuModuleGetFunction(*mut usize, usize, *const c_char);
     cuLaunchKernel(
@@ -296,16 +306,22 @@ impl Driver {
         call!(self, cuCtxSynchronize())
     }
 
-    /// Lets a context reach the memory of another.
+    /// Lets a context reach the memory of another, if it does not yet.
     pub(super) fn enable(&self, context: Context, peer: Context) -> Result<()> {
         self.enter(context)?;
-        call!(self, cuCtxEnablePeerAccess(peer.0, 0))
+        match call!(self, cuCtxEnablePeerAccess(peer.0, 0)) {
+            Err(error) if error.code == ALREADY_ENABLED => Ok(()),
+            result => result,
+        }
     }
 
     /// Takes that back.
     pub(super) fn disable(&self, context: Context, peer: Context) -> Result<()> {
         self.enter(context)?;
-        call!(self, cuCtxDisablePeerAccess(peer.0))
+        match call!(self, cuCtxDisablePeerAccess(peer.0)) {
+            Err(error) if error.code == NOT_ENABLED => Ok(()),
+            result => result,
+        }
     }
 
     /// Memory of a context.
@@ -380,6 +396,29 @@ impl Driver {
         call!(self, cuStreamSynchronize(stream.0))
     }
 
+    /// An event of the context that is current.
+    pub(super) fn event(&self) -> Result<Event> {
+        let mut event = 0;
+        call!(self, cuEventCreate(&mut event, 0))?;
+        Ok(Event(event))
+    }
+
+    /// Has a stream note when it comes to an event.
+    pub(super) fn record(&self, event: Event, stream: Stream) -> Result<()> {
+        call!(self, cuEventRecord(event.0, stream.0))
+    }
+
+    /// Milliseconds from one event to another, both of which streams have come to.
+    pub(super) fn elapsed(&self, begin: Event, end: Event) -> Result<f64> {
+        let mut millis = 0.0;
+        call!(self, cuEventElapsedTime(&mut millis, begin.0, end.0))?;
+        Ok(f64::from(millis))
+    }
+
+    pub(super) fn destroy(&self, event: Event) -> Result<()> {
+        call!(self, cuEventDestroy_v2(event.0))
+    }
+
     /// Loads a kernel into a context.
     pub(super) fn kernel(&self, context: Context, ptx: &CStr, entry_point: &CStr) -> Result<Function> {
         self.enter(context)?;
@@ -424,6 +463,7 @@ mod tests {
             ("*mut CUstream_st", "usize"),
             ("*mut CUmod_st", "usize"),
             ("*mut CUfunc_st", "usize"),
+            ("*mut CUevent_st", "usize"),
             ("CUuuid_st", "[u8; 16]"),
             ("CUdevice_attribute_enum", "i32"),
             ("CUdevice_P2PAttribute_enum", "i32"),
@@ -448,6 +488,8 @@ mod tests {
         assert_eq!(RANK, CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK as c_int);
         assert_eq!(ATOMICS, CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED as c_int);
         assert_eq!(ARRAYS, CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED as c_int);
+        assert_eq!(ALREADY_ENABLED, CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED as c_int);
+        assert_eq!(NOT_ENABLED, CUresult::CUDA_ERROR_PEER_ACCESS_NOT_ENABLED as c_int);
         assert_eq!(NOT_READY, CUresult::CUDA_ERROR_NOT_READY as c_int);
         assert_eq!(NOT_SUPPORTED, CUresult::CUDA_ERROR_NOT_SUPPORTED as c_int);
         assert_eq!(OUT_OF_MEMORY, CUresult::CUDA_ERROR_OUT_OF_MEMORY as c_int);

@@ -65,8 +65,8 @@ impl Inventory {
                 Line::Links(ordinal, count) => inventory.note(ordinal, |known| known.links = Some(count)),
                 Line::NvLink(from, to) => inventory.nvlinks.push([from, to]),
                 Line::Confidential(is_on) => inventory.is_confidential = Some(is_on),
-                Line::Begin(_) | Line::Found(..) | Line::Measuring(_) | Line::Measured(..) | Line::Verdict(_) => {}
-                Line::FoundAtOnce(..) | Line::MeasuredAtOnce(..) | Line::Partner(_) => {}
+                Line::Pair(..) | Line::Found(..) | Line::Measured(..) | Line::AtOnce(_) => {}
+                Line::Done(_) | Line::Verdict(_) | Line::Partner(_) => {}
             }
         }
         inventory
@@ -116,11 +116,6 @@ impl Inventory {
             }
         }
         Ok(pairs)
-    }
-
-    pub(super) fn uuids(&self, pair: [usize; 2]) -> Option<[&str; 2]> {
-        let [from, to] = pair.map(|ordinal| self.devices.get(ordinal).map(|device| device.uuid.as_str()));
-        Some([from?, to?])
     }
 }
 

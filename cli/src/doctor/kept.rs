@@ -8,10 +8,11 @@ use std::time::Duration;
 use p2pshim_host::machine::{self, Machine};
 use p2pshim_host::verdicts::{self, Cache, Facts, Key, Question};
 
-use super::examine::examine;
+use super::examine::{self, patience};
 use super::lines::{Finding, Test, Verdict};
-use super::supervisor::{Job, Task};
-use super::verify::Tests;
+use super::progress::Progress;
+use super::session::{Session, Settings};
+use super::verify::Level;
 use super::{FAILED, Inventory, Row, TIMEOUT_S};
 use crate::complain;
 
@@ -122,17 +123,9 @@ pub(crate) fn make_missing(
     Ok(())
 }
 
-/// What a process with this environment sees of GPUs.
-///
-/// # Errors
-/// Why it sees none, in a sentence for the user.
-fn inventory(environment: &[(OsString, OsString)]) -> Result<Inventory, String> {
+fn settings<'a>(environment: &'a [(OsString, OsString)], level: Level, progress: &'a Progress) -> Settings<'a> {
     let timeout = Duration::from_secs(TIMEOUT_S);
-    let outcome = Job { task: Task::List, timeout, environment, tests: Tests::Full }.run();
-    match outcome.verdict {
-        Verdict::Failed(why) | Verdict::Unknown(why) => Err(why),
-        Verdict::Passed | Verdict::NoPath => Ok(Inventory::new(outcome.lines)),
-    }
+    Settings { environment, level, timeout, patience: patience(timeout), progress }
 }
 
 /// The UUIDs of the GPUs that a process with this environment sees, by their ordinals.
@@ -140,7 +133,12 @@ fn inventory(environment: &[(OsString, OsString)]) -> Result<Inventory, String> 
 /// # Errors
 /// Why it sees none, in a sentence for the user.
 pub(crate) fn uuids(environment: &[(OsString, OsString)]) -> Result<Vec<String>, String> {
-    Ok(inventory(environment)?.devices.into_iter().map(|device| device.uuid).collect())
+    let progress = Progress::new();
+    let mut session = Session::start(settings(environment, Level::Quick, &progress))?;
+    let inventory = session.list();
+    session.end();
+    progress.clear();
+    Ok(inventory?.devices.into_iter().map(|device| device.uuid).collect())
 }
 
 fn make(
@@ -149,15 +147,20 @@ fn make(
     needed: Needed,
     machine: &Machine,
 ) -> Result<(), String> {
-    let timeout = Duration::from_secs(TIMEOUT_S);
     let cache = cache().ok_or("neither XDG_CACHE_HOME nor HOME is set, so verdicts cannot be saved")?;
-    let inventory = inventory(environment)?;
+    let progress = Progress::new();
+    let settings = settings(environment, Level::Usual, &progress);
+    let mut session = Session::start(settings)?;
+    let inventory = session.list()?;
     let is_missing =
         |pair: &[usize; 2]| are_simulated || key(&inventory, *pair).is_none_or(|key| cache.get(&key).is_none());
     let is_needed = |pair: &[usize; 2]| needed == Needed::All || inventory.risk(machine, *pair).is_some();
     let paths = inventory.paths.iter().map(|(pair, _)| *pair);
     let missing: Vec<[usize; 2]> = paths.filter(is_needed).filter(is_missing).collect();
-    let Some(first) = missing.first() else { return Ok(()) };
+    let Some(first) = missing.first() else {
+        session.end();
+        return Ok(());
+    };
     let why = match needed {
         Needed::All => "P2PSHIM_PROBE=full".to_owned(),
         Needed::Risky => inventory.risk(machine, *first).unwrap_or_default(),
@@ -169,14 +172,15 @@ fn make(
         cache.folder().display()
     ));
     let mut unknown = None;
-    for pair in missing {
-        let row = examine(&inventory, pair, timeout, environment, Tests::Full);
+    let rows = examine::test(&missing, session, settings);
+    progress.clear();
+    for row in rows {
         if !keep(&cache, &inventory, &row, TIMEOUT_S) {
             let why = match row.verdict {
                 Verdict::Unknown(why) => why,
                 _ => format!("cannot write to {}", cache.folder().display()),
             };
-            let [from, to] = pair;
+            let [from, to] = row.pair;
             unknown = unknown.or(Some(format!("{from}>{to}: {why}")));
         }
     }

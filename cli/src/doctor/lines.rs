@@ -1,24 +1,18 @@
 //! What the process that touches the GPUs writes, line by line, and the supervisor reads.
 //!
 //! ```text
-//! begin copies
-//! copies right
-//! begin loads
-//! loads wrong 4096 of 4096 bytes never arrived, the first at 0 (launch 1)
-//! begin stores
-//! stores untested cuLaunchKernel answered …
-//! measuring failed kernel loads: 4096 of 4096 bytes …
 //! partner 4711
-//! begin ipc
-//! ipc right
-//! begin vmm
-//! vmm right
-//! measuring failed kernel loads: 4096 of 4096 bytes …
-//! staged 38.12 14.03
-//! verdict failed kernel loads: 4096 of 4096 bytes …
+//! pair 0 copies right
+//! pair 0 loads wrong 4096 of 4096 bytes never arrived, the first at 0 (launch 1)
+//! pair 0 stores untested cuLaunchKernel answered …
+//! pair 0 ipc right
+//! pair 0 verdict failed kernel loads: 4096 of 4096 bytes …
+//! done true
+//! pair 0 staged 38.12 14.03
+//! done true
 //! ```
-//! The verdict comes last, whatever happens. Before any test the process is starting CUDA. While it measures, or waits for the
-//! start of another process, the verdict is known: that line has it already.
+//! Each thing that it was asked for ends with `done`. A pair has a number, its place in what was asked for. It has a verdict if its tests
+//! came to an end, also by a hang; if they did not, because of another pair's, it has none.
 
 /// What is tested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -195,15 +189,6 @@ impl Verdict {
             _ => return None,
         })
     }
-
-    /// Exit status of a process that gives this verdict.
-    pub(super) fn status(&self) -> u8 {
-        match self {
-            Self::Passed | Self::NoPath => 0,
-            Self::Failed(_) => 1,
-            Self::Unknown(_) => 2,
-        }
-    }
 }
 
 /// How copies are made that are measured.
@@ -220,7 +205,7 @@ pub(super) enum Path {
 pub(super) struct Measure {
     /// GB/s of large copies.
     pub(super) speed: f64,
-    /// Microseconds until a copy of 4 bytes is known to be complete.
+    /// Microseconds that the GPU takes for a copy of 4 bytes.
     pub(super) latency: f64,
 }
 
@@ -238,18 +223,16 @@ pub(super) struct Attributes {
 /// A line.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Line {
-    /// A test begins.
-    Begin(Test),
-    /// How one came out.
+    /// It is about the pair at that place.
+    Pair(usize, Box<Line>),
+    /// How a test came out.
     Found(Test, Finding),
-    /// What follows, if it never ends, changes no more on this: speeds, or the start of another process.
-    Measuring(Verdict),
     /// The speed of a path.
     Measured(Path, Measure),
-    /// How a pair came out whose place in the list of pairs that copy at once is that.
-    FoundAtOnce(usize, Finding),
-    /// GB/s of such a pair while all copy.
-    MeasuredAtOnce(usize, f64),
+    /// GB/s of a pair while all copy.
+    AtOnce(f64),
+    /// The process has done what it was asked for; whether all its GPUs can still be used.
+    Done(bool),
     /// Another process that takes part.
     Partner(u32),
     /// The CUDA version of the driver.
@@ -272,7 +255,7 @@ pub(super) enum Line {
     NvLink(usize, usize),
     /// Whether confidential computing is on, as NVML says.
     Confidential(bool),
-    /// The end.
+    /// What all tests say, of a pair or of all.
     Verdict(Verdict),
 }
 
@@ -280,19 +263,15 @@ impl Line {
     /// The line as it is written, without its end.
     pub(super) fn write(&self) -> String {
         let line = match self {
-            Self::Begin(test) => format!("begin {}", test.word()),
+            Self::Pair(place, line) => format!("pair {place} {}", line.write()),
             Self::Found(test, finding) => {
                 let (word, text) = finding.parts();
                 format!("{} {word} {text}", test.word())
             }
-            Self::Measuring(verdict) => format!("measuring {}", verdict.write()),
             Self::Measured(Path::Direct, Measure { speed, latency }) => format!("direct {speed:.2} {latency:.2}"),
             Self::Measured(Path::Staged, Measure { speed, latency }) => format!("staged {speed:.2} {latency:.2}"),
-            Self::FoundAtOnce(place, finding) => {
-                let (word, text) = finding.parts();
-                format!("at-once {place} {word} {text}")
-            }
-            Self::MeasuredAtOnce(place, speed) => format!("speed-at-once {place} {speed:.2}"),
+            Self::AtOnce(speed) => format!("at-once {speed:.2}"),
+            Self::Done(is_whole) => format!("done {is_whole}"),
             Self::Partner(process) => format!("partner {process}"),
             Self::Driver(version) => format!("driver {version}"),
             Self::Device { ordinal, bus_id, uuid, name } => format!("device {ordinal} {bus_id} {uuid} {name}"),
@@ -321,18 +300,16 @@ impl Line {
         let mut fields = rest.split(' ');
         let mut field = || fields.next();
         Some(match word {
-            "begin" => Self::Begin(Test::parse(rest)?),
-            "measuring" => Self::Measuring(Verdict::parse(rest)?),
+            "pair" => {
+                let (place, line) = rest.split_once(' ')?;
+                Self::Pair(place.parse().ok()?, Box::new(Self::parse(line)?))
+            }
+            "at-once" => Self::AtOnce(field()?.parse().ok()?),
+            "done" => Self::Done(field()?.parse().ok()?),
             "direct" | "staged" => {
                 let path = if word == "direct" { Path::Direct } else { Path::Staged };
                 Self::Measured(path, Measure { speed: field()?.parse().ok()?, latency: field()?.parse().ok()? })
             }
-            "at-once" => {
-                let mut fields = rest.splitn(3, ' ');
-                let (place, word) = (fields.next()?.parse().ok()?, fields.next()?);
-                Self::FoundAtOnce(place, Finding::parse(word, fields.next().unwrap_or_default())?)
-            }
-            "speed-at-once" => Self::MeasuredAtOnce(field()?.parse().ok()?, field()?.parse().ok()?),
             "partner" => Self::Partner(rest.parse().ok()?),
             "driver" => Self::Driver(rest.parse().ok()?),
             "device" => {
@@ -370,17 +347,16 @@ mod tests {
     #[test]
     fn parse_reads_what_was_written() {
         let lines = [
-            Line::Begin(Test::Loads),
+            Line::Pair(7, Box::new(Line::Found(Test::Ipc, Finding::Wrong("1 of 8 bytes".to_owned())))),
+            Line::Pair(0, Box::new(Line::Verdict(Verdict::Passed))),
+            Line::Done(false),
             Line::Found(Test::Copies, Finding::Right),
             Line::Found(Test::Stores, Finding::Wrong("8 of 8 bytes never arrived, the first at 0".to_owned())),
             Line::Found(Test::Stores, Finding::Hung("after 20 s".to_owned())),
             Line::Found(Test::AllMemory, Finding::Untested("in use".to_owned())),
-            Line::Measuring(Verdict::Failed("kernel loads: gone".to_owned())),
             Line::Measured(Path::Direct, Measure { speed: 396.25, latency: 6.5 }),
             Line::Measured(Path::Staged, Measure { speed: 38.0, latency: 14.25 }),
-            Line::FoundAtOnce(3, Finding::Right),
-            Line::FoundAtOnce(0, Finding::Wrong("1 of 8 bytes arrived changed".to_owned())),
-            Line::MeasuredAtOnce(1, 371.5),
+            Line::AtOnce(371.5),
             Line::Partner(4711),
             Line::Driver(13000),
             Line::Device {
@@ -416,16 +392,15 @@ mod tests {
     fn parse_anything_else_is_none() {
         for line in [
             "",
-            "begin",
-            "begin nothing",
+            "pair 1",
+            "pair x copies right",
+            "done",
             "copies",
             "copies fine",
             "verdict",
             "verdict maybe",
-            "measuring",
             "direct 1",
-            "at-once 1",
-            "at-once x right",
+            "at-once x",
             "partner x",
             "Xid 31: x",
         ] {
@@ -449,6 +424,5 @@ mod tests {
         assert_eq!(verdict, Verdict::Unknown("kernel loads: no memory".to_owned()));
         let verdict = verdict.and(Test::Stores, Finding::Wrong("gone".to_owned())).and(Test::Copies, untested());
         assert_eq!(verdict, Verdict::Failed("kernel stores: gone".to_owned()));
-        assert_eq!((verdict.status(), Verdict::NoPath.status()), (1, 0));
     }
 }

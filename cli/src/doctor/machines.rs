@@ -5,7 +5,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use super::lines::Measure;
+use super::lines::{Measure, Test};
 use super::*;
 use crate::report::scene::Folder;
 
@@ -396,8 +396,8 @@ fn section(kind: &Kind) -> String {
     (kind.make)(&tree);
     let examined = kind.examined(&tree);
     let text = printed(|out| {
-        report::print_machine(out, &examined)?;
-        report::print_conclusion(out, &examined)
+        report::print_conclusion(out, &examined)?;
+        report::print_machine(out, &examined)
     });
     let has_failed = kind.found.iter().any(|found| matches!(found, Wrong));
     assert_eq!(examined.status(), u8::from(has_failed), "{}: {text}", kind.title);

@@ -3,39 +3,39 @@
 //!
 //! Data goes from A to B, as within a process. The first owns memory of both and exports it. The second opens that of B on
 //! device A, and copies to it from its own; and opens that of A on device B, and copies from there. Each says a line, and waits
-//! for one:
+//! for one; both begin with the ordinals of A and B, since pairs that have no device in common are tested at the same time:
 //!
 //! ```text
-//! first                        second
-//!                              ready
-//! destination TICKET           done, or cannot TEXT
-//! write SEED BYTES             done, cannot TEXT, or fault TEXT
-//! source TICKET                done, or cannot TEXT
-//! read SEED BYTES              as write, or wrong TEXT
-//! close                        done
+//! first                            second
+//!                                  ready
+//! 0 1 destination TICKET           0 1 done, or 0 1 cannot TEXT
+//! 0 1 write NUMBER BYTES           0 1 done, cannot TEXT, or fault TEXT
+//! 0 1 source TICKET                0 1 done, or cannot TEXT
+//! 0 1 read NUMBER BYTES            as write, or wrong TEXT
+//! 0 1 close                        0 1 done
 //! ```
 //! A ticket is what memory is opened by, `ipc HANDLE` or `vmm DESCRIPTOR`: descriptors are inherited under the same number.
 //! The second ends when the first does: nobody writes to it any more.
 
+use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::{OwnedFd, RawFd};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use super::cuda::{Address, Context, CudaError, Device, Driver, Handle, Result, Stream};
+use super::cuda::{Address, Context, Device, Driver, Handle, Result, Stream};
 use super::lines::Finding;
-use super::pattern::{difference, pattern, stale};
+use super::pattern::{Patterns, difference};
+use super::rig::lock;
 use crate::processes;
 
 /// How much is copied each way.
 pub(super) const SIZES: [usize; 3] = [4 << 10, 1 << 20, LARGEST];
 /// How much is shared.
-pub(super) const LARGEST: usize = 16 << 20;
-/// How long the second process may take to start CUDA, which the first has done by then.
-const START: Duration = Duration::from_secs(10);
-
+pub(super) const LARGEST: usize = 4 << 20;
 /// What the second process says of what it was asked for.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Reply {
@@ -128,11 +128,11 @@ impl Ticket {
 pub(super) enum Request {
     /// To open memory of B on A.
     Destination(Ticket),
-    /// To copy the pattern of that seed there.
+    /// To copy the part of the pattern of that number there.
     Write(u64, usize),
     /// To open memory of A on B.
     Source(Ticket),
-    /// To copy from there, and see whether it is the pattern of that seed.
+    /// To copy from there, and see whether it is the part of that number.
     Read(u64, usize),
     /// To close both.
     Close,
@@ -165,39 +165,83 @@ impl Request {
     }
 }
 
+/// Whom the replies to a pair go to.
+type Asking = Arc<Mutex<HashMap<[usize; 2], Sender<Reply>>>>;
+
 /// The second process, as the first has it.
 pub(super) struct Partner {
     child: Child,
-    input: Option<ChildStdin>,
-    lines: Receiver<String>,
+    input: Arc<Mutex<Option<ChildStdin>>>,
+    ready: Receiver<String>,
+    asking: Asking,
+}
+
+/// The same, for one pair.
+pub(super) struct Channel {
+    pair: [usize; 2],
+    input: Arc<Mutex<Option<ChildStdin>>>,
+    replies: Receiver<Reply>,
+}
+
+/// The ordinals that a line begins with, and the rest of it.
+fn addressed(line: &str) -> Option<([usize; 2], &str)> {
+    let mut fields = line.splitn(3, ' ');
+    let pair = [fields.next()?.parse().ok()?, fields.next()?.parse().ok()?];
+    Some((pair, fields.next()?))
+}
+
+impl Channel {
+    /// Has it do something, which may never end.
+    pub(super) fn ask(&self, request: &Request) -> Reply {
+        let [from, to] = self.pair;
+        let line = format!("{from} {to} {}\n", request.write());
+        let sent =
+            lock(&self.input).as_mut().map(|input| input.write_all(line.as_bytes()).and_then(|()| input.flush()));
+        let reply = sent.and_then(std::result::Result::ok).and_then(|()| self.replies.recv().ok());
+        reply.unwrap_or_else(|| Reply::Cannot("the other process ended".to_owned()))
+    }
 }
 
 impl Partner {
-    /// Starts it for the devices with these UUIDs, and hands down these descriptors.
+    /// Starts it for the devices of these ordinals, and hands down these descriptors.
     ///
     /// # Errors
     /// A sentence for the user.
-    pub(super) fn start(
-        uuids: [&str; 2],
-        descriptors: &[&OwnedFd],
-        time: Duration,
-    ) -> std::result::Result<Self, String> {
+    pub(super) fn start(devices: &[usize], descriptors: &[Arc<OwnedFd>]) -> std::result::Result<Self, String> {
         descriptors.iter().for_each(|descriptor| processes::set_inherited(descriptor, true));
-        let started = Self::command(uuids, time).and_then(|mut command| command.spawn());
+        let started = Self::command(devices).and_then(|mut command| command.spawn());
         descriptors.iter().for_each(|descriptor| processes::set_inherited(descriptor, false));
         let mut child = started.map_err(|error| format!("another process could not be started: {error}"))?;
-        let (sender, lines) = mpsc::channel();
+        let (sender, ready) = mpsc::channel();
+        let (asking, input) = (Asking::default(), Arc::new(Mutex::new(child.stdin.take())));
         if let Some(output) = child.stdout.take() {
+            let asking = Arc::clone(&asking);
             thread::spawn(move || {
-                BufReader::new(output).lines().map_while(io::Result::ok).try_for_each(|line| sender.send(line))
+                for line in BufReader::new(output).lines().map_while(io::Result::ok) {
+                    match addressed(&line).and_then(|(pair, text)| Some((pair, Reply::parse(text)?))) {
+                        Some((pair, reply)) => {
+                            let _ = lock(&asking).get(&pair).map(|whom| whom.send(reply));
+                        }
+                        None => drop(sender.send(line)),
+                    }
+                }
+                // Nobody gets a reply any more.
+                lock(&asking).clear();
             });
         }
-        Ok(Self { input: child.stdin.take(), child, lines })
+        Ok(Self { child, input, ready, asking })
     }
 
-    fn command(uuids: [&str; 2], time: Duration) -> io::Result<Command> {
+    /// For the tests of a pair.
+    pub(super) fn channel(&self, pair: [usize; 2]) -> Channel {
+        let (sender, replies) = mpsc::channel();
+        lock(&self.asking).insert(pair, sender);
+        Channel { pair, input: Arc::clone(&self.input), replies }
+    }
+
+    fn command(devices: &[usize]) -> io::Result<Command> {
         let mut command = processes::own("probe-worker", &[])?;
-        command.args(["--timeout", &time.as_secs().to_string(), "--partner"]).args(uuids);
+        command.arg("--partner").args(devices.iter().map(usize::to_string));
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         Ok(command)
     }
@@ -210,8 +254,8 @@ impl Partner {
     ///
     /// # Errors
     /// Why it has not, for the user.
-    pub(super) fn wait(&mut self) -> std::result::Result<(), String> {
-        match self.lines.recv_timeout(START) {
+    pub(super) fn wait(&mut self, time: Duration) -> std::result::Result<(), String> {
+        match self.ready.recv_timeout(time) {
             Ok(line) if line == "ready" => Ok(()),
             Ok(line) => Err(format!(
                 "in the other process {}",
@@ -221,44 +265,76 @@ impl Partner {
                 })
             )),
             Err(RecvTimeoutError::Timeout) => {
-                Err(format!("the other process had not started CUDA after {} s", START.as_secs()))
+                Err(format!("the other process had not started CUDA after {} s", time.as_secs()))
             }
             Err(RecvTimeoutError::Disconnected) => Err("the other process ended before it had started CUDA".to_owned()),
         }
     }
 
-    /// Has it do something, which may never end.
-    pub(super) fn ask(&mut self, request: &Request) -> Reply {
-        let ended = || Reply::Cannot("the other process ended".to_owned());
-        let Some(input) = &mut self.input else { return ended() };
-        let sent = writeln!(input, "{}", request.write()).and_then(|()| input.flush());
-        let line = sent.ok().and_then(|()| self.lines.recv().ok());
-        line.as_deref().and_then(Reply::parse).unwrap_or_else(ended)
-    }
-
     /// Waits for its end.
     pub(super) fn end(mut self) {
-        drop(self.input.take());
+        drop(lock(&self.input).take());
         processes::end(&mut self.child);
     }
 }
 
+/// A device of the second process; or why it has none.
+type Ready = std::result::Result<Side, String>;
+
 /// What the second process does for the first; it ends with the first.
-pub(super) fn serve(driver: &Driver, devices: [Device; 2]) -> std::result::Result<(), CudaError> {
-    let [a, b] = devices.map(|device| Side::new(driver, device));
-    let mut guest = Guest { driver, sides: [a?, b?] };
-    let requests = requests();
+pub(super) fn serve(driver: &Arc<Driver>, devices: &[(usize, Device)]) {
+    let lines = lines();
+    let starting = devices.iter().map(|&(ordinal, device)| {
+        let driver = Arc::clone(driver);
+        (ordinal, thread::spawn(move || Side::new(&driver, device).map_err(|error| error.to_string())))
+    });
+    let starting: Vec<_> = starting.collect();
+    let sides: HashMap<usize, Ready> = starting
+        .into_iter()
+        .map(|(ordinal, side)| (ordinal, side.join().unwrap_or_else(|_| Err("a thread ended".to_owned()))))
+        .collect();
+    let patterns = Arc::new(Patterns::new(LARGEST));
+    let mut guests: HashMap<[usize; 2], Sender<Request>> = HashMap::new();
     say("ready");
+    while let Ok(line) = lines.recv() {
+        let Some((pair, request)) = addressed(&line).and_then(|(pair, text)| Some((pair, Request::parse(text)?)))
+        else {
+            continue;
+        };
+        let guest = guests.entry(pair).or_insert_with(|| {
+            let side =
+                |ordinal: usize| sides.get(&ordinal).cloned().unwrap_or_else(|| Err(format!("no GPU {ordinal}")));
+            let (driver, patterns, sides) = (Arc::clone(driver), Arc::clone(&patterns), pair.map(side));
+            let (sender, requests) = mpsc::channel();
+            // What hangs keeps its thread.
+            thread::spawn(move || serve_pair(&driver, &patterns, pair, sides, &requests));
+            sender
+        });
+        let _ = guest.send(request);
+    }
+}
+
+fn serve_pair(
+    driver: &Driver,
+    patterns: &Patterns,
+    [from, to]: [usize; 2],
+    sides: [Ready; 2],
+    requests: &Receiver<Request>,
+) {
+    let mut guest = match sides {
+        [Ok(a), Ok(b)] => Ok(Guest { driver, patterns, sides: [a, b] }),
+        [Err(why), _] | [_, Err(why)] => Err(why),
+    };
     while let Ok(request) = requests.recv() {
         let copies = matches!(request, Request::Write(..) | Request::Read(..));
-        say(&match guest.serve(request) {
+        let reply = match guest.as_mut().map(|guest| guest.serve(request)) {
+            Err(why) => Reply::Cannot(format!("in the other process {why}")),
             // What a call returns that only opens memory, whatever it is, says nothing of the path.
-            Err(error) if !copies => Reply::Cannot(error.to_string()),
-            result => Reply::of(result),
-        }
-        .write());
+            Ok(Err(error)) if !copies => Reply::Cannot(error.to_string()),
+            Ok(result) => Reply::of(result),
+        };
+        say(&format!("{from} {to} {}", reply.write()));
     }
-    Ok(())
 }
 
 /// Says why the second process cannot take part.
@@ -272,15 +348,14 @@ fn say(line: &str) {
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
-/// What the first process asks for. When it has ended, so does this one, whatever it is doing.
-fn requests() -> Receiver<Request> {
-    let (sender, requests) = mpsc::channel();
+/// What a process is asked for that this one has started. When that has ended, so does this one, whatever it is doing.
+pub(super) fn lines() -> Receiver<String> {
+    let (sender, lines) = mpsc::channel();
     thread::spawn(move || {
-        let lines = io::stdin().lock().lines().map_while(io::Result::ok);
-        let _ = lines.filter_map(|line| Request::parse(&line)).try_for_each(|request| sender.send(request));
+        let _ = io::stdin().lock().lines().map_while(io::Result::ok).try_for_each(|line| sender.send(line));
         super::worker::leave(0)
     });
-    requests
+    lines
 }
 
 /// What the second process has on a device.
@@ -310,6 +385,7 @@ impl Side {
 /// What the second process has.
 struct Guest<'a> {
     driver: &'a Driver,
+    patterns: &'a Patterns,
     sides: [Side; 2],
 }
 
@@ -334,29 +410,31 @@ impl Side {
 impl Guest<'_> {
     /// Does what it is asked for; returns how data is wrong.
     fn serve(&mut self, request: Request) -> Result<Option<String>> {
-        let Self { driver, sides: [a, b] } = self;
+        let Self { driver, patterns, sides: [a, b] } = self;
         match request {
             Request::Destination(ticket) => a.open(driver, ticket)?,
             Request::Source(ticket) => b.open(driver, ticket)?,
-            Request::Write(seed, bytes) => {
-                driver.write(a.context, a.own, &pattern(seed, bytes))?;
+            Request::Write(number, bytes) => {
+                let [sent, _] = patterns.part(number, bytes);
+                driver.write(a.context, a.own, sent)?;
                 driver.synchronize(a.context)?;
                 if let Some((to, _)) = a.opened {
                     driver.copy_unified(to, a.own, bytes, a.stream)?;
                 }
                 driver.wait(a.stream)?;
             }
-            Request::Read(seed, bytes) => {
-                let sent = pattern(seed, bytes);
-                let mut found = stale(&sent);
-                driver.write(b.context, b.own, &found)?;
+            Request::Read(number, bytes) => {
+                let [sent, stale] = patterns.part(number, bytes);
+                driver.write(b.context, b.own, stale)?;
                 driver.synchronize(b.context)?;
                 if let Some((from, _)) = b.opened {
                     driver.copy_unified(b.own, from, bytes, b.stream)?;
                 }
                 driver.wait(b.stream)?;
-                driver.read(b.context, b.own, &mut found)?;
-                return Ok(difference(&sent, &found).map(|difference| difference.to_string()));
+                return patterns.found(bytes, |found| {
+                    driver.read(b.context, b.own, found)?;
+                    Ok(difference(sent, found).map(|difference| difference.to_string()))
+                });
             }
             Request::Close => {
                 a.close(driver)?;

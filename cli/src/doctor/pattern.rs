@@ -1,9 +1,48 @@
 //! What is sent, and what is found to have arrived.
 
 use std::fmt::{self, Display, Formatter};
+use std::sync::Mutex;
+
+use super::rig::lock;
+
+/// How far apart parts of a pattern begin, of which there are so many.
+const STEP: usize = 4096;
+const PARTS: usize = 1021;
+
+/// One long pattern, of which a part is sent: parts of different numbers differ at each place. To make one for each copy would take
+/// longer than the copy.
+pub(super) struct Patterns {
+    sent: Vec<u8>,
+    stale: Vec<u8>,
+    /// Room for what is found, for whoever needs it next.
+    rooms: Mutex<Vec<Vec<u8>>>,
+}
+
+impl Patterns {
+    /// For parts of so many bytes at most.
+    pub(super) fn new(largest: usize) -> Self {
+        let sent = pattern(1, largest + PARTS * STEP);
+        Self { stale: stale(&sent), sent, rooms: Mutex::default() }
+    }
+
+    /// What is sent, and what its place holds before: at no place the same.
+    pub(super) fn part(&self, number: u64, length: usize) -> [&[u8]; 2] {
+        let begin = (number % PARTS as u64) as usize * STEP;
+        [&self.sent, &self.stale].map(|bytes| bytes.get(begin..begin + length).unwrap_or_default())
+    }
+
+    /// Has somebody fill and look at so much room.
+    pub(super) fn found<T>(&self, length: usize, look: impl FnOnce(&mut [u8]) -> T) -> T {
+        let mut room = lock(&self.rooms).pop().unwrap_or_default();
+        room.resize(room.len().max(length), 0);
+        let result = look(room.get_mut(..length).unwrap_or_default());
+        lock(&self.rooms).push(room);
+        result
+    }
+}
 
 /// Bytes that are different for each seed and at each place, so that what is old or misplaced shows.
-pub(super) fn pattern(seed: u64, length: usize) -> Vec<u8> {
+fn pattern(seed: u64, length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
     for (index, word) in (0..).zip(bytes.chunks_mut(8)) {
         let mixed = mixed(seed.wrapping_mul(1 << 32).wrapping_add(index)).to_le_bytes();
@@ -13,7 +52,7 @@ pub(super) fn pattern(seed: u64, length: usize) -> Vec<u8> {
 }
 
 /// What a place holds before `bytes` are sent there: at no place the same.
-pub(super) fn stale(bytes: &[u8]) -> Vec<u8> {
+fn stale(bytes: &[u8]) -> Vec<u8> {
     bytes.iter().map(|&byte| stale_for(byte)).collect()
 }
 
@@ -94,6 +133,16 @@ mod tests {
         assert_ne!(one, other);
         assert!(one.chunks(8).skip(1).all(|word| *word != one[..8]));
         assert_eq!(pattern(1, 10), one[..10]);
+    }
+
+    #[test]
+    fn parts_differ_at_each_place() {
+        let patterns = Patterns::new(1 << 20);
+        let [[first, _], [second, stale]] = [1, 3].map(|number| patterns.part(number, 1 << 20));
+        assert!(first.len() == 1 << 20 && stale.len() == 1 << 20);
+        assert!(first.chunks(8).zip(second.chunks(8)).all(|(one, other)| one != other));
+        assert!(second.iter().zip(stale).all(|(sent, stale)| sent != stale));
+        assert_eq!(patterns.part(PARTS as u64 + 1, 8), patterns.part(1, 8));
     }
 
     #[test]

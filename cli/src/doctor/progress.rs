@@ -1,38 +1,69 @@
-//! How far it is, for somebody who sits before a terminal.
+//! How far it is: on a terminal a line that is written anew, elsewhere one every few seconds.
 
+use std::cell::{Cell, RefCell};
 use std::io::{self, IsTerminal, Write};
+use std::time::{Duration, Instant};
 
 /// Characters of the bar.
 const WIDTH: usize = 24;
+/// How often there is a line where lines stay.
+const EVERY: Duration = Duration::from_secs(3);
 
-/// A line on standard error that is written anew; nothing if that is no terminal.
+/// What is shown on standard error.
 pub(super) struct Progress {
-    total: usize,
-    is_shown: bool,
+    is_terminal: bool,
+    /// When a line was written that stays, or it began.
+    latest: Cell<Instant>,
+    done: Cell<usize>,
+    total: Cell<usize>,
+    next: RefCell<String>,
 }
 
 impl Progress {
-    pub(super) fn new(total: usize) -> Self {
-        Self { total, is_shown: io::stderr().is_terminal() }
+    pub(super) fn new() -> Self {
+        Self {
+            is_terminal: io::stderr().is_terminal(),
+            latest: Cell::new(Instant::now()),
+            done: Cell::new(0),
+            total: Cell::new(1),
+            next: RefCell::new("starting CUDA".to_owned()),
+        }
     }
 
-    /// Shows that so many are done, and what is next.
-    pub(super) fn show(&self, done: usize, next: &str) {
-        if self.is_shown {
-            let _ = write!(io::stderr(), "\r\x1b[K{} {next}", bar(done, self.total));
+    /// Something else is done from now on, so many times.
+    pub(super) fn begin(&self, total: usize, next: &str) {
+        self.done.set(0);
+        self.total.set(total);
+        next.clone_into(&mut self.next.borrow_mut());
+        self.show();
+    }
+
+    /// It was done once more.
+    pub(super) fn step(&self) {
+        self.done.set(self.done.get() + 1);
+    }
+
+    /// Shows it, if it is time for that.
+    pub(super) fn show(&self) {
+        let (done, total, next) = (self.done.get(), self.total.get(), self.next.borrow());
+        if self.is_terminal {
+            let _ = write!(io::stderr(), "\r\x1b[K{} {next}", bar(done, total));
+        } else if self.latest.get().elapsed() >= EVERY {
+            self.latest.set(Instant::now());
+            let _ = writeln!(io::stderr(), "doctor: {next}, {done} of {total}");
         }
     }
 
     /// Takes the line away.
     pub(super) fn clear(&self) {
-        if self.is_shown {
+        if self.is_terminal {
             let _ = write!(io::stderr(), "\r\x1b[K");
         }
     }
 }
 
 fn bar(done: usize, total: usize) -> String {
-    let full = (done * WIDTH).checked_div(total).unwrap_or(WIDTH);
+    let full = (done.min(total) * WIDTH).checked_div(total).unwrap_or(WIDTH);
     format!("[{:WIDTH$}] {done}/{total}", "#".repeat(full))
 }
 

@@ -55,6 +55,8 @@ pub(super) struct Row {
     /// GB/s of direct copies while all pairs copy.
     pub(super) at_once: Option<f64>,
     pub(super) verdict: Verdict,
+    /// What else there is to say.
+    pub(super) remark: Option<String>,
     /// A process that could not be ended.
     pub(super) left_behind: Option<u32>,
 }
@@ -63,7 +65,18 @@ impl Row {
     /// Of a pair of which nothing else is known.
     pub(super) fn new(pair: [usize; 2], verdict: Verdict) -> Self {
         let findings = [const { None }; Test::ALL.len()];
-        Self { pair, findings, measures: [None; 2], by_shim: None, at_once: None, verdict, left_behind: None }
+        let (measures, by_shim, at_once, remark, left_behind) = ([None; 2], None, None, None, None);
+        Self { pair, findings, measures, by_shim, at_once, verdict, remark, left_behind }
+    }
+
+    /// Forgets how tests came out.
+    pub(super) fn forget(&mut self) {
+        self.findings = [const { None }; Test::ALL.len()];
+    }
+
+    /// Whether a test did not end.
+    pub(super) fn is_hung(&self) -> bool {
+        self.findings.iter().any(|finding| matches!(finding, Some(Finding::Hung(_))))
     }
 
     /// How a test came out; none if it did not come to that.
@@ -133,7 +146,7 @@ fn word(verdict: &Verdict) -> &'static str {
 }
 
 /// What comes before the table of pairs.
-pub(super) fn print_head(out: &mut impl Write, examined: &Examined) -> io::Result<()> {
+fn print_head(out: &mut impl Write, examined: &Examined) -> io::Result<()> {
     let Examined { inventory, machine, simulated, .. } = examined;
     if let Some(count) = simulated {
         let gpus = if *count == 1 { "GPU" } else { "GPUs" };
@@ -251,7 +264,7 @@ fn list(items: &[String], between: &str, none: &str) -> String {
 }
 
 /// A line of the table.
-pub(super) fn print_row(out: &mut impl Write, row: &Row, is_full: bool) -> io::Result<()> {
+fn print_row(out: &mut impl Write, row: &Row, is_full: bool) -> io::Result<()> {
     let [copies, loads, stores, atomics, flags, ipc, vmm, memory, _] =
         row.findings.each_ref().map(|finding| finding.as_ref().map_or("-", Finding::word));
     let memory = if is_full { format!("{memory:8}  ") } else { String::new() };
@@ -264,12 +277,11 @@ pub(super) fn print_row(out: &mut impl Write, row: &Row, is_full: bool) -> io::R
         "{:7}  {copies:8}  {loads:8}  {stores:8}  {atomics:8}  {flags:8}  {ipc:8}  {vmm:8}  {memory}{:10}  {direct:>6}  {staged:>6}  {by_shim:>7}  {direct_us:>7}  {staged_us:>7}",
         row.name(),
         word(&row.verdict)
-    )?;
-    out.flush()
+    )
 }
 
 /// How copies of all pairs at once came out, in a line; nothing if they were not to be made.
-pub(super) fn print_at_once(out: &mut impl Write, rows: &[Row]) -> io::Result<()> {
+fn print_at_once(out: &mut impl Write, rows: &[Row]) -> io::Result<()> {
     let tested: Vec<(&Row, &Finding)> =
         rows.iter().filter_map(|row| Some((row, row.finding(Test::AllPairs)?))).collect();
     let with = |word: &str| tested.iter().filter(|(_, finding)| finding.word() == word).collect::<Vec<_>>();
@@ -300,7 +312,7 @@ pub(super) fn print_at_once(out: &mut impl Write, rows: &[Row]) -> io::Result<()
 }
 
 /// What there is to say about pairs that are not verified.
-pub(super) fn print_details(out: &mut impl Write, examined: &Examined) -> io::Result<()> {
+fn print_details(out: &mut impl Write, examined: &Examined) -> io::Result<()> {
     if examined.rows.is_empty() {
         let count = examined.inventory.devices.len();
         writeln!(out, "no pair: peer access needs two GPUs, and CUDA reports {count}")?;
@@ -324,6 +336,7 @@ pub(super) fn print_details(out: &mut impl Write, examined: &Examined) -> io::Re
             }
             details.extend(affected(row).map(str::to_owned));
         }
+        details.extend(row.remark.clone());
         if let Some(process) = row.left_behind {
             details.push(format!(
                 "Process {process} was killed but does not end: it is stuck in the driver. The GPUs may need a reboot of the \
@@ -388,19 +401,27 @@ pub(super) fn print_machine(out: &mut impl Write, examined: &Examined) -> io::Re
     Ok(())
 }
 
-/// What it means, and what to do.
+/// What it means, and what to do: this comes first.
 pub(super) fn print_conclusion(out: &mut impl Write, examined: &Examined) -> io::Result<()> {
     let verdict = format!("Verdict: {}.", examined.summary());
     for text in std::iter::once(verdict).chain(examined.advice()) {
-        writeln!(out)?;
         for line in wrapped(&text, WIDTH - 4) {
             writeln!(out, "{line}")?;
         }
+        writeln!(out)?;
     }
     if let Some(folder) = &examined.kept_in {
-        writeln!(out, "\nP2PSHIM_PROBE=full takes these verdicts from {} until the next boot.", folder.display())?;
+        writeln!(out, "P2PSHIM_PROBE=full takes these verdicts from {} until the next boot.\n", folder.display())?;
     }
     Ok(())
+}
+
+/// What was found.
+pub(super) fn print_findings(out: &mut impl Write, examined: &Examined) -> io::Result<()> {
+    print_head(out, examined)?;
+    examined.rows.iter().try_for_each(|row| print_row(out, row, examined.is_full))?;
+    print_at_once(out, &examined.rows)?;
+    print_details(out, examined)
 }
 
 /// All of it as Markdown for a bug report, without what is only the user's: UUIDs.
@@ -414,14 +435,11 @@ pub(super) fn print_issue(out: &mut impl Write, mut examined: Examined) -> io::R
     let version = env!("CARGO_PKG_VERSION");
     writeln!(out, "### `p2pshim doctor` {version}: {}\n\n{summary}.\n\n```text", examined.conclusion().word())?;
     let mut text = Vec::new();
+    print_conclusion(&mut text, &examined)?;
     if examined.error.is_none() {
-        print_head(&mut text, &examined)?;
-        examined.rows.iter().try_for_each(|row| print_row(&mut text, row, examined.is_full))?;
-        print_at_once(&mut text, &examined.rows)?;
-        print_details(&mut text, &examined)?;
+        print_findings(&mut text, &examined)?;
     }
     print_machine(&mut text, &examined)?;
-    print_conclusion(&mut text, &examined)?;
     // A fence inside would end ours.
     let text = String::from_utf8_lossy(&text).replace("```", "'''");
     text.lines().try_for_each(|line| writeln!(out, "{}", line.trim_end()))?;

@@ -1,90 +1,87 @@
-//! The verification of one pair, in a process of its own: what is done to the GPUs.
+//! The tests of one pair: what is done to the GPUs.
 //!
 //! Device A is to reach the memory of device B. Data goes from A to B by the copy engines of either, and a kernel on A
 //! loads from B's memory, stores to it, adds to it by atomic operations if the link has them, and exchanges flags with one on B.
 //! Then the copies are made by another process, to or from memory that is ours. Each time the place that it goes to holds other
 //! bytes before, and the device that owns it reads it back.
 
-use std::ffi::{CStr, CString};
-use std::time::{Duration, Instant};
+use std::ffi::CStr;
 
 use super::additions;
-use super::between::Between;
-use super::cuda::{Address, Context, CudaError, Device, Driver, Function, Result, Stream};
+use super::cuda::{Address, Context, CudaError, Device, Event, Function, Result, Stream};
+use super::journal::Entry;
 use super::kernel;
-use super::lines::{Finding, Measure, Path, Test, Verdict};
-use super::memory;
-use super::pattern::{difference, pattern, stale};
+use super::lines::{Finding, Measure, Path, Test};
+use super::pattern::difference;
+use super::rig::Rig;
 
 /// What is copied, and how often: a path may lose its first copy only, small ones only, or what lies beyond a window.
 const SIZES: [(usize, u64); 4] = [(4 << 10, 2), (1 << 20, 2), (16 << 20, 1), (64 << 20, 1)];
-/// How many of these are for the quick tests.
-const QUICK: usize = 2;
+/// The last of these is for the thorough tests.
+const USUAL: usize = 3;
 /// How much one copy of the speed measurement moves.
 const SPEED_BYTES: usize = 64 << 20;
 /// How much a copy moves whose time is measured.
 const SMALL_BYTES: usize = 4;
-/// After so long a measurement makes do with what it has.
-const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Why nothing more is tested.
 pub(super) const AFTER_FAULT: &str = "the previous test ended in a device fault";
 
 /// What is done with a pair.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Tests {
-    /// Data is verified up to 1 MiB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Level {
+    /// Copies within a process and between two, by IPC.
     Quick,
-    /// Up to 64 MiB.
-    Full,
-    /// Between processes too, and speeds are measured.
-    Measured,
+    /// All but what takes long.
+    Usual,
     /// All of it, after memory was filled.
-    AllMemory,
-    /// None: the speed of copies through the host is measured, by whoever makes them.
-    Staged,
+    Full,
 }
 
-impl Tests {
+impl Level {
     /// The argument for a worker.
-    pub(super) fn argument(self) -> Option<&'static str> {
+    pub(super) fn argument(self) -> &'static str {
         match self {
-            Self::Quick => Some("--quick"),
-            Self::Full => None,
-            Self::Measured => Some("--speed"),
-            Self::AllMemory => Some("--all-memory"),
-            Self::Staged => Some("--staged"),
+            Self::Quick => "quick",
+            Self::Usual => "usual",
+            Self::Full => "full",
         }
     }
 
-    /// Whether another process takes part, and speeds are measured.
-    fn are_measured(self) -> bool {
-        matches!(self, Self::Measured | Self::AllMemory)
+    fn sizes(self) -> &'static [(usize, u64)] {
+        let (usual, _) = SIZES.split_at(USUAL);
+        if self == Self::Full { &SIZES } else { usual }
     }
 
-    fn sizes(self) -> &'static [(usize, u64)] {
-        let (quick, _) = SIZES.split_at(QUICK);
-        if self == Self::Quick { quick } else { &SIZES }
+    /// The largest copy whose data is looked at.
+    pub(super) fn largest(self) -> usize {
+        self.sizes().iter().map(|(size, _)| *size).max().unwrap_or_default()
+    }
+
+    /// How much memory the tests need of each device.
+    pub(super) fn memory(self) -> usize {
+        if self == Self::Quick { self.largest() } else { self.largest().max(SPEED_BYTES) }
     }
 
     /// Numbers and sizes of the trials, from 1.
     fn rounds(self) -> impl Iterator<Item = (u64, usize)> {
         (1..).zip(self.sizes().iter().flat_map(|&(size, tries)| (0..tries).map(move |_| size)))
     }
-}
 
-/// Who learns how the verification goes on.
-pub(super) trait Witness {
-    /// What is done next; it may never end.
-    fn begin(&self, test: Test);
-    /// Another process takes part.
-    fn partner(&self, process: u32);
-    /// How a test came out.
-    fn found(&self, test: Test, finding: &Finding);
-    /// What is done next may never end either, but says nothing of the pair: measuring, starting another process.
-    fn measuring(&self, verdict: &Verdict);
-    /// How fast a path is.
-    fn measured(&self, path: Path, measure: Measure);
+    /// The tests within a process.
+    fn tests(self) -> &'static [Test] {
+        if self == Self::Quick { &[Test::Copies] } else { &Test::OF_PROCESS }
+    }
+
+    /// How many tests there are of a pair.
+    pub(super) fn count(self) -> usize {
+        self.tests().len() + self.between().len() + usize::from(self == Self::Full)
+    }
+
+    /// The tests between two processes.
+    pub(super) fn between(self) -> &'static [Test] {
+        if self == Self::Quick { &[Test::Ipc] } else { &Test::BETWEEN_PROCESSES }
+    }
 }
 
 /// One of the two devices.
@@ -97,165 +94,146 @@ pub(super) struct Side {
 }
 
 impl Side {
-    fn new(driver: &Driver, device: Device, tests: Tests) -> Result<Self> {
-        let context = driver.context(device)?;
-        let largest = tests.sizes().iter().map(|(size, _)| *size).max().unwrap_or_default();
-        let memory = driver.allocate(context, largest)?;
-        Ok(Self { device, context, memory, stream: driver.stream(context)? })
-    }
-
     pub(super) fn place(&self) -> (Address, Context) {
         (self.memory, self.context)
     }
 }
 
-/// Verifies that `from` reaches the memory of `to`, for so long.
-pub(super) fn verify(
-    driver: &Driver,
-    [from, to]: [Device; 2],
-    tests: Tests,
-    time: Duration,
-    witness: &impl Witness,
-) -> Verdict {
-    let begin = Instant::now();
-    if tests == Tests::Staged {
-        measure_without_path(driver, from, to, witness);
-        return Verdict::NoPath;
-    }
-    let sides = match connect(driver, from, to, tests) {
-        Ok(Some(sides)) => sides,
-        Ok(None) => {
-            if tests.are_measured() {
-                measure_without_path(driver, from, to, witness);
-            }
-            return Verdict::NoPath;
-        }
-        Err(error) => return Verdict::Unknown(error.to_string()),
-    };
-    let verification = Verification { driver, sides, tests };
-    // It starts CUDA while the other tests are made.
-    let between = tests.are_measured().then(|| Between::start(&verification, time, witness));
-    let (mut verdict, mut faulted) = verification.within_process(witness);
-    if let Some(between) = between {
-        witness.measuring(&verdict);
-        for (test, finding) in between.test(&verification, &mut faulted, witness) {
-            verdict = verdict.and(test, finding);
-        }
-    }
-    let mut wrong_at = None;
-    if tests == Tests::AllMemory && verdict == Verdict::Passed {
-        witness.begin(Test::AllMemory);
-        // What is slow is no failure, so it ends long before its time is over.
-        let found = memory::verify(&verification, begin + time / 2);
-        let outcome = found.unwrap_or_else(|error| of_error(&error, &mut faulted).into());
-        witness.found(Test::AllMemory, &outcome.finding);
-        verdict = verdict.and(Test::AllMemory, outcome.finding);
-        wrong_at = outcome.wrong_at;
-    }
-    // What fails is tried through the host.
-    let is_tried = matches!(verdict, Verdict::Failed(_)) && !faulted && verification.disconnect().is_ok();
-    if is_tried && let Ok(Finding::Wrong(wrong)) = verification.copies_there_too(wrong_at) {
-        return Verdict::Unknown(format!(
-            "Data is wrong through the host as well, {wrong}: that is not the path's fault, but that of a GPU, of its memory or of the driver"
-        ));
-    }
-    if tests.are_measured() && !faulted {
-        witness.measuring(&verdict);
-        if verdict == Verdict::Passed {
-            verification.measure(Path::Direct, witness);
-        }
-        if is_tried || verification.disconnect().is_ok() {
-            verification.measure(Path::Staged, witness);
-        }
-    }
-    verdict
-}
-
-/// What an error of a test says of the pair, and whether a device has faulted.
-pub(super) fn of_error(error: &CudaError, faulted: &mut bool) -> Finding {
-    *faulted |= error.is_fault();
-    if error.is_fault() { Finding::Wrong(error.to_string()) } else { Finding::Untested(error.to_string()) }
-}
-
-/// Measures copies between two devices of which neither reaches the other, or only the wrong one does.
-fn measure_without_path(driver: &Driver, from: Device, to: Device, witness: &impl Witness) {
-    witness.measuring(&Verdict::NoPath);
-    let side = |device| Side::new(driver, device, Tests::Measured);
-    if let (Ok(from), Ok(to)) = (side(from), side(to)) {
-        Verification { driver, sides: [from, to], tests: Tests::Measured }.measure(Path::Staged, witness);
+/// What an error of a test says of the pair; a fault is noted.
+pub(super) fn of_error(error: &CudaError, entry: &Entry) -> Finding {
+    if error.is_fault() {
+        entry.faulted();
+        Finding::Wrong(error.to_string())
+    } else {
+        Finding::Untested(error.to_string())
     }
 }
 
-/// Contexts, memory and access; none if the hardware has no path.
-fn connect(driver: &Driver, from: Device, to: Device, tests: Tests) -> Result<Option<[Side; 2]>> {
-    if !driver.can_access(from, to)? {
-        return Ok(None);
-    }
-    let sides = [Side::new(driver, from, tests)?, Side::new(driver, to, tests)?];
-    let [a, b] = &sides;
-    driver.enable(a.context, b.context)?;
-    // Whoever trusts a pair has it enabled both ways where it can be, and then either side may carry a copy out.
-    if driver.can_access(to, from)? {
-        driver.enable(b.context, a.context)?;
-    }
-    Ok(Some(sides))
-}
-
+/// The verification of one pair.
 pub(super) struct Verification<'a> {
-    pub(super) driver: &'a Driver,
+    pub(super) rig: &'a Rig,
+    /// Ordinals.
+    pub(super) pair: [usize; 2],
     pub(super) sides: [Side; 2],
-    tests: Tests,
+    entry: Entry,
 }
 
-impl Verification<'_> {
-    /// Makes the tests within this process. Says whether a device has faulted.
-    fn within_process(&self, witness: &impl Witness) -> (Verdict, bool) {
-        let (kernel, adding) = (self.kernel(), self.adding_kernel());
-        let (mut verdict, mut faulted) = (Verdict::Passed, false);
-        let is_made = |test: &Test| match test {
-            Test::Atomics => adding.is_some(),
-            Test::Flags => self.tests != Tests::Quick,
-            _ => true,
-        };
-        for test in Test::OF_PROCESS.into_iter().filter(is_made) {
-            witness.begin(test);
-            let finding = match (test, &kernel, &adding) {
-                // What a device returns after a fault says nothing of the next test.
-                _ if faulted => Ok(Finding::Untested(AFTER_FAULT.to_owned())),
-                (Test::Copies, ..) => self.copies(),
-                (Test::Atomics, _, Some(ptx)) => self.additions(ptx),
-                (Test::Flags, ..) => self.flags(),
-                (_, Ok(kernel), _) => self.kernel_copies(*kernel, test),
-                (_, Err(error), _) => Err(error.clone()),
-            };
-            let finding = finding.unwrap_or_else(|error| of_error(&error, &mut faulted));
-            witness.found(test, &finding);
-            verdict = verdict.and(test, finding);
-        }
-        (verdict, faulted)
+impl<'a> Verification<'a> {
+    /// Of a pair whose devices are ready.
+    ///
+    /// # Errors
+    /// Why one is not.
+    pub(super) fn new(rig: &'a Rig, pair @ [from, to]: [usize; 2], entry: Entry) -> std::result::Result<Self, String> {
+        Ok(Self { rig, pair, sides: [rig.side(from)?, rig.side(to)?], entry })
     }
 
-    /// Loads the kernel that copies on A.
+    /// The part of the pattern for a trial: other pairs have others.
+    pub(super) fn number(&self, trial: u64) -> u64 {
+        let [from, to] = self.pair;
+        trial + (from * 131 + to * 17) as u64
+    }
+
+    /// Enables the paths.
+    pub(super) fn connect(&self) -> Result<()> {
+        let (driver, [a, b]) = (&self.rig.driver, &self.sides);
+        driver.enable(a.context, b.context)?;
+        // Whoever trusts a pair has it enabled both ways where it can be, and then either side may carry a copy out.
+        if driver.can_access(b.device, a.device)? {
+            driver.enable(b.context, a.context)?;
+        }
+        Ok(())
+    }
+
+    /// Disables the paths, so that copies go through the host.
+    pub(super) fn disconnect(&self) -> Result<()> {
+        let (driver, [a, b]) = (&self.rig.driver, &self.sides);
+        driver.synchronize(a.context)?;
+        driver.synchronize(b.context)?;
+        driver.disable(a.context, b.context)?;
+        if driver.can_access(b.device, a.device)? {
+            driver.disable(b.context, a.context)?;
+        }
+        Ok(())
+    }
+
+    /// Makes the tests within this process.
+    pub(super) fn within_process(&self, entry: &Entry) {
+        if let Err(error) = self.connect() {
+            return entry.undecided(error.to_string());
+        }
+        for &test in self.rig.level.tests() {
+            if test != Test::Atomics || self.adding_kernel().is_some() {
+                self.test(test, entry);
+            }
+        }
+        self.leave(entry);
+    }
+
+    /// Makes some of them again.
+    pub(super) fn again(&self, tests: impl Iterator<Item = Test>, entry: &Entry) {
+        let mut tests = tests.peekable();
+        if tests.peek().is_some() && self.connect().is_ok() {
+            tests.for_each(|test| self.test(test, entry));
+            self.leave(entry);
+        }
+    }
+
+    /// Sees whether copies through the host are right, where others are not.
+    pub(super) fn through_host(&self, entry: &Entry) {
+        entry.rests();
+        if let Ok(Finding::Wrong(wrong)) = self.copies_there_too(entry.wrong_at()) {
+            entry.undecided(format!(
+                "Data is wrong through the host as well, {wrong}: that is not the path's fault, but that of a GPU, of its memory or of the driver"
+            ));
+        }
+    }
+
+    /// Ends what [`Verification::connect`] began. A device that has faulted is of no use any more.
+    pub(super) fn leave(&self, entry: &Entry) {
+        entry.rests();
+        if self.disconnect().is_err() {
+            entry.lost();
+        }
+    }
+
+    fn test(&self, test: Test, entry: &Entry) {
+        entry.begin(test);
+        let finding = match test {
+            // What a device returns after a fault says nothing of the next test.
+            _ if entry.has_faulted() => Ok(Finding::Untested(AFTER_FAULT.to_owned())),
+            Test::Copies => self.copies(),
+            Test::Atomics => self.additions(),
+            Test::Flags => self.flags(),
+            _ => self.kernel_copies(test),
+        };
+        entry.found(test, finding.unwrap_or_else(|error| of_error(&error, entry)));
+    }
+
+    /// The kernel that copies on A.
     pub(super) fn kernel(&self) -> Result<Function> {
         let [a, _] = &self.sides;
-        let ptx = kernel::copy(self.driver.capability(a.device)?);
-        self.driver.kernel(a.context, &ptx, kernel::COPY)
+        self.rig.kernel(a, kernel::COPY, &kernel::copy(self.rig.driver.capability(a.device)?))
     }
 
     /// The kernel that adds, if the link has native atomics. A driver that does not say so has none.
-    fn adding_kernel(&self) -> Option<CString> {
-        let [a, b] = &self.sides;
-        let attributes = self.driver.attributes(a.device, b.device).ok().filter(|attributes| attributes.atomics);
-        attributes.and_then(|_| kernel::add(self.driver.capability(a.device).ok()?))
+    fn adding_kernel(&self) -> Option<std::ffi::CString> {
+        let (driver, [a, b]) = (&self.rig.driver, &self.sides);
+        let attributes = driver.attributes(a.device, b.device).ok().filter(|attributes| attributes.atomics);
+        attributes.and_then(|_| kernel::add(driver.capability(a.device).ok()?))
+    }
+
+    /// A kernel of those that exchange flags, or add.
+    pub(super) fn function(&self, side: &Side, name: &'static CStr, text: &CStr) -> Result<Function> {
+        self.rig.kernel(side, name, text)
     }
 
     /// Has a kernel on A add to words of B.
-    fn additions(&self, ptx: &CStr) -> Result<Finding> {
-        let (driver, [a, b]) = (self.driver, &self.sides);
-        let kernel = driver.kernel(a.context, ptx, kernel::ADD)?;
-        let before = pattern(700, additions::WORDS * 8);
-        let (mut after, mut found) = (stale(&before), vec![0; additions::ADDITIONS * 8]);
-        driver.write(b.context, b.memory, &before)?;
+    fn additions(&self) -> Result<Finding> {
+        let (driver, [a, b]) = (&self.rig.driver, &self.sides);
+        let kernel = self.function(a, kernel::ADD, &self.adding_kernel().unwrap_or_default())?;
+        let [before, stale] = self.rig.patterns.part(self.number(700), additions::WORDS * 8);
+        let (mut after, mut found) = (stale.to_vec(), vec![0; additions::ADDITIONS * 8]);
+        driver.write(b.context, b.memory, before)?;
         driver.write(a.context, a.memory, &found)?;
         driver.synchronize(b.context)?;
         driver.synchronize(a.context)?;
@@ -263,20 +241,20 @@ impl Verification<'_> {
         driver.wait(a.stream)?;
         driver.read(b.context, b.memory, &mut after)?;
         driver.read(a.context, a.memory, &mut found)?;
-        let [before, after, found] = [&before, &after, &found].map(|bytes| additions::words(bytes));
+        let [before, after, found] = [before, &after, &found].map(additions::words);
         Ok(additions::wrong(&before, &after, &found).map_or(Finding::Right, Finding::Wrong))
     }
 
     /// Copies from A to B, on streams of both.
     fn copies(&self) -> Result<Finding> {
-        let [a, b] = &self.sides;
-        for (round, size) in self.tests.rounds() {
+        let (driver, [a, b]) = (&self.rig.driver, &self.sides);
+        for (round, size) in self.rig.level.rounds() {
             for (engine, name) in [(a, "the source"), (b, "the destination")] {
                 let seed = if engine.device == a.device { round } else { round + 100 };
                 let wrong = self.trial(b, a, seed, size, || {
-                    self.driver.enter(engine.context)?;
-                    self.driver.copy(b.place(), a.place(), size, engine.stream)?;
-                    self.driver.wait(engine.stream)
+                    driver.enter(engine.context)?;
+                    driver.copy(b.place(), a.place(), size, engine.stream)?;
+                    driver.wait(engine.stream)
                 })?;
                 if let Some(wrong) = wrong {
                     return Ok(Finding::Wrong(format!("{wrong} (copy {round}, on a stream of {name})")));
@@ -288,25 +266,32 @@ impl Verification<'_> {
 
     /// Copies from A to B, and to that memory of B.
     fn copies_there_too(&self, memory: Option<Address>) -> Result<Finding> {
-        let [a, b] = self.sides;
+        let (driver, [a, b]) = (&self.rig.driver, &self.sides);
         match (self.copies()?, memory) {
             (Finding::Right, Some(memory)) => {
-                Verification { driver: self.driver, sides: [a, Side { memory, ..b }], tests: Tests::Quick }.copies()
+                const SIZE: usize = 1 << 20;
+                let there = &Side { memory, ..*b };
+                let wrong = self.trial(there, a, 400, SIZE, || {
+                    driver.enter(a.context)?;
+                    driver.copy(there.place(), a.place(), SIZE, a.stream)?;
+                    driver.wait(a.stream)
+                })?;
+                Ok(wrong.map_or(Finding::Right, Finding::Wrong))
             }
             (finding, _) => Ok(finding),
         }
     }
 
     /// Has a kernel on A load from B, or store to B.
-    fn kernel_copies(&self, kernel: Function, test: Test) -> Result<Finding> {
-        let [a, b] = &self.sides;
+    fn kernel_copies(&self, test: Test) -> Result<Finding> {
+        let (driver, [a, b], kernel) = (&self.rig.driver, &self.sides, self.kernel()?);
         let (to, from, seed) = if test == Test::Loads { (a, b, 200) } else { (b, a, 300) };
-        for (round, size) in self.tests.rounds() {
+        for (round, size) in self.rig.level.rounds() {
             let words = size as u64 / 8;
             let wrong = self.trial(to, from, seed + round, size, || {
-                self.driver.enter(a.context)?;
-                self.driver.launch(kernel, (to.memory, from.memory, words), a.stream)?;
-                self.driver.wait(a.stream)
+                driver.enter(a.context)?;
+                driver.launch(kernel, (to.memory, from.memory, words), a.stream)?;
+                driver.wait(a.stream)
             })?;
             if let Some(wrong) = wrong {
                 return Ok(Finding::Wrong(format!("{wrong} (launch {round})")));
@@ -320,85 +305,55 @@ impl Verification<'_> {
         &self,
         to: &Side,
         from: &Side,
-        seed: u64,
+        trial: u64,
         size: usize,
         work: impl FnOnce() -> Result<()>,
     ) -> Result<Option<String>> {
-        let driver = self.driver;
-        let sent = pattern(seed, size);
-        let mut found = stale(&sent);
-        driver.write(from.context, from.memory, &sent)?;
-        driver.write(to.context, to.memory, &found)?;
+        self.entry.moves();
+        let driver = &self.rig.driver;
+        let [sent, stale] = self.rig.patterns.part(self.number(trial), size);
+        driver.write(from.context, from.memory, sent)?;
+        driver.write(to.context, to.memory, stale)?;
         // A write from pageable memory may return before it is done, and our streams wait for no other.
         driver.synchronize(from.context)?;
         driver.synchronize(to.context)?;
         work()?;
-        driver.read(to.context, to.memory, &mut found)?;
-        Ok(difference(&sent, &found).map(|difference| difference.to_string()))
-    }
-
-    /// Disables the paths, so that copies go through the host.
-    fn disconnect(&self) -> Result<()> {
-        let [a, b] = &self.sides;
-        self.driver.synchronize(a.context)?;
-        self.driver.synchronize(b.context)?;
-        self.driver.disable(a.context, b.context)?;
-        if self.driver.can_access(b.device, a.device)? {
-            self.driver.disable(b.context, a.context)?;
-        }
-        Ok(())
+        self.rig.patterns.found(size, |found| {
+            driver.read(to.context, to.memory, found)?;
+            Ok(difference(sent, found).map(|difference| difference.to_string()))
+        })
     }
 
     /// Tells how fast copies from A to B are as things are; nothing if that cannot be found out.
-    fn measure(&self, path: Path, witness: &impl Witness) {
-        if let (Ok(speed), Ok(latency)) = (self.speed(), self.latency()) {
-            witness.measured(path, Measure { speed, latency });
+    pub(super) fn measure(&self, path: Path, entry: &Entry) {
+        if let Ok(measure) = self.times() {
+            entry.measured(path, measure);
         }
     }
 
-    /// GB/s of copies from A to B: the best of three rounds of four, by the host's clock.
-    fn speed(&self) -> Result<f64> {
-        const ROUNDS: usize = 3;
-        const COPIES: usize = 4;
-        let [a, b] = &self.sides;
-        let from = self.driver.allocate(a.context, SPEED_BYTES)?;
-        let to = self.driver.allocate(b.context, SPEED_BYTES)?;
-        self.driver.enter(a.context)?;
-        let copy = || self.driver.copy((to, b.context), (from, a.context), SPEED_BYTES, a.stream);
-        copy()?;
-        self.driver.wait(a.stream)?;
-        let mut best: f64 = 0.0;
-        let begin = Instant::now();
-        for _ in 0..ROUNDS {
-            let start = Instant::now();
-            for _ in 0..COPIES {
-                copy()?;
-            }
-            self.driver.wait(a.stream)?;
-            best = best.max((SPEED_BYTES * COPIES) as f64 / start.elapsed().as_secs_f64() / 1e9);
-            if begin.elapsed() > PATIENCE {
-                break;
-            }
-        }
-        self.driver.free(a.context, from)?;
-        self.driver.free(b.context, to)?;
-        Ok(best)
-    }
-
-    /// Microseconds from asking for a small copy from A to B until it is known to be complete: the median.
-    fn latency(&self) -> Result<f64> {
-        const COPIES: usize = 200;
-        let [a, b] = &self.sides;
-        self.driver.enter(a.context)?;
-        let mut times = Vec::with_capacity(COPIES);
-        let begin = Instant::now();
-        while times.len() < COPIES && begin.elapsed() < PATIENCE {
-            let start = Instant::now();
-            self.driver.copy(b.place(), a.place(), SMALL_BYTES, a.stream)?;
-            self.driver.wait(a.stream)?;
-            times.push(start.elapsed());
-        }
-        times.sort_unstable();
-        Ok(times.get(times.len() / 2).copied().unwrap_or_default().as_secs_f64() * 1e6)
+    /// Speed and latency, by events on the stream: a busy host makes no difference. The best of some rounds.
+    fn times(&self) -> Result<Measure> {
+        const ROUNDS: usize = 2;
+        const COPIES: usize = 2;
+        const SMALL_ROUNDS: usize = 20;
+        let (driver, [a, b]) = (&self.rig.driver, &self.sides);
+        driver.enter(a.context)?;
+        let events = [driver.event()?, driver.event()?];
+        let millis = |copies, bytes| {
+            let [begin, end]: [Event; 2] = events;
+            driver.record(begin, a.stream)?;
+            (0..copies).try_for_each(|_| driver.copy(b.place(), a.place(), bytes, a.stream))?;
+            driver.record(end, a.stream)?;
+            driver.wait(a.stream)?;
+            driver.elapsed(begin, end)
+        };
+        millis(1, SMALL_BYTES)?;
+        let best = |rounds, copies, bytes| {
+            (0..rounds).try_fold(f64::INFINITY, |best: f64, _| Ok(best.min(millis(copies, bytes)?)))
+        };
+        let large = best(ROUNDS, COPIES, SPEED_BYTES)?;
+        let small = best(SMALL_ROUNDS, 1, SMALL_BYTES)?;
+        events.into_iter().try_for_each(|event| driver.destroy(event))?;
+        Ok(Measure { speed: (SPEED_BYTES * COPIES) as f64 / large / 1e6, latency: small * 1e3 })
     }
 }

@@ -1,112 +1,127 @@
-//! The process that touches the GPUs, since work on them may never end: it lists them, verifies one pair, or takes part in that,
-//! and writes [lines](super::lines). A thread of its own ends it when its time is over.
+//! The process that touches the GPUs, since work on them may never end: it lists them, then tests pairs as it is asked to, and writes
+//! [lines](super::lines). Its first thread touches none, and gives up on those that do.
+//!
+//! ```text
+//! test 0>1 1>0        to test these pairs
+//! measure 0>1         to measure direct copies and those through the host
+//! measure-staged 0>1  to measure only those through the host
+//! at-once 0>1 1>0     to have them copy at once
+//! ```
 
-use std::io::{self, Write};
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::mpsc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::Args;
 
 use super::cuda::{Device, Driver};
-use super::lines::{Finding, Line, Measure, Path, Test, Verdict};
-use super::verify::{self, Tests, Witness};
+use super::journal::write;
+use super::lines::{Finding, Line, Test, Verdict};
+use super::rig::Rig;
+use super::sweep::Sweep;
+use super::verify::Level;
 use super::{at_once, partner, runtimes};
 use crate::nvml::{Handle, Nvml};
 
-/// What to do: list the devices, or verify a pair.
+/// How to do it.
 #[derive(Args)]
 pub(crate) struct WorkerArguments {
-    /// After how many seconds to give up
+    /// How many seconds the start of CUDA may take
     #[arg(long, value_name = "SECONDS", default_value_t = super::TIMEOUT_S)]
     timeout: u64,
-    /// Measure the speed of copies too
-    #[arg(long)]
-    speed: bool,
-    /// Measure, and fill memory before that
-    #[arg(long)]
-    all_memory: bool,
-    /// Test small sizes only
-    #[arg(long)]
-    quick: bool,
-    /// Test nothing, and measure copies through the host
-    #[arg(long)]
-    staged: bool,
-    /// Take part in the verification by another process
-    #[arg(long)]
-    partner: bool,
-    /// Have all pairs copy at once
-    #[arg(long)]
-    all_pairs: bool,
-    /// UUIDs of the device that reaches and of the one that is reached, of one pair or of each; none: list all devices
-    #[arg(value_name = "FROM TO")]
-    pairs: Vec<String>,
-}
-
-impl WorkerArguments {
-    fn tests(&self) -> Tests {
-        let known = [
-            (self.all_memory, Tests::AllMemory),
-            (self.speed, Tests::Measured),
-            (self.quick, Tests::Quick),
-            (self.staged, Tests::Staged),
-        ];
-        known.into_iter().find(|(is_asked, _)| *is_asked).map_or(Tests::Full, |(_, tests)| tests)
-    }
+    /// After how many milliseconds without progress a pair is given up
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = super::TIMEOUT_S * 1000)]
+    patience: u64,
+    /// What is tested
+    #[arg(long, value_enum, default_value = "usual")]
+    level: Level,
+    /// Take part in the tests of another process, with the GPUs of these ordinals
+    #[arg(long, value_name = "ORDINAL", num_args = 0..)]
+    partner: Option<Vec<usize>>,
 }
 
 /// Does it.
 pub(crate) fn run(arguments: &WorkerArguments) -> ExitCode {
-    let (journal, time) = (Journal::default(), Duration::from_secs(arguments.timeout));
-    start_watchdog(journal.clone(), time);
-    let (pairs, rest) = arguments.pairs.as_chunks();
-    let verdict = match pairs {
-        _ if !rest.is_empty() => Verdict::Unknown("a device without another to make a pair".to_owned()),
-        [pair] if arguments.partner => {
-            if let Err(why) = serve(pair) {
-                partner::refuse(&why);
-            }
-            leave(0)
+    if let Some(ordinals) = &arguments.partner {
+        if let Err(why) = serve(ordinals) {
+            partner::refuse(&why);
         }
-        pairs if arguments.all_pairs => all_pairs(&journal, pairs, time),
-        [[from, to]] => verify(&journal, from, to, arguments.tests(), time),
-        _ => list(&journal).map_or_else(Verdict::Unknown, |()| Verdict::Passed),
+        leave(0)
+    }
+    let listed = Driver::start().and_then(|driver| list(&driver).map(|devices| (driver, devices)));
+    let (driver, devices) = match listed {
+        Ok(listed) => listed,
+        Err(why) => {
+            write(&Line::Verdict(Verdict::Unknown(why)));
+            leave(2)
+        }
     };
-    journal.end(&verdict)
+    write(&Line::Done(true));
+    // Most of what follows is only needed by who asks for more.
+    let asked = partner::lines();
+    let Ok(first) = asked.recv() else { leave(0) };
+    let rig = Arc::new(Rig::new(driver, devices, arguments.level, Duration::from_millis(arguments.patience)));
+    let time = Duration::from_secs(arguments.timeout);
+    for line in std::iter::once(first).chain(asked) {
+        let (task, pairs) = line.split_once(' ').unwrap_or((&line, ""));
+        let pairs: Vec<[usize; 2]> = pairs.split(' ').filter_map(parse_pair).collect();
+        let sweep = Sweep { rig: &rig, pairs: &pairs };
+        match task {
+            "test" => sweep.test(time),
+            "measure" => sweep.measure(time, true),
+            "measure-staged" => sweep.measure(time, false),
+            "at-once" => at_once(&rig, &pairs),
+            _ => {}
+        }
+        write(&Line::Done(!rig.journal.has_lost()));
+    }
+    leave(0)
 }
 
+/// A pair as it is asked for.
+pub(super) fn write_pair([from, to]: [usize; 2]) -> String {
+    format!("{from}>{to}")
+}
+
+fn parse_pair(text: &str) -> Option<[usize; 2]> {
+    let (from, to) = text.split_once('>')?;
+    Some([from.parse().ok()?, to.parse().ok()?])
+}
+
+/// Tells of the devices.
+///
 /// # Errors
 /// A sentence for the user.
-fn list(journal: &Journal) -> Result<(), String> {
-    let driver = Driver::start()?;
+fn list(driver: &Driver) -> Result<Vec<Device>, String> {
     let mut uuids = Vec::new();
     let mut told = || {
-        journal.write(&Line::Driver(driver.version()?));
+        write(&Line::Driver(driver.version()?));
         let devices = driver.devices()?;
         for (ordinal, &device) in devices.iter().enumerate() {
             let (bus_id, uuid, name) = (driver.bus_id(device)?, driver.uuid(device)?, driver.name(device)?);
             uuids.push(uuid.clone());
-            journal.write(&Line::Device { ordinal, bus_id, uuid, name });
+            write(&Line::Device { ordinal, bus_id, uuid, name });
         }
         for (from, &device) in devices.iter().enumerate() {
             for (to, &peer) in devices.iter().enumerate() {
                 if from != to && driver.can_access(device, peer)? {
-                    journal.write(&Line::Path(from, to));
+                    write(&Line::Path(from, to));
                     if let Ok(attributes) = driver.attributes(device, peer) {
-                        journal.write(&Line::Attributes(from, to, attributes));
+                        write(&Line::Attributes(from, to, attributes));
                     }
                 }
             }
         }
-        super::cuda::Result::Ok(())
+        super::cuda::Result::Ok(devices)
     };
-    told().map_err(|error| error.to_string())?;
-    runtimes::found().for_each(|(version, name)| journal.write(&Line::Runtime(version, name.to_owned())));
+    let devices = told().map_err(|error| error.to_string())?;
+    runtimes::found().for_each(|(version, name)| write(&Line::Runtime(version, name.to_owned())));
     if let Some(nvml) = Nvml::start() {
-        known(&nvml, &uuids).iter().for_each(|line| journal.write(line));
+        known(&nvml, &uuids).iter().for_each(write);
     }
-    Ok(())
+    Ok(devices)
 }
 
 /// What NVML knows of devices with these UUIDs, by their places.
@@ -126,154 +141,49 @@ fn known(nvml: &Nvml, uuids: &[String]) -> Vec<Line> {
     lines
 }
 
-/// Takes part in another process's verification.
+/// Takes part in another process's tests.
 ///
 /// # Errors
 /// Why it cannot, for the user.
-fn serve([from, to]: &[String; 2]) -> Result<(), String> {
+fn serve(ordinals: &[usize]) -> Result<(), String> {
     let driver = Driver::start()?;
-    let devices = [device(&driver, from)?, device(&driver, to)?];
-    partner::serve(&driver, devices).map_err(|error| error.to_string())
+    let devices = driver.devices().map_err(|error| error.to_string())?;
+    let wanted = ordinals.iter().filter_map(|&ordinal| Some((ordinal, *devices.get(ordinal)?)));
+    let wanted: Vec<(usize, Device)> = wanted.collect();
+    partner::serve(&Arc::new(driver), &wanted);
+    Ok(())
 }
 
-fn all_pairs(journal: &Journal, pairs: &[[String; 2]], time: Duration) -> Verdict {
-    let begin = Instant::now();
-    let found = Driver::start().and_then(|driver| {
-        let devices = |[from, to]: &[String; 2]| Ok([device(&driver, from)?, device(&driver, to)?]);
-        let devices: Vec<[Device; 2]> = pairs.iter().map(devices).collect::<Result<_, String>>()?;
-        Ok(at_once::verify(&driver, &devices, time.saturating_sub(begin.elapsed()), journal))
-    });
-    found.unwrap_or_else(Verdict::Unknown)
-}
+/// Says how pairs come out that all copy at once.
+struct Said;
 
-fn verify(journal: &Journal, from: &str, to: &str, tests: Tests, time: Duration) -> Verdict {
-    let driver = match Driver::start() {
-        Ok(driver) => driver,
-        Err(why) => return Verdict::Unknown(why),
-    };
-    let found = |uuid| device(&driver, uuid);
-    match (found(from), found(to)) {
-        (Ok(one), Ok(other)) if one == other => Verdict::Unknown(format!("{from} and {to} are the same GPU")),
-        (Ok(from), Ok(to)) => verify::verify(&driver, [from, to], tests, time, journal),
-        (Err(why), _) | (_, Err(why)) => Verdict::Unknown(why),
-    }
-}
-
-/// The device of that UUID.
-fn device(driver: &Driver, wanted: &str) -> Result<Device, String> {
-    for device in driver.devices().map_err(|error| error.to_string())? {
-        if driver.uuid(device).map_err(|error| error.to_string())?.eq_ignore_ascii_case(wanted) {
-            return Ok(device);
-        }
-    }
-    Err(format!("the driver does not show GPU {wanted} to this process"))
-}
-
-/// Where the process is, and who may still write.
-#[derive(Clone, Default)]
-struct Journal(Arc<Mutex<State>>);
-
-#[derive(Default)]
-struct State {
-    stage: Stage,
-    is_over: bool,
-}
-
-/// What never ending would mean.
-#[derive(Clone, Default)]
-enum Stage {
-    /// CUDA does not start.
-    #[default]
-    Starting,
-    /// The test fails.
-    Testing(Test),
-    /// Nothing besides what is known.
-    Known(Verdict),
-}
-
-impl Journal {
-    fn write(&self, line: &Line) {
-        self.write_if_open(line, |_| ());
-    }
-
-    /// Writes a line, unless the verdict is out. Nobody may be reading any more.
-    fn write_if_open(&self, line: &Line, note: impl FnOnce(&mut State)) {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if !state.is_over {
-            note(&mut state);
-            let mut out = io::stdout().lock();
-            let _ = writeln!(out, "{}", line.write()).and_then(|()| out.flush());
-        }
-    }
-
-    /// Writes the verdict and ends the process: the driver's own way out might wait for what hangs.
-    fn end(&self, verdict: &Verdict) -> ! {
-        self.write_if_open(&Line::Verdict(verdict.clone()), |state| state.is_over = true);
-        leave(verdict.status())
-    }
-}
-
-/// Ends the process at once.
-pub(super) fn leave(status: u8) -> ! {
-    // SAFETY: nothing of the process is needed any more.
-    unsafe { libc::_exit(status.into()) }
-}
-
-impl Witness for Journal {
-    fn begin(&self, test: Test) {
-        self.write_if_open(&Line::Begin(test), |state| state.stage = Stage::Testing(test));
-    }
-
-    fn partner(&self, process: u32) {
-        self.write(&Line::Partner(process));
-    }
-
-    fn found(&self, test: Test, finding: &Finding) {
-        self.write(&Line::Found(test, finding.clone()));
-    }
-
-    fn measuring(&self, verdict: &Verdict) {
-        self.write_if_open(&Line::Measuring(verdict.clone()), |state| state.stage = Stage::Known(verdict.clone()));
-    }
-
-    fn measured(&self, path: Path, measure: Measure) {
-        self.write(&Line::Measured(path, measure));
-    }
-}
-
-impl at_once::Witness for Journal {
-    fn begin(&self, test: Test) {
-        Witness::begin(self, test);
-    }
-
+impl at_once::Witness for Said {
     fn found(&self, pair: usize, finding: &Finding) {
-        self.write(&Line::FoundAtOnce(pair, finding.clone()));
-    }
-
-    fn measuring(&self, verdict: &Verdict) {
-        Witness::measuring(self, verdict);
+        write(&Line::Pair(pair, Box::new(Line::Found(Test::AllPairs, finding.clone()))));
     }
 
     fn measured(&self, pair: usize, speed: f64) {
-        self.write(&Line::MeasuredAtOnce(pair, speed));
+        write(&Line::Pair(pair, Box::new(Line::AtOnce(speed))));
     }
 }
 
-/// Ends the process when its time is over, saying where it was.
-fn start_watchdog(journal: Journal, time: Duration) {
-    let watch = move || {
-        thread::sleep(time);
-        let stage = journal.0.lock().unwrap_or_else(PoisonError::into_inner).stage.clone();
-        let test = match stage {
-            Stage::Known(verdict) => journal.end(&verdict),
-            Stage::Testing(test) => Some(test),
-            Stage::Starting => None,
-        };
-        if let Some(test) = test {
-            journal.write(&Line::Found(test, super::hung(time)));
-        }
-        journal.end(&super::verdict_of_hanging(test, time));
-    };
-    // Without it the supervisor's own limit is left.
-    let _ = thread::Builder::new().name("watchdog".to_owned()).spawn(watch);
+/// Has pairs copy at once, and gives up when no call of the driver returns for long.
+fn at_once(rig: &Arc<Rig>, pairs: &[[usize; 2]]) {
+    /// Three rounds, and what comes before and after them.
+    const ROUNDS: u32 = 5;
+    let (sender, ended) = mpsc::channel();
+    let devices: Vec<[Device; 2]> =
+        pairs.iter().map(|pair| pair.map(|ordinal| rig.devices.get(ordinal).copied().unwrap_or_default())).collect();
+    let (used, patience) = (Arc::clone(rig), rig.patience);
+    thread::spawn(move || {
+        let _ = sender.send(at_once::verify(&used, &devices, patience, &Said));
+    });
+    let hangs = Verdict::Failed(format!("{}: a call of the driver did not return", Test::AllPairs.name()));
+    write(&Line::Verdict(ended.recv_timeout(patience * ROUNDS).unwrap_or(hangs)));
+}
+
+/// Ends the process at once: the driver's own way out might wait for what hangs.
+pub(super) fn leave(status: u8) -> ! {
+    // SAFETY: nothing of the process is needed any more.
+    unsafe { libc::_exit(status.into()) }
 }

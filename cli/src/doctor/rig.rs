@@ -1,0 +1,128 @@
+//! What the process that touches the GPUs has of each: made once, and used by one pair at a time.
+
+use std::collections::HashMap;
+use std::ffi::CStr;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use super::cuda::{Address, Context, Device, Driver, Function, Handle, Result};
+use super::journal::Journal;
+use super::partner::LARGEST;
+use super::pattern::Patterns;
+use super::verify::{Level, Side};
+
+/// Locks, whatever a thread that has ended has left behind.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Memory of a device that another process can open; or why none can.
+#[derive(Clone)]
+pub(super) struct Lent {
+    pub(super) ipc: std::result::Result<(Address, Handle), String>,
+    pub(super) vmm: std::result::Result<(Address, Arc<OwnedFd>), String>,
+}
+
+/// A device that is ready; or why it is not.
+type Ready = std::result::Result<(Side, Lent), String>;
+type Kernels = HashMap<(usize, &'static CStr), Result<Function>>;
+
+/// What is used by all threads of the process.
+pub(super) struct Rig {
+    pub(super) driver: Driver,
+    pub(super) level: Level,
+    /// By ordinal.
+    pub(super) devices: Vec<Device>,
+    pub(super) patterns: Patterns,
+    pub(super) journal: Journal,
+    /// A pair that makes no progress for so long hangs.
+    pub(super) patience: Duration,
+    ready: Mutex<HashMap<usize, Ready>>,
+    kernels: Mutex<Kernels>,
+}
+
+impl Rig {
+    pub(super) fn new(driver: Driver, devices: Vec<Device>, level: Level, patience: Duration) -> Self {
+        let patterns = Patterns::new(level.largest());
+        let (ready, kernels) = (Mutex::default(), Mutex::default());
+        Self { driver, level, devices, patterns, journal: Journal::default(), patience, ready, kernels }
+    }
+
+    /// Makes devices ready, all at the same time. One that is not after so long never will be.
+    pub(super) fn prepare(self: &Arc<Self>, wanted: &[usize], time: Duration) {
+        let missing: Vec<usize> =
+            wanted.iter().copied().filter(|ordinal| !lock(&self.ready).contains_key(ordinal)).collect();
+        let (sender, ended) = mpsc::channel();
+        for &ordinal in &missing {
+            let never = Err(format!("the context of GPU {ordinal} was not there after {} s", time.as_secs()));
+            lock(&self.ready).insert(ordinal, never);
+            let (rig, sender) = (Arc::clone(self), sender.clone());
+            thread::spawn(move || {
+                let ready = rig.make(ordinal).map_err(|error| error.to_string());
+                lock(&rig.ready).insert(ordinal, ready);
+                let _ = sender.send(());
+            });
+        }
+        for _ in missing {
+            if ended.recv_timeout(time).is_err() {
+                break;
+            }
+        }
+    }
+
+    fn make(&self, ordinal: usize) -> Result<(Side, Lent)> {
+        let (driver, device) = (&self.driver, self.devices.get(ordinal).copied().unwrap_or_default());
+        let context = driver.context(device)?;
+        let memory = driver.allocate(context, self.level.memory())?;
+        let side = Side { device, context, memory, stream: driver.stream(context)? };
+        // Whatever a call returns that only shares memory, it says nothing of the path.
+        let share = || {
+            let address = driver.allocate(context, LARGEST)?;
+            Ok((address, driver.export(context, address)?))
+        };
+        let ipc = share().map_err(|error: super::cuda::CudaError| error.to_string());
+        let vmm = match self.level {
+            Level::Quick => Err(String::new()),
+            _ => driver.map_shareable(device, LARGEST).map_err(|error| error.to_string()),
+        };
+        Ok((side, Lent { ipc, vmm: vmm.map(|(address, descriptor)| (address, Arc::new(descriptor))) }))
+    }
+
+    fn ready(&self, ordinal: usize) -> Ready {
+        lock(&self.ready).get(&ordinal).cloned().unwrap_or_else(|| Err(format!("there is no GPU {ordinal}")))
+    }
+
+    /// A device.
+    ///
+    /// # Errors
+    /// Why it is not ready.
+    pub(super) fn side(&self, ordinal: usize) -> std::result::Result<Side, String> {
+        Ok(self.ready(ordinal)?.0)
+    }
+
+    /// What another process can open of a device.
+    ///
+    /// # Errors
+    /// Why it is not ready.
+    pub(super) fn lent(&self, ordinal: usize) -> std::result::Result<Lent, String> {
+        Ok(self.ready(ordinal)?.1)
+    }
+
+    /// A kernel in the context of a side, which is loaded once.
+    pub(super) fn kernel(&self, side: &Side, name: &'static CStr, text: &CStr) -> Result<Function> {
+        let Side { context, device, .. } = *side;
+        let key = (device as usize, name);
+        let known = lock(&self.kernels).get(&key).cloned();
+        known.unwrap_or_else(|| {
+            let loaded = self.load(context, text, name);
+            lock(&self.kernels).insert(key, loaded.clone());
+            loaded
+        })
+    }
+
+    fn load(&self, context: Context, text: &CStr, name: &CStr) -> Result<Function> {
+        self.driver.kernel(context, text, name)
+    }
+}

@@ -1,0 +1,165 @@
+//! The process that touches the GPUs, as the command has it: it is asked, read, and not waited for for ever.
+
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use p2pshim_host::text::Escaped;
+
+use super::Inventory;
+use super::lines::{Line, Verdict};
+use super::progress::Progress;
+use super::verify::Level;
+use super::worker::write_pair;
+use crate::processes;
+
+/// How long after its own limits the process is waited for.
+const GRACE: Duration = Duration::from_secs(2);
+/// How often somebody who waits is shown something.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// With what such processes are started.
+#[derive(Clone, Copy)]
+pub(super) struct Settings<'a> {
+    /// What they find in their environment besides ours.
+    pub(super) environment: &'a [(OsString, OsString)],
+    pub(super) level: Level,
+    /// How long CUDA may take to start, and how long a pair may make no progress when it is tested once more.
+    pub(super) timeout: Duration,
+    /// How long it may make none the first time.
+    pub(super) patience: Duration,
+    pub(super) progress: &'a Progress,
+}
+
+/// Such a process.
+pub(super) struct Session<'a> {
+    settings: Settings<'a>,
+    child: Child,
+    input: Option<ChildStdin>,
+    lines: Receiver<Line>,
+    partners: Vec<u32>,
+    /// Whether it can be asked for more.
+    pub(super) is_whole: bool,
+}
+
+impl<'a> Session<'a> {
+    /// Starts one.
+    ///
+    /// # Errors
+    /// A sentence for the user.
+    pub(super) fn start(settings: Settings<'a>) -> Result<Self, String> {
+        let started = Self::command(&settings).and_then(|mut command| command.spawn());
+        let mut child = started.map_err(|error| format!("the test process could not be started: {error}"))?;
+        let (sender, lines) = mpsc::channel();
+        if let Some(output) = child.stdout.take() {
+            // It may wait for ever for a process that nothing can end; then it ends with us.
+            thread::spawn(move || {
+                let lines = BufReader::new(output).lines().map_while(Result::ok);
+                // Names of devices and messages of libraries may have anything in them.
+                let lines = lines.map(|line| Escaped(line).to_string());
+                lines.filter_map(|line| Line::parse(&line)).try_for_each(|line| sender.send(line))
+            });
+        }
+        Ok(Self { settings, input: child.stdin.take(), child, lines, partners: Vec::new(), is_whole: true })
+    }
+
+    fn command(settings: &Settings<'_>) -> std::io::Result<Command> {
+        let mut command = processes::own("probe-worker", settings.environment)?;
+        command.args(["--timeout", &settings.timeout.as_secs().to_string()]);
+        command.args(["--patience", &settings.patience.as_millis().to_string()]);
+        command.args(["--level", settings.level.argument()]);
+        // Kernels are to run at the same time, which loading at the first launch may prevent.
+        command.env("CUDA_MODULE_LOADING", "EAGER").env_remove("CUDA_LAUNCH_BLOCKING");
+        // What is compiled is not worth keeping.
+        command.env("CUDA_CACHE_DISABLE", "1");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        Ok(command)
+    }
+
+    /// What it sees of GPUs.
+    ///
+    /// # Errors
+    /// Why it sees none, in a sentence for the user.
+    pub(super) fn list(&mut self) -> Result<Inventory, String> {
+        let (mut lines, mut said) = (Vec::new(), None);
+        self.read(self.settings.timeout, |line| match line {
+            Line::Verdict(verdict) => said = Some(verdict),
+            line => lines.push(line),
+        });
+        match said {
+            Some(Verdict::Failed(why) | Verdict::Unknown(why)) => Err(why),
+            _ if self.is_whole => Ok(Inventory::new(lines)),
+            _ => Err(self.why_none()),
+        }
+    }
+
+    /// Why it has not said what it was to say.
+    pub(super) fn why_none(&mut self) -> String {
+        match self.child.try_wait() {
+            Ok(Some(status)) => format!("the test process ended without a verdict ({status})"),
+            _ => super::not_started(self.settings.timeout),
+        }
+    }
+
+    /// Has something done with pairs, and hands on what it says of them by their places. What is about all of them is returned.
+    pub(super) fn ask(
+        &mut self,
+        task: &str,
+        pairs: &[[usize; 2]],
+        mut said: impl FnMut(usize, Line),
+    ) -> Option<Verdict> {
+        let pairs: Vec<String> = pairs.iter().map(|pair| write_pair(*pair)).collect();
+        let request = format!("{task} {}\n", pairs.join(" "));
+        let sent = self.input.as_mut().map(|input| input.write_all(request.as_bytes()).and_then(|()| input.flush()));
+        if !matches!(sent, Some(Ok(()))) {
+            self.is_whole = false;
+            return None;
+        }
+        let (mut of_all, mut partners) = (None, Vec::new());
+        // A round of all pairs at once takes as long as its slowest.
+        let limit = self.settings.timeout.max(self.settings.patience * 5) + GRACE;
+        self.read(limit, |line| match line {
+            Line::Pair(place, line) => said(place, *line),
+            Line::Partner(process) => partners.push(process),
+            Line::Verdict(verdict) => of_all = Some(verdict),
+            _ => {}
+        });
+        self.partners.append(&mut partners);
+        of_all
+    }
+
+    /// Reads until it has done what it was asked for, or says nothing for so long.
+    fn read(&mut self, limit: Duration, mut take: impl FnMut(Line)) {
+        let mut latest = Instant::now();
+        loop {
+            match self.lines.recv_timeout(LOOK) {
+                Ok(Line::Done(is_whole)) => {
+                    self.is_whole = is_whole;
+                    return;
+                }
+                Ok(line) => {
+                    latest = Instant::now();
+                    take(line);
+                }
+                Err(RecvTimeoutError::Timeout) if latest.elapsed() < limit => {}
+                Err(_) => {
+                    self.is_whole = false;
+                    return;
+                }
+            }
+            self.settings.progress.show();
+        }
+    }
+
+    /// Ends it; returns a process that does not end.
+    pub(super) fn end(mut self) -> Option<u32> {
+        // It ends when nobody can ask it any more.
+        drop(self.input.take());
+        let status = processes::end(&mut self.child);
+        let left = self.partners.iter().copied().find(|process| !processes::is_gone(process.cast_signed()));
+        status.is_none().then(|| self.child.id()).or(left)
+    }
+}
