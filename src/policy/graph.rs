@@ -14,7 +14,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use parking_lot::{RwLock, RwLockReadGuard};
 
@@ -133,11 +133,9 @@ impl Graphs {
         graph: usize,
         (thread, captures): (usize, bool),
     ) {
-        /// The time of a verification, some times over.
-        const PATIENCE: Duration = Duration::from_millis(100);
         let on = Circumstances { thread_captures: captures, keeps_path: true, ..Circumstances::default() };
-        let deadline = Instant::now() + PATIENCE;
-        let consider = |copy: &Memcpy| access.consider_for_good(driver, copy, on, deadline);
+        let since = Instant::now();
+        let consider = |copy: &Memcpy| access.consider_for_good(driver, copy, on, since);
         let enable = |copy: &Memcpy| access.decided(copy).or_else(|| consider(copy));
         let prepared = driver.graph_copies(graph).and_then(|all| {
             let copies = alloc::collect(all.iter().filter_map(|copy| kept(access, driver, copy, enable)))?;

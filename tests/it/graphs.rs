@@ -69,17 +69,29 @@ fn graphs_make_the_same_copies_and_each_launch_is_counted_with_its_bytes() {
     }
 }
 
-/// One of the threads verifies the pair; the others wait for it. Where this machine is busy, verifying may take longer than they wait.
+/// One of the threads verifies the pair; the others wait for it. Where this machine is busy, verifying may take longer than they wait: then
+/// each says so, and for how long it has waited. No other graph is staged.
 #[test]
 fn graphs_of_threads_that_instantiate_at_the_same_moment_are_all_direct() {
-    const ROUNDS: usize = 32;
+    const ROUNDS: usize = 64;
     const RIGHT: usize = 4;
+    const PATIENCE: u64 = 100;
     for threads in [2, 4] {
-        let expected = format!("{} direct, 0 staged\n", 3 * threads);
         let is_right = |_: &usize| {
-            let outcome = Program::case("graphs_together").arg(threads.to_string()).findings_apart().preloaded();
+            let program = Program::case("graphs_together").arg(threads.to_string()).findings_apart();
+            let outcome = program.env("P2PSHIM_LOG", "info").preloaded();
             outcome.assert_success();
-            outcome.stdout == expected
+            let waited = |line: &String| {
+                line.split_once("another thread is still verifying after ").map(|(_, ms)| ms.to_owned())
+            };
+            let waited: Vec<String> = outcome.shim.iter().filter_map(waited).collect();
+            let enough = |ms: &String| ms.trim_end_matches(" ms").parse::<u64>().unwrap() >= PATIENCE;
+            assert!(waited.iter().all(enough), "{:#?}", outcome.shim);
+            // A verification that did not end is made again, later.
+            let is_put_off = outcome.shim.iter().any(|line| line.contains("is to be verified later"));
+            let expected = format!("{} direct, {} staged\n", 3 * (threads - waited.len()), 3 * waited.len());
+            assert!(is_put_off || outcome.stdout == expected, "{}: {:#?}", outcome.stdout, outcome.shim);
+            !is_put_off && waited.is_empty()
         };
         let right = (0..ROUNDS).filter(is_right).take(RIGHT).count();
         assert_eq!(right, RIGHT, "{threads} threads: of {ROUNDS} rounds");

@@ -111,23 +111,30 @@ impl Access {
         Some(traffic([src, dst], path, self.is_kept(path, src, dst), copy))
     }
 
-    /// As above, for a copy that is made again and again on the path that it gets now: waits, until `deadline` at most, for others that verify a
-    /// pair of one of its devices. Not while captures are under way, which may wait for this thread.
+    /// As above, for a copy that is made again and again on the path that it gets now: waits for others that verify a pair of one of its
+    /// devices, but no longer after `since` than a verification takes some times over. Not while captures are under way, which may wait for
+    /// this thread.
     pub(crate) fn consider_for_good(
         &self,
         driver: &impl Driver,
         copy: &Memcpy,
         on: Circumstances,
-        deadline: Instant,
+        since: Instant,
     ) -> Option<Traffic> {
+        const PATIENCE: Duration = Duration::from_millis(100);
         loop {
             let traffic = self.consider(driver, copy, on)?;
-            let is_over = capture::may_be_under_way() || Instant::now() > deadline;
-            if traffic.path != Path::Staged(Why::Verifying) || is_over {
+            if traffic.path != Path::Staged(Why::Verifying) || capture::may_be_under_way() {
+                return Some(traffic);
+            }
+            let waited = since.elapsed();
+            if waited > PATIENCE {
+                let what = "copies of a graph stay staged: another thread is still verifying after";
+                log::pair_info(traffic.src, traffic.dst, format_args!("{what} {} ms", waited.as_millis()));
                 return Some(traffic);
             }
             let are_others = || !self.lock().are_free(traffic.src, traffic.dst);
-            while are_others() && Instant::now() <= deadline {
+            while are_others() && since.elapsed() <= PATIENCE {
                 thread::sleep(Duration::from_micros(50));
             }
         }
