@@ -22,7 +22,7 @@ C_RUNTIME_CASES := guide_sample four_copies_sizes per_thread_stream entry_point 
 # Programs of both APIs: in every flavour, linked with the driver too.
 C_BOTH_CASES := conformance ends_inside repeated_copies random_access random_arguments never_enables lists_peers findings random_graphs random_waits asks_like
 # Of both, those that need headers of 12 or later.
-C_RECENT_BOTH_CASES := blocked_stress captured_batches implicit_waits recapture
+C_RECENT_BOTH_CASES := blocked_stress captured_batches implicit_waits recapture stack_depth
 # Of both, those that make sense with the runtimes of 8.0 to 10.2: NAME-8.0 to -10.2, with the simulated ones; those of NVIDIA are not here
 # to link with. `legacy` and `enables_at_load` declare all functions themselves; the others have the headers of 11.8, and OLD_RUNTIME.
 # tests/it/legacy_cases.rs says why the rest makes none.
@@ -39,7 +39,7 @@ C_STANDIN_CASES := cancelled_thread copies_left copies_stepped longjmp_out signa
 # Programs of the driver API alone, each of which once went wrong under the shim.
 C_DRIVER_CASES := broken_paths blocked_beside_frees copy_attributes floating_contexts pools_beside_capture capture_left_behind deny_pools disable_beside_copies enabled_unseen \
   limit_of_peers memory_of_another_process pool_granted_meanwhile two_disable without_vm_readv malloc_fails kept_verdict nvml_status freed_early \
-  array_copies context_ends_during_proof late_copies graphs_together graph_left stack_depth access_stress first_call_wrong streams_reused timing_beside_capture timing_beside_releases pool_rights_taken
+  array_copies context_ends_during_proof late_copies graphs_together graph_left access_stress first_call_wrong streams_reused timing_beside_capture timing_beside_releases pool_rights_taken
 C_DRIVER_CASES += forked_between full_queue third_device environment_moves batch_reads facts_taken_back
 # Programs of HIP, in c-tests/hip: NAME-5, -6, -7 with the simulated library of each release.
 C_HIP_CASES := hip_guide hip_conformance hip_random_sequences hip_random_arguments hip_dlopened hip_entry_point hip_and_cuda \

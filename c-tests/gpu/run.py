@@ -24,6 +24,7 @@ import neighbours
 import regular
 import sequences
 import speed
+import stacks
 import ucx
 import waits
 from harness import BUILD, HERE, SHIM, Run, at_once, build, check, judge, report, results, table
@@ -366,6 +367,7 @@ def main():
         check("blocked_stress", sequences.blocked_stress)
         check("other_process", sequences.other_process)
         check("asks_like", sequences.asks_like)
+    check("stack_depth", stacks.stack_depth)
     check("graphs_together", busy.graphs_together)
     check("legacy", legacy.legacy)
     check("doctor", doctor)

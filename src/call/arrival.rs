@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 
 use super::mode::{self, contained};
-use super::read::Room;
+use super::room::Room;
 use super::thread::{self, Frame};
 use crate::api::abi::{Code, Value};
 use crate::api::codes::Numbering;

@@ -89,7 +89,7 @@ fn consider<'a>(call: &Call<'_>, copy: &Memcpy<'_>, room: &'a mut Room) -> Decis
     });
     let Some((traffic, instead)) = considered else { return Decision::FORWARD };
     match instead {
-        Some(copy) => Decision { instead: Some(room.write(Instead::Copy(copy))), traffic },
+        Some(copy) => Decision { instead: Some(room.write(Instead::Captured(copy.note))), traffic },
         None => staged_or_forwarded(copy, traffic),
     }
 }

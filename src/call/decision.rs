@@ -11,7 +11,7 @@ use crate::api::Layer;
 use crate::api::abi::Code;
 use crate::model::{Path, Traffic, counters};
 use crate::os;
-use crate::policy::HarmlessEnable;
+use crate::policy::{HarmlessEnable, capture};
 use crate::real::driver::{self, ReadyCopy};
 
 /// What was decided about a call. It has nothing to drop.
@@ -37,7 +37,7 @@ impl Decision<'_> {
     /// What the log says of it.
     pub(crate) fn note(&self) -> Option<&'static str> {
         match self.instead {
-            Some(Instead::Copy(copy)) => Some(copy.note),
+            Some(&Instead::Captured(note)) => Some(note),
             Some(Instead::Staged) => Some("staged by p2pshim"),
             Some(Instead::Refused) => Some("refused by P2PSHIM_VALIDATE=strict"),
             _ => None,
@@ -50,10 +50,9 @@ pub(crate) type Room = MaybeUninit<Instead>;
 
 /// What is called in place of a function.
 #[derive(Clone, Copy)]
-#[expect(clippy::large_enum_variant, reason = "it lies in the frame of the call")]
 pub(crate) enum Instead {
-    /// An equal copy, which can be captured.
-    Copy(ReadyCopy),
+    /// An equal copy, which can be captured; what the log says of it.
+    Captured(&'static str),
     /// The copy, staged by the shim ([`super::staging::make`]), if there is what that takes.
     Staged,
     /// `cuCtxEnablePeerAccess` such that it changes nothing.
@@ -69,10 +68,14 @@ impl Instead {
     /// What the function asks of its caller whose place this takes.
     #[cold]
     #[inline(never)]
-    pub(crate) unsafe fn call(&self) -> Code {
+    pub(crate) unsafe fn call(&self, call: &Call<'_>) -> Code {
         match self {
-            // SAFETY: the caller's.
-            Self::Copy(copy) => unsafe { copy.make() },
+            Self::Captured(_) => {
+                let replacement = call.request.copy().and_then(|copy| capture::replacement(call.function(), copy));
+                // SAFETY: the caller's.
+                let make = |copy: ReadyCopy| unsafe { copy.make() };
+                replacement.and_then(|of| driver::ready(&of)).map_or(Code::INVALID_VALUE, make)
+            }
             Self::Refused | Self::Staged => Code::INVALID_VALUE,
             &Self::Harmless(HarmlessEnable { peer, flags, from, to }) => {
                 match driver::enable_peer_access(peer, flags) {

@@ -5,7 +5,8 @@ use std::ptr;
 
 use super::arrival::{Call, Caller};
 use super::decision::{Decision, Running, count, path};
-use super::read::{self, Room};
+use super::read;
+use super::room::Room;
 use super::run;
 use super::{callbacks, mode, origin, peers, recording, regular, show, validate};
 use crate::api::abi::{Code, Failing, Value};

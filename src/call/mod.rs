@@ -20,6 +20,7 @@ mod readback;
 mod recording;
 pub(crate) mod regular;
 mod rights;
+mod room;
 pub(crate) mod run;
 mod show;
 mod staging;

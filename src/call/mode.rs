@@ -287,14 +287,16 @@ pub(crate) fn while_busy<T: Default>(work: impl FnOnce() -> T) -> T {
     if thread.is_busy() {
         return T::default();
     }
+    // Written to one place: each function between would need room of its own to return it. A stack may be small.
+    let mut result = T::default();
     // All of it while signals are held back: a handler may leave by longjmp.
     os::undisturbed_after(|held| {
         thread.held.set(held);
         thread.set_busy(true);
-        let result = caught(work);
+        caught(|| result = work());
         thread.set_busy(false);
-        result
-    })
+    });
+    result
 }
 
 // ---- The panic boundary: a fault of our own must never end the program ----

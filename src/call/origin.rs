@@ -19,6 +19,7 @@ use super::thread;
 use crate::api::{Effect, Layer};
 use crate::config::Stacks;
 use crate::model::{Line, Origin};
+use crate::os;
 use crate::real::{python, stack};
 use crate::record::trace;
 
@@ -132,11 +133,17 @@ pub(super) fn of_finding(call: &Call<'_>, record: Option<Begun>, is_first: bool)
 }
 
 /// Finds out where the thread is, and notes it in a record. In a signal handler, which may have come in the middle of
-/// anything, that is not looked for.
+/// anything, and on a small stack that is not looked for.
 fn find(call: &Call<'_>, record: Option<Begun>) -> Option<Origin> {
-    if mode::stacks() == Stacks::Off || thread::current().held.get().has_handler() {
+    if mode::stacks() == Stacks::Off || thread::current().held.get().has_handler() || !os::has_room() {
         return None;
     }
+    look_for(call, record)
+}
+
+#[cold]
+#[inline(never)]
+fn look_for(call: &Call<'_>, record: Option<Begun>) -> Option<Origin> {
     let callers = if wants_callers(call) { stack::callers(call.caller.stack()) } else { Vec::new() };
     let origin = Origin { line: line(), callers }.known()?;
     if let (Some(record), Some(trace)) = (record, trace::file())

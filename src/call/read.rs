@@ -4,9 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 
 use super::thread;
-use crate::api::abi::{
-    CUDA_MEMCPY3D_PEER, Code, Value, cudaExtent, cudaMemcpy3DPeerParms, cudaPitchedPtr, cudaPos, is_between_devices,
-};
+use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code, Value};
 use crate::api::{Copies, FAIL_INDEX, Function};
 use crate::model::{Memcpy, Origin, Request, Shape, is_array};
 use crate::os::{self, alloc};
@@ -21,82 +19,6 @@ use crate::real::driver::{
 use crate::real::loader;
 use crate::record::{Argument, CallSite, Contents, Place};
 
-/// Room for the parameters of a 3D copy, in a frame that lasts until the call has returned.
-pub(crate) struct Room {
-    runtime: MaybeUninit<cudaMemcpy3DPeerParms>,
-    driver: MaybeUninit<CUDA_MEMCPY3D_PEER>,
-}
-
-impl Room {
-    /// Empty.
-    #[inline(always)]
-    pub(crate) const fn new() -> Self {
-        Self { runtime: MaybeUninit::uninit(), driver: MaybeUninit::uninit() }
-    }
-
-    /// Reads the parameters of a 3D copy before it is made. They are loaded where some were read before, since a loop has them
-    /// in one place; else the system is asked, since the real function may refuse the call before it follows the pointer.
-    #[inline(always)]
-    pub(crate) fn parameters(&mut self, of: Value) -> Shape<'_> {
-        match of {
-            Value::RuntimePeer3D(p) => match read_input(p, &mut self.runtime, false) {
-                Ok(parms) => Shape::Runtime3D(parms),
-                Err(Unread::NotThere) => Shape::Unreadable(p as usize),
-                Err(Unread::NotAllowed) => Shape::Unread(p),
-            },
-            Value::DriverPeer3D(p) => match read_input(p, &mut self.driver, true) {
-                Ok(peer) => Shape::Driver3D(peer),
-                // SAFETY: the load does what the real function does next, which reads the parameters before anything else.
-                Err(Unread::NotAllowed) if !p.is_null() => Shape::Driver3D(unsafe { &*p }),
-                Err(_) => Shape::Unreadable(p as usize),
-            },
-            _ => Shape::Linear,
-        }
-    }
-
-    /// The same of a regular 2D or 3D copy, as those of a peer copy; none if it need not be looked at.
-    #[inline(always)]
-    pub(crate) fn regular_parameters(&mut self, arguments: &[Value]) -> Option<Shape<'_>> {
-        Some(match *arguments {
-            [Value::Runtime3D(p), ..] => {
-                let parms = *read_input(p, &mut MaybeUninit::uninit(), false).ok()?;
-                is_between_devices(parms.kind).then_some(())?;
-                Shape::Runtime3D(self.runtime.write(parms.into()))
-            }
-            [Value::Driver3D(p), ..] => {
-                let parameters = read_driver(p)?;
-                Shape::Driver3D(self.driver.write(CUDA_MEMCPY3D_PEER { srcContext: 0, dstContext: 0, ..parameters }))
-            }
-            [Value::Driver2D(p), ..] => Shape::Driver3D(self.driver.write(read_driver(p)?.into())),
-            [
-                Value::Address(dst),
-                Value::UInt(dpitch),
-                Value::Address(src),
-                Value::UInt(spitch),
-                Value::UInt(width),
-                Value::UInt(height),
-                ..,
-            ] => {
-                let (width, height) = (width as usize, height as usize);
-                let side = |ptr, pitch| cudaPitchedPtr { ptr, pitch: pitch as usize, xsize: width, ysize: height };
-                let start = cudaPos { x: 0, y: 0, z: 0 };
-                Shape::Runtime3D(self.runtime.write(cudaMemcpy3DPeerParms {
-                    srcArray: 0,
-                    srcPos: start,
-                    srcPtr: side(src, spitch),
-                    srcDevice: 0,
-                    dstArray: 0,
-                    dstPos: start,
-                    dstPtr: side(dst, dpitch),
-                    dstDevice: 0,
-                    extent: cudaExtent { width, height, depth: 1 },
-                }))
-            }
-            _ => return None,
-        })
-    }
-}
-
 /// A request whose parameters could not be read before the call, which has succeeded: the real function has just read them.
 pub(crate) fn read_again<'a>(request: &Request<'a>, ret: Code) -> Option<Request<'a>> {
     let Shape::Unread(p) = request.copy()?.shape else { return None };
@@ -106,7 +28,7 @@ pub(crate) fn read_again<'a>(request: &Request<'a>, ret: Code) -> Option<Request
 
 /// The parameters of a regular copy of the driver; none if there are none.
 #[inline(always)]
-fn read_driver<T: Copy>(from: *const T) -> Option<T> {
+pub(super) fn read_driver<T: Copy>(from: *const T) -> Option<T> {
     match read_input(from, &mut MaybeUninit::uninit(), true) {
         Ok(parameters) => Some(*parameters),
         // SAFETY: the load does what the real function does next, which reads the parameters before anything else.
@@ -116,7 +38,7 @@ fn read_driver<T: Copy>(from: *const T) -> Option<T> {
 }
 
 /// Why an input could not be read.
-enum Unread {
+pub(super) enum Unread {
     /// There is no memory.
     NotThere,
     /// The system does not let us ask.
@@ -124,7 +46,7 @@ enum Unread {
 }
 
 #[inline(always)]
-fn read_input<T: Copy>(from: *const T, room: &mut MaybeUninit<T>, is_of_driver: bool) -> Result<&T, Unread> {
+pub(super) fn read_input<T: Copy>(from: *const T, room: &mut MaybeUninit<T>, is_of_driver: bool) -> Result<&T, Unread> {
     if thread::current().is_readable(from, is_of_driver) {
         // SAFETY: aligned, made of integers, and where some were read before. The program leaves them alone until the call has
         // returned, since the real function reads them as well.

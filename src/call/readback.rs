@@ -85,7 +85,7 @@ fn after_each(call: &Call<'_>, kind: Copies, record: Option<Begun>) {
 }
 
 /// Waits for what is being read back of a copy, or keeps it for later.
-fn go_on(begun: Option<(Made, Reading)>, copy: &Memcpy<'_>) {
+fn go_on(begun: Option<(Made, Box<Reading>)>, copy: &Memcpy<'_>) {
     let Some((made, reading)) = begun else { return };
     if made.waits {
         finish(made, reading, copy);
@@ -108,7 +108,12 @@ pub(super) fn after_staged(call: &Call<'_>, copy: &Memcpy<'_>, traffic: &Traffic
 }
 
 /// Has a copy read back, if it is one of those.
-fn begin(call: &Call<'_>, (copy, traffic): (&Memcpy<'_>, Traffic), record: Option<Begun>) -> Option<(Made, Reading)> {
+#[inline(never)]
+fn begin(
+    call: &Call<'_>,
+    (copy, traffic): (&Memcpy<'_>, Traffic),
+    record: Option<Begun>,
+) -> Option<(Made, Box<Reading>)> {
     // What is queued in a capture is not made, and a default stream must not be asked for anything beside one.
     if capture::may_be_under_way() || mode::is_exhausted() || call.function().layer() == Layer::Hip {
         return None;
@@ -141,7 +146,8 @@ fn begin(call: &Call<'_>, (copy, traffic): (&Memcpy<'_>, Traffic), record: Optio
 }
 
 /// Waits for what is being read back of a copy, turn after turn, and says what came of it.
-fn finish(made: Made, mut reading: Reading, copy: &Memcpy<'_>) {
+#[inline(never)]
+fn finish(made: Made, mut reading: Box<Reading>, copy: &Memcpy<'_>) {
     loop {
         let is_read = has_been_read(&reading);
         let next = mode::unseen(|| {
@@ -152,11 +158,18 @@ fn finish(made: Made, mut reading: Reading, copy: &Memcpy<'_>) {
             let difference = is_read.and_then(|_| RealDriver.difference(&reading));
             let next = if READBACK.is_of_all() { reading.next() } else { None };
             let is_whole = next.is_none();
+            // On a small stack: another thread's call says it.
+            if difference.is_some() && !os::has_room() {
+                READBACK.keep(made.clone(), reading);
+                return None;
+            }
             if let Some(next) = next.filter(|_| is_read.is_some() && difference.is_none())
                 && !capture::may_be_under_way()
-                && RealDriver.read_back(&next).is_ok()
             {
-                return Some(next);
+                reading.windows = next;
+                if RealDriver.read_back(&reading).is_ok() {
+                    return Some(reading);
+                }
             }
             STAGING.give_back(&reading.ring);
             if difference.is_some() || is_read.is_some() && is_whole {
@@ -198,6 +211,9 @@ pub(super) fn harvest() {
 #[inline(never)]
 fn harvest_now() {
     mode::unseen(|| {
+        if !os::has_room() {
+            return;
+        }
         for (made, difference) in READBACK.done(&STAGING, &RealDriver) {
             say(&made, difference);
         }

@@ -98,7 +98,7 @@ pub(crate) fn end(call: &Call<'_>, decision: &Decision<'_>, record: Begun, ret: 
     // One that has failed went nowhere.
     record.takes(path.map_or(0, |path| path.number() as u8));
     let capture = match decision.instead {
-        Some(Instead::Copy(_)) => Capture::Rewritten,
+        Some(Instead::Captured(_)) => Capture::Rewritten,
         _ if ret == CAPTURED => Capture::Forwarded,
         _ => Capture::None,
     };

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use super::arrival::{Call, Caller};
 use super::decision::{self, Decision, Instead, Running, count, path};
-use super::read::Room;
+use super::room::Room;
 use super::thread::Before;
 use super::{
     callbacks, copy, mode, origin, peers, readback, recording, regular, show, staging, thread, timing, trial, validate,
@@ -40,7 +40,9 @@ pub(crate) fn traced(
     if regular::is_passed_on(&call) {
         return real(None);
     }
-    if let Some(refusal) = validate::refusal(&call, &mut others) {
+    if let Some(refusal) =
+        validate::refusal(&call, if validate::has_others(function) { Some(&mut others) } else { None })
+    {
         let begun = begin(&call, &Decision::REFUSED);
         let ret = match refusal {
             validate::Refusal::Return(code) => code,
@@ -68,7 +70,7 @@ pub(crate) fn traced(
             }
         },
         // SAFETY: made of the program's arguments, in place of the real function.
-        Some(instead) => unsafe { instead.call() },
+        Some(instead) => unsafe { instead.call(&call) },
     };
     let ret = peers::revise(&call, &decision, ret);
     end(&call, &decision, begun, timing, ret);

@@ -29,28 +29,35 @@ pub(super) fn make(call: &Call<'_>, traffic: Option<Traffic>) -> Result<Code, Op
 
 /// The same of one of several copies of a call.
 fn make_one(call: &Call<'_>, copy: &Memcpy<'_>, traffic: &Traffic) -> Result<Code, Option<Trial>> {
-    let (staged, trial) = mode::unseen(|| {
-        // A message takes stack.
-        if os::has_room() {
-            trial::harvest();
-        }
-        let (by, kind) = trial::next(copy, traffic);
-        let staged = if by == By::Shim { take(call, copy, traffic) } else { None };
-        if let Some(Staged { ring, .. }) = &staged {
-            STAGING.keep(ring);
-        }
-        let is_turn_taken = by == By::Driver || staged.is_some();
-        let per_thread = call.function().per_thread();
-        let trial = kind.and_then(|kind| trial::begin((kind, by), (copy, traffic), per_thread, is_turn_taken));
-        (staged, trial)
-    });
-    let staged = staged.ok_or(trial)?;
-    let ret = submit(&staged);
+    let mut staged = None;
+    let trial = trial::begin(prepare(call, (copy, traffic), &mut staged));
+    let Some(staged) = &mut staged else { return Err(trial) };
+    let ret = submit(staged);
     if let Some(trial) = trial {
         trial::end(trial, ret);
         readback::after_staged(call, copy, traffic, ret);
     }
     Ok(ret)
+}
+
+/// Finds out who stages a copy, and with what; and what times it, if it is to be timed.
+#[inline(never)]
+fn prepare(call: &Call<'_>, (copy, traffic): (&Memcpy<'_>, &Traffic), staged: &mut Option<Staged>) -> Option<Trial> {
+    mode::unseen(|| {
+        // A message takes stack.
+        if os::has_room() {
+            trial::harvest();
+        }
+        let (by, kind) = trial::next(copy, traffic);
+        if by == By::Shim {
+            *staged = take(call, copy, traffic);
+        }
+        if let Some(Staged { ring, .. }) = staged {
+            STAGING.keep(ring);
+        }
+        let is_turn_taken = by == By::Driver || staged.is_some();
+        trial::of((kind?, by), (copy, traffic), call.function().per_thread(), is_turn_taken)
+    })
 }
 
 /// What became of a batch whose copies were made one by one.
@@ -101,69 +108,79 @@ fn take(call: &Call<'_>, copy: &Memcpy<'_>, traffic: &Traffic) -> Option<Staged>
 /// How one step of a copy ended.
 enum Step {
     /// It was submitted, or has failed.
-    Made(Code),
+    Made(Result<(), Code>),
     /// The ring's streams have too much to do.
     Full,
+    /// The ring is gone, with a context.
+    Gone,
 }
 
 /// Makes a copy that is staged, step after step. Each is a copy of its own behind the last, and leaves nothing that the next needs: between
 /// them, and while streams have no room, signals arrive, whose handlers may not come back.
-fn submit(staged: &Staged) -> Code {
+#[inline(never)]
+fn submit(staged: &mut Staged) -> Code {
+    let (mut number, mut ret) = (0, Code::SUCCESS);
+    while ret == Code::SUCCESS && staged.be_step(number) {
+        ret = make_step(staged);
+        number += 1;
+    }
+    if mode::is_still_on() {
+        mode::unseen(|| STAGING.release(&staged.ring));
+    }
+    // As a call of the program's that waits: signals arrive, and a cancelled thread leaves.
+    if staged.blocks && ret == Code::SUCCESS {
+        driver::staging::wait(staged);
+    }
+    ret
+}
+
+/// Makes a step of a copy. What the program's stream is given it is given as by the program itself, which may have to wait for room there.
+fn make_step(step: &Staged) -> Code {
     /// `CUDA_ERROR_UNKNOWN`: our own code has failed when some of it may have been submitted.
     const UNKNOWN: Code = Code(999);
     /// `CUDA_ERROR_NOT_INITIALIZED`.
     const NOT_INITIALIZED: Code = Code(3);
-    driver::staging::wait_for_room(staged);
-    let last = staged.steps().count().saturating_sub(1);
-    for (number, copy) in staged.steps().enumerate() {
-        loop {
-            // A child that was forked by a handler has no copy to make.
-            if !mode::is_still_on() {
-                return NOT_INITIALIZED;
-            }
-            match mode::unseen(|| Some(make_step(staged, copy, number == last))) {
-                None => return UNKNOWN,
-                Some(Step::Made(Code::SUCCESS)) => break,
-                Some(Step::Made(code)) => return code,
-                Some(Step::Full) => {
-                    readback::harvest();
-                    os::uncancelled(|| std::thread::sleep(Duration::from_micros(20)));
-                }
+    const CONTEXT_IS_DESTROYED: Code = Code(709);
+    if let Err(code) = driver::staging::begin(step) {
+        return code;
+    }
+    loop {
+        // A child that was forked by a handler has no copy to make.
+        if !mode::is_still_on() {
+            return NOT_INITIALIZED;
+        }
+        match mode::unseen(|| Some(submit_step(step))) {
+            None => return UNKNOWN,
+            Some(Step::Gone) => return CONTEXT_IS_DESTROYED,
+            // Whatever became of it, the program's next work comes after what was submitted.
+            Some(Step::Made(made)) => return driver::staging::end(step).and(made).err().unwrap_or(Code::SUCCESS),
+            Some(Step::Full) => {
+                readback::harvest();
+                os::uncancelled(|| std::thread::sleep(Duration::from_micros(20)));
             }
         }
     }
-    // As a call of the program's that waits: signals arrive, and a cancelled thread leaves.
-    if staged.blocks {
-        driver::staging::wait(staged);
-    }
-    Code::SUCCESS
 }
 
-/// Makes a step of a copy, for which its ring is kept.
-fn make_step(staged: &Staged, copy: CUDA_MEMCPY3D_PEER, is_last: bool) -> Step {
-    /// `CUDA_ERROR_CONTEXT_IS_DESTROYED`.
-    const CONTEXT_IS_DESTROYED: Code = Code(709);
-    let &Staged { ring, piece, .. } = staged;
-    if !STAGING.take_again(&ring) {
+/// Submits a step of a copy to its ring, which is kept.
+fn submit_step(step: &Staged) -> Step {
+    let Staged { ring, piece, .. } = step;
+    if !STAGING.take_again(ring) {
         // In use by a handler's copy, or another thread's.
-        return if STAGING.has(&ring) { Step::Full } else { Step::Made(CONTEXT_IS_DESTROYED) };
+        return if STAGING.has(ring) { Step::Full } else { Step::Gone };
     }
-    if !STAGING.has_room(&RealDriver, &Staged { copy, ..*staged }) {
-        STAGING.keep(&ring);
+    if !STAGING.has_room(&RealDriver, step) {
+        STAGING.keep(ring);
         return Step::Full;
     }
-    let is_divided_anew = STAGING.divide(&ring, piece) != Some(piece);
-    let ret = driver::staging::submit(&Staged { copy, is_divided_anew, ..*staged });
-    if ret != Code::SUCCESS {
+    let is_divided_anew = STAGING.divide(ring, *piece) != Some(*piece);
+    let made = driver::staging::submit(step, is_divided_anew);
+    if made.is_err() {
         // Some of it may be under way.
-        STAGING.divide(&ring, 0);
+        STAGING.divide(ring, 0);
     }
-    if is_last || ret != Code::SUCCESS {
-        STAGING.give_back(&ring);
-    } else {
-        STAGING.keep(&ring);
-    }
-    Step::Made(ret)
+    STAGING.keep(ring);
+    Step::Made(made)
 }
 
 // ---- What would take a copy's memory away ----

@@ -8,9 +8,8 @@
 //! time of the call around it.
 
 use std::collections::VecDeque;
-use std::mem::{forget, take};
+use std::mem::{ManuallyDrop, forget, take};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use parking_lot::{Mutex, MutexGuard};
 
@@ -40,12 +39,8 @@ const LOOKS: usize = 8;
 /// For so long an origin is good: what CUDA tells of the time between events loses a microsecond in it, and clocks drift.
 const ORIGIN_NANOS: u64 = 10_000_000_000;
 
-/// How many measurements were begun.
-static BEGUN: AtomicU64 = AtomicU64::new(0);
-
-/// A copy that is being measured: the number of its measurement. It has nothing to drop.
-#[derive(Clone, Copy)]
-pub(crate) struct Timing(u64);
+/// A copy that is being measured. It has nothing to drop: if the call is left, it is left behind.
+pub(crate) struct Timing(ManuallyDrop<Box<Measurement>>);
 
 /// An event that passed as soon as it was recorded, and when that was, in ticks.
 struct Origin {
@@ -54,20 +49,16 @@ struct Origin {
 }
 
 /// A measurement that is not over.
-struct Measurement {
-    number: u64,
+pub(crate) struct Measurement {
     stream: usize,
     before: Event,
     after: Event,
     origin: Arc<Origin>,
-    /// Of a copy that has returned. One that is left otherwise keeps its place.
-    record: Option<Begun>,
 }
 
 impl Measurement {
     /// Completes it, if it is over.
-    fn complete(&self) -> bool {
-        let Some(record) = self.record else { return false };
+    fn complete(&self, record: Begun) -> bool {
         match self.after.has_passed() {
             Some(false) => return false,
             Some(true) => record.timed(self.measured()),
@@ -90,7 +81,8 @@ impl Measurement {
 struct Clocks {
     /// Where times are counted from, one for each context.
     origins: Vec<Arc<Origin>>,
-    measurements: VecDeque<Measurement>,
+    /// Of copies that have returned, each with its record.
+    measurements: VecDeque<(Box<Measurement>, Begun)>,
 }
 
 static CLOCKS: Mutex<Clocks> = Mutex::new(Clocks { origins: Vec::new(), measurements: VecDeque::new() });
@@ -157,17 +149,22 @@ pub(crate) fn begin(call: &Call<'_>, running: &Running) -> Option<Timing> {
 fn begin_measuring(call: &Call<'_>) -> Option<Timing> {
     let (stream, per_thread) = (call.request.stream()?, call.function().per_thread());
     measuring(|| {
-        let context = VALIDATE.facts().beside_no_capture(|| RealDriver.stream_context(stream, per_thread))?;
-        let context = (context, RealDriver.context_id(context)?);
-        let origin = origin(context)?;
-        let [before, after] = Event::pair(context)?;
-        if lock().measurements.len() >= MOST || !record(&before, stream, per_thread) {
-            return None;
+        let timing = unseen(|| Some(Timing(ManuallyDrop::new(Box::new(measurement(stream, per_thread)?)))))?;
+        if record(&timing.0.before, stream, per_thread) {
+            return Some(timing);
         }
-        let number = BEGUN.fetch_add(1, Relaxed);
-        lock().measurements.push_back(Measurement { number, stream, before, after, origin, record: None });
-        Some(Timing(number))
+        give_up(timing);
+        None
     })
+}
+
+/// What measures a copy in a stream.
+fn measurement(stream: usize, per_thread: bool) -> Option<Measurement> {
+    let context = VALIDATE.facts().beside_no_capture(|| RealDriver.stream_context(stream, per_thread))?;
+    let context = (context, RealDriver.context_id(context)?);
+    let origin = origin(context)?;
+    let [before, after] = Event::pair(context)?;
+    (lock().measurements.len() < MOST).then_some(Measurement { stream, before, after, origin })
 }
 
 /// Goes on measuring, once the copy was made: from now on the measurement is checked now and then.
@@ -180,38 +177,41 @@ pub(crate) fn end(call: &Call<'_>, timing: Option<Timing>, record: Option<Begun>
 
 #[cold]
 #[inline(never)]
-fn end_measuring(call: &Call<'_>, Timing(number): Timing, record: Option<Begun>, has_succeeded: bool) {
+fn end_measuring(call: &Call<'_>, timing: Timing, record: Option<Begun>, has_succeeded: bool) {
     measuring(|| {
-        let mut measurement = {
-            let all = &mut lock().measurements;
-            all.remove(all.iter().rposition(|of| of.number == number)?)?
+        let of = &timing.0;
+        let is_recorded = has_succeeded && self::record(&of.after, of.stream, call.function().per_thread());
+        let Some(record) = record.filter(|_| is_recorded) else {
+            give_up(timing);
+            return None;
         };
-        measurement.record = record;
-        if has_succeeded && self::record(&measurement.after, measurement.stream, call.function().per_thread()) {
-            record?.is_timed();
-            lock().measurements.push_back(measurement);
-        }
-        Some(())
+        unseen(|| {
+            record.is_timed();
+            lock().measurements.push_back((ManuallyDrop::into_inner(timing.0), record));
+            Some(())
+        })
     });
+}
+
+fn give_up(Timing(measurement): Timing) {
+    unseen(|| drop(ManuallyDrop::into_inner(measurement)));
 }
 
 /// Does something that is part of measuring. What that costs is taken out of the time of the call around it.
 fn measuring<T>(work: impl FnOnce() -> Option<T>) -> Option<T> {
     let trace = trace::file()?;
     let begun = trace.now();
-    let result = unseen(|| {
-        let result = work();
-        look();
-        result
-    });
+    let result = work();
+    unseen(look);
     let cost = &thread::current().timing_cost;
     cost.set(cost.get() + trace.now().saturating_sub(begun));
     result
 }
 
-/// Records an event on a stream of the program's that is not being captured. Returns whether it was.
+/// Records an event on a stream of the program's while nothing is captured. Returns whether it was. If the stream is full, that waits as the
+/// program's own call does: signals arrive, and nobody who wants to begin a capture waits for it.
 fn record(event: &Event, stream: usize, per_thread: bool) -> bool {
-    VALIDATE.facts().beside_no_capture(|| event.record(stream, per_thread).then_some(())).is_some()
+    !capture::may_be_under_way() && event.record(stream, per_thread)
 }
 
 /// Where a context's times are counted from by now.
@@ -237,9 +237,9 @@ fn look() {
         // Whoever has it looks for us.
         let mut clocks = CLOCKS.try_lock()?;
         for _ in 0..LOOKS.min(clocks.measurements.len()) {
-            let measurement = clocks.measurements.pop_front()?;
-            if !measurement.complete() {
-                clocks.measurements.push_back(measurement);
+            let (measurement, record) = clocks.measurements.pop_front()?;
+            if !measurement.complete(record) {
+                clocks.measurements.push_back((measurement, record));
                 break;
             }
         }
@@ -252,8 +252,8 @@ fn look() {
 pub(crate) fn contexts_are_going() {
     let mut left = take(&mut *lock());
     VALIDATE.facts().beside_no_capture(|| {
-        let records = left.measurements.drain(..).filter(|it| !it.complete()).filter_map(|it| it.record);
-        records.for_each(|record| record.timed(None));
+        let left_over = left.measurements.drain(..).filter(|(it, record)| !it.complete(*record));
+        left_over.for_each(|(_, record)| record.timed(None));
         left.origins.clear();
         Some(())
     });

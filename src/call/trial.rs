@@ -1,8 +1,7 @@
 //! Staged copies that are timed, to find out who stages them faster ([`crate::policy::staging::Trials`]): an event before and after each,
 //! on its own stream, checked when the next copy is staged. Nothing here waits.
 
-use std::mem::{forget, take};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::mem::{ManuallyDrop, forget, take};
 
 use parking_lot::Mutex;
 
@@ -14,12 +13,10 @@ use crate::policy::{STAGING, VALIDATE, capture};
 use crate::real::driver::timing::Event;
 use crate::record::log;
 
-/// A copy that is being timed: its number. It has nothing to drop.
-#[derive(Clone, Copy)]
-pub(super) struct Trial(u64);
+/// A copy that is being timed. It has nothing to drop: if the call is left, it is left behind.
+pub(super) struct Trial(ManuallyDrop<Box<Timed>>);
 
-struct Timed {
-    number: u64,
+pub(super) struct Timed {
     kind: Kind,
     by: By,
     traffic: Traffic,
@@ -28,10 +25,9 @@ struct Timed {
     per_thread: bool,
     before: Event,
     after: Event,
-    has_returned: bool,
 }
 
-static COUNT: AtomicU64 = AtomicU64::new(0);
+/// Those that were made.
 static TIMED: Mutex<Vec<Timed>> = Mutex::new(Vec::new());
 
 impl Timed {
@@ -66,47 +62,54 @@ pub(super) fn next(copy: &Memcpy<'_>, traffic: &Traffic) -> (By, Option<Kind>) {
     (by, is_timed.then_some(kind))
 }
 
-/// Begins to time a copy that is about to be made, if whose turn it is can make it.
-pub(super) fn begin(
+/// What times a copy that is about to be made, if whose turn it is can make it.
+pub(super) fn of(
     (kind, by): (Kind, By),
     (copy, traffic): (&Memcpy<'_>, &Traffic),
     per_thread: bool,
     is_turn_taken: bool,
 ) -> Option<Trial> {
     let (stream, traffic) = (copy.stream.unwrap_or(0), *traffic);
-    let events = || {
-        let [before, after] = Event::pair(context::of_copy(copy, per_thread)?)?;
-        before.record_within(stream, per_thread).then_some([before, after])
-    };
     let is_possible = is_turn_taken && !capture::may_be_under_way();
+    let events = || Event::pair(context::of_copy(copy, per_thread)?);
     let Some([before, after]) = is_possible.then(events).flatten() else {
         // It is another's turn.
         STAGING.trials.end(kind, by, traffic.bytes, None);
         return None;
     };
-    let number = COUNT.fetch_add(1, Relaxed);
-    TIMED.lock().push(Timed { number, kind, by, traffic, stream, per_thread, before, after, has_returned: false });
-    Some(Trial(number))
+    Some(Trial(ManuallyDrop::new(Box::new(Timed { kind, by, traffic, stream, per_thread, before, after }))))
+}
+
+/// Begins to time a copy.
+pub(super) fn begin(trial: Option<Trial>) -> Option<Trial> {
+    let trial = trial?;
+    let Timed { before, stream, per_thread, .. } = &**trial.0;
+    // Signals arrive while that waits for room in the stream.
+    if before.record_within(*stream, *per_thread) {
+        return Some(trial);
+    }
+    end_with(trial, false);
+    None
 }
 
 /// A copy that was begun has returned.
 #[cold]
 #[inline(never)]
-pub(super) fn end(Trial(number): Trial, ret: Code) {
+pub(super) fn end(trial: Trial, ret: Code) {
+    let Timed { after, stream, per_thread, .. } = &**trial.0;
+    let is_made = ret == Code::SUCCESS && !capture::may_be_under_way();
+    let is_made = is_made && after.record_within(*stream, *per_thread);
+    end_with(trial, is_made);
+}
+
+fn end_with(Trial(timed): Trial, is_made: bool) {
     mode::unseen(|| {
-        let mut timed = {
-            let all = &mut TIMED.lock();
-            let position = all.iter().position(|timed| timed.number == number)?;
-            all.swap_remove(position)
-        };
-        let is_made = ret == Code::SUCCESS && !capture::may_be_under_way();
-        if is_made && timed.after.record_within(timed.stream, timed.per_thread) {
-            timed.has_returned = true;
-            TIMED.lock().push(timed);
+        let timed = ManuallyDrop::into_inner(timed);
+        if is_made {
+            TIMED.lock().push(*timed);
         } else {
             timed.end(None);
         }
-        Some(())
     });
 }
 
@@ -116,8 +119,7 @@ pub(super) fn harvest() {
         return;
     }
     VALIDATE.facts().beside_no_capture(|| {
-        // Those that other threads are making stay where these look for them.
-        let mut made: Vec<Timed> = TIMED.lock().extract_if(.., |timed| timed.has_returned).collect();
+        let mut made = take(&mut *TIMED.lock());
         made.retain(|timed| !timed.complete());
         TIMED.lock().append(&mut made);
         Some(())

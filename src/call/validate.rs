@@ -27,6 +27,16 @@ pub(crate) enum Refusal {
     Fail(Failing),
 }
 
+/// Room for the parameters of a 3D copy that fails.
+pub(crate) type Others = MaybeUninit<cudaMemcpy3DPeerParms>;
+
+/// Whether a call of a function fails by other parameters.
+#[inline(always)]
+pub(crate) const fn has_others(function: Function) -> bool {
+    use Function::{cudaMemcpy3DPeer, cudaMemcpy3DPeer_ptds, cudaMemcpy3DPeerAsync, cudaMemcpy3DPeerAsync_ptsz};
+    matches!(function, cudaMemcpy3DPeer | cudaMemcpy3DPeer_ptds | cudaMemcpy3DPeerAsync | cudaMemcpy3DPeerAsync_ptsz)
+}
+
 /// Whether rules are about a function.
 #[inline(always)]
 pub(crate) const fn has_rules(function: Function) -> bool {
@@ -40,7 +50,7 @@ pub(crate) const fn has_rules(function: Function) -> bool {
 /// What is done instead of a call whose arguments are wrong, in strict mode; and what of them must be said before, since
 /// the library may crash. `room` is for parameters.
 #[inline(always)]
-pub(crate) fn refusal(call: &Call<'_>, room: &mut MaybeUninit<cudaMemcpy3DPeerParms>) -> Option<Refusal> {
+pub(crate) fn refusal(call: &Call<'_>, room: Option<&mut Others>) -> Option<Refusal> {
     if !has_rules(call.function()) || !VALIDATE.is_on() {
         return None;
     }
@@ -73,7 +83,7 @@ fn may_crash(request: &Request<'_>) -> bool {
 
 #[cold]
 #[inline(never)]
-fn check_before(call: &Call<'_>, room: &mut MaybeUninit<cudaMemcpy3DPeerParms>) -> Option<Refusal> {
+fn check_before(call: &Call<'_>, room: Option<&mut Others>) -> Option<Refusal> {
     mode::unseen(|| {
         let (finding, code) = VALIDATE.before(&RealDriver, &seen(&call.request, None));
         if let Some(finding) = finding {
@@ -90,10 +100,13 @@ fn check_before(call: &Call<'_>, room: &mut MaybeUninit<cudaMemcpy3DPeerParms>) 
 
 /// How a call of the runtime fails with a code: by arguments that it refuses before it does anything, or by what the driver
 /// returns. `room` is for parameters.
-fn failing(code: Code, request: &Request<'_>, room: &mut MaybeUninit<cudaMemcpy3DPeerParms>) -> Failing {
+fn failing(code: Code, request: &Request<'_>, room: Option<&mut Others>) -> Failing {
     /// `cudaErrorInvalidPitchValue`, which the driver does not have.
     const INVALID_PITCH: Code = Code(12);
-    let mut with = |parms| Failing { code, replaces: true, parameters: room.write(parms) };
+    let with = |parms| {
+        let parameters = room.map_or(ptr::null(), |room| ptr::from_ref(room.write(parms)));
+        Failing { code, replaces: !parameters.is_null(), parameters }
+    };
     match request.asks {
         // No arguments are sure to fail: a pointer that CUDA does not know may be the host's. The driver's hook returns the code.
         Asks::Copy(Memcpy { src_named: Named::Pointer, .. }) => {

@@ -246,18 +246,20 @@ pub(crate) fn why_refused() -> &'static str {
 
 /// What is called in place of a copy on a stream that is being captured, if anything is.
 pub(crate) fn capturable(driver: &impl Driver, function: Function, copy: &Memcpy) -> Option<Replacement> {
-    if !rewrites() {
-        return None;
-    }
+    let is_device_memory = |&end: &u64| driver.is_device_memory(end);
+    if rewrites() && [copy.dst, copy.src].iter().all(is_device_memory) { replacement(function, copy) } else { None }
+}
+
+/// The copy that takes the place of one that can be captured.
+pub(crate) fn replacement(function: Function, copy: &Memcpy) -> Option<Replacement> {
     let parameters = match copy.shape {
         Shape::Linear => None,
         Shape::Driver3D(peer) => Some(ordinary(peer)?),
         Shape::Runtime3D(_) | Shape::Arrays(_) | Shape::Unreadable(_) | Shape::Unread(_) => return None,
     };
     let &Memcpy { dst, src, bytes, stream, .. } = copy;
-    let is_on_devices = [dst, src].iter().all(|&end| driver.is_device_memory(end));
     let stream = stream.unwrap_or_default();
-    is_on_devices.then(|| Replacement { dst, src, bytes, stream, parameters, per_thread: function.per_thread() })
+    Some(Replacement { dst, src, bytes, stream, parameters, per_thread: function.per_thread() })
 }
 
 #[cfg(test)]

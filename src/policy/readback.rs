@@ -54,18 +54,20 @@ pub(crate) struct Reading {
 
 impl Reading {
     /// The copies that read a window: of the source's to `at` in the ring's memory, and of the destination's behind.
-    pub(crate) fn halves(&self, (window, at): (Window, usize)) -> [CUDA_MEMCPY3D_PEER; 2] {
-        let (piece, host) = (window.of(extent(&self.copy)), self.ring.host.address + at);
-        let [src, _] = staging::halves(&self.copy, &piece, host);
-        let [dst, _] = staging::halves(&staging::reversed(&self.copy), &piece, host + self.side());
-        [src, dst]
+    pub(crate) fn of_source(&self, (window, at): (Window, usize)) -> CUDA_MEMCPY3D_PEER {
+        staging::to_host(&self.copy, &window.of(extent(&self.copy)), self.ring.host.address + at)
+    }
+
+    pub(crate) fn of_destination(&self, (window, at): (Window, usize)) -> CUDA_MEMCPY3D_PEER {
+        let host = self.ring.host.address + at + self.side();
+        staging::to_host(&staging::reversed(&self.copy), &window.of(extent(&self.copy)), host)
     }
 
     /// All of the copy in turns: the next, behind an end. None if there is nothing left.
-    pub(crate) fn next(self) -> Option<Self> {
+    pub(crate) fn next(&self) -> Option<[Window; 3]> {
         let [Window { offset, bytes }, ..] = self.windows;
         let next = Window::from(extent(&self.copy), offset + bytes, self.side());
-        (next.bytes > 0).then_some(Self { windows: [next, Window::NONE, Window::NONE], ..self })
+        (next.bytes > 0).then_some([next, Window::NONE, Window::NONE])
     }
 
     /// The most that is read back of either side at a time; the destination's comes behind the source's.
@@ -164,7 +166,7 @@ impl Pair {
 
 struct State {
     pairs: Vec<Pair>,
-    pending: Vec<(Made, Reading)>,
+    pending: Vec<(Made, Box<Reading>)>,
     /// What is being read back too late to be compared.
     late: Vec<Reading>,
 }
@@ -238,36 +240,37 @@ impl Readback {
 
     /// What is to be read back of a copy, and with what; `on` is the context of its stream, the default stream that it means, and the
     /// thread.
+    #[inline(never)]
     pub(crate) fn reading(
         &self,
         (staging, access, driver): (&Staging, &Access, &impl Stager),
         (copy, traffic): (&Memcpy<'_>, &Traffic),
         (context, per_thread, thread): (Context, bool, usize),
-    ) -> Option<Reading> {
+    ) -> Option<Box<Reading>> {
         let bytes = if self.is_of_all() { RING } else { SAMPLES };
         let ring = staging.ring((access, driver), (copy, traffic), bytes, context, (per_thread, thread))?;
         staging.use_otherwise(&ring);
         let (copy, stream) = (staging::parameters(copy)?, copy.stream.unwrap_or(0));
         let windows =
             if self.is_of_all() { windows::first(extent(&copy), RING / 2) } else { windows::sample(extent(&copy)) };
-        Some(Reading { ring, copy, stream, per_thread, windows })
+        Some(Box::new(Reading { ring, copy, stream, per_thread, windows }))
     }
 
     /// Notes what is being read back, for later.
-    pub(crate) fn keep(&self, made: Made, reading: Reading) {
+    pub(crate) fn keep(&self, made: Made, reading: Box<Reading>) {
         self.state.lock().pending.push((made, reading));
     }
 
     /// Notes what a call has waited for in vain: a stream's copy is compared later, as the program's next work in it comes behind. Of
     /// others the program may do what it likes with its memory. No other call of the pair waits.
-    pub(crate) fn keep_late(&self, made: Made, reading: Reading, has_stream: bool) {
+    pub(crate) fn keep_late(&self, made: Made, reading: Box<Reading>, has_stream: bool) {
         let traffic = made.traffic;
         let was_late = {
             let mut state = self.state.lock();
             if has_stream {
                 state.pending.push((made, reading));
             } else {
-                state.late.push(reading);
+                state.late.push(*reading);
             }
             let pair = state.pairs.iter_mut().find(|pair| pair.is_of(&traffic));
             pair.is_none_or(|pair| std::mem::replace(&mut pair.is_late, true))
@@ -389,7 +392,7 @@ mod tests {
         assert_eq!([waits, has_stream].map(|copy| readback.wants(&copy, &traffic)), [Some(true); 2]);
         let (function, numbering, waits_for) = (Function::cuMemcpyPeer, Numbering::Usual, true);
         let made = Made { function, numbering, site: 0, origin: None, record: None, traffic, waits: waits_for };
-        readback.keep_late(made, reading([Window::NONE; 3]), false);
+        readback.keep_late(made, Box::new(reading([Window::NONE; 3])), false);
         assert_eq!([waits, has_stream].map(|copy| readback.wants(&copy, &traffic)), [None, Some(false)]);
         let other = Traffic { dst: 2, ..traffic };
         assert_eq!(readback.wants(&waits, &other), Some(true));

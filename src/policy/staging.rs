@@ -23,7 +23,7 @@ mod ring;
 mod staged;
 mod trial;
 
-pub(crate) use pieces::{Piece, RING, SLOTS, as_row, halves, linear, parameters, reversed};
+pub(crate) use pieces::{Piece, RING, SLOTS, as_row, linear, parameters, reversed, to_host};
 pub(crate) use ring::{Context, Contexts, Host, NEEDED, Ring, Stager};
 pub(crate) use staged::Staged;
 pub(crate) use trial::{By, Kind, Outcome, Trials};
@@ -201,16 +201,17 @@ impl Staging {
         let is_of_both = copy.stream.is_none() && copy.src_named != Named::Pointer;
         Some(Staged {
             copy: parameters,
+            step: Piece { at: [0; 3], extent: pieces::extent(&parameters), slot: 0 },
             stream: if is_of_both { None } else { Some(copy.stream.unwrap_or(0)) },
             per_thread,
             ring,
             piece,
-            is_divided_anew: false,
             blocks: self.is(config::Staging::Blocking),
         })
     }
 
     /// A ring of so many bytes for a copy, which is the caller's until it is given back; none if there is no memory for it.
+    #[inline(never)]
     pub(crate) fn ring(
         &self,
         (access, driver): (&Access, &impl Stager),
@@ -238,6 +239,8 @@ impl Staging {
     }
 
     /// One of another stream that has nothing left to do.
+    #[cold]
+    #[inline(never)]
     fn take_over(&self, driver: &impl Stager, kind: (Contexts, usize), user: User) -> Option<Ring> {
         let candidates: Vec<Ring> = {
             let mut rings = self.rings.lock();
@@ -261,6 +264,8 @@ impl Staging {
     }
 
     /// A new one, if there may be one more.
+    #[cold]
+    #[inline(never)]
     fn make(
         &self,
         driver: &impl Stager,
@@ -360,6 +365,11 @@ impl Staging {
     /// As above, between two steps of a copy. If the next never comes, the ring is there for its user's next copy.
     pub(crate) fn keep(&self, ring: &Ring) {
         self.with(ring, |entry| (entry.is_taken, entry.is_kept) = (false, true));
+    }
+
+    /// A copy has no more steps.
+    pub(crate) fn release(&self, ring: &Ring) {
+        self.with(ring, |entry| entry.is_kept = false);
     }
 
     /// Takes a ring that was kept, for the next step of its copy; false if it is gone, or in use by another copy of its user's.
@@ -555,16 +565,20 @@ mod tests {
         let ring = Process::new(u64::MAX).take(5, LEAST).unwrap();
         for bytes in [LEAST, LEAST + 1, (64 << 20) - 1, 64 << 20, (256 << 20) + 3, 3 << 30] {
             let copy = CUDA_MEMCPY3D_PEER { WidthInBytes: bytes as usize, ..ring.copy };
-            let staged = Staged { copy, piece: pieces::size(bytes, RING), ..ring };
+            let step = Piece { extent: pieces::extent(&copy), ..ring.step };
+            let staged = Staged { copy, step, piece: pieces::size(bytes, RING), ..ring };
             let mut end = 0;
-            for copy in staged.steps() {
-                assert_eq!(copy.srcXInBytes, end);
-                assert!(Staged { copy, ..staged }.launches() <= staged::QUEUED / 2, "{bytes}");
-                end += copy.WidthInBytes;
+            let (mut step, mut number) = (staged, 0);
+            while step.be_step(number) {
+                number += 1;
+                assert_eq!(step.step.at, [end, 0, 0]);
+                assert!(step.launches() <= staged::QUEUED / 2, "{bytes}");
+                end += step.step.extent[0];
             }
             assert_eq!(end as u64, bytes);
             let mut end = 0;
-            for Piece { at, extent: [bytes, ..], slot } in staged.rounds().flatten() {
+            let division = staged.division();
+            for Piece { at, extent: [bytes, ..], slot } in (0..division.count()).map(|number| division.piece(number)) {
                 assert_eq!(at, [end, 0, 0]);
                 assert!(bytes > 0 && bytes <= staged.piece && (slot + 1) * staged.piece <= RING && slot < SLOTS);
                 end += bytes;
@@ -572,7 +586,7 @@ mod tests {
             let end = end as u64;
             assert_eq!(end, bytes);
             // A stream takes about a thousand launches; each piece is three.
-            assert!(bytes > 1 << 30 || staged.rounds().flatten().count() <= 300, "{bytes}");
+            assert!(bytes > 1 << 30 || division.count() <= 300, "{bytes}");
         }
     }
 
@@ -629,7 +643,9 @@ mod tests {
                     "{limit} {bytes}"
                 );
                 assert_eq!(peer.stream, stream, "by the default streams of both sides");
-                assert!(regular.rounds().flatten().all(|piece| (piece.slot + 1) * regular.piece <= ring));
+                let division = regular.division();
+                let mut pieces = (0..division.count()).map(|number| division.piece(number));
+                assert!(pieces.all(|piece| (piece.slot + 1) * regular.piece <= ring));
             }
         }
     }

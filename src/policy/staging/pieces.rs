@@ -1,5 +1,7 @@
 //! What a copy is divided into: parts that fit into a slot of a ring, of whole rows and slices where these do.
 
+use std::ops::Range;
+
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, MEMORYTYPE_HOST, MEMORYTYPE_UNIFIED, cudaMemcpy3DPeerParms, is_pointer};
 use crate::model::{Memcpy, Shape};
 
@@ -17,6 +19,19 @@ pub(crate) struct Piece {
     pub(crate) at: [usize; 3],
     pub(crate) extent: [usize; 3],
     pub(crate) slot: usize,
+}
+
+impl Piece {
+    /// It, of a part, as one of all.
+    pub(super) fn within(&self, part: &Self) -> Self {
+        let ([x, y, z], [left, top, front]) = (self.at, part.at);
+        Self { at: [x + left, y + top, z + front], ..*self }
+    }
+}
+
+/// Bytes of a row, rows and slices.
+pub(super) const fn extent(copy: &CUDA_MEMCPY3D_PEER) -> [usize; 3] {
+    [copy.WidthInBytes, copy.Height, copy.Depth]
 }
 
 /// How a copy is divided. Small pieces begin to arrive sooner; of large ones fewer fill the queue of a stream, which takes about a
@@ -105,37 +120,60 @@ pub(crate) const fn reversed(p: &CUDA_MEMCPY3D_PEER) -> CUDA_MEMCPY3D_PEER {
     }
 }
 
-/// The parts of a copy of so many bytes in a row, rows and slices, in order, as many at a time as there are slots of `piece` bytes.
-pub(super) fn rounds(
+/// How a copy is divided.
+pub(crate) struct Division {
+    /// Bytes of a row, rows and slices; of all, and of a part at most.
     whole: [usize; 3],
-    piece: usize,
+    most: [usize; 3],
     slots: usize,
-) -> impl Iterator<Item = impl Iterator<Item = Piece> + Clone> {
-    let [width, height, depth] = whole;
-    // Parts of a long row are alike: a short one takes as long to submit as another.
-    let bytes = width.div_ceil(width.div_ceil(piece)).next_multiple_of(ALIGNMENT).min(piece).min(width);
-    let rows = if bytes < width { 1 } else { (piece / bytes).min(height) };
-    let slices = if rows < height || bytes < width { 1 } else { (piece / (bytes * rows)).min(depth) };
-    let most = [bytes, rows, slices];
-    let [columns, lines, layers] = [width.div_ceil(bytes), height.div_ceil(rows), depth.div_ceil(slices)];
-    let count = columns * lines * layers;
-    (0..count).step_by(slots).map(move |first| {
-        (first..count.min(first + slots)).map(move |number| {
-            let position = [number % columns, number / columns % lines, number / columns / lines];
-            let (mut at, mut extent) = ([0; 3], [0; 3]);
-            for (((at, extent), whole), (position, most)) in
-                at.iter_mut().zip(&mut extent).zip(whole).zip(position.into_iter().zip(most))
-            {
-                *at = position * most;
-                *extent = most.min(whole - *at);
-            }
-            Piece { at, extent, slot: number - first }
-        })
-    })
+}
+
+impl Division {
+    /// Into parts of at most `piece` bytes, which lie in so many slots by turns.
+    pub(super) fn new(whole: [usize; 3], piece: usize, slots: usize) -> Self {
+        let [width, height, depth] = whole;
+        // Parts of a long row are alike: a short one takes as long to submit as another.
+        let bytes = width.div_ceil(width.div_ceil(piece)).next_multiple_of(ALIGNMENT).min(piece).min(width);
+        let rows = if bytes < width { 1 } else { (piece / bytes).min(height) };
+        let slices = if rows < height || bytes < width { 1 } else { (piece / (bytes * rows)).min(depth) };
+        Self { whole, most: [bytes, rows, slices], slots }
+    }
+
+    /// How many parts there are in each direction.
+    fn counts(&self) -> [usize; 3] {
+        let ([width, height, depth], [bytes, rows, slices]) = (self.whole, self.most);
+        [width.div_ceil(bytes), height.div_ceil(rows), depth.div_ceil(slices)]
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.counts().into_iter().product()
+    }
+
+    /// Their numbers in order, as many at a time as there are slots.
+    pub(crate) fn rounds(&self) -> impl Iterator<Item = Range<usize>> + use<> {
+        let (count, slots) = (self.count(), self.slots);
+        (0..count).step_by(slots).map(move |first| first..count.min(first + slots))
+    }
+
+    /// That of a number.
+    #[inline(never)]
+    pub(crate) fn piece(&self, number: usize) -> Piece {
+        let [columns, lines, _] = self.counts();
+        let position = [number % columns, number / columns % lines, number / columns / lines];
+        let (mut at, mut extent) = ([0; 3], [0; 3]);
+        for (((at, extent), whole), (position, most)) in
+            at.iter_mut().zip(&mut extent).zip(self.whole).zip(position.into_iter().zip(self.most))
+        {
+            *at = position * most;
+            *extent = most.min(whole - *at);
+        }
+        Piece { at, extent, slot: number % self.slots }
+    }
 }
 
 /// A part of a copy, as a copy of its own.
-pub(super) const fn part(copy: &CUDA_MEMCPY3D_PEER, piece: &Piece) -> CUDA_MEMCPY3D_PEER {
+const fn part(copy: &CUDA_MEMCPY3D_PEER, piece: &Piece) -> CUDA_MEMCPY3D_PEER {
     let ([x, y, z], [width, height, depth]) = (piece.at, piece.extent);
     CUDA_MEMCPY3D_PEER {
         srcXInBytes: copy.srcXInBytes + x,
@@ -151,10 +189,11 @@ pub(super) const fn part(copy: &CUDA_MEMCPY3D_PEER, piece: &Piece) -> CUDA_MEMCP
     }
 }
 
-/// Both halves of a part's copy: from the source to `host`, and from there to the destination.
-pub(crate) fn halves(copy: &CUDA_MEMCPY3D_PEER, piece: &Piece, host: usize) -> [CUDA_MEMCPY3D_PEER; 2] {
-    let (part, [width, height, _]) = (part(copy, piece), piece.extent);
-    let from = CUDA_MEMCPY3D_PEER {
+/// The first half of a part's copy: from the source to `host`.
+#[inline(never)]
+pub(crate) fn to_host(copy: &CUDA_MEMCPY3D_PEER, piece: &Piece, host: usize) -> CUDA_MEMCPY3D_PEER {
+    let [width, height, _] = piece.extent;
+    CUDA_MEMCPY3D_PEER {
         dstXInBytes: 0,
         dstY: 0,
         dstZ: 0,
@@ -164,9 +203,15 @@ pub(crate) fn halves(copy: &CUDA_MEMCPY3D_PEER, piece: &Piece, host: usize) -> [
         dstArray: 0,
         dstPitch: width,
         dstHeight: height,
-        ..part
-    };
-    let to = CUDA_MEMCPY3D_PEER {
+        ..part(copy, piece)
+    }
+}
+
+/// The second: from there to the destination.
+#[inline(never)]
+pub(crate) fn from_host(copy: &CUDA_MEMCPY3D_PEER, piece: &Piece, host: usize) -> CUDA_MEMCPY3D_PEER {
+    let [width, height, _] = piece.extent;
+    CUDA_MEMCPY3D_PEER {
         srcXInBytes: 0,
         srcY: 0,
         srcZ: 0,
@@ -176,9 +221,8 @@ pub(crate) fn halves(copy: &CUDA_MEMCPY3D_PEER, piece: &Piece, host: usize) -> [
         srcArray: 0,
         srcPitch: width,
         srcHeight: height,
-        ..part
-    };
-    [from, to]
+        ..part(copy, piece)
+    }
 }
 
 /// Destination, source and bytes of what is one row between addresses.
@@ -219,8 +263,10 @@ mod tests {
             [[1, 1, 1], [100, 1, 1], [16, 9, 1], [5, 7, 3], [3, 2, 11], [17, 2, 2], [64, 1, 5], [1, 40, 40]]
         {
             let mut copied = vec![0; width * height * depth];
-            for round in rounds(extent, PIECE, SLOTS) {
-                for (position, Piece { at: [x, y, z], extent: [w, h, d], slot }) in round.enumerate() {
+            let division = Division::new(extent, PIECE, SLOTS);
+            for round in division.rounds() {
+                for (position, number) in round.enumerate() {
+                    let Piece { at: [x, y, z], extent: [w, h, d], slot } = division.piece(number);
                     assert!(slot == position && slot < SLOTS && w * h * d <= PIECE, "{extent:?}");
                     let all = (z..z + d).flat_map(|z| (y..y + h).flat_map(move |y| (x..x + w).map(move |x| [x, y, z])));
                     all.for_each(|[x, y, z]| copied[(z * height + y) * width + x] += 1);
@@ -235,8 +281,8 @@ mod tests {
     fn rounds_of_long_rows_are_of_parts_that_are_alike() {
         const MIB: usize = 1 << 20;
         for (width, parts) in [(32 * MIB, 4), (1024 * MIB, 103), (21 * MIB + 5, 3), (10 * MIB, 1)] {
-            let mut widths: Vec<usize> =
-                rounds([width, 2, 1], 10 * MIB, 2).flatten().map(|Piece { extent: [width, ..], .. }| width).collect();
+            let division = Division::new([width, 2, 1], 10 * MIB, 2);
+            let mut widths: Vec<usize> = (0..division.count()).map(|number| division.piece(number).extent[0]).collect();
             assert_eq!(widths.len(), 2 * parts);
             widths.sort_unstable();
             let (least, most) = (widths[0], widths[widths.len() - 1]);
@@ -261,7 +307,8 @@ mod tests {
             Depth: 2,
             ..CUDA_MEMCPY3D_PEER::ZERO
         };
-        let [from, to] = halves(&copy, &Piece { at: [0, 2, 1], extent: [16, 1, 1], slot: 0 }, 0x50);
+        let piece = Piece { at: [0, 2, 1], extent: [16, 1, 1], slot: 0 };
+        let (from, to) = (to_host(&copy, &piece, 0x50), from_host(&copy, &piece, 0x50));
         assert_eq!(as_row(&from), Some((0x50, 0x1000 + (8 + 3) * 32 + 4, 16)));
         assert_eq!(as_row(&to), None, "to an array");
         assert_eq!((to.srcHost, to.srcPitch, to.dstArray, to.dstY, to.dstZ), (0x50, 16, 7, 2, 3));

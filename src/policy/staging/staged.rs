@@ -1,6 +1,6 @@
 //! A copy that is staged: in steps, each of rounds of pieces.
 
-use super::pieces::{self, Piece, SLOTS};
+use super::pieces::{self, Division, Piece, SLOTS};
 use super::ring::Ring;
 use crate::api::abi::CUDA_MEMCPY3D_PEER;
 
@@ -14,24 +14,29 @@ pub(super) const QUEUED: usize = 900;
 pub(crate) struct Staged {
     /// The extent, as in a 3D copy of the driver.
     pub(crate) copy: CUDA_MEMCPY3D_PEER,
+    /// The part of it that is made now.
+    pub(crate) step: Piece,
     /// The stream that orders it; none if the default streams of both sides' contexts do.
     pub(crate) stream: Option<usize>,
     pub(crate) per_thread: bool,
     pub(crate) ring: Ring,
     /// Bytes of a piece.
     pub(crate) piece: usize,
-    /// Whether the ring's last copy was of other pieces, and so used its memory otherwise.
-    pub(crate) is_divided_anew: bool,
     /// Whether the call returns when the copy is done.
     pub(crate) blocks: bool,
 }
 
 impl Staged {
-    /// It in steps of so many pieces, each a copy of its own behind the last: signals arrive between them.
-    pub(crate) fn steps(&self) -> impl Iterator<Item = CUDA_MEMCPY3D_PEER> {
-        let (whole, CUDA_MEMCPY3D_PEER { WidthInBytes, Height, Depth, .. }) = (self.copy, self.copy);
-        let steps = pieces::rounds([WidthInBytes, Height, Depth], self.piece.saturating_mul(STEP), 1);
-        steps.flatten().map(move |step| pieces::part(&whole, &step))
+    /// The whole is made in steps of so many pieces, each a copy of its own behind the last: signals arrive between them. From now on this is
+    /// that of a number; false if there is none.
+    #[inline(never)]
+    pub(crate) fn be_step(&mut self, number: usize) -> bool {
+        let steps = Division::new(pieces::extent(&self.copy), self.piece.saturating_mul(STEP), 1);
+        let is_there = number < steps.count();
+        if is_there {
+            self.step = steps.piece(number);
+        }
+        is_there
     }
 
     /// How many launches that takes on each of the ring's streams, at most.
@@ -39,18 +44,25 @@ impl Staged {
         /// For a piece, and for the beginning and the end.
         const EACH: usize = 3;
         const BESIDE: usize = 4;
-        self.rounds().flatten().count() * EACH + BESIDE
+        self.division().count() * EACH + BESIDE
     }
 
-    /// Its parts, in order, as many at a time as there are slots.
-    pub(crate) fn rounds(&self) -> impl Iterator<Item = impl Iterator<Item = Piece> + Clone> {
-        let CUDA_MEMCPY3D_PEER { WidthInBytes, Height, Depth, .. } = self.copy;
+    /// Its parts.
+    pub(crate) fn division(&self) -> Division {
         let slots = (self.ring.host.bytes / self.piece).clamp(1, SLOTS);
-        pieces::rounds([WidthInBytes, Height, Depth], self.piece, slots)
+        Division::new(self.step.extent, self.piece, slots)
     }
 
-    /// Both halves of a part's copy: into its slot, and out of it.
-    pub(crate) fn halves(&self, piece: &Piece) -> [CUDA_MEMCPY3D_PEER; 2] {
-        pieces::halves(&self.copy, piece, self.ring.host.address + piece.slot * self.piece)
+    /// The halves of a part's copy: into its slot, and out of it.
+    pub(crate) fn filling(&self, piece: &Piece) -> CUDA_MEMCPY3D_PEER {
+        pieces::to_host(&self.copy, &piece.within(&self.step), self.slot(piece))
+    }
+
+    pub(crate) fn draining(&self, piece: &Piece) -> CUDA_MEMCPY3D_PEER {
+        pieces::from_host(&self.copy, &piece.within(&self.step), self.slot(piece))
+    }
+
+    fn slot(&self, piece: &Piece) -> usize {
+        self.ring.host.address + piece.slot * self.piece
     }
 }

@@ -31,13 +31,20 @@ pub(super) fn primary_context(device: i32) -> Option<usize> {
     Some(context)
 }
 
-/// Runs `work` with a context current, and restores the one that was, after a panic too.
+/// Runs `work` with a context current, and restores the one that was, after a panic too. If it is current already nothing is to be restored.
 pub(super) fn within<T>(context: usize, work: impl FnOnce() -> Result<T, Code>) -> Result<T, Code> {
-    // SAFETY: the context is one that the driver knows; the stack of contexts is put back below.
-    checked(unsafe { ctx_push_current(context) })?;
-    // SAFETY: the function writes the place.
-    let pop = || _ = asked(|popped| unsafe { ctx_pop_current(popped) });
-    os::finally(pop, work)
+    let is_current = current() == Some(context);
+    if !is_current {
+        // SAFETY: the context is one that the driver knows; the stack of contexts is put back below.
+        checked(unsafe { ctx_push_current(context) })?;
+    }
+    let restore = || {
+        if !is_current {
+            // SAFETY: the function writes the place.
+            let _ = asked(|popped| unsafe { ctx_pop_current(popped) });
+        }
+    };
+    os::finally(restore, work)
 }
 
 /// The calling thread's context.

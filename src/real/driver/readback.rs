@@ -16,19 +16,13 @@ impl Reader for RealDriver {
             follow(from, ring.begins)?;
             // What was staged with the ring before.
             follow(from, ring.ends)?;
-            reading.placed().try_for_each(|placed| {
-                let [half, _] = reading.halves(placed);
-                copy_half(&half, from)
-            })?;
+            reading.placed().try_for_each(|placed| copy_half(&reading.of_source(placed), from))?;
             record(filled, from)
         });
         let read = read.and_then(|()| {
             within(dst, || {
                 follow(to, filled)?;
-                reading.placed().try_for_each(|placed| {
-                    let [_, half] = reading.halves(placed);
-                    copy_half(&half, to)
-                })
+                reading.placed().try_for_each(|placed| copy_half(&reading.of_destination(placed), to))
             })
         });
         // Whatever became of it, the program's next work comes after what was submitted.

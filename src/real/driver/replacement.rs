@@ -38,6 +38,7 @@ pub(crate) fn ready_all(replacements: &[Replacement]) -> Option<Vec<ReadyCopy>> 
 }
 
 /// Makes one copy of a batch, in its stream, and in the context of that, whose rights are those of a batch.
+#[inline(never)]
 pub(crate) fn make_copy(context: usize, copy: &CUDA_MEMCPY3D_PEER, stream: usize, per_thread: bool) -> Code {
     let row = as_row(copy);
     let (dst, src, bytes) = row.unwrap_or_default();

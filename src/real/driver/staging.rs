@@ -131,70 +131,70 @@ pub(crate) fn have_follow(stream: ProgramStream, ring: &Ring) {
     let _ = have_program_follow(stream, ring.ends);
 }
 
-/// Waits until the stream of a copy takes another launch, as the driver's own copy would: signals arrive meanwhile. What is recorded is
-/// recorded anew. (The default streams of both sides are not waited for: their contexts would have to be current.)
-pub(crate) fn wait_for_room(staged: &Staged) {
-    if let Some(stream) = staged.stream {
-        let _ = record_on_program(staged.ring.begins, (stream, staged.per_thread));
-    }
+/// Notes in the stream of a copy, if it has one, what the copy comes after. That may wait for room there.
+pub(crate) fn begin(staged: &Staged) -> Result<(), Code> {
+    let record = |stream| record_on_program(staged.ring.begins, (stream, staged.per_thread));
+    staged.stream.map_or(Ok(()), record)
 }
 
-/// Submits all of a copy. What fails before anything is submitted fails as the copy would have.
-pub(crate) fn submit(staged: &Staged) -> Code {
+/// Has that stream wait for the copy.
+pub(crate) fn end(staged: &Staged) -> Result<(), Code> {
+    let follow = |stream| have_program_follow((stream, staged.per_thread), staged.ring.ends);
+    staged.stream.map_or(Ok(()), follow)
+}
+
+/// Submits all of a copy, with its order if it has no stream: then what comes after it comes after what was submitted, whatever became of it.
+pub(crate) fn submit(staged: &Staged, is_divided_anew: bool) -> Result<(), Code> {
     let &Staged { stream, per_thread, ref ring, .. } = staged;
     let ([(own, _), (src, _), (dst, _)], [from, to], [filled, ..]) = (ring.contexts, ring.streams, ring.filled);
     // The current context may be a third.
     let third = (own != src && own != dst).then_some(own);
     let by_default = (0, per_thread);
-    let begun = match stream {
-        Some(stream) => record_on_program(ring.begins, (stream, per_thread)).and_then(|()| follow(from, ring.begins)),
-        None => third
-            .map_or(Ok(()), |own| within(own, || record_on_program(ring.begins, by_default)))
-            .and_then(|()| third.map_or(Ok(()), |_| follow(from, ring.begins)))
-            .and_then(|()| within(src, || record_on_program(filled, by_default)))
-            .and_then(|()| follow(from, filled))
-            // Of what was staged before: its event is recorded anew.
-            .and_then(|()| follow(from, ring.ends))
-            .and_then(|()| within(dst, || record_on_program(ring.ends, by_default)))
-            .and_then(|()| follow(from, ring.ends)),
-    };
-    if let Err(code) = begun {
-        return code;
-    }
-    let submitted = submit_pieces(staged);
-    // Whatever became of it, the program's next work comes after what was submitted.
-    let ended = within(dst, || record(ring.ends, to));
-    let followed = match stream {
-        Some(stream) => have_program_follow((stream, per_thread), ring.ends),
-        None => [src, dst]
-            .into_iter()
-            .chain(third)
-            .try_for_each(|of| within(of, || have_program_follow(by_default, ring.ends))),
-    };
-    submitted.and(ended).and(followed).err().unwrap_or(Code::SUCCESS)
-}
-
-fn submit_pieces(staged: &Staged) -> Result<(), Code> {
-    let ring = &staged.ring;
-    let ([_, (src, _), (dst, _)], [from, to]) = (ring.contexts, ring.streams);
-    if staged.is_divided_anew {
+    if stream.is_some() {
+        follow(from, ring.begins)?;
+    } else {
+        if let Some(third) = third {
+            within(third, || record_on_program(ring.begins, by_default))?;
+            follow(from, ring.begins)?;
+        }
+        within(src, || record_on_program(filled, by_default))?;
+        follow(from, filled)?;
+        // Of what was staged before: its event is recorded anew.
+        follow(from, ring.ends)?;
+        within(dst, || record_on_program(ring.ends, by_default))?;
         follow(from, ring.ends)?;
     }
-    for round in staged.rounds() {
+    let submitted = submit_pieces(staged, is_divided_anew);
+    let ended = within(dst, || record(ring.ends, to));
+    let have_follow = |of| within(of, || have_program_follow(by_default, ring.ends));
+    let followed = match stream {
+        Some(_) => Ok(()),
+        None => [src, dst].into_iter().chain(third).try_for_each(have_follow),
+    };
+    submitted.and(ended).and(followed)
+}
+
+fn submit_pieces(staged: &Staged, is_divided_anew: bool) -> Result<(), Code> {
+    let ring = &staged.ring;
+    let ([_, (src, _), (dst, _)], [from, to]) = (ring.contexts, ring.streams);
+    if is_divided_anew {
+        follow(from, ring.ends)?;
+    }
+    let division = &staged.division();
+    for round in division.rounds() {
+        let pieces = || round.clone().zip(ring.filled.iter().zip(&ring.drained));
         // Each half in the context of its side: memory of a pool can be copied in no other.
         within(src, || {
-            round.clone().zip(ring.filled.iter().zip(&ring.drained)).try_for_each(|(piece, (&filled, &drained))| {
-                let [half, _] = staged.halves(&piece);
+            pieces().try_for_each(|(number, (&filled, &drained))| {
                 follow(from, drained)?;
-                copy_half(&half, from)?;
+                copy_half(&staged.filling(&division.piece(number)), from)?;
                 record(filled, from)
             })
         })?;
         within(dst, || {
-            round.zip(ring.filled.iter().zip(&ring.drained)).try_for_each(|(piece, (&filled, &drained))| {
-                let [_, half] = staged.halves(&piece);
+            pieces().try_for_each(|(number, (&filled, &drained))| {
                 follow(to, filled)?;
-                copy_half(&half, to)?;
+                copy_half(&staged.draining(&division.piece(number)), to)?;
                 record(drained, to)
             })
         })?;
