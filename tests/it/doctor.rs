@@ -872,3 +872,27 @@ fn library_of_the_shim_is_not_needed() {
     outcome.assert_success();
     fs::remove_file(alone).unwrap();
 }
+
+/// Names of the first and the last of three simulated GPUs.
+const UUIDS: [&str; 2] = ["GPU-70327073-696d-2047-5055-202e2e2e2e00", "GPU-70327073-696d-2047-5055-202e2e2e2e02"];
+
+#[test]
+fn devices_are_those_that_the_user_shows_in_the_order_shown() {
+    let doctor = |list: &str| doctor("drop:2>0").env("P2PSIM_DEVICES", "3").env("CUDA_VISIBLE_DEVICES", list);
+    for list in ["2,0", "2,0,-1,1", &format!("{},{}", UUIDS[1], UUIDS[0])] {
+        let quick = doctor(list).arg("--quick").plain();
+        assert_eq!(row(&quick, "0>1"), ["wrong", "right", "right", "FAILED"], "{list}");
+        assert_eq!(row(&quick, "1>0"), ["right", "right", "right", "verified"], "{list}");
+        assert!(!quick.stdout.contains("0>2") && !quick.stdout.contains("2>0"), "{}", quick.stdout);
+        let buses = ["0 Simulated GPU  0000:03:00.0", "1 Simulated GPU  0000:01:00.0"];
+        let squeezed = quick.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+        for bus in buses.map(|bus| bus.replace("  ", " ")) {
+            assert!(squeezed.contains(&bus), "no {bus}: {}", quick.stdout);
+        }
+    }
+    for list in ["", "0,0", "GPU-70327073,1", "MIG-70327073-696d-2047-5055-202e2e2e2e00"] {
+        let none = doctor(list).arg("--quick").plain();
+        let said = format!("{}{}", none.stdout, none.shim.join("\n"));
+        assert!(said.contains("cuInit returned CUDA_ERROR_NO_DEVICE"), "{list}: {said}");
+    }
+}

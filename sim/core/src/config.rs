@@ -14,6 +14,8 @@ pub struct Config {
     pub name: String,
     /// Number of devices (`P2PSIM_DEVICES`, default 2, 0 to [`MAX_DEVICES`]).
     pub devices: usize,
+    /// The numbers of all devices on the machine: first of those that the program sees, then of hidden ones. Empty if none is hidden.
+    pub order: Vec<usize>,
     /// The version of CUDA that the driver is of (`P2PSIM_DRIVER`, default 13000): from 13050 on, captures take batches of copies.
     pub driver: usize,
     /// Ordered pairs of devices, the first unable to reach the second (`P2PSIM_NO_P2P`, such as `0-1,2>3`).
@@ -43,6 +45,7 @@ impl Default for Config {
         Config {
             name: "Simulated GPU".to_owned(),
             devices: 2,
+            order: Vec::new(),
             driver: 13_000,
             no_path: Vec::new(),
             max_peers: 8,
@@ -117,6 +120,33 @@ impl Config {
         (config, complaints)
     }
 
+    /// Hides all devices but these, and numbers them in this order. What was said of a device stays with it.
+    pub fn show(&mut self, visible: &[usize]) {
+        let hidden = (0..self.devices).filter(|number| !visible.contains(number));
+        self.order = visible.iter().copied().chain(hidden).collect();
+        self.devices = visible.len();
+        let pairs = self.no_path.iter().map(|&(from, to)| (self.device(from), self.device(to)));
+        self.no_path = pairs.collect();
+        let mut faults = self.faults.clone();
+        faults.renumber(|number| self.device(number));
+        self.faults = faults;
+    }
+
+    /// How many devices there are, hidden ones too.
+    pub fn all_devices(&self) -> usize {
+        self.devices.max(self.order.len())
+    }
+
+    /// The number of a device on the machine.
+    pub fn number(&self, device: usize) -> usize {
+        self.order.get(device).copied().unwrap_or(device)
+    }
+
+    /// The device that has a number on the machine.
+    pub fn device(&self, number: usize) -> usize {
+        self.order.iter().position(|known| *known == number).unwrap_or(number)
+    }
+
     /// Whether nodes of graphs can be batches of copies.
     pub fn has_batch_nodes(&self) -> bool {
         self.driver >= 13_050
@@ -156,6 +186,19 @@ mod tests {
     #[test]
     fn parse_nothing_set_gives_defaults() {
         assert_eq!(parse(&[]), (Config::default(), vec![]));
+    }
+
+    #[test]
+    fn show_renumbers_what_was_said_of_devices() {
+        let mut config =
+            parse(&[("P2PSIM_DEVICES", "3"), ("P2PSIM_NO_P2P", "0>2"), ("P2PSIM_FAULT", "drop:2>0,stall:1>0:2ms")]).0;
+        config.show(&[2, 0]);
+        assert_eq!((config.devices, config.all_devices()), (2, 3));
+        assert_eq!([0, 1, 2].map(|device| config.number(device)), [2, 0, 1]);
+        assert_eq!([0, 1, 2].map(|number| config.device(number)), [1, 2, 0]);
+        assert!(!config.has_path(1, 0) && config.has_path(0, 1));
+        assert!(config.faults.defect(0, 1, 1).is_some() && config.faults.defect(1, 0, 1).is_none());
+        assert!(config.faults.defect(2, 1, 1).is_some() && config.faults.defect(1, 0, 1).is_none());
     }
 
     #[test]

@@ -128,6 +128,13 @@ impl Faults {
         Some(())
     }
 
+    /// Numbers devices anew.
+    pub(crate) fn renumber(&mut self, device: impl Fn(usize) -> usize) {
+        let pairs = self.defects.iter_mut().map(|(_, from, to)| [from, to]);
+        let stalls = self.stalls.iter_mut().map(|stall| [&mut stall.from, &mut stall.to]);
+        pairs.chain(stalls).flatten().for_each(|number| *number = device(*number));
+    }
+
     /// What goes wrong with a direct copy, the `number`-th from one device to another.
     pub(crate) fn defect(&self, from: usize, to: usize, number: u64) -> Option<Defect> {
         let here = self.defects.iter().filter(|(_, f, t)| (*f, *t) == (from, to));

@@ -32,7 +32,8 @@ pub(crate) struct Grants {
 impl Grants {
     /// Nothing is enabled, nothing open.
     pub(crate) fn new(config: &Config) -> Grants {
-        let pairs = (0..config.devices).flat_map(|from| (0..config.devices).map(move |to| (from, to)));
+        let devices = config.all_devices();
+        let pairs = (0..devices).flat_map(|from| (0..devices).map(move |to| (from, to)));
         Grants { paths: pairs.filter(|(from, to)| config.has_path(*from, *to)).collect(), ..Grants::default() }
     }
 

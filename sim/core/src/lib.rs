@@ -32,6 +32,7 @@ mod peers;
 mod space;
 mod stream;
 mod traffic;
+mod visible;
 mod work;
 
 pub use access::{NO_ACCESS, READ_WRITE};
@@ -41,4 +42,5 @@ pub use machine::Machine;
 pub use os::{at_fork_in_child, inject};
 pub use space::{Allocation, DEVICE_MEMORY, GRANULE, Kind, Owner};
 pub use stream::{Role, on_worker};
+pub use visible::{Repeated, visible};
 pub use work::Extent;

@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use p2psim_core::config::Config;
 use p2psim_core::fault::Failure;
 use p2psim_core::machine::{DefaultStream, StreamHandle, StreamRef};
-use p2psim_core::{Error, Machine, Result, at_fork_in_child, inject, on_worker};
+use p2psim_core::{Error, Machine, Repeated, Result, at_fork_in_child, inject, on_worker, visible};
 
+use crate::api::devices;
 use crate::table;
 
 /// Defines exported functions. The body is a block that ends in a [`Result`].
@@ -81,7 +82,7 @@ struct Setup {
 
 impl Setup {
     fn new() -> Setup {
-        let config = Config::from_env();
+        let config = config_now();
         // Functions of HIP are the other simulation's business.
         let ours = config.faults.failures.iter().filter(|failure| !failure.function.starts_with("hip")).cloned();
         let (known, unknown): (Vec<_>, Vec<_>) = ours.partition(|failure| table::exports(&failure.function));
@@ -100,6 +101,17 @@ impl Setup {
         // All rules count, and the last that is due decides.
         of_it.filter_map(due).last().filter(|code| *code != 0)
     }
+}
+
+/// What the environment says of the machine, and which of its devices are visible.
+pub(crate) fn config_now() -> Config {
+    let mut config = Config::from_env();
+    if let Ok(list) = std::env::var("CUDA_VISIBLE_DEVICES") {
+        let is_named = |number: usize, name: &str| devices::is_named(number, name, config.is_mig);
+        let shown = visible(&list, config.devices, Repeated::HidesAll, is_named);
+        config.show(&shown);
+    }
+    config
 }
 
 fn setup() -> &'static Setup {

@@ -8,9 +8,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use p2psim_core::config::Config;
 use p2psim_core::fault::Failure;
 use p2psim_core::machine::{ContextHandle, DefaultStream, StreamHandle, StreamRef};
-use p2psim_core::{Error, Machine, at_fork_in_child, current};
+use p2psim_core::{Error, Machine, Repeated, at_fork_in_child, current, visible};
 
 use crate::abi::Null;
+use crate::api::devices;
 use crate::error::NO_ERROR;
 use crate::{flavour, lookup, thread};
 
@@ -191,7 +192,8 @@ impl Setup {
     /// Functions of CUDA are the other simulation's business.
     fn new() -> Setup {
         // AMD's devices are none of NVML's.
-        let config = Config { nvlink: None, ..Config::from_env() };
+        let mut config = Config { nvlink: None, ..Config::from_env() };
+        show_visible(&mut config, |name| std::env::var(name).ok());
         let ours = config.faults.failures.iter().filter(|failure| failure.function.starts_with("hip")).cloned();
         let (known, unknown): (Vec<_>, Vec<_>) = ours.partition(|failure| exports(&failure.function));
         for Failure { function, .. } in unknown {
@@ -211,6 +213,26 @@ impl Setup {
     }
 }
 
+/// Hides devices as the sources of the runtime of ROCm and of HIP do, one after the other.
+fn show_visible(config: &mut Config, variable: impl Fn(&str) -> Option<String>) {
+    let names: Vec<String> = (0..config.devices).map(devices::name).collect();
+    let mut left: Vec<usize> = (0..config.devices).collect();
+    if let Some(list) = variable("ROCR_VISIBLE_DEVICES") {
+        left = visible(&list, left.len(), Repeated::Ends, |device, name| {
+            name.len() > 4 && names.get(device).is_some_and(|known| known.starts_with(name))
+        });
+    }
+    let lists = ["HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"].map(&variable);
+    if let Some(list) = lists.into_iter().flatten().find(|list| !list.is_empty()) {
+        let number = |device: usize| left.get(device).copied().unwrap_or_default();
+        let shown = visible(&list, left.len(), Repeated::IsSkipped, |device, name| {
+            names.get(number(device)).is_some_and(|known| known == name)
+        });
+        left = shown.into_iter().map(number).collect();
+    }
+    config.show(&left);
+}
+
 fn exports(function: &str) -> bool {
     CString::new(function).is_ok_and(|name| lookup::export(&name).is_some())
 }
@@ -218,4 +240,27 @@ fn exports(function: &str) -> bool {
 fn setup() -> &'static Setup {
     static SETUP: OnceLock<Setup> = OnceLock::new();
     SETUP.get_or_init(Setup::new)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn show_visible_takes_one_list_after_the_other() {
+        let numbers = |lists: [&str; 3]| {
+            let mut config = Config { devices: 4, ..Config::default() };
+            let names = ["ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"];
+            show_visible(&mut config, |name| {
+                let (_, list) = names.iter().zip(lists).find(|(known, _)| **known == name)?;
+                (list != "unset").then(|| list.to_owned())
+            });
+            (0..config.devices).map(|device| config.number(device)).collect::<Vec<_>>()
+        };
+        assert_eq!(numbers(["unset", "unset", "unset"]), [0, 1, 2, 3]);
+        assert_eq!(numbers(["3,GPU-0000000000000001", "1", "0"]), [1]);
+        assert_eq!(numbers(["", "0", "unset"]), []);
+        assert_eq!(numbers(["unset", "", "2,2,0,-1,1"]), [2, 0]);
+        assert_eq!(numbers(["unset", "GPU-0000000000000003,GPU-000,1", "unset"]), [3]);
+    }
 }

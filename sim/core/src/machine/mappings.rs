@@ -103,7 +103,8 @@ impl Machine {
 
     /// Takes physical memory of a device that other processes can map.
     pub fn create_shareable_physical(&self, device: usize, size: u64) -> Result<PhysicalHandle> {
-        let name = CString::new(format!("{FILE_NAME}{device}")).map_err(|_| Error::INVALID_DEVICE)?;
+        let name =
+            CString::new(format!("{FILE_NAME}{}", self.config.number(device))).map_err(|_| Error::INVALID_DEVICE)?;
         self.create(device, size, || os::memory_file(&name, size).map(Origin::Shareable))
     }
 
@@ -127,7 +128,8 @@ impl Machine {
         let (file, name) = os::file_of(descriptor).ok_or(Error::INVALID_VALUE)?;
         let number = name.strip_prefix("/memfd:").and_then(|name| name.strip_prefix(FILE_NAME));
         let number = number.and_then(|number| number.split(' ').next()?.parse().ok()).ok_or(Error::INVALID_VALUE)?;
-        let (device, size) = (self.device(number)?, file.metadata().map_err(|_| Error::OPERATING_SYSTEM)?.len());
+        let (device, size) =
+            (self.device_of_another(number)?, file.metadata().map_err(|_| Error::OPERATING_SYSTEM)?.len());
         let physical = Physical { device, size, references: 1, mapped: false, origin: Origin::Imported(file) };
         Ok(self.lock().add_physical(physical))
     }

@@ -234,8 +234,9 @@ impl Machine {
     /// A machine at power-on.
     pub fn new(config: Config) -> Result<Machine> {
         work::set_staging_speed(config.staging_speed);
+        let numbers = (0..config.all_devices()).map(|device| config.number(device)).collect();
         let state = State {
-            primaries: (0..config.devices).map(|_| Primary::default()).collect(),
+            primaries: (0..config.all_devices()).map(|_| Primary::default()).collect(),
             contexts: BTreeMap::new(),
             handles: HashMap::new(),
             streams: HashMap::new(),
@@ -247,16 +248,16 @@ impl Machine {
             execs: HashMap::new(),
             modules: HashMap::new(),
             libraries: HashMap::new(),
-            space: Space::new(config.devices, config.shares_addresses)?,
-            pools: State::default_pools(config.devices).collect(),
-            current_pools: State::default_pools(config.devices).map(|(handle, _)| handle).collect(),
+            space: Space::new(config.all_devices(), config.shares_addresses)?,
+            pools: State::default_pools(config.all_devices()).collect(),
+            current_pools: State::default_pools(config.all_devices()).map(|(handle, _)| handle).collect(),
             retiring: Vec::new(),
             mappings: Mappings::default(),
             imports: Imports::new(),
             peers: Peers::default(),
             grants: Grants::new(&config),
             copies: HashMap::new(),
-            counters: config.nvlink.as_deref().and_then(|folder| Counters::open(folder).ok()),
+            counters: config.nvlink.as_deref().and_then(|folder| Counters::open(folder, numbers).ok()),
             traffic: HashMap::new(),
             any_traffic: Traffic::default(),
             faults: config.faults.clone(),
@@ -273,6 +274,18 @@ impl Machine {
     /// Turns a program's ordinal into a device.
     pub fn device(&self, ordinal: i32) -> Result<usize> {
         usize::try_from(ordinal).ok().filter(|device| *device < self.config.devices).ok_or(Error::INVALID_DEVICE)
+    }
+
+    /// The device, which may be a hidden one, of memory that came from another process; by its number on the machine.
+    fn device_of_another(&self, number: usize) -> Result<usize> {
+        Some(self.config.device(number))
+            .filter(|device| *device < self.config.all_devices())
+            .ok_or(Error::INVALID_DEVICE)
+    }
+
+    /// The number of a device on the machine, on which others may be hidden.
+    pub fn number(&self, device: usize) -> usize {
+        self.config.number(device)
     }
 
     /// What the devices are called.

@@ -21,7 +21,7 @@ pub struct Export {
     pub inode: u64,
     /// Bytes of the allocation.
     pub size: u64,
-    /// The device whose memory it is.
+    /// The number on the machine of the device whose memory it is.
     pub device: u32,
 }
 
@@ -49,7 +49,8 @@ impl Machine {
                 let file = state.space.share(&found)?;
                 let inode = file.metadata().map_err(|_| Error::OPERATING_SYSTEM)?.ino();
                 let (process, descriptor) = (std::process::id(), file.as_raw_fd().cast_unsigned());
-                return Ok(Export { process, descriptor, inode, size: found.size, device: found.device as u32 });
+                let device = self.config.number(found.device) as u32;
+                return Ok(Export { process, descriptor, inode, size: found.size, device });
             }
             drop(state);
             wait_all(&tails);
@@ -64,7 +65,7 @@ impl Machine {
         if export.process == std::process::id() {
             return Err(Error::INVALID_CONTEXT);
         }
-        let device = self.device(export.device.cast_signed())?;
+        let device = self.device_of_another(export.device as usize)?;
         let known = state.imports.iter_mut().find(|(_, import)| import.export == export);
         if let Some((base, import)) = known {
             // A handle is for one context of a process.

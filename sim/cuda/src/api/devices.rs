@@ -30,6 +30,22 @@ fn uuid(device: usize, kind: [u8; 3]) -> Uuid {
     bytes
 }
 
+/// Whether `CUDA_VISIBLE_DEVICES` may name a device so: by its UUID, as `nvidia-smi -L` writes it, or the first part of it.
+pub(crate) fn is_named(number: usize, name: &str, is_mig: bool) -> bool {
+    let is = |kind: &str, bytes: [u8; 3]| {
+        let hex = uuid(number, bytes).map(|byte| format!("{byte:02x}")).concat();
+        let mut text = kind.to_owned();
+        let mut rest = hex.as_str();
+        for digits in [8, 4, 4, 4, 12] {
+            let (part, others) = rest.split_at_checked(digits).unwrap_or((rest, ""));
+            text = format!("{text}-{part}");
+            rest = others;
+        }
+        name.len() > kind.len() && text.to_ascii_lowercase().starts_with(&name.to_ascii_lowercase())
+    };
+    is("GPU", *b"GPU") || is_mig && is("MIG", *b"MIG")
+}
+
 /// Attributes that are not 0, by their numbers in the driver API.
 fn attribute(number: i32, device: usize) -> Result<i32> {
     let (domain, bus, slot) = pci(device);
@@ -104,13 +120,14 @@ api! {
 
     fn cuDeviceGetUuid(bytes: Out<Uuid>, device: i32) {
         let machine = machine()?;
-        bytes.required()?.set(uuid(machine.device(device)?, *b"GPU"));
+        bytes.required()?.set(uuid(machine.number(machine.device(device)?), *b"GPU"));
         Ok(())
     }
 
     fn cuDeviceGetUuid_v2(bytes: Out<Uuid>, device: i32) {
         let machine = machine()?;
-        bytes.required()?.set(uuid(machine.device(device)?, if is_mig() { *b"MIG" } else { *b"GPU" }));
+        let kind = if is_mig() { *b"MIG" } else { *b"GPU" };
+        bytes.required()?.set(uuid(machine.number(machine.device(device)?), kind));
         Ok(())
     }
 
@@ -125,14 +142,14 @@ api! {
     fn cuDeviceGetAttribute(value: Out<i32>, number: i32, device: i32) {
         let machine = machine()?;
         let value = value.required()?;
-        value.set(attribute(number, machine.device(device)?)?);
+        value.set(attribute(number, machine.number(machine.device(device)?))?);
         Ok(())
     }
 
     fn cuDeviceGetPCIBusId(text: Out<c_char>, length: i32, device: i32) {
         let machine = machine()?;
         let text = text.required()?;
-        let id = pci_text(machine.device(device)?);
+        let id = pci_text(machine.number(machine.device(device)?));
         require(length > 0)?;
         text.set_text(&id, length as usize);
         Ok(())
@@ -143,7 +160,7 @@ api! {
         let device = device.required()?;
         let wanted = text.text()?.to_ascii_lowercase();
         let matches = |id: &String| *id == wanted || id.trim_end_matches(".0") == wanted || id.get(5..) == Some(&wanted);
-        let found = (0..machine.devices()).find(|device| matches(&pci_text(*device)));
+        let found = (0..machine.devices()).find(|device| matches(&pci_text(machine.number(*device))));
         device.set(found.ok_or(Error::INVALID_DEVICE)? as i32);
         Ok(())
     }
@@ -160,6 +177,16 @@ mod tests {
         assert_eq!(attribute(17, 0), Ok(0));
         assert_eq!(attribute(0, 0), Err(Error::INVALID_VALUE));
         assert_eq!(attribute(148, 0), Err(Error::INVALID_VALUE));
+    }
+
+    #[test]
+    fn is_named_by_the_whole_uuid_or_its_first_part() {
+        const UUID: &str = "GPU-70327073-696d-2047-5055-202e2e2e2e01";
+        assert!(
+            is_named(1, UUID, false) && is_named(1, &UUID.to_ascii_lowercase(), false) && !is_named(0, UUID, false)
+        );
+        assert!(is_named(0, "GPU-7032", false) && !is_named(0, "GPU", false) && !is_named(0, "GPU-71", false));
+        assert!(is_named(0, "MIG-7032", true) && is_named(0, "GPU-7032", true) && !is_named(0, "MIG-7032", false));
     }
 
     #[test]

@@ -2,12 +2,11 @@
 
 use std::ffi::c_char;
 
-use p2psim_core::config::Config;
 use p2psim_core::{Error, Machine, Result};
 
 use super::require;
 use crate::abi::{In, Opaque, Out};
-use crate::entry::{api, driver_version, initialise, machine};
+use crate::entry::{api, config_now, driver_version, initialise, machine};
 use crate::table::{self, Missing};
 
 /// `CUdriverProcAddressQueryResult`: found.
@@ -40,7 +39,7 @@ api! {
 
     /// Onto other devices: what goes wrong between them the environment says by now.
     fn cuCheckpointProcessRestore(process: i32, _arguments: Opaque) {
-        checkpoint(process)?.set_faults(Config::from_env().faults);
+        checkpoint(process)?.set_faults(config_now().faults);
         Ok(())
     }
 

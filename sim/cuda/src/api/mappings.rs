@@ -16,6 +16,8 @@ use crate::entry::{api, machine};
 const NONE: u32 = 0;
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`, the one type that is simulated.
 const DESCRIPTOR: u32 = 1;
+/// In the place of a device that is hidden from the program, as was measured.
+const HIDDEN: i32 = -2;
 
 api! {
     /// The wish for a certain address is not heard, as the API allows.
@@ -118,7 +120,8 @@ api! {
         let machine = machine()?;
         let properties = properties.required()?;
         let (device, is_shareable) = machine.physical(PhysicalHandle(handle))?;
-        properties.set(AllocationProperties::on_device(device as i32, if is_shareable { DESCRIPTOR } else { NONE }));
+        let device = if device < machine.devices() { device as i32 } else { HIDDEN };
+        properties.set(AllocationProperties::on_device(device, if is_shareable { DESCRIPTOR } else { NONE }));
         Ok(())
     }
 }

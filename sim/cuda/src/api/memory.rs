@@ -24,12 +24,14 @@ fn pinned(machine: &Machine, pointer: u64) -> Result<Allocation> {
     machine.find(pointer).filter(|found| found.kind.is_host()).ok_or(Error::INVALID_VALUE)
 }
 
-/// The device that the driver names for an allocation: for one of another process, that of the context which opened it, as was
-/// measured.
+/// The device that the driver names for an allocation: for one that another process exported by a handle, that of the context which opened
+/// it, and for one on a device that is hidden here, that of the current context. Both were measured.
 fn named_device(machine: &Machine, found: &Allocation) -> usize {
     let context = found.owner.context().and_then(|id| machine.context_of(id));
     let info = context.and_then(|handle| machine.context(handle).ok());
-    info.map_or(found.device, |info| info.device)
+    let is_hidden = found.device >= machine.devices();
+    let info = info.or_else(|| machine.current_context().ok().filter(|_| is_hidden));
+    info.map_or(if is_hidden { 0 } else { found.device }, |info| info.device)
 }
 
 /// Stores an attribute of an allocation, in the type that the API has for it.

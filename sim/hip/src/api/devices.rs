@@ -26,6 +26,11 @@ fn uuid(device: usize) -> Uuid {
     bytes
 }
 
+/// What lists of visible devices call a device by its number on the machine: `GPU-` and 16 digits.
+pub(crate) fn name(number: usize) -> String {
+    format!("GPU-{number:016x}")
+}
+
 /// Attributes that tests ask for, by the numbers of 5.x to 7.x.
 fn attribute(number: u32, device: usize) -> Result<i32> {
     /// Within a range known to all releases, what is not listed is 0.
@@ -83,7 +88,7 @@ api! {
 
     fn hipDeviceGetUuid [gpus] (bytes: Out<Uuid>, device: i32) {
         let device = gpus.device(device)?;
-        bytes.required()?.set(uuid(device));
+        bytes.required()?.set(uuid(gpus.number(device)));
         Ok(())
     }
 
@@ -96,7 +101,7 @@ api! {
     fn hipDeviceGetAttribute [gpus] (value: Out<i32>, number: u32, device: i32) {
         let value = value.required()?;
         let device = gpus.device(device)?;
-        value.set(attribute(number, device)?);
+        value.set(attribute(number, gpus.number(device))?);
         Ok(())
     }
 
@@ -104,14 +109,14 @@ api! {
     fn hipDeviceGetPCIBusId [gpus] (text: Out<c_char>, length: i32, device: i32) {
         let device = gpus.device(device)?;
         let text = text.required()?;
-        text.set_text(&pci_text(device), usize::try_from(length).unwrap_or(0));
+        text.set_text(&pci_text(gpus.number(device)), usize::try_from(length).unwrap_or(0));
         require(length >= PCI_ROOM)
     }
 
     fn hipDeviceGetByPCIBusId [gpus] (device: Out<i32>, text: In<c_char>) {
         let device = device.required()?;
         let wanted = text.text()?.to_ascii_lowercase();
-        let found = (0..gpus.devices()).find(|device| pci_text(*device) == wanted);
+        let found = (0..gpus.devices()).find(|device| pci_text(gpus.number(*device)) == wanted);
         device.set(found.ok_or(Error::INVALID_VALUE)? as i32);
         Ok(())
     }
