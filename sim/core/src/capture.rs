@@ -247,8 +247,15 @@ impl Captures {
 
     /// Refuses what a capture cannot see; breaks the captures for which it is refused.
     pub(crate) fn refuse_unseen(&mut self, caller: Caller) -> Result<()> {
+        self.refuse_unseen_in(caller, |_| true)
+    }
+
+    /// The same of what concerns these contexts only.
+    pub(crate) fn refuse_unseen_in(&mut self, caller: Caller, concerns: impl Fn(ContextId) -> bool) -> Result<()> {
         let mut refused = false;
-        for sequence in self.sequences.values_mut().filter(|sequence| sequence.forbids(caller)) {
+        let Self { sequences, members } = self;
+        let is_there = |id: CaptureId| members.values().any(|it| it.capture == id && concerns(it.stream.context));
+        for (_, sequence) in sequences.iter_mut().filter(|(id, sequence)| sequence.forbids(caller) && is_there(**id)) {
             sequence.valid = false;
             refused = true;
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{CaptureId, DefaultStream, GraphHandle, Machine, NodeHandle, State, StreamRef};
+use super::{CaptureId, ContextId, DefaultStream, GraphHandle, Machine, NodeHandle, State, StreamRef};
 use crate::capture::{CaptureInfo, CaptureMode, Changed, Purpose, Target};
 use crate::current;
 use crate::error::{Error, Result};
@@ -207,7 +207,16 @@ impl State {
     /// Refuses what acts on `stream` at once, where a capture would be passed over, and breaks that capture.
     pub(super) fn refuse_synchronous(&mut self, stream: &Arc<Stream>) -> Result<()> {
         self.refuse_captured(stream)?;
-        self.captures.refuse_unseen(current::caller())
+        self.refuse_waiting(stream.context)
+    }
+
+    /// Refuses what waits for work of a context, as far as a capture on its device minds: one on another device does not, as was reported of
+    /// two RTX PRO 4000.
+    pub(super) fn refuse_waiting(&mut self, context: ContextId) -> Result<()> {
+        let device = |context| self.contexts.get(&context).map(|context| context.device);
+        let own = device(context);
+        self.captures
+            .refuse_unseen_in(current::caller(), |other| other == context || own.is_some() && device(other) == own)
     }
 
     /// Refuses what no stream that captures takes, and breaks that capture, or one that a legacy default stream would have to wait for.

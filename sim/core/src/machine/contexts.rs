@@ -190,7 +190,7 @@ impl Machine {
         let id = state.named(context)?;
         state.intact(id)?;
         state.captures.refuse_on(|stream| stream.context == id)?;
-        state.captures.refuse_unseen(current::caller())?;
+        state.refuse_waiting(id)?;
         let tails = state.work_of(id);
         drop(state);
         wait_all(&tails);

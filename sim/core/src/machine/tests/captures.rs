@@ -128,6 +128,38 @@ fn another_threads_global_capture_forbids_what_it_cannot_see() {
 }
 
 #[test]
+fn another_threads_capture_minds_waits_and_synchronous_copies_on_its_device_only() {
+    type Act = fn(&Machine, StreamRef, u64) -> Result<()>;
+    let copy: Act = |machine, stream, at| machine.copy(stream, &linear(at, at + 8, 8), Completion::Sync);
+    let acts: [(Act, bool); 4] = [
+        (copy, true),
+        (|machine, _, _| machine.synchronize_context(), true),
+        (|machine, stream, _| machine.synchronize_stream(stream), true),
+        // Whatever the device, as is documented.
+        (|machine, _, at| machine.free(at, Kind::Device), false),
+    ];
+    for mode in MODES {
+        for (number, (act, is_local)) in acts.into_iter().enumerate() {
+            for device in [0, 1] {
+                let rig = Rig::new(2);
+                let (stream, other, at) =
+                    (rig.stream(0, Role::NonBlocking), rig.stream(device, Role::NonBlocking), rig.memory(device, 0));
+                rig.on(0);
+                rig.begin(stream, mode);
+                let done = thread::scope(|scope| scope.spawn(|| act(rig.on(device), other, at)).join().unwrap());
+                let is_relevant = device == 0 || !is_local;
+                // Waiting for all of a context is waiting for what captures there.
+                let is_refused = is_relevant && (mode == CaptureMode::Global || number == 1);
+                let expected = if is_refused { Err(Error::STREAM_CAPTURE_UNSUPPORTED) } else { Ok(()) };
+                assert_eq!(done, expected, "{mode:?}, {number}, device {device}");
+                rig.on(0);
+                assert_eq!(rig.machine.end_capture(stream).is_err(), is_refused, "{mode:?}, {number}, device {device}");
+            }
+        }
+    }
+}
+
+#[test]
 fn waiting_for_what_captures_breaks_it() {
     type Wait = fn(&Rig, StreamRef) -> Result<()>;
     let waits: [Wait; 3] = [
