@@ -3,12 +3,13 @@
  * device 0 is one between devices. Needs P2PSIM_ONE_SPACE=1. The program has access, so that only a copy that is seen is staged where the
  * path is broken.
  *
- *   facts_taken_back detach|graphics|module|host
+ *   facts_taken_back detach|graphics|module|library|host|registered
  *   facts_taken_back restore     a process goes on on devices between which data is lost, as P2PSIM_FAULT says from then on
  */
 #define _GNU_SOURCE
 #include <cuda.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -66,6 +67,23 @@ static CUdeviceptr given_back(const char *how, CUdeviceptr dst)
         CHECK_CU(cuModuleGetGlobal(&old, &size, module, "variable"));
         copy(dst, old);
         CHECK_CU(cuModuleUnload(module));
+    } else if (strcmp(how, "library") == 0) {
+        CUlibrary library;
+        CUmodule module;
+        CHECK_CU(cuLibraryLoadData(&library, ".version 7.0\n.target sm_50\n.address_size 64\n", NULL, NULL, 0, NULL, NULL, 0));
+        CHECK_CU(cuLibraryGetModule(&module, library));
+        CHECK_CU(cuModuleGetGlobal(&old, &size, module, "variable"));
+        copy(dst, old);
+        CHECK_CU(cuLibraryUnload(library));
+    } else if (strcmp(how, "registered") == 0) {
+        /* The program's own pages, at an address that the driver is to give out again. */
+        CHECK_CU(cuMemAlloc(&old, SIZE));
+        CHECK_CU(cuMemFree(old));
+        void *host = (void *)old;
+        REQUIRE(mmap(host, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == host);
+        CHECK_CU(cuMemHostRegister(host, SIZE, 0));
+        copy(dst, old);
+        CHECK_CU(cuMemHostUnregister(host));
     } else {
         void *host;
         CHECK_CU(cuMemHostAlloc(&host, SIZE, 0));

@@ -107,7 +107,7 @@ fn programs_that_ask_as_others_do_get_right_data_or_are_told() {
 /// Else a copy between devices passes for one within a device, and is not staged.
 #[test]
 fn addresses_that_come_back_as_memory_of_another_device_are_seen() {
-    for how in ["detach", "graphics", "module", "host"] {
+    for how in ["detach", "graphics", "module", "library", "host", "registered"] {
         let program = Program::case("facts_taken_back").arg(how).env("P2PSIM_ONE_SPACE", "1");
         let program = program.env("P2PSIM_FAULT", "drop:0-1").env("P2PSHIM_BROKEN", "warn");
         assert_eq!(program.plain().stdout, "the copy is WRONG\n", "{how}");

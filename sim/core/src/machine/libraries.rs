@@ -29,8 +29,8 @@ impl Machine {
         Ok(handle)
     }
 
-    /// Makes a library unknown after all work of the contexts that have loaded it.
-    pub fn unload_library(&self, handle: LibraryHandle) -> Result<()> {
+    /// Makes a library unknown after all work of the contexts that have loaded it; the modules that it was there.
+    pub fn unload_library(&self, handle: LibraryHandle) -> Result<Vec<ModuleHandle>> {
         let mut state = self.lock();
         state.captures.refuse_unseen(current::caller())?;
         let library = state.libraries.remove(&handle).ok_or(Error::INVALID_HANDLE)?;
@@ -38,7 +38,7 @@ impl Machine {
         library.modules.values().for_each(|module| drop(state.modules.remove(module)));
         drop(state);
         wait_all(&tails);
-        Ok(())
+        Ok(library.modules.into_values().collect())
     }
 
     /// An entry point of a library, of no context.

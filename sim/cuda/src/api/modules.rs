@@ -8,7 +8,7 @@ use std::ffi::c_char;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 use p2psim_core::machine::{FunctionHandle, KernelHandle, LibraryHandle, ModuleHandle};
-use p2psim_core::{Error, Kind, Result};
+use p2psim_core::{Error, Kind, Machine, Result};
 
 use super::require;
 use crate::abi::{In, Opaque, Out};
@@ -61,6 +61,12 @@ fn arguments(parameters: In<In<u64>>) -> Result<[u64; 3]> {
     Ok(values)
 }
 
+/// The variable of a module that is gone.
+fn free_global(machine: &Machine, module: u64) -> Result<()> {
+    let global = GLOBALS.lock().unwrap_or_else(PoisonError::into_inner).remove(&module);
+    global.map_or(Ok(()), |address| machine.free(address, Kind::Device))
+}
+
 api! {
     /// PTX text only: anything else is no image for this device.
     fn cuModuleLoadData(module: Out<u64>, image: In<c_char>) {
@@ -74,8 +80,7 @@ api! {
     fn cuModuleUnload(module: u64) {
         let machine = machine()?;
         machine.unload_module(ModuleHandle(module))?;
-        let global = GLOBALS.lock().unwrap_or_else(PoisonError::into_inner).remove(&module);
-        global.map_or(Ok(()), |address| machine.free(address, Kind::Device))
+        free_global(machine, module)
     }
 
     /// Each module has one variable, whatever it is called.
@@ -118,7 +123,9 @@ api! {
     }
 
     fn cuLibraryUnload(library: u64) {
-        machine()?.unload_library(LibraryHandle(library))
+        let machine = machine()?;
+        let modules = machine.unload_library(LibraryHandle(library))?;
+        modules.into_iter().try_for_each(|module| free_global(machine, module.0))
     }
 
     fn cuLibraryGetKernel(kernel: Out<u64>, library: u64, name: In<c_char>) {
