@@ -112,6 +112,10 @@ fn addresses_that_come_back_as_memory_of_another_device_are_seen() {
         let program = program.env("P2PSIM_FAULT", "drop:0-1").env("P2PSHIM_BROKEN", "warn");
         assert_eq!(program.plain().stdout, "the copy is WRONG\n", "{how}");
         assert_eq!(program.preloaded().stdout, "the copy is right\n", "{how}");
+        // Where no path is broken, only what is remembered says whether a copy is one between devices.
+        let program = Program::case("facts_taken_back").arg(how).env("P2PSIM_ONE_SPACE", "1");
+        let log = program.env("P2PSHIM_LOG", "trace").preloaded().shim.join("\n");
+        assert!(log.contains("cuMemcpy(") && log.contains(" 1->0 direct"), "{how}: {log}");
     }
 }
 
