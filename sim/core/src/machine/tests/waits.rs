@@ -168,7 +168,7 @@ fn library_waits_where_a_context_loads_it() {
     let held = Held { gate: held.rig.block(held.stream), ..held }.copied();
     assert_eq!(held.waits(2, |machine| machine.load_library(Vec::new()).map(drop)), (false, Ok(())));
     let held = Held { gate: held.rig.block(held.stream), ..held }.copied();
-    assert_eq!(held.waits(2, |machine| machine.unload_library(library)), (true, Ok(())));
+    assert_eq!(held.waits(2, |machine| machine.unload_library(library).map(drop)), (true, Ok(())));
     assert_eq!(held.rig.on(1).kernel_function(kernel), Err(Error::INVALID_HANDLE));
 }
 
