@@ -168,7 +168,9 @@ class Place:
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=SECONDS)
         except subprocess.TimeoutExpired as late:
             return [f"{block}: no end after {SECONDS} s: {(late.stdout or b'').decode(errors='replace')[-500:]}"]
-        parts = re.split(r"\n\x01(\d+)\n", done.stdout.decode(errors="replace"))
+        # How far the doctor is, it says only where it takes long.
+        output = re.sub(r"^doctor: .*, \d+ of \d+\n", "", done.stdout.decode(errors="replace"), flags=re.M)
+        parts = re.split(r"\n\x01(\d+)\n", output)
         problems = []
         for index, (command, shown) in enumerate(block.commands()):
             text = parts[2 * index] if 2 * index < len(parts) else ""
