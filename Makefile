@@ -15,9 +15,11 @@ build: shim sim
 help:
 	sed -n 's/^| \(`make .*`\) | \(.*\) |$$/\1:\n    \2/p' CONTRIBUTING.md | sed 's/\[\([^]]*\)\]([^)]*)/\1/g' | tr -d '`'
 
-# The library and the command. Cargo knows whether there is anything to do.
+# The library and the command. Cargo knows whether there is anything to do. For tests they are linked sooner; `make test-dist` tests
+# the library as it is packaged.
+test soak test-dist: export SHIM_PROFILE := CARGO_PROFILE_RELEASE_LTO=thin CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
 shim:
-	$(CARGO) build --release -p p2pshim -p p2pshim-cli
+	$(SHIM_PROFILE) $(CARGO) build --release -p p2pshim -p p2pshim-cli
 	ln -sfn libp2pshim.so target/release/libp2pshim.so.0
 
 $(SHIM): shim

@@ -302,3 +302,9 @@ fn deb_has_what_debian_wants() {
     let depends = told(Command::new("dpkg-deb").arg("--field").arg(deb()).arg("Depends"));
     assert_eq!(depends, format!("libc6 (>= {}.{})\n", GLIBC[0], GLIBC[1]));
 }
+
+#[test]
+fn library_has_at_most_2_and_three_quarters_mib() {
+    let size = fs::metadata(support::path("target/dist/stage/lib/libp2pshim.so.0")).unwrap().len();
+    assert!(size <= 11 << 18, "{size} bytes");
+}

@@ -120,9 +120,3 @@ fn constructors_there_is_one_of_ours() {
     let size = section.lines().find(|line| line.contains("(INIT_ARRAYSZ)")).unwrap();
     assert!(size.contains(" 16 (bytes)") || size.contains(" 24 (bytes)"), "{size}");
 }
-
-#[test]
-fn size_stripped_at_most_2_and_three_quarters_mib() {
-    let size = std::fs::metadata(crate::support::shim()).unwrap().len();
-    assert!(size <= 11 << 18, "{size} bytes");
-}

