@@ -8,6 +8,7 @@ mod additions;
 mod advice;
 mod at_once;
 mod between;
+mod check;
 mod cuda;
 mod examine;
 mod flags;
@@ -32,7 +33,8 @@ mod sweep;
 mod verify;
 pub(crate) mod worker;
 
-pub(crate) use kept::{Needed, broken_pair, make_missing, uuids};
+pub(crate) use check::{Check, check, uuids};
+pub(crate) use kept::broken_pair;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -44,7 +46,7 @@ use p2pshim_host::machine::{self, Machine};
 
 use advice::{Conclusion, Known};
 use inventory::{Inventory, Pairs};
-use lines::{Finding, Verdict};
+use lines::Finding;
 use place::{Joint, Place};
 use progress::Progress;
 use report::{Device, Examined, Row};
@@ -93,7 +95,7 @@ pub(crate) struct DoctorArguments {
     timeout: u64,
     /// Test copies and memory that processes share by IPC only
     ///
-    /// Pairs that fail are kept for the shim; that a pair has passed is not, since kernels may still be wrong.
+    /// It is what `p2pshim run` checks once after each boot, and what is kept for the shim is about these only.
     #[arg(long)]
     quick: bool,
     /// Test all memory too, of GPUs that nobody else uses
@@ -162,6 +164,7 @@ pub(crate) fn run(arguments: &DoctorArguments, out: &mut impl Write) -> io::Resu
         timeout,
         patience: examine::patience(timeout),
         progress: &progress,
+        sees_all: false,
     };
     progress.show();
     let started = Session::start(settings).and_then(|mut session| match session.list() {
@@ -238,11 +241,10 @@ fn untested(
 
 /// Keeps the verdicts for the shim.
 fn keep(examined: &mut Examined, arguments: &DoctorArguments) {
-    let Some(cache) = kept::cache().filter(|_| arguments.sim.is_none()) else { return };
+    let Some(cache) = kept::cache() else { return };
     for row in &examined.rows {
-        // That less is right says nothing of the rest.
-        let is_verdict = !arguments.quick || row.verdict != Verdict::Passed;
-        if is_verdict && kept::keep(&cache, &examined.inventory, row, arguments.timeout) {
+        let is_kept = kept::keep(&cache, &examined.inventory, row, arguments.timeout, arguments.quick);
+        if is_kept && arguments.sim.is_none() {
             examined.kept_in = Some(cache.folder().to_owned());
         }
     }
@@ -339,6 +341,7 @@ fn not_started(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::kept::keep;
+    use super::lines::Verdict;
     use super::*;
     use p2pshim_host::verdicts::Cache;
 
@@ -355,16 +358,19 @@ mod tests {
         };
         let failed = || Verdict::Failed("gone".to_owned());
         let hung = || Some(Finding::Hung(String::new()));
+        let right = || Some(Finding::Right);
         for (verdict, finding, timeout, expected) in [
-            (Verdict::Passed, None, TIMEOUT_S, true),
-            (failed(), None, 1, true),
+            (Verdict::Passed, None, TIMEOUT_S, false),
+            (Verdict::Passed, right(), TIMEOUT_S, true),
+            (failed(), Some(Finding::Wrong("lost".to_owned())), 1, true),
             (failed(), hung(), 1, false),
             (failed(), hung(), TIMEOUT_S, true),
-            (Verdict::Unknown(String::new()), None, TIMEOUT_S, false),
+            (Verdict::Unknown(String::new()), hung(), TIMEOUT_S, false),
+            (Verdict::Unknown(String::new()), right(), TIMEOUT_S, true),
             (Verdict::NoPath, None, TIMEOUT_S, false),
         ] {
             let said = format!("{verdict:?} {finding:?} {timeout}");
-            assert_eq!(keep(&cache, &inventory, &row(verdict, finding), timeout), expected, "{said}");
+            assert_eq!(keep(&cache, &inventory, &row(verdict, finding), timeout, false), expected, "{said}");
         }
         std::fs::remove_dir_all(folder).unwrap();
     }

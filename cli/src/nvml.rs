@@ -44,10 +44,10 @@ struct Process {
     compute_instance: c_uint,
 }
 
-/// `nvmlBAR1Memory_t`, in bytes.
+/// `nvmlMemory_t` and `nvmlBAR1Memory_t`, in bytes.
 #[repr(C)]
 #[derive(Default)]
-struct Bar1 {
+struct Memory {
     total: u64,
     free: u64,
     used: u64,
@@ -134,9 +134,16 @@ impl Nvml {
     }
 
     pub(crate) fn bar1(&self, device: Handle) -> Option<u64> {
-        let mut memory = Bar1::default();
-        call!(self, nvmlDeviceGetBAR1MemoryInfo(device => Handle, &mut memory => *mut Bar1))?;
+        let mut memory = Memory::default();
+        call!(self, nvmlDeviceGetBAR1MemoryInfo(device => Handle, &mut memory => *mut Memory))?;
         Some(memory.total)
+    }
+
+    /// Bytes of a device's memory that are free.
+    pub(crate) fn free_memory(&self, device: Handle) -> Option<u64> {
+        let mut memory = Memory::default();
+        call!(self, nvmlDeviceGetMemoryInfo(device => Handle, &mut memory => *mut Memory))?;
+        Some(memory.free)
     }
 
     pub(crate) fn is_mig(&self, device: Handle) -> Option<bool> {

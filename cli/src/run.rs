@@ -26,7 +26,7 @@ use p2pshim_trace::{NoteKind, Trace};
 
 use traces::Traces;
 
-use crate::doctor::Needed;
+use crate::doctor::Check;
 use crate::nvlink::{self, Reading, Watch};
 use crate::runs::Run;
 use crate::shim::{self, Shim};
@@ -84,6 +84,8 @@ pub(crate) struct RunArguments {
     reports: bool,
     /// Reports on standard error only if something is wrong.
     quiet: bool,
+    /// Whether GPUs are checked before the program starts.
+    checks: bool,
     output: report::Output,
     /// The program and its arguments.
     command: Vec<OsString>,
@@ -117,15 +119,25 @@ impl RunArguments {
         if on { denied } else { Vec::new() }
     }
 
-    /// Which verdicts the shim needs that are not there: on all pairs, or on those that it does not verify itself.
-    fn needed_verdicts(&self) -> Option<Needed> {
+    /// How much of the GPUs is to be checked before the program starts, if the shim goes by it.
+    fn check(&self) -> Option<Check> {
         let Config { on, access, probe, broken, .. } = self.config();
         let is_any_verified = access == Access::Auto || access == Access::App && broken == Broken::Refuse;
-        (on && is_any_verified).then_some(())?;
+        (self.checks && on && is_any_verified).then_some(())?;
         match probe {
-            Probe::Quick => Some(Needed::Risky),
-            Probe::Full => Some(Needed::All),
+            Probe::Quick => Some(Check::Quick),
+            Probe::Full => Some(Check::Full),
             Probe::Off => None,
+        }
+    }
+
+    /// Checks the GPUs, and says how that came out.
+    fn check_gpus(&self, simulation: &[(OsString, OsString)]) {
+        let checked = self.check().map_or(Ok(None), |check| doctor::check(simulation, self.simulated, check));
+        match checked {
+            Ok(Some(checked)) if !(self.quiet && checked.is_right) => complain(checked.line),
+            Ok(_) => {}
+            Err(why) => complain(format_args!("GPUs are not checked: {why}; pairs are verified at their first use")),
         }
     }
 }
@@ -138,6 +150,7 @@ impl FromArgMatches for RunArguments {
             simulated: matches.get_one("sim").copied(),
             reports: !matches.get_flag("no-report"),
             quiet: matches.get_flag("quiet"),
+            checks: !matches.get_flag("no-check"),
             output: report::Output::from_arg_matches(matches)?,
             command,
         })
@@ -167,6 +180,11 @@ impl Args for RunArguments {
             "Print no report on standard error at the end. A report needs a trace: without --trace it is written to a \
              temporary folder, and with this option not at all",
         );
+        let no_check = Arg::new("no-check").long("no-check").action(ArgAction::SetTrue);
+        let no_check = no_check.help("Do not check the GPUs before the program starts").long_help(
+            "Do not check the GPUs before the program starts. Without this option the first run after each boot copies data \
+             between all GPUs, within a process and between two, in processes of its own; the shim goes by what comes of it",
+        );
         let program = Arg::new("command").value_name("COMMAND").required(true).num_args(1..).trailing_var_arg(true);
         let program = program.value_parser(value_parser!(OsString)).value_hint(clap::ValueHint::CommandWithArguments);
         let program = program.help("The program and its arguments");
@@ -174,7 +192,8 @@ impl Args for RunArguments {
             "file" => argument.help("Write the report to FILE, not to standard error"),
             _ => argument,
         });
-        let command = command.arg(quiet).arg(no_report.conflicts_with_all(["file", "format"])).arg(simulated);
+        let command =
+            command.arg(quiet).arg(no_report.conflicts_with_all(["file", "format"])).arg(no_check).arg(simulated);
         let command = command.args(options::arguments()).arg(program);
         command.override_usage("p2pshim run [OPTIONS] [--] COMMAND [ARGUMENT]...").after_long_help(AFTER_HELP)
     }
@@ -334,11 +353,7 @@ fn prepare(
     command.args(rest).env("LD_PRELOAD", preload(&shim, std::env::var_os("LD_PRELOAD"))?);
     let simulation = arguments.simulated.map(sim::environment).transpose()?.unwrap_or_default();
     command.envs(simulation.iter().map(|(name, value)| (name, value)));
-    if let Some(needed) = arguments.needed_verdicts()
-        && let Err(why) = doctor::make_missing(&simulation, arguments.simulated.is_some(), needed)
-    {
-        complain(format_args!("warning: {why}"));
-    }
+    arguments.check_gpus(&simulation);
     if let Some(why) = arguments.why_nccl_keeps_off()
         && std::env::var_os(NCCL_P2P_DISABLE).is_none()
     {

@@ -9,4 +9,5 @@ pub mod job;
 pub mod machine;
 pub mod nearest;
 pub mod text;
+pub mod verdict;
 pub mod verdicts;

@@ -117,31 +117,11 @@ pub fn root(are_simulated: bool, variable: Option<OsString>) -> Option<PathBuf> 
 }
 
 impl Machine {
-    /// Reads about all its GPUs of NVIDIA.
-    pub fn read_all(root: &Path) -> Self {
-        let devices = fs::read_dir(root.join("sys/bus/pci/devices")).into_iter().flatten().flatten();
-        let is_gpu = |place: &Path| {
-            let word = |name: &str| read_line(&place.join(name)).unwrap_or_default();
-            // NVIDIA; a display controller, with a display or without.
-            word("vendor") == "0x10de" && word("class").starts_with("0x03")
-        };
-        let found = devices.map(|entry| entry.path()).filter(|place| is_gpu(place));
-        let mut bus_ids: Vec<String> = found.map(|place| name(&place)).collect();
-        bus_ids.sort();
-        Self::read(root, &bus_ids)
-    }
-
     /// The UUIDs of all its GPUs of NVIDIA, as the kernel module tells them.
     pub fn uuids(root: &Path) -> Vec<String> {
         let gpus = fs::read_dir(root.join("proc/driver/nvidia/gpus")).into_iter().flatten().flatten();
         let uuid = |text: String| Some(text.lines().find_map(|line| line.strip_prefix("GPU UUID:"))?.trim().to_owned());
         gpus.filter_map(|gpu| uuid(fs::read_to_string(gpu.path().join("information")).ok()?)).collect()
-    }
-
-    /// Whether a direct copy between any two of its GPUs may hang.
-    pub fn has_risk(&self) -> bool {
-        let pairs = (0..self.gpus.len()).flat_map(|one| (0..one).map(move |other| [one, other]));
-        pairs.into_iter().any(|pair| self.risk(pair).is_some())
     }
 
     /// Reads what is below `root`, which is `/` but in tests.
@@ -575,24 +555,6 @@ mod tests {
         tree.write("proc/cpuinfo", b"flags : fpu hypervisor sse\n");
         tree.write("sys/class/dmi/id/sys_vendor", b"QE\x1bMU\n");
         assert!(tree.read().likely_cause([0, 0]).contains("virtual machine (QE\\x1bMU)"));
-    }
-
-    #[test]
-    fn has_risk_is_of_machines_with_two_gpus_and_a_sign() {
-        let tree = Tree::new("risk");
-        let gpu = |address: &str, vendor: &[u8]| {
-            tree.write(&format!("sys/bus/pci/devices/{address}/vendor"), vendor);
-            tree.write(&format!("sys/bus/pci/devices/{address}/class"), b"0x030200\n");
-        };
-        gpu("0000:02:00.0", b"0x10de\n");
-        gpu("0000:03:00.0", b"0x1002\n");
-        let read = || Machine::read_all(&tree.0);
-        assert_eq!(read().gpus.len(), 1, "the other is AMD's");
-        gpu("0000:04:00.0", b"0x10de\n");
-        assert_eq!((read().gpus.len(), read().has_risk()), (2, false));
-        tree.group("DMA\n");
-        assert!(read().has_risk());
-        assert!(read().risk([0, 1]).unwrap().contains("the IOMMU translates the addresses of 0000:02:00.0 (DMA)"));
     }
 
     #[test]

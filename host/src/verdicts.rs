@@ -3,17 +3,21 @@
 //! A file a pair, such as
 //!
 //! ```text
-//! p2pshim verdict 2
+//! p2pshim verdict 3
 //! from GPU-8932f937-d72c-4106-c12f-20bd9faed9f6 0000:01:00.0
 //! to GPU-c2e3a5a0-4b5f-4a9e-8d62-41e6ab7c0bb1 0000:02:00.0
 //! driver 13000 580.159.04
 //! boot 3e4f3ea3-7f0a-4d7b-9a39-4a0a1c3a6b2e
 //! bar1 0x4000000000 0x4000000000
 //! iommu identity identity
-//! verdict passed
+//! copies right
+//! ipc wrong 4096 of 4096 bytes never arrived, the first at 0
+//! vmm untested cuMemExportToShareableHandle returned CUDA_ERROR_NOT_SUPPORTED (801)
+//! speed-direct 48.21
+//! end
 //! ```
 //!
-//! All but the last line is the key: a file that does not begin with exactly this says nothing.
+//! The key comes first: a file that does not begin with exactly this says nothing. A line for each part and speed follows.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -22,6 +26,8 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::verdict::{Verdict, plain};
 
 /// What a verdict is on: the device that reaches, and the one that is reached.
 #[derive(Clone, Debug)]
@@ -36,38 +42,21 @@ pub struct Question {
     pub to_bus_id: String,
     /// What `cuDriverGetVersion` returns.
     pub driver_version: i32,
+    /// The [`faults`] of GPUs that are simulated: with others anything else may be right.
+    pub faults: Option<String>,
 }
 
-/// A verdict on a pair.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// Data arrived in every direction.
-    Passed,
-    /// It did not, or never; the text says what was seen.
-    Failed(String),
-}
-
-/// What is added to what a verdict says that was seen earlier.
+/// What is added to a verdict that was found earlier.
 pub const FOUND_EARLIER: &str = " (found earlier; `p2pshim doctor` tests again)";
 
-/// What stands after `verdict`.
-fn verdict_of(text: &str) -> Option<Verdict> {
-    let (word, text) = text.split_once(' ').unwrap_or((text, ""));
-    Some(match word {
-        "passed" => Verdict::Passed,
-        "failed" => Verdict::Failed(plain(text)),
-        _ => return None,
-    })
-}
-
-/// A text as it may be shown: one line, not too long.
-fn plain(text: &str) -> String {
-    const LONGEST: usize = 1000;
-    text.chars().filter(|character| !character.is_control()).take(LONGEST).collect()
+/// What simulated GPUs are told of by their variables, which say what is wrong with them, on one line.
+pub fn faults(variable: impl Fn(&str) -> Option<OsString>) -> String {
+    let value = |name| variable(name).unwrap_or_default().to_string_lossy().into_owned();
+    plain(&format!("{};{}", value("P2PSIM_FAULT"), value("P2PSIM_NO_P2P")))
 }
 
 /// What a verdict is kept by.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Key {
     /// Name of the file.
     name: String,
@@ -106,12 +95,19 @@ impl Facts {
     }
 }
 
-/// The key under which it is kept that no verdict is missing on these GPUs, of which a process sees what `visible` says; none if it
-/// is not known which GPUs there are.
-pub fn key_of_all(uuids: &[String], visible: &str) -> Option<Key> {
-    let (boot, is_any) = (boot()?, !uuids.is_empty());
-    let head = ["p2pshim verdict 2", &uuids.join(" "), &plain(visible), &boot, ""].join("\n");
-    is_any.then(|| Key { name: "all.txt".to_owned(), head })
+/// The key under which it is kept that all of these GPUs were checked, in that way.
+pub fn key_of_all(gpus: &[String], faults: Option<&str>, way: &str) -> Option<Key> {
+    let first = gpus.first().map_or("-", String::as_str);
+    let head = format!("{FIRST}\nall {}\nboot {}\n{}", plain(&gpus.join(" ")), boot()?, simulated(faults));
+    Some(Key { name: format!("{way}_{}.txt", part_of_name(first)), head })
+}
+
+/// The first line of each file.
+const FIRST: &str = "p2pshim verdict 3";
+
+/// The line of the key about simulated GPUs; nothing of others.
+fn simulated(faults: Option<&str>) -> String {
+    faults.map(|faults| format!("simulated {}\n", plain(faults))).unwrap_or_default()
 }
 
 /// What tells this run of the machine from others.
@@ -151,23 +147,24 @@ pub fn bar1(root: &Path, bus_id: &str) -> Option<u64> {
 }
 
 fn key_of(question: &Question, module: &str, boot: &str, [one, other]: &[Place; 2]) -> Key {
-    let Question { from_uuid, from_bus_id, to_uuid, to_bus_id, driver_version } = question;
+    let Question { from_uuid, from_bus_id, to_uuid, to_bus_id, driver_version, faults } = question;
     let (from, to) = (part_of_name(from_uuid), part_of_name(to_uuid));
     let head = [
-        "p2pshim verdict 2".to_owned(),
+        FIRST.to_owned(),
         format!("from {from} {}", plain(from_bus_id).to_ascii_lowercase()),
         format!("to {to} {}", plain(to_bus_id).to_ascii_lowercase()),
         format!("driver {driver_version} {}", plain(module)),
         format!("boot {}", plain(boot)),
         format!("bar1 {} {}", one.bar1, other.bar1),
-        format!("iommu {} {}\n", plain(&one.iommu), plain(&other.iommu)),
+        format!("iommu {} {}\n{}", plain(&one.iommu), plain(&other.iommu), simulated(faults.as_deref())),
     ];
-    Key { name: name_of(question), head: head.join("\n") }
+    Key { name: name_of([from_uuid, to_uuid]), head: head.join("\n") }
 }
 
 /// The name of a verdict's file.
-fn name_of(question: &Question) -> String {
-    format!("{}_{}.txt", part_of_name(&question.from_uuid), part_of_name(&question.to_uuid))
+fn name_of(uuids: [&str; 2]) -> String {
+    let [from, to] = uuids.map(part_of_name);
+    format!("{from}_{to}.txt")
 }
 
 /// A UUID as a part of a file's name, which it is already unless the driver writes strange ones.
@@ -201,13 +198,24 @@ impl Cache {
 
     /// What was found before. Where there is no file, nothing is asked of the system for the key.
     pub fn find(&self, facts: &mut Facts, question: &Question) -> Option<Verdict> {
-        let text = self.read(&name_of(question))?;
-        found_earlier(&text, &facts.key(question)?)
+        let text = self.read(&name_of([&question.from_uuid, &question.to_uuid]))?;
+        parse(&text, &facts.key(question)?)
     }
 
     /// What was found before.
     pub fn get(&self, key: &Key) -> Option<Verdict> {
-        found_earlier(&self.read(&key.name)?, key)
+        parse(&self.read(&key.name)?, key)
+    }
+
+    /// What was found since the machine was started about GPUs of which no more is known than their UUIDs.
+    pub fn between(&self, uuids: [&str; 2], faults: Option<&str>) -> Option<Verdict> {
+        let text = self.read(&name_of(uuids))?;
+        let line = |word: &str| text.lines().find_map(|line| line.strip_prefix(word));
+        let is_it = line(FIRST) == Some("") && line("boot ") == boot().as_deref();
+        let are_those = line("simulated ") == faults.map(plain).as_deref();
+        let of_key = text.split_inclusive('\n').take_while(|line| KEYS.iter().any(|word| line.starts_with(word)));
+        let length: usize = of_key.map(str::len).sum();
+        parts(text.get(length..).filter(|_| is_it && are_those)?)
     }
 
     fn read(&self, name: &str) -> Option<String> {
@@ -227,19 +235,6 @@ impl Cache {
         String::from_utf8(bytes).ok()
     }
 
-    /// The pairs of GPUs, by UUID, that failed since the machine was started.
-    pub fn failed(&self) -> Vec<[String; 2]> {
-        let Some(boot) = boot().filter(|_| self.is_ours()) else { return Vec::new() };
-        let failed = |path: PathBuf| {
-            let text = fs::read_to_string(&path).ok()?;
-            let line = |word: &str| text.lines().find_map(|line| Some(line.strip_prefix(word)?.trim()));
-            let uuid = |word| Some(line(word)?.split(' ').next()?.to_owned());
-            let has_failed = line("verdict ").is_some_and(|verdict| verdict.starts_with("failed"));
-            (has_failed && line("boot ") == Some(&boot)).then_some([uuid("from ")?, uuid("to ")?])
-        };
-        self.files().into_iter().filter_map(failed).collect()
-    }
-
     /// Forgets all verdicts; returns how many there were.
     ///
     /// # Errors
@@ -248,6 +243,15 @@ impl Cache {
         let files = self.files();
         files.iter().try_for_each(fs::remove_file)?;
         Ok(files.len())
+    }
+
+    /// The pairs of GPUs, by UUID, on which there is a verdict.
+    pub fn pairs(&self) -> Vec<[String; 2]> {
+        let pair = |path: PathBuf| {
+            let (from, to) = path.file_stem()?.to_str()?.split_once('_')?;
+            Some([from.to_owned(), to.to_owned()])
+        };
+        self.files().into_iter().filter_map(pair).collect()
     }
 
     /// The files of verdicts.
@@ -259,20 +263,39 @@ impl Cache {
             .collect()
     }
 
-    /// Keeps a verdict; returns whether it is kept.
-    pub fn put(&self, key: &Key, verdict: &Verdict) -> bool {
+    /// Adds a verdict to what is kept; returns whether it is kept. `is_quick` says that sizes were small.
+    pub fn put(&self, key: &Key, verdict: Verdict, is_quick: bool) -> bool {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         if !self.exists() || !self.is_ours() {
             return false;
         }
+        let verdict = self.get(key).unwrap_or_default().updated(verdict, is_quick);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let unfinished = self.folder.join(format!(".{}.{number}", std::process::id()));
-        let written = Self::write(&unfinished, &text(key, verdict))
+        let written = Self::write(&unfinished, &text(key, &verdict))
             .and_then(|()| fs::rename(&unfinished, self.folder.join(&key.name)));
         if written.is_err() {
             let _ = fs::remove_file(&unfinished);
         }
         written.is_ok()
+    }
+
+    /// A file to lock while the GPUs of a key are checked; whoever gets the lock looks again whether that was done.
+    ///
+    /// # Errors
+    /// Why nothing can be kept, for the user.
+    pub fn lock_file(&self, key: &Key) -> Result<File, String> {
+        let folder = self.folder.display();
+        if !self.exists() {
+            return Err(format!("{folder} cannot be made"));
+        }
+        if !self.is_ours() {
+            return Err(format!("others can write to {folder}, or it is another user's"));
+        }
+        let mut options = OpenOptions::new();
+        let options = options.write(true).create(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
+        let name = format!(".{}.lock", key.name);
+        options.open(self.folder.join(name)).map_err(|error| format!("{folder} cannot be written to: {error}"))
     }
 
     fn write(path: &Path, text: &str) -> io::Result<()> {
@@ -305,31 +328,31 @@ impl Cache {
     }
 }
 
+/// The last line: a file without it was cut.
+const END: &str = "end\n";
+
+/// The lines of a key, by their first words.
+const KEYS: [&str; 9] = ["p2pshim ", "from ", "to ", "driver ", "boot ", "bar1 ", "iommu ", "simulated ", "all "];
+
 /// The file for a verdict.
 fn text(key: &Key, verdict: &Verdict) -> String {
-    match verdict {
-        Verdict::Passed => format!("{}verdict passed\n", key.head),
-        Verdict::Failed(text) => format!("{}verdict failed {}\n", key.head, plain(text)),
-    }
-}
-
-/// What a file says, as something that was found earlier.
-fn found_earlier(text: &str, key: &Key) -> Option<Verdict> {
-    match parse(text, key)? {
-        Verdict::Failed(text) => Some(Verdict::Failed(text + FOUND_EARLIER)),
-        Verdict::Passed => Some(Verdict::Passed),
-    }
+    format!("{}{}{END}", key.head, verdict.write())
 }
 
 /// What a file says, if it is whole and of that key.
 fn parse(text: &str, key: &Key) -> Option<Verdict> {
-    let verdict = text.strip_prefix(&key.head)?.strip_suffix('\n')?.strip_prefix("verdict ")?;
-    verdict_of(verdict).filter(|_| !verdict.contains('\n'))
+    parts(text.strip_prefix(&key.head)?)
+}
+
+/// What follows the key.
+fn parts(text: &str) -> Option<Verdict> {
+    Verdict::parse(text.strip_suffix(END)?)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::verdict::{Finding, Part};
     use std::ffi::CString;
     use std::os::unix::ffi::OsStrExt;
     use std::os::unix::fs::{PermissionsExt, symlink};
@@ -365,6 +388,7 @@ mod tests {
             to_uuid: "GPU-01010101-0101-0101-0101-010101010101".to_owned(),
             to_bus_id: "0000:0a:00.0".to_owned(),
             driver_version: 13000,
+            faults: None,
         }
     }
 
@@ -376,41 +400,55 @@ mod tests {
         [place("0x100", "identity"), place("0x200", "identity")]
     }
 
-    fn failed(text: &str) -> Verdict {
-        Verdict::Failed(text.to_owned())
+    fn passed() -> Verdict {
+        Verdict::of(Part::Copies, Finding::Right)
     }
 
-    #[test]
-    fn verdict_of_texts_are_fit_to_be_shown() {
-        assert_eq!(verdict_of("failed a\u{1b}[31mb\tc"), Some(failed("a[31mbc")));
-        let Some(Verdict::Failed(long)) = verdict_of(&format!("failed {}", "ä".repeat(5000))) else { panic!() };
-        assert_eq!(long.chars().count(), 1000);
-        assert_eq!((verdict_of("unknown no memory"), verdict_of("maybe")), (None, None));
+    fn failed(text: &str) -> Verdict {
+        Verdict::of(Part::Copies, Finding::Wrong(text.to_owned()))
     }
 
     #[test]
     fn parse_another_key_or_damage_is_no_verdict() {
         let key = key_of(&question(), "580.159.04", "boot", &places());
-        let good = text(&key, &Verdict::Passed);
-        assert_eq!(parse(&good, &key), Some(Verdict::Passed));
-        let longer = text(&key, &failed("kernel loads: 8 of 8 bytes\nwrong"));
-        assert_eq!(parse(&longer, &key), Some(failed("kernel loads: 8 of 8 byteswrong")));
+        let good = text(&key, &passed());
+        assert_eq!(parse(&good, &key), Some(passed()));
         for length in 0..good.len() {
             assert_eq!(parse(&good[..length], &key), None, "cut to {length}");
         }
-        for damaged in [format!("{good}\n"), format!("{good}verdict failed\n"), good.replace("passed", "unknown x")] {
+        for damaged in [format!("{good}\n"), format!("{good}loads right\n"), good.replace("right", "maybe")] {
             assert_eq!(parse(&damaged, &key), None, "{damaged}");
         }
         let moved = Question { to_bus_id: "0000:03:00.0".to_owned(), ..question() };
+        let simulated = |faults: &str| Question { faults: Some(faults.to_owned()), ..question() };
         for other in [
             key_of(&question(), "580.159.05", "boot", &places()),
             key_of(&question(), "580.159.04", "b", &places()),
             key_of(&moved, "580.159.04", "boot", &places()),
+            key_of(&simulated("drop:0-1;"), "580.159.04", "boot", &places()),
             key_of(&question(), "580.159.04", "boot", &[place("0x100", "identity"), place("0x200", "DMA-FQ")]),
             key_of(&question(), "580.159.04", "boot", &[place("0x100", "identity"), place("0x100", "identity")]),
         ] {
             assert_eq!(parse(&good, &other), None, "{other:?}");
         }
+        let [one, other] = ["drop:0-1;", ";"].map(|faults| key_of(&simulated(faults), "-", "boot", &places()));
+        assert_eq!(
+            (parse(&text(&one, &passed()), &one), parse(&text(&one, &passed()), &other)),
+            (Some(passed()), None)
+        );
+    }
+
+    #[test]
+    fn put_adds_to_what_is_kept() {
+        let (folder, key) = (Folder::new(), key_of(&question(), "-", "boot", &places()));
+        let cache = folder.cache();
+        assert!(cache.put(&key, Verdict::of(Part::Ipc, Finding::Wrong("lost".to_owned())), false));
+        assert!(cache.put(&key, passed(), true) && cache.put(&key, Verdict::default(), false));
+        let both = passed().updated(Verdict::of(Part::Ipc, Finding::Wrong("lost".to_owned())), false);
+        assert_eq!(cache.get(&key), Some(both));
+        let later = key_of(&question(), "-", "later", &places());
+        assert!(cache.put(&later, passed(), false));
+        assert_eq!((cache.get(&later), cache.get(&key)), (Some(passed()), None), "another boot begins anew");
     }
 
     #[test]
@@ -418,14 +456,14 @@ mod tests {
         let (folder, key) = (Folder::new(), key_of(&question(), "-", "boot", &places()));
         let cache = folder.cache();
         assert_eq!(cache.get(&key), None);
-        cache.put(&key, &Verdict::Passed);
+        cache.put(&key, passed(), false);
         let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o7777;
         let file = cache.folder.join(&key.name);
         assert_eq!((mode(&cache.folder), mode(&file)), (0o700, 0o600));
         assert_eq!(fs::read_dir(&cache.folder).unwrap().count(), 1, "nothing unfinished is left");
         assert_eq!(
             (cache.get(&key), cache.find(&mut Facts::new(), &question())),
-            (Some(Verdict::Passed), None),
+            (Some(passed()), None),
             "of another boot"
         );
         for (path, mode) in [(&file, 0o640), (&cache.folder, 0o770)] {
@@ -434,22 +472,22 @@ mod tests {
             assert_eq!(cache.get(&key), None, "{} with mode {mode:o}", path.display());
             fs::set_permissions(path, before).unwrap();
         }
-        assert_eq!(cache.get(&key), Some(Verdict::Passed));
+        assert_eq!(cache.get(&key), Some(passed()));
     }
 
     #[test]
     fn cache_links_and_other_things_are_not_followed() {
         let (folder, key) = (Folder::new(), key_of(&question(), "-", "boot", &places()));
         let cache = folder.cache();
-        cache.put(&key, &Verdict::Passed);
+        cache.put(&key, passed(), false);
         let (file, elsewhere) = (cache.folder.join(&key.name), folder.0.join("elsewhere"));
         fs::rename(&file, &elsewhere).unwrap();
         symlink(&elsewhere, &file).unwrap();
         assert_eq!(cache.get(&key), None);
         // A verdict replaces the link, and not what it points to.
-        cache.put(&key, &failed("gone"));
+        cache.put(&key, failed("gone"), false);
         assert!(fs::symlink_metadata(&file).unwrap().is_file());
-        assert!(fs::read_to_string(&elsewhere).unwrap().ends_with("verdict passed\n"));
+        assert!(fs::read_to_string(&elsewhere).unwrap().ends_with("copies right\nend\n"));
         fs::remove_file(&file).unwrap();
         let fifo = CString::new(file.as_os_str().as_bytes()).unwrap();
         let made = std::process::Command::new("mkfifo").arg(std::ffi::OsStr::from_bytes(fifo.as_bytes())).status();
@@ -457,7 +495,7 @@ mod tests {
         assert_eq!(cache.get(&key), None);
         fs::rename(&cache.folder, folder.0.join("real")).unwrap();
         symlink(folder.0.join("real"), &cache.folder).unwrap();
-        cache.put(&key, &Verdict::Passed);
+        cache.put(&key, passed(), false);
         assert_eq!(cache.get(&key), None);
     }
 
@@ -481,18 +519,42 @@ mod tests {
     }
 
     #[test]
-    fn failed_and_forget_are_about_all_that_is_kept() {
+    fn between_and_forget_are_about_all_that_is_kept() {
         let (folder, boot) = (Folder::new(), boot().unwrap());
         let cache = folder.cache();
-        let pair = |name: &str| Question { from_uuid: format!("GPU-{name}"), ..question() };
-        let keys = ["a", "b", "c"]
-            .map(|name| key_of(&pair(name), "-", if name == "c" { "earlier" } else { &boot }, &places()));
-        assert_eq!((cache.failed(), cache.forget().unwrap()), (vec![], 0), "there is no folder");
-        for (key, verdict) in keys.iter().zip([Verdict::Passed, failed("stores are lost"), failed("hung")]) {
-            assert!(cache.put(key, &verdict));
+        let pair = |name: &str| Question {
+            from_uuid: format!("GPU-{name}"),
+            faults: (name == "s").then(|| "drop:0-1;".to_owned()),
+            ..question()
+        };
+        let key = |name: &str| key_of(&pair(name), "-", if name == "c" { "earlier" } else { &boot }, &places());
+        let between = |name: &str, faults| cache.between([&format!("GPU-{name}"), &question().to_uuid], faults);
+        assert_eq!((between("a", None), cache.forget().unwrap()), (None, 0), "there is no folder");
+        for (name, verdict) in [("a", passed()), ("b", failed("lost")), ("c", failed("lost")), ("s", failed("lost"))] {
+            assert!(cache.put(&key(name), verdict, false));
         }
-        assert_eq!(cache.failed(), [["GPU-b".to_owned(), question().to_uuid]]);
-        assert_eq!((cache.forget().unwrap(), cache.get(&keys[0])), (3, None));
+        assert_eq!((between("a", None), between("b", None)), (Some(passed()), Some(failed("lost"))));
+        assert_eq!((between("c", None), between("s", None), between("a", Some(";"))), (None, None, None));
+        assert_eq!(between("s", Some("drop:0-1;")), Some(failed("lost")));
+        assert_eq!((cache.forget().unwrap(), cache.get(&key("a"))), (4, None));
+    }
+
+    #[test]
+    fn key_of_all_is_of_gpus_faults_and_way() {
+        let key = |gpus: &[&str], faults, way| {
+            key_of_all(&gpus.iter().map(ToString::to_string).collect::<Vec<_>>(), faults, way).unwrap()
+        };
+        let (folder, own) = (Folder::new(), key(&["GPU-a", "GPU-b"], None, "quick"));
+        let cache = folder.cache();
+        assert!(cache.lock_file(&own).unwrap().try_lock().is_ok() && cache.get(&own).is_none());
+        assert!(cache.put(&own, Verdict::default(), false) && cache.get(&own).is_some());
+        for other in
+            [key(&["GPU-a"], None, "quick"), key(&["GPU-a", "GPU-b"], Some(";"), "quick"), key(&[], None, "full")]
+        {
+            assert_eq!(cache.get(&other), None, "{other:?}");
+        }
+        let theirs = Cache { user: cache.user + 1, ..folder.cache() };
+        assert!(theirs.lock_file(&own).unwrap_err().contains("another user's"));
     }
 
     #[test]
@@ -514,9 +576,9 @@ mod tests {
     fn cache_of_another_user_is_not_used() {
         let (folder, key) = (Folder::new(), key_of(&question(), "-", "boot", &places()));
         let ours = folder.cache();
-        assert!(ours.put(&key, &Verdict::Passed));
+        assert!(ours.put(&key, passed(), false));
         let theirs = Cache { user: ours.user + 1, ..folder.cache() };
-        assert!(!theirs.put(&key, &failed("gone")) && theirs.get(&key).is_none());
-        assert_eq!(ours.get(&key), Some(Verdict::Passed));
+        assert!(!theirs.put(&key, failed("gone"), false) && theirs.get(&key).is_none());
+        assert_eq!(ours.get(&key), Some(passed()));
     }
 }

@@ -357,7 +357,7 @@ rules! {
         "P2PSHIM_BROKEN=refuse, the default: a path that loses data looks to the program like no path."
         "CUDA enables access, and data does not arrive."
         "CUDA offers this path, but data that p2pshim sent over it did not arrive. So p2pshim refuses access. Copies between them still work, through the host."
-        "Go on without peer access, as on a machine that has no path. Run p2pshim doctor for the cause.";
+        "Go on without peer access, as on a machine that has no path. Run p2pshim doctor once after each boot: it names the cause, and programs are told at their first question.";
 
     EnableDenied "P2P-enable-denied" Error [101, 217, 101]
         "cudaDeviceEnablePeerAccess, cuCtxEnablePeerAccess, hipDeviceEnablePeerAccess, hipDeviceDisablePeerAccess"

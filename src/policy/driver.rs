@@ -95,10 +95,7 @@ pub(crate) trait Driver: Copies<Scratch = Scratch> {
     /// Begins to copy what was last downloaded from one into the first half of another, on the latter's stream.
     fn upload_downloaded(&self, from: &Scratch, to: &Scratch, bytes: usize) -> Result<(), Code>;
 
-    /// Whether a device is simulated, on a machine of which nothing is said.
-    fn is_simulated(&self, device: i32) -> bool;
-
-    /// What the machine says about these devices, as its first GPUs; none if they are simulated as above. Takes a millisecond or more.
+    /// What the machine says about these devices, as its first GPUs; none if they are simulated, on a machine of which nothing is said. Takes a millisecond or more.
     fn machine(&self, devices: [i32; 2]) -> Option<Machine>;
 
     /// Whether NVLink joins two devices, or the like: a link that does atomic operations itself.
@@ -107,7 +104,7 @@ pub(crate) trait Driver: Copies<Scratch = Scratch> {
     /// The verdict that is kept on a device's access to the memory of another.
     fn verdict(&self, src: i32, dst: i32) -> Option<Verdict>;
 
-    /// Whether the verdict that is kept on two devices, by their UUIDs, is that data does not arrive.
+    /// Whether the verdict that is kept on two devices, by their UUIDs, is that anything fails.
     fn has_failed_earlier(&self, uuids: [&str; 2]) -> bool;
 
     /// The copies of a graph and of its child graphs that name no devices, each with its node. Those in the bodies of conditional nodes

@@ -5,11 +5,11 @@
 
 use std::sync::Mutex;
 
-use p2pshim_host::verdicts::{Cache, Facts, Question};
+use p2pshim_host::verdicts::{self, Cache, Facts, Question};
 
 use crate::os;
 
-pub(crate) use p2pshim_host::verdicts::Verdict;
+pub(crate) use p2pshim_host::verdict::Verdict;
 
 /// What verdicts depend on, of each device. The standard library's: see [`os::lock`].
 static FACTS: Mutex<Facts> = Mutex::new(Facts::new());
@@ -20,20 +20,26 @@ pub(crate) fn verdict(question: &Question) -> Option<Verdict> {
 }
 
 /// Keeps a verdict, if there is a place for it, and a file may have any size: the signal for one that may not ends programs.
-pub(crate) fn keep(question: &Question, verdict: &Verdict) {
+pub(crate) fn keep(question: &Question, verdict: Verdict) {
     if !os::may_write_files() {
         return;
     }
     os::undisturbed(|| {
         let key = os::lock(&FACTS).key(question)?;
-        cache()?.put(&key, verdict).then_some(())
+        cache()?.put(&key, verdict, true).then_some(())
     });
 }
 
-/// Whether the verdict that is kept on two devices is that data does not arrive. Reads all of them.
-pub(crate) fn has_failed(uuids: [&str; 2]) -> bool {
-    let is_it = |pair: &[String; 2]| pair.iter().zip(uuids).all(|(kept, uuid)| kept.eq_ignore_ascii_case(uuid));
-    os::undisturbed(|| cache().is_some_and(|cache| cache.failed().iter().any(is_it)))
+/// Whether anything failed about two devices of which this process may see neither: it can only reach them through other processes.
+pub(crate) fn has_failed(uuids: [&str; 2], are_simulated: bool) -> bool {
+    let faults = are_simulated.then(faults);
+    let failed = || cache()?.between(uuids, faults.as_deref())?.any_failure().map(drop);
+    os::undisturbed(failed).is_some()
+}
+
+/// What is wrong with simulated GPUs.
+pub(crate) fn faults() -> String {
+    verdicts::faults(os::variable)
 }
 
 /// The verdicts of the user. Where a program has more rights than its user, its environment, and so the folder, are the user's choice.
@@ -55,6 +61,7 @@ mod tests {
             to_uuid: "GPU-01010101-0101-0101-0101-010101010101".to_owned(),
             to_bus_id: "0000:02:00.0".to_owned(),
             driver_version: 13000,
+            faults: None,
         };
         assert_eq!(verdict(&question), None);
     }

@@ -210,7 +210,8 @@ fn question(library: Library, device: i32, peer: i32) -> Option<Question> {
     let [[_, from_uuid, from_bus_id], [_, to_uuid, to_bus_id]] = [device, peer].map(|device| gpu(library, device));
     let are_known = [&from_uuid, &from_bus_id, &to_uuid, &to_bus_id].into_iter().all(|text| !text.is_empty());
     let driver_version = version(library)?;
-    are_known.then_some(Question { from_uuid, from_bus_id, to_uuid, to_bus_id, driver_version })
+    let faults = root(library, device).is_none().then(full::faults);
+    are_known.then_some(Question { from_uuid, from_bus_id, to_uuid, to_bus_id, driver_version, faults })
 }
 
 /// Where the machine of a device says what it is; none if the device is simulated, and nothing is said of its machine.
@@ -410,10 +411,6 @@ impl Hip for Library {
         self.on(device, || take(*self, device))
     }
 
-    fn is_simulated(&self, device: i32) -> bool {
-        root(*self, device).is_none()
-    }
-
     fn machine(&self, devices: [i32; 2]) -> Option<Machine> {
         let bus_ids = devices.map(|device| gpu(*self, device)[2].to_ascii_lowercase());
         Some(Machine::read(&root(*self, devices[0])?, &bus_ids))
@@ -431,7 +428,7 @@ impl Hip for Library {
         full::verdict(&question(*self, device, peer)?)
     }
 
-    fn keep_verdict(&self, device: i32, peer: i32, verdict: &Verdict) {
+    fn keep_verdict(&self, device: i32, peer: i32, verdict: Verdict) {
         if let Some(question) = question(*self, device, peer) {
             full::keep(&question, verdict);
         }

@@ -11,7 +11,10 @@ const PHRASES: &[(&str, &str)] = &[
     (", that the driver is as new as the runtime (nvidia-smi shows the newest CUDA that it supports), and ", ", and "),
     (" or cuMemAlloc", ""),
     ("(cudaSetDevice, cuCtxSetCurrent)", "(hipSetDevice)"),
-    (" Run p2pshim doctor for the cause.", " What the log says of the pair names the likely cause."),
+    (
+        " Run p2pshim doctor once after each boot: it names the cause, and programs are told at their first question.",
+        " What the log says of the pair names the likely cause.",
+    ),
     // It does not, in HIP.
     (" A reset of either device ends it.", ""),
     (" Do not disable after a reset.", ""),

@@ -143,7 +143,11 @@ fn memory_of_another_process_is_not_refused_and_warned_about_where_the_path_is_b
         ("", ("P2PSHIM_DENY", "0-1"), Some(denied)),
         ("", ("P2PSHIM_ACCESS", "off"), Some("another device, it is accessed though that is denied. ")),
         ("drop:0>1", ("P2PSHIM_PROBE", "full"), Some(broken)),
-        ("ipc:0>1", ("P2PSHIM_PROBE", "full"), Some(broken)),
+        (
+            "ipc:0>1",
+            ("P2PSHIM_PROBE", "quick"),
+            Some("device 1, its data may be wrong: between processes, IPC: 4096 of 4096 bytes never arrived"),
+        ),
     ] {
         if option.0 == "P2PSHIM_PROBE" {
             let doctor = here(doctor().libraries("target/sim/lib"), fault).plain();
@@ -160,6 +164,8 @@ fn memory_of_another_process_is_not_refused_and_warned_about_where_the_path_is_b
             };
             let is_it = |line: &&String| line.contains(what);
             let lines: Vec<&String> = outcome.shim.iter().filter(is_it).collect();
+            // What was mapped by a descriptor is not what was opened by a handle.
+            let said = said.filter(|_| fault != "ipc:0>1" || by.is_empty());
             assert_eq!(lines.len(), said.iter().len(), "{fault} {option:?} {by:?}: {:#?}", outcome.shim);
             let so = said.map(|said| if by.is_empty() { said } else { said.split_once(", ").unwrap().1 });
             assert!(lines.iter().all(|line| line.contains(so.unwrap())), "{lines:#?}");

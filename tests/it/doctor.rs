@@ -526,11 +526,12 @@ fn full_failure_stays_kept_until_full_finds_the_pair_right() {
     let folder = scratch("cache");
     let failed = |fault: &str, full: bool| {
         let doctor = doctor(fault).env("XDG_CACHE_HOME", folder.to_string_lossy()).arg("0>1");
+        let doctor = doctor.env("P2PSIM_ROOT", "/nonexistent");
         (if full { doctor.arg("--full") } else { doctor }).plain();
         let files = fs::read_dir(folder.join("p2pshim")).unwrap().map(|file| fs::read(file.unwrap().path()).unwrap());
         let files: Vec<Vec<u8>> = files.collect();
         assert_eq!(files.len(), 1);
-        String::from_utf8_lossy(&files[0]).contains("verdict failed all memory: ")
+        String::from_utf8_lossy(&files[0]).contains("\nall-memory wrong ")
     };
     assert!(failed("window:0>1", true));
     assert!(failed("window:0>1", false), "the test without it says nothing of what it found");
@@ -723,7 +724,7 @@ fn staged_copies_are_measured_where_there_is_no_path() {
 }
 
 #[test]
-fn simulated_gpus_by_option_are_said_to_be_and_leave_no_verdict() {
+fn simulated_gpus_by_option_are_said_to_be_and_leave_verdicts_on_their_faults() {
     let folder = scratch("cache");
     let outcome =
         Program::new(command()).arg("doctor").arg("--sim").arg("3").env("XDG_CACHE_HOME", folder.to_string_lossy());
@@ -731,7 +732,10 @@ fn simulated_gpus_by_option_are_said_to_be_and_leave_no_verdict() {
     outcome.assert_success();
     assert!(outcome.stdout.contains("\n3 simulated GPUs: nothing here is a measurement"), "{}", outcome.stdout);
     assert_eq!(outcome.stdout.lines().filter(|line| line.contains("verified")).count(), 6);
-    assert!(!folder.exists());
+    let verdicts: Vec<_> = fs::read_dir(folder.join("p2pshim")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(verdicts.len(), 6);
+    assert!(verdicts.iter().all(|file| fs::read_to_string(file).unwrap().contains("\nsimulated ;\n")), "{verdicts:?}");
+    fs::remove_dir_all(folder).unwrap();
     let faulty = Program::new(command()).arg("doctor").arg("--sim").arg("2").env("P2PSIM_FAULT", "hang:1>0");
     let faulty = faulty.arg("--timeout").arg("10").plain();
     assert_eq!(faulty.status, "exit status: 1");
@@ -753,20 +757,22 @@ fn simulated_gpus_that_are_not_there_are_no_verdict() {
 fn verdicts_are_those_that_the_shim_takes_over() {
     let folder = scratch("cache");
     let cache = folder.to_string_lossy().into_owned();
-    let outcome = doctor("lost:0>1").env("XDG_CACHE_HOME", &cache).plain();
+    // As on real GPUs, where nothing says what is wrong.
+    let doctor = |fault: &str| doctor(fault).env("P2PSIM_ROOT", "/nonexistent").env("XDG_CACHE_HOME", &cache).plain();
+    let outcome = doctor("lost:0>1");
     assert!(outcome.stdout.contains(&format!("P2PSHIM_PROBE=full takes these verdicts from {cache}/p2pshim")));
     assert_eq!(fs::read_dir(folder.join("p2pshim")).unwrap().count(), 2);
     // The path is whole here: what the shim says it has from the doctor.
     let copies = Program::case("never_enables-12").env("P2PSHIM_PROBE", "full").env("XDG_CACHE_HOME", &cache);
-    let said = copies.findings_apart().preloaded().shim.join("\n");
+    let copies = copies.env("P2PSIM_ROOT", "/nonexistent");
+    let said = copies.clone().findings_apart().preloaded().shim.join("\n");
     assert!(
         said.contains("kernel loads: 4083 of 4096 bytes arrived as 0xff") && said.contains("found earlier"),
         "{said}"
     );
     // And what it says of a whole one goes over it.
-    doctor("").env("XDG_CACHE_HOME", &cache).plain().assert_success();
-    let said = Program::case("never_enables-12").env("P2PSHIM_PROBE", "full").env("XDG_CACHE_HOME", &cache);
-    assert!(said.findings_apart().preloaded().shim.is_empty());
+    doctor("").assert_success();
+    assert!(copies.findings_apart().preloaded().shim.is_empty());
     fs::remove_dir_all(folder).unwrap();
 }
 

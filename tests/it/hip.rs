@@ -442,7 +442,7 @@ fn summary_counts_calls_copies_and_bytes() {
 #[test]
 fn run_and_report_show_hip_by_its_names() {
     let output = Command::new(command())
-        .args(["run", "--"])
+        .args(["run", "--no-check", "--"])
         .arg(path("target/c-tests/hip_guide-7"))
         .env("LD_LIBRARY_PATH", path("target/sim/lib"))
         .output()
@@ -471,7 +471,7 @@ fn run_report_of_both_vendors_says_that_ordinals_are_shared() {
     const SHARED: &str = "each counts its own GPUs from 0";
     for (program, is_of_both) in [("hip_and_cuda-7", true), ("hip_guide-7", false), ("guide_sample-12", false)] {
         let output = Command::new(command())
-            .args(["run", "--"])
+            .args(["run", "--no-check", "--"])
             .arg(path(&format!("target/c-tests/{program}")))
             .env("LD_LIBRARY_PATH", path("target/sim/lib"))
             .output()

@@ -23,6 +23,7 @@ mod call_sites;
 mod capi;
 mod captures;
 mod causes;
+mod check;
 mod cli;
 mod conformance;
 mod docs;

@@ -26,7 +26,7 @@ fn folder(name: &str) -> PathBuf {
 /// `p2pshim run` on two simulated GPUs, with a report.
 fn run(arguments: &[&str]) -> Outcome {
     let temporary = folder("temporary");
-    let outcome = p2pshim(&temporary, &["run", "--sim", "2"]).args(arguments).plain();
+    let outcome = p2pshim(&temporary, &["run", "--no-check", "--sim", "2"]).args(arguments).plain();
     // Fails if anything is left.
     fs::remove_dir(temporary).unwrap();
     outcome
@@ -75,7 +75,8 @@ fn explain_takes_codes_names_and_lines_of_the_log() {
 
 #[test]
 fn run_without_a_place_for_the_report_runs_the_program() {
-    let outcome = p2pshim("/proc/none".as_ref(), &["run", "--sim", "2", "sh", "-c", "echo ran; exit 3"]).plain();
+    let outcome =
+        p2pshim("/proc/none".as_ref(), &["run", "--no-check", "--sim", "2", "sh", "-c", "echo ran; exit 3"]).plain();
     assert_eq!((outcome.status.as_str(), outcome.stdout.as_str()), ("exit status: 3", "ran\n"));
     let [said] = outcome.shim.as_slice() else { panic!("{:?}", outcome.shim) };
     assert!(said.starts_with("p2pshim: no report: no temporary folder can be made ("), "{said}");
@@ -112,8 +113,8 @@ fn run_quiet_says_nothing_unless_something_is_wrong() {
     assert_eq!((outcome.stderr.as_str(), outcome.shim.as_slice()), ("", &[][..]));
     assert_eq!(run(&["-q", "true"]).shim, [""; 0]);
     let temporary = folder("temporary");
-    let faulty =
-        p2pshim(&temporary, &["run", "--sim", "2", "-q", &case("never_enables-12")]).env("P2PSIM_FAULT", "drop:0>1");
+    let faulty = p2pshim(&temporary, &["run", "--no-check", "--sim", "2", "-q", &case("never_enables-12")])
+        .env("P2PSIM_FAULT", "drop:0>1");
     let outcome = faulty.plain();
     assert!(outcome.stderr.contains("\nDecisions\n"), "{}", outcome.stderr);
     // The GPUs are simulated, wherever the test runs.
@@ -168,7 +169,8 @@ fn run_leaves_nothing_behind_for_a_daemon() {
     let temporary = folder("temporary");
     let script = "{ while [ -e \"$P2PSHIM_TRACE\" ]; do sleep 0.1; done; \"$0\"; echo done >\"$TMPDIR-done\"; } \
                   >/dev/null 2>&1 & \"$0\" >/dev/null";
-    let outcome = p2pshim(&temporary, &["run", "--sim", "2", "sh", "-c", script, &case("guide_sample-12")]).plain();
+    let outcome =
+        p2pshim(&temporary, &["run", "--no-check", "--sim", "2", "sh", "-c", script, &case("guide_sample-12")]).plain();
     outcome.assert_success();
     let done = PathBuf::from(format!("{}-done", temporary.display()));
     let begun = Instant::now();

@@ -44,7 +44,7 @@ impl Place {
 
     /// `p2pshim run` with a trace.
     fn run(&self) -> Program {
-        let program = Program::new(command()).arg("run").arg("--sim").arg("2").arg("--trace");
+        let program = Program::new(command()).arg("run").arg("--no-check").arg("--sim").arg("2").arg("--trace");
         program.arg(self.traces.to_str().unwrap()).env("P2PSIM_NVLINK", self.nvml.to_str().unwrap())
     }
 
@@ -289,8 +289,18 @@ print(run.communicate()[1], run.returncode)
     for (signal, readings) in [("SIGINT", 1), ("SIGKILL", 1)] {
         let own = command().to_string_lossy().into_owned();
         let traces = place.traces.to_str().unwrap();
-        let outcome =
-            Program::new("python3").args(&["-c", script, signal, &own, "run", "--sim", "2", "--trace", traces]);
+        let outcome = Program::new("python3").args(&[
+            "-c",
+            script,
+            signal,
+            &own,
+            "run",
+            "--no-check",
+            "--sim",
+            "2",
+            "--trace",
+            traces,
+        ]);
         let outcome = outcome.args(&["python3", "-c", program]);
         outcome.env("P2PSIM_NVLINK", place.nvml.to_str().unwrap()).plain().assert_success();
         assert_eq!(place.readings(), readings, "{signal}");

@@ -51,7 +51,7 @@ fn nvml_says_that_a_broken_path_is_none() {
     let (cache, machine) = (scratch("cache"), scratch("machine"));
     let (cache_home, root) = (cache.to_string_lossy(), machine.to_string_lossy());
     let doctor = doctor().libraries("target/sim/lib").env("P2PSIM_FAULT", "drop:0>1");
-    doctor.env("XDG_CACHE_HOME", &*cache_home).plain();
+    doctor.env("XDG_CACHE_HOME", &*cache_home).env("P2PSIM_ROOT", &*root).plain();
     let kept = [broken[1], ("XDG_CACHE_HOME", &*cache_home), ("P2PSIM_ROOT", &*root)];
     let unseen = nvml_status("unseen", &kept);
     assert_eq!((unseen.0[0].as_str(), unseen.1.as_str()), ("0>1: 5 5 0 5", ""), "by the verdict that is kept");

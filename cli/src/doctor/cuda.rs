@@ -14,6 +14,8 @@ pub(super) type Device = c_int;
 /// An address of device memory.
 pub(super) type Address = u64;
 
+/// `CU_DEVICE_ATTRIBUTE_COMPUTE_MODE`.
+const COMPUTE_MODE: c_int = 20;
 /// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR`.
 const CAPABILITY_MAJOR: c_int = 75;
 /// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR`.
@@ -271,6 +273,13 @@ impl Driver {
         Ok((attribute(CAPABILITY_MAJOR)?, attribute(CAPABILITY_MINOR)?))
     }
 
+    /// Whether any number of processes may use a device: else one more would take it from a program.
+    pub(super) fn is_for_all(&self, device: Device) -> Result<bool> {
+        let mut mode = 0;
+        call!(self, cuDeviceGetAttribute(&mut mode, COMPUTE_MODE, device))?;
+        Ok(mode == 0)
+    }
+
     /// Whether the hardware lets a device reach another's memory.
     pub(super) fn can_access(&self, device: Device, peer: Device) -> Result<bool> {
         let mut can = 0;
@@ -485,6 +494,7 @@ mod tests {
     fn numbers_are_those_of_the_vendor() {
         assert_eq!(CAPABILITY_MAJOR, CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR as c_int);
         assert_eq!(CAPABILITY_MINOR, CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR as c_int);
+        assert_eq!(COMPUTE_MODE, CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE as c_int);
         assert_eq!(RANK, CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK as c_int);
         assert_eq!(ATOMICS, CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED as c_int);
         assert_eq!(ARRAYS, CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED as c_int);

@@ -2,8 +2,6 @@
 
 use std::str::FromStr;
 
-use p2pshim_host::machine::Machine;
-
 use super::advice::Known;
 use super::lines::{Attributes, Line};
 use super::report::Device;
@@ -40,6 +38,8 @@ pub(super) struct Inventory {
     pub(super) known: Vec<Known>,
     /// Pairs that NVLink joins.
     pub(super) nvlinks: Vec<[usize; 2]>,
+    /// Devices that are not checked before a program starts, and why.
+    pub(super) unfit: Vec<(usize, String)>,
     /// Whether confidential computing is on.
     pub(super) is_confidential: Option<bool>,
 }
@@ -64,6 +64,7 @@ impl Inventory {
                 Line::Mig(ordinal, is_on) => inventory.note(ordinal, |known| known.is_mig = Some(is_on)),
                 Line::Links(ordinal, count) => inventory.note(ordinal, |known| known.links = Some(count)),
                 Line::NvLink(from, to) => inventory.nvlinks.push([from, to]),
+                Line::Unfit(ordinal, why) => inventory.unfit.push((ordinal, why)),
                 Line::Confidential(is_on) => inventory.is_confidential = Some(is_on),
                 Line::Pair(..) | Line::Found(..) | Line::Measured(..) | Line::AtOnce(_) => {}
                 Line::Done(_) | Line::Verdict(_) | Line::Partner(_) => {}
@@ -76,19 +77,6 @@ impl Inventory {
         if let Some(known) = self.known.get_mut(ordinal) {
             note(known);
         }
-    }
-
-    /// Why a copy between two of the devices may hang, if the machine shows a sign of that and no NVLink joins them.
-    pub(super) fn risk(&self, machine: &Machine, pair: [usize; 2]) -> Option<String> {
-        let attributes = self.paths.iter().find(|(known, _)| *known == pair).and_then(|(_, known)| known.as_ref());
-        if attributes.is_some_and(|attributes| attributes.atomics) {
-            return None;
-        }
-        let place = |ordinal: usize| {
-            let bus_id = &self.devices.get(ordinal)?.bus_id;
-            machine.gpus.iter().position(|gpu| gpu.bus_id.eq_ignore_ascii_case(bus_id))
-        };
-        machine.risk(pair.map(|ordinal| place(ordinal).unwrap_or(usize::MAX)))
     }
 
     /// Whether a pair has a path.

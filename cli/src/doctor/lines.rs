@@ -14,134 +14,7 @@
 //! Each thing that it was asked for ends with `done`. A pair has a number, its place in what was asked for. It has a verdict if its tests
 //! came to an end, also by a hang; if they did not, because of another pair's, it has none.
 
-/// What is tested.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Test {
-    /// Copies by the copy engines.
-    Copies,
-    /// Loads of a kernel.
-    Loads,
-    /// Stores of a kernel.
-    Stores,
-    /// Atomic operations of a kernel, where the link has them.
-    Atomics,
-    /// Flags between kernels that run at the same time.
-    Flags,
-    /// Copies to and from memory that another process allocated, which was opened by an IPC handle.
-    Ipc,
-    /// The same, of memory that was mapped by a file descriptor (Virtual Memory Management).
-    Vmm,
-    /// What is done to memory wherever it lies.
-    AllMemory,
-    /// Copies of all pairs at once.
-    AllPairs,
-}
-
-impl Test {
-    /// In the order of the table.
-    pub(super) const ALL: [Self; 9] = [
-        Self::Copies,
-        Self::Loads,
-        Self::Stores,
-        Self::Atomics,
-        Self::Flags,
-        Self::Ipc,
-        Self::Vmm,
-        Self::AllMemory,
-        Self::AllPairs,
-    ];
-
-    /// Those of memory that processes share.
-    pub(super) const BETWEEN_PROCESSES: [Self; 2] = [Self::Ipc, Self::Vmm];
-
-    /// Those of a pair within one process, in the order in which they are made.
-    pub(super) const OF_PROCESS: [Self; 5] = [Self::Copies, Self::Loads, Self::Stores, Self::Atomics, Self::Flags];
-
-    /// Its word in the lines.
-    fn word(self) -> &'static str {
-        match self {
-            Self::Copies => "copies",
-            Self::Loads => "loads",
-            Self::Stores => "stores",
-            Self::Atomics => "atomics",
-            Self::Flags => "flags",
-            Self::Ipc => "ipc",
-            Self::Vmm => "vmm",
-            Self::AllMemory => "all-memory",
-            Self::AllPairs => "all-pairs",
-        }
-    }
-
-    /// Whether a pair is not verified without it. What else may be impossible on a machine where peer access is right: containers
-    /// may keep processes from sharing memory, other processes use it, and kernels need not run at the same time.
-    pub(super) fn is_essential(self) -> bool {
-        !matches!(self, Self::Flags | Self::Ipc | Self::Vmm | Self::AllMemory | Self::AllPairs)
-    }
-
-    /// What people call it.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Copies => "copy engine",
-            Self::Loads => "kernel loads",
-            Self::Stores => "kernel stores",
-            Self::Atomics => "kernel atomics",
-            Self::Flags => "kernel flags",
-            Self::Ipc => "between processes, IPC",
-            Self::Vmm => "between processes, VMM",
-            Self::AllMemory => "all memory",
-            Self::AllPairs => "all pairs at once",
-        }
-    }
-
-    fn parse(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|test| test.word() == word)
-    }
-}
-
-/// How a test came out.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Finding {
-    /// Every byte was right.
-    Right,
-    /// Data was wrong, or a device faulted.
-    Wrong(String),
-    /// It did not end in time.
-    Hung(String),
-    /// It could not be made.
-    Untested(String),
-}
-
-impl Finding {
-    /// Its word in the lines, and what there is to say.
-    fn parts(&self) -> (&'static str, &str) {
-        match self {
-            Self::Right => ("right", ""),
-            Self::Wrong(text) => ("wrong", text),
-            Self::Hung(text) => ("hung", text),
-            Self::Untested(text) => ("untested", text),
-        }
-    }
-
-    /// Its word for people and programs.
-    pub(super) fn word(&self) -> &'static str {
-        self.parts().0
-    }
-
-    /// What there is to say; nothing if it is right.
-    pub(super) fn detail(&self) -> Option<&str> {
-        Some(self.parts().1).filter(|text| !text.is_empty())
-    }
-
-    fn parse(word: &str, text: &str) -> Option<Self> {
-        Some(match word {
-            "right" => Self::Right,
-            "wrong" => Self::Wrong(text.to_owned()),
-            "hung" => Self::Hung(text.to_owned()),
-            "untested" => Self::Untested(text.to_owned()),
-            _ => return None,
-        })
-    }
-}
+pub(super) use p2pshim_host::verdict::{Finding, Part as Test};
 
 /// What the verification says of a pair.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -253,6 +126,8 @@ pub(super) enum Line {
     Links(usize, u32),
     /// A pair of ordinals that NVLink joins, as NVML says.
     NvLink(usize, usize),
+    /// Why a device is not to be checked before a program starts.
+    Unfit(usize, String),
     /// Whether confidential computing is on, as NVML says.
     Confidential(bool),
     /// What all tests say, of a pair or of all.
@@ -284,6 +159,7 @@ impl Line {
             Self::Mig(ordinal, is_on) => format!("mig {ordinal} {is_on}"),
             Self::Links(ordinal, count) => format!("links {ordinal} {count}"),
             Self::NvLink(from, to) => format!("nvlink {from} {to}"),
+            Self::Unfit(ordinal, why) => format!("unfit {ordinal} {why}"),
             Self::Confidential(is_on) => format!("confidential {is_on}"),
             Self::Verdict(verdict) => format!("verdict {}", verdict.write()),
         };
@@ -333,6 +209,10 @@ impl Line {
             "mig" => Self::Mig(field()?.parse().ok()?, field()?.parse().ok()?),
             "links" => Self::Links(field()?.parse().ok()?, field()?.parse().ok()?),
             "nvlink" => Self::NvLink(field()?.parse().ok()?, field()?.parse().ok()?),
+            "unfit" => {
+                let (ordinal, why) = rest.split_once(' ')?;
+                Self::Unfit(ordinal.parse().ok()?, why.to_owned())
+            }
             "confidential" => Self::Confidential(field()?.parse().ok()?),
             "verdict" => Self::Verdict(Verdict::parse(rest)?),
             _ => return None,

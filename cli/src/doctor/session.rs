@@ -32,6 +32,8 @@ pub(super) struct Settings<'a> {
     /// How long it may make none the first time.
     pub(super) patience: Duration,
     pub(super) progress: &'a Progress,
+    /// Whether they see all GPUs, whatever `CUDA_VISIBLE_DEVICES` says.
+    pub(super) sees_all: bool,
 }
 
 /// Such a process.
@@ -71,6 +73,9 @@ impl<'a> Session<'a> {
         command.args(["--timeout", &settings.timeout.as_secs().to_string()]);
         command.args(["--patience", &settings.patience.as_millis().to_string()]);
         command.args(["--level", settings.level.argument()]);
+        if settings.sees_all {
+            command.env_remove("CUDA_VISIBLE_DEVICES");
+        }
         // Kernels are to run at the same time, which loading at the first launch may prevent.
         command.env("CUDA_MODULE_LOADING", "EAGER").env_remove("CUDA_LAUNCH_BLOCKING");
         // What is compiled is not worth keeping.

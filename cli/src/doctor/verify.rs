@@ -24,6 +24,9 @@ const SPEED_BYTES: usize = 64 << 20;
 /// How much a copy moves whose time is measured.
 const SMALL_BYTES: usize = 4;
 
+/// The tests of a pair within one process, in the order in which they are made.
+const OF_PROCESS: [Test; 5] = [Test::Copies, Test::Loads, Test::Stores, Test::Atomics, Test::Flags];
+
 /// Why nothing more is tested.
 pub(super) const AFTER_FAULT: &str = "the previous test ended in a device fault";
 
@@ -70,7 +73,7 @@ impl Level {
 
     /// The tests within a process.
     fn tests(self) -> &'static [Test] {
-        if self == Self::Quick { &[Test::Copies] } else { &Test::OF_PROCESS }
+        if self == Self::Quick { &[Test::Copies] } else { &OF_PROCESS }
     }
 
     /// How many tests there are of a pair.

@@ -90,17 +90,25 @@ fn parse_pair(text: &str) -> Option<[usize; 2]> {
     Some([from.parse().ok()?, to.parse().ok()?])
 }
 
+/// A check leaves GPUs alone of which less is free, in bytes: contexts take much of it.
+const LEAST_FREE: u64 = 512 << 20;
+
 /// Tells of the devices.
 ///
 /// # Errors
 /// A sentence for the user.
 fn list(driver: &Driver) -> Result<Vec<Device>, String> {
-    let mut uuids = Vec::new();
+    let (mut uuids, mut unfit) = (Vec::new(), Vec::new());
     let mut told = || {
         write(&Line::Driver(driver.version()?));
         let devices = driver.devices()?;
         for (ordinal, &device) in devices.iter().enumerate() {
             let (bus_id, uuid, name) = (driver.bus_id(device)?, driver.uuid(device)?, driver.name(device)?);
+            if uuid.starts_with("MIG-") {
+                unfit.push((ordinal, "a part of a GPU, by MIG"));
+            } else if !driver.is_for_all(device)? {
+                unfit.push((ordinal, "it is in exclusive mode"));
+            }
             uuids.push(uuid.clone());
             write(&Line::Device { ordinal, bus_id, uuid, name });
         }
@@ -120,7 +128,14 @@ fn list(driver: &Driver) -> Result<Vec<Device>, String> {
     runtimes::found().for_each(|(version, name)| write(&Line::Runtime(version, name.to_owned())));
     if let Some(nvml) = Nvml::start() {
         known(&nvml, &uuids).iter().for_each(write);
+        let free = |uuid: &str| nvml.free_memory(nvml.device(uuid)?);
+        let has_little = |uuid: &String| free(uuid).is_some_and(|bytes| bytes < LEAST_FREE);
+        let full = uuids.iter().enumerate().filter(|(_, uuid)| has_little(uuid));
+        unfit.extend(full.map(|(ordinal, _)| (ordinal, "it has less than 512 MiB of free memory")));
     }
+    unfit.sort_unstable();
+    unfit.dedup_by_key(|(ordinal, _)| *ordinal);
+    unfit.into_iter().for_each(|(ordinal, why)| write(&Line::Unfit(ordinal, why.to_owned())));
     Ok(devices)
 }
 

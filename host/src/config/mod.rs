@@ -65,7 +65,7 @@ options! {
         values: words("quick" = Probe::Quick, "full" = Probe::Full, "off" = Probe::Off),
         changes: Changes::Always,
         help: "how a pair is verified before it is used; quick: data is copied and compared; full: the same, and a verdict of p2pshim doctor is expected, which also tests loads and stores by kernels; off: not verified",
-        details: "Some machines lose only what kernels load and store. `p2pshim doctor` finds that. It saves its verdicts in `$XDG_CACHE_HOME/p2pshim`, or else in `~/.cache/p2pshim`; they hold until the next boot. A pair that failed there is not used, with `quick` neither. With `full`, `p2pshim run` makes missing verdicts before it starts the program (about 0.9 s per direction on H200); a pair without a verdict is verified as with `quick`, and a line in the log says so. For HIP see [HIP.md](HIP.md).",
+        details: "Some machines lose only what kernels load and store. `p2pshim doctor` finds that. It saves its verdicts in `$XDG_CACHE_HOME/p2pshim`, or else in `~/.cache/p2pshim`; they hold until the next boot. A pair that failed there is not used, with `quick` neither. `p2pshim run` checks copies before it starts the program, once after each boot, and with `full` kernels too (about 0.9 s per direction on H200). With `full` a pair without a verdict on kernels is verified as with `quick`, and a line in the log says so. For HIP see [HIP.md](HIP.md).",
     }
 
     /// What the program gets that enables a broken pair itself.

@@ -28,6 +28,8 @@ pub struct Config {
     pub queue: usize,
     /// Whether the devices are instances of partitioned GPUs (`P2PSIM_MIG`, 1).
     pub is_mig: bool,
+    /// Devices that only one process may use (`P2PSIM_EXCLUSIVE`, such as `0,2`): they say so, and nobody is kept from them.
+    pub exclusive: Vec<usize>,
     /// Whether memory says that it can be shared by `cuIpcGetMemHandle` (`P2PSIM_LEGACY_IPC`, 0 if not).
     pub has_legacy_ipc: bool,
     /// Whether addresses of one device may be another's, or the host's, once they are freed (`P2PSIM_ONE_SPACE`).
@@ -52,6 +54,7 @@ impl Default for Config {
             staging_speed: 40_000,
             queue: usize::MAX,
             is_mig: false,
+            exclusive: Vec::new(),
             has_legacy_ipc: true,
             shares_addresses: false,
             faults: Faults::default(),
@@ -113,6 +116,8 @@ impl Config {
             config.name = name;
         }
         config.is_mig = lookup("P2PSIM_MIG").is_some_and(|value| value == "1");
+        let exclusive = lookup("P2PSIM_EXCLUSIVE").unwrap_or_default();
+        config.exclusive = exclusive.split(',').filter_map(|ordinal| ordinal.trim().parse().ok()).collect();
         config.has_legacy_ipc = lookup("P2PSIM_LEGACY_IPC").is_none_or(|value| value != "0");
         config.shares_addresses = lookup("P2PSIM_ONE_SPACE").is_some_and(|value| value == "1");
         config.is_pci = lookup("P2PSIM_ROOT").is_some_and(|root| !root.is_empty());

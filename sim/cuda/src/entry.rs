@@ -150,6 +150,11 @@ fn inject_once() {
     }
 }
 
+/// Whether a device says that only one process may use it.
+pub(crate) fn is_exclusive(device: usize) -> bool {
+    setup().config.exclusive.contains(&device)
+}
+
 /// Whether the devices are instances of partitioned GPUs.
 pub(crate) fn is_mig() -> bool {
     setup().config.is_mig

@@ -356,14 +356,10 @@ impl Driver for Fake {
         self.linked.contains(&(devices[0], devices[1]))
     }
 
-    fn is_simulated(&self, _: i32) -> bool {
-        false
-    }
-
     fn has_failed_earlier(&self, uuids: [&str; 2]) -> bool {
         let is_failed = |(&(src, dst), verdict): (&(i32, i32), &Verdict)| {
             let names = [src, dst].map(|device| self.names(device).unwrap_or_default()[0].clone());
-            names == uuids && *verdict != Verdict::Passed
+            names == uuids && verdict.any_failure().is_some()
         };
         self.verdicts.iter().any(is_failed)
     }

@@ -2,11 +2,12 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
+use p2pshim_host::verdict::Part;
+
 use super::Access;
 use super::hide::granules;
 use crate::config;
 use crate::policy::driver::Driver;
-use crate::policy::full::Verdict;
 use crate::record::log;
 
 impl Access {
@@ -21,7 +22,7 @@ impl Access {
         for peer in peers.take(if is_off { 1 } else { usize::MAX }) {
             let lies_on = if is_off { "another device".to_owned() } else { format!("device {peer}") };
             let what = format!("memory of another process was opened on device {device}. If it lies on {lies_on}");
-            self.warn_of_foreign(driver, [device, peer], &what);
+            self.warn_of_foreign(driver, [device, peer], Part::Ipc, &what);
         }
     }
 
@@ -30,27 +31,30 @@ impl Access {
         for owner in owners {
             for &device in devices {
                 let what = format!("memory of device {owner} that was imported is mapped for device {device}");
-                self.warn_of_foreign(driver, [device, *owner], &what);
+                self.warn_of_foreign(driver, [device, *owner], Part::Vmm, &what);
             }
         }
     }
 
     /// Says, once, that such memory is not for this device, if that is so.
-    fn warn_of_foreign(&self, driver: &impl Driver, [device, peer]: [i32; 2], what: &str) {
+    fn warn_of_foreign(&self, driver: &impl Driver, [device, peer]: [i32; 2], way: Part, what: &str) {
         if device == peer || [device, peer].iter().any(|known| !(0..64).contains(known)) {
             return;
         }
-        let has_failed_earlier = || matches!(self.kept(driver, device, peer), Some(Verdict::Failed(_)));
-        let has_failed = self.lock().is_broken(device, peer) || self.admits() && has_failed_earlier();
+        // Data may go either way, whoever has opened the memory.
+        let kept = |by, of| if self.admits() { self.kept(driver, by, of)?.between_processes(way) } else { None };
+        let is_broken = self.lock().is_broken(device, peer);
+        let has_failed = if is_broken { Some("peer access there is broken".to_owned()) } else { None };
+        let has_failed = has_failed.or_else(|| kept(device, peer)).or_else(|| kept(peer, device));
         let mut registry = self.lock();
         let is_denied = registry.is_denied(device, peer);
-        if !(is_denied || has_failed) || !registry.said_of_foreign.insert([device, peer]) {
+        if !(is_denied || has_failed.is_some()) || !registry.said_of_foreign.insert([device, peer]) {
             return;
         }
         drop(registry);
-        let so = match is_denied {
-            true => "it is accessed though that is denied",
-            false => "its data may be wrong: peer access there is broken",
+        let so = match has_failed.filter(|_| !is_denied) {
+            Some(what) => format!("its data may be wrong: {what}"),
+            None => "it is accessed though that is denied".to_owned(),
         };
         log::pair_warn(
             device as u8,

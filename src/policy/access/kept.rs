@@ -6,6 +6,8 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
+use p2pshim_host::verdicts::FOUND_EARLIER;
+
 use super::Access;
 use super::decide::Plan;
 use super::registry::{Link, Ours, Registry, Verification, ordered};
@@ -36,15 +38,10 @@ impl Access {
 
     /// The verdict that is kept on a device's access to the memory of another.
     pub(super) fn kept(&self, driver: &impl Driver, by: i32, of: i32) -> Option<Verdict> {
-        let is_full = {
-            let registry = self.lock();
-            if let Some(kept) = registry.kept.get(&[by, of]) {
-                return kept.clone();
-            }
-            registry.probe == Probe::Full
-        };
-        // What was found out about simulated GPUs holds for the faults of that time.
-        let verdict = if !is_full && driver.is_simulated(by) { None } else { driver.verdict(by, of) };
+        if let Some(kept) = self.lock().kept.get(&[by, of]) {
+            return kept.clone();
+        }
+        let verdict = driver.verdict(by, of);
         self.lock().kept.insert([by, of], verdict.clone());
         verdict
     }
@@ -60,16 +57,16 @@ impl Access {
         let ([src, dst], pair) = (plan.devices(), ordered(plan.src.device, plan.dst.device));
         let directions = [(forth, src, dst), (back, dst, src)];
         let verdicts = directions.into_iter().filter(|&(can, ..)| can).map(|(_, by, of)| self.kept(driver, by, of));
-        let verdicts: Vec<Option<Verdict>> = verdicts.collect();
-        let has_passed = !verdicts.contains(&None);
+        let verdicts: Vec<Verdict> = verdicts.map(Option::unwrap_or_default).collect();
         let is_full = self.lock().probe == Probe::Full;
-        if !has_passed && is_full {
+        if is_full && !verdicts.iter().all(Verdict::has_kernels) {
             self.misses_verdict();
         }
-        verdicts.into_iter().flatten().try_for_each(|verdict| match verdict {
-            Verdict::Passed => Ok(()),
-            Verdict::Failed(what) => Err(Failure::Kept(what)),
-        })?;
+        let mut has_passed = true;
+        for within in verdicts.iter().map(Verdict::within_process) {
+            has_passed &= within.is_some();
+            within.unwrap_or(Ok(())).map_err(|what| Failure::Kept(what + FOUND_EARLIER))?;
+        }
         if has_passed {
             self.lock().passed_earlier.insert(pair);
         }

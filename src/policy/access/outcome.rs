@@ -52,7 +52,7 @@ impl Access {
                 ". It is verified again later, since the path may only be busy. Else the likely cause: {}. `p2pshim doctor` shows more",
                 likely_cause(driver, plan.devices())
             ),
-            _ => format!(". Likely cause: {}. `p2pshim doctor` shows more", likely_cause(driver, plan.devices())),
+            _ => format!(". Likely cause: {}. {}", likely_cause(driver, plan.devices()), remedy(plan, failure)),
         };
         let [from, to] = direction(failure).unwrap_or([plan.src.device, plan.dst.device]);
         log::pair_verified(
@@ -180,8 +180,7 @@ impl Access {
                  what its kernels access there, it cannot"
             }
             Purpose::Admit if has_failed => {
-                "The program asks for peer access between them and is told that there is none; its copies go through the host. With \
-                 P2PSHIM_BROKEN=warn it would get access, and wrong data where its kernels use it"
+                "The program asks for peer access between them and is told that there is none; its copies go through the host"
             }
             Purpose::Admit => {
                 "The program gets the access that it asks for; with P2PSHIM_DENY for this pair its copies would go through the host"
@@ -192,6 +191,16 @@ impl Access {
             }
             Purpose::Enable => "Copies between them go through the host",
         }
+    }
+}
+
+/// What to do about a path that loses data. A program may have asked whether there is a path before anything was known about it.
+fn remedy(plan: &Plan, failure: &Failure) -> &'static str {
+    match (plan.purpose, failure) {
+        (Purpose::Admit, Failure::Lost { .. }) => {
+            "Run `p2pshim doctor` once after each boot: programs are then told at their first question"
+        }
+        _ => "`p2pshim doctor` shows more",
     }
 }
 

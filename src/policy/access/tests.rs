@@ -1,5 +1,7 @@
 //! Decisions about pairs, on a driver that is plain values.
 
+use p2pshim_host::verdict::{Finding, Part};
+
 use super::fake::{Fake, Fault, context, mapped, memory_of, pool, pooled};
 use super::*;
 use crate::api::abi::Code;
@@ -416,9 +418,17 @@ fn admit_question_is_answered_by_verifying_where_both_devices_have_a_context() {
     }
 }
 
+fn passed() -> Verdict {
+    Verdict::of(Part::Copies, Finding::Right)
+}
+
+fn failed(text: &str) -> Verdict {
+    Verdict::of(Part::Copies, Finding::Wrong(text.to_owned()))
+}
+
 #[test]
 fn admit_verdict_that_failed_holds_without_any_context() {
-    let verdicts = [((0, 1), Verdict::Failed("lost".to_owned())), ((1, 0), Verdict::Passed)].into();
+    let verdicts = [((0, 1), failed("lost")), ((1, 0), passed())].into();
     let process = Process::new(Fake { verdicts, ..Fake::new() });
     assert!(process.access.is_hidden(&process.driver, 1, 0, None));
     assert_eq!((process.enable(0, 1), process.enable(1, 0)), (217, 217));
@@ -426,14 +436,14 @@ fn admit_verdict_that_failed_holds_without_any_context() {
 
 #[test]
 fn admit_verdict_that_passed_nothing_is_copied() {
-    let verdicts = [((0, 1), Verdict::Passed), ((1, 0), Verdict::Passed)].into();
+    let verdicts = [((0, 1), passed()), ((1, 0), passed())].into();
     let process = Process::new(Fake { verdicts, faults: [((0, 1), Fault::Drop)].into(), ..Fake::new() });
     assert_eq!(process.enable(0, 1), 0, "the verdict says so");
 }
 
 #[test]
 fn context_is_made_verdicts_are_read_once_and_before_the_program_enables_a_pair() {
-    let verdicts = [((0, 1), Verdict::Passed), ((1, 0), Verdict::Passed)].into();
+    let verdicts = [((0, 1), passed()), ((1, 0), passed())].into();
     let process = Process::new(Fake { verdicts, ..Fake::new() });
     let make = |device| {
         if process.access.is_first_context(device) {
@@ -538,10 +548,10 @@ fn risk_pair_is_neither_verified_nor_enabled_without_a_verdict() {
 
 #[test]
 fn risk_pair_with_a_verdict_or_joined_by_nvlink_is_as_anywhere() {
-    let verdicts = [((0, 1), Verdict::Failed("hung".to_owned()))].into();
+    let verdicts = [((0, 1), failed("hung"))].into();
     let process = in_a_virtual_machine(Fake { verdicts, ..Fake::new() });
     assert_eq!(process.enable(0, 1), 217);
-    let verdicts = [((2, 3), Verdict::Passed), ((3, 2), Verdict::Passed)].into();
+    let verdicts = [((2, 3), passed()), ((3, 2), passed())].into();
     let process = in_a_virtual_machine(Fake { verdicts, linked: [(4, 5), (5, 4)].into(), ..Fake::new() });
     assert_eq!(process.copy(2, 3, ENOUGH), Path::Direct);
     assert_eq!(process.copy(4, 5, ENOUGH), Path::Direct);
@@ -927,15 +937,17 @@ fn hidden_pairs_are_seen_by_nobody() {
 
 #[test]
 fn verdict_that_failed_on_either_direction_keeps_the_pair_blocked() {
-    let failed = || Verdict::Failed("stores are lost".to_owned());
+    let failed = || failed("stores are lost");
     let blocked = Path::Staged(Why::Blocked);
+    let between_processes = || passed().updated(Verdict::of(Part::Ipc, Finding::Wrong("lost".to_owned())), false);
     for (probe, verdicts, path) in [
-        (Probe::Full, vec![((0, 1), Verdict::Passed), ((1, 0), Verdict::Passed)], Path::Direct),
-        (Probe::Full, vec![((0, 1), Verdict::Passed), ((1, 0), failed())], blocked),
+        (Probe::Full, vec![((0, 1), passed()), ((1, 0), passed())], Path::Direct),
+        (Probe::Full, vec![((0, 1), passed()), ((1, 0), failed())], blocked),
         (Probe::Full, vec![((1, 0), failed())], blocked),
         (Probe::Full, vec![], Path::Direct),
         (Probe::Quick, vec![((1, 0), failed())], blocked),
         (Probe::Quick, vec![], Path::Direct),
+        (Probe::Quick, vec![((0, 1), between_processes()), ((1, 0), passed())], Path::Direct),
         (Probe::Off, vec![((1, 0), failed())], Path::Direct),
     ] {
         let driver = Fake { verdicts: verdicts.into_iter().collect(), ..Fake::new() };
@@ -947,7 +959,7 @@ fn verdict_that_failed_on_either_direction_keeps_the_pair_blocked() {
 
 #[test]
 fn probe_full_without_verdicts_what_quick_finds_holds() {
-    for (verdict, path) in [(None, Path::Staged(Why::Blocked)), (Some(Verdict::Passed), Path::Staged(Why::Blocked))] {
+    for (verdict, path) in [(None, Path::Staged(Why::Blocked)), (Some(passed()), Path::Staged(Why::Blocked))] {
         let verdicts = verdict.into_iter().flat_map(|verdict| [((0, 1), verdict.clone()), ((1, 0), verdict)]).collect();
         let driver = Fake { verdicts, faults: [((0, 1), Fault::Drop)].into(), ..Fake::new() };
         let process = Process::configured(driver, &Config { probe: Probe::Full, ..Config::default() });

@@ -78,10 +78,7 @@ pub(crate) trait Hip: Copies<Scratch = Scratch> {
     /// Takes memory for verifications. Another device may be current then, as after each copy with it.
     fn scratch(&self, device: i32) -> Result<Scratch, Code>;
 
-    /// Whether a device is simulated, on a machine of which nothing is said.
-    fn is_simulated(&self, device: i32) -> bool;
-
-    /// What the machine says about these devices, as its first GPUs; none if they are simulated as above. Takes a millisecond or more.
+    /// What the machine says about these devices, as its first GPUs; none if they are simulated, on a machine of which nothing is said. Takes a millisecond or more.
     fn machine(&self, devices: [i32; 2]) -> Option<Machine>;
 
     /// Whether the link between two devices does atomic operations itself.
@@ -91,7 +88,7 @@ pub(crate) trait Hip: Copies<Scratch = Scratch> {
     fn verdict(&self, device: i32, peer: i32) -> Option<Verdict>;
 
     /// Keeps one.
-    fn keep_verdict(&self, device: i32, peer: i32, verdict: &Verdict);
+    fn keep_verdict(&self, device: i32, peer: i32, verdict: Verdict);
 }
 
 /// What the library says of an address.
@@ -226,10 +223,9 @@ pub(crate) struct Peers {
     libraries: [Library; LIBRARIES],
     /// Whether access is left to the program.
     is_left: AtomicBool,
-    /// Whether pairs are verified, whether that is over for want of memory, and whether a verdict of any device counts.
+    /// Whether pairs are verified, and whether that is over for want of memory.
     admits: AtomicBool,
     is_stopped: AtomicBool,
-    is_full: AtomicBool,
     /// Whether the program gets no access where the path is broken.
     refuses: AtomicBool,
     verifications: Verifications,
@@ -246,7 +242,6 @@ impl Peers {
             is_left: AtomicBool::new(false),
             admits: AtomicBool::new(false),
             is_stopped: AtomicBool::new(false),
-            is_full: AtomicBool::new(false),
             refuses: AtomicBool::new(false),
             verifications: Verifications::new(),
             denied: [const { AtomicU64::new(0) }; DEVICES],
@@ -263,7 +258,6 @@ impl Peers {
             denied.store(if is_off { u64::MAX } else { bits }, Relaxed);
         }
         self.admits.store(!is_off && config.probe != config::Probe::Off, Relaxed);
-        self.is_full.store(config.probe == config::Probe::Full, Relaxed);
         self.refuses.store(config.broken == config::Broken::Refuse, Relaxed);
     }
 

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use p2pshim_host::verdicts::FOUND_EARLIER;
+use p2pshim_host::verdict::{Finding, Part};
 
 use super::verifications::Known as Verified;
 use super::*;
@@ -303,10 +303,6 @@ impl Hip for Fake {
         Ok(Scratch { device, sends: address, receives, host, stream, control: stream + 1 })
     }
 
-    fn is_simulated(&self, _: i32) -> bool {
-        self.hypervisor.is_none()
-    }
-
     fn machine(&self, _: [i32; 2]) -> Option<Machine> {
         Some(Machine { hypervisor: Some(self.hypervisor?.to_owned()), ..Machine::default() })
     }
@@ -319,8 +315,8 @@ impl Hip for Fake {
         self.state.borrow().kept.get(&(device, peer)).cloned()
     }
 
-    fn keep_verdict(&self, device: i32, peer: i32, verdict: &Verdict) {
-        self.state.borrow_mut().kept.insert((device, peer), verdict.clone());
+    fn keep_verdict(&self, device: i32, peer: i32, verdict: Verdict) {
+        self.state.borrow_mut().kept.insert((device, peer), verdict);
     }
 }
 
@@ -780,7 +776,8 @@ fn enabling_where_a_copy_may_hang_is_left_to_the_program_and_not_to_us() {
 #[test]
 fn verdict_that_is_kept_counts_and_what_was_found_out_is_kept() {
     let full = Config { probe: Probe::Full, ..Config::default() };
-    let failed = Verdict::Failed(format!("lost{FOUND_EARLIER}"));
+    let passed = || Verdict::of(Part::Copies, Finding::Right);
+    let failed = Verdict::of(Part::Copies, Finding::Wrong("lost".to_owned()));
     let (hip, first) = (Fake::new(2, true), peers(&full));
     hip.state.borrow_mut().kept.insert((1, 0), failed);
     assert!(!hip.program_asks(&first, 0, 1), "also where it is only asked");
@@ -788,18 +785,15 @@ fn verdict_that_is_kept_counts_and_what_was_found_out_is_kept() {
 
     let hip = Fake::new(2, true);
     hip.program_enables(&peers(&full), 1, 0);
-    assert_eq!(hip.state.borrow().kept, BTreeMap::from([((0, 1), Verdict::Passed), ((1, 0), Verdict::Passed)]));
+    assert_eq!(hip.state.borrow().kept, BTreeMap::from([((0, 1), passed()), ((1, 0), passed())]));
     let (copies, again) = (hip.copies(), peers(&full));
     hip.make_current(1);
     assert_eq!((hip.program_enables(&again, 0, 0), hip.copies()), (Code::SUCCESS, copies), "the next process");
 
     let hip = Fake::with(Fault::Drop);
     hip.program_enables(&peers(&full), 1, 0);
-    assert!(matches!(hip.state.borrow().kept.get(&(0, 1)), Some(Verdict::Failed(what)) if what.contains("bytes")));
-
-    let hip = Fake::with(Fault::Drop);
-    hip.program_enables(&peers(&Config::default()), 1, 0);
-    assert!(hip.state.borrow().kept.is_empty(), "what holds for simulated GPUs holds for the faults of that time");
+    let kept = hip.state.borrow().kept.get(&(0, 1)).and_then(Verdict::within_process);
+    assert!(kept.clone().is_some_and(|kept| kept.is_err_and(|what| what.contains("bytes"))), "{kept:?}");
 }
 
 #[test]

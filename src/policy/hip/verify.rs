@@ -14,7 +14,7 @@
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use p2pshim_host::machine;
-use p2pshim_host::verdicts::FOUND_EARLIER;
+use p2pshim_host::verdict::{Finding, Part};
 
 use super::links::DEVICES;
 use super::verifications::{Known, Purpose, Scratch};
@@ -183,13 +183,13 @@ impl Peers {
         }
         match self.judge(library, hip, pair) {
             Ok(()) => {
-                self.keep(hip, pair, can, &Verdict::Passed);
+                keep(hip, pair, can, Finding::Right);
                 self.passed(pair);
             }
             Err(Setback::Broken(failure)) => {
                 // What did not end may have been held up by what only this process does.
                 if let Failure::Lost { .. } = failure {
-                    self.keep(hip, pair, can, &Verdict::Failed(outcome::story(&failure)));
+                    keep(hip, pair, can, Finding::Wrong(outcome::story(&failure)));
                 }
                 self.failed(hip, pair, &failure, purpose);
             }
@@ -206,33 +206,17 @@ impl Peers {
             return false;
         }
         self.verifications.mark_read(pair);
-        if !self.keeps(hip, pair) {
-            return false;
-        }
-        let verdicts: Vec<Option<Verdict>> = directions(pair, can).map(|[by, of]| hip.verdict(by, of)).collect();
-        for verdict in verdicts.iter().flatten() {
-            if let Verdict::Failed(what) = verdict {
-                let what = what.strip_suffix(FOUND_EARLIER).unwrap_or(what);
-                self.failed(hip, pair, &Failure::Kept(what.to_owned()), purpose);
-                return true;
-            }
+        let verdicts = directions(pair, can).map(|[by, of]| hip.verdict(by, of).unwrap_or_default().within_process());
+        let verdicts: Vec<Option<Result<(), String>>> = verdicts.collect();
+        if let Some(what) = verdicts.iter().flatten().find_map(|verdict| verdict.clone().err()) {
+            self.failed(hip, pair, &Failure::Kept(what), purpose);
+            return true;
         }
         let has_passed = !verdicts.contains(&None);
         if has_passed {
             self.passed(pair);
         }
         has_passed
-    }
-
-    /// Whether verdicts on devices are kept. What was found out about simulated GPUs holds for the faults of that time.
-    fn keeps(&self, hip: &impl Hip, pair: [u8; 2]) -> bool {
-        self.is_full.load(Relaxed) || !hip.is_simulated(pair[0].into())
-    }
-
-    fn keep(&self, hip: &impl Hip, pair: [u8; 2], can: [bool; 2], verdict: &Verdict) {
-        if self.keeps(hip, pair) {
-            directions(pair, can).for_each(|[by, of]| hip.keep_verdict(by, of, verdict));
-        }
     }
 
     /// Memory of a device, which is taken once.
@@ -369,6 +353,11 @@ fn reaches(hip: &impl Hip, [one, other]: [u8; 2]) -> [bool; 2] {
 fn directions([one, other]: [u8; 2], [forth, back]: [bool; 2]) -> impl Iterator<Item = [i32; 2]> {
     let (one, other) = (one.into(), other.into());
     [(forth, [one, other]), (back, [other, one])].into_iter().filter(|&(can, _)| can).map(|(_, pair)| pair)
+}
+
+/// Keeps how copies came out, for other processes too.
+fn keep(hip: &impl Hip, pair: [u8; 2], can: [bool; 2], finding: Finding) {
+    directions(pair, can).for_each(|[by, of]| hip.keep_verdict(by, of, Verdict::of(Part::Copies, finding.clone())));
 }
 
 fn say([one, other]: [u8; 2], what: std::fmt::Arguments<'_>) {

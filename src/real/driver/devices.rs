@@ -40,14 +40,15 @@ pub(crate) fn peer_attributes(device: i32, peer: i32) -> [Option<i32>; 3] {
     [ACCESS, PERFORMANCE_RANK, NATIVE_ATOMICS].map(ask)
 }
 
-/// What a verdict on the two devices is kept under.
-pub(super) fn question(src: i32, dst: i32) -> Result<Question, Code> {
+/// What a verdict on the two devices is kept under, with what is wrong with them if they are simulated.
+pub(super) fn question([src, dst]: [i32; 2], faults: Option<String>) -> Result<Question, Code> {
     Ok(Question {
         from_uuid: uuid(src)?,
         from_bus_id: bus_id(src)?,
         to_uuid: uuid(dst)?,
         to_bus_id: bus_id(dst)?,
         driver_version: version()?,
+        faults,
     })
 }
 

@@ -232,10 +232,6 @@ impl Driver for RealDriver {
         within(to.context, || checked(unsafe { memcpy_host_to_device(to.address, host, bytes, to.stream) }))
     }
 
-    fn is_simulated(&self, device: i32) -> bool {
-        root(device).is_none()
-    }
-
     fn names(&self, device: i32) -> Option<[String; 2]> {
         devices::gpu(device).map(|gpu| [gpu.uuid, gpu.bus_id])
     }
@@ -251,13 +247,14 @@ impl Driver for RealDriver {
     }
 
     fn verdict(&self, src: i32, dst: i32) -> Option<Verdict> {
-        full::verdict(&devices::question(src, dst).ok()?)
+        let faults = root(src).is_none().then(full::faults);
+        full::verdict(&devices::question([src, dst], faults).ok()?)
     }
 
     fn has_failed_earlier(&self, uuids: [&str; 2]) -> bool {
         // As long as none is visible, nothing says that they are simulated.
-        let is_any_simulated = self.device_count() > 0 && self.is_simulated(0);
-        !is_any_simulated && full::has_failed(uuids)
+        let are_simulated = self.device_count() > 0 && root(0).is_none();
+        full::has_failed(uuids, are_simulated)
     }
 
     fn stream_context(&self, stream: usize, per_thread: bool) -> Option<usize> {

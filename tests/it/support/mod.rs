@@ -232,7 +232,8 @@ impl Program {
         if !preload.is_empty() {
             command.env("LD_PRELOAD", joined(preload.iter().copied()));
         }
-        command.envs(self.env.iter().cloned());
+        // Verdicts of other tests are not this one's, nor are the user's.
+        command.env("XDG_CACHE_HOME", "/dev/null").envs(self.env.iter().cloned());
         let status = self.wait(command);
         let mut outcome = Outcome::new(self.name(), &take(&stdout), &take(&stderr), status);
         outcome.findings_are_apart = self.findings_are_apart;

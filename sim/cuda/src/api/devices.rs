@@ -6,7 +6,7 @@ use p2psim_core::{DEVICE_MEMORY, Error, Result};
 
 use super::require;
 use crate::abi::{In, Out};
-use crate::entry::{api, is_mig, machine};
+use crate::entry::{api, is_exclusive, is_mig, machine};
 
 /// `CUuuid`.
 type Uuid = [u8; 16];
@@ -61,6 +61,14 @@ fn attribute(number: i32, device: usize) -> Result<i32> {
         10 => 32,
         11 => i32::MAX,
         12 | 82 => 65536,
+        // The mode for computing: for any process, or for one.
+        20 => {
+            if is_exclusive(device) {
+                3
+            } else {
+                0
+            }
+        }
         // Clock rates in kHz, multiprocessors.
         13 => 1_980_000,
         16 => 132,

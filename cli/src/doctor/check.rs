@@ -1,0 +1,227 @@
+//! The check that `p2pshim run` makes before the program starts, once after each boot: of all GPUs, whichever the program sees, and in
+//! processes of their own.
+
+use std::ffi::OsString;
+use std::fs::{File, TryLockError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use p2pshim_host::machine::{self, Machine};
+use p2pshim_host::verdict;
+use p2pshim_host::verdicts::{self, Cache, Key};
+
+use super::TIMEOUT_S;
+use super::examine::{self, patience};
+use super::inventory::Inventory;
+use super::kept;
+use super::lines::{Finding, Test, Verdict};
+use super::progress::Progress;
+use super::report::Row;
+use super::session::{Session, Settings};
+use super::verify::Level;
+
+/// How long a run waits for another that checks.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How often it looks.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// How much is checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Check {
+    /// Copies within a process and between two.
+    Quick,
+    /// Accesses of kernels too, and large copies.
+    Full,
+}
+
+impl Check {
+    /// Its word in the name of a file.
+    fn word(self) -> &'static str {
+        match self {
+            Self::Quick => "quick",
+            Self::Full => "full",
+        }
+    }
+}
+
+/// How a check came out.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Checked {
+    /// A line for the user.
+    pub(crate) line: String,
+    /// Whether all GPUs were checked, and no data was lost.
+    pub(crate) is_right: bool,
+}
+
+/// Checks the GPUs, unless that was done since the machine was booted, or there are less than two. The program finds `environment`, with
+/// so many simulated GPUs.
+///
+/// # Errors
+/// Why they are not checked, for the user.
+pub(crate) fn check(
+    environment: &[(OsString, OsString)],
+    simulated: Option<u8>,
+    check: Check,
+) -> Result<Option<Checked>, String> {
+    let root = machine::root(simulated.is_some(), std::env::var_os("P2PSIM_ROOT"));
+    let gpus = match (&root, simulated) {
+        (Some(root), _) => Machine::uuids(root),
+        (None, count) => vec![format!("simulated {}", count.unwrap_or_default())],
+    };
+    if simulated.is_some_and(|count| count < 2) || root.is_some() && gpus.len() == 1 {
+        return Ok(None);
+    }
+    let cache = kept::cache();
+    let faults = Some(kept::faults()).filter(|_| std::env::var_os("P2PSIM_ROOT").is_none());
+    let faults = faults.filter(|faults| simulated.is_some() || faults != ";");
+    let key = |check: Check| verdicts::key_of_all(&gpus, faults.as_deref(), check.word());
+    let own = key(check).ok_or("the system does not say when it was booted")?;
+    let full = key(Check::Full).unwrap_or_else(|| own.clone());
+    let is_done = |cache: &Cache| [&own, &full].into_iter().any(|key| cache.get(key).is_some());
+    if cache.as_ref().is_some_and(is_done) {
+        return Ok(None);
+    }
+    // Where the kernel module names no GPU there mostly is none, and nobody has to hear about it.
+    let are_several = || inventory(environment, true).is_ok_and(|inventory| inventory.devices.len() > 1);
+    if gpus.is_empty() && !are_several() {
+        return Ok(None);
+    }
+    let cache = cache.ok_or("neither XDG_CACHE_HOME nor HOME is set, so that verdicts cannot be saved")?;
+    let _lock = hold(&cache, &own)?;
+    // Another may have done it meanwhile.
+    if is_done(&cache) {
+        return Ok(None);
+    }
+    make(&cache, &own, environment, check)
+}
+
+/// Waits until no other process checks the same GPUs.
+///
+/// # Errors
+/// Why nothing can be kept, or that it takes too long, for the user.
+fn hold(cache: &Cache, key: &Key) -> Result<File, String> {
+    let (file, started) = (cache.lock_file(key)?, Instant::now());
+    while let Err(TryLockError::WouldBlock) = file.try_lock() {
+        if started.elapsed() > PATIENCE {
+            return Err(format!("another process has been checking them for {} s", PATIENCE.as_secs()));
+        }
+        thread::sleep(PAUSE);
+    }
+    Ok(file)
+}
+
+fn settings<'a>(
+    environment: &'a [(OsString, OsString)],
+    level: Level,
+    progress: &'a Progress,
+    sees_all: bool,
+) -> Settings<'a> {
+    let timeout = Duration::from_secs(TIMEOUT_S);
+    Settings { environment, level, timeout, patience: patience(timeout), progress, sees_all }
+}
+
+/// The GPUs that a process with this environment sees, or all of them.
+///
+/// # Errors
+/// Why it sees none, in a sentence for the user.
+fn inventory(environment: &[(OsString, OsString)], sees_all: bool) -> Result<Inventory, String> {
+    let progress = Progress::new();
+    let mut session = Session::start(settings(environment, Level::Quick, &progress, sees_all))?;
+    let inventory = session.list();
+    session.end();
+    progress.clear();
+    inventory
+}
+
+/// The UUIDs of the GPUs that a process with this environment sees, by their ordinals.
+///
+/// # Errors
+/// Why it sees none, in a sentence for the user.
+pub(crate) fn uuids(environment: &[(OsString, OsString)]) -> Result<Vec<String>, String> {
+    Ok(inventory(environment, false)?.devices.into_iter().map(|device| device.uuid).collect())
+}
+
+fn make(
+    cache: &Cache,
+    key: &Key,
+    environment: &[(OsString, OsString)],
+    check: Check,
+) -> Result<Option<Checked>, String> {
+    let (progress, started) = (Progress::new(), Instant::now());
+    let level = if check == Check::Full { Level::Usual } else { Level::Quick };
+    let settings = settings(environment, level, &progress, true);
+    let mut session = Session::start(settings)?;
+    let inventory = session.list()?;
+    if inventory.devices.len() < 2 {
+        session.end();
+        return Ok(None);
+    }
+    let is_fit = |ordinal: usize| !inventory.unfit.iter().any(|(unfit, _)| *unfit == ordinal);
+    let pairs = inventory.paths.iter().map(|(pair, _)| *pair).filter(|pair| pair.iter().all(|gpu| is_fit(*gpu)));
+    let rows = examine::test(&pairs.collect::<Vec<_>>(), session, settings);
+    progress.clear();
+    for row in &rows {
+        kept::keep(cache, &inventory, row, TIMEOUT_S, check == Check::Quick);
+    }
+    let is_decided = rows.iter().all(|row| !is_undecided(row));
+    if is_decided && !cache.put(key, verdict::Verdict::default(), false) {
+        return Err(format!("{} cannot be written to", cache.folder().display()));
+    }
+    Ok(Some(Checked {
+        line: line(&inventory, &rows, started.elapsed()),
+        is_right: inventory.unfit.is_empty() && rows.iter().all(|row| row.verdict == Verdict::Passed),
+    }))
+}
+
+fn is_undecided(row: &Row) -> bool {
+    matches!(row.verdict, Verdict::Unknown(_))
+}
+
+fn is_hung(finding: &Finding) -> bool {
+    matches!(finding, Finding::Hung(_))
+}
+
+/// How the check came out, in a line.
+fn line(inventory: &Inventory, rows: &[Row], time: Duration) -> String {
+    let (count, unfit) = (inventory.devices.len(), inventory.unfit.len());
+    let checked = match (count - unfit, unfit) {
+        (fit, 0) => format!("{fit} GPUs"),
+        (0 | 1, _) => format!("none of {count} GPUs"),
+        (fit, _) => format!("{fit} of {count} GPUs"),
+    };
+    let mut parts = Vec::new();
+    let names = |is_meant: &dyn Fn(&Row) -> bool| {
+        let names = rows.iter().filter(|row| is_meant(row)).map(Row::name).collect::<Vec<_>>();
+        Some(names.join(" ")).filter(|names| !names.is_empty())
+    };
+    let is_between = |row: &Row| row.fails_only(&Test::BETWEEN_PROCESSES);
+    let is_wrong = |row: &Row| matches!(row.verdict, Verdict::Failed(_));
+    let fails = |row: &Row| is_wrong(row) && !is_between(row);
+    if let Some(names) = names(&|row| fails(row) && row.findings.iter().flatten().any(is_hung)) {
+        parts.push(format!("peer access hangs on {names}, and p2pshim does not use it"));
+    }
+    if let Some(names) = names(&|row| fails(row) && !row.findings.iter().flatten().any(is_hung)) {
+        parts.push(format!("peer access loses data on {names}, and p2pshim does not use it"));
+    }
+    if let Some(names) = names(&|row| is_wrong(row) && is_between(row)) {
+        parts.push(format!("right within a process, but wrong between processes on {names}"));
+    }
+    if !parts.is_empty() {
+        parts.push("`p2pshim doctor` shows more".to_owned());
+    }
+    if let (Some(names), Some(Verdict::Unknown(why))) = (
+        names(&is_undecided),
+        rows.iter().map(|row| &row.verdict).find(|verdict| matches!(verdict, Verdict::Unknown(_))),
+    ) {
+        parts.push(format!("undecided on {names}: {why}"));
+    }
+    if parts.is_empty() && count - unfit > 1 {
+        parts.push(if rows.is_empty() { "no pair has a path" } else { "right" }.to_owned());
+    }
+    let left_out = |(ordinal, why): &(usize, String)| format!("GPU {ordinal} ({why})");
+    if unfit > 0 {
+        parts.push(format!("left out: {}", inventory.unfit.iter().map(left_out).collect::<Vec<_>>().join(", ")));
+    }
+    let how_often = if rows.iter().any(is_undecided) { "again at the next start" } else { "once per boot" };
+    format!("checked {checked}: {}; {:.1} s, {how_often}; --no-check", parts.join("; "), time.as_secs_f64())
+}
