@@ -5,6 +5,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
+use super::lines::Verdict;
 use super::lines::{Measure, Test};
 use super::*;
 use crate::report::scene::Folder;
