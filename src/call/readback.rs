@@ -87,11 +87,29 @@ fn after_each(call: &Call<'_>, kind: Copies, record: Option<Begun>) {
 /// Waits for what is being read back of a copy, or keeps it for later.
 fn go_on(begun: Option<(Made, Box<Reading>)>, copy: &Memcpy<'_>) {
     let Some((made, reading)) = begun else { return };
+    if !read(&reading) {
+        return give_up(made, reading);
+    }
     if made.waits {
         finish(made, reading, copy);
     } else {
         mode::unseen(|| READBACK.keep(made, reading));
     }
+}
+
+/// Begins to read. The copy's stream may have no room: then signals arrive. Whether all was submitted.
+fn read(reading: &Reading) -> bool {
+    let begun = os::uncancelled(|| RealDriver.come_after(reading));
+    let read = begun.is_ok() && mode::unseen(|| RealDriver.read_back(reading).is_ok());
+    // Whatever became of it, the program's next work comes after what was submitted.
+    os::uncancelled(|| RealDriver.come_before(reading)).is_ok() && read
+}
+
+fn give_up(made: Made, reading: Box<Reading>) {
+    mode::unseen(move || {
+        STAGING.give_back(&reading.ring);
+        drop((made, reading));
+    });
 }
 
 /// Has a copy read back that the shim has staged, whatever `P2PSHIM_VERIFY` says: it is one of the first. Nobody waits for that.
@@ -100,11 +118,7 @@ pub(super) fn after_staged(call: &Call<'_>, copy: &Memcpy<'_>, traffic: &Traffic
         return;
     }
     harvest_now();
-    mode::unseen(|| {
-        if let Some((made, reading)) = begin(call, (copy, *traffic), None) {
-            READBACK.keep(made, reading);
-        }
-    });
+    go_on(mode::unseen(|| begin(call, (copy, *traffic), None)), copy);
 }
 
 /// Has a copy read back, if it is one of those.
@@ -138,10 +152,6 @@ fn begin(
         traffic,
         waits,
     };
-    if RealDriver.read_back(&reading).is_err() {
-        STAGING.give_back(&reading.ring);
-        return None;
-    }
     Some((made, reading))
 }
 
@@ -167,9 +177,7 @@ fn finish(made: Made, mut reading: Box<Reading>, copy: &Memcpy<'_>) {
                 && !capture::may_be_under_way()
             {
                 reading.windows = next;
-                if RealDriver.read_back(&reading).is_ok() {
-                    return Some(reading);
-                }
+                return Some(reading);
             }
             STAGING.give_back(&reading.ring);
             if difference.is_some() || is_read.is_some() && is_whole {
@@ -178,7 +186,8 @@ fn finish(made: Made, mut reading: Box<Reading>, copy: &Memcpy<'_>) {
             None
         });
         match next {
-            Some(next) => reading = next,
+            Some(next) if read(&next) => reading = next,
+            Some(left) => return give_up(made, left),
             None => return,
         }
     }

@@ -120,6 +120,10 @@ pub(crate) struct Difference {
 
 /// What reads copies back.
 pub(crate) trait Reader: Stager {
+    /// Has the reading come after the copy, and before what the copy's stream gets to do next. Either may wait for room there.
+    fn come_after(&self, reading: &Reading) -> Result<(), Code>;
+    fn come_before(&self, reading: &Reading) -> Result<(), Code>;
+
     /// Begins to read back what a reading says.
     fn read_back(&self, reading: &Reading) -> Result<(), Code>;
 

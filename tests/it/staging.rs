@@ -1,8 +1,10 @@
 //! Copies that p2pshim stages, on simulated GPUs without a path: same bytes and order as the driver's, and nobody waits.
 
+use std::fs;
+
 use crate::support::sequences::{Sequences, Variables};
 use crate::support::soak::seeds;
-use crate::support::{Outcome, Program};
+use crate::support::{Outcome, Program, scratch};
 
 const STAGED: Sequences = Sequences { case: "staged_copies" };
 const NO_PATH: (&str, &str) = ("P2PSIM_NO_P2P", "0-1");
@@ -207,6 +209,31 @@ fn call_that_waits_for_a_full_queue_lets_handlers_run() {
         outcome.assert_success();
         assert_eq!(outcome.stdout, "the handler ran, 0 bytes wrong\n", "{what}");
         assert!(staged(&outcome) > 60, "{what}: {}", staged(&outcome));
+    }
+}
+
+/// The same where the program's own stream is full, whichever of what a copy gives it finds no room: the copy itself, events before and behind
+/// it, or its waits.
+#[test]
+fn call_whose_own_stream_is_full_lets_handlers_run() {
+    const QUEUE: usize = 1000;
+    /// A copy gives its stream no more than so much.
+    const MOST: usize = 5;
+    for what in ["opens", "leaves"] {
+        for left in 1..=MOST {
+            let program = Program::case("full_queue").args(&[what, &(QUEUE - left).to_string()]).findings_apart();
+            let program = program.env("P2PSIM_QUEUE", QUEUE.to_string());
+            let traces = scratch("traces");
+            let timed = program.clone().env("P2PSHIM_TRACE", traces.to_string_lossy()).env("P2PSHIM_GPU_TIMING", "all");
+            let staged = program.clone().env(NO_PATH.0, NO_PATH.1);
+            let (by_turns, always) = (staged.clone(), staged.env(ALWAYS.0, ALWAYS.1));
+            for (how, program) in [("direct", program), ("timed", timed), ("by turns", by_turns), ("staged", always)] {
+                let outcome = program.preloaded();
+                outcome.assert_success();
+                assert_eq!(outcome.stdout, "the handler ran, 0 bytes wrong\n", "{how}, {what}, room for {left}");
+            }
+            fs::remove_dir_all(&traces).unwrap();
+        }
     }
 }
 

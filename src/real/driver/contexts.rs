@@ -47,6 +47,16 @@ pub(super) fn within<T>(context: usize, work: impl FnOnce() -> Result<T, Code>) 
     os::finally(restore, work)
 }
 
+/// Gives a stream of a context something to do, for which that has to be current only if it is a default stream. If it is current already, or
+/// need not be, signals arrive meanwhile.
+pub(super) fn on_stream<T>(context: usize, stream: usize, work: impl FnOnce() -> Result<T, Code>) -> Result<T, Code> {
+    const LAST_DEFAULT: usize = 2;
+    if stream > LAST_DEFAULT || current() == Some(context) {
+        return work();
+    }
+    os::undisturbed(|| within(context, work))
+}
+
 /// The calling thread's context.
 pub(super) fn current() -> Option<usize> {
     // SAFETY: the function writes the place.

@@ -1,17 +1,25 @@
 //! The driver's calls by which a copy is read back ([`crate::policy::readback`]). None waits for a device.
 
 use super::RealDriver;
-use super::contexts::within;
+use super::contexts::{on_stream, within};
 use super::staging::{copy_half, follow, have_program_follow, is_over, record, record_on_program};
 use crate::api::abi::Code;
 use crate::policy::readback::{Difference, Reader, Reading};
 
 impl Reader for RealDriver {
+    fn come_after(&self, reading: &Reading) -> Result<(), Code> {
+        let &Reading { ref ring, stream, per_thread, .. } = reading;
+        on_stream(ring.contexts[0].0, stream, || record_on_program(ring.begins, (stream, per_thread)))
+    }
+
+    fn come_before(&self, reading: &Reading) -> Result<(), Code> {
+        let &Reading { ref ring, stream, per_thread, .. } = reading;
+        on_stream(ring.contexts[0].0, stream, || have_program_follow((stream, per_thread), ring.ends))
+    }
+
     fn read_back(&self, reading: &Reading) -> Result<(), Code> {
-        let &Reading { ring, stream, per_thread, .. } = reading;
-        let ([(of, _), (src, _), (dst, _)], [from, to]) = (ring.contexts, ring.streams);
-        let [filled, ..] = ring.filled;
-        within(of, || record_on_program(ring.begins, (stream, per_thread)))?;
+        let ring = &reading.ring;
+        let ([_, (src, _), (dst, _)], [from, to], [filled, ..]) = (ring.contexts, ring.streams, ring.filled);
         let read = within(src, || {
             follow(from, ring.begins)?;
             // What was staged with the ring before.
@@ -25,10 +33,7 @@ impl Reader for RealDriver {
                 reading.placed().try_for_each(|placed| copy_half(&reading.of_destination(placed), to))
             })
         });
-        // Whatever became of it, the program's next work comes after what was submitted.
-        let ended = within(dst, || record(ring.ends, to));
-        let followed = within(of, || have_program_follow((stream, per_thread), ring.ends));
-        read.and(ended).and(followed)
+        read.and(within(dst, || record(ring.ends, to)))
     }
 
     fn is_read(&self, reading: &Reading) -> Result<bool, Code> {

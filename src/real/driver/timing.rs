@@ -8,7 +8,6 @@ use super::functions::{
     stream_create, stream_destroy,
 };
 use crate::api::abi::Code;
-use crate::os;
 
 /// A context, and its id: another may get the same handle.
 pub(crate) type Context = (usize, u64);
@@ -58,14 +57,9 @@ impl Event {
         unsafe { function(self.handle, stream) == Code::SUCCESS }
     }
 
-    /// The same on a stream of its context, which may be a default stream. Signals arrive meanwhile if that is current, or need not be.
+    /// The same on a stream of its context, which may be a default stream.
     pub(crate) fn record_within(&self, stream: usize, per_thread: bool) -> bool {
-        const LAST_DEFAULT: usize = 2;
-        let (context, _) = self.context;
-        if stream > LAST_DEFAULT || contexts::current() == Some(context) {
-            return self.record(stream, per_thread);
-        }
-        os::undisturbed(|| within(context, || Ok(self.record(stream, per_thread)))) == Ok(true)
+        contexts::on_stream(self.context.0, stream, || Ok(self.record(stream, per_thread))) == Ok(true)
     }
 
     /// Whether it has passed; none if something has failed.
