@@ -5,6 +5,7 @@
  *   hip_broken copies     copies, then asks and enables
  *   hip_broken pending    as `enables`, with an error that it has not asked for (from 7.0 on it stays until then)
  *   hip_broken resets     as `enables`, with a reset of device 0 and another pair behind it
+ *   hip_broken late       enables access, again and again until that succeeds, then copies
  *
  * A copy may never end: nothing waits for a device.
  */
@@ -92,11 +93,29 @@ static void show_reach(void)
     printf("kernels reach: %d %d\n", p2psim_hip_reaches(0, pointers[1]), p2psim_hip_reaches(1, pointers[0]));
 }
 
+static void enable_at_last(void)
+{
+    const struct timespec pause = {0, 50000000};
+    CHECK(hipSetDevice(0));
+    hipError_t first = hipDeviceEnablePeerAccess(1, 0), last = first;
+    for (int i = 0; i < 6000 && last != hipSuccess; i++) {
+        hipGetLastError();
+        nanosleep(&pause, NULL);
+        last = hipDeviceEnablePeerAccess(1, 0);
+    }
+    printf("first: %d\nthen: %d\n", first, last);
+    copy(0, 1);
+}
+
 int main(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "enables";
 
     REQUIRE(p2psim_hip_reaches);
+    if (strcmp(what, "late") == 0) {
+        enable_at_last();
+        return 0;
+    }
     if (strcmp(what, "copies") == 0)
         copy(0, 1);
     if (strcmp(what, "pending") == 0) {

@@ -90,8 +90,7 @@ impl Access {
     /// Verifies the path by memory that has rights of its own: the program's copies take no path that is not verified.
     fn verify_apart(&self, driver: &impl Driver, plan: &Plan, can: [bool; 2]) -> Result<(), Setback> {
         let late = self.lock().late(plan.src.device, plan.dst.device);
-        let has_ended = |scratch: &Scratch| driver.is_done(scratch) != Ok(false);
-        if late.is_some_and(|scratches| !scratches.iter().all(has_ended)) {
+        if late.is_some_and(|scratches| !scratches.iter().all(|late| verify::has_ended(driver, late))) {
             return Err(Setback::StillLate);
         }
         let kind = if plan.kind == Kind::Pool { ScratchKind::Pool } else { ScratchKind::Mapped };
@@ -117,10 +116,7 @@ impl Access {
         // Speed is no matter to a copy that was wrong, and what has access is not to be staged for it.
         match self.verify(driver, &src, &dst, !is_busy && plan.purpose != Purpose::Again) {
             Err(hung @ Failure::Hung { src: from, .. }) => {
-                let pair = if from == one.device { [&one, &other] } else { [&other, &one] };
-                let is_busy = verify::is_busy(driver, &one)? || verify::is_busy(driver, &other)?;
-                // Or the devices have so much to do since.
-                match is_busy || verify::is_slow_through_host(driver, pair)? || has_ended(&src) && has_ended(&dst) {
+                match verify::is_held_up(driver, from, [&one, &other], [&src, &dst])? {
                     true => Err(Setback::Busy),
                     false => {
                         let is_first = self.lock().set_late(plan.src.device, plan.dst.device, [src, dst]);

@@ -116,35 +116,48 @@ fn compare<C: Copies>(got: Option<&[u8]>, sent: &[u8], (src, dst): (&C::Scratch,
 ///
 /// # Errors
 /// The error, if there was one.
-pub(super) fn is_busy(driver: &impl Driver, on: &Scratch) -> Result<bool, Failure> {
+pub(crate) fn is_busy<C: Copies>(copies: &C, on: &C::Scratch) -> Result<bool, Failure> {
     /// Far more than the 12 to 35 µs that it takes on an idle device.
     const USUAL: Duration = Duration::from_micros(400);
-    takes_long(driver, USUAL, || {
-        driver.upload(on, &[0; 64])?;
-        Ok([on, on])
-    })
+    takes_long(copies, USUAL, [on; 2], || copies.upload(on, &[0; 64]))
 }
 
-/// Whether a small copy between two devices through the host takes far longer than usual. It uses the engines of a direct copy that has
-/// not ended: the one by which its source sends, and the one by which its destination receives.
+/// Whether a copy that did not end in time says nothing about the path on which it is: the devices have other things to do, copies through
+/// the host are as slow, or it has ended since. `own` are what the copies of the verification use, `controls` others of the same devices.
 ///
 /// # Errors
 /// The error, if there was one.
-pub(super) fn is_slow_through_host(driver: &impl Driver, [src, dst]: [&Scratch; 2]) -> Result<bool, Failure> {
+pub(crate) fn is_held_up<C: Copies>(
+    copies: &C,
+    from: i32,
+    controls: [&C::Scratch; 2],
+    own: [&C::Scratch; 2],
+) -> Result<bool, Failure> {
     /// Two copies.
     const USUAL: Duration = Duration::from_micros(800);
-    takes_long(driver, USUAL, || {
-        driver.download(src, src.half())?;
-        driver.upload_downloaded(src, dst, dst.half())?;
-        Ok([src, dst])
-    })
+    let [one, other] = controls;
+    let [src, dst] = if C::device_of_scratch(one) == from { [one, other] } else { [other, one] };
+    // The engines of the copy that has not ended: the one by which its source sends, and the one by which its destination receives.
+    let is_slow = || {
+        takes_long(copies, USUAL, [src, dst], || {
+            copies.download(src, 64)?;
+            copies.upload(dst, &[0; 64])
+        })
+    };
+    Ok(is_busy(copies, one)? || is_busy(copies, other)? || is_slow()? || own.iter().all(|own| has_ended(copies, own)))
+}
+
+/// Whether nothing is under way any more, right or wrong.
+pub(crate) fn has_ended<C: Copies>(copies: &C, on: &C::Scratch) -> bool {
+    copies.is_done(on) != Ok(false)
 }
 
 /// Whether what is begun, on two streams, is never done within a time.
-fn takes_long<'a>(
-    driver: &impl Driver,
+fn takes_long<C: Copies>(
+    copies: &C,
     usual: Duration,
-    begin: impl Fn() -> Result<[&'a Scratch; 2], Failure>,
+    [one, other]: [&C::Scratch; 2],
+    begin: impl Fn() -> Result<(), Code>,
 ) -> Result<bool, Failure> {
     const PATIENCE: Duration = Duration::from_millis(3);
     const MOST: Duration = Duration::from_millis(12);
@@ -154,8 +167,8 @@ fn takes_long<'a>(
     let mut tries = 0..;
     while tries.next() < Some(TRIES) || started.elapsed() < PATIENCE {
         let tried = Instant::now();
-        let [one, other] = begin()?;
-        while !(driver.is_done(one)? && driver.is_done(other)?) {
+        begin()?;
+        while !(copies.is_done(one)? && copies.is_done(other)?) {
             if started.elapsed() > MOST {
                 return Ok(true);
             }

@@ -620,7 +620,7 @@ fn enabling_broken_pair_warn_forwards_and_enables_nothing_itself() {
 
 #[test]
 fn consider_broken_pair_enables_nothing_and_refuses_from_then_on() {
-    for fault in [Fault::Drop, Fault::Hang] {
+    for fault in [Fault::Drop, Fault::First, Fault::Hang] {
         let (hip, peers) = (Fake::with(fault), peers(&Config::default()));
         assert_eq!(hip.program_copies(&peers, 1, 0).map(|traffic| traffic.path), Some(Path::Broken));
         assert_eq!((hip.enabled(), hip.current(), hip.last()), (vec![], 0, Code::SUCCESS));
@@ -634,10 +634,9 @@ fn consider_broken_pair_enables_nothing_and_refuses_from_then_on() {
 #[test]
 fn undecided_pair_is_forwarded_not_enabled_and_tried_again() {
     type Change = fn(&mut Fake);
-    let reasons: [Change; 5] = [
+    let reasons: [Change; 4] = [
         |hip| hip.host_fault = Some(Fault::Drop),
         |hip| hip.host_fault = Some(Fault::Hang),
-        |hip| hip.faults = vec![(0, 1, Fault::First)],
         |hip| hip.faults = vec![(0, 1, Fault::HangAll)],
         |hip| hip.has_no_memory = true,
     ];
@@ -661,6 +660,30 @@ fn undecided_pair_is_forwarded_not_enabled_and_tried_again() {
     }
 }
 
+/// Copies that did not end in time may have been held up by what others do.
+#[test]
+fn late_pair_is_refused_until_its_copies_have_ended_and_arrive() {
+    for passes in [true, false] {
+        let (mut hip, peers) = (Fake::with(Fault::Hang), peers(&Config::default()));
+        assert_eq!(hip.program_copies(&peers, 0, 1).map(|traffic| traffic.path), Some(Path::Broken));
+        assert_eq!(hip.program_enables(&peers, 1, 0), Code::INVALID_DEVICE);
+        let copies = hip.copies();
+        peers.verifications.forget_when();
+        assert_eq!((hip.program_enables(&peers, 1, 0), hip.copies()), (Code::INVALID_DEVICE, copies), "not ended yet");
+        hip.state.borrow_mut().hung.clear();
+        hip.faults = if passes { Vec::new() } else { vec![(0, 1, Fault::Drop)] };
+        assert_eq!((hip.program_enables(&peers, 1, 0), hip.copies()), (Code::INVALID_DEVICE, copies), "not at once");
+        peers.verifications.forget_when();
+        hip.clear_last_error();
+        let path = hip.program_copies(&peers, 0, 1).map(|traffic| traffic.path);
+        assert_eq!(path, Some(if passes { Path::MappedOnUse } else { Path::Broken }));
+        assert_eq!(hip.enabled(), if passes { vec![(0, 1), (1, 0)] } else { Vec::new() });
+        let expected = if passes { Code::SUCCESS } else { Code::INVALID_DEVICE };
+        assert_eq!(hip.program_enables(&peers, 1, 0), expected);
+        assert_eq!(hip.state.borrow().scratches, 2, "what copies have ended in is used again");
+    }
+}
+
 /// However often it is tried: what is taken is lost where it cannot be used.
 #[test]
 fn undecided_pair_takes_memory_a_few_times_only() {
@@ -670,7 +693,9 @@ fn undecided_pair_takes_memory_a_few_times_only() {
         peers.verifications.forget_when();
         hip.program_copies(&peers, 0, 1);
         assert_eq!(peers.verifications.scratch(0, 0).is_some(), number < 4);
-        (0..2).for_each(|device| peers.verifications.drop_scratch(0, device));
+        if let [Some(one), Some(other)] = [0, 1].map(|device| peers.verifications.scratch(0, device)) {
+            peers.verifications.put_aside(0, [8, number], [one, other]);
+        }
     }
     (0..2).for_each(|device| assert!(!peers.verifications.may_take(device)));
     peers.verifications.reset_scratch(0, 0);

@@ -51,13 +51,15 @@ impl Scratch {
 pub(super) enum Known {
     Passed,
     Failed,
+    /// A copy did not end in time, though copies through the host did: it is refused for now, and judged again.
+    Late,
     /// It is not verified in the program's process, where a copy may hang.
     Risky,
 }
 
 impl Known {
     /// All, by their number less one; 0 is none.
-    const ALL: [Self; 3] = [Self::Passed, Self::Failed, Self::Risky];
+    const ALL: [Self; 4] = [Self::Passed, Self::Failed, Self::Late, Self::Risky];
 }
 
 /// Who is about to enable access between two devices.
@@ -85,6 +87,8 @@ pub(super) struct Verifications {
     taken: [AtomicU8; DEVICES],
     /// By the copy of the runtime that they belong to. The standard library's locks: see [`os::lock`].
     scratches: [Mutex<BTreeMap<i32, Scratch>>; LIBRARIES],
+    /// What copies of a pair have not ended in, in the same way.
+    hung: [Mutex<BTreeMap<[u8; 2], [Scratch; 2]>>; LIBRARIES],
 }
 
 /// A thread verifies a pair, until this goes away.
@@ -106,6 +110,7 @@ impl Verifications {
             tried: [const { [const { AtomicU64::new(0) }; DEVICES] }; DEVICES],
             taken: [const { AtomicU8::new(0) }; DEVICES],
             scratches: [const { Mutex::new(BTreeMap::new()) }; LIBRARIES],
+            hung: [const { Mutex::new(BTreeMap::new()) }; LIBRARIES],
         }
     }
 
@@ -115,13 +120,21 @@ impl Verifications {
         Known::ALL.get(number.wrapping_sub(1)).copied()
     }
 
+    /// What is known for good.
+    #[inline(always)]
+    pub(super) fn lasting(&self, pair: [u8; 2]) -> Option<Known> {
+        self.known(pair).filter(|&known| known != Known::Late)
+    }
+
+    /// Whether the path is broken, or taken for it until it is judged again.
     #[inline(always)]
     pub(super) fn has_failed(&self, pair: [u8; 2]) -> bool {
-        self.known(pair) == Some(Known::Failed)
+        matches!(self.known(pair), Some(Known::Failed | Known::Late))
     }
 
     pub(super) fn is_any_broken(&self) -> bool {
-        self.known.iter().flatten().any(|known| known.load(Relaxed) == 1 + Known::Failed as u8)
+        let broken = [Known::Failed, Known::Late].map(|known| 1 + known as u8);
+        self.known.iter().flatten().any(|known| broken.contains(&known.load(Relaxed)))
     }
 
     pub(super) fn set(&self, [one, other]: [u8; 2], known: Known) {
@@ -199,16 +212,31 @@ impl Verifications {
         }
     }
 
-    /// What a device has is not used again: a copy hangs in it.
-    pub(super) fn drop_scratch(&self, library: usize, device: u8) {
-        if let Some(scratches) = self.scratches.get(library) {
-            os::lock(scratches).remove(&device.into());
+    /// What two devices have is not used until the copies have ended that are under way in it.
+    pub(super) fn put_aside(&self, library: usize, pair: [u8; 2], scratches: [Scratch; 2]) {
+        let (Some(ready), Some(hung)) = (self.scratches.get(library), self.hung.get(library)) else { return };
+        os::lock(ready).retain(|_, scratch| !scratches.contains(scratch));
+        os::lock(hung).insert(pair, scratches);
+    }
+
+    /// Takes what was put aside of a pair into use again, if `has_ended` says so of both. False if it does not.
+    pub(super) fn take_back(&self, library: usize, pair: [u8; 2], has_ended: impl Fn(&Scratch) -> bool) -> bool {
+        let Some(hung) = self.hung.get(library) else { return true };
+        let Some(scratches) = os::lock(hung).get(&pair).copied() else { return true };
+        if !scratches.iter().all(has_ended) {
+            return false;
         }
+        os::lock(hung).remove(&pair);
+        scratches.into_iter().for_each(|scratch| self.add_scratch(library, scratch));
+        true
     }
 
     /// A reset takes what a device has, and gives its memory back.
     pub(super) fn reset_scratch(&self, library: usize, device: u8) {
-        self.drop_scratch(library, device);
+        if let (Some(ready), Some(hung)) = (self.scratches.get(library), self.hung.get(library)) {
+            os::lock(ready).remove(&device.into());
+            os::lock(hung).retain(|pair, _| !pair.contains(&device));
+        }
         if let Some(taken) = self.taken.get(usize::from(device)) {
             taken.store(0, Relaxed);
         }

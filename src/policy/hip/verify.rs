@@ -4,9 +4,9 @@
 //! HIP has no memory with rights of its own: it maps memory for a copy on first use, whatever is enabled. So nothing has to be
 //! shared first, and nothing of the program's is affected.
 //!
-//! **What counts.** Each test of the path has the same through the host before and after it, on streams of its own. If that fails
-//! or does not end either, the devices are busy or worse, and the pair is undecided. Bytes that were wrong twice, or copies that
-//! did not end twice, in different streams, block the pair.
+//! **What counts** is what counts for CUDA. Wrong bytes block the pair, unless copies through the host are wrong as well. A copy that does
+//! not end in time says nothing if copies through the host, on streams of their own, are slow too; else the pair is refused, and judged again
+//! later.
 //!
 //! **The last error** is left as it was, where nothing is pending; else nothing is asked. Before 7.0 the program's call overwrites
 //! it in any case.
@@ -31,7 +31,7 @@ use crate::record::log::{self, Verified};
 /// Why a pair was not found to be right.
 #[derive(Debug)]
 enum Setback {
-    /// It is not to be used.
+    /// It is not to be used; if a copy did not end, for now.
     Broken(Failure),
     /// It is not known: why.
     Undecided(String),
@@ -71,7 +71,7 @@ impl Peers {
     /// Whether a pair is undecided, and is verified again at a later copy.
     #[inline(always)]
     pub(super) fn is_put_off(&self, pair: [u8; 2]) -> bool {
-        self.admits() && self.verifications.known(pair).is_none() && !self.verifications.is_due(pair)
+        self.admits() && self.verifications.lasting(pair).is_none() && !self.verifications.is_due(pair)
     }
 
     /// What verification has shown about two devices.
@@ -79,6 +79,7 @@ impl Peers {
         match self.verifications.known(pair)? {
             Known::Passed => Some(Verification::Passed),
             Known::Failed => Some(Verification::Failed),
+            Known::Late => Some(Verification::Late),
             Known::Risky => None,
         }
     }
@@ -114,7 +115,7 @@ impl Peers {
 
     /// What is known of the path between two devices, which is verified if it has to be. None if that cannot be found out now.
     pub(super) fn admit(&self, library: usize, hip: &impl Hip, pair: [u8; 2], purpose: Purpose) -> Option<Known> {
-        if let known @ Some(_) = self.verifications.known(pair) {
+        if let known @ Some(_) = self.verifications.lasting(pair) {
             return known;
         }
         let own = self.libraries.get(library)?;
@@ -127,7 +128,7 @@ impl Peers {
         }
         let _acting = self.verifications.begin(purpose == Purpose::Asked)?;
         // Another thread may have done it, or reset a device meanwhile, which takes the memory along that is used here.
-        if let known @ Some(_) = self.verifications.known(pair) {
+        if let known @ Some(_) = self.verifications.lasting(pair) {
             return known;
         }
         if own.resets.load(SeqCst) != 0 {
@@ -141,7 +142,7 @@ impl Peers {
                 self.find_out(library, hip, pair, can, purpose);
             }
         });
-        self.verifications.known(pair)
+        self.verifications.lasting(pair)
     }
 
     /// Whether HIP may be asked for a verification: a capture might not bear it, nor a pending error that only the program clears.
@@ -234,35 +235,29 @@ impl Peers {
 
     /// Copies between two devices, and through the host.
     fn judge<H: Hip>(&self, library: usize, hip: &H, pair: [u8; 2]) -> Result<(), Setback> {
-        let scratches = || -> Result<[Scratch; 2], Failure> {
-            let [a, b] = pair.map(|device| self.scratch(library, hip, device));
-            Ok([a?, b?])
-        };
-        let through_host = |both: [Scratch; 2]| both.iter().try_for_each(|on| verify::returns(hip, &on.through_host()));
-        let arrives = |[a, b]: [Scratch; 2]| verify::arrives(hip, [&a, &b]);
-        let both = scratches()?;
-        // Which leaves other bytes where the copies are to arrive.
-        through_host(both)?;
-        let Err(failure) = arrives(both) else { return Ok(()) };
-        through_host(both)?;
-        let (again, once) = match failure {
-            Failure::Lost { .. } => (both, "bytes were wrong once, and then right"),
-            Failure::Hung { .. } => {
-                // In other streams: the program's work may hold these up.
-                pair.into_iter().for_each(|device| self.verifications.drop_scratch(library, device));
-                (scratches()?, "copies took long once, and then did not")
+        let busy = || Setback::Undecided("the devices are busy".to_owned());
+        if !self.verifications.take_back(library, pair, |scratch| verify::has_ended(hip, scratch)) {
+            return Err(busy());
+        }
+        let [a, b] = pair.map(|device| self.scratch(library, hip, device));
+        let both @ [a, b] = [a?, b?];
+        let controls = both.map(Scratch::through_host);
+        for control in &controls {
+            if verify::is_busy(hip, control)? {
+                return Err(busy());
             }
-            failure => return Err(failure.into()),
-        };
-        let Err(failure) = arrives(again) else { return Err(Setback::Undecided(once.to_owned())) };
-        through_host(again)?;
-        match failure {
-            Failure::Hung { .. } => {
-                pair.into_iter().for_each(|device| self.verifications.drop_scratch(library, device));
-                Err(Setback::Broken(failure))
+        }
+        match verify::arrives(hip, [&a, &b]) {
+            Err(lost @ Failure::Lost { .. }) => {
+                controls.iter().try_for_each(|control| verify::returns(hip, control))?;
+                Err(Setback::Broken(lost))
             }
-            Failure::Lost { .. } => Err(Setback::Broken(failure)),
-            failure => Err(failure.into()),
+            Err(hung @ Failure::Hung { src, .. }) => {
+                let is_held_up = verify::is_held_up(hip, src, controls.each_ref(), [&a, &b])?;
+                self.verifications.put_aside(library, pair, both);
+                Err(if is_held_up { busy() } else { Setback::Broken(hung) })
+            }
+            result => Ok(result?),
         }
     }
 
@@ -274,7 +269,16 @@ impl Peers {
     }
 
     fn failed(&self, hip: &impl Hip, pair: [u8; 2], failure: &Failure, purpose: Purpose) {
-        self.verifications.set(pair, Known::Failed);
+        let (known, cause_is) = match failure {
+            Failure::Hung { .. } => {
+                (Known::Late, "It is verified again later, since the path may only be busy. Else the likely cause")
+            }
+            _ => (Known::Failed, "Likely cause"),
+        };
+        if self.verifications.known(pair) == Some(known) {
+            return;
+        }
+        self.verifications.set(pair, known);
         let refuses = self.refuses.load(Relaxed);
         let story = match failure {
             Failure::Kept(what) => {
@@ -288,7 +292,7 @@ impl Peers {
         let has_access = self.libraries.iter().any(|own| own.is_programs(pair) || own.is_programs(reverse));
         let (verified, consequence) = consequence(purpose, refuses, has_access);
         let [from, to] = outcome::direction(failure).unwrap_or(pair);
-        log::pair_verified(from, to, verified, format_args!("with HIP, {story}. {consequence}. Likely cause: {cause}"));
+        log::pair_verified(from, to, verified, format_args!("with HIP, {story}. {consequence}. {cause_is}: {cause}"));
     }
 
     /// Says, once, that pairs are not verified in the program's process, where a copy may hang.
