@@ -1,7 +1,10 @@
 /*
- * A signal handler leaves the launch of a graph by siglongjmp, at one instruction after the other, until the real driver is reached.
- * Afterwards the graph is destroyed, which must not wait for anything that was left behind. For each instruction: a trap is taken there,
- * and raises the signal, which comes at once or, where it is held back, as soon as it may.
+ * A launch of a graph is left at one instruction after the other, until the real driver is reached. Afterwards the graph is destroyed, which
+ * must not wait for anything that was left behind. For each instruction: a trap is taken there, and acts, which has effect at once or,
+ * where that is held back, as soon as it may.
+ *
+ *   graph_left jumps        by a signal handler, with siglongjmp
+ *   graph_left cancelled    by a thread that is cancelled, asynchronously
  *
  * Prints whether there were many, how the last launch went, and that it was destroyed.
  */
@@ -28,7 +31,7 @@ static CUcontext contexts[2];
 static CUstream stream;
 static CUgraphExec exec;
 static sigjmp_buf out;
-static volatile int steps, at;
+static volatile int steps, at, is_cancelled;
 static uintptr_t driver[2];
 
 static void on_user(int signal)
@@ -46,7 +49,11 @@ static void on_trap(int signal, siginfo_t *info, void *argument)
     int is_there = ++steps == at;
     if (is_over || is_there)
         context->uc_mcontext.gregs[REG_EFL] &= ~TRAP_FLAG;
-    if (is_there && !is_over)
+    if (!is_there || is_over)
+        return;
+    if (is_cancelled)
+        pthread_cancel(pthread_self());
+    else
         raise(SIGUSR1);
 }
 
@@ -57,6 +64,32 @@ __attribute__((noinline)) static void launch_in_steps(void)
     __asm__ volatile("pushfq; orq $256, (%%rsp); popfq" ::: "memory", "cc");
     launch(exec, stream);
     __asm__ volatile("pushfq; andq $-257, (%%rsp); popfq" ::: "memory", "cc");
+}
+
+static void *launch_cancellable(void *unused)
+{
+    int type;
+    CHECK_CU(cuCtxSetCurrent(contexts[0]));
+    pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &type);
+    launch_in_steps();
+    pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &type);
+    return unused;
+}
+
+/* Whether the launch was left. */
+static int leave(void)
+{
+    if (is_cancelled) {
+        pthread_t thread;
+        void *result;
+        REQUIRE(pthread_create(&thread, NULL, launch_cancellable, NULL) == 0);
+        REQUIRE(pthread_join(thread, &result) == 0);
+        return result == PTHREAD_CANCELED;
+    }
+    if (sigsetjmp(out, 1) != 0)
+        return 1;
+    launch_in_steps();
+    return 0;
 }
 
 /* Where the driver's code is. */
@@ -86,11 +119,12 @@ static void *watch(void *unused)
     _exit(1);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     CUdeviceptr ends[2];
     CUgraph graph;
     CUgraphNode node;
+    is_cancelled = argc > 1 && strcmp(argv[1], "cancelled") == 0;
     CHECK_CU(cuInit(0));
     for (int device = 1; device >= 0; device--) {
         CHECK_CU(cuDevicePrimaryCtxRetain(&contexts[device], device));
@@ -114,12 +148,8 @@ int main(void)
     REQUIRE(sigaction(SIGTRAP, &trap, NULL) == 0 && sigaction(SIGUSR1, &user, NULL) == 0);
     volatile int left = 0, is_left = 1;
     for (at = 1; is_left; at++) {
-        is_left = 0;
         steps = 0;
-        if (sigsetjmp(out, 1) == 0)
-            launch_in_steps();
-        else
-            is_left = 1;
+        is_left = leave();
         left += is_left;
     }
     CHECK_CU(cuStreamSynchronize(stream));

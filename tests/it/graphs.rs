@@ -98,14 +98,16 @@ fn graphs_of_threads_that_instantiate_at_the_same_moment_are_all_direct() {
     }
 }
 
-/// Wherever a handler leaves a launch by longjmp, no lock is left behind.
+/// Wherever a handler leaves a launch by longjmp, or its thread is cancelled, no lock is left behind.
 #[test]
 fn graph_whose_launches_were_left_is_destroyed() {
-    let program = Program::case("graph_left");
-    let (plain, outcome) = (program.plain(), program.preloaded());
-    outcome.assert_success();
-    assert_eq!(outcome.stdout, plain.stdout);
-    assert_eq!((&*plain.stderr, &*outcome.stderr), ("few left", "many left"));
+    for how in ["jumps", "cancelled"] {
+        let program = Program::case("graph_left").arg(how);
+        let (plain, outcome) = (program.plain(), program.preloaded());
+        outcome.assert_success();
+        assert_eq!(outcome.stdout, plain.stdout, "{how}");
+        assert_eq!((&*plain.stderr, &*outcome.stderr), ("few left", "many left"), "{how}");
+    }
 }
 
 #[test]

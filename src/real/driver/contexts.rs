@@ -80,3 +80,54 @@ pub(super) fn device_of(context: usize) -> Option<i32> {
     // SAFETY: the function writes the place.
     within(context, || asked(|device| unsafe { ctx_get_device(device) })).ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::{c_uint, c_void};
+    use std::mem::transmute;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::super::RealDriver;
+    use super::super::functions::exchange_capture_mode;
+    use super::*;
+    use crate::policy::driver::Driver;
+    use crate::real::loader::Handle;
+
+    /// With the simulated driver, which `make sim` builds.
+    #[test]
+    fn context_and_capture_mode_come_back_after_a_panic() {
+        const THREAD_LOCAL: c_uint = 1;
+        type Init = unsafe extern "C" fn(c_uint) -> Code;
+        const LIBRARY: &std::ffi::CStr = c"target/sim/lib/libcuda.so.1";
+        // SAFETY: it has no constructor.
+        assert!(!unsafe { libc::dlopen(LIBRARY.as_ptr(), libc::RTLD_NOW) }.is_null(), "`make sim` builds {LIBRARY:?}");
+        let init = Handle::to_loaded(c"libcuda.so.1").and_then(|driver| driver.symbol(c"cuInit")).unwrap();
+        // SAFETY: that is its type.
+        assert_eq!(unsafe { transmute::<*mut c_void, Init>(init)(0) }, Code::SUCCESS);
+        // SAFETY: the functions write the places.
+        let contexts = [0, 1].map(|device| asked(|it| unsafe { device_primary_ctx_retain(it, device) }).unwrap());
+        let exchange = |mut mode: c_uint| {
+            // SAFETY: the function swaps the thread's mode with this.
+            assert_eq!(unsafe { exchange_capture_mode(&mut mode) }, Code::SUCCESS);
+            mode
+        };
+        let panics = |work: &dyn Fn()| catch_unwind(AssertUnwindSafe(work)).is_err();
+        exchange(THREAD_LOCAL);
+        for outer in contexts {
+            let work = || {
+                let inner = || {
+                    assert_eq!((current(), exchange(2)), (Some(contexts[1]), 2));
+                    panic!("on purpose");
+                };
+                let _ = RealDriver.relaxed(|| within::<()>(contexts[1], inner));
+            };
+            let inside = || {
+                assert!(panics(&work));
+                assert_eq!(current(), Some(outer));
+                Ok(())
+            };
+            assert_eq!(within(outer, inside), Ok(()));
+            assert_eq!((current(), exchange(THREAD_LOCAL)), (None, THREAD_LOCAL));
+        }
+    }
+}
