@@ -84,7 +84,7 @@ $(addprefix $(SIM_LIB)/,libcudart_static.a libcudart.so.12 libcuda.so.1 libamdhi
 C_TESTS_FOLDERS := $(addprefix $(C_TESTS)/,. stub standin-runtime standin-driver reusing-driver old-driver null-driver unseen-runtime)
 $(C_TESTS_FOLDERS):
 	mkdir -p $@
-$(C_PROGRAMS) $(C_LIBRARIES): c-tests/check.h c-tests/conformance_graphs.h $(wildcard c-tests/lib/*.h c-tests/gpu/*.h) $(NVIDIA)/stamp | $(C_TESTS_FOLDERS)
+$(C_PROGRAMS) $(C_LIBRARIES): c-tests/check.h c-tests/graph_ends.h c-tests/conformance_graphs.h $(wildcard c-tests/lib/*.h c-tests/gpu/*.h) $(NVIDIA)/stamp | $(C_TESTS_FOLDERS)
 
 vpath %.c c-tests c-tests/cases c-tests/lib c-tests/gpu c-tests/hip
 vpath %.cpp c-tests/cases
@@ -124,7 +124,7 @@ $(C_TESTS)/%-nvidia13: %.c
 $(foreach version,$(LEGACY),$(SIM_LIB)/libcudart.so.$(version)): | sim ;
 # Compiled once, and linked with each.
 C_LEGACY_OBJECTS := $(patsubst %,$(C_TESTS)/%-old.o,$(C_LEGACY_CASES) $(C_LEGACY_BOTH_CASES))
-$(C_LEGACY_OBJECTS): c-tests/check.h c-tests/conformance_graphs.h $(NVIDIA)/stamp | $(C_TESTS_FOLDERS)
+$(C_LEGACY_OBJECTS): c-tests/check.h c-tests/graph_ends.h c-tests/conformance_graphs.h $(NVIDIA)/stamp | $(C_TESTS_FOLDERS)
 $(C_LEGACY_OBJECTS): $(C_TESTS)/%-old.o: %.c
 	$(C_TESTS_CC) $(if $(filter legacy enables_at_load,$*),,-DOLD_RUNTIME $(CU11)) -c $< -o $@
 $(foreach case,$(C_LEGACY_BOTH_CASES),$(LEGACY:%=$(C_TESTS)/$(case)-%)): C_TESTS_DRIVER = $(SIM_LIB)/libcuda.so.1

@@ -22,29 +22,17 @@ enum { COUNT = 1 << 20, COPIES = 3, LAUNCHES = 2, BATCH_NODE = 14 };
 FORM cuGraphAddNode_v2(CUgraphNode *, CUgraph, const CUgraphNode *, const CUgraphEdgeData *, size_t, CUgraphNodeParams *);
 FORM cuGraphExecNodeSetParams(CUgraphExec, CUgraphNode, CUgraphNodeParams *);
 
-static unsigned char sent[COUNT], received[COUNT], *pinned;
-static unsigned char *near_end, *near_copy, *far_end, *far_copy;
-static cudaStream_t stream;
+#include "graph_ends.h"
+
+static unsigned char *pinned;
 static bool reads_far_copy;
 
-static unsigned char *allocate(int device)
+static void refill_all(void)
 {
-    void *memory;
-    CHECK(cudaSetDevice(device));
-    CHECK(cudaMalloc(&memory, COUNT));
-    return memory;
-}
-
-static void refill(void)
-{
-    static unsigned seed;
-    fill(sent, COUNT, ++seed);
-    memset(received, 0, COUNT);
+    refill();
     memcpy(pinned, sent, COUNT);
-    CHECK(cudaMemcpy(near_end, sent, COUNT, cudaMemcpyHostToDevice));
-    CHECK(cudaMemcpy(far_end, received, COUNT, cudaMemcpyHostToDevice));
-    CHECK(cudaMemcpy(far_copy, reads_far_copy ? sent : received, COUNT, cudaMemcpyHostToDevice));
-    CHECK(cudaMemcpy(near_copy, received, COUNT, cudaMemcpyHostToDevice));
+    if (reads_far_copy)
+        CHECK(cudaMemcpy(far_copy, sent, COUNT, cudaMemcpyHostToDevice));
 }
 
 /* How much of it, from the beginning. */
@@ -59,7 +47,7 @@ static size_t right_bytes(const void *end)
 
 static void show_launch(CUgraphExec exec)
 {
-    refill();
+    refill_all();
     CHECK(cudaGraphLaunch((cudaGraphExec_t)exec, stream));
     CHECK(cudaStreamSynchronize(stream));
     printf("  right: far %zu", right_bytes(far_end));

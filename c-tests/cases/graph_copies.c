@@ -20,27 +20,7 @@
 
 enum { COUNT = 1 << 20, PITCH = 4096, LAUNCHES = 3 };
 
-static unsigned char sent[COUNT], received[COUNT];
-static void *near_end, *near_copy, *far_end, *far_copy;
-static cudaStream_t stream;
-
-static void *allocate(int device)
-{
-    void *memory;
-    CHECK(cudaSetDevice(device));
-    CHECK(cudaMalloc(&memory, COUNT));
-    return memory;
-}
-
-static void refill(void)
-{
-    static unsigned seed;
-    fill(sent, COUNT, ++seed);
-    memset(received, 0, COUNT);
-    CHECK(cudaMemcpy(near_end, sent, COUNT, cudaMemcpyHostToDevice));
-    CHECK(cudaMemcpy(far_end, received, COUNT, cudaMemcpyHostToDevice));
-    CHECK(cudaMemcpy(near_copy, received, COUNT, cudaMemcpyHostToDevice));
-}
+#include "graph_ends.h"
 
 static void wait(void)
 {

@@ -23,29 +23,9 @@ FORM cuStreamBeginCaptureToCig(CUstream, void *);
 FORM cuStreamEndCaptureToCig(CUstream);
 __attribute__((weak)) CUresult p2psim_copies(int from, int to, unsigned long long *direct, unsigned long long *staged);
 
-static unsigned char sent[COUNT], received[COUNT];
-static unsigned char *near_end, *near_copy, *far_end, *far_copy;
-static cudaStream_t stream;
+#include "graph_ends.h"
+
 static bool with_peer;
-
-static unsigned char *allocate(int device)
-{
-    void *memory;
-    CHECK(cudaSetDevice(device));
-    CHECK(cudaMalloc(&memory, COUNT));
-    return memory;
-}
-
-static void refill(void)
-{
-    static unsigned seed;
-    fill(sent, COUNT, ++seed);
-    memset(received, 0, COUNT);
-    CHECK(cudaMemcpy(near_end, sent, COUNT, cudaMemcpyHostToDevice));
-    CHECK(cudaMemcpy(far_end, received, COUNT, cudaMemcpyHostToDevice));
-    CHECK(cudaMemcpy(far_copy, received, COUNT, cudaMemcpyHostToDevice));
-    CHECK(cudaMemcpy(near_copy, received, COUNT, cudaMemcpyHostToDevice));
-}
 
 static const char *is_right(const void *end)
 {
