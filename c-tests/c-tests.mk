@@ -251,9 +251,9 @@ $(C_TESTS)/old-driver/libcuda.so.1: old_driver.c reusing_driver.c
 	$(C_TESTS_CC) $(C_LIBRARY) $(filter %.c,$^) -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic -lpthread -o $@
 $(C_TESTS)/reusing-driver/libcuda.so.1: reusing_driver.c
 	$(C_TESTS_CC) $(C_LIBRARY) $< -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic -lpthread -o $@
-$(C_TESTS)/standin-runtime/libcudart.so.12: standin_runtime.c c-tests/lib/cudart12.map
+$(C_TESTS)/standin-runtime/libcudart.so.12: standin_runtime.c c-tests/lib/cudart12.map $(NVIDIA)/stamp | $(C_TESTS_FOLDERS)
 	$(C_TESTS_CC) $(C_LIBRARY) -fexceptions $(CU12) $< -Wl,-soname,libcudart.so.12,--version-script=c-tests/lib/cudart12.map -o $@
-$(C_TESTS)/stub/libcudart.so.12: stub_runtime.c
+$(C_TESTS)/stub/libcudart.so.12: stub_runtime.c | $(C_TESTS_FOLDERS)
 	$(C_TESTS_CC) $(C_LIBRARY) $< -Wl,-soname,libcudart.so.12 -o $@
-$(C_TESTS)/stub/libcudart-12-copy.so: stub_runtime.c c-tests/lib/cudart12.map
+$(C_TESTS)/stub/libcudart-12-copy.so: stub_runtime.c c-tests/lib/cudart12.map | $(C_TESTS_FOLDERS)
 	$(C_TESTS_CC) $(C_LIBRARY) $< -Wl,-soname,libcudart-12-copy.so,--version-script=c-tests/lib/cudart12.map -o $@
