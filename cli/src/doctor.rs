@@ -88,12 +88,14 @@ pub(crate) struct DoctorArguments {
     /// 0>1 is GPU 0 accessing the memory of GPU 1; 0-1 is both directions.
     #[arg(value_name = "PAIR", value_delimiter = ',')]
     pairs: Vec<Pairs>,
-    /// Give up on a pair that makes no progress for so long
+    /// Give up on a pair after so long
+    ///
+    /// The time counts from the last progress of the pair.
     ///
     /// The first time a quarter of it is enough; the pair is then tested once more.
     #[arg(long, value_name = "SECONDS", default_value_t = TIMEOUT_S, value_parser = numbers::whole::<u64>(1..=3600))]
     timeout: u64,
-    /// Test copies and memory that processes share by IPC only
+    /// Test copies and memory shared by IPC only
     ///
     /// It is what `p2pshim run` checks once after each boot, and what is kept for the shim is about these only.
     #[arg(long)]
