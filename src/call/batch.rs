@@ -134,9 +134,27 @@ fn make_each(call: &Call<'_>, kind: Copies) -> Option<(Code, bool)> {
     /// `CU_STREAM_LEGACY`: of a default stream that all share, or none, the driver takes no batch.
     const LEGACY: usize = 1;
     let batch = call.request.batch().filter(|batch| batch.stream > LEGACY)?;
-    let judge = Judge::Driver(batch.stream, call.function().per_thread());
+    // A thread may be cancelled in the calls that follow.
+    let copies = ManuallyDrop::new(judge_each(call, kind, batch.stream)?);
+    let Each { ret, failed, is_staged } = staging::make_each(call, batch.stream, &copies);
+    mode::unseen(|| {
+        drop(ManuallyDrop::into_inner(copies));
+        Some(())
+    });
+    // Nothing was copied, and the real function says why.
+    if ret != Code::SUCCESS && failed == 0 {
+        return None;
+    }
+    captured::tell_failed(call, failed);
+    Some((ret, is_staged))
+}
+
+/// The copies of a batch, with each that is to be staged from where to where it goes. None if none is, or the driver may refuse one.
+#[inline(never)]
+fn judge_each(call: &Call<'_>, kind: Copies, stream: usize) -> Option<Vec<(CUDA_MEMCPY3D_PEER, Option<Traffic>)>> {
+    let judge = Judge::Driver(stream, call.function().per_thread());
     let judged = |parameters: CUDA_MEMCPY3D_PEER| {
-        let copy = Memcpy::of_driver(&parameters, Some(batch.stream)).regular();
+        let copy = Memcpy::of_driver(&parameters, Some(stream)).regular();
         let traffic = judge.known(&copy).unwrap_or_else(|| judge.found_out(&copy));
         // What the real function refuses it refuses before it copies anything.
         let is_whole = |(address, bytes): (u64, u64)| {
@@ -150,24 +168,11 @@ fn make_each(call: &Call<'_>, kind: Copies) -> Option<(Code, bool)> {
         };
         are_whole.then(|| (parameters, traffic.filter(is_wanted)))
     };
-    let copies = mode::unseen(|| {
+    mode::unseen(|| {
         let copies = read::each_alone(kind, call.request.arguments)?.into_iter().map(judged);
         let copies = alloc::collect_all(copies)?;
         copies.iter().any(|(_, traffic)| traffic.is_some()).then_some(copies)
-    });
-    // A thread may be cancelled in the calls that follow.
-    let copies = ManuallyDrop::new(copies?);
-    let Each { ret, failed, is_staged } = staging::make_each(call, batch.stream, &copies);
-    mode::unseen(|| {
-        drop(ManuallyDrop::into_inner(copies));
-        Some(())
-    });
-    // Nothing was copied, and the real function says why.
-    if ret != Code::SUCCESS && failed == 0 {
-        return None;
-    }
-    captured::tell_failed(call, failed);
-    Some((ret, is_staged))
+    })
 }
 
 /// Does what there is to do when the real function has returned.

@@ -10,7 +10,7 @@ use p2pshim_trace::Begun;
 use super::arrival::Call;
 use super::decision::Running;
 use super::{context, mode, origin, read, thread};
-use crate::api::abi::Code;
+use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code};
 use crate::api::{Copies, Layer};
 use crate::model::{Memcpy, Path, Traffic};
 use crate::os::{self, alloc};
@@ -59,23 +59,14 @@ pub(super) fn after_batch(call: &Call<'_>, kind: Copies, begun: &Running) {
 #[cold]
 #[inline(never)]
 fn after_each(call: &Call<'_>, kind: Copies, record: Option<Begun>) {
-    const SAMPLED: usize = 8;
     let Some(batch) = call.request.batch() else { return };
-    let stream = Some(batch.stream);
     // As above, before any is found to be wrong.
-    let copies = mode::unseen(|| {
-        let copies = read::each_alone(kind, call.request.arguments)?;
-        let step = if READBACK.is_of_all() { 1 } else { copies.len().div_ceil(SAMPLED).max(1) };
-        alloc::collect(copies.into_iter().step_by(step).map(|parameters| {
-            let traffic = ACCESS.traffic_now(&RealDriver, &Memcpy::of_driver(&parameters, stream).regular());
-            (parameters, traffic)
-        }))
-    });
+    let copies = to_read(call, kind, batch.stream);
     harvest();
     // A thread may be cancelled where it waits.
     let Some(copies) = copies.map(ManuallyDrop::new) else { return };
     for (parameters, traffic) in copies.iter() {
-        let copy = Memcpy::of_driver(parameters, stream).regular();
+        let copy = Memcpy::of_driver(parameters, Some(batch.stream)).regular();
         go_on(mode::unseen(|| begin(call, (&copy, (*traffic)?), record)), &copy);
     }
     mode::unseen(|| {
@@ -84,20 +75,42 @@ fn after_each(call: &Call<'_>, kind: Copies, record: Option<Begun>) {
     });
 }
 
-/// Waits for what is being read back of a copy, or keeps it for later.
+/// The copies of a batch that may be read back.
+#[inline(never)]
+fn to_read(call: &Call<'_>, kind: Copies, stream: usize) -> Option<Vec<(CUDA_MEMCPY3D_PEER, Option<Traffic>)>> {
+    const SAMPLED: usize = 8;
+    mode::unseen(|| {
+        let copies = read::each_alone(kind, call.request.arguments)?;
+        let step = if READBACK.is_of_all() { 1 } else { copies.len().div_ceil(SAMPLED).max(1) };
+        alloc::collect(copies.into_iter().step_by(step).map(|parameters| {
+            let copy = Memcpy::of_driver(&parameters, Some(stream)).regular();
+            (parameters, ACCESS.traffic_now(&RealDriver, &copy))
+        }))
+    })
+}
+
+/// Has a copy read back: waits for that, turn after turn, or keeps it for later.
 fn go_on(begun: Option<(Made, Box<Reading>)>, copy: &Memcpy<'_>) {
-    let Some((made, reading)) = begun else { return };
-    if !read(&reading) {
-        return give_up(made, reading);
+    let Some((made, mut reading)) = begun else { return };
+    while read(&reading) {
+        if !made.waits {
+            return keep(made, reading);
+        }
+        match finish_turn(&made, reading, copy) {
+            Some(next) => reading = next,
+            None => return,
+        }
     }
-    if made.waits {
-        finish(made, reading, copy);
-    } else {
-        mode::unseen(|| READBACK.keep(made, reading));
-    }
+    give_up(made, reading);
+}
+
+#[inline(never)]
+fn keep(made: Made, reading: Box<Reading>) {
+    mode::unseen(|| READBACK.keep(made, reading));
 }
 
 /// Begins to read. The copy's stream may have no room: then signals arrive. Whether all was submitted.
+#[inline(never)]
 fn read(reading: &Reading) -> bool {
     let begun = os::uncancelled(|| RealDriver.come_after(reading));
     let read = begun.is_ok() && mode::unseen(|| RealDriver.read_back(reading).is_ok());
@@ -105,6 +118,7 @@ fn read(reading: &Reading) -> bool {
     os::uncancelled(|| RealDriver.come_before(reading)).is_ok() && read
 }
 
+#[inline(never)]
 fn give_up(made: Made, reading: Box<Reading>) {
     mode::unseen(move || {
         STAGING.give_back(&reading.ring);
@@ -155,42 +169,35 @@ fn begin(
     Some((made, reading))
 }
 
-/// Waits for what is being read back of a copy, turn after turn, and says what came of it.
+/// Waits for what is being read back of a copy, and says what came of it. Returns what is to be read next, if there is more.
 #[inline(never)]
-fn finish(made: Made, mut reading: Box<Reading>, copy: &Memcpy<'_>) {
-    loop {
-        let is_read = has_been_read(&reading);
-        let next = mode::unseen(|| {
-            if is_read == Some(false) {
-                READBACK.keep_late(made.clone(), reading, copy.stream.is_some());
-                return None;
-            }
-            let difference = is_read.and_then(|_| RealDriver.difference(&reading));
-            let next = if READBACK.is_of_all() { reading.next() } else { None };
-            let is_whole = next.is_none();
-            // On a small stack: another thread's call says it.
-            if difference.is_some() && !os::has_room() {
-                READBACK.keep(made.clone(), reading);
-                return None;
-            }
-            if let Some(next) = next.filter(|_| is_read.is_some() && difference.is_none())
-                && !capture::may_be_under_way()
-            {
-                reading.windows = next;
-                return Some(reading);
-            }
-            STAGING.give_back(&reading.ring);
-            if difference.is_some() || is_read.is_some() && is_whole {
-                say(&made, difference);
-            }
-            None
-        });
-        match next {
-            Some(next) if read(&next) => reading = next,
-            Some(left) => return give_up(made, left),
-            None => return,
+fn finish_turn(made: &Made, mut reading: Box<Reading>, copy: &Memcpy<'_>) -> Option<Box<Reading>> {
+    let is_read = has_been_read(&reading);
+    mode::unseen(|| {
+        if is_read == Some(false) {
+            READBACK.keep_late(made.clone(), reading, copy.stream.is_some());
+            return None;
         }
-    }
+        let difference = is_read.and_then(|_| RealDriver.difference(&reading));
+        let next = if READBACK.is_of_all() { reading.next() } else { None };
+        let is_whole = next.is_none();
+        // On a small stack: another thread's call says it.
+        if difference.is_some() && !os::has_room() {
+            READBACK.keep(made.clone(), reading);
+            return None;
+        }
+        if let Some(next) = next.filter(|_| is_read.is_some() && difference.is_none())
+            && !capture::may_be_under_way()
+        {
+            reading.windows = next;
+            return Some(reading);
+        }
+        STAGING.give_back(&reading.ring);
+        if difference.is_some() || is_read.is_some() && is_whole {
+            say(made, difference);
+        }
+        None
+    })
 }
 
 /// Waits until that is so; none if it will not be.

@@ -71,6 +71,7 @@ pub(super) struct Each {
 
 /// Makes the copies of a batch one by one in its stream, as calls of their own ask for them; with each that is to be staged stands from
 /// where to where it goes.
+#[inline(never)]
 pub(super) fn make_each(call: &Call<'_>, stream: usize, copies: &[(CUDA_MEMCPY3D_PEER, Option<Traffic>)]) -> Each {
     let mut is_staged = true;
     let per_thread = call.function().per_thread();
