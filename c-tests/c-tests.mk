@@ -22,7 +22,7 @@ C_RUNTIME_CASES := guide_sample four_copies_sizes per_thread_stream entry_point 
 # Programs of both APIs: in every flavour, linked with the driver too.
 C_BOTH_CASES := conformance ends_inside repeated_copies random_access random_arguments never_enables lists_peers findings random_graphs random_waits asks_like
 # Of both, those that need headers of 12 or later.
-C_RECENT_BOTH_CASES := blocked_stress captured_batches implicit_waits recapture stack_depth simple_p2p
+C_RECENT_BOTH_CASES := blocked_stress captured_batches implicit_waits recapture soak stack_depth simple_p2p
 # Of both, those that make sense with the runtimes of 8.0 to 10.2: NAME-8.0 to -10.2, with the simulated ones; those of NVIDIA are not here
 # to link with. `legacy` and `enables_at_load` declare all functions themselves; the others have the headers of 11.8, and OLD_RUNTIME.
 # tests/it/legacy_cases.rs says why the rest makes none.

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use crate::support::findings::Finding;
@@ -20,8 +21,14 @@ fn program(flavour: &str, what: &str) -> Program {
 fn copied(program: Program) -> BTreeMap<(u8, u8, String), (u64, u64)> {
     let folder = scratch("traces");
     program.findings_apart().env("P2PSHIM_TRACE", folder.to_string_lossy()).preloaded().assert_success();
-    let file = fs::read_dir(&folder).unwrap().next().unwrap().unwrap().path();
-    let trace = Trace::open(&file).unwrap();
+    let sums = copied_in(&fs::read_dir(&folder).unwrap().next().unwrap().unwrap().path());
+    fs::remove_dir_all(&folder).unwrap();
+    sums
+}
+
+/// The same of a trace that is there.
+pub(crate) fn copied_in(file: &Path) -> BTreeMap<(u8, u8, String), (u64, u64)> {
+    let trace = Trace::open(file).unwrap();
     let paths: BTreeMap<u32, &str> = trace.notes_of(NoteKind::Path).map(|note| (note.number, note.string(0))).collect();
     let (mut sums, mut buffer) = (BTreeMap::new(), Vec::new());
     for block in 0..trace.blocks() {
@@ -36,7 +43,6 @@ fn copied(program: Program) -> BTreeMap<(u8, u8, String), (u64, u64)> {
             }
         }
     }
-    fs::remove_dir_all(&folder).unwrap();
     sums
 }
 

@@ -63,6 +63,7 @@ mod repeated_copies;
 mod run;
 mod schema;
 mod small_stacks;
+mod soak;
 mod staging;
 mod trace;
 mod validate;

@@ -1,0 +1,808 @@
+/*
+ * Threads that use all of the driver at once, each memory of its own, and know what is in it: memory of every kind taken and given back, copies
+ * of every form, graphs captured, launched and updated, contexts, streams and events made and destroyed, peer access enabled, other runtimes
+ * loaded and unloaded, threads that end, children, memory shared with another process; at times all stop, and devices are reset, access is disabled,
+ * or a capture forbids others what it cannot see. Signals arrive meanwhile.
+ *
+ *   soak SEED [THREADS [STEPS [WORD…]]]    8 threads, 200 steps each
+ *     hangs        for paths that hang: nothing waits for all work of a device, not even the end of the process
+ *     graphless    no graph: its copies are not staged where a path is broken and the program has access
+ *     right        no call that is wrong on purpose
+ *     log          each step of each thread, on stderr
+ *
+ * Draws what each thread does from the seed. Prints for each thread what its calls returned, as a sum, but where that depends on others; how many
+ * copies were made between each two devices; and what is wrong. Exits with 1 if anything is.
+ */
+#define _GNU_SOURCE
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "check.h"
+
+enum {
+    DEVICES = 3,
+    THREADS = 8,
+    MOST_THREADS = 64,
+    STEPS = 200,
+    ROUNDS = 4,             /* between two of them all threads stop */
+    BUFFERS = 5,
+    SMALL = 96 << 10,       /* bytes of a buffer */
+    LARGE = (8 << 20) + 4096,
+    GRANULE = 2 << 20,
+    SHOWN = 20,
+    TICK_US = 3000,
+};
+
+enum kind { PLAIN, POOLED, OWN_POOL, MAPPED, OF_CONTEXT, KINDS };
+
+struct buffer {
+    enum kind kind, wanted; /* what is wanted may be refused */
+    int device;
+    size_t bytes;
+    CUdeviceptr at;
+    CUmemoryPool pool;
+    CUmemGenericAllocationHandle physical;
+    CUcontext context;
+    unsigned char *known; /* what is in it */
+};
+
+struct thread {
+    unsigned number, state;
+    int step;
+    CUstream streams[DEVICES], last; /* the stream of the last work */
+    int last_device;
+    CUevent events[DEVICES];
+    struct buffer buffers[BUFFERS];
+    unsigned char *got;
+    uint32_t codes;
+    unsigned long long copies[DEVICES][DEVICES], bytes[DEVICES][DEVICES];
+    int partner[2]; /* to another process, and from there */
+};
+
+static CUcontext contexts[DEVICES];
+static struct thread threads[MOST_THREADS];
+static pthread_barrier_t barrier;
+static unsigned seed;
+static int thread_count = THREADS, steps = STEPS;
+static bool hangs, has_no_graphs, is_right, logs, is_pool_refused;
+static atomic_int wrong, ticks;
+
+#include "lib/copy_forms.h"
+
+static unsigned draw(struct thread *t, unsigned count)
+{
+    t->state = t->state * 1664525u + 1013904223u;
+    return (t->state >> 8) % count;
+}
+
+/* What a call returned that depends on this thread alone. */
+static void note(struct thread *t, const char *what, int code)
+{
+    t->codes = (t->codes ^ (uint32_t)code) * 16777619u ^ checksum(what, strlen(what));
+    if (logs)
+        fprintf(stderr, "thread %u step %d: %s %d\n", t->number, t->step, what, code);
+}
+
+static void say_wrong(const struct thread *t, const char *what)
+{
+    if (wrong++ < SHOWN)
+        printf("WRONG: seed %u thread %u step %d: %s\n", seed, t->number, t->step, what);
+}
+
+/* ---- order: all work of a thread is done in turn, whatever its streams ---- */
+
+static void settle(struct thread *t)
+{
+    make_current(t->last_device);
+    CHECK_CU(cuStreamSynchronize(t->last));
+}
+
+/* Makes the next work of a stream come after all before. */
+static CUstream next_stream(struct thread *t, int device)
+{
+    CUstream stream = t->streams[device];
+    if (stream != t->last) {
+        make_current(t->last_device);
+        CHECK_CU(cuEventRecord(t->events[t->last_device], t->last));
+        make_current(device);
+        CHECK_CU(cuStreamWaitEvent(stream, t->events[t->last_device], 0));
+        t->last = stream;
+        t->last_device = device;
+    }
+    make_current(device);
+    return stream;
+}
+
+/* ---- memory ---- */
+
+static CUmemAccessDesc access_of(int device)
+{
+    CUmemAccessDesc access = {.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    access.location.id = device;
+    return access;
+}
+
+static size_t whole(size_t bytes)
+{
+    return (bytes + GRANULE - 1) / GRANULE * GRANULE;
+}
+
+static void make_context(CUcontext *context, int device)
+{
+#if CUDA_VERSION >= 13000
+    CHECK_CU(cuCtxCreate(context, NULL, 0, device));
+#else
+    CHECK_CU(cuCtxCreate(context, 0, device));
+#endif
+    CHECK_CU(cuCtxPopCurrent(NULL));
+}
+
+static void give_back(struct thread *t, struct buffer *b)
+{
+    make_current(b->device);
+    switch (b->kind) {
+    case PLAIN:
+        CHECK_CU(cuMemFree(b->at));
+        break;
+    case POOLED:
+    case OWN_POOL:
+        CHECK_CU(cuMemFreeAsync(b->at, t->streams[b->device]));
+        CHECK_CU(cuStreamSynchronize(t->streams[b->device]));
+        if (b->pool)
+            CHECK_CU(cuMemPoolDestroy(b->pool));
+        break;
+    case MAPPED:
+        CHECK_CU(cuMemUnmap(b->at, whole(b->bytes)));
+        CHECK_CU(cuMemRelease(b->physical));
+        CHECK_CU(cuMemAddressFree(b->at, whole(b->bytes)));
+        break;
+    default:
+        CHECK_CU(cuCtxDestroy(b->context));
+    }
+    b->at = 0;
+}
+
+/* All devices get access, so that it is not left to chance who has it. Where that is refused, the memory is given back. */
+static bool take(struct thread *t, struct buffer *b, enum kind kind, int device, size_t bytes)
+{
+    CUmemAccessDesc all[DEVICES];
+    CUmemPoolProps pool = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = access_of(device).location};
+    CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = access_of(device).location};
+    CUstream stream = t->streams[device];
+    CUresult granted = CUDA_SUCCESS;
+    for (int i = 0; i < DEVICES; i++)
+        all[i] = access_of(i);
+    make_current(device);
+    *b = (struct buffer){.kind = kind, .device = device, .bytes = bytes, .known = b->known};
+    switch (kind) {
+    case PLAIN:
+        CHECK_CU(cuMemAlloc(&b->at, bytes));
+        break;
+    case POOLED:
+        CHECK_CU(cuMemAllocAsync(&b->at, bytes, stream));
+        CHECK_CU(cuStreamSynchronize(stream));
+        break;
+    case OWN_POOL:
+        CHECK_CU(cuMemPoolCreate(&b->pool, &pool));
+        granted = cuMemPoolSetAccess(b->pool, all, DEVICES);
+        CHECK_CU(cuMemAllocFromPoolAsync(&b->at, bytes, b->pool, stream));
+        CHECK_CU(cuStreamSynchronize(stream));
+        break;
+    case MAPPED:
+        CHECK_CU(cuMemAddressReserve(&b->at, whole(bytes), 0, 0, 0));
+        CHECK_CU(cuMemCreate(&b->physical, whole(bytes), &properties, 0));
+        CHECK_CU(cuMemMap(b->at, whole(bytes), 0, b->physical, 0));
+        granted = cuMemSetAccess(b->at, whole(bytes), all, DEVICES);
+        break;
+    default:
+        make_context(&b->context, device);
+        CHECK_CU(cuCtxSetCurrent(b->context));
+        CHECK_CU(cuMemAlloc(&b->at, bytes));
+        make_current(device);
+    }
+    if (granted != CUDA_SUCCESS)
+        give_back(t, b);
+    return granted == CUDA_SUCCESS;
+}
+
+static void refill(struct thread *t, struct buffer *b)
+{
+    CUstream stream = next_stream(t, b->device);
+    fill(b->known, b->bytes, draw(t, 1 << 16));
+    note(t, "upload", (int)cuMemcpyHtoDAsync(b->at, b->known, b->bytes, stream));
+    settle(t);
+}
+
+static void take_any(struct thread *t, struct buffer *b)
+{
+    enum kind kind = (enum kind)draw(t, KINDS);
+    int device = (int)draw(t, DEVICES);
+    size_t bytes = draw(t, 20) == 0 ? LARGE : SMALL;
+    if (hangs || (kind == POOLED && is_pool_refused) || !take(t, b, kind, device, bytes))
+        REQUIRE(take(t, b, PLAIN, device, bytes));
+    b->wanted = kind;
+    refill(t, b);
+}
+
+static void compare(struct thread *t, const struct buffer *b, const char *what)
+{
+    CUstream stream = next_stream(t, b->device);
+    memset(t->got, 0, b->bytes);
+    note(t, "download", (int)cuMemcpyDtoHAsync(t->got, b->at, b->bytes, stream));
+    settle(t);
+    if (memcmp(t->got, b->known, b->bytes) != 0)
+        say_wrong(t, what);
+}
+
+/* ---- copies ---- */
+
+static void count(struct thread *t, int from, int to, unsigned copies, size_t bytes)
+{
+    t->copies[from][to] += copies;
+    t->bytes[from][to] += bytes;
+}
+
+static void move_known(const struct copy *c)
+{
+    for (size_t line = 0; line < c->height * c->depth; line++)
+        memcpy(c->dst->known + line * c->pitch, c->src->known + line * c->pitch, c->width);
+}
+
+static bool any_two(struct thread *t, struct buffer **src, struct buffer **dst)
+{
+    unsigned first = draw(t, BUFFERS), second = (first + 1 + draw(t, BUFFERS - 1)) % BUFFERS;
+    *src = &t->buffers[first], *dst = &t->buffers[second];
+    return true;
+}
+
+static void copy(struct thread *t)
+{
+    struct buffer *src, *dst;
+    any_two(t, &src, &dst);
+    int by = draw(t, 2) ? src->device : (int)draw(t, DEVICES);
+    enum form form = (enum form)draw(t, FORMS);
+    size_t bytes = src->bytes < dst->bytes ? src->bytes : dst->bytes;
+    struct copy c = {.src = src, .dst = dst, .height = 1, .depth = 1};
+    if (forms[form].is_linear)
+        c.width = c.pitch = draw(t, 4) == 0 ? 2 + draw(t, 64) : bytes - draw(t, 256);
+    else
+        c.pitch = 1024, c.width = 1 + draw(t, 1024), c.height = 1 + draw(t, 10), c.depth = 1 + draw(t, 8);
+    bool is_async = strstr(forms[form].name, "Async");
+    if (is_async) {
+        c.stream = next_stream(t, by);
+    } else {
+        settle(t);
+        make_current(by);
+    }
+    int ret = make(form, &c);
+    if (!is_async) {
+        CHECK_CU(wait_for(form, &c, src->device, dst->device));
+        make_current(by);
+        CHECK_CU(cuStreamSynchronize(CU_STREAM_LEGACY));
+    }
+    note(t, forms[form].name, ret);
+    if (ret != 0)
+        return;
+    move_known(&c);
+    if (src->device != dst->device)
+        count(t, src->device, dst->device, form == D_BATCH ? 2 : 1, c.width * c.height * c.depth);
+}
+
+/* By a runtime of another version, which is loaded for it. */
+static void copy_by_another_runtime(struct thread *t)
+{
+    static const char *const names[] = {"libcudart.so.11.0", "libcudart.so.12", "libcudart.so.13"};
+    struct buffer *src, *dst;
+    any_two(t, &src, &dst);
+    settle(t);
+    make_current(src->device);
+    void *runtime = dlopen(names[draw(t, 3)], RTLD_NOW | RTLD_LOCAL);
+    REQUIRE(runtime);
+    int (*copy_peer)(void *, int, const void *, int, size_t) =
+        (int (*)(void *, int, const void *, int, size_t))dlsym(runtime, "cudaMemcpyPeer");
+    REQUIRE(copy_peer);
+    size_t bytes = 1 + draw(t, SMALL);
+    int ret = copy_peer((void *)dst->at, dst->device, (void *)src->at, src->device, bytes);
+    for (int device = 0; device < DEVICES; device++) {
+        make_current(device);
+        CHECK_CU(cuStreamSynchronize(CU_STREAM_LEGACY));
+    }
+    note(t, "another runtime's cudaMemcpyPeer", ret);
+    REQUIRE(dlclose(runtime) == 0);
+    if (ret != 0)
+        return;
+    memcpy(dst->known, src->known, bytes);
+    if (src->device != dst->device)
+        count(t, src->device, dst->device, 1, bytes);
+}
+
+/* Through pages of the host that are registered for it. */
+static void copy_by_host(struct thread *t)
+{
+    struct buffer *src, *dst;
+    any_two(t, &src, &dst);
+    size_t bytes = 1 + draw(t, SMALL);
+    void *host = mmap(NULL, SMALL, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    REQUIRE(host != MAP_FAILED);
+    make_current(src->device);
+    note(t, "cuMemHostRegister", (int)cuMemHostRegister(host, SMALL, CU_MEMHOSTREGISTER_PORTABLE));
+    CUstream stream = next_stream(t, src->device);
+    note(t, "to the host", (int)cuMemcpyAsync((CUdeviceptr)host, src->at, bytes, stream));
+    stream = next_stream(t, dst->device);
+    note(t, "from the host", (int)cuMemcpyAsync(dst->at, (CUdeviceptr)host, bytes, stream));
+    settle(t);
+    memcpy(dst->known, src->known, bytes);
+    if (!hangs)
+        note(t, "cuMemHostUnregister", (int)cuMemHostUnregister(host));
+    REQUIRE(hangs || munmap(host, SMALL) == 0);
+}
+
+/* ---- graphs ---- */
+
+static CUgraph capture(struct thread *t, CUstream stream, CUstreamCaptureMode mode, struct buffer *ends[2], size_t bytes)
+{
+    CUgraph graph = NULL;
+    note(t, "begin", (int)cuStreamBeginCapture(stream, mode));
+    note(t, "captured", (int)cuMemcpyAsync(ends[1]->at, ends[0]->at, bytes, stream));
+    note(t, "end", (int)cuStreamEndCapture(stream, &graph));
+    REQUIRE(graph);
+    return graph;
+}
+
+static void launch(struct thread *t, CUgraphExec exec, CUstream stream, struct buffer *ends[2], size_t bytes)
+{
+    for (unsigned i = 1 + draw(t, 3); i > 0; i--) {
+        note(t, "launch", (int)cuGraphLaunch(exec, stream));
+        if (ends[0]->device != ends[1]->device)
+            count(t, ends[0]->device, ends[1]->device, 1, bytes);
+    }
+    memcpy(ends[1]->known, ends[0]->known, bytes);
+}
+
+static void use_graph(struct thread *t, CUstreamCaptureMode mode)
+{
+    struct buffer *ends[2];
+    any_two(t, &ends[0], &ends[1]);
+    size_t bytes = 1 + draw(t, SMALL), others = 1 + draw(t, SMALL);
+    CUgraphExec exec;
+    CUgraph first, second;
+    CUstream stream = next_stream(t, ends[0]->device);
+    first = capture(t, stream, mode, ends, bytes);
+    note(t, "instantiate", (int)cuGraphInstantiateWithFlags(&exec, first, 0));
+    launch(t, exec, stream, ends, bytes);
+    if (draw(t, 2)) {
+        second = capture(t, stream, mode, ends, others);
+        CUgraphExecUpdateResultInfo info;
+        note(t, "update", (int)cuGraphExecUpdate(exec, second, &info));
+        launch(t, exec, stream, ends, others);
+        note(t, "destroy", (int)cuGraphDestroy(second));
+    }
+    settle(t);
+    note(t, "destroy", (int)cuGraphExecDestroy(exec));
+    note(t, "destroy", (int)cuGraphDestroy(first));
+}
+
+/* ---- contexts, streams, events ---- */
+
+/* Other contexts on two devices, which get access to each other, and copy. */
+static void copy_in_contexts(struct thread *t)
+{
+    enum { BYTES = 4096 };
+    int devices[2] = {(int)draw(t, DEVICES), (int)draw(t, DEVICES)};
+    CUcontext made[2];
+    CUdeviceptr at[2];
+    unsigned char sent[BYTES], got[BYTES] = {0};
+    fill(sent, BYTES, draw(t, 1 << 16));
+    for (int i = 0; i < 2; i++) {
+        make_context(&made[i], devices[i]);
+        CHECK_CU(cuCtxSetCurrent(made[i]));
+        CHECK_CU(cuMemAlloc(&at[i], BYTES));
+    }
+    CHECK_CU(cuCtxSetCurrent(made[0]));
+    (void)cuCtxEnablePeerAccess(made[1], 0);
+    note(t, "upload", (int)cuMemcpyHtoD(at[0], sent, BYTES));
+    note(t, "copy in contexts", (int)cuMemcpyPeer(at[1], made[1], at[0], made[0], BYTES));
+    CHECK_CU(cuCtxSynchronize());
+    CHECK_CU(cuCtxSetCurrent(made[1]));
+    CHECK_CU(cuCtxSynchronize());
+    note(t, "download", (int)cuMemcpyDtoH(got, at[1], BYTES));
+    if (devices[0] != devices[1])
+        count(t, devices[0], devices[1], 1, BYTES);
+    if (memcmp(sent, got, BYTES) != 0)
+        say_wrong(t, "copy in contexts of its own");
+    for (int i = 0; i < 2; i++)
+        note(t, "cuCtxDestroy", (int)cuCtxDestroy(made[i]));
+    make_current(0);
+}
+
+static void renew_stream(struct thread *t)
+{
+    int device = (int)draw(t, DEVICES);
+    settle(t);
+    make_current(device);
+    note(t, "cuStreamDestroy", (int)cuStreamDestroy(t->streams[device]));
+    note(t, "cuStreamCreate", (int)cuStreamCreate(&t->streams[device], CU_STREAM_NON_BLOCKING));
+    if (device == t->last_device)
+        t->last = t->streams[device];
+}
+
+static void renew_event(struct thread *t)
+{
+    int device = (int)draw(t, DEVICES);
+    make_current(device);
+    note(t, "cuEventDestroy", (int)cuEventDestroy(t->events[device]));
+    note(t, "cuEventCreate", (int)cuEventCreate(&t->events[device], CU_EVENT_DISABLE_TIMING));
+}
+
+/* Others may have done it. */
+static void enable(struct thread *t)
+{
+    int device = (int)draw(t, DEVICES), peer = (device + 1 + (int)draw(t, DEVICES - 1)) % DEVICES;
+    make_current(device);
+    CUresult ret = cuCtxEnablePeerAccess(contexts[peer], 0);
+    bool is_known = ret == CUDA_SUCCESS || ret == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED || ret == CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+    if (!is_known)
+        say_wrong(t, driver_error_name(ret));
+}
+
+static void do_wrong(struct thread *t)
+{
+    struct buffer *b = &t->buffers[draw(t, BUFFERS)];
+    make_current(b->device);
+    switch (draw(t, 5)) {
+    case 0:
+        note(t, "free of nothing", (int)cuMemFree(8));
+        break;
+    case 1:
+        note(t, "no such device", (int)cudaMemcpyPeer((void *)b->at, 99, (void *)b->at, b->device, 4));
+        note(t, "last error", (int)cudaGetLastError());
+        break;
+    case 2:
+        note(t, "NULL", (int)cuMemcpyPeerAsync(0, contexts[0], b->at, contexts[b->device], 4, t->streams[b->device]));
+        break;
+    case 3:
+        note(t, "itself", (int)cuCtxEnablePeerAccess(contexts[b->device], 0));
+        break;
+    default:
+        note(t, "flags", (int)cuCtxEnablePeerAccess(contexts[!b->device], 7));
+    }
+}
+
+/* ---- processes and threads ---- */
+
+static void *copy_in_thread(void *t)
+{
+    copy(t);
+    settle(t);
+    return NULL;
+}
+
+static void use_thread(struct thread *t)
+{
+    pthread_t thread;
+    settle(t);
+    REQUIRE(pthread_create(&thread, NULL, copy_in_thread, t) == 0);
+    REQUIRE(pthread_join(thread, NULL) == 0);
+}
+
+static void use_child(struct thread *t)
+{
+    int status;
+    pid_t child = fork();
+    if (child == 0)
+        _exit((int)cuMemcpyPeer(t->buffers[0].at, contexts[0], t->buffers[1].at, contexts[1], 4));
+    REQUIRE(child > 0 && waitpid(child, &status, 0) == child);
+    note(t, "child", WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status));
+}
+
+struct shared {
+    CUipcMemHandle handle;
+    int device;
+    unsigned seed;
+};
+
+/* Another process looks whether what is shared is there, and writes something else, by a copy from another device. */
+static int answer(int from, int to)
+{
+    static unsigned char sent[SMALL], got[SMALL];
+    struct shared shared;
+    while (read(from, &shared, sizeof shared) == sizeof shared) {
+        int own = (shared.device + 1) % DEVICES;
+        CUdeviceptr theirs, mine;
+        char is_there;
+        if (!contexts[0]) {
+            CHECK_CU(cuInit(0));
+            for (int device = 0; device < DEVICES; device++)
+                CHECK_CU(cuDevicePrimaryCtxRetain(&contexts[device], device));
+        }
+        make_current(own);
+        fill(sent, SMALL, shared.seed + 1);
+        CHECK_CU(cuMemAlloc(&mine, SMALL));
+        CHECK_CU(cuMemcpyHtoD(mine, sent, SMALL));
+        make_current(shared.device);
+        CHECK_CU(cuIpcOpenMemHandle(&theirs, shared.handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+        fill(sent, SMALL, shared.seed);
+        CHECK_CU(cuMemcpyDtoH(got, theirs, SMALL));
+        is_there = memcmp(sent, got, SMALL) == 0;
+        CHECK_CU(cuMemcpyPeer(theirs, contexts[shared.device], mine, contexts[own], SMALL));
+        CHECK_CU(cuStreamSynchronize(CU_STREAM_LEGACY));
+        make_current(own);
+        CHECK_CU(cuStreamSynchronize(CU_STREAM_LEGACY));
+        make_current(shared.device);
+        CHECK_CU(cuIpcCloseMemHandle(theirs));
+        CHECK_CU(cuMemFree(mine));
+        REQUIRE(write(to, &is_there, 1) == 1);
+    }
+    return 0;
+}
+
+static void share(struct thread *t)
+{
+    struct buffer *b = &t->buffers[draw(t, BUFFERS)];
+    struct shared shared = {.device = b->device, .seed = draw(t, 1 << 16)};
+    char is_there;
+    if (b->wanted != PLAIN || b->bytes != SMALL || !t->partner[1])
+        return;
+    fill(b->known, SMALL, shared.seed);
+    note(t, "upload", (int)cuMemcpyHtoDAsync(b->at, b->known, SMALL, next_stream(t, b->device)));
+    settle(t);
+    note(t, "cuIpcGetMemHandle", (int)cuIpcGetMemHandle(&shared.handle, b->at));
+    REQUIRE(write(t->partner[0], &shared, sizeof shared) == sizeof shared);
+    ssize_t got;
+    while ((got = read(t->partner[1], &is_there, 1)) < 0)
+        ;
+    REQUIRE(got == 1);
+    if (!is_there)
+        say_wrong(t, "another process reads");
+    fill(b->known, SMALL, shared.seed + 1);
+    compare(t, b, "another process writes");
+}
+
+/* Before any thread, and before the driver is used: a child has the use of it. */
+static void start_partner(struct thread *t)
+{
+    int there[2], back[2];
+    REQUIRE(pipe2(there, O_CLOEXEC) == 0 && pipe2(back, O_CLOEXEC) == 0);
+    pid_t child = fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+        close(there[1]), close(back[0]);
+        _exit(answer(there[0], back[1]));
+    }
+    close(there[0]), close(back[1]);
+    t->partner[0] = there[1], t->partner[1] = back[0];
+}
+
+/* ---- what threads do ---- */
+
+static void step(struct thread *t)
+{
+    struct buffer *b = &t->buffers[draw(t, BUFFERS)];
+    switch (draw(t, 24)) {
+    case 0:
+        compare(t, b, "what is there");
+        break;
+    case 1:
+    case 2:
+        settle(t);
+        if (!hangs) {
+            give_back(t, b);
+            take_any(t, b);
+        }
+        break;
+    case 3:
+        renew_stream(t);
+        break;
+    case 4:
+        renew_event(t);
+        break;
+    case 5:
+        enable(t);
+        break;
+    case 6:
+        if (!hangs)
+            copy_in_contexts(t);
+        break;
+    case 7:
+    case 8:
+        if (!has_no_graphs && !hangs)
+            use_graph(t, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+        break;
+    case 9:
+        copy_by_host(t);
+        break;
+    case 10:
+        if (!hangs)
+            copy_by_another_runtime(t);
+        break;
+    case 11:
+        if (!is_right && !hangs)
+            do_wrong(t);
+        break;
+    case 12:
+        use_thread(t);
+        break;
+    case 13:
+        if (draw(t, 4) == 0)
+            use_child(t);
+        break;
+    case 14:
+        if (!hangs)
+            share(t);
+        break;
+    case 15:
+        refill(t, b);
+        break;
+    default:
+        copy(t);
+    }
+}
+
+static void begin(struct thread *t)
+{
+    for (int device = 0; device < DEVICES; device++) {
+        make_current(device);
+        CHECK_CU(cuStreamCreate(&t->streams[device], CU_STREAM_NON_BLOCKING));
+        CHECK_CU(cuEventCreate(&t->events[device], CU_EVENT_DISABLE_TIMING));
+    }
+    t->last = t->streams[0], t->last_device = 0;
+    for (int i = 0; i < BUFFERS; i++)
+        take_any(t, &t->buffers[i]);
+}
+
+static void end(struct thread *t)
+{
+    for (int i = 0; i < BUFFERS; i++)
+        compare(t, &t->buffers[i], "what is there at the end");
+    if (hangs)
+        return;
+    for (int i = 0; i < BUFFERS; i++)
+        give_back(t, &t->buffers[i]);
+    for (int device = 0; device < DEVICES; device++) {
+        make_current(device);
+        CHECK_CU(cuStreamDestroy(t->streams[device]));
+        CHECK_CU(cuEventDestroy(t->events[device]));
+    }
+}
+
+/* The default pools are open to all, if that is not refused; then nobody uses them. */
+static void set_up(void)
+{
+    CUmemAccessDesc all[DEVICES];
+    for (int device = 0; device < DEVICES; device++)
+        all[device] = access_of(device);
+    for (int device = 0; device < DEVICES; device++) {
+        CUmemoryPool pool;
+        CHECK(cudaSetDevice(device));
+        CHECK(cudaFree(NULL));
+        CHECK_CU(cuCtxGetCurrent(&contexts[device]));
+        CHECK_CU(cuDeviceGetDefaultMemPool(&pool, device));
+        is_pool_refused |= cuMemPoolSetAccess(pool, all, DEVICES) != CUDA_SUCCESS;
+    }
+}
+
+/* While no other thread does anything, nor has any memory. */
+static void change_all(struct thread *t)
+{
+    int device = (int)draw(t, DEVICES), peer = (device + 1) % DEVICES;
+    if (hangs)
+        return;
+    switch (draw(t, 3)) {
+    case 0:
+        CHECK(cudaSetDevice(device));
+        note(t, "cudaDeviceReset", (int)cudaDeviceReset());
+        break;
+    case 1:
+        make_current(device);
+        (void)cuCtxEnablePeerAccess(contexts[peer], 0);
+        (void)cuCtxDisablePeerAccess(contexts[peer]);
+        break;
+    default:
+        if (!has_no_graphs) {
+            begin(t);
+            use_graph(t, CU_STREAM_CAPTURE_MODE_GLOBAL);
+            end(t);
+        }
+    }
+    set_up();
+}
+
+static void *run(void *argument)
+{
+    struct thread *t = argument;
+    t->got = malloc(LARGE);
+    REQUIRE(t->got);
+    for (int i = 0; i < BUFFERS; i++)
+        REQUIRE(t->buffers[i].known = malloc(LARGE));
+    for (int round = 0; round < ROUNDS; round++) {
+        if (round == 0 || !hangs)
+            begin(t);
+        for (int i = 0; i < steps / ROUNDS; i++, t->step++)
+            step(t);
+        if (round == ROUNDS - 1 || !hangs)
+            end(t);
+        pthread_barrier_wait(&barrier);
+        if (t->number == 0 && round < ROUNDS - 1)
+            change_all(t);
+        pthread_barrier_wait(&barrier);
+    }
+    for (int i = 0; i < BUFFERS; i++)
+        free(t->buffers[i].known);
+    free(t->got);
+    return NULL;
+}
+
+/* ---- the program ---- */
+
+static void on_tick(int signal)
+{
+    (void)signal;
+    ticks++;
+}
+
+static void show(void)
+{
+    for (int number = 0; number < thread_count; number++)
+        printf("thread %d: %08x\n", number, threads[number].codes);
+    for (int from = 0; from < DEVICES; from++)
+        for (int to = 0; to < DEVICES; to++) {
+            unsigned long long copies = 0, bytes = 0;
+            for (int number = 0; number < thread_count; number++) {
+                copies += threads[number].copies[from][to];
+                bytes += threads[number].bytes[from][to];
+            }
+            if (copies > 0)
+                printf("%d>%d: %llu copies, %llu bytes\n", from, to, copies, bytes);
+        }
+    printf("%d wrong\n", wrong);
+}
+
+int main(int argc, char **argv)
+{
+    static pthread_t handles[MOST_THREADS];
+    REQUIRE(argc > 1);
+    seed = (unsigned)strtoul(argv[1], NULL, 10);
+    thread_count = argc > 2 ? atoi(argv[2]) : THREADS;
+    steps = argc > 3 ? atoi(argv[3]) : STEPS;
+    for (int word = 4; word < argc; word++) {
+        hangs |= strcmp(argv[word], "hangs") == 0;
+        has_no_graphs |= strcmp(argv[word], "graphless") == 0;
+        is_right |= strcmp(argv[word], "right") == 0;
+        logs |= strcmp(argv[word], "log") == 0;
+    }
+    REQUIRE(thread_count > 0 && thread_count <= MOST_THREADS);
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    for (int number = 0; number < thread_count; number++)
+        threads[number] = (struct thread){.number = (unsigned)number, .state = seed * 2654435761u + (unsigned)number * 40503u};
+    for (int number = 0; number < thread_count && number < 2 && !hangs; number++)
+        start_partner(&threads[number]);
+    fprintf(stderr, "process %d\n", getpid());
+    set_up();
+    find_batches();
+    REQUIRE(pthread_barrier_init(&barrier, NULL, (unsigned)thread_count) == 0);
+    struct sigaction action = {.sa_handler = on_tick, .sa_flags = SA_RESTART};
+    struct itimerval every = {{0, TICK_US}, {0, TICK_US}}, never = {{0, 0}, {0, 0}};
+    REQUIRE(sigaction(SIGALRM, &action, NULL) == 0 && setitimer(ITIMER_REAL, &every, NULL) == 0);
+    for (int number = 0; number < thread_count; number++)
+        REQUIRE(pthread_create(&handles[number], NULL, run, &threads[number]) == 0);
+    for (int number = 0; number < thread_count; number++)
+        REQUIRE(pthread_join(handles[number], NULL) == 0);
+    REQUIRE(setitimer(ITIMER_REAL, &never, NULL) == 0);
+    for (int number = 0; number < thread_count; number++)
+        close(threads[number].partner[0]);
+    show();
+    fflush(NULL);
+    _exit(wrong > 0);
+}
