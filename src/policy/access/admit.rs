@@ -92,7 +92,7 @@ impl Access {
                 let can = [(src, dst), (dst, src)]
                     .map(|(from, to)| driver.can_access(from.device.into(), to.device.into()) == Ok(true));
                 can.contains(&true).then_some(())?;
-                let contexts = [self.context_on(driver, src, 0)?, self.context_on(driver, dst, 0)?];
+                let contexts = [self.context_for(driver, src, 0)?, self.context_for(driver, dst, 0)?];
                 let plan = Plan { src, dst, kind: Kind::Plain, purpose: Purpose::Again, contexts, pools: [None; 2] };
                 let is_right = self.verify_path(driver, &plan, can).is_ok();
                 (is_right || has_failed()).then_some(is_right)
@@ -135,7 +135,7 @@ impl Access {
         match self.check_verdicts(driver, &plan, can) {
             Ok(true) => {}
             Ok(false) => {
-                let contexts = [self.context_on(driver, src, named[0])?, self.context_on(driver, dst, named[1])?];
+                let contexts = [self.context_for(driver, src, named[0])?, self.context_for(driver, dst, named[1])?];
                 let _ = self.verify_path(driver, &Plan { contexts, ..plan }, can);
             }
             Err(failure) => {
@@ -143,16 +143,5 @@ impl Access {
             }
         }
         Some(())
-    }
-
-    /// A context on a device: one that the program uses, or its primary context, if that exists.
-    pub(super) fn context_on(&self, driver: &impl Driver, place: Place, named: usize) -> Option<(usize, u64)> {
-        self.context_for(driver, place, named).or_else(|| {
-            let primary = driver.primary_context(place.device.into())?;
-            let id = driver.context_id(primary)?;
-            // What is taken in it has to be forgotten with it.
-            self.context_number(primary, id, place.device.into())?;
-            Some((primary, id))
-        })
     }
 }

@@ -325,7 +325,7 @@ impl Access {
         Some(Plan { src, dst, kind: kind_of(src, dst), purpose, contexts, pools: [pool(src), pool(dst)] })
     }
 
-    /// A context on a place's device: its own, else one that is known, else the one that the program named, or the current.
+    /// A context on a place's device: its own, else the one that the program named, or the current, or the primary one, else any that is known.
     pub(super) fn context_for(&self, driver: &impl Driver, place: Place, named: usize) -> Option<(usize, u64)> {
         let device = i32::from(place.device);
         let (own, known): (Option<Owner>, Vec<Owner>) = {
@@ -346,8 +346,11 @@ impl Access {
         };
         let mine = [Some(named).filter(|&named| named != 0), driver.current_context()];
         let own = own.as_ref().and_then(is_here);
+        let primary = || driver.primary_context(device).as_ref().and_then(is_mine);
         // Any other may be ended by a thread that has nothing to do with this copy.
-        own.or_else(|| mine.iter().flatten().find_map(is_mine)).or_else(|| known.iter().find_map(is_here))
+        own.or_else(|| mine.iter().flatten().find_map(is_mine))
+            .or_else(primary)
+            .or_else(|| known.iter().find_map(is_here))
     }
 }
 

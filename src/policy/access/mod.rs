@@ -175,7 +175,7 @@ impl Access {
             let is_of_a_device = matches!(place.kind, Kind::Plain | Kind::Pool | Kind::Mapped);
             // What is no context the driver refuses.
             let is_named = matches!(named.context(), 0) || driver.context_id(named.context()).is_some();
-            (is_whole && is_of_a_device && is_named).then(|| self.context_on(driver, place, named.context()))?
+            (is_whole && is_of_a_device && is_named).then(|| self.context_for(driver, place, named.context()))?
         };
         let [src, dst] = copy.reach().unwrap_or([copy.bytes; 2]);
         Some([context(copy.src, src, copy.src_named)?, context(copy.dst, dst, copy.dst_named)?])

@@ -655,6 +655,19 @@ fn blocked_pair_memory_with_rights_is_staged_if_cuda_would_copy_or_refuse() {
     assert_eq!(process.copy_on(memory_of(0), mapped(1), 4, on), Some(Path::Staged(Why::DeniedInUse)));
 }
 
+/// Another thread may destroy a context of its own while the copy is staged; it resets no device beside a copy there.
+#[test]
+fn memory_of_no_context_is_staged_in_a_primary_context_rather_than_in_one_that_another_thread_made() {
+    let process = Process::new(Fake { primaries: [1].into(), ..Fake::new() });
+    process.copy_on(memory_of(0), memory_of(17), 4, Circumstances::default());
+    process.driver.current.set(context(0));
+    for there in [pooled(1), mapped(1)] {
+        let copy = Memcpy::linear(memory_of(0), there, 4);
+        let contexts = process.access.contexts_of(&process.driver, &copy).unwrap();
+        assert_eq!(contexts.map(|(handle, _)| handle), [context(0), context(1)]);
+    }
+}
+
 /// Memory outlives its pool, of which nothing can be asked any more; and there may be more contexts than are told apart.
 #[test]
 fn blocked_pair_memory_that_nobody_holds_is_staged() {
