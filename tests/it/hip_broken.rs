@@ -178,7 +178,10 @@ fn undecided_pair_is_left_to_the_program() {
 fn path_that_was_late_is_refused_for_now_and_used_later() {
     for release in RELEASES {
         for fault in ["stall:0>1:300ms", "stall:0-1:300ms@3"] {
-            let outcome = program(release, "late", fault).preloaded();
+            // Where the machine has no time for copies through the host, the devices pass for busy.
+            let run = || program(release, "late", fault).env("P2PSHIM_LOG", "info").preloaded();
+            let is_busy = |outcome: &Outcome| outcome.lines.iter().any(|line| line.contains("the devices are busy"));
+            let outcome = std::iter::repeat_with(run).take(50).find(|outcome| !is_busy(outcome)).unwrap();
             assert_eq!(outcome.stdout, "first: 101\nthen: 0\ncopy 0 > 1: right\n", "{outcome:#?}");
             let said = said(&outcome);
             assert!(said.len() == 1 && said[0].contains(". It is verified again later, "), "{said:#?}");
