@@ -327,7 +327,7 @@ impl Examined {
     }
 }
 
-/// What is said of a test that made no progress for so long.
+/// The text about a test that made no progress for so long.
 fn hung(time: Duration) -> Finding {
     Finding::Hung(format!("it had not finished after {} s", time.as_secs_f64()))
 }

@@ -150,11 +150,11 @@ pub struct Verdict {
 /// A speed that was measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Speed {
-    /// Of direct copies.
+    /// The speed of direct copies.
     Direct,
-    /// Of copies through the host.
+    /// The speed of copies through the host.
     Staged,
-    /// Of direct copies while all pairs copy.
+    /// The speed of direct copies while all pairs copy.
     Together,
 }
 

@@ -46,10 +46,10 @@ pub struct Question {
     pub faults: Option<String>,
 }
 
-/// What is added to a verdict that was found earlier.
+/// The parts that are added to an earlier verdict.
 pub const FOUND_EARLIER: &str = " (found earlier; `p2pshim doctor` tests again)";
 
-/// What simulated GPUs are told of by their variables, which say what is wrong with them, on one line.
+/// The variables that give simulated GPUs their faults, on one line.
 pub fn faults(variable: impl Fn(&str) -> Option<OsString>) -> String {
     let value = |name| variable(name).unwrap_or_default().to_string_lossy().into_owned();
     plain(&format!("{};{}", value("P2PSIM_FAULT"), value("P2PSIM_NO_P2P")))
@@ -207,7 +207,7 @@ impl Cache {
         parse(&self.read(&key.name)?, key)
     }
 
-    /// What was found since the machine was started about GPUs of which no more is known than their UUIDs.
+    /// The verdict, since the machine was started, on GPUs of which only the UUIDs are known.
     pub fn between(&self, uuids: [&str; 2], faults: Option<&str>) -> Option<Verdict> {
         let text = self.read(&name_of(uuids))?;
         let line = |word: &str| text.lines().find_map(|line| line.strip_prefix(word));
@@ -344,7 +344,7 @@ fn parse(text: &str, key: &Key) -> Option<Verdict> {
     parts(text.strip_prefix(&key.head)?)
 }
 
-/// What follows the key.
+/// The lines that follow the key.
 fn parts(text: &str) -> Option<Verdict> {
     Verdict::parse(text.strip_suffix(END)?)
 }

@@ -53,7 +53,7 @@ impl Room {
         }
     }
 
-    /// The same of a regular 2D or 3D copy, as those of a peer copy; none if it need not be looked at.
+    /// Reads the arguments of a regular 2D or 3D copy as those of a peer copy; none if it need not be looked at.
     #[inline(always)]
     pub(crate) fn regular_parameters(&mut self, arguments: &[Value]) -> Option<Shape<'_>> {
         Some(match *arguments {

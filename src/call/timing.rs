@@ -81,7 +81,7 @@ impl Measurement {
 struct Clocks {
     /// Where times are counted from, one for each context.
     origins: Vec<Arc<Origin>>,
-    /// Of copies that have returned, each with its record.
+    /// The events of copies that have returned, each with its record.
     measurements: VecDeque<(Box<Measurement>, Begun)>,
 }
 
@@ -158,7 +158,7 @@ fn begin_measuring(call: &Call<'_>) -> Option<Timing> {
     })
 }
 
-/// What measures a copy in a stream.
+/// The events that measure a copy in a stream.
 fn measurement(stream: usize, per_thread: bool) -> Option<Measurement> {
     let context = VALIDATE.facts().beside_no_capture(|| RealDriver.stream_context(stream, per_thread))?;
     let context = (context, RealDriver.context_id(context)?);

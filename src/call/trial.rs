@@ -62,7 +62,7 @@ pub(super) fn next(copy: &Memcpy<'_>, traffic: &Traffic) -> (By, Option<Kind>) {
     (by, is_timed.then_some(kind))
 }
 
-/// What times a copy that is about to be made, if whose turn it is can make it.
+/// The events that time a copy that is about to be made, if the side whose turn it is can make it.
 pub(super) fn of(
     (kind, by): (Kind, By),
     (copy, traffic): (&Memcpy<'_>, &Traffic),

@@ -95,7 +95,7 @@ pub(crate) trait Driver: Copies<Scratch = Scratch> {
     /// Begins to copy what was last downloaded from one into the first half of another, on the latter's stream.
     fn upload_downloaded(&self, from: &Scratch, to: &Scratch, bytes: usize) -> Result<(), Code>;
 
-    /// What the machine says about these devices, as its first GPUs; none if they are simulated, on a machine of which nothing is said. Takes a millisecond or more.
+    /// The machine's properties of these devices, as its first GPUs; none if they are simulated, on a machine of which nothing is said. Takes a millisecond or more.
     fn machine(&self, devices: [i32; 2]) -> Option<Machine>;
 
     /// Whether NVLink joins two devices, or the like: a link that does atomic operations itself.

@@ -37,7 +37,7 @@ pub(crate) fn has_failed(uuids: [&str; 2], are_simulated: bool) -> bool {
     os::undisturbed(failed).is_some()
 }
 
-/// What is wrong with simulated GPUs.
+/// The faults of simulated GPUs.
 pub(crate) fn faults() -> String {
     verdicts::faults(os::variable)
 }

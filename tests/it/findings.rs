@@ -165,7 +165,7 @@ fn conformance_rows_findings_are_the_golden_ones() {
     assert_eq!(golden.lines().count(), text.lines().count());
 }
 
-/// Of the old runtimes one, or, in `make soak`, one of each kind.
+/// One of the old runtimes, or, in `make soak`, one of each kind.
 fn old_versions() -> impl Iterator<Item = &'static str> {
     let more: &[_] = if soak().is_some() { &["9.0", "10.2"] } else { &[] };
     ["10.0"].into_iter().chain(more.iter().copied())

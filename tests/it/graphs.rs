@@ -26,7 +26,7 @@ fn copied(program: Program) -> BTreeMap<(u8, u8, String), (u64, u64)> {
     sums
 }
 
-/// The same of a trace that is there.
+/// The copies in a trace that is there.
 pub(crate) fn copied_in(file: &Path) -> BTreeMap<(u8, u8, String), (u64, u64)> {
     let trace = Trace::open(file).unwrap();
     let paths: BTreeMap<u32, &str> = trace.notes_of(NoteKind::Path).map(|note| (note.number, note.string(0))).collect();

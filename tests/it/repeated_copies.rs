@@ -362,7 +362,7 @@ fn copies_that_are_interrupted_by_a_handler_on_a_stack_of_its_own_are_counted_on
     }
 }
 
-/// Of P2PSHIM_VALIDATE.
+/// The values of P2PSHIM_VALIDATE.
 fn options() -> impl Iterator<Item = &'static str> {
     ["warn"].into_iter().chain(soak().map(|_| "off"))
 }

@@ -664,8 +664,15 @@ fn nccl_keeps_off_peer_access_that_the_doctor_found_broken() {
     assert_eq!(switch, "1");
     assert!(said.contains("is broken (kernel loads; p2pshim doctor)"), "{said}");
     assert_eq!(switch_of_nccl(&["--probe", "off"], &here).0, "unset", "verdicts are not asked for");
-    // Without /proc the check lists the GPUs by their driver: they are these.
-    assert_eq!(switch_of_nccl(&[], &here[..1]).0, "1", "GPUs of the driver");
+    assert_eq!(switch_of_nccl(&[], &here[..1]).0, "1", "a machine that does not list its GPUs, since the same boot");
+    let others = scratch("machine");
+    let gpu = others.join("proc/driver/nvidia/gpus/0");
+    fs::create_dir_all(&gpu).unwrap();
+    let uuid = "GPU-fefefefe-fefe-fefe-fefe-fefefefefefe";
+    fs::write(gpu.join("information"), format!("Model: \t\t Simulated\nGPU UUID: \t {uuid}\n")).unwrap();
+    let there = [here[0], ("P2PSIM_ROOT", others.to_str().unwrap())];
+    assert_eq!(switch_of_nccl(&[], &there).0, "unset", "other GPUs");
+    fs::remove_dir_all(others).unwrap();
     let forget = Program::new(command()).arg("doctor").arg("--forget").env("XDG_CACHE_HOME", cache_home.as_str());
     assert_eq!(forget.plain().stdout, format!("verdicts removed from {cache_home}/p2pshim: 2\n"));
     assert_eq!(switch_of_nccl(&[], &here).0, "unset");

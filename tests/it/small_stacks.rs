@@ -9,10 +9,10 @@ use crate::support::{Outcome, Program, scratch};
 
 /// Bytes of a stack that a call may take besides what it takes without p2pshim.
 const MOST_BESIDES: i64 = 4096;
-/// What is done once is left to a copy with so many KiB: a verification, memory for staging, messages about them.
+/// Work that is done once is left to a copy with so many KiB: a verification, memory for staging, messages about them.
 const ROOM: u64 = 64;
 
-/// What a program of calls on stacks of so many KiB says: how much the first take, and later ones; and how a copy goes then.
+/// The output of a program of calls on stacks of so many KiB: how much the first take, and later ones; and how a copy goes then.
 fn depths(
     program: &Program,
     [stack, before]: [&str; 2],
@@ -29,7 +29,7 @@ fn depths(
     (depths.into_iter().map(depth).collect(), then.concat().trim_start_matches("then ").to_owned())
 }
 
-/// The same without p2pshim, at most of some runs: it is not always as much.
+/// The figures without p2pshim, at most of some runs: they are not always as much.
 fn plainly(program: &Program, stack: &str) -> BTreeMap<String, i64> {
     const RUNS: usize = 3;
     let mut most = BTreeMap::new();

@@ -212,7 +212,7 @@ fn call_that_waits_for_a_full_queue_lets_handlers_run() {
     }
 }
 
-/// The same where the program's own stream is full, whichever of what a copy gives it finds no room: the copy itself, events before and behind
+/// Signals arrive where the program's own stream is full, whichever of what a copy gives it finds no room: the copy itself, events before and behind
 /// it, or its waits.
 #[test]
 fn call_whose_own_stream_is_full_lets_handlers_run() {

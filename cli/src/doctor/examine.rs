@@ -1,4 +1,4 @@
-//! What is done with the pairs that are asked for: test processes, one after the other, and what they say.
+//! Tests the pairs that are asked for: runs test processes, one after the other, and collects their findings.
 //!
 //! One process tests all pairs. A pair that hangs there takes its GPUs away from others; those are for the next process. What has hung
 //! is tested once more, when nothing else is; only then it counts. Speeds are measured while nothing else copies, and again where

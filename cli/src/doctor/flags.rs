@@ -9,7 +9,7 @@ use super::verify::{Level, Verification};
 
 /// Rounds, each a way there and back of some microseconds; of simulated GPUs far more, where the machine is busy.
 const ROUNDS: u64 = 200;
-/// The same for the thorough test.
+/// Rounds of the thorough test.
 const MANY_ROUNDS: u64 = 1000;
 /// Words that a round sends.
 const SENT: u64 = 64;

@@ -1,4 +1,4 @@
-//! What is known of each pair while it is tested, and who may still add to it.
+//! The findings on each pair while it is tested, and who may still add to them.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
@@ -8,16 +8,16 @@ use super::cuda::Address;
 use super::lines::{Finding, Line, Measure, Path, Test, Verdict};
 use super::rig::lock;
 
-/// Of all pairs of this process, by their places in what it was asked for.
+/// The records of all pairs of this process, by their places in its request.
 #[derive(Clone, Default)]
 pub(super) struct Journal(Arc<Mutex<Vec<State>>>);
 
-/// Of one pair.
+/// The record of one pair.
 struct State {
     pair: [usize; 2],
     verdict: Verdict,
     findings: Vec<(Test, Finding)>,
-    /// What would fail, if it never ended.
+    /// The test that fails if it never ends.
     test: Option<Test>,
     /// When it last made progress.
     moved: Instant,
@@ -107,7 +107,7 @@ impl Entry {
         self.note(|_| ());
     }
 
-    /// What is done next may never end either, but says nothing of the pair.
+    /// The next step may never end either, but says nothing of the pair.
     pub(super) fn rests(&self) {
         self.note(|state| state.test = None);
     }
@@ -194,7 +194,7 @@ impl Entry {
         self.note(|state| (state.is_lost, state.is_over) = (true, true));
     }
 
-    /// What all tests together say.
+    /// The verdict of all tests together.
     pub(super) fn verdict(&self) -> Verdict {
         let of = |state: &State| match &state.verdict {
             Verdict::Passed => Test::ALL.iter().fold(Verdict::Passed, |verdict, test| {

@@ -62,7 +62,7 @@ fn key(inventory: &Inventory, pair: [usize; 2]) -> Option<Key> {
     })
 }
 
-/// What is wrong with simulated GPUs.
+/// The faults of simulated GPUs.
 pub(super) fn faults() -> String {
     verdicts::faults(|name| std::env::var_os(name))
 }

@@ -130,7 +130,7 @@ pub(super) enum Line {
     Unfit(usize, String),
     /// Whether confidential computing is on, as NVML says.
     Confidential(bool),
-    /// What all tests say, of a pair or of all.
+    /// The verdict of all tests, on a pair or on all.
     Verdict(Verdict),
 }
 

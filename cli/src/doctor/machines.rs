@@ -1,4 +1,4 @@
-//! What is said of machines of several kinds, whose `proc` and `sys` are made here, and whose tests are given.
+//! Tests the texts about machines of several kinds, whose `proc` and `sys` are made here, and whose tests are given.
 //!
 //! docs/MACHINES.md has it. `P2PSHIM_UPDATE=1` writes it anew.
 
@@ -126,7 +126,7 @@ enum Found {
     NoPath,
 }
 
-/// What is known of both GPUs.
+/// The properties of both GPUs.
 #[derive(Clone, Copy)]
 enum Gpus {
     Unnamed,
@@ -143,9 +143,9 @@ struct Kind {
     title: &'static str,
     about: &'static str,
     make: fn(&Tree),
-    /// What their GPUs are.
+    /// The kind of their GPUs.
     gpus: Gpus,
-    /// What the tests of 0>1 and of 1>0 found.
+    /// The findings of the tests of 0>1 and of 1>0.
     found: [Found; 2],
     /// What the advice has to name.
     said: &'static [&'static str],

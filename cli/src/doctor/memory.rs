@@ -16,7 +16,7 @@ const CHUNK: usize = 1 << 30;
 const LEAST: usize = 64 << 20;
 /// What is left free, for what this process still does, and for the driver.
 const SPARED: usize = 256 << 20;
-/// What is tested at either end of a chunk.
+/// The part that is tested at either end of a chunk.
 const END: usize = 1 << 20;
 
 /// How the test came out.

@@ -176,7 +176,7 @@ pub(super) struct Partner {
     asking: Asking,
 }
 
-/// The same, for one pair.
+/// The channel to the second process for one pair.
 pub(super) struct Channel {
     pair: [usize; 2],
     input: Arc<Mutex<Option<ChildStdin>>>,
@@ -348,7 +348,7 @@ fn say(line: &str) {
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
-/// What a process is asked for that this one has started. When that has ended, so does this one, whatever it is doing.
+/// A request to a process that this one has started. When this process ends, that one ends too, whatever it is doing.
 pub(super) fn lines() -> Receiver<String> {
     let (sender, lines) = mpsc::channel();
     thread::spawn(move || {

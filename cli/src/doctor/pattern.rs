@@ -25,7 +25,7 @@ impl Patterns {
         Self { stale: stale(&sent), sent, rooms: Mutex::default() }
     }
 
-    /// What is sent, and what its place holds before: at no place the same.
+    /// The bytes that are sent, and those that their place holds before: they differ at every place.
     pub(super) fn part(&self, number: u64, length: usize) -> [&[u8]; 2] {
         let begin = (number % PARTS as u64) as usize * STEP;
         [&self.sent, &self.stale].map(|bytes| bytes.get(begin..begin + length).unwrap_or_default())

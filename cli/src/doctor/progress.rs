@@ -9,7 +9,7 @@ const WIDTH: usize = 24;
 /// How often there is a line where lines stay.
 const EVERY: Duration = Duration::from_secs(3);
 
-/// What is shown on standard error.
+/// The line on standard error.
 pub(super) struct Progress {
     is_terminal: bool,
     /// When a line was written that stays, or it began.

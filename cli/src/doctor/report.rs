@@ -55,7 +55,7 @@ pub(super) struct Row {
     /// GB/s of direct copies while all pairs copy.
     pub(super) at_once: Option<f64>,
     pub(super) verdict: Verdict,
-    /// What else there is to say.
+    /// Further remarks.
     pub(super) remark: Option<String>,
     /// A process that could not be ended.
     pub(super) left_behind: Option<u32>,
@@ -401,7 +401,7 @@ pub(super) fn print_machine(out: &mut impl Write, examined: &Examined) -> io::Re
     Ok(())
 }
 
-/// What it means, and what to do: this comes first.
+/// Prints the verdict and the advice: they come first.
 pub(super) fn print_conclusion(out: &mut impl Write, examined: &Examined) -> io::Result<()> {
     let verdict = format!("Verdict: {}.", examined.summary());
     for text in std::iter::once(verdict).chain(examined.advice()) {
@@ -411,12 +411,14 @@ pub(super) fn print_conclusion(out: &mut impl Write, examined: &Examined) -> io:
         writeln!(out)?;
     }
     if let Some(folder) = &examined.kept_in {
-        writeln!(out, "P2PSHIM_PROBE=full takes these verdicts from {} until the next boot.\n", folder.display())?;
+        // Without a verdict on kernels `full` is not satisfied.
+        let who = if examined.is_quick { "p2pshim" } else { "P2PSHIM_PROBE=full" };
+        writeln!(out, "{who} takes these verdicts from {} until the next boot.\n", folder.display())?;
     }
     Ok(())
 }
 
-/// What was found.
+/// Prints the findings.
 pub(super) fn print_findings(out: &mut impl Write, examined: &Examined) -> io::Result<()> {
     print_head(out, examined)?;
     examined.rows.iter().try_for_each(|row| print_row(out, row, examined.is_full))?;

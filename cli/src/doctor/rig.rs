@@ -1,4 +1,4 @@
-//! What the process that touches the GPUs has of each: made once, and used by one pair at a time.
+//! The memory, streams and kernels on each GPU: made once, and used by one pair at a time.
 
 use std::collections::HashMap;
 use std::ffi::CStr;
@@ -29,7 +29,7 @@ pub(super) struct Lent {
 type Ready = std::result::Result<(Side, Lent), String>;
 type Kernels = HashMap<(usize, &'static CStr), Result<Function>>;
 
-/// What is used by all threads of the process.
+/// The parts that all threads of the process use.
 pub(super) struct Rig {
     pub(super) driver: Driver,
     pub(super) level: Level,
@@ -102,7 +102,7 @@ impl Rig {
         Ok(self.ready(ordinal)?.0)
     }
 
-    /// What another process can open of a device.
+    /// The memory of a device that another process can open.
     ///
     /// # Errors
     /// Why it is not ready.

@@ -24,7 +24,7 @@ const LOOK: Duration = Duration::from_millis(500);
 /// With what such processes are started.
 #[derive(Clone, Copy)]
 pub(super) struct Settings<'a> {
-    /// What they find in their environment besides ours.
+    /// The variables that they find in their environment besides ours.
     pub(super) environment: &'a [(OsString, OsString)],
     pub(super) level: Level,
     /// How long CUDA may take to start, and how long a pair may make no progress when it is tested once more.
@@ -84,7 +84,7 @@ impl<'a> Session<'a> {
         Ok(command)
     }
 
-    /// What it sees of GPUs.
+    /// The GPUs that it sees.
     ///
     /// # Errors
     /// Why it sees none, in a sentence for the user.

@@ -1,6 +1,6 @@
 //! All pairs in one process: those that have no GPU in common at the same time, in as many rounds as that takes.
 //!
-//! What hangs keeps its thread, and its GPUs are of no use any more; the others go on. Pairs that it did not come to are for
+//! A copy or kernel that hangs keeps its thread, and its GPUs are of no use any more; the others go on. Pairs that it did not come to are for
 //! another process.
 
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::verify::{AFTER_FAULT, Level, Verification, of_error};
 /// How often it is looked whether pairs make progress.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// What is done for a pair.
+/// The work for a pair.
 type Work = Arc<dyn Fn(&Verification<'_>, &Entry) + Send + Sync>;
 
 /// Which pairs may be tested at the same time.
@@ -61,7 +61,7 @@ fn rounds(pairs: &[([usize; 2], usize)], company: Company) -> Vec<Vec<Vec<usize>
     rounds
 }
 
-/// What was asked for, and with what it is done.
+/// The request, and the means to carry it out.
 pub(super) struct Sweep<'a> {
     pub(super) rig: &'a Arc<Rig>,
     pub(super) pairs: &'a [[usize; 2]],

@@ -102,7 +102,7 @@ impl Side {
     }
 }
 
-/// What an error of a test says of the pair; a fault is noted.
+/// The finding on the pair that an error of a test stands for; a fault is noted.
 pub(super) fn of_error(error: &CudaError, entry: &Entry) -> Finding {
     if error.is_fault() {
         entry.faulted();
@@ -122,7 +122,7 @@ pub(super) struct Verification<'a> {
 }
 
 impl<'a> Verification<'a> {
-    /// Of a pair whose devices are ready.
+    /// Prepares the tests of a pair, whose devices are ready.
     ///
     /// # Errors
     /// Why one is not.

@@ -34,7 +34,7 @@ pub(crate) struct WorkerArguments {
     /// After how many milliseconds without progress a pair is given up
     #[arg(long, value_name = "MILLISECONDS", default_value_t = super::TIMEOUT_S * 1000)]
     patience: u64,
-    /// What is tested
+    /// How much is tested
     #[arg(long, value_enum, default_value = "usual")]
     level: Level,
     /// Take part in the tests of another process, with the GPUs of these ordinals

@@ -250,7 +250,7 @@ impl Captures {
         self.refuse_unseen_in(caller, |_| true)
     }
 
-    /// The same of what concerns these contexts only.
+    /// Refuses work that captures in these contexts cannot see; breaks the captures for which it is refused.
     pub(crate) fn refuse_unseen_in(&mut self, caller: Caller, concerns: impl Fn(ContextId) -> bool) -> Result<()> {
         let mut refused = false;
         let Self { sequences, members } = self;

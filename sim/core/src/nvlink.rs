@@ -14,7 +14,7 @@ const DEVICE: u64 = 16;
 /// The counters of all devices.
 pub(crate) struct Counters {
     file: File,
-    /// Of each device its number on the machine.
+    /// The number of each device on the machine.
     numbers: Vec<usize>,
 }
 

@@ -1,6 +1,6 @@
 //! Which devices a program sees, and in which order: lists such as `CUDA_VISIBLE_DEVICES` number and name them.
 
-/// What a device that is named again does to the list.
+/// The effect on the list of a device that is named again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repeated {
     /// Nothing is visible: `CUDA_VISIBLE_DEVICES`.

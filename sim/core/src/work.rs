@@ -172,7 +172,7 @@ impl Copy {
 const DIRECT_SPEED: u64 = 380_000;
 const HOST_SPEED: u64 = 50_000;
 const MEMORY_SPEED: u64 = 2_000_000;
-/// What anything takes besides.
+/// The time that anything takes besides.
 const LATENCY: Duration = Duration::from_micros(2);
 
 /// How long bytes take at so many MB/s.

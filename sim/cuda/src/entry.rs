@@ -103,7 +103,7 @@ impl Setup {
     }
 }
 
-/// What the environment says of the machine, and which of its devices are visible.
+/// The machine as the environment describes it, and its visible devices.
 pub(crate) fn config_now() -> Config {
     let mut config = Config::from_env();
     if let Ok(list) = std::env::var("CUDA_VISIBLE_DEVICES") {

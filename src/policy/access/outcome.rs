@@ -194,7 +194,7 @@ impl Access {
     }
 }
 
-/// What to do about a path that loses data. A program may have asked whether there is a path before anything was known about it.
+/// The advice about a path that loses data. A program may have asked whether there is a path before anything was known about it.
 fn remedy(plan: &Plan, failure: &Failure) -> &'static str {
     match (plan.purpose, failure) {
         (Purpose::Admit, Failure::Lost { .. }) => {

@@ -160,8 +160,13 @@ fn consider_pair_slower_than_the_host_is_not_enabled() {
 
 #[test]
 fn consider_pair_that_was_disturbed_for_some_rounds_is_enabled() {
-    let process = Process::new(Fake { faults: [((0, 1), Fault::SlowUpTo(10))].into(), ..Fake::new() });
-    assert_eq!(process.copy(0, 1, ENOUGH), Path::Direct);
+    // A busy machine may take the host's copies to be slower still, so that no further round is made.
+    let has_disturbed_rounds = |_| {
+        let process = Process::new(Fake { faults: [((0, 1), Fault::SlowUpTo(10))].into(), ..Fake::new() });
+        assert_eq!(process.copy(0, 1, ENOUGH), Path::Direct);
+        process.driver.sent.get() > 10
+    };
+    assert!((0..50).any(has_disturbed_rounds), "there were never as many");
 }
 
 #[test]

@@ -78,7 +78,7 @@ pub(crate) trait Hip: Copies<Scratch = Scratch> {
     /// Takes memory for verifications. Another device may be current then, as after each copy with it.
     fn scratch(&self, device: i32) -> Result<Scratch, Code>;
 
-    /// What the machine says about these devices, as its first GPUs; none if they are simulated, on a machine of which nothing is said. Takes a millisecond or more.
+    /// The machine's properties of these devices, as its first GPUs; none if they are simulated, on a machine of which nothing is said. Takes a millisecond or more.
     fn machine(&self, devices: [i32; 2]) -> Option<Machine>;
 
     /// Whether the link between two devices does atomic operations itself.

@@ -87,7 +87,7 @@ pub(super) struct Verifications {
     taken: [AtomicU8; DEVICES],
     /// By the copy of the runtime that they belong to. The standard library's locks: see [`os::lock`].
     scratches: [Mutex<BTreeMap<i32, Scratch>>; LIBRARIES],
-    /// What copies of a pair have not ended in, in the same way.
+    /// The memory in which copies of a pair have not ended, in the same way.
     hung: [Mutex<BTreeMap<[u8; 2], [Scratch; 2]>>; LIBRARIES],
 }
 
@@ -120,7 +120,7 @@ impl Verifications {
         Known::ALL.get(number.wrapping_sub(1)).copied()
     }
 
-    /// What is known for good.
+    /// The verdict that holds for good.
     #[inline(always)]
     pub(super) fn lasting(&self, pair: [u8; 2]) -> Option<Known> {
         self.known(pair).filter(|&known| known != Known::Late)
@@ -212,7 +212,7 @@ impl Verifications {
         }
     }
 
-    /// What two devices have is not used until the copies have ended that are under way in it.
+    /// The memory of two devices is not used until the copies that are under way in it have ended.
     pub(super) fn put_aside(&self, library: usize, pair: [u8; 2], scratches: [Scratch; 2]) {
         let (Some(ready), Some(hung)) = (self.scratches.get(library), self.hung.get(library)) else { return };
         os::lock(ready).retain(|_, scratch| !scratches.contains(scratch));

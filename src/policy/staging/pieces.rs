@@ -156,7 +156,7 @@ impl Division {
         (0..count).step_by(slots).map(move |first| first..count.min(first + slots))
     }
 
-    /// That of a number.
+    /// The piece with a number.
     #[inline(never)]
     pub(crate) fn piece(&self, number: usize) -> Piece {
         let [columns, lines, _] = self.counts();

@@ -40,7 +40,7 @@ pub(crate) fn peer_attributes(device: i32, peer: i32) -> [Option<i32>; 3] {
     [ACCESS, PERFORMANCE_RANK, NATIVE_ATOMICS].map(ask)
 }
 
-/// What a verdict on the two devices is kept under, with what is wrong with them if they are simulated.
+/// The key of a verdict on the two devices, with their faults if they are simulated.
 pub(super) fn question([src, dst]: [i32; 2], faults: Option<String>) -> Result<Question, Code> {
     Ok(Question {
         from_uuid: uuid(src)?,

@@ -57,7 +57,7 @@ impl Event {
         unsafe { function(self.handle, stream) == Code::SUCCESS }
     }
 
-    /// The same on a stream of its context, which may be a default stream.
+    /// Records it on a stream of its context, which may be a default stream.
     pub(crate) fn record_within(&self, stream: usize, per_thread: bool) -> bool {
         contexts::on_stream(self.context.0, stream, || Ok(self.record(stream, per_thread))) == Ok(true)
     }

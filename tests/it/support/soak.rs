@@ -1,7 +1,7 @@
 //! `make soak` does all of what `make test` does a part of, with seeds that nobody has tried: `P2PSHIM_SOAK` is what they begin
 //! with, and the same value takes the same seeds again.
 
-/// What is added to each seed, if this is `make soak`.
+/// The number that is added to each seed, if this is `make soak`.
 pub(crate) fn soak() -> Option<u32> {
     let value = std::env::var("P2PSHIM_SOAK").ok()?;
     Some(value.parse().unwrap_or_else(|_| panic!("P2PSHIM_SOAK={value} is no number")))

@@ -26,7 +26,7 @@ fn uuid(device: usize) -> Uuid {
     bytes
 }
 
-/// What lists of visible devices call a device by its number on the machine: `GPU-` and 16 digits.
+/// The name of a device in lists of visible devices, by its number on the machine: `GPU-` and 16 digits.
 pub(crate) fn name(number: usize) -> String {
     format!("GPU-{number:016x}")
 }

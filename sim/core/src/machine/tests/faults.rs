@@ -181,7 +181,7 @@ fn events_tell_the_modelled_time_of_copies_whatever_the_machine_does() {
     }
 }
 
-/// What a copy moves whose time is measured.
+/// The bytes of a copy whose time is measured.
 const BYTES: f64 = 3.0;
 
 /// Microseconds of a copy between two events, before which the host and another thread do something.
