@@ -60,9 +60,9 @@ C_PROGRAMS += $(C_CAPI_PROGRAMS) $(addprefix $(C_TESTS)/,ucx_events eight_argume
 C_LIBRARIES := $(addprefix $(C_TESTS)/,libplugin-11.so libplugin-12.so libplugin-13.so libplugin-12-copy.so \
   libcudart-12-copy.so libat_load.so libotherhook.so libwraps_driver.so libwraps_driver_symbolic.so libdriver_client.so libstatic_tls.so libfailing_alloc.so libaudit.so libinjection.so libvariables.so libenables_unseen.so standin-driver/libcuda.so.1 reusing-driver/libcuda.so.1 old-driver/libcuda.so.1)
 
-# As many at a time as there are cores, unless make was told already.
+# As many at a time as there are cores, unless make was told already; the headers, which all need, come first.
 .PHONY: c-tests c-programs
-c-tests:
+c-tests: $(NVIDIA)/stamp
 	$(MAKE) --no-print-directory $(if $(filter -j% --jobserver-auth=%,$(MAKEFLAGS)),,-j$(shell nproc)) c-programs
 c-programs: $(C_PROGRAMS) $(C_LIBRARIES) $(AMD)/stamp $(PATCHERS)/stamp
 
