@@ -9,6 +9,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 import threading
 import unittest
 
@@ -159,8 +160,18 @@ class Run(unittest.TestCase):
             self.assertEqual(told.stdout, expected, told.stderr)
 
     def test_module_is_the_command(self):
-        told = run(sys.executable, "-m", "p2pshim", "run", "--no-report", "--sim", "2", sys.executable, str(APP))
+        words = ["-m", "p2pshim", "run", "--no-report", "--no-check", "--sim", "2", sys.executable, str(APP)]
+        told = run(sys.executable, *words)
         self.assertEqual((told.stdout, told.stderr, told.returncode), (self.SAW, "", 0))
+
+    def test_gpus_are_checked_once(self):
+        words = ["run", "--no-report", "--sim", "2", sys.executable, str(APP)]
+        with tempfile.TemporaryDirectory() as cache:
+            env = {**os.environ, "XDG_CACHE_HOME": cache}
+            first, second = (run(str(p2pshim.command_path()), *words, env=env) for _ in range(2))
+        self.assertEqual((first.stdout, second.stdout), (self.SAW, self.SAW))
+        self.assertRegex(first.stderr, r"^p2pshim: checked 2 GPUs: right; .*\n$")
+        self.assertEqual(second.stderr, "")
 
     def test_exit_status_passes(self):
         self.assertEqual(run("p2pshim", "run", "--no-report", "sh", "-c", "exit 7").returncode, 7)
