@@ -6,7 +6,8 @@
  *
  * EVENTS are recorded on the stream before, so that it is full after fewer copies.
  *
- * Prints whether the handler ran, and how many bytes of what was copied behind it are wrong.
+ * Prints whether the handler ran, and how many bytes of what was copied behind it are wrong: first a small copy over the end of the large
+ * one that was left, which must not come later.
  */
 #define _GNU_SOURCE
 #include <cuda.h>
@@ -19,7 +20,7 @@
 
 #include "check.h"
 
-enum { BYTES = 8 << 20, COPIES = 120, VALUE = 0x5a };
+enum { BYTES = 8 << 20, SMALL = 4096, COPIES = 120, VALUE = 0x5a };
 
 static volatile sig_atomic_t is_open, has_run, is_armed, copies_made;
 static int leaves;
@@ -64,9 +65,9 @@ int main(int argc, char **argv)
 {
     struct sigaction action = {.sa_handler = on_alarm};
     timer_t timer;
-    struct itimerspec interval = {{0, 20000000}, {0, 20000000}};
+    struct itimerspec interval = {{0, 10000000}, {0, 10000000}};
     CUcontext contexts[2];
-    CUdeviceptr memory[2];
+    CUdeviceptr memory[2], small;
     CUstream stream;
     pthread_t other;
     volatile int wrong = 0;
@@ -78,6 +79,9 @@ int main(int argc, char **argv)
         CHECK_CU(cuCtxSetCurrent(contexts[device]));
         CHECK_CU(cuMemAlloc(&memory[device], BYTES));
     }
+    CHECK_CU(cuMemAlloc(&small, SMALL));
+    CHECK_CU(cuMemsetD8(memory[0], 0, BYTES));
+    CHECK_CU(cuMemsetD8(small, VALUE, SMALL));
     CHECK_CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     CHECK_CU(cuMemcpyPeerAsync(memory[1], contexts[1], memory[0], contexts[0], BYTES, stream));
     CHECK_CU(cuStreamSynchronize(stream));
@@ -101,7 +105,16 @@ int main(int argc, char **argv)
     is_armed = 0;
     timer_delete(timer);
     is_open = 1;
+    CUdeviceptr last = memory[1] + BYTES - SMALL;
+    CHECK_CU(cuMemcpyPeerAsync(last, contexts[1], small, contexts[0], SMALL, stream));
     CHECK_CU(cuStreamSynchronize(stream));
+    for (int device = 1; device >= 0; device--) {
+        CHECK_CU(cuCtxSetCurrent(contexts[device]));
+        CHECK_CU(cuCtxSynchronize());
+    }
+    CHECK_CU(cuMemcpyDtoH(found, last, SMALL));
+    for (size_t at = 0; at < SMALL; at++)
+        wrong += found[at] != VALUE;
     for (int copy = 0; copy < 10; copy++) {
         CHECK_CU(cuMemsetD8Async(memory[0], (unsigned char)(VALUE + copy), BYTES, stream));
         CHECK_CU(cuMemcpyPeerAsync(memory[1], contexts[1], memory[0], contexts[0], BYTES, stream));

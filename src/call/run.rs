@@ -107,6 +107,9 @@ fn unstaged<'a>(call: &Call<'_>, decision: &Decision<'a>, begun: &Running) -> De
 pub(crate) fn begin(call: &Call<'_>, decision: &Decision<'_>) -> Running {
     let thread = thread::current();
     let (depth, before) = thread.enter(call.frame());
+    if thread.is_staging.load(Relaxed) {
+        staging::have_streams_follow(before.is_in_progress());
+    }
     let sees = mode::sees();
     if sees.nothing() || thread.is_busy() {
         return Running { depth, before, record: None, shown_since: None };

@@ -53,7 +53,7 @@ fn prepare(call: &Call<'_>, (copy, traffic): (&Memcpy<'_>, &Traffic), staged: &m
             *staged = take(call, copy, traffic);
         }
         if let Some(Staged { ring, .. }) = staged {
-            STAGING.keep(ring);
+            STAGING.keep(ring, thread::id());
         }
         let is_turn_taken = by == By::Driver || staged.is_some();
         trial::of((kind?, by), (copy, traffic), call.function().per_thread(), is_turn_taken)
@@ -121,6 +121,7 @@ enum Step {
 #[inline(never)]
 fn submit(staged: &mut Staged) -> Code {
     let (mut number, mut ret) = (0, Code::SUCCESS);
+    thread::current().is_staging.store(true, Relaxed);
     while ret == Code::SUCCESS && staged.be_step(number) {
         ret = make_step(staged);
         number += 1;
@@ -128,6 +129,7 @@ fn submit(staged: &mut Staged) -> Code {
     if mode::is_still_on() {
         mode::unseen(|| STAGING.release(&staged.ring));
     }
+    thread::current().is_staging.store(false, Relaxed);
     // As a call of the program's that waits: signals arrive, and a cancelled thread leaves.
     if staged.blocks && ret == Code::SUCCESS {
         driver::staging::wait(staged);
@@ -163,6 +165,26 @@ fn make_step(step: &Staged) -> Code {
     }
 }
 
+/// A call begins while a copy of this thread is staged: a signal handler makes the call, or has left the copy by `longjmp`. Then the copy's
+/// stream may not yet wait for pieces that were submitted, and nobody else will see to it. `is_within` says that the copy may go on.
+#[cold]
+#[inline(never)]
+pub(super) fn have_streams_follow(is_within: bool) {
+    // To have a stream follow work of no capture would end its capture.
+    if capture::may_be_under_way() {
+        return;
+    }
+    for (ring, stream) in mode::unseen(|| STAGING.kept_by(thread::id())) {
+        driver::staging::have_caller_follow(stream, &ring);
+        if !is_within {
+            mode::unseen(|| STAGING.release(&ring));
+        }
+    }
+    if !is_within {
+        thread::current().is_staging.store(false, Relaxed);
+    }
+}
+
 /// Submits a step of a copy to its ring, which is kept.
 fn submit_step(step: &Staged) -> Step {
     let Staged { ring, piece, .. } = step;
@@ -171,7 +193,7 @@ fn submit_step(step: &Staged) -> Step {
         return if STAGING.has(ring) { Step::Full } else { Step::Gone };
     }
     if !STAGING.has_room(&RealDriver, step) {
-        STAGING.keep(ring);
+        STAGING.keep(ring, thread::id());
         return Step::Full;
     }
     let is_divided_anew = STAGING.divide(ring, *piece) != Some(*piece);
@@ -180,7 +202,7 @@ fn submit_step(step: &Staged) -> Step {
         // Some of it may be under way.
         STAGING.divide(ring, 0);
     }
-    STAGING.keep(ring);
+    STAGING.keep(ring, thread::id());
     Step::Made(made)
 }
 

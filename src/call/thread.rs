@@ -78,6 +78,13 @@ pub(crate) struct Before {
     inner_record: Option<Begun>,
 }
 
+impl Before {
+    /// Whether there was a call in progress.
+    pub(crate) fn is_in_progress(&self) -> bool {
+        self.frame.stack != 0
+    }
+}
+
 /// How many pages with arrays of batches are remembered.
 const PAGES: usize = 4;
 
@@ -102,6 +109,8 @@ pub(crate) struct Thread {
     kind: AtomicU32,
     /// Whether our own code runs: whatever it calls is forwarded unseen.
     busy: AtomicBool,
+    /// Whether a copy of this thread is being staged, or was when a signal handler left it by `longjmp`.
+    pub(crate) is_staging: AtomicBool,
     /// Where this thread's copies are counted; 0 until the first.
     pub(crate) shard: AtomicU8,
     /// What tells this thread's streams from others'; [`Fact::NO_THREAD`] until the first call that is checked.

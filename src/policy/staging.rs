@@ -43,6 +43,8 @@ use crate::record::log;
 
 /// The least that is staged: below, the driver is as fast, and its call takes less.
 pub(crate) const LEAST: u64 = 8 << 20;
+/// The handle of a stream that is gone, which no stream has.
+const GONE: usize = usize::MAX;
 /// Page-locked memory of the copies from one device to another, at most.
 const A_PAIR: u64 = 64 << 20;
 
@@ -77,8 +79,9 @@ struct Entry {
     queued: usize,
     /// Whether a thread is making a copy with it, or finding out whether it may.
     is_taken: bool,
-    /// Whether its last copy has steps to come, so that it stays its user's: what the steps wait for may wait for the host.
-    is_kept: bool,
+    /// The thread whose copy has steps to come, if one has. The ring stays its user's until then: what the steps wait for may wait for the
+    /// host.
+    kept_by: Option<usize>,
 }
 
 impl Entry {
@@ -244,7 +247,7 @@ impl Staging {
     fn take_over(&self, driver: &impl Stager, kind: (Contexts, usize), user: User) -> Option<Ring> {
         let candidates: Vec<Ring> = {
             let mut rings = self.rings.lock();
-            let free = rings.entries.iter_mut().filter(|entry| entry.is_free(kind) && !entry.is_kept);
+            let free = rings.entries.iter_mut().filter(|entry| entry.is_free(kind) && entry.kept_by.is_none());
             free.map(|entry| {
                 entry.is_taken = true;
                 entry.ring
@@ -314,7 +317,7 @@ impl Staging {
                     ends: [0..0, 0..0],
                     queued: 0,
                     is_taken: true,
-                    is_kept: false,
+                    kept_by: None,
                 });
                 drop(rings);
                 if ring.host.locked_in == Host::UNLOCKED {
@@ -359,17 +362,24 @@ impl Staging {
 
     /// A copy has been submitted, or will not be.
     pub(crate) fn give_back(&self, ring: &Ring) {
-        self.with(ring, |entry| (entry.is_taken, entry.is_kept) = (false, false));
+        self.with(ring, |entry| (entry.is_taken, entry.kept_by) = (false, None));
     }
 
-    /// As above, between two steps of a copy. If the next never comes, the ring is there for its user's next copy.
-    pub(crate) fn keep(&self, ring: &Ring) {
-        self.with(ring, |entry| (entry.is_taken, entry.is_kept) = (false, true));
+    /// As above, between two steps of a thread's copy. If the next never comes, the ring is there for its user's next copy.
+    pub(crate) fn keep(&self, ring: &Ring, thread: usize) {
+        self.with(ring, |entry| (entry.is_taken, entry.kept_by) = (false, Some(thread)));
     }
 
     /// A copy has no more steps.
     pub(crate) fn release(&self, ring: &Ring) {
-        self.with(ring, |entry| entry.is_kept = false);
+        self.with(ring, |entry| entry.kept_by = None);
+    }
+
+    /// The rings of a thread's copies that have steps to come, and the streams of the program that they are for.
+    pub(crate) fn kept_by(&self, thread: usize) -> Vec<(Ring, usize)> {
+        let rings = self.rings.lock();
+        let kept = rings.entries.iter().filter(|entry| entry.kept_by == Some(thread) && entry.user.stream != GONE);
+        kept.map(|entry| (entry.ring, entry.user.stream)).collect()
     }
 
     /// Takes a ring that was kept, for the next step of its copy; false if it is gone, or in use by another copy of its user's.
@@ -415,11 +425,9 @@ impl Staging {
 
     /// A stream is about to be destroyed. What it has left to do is not waited for by another with its handle.
     pub(crate) fn stream_is_gone(&self, stream: usize) {
-        /// No stream's handle.
-        const GONE: usize = usize::MAX;
         let mut rings = self.rings.lock();
         rings.entries.iter_mut().filter(|entry| entry.user.stream == stream).for_each(|entry| {
-            (entry.user.stream, entry.is_kept) = (GONE, false);
+            (entry.user.stream, entry.kept_by) = (GONE, None);
         });
     }
 

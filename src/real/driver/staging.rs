@@ -2,7 +2,7 @@
 
 use std::ffi::c_uint;
 
-use super::contexts::within;
+use super::contexts::{on_stream, within};
 use super::functions::{
     asked, checked, event_create, event_destroy, event_query, event_record, event_record_ptsz, event_synchronize,
     is_ready, memcpy_3d_async, memcpy_async, stream_create, stream_destroy, stream_wait_event, stream_wait_event_ptsz,
@@ -129,6 +129,12 @@ pub(super) fn have_program_follow((stream, per_thread): ProgramStream, event: us
 /// Has a stream of the program wait for a ring's last copy. If it cannot, it is refused, and so is what the program asks of it.
 pub(crate) fn have_follow(stream: ProgramStream, ring: &Ring) {
     let _ = have_program_follow(stream, ring.ends);
+}
+
+/// Has the stream of the program that a ring's copies are for wait for the last of them. That may wait for room there.
+pub(crate) fn have_caller_follow(stream: usize, ring: &Ring) {
+    let [(context, _), ..] = ring.contexts;
+    let _ = on_stream(context, stream, || have_program_follow((stream, false), ring.ends));
 }
 
 /// Notes in the stream of a copy, if it has one, what the copy comes after. That may wait for room there.
