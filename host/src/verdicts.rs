@@ -99,9 +99,12 @@ impl Facts {
 pub fn key_of_all(gpus: &[String], faults: Option<&str>, way: &str) -> Option<Key> {
     let first = gpus.first().map_or("-", String::as_str);
     let head = format!("{FIRST}\nall {}\nboot {}\n{}", plain(&gpus.join(" ")), boot()?, simulated(faults));
-    Some(Key { name: format!("{way}_{}.txt", part_of_name(first)), head })
+    Some(Key { name: format!("{way}_{}.{CHECKED}", part_of_name(first)), head })
 }
 
+/// How the names of files end: of verdicts, and of notes that all GPUs were checked.
+const VERDICT: &str = "txt";
+const CHECKED: &str = "checked";
 /// The first line of each file.
 const FIRST: &str = "p2pshim verdict 3";
 
@@ -164,7 +167,7 @@ fn key_of(question: &Question, module: &str, boot: &str, [one, other]: &[Place; 
 /// The name of a verdict's file.
 fn name_of(uuids: [&str; 2]) -> String {
     let [from, to] = uuids.map(part_of_name);
-    format!("{from}_{to}.txt")
+    format!("{from}_{to}.{VERDICT}")
 }
 
 /// A UUID as a part of a file's name, which it is already unless the driver writes strange ones.
@@ -235,14 +238,14 @@ impl Cache {
         String::from_utf8(bytes).ok()
     }
 
-    /// Forgets all verdicts; returns how many there were.
+    /// Forgets all verdicts, and that GPUs were checked; returns how many verdicts there were.
     ///
     /// # Errors
     /// The system's, of a file that cannot be removed.
     pub fn forget(&self) -> io::Result<usize> {
-        let files = self.files();
-        files.iter().try_for_each(fs::remove_file)?;
-        Ok(files.len())
+        let verdicts = self.files(VERDICT);
+        verdicts.iter().chain(&self.files(CHECKED)).try_for_each(fs::remove_file)?;
+        Ok(verdicts.len())
     }
 
     /// The pairs of GPUs, by UUID, on which there is a verdict.
@@ -251,16 +254,13 @@ impl Cache {
             let (from, to) = path.file_stem()?.to_str()?.split_once('_')?;
             Some([from.to_owned(), to.to_owned()])
         };
-        self.files().into_iter().filter_map(pair).collect()
+        self.files(VERDICT).into_iter().filter_map(pair).collect()
     }
 
-    /// The files of verdicts.
-    fn files(&self) -> Vec<PathBuf> {
+    /// The files whose names end so.
+    fn files(&self, suffix: &str) -> Vec<PathBuf> {
         let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
-        entries
-            .map(|entry| entry.path())
-            .filter(|path| path.extension().is_some_and(|suffix| suffix == "txt"))
-            .collect()
+        entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|found| found == suffix)).collect()
     }
 
     /// Adds a verdict to what is kept; returns whether it is kept. `is_quick` says that sizes were small.
@@ -536,7 +536,10 @@ mod tests {
         assert_eq!((between("a", None), between("b", None)), (Some(passed()), Some(failed("lost"))));
         assert_eq!((between("c", None), between("s", None), between("a", Some(";"))), (None, None, None));
         assert_eq!(between("s", Some("drop:0-1;")), Some(failed("lost")));
-        assert_eq!((cache.forget().unwrap(), cache.get(&key("a"))), (4, None));
+        let checked = key_of_all(&["GPU-a".to_owned()], None, "quick").unwrap();
+        assert!(cache.put(&checked, Verdict::default(), false));
+        assert_eq!(cache.pairs().len(), 4);
+        assert_eq!((cache.forget().unwrap(), cache.get(&key("a")), cache.get(&checked)), (4, None, None));
     }
 
     #[test]
