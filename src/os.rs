@@ -167,7 +167,7 @@ pub(crate) fn undisturbed<T>(work: impl FnOnce() -> T) -> T {
     undisturbed_after(|_| work())
 }
 
-/// The same for work that is to know which signals the program holds back.
+/// Runs work undisturbed that is to know which signals the program holds back.
 pub(crate) fn undisturbed_after<T>(work: impl FnOnce(Held) -> T) -> T {
     keep_errno(|| {
         let signals = hold_signals();
@@ -363,7 +363,7 @@ impl Memory {
     }
 }
 
-/// What the registers hold that a function keeps for its caller, and where it is: by their numbers in DWARF.
+/// The contents of the registers that a function keeps for its caller, and where it is: by their numbers in DWARF.
 pub(crate) type Registers = [Option<usize>; 17];
 
 /// Those of the calling function, which must not return before they are used.

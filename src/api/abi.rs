@@ -74,7 +74,7 @@ pub(crate) enum Value {
 }
 
 impl Value {
-    /// The same word, if it is an argument like another: where a function has one argument less than its row.
+    /// The word as an argument like another: for a function that has one argument less than its row.
     pub(crate) fn as_the_word_of(self, like: Self) -> Self {
         let (Self::Address(word) | Self::Stream(word)) = self else {
             let Self::UInt(word) = self else { return self };
@@ -88,12 +88,12 @@ impl Value {
     }
 }
 
-/// What every argument type can say of itself.
+/// Every argument type can say this of itself.
 pub(crate) trait Argument: Copy {
     /// The argument as plain data.
     fn value(self) -> Value;
 
-    /// What stands in its place in a call that is to fail, and do nothing else.
+    /// The argument that takes its place in a call that is to fail, and do nothing else.
     #[inline(always)]
     fn failing(self, _: &Failing) -> Self {
         self

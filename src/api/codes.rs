@@ -18,7 +18,7 @@ pub(crate) enum Numbering {
 }
 
 impl Numbering {
-    /// What a number that was no code of the runtime's is increased by.
+    /// A number that was no code of the runtime's is increased by this.
     const NONE: i32 = 100_000;
 
     /// The code that the program gets, in the usual numbers.
@@ -62,7 +62,7 @@ fn of_layer(layer: Layer, [runtime, driver, hip]: [Option<&'static str>; 3]) -> 
     }
 }
 
-/// The same with a terminating NUL.
+/// The name of a code, with a terminating NUL.
 pub(crate) fn c_name(layer: Layer, code: Code) -> Option<&'static str> {
     /// The table, in which each name ends in NUL.
     static ENDED: OnceLock<String> = OnceLock::new();

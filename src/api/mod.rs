@@ -1,4 +1,4 @@
-//! What is intercepted: the table of functions and the C types in their signatures.
+//! The functions that are intercepted: their table, and the C types in their signatures.
 
 #![forbid(unsafe_code)]
 
@@ -30,7 +30,7 @@ impl Layer {
         self.c_name().trim_end_matches('\0')
     }
 
-    /// The same with a terminating NUL.
+    /// The name with a terminating NUL.
     pub(crate) fn c_name(self) -> &'static str {
         match self {
             Self::Runtime => "runtime\0",
@@ -41,7 +41,7 @@ impl Layer {
     }
 }
 
-/// What a call of a function means to the shim: the first column of the table.
+/// A function's meaning to the shim: the first column of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
     /// None: the call is forwarded and traced.
@@ -77,11 +77,11 @@ pub(crate) enum Copies {
     graph,
     /// Its arguments list them.
     batch,
-    /// The same as parameters of 3D copies.
+    /// A batch as parameters of 3D copies.
     batch_3d,
 }
 
-/// What a function does about peer access.
+/// A function's part in peer access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(non_camel_case_types, reason = "as the rows spell them")]
 pub(crate) enum AccessKind {
@@ -91,11 +91,11 @@ pub(crate) enum AccessKind {
     disable,
     /// Tells whether there can be access, or what it is like.
     query,
-    /// The same for several operations at once; no rule is about it.
+    /// A query for several operations at once; no rule is about it.
     query_capabilities,
 }
 
-/// What a function changes. What is done about each stands in `call/state.rs`.
+/// The state that a function changes. `call/state.rs` acts on each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(non_camel_case_types, reason = "as the rows spell them")]
 pub(crate) enum State {
@@ -252,7 +252,7 @@ macro_rules! define_functions {
                 }
             }
 
-            /// What a call of it means to the shim.
+            /// Its meaning to the shim.
             #[inline(always)]
             pub(crate) const fn effect(self) -> Effect {
                 match self {
@@ -279,7 +279,7 @@ struct Row {
     /// With its terminating NUL, so that it can be handed to C.
     symbol: &'static str,
     arguments: &'static [&'static str],
-    /// The same, separated by ", ", with a terminating NUL.
+    /// The names of its arguments, separated by ", ", with a terminating NUL.
     c_arguments: &'static str,
 }
 
@@ -319,7 +319,7 @@ impl Function {
         self.row().arguments
     }
 
-    /// The same as one text, separated by ", ", with a terminating NUL.
+    /// The names of its arguments as one text, separated by ", ", with a terminating NUL.
     pub(crate) fn c_arguments(self) -> &'static str {
         self.row().c_arguments
     }

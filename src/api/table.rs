@@ -22,7 +22,7 @@
 //! | `state(…)` | change what copies and peer access depend on: a [`State`](super::State), with an arm in `call/state.rs`; never shown |
 //! | `lookup` | hand out functions; their hooks are written by hand in `entry/lookup.rs` |
 //!
-//! What the arguments of `copy` and `access` mean is read in `model/request.rs`, by their types and order.
+//! The arguments of `copy` and `access` are read in `model/request.rs`, by their types and order.
 //!
 //! Then run `make header`, which writes docs/INTERCEPTED.md anew. An argument type whose name begins with `Out` is for a pointer
 //! to exactly one value; a pointer to an array is a `Pointer`. docs/HOWTO_ADD_API.md tells all, with a checklist at its end.
@@ -269,7 +269,7 @@ macro_rules! with_runtime_versions {
 }
 pub(crate) use with_runtime_versions;
 
-/// The same of libamdhip64: a node for each release that added one of these functions.
+/// The versions of libamdhip64: a node for each release that added one of these functions.
 macro_rules! with_hip_versions {
     ($with:ident $($args:tt)*) => {
         $with! { $($args)* "hip_4.2" "hip_4.3" "hip_5.1" "hip_5.2" "hip_5.3" "hip_6.1" "hip_7.1" "hip_7.2" }

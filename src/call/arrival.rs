@@ -14,7 +14,7 @@ use crate::real::runtime;
 use crate::real::slot::{self, Slot};
 use crate::record;
 
-/// What a trampoline adds to the arguments: two addresses, as the bits of two numbers. The ABI passes such a struct in
+/// A trampoline adds this to the arguments: two addresses, as the bits of two numbers. The ABI passes such a struct in
 /// two vector registers, behind integers and pointers of any number.
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -23,7 +23,7 @@ pub(crate) struct Arrival {
     stack: f64,
 }
 
-/// Who calls, and by which route. It has nothing to drop, so that a thread may be cancelled inside the real function.
+/// The caller, and its route. It has nothing to drop, so that a thread may be cancelled inside the real function.
 #[derive(Clone, Copy)]
 pub(crate) struct Caller {
     slot: &'static Slot,
@@ -113,7 +113,7 @@ impl Caller {
     }
 }
 
-/// What a function returns that no loaded library has: what the vendor documents for a symbol that could not be resolved.
+/// The code of a function that no loaded library has: the vendor documents it for a symbol that could not be resolved.
 #[cold]
 pub(crate) fn unavailable(function: Function, caller: Caller) -> Code {
     /// `NVML_ERROR_LIBRARY_NOT_FOUND`.
@@ -129,9 +129,9 @@ pub(crate) fn unavailable(function: Function, caller: Caller) -> Code {
 /// A call that is under way: who makes it, and what it asks for. It has nothing to drop.
 #[derive(Clone, Copy)]
 pub(crate) struct Call<'a> {
-    /// What it asks for.
+    /// Its request.
     pub(crate) request: Request<'a>,
-    /// Who makes it.
+    /// Its caller.
     pub(crate) caller: Caller,
 }
 
@@ -165,13 +165,13 @@ impl<'a> Call<'a> {
         self.caller.numbering(self.function())
     }
 
-    /// The same, once it has returned: of success there is one number.
+    /// The numbering of the code that it has returned: success has one number in all.
     #[inline(always)]
     pub(crate) fn numbering_of(&self, ret: Code) -> Numbering {
         if ret == Code::SUCCESS { Numbering::Usual } else { self.numbering() }
     }
 
-    /// What it has returned, in the usual numbers.
+    /// The code that it has returned, in the usual numbers.
     #[inline(always)]
     pub(crate) fn usual(&self, given: Code) -> Code {
         match (given, self.function().layer()) {

@@ -51,7 +51,7 @@ pub(crate) fn traced(
     }
 }
 
-/// The same for a call that copies between devices.
+/// Makes a call that copies between devices.
 #[inline(never)]
 fn seen(
     function: Function,
@@ -220,12 +220,12 @@ fn end<const IS_HIP: bool>(call: &Call<'_>, kind: Copies, begun: Running, ret: C
 
 // ---- What a call copies ----
 
-/// What a call copies between devices. It has no destructor, since a thread may be cancelled inside the real function; it is given back
+/// The copies of a call between devices. It has no destructor, since a thread may be cancelled inside the real function; it is given back
 /// instead.
 enum Copied {
     /// In the frame: so many parts.
     Few([Part; FEW], usize),
-    /// Of a graph, or more than there is room for in the frame.
+    /// The parts of a graph, or more parts than there is room for in the frame.
     Shared(ManuallyDrop<Arc<[Part]>>),
 }
 
@@ -233,7 +233,7 @@ enum Copied {
 const FEW: usize = 4;
 
 impl Copied {
-    /// What a call copies; none if it copies nothing, or is refused in a capture.
+    /// The copies of a call; none if it copies nothing, or is refused in a capture.
     #[inline(always)]
     fn by(function: Function, kind: Copies, found: *const c_void, arguments: &[Value]) -> Option<Self> {
         if kind == Copies::graph {
@@ -254,7 +254,7 @@ impl Copied {
         }
     }
 
-    /// What is known without a question, a lock or an allocation.
+    /// The copies, if they are known without a question, a lock or an allocation.
     #[inline(always)]
     fn known(judge: Judge, arrays: &BatchArrays) -> Option<Self> {
         if !arrays.are_known() {
@@ -273,7 +273,7 @@ impl Copied {
         Some(Self::Few(parts, count))
     }
 
-    /// The same, and the driver or HIP is asked; paths are decided, but of a call of CUDA's runtime.
+    /// The copies as the driver or HIP tells them. Their paths are decided, but for a call of CUDA's runtime.
     #[cold]
     #[inline(never)]
     fn found_out(judge: Judge, arrays: &BatchArrays) -> Option<Self> {
@@ -309,7 +309,7 @@ fn is_captured(function: Function, stream: usize) -> bool {
         && copy::is_captured(stream, function.per_thread()).0 != Some(false)
 }
 
-/// Who knows from where to where the copies of a batch go.
+/// The library that knows from where to where the copies of a batch go.
 #[derive(Clone, Copy)]
 enum Judge {
     /// The driver, about a call of CUDA's runtime: that inside it decides.
@@ -321,7 +321,7 @@ enum Judge {
 }
 
 impl Judge {
-    /// Who judges a call; none if there are more copies of HIP than are told apart.
+    /// The judge of a call; none if there are more copies of HIP than are told apart.
     #[inline(always)]
     fn of(function: Function, found: *const c_void, stream: usize) -> Option<Self> {
         match function.layer() {
@@ -347,7 +347,7 @@ impl Judge {
         }
     }
 
-    /// The same, found out if need be; the path is decided, but of a call of CUDA's runtime.
+    /// From where to where a copy goes, found out if need be. The path is decided, but for a call of CUDA's runtime.
     fn found_out(self, copy: &Memcpy<'_>) -> Option<Traffic> {
         if let Self::Hip(library) = self {
             let known = HIP.decided(library.number(), copy);

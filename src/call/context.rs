@@ -6,7 +6,7 @@ use crate::policy::staging::Context;
 use crate::policy::{ACCESS, Driver, VALIDATE};
 use crate::real::driver::RealDriver;
 
-/// That of a stream; of a default stream the current one, without which no copy is made.
+/// The context of a stream. That of a default stream is the current one, without which no copy is made.
 pub(super) fn of_stream(stream: usize, per_thread: bool) -> Option<Context> {
     let current = RealDriver.current_context()?;
     let context = match stream {
@@ -17,7 +17,7 @@ pub(super) fn of_stream(stream: usize, per_thread: bool) -> Option<Context> {
     Some((context, RealDriver.context_id(context)?))
 }
 
-/// That of a copy's stream. One without a stream that names devices is ordered by the default streams of both sides' contexts, whatever is
+/// The context of a copy's stream. A copy without a stream that names devices is ordered by the default streams of both sides' contexts, whatever is
 /// current: the source's is given. Memory of pools, and mapped memory, has none of its own.
 pub(super) fn of_copy(copy: &Memcpy<'_>, per_thread: bool) -> Option<Context> {
     if copy.stream.is_some() || copy.src_named == Named::Pointer {

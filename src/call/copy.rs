@@ -56,7 +56,7 @@ fn capture_status(stream: usize, per_thread: bool) -> (Option<CaptureStatus>, bo
     (driver::capture_status(stream, per_thread), false)
 }
 
-/// The same for a copy about which something has to be found out.
+/// Decides about a copy about which something has to be found out.
 #[cold]
 #[inline(never)]
 fn consider<'a>(call: &Call<'_>, copy: &Memcpy<'_>, room: &'a mut Room) -> Decision<'a> {
@@ -94,7 +94,7 @@ fn consider<'a>(call: &Call<'_>, copy: &Memcpy<'_>, room: &'a mut Room) -> Decis
     }
 }
 
-/// What is called in place of a copy on a stream that is being captured.
+/// The call that takes the place of a copy on a stream that is being captured.
 fn capturable(call: &Call<'_>, copy: &Memcpy) -> Option<ReadyCopy> {
     match capture::capturable(&RealDriver, call.function(), copy) {
         None => {

@@ -1,4 +1,4 @@
-//! What was decided about a call, and what has to be put right once its real function has returned.
+//! A decision about a call, and the state that has to be put right once its real function has returned.
 
 use std::mem::MaybeUninit;
 use std::time::Instant;
@@ -14,10 +14,10 @@ use crate::os;
 use crate::policy::{HarmlessEnable, capture};
 use crate::real::driver::{self, ReadyCopy};
 
-/// What was decided about a call. It has nothing to drop.
+/// A decision about a call. It has nothing to drop.
 #[derive(Clone, Copy)]
 pub(crate) struct Decision<'a> {
-    /// What is called in place of the real function.
+    /// The call that takes the place of the real function.
     pub(crate) instead: Option<&'a Instead>,
     /// For a copy: from where to where, and on which path.
     pub(crate) traffic: Option<Traffic>,
@@ -29,12 +29,12 @@ impl Decision<'_> {
     /// The real function does not get it, or such that it fails.
     pub(crate) const REFUSED: Self = Self { instead: Some(&Instead::Refused), ..Self::FORWARD };
 
-    /// The same of a copy that was to be staged, and CUDA makes it.
+    /// The decision about a copy that was to be staged, if CUDA makes it instead.
     pub(crate) fn unstaged(&self) -> Self {
         Self { instead: None, traffic: self.traffic.map(Traffic::unstaged) }
     }
 
-    /// What the log says of it.
+    /// Its words in the log.
     pub(crate) fn note(&self) -> Option<&'static str> {
         match self.instead {
             Some(&Instead::Captured(note)) => Some(note),
@@ -48,7 +48,7 @@ impl Decision<'_> {
 /// Room for what is called in place of a function, in the frame that calls it.
 pub(crate) type Room = MaybeUninit<Instead>;
 
-/// What is called in place of a function.
+/// A call that takes the place of a function.
 #[derive(Clone, Copy)]
 pub(crate) enum Instead {
     /// An equal copy, which can be captured; what the log says of it.
@@ -65,7 +65,7 @@ impl Instead {
     /// Calls it.
     ///
     /// # Safety
-    /// What the function asks of its caller whose place this takes.
+    /// The caller meets the conditions of the function whose place this takes.
     #[cold]
     #[inline(never)]
     pub(crate) unsafe fn call(&self, call: &Call<'_>) -> Code {

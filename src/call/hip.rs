@@ -59,17 +59,17 @@ enum How {
     Succeed(Library),
 }
 
-/// What was decided about a call of HIP. It has nothing to drop.
+/// A decision about a call of HIP. It has nothing to drop.
 #[derive(Clone, Copy)]
 struct Decided {
     how: How,
-    /// What the record and the log say of it.
+    /// The record and the log say this of it.
     decision: Decision<'static>,
     library: Option<Library>,
     before: Before,
     /// Whether there is nothing to say of it if it succeeds.
     is_clean: bool,
-    /// What there is to know about a call that changes access, and nothing else may meanwhile.
+    /// The facts about a call that changes access. Nothing else may change access meanwhile.
     asked: Option<Asked>,
     /// Whether it is a regular copy that does not go between devices, which nobody sees.
     is_passed_on: bool,
@@ -198,7 +198,7 @@ fn failing(code: Code) -> Failing {
     Failing { code, replaces: true, parameters: ptr::null() }
 }
 
-/// What there is to do when the real function has returned.
+/// Does what there is to do when the real function has returned.
 #[inline(always)]
 fn end(call: &Call<'_>, decided: &Decided, begun: Running, ret: Code) {
     run::leave(&begun);

@@ -1,4 +1,4 @@
-//! What surrounds the real function of a call. [`run`] is the path of a call, to be read from top to bottom; the other files
+//! All that surrounds the real function of a call. [`run`] is the path of a call, to be read from top to bottom; the other files
 //! are one subject each.
 
 mod arrival;

@@ -7,7 +7,7 @@
 //! The page with that word is set up before the start says that calls are seen, so that no thread takes itself for a child. A fork
 //! handler stores 0 there too: a child then does not wait for a start that another thread of its parent was in.
 //!
-//! What others may have to wait for at the start calls nothing of the dynamic linker and writes no line: another thread may hold
+//! A part of the start that others wait for calls nothing of the dynamic linker and writes no line: another thread may hold
 //! that lock in `dlopen`, and the constructor that it runs may call us and wait for our start to end.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -25,7 +25,7 @@ use crate::os::{self, alloc};
 use crate::policy::{self, HIP, VALIDATE};
 use crate::record::{self, trace};
 
-/// What the shim does with calls.
+/// How far the shim takes part in calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Activity {
@@ -41,10 +41,10 @@ pub(crate) enum Activity {
     Exhausted = 4,
 }
 
-/// What was decided at the start, of this process or of the one that it is a copy of.
+/// The decision of the start, of this process or of the one that it is a copy of.
 static STARTED: AtomicU8 = AtomicU8::new(Activity::Unstarted as u8);
 
-/// What the shim does with calls by now.
+/// How far the shim takes part in calls by now.
 pub(crate) fn activity() -> Activity {
     match STARTED.load(Relaxed) {
         0 => Activity::Unstarted,
@@ -167,7 +167,7 @@ pub(crate) static RECORDS: AtomicBool = AtomicBool::new(false);
 pub(crate) static LOGS: AtomicBool = AtomicBool::new(false);
 pub(crate) static HAS_CALLBACKS: AtomicBool = AtomicBool::new(false);
 
-/// Of which copies the GPU time is measured.
+/// The copies whose GPU time is measured.
 static GPU_TIMING: AtomicU8 = AtomicU8::new(GpuTiming::Off as u8);
 
 /// Takes over the option; only what is recorded is measured.
@@ -175,7 +175,7 @@ pub(crate) fn set_gpu_timing(mode: GpuTiming) {
     GPU_TIMING.store(mode as u8, Relaxed);
 }
 
-/// Of which copies the GPU time is measured.
+/// The copies whose GPU time is measured.
 #[inline(always)]
 pub(crate) fn gpu_timing() -> GpuTiming {
     let mode = GPU_TIMING.load(Relaxed);
@@ -214,10 +214,10 @@ pub(crate) fn stacks() -> Stacks {
     known.unwrap_or(Stacks::Off)
 }
 
-/// What each call looks at: whether it is recorded, and whether it is shown, in the log or to callbacks.
+/// Each call looks at this: whether it is recorded, and whether it is shown, in the log or to callbacks.
 static SEES: AtomicU8 = AtomicU8::new(0);
 
-/// Who sees calls.
+/// The observers of calls.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sees(u8);
 
@@ -251,7 +251,7 @@ impl Sees {
     }
 }
 
-/// Who sees calls by now.
+/// The observers of calls by now.
 #[inline(always)]
 pub(crate) fn sees() -> Sees {
     Sees(SEES.load(Relaxed))
@@ -280,7 +280,7 @@ pub(crate) fn unseen<T: Default>(work: impl FnOnce() -> T) -> T {
     while_busy(work)
 }
 
-/// The same before it is known whether the program makes GPU calls: nothing is started.
+/// Runs our own work before it is known whether the program makes GPU calls: nothing is started.
 pub(crate) fn while_busy<T: Default>(work: impl FnOnce() -> T) -> T {
     let thread = thread::current();
     if thread.is_busy() {
@@ -306,7 +306,7 @@ pub(crate) fn contained<T: Default>(work: impl FnOnce() -> T) -> T {
     os::undisturbed(|| caught(work))
 }
 
-/// The same without regard for the thread. Here our own work ends, so here it shows whether there was memory for it.
+/// Runs our own work without regard for the thread. Here our own work ends, so here it shows whether there was memory for it.
 pub(crate) fn caught<T: Default>(work: impl FnOnce() -> T) -> T {
     let result = catch_unwind(AssertUnwindSafe(work)).unwrap_or_default();
     if alloc::has_reserve_served() {

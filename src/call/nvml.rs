@@ -1,4 +1,4 @@
-//! What NVML says of peer access, where that is hidden from the program: NCCL asks NVML if each process sees one GPU.
+//! Answers of NVML about peer access that is hidden from the program: NCCL asks NVML if each process sees one GPU.
 //!
 //! Where NVLink joins two GPUs, NCCL takes "not supported" for a fault and ends with an error, unless it was told not to use peer
 //! access. So a program that would run without the shim is not told so there.

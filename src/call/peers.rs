@@ -38,7 +38,7 @@ fn unfinished_copy(call: &Call<'_>) -> Option<[u8; 2]> {
     VALIDATE.facts().begins_disabling(&RealDriver, thread::id(), [device, peer])
 }
 
-/// What the program gets for what the driver has returned.
+/// The code that the program gets for the driver's.
 #[inline(always)]
 pub(crate) fn revise(call: &Call<'_>, decision: &Decision<'_>, ret: Code) -> Code {
     match (call.function().layer(), call.function().effect()) {

@@ -99,7 +99,7 @@ pub(crate) fn array_2d(descriptor: usize) -> Option<Array> {
     shape([descriptor.width, descriptor.height, 0], descriptor.format, descriptor.channels)
 }
 
-/// The same from a `CUDA_ARRAY3D_DESCRIPTOR`.
+/// An array by its `CUDA_ARRAY3D_DESCRIPTOR`.
 pub(crate) fn array_3d(descriptor: usize) -> Option<Array> {
     // SAFETY: the struct is made of integers: any bytes are a valid one.
     let descriptor = unsafe { input(descriptor as *const Array3dDescriptor) }?;
@@ -308,7 +308,7 @@ fn learn<T>(array: *const T, count: usize) -> Option<()> {
     Some(())
 }
 
-/// What changes when a node of an executable graph gets other parameters, as `cuGraphExecNodeSetParams` takes them; none if it
+/// The change to an executable graph if a node gets other parameters, as `cuGraphExecNodeSetParams` takes them; none if it
 /// copies nothing.
 pub(crate) fn graph_node(node: usize, parameters: usize) -> Option<Change> {
     /// `CU_GRAPH_NODE_TYPE_MEMCPY`, `CU_GRAPH_NODE_TYPE_GRAPH`, `CU_GRAPH_NODE_TYPE_MEMCPY_BATCH`.
@@ -343,7 +343,7 @@ pub(crate) fn graph_node(node: usize, parameters: usize) -> Option<Change> {
     }
 }
 
-/// The same as `cuGraphExecMemcpyNodeSetParams` takes them.
+/// That change, as `cuGraphExecMemcpyNodeSetParams` takes it.
 pub(crate) fn memcpy_node(node: usize, parameters: *const CUDA_MEMCPY3D_PEER) -> Option<Change> {
     // SAFETY: the struct is made of integers: any bytes are a valid one.
     Some(Change::Node(node_copy(node, unsafe { input(parameters) }?)))
@@ -353,7 +353,7 @@ fn node_copy(node: usize, parameters: CUDA_MEMCPY3D_PEER) -> NodeCopy {
     NodeCopy { node, parameters: CUDA_MEMCPY3D_PEER { srcContext: 0, dstContext: 0, ..parameters } }
 }
 
-/// What rights are set; none if any descriptor is one that the driver refuses.
+/// The rights that are set; none if any descriptor is one that the driver refuses.
 pub(crate) fn grants(grants: *const AccessDesc, count: u64) -> Option<Vec<AccessDesc>> {
     /// More than any machine has devices.
     const MOST: u64 = 1024;
@@ -405,7 +405,7 @@ pub(crate) fn call_site(return_address: *const c_void, origin: Option<Origin>) -
     Some(CallSite { places, line })
 }
 
-/// What a place in the code is called.
+/// The name of a place in the code.
 fn place(return_address: usize) -> Option<Place> {
     // The call instruction lies before the address to return to, perhaps in another function.
     let (object, symbol) = loader::describe(std::ptr::without_provenance(return_address.wrapping_sub(1)))?;

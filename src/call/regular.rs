@@ -1,7 +1,7 @@
 //! Regular copies, `cudaMemcpyAsync` and the like, which name no devices: those whose pointers lie on two devices are ours, and
 //! all others are passed on as if there were no shim: neither recorded nor counted nor checked.
 //!
-//! What the pointers are is known as it is of peer copies ([memory](crate::policy::memory)). Memory of the host that the driver does not know is
+//! The pointers are known as those of peer copies are ([memory](crate::policy::memory)). Memory of the host that the driver does not know is
 //! remembered too, and asked about again now and then, since a device's may come to lie there. If the shim takes a copy between
 //! devices for another, that costs a word in the log or a slower copy. Once any pair is blocked it would cost bytes: then the driver is asked
 //! about each copy.
@@ -17,7 +17,7 @@ use crate::policy::ACCESS;
 use crate::policy::access::Between;
 use crate::real::driver::RealDriver;
 
-/// Of one more copies than this with memory that the driver did not know it is asked about one again. A prime, so that of copies
+/// After so many copies with memory that the driver did not know it is asked again about the next. A prime, so that of copies
 /// that a loop makes in turn each is.
 const AGAIN: u8 = 250;
 

@@ -1,4 +1,4 @@
-//! What the program does about rights to memory of pools and mapped memory.
+//! Calls of the program that read or change rights to memory of pools and mapped memory.
 
 use super::{mode, read, thread};
 use crate::api::abi::Code;
@@ -53,7 +53,7 @@ pub(super) fn on_pool_set_access(pool: usize, grants: *const AccessDesc, count: 
     }
 }
 
-/// What a query tells of a right that only we gave is written over.
+/// Writes over what a query tells of a right that only we gave.
 #[cold]
 #[inline(never)]
 pub(super) fn on_pool_get_access(flags: *mut u32, pool: usize, location: *const Location) {

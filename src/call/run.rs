@@ -87,7 +87,7 @@ fn decide<'a>(call: &Call<'_>, room: &'a mut decision::Room) -> Decision<'a> {
     }
 }
 
-/// What is decided instead about a copy that was to be staged, and cannot be.
+/// Decides anew about a copy that was to be staged, and cannot be.
 #[cold]
 #[inline(never)]
 fn unstaged<'a>(call: &Call<'_>, decision: &Decision<'a>, begun: &Running) -> Decision<'a> {
@@ -117,7 +117,7 @@ pub(crate) fn begin(call: &Call<'_>, decision: &Decision<'_>) -> Running {
     begin_seen(call, decision, (depth, before), sees)
 }
 
-/// The same for a call that is recorded or shown.
+/// Begins a call that is recorded or shown.
 #[inline(never)]
 fn begin_seen(call: &Call<'_>, decision: &Decision<'_>, (depth, before): (usize, Before), sees: mode::Sees) -> Running {
     if depth == 0 && sees.shows() {

@@ -27,7 +27,7 @@ pub(super) fn make(call: &Call<'_>, traffic: Option<Traffic>) -> Result<Code, Op
     make_one(call, copy, &traffic)
 }
 
-/// The same of one of several copies of a call.
+/// Makes one of several copies of a call.
 fn make_one(call: &Call<'_>, copy: &Memcpy<'_>, traffic: &Traffic) -> Result<Code, Option<Trial>> {
     let mut staged = None;
     let trial = trial::begin(prepare(call, (copy, traffic), &mut staged));
@@ -60,7 +60,7 @@ fn prepare(call: &Call<'_>, (copy, traffic): (&Memcpy<'_>, &Traffic), staged: &m
     })
 }
 
-/// What became of a batch whose copies were made one by one.
+/// The result of a batch whose copies were made one by one.
 pub(super) struct Each {
     pub(super) ret: Code,
     /// The first that failed.
@@ -92,7 +92,7 @@ pub(super) fn make_each(call: &Call<'_>, stream: usize, copies: &[(CUDA_MEMCPY3D
     Each { ret: Code::SUCCESS, failed: usize::MAX, is_staged }
 }
 
-/// What a copy is staged with, if there is what that takes.
+/// The ring and the pieces of a copy, if there is a ring for it.
 fn take(call: &Call<'_>, copy: &Memcpy<'_>, traffic: &Traffic) -> Option<Staged> {
     let per_thread = call.function().per_thread();
     // A synchronous copy is not made beside a capture: CUDA may refuse it.

@@ -50,7 +50,7 @@ struct Change<'a> {
 }
 
 impl Change<'_> {
-    /// What is done before the call is made. A code, if it must not be made: the program gets that.
+    /// Acts before the call is made. If the call must not be made, the program gets the code.
     #[inline(always)]
     fn before(self, state: State) -> Option<Code> {
         match (state, self.arguments) {
@@ -122,7 +122,7 @@ impl Change<'_> {
         None
     }
 
-    /// What is done once it has returned.
+    /// Acts once the call has returned.
     #[inline(always)]
     fn after(self, state: State, ret: Code) {
         let has_succeeded = ret == Code::SUCCESS;
@@ -316,7 +316,7 @@ impl Change<'_> {
         mode::unseen(|| self.after_capture(capture::has_ended(self.stream(stream), ret)));
     }
 
-    /// What was put off while a capture was under way is done once it has ended.
+    /// Does, once a capture has ended, the work that was put off meanwhile.
     fn after_capture(self, has_ended: bool) {
         if has_ended && !capture::is_capturing(thread::id()) && ACCESS.waits() {
             ACCESS.capture_has_ended(&RealDriver);

@@ -1,4 +1,4 @@
-//! What a thread remembers across nested calls.
+//! A thread's memory across nested calls.
 //!
 //! The block is plain static thread storage, reached by the initial-exec model, which is two instructions: no
 //! destructor, no first-use initialisation, no call into the dynamic linker, valid from a thread's first instruction to
@@ -88,7 +88,7 @@ impl Before {
 /// How many pages with arrays of batches are remembered.
 const PAGES: usize = 4;
 
-/// What a thread keeps for callbacks. All zero is nothing.
+/// Events and findings that a thread keeps for callbacks. All zero is nothing.
 pub(crate) struct Pending {
     /// The events for callbacks once the outermost call has returned.
     #[expect(clippy::box_collection, reason = "one word, null for none: the block is zero at first")]
@@ -113,7 +113,7 @@ pub(crate) struct Thread {
     pub(crate) is_staging: AtomicBool,
     /// Where this thread's copies are counted; 0 until the first.
     pub(crate) shard: AtomicU8,
-    /// What tells this thread's streams from others'; [`Fact::NO_THREAD`] until the first call that is checked.
+    /// Tells this thread's streams from others'; [`Fact::NO_THREAD`] until the first call that is checked.
     tag: AtomicU8,
     /// Whether the copy that is under way, or the next, is checked with what only the driver knows.
     pub(crate) is_check_due: AtomicBool,
@@ -135,7 +135,7 @@ pub(crate) struct Thread {
     pub(crate) untimed_left: Cell<u64>,
     /// How many of this thread's first copies were measured.
     pub(crate) first_timed: Cell<u8>,
-    /// What measuring GPUs has cost inside the call that is under way, in ticks of the trace.
+    /// The cost of measuring GPUs inside the call that is under way, in ticks of the trace.
     pub(crate) timing_cost: Cell<u64>,
     /// The record of the last driver call inside a call of the runtime.
     pub(crate) inner_record: Cell<Option<Begun>>,
@@ -163,11 +163,11 @@ pub(crate) struct Thread {
     /// Why the batch that this thread gave to a stream that is being captured was not captured, until it is said: a number of
     /// [`Missing`](crate::policy::batches::Missing); 0 for none.
     pub(crate) not_captured: Cell<u8>,
-    /// What callbacks get once the outermost call has returned.
+    /// Callbacks get this once the outermost call has returned.
     pub(crate) callbacks: Pending,
     /// What the driver returned for the last copy that this thread asked the shim for.
     pub(crate) code: Cell<i32>,
-    /// What tells this thread from all that have ended; 0 until it is asked for.
+    /// Tells this thread from all that have ended; 0 until it is asked for.
     number: Cell<u64>,
 }
 
@@ -368,7 +368,7 @@ impl Thread {
         if is_of_driver { of_driver } else { others }
     }
 
-    /// What tells this thread's streams from others'.
+    /// A tag that tells this thread's streams from others'.
     #[inline(always)]
     pub(crate) fn tag(&self) -> u8 {
         match self.tag.load(Relaxed) {
@@ -383,7 +383,7 @@ impl Thread {
 }
 
 impl Thread {
-    /// What tells this thread from others, those that have ended included.
+    /// A number that tells this thread from all others, those that have ended included.
     pub(crate) fn number(&self) -> u64 {
         static LAST: AtomicU64 = AtomicU64::new(0);
         if self.number.get() == 0 {

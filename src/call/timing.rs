@@ -29,7 +29,7 @@ use crate::record::trace;
 
 /// In the mode `sample`, how many copies of a thread are measured before others are left out.
 const FIRST: u8 = 64;
-/// Of how many copies one is measured after that: 0.15 % of a copy of 1.6 µs. A prime, so that of copies that go to several devices
+/// After that one in so many copies is measured: 0.15 % of a copy of 1.6 µs. A prime, so that of copies that go to several devices
 /// in turn each is measured.
 const EVERY: u64 = 4093;
 /// Measurements that are not over, at most.
@@ -76,7 +76,7 @@ impl Measurement {
     }
 }
 
-/// What is kept of all threads' measurements.
+/// All threads' measurements.
 #[derive(Default)]
 struct Clocks {
     /// Where times are counted from, one for each context.

@@ -55,7 +55,7 @@ impl Timed {
     }
 }
 
-/// Who is to stage a copy, and what times it, if it is to be timed.
+/// The stager of a copy, and its trial, if it is to be timed.
 pub(super) fn next(copy: &Memcpy<'_>, traffic: &Traffic) -> (By, Option<Kind>) {
     let Some(kind) = STAGING.trial_of(copy, traffic) else { return (By::Shim, None) };
     let (by, is_timed) = STAGING.trials.next(kind);

@@ -18,7 +18,7 @@ use crate::real::driver::RealDriver;
 use crate::real::runtime;
 use crate::record::{self, Said};
 
-/// What is done in place of a call whose arguments are wrong.
+/// An answer to a call whose arguments are wrong.
 #[derive(Clone, Copy)]
 pub(crate) enum Refusal {
     /// The program gets the code.
@@ -47,7 +47,7 @@ pub(crate) const fn has_rules(function: Function) -> bool {
     }
 }
 
-/// What is done instead of a call whose arguments are wrong, in strict mode; and what of them must be said before, since
+/// Answers a call whose arguments are wrong, in strict mode; and says before the call what must be said before, since
 /// the library may crash. `room` is for parameters.
 #[inline(always)]
 pub(crate) fn refusal(call: &Call<'_>, room: Option<&mut Others>) -> Option<Refusal> {
@@ -217,7 +217,7 @@ pub(crate) fn check(call: &Call<'_>, ret: Code, path: Option<Path>) -> bool {
     false
 }
 
-/// The same with what the driver says now.
+/// Checks the call with what the driver says now.
 #[cold]
 fn check_with_driver(call: &Call<'_>, ret: Code, path: Option<Path>) {
     mode::unseen(|| {

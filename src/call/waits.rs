@@ -1,6 +1,6 @@
 //! Waits of the driver that copies lose where p2pshim has made them direct: see [`crate::policy::waits`].
 //!
-//! What waits here does so as the program's own call would: signals arrive, and a cancelled thread leaves.
+//! A thread waits here as in the program's own call: signals arrive, and a cancelled thread leaves.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -29,7 +29,7 @@ pub(super) fn after_copy(call: &Call<'_>, traffic: Option<Traffic>) {
     }
 }
 
-/// The same of a batch, or of the launch of a graph.
+/// Keeps the waits of a batch, or of the launch of a graph.
 pub(super) fn after_many(call: &Call<'_>, kind: Copies, made: &[Part]) {
     let mut kept = made.iter().filter_map(|part| part.traffic.kept).peekable();
     if kept.peek().is_none() {
@@ -50,7 +50,7 @@ pub(super) fn after_many(call: &Call<'_>, kind: Copies, made: &[Part]) {
 enum Made<'a> {
     Copy(&'a Memcpy<'a>),
     Batch,
-    /// Of a graph that records no events itself.
+    /// The launch of a graph that records no events itself.
     Launch,
 }
 

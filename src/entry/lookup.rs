@@ -109,7 +109,7 @@ unsafe extern "C" fn route(handle: *mut c_void, name: *const c_char, caller: *co
     }
 }
 
-/// What a look-up finds as if this library were not there.
+/// The result of a look-up as if this library were not there.
 enum Found {
     /// The real function has to find it.
     ByTheReal,

@@ -41,7 +41,7 @@ impl Named {
 pub(crate) struct Memcpy<'a> {
     /// The address of the source, or [`of_array`] what its array is known by; 0 if it is said to be the host's, or not known.
     pub(crate) src: u64,
-    /// The same of the destination.
+    /// The address of the destination, or what stands for it.
     pub(crate) dst: u64,
     /// How the arguments name the source's device.
     pub(crate) src_named: Named,
@@ -55,7 +55,7 @@ pub(crate) struct Memcpy<'a> {
     pub(crate) shape: Shape<'a>,
 }
 
-/// What a copy copies: a number of bytes, or what the parameters of a 3D copy say.
+/// The shape of a copy: a number of bytes, or the parameters of a 3D copy.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Shape<'a> {
     /// So many bytes, one after another.
@@ -118,7 +118,7 @@ impl<'a> Memcpy<'a> {
         Self { src: 0, dst: 0, src_named: named, dst_named: named, bytes: 0, stream, shape }
     }
 
-    /// The same by a function that names no devices.
+    /// The copy as made by a function that names no devices.
     #[inline(always)]
     pub(crate) fn regular(self) -> Self {
         Self { src_named: Named::Pointer, dst_named: Named::Pointer, ..self }
@@ -185,7 +185,7 @@ fn volume([width, height, depth]: [usize; 3]) -> u64 {
     (width as u64).saturating_mul(height as u64).saturating_mul(depth as u64)
 }
 
-/// What the memory of an array is known by: its handle, moved to where no address lies. 0 for none.
+/// An array's memory is known by this: its handle, moved to where no address lies. 0 for none.
 pub(crate) const fn of_array(handle: usize) -> u64 {
     if handle == 0 { 0 } else { handle as u64 | 1 << 63 }
 }
@@ -235,18 +235,18 @@ impl Traffic {
         self.src != self.dst && self.bytes != 0 && !matches!(self.path, Path::Host | Path::Unknown)
     }
 
-    /// The same of a copy that CUDA makes, though it had to be staged.
+    /// The traffic of a copy that CUDA makes, though it had to be staged.
     pub(crate) fn unstaged(self) -> Self {
         Self { path: if self.path.has_to_be_staged_by_us() { Path::Broken } else { self.path }, ..self }
     }
 
-    /// The same of a copy that becomes part of a graph.
+    /// The traffic of a copy that becomes part of a graph.
     pub(crate) fn captured(self) -> Self {
         Self { path: Path::Captured, kept: None, ..self }
     }
 }
 
-/// What one call copies from one device to another on one path.
+/// The copies of one call from one device to another on one path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
     /// From where to where, and how many bytes in all.
@@ -256,7 +256,7 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// Of nothing.
+    /// No copies.
     pub(crate) const NONE: Self = Self { traffic: Traffic::new([0; 2], Path::Unknown, 0), copies: 0 };
 
     /// Adds a copy, if it goes from where to where, and on which path, the others go. Whether it does.
@@ -271,7 +271,7 @@ impl Part {
         is_like
     }
 
-    /// What copies together come to.
+    /// The parts that copies come to.
     pub(crate) fn sum(copies: impl Iterator<Item = Traffic>) -> Vec<Self> {
         let mut parts: Vec<Self> = Vec::new();
         for traffic in copies {

@@ -16,11 +16,11 @@ use crate::api::Function;
 pub(crate) struct Sum {
     /// How many.
     pub(crate) copies: u64,
-    /// Of how many bytes together.
+    /// Their bytes together.
     pub(crate) bytes: u64,
 }
 
-/// What was copied from one device to another.
+/// The copies from one device to another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sums {
     /// Directly, or inside the device.
@@ -108,7 +108,7 @@ pub(crate) fn count(shard: &AtomicU8, traffic: &Traffic) {
     count_many(shard, traffic, 1);
 }
 
-/// The same of several copies that come to `traffic` together.
+/// Counts several copies that come to `traffic` together.
 #[inline(always)]
 pub(crate) fn count_many(shard: &AtomicU8, traffic: &Traffic, number: u64) {
     let shard = assign(shard);
@@ -130,7 +130,7 @@ fn next_shard() -> u8 {
     NEXT.fetch_update(Relaxed, Relaxed, |number| Some(number % SHARDS + 1)).unwrap_or(1)
 }
 
-/// What has been copied from one device to another so far.
+/// The copies from one device to another so far.
 pub(crate) fn sums(src: usize, dst: usize) -> Option<Sums> {
     let mut sums = Sums::default();
     let devices = [u8::try_from(src).ok()?, u8::try_from(dst).ok()?];

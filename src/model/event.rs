@@ -22,7 +22,7 @@ pub(crate) struct CallEvent {
     pub(crate) numbering: Numbering,
     /// Source and destination; -1 for none.
     pub(crate) devices: [i32; 2],
-    /// The same as addresses.
+    /// Source and destination, as addresses.
     pub(crate) ends: [u64; 2],
     pub(crate) bytes: u64,
     pub(crate) stream: u64,

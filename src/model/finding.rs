@@ -1,4 +1,4 @@
-//! What a rule finds wrong with a call.
+//! A fault that a rule finds in a call.
 
 use super::rules::Rule;
 use crate::api::abi::Code;
@@ -21,7 +21,7 @@ impl Finding {
         Self { rule, code: rule.code(layer), what }
     }
 
-    /// The same where the documentation gives no code.
+    /// The finding, where the documentation gives no code.
     pub(crate) fn without_code(self) -> Self {
         Self { code: None, ..self }
     }

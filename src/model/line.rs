@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display, Formatter};
 
-/// What was found out about a call.
+/// Where a call comes from, as far as it was found out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Origin {
     /// Where the Python program was, if it is one.

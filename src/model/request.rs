@@ -11,11 +11,11 @@ pub(crate) struct Request<'a> {
     pub(crate) function: Function,
     /// Its arguments in order, for the log; nothing is decided by them but what a state row means.
     pub(crate) arguments: &'a [Value],
-    /// What it asks for.
+    /// Its wish.
     pub(crate) asks: Asks<'a>,
 }
 
-/// What a call asks for.
+/// The wish of a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Asks<'a> {
     /// A copy between devices.
@@ -28,7 +28,7 @@ pub(crate) enum Asks<'a> {
     Other,
 }
 
-/// What a call copies between devices that makes many copies: a batch, or the launch of a graph.
+/// The copies between devices of a call that makes many: a batch, or the launch of a graph.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Batch<'a> {
     /// From where to where; nothing is here twice.
@@ -52,7 +52,7 @@ impl Batch<'_> {
     }
 }
 
-/// What a call does about peer access.
+/// A call's part in peer access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     /// Lets the current context or device access the memory of a peer.
@@ -63,9 +63,9 @@ pub(crate) enum Access {
     Query {
         /// Where the result is written.
         output: *mut i32,
-        /// Of how many numbers of 4 bytes it is.
+        /// Its length, in numbers of 4 bytes.
         count: usize,
-        /// Of `cudaDeviceP2PAttr`; none if only whether there can be access is asked.
+        /// An attribute of `cudaDeviceP2PAttr`; none if only whether there can be access is asked.
         attribute: Option<i32>,
         /// The device that accesses.
         device: i32,
@@ -135,12 +135,12 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// The same call with its copy known better.
+    /// The call with its copy known better.
     pub(crate) fn with_copy(&self, copy: Memcpy<'a>) -> Self {
         Self { asks: Asks::Copy(copy), ..*self }
     }
 
-    /// What it asks for about peer access, if it does.
+    /// Its part in peer access, if it has one.
     #[inline(always)]
     pub(crate) fn access(&self) -> Option<Access> {
         match self.asks {
@@ -229,7 +229,7 @@ fn copy<'a>(arguments: &[Value], read: impl FnOnce(Value) -> Shape<'a>) -> Optio
     Some(Memcpy { src: src as u64, dst: dst as u64, src_named, dst_named, bytes, stream, shape: Shape::Linear })
 }
 
-/// What the arguments of a function say about peer access.
+/// A call's part in peer access, by its arguments.
 #[inline(always)]
 fn access(kind: AccessKind, arguments: &[Value]) -> Option<Access> {
     Some(match (kind, arguments) {

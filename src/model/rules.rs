@@ -44,7 +44,7 @@ impl Severity {
     }
 }
 
-/// What a rule says. The texts end in NUL, so that they can be handed to C as they are.
+/// The texts of a rule. They end in NUL, so that they can be handed to C as they are.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Text {
     /// The stable id.
@@ -55,13 +55,13 @@ pub(crate) struct Text {
     pub(crate) functions: &'static str,
     /// The codes that the documentation gives: of the runtime, the driver, and HIP. 0 for none.
     pub(crate) codes: [i32; 3],
-    /// What the documentation says, and where.
+    /// The documentation's words, and their place.
     pub(crate) documentation: &'static str,
-    /// What real hardware does, where it is not that.
+    /// The behaviour of real hardware, where it is not that.
     pub(crate) hardware: &'static str,
     /// Why it matters.
     pub(crate) why: &'static str,
-    /// What to do.
+    /// The remedy.
     pub(crate) remedy: &'static str,
 }
 
@@ -77,7 +77,7 @@ macro_rules! rules {
             /// All rules, in the order of the documents.
             pub(crate) const ALL: &[Self] = &[$(Self::$rule),*];
 
-            /// What the rule says.
+            /// The texts of the rule.
             pub(crate) const fn text(self) -> &'static Text {
                 match self {
                     $(Self::$rule => &Text {
