@@ -343,7 +343,7 @@ pub(crate) fn graph_node(node: usize, parameters: usize) -> Option<Change> {
     }
 }
 
-/// That change, as `cuGraphExecMemcpyNodeSetParams` takes it.
+/// The change, as `cuGraphExecMemcpyNodeSetParams` takes it.
 pub(crate) fn memcpy_node(node: usize, parameters: *const CUDA_MEMCPY3D_PEER) -> Option<Change> {
     // SAFETY: the struct is made of integers: any bytes are a valid one.
     Some(Change::Node(node_copy(node, unsafe { input(parameters) }?)))

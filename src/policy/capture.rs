@@ -42,7 +42,7 @@ pub(crate) struct Replacement {
 }
 
 impl Replacement {
-    /// What the log says of it.
+    /// Its words in the log.
     pub(crate) fn note(&self) -> &'static str {
         match (self.parameters.is_some(), self.per_thread) {
             (false, false) => "captured as cuMemcpyAsync",
@@ -244,7 +244,7 @@ pub(crate) fn why_refused() -> &'static str {
     }
 }
 
-/// What is called in place of a copy on a stream that is being captured, if anything is.
+/// The call that takes the place of a copy on a stream that is being captured, if any does.
 pub(crate) fn capturable(driver: &impl Driver, function: Function, copy: &Memcpy) -> Option<Replacement> {
     let is_device_memory = |&end: &u64| driver.is_device_memory(end);
     if rewrites() && [copy.dst, copy.src].iter().all(is_device_memory) { replacement(function, copy) } else { None }

@@ -25,14 +25,14 @@ pub(crate) trait Copies {
     /// Begins to copy what was received to the host, on the memory's own stream.
     fn download(&self, from: &Self::Scratch, bytes: usize) -> Result<(), Code>;
 
-    /// What has been downloaded; none if there is no memory for it.
+    /// The bytes that were downloaded; none if there is no memory for them.
     fn downloaded(&self, from: &Self::Scratch, bytes: usize) -> Option<Vec<u8>>;
 
     /// Whether the memory's stream has nothing left to do.
     fn is_done(&self, scratch: &Self::Scratch) -> Result<bool, Code>;
 }
 
-/// What decisions ask the real driver, and have it do. Nothing here waits for a device.
+/// Questions and orders of decisions to the real driver. Nothing here waits for a device.
 ///
 /// Contexts, pools and streams are handles, devices are ordinals, addresses are those of the unified address space. What
 /// changes anything is called within [`Driver::relaxed`] only.
@@ -40,13 +40,13 @@ pub(crate) trait Driver: Copies<Scratch = Scratch> {
     /// Whether an address is that of memory on a device.
     fn is_device_memory(&self, address: u64) -> bool;
 
-    /// What an address belongs to; none if the driver does not know it.
+    /// The memory that an address belongs to; none if the driver does not know it.
     fn memory(&self, address: u64) -> Option<Memory>;
 
     /// The calling thread's context.
     fn current_context(&self) -> Option<usize>;
 
-    /// What tells the context from later ones with the same handle; none if there is no such context (any more). 0 for all
+    /// A number that tells the context from later ones with the same handle; none if there is no such context (any more). 0 for all
     /// contexts of drivers that do not number them.
     fn context_id(&self, context: usize) -> Option<u64>;
 
@@ -157,11 +157,11 @@ pub(crate) trait Driver: Copies<Scratch = Scratch> {
 pub(crate) struct NodeCopy {
     /// The node.
     pub(crate) node: usize,
-    /// What is copied; the contexts are reserved words.
+    /// The copy; the contexts are reserved words.
     pub(crate) parameters: CUDA_MEMCPY3D_PEER,
 }
 
-/// What the driver says of an address.
+/// The driver's answer about an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Memory {
     /// The allocation: its first address, and its bytes.
@@ -183,12 +183,12 @@ pub(crate) enum Holder {
     Foreign,
 }
 
-/// What kind of memory a verification is made with.
+/// The kind of memory that a verification is made with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ScratchKind {
     /// Mapped, with rights of its own: nothing of the program's is affected.
     Mapped,
-    /// That of a pool of our own.
+    /// Memory of a pool of our own.
     Pool,
     /// A page only, to see whether the device has time: a context's.
     Page,
@@ -201,7 +201,7 @@ pub(crate) struct Scratch {
     pub(crate) kind: ScratchKind,
     /// The context of the stream.
     pub(crate) context: usize,
-    /// What tells it from later ones.
+    /// A number that tells it from later ones.
     pub(crate) context_id: u64,
     pub(crate) device: i32,
     pub(crate) address: u64,

@@ -11,7 +11,7 @@ use crate::os;
 
 pub(crate) use p2pshim_host::verdict::Verdict;
 
-/// What verdicts depend on, of each device. The standard library's: see [`os::lock`].
+/// Verdicts depend on these facts of each device. The mutex is the standard library's: see [`os::lock`].
 static FACTS: Mutex<Facts> = Mutex::new(Facts::new());
 
 /// The verdict that is kept on a pair, if there is one. Reads a small file; and what verdicts depend on, once for each device.

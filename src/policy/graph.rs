@@ -1,11 +1,11 @@
-//! What executable graphs copy between devices.
+//! The copies of executable graphs between devices.
 //!
 //! A copy in a graph takes the path that there was when the graph was instantiated, for ever: enabling access afterwards, or updating the
 //! graph, does not change it (measured on H200, docs/results/). So the pairs of a graph's copies are verified and enabled before it
 //! is instantiated, as soon as there is one copy; a pair that another thread is verifying is waited for. And what each executable graph copies is kept until it is destroyed. One that
 //! copies nothing between devices then never will: CUDA refuses to change whose memory a node copies.
 //!
-//! What changes in an executable graph is named by nodes of the graph that it was instantiated from, also after it was updated with
+//! Changes to an executable graph name nodes of the graph that it was instantiated from, also after it was updated with
 //! another; what was disabled stays so until it is enabled (measured on H200, docs/results/).
 //!
 //! Launches look it up under a lock that is held for a moment, by everybody with signals and cancellation held back: a handler that leaves by
@@ -31,14 +31,14 @@ pub(crate) struct Graphs {
     execs: RwLock<BTreeMap<usize, Exec>>,
     /// How many there are.
     count: AtomicUsize,
-    /// What graphs copy that are being instantiated, by the thread that does.
+    /// The graphs that are being instantiated, by the thread that does.
     prepared: Mutex<BTreeMap<usize, Prepared>>,
 }
 
-/// What is known of a graph that a thread is instantiating, or updating an executable graph with.
+/// A graph that a thread is instantiating, or updating an executable graph with.
 #[derive(Default)]
 struct Prepared {
-    /// What it copies between devices.
+    /// Its copies between devices.
     copies: Vec<Kept>,
     /// Its nodes that copy anything at all, in the driver's order.
     nodes: Vec<usize>,
@@ -66,7 +66,7 @@ struct Exec {
     disabled: BTreeSet<usize>,
     /// Nodes whose copies are followed by an event, and the event.
     marked: Arc<Vec<(usize, usize)>>,
-    /// What the others come to.
+    /// The parts that the others come to.
     parts: Arc<[Part]>,
     /// [`Access::losses`] when it was instantiated.
     losses: usize,
@@ -104,7 +104,7 @@ impl Kept {
     }
 }
 
-/// What changes in an executable graph.
+/// A change to an executable graph.
 #[derive(Clone, Debug)]
 pub(crate) enum Change {
     /// All of it, to what a graph is now.
@@ -289,7 +289,7 @@ impl Graphs {
         self.count.load(Relaxed) != 0
     }
 
-    /// What a launch of an executable graph copies between devices, if it copies anything.
+    /// The copies between devices of a launch of an executable graph, if it has any.
     #[inline(always)]
     pub(crate) fn launched(&self, exec: usize) -> Option<Arc<[Part]>> {
         if !self.are_there() {
@@ -307,7 +307,7 @@ impl Graphs {
         access.losses() != 0
     }
 
-    /// What is wrong with launching an executable graph now, on account of what the program has disabled since it was instantiated.
+    /// The finding about launching an executable graph now, if the program has disabled access since it was instantiated.
     pub(crate) fn lost(&self, access: &Access, driver: &impl Driver, exec: usize, layer: Layer) -> Option<Finding> {
         let losses = access.losses();
         let (copies, disabled) = {
@@ -332,7 +332,7 @@ impl Graphs {
         Some(Finding::new(Rule::GraphAccessLost, layer, what))
     }
 
-    /// What there is to say, once, of an executable graph whose copies are staged though they need not be.
+    /// The finding, once, about an executable graph whose copies are staged though they need not be.
     pub(crate) fn staged(&self, access: &Access, driver: &impl Driver, exec: usize, layer: Layer) -> Option<Finding> {
         let (copies, disabled) = {
             let mut execs = self.execs.try_write()?;
@@ -356,7 +356,7 @@ impl Graphs {
         Some(Finding::new(Rule::GraphStaged, layer, what))
     }
 
-    /// Who has to wait does so without the lock's own way, which allocates and registers a destructor: see [`os::lock`].
+    /// Waits, if need be, without the lock's own way, which allocates and registers a destructor: see [`os::lock`].
     #[inline(always)]
     fn read(&self) -> RwLockReadGuard<'_, BTreeMap<usize, Exec>> {
         match self.execs.try_read_recursive() {
@@ -411,7 +411,7 @@ fn named(mut copies: Vec<NodeCopy>, nodes: impl ExactSizeIterator<Item = usize>)
     copies
 }
 
-/// What is kept of a copy of a graph, if it goes between devices.
+/// A copy of a graph as it is kept, if it goes between devices.
 fn kept(
     access: &Access,
     driver: &impl Driver,
@@ -455,7 +455,7 @@ mod tests {
         Part { traffic: Traffic::new([src, dst], path, bytes), copies }
     }
 
-    /// What a launch copies, without regard for whose memory it is.
+    /// The copies of a launch, without regard for whose memory it is.
     fn launched(graphs: &Graphs) -> Vec<Part> {
         let of = |part: &Part| Part { traffic: Traffic { kept: None, ..part.traffic }, ..*part };
         graphs.launched(EXEC).unwrap().iter().map(of).collect()

@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 
-/// What an address points to, as far as the path of a copy depends on it.
+/// The kind of memory at an address, as far as the path of a copy depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     /// Memory of the host that the driver knows.
@@ -22,7 +22,7 @@ pub(crate) enum Kind {
     Mapped,
     /// Memory whose copies are not ours to judge.
     Foreign,
-    /// What the driver did not know when it was asked: ordinary memory of the host, most likely.
+    /// The driver did not know it when it was asked: ordinary memory of the host, most likely.
     Unknown,
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct Place {
     pub(crate) kind: Kind,
     /// The device where it lies, by ordinal; 0 for the host.
     pub(crate) device: u8,
-    /// Who holds it, by number; 0 for none.
+    /// The number of its owner; 0 for none.
     pub(crate) owner: u8,
     /// For mapped memory: the devices that may access it, a bit each.
     pub(crate) reach: u64,
@@ -135,7 +135,7 @@ const SETS: usize = 2048;
 /// An allocation is known by the pieces of memory that it lies in: those of the largest of these sizes, as powers of two,
 /// that is not larger than the allocation. So even of the largest there are few, and no piece has parts of more than two.
 const PIECES: [u32; 4] = [31, 26, 21, ALIGNMENT];
-/// What CUDA aligns every allocation to, by its programming guide.
+/// CUDA aligns every allocation to so many bytes, by its programming guide.
 const ALIGNMENT: u32 = 8;
 
 /// The allocations seen so far.
@@ -166,13 +166,13 @@ impl Cache {
         self.find_range(address).map(|(place, _)| place)
     }
 
-    /// The same, and the addresses of its allocation.
+    /// The place of an address, and the addresses of its allocation.
     #[inline(always)]
     pub(crate) fn find_range(&self, address: u64) -> Option<(Place, Range<u64>)> {
         self.find_any(address).filter(|(place, _)| place.kind != Kind::Unknown)
     }
 
-    /// The same, or that the driver did not know it.
+    /// The place of an address, also if the driver did not know it.
     #[inline(always)]
     pub(crate) fn find_any(&self, address: u64) -> Option<(Place, Range<u64>)> {
         let epoch = self.epoch.load(Relaxed);

@@ -1,4 +1,4 @@
-//! What is done about a call before it is made.
+//! Decisions about calls before they are made.
 //!
 //! Decisions are made at the driver layer, where every client of CUDA ends, over plain values and through the small
 //! [`Driver`], so that they are tested without a driver.
@@ -33,7 +33,7 @@ use waits::Waits;
 /// All that is known of memory, contexts and peers in this process.
 pub(crate) static ACCESS: Access = Access::new();
 
-/// What executable graphs of this process copy.
+/// The copies of executable graphs of this process.
 pub(crate) static GRAPHS: Graphs = Graphs::new();
 
 /// All that is known of HIP in this process.
@@ -42,7 +42,7 @@ pub(crate) static HIP: Peers = Peers::new();
 /// The copies that are read back.
 pub(crate) static READBACK: Readback = Readback::new();
 
-/// What is needed to stage copies.
+/// The rings that stage copies.
 pub(crate) static STAGING: Staging = Staging::new();
 
 /// All that is known of what the program gets wrong.

@@ -39,7 +39,7 @@ const ENDING: u8 = u8::MAX;
 /// Copies that have been read back and not been compared, at most.
 const PENDING: usize = 4;
 
-/// What is read back of a copy. It has nothing to drop.
+/// A part of a copy that is read back. It has nothing to drop.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reading {
     pub(crate) ring: Ring,
@@ -118,7 +118,7 @@ pub(crate) struct Difference {
     pub(crate) is_zero: bool,
 }
 
-/// What reads copies back.
+/// The driver, as a reader of copies.
 pub(crate) trait Reader: Stager {
     /// Has the reading come after the copy, and before what the copy's stream gets to do next. Either may wait for room there.
     fn come_after(&self, reading: &Reading) -> Result<(), Code>;
@@ -142,7 +142,7 @@ pub(crate) struct Made {
     /// Where the call returned to.
     pub(crate) site: usize,
     pub(crate) origin: Option<Origin>,
-    /// What is kept of the call in the trace.
+    /// The call's record in the trace.
     pub(crate) record: Option<Begun>,
     pub(crate) traffic: Traffic,
     /// Whether the call waits until it has been read back.
@@ -171,7 +171,7 @@ impl Pair {
 struct State {
     pairs: Vec<Pair>,
     pending: Vec<(Made, Box<Reading>)>,
-    /// What is being read back too late to be compared.
+    /// Parts that are read back too late to be compared.
     late: Vec<Reading>,
 }
 
@@ -242,7 +242,7 @@ impl Readback {
         Some(waits)
     }
 
-    /// What is to be read back of a copy, and with what; `on` is the context of its stream, the default stream that it means, and the
+    /// The part of a copy that is to be read back, and its ring; `on` is the context of its stream, the default stream that it means, and the
     /// thread.
     #[inline(never)]
     pub(crate) fn reading(
@@ -286,7 +286,7 @@ impl Readback {
         }
     }
 
-    /// What has been read back, each with the difference that there is. What cannot be read any more, because its context has gone, is
+    /// The parts that were read back, each with the difference that there is. A part that cannot be read any more, because its context has gone, is
     /// left.
     pub(crate) fn done(&self, staging: &Staging, driver: &impl Reader) -> Vec<(Made, Option<Difference>)> {
         let (pending, mut late) = {
@@ -343,7 +343,7 @@ impl Readback {
     }
 }
 
-/// What is to be said of a difference. `passes` is whether the path was verified anew, if it was.
+/// The finding about a difference. `passes` is whether the path was verified anew, if it was.
 pub(crate) fn finding(made: &Made, difference: &Difference, passes: Option<bool>) -> Finding {
     let Traffic { src, dst, bytes, path, .. } = made.traffic;
     let Difference { at: [byte, row, slice], bytes: [from, to], differ, of, is_zero } = *difference;

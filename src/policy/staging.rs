@@ -167,7 +167,7 @@ impl Staging {
         is_tried.then(|| Some(Kind::of(traffic, &pieces::parameters(copy)?)))?
     }
 
-    /// Who stages a copy, if that is decided by trial.
+    /// The stager of a copy, if that is decided by trial.
     pub(crate) fn stager(&self, copy: &Memcpy<'_>, traffic: &Traffic) -> Option<By> {
         self.trials.known(self.trial_of(copy, traffic)?)
     }
@@ -181,7 +181,7 @@ impl Staging {
         }
     }
 
-    /// What a copy is staged with; none if the driver is to stage it. `context` is that of the caller's stream, `on` whether the
+    /// The ring and pieces of a copy; none if the driver is to stage it. `context` is that of the caller's stream, `on` whether the
     /// stream is each thread's own default stream if it is none, and the thread.
     pub(crate) fn take(
         &self,
@@ -365,7 +365,7 @@ impl Staging {
         self.with(ring, |entry| (entry.is_taken, entry.kept_by) = (false, None));
     }
 
-    /// As above, between two steps of a thread's copy. If the next never comes, the ring is there for its user's next copy.
+    /// Gives a ring back between two steps of a thread's copy. If the next never comes, the ring is there for its user's next copy.
     pub(crate) fn keep(&self, ring: &Ring, thread: usize) {
         self.with(ring, |entry| (entry.is_taken, entry.kept_by) = (false, Some(thread)));
     }
@@ -558,7 +558,7 @@ mod tests {
             self.staging.take(all, (&copy, &traffic), (context(0), 1), (false, 7))
         }
 
-        /// The same, submitted and under way: the number of its ring.
+        /// A copy that was submitted and is under way: the number of its ring.
         fn copy(&self, stream: usize) -> Option<usize> {
             let staged = self.take(stream, LEAST)?;
             let ring = staged.ring.host.address;

@@ -42,7 +42,7 @@ pub(crate) const LAUNCH: u64 = u64::MAX - 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Key {
     pub(crate) stream: usize,
-    /// Of a thread's own default stream: the thread, and the context.
+    /// For a thread's own default stream: the thread, and the context.
     pub(crate) thread: u64,
     pub(crate) context: usize,
     /// The numbers of the owners of source and destination, and when they were valid.

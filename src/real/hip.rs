@@ -184,8 +184,8 @@ fn version(library: Library) -> Option<c_int> {
     asked(|version| unsafe { runtime_get_version(library, version) }).ok()
 }
 
-/// What a report calls a device: the product's name, the UUID as `rocm-smi` writes it, and where it is on the PCI bus.
-/// What the library does not tell is empty.
+/// A device's names in a report: the product's name, the UUID as `rocm-smi` writes it, and where it is on the PCI bus.
+/// A name that the library does not tell is empty.
 pub(crate) fn gpu(library: Library, device: i32) -> [String; 3] {
     type TextOf = unsafe fn(Library, *mut c_char, c_int, c_int) -> Code;
     let text = |ask: TextOf| {
@@ -205,7 +205,7 @@ pub(crate) fn gpu(library: Library, device: i32) -> [String; 3] {
     [text(device_get_name), uuid, text(device_get_pci_bus_id)]
 }
 
-/// What a verdict on a device's access to the memory of another is kept under. None if the library does not tell it.
+/// The question that a verdict on a device's access to the memory of another answers. None if the library does not tell it.
 fn question(library: Library, device: i32, peer: i32) -> Option<Question> {
     let [[_, from_uuid, from_bus_id], [_, to_uuid, to_bus_id]] = [device, peer].map(|device| gpu(library, device));
     let are_known = [&from_uuid, &from_bus_id, &to_uuid, &to_bus_id].into_iter().all(|text| !text.is_empty());

@@ -1,4 +1,4 @@
-//! What the dynamic linker knows: which objects are loaded and what they define.
+//! The dynamic linker's knowledge: which objects are loaded and what they define.
 //!
 //! None of this is called with a lock of ours held, since all of it may wait for the linker's own,
 //! and a library's constructor may call us while it is held.
@@ -62,7 +62,7 @@ impl Wanted {
         self.bound_through(handle).filter(|&found| !is_own(found))
     }
 
-    /// What the program gets for its handle: by the `dlsym` that it would call without us. Our export stands for the
+    /// The definition that the program gets for its handle: by the `dlsym` that it would call without us. Our export stands for the
     /// definition behind us: the handle is the main program's, or a library that wraps `dlsym` hands out its own
     /// function of that name, and its reference is bound to us.
     pub(crate) fn asked_for(self, handle: *mut c_void) -> Option<*mut c_void> {
@@ -76,7 +76,7 @@ impl Wanted {
         self.bound_through(handle).is_some_and(|found| is_own(found))
     }
 
-    /// What a reference would be bound to in the handle's scope.
+    /// The definition that a reference would be bound to in the handle's scope.
     fn bound_through(self, handle: *mut c_void) -> Option<*mut c_void> {
         // SAFETY: the handle is open or a pseudo-handle, the name is a C string.
         let first = unsafe { real_dlsym()?(handle, self.name.as_ptr()) };

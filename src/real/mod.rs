@@ -21,7 +21,7 @@ fn checked(code: Code) -> Result<(), Code> {
     if code == Code::SUCCESS { Ok(()) } else { Err(code) }
 }
 
-/// What a function writes that takes a place for it.
+/// The value that a function writes which takes a place for it.
 fn asked<T: Default>(ask: impl FnOnce(&mut T) -> Code) -> Result<T, Code> {
     let mut place = T::default();
     checked(ask(&mut place)).map(|()| place)

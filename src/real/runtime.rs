@@ -59,7 +59,7 @@ pub(crate) fn version(real: *const c_void) -> Option<i32> {
 /// The error that is pending in the calling thread, in the runtime that a real function lies in, as that runtime counts; none if it
 /// cannot be asked. It stays pending.
 pub(crate) fn pending_error(real: *const c_void) -> Option<Code> {
-    /// Of each function that was asked about, what its runtime answers with. Those that do not fit are not asked about.
+    /// Each function that was asked about, and the one that its runtime answers with. Those that do not fit are not asked about.
     static FOUND: [(AtomicUsize, AtomicPtr<c_void>); 64] =
         [const { (AtomicUsize::new(0), AtomicPtr::new(ptr::null_mut())) }; 64];
     /// In place of a function that the runtime does not have.

@@ -192,7 +192,7 @@ fn is_of_the_driver(function: Function, real: *mut c_void) -> bool {
         && Handle::to_loaded(c"libcuda.so.1").and_then(|driver| driver.symbol(function.c_name())) == Some(real)
 }
 
-/// What references to the export at `position` look for.
+/// The symbol that references to the export at `position` look for.
 fn wanted(function: Function, position: usize) -> Option<Wanted> {
     let versions = match function.layer() {
         Layer::Runtime => RUNTIME_VERSIONS,

@@ -125,7 +125,7 @@ impl Stack {
         Some(end)
     }
 
-    /// What an expression comes to; as far as those go that compilers make for functions that align their stack: a register and a
+    /// The value of an expression; as far as those go that compilers make for functions that align their stack: a register and a
     /// number, and what is stored there.
     fn value(&mut self, section: &Section<'_>, of: &UnwindExpression<usize>, first: Option<usize>) -> Option<usize> {
         let encoding = gimli::Encoding { address_size: 8, format: gimli::Format::Dwarf32, version: 1 };

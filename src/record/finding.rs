@@ -17,7 +17,7 @@ static LAST: Mutex<Option<LastFinding>> = Mutex::new(None);
 pub(crate) struct LastFinding {
     pub(crate) function: Function,
     pub(crate) finding: Finding,
-    /// What the program gets; none before a call that may crash.
+    /// The code that the program gets; none before a call that may crash.
     pub(crate) ret: Option<Code>,
     /// The numbers in which it gets that.
     pub(crate) numbering: Numbering,

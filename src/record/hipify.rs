@@ -39,7 +39,7 @@ const PHRASES: &[(&str, &str)] = &[
     ("cuda", "hip"),
 ];
 
-/// The same in HIP's words.
+/// A text in HIP's words.
 pub(super) fn hipify(text: &str) -> String {
     PHRASES.iter().fold(text.to_owned(), |text, (cuda, hip)| text.replace(cuda, hip))
 }

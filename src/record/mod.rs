@@ -1,4 +1,4 @@
-//! What happened, as plain data, and what is made of it.
+//! Calls and findings as plain data, and their ways out: log, trace, summary.
 
 #![forbid(unsafe_code)]
 
@@ -34,19 +34,19 @@ pub(crate) struct Event<'a> {
     /// The devices of a copy, source first.
     pub(crate) pair: Option<(i32, i32)>,
     pub(crate) path: Option<Path>,
-    /// Of a call that makes many copies, what it has copied between devices.
+    /// The copies between devices of a call that makes many.
     pub(crate) parts: &'a [Part],
-    /// What was done instead of what the program asked for.
+    /// The words about a call that was made in place of the program's.
     pub(crate) note: Option<&'static str>,
     pub(crate) caller: Option<CallSite>,
 }
 
-/// What a rule says of a call.
+/// A finding about a call, to be said.
 #[derive(Clone, Copy)]
 pub(crate) struct Said<'a> {
     pub(crate) function: Function,
     pub(crate) finding: &'a Finding,
-    /// What the program gets; none before a call that may crash.
+    /// The code that the program gets; none before a call that may crash.
     pub(crate) ret: Option<Code>,
     /// The numbers in which it gets that.
     pub(crate) numbering: Numbering,
@@ -56,17 +56,17 @@ pub(crate) struct Said<'a> {
 pub(crate) struct Argument {
     pub(crate) name: &'static str,
     pub(crate) value: Value,
-    /// What it points to, where that was read.
+    /// The contents of its memory, where they were read.
     pub(crate) contents: Option<Contents>,
 }
 
-/// What a pointer argument points to.
+/// The contents of a pointer argument's memory.
 pub(crate) enum Contents {
     /// A single number that the function wrote.
     Int(i64),
     RuntimePeer3D(cudaMemcpy3DPeerParms),
     DriverPeer3D(CUDA_MEMCPY3D_PEER),
-    /// Of a regular copy, which names no devices.
+    /// A regular copy, which names no devices.
     Runtime3D(cudaMemcpy3DPeerParms),
     Driver3D(CUDA_MEMCPY3D_PEER),
 }

@@ -60,7 +60,7 @@ impl Module {
         self.range.contains(&address)
     }
 
-    /// What it is, and which version, if it is a shared runtime: what its file's name has behind `libcudart.so.`, say.
+    /// Its kind and its version, if it is a shared runtime: the part of its file's name behind `libcudart.so.`, say.
     pub(super) fn runtime_version(&self) -> Option<(&'static [u8], &[u8])> {
         let name = self.file.rsplit(|&byte| byte == b'/').next()?;
         let runtimes: [(&[u8], &[u8]); 2] = [(b"runtime", b"libcudart.so."), (b"hip", b"libamdhip64.so.")];
@@ -89,7 +89,7 @@ pub(crate) fn in_memory() -> Vec<Module> {
     listed(&fs::read("/proc/self/maps").unwrap_or_default())
 }
 
-/// What can be executed of what `/proc/self/maps` lists.
+/// The mappings of `/proc/self/maps` that can be executed.
 fn listed(maps: &[u8]) -> Vec<Module> {
     let mut modules: Vec<Module> = Vec::new();
     // The last beginning of a file.
@@ -101,7 +101,7 @@ fn listed(maps: &[u8]) -> Vec<Module> {
     modules
 }
 
-/// What a line lists, and whether that can be executed; none if it is no file.
+/// The mapping of a line, and whether it can be executed; none if it is no file.
 fn mapping<'a>(line: &'a [u8], beginning: &mut (&'a [u8], usize)) -> Option<(Module, bool)> {
     let mut words = line.splitn(6, |&byte| byte == b' ');
     let mut word = || words.next().and_then(|word| str::from_utf8(word).ok());

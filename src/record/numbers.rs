@@ -1,4 +1,4 @@
-//! What the numbers in a trace mean.
+//! The meaning of the numbers in a trace.
 
 use p2pshim_host::codes::until_10_0;
 use p2pshim_trace::{NoteKind, UNTIL_10_0};
@@ -8,7 +8,7 @@ use crate::api::codes::Numbering;
 use crate::api::{Function, Layer, codes};
 use crate::model::{Path, Rule};
 
-/// What a record holds of a code.
+/// A code as a record holds it.
 #[inline(always)]
 pub(crate) fn result(numbering: Numbering, code: Code) -> i32 {
     let given = numbering.given(code).0;

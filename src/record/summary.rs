@@ -36,7 +36,7 @@ extern "C" fn write() {
     });
 }
 
-/// What has been counted.
+/// The counts.
 struct Summary {
     /// Source, destination, and what went directly and through the host.
     pairs: Vec<(usize, usize, Sum, Sum)>,

@@ -1,6 +1,6 @@
 //! The trace file: a record of each call, and notes of all that it takes to read them.
 //!
-//! What a record refers to by number (functions, paths, rules, codes, call sites) is named by notes in the same file. A call site's
+//! Notes in the file name all that a record refers to by number (functions, paths, rules, codes, call sites). A call site's
 //! address becomes module and offset by the executable mappings of `/proc/self/maps`, noted when an address turns up that none of
 //! those known covers: asking the dynamic linker would take its lock. A driver call's record is known to that of the runtime call
 //! around it, which takes over what only the driver's layer knows: devices and path.
@@ -264,7 +264,7 @@ impl Trace {
         !self.knows_gpus.load(Relaxed)
     }
 
-    /// The same, for who then notes it: that is one thread.
+    /// Whether GPUs are to be noted, by the thread that asks: that is one.
     pub(crate) fn may_note_gpus(&self) -> bool {
         !self.knows_gpus.swap(true, Relaxed)
     }

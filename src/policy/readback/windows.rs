@@ -1,4 +1,4 @@
-//! What of a copy is read back. Its bytes are counted in the order in which they are copied: row by row, slice by slice.
+//! The parts of a copy that are read back. Its bytes are counted in the order in which they are copied: row by row, slice by slice.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

@@ -1,4 +1,4 @@
-//! What a copy is divided into: parts that fit into a slot of a ring, of whole rows and slices where these do.
+//! The pieces of a copy: parts that fit into a slot of a ring, of whole rows and slices where these do.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ pub(crate) const RING: usize = 20 << 20;
 /// Pieces that are under way, at most.
 pub(crate) const SLOTS: usize = 4;
 
-/// What parts of a row are multiples of, if they are not the last.
+/// Parts of a row are multiples of this, but the last.
 const ALIGNMENT: usize = 64 << 10;
 
 /// A part of a copy: bytes of a row, rows, and slices.
@@ -45,7 +45,7 @@ pub(super) const fn size(bytes: u64, ring: usize) -> usize {
     }
 }
 
-/// What is copied, as the driver's 3D copies have it, which name addresses or arrays; none for what is not known, or cannot be divided.
+/// A copy as a 3D copy of the driver, which names addresses or arrays; none if it is not known, or cannot be divided.
 pub(crate) fn parameters(copy: &Memcpy<'_>) -> Option<CUDA_MEMCPY3D_PEER> {
     match copy.shape {
         Shape::Linear => Some(linear(copy.src, copy.dst, usize::try_from(copy.bytes).ok()?)),
@@ -91,7 +91,7 @@ const fn pitched(p: &cudaMemcpy3DPeerParms) -> CUDA_MEMCPY3D_PEER {
     }
 }
 
-/// The same copy the other way.
+/// The copy in the other direction.
 pub(crate) const fn reversed(p: &CUDA_MEMCPY3D_PEER) -> CUDA_MEMCPY3D_PEER {
     CUDA_MEMCPY3D_PEER {
         srcXInBytes: p.dstXInBytes,

@@ -1,4 +1,4 @@
-//! What copies are staged with: memory of the host, and streams and events around it.
+//! Rings, which stage copies: memory of the host, and streams and events around it.
 
 use super::SLOTS;
 use crate::api::abi::Code;
@@ -13,7 +13,7 @@ pub(crate) type Context = (usize, u64);
 /// The contexts of the caller's stream, the source and the destination.
 pub(crate) type Contexts = [Context; 3];
 
-/// What copies of one stream of the program are staged with. Its handles are the driver's.
+/// Stages the copies of one stream of the program. Its handles are the driver's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ring {
     pub(crate) contexts: Contexts,
@@ -51,7 +51,7 @@ impl Host {
     pub(crate) const UNLOCKED: Context = (0, 0);
 }
 
-/// What makes rings, and knows whether they are in use.
+/// The driver, which makes rings, and knows whether they are in use.
 pub(crate) trait Stager: Driver {
     /// Takes so many bytes of the host's memory, which are not page-locked.
     fn host_memory(&self, bytes: usize) -> Result<Host, Code>;

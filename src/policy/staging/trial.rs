@@ -1,4 +1,4 @@
-//! Who stages copies faster, the driver or the shim: the first of each [kind](Kind) are made by both in turn and timed, and the rest by
+//! Trials of who stages copies faster, the driver or the shim: the first of each [kind](Kind) are made by both in turn and timed, and the rest by
 //! the faster of the two. The GPUs tell, since what is fast on one machine need not be on another.
 
 use parking_lot::Mutex;
@@ -36,7 +36,7 @@ impl Kind {
         Self { src: traffic.src, dst: traffic.dst, size, rows }
     }
 
-    /// What copies these are, for people.
+    /// The kind's name, for people.
     pub(crate) fn name(self) -> String {
         let size = match self.size {
             0 => "8 to 16 MiB",
@@ -53,14 +53,14 @@ impl Kind {
     }
 }
 
-/// Who stages a copy.
+/// The stager of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum By {
     Driver,
     Shim,
 }
 
-/// What is known of copies of a kind.
+/// The trial of a kind of copies.
 struct Trial {
     kind: Kind,
     /// How many were begun by the driver and by the shim, how many were timed, and the most bytes that either copied in a microsecond.
@@ -70,14 +70,14 @@ struct Trial {
 }
 
 impl Trial {
-    /// Who is faster, if that is known. If both are alike, the shim's call returns sooner.
+    /// The faster of the two, if that is known. If both are alike, the shim's call returns sooner.
     fn faster(&self) -> Option<By> {
         let [driver, shim] = self.best;
         (self.timed == [EACH; 2]).then_some(if shim >= driver { By::Shim } else { By::Driver })
     }
 }
 
-/// What a trial has come to: who is faster, and how many GB/s the driver's copies and the shim's had at best.
+/// The outcome of a trial: the faster of the two, and how many GB/s the driver's copies and the shim's had at best.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Outcome {
     pub(crate) faster: By,
@@ -98,7 +98,7 @@ impl Trials {
         Self(Mutex::new(State { trials: Vec::new(), left: Vec::new() }))
     }
 
-    /// Who stages copies of a kind, if that is known.
+    /// The stager of copies of a kind, if that is known.
     pub(crate) fn known(&self, kind: Kind) -> Option<By> {
         let State { trials, left } = &*self.0.lock();
         if left.contains(&[kind.src, kind.dst]) {
@@ -107,7 +107,7 @@ impl Trials {
         trials.iter().find(|trial| trial.kind == kind)?.faster()
     }
 
-    /// Who is to stage the next copy of a kind, and whether it is to be timed.
+    /// The stager of the next copy of a kind, and whether it is to be timed.
     pub(crate) fn next(&self, kind: Kind) -> (By, bool) {
         if let Some(by) = self.known(kind) {
             return (by, false);

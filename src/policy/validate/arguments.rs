@@ -1,4 +1,4 @@
-//! What a call's arguments show by themselves, and what the driver knows of them.
+//! Faults that a call's arguments show by themselves, or by what the driver knows of them.
 
 use super::call::{Given, Seen, Side, Sides, pitch_name};
 use super::facts::{Array, Facts};
@@ -8,7 +8,7 @@ use crate::api::{Function, Layer};
 use crate::model::{Access, Asks, Finding, Named, Rule, Shape};
 use crate::policy::driver::{Driver, Holder, Memory};
 
-/// What is wrong with a call's arguments. What matters most comes first.
+/// The findings about a call's arguments, the weightiest first.
 pub(super) fn check(driver: &impl Driver, facts: &Facts, seen: &Seen<'_>) -> Vec<Finding> {
     if device_count(driver).is_none() {
         return Vec::new();
@@ -27,7 +27,7 @@ fn device_count(driver: &impl Driver) -> Option<i32> {
     Some(driver.device_count()).filter(|&count| count > 0)
 }
 
-/// What is wrong with an ordinal, if anything.
+/// The fault of an ordinal, if it has one.
 fn bad_ordinal(driver: &impl Driver, name: &str, ordinal: i32) -> Option<String> {
     let count = device_count(driver)?;
     (!(0..count).contains(&ordinal))
@@ -181,7 +181,7 @@ fn check_copy(driver: &impl Driver, facts: &Facts, seen: &Seen<'_>) -> Vec<Findi
     found
 }
 
-/// What is wrong with a copy of nothing that would be an error else.
+/// The finding about a copy of nothing that would be an error else.
 fn as_of_zero_bytes(layer: Layer, finding: Finding) -> Option<Finding> {
     match finding.rule {
         Rule::CopyNoContext => Some(finding),
@@ -236,7 +236,7 @@ fn check_given(layer: Layer, side: &Side, found: &mut Vec<Finding>) {
     }
 }
 
-/// What one side is, by the driver's account.
+/// One side of a copy, by the driver's account.
 enum Object {
     /// Memory at an address.
     Memory { address: u64, memory: Memory },
@@ -448,7 +448,7 @@ fn check_array(layer: Layer, call: &Sides, side: &Side, array: Array, found: &mu
     }
 }
 
-/// What both sides together show.
+/// Adds the findings about both sides together.
 fn check_both(driver: &impl Driver, call: &Sides, objects: [&Object; 2], layer: Layer, found: &mut Vec<Finding>) {
     let [src, dst] = objects;
     if let (Layer::Runtime, Some(one), Some(other)) = (layer, src.element(), dst.element())

@@ -13,7 +13,7 @@ use crate::policy::driver::Driver;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen<'a> {
     pub(crate) request: &'a Request<'a>,
-    /// What it returned; none before it is made.
+    /// The code that it returned; none before it is made.
     pub(crate) ret: Option<Code>,
     /// The path that a copy took, if that is known.
     pub(crate) path: Option<Path>,
@@ -34,7 +34,7 @@ impl Seen<'_> {
     }
 }
 
-/// What the program gave for one side of a copy.
+/// One side of a copy, as the program gave it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Given {
     /// A pointer, NULL perhaps, that must be memory of a device.

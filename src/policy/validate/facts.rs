@@ -1,4 +1,4 @@
-//! What calls have shown about handles and memory, to be looked up later.
+//! Facts that calls have shown about handles and memory, to be looked up later.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
@@ -38,7 +38,7 @@ const DEVICES: usize = 64;
 /// `cudaStreamPerThread` is the last handle that means no stream of its own.
 pub(super) const LAST_DEFAULT_STREAM: usize = 2;
 
-/// What is known of the program's handles and memory.
+/// Facts about the program's handles and memory.
 pub(crate) struct Facts {
     pub(crate) streams: Handles,
     pub(crate) contexts: Handles,
@@ -60,7 +60,7 @@ pub(crate) struct Facts {
     refused: Mutex<BTreeMap<u64, (u64, Code)>>,
     /// The last pair of which access was disabled under a copy: a bit, then the source's device and the destination's.
     disabled_under_copy: AtomicU32,
-    /// What threads freed lately, by their tags: threads that free at the same time must not wait for each other.
+    /// Memory that threads freed lately, by their tags: threads that free at the same time must not wait for each other.
     frees: [Frees; Fact::TAGS],
 }
 
@@ -286,7 +286,7 @@ impl Facts {
         }
     }
 
-    /// What is known of an array: none for nothing, none inside for one that was destroyed.
+    /// An array, if it is known; none inside if it was destroyed.
     pub(super) fn array(&self, handle: usize) -> Option<Option<Array>> {
         self.arrays.lock().get(&handle).copied()
     }

@@ -1,4 +1,4 @@
-//! What is known of the driver's handles: a word about each, looked up without a lock.
+//! Facts about the driver's handles: a word about each, looked up without a lock.
 //!
 //! A handle's word may be out of date, since its owner may have ended unseen. So nobody is told anything before the driver
 //! has been asked again.
@@ -6,7 +6,7 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// What is known of a handle.
+/// A fact about a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fact {
     /// The device that it belongs to; [`Fact::NOWHERE`] if that is not known.
@@ -28,7 +28,7 @@ impl Fact {
     /// The tag that all threads share for which there is none of their own.
     pub(crate) const MANY: u8 = Self::TAGS as u8 - 1;
 
-    /// What belongs to a device, no stream perhaps.
+    /// The fact about a handle of a device that may be no stream.
     pub(crate) const fn on(device: u8) -> Self {
         Self { device, non_blocking: false, is_destroyed: false, thread: Self::NO_THREAD }
     }
@@ -82,7 +82,7 @@ impl Handles {
         (0..NEAR).filter_map(move |step| self.places.get((first as usize + step) % PLACES))
     }
 
-    /// What is known of a handle.
+    /// A fact about a handle.
     #[inline(always)]
     pub(crate) fn find(&self, handle: usize) -> Option<Fact> {
         let found = self.places(handle).map(|place| place.load(Relaxed)).find(|word| is_of(*word, handle))?;

@@ -1,4 +1,4 @@
-//! What is dangerous or slow about a copy that succeeds.
+//! Dangers and costs of a copy that succeeds.
 
 use super::call::{Given, Seen, Sides};
 use super::facts::{Facts, LAST_DEFAULT_STREAM};
@@ -11,7 +11,7 @@ use crate::policy::driver::{Driver, Holder};
 const COPIES: u64 = 16;
 const BYTES: u64 = 1 << 20;
 
-/// What is dangerous or slow about a copy that has succeeded.
+/// Adds what is dangerous or slow about a copy that has succeeded.
 pub(super) fn find(driver: &impl Driver, facts: &Facts, seen: &Seen<'_>, found: &mut Vec<Finding>) {
     let Some(call) = Sides::of(seen.request) else { return };
     if call.is_empty() {
@@ -128,7 +128,7 @@ fn check_path(driver: &impl Driver, seen: &Seen<'_>, [src, dst]: [i32; 2], found
     }
 }
 
-/// What a run of copies from one place shows.
+/// Adds what a run of copies from one place shows.
 pub(super) fn of_run(seen: &Seen<'_>, run: Run, found: &mut Vec<Finding>) {
     if run.is_small() {
         let what = format!("{} copies of less than {SMALL} bytes in a row", run.small);
@@ -140,7 +140,7 @@ pub(super) fn of_run(seen: &Seen<'_>, run: Run, found: &mut Vec<Finding>) {
     }
 }
 
-/// What is a small copy.
+/// The largest small copy.
 const SMALL: u64 = 4096;
 /// So many small copies in a row are many.
 const MANY: u32 = 1024;

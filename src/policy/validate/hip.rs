@@ -1,4 +1,4 @@
-//! What a call of HIP gets wrong, by what was known before it was made. HIP is asked nothing afterwards: a question would take
+//! Faults of a call of HIP, by what was known before it was made. HIP is asked nothing afterwards: a question would take
 //! the place of the program's last error.
 
 use super::arguments::bytes_from_address;
@@ -24,7 +24,7 @@ pub(crate) struct HipCall<'a> {
 }
 
 impl Validate {
-    /// What is to be said and done before a call of HIP is made: see [`Validate::before`].
+    /// The finding and the refusal before a call of HIP is made: see [`Validate::before`].
     pub(crate) fn before_hip(&self, call: &HipCall<'_>) -> (Option<Finding>, Option<Code>) {
         let mut wrong = check(call);
         if !self.is_strict() {
@@ -41,7 +41,7 @@ impl Validate {
         }
     }
 
-    /// What there is to say of a call of HIP that has returned.
+    /// The findings about a call of HIP that has returned.
     pub(crate) fn after_hip(&self, call: &HipCall<'_>, ret: Code) -> Vec<Finding> {
         let wrong = check(call);
         match ret {
@@ -88,7 +88,7 @@ pub(crate) fn is_clean(copy: &Memcpy, known: impl Fn(u64) -> Option<(Place, u64)
         && is_on(copy.dst_named, dst)
 }
 
-/// What is wrong with a call's arguments, in the order in which HIP checks them.
+/// The faults of a call's arguments, in the order in which HIP checks them.
 fn check(call: &HipCall<'_>) -> Vec<Finding> {
     match call.request.asks {
         Asks::Copy(_) => check_copy(call),
@@ -103,7 +103,7 @@ fn of(rule: Rule, what: String) -> Finding {
     Finding::new(rule, Layer::Hip, what)
 }
 
-/// What is wrong with an ordinal, if anything.
+/// The fault of an ordinal, if it has one.
 fn bad_ordinal(call: &HipCall<'_>, name: &str, ordinal: i32) -> Option<String> {
     let count = call.before.devices.filter(|&count| count > 0)?;
     (!(0..count).contains(&ordinal))
@@ -153,7 +153,7 @@ fn check_copy(call: &HipCall<'_>) -> Vec<Finding> {
     found
 }
 
-/// What a side lacks, or has too much of.
+/// The finding about a side that lacks something, or has too much.
 fn missing(side: &Side) -> Option<Finding> {
     let name = side.name;
     match side.given {

@@ -1,4 +1,4 @@
-//! What a program gets wrong with its peer calls, and what the errors mean that it gets.
+//! Faults of a program's peer calls, and the meaning of the errors that it gets.
 //!
 //! A call is checked when it has returned: what it returned is the program's already, and nothing here changes it, but for
 //! `P2PSHIM_VALIDATE=strict`. A copy that succeeded, between memory that was seen before, on a stream that was seen before, is
@@ -67,7 +67,7 @@ pub(crate) struct Validate {
     found: Mutex<BTreeMap<(usize, Rule), u64>>,
 }
 
-/// Who calls.
+/// The thread that calls.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Caller {
     pub(crate) thread: u8,
@@ -126,7 +126,7 @@ impl Validate {
         self.mode.load(Relaxed) == STRICT
     }
 
-    /// What has been seen of handles and memory.
+    /// The facts that were seen of handles and memory.
     pub(crate) fn facts(&self) -> &Facts {
         &self.facts
     }
@@ -169,7 +169,7 @@ impl Validate {
             && self.is_stream_near(driver, copy.stream, [src.device, dst.device], by)
     }
 
-    /// The same of a copy of nothing, of which only the handles matter.
+    /// Whether a copy of nothing is clean: only its handles matter.
     #[cold]
     fn is_clean_nothing(&self, copy: &Memcpy) -> bool {
         let is_there = |named| match named {
@@ -213,7 +213,7 @@ impl Validate {
         fact.is_some_and(|fact| devices.contains(&fact.device) || fact.device == Fact::NOWHERE)
     }
 
-    /// What is to be said and done before a call is made: where the documentation defines an error, in strict mode; and what
+    /// The finding and the refusal before a call is made: where the documentation defines an error, in strict mode; and for what
     /// would crash the library, which can be said of at no other time.
     pub(crate) fn before(&self, driver: &impl Driver, seen: &Seen<'_>) -> (Option<Finding>, Option<Code>) {
         let mut wrong = arguments::check(driver, &self.facts, seen);
@@ -230,7 +230,7 @@ impl Validate {
         (crashing, None)
     }
 
-    /// What there is to say of a call that has returned.
+    /// The findings about a call that has returned.
     pub(crate) fn after(&self, driver: &impl Driver, seen: &Seen<'_>) -> Vec<Finding> {
         if seen.has_succeeded() {
             self.revive(seen);
@@ -253,7 +253,7 @@ impl Validate {
         }
     }
 
-    /// What was destroyed, and has been copied with, is there again, made in a way that is not seen. A copy of nothing is no
+    /// Notes that a handle which was destroyed, and has been copied with, is there again, made in a way that is not seen. A copy of nothing is no
     /// proof of it: nobody looks at its handles, but the driver at the stream.
     fn revive(&self, seen: &Seen<'_>) {
         let Some(call) = Sides::of(seen.request) else { return };

@@ -1,4 +1,4 @@
-//! What an error that the program gets means.
+//! The meaning of an error that the program gets.
 
 use super::call::{Given, Seen, Side, Sides, access_pair};
 use super::facts::Facts;
@@ -166,7 +166,7 @@ fn is_current_context_gone(driver: &impl Driver) -> bool {
     driver.current_context().is_some_and(|context| driver.context_id(context).is_none())
 }
 
-/// What of a copy was mapped by the program, and is not its own device's to use.
+/// The end of a copy that was mapped by the program, and is not its own device's to use.
 fn unreachable_mapping(driver: &impl Driver, facts: &Facts, seen: &Seen<'_>) -> Option<String> {
     let call = Sides::of(seen.request).filter(|call| !call.is_empty())?;
     let is_out_of_reach = |side: &&Side| {

@@ -7,14 +7,14 @@ use crate::model::{Finding, Named, Rule};
 use crate::policy::capture;
 use crate::policy::driver::{Driver, Holder, Memory};
 
-/// That the program has asked for access to what is mapped there, and did not get it.
+/// Says that the program has asked for access to what is mapped there, and did not get it.
 pub(super) fn refused(facts: &Facts, address: u64) -> String {
     let Some(code) = facts.refused_access(address) else { return String::new() };
     let name = codes::name(Layer::Driver, code).unwrap_or("an error");
     format!(": cuMemSetAccess returned {name} ({}) for it", code.0)
 }
 
-/// What is wrong with the rights to one end of a copy, if anything. Read access alone will do for a source, so only a copy that
+/// The fault of the rights to one end of a copy, if there is one. Read access alone will do for a source, so only a copy that
 /// failed tells.
 pub(super) fn check(
     driver: &impl Driver,

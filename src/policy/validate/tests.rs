@@ -41,7 +41,7 @@ impl Process {
         self.after(&seen(&request(function, values), Some(ret)))
     }
 
-    /// What is said before a call is made, and the code that the program gets.
+    /// The rule that is named before a call is made, and the code that the program gets.
     fn before(&self, function: Function, values: &[Value]) -> (Option<Rule>, Option<Code>) {
         let (finding, code) = self.validate.before(&self.driver, &seen(&request(function, values), None));
         (finding.map(|finding| finding.rule), code)
@@ -76,7 +76,7 @@ fn good() -> [Value; 6] {
     [dst, Value::Ordinal(1), src, Value::Ordinal(0), Value::UInt(4096), Value::Stream(STREAM)]
 }
 
-/// The same by the driver.
+/// A good copy by the driver.
 fn good_of_driver() -> [Value; 6] {
     let [dst, _, src, _, bytes, stream] = good();
     [dst, Value::Address(context(1)), src, Value::Address(context(0)), bytes, stream]
@@ -375,7 +375,7 @@ fn parms() -> cudaMemcpy3DPeerParms {
     }
 }
 
-/// What is said of a 3D copy of the runtime that was refused with a code, or accepted with 0.
+/// The findings about a 3D copy of the runtime that was refused with a code, or accepted with 0.
 fn said_of(process: &Process, parms: &cudaMemcpy3DPeerParms, ret: i32) -> Vec<(Rule, Option<i32>)> {
     let values = [Value::RuntimePeer3D(parms)];
     let request = Request::new(Function::cudaMemcpy3DPeer, &values, |_| Shape::Runtime3D(parms));

@@ -63,7 +63,7 @@ pub(super) fn current() -> Option<usize> {
     asked(|context| unsafe { ctx_get_current(context) }).ok().filter(|&context| context != 0)
 }
 
-/// What tells the context from later ones with the same handle.
+/// A number that tells the context from later ones with the same handle.
 pub(super) fn id(context: usize) -> Option<u64> {
     if context == 0 {
         return None;

@@ -1,4 +1,4 @@
-//! What the driver says of devices, for reports and verdicts.
+//! The driver's answers about devices, for reports and verdicts.
 
 use std::ffi::{CStr, c_char, c_int};
 
@@ -16,20 +16,20 @@ pub(crate) fn version() -> Result<i32, Code> {
     asked(|version| unsafe { driver_get_version(version) })
 }
 
-/// What a report calls a device.
+/// A device's names in a report.
 pub(crate) struct Gpu {
     pub(crate) name: String,
     pub(crate) uuid: String,
     pub(crate) bus_id: String,
 }
 
-/// What a report calls a device. Nothing here needs a context, or disturbs a capture.
+/// A device's names in a report. Nothing here needs a context, or disturbs a capture.
 pub(crate) fn gpu(device: i32) -> Option<Gpu> {
     let name = text(device_get_name, device).ok()?;
     Some(Gpu { name, uuid: uuid(device).ok()?, bus_id: bus_id(device).ok()? })
 }
 
-/// What the hardware says of the access of a device to the memory of another: whether there is any, how fast it is (0 is
+/// The hardware's account of a device's access to the memory of another: whether there is any, how fast it is (0 is
 /// best), and whether atomic operations work.
 pub(crate) fn peer_attributes(device: i32, peer: i32) -> [Option<i32>; 3] {
     const ACCESS: c_int = 2;

@@ -1,4 +1,4 @@
-//! What the driver says of graphs.
+//! The driver's answers about graphs.
 
 use std::ptr;
 

@@ -1,4 +1,4 @@
-//! What the driver says of memory.
+//! The driver's answers about memory.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
@@ -53,7 +53,7 @@ pub(super) fn is_on_device(address: u64) -> bool {
     pointer_attribute(attribute::MEMORY_TYPE, address).is_some_and(|kind| kind.cast_unsigned() == MEMORYTYPE_DEVICE)
 }
 
-/// What an address belongs to; none if the driver does not know it.
+/// The memory that an address belongs to; none if the driver does not know it.
 pub(super) fn of(address: u64) -> Option<Memory> {
     const WANTED: [c_int; 8] = [
         attribute::CONTEXT,

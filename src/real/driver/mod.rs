@@ -100,7 +100,7 @@ impl Copies for RealDriver {
     }
 }
 
-/// What becomes of what is queued on a stream.
+/// The fate of work that is queued on a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CaptureStatus {
     /// It is done.

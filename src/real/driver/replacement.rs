@@ -17,7 +17,7 @@ use crate::policy::staging::{as_row, linear};
 pub(crate) struct ReadyCopy {
     function: *mut c_void,
     replacement: Replacement,
-    /// What the log says of it.
+    /// Its words in the log.
     pub(crate) note: &'static str,
 }
 
@@ -55,7 +55,7 @@ impl ReadyCopy {
     /// Makes the copy.
     ///
     /// # Safety
-    /// What the peer copy asks of its caller.
+    /// The caller meets the conditions of the peer copy.
     pub(crate) unsafe fn make(&self) -> Code {
         type MemcpyAsync = unsafe extern "C-unwind" fn(usize, usize, usize, usize) -> Code;
         type Memcpy3DAsync = unsafe extern "C-unwind" fn(*const CUDA_MEMCPY3D_PEER, usize) -> Code;

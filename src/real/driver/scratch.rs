@@ -57,7 +57,7 @@ pub(super) fn take_host(bytes: usize) -> Result<usize, Code> {
     pages::take_uninherited(bytes, 1).ok_or(Code::OUT_OF_MEMORY)
 }
 
-/// The same for much memory; in large pages, if there are any, which are made and page-locked in a third of the time (measured on H100).
+/// Takes much memory; in large pages, if there are any, which are made and page-locked in a third of the time (measured on H100).
 pub(super) fn take_large(bytes: usize) -> Result<usize, Code> {
     const LARGE_PAGE: usize = 2 << 20;
     if bytes < LARGE_PAGE {

@@ -1,4 +1,4 @@
-//! What functions of the driver take by pointer.
+//! Structs that functions of the driver take by pointer.
 
 use std::ffi::c_int;
 use std::mem::offset_of;
@@ -39,7 +39,7 @@ pub(crate) struct AccessDesc {
 pub(super) const READ_WRITE: c_int = 3;
 
 impl AccessDesc {
-    /// What gives a device access.
+    /// The descriptor that gives a device access.
     pub(super) fn read_write(device: i32) -> Self {
         Self { location: Location::device(device), flags: READ_WRITE }
     }
@@ -49,7 +49,7 @@ impl AccessDesc {
         self.flags == 0
     }
 
-    /// The same device, given access: where it has that, nothing changes.
+    /// The device, given access: where it has that, nothing changes.
     pub(crate) fn giving(&self) -> Self {
         Self { flags: READ_WRITE, ..*self }
     }
@@ -143,7 +143,7 @@ pub(crate) struct BatchOp {
 }
 
 impl BatchOp {
-    /// The same copy of memory as a call of its own asks for it; none if an array takes part.
+    /// The copy of memory as a call of its own asks for it; none if an array takes part.
     pub(crate) fn alone(&self) -> Option<CUDA_MEMCPY3D_PEER> {
         let [width, height, depth] = self.extent.map(|size| usize::try_from(size).unwrap_or(usize::MAX));
         let or = |given: usize, least: usize| if given == 0 { least } else { given };
@@ -212,7 +212,7 @@ impl BatchNodeParams {
     };
 }
 
-/// The same for a node that is a child graph.
+/// The parameters of a node that is a child graph.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct ChildGraphNodeParams {

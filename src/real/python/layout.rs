@@ -3,7 +3,7 @@
 //! From 3.13 on an interpreter says it itself, at the start of `_PyRuntime` (`_Py_DebugOffsets`); only the order in which it says
 //! it depends on the version. Of 3.11 and 3.12 it is what their headers say, for which a release has no second form on x86-64.
 
-/// What is looked for, in the order of the tables below.
+/// The fields that are looked for, in the order of the tables below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Layout {
     /// In a thread's state: the current frame, or what has it, and the thread's `pthread_t`.
@@ -56,7 +56,7 @@ const SAID_BY: &[(u32, [usize; 17])] = &[
 const FURTHER: usize = 16;
 
 impl Layout {
-    /// That of a version, as `Py_Version` has it; `words` reads the start of `_PyRuntime`. None of a version that is not known,
+    /// The layout of a version, as `Py_Version` has it; `words` reads the start of `_PyRuntime`. None of a version that is not known,
     /// and of free-threaded builds, whose instructions are elsewhere.
     pub(super) fn of(version: u64, words: impl FnOnce() -> Option<[u64; WORDS]>) -> Option<Self> {
         let [major, minor] = [version >> 24 & 0xff, version >> 16 & 0xff];

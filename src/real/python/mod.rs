@@ -20,7 +20,7 @@ use layout::{Layout, REACH, WORDS, line_at};
 
 /// Frames that are looked through for one of the program.
 const FRAMES: usize = 256;
-/// What is read of names and tables at most.
+/// So many bytes are read of names and tables at most.
 const NAME: usize = 1024;
 const TABLE: usize = 1 << 20;
 
@@ -101,18 +101,18 @@ impl Python {
     }
 }
 
-/// What looks for a line.
+/// A search for a line.
 struct Look<'a> {
     python: &'a Python,
     memory: Memory,
 }
 
 impl Look<'_> {
-    /// That of a thread, by its state.
+    /// The line of a thread, by its state.
     fn line_of(&self, state: usize, thread: usize) -> Option<Line> {
-        /// Of frames that belong to the interpreter: from here on.
+        /// Frames that belong to the interpreter have owners from here on.
         const OF_INTERPRETER: u8 = 3;
-        /// What a reference has besides an address, in its lowest bits.
+        /// A reference has these besides an address, in its lowest bits.
         const TAGS: usize = 7;
         let at = &self.python.layout;
         // Else it is the state of another interpreter's thread, or memory that is another's by now.
@@ -162,7 +162,7 @@ impl Look<'_> {
         self.rest(address, &object, at.bytes, size)
     }
 
-    /// What stands in an object, of which the first bytes are read already.
+    /// The bytes of an object, of which the first are read already.
     fn rest(&self, address: usize, object: &Block, offset: usize, size: usize) -> Option<Vec<u8>> {
         if let Some(read) = object.0.get(offset..offset.checked_add(size)?) {
             return Some(read.to_vec());
