@@ -223,7 +223,7 @@ const KEPT: &[RangeInclusive<i32>] = &[
     900..=907,
 ];
 
-/// What a code of the runtime of CUDA 10.0 or older is in the numbers that it has since 10.1; none if it was no code there.
+/// The number since CUDA 10.1 of a code of the runtime of CUDA 10.0 or older; none if it was no code there.
 pub fn since_10_1(old: i32) -> Option<i32> {
     RENUMBERED.iter().find(|(number, _)| *number == old).map(|(_, code)| *code).or_else(|| kept(old))
 }

@@ -1,5 +1,5 @@
-//! What the shim and the command both know without a GPU: the options, names of codes, the verdicts on pairs that are kept in
-//! files, what the machine says about itself, and how texts and durations are shown.
+//! Parts that the shim and the command share, without a GPU: the options, names of codes, the verdicts on pairs that are kept in
+//! files, the machine's account of itself, and the words for texts and durations.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! What the machine says about the paths between its devices, as far as it says so without root: the IOMMU, PCI access
+//! The machine's account of the paths between its devices, as far as it gives one without root: the IOMMU, PCI access
 //! control (ACS), virtual machines, displays, and faults in the kernel's log.
 
 use std::ffi::OsString;
@@ -10,14 +10,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::text::Escaped;
 
-/// What a simulated GPU is called.
+/// The name of a simulated GPU.
 pub const SIMULATED_NAME: &str = "Simulated GPU";
-/// What one of HIP is called.
+/// The name of a simulated GPU of HIP.
 pub const SIMULATED_AMD_NAME: &str = "Simulated AMD GPU";
-/// What probably is wrong with a pair of them that loses data.
+/// The probable fault of a pair of simulated GPUs that loses data.
 pub const SIMULATED_CAUSE: &str = "these GPUs are simulated, and P2PSIM_FAULT says what goes wrong";
 
-/// What was read; nothing of it is certain to be there.
+/// The facts that were read; none of them is certain to be there.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Machine {
     /// Version of NVIDIA's kernel module.
@@ -30,7 +30,7 @@ pub struct Machine {
     pub hypervisor: Option<String>,
     /// The GPUs, in the order asked for.
     pub gpus: Vec<Gpu>,
-    /// What the kernel's log says of accesses that the IOMMU stopped, and of errors of GPUs, each line once for each device; nothing
+    /// Lines of the kernel's log about accesses that the IOMMU stopped, and about errors of GPUs, each once for each device; none
     /// where it may not be read.
     pub faults: Vec<Fault>,
 }
@@ -55,7 +55,7 @@ pub struct Gpu {
     pub bus_id: String,
     /// Number of its IOMMU group.
     pub group: Option<String>,
-    /// What the IOMMU does to it.
+    /// The IOMMU's translation of its addresses.
     pub translation: Translation,
     /// The bridges above it, the root port first.
     pub bridges: Vec<Bridge>,
@@ -63,7 +63,7 @@ pub struct Gpu {
     pub has_display: bool,
 }
 
-/// What the IOMMU does to a device's addresses.
+/// The IOMMU's translation of a device's addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Translation {
     /// sysfs does not show the device.
@@ -101,7 +101,7 @@ pub enum Acs {
     Redirects,
 }
 
-/// What stands between two GPUs, and the words for it.
+/// An obstacle between two GPUs, and the words for it.
 enum Obstacle {
     /// A virtual machine of that name.
     Hypervisor(String),
@@ -145,7 +145,7 @@ impl Machine {
         }
     }
 
-    /// The same with what the kernel's log says, which may be long.
+    /// Adds the faults in the kernel's log, which may be long.
     pub fn with_log(self, root: &Path) -> Self {
         if self.gpus.is_empty() {
             return self;
@@ -155,7 +155,7 @@ impl Machine {
         Self { faults, ..self }
     }
 
-    /// What is known to stand between two GPUs.
+    /// The known obstacle between two GPUs.
     fn obstacle(&self, pair: [usize; 2]) -> Option<Obstacle> {
         let gpus = || pair.iter().filter_map(|&ordinal| self.gpus.get(ordinal));
         if let Some(name) = &self.hypervisor {
@@ -192,7 +192,7 @@ impl Machine {
         })
     }
 
-    /// What probably stands between two GPUs that lose data, and what to do about it.
+    /// The probable obstacle between two GPUs that lose data, and its remedy.
     pub fn likely_cause(&self, pair: [usize; 2]) -> String {
         /// Where Linux distributions keep the kernel's parameters.
         const BOOT: &str = "boot the kernel with iommu=pt (GRUB_CMDLINE_LINUX in /etc/default/grub, then update-grub)";
@@ -277,11 +277,11 @@ fn has_display(gpu: &Path) -> bool {
     connectors.into_iter().any(|connector| read_line(&connector.join("status")).as_deref() == Some("connected"))
 }
 
-/// What the kernel's log has, in lines; nothing if it may not be read.
+/// The lines of the kernel's log; none if it may not be read.
 fn kernel_log(path: &Path) -> Vec<String> {
     /// A record is never larger (`PRINTKRB_RECORD_MAX`), and is read in whole or not at all.
     const RECORD: usize = 8192;
-    /// Of a log that grows faster than it is read the rest is left out.
+    /// A log may grow faster than it is read: after so many records the rest is left out.
     const RECORDS: usize = 1 << 20;
     let opened = fs::OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path);
     let Ok(mut log) = opened else { return Vec::new() };
@@ -424,7 +424,7 @@ pub fn process_start() -> Option<String> {
     stat.rsplit(')').next()?.split(' ').nth(20).map(str::to_owned)
 }
 
-/// What this machine is called; `host` if that cannot be read.
+/// This machine's name; `host` if that cannot be read.
 pub fn host_name() -> String {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     Some(name.trim()).filter(|name| !name.is_empty()).unwrap_or("host").to_owned()

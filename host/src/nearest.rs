@@ -1,4 +1,4 @@
-//! What somebody meant who wrote something else.
+//! The word that somebody meant who wrote something else.
 
 /// The candidate with the fewest edits from `word`; none if even that is not like it.
 pub fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {

@@ -1,4 +1,4 @@
-//! What logs and reports show, shown the same everywhere: text from outside, and durations.
+//! Parts of logs and reports that are shown the same everywhere: text from outside, and durations.
 
 use std::fmt::{self, Display, Formatter, Write};
 use std::time::Duration;

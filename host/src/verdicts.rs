@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::verdict::{Verdict, plain};
 
-/// What a verdict is on: the device that reaches, and the one that is reached.
+/// The pair that a verdict is on: the device that reaches, and the one that is reached.
 #[derive(Clone, Debug)]
 pub struct Question {
     /// UUID of the device that reaches, as `CUDA_VISIBLE_DEVICES` takes it.
@@ -40,7 +40,7 @@ pub struct Question {
     pub to_uuid: String,
     /// Where that one is.
     pub to_bus_id: String,
-    /// What `cuDriverGetVersion` returns.
+    /// The version that `cuDriverGetVersion` writes.
     pub driver_version: i32,
     /// The [`faults`] of GPUs that are simulated: with others anything else may be right.
     pub faults: Option<String>,
@@ -55,16 +55,16 @@ pub fn faults(variable: impl Fn(&str) -> Option<OsString>) -> String {
     plain(&format!("{};{}", value("P2PSIM_FAULT"), value("P2PSIM_NO_P2P")))
 }
 
-/// What a verdict is kept by.
+/// The key that a verdict is kept by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Key {
     /// Name of the file.
     name: String,
-    /// What the file has to begin with.
+    /// The text that the file has to begin with.
     head: String,
 }
 
-/// What verdicts depend on besides their questions, read where it is needed first: none of it changes while a process uses the GPUs.
+/// Facts that verdicts depend on besides their questions, read where they are needed first: none changes while a process uses the GPUs.
 #[derive(Default)]
 pub struct Facts {
     /// The run of the machine, and the version of the kernel module.
@@ -113,18 +113,18 @@ fn simulated(faults: Option<&str>) -> String {
     faults.map(|faults| format!("simulated {}\n", plain(faults))).unwrap_or_default()
 }
 
-/// What tells this run of the machine from others.
+/// The text that tells this run of the machine from others.
 fn boot() -> Option<String> {
     let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     Some(text.trim().to_owned()).filter(|text| !text.is_empty())
 }
 
-/// What else a path depends on, of either GPU: it can change without a boot.
+/// The other facts of a GPU that a path depends on: they can change without a boot.
 #[derive(Clone)]
 struct Place {
     /// Bytes of BAR1, the window that other devices reach its memory by.
     bar1: String,
-    /// What the IOMMU does to it.
+    /// The IOMMU's translation of its addresses.
     iommu: String,
 }
 
@@ -179,7 +179,7 @@ fn part_of_name(uuid: &str) -> String {
 pub struct Cache {
     /// Where they are.
     folder: PathBuf,
-    /// Who the process runs as.
+    /// The user that the process runs as.
     user: u32,
 }
 
@@ -199,13 +199,13 @@ impl Cache {
         &self.folder
     }
 
-    /// What was found before. Where there is no file, nothing is asked of the system for the key.
+    /// The verdict that was found before. Where there is no file, nothing is asked of the system for the key.
     pub fn find(&self, facts: &mut Facts, question: &Question) -> Option<Verdict> {
         let text = self.read(&name_of([&question.from_uuid, &question.to_uuid]))?;
         parse(&text, &facts.key(question)?)
     }
 
-    /// What was found before.
+    /// The verdict that is kept by a key.
     pub fn get(&self, key: &Key) -> Option<Verdict> {
         parse(&self.read(&key.name)?, key)
     }
@@ -299,7 +299,7 @@ impl Cache {
     }
 
     fn write(path: &Path, text: &str) -> io::Result<()> {
-        // What a process with that number left behind; numbers are used again.
+        // A process with that number may have left it behind; numbers are used again.
         let _ = fs::remove_file(path);
         let mut options = OpenOptions::new();
         let mut file: File =
@@ -339,7 +339,7 @@ fn text(key: &Key, verdict: &Verdict) -> String {
     format!("{}{}{END}", key.head, verdict.write())
 }
 
-/// What a file says, if it is whole and of that key.
+/// The verdict in a file, if the file is whole and of that key.
 fn parse(text: &str, key: &Key) -> Option<Verdict> {
     parts(text.strip_prefix(&key.head)?)
 }

@@ -18,14 +18,14 @@ pub enum Refused {
     TooLate,
 }
 
-/// What holds of the options, and what is to hold of them. The lock is the standard library's: threads wait for it during the
+/// The options as they hold, and as the program has set them. The lock is the standard library's: threads wait for it during the
 /// start, when nothing may be allocated that they would wait with.
 pub struct Given(Mutex<State>);
 
 struct State {
-    /// What the program has set; empty for the default.
+    /// The values that the program has set; empty for the default.
     own: BTreeMap<&'static str, OsString>,
-    /// What holds since the options were read.
+    /// The values that hold since the options were read.
     held: Option<Held>,
 }
 
@@ -123,7 +123,7 @@ impl Given {
 }
 
 impl Variable {
-    /// What holds if the option was given this: that, or the default if it is empty or cannot be used.
+    /// The value that holds if the option was given this: that, or the default if it is empty or cannot be used.
     fn holding(self, given: Option<OsString>) -> OsString {
         let given = given.filter(|value| !value.is_empty() && self.check(value).is_ok());
         given.unwrap_or_else(|| self.shown_default().into())

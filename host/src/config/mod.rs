@@ -25,7 +25,7 @@ use crate::nearest::nearest;
 pub use option::{Changes, Variable};
 pub use values::{Access, Broken, Denied, GpuName, GpuTiming, Probe, Stacks, Staging, Validate, Verify};
 
-/// What every option's name begins with.
+/// The beginning of every option's name.
 pub const PREFIX: &str = "P2PSHIM";
 
 options! {
@@ -38,7 +38,7 @@ options! {
         details: "",
     }
 
-    /// Who decides about peer access.
+    /// The party that decides about peer access.
     access: Access {
         variable: P2PSHIM_ACCESS,
         values: words("auto" = Access::Auto, "app" = Access::App, "off" = Access::Off),
@@ -68,7 +68,7 @@ options! {
         details: "Some machines lose only what kernels load and store. `p2pshim doctor` finds that. It saves its verdicts in `$XDG_CACHE_HOME/p2pshim`, or else in `~/.cache/p2pshim`; they hold until the next boot. A pair that failed there is not used, with `quick` neither. `p2pshim run` checks copies before it starts the program, once after each boot, and with `full` kernels too (about 0.9 s per direction on H200). With `full` a pair without a verdict on kernels is verified as with `quick`, and a line in the log says so. For HIP see [HIP.md](HIP.md).",
     }
 
-    /// What the program gets that enables a broken pair itself.
+    /// The answer to a program that enables a broken pair itself.
     broken: Broken {
         variable: P2PSHIM_BROKEN,
         values: words("refuse" = Broken::Refuse, "warn" = Broken::Warn),
@@ -95,7 +95,7 @@ options! {
         details: "Memory of pools is verified separately before access is granted.",
     }
 
-    /// Who stages copies.
+    /// The stager of copies.
     staging: Staging {
         variable: P2PSHIM_STAGING,
         values: words("auto" = Staging::Auto, "driver" = Staging::Driver, "always" = Staging::Always, "blocking" = Staging::Blocking),
@@ -122,7 +122,7 @@ options! {
         details: "Copies with arrays or host memory have no equivalent and are forwarded. Contexts are not checked, because the pointers decide. The copies of a batch are captured one after another, all or none: if an end is pageable memory or an array, or a source has to be read during the call, none is, and the finding [P2P-capture-batch](MESSAGES.md#p2p-capture-batch) says so.",
     }
 
-    /// What is done about calls whose arguments are wrong.
+    /// The treatment of calls whose arguments are wrong.
     validate: Validate {
         variable: P2PSHIM_VALIDATE,
         values: words("warn" = Validate::Warn, "strict" = Validate::Strict, "off" = Validate::Off),
@@ -131,7 +131,7 @@ options! {
         details: "A finding is logged in full once per place in the program, after the call; notes are logged from `P2PSHIM_LOG=info` on. Calls return what they would return without p2pshim. With `strict` the program gets every error that CUDA's documentation defines, even where the real library silently accepts the call or crashes. All findings: [MESSAGES.md](MESSAGES.md).",
     }
 
-    /// What is logged: an env_logger filter.
+    /// The lines that are logged: an env_logger filter.
     log: String {
         variable: P2PSHIM_LOG,
         values: text(
@@ -171,7 +171,7 @@ options! {
         details: "",
     }
 
-    /// Of which copies it is measured how long GPUs take.
+    /// The copies whose time on the GPU is measured.
     gpu_timing: GpuTiming {
         variable: P2PSHIM_GPU_TIMING,
         values: words("sample" = GpuTiming::Sample, "all" = GpuTiming::All, "off" = GpuTiming::Off),

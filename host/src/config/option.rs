@@ -1,4 +1,4 @@
-//! What a row of the table becomes.
+//! The option that a row of the table becomes.
 
 use std::ffi::OsStr;
 
@@ -12,11 +12,11 @@ pub struct Variable {
     pub(super) name: &'static str,
     /// The accepted values, or what kind of value it is.
     pub(super) values: &'static str,
-    /// What holds when it is not set.
+    /// Its value when it is not set.
     pub(super) default: &'static str,
-    /// What it does, in a sentence or two.
+    /// Its effect, in a sentence or two.
     pub(super) help: &'static str,
-    /// What else docs/OPTIONS.md says of it, in Markdown. Only the command reads it, so there is no NUL.
+    /// More about it for docs/OPTIONS.md, in Markdown. Only the command reads it, so there is no NUL.
     pub(super) details: &'static str,
     /// Whether it can change once the options were read.
     pub(super) changes: Changes,
@@ -88,7 +88,7 @@ macro_rules! options {
     };
 }
 
-/// What there is to know of an option's values, by their kind.
+/// Expands to a fact about an option's values, by their kind.
 macro_rules! values {
     (shown words($first:literal = $_1:expr $(, $word:literal = $_2:expr)* $(,)?)) => {
         concat!($first, $("|", $word,)* "\0")
@@ -164,7 +164,7 @@ impl Variable {
         self.help
     }
 
-    /// What else there is to say, in Markdown; mostly empty.
+    /// More about it, in Markdown; mostly empty.
     pub fn details(self) -> &'static str {
         self.details
     }

@@ -1,10 +1,10 @@
-//! What values mean, and how texts are read.
+//! The types of options' values, and the readers of their texts.
 
 use std::fmt::{self, Display, Formatter};
 
 use crate::nearest::nearest;
 
-/// Who decides about peer access.
+/// The party that decides about peer access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// The shim: verified, for pairs that copy.
@@ -26,16 +26,16 @@ pub enum Probe {
     Off,
 }
 
-/// What a program gets that asks for peer access between devices whose path is broken.
+/// The answer to a program that asks for peer access between devices whose path is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Broken {
-    /// What it gets where there is no path.
+    /// The answer where there is no path.
     Refuse,
-    /// What it asks for. It is said.
+    /// Peer access, and a warning.
     Warn,
 }
 
-/// Who takes a copy through the host for which there is no direct path.
+/// The stager of a copy for which there is no direct path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Staging {
@@ -61,26 +61,26 @@ pub enum Verify {
     All,
 }
 
-/// What is done about calls whose arguments are wrong.
+/// The treatment of calls whose arguments are wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Validate {
-    /// It is said.
+    /// Findings are logged.
     Warn,
-    /// It is said, and they get the documented error.
+    /// Findings are logged, and the calls return the documented error.
     Strict,
-    /// Nothing.
+    /// Findings are not looked for.
     Off,
 }
 
-/// Of which copies it is measured how long GPUs take.
+/// The copies whose time on the GPU is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum GpuTiming {
-    /// Of as many as cost little.
+    /// As many as cost little.
     Sample,
-    /// Of each.
+    /// Each.
     All,
-    /// Of none.
+    /// None.
     Off,
 }
 
@@ -244,7 +244,7 @@ fn parse_size(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(1 << (10 * power))
 }
 
-/// What lines of the log are filtered by.
+/// The targets that a filter of the log may name.
 const TARGETS: &[&str] = &["p2pshim", "p2pshim::call", "p2pshim::finding", "p2pshim::lookup", "p2pshim::policy"];
 
 const LEVELS: &[&str] = &["off", "error", "warn", "info", "debug", "trace"];
