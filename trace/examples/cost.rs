@@ -1,4 +1,4 @@
-//! What the record of a call costs: nanoseconds a call, by threads. `cargo run --release -p p2pshim-trace --example cost`
+//! The cost of a call's record: nanoseconds a call, by threads. `cargo run --release -p p2pshim-trace --example cost`
 
 use std::env;
 use std::time::Instant;

@@ -2,9 +2,9 @@
 
 /// Major and minor version of the layout.
 pub const VERSION: (u16, u16) = (1, 5);
-/// What [`header::EXIT`] has besides the status.
+/// The bit of [`header::EXIT`] that says that it has a status.
 pub(crate) const HAS_EXITED: u64 = 1 << 32;
-/// What a file begins with.
+/// The first bytes of a file.
 pub(crate) const MAGIC: [u8; 8] = *b"P2PTRACE";
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 4096;
@@ -22,7 +22,7 @@ pub(crate) const NOTE_HEADER_BYTES: usize = 24;
 pub(crate) const NOTE_MOST: usize = CHUNK_BYTES - CHUNK_HEADER_BYTES - NOTE_HEADER_BYTES;
 /// Room for calibrations in the header.
 pub(crate) const CALIBRATIONS: usize = 64;
-/// What makes a note's length its commit word.
+/// A note's commit word is its length XOR this.
 pub(crate) const NOTE_COMMIT: u32 = 0x4e4f_5445;
 
 /// Offsets in the header.
@@ -69,10 +69,10 @@ pub(crate) mod record {
     pub(crate) const START: usize = 0;
     /// How many ticks later it returned, [packed](super::pack).
     pub(crate) const TOOK: usize = 8;
-    /// What the call returned; 2 bytes. With [`super::UNTIL_10_0`] added, a code of a runtime of CUDA 10.0 or older, which has numbers
+    /// The call's result; 2 bytes. With [`super::UNTIL_10_0`] added, a code of a runtime of CUDA 10.0 or older, which has numbers
     /// of its own.
     pub(crate) const RESULT: usize = 12;
-    /// Number of the function; [`super::PART`] for what a call copies between two devices that makes many copies.
+    /// Number of the function; [`super::PART`] for the copies between two devices of a call that makes many copies.
     pub(crate) const FUNCTION: usize = 14;
     /// Number of the path that the copy took; 0 for none.
     pub(crate) const PATH: usize = 15;
@@ -120,7 +120,7 @@ pub fn given(result: i32) -> (i32, bool) {
     (if is_old { result - UNTIL_10_0 } else { result }, is_old)
 }
 
-/// What a large number loses of its end when it is packed.
+/// A large number loses so many bits at its end when it is packed.
 const PACKED: u32 = 20;
 const IS_LARGE: u32 = 1 << 31;
 
@@ -147,12 +147,12 @@ macro_rules! numbered {
         }
 
         impl $name {
-            /// What stands for it in a file.
+            /// The number that stands for it in a file.
             pub const fn number(self) -> $type {
                 self as $type
             }
 
-            /// What a number in a file stands for.
+            /// The variant that a number in a file stands for.
             pub const fn numbered(number: $type) -> Option<Self> {
                 match number {
                     $( $number => Some(Self::$variant), )*
@@ -164,7 +164,7 @@ macro_rules! numbered {
 }
 
 numbered! {
-    /// What clock a file's ticks are of.
+    /// The clock of a file's ticks.
     Clock: u32 {
         /// `clock_gettime(CLOCK_MONOTONIC)`, in nanoseconds.
         Monotonic = 1,
@@ -174,7 +174,7 @@ numbered! {
 }
 
 numbered! {
-    /// What a chunk holds.
+    /// The contents of a chunk.
     ChunkKind: u32 {
         /// Calls of one thread.
         Calls = 1,
@@ -194,9 +194,9 @@ numbered! {
 }
 
 numbered! {
-    /// What a call has to do with a capture.
+    /// A call's part in a capture.
     Capture: u8 {
-        /// Nothing.
+        /// It has none.
         None = 0,
         /// Its stream was being captured, and it was forwarded as it came.
         Forwarded = 1,
@@ -206,7 +206,7 @@ numbered! {
 }
 
 numbered! {
-    /// What is known of the time that the GPU took.
+    /// Whether the time that the GPU took is known.
     DeviceTime: u8 {
         /// It was not measured.
         None = 0,
@@ -220,20 +220,20 @@ numbered! {
 }
 
 numbered! {
-    /// What a note tells. Its text is strings, separated by zeros.
+    /// The kind of a note. A note's text is strings, separated by zeros.
     NoteKind: u16 {
         /// The program's file, then its arguments from the 0th on.
         Program = 1,
         /// A variable and its value: one of ours, or one that says which rank of a job the process is.
         Variable = 2,
-        /// What has a version (`p2pshim`, `driver`, `runtime`), and which.
+        /// The name of a part that has a version (`p2pshim`, `driver`, `runtime`), and the version.
         Version = 3,
         /// The host's name, its boot id, the namespace that the number of the process is of (`pid:[…]`), and when the process was
         /// started, in clock ticks after boot.
         Host = 4,
         /// By number: a function's layer and name.
         Function = 10,
-        /// By number: what a path is called, such as `direct` or `staged: access not enabled`.
+        /// By number: a path's name, such as `direct` or `staged: access not enabled`.
         Path = 11,
         /// By number: a rule's id and severity.
         Rule = 12,
@@ -254,14 +254,14 @@ numbered! {
         Finding = 40,
         /// By 256 × source + destination: something that was decided about a pair.
         Decision = 41,
-        /// What the shim had to say otherwise, such as why nothing is traced any more.
+        /// Another message of the shim, such as why nothing is traced any more.
         Message = 42,
-        /// By thread: what the program has said of itself.
+        /// By thread: the program's words about itself.
         Mark = 43,
     }
 }
 
-/// What time it was, by three clocks at once.
+/// The time, by three clocks at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Calibration {
     /// The file's clock; not 0.

@@ -26,5 +26,5 @@ pub use layout::{
 pub use reader::{Block, Calls, Error, GUESSED_TIMES, Note, Record, Timeline, Trace};
 pub use writer::{Begun, Options, Segment, Writer};
 
-/// What the names of trace files end in.
+/// The end of the names of trace files.
 pub const SUFFIX: &str = ".p2ptrace";

@@ -231,7 +231,7 @@ impl Trace {
         // Threads of chunks, and how many records each had before.
         let mut firsts: Vec<(u32, u64)> = Vec::new();
         for number in 0..there {
-            // What was taken from the disk and not used, or a hole of terabytes.
+            // Space that was taken from the disk and not used, or a hole of terabytes.
             if number >= chunks && empty > EMPTY {
                 break;
             }
@@ -310,7 +310,7 @@ impl Trace {
         (self.exit & HAS_EXITED != 0).then_some(self.exit as u8)
     }
 
-    /// What the file's ticks are in time.
+    /// The times of the file's ticks.
     pub fn timeline(&self) -> Timeline {
         self.timeline
     }
@@ -325,7 +325,7 @@ impl Trace {
         self.notes.iter().filter(move |note| note.kind == kind)
     }
 
-    /// What is wrong with the file, in sentences.
+    /// The faults of the file, in sentences.
     pub fn problems(&self) -> &[String] {
         &self.problems
     }

@@ -31,7 +31,7 @@ use chunks::{REGION, STEP, Space, allocate, map};
 use clock::{FIRST_CALIBRATION, clock};
 pub use segment::{Begun, Segment};
 
-/// What a file is made with.
+/// The place, name and size of a file to be made.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The folder. It is made if there is none.
@@ -57,7 +57,7 @@ pub struct Writer {
     space: Mutex<Space>,
     /// Whether there is no more space; `space` knows why.
     is_full: AtomicBool,
-    /// Who waits for chunks to be taken.
+    /// Wakes the thread that takes space ahead, once chunks are taken.
     taken: Condvar,
     is_awaited: AtomicBool,
     notes: Mutex<Notes>,
@@ -192,7 +192,7 @@ impl Writer {
     }
 }
 
-/// What [`own`] says in the process whose file it is. No process has this number.
+/// The number at [`own`] in the process whose file it is. No process has this number.
 const OWN: u32 = u32::MAX;
 
 /// A number in memory that a child finds to be 0, unless it shares the process's memory, and so its records too. Where the system

@@ -1,4 +1,4 @@
-//! What is written is read, whatever becomes of the file in between.
+//! The reader finds what was written, whatever becomes of the file in between.
 
 #![allow(clippy::unwrap_used, reason = "a test fails so")]
 
@@ -243,7 +243,7 @@ fn threads_have_chunks_of_their_own() {
     }
 }
 
-/// What a signal handler records with, and how many records it has completed.
+/// A signal handler's writer and segment, and the number of records that it has completed.
 static INTERRUPTED: (AtomicPtr<Writer>, AtomicPtr<Segment>, AtomicU64) =
     (AtomicPtr::new(ptr::null_mut()), AtomicPtr::new(ptr::null_mut()), AtomicU64::new(0));
 
@@ -456,7 +456,7 @@ fn mapped(file: &Path) -> (u64, u64) {
     (within_reach, beyond)
 }
 
-/// What reads all memory that can be read, such as valgrind, must not get past the end of the file.
+/// A program that reads all memory that can be read, such as valgrind, must not get past the end of the file.
 #[test]
 fn growing_no_more_is_within_reach_than_the_file_has() {
     let folder = Folder::new("reach");

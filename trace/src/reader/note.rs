@@ -1,14 +1,14 @@
-//! What a file tells besides calls.
+//! Facts other than calls in a file.
 
 use super::{text, u16_at, u32_at};
 use crate::layout::{NOTE_COMMIT, NOTE_HEADER_BYTES, NOTE_MOST, NoteKind};
 
-/// Something other than a call that a file tells.
+/// A fact other than a call that a file tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
-    /// What it tells.
+    /// Its kind.
     pub kind: NoteKind,
-    /// What it is about; see [`NoteKind`].
+    /// The number of the thing that it is about; see [`NoteKind`].
     pub number: u32,
     /// When it was written, in ticks.
     pub time: u64,

@@ -26,7 +26,7 @@ pub struct Record {
     pub device_start: u64,
     /// How long the GPU took, in nanoseconds, if `device_time` is [`DeviceTime::Known`].
     pub device_nanos: u64,
-    /// What it returned.
+    /// Its result.
     pub result: i32,
     /// How many calls of the thread before this one the call is that made it, not counting those without a record of their
     /// own; 0 if the program did, or if that is not known.
@@ -39,13 +39,13 @@ pub struct Record {
     pub dst_device: Option<u8>,
     /// The number of the path that the copy took; 0 for none.
     pub path: u8,
-    /// What it has to do with a capture.
+    /// Its part in a capture.
     pub capture: Capture,
     /// Rules that it breaks: their numbers plus 1, then zeros.
     pub findings: [u8; 2],
     /// How many intercepted calls enclose it; 3 for 3 or more.
     pub depth: u8,
-    /// What is known of the time that the GPU took.
+    /// Whether the time that the GPU took is known.
     pub device_time: DeviceTime,
     /// Whether it has a record of its own. The one copy of the driver that a copy of the runtime makes may be in that one's
     /// record: then it copied the same, returned the same, and its times are those of the call around it.
@@ -157,7 +157,7 @@ impl<'a> Block<'a> {
 #[derive(Clone, Debug)]
 pub struct Calls<'a> {
     records: &'a [u8],
-    /// What is in the record of the last.
+    /// The call that the last record has inside it.
     inner: Option<Record>,
 }
 
@@ -171,7 +171,7 @@ impl Iterator for Calls<'_> {
         loop {
             let (bytes, rest) = self.records.split_at_checked(RECORD_BYTES)?;
             self.records = rest;
-            // What does not read as a call may have calls behind it: a thread that was killed between two of them.
+            // Bytes that do not read as a call may have calls behind them: a thread may have been killed between two calls.
             if let Some(record) = Record::decode(bytes) {
                 let (record, inner) = record.split();
                 self.inner = inner;

@@ -1,4 +1,4 @@
-//! What a file's ticks are in time.
+//! The times of a file's ticks.
 
 use super::u64_at;
 use crate::layout::{CALIBRATIONS, Calibration, Clock, header};

@@ -47,7 +47,7 @@ impl Writer {
     /// Takes space before it is needed: the work of a thread of its own. It ends when `is_over` says so, which is asked
     /// every now and then.
     pub fn stay_ahead(&self, is_over: impl Fn() -> bool) {
-        /// What the process then lives longer, at most.
+        /// The process lives so much longer, at most.
         const OFTEN: Duration = Duration::from_millis(50);
         let mut space = lock(&self.space);
         loop {
@@ -205,7 +205,7 @@ impl Writer {
 }
 
 impl Space {
-    /// That of a new file, which is at `path`.
+    /// The space of a new file, which is at `path`.
     pub(super) fn of(file: File, path: &Path) -> io::Result<Self> {
         let metadata = file.metadata()?;
         Ok(Self {

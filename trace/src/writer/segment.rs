@@ -1,4 +1,4 @@
-//! What a thread writes to: where its next record is, what a call notes in one, and which chunk comes after that.
+//! A thread's part of a file: where its next record is, what a call notes in one, and which chunk comes after that.
 
 use std::arch::asm;
 use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
@@ -56,7 +56,7 @@ const _: () = {
     assert!(offset_of!(Cell, state) == record::STATE);
 };
 
-/// What a thread writes to: zeros at first. It has nothing to drop.
+/// A thread's part of a file: zeros at first. It has nothing to drop.
 #[derive(Debug, Default)]
 pub struct Segment {
     /// Where the thread's next record is, and, in the highest bits, how many are left of its chunk. One word, so that a signal
@@ -249,12 +249,12 @@ impl Begun {
         self.0.bytes.load(Relaxed)
     }
 
-    /// What a call that has returned had to do with a capture.
+    /// The part in a capture of a call that has returned.
     pub fn capture(self) -> Capture {
         Capture::numbered(self.0.state.load(Relaxed) >> 2 & 3).unwrap_or(Capture::None)
     }
 
-    /// Notes, after the fact, that the call breaks a rule. What there is no room for is left out.
+    /// Notes, after the fact, that the call breaks a rule. A rule that there is no room for is left out.
     pub fn breaks(self, rule: u8) {
         let number = rule.saturating_add(1);
         for finding in &self.0.findings {
