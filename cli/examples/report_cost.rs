@@ -1,4 +1,4 @@
-//! What a report of many calls costs: seconds, and memory at most.
+//! The cost of a report of many calls: seconds, and memory at most.
 //!
 //! `cargo build --release -p p2pshim-cli && cargo run --release -p p2pshim-cli --example report_cost [RECORDS] [FILES]`
 

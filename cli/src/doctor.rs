@@ -61,7 +61,7 @@ const TIMEOUT_S: u64 = 20;
 /// Exit status if nothing could be tested.
 const FAILED: u8 = 2;
 
-/// What follows the options in the help.
+/// The help's text after the options.
 pub(crate) const AFTER_HELP: &str = "\
 Examples:
   p2pshim doctor                  all pairs
@@ -80,7 +80,7 @@ Exit status:
   2  nothing could be tested, or wrong usage
   3  a pair could not be verified, and none is unsafe";
 
-/// What to examine.
+/// The pairs and tests that the user asks for.
 #[derive(Args)]
 pub(crate) struct DoctorArguments {
     /// Pairs of GPUs: 0>1 (0 accesses memory of 1) or 0-1 [default: all]
@@ -253,7 +253,7 @@ fn keep(examined: &mut Examined, arguments: &DoctorArguments) {
 }
 
 impl Examined {
-    /// What is known before any pair is tested. Simulated GPUs have no place on the machine.
+    /// Facts that are known before any pair is tested. Simulated GPUs have no place on the machine.
     fn of_this_machine(inventory: Inventory, simulated: Option<u8>) -> Self {
         let root = machine::root(simulated.is_some(), std::env::var_os("P2PSIM_ROOT"));
         Self::of_machine(inventory, simulated, root)
@@ -277,7 +277,7 @@ impl Examined {
         }
     }
 
-    /// What joins a pair.
+    /// The joint of a pair.
     fn joint(&self, pair: [usize; 2]) -> Joint {
         if self.inventory.nvlinks.contains(&pair) {
             return Joint::NvLink;
@@ -286,7 +286,7 @@ impl Examined {
         one.zip(other).map_or(Joint::Unseen, |(one, other)| Joint::of_pci([one, other]))
     }
 
-    /// What is known of each GPU, by NVML or else by sysfs.
+    /// Facts about each GPU, by NVML or else by sysfs.
     fn known(&self) -> Vec<Known> {
         let places = self.places.iter().map(Some).chain(std::iter::repeat(None));
         let with_place = |((known, device), place): ((&Known, &Device), Option<&Place>)| Known {
@@ -308,7 +308,7 @@ impl Examined {
         if self.error.is_some() { Conclusion::Untested } else { Conclusion::of(&self.rows) }
     }
 
-    /// What came out of it, in a sentence or two.
+    /// The outcome, in a sentence or two.
     fn summary(&self) -> String {
         let text = self.conclusion().text(&self.rows, self.inventory.devices.len());
         match self.conclusion() {

@@ -1,4 +1,4 @@
-//! What a finding or a code means.
+//! The meaning of a finding or a code.
 
 mod code;
 mod measured;
@@ -12,7 +12,7 @@ use p2pshim_host::nearest::nearest;
 use crate::report;
 use crate::shim::Rule;
 
-/// What follows the options in the help.
+/// The help's text after the options.
 pub(crate) const AFTER_HELP: &str = "\
 Examples:
   p2pshim explain 704
@@ -127,7 +127,7 @@ fn print_rule(page: &mut Page<impl Write>, rule: &Rule) -> io::Result<()> {
     Ok(())
 }
 
-/// What is explained, in lines that fit.
+/// The explanation, in lines that fit.
 struct Page<'a, W> {
     out: &'a mut W,
     width: usize,

@@ -35,7 +35,7 @@ use report::ReportArguments;
 use run::RunArguments;
 use shim::{Api, Shim, Variable};
 
-/// What follows the list of commands.
+/// The help's text after the list of commands.
 const AFTER_HELP: &str = "\
 Examples:
   p2pshim run ./app                    run a program under the shim, and report its copies
@@ -84,7 +84,7 @@ enum Command {
     Report(Box<ReportArguments>),
     /// Explain a code, a finding or a line of the log
     ///
-    /// Of a code: its names, the functions that returned it on real GPUs, and the findings that say why. Of a finding: what is
+    /// For a code: its names, the functions that returned it on real GPUs, and the findings that say why. For a finding: what is
     /// wrong, what the documentation says, what the hardware does.
     #[command(after_long_help = explain::AFTER_HELP)]
     Explain {

@@ -1,4 +1,4 @@
-//! What NVLink carried while a program ran, by the counters of NVML: `p2pshim run` keeps it beside the traces, and the
+//! NVLink's traffic while a program ran, by the counters of NVML: `p2pshim run` keeps it beside the traces, and the
 //! report compares it with the copies.
 //!
 //! `run` does not call NVML itself, for that may hang. Another process of ours does (`worker`), from before the program
@@ -19,10 +19,10 @@ use crate::kept;
 
 /// The version of the file.
 const VERSION: u32 = 1;
-/// What the names of the files end in.
+/// The end of the files' names.
 pub(crate) const SUFFIX: &str = ".nvlink.json";
 
-/// What was read around one program.
+/// The counters that were read around one program.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Reading {
     pub(crate) version: u32,
@@ -38,7 +38,7 @@ pub(crate) struct Reading {
     pub(crate) gpus: Vec<Gpu>,
 }
 
-/// What was read of one GPU.
+/// The counters of one GPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Gpu {
     /// As NVML and traces have it.

@@ -21,7 +21,7 @@ struct Field {
 }
 
 impl Field {
-    /// Of all links of a device.
+    /// A field of all links of a device.
     fn of_all_links(id: c_uint) -> Self {
         Self { id, scope: c_uint::MAX, time: 0, took: 0, kind: 0, result: -1, value: 0 }
     }

@@ -75,7 +75,7 @@ fn shown(command: &Command) -> Command {
 
 fn render(out: &mut impl Write, command: &Command) -> io::Result<()> {
     let after = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
-    // What the subcommands have is their own name, and no version.
+    // The subcommands have their own name, and no version.
     let man = Man::new(command.clone()).manual(NAME).source(format!("{NAME} {}", env!("CARGO_PKG_VERSION")));
     man.render_title(out)?;
     man.render_name_section(out)?;

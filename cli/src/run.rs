@@ -45,10 +45,10 @@ const NOT_FOUND: u8 = 127;
 /// The option of the shim that says where traces go.
 const TRACE: &str = "P2PSHIM_TRACE";
 
-/// What the names of traces end in.
+/// The end of the names of traces.
 const SUFFIX: &str = p2pshim_trace::SUFFIX;
 
-/// What follows the options in the help.
+/// The help's text after the options.
 const AFTER_HELP: &str = "\
 Examples:
   p2pshim run ./app                        with a report at the end
@@ -463,7 +463,7 @@ fn why_not_started(name: &OsStr, error: &io::Error) -> (Box<dyn Error>, u8) {
 
 /// Ends as the program did, as far as this process can.
 fn end_like(status: ExitStatus) -> ExitCode {
-    /// What shells add to the number of a signal.
+    /// Shells add this to the number of a signal.
     const BY_SIGNAL: i32 = 128;
     if let Some(signal) = status.signal() {
         signals::end_by(signal);

@@ -1,4 +1,4 @@
-//! What `p2pshim run` knows of a program that it ran: kept beside the traces, so that a report can say how it ended.
+//! Facts about a program that `p2pshim run` has run: kept beside the traces, so that a report can say how it ended.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -13,7 +13,7 @@ use crate::kept;
 
 /// The version of the file.
 const VERSION: u32 = 1;
-/// What the names of the files end in.
+/// The end of the files' names.
 pub(crate) const SUFFIX: &str = ".run.json";
 
 /// A run of one program, and of all processes that it starts.
@@ -68,7 +68,7 @@ pub(crate) fn load(paths: &[PathBuf]) -> Vec<Run> {
     runs
 }
 
-/// What a signal is called.
+/// A signal's name.
 pub(crate) fn signal_name(signal: i32) -> String {
     const NAMES: [(i32, &str); 26] = [
         (libc::SIGHUP, "SIGHUP"),

@@ -75,7 +75,7 @@ pub(crate) struct Rule {
     pub(crate) hardware: String,
     pub(crate) why: String,
     pub(crate) remedy: String,
-    /// Of the runtime and of the driver: the documented code, with its name.
+    /// The documented codes of the runtime and of the driver, with their names.
     pub(crate) codes: [Option<String>; 2],
 }
 

@@ -29,7 +29,7 @@ impl Display for NotThere {
     }
 }
 
-/// What has to be set for a program that is to see so many simulated devices.
+/// The variables of a program that is to see so many simulated devices.
 ///
 /// # Errors
 /// The libraries are not there.

@@ -1,4 +1,4 @@
-//! What the report says first of traces of every kind: `first_lines.txt` has it, with the words of the page.
+//! The report's first words about traces of every kind: `first_lines.txt` has them, with the words of the page.
 //! `P2PSHIM_UPDATE=1` writes it anew.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails so")]
@@ -74,7 +74,7 @@ fn on(src: u8, dst: u8, call: Call) -> Call {
     Call { pair: Some((src, dst)), ..call }
 }
 
-/// What verification has said of the first two GPUs.
+/// Notes the verdict of verification on the first two GPUs.
 fn decided(scene: &mut Scene, at: u64, verified: &str) {
     let what = if verified == "right" { "verified: data arrives" } else { "4092 of 4092 bytes were wrong" };
     scene.note(at, NoteKind::Decision, 1, &[what, &format!("verified={verified}")]);
@@ -132,7 +132,7 @@ fn verified(folder: &Folder, calls: &[Call]) -> Scene {
     scene
 }
 
-/// What `p2pshim run` keeps of a run whose program was process 7.
+/// Writes the file that `p2pshim run` keeps of a run whose program was process 7.
 fn run(folder: &Folder, code: Option<i32>, signal: Option<i32>) {
     run_of(folder, 7, code, signal);
 }
@@ -141,7 +141,7 @@ fn run_of(folder: &Folder, process: u32, code: Option<i32>, signal: Option<i32>)
     run_file(folder, process, 900, code, signal);
 }
 
-/// The same of a run that took so many milliseconds.
+/// Writes the file of a run that took so many milliseconds.
 fn run_until(folder: &Folder, end: u64, code: Option<i32>, signal: Option<i32>) {
     run_file(folder, 7, end, code, signal);
 }

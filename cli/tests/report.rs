@@ -135,7 +135,7 @@ fn text_of_terminal_letters_in_a_file_does_not_reach_the_terminal() {
     }
 }
 
-/// What NVLink carried while [`one_process`] ran.
+/// NVLink's traffic while [`one_process`] ran.
 const READING: &str = r#"{"version":1,"host":"nodeA","start":1799999999000000000,"end":1800000001000000000,"killed":false,
     "in_container":false,"gpus":[{"uuid":"GPU-a","sent":[7,3000000007],"received":[0,0],"ours":true,"others":[]},
     {"uuid":"GPU-b","sent":[0,0],"received":[0,3000000000],"ours":true,"others":[1234]}]}"#;
@@ -342,7 +342,7 @@ fn filter_is_of_every_format_and_said() {
     assert_eq!((calls.count(), events.iter().filter(|event| event["ph"] == "s").count()), (2, 1));
     assert!(of("html").contains("--pair '0\\u003e1'"), "the page has it too");
     assert!(json_of(&folder).get("filter").is_none(), "all calls need no word");
-    // What is inside a call that is not wanted counts for itself.
+    // A call inside one that is not wanted counts for itself.
     let inner = report_of(&folder, &["--api", "cuMemcpyPeerAsync"]);
     assert!(inner.contains("\ncalls      3, ") && inner.contains("GPU 0 > GPU 1       1  1.0 GB  "), "{inner}");
     assert!(!inner.contains("P2P-copy-overlap"), "{inner}");
@@ -498,7 +498,7 @@ fn calls_inside_a_shared_record_are_lines_without_a_time() {
     assert_eq!(report_of(&folder, &["--calls", "--limit", "5"]).lines().count(), 5);
 }
 
-/// What is known of a function's times comes from the calls that have times of their own.
+/// A function's times come from the calls that have times of their own.
 #[test]
 fn functions_of_a_shared_record_are_counted_and_only_their_own_times_are_added_up() {
     let folder = shared("shared-functions");

@@ -1,4 +1,4 @@
-//! What a kernel's atomic additions to 1024 words should have done: each is made once, and finds what another has left.
+//! The results that a kernel's atomic additions to 1024 words should have: each is made once, and finds the result of another.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ pub(super) fn words(bytes: &[u8]) -> Vec<u64> {
     bytes.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect()
 }
 
-/// What is wrong with the words that were there before, those after the additions, and what each addition has found.
+/// The fault of the words that were there before, those after the additions, and what each addition has found.
 pub(super) fn wrong(before: &[u64], after: &[u64], found: &[u64]) -> Option<String> {
     let mut expected = before.to_vec();
     let mut turns = (0..expected.len()).cycle();
@@ -30,7 +30,7 @@ pub(super) fn wrong(before: &[u64], after: &[u64], found: &[u64]) -> Option<Stri
         let wrong = sums().count();
         return Some(format!("{wrong} of {} sums are wrong; {unchanged} words never changed", before.len()));
     }
-    // What additions to a word found, and what they left, is the same but for the first and the last.
+    // The values that additions to a word found, and those that they left, are the same but for the first and the last.
     let mut balance: HashMap<(usize, u64), i64> = HashMap::new();
     let mut count = |word, value, by| *balance.entry((word, value)).or_default() += by;
     for ((word, amount), found) in amounts.into_iter().zip(found) {

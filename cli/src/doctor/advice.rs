@@ -1,4 +1,4 @@
-//! What it all means, and what to do: words for people, made of plain values.
+//! The meaning of the results, and the advice: words for people, made of plain values.
 
 use p2pshim_host::machine::{self, Machine};
 
@@ -59,7 +59,7 @@ impl Conclusion {
         format!("{}{}{others}", self.of_tested(rows, is_all), Self::untested(rows))
     }
 
-    /// What was not tested of pairs that are verified without it.
+    /// Names the tests that were not made of pairs that are verified without them.
     fn untested(rows: &[Row]) -> String {
         let is_untested = |row: &&Row, test| {
             row.verdict == Verdict::Passed && matches!(row.finding(test), Some(Finding::Untested(_)))
@@ -132,10 +132,10 @@ pub(super) fn exports(rows: &[Row], name: impl Fn(usize) -> String) -> Vec<Strin
     ]
 }
 
-/// What is known besides, of each GPU.
+/// Further facts about a GPU.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Known {
-    /// What it is called.
+    /// Its name.
     pub(super) name: String,
     /// Whether confidential computing is on, for all GPUs.
     pub(super) is_confidential: Option<bool>,
@@ -158,7 +158,7 @@ pub(super) fn is_slower(row: &Row) -> bool {
     direct.zip(staged).is_some_and(|(direct, staged)| direct < SLOWER * staged)
 }
 
-/// What to do, the most urgent first. Simulated GPUs have no machine.
+/// The advice, the most urgent first. Simulated GPUs have no machine.
 pub(super) fn advice(
     rows: &[Row],
     machine: Option<&Machine>,
@@ -237,7 +237,7 @@ fn window(row: &Row, gpus: &[Known]) -> Option<String> {
     })
 }
 
-/// What to do about pairs that failed.
+/// The advice on pairs that failed.
 fn of_failed(rows: &[Row], machine: Option<&Machine>, window: impl Fn(&Row) -> Option<String>) -> Vec<String> {
     let mut advice = Vec::new();
     let mut causes: Vec<(String, Vec<&Row>)> = Vec::new();
@@ -281,7 +281,7 @@ fn deny<'a>(rows: impl Iterator<Item = &'a Row>) -> String {
     denied(rows, |ordinal| ordinal.to_string())
 }
 
-/// The same by other names of GPUs.
+/// The variable that keeps programs off pairs, by other names of GPUs.
 fn denied<'a>(rows: impl Iterator<Item = &'a Row>, name: impl Fn(usize) -> String) -> String {
     let mut pairs: Vec<String> = Vec::new();
     for [from, to] in rows.map(|row| row.pair) {

@@ -16,7 +16,7 @@ const PIECES: usize = 4;
 const ROUNDS: usize = 3;
 /// Copies of each pair that are measured.
 const MEASURED: usize = 8;
-/// Who learns how it goes on. Pairs are told by their place in the list.
+/// It learns how the test goes on. Pairs are told by their place in the list.
 pub(super) trait Witness {
     /// How a pair came out.
     fn found(&self, pair: usize, finding: &Finding);

@@ -16,7 +16,7 @@ use super::verify::{Verification, of_error};
 enum Stop {
     /// A call of ours failed.
     Error(CudaError),
-    /// What the other process found, or we.
+    /// A finding of the other process, or of this one.
     Found(Finding),
 }
 
@@ -138,7 +138,7 @@ fn copies(
         Ok(())
     };
     let result = all();
-    // What is not closed says nothing of the path.
+    // A resource that stays open says nothing of the path.
     channel.ask(&Request::Close);
     result
 }

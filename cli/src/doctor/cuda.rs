@@ -84,7 +84,7 @@ macro_rules! functions {
 
         impl Functions {
             /// # Errors
-            /// What is missing.
+            /// The function that is missing.
             pub(super) fn load(library: &libloading::Library) -> std::result::Result<Self, libloading::Error> {
                 Ok(Self {
                     $($symbol: {
@@ -109,7 +109,7 @@ macro_rules! call {
     }};
 }
 
-/// The same of a function that not every driver has.
+/// Calls a function that not every driver has.
 macro_rules! call_optional {
     ($driver:expr, $group:ident.$symbol:ident($($argument:expr),* $(,)?)) => {{
         let driver: &Driver = $driver;
@@ -287,7 +287,7 @@ impl Driver {
         Ok(can != 0)
     }
 
-    /// What the driver says of a pair.
+    /// The driver's attributes of a pair.
     pub(super) fn attributes(&self, device: Device, peer: Device) -> Result<Attributes> {
         let attribute = |number| {
             let mut value = 0;

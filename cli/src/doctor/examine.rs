@@ -180,7 +180,7 @@ impl<'a> Examination<'a> {
         if places.is_empty() {
             return;
         }
-        // What could not be measured has no speed.
+        // A path that could not be measured has no speed.
         let _ = self.ask(self.settings, (task, "measuring"), places, |row, line| {
             if let Line::Measured(path, Measure { speed, latency }) = line {
                 let before = row.measure(path).unwrap_or(Measure { speed: 0.0, latency: f64::INFINITY });

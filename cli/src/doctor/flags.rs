@@ -18,7 +18,7 @@ const TRIES: usize = 2;
 /// Bytes of B's memory before that where the receiver counts; the mailbox comes first.
 const COUNTED: usize = 4096;
 
-/// What the kernels have left.
+/// The counts that the kernels have left.
 #[derive(Clone, Copy, Debug)]
 struct Counts {
     /// Rounds that there were to be.
@@ -36,7 +36,7 @@ struct Counts {
 }
 
 impl Counts {
-    /// What they say; none if one kernel has waited for the other in vain.
+    /// The finding of the counts; none if one kernel has waited for the other in vain.
     fn finding(self) -> Option<Finding> {
         let Self { rounds, answered, received, wrong, first, flag } = self;
         let stored = rounds.min(answered + 1);
@@ -51,7 +51,7 @@ impl Counts {
         }
     }
 
-    /// That one has waited for the other in vain each time: nothing is known to be lost, and others may have kept a GPU busy.
+    /// A finding for kernels that waited in vain each time: nothing is known to be lost, and others may have kept a GPU busy.
     fn stalled(self) -> Finding {
         Finding::Untested(match self.answered {
             0 => "the two kernels did not meet within a second".to_owned(),

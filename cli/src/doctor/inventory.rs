@@ -1,4 +1,4 @@
-//! What the machine has: its devices, which of them have a path, and which pairs the user asked for.
+//! The machine's devices, the pairs of them that have a path, and the pairs that the user asked for.
 
 use std::str::FromStr;
 
@@ -6,7 +6,7 @@ use super::advice::Known;
 use super::lines::{Attributes, Line};
 use super::report::Device;
 
-/// What the user wrote for one or two pairs of ordinals.
+/// The user's words for one or two pairs of ordinals.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pairs(Vec<[usize; 2]>);
 
@@ -25,7 +25,7 @@ impl FromStr for Pairs {
     }
 }
 
-/// What the first worker tells.
+/// The facts that the first worker tells.
 #[derive(Debug, Default)]
 pub(super) struct Inventory {
     pub(super) driver: Option<i32>,
@@ -34,7 +34,7 @@ pub(super) struct Inventory {
     pub(super) devices: Vec<Device>,
     /// Pairs with a path, and what the driver says of them.
     pub(super) paths: Vec<([usize; 2], Option<Attributes>)>,
-    /// What NVML knows of the devices.
+    /// NVML's facts about the devices.
     pub(super) known: Vec<Known>,
     /// Pairs that NVLink joins.
     pub(super) nvlinks: Vec<[usize; 2]>,

@@ -68,7 +68,7 @@ fn device(examined: &Examined, ordinal: usize, device: &Device) -> Value {
     })
 }
 
-/// What the kernel's log says of a device.
+/// The kernel's log about a device.
 fn fault(Fault { bus_id, line, count, is_of_iommu }: &Fault) -> Value {
     json!({"bus_id": bus_id, "line": line, "count": count, "by": if *is_of_iommu { "iommu" } else { "driver" }})
 }

@@ -4,20 +4,20 @@ use std::ffi::{CStr, CString};
 
 /// The name of the entry point of the kernel that copies; the simulated GPUs know a kernel by it.
 pub(super) const COPY: &CStr = c"p2pshim_probe_copy";
-/// The same of the kernel that adds.
+/// The name of the entry point of the kernel that adds.
 pub(super) const ADD: &CStr = c"p2pshim_probe_add";
 
-/// The same of those that exchange flags.
+/// The name of the entry point of the kernel that sends flags.
 pub(super) const SEND: &CStr = c"p2pshim_probe_send";
-/// The other of them.
+/// The name of the entry point of the kernel that receives flags.
 pub(super) const RECEIVE: &CStr = c"p2pshim_probe_receive";
 
 /// All but the header of the kernel that copies.
 const COPY_BODY: &str = include_str!("copy.ptx");
-/// The same of the kernel that adds.
+/// All but the header of the kernel that adds.
 const ADD_BODY: &str = include_str!("add.ptx");
 
-/// The same of the kernels that exchange flags.
+/// All but the header of the kernels that exchange flags.
 const FLAGS_BODY: &str = include_str!("flags.ptx");
 
 /// PTX versions with the oldest GPU that each is for, newest first: (compute capability, PTX version, target). A driver
@@ -27,14 +27,14 @@ const FLAGS_BODY: &str = include_str!("flags.ptx");
 /// Source: `ptxas` of CUDA 11.8, 12.9 and 13.0 takes each of them for every GPU from its target up to 12.0 that it knows.
 const HEADERS: &[((i32, i32), &str, &str)] =
     &[((7, 5), "6.3", "sm_75"), ((5, 0), "4.0", "sm_50"), ((0, 0), "3.0", "sm_30")];
-/// The same for atomic operations of system scope. No older GPU has NVLink, and so none has native atomics.
+/// PTX versions for atomic operations of system scope. No older GPU has NVLink, and so none has native atomics.
 ///
-/// Source: `ptxas` of CUDA 11.8 and 12.9, as above.
+/// Source: `ptxas` of CUDA 11.8 and 12.9, as for [`HEADERS`].
 const ATOMIC_HEADERS: &[((i32, i32), &str, &str)] = &[((7, 5), "6.3", "sm_75"), ((6, 0), "5.0", "sm_60")];
 
-/// The same for kernels that read the time.
+/// PTX versions for kernels that read the time.
 ///
-/// Source: `ptxas` of CUDA 11.8 and 12.9, as above.
+/// Source: `ptxas` of CUDA 11.8 and 12.9, as for [`HEADERS`].
 const TIMED_HEADERS: &[((i32, i32), &str, &str)] =
     &[((7, 5), "6.3", "sm_75"), ((5, 0), "4.0", "sm_50"), ((0, 0), "3.1", "sm_30")];
 

@@ -1,4 +1,4 @@
-//! What the process that touches the GPUs writes, line by line, and the supervisor reads.
+//! The lines that the process that touches the GPUs writes, and the supervisor reads.
 //!
 //! ```text
 //! partner 4711
@@ -16,7 +16,7 @@
 
 pub(super) use p2pshim_host::verdict::{Finding, Part as Test};
 
-/// What the verification says of a pair.
+/// The verification's answer about a pair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// Every test was right.
@@ -82,7 +82,7 @@ pub(super) struct Measure {
     pub(super) latency: f64,
 }
 
-/// What the driver says of a pair with a path.
+/// The driver's attributes of a pair with a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Attributes {
     /// Rank of its performance; 0 is the best.
@@ -114,15 +114,15 @@ pub(super) enum Line {
     Device { ordinal: usize, bus_id: String, uuid: String, name: String },
     /// A pair of ordinals that has a path.
     Path(usize, usize),
-    /// What the driver says of such a pair.
+    /// The driver's attributes of a pair with a path.
     Attributes(usize, usize, Attributes),
     /// A CUDA runtime that programs find: version, and the library's name.
     Runtime(i32, String),
-    /// Of a device, from NVML: bytes of BAR1.
+    /// Bytes of a device's BAR1, as NVML says.
     Bar1(usize, u64),
-    /// Of a device, from NVML: whether MIG divides it.
+    /// Whether MIG divides a device, as NVML says.
     Mig(usize, bool),
-    /// Of a device, from NVML: how many of its NVLinks are up.
+    /// How many of a device's NVLinks are up, as NVML says.
     Links(usize, u32),
     /// A pair of ordinals that NVLink joins, as NVML says.
     NvLink(usize, usize),

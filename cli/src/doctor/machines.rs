@@ -147,7 +147,7 @@ struct Kind {
     gpus: Gpus,
     /// The findings of the tests of 0>1 and of 1>0.
     found: [Found; 2],
-    /// What the advice has to name.
+    /// The words that the advice must have.
     said: &'static [&'static str],
 }
 
@@ -391,7 +391,7 @@ fn printed(print: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> String {
     String::from_utf8(out).unwrap()
 }
 
-/// What the document says of a machine.
+/// The document's section about a machine.
 fn section(kind: &Kind) -> String {
     let tree = Tree::new();
     (kind.make)(&tree);

@@ -14,7 +14,7 @@ use super::verify::{Side, Verification};
 const CHUNK: usize = 1 << 30;
 /// The smallest ones.
 const LEAST: usize = 64 << 20;
-/// What is left free, for what this process still does, and for the driver.
+/// Bytes that are left free, for this process's further work, and for the driver.
 const SPARED: usize = 256 << 20;
 /// The part that is tested at either end of a chunk.
 const END: usize = 1 << 20;
@@ -46,7 +46,7 @@ fn next_chunk(free: usize, most: usize) -> Option<usize> {
     halves.find(|size| size + SPARED <= free)
 }
 
-/// What is said where the driver gives out no more although so much is free; none if that is little.
+/// The words for a driver that allocates no more although so much is free; none if that is little.
 fn withheld(allocated: usize, free: usize, total: usize) -> Option<String> {
     (free.saturating_sub(SPARED + LEAST) > total / 20).then(|| {
         let (allocated, free) = (gib(allocated), gib(free));
@@ -69,7 +69,7 @@ pub(super) fn verify(pair: &Verification<'_>, entry: &Entry, until: Instant) -> 
     }
     let mut chunks = Vec::new();
     let outcome = fill(pair, entry, until, &mut chunks)?;
-    // What is wrong is looked at once more.
+    // Memory that was found wrong is looked at once more.
     let is_kept = |&&(chunk, size): &&(Address, usize)| {
         outcome.wrong_at.is_some_and(|wrong| (chunk..chunk + size as u64).contains(&wrong))
     };
@@ -111,7 +111,7 @@ fn fill(pair: &Verification<'_>, entry: &Entry, until: Instant, chunks: &mut Vec
     Ok(withheld(allocated, free, total).map_or(Finding::Right, Finding::Untested).into())
 }
 
-/// What is wrong with what A does to a MiB of B.
+/// The fault of A's copies, loads and stores to a MiB of B.
 fn wrong_at(pair: &Verification<'_>, kernel: Function, memory: Address, seed: u64) -> Result<Option<String>> {
     let (driver, [a, b]) = (&pair.rig.driver, &pair.sides);
     let there = &Side { memory, ..*b };

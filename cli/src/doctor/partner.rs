@@ -36,7 +36,7 @@ use crate::processes;
 pub(super) const SIZES: [usize; 3] = [4 << 10, 1 << 20, LARGEST];
 /// How much is shared.
 pub(super) const LARGEST: usize = 4 << 20;
-/// What the second process says of what it was asked for.
+/// The second process's reply to a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Reply {
     Done,
@@ -79,7 +79,7 @@ impl Reply {
         })
     }
 
-    /// What it says of the pair; none if all is right so far.
+    /// The finding about the pair; none if all is right so far.
     pub(super) fn finding(self) -> Option<Finding> {
         match self {
             Self::Done => None,
@@ -99,7 +99,7 @@ pub(super) enum Means {
     Vmm,
 }
 
-/// What memory of the first process is opened by.
+/// A ticket, by which the second process opens memory of the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ticket {
     Ipc(Handle),
@@ -123,7 +123,7 @@ impl Ticket {
     }
 }
 
-/// What it is asked for.
+/// A request to the second process.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Request {
     /// To open memory of B on A.
@@ -281,7 +281,7 @@ impl Partner {
 /// A device of the second process; or why it has none.
 type Ready = std::result::Result<Side, String>;
 
-/// What the second process does for the first; it ends with the first.
+/// Serves the first process's requests, in the second; it ends with the first.
 pub(super) fn serve(driver: &Arc<Driver>, devices: &[(usize, Device)]) {
     let lines = lines();
     let starting = devices.iter().map(|&(ordinal, device)| {
@@ -306,7 +306,7 @@ pub(super) fn serve(driver: &Arc<Driver>, devices: &[(usize, Device)]) {
                 |ordinal: usize| sides.get(&ordinal).cloned().unwrap_or_else(|| Err(format!("no GPU {ordinal}")));
             let (driver, patterns, sides) = (Arc::clone(driver), Arc::clone(&patterns), pair.map(side));
             let (sender, requests) = mpsc::channel();
-            // What hangs keeps its thread.
+            // A call that hangs keeps its thread.
             thread::spawn(move || serve_pair(&driver, &patterns, pair, sides, &requests));
             sender
         });
@@ -329,7 +329,7 @@ fn serve_pair(
         let copies = matches!(request, Request::Write(..) | Request::Read(..));
         let reply = match guest.as_mut().map(|guest| guest.serve(request)) {
             Err(why) => Reply::Cannot(format!("in the other process {why}")),
-            // What a call returns that only opens memory, whatever it is, says nothing of the path.
+            // Whatever error a call returns that only opens memory, it says nothing of the path.
             Ok(Err(error)) if !copies => Reply::Cannot(error.to_string()),
             Ok(result) => Reply::of(result),
         };
@@ -358,7 +358,7 @@ pub(super) fn lines() -> Receiver<String> {
     lines
 }
 
-/// What the second process has on a device.
+/// The second process's context and memory on a device.
 #[derive(Clone, Copy)]
 struct Side {
     device: Device,
@@ -382,7 +382,7 @@ impl Side {
     }
 }
 
-/// What the second process has.
+/// The second process's side of a pair.
 struct Guest<'a> {
     driver: &'a Driver,
     patterns: &'a Patterns,

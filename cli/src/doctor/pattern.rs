@@ -1,4 +1,4 @@
-//! What is sent, and what is found to have arrived.
+//! The data that is sent, and the differences in the data that has arrived.
 
 use std::fmt::{self, Display, Formatter};
 use std::sync::Mutex;
@@ -51,7 +51,7 @@ fn pattern(seed: u64, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// What a place holds before `bytes` are sent there: at no place the same.
+/// The bytes at a place before `bytes` are sent there: none is the same.
 fn stale(bytes: &[u8]) -> Vec<u8> {
     bytes.iter().map(|&byte| stale_for(byte)).collect()
 }

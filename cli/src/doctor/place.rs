@@ -31,7 +31,7 @@ impl Place {
     }
 }
 
-/// What joins two GPUs.
+/// The joint of two GPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Joint {
     /// NVLink.
@@ -47,7 +47,7 @@ pub(super) enum Joint {
 }
 
 impl Joint {
-    /// What PCI joins them by.
+    /// The joint of two GPUs by PCI.
     pub(super) fn of_pci(gpus: [(&Gpu, &Place); 2]) -> Self {
         let [(one, one_place), (other, other_place)] = gpus;
         let ports = [one, other].map(|gpu| gpu.bridges.first().map(|bridge| bridge.address.as_str()));
@@ -70,7 +70,7 @@ impl Joint {
         }
     }
 
-    /// What the word means.
+    /// The word's meaning.
     pub(super) fn explained(self) -> &'static str {
         match self {
             Self::NvLink => "NVLink joins them",

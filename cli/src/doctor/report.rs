@@ -1,4 +1,4 @@
-//! What the user gets to see: a table.
+//! The report for the user: a table.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -48,7 +48,7 @@ pub(super) struct Row {
     pub(super) pair: [usize; 2],
     /// By test, in the order of [`Test::ALL`]; none if it did not come to that.
     pub(super) findings: [Option<Finding>; Test::ALL.len()],
-    /// Of direct copies, and of those through the host.
+    /// The speed of direct copies, and of those through the host.
     pub(super) measures: [Option<Measure>; 2],
     /// GB/s of copies through the host that p2pshim makes.
     pub(super) by_shim: Option<f64>,
@@ -62,7 +62,7 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// Of a pair of which nothing else is known.
+    /// A pair of which nothing else is known.
     pub(super) fn new(pair: [usize; 2], verdict: Verdict) -> Self {
         let findings = [const { None }; Test::ALL.len()];
         let (measures, by_shim, at_once, remark, left_behind) = ([None; 2], None, None, None, None);
@@ -135,7 +135,7 @@ impl Row {
     }
 }
 
-/// What the table and the JSON say of a verdict.
+/// The table's and the JSON's word for a verdict.
 fn word(verdict: &Verdict) -> &'static str {
     match verdict {
         Verdict::Passed => "verified",
@@ -145,7 +145,7 @@ fn word(verdict: &Verdict) -> &'static str {
     }
 }
 
-/// What comes before the table of pairs.
+/// Prints the lines before the table of pairs.
 fn print_head(out: &mut impl Write, examined: &Examined) -> io::Result<()> {
     let Examined { inventory, machine, simulated, .. } = examined;
     if let Some(count) = simulated {
@@ -212,7 +212,7 @@ fn numbering(devices: &[Device], visible: Option<&str>) -> Option<String> {
         .then(|| "CUDA's, the fastest first; with CUDA_DEVICE_ORDER=PCI_BUS_ID they are those of nvidia-smi".to_owned())
 }
 
-/// What the driver says of all pairs: the row's GPU reaches the column's.
+/// Prints the driver's attributes of all pairs: the row's GPU reaches the column's.
 fn print_matrix(out: &mut impl Write, examined: &Examined) -> io::Result<()> {
     let Examined { inventory, .. } = examined;
     let count = inventory.devices.len();
@@ -311,7 +311,7 @@ fn print_at_once(out: &mut impl Write, rows: &[Row]) -> io::Result<()> {
     writeln!(out, "\n{:17}  {}", "all pairs at once", parts.join("; "))
 }
 
-/// What there is to say about pairs that are not verified.
+/// Prints the details of pairs that are not verified.
 fn print_details(out: &mut impl Write, examined: &Examined) -> io::Result<()> {
     if examined.rows.is_empty() {
         let count = examined.inventory.devices.len();
@@ -372,7 +372,7 @@ fn affected(row: &Row) -> Option<&'static str> {
     }
 }
 
-/// What the machine says of itself.
+/// Prints the machine's account of itself.
 pub(super) fn print_machine(out: &mut impl Write, examined: &Examined) -> io::Result<()> {
     let Examined { machine, places, container, .. } = examined;
     writeln!(out)?;

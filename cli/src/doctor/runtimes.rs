@@ -27,7 +27,7 @@ fn version(name: &str, known: Option<c_int>) -> Option<c_int> {
     // SAFETY: it is the runtime, or what the library path puts in its place; loading it starts nothing.
     let library = unsafe { Library::new(name) }.ok()?;
     let version = known.or_else(|| ask(&library));
-    // What it registers to be called at the end may not be there any more.
+    // After an unload, functions that it registered to be called at the end would be gone.
     std::mem::forget(library);
     version
 }

@@ -78,7 +78,7 @@ impl<'a> Session<'a> {
         }
         // Kernels are to run at the same time, which loading at the first launch may prevent.
         command.env("CUDA_MODULE_LOADING", "EAGER").env_remove("CUDA_LAUNCH_BLOCKING");
-        // What is compiled is not worth keeping.
+        // Compiled kernels are not worth keeping.
         command.env("CUDA_CACHE_DISABLE", "1");
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         Ok(command)

@@ -227,7 +227,7 @@ fn all_memory(pair: &Verification<'_>, entry: &Entry, time: Duration) {
         return entry.found(Test::AllMemory, Finding::Untested(error.to_string()));
     }
     entry.begin(Test::AllMemory);
-    // What is slow is no failure, so it ends long before its time is over.
+    // A slow test is no failure, so it ends long before its time is over.
     let found = memory::verify(pair, entry, Instant::now() + time);
     let outcome = found.unwrap_or_else(|error| of_error(&error, entry).into());
     entry.set_wrong_at(outcome.wrong_at);

@@ -15,7 +15,7 @@ use super::lines::{Finding, Measure, Path, Test};
 use super::pattern::difference;
 use super::rig::Rig;
 
-/// What is copied, and how often: a path may lose its first copy only, small ones only, or what lies beyond a window.
+/// The copies' sizes, and how often: a path may lose its first copy only, small ones only, or those beyond a window.
 const SIZES: [(usize, u64); 4] = [(4 << 10, 2), (1 << 20, 2), (16 << 20, 1), (64 << 20, 1)];
 /// The last of these is for the thorough tests.
 const USUAL: usize = 3;
@@ -30,7 +30,7 @@ const OF_PROCESS: [Test; 5] = [Test::Copies, Test::Loads, Test::Stores, Test::At
 /// Why nothing more is tested.
 pub(super) const AFTER_FAULT: &str = "the previous test ended in a device fault";
 
-/// What is done with a pair.
+/// The tests of a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Level {
     /// Copies within a process and between two, by IPC.
@@ -202,7 +202,7 @@ impl<'a> Verification<'a> {
     fn test(&self, test: Test, entry: &Entry) {
         entry.begin(test);
         let finding = match test {
-            // What a device returns after a fault says nothing of the next test.
+            // A code that a device returns after a fault says nothing of the next test.
             _ if entry.has_faulted() => Ok(Finding::Untested(AFTER_FAULT.to_owned())),
             Test::Copies => self.copies(),
             Test::Atomics => self.additions(),

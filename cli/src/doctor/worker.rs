@@ -139,7 +139,7 @@ fn list(driver: &Driver) -> Result<Vec<Device>, String> {
     Ok(devices)
 }
 
-/// What NVML knows of devices with these UUIDs, by their places.
+/// NVML's facts about devices with these UUIDs, by their places.
 fn known(nvml: &Nvml, uuids: &[String]) -> Vec<Line> {
     let handles: Vec<Option<Handle>> = uuids.iter().map(|uuid| nvml.device(uuid)).collect();
     let known = || handles.iter().enumerate().filter_map(|(ordinal, handle)| Some((ordinal, (*handle)?)));

@@ -1,4 +1,4 @@
-//! What a code means: its names, the findings that explain it, and which calls returned it on real GPUs.
+//! The meaning of a code: its names, the findings that explain it, and which calls returned it on real GPUs.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};

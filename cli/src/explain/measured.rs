@@ -1,4 +1,4 @@
-//! What real GPUs returned: the conformance tables, and what the shim finds in their calls.
+//! The codes that real GPUs returned: the conformance tables, and the shim's findings in their calls.
 
 /// Return codes of two H200, for copies that name their devices and all other functions, and for copies that do not.
 const TABLES: [&str; 2] = [

@@ -28,7 +28,7 @@ impl Watch {
         let mut command = processes::own("nvlink-worker", environment).ok()?;
         command.arg(std::process::id().to_string());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        // What the terminal sends is for the program: this one ends when its standard input does.
+        // The terminal's signals are for the program: this one ends when its standard input does.
         let mut child = command.process_group(0).spawn().ok()?;
         let (sender, lines) = mpsc::channel();
         let output = child.stdout.take()?;
@@ -45,7 +45,7 @@ impl Watch {
         }
     }
 
-    /// What was read, now that the program has ended.
+    /// The reading, now that the program has ended.
     pub(crate) fn finish(mut self) -> Option<Reading> {
         drop(self.child.stdin.take());
         match self.lines.recv_timeout(LAST) {

@@ -18,7 +18,7 @@ use super::{Gpu, Reading, VERSION};
 use crate::nvml::{Handle, Nvml};
 use crate::processes::{descends, parent};
 
-/// What it writes when the program may start.
+/// The line that it writes when the program may start.
 pub(super) const READY: &str = "ready";
 
 /// Whose program it is.

@@ -26,19 +26,19 @@ pub(super) fn is_broken(decision: &Decision) -> bool {
     matches!(decision.verified.as_deref(), Some("avoided" | IN_USE))
 }
 
-/// What became of a pair that cannot be trusted.
+/// The fate of a pair that cannot be trusted.
 #[derive(Default)]
 struct Broken {
     /// Bytes that went directly by processes that have not seen data arrive, and by those that have.
     at_risk: u64,
     passed: u64,
-    /// What was staged for that reason.
+    /// Bytes that were staged for that reason.
     staged: u64,
     is_in_use: bool,
 }
 
 impl Broken {
-    /// What there is to say of one that no copy is known to have suffered from, of those that fit the filter; none if copies have.
+    /// The words about one that no copy is known to have suffered from, of those that fit the filter; none if copies have.
     fn unused(&self, is_filtered: bool) -> Option<&'static str> {
         match self {
             Self { at_risk: 0, staged: 0, passed: 1.., .. } if is_filtered => {
@@ -80,12 +80,12 @@ fn all(report: &Report) -> BTreeMap<Ends, Broken> {
     all
 }
 
-/// What was staged for that reason.
+/// Bytes that were staged because a pair cannot be trusted.
 pub(super) fn staged_bytes(report: &Report) -> u64 {
     report.pairs.iter().map(|pair| pair.blocked_bytes).fold(0, u64::saturating_add)
 }
 
-/// What there is to say of them.
+/// The sentences about pairs that cannot be trusted.
 pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
     let all = all(report);
     let those = |is_meant: &dyn Fn(&Broken) -> bool| {
@@ -132,7 +132,7 @@ pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
     said
 }
 
-/// What keeps copies from such a path: with HIP no option does.
+/// The remedy that keeps copies from such a path: with HIP no option does.
 fn remedy(report: &Report, pairs: &[Ends]) -> String {
     let has =
         |names: &[&str]| report.processes().any(|file| names.iter().any(|&name| file.versions.contains_key(name)));

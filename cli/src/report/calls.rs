@@ -52,7 +52,7 @@ pub(super) fn write(
     })
 }
 
-/// What the numbers in a record stand for.
+/// The words that the numbers in a record stand for.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Words {
     pub(super) layer: String,
@@ -179,7 +179,7 @@ fn write_line(
     Ok(())
 }
 
-/// What the call returned, and after how long.
+/// Writes the call's result, and how long it took.
 fn outcome(line: &mut String, call: &Call, words: &Words) -> fmt::Result {
     let Call { source, record, .. } = call;
     match record.state {
@@ -208,7 +208,7 @@ fn gpu(report: &Report, call: &Call, ordinal: Option<u8>) -> Option<u32> {
     Some(report.gpus.get(*gpu)?.number)
 }
 
-/// What is known of the arguments. Devices are the ordinals of the process.
+/// Writes the arguments that are known. Devices are the ordinals of the process.
 fn arguments(line: &mut String, call: &Call, words: &Words) -> fmt::Result {
     let record = &call.record;
     let (from, to) = (Device(record.src_device), Device(record.dst_device));

@@ -50,7 +50,7 @@ fn lines(pair: &Pair) -> String {
     pair.sites.iter().flat_map(of_site).collect::<Vec<_>>().join("; ")
 }
 
-/// What called the CUDA runtime, likewise.
+/// The callers of the CUDA runtime, each with its calls, of all from that place in the code.
 fn callers(pair: &Pair) -> String {
     let of_site = |site: &CopySite| {
         let caller = |it: &CopyCaller| format!("{} ({} of {})", it.caller, it.calls, site.calls);

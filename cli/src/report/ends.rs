@@ -1,4 +1,4 @@
-//! What the report says first of how processes ended, and of calls that have not returned.
+//! The report's first words about how processes ended, and about calls that have not returned.
 
 use std::collections::BTreeMap;
 
@@ -123,7 +123,7 @@ pub(super) fn ended_elsewhere(report: &Report) -> Option<Sentence> {
     Some(Sentence::new(level, word, format!("{}.", capital(&text))).more(more).section(PROCESSES))
 }
 
-/// What processes have in common; or in a word what is like it, and how many of them have which.
+/// The fact that processes have in common; or a word for the facts that are alike, and how many of them have which.
 fn which(files: &[&File], one: &str, several: &str, of: impl Fn(&File) -> Option<String>) -> String {
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
     files.iter().filter_map(|file| of(file)).for_each(|it| *counts.entry(it).or_default() += 1);
@@ -240,7 +240,7 @@ pub(super) fn never_returned(report: &Report) -> Option<Sentence> {
 /// Calls in which processes ended, after a short time or one that is not known: they need not hang.
 fn cut_off(report: &Report) -> Option<Sentence> {
     let file = |call: &Call| report.files.get(call.file);
-    // That a process is still in a call is listed elsewhere.
+    // A call that a running process is still in is listed elsewhere.
     let runs = |call: &&Call| file(call).is_some_and(|file| file.end.how == How::Running);
     let of = |progress| report.unfinished.iter().filter(move |call| call.progress == progress && !runs(call));
     let calls: Vec<&Call> = of(Progress::CutOff).collect();
@@ -288,7 +288,7 @@ fn a_process(report: &Report) -> &'static str {
     if report.processes().count() > 1 { "A process" } else { "The process" }
 }
 
-/// What processes did in calls: one that became another program did not end, and has no exit.
+/// The words for the end of processes in calls: one that became another program did not end, and has no exit.
 pub(super) fn left(report: &Report, calls: &[&Call]) -> &'static str {
     let files = || calls.iter().filter_map(|call| report.files.get(call.file));
     if files().all(|file| file.end.how == How::Exec) {

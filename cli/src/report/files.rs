@@ -57,7 +57,7 @@ impl Display for Error {
 #[derive(Debug, Default)]
 pub(super) struct Files {
     pub(super) traces: Vec<PathBuf>,
-    /// What NVLink carried. Files beside a trace that is named alone are not among them: other traces may belong to them.
+    /// Readings of NVLink. Files beside a trace that is named alone are not among them: other traces may belong to them.
     pub(super) readings: Vec<PathBuf>,
     /// How programs ended, likewise.
     pub(super) runs: Vec<PathBuf>,
@@ -105,7 +105,7 @@ pub(super) fn find(paths: &[PathBuf]) -> Result<Files, Error> {
     Ok(files)
 }
 
-/// Of files that are copies of one trace only that stays which has the most in it.
+/// If files are copies of one trace, leaves out all but the one that has the most in it.
 fn leave_out_copies(traces: &mut Vec<PathBuf>) {
     let all: Vec<_> = traces.iter().map(|path| origin(path)).collect();
     let mut whole: BTreeMap<Vec<u8>, ([u64; 4], PathBuf)> = BTreeMap::new();
@@ -126,8 +126,8 @@ fn leave_out_copies(traces: &mut Vec<PathBuf>) {
     });
 }
 
-/// What tells a trace from every other: the process, its clock, and when it began on three clocks; and how much is in the
-/// file: the status of `exit`, chunks in use, and bytes. Of two that have the same a copy is likely further down.
+/// The facts that tell a trace from every other: the process, its clock, and when it began on three clocks; and how much is in the
+/// file: the status of `exit`, chunks in use, and bytes. If two have the same, a copy is likely further down.
 fn origin(path: &Path) -> Option<(Vec<u8>, [u64; 4])> {
     let mut file = fs::File::open(path).ok()?;
     let mut header = [0; 88];

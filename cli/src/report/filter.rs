@@ -1,6 +1,6 @@
 //! Which calls are wanted: the same in every format.
 //!
-//! What a filter names is looked for in the report of all calls ([`Filter::check`]); then it is put into the numbers of each
+//! The names in a filter are looked for in the report of all calls ([`Filter::check`]); then they are put into the numbers of each
 //! file ([`Selection`]), and records are counted and listed by these.
 
 use std::collections::BTreeSet;
@@ -213,7 +213,7 @@ impl Filter {
         Err(format!("--pair {pair}: nothing was copied between them{}", listed(&pairs)))
     }
 
-    /// What is said if no call fits all of it.
+    /// The words for a filter that no call fits in all.
     pub(super) fn nothing(&self, whole: &Report) -> String {
         let codes = whole.errors.iter().map(|error| match &error.name {
             Some(name) => format!("{} ({name})", error.code),
@@ -333,7 +333,7 @@ fn listed(names: &BTreeSet<String>) -> String {
     if shown.is_empty() { String::new() } else { format!("; there is {}{more}", shown.join(", ")) }
 }
 
-/// What of a file is wanted.
+/// The records of a file that are wanted.
 #[derive(Debug, Default)]
 pub(super) struct Selection {
     /// Whether it is of another rank.

@@ -33,7 +33,7 @@ const UNIT: usize = 64;
 /// By what the static runtime is known among the versions of a file.
 pub(super) const STATIC_RUNTIME: &str = "static_runtime";
 
-/// What is wanted.
+/// The options of a report.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Options<'a> {
     /// Whether places in the code get functions and lines.
@@ -67,7 +67,7 @@ pub(crate) fn gather(files: &Files, runs: &[Run], options: &Options) -> Result<R
     }
     processes::complete(&mut report, runs);
     if options.filter.is_none() {
-        // What counters say is of all copies.
+        // Counters count all copies.
         report.nvlink = nvlink::compare(&report, &crate::nvlink::load(readings));
     }
     Ok(report)
@@ -107,7 +107,7 @@ struct Gathering<'a> {
 impl Gathering<'_> {
     fn read(&self, index: usize, by_several: bool) {
         let path = self.names.get(index).cloned().unwrap_or_default();
-        // What numbers stand for is noted last, and before any call.
+        // The names of functions are noted last, and before any call.
         let is_begun = |trace: &Trace| {
             let has_calls = trace.blocks() > 0 || trace.dropped() > 0 || trace.notes_of(NoteKind::Function).count() > 0;
             !has_calls && trace.problems().is_empty()
@@ -246,12 +246,12 @@ const EARLIEST: u64 = 1_577_836_800_000_000_000;
 /// The version of the format from which on a file has the status of `exit`.
 const KNOWS_EXIT: (u16, u16) = (1, 3);
 
-/// What is said of a file itself.
+/// The report's facts about a file itself.
 fn file(index: usize, path: String, trace: &Trace, names: &Names, tally: &Tally) -> File {
     let timeline = trace.timeline();
     let notes = trace.notes().iter().map(|note| note.time);
     let (first, last) = tally.span.unzip();
-    // Of a file that has lost its clocks no date is known.
+    // A file that has lost its clocks has no known date.
     let date = |ticks: u64| Some(timeline.real(ticks)).filter(|&time| time >= EARLIEST);
     let started = notes.clone().chain(first).min().and_then(date);
     let ended = notes.chain(last).max().and_then(date);
@@ -318,7 +318,7 @@ fn file(index: usize, path: String, trace: &Trace, names: &Names, tally: &Tally)
     }
 }
 
-/// What keeps the file from being read in whole.
+/// The damage that keeps the file from being read in whole.
 fn damage(trace: &Trace, tally: &Tally) -> Vec<String> {
     let mut problems = trace.problems().to_vec();
     if let (count @ 1.., why) = &tally.unread {
@@ -328,7 +328,7 @@ fn damage(trace: &Trace, tally: &Tally) -> Vec<String> {
     problems
 }
 
-/// What there is too much of in the file.
+/// The sentences about calls, errors and marks of the file that are not listed.
 fn unlisted(trace: &Trace, tally: &Tally) -> Vec<String> {
     let mut problems = Vec::new();
     if tally.forgotten > 0 {
@@ -358,7 +358,7 @@ fn still_runs(trace: &Trace, names: &Names, started: Option<u64>) -> Option<bool
     }
 }
 
-/// What a process has mapped. A trace is as long as its program runs.
+/// The mappings of a process. A trace is as long as its program runs.
 fn mapped(process: u32) -> io::Result<String> {
     for thread in fs::read_dir(format!("/proc/{process}/task"))?.flatten() {
         match fs::read(thread.path().join("maps")) {

@@ -15,7 +15,7 @@ struct Json<'a> {
     verdict: Vec<Sentence>,
 }
 
-/// The same as a value.
+/// The report as a value.
 pub(crate) fn value(report: &Report) -> io::Result<serde_json::Value> {
     Ok(serde_json::to_value(Json { report, verdict: verdict::sentences(report) })?)
 }

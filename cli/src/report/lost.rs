@@ -1,4 +1,4 @@
-//! What staging has cost.
+//! The cost of staging.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ const NAMED: usize = 16;
 
 /// Why it is not known how much longer staging took.
 pub(super) const NO_RATE: &str = "no direct copies of like size were measured";
-/// The same where a filter has left some out.
+/// Why it is not known where a filter has left copies out.
 pub(super) const NO_RATE_THAT_FITS: &str = "none of the direct copies that fit are of like size and measured";
 
 /// A pair, and about which size: copies are compared with those of the same pair and size only, or of that size anywhere.
@@ -169,7 +169,7 @@ mod tests {
         Pair { src: 0, dst, paths, access: Some(true), ..Pair::default() }
     }
 
-    /// What staging costs if one process made all copies.
+    /// The cost of staging if one process made all copies.
     fn lost(pairs: &[Pair]) -> Lost {
         let shares = pairs.iter().flat_map(|pair| {
             let path = |of: &Path| Path { path: of.path.clone(), why: of.why.clone(), ..*of };
@@ -212,7 +212,7 @@ mod tests {
         let one = |bytes: u64, ns: u64, why| {
             path(if why { "staged" } else { "direct" }, why.then_some("access not enabled"), bytes, (bytes, ns))
         };
-        // Of two of 1 MB one was timed: 90 us are lost of each.
+        // One of two copies of 1 MB was timed: 90 us are lost of each.
         let half = Path { calls: 2, bytes: 2_000_000, ..one(1_000_000, 100_000, true) };
         let mut pair = pair(1, vec![half, one(1_000_000, 10_000, false)]);
         let shares = |pair: &Pair, power: u32| -> Vec<Share> {
@@ -229,7 +229,7 @@ mod tests {
         assert!(found.seconds == Some(0.0) && found.processes.is_empty(), "direct copies were slower: {found:?}");
     }
 
-    /// Of two sizes, one faster and one slower when direct.
+    /// Copies are of two sizes, one faster and one slower when direct.
     #[test]
     fn lost_is_what_is_lost_in_all() {
         let of = |power: u32, staged_ns: u64, direct_ns: u64| {

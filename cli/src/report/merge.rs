@@ -71,7 +71,7 @@ impl Stream {
                 Some(at) => at,
                 None => (self.blocks.next()?, 0),
             };
-            // What cannot be read is reported.
+            // A block that cannot be read is reported.
             let block = trace.block(number, buffer).ok().flatten();
             let records: Vec<Record> = block.iter().flat_map(|block| block.calls().skip(done).take(read)).collect();
             self.block = (records.len() == read).then_some((number, done + read));

@@ -99,7 +99,7 @@ impl Output {
     }
 }
 
-/// What to report.
+/// The report that the user asks for.
 #[derive(Args)]
 pub(crate) struct ReportArguments {
     /// Trace files, or folders of them, of all ranks together
@@ -204,7 +204,7 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<ExitCode, Box<dyn Error
 struct Forms<'a> {
     /// The report of all calls.
     whole: &'a Report,
-    /// That of those that are wanted.
+    /// The report of the calls that are wanted.
     shown: &'a Report,
     filter: &'a Filter,
     /// How many calls are listed at most.
@@ -272,7 +272,7 @@ pub(crate) fn of_run(
         return Ok(false);
     }
     if format == Format::Text {
-        // What the log has said in full, on the same standard error, is not said again.
+        // Findings that the log has told in full, on the same standard error, are not told again.
         for finding in report.findings.iter_mut().filter(|finding| config.logs_finding(finding.severity == "note")) {
             finding.text = None;
         }

@@ -1,4 +1,4 @@
-//! What a report says, as plain data. Serialised, it is the JSON of `--json`: names are never renamed, new ones may come, and
+//! A report as plain data. Serialised, it is the JSON of `--json`: names are never renamed, new ones may come, and
 //! docs/schema/report.schema.json describes each.
 //!
 //! Times are nanoseconds since 1970 unless a name says otherwise.
@@ -26,7 +26,7 @@ pub(crate) struct Report {
     /// The filter of which all of it is, as arguments; not there if it is of all calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) filter: Option<String>,
-    /// What could not be recorded or read, in sentences.
+    /// The gaps in recording and reading, in sentences.
     pub(crate) gaps: Vec<String>,
     /// Whether bytes and calls are therefore the least that they can be: times may be all that is lost.
     pub(crate) lower_bounds: bool,
@@ -45,7 +45,7 @@ pub(crate) struct Report {
     pub(crate) decisions: Vec<Decision>,
     pub(crate) unfinished: Vec<Call>,
     pub(crate) lost: Lost,
-    /// What NVLink carried, if `p2pshim run` has read it.
+    /// NVLink's traffic, if `p2pshim run` has read it.
     pub(crate) nvlink: Option<NvLink>,
     pub(crate) timeline: Timeline,
     #[serde(skip)]
@@ -59,7 +59,7 @@ impl Report {
         self.files.iter().filter(is_meant)
     }
 
-    /// What is counted: traces, if it is not known which are of one process.
+    /// The word for the files: traces, if it is not known which are of one process.
     pub(crate) fn counted(&self) -> &'static str {
         if self.processes().any(|file| file.may_go_on) { "traces" } else { "processes" }
     }
@@ -94,7 +94,7 @@ impl Report {
         })
     }
 
-    /// What a GPU is called.
+    /// A GPU's name.
     pub(crate) fn label(&self, gpu: usize) -> &str {
         self.gpus.get(gpu).map_or("unknown device", |gpu| gpu.label.as_str())
     }

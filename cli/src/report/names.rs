@@ -1,4 +1,4 @@
-//! What the numbers in a file stand for.
+//! The names that the numbers in a file stand for.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -17,7 +17,7 @@ pub(super) struct Device {
     pub(super) pci: Option<String>,
 }
 
-/// What is known of the access of a device to the memory of another.
+/// The known access of a device to the memory of another.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Access {
     pub(super) access: Option<bool>,
@@ -32,9 +32,9 @@ pub(super) struct Names {
     rules: HashMap<u8, (String, String)>,
     codes: HashMap<(String, i32), String>,
     sites: HashMap<u16, (u64, u64)>,
-    /// Of sites that a line of Python called from.
+    /// By site: the line of Python that called from there.
     lines: HashMap<u16, Line>,
-    /// Of sites that are in a runtime, where that was called from, innermost first.
+    /// By site in a runtime: where that was called from, innermost first.
     callers: HashMap<u16, Vec<u64>>,
     modules: Vec<(u64, Module)>,
     pub(super) devices: BTreeMap<u8, Device>,
@@ -147,7 +147,7 @@ impl Names {
         self.boot_id.as_deref() == Some(boot_id.trim()) && self.process_namespace.as_ref().is_none_or(is_ours)
     }
 
-    /// What a code is called.
+    /// A code's name.
     pub(super) fn code(&self, layer: &str, code: i32) -> Option<String> {
         let name = self.codes.get(&(layer.to_owned(), code)).cloned();
         name.or_else(|| match (layer, code) {

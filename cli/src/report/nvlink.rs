@@ -1,4 +1,4 @@
-//! What NVLink carried, and what of it copies explain.
+//! NVLink's traffic, and the part of it that copies explain.
 //!
 //! Counters count whatever moved, by whomever. Copies of the trace explain what went directly between two GPUs. The rest is
 //! what p2pshim does not see, its own verification, or another process's.
@@ -14,7 +14,7 @@ use crate::nvlink::Reading;
 const SMALL: u64 = 1 << 20;
 /// The share of what was carried that is no finding either: a hundredth.
 const SHARE: u64 = 100;
-/// What the verification of a pair moves at most, both directions together (`policy/access/verify.rs` of the shim).
+/// The verification of a pair moves so many bytes at most, both directions together (`policy/access/verify.rs` of the shim).
 const VERIFICATION: u64 = 20 << 20;
 /// Processes that are named.
 const NAMED: usize = 4;
@@ -27,7 +27,7 @@ struct Window {
     received: [u64; 2],
 }
 
-/// What all files say of a GPU.
+/// The counters of a GPU, from all files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Counted {
     /// In the report.
@@ -67,10 +67,10 @@ impl Counted {
 /// One direction, of all GPUs together.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Sum {
-    /// What copies do not explain.
+    /// Bytes that copies do not explain.
     rest: u64,
     carried: u64,
-    /// What went directly by the traces, however much was carried.
+    /// Bytes that went directly by the traces, however many were carried.
     direct: u64,
 }
 
@@ -163,7 +163,7 @@ fn explain(report: &Report, traced: &[&File], counted: &mut [Counted]) -> bool {
     is_clear
 }
 
-/// What there is to say of a program that has left no trace.
+/// The sentences about a program that has left no trace.
 pub(super) fn of_no_trace(readings: &[Reading]) -> Vec<String> {
     let nvlink = compare(&Report::default(), readings).filter(|it| it.carried_bytes > SMALL);
     nvlink.into_iter().flat_map(|it| [it.text, it.more]).filter(|text| !text.is_empty()).collect()
@@ -195,7 +195,7 @@ fn was_read(file: &File, readings: &[Reading]) -> bool {
         .any(|reading| file.host.as_deref() == Some(&reading.host) && reading.start <= ended && started <= reading.end)
 }
 
-/// What the words depend on.
+/// The facts that the words depend on.
 struct Facts {
     sum: Sum,
     copies: u64,
@@ -247,7 +247,7 @@ impl Facts {
         (text, self.rest(nvlink, what))
     }
 
-    /// What may have moved what copies do not explain.
+    /// Names the possible causes of traffic that copies do not explain.
     fn rest(&self, nvlink: &NvLink, what: &str) -> String {
         if self.sum.rest <= self.verification() {
             return format!("Verification of {}, by p2pshim itself, can explain {what}.", pairs(self.verifications));

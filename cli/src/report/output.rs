@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-/// What stands for standard output.
+/// The path that stands for standard output.
 pub(super) const STDOUT: &str = "-";
 
 /// Whether a path means standard output.
@@ -20,7 +20,7 @@ pub(super) fn write_to(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Re
         return write(&mut out).and_then(|()| out.flush()).map_err(|error| named("standard output", error));
     }
     let name = path.display().to_string();
-    // What is no ordinary file, such as a pipe or /dev/null, has to stay.
+    // A file that is not an ordinary one, such as a pipe or /dev/null, has to stay.
     if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
         let result = File::create(path).and_then(|file| {
             let mut out = BufWriter::with_capacity(1 << 16, file);

@@ -1,8 +1,8 @@
-//! What the paths and reasons mean that traces name.
+//! The meaning of the paths and reasons that traces name.
 
 use serde::Serialize;
 
-/// What a path means, with the reason why copies took it.
+/// The meaning of a path, with the reason why copies took it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Class {

@@ -288,7 +288,7 @@ impl Events<'_> {
         // Viewers have no place for an end at the time of its beginning.
         let seen = end.max(begins.saturating_add(1));
         stack.left.iter_mut().for_each(|left| left.end = left.end.max(seen));
-        // What was inside a call that was left keeps its times.
+        // A call inside a call that was left keeps its times.
         stack.ends.push(if was_left { u64::MAX } else { end });
         if !is_wanted {
             return Ok(begins);
@@ -308,7 +308,7 @@ impl Events<'_> {
         Ok(begins)
     }
 
-    /// What is told of a call besides its name and times.
+    /// The facts about a call besides its name and times.
     fn told(&self, call: &Call, words: &Words, from: Option<&Origin>) -> Members {
         let Call { source, record, .. } = call;
         let file = self.report.files.get(source.file);

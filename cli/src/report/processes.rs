@@ -69,7 +69,7 @@ fn say_what_became_of(files: &mut [File]) {
         if later.is_empty() {
             continue;
         }
-        // Of two that had a number the earlier does not run any more.
+        // If two had one number, the earlier does not run any more.
         (file.running, file.may_run) = (false, false);
         let is_known = |other: &Option<String>| start.is_some() && other.is_some();
         let is_it = later
@@ -127,7 +127,7 @@ fn unseen(files: &[File], kept: &[runs::Run]) -> Vec<Unseen> {
     unseen.collect()
 }
 
-/// What could not be recorded or read, in a few sentences.
+/// The gaps in recording and reading, in a few sentences.
 fn gaps(files: &[File]) -> Vec<String> {
     let of_all = |number: usize| match files.len() {
         1 => "the trace".to_owned(),
@@ -207,7 +207,7 @@ fn split(name: Option<String>, files: Vec<&File>) -> Vec<(Option<String>, Vec<&F
 }
 
 fn run(id: Option<String>, files: &[&File], kept: &[runs::Run]) -> Run {
-    // Of several that belong to a job the one that ended worst stands for it.
+    // The run that ended worst stands for the runs of a job.
     let of_it = || kept.iter().filter(|run| files.iter().any(|file| is_of(file, run)));
     let kept = of_it().max_by_key(|run| (run.signal.is_some(), run.code.is_some_and(|code| code != 0)));
     let first = files.iter().min_by_key(|file| file.started);
@@ -288,7 +288,7 @@ fn say_unfinished(report: &mut Report) {
     }
 }
 
-/// Of processes that run, or have not exited, how long ago they copied last: it may be what they wait for.
+/// Says how long ago processes that run, or have not exited, copied last: it may be what they wait for.
 fn say_last_copies(report: &mut Report) {
     let until = |file: &File| match file.end.how {
         How::Exited | How::CalledExit | How::Exec => None,

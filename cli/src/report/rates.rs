@@ -18,7 +18,7 @@ pub(super) struct Rates<'a> {
 }
 
 struct Pair<'a> {
-    /// What was copied, timed or not.
+    /// All copies, timed or not.
     all: &'a TimelinePair,
     /// Bytes and nanoseconds of timed copies.
     timed: Vec<[f64; 2]>,

@@ -1,4 +1,4 @@
-//! What stands at a place in the code: module and offset always; function and line if the module's file is still the one that
+//! The words for a place in the code: module and offset always; function and line if the module's file is still the one that
 //! ran.
 
 use std::borrow::Cow;
@@ -12,7 +12,7 @@ use object::{Object, ObjectSegment, ReadCache};
 
 use super::runtime::{self, Runtime};
 
-/// What is said of a place that nothing is known of.
+/// The words for a place that nothing is known of.
 pub(super) const UNKNOWN: &str = "unknown place";
 
 /// A piece of code in memory.
@@ -21,7 +21,7 @@ pub(super) struct Module {
     pub(super) first: u64,
     /// The address after the last.
     pub(super) end: u64,
-    /// Of `first` in the file.
+    /// The place of `first` in the file.
     pub(super) offset: u64,
     pub(super) path: String,
     pub(super) build_id: Option<String>,
@@ -57,7 +57,7 @@ struct ModuleFile {
     path: String,
     /// Where in it NVIDIA's static runtime is; none if that cannot be told.
     runtime: OnceCell<Option<Runtime>>,
-    /// Of which release that is; none if there is none.
+    /// The release of the runtime; none if there is none.
     release: OnceCell<Option<&'static str>>,
 }
 
@@ -91,7 +91,7 @@ impl Symbols {
         let mut before: Option<&str> = None;
         for (index, place) in places.iter().enumerate() {
             let path = place.module.as_ref().map(|module| module.path.as_str());
-            // What another module has called is not the same runtime.
+            // A place in another module is not in the same runtime.
             let is_outside = before.is_some() && before != path;
             match if is_outside { Within::Program } else { self.within(place, host) } {
                 Within::Runtime => before = path,

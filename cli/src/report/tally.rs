@@ -38,7 +38,7 @@ pub(super) type Key = (usize, usize);
 /// A thread.
 #[derive(Debug, Default)]
 pub(super) struct ThreadTally {
-    /// Of the latest block.
+    /// The latest block, and its name of the thread.
     pub(super) name: (usize, String),
     pub(super) calls: u64,
     /// The last call of the program, and when it began.
@@ -83,7 +83,7 @@ pub(super) struct Tally {
     pub(super) span: Option<(u64, u64)>,
     /// Blocks that could not be read, and why the first could not.
     pub(super) unread: (u64, Option<String>),
-    /// What is known of the last copy of each pair on each stream.
+    /// The last copy of each pair on each stream, as far as it is known.
     last_copies: HashMap<Queue, LastCopy>,
     /// Whether there were too many.
     has_more_queues: bool,
@@ -106,12 +106,12 @@ impl LastCopy {
     }
 }
 
-/// What a file's records are counted by: the same for all of its parts.
+/// A file's records are counted by these facts: the same for all of its parts.
 pub(super) struct Lens {
     timeline: Timeline,
     /// By number of the function: is it a copy?
     copies: [bool; 256],
-    /// By number of the path: what of the timeline its bytes belong to.
+    /// By number of the path: the part of the timeline that its bytes belong to.
     kinds: [Option<Kind>; 256],
     /// The number of the path of copies that became part of a graph.
     captured: Option<u8>,
@@ -205,7 +205,7 @@ impl Tally {
         let wants = lens.selection.as_ref().map(|selection| (selection, lens.timeline));
         let is_inner = block.calls().next().is_some_and(|record| record.depth > 0);
         if let (Some(before), true) = (before, is_inner) {
-            // What encloses the first calls is in the block before.
+            // The calls that enclose the first calls are in the block before.
             let mut buffer = Vec::new();
             if let Some(block) = trace.block(before, &mut buffer)? {
                 for (index, record) in block.calls().enumerate() {
@@ -279,7 +279,7 @@ impl Tally {
         for rule in record.rules() {
             self.uncounted += add(&mut self.findings, (rule, record.site), (rule, 0), 1);
         }
-        // What is inside one that has not returned knows better of which pair it is.
+        // A call inside one that has not returned knows better of which pair it is.
         if is_done {
             self.count_copies(lens, record, record.site);
         }

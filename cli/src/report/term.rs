@@ -94,7 +94,7 @@ pub(super) fn counted(number: u64, word: &str) -> String {
     format!("{} {word}{}", count(number), if number == 1 { "" } else { "s" })
 }
 
-/// What can go out of a file to a terminal.
+/// A text from a file, as it can go to a terminal.
 pub(super) fn clean(text: &str) -> String {
     Escaped(text).to_string()
 }
@@ -109,17 +109,17 @@ pub(crate) struct Style {
 }
 
 impl Style {
-    /// What standard output can show.
+    /// The style that standard output can show.
     pub(crate) fn of_stdout() -> Self {
         Self::of(&io::stdout())
     }
 
-    /// What standard error can show.
+    /// The style that standard error can show.
     pub(crate) fn of_stderr() -> Self {
         Self::of(&io::stderr())
     }
 
-    /// What a file can.
+    /// The style of a file.
     pub(crate) fn of_file() -> Self {
         Self { colour: false, width: columns(std::env::var_os("COLUMNS")) }
     }
@@ -159,7 +159,7 @@ impl Style {
     }
 }
 
-/// What `COLUMNS` says, if a report can be read in so many.
+/// The columns that `COLUMNS` sets, if a report can be read in so many.
 fn columns(value: Option<OsString>) -> Option<usize> {
     value?.to_str()?.parse().ok().filter(|columns| (LEAST..=MOST).contains(columns))
 }

@@ -44,7 +44,7 @@ fn trace_of_all() -> Vec<u8> {
     let hanging = Call { function: MEMCPY_PEER, took: None, ..Call::copy(400_000, (1, 0), 64, DIRECT) };
     scene.calls(&hanging);
     let mut bytes = std::fs::read(scene.finish()).unwrap();
-    // What was taken for more is zeros.
+    // Space that was taken for more chunks is zeros.
     let chunks = u64::from_le_bytes(bytes[32..40].try_into().unwrap()) as usize;
     bytes.truncate(HEADER_BYTES + chunks * CHUNK_BYTES);
     bytes

@@ -27,10 +27,10 @@ use pairs::{judge, model_path, pairs};
 const LISTED: usize = 10_000;
 /// From so many pairs on there are fewer buckets for each: the first is the number of pairs, the second that of buckets.
 const MANY_PAIRS: (usize, usize) = (4096, 40);
-/// The same of files.
+/// From so many files on there are fewer buckets for each: the first is the number of files, the second that of buckets.
 const MANY_FILES: (usize, usize) = (1024, 40);
 
-/// What was found in a file.
+/// The facts that were found in a file.
 pub(super) struct Found<'a> {
     pub(super) trace: &'a Trace,
     pub(super) names: &'a Names,
@@ -78,7 +78,7 @@ pub(super) struct Totals {
     paths: Vec<(String, Option<String>)>,
     path_numbers: HashMap<(String, Option<String>), usize>,
     pairs: HashMap<[usize; 2], PairTotal>,
-    /// What copies of a file took which path of a pair.
+    /// The copies of a file, by the path of a pair that they took.
     shares: Vec<(usize, [usize; 2], usize, u32, Sums)>,
     /// By file.
     times: Vec<(usize, Buckets)>,

@@ -1,4 +1,4 @@
-//! What the report says first of copies: which paths they took, why, and what that cost.
+//! The report's first words about copies: which paths they took, why, and what that cost.
 
 use super::broken;
 use super::model::{Call, Error, File, How, LostBy, Pair, Path, Report};
@@ -6,14 +6,14 @@ use super::paths::Class;
 use super::term::{bytes, clean, count, seconds};
 use super::verdict::{self, DIRECT, Level, Sentence, at_least, between};
 
-/// What a report without copies says besides.
+/// Further words of a report without copies.
 pub(super) const NOT_SEEN: &str =
     "What kernels load and store (NCCL, NVSHMEM) is not seen, nor are copies of managed memory.";
 const RETURNED: &str = "Copies are counted when their calls return; whether all were made is not known.";
 /// Reasons for staging that a sentence names.
 const NAMED: usize = 3;
 
-/// What to do about reasons for staging, by a part of them.
+/// The advice on reasons for staging, by a part of them.
 const ADVICE: [(&str, &str); 4] = [
     (
         "limit",
@@ -58,7 +58,7 @@ fn are_made(report: &Report) -> bool {
     report.processes().all(|file| file.knows_last_copies)
 }
 
-/// What is counted.
+/// The word for the copies that are counted.
 pub(super) fn copies(report: &Report) -> &'static str {
     if are_made(report) { "copies" } else { "submitted copies" }
 }
@@ -84,9 +84,9 @@ pub(super) fn of_unknown_devices(report: &Report) -> u64 {
     report.processes().map(|file| file.copies_of_unknown_devices).fold(0, u64::saturating_add)
 }
 
-/// That there were no copies, as far as that is known.
+/// The sentence that there were no copies, as far as that is known.
 fn nothing_copied(report: &Report) -> Sentence {
-    // What NVLink carried is to follow at once, and says what is not seen.
+    // A sentence about NVLink is to follow at once, and says what is not seen.
     let has_failed = report.errors.iter().any(|error| error.function.contains("Memcpy"));
     let seen = match &report.filter {
         _ if has_failed => "is known to have succeeded",
@@ -168,7 +168,7 @@ fn is_tested(report: &Report, pair: &Pair) -> bool {
     report.pairs.iter().any(|other| broken::ends(other.src, other.dst) == ends && other.is_tested())
 }
 
-/// That a pair was not verified, as far as that is known.
+/// The words for a pair that was not verified, as far as that is known.
 fn not_verified(report: &Report) -> &'static str {
     match report.runs.len() {
         _ if report.is_at_least() => "is not known to have been verified",
@@ -188,7 +188,7 @@ fn unverified(report: &Report) -> Option<String> {
     Some(format!("Peer access {pairs} {}.", not_verified(report)))
 }
 
-/// That nothing was staged, as far as that is known.
+/// The words for nothing staged, as far as that is known.
 fn nothing_staged(report: &Report) -> Option<String> {
     let is_known = report.filter.is_none()
         && !report.is_at_least()
@@ -197,7 +197,7 @@ fn nothing_staged(report: &Report) -> Option<String> {
     if !is_known || broken::staged_bytes(report) > 0 {
         return None;
     }
-    // What HIP maps may be staged.
+    // Copies that HIP maps may be staged.
     let mapped = bytes_of(report, |class| class == Class::Mapped);
     if mapped > 0 {
         return Some(format!("{} more were mapped on first use, and nothing is known to be staged", bytes(mapped)));
@@ -228,7 +228,7 @@ fn none_finished(report: &Report) -> Sentence {
     Sentence::new(Level::Note, "No copies", text).section("pairs")
 }
 
-/// What was staged for one reason.
+/// The copies that were staged for one reason.
 struct Staged {
     bytes: u64,
     /// The reason, as the sentence goes on.
@@ -242,7 +242,7 @@ fn could_be_direct(pair: &Pair, path: &Path) -> bool {
     path.class == Class::Avoidable && pair.access == Some(true) && !pair.is_blocked
 }
 
-/// What was staged besides that, and besides what has a sentence of its own: by reason, the most first.
+/// The other staged copies, but those that have a sentence of their own: by reason, the most first.
 fn staged(report: &Report) -> Vec<Staged> {
     let mut all: Vec<Staged> = Vec::new();
     let paths = report.pairs.iter().flat_map(|pair| pair.paths.iter().map(move |path| (pair, path)));
@@ -275,7 +275,7 @@ fn staged(report: &Report) -> Vec<Staged> {
     all
 }
 
-/// The same as a part of a sentence, in which `of_copies` follows the first number; none if there is nothing.
+/// The staged copies as a part of a sentence, in which `of_copies` follows the first number; none if there is nothing.
 fn listed(all: &[Staged], of_copies: &str) -> Option<String> {
     let (first, others) = all.split_first()?;
     let mut text = format!("{}{of_copies} were staged{}", bytes(first.bytes), first.why);
@@ -289,7 +289,7 @@ fn listed(all: &[Staged], of_copies: &str) -> Option<String> {
     Some(text)
 }
 
-/// What could have been direct.
+/// The sentence about copies that could have been direct.
 fn slow(report: &Report, direct: u64, others: &[Staged]) -> Sentence {
     let lost = &report.lost;
     let pairs = || report.pairs.iter().filter(|pair| pair.paths.iter().any(|path| could_be_direct(pair, path)));

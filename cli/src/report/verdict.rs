@@ -30,10 +30,10 @@ pub(super) enum Level {
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Sentence {
     pub(super) level: Level,
-    /// The same in one or two words.
+    /// One or two words for it.
     pub(super) word: &'static str,
     pub(super) text: String,
-    /// What it rests on, or what to do about it.
+    /// Its grounds, or its remedy.
     pub(super) more: Option<String>,
     /// The part of the page that says more.
     pub(super) section: Option<&'static str>,
@@ -53,7 +53,7 @@ impl Sentence {
     }
 }
 
-/// What there is to say, the worst first; but before all what the numbers lack, and whether they are of several runs.
+/// The sentences, the worst first; but before all what the numbers lack, and whether they are of several runs.
 pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
     let (wrong, avoided) = broken::sentences(report).into_iter().partition(|it| it.word == broken::WRONG);
     let ends = [ends::ended(report), ends::never_returned(report), ends::ended_elsewhere(report), ends::unseen(report)];
@@ -99,7 +99,7 @@ pub(super) const DIRECT: &str = "Direct";
 const FAILED_CALLS: &str = "Failed calls";
 const SLOW_CALLS: &str = "Slow calls";
 
-/// What could not be recorded or read.
+/// The sentence about gaps in recording and reading.
 fn gaps(report: &Report) -> Option<Sentence> {
     let gaps = Some(report.gaps.join("; ")).filter(|gaps| !gaps.is_empty())?;
     let text = match report.is_at_least() {
@@ -145,7 +145,7 @@ pub(super) fn path_text(path: &str, why: Option<&String>) -> String {
     why.map_or_else(|| path.to_owned(), |why| format!("{path}: {why}"))
 }
 
-/// What a call copies: `, GPU 0 > GPU 1, 1.0 MB, direct`.
+/// The words for a call's copy: `, GPU 0 > GPU 1, 1.0 MB, direct`.
 pub(super) fn what(report: &Report, call: &Call) -> String {
     let pair = match (call.src, call.dst) {
         (Some(src), Some(dst)) => format!(", {} > {}", report.label(src), report.label(dst)),
@@ -201,7 +201,7 @@ fn rules(report: &Report, is_meant: impl Fn(&Finding) -> bool) -> Option<String>
     }
 }
 
-/// What stands before the number of calls of a finding: those that are known to be alike are not all looked at.
+/// The words before the number of calls of a finding: those that are known to be alike are not all looked at.
 pub(super) fn least(finding: &Finding) -> &'static str {
     if finding.severity == "performance" { "at least " } else { "" }
 }
@@ -232,7 +232,7 @@ fn failed(report: &Report) -> Option<Sentence> {
     Some(sentence.section("errors"))
 }
 
-/// The same of both directions: `between GPU 0 and GPU 1`.
+/// The words for pairs in both directions: `between GPU 0 and GPU 1`.
 pub(super) fn between(report: &Report, pairs: impl Iterator<Item = (usize, usize)>) -> Option<String> {
     let pairs: BTreeSet<(usize, usize)> = pairs.map(|(one, other)| (one.min(other), one.max(other))).collect();
     let names =
@@ -276,7 +276,7 @@ fn unplaced(report: &Report) -> Option<Sentence> {
     Some(Sentence::new(Level::Note, "Not known", text).more(more))
 }
 
-/// What NVLink carried, if that is known.
+/// The sentence about NVLink's traffic, if that is known.
 pub(super) fn nvlink(report: &Report) -> Option<Sentence> {
     let NvLink { text, more, .. } = report.nvlink.as_ref().filter(|nvlink| !nvlink.text.is_empty())?;
     let has_copies = report.pairs.iter().any(|pair| pair.calls > 0);

@@ -14,7 +14,7 @@ const RUN: &str = "run";
 /// The title that the arguments stand under.
 const TITLE: &str = "Options of the shim";
 
-/// What `-h` says, of the options that it shows.
+/// The words of `-h` for the options that it shows.
 const SHORT: [(&str, &str); 3] = [
     ("P2PSHIM_ACCESS", "Who enables peer access: p2pshim, app or nobody"),
     ("P2PSHIM_LOG", "What is logged: warn, or trace for each call"),
@@ -30,7 +30,7 @@ pub(super) fn arguments() -> impl Iterator<Item = Arg> {
             "" => String::new(),
             default => format!("; default: {default}"),
         };
-        // What is more than a word does not fit where the value stands.
+        // Values of more than a word do not fit where the value stands.
         let explained = if values.contains(' ') { format!(": {values}") } else { String::new() };
         let help = format!("{} [{name}{explained}{default}]", shown(variable.c_help()));
         let short = SHORT.iter().find(|(of, _)| *of == name).map(|(_, short)| *short);
@@ -46,7 +46,7 @@ pub(super) fn arguments() -> impl Iterator<Item = Arg> {
     })
 }
 
-/// What the arguments say: names and values of variables.
+/// The settings that the arguments make: names and values of variables.
 pub(super) fn settings(matches: &ArgMatches) -> Vec<(OsString, OsString)> {
     variables()
         .filter_map(|variable| {
@@ -98,7 +98,7 @@ fn is_switch(argument: &Arg) -> bool {
 /// The table of docs/OPTIONS.md, of this command's own rows: the library has no words for documents.
 ///
 /// # Errors
-/// What `out` returns.
+/// The errors of `out`.
 pub(crate) fn print_markdown(out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "# Options")?;
     writeln!(out)?;
@@ -173,7 +173,7 @@ fn long_name(name: &str) -> String {
     name.trim_start_matches(PREFIX).trim_start_matches('_').to_ascii_lowercase().replace('_', "-")
 }
 
-/// What stands for the value: the first word of what it may be, such as `path`.
+/// The value's name: the first word of what it may be, such as `path`.
 fn value_name(values: &str) -> String {
     let first = values.split(' ').next().unwrap_or_default();
     let is_word = first.bytes().all(|byte| byte.is_ascii_alphabetic());
@@ -183,7 +183,7 @@ fn value_name(values: &str) -> String {
 /// A value as the program is to get it.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The fault of the value.
 fn checked(variable: Variable, value: OsString) -> Result<OsString, String> {
     if value.is_empty() {
         // The shim takes it for not set.

@@ -21,7 +21,7 @@ pub(super) fn find(name: &OsStr, path: Option<OsString>) -> Option<PathBuf> {
         .find(|place| fs::metadata(place).is_ok_and(|found| found.is_file() && found.mode() & 0o111 != 0))
 }
 
-/// What hinders the shim in a program.
+/// A hindrance for the shim in a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hindrance {
     /// It has no dynamic linker.
@@ -33,7 +33,7 @@ pub(super) enum Hindrance {
 }
 
 impl Hindrance {
-    /// What there is to say, after the program's name.
+    /// The words for it, after the program's name.
     pub(super) fn text(self) -> &'static str {
         match self {
             Self::Static => {
@@ -51,13 +51,13 @@ impl Hindrance {
     }
 }
 
-/// What hinders the shim in the program, or in the interpreter of a script; the file is the one that it is about.
+/// The hindrance for the shim in the program, or in the interpreter of a script; the file is the one that it is about.
 pub(super) fn hindrance(path: &Path) -> Option<(PathBuf, Hindrance)> {
     /// The kernel follows no more.
     const SCRIPTS: usize = 4;
     let mut path = path.to_owned();
     for _ in 0..SCRIPTS {
-        // What cannot be read may still be run; then nothing is known.
+        // A file that cannot be read may still be run; then nothing is known.
         let file = File::open(&path).ok()?;
         let mut head = [0; 256];
         let length = file.read_at(&mut head, 0).ok()?;
@@ -73,7 +73,7 @@ pub(super) fn hindrance(path: &Path) -> Option<(PathBuf, Hindrance)> {
     None
 }
 
-/// What stands after `#!`.
+/// The interpreter that stands after `#!`.
 pub(super) fn interpreter(head: &[u8]) -> Option<PathBuf> {
     let line = head.strip_prefix(b"#!")?.split(|&byte| byte == b'\n').next()?.trim_ascii();
     let name = line.split(|byte| b" \t".contains(byte)).next().filter(|name| !name.is_empty())?;
@@ -90,7 +90,7 @@ fn changes_user(found: &Metadata) -> bool {
         || (found.mode() & SET_GROUP == SET_GROUP && found.gid() != own.gid())
 }
 
-/// What the headers of an ELF file say; none if they say nothing, or it is no such file.
+/// The hindrance in the headers of an ELF file; none if they show none, or it is no such file.
 ///
 /// Source: elf(5).
 fn of_elf(head: &[u8], read: impl Fn(u64, &mut [u8]) -> io::Result<()>) -> Option<Hindrance> {

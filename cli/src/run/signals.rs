@@ -15,7 +15,7 @@ use libc::{c_int, c_void, pid_t, siginfo_t};
 
 use crate::processes::{descends, fields_of, parent};
 
-/// What is passed on. `SIGKILL` and `SIGSTOP` cannot be.
+/// The signals that are passed on. `SIGKILL` and `SIGSTOP` cannot be.
 const PASSED_ON: [c_int; 9] = [
     libc::SIGHUP,
     libc::SIGINT,
@@ -31,7 +31,7 @@ const PASSED_ON: [c_int; 9] = [
 /// Where the handler writes to.
 static HANDLER_PIPE: AtomicI32 = AtomicI32::new(-1);
 
-/// Who sent a signal.
+/// A signal, and its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Arrival {
     signal: c_int,

@@ -9,7 +9,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// What the names of temporary folders begin with.
+/// The beginning of the names of temporary folders.
 const NAME: &str = "p2pshim-run-";
 
 /// Where they are.

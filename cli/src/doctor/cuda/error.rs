@@ -1,11 +1,11 @@
-//! What calls of the driver return besides success.
+//! Errors that calls of the driver return.
 
 use std::ffi::c_int;
 use std::fmt::{self, Display, Formatter};
 
 use super::OUT_OF_MEMORY;
 
-/// What a call of the driver returned besides success.
+/// An error that a call of the driver returned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::doctor) struct CudaError {
     pub(super) function: &'static str,
@@ -22,7 +22,7 @@ impl CudaError {
         matches!(self.code, 214 | 220 | 700 | 702 | 714..=719 | 999)
     }
 
-    /// What is usually behind it.
+    /// The usual cause.
     fn hint(&self) -> &'static str {
         match self.code {
             OUT_OF_MEMORY => ": other processes use the GPU's memory",

@@ -6,7 +6,7 @@ use std::ffi::{c_int, c_uint};
 /// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`: the device that opens it reaches the one that it is of.
 const LAZY_ENABLE_PEER_ACCESS: c_uint = 1;
 
-/// What another process opens memory by (`CUipcMemHandle`).
+/// A handle that another process opens memory by (`CUipcMemHandle`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub(in crate::doctor) struct Handle([u8; 64]);
@@ -35,7 +35,7 @@ functions! {
 }
 
 impl Driver {
-    /// What another process opens an allocation by.
+    /// The handle that another process opens an allocation by.
     pub(in crate::doctor) fn export(&self, context: Context, address: Address) -> Result<Handle> {
         self.enter(context)?;
         let mut handle = Handle([0; 64]);

@@ -80,7 +80,7 @@ pub(crate) struct Site {
     pub(crate) count: u64,
 }
 
-/// What a function returned to the program instead of success.
+/// An error that a function returned to the program.
 #[derive(Debug, Serialize)]
 pub(crate) struct Error {
     pub(crate) layer: String,

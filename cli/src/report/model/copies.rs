@@ -12,7 +12,7 @@ use crate::report::paths::Class;
 pub(crate) struct Gpu {
     pub(crate) index: usize,
     pub(crate) host: Option<String>,
-    /// What files call it, by their index.
+    /// Its ordinals in files, by their index.
     pub(crate) ordinals: BTreeMap<String, u8>,
     pub(crate) name: Option<String>,
     pub(crate) uuid: Option<String>,
@@ -30,23 +30,23 @@ pub(crate) struct Pair {
     pub(crate) dst: usize,
     /// All copies, those that failed or never returned too.
     pub(crate) calls: u64,
-    /// Of those that did not fail.
+    /// Bytes of the copies that did not fail.
     pub(crate) bytes: u64,
     pub(crate) errors: u64,
-    /// Of those that did not fail.
+    /// Paths of the copies that did not fail.
     pub(crate) paths: Vec<Path>,
     pub(crate) host_ns: Durations,
     pub(crate) link: Option<String>,
     pub(crate) access: Option<bool>,
-    /// What came of verifying the pair last.
+    /// The outcome of the pair's last verification.
     pub(crate) verified: Option<String>,
     /// Whether peer access loses data there, or hangs: so verification found.
     pub(crate) is_blocked: bool,
-    /// What was staged for that reason.
+    /// Bytes that were staged for that reason.
     pub(crate) blocked_bytes: u64,
     /// Its copies by their sizes.
     pub(crate) sizes: Vec<Size>,
-    /// Of programs with Python, or whose calls of the runtime are not seen, only.
+    /// The places that copied: of programs with Python, or whose calls of the runtime are not seen, only.
     pub(crate) sites: Vec<CopySite>,
 }
 
@@ -96,7 +96,7 @@ pub(crate) struct CopySite {
     pub(crate) callers: Vec<CopyCaller>,
 }
 
-/// Of how many of them a line of Python is known to have made them.
+/// A line of Python, and how many of the site's calls it is known to have made.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct CopyLine {
     #[serde(flatten)]
@@ -104,21 +104,21 @@ pub(crate) struct CopyLine {
     pub(crate) calls: u64,
 }
 
-/// Of how many of them it is known where they called the runtime.
+/// A place that called the runtime, and how many of the site's calls it is known to have made.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct CopyCaller {
     pub(crate) caller: String,
     pub(crate) calls: u64,
 }
 
-/// What was decided about a pair.
+/// A decision about a pair.
 #[derive(Debug, Serialize)]
 pub(crate) struct Decision {
     pub(crate) file: usize,
     pub(crate) time: u64,
     pub(crate) src: Option<usize>,
     pub(crate) dst: Option<usize>,
-    /// What came of verifying the pair, if that is what it is about.
+    /// The outcome of verifying the pair, if the decision is about that.
     pub(crate) verified: Option<String>,
     pub(crate) text: String,
 }
@@ -130,13 +130,13 @@ impl Decision {
     }
 }
 
-/// What staging has cost.
+/// The cost of staging.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Lost {
     pub(crate) staged_bytes: u64,
-    /// What need not have been, without the next.
+    /// Staged bytes that could have been direct, without `start_up_bytes`.
     pub(crate) could_be_direct_bytes: u64,
-    /// What was staged until a pair was known to be worth it, and right.
+    /// Bytes that were staged until a pair was known to be worth it, and right.
     pub(crate) start_up_bytes: u64,
     /// About how much longer it took, of all processes together, estimated from the copies that were measured.
     pub(crate) seconds: Option<f64>,
@@ -153,14 +153,14 @@ pub(crate) struct Lost {
     pub(crate) basis: String,
 }
 
-/// What it has cost a process.
+/// The cost of staging for a process.
 #[derive(Debug, Default, PartialEq, Serialize)]
 pub(crate) struct LostBy {
     pub(crate) file: usize,
     pub(crate) seconds: f64,
 }
 
-/// What copies of a process took a path of a pair, by the power of two that their size has reached.
+/// The copies of a process that took a path of a pair, by the power of two that their size has reached.
 #[derive(Debug, Default)]
 pub(crate) struct Share {
     pub(crate) file: usize,
@@ -169,12 +169,12 @@ pub(crate) struct Share {
     pub(crate) path: Path,
 }
 
-/// What NVLink carried while the program ran, by the counters of NVML, and what of it copies explain.
+/// NVLink's traffic while the program ran, by the counters of NVML, and the part of it that copies explain.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct NvLink {
-    /// What all of these GPUs sent, or received: that of which copies explain less.
+    /// Bytes that all of these GPUs sent, or received: the direction of which copies explain less.
     pub(crate) carried_bytes: u64,
-    /// What copies of the trace explain of it.
+    /// The part of them that copies of the trace explain.
     pub(crate) copied_bytes: u64,
     /// Whether that is all, as far as can be told: copies that p2pshim itself makes for verification are counted too.
     pub(crate) is_explained: bool,
@@ -185,7 +185,7 @@ pub(crate) struct NvLink {
     /// Whether NVML showed the program's own processes. If not, it may have hidden others too.
     pub(crate) shows_processes: bool,
     pub(crate) gpus: Vec<NvLinkGpu>,
-    /// The same for people; empty if there is nothing to say.
+    /// The words for people; empty if there is nothing to say.
     pub(crate) text: String,
     pub(crate) more: String,
 }

@@ -84,7 +84,7 @@ pub(crate) struct File {
     pub(crate) host: Option<String>,
     pub(crate) boot_id: Option<String>,
     pub(crate) process: Option<u32>,
-    /// What that number is of, and when the process was started.
+    /// The namespace of that number, and when the process was started.
     #[serde(skip)]
     pub(crate) namespace: Option<String>,
     #[serde(skip)]
@@ -118,7 +118,7 @@ pub(crate) struct File {
     /// processes, or user.
     pub(crate) may_run: bool,
     pub(crate) end: End,
-    /// What it copied between GPUs, and what of that was staged.
+    /// Bytes that it copied between GPUs, and those of them that were staged.
     pub(crate) copied_bytes: u64,
     pub(crate) staged_bytes: u64,
     /// Copies that have returned and of which the devices are not known.

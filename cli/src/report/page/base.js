@@ -173,7 +173,7 @@ const kindOf = (row) => (Object.hasOwn(KINDS, row?.class ?? "") ? KINDS[row.clas
 const failures = new Map(decisions.filter(({ verified }) => verified === "avoided" || verified === "in use").map((decision) => [place(decision), decision]));
 const failureOf = ({ src, dst }) => failures.get(`${src} ${dst}`) || failures.get(`${dst} ${src}`);
 
-// What the rest asks of a pair.
+// The rest of the page asks these facts of a pair.
 for (const pair of pairs) {
   pair.paths = list(pair.paths);
   const of = (...kinds) => pair.paths.filter((path) => kinds.includes(kindOf(path)));
@@ -182,7 +182,7 @@ for (const pair of pairs) {
   pair.staged = sum(ways, (path) => path.bytes);
   pair.avoidable = pair.access === true ? sum(ways.filter((path) => path.class === "avoidable"), (path) => path.bytes) : 0;
   pair.why = [...new Set(ways.map((path) => path.why).filter(Boolean))].join("; ");
-  // What is below a twentieth does not make a pair mixed: the first copies of a pair are staged by design.
+  // Less than a twentieth does not make a pair mixed: the first copies of a pair are staged by design.
   const few = 0.05 * (pair.direct + pair.staged);
   const largest = [...pair.paths].sort((a, b) => number(b.bytes) - number(a.bytes) || number(b.calls) - number(a.calls))[0];
   pair.kind = Math.min(pair.direct, pair.staged) > few ? "mixed" : kindOf(largest);

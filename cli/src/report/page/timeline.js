@@ -20,7 +20,7 @@ const marks = [
   ...never.map((row) => ({ ...row, time: row.started, kind: "wrong", text: `${copied(row)} begins, and does not return` })),
   ...files.flatMap((file) => list(file.marks).map(({ time, text }) => ({ file: file.index, time, kind: "said", text }))),
 ].filter(({ time }) => Number.isFinite(time)).map((mark) => ({ ...mark, at: (mark.time - number(timeline.start)) / bucket }))
-  // What is far from all copies would leave them no room.
+  // A mark far from all copies would leave them no room.
   .filter(({ at }) => at >= -buckets && at <= 2 * buckets).sort((a, b) => a.at - b.at);
 /** All that there is to see, from and to, in buckets. */
 const whole = [Math.floor(Math.min(0, marks[0]?.at ?? 0)), Math.ceil(Math.max(buckets, (marks[marks.length - 1]?.at ?? 0) + 0.01))];
@@ -38,7 +38,7 @@ const fromTo = (from, to) => `${clock(from * bucket)} to ${clock(to * bucket)}`;
 function outline(values, highest, sign) {
   let [path, last] = ["M0 0", 0];
   list(values).forEach((value, index) => {
-    // What is little must still be seen.
+    // Small values must still be seen.
     const height = value > 0 ? Math.max(0.05, value / highest) : 0;
     if (height !== last) path += `H${index}V${(sign * height).toFixed(3)}`;
     last = height;

@@ -1,6 +1,6 @@
 // ---- The verdict
 
-// What to do about a reason for staging: the first that fits.
+// Remedies for reasons for staging: the first that fits.
 const REMEDIES = [
   [/(not|never) enabled/, "Run without P2PSHIM_ACCESS=app, so that p2pshim enables peer access; or call cudaDeviceEnablePeerAccess on both devices of a pair."],
   [/not yet worth/, "A pair is enabled once it has copied more than 1 MiB or 16 times. Usually there is nothing to do."],

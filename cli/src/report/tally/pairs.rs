@@ -1,4 +1,4 @@
-//! What is counted of the copies of a pair.
+//! The counts of the copies of a pair.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -16,7 +16,7 @@ pub(in crate::report) struct Walk {
     wanted: Option<u8>,
 }
 
-/// What counts of a record.
+/// The ways in which a record counts.
 #[derive(Clone, Copy)]
 pub(in crate::report) struct Step {
     /// It is wanted.

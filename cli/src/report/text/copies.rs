@@ -100,7 +100,7 @@ impl Text<'_> {
         self.more(out, sizes.len(), "--json has all")
     }
 
-    /// What the counters of each GPU say, and what copies explain.
+    /// Writes the counters of each GPU, and the parts that copies explain.
     pub(super) fn nvlink(&self, out: &mut dyn Write) -> io::Result<()> {
         let Some(nvlink) = self.report.nvlink.as_ref().filter(|nvlink| nvlink.carried_bytes > 0) else { return Ok(()) };
         self.title(out, "NVLink, by NVML's counters")?;
@@ -133,7 +133,7 @@ impl Text<'_> {
         })
     }
 
-    /// What else is known of where copies came from: `of` gives it for a place in the code, each with how often it was found.
+    /// Writes further places that copies came from: `of` gives them for a place in the code, each with how often it was found.
     fn origins(
         &self,
         out: &mut dyn Write,

@@ -1,4 +1,4 @@
-//! What is wrong with calls: findings and errors, and where they came from.
+//! The faults of calls: findings and errors, and where they came from.
 
 use std::io::{self, Write};
 

@@ -1,4 +1,4 @@
-//! What the report is of: the program, hosts, GPUs, versions, times and calls.
+//! The report's subject: the program, hosts, GPUs, versions, times and calls.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -95,7 +95,7 @@ impl Text<'_> {
                 let is_least = report.is_at_least() || report.unfinished.iter().any(|call| call.age_ns.is_none());
                 let least = if is_least { "at least " } else { "" };
                 let calls = seconds(start, last_call);
-                // Of the time between runs there is nothing to say.
+                // There is nothing to say of the time between runs.
                 if let [Span { from: first, .. }, .., Span { from: last, .. }] = report.times[..] {
                     let all = report.times.iter().map(|it| it.to.saturating_sub(it.from)).fold(0, u64::saturating_add);
                     let least = if report.unfinished.is_empty() { least } else { "at least " };
@@ -163,7 +163,7 @@ fn few(all: &[&str], none: &str) -> String {
     }
 }
 
-/// What has which version, as far as the files know.
+/// The versions of all parts, as far as the files know.
 fn versions(read: &[&File]) -> Vec<String> {
     ["p2pshim", "driver", "runtime", STATIC_RUNTIME, "hip"]
         .iter()

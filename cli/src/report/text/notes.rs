@@ -1,4 +1,4 @@
-//! What files tell besides calls: what is wrong with them, decisions about pairs, and marks of the program.
+//! Facts other than calls in files: their faults, decisions about pairs, and marks of the program.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -27,7 +27,7 @@ impl Text<'_> {
             return Ok(());
         }
         self.title(out, "Decisions")?;
-        // The same of several processes once; what went wrong first.
+        // A decision of several processes is told once; those that went wrong come first.
         let mut all: Vec<(&Decision, usize)> = Vec::new();
         let mut known = HashMap::new();
         for decision in &self.report.decisions {

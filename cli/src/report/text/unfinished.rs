@@ -63,7 +63,7 @@ impl Text<'_> {
         self.more(out, calls.len(), "--json has all")
     }
 
-    /// What processes have copied last that still run, or were ended by a signal: it may be what they wait for.
+    /// Writes the last copies of processes that still run, or were ended by a signal: it may be what they wait for.
     pub(super) fn last_copies(&self, out: &mut dyn Write) -> io::Result<()> {
         let last = |file: &&File| file.last_copy.as_ref().is_some_and(|call| call.age_ns.is_some());
         let files: Vec<&File> = self.report.files.iter().filter(last).collect();

@@ -6,7 +6,7 @@ use super::Totals;
 use crate::report::model::{File, Gpu};
 use crate::report::names::{Device, Names};
 
-/// What makes a GPU the same in two files.
+/// The facts that make a GPU the same in two files.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Identity {
     /// Host, and UUID or PCI bus id.

@@ -1,4 +1,4 @@
-//! What the report has of pairs: their paths, sizes and the places that copied, from what was counted.
+//! The report's pairs: their paths, sizes and the places that copied, from what was counted.
 
 use std::collections::{BTreeMap, HashMap};
 
