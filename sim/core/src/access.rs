@@ -1,4 +1,4 @@
-//! Who may reach memory that belongs to no context: rights by device, granted one by one.
+//! Access to memory that belongs to no context: rights by device, granted one by one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,14 +6,14 @@ use std::sync::Arc;
 use crate::error::Error;
 use crate::gate::Gate;
 
-/// What a device may do, as the API numbers it.
+/// No access, as the API numbers it.
 pub const NO_ACCESS: u32 = 0;
 /// Reading alone, as the API numbers it.
 pub(crate) const READ: u32 = 1;
 /// Reading and writing, as the API numbers it.
 pub const READ_WRITE: u32 = 3;
 
-/// Rights by device; none where nothing is granted. What copies rely on them for is a gate.
+/// Rights by device; none where nothing is granted. Copies rely on them by a gate.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rights(BTreeMap<usize, (u32, Arc<Gate>)>);
 
@@ -37,7 +37,7 @@ impl Rights {
         self.0.get(&device).map_or(NO_ACCESS, |(rights, _)| *rights)
     }
 
-    /// What a copy relies on that a device makes by its rights; None if it has none.
+    /// The gate of copies that a device makes by its rights; None if it has none.
     pub(crate) fn gate(&self, device: usize) -> Option<Arc<Gate>> {
         self.0.get(&device).filter(|(rights, _)| *rights != NO_ACCESS).map(|(_, gate)| Arc::clone(gate))
     }

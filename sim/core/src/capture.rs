@@ -26,12 +26,12 @@ impl CaptureMode {
     }
 }
 
-/// Who makes a call: its thread, and that thread's mode.
+/// The thread that makes a call, and its mode.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Caller {
     /// Number of the thread.
     pub thread: u64,
-    /// What it set.
+    /// The mode that it set.
     pub mode: CaptureMode,
 }
 
@@ -83,11 +83,11 @@ pub(crate) struct Target {
 struct Member {
     stream: Arc<Stream>,
     capture: CaptureId,
-    /// What the stream's next node comes after.
+    /// The stream's next node comes after these.
     after: Vec<NodeHandle>,
 }
 
-/// What a program may ask about a stream's capture.
+/// The facts that a program may ask about a stream's capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CaptureInfo {
     /// Unique in the life of the process.
@@ -105,11 +105,11 @@ pub struct CaptureInfo {
 /// A capture that has ended.
 #[derive(Debug)]
 pub(crate) struct Ended {
-    /// What it filled.
+    /// The graph that it filled.
     pub target: Target,
-    /// What the first stream's next node would have come after.
+    /// The first stream's next node would have come after these.
     pub joined: Vec<NodeHandle>,
-    /// The same of all other streams.
+    /// The next nodes of all other streams would have come after these.
     pub others: Vec<NodeHandle>,
     /// Whether nothing went wrong.
     pub valid: bool,
@@ -178,7 +178,7 @@ impl Captures {
         Ok(Ended { target, joined, others, valid, is_all_again })
     }
 
-    /// What a capture does on `stream`; None if none does.
+    /// The capture of `stream`; None if there is none.
     pub(crate) fn info(&self, stream: &Stream) -> Option<CaptureInfo> {
         let member = self.members.get(&stream.id)?;
         let sequence = self.sequences.get(&member.capture)?;
@@ -205,7 +205,7 @@ impl Captures {
         }
     }
 
-    /// What the next node on `stream` comes after.
+    /// The nodes that the next node on `stream` comes after.
     pub(crate) fn after(&self, stream: &Stream) -> Vec<NodeHandle> {
         self.members.get(&stream.id).map(|member| member.after.clone()).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! What the environment says about the machine to simulate.
+//! The environment's words about the machine to simulate.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ pub const MAX_DEVICES: usize = 64;
 /// A machine to simulate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// What the devices of CUDA are called (`P2PSIM_NAME`, default `Simulated GPU`).
+    /// The name of the devices of CUDA (`P2PSIM_NAME`, default `Simulated GPU`).
     pub name: String,
     /// Number of devices (`P2PSIM_DEVICES`, default 2, 0 to [`MAX_DEVICES`]).
     pub devices: usize,
@@ -34,7 +34,7 @@ pub struct Config {
     pub has_legacy_ipc: bool,
     /// Whether addresses of one device may be another's, or the host's, once they are freed (`P2PSIM_ONE_SPACE`).
     pub shares_addresses: bool,
-    /// What goes wrong (`P2PSIM_FAULT`, such as `drop:0>1,code:cuMemFree_v2:700@2`).
+    /// Faults of the machine (`P2PSIM_FAULT`, such as `drop:0>1,code:cuMemFree_v2:700@2`).
     pub faults: Faults,
     /// Whether the devices hang on PCI only, on a machine that says so (`P2PSIM_ROOT`, a folder with its `proc` and `sys`).
     pub is_pci: bool,

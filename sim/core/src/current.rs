@@ -1,4 +1,4 @@
-//! What belongs to a thread of the program: its stack of contexts and its number.
+//! The state of a thread of the program: its stack of contexts and its number.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -2,7 +2,7 @@
 
 use std::ffi::CStr;
 
-/// What a driver call can end with besides success.
+/// An error that a driver call can end with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Error(pub u32);
 

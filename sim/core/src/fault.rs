@@ -2,7 +2,7 @@
 
 use crate::config::parse_pair;
 
-/// What goes wrong with direct copies, or kernels' accesses, from one device to another. Staged copies stay right.
+/// A defect of direct copies, or kernels' accesses, from one device to another. Staged copies stay right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Defect {
     /// Nothing is written.
@@ -50,9 +50,9 @@ pub(crate) enum Means {
     Descriptor,
 }
 
-/// What of an allocation a device shows where a window is too small.
+/// Bytes of an allocation that a device shows where a window is too small.
 pub(crate) const APERTURE: u64 = 12 << 20;
-/// What of a device's memory others reach where the window for all of it is too small.
+/// Bytes of a device's memory that others reach where the window for all of it is too small.
 pub(crate) const WINDOW: u64 = 3 << 30;
 
 /// By their names in the variable.
@@ -80,7 +80,7 @@ const DEFECTS: &[(&str, Defect)] = &[
 pub struct Failure {
     /// The exported name.
     pub function: String,
-    /// What it answers.
+    /// The code that it returns.
     pub code: u32,
     /// From which use on; the first is 1.
     pub from_use: u64,
@@ -135,7 +135,7 @@ impl Faults {
         pairs.chain(stalls).flatten().for_each(|number| *number = device(*number));
     }
 
-    /// What goes wrong with a direct copy, the `number`-th from one device to another.
+    /// The defect of a direct copy, the `number`-th from one device to another.
     pub(crate) fn defect(&self, from: usize, to: usize, number: u64) -> Option<Defect> {
         let here = self.defects.iter().filter(|(_, f, t)| (*f, *t) == (from, to));
         let stall = || {
@@ -155,7 +155,7 @@ impl Faults {
         self.defects.contains(&(Defect::Both, from, to))
     }
 
-    /// What goes wrong with direct copies from one device to another, one end of which another process allocated.
+    /// The defect of direct copies from one device to another, one end of which another process allocated.
     pub(crate) fn between_processes(&self, from: usize, to: usize, by: Means) -> Option<Defect> {
         let here = self.defects.iter().filter(|(_, f, t)| (*f, *t) == (from, to));
         here.map(|(defect, ..)| *defect).find_map(|defect| match (defect, by) {

@@ -1,6 +1,6 @@
 //! A point in a stream that others can wait for, and when it is reached by the modelled clock.
 //!
-//! That clock advances with the work and not with the machine: work begins when all is done that it comes after, and takes the
+//! The clock advances with the work and not with the machine: work begins when all is done that it comes after, and takes the
 //! time of [`Work::time`](crate::work::Work::time). A thread that has waited for something submits nothing earlier.
 
 use std::cell::Cell;

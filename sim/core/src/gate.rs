@@ -1,4 +1,4 @@
-//! What queued work relies on: memory that stays mapped, access that stays open.
+//! Gates, which queued work relies on: memory that stays mapped, access that stays open.
 
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, TryLockError};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Who may reach memory that belongs to its device, as HIP has it: nobody else at first, then all peers of that device at once.
+//! Access to memory that belongs to its device, as HIP has it: nobody else's at first, then all peers' of that device at once.
 //!
 //! Enabling opens all memory of the peer, what it allocates later included, to every device with a path to it. A copy
 //! between two devices opens the two allocations in the same way. Disabling takes back nothing that is open: it only ends
@@ -18,7 +18,7 @@ struct Grant {
     rights: Rights,
 }
 
-/// What is enabled between devices, and what is open.
+/// The access that is enabled between devices, and the allocations that are open.
 #[derive(Default)]
 pub(crate) struct Grants {
     /// Ordered pairs with a path: the first can reach the second.
@@ -55,7 +55,7 @@ impl Grants {
         self.grants.get(&base).map(|grant| &grant.rights)
     }
 
-    /// What a copy relies on that a device makes; None if it cannot reach the allocation.
+    /// The gate of copies that a device makes; None if it cannot reach the allocation.
     pub(crate) fn gate(&self, device: usize, base: u64) -> Option<Arc<Gate>> {
         self.rights(base)?.gate(device)
     }

@@ -8,14 +8,14 @@ use crate::gate::Gate;
 use crate::machine::{EventHandle, GraphHandle, Launch, NodeHandle, NodeKind, Request, Transfer};
 use crate::work::{Fill, Path};
 
-/// What one node does.
+/// The work of one node.
 #[derive(Clone)]
 pub(crate) enum Step {
     /// Copies bytes.
     Copy(Transfer),
     /// Copies bytes the way that there was when the graph was made ready, and relies on what made it.
     Fixed(Transfer, Path, Option<Arc<Gate>>),
-    /// Copies what each of these does; what has no bytes is none.
+    /// Makes each of these copies; one that has no bytes is none.
     Batch(Vec<BatchCopy>),
     /// Runs the nodes of a graph that the node has for itself.
     Child(GraphHandle),
@@ -58,14 +58,14 @@ pub(crate) struct BatchCopy {
     pub(crate) step: Option<Box<Step>>,
 }
 
-/// What a graph is made of: what kind each node is of, and what the graph is made of that a child has for itself.
+/// The shape of a graph: each node's kind, and the shape of the graph that a child has for itself.
 #[derive(Default)]
 pub(crate) struct Shape(Vec<(Discriminant<Step>, Shape)>);
 
 /// Why a ready graph cannot become like another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unlike {
-    /// That has more nodes, or fewer.
+    /// The other has more nodes, or fewer.
     Topology,
     /// A node there is of another kind.
     NodeKind,
@@ -79,7 +79,7 @@ impl Shape {
         self.0.push((discriminant(step), inner));
     }
 
-    /// What keeps a graph of this shape from becoming one of another.
+    /// Refuses another graph's shape if a graph of this one cannot become like it.
     pub(crate) fn refuse(&self, other: &Shape) -> Result<(), Unlike> {
         if self.0.len() != other.0.len() {
             return Err(Unlike::Topology);
@@ -141,17 +141,17 @@ impl Graph {
         self.nodes.remove(&node).is_some()
     }
 
-    /// What a node does.
+    /// The work of a node.
     pub(crate) fn step(&self, node: NodeHandle) -> Option<&Step> {
         self.nodes.get(&node).map(|node| &node.step)
     }
 
-    /// The same, to be changed.
+    /// The work of a node, to be changed.
     pub(crate) fn step_mut(&mut self, node: NodeHandle) -> Option<&mut Step> {
         self.nodes.get_mut(&node).map(|node| &mut node.step)
     }
 
-    /// The same nodes with other handles.
+    /// A graph of like nodes with other handles.
     pub(crate) fn copied(&self, mut handle: impl FnMut() -> NodeHandle) -> Graph {
         let handles: BTreeMap<NodeHandle, NodeHandle> = self.nodes.keys().map(|&node| (node, handle())).collect();
         let after = |node: &Node| node.after.iter().filter_map(|node| handles.get(node).copied()).collect();

@@ -1,4 +1,4 @@
-//! What the simulated NVML reads: a folder that all processes share (`P2PSIM_NVLINK`).
+//! The files that the simulated NVML reads: a folder that all processes share (`P2PSIM_NVLINK`).
 //!
 //! `traffic` has two numbers of 8 bytes for each device: bytes sent and bytes received. `processes` has an empty file for
 //! each process that uses the devices, named by its number.

@@ -42,7 +42,7 @@ impl Peers {
         self.gate(from, to).is_some()
     }
 
-    /// What a direct copy relies on that `from` makes to or from memory of `to`; None if it may not reach it.
+    /// The gate of direct copies that `from` makes to or from memory of `to`; None if it may not reach it.
     pub(crate) fn gate(&self, from: ContextId, to: ContextId) -> Option<Arc<Gate>> {
         self.enabled.iter().find(|(pair, _)| *pair == (from, to)).map(|(_, gate)| Arc::clone(gate))
     }

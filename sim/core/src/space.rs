@@ -18,7 +18,7 @@ const RESERVE: u64 = 64 << 30;
 /// Device allocations start at, and take up, multiples of this many bytes; from a page on, whole pages.
 pub const GRANULE: u64 = 512;
 
-/// What an allocation is made of.
+/// The kind of an allocation's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Linear device memory.
@@ -42,7 +42,7 @@ impl Kind {
     }
 }
 
-/// What an allocation belongs to, ends with, and takes its rights of access from.
+/// The owner that an allocation ends with, and takes its rights of access from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
     /// A context.
@@ -71,9 +71,9 @@ pub struct Allocation {
     pub base: u64,
     /// Length in bytes, as asked for.
     pub size: u64,
-    /// What it is made of.
+    /// Its memory's kind.
     pub kind: Kind,
-    /// What it belongs to.
+    /// Its owner.
     pub owner: Owner,
     /// The device whose memory it is, or that its context is of.
     pub device: usize,
@@ -81,7 +81,7 @@ pub struct Allocation {
     pub id: u64,
     /// Flags that it was allocated or registered with.
     pub flags: u32,
-    /// What work relies on that freeing it does not wait for.
+    /// The gate of work that freeing it does not wait for.
     pub(crate) mapped: Arc<Gate>,
 }
 
@@ -216,7 +216,7 @@ impl Space {
         Ok(())
     }
 
-    /// What other processes see of an allocation: a file whose bytes are the allocation's from now on. No work may be using it
+    /// Shares an allocation with other processes, by a file whose bytes are the allocation's from now on. No work may be using it
     /// the first time. It has whole pages of its own, or cannot be shared.
     pub(crate) fn share(&mut self, found: &Allocation) -> Result<&File> {
         if granule(found.size) != os::PAGE {
@@ -353,7 +353,7 @@ impl Space {
             Kind::Imported => os::unmap(gone.base, granules(gone.size).unwrap_or_default()),
             Kind::Device | Kind::Array | Kind::Pinned => {
                 let length = granules(gone.size).unwrap_or_default();
-                // Who has imported it keeps what is there.
+                // An importer keeps the bytes that are there.
                 if self.shared.remove(&gone.id).is_some() {
                     os::unshare(gone.base, length);
                 }
@@ -371,7 +371,7 @@ impl Space {
     }
 }
 
-/// What an allocation of that size starts at a multiple of, and takes up: large ones share no page with others.
+/// Allocations of that size start at a multiple of this, and take up as much: large ones share no page with others.
 fn granule(size: u64) -> u64 {
     if size < os::PAGE { GRANULE } else { os::PAGE }
 }

@@ -72,7 +72,7 @@ impl Queue {
 pub(crate) struct Stream {
     /// Never used twice.
     pub id: StreamId,
-    /// What the program calls it.
+    /// The program's handle of it.
     pub handle: StreamHandle,
     /// Its context.
     pub context: ContextId,

@@ -17,7 +17,7 @@ struct Counts {
 }
 
 impl Traffic {
-    /// That of another pair of the same machine.
+    /// The traffic of another pair of the same machine.
     pub(crate) fn of_another(&self) -> Traffic {
         Traffic { all: Arc::clone(&self.all), own: Counts::default() }
     }

@@ -1,4 +1,4 @@
-//! What streams carry out.
+//! The work of streams.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -89,7 +89,7 @@ pub(crate) struct Copy {
     pub extent: Extent,
     /// Which way.
     pub path: Path,
-    /// What goes wrong with it.
+    /// Its defect.
     pub defect: Option<Defect>,
     /// Counts it while it is under way, if it is direct.
     pub traffic: Option<Arc<Traffic>>,
@@ -180,10 +180,10 @@ fn transfer_time(bytes: u64, speed: u64) -> Duration {
     LATENCY + Duration::from_nanos(bytes.saturating_mul(1000) / speed)
 }
 
-/// What a slow direct copy takes besides eight times the time of a staged one: enough for a test that compares the two
+/// A slow direct copy takes so long besides eight times the time of a staged one: enough for a test that compares the two
 /// on a busy machine, where waking a thread may take longer than a copy.
 const SLOWNESS: Duration = Duration::from_millis(20);
-/// What a copy takes besides that minds others: enough for them to be under way meanwhile on a busy machine.
+/// A copy that minds others takes so long besides: enough for them to be under way meanwhile on a busy machine.
 const CROWDED: Duration = Duration::from_millis(5);
 /// One wrong byte in so many.
 const CORRUPTION_STEP: usize = 4096;
@@ -244,10 +244,10 @@ pub(crate) struct Fill {
     pub unit: u64,
 }
 
-/// What becomes of a kernel's accesses to one side.
+/// The fate of a kernel's accesses to one side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Touch {
-    /// What should.
+    /// They have their effect.
     Right,
     /// Stores vanish, and loads find all bits set.
     Lost,
@@ -260,7 +260,7 @@ pub(crate) enum Touch {
 /// A kernel, checked and ready to run.
 #[derive(Clone, Debug)]
 pub(crate) struct KernelRun {
-    /// What it does.
+    /// Its work.
     pub kernel: Kernel,
     /// Where to.
     pub to: u64,
@@ -268,9 +268,9 @@ pub(crate) struct KernelRun {
     pub from: u64,
     /// How many words of 8 bytes, or additions.
     pub words: u64,
-    /// What becomes of its stores, or its additions.
+    /// The fate of its stores, or its additions.
     pub stores: Touch,
-    /// What becomes of its loads.
+    /// The fate of its loads.
     pub loads: Touch,
     /// Where its context keeps what broke it.
     pub broken: Arc<OnceLock<Error>>,
@@ -280,7 +280,7 @@ pub(crate) struct KernelRun {
 pub(crate) const ADDED_WORDS: u64 = 1024;
 /// The words of a mailbox: the flag, the one that answers it, and from the 32nd on the data.
 pub(crate) const MAILBOX_WORDS: u64 = DATA / 8 + SENT_WORDS;
-/// What kernels that exchange flags count: rounds, wrong words, and the first round that had one.
+/// Words that kernels that exchange flags count in: rounds, wrong words, and the first round that had one.
 pub(crate) const COUNTED_WORDS: u64 = 3;
 /// Bytes of a mailbox before the second flag, and before the data.
 const ANSWER: u64 = 128;
@@ -304,7 +304,7 @@ impl KernelRun {
             (Kernel::Copy, Touch::Lost, _) => {}
             (Kernel::Copy, _, Touch::Lost) => os::fill(to, u32::MAX, 1, bytes),
             (Kernel::Copy, ..) => os::copy(to, from, bytes),
-            // What it finds goes to memory from which nothing is loaded.
+            // The words that it finds go to memory from which nothing is loaded.
             (Kernel::Add, Touch::Lost, _) => os::fill(from, u32::MAX, 1, bytes),
             (Kernel::Add, ..) => {
                 for addition in 0..words {
@@ -359,9 +359,9 @@ impl KernelRun {
 /// Work that relies on something that may be taken away before it is done.
 #[derive(Clone)]
 pub(crate) struct Gated {
-    /// What is to be done.
+    /// The work to be done.
     pub work: Box<Work>,
-    /// What it relies on.
+    /// It relies on these.
     pub gates: Vec<Arc<Gate>>,
     /// Where its context keeps what broke it.
     pub broken: Arc<OnceLock<Error>>,

@@ -73,7 +73,7 @@ pub(crate) fn call(function: &str, body: impl FnOnce() -> Result<()>) -> u32 {
     body().map_or_else(|error| error.0, |()| 0)
 }
 
-/// What the environment asks for: read at the first call.
+/// The environment's settings: read at the first call.
 struct Setup {
     config: Config,
     /// Functions that are to fail, with their uses so far.

@@ -13,7 +13,7 @@ use crate::flavour;
 type GetProcAddressV1 = extern "C-unwind" fn(*const c_char, *mut *mut c_void, i32, u64) -> u32;
 type GetProcAddressV2 = extern "C-unwind" fn(*const c_char, *mut *mut c_void, i32, u64, *mut u32) -> u32;
 
-/// What finds all functions, in the form that this version of the runtime uses.
+/// The way to find all functions, in the form that this version of the runtime uses.
 #[derive(Clone, Copy)]
 enum Finder {
     /// `dlsym`, until 11.2.
@@ -22,7 +22,7 @@ enum Finder {
     V2(GetProcAddressV2),
 }
 
-/// What dlopen gave.
+/// A library that dlopen gave.
 #[derive(Clone, Copy)]
 struct Library(*mut c_void);
 
@@ -92,7 +92,7 @@ impl Finder {
 
 /// A function by the name of its symbol: forms of arguments are told apart by `_v2`, default streams by `_ptds` and `_ptsz`.
 fn named(library: *mut c_void, name: &CStr, version: i32, flags: u64) -> Option<*mut c_void> {
-    // Of captures, the form that names a mode came with 10.1.
+    // The form of captures that names a mode came with 10.1.
     let is_capture = name == c"cuStreamBeginCapture";
     let has_first =
         (version >= 10000 && !is_capture) || FIRST_FORMS.contains(&name) || (is_capture && flavour::version() < 10010);
@@ -118,7 +118,7 @@ fn function<F: Copy>(address: *mut c_void) -> Option<F> {
     Some(unsafe { transmute_copy(&address) })
 }
 
-/// What to ask the driver for: the second name, if there are two.
+/// The name to ask the driver for: the second one, if there are two.
 macro_rules! asked {
     ($symbol:ident $name:ident) => {
         stringify!($name)

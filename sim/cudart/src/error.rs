@@ -6,7 +6,7 @@ use std::ffi::CStr;
 use crate::abi::Null;
 use crate::flavour;
 
-/// What a runtime call can end with besides success.
+/// An error that a runtime call can end with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Error(pub(crate) u32);
 

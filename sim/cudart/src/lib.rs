@@ -5,7 +5,7 @@
 //! (`driver.rs`). It knows nothing of the simulation below, and shares only its words for what C callers hand in: whoever puts another function in the driver's
 //! place decides what a call does and what it returns.
 //!
-//! The same code serves every version; `flavour.rs` knows which one it was linked as.
+//! One source serves every version; `flavour.rs` knows which one it was linked as.
 
 #![deny(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! What belongs to a thread of the program: its device, its context, its last error.
+//! The state of a thread of the program: its device, its context, its last error.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};

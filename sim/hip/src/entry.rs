@@ -105,7 +105,7 @@ impl Gpus {
         Ok(())
     }
 
-    /// What the program calls a device's context.
+    /// The program's handle of a device's context.
     pub(crate) fn context(&self, device: usize) -> Result<ContextHandle> {
         Ok(self.contexts.get(device).copied().ok_or(Error::INVALID_DEVICE)?)
     }
@@ -181,7 +181,7 @@ extern "C" fn after_fork() {
     FORKED.store(true, Ordering::Relaxed);
 }
 
-/// What the environment asks for: read at the first call.
+/// The environment's settings: read at the first call.
 struct Setup {
     config: Config,
     /// Functions that are to fail, with their uses so far.

@@ -10,7 +10,7 @@ unsafe extern "C" {
 #[allow(non_upper_case_globals, reason = "stands in for the linker's")]
 static p2psim_hip_version: i32 = 60_400_000;
 
-/// What `hipRuntimeGetVersion` says: major * 10^7 + minor * 10^5 + patch.
+/// The version that `hipRuntimeGetVersion` writes: major * 10^7 + minor * 10^5 + patch.
 pub(crate) fn version() -> i32 {
     p2psim_hip_version
 }

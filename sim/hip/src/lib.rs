@@ -4,7 +4,7 @@
 //! an allocation one of allocations (`p2psim_core`, `machine/devices.rs`). Checks and their order are those of the sources
 //! of releases 5.7, 6.4 and 7.1; nothing here was measured on a GPU.
 //!
-//! The same code serves every release; `flavour.rs` knows which one it was linked as, and `exports.map` what that exports.
+//! One source serves every release; `flavour.rs` knows which one it was linked as, and `exports.map` what that exports.
 
 #![deny(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! What belongs to a thread of the program besides its device: its last error and its stack of contexts.
+//! The state of a thread of the program besides its device: its last error and its stack of contexts.
 
 use std::cell::{Cell, RefCell};
 

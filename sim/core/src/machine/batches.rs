@@ -14,7 +14,7 @@ use crate::stream::{Role, Stream};
 /// Why a batch was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchError {
-    /// What the call ends with.
+    /// The call ends with this.
     pub error: Error,
     /// Which of the copies is to blame, if one is.
     pub index: Option<usize>,

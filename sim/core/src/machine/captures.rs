@@ -96,7 +96,7 @@ impl Machine {
         Err(if ended.valid { Error::STREAM_CAPTURE_UNJOINED } else { Error::STREAM_CAPTURE_INVALIDATED })
     }
 
-    /// What is captured on a stream; None if nothing is.
+    /// The capture of a stream; None if there is none.
     pub fn capture_info(&self, stream: StreamRef) -> Result<Option<CaptureInfo>> {
         let mut state = self.lock();
         let is_legacy = stream == StreamRef::Default(DefaultStream::Legacy);

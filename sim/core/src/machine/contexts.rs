@@ -20,10 +20,10 @@ const HANDLE_STEP: u64 = 0x100;
 const WAITING_LIMITS: [u32; 2] = [0, 6];
 /// The limits of a context and what they are at first.
 const DEFAULT_LIMITS: [(u32, u64); 7] = [(0, 1024), (1, 7 << 20), (2, 8 << 20), (3, 2), (4, 2048), (5, 64), (6, 0)];
-/// What a program passes for none.
+/// The handle that a program passes for no context.
 pub(super) const NO_CONTEXT: ContextHandle = ContextHandle(0);
 
-/// What enabling peer access is refused for, besides the lack of a current context.
+/// A reason to refuse peer access, besides the lack of a current context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Refusal {
     /// No peer.
@@ -46,7 +46,7 @@ enum Refusal {
 const ENABLE_REFUSALS: &[Refusal] =
     &[Refusal::NoPeer, Refusal::Flags, Refusal::Peer, Refusal::Path, Refusal::Capture, Refusal::Again, Refusal::Limit];
 
-/// What a program may ask about a context.
+/// The facts that a program may ask about a context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContextInfo {
     /// Unique in the life of the process.
@@ -59,7 +59,7 @@ pub struct ContextInfo {
     pub flags: u32,
 }
 
-/// What a program may ask about a device's primary context.
+/// The facts that a program may ask about a device's primary context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PrimaryState {
     /// Flags for its next life.

@@ -45,17 +45,17 @@ pub(crate) struct Transfer {
     dst: Side,
     src: Side,
     extent: Extent,
-    /// What the program asked for.
+    /// The copy that the program asked for.
     request: Request,
 }
 
 impl Transfer {
-    /// What source and destination are.
+    /// The memories of source and destination.
     pub(super) fn memories(&self) -> [Memory; 2] {
         [self.src.memory, self.dst.memory]
     }
 
-    /// What the program asked for.
+    /// The copy that the program asked for.
     pub(crate) fn request(&self) -> Request {
         self.request
     }
@@ -81,7 +81,7 @@ impl Transfer {
         [self.src.layout.address, self.dst.layout.address]
     }
 
-    /// The same, said to be between addresses of whatever memory, as was measured of what captures take.
+    /// The copy, said to be between addresses of whatever memory, as was measured of the copies that captures take.
     pub(super) fn unified(mut self) -> Transfer {
         for place in [&mut self.request.dst, &mut self.request.src] {
             place.at = place.at.unified();
@@ -200,7 +200,7 @@ impl Machine {
     }
 }
 
-/// What happens to the host after a copy was submitted.
+/// Holds the caller after a copy was submitted, as long as the call takes.
 pub(super) fn finish(fence: &Fence, must_wait: bool, path: Path, extent: Extent) {
     if must_wait {
         fence.wait();
@@ -220,7 +220,7 @@ pub(super) struct Sent {
 }
 
 impl Sent {
-    /// What happens to the host now.
+    /// Holds the caller as long as the call takes.
     pub(super) fn finish(&self) {
         finish(&self.fence, self.must_wait, self.path, self.extent);
     }
@@ -302,7 +302,7 @@ impl State {
         self.path(dst.memory, src.memory)
     }
 
-    /// The same as [`State::plan`], with the way chosen before.
+    /// Does as [`State::plan`], with the way chosen before.
     pub(super) fn plan_on(
         &mut self,
         by: ContextId,
@@ -389,7 +389,7 @@ impl State {
         (if access.is_some() { Path::Direct } else { Path::Staged }, access)
     }
 
-    /// What a direct copy relies on that the side that `from` is on makes; None if it cannot reach `to`. Memory of no
+    /// The gate of a direct copy that the side that `from` is on makes; None if it cannot reach `to`. Memory of no
     /// context is on the side of all contexts of its device.
     fn access_gate(&self, from: Piece, to: Piece) -> Option<Arc<Gate>> {
         let rights = match to.owner {
@@ -400,7 +400,7 @@ impl State {
                     _ => contexts.find_map(|(from, _)| self.peers.gate(*from, to)),
                 };
             }
-            // Who imports memory reaches it for as long as it is imported, and closing waits for work.
+            // An importer of memory reaches it for as long as it is imported, and closing waits for work.
             Owner::Import(by) => return (from.owner.context() == Some(by)).then(Gate::open),
             Owner::Pool(pool) => self.pools.get(&pool).map(|pool| &pool.rights),
             Owner::Mapping => self.mappings.rights(to.base),

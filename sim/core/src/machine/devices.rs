@@ -1,4 +1,4 @@
-//! What HIP does otherwise than CUDA: memory, peer access and resets are a matter of devices, not of contexts.
+//! HIP's ways other than CUDA's: memory, peer access and resets are a matter of devices, not of contexts.
 //!
 //! Each device has its primary context for ever; who may reach an allocation is in `grants`. Nothing that was opened is
 //! ever closed, so a copy never loses its way. Checks, orders and ways are those of the sources of HIP 5.7 to 7.1.
@@ -16,18 +16,18 @@ use crate::space::{Kind, Owner};
 use crate::stream::{Role, Stream};
 use crate::work::{Extent, Fill, Path, Work};
 
-/// What comes after a copy besides its stream's later work.
+/// The followers of a copy besides its stream's later work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Followed {
     /// The return of the call, unless the copy stays on one device.
     ByCaller,
     /// Nothing else, unless pageable memory takes part: then the return of the call.
     ByNobody,
-    /// As above, and the default stream of the destination's device.
+    /// The return of the call if pageable memory takes part, and the default stream of the destination's device.
     ByDestination,
 }
 
-/// What a capture makes of a call on its stream.
+/// The effect of a capture on a call on its stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InCapture {
     /// A node.

@@ -20,7 +20,7 @@ use crate::work::Work;
 const GRAPH_HANDLES: u64 = 0x5056_0000_0000;
 const EXEC_HANDLES: u64 = 0x5057_0000_0000;
 
-/// What a node of a graph is.
+/// The kind of a node of a graph.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeKind {
     /// It copies.
@@ -133,7 +133,7 @@ impl Machine {
         Ok(graph.dependents(node))
     }
 
-    /// What a node is; the graphs' nodes have handles of their own.
+    /// A node's kind; the graphs' nodes have handles of their own.
     pub fn node(&self, node: NodeHandle) -> Result<NodeKind> {
         let state = self.lock();
         state.graphs.values().find_map(|graph| graph.step(node)).map(Step::kind).ok_or(Error::INVALID_VALUE)
@@ -261,7 +261,7 @@ impl State {
         Ok(node)
     }
 
-    /// The same graph once more, its children too.
+    /// A copy of the graph, its children too.
     fn copy_graph(&mut self, handle: GraphHandle) -> Result<GraphHandle> {
         let nodes = self.graphs.get(&handle).ok_or(Error::INVALID_VALUE)?.nodes().len() as u64;
         let mut next = NODE_HANDLES + self.number() * 0x10;
@@ -305,7 +305,7 @@ impl State {
         Ok(steps)
     }
 
-    /// What a graph is made of.
+    /// The shape of a graph.
     pub(super) fn shape(&self, handle: GraphHandle) -> Result<Shape> {
         let mut shape = Shape::default();
         for (_, step) in self.graphs.get(&handle).ok_or(Error::INVALID_VALUE)?.steps() {

@@ -31,7 +31,7 @@ pub const SEND_KERNEL: &str = "p2pshim_probe_send";
 /// One that receives: (mailbox, where it counts, number of rounds).
 pub const RECEIVE_KERNEL: &str = "p2pshim_probe_receive";
 
-/// What a kernel does.
+/// The work of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kernel {
     /// Copies words.
@@ -170,7 +170,7 @@ impl State {
         KernelRun { kernel, to, from, words, stores, loads, broken }
     }
 
-    /// What becomes of a kernel's accesses to these bytes: loads and stores, or what else it does there.
+    /// The fate of a kernel's accesses to these bytes: loads and stores, or its other work there.
     fn touch(&self, context: ContextId, address: u64, bytes: u64, kernel: Kernel) -> Touch {
         if kernel != Kernel::Copy && !address.is_multiple_of(WORD) {
             return Touch::Illegal;

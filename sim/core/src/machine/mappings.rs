@@ -14,10 +14,10 @@ use crate::gate::Gate;
 use crate::os;
 use crate::space::{Allocation, Kind, Owner};
 
-/// What physical memory, addresses and mappings are multiples of, in bytes.
+/// Physical memory, addresses and mappings are multiples of this, in bytes.
 pub const MAPPING_GRANULE: u64 = 2 << 20;
 const PHYSICAL_HANDLES: u64 = 0x505a_0000_0000;
-/// What the name of a file begins with that holds memory of a device; its number follows.
+/// The beginning of the name of a file that holds memory of a device; its number follows.
 const FILE_NAME: &str = "p2psim memory of device ";
 
 /// Memory without an address. What it holds stays with the address that it was mapped to, unless other processes can map it.
@@ -51,7 +51,7 @@ impl Origin {
 struct Mapping {
     physical: PhysicalHandle,
     rights: Rights,
-    /// What all work relies on that touches it.
+    /// The gate of all work that touches it.
     mapped: Arc<Gate>,
 }
 
@@ -63,7 +63,7 @@ pub(super) struct Mappings {
 }
 
 impl Mappings {
-    /// Who may reach the mapping that starts there.
+    /// The rights on the mapping that starts there.
     pub(super) fn rights(&self, base: u64) -> Option<&Rights> {
         self.mappings.get(&base).map(|mapping| &mapping.rights)
     }
@@ -241,7 +241,7 @@ impl State {
         handle
     }
 
-    /// What work relies on that touches an address of the program, if that may be taken away: the mapping there, or one that
+    /// The gate of work that touches an address of the program, if that may be taken away: the mapping there, or one that
     /// has gone by now.
     pub(super) fn mapped(&self, address: u64) -> Option<Arc<Gate>> {
         self.space.reservation(address)?;
@@ -259,7 +259,7 @@ impl State {
         if self.mappings.physicals.get(&handle).is_some_and(unused)
             && let Some(physical) = self.mappings.physicals.remove(&handle)
         {
-            // What was imported is another's.
+            // Imported memory is another's.
             if !matches!(physical.origin, Origin::Imported(_)) {
                 self.space.discharge(physical.device, physical.size);
             }

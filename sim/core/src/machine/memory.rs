@@ -102,7 +102,7 @@ impl Machine {
         self.lock().space.find(address).filter(|found| found.kind != Kind::Array).cloned()
     }
 
-    /// What the current context's device may do with an allocation, as the API numbers it.
+    /// The right of the current context's device on an allocation, as the API numbers it.
     pub fn access(&self, found: &Allocation) -> Result<u32> {
         let state = self.lock();
         let context = state.current()?;
@@ -148,7 +148,7 @@ impl Machine {
 }
 
 impl State {
-    /// Who may reach an allocation that belongs to no context.
+    /// The rights on an allocation that belongs to no context.
     pub(super) fn rights(&self, found: &Allocation) -> Rights {
         let rights = match found.owner {
             Owner::Context(_) | Owner::Import(_) => None,

@@ -67,35 +67,35 @@ macro_rules! handles {
 handles! {
     /// One life of a context: never used twice, while its handle may be.
     ContextId;
-    /// What the program calls a context.
+    /// The program's handle of a context.
     ContextHandle;
     /// One life of a stream, of a default stream too: never used twice.
     StreamId;
-    /// What the program calls a stream.
+    /// The program's handle of a stream.
     StreamHandle;
-    /// What the program calls an event.
+    /// The program's handle of an event.
     EventHandle;
-    /// What the program calls an array.
+    /// The program's handle of an array.
     ArrayHandle;
     /// One capture: never used twice.
     CaptureId;
-    /// What the program calls a graph.
+    /// The program's handle of a graph.
     GraphHandle;
-    /// What the program calls a node of a graph.
+    /// The program's handle of a node of a graph.
     NodeHandle;
-    /// What the program calls a graph that is ready to run.
+    /// The program's handle of a graph that is ready to run.
     ExecHandle;
-    /// What the program calls a memory pool.
+    /// The program's handle of a memory pool.
     PoolHandle;
-    /// What the program calls physical memory.
+    /// The program's handle of physical memory.
     PhysicalHandle;
-    /// What the program calls a module.
+    /// The program's handle of a module.
     ModuleHandle;
-    /// What the program calls a function of a module.
+    /// The program's handle of a function of a module.
     FunctionHandle;
-    /// A library, as the program names it.
+    /// The program's handle of a library.
     LibraryHandle;
-    /// A kernel of a library, as the program names it.
+    /// The program's handle of a kernel of a library.
     KernelHandle;
 }
 
@@ -132,7 +132,7 @@ struct Context {
     limits: HashMap<u32, u64>,
     /// Copies of other contexts that it takes part in, as long as they are not done.
     shared: Vec<Arc<Fence>>,
-    /// What its work has done to it: all that the context answers from then on.
+    /// The error that its work has led to: all that the context answers from then on.
     broken: Arc<OnceLock<Error>>,
 }
 
@@ -177,7 +177,7 @@ struct Exec {
     nodes: Vec<NodeHandle>,
     /// Those that do nothing until they are enabled.
     disabled: BTreeSet<NodeHandle>,
-    /// What it is made of.
+    /// The shape of its graph.
     shape: Shape,
     /// The end of its last launch; the next one comes after that.
     last: Arc<Fence>,
@@ -288,7 +288,7 @@ impl Machine {
         self.config.number(device)
     }
 
-    /// What the devices are called.
+    /// The devices' name.
     pub fn name(&self) -> &str {
         &self.config.name
     }
@@ -331,7 +331,7 @@ impl State {
         stream.submit(after, work)
     }
 
-    /// What the next work on `stream` has to wait for besides the stream's own earlier work.
+    /// The fences that the next work on `stream` has to wait for besides the stream's own earlier work.
     fn implicit_order(&self, stream: &Stream) -> Vec<Arc<Fence>> {
         let Some(context) = self.contexts.get(&stream.context) else { return Vec::new() };
         match stream.role {

@@ -6,10 +6,10 @@ use crate::error::{Error, Result};
 use crate::space::{Allocation, Kind, Owner};
 use crate::work::{Extent, Layout};
 
-/// What a program passes for none.
+/// The handle that a program passes for no array.
 const NO_ARRAY: ArrayHandle = ArrayHandle(0);
 
-/// What a side of a copy starts at.
+/// The start of a side of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Locus {
     /// An address, whatever it belongs to.
@@ -23,7 +23,7 @@ pub enum Locus {
 }
 
 impl Locus {
-    /// The same place, whatever memory the program has said that it is of.
+    /// The place, of whatever memory the program has said that it is.
     pub(super) fn unified(self) -> Locus {
         match self {
             Locus::Any(address) | Locus::Host(address) | Locus::Device(address) => Locus::Any(address),
@@ -56,7 +56,7 @@ impl Place {
     }
 }
 
-/// What a side of a copy turned out to be.
+/// The memory that a side of a copy turned out to be in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Memory {
     Device(Piece),
@@ -141,7 +141,7 @@ impl State {
         if fits { Ok(Side { layout, memory }) } else { Err(Error::INVALID_VALUE) }
     }
 
-    /// What lies at an address of the program.
+    /// The memory at an address of the program.
     pub(super) fn memory_at(&self, address: u64, span: u64) -> Result<Memory> {
         let Some(found) = self.space.find(address) else {
             return if self.space.is_device_address(address) {
@@ -160,7 +160,7 @@ impl State {
         }
     }
 
-    /// The same where memory may be gone, and need not be what the program says.
+    /// A side of a copy whose memory may be gone, and need not be of the kind that the program says.
     pub(super) fn loose_side(&self, place: &Place, extent: Extent) -> Result<Side> {
         let at = place.at.unified();
         let Locus::Any(address) = at else { return self.side(place, extent) };

@@ -10,10 +10,10 @@ use crate::error::{Error, Result};
 use crate::fence::wait_all;
 use crate::space::{Kind, Owner};
 
-/// What a handle says, which the program carries to another process.
+/// The contents of a handle, which the program carries to another process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Export {
-    /// Who exports.
+    /// The process that exports.
     pub process: u32,
     /// The descriptor there, of the file that holds the memory.
     pub descriptor: u32,
@@ -25,7 +25,7 @@ pub struct Export {
     pub device: u32,
 }
 
-/// What was imported; by its first address.
+/// Imported memory; by its first address.
 pub(super) type Imports = HashMap<u64, Import>;
 
 /// Memory that was imported.

@@ -23,7 +23,7 @@ pub enum StreamRef {
     Created(StreamHandle),
 }
 
-/// What a program may ask about a stream.
+/// The facts that a program may ask about a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamInfo {
     /// Whether the legacy default stream waits for it.

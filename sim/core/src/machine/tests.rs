@@ -20,7 +20,7 @@ use crate::work::Extent;
 use crate::{current, os};
 
 const SIZE: usize = 1 << 16;
-/// What a peer copy may name instead of contexts.
+/// A peer copy may name these instead of contexts.
 const NO_CONTEXTS: [ContextHandle; 2] = [ContextHandle(0); 2];
 const LEGACY: StreamRef = StreamRef::Default(DefaultStream::Legacy);
 const PER_THREAD: StreamRef = StreamRef::Default(DefaultStream::PerThread);
@@ -211,7 +211,7 @@ fn path_is_direct_once_either_side_reaches_the_other() {
         rig.peer_copy(a, b).unwrap();
         assert_eq!(rig.machine.copies(0, 1), (before.0.0 + 1, before.0.1));
         assert_eq!(rig.machine.copies(1, 0), (before.1.0 + 1, before.1.1));
-        // What is under way by an access ends with it.
+        // A copy that is under way by an access ends with it.
         for device in [to, from] {
             rig.on(device).synchronize_context().unwrap();
         }

@@ -75,7 +75,7 @@ impl Machine {
 }
 
 impl State {
-    /// What a step of a ready graph becomes that is to do as another does, of the same kind. None if it cannot.
+    /// A step of a ready graph that is to do as another does, of the same kind. None if it cannot.
     fn changed(&mut self, step: Step, known: &Step) -> Option<Step> {
         match (step, known) {
             (Step::Copy(transfer), Step::Fixed(before, path, gate)) => {

@@ -20,7 +20,7 @@ type BatchResult<T> = result::Result<T, BatchError>;
 /// A copy of a batch.
 type Part = (Request, Completion);
 
-/// What of a copy's attributes matters: `CUmemcpySrcAccessOrder`. A source that may be read in any order is read in that of
+/// The attribute of a copy that matters: `CUmemcpySrcAccessOrder`. A source that may be read in any order is read in that of
 /// the stream.
 pub(super) fn completion(access_order: u32, flags: u32) -> Result<Completion> {
     require(flags <= 1)?;
@@ -134,14 +134,14 @@ fn taking(queue: u64, default: DefaultStream) -> Result<StreamRef> {
     Ok(stream(queue, default))
 }
 
-/// The same of a 3D batch, which looks first whether the stream captures.
+/// The stream of a 3D batch: looks first whether the stream captures.
 fn taking_3d(queue: u64, default: DefaultStream) -> Result<StreamRef> {
     let stream = taking(queue, default)?;
     machine()?.refuse_captured_batch(stream)?;
     Ok(stream)
 }
 
-/// What tells the program that no copy is to blame.
+/// The index that tells the program that no copy is to blame.
 const NOBODY: u64 = u64::MAX;
 
 /// Tells the program which copy is to blame.

@@ -9,7 +9,7 @@ use crate::entry::{api, machine};
 
 /// Flags that a context can be created with.
 const CONTEXT_FLAGS: u32 = 0xff;
-/// What contexts say that they were made for.
+/// The version that contexts say that they were made for.
 const API_VERSION: u32 = 3020;
 
 /// A context, or the current one for NULL.

@@ -48,7 +48,7 @@ fn active_capture(queue: u64, default: DefaultStream, status: Out<u32>) -> Resul
     Ok(info.filter(|info| info.valid))
 }
 
-/// What the program wants to know of a capture besides its status; each may be NULL.
+/// The facts about a capture that the program asks for besides its status; each may be NULL.
 struct Details {
     id: Out<u64>,
     graph: Out<u64>,

@@ -16,7 +16,7 @@ const REGISTER_FLAGS: u32 = 15;
 const MEMORY_HOST: u32 = 1;
 /// `CU_MEMORYTYPE_DEVICE`.
 const MEMORY_DEVICE: u32 = 2;
-/// What unknown memory has for a device (`CU_DEVICE_INVALID`).
+/// The device of unknown memory (`CU_DEVICE_INVALID`).
 const NO_DEVICE: i32 = -2;
 
 /// The pinned allocation that a host pointer lies in.

@@ -36,7 +36,7 @@ fn entry_points(ptx: &str) -> Option<Vec<String>> {
     Some(code.split(".entry").skip(1).map(name).collect())
 }
 
-/// What a launch is given besides the function, its arguments and the stream.
+/// The shape of a launch.
 #[derive(Clone, Copy)]
 struct Shape {
     grid: [u32; 3],

@@ -124,7 +124,7 @@ api! {
         Ok(())
     }
 
-    /// As above.
+    /// As of 13.0, by location; pools of pinned memory only.
     fn cuMemGetMemPool(pool: Out<u64>, location: In<Location>, kind: u32) {
         let machine = machine()?;
         let pool = pool.required()?;
@@ -132,7 +132,7 @@ api! {
         Ok(())
     }
 
-    /// As above.
+    /// As of 13.0, by location; pools of pinned memory only.
     fn cuMemSetMemPool(location: In<Location>, kind: u32, pool: u64) {
         let machine = machine()?;
         machine.set_current_pool(pinned_at(machine, location, kind)?, PoolHandle(pool))
@@ -184,7 +184,7 @@ api! {
         machine.set_pool_attribute(PoolHandle(pool), attribute, value)
     }
 
-    /// As above.
+    /// The value of a switch is an `int`, that of a size 64 bits.
     fn cuMemPoolGetAttribute(pool: u64, number: u32, value: Out<u32>) {
         let machine = machine()?;
         let address = value.required()?.address();

@@ -19,7 +19,7 @@ fn open(pointer: Out<u64>, handle: IpcMemHandle, flags: u32) -> Result<()> {
     Ok(())
 }
 
-/// What a handle of ours begins with.
+/// The first word of a handle of ours.
 const MARK: u64 = u64::from_le_bytes(*b"p2psim\0\0");
 
 impl From<Export> for IpcMemHandle {

@@ -207,7 +207,7 @@ const _: () = {
 };
 
 impl From<Place> for Side3d {
-    /// What nodes of graphs copy that were captured, or added by the runtime with its default kind, lies in unified memory, as was
+    /// Copies of nodes that were captured, or added by the runtime with its default kind, lie in unified memory, as was
     /// measured.
     fn from(place: Place) -> Side3d {
         let (memory_type, host, device, array) = match place.at {

@@ -321,7 +321,7 @@ api! {
         driver.cuMemcpyPeer(DefaultStream::Legacy, dst, dst_context, src, src_context, size)
     }
 
-    /// As above.
+    /// No bytes are success, whatever the other arguments are; no other form is exported.
     fn cudaMemcpyPeerAsync [driver] (
         dst: u64,
         dst_device: i32,

@@ -45,7 +45,7 @@ pub(crate) extern "C-unwind" fn cudaGetLastError() -> u32 {
     given(driver::get().map_or_else(|error| error.0, |_| thread::take_last_error()))
 }
 
-/// As above, without forgetting it.
+/// The last error, without forgetting it.
 #[unsafe(no_mangle)]
 pub(crate) extern "C-unwind" fn cudaPeekAtLastError() -> u32 {
     given(driver::get().map_or_else(|error| error.0, |_| thread::last_error()))
@@ -63,7 +63,7 @@ pub(crate) extern "C-unwind" fn cudaGetErrorString(code: u32) -> *const c_char {
     Error::text(code).unwrap_or(UNKNOWN).as_ptr()
 }
 
-/// What is not found is no failure: the program sees NULL, and the status if it wants one.
+/// A function that is not found is no failure: the program sees NULL, and the status if it wants one.
 fn entry_point(
     driver: &Driver,
     default: DefaultStream,

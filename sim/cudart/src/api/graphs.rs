@@ -8,7 +8,7 @@ use crate::entry::api;
 use crate::error::Result;
 use crate::{flavour, thread};
 
-/// What a program wants to know of a capture besides its status; each may be NULL.
+/// The facts about a capture that a program asks for besides its status; each may be NULL.
 #[derive(Clone, Copy)]
 struct Details {
     id: Out<u64>,

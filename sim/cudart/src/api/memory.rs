@@ -10,7 +10,7 @@ use crate::entry::api;
 use crate::error::{Error, Result};
 use crate::{flavour, thread};
 
-/// What `cudaPointerGetAttributes` asks the driver: type of memory, ordinal, device pointer, host pointer.
+/// The attributes that `cudaPointerGetAttributes` asks the driver for: type of memory, ordinal, device pointer, host pointer.
 const ATTRIBUTES: [u32; 4] = [2, 9, 3, 4];
 
 /// The start of `cudaPointerAttributes`; in 13.0 a reserved part follows.

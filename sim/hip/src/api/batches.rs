@@ -100,7 +100,7 @@ api! {
         copies.iter().try_for_each(|copy| copy.submit(gpus, stream, Followed::ByNobody, InCapture::DoneAtOnce))
     }
 
-    /// What comes before the copy that is refused is copied.
+    /// The copies before one that is refused are made.
     fn hipMemcpy3DBatchAsync [gpus] (
         count: u64,
         operations: In<BatchOperation>,

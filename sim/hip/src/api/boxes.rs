@@ -57,7 +57,7 @@ fn place(gpus: &Gpus, object: &Object, extent: &Box3d, may_be_host: bool) -> Res
     Ok(Place { pitch, rows, ..Place::linear(Locus::Any(start)) })
 }
 
-/// What a 3D copy asks for, in the order of its checks.
+/// Checks a 3D copy, in HIP's order.
 fn check_3d(gpus: &Gpus, copy: &Copy3d) -> Result<()> {
     let Copy3d { src, dst, extent, kind } = copy;
     let sides = [src, dst];

@@ -31,7 +31,7 @@ pub(super) fn legacy(gpus: &Gpus, queue: u64) -> Result<StreamRef> {
     Ok(gpus.stream(queue)?)
 }
 
-/// The same of the `_spt` functions: in the place of the null stream the calling thread's own default stream.
+/// The stream that a handle means to the `_spt` functions: for the null stream the calling thread's own default stream.
 pub(super) fn per_thread(gpus: &Gpus, queue: u64) -> Result<StreamRef> {
     let stream = gpus.stream(queue)?;
     Ok(if stream == NULL_STREAM { StreamRef::Default(DefaultStream::PerThread) } else { stream })
@@ -48,7 +48,7 @@ pub(super) struct Linear {
 }
 
 impl Linear {
-    /// Of what kind does not matter here.
+    /// A copy whose kind does not matter.
     fn of_devices(dst: u64, src: u64, size: u64) -> Linear {
         Linear { dst, src, size, kind: DEVICE_TO_DEVICE }
     }

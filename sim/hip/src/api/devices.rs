@@ -73,7 +73,7 @@ api! {
         Ok(())
     }
 
-    /// What peer access was enabled stays enabled, in all releases, although the documentation says otherwise.
+    /// Peer access that was enabled stays enabled, in all releases, although the documentation says otherwise.
     fn hipDeviceReset [gpus] () { Ok(gpus.reset_device(gpus.current()?)?) }
 
     fn hipDeviceSynchronize [gpus] () { gpus.synchronize_context().map_err(silent) }

@@ -31,7 +31,7 @@ fn host_allocate(gpus: &Gpus, out: Out<u64>, size: u64, flags: u32) -> Result<()
     Ok(())
 }
 
-/// What is known of no memory; refused before 6.0.
+/// The attributes of unknown memory; refused before 6.0.
 fn unknown() -> Result<PointerAttributes> {
     require(flavour::major() >= 6)?;
     Ok(PointerAttributes {

@@ -1,4 +1,4 @@
-//! What HIP does otherwise: memory and access of devices, the order of its copies, resets.
+//! HIP's own ways: memory and access of devices, the order of its copies, resets.
 
 use super::*;
 use crate::capture::CaptureMode;

@@ -121,7 +121,7 @@ fn device_launch_needs_access_to_all_that_is_copied() {
     assert_eq!(machine.refuse_device_launch(one.like(&any(one.memory[0], pageable.as_ptr() as u64, 8))), Err(REFUSED));
 }
 
-/// Of a copy from `a` to `b`: what it may become while it is staged, and while it is direct.
+/// A copy from `a` to `b` may become some copies while it is staged, and more while it is direct.
 #[test]
 fn ready_copy_goes_elsewhere_as_far_as_its_way_allows() {
     for is_enabled in [false, true] {

@@ -1,4 +1,4 @@
-//! What is taken from under queued work ends it, and its context.
+//! If memory or access is taken from under queued work, the work ends, and its context.
 
 use super::*;
 use crate::access::{NO_ACCESS, READ, READ_WRITE};
