@@ -1,6 +1,6 @@
 # Makes libraries of the simulated driver and runtime: called by sim.mk with LIB (where to) and ARCHIVES (from where), and by
 # packaging.mk with the linker for an old glibc.
-# What unwinds the stack.
+# The library that unwinds the stack.
 UNWIND ?= -lgcc_s
 OBJ := $(LIB)/../obj
 CUDA := $(ARCHIVES)/libp2psim_cuda.a
@@ -36,7 +36,7 @@ ABSENT_9.0 := $(ABSENT_10.0) $(patsubst %,cudaGraph%;,AddChildGraphNode AddMemcp
 	cudaLaunchHostFunc,_ptsz)
 ABSENT_8.0 := $(ABSENT_9.0)
 
-# The same for HIP: what hipRuntimeGetVersion says, and the first version node that the release does not have.
+# Numbers of HIP: the one that hipRuntimeGetVersion says, and the first version node that the release does not have.
 HIP_VERSIONS := 5 6 7
 HIP_NUMBER_5 := 50700000
 HIP_NUMBER_6 := 60400000
