@@ -17,7 +17,7 @@ import tempfile
 import time
 
 WRAPPER = "liblttng_wrapper.so"
-# What is measured, in copies that nobody may read wherever the checkout lies.
+# The files that are measured, in copies that nobody may read wherever the checkout lies.
 MEASURED = ("call_cost", "libcudart.so.12", "libcuda.so.1", WRAPPER)
 # A ring of 16 MiB for each core. In that of 2 MiB that LTTng takes by itself, a third and more of 8 threads' events got lost.
 CHANNEL = ("--subbuf-size=2M", "--num-subbuf=8")
@@ -130,7 +130,7 @@ class Session:
     def count(self, calls):
         """Counts the events of so many calls, and those that LTTng lost; the others must be in the trace, by its size."""
         text = self.lttng("--mi", "xml", "list", "copies")
-        # Of the ring's counter LTTng 2.13 at times gives one with the highest bit set.
+        # LTTng 2.13 at times gives the counter of the ring with its highest bit set.
         lost = sum(int(number) % 2**63 for number in re.findall("<discarded_events>([0-9]+)<", text))
         size = sum(entry.stat().st_size for entry in os.scandir(self.stream_folder()))
         self.events += 2 * calls

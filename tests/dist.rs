@@ -30,7 +30,7 @@ fn is_elf(path: &Path) -> bool {
     fs::read(path).is_ok_and(|bytes| bytes.starts_with(b"\x7fELF"))
 }
 
-/// What is wrong with an ELF file for an old machine: versions of the C library that are too new, functions that it must
+/// The faults of an ELF file on an old machine: versions of the C library that are too new, functions that it must
 /// have and no old library has, libraries that are not there everywhere.
 fn too_new(path: &Path) -> Vec<String> {
     const LIBRARIES: [&str; 5] = ["libc.so.6", "libdl.so.2", "libm.so.6", "libpthread.so.0", "ld-linux-x86-64.so.2"];
@@ -169,7 +169,7 @@ fn wheel_made_again_is_the_same() {
     let folder = outside("wheel-again");
     let mut make = Command::new(support::path("packaging/python/make-wheel"));
     make.arg(support::path("target/dist/stage")).arg(&folder);
-    // Of another time, to see that it is the date that counts.
+    // The second date is another, to see that it is the date that counts.
     for (date, is_same) in [(date_of(&wheel()), true), ("86400000".to_owned(), false)] {
         told(make.env("SOURCE_DATE_EPOCH", date));
         let again = fs::read(folder.join(wheel().file_name().unwrap())).unwrap();
@@ -221,7 +221,7 @@ fn root() -> &'static Path {
 fn deb_is_installed_and_removed() {
     let said = told(&mut dpkg(root(), &["--status", "p2pshim"]));
     assert!(said.contains("Status: install ok installed") && said.contains(&format!("Version: {VERSION}")), "{said}");
-    // What was unpacked has the sums that the package says.
+    // The unpacked files have the sums that the package says.
     assert_eq!(told(&mut dpkg(root(), &["--verify", "p2pshim"])), "");
 
     let root = new_root(outside("root"));

@@ -18,7 +18,7 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
-# Who comes first may use all that come later, and nobody of the same line.
+# A part may use all parts that come later, and none of its own line.
 ORDER = (("entry", "capi"), ("call",), ("real",), ("policy",), ("record",), ("model",), ("api", "os", "config"))
 FILE_LINES = 500
 FUNCTION_LINES = 70
@@ -42,7 +42,7 @@ KEPT_IDENTIFIERS = {
     "note_gpus": "a note of the trace format",
     "note_gpus_before_a_copy": "a note of the trace format",
 }
-# What is taken out of a message before it is looked at: ids of rules, environment variables, public functions, switches.
+# Words that are taken out of a message before it is looked at: ids of rules, environment variables, public functions, switches.
 KEPT_IN_MESSAGES = re.compile(
     # The first line of a file with a verdict.
     r"P2P-[a-z0-9-]+|P2PSHIM\w*|p2pshim_\w+|--[a-z-]+|\b(?:cu|cuda|hip)[A-Z]\w*|p2pshim verdict 2"
@@ -440,7 +440,7 @@ def kept_by_git(root):
     if listed is None or listed.returncode:
         print("git lists no files here: conflict markers are not looked for")
         return []
-    # What is in conflict is listed once for each side.
+    # A file in conflict is listed once for each side.
     return sorted({path for path in listed.stdout.split("\0") if path})
 
 

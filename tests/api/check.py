@@ -66,7 +66,7 @@ MACROS = """
 // To gcc each enumeration is an unsigned int.
 #define IS_ENUM(T) (IS(T, unsigned int) && __builtin_strcmp(#T, "unsigned int") != 0)
 """
-# The same for HIP, whose bindings are no C: expressions on a type without spaces.
+# Conditions for HIP, whose bindings are no C: expressions on a type without spaces.
 HIP_TYPES = {
     "Pointer": r".*\*|hipGraph_t|hipGraphExec_t|hipMemPool_t|hipArray_t|hipEvent_t",
     "Context": "hipCtx_t",
@@ -222,7 +222,7 @@ def types():
                 asserts.append(f'_Static_assert({condition}, "{name}: {argument} is a {kind} in its row, and `{vendor}` in CUDA {release}");')
         result = gcc(release, HEADERS + MACROS + "\n".join(asserts), "-fsyntax-only")
         yield from re.findall(r"error: (.*)", result.stderr)
-    # What no header has the table has for the oldest drivers, or by mistake.
+    # If no header has a function of the table, it is for the oldest drivers, or a mistake.
     for name in sorted(unseen):
         yield f"{name} has a row, and no header declares it"
     hip = declared_by_hip()

@@ -364,7 +364,7 @@ def empty():
     }
 
 
-# What a program could call itself, so as to become markup, to be taken for something else, or to spoil the layout.
+# Names that a program could give itself to become markup, to be taken for something else, or to spoil the layout.
 EVIL = [
     "</script><script>window.hit = 1</script>",
     "<img src=x onerror=\"window.hit = 1\">",

@@ -386,7 +386,7 @@ fn faulty_path_looks_to_the_program_like_hardware_without_one() {
     }
 }
 
-/// What a verification needs may be missing for reasons that have nothing to do with the path: it is not trusted, and no more.
+/// A call that a verification needs may fail for reasons that have nothing to do with the path: it is not trusted, and no more.
 #[test]
 fn verification_that_cannot_be_made_leaves_copies_staged() {
     // The program itself uses none of these, or as often as the number says.
@@ -470,7 +470,7 @@ fn limit_of_peers_program_enables_its_own_as_without_us() {
     }
 }
 
-/// What was made for verifications in a context goes with it.
+/// Objects that were made for verifications in a context go with it.
 #[test]
 fn contexts_that_end_take_nothing_along_that_is_used_later() {
     let program = Program::case("pools_after_reset").env("P2PSIM_DEVICES", "3");
@@ -613,7 +613,7 @@ fn adversary_pool_granted_while_it_is_being_verified() {
     }
 }
 
-/// What the program takes away, and never gave, is needed by copies that are under way.
+/// Copies that are under way need rights that the program takes away, and never gave.
 #[test]
 fn adversary_rights_to_a_pool_are_taken_away_beside_copies() {
     for how in ["one", "two", "reset"] {
@@ -686,7 +686,7 @@ fn adversary_context_of_another_thread_ends_during_a_verification() {
     }
 }
 
-/// What makes and unmakes environments in other threads must not meet us there: after its first call nobody may look.
+/// A program that makes and unmakes environments in other threads must not meet us there: after its first call nobody may look.
 #[test]
 fn environment_is_not_looked_at_again() {
     for fault in ["", "drop:0-2"] {

@@ -69,7 +69,7 @@ fn every_call_shown_and_recorded_allocations_fail_the_program_notices_nothing() 
     let _ = fs::remove_file(log);
 }
 
-/// What is hidden stays so, and calls are answered as before.
+/// Hidden peers stay so, and calls are answered as before.
 #[test]
 fn every_call_peers_hidden_each_allocation_fails_no_peer_is_found() {
     let program = Program::case("every_call").env("P2PSHIM_ACCESS", "off").findings_apart();
@@ -78,7 +78,7 @@ fn every_call_peers_hidden_each_allocation_fails_no_peer_is_found() {
     failing(&program, &hidden, steps(7));
 }
 
-/// What the reserve has no room for is done without: a graph of 6,000 copies, a batch of 60,000.
+/// Copies that the reserve has no room for are made without it: a graph of 6,000 copies, a batch of 60,000.
 #[test]
 fn many_copies_at_once_allocations_fail_the_program_notices_nothing() {
     let program = Program::case("graph_copies-12").arg("many").findings_apart();

@@ -14,11 +14,11 @@ use crate::support::soak::seeds;
 use crate::support::{LARGE_PAGES, Outcome, Program, command, doctor, path, scratch, virtual_machine, warnings};
 
 const GOLDEN: &str = "tests/golden/broken-paths.tsv";
-/// What no quick verification finds is at least said when it happens.
+/// A fault that no quick verification finds is at least said when it happens.
 const UNSEEN: &str = "P2PSHIM_VERIFY=all";
 const WHO: [&str; 5] = ["nobody", "program", "asks", "pool", "mapped"];
 
-/// What the program got and saw, in few words, and how many warnings there were.
+/// The program's answers and data, in few words, and how many warnings there were.
 fn cell(outcome: &Outcome) -> String {
     outcome.assert_success();
     let mut access = Vec::new();
@@ -119,7 +119,7 @@ fn addresses_that_come_back_as_memory_of_another_device_are_seen() {
     }
 }
 
-/// What was verified are the paths of the devices before.
+/// The paths that were verified are those of the devices before.
 #[test]
 fn process_that_is_restored_on_other_devices_has_its_paths_verified_anew() {
     let program = Program::case("facts_taken_back").arg("restore");
@@ -164,7 +164,7 @@ fn memory_of_another_process_is_not_refused_and_warned_about_where_the_path_is_b
             };
             let is_it = |line: &&String| line.contains(what);
             let lines: Vec<&String> = outcome.shim.iter().filter(is_it).collect();
-            // What was mapped by a descriptor is not what was opened by a handle.
+            // Memory that was mapped by a descriptor was not opened by a handle.
             let said = said.filter(|_| fault != "ipc:0>1" || by.is_empty());
             assert_eq!(lines.len(), said.iter().len(), "{fault} {option:?} {by:?}: {:#?}", outcome.shim);
             let so = said.map(|said| if by.is_empty() { said } else { said.split_once(", ").unwrap().1 });
@@ -262,7 +262,7 @@ fn each_who_and_form_data_is_right(fault: &str, option: &str, with_run: bool) {
         // Nothing is tested there before the program has what it asks for: its first copies are what they are without us.
         let is_wrong = |cell: &String| cell.contains("WRONG") || cell.contains("hangs");
         assert!(is_wrong(plain) || !is_wrong(risky), "{told}");
-        // What the shim cannot stage is said.
+        // A copy that the shim cannot stage is said.
         assert!(!is_wrong(warned) || warned.contains("P2P-data-"), "{told}");
         text += &format!("{name}\t{who}\t{}\n", cells.join("\t"));
     }
@@ -291,7 +291,7 @@ faults! {
     paths_with_an_aperture_known_to_the_doctor_each_who_and_form_data_is_right("aperture:0>1", "P2PSHIM_PROBE=full", true);
 }
 
-/// What is known of an address is gone whenever any thread frees memory: a copy that has to be staged is staged all the same.
+/// The facts about an address are gone whenever any thread frees memory: a copy that has to be staged is staged all the same.
 #[test]
 fn blocked_copies_beside_frees_are_right() {
     let copies = seeds(0, 6000).1.to_string();

@@ -241,7 +241,7 @@ fn driver_api_same_output_preloaded() {
     }
     let copies = |outcome: &str| outcome.matches("copy(b, context1, a, context0, COUNT) = CUDA_SUCCESS").count();
     let seen = trace.of("cuMemcpyPeer").len() + trace.of("cuMemcpyPeer_ptds").len();
-    // Of each set of calls three are of cuMemcpyPeer; one more has no current context.
+    // Each set of calls has three of cuMemcpyPeer; one more has no current context.
     assert_eq!(seen, 3 * copies(&plain.stdout) + 1, "{:#?}", trace.calls);
 }
 

@@ -78,7 +78,7 @@ fn options_change_before_and_after_the_first_call() {
     let env = [("P2PSHIM_VALIDATE", "off"), ("P2PSHIM_PROBE", "nonsense"), ("P2PSHIM_LOG", "error")];
     everywhere("settings", &env);
     let (outcome, _) = run("settings", Linked, true, &env);
-    // Of three calls the log was to show the second.
+    // The log was to show the second of three calls.
     let shown: Vec<_> = outcome.shim.iter().filter(|line| line.contains("cuMemcpyPeer(")).collect();
     assert!(shown.len() == 1 && shown[0].contains("ByteCount=102"), "{:#?}", outcome.shim);
 }
@@ -145,7 +145,7 @@ fn changes_between_copies_like_ones_before_hold_at_once() {
     }
     for way in [Linked, Preloaded] {
         let (outcome, folder) = run("repeated_copies", way, true, &[("P2PSHIM_GPU_TIMING", "off")]);
-        // Of four loops, two of them traced, the log was to show 30 copies each: by the runtime with the driver's inside, and by
+        // The log was to show 30 copies of each of four loops, two of them traced: by the runtime with the driver's inside, and by
         // the driver.
         let shown = |function: &str| outcome.shim.iter().filter(|line| line.contains(&format!(" {function}("))).count();
         assert_eq!((shown("cudaMemcpyPeerAsync"), shown("cuMemcpyPeerAsync")), (2 * 30, 4 * 30), "{way:?}");

@@ -9,7 +9,7 @@ fn without_addresses(text: &str) -> String {
     parts.fold(first, |text, part| text + "=ADDRESS" + part.trim_start_matches(|digit: char| digit.is_ascii_hexdigit()))
 }
 
-/// What a program is told, a sentence each: the rule, the function, and what is wrong.
+/// The findings that a program is told, a sentence each: the rule, the function, and what is wrong.
 fn said(program: &Program) -> Vec<String> {
     let plain = program.plain();
     plain.assert_success();
@@ -18,7 +18,7 @@ fn said(program: &Program) -> Vec<String> {
     let sentence = |text: &str| {
         let (head, rest) = text.split_once(" at ").unwrap();
         let what = rest.split_once(": ").unwrap().1;
-        // What follows is the rule's own, for all its cases.
+        // The words that follow are the rule's own, for all its cases.
         let what = what.split_once(". ").unwrap().0;
         without_addresses(&format!(
             "{}: {what}",

@@ -58,7 +58,7 @@ fn check_says_what_is_wrong_and_is_made_once() {
         ("window:0>1", ("P2PSIM_DRIVER", "12000"), "2 GPUs: right"),
         ("slow:0>1", ("P2PSIM_DRIVER", "12000"), "2 GPUs: right"),
         ("", ("P2PSIM_NO_P2P", "0-1"), "2 GPUs: no pair has a path"),
-        // What cannot be made is no failure.
+        // A test that cannot be made is no failure.
         ("code:cuIpcGetMemHandle:801@1", ("P2PSIM_DRIVER", "12000"), "2 GPUs: right"),
         ("code:cuIpcOpenMemHandle_v2:999@1", ("P2PSIM_DRIVER", "12000"), "2 GPUs: right"),
     ] {
@@ -289,7 +289,7 @@ fn probe_full_makes_missing_verdicts_which_the_program_goes_by() {
             outcome.shim
         );
         assert!(fault.is_empty() || outcome.shim[1].contains("the full verification failed: kernel loads: "));
-        // What is known is not verified again, whatever is wrong by now.
+        // A known pair is not verified again, whatever is wrong by now.
         let again = fully(&cache, "");
         assert_eq!(again.shim.len(), lines, "{:#?}", again.shim);
         fs::remove_dir_all(&cache).unwrap();

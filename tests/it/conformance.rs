@@ -16,7 +16,7 @@ fn conformance(flavour: &str, table: &str) -> Program {
 
 fn every_row_as_on_real_gpus(flavour: &str) {
     let program = conformance(flavour, path(TABLE).to_str().unwrap());
-    // What is found in each row by itself: tests/it/findings.rs.
+    // The findings in each row by itself: tests/it/findings.rs.
     let program = program.env("P2PSHIM_CAPTURE", "forward").findings_apart();
     let (traced, trace) = program.traced();
     traced.assert_success();
@@ -55,7 +55,7 @@ fn conformance_static_every_row_as_on_real_gpus() {
     every_row_as_on_real_gpus("static");
 }
 
-/// What the shim answers otherwise by default, as the program reports it: an asynchronous peer copy on a capturing stream
+/// The answers that the shim changes by default, as the program reports them: an asynchronous peer copy on a capturing stream
 /// succeeds, or is answered what is documented of its arguments. One from or to nowhere has no equal that can be captured, and stays refused; so does one of nothing, for which the
 /// runtime names no memory.
 fn captured_copies(table: &str) -> Vec<String> {
@@ -129,7 +129,7 @@ fn conformance_setup_that_nothing_implements_fails() {
     assert!(outcome.stderr.contains("no STEP or ASSIGN implements"), "{}", outcome.stderr);
 }
 
-/// What simulated GPUs answer to rows that real ones have not seen means nothing; but each row has to be one that can be
+/// The answers of simulated GPUs to rows that real ones have not seen mean nothing; but each row has to be one that can be
 /// measured.
 #[test]
 fn conformance_unmeasured_rows_are_all_implemented() {

@@ -77,7 +77,7 @@ fn without_comment(header: &str) -> Vec<&str> {
             is_commented = true;
             continue;
         }
-        // What holds the header together documents nothing.
+        // The lines that hold the header together document nothing.
         let is_frame = line.is_empty() || line.starts_with('}') || line.starts_with("extern \"C\"");
         let is_directive = line.starts_with('#') && !(line.starts_with("#define ") && line.split(' ').count() > 2);
         if !in_declaration && !is_frame && !is_directive && !is_commented {

@@ -154,7 +154,7 @@ fn processes_are_as_few_for_many_gpus_as_for_two() {
         // The second measures what p2pshim stages.
         ("", "2", "--json", 2),
         ("", "5", "--json", 2),
-        // What fails costs no further ones, but what hangs: one for the pairs that it has kept from being tested, and one for its own.
+        // A failure costs no further ones, but a hang does: one for the pairs that it has kept from being tested, and one for its own.
         ("drop:0>1", "3", "--quick", 1),
         ("hang:0>1", "3", "--quick", 3),
     ] {
@@ -652,7 +652,7 @@ fn json_is_what_python_reads() {
     assert!(nothing.stdout.contains("\"error\":\"cuInit returned CUDA_ERROR_NO_DEVICE (100)"), "{}", nothing.stdout);
 }
 
-/// What Python reads in the JSON: an expression over `r`.
+/// Python's value of an expression over the JSON, `r`.
 fn json(outcome: &Outcome, expression: &str) -> String {
     let file = scratch("json");
     fs::write(&file, &outcome.stdout).unwrap();
@@ -857,7 +857,7 @@ print(b'] 0/14 testing' in seen, b'] 0/2 measuring' in seen, seen.endswith(b'\\r
 ";
     let python = Program::new("python3").arg("-c").arg(script).arg(command().to_string_lossy()).plain();
     assert_eq!(python.stdout, "True True True False 0\n", "{}", python.stderr);
-    // What hangs takes long enough for one.
+    // A hang takes long enough for one.
     let piped = doctor("hang:0>1").args(&["0>1", "--timeout", "10"]).plain();
     assert!(piped.stderr.contains("doctor: testing, 0 of 7\n"), "{}", piped.stderr);
     assert!(!piped.stderr.contains('\x1b'), "{}", piped.stderr);

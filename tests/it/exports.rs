@@ -85,7 +85,7 @@ fn table_of_addresses_debug_build_names_none_of_our_exports() {
     check_table_of_addresses(&crate::support::debug_shim());
 }
 
-/// What the dynamic linker is told, line by line.
+/// The library's lines for the dynamic linker.
 fn dynamic_section(library: &Path) -> String {
     let output = Command::new("readelf").args(["-dW"]).arg(library).output().unwrap();
     assert!(output.status.success());

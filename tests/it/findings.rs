@@ -1,4 +1,4 @@
-//! What the shim finds wrong with calls: each rule speaks where it should, by either API, and is silent beside it.
+//! The shim's findings in calls: each rule speaks where it should, by either API, and is silent beside it.
 //!
 //! Rules about arguments: the rows of the conformance tables, each in a process of its own, against
 //! tests/golden/conformance-findings.tsv. The others: [`CASES`], which `findings.c` implements, against
@@ -49,13 +49,13 @@ const TABLES: [&str; 3] =
 const FLAVOURS: [&str; 2] = ["12", "static"];
 const GOLDEN: &str = "tests/golden/conformance-findings.tsv";
 const HEAD: &str = "\
-# What `P2PSHIM_VALIDATE=warn` finds in the rows of the conformance tables on simulated GPUs, with the shared runtime 12 and the
+# Findings of `P2PSHIM_VALIDATE=warn` in the rows of the conformance tables on simulated GPUs, with the shared runtime 12 and the
 # static one. A row that is not listed has no finding. A finding of another function than the row's call, or of its setup, has
 # that written before it. Written anew by `P2PSHIM_UPDATE=1 make test`; read what has changed.
 setup\tcall\tshared 12\tstatic
 ";
 
-/// What a row says: setup and call, without the answers.
+/// A row's words: setup and call, without the answers.
 type Row = String;
 
 /// All rows, each once, with their answers on real GPUs: documented, and given, which may be `?`.
@@ -85,7 +85,7 @@ fn base(function: &str) -> String {
     driver.trim_end_matches("_ptds").trim_end_matches("_ptsz").to_owned()
 }
 
-/// What was found in each row, by its number from 1: whether the call had begun, and what.
+/// The findings in each row, by its number from 1: whether the call had begun, and the finding.
 fn found(outcome: &Outcome) -> BTreeMap<usize, Vec<(bool, Finding)>> {
     // By process: which row, and whether its call has begun.
     let mut running: BTreeMap<String, (usize, bool)> = BTreeMap::new();
@@ -140,13 +140,13 @@ fn conformance_rows_findings_are_the_golden_ones() {
     let mut text = HEAD.to_owned();
     for (number, (row, answers)) in rows.iter().enumerate() {
         let of_row = found.each_ref().map(|found| found.get(&(number + 1)).map_or(&[][..], Vec::as_slice));
-        // What is documented to succeed, and does, is no error.
+        // A call that is documented to succeed, and does, is no error.
         if *answers == ["0", "0"] {
             let is_error = |(is_call, finding): &&(bool, Finding)| *is_call && finding.severity == "error";
             let errors: Vec<_> = of_row.iter().flat_map(|found| found.iter().filter(is_error)).collect();
             assert!(errors.is_empty(), "{row}: {errors:#?}");
         }
-        // What fails is explained, if it is a function that rules are about.
+        // A call that fails is explained, if it is of a function that rules are about.
         let fails = !["0", "?"].contains(&answers[1].as_str())
             && ["Peer", "P2P"].iter().any(|part| function(row).contains(part));
         assert!(!fails || !of_row[0].is_empty(), "{row}: answered {}, and nothing is said", answers[1]);
@@ -200,9 +200,9 @@ fn conformance_rows_findings_are_the_same_on_old_runtimes() {
 struct Case {
     rule: &'static str,
     name: &'static str,
-    /// What is the machine's, or chosen by the user.
+    /// The variables that are the machine's, or chosen by the user.
     always: &'static [(&'static str, &'static str)],
-    /// What makes it speak.
+    /// The variables that make it speak.
     to_fire: &'static [(&'static str, &'static str)],
 }
 
@@ -259,7 +259,7 @@ fn run_case(case: &Case, flavour: &str, api: &str, what: &str) -> Outcome {
     outcome
 }
 
-/// What is found besides is not looked at.
+/// Runs a case whose further findings are not looked at.
 fn run_apart(case: &Case, flavour: &str, api: &str, what: &str) -> Outcome {
     let outcome = case_program(case, flavour, api, what).findings_apart().preloaded();
     outcome.assert_success();
@@ -326,7 +326,7 @@ fn cases_each_fires_and_its_neighbour_is_silent_on_old_runtimes() {
 
 // ---- Programs with bugs that people have had ----
 
-/// What is found by which function of the runtime; by a static runtime those of the driver are seen.
+/// Expects these findings, by function of the runtime; with a static runtime those of the driver are seen.
 fn finds(case: &str, args: &[&str], env: &[(&str, &str)], expected: &[(&str, &str)]) {
     for flavour in ["11", "12", "13", "static"] {
         let program = args.iter().fold(Program::case(&format!("{case}-{flavour}")), |program, arg| program.arg(*arg));

@@ -17,7 +17,7 @@ fn case(flavour: &str, how: &str) -> Program {
     Program::case(&format!("children_sharing-{flavour}")).arg(how).findings_apart()
 }
 
-/// What the program prints: `told` is the answer of each child.
+/// The lines that the program prints: `told` is the answer of each child.
 fn printed(can_access: [u8; 2], told: &str, activity: &str) -> String {
     let [before, after] = can_access;
     let enables = if after == 1 { "cudaDeviceEnablePeerAccess(1, 0) = cudaSuccess\n" } else { "" };
@@ -163,7 +163,7 @@ fn forked_while_another_thread_is_in_the_first_call_the_child_does_not_wait() {
     assert_eq!(outcome.stdout, "child: its call has returned\nparent: can access 1\n");
 }
 
-/// What verification and staging have page-locked by then is no child's, which would share it until either writes.
+/// Memory that verification and staging have page-locked by then is no child's, which would share it until either writes.
 #[test]
 fn child_that_is_forked_between_two_verifications_shares_nothing_that_is_page_locked() {
     let program = Program::case("forked_between").env("P2PSIM_DEVICES", "3").env("P2PSIM_NO_P2P", "1-2");

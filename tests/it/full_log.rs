@@ -4,7 +4,7 @@ use std::fs;
 
 use crate::support::{Program, scratch};
 
-/// What the program says, preloaded, with these variables.
+/// The program's words, preloaded, with these variables.
 fn run(kind: &str, what: &str, variables: &[(&str, &str)]) -> String {
     let mut program = Program::case("full_log-12").arg(kind).arg(what);
     for (name, value) in variables {
@@ -34,7 +34,7 @@ fn goes_on(said: &str) -> u64 {
 
 const TRACE: (&str, &str) = ("P2PSHIM_LOG", "trace");
 
-/// What happens at default settings, and with every call in the log.
+/// Tests at default settings, and with every call in the log.
 macro_rules! nobody_reads {
     ($($kind:ident)*) => { $(
         mod $kind {

@@ -94,7 +94,7 @@ fn functions_of_the_header_say_what_they_take_answer_and_from_which_threads() {
     }
 }
 
-/// What stands between lines of three backticks, with the language behind the first.
+/// The examples between lines of three backticks, with the language behind the first.
 fn examples(markdown: &str) -> impl Iterator<Item = (&str, &str)> {
     markdown.split("```").skip(1).step_by(2).filter_map(|block| block.split_once('\n'))
 }

@@ -13,7 +13,7 @@ use crate::support::{Outcome, Program, doctor, path, say, scratch};
 use cudarc::driver::sys::{self, CUDA_MEMCPY3D_PEER, CUmemorytype, CUresult};
 use cudarc::driver::{CudaContext, CudaStream, DevicePtr, DevicePtrMut};
 
-/// What makes this binary the program: the name of a part of it.
+/// The variable that makes this binary the program: the name of a part of it.
 const PART: &str = "GPU_TEST_PART";
 
 /// A part of the program, in a process of its own.
@@ -27,7 +27,7 @@ fn simulated(part: &str) -> Program {
     program(part).libraries("target/sim/lib")
 }
 
-/// What the others run; nothing when cargo runs it.
+/// The program that the other tests run; nothing when cargo runs it.
 #[test]
 fn the_program_itself() {
     match std::env::var(PART).as_deref() {

@@ -17,7 +17,7 @@ fn program(flavour: &str, what: &str) -> Program {
     Program::case(&format!("graph_copies-{flavour}")).arg(what)
 }
 
-/// What a program's trace says of its copies: by source, destination and path how many there were, and of how many bytes.
+/// The copies in a program's trace: by source, destination and path how many there were, and of how many bytes.
 fn copied(program: Program) -> BTreeMap<(u8, u8, String), (u64, u64)> {
     let folder = scratch("traces");
     program.findings_apart().env("P2PSHIM_TRACE", folder.to_string_lossy()).preloaded().assert_success();
@@ -168,7 +168,7 @@ fn graphs_that_lose_their_access_are_reported_before_the_context_is_lost() {
         assert_eq!(outcome.stdout, "launch 0, then 719\n", "{flavour}: as without us");
         let name = if flavour == "static" { "cuGraphLaunch" } else { "cudaGraphLaunch" };
         assert_eq!(of_graphs(&outcome.findings), [format!("{name} P2P-graph-access-lost")], "{flavour}");
-        // What was enabled stays enabled.
+        // Access that was enabled stays enabled.
         let outcome = program().findings_apart().preloaded();
         assert_eq!(outcome.stdout, "launch 0, then 0\n", "{flavour}");
         assert_eq!(of_graphs(&outcome.findings), Vec::<String>::new(), "{flavour}");
@@ -241,7 +241,7 @@ fn report_counts_the_copies_of_launches_and_batches() {
 
 const ROWS: &str = "tests/golden/conformance-graphs.tsv";
 
-/// What the shim answers otherwise on two H200 and here. It has enabled access before it instantiates, and that stays: a copy may be
+/// The answers that the shim changes on two H200 and here. It has enabled access before it instantiates, and that stays: a copy may be
 /// launched by a device, is not lost when the program disables, and may then stay on the device that it reads from.
 const ENABLED: [(&str, &str, &str); 6] = [
     ("make_graphs()", "cudaGraphInstantiateWithFlags(&ex,gr,4)", "0\t0\t-7"),
@@ -267,7 +267,7 @@ const CAPTURED: [(&str, &str); 7] = [
     ("cudaStreamBeginCapture(s0,cudaStreamCaptureModeGlobal)", "cuMemcpy3DBatchAsync_v2(2,uo,0,s0)"),
 ];
 
-/// What each row answers, without what it was expected to.
+/// The answers of each row, without those that were expected.
 fn rows(outcome: &Outcome) -> Vec<(String, String, String)> {
     let lines = outcome.stdout.lines().filter(|line| !line.starts_with('#')).skip(1);
     lines

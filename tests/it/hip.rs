@@ -14,7 +14,7 @@ type Variables<'a> = &'a [(&'a str, &'a str)];
 /// Majors of the simulated releases.
 const RELEASES: [&str; 3] = ["5", "6", "7"];
 
-/// What changes no answer.
+/// Settings that change no answer.
 const UNCHANGED: [Variables; 4] = [
     &[],
     &[("P2PSHIM_ACCESS", "app")],
@@ -335,7 +335,7 @@ macro_rules! in_every_release {
 }
 
 in_every_release! {
-    // Of arguments drawn at random a sequence has a hundred calls.
+    // A sequence of arguments drawn at random has a hundred calls.
     random_sequences_same_codes_errors_and_bytes(release): {
         random("hip_random_sequences", release, 3_400, &UNCHANGED[..1]);
         random("hip_random_sequences", release, 500, &UNCHANGED[1..]);
@@ -418,7 +418,7 @@ fn library_that_lacks_what_is_asked_same_answers_and_no_finding() {
             }
         }
     }
-    // What succeeds in place of enabling what is enabled.
+    // The call fails that succeeds in place of enabling access that is enabled already.
     for release in RELEASES {
         reach(release, &[("P2PSIM_FAULT", "code:hipCtxEnablePeerAccess:302@1")]);
     }
@@ -493,7 +493,7 @@ fn copies_without_a_path_are_staged() {
 
 const FINDINGS: &str = "tests/golden/hip-findings.tsv";
 
-/// What is said of each row of the conformance table, each in a process of its own.
+/// The findings in each row of the conformance table, each in a process of its own.
 fn found_in_rows() -> BTreeMap<String, String> {
     let rows = conformance("7").plain().stdout;
     let mut found = BTreeMap::new();
@@ -511,7 +511,7 @@ fn found_in_rows() -> BTreeMap<String, String> {
 fn findings_of_every_row_are_those_of_the_golden_table() {
     let found = found_in_rows();
     let table: String = found.iter().map(|(row, rules)| format!("{row}\t{rules}\n")).collect();
-    let head = "# What `P2PSHIM_VALIDATE=warn` finds in the rows of tests/golden/hip-conformance.tsv on the simulated HIP 7. Written anew by\n\
+    let head = "# Findings of `P2PSHIM_VALIDATE=warn` in the rows of tests/golden/hip-conformance.tsv on the simulated HIP 7. Written anew by\n\
                 # `P2PSHIM_UPDATE=1 make test`; read what has changed.\nbefore\tcall\tfindings\n";
     let table = format!("{head}{table}");
     if std::env::var_os("P2PSHIM_UPDATE").is_some() {
@@ -580,7 +580,7 @@ fn finding_churn_speaks_of_access_that_comes_and_goes() {
     assert!(!case("hip_guide", "7").preloaded().findings.iter().any(|finding| finding.rule == "P2P-slow-enable-churn"));
 }
 
-/// What would end the process is said before the call; strict answers in its place.
+/// A call that would end the process is told before it is made; strict answers in its place.
 #[test]
 fn finding_unknown_pointer_speaks_before_the_call() {
     for release in RELEASES {

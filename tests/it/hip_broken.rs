@@ -19,7 +19,7 @@ fn lines<'a>(outcome: &'a Outcome, start: &str) -> Vec<&'a str> {
     outcome.stdout.lines().filter_map(|line| line.strip_prefix(start)).collect()
 }
 
-/// What is said of a pair.
+/// The warnings about a pair.
 fn said(outcome: &Outcome) -> Vec<&str> {
     outcome.lines.iter().map(String::as_str).filter(|line| line.contains(" warn: peer access ")).collect()
 }
@@ -149,13 +149,13 @@ fn pending_error_keeps_a_pair_from_being_verified_only_where_it_would_be_lost() 
         assert_eq!(first(&plain), if release == "7" { expected } else { "0, last 0, device 0" });
         // Then it has been cleared.
         assert_eq!(lines(&outcome, "enable 1 > 0: ")[0], "101, last 101, device 1", "HIP {release}");
-        // What the program has it keeps.
+        // The program keeps the access that it has.
         let disabled = if release == "7" { "0, last 0, device 0" } else { "101, last 101, device 0" };
         assert_eq!(lines(&outcome, "disable 0 > 1: ")[0], disabled, "HIP {release}");
     }
 }
 
-/// What cannot be decided is left to the program, and not enabled by us.
+/// A pair that cannot be decided is left to the program, and not enabled by us.
 #[test]
 fn undecided_pair_is_left_to_the_program() {
     let functions = ["hipMalloc", "hipHostMalloc", "hipStreamCreateWithFlags", "hipStreamQuery", "hipMemcpyAsync"];

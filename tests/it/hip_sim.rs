@@ -184,7 +184,7 @@ fn unknown_function_to_fail_is_reported_once() {
 
 // ---- access ----
 
-/// What `hip_grants` says of one stage.
+/// The lines of `hip_grants` about one stage.
 fn stage<'a>(stdout: &'a str, name: &str) -> Vec<&'a str> {
     let lines = stdout.lines().skip_while(|line| *line != name).skip(1);
     lines.take_while(|line| line.starts_with("  ")).map(str::trim).collect()

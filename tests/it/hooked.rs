@@ -137,7 +137,7 @@ fn ucx(mode: &str, order: &str) -> Program {
         .findings_apart()
 }
 
-/// What the program says, without UCX's log, whose lines have times.
+/// The program's lines, without UCX's log, whose lines have times.
 fn heard(outcome: &Outcome) -> Vec<&str> {
     outcome.stdout.lines().filter(|line| !line.starts_with('[')).collect()
 }

@@ -1,4 +1,4 @@
-//! What `make bench` measures is what it says: each variant runs once, and the shim sees its calls as expected.
+//! `make bench` measures what it says: each variant runs once, and the shim sees its calls as expected.
 
 use std::process::Command;
 

@@ -30,7 +30,7 @@ fn installed(arguments: &[&str]) {
 fn prefix() -> &'static Path {
     static PREFIX: OnceLock<PathBuf> = OnceLock::new();
     PREFIX.get_or_init(|| {
-        // Of an earlier run.
+        // An earlier run may have left one.
         let prefix = Path::new(env!("CARGO_TARGET_TMPDIR")).join("prefix");
         let _ = fs::remove_dir_all(&prefix);
         installed(&[&format!("PREFIX={}", prefix.display())]);
@@ -52,12 +52,12 @@ fn on_simulated_gpus(program: &Path) -> Command {
     command
 }
 
-/// What the programs of tests/install/ print if their copy was seen.
+/// The line that the programs of tests/install/ print if their copy was seen.
 fn seen() -> String {
     format!("p2pshim {VERSION} saw 1 copies of 4096 bytes\n")
 }
 
-/// What a program refers to, with versions: `cudaMemcpyPeer@libcudart.so.12 (2)`.
+/// The symbols that a program refers to, with versions: `cudaMemcpyPeer@libcudart.so.12 (2)`.
 fn references(program: &Path) -> Vec<String> {
     let symbols = told(Command::new("readelf").args(["--dyn-syms", "-W"]).arg(program));
     let undefined = symbols.lines().filter(|line| line.contains(" UND "));
@@ -259,7 +259,7 @@ fn uninstall_leaves_an_empty_prefix_and_what_is_others() {
         Some("prefix=${pcfiledir}/../..")
     );
     fs::write(prefix.join("share/p2pshim/mine"), "").unwrap();
-    // What an older version has installed and this has not.
+    // An older version has installed a file that this one has not.
     let list = prefix.join("lib/p2pshim/installed");
     fs::write(prefix.join("bin/p2pshim-old"), "").unwrap();
     fs::write(&list, fs::read_to_string(&list).unwrap() + "file bin/p2pshim-old\n").unwrap();

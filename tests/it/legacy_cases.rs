@@ -11,7 +11,7 @@ use crate::support::{Outcome, Program, Trace, path, scratch};
 
 type Variables = &'static [(&'static str, &'static str)];
 
-/// What a run needs that not all versions have.
+/// The parts of a run that not all versions have.
 #[derive(Clone, Copy)]
 enum Since {
     V8_0,
@@ -155,7 +155,7 @@ fn same_preloaded(program: &Program) -> Same {
     Same { plain, preloaded, trace }
 }
 
-/// What is found in a program, by which functions.
+/// The findings in a program, by their functions.
 fn found(outcome: &Outcome) -> BTreeSet<(&str, &str)> {
     outcome.findings.iter().map(|finding| (finding.function.as_str(), finding.rule.as_str())).collect()
 }
@@ -179,9 +179,9 @@ fn runs_of(version: &str) {
         let Same { plain, preloaded, trace } = same_preloaded(&program(run, version));
         assert!(!plain.stdout.contains("WRONG"), "{how}: {}", plain.stdout);
         let is_seen = trace.calls.iter().any(|call| call.depth == 0 && call.name.starts_with("cuda"));
-        // What is not between devices is not shown.
+        // Copies that are not between devices are not shown.
         assert_eq!(is_seen, !run.0.ends_with(" elsewhere"), "{how}: {:#?}", trace.calls);
-        // Which is for old runtimes only.
+        // This program is for old runtimes only.
         if run.0 != "enables_at_load" {
             let new = with_12(position);
             assert_eq!(found(&preloaded), found(new), "findings in {how} (left) and 12 (right)");

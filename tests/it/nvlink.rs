@@ -1,4 +1,4 @@
-//! What NVLink carried, by `p2pshim run` and `p2pshim report`, with the simulated NVML.
+//! NVLink's traffic by `p2pshim run` and `p2pshim report`, with the simulated NVML.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -77,7 +77,7 @@ impl Drop for Place {
     }
 }
 
-/// What the report says before its head.
+/// The report's sentences before its head.
 fn verdict(text: &str) -> Vec<&str> {
     text.lines().take_while(|line| !line.is_empty()).collect()
 }
@@ -119,7 +119,7 @@ fn copies_explain_a_part_and_the_rest_is_said_not_to_be_seen() {
     assert_eq!(said[1], "NVLink carried 6.1 GB between these GPUs; copies explain 1.1 GB of it.", "{said:?}");
     assert!(said[2].starts_with(UNSEEN) && said.len() == 3, "{said:?}");
     assert_eq!(verdict(&place.report(&[]).stdout), said);
-    // Of a trace that is named alone others may be missing.
+    // If a trace is named alone, others may be missing.
     let trace = fs::read_dir(&place.traces).unwrap().map(|file| file.unwrap().path());
     let trace = trace.into_iter().find(|file| file.to_string_lossy().ends_with(".p2ptrace")).unwrap();
     let alone = Program::new(command()).arg("report").arg(trace.to_str().unwrap()).plain().stdout;

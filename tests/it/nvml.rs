@@ -1,11 +1,11 @@
-//! What NVML says of peer access that is hidden, on simulated GPUs: what CUDA says, where NCCL does not end with an error for it.
+//! NVML's answers about peer access that is hidden, on simulated GPUs: those of CUDA, where NCCL does not end with an error for it.
 
 use std::fs;
 
 use crate::support::sequences::Variables;
 use crate::support::{Program, doctor, scratch};
 
-/// What NVML says of both directions between two devices, to a program that sees them by CUDA, uses them, or does not.
+/// NVML's answers about both directions between two devices, to a program that sees them by CUDA, uses them, or does not.
 fn nvml_status(seen: &str, env: Variables) -> (Vec<String>, String) {
     let nvlink = scratch("nvlink");
     fs::create_dir(&nvlink).unwrap();

@@ -54,7 +54,7 @@ impl Way<'_> {
         self.env.iter().fold(program, |program, (name, value)| program.env(name, *value)).preloaded()
     }
 
-    /// What to run to see it again.
+    /// The command that shows it again.
     fn command(&self, seed: u32) -> String {
         let variables: String = self.env.iter().map(|(name, value)| format!("{name}={value} ")).collect();
         format!("{variables}random_waits-{} {}", self.flavour, self.arguments(seed).join(" "))
@@ -83,7 +83,7 @@ impl Way<'_> {
         }
     }
 
-    /// What is wrong with so many programs, and what the others printed.
+    /// The faults of so many programs, and the output of the others.
     fn compare_all(&self, first: u32, count: u32) -> (Vec<String>, Vec<String>) {
         let (next, done) = (AtomicU32::new(first), Mutex::new(Vec::new()));
         thread::scope(|scope| {
@@ -150,7 +150,7 @@ fn counts(printed: &[String]) -> BTreeMap<&str, [u32; 2]> {
     counts
 }
 
-/// Of the kinds of calls those that use memory; all others order nothing that only staging orders.
+/// The kinds of calls that use memory; all others order nothing that only staging orders.
 const USES: [&str; 19] = [
     "cudaMemcpyPeerAsync",
     "cudaMemcpyAsync",

@@ -74,7 +74,7 @@ fn runtime_13_0_static_without_a_driver_same_answers() {
     assert!(without_a_driver(&fixed("13")).calls.is_empty());
 }
 
-/// What NVIDIA's runtime asks the stand-in driver for, plain and preloaded; answers the file with the plain requests.
+/// The requests of NVIDIA's runtime to the stand-in driver, plain and preloaded; answers the file with the plain requests.
 fn requests(program: &Program) -> PathBuf {
     let plain_log = scratch("requests");
     let program = program.clone().libraries("target/c-tests/standin-driver");

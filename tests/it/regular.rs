@@ -7,7 +7,7 @@ use crate::support::{Program, command, scratch};
 use p2pshim_trace::{NoteKind, State};
 
 const FLAVOURS: [&str; 4] = ["11", "12", "13", "static"];
-/// What each function copies.
+/// Bytes that each function copies.
 const BYTES: u64 = 2 << 20;
 
 /// The runtime's functions in the order in which the program calls them, and the driver's that each calls.
@@ -83,7 +83,7 @@ fn elsewhere_nothing_is_shown_recorded_or_counted() {
     }
 }
 
-/// What the driver did not know when it was asked is asked about again: an address may become a device's without a call that is seen.
+/// An address that the driver did not know is asked about again: it may become a device's without a call that is seen.
 #[test]
 fn reused_address_is_asked_about_again() {
     for flavour in FLAVOURS {
@@ -178,7 +178,7 @@ fn between_devices_access_is_left_to_the_program_if_it_is_told_to() {
     }
 }
 
-/// What `p2pshim run` says of a program.
+/// The report of `p2pshim run` on a program.
 fn reported(program: &str, arguments: &[&str]) -> String {
     let traces = scratch("traces");
     let mut run = std::process::Command::new(command());
@@ -201,7 +201,7 @@ fn report_counts_them() {
     assert!(text.contains("  GPU 0 > GPU 1      12  25.2 MB  direct "), "{text}");
 }
 
-/// What each function returned on two H200 for good and bad arguments, tests/golden/conformance-regular.tsv; in captures and without a
+/// Each function answers as on two H200 for good and bad arguments, tests/golden/conformance-regular.tsv; in captures and without a
 /// context too.
 #[test]
 fn conformance_every_row_as_on_real_gpus() {

@@ -8,7 +8,7 @@ use crate::support::soak::soak;
 use crate::support::{Outcome, Program, scratch};
 use p2pshim_trace::{Capture, NoteKind, Record, State, Trace};
 
-/// What a trace has of a call that does not depend on when and where the program ran.
+/// The parts of a call in a trace that do not depend on when and where the program ran.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Call {
     depth: u8,
@@ -51,7 +51,7 @@ fn read(trace: &Trace) -> Recorded {
                 assert_eq!(call.parent, 0, "{call:?}");
             } else {
                 let outer = around[&block.thread];
-                // What took more than 2^31 ticks has lost so many of them.
+                // A call that took more than 2^31 ticks has lost so many of them.
                 let end = outer.end + (1 << 20);
                 assert!(outer.start <= call.start && call.end <= end, "{call:?} inside {outer:?}");
                 assert_eq!((outer.function == call.function, call.parent), (false, 1), "{call:?} inside {outer:?}");
@@ -105,14 +105,14 @@ fn record(program: &Program, is_shown: bool) -> (Outcome, Recorded) {
     (outcome, recorded)
 }
 
-/// What was found, without addresses.
+/// The findings, without addresses.
 fn found(outcome: &Outcome) -> Vec<String> {
     let without_addresses = |text: &str| {
         let words = text.split("0x").enumerate().map(|(index, word)| match index {
             0 => word.to_owned(),
             _ => {
                 let digits = word.find(|letter: char| !letter.is_ascii_hexdigit()).unwrap_or(word.len());
-                // What is shorter is where in the program it is.
+                // A shorter number is a place in the program.
                 if digits < 6 { word.to_owned() } else { word[digits..].to_owned() }
             }
         });
@@ -128,7 +128,7 @@ fn found(outcome: &Outcome) -> Vec<String> {
 /// Said only of copies that are looked at in full. Which ones these are is for each way to choose.
 const NOW_AND_THEN: &str = "P2P-staged-never-enabled";
 
-/// What the shim counted, which stands on standard error.
+/// The shim's counts, which stand on standard error.
 fn counted(outcome: &Outcome) -> String {
     assert!(outcome.shim.iter().all(|line| line.contains("summary of process")), "{:#?}", outcome.shim);
     assert!(outcome.stderr.contains("function"), "{}", outcome.stderr);
@@ -136,7 +136,7 @@ fn counted(outcome: &Outcome) -> String {
     lines.map(|line| format!("{line}\n")).collect()
 }
 
-/// What is shown must be what is recorded otherwise. Returns that.
+/// The calls that are shown must be those that are recorded otherwise. Returns these.
 fn same_while_shown(program: &Program) -> Recorded {
     let (unshown, recorded) = record(program, false);
     let (shown, recorded_while_shown) = record(program, true);
@@ -264,7 +264,7 @@ fn ways_are_those_of_plain_where_nothing_is_enabled() {
     same_while_shown(&program.findings_apart());
 }
 
-/// What of it depends on who comes first is left out.
+/// The parts that depend on which thread comes first are left out.
 #[test]
 fn threads_at_once_arrive_and_are_counted() {
     let program = scenario("threads", "12", &[]);
@@ -336,7 +336,7 @@ fn copies_that_are_left_or_interrupted_leave_nothing_behind() {
     // 40 before each jump, and the copy that was left; 40 after it, and after each thread.
     let until_signals = 3 * 41 + 40 + 3 * 40 + 40;
     for (number, call) in main[..until_signals].iter().chain(&main[main.len() - 40..]).enumerate() {
-        // What is copied is noted before it is made.
+        // A copy is noted before it is made.
         assert_eq!((call.depth, call.is_own, call.bytes, call.path), (0, true, 64, 0), "copy {number}");
         let is_left = number < 3 * 41 && number % 41 == 40;
         assert_eq!(call.state, if is_left { State::Begun } else { State::Done }, "copy {number}");
@@ -397,7 +397,7 @@ fn counted_once(program: &Program) {
                 *calls.entry(call.function).or_default() += 1;
             }
         }
-        // What is copied while the shim itself is at work has no records.
+        // Copies that are made while the shim itself is at work have no records.
         let [runtime, driver] = calls.into_values().collect::<Vec<_>>()[..] else { panic!() };
         assert_eq!(
             (driver, by_program),

@@ -16,7 +16,7 @@ fn program(arguments: &[&str]) -> Program {
     Program::new(command()).args(&["run", "--no-report", "--no-check"]).args(arguments)
 }
 
-/// What the command itself said.
+/// The command's own lines.
 fn said(outcome: &Outcome) -> String {
     outcome.shim.join("\n")
 }
@@ -621,7 +621,7 @@ fn help_tells_each_option_examples_and_exit_status() {
     assert!(!help.stdout.contains('\u{1b}'), "colours are for terminals");
 }
 
-/// What the program sees of NCCL's switch, and what was said.
+/// The program's value of NCCL's switch, and the command's lines.
 fn switch_of_nccl(arguments: &[&str], env: &[(&str, &str)]) -> (String, String) {
     let script = ["sh", "-c", "echo ${NCCL_P2P_DISABLE-unset}"];
     let program = program(&[arguments, &script].concat()).libraries("target/sim/lib");

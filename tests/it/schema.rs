@@ -1,4 +1,4 @@
-//! What `p2pshim report --json` and `p2pshim doctor --json` print is what docs/schema/ says, by tests/schema/check.py.
+//! The output of `p2pshim report --json` and `p2pshim doctor --json` is as docs/schema/ says, by tests/schema/check.py.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -47,7 +47,7 @@ fn traces_of_programs(traces: &Path) {
     fs::write(traces.join("none.p2ptrace"), "nothing").unwrap();
 }
 
-/// What NVLink carried while the made-up process ran.
+/// NVLink's traffic while the made-up process ran.
 const READING: &str = r#"{"version":1,"host":"one","start":1799999999000000000,"end":1800000001000000000,"killed":false,
     "in_container":false,"gpus":[{"uuid":"GPU-a","sent":[7,3000000007],"received":[0,0],"ours":true,"others":[]},
     {"uuid":"GPU-b","sent":[0,0],"received":[0,3000000000],"ours":true,"others":[1234]}]}"#;

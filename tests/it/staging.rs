@@ -53,7 +53,7 @@ fn random_sequences_in_turn_or_with_little_memory_are_the_same() {
     }
 }
 
-/// What the program enables itself, on GPUs between which data is lost, is as on sound ones: whoever stages others.
+/// A program that itself enables GPUs between which data is lost has results as on sound ones: whoever stages others.
 #[test]
 fn random_sequences_of_broken_pairs_that_the_program_enables_are_as_on_sound_ones() {
     for (number, fault) in ["drop:0>1", "corrupt:0-1"].into_iter().enumerate() {
@@ -252,7 +252,7 @@ fn copy_of_others_is_ordered_with_the_current_device() {
     }
 }
 
-/// What the program may overwrite as soon as the call has returned is not read later, by whoever stages; and CUDA refuses what it refuses.
+/// A source that the program may overwrite as soon as the call has returned is not read later, by whoever stages; and CUDA's refusals stay.
 #[test]
 fn attributes_of_a_copy_are_obeyed() {
     let program = || Program::case("copy_attributes").args(&["4096", "16777216"]).env(NO_PATH.0, NO_PATH.1);
@@ -265,7 +265,7 @@ fn attributes_of_a_copy_are_obeyed() {
     );
     let staged_here = program().env(ALWAYS.0, ALWAYS.1).env("P2PSHIM_LOG", "trace").preloaded();
     assert_eq!(staged_here.stdout, plain.stdout, "{staged_here:#?}");
-    // Of the large ones those that may be read later, in two forms; a line says so of the call.
+    // The large ones that may be read later are staged, in two forms; a line says so of the call.
     assert_eq!(staged(&staged_here), 2, "{:#?}", staged_here.lines);
     let read_back = program().env("P2PSHIM_VERIFY", "all").preloaded();
     assert_eq!(read_back.stdout, plain.stdout, "{read_back:#?}");

@@ -64,7 +64,7 @@ fn returned_by_thread(trace: &Trace, function: &str) -> BTreeMap<u32, u64> {
     returned
 }
 
-/// What the program has noted: threads and how many of their copies had returned.
+/// The program's notes: threads and how many of their copies had returned.
 fn noted(file: &Path) -> Vec<(u32, u64)> {
     let bytes = fs::read(file).unwrap();
     let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
@@ -219,7 +219,7 @@ fn finding_that_becomes_true_in_a_loop_is_made_soon_and_then_at_each_call() {
         }
         let found: Vec<usize> = (0..copies.len()).filter(|&copy| copies[copy].rules().next().is_some()).collect();
         assert_eq!(copies.len(), 200);
-        // Of copies that are alike the first are asked about, and those whose number is a power of two: 128 is one, not counting
+        // The first of copies that are alike are asked about, and those whose number is a power of two: 128 is one, not counting
         // those before the pair was verified.
         let first = found[0];
         assert!((100..=175).contains(&first), "{found:?}");
@@ -390,7 +390,7 @@ fn copy_that_does_not_return_is_known_with_its_pair_bytes_and_path() {
     let calls = ended_inside(&program, "async", true);
     assert_eq!(named(&calls), [is("cudaMemcpyPeerAsync", 0, ""), is("cuMemcpyPeerAsync", 1, staged)]);
     assert_eq!(named(&ended_inside(&program, "driver-async", true)), [is("cuMemcpyPeerAsync", 0, staged)]);
-    // Of a pair whose path is known, and of a copy that is not timed.
+    // The pair's path is known, and the copy is not timed.
     let program = Program::case("ends_inside-12").env("P2PSHIM_ACCESS", "app").env("P2PSHIM_GPU_TIMING", "off");
     let calls = ended_inside(&program, "repeated_copies", true);
     let staged = "staged: access not enabled";
@@ -600,7 +600,7 @@ fn gpu_timing_samples_copies_and_measures_some() {
     assert_eq!(outcome.status, "exit status: 3");
     fs::remove_file(file).unwrap();
     let trace = folder.one_trace();
-    // Of each thread: copies that have succeeded, and how many of them are timed and measured.
+    // By thread: copies that have succeeded, and how many of them are timed and measured.
     let mut threads = BTreeMap::<u32, [usize; 3]>::new();
     let mut buffer = Vec::new();
     for (block, thread) in trace.block_threads().enumerate() {

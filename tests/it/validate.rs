@@ -1,4 +1,4 @@
-//! What is said about peer calls changes none of them: calls with arguments drawn at random, plain and preloaded. Strict
+//! The findings in peer calls change none of them: calls with arguments drawn at random, plain and preloaded. Strict
 //! answers are those that the documentation gives, and good calls are left alone.
 
 use std::fs;
@@ -18,7 +18,7 @@ fn sequences(flavour: &str, (first, count): (u32, u32), env: Variables) -> Progr
     env.iter().fold(program, |program, (name, value)| program.env(name, *value))
 }
 
-/// What to type to see it again.
+/// The command that shows it again.
 fn command(flavour: &str, seed: u32, env: Variables) -> String {
     let variables: String = env.iter().map(|(name, value)| format!("{name}={value} ")).collect();
     format!("P2PSIM_DEVICES=4 {variables}random_arguments-{flavour} {seed} 1 steps")
@@ -147,7 +147,7 @@ fn without_rules(line: &str) -> String {
 struct Step<'a> {
     function: &'a str,
     code: i32,
-    /// What it wrote.
+    /// The value that it wrote.
     output: Option<&'a str>,
     /// Whether a rule that spoke gives a code: for the runtime's functions, for the driver's.
     refused: [bool; 2],
@@ -327,7 +327,7 @@ fn answered(flavour: &str, table: &str, env: Variables, is_preloaded: bool) -> V
     lines.map(row).collect()
 }
 
-/// What real GPUs have answered, and what they have not yet; each with the least number of rows that are documented to fail.
+/// Rows that real GPUs have answered, and rows that they have not yet; each with the least number of rows that are documented to fail.
 const TABLES: [(&str, usize); 2] = [("tests/golden/conformance.tsv", 250), ("c-tests/conformance-unmeasured.tsv", 0)];
 
 /// Rows that are answered otherwise than documented, with the reason.
@@ -350,7 +350,7 @@ fn strict_every_documented_error_is_answered() {
     }
 }
 
-/// What is documented to succeed is not refused, and what the documentation does not speak of is answered as it is plain.
+/// A call that is documented to succeed is not refused, and one that the documentation does not speak of is answered as it is plain.
 #[test]
 fn strict_nothing_else_is_answered_otherwise() {
     let tables = TABLES.map(|(table, _)| path(table));
@@ -364,7 +364,7 @@ fn strict_nothing_else_is_answered_otherwise() {
     assert!(wrong.is_empty() && right.len() > 100, "{} rows; {wrong:#?}", right.len());
 }
 
-/// What crashes a real library never gets to the driver: there it would be answered 711 here.
+/// A call that crashes a real library never gets to the driver: there it would be answered 711 here.
 #[test]
 fn strict_calls_that_crash_a_library_are_refused() {
     let golden = fs::read_to_string(path("tests/golden/conformance.tsv")).unwrap();

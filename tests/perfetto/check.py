@@ -251,7 +251,7 @@ def pair_of(track):
     return re.sub(r" \(\d+\)$", "", track)
 
 
-# What Catapult's importer made of an export.
+# An export as Catapult's importer understood it.
 MODEL = """(model => ({
   warnings: model.importWarnings.map(warning => warning.message),
   instants: model.getAllProcesses().flatMap(process => process.instantEvents.map(one => [process.name, one.category, one.title, one.start])),

@@ -16,7 +16,7 @@ import sys
 HERE = pathlib.Path(__file__).resolve().parent
 PINS = HERE / "packages.txt"
 WHEELS = HERE.parents[1] / "target" / "schema"
-# What simulated GPUs do not have.
+# Fields that simulated GPUs do not have.
 REAL_ONLY = {".machine.gpus.[].bridges.[]"}
 
 

@@ -1,4 +1,4 @@
-//! What the shim says about a program's calls, against tests/golden/findings.tsv.
+//! The shim's findings in a program's calls, against tests/golden/findings.tsv.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -29,7 +29,7 @@ impl Finding {
 
 const GOLDEN: &str = "tests/golden/findings.tsv";
 const HEAD: &str = "\
-# What `P2PSHIM_VALIDATE=warn` finds in the test programs on simulated GPUs: by which functions, which rules. A program that is
+# Findings of `P2PSHIM_VALIDATE=warn` in the test programs on simulated GPUs: by which functions, which rules. A program that is
 # not listed has no finding. Written anew by `P2PSHIM_UPDATE=1 make test`; read what has changed.
 program\tfindings
 ";

@@ -59,7 +59,7 @@ fn exports(version: &str) -> BTreeSet<String> {
     names
 }
 
-/// What is called in a row: words before a parenthesis.
+/// The functions that a row calls: words before a parenthesis.
 fn called(row: &str) -> impl Iterator<Item = &str> {
     let before = row.split('(').map(|part| part.rsplit(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap());
     before.filter(|word| word.starts_with("cuda") || STEPS.iter().any(|(step, _)| step == word))

@@ -34,7 +34,7 @@ pub(crate) fn path(relative: &str) -> PathBuf {
     path
 }
 
-/// What the shim warns of, besides findings.
+/// The shim's warnings, besides findings.
 pub(crate) fn warnings(outcome: &Outcome) -> Vec<&String> {
     outcome.shim.iter().filter(|line| line.contains(" warn: ")).collect()
 }
@@ -44,7 +44,7 @@ pub(crate) fn shim() -> PathBuf {
     path(&std::env::var("P2PSHIM_LIB").unwrap_or_else(|_| "target/release/libp2pshim.so".to_owned()))
 }
 
-/// The same library as a debug build.
+/// The library as a debug build.
 pub(crate) fn debug_shim() -> PathBuf {
     path("target/debug/libp2pshim.so")
 }
@@ -116,7 +116,7 @@ pub(crate) struct Program {
     findings_are_apart: bool,
 }
 
-/// What a program did. Of the lines on standard error that begin with `p2pshim`, `findings` holds those with a rule and
+/// The outcome of a program. Of the lines on standard error that begin with `p2pshim`, `findings` holds those with a rule and
 /// `shim` the rest; `stderr` holds all others.
 #[derive(Debug)]
 pub(crate) struct Outcome {
@@ -317,7 +317,7 @@ impl Outcome {
         self.assert_findings();
     }
 
-    /// What the shim has found wrong with the program's calls must be what tests/golden/findings.tsv has.
+    /// The shim's findings in the program's calls must be those of tests/golden/findings.tsv.
     pub(crate) fn assert_findings(&self) {
         if !self.findings_are_apart {
             findings::check(&self.run, &self.findings);

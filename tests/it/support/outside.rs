@@ -13,7 +13,7 @@ pub(crate) fn run(command: &mut Command) -> Output {
     command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"))
 }
 
-/// What a command that must succeed wrote.
+/// The output of a command that must succeed.
 pub(crate) fn told(command: &mut Command) -> String {
     let output = run(command);
     let (out, err) = (text(&output.stdout), text(&output.stderr));

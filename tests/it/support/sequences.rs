@@ -42,7 +42,7 @@ impl Sequences {
         env.iter().fold(program, |program, (name, value)| program.env(name, *value))
     }
 
-    /// What to run to see it again, and the first step that differs: of the sequence alone, or else of its whole process.
+    /// The command that shows it again, and the first step that differs: of the sequence alone, or else of its whole process.
     fn story(&self, flavour: &str, block: u32, seed: u32, env: Variables) -> String {
         let variables: String = env.iter().map(|(name, value)| format!("{name}={value} ")).collect();
         let mut story = String::new();
