@@ -52,13 +52,13 @@ C_PROGRAMS := $(foreach case,$(C_RUNTIME_CASES) $(C_BOTH_CASES),$(addprefix $(C_
   $(foreach case,$(C_LEGACY_CASES) $(C_LEGACY_BOTH_CASES),$(LEGACY:%=$(C_TESTS)/$(case)-%)) $(addprefix $(C_TESTS)/,legacy-old_linker legacy-with_shim old_driver_forms) \
   $(foreach case,$(C_GPU_CASES),$(C_TESTS)/$(case)-static) \
   $(foreach case,$(C_HIP_CASES),$(addprefix $(C_TESTS)/$(case)-,5 6 7)) \
-  $(addprefix $(C_TESTS)/,$(C_PLAIN_CASES) $(C_STANDIN_CASES) $(C_DRIVER_CASES) causes-12 copies_interrupted forked_inside forked_during_start driver_api every_call unwinds moving_parameters same_pointer two_majors library_constructor \
+  $(addprefix $(C_TESTS)/,$(C_PLAIN_CASES) $(C_STANDIN_CASES) $(C_DRIVER_CASES) causes-12 copies_interrupted forked_inside forked_during_start constructor_waits driver_api every_call unwinds moving_parameters same_pointer two_majors library_constructor \
   $(addprefix call_sites-,frames plain stripped shared) wraps_dlsym unversioned_reference missing_function pools_after_reset $(foreach case,conformance guide_sample no_driver,$(case)-nvidia12 $(case)-nvidia13))
 # Tests of the C interface, by linking with the shim and without, under the sanitizers for addresses and undefined behaviour.
 C_CAPI_PROGRAMS := $(C_TESTS)/capi-linked $(C_TESTS)/capi-found $(C_TESTS)/capi-wrapper
 C_PROGRAMS += $(C_CAPI_PROGRAMS) $(addprefix $(C_TESTS)/,ucx_events eight_arguments)
 C_LIBRARIES := $(addprefix $(C_TESTS)/,libplugin-11.so libplugin-12.so libplugin-13.so libplugin-12-copy.so \
-  libcudart-12-copy.so libat_load.so libotherhook.so libwraps_driver.so libwraps_driver_symbolic.so libdriver_client.so libstatic_tls.so libfailing_alloc.so libaudit.so libinjection.so libvariables.so libenables_unseen.so standin-driver/libcuda.so.1 reusing-driver/libcuda.so.1 old-driver/libcuda.so.1)
+  libcudart-12-copy.so libat_load.so libwaits_at_load.so libotherhook.so libwraps_driver.so libwraps_driver_symbolic.so libdriver_client.so libstatic_tls.so libfailing_alloc.so libaudit.so libinjection.so libvariables.so libenables_unseen.so standin-driver/libcuda.so.1 reusing-driver/libcuda.so.1 old-driver/libcuda.so.1)
 
 # As many at a time as there are cores, unless make was told already; the headers, which all need, come first.
 .PHONY: c-tests c-programs
@@ -171,8 +171,8 @@ $(C_TESTS)/eight_arguments: eight_arguments.c
 	$(C_TESTS_CC) $(CU13) $< $(CUDART13) -o $@
 $(C_TESTS)/ucx_events: ucx_events.c $(SIM_LIB)/libcuda.so.1 $(UCX)/stamp
 	$(C_TESTS_CC) -isystem $(UCX)/libucx/include $(CU12) $< $(CUDART12) $(SIM_LIB)/libcuda.so.1 -ldl -o $@
-$(C_TESTS)/forked_during_start: forked_during_start.c $(SIM_LIB)/libcuda.so.1
-	$(C_TESTS_CC) $(CU12) -rdynamic $< $(SIM_LIB)/libcuda.so.1 -lpthread -o $@
+$(addprefix $(C_TESTS)/,forked_during_start constructor_waits): $(C_TESTS)/%: %.c $(SIM_LIB)/libcuda.so.1
+	$(C_TESTS_CC) $(CU12) -rdynamic $< $(SIM_LIB)/libcuda.so.1 -lpthread -ldl -o $@
 $(C_TESTS)/unversioned_reference: unversioned_reference.c $(C_TESTS)/stub/libcudart.so.12
 	$(C_TESTS_CC) $(CU12) $< $(C_TESTS)/stub/libcudart.so.12 -o $@
 $(C_TESTS)/missing_function: missing_function.c
@@ -229,7 +229,7 @@ $(C_TESTS)/libcudart-12-copy.so: $(SIM_LIB)/libcudart.so.12
 	cp $< $@
 $(C_TESTS)/libat_load.so: at_load.c
 	$(C_TESTS_CC) $(C_LIBRARY) $(CU12) $< $(CUDART12) -Wl,-soname,libat_load.so -o $@
-$(C_TESTS)/libvariables.so $(C_TESTS)/libstatic_tls.so: $(C_TESTS)/lib%.so: %.c
+$(addprefix $(C_TESTS)/,libvariables.so libstatic_tls.so libwaits_at_load.so): $(C_TESTS)/lib%.so: %.c
 	$(C_TESTS_CC) $(C_LIBRARY) $< -o $@
 $(C_TESTS)/libenables_unseen.so $(C_TESTS)/libdriver_client.so: $(C_TESTS)/lib%.so: %.c $(SIM_LIB)/libcuda.so.1
 	$(C_TESTS_CC) $(C_LIBRARY) $(CU12) $< $(SIM_LIB)/libcuda.so.1 -o $@

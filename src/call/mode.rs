@@ -7,7 +7,7 @@
 //! The page with that word is set up before the start says that calls are seen, so that no thread takes itself for a child. A fork
 //! handler stores 0 there too: a child then does not wait for a start that another thread of its parent was in.
 //!
-//! A part of the start that others wait for calls nothing of the dynamic linker and writes no line: another thread may hold
+//! A part of the start that others wait for calls nothing of the dynamic linker: another thread may hold
 //! that lock in `dlopen`, and the constructor that it runs may call us and wait for our start to end.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -77,14 +77,13 @@ fn start() -> bool {
     // What starting calls may come back to us on this thread (an allocator that looks functions up); it is forwarded,
     // and does not wait for itself.
     while_busy(|| {
-        let mut warnings = Vec::new();
         // First, so that a child that another thread forks meanwhile does not wait for us.
         static REGISTERED: AtomicBool = AtomicBool::new(false);
         if !REGISTERED.swap(true, Relaxed) {
             os::at_fork_in_child(forked);
         }
         ONCE.call_once(|| {
-            let is_on = contained(|| configure(&mut warnings));
+            let is_on = contained(configure);
             if is_on {
                 // Before calls are seen, which look at this.
                 refresh();
@@ -94,7 +93,6 @@ fn start() -> bool {
             // Who added a callback meanwhile may have seen the state of before.
             refresh();
         });
-        record::log::warnings(&warnings);
     });
     process::is_seen()
 }
@@ -139,21 +137,21 @@ fn variables() -> Vec<&'static str> {
     [config::PREFIX].iter().chain(&OTHERS).chain(job::RANKS).chain(job::OTHERS).copied().collect()
 }
 
-fn configure(warnings: &mut Vec<String>) -> bool {
+fn configure() -> bool {
     os::remember_environment(&variables());
-    OPTIONS.read(os::environment(config::PREFIX), |config, unusable| {
+    OPTIONS.read(os::environment(config::PREFIX), |config, mut warnings| {
         if !config.on {
             return false;
         }
-        *warnings = unusable;
         policy::configure(config);
         report_panics_to_the_log();
-        LOGS.store(record::log::open(config, warnings), SeqCst);
+        LOGS.store(record::log::open(config, &mut warnings), SeqCst);
         record::summary::write_at_exit(config.summary);
-        let records = trace::open(config, warnings);
+        let records = trace::open(config, &mut warnings);
         set_gpu_timing(if records { config.gpu_timing } else { GpuTiming::Off });
         set_stacks(config.stacks, records);
         RECORDS.store(records, SeqCst);
+        record::log::warnings(&warnings);
         true
     })
 }

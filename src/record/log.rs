@@ -1,20 +1,17 @@
-//! The text log: lines through env_logger, to standard error or a file.
+//! The text log: lines to standard error or a file.
 //!
 //! Children stand above the call around them, since a line is written when its call has returned. How a line waits for a reader,
 //! and why: docs/decisions/log-writes.md.
 
 use std::fmt;
 use std::io::{self, Write};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{OnceLock, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use env_filter::Filter;
-use env_logger::fmt::Formatter;
-use env_logger::{Builder, Logger, Target};
-use log::{Level, LevelFilter, Log, Metadata, Record};
+use log::{Level, Log, Metadata, Record};
 use p2pshim_host::text::Escaped;
-use parking_lot::RwLock;
 
 use super::{CallSite, Event, Said, trace};
 use crate::api::abi::Code;
@@ -22,7 +19,7 @@ use crate::api::codes::Numbering;
 use crate::api::{Function, codes};
 use crate::config::Config;
 use crate::model::rules::Severity;
-use crate::os::{self, Descriptor, alloc};
+use crate::os::{self, Descriptor};
 
 /// The target of lines that show a call, for filters such as `P2PSHIM_LOG=warn,p2pshim::call=trace`.
 const CALLS: &str = "p2pshim::call";
@@ -31,8 +28,7 @@ const DECISIONS: &str = "p2pshim::policy";
 /// The target of lines on which functions were handed out.
 const LOOKUPS: &str = "p2pshim::lookup";
 
-/// Opens the log, and adds to `warnings` what was wrong with it. Returns whether calls are to be shown. Writes nothing:
-/// a thread's first line registers a destructor with the dynamic linker, under its lock.
+/// Opens the log, and adds to `warnings` what was wrong with it. Returns whether calls are to be shown.
 pub(crate) fn open(config: &Config, warnings: &mut Vec<String>) -> bool {
     let output = match &config.log_file {
         None => Descriptor::stderr(),
@@ -49,18 +45,7 @@ pub(crate) fn open(config: &Config, warnings: &mut Vec<String>) -> bool {
     };
     let Some(output) = output else { return false };
     let _ = OUTPUT.set(output);
-    // Written while it is formatted: env_logger's own writing holds a lock, under which others would wait too.
-    let write = |_: &mut Formatter, record: &Record<'_>| {
-        let mut line = Vec::new();
-        write_line(&mut line, record)?;
-        output.write_line(&line)
-    };
-    let all = Builder::new()
-        .filter_level(LevelFilter::Trace)
-        .target(Target::Pipe(Box::new(io::sink())))
-        .format(write)
-        .build();
-    if log::set_boxed_logger(Box::new(Filtered(all))).is_err() {
+    if log::set_logger(&Lines).is_err() {
         return false;
     }
     set_filter(&config.log);
@@ -70,59 +55,50 @@ pub(crate) fn open(config: &Config, warnings: &mut Vec<String>) -> bool {
 /// Where it goes.
 static OUTPUT: OnceLock<&Descriptor> = OnceLock::new();
 
-/// Says in the log and in the trace that memory has run out, and what follows. It is the last that the log says.
+/// Says in the log and in the trace that memory has run out, and what follows.
 pub(crate) fn out_of_memory() {
     const SAID: &str = "out of memory: malloc has failed p2pshim, which goes on with a reserve of its own; from here on calls \
         are forwarded and counted, but no further pair is verified or made direct, and no call is recorded, shown or checked; \
         give the process more memory, or start it with P2PSHIM=off";
-    last_words(SAID);
+    log::warn!("{SAID}");
     trace::message(SAID);
 }
 
-/// Says one thing more, without taking memory, and then nothing.
-fn last_words(text: &str) {
-    let is_let_through = log::log_enabled!(Level::Warn);
-    log::set_max_level(LevelFilter::Off);
-    let Some(output) = OUTPUT.get().filter(|_| is_let_through) else { return };
-    let mut line = [0; 512];
-    let mut rest = line.as_mut_slice();
-    // Too long a line has no end.
-    let _ = write_line(&mut rest, &Record::builder().level(Level::Warn).args(format_args!("{text}")).build());
-    let left = rest.len();
-    if let Some((line, _)) = line.split_at_checked(line.len() - left) {
-        // Nobody is left to tell that it could not be written.
-        let _ = output.write_line(line);
-    }
-}
-
-/// What is let through; nothing until the log is open.
+/// What is let through; nothing until the log is open. The program may change it. The standard library's lock: see [`os::lock`].
 static FILTER: RwLock<Option<Filter>> = RwLock::new(None);
 
-/// The log, less what the filter holds back. The program may change that.
-struct Filtered(Logger);
+/// Writes what is let through, each line by itself.
+struct Lines;
 
-impl Log for Filtered {
+impl Log for Lines {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        FILTER.read().as_ref().is_some_and(|filter| filter.enabled(metadata))
+        is_let_through(|filter| filter.enabled(metadata))
     }
 
     fn log(&self, record: &Record<'_>) {
-        let is_let_through = FILTER.read().as_ref().is_some_and(|filter| filter.matches(record));
-        // Not under the lock: writing takes time. Nor once memory has run out: a thread's first line registers a destructor, and
-        // glibc ends a process that has no memory for that.
-        if is_let_through && !alloc::has_reserve_served() {
-            self.0.log(record);
+        // Not under the lock: writing takes time.
+        if is_let_through(|filter| filter.matches(record))
+            && let Some(output) = OUTPUT.get()
+        {
+            let mut line = Vec::new();
+            // Nobody is left to tell that it could not be written.
+            let _ = write_line(&mut line, record).and_then(|()| output.write_line(&line));
         }
     }
 
     fn flush(&self) {}
 }
 
+fn is_let_through(by: impl FnOnce(&Filter) -> bool) -> bool {
+    FILTER.read().unwrap_or_else(PoisonError::into_inner).as_ref().is_some_and(by)
+}
+
 /// Lets through what a filter says, from now on.
 pub(crate) fn set_filter(filter: &str) {
-    let filter = env_filter::Builder::new().parse(filter).build();
+    // It was checked when it was taken for one.
+    let Ok(filter) = env_filter::Builder::new().try_parse(filter).map(|read| read.build()) else { return };
     log::set_max_level(filter.filter());
-    *FILTER.write() = Some(filter);
+    *FILTER.write().unwrap_or_else(PoisonError::into_inner) = Some(filter);
 }
 
 /// Whether the log shows calls.

@@ -521,6 +521,18 @@ fn library_constructor_same_output_preloaded() {
     assert!(to_stderr.shim.len() >= trace.calls.len(), "{:#?}", to_stderr.shim);
 }
 
+/// A line of the log waits for nobody who has the dynamic linker's lock.
+#[test]
+fn constructor_waits_for_a_thread_its_line_is_written() {
+    let program = Program::case("constructor_waits").arg(path("target/c-tests/libwaits_at_load.so").to_string_lossy());
+    let (plain, folder) = (program.plain(), crate::support::scratch("traces"));
+    plain.assert_success();
+    let marked = program.env("P2PSHIM_LOG", "info").env("P2PSHIM_TRACE", folder.to_string_lossy()).preloaded();
+    let _ = std::fs::remove_dir_all(folder);
+    assert_eq!((&marked.stdout, &marked.status), (&plain.stdout, &plain.status), "{:#?}", marked.shim);
+    assert!(marked.shim.iter().any(|line| line.contains("mark: in a thread")), "{:#?}", marked.shim);
+}
+
 /// Its own dlsym answers the runtime too, so the driver's calls go by unseen; the one bound by linking does not.
 #[test]
 fn wraps_dlsym_same_output_preloaded() {

@@ -1,0 +1,47 @@
+/*
+ * A library (lib/waits_at_load.c) is opened whose constructor waits for a thread, so that the dynamic linker's lock is held. The thread
+ * has a line written to the log: its first.
+ *
+ *   constructor_waits LIBRARY
+ */
+#define _GNU_SOURCE
+#include <cuda.h>
+#include <dlfcn.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include "check.h"
+
+enum { PATIENCE_S = 30 };
+
+static int (*mark)(const char *text);
+
+static void *say(void *unused)
+{
+    if (mark)
+        mark("in a thread that a constructor waits for");
+    return unused;
+}
+
+void program_waits(void);
+
+void program_waits(void)
+{
+    pthread_t thread;
+    alarm(PATIENCE_S);
+    REQUIRE(pthread_create(&thread, NULL, say, NULL) == 0);
+    REQUIRE(pthread_join(thread, NULL) == 0);
+    printf("the thread is through\n");
+}
+
+int main(int argc, char **argv)
+{
+    int can;
+    REQUIRE(argc == 2);
+    CHECK_CU(cuInit(0));
+    /* Starts the shim. */
+    CHECK_CU(cuDeviceCanAccessPeer(&can, 0, 1));
+    *(void **)&mark = dlsym(RTLD_DEFAULT, "p2pshim_trace_mark");
+    REQUIRE(dlopen(argv[1], RTLD_NOW));
+    return 0;
+}
