@@ -26,11 +26,6 @@
 #define P2PSHIM_VERSION_PATCH 0
 
 /**
- * In place of an ordinal: the device is the one that the memory is on.
- */
-#define P2PSHIM_ANY_DEVICE -1
-
-/**
  * What is linked with the library calls the shim: it was preloaded, or linked first.
  */
 #define P2PSHIM_ROUTE_LINKED 1
@@ -100,9 +95,9 @@ typedef enum {
    */
   P2PSHIM_NO_DRIVER = 9,
   /**
-   * The driver has refused the call; p2pshim_driver_code() tells its code.
+   * Copies between the two devices go through the host; p2pshim_pair_state_get() says why.
    */
-  P2PSHIM_DRIVER_ERROR = 10,
+  P2PSHIM_STAGED = 10,
   /**
    * The system has refused something; a warning in the log says what.
    */
@@ -115,6 +110,10 @@ typedef enum {
    * A fault of the shim, or a call from inside its own work; nothing has changed.
    */
   P2PSHIM_INTERNAL_ERROR = 13,
+  /**
+   * Not now: a device has no context yet or is busy, or a stream is being captured.
+   */
+  P2PSHIM_NOT_READY = 14,
 } p2pshim_status_t;
 
 /**
@@ -168,84 +167,6 @@ typedef enum {
    */
   P2PSHIM_PROOF_SLOWER = 4,
 } p2pshim_proof_t;
-
-/**
- * A 3D copy from the memory of one device to that of another. Fields that are not set are 0.
- */
-typedef struct {
-  /**
-   * Set by the caller: sizeof(p2pshim_memcpy_3d_t).
-   */
-  size_t size;
-  /**
-   * Where the source begins.
-   */
-  const void *src;
-  /**
-   * Bytes from one row of the source to the next.
-   */
-  size_t src_pitch;
-  /**
-   * Rows from one slice of the source to the next.
-   */
-  size_t src_height;
-  /**
-   * Where in the source the copy begins, in bytes.
-   */
-  size_t src_x;
-  /**
-   * The same in rows.
-   */
-  size_t src_y;
-  /**
-   * The same in slices.
-   */
-  size_t src_z;
-  /**
-   * Where the destination begins.
-   */
-  void *dst;
-  /**
-   * Bytes from one row of the destination to the next.
-   */
-  size_t dst_pitch;
-  /**
-   * Rows from one slice of the destination to the next.
-   */
-  size_t dst_height;
-  /**
-   * Where in the destination the copy begins, in bytes.
-   */
-  size_t dst_x;
-  /**
-   * The same in rows.
-   */
-  size_t dst_y;
-  /**
-   * The same in slices.
-   */
-  size_t dst_z;
-  /**
-   * The width of the extent, in bytes.
-   */
-  size_t width;
-  /**
-   * The height of the extent, in rows.
-   */
-  size_t height;
-  /**
-   * The depth of the extent, in slices.
-   */
-  size_t depth;
-  /**
-   * The ordinal of the source's device, or P2PSHIM_ANY_DEVICE.
-   */
-  int src_device;
-  /**
-   * The ordinal of the destination's device, or P2PSHIM_ANY_DEVICE.
-   */
-  int dst_device;
-} p2pshim_memcpy_3d_t;
 
 /**
  * A call that has returned. The struct is valid until the callback returns, its strings as long as the library is loaded.
@@ -670,95 +591,6 @@ const char *p2pshim_status_name(int status);
 const char *p2pshim_status_text(int status);
 
 /**
- * Copies from the memory of one device to that of another, in stream order, by the best path. It does what cudaMemcpyPeerAsync
- * does, and verifies and enables peer access for pairs that copy. It can be captured.
- *
- * As with CUDA, the memory must stay allocated until the copy has completed, and the default stream needs a current context in
- * the thread. The shim need not be preloaded.
- *
- * Thread-safety: any thread, also in a callback; not in signal handlers.
- *
- * @param dst The destination: memory of a device (CUdeviceptr).
- * @param dst_device The ordinal of its device, or P2PSHIM_ANY_DEVICE.
- * @param src The source: memory of a device (CUdeviceptr).
- * @param src_device The ordinal of its device, or P2PSHIM_ANY_DEVICE.
- * @param bytes The number of bytes.
- * @param stream The cudaStream_t or CUstream: NULL for the legacy default stream, cudaStreamPerThread for the thread's own.
- * @return P2PSHIM_OK if the copy was submitted; P2PSHIM_INVALID_ARGUMENT if an ordinal is not that of the memory's device;
- * P2PSHIM_NO_DRIVER; P2PSHIM_DRIVER_ERROR, and p2pshim_driver_code() returns the reason; P2PSHIM_INTERNAL_ERROR. On an error nothing
- * is copied.
- *
- * # Safety
- * The requirements of cudaMemcpyPeerAsync: `stream` is a stream that exists.
- */
-p2pshim_status_t p2pshim_memcpy_peer_async(void *dst,
-                                           int dst_device,
-                                           const void *src,
-                                           int src_device,
-                                           size_t bytes,
-                                           void *stream);
-
-/**
- * Copies from the memory of one device to that of another by the best path, in the order of the legacy default stream, as
- * cudaMemcpyPeer does. Like cudaMemcpyPeer, it may return before the copy has completed.
- *
- * Thread-safety: any thread, also in a callback; not in signal handlers.
- *
- * @param dst The destination: memory of a device (CUdeviceptr).
- * @param dst_device The ordinal of its device, or P2PSHIM_ANY_DEVICE.
- * @param src The source: memory of a device (CUdeviceptr).
- * @param src_device The ordinal of its device, or P2PSHIM_ANY_DEVICE.
- * @param bytes The number of bytes.
- * @return As p2pshim_memcpy_peer_async().
- *
- * # Safety
- * The requirements of cudaMemcpyPeer.
- */
-p2pshim_status_t p2pshim_memcpy_peer(void *dst,
-                                     int dst_device,
-                                     const void *src,
-                                     int src_device,
-                                     size_t bytes);
-
-/**
- * Makes a 3D copy from the memory of one device to that of another, in stream order, by the best path.
- *
- * Thread-safety: any thread, also in a callback; not in signal handlers.
- *
- * @param copy What to copy; its size is set. It is read before the function returns.
- * @param stream The cudaStream_t or CUstream: NULL for the legacy default stream, cudaStreamPerThread for the thread's own.
- * @return As p2pshim_memcpy_peer_async(); P2PSHIM_INVALID_ARGUMENT also if `copy` is NULL or its size too small.
- *
- * # Safety
- * `copy` is NULL or points to a struct of the size that its first field says. `stream` is a stream that exists.
- */
-p2pshim_status_t p2pshim_memcpy_3d_peer_async(const p2pshim_memcpy_3d_t *copy,
-                                              void *stream);
-
-/**
- * Makes a 3D copy from the memory of one device to that of another by the best path, in the order of the legacy default
- * stream.
- *
- * Thread-safety: any thread, also in a callback; not in signal handlers.
- *
- * @param copy What to copy; its size is set. It is read before the function returns.
- * @return As p2pshim_memcpy_peer_async(); P2PSHIM_INVALID_ARGUMENT also if `copy` is NULL or its size too small.
- *
- * # Safety
- * `copy` is NULL or points to a struct of the size that its first field says.
- */
-p2pshim_status_t p2pshim_memcpy_3d_peer(const p2pshim_memcpy_3d_t *copy);
-
-/**
- * Returns what the driver returned for the calling thread's last copy with p2pshim_memcpy_peer() and its relatives.
- *
- * Thread-safety: any thread, at any time; each thread has its own code.
- *
- * @return A CUresult; 0 (CUDA_SUCCESS) if the copy was submitted, did not reach the driver, or there was none.
- */
-int p2pshim_driver_code(void);
-
-/**
  * Adds a callback. It is called for each intercepted call whose kind in p2pshim_api_get() is "traced", after the call has
  * returned.
  *
@@ -1017,6 +849,27 @@ p2pshim_status_t p2pshim_library_get(size_t index,
 p2pshim_status_t p2pshim_pair_state_get(int device,
                                         int peer,
                                         p2pshim_pair_state_t *state);
+
+/**
+ * Verifies the path between two devices and enables peer access now: else the first copy of more than 1 MiB, or the 17th, does so, and
+ * takes some milliseconds longer. Each device needs a context, such as the primary one that the runtime's first call makes. If
+ * P2PSHIM_ACCESS is not auto, or P2PSHIM_DENY names the pair, nothing is enabled.
+ *
+ * If the library was neither linked nor preloaded, it does not see the program's calls: no stream may be being captured, and a
+ * cudaDeviceEnablePeerAccess() of the program returns cudaErrorPeerAccessAlreadyEnabled afterwards.
+ *
+ * Thread-safety: any thread, also in a callback; not in signal handlers. It waits for other threads that verify one of the two
+ * devices, 5 seconds at most.
+ *
+ * @param device The ordinal of one device.
+ * @param peer The ordinal of the other; access is enabled both ways, as far as the hardware allows it.
+ * @return P2PSHIM_OK if copies between the two are direct from now on; P2PSHIM_STAGED if they go through the host, and
+ * p2pshim_pair_state_get() says why; P2PSHIM_NOT_READY if a device has no context yet or is busy, a stream is being captured, or the
+ * thread's stack is too small; P2PSHIM_OUT_OF_RANGE if there are no two such devices; P2PSHIM_NO_DRIVER without CUDA's driver, in HIP
+ * programs too; P2PSHIM_INACTIVE; P2PSHIM_INTERNAL_ERROR.
+ */
+p2pshim_status_t p2pshim_pair_prepare(int device,
+                                      int peer);
 
 /**
  * Starts to record calls for `p2pshim report`, as P2PSHIM_TRACE does from the first call on.

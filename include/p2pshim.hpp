@@ -81,6 +81,16 @@ inline p2pshim_pair_state_t pair_state(int device, int peer)
     return state;
 }
 
+/** Verifies the path between two devices and enables peer access now: p2pshim_pair_prepare().
+ * @param device The ordinal of one device.
+ * @param peer The ordinal of the other.
+ * @return Whether copies between the two are direct from now on. */
+inline bool prepare(int device, int peer)
+{
+    const p2pshim_status_t status = p2pshim_pair_prepare(device, peer);
+    return status != P2PSHIM_STAGED && check(status) == P2PSHIM_OK;
+}
+
 /** What has been copied from a device to another: p2pshim_pair_get().
  * @param src_device The ordinal of the device that bytes came from.
  * @param dst_device The ordinal of the device that they went to.

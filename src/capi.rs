@@ -4,13 +4,11 @@
 //! against an older header gets the fields it knows. A NULL pointer, a wrong size and a number that is none give
 //! an error. What is asked never starts the shim; what a function changes or calls, its text says.
 //!
-//! Copies on purpose enter by our own export of the driver's function, with the contexts that the memory belongs to: there is one
-//! policy, and it is that of the hooks. After the first intercepted call an option changes only if all that depends on it can
+//! After the first intercepted call an option changes only if all that depends on it can
 //! change under way: what a program was shown of its peers holds for good.
 
 #![allow(non_camel_case_types, reason = "C spelling")]
 
-pub mod copy;
 pub mod event;
 pub mod finding;
 pub mod lists;
@@ -57,14 +55,16 @@ pub enum p2pshim_status_t {
     P2PSHIM_NOT_FOUND = 8,
     /// No library of the driver is loaded.
     P2PSHIM_NO_DRIVER = 9,
-    /// The driver has refused the call; p2pshim_driver_code() tells its code.
-    P2PSHIM_DRIVER_ERROR = 10,
+    /// Copies between the two devices go through the host; p2pshim_pair_state_get() says why.
+    P2PSHIM_STAGED = 10,
     /// The system has refused something; a warning in the log says what.
     P2PSHIM_SYSTEM_ERROR = 11,
     /// There are as many as there can be.
     P2PSHIM_FULL = 12,
     /// A fault of the shim, or a call from inside its own work; nothing has changed.
     P2PSHIM_INTERNAL_ERROR = 13,
+    /// Not now: a device has no context yet or is busy, or a stream is being captured.
+    P2PSHIM_NOT_READY = 14,
 }
 
 use p2pshim_status_t::*;
@@ -77,6 +77,8 @@ impl From<Result<(), Failure>> for p2pshim_status_t {
             Err(Failure::Value) => P2PSHIM_INVALID_VALUE,
             Err(Failure::TooLate) => P2PSHIM_TOO_LATE,
             Err(Failure::NoTrace) => P2PSHIM_NOT_FOUND,
+            Err(Failure::NoDriver) => P2PSHIM_NO_DRIVER,
+            Err(Failure::NotReady) => P2PSHIM_NOT_READY,
             Err(Failure::System) => P2PSHIM_SYSTEM_ERROR,
             Err(Failure::Internal) => P2PSHIM_INTERNAL_ERROR,
         }
@@ -84,7 +86,7 @@ impl From<Result<(), Failure>> for p2pshim_status_t {
 }
 
 /// All that a function may return, with its name and what it means.
-const STATUSES: [(p2pshim_status_t, &CStr, &CStr); 14] = [
+const STATUSES: [(p2pshim_status_t, &CStr, &CStr); 15] = [
     (P2PSHIM_OK, c"P2PSHIM_OK", c"done"),
     (
         P2PSHIM_INVALID_ARGUMENT,
@@ -116,9 +118,9 @@ const STATUSES: [(p2pshim_status_t, &CStr, &CStr); 14] = [
     ),
     (P2PSHIM_NO_DRIVER, c"P2PSHIM_NO_DRIVER", c"no library of the driver is loaded"),
     (
-        P2PSHIM_DRIVER_ERROR,
-        c"P2PSHIM_DRIVER_ERROR",
-        c"the driver has refused the call; p2pshim_driver_code() tells its code",
+        P2PSHIM_STAGED,
+        c"P2PSHIM_STAGED",
+        c"copies between the two devices go through the host; p2pshim_pair_state_get() says why",
     ),
     (
         P2PSHIM_SYSTEM_ERROR,
@@ -130,6 +132,11 @@ const STATUSES: [(p2pshim_status_t, &CStr, &CStr); 14] = [
         P2PSHIM_INTERNAL_ERROR,
         c"P2PSHIM_INTERNAL_ERROR",
         c"a fault of the shim, or a call from inside its own work; nothing has changed",
+    ),
+    (
+        P2PSHIM_NOT_READY,
+        c"P2PSHIM_NOT_READY",
+        c"not now: a device has no context yet or is busy, or a stream is being captured",
     ),
 ];
 

@@ -63,7 +63,8 @@ struct gpus {
 bool is_in_front(void);
 /* The devices; NULL if there is no driver. */
 struct gpus *gpus(void);
-/* Makes a copy from the first buffer to the second, as a program that knows nothing of the shim; and so many. */
+/* Copies from the first buffer to the second, as a program that knows nothing of the shim: so many bytes, or all of them so many times. */
+void copy(struct gpus *gpus, size_t bytes);
 void copy_some(struct gpus *gpus, int times);
 /* Fills the first buffer, and clears the second. */
 void prepare(struct gpus *gpus, unsigned seed);
@@ -76,6 +77,6 @@ struct task {
     void (*run)(const char *folder);
 };
 extern const struct task lists_task, settings_task, state_task, denied_task, vetoed_task, trace_task, events_task, runtime_events_task,
-    late_task, findings_task, copies_task, hip_task, threads_task, forked_task, off_task, repeated_copies_task;
+    late_task, findings_task, prepare_task, enabled_task, hip_task, threads_task, forked_task, off_task, repeated_copies_task;
 
 #endif

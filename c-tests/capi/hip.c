@@ -56,7 +56,7 @@ static void run(const char *folder)
     REQUIRE(enable && enable(1, 0) == 0);
     SAME(API(pair_state_get)(0, 1, &pair), P2PSHIM_OK);
     REQUIRE(pair.proof == P2PSHIM_PROOF_PASSED && pair.enabled_by == P2PSHIM_BY_PROGRAM);
-    SAME(API(memcpy_peer)(buffers[1], 1, buffers[0], 0, 77), P2PSHIM_NO_DRIVER);
+    SAME(API(pair_prepare)(0, 1), P2PSHIM_NO_DRIVER);
 }
 
 const struct task hip_task = {"hip", run};

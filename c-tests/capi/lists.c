@@ -124,11 +124,11 @@ static void check_states(void)
 
 static void check_statuses(void)
 {
-    for (int status = P2PSHIM_OK; status <= P2PSHIM_INTERNAL_ERROR; status++) {
+    for (int status = P2PSHIM_OK; status <= P2PSHIM_NOT_READY; status++) {
         REQUIRE(strncmp(API(status_name)(status), "P2PSHIM_", 8) == 0);
         REQUIRE(strlen(API(status_text)(status)) > 3 && strcmp(API(status_text)(status), "unknown") != 0);
     }
-    static const int wrong[] = {-1, P2PSHIM_INTERNAL_ERROR + 1, 1 << 30, -(1 << 30)};
+    static const int wrong[] = {-1, P2PSHIM_NOT_READY + 1, 1 << 30, -(1 << 30)};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         REQUIRE(strcmp(API(status_name)(wrong[i]), "unknown") == 0 && strcmp(API(status_text)(wrong[i]), "unknown") == 0);
 }

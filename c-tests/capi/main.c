@@ -56,11 +56,15 @@ struct gpus *gpus(void)
     return &gpus;
 }
 
+void copy(struct gpus *gpus, size_t bytes)
+{
+    SAME(gpus->cu.cuMemcpyPeer(gpus->buffers[1], gpus->contexts[1], gpus->buffers[0], gpus->contexts[0], bytes), CUDA_SUCCESS);
+}
+
 void copy_some(struct gpus *gpus, int times)
 {
     for (int i = 0; i < times; i++)
-        SAME(gpus->cu.cuMemcpyPeer(gpus->buffers[1], gpus->contexts[1], gpus->buffers[0], gpus->contexts[0], BYTES),
-             CUDA_SUCCESS);
+        copy(gpus, BYTES);
 }
 
 void prepare(struct gpus *gpus, unsigned seed)
@@ -85,7 +89,7 @@ int main(int argc, char **argv)
 {
     static const struct task *const tasks[] = {&lists_task,  &settings_task, &state_task,    &denied_task, &vetoed_task,
                                                &trace_task,  &events_task,   &runtime_events_task, &late_task, &findings_task,
-                                               &copies_task, &hip_task, &threads_task,  &forked_task,   &off_task,
+                                               &prepare_task, &enabled_task, &hip_task, &threads_task,  &forked_task,   &off_task,
                                                &repeated_copies_task};
     for (size_t i = 0; argc == 3 && i < sizeof tasks / sizeof *tasks; i++) {
         if (strcmp(tasks[i]->name, argv[1]) == 0) {

@@ -61,24 +61,15 @@ static void change(unsigned number, unsigned round)
         SAME(API(trace_stop)(), P2PSHIM_OK);
 }
 
-static void copy(unsigned round)
+static void use(unsigned round)
 {
     if (!two)
         return;
-    p2pshim_memcpy_3d_t box = {.size = sizeof box, .src = (void *)two->buffers[0], .src_pitch = 64, .src_height = 4,
-                               .dst = (void *)two->buffers[1], .dst_pitch = 64, .dst_height = 4, .dst_device = 1,
-                               .width = 64, .height = 4, .depth = 1};
     SAME(two->cu.cuCtxSetCurrent(two->contexts[0]), CUDA_SUCCESS);
     copy_some(two, 1);
-    SAME(API(memcpy_peer)((void *)two->buffers[1], 1, (void *)two->buffers[0], 0, 256), P2PSHIM_OK);
-    SAME(API(memcpy_peer_async)((void *)two->buffers[1], 1, (void *)two->buffers[0], 0, 256, NULL), P2PSHIM_OK);
-    SAME(API(memcpy_3d_peer)(&box), P2PSHIM_OK);
-    SAME(API(memcpy_3d_peer_async)(&box, NULL), P2PSHIM_OK);
-    /* Each thread has its own code. */
-    int expected = round % 2 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
-    SAME(API(memcpy_peer)((void *)two->buffers[1], 1, (void *)(round % 2 ? 64 : two->buffers[0]), P2PSHIM_ANY_DEVICE, 16),
-         round % 2 ? P2PSHIM_DRIVER_ERROR : P2PSHIM_OK);
-    SAME(API(driver_code)(), expected);
+    /* Other threads set P2PSHIM_ACCESS meanwhile, and keep the devices busy. */
+    int status = API(pair_prepare)((int)(round % 2), (int)(1 - round % 2));
+    REQUIRE(status == P2PSHIM_OK || status == P2PSHIM_STAGED || status == P2PSHIM_NOT_READY);
 }
 
 static void *work(void *number)
@@ -88,7 +79,7 @@ static void *work(void *number)
         SAME(API(listener_add)(listen, NULL, &id), P2PSHIM_OK);
         ask(round);
         change((unsigned)(uintptr_t)number, round);
-        copy(round);
+        use(round);
         SAME(API(listener_remove)(id), P2PSHIM_OK);
     }
     return NULL;
@@ -104,13 +95,11 @@ static void run(const char *folder)
     for (size_t i = 0; i < THREADS; i++)
         REQUIRE(pthread_join(threads[i], NULL) == 0);
     /* Each of a thread's own copies is told to its own listener at least. */
-    if (two)
-        REQUIRE(atomic_load(&told) >= (uint64_t)THREADS * ROUNDS * 5);
-    if (two) {
+    if (two && is_in_front()) {
+        const uint64_t copies = (uint64_t)THREADS * ROUNDS;
         p2pshim_pair_t pair = {.size = sizeof pair};
         SAME(API(pair_get)(0, 1, &pair), P2PSHIM_OK);
-        uint64_t seen = pair.direct_copies + pair.staged_copies, copies = (uint64_t)THREADS * ROUNDS;
-        REQUIRE(seen == copies * (is_in_front() ? 5 : 4) + copies / 2);
+        REQUIRE(atomic_load(&told) >= copies && pair.direct_copies + pair.staged_copies == copies);
     }
 }
 

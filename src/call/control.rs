@@ -2,18 +2,19 @@
 
 use std::ffi::{OsStr, OsString, c_void};
 use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
 use super::mode::{self, Activity, OPTIONS, while_busy};
-use super::thread;
-use crate::api::abi::Code;
 use crate::api::{Function, Layer};
 use crate::config::given::Refused;
 use crate::config::{self, Config, GpuTiming, Variable};
+use crate::model::{Path, Why};
 use crate::os;
-use crate::policy;
-use crate::real::driver;
+use crate::policy::{self, ACCESS, capture};
+use crate::real::driver::{self, RealDriver};
 use crate::real::loader::{self, Object};
 use crate::real::slot::{self, CLAIMABLE, Slot};
 use crate::record::{self, trace};
@@ -29,6 +30,10 @@ pub(crate) enum Failure {
     TooLate,
     /// There is no trace, or no folder to put it in.
     NoTrace,
+    /// The driver is not loaded.
+    NoDriver,
+    /// A device has no context, or a capture is under way.
+    NotReady,
     /// The system has refused something; a warning says what.
     System,
     /// A fault of ours, or a call from inside our own work.
@@ -167,24 +172,41 @@ pub(crate) fn has_driver() -> bool {
     driver::is_loaded()
 }
 
-/// A context to name for memory in a copy, and the device that the memory is on, as far as the driver says so.
-pub(crate) fn context_for(address: u64) -> (usize, Option<i32>) {
-    driver::context_for(address)
-}
-
 /// Asks the driver something that the program has not asked. The default where our own code is running already.
 pub(crate) fn quietly<T: Default>(work: impl FnOnce() -> T) -> T {
     while_busy(work)
 }
 
-/// What the driver returned for the last copy that this thread asked the shim for.
-pub(crate) fn code() -> Code {
-    Code(thread::current().code.get())
-}
-
-/// Notes it.
-pub(crate) fn set_code(code: Code) {
-    thread::current().code.set(code.0);
+/// Verifies the path between two devices and enables it now. Returns the path of their copies.
+///
+/// # Errors
+/// Why nothing was tried.
+pub(crate) fn prepare(devices: [u8; 2]) -> Result<Path, Failure> {
+    /// For other threads that verify one of the devices: each takes some milliseconds.
+    const PATIENCE: Duration = Duration::from_secs(5);
+    if !mode::is_on() || mode::is_exhausted() {
+        return Err(Failure::Inactive);
+    }
+    if !has_driver() {
+        return Err(Failure::NoDriver);
+    }
+    let since = Instant::now();
+    loop {
+        let path = attempt(|| {
+            if capture::may_be_under_way() {
+                return Err(Failure::NotReady);
+            }
+            let path = ACCESS.prepare(&RealDriver, devices).ok_or(Failure::NotReady)?;
+            // Here, where nothing can cancel the thread; between two attempts its signals arrive.
+            if path == Path::Staged(Why::Verifying) {
+                thread::sleep(Duration::from_millis(1));
+            }
+            Ok(path)
+        })?;
+        if path != Path::Staged(Why::Verifying) || since.elapsed() > PATIENCE {
+            return Ok(path);
+        }
+    }
 }
 
 /// A library that defines intercepted functions of a layer, other than this one.

@@ -165,8 +165,6 @@ pub(crate) struct Thread {
     pub(crate) not_captured: Cell<u8>,
     /// Callbacks get this once the outermost call has returned.
     pub(crate) callbacks: Pending,
-    /// What the driver returned for the last copy that this thread asked the shim for.
-    pub(crate) code: Cell<i32>,
     /// Tells this thread from all that have ended; 0 until it is asked for.
     number: Cell<u64>,
 }

@@ -4,10 +4,12 @@ use std::ffi::{c_char, c_int, c_uint};
 use std::mem::size_of;
 
 use super::event::path_texts;
-use super::p2pshim_status_t::{self, P2PSHIM_INACTIVE, P2PSHIM_OUT_OF_RANGE};
+use super::p2pshim_status_t::{
+    self, P2PSHIM_INACTIVE, P2PSHIM_NOT_READY, P2PSHIM_OK, P2PSHIM_OUT_OF_RANGE, P2PSHIM_STAGED,
+};
 use super::{give, kept, text};
 use crate::api::Function;
-use crate::call::control;
+use crate::call::control::{self, Failure};
 use crate::call::mode::{self, Activity};
 use crate::model::counters;
 use crate::model::{Path, Why};
@@ -241,10 +243,7 @@ pub unsafe extern "C" fn p2pshim_pair_state_get(
     peer: c_int,
     state: *mut p2pshim_pair_state_t,
 ) -> p2pshim_status_t {
-    /// Ordinals that the shim tells apart.
-    const DEVICES: u8 = 64;
-    let ordinal = |ordinal: c_int| u8::try_from(ordinal).ok().filter(|&ordinal| ordinal < DEVICES);
-    let (Some(one), Some(other)) = (ordinal(device), ordinal(peer)) else { return P2PSHIM_OUT_OF_RANGE };
+    let Some([one, other]) = ordinals([device, peer]) else { return P2PSHIM_OUT_OF_RANGE };
     // Another thread may have held the lock when the process was forked.
     if mode::activity() == Activity::Child {
         return P2PSHIM_INACTIVE;
@@ -279,6 +278,44 @@ pub unsafe extern "C" fn p2pshim_pair_state_get(
     };
     // SAFETY: the caller's promise.
     unsafe { give(&described, state, PAIR_STATE_SIZE_0_1) }
+}
+
+/// Verifies the path between two devices and enables peer access now: else the first copy of more than 1 MiB, or the 17th, does so, and
+/// takes some milliseconds longer. Each device needs a context, such as the primary one that the runtime's first call makes. If
+/// P2PSHIM_ACCESS is not auto, or P2PSHIM_DENY names the pair, nothing is enabled.
+///
+/// If the library was neither linked nor preloaded, it does not see the program's calls: no stream may be being captured, and a
+/// cudaDeviceEnablePeerAccess() of the program returns cudaErrorPeerAccessAlreadyEnabled afterwards.
+///
+/// Thread-safety: any thread, also in a callback; not in signal handlers. It waits for other threads that verify one of the two
+/// devices, 5 seconds at most.
+///
+/// @param device The ordinal of one device.
+/// @param peer The ordinal of the other; access is enabled both ways, as far as the hardware allows it.
+/// @return P2PSHIM_OK if copies between the two are direct from now on; P2PSHIM_STAGED if they go through the host, and
+/// p2pshim_pair_state_get() says why; P2PSHIM_NOT_READY if a device has no context yet or is busy, a stream is being captured, or the
+/// thread's stack is too small; P2PSHIM_OUT_OF_RANGE if there are no two such devices; P2PSHIM_NO_DRIVER without CUDA's driver, in HIP
+/// programs too; P2PSHIM_INACTIVE; P2PSHIM_INTERNAL_ERROR.
+#[unsafe(no_mangle)]
+pub extern "C" fn p2pshim_pair_prepare(device: c_int, peer: c_int) -> p2pshim_status_t {
+    let Some(devices) = ordinals([device, peer]).filter(|[one, other]| one != other) else {
+        return P2PSHIM_OUT_OF_RANGE;
+    };
+    // The driver counts none before it is initialised.
+    let is_beyond = || (1..=device.max(peer)).contains(&control::quietly(|| RealDriver.device_count()));
+    match control::prepare(devices) {
+        Ok(Path::Direct) => P2PSHIM_OK,
+        Ok(Path::Staged(Why::Busy | Why::Verifying | Why::Capturing | Why::NotYetWorth)) => P2PSHIM_NOT_READY,
+        Ok(_) => P2PSHIM_STAGED,
+        Err(Failure::NotReady) if is_beyond() => P2PSHIM_OUT_OF_RANGE,
+        Err(failure) => Err(failure).into(),
+    }
+}
+
+/// Ordinals that the shim tells apart.
+fn ordinals(given: [c_int; 2]) -> Option<[u8; 2]> {
+    let ordinal = |ordinal: c_int| u8::try_from(ordinal).ok().filter(|&ordinal| ordinal < 64);
+    Some([ordinal(given[0])?, ordinal(given[1])?])
 }
 
 impl From<Option<Verification>> for p2pshim_proof_t {

@@ -146,7 +146,7 @@ macro_rules! exports {
         #[allow(non_snake_case, reason = "the vendor's spelling")]
         unsafe extern "C" fn $symbol() {
             naked_asm!(
-                // A name that nobody else can define, for the C interface.
+                // A name that nobody else can define.
                 concat!(".globl p2p_export_", stringify!($symbol)),
                 concat!(".hidden p2p_export_", stringify!($symbol)),
                 concat!("p2p_export_", stringify!($symbol), ":"),

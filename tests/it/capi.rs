@@ -65,7 +65,7 @@ fn functions_of_the_header_are_all_called_by_the_c_tests() {
     let is_called = |name: &&String| sources.contains(&format!("API({})(", name.strip_prefix("p2pshim_").unwrap()));
     let missing: Vec<&String> = functions.iter().filter(|name| !is_called(name)).collect();
     assert!(missing.is_empty(), "no test in c-tests/capi calls {missing:?}");
-    assert!(functions.len() > 25, "{functions:?}");
+    assert!(functions.len() > 20, "{functions:?}");
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn trace_holds_what_happened_between_start_and_stop() {
                 let block = trace.block(block, &mut buffer).unwrap().unwrap();
                 sizes.extend(block.calls().filter(|call| call.state == State::Done).map(|call| call.bytes));
             }
-            assert_eq!(sizes, if has_gpus { vec![202, 204] } else { vec![] }, "{way:?}");
+            assert_eq!(sizes, if has_gpus && way != Opened { vec![202, 204] } else { vec![] }, "{way:?}");
             let marks: Vec<_> = trace.notes_of(NoteKind::Mark).map(|note| note.string(0).to_owned()).collect();
             assert_eq!(marks, ["epoch 1".to_owned(), "m".repeat(4096), String::new()]);
             fs::remove_dir_all(folder).unwrap();
@@ -211,10 +211,12 @@ fn last_finding_is_that_of_the_last_call() {
 }
 
 #[test]
-fn copies_take_the_best_path_and_arrive() {
-    everywhere("copies", &[]);
-    // Documented errors and nothing else is refused.
-    run("copies", Linked, true, &[("P2PSHIM_VALIDATE", "strict")]);
+fn pair_is_prepared_before_the_first_copy_and_only_if_data_arrives() {
+    everywhere("prepare", &[("P2PSIM_DEVICES", "3")]);
+    everywhere("enabled", &[]);
+    for setting in [("P2PSIM_FAULT", "drop:0-1"), ("P2PSHIM_ACCESS", "app"), ("P2PSHIM_ACCESS", "off")] {
+        everywhere("prepare", &[setting]);
+    }
 }
 
 #[test]

@@ -15,7 +15,7 @@ and ask it from inside that program::
 
 CUDA calls are intercepted only in processes into which the library is preloaded. ``p2pshim run`` and ``environment`` do
 that for processes that start later; importing this module does not. All functions may be called from any thread. They are
-those of p2pshim.h, which documents them in full; callbacks and 3D copies are available in C only.
+those of p2pshim.h, which documents them in full; callbacks are available in C only.
 """
 
 from __future__ import annotations
@@ -33,14 +33,11 @@ from ._rows import (
 )  # fmt: skip
 
 __all__ = [
-    "ANY_DEVICE", "Activity", "Api", "By", "Error", "Finding", "Library", "Option", "Pair", "PairState", "Proof", "Route",
+    "Activity", "Api", "By", "Error", "Finding", "Library", "Option", "Pair", "PairState", "Proof", "Route",
     "Rule", "State", "Trace", "apis", "command_path", "environment", "is_active", "last_finding", "libraries", "library_path",
-    "main", "mark", "memcpy_peer", "memcpy_peer_async", "option", "options", "pair", "pair_state", "pairs", "rules",
+    "main", "mark", "option", "options", "pair", "pair_state", "pairs", "prepare_pair", "rules",
     "set_option", "start_trace", "state", "stop_trace", "trace", "version",
 ]  # fmt: skip
-
-#: In place of a device: the one that the memory is on.
-ANY_DEVICE = -1
 
 #: Copies are counted by devices below this.
 _DEVICES = 32
@@ -213,6 +210,23 @@ def pair_state(device: int, peer: int) -> PairState:
     return told
 
 
+def prepare_pair(device: int, peer: int) -> bool:
+    """Verifies the path between two devices and enables peer access now, not when they have copied enough. Each device needs a
+    context: in PyTorch, allocate a tensor on it first. Returns whether copies between the two are direct from now on; if not,
+    ``pair_state(device, peer).reason`` says why.
+
+    :raises Error: it was not tried, and why: a device has no context yet, say.
+    :raises IndexError: there are no two such devices.
+    """
+    try:
+        _library.do("pair_prepare", device, peer)
+    except Error as error:
+        if error.status != _library.STAGED:
+            raise
+        return False
+    return True
+
+
 def start_trace(folder: Optional[str] = None) -> None:
     """Records calls from now on, in a file in ``folder`` (by default the one that ``P2PSHIM_TRACE`` names), for
     ``p2pshim report``. After ``stop_trace`` it goes on in the same file.
@@ -245,36 +259,6 @@ def trace() -> Optional[Trace]:
         return None
     told: Trace = _library.ask(Trace)
     return told
-
-
-def _copy(name: str, *arguments: Any) -> None:
-    try:
-        _library.do(name, *arguments)
-    except Error as error:
-        code = _library.call("driver_code")
-        if code == 0:
-            raise
-        raise Error(error.status, f" (CUresult {code})") from None
-
-
-def memcpy_peer(dst: int, src: int, count: int, dst_device: int = ANY_DEVICE, src_device: int = ANY_DEVICE) -> None:
-    """Copies ``count`` bytes from the memory of a device at the address ``src`` to that of another at ``dst``, as
-    cudaMemcpyPeer does, by the best path. It need not be preloaded for that.
-
-    :raises Error: nothing is copied, and why.
-    """
-    _copy("memcpy_peer", dst, dst_device, src, src_device, count)
-
-
-def memcpy_peer_async(
-    dst: int, src: int, count: int, stream: int = 0, dst_device: int = ANY_DEVICE, src_device: int = ANY_DEVICE
-) -> None:
-    """The same in the order of a stream, given as its handle, as cudaMemcpyPeerAsync does. The memory must stay until the copy
-    is done.
-
-    :raises Error: nothing is copied, and why.
-    """
-    _copy("memcpy_peer_async", dst, dst_device, src, src_device, count, stream)
 
 
 def main() -> None:

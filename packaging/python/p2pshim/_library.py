@@ -14,7 +14,7 @@ from . import _rows
 SONAME = "libp2pshim.so.0"
 
 #: What functions answer.
-OK, OUT_OF_RANGE, TOO_SMALL, NOT_FOUND = 0, 2, 6, 8
+OK, OUT_OF_RANGE, TOO_SMALL, NOT_FOUND, STAGED = 0, 2, 6, 8, 10
 
 _TEXT, _SIZE, _INT, _ANY = ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p
 
@@ -23,7 +23,6 @@ FUNCTIONS: Any = {
     "version": ([], _TEXT),
     "status_name": ([_INT], _TEXT),
     "status_text": ([_INT], _TEXT),
-    "driver_code": ([],),
     "api_count": ([], _SIZE),
     "api_get": ([_SIZE, _ANY],),
     "option_count": ([], _SIZE),
@@ -35,6 +34,7 @@ FUNCTIONS: Any = {
     "library_count": ([], _SIZE),
     "library_get": ([_SIZE, _ANY],),
     "pair_get": ([_INT, _INT, _ANY],),
+    "pair_prepare": ([_INT, _INT],),
     "pair_state_get": ([_INT, _INT, _ANY],),
     "state_get": ([_ANY],),
     "finding_last": ([_ANY, _ANY, _SIZE],),
@@ -42,8 +42,6 @@ FUNCTIONS: Any = {
     "trace_start": ([_TEXT],),
     "trace_stop": ([],),
     "trace_mark": ([_TEXT],),
-    "memcpy_peer": ([_ANY, _INT, _ANY, _INT, _SIZE],),
-    "memcpy_peer_async": ([_ANY, _INT, _ANY, _INT, _SIZE, _ANY],),
 }
 
 

@@ -27,14 +27,6 @@ class Cuda:
         self.call("cudaMalloc", ctypes.byref(memory), ctypes.c_size_t(size))
         return memory.value
 
-    def fill(self, memory, contents):
-        self.call("cudaMemcpy", ctypes.c_void_p(memory), contents, ctypes.c_size_t(len(contents)), 1)
-
-    def contents(self, memory, size):
-        buffer = ctypes.create_string_buffer(size)
-        self.call("cudaMemcpy", buffer, ctypes.c_void_p(memory), ctypes.c_size_t(size), 2)
-        return buffer.raw
-
     def copy_peer(self, to, from_, size):
         self.call("cudaMemcpyPeer", ctypes.c_void_p(to), 1, ctypes.c_void_p(from_), 0, ctypes.c_size_t(size))
 
@@ -73,7 +65,14 @@ class Inside(unittest.TestCase):
             p2pshim.option("colour")
 
     def test_3_copies_are_counted_and_the_pair_is_proven(self):
-        source, destination = self.cuda.allocate(0), self.cuda.allocate(1)
+        source = self.cuda.allocate(0)
+        with self.assertRaises(p2pshim.Error) as raised:
+            p2pshim.prepare_pair(0, 1)
+        self.assertEqual(raised.exception.name, "P2PSHIM_NOT_READY")
+        destination = self.cuda.allocate(1)
+        p2pshim.set_option("access", "app")
+        self.assertFalse(p2pshim.prepare_pair(0, 1))
+        p2pshim.set_option("access", "auto")
         for _ in range(3):
             self.cuda.copy_peer(destination, source, MIB)
         pair = p2pshim.pair(0, 1)
@@ -109,21 +108,11 @@ class Inside(unittest.TestCase):
         rule = next(rule for rule in p2pshim.rules() if rule.id == finding.rule)
         self.assertEqual(rule.times, 1)
 
-    def test_6_copy_by_the_best_path(self):
-        source, destination = self.cuda.allocate(0), self.cuda.allocate(1)
-        contents = bytes(range(256))
-        for copy in p2pshim.memcpy_peer, p2pshim.memcpy_peer_async:
-            self.cuda.fill(source, contents)
-            self.cuda.fill(destination, bytes(256))
-            copy(destination, source, len(contents))
-            self.cuda.call("cudaDeviceSynchronize")
-            self.assertEqual(self.cuda.contents(destination, len(contents)), contents)
-        with self.assertRaises(p2pshim.Error) as raised:
-            p2pshim.memcpy_peer(destination, source, len(contents), dst_device=0)
-        self.assertEqual(raised.exception.name, "P2PSHIM_INVALID_ARGUMENT")
-        with self.assertRaises(p2pshim.Error) as raised:
-            p2pshim.memcpy_peer(1, 2, len(contents))
-        self.assertRegex(str(raised.exception), r"\(CUresult \d+\)$")
+    def test_6_pair_is_prepared(self):
+        self.assertTrue(p2pshim.prepare_pair(0, 1))
+        for devices in (0, 0), (0, 2), (-1, 0):
+            with self.assertRaises(IndexError):
+                p2pshim.prepare_pair(*devices)
 
     def test_7_trace_is_started_marked_and_stopped(self):
         self.assertIsNone(p2pshim.trace())

@@ -77,8 +77,8 @@ class Told(unittest.TestCase):
 class Header(unittest.TestCase):
     """The module has what p2pshim.h has."""
 
-    #: What is left to C: listeners would need Python's lock in any thread that calls CUDA, and boxes nobody has asked for.
-    LEFT_OUT = {"listener_add", "listener_remove", "memcpy_3d_peer", "memcpy_3d_peer_async"}
+    #: What is left to C: listeners would need Python's lock in any thread that calls CUDA.
+    LEFT_OUT = {"listener_add", "listener_remove"}
     TYPES = {
         "size_t": ctypes.c_size_t, "const char *": ctypes.c_char_p, "int": ctypes.c_int, "unsigned int": ctypes.c_uint,
         "uint64_t": ctypes.c_uint64, "p2pshim_activity_t": ctypes.c_int, "p2pshim_proof_t": ctypes.c_int,

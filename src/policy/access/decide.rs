@@ -30,6 +30,8 @@ pub(crate) struct Circumstances {
     pub(crate) may_know: bool,
     /// Whether the copy is made again and again on the path that it has now: a graph's.
     pub(crate) keeps_path: bool,
+    /// Whether the program asks for the pair to be verified and enabled, however little it has copied.
+    pub(crate) is_asked_for: bool,
 }
 
 /// What is to be done about a copy.
@@ -138,6 +140,17 @@ impl Access {
                 thread::sleep(Duration::from_micros(50));
             }
         }
+    }
+
+    /// Verifies the path between two devices and enables it now. Returns the path of their copies, or none if either has no context.
+    pub(crate) fn prepare(&self, driver: &impl Driver, devices: [u8; 2]) -> Option<Path> {
+        let place = |device: u8| {
+            let place = Place { kind: Kind::Plain, device, owner: 0, reach: 0 };
+            let (context, id) = self.context_for(driver, place, 0)?;
+            Some(Place { owner: self.context_number(context, id, device.into())?, ..place })
+        };
+        let on = Circumstances { keeps_path: true, is_asked_for: true, ..Circumstances::default() };
+        self.weigh(driver, (place(devices[0])?, place(devices[1])?), 0, on)
     }
 
     /// Whether a copy is direct only because p2pshim has enabled access, or granted a right. Without that it would be staged, and the
@@ -376,7 +389,7 @@ impl Registry {
         let verification = self.verification(kind, src.device, dst.device);
         let attempts = self.attempts(src, dst);
         let is_much = copies > COPIES << attempts.shift || bytes > BYTES << attempts.shift;
-        let is_due = is_much || on.keeps_path && attempts.shift == 0;
+        let is_due = is_much || on.is_asked_for || on.keeps_path && attempts.shift == 0;
         if is_due {
             self.mark_used(src.device, dst.device);
         }

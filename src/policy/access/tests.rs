@@ -85,6 +85,36 @@ fn consider_small_copies_pair_is_enabled_at_the_seventeenth() {
 }
 
 #[test]
+fn prepare_pair_is_enabled_before_any_copy_once_both_devices_have_a_context() {
+    let mut process = Process::new(Fake::new());
+    let prepare = |process: &Process| process.access.prepare(&process.driver, [0, 1]);
+    process.driver.current.set(context(0));
+    assert_eq!(prepare(&process), None);
+    process.driver.primaries.insert(1);
+    process.driver.busy.set(true);
+    assert_eq!(prepare(&process), Some(Path::Staged(Why::Busy)));
+    process.driver.busy.set(false);
+    assert_eq!(prepare(&process), Some(Path::Direct), "though a copy would not try again yet");
+    assert_eq!(process.driver.enables.get(), 2, "both directions");
+    assert_eq!(process.copy(0, 1, 4), Path::Direct);
+}
+
+#[test]
+fn prepare_pair_that_loses_data_or_is_denied_is_never_enabled() {
+    for faults in [[((0, 1), Fault::Drop)], [((1, 0), Fault::Drop)]] {
+        let process = Process::new(Fake { faults: faults.into(), primaries: [0, 1].into(), ..Fake::new() });
+        for _ in 0..2 {
+            assert_eq!(process.access.prepare(&process.driver, [0, 1]), Some(Path::Staged(Why::Blocked)));
+        }
+        assert_eq!(process.driver.enables.get(), 0);
+    }
+    let denied = vec![Denied { device: GpuName::Ordinal(0), peer: GpuName::Ordinal(1) }];
+    let driver = Fake { primaries: [0, 1].into(), ..Fake::new() };
+    let process = Process::configured(driver, &Config { denied, ..Config::default() });
+    assert_eq!(process.access.prepare(&process.driver, [1, 0]), Some(Path::Staged(Why::Denied)));
+}
+
+#[test]
 fn consider_regular_copies_that_are_refused_change_nothing() {
     let process = Process::new(Fake::new());
     let copy = |src: u64, dst: u64, current: usize, made_by: usize| {

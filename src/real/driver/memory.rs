@@ -121,22 +121,6 @@ fn pointer_flag(attribute: c_int, address: u64) -> Option<bool> {
     (code == Code::SUCCESS).then_some(value & 1 != 0)
 }
 
-/// A context to name for memory in a copy: its own; for pools, and what the program mapped, the current one if it is on their
-/// device, or the device's primary one; for what the driver does not know, the current one. 0 if there is none. And the
-/// device, if the memory is known to be on one.
-pub(crate) fn context_for(address: u64) -> (usize, Option<i32>) {
-    let current = || contexts::current();
-    let Some(Memory { device, holder, .. }) = of(address) else { return (current().unwrap_or(0), None) };
-    let is_here = |context: &usize| contexts::device_of(*context) == Some(device);
-    let on_device = || current().filter(is_here).or_else(|| contexts::primary_context(device));
-    let (context, device) = match holder {
-        Holder::Context(context) => (Some(context), Some(device)),
-        Holder::Pool(_) | Holder::Mapped => (on_device(), Some(device)),
-        Holder::Host | Holder::Foreign => (current(), None),
-    };
-    (context.unwrap_or(0), device)
-}
-
 /// Sets a pool's rights.
 pub(crate) fn set_rights(pool: usize, grants: &[AccessDesc]) -> Code {
     // SAFETY: so many descriptors are there; the pool is the program's argument.

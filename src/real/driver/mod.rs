@@ -16,7 +16,7 @@ pub(crate) mod waits;
 pub(crate) use contexts::{enable_peer_access, is_primary_active};
 pub(crate) use devices::{gpu, peer_attributes, version};
 pub(crate) use functions::is_loaded;
-pub(crate) use memory::{context_for, device_of, set_rights};
+pub(crate) use memory::{device_of, set_rights};
 pub(crate) use replacement::{ReadyCopy, make_copy, ready, ready_all};
 pub(crate) use types::{
     AccessDesc, Array3dDescriptor, ArrayDescriptor, BatchAttributes, BatchNodeParams, BatchOp, ChildGraphNodeParams,
