@@ -41,7 +41,7 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path, version: u32) -> Result<T, 
     serde_json::from_slice(&bytes).map_err(|error| error.to_string())
 }
 
-/// Reads files. What cannot be read is said, and left out.
+/// Reads files. A file that cannot be read is said, and left out.
 pub(crate) fn read_all<T: DeserializeOwned>(paths: &[PathBuf], version: u32) -> Vec<T> {
     let read = |path: &PathBuf| {
         let why = |why| complain(format_args!("{} is left out: {why}", path.display()));

@@ -63,7 +63,7 @@ impl Reading {
     }
 }
 
-/// Reads files. What cannot be read is said, and left out.
+/// Reads files. A file that cannot be read is said, and left out.
 pub(crate) fn load(paths: &[PathBuf]) -> Vec<Reading> {
     kept::read_all(paths, VERSION)
 }

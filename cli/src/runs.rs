@@ -60,7 +60,7 @@ impl Run {
     }
 }
 
-/// Reads files, each run once. What cannot be read is said, and left out.
+/// Reads files, each run once. A file that cannot be read is said, and left out.
 pub(crate) fn load(paths: &[PathBuf]) -> Vec<Run> {
     let mut runs: Vec<Run> = kept::read_all(paths, VERSION);
     let mut seen = BTreeSet::new();

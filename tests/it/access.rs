@@ -326,7 +326,7 @@ fn faulty_path_of_another_pair_changes_nothing_here() {
     assert_all_direct(&preloaded);
 }
 
-/// With `P2PSHIM_BROKEN=warn`. What the program enabled stays enabled, but no copy goes there: its bytes are right.
+/// With `P2PSHIM_BROKEN=warn`. Access that the program enabled stays enabled, but no copy goes there: its bytes are right.
 #[test]
 fn faulty_path_that_the_program_enabled_is_left_enabled_and_copies_are_staged_by_the_shim() {
     for flavour in ["12", "static"] {

@@ -15,7 +15,7 @@ use std::process::Command;
 
 use crate::support::{Program, browser, path, say, scratch};
 
-/// Runs tests/html/check.py. What it prints is shown if the test fails; its last line always, past the capture of output.
+/// Runs tests/html/check.py. Its output is shown if the test fails; its last line always, past the capture of output.
 fn check(arguments: &[&str]) -> bool {
     let output = Command::new("python3").arg(path("tests/html/check.py")).args(arguments).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);

@@ -1,6 +1,6 @@
 //! The runtimes of CUDA 8.0 to 10.2, simulated: which codes they return, in which numbers, and what the shim says of them.
 //!
-//! Golden files: tests/golden/legacy-VERSION.tsv, a row for each of `legacy.c`. What NVIDIA's own runtimes return on one H200 is in
+//! Golden files: tests/golden/legacy-VERSION.tsv, a row for each of `legacy.c`. Return codes of NVIDIA's own runtimes on one H200 are in
 //! tests/golden/legacy-one-h200-VERSION.tsv.
 
 use std::fs::{self, Permissions};

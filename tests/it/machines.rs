@@ -1,4 +1,4 @@
-//! `p2pshim doctor` of a machine of which it reads what is made here. What it says of each kind: cli/src/doctor/machines.rs.
+//! `p2pshim doctor` of a machine whose files are made here. Its words for each kind: cli/src/doctor/machines.rs.
 
 use std::fs;
 

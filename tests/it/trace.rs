@@ -341,7 +341,7 @@ fn file_that_cannot_grow_is_said_once_and_the_program_goes_on() {
 }
 
 /// A program that ends inside a copy from device 0 to device 1 that is staged. Answers the calls that had not returned, and which
-/// path they were to take. Of a 3D copy of the runtime at which nobody looks only the driver's call inside is known.
+/// path they were to take. If nobody looks at a 3D copy of the runtime, only the driver's call inside is known.
 fn ended_inside(program: &Program, how: &str, is_looked_at: bool) -> Vec<(String, Record, String)> {
     let bytes: u64 = if how == "repeated_copies" { 4 << 20 } else { 256 << 20 };
     let folder = Folder::new();

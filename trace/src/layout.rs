@@ -136,7 +136,7 @@ pub(crate) fn unpack(packed: u32) -> u64 {
     if packed < IS_LARGE { u64::from(packed) } else { u64::from(packed & !IS_LARGE) << PACKED }
 }
 
-/// Makes an enum that a byte stands for in files. What a later version may add is read as nothing.
+/// Makes an enum that a byte stands for in files. Values that a later version may add are read as nothing.
 macro_rules! numbered {
     ($(#[$doc:meta])* $name:ident: $type:ident { $( $(#[$variant_doc:meta])* $variant:ident = $number:literal, )* }) => {
         $(#[$doc])*

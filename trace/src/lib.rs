@@ -8,7 +8,7 @@
 //! Space is taken in steps, so that the end of a file may be chunks of zeros.
 //!
 //! Calls are records of [`RECORD_BYTES`], in the order in which they began. A record is begun when the call begins, and done
-//! when it returns; the last byte says which. What began and never returned is what the thread was in when the process ended.
+//! when it returns; the last byte says which. A call that began and never returned is where the thread was when the process ended.
 //!
 //! Times are ticks of a clock that [`Clock`] names; [`Calibration`]s in the header say what they are in nanoseconds.
 //!

@@ -1,13 +1,13 @@
 //! Writing files in place, by any number of threads, without a lock or a system call for a call.
 //!
-//! A file is mapped into memory for good, a region at a time as it grows: nothing that was handed out is ever taken back. What
-//! is mapped lies in the page cache from the moment it is written, so that only the end of the system loses it.
+//! A file is mapped into memory for good, a region at a time as it grows: nothing that was handed out is ever taken back. Mapped
+//! memory lies in the page cache from the moment it is written, so that only the end of the system loses it.
 //!
 //! A thread takes a chunk at a time by one atomic addition and fills it alone. Where its next record is and how many are left is
 //! one word, changed by one instruction: a signal handler that copies in the middle of that takes another record, and neither is
 //! lost. Space is taken before it is needed, since every 64th record touches a new page.
 //!
-//! Ticks are those of the time-stamp counter where it is invariant and the system relies on it. What they are in nanoseconds is
+//! Ticks are those of the time-stamp counter where it is invariant and the system relies on it. Their length in nanoseconds is
 //! known from comparisons with the system's clocks, the first two at once, then after twice as long each time.
 
 mod chunks;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 /// Words that are added to, in turn.
 pub(super) const WORDS: usize = 1024;
-/// Additions: of 1, 2 and so on. Of the threads that make them, many add to a word at the same time.
+/// Additions: of 1, 2 and so on. Many of the threads that make them add to a word at the same time.
 pub(super) const ADDITIONS: usize = 1 << 16;
 
 /// Words of 8 bytes.

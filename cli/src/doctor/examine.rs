@@ -1,6 +1,6 @@
 //! Tests the pairs that are asked for: runs test processes, one after the other, and collects their findings.
 //!
-//! One process tests all pairs. A pair that hangs there takes its GPUs away from others; those are for the next process. What has hung
+//! One process tests all pairs. A pair that hangs there takes its GPUs away from others; those are for the next process. A pair that hung
 //! is tested once more, when nothing else is; only then it counts. Speeds are measured while nothing else copies, and again where
 //! they decide something.
 

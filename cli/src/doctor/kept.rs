@@ -46,7 +46,7 @@ fn verdict(row: &Row, timeout: u64) -> Parts {
     verdict
 }
 
-/// The key of the verdict on a pair. What is found out about simulated GPUs holds for the faults that they have.
+/// The key of the verdict on a pair. A verdict on simulated GPUs holds for the faults that they have.
 fn key(inventory: &Inventory, pair: [usize; 2]) -> Option<Key> {
     let [from, to] = pair.map(|ordinal| inventory.devices.get(ordinal).cloned());
     let (from, to) = (from?, to?);

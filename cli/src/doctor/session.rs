@@ -109,7 +109,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Has something done with pairs, and hands on what it says of them by their places. What is about all of them is returned.
+    /// Has something done with pairs, and hands on the lines about them by their places. The verdict on all of them is returned.
     pub(super) fn ask(
         &mut self,
         task: &str,

@@ -78,7 +78,7 @@ impl Sweep<'_> {
         let with_path = self.with_path();
         let devices = self.devices();
         let is_quick = self.rig.level == Level::Quick;
-        // It starts CUDA while the other tests are made. What it is to get of us has to be there before.
+        // It starts CUDA while the other tests are made. Its arguments have to be there before.
         let early = is_quick.then(|| Between::start(self.rig, &devices));
         self.rig.prepare(&devices, time);
         let between = early.unwrap_or_else(|| Between::start(self.rig, &devices));

@@ -9,7 +9,7 @@ const COLUMNS: &str = "src_host,src,src_uuid,dst_host,dst,dst_uuid,pair_calls,pa
                        device_bytes,device_ns,gb_per_s,host_p50_ns,host_p99_ns,host_max_ns,host_total_ns,access,link,\
                        python_lines,call_sites";
 
-/// Writes the table, with a line of names. What is not known is empty.
+/// Writes the table, with a line of names. A cell that is not known is empty.
 pub(crate) fn write(report: &Report, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "{COLUMNS}")?;
     for pair in &report.pairs {

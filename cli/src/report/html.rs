@@ -37,7 +37,7 @@ pub(crate) fn write(json: &str, out: &mut (impl Write + ?Sized)) -> io::Result<(
     out.write_all(rest.as_bytes())
 }
 
-/// JSON such that nothing in it looks like markup. What is replaced stands inside strings only, where JSON has another
+/// JSON such that nothing in it looks like markup. The letters that are replaced stand inside strings only, where JSON has another
 /// spelling for it; U+2028 and U+2029 end lines in scripts.
 fn write_data(json: &str, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     let mut rest = json;

@@ -8,7 +8,7 @@ use serde::Serialize;
 pub(crate) enum Class {
     /// From GPU to GPU.
     Direct,
-    /// HIP's, which maps the memory for a copy on first use. That such a copy is direct was not measured.
+    /// HIP's, which maps the memory for a copy on first use. It was not measured that such a copy is direct.
     Mapped,
     /// Staged, as the first copies of a pair are, until it is known to be worth access, and right.
     StartUp,

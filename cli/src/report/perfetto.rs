@@ -249,7 +249,7 @@ impl Events<'_> {
         let (mut end, mut was_left) = (call.end, false);
         if record.state == State::Begun {
             let last = file.and_then(|file| file.threads.iter().find(|it| it.id == *thread)).map(|it| it.last_start);
-            // Until the process ended, unless the thread went on with something else. What begins when another ends is not
+            // Until the process ended, unless the thread went on with something else. A call that begins when another ends is not
             // inside it for viewers, and a call may have begun at the end: so they last a nanosecond more.
             let hangs = last.is_some_and(|last| last <= record.start);
             end = file.and_then(|file| file.ended).filter(|_| hangs).map_or(*start, |ended| ended.saturating_add(1));

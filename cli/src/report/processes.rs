@@ -53,7 +53,7 @@ fn own_end(file: &File) -> End {
     }
 }
 
-/// Finds those that became another program: the process has a later file. Of files that do not say when their processes were started,
+/// Finds those that became another program: the process has a later file. If files do not say when their processes were started,
 /// those of one run are taken to be of one process; without a run, the number may be another's.
 fn say_what_became_of(files: &mut [File]) {
     let number = |file: &File| Some((file.host.clone()?, file.boot_id.clone(), file.namespace.clone(), file.process?));

@@ -1,7 +1,7 @@
 //! NVIDIA's static runtime in a program's file: where it is, by its symbols, and of which release, by its strings.
 //!
 //! `libcudart_static.a` has one object, whose functions so lie side by side in a program: public ones with their names, and others
-//! that are called `libcudart_static_` and a number (`__cudart` and a number before 12). What lies between two of the latter, with
+//! that are called `libcudart_static_` and a number (`__cudart` and a number before 12). The code between two of the latter, with
 //! nothing else between, is the runtime.
 
 use std::fs::File;

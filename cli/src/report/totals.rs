@@ -276,7 +276,7 @@ impl Totals {
         }
     }
 
-    /// The report. What threads have found in any order comes in one order.
+    /// The report. Rows that threads have found in any order come in one order.
     pub(super) fn report(mut self) -> Report {
         self.files.sort_by_key(|file| file.index);
         let numbers = self.sort_gpus();

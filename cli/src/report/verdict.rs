@@ -131,7 +131,7 @@ fn several(report: &Report) -> Option<Sentence> {
     Some(Sentence::new(Level::Note, "Several runs", text).section(PROCESSES))
 }
 
-/// Whether nothing is wrong: with the program, with pairs of GPUs, or with the trace itself. What is only slow is not wrong.
+/// Whether nothing is wrong: with the program, with pairs of GPUs, or with the trace itself. A copy that is only slow is not wrong.
 pub(super) fn is_fine(report: &Report) -> bool {
     let is_harmless =
         |it: &Sentence| matches!(it.level, Level::Good | Level::Note) || ["Staged", SLOW_CALLS].contains(&it.word);

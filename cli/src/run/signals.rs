@@ -1,7 +1,7 @@
 //! Signals on their way to the program, and its end.
 //!
-//! This process stays in the program's process group. What the terminal sends (Ctrl-C, Ctrl-Z, a new size) goes to the
-//! whole group: the program has it already, and gets it no second time. What is sent to this process alone is passed on.
+//! This process stays in the program's process group. The terminal's signals (Ctrl-C, Ctrl-Z, a new size) go to the
+//! whole group: the program has them already, and gets them no second time. Signals to this process alone are passed on.
 
 use std::io::{self, PipeReader, Read};
 use std::os::fd::{AsRawFd, IntoRawFd};
@@ -76,7 +76,7 @@ pub(super) struct Relay {
 type Target = Arc<Mutex<Option<pid_t>>>;
 
 impl Relay {
-    /// Begins to take signals. What is ignored (by `nohup`, or for jobs of a script) stays so, here and in the program.
+    /// Begins to take signals. Signals that are ignored (by `nohup`, or for jobs of a script) stay so, here and in the program.
     ///
     /// # Errors
     /// The system's.

@@ -1,7 +1,7 @@
 //! Pointers that C callers hand in.
 //!
 //! Values of these types come into being only as arguments of exported functions (or as fields of what such
-//! an argument points to). Who calls those promises, by the documentation of the API, that a pointer is NULL
+//! an argument points to). The caller of such a function promises, by the documentation of the API, that a pointer is NULL
 //! or points to what its type says, for as long as the call lasts: that is why the methods can be safe.
 
 use std::ffi::{CStr, c_char, c_void};
@@ -126,7 +126,7 @@ impl<T> In<T> {
 }
 
 impl In<c_char> {
-    /// Reads a text; refuses NULL. What is not UTF-8 becomes a text that names nothing.
+    /// Reads a text; refuses NULL. Bytes that are not UTF-8 become a text that names nothing.
     pub fn text(&self) -> Result<&str, Null> {
         if self.0.is_null() {
             return Err(Null);

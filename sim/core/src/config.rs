@@ -125,7 +125,7 @@ impl Config {
         (config, complaints)
     }
 
-    /// Hides all devices but these, and numbers them in this order. What was said of a device stays with it.
+    /// Hides all devices but these, and numbers them in this order. Settings of a device stay with it.
     pub fn show(&mut self, visible: &[usize]) {
         let hidden = (0..self.devices).filter(|number| !visible.contains(number));
         self.order = visible.iter().copied().chain(hidden).collect();

@@ -28,7 +28,7 @@ impl Counters {
         Ok(Self { file, numbers })
     }
 
-    /// Counts what went from a device to another. What cannot be counted is not.
+    /// Counts the bytes that went from a device to another, if it can.
     pub(crate) fn add(&self, from: usize, to: usize, bytes: u64) {
         let place = |device: usize| self.numbers.get(device).map_or(0, |number| *number as u64 * DEVICE);
         if self.file.lock().is_ok() {

@@ -135,7 +135,7 @@ impl Stream {
         }
     }
 
-    /// Does on the calling thread what takes no time and could be done by now. Who asks again and again whether work is done
+    /// Does work on the calling thread that takes no time and could be done by now. A thread that asks again and again whether work is done
     /// has kept the worker from a processor, perhaps; a GPU has its own.
     pub(crate) fn help(&self) {
         os::without_signals(|| {

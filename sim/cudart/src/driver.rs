@@ -134,7 +134,7 @@ macro_rules! asked {
 macro_rules! functions {
     (common { $($name:ident $(= $sought:ident)? $version:literal ($($arg:ident: $type:ty),*);)* }
      streams { $($twin:ident $(= $asked:ident)? $twin_version:literal $thread_version:literal ($($twin_arg:ident: $twin_type:ty),*);)* }) => {
-        /// The driver's functions. What an old driver lacks makes only the calls fail that need it.
+        /// The driver's functions. If an old driver lacks one, only the calls fail that need it.
         #[allow(non_snake_case, reason = "the vendor's names")]
         pub(crate) struct Driver {
             finder: Finder,

@@ -116,7 +116,7 @@ pub(crate) struct Program {
     findings_are_apart: bool,
 }
 
-/// The outcome of a program. Of the lines on standard error that begin with `p2pshim`, `findings` holds those with a rule and
+/// The outcome of a program. Some lines on standard error begin with `p2pshim`: `findings` holds those with a rule and
 /// `shim` the rest; `stderr` holds all others.
 #[derive(Debug)]
 pub(crate) struct Outcome {

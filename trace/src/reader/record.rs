@@ -6,7 +6,7 @@ use crate::layout::{CHUNK_HEADER_BYTES, Capture, DeviceTime, PART, RECORD_BYTES,
 /// A call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// How far it has come. Of one that has not returned, what is only known then is 0 or none.
+    /// How far it has come. If it has not returned, fields that are only known then are 0 or none.
     pub state: State,
     /// Ticks when it began.
     pub start: u64,

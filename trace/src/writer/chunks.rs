@@ -15,7 +15,7 @@ use std::time::Duration;
 use super::{Segment, Writer, lock, open};
 use crate::layout::{CHUNK_BYTES, HEADER_BYTES, header};
 
-/// Chunks that space is taken for at a time. What is taken is brought into memory, which would cost every 64th call a
+/// Chunks that space is taken for at a time. The space is brought into memory, which would cost every 64th call a
 /// microsecond or two otherwise.
 pub(super) const STEP: u64 = 32;
 /// Chunks that are mapped at a time, 8 MiB: the limit of a file costs no address space, which `ulimit -v` may bound, and the

@@ -193,7 +193,7 @@ impl Begun {
     }
 
     /// Notes which function the one call inside this one is of, if that has no record of its own: the same copy, with the same
-    /// return. Of calls only that no other encloses. Early files have such calls; the shim writes none.
+    /// return. Only calls that no other encloses have it. Early files have such calls; the shim writes none.
     pub fn is_made_by(self, function: u8) {
         self.0.parent.store(function.saturating_add(1), Relaxed);
     }

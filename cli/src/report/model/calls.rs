@@ -164,7 +164,7 @@ pub(crate) struct Call {
     pub(crate) started: u64,
     pub(crate) progress: Progress,
     /// How long it has been under way, or was when its process ended, if that is known: it is not if the process may have become another
-    /// program before. Of a last copy how long before now, or before the end of the run, it returned.
+    /// program before. For a last copy: how long before now, or before the end of the run, it returned.
     pub(crate) age_ns: Option<u64>,
     pub(crate) src: Option<usize>,
     pub(crate) dst: Option<usize>,

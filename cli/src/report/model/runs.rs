@@ -76,7 +76,7 @@ pub(crate) struct Unseen {
     pub(crate) end: End,
 }
 
-/// A trace file: a process. Of one that cannot be read only the path and the problems are known.
+/// A trace file: a process. If it cannot be read, only the path and the problems are known.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct File {
     pub(crate) index: usize,
@@ -172,7 +172,7 @@ impl File {
         self.gone.map(|gone| gone.saturating_sub(time))
     }
 
-    /// How long after a time the trace last tells of something, in nanoseconds. What is not whole may tell of any time.
+    /// How long after a time the trace last tells of something, in nanoseconds. A trace that is not whole may tell of any time.
     pub(crate) fn lived_after(&self, time: u64) -> u64 {
         self.ended.filter(|_| self.is_whole).unwrap_or_default().saturating_sub(time)
     }

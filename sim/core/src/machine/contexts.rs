@@ -282,7 +282,7 @@ impl State {
         self.handles.insert(handle, id);
     }
 
-    /// The context that a program names. What is none counts as one that was destroyed.
+    /// The context that a program names. A handle of none counts as one that was destroyed.
     pub(super) fn named(&self, handle: ContextHandle) -> Result<ContextId> {
         let missing = if handle == NO_CONTEXT { Error::INVALID_CONTEXT } else { Error::CONTEXT_IS_DESTROYED };
         self.handles.get(&handle).copied().ok_or(missing)

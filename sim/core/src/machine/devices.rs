@@ -153,7 +153,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Ends all created streams of a device and frees its memory, after all work. What is enabled stays so, as do host
+    /// Ends all created streams of a device and frees its memory, after all work. Enabled access stays so, as do host
     /// memory, events and contexts.
     pub fn reset_device(&self, device: usize) -> Result<()> {
         let mut state = self.lock();

@@ -20,7 +20,7 @@ const PHYSICAL_HANDLES: u64 = 0x505a_0000_0000;
 /// The beginning of the name of a file that holds memory of a device; its number follows.
 const FILE_NAME: &str = "p2psim memory of device ";
 
-/// Memory without an address. What it holds stays with the address that it was mapped to, unless other processes can map it.
+/// Memory without an address. Its bytes stay with the address that it was mapped to, unless other processes can map it.
 struct Physical {
     device: usize,
     size: u64,

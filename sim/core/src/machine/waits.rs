@@ -1,6 +1,6 @@
 //! Whose work a copy between two devices is, and which calls wait for it. Measured on H100s.
 //!
-//! A copy that the driver stages is work of three contexts: its stream's, and those that the memory on either side is of. Who waits
+//! A copy that the driver stages is work of three contexts: its stream's, and those that the memory on either side is of. A call that waits
 //! for all work of one of them waits for the copy. A direct copy is work of its stream's context alone; but on a legacy default stream
 //! it is ordered with those of both sides too, as a staged one is.
 
@@ -17,7 +17,7 @@ use crate::stream::{Role, Stream};
 use crate::work::{Copy, Path, Work};
 
 impl Machine {
-    /// Gives back memory that nobody can name any more, after `tails`. What still relies on it ends with 719, as was measured.
+    /// Gives back memory that nobody can name any more, after `tails`. Work that still relies on it ends with 719, as was measured.
     pub(super) fn give_back(&self, gone: &[Allocation], tails: &[Arc<Fence>]) {
         wait_all(tails);
         gone.iter().for_each(|gone| gone.mapped.close(Error::LAUNCH_FAILED));

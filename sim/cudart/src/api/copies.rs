@@ -191,7 +191,7 @@ fn copy_3d(driver: &Driver, parameters: In<Memcpy3dParameters>) -> Result<Option
     if extent.is_empty() { Ok(None) } else { box_to_box(driver, &dst, &src, extent, types).map(Some) }
 }
 
-/// The driver is asked even if there is nothing to copy, as was measured: a capture is lost all the same. What it is asked
+/// The driver is asked even if there is nothing to copy, as was measured: a capture is lost all the same. The copy that it is asked
 /// for then has no memory, whatever the program gave.
 fn copy_3d_peer(driver: &Driver, parameters: In<Memcpy3dPeerParameters>) -> Result<Memcpy3d> {
     let Memcpy3dPeerParameters { src, src_device, dst, dst_device, extent } = parameters.read()?;
