@@ -150,7 +150,7 @@ fn text_tells_what_nvlink_carried_and_of_which_gpu() {
     // The process that is listed is the one that is traced. It hangs in a copy.
     let verdict = "
 NVLink carried 3.0 GB between these GPUs; copies explain at least 1.0 GB of it.
-What moved the rest is not seen: kernels that access a peer's memory (NCCL, NVSHMEM, custom all-reduce), managed memory, or processes without p2pshim, for example. The trace may also lack copies.
+Something unseen moved the rest: kernels that access a peer's memory (NCCL, NVSHMEM, custom all-reduce), managed memory, or processes without p2pshim, for example. The trace may also lack copies.
 
 program ";
     let table = "
@@ -1188,7 +1188,7 @@ fn verdict_of_each_kind_of_trace() {
     let enable = Call { function: ENABLE, ..Call::copy(0, (0, 1), 0, 0) };
     let nothing = verdict(&[enable], &two);
     assert!(nothing.starts_with("No copy between GPUs was seen.\n"), "{nothing}");
-    assert!(nothing.contains("What kernels load and store"), "{nothing}");
+    assert!(nothing.contains("Loads and stores of kernels"), "{nothing}");
     assert_eq!(
         verdict(&[Call { result: 1, ..copy(0) }], &two),
         "A call failed: cudaMemcpyPeer with cudaErrorInvalidValue.\nThe only copy between GPUs failed."

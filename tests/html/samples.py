@@ -317,7 +317,7 @@ def carried():
         "carried_bytes": size + more, "copied_bytes": size, "is_explained": False, "is_at_least": False, "other_processes": [],
         "shows_processes": True, "gpus": [row(0, size + more, 0, size, 0), row(1, 0, size + more, 0, size)],
         "text": "NVLink carried 142.9 GB between these GPUs; copies explain 42.9 GB of it.",
-        "more": "What moved the rest is not seen: kernels that access a peer's memory (NCCL), for example.",
+        "more": "Something unseen moved the rest: kernels that access a peer's memory (NCCL), for example.",
     }
     return report
 
@@ -441,7 +441,7 @@ VERDICTS = {
     "wrong": [said("bad", "Data wrong", "Data may be WRONG: 1.0 GB of copies were direct between GPU 0 and GPU 1, where peer access lost data or hung in verification.",
                    "Run it with P2PSHIM_ACCESS=off.", "decisions")],
     "carried": [*FINE, said("note", "NVLink", "NVLink carried 142.9 GB between these GPUs; copies explain 42.9 GB of it.",
-                            "What moved the rest is not seen: kernels that access a peer's memory (NCCL), for example.", "environment")],
+                            "Something unseen moved the rest: kernels that access a peer's memory (NCCL), for example.", "environment")],
     "empty": [],
     "nasty": [said("bad", "Data at risk", " ".join(EVIL), EVIL[0], "findings")],
 }

@@ -83,7 +83,7 @@ fn verdict(text: &str) -> Vec<&str> {
 }
 
 const GB: u64 = 1_000_000_000;
-const UNSEEN: &str = "What moved the rest is not seen: kernels that access a peer's memory (NCCL, NVSHMEM, custom all-reduce), managed memory, or processes without p2pshim, for example.";
+const UNSEEN: &str = "Something unseen moved the rest: kernels that access a peer's memory (NCCL, NVSHMEM, custom all-reduce), managed memory, or processes without p2pshim, for example.";
 
 #[test]
 fn copies_explain_all_and_later_reports_say_the_same() {
@@ -153,12 +153,12 @@ fn no_copy_but_traffic_is_said_after_the_first_line() {
     outcome.assert_success();
     let said = verdict(&outcome.stderr);
     assert_eq!(said[..2], ["No copy between GPUs was seen.", "NVLink carried 5.0 GB between these GPUs."], "{said:?}");
-    assert!(said[2].starts_with("What moved it is not seen: kernels"), "{said:?}");
+    assert!(said[2].starts_with("Something unseen moved it: kernels"), "{said:?}");
     let idle = Place::new();
     let outcome = idle.program(0, 0).plain();
     let said = verdict(&outcome.stderr);
     assert_eq!(said[..2], ["No copy between GPUs was seen.", "NVLink carried nothing between these GPUs."], "{said:?}");
-    assert!(said[2].starts_with("What kernels load and store (NCCL, NVSHMEM) is not seen"), "{said:?}");
+    assert!(said[2].starts_with("Loads and stores of kernels (NCCL, NVSHMEM) are not seen"), "{said:?}");
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn program_without_a_trace_is_reported_by_its_counters() {
     outcome.assert_success();
     assert!(outcome.shim[0].starts_with("p2pshim: no report: there is no trace."), "{:#?}", outcome.shim);
     assert_eq!(outcome.shim[1], "p2pshim: NVLink carried 5.0 GB between these GPUs.", "{:#?}", outcome.shim);
-    assert!(outcome.shim[2].starts_with("p2pshim: What moved it is not seen"), "{:#?}", outcome.shim);
+    assert!(outcome.shim[2].starts_with("p2pshim: Something unseen moved it"), "{:#?}", outcome.shim);
     let other = Place::new();
     let outcome = other.run().args(&["sh", "-c", "printf %1000000s >\"$P2PSIM_NVLINK/traffic\""]).plain();
     assert_eq!(outcome.shim.len(), 1, "a program that uses no GPU has moved nothing: {:#?}", outcome.shim);
@@ -185,13 +185,13 @@ fn other_processes_are_said_and_nothing_is_claimed() {
         let outcome = place.other(process, text).program(16, 5 * GB).plain();
         outcome.assert_success();
         let expected =
-            format!("What moved the rest cannot be known: another process used these GPUs meanwhile (pid {process}).");
+            format!("It is not known what moved the rest: another process used these GPUs meanwhile (pid {process}).");
         assert_eq!(verdict(&outcome.stderr)[2], expected, "{}", outcome.stderr);
         assert_eq!(verdict(&place.report(&[]).stdout)[2], expected);
     }
     let place = Place::new();
     let outcome = place.program(16, 5 * GB).env("P2PSIM_NVML", "blind").plain();
-    let expected = "What moved the rest cannot be known: NVML did not show which processes used these GPUs.";
+    let expected = "It is not known what moved the rest: NVML did not show which processes used these GPUs.";
     assert_eq!(verdict(&outcome.stderr)[2], expected, "{}", outcome.stderr);
 }
 

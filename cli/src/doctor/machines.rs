@@ -225,7 +225,7 @@ const KINDS: &[Kind] = &[
     },
     Kind {
         title: "Virtual machine",
-        about: "KVM with GPUs handed through. What the host does cannot be seen.",
+        about: "KVM with GPUs handed through. The host's IOMMU cannot be seen.",
         make: |tree| {
             tree.write("proc/cpuinfo", "flags\t\t: fpu vme hypervisor\n");
             tree.write("sys/class/dmi/id/sys_vendor", "QEMU\n").gpus(GPU, [&[("0000:00:02.0", UNREADABLE)]; 2]);

@@ -254,7 +254,7 @@ impl Facts {
         }
         let mut text = match (nvlink.other_processes.as_slice(), nvlink.shows_processes) {
             ([process], _) => {
-                format!("What moved {what} cannot be known: another process used these GPUs meanwhile (pid {process}).")
+                format!("It is not known what moved {what}: another process used these GPUs meanwhile (pid {process}).")
             }
             ([first, ..], _) => {
                 let named: Vec<String> = nvlink.other_processes.iter().take(NAMED).map(u32::to_string).collect();
@@ -263,13 +263,13 @@ impl Facts {
                 } else {
                     format!("pids {}", named.join(", "))
                 };
-                format!("What moved {what} cannot be known: other processes used these GPUs meanwhile ({named}).")
+                format!("It is not known what moved {what}: other processes used these GPUs meanwhile ({named}).")
             }
             ([], false) => {
-                format!("What moved {what} cannot be known: NVML did not show which processes used these GPUs.")
+                format!("It is not known what moved {what}: NVML did not show which processes used these GPUs.")
             }
             ([], true) => format!(
-                "What moved {what} is not seen: kernels that access a peer's memory (NCCL, NVSHMEM, custom all-reduce), \
+                "Something unseen moved {what}: kernels that access a peer's memory (NCCL, NVSHMEM, custom all-reduce), \
                  managed memory, or processes without p2pshim, for example."
             ),
         };
@@ -403,7 +403,7 @@ mod tests {
         assert!(found.is_explained && found.more.starts_with("Verification of a pair"), "{found:?}");
         assert_eq!(found.text, "NVLink carried 1.0 GB between these GPUs; copies explain 1.0 GB of it.");
         let found = compare(&report, &[reading(GB + 25 * MB)]).unwrap();
-        assert!(!found.is_explained && found.more.starts_with("What moved the rest is not seen"), "{found:?}");
+        assert!(!found.is_explained && found.more.starts_with("Something unseen moved the rest"), "{found:?}");
         report.decisions.push(verified());
         let found = compare(&report, &[reading(GB + 25 * MB)]).unwrap();
         assert!(found.is_explained && found.more.starts_with("Verification of 2 pairs"), "{found:?}");
@@ -448,7 +448,7 @@ mod tests {
             reading.gpus[1].others = others.to_vec();
             compare(&report(GB), &[reading]).unwrap()
         };
-        assert!(seen(&[7]).more.starts_with("What moved the rest is not seen: kernels"));
+        assert!(seen(&[7]).more.starts_with("Something unseen moved the rest: kernels"));
         assert!(seen(&[7, 8]).more.ends_with("another process used these GPUs meanwhile (pid 8)."));
         assert!(seen(&[9, 8]).more.ends_with("other processes used these GPUs meanwhile (pids 8, 9)."));
         assert!(seen(&[1, 2, 3, 4, 5]).more.ends_with("(such as pid 1)."));

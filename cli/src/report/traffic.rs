@@ -8,7 +8,7 @@ use super::verdict::{self, DIRECT, Level, Sentence, at_least, between};
 
 /// Further words of a report without copies.
 pub(super) const NOT_SEEN: &str =
-    "What kernels load and store (NCCL, NVSHMEM) is not seen, nor are copies of managed memory.";
+    "Loads and stores of kernels (NCCL, NVSHMEM) are not seen, nor are copies of managed memory.";
 const RETURNED: &str = "Copies are counted when their calls return; whether all were made is not known.";
 /// Reasons for staging that a sentence names.
 const NAMED: usize = 3;

@@ -269,8 +269,8 @@ fn unclear(report: &Report) -> Option<Sentence> {
 fn unplaced(report: &Report) -> Option<Sentence> {
     let text = match traffic::of_unknown_devices(report) {
         0 => return None,
-        1 => "Of a copy it is not known whether it was between GPUs.".to_owned(),
-        copies => format!("Of {} copies it is not known whether they were between GPUs.", count(copies)),
+        1 => "It is not known of a copy whether it was between GPUs.".to_owned(),
+        copies => format!("It is not known of {} copies whether they were between GPUs.", count(copies)),
     };
     let more = "Arrays that were made where p2pshim did not see it, and memory of other processes, have no device that is known.";
     Some(Sentence::new(Level::Note, "Not known", text).more(more))

@@ -16,8 +16,8 @@ const TITLE: &str = "Options of the shim";
 
 /// The words of `-h` for the options that it shows.
 const SHORT: [(&str, &str); 3] = [
-    ("P2PSHIM_ACCESS", "Who enables peer access: p2pshim, app or nobody"),
-    ("P2PSHIM_LOG", "What is logged: warn, or trace for each call"),
+    ("P2PSHIM_ACCESS", "Let p2pshim, the app or nobody enable peer access"),
+    ("P2PSHIM_LOG", "Log at this level: warn, or trace for each call"),
     ("P2PSHIM_TRACE", "Keep the trace in FOLDER, for p2pshim report"),
 ];
 

@@ -214,7 +214,7 @@ function heatMap() {
     rows[row + step[0]]?.[rows[row].indexOf(cell) + step[1]]?.focus();
   });
 
-  const modes = choiceOf("view", "What the map shows", Object.values(VIEWS).map(([label]) => label), (index) => {
+  const modes = choiceOf("view", "View", Object.values(VIEWS).map(([label]) => label), (index) => {
     view = Object.keys(VIEWS)[index];
     paint();
   });

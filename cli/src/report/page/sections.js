@@ -24,7 +24,7 @@ function findingList() {
   const rank = (finding) => grave.indexOf(finding.severity) + 1 || 9;
   const sorted = [...findings].sort((a, b) => rank(a) - rank(b) || number(b.count) - number(a.count));
   return [
-    head("Findings", "What is wrong with calls, the most severe first."),
+    head("Findings", "Faults of calls, the most severe first."),
     el("div", { class: "findings" }, sorted.map((finding, index) => el("details", { open: index === 0 },
       el("summary", {}, el("span", { class: `tag ${levels[finding.severity] || "note"}` }, finding.severity), code(finding.rule),
         el("span", { class: "quiet small" }, `${finding.severity === "performance" ? "≥ " : ""}${count(finding.count)} ×`)),
@@ -64,7 +64,7 @@ const pairTable = () => [
 const lines = pairs.flatMap(({ src, dst, sites: all }) => list(all).flatMap(({ site, calls: of, lines: found }) =>
   list(found).map((line) => ({ ...line, src, dst, site, of }))));
 const lineTable = () => [
-  head("Lines of Python that copy", "Looked at for the first copies of a place, and fewer and fewer of the rest."),
+  head("Lines of Python that copy", "Lines are looked at for the first copies of a place, and fewer and fewer of the rest."),
   table("Lines of Python", [
     text("Line", lineName, (row) => el("span", { title: row.file }, code(lineName(row))), "text"),
     short("Pair", way),
@@ -77,7 +77,7 @@ const lineTable = () => [
 const callers = pairs.flatMap(({ src, dst, sites: all }) => list(all).flatMap(({ site, calls: of, callers: found }) =>
   list(found).map((caller) => ({ ...caller, src, dst, site, of }))));
 const callerTable = () => [
-  head("Call sites that copy", "What called the CUDA runtime. Looked at for the first copies of a place, and fewer and fewer of the rest."),
+  head("Call sites that copy", "Callers of the CUDA runtime. They are looked at for the first copies of a place, and fewer and fewer of the rest."),
   table("Call sites", [
     text("Call site", (row) => chain(row.caller), (row) => code(chain(row.caller)), "text"),
     short("Pair", way),
@@ -99,7 +99,7 @@ const functionTable = () => [
 ];
 
 const decisionTable = () => [
-  head("Decisions", "What p2pshim did about a pair, and why."),
+  head("Decisions", "Decisions of p2pshim about pairs, with their reasons."),
   table("Decisions", [
     figure("At", (row) => row.time, since),
     short("Pair", way),

@@ -225,7 +225,7 @@ function timeLine() {
   const kinds = Object.keys(MARKS).filter((kind) => marks.some((mark) => mark.kind === kind));
   const legend = el("div", { class: "legend" }, ["direct", "staged"].map((kind) => el("span", {}, el("i", { class: `swatch ${kind}` }), kind)),
     kinds.map((kind) => el("span", {}, svg("svg", { class: "swatch", viewBox: "0 -1 2 2", "aria-hidden": "true" }, svg("path", { class: `event ${kind}`, d: "M1 -1V1" })), MARKS[kind])));
-  const choice = byProcess.rows.length > 1 && choiceOf("lanes", "What the lanes are", [byPair, byProcess].map(({ label }) => label), (index) => {
+  const choice = byProcess.rows.length > 1 && choiceOf("lanes", "Lanes", [byPair, byProcess].map(({ label }) => label), (index) => {
     [group, shown] = [[byPair, byProcess][index], 8];
     renew();
   });
