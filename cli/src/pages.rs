@@ -10,14 +10,14 @@ use clap_mangen::Man;
 
 const NAME: &str = "p2pshim";
 
-/// For which shell.
+/// The shell that completes.
 #[derive(Args)]
 pub(crate) struct CompletionsArguments {
     /// The shell that is to complete
     shell: Shell,
 }
 
-/// Where to.
+/// The folder of the pages.
 #[derive(Args)]
 pub(crate) struct ManArguments {
     /// The folder for the pages, made if it is not there [default: p2pshim.1 to standard output]

@@ -32,7 +32,7 @@ use crate::runs::Run;
 use crate::shim::{self, Shim};
 use crate::{complain, doctor, numbers, report, say, sim};
 
-/// By which NCCL is told to use no peer access.
+/// The variable that tells NCCL to use no peer access.
 const NCCL_P2P_DISABLE: &str = "NCCL_P2P_DISABLE";
 
 /// Exit status if this command itself fails, before the program is started; these are the shell's and `env`'s.

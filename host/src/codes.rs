@@ -206,7 +206,7 @@ const RENUMBERED: &[(i32, i32)] = &[
     (84, 401),
 ];
 
-/// Those that had the same number.
+/// Codes that had the same number.
 const KEPT: &[RangeInclusive<i32>] = &[
     0..=0,
     2..=3,

@@ -42,7 +42,7 @@ impl Part {
         Self::AllPairs,
     ];
 
-    /// Those of memory that processes share.
+    /// The tests of memory that processes share.
     pub const BETWEEN_PROCESSES: [Self; 2] = [Self::Ipc, Self::Vmm];
 
     /// Its word in files and lines.

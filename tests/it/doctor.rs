@@ -23,7 +23,7 @@ fn row(outcome: &Outcome, pair: &str) -> Vec<String> {
     columns
 }
 
-/// Those of a pair that not every pair has: kernel atomics and flags, between processes by IPC handle and by file descriptor.
+/// The columns of a pair that not every pair has: kernel atomics and flags, between processes by IPC handle and by file descriptor.
 fn further(outcome: &Outcome, pair: &str) -> Vec<String> {
     columns(outcome, pair).drain(3..7).collect()
 }

@@ -40,7 +40,7 @@ fn same(program: &Program, options: &[Variables]) -> (Outcome, Trace) {
     (plain, trace)
 }
 
-/// Those between two devices are seen, those inside one and with the host are not.
+/// Copies between two devices are seen, those inside one and with the host are not.
 #[test]
 fn regular_copies_between_devices_are_seen() {
     for release in RELEASES {

@@ -77,7 +77,7 @@ fn assert_all(cells: &[Cell], flavour: &str, run: fn(&Program) -> Outcome) {
 const NOT_KEPT: [&str; 4] =
     ["get_function_of_kernel", "get_module_of_library", "first_launch_of_library", "unload_library_elsewhere"];
 
-/// Those that are tried with every runtime.
+/// Whether a cell is tried with every runtime.
 fn is_of_each_runtime(cell: &Cell) -> bool {
     let [copy, operation, current] = &cell.arguments;
     let is_chosen = ["synchronize", "free_far", "reset", "unload_library", "alloc"].contains(&operation.as_str());

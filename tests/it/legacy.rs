@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use crate::support::legacy::VERSIONS;
 use crate::support::{Outcome, Program, path, say, scratch, shim};
 
-/// Those that NVIDIA's own were measured of.
+/// Versions whose runtimes by NVIDIA were measured.
 const MEASURED: [&str; 4] = ["9.0", "10.0", "10.1", "10.2"];
 const HEAD: &str = "before\tcall\tret\tname\tlast\tagain\tv";
 

@@ -381,7 +381,7 @@ fn create_is_for_the_user_only_and_follows_no_link() {
     assert_eq!(Writer::create(&nowhere).unwrap_err().kind(), std::io::ErrorKind::NotFound);
 }
 
-/// By which descriptor the writer has its file.
+/// The descriptor that the writer has its file by.
 fn descriptor(folder: &Folder) -> i32 {
     let ours = fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| {
         let entry = entry.ok()?;

@@ -21,7 +21,7 @@ const GRACE: Duration = Duration::from_secs(2);
 /// How often somebody who waits is shown something.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// With what such processes are started.
+/// Test processes are started with these.
 #[derive(Clone, Copy)]
 pub(super) struct Settings<'a> {
     /// The variables that they find in their environment besides ours.
@@ -36,7 +36,7 @@ pub(super) struct Settings<'a> {
     pub(super) sees_all: bool,
 }
 
-/// Such a process.
+/// A test process.
 pub(super) struct Session<'a> {
     settings: Settings<'a>,
     child: Child,

@@ -42,7 +42,7 @@ pub(crate) struct WorkerArguments {
     partner: Option<Vec<usize>>,
 }
 
-/// Does it.
+/// Tests the pairs that the supervisor asks for.
 pub(crate) fn run(arguments: &WorkerArguments) -> ExitCode {
     if let Some(ordinals) = &arguments.partner {
         if let Err(why) = serve(ordinals) {

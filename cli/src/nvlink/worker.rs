@@ -21,7 +21,7 @@ use crate::processes::{descends, parent};
 /// The line that it writes when the program may start.
 pub(super) const READY: &str = "ready";
 
-/// Whose program it is.
+/// The process whose program it is.
 #[derive(Args)]
 pub(crate) struct WorkerArguments {
     /// The process whose descendants are the program
@@ -35,7 +35,7 @@ struct Watched {
     gpu: Gpu,
 }
 
-/// Does it.
+/// Reads the counters before and after the program.
 pub(crate) fn run(arguments: &WorkerArguments) -> ExitCode {
     let end = end_of_input();
     let read = watch(arguments.root, &end);
@@ -85,7 +85,7 @@ fn watch(root: pid_t, end: &Receiver<()>) -> Option<Reading> {
 /// Which processes are the program's.
 struct Kin {
     root: pid_t,
-    /// Those that were seen. One that descends from the program still does when those between have ended.
+    /// Processes that were seen. One that descends from the program still does when those between have ended.
     known: HashMap<u32, bool>,
 }
 

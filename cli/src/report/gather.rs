@@ -30,7 +30,7 @@ const LARGE: usize = 512;
 /// Blocks of a thread that are counted together.
 const UNIT: usize = 64;
 
-/// By what the static runtime is known among the versions of a file.
+/// The static runtime's name among the versions of a file.
 pub(super) const STATIC_RUNTIME: &str = "static_runtime";
 
 /// The options of a report.

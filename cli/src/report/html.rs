@@ -22,7 +22,7 @@ const SCRIPT: &str = concat!(
 ///
 /// # Errors
 ///
-/// Those of `out`.
+/// The errors of `out`.
 pub(crate) fn write(json: &str, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     let mut rest = PAGE;
     while let Some((before, (name, after))) = rest.split_once("{{").and_then(|(b, a)| Some((b, a.split_once("}}")?))) {

@@ -246,7 +246,7 @@ impl Forms<'_> {
 /// named, and when it is `quiet`, only if something is wrong. Returns whether a text was written to standard error.
 ///
 /// # Errors
-/// None of them can be read, or the report not be written.
+/// No trace can be read, or the report cannot be written.
 pub(crate) fn of_run(
     traces: &[PathBuf],
     run: &Run,

@@ -41,7 +41,7 @@ pub(super) struct Names {
     pub(super) access: HashMap<[u8; 2], Access>,
     pub(super) host: Option<String>,
     pub(super) boot_id: Option<String>,
-    /// In which namespace its number of a process is; older traces do not say.
+    /// The namespace that its number of a process is in; older traces do not say.
     pub(super) process_namespace: Option<String>,
     /// When the process was started; older traces do not say.
     pub(super) process_start: Option<String>,

@@ -84,7 +84,7 @@ struct Stack {
     walk: Walk,
     /// When each returned, outermost first.
     ends: Vec<u64>,
-    /// Those of them that were left by an exception, a cancellation or a jump.
+    /// The calls of these that were left by an exception, a cancellation or a jump.
     left: Vec<Left>,
 }
 

@@ -77,7 +77,7 @@ fn is_public(name: &str) -> bool {
 }
 
 impl Runtime {
-    /// None if the file has no table of symbols.
+    /// Finds the runtime in a file; none if the file has no table of symbols.
     pub(super) fn find(path: &str) -> Option<Self> {
         let cache = ReadCache::new(File::open(path).ok()?);
         let object = object::File::parse(&cache).ok()?;

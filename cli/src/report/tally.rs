@@ -27,7 +27,7 @@ const PLACES: usize = 1 << 16;
 pub(super) struct FunctionTally {
     pub(super) calls: u64,
     pub(super) errors: u64,
-    /// Those that have returned after a time that is not known.
+    /// Calls that have returned after a time that is not known.
     pub(super) untimed: u64,
     pub(super) host: Histogram,
 }

@@ -30,7 +30,7 @@ pub(super) fn timeline(pairs: Vec<([usize; 2], Buckets)>, files: Vec<(usize, Buc
     }
 }
 
-/// Those that copied most, in their order.
+/// The lanes that copied most, in their order.
 fn busiest<Key: Ord + Copy>(mut lanes: Vec<(Key, Lane)>) -> Vec<(Key, Lane)> {
     let bytes = |(_, lane): &(Key, Lane)| lane.iter().flatten().fold(0, |sum: u64, &it| sum.saturating_add(it));
     lanes.retain(|lane| bytes(lane) > 0);

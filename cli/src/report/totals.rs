@@ -340,7 +340,7 @@ impl Totals {
 /// Ordinals that devices of a process have, and not only arguments.
 struct Real {
     named: BTreeSet<u8>,
-    /// Those that a copy has succeeded with.
+    /// Ordinals that a copy has succeeded with.
     used: BTreeSet<u8>,
 }
 

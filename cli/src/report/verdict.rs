@@ -87,7 +87,7 @@ pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
     first
 }
 
-/// Those that the text begins with: not what its lists say as well.
+/// The sentences that the text begins with: not what its lists say as well.
 pub(super) fn first(report: &Report) -> Vec<Sentence> {
     let is_listed = |it: &Sentence| it.word == SLOW_CALLS || it.word == FAILED_CALLS && it.level == Level::Note;
     sentences(report).into_iter().filter(|sentence| !is_listed(sentence)).collect()

@@ -126,7 +126,7 @@ impl Relay {
 
 /// Passes a signal on to the program, if it has not got it itself and still lives.
 fn pass_on(arrival: Arrival, target: &Target) {
-    /// In which one that is sent to the whole group has surely reached the program too.
+    /// A signal that is sent to the whole group has surely reached the program too after this time.
     const MOMENT: Duration = Duration::from_millis(5);
     if !arrival.is_from_a_process() {
         return;

@@ -40,7 +40,7 @@ pub(crate) struct Call {
     pub(crate) depth: usize,
     pub(crate) site: u16,
     pub(crate) at: u64,
-    /// None if it never returns.
+    /// How long it took; none if it never returns.
     pub(crate) took: Option<u64>,
     pub(crate) bytes: u64,
     pub(crate) pair: Option<(u8, u8)>,

@@ -180,7 +180,7 @@ options! {
         details: "Only while a trace is written. Events are recorded before and after the copy, which takes the host some 10 µs. Copies that are synchronous or on the legacy default stream have no GPU time.",
     }
 
-    /// For which calls it is noted whose line or function made them.
+    /// The calls whose line of Python, or caller, is noted.
     stacks: Stacks {
         variable: P2PSHIM_STACKS,
         values: words("sites" = Stacks::Sites, "all" = Stacks::All, "off" = Stacks::Off),

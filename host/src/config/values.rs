@@ -84,15 +84,15 @@ pub enum GpuTiming {
     Off,
 }
 
-/// For which copies the Python line is noted.
+/// The copies that the Python line is noted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Stacks {
-    /// For the first from each place, and for fewer and fewer of those that follow.
+    /// The first from each place, and fewer and fewer of those that follow.
     Sites,
-    /// For each.
+    /// Each.
     All,
-    /// For none.
+    /// None.
     Off,
 }
 

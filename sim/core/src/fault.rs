@@ -82,7 +82,7 @@ pub struct Failure {
     pub function: String,
     /// The code that it returns.
     pub code: u32,
-    /// From which use on; the first is 1.
+    /// The first use that fails; the first of all is 1.
     pub from_use: u64,
 }
 

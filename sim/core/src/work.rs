@@ -81,9 +81,9 @@ pub(crate) enum Path {
 /// A copy, checked and ready to run.
 #[derive(Clone, Debug)]
 pub(crate) struct Copy {
-    /// Where to.
+    /// The destination.
     pub dst: Layout,
-    /// Where from.
+    /// The source.
     pub src: Layout,
     /// How much.
     pub extent: Extent,
@@ -262,9 +262,9 @@ pub(crate) enum Touch {
 pub(crate) struct KernelRun {
     /// Its work.
     pub kernel: Kernel,
-    /// Where to.
+    /// The destination.
     pub to: u64,
-    /// Where from; what additions have found goes there.
+    /// The source; what additions have found goes there.
     pub from: u64,
     /// How many words of 8 bytes, or additions.
     pub words: u64,
@@ -380,7 +380,7 @@ pub(crate) enum Work {
     Kernel(KernelRun),
     /// Calls a function of the program.
     Host(Arc<dyn Fn() + Send + Sync>),
-    /// Does it if what it relies on is still there.
+    /// Does work if what it relies on is still there.
     Gated(Gated),
 }
 
@@ -401,7 +401,7 @@ impl Work {
         }
     }
 
-    /// Does it, on the calling thread; returns how long it takes by the modelled clock.
+    /// Does the work, on the calling thread; returns how long it takes by the modelled clock.
     pub(crate) fn run(&self) -> Duration {
         let begin = Instant::now();
         self.carry_out();

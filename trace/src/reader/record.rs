@@ -53,7 +53,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// None if no call has begun here, or something else was written.
+    /// Reads a record; none if no call has begun here, or something else was written.
     fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; RECORD_BYTES] = bytes.try_into().ok()?;
         let word = u8_at(bytes, record::STATE);

@@ -20,7 +20,7 @@ pub(crate) struct Function {
     pub(crate) layer: String,
     pub(crate) name: String,
     pub(crate) calls: u64,
-    /// Those whose times are known, and those that have returned without being timed.
+    /// Calls whose times are known, and those that have returned without being timed.
     pub(crate) timed_calls: u64,
     #[serde(skip)]
     pub(crate) untimed_calls: u64,
@@ -95,7 +95,7 @@ pub(crate) struct Error {
 /// Which numbers a code has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) enum Numbering {
-    /// Those of its layer, which the runtime shares with the driver since CUDA 10.1.
+    /// The numbers of its layer, which the runtime shares with the driver since CUDA 10.1.
     #[serde(rename = "usual")]
     Usual,
     /// The runtime's own until 10.0.

@@ -65,7 +65,7 @@ pub(crate) struct Path {
     pub(crate) class: Class,
     pub(crate) calls: u64,
     pub(crate) bytes: u64,
-    /// Those whose time on the device was measured.
+    /// Copies whose time on the device was measured.
     pub(crate) device_calls: u64,
     pub(crate) device_bytes: u64,
     pub(crate) device_ns: u64,

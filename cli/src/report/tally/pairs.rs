@@ -58,7 +58,7 @@ impl PathTally {
         })
     }
 
-    /// Those that there are, by the power of two.
+    /// The sizes that there are, by the power of two.
     pub(in crate::report) fn sizes(&self) -> impl Iterator<Item = (u32, Sums)> {
         self.sizes.iter().map(|(power, sums)| (*power, *sums)).filter(|(_, sums)| sums.calls > 0)
     }

@@ -20,9 +20,9 @@ use crate::work::{Copy, Extent, Fill, Gated, Path, Work, staging_time};
 /// A copy that a program asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Where to.
+    /// The destination.
     pub dst: Place,
-    /// Where from.
+    /// The source.
     pub src: Place,
     /// How much.
     pub extent: Extent,

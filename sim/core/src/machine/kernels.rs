@@ -60,7 +60,7 @@ impl Kernel {
 pub(super) struct Module {
     pub(super) context: ContextId,
     entries: Vec<String>,
-    /// Those that were asked for.
+    /// The kernels that were asked for.
     functions: Vec<(Kernel, FunctionHandle)>,
 }
 

@@ -175,7 +175,7 @@ struct Exec {
     steps: Arc<[Step]>,
     /// The nodes that the steps are of, in the same order.
     nodes: Vec<NodeHandle>,
-    /// Those that do nothing until they are enabled.
+    /// The nodes that do nothing until they are enabled.
     disabled: BTreeSet<NodeHandle>,
     /// The shape of its graph.
     shape: Shape,

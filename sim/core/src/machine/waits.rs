@@ -1,4 +1,4 @@
-//! Whose work a copy between two devices is, and which calls wait for it. Measured on H100s.
+//! The contexts whose work a copy between two devices is, and the calls that wait for it. Measured on H100s.
 //!
 //! A copy that the driver stages is work of three contexts: its stream's, and those that the memory on either side is of. A call that waits
 //! for all work of one of them waits for the copy. A direct copy is work of its stream's context alone; but on a legacy default stream

@@ -106,7 +106,7 @@ fn in_bytes(elements: u64, element: u64) -> Result<u64> {
     elements.checked_mul(element).ok_or(Error::INVALID_VALUE)
 }
 
-/// None for a pointer.
+/// Bytes of an array's element; none for a pointer.
 fn bytes_of_element(machine: &Machine, operand: &BatchOperand) -> Result<Option<u64>> {
     let BatchOperand { kind, fields: [array, ..] } = *operand;
     match kind {

@@ -65,7 +65,7 @@ struct Arrays {
     attributes: [CopyAttributes; 1],
 }
 
-/// Those of the nodes that programs have asked for. A node that is gone leaves its own, as its handle is not used again.
+/// The arrays of the nodes that programs have asked for. A node that is gone leaves its own, as its handle is not used again.
 static ARRAYS: Mutex<Option<HashMap<u64, Vec<Arrays>>>> = Mutex::new(None);
 
 fn batch(node: u64, requests: &[Request]) -> BatchNodeParameters {

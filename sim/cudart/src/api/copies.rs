@@ -183,7 +183,7 @@ pub(super) fn node_3d(driver: &Driver, parameters: In<Memcpy3dParameters>) -> Re
     box_to_box(driver, &dst, &src, extent, Kind::new(kind)?.memory_types())
 }
 
-/// None for nothing to copy.
+/// The driver's copy for one of the runtime; none if there is nothing to copy.
 fn copy_3d(driver: &Driver, parameters: In<Memcpy3dParameters>) -> Result<Option<Memcpy3d>> {
     thread::bind(driver)?;
     let Memcpy3dParameters { dst, src, extent, kind } = parameters.read()?;

@@ -1,4 +1,4 @@
-//! Whose work copies between devices are, and who waits for it.
+//! The contexts whose work copies between devices are, and the calls that wait for it.
 
 use super::*;
 use crate::CaptureMode;
