@@ -11,7 +11,7 @@
  * MEMORY is what is copied: one allocation of each device, 64 small ones in turn, or steps of 4 MiB through a
  * large one. Where a route does not go between devices, device 0 stands for device 1, or the host for device 0.
  * LIBRARY is the file that the called code must lie in; anything else ends the program, since a figure for the
- * wrong code is worse than none. What the runtime calls in turn must lie in LIBRARY too, if that is a preload.
+ * wrong code is worse than none. The function that the runtime calls in turn must lie in LIBRARY too, if that is a preload.
  * With `capture` another stream is being captured all the time.
  * CPU time, so that waiting for a core does not count. */
 #define _GNU_SOURCE

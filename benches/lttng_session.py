@@ -107,7 +107,7 @@ class Session:
                 return
 
     def call_cost(self, *arguments, look=None):
-        """What call_cost answers while a new session records its calls; `look` is then given the trace's folder."""
+        """The answer of call_cost while a new session records its calls; `look` is then given the trace's folder."""
         threads, calls = int(arguments[2]), int(arguments[3])
         self.lttng("create", "copies", f"--output={self.trace}")
         try:

@@ -1,7 +1,7 @@
 /* Another libcuda.so.1 with nothing behind it: it tells the context, device and range of memory and the context of a
  * stream, and hands out the function that is measured. All else that the shim may ask for succeeds and writes nothing,
  * CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE among it: so memory may be another process's, and the path of a copy
- * stays unknown. That is decided all the same, and such a copy may cost no more than others. */
+ * stays unknown. The path is decided all the same, and such a copy may cost no more than others. */
 #include <string.h>
 
 #include "null_cuda.h"

@@ -278,7 +278,7 @@ class Crate:
         return self.files.get(module)
 
     def uses(self):
-        """Who uses whom, and where: pairs of files. What a module passes on it does not use."""
+        """Uses of one file by another, and where. A module does not use the names that it passes on."""
         for file, at, path, is_passed_on in self.edges:
             target = self.target(path)
             if target and target is not file and not is_passed_on:
@@ -385,7 +385,7 @@ class Retired:
 
 
 def words(identifier):
-    """Of snake_case, CamelCase and SCREAMING_CASE."""
+    """The words of an identifier in snake_case, CamelCase or SCREAMING_CASE."""
     return [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", identifier)]
 
 

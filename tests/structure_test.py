@@ -36,7 +36,7 @@ CLEAN = {
 
 class Structure(unittest.TestCase):
     def check(self, *arguments, **files):
-        """What is printed, and the exit status, of the clean tree with other files in it, some of which git knows."""
+        """The output and exit status for the clean tree with other files in it, some of which git knows."""
         with tempfile.TemporaryDirectory() as folder:
             for path, text in {**CLEAN, **files.get("files", {})}.items():
                 place = Path(folder, path)

@@ -188,7 +188,7 @@ int nvmlDeviceGetPciInfo_v3(void *device, struct pci *pci) {
 }
 
 int nvmlDeviceGetP2PStatus(void *one, void *other, int index, int *status) {
-    // NVML_P2P_CAPS_INDEX_NVLINK; NVML_P2P_STATUS_CHIPSET_NOT_SUPPORTED. Of a device and itself two H100 say OK.
+    // NVML_P2P_CAPS_INDEX_NVLINK; NVML_P2P_STATUS_CHIPSET_NOT_SUPPORTED. Two H100 say OK of a device and itself.
     *status = one == other || index != 2 || !is_pci() ? OK : 1;
     return known(one) && known(other) ? OK : INVALID;
 }

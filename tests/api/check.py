@@ -124,7 +124,7 @@ def gcc(release, source, *options):
 
 
 def prototypes(release):
-    """What the headers of a release declare: for each name its arguments, each as in the source."""
+    """The declarations in the headers of a release: for each name its arguments, each as in the source."""
     result = gcc(release, HEADERS, "-E", "-P")
     if result.returncode != 0:
         sys.exit(f"api: headers of CUDA {release}: {result.stderr}")
@@ -136,7 +136,7 @@ def prototypes(release):
 
 
 def declared_by_hip():
-    """The same of HIP's bindings."""
+    """The declarations in HIP's bindings."""
     text = (FETCHED / BINDINGS).read_text()
     found = {}
     for name, arguments in re.findall(r"^cdef [^(\n]*?\b(hip[A-Z]\w*)\(([^)\n]*)\) except", text, re.M):

@@ -159,7 +159,7 @@ class Place:
             self.environment["LD_LIBRARY_PATH"] = str(libraries)
 
     def run(self, block, before="", written=None):
-        """What is wrong with the block, as texts. What its commands have written is added to `written`."""
+        """The faults of the block, as texts. The output of its commands is added to `written`."""
         script = before + "".join(f"{command}\nprintf '\\n\\001%d\\n' $?\n" for command, _ in block.commands())
         if block.language == "sh":
             script = "set -e\n" + script
@@ -312,7 +312,7 @@ def without_code(text):
 
 
 def anchors(file):
-    """What a heading is called in a link, as GitHub and others do."""
+    """The names of headings in links, as GitHub and others make them."""
     found = {}
     for heading in re.findall(r"^#+ (.*)$", re.sub(r"^( *)```.*?^\1```$", "", file.read_text(), flags=re.M | re.S), re.M):
         heading = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading)

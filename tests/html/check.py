@@ -470,7 +470,7 @@ def nasty(t):
 
 
 def real(t):
-    """What the command made of a program's trace: page and model speak of the same."""
+    """The command's report on a program's trace: page and model speak of the same."""
     report = json.loads((t.folder / "real.json").read_text())
     t.open("real")
     t.quiet("real")

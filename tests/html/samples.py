@@ -332,7 +332,7 @@ def not_known():
 
 
 def no_better_way():
-    """What is staged has no better path."""
+    """The copies that are staged have no better path."""
     report = all_direct()
     report["pairs"].append(pair(1, 0, path("staged", 512, 4 << 30, 11.8, "no hardware path"), access=False, link="PCIe"))
     return report

@@ -27,7 +27,7 @@ PATIENCE = 60
 
 
 class Export:
-    """What is exported, and what the report says of the same traces."""
+    """An export, and the report on the same traces."""
 
     def __init__(self, file):
         self.name, self.file = file.stem, file
@@ -83,7 +83,7 @@ class Export:
 
 
 def place(file):
-    """What `--calls` calls it."""
+    """The process's name in `--calls`."""
     return file["host"] + (f"/{file['rank']}" if file["rank"] else "")
 
 
@@ -144,7 +144,7 @@ class Checks:
 
 
 def clipped(value):
-    """What differs is seldom all of it."""
+    """The beginning of a value: values seldom differ in all of it."""
     text = repr(value)
     return text if len(text) < 3000 else f"{text[:3000]}… ({len(text)} letters)"
 

@@ -118,7 +118,7 @@ try {
 }
 const [files, gpus, pairs, functions] = [data.files, data.gpus, data.pairs, data.functions].map(list);
 const [errors, findings, decisions, unfinished] = [data.errors, data.findings, data.decisions, data.unfinished].map(list);
-/** What could not be recorded or read, and whether bytes and calls are the least that they can be for that. */
+/** The gaps in recording and reading, and whether bytes and calls are the least that they can be for that. */
 const gaps = list(data.gaps);
 const lowerBounds = data.lower_bounds === true;
 /** Calls that never returned; those in which a process ended, nobody knows after how long; and those that have only just begun. */
@@ -169,7 +169,7 @@ const PATHS = {
 const KINDS = { direct: "direct", mapped: "mapped", "start-up": "staged", avoidable: "staged", staged: "forced", blocked: "blocked", "same-device": "same", host: "host" };
 const kindOf = (row) => (Object.hasOwn(KINDS, row?.class ?? "") ? KINDS[row.class] : "unknown");
 
-/** What came of verifying a pair, where it failed: the latest decision. */
+/** The latest decision about a pair whose verification failed. */
 const failures = new Map(decisions.filter(({ verified }) => verified === "avoided" || verified === "in use").map((decision) => [place(decision), decision]));
 const failureOf = ({ src, dst }) => failures.get(`${src} ${dst}`) || failures.get(`${dst} ${src}`);
 
@@ -198,5 +198,5 @@ const used = between.filter((pair) => pair.calls > 0);
 const [total, direct, staged] = ["bytes", "direct", "staged"].map((what) => sum(between, (pair) => pair[what]));
 const worstFirst = (a, b) => Boolean(b.blocked) - Boolean(a.blocked) || b.avoidable - a.avoidable || b.staged - a.staged || number(b.bytes) - number(a.bytes);
 const failed = sum(errors, (error) => error.count);
-/** What the loss is a part of. One that is summed over processes or devices is no part of the run's time. */
+/** The time that the loss is a part of. A loss that is summed over processes or devices is no part of the run's time. */
 const share = Number.isFinite(lost.seconds) && length >= lost.seconds * 1e9 ? length : null;

@@ -40,7 +40,7 @@ function sizeTable(sizes) {
     el("thead", {}, el("tr", {}, heads.map((name, index) => el("th", { scope: "col", class: index > 2 && "right" }, name)))), el("tbody", {}, rows.map(line))));
 }
 
-/** What is wrong with a pair: what verification saw, and what follows from it. */
+/** The fault of a pair: what verification saw, and what follows from it. */
 function fault(pair) {
   const said = failureOf(pair);
   const other = said && place(said) !== place(pair);

@@ -13,7 +13,7 @@ const MARKS = {
   said: "mark of the program",
 };
 
-/** What happened when: `at` is in buckets since the first. */
+/** Events and their times: `at` is in buckets since the first. */
 const marks = [
   ...decisions.map((row) => ({ ...row, kind: row.verified === "avoided" || row.verified === "in use" ? "wrong" : "decision", text: `${way(row)}: ${row.text}` })),
   ...findings.flatMap((finding) => list(finding.times).map(({ file, time }) => ({ file, time, kind: "finding", text: finding.rule }))),
@@ -46,7 +46,7 @@ function outline(values, highest, sign) {
   return `${path}H${list(values).length}V0Z`;
 }
 
-/** What happened to what a strip shows, as lines: a fault over all of its height. */
+/** The events of a strip, as lines: a fault over all of its height. */
 const events = (own) => Object.keys(MARKS).map((kind) => {
   const those = own.filter((mark) => mark.kind === kind);
   return those.length > 0 && svg("path", { class: `event ${kind}`, d: those.map(({ at }) => `M${at.toFixed(3)} -1V${kind === "wrong" ? 1 : -0.5}`).join("") });

@@ -19,10 +19,10 @@ const remedy = (why) => REMEDIES.find(([pattern]) => pattern.test(why))?.[1] || 
 /** A way, and why it was taken. */
 const wayOf = (row) => (row.path && row.why ? `${row.path}: ${row.why}` : row.path);
 
-/** What a call copies. */
+/** The words for a call's copy. */
 const copied = (call) => [call.function, Number.isInteger(call.src) && Number.isInteger(call.dst) && way(call), call.bytes && `of ${bytes(call.bytes)}`].filter(Boolean).join(" ");
 
-/** What there is to say, as the report has it: the worst first. What is missing stands before all. */
+/** The report's sentences: the worst first. Those about missing data stand before all. */
 const said = list(data.verdict).filter(({ word }) => word !== "Incomplete");
 
 /** Pairs as the rest of the page has them. */
