@@ -41,7 +41,7 @@ impl Display for Unknown {
     }
 }
 
-/// One line a rule.
+/// Prints one line for each rule.
 pub(crate) fn print_list(out: &mut impl Write, rules: &[Rule]) -> io::Result<()> {
     let width = rules.iter().map(|rule| rule.id.len()).max().unwrap_or_default();
     for Rule { id, severity, functions, .. } in rules {

@@ -46,7 +46,7 @@ impl Run {
         Self { version: VERSION, id, host, command, start, ..Self::default() }
     }
 
-    /// It has ended just now.
+    /// Notes that it has ended just now.
     pub(crate) fn ends(&mut self, status: ExitStatus) {
         (self.end, self.code, self.signal) = (machine::now(), status.code(), status.signal());
     }

@@ -121,7 +121,7 @@ fn assert_all_staged(outcome: &Outcome) {
     }
 }
 
-/// One warning, of this pair.
+/// Asserts that there is one warning, of this pair.
 fn assert_warned_once(outcome: &Outcome, pair: &str) {
     let warnings = warnings(outcome);
     assert!(warnings.len() == 1, "{:#?}", outcome.shim);

@@ -105,7 +105,7 @@ fn found(outcome: &Outcome) -> BTreeMap<usize, Vec<(bool, Finding)>> {
     found
 }
 
-/// One more row, as the golden table has it.
+/// A row's cell, as the golden table has it.
 fn cell(row: &str, found: &[(bool, Finding)]) -> String {
     let said = found.iter().map(|(is_call, finding)| {
         let before = if *is_call { "" } else { "setup " };

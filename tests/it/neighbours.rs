@@ -200,7 +200,7 @@ fn under_valgrind(case: &str, arguments: &[&str]) -> Program {
     valgrind.arg(path(&format!("target/c-tests/{case}")).to_str().unwrap())
 }
 
-/// With a trace in a file, which must have each call.
+/// Runs a program with a trace in a file, which must have each call.
 fn recorded(program: &Program, preload: &[&Path]) -> Outcome {
     let folder = scratch("traces");
     let (outcome, trace) = program.clone().env("P2PSHIM_TRACE", folder.to_string_lossy()).traced_with(preload);

@@ -35,7 +35,7 @@ const USUAL: Way = Way { flavour: "12", word: None, env: &[] };
 const DOCUMENTED: Way = Way { word: Some("documented"), ..USUAL };
 
 impl Way<'_> {
-    /// Some on two devices and some on three.
+    /// The program's arguments: some seeds take two devices and some three.
     fn arguments(&self, seed: u32) -> Vec<String> {
         let devices = 2 + seed % 2;
         [seed.to_string(), STEPS.to_owned(), devices.to_string()]

@@ -24,7 +24,7 @@ fn command(flavour: &str, seed: u32, env: Variables) -> String {
     format!("P2PSIM_DEVICES=4 {variables}random_arguments-{flavour} {seed} 1 steps")
 }
 
-/// Nothing but findings.
+/// Asserts that there are findings and nothing else.
 fn assert_says_findings_only(outcome: &Outcome, how: &str) {
     assert!(outcome.shim.is_empty() && outcome.stderr.is_empty(), "{how}: {:#?}\n{}", outcome.shim, outcome.stderr);
 }
@@ -53,7 +53,7 @@ fn story(flavour: &str, seed: u32, env: Variables) -> String {
     format!("sequence {seed} differs; `{}`, plain and preloaded:\n{lines}", command(flavour, seed, env))
 }
 
-/// So many calls that were made.
+/// The number of calls that were made.
 fn calls_in(stdout: &str) -> u32 {
     let counts = stdout.lines().filter_map(|line| line.split_once(", ")?.1.split(' ').next()?.parse::<u32>().ok());
     counts.sum()

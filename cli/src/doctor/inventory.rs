@@ -111,7 +111,7 @@ impl Inventory {
 mod tests {
     use super::*;
 
-    /// So many devices, of which the first reaches the second.
+    /// An inventory of so many devices, of which the first reaches the second.
     fn inventory(count: usize) -> Inventory {
         let device = |ordinal: usize| Line::Device {
             ordinal,

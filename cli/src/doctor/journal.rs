@@ -139,12 +139,12 @@ impl Entry {
             .unwrap_or_default()
     }
 
-    /// It cannot be said how the pair is.
+    /// Notes that it cannot be said how the pair is.
     pub(super) fn undecided(&self, why: String) {
         self.note(|state| state.verdict = Verdict::Unknown(why));
     }
 
-    /// There is nothing to test.
+    /// Notes that there is nothing to test.
     pub(super) fn has_no_path(&self) {
         self.note(|state| state.verdict = Verdict::NoPath);
     }
@@ -155,7 +155,7 @@ impl Entry {
         }
     }
 
-    /// A device has faulted: it is of no use any more.
+    /// Notes that a device has faulted: it is of no use any more.
     pub(super) fn faulted(&self) {
         self.note(|state| (state.has_faulted, state.is_lost) = (true, true));
     }
@@ -164,7 +164,7 @@ impl Entry {
         self.read(|state| state.has_faulted) == Some(true)
     }
 
-    /// Its devices are of no use any more.
+    /// Notes that its devices are of no use any more.
     pub(super) fn lost(&self) {
         self.note(|state| state.is_lost = true);
     }

@@ -232,7 +232,7 @@ impl Partner {
         Ok(Self { child, input, ready, asking })
     }
 
-    /// For the tests of a pair.
+    /// A channel for the tests of a pair.
     pub(super) fn channel(&self, pair: [usize; 2]) -> Channel {
         let (sender, replies) = mpsc::channel();
         lock(&self.asking).insert(pair, sender);

@@ -19,7 +19,7 @@ pub(super) struct Patterns {
 }
 
 impl Patterns {
-    /// For parts of so many bytes at most.
+    /// Patterns for parts of so many bytes at most.
     pub(super) fn new(largest: usize) -> Self {
         let sent = pattern(1, largest + PARTS * STEP);
         Self { stale: stale(&sent), sent, rooms: Mutex::default() }

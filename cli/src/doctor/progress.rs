@@ -30,7 +30,7 @@ impl Progress {
         }
     }
 
-    /// Something else is done from now on, so many times.
+    /// Begins another piece of work, of so many steps.
     pub(super) fn begin(&self, total: usize, next: &str) {
         self.done.set(0);
         self.total.set(total);
@@ -38,7 +38,7 @@ impl Progress {
         self.show();
     }
 
-    /// It was done once more.
+    /// Counts a step.
     pub(super) fn step(&self) {
         self.done.set(self.done.get() + 1);
     }

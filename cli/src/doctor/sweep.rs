@@ -160,7 +160,7 @@ impl Sweep<'_> {
         }
     }
 
-    /// Does something for each of these pairs whose devices can be used.
+    /// Does a piece of work for each of these pairs whose devices can be used.
     fn each(&self, places: &[usize], company: Company, work: Work) {
         let pairs: Vec<([usize; 2], usize)> =
             places.iter().filter_map(|&place| Some((*self.pairs.get(place)?, place))).collect();

@@ -242,7 +242,7 @@ impl Events<'_> {
         Ok(process)
     }
 
-    /// From when to when a call is shown, inside those that enclose it.
+    /// The time that a call is shown for, inside those that enclose it.
     fn span(&self, call: &Call, stack: &Stack) -> Span {
         let Call { source, thread, record, start, .. } = call;
         let file = self.report.files.get(source.file);

@@ -112,7 +112,7 @@ impl<T: Copy> In<T> {
 }
 
 impl<T> From<Out<T>> for In<T> {
-    /// For what the API reads as well as writes.
+    /// An argument that the API reads as well as writes.
     fn from(exchanged: Out<T>) -> In<T> {
         In(exchanged.0)
     }

@@ -20,7 +20,7 @@ pub enum CaptureMode {
 }
 
 impl CaptureMode {
-    /// By its number in the API.
+    /// The mode by its number in the API.
     pub fn new(number: u32) -> Option<CaptureMode> {
         [CaptureMode::Global, CaptureMode::ThreadLocal, CaptureMode::Relaxed].get(number as usize).copied()
     }

@@ -29,7 +29,7 @@ impl Gate {
         gate
     }
 
-    /// From now on what relies on it ends with `error`, also what is under way.
+    /// Ends all work that relies on it with `error`, work that is under way too.
     pub(crate) fn close(&self, error: Error) {
         self.closed.get_or_init(|| error);
     }

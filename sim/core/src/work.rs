@@ -40,7 +40,7 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// One row.
+    /// The extent of one row.
     pub fn linear(length: u64) -> Extent {
         Extent { width: length, height: 1, depth: 1 }
     }

@@ -144,7 +144,7 @@ impl Program {
         }
     }
 
-    /// One of target/c-tests, on simulated GPUs.
+    /// A program of target/c-tests, on simulated GPUs.
     pub(crate) fn case(name: &str) -> Program {
         Program::new(path(&format!("target/c-tests/{name}"))).libraries("target/sim/lib")
     }
@@ -163,7 +163,7 @@ impl Program {
         self
     }
 
-    /// Notes are on standard error like other findings.
+    /// Has notes on standard error like other findings.
     pub(crate) fn with_notes(self) -> Program {
         self.env("P2PSHIM_LOG", "warn,p2pshim::finding=info")
     }
@@ -180,28 +180,28 @@ impl Program {
         self
     }
 
-    /// Without the shim.
+    /// Runs it without the shim.
     pub(crate) fn plain(&self) -> Outcome {
         self.run(&[])
     }
 
-    /// With the shim as a user has it who sets nothing else; but all findings are shown that are looked at here, notes too.
+    /// Runs it with the shim as a user has it who sets nothing else; but all findings are shown that are looked at here, notes too.
     pub(crate) fn preloaded(&self) -> Outcome {
         if self.findings_are_apart || self.env.iter().any(|(name, _)| name == "P2PSHIM_LOG") {
             return self.run(&[&shim()]);
         }
         let mut outcome = self.clone().with_notes().run(&[&shim()]);
-        // Which the log says from `info` on too.
+        // The log says this from `info` on too.
         outcome.shim.retain(|line| !line.ends_with(" times so far from the same place"));
         outcome
     }
 
-    /// With the shim and a trace on standard error.
+    /// Runs it with the shim and a trace on standard error.
     pub(crate) fn traced_to_stderr(&self) -> Outcome {
         self.clone().env("P2PSHIM_LOG", "trace").preloaded()
     }
 
-    /// With the shim and a trace in a file.
+    /// Runs it with the shim and a trace in a file.
     pub(crate) fn traced(&self) -> (Outcome, Trace) {
         self.traced_with(&[&shim()])
     }

@@ -38,7 +38,7 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// With the whole path.
+    /// The line with the whole path.
     pub(crate) fn in_full(&self) -> String {
         let Self { file, line, function } = self;
         format!("{file}:{line} in {function}")

@@ -130,7 +130,7 @@ pub(crate) struct File {
     pub(crate) run_ended: Option<u64>,
     /// The last call of the program that has copied something.
     pub(crate) last_copy: Option<Call>,
-    /// In what it differs from most others of its run.
+    /// The ways in which it differs from most others of its run.
     pub(crate) differs: Vec<&'static str>,
     /// The status that it gave to `exit`, and whether the format of the file has it at all.
     #[serde(skip)]

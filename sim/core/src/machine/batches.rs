@@ -21,7 +21,7 @@ pub struct BatchError {
 }
 
 impl BatchError {
-    /// One of the copies is to blame.
+    /// An error that one of the copies is to blame for.
     pub fn at(index: usize, error: Error) -> BatchError {
         BatchError { error, index: Some(index) }
     }

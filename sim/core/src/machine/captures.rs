@@ -230,7 +230,7 @@ impl State {
         if stream.role == Role::Legacy { self.captures.of(stream).map(drop) } else { Ok(()) }
     }
 
-    /// Forgets what streams were capturing that have gone.
+    /// Forgets the captures of streams that have gone.
     pub(super) fn forget_captures(&mut self, gone: impl Fn(&Stream) -> bool) {
         for target in self.captures.forget(gone) {
             self.drop_unfinished(target);

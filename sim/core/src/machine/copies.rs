@@ -76,7 +76,7 @@ impl Transfer {
         self.extent.is_one_row()
     }
 
-    /// Where it starts to read and to write.
+    /// The addresses that it starts to read and to write at.
     pub(super) fn addresses(&self) -> [u64; 2] {
         [self.src.layout.address, self.dst.layout.address]
     }

@@ -85,7 +85,7 @@ pub(crate) struct Launch {
 }
 
 impl Launch {
-    /// Where it begins to touch memory.
+    /// The addresses that it begins to touch memory at.
     pub(super) fn touched(&self) -> [u64; 2] {
         [self.to, self.from]
     }

@@ -303,7 +303,7 @@ impl Machine {
         self.config.has_path(from, to)
     }
 
-    /// From now on other things go wrong: other devices have taken the places of these.
+    /// Sets other faults: other devices have taken the places of these.
     pub fn set_faults(&self, faults: Faults) {
         self.lock().faults = faults;
     }

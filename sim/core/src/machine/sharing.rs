@@ -103,7 +103,7 @@ impl Machine {
 }
 
 impl State {
-    /// Forgets what a context has imported.
+    /// Forgets the imports of a context.
     pub(super) fn forget_imports(&mut self, context: ContextId) {
         self.imports.retain(|_, import| import.context != context);
     }

@@ -265,7 +265,7 @@ pub(crate) struct BatchNodeParameters {
 }
 
 impl BatchNodeParameters {
-    /// So many copies with the same attributes, of arrays at these addresses.
+    /// Parameters of so many copies with the same attributes, of arrays at these addresses.
     pub(crate) fn new(kind: u32, count: u64, [dsts, srcs, sizes, attributes, firsts]: [u64; 5]) -> BatchNodeParameters {
         let (reserved, padding) = ([0; 3], [0; 23]);
         BatchNodeParameters {

@@ -71,7 +71,7 @@ api! {
     /// Does nothing: access is a matter of devices.
     fn hipCtxEnablePeerAccess [_gpus] (_context: u64, _flags: u32) { Ok(()) }
 
-    /// Does nothing, either.
+    /// Does nothing: access is a matter of devices.
     fn hipCtxDisablePeerAccess [_gpus] (_context: u64) { Ok(()) }
 }
 
