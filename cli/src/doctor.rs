@@ -97,7 +97,7 @@ pub(crate) struct DoctorArguments {
     timeout: u64,
     /// Test copies and memory shared by IPC only
     ///
-    /// It is what `p2pshim run` checks once after each boot, and what is kept for the shim is about these only.
+    /// `p2pshim run` makes these tests once after each boot. The verdicts that are then saved for the shim are about these only.
     #[arg(long)]
     quick: bool,
     /// Test all memory too, of GPUs that nobody else uses

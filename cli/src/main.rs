@@ -65,11 +65,11 @@ enum Command {
     ///
     /// The program and its children get the shim through LD_PRELOAD and its options through the environment. Options that are
     /// not given keep their value from the environment. When the program has ended, a report of its copies is printed on
-    /// standard error, with what NVLink carried meanwhile, where NVML tells.
+    /// standard error, with NVLink's traffic meanwhile, where NVML tells it.
     Run(RunArguments),
     /// Test whether peer access can be trusted on this machine
     ///
-    /// The end says what to do if it cannot. Each pair is tested in a process of its own. It copies known data with the copy engines, runs kernels that load from and
+    /// If it cannot, the end of the output says what to do. Each pair is tested in a process of its own. It copies known data with the copy engines, runs kernels that load from and
     /// store to the peer's memory, reads the data back, and measures direct copies and copies through the host. The shim takes
     /// no part in the test. The verdicts are saved; the shim uses them with P2PSHIM_PROBE=full.
     #[command(alias = "probe", after_long_help = doctor::AFTER_HELP)]

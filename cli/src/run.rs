@@ -251,7 +251,7 @@ fn fail(error: &(impl std::fmt::Display + ?Sized), status: u8) -> ExitCode {
     ExitCode::from(status)
 }
 
-/// Keeps where the traces of a run are, if there are any, how it ended; and what NVLink carried.
+/// Keeps how a run ended, and NVLink's traffic, in the folder of its traces, if there is one.
 fn keep(run: &Run, watch: Option<Watch>, folder: &Path) {
     let warn = |what: &str, kept: io::Result<()>| {
         if let Err(error) = kept {
@@ -270,7 +270,7 @@ fn keep(run: &Run, watch: Option<Watch>, folder: &Path) {
 /// Writes the report of the traces in a folder that were not there before, and how to see more.
 ///
 /// # Errors
-/// They could not be read, or the report not be written.
+/// They could not be read, or the report could not be written.
 fn report_at(
     arguments: &RunArguments,
     traces: &Traces,

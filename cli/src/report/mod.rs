@@ -242,7 +242,7 @@ impl Forms<'_> {
     }
 }
 
-/// Writes the report of the traces of a run that has just ended. To standard error unless a file is
+/// Writes the report of the traces of a run that has just ended: to standard error unless a file is
 /// named, and when it is `quiet`, only if something is wrong. Returns whether a text was written to standard error.
 ///
 /// # Errors
