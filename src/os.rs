@@ -407,32 +407,18 @@ pub(crate) fn main_thread_has_ended() -> bool {
     keep_errno(|| unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) }) != 1
 }
 
-/// Runs `write` with all signals held back; those that it raises itself, because the reader is gone or the file may not
-/// grow, are taken back before the program can see them.
-pub(crate) fn without_signals_of_writing<T>(write: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+/// Runs `work` with all signals held back; those that writing raises, because the reader is gone or the file may not grow, are
+/// taken back before the program can see them.
+pub(crate) fn without_signals_of_writing<T>(work: impl FnOnce() -> T) -> T {
     let before = pending();
-    let result = write();
-    for (signal, cause) in [(libc::SIGPIPE, libc::EPIPE), (libc::SIGXFSZ, libc::EFBIG)] {
-        let raised = matches!(&result, Err(error) if error.raw_os_error() == Some(cause));
-        if raised && !is_member(&before, signal) {
+    let result = work();
+    let after = pending();
+    for signal in [libc::SIGPIPE, libc::SIGXFSZ] {
+        if is_member(&after, signal) && !is_member(&before, signal) {
             let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
             // SAFETY: the set is initialised.
             unsafe { libc::sigtimedwait(&only(signal), ptr::null_mut(), &now) };
         }
-    }
-    result
-}
-
-/// Runs `work` with all signals held back; SIGXFSZ, if it was raised because a file may not grow, is taken back before the
-/// program can see it.
-pub(crate) fn without_signals_of_growing<T>(work: impl FnOnce() -> T) -> T {
-    let has_xfsz = |set: &libc::sigset_t| is_member(set, libc::SIGXFSZ);
-    let before = pending();
-    let result = work();
-    if !has_xfsz(&before) && has_xfsz(&pending()) {
-        let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: the set is initialised.
-        unsafe { libc::sigtimedwait(&only(libc::SIGXFSZ), ptr::null_mut(), &now) };
     }
     result
 }

@@ -81,8 +81,9 @@ impl Log for Lines {
             && let Some(output) = OUTPUT.get()
         {
             let mut line = Vec::new();
-            // Nobody is left to tell that it could not be written.
-            let _ = write_line(&mut line, record).and_then(|()| output.write_line(&line));
+            if write_line(&mut line, record).is_ok() {
+                output.write_line(&line);
+            }
         }
     }
 

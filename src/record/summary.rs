@@ -30,8 +30,7 @@ extern "C" fn write() {
         if let Some(output) = Descriptor::stderr()
             && !summary.is_empty()
         {
-            // Nobody is left to tell that it could not be written.
-            let _ = output.write_line(summary.to_string().as_bytes());
+            output.write_line(summary.to_string().as_bytes());
         }
     });
 }

@@ -76,7 +76,7 @@ pub(crate) fn open(config: &Config, warnings: &mut Vec<String>) -> bool {
     let path = options.folder.join(&options.name);
     // The program may go elsewhere.
     let path = std::path::absolute(&path).unwrap_or(path);
-    match os::without_signals_of_growing(|| Writer::create(&options)) {
+    match os::without_signals_of_writing(|| Writer::create(&options)) {
         Ok(writer) => {
             let trace = Trace {
                 writer,
@@ -248,7 +248,7 @@ impl Trace {
         // Only space from the disk can raise a signal.
         let is_extended = match self.writer.extend_at_once(segment) {
             true => Ok(true),
-            false => os::without_signals_of_growing(|| self.writer.extend(segment)),
+            false => os::without_signals_of_writing(|| self.writer.extend(segment)),
         };
         if is_extended == Ok(true) {
             self.get_help();
@@ -295,7 +295,7 @@ impl Trace {
 
     fn note(&self, kind: NoteKind, number: u32, strings: &[&[u8]]) {
         // A note that finds no room is the least that is lost then; calls are counted.
-        os::without_signals_of_growing(|| self.writer.note(kind, number, strings));
+        os::without_signals_of_writing(|| self.writer.note(kind, number, strings));
     }
 
     /// Which process of which job this is.
