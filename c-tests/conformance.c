@@ -1,8 +1,7 @@
-/*
+/* build: runtime old nvidia12 nvidia13 driver; run: conformance [measure] [OPTION…] TABLE.tsv on sim gpu
  * Return codes of the peer functions of both APIs, row by row, against what the real libraries answered.
  *
- *   conformance [OPTIONS] TABLE.tsv             compare: prints the table with what is answered here, fails if a row differs
- *   conformance measure [OPTIONS] TABLE.tsv     print the table with what is answered here, all else as it was
+ * Prints the table with what is answered here, and fails if a row differs; with `measure` all else is as it was.
  *
  *   --jobs N                      so many rows at a time (default 1)
  *   --only FROM-TO                these rows only, counted from 1

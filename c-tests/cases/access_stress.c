@@ -1,4 +1,6 @@
-/* Random calls of four threads, for seconds: must end. Not compared: access_stress SECONDS [sig] [SEED]. */
+/* build: driver; run: access_stress SECONDS [sig [SEED]] on sim
+ * Random calls of four threads, for seconds: must end. Not compared.
+ */
 #define _GNU_SOURCE
 #include <cuda.h>
 #include <pthread.h>

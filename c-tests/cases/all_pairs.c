@@ -1,4 +1,4 @@
-/*
+/* build: runtime old; run: all_pairs on sim
  * Copies between all pairs of all devices, one pair after the other: without peer access; with as much as every device
  * may enable; with none again. There may be more devices than a device may have peers. Checks every byte.
  */

@@ -1,12 +1,12 @@
-/*
+/* build: driver; run: array_copies between|elsewhere|remade|unseen LIBRARY|timed [enables] on sim gpu
  * Copies from and to CUDA arrays, by every function of the driver that takes them. The program never enables peer access.
  * Exits with 0 only if all bytes arrive.
  *
- *   array_copies between     2 MiB from device 0 to device 1, once by each function and pair of memory and array
- *   array_copies elsewhere   the same on one device, and with the host
- *   array_copies remade      an array of device 1 in place of one of device 0 that was destroyed, many times
- *   array_copies unseen LIB  to an array that LIB made on device 1, past any preload; then to one that it made on device 0
- *   array_copies timed       GB/s of each form; with "enables" behind it access is enabled first
+ *   between     2 MiB from device 0 to device 1, once by each function and pair of memory and array
+ *   elsewhere   the same on one device, and with the host
+ *   remade      an array of device 1 in place of one of device 0 that was destroyed, many times
+ *   unseen LIB  to an array that LIB made on device 1, past any preload; then to one that it made on device 0
+ *   timed       GB/s of each form; with "enables" behind it access is enabled first
  */
 #define _GNU_SOURCE
 #include <cuda.h>

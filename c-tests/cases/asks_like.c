@@ -1,10 +1,9 @@
-/*
+/* build: runtime driver; run: asks_like pytorch|llama|vllm on sim gpu
  * How programs that many use ask for peer access, and copy: their calls, one after another.
  *
- *   asks_like pytorch | llama | vllm
- *       pytorch   asks once for a pair, enables, and ends if that fails; copies on the source's stream, between events
- *       llama     asks for and enables all pairs, and passes over what fails; copies to and fro, also as rows
- *       vllm      has another process open memory and write to it, and looks at what arrived; then asks
+ *   pytorch   asks once for a pair, enables, and ends if that fails; copies on the source's stream, between events
+ *   llama     asks for and enables all pairs, and passes over what fails; copies to and fro, also as rows
+ *   vllm      has another process open memory and write to it, and looks at what arrived; then asks
  *
  * Prints what they are told, and whether data is right.
  */

@@ -1,4 +1,4 @@
-/*
+/* build: driver; run: batch_reads on sim
  * Batches of many copies: how often their arguments are asked for by a system call, which this program counts. (It defines the function that
  * makes it, so that whoever looks for that finds this one.)
  */

@@ -1,10 +1,9 @@
-/*
+/* build: driver; run: blocked_beside_frees asks|late COPIES on sim
  * One thread copies from device 0 to device 1, in each form of copy, while another does nothing but allocate and free: does the data of each
  * copy arrive? For pairs that p2pshim has to stage.
  *
- *   blocked_beside_frees asks | late COPIES
- *     asks    the program enables access
- *     late    it does so while it captures, so that the pair is verified by copies; those are not looked at
+ *   asks    the program enables access
+ *   late    it does so while it captures, so that the pair is verified by copies; those are not looked at
  *
  * Prints what enabling returned, and how many copies are wrong.
  */

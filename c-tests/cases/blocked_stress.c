@@ -1,13 +1,12 @@
-/*
+/* build: runtime12+ driver; run: blocked_stress SEED [THREADS [STEPS [WORD…]]] on sim gpu
  * Threads that copy between two devices in every form, each between buffers of its own, while others allocate, free, map, reset and destroy:
  * does the data of each copy that succeeds arrive? For pairs that p2pshim has to stage, whatever happens beside a copy.
  *
- *   blocked_stress SEED [THREADS [STEPS [WORD…]]]    32 threads, 100 steps each
- *     late    the program enables access while it captures, so that the pair is verified by copies, which are not looked at
- *     hangs   for paths that hang: nothing waits for all work of a device, not even the end of the process
- *     real    for real GPUs: no device is reset, and no pool is destroyed under its memory, in which driver 580 crashes, plain too
+ *   late    the program enables access while it captures, so that the pair is verified by copies, which are not looked at
+ *   hangs   for paths that hang: nothing waits for all work of a device, not even the end of the process
+ *   real    for real GPUs: no device is reset, and no pool is destroyed under its memory, in which driver 580 crashes, plain too
  *
- * Draws what each thread does from the seed; what happens at the same time differs from run to run. Prints a line for each of the first copies
+ * Draws what each of 32 threads does in 100 steps from the seed; what happens at the same time differs from run to run. Prints a line for each of the first copies
  * that are wrong: the thread, the step, the form, both memories and the size. The last line counts copies, those that were refused, as regular copies are of
  * memory with rights of its own that the current device does not have, and wrong ones. Exits with 1 if there are any.
  *

@@ -1,14 +1,13 @@
-/*
+/* build: driver; run: broken_paths nobody|program|asks|pool|mapped [times] on sim gpu
  * Copies between two devices in seven forms, with peer access that somebody has enabled, or nobody: does the data arrive? For
  * paths that are broken.
  *
- *   broken_paths nobody | program | asks | pool | mapped [times]
- *       nobody   peer access is not enabled by the program
- *       program  the program enables it, both ways
- *       asks     the same, if the driver says that there is a path
- *       pool     the memory comes from pools, and the program grants the other device access to them
- *       mapped   the program maps the memory, and grants the other device access to it
- *       times    prints nothing else than how many microseconds the first enabling takes
+ *   nobody   peer access is not enabled by the program
+ *   program  the program enables it, both ways
+ *   asks     the same, if the driver says that there is a path
+ *   pool     the memory comes from pools, and the program grants the other device access to them
+ *   mapped   the program maps the memory, and grants the other device access to it
+ *   times    prints nothing else than how many microseconds the first enabling takes
  *
  * Prints what enabling returned, and a line for each form: right, WRONG, hangs, or refused, as regular copies are of memory with
  * rights of its own that the current device does not have. Waits for no device, and ends by _exit.

@@ -1,6 +1,11 @@
-/*
+/* build -frames: static_runtime.c -Ic-tests/lib -O0 -fno-omit-frame-pointer; run: call_sites WHAT on sim
+ * build -plain: static_runtime.c -Ic-tests/lib -O2 -fomit-frame-pointer
+ * build -stripped: static_runtime.c -Ic-tests/lib -O2 -fomit-frame-pointer -s
+ * build -shared: unseen-runtime/libcudart.so.99 -Ic-tests/lib -DcudaMemcpyPeerAsync=cudaMemcpyUnseen -DcudaMalloc=cudaMallocUnseen -DcudaSetDevice=cudaSetDeviceUnseen -Wl,-rpath,$ORIGIN/unseen-runtime
  * Copies by a runtime that is linked into the program, from places that an unwinder finds, and from stacks that it must survive.
- * The argument says which: see main.
+ * WHAT says which: see main. The runtime is a stand-in for NVIDIA's static one: with all that helps to unwind (-frames), with nothing that is
+ * not needed (-plain), and without symbols (-stripped); or a shared one that copies by a function that has no row, of a version that nobody has
+ * (-shared).
  */
 #define _GNU_SOURCE
 #include "static_runtime.h"

@@ -1,4 +1,4 @@
-/*
+/* build: standin-runtime/libcudart.so.12; run: cancelled_thread on standin-runtime
  * A thread is cancelled while it blocks inside a peer copy. It unwinds through the shim: its clean-up handlers run, the
  * process lives on, and later copies of the same thread function and of the main thread are not taken for nested ones.
  */

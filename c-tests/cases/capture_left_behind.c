@@ -1,13 +1,12 @@
-/*
+/* build: driver; run: capture_left_behind elsewhere|destroyed|reset|context|handle|null on sim
  * A capture that the thread which began it never ends: in relaxed mode another thread may end it, and a stream, or its
  * context, may be destroyed while it is captured. Or it ends by another handle of the same stream. Later copies of the thread
  * are none of that capture's business. Says how they went.
  *
- *   capture_left_behind elsewhere | destroyed | reset | context | handle | null
- *       reset    the primary context of the stream is reset
- *       context  the created context of the stream is destroyed
- *       handle   of the thread's default stream: begun by CU_STREAM_PER_THREAD, and ended by NULL
- *       null     the other way round
+ *   reset    the primary context of the stream is reset
+ *   context  the created context of the stream is destroyed
+ *   handle   of the thread's default stream: begun by CU_STREAM_PER_THREAD, and ended by NULL
+ *   null     the other way round
  */
 #define _GNU_SOURCE
 #include <cuda.h>

@@ -1,11 +1,11 @@
-/*
+/* build: runtime12+ driver; run: captured_batches nodes|refused HOW on sim
  * Batches of copies on streams that are being captured. Drivers from 12.8 to 13.4 refuse them and go on with the capture; those of 13.5
  * and later make one node of each. Prints what the calls return, the nodes that there are, and whether data is right.
  *
- *   captured_batches refused stream | any | during | mixed | pageable | 3d
+ *   refused stream|any|during|mixed|pageable|3d
  *       one batch for each mode of captures: between devices, inside one, and from pinned memory; sources may be read in the stream's
  *       order, or in any; during the call, or the last of them; the last from pageable memory; the first of them as a 3D batch
- *   captured_batches nodes
+ *   nodes
  *       captured and made by hand, launched, and changed: needs 13.5
  */
 #define _GNU_SOURCE

@@ -1,8 +1,8 @@
-/*
+/* build: runtime old; run: captured_copies [elsewhere] on sim gpu
  * Captures peer copies into graphs and replays them. CUDA refuses peer copies on a capturing stream, so this program
  * fails without p2pshim; with it, the graphs move the right bytes. Exits with 0 only if they do.
  *
- *   captured_copies [elsewhere]    elsewhere: another thread captures in global mode meanwhile
+ *   elsewhere    another thread captures in global mode meanwhile
  */
 #define _GNU_SOURCE
 #include <cuda_runtime_api.h>

@@ -1,7 +1,5 @@
-/*
+/* build: 12 driver; run: causes CASE on sim
  * Calls that fail, or succeed beside a mistake, for one cause that is easily taken for another: tests/it/causes.rs says which.
- *
- *   causes CASE
  */
 #define _GNU_SOURCE
 #include <cuda.h>

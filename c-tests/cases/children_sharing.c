@@ -1,5 +1,5 @@
-/*
- * `children_sharing HOW [old]`: children that share the memory of their process, and some that do not, ask for peer access; then
+/* build: runtime old; run: children_sharing HOW [old] on sim
+ * Children that share the memory of their process, and some that do not, ask for peer access; then
  * the process itself asks and copies. HOW is `vfork`, `exec` (likewise, and the child executes a program), `clone-vfork`, `clone-vm`
  * (on a stack of its own), `raw` (by the system call, as _Fork does) or `fork`. With `old`, madvise refuses MADV_WIPEONFORK as
  * Linux did before 4.14.

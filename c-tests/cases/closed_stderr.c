@@ -1,9 +1,9 @@
-/*
+/* build: runtime old; run: closed_stderr late|early on sim
  * Descriptor 2 closed and given to a file of the program, as daemons do: nothing that was not the program's own may land
  * in that file, however much is logged.
  *
- *   closed_stderr late     after the first CUDA call
- *   closed_stderr early    before it
+ *   late     after the first CUDA call
+ *   early    before it
  */
 #define _GNU_SOURCE
 #include <cuda_runtime_api.h>

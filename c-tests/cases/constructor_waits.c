@@ -1,8 +1,6 @@
-/*
+/* build: -rdynamic driver; run: constructor_waits LIBRARY on sim
  * A library (lib/waits_at_load.c) is opened whose constructor waits for a thread, so that the dynamic linker's lock is held. The thread
  * has a line written to the log: its first.
- *
- *   constructor_waits LIBRARY
  */
 #define _GNU_SOURCE
 #include <cuda.h>

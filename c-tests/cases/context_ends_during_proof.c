@@ -1,6 +1,6 @@
-/*
+/* build: driver; run: context_ends_during_proof [MICROSECONDS] on sim
  * One thread copies between memory of two devices' pools. Another one, which has nothing to do with it, has created
- * contexts of its own on all devices and copied within them; it destroys them some time after (argument: microseconds).
+ * contexts of its own on all devices and copied within them; it destroys them MICROSECONDS after.
  * For each pair of devices. Must end, and the bytes be right.
  */
 #define _GNU_SOURCE

@@ -1,4 +1,4 @@
-/*
+/* build: runtime old; run: copies_beside_capture on sim
  * Many peer copies while a capture is under way on another stream, of this thread or of another one: more and larger
  * ones than it takes for peer access to be worth enabling. The capture must come out whole and the bytes right.
  */

@@ -1,4 +1,4 @@
-/*
+/* build: runtime; run: copies_from_pool [granted] on sim
  * A program that did all that the guide's peer copy sample does, enabling peer access both ways, and then took its memory from
  * cudaMallocAsync: memory of a pool, for which peer access says nothing, so that all copies go through the host.
  * `granted`: it has learnt of cudaMemPoolSetAccess.

@@ -1,7 +1,7 @@
-/*
+/* build: standin-runtime/libcudart.so.12; run: P2PSHIM_VALIDATE=off copies_left on standin-runtime
  * Copies like ones before are left by longjmp, by the end of a cancelled thread, and interrupted at every single instruction
  * by a signal handler that copies as well. What comes after them goes where it should and is not taken for nested. On the
- * stand-in runtime, whose copies nobody can look at: with P2PSHIM_VALIDATE=off.
+ * stand-in runtime, whose copies nobody can look at.
  */
 #define _GNU_SOURCE
 #include <cuda_runtime_api.h>

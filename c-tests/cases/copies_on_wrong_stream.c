@@ -1,4 +1,4 @@
-/*
+/* build: runtime old; run: P2PSIM_DEVICES=3 copies_on_wrong_stream [default|late] on sim
  * A ring of three devices, each of which passes on what it got, in one step a stream. The streams are taken by the number of
  * the step, not of the device, so that one copy is on the stream of a device that takes no part in it. `default`: on the
  * default stream, of whichever device is current. `late`: the same copy on the default stream again and again, until another

@@ -1,18 +1,14 @@
-/*
+/* build: standin-runtime/libcudart.so.12; run: P2PSHIM_VALIDATE=off copies_stepped clocks|FUNCTION COPIES JUMPS EVERY on standin-runtime
  * Copies that are interrupted at one instruction after the other, where the file of a trace goes on in another chunk, by a
  * signal handler that copies as well and then goes back, or leaves by longjmp. Each copy has a number, which is how many bytes
- * it says it has. On the stand-in runtime, whose copies nobody can look at: with P2PSHIM_VALIDATE=off.
+ * it says it has. On the stand-in runtime, whose copies nobody can look at.
  *
- *   copies_stepped FUNCTION COPIES JUMPS EVERY
- *
- *     FUNCTION  async or sync: cudaMemcpyPeerAsync or cudaMemcpyPeer
- *     COPIES    how many copies the handler makes
- *     JUMPS     1 if it then leaves by longjmp, else 0
- *     EVERY     how many instructions further each time
- *
- *   copies_stepped clocks
- *     a process each time makes its first copies, is interrupted in one, which also compares clocks, leaves it by longjmp, and
- *     sees whether its clocks are compared again
+ *   FUNCTION  async or sync: cudaMemcpyPeerAsync or cudaMemcpyPeer
+ *   COPIES    how many copies the handler makes
+ *   JUMPS     1 if it then leaves by longjmp, else 0
+ *   EVERY     how many instructions further each time
+ *   clocks    a process each time makes its first copies, is interrupted in one, which also compares clocks, leaves it by longjmp, and
+ *             sees whether its clocks are compared again
  *
  * What it is to be run with: P2PSHIM_TRACE, a folder with nothing else in it, and P2PSHIM_TRACE_LIMIT=64M.
  * Prints how often it was interrupted, how many copies there were, and the numbers of those that were left.

@@ -1,7 +1,5 @@
-/*
+/* build: driver; run: copy_attributes BYTES… on sim
  * Copies with attributes (CUDA 13.2), between two devices: from when to when may the source be read, and what is refused?
- *
- *   copy_attributes BYTES…
  *
  * Prints a line for each form, order of access and number of bytes: what the destination holds, if the source is overwritten as soon as the
  * call has returned. With `stream` the copy is held up until then; with `during_call` for 50 ms, and it has to hold what the source held

@@ -1,8 +1,7 @@
-/*
+/* build: -Wl,-rpath,$ORIGIN; run: deepbind [first] on sim
  * A plugin that carries a CUDA runtime, opened with RTLD_DEEPBIND: it prefers its own libraries' symbols to those of a preload.
  *
- *   deepbind [first]
- *       first   the program has opened the runtime itself before, in the ordinary way
+ *   first   the program has opened the runtime itself before, in the ordinary way
  */
 #define _GNU_SOURCE
 #include "../lib/plugin.h"

@@ -1,7 +1,7 @@
-/*
+/* build: driver; run: P2PSIM_DEVICES=3 P2PSIM_NO_P2P=1-2 deny_pools on sim
  * A pool of device 0 is granted to 2 and then to 1, by a program that never copied from it; and addresses set aside, of
- * which the first part is memory of device 0 and the second of device 2, are granted to 1 at once. To be run with
- * P2PSIM_NO_P2P=1-2, and with P2PSHIM_DENY=1-2, which should look the same.
+ * which the first part is memory of device 0 and the second of device 2, are granted to 1 at once. With
+ * P2PSHIM_DENY=1-2 in place of P2PSIM_NO_P2P it should look the same.
  */
 #include <cuda.h>
 

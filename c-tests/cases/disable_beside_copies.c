@@ -1,9 +1,7 @@
-/*
+/* build: driver; run: disable_beside_copies [ROUNDS] on sim
  * One thread copies between two contexts until access would be worth it; another one, which never enables access, asks all
  * the time for it to be disabled: 705, always. Then the program enables for the first time (0), for the second (704),
  * disables (0), and again (705). With new contexts each round.
- *
- *   disable_beside_copies [ROUNDS]
  */
 #define _GNU_SOURCE
 #include <cuda.h>

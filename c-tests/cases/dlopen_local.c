@@ -1,8 +1,6 @@
-/*
+/* build: -Wl,-rpath,$ORIGIN; run: dlopen_local libcudart.so.12 on sim
  * A program that links nothing of CUDA, loads a runtime with RTLD_LOCAL and asks dlsym for every peer function, as Python
  * extensions, Julia and Rust do; then closes the runtime and loads it again.
- *
- *   dlopen_local libcudart.so.12
  */
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>

@@ -1,4 +1,4 @@
-/*
+/* build: driver; run: driver_api [no-null-pointers] on sim gpu
  * A program of the driver API: every peer function of libcuda.so.1 by linking, by dlsym, and by cuGetProcAddress v1 and
  * v2, asked for directly and through itself, with good and bad arguments.
  */

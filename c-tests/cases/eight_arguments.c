@@ -1,4 +1,4 @@
-/*
+/* build: cudart13; run: eight_arguments on sim
  * A batch of CUDA 13, whose function takes 8 arguments, one fewer than that of 12: called with a stack that ends behind the
  * eighth, so that whoever looks for a ninth dies.
  */

@@ -1,8 +1,8 @@
-/*
+/* build: driver; run: enabled_unseen [LIBRARY] on sim
  * Peer access that was enabled where no preload sees it (here: by a library that was opened with RTLD_DEEPBIND, or the
  * function that a symbol table names). Then copies: how long a small one takes, on average.
  *
- *   enabled_unseen [LIBRARY]    with the library (lib/enables_unseen.c), or else seen
+ *   LIBRARY    what enables it (lib/enables_unseen.c); without, the program does, and is seen
  */
 #define _GNU_SOURCE
 #include <cuda.h>

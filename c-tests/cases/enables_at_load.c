@@ -1,4 +1,4 @@
-/*
+/* build: old; run: enables_at_load on sim
  * Access is enabled before main, by a constructor, and the device is reset as programs did before 4.0. No headers are needed: it is for
  * runtimes that nobody has headers of.
  */

@@ -1,5 +1,5 @@
-/*
- * ends_inside HOW [PROGRAM [ARGUMENT]...]: the process ends, or becomes PROGRAM, inside a copy from GPU 0 to GPU 1 that is staged: one of
+/* build: runtime old driver; run: ends_inside HOW [PROGRAM [ARGUMENT…]] on sim gpu
+ * The process ends, or becomes PROGRAM, inside a copy from GPU 0 to GPU 1 that is staged: one of
  * the runtime (sync, async, box), of the driver (driver, driver-async, driver-box), or the 301st of its place (repeated_copies), which is not
  * large.
  */

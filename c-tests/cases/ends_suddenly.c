@@ -1,5 +1,5 @@
-/*
- * ends_suddenly HOW FILE [COPIES]: eight threads copy, each noting its id and how many copies have returned in FILE, which is
+/* build: runtime; run: ends_suddenly HOW FILE [COPIES] on sim
+ * Eight threads copy, each noting its id and how many copies have returned in FILE, which is
  * mapped; in the middle the process ends: by kill (SIGKILL), abort, segfault, _exit, or exit; or once there were so many copies. What FILE says has returned is
  * what a trace must know of.
  */

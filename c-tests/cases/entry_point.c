@@ -1,4 +1,4 @@
-/*
+/* build: runtime; run: entry_point on sim gpu
  * Driver functions asked of the runtime: cudaGetDriverEntryPoint, and ...ByVersion from 12.5 on. The shim does not export
  * these; it sees the copies because the runtime asks cuGetProcAddress.
  */

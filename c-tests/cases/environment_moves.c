@@ -1,4 +1,4 @@
-/*
+/* build: driver; run: environment_moves on sim
  * Once the first call is made, another thread goes on changing the environment, which moves it and frees where it was: as here, to a page that
  * nobody may read. Whoever looks there again ends the program.
  */

@@ -1,4 +1,4 @@
-/*
+/* build: cudart12 driver; run: every_call [hip|pools] on sim
  * Every intercepted function that the simulated GPUs have, called once or more: functions of the runtime and of the driver, and of
  * HIP with the argument `hip`; with `pools`, pools without end. Prints what each answers. For tests in which something fails at every single point of a program.
  * No peer copy is captured, since the shim lets that succeed.

@@ -1,4 +1,4 @@
-/*
+/* build: runtime old; run: exec_again on sim
  * A copy, then the program again in the same process (execv), which makes two.
  */
 #include <cuda_runtime_api.h>

@@ -1,4 +1,4 @@
-/*
+/* build: runtime old; run: exit_paths on sim
  * Peer calls when a process or a thread is young or dying: from a constructor, from the destructors of thread-local
  * values, from a thread that outlives main's, from atexit handlers and from a destructor of the program.
  */

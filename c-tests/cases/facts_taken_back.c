@@ -1,10 +1,9 @@
-/*
+/* build: driver; run: P2PSIM_ONE_SPACE=1 facts_taken_back detach|graphics|module|library|host|registered|restore on sim
  * An address of device 0, or of the host, that a copy has used is given back, and comes back as memory of device 1; a copy from there to
- * device 0 is one between devices. Needs P2PSIM_ONE_SPACE=1. The program has access, so that only a copy that is seen is staged where the
+ * device 0 is one between devices. The program has access, so that only a copy that is seen is staged where the
  * path is broken.
  *
- *   facts_taken_back detach|graphics|module|library|host|registered
- *   facts_taken_back restore     a process goes on on devices between which data is lost, as P2PSIM_FAULT says from then on
+ *   restore     a process goes on on devices between which data is lost, as P2PSIM_FAULT says from then on
  */
 #define _GNU_SOURCE
 #include <cuda.h>

@@ -1,8 +1,6 @@
-/*
+/* build: runtime old driver; run: findings runtime|driver CASE fires|silent on sim
  * What the shim's rules are about and a single call in a fresh process cannot show: one mistake each (`fires`), and beside
  * it the call as it should be (`silent`), which may differ in one thing only.
- *
- *   findings runtime|driver CASE fires|silent
  *
  * By `driver` the peer functions of the driver are called, by `runtime` those of the runtime; all else is the same.
  */

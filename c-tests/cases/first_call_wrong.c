@@ -1,4 +1,4 @@
-/*
+/* build: driver; run: first_call_wrong on sim
  * The first call that p2pshim sees is wrong: NULL for a context, which is documented to be refused with 201, and accepted.
  * Prints what it answers, and what the same call answers again.
  */

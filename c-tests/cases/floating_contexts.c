@@ -1,4 +1,4 @@
-/*
+/* build: driver; run: floating_contexts on sim
  * Contexts as programs of 2012 have them: created by the driver API, one a device, current nowhere, and pushed and popped by whichever
  * thread needs them. Copies between them, with access enabled from one thread, used by others, and disabled by a third.
  */

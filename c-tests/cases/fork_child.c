@@ -1,4 +1,4 @@
-/*
+/* build: runtime old; run: fork_child on sim
  * A child forked before the first CUDA call is a program like any other; one forked after it cannot use the GPUs, and gets
  * whatever the real library answers, without a hang. The parent goes on either way.
  */

@@ -1,8 +1,8 @@
-/*
+/* build: driver; run: P2PSIM_DEVICES=3 P2PSIM_NO_P2P=1-2 forked_between on sim
  * A child is forked, and lives on, between the verification of one pair of devices and that of the next, and between two copies that are
  * staged. What was page-locked for either must not be shared with it: its parent's next write would go to another page than the GPU reads.
  *
- * Needs three devices, 1 and 2 without a path. Prints how many ranges of memory the child does not get, if there are any that it gets no less,
+ * Prints how many ranges of memory the child does not get, if there are any that it gets no less,
  * and how many copies were wrong.
  */
 #define _GNU_SOURCE

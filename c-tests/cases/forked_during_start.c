@@ -1,4 +1,4 @@
-/*
+/* build: -rdynamic driver; run: forked_during_start on sim
  * A thread forks while another makes the first call, at which the shim starts. The start is held up where the trace gets its room
  * on disk, until the child has ended. The child's own call must return.
  */

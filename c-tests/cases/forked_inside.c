@@ -1,4 +1,4 @@
-/*
+/* build: standin-runtime/libcudart.so.12 driver; run: forked_inside on standin-runtime
  * A child that is forked inside the 301st copy of its place returns from it, to an error; the process itself never does, and ends.
  * On the stand-in runtime, which has the driver copy.
  */

@@ -1,4 +1,4 @@
-/*
+/* build: runtime old; run: four_copies_sizes on sim gpu
  * All four peer copies, both ways, in sizes 0, 1, 4, odd and 1 MiB; then 3D boxes cut out of pitched memory.
  * Shows that arguments of every shape reach the real function unchanged.
  */

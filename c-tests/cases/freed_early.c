@@ -1,10 +1,9 @@
-/*
+/* build: driver; run: freed_early free|unmap [TIMES] on sim gpu
  * Large copies between two devices without a path, whose source is taken away before anybody has waited for the copy, behind something that
  * takes long. Where the driver stages, its call does not wait for that, and data is wrong (H100).
  *
- *   freed_early free | unmap [times]
- *       free    the source is of a pool, is freed in another stream, and what is allocated there in its place is set
- *       unmap   the source is mapped, and is unmapped
+ *   free    the source is of a pool, is freed in another stream, and what is allocated there in its place is set
+ *   unmap   the source is mapped, and is unmapped
  *
  * Prints how many copies have not arrived as they were.
  */

@@ -1,7 +1,5 @@
-/*
+/* build: runtime old; run: full_log pipe|socket|terminal|fifo WHAT on sim
  * The log goes where nobody reads: the program must go on, end, and be ended by signals as if there were none.
- *
- *   full_log pipe|socket|terminal|fifo WHAT
  *
  * A process watches the one that calls: that one's standard error is full to the brim, or its log file (fifo). WHAT it does:
  *

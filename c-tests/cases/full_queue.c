@@ -1,8 +1,6 @@
-/*
+/* build: driver; run: full_queue opens|leaves [EVENTS] on sim
  * Large copies on a stream that waits for the host, until queues of the driver are full and a call waits. A signal arrives all the same, and
  * its handler lets the stream go on, or leaves by siglongjmp.
- *
- *   full_queue opens | leaves [EVENTS]
  *
  * EVENTS are recorded on the stream before, so that it is full after fewer copies.
  *

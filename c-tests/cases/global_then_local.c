@@ -1,4 +1,4 @@
-/*
+/* build: -Wl,-rpath,$ORIGIN; run: global_then_local on sim
  * One runtime loaded with RTLD_GLOBAL, then another by a plugin with RTLD_LOCAL. RTLD_DEFAULT finds the global one; the
  * plugin keeps its own.
  */

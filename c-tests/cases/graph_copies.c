@@ -1,15 +1,15 @@
-/*
+/* build: runtime; run: graph_copies WHAT on sim gpu
  * Copies between two devices that graphs and batches make. Exits with 0 only if all bytes arrive.
  *
- *   graph_copies captured   a graph of captured copies, launched three times; the program never enables access
- *   graph_copies made       the same made node by node, with a child graph
- *   graph_copies updated    an executable graph that is updated, and whose nodes are changed
- *   graph_copies renamed    one whose nodes are changed after it was updated with another graph, and disabled
- *   graph_copies late       a graph that is instantiated before the program enables access
- *   graph_copies lost       one that is launched after the program has disabled it; the launch's code and what comes after it are printed
- *   graph_copies reused     the same in a program that takes memory for itself in between, as p2pshim may
- *   graph_copies many       a graph of many copies, updated with itself, and a batch of many
- *   graph_copies batch      batches of copies between two devices, inside one, and with the host
+ *   captured   a graph of captured copies, launched three times; the program never enables access
+ *   made       the same made node by node, with a child graph
+ *   updated    an executable graph that is updated, and whose nodes are changed
+ *   renamed    one whose nodes are changed after it was updated with another graph, and disabled
+ *   late       a graph that is instantiated before the program enables access
+ *   lost       one that is launched after the program has disabled it; the launch's code and what comes after it are printed
+ *   reused     the same in a program that takes memory for itself in between, as p2pshim may
+ *   many       a graph of many copies, updated with itself, and a batch of many
+ *   batch      batches of copies between two devices, inside one, and with the host
  */
 #define _GNU_SOURCE
 #include <cuda_runtime_api.h>

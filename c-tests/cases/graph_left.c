@@ -1,10 +1,10 @@
-/*
+/* build: driver; run: graph_left jumps|cancelled on sim
  * A launch of a graph is left at one instruction after the other, until the real driver is reached. Afterwards the graph is destroyed, which
  * must not wait for anything that was left behind. For each instruction: a trap is taken there, and acts, which has effect at once or,
  * where that is held back, as soon as it may.
  *
- *   graph_left jumps        by a signal handler, with siglongjmp
- *   graph_left cancelled    by a thread that is cancelled, asynchronously
+ *   jumps        by a signal handler, with siglongjmp
+ *   cancelled    by a thread that is cancelled, asynchronously
  *
  * Prints whether there were many, how the last launch went, and that it was destroyed.
  */

@@ -1,8 +1,6 @@
-/*
+/* build: driver; run: graphs_together THREADS on sim gpu
  * Threads that instantiate a graph each at the same moment, whose copies go between the same two devices. A graph keeps for ever the path
  * that its copies get then. The program never enables access.
- *
- *   graphs_together THREADS
  *
  * Exits with 0 only if all bytes arrive. Prints on the simulated driver how many copies were direct, and how many staged; on a real one to
  * standard error how many GB/s each graph makes.

@@ -1,4 +1,4 @@
-/*
+/* build: runtime old nvidia12 nvidia13; run: guide_sample on sim gpu
  * The peer-to-peer sample of the CUDA guide, in spirit: memory on two GPUs, peer access in both directions, and each of
  * the four peer copies of the runtime API, with every byte checked. Nothing in it knows of p2pshim.
  *

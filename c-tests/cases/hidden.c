@@ -1,4 +1,4 @@
-/*
+/* build: runtime; run: hidden on sim gpu
  * Looks for peer access by every route that a program has, on every ordered pair of GPUs, and copies along all of them.
  * Prints what it sees, and a verdict for each pair: "reachable" if every route agrees that it is, "hidden" if every route
  * agrees that it is not, else "contradictory". Exits with 1 if a verdict is contradictory or a copy brought wrong bytes.

@@ -1,4 +1,4 @@
-/*
+/* build: runtime old; run: hip_for_nvidia on sim
  * A HIP program that is built for NVIDIA's platform: there the names of HIP are other names for CUDA's functions, so that the
  * program calls CUDA. A few of them, as such headers have them.
  */

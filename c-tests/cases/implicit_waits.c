@@ -1,8 +1,5 @@
-/*
+/* build: runtime12+ driver; run: implicit_waits list|COPY OPERATION [CURRENT [kernel]] on sim gpu
  * Which calls wait for a copy between two devices that is queued, though nobody has asked them to.
- *
- *   implicit_waits COPY OPERATION [CURRENT [kernel]]
- *   implicit_waits list
  *
  * The copy is between devices 0 and 1, and by `third` on a stream of device 2. It is queued on a stream of device 0, behind work that
  * waits for the host. In the forms that end in `_tail` that work comes after the copy, so the copy is over when the operation is called.

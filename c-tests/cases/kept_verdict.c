@@ -1,4 +1,4 @@
-/*
+/* build: driver; run: kept_verdict on sim
  * Enabling peer access where the verdict on the pair is kept in a file: once there are contexts on both devices, no file is opened, nor
  * looked at, for it. A filter of system calls ends the process otherwise.
  */

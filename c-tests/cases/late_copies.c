@@ -1,11 +1,10 @@
-/*
+/* build: driver; run: late_copies enables|asks|copies on sim
  * A path on which copies once took longer than p2pshim waits for them, as where other processes keep it busy. The program goes
  * on, and later the path is used.
  *
- *   late_copies enables | asks | copies
- *       enables  enables peer access, until it gets it
- *       asks     asks whether there is access, until there is, and enables it
- *       copies   copies, until a copy is direct
+ *   enables  enables peer access, until it gets it
+ *   asks     asks whether there is access, until there is, and enables it
+ *   copies   copies, until a copy is direct
  *
  * Prints what it got first, and then; how the last copy went, and whether all bytes were right.
  */

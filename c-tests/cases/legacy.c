@@ -1,11 +1,15 @@
-/*
+/* build: old; run: legacy [ROW|never|enables] on sim gpu
+ * build -old_linker: libcudart.so.9.0 -Wl,--hash-style=sysv,-z,lazy,-z,norelro,--disable-new-dtags,-rpath,$(SIM_FOLDER)
+ * build -with_shim: shim libcudart.so.9.0 -Wl,--disable-new-dtags,-rpath,$(SHIM_FOLDER):$(SIM_FOLDER)
  * What the CUDA runtimes of 8.0 to 10.2 return, row by row, and how fast they copy. It declares all functions itself, since nobody has
- * headers that old, and is linked with the runtime that it is about.
+ * headers that old, and is linked with the runtime that it is about. `legacy-old_linker` is as linkers of 2010
+ * made programs: another hash table, symbols bound when they are called, and an RPATH, which comes before LD_LIBRARY_PATH. `legacy-with_shim` has
+ * the shim as one of its libraries, found by RPATH, so that it is there whatever the dynamic linker ignores.
  *
- *   legacy [ROW]           each row, or one: what comes before the call, the call, the code that it returns, its name, the last error
- *                          after it, and once more, and what cudaDeviceCanAccessPeer has written (-7: nothing). Rows with functions
- *                          that the runtime lacks say so.
- *   legacy never|enables   GB/s of cudaMemcpyPeerAsync from device 0 to the last, 64 MiB a copy, and host time of a call in us
+ *   ROW             each row, or one: what comes before the call, the call, the code that it returns, its name, the last error
+ *                   after it, and once more, and what cudaDeviceCanAccessPeer has written (-7: nothing). Rows with functions
+ *                   that the runtime lacks say so.
+ *   never|enables   GB/s of cudaMemcpyPeerAsync from device 0 to the last, 64 MiB a copy, and host time of a call in us
  *
  * Each row runs in a process of its own, by executing this program again: these runtimes start the driver when they are asked for their
  * version, so that a forked child of theirs gets nothing but errors.

@@ -1,8 +1,6 @@
-/*
+/* build: driver; run: limit_of_peers PEERS on sim
  * Copies between all pairs of all devices, both ways; then each device enables so many peers, the last ones first. Every
  * answer is that of a context that has no peers yet, and the bytes are right. Then it disables them, and enables them again.
- *
- *   limit_of_peers PEERS
  *
  * On stderr: how many pairs had direct copies before.
  */

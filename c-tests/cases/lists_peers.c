@@ -1,4 +1,4 @@
-/*
+/* build: runtime old driver; run: lists_peers on sim
  * Asks by every route which devices can reach which: both APIs, linked, by dlsym and by cuGetProcAddress; attributes,
  * atomics, enabling and disabling, primary and created contexts, pools and mapped memory; with good and bad arguments.
  * Then copies between all pairs and checks every byte.

@@ -1,8 +1,8 @@
-/*
+/* build: runtime old; run: log_limits descriptors|size on sim
  * A log must not disturb what the program does with its own descriptors and limits.
  *
- *   log_limits descriptors    the lowest free descriptor is the program's
- *   log_limits size           files may not grow beyond what the log soon reaches; SIGXFSZ has its default action
+ *   descriptors    the lowest free descriptor is the program's
+ *   size           files may not grow beyond what the log soon reaches; SIGXFSZ has its default action
  */
 #define _GNU_SOURCE
 #include <cuda_runtime_api.h>

@@ -1,4 +1,4 @@
-/*
+/* build: standin-runtime/libcudart.so.12; run: longjmp_out on standin-runtime
  * A callback of the program leaves a peer copy by longjmp: nothing below is unwound. The calls after it must neither be
  * taken for nested ones nor find anything locked.
  */

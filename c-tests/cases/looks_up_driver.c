@@ -1,6 +1,6 @@
-/*
- * A program of the driver API that finds each function by dlsym and is linked with nothing of CUDA. `looks_up_driver all`
- * asks for them in all that is loaded, instead of by the driver's handle.
+/* build: -Wl,-rpath,$ORIGIN; run: looks_up_driver [all] on sim
+ * A program of the driver API that finds each function by dlsym and is linked with nothing of CUDA. With `all`
+ * it asks for them in all that is loaded, instead of by the driver's handle.
  */
 #define _GNU_SOURCE
 #include <cuda.h>

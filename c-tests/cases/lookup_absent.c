@@ -1,4 +1,4 @@
-/*
+/* build: -Wl,-rpath,$ORIGIN; run: lookup_absent on nothing
  * A program without CUDA asks for CUDA functions, to find out whether there is a GPU. The answer must stay no: NULL, with
  * dlerror set, though a preloaded library exports such names.
  */

@@ -1,8 +1,7 @@
-/*
+/* build: driver; run: malloc_fails [enables] on sim
  * malloc that fails for large sizes, once told so: the program goes on, and its copies are right.
  *
- *   malloc_fails [enables]
- *       enables   peer access is enabled by the program, both ways, before there is no memory
+ *   enables   peer access is enabled by the program, both ways, before there is no memory
  */
 #define _GNU_SOURCE
 #include <cuda.h>

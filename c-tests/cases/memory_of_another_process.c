@@ -1,4 +1,4 @@
-/*
+/* build: driver; run: memory_of_another_process [mapped|same] on sim gpu
  * Memory of one process that another opens, one process for each GPU: the first owns memory of device 1, the second opens it on
  * device 0, copies to it and from it, and closes it. What each sees, and what is refused. `mapped`: memory that both map, which comes
  * by a file descriptor, and not by an IPC handle. `same`: of the device that opens it.

@@ -1,4 +1,4 @@
-/*
+/* build: -Wl,-z,lazy cudart12; run: missing_function on standin-runtime
  * Linked with a runtime that has cudaMemcpy3DPeerAsync, run with one that lacks it, bound lazily. Plain, the dynamic linker
  * ends the process at the call. Preloaded, the call is bound to the shim, which answers that there is no such function.
  */

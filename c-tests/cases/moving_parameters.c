@@ -1,4 +1,4 @@
-/*
+/* build: driver; run: moving_parameters on sim
  * The parameters of 3D copies in all kinds of places: copy after copy in one, each time in another, across a page's end,
  * in memory that is gone for the next copy, at an odd address; and pointers into nothing, in calls that are refused before
  * anybody follows them.

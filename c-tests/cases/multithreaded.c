@@ -1,4 +1,4 @@
-/*
+/* build: runtime old; run: multithreaded on sim gpu
  * Eight threads copy at once, half of them from GPU 0 to GPU 1 and half back, with all four functions, and check each byte.
  */
 #include <cuda_runtime_api.h>

@@ -1,14 +1,13 @@
-/*
+/* build: runtime old driver; run: never_enables [pool|mapped] [enable] [counts] [times] [exit] on sim
  * Copies between two devices, in all forms and sizes, both ways, by two threads from the first moment on, and never
  * enables peer access, unless told to. Checks every byte. Exits with 0 only if all are right.
  *
- *   never_enables [pool | mapped] [enable] [counts] [times] [exit]
- *       pool     the memory comes from the devices' memory pools
- *       mapped   the program maps the memory itself, for its own device only
- *       enable   peer access is enabled, both ways, before the first copy
- *       counts   says how the copies went after those that any threshold may have needed (simulated GPUs only)
- *       times    says how long the longest call took
- *       exit     ends by _exit, without a call that waits for a device
+ *   pool     the memory comes from the devices' memory pools
+ *   mapped   the program maps the memory itself, for its own device only
+ *   enable   peer access is enabled, both ways, before the first copy
+ *   counts   says how the copies went after those that any threshold may have needed (simulated GPUs only)
+ *   times    says how long the longest call took
+ *   exit     ends by _exit, without a call that waits for a device
  */
 #define _GNU_SOURCE
 #include <cuda.h>

@@ -1,4 +1,4 @@
-/*
+/* build: runtime old nvidia12 nvidia13; run: no_driver on sim nvidia
  * Every peer function of the runtime, with good and bad arguments, and the last-error calls, on a machine that may have no
  * driver. Prints plain numbers, so that it runs with any runtime.
  */

@@ -1,4 +1,4 @@
-/*
+/* build: runtime old; run: null_arguments on sim
  * NULL wherever a pointer is expected, with every other argument good: the real function's answer comes back, and nobody
  * reads or writes through the pointer.
  */

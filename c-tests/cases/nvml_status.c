@@ -1,10 +1,9 @@
-/*
+/* build: driver; run: nvml_status unseen|seen|used on sim
  * What NVML says of peer access from one GPU to another, found by dlsym as NCCL does: READ, WRITE, NVLINK and ATOMICS.
  *
- *   nvml_status unseen | seen | used
- *       unseen   CUDA is not started: the process sees no GPU by it
- *       seen     it is
- *       used     and there is a context on each device
+ *   unseen   CUDA is not started: the process sees no GPU by it
+ *   seen     it is
+ *   used     and there is a context on each device
  */
 #include <cuda.h>
 #include <dlfcn.h>

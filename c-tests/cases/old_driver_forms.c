@@ -1,4 +1,4 @@
-/*
+/* build: old-driver/libcuda.so.1; run: old_driver_forms on old-driver
  * Functions of the driver as programs until CUDA 3.1 call them, by names that have no `_v2`: addresses and sizes have 32 bits. They are
  * other functions than those of the same name in today's headers, and come by linking, by dlsym, and by cuGetProcAddress for an old version.
  * After each, the form of today. No headers are needed. It runs on a stand-in driver that prints what it was given.

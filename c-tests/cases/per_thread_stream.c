@@ -1,4 +1,4 @@
-/*
+/* build: runtime old; run: per_thread_stream on sim
  * The two peer copies that the runtime has a per-thread-default-stream form of: what a program calls that was compiled
  * with CUDA_API_PER_THREAD_DEFAULT_STREAM.
  */

@@ -1,6 +1,6 @@
-/*
- * A thread copies between memory of two pools; another one grants the pools to the other device itself, some time after
- * the first copies (argument: microseconds). What the program granted, it can see: cuMemPoolGetAccess says 3, for each of
+/* build: driver; run: pool_granted_meanwhile [MICROSECONDS] on sim
+ * A thread copies between memory of two pools; another one grants the pools to the other device itself, MICROSECONDS after
+ * the first copies. What the program granted, it can see: cuMemPoolGetAccess says 3, for each of
  * all pairs of devices.
  */
 #define _GNU_SOURCE

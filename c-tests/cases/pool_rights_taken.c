@@ -1,10 +1,9 @@
-/*
+/* build: driver; run: pool_rights_taken one|two|reset on sim
  * Copies to memory of a pool, to which the shim grants the other device access; then the program takes that right away, which
  * it has never given, while copies are under way. That must be as harmless as it is without the shim.
  *
- *   pool_rights_taken one | two | reset
- *       two      together with the right of a third device
- *       reset    after the reset of a third device, which the pool has nothing to do with
+ *   two      together with the right of a third device
+ *   reset    after the reset of a third device, which the pool has nothing to do with
  */
 #include <cuda.h>
 #include <string.h>

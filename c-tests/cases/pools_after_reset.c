@@ -1,7 +1,7 @@
-/*
+/* build: driver; run: P2PSIM_DEVICES=3 pools_after_reset on sim
  * Copies memory of pools from one device to each other one, enough for peer access to be worth granting, and resets
  * the first device in between; then the same on created contexts that are destroyed. What was made for one life of a
- * context must not be used in the next. Needs three devices. Checks every byte.
+ * context must not be used in the next. Checks every byte.
  */
 #include <cuda.h>
 #include <string.h>

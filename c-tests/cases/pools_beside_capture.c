@@ -1,4 +1,4 @@
-/*
+/* build: driver; run: pools_beside_capture on sim
  * Copies between memory of pools while a capture is under way on another stream, of this thread or of another one: the
  * capture must come out whole.
  */

@@ -1,10 +1,10 @@
-/*
+/* build: runtime old driver; run: random_access FIRST COUNT [steps] on sim
  * Sequences of calls drawn from a seed: peer access enabled and disabled, copies of all forms and sizes, contexts,
  * memory, pools and mappings that come and go, with good and bad arguments. After each step the answer, the runtime's
  * last error and the bytes that the step may have written go into a checksum; one line a sequence shows it, and says
  * WRONG if the bytes are not those that the program expects. Two runs print the same.
  *
- *   random_access FIRST COUNT [steps]    the sequences FIRST to FIRST + COUNT - 1; steps: a line for each step, too
+ * The sequences are FIRST to FIRST + COUNT - 1; with `steps` there is a line for each step, too.
  *
  * In one sequence of ten, four threads share the devices. Each enables from contexts of its own, so that no answer
  * depends on who comes first. No access that a thread has is closed while another one's copies are under way: they would

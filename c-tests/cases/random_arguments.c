@@ -1,11 +1,9 @@
-/*
+/* build: runtime old driver; run: random_arguments FIRST COUNT [steps] [wild] on sim
  * Peer calls of both layers with arguments drawn from a seed: good ones, those at the edge and bad ones. Copies in all
  * forms, enabling and disabling, queries. After each call its answer, its outputs and the runtime's last error go into a
  * checksum, and so does all memory now and then; one line a sequence shows it. Two runs print the same.
  *
- *   random_arguments FIRST COUNT [steps] [wild]    the sequences FIRST to FIRST + COUNT - 1
- *
- * steps: a line for each call as well, with the rules that p2pshim finds broken, if it is there. wild: parameters of 3D
+ * The sequences are FIRST to FIRST + COUNT - 1. steps: a line for each call as well, with the rules that p2pshim finds broken, if it is there. wild: parameters of 3D
  * copies at addresses where nothing is too, which no library survives that looks at them.
  *
  * A sequence says WRONG if a copy that succeeded moved something else than it was asked for, or one that was refused moved

@@ -1,14 +1,15 @@
-/*
+/* build: runtime driver; run: random_graphs FIRST COUNT [WORD…] on sim gpu
  * Sequences of calls drawn from a seed: batches, graphs made by hand and by capture, their launches and updates, beside regular
  * copies, peer access, pools and streams that come and go, with good and bad arguments. After each step the code, the runtime's last
  * error and the bytes that the step may have written go into a checksum; one line a sequence shows it, and says WRONG if the bytes are
  * not those that the program expects. Two runs print the same. The last lines count what was done, and how often it succeeded.
  *
- *   random_graphs FIRST COUNT [WORD…]    the sequences FIRST to FIRST + COUNT - 1
- *     steps    a line for each step, too
- *     real     for real GPUs: nothing of which they might crash, and devices are not reset
- *     plain    no memory comes from pools
- *     lost     each sequence ends with a launch after access was disabled that the graph relies on, so that the context is lost; such
+ * The sequences are FIRST to FIRST + COUNT - 1.
+ *
+ *   steps    a line for each step, too
+ *   real     for real GPUs: nothing of which they might crash, and devices are not reset
+ *   plain    no memory comes from pools
+ *   lost     each sequence ends with a launch after access was disabled that the graph relies on, so that the context is lost; such
  *              a run is one sequence
  *
  * No graph is launched whose access was closed or whose memory was freed, but by `lost`. Parameters of ready graphs change within the

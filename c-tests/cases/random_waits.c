@@ -1,11 +1,12 @@
-/*
+/* build: runtime driver; run: random_waits SEED [STEPS [DEVICES [documented]]] on sim gpu
  * A program that is right, drawn from a seed: copies between devices, memsets and delays on streams of all kinds, memory and streams that
  * come and go, and calls that wait. It never enables peer access, so the driver stages its copies, and calls that do not name a copy's
  * stream wait for it all the same. The program relies on that, as often as it can, and on nothing else: where its copies are made direct
  * and nobody waits in the driver's place, it reads or overwrites memory too early, and prints something else than before.
  *
- *   random_waits SEED [STEPS [DEVICES [documented]]]    60 steps on all devices, but no more than 3
- *     documented    relies on what is documented only, which direct copies keep too
+ * There are 60 steps on all devices, but no more than 3, if no numbers are given.
+ *
+ *   documented    relies on what is documented only, which direct copies keep too
  *
  * Prints a line for each call of a step, with its code, and what was read; WRONG follows if that is not what the program expects. A use of
  * memory that nothing but staging orders says so, with the step that it has to come after and the step that waited for that. The last

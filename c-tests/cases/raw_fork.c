@@ -1,4 +1,6 @@
-/* A child made by the system call alone, so that no fork handler runs in it, calls peer functions. */
+/* build: runtime old; run: raw_fork on sim
+ * A child made by the system call alone, so that no fork handler runs in it, calls peer functions.
+ */
 #define _GNU_SOURCE
 #include <cuda_runtime_api.h>
 #include <signal.h>

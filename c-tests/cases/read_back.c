@@ -1,12 +1,11 @@
-/*
+/* build: runtime old; run: read_back enable|leave async|held|sync|2d|3d|batch BYTES COUNT on sim gpu
  * Copies that p2pshim reads back while the program uses both buffers again at once, in the same stream.
  *
- *   read_back enable|leave async|held|sync|2d|3d|batch BYTES COUNT
- *       enable   the program enables peer access itself, from the destination to the source
- *       async    on a non-blocking stream of the source; else synchronous copies
- *       held     the same, behind work that waits until the copy's call has returned
- *       2d, 3d   on that stream, 1000 of every 1024 bytes as rows, of one slice or of two
- *       batch    the same bytes as four copies of a batch
+ *   enable   the program enables peer access itself, from the destination to the source
+ *   async    on a non-blocking stream of the source; else synchronous copies
+ *   held     the same, behind work that waits until the copy's call has returned
+ *   2d, 3d   on that stream, 1000 of every 1024 bytes as rows, of one slice or of two
+ *   batch    the same bytes as four copies of a batch
  *
  * Prints whether the data of all copies was right, and frees its memory.
  */

@@ -1,9 +1,9 @@
-/*
+/* build: runtime12+ driver; run: recapture again [peer]|graphics on sim
  * Captures that begin in ways that came with 13.1 and 13.3: into a graph that was captured before, and for a graphics API. Prints what
  * the calls return, the nodes that there are, and whether data is right: the same with and without p2pshim.
  *
- *   recapture again [peer]   the same copies, then others, into the graph; with `peer` peer copies too, which only p2pshim can capture
- *   recapture graphics       copies for a graphics API, which simulated GPUs make once the capture has ended
+ *   again [peer]   the same copies, then others, into the graph; with `peer` peer copies too, which only p2pshim can capture
+ *   graphics       copies for a graphics API, which simulated GPUs make once the capture has ended
  */
 #define _GNU_SOURCE
 #include <cuda.h>

@@ -1,11 +1,11 @@
-/*
+/* build: runtime old; run: regular_copies between|elsewhere|past|reused on sim
  * Copies by the functions that name no devices: between two devices, inside one, and with the host. The program never
  * enables peer access. Exits with 0 only if all bytes arrive.
  *
- *   regular_copies between     2 MiB from device 0 to device 1, once by each function
- *   regular_copies elsewhere   copies that are not between devices, by each function
- *   regular_copies past        copies of more than there is, by each function
- *   regular_copies reused      2,000 copies, and as many to the host beside them, to memory at an address that was no memory when it was first copied to
+ *   between     2 MiB from device 0 to device 1, once by each function
+ *   elsewhere   copies that are not between devices, by each function
+ *   past        copies of more than there is, by each function
+ *   reused      2,000 copies, and as many to the host beside them, to memory at an address that was no memory when it was first copied to
  */
 #define _GNU_SOURCE
 #include <cuda_runtime_api.h>

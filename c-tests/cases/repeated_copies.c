@@ -1,9 +1,7 @@
-/*
+/* build: runtime old driver; run: repeated_copies SCENARIO on sim
  * Copies like ones before, again and again, and between them what makes them others: memory, streams, peers, contexts and
  * captures that come and go, mistakes, threads, children. After each change all bytes have to arrive, and each code is what
  * it is without p2pshim. For tests/it/repeated_copies.rs.
- *
- *   repeated_copies SCENARIO
  */
 #define _GNU_SOURCE
 #include <cuda.h>

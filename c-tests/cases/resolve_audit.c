@@ -1,9 +1,7 @@
-/*
+/* build: -Wl,-rpath,$ORIGIN; run: resolve_audit v1|v2 REQUESTS on standin-driver
  * Asks a libcuda.so.1 for driver functions as NVIDIA's runtime does: dlopen, one dlsym, then that function for everything.
  * Reads the requests ("name version flags", a line each) from the file given and prints each with the library that the
  * function lies in.
- *
- *   resolve_audit v1|v2 REQUESTS
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -1,4 +1,6 @@
-/* A function has one address, whether it was linked or looked up, in the runtime and in the driver. */
+/* build: cudart12 driver; run: same_pointer on sim
+ * A function has one address, whether it was linked or looked up, in the runtime and in the driver.
+ */
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>

@@ -1,4 +1,4 @@
-/*
+/* build: standin-runtime/libcudart.so.12; run: signal_between on standin-runtime
  * A signal handler makes a peer call of its own at every single instruction of another one. Neither may be mistaken for
  * the other: the copy answers as the copy, and the query writes only where it was told to. On the stand-in runtime.
  */

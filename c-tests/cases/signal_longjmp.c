@@ -1,4 +1,4 @@
-/*
+/* build: runtime old; run: signal_longjmp on sim
  * Signal handlers leave peer calls by siglongjmp, wherever they strike: in the program, in the runtime or in whatever
  * stands between. Afterwards calls answer as before.
  */

@@ -1,4 +1,4 @@
-/*
+/* build: runtime old; run: sigpipe_stderr on sim
  * Standard error is a pipe that nobody reads any more: a log line must neither kill the program nor leave a SIGPIPE
  * pending, nor take away one that the program has pending itself.
  */

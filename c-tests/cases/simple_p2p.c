@@ -1,4 +1,4 @@
-/*
+/* build: runtime12+ driver; run: simple_p2p on sim
  * NVIDIA's sample simpleP2P without its kernel: asks whether two devices reach each other, before either has a context; enables that;
  * copies there and back, and looks at the data.
  */

@@ -1,4 +1,6 @@
-/* Not built by make: prints nanoseconds a copy, plain and preloaded, for kinds of memory that miss the allocation cache. */
+/* build: driver; run: slow_paths on sim
+ * Prints nanoseconds a copy, plain and preloaded, for kinds of memory that miss the allocation cache.
+ */
 /* ns a copy of 0 bytes async on NULL stream for several memory patterns. */
 #define _GNU_SOURCE
 #include <cuda.h>

@@ -1,16 +1,15 @@
-/*
+/* build: runtime12+ driver; run: soak SEED [THREADS [STEPS [WORD…]]] on sim
  * Threads that use all of the driver at once, each memory of its own, and know what is in it: memory of every kind taken and given back, copies
  * of every form, graphs captured, launched and updated, contexts, streams and events made and destroyed, peer access enabled, other runtimes
  * loaded and unloaded, threads that end, children, memory shared with another process; at times all stop, and devices are reset, access is disabled,
  * or a capture forbids others what it cannot see. Signals arrive meanwhile.
  *
- *   soak SEED [THREADS [STEPS [WORD…]]]    8 threads, 200 steps each
- *     hangs        for paths that hang: nothing waits for all work of a device, not even the end of the process
- *     graphless    no graph: its copies are not staged where a path is broken and the program has access
- *     right        no call that is wrong on purpose
- *     log          each step of each thread, on stderr
+ *   hangs        for paths that hang: nothing waits for all work of a device, not even the end of the process
+ *   graphless    no graph: its copies are not staged where a path is broken and the program has access
+ *   right        no call that is wrong on purpose
+ *   log          each step of each thread, on stderr
  *
- * Draws what each thread does from the seed. Prints for each thread what its calls returned, as a sum, but where that depends on others; how many
+ * Draws what each of 8 threads does in 200 steps from the seed. Prints for each thread what its calls returned, as a sum, but where that depends on others; how many
  * copies were made between each two devices; and what is wrong. Exits with 1 if anything is.
  */
 #define _GNU_SOURCE

@@ -1,18 +1,17 @@
-/*
+/* build: runtime12+ driver; run: stack_depth WHAT BYTES STACK [signal] [after] on sim gpu
  * How much stack calls about copies take, each on a stack of its own: the first of their kind, and later ones.
  *
- *   stack_depth WHAT BYTES STACK [signal] [after]
- *       async     cuMemcpyPeerAsync between two devices
- *       sync      cuMemcpyPeer
- *       3d        cuMemcpy3DPeerAsync
- *       regular   cuMemcpyDtoDAsync
- *       runtime   cudaMemcpyPeerAsync
- *       batch     cuMemcpyBatchAsync
- *       captured  cuMemcpyPeerAsync in a capture, with its begin and end
- *       graph     instantiating a graph with such a copy, and launching it
- *       free      cuMemAlloc and cuMemFree
- *       query     cuDeviceCanAccessPeer
- *       enable    cuCtxEnablePeerAccess
+ *   async     cuMemcpyPeerAsync between two devices
+ *   sync      cuMemcpyPeer
+ *   3d        cuMemcpy3DPeerAsync
+ *   regular   cuMemcpyDtoDAsync
+ *   runtime   cudaMemcpyPeerAsync
+ *   batch     cuMemcpyBatchAsync
+ *   captured  cuMemcpyPeerAsync in a capture, with its begin and end
+ *   graph     instantiating a graph with such a copy, and launching it
+ *   free      cuMemAlloc and cuMemFree
+ *   query     cuDeviceCanAccessPeer
+ *   enable    cuCtxEnablePeerAccess
  *
  * BYTES are copied, on stacks of so many KiB: of threads, or with `signal` of a handler on the main thread. With `after` the main thread has
  * made such calls before, on its large stack.

@@ -1,18 +1,18 @@
-/*
+/* build: runtime old; run: staged_copies time|sizes|ends|many COPIES RESETS|FIRST COUNT [WORD…] on sim gpu
  * Copies between devices that have no path, drawn from a seed: large and small, of rows and slices, of ordinary memory and of pools, on the
  * legacy default stream, blocking and non-blocking streams of either device, and synchronous, beside memsets and copies with the host.
  * Each use of a buffer comes after the last one of it, by events, and nothing else orders them: whoever stages has to keep exactly that.
  *
- *   staged_copies FIRST COUNT [WORD…]    sequences from FIRST on; prints a line for each
+ *   FIRST COUNT [WORD…]    sequences from FIRST on; prints a line for each
  *     steps    its steps, too
  *     real     for real GPUs: devices are not reset, since that takes long
  *     enables  the program enables peer access, and grants the other device access to its pools
- *   staged_copies time                   prints whether the call of a large copy returned while its stream was held up
- *   staged_copies sizes                  prints the microseconds of the quickest call of 30 large copies, after 1,000 small ones of the
- *                                        same memory in the same stream
- *   staged_copies ends                   resets the source's device while its copy may be under way
- *   staged_copies many COPIES RESETS     makes so many copies, large ones if it gets no access, and resets the source's device so often
- *                                        after a large one; prints what of the process has grown since the first tenth of each
+ *   time                   prints whether the call of a large copy returned while its stream was held up
+ *   sizes                  prints the microseconds of the quickest call of 30 large copies, after 1,000 small ones of the
+ *                          same memory in the same stream
+ *   ends                   resets the source's device while its copy may be under way
+ *   many COPIES RESETS     makes so many copies, large ones if it gets no access, and resets the source's device so often
+ *                          after a large one; prints what of the process has grown since the first tenth of each
  */
 #define _POSIX_C_SOURCE 200809L
 #include <cuda_runtime_api.h>

@@ -1,8 +1,6 @@
-/*
+/* build: driver; run: streams_reused handles|queries on reusing-driver
  * Streams that threads make and destroy while others do the same, or copy: their handles are given again at once. All of it
  * is right, and no copy may be refused. For lib/reusing_driver.c, which does not survive the use of a stream that is gone.
- *
- *   streams_reused handles|queries
  *
  * handles: each thread makes a stream, copies on it and destroys it. queries: one thread makes streams that do not wait for
  * default streams, and copies synchronously; another destroys them.

@@ -1,9 +1,7 @@
-/*
+/* build: driver; run: P2PSIM_DEVICES=3 third_device [context] on sim
  * A synchronous peer copy between two devices while a context of neither is current: on a third device, or with `context` another one of the
  * source's device. It is ordered with the default streams of all three. Something holds one of those up until a host function behind
  * the copy, on another, has run, or for a while; that function tells whether it had to wait.
- *
- *   third_device [context]
  */
 #define _POSIX_C_SOURCE 200809L
 #include <cuda.h>

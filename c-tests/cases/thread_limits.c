@@ -1,5 +1,5 @@
-/*
- * thread_limits HOW: what threads of C programs do and the main threads of most do not.
+/* build: runtime old; run: thread_limits stack|main-ends|raw-child|elsewhere on sim
+ * Things that threads of C programs do and the main threads of most do not.
  * stack: the first call of all is made by a thread whose stack is as small as can be.
  * main-ends: the main thread ends by pthread_exit; the process ends, with status 0, with the last of the others.
  * raw-child: a child that has run no fork handler calls as well.

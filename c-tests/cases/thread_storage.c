@@ -1,5 +1,5 @@
-/*
- * `thread_storage LIBRARY…` opens libraries one after the other; the last has static thread storage. glibc keeps 1,664 bytes
+/* build: -Wl,-rpath,$ORIGIN; run: thread_storage LIBRARY… on nothing
+ * Opens libraries one after the other; the last has static thread storage. glibc keeps 1,664 bytes
  * for all such libraries that are opened later.
  */
 #define _GNU_SOURCE

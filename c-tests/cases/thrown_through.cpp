@@ -1,3 +1,4 @@
+// build: standin-runtime/libcudart.so.12; run: thrown_through on standin-runtime
 // A callback of the program throws while the program is inside a peer copy, and the program catches it: the exception
 // passes through the shim, and the calls after it are not taken for nested ones.
 #include <cuda_runtime_api.h>

@@ -1,4 +1,4 @@
-/*
+/* build: driver; run: timing_beside_capture on sim
  * One thread copies on a stream of its own all the time, another captures in global mode again and again: who measures the
  * first one's copies must ask about no event meanwhile, since that would end the other's captures.
  */

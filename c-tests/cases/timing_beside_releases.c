@@ -1,4 +1,4 @@
-/*
+/* build: driver; run: timing_beside_releases on reusing-driver
  * A thread copies on a stream of one device, while another releases the primary context of the other device again and again.
  * What is kept for measuring the one must outlive what is given back for the other. For lib/reusing_driver.c, which does not
  * survive the use of an event that is gone.

@@ -1,5 +1,5 @@
-/*
- * trace_at_limit THREADS COPIES: so many threads make so many copies each, on the stand-in runtime, so that each is one call.
+/* build: standin-runtime/libcudart.so.12; run: trace_at_limit THREADS COPIES on standin-runtime
+ * So many threads make so many copies each, on the stand-in runtime, so that each is one call.
  */
 #include <cuda_runtime_api.h>
 #include <pthread.h>

@@ -1,5 +1,5 @@
-/*
- * trace_bound: binds its thread to one processor once the shim has started, then makes many copies on the stand-in runtime. Prints
+/* build: standin-runtime/libcudart.so.12; run: trace_bound on standin-runtime
+ * Binds its thread to one processor once the shim has started, then makes many copies on the stand-in runtime. Prints
  * where that thread may run, and where the shim's thread may that takes space for the trace.
  */
 #define _GNU_SOURCE

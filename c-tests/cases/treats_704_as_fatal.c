@@ -1,4 +1,4 @@
-/*
+/* build: runtime old; run: treats_704_as_fatal [fatal] on sim
  * Two libraries in one program enable peer access, as two frameworks do. The second is answered 704, access being enabled
  * already. It goes on, but leaves 704 in the last-error slot; the program's check behind the next step finds it, takes that
  * step for failed, and ends. `fatal`: the second library itself ends there. Its copies would have been right.

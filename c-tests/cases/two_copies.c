@@ -1,4 +1,4 @@
-/*
+/* build: -Wl,-rpath,$ORIGIN; run: two_copies on sim
  * Two copies of the same runtime in one process, under different file names, each brought by a plugin with RTLD_LOCAL, as
  * Python wheels bring them. Their symbols and versions are the same; only the caller tells them apart.
  */

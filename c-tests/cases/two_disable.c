@@ -1,8 +1,6 @@
-/*
+/* build: driver; run: two_disable [ROUNDS] on sim
  * Two threads at once disable access of the same context to the same peer: one succeeds and the other is told that it is
  * not enabled (705), always. Prints how often it was otherwise.
- *
- *   two_disable [ROUNDS]
  */
 #define _GNU_SOURCE
 #include <cuda.h>

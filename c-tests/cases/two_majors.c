@@ -1,4 +1,4 @@
-/*
+/* build: cudart12 -Wl,-rpath,$ORIGIN; run: two_majors on sim
  * Three runtimes in one process: the program is linked with libcudart.so.12, one plugin carries .13 and another .11.0,
  * both loaded with RTLD_LOCAL. Each must reach its own: an error shows in the last-error slot of the runtime it was made
  * with, and in no other.

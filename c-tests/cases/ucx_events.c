@@ -1,8 +1,7 @@
-/*
+/* build: ucx cudart12 driver; run: ucx_events FOLDER [before|after] [runtime] on sim
  * UCX in the program: it patches the code of the driver's functions, or the tables of those who call them, to hear of GPU
  * memory. Memory is allocated and freed by each route to the driver; it says what UCX heard of.
- * `ucx_events FOLDER [before|after] [runtime]`: whether UCX comes before the first call of CUDA, or after it; and whether
- * memory of the runtime is wanted too. (UCX's tables lead calls of any runtime to its own, which needs a real driver.)
+ * UCX comes before the first call of CUDA, or after it; with `runtime`, memory of the runtime is wanted too. (UCX's tables lead calls of any runtime to its own, which needs a real driver.)
  */
 #define _GNU_SOURCE
 #include <cuda.h>

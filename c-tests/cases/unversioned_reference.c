@@ -1,4 +1,4 @@
-/*
+/* build: stub/libcudart.so.12; run: unversioned_reference on sim
  * Linked with a libcudart.so.12 that has no symbol versions, as some stubs and hand-made import libraries are: the
  * references in this program name no version and must reach the runtime that is there.
  */

@@ -1,4 +1,4 @@
-/*
+/* build: cudart12 driver; run: unwinds on sim
  * Calls whose first instructions in the shim are made in single steps: at each, a profiler or the cancellation of a thread
  * must find the way back to the caller. Says whether there were such instructions, and from how many the way was not found.
  */

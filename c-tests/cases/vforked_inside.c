@@ -1,4 +1,4 @@
-/*
+/* build: standin-runtime/libcudart.so.12; run: vforked_inside on standin-runtime
  * Children that share the memory of their process, and end inside a copy: by _exit, and by execve. The process itself copies on.
  * On the stand-in runtime.
  */

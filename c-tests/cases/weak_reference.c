@@ -1,4 +1,4 @@
-/*
+/* build: -Wl,-rpath,$ORIGIN; run: weak_reference on nothing
  * A weak, unversioned reference to a peer copy in a program with no CUDA. Plain, it is NULL. Preloaded, it is not: a
  * preload library cannot export a name and hide it from a weak reference. The function then answers that the runtime is
  * not there, and does not crash.

@@ -1,4 +1,6 @@
-/* process_vm_readv is refused (EPERM), as some containers do: what a pool is said to grant, and what granting it answers. */
+/* build: driver; run: without_vm_readv on sim
+ * process_vm_readv is refused (EPERM), as some containers do: what a pool is said to grant, and what granting it answers.
+ */
 #define _GNU_SOURCE
 #include <cuda.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/*
+/* build: -rdynamic cudart12; run: wraps_dlsym on sim
  * A program that exports a dlsym of its own, as some injected allocators and profilers do, with the real one found by
  * dlvsym(RTLD_NEXT). It must neither recurse nor get other answers. Its dlsym stands before every preloaded one, so only
  * calls that are bound by linking can be seen.

@@ -1,7 +1,5 @@
-/*
+/* build: static; run: alloc_cost enables|copies on gpu
  * What allocation costs on GPU 0, with none of the other GPUs as enabled peers, with one, and so on.
- *
- *   alloc_cost enables|copies
  *
  *   enables    enables access in both directions between GPU 0 and the next one
  *   copies     copies to and from the next one instead: under the shim, that enables

@@ -1,7 +1,5 @@
-/*
+/* build: static; run: bandwidth never|enables|pool [MIB] on gpu
  * How fast peer copies are, on every ordered pair of GPUs.
- *
- *   bandwidth never|enables|pool [MIB]
  *
  *   never      never enables peer access
  *   enables    enables it in both directions on every pair, as the documentation asks

@@ -1,10 +1,10 @@
-/*
+/* build: static driver; run: busy_link fill|verify on gpu
  * A link that other processes keep full, and a program that has peer access verified meanwhile.
  *
- *   busy_link fill      keeps both directions between devices 0 and 1 full of copies, without a gap, until its input ends. Says "full" once
- *                       they are, and in the end how many GB/s there were
- *   busy_link verify    enables access from 0 to 1 as long as it is refused, 5 s at most, and copies. Prints how often it was refused, and
- *                       how the copy went
+ *   fill      keeps both directions between devices 0 and 1 full of copies, without a gap, until its input ends. Says "full" once
+ *             they are, and in the end how many GB/s there were
+ *   verify    enables access from 0 to 1 as long as it is refused, 5 s at most, and copies. Prints how often it was refused, and
+ *             how the copy went
  */
 #define _GNU_SOURCE
 #include <cuda.h>

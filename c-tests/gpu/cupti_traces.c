@@ -1,4 +1,4 @@
-/*
+/* build: nvcc; run: cupti_traces on gpu
  * What other tracers are made of, for comparison: CUPTI's activity records of peer copies, or its callbacks at each call of the
  * runtime and the driver, by CUPTI_TRACES=activity or callbacks. Loaded by CUDA_INJECTION64_PATH. What is recorded is only
  * counted, and printed at exit.

@@ -1,15 +1,15 @@
-/*
+/* build: static; run: enqueue large|small [IN OUT CPU]|many BYTES COUNT on gpu
  * What a peer copy costs the host that only asks for it, and how fast the GPU then is, from GPU 0 to GPU 1.
  *
- *   enqueue small    copies of 4 bytes, peer access enabled, a few hundred in a row before they are waited for: prints 0, 1,
- *                    and the nanoseconds of a call: the median of the rows, and their mean, with tabs
- *   enqueue small IN OUT CPU
- *                    the same in turn with other processes on the same processor, so that what disturbs it meets all of them: a
- *                    few rows whenever there is a byte in the FIFO IN, of which the first only warms caches up; then a byte
- *                    into OUT
- *   enqueue large    copies of 256 MiB, one after the other: prints 0, 1, and GB/s by events around all of them
- *   enqueue many BYTES COUNT
- *                    copies of so many bytes, waited for together: prints 0, 1, and the microseconds that each took
+ *   small    copies of 4 bytes, peer access enabled, a few hundred in a row before they are waited for: prints 0, 1,
+ *            and the nanoseconds of a call: the median of the rows, and their mean, with tabs
+ *   small IN OUT CPU
+ *            the same in turn with other processes on the same processor, so that what disturbs it meets all of them: a
+ *            few rows whenever there is a byte in the FIFO IN, of which the first only warms caches up; then a byte
+ *            into OUT
+ *   large    copies of 256 MiB, one after the other: prints 0, 1, and GB/s by events around all of them
+ *   many BYTES COUNT
+ *            copies of so many bytes, waited for together: prints 0, 1, and the microseconds that each took
  */
 #define _GNU_SOURCE
 #include <cuda_runtime_api.h>

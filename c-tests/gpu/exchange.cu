@@ -1,7 +1,5 @@
-/*
+/* build: nvcc; run: exchange ROUNDS on gpu
  * Two GPUs that compute on 8 MiB each and exchange them, as a program in tensor-split mode does, without ever enabling access.
- *
- *   exchange ROUNDS
  *
  * Prints the milliseconds of a round, the median of seven parts of the run, and the sum of all results.
  */

@@ -1,7 +1,5 @@
-/*
+/* build: static; run: first_use explicit|copy [pool] on gpu
  * What the first use of a pair of GPUs costs the host.
- *
- *   first_use explicit|copy [pool]
  *
  *   explicit   the program enables peer access in both directions and then copies
  *   copy       it only copies: under the shim, the first copy enables

@@ -1,9 +1,7 @@
-/*
+/* build: nvcc; run: held_up never|enables on gpu
  * Whether a copy waits, in its call, for a kernel before it: a program whose kernel never ends would hang there.
  *
- *   held_up never|enables      with peer access enabled both ways, or not
- *
- * Prints a line for each place of the kernel and size of the copy: which, bytes, and milliseconds until the call returned.
+ * Peer access is enabled both ways, or never. Prints a line for each place of the kernel and size of the copy: which, bytes, and milliseconds until the call returned.
  */
 #include <cuda_runtime.h>
 

@@ -1,8 +1,6 @@
-/*
+/* build: nvcc driver; run: pinning [LIMIT] on gpu
  * What the calls cost that make a ring for staging, with the GPU idle and while a kernel fills it that waits for the host: none may
  * wait for the device.
- *
- *   pinning [LIMIT]
  *
  * A line a call, with tabs: its name, milliseconds idle, milliseconds beside the kernel. Exits with 1 if one took LIMIT milliseconds
  * or more beside the kernel, or the kernel had ended.

@@ -1,5 +1,7 @@
-/* Whether cuGetProcAddress hands out the very functions that the driver exports: the shim tells the forms of a function
- * apart by the pointer where it does, and by version and flags where it does not. */
+/* build: static; run: pointers on gpu
+ * Whether cuGetProcAddress hands out the very functions that the driver exports: the shim tells the forms of a function
+ * apart by the pointer where it does, and by version and flags where it does not.
+ */
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 #include <stdio.h>

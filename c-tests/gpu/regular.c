@@ -1,7 +1,5 @@
-/*
+/* build: static driver; run: regular never|enables [captured|made] on gpu
  * How fast copies from device 0 to device 1 are by each function that names no devices.
- *
- *   regular never|enables [captured|made]
  *
  *   never      never enables peer access
  *   enables    enables it in both directions, as the documentation asks

@@ -1,7 +1,5 @@
-/*
+/* build: nvcc; run: scatter FORM|all push|pull ROUNDS on gpu
  * Programs that never enable peer access and are right, since calls wait for copies that the driver stages.
- *
- *   scatter FORM push|pull ROUNDS
  *
  *   push   GPU 0 computes and copies to each other GPU on its own stream; that GPU is synchronized, and sums
  *   pull   each other GPU copies from GPU 0 on its own stream, behind work of its own; GPU 0 is synchronized, and overwrites the source

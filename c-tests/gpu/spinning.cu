@@ -1,8 +1,6 @@
-/*
+/* build: nvcc driver; run: spinning many|large|pool|mapped [LIMIT] on gpu
  * The first peer copies of a program, while kernels on both GPUs wait for the host: nothing that the copies bring about
  * may wait for a device.
- *
- *   spinning many|large|pool|mapped [LIMIT]
  *
  *   many     20 copies of 256 KiB from GPU 0 to GPU 1, then as many back
  *   large    a copy of 4 MiB each way

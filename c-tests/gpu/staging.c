@@ -1,14 +1,14 @@
-/*
+/* build: static; run: staging [forms|beside|pairs|ceiling] on gpu
  * How fast copies are between two GPUs that do not access each other, by whoever stages them.
  *
- *   staging             a line a size: MiB, GB/s of a copy from GPU 0 to GPU 1, the host time of its call in microseconds, GB/s of copies both
- *                       ways at once, together, in streams of their own, and the same in the default streams
- *   staging forms       a line a form: bytes of a row, rows, whether it is in the default stream, GB/s of a copy from GPU 0 to GPU 1
- *   staging beside      1 GiB from GPU 0 to GPU 1 while 1 GiB of page-locked memory goes to GPU 1: milliseconds until the copy is made, until
- *                       the memory is there, and until both are
- *   staging pairs       GB/s of copies from GPU 0 to GPU 1 and from GPU 2 to GPU 3 at once, together; and of those from GPU 0 alone
- *   staging ceiling     what the links to the host take: GB/s that go from each GPU to the host and back to the other at once, half of all
- *                       bytes on the links
+ *   nothing     a line a size: MiB, GB/s of a copy from GPU 0 to GPU 1, the host time of its call in microseconds, GB/s of copies both
+ *               ways at once, together, in streams of their own, and the same in the default streams
+ *   forms       a line a form: bytes of a row, rows, whether it is in the default stream, GB/s of a copy from GPU 0 to GPU 1
+ *   beside      1 GiB from GPU 0 to GPU 1 while 1 GiB of page-locked memory goes to GPU 1: milliseconds until the copy is made, until
+ *               the memory is there, and until both are
+ *   pairs       GB/s of copies from GPU 0 to GPU 1 and from GPU 2 to GPU 3 at once, together; and of those from GPU 0 alone
+ *   ceiling     what the links to the host take: GB/s that go from each GPU to the host and back to the other at once, half of all
+ *               bytes on the links
  *
  * Tabs between columns; medians. Exits with 1 if a copy brought wrong bytes.
  */

@@ -1,4 +1,4 @@
-/*
+/* build: hip cudart12; run: hip_and_cuda on sim
  * A program with both runtimes, as frameworks have that are built for both vendors: each copies between its own devices, and
  * neither's last error or peer access has to do with the other's.
  */

@@ -1,11 +1,11 @@
-/*
+/* build: hip; run: hip_broken enables|copies|pending|resets|late on sim
  * A program that enables access itself, as the guide has it, and one that only copies; between devices whose link may be broken.
  *
- *   hip_broken enables    asks whether there is access, enables it in both directions, asks again, copies, disables it
- *   hip_broken copies     copies, then asks and enables
- *   hip_broken pending    as `enables`, with an error that it has not asked for (from 7.0 on it stays until then)
- *   hip_broken resets     as `enables`, with a reset of device 0 and another pair behind it
- *   hip_broken late       enables access, again and again until that succeeds, then copies
+ *   enables    asks whether there is access, enables it in both directions, asks again, copies, disables it
+ *   copies     copies, then asks and enables
+ *   pending    as `enables`, with an error that it has not asked for (from 7.0 on it stays until then)
+ *   resets     as `enables`, with a reset of device 0 and another pair behind it
+ *   late       enables access, again and again until that succeeds, then copies
  *
  * A copy may never end: nothing waits for a device.
  */

@@ -1,11 +1,9 @@
-/*
+/* build: hip; run: P2PSIM_DEVICES=3 P2PSIM_NO_P2P=1-2 hip_conformance [ROW] on sim
  * What each peer function answers, in the order in which it looks at its arguments: the rows of conformance_rows.h, each in
  * a process of its own. A line has, separated by tabs: what was done before, the call, its code, the last error behind it
  * (hipPeekAtLastError), and what the call has changed of outputs, bytes and captures ("-" for nothing).
  *
- *   hip_conformance [ROW]    all rows, or one, numbered from 1
- *
- * For three devices, 0 having a path to both others, and these none to each other: P2PSIM_DEVICES=3 P2PSIM_NO_P2P=1-2.
+ * ROW is the number of one row, from 1. Device 0 has a path to both others, and these have none to each other.
  *
  * Bytes: A and C are of device 0, B of device 1, H is pinned host memory; each holds its own letter. "B=a64b448" says that
  * the first 64 bytes of B are A's.

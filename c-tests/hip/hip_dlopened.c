@@ -1,4 +1,4 @@
-/*
+/* build: hip unlinked; run: hip_dlopened on sim
  * A program that is not linked with HIP and opens it itself, out of everybody's sight, as Python extensions do: functions by
  * name, and by name and version.
  */

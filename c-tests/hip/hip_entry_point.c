@@ -1,4 +1,4 @@
-/*
+/* build: hip; run: hip_entry_point on sim
  * hipGetProcAddress, from 6.1 on: every peer function by name, called through what it answers; names that are none; bad
  * arguments; itself through itself. From 7.1 on the other look-ups, too.
  */

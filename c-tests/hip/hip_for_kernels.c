@@ -1,8 +1,8 @@
-/*
+/* build: hip; run: hip_for_kernels [reset] on sim
  * Whether a kernel of the one device could touch memory of the other that was allocated behind a copy: a copy opens no more
  * than what it copies. Then what the program itself asks for, and what HIP answers.
  *
- *   hip_for_kernels [reset]    with a reset of device 0 behind the copy, and another copy
+ *   reset    with a reset of device 0 behind the copy, and another copy
  */
 #include "hip.h"
 #include <string.h>

@@ -1,6 +1,6 @@
-/*
+/* build: hip; run: P2PSIM_DEVICES=3 P2PSIM_NO_P2P=1-2 hip_grants on sim
  * Which devices' kernels could touch which memory, as the simulation tells: access is granted allocation by allocation, to
- * all peers at once, and never taken back. For three devices, 1 and 2 without a path: P2PSIM_DEVICES=3 P2PSIM_NO_P2P=1-2.
+ * all peers at once, and never taken back. There are three devices, 1 and 2 without a path.
  */
 #include "hip.h"
 

@@ -1,4 +1,4 @@
-/*
+/* build: hip; run: hip_guide on sim
  * Peer copies as HIP's guide has them: ask, enable, copy in both forms, disable. Then the same bytes the other way, with
  * nothing enabled, which HIP needs for kernels only.
  */

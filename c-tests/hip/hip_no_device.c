@@ -1,4 +1,4 @@
-/*
+/* build: hip; run: hip_no_device on sim amd
  * Every peer function, regular copies, with good and bad arguments, and the last-error calls, on a machine that may have no device. Prints
  * plain numbers, so that it runs with any release, real ones included.
  */

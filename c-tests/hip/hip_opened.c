@@ -1,8 +1,6 @@
-/*
+/* build: hip unlinked; run: hip_opened LIBRARY on sim amd
  * Every peer function of a HIP library that the program opens itself, and its regular copies, on a machine that may have no
  * device: each code, and the last error behind it.
- *
- *   hip_opened LIBRARY
  */
 #define _GNU_SOURCE
 #include "hip.h"

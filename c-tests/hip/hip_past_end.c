@@ -1,7 +1,5 @@
-/*
+/* build: hip; run: hip_past_end right|failed|first on sim
  * A copy that goes past its memory, behind one that is right, one that failed as well, or none.
- *
- *   hip_past_end right|failed|first
  */
 #include "hip.h"
 

@@ -1,10 +1,10 @@
-/*
+/* build: hip; run: P2PSIM_DEVICES=4 hip_random_arguments FIRST COUNT [steps] on sim
  * HIP's peer functions with arguments drawn from a seed: good ones, those at the edge and bad ones. After each call its code,
  * its outputs and the thread's last error go into a checksum, and so does the memory that it may have written; one line a
  * sequence shows it. The program knows what each call has to answer and move: a line says WRONG if it does otherwise, and
  * LAST if the last error is not the right one. Two runs print the same.
  *
- *   hip_random_arguments FIRST COUNT [steps]    the sequences FIRST to FIRST + COUNT - 1; steps: a line for each call, too
+ * The sequences are FIRST to FIRST + COUNT - 1; with `steps` there is a line for each call, too.
  *
  * In one sequence of eight, four threads share the devices, each with memory and streams of its own; what is enabled belongs
  * to all of them, so each enables from a device of its own.

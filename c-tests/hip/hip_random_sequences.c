@@ -1,11 +1,11 @@
-/*
+/* build: hip; run: P2PSIM_DEVICES=4 hip_random_sequences FIRST COUNT [steps] on sim
  * Sequences of HIP calls drawn from a seed: peer access enabled and disabled, copies of all forms, memory, streams and
  * captures that come and go, resets, with good and bad arguments. After each call its code and the thread's last error, and
  * after each copy the bytes that it may have written, go into a checksum. The program knows what each call has to answer and
  * what all memory has to hold: a line says WRONG if either is otherwise, and LAST if the last error is. Two runs print the
  * same.
  *
- *   hip_random_sequences FIRST COUNT [steps]    the sequences FIRST to FIRST + COUNT - 1; steps: a line for each call, too
+ * The sequences are FIRST to FIRST + COUNT - 1; with `steps` there is a line for each call, too.
  *
  * In one sequence of ten, four threads share the devices. What is enabled belongs to all threads, so each enables from a
  * device of its own.

@@ -1,4 +1,4 @@
-/*
+/* build: hip; run: hip_regular on sim
  * Copies by HIP's functions that name no devices, each between two devices, inside one, and with the host; from 7.1 on batches
  * too. Exits with 0 only if all bytes arrive.
  */

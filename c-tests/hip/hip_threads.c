@@ -1,4 +1,4 @@
-/*
+/* build: hip; run: hip_threads on sim
  * Eight threads copy between two devices, each with its own stream and memory, while all enable and disable the same peer
  * access. What is enabled belongs to the devices: as often as somebody enables it, somebody disables it. Each has a last
  * error of its own.

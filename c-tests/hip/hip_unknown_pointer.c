@@ -1,4 +1,4 @@
-/*
+/* build: hip; run: hip_unknown_pointer on sim
  * A copy from an address at which there is nothing: HIP takes it for memory of the host, and the process ends.
  */
 #include "hip.h"

@@ -1,4 +1,6 @@
-/* See cases/library_constructor.c. */
+/* build: cudart12 -Wl,-soname,libat_load.so; run: by linking
+ * See cases/library_constructor.c.
+ */
 #include <cuda_runtime_api.h>
 
 #include "check.h"

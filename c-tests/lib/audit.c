@@ -1,4 +1,4 @@
-/*
+/* build: plain; run: by LD_AUDIT
  * For the dynamic linker's LD_AUDIT: sees each object and each binding of a symbol, and leaves all as it is. At exit it says on standard
  * error how often cudaMemcpyPeer was bound, and to what.
  */

@@ -1,4 +1,6 @@
-/* A library that is linked with the driver: it allocates and frees by references. */
+/* build: driver; run: by dlopen
+ * A library that is linked with the driver: it allocates and frees by references.
+ */
 #include <cuda.h>
 
 int allocate_and_free(void);

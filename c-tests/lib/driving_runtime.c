@@ -1,4 +1,4 @@
-/*
+/* build null-driver/libcudart.so.12: -Ibenches -ldl; run: by LD_LIBRARY_PATH
  * libcudart.so.12 with one function, which asks the driver for its own, as the runtime does: by cuGetProcAddress. Nothing in it
  * takes a lock, so that a signal handler may copy at each of its instructions.
  */

@@ -1,4 +1,6 @@
-/* Enables peer access, or makes an array; opened with RTLD_DEEPBIND, past any preload. */
+/* build: driver; run: by dlopen
+ * Enables peer access, or makes an array; opened with RTLD_DEEPBIND, past any preload.
+ */
 #include <cuda.h>
 
 CUresult enable(CUcontext peer, unsigned flags)

@@ -1,4 +1,4 @@
-/*
+/* build: plain; run: by LD_PRELOAD
  * Allocations of the shim that fail, one after the other, in any program. Preload it beside the shim with
  *
  *   FAILING_ALLOC=EXPECTED    a file with what the program writes to standard output when nothing fails

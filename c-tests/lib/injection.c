@@ -1,4 +1,4 @@
-/*
+/* build: -ldl; run: by CUDA_INJECTION64_PATH
  * A tool as profilers are: the driver loads it by CUDA_INJECTION64_PATH and calls InitializeInjection inside cuInit. It looks the
  * driver's functions up by itself, calls some at once, and says at exit on standard error what it got.
  */

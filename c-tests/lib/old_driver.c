@@ -1,4 +1,4 @@
-/*
+/* build old-driver/libcuda.so.1: reusing_driver.c -Wl,-Bsymbolic -lpthread; run: by LD_LIBRARY_PATH
  * A stand-in for libcuda.so.1 that has functions of the driver in both forms, as NVIDIA's has: those until CUDA 3.1, in which addresses and
  * sizes have 32 bits, and those since 3.2. Each prints its name and what it was given, and returns a code of its own. They do nothing.
  * All else is of reusing_driver.c, which knows from an address which of two devices has it.

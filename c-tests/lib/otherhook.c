@@ -1,4 +1,4 @@
-/*
+/* build: -ldl; run: by LD_PRELOAD
  * Somebody else's preload library: wraps dlsym and cudaMemcpyPeer and hands on to the next. With OTHERHOOK_LOG set to a
  * file, it writes a line there for each call that it saw.
  */

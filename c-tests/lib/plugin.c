@@ -1,4 +1,7 @@
-/* See plugin.h. */
+/* build: 11 12 13; run: by dlopen
+ * build -12-copy: stub/libcudart-12-copy.so -Wl,-rpath,$ORIGIN
+ * See plugin.h.
+ */
 #include <cuda_runtime_api.h>
 #include <string.h>
 

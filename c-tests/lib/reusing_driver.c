@@ -1,4 +1,4 @@
-/*
+/* build reusing-driver/libcuda.so.1: -Wl,-Bsymbolic -lpthread; run: by LD_LIBRARY_PATH
  * A stand-in for libcuda.so.1 that gives handles of streams again as soon as they are free, and survives none that is not
  * alive, as a real driver does: a query of one, or a copy on one, ends the program with a word on what it was. So does any use
  * of an event that was destroyed. It has two devices with memory from MEMORY on; nothing is copied, streams are never idle,

@@ -1,4 +1,4 @@
-/*
+/* build standin-driver/libcuda.so.1: -lpthread; run: by LD_LIBRARY_PATH
  * A stand-in for libcuda.so.1 that only resolves: it has cuGetProcAddress v1 and v2, which write each request
  * ("name version flags", a line each) to the file named by STANDIN_CUDA_LOG and hand out a function of its own for each.
  * Every such function returns CUDA_SUCCESS without doing anything: enough for NVIDIA's runtime to go on asking.

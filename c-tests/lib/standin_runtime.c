@@ -1,4 +1,6 @@
-/* See standin_runtime.h. Compiled with -fexceptions: the action may unwind through here. */
+/* build standin-runtime/libcudart.so.12: -fexceptions cudart12.map; run: by LD_LIBRARY_PATH
+ * See standin_runtime.h. Compiled with -fexceptions: the action may unwind through here.
+ */
 #include <cuda_runtime_api.h>
 
 #include "standin_runtime.h"

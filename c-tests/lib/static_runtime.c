@@ -1,4 +1,4 @@
-/*
+/* build unseen-runtime/libcudart.so.99: -O2 -DcudaMemcpyPeerAsync=cudaMemcpyUnseen -DcudaMalloc=cudaMallocUnseen -DcudaSetDevice=cudaSetDeviceUnseen -ldl; run: by linking
  * Stands in for NVIDIA's static runtime, which runs on no simulated driver: linked into a program, or as a shared library with the
  * name of the shared one. Its internal functions have names such as NVIDIA's, its public ones lie between them, and it calls the
  * driver by what cuGetProcAddress gives it. Each layer does something after its call, so that none of them is a jump.

@@ -1,4 +1,5 @@
-/*
+/* build stub/libcudart.so.12: plain; run: by linking
+ * build stub/libcudart-12-copy.so: cudart12.map
  * Something to link with in place of a libcudart.so.12: names only. Built without symbol versions for
  * unversioned_reference, and with them, under another soname, for two_copies.
  */

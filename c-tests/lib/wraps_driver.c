@@ -1,4 +1,5 @@
-/*
+/* build: -ldl; run: by LD_PRELOAD
+ * build libwraps_driver_symbolic.so: -Wl,-Bsymbolic -ldl
  * A library like those that share a GPU among containers: it defines functions of the driver and dlsym, which hands out its
  * own, and finds the next one as wrappers do: RTLD_NEXT, then the driver by name. Built a second time with -Bsymbolic. It says
  * at the end how many calls it saw.

@@ -18,6 +18,7 @@ mod access;
 mod allocation;
 mod api;
 mod broken;
+mod c_cases;
 mod c_programs;
 mod call_sites;
 mod capi;
