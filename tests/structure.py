@@ -51,7 +51,7 @@ KEPT_IN_MESSAGES = re.compile(
 MERGED = re.compile(r"\.(?:rs|md|py|cu?|cpp|hp?p?|js|css|html|mk|sh|in|map|toml|lock)$|(?:^|/)Makefile$")
 # Documents whose headings are of their day.
 KEPT_DOCUMENTS = ("CHANGELOG.md", "docs/results/", "docs/GLOSSARY.md")
-GOALS = {"lines of src without tests": 17_000, "words of ARCHITECTURE.md": 3_000, "longest line of ARCHITECTURE.md": 110}
+GOALS = {"lines of src without tests": 20_500, "words of ARCHITECTURE.md": 2_400, "longest line of ARCHITECTURE.md": 110}
 
 STRING = re.compile(r'[bc]?r(#*)".*?"\1|[bc]?"(?:\\.|[^"\\])*"', re.S)
 CHARACTER = re.compile(r"b?'(?:\\(?:x[0-9a-fA-F]{2}|u\{[0-9a-fA-F_]+\}|.)|[^\\'\n])'")
