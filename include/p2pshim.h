@@ -2,6 +2,16 @@
  * p2pshim: makes CUDA peer-to-peer copies fast, correct and observable, without rebuilding the program.
  * Generated from src/capi.rs and src/capi/ by `make header`; do not edit.
  * SPDX-License-Identifier: MIT OR Apache-2.0
+ *
+ * For every function, unless its text says otherwise:
+ *
+ * - A pointer is NULL or leads to something of its type: a text ends in NUL, a buffer has as many bytes as the next parameter says, and a
+ *   struct as many as its first field, size, says, which the caller sets.
+ * - If a pointer is NULL that may not be, or a struct smaller than in any version, it returns P2PSHIM_INVALID_ARGUMENT.
+ * - It writes through pointers only if it returns P2PSHIM_OK or P2PSHIM_TOO_SMALL.
+ * - Structs grow at the end. A program that was built with an older header gets the fields that it knows; a newer one's fields that the
+ *   library does not know stay as they were.
+ * - Texts that it returns live as long as the library is loaded, and are never NULL.
  */
 
 #ifndef P2PSHIM_H
@@ -259,7 +269,7 @@ typedef struct {
 typedef void (*p2pshim_listener_t)(const p2pshim_event_t *event, void *data);
 
 /**
- * Something that was found wrong with a call. The texts live as long as the library.
+ * Something that was found wrong with a call.
  */
 typedef struct {
   /**
@@ -289,7 +299,7 @@ typedef struct {
 } p2pshim_finding_t;
 
 /**
- * An intercepted function. The texts live as long as the library.
+ * An intercepted function.
  */
 typedef struct {
   /**
@@ -327,7 +337,7 @@ typedef struct {
 } p2pshim_api_t;
 
 /**
- * An environment variable that the shim reads. The texts live as long as the library.
+ * An environment variable that the shim reads.
  */
 typedef struct {
   /**
@@ -353,7 +363,7 @@ typedef struct {
 } p2pshim_option_t;
 
 /**
- * A rule about peer calls: what programs get wrong, and what errors mean. The texts live as long as the library.
+ * A rule about peer calls: what programs get wrong, and what errors mean.
  */
 typedef struct {
   /**
@@ -471,7 +481,7 @@ typedef struct {
 } p2pshim_state_t;
 
 /**
- * A library that has intercepted functions: a runtime or a driver. The texts live as long as the shim.
+ * A library that has intercepted functions: a runtime or a driver.
  */
 typedef struct {
   /**
@@ -497,7 +507,7 @@ typedef struct {
 } p2pshim_library_t;
 
 /**
- * A device's access to the memory of another. The texts live as long as the library.
+ * A device's access to the memory of another.
  */
 typedef struct {
   /**
@@ -544,7 +554,7 @@ typedef struct {
    */
   size_t size;
   /**
-   * The file. The text lives as long as the library.
+   * The file.
    */
   const char *path;
   /**
@@ -605,14 +615,10 @@ const char *p2pshim_status_text(int status);
  *
  * Thread-safety: any thread, also in a callback; not in signal handlers.
  *
- * @param callback The callback.
+ * @param callback The callback. Any thread may call it, until it is removed and as p2pshim_listener_remove() says.
  * @param data What to pass to it; may be NULL.
  * @param id Where to write the id for p2pshim_listener_remove(). Ids are not reused.
- * @return P2PSHIM_OK; P2PSHIM_INVALID_ARGUMENT if `callback` or `id` is NULL; P2PSHIM_FULL; P2PSHIM_INACTIVE.
- *
- * # Safety
- * `callback` returns, and can be called with `data` by any thread until it is removed, and after that as long as
- * p2pshim_listener_remove() says. `id` is NULL or points to one number.
+ * @return P2PSHIM_OK; P2PSHIM_FULL; P2PSHIM_INACTIVE.
  */
 p2pshim_status_t p2pshim_listener_add(p2pshim_listener_t callback,
                                       void *data,
@@ -640,14 +646,8 @@ p2pshim_status_t p2pshim_listener_remove(uint64_t id);
  * @param finding Where to write; its size is set.
  * @param message Where to write the full text of the finding, as in the log, with a terminating NUL; may be NULL if `size` is 0.
  * @param size The size of that buffer in bytes.
- * @return P2PSHIM_OK; P2PSHIM_TOO_SMALL if the message was cut off, unless `size` is 0; P2PSHIM_NOT_FOUND if there was no finding yet;
- * P2PSHIM_INACTIVE in a forked child;
- * P2PSHIM_INVALID_ARGUMENT if `finding`, or `message` where there is to be room, is NULL, or a size too small: then
- * nothing is written.
- *
- * # Safety
- * `finding` is NULL or points to a struct of the size that its first field says; `message` is NULL or a place of `size`
- * bytes.
+ * @return P2PSHIM_OK; P2PSHIM_TOO_SMALL if the message was cut off, unless `size` is 0; P2PSHIM_NOT_FOUND if there was no finding
+ * yet; P2PSHIM_INACTIVE in a forked child.
  */
 p2pshim_status_t p2pshim_finding_last(p2pshim_finding_t *finding,
                                       char *message,
@@ -669,14 +669,9 @@ size_t p2pshim_api_count(void);
  *
  * @param index Which one: below p2pshim_api_count().
  * @param api Where to write; its size is set.
- * @return P2PSHIM_OK; P2PSHIM_INVALID_ARGUMENT if `api` is NULL or its size too small, P2PSHIM_OUT_OF_RANGE if there is
- * no such function: then nothing is written.
- *
- * # Safety
- * `api` is NULL or points to a struct of the size that its first field says.
+ * @return P2PSHIM_OK; P2PSHIM_OUT_OF_RANGE if there is no such function.
  */
-p2pshim_status_t p2pshim_api_get(size_t index,
-                                 p2pshim_api_t *api);
+p2pshim_status_t p2pshim_api_get(size_t index, p2pshim_api_t *api);
 
 /**
  * How many options the shim has.
@@ -694,14 +689,9 @@ size_t p2pshim_option_count(void);
  *
  * @param index Which one: below p2pshim_option_count().
  * @param option Where to write; its size is set.
- * @return P2PSHIM_OK; P2PSHIM_INVALID_ARGUMENT if `option` is NULL or its size too small, P2PSHIM_OUT_OF_RANGE if there
- * is no such option: then nothing is written.
- *
- * # Safety
- * `option` is NULL or points to a struct of the size that its first field says.
+ * @return P2PSHIM_OK; P2PSHIM_OUT_OF_RANGE if there is no such option.
  */
-p2pshim_status_t p2pshim_option_get(size_t index,
-                                    p2pshim_option_t *option);
+p2pshim_status_t p2pshim_option_get(size_t index, p2pshim_option_t *option);
 
 /**
  * How many rules there are.
@@ -719,14 +709,9 @@ size_t p2pshim_rule_count(void);
  *
  * @param index Which one: below p2pshim_rule_count().
  * @param rule Where to write; its size is set.
- * @return P2PSHIM_OK; P2PSHIM_INVALID_ARGUMENT if `rule` is NULL or its size too small, P2PSHIM_OUT_OF_RANGE if there is
- * no such rule: then nothing is written.
- *
- * # Safety
- * `rule` is NULL or points to a struct of the size that its first field says.
+ * @return P2PSHIM_OK; P2PSHIM_OUT_OF_RANGE if there is no such rule.
  */
-p2pshim_status_t p2pshim_rule_get(size_t index,
-                                  p2pshim_rule_t *rule);
+p2pshim_status_t p2pshim_rule_get(size_t index, p2pshim_rule_t *rule);
 
 /**
  * Returns how much was copied from one device to another so far. Copies that other threads make meanwhile may or may not be
@@ -737,11 +722,7 @@ p2pshim_status_t p2pshim_rule_get(size_t index,
  * @param src_device The ordinal of the device that bytes came from.
  * @param dst_device The ordinal of the device that they went to.
  * @param pair Where to write; its size is set.
- * @return P2PSHIM_OK; P2PSHIM_INVALID_ARGUMENT if `pair` is NULL or its size too small, P2PSHIM_OUT_OF_RANGE for ordinals
- * that are negative or above 31, which are not counted: then nothing is written.
- *
- * # Safety
- * `pair` is NULL or points to a struct of the size that its first field says.
+ * @return P2PSHIM_OK; P2PSHIM_OUT_OF_RANGE for ordinals that are negative or above 31, which are not counted.
  */
 p2pshim_status_t p2pshim_pair_get(int src_device,
                                   int dst_device,
@@ -758,11 +739,8 @@ p2pshim_status_t p2pshim_pair_get(int src_device,
  *
  * @param name The option's name, such as "P2PSHIM_VALIDATE".
  * @param value One of its values; NULL or "" for the default.
- * @return P2PSHIM_OK, also if it has that value already; P2PSHIM_INVALID_ARGUMENT if `name` is NULL, P2PSHIM_UNKNOWN_NAME,
- * P2PSHIM_INVALID_VALUE, P2PSHIM_TOO_LATE, P2PSHIM_INACTIVE or P2PSHIM_INTERNAL_ERROR: then nothing has changed.
- *
- * # Safety
- * `name` and `value` are NULL or C strings.
+ * @return P2PSHIM_OK, also if it has that value already; P2PSHIM_UNKNOWN_NAME; P2PSHIM_INVALID_VALUE; P2PSHIM_TOO_LATE;
+ * P2PSHIM_INACTIVE; P2PSHIM_INTERNAL_ERROR.
  */
 p2pshim_status_t p2pshim_option_set(const char *name,
                                     const char *value);
@@ -778,11 +756,8 @@ p2pshim_status_t p2pshim_option_set(const char *name,
  * @param value Where to write the text, with a terminating NUL; may be NULL if `size` is 0.
  * @param size The size of that buffer in bytes.
  * @param length Where to write how long the text is, without the NUL; may be NULL.
- * @return P2PSHIM_OK; P2PSHIM_TOO_SMALL if the text was cut off; P2PSHIM_INVALID_ARGUMENT if `name`, or `value` where there
- * is to be room, is NULL; P2PSHIM_UNKNOWN_NAME; P2PSHIM_INACTIVE in a forked child; P2PSHIM_INTERNAL_ERROR.
- *
- * # Safety
- * `name` is NULL or a C string, `value` NULL or a place of `size` bytes, `length` NULL or a place for one number.
+ * @return P2PSHIM_OK; P2PSHIM_TOO_SMALL if the text was cut off; P2PSHIM_UNKNOWN_NAME; P2PSHIM_INACTIVE in a forked child;
+ * P2PSHIM_INTERNAL_ERROR.
  */
 p2pshim_status_t p2pshim_option_value(const char *name,
                                       char *value,
@@ -796,10 +771,7 @@ p2pshim_status_t p2pshim_option_value(const char *name,
  * devices, which does not block.
  *
  * @param state Where to write; its size is set.
- * @return P2PSHIM_OK; P2PSHIM_INVALID_ARGUMENT if `state` is NULL or its size too small: then nothing is written.
- *
- * # Safety
- * `state` is NULL or points to a struct of the size that its first field says.
+ * @return P2PSHIM_OK.
  */
 p2pshim_status_t p2pshim_state_get(p2pshim_state_t *state);
 
@@ -820,11 +792,7 @@ size_t p2pshim_library_count(void);
  *
  * @param index Which one: below p2pshim_library_count(), in the order of layers and then of loading.
  * @param library Where to write; its size is set.
- * @return P2PSHIM_OK; P2PSHIM_INVALID_ARGUMENT if `library` is NULL or its size too small, P2PSHIM_OUT_OF_RANGE if there is
- * no such library, or no longer: then nothing is written.
- *
- * # Safety
- * `library` is NULL or points to a struct of the size that its first field says.
+ * @return P2PSHIM_OK; P2PSHIM_OUT_OF_RANGE if there is no such library, or no longer.
  */
 p2pshim_status_t p2pshim_library_get(size_t index,
                                      p2pshim_library_t *library);
@@ -840,11 +808,7 @@ p2pshim_status_t p2pshim_library_get(size_t index,
  * @param device The ordinal of the device that accesses.
  * @param peer The ordinal of the device whose memory it is.
  * @param state Where to write; its size is set.
- * @return P2PSHIM_OK; P2PSHIM_INVALID_ARGUMENT if `state` is NULL or its size too small, P2PSHIM_OUT_OF_RANGE for ordinals
- * that are negative or above 63, P2PSHIM_INACTIVE in a forked child: then nothing is written.
- *
- * # Safety
- * `state` is NULL or points to a struct of the size that its first field says.
+ * @return P2PSHIM_OK; P2PSHIM_OUT_OF_RANGE for ordinals that are negative or above 63; P2PSHIM_INACTIVE in a forked child.
  */
 p2pshim_status_t p2pshim_pair_state_get(int device,
                                         int peer,
@@ -885,9 +849,6 @@ p2pshim_status_t p2pshim_pair_prepare(int device,
  * @return P2PSHIM_OK, also if calls are recorded already; P2PSHIM_NOT_FOUND if `folder` is NULL and P2PSHIM_TRACE is not
  * set; P2PSHIM_TOO_LATE if there is a file in another folder; P2PSHIM_SYSTEM_ERROR if the file cannot be created;
  * P2PSHIM_INACTIVE; P2PSHIM_INTERNAL_ERROR.
- *
- * # Safety
- * `folder` is NULL or a C string.
  */
 p2pshim_status_t p2pshim_trace_start(const char *folder);
 
@@ -908,11 +869,8 @@ p2pshim_status_t p2pshim_trace_stop(void);
  * Thread-safety: any thread, also in a callback; not in signal handlers.
  *
  * @param text The text, in UTF-8. It is cut off after 4096 bytes.
- * @return P2PSHIM_OK; P2PSHIM_INVALID_ARGUMENT if `text` is NULL or not UTF-8; P2PSHIM_NOT_FOUND if calls are not being
+ * @return P2PSHIM_OK; P2PSHIM_INVALID_ARGUMENT if `text` is not UTF-8; P2PSHIM_NOT_FOUND if calls are not being
  * recorded; P2PSHIM_INTERNAL_ERROR.
- *
- * # Safety
- * `text` is NULL or a C string.
  */
 p2pshim_status_t p2pshim_trace_mark(const char *text);
 
@@ -922,11 +880,7 @@ p2pshim_status_t p2pshim_trace_mark(const char *text);
  * Thread-safety: any thread; not in signal handlers.
  *
  * @param trace Where to write; its size is set.
- * @return P2PSHIM_OK; P2PSHIM_INVALID_ARGUMENT if `trace` is NULL or its size too small; P2PSHIM_NOT_FOUND if there is none:
- * then nothing is written.
- *
- * # Safety
- * `trace` is NULL or points to a struct of the size that its first field says.
+ * @return P2PSHIM_OK; P2PSHIM_NOT_FOUND if there is none.
  */
 p2pshim_status_t p2pshim_trace_get(p2pshim_trace_t *trace);
 

@@ -160,14 +160,10 @@ fn call_back(call: &CallEvent, found: [u8; FOUND]) {
 ///
 /// Thread-safety: any thread, also in a callback; not in signal handlers.
 ///
-/// @param callback The callback.
+/// @param callback The callback. Any thread may call it, until it is removed and as p2pshim_listener_remove() says.
 /// @param data What to pass to it; may be NULL.
 /// @param id Where to write the id for p2pshim_listener_remove(). Ids are not reused.
-/// @return P2PSHIM_OK; P2PSHIM_INVALID_ARGUMENT if `callback` or `id` is NULL; P2PSHIM_FULL; P2PSHIM_INACTIVE.
-///
-/// # Safety
-/// `callback` returns, and can be called with `data` by any thread until it is removed, and after that as long as
-/// p2pshim_listener_remove() says. `id` is NULL or points to one number.
+/// @return P2PSHIM_OK; P2PSHIM_FULL; P2PSHIM_INACTIVE.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn p2pshim_listener_add(
     callback: p2pshim_listener_t,

@@ -10,7 +10,7 @@ use crate::record::finding;
 
 const FINDING_SIZE_0_1: usize = 40;
 
-/// Something that was found wrong with a call. The texts live as long as the library.
+/// Something that was found wrong with a call.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct p2pshim_finding_t {
@@ -35,14 +35,8 @@ pub struct p2pshim_finding_t {
 /// @param finding Where to write; its size is set.
 /// @param message Where to write the full text of the finding, as in the log, with a terminating NUL; may be NULL if `size` is 0.
 /// @param size The size of that buffer in bytes.
-/// @return P2PSHIM_OK; P2PSHIM_TOO_SMALL if the message was cut off, unless `size` is 0; P2PSHIM_NOT_FOUND if there was no finding yet;
-/// P2PSHIM_INACTIVE in a forked child;
-/// P2PSHIM_INVALID_ARGUMENT if `finding`, or `message` where there is to be room, is NULL, or a size too small: then
-/// nothing is written.
-///
-/// # Safety
-/// `finding` is NULL or points to a struct of the size that its first field says; `message` is NULL or a place of `size`
-/// bytes.
+/// @return P2PSHIM_OK; P2PSHIM_TOO_SMALL if the message was cut off, unless `size` is 0; P2PSHIM_NOT_FOUND if there was no finding
+/// yet; P2PSHIM_INACTIVE in a forked child.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn p2pshim_finding_last(
     finding: *mut p2pshim_finding_t,

@@ -16,7 +16,7 @@ const OPTION_SIZE_0_1: usize = 40;
 const PAIR_SIZE_0_1: usize = 40;
 const RULE_SIZE_0_1: usize = 96;
 
-/// An intercepted function. The texts live as long as the library.
+/// An intercepted function.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct p2pshim_api_t {
@@ -38,7 +38,7 @@ pub struct p2pshim_api_t {
     pub failures: u64,
 }
 
-/// An environment variable that the shim reads. The texts live as long as the library.
+/// An environment variable that the shim reads.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct p2pshim_option_t {
@@ -54,7 +54,7 @@ pub struct p2pshim_option_t {
     pub help: *const c_char,
 }
 
-/// A rule about peer calls: what programs get wrong, and what errors mean. The texts live as long as the library.
+/// A rule about peer calls: what programs get wrong, and what errors mean.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct p2pshim_rule_t {
@@ -118,11 +118,7 @@ pub extern "C" fn p2pshim_api_count() -> usize {
 ///
 /// @param index Which one: below p2pshim_api_count().
 /// @param api Where to write; its size is set.
-/// @return P2PSHIM_OK; P2PSHIM_INVALID_ARGUMENT if `api` is NULL or its size too small, P2PSHIM_OUT_OF_RANGE if there is
-/// no such function: then nothing is written.
-///
-/// # Safety
-/// `api` is NULL or points to a struct of the size that its first field says.
+/// @return P2PSHIM_OK; P2PSHIM_OUT_OF_RANGE if there is no such function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn p2pshim_api_get(index: usize, api: *mut p2pshim_api_t) -> p2pshim_status_t {
     let Some(&function) = Function::ALL.get(index) else { return P2PSHIM_OUT_OF_RANGE };
@@ -157,11 +153,7 @@ pub extern "C" fn p2pshim_option_count() -> usize {
 ///
 /// @param index Which one: below p2pshim_option_count().
 /// @param option Where to write; its size is set.
-/// @return P2PSHIM_OK; P2PSHIM_INVALID_ARGUMENT if `option` is NULL or its size too small, P2PSHIM_OUT_OF_RANGE if there
-/// is no such option: then nothing is written.
-///
-/// # Safety
-/// `option` is NULL or points to a struct of the size that its first field says.
+/// @return P2PSHIM_OK; P2PSHIM_OUT_OF_RANGE if there is no such option.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn p2pshim_option_get(index: usize, option: *mut p2pshim_option_t) -> p2pshim_status_t {
     let Some(&variable) = Variable::ALL.get(index) else { return P2PSHIM_OUT_OF_RANGE };
@@ -192,11 +184,7 @@ pub extern "C" fn p2pshim_rule_count() -> usize {
 ///
 /// @param index Which one: below p2pshim_rule_count().
 /// @param rule Where to write; its size is set.
-/// @return P2PSHIM_OK; P2PSHIM_INVALID_ARGUMENT if `rule` is NULL or its size too small, P2PSHIM_OUT_OF_RANGE if there is
-/// no such rule: then nothing is written.
-///
-/// # Safety
-/// `rule` is NULL or points to a struct of the size that its first field says.
+/// @return P2PSHIM_OK; P2PSHIM_OUT_OF_RANGE if there is no such rule.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn p2pshim_rule_get(index: usize, rule: *mut p2pshim_rule_t) -> p2pshim_status_t {
     let Some(&found) = Rule::ALL.get(index) else { return P2PSHIM_OUT_OF_RANGE };
@@ -229,11 +217,7 @@ pub unsafe extern "C" fn p2pshim_rule_get(index: usize, rule: *mut p2pshim_rule_
 /// @param src_device The ordinal of the device that bytes came from.
 /// @param dst_device The ordinal of the device that they went to.
 /// @param pair Where to write; its size is set.
-/// @return P2PSHIM_OK; P2PSHIM_INVALID_ARGUMENT if `pair` is NULL or its size too small, P2PSHIM_OUT_OF_RANGE for ordinals
-/// that are negative or above 31, which are not counted: then nothing is written.
-///
-/// # Safety
-/// `pair` is NULL or points to a struct of the size that its first field says.
+/// @return P2PSHIM_OK; P2PSHIM_OUT_OF_RANGE for ordinals that are negative or above 31, which are not counted.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn p2pshim_pair_get(
     src_device: c_int,

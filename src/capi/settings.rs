@@ -26,11 +26,8 @@ unsafe fn named(name: *const c_char) -> Result<Variable, p2pshim_status_t> {
 ///
 /// @param name The option's name, such as "P2PSHIM_VALIDATE".
 /// @param value One of its values; NULL or "" for the default.
-/// @return P2PSHIM_OK, also if it has that value already; P2PSHIM_INVALID_ARGUMENT if `name` is NULL, P2PSHIM_UNKNOWN_NAME,
-/// P2PSHIM_INVALID_VALUE, P2PSHIM_TOO_LATE, P2PSHIM_INACTIVE or P2PSHIM_INTERNAL_ERROR: then nothing has changed.
-///
-/// # Safety
-/// `name` and `value` are NULL or C strings.
+/// @return P2PSHIM_OK, also if it has that value already; P2PSHIM_UNKNOWN_NAME; P2PSHIM_INVALID_VALUE; P2PSHIM_TOO_LATE;
+/// P2PSHIM_INACTIVE; P2PSHIM_INTERNAL_ERROR.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn p2pshim_option_set(name: *const c_char, value: *const c_char) -> p2pshim_status_t {
     // SAFETY: the caller's promise.
@@ -53,11 +50,8 @@ pub unsafe extern "C" fn p2pshim_option_set(name: *const c_char, value: *const c
 /// @param value Where to write the text, with a terminating NUL; may be NULL if `size` is 0.
 /// @param size The size of that buffer in bytes.
 /// @param length Where to write how long the text is, without the NUL; may be NULL.
-/// @return P2PSHIM_OK; P2PSHIM_TOO_SMALL if the text was cut off; P2PSHIM_INVALID_ARGUMENT if `name`, or `value` where there
-/// is to be room, is NULL; P2PSHIM_UNKNOWN_NAME; P2PSHIM_INACTIVE in a forked child; P2PSHIM_INTERNAL_ERROR.
-///
-/// # Safety
-/// `name` is NULL or a C string, `value` NULL or a place of `size` bytes, `length` NULL or a place for one number.
+/// @return P2PSHIM_OK; P2PSHIM_TOO_SMALL if the text was cut off; P2PSHIM_UNKNOWN_NAME; P2PSHIM_INACTIVE in a forked child;
+/// P2PSHIM_INTERNAL_ERROR.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn p2pshim_option_value(
     name: *const c_char,

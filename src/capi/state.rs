@@ -65,7 +65,7 @@ pub const P2PSHIM_ROUTE_LOOKED_UP: c_uint = 2;
 /// Linked calls have gone through the shim to the library.
 pub const P2PSHIM_ROUTE_CALLED: c_uint = 4;
 
-/// A library that has intercepted functions: a runtime or a driver. The texts live as long as the shim.
+/// A library that has intercepted functions: a runtime or a driver.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct p2pshim_library_t {
@@ -102,7 +102,7 @@ pub const P2PSHIM_BY_PROGRAM: c_uint = 1;
 /// The shim has enabled access.
 pub const P2PSHIM_BY_SHIM: c_uint = 2;
 
-/// A device's access to the memory of another. The texts live as long as the library.
+/// A device's access to the memory of another.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct p2pshim_pair_state_t {
@@ -131,10 +131,7 @@ pub struct p2pshim_pair_state_t {
 /// devices, which does not block.
 ///
 /// @param state Where to write; its size is set.
-/// @return P2PSHIM_OK; P2PSHIM_INVALID_ARGUMENT if `state` is NULL or its size too small: then nothing is written.
-///
-/// # Safety
-/// `state` is NULL or points to a struct of the size that its first field says.
+/// @return P2PSHIM_OK.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn p2pshim_state_get(state: *mut p2pshim_state_t) -> p2pshim_status_t {
     let sums = Function::ALL.iter().map(|&function| counters::calls(function));
@@ -177,11 +174,7 @@ pub extern "C" fn p2pshim_library_count() -> usize {
 ///
 /// @param index Which one: below p2pshim_library_count(), in the order of layers and then of loading.
 /// @param library Where to write; its size is set.
-/// @return P2PSHIM_OK; P2PSHIM_INVALID_ARGUMENT if `library` is NULL or its size too small, P2PSHIM_OUT_OF_RANGE if there is
-/// no such library, or no longer: then nothing is written.
-///
-/// # Safety
-/// `library` is NULL or points to a struct of the size that its first field says.
+/// @return P2PSHIM_OK; P2PSHIM_OUT_OF_RANGE if there is no such library, or no longer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn p2pshim_library_get(index: usize, library: *mut p2pshim_library_t) -> p2pshim_status_t {
     let mut libraries = control::libraries();
@@ -232,11 +225,7 @@ fn bypass(library: &control::Library) -> &'static str {
 /// @param device The ordinal of the device that accesses.
 /// @param peer The ordinal of the device whose memory it is.
 /// @param state Where to write; its size is set.
-/// @return P2PSHIM_OK; P2PSHIM_INVALID_ARGUMENT if `state` is NULL or its size too small, P2PSHIM_OUT_OF_RANGE for ordinals
-/// that are negative or above 63, P2PSHIM_INACTIVE in a forked child: then nothing is written.
-///
-/// # Safety
-/// `state` is NULL or points to a struct of the size that its first field says.
+/// @return P2PSHIM_OK; P2PSHIM_OUT_OF_RANGE for ordinals that are negative or above 63; P2PSHIM_INACTIVE in a forked child.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn p2pshim_pair_state_get(
     device: c_int,

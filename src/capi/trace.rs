@@ -17,7 +17,7 @@ const TRACE_SIZE_0_1: usize = 32;
 pub struct p2pshim_trace_t {
     /// Set by the caller: sizeof(p2pshim_trace_t).
     pub size: usize,
-    /// The file. The text lives as long as the library.
+    /// The file.
     pub path: *const c_char,
     /// How many calls found no room in it and were only counted.
     pub dropped: u64,
@@ -38,9 +38,6 @@ pub struct p2pshim_trace_t {
 /// @return P2PSHIM_OK, also if calls are recorded already; P2PSHIM_NOT_FOUND if `folder` is NULL and P2PSHIM_TRACE is not
 /// set; P2PSHIM_TOO_LATE if there is a file in another folder; P2PSHIM_SYSTEM_ERROR if the file cannot be created;
 /// P2PSHIM_INACTIVE; P2PSHIM_INTERNAL_ERROR.
-///
-/// # Safety
-/// `folder` is NULL or a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn p2pshim_trace_start(folder: *const c_char) -> p2pshim_status_t {
     // SAFETY: the caller's promise.
@@ -68,11 +65,8 @@ pub extern "C" fn p2pshim_trace_stop() -> p2pshim_status_t {
 /// Thread-safety: any thread, also in a callback; not in signal handlers.
 ///
 /// @param text The text, in UTF-8. It is cut off after 4096 bytes.
-/// @return P2PSHIM_OK; P2PSHIM_INVALID_ARGUMENT if `text` is NULL or not UTF-8; P2PSHIM_NOT_FOUND if calls are not being
+/// @return P2PSHIM_OK; P2PSHIM_INVALID_ARGUMENT if `text` is not UTF-8; P2PSHIM_NOT_FOUND if calls are not being
 /// recorded; P2PSHIM_INTERNAL_ERROR.
-///
-/// # Safety
-/// `text` is NULL or a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn p2pshim_trace_mark(text: *const c_char) -> p2pshim_status_t {
     const MOST: usize = 4096;
@@ -88,11 +82,7 @@ pub unsafe extern "C" fn p2pshim_trace_mark(text: *const c_char) -> p2pshim_stat
 /// Thread-safety: any thread; not in signal handlers.
 ///
 /// @param trace Where to write; its size is set.
-/// @return P2PSHIM_OK; P2PSHIM_INVALID_ARGUMENT if `trace` is NULL or its size too small; P2PSHIM_NOT_FOUND if there is none:
-/// then nothing is written.
-///
-/// # Safety
-/// `trace` is NULL or points to a struct of the size that its first field says.
+/// @return P2PSHIM_OK; P2PSHIM_NOT_FOUND if there is none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn p2pshim_trace_get(trace: *mut p2pshim_trace_t) -> p2pshim_status_t {
     let Some(there) = trace::file() else { return P2PSHIM_NOT_FOUND };

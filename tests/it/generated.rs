@@ -85,6 +85,7 @@ fn functions_of_the_header_say_what_they_take_answer_and_from_which_threads() {
     assert_eq!(declarations.len(), crate::support::capi_functions().len());
     for (comment, declaration) in declarations {
         assert!(comment.contains("Thread-safety: any thread") && comment.contains("@return "), "{declaration}");
+        assert!(!comment.contains("# Safety"), "{declaration}: the header's top says for all what they owe");
         let list = declaration.split_once('(').unwrap().1.trim_end_matches(')');
         let names =
             list.split(',').filter_map(|one| one.trim().rsplit([' ', '*']).next()).filter(|name| *name != "void");
