@@ -1,6 +1,6 @@
 /*
  * p2pshim: makes CUDA peer-to-peer copies fast, correct and observable, without rebuilding the program.
- * Generated from src/capi.rs and src/capi/ by `make header`; do not edit.
+ * Generated from src/capi/ and cbindgen.toml by `make header`; do not edit.
  * SPDX-License-Identifier: MIT OR Apache-2.0
  *
  * For every function, unless its text says otherwise:
@@ -20,556 +20,54 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/**
- * Major version of this header; p2pshim_version() tells that of the library.
- */
-#define P2PSHIM_VERSION_MAJOR 0
-
-/**
- * Minor version of this header.
- */
-#define P2PSHIM_VERSION_MINOR 1
-
-/**
- * Patch version of this header.
- */
-#define P2PSHIM_VERSION_PATCH 0
-
-/**
- * What is linked with the library calls the shim: it was preloaded, or linked first.
- */
-#define P2PSHIM_ROUTE_LINKED 1
-
-/**
- * Functions of the library that were looked up by name (dlsym, cuGetProcAddress) were returned as the shim's.
- */
-#define P2PSHIM_ROUTE_LOOKED_UP 2
-
-/**
- * Linked calls have gone through the shim to the library.
- */
-#define P2PSHIM_ROUTE_CALLED 4
-
-/**
- * The program has enabled access, between any contexts of the two devices.
- */
-#define P2PSHIM_BY_PROGRAM 1
-
-/**
- * The shim has enabled access.
- */
-#define P2PSHIM_BY_SHIM 2
-
-/**
- * What a p2pshim_* function returns. p2pshim_status_name() and p2pshim_status_text() say it in words.
- */
-typedef enum {
-  /**
-   * Done.
-   */
-  P2PSHIM_OK = 0,
-  /**
-   * A pointer is NULL, a struct's size is smaller than any version of it, or an argument contradicts another.
-   */
-  P2PSHIM_INVALID_ARGUMENT = 1,
-  /**
-   * The index is not below the count, or there can be no such device.
-   */
-  P2PSHIM_OUT_OF_RANGE = 2,
-  /**
-   * There is no option of that name.
-   */
-  P2PSHIM_UNKNOWN_NAME = 3,
-  /**
-   * The option has no such value.
-   */
-  P2PSHIM_INVALID_VALUE = 4,
-  /**
-   * It cannot change any more: the options have been read, or a trace lies elsewhere.
-   */
-  P2PSHIM_TOO_LATE = 5,
-  /**
-   * The text is longer than the buffer; what fits has been written.
-   */
-  P2PSHIM_TOO_SMALL = 6,
-  /**
-   * The shim only forwards calls: P2PSHIM=off, or the process is a forked child.
-   */
-  P2PSHIM_INACTIVE = 7,
-  /**
-   * There is nothing of the kind: no finding yet, no trace, no such listener.
-   */
-  P2PSHIM_NOT_FOUND = 8,
-  /**
-   * No library of the driver is loaded.
-   */
-  P2PSHIM_NO_DRIVER = 9,
-  /**
-   * Copies between the two devices go through the host; p2pshim_pair_state_get() says why.
-   */
-  P2PSHIM_STAGED = 10,
-  /**
-   * The system has refused something; a warning in the log says what.
-   */
-  P2PSHIM_SYSTEM_ERROR = 11,
-  /**
-   * There are as many as there can be.
-   */
-  P2PSHIM_FULL = 12,
-  /**
-   * A fault of the shim, or a call from inside its own work; nothing has changed.
-   */
-  P2PSHIM_INTERNAL_ERROR = 13,
-  /**
-   * Not now: a device has no context yet or is busy, or a stream is being captured.
-   */
-  P2PSHIM_NOT_READY = 14,
-} p2pshim_status_t;
-
-/**
- * What the shim does with calls.
- */
-typedef enum {
-  /**
-   * Nothing yet: no function was called or looked up. Options can be set.
-   */
-  P2PSHIM_ACTIVITY_NOT_STARTED = 0,
-  /**
-   * It intercepts the calls that reach it; p2pshim_library_get() says which do.
-   */
-  P2PSHIM_ACTIVITY_ON = 1,
-  /**
-   * It only forwards calls: P2PSHIM=off.
-   */
-  P2PSHIM_ACTIVITY_OFF = 2,
-  /**
-   * It only forwards calls: the process is a forked child.
-   */
-  P2PSHIM_ACTIVITY_FORKED = 3,
-  /**
-   * It forwards and counts calls, and does nothing else: it has run out of memory.
-   */
-  P2PSHIM_ACTIVITY_EXHAUSTED = 4,
-} p2pshim_activity_t;
-
-/**
- * What verification has shown about the path between two devices.
- */
-typedef enum {
-  /**
-   * Not verified yet: a pair is verified once it has copied enough.
-   */
-  P2PSHIM_PROOF_NONE = 0,
-  /**
-   * Verified: data arrives in both directions.
-   */
-  P2PSHIM_PROOF_PASSED = 1,
-  /**
-   * The driver says that there is no path.
-   */
-  P2PSHIM_PROOF_NO_PATH = 2,
-  /**
-   * Data is lost, so the pair is blocked; or a copy did not end in time, so it is blocked until it is verified again.
-   */
-  P2PSHIM_PROOF_FAILED = 3,
-  /**
-   * Data arrives, but direct copies are slower than copies through the host.
-   */
-  P2PSHIM_PROOF_SLOWER = 4,
-} p2pshim_proof_t;
-
-/**
- * A call that has returned. The struct is valid until the callback returns, its strings as long as the library is loaded.
- */
-typedef struct {
-  /**
-   * sizeof(p2pshim_event_t) in the library. Fields beyond it do not exist.
-   */
-  size_t size;
-  /**
-   * The function, such as "cudaMemcpyPeerAsync".
-   */
-  const char *function;
-  /**
-   * "runtime", "driver" or "hip".
-   */
-  const char *layer;
-  /**
-   * The thread that called, as the kernel numbers it.
-   */
-  int thread;
-  /**
-   * How many intercepted calls enclose it: 1 for the driver's inside one of the runtime.
-   */
-  int depth;
-  /**
-   * When the real function was called, in nanoseconds of CLOCK_MONOTONIC.
-   */
-  uint64_t start_ns;
-  /**
-   * How long it took the host, in nanoseconds.
-   */
-  uint64_t duration_ns;
-  /**
-   * What the call returned to the program: a cudaError_t or a CUresult. Until CUDA 10.0 the runtime had numbers of its own.
-   */
-  int result;
-  /**
-   * The name of that code; empty if it has none.
-   */
-  const char *result_name;
-  /**
-   * The device that bytes were copied from, or that accesses; -1 if that is not known or there is none.
-   */
-  int src_device;
-  /**
-   * The device that they were copied to, or whose memory is accessed; -1 if that is not known or there is none.
-   */
-  int dst_device;
-  /**
-   * How many bytes were copied, of a batch or a graph between devices; 0 for other functions.
-   */
-  uint64_t bytes;
-  /**
-   * The address of the source; 0 for other functions.
-   */
-  uint64_t src;
-  /**
-   * The address of the destination; 0 for other functions.
-   */
-  uint64_t dst;
-  /**
-   * The handle of the stream; 0 for the default stream, and for functions without one.
-   */
-  uint64_t stream;
-  /**
-   * The path of a copy that succeeded: "direct", "staged", "same-device", "host", "unknown", "captured" if it became part of a
-   * graph, or with HIP "mapped on first use"; empty for other calls, and for a batch or a graph that copies between several pairs.
-   */
-  const char *path;
-  /**
-   * Why the copy took that path, such as "no hardware path"; empty if there is nothing to say.
-   */
-  const char *reason;
-  /**
-   * The ids of the rules with a finding about the call, such as "P2P-enable-twice". Findings about a driver call inside a
-   * runtime call are reported with the runtime call.
-   */
-  const char *const *findings;
-  /**
-   * How many there are, at most 4.
-   */
-  size_t finding_count;
-} p2pshim_event_t;
-
-/**
- * A callback: gets the event, and the pointer that it was added with. It must return: it may not longjmp, throw, or end its
- * thread.
- */
-typedef void (*p2pshim_listener_t)(const p2pshim_event_t *event, void *data);
-
-/**
- * Something that was found wrong with a call.
- */
-typedef struct {
-  /**
-   * Set by the caller: sizeof(p2pshim_finding_t).
-   */
-  size_t size;
-  /**
-   * The id of the rule, such as "P2P-enable-twice"; `p2pshim explain` and p2pshim_rule_get() explain it.
-   */
-  const char *rule;
-  /**
-   * The function that was called.
-   */
-  const char *function;
-  /**
-   * How many findings this process had by then; distinguishes two findings.
-   */
-  uint64_t number;
-  /**
-   * What the function returned; also 0 for a finding before the call.
-   */
-  int result;
-  /**
-   * The thread that called, as the kernel numbers it.
-   */
-  int thread;
-} p2pshim_finding_t;
-
-/**
- * An intercepted function.
- */
-typedef struct {
-  /**
-   * Set by the caller: sizeof(p2pshim_api_t).
-   */
-  size_t size;
-  /**
-   * The exported name, such as "cudaMemcpyPeer".
-   */
-  const char *name;
-  /**
-   * "runtime", "driver", "hip" or "nvml".
-   */
-  const char *layer;
-  /**
-   * "traced", "state" (watched, not shown) or "lookup" (returns functions).
-   */
-  const char *kind;
-  /**
-   * The names of its parameters, separated by ", ".
-   */
-  const char *parameters;
-  /**
-   * The version of CUDA, or of HIP, that introduced it: 1000 times the major plus 10 times the minor.
-   */
-  int since;
-  /**
-   * How often it was called so far in this process; counted of "traced" functions only.
-   */
-  uint64_t calls;
-  /**
-   * How many of these calls returned an error.
-   */
-  uint64_t failures;
-} p2pshim_api_t;
-
-/**
- * An environment variable that the shim reads.
- */
-typedef struct {
-  /**
-   * Set by the caller: sizeof(p2pshim_option_t).
-   */
-  size_t size;
-  /**
-   * The variable's name, such as "P2PSHIM_LOG".
-   */
-  const char *name;
-  /**
-   * The accepted values.
-   */
-  const char *values;
-  /**
-   * The default value; empty for none.
-   */
-  const char *default_value;
-  /**
-   * What it does.
-   */
-  const char *help;
-} p2pshim_option_t;
-
-/**
- * A rule about peer calls: what programs get wrong, and what errors mean.
- */
-typedef struct {
-  /**
-   * Set by the caller: sizeof(p2pshim_rule_t).
-   */
-  size_t size;
-  /**
-   * The stable id, such as "P2P-enable-twice".
-   */
-  const char *id;
-  /**
-   * "error" (the call fails, or would if the library checked), "hazard" (data may be wrong), "performance" or "note".
-   */
-  const char *severity;
-  /**
-   * The functions that it is about.
-   */
-  const char *functions;
-  /**
-   * What the documentation of CUDA says, and where.
-   */
-  const char *documentation;
-  /**
-   * What real hardware does where it is not that; empty if nothing is known.
-   */
-  const char *hardware;
-  /**
-   * Why it matters.
-   */
-  const char *why;
-  /**
-   * What to do.
-   */
-  const char *remedy;
-  /**
-   * The code that the documentation gives for the runtime's functions; 0 for none.
-   */
-  int runtime_code;
-  /**
-   * The same for the driver's.
-   */
-  int driver_code;
-  /**
-   * The names of these codes; empty for none.
-   */
-  const char *runtime_code_name;
-  /**
-   * The same for the driver's.
-   */
-  const char *driver_code_name;
-  /**
-   * How many findings of this rule there were in this process so far.
-   */
-  uint64_t times;
-} p2pshim_rule_t;
-
-/**
- * The peer copies of this process from one device to another, as far as they succeeded. A copy counts when it is submitted.
- */
-typedef struct {
-  /**
-   * Set by the caller: sizeof(p2pshim_pair_t).
-   */
-  size_t size;
-  /**
-   * Copies that went directly from device to device, or stayed in one.
-   */
-  uint64_t direct_copies;
-  /**
-   * Their bytes.
-   */
-  uint64_t direct_bytes;
-  /**
-   * Copies that went through the host.
-   */
-  uint64_t staged_copies;
-  /**
-   * Their bytes.
-   */
-  uint64_t staged_bytes;
-} p2pshim_pair_t;
-
-/**
- * The shim in this process.
- */
-typedef struct {
-  /**
-   * Set by the caller: sizeof(p2pshim_state_t).
-   */
-  size_t size;
-  /**
-   * What it does with calls.
-   */
-  p2pshim_activity_t activity;
-  /**
-   * Whether calls are being recorded: 1 or 0.
-   */
-  int recording;
-  /**
-   * The version of the driver that is loaded, 1000 times the major plus 10 times the minor; 0 for none.
-   */
-  int driver_version;
-  /**
-   * How many devices the process sees; 0 if there is no driver, or it is not initialised yet.
-   */
-  int device_count;
-  /**
-   * How many calls of functions whose kind is "traced" were intercepted.
-   */
-  uint64_t calls;
-  /**
-   * How many of them returned an error.
-   */
-  uint64_t failures;
-} p2pshim_state_t;
-
-/**
- * A library that has intercepted functions: a runtime or a driver.
- */
-typedef struct {
-  /**
-   * Set by the caller: sizeof(p2pshim_library_t).
-   */
-  size_t size;
-  /**
-   * Its file.
-   */
-  const char *path;
-  /**
-   * "runtime", "driver" or "hip".
-   */
-  const char *layer;
-  /**
-   * By which routes its calls reach the shim: P2PSHIM_ROUTE_LINKED and the others, added up.
-   */
-  unsigned int routes;
-  /**
-   * Which of its calls bypass the shim, and what to do about it; empty if no such calls are known.
-   */
-  const char *bypass;
-} p2pshim_library_t;
-
-/**
- * A device's access to the memory of another.
- */
-typedef struct {
-  /**
-   * Set by the caller: sizeof(p2pshim_pair_state_t).
-   */
-  size_t size;
-  /**
-   * Whether the hardware allows it, as the driver says: 1, 0, or -1 if it does not say.
-   */
-  int possible;
-  /**
-   * Who has enabled it: P2PSHIM_BY_PROGRAM, P2PSHIM_BY_SHIM, both added up, or 0.
-   */
-  unsigned int enabled_by;
-  /**
-   * Whether P2PSHIM_ACCESS or P2PSHIM_DENY hides it from the program: 1 or 0.
-   */
-  int denied;
-  /**
-   * What is known of the path between the two.
-   */
-  p2pshim_proof_t proof;
-  /**
-   * The same for memory of pools.
-   */
-  p2pshim_proof_t pool_proof;
-  /**
-   * The path of copies between them, as of now: "direct", "staged" or "same-device"; with HIP also "mapped on first use".
-   * It applies to memory of cudaMalloc or cuMemAlloc; pools and mapped memory have access rights of their own.
-   */
-  const char *path;
-  /**
-   * Why copies take that path, such as "blocked: lost data or hung in verification"; empty if there is nothing to say.
-   */
-  const char *reason;
-} p2pshim_pair_state_t;
-
-/**
- * The trace of this process.
- */
-typedef struct {
-  /**
-   * Set by the caller: sizeof(p2pshim_trace_t).
-   */
-  size_t size;
-  /**
-   * The file.
-   */
-  const char *path;
-  /**
-   * How many calls found no room in it and were only counted.
-   */
-  uint64_t dropped;
-  /**
-   * Whether calls are being recorded: 1, or 0 after p2pshim_trace_stop().
-   */
-  int recording;
-} p2pshim_trace_t;
-
 #ifdef __cplusplus
 extern "C" {
-#endif // __cplusplus
+#endif
+
+/* ---- The version, and the statuses that functions return ---- */
+
+/** Major version of this header; p2pshim_version() tells that of the library. */
+#define P2PSHIM_VERSION_MAJOR 0
+
+/** Minor version of this header. */
+#define P2PSHIM_VERSION_MINOR 1
+
+/** Patch version of this header. */
+#define P2PSHIM_VERSION_PATCH 0
+
+/** The outcome of a function. p2pshim_status_name() and p2pshim_status_text() say it in words. */
+typedef enum {
+  /** Done. */
+  P2PSHIM_OK = 0,
+  /** A pointer is NULL, a struct's size is smaller than any version of it, or an argument contradicts another. */
+  P2PSHIM_INVALID_ARGUMENT = 1,
+  /** The index is not below the count, or there can be no such device. */
+  P2PSHIM_OUT_OF_RANGE = 2,
+  /** There is no option of that name. */
+  P2PSHIM_UNKNOWN_NAME = 3,
+  /** The option has no such value. */
+  P2PSHIM_INVALID_VALUE = 4,
+  /** It cannot change any more: the options have been read, or a trace lies elsewhere. */
+  P2PSHIM_TOO_LATE = 5,
+  /** The text is longer than the buffer; what fits has been written. */
+  P2PSHIM_TOO_SMALL = 6,
+  /** The shim only forwards calls: P2PSHIM=off, or the process is a forked child. */
+  P2PSHIM_INACTIVE = 7,
+  /** There is nothing of the kind: no finding yet, no trace, no such listener. */
+  P2PSHIM_NOT_FOUND = 8,
+  /** No library of the driver is loaded. */
+  P2PSHIM_NO_DRIVER = 9,
+  /** Copies between the two devices go through the host; p2pshim_pair_state_get() says why. */
+  P2PSHIM_STAGED = 10,
+  /** The system has refused something; a warning in the log says what. */
+  P2PSHIM_SYSTEM_ERROR = 11,
+  /** There are as many as there can be. */
+  P2PSHIM_FULL = 12,
+  /** A fault of the shim, or a call from inside its own work; nothing has changed. */
+  P2PSHIM_INTERNAL_ERROR = 13,
+  /** Not now: a device has no context yet or is busy, or a stream is being captured. */
+  P2PSHIM_NOT_READY = 14,
+} p2pshim_status_t;
 
 /**
  * The version of the library.
@@ -585,184 +83,77 @@ const char *p2pshim_version(void);
  *
  * Thread-safety: any thread, at any time, in signal handlers too.
  *
- * @param status What a function has returned; any number is accepted.
+ * @param status The value that a function has returned; any number is accepted.
  * @return A text such as "P2PSHIM_OK", which lives as long as the library; "unknown" for a number that is no status.
  */
 const char *p2pshim_status_name(int status);
 
 /**
- * What a status means, in a sentence.
+ * The meaning of a status, in a sentence.
  *
  * Thread-safety: any thread, at any time, in signal handlers too.
  *
- * @param status What a function has returned; any number is accepted.
+ * @param status The value that a function has returned; any number is accepted.
  * @return A text that lives as long as the library; "unknown" for a number that is no status.
  */
 const char *p2pshim_status_text(int status);
 
-/**
- * Adds a callback. It is called for each intercepted call whose kind in p2pshim_api_get() is "traced", after the call has
- * returned.
- *
- * The thread that made the call runs the callback when the outermost call has returned: first for the calls inside it, in the
- * order in which they ended, then for the outermost call itself. The shim holds no lock meanwhile. The callback may call
- * anything, including CUDA and this interface; its own calls run no callbacks. It should return soon, because the program's
- * call waits for it. The callback must return: it may not longjmp, throw, or end its thread (pthread_exit, or a cancellation
- * that it does not hold back). While there is a callback, a call costs about two microseconds more. For a call that was in
- * progress when the callback was added, it may not be called.
- *
- * A callback may also be added before the first intercepted call. At most 16 can exist at a time.
- *
- * Thread-safety: any thread, also in a callback; not in signal handlers.
- *
- * @param callback The callback. Any thread may call it, until it is removed and as p2pshim_listener_remove() says.
- * @param data What to pass to it; may be NULL.
- * @param id Where to write the id for p2pshim_listener_remove(). Ids are not reused.
- * @return P2PSHIM_OK; P2PSHIM_FULL; P2PSHIM_INACTIVE.
- */
-p2pshim_status_t p2pshim_listener_add(p2pshim_listener_t callback,
-                                      void *data,
-                                      uint64_t *id);
+/* ---- The shim in this process: whether it is active, and which libraries it reaches ---- */
 
-/**
- * Removes a callback.
- *
- * It does not wait: a thread that is about to run the callback may still do so after this function has returned, for a call
- * that returned from the real function earlier. What the callback uses must therefore stay valid until every thread that calls
- * CUDA has begun another call or has ended. A callback that removes itself is not called again by its own thread.
- *
- * Thread-safety: any thread, also in a callback; not in signal handlers.
- *
- * @param id The id that p2pshim_listener_add() wrote.
- * @return P2PSHIM_OK; P2PSHIM_NOT_FOUND if there is no such callback, or it was removed before.
- */
-p2pshim_status_t p2pshim_listener_remove(uint64_t id);
+/** Programs that are linked with the library call the shim: it was preloaded, or linked first. */
+#define P2PSHIM_ROUTE_LINKED 1
 
-/**
- * Returns the last finding of the process, on any thread.
- *
- * Thread-safety: any thread, also in a callback; not in signal handlers.
- *
- * @param finding Where to write; its size is set.
- * @param message Where to write the full text of the finding, as in the log, with a terminating NUL; may be NULL if `size` is 0.
- * @param size The size of that buffer in bytes.
- * @return P2PSHIM_OK; P2PSHIM_TOO_SMALL if the message was cut off, unless `size` is 0; P2PSHIM_NOT_FOUND if there was no finding
- * yet; P2PSHIM_INACTIVE in a forked child.
- */
-p2pshim_status_t p2pshim_finding_last(p2pshim_finding_t *finding,
-                                      char *message,
-                                      size_t size);
+/** Functions of the library that were looked up by name (dlsym, cuGetProcAddress) were returned as the shim's. */
+#define P2PSHIM_ROUTE_LOOKED_UP 2
 
-/**
- * How many functions the shim intercepts.
- *
- * Thread-safety: any thread, at any time, in signal handlers too.
- *
- * @return The number of indexes that p2pshim_api_get() takes.
- */
-size_t p2pshim_api_count(void);
+/** Linked calls have gone through the shim to the library. */
+#define P2PSHIM_ROUTE_CALLED 4
 
-/**
- * Describes an intercepted function, with the number of its calls so far.
- *
- * Thread-safety: any thread, at any time.
- *
- * @param index Which one: below p2pshim_api_count().
- * @param api Where to write; its size is set.
- * @return P2PSHIM_OK; P2PSHIM_OUT_OF_RANGE if there is no such function.
- */
-p2pshim_status_t p2pshim_api_get(size_t index, p2pshim_api_t *api);
+/** The shim may intercept calls, or only forward them. */
+typedef enum {
+  /** Nothing yet: no function was called or looked up. Options can be set. */
+  P2PSHIM_ACTIVITY_NOT_STARTED = 0,
+  /** It intercepts the calls that reach it; p2pshim_library_get() says which do. */
+  P2PSHIM_ACTIVITY_ON = 1,
+  /** It only forwards calls: P2PSHIM=off. */
+  P2PSHIM_ACTIVITY_OFF = 2,
+  /** It only forwards calls: the process is a forked child. */
+  P2PSHIM_ACTIVITY_FORKED = 3,
+  /** It forwards and counts calls, and does nothing else: it has run out of memory. */
+  P2PSHIM_ACTIVITY_EXHAUSTED = 4,
+} p2pshim_activity_t;
 
-/**
- * How many options the shim has.
- *
- * Thread-safety: any thread, at any time, in signal handlers too.
- *
- * @return The number of indexes that p2pshim_option_get() takes.
- */
-size_t p2pshim_option_count(void);
+/** The shim in this process. */
+typedef struct {
+  /** Set by the caller: sizeof(p2pshim_state_t). */
+  size_t size;
+  /** Whether it intercepts calls. */
+  p2pshim_activity_t activity;
+  /** Whether calls are being recorded: 1 or 0. */
+  int recording;
+  /** The version of the driver that is loaded, 1000 times the major plus 10 times the minor; 0 for none. */
+  int driver_version;
+  /** How many devices the process sees; 0 if there is no driver, or it is not initialised yet. */
+  int device_count;
+  /** How many calls of functions whose kind is "traced" were intercepted. */
+  uint64_t calls;
+  /** How many of them returned an error. */
+  uint64_t failures;
+} p2pshim_state_t;
 
-/**
- * Describes an option. p2pshim_option_value() returns its value, p2pshim_option_set() sets it.
- *
- * Thread-safety: any thread, at any time.
- *
- * @param index Which one: below p2pshim_option_count().
- * @param option Where to write; its size is set.
- * @return P2PSHIM_OK; P2PSHIM_OUT_OF_RANGE if there is no such option.
- */
-p2pshim_status_t p2pshim_option_get(size_t index, p2pshim_option_t *option);
-
-/**
- * How many rules there are.
- *
- * Thread-safety: any thread, at any time, in signal handlers too.
- *
- * @return The number of indexes that p2pshim_rule_get() takes.
- */
-size_t p2pshim_rule_count(void);
-
-/**
- * Describes a rule, with the number of its findings so far.
- *
- * Thread-safety: any thread, at any time.
- *
- * @param index Which one: below p2pshim_rule_count().
- * @param rule Where to write; its size is set.
- * @return P2PSHIM_OK; P2PSHIM_OUT_OF_RANGE if there is no such rule.
- */
-p2pshim_status_t p2pshim_rule_get(size_t index, p2pshim_rule_t *rule);
-
-/**
- * Returns how much was copied from one device to another so far. Copies that other threads make meanwhile may or may not be
- * counted.
- *
- * Thread-safety: any thread, at any time.
- *
- * @param src_device The ordinal of the device that bytes came from.
- * @param dst_device The ordinal of the device that they went to.
- * @param pair Where to write; its size is set.
- * @return P2PSHIM_OK; P2PSHIM_OUT_OF_RANGE for ordinals that are negative or above 31, which are not counted.
- */
-p2pshim_status_t p2pshim_pair_get(int src_device,
-                                  int dst_device,
-                                  p2pshim_pair_t *pair);
-
-/**
- * Sets an option.
- *
- * Before the first intercepted call the value replaces that of the environment. After it some options can still be changed;
- * the new value applies to calls that begin after this function has returned. docs/OPTIONS.md says which options, and until
- * when. To start a trace, use p2pshim_trace_start().
- *
- * Thread-safety: any thread, also in a callback; not in signal handlers. Of two threads that set the same option one is last.
- *
- * @param name The option's name, such as "P2PSHIM_VALIDATE".
- * @param value One of its values; NULL or "" for the default.
- * @return P2PSHIM_OK, also if it has that value already; P2PSHIM_UNKNOWN_NAME; P2PSHIM_INVALID_VALUE; P2PSHIM_TOO_LATE;
- * P2PSHIM_INACTIVE; P2PSHIM_INTERNAL_ERROR.
- */
-p2pshim_status_t p2pshim_option_set(const char *name,
-                                    const char *value);
-
-/**
- * Returns the value of an option. Before the first intercepted call this is the value that will apply, according to the
- * environment as it is now. An option with an invalid value has its default.
- *
- * Thread-safety: any thread, also in a callback; not in signal handlers, and not, before the first intercepted call, while
- * another thread changes the environment.
- *
- * @param name The option's name, such as "P2PSHIM_VALIDATE".
- * @param value Where to write the text, with a terminating NUL; may be NULL if `size` is 0.
- * @param size The size of that buffer in bytes.
- * @param length Where to write how long the text is, without the NUL; may be NULL.
- * @return P2PSHIM_OK; P2PSHIM_TOO_SMALL if the text was cut off; P2PSHIM_UNKNOWN_NAME; P2PSHIM_INACTIVE in a forked child;
- * P2PSHIM_INTERNAL_ERROR.
- */
-p2pshim_status_t p2pshim_option_value(const char *name,
-                                      char *value,
-                                      size_t size,
-                                      size_t *length);
+/** A library that has intercepted functions: a runtime or a driver. */
+typedef struct {
+  /** Set by the caller: sizeof(p2pshim_library_t). */
+  size_t size;
+  /** Its file. */
+  const char *path;
+  /** "runtime", "driver" or "hip". */
+  const char *layer;
+  /** By which routes its calls reach the shim: P2PSHIM_ROUTE_LINKED and the others, added up. */
+  unsigned int routes;
+  /** Which of its calls bypass the shim, and what to do about it; empty if no such calls are known. */
+  const char *bypass;
+} p2pshim_library_t;
 
 /**
  * Returns whether the shim is active, and what it has intercepted.
@@ -794,8 +185,66 @@ size_t p2pshim_library_count(void);
  * @param library Where to write; its size is set.
  * @return P2PSHIM_OK; P2PSHIM_OUT_OF_RANGE if there is no such library, or no longer.
  */
-p2pshim_status_t p2pshim_library_get(size_t index,
-                                     p2pshim_library_t *library);
+p2pshim_status_t p2pshim_library_get(size_t index, p2pshim_library_t *library);
+
+/* ---- Two devices: whether one can access the other's memory, and what was copied between them ---- */
+
+/** The program has enabled access, between any contexts of the two devices. */
+#define P2PSHIM_BY_PROGRAM 1
+
+/** The shim has enabled access. */
+#define P2PSHIM_BY_SHIM 2
+
+/** The outcome of verifying the path between two devices. */
+typedef enum {
+  /** Not verified yet: a pair is verified once it has copied enough. */
+  P2PSHIM_PROOF_NONE = 0,
+  /** Verified: data arrives in both directions. */
+  P2PSHIM_PROOF_PASSED = 1,
+  /** The driver says that there is no path. */
+  P2PSHIM_PROOF_NO_PATH = 2,
+  /** Data is lost, so the pair is blocked; or a copy did not end in time, so it is blocked until it is verified again. */
+  P2PSHIM_PROOF_FAILED = 3,
+  /** Data arrives, but direct copies are slower than copies through the host. */
+  P2PSHIM_PROOF_SLOWER = 4,
+} p2pshim_proof_t;
+
+/** A device's access to the memory of another. */
+typedef struct {
+  /** Set by the caller: sizeof(p2pshim_pair_state_t). */
+  size_t size;
+  /** Whether the hardware allows it, as the driver says: 1, 0, or -1 if it does not say. */
+  int possible;
+  /** The parties that have enabled it: P2PSHIM_BY_PROGRAM, P2PSHIM_BY_SHIM, both added up, or 0. */
+  unsigned int enabled_by;
+  /** Whether P2PSHIM_ACCESS or P2PSHIM_DENY hides it from the program: 1 or 0. */
+  int denied;
+  /** The outcome of verifying the path between the two. */
+  p2pshim_proof_t proof;
+  /** The outcome for memory of pools. */
+  p2pshim_proof_t pool_proof;
+  /**
+   * The path of copies between them, as of now: "direct", "staged" or "same-device"; with HIP also "mapped on first use".
+   * It applies to memory of cudaMalloc or cuMemAlloc; pools and mapped memory have access rights of their own.
+   */
+  const char *path;
+  /** Why copies take that path, such as "blocked: lost data or hung in verification"; empty if there is nothing to say. */
+  const char *reason;
+} p2pshim_pair_state_t;
+
+/** The peer copies of this process from one device to another, as far as they succeeded. A copy counts when it is submitted. */
+typedef struct {
+  /** Set by the caller: sizeof(p2pshim_pair_t). */
+  size_t size;
+  /** Copies that went directly from device to device, or stayed in one. */
+  uint64_t direct_copies;
+  /** Their bytes. */
+  uint64_t direct_bytes;
+  /** Copies that went through the host. */
+  uint64_t staged_copies;
+  /** Their bytes. */
+  uint64_t staged_bytes;
+} p2pshim_pair_t;
 
 /**
  * Returns the state of a device's access to the memory of another: whether it is possible, who has enabled it, whether it is
@@ -810,9 +259,7 @@ p2pshim_status_t p2pshim_library_get(size_t index,
  * @param state Where to write; its size is set.
  * @return P2PSHIM_OK; P2PSHIM_OUT_OF_RANGE for ordinals that are negative or above 63; P2PSHIM_INACTIVE in a forked child.
  */
-p2pshim_status_t p2pshim_pair_state_get(int device,
-                                        int peer,
-                                        p2pshim_pair_state_t *state);
+p2pshim_status_t p2pshim_pair_state_get(int device, int peer, p2pshim_pair_state_t *state);
 
 /**
  * Verifies the path between two devices and enables peer access now: else the first copy of more than 1 MiB, or the 17th, does so, and
@@ -832,8 +279,225 @@ p2pshim_status_t p2pshim_pair_state_get(int device,
  * thread's stack is too small; P2PSHIM_OUT_OF_RANGE if there are no two such devices; P2PSHIM_NO_DRIVER without CUDA's driver, in HIP
  * programs too; P2PSHIM_INACTIVE; P2PSHIM_INTERNAL_ERROR.
  */
-p2pshim_status_t p2pshim_pair_prepare(int device,
-                                      int peer);
+p2pshim_status_t p2pshim_pair_prepare(int device, int peer);
+
+/**
+ * Returns how much was copied from one device to another so far. Copies that other threads make meanwhile may or may not be
+ * counted.
+ *
+ * Thread-safety: any thread, at any time.
+ *
+ * @param src_device The ordinal of the device that bytes came from.
+ * @param dst_device The ordinal of the device that they went to.
+ * @param pair Where to write; its size is set.
+ * @return P2PSHIM_OK; P2PSHIM_OUT_OF_RANGE for ordinals that are negative or above 31, which are not counted.
+ */
+p2pshim_status_t p2pshim_pair_get(int src_device, int dst_device, p2pshim_pair_t *pair);
+
+/* ---- The options: environment variables, whose values a program can ask for and set ---- */
+
+/** An environment variable that the shim reads. */
+typedef struct {
+  /** Set by the caller: sizeof(p2pshim_option_t). */
+  size_t size;
+  /** The variable's name, such as "P2PSHIM_LOG". */
+  const char *name;
+  /** The accepted values. */
+  const char *values;
+  /** The default value; empty for none. */
+  const char *default_value;
+  /** Its effect. */
+  const char *help;
+} p2pshim_option_t;
+
+/**
+ * How many options the shim has.
+ *
+ * Thread-safety: any thread, at any time, in signal handlers too.
+ *
+ * @return The number of indexes that p2pshim_option_get() takes.
+ */
+size_t p2pshim_option_count(void);
+
+/**
+ * Describes an option. p2pshim_option_value() returns its value, p2pshim_option_set() sets it.
+ *
+ * Thread-safety: any thread, at any time.
+ *
+ * @param index Which one: below p2pshim_option_count().
+ * @param option Where to write; its size is set.
+ * @return P2PSHIM_OK; P2PSHIM_OUT_OF_RANGE if there is no such option.
+ */
+p2pshim_status_t p2pshim_option_get(size_t index, p2pshim_option_t *option);
+
+/**
+ * Sets an option.
+ *
+ * Before the first intercepted call the value replaces that of the environment. After it some options can still be changed;
+ * the new value applies to calls that begin after this function has returned. docs/OPTIONS.md says which options, and until
+ * when. To start a trace, use p2pshim_trace_start().
+ *
+ * Thread-safety: any thread, also in a callback; not in signal handlers. Of two threads that set the same option one is last.
+ *
+ * @param name The option's name, such as "P2PSHIM_VALIDATE".
+ * @param value One of its values; NULL or "" for the default.
+ * @return P2PSHIM_OK, also if it has that value already; P2PSHIM_UNKNOWN_NAME; P2PSHIM_INVALID_VALUE; P2PSHIM_TOO_LATE;
+ * P2PSHIM_INACTIVE; P2PSHIM_INTERNAL_ERROR.
+ */
+p2pshim_status_t p2pshim_option_set(const char *name, const char *value);
+
+/**
+ * Returns the value of an option. Before the first intercepted call this is the value that will apply, according to the
+ * environment as it is now. An option with an invalid value has its default.
+ *
+ * Thread-safety: any thread, also in a callback; not in signal handlers, and not, before the first intercepted call, while
+ * another thread changes the environment.
+ *
+ * @param name The option's name, such as "P2PSHIM_VALIDATE".
+ * @param value Where to write the text, with a terminating NUL; may be NULL if `size` is 0.
+ * @param size The size of that buffer in bytes.
+ * @param length Where to write how long the text is, without the NUL; may be NULL.
+ * @return P2PSHIM_OK; P2PSHIM_TOO_SMALL if the text was cut off; P2PSHIM_UNKNOWN_NAME; P2PSHIM_INACTIVE in a forked child;
+ * P2PSHIM_INTERNAL_ERROR.
+ */
+p2pshim_status_t p2pshim_option_value(const char *name, char *value, size_t size, size_t *length);
+
+/* ---- The intercepted functions and the rules, with what was counted of each ---- */
+
+/** An intercepted function. */
+typedef struct {
+  /** Set by the caller: sizeof(p2pshim_api_t). */
+  size_t size;
+  /** The exported name, such as "cudaMemcpyPeer". */
+  const char *name;
+  /** "runtime", "driver", "hip" or "nvml". */
+  const char *layer;
+  /** "traced", "state" (watched, not shown) or "lookup" (returns functions). */
+  const char *kind;
+  /** The names of its parameters, separated by ", ". */
+  const char *parameters;
+  /** The version of CUDA, or of HIP, that introduced it: 1000 times the major plus 10 times the minor. */
+  int since;
+  /** How often it was called so far in this process; counted of "traced" functions only. */
+  uint64_t calls;
+  /** How many of these calls returned an error. */
+  uint64_t failures;
+} p2pshim_api_t;
+
+/** A rule about peer calls: what programs get wrong, and what errors mean. */
+typedef struct {
+  /** Set by the caller: sizeof(p2pshim_rule_t). */
+  size_t size;
+  /** The stable id, such as "P2P-enable-twice". */
+  const char *id;
+  /** "error" (the call fails, or would if the library checked), "hazard" (data may be wrong), "performance" or "note". */
+  const char *severity;
+  /** The functions that it is about. */
+  const char *functions;
+  /** The statement of CUDA's documentation, and where it stands. */
+  const char *documentation;
+  /** The behaviour of real hardware where it differs; empty if nothing is known. */
+  const char *hardware;
+  /** Why it matters. */
+  const char *why;
+  /** The remedy. */
+  const char *remedy;
+  /** The code that the documentation gives for the runtime's functions; 0 for none. */
+  int runtime_code;
+  /** The code that it gives for the driver's functions; 0 for none. */
+  int driver_code;
+  /** The name of the runtime's code; empty for none. */
+  const char *runtime_code_name;
+  /** The name of the driver's code; empty for none. */
+  const char *driver_code_name;
+  /** How many findings of this rule there were in this process so far. */
+  uint64_t times;
+} p2pshim_rule_t;
+
+/**
+ * How many functions the shim intercepts.
+ *
+ * Thread-safety: any thread, at any time, in signal handlers too.
+ *
+ * @return The number of indexes that p2pshim_api_get() takes.
+ */
+size_t p2pshim_api_count(void);
+
+/**
+ * Describes an intercepted function, with the number of its calls so far.
+ *
+ * Thread-safety: any thread, at any time.
+ *
+ * @param index Which one: below p2pshim_api_count().
+ * @param api Where to write; its size is set.
+ * @return P2PSHIM_OK; P2PSHIM_OUT_OF_RANGE if there is no such function.
+ */
+p2pshim_status_t p2pshim_api_get(size_t index, p2pshim_api_t *api);
+
+/**
+ * How many rules there are.
+ *
+ * Thread-safety: any thread, at any time, in signal handlers too.
+ *
+ * @return The number of indexes that p2pshim_rule_get() takes.
+ */
+size_t p2pshim_rule_count(void);
+
+/**
+ * Describes a rule, with the number of its findings so far.
+ *
+ * Thread-safety: any thread, at any time.
+ *
+ * @param index Which one: below p2pshim_rule_count().
+ * @param rule Where to write; its size is set.
+ * @return P2PSHIM_OK; P2PSHIM_OUT_OF_RANGE if there is no such rule.
+ */
+p2pshim_status_t p2pshim_rule_get(size_t index, p2pshim_rule_t *rule);
+
+/* ---- The last finding ---- */
+
+/** Something that was found wrong with a call. */
+typedef struct {
+  /** Set by the caller: sizeof(p2pshim_finding_t). */
+  size_t size;
+  /** The id of the rule, such as "P2P-enable-twice"; `p2pshim explain` and p2pshim_rule_get() explain it. */
+  const char *rule;
+  /** The function that was called. */
+  const char *function;
+  /** How many findings this process had by then; distinguishes two findings. */
+  uint64_t number;
+  /** The code that the function returned; also 0 for a finding before the call. */
+  int result;
+  /** The thread that called, as the kernel numbers it. */
+  int thread;
+} p2pshim_finding_t;
+
+/**
+ * Returns the last finding of the process, on any thread.
+ *
+ * Thread-safety: any thread, also in a callback; not in signal handlers.
+ *
+ * @param finding Where to write; its size is set.
+ * @param message Where to write the full text of the finding, as in the log, with a terminating NUL; may be NULL if `size` is 0.
+ * @param size The size of that buffer in bytes.
+ * @return P2PSHIM_OK; P2PSHIM_TOO_SMALL if the message was cut off, unless `size` is 0; P2PSHIM_NOT_FOUND if there was no finding
+ * yet; P2PSHIM_INACTIVE in a forked child.
+ */
+p2pshim_status_t p2pshim_finding_last(p2pshim_finding_t *finding, char *message, size_t size);
+
+/* ---- The trace: started, stopped and marked by the program ---- */
+
+/** The trace of this process. */
+typedef struct {
+  /** Set by the caller: sizeof(p2pshim_trace_t). */
+  size_t size;
+  /** The file. */
+  const char *path;
+  /** How many calls found no room in it and were only counted. */
+  uint64_t dropped;
+  /** Whether calls are being recorded: 1, or 0 after p2pshim_trace_stop(). */
+  int recording;
+} p2pshim_trace_t;
 
 /**
  * Starts to record calls for `p2pshim report`, as P2PSHIM_TRACE does from the first call on.
@@ -884,8 +548,100 @@ p2pshim_status_t p2pshim_trace_mark(const char *text);
  */
 p2pshim_status_t p2pshim_trace_get(p2pshim_trace_t *trace);
 
-#ifdef __cplusplus
-}  // extern "C"
-#endif  // __cplusplus
+/* ---- Callbacks of the program, which run after each call ---- */
 
-#endif  /* P2PSHIM_H */
+/** A call that has returned. The struct is valid until the callback returns, its strings as long as the library is loaded. */
+typedef struct {
+  /** sizeof(p2pshim_event_t) in the library. Fields beyond it do not exist. */
+  size_t size;
+  /** The function, such as "cudaMemcpyPeerAsync". */
+  const char *function;
+  /** "runtime", "driver" or "hip". */
+  const char *layer;
+  /** The thread that called, as the kernel numbers it. */
+  int thread;
+  /** How many intercepted calls enclose it: 1 for the driver's inside one of the runtime. */
+  int depth;
+  /** When the real function was called, in nanoseconds of CLOCK_MONOTONIC. */
+  uint64_t start_ns;
+  /** How long it took the host, in nanoseconds. */
+  uint64_t duration_ns;
+  /** The code that the call returned to the program: a cudaError_t or a CUresult. Until CUDA 10.0 the runtime had numbers of its own. */
+  int result;
+  /** The name of that code; empty if it has none. */
+  const char *result_name;
+  /** The device that bytes were copied from, or that accesses; -1 if that is not known or there is none. */
+  int src_device;
+  /** The device that they were copied to, or whose memory is accessed; -1 if that is not known or there is none. */
+  int dst_device;
+  /** How many bytes were copied, of a batch or a graph between devices; 0 for other functions. */
+  uint64_t bytes;
+  /** The address of the source; 0 for other functions. */
+  uint64_t src;
+  /** The address of the destination; 0 for other functions. */
+  uint64_t dst;
+  /** The handle of the stream; 0 for the default stream, and for functions without one. */
+  uint64_t stream;
+  /**
+   * The path of a copy that succeeded: "direct", "staged", "same-device", "host", "unknown", "captured" if it became part of a
+   * graph, or with HIP "mapped on first use"; empty for other calls, and for a batch or a graph that copies between several pairs.
+   */
+  const char *path;
+  /** Why the copy took that path, such as "no hardware path"; empty if there is nothing to say. */
+  const char *reason;
+  /**
+   * The ids of the rules with a finding about the call, such as "P2P-enable-twice". Findings about a driver call inside a
+   * runtime call are reported with the runtime call.
+   */
+  const char *const *findings;
+  /** How many there are, at most 4. */
+  size_t finding_count;
+} p2pshim_event_t;
+
+/**
+ * A callback: gets the event, and the pointer that it was added with. It must return: it may not longjmp, throw, or end its
+ * thread.
+ */
+typedef void (*p2pshim_listener_t)(const p2pshim_event_t *event, void *data);
+
+/**
+ * Adds a callback. It is called for each intercepted call whose kind in p2pshim_api_get() is "traced", after the call has
+ * returned.
+ *
+ * The thread that made the call runs the callback when the outermost call has returned: first for the calls inside it, in the
+ * order in which they ended, then for the outermost call itself. The shim holds no lock meanwhile. The callback may call
+ * anything, including CUDA and this interface; its own calls run no callbacks. It should return soon, because the program's
+ * call waits for it. The callback must return: it may not longjmp, throw, or end its thread (pthread_exit, or a cancellation
+ * that it does not hold back). While there is a callback, a call costs about two microseconds more. For a call that was in
+ * progress when the callback was added, it may not be called.
+ *
+ * A callback may also be added before the first intercepted call. At most 16 can exist at a time.
+ *
+ * Thread-safety: any thread, also in a callback; not in signal handlers.
+ *
+ * @param callback The callback. Any thread may call it, until it is removed and as p2pshim_listener_remove() says.
+ * @param data A pointer that it gets; may be NULL.
+ * @param id Where to write the id for p2pshim_listener_remove(). Ids are not reused.
+ * @return P2PSHIM_OK; P2PSHIM_FULL; P2PSHIM_INACTIVE.
+ */
+p2pshim_status_t p2pshim_listener_add(p2pshim_listener_t callback, void *data, uint64_t *id);
+
+/**
+ * Removes a callback.
+ *
+ * It does not wait: a thread that is about to run the callback may still do so after this function has returned, for a call
+ * that returned from the real function earlier. What the callback uses must therefore stay valid until every thread that calls
+ * CUDA has begun another call or has ended. A callback that removes itself is not called again by its own thread.
+ *
+ * Thread-safety: any thread, also in a callback; not in signal handlers.
+ *
+ * @param id The id that p2pshim_listener_add() wrote.
+ * @return P2PSHIM_OK; P2PSHIM_NOT_FOUND if there is no such callback, or it was removed before.
+ */
+p2pshim_status_t p2pshim_listener_remove(uint64_t id);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* P2PSHIM_H */

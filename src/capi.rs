@@ -1,4 +1,4 @@
-//! The C interface: with the files of `capi/` the only source of `include/p2pshim.h`, one subject a file.
+//! The C interface. Each file of `capi/` is a group of `include/p2pshim.h`, which is made from them.
 //!
 //! The top of the header (`cbindgen.toml`) tells callers what they owe every function. No question starts the shim;
 //! what a function changes or calls, its text says.
@@ -12,167 +12,19 @@
 pub mod event;
 pub mod finding;
 pub mod lists;
-pub mod settings;
+pub mod options;
+pub mod pair;
 pub mod state;
+pub mod status;
 pub mod trace;
 
-use std::ffi::{CStr, CString, c_char, c_int};
+use std::ffi::{CStr, CString, c_char};
 use std::mem::size_of;
 use std::ptr::null_mut;
 use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 
-use crate::call::control::Failure;
-
-/// Major version of this header; p2pshim_version() tells that of the library.
-pub const P2PSHIM_VERSION_MAJOR: c_int = 0;
-/// Minor version of this header.
-pub const P2PSHIM_VERSION_MINOR: c_int = 1;
-/// Patch version of this header.
-pub const P2PSHIM_VERSION_PATCH: c_int = 0;
-
-/// What a p2pshim_* function returns. p2pshim_status_name() and p2pshim_status_text() say it in words.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
-pub enum p2pshim_status_t {
-    /// Done.
-    P2PSHIM_OK = 0,
-    /// A pointer is NULL, a struct's size is smaller than any version of it, or an argument contradicts another.
-    P2PSHIM_INVALID_ARGUMENT = 1,
-    /// The index is not below the count, or there can be no such device.
-    P2PSHIM_OUT_OF_RANGE = 2,
-    /// There is no option of that name.
-    P2PSHIM_UNKNOWN_NAME = 3,
-    /// The option has no such value.
-    P2PSHIM_INVALID_VALUE = 4,
-    /// It cannot change any more: the options have been read, or a trace lies elsewhere.
-    P2PSHIM_TOO_LATE = 5,
-    /// The text is longer than the buffer; what fits has been written.
-    P2PSHIM_TOO_SMALL = 6,
-    /// The shim only forwards calls: P2PSHIM=off, or the process is a forked child.
-    P2PSHIM_INACTIVE = 7,
-    /// There is nothing of the kind: no finding yet, no trace, no such listener.
-    P2PSHIM_NOT_FOUND = 8,
-    /// No library of the driver is loaded.
-    P2PSHIM_NO_DRIVER = 9,
-    /// Copies between the two devices go through the host; p2pshim_pair_state_get() says why.
-    P2PSHIM_STAGED = 10,
-    /// The system has refused something; a warning in the log says what.
-    P2PSHIM_SYSTEM_ERROR = 11,
-    /// There are as many as there can be.
-    P2PSHIM_FULL = 12,
-    /// A fault of the shim, or a call from inside its own work; nothing has changed.
-    P2PSHIM_INTERNAL_ERROR = 13,
-    /// Not now: a device has no context yet or is busy, or a stream is being captured.
-    P2PSHIM_NOT_READY = 14,
-}
-
-use p2pshim_status_t::*;
-
-impl From<Result<(), Failure>> for p2pshim_status_t {
-    fn from(result: Result<(), Failure>) -> Self {
-        match result {
-            Ok(()) => P2PSHIM_OK,
-            Err(Failure::Inactive) => P2PSHIM_INACTIVE,
-            Err(Failure::Value) => P2PSHIM_INVALID_VALUE,
-            Err(Failure::TooLate) => P2PSHIM_TOO_LATE,
-            Err(Failure::NoTrace) => P2PSHIM_NOT_FOUND,
-            Err(Failure::NoDriver) => P2PSHIM_NO_DRIVER,
-            Err(Failure::NotReady) => P2PSHIM_NOT_READY,
-            Err(Failure::System) => P2PSHIM_SYSTEM_ERROR,
-            Err(Failure::Internal) => P2PSHIM_INTERNAL_ERROR,
-        }
-    }
-}
-
-/// All that a function may return, with its name and what it means.
-const STATUSES: [(p2pshim_status_t, &CStr, &CStr); 15] = [
-    (P2PSHIM_OK, c"P2PSHIM_OK", c"done"),
-    (
-        P2PSHIM_INVALID_ARGUMENT,
-        c"P2PSHIM_INVALID_ARGUMENT",
-        c"a pointer is NULL, a struct's size is too small, or an argument contradicts another",
-    ),
-    (
-        P2PSHIM_OUT_OF_RANGE,
-        c"P2PSHIM_OUT_OF_RANGE",
-        c"the index is not below the count, or there can be no such device",
-    ),
-    (P2PSHIM_UNKNOWN_NAME, c"P2PSHIM_UNKNOWN_NAME", c"there is no option of that name"),
-    (P2PSHIM_INVALID_VALUE, c"P2PSHIM_INVALID_VALUE", c"the option has no such value"),
-    (
-        P2PSHIM_TOO_LATE,
-        c"P2PSHIM_TOO_LATE",
-        c"it cannot change any more: the options have been read, or a trace lies elsewhere",
-    ),
-    (P2PSHIM_TOO_SMALL, c"P2PSHIM_TOO_SMALL", c"the text is longer than the buffer; what fits has been written"),
-    (
-        P2PSHIM_INACTIVE,
-        c"P2PSHIM_INACTIVE",
-        c"the shim only forwards calls: P2PSHIM=off, or the process is a forked child",
-    ),
-    (
-        P2PSHIM_NOT_FOUND,
-        c"P2PSHIM_NOT_FOUND",
-        c"there is nothing of the kind: no finding yet, no trace, no such listener",
-    ),
-    (P2PSHIM_NO_DRIVER, c"P2PSHIM_NO_DRIVER", c"no library of the driver is loaded"),
-    (
-        P2PSHIM_STAGED,
-        c"P2PSHIM_STAGED",
-        c"copies between the two devices go through the host; p2pshim_pair_state_get() says why",
-    ),
-    (
-        P2PSHIM_SYSTEM_ERROR,
-        c"P2PSHIM_SYSTEM_ERROR",
-        c"the system has refused something; a warning in the log says what",
-    ),
-    (P2PSHIM_FULL, c"P2PSHIM_FULL", c"there are as many as there can be"),
-    (
-        P2PSHIM_INTERNAL_ERROR,
-        c"P2PSHIM_INTERNAL_ERROR",
-        c"a fault of the shim, or a call from inside its own work; nothing has changed",
-    ),
-    (
-        P2PSHIM_NOT_READY,
-        c"P2PSHIM_NOT_READY",
-        c"not now: a device has no context yet or is busy, or a stream is being captured",
-    ),
-];
-
-/// The version of the library.
-///
-/// Thread-safety: any thread, at any time, in signal handlers too.
-///
-/// @return A text such as "0.1.0", which lives as long as the library.
-#[unsafe(no_mangle)]
-pub extern "C" fn p2pshim_version() -> *const c_char {
-    concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
-}
-
-/// The name of a status.
-///
-/// Thread-safety: any thread, at any time, in signal handlers too.
-///
-/// @param status What a function has returned; any number is accepted.
-/// @return A text such as "P2PSHIM_OK", which lives as long as the library; "unknown" for a number that is no status.
-#[unsafe(no_mangle)]
-pub extern "C" fn p2pshim_status_name(status: c_int) -> *const c_char {
-    let found = STATUSES.iter().find(|(of, ..)| *of as c_int == status);
-    found.map_or(c"unknown", |&(_, name, _)| name).as_ptr()
-}
-
-/// What a status means, in a sentence.
-///
-/// Thread-safety: any thread, at any time, in signal handlers too.
-///
-/// @param status What a function has returned; any number is accepted.
-/// @return A text that lives as long as the library; "unknown" for a number that is no status.
-#[unsafe(no_mangle)]
-pub extern "C" fn p2pshim_status_text(status: c_int) -> *const c_char {
-    let found = STATUSES.iter().find(|(of, ..)| *of as c_int == status);
-    found.map_or(c"unknown", |&(.., text)| text).as_ptr()
-}
+use status::p2pshim_status_t::{self, *};
 
 /// A text of the tables as C sees it; they end in NUL.
 fn text(text: &'static str) -> *const c_char {
@@ -264,21 +116,6 @@ unsafe fn give<T>(from: &T, to: *mut T, oldest: usize) -> p2pshim_status_t {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn version_header_and_library_agree() {
-        // SAFETY: the function returns a C string.
-        let version = unsafe { CStr::from_ptr(p2pshim_version()) }.to_str().unwrap();
-        assert_eq!(version, format!("{P2PSHIM_VERSION_MAJOR}.{P2PSHIM_VERSION_MINOR}.{P2PSHIM_VERSION_PATCH}"));
-    }
-
-    #[test]
-    fn statuses_are_numbered_from_0_and_named_as_in_the_header() {
-        for (number, (status, name, text)) in STATUSES.iter().enumerate() {
-            assert_eq!((*status as usize, format!("{status:?}").as_str()), (number, name.to_str().unwrap()));
-            assert!(!text.is_empty());
-        }
-    }
 
     #[test]
     fn put_what_does_not_fit_is_cut_off_and_ends_in_nul() {

@@ -1,4 +1,4 @@
-//! The program's callbacks, and what they get of each call.
+//! Callbacks of the program, which run after each call.
 
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::mem::size_of;
@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 
 use parking_lot::Mutex;
 
-use super::p2pshim_status_t::{
+use super::status::p2pshim_status_t::{
     self, P2PSHIM_FULL, P2PSHIM_INACTIVE, P2PSHIM_INVALID_ARGUMENT, P2PSHIM_NOT_FOUND, P2PSHIM_OK,
 };
 use super::text;
@@ -40,7 +40,7 @@ pub struct p2pshim_event_t {
     pub start_ns: u64,
     /// How long it took the host, in nanoseconds.
     pub duration_ns: u64,
-    /// What the call returned to the program: a cudaError_t or a CUresult. Until CUDA 10.0 the runtime had numbers of its own.
+    /// The code that the call returned to the program: a cudaError_t or a CUresult. Until CUDA 10.0 the runtime had numbers of its own.
     pub result: c_int,
     /// The name of that code; empty if it has none.
     pub result_name: *const c_char,
@@ -161,7 +161,7 @@ fn call_back(call: &CallEvent, found: [u8; FOUND]) {
 /// Thread-safety: any thread, also in a callback; not in signal handlers.
 ///
 /// @param callback The callback. Any thread may call it, until it is removed and as p2pshim_listener_remove() says.
-/// @param data What to pass to it; may be NULL.
+/// @param data A pointer that it gets; may be NULL.
 /// @param id Where to write the id for p2pshim_listener_remove(). Ids are not reused.
 /// @return P2PSHIM_OK; P2PSHIM_FULL; P2PSHIM_INACTIVE.
 #[unsafe(no_mangle)]

@@ -1,9 +1,11 @@
-//! What was found wrong last.
+//! The last finding.
 
 use std::ffi::{c_char, c_int};
 use std::mem::size_of;
 
-use super::p2pshim_status_t::{self, P2PSHIM_INACTIVE, P2PSHIM_INVALID_ARGUMENT, P2PSHIM_NOT_FOUND, P2PSHIM_OK};
+use super::status::p2pshim_status_t::{
+    self, P2PSHIM_INACTIVE, P2PSHIM_INVALID_ARGUMENT, P2PSHIM_NOT_FOUND, P2PSHIM_OK,
+};
 use super::{give, put, text};
 use crate::call::mode::{self, Activity};
 use crate::record::finding;
@@ -22,7 +24,7 @@ pub struct p2pshim_finding_t {
     pub function: *const c_char,
     /// How many findings this process had by then; distinguishes two findings.
     pub number: u64,
-    /// What the function returned; also 0 for a finding before the call.
+    /// The code that the function returned; also 0 for a finding before the call.
     pub result: c_int,
     /// The thread that called, as the kernel numbers it.
     pub thread: c_int,

@@ -1,19 +1,16 @@
-//! What the shim has lists of: functions, options, rules; and what it has counted of each.
+//! The intercepted functions and the rules, with what was counted of each.
 
 use std::ffi::{c_char, c_int};
 use std::mem::size_of;
 
-use super::p2pshim_status_t::{self, P2PSHIM_OUT_OF_RANGE};
+use super::status::p2pshim_status_t::{self, P2PSHIM_OUT_OF_RANGE};
 use super::{give, text};
 use crate::api::{Function, Layer, codes};
-use crate::config::Variable;
 use crate::model::Rule;
 use crate::model::counters;
 
 /// The sizes of the structs in the first release that had them.
 const API_SIZE_0_1: usize = 48;
-const OPTION_SIZE_0_1: usize = 40;
-const PAIR_SIZE_0_1: usize = 40;
 const RULE_SIZE_0_1: usize = 96;
 
 /// An intercepted function.
@@ -38,22 +35,6 @@ pub struct p2pshim_api_t {
     pub failures: u64,
 }
 
-/// An environment variable that the shim reads.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct p2pshim_option_t {
-    /// Set by the caller: sizeof(p2pshim_option_t).
-    pub size: usize,
-    /// The variable's name, such as "P2PSHIM_LOG".
-    pub name: *const c_char,
-    /// The accepted values.
-    pub values: *const c_char,
-    /// The default value; empty for none.
-    pub default_value: *const c_char,
-    /// What it does.
-    pub help: *const c_char,
-}
-
 /// A rule about peer calls: what programs get wrong, and what errors mean.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -66,40 +47,24 @@ pub struct p2pshim_rule_t {
     pub severity: *const c_char,
     /// The functions that it is about.
     pub functions: *const c_char,
-    /// What the documentation of CUDA says, and where.
+    /// The statement of CUDA's documentation, and where it stands.
     pub documentation: *const c_char,
-    /// What real hardware does where it is not that; empty if nothing is known.
+    /// The behaviour of real hardware where it differs; empty if nothing is known.
     pub hardware: *const c_char,
     /// Why it matters.
     pub why: *const c_char,
-    /// What to do.
+    /// The remedy.
     pub remedy: *const c_char,
     /// The code that the documentation gives for the runtime's functions; 0 for none.
     pub runtime_code: c_int,
-    /// The same for the driver's.
+    /// The code that it gives for the driver's functions; 0 for none.
     pub driver_code: c_int,
-    /// The names of these codes; empty for none.
+    /// The name of the runtime's code; empty for none.
     pub runtime_code_name: *const c_char,
-    /// The same for the driver's.
+    /// The name of the driver's code; empty for none.
     pub driver_code_name: *const c_char,
     /// How many findings of this rule there were in this process so far.
     pub times: u64,
-}
-
-/// The peer copies of this process from one device to another, as far as they succeeded. A copy counts when it is submitted.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct p2pshim_pair_t {
-    /// Set by the caller: sizeof(p2pshim_pair_t).
-    pub size: usize,
-    /// Copies that went directly from device to device, or stayed in one.
-    pub direct_copies: u64,
-    /// Their bytes.
-    pub direct_bytes: u64,
-    /// Copies that went through the host.
-    pub staged_copies: u64,
-    /// Their bytes.
-    pub staged_bytes: u64,
 }
 
 /// How many functions the shim intercepts.
@@ -135,37 +100,6 @@ pub unsafe extern "C" fn p2pshim_api_get(index: usize, api: *mut p2pshim_api_t) 
     };
     // SAFETY: the caller's promise.
     unsafe { give(&described, api, API_SIZE_0_1) }
-}
-
-/// How many options the shim has.
-///
-/// Thread-safety: any thread, at any time, in signal handlers too.
-///
-/// @return The number of indexes that p2pshim_option_get() takes.
-#[unsafe(no_mangle)]
-pub extern "C" fn p2pshim_option_count() -> usize {
-    Variable::ALL.len()
-}
-
-/// Describes an option. p2pshim_option_value() returns its value, p2pshim_option_set() sets it.
-///
-/// Thread-safety: any thread, at any time.
-///
-/// @param index Which one: below p2pshim_option_count().
-/// @param option Where to write; its size is set.
-/// @return P2PSHIM_OK; P2PSHIM_OUT_OF_RANGE if there is no such option.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn p2pshim_option_get(index: usize, option: *mut p2pshim_option_t) -> p2pshim_status_t {
-    let Some(&variable) = Variable::ALL.get(index) else { return P2PSHIM_OUT_OF_RANGE };
-    let described = p2pshim_option_t {
-        size: size_of::<p2pshim_option_t>(),
-        name: text(variable.c_name()),
-        values: text(variable.c_values()),
-        default_value: text(variable.c_default()),
-        help: text(variable.c_help()),
-    };
-    // SAFETY: the caller's promise.
-    unsafe { give(&described, option, OPTION_SIZE_0_1) }
 }
 
 /// How many rules there are.
@@ -209,37 +143,9 @@ pub unsafe extern "C" fn p2pshim_rule_get(index: usize, rule: *mut p2pshim_rule_
     unsafe { give(&described, rule, RULE_SIZE_0_1) }
 }
 
-/// Returns how much was copied from one device to another so far. Copies that other threads make meanwhile may or may not be
-/// counted.
-///
-/// Thread-safety: any thread, at any time.
-///
-/// @param src_device The ordinal of the device that bytes came from.
-/// @param dst_device The ordinal of the device that they went to.
-/// @param pair Where to write; its size is set.
-/// @return P2PSHIM_OK; P2PSHIM_OUT_OF_RANGE for ordinals that are negative or above 31, which are not counted.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn p2pshim_pair_get(
-    src_device: c_int,
-    dst_device: c_int,
-    pair: *mut p2pshim_pair_t,
-) -> p2pshim_status_t {
-    let ordinals = usize::try_from(src_device).ok().zip(usize::try_from(dst_device).ok());
-    let Some(sums) = ordinals.and_then(|(src, dst)| counters::sums(src, dst)) else { return P2PSHIM_OUT_OF_RANGE };
-    let described = p2pshim_pair_t {
-        size: size_of::<p2pshim_pair_t>(),
-        direct_copies: sums.direct.copies,
-        direct_bytes: sums.direct.bytes,
-        staged_copies: sums.staged.copies,
-        staged_bytes: sums.staged.bytes,
-    };
-    // SAFETY: the caller's promise.
-    unsafe { give(&described, pair, PAIR_SIZE_0_1) }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::p2pshim_status_t::{P2PSHIM_INVALID_ARGUMENT, P2PSHIM_OK};
+    use super::super::status::p2pshim_status_t::{P2PSHIM_INVALID_ARGUMENT, P2PSHIM_OK};
     use super::*;
     use std::ffi::CStr;
 

@@ -4,7 +4,7 @@ use std::ffi::{CString, OsStr, c_char, c_int};
 use std::mem::size_of;
 use std::os::unix::ffi::OsStrExt;
 
-use super::p2pshim_status_t::{self, P2PSHIM_INVALID_ARGUMENT, P2PSHIM_NOT_FOUND};
+use super::status::p2pshim_status_t::{self, P2PSHIM_INVALID_ARGUMENT, P2PSHIM_NOT_FOUND};
 use super::{give, given, kept};
 use crate::call::control;
 use crate::record::trace;

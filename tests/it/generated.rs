@@ -25,12 +25,68 @@ fn check(path: &str, generated: &str) {
 fn header_is_what_the_c_interface_generates() {
     let config = cbindgen::Config::from_file(in_project("cbindgen.toml")).unwrap();
     let mut header = Vec::new();
-    let mut subjects: Vec<PathBuf> =
-        fs::read_dir(in_project("src/capi")).unwrap().map(|entry| entry.unwrap().path()).collect();
-    subjects.sort();
-    let builder = cbindgen::Builder::new().with_config(config).with_src(in_project("src/capi.rs"));
-    subjects.into_iter().fold(builder, cbindgen::Builder::with_src).generate().unwrap().write(&mut header);
-    check("include/p2pshim.h", &String::from_utf8(header).unwrap());
+    let builder = GROUPS.map(group).into_iter().fold(cbindgen::Builder::new(), cbindgen::Builder::with_src);
+    builder.with_config(config).generate().unwrap().write(&mut header);
+    check("include/p2pshim.h", &grouped(&String::from_utf8(header).unwrap()));
+    assert_eq!(fs::read_dir(in_project("src/capi")).unwrap().count(), GROUPS.len(), "GROUPS has all files");
+}
+
+/// The groups of the header in their order, each a file of src/capi/: a type stands before its use.
+const GROUPS: [&str; 8] = ["status", "state", "pair", "options", "lists", "finding", "trace", "event"];
+
+fn group(name: &str) -> PathBuf {
+    in_project("src/capi").join(name).with_extension("rs")
+}
+
+/// Puts all declarations into groups, each below the first lines of its file.
+fn grouped(header: &str) -> String {
+    let begin = header.find("\n/**\n").unwrap() + 1;
+    let end = header.rfind("\n#ifdef __cplusplus").unwrap();
+    let items: Vec<&str> = header[begin..end].split("\n\n/**").collect();
+    let mut result = header[..begin].trim_end().to_owned() + "\n\n";
+    let mut count = 0;
+    for name in GROUPS {
+        let file = fs::read_to_string(group(name)).unwrap();
+        let title: Vec<&str> = file.lines().map_while(|line| line.strip_prefix("//! ")).collect();
+        result += &format!("/* ---- {} ---- */\n\n", title.join("\n * ").trim_end_matches('.'));
+        for item in items.iter().filter(|item| file.contains(&defined(item))) {
+            count += 1;
+            result += &short(&format!("/**{}\n\n", item.trim_start_matches("/**").trim_end()));
+        }
+    }
+    assert_eq!(count, items.len(), "each is in a group");
+    result.trim_end().to_owned() + "\n" + &header[end..]
+}
+
+/// The words by which the source defines an item of the header.
+fn defined(item: &str) -> String {
+    let (_, declaration) = item.split_once("*/\n").unwrap();
+    let last = |text: &str| text.trim_end_matches([';', '\n']).rsplit([' ', '*']).next().unwrap().to_owned();
+    let words: Vec<&str> = declaration.split(' ').collect();
+    match words[..2] {
+        ["#define", name] => format!("const {name}:"),
+        ["typedef", kind @ ("enum" | "struct")] => format!("{kind} {} ", last(declaration)),
+        ["typedef", _] => format!("type {} ", declaration.split(['*', ')']).nth(1).unwrap()),
+        _ => format!("fn {}(", last(declaration.split('(').next().unwrap())),
+    }
+}
+
+/// Comments of one line take one line.
+fn short(item: &str) -> String {
+    let mut result = String::new();
+    let mut rest = item;
+    while let Some((before, comment)) = rest.split_once("/**\n") {
+        let (text, after) = comment.split_once("*/").unwrap();
+        let is_long = text.trim().contains('\n');
+        result += before;
+        result += &if is_long {
+            format!("/**\n{text}*/")
+        } else {
+            format!("/** {} */", text.trim().trim_start_matches("* "))
+        };
+        rest = after;
+    }
+    result + rest
 }
 
 /// Compiles a source, which must give no warning.
