@@ -35,7 +35,7 @@ static const struct memory {
 	/* The first address on device 0 and on device 1; what comes after it, and when it begins anew. */
 	uint64_t src, dst;
 	size_t step, span;
-	/* What stands for the first address on device 1 in copies on device 0. */
+	/* It stands for the first address on device 1 in copies on device 0. */
 	uint64_t dst_on_0;
 } memories[] = {
 	{ "pair", LARGE(0), LARGE(1), 0, 1, LARGE(0) + LARGE_BYTES / 2 },
@@ -107,7 +107,7 @@ static int call_free(uint64_t dst, uint64_t src, void *stream)
 	return cuMemFreeAsync(dst, stream);
 }
 
-/* What is launched. */
+/* The graph that is launched, and one between devices. */
 static struct null_graph launched, between;
 static void *exec;
 

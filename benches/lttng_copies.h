@@ -1,4 +1,4 @@
-/* What LTTng records of a copy: an event before the call and one after it, which together have the fields that a record
+/* LTTng's record of a copy: an event before the call and one after it, which together have the fields that a record
  * of the shim's trace has for what the program asked and what it was answered. */
 #undef LTTNG_UST_TRACEPOINT_PROVIDER
 #define LTTNG_UST_TRACEPOINT_PROVIDER p2pshim_bench

@@ -1,4 +1,4 @@
-/* What one would write with LTTng-UST instead of the shim: a preload that records each copy by a tracepoint before the
+/* A preload as one would write it with LTTng-UST instead of the shim: it records each copy by a tracepoint before the
  * real function, found once before, and one after it. */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -1,4 +1,4 @@
-/* What the benchmarks use of CUDA's interface, as far as a caller's machine code is concerned. */
+/* The part of CUDA's interface that the benchmarks use, as far as a caller's machine code is concerned. */
 #ifndef NULL_CUDA_H
 #define NULL_CUDA_H
 
@@ -23,7 +23,7 @@ typedef int get_proc_address_t(const char *symbol, void **pfn, int version, uint
 
 int cudaMemcpyPeerAsync(void *dst, int dstDevice, const void *src, int srcDevice, size_t count, void *stream);
 int cudaMemcpyAsync(void *dst, const void *src, size_t count, int kind, void *stream);
-/* What the driver answered the null runtime last, if that was an error. Reading clears it. */
+/* The driver's last answer to the null runtime, if that was an error. Reading clears it. */
 int null_last_error(void);
 memcpy_peer_async_t cuMemcpyPeerAsync, cuMemcpyPeerAsync_ptsz;
 memcpy_async_t cuMemcpyAsync, cuMemcpyDtoDAsync_v2;

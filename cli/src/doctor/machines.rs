@@ -12,9 +12,9 @@ use crate::report::scene::Folder;
 
 const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/MACHINES.md");
 const HEAD: &str = "\
-# What `p2pshim doctor` says of machines of several kinds
+# `p2pshim doctor` on machines of several kinds
 
-The causes that it tells apart, and what it says to do. The GPUs and what their tests found are made up, and so are the
+The causes that it tells apart, and its advice. The GPUs and what their tests found are made up, and so are the
 files of each machine that it reads: below `/proc`, `/sys` and `/dev`. The tables of pairs are left out. A test compares all
 of this with what the command prints.
 ";
