@@ -131,15 +131,6 @@ pub(crate) fn marked(text: &str) {
     log::info!("mark: {text}");
 }
 
-/// Two devices, as messages name them.
-struct Pair(u8, u8);
-
-impl fmt::Display for Pair {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "peer access {}-{}", self.0.min(self.1), self.0.max(self.1))
-    }
-}
-
 /// What came of verifying a pair of devices.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verified {
@@ -170,36 +161,33 @@ impl Verified {
 
 /// Says what was decided about a pair of devices.
 pub(crate) fn pair_info(one: u8, other: u8, what: fmt::Arguments<'_>) {
-    pair(Level::Info, one, other, what);
+    pair(Level::Info, one, other, None, what);
 }
 
-/// The same of what the user has to know.
+/// Says what the user has to know of a pair.
 pub(crate) fn pair_warn(one: u8, other: u8, what: fmt::Arguments<'_>) {
-    pair(Level::Warn, one, other, what);
-}
-
-fn pair(level: Level, one: u8, other: u8, what: fmt::Arguments<'_>) {
-    if trace::is_open() {
-        trace::decision(one, other, &[&what.to_string()]);
-    }
-    log::log!(target: DECISIONS, level, "{}: {what}", Pair(one, other));
+    pair(Level::Warn, one, other, None, what);
 }
 
 /// Says what came of verifying that data goes from one device to another, and back.
 pub(crate) fn pair_verified(from: u8, to: u8, verified: Verified, what: fmt::Arguments<'_>) {
+    let level = if verified == Verified::Right { Level::Info } else { Level::Warn };
+    pair(level, from, to, Some(verified), what);
+}
+
+fn pair(level: Level, one: u8, other: u8, verified: Option<Verified>, what: fmt::Arguments<'_>) {
     if trace::is_open() {
-        trace::decision(from, to, &[&what.to_string(), &format!("verified={}", verified.name())]);
+        let (text, verified) = (what.to_string(), verified.map(|verified| format!("verified={}", verified.name())));
+        trace::decision(one, other, &[Some(text), verified].iter().flatten().map(String::as_str).collect::<Vec<_>>());
     }
-    let level = if verified == Verified::Right { log::Level::Info } else { log::Level::Warn };
-    log::log!(target: DECISIONS, level, "{}: {what}", Pair(from, to));
+    log::log!(target: DECISIONS, level, "peer access {}-{}: {what}", one.min(other), one.max(other));
 }
 
 /// The target of lines on what a program gets wrong.
 const FINDINGS: &str = "p2pshim::finding";
 
 /// Says what is wrong with a call: in full the first time in a place of the program, a note at `info` and all else at `warn`; later
-/// only that it was so often. `ret`
-/// is what the program gets; none before a call that may crash.
+/// only that it was so often.
 pub(crate) fn finding(said: &Said<'_>, times: u64, caller: impl FnOnce() -> Option<CallSite>) {
     let finding = said.finding;
     let (id, name) = (finding.rule.id(), said.function.name());
@@ -220,23 +208,17 @@ pub(crate) fn call(event: &Event<'_>) {
     log::trace!(target: CALLS, "{event}");
 }
 
-/// Something that is said once for each function.
-struct OnceEach([AtomicBool; Function::ALL.len()]);
+/// Which functions something was said of.
+type EachOnce = [AtomicBool; Function::ALL.len()];
 
-impl OnceEach {
-    const fn new() -> Self {
-        Self([const { AtomicBool::new(false) }; Function::ALL.len()])
-    }
-
-    fn is_first(&self, function: Function) -> bool {
-        self.0.get(function as usize).is_some_and(|said| !said.swap(true, Relaxed))
-    }
+fn is_first(said: &EachOnce, function: Function) -> bool {
+    said.get(function as usize).is_some_and(|said| !said.swap(true, Relaxed))
 }
 
 /// Says, once a function, that no loaded library has it.
 pub(crate) fn unavailable(function: Function, ret: Code, numbering: Numbering) {
-    static SAID: OnceEach = OnceEach::new();
-    if SAID.is_first(function) {
+    static SAID: EachOnce = [const { AtomicBool::new(false) }; _];
+    if is_first(&SAID, function) {
         log::warn!(
             "{name}: the program calls it, but no loaded {layer} library has it; returned {ret} ({code}). \
              Is the right version of the library on the library path?",
@@ -250,8 +232,8 @@ pub(crate) fn unavailable(function: Function, ret: Code, numbering: Numbering) {
 
 /// Says, once a function, that a look-up returned the real function for want of a slot.
 pub(crate) fn no_slot(function: Function) {
-    static SAID: OnceEach = OnceEach::new();
-    if SAID.is_first(function) {
+    static SAID: EachOnce = [const { AtomicBool::new(false) }; _];
+    if is_first(&SAID, function) {
         log::warn!(
             "{}: too many copies of the library are loaded; calls to this one are not intercepted",
             function.name()
