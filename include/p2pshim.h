@@ -20,8 +20,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* A struct to pass to a function, with its size set and all else 0: p2pshim_state_t state = P2PSHIM_INIT(p2pshim_state_t); */
 #ifdef __cplusplus
+/** Initialises a struct of this type. */
+#define P2PSHIM_INIT(type) [] { type p2pshim_blank = type(); p2pshim_blank.size = sizeof(type); return p2pshim_blank; }()
 extern "C" {
+#else
+/** Initialises a struct of this type. */
+#define P2PSHIM_INIT(type) {.size = sizeof(type)}
 #endif
 
 /* ---- The version, and the statuses that functions return ---- */

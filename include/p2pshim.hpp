@@ -60,23 +60,13 @@ inline p2pshim_status_t check(p2pshim_status_t status)
     return status;
 }
 
-/** Makes a struct of p2pshim.h.
- * @tparam T Its type.
- * @return One with its size set and all else zero. */
-template <typename T> T sized()
-{
-    T blank = T();
-    blank.size = sizeof(T);
-    return blank;
-}
-
 /** What is known of a device's access to the memory of another: p2pshim_pair_state_get().
  * @param device The ordinal of the device that accesses.
  * @param peer The ordinal of the device whose memory it is.
  * @return The state. */
 inline p2pshim_pair_state_t pair_state(int device, int peer)
 {
-    p2pshim_pair_state_t state = sized<p2pshim_pair_state_t>();
+    p2pshim_pair_state_t state = P2PSHIM_INIT(p2pshim_pair_state_t);
     check(p2pshim_pair_state_get(device, peer, &state));
     return state;
 }
@@ -97,7 +87,7 @@ inline bool prepare(int device, int peer)
  * @return The counters. */
 inline p2pshim_pair_t copies(int src_device, int dst_device)
 {
-    p2pshim_pair_t counted = sized<p2pshim_pair_t>();
+    p2pshim_pair_t counted = P2PSHIM_INIT(p2pshim_pair_t);
     check(p2pshim_pair_get(src_device, dst_device, &counted));
     return counted;
 }
@@ -106,7 +96,7 @@ inline p2pshim_pair_t copies(int src_device, int dst_device)
  * @return The state. */
 inline p2pshim_state_t state()
 {
-    p2pshim_state_t now = sized<p2pshim_state_t>();
+    p2pshim_state_t now = P2PSHIM_INIT(p2pshim_state_t);
     check(p2pshim_state_get(&now));
     return now;
 }
@@ -116,7 +106,7 @@ inline p2pshim_state_t state()
 inline std::vector<p2pshim_library_t> libraries()
 {
     std::vector<p2pshim_library_t> all;
-    p2pshim_library_t library = sized<p2pshim_library_t>();
+    p2pshim_library_t library = P2PSHIM_INIT(p2pshim_library_t);
     // One that was counted may be gone by the time that it is asked about.
     for (size_t index = 0; p2pshim_library_get(index, &library) == P2PSHIM_OK; index++)
         all.push_back(library);

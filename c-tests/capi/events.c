@@ -28,14 +28,14 @@ static void listen(const p2pshim_event_t *event, void *data)
     SAME(API(pair_prepare)(0, 1), P2PSHIM_OK);
     /* What is wrong with its own calls is not with the next of the program's. */
     SAME(two->cu.cuCtxEnablePeerAccess(two->contexts[1], 1), CUDA_ERROR_INVALID_VALUE);
-    p2pshim_state_t state = {.size = sizeof state};
+    p2pshim_state_t state = P2PSHIM_INIT(p2pshim_state_t);
     SAME(API(state_get)(&state), P2PSHIM_OK);
     SAME(API(option_set)("P2PSHIM_CAPTURE", "rewrite"), P2PSHIM_OK);
     char value[8];
     SAME(API(option_value)("P2PSHIM", value, sizeof value, NULL), P2PSHIM_OK);
-    p2pshim_finding_t finding = {.size = sizeof finding};
+    p2pshim_finding_t finding = P2PSHIM_INIT(p2pshim_finding_t);
     (void)API(finding_last)(&finding, NULL, 0);
-    p2pshim_pair_state_t pair = {.size = sizeof pair};
+    p2pshim_pair_state_t pair = P2PSHIM_INIT(p2pshim_pair_state_t);
     SAME(API(pair_state_get)(0, 1, &pair), P2PSHIM_OK);
     inside--;
 }

@@ -8,7 +8,7 @@ static void run(const char *folder)
 {
     (void)folder;
     char message[2048] = "";
-    p2pshim_finding_t finding = {.size = sizeof finding};
+    p2pshim_finding_t finding = P2PSHIM_INIT(p2pshim_finding_t);
     SAME(API(finding_last)(NULL, NULL, 0), P2PSHIM_INVALID_ARGUMENT);
     SAME(API(finding_last)(&finding, NULL, 8), P2PSHIM_INVALID_ARGUMENT);
     SAME(API(finding_last)(&finding, message, sizeof message), P2PSHIM_NOT_FOUND);
@@ -34,7 +34,7 @@ static void run(const char *folder)
     REQUIRE(finding.number > 1 && finding.result == CUDA_ERROR_INVALID_VALUE);
     /* Counted by rule too. */
     for (size_t i = 0; i < API(rule_count)(); i++) {
-        p2pshim_rule_t rule = {.size = sizeof rule};
+        p2pshim_rule_t rule = P2PSHIM_INIT(p2pshim_rule_t);
         SAME(API(rule_get)(i, &rule), P2PSHIM_OK);
         if (strcmp(rule.id, "P2P-copy-overlap") == 0)
             REQUIRE(rule.times == 1);
@@ -43,7 +43,7 @@ static void run(const char *folder)
     SAME(API(option_set)("P2PSHIM_VALIDATE", "strict"), P2PSHIM_OK);
     SAME(two->cu.cuCtxEnablePeerAccess(two->contexts[1], 1), CUDA_ERROR_INVALID_VALUE);
     for (size_t i = 0; i < API(api_count)(); i++) {
-        p2pshim_api_t api = {.size = sizeof api};
+        p2pshim_api_t api = P2PSHIM_INIT(p2pshim_api_t);
         SAME(API(api_get)(i, &api), P2PSHIM_OK);
         if (strcmp(api.name, "cuCtxEnablePeerAccess") == 0)
             REQUIRE(api.calls == 1 && api.failures == 1);

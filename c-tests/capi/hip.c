@@ -35,7 +35,7 @@ static void run(const char *folder)
     SAME(API(listener_remove)(id), P2PSHIM_OK);
 
     bool is_listed = false;
-    p2pshim_library_t library = {.size = sizeof library};
+    p2pshim_library_t library = P2PSHIM_INIT(p2pshim_library_t);
     for (size_t i = 0; API(library_get)(i, &library) == P2PSHIM_OK; i++)
         if (strcmp(library.layer, "hip") == 0) {
             is_listed = true;
@@ -44,8 +44,8 @@ static void run(const char *folder)
         }
     REQUIRE(is_listed);
 
-    p2pshim_pair_t counted = {.size = sizeof counted};
-    p2pshim_pair_state_t pair = {.size = sizeof pair};
+    p2pshim_pair_t counted = P2PSHIM_INIT(p2pshim_pair_t);
+    p2pshim_pair_state_t pair = P2PSHIM_INIT(p2pshim_pair_state_t);
     SAME(API(pair_get)(0, 1, &counted), P2PSHIM_OK);
     REQUIRE(counted.direct_copies + counted.staged_copies == 1 && counted.direct_bytes + counted.staged_bytes == 77);
     SAME(API(pair_state_get)(0, 1, &pair), P2PSHIM_OK);

@@ -13,7 +13,7 @@ static void nothing(const p2pshim_event_t *event, void *data)
 static void check_inactive(p2pshim_activity_t expected, const char *folder)
 {
     uint64_t id;
-    p2pshim_state_t state = {.size = sizeof state};
+    p2pshim_state_t state = P2PSHIM_INIT(p2pshim_state_t);
     SAME(API(pair_prepare)(0, 1), P2PSHIM_INACTIVE);
     SAME(API(state_get)(&state), P2PSHIM_OK);
     SAME(state.activity, expected);
@@ -35,16 +35,16 @@ static void run_forked(const char *folder)
         SAME(API(trace_stop)(), P2PSHIM_INACTIVE);
         /* Other threads of the parent's may have been at it. */
         char text[64];
-        p2pshim_finding_t finding = {.size = sizeof finding};
-        p2pshim_pair_state_t pair = {.size = sizeof pair};
-        p2pshim_trace_t trace = {.size = sizeof trace};
+        p2pshim_finding_t finding = P2PSHIM_INIT(p2pshim_finding_t);
+        p2pshim_pair_state_t pair = P2PSHIM_INIT(p2pshim_pair_state_t);
+        p2pshim_trace_t trace = P2PSHIM_INIT(p2pshim_trace_t);
         SAME(API(option_value)("P2PSHIM_LOG", text, sizeof text, NULL), P2PSHIM_INACTIVE);
         SAME(API(finding_last)(&finding, text, sizeof text), P2PSHIM_INACTIVE);
         SAME(API(pair_state_get)(0, 1, &pair), P2PSHIM_INACTIVE);
         SAME(API(trace_get)(&trace), P2PSHIM_OK);
         REQUIRE(!trace.recording);
         if (two) {
-            p2pshim_library_t library = {.size = sizeof library};
+            p2pshim_library_t library = P2PSHIM_INIT(p2pshim_library_t);
             REQUIRE(API(library_count)() > 0);
             SAME(API(library_get)(0, &library), P2PSHIM_OK);
             REQUIRE(*library.bypass);
@@ -71,7 +71,7 @@ static void run_off(const char *folder)
     copy_some(two, 1);
     REQUIRE(has_arrived(two, 1));
     check_inactive(P2PSHIM_ACTIVITY_OFF, folder);
-    p2pshim_pair_t pair = {.size = sizeof pair};
+    p2pshim_pair_t pair = P2PSHIM_INIT(p2pshim_pair_t);
     SAME(API(pair_get)(0, 1, &pair), P2PSHIM_OK);
     REQUIRE(pair.direct_copies + pair.staged_copies == 0);
 }

@@ -146,7 +146,7 @@ static void run(const char *folder)
     check_states();
     check_statuses();
     /* Asking has started nothing. */
-    p2pshim_state_t state = {.size = sizeof state};
+    p2pshim_state_t state = P2PSHIM_INIT(p2pshim_state_t);
     SAME(API(state_get)(&state), P2PSHIM_OK);
     REQUIRE(state.activity == P2PSHIM_ACTIVITY_NOT_STARTED && state.calls == 0);
 }

@@ -32,7 +32,7 @@ static void run(const char *folder)
     struct gpus *two = gpus();
     if (!two)
         return;
-    p2pshim_state_t state = {.size = sizeof state};
+    p2pshim_state_t state = P2PSHIM_INIT(p2pshim_state_t);
     SAME(API(state_get)(&state), P2PSHIM_OK);
     SAME(API(pair_prepare)(0, state.device_count), P2PSHIM_OUT_OF_RANGE);
     if (state.device_count > 2)
@@ -42,7 +42,7 @@ static void run(const char *folder)
 
     /* Data is lost, or the program is left to itself. */
     const bool is_staged = getenv("P2PSIM_FAULT") || getenv("P2PSHIM_ACCESS");
-    p2pshim_pair_state_t pair = {.size = sizeof pair};
+    p2pshim_pair_state_t pair = P2PSHIM_INIT(p2pshim_pair_state_t);
     for (int i = 0; i < 2; i++) {
         SAME(API(pair_prepare)(i, 1 - i), is_staged ? P2PSHIM_STAGED : P2PSHIM_OK);
         SAME(API(pair_state_get)(i, 1 - i, &pair), P2PSHIM_OK);
@@ -52,7 +52,7 @@ static void run(const char *folder)
     prepare(two, 10);
     copy(two, BYTES);
     REQUIRE(has_arrived(two, 10));
-    p2pshim_pair_t counted = {.size = sizeof counted};
+    p2pshim_pair_t counted = P2PSHIM_INIT(p2pshim_pair_t);
     SAME(API(pair_get)(0, 1, &counted), P2PSHIM_OK);
     REQUIRE(counted.direct_copies == (is_in_front() && !is_staged) && counted.staged_copies == (is_in_front() && is_staged));
 }

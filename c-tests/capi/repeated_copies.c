@@ -63,7 +63,7 @@ static void show(int number, size_t bytes)
 
 static uint64_t last_finding(void)
 {
-    p2pshim_finding_t finding = {.size = sizeof finding};
+    p2pshim_finding_t finding = P2PSHIM_INIT(p2pshim_finding_t);
     return API(finding_last)(&finding, NULL, 0) == P2PSHIM_OK ? finding.number : 0;
 }
 
@@ -98,7 +98,7 @@ static void look(int number, size_t bytes)
 static void hide(int number, size_t bytes)
 {
     (void)bytes;
-    p2pshim_pair_state_t pair = {.size = sizeof pair};
+    p2pshim_pair_state_t pair = P2PSHIM_INIT(p2pshim_pair_state_t);
     if (number == 20)
         SAME(API(option_set)("P2PSHIM_ACCESS", "app"), P2PSHIM_OK);
     if (number == 40)
@@ -112,7 +112,7 @@ static void hide(int number, size_t bytes)
 static uint64_t counted(const char *function)
 {
     for (size_t i = 0; i < API(api_count)(); i++) {
-        p2pshim_api_t api = {.size = sizeof api};
+        p2pshim_api_t api = P2PSHIM_INIT(p2pshim_api_t);
         SAME(API(api_get)(i, &api), P2PSHIM_OK);
         if (strcmp(api.name, function) == 0) {
             REQUIRE(api.failures == 0);
@@ -152,7 +152,7 @@ static void run(const char *folder)
                 if (changes[change] == record && !with_trace)
                     continue;
                 uint64_t calls[] = {counted("cudaMemcpyPeerAsync"), counted("cuMemcpyPeerAsync")};
-                p2pshim_pair_t before = {.size = sizeof before}, after = {.size = sizeof after};
+                p2pshim_pair_t before = P2PSHIM_INIT(p2pshim_pair_t), after = before;
                 SAME(API(pair_get)(0, 1, &before), P2PSHIM_OK);
                 told = 0;
                 /* The size tells which loop it was. */

@@ -62,7 +62,7 @@ static void run(const char *folder)
         SAME(API(pair_prepare)(0, 1), P2PSHIM_OK);
     else
         SAME(API(trace_start)(NULL), P2PSHIM_NOT_FOUND);
-    p2pshim_state_t state = {.size = sizeof state};
+    p2pshim_state_t state = P2PSHIM_INIT(p2pshim_state_t);
     SAME(API(state_get)(&state), P2PSHIM_OK);
     REQUIRE(state.activity == P2PSHIM_ACTIVITY_ON);
 
@@ -98,7 +98,7 @@ static void run(const char *folder)
     copy(two, 103);
 
     /* Findings come with P2PSHIM_VALIDATE=warn and go with off: here bytes that overlap. */
-    p2pshim_finding_t finding = {.size = sizeof finding};
+    p2pshim_finding_t finding = P2PSHIM_INIT(p2pshim_finding_t);
     SAME(API(finding_last)(&finding, NULL, 0), P2PSHIM_NOT_FOUND);
     SAME(two->cu.cuMemcpyPeer(two->buffers[0] + 16, two->contexts[0], two->buffers[0], two->contexts[0], 64), CUDA_SUCCESS);
     SAME(API(finding_last)(&finding, NULL, 0), P2PSHIM_OK);
@@ -109,7 +109,7 @@ static void run(const char *folder)
     REQUIRE(finding.number == number);
 
     /* With P2PSHIM_ACCESS=app nothing is enabled, with auto again it is. */
-    p2pshim_pair_state_t pair = {.size = sizeof pair};
+    p2pshim_pair_state_t pair = P2PSHIM_INIT(p2pshim_pair_state_t);
     SAME(API(option_set)("P2PSHIM_ACCESS", "app"), P2PSHIM_OK);
     copy_some(two, ENOUGH);
     SAME(API(pair_prepare)(0, 1), P2PSHIM_STAGED);

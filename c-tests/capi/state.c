@@ -3,7 +3,7 @@
 
 static p2pshim_pair_state_t pair_state(int device, int peer)
 {
-    p2pshim_pair_state_t state = {.size = sizeof state};
+    p2pshim_pair_state_t state = P2PSHIM_INIT(p2pshim_pair_state_t);
     SAME(API(pair_state_get)(device, peer, &state), P2PSHIM_OK);
     return state;
 }
@@ -46,7 +46,7 @@ static void use(struct gpus *two, p2pshim_status_t expected)
 static void run(const char *folder)
 {
     (void)folder;
-    p2pshim_state_t state = {.size = sizeof state};
+    p2pshim_state_t state = P2PSHIM_INIT(p2pshim_state_t);
     p2pshim_pair_state_t pair = pair_state(0, 1);
     SAME(API(state_get)(&state), P2PSHIM_OK);
     REQUIRE(state.activity == P2PSHIM_ACTIVITY_NOT_STARTED && !state.recording && state.driver_version == 0);
@@ -75,12 +75,12 @@ static void run(const char *folder)
     REQUIRE(state.activity == P2PSHIM_ACTIVITY_ON && state.calls >= seen && state.failures == 0);
 
     /* What was counted: by pair and by function. */
-    p2pshim_pair_t counted = {.size = sizeof counted};
+    p2pshim_pair_t counted = P2PSHIM_INIT(p2pshim_pair_t);
     SAME(API(pair_get)(0, 1, &counted), P2PSHIM_OK);
     REQUIRE(counted.direct_copies + counted.staged_copies == seen && (counted.direct_copies > 0) == is_in_front());
     REQUIRE(counted.direct_bytes + counted.staged_bytes == seen * BYTES);
     for (size_t i = 0; i < API(api_count)(); i++) {
-        p2pshim_api_t api = {.size = sizeof api};
+        p2pshim_api_t api = P2PSHIM_INIT(p2pshim_api_t);
         SAME(API(api_get)(i, &api), P2PSHIM_OK);
         if (strcmp(api.name, "cuMemcpyPeer") == 0)
             REQUIRE(api.calls == seen && api.failures == 0);

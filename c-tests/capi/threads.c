@@ -19,14 +19,14 @@ static void listen(const p2pshim_event_t *event, void *data)
 
 static void ask(unsigned round)
 {
-    p2pshim_api_t api = {.size = sizeof api};
-    p2pshim_option_t option = {.size = sizeof option};
-    p2pshim_rule_t rule = {.size = sizeof rule};
-    p2pshim_pair_t pair = {.size = sizeof pair};
-    p2pshim_state_t state = {.size = sizeof state};
-    p2pshim_pair_state_t pair_state = {.size = sizeof pair_state};
-    p2pshim_trace_t trace = {.size = sizeof trace};
-    p2pshim_finding_t finding = {.size = sizeof finding};
+    p2pshim_api_t api = P2PSHIM_INIT(p2pshim_api_t);
+    p2pshim_option_t option = P2PSHIM_INIT(p2pshim_option_t);
+    p2pshim_rule_t rule = P2PSHIM_INIT(p2pshim_rule_t);
+    p2pshim_pair_t pair = P2PSHIM_INIT(p2pshim_pair_t);
+    p2pshim_state_t state = P2PSHIM_INIT(p2pshim_state_t);
+    p2pshim_pair_state_t pair_state = P2PSHIM_INIT(p2pshim_pair_state_t);
+    p2pshim_trace_t trace = P2PSHIM_INIT(p2pshim_trace_t);
+    p2pshim_finding_t finding = P2PSHIM_INIT(p2pshim_finding_t);
     char text[300];
     SAME(API(api_get)(round % API(api_count)(), &api), P2PSHIM_OK);
     SAME(API(option_get)(round % API(option_count)(), &option), P2PSHIM_OK);
@@ -41,7 +41,7 @@ static void ask(unsigned round)
     REQUIRE(status == P2PSHIM_OK || status == P2PSHIM_NOT_FOUND);
     REQUIRE(*API(version)() && *API(status_name)((int)round) && *API(status_text)((int)round));
     if (round % 16 == 0) {
-        p2pshim_library_t library = {.size = sizeof library};
+        p2pshim_library_t library = P2PSHIM_INIT(p2pshim_library_t);
         if (API(library_count)() > 0)
             SAME(API(library_get)(0, &library), P2PSHIM_OK);
     }
@@ -97,7 +97,7 @@ static void run(const char *folder)
     /* Each of a thread's own copies is told to its own listener at least. */
     if (two && is_in_front()) {
         const uint64_t copies = (uint64_t)THREADS * ROUNDS;
-        p2pshim_pair_t pair = {.size = sizeof pair};
+        p2pshim_pair_t pair = P2PSHIM_INIT(p2pshim_pair_t);
         SAME(API(pair_get)(0, 1, &pair), P2PSHIM_OK);
         REQUIRE(atomic_load(&told) >= copies && pair.direct_copies + pair.staged_copies == copies);
     }

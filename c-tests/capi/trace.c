@@ -12,7 +12,7 @@ static void copy_if_any(struct gpus *two, size_t bytes)
 static void run(const char *folder)
 {
     char path[4096];
-    p2pshim_trace_t trace = {.size = sizeof trace};
+    p2pshim_trace_t trace = P2PSHIM_INIT(p2pshim_trace_t);
     SAME(API(trace_get)(&trace), P2PSHIM_NOT_FOUND);
     SAME(API(trace_stop)(), P2PSHIM_NOT_FOUND);
     SAME(API(trace_mark)("too early"), P2PSHIM_NOT_FOUND);

@@ -48,7 +48,7 @@ static const char *activity(void)
 {
     static const char *const names[] = {"not started", "on", "off", "forked"};
     p2pshim_status_t (*get)(p2pshim_state_t *);
-    p2pshim_state_t state = {.size = sizeof state};
+    p2pshim_state_t state = P2PSHIM_INIT(p2pshim_state_t);
     *(void **)&get = dlsym(RTLD_DEFAULT, "p2pshim_state_get");
     return get && get(&state) == P2PSHIM_OK ? names[state.activity] : "plain";
 }

@@ -60,7 +60,7 @@ static unsigned long long calls_of(const char *name, unsigned long long otherwis
     *(void **)&get = dlsym(RTLD_DEFAULT, "p2pshim_api_get");
     if (!get)
         return otherwise; /* nobody counts */
-    p2pshim_api_t api = {.size = sizeof api};
+    p2pshim_api_t api = P2PSHIM_INIT(p2pshim_api_t);
     for (size_t i = 0; get(i, &api) == P2PSHIM_OK; i++)
         if (strcmp(api.name, name) == 0)
             return api.calls;

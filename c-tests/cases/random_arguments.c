@@ -541,7 +541,7 @@ static bool is_as_expected(struct world *w, bool has_succeeded)
 static void read_times(uint64_t *times)
 {
     for (size_t i = 0; i < rules; i++) {
-        p2pshim_rule_t rule = {.size = sizeof rule};
+        p2pshim_rule_t rule = P2PSHIM_INIT(p2pshim_rule_t);
         rule_get(i, &rule);
         times[i] = rule.times;
     }
@@ -551,7 +551,7 @@ static void read_times(uint64_t *times)
 static void note_rules(struct world *w, const uint64_t *before)
 {
     for (size_t i = 0; i < rules; i++) {
-        p2pshim_rule_t rule = {.size = sizeof rule};
+        p2pshim_rule_t rule = P2PSHIM_INIT(p2pshim_rule_t);
         rule_get(i, &rule);
         if (rule.times != before[i])
             note(w, " [%s %s %d %d]", rule.id, rule.severity, rule.runtime_code, rule.driver_code);

@@ -12,7 +12,7 @@ int main(void) {
     if (cudaMemcpyPeer(to, 1, from, 0, 4096) != cudaSuccess) {
         return 1;
     }
-    p2pshim_pair_t pair = {.size = sizeof pair};
+    p2pshim_pair_t pair = P2PSHIM_INIT(p2pshim_pair_t);
     if (p2pshim_pair_get(0, 1, &pair) != P2PSHIM_OK) {
         return 2;
     }

@@ -108,7 +108,8 @@ fn compile(source: &str, language: &str, standard: &str, more: &[&str]) {
 #[test]
 fn header_compiles_alone_and_twice_as_c_and_cpp() {
     let source = "#include <p2pshim.h>\n#include <p2pshim.h>\n\
-                  int main(void) { p2pshim_api_t api; api.size = sizeof api; return (int)p2pshim_api_get(0, &api); }\n";
+                  static p2pshim_pair_t pair = P2PSHIM_INIT(p2pshim_pair_t);\n\
+                  int main(void) { p2pshim_api_t api = P2PSHIM_INIT(p2pshim_api_t); return (int)p2pshim_api_get(pair.size, &api); }\n";
     for standard in ["c99", "c11", "c17"] {
         compile(source, "c", standard, &[]);
     }
