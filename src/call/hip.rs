@@ -15,7 +15,7 @@ use crate::model::{Access, Asks, Memcpy, Named, Path, Traffic};
 use crate::os;
 use crate::policy::hip::{Ask, Asked, Before, Hip};
 use crate::policy::validate::{HipCall, is_clean_hip};
-use crate::policy::{HIP, VALIDATE};
+use crate::policy::{HIP, Judged, VALIDATE};
 use crate::real::hip::{self, Library};
 use crate::record::trace;
 
@@ -288,7 +288,7 @@ fn note_gpus(library: Library, devices: i32) {
     }
     for (device, peer) in (0..count).flat_map(|device| (0..count).map(move |peer| (device, peer))) {
         if device != peer {
-            let access = i32::from(library.can_access(device.into(), peer.into()));
+            let access = i32::from(library.can_access(device.into(), peer.into()) == Ok(true));
             trace::peer(device, peer, &[&format!("access={access}")]);
         }
     }

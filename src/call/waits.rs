@@ -13,7 +13,7 @@ use crate::api::abi::Value;
 use crate::model::{Memcpy, Part, Traffic};
 use crate::os;
 use crate::policy::waits::{Key, LAUNCH, LEGACY, Of, PER_THREAD};
-use crate::policy::{ACCESS, Driver, WAITS, capture};
+use crate::policy::{ACCESS, Driver, Judged, WAITS, capture};
 use crate::real::driver::RealDriver;
 use crate::real::driver::waits;
 

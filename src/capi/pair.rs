@@ -14,7 +14,7 @@ use crate::model::counters;
 use crate::model::{Path, Why};
 use crate::os;
 use crate::policy::access::Verification;
-use crate::policy::{ACCESS, Driver, HIP};
+use crate::policy::{ACCESS, Driver, HIP, Judged};
 use crate::real::driver::RealDriver;
 
 const PAIR_STATE_SIZE_0_1: usize = 48;
@@ -107,25 +107,21 @@ pub unsafe extern "C" fn p2pshim_pair_state_get(
         Some(Ok(can)) => can.into(),
         Some(Err(_)) | None => -1,
     };
-    let known = os::undisturbed(|| ACCESS.pair_state(one, other));
-    let of_hip = if control::has_driver() { None } else { HIP.pair_state(one, other) };
-    let path = of_hip.map_or(known.path, |hip| hip.path);
-    let possible = match path {
-        Path::MappedOnUse => 1,
-        Path::Broken if of_hip.is_some() => 1,
+    let of_hip = if control::has_driver() { None } else { os::undisturbed(|| HIP.pair_state(one, other)) };
+    let known = of_hip.unwrap_or_else(|| os::undisturbed(|| ACCESS.pair_state(one, other)));
+    let possible = match known.path {
+        Path::MappedOnUse | Path::Broken => 1,
         Path::Staged(Why::NoPath) if of_hip.is_some() => 0,
         _ => possible,
     };
-    let by_program = known.by_program || of_hip.is_some_and(|hip| hip.by_program);
-    let by_shim = known.by_shim || of_hip.is_some_and(|hip| hip.by_shim);
-    let [path, reason] = path_texts(Some(path));
-    let bits = [(by_program, P2PSHIM_BY_PROGRAM), (by_shim, P2PSHIM_BY_SHIM)];
+    let [path, reason] = path_texts(Some(known.path));
+    let bits = [(known.by_program, P2PSHIM_BY_PROGRAM), (known.by_shim, P2PSHIM_BY_SHIM)];
     let described = p2pshim_pair_state_t {
         size: size_of::<p2pshim_pair_state_t>(),
         possible,
         enabled_by: bits.into_iter().filter(|&(has, _)| has).map(|(_, bit)| bit).sum(),
         denied: known.is_denied.into(),
-        proof: of_hip.and_then(|hip| hip.verification).or(known.verification).into(),
+        proof: known.verification.into(),
         pool_proof: known.pool_verification.into(),
         path,
         reason,
@@ -203,7 +199,7 @@ pub unsafe extern "C" fn p2pshim_pair_get(
 impl From<Option<Verification>> for p2pshim_proof_t {
     fn from(verification: Option<Verification>) -> Self {
         match verification {
-            None => Self::P2PSHIM_PROOF_NONE,
+            None | Some(Verification::Risky) => Self::P2PSHIM_PROOF_NONE,
             Some(Verification::Passed) => Self::P2PSHIM_PROOF_PASSED,
             Some(Verification::NoPath) => Self::P2PSHIM_PROOF_NO_PATH,
             Some(Verification::Failed | Verification::Late) => Self::P2PSHIM_PROOF_FAILED,

@@ -8,35 +8,60 @@ use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code};
 /// Bytes of a half of a [`Scratch`].
 pub(crate) const HALF: usize = 512 << 10;
 
-/// Copies by which a path is verified, with CUDA or HIP. Nothing here waits for a device.
-pub(crate) trait Copies {
-    /// A piece of a device's memory that is ours, with a place to send from and one that receives, a stream and memory of the host.
-    type Scratch;
-
-    /// The device whose memory it is.
-    fn device_of_scratch(scratch: &Self::Scratch) -> i32;
-
+/// Questions and orders of the judge of a path to CUDA's driver or HIP. Nothing here waits for a device.
+pub(crate) trait Judged {
     /// Begins to copy bytes to where they are sent from, on the memory's own stream.
-    fn upload(&self, to: &Self::Scratch, bytes: &[u8]) -> Result<(), Code>;
+    fn upload(&self, to: &Scratch, bytes: &[u8]) -> Result<(), Code>;
 
     /// Begins to copy from where one sends to where another receives, on the sender's stream.
-    fn send(&self, from: &Self::Scratch, to: &Self::Scratch, span: Span) -> Result<(), Code>;
+    fn send(&self, from: &Scratch, to: &Scratch, span: Span) -> Result<(), Code>;
 
     /// Begins to copy what was received to the host, on the memory's own stream.
-    fn download(&self, from: &Self::Scratch, bytes: usize) -> Result<(), Code>;
+    fn download(&self, from: &Scratch, bytes: usize) -> Result<(), Code>;
 
     /// The bytes that were downloaded; none if there is no memory for them.
-    fn downloaded(&self, from: &Self::Scratch, bytes: usize) -> Option<Vec<u8>>;
+    fn downloaded(&self, from: &Scratch, bytes: usize) -> Option<Vec<u8>>;
 
     /// Whether the memory's stream has nothing left to do.
-    fn is_done(&self, scratch: &Self::Scratch) -> Result<bool, Code>;
+    fn is_done(&self, scratch: &Scratch) -> Result<bool, Code>;
+
+    /// Whether the hardware lets a device access the memory of another.
+    fn can_access(&self, device: i32, peer: i32) -> Result<bool, Code>;
+
+    /// Runs `work` so that its calls disturb no capture, whichever thread's. None if that cannot be had.
+    fn relaxed<T>(&self, work: impl FnOnce() -> T) -> Option<T>;
+
+    /// Takes memory for a verification.
+    fn scratch(&self, kind: ScratchKind, context: (usize, u64), device: i32) -> Result<Scratch, Code>;
+
+    /// Lets another device access it; for mapped memory and pools.
+    fn share(&self, _scratch: &Scratch, _device: i32) -> Result<(), Code> {
+        Ok(())
+    }
+
+    /// Begins to copy what was last downloaded from one into the first half of another, on the latter's stream.
+    fn upload_downloaded(&self, _from: &Scratch, _to: &Scratch, _bytes: usize) -> Result<(), Code> {
+        Err(Code::NOT_SUPPORTED)
+    }
+
+    /// The machine's properties of these devices, as its first GPUs; none if they are simulated, on a machine of which nothing is said. Takes a millisecond or more.
+    fn machine(&self, devices: [i32; 2]) -> Option<Machine>;
+
+    /// Whether NVLink joins two devices, or the like: a link that does atomic operations itself.
+    fn is_linked(&self, devices: [i32; 2]) -> bool;
+
+    /// The verdict that is kept on a device's access to the memory of another.
+    fn verdict(&self, src: i32, dst: i32) -> Option<Verdict>;
+
+    /// Keeps what copies in this process have shown. Of CUDA's devices the doctor keeps more.
+    fn keep_verdict(&self, _src: i32, _dst: i32, _verdict: Verdict) {}
 }
 
 /// Questions and orders of decisions to the real driver. Nothing here waits for a device.
 ///
 /// Contexts, pools and streams are handles, devices are ordinals, addresses are those of the unified address space. What
-/// changes anything is called within [`Driver::relaxed`] only.
-pub(crate) trait Driver: Copies<Scratch = Scratch> {
+/// changes anything is called within [`Judged::relaxed`] only.
+pub(crate) trait Driver: Judged {
     /// Whether an address is that of memory on a device.
     fn is_device_memory(&self, address: u64) -> bool;
 
@@ -62,9 +87,6 @@ pub(crate) trait Driver: Copies<Scratch = Scratch> {
     /// A device's UUID and PCI address.
     fn names(&self, device: i32) -> Option<[String; 2]>;
 
-    /// Whether the hardware lets a device access the memory of another.
-    fn can_access(&self, device: i32, peer: i32) -> Result<bool, Code>;
-
     /// Whether a device may access a pool's memory.
     fn pool_access(&self, pool: usize, device: i32) -> bool;
 
@@ -77,32 +99,11 @@ pub(crate) trait Driver: Copies<Scratch = Scratch> {
     /// The physical memory that is mapped there, if any is.
     fn mapped_memory(&self, address: u64) -> Option<usize>;
 
-    /// Runs `work` so that its calls disturb no capture, whichever thread's. None if that cannot be had.
-    fn relaxed<T>(&self, work: impl FnOnce() -> T) -> Option<T>;
-
     /// Lets one context access the memory of another.
     fn enable(&self, context: usize, peer: usize) -> Code;
 
     /// Lets a device access a pool's memory.
     fn grant(&self, pool: usize, device: i32) -> Code;
-
-    /// Takes memory for a verification.
-    fn scratch(&self, kind: ScratchKind, context: (usize, u64), device: i32) -> Result<Scratch, Code>;
-
-    /// Lets another device access it; for mapped memory and pools.
-    fn share(&self, scratch: &Scratch, device: i32) -> Result<(), Code>;
-
-    /// Begins to copy what was last downloaded from one into the first half of another, on the latter's stream.
-    fn upload_downloaded(&self, from: &Scratch, to: &Scratch, bytes: usize) -> Result<(), Code>;
-
-    /// The machine's properties of these devices, as its first GPUs; none if they are simulated, on a machine of which nothing is said. Takes a millisecond or more.
-    fn machine(&self, devices: [i32; 2]) -> Option<Machine>;
-
-    /// Whether NVLink joins two devices, or the like: a link that does atomic operations itself.
-    fn is_linked(&self, devices: [i32; 2]) -> bool;
-
-    /// The verdict that is kept on a device's access to the memory of another.
-    fn verdict(&self, src: i32, dst: i32) -> Option<Verdict>;
 
     /// Whether the verdict that is kept on two devices, by their UUIDs, is that anything fails.
     fn has_failed_earlier(&self, uuids: [&str; 2]) -> bool;
@@ -194,8 +195,8 @@ pub(crate) enum ScratchKind {
     Page,
 }
 
-/// A piece of a device's memory for verifications, of two halves of [`HALF`] bytes, with a stream of its own and memory of
-/// the host. The first half sends, the second receives. It is never freed: that would wait for the device.
+/// A piece of a device's memory for verifications, of two halves, with a stream of its own and memory of the host. The first half
+/// sends, the second receives. It is never freed: that would wait for the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Scratch {
     pub(crate) kind: ScratchKind,
@@ -204,12 +205,17 @@ pub(crate) struct Scratch {
     /// A number that tells it from later ones.
     pub(crate) context_id: u64,
     pub(crate) device: i32,
+    /// Where bytes are sent from, and where they arrive.
     pub(crate) address: u64,
+    pub(crate) receives: u64,
     pub(crate) bytes: usize,
     /// The stream, which blocks no other.
     pub(crate) stream: usize,
+    /// With HIP, the stream of what goes through the host.
+    pub(crate) control: usize,
     pub(crate) pool: usize,
-    /// Page-locked memory of the host, as much as the device has: what is uploaded, and what was downloaded.
+    /// Page-locked memory of the host, as much as the device has: what is uploaded, and what was downloaded. With HIP, as much again
+    /// for the control.
     pub(crate) host: usize,
 }
 
@@ -217,6 +223,11 @@ impl Scratch {
     /// How many bytes each half has.
     pub(crate) fn half(&self) -> usize {
         (self.bytes / 2).min(HALF)
+    }
+
+    /// With HIP, its control: what goes through the host, to where the other's copies arrive, and from there.
+    pub(crate) fn through_host(self) -> Self {
+        Self { address: self.receives, host: self.host + self.bytes, stream: self.control, ..self }
     }
 }
 

@@ -19,7 +19,7 @@ pub(crate) mod validate;
 pub(crate) mod waits;
 
 pub(crate) use access::HarmlessEnable;
-pub(crate) use driver::Driver;
+pub(crate) use driver::{Driver, Judged};
 
 use crate::config::Config;
 use access::Access;

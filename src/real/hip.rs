@@ -6,21 +6,20 @@
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::mem::transmute;
 use std::path::PathBuf;
-use std::ptr;
+use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicPtr, AtomicUsize};
 
 use p2pshim_host::machine::{self, Machine};
 use p2pshim_host::verdicts::Question;
 
 use super::loader::{self, Wanted};
-use super::{asked, checked};
+use super::{Sought, asked, checked, downloaded, fill, is_ready};
 use crate::api::abi::Code;
 use crate::os::{self, pages};
 use crate::policy::access::verify::WHOLE;
-use crate::policy::driver::{Copies, Span};
+use crate::policy::driver::{Holder, Judged, Memory, Scratch, ScratchKind, Span};
 use crate::policy::full::{self, Verdict};
-use crate::policy::hip::{Hip, LIBRARIES, Memory, Queried, Scratch};
+use crate::policy::hip::{Hip, LIBRARIES};
 
 /// Where a library that calls were forwarded to is in memory.
 struct Image {
@@ -77,34 +76,17 @@ impl Library {
 }
 
 /// A function of each copy of the runtime, looked for once.
-struct Entry {
-    name: &'static CStr,
-    found: [AtomicPtr<c_void>; LIBRARIES],
-}
+struct Entry(&'static CStr, [Sought; LIBRARIES]);
 
 impl Entry {
-    /// In place of the address of a function that the library does not have.
-    const ABSENT: *mut c_void = ptr::without_provenance_mut(1);
-
     const fn new(name: &'static CStr) -> Self {
-        Self { name, found: [const { AtomicPtr::new(ptr::null_mut()) }; LIBRARIES] }
+        Self(name, [const { Sought::new() }; LIBRARIES])
     }
 
     fn get(&self, library: Library) -> Option<*mut c_void> {
-        let place = self.found.get(library.number())?;
-        let mut found = place.load(Relaxed);
-        if found.is_null() {
-            found = os::undisturbed(|| {
-                // As a caller in there would be bound: a library that wraps HIP has it among what it depends on.
-                let wanted = Wanted { name: self.name, version: None };
-                let found = wanted.in_scope_of(library.real).or_else(|| wanted.next_global());
-                let found = found.filter(|&found| loader::pin(found)).unwrap_or(Self::ABSENT);
-                loader::forget_error();
-                found
-            });
-            place.store(found, Relaxed);
-        }
-        (found != Self::ABSENT).then_some(found)
+        // As a caller in there would be bound: a library that wraps HIP has it among what it depends on.
+        let wanted = Wanted { name: self.0, version: None };
+        self.1.get(library.number())?.get(|| Some(wanted.in_scope_of(library.real).or_else(|| wanted.next_global())))
     }
 }
 
@@ -222,20 +204,26 @@ fn root(library: Library, device: i32) -> Option<PathBuf> {
 
 /// Takes memory, page-locked memory of the host, and streams, on the current device. Nothing of it is ever given back: that would
 /// wait for the device.
-fn take(library: Library, device: i32) -> Result<Scratch, Code> {
+fn take(
+    library: Library,
+    kind: ScratchKind,
+    (context, context_id): (usize, u64),
+    device: i32,
+) -> Result<Scratch, Code> {
     /// `hipHostMallocPortable`: for all devices.
     const PORTABLE: c_uint = 1;
     /// `hipStreamNonBlocking`.
     const NON_BLOCKING: c_uint = 1;
+    let bytes = 2 * WHOLE;
     // SAFETY: each function writes one value of the type of the place that it is given.
-    let sends = asked(|address| unsafe { malloc(library, address, Scratch::BYTES) })?;
+    let address = asked(|address| unsafe { malloc(library, address, bytes) })? as u64;
     // SAFETY: as above.
-    let host = asked(|address| unsafe { host_malloc(library, address, 2 * Scratch::BYTES, PORTABLE) })?;
-    pages::keep_from_children(host, 2 * Scratch::BYTES);
+    let host = asked(|address| unsafe { host_malloc(library, address, 2 * bytes, PORTABLE) })?;
+    pages::keep_from_children(host, 2 * bytes);
     // SAFETY: as above.
     let stream = || asked(|stream| unsafe { stream_create_with_flags(library, stream, NON_BLOCKING) });
-    let (sends, receives) = (sends as u64, (sends + WHOLE) as u64);
-    Ok(Scratch { device, sends, receives, host, stream: stream()?, control: stream()? })
+    let (receives, stream, control) = (address + WHOLE as u64, stream()?, stream()?);
+    Ok(Scratch { kind, context, context_id, device, address, receives, bytes, stream, control, pool: 0, host })
 }
 
 impl Library {
@@ -248,27 +236,18 @@ impl Library {
     }
 }
 
-impl Copies for Library {
-    type Scratch = Scratch;
-
-    fn device_of_scratch(scratch: &Scratch) -> i32 {
-        scratch.device
-    }
-
+impl Judged for Library {
     fn upload(&self, to: &Scratch, bytes: &[u8]) -> Result<(), Code> {
         /// `hipMemcpyHostToDevice`.
         const HOST_TO_DEVICE: c_int = 1;
-        let count = bytes.len().min(WHOLE);
-        // SAFETY: the scratch's page-locked memory is ours and has that many bytes. A copy from it that an earlier verification has
-        // left under way reads other bytes then, which nobody looks at.
-        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to.host as *mut u8, count) };
+        let (dst, count) = (to.address as usize, fill(to, bytes));
         // SAFETY: both have that many bytes and are never freed.
-        let copy = || unsafe { memcpy_async(*self, to.sends as usize, to.host, count, HOST_TO_DEVICE, to.stream) };
+        let copy = || unsafe { memcpy_async(*self, dst, to.host, count, HOST_TO_DEVICE, to.stream) };
         self.on(to.device, || checked(copy()))
     }
 
     fn send(&self, from: &Scratch, to: &Scratch, span: Span) -> Result<(), Code> {
-        let (src, dst) = (from.sends as usize + span.offset, to.receives as usize + span.offset);
+        let (src, dst) = (from.address as usize + span.offset, to.receives as usize + span.offset);
         // SAFETY: the span lies in what either has.
         let copy = || unsafe { memcpy_peer_async(*self, dst, to.device, src, from.device, span.bytes, from.stream) };
         self.on(from.device, || checked(copy()))
@@ -277,28 +256,57 @@ impl Copies for Library {
     fn download(&self, from: &Scratch, bytes: usize) -> Result<(), Code> {
         /// `hipMemcpyDeviceToHost`.
         const DEVICE_TO_HOST: c_int = 2;
-        let (to, bytes) = (from.host + WHOLE, bytes.min(WHOLE));
+        let (host, src, bytes) = (from.host + from.half(), from.receives as usize, bytes.min(from.half()));
         // SAFETY: as above.
-        let copy = || unsafe { memcpy_async(*self, to, from.receives as usize, bytes, DEVICE_TO_HOST, from.stream) };
+        let copy = || unsafe { memcpy_async(*self, host, src, bytes, DEVICE_TO_HOST, from.stream) };
         self.on(from.device, || checked(copy()))
     }
 
     fn downloaded(&self, from: &Scratch, bytes: usize) -> Option<Vec<u8>> {
-        let bytes = bytes.min(WHOLE);
-        let mut copy = Vec::new();
-        copy.try_reserve_exact(bytes).ok()?;
-        copy.resize(bytes, 0);
-        // SAFETY: the page-locked memory has that many bytes there, and no copy to it is under way.
-        unsafe { ptr::copy_nonoverlapping((from.host + WHOLE) as *const u8, copy.as_mut_ptr(), bytes) };
-        Some(copy)
+        downloaded(from, bytes)
     }
 
     fn is_done(&self, scratch: &Scratch) -> Result<bool, Code> {
         // SAFETY: the stream is ours and is never destroyed.
-        match unsafe { stream_query(*self, scratch.stream) } {
-            Code::SUCCESS => Ok(true),
-            Code::NOT_READY => Ok(false),
-            code => Err(code),
+        is_ready(unsafe { stream_query(*self, scratch.stream) })
+    }
+
+    fn can_access(&self, device: i32, peer: i32) -> Result<bool, Code> {
+        // SAFETY: the function writes the place.
+        asked(|can| unsafe { device_can_access_peer(*self, can, device, peer) }).map(|can| can != 0)
+    }
+
+    fn relaxed<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
+        // SAFETY: the function swaps the calling thread's mode with `mode`.
+        let exchange = |mode: &mut c_uint| unsafe { exchange_capture_mode(*self, mode) };
+        // Without it nothing can be exchanged; no capture is known to be under way.
+        super::relaxed(exchange, |code| code == Code::SHARED_OBJECT_SYMBOL_NOT_FOUND, work)
+    }
+
+    fn scratch(&self, kind: ScratchKind, context: (usize, u64), device: i32) -> Result<Scratch, Code> {
+        self.on(device, || take(*self, kind, context, device))
+    }
+
+    fn machine(&self, devices: [i32; 2]) -> Option<Machine> {
+        let bus_ids = devices.map(|device| gpu(*self, device)[2].to_ascii_lowercase());
+        Some(Machine::read(&root(*self, devices[0])?, &bus_ids))
+    }
+
+    fn is_linked(&self, [device, peer]: [i32; 2]) -> bool {
+        /// `hipDevP2PAttrNativeAtomicSupported`.
+        const NATIVE_ATOMICS: c_int = 2;
+        // SAFETY: the function writes the place.
+        let atomics = asked(|value| unsafe { device_get_p2p_attribute(*self, value, NATIVE_ATOMICS, device, peer) });
+        atomics == Ok(1)
+    }
+
+    fn verdict(&self, device: i32, peer: i32) -> Option<Verdict> {
+        full::verdict(&question(*self, device, peer)?)
+    }
+
+    fn keep_verdict(&self, device: i32, peer: i32, verdict: Verdict) {
+        if let Some(question) = question(*self, device, peer) {
+            full::keep(&question, verdict);
         }
     }
 }
@@ -334,11 +342,6 @@ impl Hip for Library {
         asked(|count| unsafe { get_device_count(*self, count) }).unwrap_or(0)
     }
 
-    fn can_access(&self, device: i32, peer: i32) -> bool {
-        // SAFETY: the function writes the place.
-        asked(|can| unsafe { device_can_access_peer(*self, can, device, peer) }).is_ok_and(|can| can != 0)
-    }
-
     fn enable(&self, peer: i32) -> Code {
         // SAFETY: the function takes values.
         unsafe { device_enable_peer_access(*self, peer, 0) }
@@ -349,17 +352,15 @@ impl Hip for Library {
         unsafe { device_disable_peer_access(*self, peer) }
     }
 
-    fn memory(&self, address: u64) -> Queried {
+    fn memory(&self, address: u64) -> Result<Option<Memory>, Code> {
         let address = address as usize;
         let (mut start, mut bytes) = (0, 0);
         // SAFETY: both are what the function writes. The address is looked up, not read.
         let code = unsafe { mem_get_address_range(*self, &mut start, &mut bytes, address) };
         if NOT_KNOWN.contains(&code) || (code == Code::SUCCESS && bytes == 0) {
-            return Queried::Unknown;
+            return Ok(None);
         }
-        if code != Code::SUCCESS {
-            return Queried::Nothing;
-        }
+        checked(code)?;
         let mut attributes = Attributes {
             kind: -1,
             device: -1,
@@ -371,67 +372,21 @@ impl Hip for Library {
         };
         // SAFETY: as above.
         let code = unsafe { pointer_get_attributes(*self, &mut attributes, address) };
-        let (Code::SUCCESS, Some(version)) = (code, version(*self)) else { return Queried::Nothing };
+        checked(code)?;
+        let version = version(*self).ok_or(Code::NOT_SUPPORTED)?;
         // `hipMemoryTypeHost`, `hipMemoryTypeDevice`: the numbers are others from 6.0 on.
         let [host, device] = if version < FIRST_OF_6 { [0, 1] } else { [1, 2] };
-        Queried::Memory(Memory {
-            range: (start as u64, bytes as u64),
-            device: attributes.device,
-            is_host: attributes.kind == host,
-            is_managed: attributes.is_managed != 0 || ![host, device].contains(&attributes.kind),
-        })
+        let holder = match attributes.kind {
+            kind if attributes.is_managed == 0 && kind == host => Holder::Host,
+            kind if attributes.is_managed == 0 && kind == device => Holder::Context(0),
+            _ => Holder::Foreign,
+        };
+        Ok(Some(Memory { range: (start as u64, bytes as u64), device: attributes.device, holder }))
     }
 
     fn is_readable(&self, address: u64) -> bool {
         // SAFETY: any byte is a number.
         unsafe { os::read(address as *const u8) }.is_ok()
-    }
-
-    fn relaxed(&self, work: impl FnOnce()) -> bool {
-        /// `hipStreamCaptureModeRelaxed`.
-        const RELAXED: c_uint = 2;
-        let mut mode = RELAXED;
-        // SAFETY: the function swaps the calling thread's mode with `mode`.
-        let code = unsafe { exchange_capture_mode(*self, &mut mode) };
-        // Without it nothing can be exchanged; no capture is known to be under way.
-        let can = [Code::SUCCESS, Code::SHARED_OBJECT_SYMBOL_NOT_FOUND].contains(&code);
-        let restore = || {
-            if code == Code::SUCCESS {
-                // SAFETY: as above; `mode` is what it was before.
-                unsafe { exchange_capture_mode(*self, &mut mode) };
-            }
-        };
-        if can {
-            os::finally(restore, work);
-        }
-        can
-    }
-
-    fn scratch(&self, device: i32) -> Result<Scratch, Code> {
-        self.on(device, || take(*self, device))
-    }
-
-    fn machine(&self, devices: [i32; 2]) -> Option<Machine> {
-        let bus_ids = devices.map(|device| gpu(*self, device)[2].to_ascii_lowercase());
-        Some(Machine::read(&root(*self, devices[0])?, &bus_ids))
-    }
-
-    fn is_linked(&self, [device, peer]: [i32; 2]) -> bool {
-        /// `hipDevP2PAttrNativeAtomicSupported`.
-        const NATIVE_ATOMICS: c_int = 2;
-        // SAFETY: the function writes the place.
-        let atomics = asked(|value| unsafe { device_get_p2p_attribute(*self, value, NATIVE_ATOMICS, device, peer) });
-        atomics == Ok(1)
-    }
-
-    fn verdict(&self, device: i32, peer: i32) -> Option<Verdict> {
-        full::verdict(&question(*self, device, peer)?)
-    }
-
-    fn keep_verdict(&self, device: i32, peer: i32, verdict: Verdict) {
-        if let Some(question) = question(*self, device, peer) {
-            full::keep(&question, verdict);
-        }
     }
 }
 

@@ -5,9 +5,10 @@ use std::fmt::{self, Display, Formatter};
 use crate::nearest::nearest;
 
 /// The party that decides about peer access.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Access {
     /// The shim: verified, for pairs that copy.
+    #[default]
     Auto,
     /// The program.
     App,
@@ -16,9 +17,10 @@ pub enum Access {
 }
 
 /// How a pair is verified before it is trusted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Probe {
     /// By copies.
+    #[default]
     Quick,
     /// By copies, and by the verdict that the command has left.
     Full,
@@ -27,9 +29,10 @@ pub enum Probe {
 }
 
 /// The answer to a program that asks for peer access between devices whose path is broken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Broken {
     /// The answer where there is no path.
+    #[default]
     Refuse,
     /// Peer access, and a warning.
     Warn,

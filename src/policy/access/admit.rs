@@ -4,18 +4,14 @@
 //! enabling, and nothing that was given is ever taken back; then what was found out holds for all who ask. What cannot be
 //! decided, since the devices are busy, a stream is being captured, or there is no memory, is left to the program.
 
-use std::sync::atomic::Ordering::Relaxed;
-use std::thread;
 use std::time::{Duration, Instant};
 
-use super::decide::{Acting, Plan, Purpose};
+use super::judge::{Acting, PATIENCE, Plan, Purpose};
 use super::{Access, Kind, Place, Verification};
 use crate::os;
 use crate::policy::capture;
 use crate::policy::driver::Driver;
 
-/// How long a thread waits for others that verify a pair of one of its devices: each takes some milliseconds.
-const PATIENCE: Duration = Duration::from_millis(500);
 /// How often a program that asks again and again has an undecided pair verified.
 const AGAIN: Duration = Duration::from_secs(1);
 
@@ -23,7 +19,7 @@ impl Access {
     /// Whether what the program enables is verified first.
     #[inline(always)]
     pub(super) fn admits(&self) -> bool {
-        self.admits.load(Relaxed)
+        self.judge.admits()
     }
 
     /// Whether anything is hidden from the program, or may be once it was verified.
@@ -40,15 +36,26 @@ impl Access {
             Some(Place { kind: Kind::Plain, device, owner: 0, reach: 0 })
         };
         let [Some(src), Some(dst)] = devices.map(place) else { return false };
+        let pair @ [one, other] = [src.device, dst.device];
+        let is_known = || {
+            let registry = self.lock();
+            let is_known = registry.verification(Kind::Plain, one, other).is_some();
+            is_known && !registry.is_late(one, other) || registry.has_passed_earlier(one, other)
+        };
         if !self.admits()
             || src.device == dst.device
             || !os::has_room()
             || capture::may_be_under_way()
-            || !self.is_to_verify(src, dst)
+            || is_known()
+            || !self.judge.may_act(pair, PATIENCE)
         {
             return false;
         }
-        let _acting = Acting(self, [src.device, dst.device]);
+        let _acting = Acting(&self.judge, pair, Some(&self.cells));
+        // Another thread may have done it.
+        if is_known() {
+            return false;
+        }
         driver.relaxed(|| self.find_out(driver, [src, dst], named)).flatten().is_some()
     }
 
@@ -82,11 +89,11 @@ impl Access {
             {
                 return *passes;
             }
-            if capture::may_be_under_way() || !os::has_room() || !registry.may_act(src, dst) {
+            if capture::may_be_under_way() || !os::has_room() || !registry.may_act([src.device, dst.device]) {
                 return None;
             }
         }
-        let _acting = Acting(self, devices);
+        let _acting = Acting(&self.judge, devices, Some(&self.cells));
         let passes = driver
             .relaxed(|| {
                 let can = [(src, dst), (dst, src)]
@@ -94,35 +101,12 @@ impl Access {
                 can.contains(&true).then_some(())?;
                 let contexts = [self.context_for(driver, src, 0)?, self.context_for(driver, dst, 0)?];
                 let plan = Plan { src, dst, kind: Kind::Plain, purpose: Purpose::Again, contexts, pools: [None; 2] };
-                let is_right = self.verify_path(driver, &plan, can).is_ok();
+                let is_right = self.judge.verify_path(driver, &plan, can).is_ok();
                 (is_right || has_failed()).then_some(is_right)
             })
             .flatten();
         self.lock().verified_again.insert(devices, (Instant::now(), passes));
         passes
-    }
-
-    /// Whether nothing is known of a pair; then the caller verifies it, and others wait for that.
-    fn is_to_verify(&self, src: Place, dst: Place) -> bool {
-        let started = Instant::now();
-        loop {
-            {
-                let mut registry = self.lock();
-                let is_known = registry.verification(Kind::Plain, src.device, dst.device).is_some();
-                if is_known && !registry.is_late(src.device, dst.device)
-                    || registry.has_passed_earlier(src.device, dst.device)
-                {
-                    return false;
-                }
-                if registry.may_act(src, dst) {
-                    return true;
-                }
-            }
-            if started.elapsed() > PATIENCE {
-                return false;
-            }
-            thread::sleep(Duration::from_micros(50));
-        }
     }
 
     /// None if nothing can be tried: there is no path, or no context.
@@ -132,14 +116,14 @@ impl Access {
         can.contains(&true).then_some(())?;
         let plan =
             Plan { src, dst, kind: Kind::Plain, purpose: Purpose::Admit, contexts: [(0, 0); 2], pools: [None; 2] };
-        match self.check_verdicts(driver, &plan, can) {
+        match self.judge.check_verdicts(driver, &plan, can) {
             Ok(true) => {}
             Ok(false) => {
                 let contexts = [self.context_for(driver, src, named[0])?, self.context_for(driver, dst, named[1])?];
-                let _ = self.verify_path(driver, &Plan { contexts, ..plan }, can);
+                let _ = self.judge.verify_path(driver, &Plan { contexts, ..plan }, can);
             }
             Err(failure) => {
-                self.failed(driver, &plan, &failure);
+                self.judge.failed(driver, &plan, &failure);
             }
         }
         Some(())

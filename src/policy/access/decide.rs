@@ -1,10 +1,10 @@
 //! What is done about a pair whose path is not decided.
 
-use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::judge::{Acting, Plan, Purpose};
 use super::registry::{Owner, Registry, Verification};
 use super::{Access, Kind, Place, evident, is_reached_by_mapping, left_alone, traffic};
 use crate::config::{self, Probe};
@@ -12,7 +12,7 @@ use crate::model::{Memcpy, Named, Path, Traffic, Why};
 use crate::os;
 use crate::policy::capture;
 use crate::policy::driver::Driver;
-use crate::record::log::{self, Verified};
+use crate::record::log;
 
 /// A pair is worth the cost of enabling (milliseconds, once) from the copy on that exceeds either.
 const COPIES: u32 = 16;
@@ -42,57 +42,6 @@ enum Step {
     Now(Path),
     /// Something is to be done first.
     Act(Purpose),
-}
-
-/// What a pair is verified for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Purpose {
-    /// To be enabled by the shim, for the program's copies.
-    Enable,
-    /// To find out whether data arrives: the program has access already.
-    Check,
-    /// To find out whether the program gets access: it asks for it.
-    Admit,
-    /// To find out whether data still arrives: a copy of the program did not.
-    Again,
-}
-
-/// What is to be done for a pair, and by whom.
-pub(super) struct Plan {
-    pub(super) src: Place,
-    pub(super) dst: Place,
-    /// `Plain`, or `Pool` if either side is of a pool.
-    pub(super) kind: Kind,
-    pub(super) purpose: Purpose,
-    /// A context for each side: the memory's own, if it has one. Its handle, and what tells it from later ones.
-    pub(super) contexts: [(usize, u64); 2],
-    pub(super) pools: [Option<usize>; 2],
-}
-
-impl Plan {
-    pub(super) fn devices(&self) -> [i32; 2] {
-        [i32::from(self.src.device), i32::from(self.dst.device)]
-    }
-
-    /// Says what was decided about the pair.
-    pub(super) fn say(&self, what: fmt::Arguments<'_>) {
-        log::pair_info(self.src.device, self.dst.device, what);
-    }
-
-    /// Says what came of verifying it.
-    pub(super) fn say_verified(&self, verified: Verified, what: fmt::Arguments<'_>) {
-        log::pair_verified(self.src.device, self.dst.device, verified, what);
-    }
-}
-
-/// Lets others act on these devices again, after a panic too.
-pub(super) struct Acting<'a>(pub(super) &'a Access, pub(super) [u8; 2]);
-
-impl Drop for Acting<'_> {
-    fn drop(&mut self) {
-        self.0.cells.invalidate();
-        self.0.lock().acting.retain(|devices| *devices != self.1);
-    }
 }
 
 impl Access {
@@ -260,7 +209,7 @@ impl Access {
             if is_known {
                 continue;
             }
-            let is_mine = self.lock().may_act(src, dst);
+            let is_mine = self.lock().may_act([src.device, dst.device]);
             if is_mine {
                 self.act(driver, (src, dst), Purpose::Enable, Circumstances::default());
             } else {
@@ -305,7 +254,7 @@ impl Access {
 
     /// Makes a plan and carries it out. Nobody else is doing so for one of the devices: [`Registry::may_act`] has said so.
     fn act(&self, driver: &impl Driver, (src, dst): (Place, Place), purpose: Purpose, on: Circumstances) -> Path {
-        let _acting = Acting(self, [src.device, dst.device]);
+        let _acting = Acting(&self.judge, [src.device, dst.device], Some(&self.cells));
         let path = driver.relaxed(|| {
             let plan = self.plan(driver, (src, dst), purpose, on)?;
             Some(self.carry_out(driver, &plan))
@@ -404,7 +353,11 @@ impl Registry {
             let path = Path::Staged(why);
             if is_late {
                 let is_judged = is_due && on.may_know && on.has_context && !on.thread_captures;
-                return if is_judged && self.may_act(src, dst) { Step::Act(Purpose::Check) } else { Step::Now(path) };
+                return if is_judged && self.may_act([src.device, dst.device]) {
+                    Step::Act(Purpose::Check)
+                } else {
+                    Step::Now(path)
+                };
             }
             return if on.may_know { Step::Decided(path) } else { Step::Now(path) };
         }
@@ -414,7 +367,7 @@ impl Registry {
             if is_ours || is_left || verification.is_some() && is_due {
                 return Step::Decided(Path::Direct);
             }
-            if !is_due || !on.has_context || on.thread_captures || !self.may_act(src, dst) {
+            if !is_due || !on.has_context || on.thread_captures || !self.may_act([src.device, dst.device]) {
                 return Step::Now(Path::Direct);
             }
             return Step::Act(Purpose::Check);
@@ -434,17 +387,17 @@ impl Registry {
             }
             return Step::Now(Path::Staged(Why::Capturing));
         }
-        match self.may_act(src, dst) {
+        match self.may_act([src.device, dst.device]) {
             true => Step::Act(Purpose::Enable),
             false => Step::Now(Path::Staged(Why::Verifying)),
         }
     }
 
     /// Whether nobody is acting on one of these devices, so that the caller now may; others have devices of their own.
-    pub(super) fn may_act(&mut self, src: Place, dst: Place) -> bool {
-        let is_free = self.are_free(src.device, dst.device);
+    pub(super) fn may_act(&mut self, devices @ [one, other]: [u8; 2]) -> bool {
+        let is_free = self.are_free(one, other);
         if is_free {
-            self.acting.push([src.device, dst.device]);
+            self.acting.push(devices);
         }
         is_free
     }
@@ -471,7 +424,7 @@ impl Registry {
             return Some(left_alone(src, dst));
         }
         match kind {
-            Kind::Pool if !self.grants_pools => return Some(Why::Pool),
+            Kind::Pool if self.leaves_pools => return Some(Why::Pool),
             Kind::Plain if src.kind == Kind::Mapped || dst.kind == Kind::Mapped => return Some(Why::Mapped),
             _ if self.probe != Probe::Off && verification.is_none() && self.is_unverifiable(kind) => {
                 return Some(Why::Unverified);
@@ -482,7 +435,7 @@ impl Registry {
             Some(Verification::NoPath) => Some(Why::NoPath),
             Some(Verification::Failed) => Some(Why::Blocked),
             Some(Verification::Slower) => Some(Why::Slower),
-            Some(Verification::Passed | Verification::Late) | None => None,
+            Some(Verification::Passed | Verification::Late | Verification::Risky) | None => None,
         }
     }
 }

@@ -1,20 +1,15 @@
-//! Verifying the path of a pair, and enabling it.
+//! Enabling the path of a pair that was verified.
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::decide::{Plan, Purpose};
+use super::judge::{Plan, Purpose};
 use super::registry::{MOST_PEERS, Ours, Owner, Verification};
-use super::verify::{self, Failure};
 use super::{Access, Kind, Path, Why};
 use crate::api::abi::Code;
 use crate::config::Probe;
-use crate::policy::driver::{Driver, Scratch, ScratchKind};
-
-/// How often a verification is put off because the devices are busy, at twice the copies each time, before it is made anyway: it
-/// takes 0.1 s then, since rights of memory take long to set on busy devices.
-const PATIENCE: u32 = 6;
+use crate::policy::driver::Driver;
 
 impl Access {
     /// Verifies and enables the path of a plan; returns the path that its copies take from now on.
@@ -23,7 +18,7 @@ impl Access {
         // What of the two can access the other's memory.
         let can = match (driver.can_access(src, dst), driver.can_access(dst, src)) {
             (Ok(forth), Ok(back)) => [forth, back],
-            (Err(code), _) | (_, Err(code)) => return self.unverified(plan, code),
+            (Err(code), _) | (_, Err(code)) => return self.judge.unverified(plan, code),
         };
         if can == [false, false] {
             self.lock().set_verification(plan.kind, plan.src.device, plan.dst.device, Verification::NoPath);
@@ -41,115 +36,13 @@ impl Access {
         if is_verified {
             return self.enable(driver, plan, can);
         }
-        if let Err(failure) = self.check_verdicts(driver, plan, can) {
-            return self.failed(driver, plan, &failure);
+        if let Err(failure) = self.judge.check_verdicts(driver, plan, can) {
+            return self.judge.failed(driver, plan, &failure);
         }
-        match self.verify_path(driver, plan, can) {
+        match self.judge.verify_path(driver, plan, can) {
             Ok(()) => self.enable(driver, plan, can),
             Err(path) => path,
         }
-    }
-
-    /// Verifies the path of a plan, keeps and logs what came of it.
-    ///
-    /// # Errors
-    /// The path that its copies take from now on.
-    pub(super) fn verify_path(&self, driver: &impl Driver, plan: &Plan, can: [bool; 2]) -> Result<(), Path> {
-        if let Some(risk) = self.risk(driver, plan) {
-            return Err(self.too_risky(plan, &risk));
-        }
-        match self.verify_apart(driver, plan, can) {
-            Ok(()) => {
-                self.passed(plan);
-                Ok(())
-            }
-            Err(Setback::Failure(failure)) => Err(self.failed(driver, plan, &failure)),
-            Err(Setback::NotApart) => Err(self.unverifiable(plan)),
-            Err(Setback::Late { hung, is_first }) => Err(self.late(driver, plan, &hung, is_first)),
-            Err(Setback::StillLate) => {
-                plan.say(format_args!("a copy has still not ended; the pair is to be verified later"));
-                Err(Path::Staged(self.put_off(plan, Why::Blocked)))
-            }
-            Err(Setback::Busy) => {
-                plan.say(format_args!("the devices are busy; the pair is to be verified later"));
-                Err(Path::Staged(self.put_off(plan, Why::Busy)))
-            }
-        }
-    }
-
-    /// Why a copy to verify the path may hang, where no verdict says that it does not. Copies of the program that go there already
-    /// would hang as well.
-    fn risk(&self, driver: &impl Driver, plan: &Plan) -> Option<String> {
-        let has_passed = self.lock().has_passed_earlier(plan.src.device, plan.dst.device);
-        if matches!(plan.purpose, Purpose::Check | Purpose::Again) || has_passed || driver.is_linked(plan.devices()) {
-            return None;
-        }
-        driver.machine(plan.devices())?.risk([0, 1])
-    }
-
-    /// Verifies the path by memory that has rights of its own: the program's copies take no path that is not verified.
-    fn verify_apart(&self, driver: &impl Driver, plan: &Plan, can: [bool; 2]) -> Result<(), Setback> {
-        let late = self.lock().late(plan.src.device, plan.dst.device);
-        if late.is_some_and(|scratches| !scratches.iter().all(|late| verify::has_ended(driver, late))) {
-            return Err(Setback::StillLate);
-        }
-        let kind = if plan.kind == Kind::Pool { ScratchKind::Pool } else { ScratchKind::Mapped };
-        let (one, other) = self.scratches(driver, plan, ScratchKind::Page)?;
-        let is_busy = verify::is_busy(driver, &one)? || verify::is_busy(driver, &other)?;
-        if is_busy && self.lock().attempts(plan.src, plan.dst).shift < PATIENCE {
-            return Err(Setback::Busy);
-        }
-        let (src, dst) = match self.scratches(driver, plan, kind) {
-            Err(Failure::Unknown(code)) if is_missing(code) && kind == ScratchKind::Mapped => {
-                return Err(Setback::NotApart);
-            }
-            result => result?,
-        };
-        let [forth, back] = can;
-        let shares = [(&dst, src.device, forth), (&src, dst.device, back)];
-        for (scratch, device, _) in shares.into_iter().filter(|&(_, _, is_possible)| is_possible) {
-            if !self.lock().shared.contains(&(scratch.address, device)) {
-                driver.share(scratch, device).map_err(Failure::from)?;
-                self.lock().shared.push((scratch.address, device));
-            }
-        }
-        // Speed is no matter to a copy that was wrong, and what has access is not to be staged for it.
-        match self.verify(driver, &src, &dst, !is_busy && plan.purpose != Purpose::Again) {
-            Err(hung @ Failure::Hung { src: from, .. }) => {
-                match verify::is_held_up(driver, from, [&one, &other], [&src, &dst])? {
-                    true => Err(Setback::Busy),
-                    false => {
-                        let is_first = self.lock().set_late(plan.src.device, plan.dst.device, [src, dst]);
-                        Err(Setback::Late { hung, is_first })
-                    }
-                }
-            }
-            result => Ok(result?),
-        }
-    }
-
-    fn verify(&self, driver: &impl Driver, src: &Scratch, dst: &Scratch, is_timed: bool) -> Result<(), Failure> {
-        let result = verify::quick(driver, [src, dst], is_timed);
-        if let Err(Failure::Hung { .. }) = result {
-            let mut registry = self.lock();
-            [src, dst].into_iter().for_each(|hung| registry.drop_scratch(hung));
-        }
-        result
-    }
-
-    fn scratches(&self, driver: &impl Driver, plan: &Plan, kind: ScratchKind) -> Result<(Scratch, Scratch), Failure> {
-        let [src, dst] = plan.devices();
-        let [src_context, dst_context] = plan.contexts;
-        let take = |context: (usize, u64), device: i32| {
-            let known = self.lock().scratch(kind, context);
-            if let Some(scratch) = known {
-                return Ok(scratch);
-            }
-            let scratch = driver.scratch(kind, context, device)?;
-            self.lock().add_scratch(scratch);
-            Ok::<_, Failure>(scratch)
-        };
-        Ok((take(src_context, src)?, take(dst_context, dst)?))
     }
 
     /// Enables the path, unless the program has.
@@ -182,9 +75,9 @@ impl Access {
                 // Another thread has destroyed it meanwhile.
                 _ if self.lock().gone_pools.contains_key(&pool) => path = Path::Unknown,
                 Code::NOT_READY if path != Path::Direct => {
-                    path = Path::Staged(self.put_off(plan, Why::Busy));
+                    path = Path::Staged(self.judge.put_off(plan, Why::Busy));
                 }
-                code if path != Path::Direct => path = self.unverified(plan, code),
+                code if path != Path::Direct => path = self.judge.unverified(plan, code),
                 _ => {}
             }
         }
@@ -213,8 +106,8 @@ impl Access {
         // One direction is enough for copies. Who was first keeps its place.
         match (enabled, worst) {
             (0, Code::TOO_MANY_PEERS) => self.limited(plan),
-            (0, Code::NOT_READY) => Path::Staged(self.put_off(plan, Why::Busy)),
-            (0, code) => self.unverified(plan, code),
+            (0, Code::NOT_READY) => Path::Staged(self.judge.put_off(plan, Why::Busy)),
+            (0, code) => self.judge.unverified(plan, code),
             (enabled, _) => {
                 let directions = if enabled == 2 { "both directions" } else { "one direction" };
                 plan.say(format_args!("peer access enabled in {directions}"));
@@ -300,33 +193,6 @@ impl Access {
         plan.say(format_args!(
             "the contexts have as many peers as they can have, or as p2pshim uses; copies go through the host"
         ));
-        Path::Staged(self.put_off(plan, Why::Limit))
-    }
-}
-
-/// Whether a driver says that it has no such thing, or no such function.
-fn is_missing(code: Code) -> bool {
-    [Code::NOT_SUPPORTED, Code::SHARED_OBJECT_SYMBOL_NOT_FOUND].contains(&code)
-}
-
-/// Why a path was not verified apart from the program's memory.
-enum Setback {
-    Failure(Failure),
-    /// The driver has no memory with rights of its own.
-    NotApart,
-    /// A copy did not end in time, though one through the host did. Whether it is the first.
-    Late {
-        hung: Failure,
-        is_first: bool,
-    },
-    /// Nor has it ended since.
-    StillLate,
-    /// Not now.
-    Busy,
-}
-
-impl From<Failure> for Setback {
-    fn from(failure: Failure) -> Self {
-        Self::Failure(failure)
+        Path::Staged(self.judge.put_off(plan, Why::Limit))
     }
 }

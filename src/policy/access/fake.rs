@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use p2pshim_host::machine::Machine;
 
 use crate::api::abi::Code;
-use crate::policy::driver::{Copies, Driver, Holder, Memory, NodeCopy, Scratch, ScratchKind, Span};
+use crate::policy::driver::{Driver, Holder, Judged, Memory, NodeCopy, Scratch, ScratchKind, Span};
 use crate::policy::full::Verdict;
 
 /// What happens to direct copies from one device to another.
@@ -161,13 +161,7 @@ impl Fake {
     }
 }
 
-impl Copies for Fake {
-    type Scratch = Scratch;
-
-    fn device_of_scratch(scratch: &Scratch) -> i32 {
-        scratch.device
-    }
-
+impl Judged for Fake {
     fn upload(&self, to: &Scratch, bytes: &[u8]) -> Result<(), Code> {
         let mut all = self.bytes.borrow_mut();
         let memory = all.entry(to.address).or_insert_with(|| vec![0; 1 << 20]);
@@ -215,6 +209,69 @@ impl Copies for Fake {
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
         Ok(!self.hung.borrow().contains(&scratch.stream))
+    }
+
+    fn can_access(&self, device: i32, peer: i32) -> Result<bool, Code> {
+        Ok(!self.no_path.contains(&(device, peer)))
+    }
+
+    fn relaxed<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
+        self.relaxed.set(self.relaxed.get() + 1);
+        let result = work();
+        self.relaxed.set(self.relaxed.get() - 1);
+        Some(result)
+    }
+
+    fn scratch(&self, kind: ScratchKind, context: (usize, u64), device: i32) -> Result<Scratch, Code> {
+        assert_ne!(self.relaxed.get(), 0, "outside relaxed mode");
+        let code = if kind == ScratchKind::Mapped { self.mapping.get() } else { self.allocating.get() };
+        if code != Code::SUCCESS {
+            return Err(code);
+        }
+        let address = self.next.replace(self.next.get() + 1);
+        let bytes = if kind == ScratchKind::Page { 4096 } else { 1 << 20 };
+        let (context, context_id) = context;
+        let stream = address as usize;
+        let receives = address + bytes as u64 / 2;
+        Ok(Scratch {
+            kind,
+            context,
+            context_id,
+            device,
+            address,
+            receives,
+            bytes,
+            stream,
+            control: 0,
+            pool: 0,
+            host: 0,
+        })
+    }
+
+    fn share(&self, scratch: &Scratch, device: i32) -> Result<(), Code> {
+        self.shared.borrow_mut().insert((scratch.address, device));
+        Ok(())
+    }
+
+    /// If it is large, takes longer than any copy here that is not made slow.
+    fn upload_downloaded(&self, _: &Scratch, _: &Scratch, bytes: usize) -> Result<(), Code> {
+        if bytes > 4096 {
+            std::thread::sleep(std::time::Duration::from_micros(300));
+        }
+        Ok(())
+    }
+
+    fn machine(&self, _: [i32; 2]) -> Option<Machine> {
+        Some(Machine { hypervisor: self.hypervisor.clone(), ..Machine::default() })
+    }
+
+    fn is_linked(&self, devices: [i32; 2]) -> bool {
+        self.linked.contains(&(devices[0], devices[1]))
+    }
+
+    fn verdict(&self, src: i32, dst: i32) -> Option<Verdict> {
+        self.readings.set(self.readings.get() + 1);
+        self.verdicts.get(&(src, dst)).cloned()
     }
 }
 
@@ -272,10 +329,6 @@ impl Driver for Fake {
         self.devices
     }
 
-    fn can_access(&self, device: i32, peer: i32) -> Result<bool, Code> {
-        Ok(!self.no_path.contains(&(device, peer)))
-    }
-
     fn pool_access(&self, pool: usize, device: i32) -> bool {
         self.granted.borrow().contains(&(pool, device)) || pool as i32 - 0xb000 == device
     }
@@ -290,13 +343,6 @@ impl Driver for Fake {
 
     fn mapped_memory(&self, address: u64) -> Option<usize> {
         self.mapped.iter().any(|(known, _)| *known == address).then_some(address as usize)
-    }
-
-    fn relaxed<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
-        self.relaxed.set(self.relaxed.get() + 1);
-        let result = work();
-        self.relaxed.set(self.relaxed.get() - 1);
-        Some(result)
     }
 
     fn enable(&self, context: usize, peer: usize) -> Code {
@@ -318,42 +364,8 @@ impl Driver for Fake {
         Code::SUCCESS
     }
 
-    fn scratch(&self, kind: ScratchKind, context: (usize, u64), device: i32) -> Result<Scratch, Code> {
-        assert_ne!(self.relaxed.get(), 0, "outside relaxed mode");
-        let code = if kind == ScratchKind::Mapped { self.mapping.get() } else { self.allocating.get() };
-        if code != Code::SUCCESS {
-            return Err(code);
-        }
-        let address = self.next.replace(self.next.get() + 1);
-        let bytes = if kind == ScratchKind::Page { 4096 } else { 1 << 20 };
-        let (context, context_id) = context;
-        let stream = address as usize;
-        Ok(Scratch { kind, context, context_id, device, address, bytes, stream, pool: 0, host: 0 })
-    }
-
-    fn share(&self, scratch: &Scratch, device: i32) -> Result<(), Code> {
-        self.shared.borrow_mut().insert((scratch.address, device));
-        Ok(())
-    }
-
-    /// If it is large, takes longer than any copy here that is not made slow.
-    fn upload_downloaded(&self, _: &Scratch, _: &Scratch, bytes: usize) -> Result<(), Code> {
-        if bytes > 4096 {
-            std::thread::sleep(std::time::Duration::from_micros(300));
-        }
-        Ok(())
-    }
-
     fn names(&self, device: i32) -> Option<[String; 2]> {
         Some([format!("GPU-00000000-0000-0000-0000-{device:012}"), format!("0000:0{device}:00.0")])
-    }
-
-    fn machine(&self, _: [i32; 2]) -> Option<Machine> {
-        Some(Machine { hypervisor: self.hypervisor.clone(), ..Machine::default() })
-    }
-
-    fn is_linked(&self, devices: [i32; 2]) -> bool {
-        self.linked.contains(&(devices[0], devices[1]))
     }
 
     fn has_failed_earlier(&self, uuids: [&str; 2]) -> bool {
@@ -362,11 +374,6 @@ impl Driver for Fake {
             names == uuids && verdict.any_failure().is_some()
         };
         self.verdicts.iter().any(is_failed)
-    }
-
-    fn verdict(&self, src: i32, dst: i32) -> Option<Verdict> {
-        self.readings.set(self.readings.get() + 1);
-        self.verdicts.get(&(src, dst)).cloned()
     }
 
     fn stream_context(&self, stream: usize, _: bool) -> Option<usize> {

@@ -42,7 +42,7 @@ impl Access {
             return;
         }
         // Data may go either way, whoever has opened the memory.
-        let kept = |by, of| if self.admits() { self.kept(driver, by, of)?.between_processes(way) } else { None };
+        let kept = |by, of| if self.admits() { self.judge.kept(driver, by, of)?.between_processes(way) } else { None };
         let is_broken = self.lock().is_broken(device, peer);
         let has_failed = if is_broken { Some("peer access there is broken".to_owned()) } else { None };
         let has_failed = has_failed.or_else(|| kept(device, peer)).or_else(|| kept(peer, device));

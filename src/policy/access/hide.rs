@@ -33,7 +33,7 @@ impl Access {
     /// Whether any pair is blocked: denied, or broken.
     #[inline(always)]
     pub(crate) fn blocks(&self) -> bool {
-        self.blocks.load(Relaxed)
+        self.judge.blocks()
     }
 
     /// Looks up the devices that `P2PSHIM_DENY` names, once there are any.

@@ -9,12 +9,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use p2pshim_host::verdicts::FOUND_EARLIER;
 
 use super::Access;
-use super::decide::Plan;
+use super::judge::{Judge, Plan};
 use super::registry::{Link, Ours, Registry, Verification, ordered};
 use super::verify::Failure;
 use crate::config::Probe;
 use crate::policy::capture;
-use crate::policy::driver::Driver;
+use crate::policy::driver::{Driver, Judged};
 use crate::policy::full::Verdict;
 
 impl Access {
@@ -31,46 +31,9 @@ impl Access {
         }
         let before = self.with_context.fetch_or(1 << device, Relaxed);
         for other in (0..64).filter(|&other| other != device && before >> other & 1 == 1) {
-            self.kept(driver, device, other);
-            self.kept(driver, other, device);
+            self.judge.kept(driver, device, other);
+            self.judge.kept(driver, other, device);
         }
-    }
-
-    /// The verdict that is kept on a device's access to the memory of another.
-    pub(super) fn kept(&self, driver: &impl Driver, by: i32, of: i32) -> Option<Verdict> {
-        if let Some(kept) = self.lock().kept.get(&[by, of]) {
-            return kept.clone();
-        }
-        let verdict = driver.verdict(by, of);
-        self.lock().kept.insert([by, of], verdict.clone());
-        verdict
-    }
-
-    /// Checks the verdicts that are kept. Whether they say that data arrives in each direction that there is; where one is missing, what
-    /// is verified here has to do.
-    pub(super) fn check_verdicts(
-        &self,
-        driver: &impl Driver,
-        plan: &Plan,
-        [forth, back]: [bool; 2],
-    ) -> Result<bool, Failure> {
-        let ([src, dst], pair) = (plan.devices(), ordered(plan.src.device, plan.dst.device));
-        let directions = [(forth, src, dst), (back, dst, src)];
-        let verdicts = directions.into_iter().filter(|&(can, ..)| can).map(|(_, by, of)| self.kept(driver, by, of));
-        let verdicts: Vec<Verdict> = verdicts.map(Option::unwrap_or_default).collect();
-        let is_full = self.lock().probe == Probe::Full;
-        if is_full && !verdicts.iter().all(Verdict::has_kernels) {
-            self.misses_verdict();
-        }
-        let mut has_passed = true;
-        for within in verdicts.iter().map(Verdict::within_process) {
-            has_passed &= within.is_some();
-            within.unwrap_or(Ok(())).map_err(|what| Failure::Kept(what + FOUND_EARLIER))?;
-        }
-        if has_passed {
-            self.lock().passed_earlier.insert(pair);
-        }
-        Ok(has_passed)
     }
 
     /// Other devices may have taken the places of those that there were: their paths are verified anew. The rights to memory
@@ -86,12 +49,52 @@ impl Access {
     }
 }
 
+impl Judge {
+    /// The verdict that is kept on a device's access to the memory of another.
+    pub(super) fn kept(&self, driver: &impl Judged, by: i32, of: i32) -> Option<Verdict> {
+        if let Some(kept) = self.lock().kept.get(&[by, of]) {
+            return kept.clone();
+        }
+        let verdict = driver.verdict(by, of);
+        self.lock().kept.insert([by, of], verdict.clone());
+        verdict
+    }
+
+    /// Checks the verdicts that are kept. Whether they say that data arrives in each direction that there is; where one is missing, what
+    /// is verified here has to do.
+    ///
+    /// # Errors
+    /// One says that data does not arrive.
+    pub(crate) fn check_verdicts(&self, driver: &impl Judged, plan: &Plan, can: [bool; 2]) -> Result<bool, Failure> {
+        let verdicts = plan.directions(can).map(|[by, of]| self.kept(driver, by, of).unwrap_or_default());
+        let verdicts: Vec<Verdict> = verdicts.collect();
+        let is_full = self.lock().probe == Probe::Full && !self.is_hip();
+        if is_full && !verdicts.iter().all(Verdict::has_kernels) {
+            self.misses_verdict();
+        }
+        let mut has_passed = true;
+        for within in verdicts.iter().map(Verdict::within_process) {
+            has_passed &= within.is_some();
+            within.unwrap_or(Ok(())).map_err(|what| match self.is_hip() {
+                true => Failure::Kept(format!(
+                    "an earlier verification failed: {what} (`p2pshim doctor --forget` has it verified again)"
+                )),
+                false => Failure::Kept(format!("the full verification failed: {what}{FOUND_EARLIER}")),
+            })?;
+        }
+        if has_passed {
+            self.lock().passed_earlier.insert(ordered(plan.src.device, plan.dst.device));
+        }
+        Ok(has_passed)
+    }
+}
+
 impl Registry {
     /// All that was found out about devices is forgotten.
     pub(super) fn process_is_restored(&mut self) {
         self.is_restored = true;
         self.verifications.clear();
-        self.late.clear();
+        self.hung.clear();
         self.attempts.clear();
         self.kept.clear();
         self.passed_earlier.clear();

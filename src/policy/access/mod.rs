@@ -28,6 +28,7 @@
 //! Why a pair is verified first, what stays enabled, and how many peers are ours: docs/decisions/.
 
 mod admit;
+mod apart;
 mod arrays;
 mod cells;
 mod decide;
@@ -36,6 +37,7 @@ mod enable;
 pub(crate) mod fake;
 mod foreign;
 mod hide;
+pub(crate) mod judge;
 mod kept;
 pub(crate) mod outcome;
 mod registry;
@@ -51,36 +53,31 @@ pub(crate) use decide::Circumstances;
 pub(crate) use hide::Grants;
 pub(crate) use registry::Verification;
 pub(crate) use standing::Standing;
+pub(crate) use state::PairState;
 pub(crate) use view::HarmlessEnable;
 
-use std::ops::{Deref, DerefMut, Range};
+use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
-use std::sync::{Mutex, MutexGuard};
 
 use self::cells::Cells;
-use self::registry::{Owner, Registry};
+use self::judge::{Judge, Locked};
+use self::registry::Owner;
 use super::driver::{Driver, Holder};
 use super::memory::{Cache, Kind, Place};
-use crate::config::{self, Config, Probe};
+use crate::api::Layer;
+use crate::config::Config;
 use crate::model::{Memcpy, Named, Path, Traffic, Why, is_array};
-use crate::os;
 
 /// All that is known of memory, contexts and peers.
 pub(crate) struct Access {
     cache: Cache,
     cells: Cells,
-    /// The standard library's: see [`os::lock`]. Made at its first change: all else is zero at the start, and takes no room in
-    /// the library's file.
-    registry: Mutex<Option<Box<Registry>>>,
+    judge: Judge,
     /// Whether a pair waits for the end of a capture.
     waits: AtomicBool,
     /// Whether the devices that `P2PSHIM_DENY` names were not looked up yet.
     has_names: AtomicBool,
-    /// Whether any pair is blocked: denied, or broken.
-    blocks: AtomicBool,
-    /// Whether what the program enables is verified first.
-    admits: AtomicBool,
     /// Whether physical memory of other processes was imported.
     has_imported: AtomicBool,
     /// Devices on which the program was seen to get a context, a bit each.
@@ -91,35 +88,14 @@ pub(crate) struct Access {
     losses: AtomicUsize,
 }
 
-/// What is kept under the lock, which is held.
-struct Locked<'a>(MutexGuard<'a, Option<Box<Registry>>>);
-
-impl Deref for Locked<'_> {
-    type Target = Registry;
-
-    fn deref(&self) -> &Registry {
-        static NOTHING: Registry = Registry::new();
-        self.0.as_deref().unwrap_or(&NOTHING)
-    }
-}
-
-impl DerefMut for Locked<'_> {
-    #[inline(never)]
-    fn deref_mut(&mut self) -> &mut Registry {
-        self.0.get_or_insert_with(|| Box::new(Registry::new()))
-    }
-}
-
 impl Access {
     pub(crate) const fn new() -> Self {
         Self {
             cache: Cache::new(),
             cells: Cells::new(),
-            registry: Mutex::new(None),
+            judge: Judge::new(Layer::Driver),
             waits: AtomicBool::new(false),
             has_names: AtomicBool::new(false),
-            blocks: AtomicBool::new(false),
-            admits: AtomicBool::new(false),
             has_imported: AtomicBool::new(false),
             with_context: AtomicU64::new(0),
             disablings: AtomicUsize::new(0),
@@ -129,15 +105,8 @@ impl Access {
 
     /// Takes over the options.
     pub(crate) fn configure(&self, config: &Config) {
-        let hides_all = config.access == config::Access::Off;
-        self.admits.store(!hides_all && config.probe != Probe::Off, Relaxed);
-        let is_any_blocked = {
-            let mut registry = self.lock();
-            registry.configure(config);
-            registry.is_any_blocked()
-        };
+        self.judge.configure(config);
         self.has_names.store(!config.denied.is_empty(), Relaxed);
-        self.blocks.store(is_any_blocked, Relaxed);
     }
 
     /// Takes over options that have changed: what was decided is decided anew.
@@ -147,7 +116,7 @@ impl Access {
     }
 
     fn lock(&self) -> Locked<'_> {
-        Locked(os::lock(&self.registry))
+        self.judge.lock()
     }
 
     /// From where to where a copy goes, and on which path, if that is decided. Once any pair is blocked no copy's is: the driver is

@@ -1,37 +1,43 @@
-//! What verification has shown, kept and logged.
+//! The outcome of a verification, kept and logged.
 
 use std::sync::atomic::Ordering::Relaxed;
 
 use p2pshim_host::machine;
 use p2pshim_host::text::Elapsed;
 
-use super::decide::{Plan, Purpose};
+use super::judge::{Judge, Plan, Purpose};
 use super::registry::Verification;
 use super::verify::{self, Failure};
-use super::{Access, Kind, Path, Why};
+use super::{Kind, Path, Why};
 use crate::api::abi::Code;
-use crate::api::{Layer, codes};
-use crate::policy::driver::Driver;
+use crate::api::codes;
+use crate::policy::driver::Judged;
 use crate::record::log::{self, Verified};
 
-impl Access {
+impl Judge {
+    /// Behind what is said of HIP's devices.
+    pub(super) fn of_hip(&self) -> &'static str {
+        if self.is_hip() { " (HIP)" } else { "" }
+    }
+
     /// Keeps and logs that a pair can be trusted.
-    pub(super) fn passed(&self, plan: &Plan) {
+    pub(crate) fn passed(&self, plan: &Plan) {
         let Plan { src, dst, kind, .. } = plan;
         {
             let mut registry = self.lock();
+            let was_late = registry.forgive(src.device, dst.device);
             registry.set_verification(*kind, src.device, dst.device, Verification::Passed);
-            if registry.forgive(src.device, dst.device) {
+            if was_late {
                 self.blocks.store(registry.is_any_blocked(), Relaxed);
             }
         }
         let of = if *kind == Kind::Pool { "memory of pools: " } else { "" };
-        let what = format_args!("{of}verified: data arrives in both directions");
+        let what = format_args!("{of}verified: data arrives in both directions{}", self.of_hip());
         plan.say_verified(Verified::Right, what);
     }
 
     /// Keeps and logs that a pair cannot be trusted, or that nothing is known of it.
-    pub(super) fn failed(&self, driver: &impl Driver, plan: &Plan, failure: &Failure) -> Path {
+    pub(crate) fn failed(&self, driver: &impl Judged, plan: &Plan, failure: &Failure) -> Path {
         let (verification, why) = match failure {
             Failure::Unknown(code) => return self.unverified(plan, *code),
             Failure::Slower { .. } => (Verification::Slower, Why::Slower),
@@ -39,34 +45,38 @@ impl Access {
             Failure::Lost { .. } | Failure::Kept(_) => (Verification::Failed, Why::Blocked),
         };
         self.block(plan, verification);
-        let verified = match verification {
-            Verification::Slower => Verified::Slower,
-            _ if matches!(plan.purpose, Purpose::Check | Purpose::Again) || self.gives_what_is_broken(plan) => {
-                Verified::InUse
-            }
+        let verified = match (verification, plan.purpose) {
+            (Verification::Slower, _) => Verified::Slower,
+            (_, Purpose::Check | Purpose::Again) => Verified::InUse,
+            // HIP's copies take the path in any case.
+            (_, Purpose::Enable) if self.is_hip() => Verified::InUse,
+            _ if self.gives_what_is_broken(plan) => Verified::InUse,
             _ => Verified::Avoided,
         };
+        let cause = || likely_cause(driver, plan.devices());
         let advice = match verification {
             Verification::Slower => String::new(),
             Verification::Late => format!(
-                ". It is verified again later, since the path may only be busy. Else the likely cause: {}. `p2pshim doctor` shows more",
-                likely_cause(driver, plan.devices())
+                ". It is verified again later, since the path may only be busy. Else the likely cause: {}",
+                cause()
             ),
-            _ => format!(". Likely cause: {}. {}", likely_cause(driver, plan.devices()), remedy(plan, failure)),
+            _ => format!(". Likely cause: {}", cause()),
         };
-        let [from, to] = direction(failure).unwrap_or([plan.src.device, plan.dst.device]);
+        let with = if self.is_hip() { "with HIP, " } else { "" };
+        let remedy = if self.is_hip() { "" } else { remedy(plan, failure) };
+        let [from, to] = direction(failure).unwrap_or(plan.pair());
         log::pair_verified(
             from,
             to,
             verified,
-            format_args!("{}. {}{advice}", story(failure), self.consequence(plan, Some(verification))),
+            format_args!("{with}{}. {}{advice}{remedy}", story(failure), self.consequence(plan, Some(verification))),
         );
         Path::Staged(why)
     }
 
     /// Keeps that a copy did not end in time, and logs it the first time: the pair is refused for now. Other processes may keep its path busy, so
     /// it is judged again.
-    pub(super) fn late(&self, driver: &impl Driver, plan: &Plan, hung: &Failure, is_first: bool) -> Path {
+    pub(super) fn late(&self, driver: &impl Judged, plan: &Plan, hung: &Failure, is_first: bool) -> Path {
         let why = self.put_off(plan, Why::Blocked);
         if is_first {
             return self.failed(driver, plan, hung);
@@ -82,19 +92,21 @@ impl Access {
 
     /// Keeps and logs that a driver's error has kept a pair from being verified.
     pub(super) fn unverified(&self, plan: &Plan, code: Code) -> Path {
-        let name = codes::name(Layer::Driver, code).unwrap_or("an unknown code");
+        let name = codes::name(self.layer, code).unwrap_or("an unknown code");
+        let who = if self.is_hip() { "HIP" } else { "the driver" };
+        let what = format!("could not be verified{}: {who} returned {name} ({})", self.of_hip(), code.0);
         let why = self.put_off(plan, Why::Unverified);
-        if matches!(plan.purpose, Purpose::Admit | Purpose::Again) {
-            plan.say(format_args!("could not be verified: the driver returned {name} ({})", code.0));
+        if matches!(plan.purpose, Purpose::Admit | Purpose::Again) || self.is_hip() {
+            plan.say(format_args!("{what}"));
             return Path::Staged(why);
         }
         let was_logged = std::mem::replace(&mut self.lock().attempts_mut(plan.src, plan.dst).is_logged, true);
         if !was_logged {
-            plan.say_verified(Verified::Unknown,
+            plan.say_verified(
+                Verified::Unknown,
                 format_args!(
-                    "could not be verified: the driver returned {name} ({}). {}. Verification is tried again when twice as much has been \
-                     copied; P2PSHIM_PROBE=off would use the pair without verification",
-                    code.0,
+                    "{what}. {}. Verification is tried again when twice as much has been copied; P2PSHIM_PROBE=off would use the \
+                     pair without verification",
                     self.consequence(plan, None)
                 ),
             );
@@ -123,11 +135,20 @@ impl Access {
 
     /// Says, once, that pairs are not verified in the program's process, where a copy may hang.
     pub(super) fn too_risky(&self, plan: &Plan, risk: &str) -> Path {
+        let [before, remedy] = match self.is_hip() {
+            true => [" (HIP)", ""],
+            false => [
+                " before it is used",
+                ". `p2pshim doctor` or `p2pshim run` tests it in a process of its own; the verdict holds until the next boot",
+            ],
+        };
         let what = format!(
-            "not verified before it is used: {risk}, and a test copy that hangs would hang the program. {}. `p2pshim doctor` or \
-             `p2pshim run` tests it in a process of its own; the verdict holds until the next boot",
+            "not verified{before}: {risk}, and a test copy that hangs would hang the program. {}{remedy}",
             self.consequence(plan, None)
         );
+        if self.is_hip() {
+            self.lock().set_verification(plan.kind, plan.src.device, plan.dst.device, Verification::Risky);
+        }
         if std::mem::replace(&mut self.lock().is_risk_logged, true) {
             plan.say(format_args!("{what}"));
         } else {
@@ -163,34 +184,62 @@ impl Access {
         self.blocks.store(registry.is_any_blocked(), Relaxed);
     }
 
-    /// What follows from it for the program.
-    fn consequence(&self, plan: &Plan, verification: Option<Verification>) -> &'static str {
+    /// The consequence for the program. HIP maps memory for copies whatever is enabled, and p2pshim does not stage them.
+    fn consequence(&self, plan: &Plan, verification: Option<Verification>) -> String {
         let has_failed = matches!(verification, Some(Verification::Failed | Verification::Late));
-        match plan.purpose {
-            Purpose::Check | Purpose::Again if has_failed => {
+        let refuses = self.lock().refuses_what_is_broken();
+        let what = match (plan.purpose, self.is_hip()) {
+            (Purpose::Enable, true) if has_failed => {
+                let more = if refuses { ", and a program that asks for it is told that there is none" } else { "" };
+                return format!(
+                    "p2pshim enables no peer access between them{more}. The program's copies between them take this path all the same, and \
+                     p2pshim does not stage them"
+                );
+            }
+            (Purpose::Admit, true) if has_failed && refuses => {
+                "The program asks for peer access between them and is told that there is none. Copies that it makes between them all \
+                 the same take this path, and p2pshim does not stage them. With P2PSHIM_BROKEN=warn it would get access, and wrong \
+                 data where its kernels use it"
+            }
+            (purpose, true) if has_failed => {
+                let has = if purpose == Purpose::Admit {
+                    "gets the peer access that it asks for"
+                } else {
+                    "keeps the peer access that it has"
+                };
+                return format!(
+                    "The program {has}. What its copies and kernels move between them may be wrong, and p2pshim does not stage it"
+                );
+            }
+            (Purpose::Admit, true) => {
+                "The program gets the access that it asks for; with P2PSHIM_DENY for this pair it gets none"
+            }
+            (_, true) => "p2pshim enables no peer access between them; with P2PSHIM_PROBE=off it would",
+            (Purpose::Check | Purpose::Again, _) if has_failed => {
                 "There is peer access between them, so p2pshim takes copies through the host from now on; those of graphs, and what \
                  kernels access there, it cannot"
             }
-            Purpose::Check => {
+            (Purpose::Check, _) => {
                 "The program has enabled peer access between them itself, so its copies still use it. To send them through the \
                  host, run it with P2PSHIM_ACCESS=off, or with P2PSHIM_DENY for this pair"
             }
-            Purpose::Admit if has_failed && self.gives_what_is_broken(plan) => {
+            (Purpose::Admit, _) if has_failed && self.gives_what_is_broken(plan) => {
                 "The program gets the peer access that it asks for, and p2pshim takes its copies through the host; those of graphs, and \
                  what its kernels access there, it cannot"
             }
-            Purpose::Admit if has_failed => {
+            (Purpose::Admit, _) if has_failed => {
                 "The program asks for peer access between them and is told that there is none; its copies go through the host"
             }
-            Purpose::Admit => {
+            (Purpose::Admit, _) => {
                 "The program gets the access that it asks for; with P2PSHIM_DENY for this pair its copies would go through the host"
             }
-            Purpose::Again => {
+            (Purpose::Again, _) => {
                 "What has peer access between them keeps it, so copies still use it. To send them through the host, run the program \
                  with P2PSHIM_DENY for this pair"
             }
-            Purpose::Enable => "Copies between them go through the host",
-        }
+            (Purpose::Enable, _) => "Copies between them go through the host",
+        };
+        what.to_owned()
     }
 }
 
@@ -198,14 +247,15 @@ impl Access {
 fn remedy(plan: &Plan, failure: &Failure) -> &'static str {
     match (plan.purpose, failure) {
         (Purpose::Admit, Failure::Lost { .. }) => {
-            "Run `p2pshim doctor` once after each boot: programs are then told at their first question"
+            ". Run `p2pshim doctor` once after each boot: programs are then told at their first question"
         }
-        _ => "`p2pshim doctor` shows more",
+        (_, Failure::Slower { .. }) => "",
+        _ => ". `p2pshim doctor` shows more",
     }
 }
 
 /// From which device to which it went wrong, if that is known.
-pub(crate) fn direction(failure: &Failure) -> Option<[u8; 2]> {
+fn direction(failure: &Failure) -> Option<[u8; 2]> {
     match *failure {
         Failure::Lost { src, dst, .. } | Failure::Hung { src, dst } | Failure::Slower { src, dst, .. } => {
             Some([u8::try_from(src).ok()?, u8::try_from(dst).ok()?])
@@ -214,8 +264,8 @@ pub(crate) fn direction(failure: &Failure) -> Option<[u8; 2]> {
     }
 }
 
-/// What happened.
-pub(crate) fn story(failure: &Failure) -> String {
+/// The event in words.
+pub(super) fn story(failure: &Failure) -> String {
     match failure {
         Failure::Lost { wrong, bytes, src, dst } => format!(
             "data does not arrive: {wrong} of {bytes} bytes copied from device {src} to device {dst} were wrong"
@@ -230,13 +280,13 @@ pub(crate) fn story(failure: &Failure) -> String {
             Elapsed(*direct),
             Elapsed(*staged)
         ),
-        Failure::Kept(what) => format!("the full verification failed: {what}"),
+        Failure::Kept(what) => what.clone(),
         Failure::Unknown(code) => format!("the driver returned {}", code.0),
     }
 }
 
-/// What may stand between two devices, and what to do about it.
-fn likely_cause(driver: &impl Driver, devices: [i32; 2]) -> String {
+/// The obstacle that may stand between two devices, and its remedy.
+fn likely_cause(driver: &impl Judged, devices: [i32; 2]) -> String {
     let cause = driver.machine(devices).map(|machine| machine.likely_cause([0, 1]));
     cause.unwrap_or_else(|| machine::SIMULATED_CAUSE.to_owned())
 }

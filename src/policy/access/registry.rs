@@ -70,6 +70,8 @@ pub(crate) enum Verification {
     Late,
     /// Data arrives, but later than through the host.
     Slower,
+    /// With HIP: it is not verified in the program's process, where a copy may hang.
+    Risky,
 }
 
 /// What was tried for a pair of owners, in vain.
@@ -77,10 +79,8 @@ pub(crate) enum Verification {
 pub(super) struct Attempts {
     /// How often the threshold is doubled.
     pub(super) shift: u32,
-    /// Whether it was for the limit of peers.
-    pub(super) is_limit: bool,
-    /// Whether it was because the devices were busy.
-    pub(super) is_busy: bool,
+    /// For the limit of peers, or because the devices were busy.
+    for_now: Option<Why>,
     /// Whether something was logged about it.
     pub(super) is_logged: bool,
 }
@@ -92,27 +92,22 @@ impl Attempts {
     /// One more, in vain.
     pub(super) fn put_off(&mut self, why: Why) {
         self.shift = (self.shift + 1).min(MOST_SHIFT);
-        self.is_limit = why == Why::Limit;
-        self.is_busy = why == Why::Busy;
+        self.for_now = Some(why).filter(|why| matches!(why, Why::Limit | Why::Busy));
     }
 
     /// Why copies are staged until the next.
     pub(super) fn why(self) -> Why {
-        match self {
-            attempts if attempts.is_limit => Why::Limit,
-            attempts if attempts.is_busy => Why::Busy,
-            attempts if attempts.shift > 0 => Why::Unverified,
-            _ => Why::NotYetWorth,
-        }
+        self.for_now.unwrap_or(if self.shift > 0 { Why::Unverified } else { Why::NotYetWorth })
     }
 }
 
 /// What is kept under the lock.
-pub(super) struct Registry {
+#[derive(Default)]
+pub(crate) struct Registry {
     pub(super) access: config::Access,
     pub(super) probe: Probe,
     broken: Broken,
-    pub(super) grants_pools: bool,
+    pub(super) leaves_pools: bool,
     /// Whether the driver has no memory with rights of its own, so that pairs cannot be verified.
     pub(super) cannot_verify: bool,
     pub(super) denied: Vec<Denied>,
@@ -122,8 +117,10 @@ pub(super) struct Registry {
     links: BTreeMap<(u8, u8), Link>,
     pub(super) attempts: BTreeMap<(u8, u8), Attempts>,
     pub(super) verifications: BTreeMap<(Kind, u8, u8), Verification>,
-    /// Pairs of devices that are refused for now, and the memory whose copies did not end in time; none if its context is gone.
-    pub(super) late: BTreeMap<(u8, u8), Option<[Scratch; 2]>>,
+    /// The memory of pairs of devices whose copies did not end in time; with HIP, of each copy of the runtime.
+    pub(super) hung: BTreeMap<((u8, u8), u64), [Scratch; 2]>,
+    /// How often memory was taken, by context.
+    pub(super) taken: BTreeMap<(usize, u64), u8>,
     /// Pairs of devices between which so much was copied that it is worth enabling them.
     used: BTreeSet<(u8, u8)>,
     /// The verdicts that are kept on devices' access to others' memory, as far as they were read.
@@ -168,49 +165,11 @@ pub(super) struct Registry {
 }
 
 impl Registry {
-    pub(super) const fn new() -> Self {
-        Self {
-            access: config::Access::Auto,
-            probe: Probe::Quick,
-            broken: Broken::Refuse,
-            grants_pools: true,
-            cannot_verify: false,
-            denied: Vec::new(),
-            denied_pairs: Vec::new(),
-            owners: Vec::new(),
-            links: BTreeMap::new(),
-            attempts: BTreeMap::new(),
-            verifications: BTreeMap::new(),
-            late: BTreeMap::new(),
-            used: BTreeSet::new(),
-            kept: BTreeMap::new(),
-            passed_earlier: BTreeSet::new(),
-            scratch: Vec::new(),
-            arrays: BTreeMap::new(),
-            shared: Vec::new(),
-            granted: Vec::new(),
-            refused_rights: BTreeSet::new(),
-            imported: BTreeSet::new(),
-            said_of_foreign: BTreeSet::new(),
-            granted_by_program: BTreeSet::new(),
-            gone_pools: BTreeMap::new(),
-            going_pools: BTreeSet::new(),
-            asked: BTreeMap::new(),
-            verified_again: BTreeMap::new(),
-            is_restored: false,
-            is_verdict_missed: false,
-            is_risk_logged: false,
-            acting: Vec::new(),
-            waiting: Vec::new(),
-            logged: BTreeSet::new(),
-        }
-    }
-
     pub(super) fn configure(&mut self, config: &Config) {
         self.access = config.access;
         self.probe = config.probe;
         self.broken = config.broken;
-        self.grants_pools = config.grants_pools;
+        self.leaves_pools = !config.grants_pools;
         self.denied.clone_from(&config.denied);
         self.denied_pairs = config.denied.iter().filter_map(Denied::ordinals).collect();
         self.kept.clear();
@@ -440,18 +399,13 @@ impl Registry {
         self.used.contains(&ordered(one, other))
     }
 
-    pub(super) fn scratch(&self, kind: ScratchKind, (context, id): (usize, u64)) -> Option<Scratch> {
+    pub(crate) fn scratch(&self, kind: ScratchKind, (context, id): (usize, u64)) -> Option<Scratch> {
         let is_it = |scratch: &&Scratch| (scratch.kind, scratch.context, scratch.context_id) == (kind, context, id);
         self.scratch.iter().find(is_it).copied()
     }
 
     pub(super) fn add_scratch(&mut self, scratch: Scratch) {
         self.scratch.push(scratch);
-    }
-
-    /// A stream that hangs is not used again.
-    pub(super) fn drop_scratch(&mut self, dropped: &Scratch) {
-        self.drop_scratches(|scratch| scratch.address == dropped.address);
     }
 
     /// A reset ends the pools of a device; and those of which it is not known whose they are, perhaps.
@@ -473,11 +427,11 @@ impl Registry {
         self.granted_by_program.retain(|&(granted, _)| granted != pool);
     }
 
-    fn drop_scratches(&mut self, is_dropped: impl Fn(&Scratch) -> bool) {
+    pub(super) fn drop_scratches(&mut self, is_dropped: impl Fn(&Scratch) -> bool) {
         let dropped: Vec<u64> = self.scratch.iter().filter(|scratch| is_dropped(scratch)).map(|s| s.address).collect();
         self.scratch.retain(|scratch| !is_dropped(scratch));
         self.shared.retain(|(address, _)| !dropped.contains(address));
-        self.late.values_mut().for_each(|late| *late = late.filter(|scratches| !scratches.iter().any(&is_dropped)));
+        self.hung.retain(|_, scratches| !scratches.iter().any(&is_dropped));
     }
 }
 

@@ -5,10 +5,10 @@ use p2pshim_host::verdict::{Finding, Part};
 use super::fake::{Fake, Fault, context, mapped, memory_of, pool, pooled};
 use super::*;
 use crate::api::abi::Code;
-use crate::config::{Broken, Denied, GpuName, Probe};
+use crate::config::{self, Broken, Denied, GpuName, Probe};
 use crate::model::{Named, Shape};
-use crate::policy::HarmlessEnable;
 use crate::policy::full::Verdict;
+use crate::policy::{HarmlessEnable, Judged};
 
 struct Process {
     access: Box<Access>,
@@ -202,11 +202,10 @@ fn consider_pair_that_was_disturbed_for_some_rounds_is_enabled() {
 #[test]
 fn may_act_threads_at_once_on_pairs_without_a_device_in_common() {
     static ACCESS: Access = Access::new();
-    let place = |device: u8| Place { kind: Kind::Plain, device, owner: 1, reach: 0 };
-    let may = |src: u8, dst: u8| ACCESS.lock().may_act(place(src), place(dst));
+    let may = |src: u8, dst: u8| ACCESS.lock().may_act([src, dst]);
     assert!(may(0, 1) && may(2, 3));
     assert!(!may(1, 4) && !may(1, 0) && !may(4, 3));
-    drop(super::decide::Acting(&ACCESS, [0, 1]));
+    drop(super::judge::Acting(&ACCESS.judge, [0, 1], None));
     assert!(may(1, 4) && !may(0, 2), "others are still at it");
 }
 

@@ -3,11 +3,10 @@
 use super::Kind;
 use super::registry::{Registry, Verification, ordered};
 use crate::config;
-use crate::policy::driver::Scratch;
 
 impl Registry {
     /// Whether the path between two devices is broken, or is taken for it until it is judged again.
-    pub(super) fn is_broken(&self, device: i32, peer: i32) -> bool {
+    pub(crate) fn is_broken(&self, device: i32, peer: i32) -> bool {
         let is = |verification| self.is_verified_as(verification, device, peer);
         is(Verification::Failed) || is(Verification::Late)
     }
@@ -33,7 +32,7 @@ impl Registry {
         self.verifications.values().any(|known| matches!(known, Verification::Failed | Verification::Late))
     }
 
-    pub(super) fn verification(&self, kind: Kind, one: u8, other: u8) -> Option<Verification> {
+    pub(crate) fn verification(&self, kind: Kind, one: u8, other: u8) -> Option<Verification> {
         let (low, high) = ordered(one, other);
         self.verifications.get(&(kind, low, high)).copied()
     }
@@ -45,18 +44,8 @@ impl Registry {
 
     /// Data arrives: that a copy was late, of whichever kind of memory, says nothing any more. Whether one was.
     pub(super) fn forgive(&mut self, one: u8, other: u8) -> bool {
-        let pair = ordered(one, other);
+        let (pair, before) = (ordered(one, other), self.verifications.len());
         self.verifications.retain(|&(_, low, high), known| (low, high) != pair || *known != Verification::Late);
-        self.late.remove(&pair).is_some()
-    }
-
-    /// Keeps the memory whose copies did not end in time. Whether the pair was not late before.
-    pub(super) fn set_late(&mut self, one: u8, other: u8, scratches: [Scratch; 2]) -> bool {
-        self.late.insert(ordered(one, other), Some(scratches)).is_none()
-    }
-
-    /// The memory whose copies did not end in time.
-    pub(super) fn late(&self, one: u8, other: u8) -> Option<[Scratch; 2]> {
-        self.late.get(&ordered(one, other)).copied().flatten()
+        self.verifications.len() < before
     }
 }

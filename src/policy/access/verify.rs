@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::api::abi::Code;
-use crate::policy::driver::{Copies, Driver, HALF, Scratch, Span};
+use crate::policy::driver::{HALF, Judged, Scratch, Span};
 
 /// The two sizes that are copied: less than a page, and much more. Where a page ends the larger one begins.
 const SMALL: Span = Span { offset: 0, bytes: 4092 };
@@ -32,7 +32,7 @@ pub(crate) enum Failure {
     Hung { src: i32, dst: i32 },
     /// Copies are right but slower than through the host.
     Slower { direct: Duration, staged: Duration, src: i32, dst: i32 },
-    /// The verdict that is kept is that it failed: what was seen.
+    /// The verdict that is kept is that it failed: this is said of it.
     Kept(String),
     /// It could not be tried. Says nothing about the pair.
     Unknown(Code),
@@ -48,7 +48,7 @@ impl From<Code> for Failure {
 ///
 /// # Errors
 /// The error, if there was one.
-pub(super) fn quick(driver: &impl Driver, pair: [&Scratch; 2], is_timed: bool) -> Result<(), Failure> {
+pub(super) fn quick(driver: &impl Judged, pair: [&Scratch; 2], is_timed: bool) -> Result<(), Failure> {
     arrives(driver, pair)?;
     let [a, b] = pair;
     [(a, b), (b, a)].into_iter().filter(|_| is_timed).try_for_each(|direction| not_slower(driver, direction))
@@ -58,7 +58,7 @@ pub(super) fn quick(driver: &impl Driver, pair: [&Scratch; 2], is_timed: bool) -
 ///
 /// # Errors
 /// The error, if there was one.
-pub(crate) fn arrives<C: Copies>(copies: &C, [a, b]: [&C::Scratch; 2]) -> Result<(), Failure> {
+pub(crate) fn arrives(copies: &impl Judged, [a, b]: [&Scratch; 2]) -> Result<(), Failure> {
     let directions = [(a, b), (b, a)];
     for _ in 0..ROUNDS {
         let sent = [next_pattern()?, next_pattern()?];
@@ -75,7 +75,7 @@ pub(crate) fn arrives<C: Copies>(copies: &C, [a, b]: [&C::Scratch; 2]) -> Result
         }
         for (direction, sent) in directions.into_iter().zip(&sent) {
             wait(copies, direction.1, direction)?;
-            compare::<C>(copies.downloaded(direction.1, WHOLE).as_deref(), sent, direction)?;
+            compare(copies.downloaded(direction.1, WHOLE).as_deref(), sent, direction)?;
         }
     }
     Ok(())
@@ -85,15 +85,15 @@ pub(crate) fn arrives<C: Copies>(copies: &C, [a, b]: [&C::Scratch; 2]) -> Result
 ///
 /// # Errors
 /// The error, if there was one.
-pub(crate) fn returns<C: Copies>(copies: &C, on: &C::Scratch) -> Result<(), Failure> {
+pub(crate) fn returns(copies: &impl Judged, on: &Scratch) -> Result<(), Failure> {
     let sent = next_pattern()?;
     copies.upload(on, &sent)?;
     copies.download(on, WHOLE)?;
     wait(copies, on, (on, on))?;
-    compare::<C>(copies.downloaded(on, WHOLE).as_deref(), &sent, (on, on))
+    compare(copies.downloaded(on, WHOLE).as_deref(), &sent, (on, on))
 }
 
-fn compare<C: Copies>(got: Option<&[u8]>, sent: &[u8], (src, dst): (&C::Scratch, &C::Scratch)) -> Result<(), Failure> {
+fn compare(got: Option<&[u8]>, sent: &[u8], (src, dst): (&Scratch, &Scratch)) -> Result<(), Failure> {
     let got = got.ok_or(Failure::Unknown(Code::OUT_OF_MEMORY))?;
     let count_wrong = |span: Span| {
         let end = span.offset + span.bytes;
@@ -105,7 +105,7 @@ fn compare<C: Copies>(got: Option<&[u8]>, sent: &[u8], (src, dst): (&C::Scratch,
     match count_wrong(SMALL) + count_wrong(LARGE) {
         0 => Ok(()),
         wrong => {
-            let [src, dst] = [src, dst].map(C::device_of_scratch);
+            let [src, dst] = [src, dst].map(|scratch| scratch.device);
             Err(Failure::Lost { wrong, bytes: SMALL.bytes + LARGE.bytes, src, dst })
         }
     }
@@ -116,7 +116,7 @@ fn compare<C: Copies>(got: Option<&[u8]>, sent: &[u8], (src, dst): (&C::Scratch,
 ///
 /// # Errors
 /// The error, if there was one.
-pub(crate) fn is_busy<C: Copies>(copies: &C, on: &C::Scratch) -> Result<bool, Failure> {
+pub(crate) fn is_busy(copies: &impl Judged, on: &Scratch) -> Result<bool, Failure> {
     /// Far more than the 12 to 35 µs that it takes on an idle device.
     const USUAL: Duration = Duration::from_micros(400);
     takes_long(copies, USUAL, [on; 2], || copies.upload(on, &[0; 64]))
@@ -127,16 +127,16 @@ pub(crate) fn is_busy<C: Copies>(copies: &C, on: &C::Scratch) -> Result<bool, Fa
 ///
 /// # Errors
 /// The error, if there was one.
-pub(crate) fn is_held_up<C: Copies>(
-    copies: &C,
+pub(crate) fn is_held_up(
+    copies: &impl Judged,
     from: i32,
-    controls: [&C::Scratch; 2],
-    own: [&C::Scratch; 2],
+    controls: [&Scratch; 2],
+    own: [&Scratch; 2],
 ) -> Result<bool, Failure> {
     /// Two copies.
     const USUAL: Duration = Duration::from_micros(800);
     let [one, other] = controls;
-    let [src, dst] = if C::device_of_scratch(one) == from { [one, other] } else { [other, one] };
+    let [src, dst] = if one.device == from { [one, other] } else { [other, one] };
     // The engines of the copy that has not ended: the one by which its source sends, and the one by which its destination receives.
     let is_slow = || {
         takes_long(copies, USUAL, [src, dst], || {
@@ -148,15 +148,15 @@ pub(crate) fn is_held_up<C: Copies>(
 }
 
 /// Whether nothing is under way any more, right or wrong.
-pub(crate) fn has_ended<C: Copies>(copies: &C, on: &C::Scratch) -> bool {
+pub(crate) fn has_ended(copies: &impl Judged, on: &Scratch) -> bool {
     copies.is_done(on) != Ok(false)
 }
 
 /// Whether what is begun, on two streams, is never done within a time.
-fn takes_long<C: Copies>(
-    copies: &C,
+fn takes_long(
+    copies: &impl Judged,
     usual: Duration,
-    [one, other]: [&C::Scratch; 2],
+    [one, other]: [&Scratch; 2],
     begin: impl Fn() -> Result<(), Code>,
 ) -> Result<bool, Failure> {
     const PATIENCE: Duration = Duration::from_millis(3);
@@ -184,7 +184,7 @@ fn takes_long<C: Copies>(
 /// Compares a copy with one through the host, in alternating rounds, until the quickest direct one beats the quickest
 /// staged one. If none ever does, direct is the worse path. What else the machine does can make any round slower but none
 /// quicker, even three in a row, so only the quickest of many say something.
-fn not_slower(driver: &impl Driver, direction: (&Scratch, &Scratch)) -> Result<(), Failure> {
+fn not_slower(driver: &impl Judged, direction: (&Scratch, &Scratch)) -> Result<(), Failure> {
     const MOST: u32 = 12;
     /// One round alone may have been disturbed.
     const LEAST: u32 = 3;
@@ -224,12 +224,12 @@ fn not_slower(driver: &impl Driver, direction: (&Scratch, &Scratch)) -> Result<(
 }
 
 /// Asks until a stream has nothing to do.
-fn wait<C: Copies>(copies: &C, on: &C::Scratch, (src, dst): (&C::Scratch, &C::Scratch)) -> Result<(), Failure> {
+fn wait(copies: &impl Judged, on: &Scratch, (src, dst): (&Scratch, &Scratch)) -> Result<(), Failure> {
     let started = Instant::now();
     while !copies.is_done(on)? {
         // Once more: it may have been this thread that took so long.
         if started.elapsed() > TIME_OUT && !copies.is_done(on)? {
-            let [src, dst] = [src, dst].map(C::device_of_scratch);
+            let [src, dst] = [src, dst].map(|scratch| scratch.device);
             return Err(Failure::Hung { src, dst });
         }
         rest(started);

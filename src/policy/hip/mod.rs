@@ -14,25 +14,22 @@
 mod links;
 #[cfg(test)]
 mod tests;
-mod verifications;
 mod verify;
 mod view;
 
 pub(crate) use links::LIBRARIES;
-pub(crate) use verifications::Scratch;
 pub(crate) use view::{Ask, Asked};
 
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize};
 
-use p2pshim_host::machine::Machine;
-
-use self::links::{DEVICES, Link, Links, at, bit};
-use self::verifications::{Known as Seen, Purpose, Verifications};
+use self::links::{Bits, DEVICES, Links, Tried, pair};
+use super::access::Verification;
+use super::access::judge::{Judge, Purpose};
 use super::capture;
-use super::driver::Copies;
-use super::full::Verdict;
+use super::driver::{Holder, Judged, Memory};
 use super::memory::{Cache, Kind, Place};
+use crate::api::Layer;
 use crate::api::abi::Code;
 use crate::config::{self, Config, Denied};
 use crate::model::{Memcpy, Path, Traffic, Why};
@@ -41,8 +38,9 @@ use crate::record;
 
 /// What decisions ask the real library, and have it do. No call waits for a device.
 ///
-/// Devices are ordinals. All of it may change the calling thread's last error.
-pub(crate) trait Hip: Copies<Scratch = Scratch> {
+/// Devices are ordinals. All of it may change the calling thread's last error. Another device may be current after each copy of a
+/// verification.
+pub(crate) trait Hip: Judged {
     /// The calling thread's last error; none if the library cannot tell.
     fn last_error(&self) -> Option<Code>;
 
@@ -58,59 +56,16 @@ pub(crate) trait Hip: Copies<Scratch = Scratch> {
 
     fn device_count(&self) -> i32;
 
-    /// Whether the hardware lets a device access the memory of another.
-    fn can_access(&self, device: i32, peer: i32) -> bool;
-
-    /// Runs `work` so that its calls disturb no capture, whichever thread's. False if that cannot be had.
-    fn relaxed(&self, work: impl FnOnce()) -> bool;
-
     /// Lets the current device access the memory of another.
     fn enable(&self, peer: i32) -> Code;
 
     fn disable(&self, peer: i32) -> Code;
 
-    /// What an address belongs to.
-    fn memory(&self, address: u64) -> Queried;
+    /// The memory at an address; none if HIP does not know it, an error if it cannot tell.
+    fn memory(&self, address: u64) -> Result<Option<Memory>, Code>;
 
     /// Whether the host can read at an address.
     fn is_readable(&self, address: u64) -> bool;
-
-    /// Takes memory for verifications. Another device may be current then, as after each copy with it.
-    fn scratch(&self, device: i32) -> Result<Scratch, Code>;
-
-    /// The machine's properties of these devices, as its first GPUs; none if they are simulated, on a machine of which nothing is said. Takes a millisecond or more.
-    fn machine(&self, devices: [i32; 2]) -> Option<Machine>;
-
-    /// Whether the link between two devices does atomic operations itself.
-    fn is_linked(&self, devices: [i32; 2]) -> bool;
-
-    /// The verdict that is kept on a device's access to the memory of another.
-    fn verdict(&self, device: i32, peer: i32) -> Option<Verdict>;
-
-    /// Keeps one.
-    fn keep_verdict(&self, device: i32, peer: i32, verdict: Verdict);
-}
-
-/// What the library says of an address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Queried {
-    Memory(Memory),
-    /// That HIP does not know it.
-    Unknown,
-    /// Nothing: it lacks what is asked, or fails for another reason.
-    Nothing,
-}
-
-/// Memory that HIP knows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Memory {
-    /// The allocation: its first address, and its bytes.
-    pub(crate) range: (u64, u64),
-    /// The device, if it is memory of one.
-    pub(crate) device: i32,
-    pub(crate) is_host: bool,
-    /// Whether it moves by itself.
-    pub(crate) is_managed: bool,
 }
 
 /// What is known of one side of a copy.
@@ -152,39 +107,38 @@ impl Before {
     }
 }
 
-/// What is known of a pair of devices, from one to the other.
-const UNKNOWN: u8 = 0;
-/// They can reach each other, in one direction at least.
-const REACHABLE: u8 = 1;
-/// They cannot.
-const APART: u8 = 2;
-
 /// In the place of a count: it is known that there are none.
 const NO_DEVICES: i32 = -1;
 
 /// What is known of one copy of the runtime.
 struct Library {
     links: Links,
-    pairs: [[AtomicU8; DEVICES]; DEVICES],
+    /// Pairs of which it is known whether they can reach each other, in one direction at least; those that cannot; and those about
+    /// which there is nothing more to be done.
+    known: Bits,
+    apart: Bits,
+    decided: Bits,
     /// 0 until it is known.
     devices: AtomicI32,
     /// How many calls of the program are under way that change access: nothing is enabled meanwhile.
     asking: AtomicUsize,
     /// How many of them reset a device, and take memory along that is on it.
     resets: AtomicUsize,
-    /// Of each device, a bit for each peer that the program has enabled access to.
-    program: [AtomicU64; DEVICES],
+    /// The access that the program has enabled.
+    program: Bits,
 }
 
 impl Library {
     const fn new() -> Self {
         Self {
             links: Links::new(),
-            pairs: [const { [const { AtomicU8::new(UNKNOWN) }; DEVICES] }; DEVICES],
+            known: Bits::new(),
+            apart: Bits::new(),
+            decided: Bits::new(),
             devices: AtomicI32::new(0),
             asking: AtomicUsize::new(0),
             resets: AtomicUsize::new(0),
-            program: [const { AtomicU64::new(0) }; DEVICES],
+            program: Bits::new(),
         }
     }
 
@@ -196,25 +150,6 @@ impl Library {
             devices => Some(devices),
         }
     }
-
-    fn set_pair(&self, [one, other]: [u8; 2], known: u8) {
-        for pair in [[one, other], [other, one]].into_iter().filter_map(|pair| at(&self.pairs, pair)) {
-            pair.store(known, SeqCst);
-        }
-    }
-
-    /// Whether the program has enabled a device's access to the memory of another.
-    fn is_programs(&self, [device, peer]: [u8; 2]) -> bool {
-        self.program.get(usize::from(device)).is_some_and(|peers| peers.load(Relaxed) & bit(peer.into()) != 0)
-    }
-
-    fn set_programs(&self, [device, peer]: [u8; 2], is_enabled: bool) {
-        let Some(peers) = self.program.get(usize::from(device)) else { return };
-        match is_enabled {
-            true => peers.fetch_or(bit(peer.into()), Relaxed),
-            false => peers.fetch_and(!bit(peer.into()), Relaxed),
-        };
-    }
 }
 
 /// All that is known of HIP in this process.
@@ -223,15 +158,18 @@ pub(crate) struct Peers {
     libraries: [Library; LIBRARIES],
     /// Whether access is left to the program.
     is_left: AtomicBool,
-    /// Whether pairs are verified, and whether that is over for want of memory.
-    admits: AtomicBool,
+    /// Whether memory has run out, so that nothing is verified any more.
     is_stopped: AtomicBool,
     /// Whether the program gets no access where the path is broken.
     refuses: AtomicBool,
-    verifications: Verifications,
-    /// Of each device, a bit for each peer that is hidden from it. No lock: a signal handler may come between, and a child
-    /// have no other thread to let go of it.
-    denied: [AtomicU64; DEVICES],
+    judge: Judge,
+    tried: Tried,
+    /// The paths that are broken.
+    broken: Bits,
+    /// Those about which the verdict that is kept was read.
+    is_read: Bits,
+    /// The access that is hidden.
+    denied: Bits,
 }
 
 impl Peers {
@@ -240,11 +178,13 @@ impl Peers {
             cache: Cache::new(),
             libraries: [const { Library::new() }; LIBRARIES],
             is_left: AtomicBool::new(false),
-            admits: AtomicBool::new(false),
             is_stopped: AtomicBool::new(false),
             refuses: AtomicBool::new(false),
-            verifications: Verifications::new(),
-            denied: [const { AtomicU64::new(0) }; DEVICES],
+            judge: Judge::new(Layer::Hip),
+            tried: Tried::new(),
+            broken: Bits::new(),
+            is_read: Bits::new(),
+            denied: Bits::new(),
         }
     }
 
@@ -252,25 +192,25 @@ impl Peers {
     pub(crate) fn configure(&self, config: &Config) {
         let is_off = config.access == config::Access::Off;
         self.is_left.store(config.access != config::Access::Auto, Relaxed);
-        for (device, denied) in (0..).zip(&self.denied) {
-            let pairs = config.denied.iter().filter_map(Denied::hip_ordinals);
-            let bits = pairs.filter(|pair| pair[0] == device).fold(0, |bits, [_, peer]| bits | bit(peer));
-            denied.store(if is_off { u64::MAX } else { bits }, Relaxed);
+        self.denied.set_all(is_off);
+        for pair in
+            config.denied.iter().filter_map(Denied::hip_ordinals).filter_map(|[device, peer]| pair(device, peer))
+        {
+            self.denied.set(pair, true);
         }
-        self.admits.store(!is_off && config.probe != config::Probe::Off, Relaxed);
+        self.judge.configure(config);
         self.refuses.store(config.broken == config::Broken::Refuse, Relaxed);
     }
 
     /// Takes over options that have changed: what was decided is decided anew.
     pub(crate) fn reconfigure(&self, config: &Config) {
         self.configure(config);
-        self.libraries.iter().for_each(|library| library.links.invalidate_all());
+        self.libraries.iter().for_each(|library| library.decided.set_all(false));
     }
 
     /// Whether a device's access to another is hidden.
     fn is_denied(&self, device: i32, peer: i32) -> bool {
-        let denied = usize::try_from(device).ok().and_then(|device| self.denied.get(device));
-        device != peer && denied.is_some_and(|denied| denied.load(Relaxed) & bit(peer) != 0)
+        device != peer && pair(device, peer).is_some_and(|pair| self.denied.has(pair))
     }
 
     /// Whose memory an address is, and where its allocation ends, if that is known.
@@ -289,21 +229,21 @@ impl Peers {
     #[inline(always)]
     pub(crate) fn decided(&self, library: usize, copy: &Memcpy) -> Option<Traffic> {
         let library = self.libraries.get(library)?;
-        let is_decided = |pair @ [src, dst]: [u8; 2]| library.links.are_decided(src, dst) || self.is_put_off(pair);
+        // Nor is HIP asked about a pair that is verified again at a later copy.
+        let is_put_off = |pair: [u8; 2]| self.judge.admits() && !self.tried.is_due(pair);
+        let is_decided = |pair: [u8; 2]| library.decided.has(pair) || is_put_off(pair);
         self.traffic(copy, |pair| is_decided(pair).then(|| self.path(library, pair))?)
     }
 
     /// The path of a copy from one device to another, if the pair is known to a copy of the runtime.
     #[inline(always)]
-    fn path(&self, library: &Library, [src, dst]: [u8; 2]) -> Option<Path> {
-        if src == dst {
-            return Some(Path::SameDevice);
-        }
-        match at(&library.pairs, [src, dst])?.load(SeqCst) {
-            REACHABLE if self.verifications.has_failed([src, dst]) => Some(Path::Broken),
-            REACHABLE => Some(Path::MappedOnUse),
-            APART => Some(Path::Staged(Why::NoPath)),
-            _ => None,
+    fn path(&self, library: &Library, pair @ [src, dst]: [u8; 2]) -> Option<Path> {
+        match library.known.has(pair) {
+            _ if src == dst => Some(Path::SameDevice),
+            false => None,
+            true if library.apart.has(pair) => Some(Path::Staged(Why::NoPath)),
+            true if self.broken.has(pair) => Some(Path::Broken),
+            true => Some(Path::MappedOnUse),
         }
     }
 
@@ -383,17 +323,17 @@ impl Peers {
             return Known::Place(place, end);
         }
         let epoch = self.cache.epoch();
-        let memory = match if address == 0 { Queried::Unknown } else { hip.memory(address) } {
-            Queried::Memory(memory) => memory,
-            Queried::Unknown if hip.is_readable(address) => return Known::Unregistered,
-            Queried::Unknown => return Known::Nothing,
-            Queried::Nothing => return Known::NotAsked,
+        let memory = match if address == 0 { Ok(None) } else { hip.memory(address) } {
+            Ok(Some(memory)) => memory,
+            Ok(None) if hip.is_readable(address) => return Known::Unregistered,
+            Ok(None) => return Known::Nothing,
+            Err(_) => return Known::NotAsked,
         };
         let device = u8::try_from(memory.device).ok().filter(|&device| usize::from(device) < DEVICES);
-        let kind = match (memory.is_managed, memory.is_host, device) {
-            (true, _, _) | (_, false, None) => Kind::Foreign,
-            (_, true, _) => Kind::Host,
-            (_, false, Some(_)) => Kind::Plain,
+        let kind = match (memory.holder, device) {
+            (Holder::Host, _) => Kind::Host,
+            (Holder::Context(_), Some(_)) => Kind::Plain,
+            _ => Kind::Foreign,
         };
         let device = if kind == Kind::Host { 0 } else { device.unwrap_or_default() };
         let place = Place { kind, device, owner: 0, reach: 0 };
@@ -407,24 +347,25 @@ impl Peers {
     }
 
     /// Finds out whether two devices reach each other, and has them do so if data arrives and nobody objects.
-    fn decide(&self, library: usize, own: &Library, hip: &impl Hip, [src, dst]: [u8; 2], current: Option<i32>) {
-        if own.links.are_decided(src, dst) {
+    fn decide(&self, library: usize, own: &Library, hip: &impl Hip, pair @ [src, dst]: [u8; 2], current: Option<i32>) {
+        if own.decided.has(pair) {
             return;
         }
         let directions = [[src, dst], [dst, src]];
-        let reaches = directions.map(|[device, peer]| hip.can_access(device.into(), peer.into()));
+        let reaches = directions.map(|[device, peer]| hip.can_access(device.into(), peer.into()) == Ok(true));
         let is_reachable = reaches.contains(&true);
         let wanted = directions.into_iter().zip(reaches);
         let wanted = wanted.filter(|&([from, to], reaches)| reaches && !self.is_denied(from.into(), to.into()));
         let wanted: Vec<[u8; 2]> =
             if self.is_left.load(Relaxed) { Vec::new() } else { wanted.map(|it| it.0).collect() };
         let is_wanted = !wanted.is_empty();
-        let known = if is_wanted { self.admit(library, hip, [src, dst], Purpose::Ours) } else { None };
-        own.set_pair([src, dst], if is_reachable { REACHABLE } else { APART });
-        if is_wanted && self.admits() && known != Some(Seen::Passed) {
+        let known = if is_wanted { self.admit(library, hip, [src, dst], Purpose::Enable) } else { None };
+        own.apart.set_both(pair, !is_reachable);
+        own.known.set_both(pair, true);
+        if is_wanted && self.judge.admits() && known != Some(Verification::Passed) {
             // What is not known yet is at a later copy, if anything is verified then.
             if known.is_some() || self.is_stopped.load(Relaxed) {
-                own.links.mark_decided(src, dst);
+                own.decided.set_both(pair, true);
             }
             return;
         }
@@ -437,16 +378,15 @@ impl Peers {
         let enabled: Vec<bool> = os::finally(restore, enable_all);
         // Or the program changes access at this moment: at a later copy.
         if !enabled.contains(&false) {
-            own.links.mark_decided(src, dst);
+            own.decided.set_both(pair, true);
         }
     }
 
     /// Lets a device access another's memory. False if that has to wait.
     fn enable(&self, own: &Library, hip: &impl Hip, from: u8, to: u8) -> bool {
-        let Some(link) = own.links.begin(from, to, Link::Enabling) else { return true };
+        let Some(link) = own.links.begin_enabling([from, to]) else { return true };
         // Whoever asks now waits until the link is enabled; who asked before is let go first.
         if own.asking.load(SeqCst) != 0 {
-            link.end(Link::Idle);
             return false;
         }
         let ret = match hip.make_current(from.into()) {
@@ -454,7 +394,10 @@ impl Peers {
             ret => ret,
         };
         // What the program has enabled itself stays its own.
-        link.end(if ret == Code::SUCCESS { Link::Ours } else { Link::Idle });
+        if ret == Code::SUCCESS {
+            link.is_ours();
+        }
+        drop(link);
         match ret {
             Code::SUCCESS => record::log::pair_info(
                 from,

@@ -4,14 +4,15 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use p2pshim_host::machine::Machine;
 use p2pshim_host::verdict::{Finding, Part};
 
-use super::verifications::Known as Verified;
 use super::*;
 use crate::config::{Broken, Probe};
 use crate::model::{Named, Shape};
 use crate::policy::access::verify::WHOLE;
-use crate::policy::driver::Span;
+use crate::policy::driver::{Scratch, ScratchKind, Span};
+use crate::policy::full::Verdict;
 use crate::policy::memory::Place;
 
 /// Where each device's memory begins: at its ordinal, plus one, times this.
@@ -190,7 +191,7 @@ impl Fake {
         if peers.wants_verdict(device, peer) {
             peers.read_verdict(0, self, device, peer);
         }
-        self.can_access(device, peer) && !peers.is_hidden(device, peer, None)
+        self.can_access(device, peer) == Ok(true) && !peers.is_hidden(device, peer, None)
     }
 
     /// The program's copy between two devices, as the hook makes it.
@@ -212,6 +213,89 @@ fn copy(src: i32, dst: i32) -> Memcpy<'static> {
         bytes: 16,
         stream: None,
         shape: Shape::Linear,
+    }
+}
+
+impl Judged for Fake {
+    fn upload(&self, to: &Scratch, bytes: &[u8]) -> Result<(), Code> {
+        let host = to.host as u64;
+        self.make_current(to.device);
+        self.state.borrow_mut().block(host)[..bytes.len()].copy_from_slice(bytes);
+        self.moves_by_host(to, host, to.address, bytes.len())
+    }
+
+    fn send(&self, from: &Scratch, to: &Scratch, span: Span) -> Result<(), Code> {
+        self.make_current(from.device);
+        let offset = span.offset as u64;
+        let is_first = {
+            let mut state = self.state.borrow_mut();
+            state.copies += 1;
+            state.copies <= 4
+        };
+        let fault = self.faults.iter().find(|fault| (fault.0, fault.1) == (from.device, to.device));
+        match fault.map(|fault| fault.2) {
+            Some(Fault::Drop) => {}
+            Some(Fault::First) if is_first => {}
+            Some(Fault::Hang) => _ = self.state.borrow_mut().hung.insert(from.stream),
+            Some(Fault::HangAll) => self.state.borrow_mut().hung.extend([from.stream, from.control]),
+            _ => self.moves(from.address + offset, to.receives + offset, span.bytes),
+        }
+        self.returning(Code::SUCCESS);
+        Ok(())
+    }
+
+    fn download(&self, from: &Scratch, bytes: usize) -> Result<(), Code> {
+        self.moves_by_host(from, from.receives, (from.host + WHOLE) as u64, bytes)
+    }
+
+    fn downloaded(&self, from: &Scratch, bytes: usize) -> Option<Vec<u8>> {
+        let at = (from.host + WHOLE) as u64;
+        Some(self.state.borrow_mut().block(at)[..bytes].to_vec())
+    }
+
+    fn is_done(&self, scratch: &Scratch) -> Result<bool, Code> {
+        let is_hung = self.state.borrow().hung.contains(&scratch.stream);
+        self.returning(if is_hung { Code::NOT_READY } else { Code::SUCCESS });
+        Ok(!is_hung)
+    }
+
+    fn can_access(&self, device: i32, peer: i32) -> Result<bool, Code> {
+        self.returning(Code::SUCCESS);
+        Ok(!self.apart.contains(&(device, peer)))
+    }
+
+    fn relaxed<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
+        self.returning(Code::SUCCESS);
+        Some(work())
+    }
+
+    fn scratch(&self, kind: ScratchKind, context: (usize, u64), device: i32) -> Result<Scratch, Code> {
+        self.make_current(device);
+        if self.has_no_memory {
+            return Err(self.returning(Code::OUT_OF_MEMORY));
+        }
+        let mut state = self.state.borrow_mut();
+        state.scratches += 1;
+        let address = 2 * BLOCK * state.scratches as u64;
+        let (stream, bytes, (context, context_id)) = (2 * state.scratches, 2 * WHOLE, context);
+        let (receives, host, control) = (address + WHOLE as u64, (address + BLOCK) as usize, stream + 1);
+        Ok(Scratch { kind, context, context_id, device, address, receives, bytes, stream, control, pool: 0, host })
+    }
+
+    fn machine(&self, _: [i32; 2]) -> Option<Machine> {
+        Some(Machine { hypervisor: Some(self.hypervisor?.to_owned()), ..Machine::default() })
+    }
+
+    fn is_linked(&self, _: [i32; 2]) -> bool {
+        false
+    }
+
+    fn verdict(&self, device: i32, peer: i32) -> Option<Verdict> {
+        self.state.borrow().kept.get(&(device, peer)).cloned()
+    }
+
+    fn keep_verdict(&self, device: i32, peer: i32, verdict: Verdict) {
+        self.state.borrow_mut().kept.insert((device, peer), verdict);
     }
 }
 
@@ -240,17 +324,6 @@ impl Hip for Fake {
         self.state.borrow().devices
     }
 
-    fn can_access(&self, device: i32, peer: i32) -> bool {
-        self.returning(Code::SUCCESS);
-        !self.apart.contains(&(device, peer))
-    }
-
-    fn relaxed(&self, work: impl FnOnce()) -> bool {
-        self.returning(Code::SUCCESS);
-        work();
-        true
-    }
-
     fn enable(&self, peer: i32) -> Code {
         assert!(!self.panics, "on purpose");
         let Some(current) = self.check(peer) else { return self.returning(Code::INVALID_DEVICE) };
@@ -270,16 +343,17 @@ impl Hip for Fake {
         self.returning(Code::SUCCESS)
     }
 
-    fn memory(&self, address: u64) -> Queried {
+    fn memory(&self, address: u64) -> Result<Option<Memory>, Code> {
         let device = i32::try_from(address / BASE).unwrap_or_default() - 1;
         if !(0..self.state.borrow().devices).contains(&device) {
             // What it does not know is an error that it leaves behind.
-            self.returning(Code::INVALID_VALUE);
-            return if self.is_mute { Queried::Nothing } else { Queried::Unknown };
+            let ret = self.returning(Code::INVALID_VALUE);
+            return if self.is_mute { Err(ret) } else { Ok(None) };
         }
         self.returning(Code::SUCCESS);
         let range = (BASE * (device as u64 + 1), 1 << 20);
-        Queried::Memory(Memory { range, device, is_host: self.registers, is_managed: false })
+        let holder = if self.registers { Holder::Host } else { Holder::Context(0) };
+        Ok(Some(Memory { range, device, holder }))
     }
 
     fn is_readable(&self, _: u64) -> bool {
@@ -288,85 +362,6 @@ impl Hip for Fake {
 
     fn keeps_last_error(&self) -> bool {
         self.sticky
-    }
-
-    fn scratch(&self, device: i32) -> Result<Scratch, Code> {
-        self.make_current(device);
-        if self.has_no_memory {
-            return Err(self.returning(Code::OUT_OF_MEMORY));
-        }
-        let mut state = self.state.borrow_mut();
-        state.scratches += 1;
-        let address = 2 * BLOCK * state.scratches as u64;
-        let stream = 2 * state.scratches;
-        let (receives, host) = (address + WHOLE as u64, (address + BLOCK) as usize);
-        Ok(Scratch { device, sends: address, receives, host, stream, control: stream + 1 })
-    }
-
-    fn machine(&self, _: [i32; 2]) -> Option<Machine> {
-        Some(Machine { hypervisor: Some(self.hypervisor?.to_owned()), ..Machine::default() })
-    }
-
-    fn is_linked(&self, _: [i32; 2]) -> bool {
-        false
-    }
-
-    fn verdict(&self, device: i32, peer: i32) -> Option<Verdict> {
-        self.state.borrow().kept.get(&(device, peer)).cloned()
-    }
-
-    fn keep_verdict(&self, device: i32, peer: i32, verdict: Verdict) {
-        self.state.borrow_mut().kept.insert((device, peer), verdict);
-    }
-}
-
-impl Copies for Fake {
-    type Scratch = Scratch;
-
-    fn device_of_scratch(scratch: &Scratch) -> i32 {
-        scratch.device
-    }
-
-    fn upload(&self, to: &Scratch, bytes: &[u8]) -> Result<(), Code> {
-        let host = to.host as u64;
-        self.make_current(to.device);
-        self.state.borrow_mut().block(host)[..bytes.len()].copy_from_slice(bytes);
-        self.moves_by_host(to, host, to.sends, bytes.len())
-    }
-
-    fn send(&self, from: &Scratch, to: &Scratch, span: Span) -> Result<(), Code> {
-        self.make_current(from.device);
-        let offset = span.offset as u64;
-        let is_first = {
-            let mut state = self.state.borrow_mut();
-            state.copies += 1;
-            state.copies <= 4
-        };
-        let fault = self.faults.iter().find(|fault| (fault.0, fault.1) == (from.device, to.device));
-        match fault.map(|fault| fault.2) {
-            Some(Fault::Drop) => {}
-            Some(Fault::First) if is_first => {}
-            Some(Fault::Hang) => _ = self.state.borrow_mut().hung.insert(from.stream),
-            Some(Fault::HangAll) => self.state.borrow_mut().hung.extend([from.stream, from.control]),
-            _ => self.moves(from.sends + offset, to.receives + offset, span.bytes),
-        }
-        self.returning(Code::SUCCESS);
-        Ok(())
-    }
-
-    fn download(&self, from: &Scratch, bytes: usize) -> Result<(), Code> {
-        self.moves_by_host(from, from.receives, (from.host + WHOLE) as u64, bytes)
-    }
-
-    fn downloaded(&self, from: &Scratch, bytes: usize) -> Option<Vec<u8>> {
-        let at = (from.host + WHOLE) as u64;
-        Some(self.state.borrow_mut().block(at)[..bytes].to_vec())
-    }
-
-    fn is_done(&self, scratch: &Scratch) -> Result<bool, Code> {
-        let is_hung = self.state.borrow().hung.contains(&scratch.stream);
-        self.returning(if is_hung { Code::NOT_READY } else { Code::SUCCESS });
-        Ok(!is_hung)
     }
 }
 
@@ -575,7 +570,7 @@ fn enabling_healthy_pair_is_verified_first_and_nothing_shows() {
                 (hip.program_enables(&peers, 0, 0), hip.last(), hip.current()),
                 (Code::SUCCESS, Code::SUCCESS, 1)
             );
-            assert_eq!(peers.verifications.known([0, 1]), Some(Verified::Passed));
+            assert_eq!(peers.verification([0, 1]), Some(Verification::Passed));
             let copies = hip.copies();
             assert!(copies > 0 && hip.state.borrow().scratches == 2);
             hip.make_current(0);
@@ -646,7 +641,7 @@ fn undecided_pair_is_forwarded_not_enabled_and_tried_again() {
         let peers = peers(&Config::default());
         assert_eq!(hip.program_copies(&peers, 0, 1).map(|traffic| traffic.path), Some(Path::MappedOnUse), "{number}");
         assert_eq!((hip.enabled(), hip.current(), hip.last()), (vec![], 0, Code::SUCCESS), "{number}");
-        assert_eq!((peers.verifications.known([0, 1]), hip.program_enables(&peers, 1, 0)), (None, Code::SUCCESS));
+        assert_eq!((peers.verification([0, 1]), hip.program_enables(&peers, 1, 0)), (None, Code::SUCCESS));
         let calls = hip.copies();
         (hip.faults, hip.host_fault, hip.has_no_memory) = (Vec::new(), None, false);
         hip.state.borrow_mut().hung.clear();
@@ -654,7 +649,7 @@ fn undecided_pair_is_forwarded_not_enabled_and_tried_again() {
         assert_eq!((hip.copies(), hip.enabled()), (calls, vec![(0, 1)]), "{number}: not at once");
         let copy = copy(0, 1);
         assert!(peers.decided(0, &copy).is_some(), "{number}: nor is HIP asked about each copy until then");
-        peers.verifications.forget_when();
+        peers.tried.forget_when();
         assert!(hip.program_copies(&peers, 0, 1).is_some());
         assert_eq!(hip.enabled(), [(0, 1), (1, 0)], "{number}");
     }
@@ -668,12 +663,12 @@ fn late_pair_is_refused_until_its_copies_have_ended_and_arrive() {
         assert_eq!(hip.program_copies(&peers, 0, 1).map(|traffic| traffic.path), Some(Path::Broken));
         assert_eq!(hip.program_enables(&peers, 1, 0), Code::INVALID_DEVICE);
         let copies = hip.copies();
-        peers.verifications.forget_when();
+        peers.tried.forget_when();
         assert_eq!((hip.program_enables(&peers, 1, 0), hip.copies()), (Code::INVALID_DEVICE, copies), "not ended yet");
         hip.state.borrow_mut().hung.clear();
         hip.faults = if passes { Vec::new() } else { vec![(0, 1, Fault::Drop)] };
         assert_eq!((hip.program_enables(&peers, 1, 0), hip.copies()), (Code::INVALID_DEVICE, copies), "not at once");
-        peers.verifications.forget_when();
+        peers.tried.forget_when();
         hip.clear_last_error();
         let path = hip.program_copies(&peers, 0, 1).map(|traffic| traffic.path);
         assert_eq!(path, Some(if passes { Path::MappedOnUse } else { Path::Broken }));
@@ -690,16 +685,18 @@ fn undecided_pair_takes_memory_a_few_times_only() {
     let (mut hip, peers) = (Fake::new(2, true), peers(&Config::default()));
     hip.host_fault = Some(Fault::Hang);
     for number in 0..50 {
-        peers.verifications.forget_when();
+        peers.tried.forget_when();
         hip.program_copies(&peers, 0, 1);
-        assert_eq!(peers.verifications.scratch(0, 0).is_some(), number < 4);
-        if let [Some(one), Some(other)] = [0, 1].map(|device| peers.verifications.scratch(0, device)) {
-            peers.verifications.put_aside(0, [8, number], [one, other]);
+        let scratch = |device| peers.judge.lock().scratch(ScratchKind::Mapped, (device, 0));
+        assert_eq!(scratch(0).is_some(), number < 4);
+        if let [Some(one), Some(other)] = [0, 1].map(scratch) {
+            peers.judge.lock().put_aside(((8, number), 0), [one, other]);
         }
     }
-    (0..2).for_each(|device| assert!(!peers.verifications.may_take(device)));
-    peers.verifications.reset_scratch(0, 0);
-    assert!(peers.verifications.may_take(0));
+    let may_take = |device| peers.judge.lock().may_take((device, 0));
+    (0..2).for_each(|device| assert!(!may_take(device)));
+    peers.judge.lock().reset_scratch((0, 0));
+    assert!(may_take(0));
 }
 
 #[test]
@@ -709,7 +706,7 @@ fn pair_is_decided_once_nothing_is_verified_any_more() {
     for _ in 0..2 {
         assert_eq!(hip.program_copies(&peers, 0, 1).map(|traffic| traffic.path), Some(Path::MappedOnUse));
     }
-    assert!(peers.libraries[0].links.are_decided(0, 1));
+    assert!(peers.libraries[0].decided.has([0, 1]));
     assert_eq!((hip.copies(), hip.enabled()), (0, vec![]));
 }
 
@@ -739,7 +736,7 @@ fn what_the_program_has_it_keeps() {
     hip.host_fault = Some(Fault::Drop);
     assert_eq!(hip.program_enables(&peers, 1, 0), Code::SUCCESS, "undecided");
     hip.host_fault = None;
-    peers.verifications.forget_when();
+    peers.tried.forget_when();
     hip.make_current(1);
     assert_eq!(hip.program_enables(&peers, 0, 0), Code::INVALID_DEVICE);
     hip.make_current(0);

@@ -3,12 +3,12 @@
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-use super::links::{DEVICES, Link};
-use super::verifications::Purpose;
+use super::links::{DEVICES, pair};
 use super::{Hip, Library, Peers};
 use crate::api::abi::Code;
-use crate::model::{Hidden, Path};
-use crate::policy::access::Verification;
+use crate::model::Hidden;
+use crate::policy::access::PairState;
+use crate::policy::access::judge::{PATIENCE, Purpose};
 
 /// What is done about a function that enables or disables access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,25 +35,17 @@ impl Asked {
     pub(crate) const FORWARD: Self = Self { ask: Ask::Forward, link: None };
 }
 
-/// What is known of one device's access to the memory of another.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PairState {
-    /// That of copies between the two.
-    pub(crate) path: Path,
-    pub(crate) by_shim: bool,
-    pub(crate) by_program: bool,
-    pub(crate) verification: Option<Verification>,
-}
-
 impl Peers {
     /// What any copy of the runtime knows of one device's access to the memory of another.
     pub(crate) fn pair_state(&self, device: u8, peer: u8) -> Option<PairState> {
         let known = |library: &Library| {
             Some(PairState {
                 path: self.path(library, [device, peer])?,
-                by_shim: library.links.is_ours(device, peer),
-                by_program: library.is_programs([device, peer]),
+                by_shim: library.links.is_ours([device, peer]),
+                by_program: library.program.has([device, peer]),
+                is_denied: self.is_denied(device.into(), peer.into()),
                 verification: self.verification([device, peer]),
+                pool_verification: None,
             })
         };
         self.libraries.iter().filter(|library| library.devices().is_some()).find_map(known)
@@ -63,37 +55,27 @@ impl Peers {
     pub(crate) fn is_hidden(&self, device: i32, peer: i32, attribute: Option<i32>) -> bool {
         /// `hipDevP2PAttrPerformanceRank`, which compares links and says nothing of access.
         const PERFORMANCE_RANK: i32 = 0;
-        let is_refused = || match [device, peer].map(u8::try_from) {
-            [Ok(device), Ok(peer)] => self.is_refused([device, peer]),
-            _ => false,
-        };
+        let is_refused = || pair(device, peer).is_some_and(|pair| self.is_refused(pair));
         attribute != Some(PERFORMANCE_RANK) && (self.is_denied(device, peer) || is_refused())
     }
 
     /// Why a device's access to another is hidden, if it is.
     pub(crate) fn why_hidden(&self, device: i32, peer: i32) -> Option<Hidden> {
         if self.is_denied(device, peer) {
-            let is_off = self.denied.iter().all(|denied| denied.load(Relaxed) == u64::MAX);
-            return Some(if is_off { Hidden::Off } else { Hidden::Denied });
+            return Some(if self.denied.are_all_set() { Hidden::Off } else { Hidden::Denied });
         }
         self.is_hidden(device, peer, None).then_some(Hidden::Broken)
     }
 
-    /// Whether anything is hidden.
-    fn hides(&self) -> bool {
-        let is_any_denied = self.denied.iter().any(|peers| peers.load(Relaxed) != 0);
-        is_any_denied || self.refuses.load(Relaxed) && self.verifications.is_any_broken()
-    }
-
     /// Decides about a call that enables access from the current device; ends with [`Peers::asked`].
     pub(crate) fn enabling(&self, library: usize, hip: &impl Hip, peer: i32, flags: u32) -> Asked {
-        self.asking(library, hip, peer, |own, link @ [device, peer]| {
+        self.asking(library, hip, peer, |own, link| {
             // Before it checks anything else HIP refuses flags.
-            if flags == 0 && own.links.take(device, peer) {
+            if flags == 0 && own.links.take(link) {
                 return Ask::Succeed;
             }
-            if flags == 0 && !own.is_programs(link) {
-                self.admit(library, hip, link, Purpose::Asked);
+            if flags == 0 && !own.program.has(link) {
+                self.admit(library, hip, link, Purpose::Admit);
             }
             self.unless_refused(own, link)
         })
@@ -101,11 +83,10 @@ impl Peers {
 
     /// Decides about a call that disables access from the current device; ends with [`Peers::asked`].
     pub(crate) fn disabling(&self, library: usize, hip: &impl Hip, peer: i32) -> Asked {
-        self.asking(library, hip, peer, |own, link @ [device, peer]| {
+        self.asking(library, hip, peer, |own, link| {
             // What the program never enabled is disabled first, so that HIP returns what it would without us.
-            if let Some(changing) = own.links.begin_disabling(device, peer) {
-                hip.disable(peer.into());
-                changing.end(Link::Idle);
+            if let Some(_changing) = own.links.begin_disabling(link) {
+                hip.disable(peer);
             }
             self.unless_refused(own, link)
         })
@@ -113,7 +94,7 @@ impl Peers {
 
     /// A pair whose path is broken looks like devices without a path, but for what the program has already.
     fn unless_refused(&self, own: &Library, link: [u8; 2]) -> Ask {
-        if self.is_refused(link) && !own.is_programs(link) { Ask::Unreachable } else { Ask::Forward }
+        if self.is_refused(link) && !own.program.has(link) { Ask::Unreachable } else { Ask::Forward }
     }
 
     fn asking(
@@ -125,20 +106,14 @@ impl Peers {
     ) -> Asked {
         let Some(own) = self.libraries.get(library) else { return Asked::FORWARD };
         own.asking.fetch_add(1, SeqCst);
-        if self.is_left.load(Relaxed) && !self.admits() && !self.hides() {
+        if self.is_left.load(Relaxed) && !self.judge.admits() && !self.judge.blocks() {
             return Asked::FORWARD;
         }
         let Some(device) = hip.current_device() else { return Asked::FORWARD };
         if self.is_denied(device, peer) {
             return Asked { ask: Ask::Unreachable, link: None };
         }
-        match [device, peer].map(u8::try_from) {
-            [Ok(device), Ok(peer)] => {
-                let link = [device, peer];
-                Asked { ask: decide(own, link), link: Some(link) }
-            }
-            _ => Asked::FORWARD,
-        }
+        pair(device, peer).map_or(Asked::FORWARD, |link| Asked { ask: decide(own, link), link: Some(link) })
     }
 
     /// Such a call has returned. `enables` is whether there is access if it succeeds.
@@ -147,7 +122,7 @@ impl Peers {
         if let Some(link) = asked.link
             && ret == Code::SUCCESS
         {
-            own.set_programs(link, enables);
+            own.program.set(link, enables);
         }
         is_over(&own.asking);
     }
@@ -169,18 +144,17 @@ impl Peers {
         let Some(current) = hip.current_device() else { return };
         let Ok(device) = u8::try_from(current) else { return };
         // What is under way with them ends first.
-        let _acting = self.verifications.begin(true);
-        self.verifications.reset_scratch(library, device);
+        let _acting = self.judge.begin([device; 2], PATIENCE);
+        self.judge.lock().reset_scratch((device.into(), library as u64));
         let is_empty = hip.last_error() == Some(Code::SUCCESS);
         for other in 0..DEVICES as u8 {
             for (from, to) in [(device, other), (other, device)] {
-                let Some(link) = own.links.begin_disabling(from, to) else { continue };
+                let Some(_changing) = own.links.begin_disabling([from, to]) else { continue };
                 if hip.make_current(from.into()) == Code::SUCCESS {
                     hip.disable(to.into());
                 }
-                link.end(Link::Idle);
             }
-            own.links.invalidate(device, other);
+            own.decided.set_both([device, other], false);
         }
         hip.make_current(current);
         // Somebody whom we do not see may have disabled it: then disabling it fails, and the program must not find that.

@@ -1,14 +1,15 @@
 //! Faults of a call of HIP, by what was known before it was made. HIP is asked nothing afterwards: a question would take
 //! the place of the program's last error.
 
-use super::arguments::bytes_from_address;
+use super::arguments::{bad_ordinal, check_given, unreadable};
 use super::call::{Given, Side, Sides, pitch_name};
-use super::returned::{is_of_the_machine, is_sticky, lost, names};
+use super::objects::{Object, Part, check_both, check_object};
+use super::returned::{is_of_the_machine, is_sticky, names, of_capture, of_pair, unexplained};
 use super::{Validate, crashes_hip};
 use crate::api::Layer;
 use crate::api::abi::Code;
-use crate::model::finding::documents;
-use crate::model::{Access, Asks, Finding, Hidden, Memcpy, Named, Path, Request, Rule, Shape, Traffic};
+use crate::model::{Access, Asks, Finding, Hidden, Memcpy, Named, Path, Request, Rule, Traffic};
+use crate::policy::driver::{Holder, Memory};
 use crate::policy::hip::{Before, Known};
 use crate::policy::memory::{Kind as MemoryKind, Place};
 
@@ -103,96 +104,49 @@ fn of(rule: Rule, what: String) -> Finding {
     Finding::new(rule, Layer::Hip, what)
 }
 
-/// The fault of an ordinal, if it has one.
-fn bad_ordinal(call: &HipCall<'_>, name: &str, ordinal: i32) -> Option<String> {
-    let count = call.before.devices.filter(|&count| count > 0)?;
-    (!(0..count).contains(&ordinal))
-        .then(|| format!("{name}={ordinal}, but this process sees {count} devices, 0 to {}", count - 1))
-}
-
 fn check_copy(call: &HipCall<'_>) -> Vec<Finding> {
-    if let Some(Shape::Unreadable(parms)) = call.request.copy().map(|copy| copy.shape) {
-        let what = if parms == 0 { "p is NULL".to_owned() } else { format!("p={parms:#x} cannot be read") };
-        return vec![of(Rule::Copy3dNullParameters, what)];
+    if let Some(finding) = unreadable(call.request) {
+        return vec![finding];
     }
     let Some(copy) = Sides::of(call.request) else { return Vec::new() };
-    let ordinals =
-        copy.sides.iter().filter_map(|side| bad_ordinal(call, &format!("{}Device", side.name), side.ordinal?));
-    let mut found: Vec<Finding> = ordinals.map(|what| of(Rule::CopyDeviceOrdinal, what)).collect();
+    let bad = |side: &Side| bad_ordinal(call.before.devices, &format!("{}Device", side.name), side.ordinal?);
+    let mut found: Vec<Finding> =
+        copy.sides.iter().filter_map(bad).map(|what| of(Rule::CopyDeviceOrdinal, what)).collect();
     // A copy of nothing succeeds, whatever it is given otherwise.
     if !found.is_empty() || copy.is_empty() {
         return found;
     }
-    found.extend(copy.sides.iter().filter_map(missing));
+    copy.sides.iter().for_each(|side| check_given(Layer::Hip, side, &mut found));
     if !found.is_empty() {
         return found;
     }
-    for (side, known) in copy.sides.iter().zip(call.before.ends) {
-        found.extend(check_memory(&copy, side, known));
+    let ([src, dst], [src_known, dst_known]) = (&copy.sides, call.before.ends);
+    let [src_object, dst_object] = [object(&copy, src, src_known), object(&copy, dst, dst_known)];
+    for (side, object) in [(src, &src_object), (dst, &dst_object)] {
+        let part = Part { function: call.request.function, call: &copy, side, unit: Some(1), has_succeeded: false };
+        check_object(|_| None, Layer::Hip, &part, object, &mut found);
     }
-    // A call that is refused moves nothing, wherever it says.
-    if found.iter().any(|finding| finding.code.is_some()) {
-        return found;
-    }
-    for (side, known) in copy.sides.iter().zip(call.before.ends) {
-        if let (Some(ordinal), Known::Place(place, _)) = (side.ordinal, known)
-            && place.kind == MemoryKind::Plain
-            && ordinal != i32::from(place.device)
-        {
-            let name = side.name;
-            let what = format!("{name}Device={ordinal}, but {name} is memory of device {}", place.device);
-            found.push(of(Rule::CopyOrdinalMismatch, what));
-        }
-    }
-    if let ([src, dst], false) = (copy.sides.map(|side| side.given), copy.is_3d)
-        && let (Given::Device(src), Given::Device(dst)) = (src, dst)
-        && copy.extent.first().is_some_and(|&bytes| src.abs_diff(dst) < bytes)
-    {
-        found.push(of(Rule::CopyOverlap, format!("src={src:#x} and dst={dst:#x} overlap")));
-    }
+    check_both(|_| None, &copy, [&src_object, &dst_object], Layer::Hip, &mut found);
     found
 }
 
-/// The finding about a side that lacks something, or has too much.
-fn missing(side: &Side) -> Option<Finding> {
-    let name = side.name;
-    match side.given {
-        Given::Device(0) => Some(of(Rule::CopyNullPointer, format!("{name} is NULL"))),
-        Given::Nothing => Some(of(Rule::Copy3dNoMemory, format!("{name} has neither an array nor a pointer"))),
-        Given::Both { array, pointer } => Some(of(
-            Rule::Copy3dArrayAndPointer,
-            format!("{name}Array={array:#x} and {name}Ptr.ptr={pointer:#x} are both set"),
-        )),
-        _ => None,
-    }
-}
-
-/// Whether a side's memory is what the call takes it for, and holds what is copied.
-fn check_memory(copy: &Sides, side: &Side, known: Known) -> Option<Finding> {
-    let (Given::Device(address) | Given::Any(address)) = side.given else { return None };
-    let shown = format!("{}={address:#x}", side.name);
-    match known {
-        Known::NotAsked => None,
-        Known::Unregistered => {
-            let finding = of(Rule::CopyHostMemory, format!("{shown} is ordinary host memory"));
-            // A 3D copy is refused; that it may lie there is not said.
-            Some(if copy.is_3d { finding.without_code() } else { finding })
+/// One side of a copy, by what was known before the call.
+fn object(copy: &Sides, side: &Side, known: Known) -> Object {
+    let (Given::Device(address) | Given::Any(address)) = side.given else { return Object::Other };
+    let rule = match known {
+        Known::NotAsked => return Object::Other,
+        Known::Unregistered => Rule::CopyHostMemory,
+        Known::Nothing => Rule::CopyUnknownPointer,
+        Known::Place(Place { kind, device, .. }, end) => {
+            let holder = match kind {
+                MemoryKind::Host => Holder::Host,
+                MemoryKind::Plain => Holder::Context(0),
+                _ => Holder::Foreign,
+            };
+            return Object::Memory { address, memory: Memory { range: (0, end), device: device.into(), holder } };
         }
-        Known::Nothing => Some(of(Rule::CopyUnknownPointer, format!("{shown} is not memory that HIP knows"))),
-        Known::Place(Place { kind: MemoryKind::Host, .. }, _) if !copy.is_3d => {
-            Some(of(Rule::CopyPinnedHost, format!("{shown} is page-locked host memory")))
-        }
-        Known::Place(_, end) => {
-            let (bytes, left) = (bytes_from_address(copy, side, 1), end.saturating_sub(address));
-            let is_past = bytes > u128::from(left);
-            is_past.then(|| {
-                of(
-                    Rule::CopyPastAllocation,
-                    format!("{shown}: the copy needs {bytes} bytes, but {left} are left of the allocation"),
-                )
-            })
-        }
-    }
+    };
+    Object::Unknown { address, may_be_host: copy.is_3d, rule }
 }
 
 fn check_access(call: &HipCall<'_>, peer: Named, flags: u32) -> Vec<Finding> {
@@ -200,7 +154,7 @@ fn check_access(call: &HipCall<'_>, peer: Named, flags: u32) -> Vec<Finding> {
     if flags != 0 {
         return vec![of(Rule::EnableFlags, format!("flags={flags}"))];
     }
-    if let Some(what) = bad_ordinal(call, "peerDeviceId", peer) {
+    if let Some(what) = bad_ordinal(call.before.devices, "peerDeviceId", peer) {
         return vec![of(Rule::EnableDeviceOrdinal, what)];
     }
     if call.before.current == Some(peer) {
@@ -228,7 +182,7 @@ fn check_query(call: &HipCall<'_>, query: Access) -> Vec<Finding> {
     // Attributes are checked after ordinals that are too large, and before those below 0.
     let is_unknown = attribute.filter(|attribute| !(0..=3).contains(attribute));
     let bad = names.iter().zip(pair).filter(|&(_, ordinal)| is_unknown.is_none() || ordinal >= 0);
-    let bad = bad.filter_map(|(name, ordinal)| bad_ordinal(call, name, ordinal));
+    let bad = bad.filter_map(|(name, ordinal)| bad_ordinal(call.before.devices, name, ordinal));
     let found: Vec<Finding> = bad.map(|what| of(Rule::QueryDeviceOrdinal, what)).collect();
     match is_unknown {
         Some(attribute) if found.is_empty() => vec![of(Rule::QueryAttribute, format!("attr={attribute}"))],
@@ -259,32 +213,6 @@ fn pair(call: &HipCall<'_>) -> Option<[i32; 2]> {
     Some([call.before.current?, peer])
 }
 
-/// How a capture, or the state of a pair's access, explains an error.
-fn of_state(call: &HipCall<'_>, ret: Code) -> Option<Finding> {
-    /// `hipErrorStreamCaptureUnsupported`, `…Invalidated`, `…Implicit`.
-    const CAPTURE: Code = Code(900);
-    const CAPTURE_LOST: Code = Code(901);
-    const CAPTURE_IMPLICIT: Code = Code(906);
-    let [device, peer] = names(pair(call));
-    let (rule, what) = match (ret, call.request.copy()) {
-        (CAPTURE_IMPLICIT, Some(_)) => {
-            (Rule::CaptureDefaultStream, "the copy uses the legacy default stream".to_owned())
-        }
-        (CAPTURE_LOST, Some(copy)) => (Rule::CaptureLost, lost(copy.stream.is_some())),
-        (CAPTURE, Some(_)) => (Rule::CaptureCopy, "a stream is being captured".to_owned()),
-        _ if !changes_access(call) => return None,
-        (CAPTURE | CAPTURE_LOST, _) => (Rule::CaptureAccess, "a stream is being captured".to_owned()),
-        (Code::PEER_ACCESS_ALREADY_ENABLED, _) => {
-            (Rule::EnableTwice, format!("access of {device} to {peer} is already enabled"))
-        }
-        (Code::PEER_ACCESS_NOT_ENABLED, _) => {
-            (Rule::DisableNotEnabled, format!("access of {device} to {peer} is not enabled"))
-        }
-        _ => return None,
-    };
-    Some(of(rule, what))
-}
-
 fn changes_access(call: &HipCall<'_>) -> bool {
     call.request.access().is_some_and(|access| !matches!(access, Access::Query { .. }))
 }
@@ -304,7 +232,8 @@ fn explain(call: &HipCall<'_>, ret: Code, wrong: Vec<Finding>) -> Finding {
     if is_of_the_machine(ret) || (ret == Code::INVALID_DEVICE && call.before.devices == Some(0)) {
         return plain(Rule::ErrorNoDriver, "no driver, no device, or not initialised");
     }
-    if let Some(finding) = of_state(call, ret) {
+    let of_state = || if changes_access(call) { of_pair(Layer::Hip, pair(call), ret) } else { None };
+    if let Some(finding) = of_capture(call.request, false, ret).or_else(of_state) {
         return finding;
     }
     let is_why = |finding: &Finding| {
@@ -338,9 +267,5 @@ fn explain(call: &HipCall<'_>, ret: Code, wrong: Vec<Finding>) -> Finding {
             None => of(Rule::EnableUnsupported, format!("{device} cannot access memory of {peer}")),
         };
     }
-    if documents(call.request.function, ret) {
-        plain(Rule::ErrorUnexplained, "the arguments look valid")
-    } else {
-        plain(Rule::ErrorUndocumented, "the documentation of this function does not list this code")
-    }
+    unexplained(call.request.function, ret)
 }

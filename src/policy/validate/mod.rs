@@ -27,6 +27,7 @@ mod facts;
 mod handles;
 mod hazards;
 mod hip;
+mod objects;
 mod returned;
 mod rights;
 #[cfg(test)]

@@ -4,10 +4,10 @@ use super::call::{Given, Seen, Side, Sides, access_pair};
 use super::facts::Facts;
 use super::rights::refused;
 use crate::api::abi::Code;
-use crate::api::codes;
+use crate::api::{Function, Layer, codes};
 use crate::model::finding::documents;
 use crate::model::rules::Severity;
-use crate::model::{Access, Asks, Finding, Named, Rule};
+use crate::model::{Access, Asks, Finding, Named, Request, Rule};
 use crate::policy::capture;
 use crate::policy::driver::{Driver, Holder};
 
@@ -38,7 +38,8 @@ pub(super) fn explain(driver: &impl Driver, facts: &Facts, seen: &Seen<'_>, ret:
         return plain(Rule::ErrorNoDriver, "no driver, no device, or not initialised");
     }
     let changes_access = matches!(seen.request.asks, Asks::Access(Access::Enable { .. } | Access::Disable { .. }));
-    if let Some(finding) = of_capture(seen, ret).or_else(|| of_access(driver, seen, ret)) {
+    let of_capture = of_capture(seen.request, seen.is_capture_lost, ret);
+    if let Some(finding) = of_capture.or_else(|| of_access(driver, seen, ret)) {
         return finding;
     }
     // The one that is documented to return this; else the first, which returned otherwise than documented.
@@ -69,23 +70,31 @@ pub(super) fn explain(driver: &impl Driver, facts: &Facts, seen: &Seen<'_>, ret:
     if let Some(what) = short_slice(seen) {
         return plain(Rule::Copy3dHeight, &what).without_code();
     }
-    if documents(seen.request.function, ret) {
-        let what = match seen.request.function.arguments().contains(&"attr") {
-            true => "the arguments look valid, apart from the attributes, which are not checked",
-            false => "the arguments look valid",
-        };
-        plain(Rule::ErrorUnexplained, what)
-    } else {
-        plain(Rule::ErrorUndocumented, "the documentation of this function does not list this code")
-    }
+    unexplained(seen.request.function, ret)
+}
+
+/// The finding about an error that nothing explains.
+pub(super) fn unexplained(function: Function, ret: Code) -> Finding {
+    let (rule, what) = match documents(function, ret) {
+        true if function.layer() != Layer::Hip && function.arguments().contains(&"attr") => {
+            (Rule::ErrorUnexplained, "the arguments look valid, apart from the attributes, which are not checked")
+        }
+        true => (Rule::ErrorUnexplained, "the arguments look valid"),
+        false => (Rule::ErrorUndocumented, "the documentation of this function does not list this code"),
+    };
+    Finding::new(rule, function.layer(), what.to_owned())
 }
 
 /// How a capture explains an error.
-fn of_capture(seen: &Seen<'_>, ret: Code) -> Option<Finding> {
-    let plain = |rule, what: &str| Some(Finding::new(rule, seen.layer(), what.to_owned()));
-    match (&seen.request.asks, ret) {
+pub(super) fn of_capture(request: &Request<'_>, is_capture_lost: bool, ret: Code) -> Option<Finding> {
+    let layer = request.function.layer();
+    let plain = |rule, what: &str| Some(Finding::new(rule, layer, what.to_owned()));
+    match (&request.asks, ret) {
         (Asks::Copy(copy), CAPTURE_INVALIDATED) => plain(Rule::CaptureLost, &lost(copy.stream.is_some())),
-        (Asks::Copy(copy), CAPTURE_UNSUPPORTED) if copy.stream.is_some() && seen.is_capture_lost => {
+        (Asks::Copy(_), CAPTURE_UNSUPPORTED) if layer == Layer::Hip => {
+            plain(Rule::CaptureCopy, "a stream is being captured")
+        }
+        (Asks::Copy(copy), CAPTURE_UNSUPPORTED) if copy.stream.is_some() && is_capture_lost => {
             plain(Rule::CaptureLost, &lost(true))
         }
         (Asks::Copy(copy), CAPTURE_UNSUPPORTED) if copy.stream.is_some() && copy.src_named != Named::Pointer => {
@@ -94,7 +103,9 @@ fn of_capture(seen: &Seen<'_>, ret: Code) -> Option<Finding> {
         (Asks::Copy(_), CAPTURE_IMPLICIT) => {
             plain(Rule::CaptureDefaultStream, "the copy uses the legacy default stream")
         }
-        (Asks::Access(Access::Enable { .. } | Access::Disable { .. }), CAPTURE_UNSUPPORTED) => {
+        (Asks::Access(Access::Enable { .. } | Access::Disable { .. }), CAPTURE_UNSUPPORTED | CAPTURE_INVALIDATED)
+            if ret == CAPTURE_UNSUPPORTED || layer == Layer::Hip =>
+        {
             plain(Rule::CaptureAccess, "a stream is being captured")
         }
         _ => None,
@@ -102,7 +113,7 @@ fn of_capture(seen: &Seen<'_>, ret: Code) -> Option<Finding> {
 }
 
 /// The finding that a capture was lost before a copy, and by which call, if that was seen.
-pub(super) fn lost(has_stream: bool) -> String {
+fn lost(has_stream: bool) -> String {
     let which = if has_stream { "the capture of the copy's stream" } else { "a capture that is under way" };
     let by = capture::lost_by().map(|(function, code)| {
         let name = codes::name(function.layer(), code).unwrap_or("an error");
@@ -120,12 +131,6 @@ fn of_access(driver: &impl Driver, seen: &Seen<'_>, ret: Code) -> Option<Finding
     let [device, peer] = names(pair);
     let plain = |rule, what: String| Some(Finding::new(rule, seen.layer(), what));
     match ret {
-        Code::PEER_ACCESS_ALREADY_ENABLED => {
-            plain(Rule::EnableTwice, format!("access of {device} to {peer} is already enabled"))
-        }
-        Code::PEER_ACCESS_NOT_ENABLED => {
-            plain(Rule::DisableNotEnabled, format!("access of {device} to {peer} is not enabled"))
-        }
         Code::TOO_MANY_PEERS => plain(Rule::EnableLimit, limit(seen, [&device, &peer])),
         Code::PEER_ACCESS_UNSUPPORTED => {
             let (devices, hidden) = (pair?, seen.standing?.hidden?);
@@ -133,8 +138,19 @@ fn of_access(driver: &impl Driver, seen: &Seen<'_>, ret: Code) -> Option<Finding
             let [device, peer] = devices;
             (driver.can_access(device, peer) == Ok(true)).then(|| hidden.finding(seen.layer(), devices))
         }
-        _ => None,
+        _ => of_pair(seen.layer(), pair, ret),
     }
+}
+
+/// How access that is enabled, or is not, explains an error.
+pub(super) fn of_pair(layer: Layer, pair: Option<[i32; 2]>, ret: Code) -> Option<Finding> {
+    let [device, peer] = names(pair);
+    let (rule, is) = match ret {
+        Code::PEER_ACCESS_ALREADY_ENABLED => (Rule::EnableTwice, "already"),
+        Code::PEER_ACCESS_NOT_ENABLED => (Rule::DisableNotEnabled, "not"),
+        _ => return None,
+    };
+    Some(Finding::new(rule, layer, format!("access of {device} to {peer} is {is} enabled")))
 }
 
 /// A device and its peer, as texts name them.

@@ -90,7 +90,7 @@ mod tests {
     use super::super::RealDriver;
     use super::super::functions::exchange_capture_mode;
     use super::*;
-    use crate::policy::driver::Driver;
+    use crate::policy::Judged;
     use crate::real::loader::Handle;
 
     /// With the simulated driver, which `make sim` builds.

@@ -2,43 +2,24 @@
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::mem::transmute;
-use std::ptr;
-use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 use super::types::{AccessDesc, AllocationProp, BatchNodeParams, Location, PoolProps};
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code};
-use crate::os;
-use crate::real::loader::{self, Handle};
+use crate::real::Sought;
+use crate::real::loader::Handle;
 
-pub(super) use crate::real::{asked, checked};
+pub(super) use crate::real::{asked, checked, is_ready};
 
 /// A function of the driver, looked for once.
-struct Entry {
-    name: &'static CStr,
-    found: AtomicPtr<c_void>,
-}
+struct Entry(&'static CStr, Sought);
 
 impl Entry {
-    /// In place of the address of a function that the driver does not have.
-    const ABSENT: *mut c_void = ptr::without_provenance_mut(1);
-
     const fn new(name: &'static CStr) -> Self {
-        Self { name, found: AtomicPtr::new(ptr::null_mut()) }
+        Self(name, Sought::new())
     }
 
     fn get(&self) -> Option<*mut c_void> {
-        let mut found = self.found.load(Relaxed);
-        if found.is_null() {
-            found = os::undisturbed(|| {
-                let driver = Handle::to_loaded(c"libcuda.so.1");
-                let found = driver.map(|driver| driver.symbol(self.name).filter(|&found| loader::pin(found)));
-                loader::forget_error();
-                // A driver that is there and lacks it is not asked again.
-                found.map(|found| found.unwrap_or(Self::ABSENT))
-            })?;
-            self.found.store(found, Relaxed);
-        }
-        (found != Self::ABSENT).then_some(found)
+        self.1.get(|| Handle::to_loaded(c"libcuda.so.1").map(|driver| driver.symbol(self.0)))
     }
 }
 
@@ -151,11 +132,6 @@ driver_functions! {
 /// Whether a driver has no such function.
 pub(super) fn is_missing(code: Code) -> bool {
     code == Code::SHARED_OBJECT_SYMBOL_NOT_FOUND
-}
-
-/// Whether something is done, where a function says so by its code.
-pub(super) fn is_ready(code: Code) -> Result<bool, Code> {
-    if code == Code::NOT_READY { Ok(false) } else { checked(code).map(|()| true) }
 }
 
 /// Whether the library of the driver is loaded.

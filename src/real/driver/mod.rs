@@ -25,7 +25,6 @@ pub(crate) use types::{
 
 use std::ffi::c_uint;
 use std::path::PathBuf;
-use std::ptr;
 
 use p2pshim_host::machine::{self, Machine};
 
@@ -40,8 +39,9 @@ use self::types::READ_WRITE;
 use crate::api::abi::Code;
 use crate::os;
 use crate::policy::capture;
-use crate::policy::driver::{Copies, Driver, Memory, NodeCopy, Scratch, ScratchKind, Span};
+use crate::policy::driver::{Driver, Judged, Memory, NodeCopy, Scratch, ScratchKind, Span};
 use crate::policy::full::{self, Verdict};
+use crate::real::{downloaded, fill};
 
 /// Where the machine of a device says what it is; none if the device is simulated, and nothing is said of its machine.
 fn root(device: i32) -> Option<PathBuf> {
@@ -51,54 +51,6 @@ fn root(device: i32) -> Option<PathBuf> {
 
 /// The driver of this process.
 pub(crate) struct RealDriver;
-
-impl Copies for RealDriver {
-    type Scratch = Scratch;
-
-    fn device_of_scratch(scratch: &Scratch) -> i32 {
-        scratch.device
-    }
-
-    fn upload(&self, to: &Scratch, bytes: &[u8]) -> Result<(), Code> {
-        let count = bytes.len().min(to.half());
-        // SAFETY: the scratch's page-locked memory is ours and has that many bytes. A copy from it that an earlier
-        // verification has left under way reads other bytes then, which nobody looks at.
-        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to.host as *mut u8, count) };
-        // SAFETY: both have that many bytes and are never freed.
-        within(to.context, || checked(unsafe { memcpy_host_to_device(to.address, to.host, count, to.stream) }))
-    }
-
-    fn send(&self, from: &Scratch, to: &Scratch, span: Span) -> Result<(), Code> {
-        let offset = span.offset as u64;
-        let (src, dst) = (from.address + offset, to.address + to.half() as u64 + offset);
-        // SAFETY: the span lies in either half.
-        let send = || unsafe { memcpy_peer(dst, to.context, src, from.context, span.bytes, from.stream) };
-        within(from.context, || checked(send()))
-    }
-
-    fn download(&self, from: &Scratch, bytes: usize) -> Result<(), Code> {
-        let (half, bytes) = (from.half(), bytes.min(from.half()));
-        // SAFETY: as above.
-        let download =
-            || unsafe { memcpy_device_to_host(from.host + half, from.address + half as u64, bytes, from.stream) };
-        within(from.context, || checked(download()))
-    }
-
-    fn downloaded(&self, from: &Scratch, bytes: usize) -> Option<Vec<u8>> {
-        let bytes = bytes.min(from.half());
-        let mut copy = Vec::new();
-        copy.try_reserve_exact(bytes).ok()?;
-        copy.resize(bytes, 0);
-        // SAFETY: the second half of the scratch's page-locked memory has that many bytes, and no copy to it is under way.
-        unsafe { ptr::copy_nonoverlapping((from.host + from.half()) as *const u8, copy.as_mut_ptr(), bytes) };
-        Some(copy)
-    }
-
-    fn is_done(&self, scratch: &Scratch) -> Result<bool, Code> {
-        // SAFETY: the stream is ours and is never destroyed.
-        within(scratch.context, || is_ready(unsafe { stream_query(scratch.stream) }))
-    }
-}
 
 /// The fate of work that is queued on a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,6 +76,82 @@ pub(crate) fn capture_status(stream: usize, per_thread: bool) -> Option<CaptureS
         INVALIDATED => CaptureStatus::Lost,
         _ => CaptureStatus::None,
     })
+}
+
+impl Judged for RealDriver {
+    fn upload(&self, to: &Scratch, bytes: &[u8]) -> Result<(), Code> {
+        let count = fill(to, bytes);
+        // SAFETY: both have that many bytes and are never freed.
+        within(to.context, || checked(unsafe { memcpy_host_to_device(to.address, to.host, count, to.stream) }))
+    }
+
+    fn send(&self, from: &Scratch, to: &Scratch, span: Span) -> Result<(), Code> {
+        let (src, dst) = (from.address + span.offset as u64, to.receives + span.offset as u64);
+        // SAFETY: the span lies in either half.
+        let send = || unsafe { memcpy_peer(dst, to.context, src, from.context, span.bytes, from.stream) };
+        within(from.context, || checked(send()))
+    }
+
+    fn download(&self, from: &Scratch, bytes: usize) -> Result<(), Code> {
+        let (host, bytes) = (from.host + from.half(), bytes.min(from.half()));
+        // SAFETY: as above.
+        within(from.context, || checked(unsafe { memcpy_device_to_host(host, from.receives, bytes, from.stream) }))
+    }
+
+    fn downloaded(&self, from: &Scratch, bytes: usize) -> Option<Vec<u8>> {
+        downloaded(from, bytes)
+    }
+
+    fn is_done(&self, scratch: &Scratch) -> Result<bool, Code> {
+        // SAFETY: the stream is ours and is never destroyed.
+        within(scratch.context, || is_ready(unsafe { stream_query(scratch.stream) }))
+    }
+
+    fn can_access(&self, device: i32, peer: i32) -> Result<bool, Code> {
+        // SAFETY: the function writes the place.
+        asked(|can| unsafe { device_can_access_peer(can, device, peer) }).map(|can| can != 0)
+    }
+
+    fn relaxed<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
+        // SAFETY: the function swaps the calling thread's mode with `mode`.
+        let exchange = |mode: &mut c_uint| unsafe { exchange_capture_mode(mode) };
+        super::relaxed(exchange, |code| is_missing(code) && !capture::may_be_under_way(), work)
+    }
+
+    fn scratch(&self, kind: ScratchKind, context: (usize, u64), device: i32) -> Result<Scratch, Code> {
+        within(context.0, || scratch::take(kind, context, device))
+    }
+
+    fn share(&self, scratch: &Scratch, device: i32) -> Result<(), Code> {
+        let desc = AccessDesc::read_write(device);
+        match scratch.kind {
+            ScratchKind::Pool => checked(self.grant(scratch.pool, device)),
+            // SAFETY: `desc` is one descriptor, and the range was mapped as a whole.
+            ScratchKind::Mapped => checked(unsafe { mem_set_access(scratch.address, scratch.bytes, &desc, 1) }),
+            ScratchKind::Page => Ok(()),
+        }
+    }
+
+    fn upload_downloaded(&self, from: &Scratch, to: &Scratch, bytes: usize) -> Result<(), Code> {
+        let (host, bytes) = (from.host + from.half(), bytes.min(from.half()).min(to.half()));
+        // SAFETY: as above.
+        within(to.context, || checked(unsafe { memcpy_host_to_device(to.address, host, bytes, to.stream) }))
+    }
+
+    fn machine(&self, devices: [i32; 2]) -> Option<Machine> {
+        let bus_ids = devices.map(|device| devices::bus_id(device).unwrap_or_default());
+        Some(Machine::read(&root(devices[0])?, &bus_ids))
+    }
+
+    fn is_linked(&self, devices: [i32; 2]) -> bool {
+        let [_, _, atomics] = peer_attributes(devices[0], devices[1]);
+        atomics == Some(1)
+    }
+
+    fn verdict(&self, src: i32, dst: i32) -> Option<Verdict> {
+        let faults = root(src).is_none().then(full::faults);
+        full::verdict(&devices::question([src, dst], faults).ok()?)
+    }
 }
 
 impl Driver for RealDriver {
@@ -156,11 +184,6 @@ impl Driver for RealDriver {
         asked(|count| unsafe { device_get_count(count) }).unwrap_or(0)
     }
 
-    fn can_access(&self, device: i32, peer: i32) -> Result<bool, Code> {
-        // SAFETY: the function writes the place.
-        asked(|can| unsafe { device_can_access_peer(can, device, peer) }).map(|can| can != 0)
-    }
-
     fn pool_access(&self, pool: usize, device: i32) -> bool {
         // SAFETY: the function writes the place; the pool is one that memory belongs to, or the program's argument.
         let flags = asked(|flags| unsafe { mem_pool_get_access(flags, pool, &Location::device(device)) });
@@ -186,24 +209,6 @@ impl Driver for RealDriver {
         Some(handle)
     }
 
-    fn relaxed<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
-        /// `CU_STREAM_CAPTURE_MODE_RELAXED`.
-        const RELAXED: c_uint = 2;
-        let mut mode = RELAXED;
-        // SAFETY: the function swaps the calling thread's mode with `mode`.
-        let code = unsafe { exchange_capture_mode(&mut mode) };
-        if code != Code::SUCCESS && (!is_missing(code) || capture::may_be_under_way()) {
-            return None;
-        }
-        let restore = || {
-            if code == Code::SUCCESS {
-                // SAFETY: as above; `mode` is what it was before.
-                unsafe { exchange_capture_mode(&mut mode) };
-            }
-        };
-        Some(os::finally(restore, work))
-    }
-
     fn enable(&self, context: usize, peer: usize) -> Code {
         within(context, || checked(enable_peer_access(peer, 0))).err().unwrap_or(Code::SUCCESS)
     }
@@ -212,43 +217,8 @@ impl Driver for RealDriver {
         set_rights(pool, &[AccessDesc::read_write(device)])
     }
 
-    fn scratch(&self, kind: ScratchKind, context: (usize, u64), device: i32) -> Result<Scratch, Code> {
-        within(context.0, || scratch::take(kind, context, device))
-    }
-
-    fn share(&self, scratch: &Scratch, device: i32) -> Result<(), Code> {
-        let desc = AccessDesc::read_write(device);
-        match scratch.kind {
-            ScratchKind::Pool => checked(self.grant(scratch.pool, device)),
-            // SAFETY: `desc` is one descriptor, and the range was mapped as a whole.
-            ScratchKind::Mapped => checked(unsafe { mem_set_access(scratch.address, scratch.bytes, &desc, 1) }),
-            ScratchKind::Page => Ok(()),
-        }
-    }
-
-    fn upload_downloaded(&self, from: &Scratch, to: &Scratch, bytes: usize) -> Result<(), Code> {
-        let (host, bytes) = (from.host + from.half(), bytes.min(from.half()).min(to.half()));
-        // SAFETY: as above.
-        within(to.context, || checked(unsafe { memcpy_host_to_device(to.address, host, bytes, to.stream) }))
-    }
-
     fn names(&self, device: i32) -> Option<[String; 2]> {
         devices::gpu(device).map(|gpu| [gpu.uuid, gpu.bus_id])
-    }
-
-    fn machine(&self, devices: [i32; 2]) -> Option<Machine> {
-        let bus_ids = devices.map(|device| devices::bus_id(device).unwrap_or_default());
-        Some(Machine::read(&root(devices[0])?, &bus_ids))
-    }
-
-    fn is_linked(&self, devices: [i32; 2]) -> bool {
-        let [_, _, atomics] = peer_attributes(devices[0], devices[1]);
-        atomics == Some(1)
-    }
-
-    fn verdict(&self, src: i32, dst: i32) -> Option<Verdict> {
-        let faults = root(src).is_none().then(full::faults);
-        full::verdict(&devices::question([src, dst], faults).ok()?)
     }
 
     fn has_failed_earlier(&self, uuids: [&str; 2]) -> bool {

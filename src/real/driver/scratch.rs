@@ -48,7 +48,8 @@ pub(super) fn take(kind: ScratchKind, (context, context_id): (usize, u64), devic
     }
     let host = take_host(wanted)?;
     register(host, wanted)?;
-    Ok(Scratch { kind, context, context_id, device, address, bytes, stream, pool, host })
+    let receives = address + (bytes / 2).min(HALF) as u64;
+    Ok(Scratch { kind, context, context_id, device, address, receives, bytes, stream, control: 0, pool, host })
 }
 
 /// Takes memory of the host that is ours, to be page-locked: the driver's own would go with the context, which another thread may end

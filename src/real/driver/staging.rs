@@ -9,7 +9,7 @@ use super::functions::{
 };
 use super::{RealDriver, scratch};
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code};
-use crate::policy::Driver;
+use crate::policy::Judged;
 use crate::policy::staging::{Contexts, Host, Ring, SLOTS, Staged, Stager, as_row};
 
 /// `CU_EVENT_DISABLE_TIMING`.

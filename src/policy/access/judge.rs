@@ -1,0 +1,168 @@
+//! The judge of paths, CUDA's and HIP's: what was found out about two devices holds for the process, for all who ask.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{LazyLock, Mutex, MutexGuard};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::cells::Cells;
+use super::registry::Registry;
+use super::{Kind, Place};
+use crate::api::Layer;
+use crate::config::{self, Config, Probe};
+use crate::os;
+use crate::record::log::{self, Verified};
+
+/// How long a thread waits for others that verify a pair of one of its devices: each takes some milliseconds.
+pub(crate) const PATIENCE: Duration = Duration::from_millis(500);
+
+/// The reason to verify a pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// To be enabled by the shim.
+    Enable,
+    /// To find out whether data arrives: the program has access already.
+    Check,
+    /// To find out whether the program gets access: it asks for it.
+    Admit,
+    /// To find out whether data still arrives: a copy of the program did not.
+    Again,
+}
+
+/// Work to be done for a pair.
+pub(crate) struct Plan {
+    pub(crate) src: Place,
+    pub(crate) dst: Place,
+    /// `Plain`, or `Pool` if either side is of a pool.
+    pub(crate) kind: Kind,
+    pub(crate) purpose: Purpose,
+    /// A context for each side: the memory's own, if it has one. Its handle, and what tells it from later ones. With HIP the device and
+    /// the copy of the runtime.
+    pub(crate) contexts: [(usize, u64); 2],
+    pub(crate) pools: [Option<usize>; 2],
+}
+
+impl Plan {
+    pub(super) fn devices(&self) -> [i32; 2] {
+        self.pair().map(i32::from)
+    }
+
+    pub(super) fn pair(&self) -> [u8; 2] {
+        [self.src.device, self.dst.device]
+    }
+
+    /// The directions that there are: the device that accesses, and the one whose memory it is.
+    pub(super) fn directions(&self, [forth, back]: [bool; 2]) -> impl Iterator<Item = [i32; 2]> {
+        let [src, dst] = self.devices();
+        [(forth, [src, dst]), (back, [dst, src])].into_iter().filter(|&(can, _)| can).map(|(_, pair)| pair)
+    }
+
+    /// Says what was decided about the pair.
+    pub(super) fn say(&self, what: fmt::Arguments<'_>) {
+        log::pair_info(self.src.device, self.dst.device, what);
+    }
+
+    /// Says what came of verifying it.
+    pub(super) fn say_verified(&self, verified: Verified, what: fmt::Arguments<'_>) {
+        log::pair_verified(self.src.device, self.dst.device, verified, what);
+    }
+}
+
+/// The judge of the paths between a vendor's devices, and all that is known of them.
+pub(crate) struct Judge {
+    pub(super) layer: Layer,
+    /// The standard library's: see [`os::lock`]. Made at its first change: all else is zero at the start, and takes no room in
+    /// the library's file.
+    registry: Mutex<Option<Box<Registry>>>,
+    /// Whether any pair is blocked: denied, or broken.
+    pub(super) blocks: AtomicBool,
+    /// Whether what the program enables is verified first.
+    admits: AtomicBool,
+}
+
+/// The registry, under its lock, which is held.
+pub(crate) struct Locked<'a>(MutexGuard<'a, Option<Box<Registry>>>);
+
+impl Deref for Locked<'_> {
+    type Target = Registry;
+
+    fn deref(&self) -> &Registry {
+        static NOTHING: LazyLock<Registry> = LazyLock::new(Registry::default);
+        self.0.as_deref().unwrap_or(&NOTHING)
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    #[inline(never)]
+    fn deref_mut(&mut self) -> &mut Registry {
+        self.0.get_or_insert_default()
+    }
+}
+
+/// A thread acts on two devices, until this goes away, after a panic too. Then what was decided is decided anew.
+pub(crate) struct Acting<'a>(pub(super) &'a Judge, pub(super) [u8; 2], pub(super) Option<&'a Cells>);
+
+impl Drop for Acting<'_> {
+    fn drop(&mut self) {
+        self.2.into_iter().for_each(Cells::invalidate);
+        self.0.lock().acting.retain(|devices| *devices != self.1);
+    }
+}
+
+impl Judge {
+    pub(crate) const fn new(layer: Layer) -> Self {
+        Self { layer, registry: Mutex::new(None), blocks: AtomicBool::new(false), admits: AtomicBool::new(false) }
+    }
+
+    /// Takes over the options.
+    pub(crate) fn configure(&self, config: &Config) {
+        let hides_all = config.access == config::Access::Off;
+        self.admits.store(!hides_all && config.probe != Probe::Off, Relaxed);
+        let is_any_blocked = {
+            let mut registry = self.lock();
+            registry.configure(config);
+            registry.is_any_blocked()
+        };
+        self.blocks.store(is_any_blocked, Relaxed);
+    }
+
+    pub(crate) fn lock(&self) -> Locked<'_> {
+        Locked(os::lock(&self.registry))
+    }
+
+    /// Whether any pair is blocked: denied, or broken.
+    #[inline(always)]
+    pub(crate) fn blocks(&self) -> bool {
+        self.blocks.load(Relaxed)
+    }
+
+    /// Whether what the program enables is verified first.
+    #[inline(always)]
+    pub(crate) fn admits(&self) -> bool {
+        self.admits.load(Relaxed)
+    }
+
+    pub(super) fn is_hip(&self) -> bool {
+        self.layer == Layer::Hip
+    }
+
+    /// Lets nobody else act on these devices. None if another thread does, for longer than is waited.
+    pub(crate) fn begin(&self, devices: [u8; 2], patience: Duration) -> Option<Acting<'_>> {
+        self.may_act(devices, patience).then(|| Acting(self, devices, None))
+    }
+
+    /// Waits until nobody is acting on one of these devices. Whether the caller now is.
+    pub(super) fn may_act(&self, devices: [u8; 2], patience: Duration) -> bool {
+        let started = Instant::now();
+        while !self.lock().may_act(devices) {
+            if started.elapsed() >= patience {
+                return false;
+            }
+            thread::sleep(Duration::from_micros(50));
+        }
+        true
+    }
+}
