@@ -9,7 +9,7 @@ use super::{mode, peers, timing};
 use crate::api::abi::Code;
 use crate::api::{Effect, Layer};
 use crate::model::{Part, Path, Request, Traffic};
-use crate::policy::Driver;
+use crate::policy::Judged;
 use crate::real::driver::{self, RealDriver};
 use crate::record::trace::{self, Trace};
 use crate::record::{log, numbers};

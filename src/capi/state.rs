@@ -9,7 +9,7 @@ use crate::api::Function;
 use crate::call::control;
 use crate::call::mode::{self, Activity};
 use crate::model::counters;
-use crate::policy::Driver;
+use crate::policy::Judged;
 use crate::real::driver::{self, RealDriver};
 
 const STATE_SIZE_0_1: usize = 40;

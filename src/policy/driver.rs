@@ -10,6 +10,9 @@ pub(crate) const HALF: usize = 512 << 10;
 
 /// Questions and orders of the judge of a path to CUDA's driver or HIP. Nothing here waits for a device.
 pub(crate) trait Judged {
+    /// How many devices there are.
+    fn device_count(&self) -> i32;
+
     /// Begins to copy bytes to where they are sent from, on the memory's own stream.
     fn upload(&self, to: &Scratch, bytes: &[u8]) -> Result<(), Code>;
 
@@ -80,9 +83,6 @@ pub(crate) trait Driver: Judged {
 
     /// A device's primary context, if it exists; none is made.
     fn primary_context(&self, device: i32) -> Option<usize>;
-
-    /// How many devices there are.
-    fn device_count(&self) -> i32;
 
     /// A device's UUID and PCI address.
     fn names(&self, device: i32) -> Option<[String; 2]>;

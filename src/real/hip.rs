@@ -237,6 +237,11 @@ impl Library {
 }
 
 impl Judged for Library {
+    fn device_count(&self) -> i32 {
+        // SAFETY: the function writes the place.
+        asked(|count| unsafe { get_device_count(*self, count) }).unwrap_or(0)
+    }
+
     fn upload(&self, to: &Scratch, bytes: &[u8]) -> Result<(), Code> {
         /// `hipMemcpyHostToDevice`.
         const HOST_TO_DEVICE: c_int = 1;
@@ -335,11 +340,6 @@ impl Hip for Library {
     fn make_current(&self, device: i32) -> Code {
         // SAFETY: the function takes a value.
         unsafe { set_device(*self, device) }
-    }
-
-    fn device_count(&self) -> i32 {
-        // SAFETY: the function writes the place.
-        asked(|count| unsafe { get_device_count(*self, count) }).unwrap_or(0)
     }
 
     fn enable(&self, peer: i32) -> Code {

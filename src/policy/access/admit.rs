@@ -59,7 +59,7 @@ impl Access {
         driver.relaxed(|| self.find_out(driver, [src, dst], named)).flatten().is_some()
     }
 
-    /// The same for a program that only asks: not each time, if the pair cannot be decided.
+    /// Verifies the path for a program that only asks: not each time, if the pair cannot be decided.
     pub(super) fn admit_asking(&self, driver: &impl Driver, devices: [i32; 2]) {
         let is_soon = |asked: &Instant| asked.elapsed() < AGAIN;
         let is_wanted = || {

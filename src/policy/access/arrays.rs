@@ -42,7 +42,7 @@ impl Access {
         }
     }
 
-    /// Whose memory an array's is, unless its context is gone.
+    /// The owner of an array's memory, unless its context is gone.
     pub(super) fn array_place(&self, driver: &impl Driver, end: u64) -> Option<Place> {
         let made = self.lock().arrays.get(&end).copied()?;
         let Owner::Context { handle, id, device } = made else { return None };

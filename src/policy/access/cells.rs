@@ -1,4 +1,4 @@
-//! What was decided about each pair of owners, where a copy finds it without a lock.
+//! Decisions about pairs of owners, where a copy finds them without a lock.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -11,7 +11,7 @@ pub(super) const OWNERS: usize = 128;
 /// Beside the number of a path.
 const KEPT: u64 = 1 << 7;
 
-/// What is known of copies from memory of one owner to memory of another.
+/// All that is known of copies from memory of one owner to memory of another.
 pub(super) struct Cell {
     /// The epoch in which the path was decided, and in the low byte its number, with [`KEPT`] if p2pshim alone has made it direct.
     decided: AtomicU64,
@@ -42,7 +42,7 @@ impl Cell {
 /// All pairs.
 pub(super) struct Cells {
     cells: [Cell; OWNERS * OWNERS],
-    /// What was decided in an earlier epoch is to be decided anew.
+    /// Decisions of an earlier epoch are to be made anew.
     epoch: AtomicU64,
 }
 

@@ -1,4 +1,4 @@
-//! What is done about a pair whose path is not decided.
+//! Decisions about pairs whose path is not decided.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
@@ -34,7 +34,7 @@ pub(crate) struct Circumstances {
     pub(crate) is_asked_for: bool,
 }
 
-/// What is to be done about a copy.
+/// The next step for a copy.
 enum Step {
     /// The path is this until something changes.
     Decided(Path),
@@ -62,7 +62,7 @@ impl Access {
         Some(traffic([src, dst], path, self.is_kept(path, src, dst), copy))
     }
 
-    /// As above, for a copy that is made again and again on the path that it gets now: waits for others that verify a pair of one of its
+    /// Finds the path of a copy that is made again and again on the path that it gets now: waits for others that verify a pair of one of its
     /// devices, but no longer after `since` than a verification takes some times over. Not while captures are under way, which may wait for
     /// this thread.
     pub(crate) fn consider_for_good(

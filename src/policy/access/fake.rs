@@ -162,6 +162,10 @@ impl Fake {
 }
 
 impl Judged for Fake {
+    fn device_count(&self) -> i32 {
+        self.devices
+    }
+
     fn upload(&self, to: &Scratch, bytes: &[u8]) -> Result<(), Code> {
         let mut all = self.bytes.borrow_mut();
         let memory = all.entry(to.address).or_insert_with(|| vec![0; 1 << 20]);
@@ -323,10 +327,6 @@ impl Driver for Fake {
 
     fn primary_context(&self, device: i32) -> Option<usize> {
         self.primaries.contains(&device).then(|| context(device as usize))
-    }
-
-    fn device_count(&self) -> i32 {
-        self.devices
     }
 
     fn pool_access(&self, pool: usize, device: i32) -> bool {

@@ -77,7 +77,7 @@ impl Access {
         self.has_imported.store(true, Relaxed);
     }
 
-    /// What is mapped there is about to be unmapped: its handles may come again, for other memory. (So may the handle of what is
+    /// A mapping is about to be unmapped: its handles may come again, for other memory. (So may the handle of what is
     /// imported and never mapped; then memory of the program itself is not refused, and warned about.)
     pub(crate) fn memory_is_unmapped(&self, driver: &impl Driver, address: u64, bytes: u64) {
         for handle in granules(address, bytes).filter_map(|at| driver.mapped_memory(at)) {

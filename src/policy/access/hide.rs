@@ -10,12 +10,12 @@ use crate::policy::capture;
 use crate::policy::driver::{Driver, Holder};
 use crate::record::log;
 
-/// Whose memory a function sets rights of.
+/// The memory that a function sets rights of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Grants {
     /// A pool's.
     OfPool(usize),
-    /// What is mapped in a range of addresses.
+    /// That which is mapped in a range of addresses.
     OfMapped { address: u64, bytes: u64 },
 }
 
@@ -100,7 +100,7 @@ impl Access {
         }
     }
 
-    /// What is returned to a call that grants devices access to memory, if any of them may not have it.
+    /// The code for a call that grants devices access to memory, if any of them may not have it.
     pub(crate) fn refused(&self, driver: &impl Driver, of: Grants, devices: &[i32]) -> Option<Code> {
         let count = driver.device_count();
         if count < 2 || devices.iter().any(|device| !(0..count).contains(device)) {
@@ -165,7 +165,7 @@ impl Access {
 
 /// Where memory may be mapped in a range.
 pub(super) fn granules(address: u64, bytes: u64) -> impl Iterator<Item = u64> {
-    /// What is mapped has at least so many bytes, and begins at a multiple of them.
+    /// A mapping has at least so many bytes, and begins at a multiple of them.
     const GRANULARITY: usize = 2 << 20;
     (address..address.saturating_add(bytes.max(1))).step_by(GRANULARITY)
 }

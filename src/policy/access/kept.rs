@@ -42,7 +42,7 @@ impl Access {
         {
             let mut registry = self.lock();
             registry.process_is_restored();
-            self.has_names.store(registry.denies_any(), Relaxed);
+            self.has_names.store(!registry.denied.is_empty(), Relaxed);
         }
         self.cache.forget();
         self.cells.invalidate();
@@ -101,10 +101,6 @@ impl Registry {
         self.asked.clear();
         self.verified_again.clear();
         self.logged.clear();
-    }
-
-    pub(super) fn denies_any(&self) -> bool {
-        !self.denied.is_empty()
     }
 
     /// Whether a link was enabled by us for a path that was verified.

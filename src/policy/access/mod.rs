@@ -9,7 +9,7 @@
 //!    do with the program's, so that no copy of the program ever takes a path that is not verified.
 //! 3. The two contexts get access to each other, or the pool is granted to the other device.
 //!
-//! What the program sees of peer access is what it asked for itself ([`view`]).
+//! The program sees the peer access that it asked for itself ([`view`]).
 //!
 //! **Who.** Ordinals and contexts in the arguments do not say who copies: CUDA accepts wrong ones, and pointers decide. Contexts
 //! are known by handle and `cuCtxGetId`, which a reset changes and the handle does not.
@@ -150,7 +150,7 @@ impl Access {
         Some([context(copy.src, src, copy.src_named)?, context(copy.dst, dst, copy.dst_named)?])
     }
 
-    /// Whose memory an address is, and its allocation, if that is known.
+    /// The owner of an address, and its allocation, if that is known.
     #[inline(always)]
     pub(crate) fn known(&self, address: u64) -> Option<(Place, Range<u64>)> {
         self.cache.find_range(address)
@@ -163,7 +163,7 @@ impl Access {
         Some(Between::of(src, dst))
     }
 
-    /// The same, and the driver is asked about what it did not know, or was not asked about.
+    /// Whether it does, and the driver is asked about ends that it did not know, or was not asked about.
     pub(crate) fn ask_between(&self, driver: &impl Driver, copy: &Memcpy) -> Between {
         let (ends, epoch) = ([copy.src, copy.dst], self.cache.epoch());
         let is_unknown = |address| self.cache.find_any(address).is_some_and(|(place, _)| place.kind == Kind::Unknown);
@@ -254,12 +254,12 @@ impl Access {
         number
     }
 
-    /// Whose memory an address is. Asks the driver, if it is not known.
+    /// The owner of an address. Asks the driver, if it is not known.
     fn place(&self, driver: &impl Driver, address: u64) -> Option<Place> {
         self.place_and_range(driver, address).map(|(place, _)| place)
     }
 
-    /// Whose memory an address is, and its allocation. Once any pair is blocked the driver is asked each time: memory that has gone
+    /// The owner of an address, and its allocation. Once any pair is blocked the driver is asked each time: memory that has gone
     /// away may still be remembered, while another thread has got its address.
     pub(crate) fn place_and_range(&self, driver: &impl Driver, address: u64) -> Option<(Place, Range<u64>)> {
         if let Some(known) = self.cache.find_range(address).filter(|_| !self.blocks()) {
@@ -308,7 +308,7 @@ impl Access {
     }
 }
 
-/// What a copy that names no devices goes between.
+/// The ends of a copy that names no devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Between {
     /// Two devices; or a device and an array of which it is not known where it lies.

@@ -1,4 +1,4 @@
-//! Who holds memory, who may access whose, and what has been verified: all that is kept under the lock.
+//! Owners of memory, access between them, and verdicts: all that is kept under the lock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -32,7 +32,7 @@ impl Owner {
 /// How many peers a context can have, on machines without NVSwitch.
 pub(super) const MOST_PEERS: usize = 8;
 
-/// What we have done about a link.
+/// Our part in a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ours {
     No,
@@ -57,7 +57,7 @@ impl Link {
     }
 }
 
-/// What has been found out about the path between two devices.
+/// The outcome of verifying the path between two devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verification {
     /// Data arrives.
@@ -74,7 +74,7 @@ pub(crate) enum Verification {
     Risky,
 }
 
-/// What was tried for a pair of owners, in vain.
+/// Attempts for a pair of owners, in vain.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Attempts {
     /// How often the threshold is doubled.
@@ -101,7 +101,7 @@ impl Attempts {
     }
 }
 
-/// What is kept under the lock.
+/// All that is kept under the lock.
 #[derive(Default)]
 pub(crate) struct Registry {
     pub(super) access: config::Access,
@@ -111,7 +111,7 @@ pub(crate) struct Registry {
     /// Whether the driver has no memory with rights of its own, so that pairs cannot be verified.
     pub(super) cannot_verify: bool,
     pub(super) denied: Vec<Denied>,
-    /// The same by ordinals, as far as these are known.
+    /// Denied pairs by ordinals, as far as these are known.
     denied_pairs: Vec<[i32; 2]>,
     owners: Vec<Option<Owner>>,
     links: BTreeMap<(u8, u8), Link>,
@@ -203,7 +203,7 @@ impl Registry {
         device != peer && (self.access == config::Access::Off || self.denied_pairs.contains(&[device, peer]))
     }
 
-    /// The same, by UUIDs and PCI addresses: ordinals mean nothing for devices that the process does not see.
+    /// Whether access is denied, by UUIDs and PCI addresses: ordinals mean nothing for devices that the process does not see.
     pub(super) fn is_denied_by_name(&self, [[one, at], [other, other_at]]: [&[String; 2]; 2]) -> bool {
         const NONE: i32 = -1;
         let is_it = |denied: &Denied| denied.device.is(NONE, one, at) && denied.peer.is(NONE, other, other_at);
@@ -215,7 +215,7 @@ impl Registry {
         self.broken == Broken::Refuse
     }
 
-    /// The same of two devices.
+    /// Whether the program does not get peer access between two devices.
     pub(super) fn is_refused(&self, device: i32, peer: i32) -> bool {
         self.refuses_what_is_broken() && self.is_broken(device, peer)
     }
@@ -374,7 +374,7 @@ impl Registry {
         self.attempts.get(&ordered(src.owner, dst.owner)).copied().unwrap_or_default()
     }
 
-    /// What was tried, for any owner on the one device and any on the other.
+    /// The attempts for any owner on the one device and any on the other.
     pub(super) fn attempts_between(&self, one: u8, other: u8) -> impl Iterator<Item = Attempts> {
         let device = |number| self.owner(number).map(Owner::device);
         let wanted = [Some(i32::from(one)), Some(i32::from(other))];

@@ -1,9 +1,9 @@
-//! What is known of two devices, for those who ask.
+//! The state of two devices, for those who ask.
 
 use super::registry::{Ours, Owner, Registry, Verification};
 use super::{Access, Kind, Path, Place, Why};
 
-/// What is known of one device's access to the memory of another.
+/// The state of one device's access to the memory of another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PairState {
     /// Whether the program has enabled it, between any of their contexts.
@@ -12,14 +12,14 @@ pub(crate) struct PairState {
     /// Whether it is hidden from the program.
     pub(crate) is_denied: bool,
     pub(crate) verification: Option<Verification>,
-    /// The same for memory of pools.
+    /// That of memory of pools.
     pub(crate) pool_verification: Option<Verification>,
     /// The path of copies between memory of their contexts, as things stand.
     pub(crate) path: Path,
 }
 
 impl Access {
-    /// What is known of the access of a device to the memory of another. Asks no driver.
+    /// Returns the state of the access of a device to the memory of another. Asks no driver.
     pub(crate) fn pair_state(&self, device: u8, peer: u8) -> PairState {
         self.lock().pair_state(device, peer)
     }

@@ -25,11 +25,8 @@ impl Registry {
 
     /// Whether any pair is denied, or broken.
     pub(super) fn is_any_blocked(&self) -> bool {
-        self.access == config::Access::Off || !self.denied.is_empty() || self.is_any_broken()
-    }
-
-    fn is_any_broken(&self) -> bool {
-        self.verifications.values().any(|known| matches!(known, Verification::Failed | Verification::Late))
+        let is_broken = |known: &Verification| matches!(known, Verification::Failed | Verification::Late);
+        self.access == config::Access::Off || !self.denied.is_empty() || self.verifications.values().any(is_broken)
     }
 
     pub(crate) fn verification(&self, kind: Kind, one: u8, other: u8) -> Option<Verification> {

@@ -3,7 +3,7 @@
 //! A kernel of the program may run for ever, waiting for its host. So nothing here waits for a device: own streams that
 //! block no other, asynchronous copies by the copy engines, and asking whether they are done.
 //!
-//! What it takes for a pair to pass: known patterns, new ones each time, at two sizes, twice each, arrive whole. And a
+//! A pair passes if known patterns, new ones each time, at two sizes, twice each, arrive whole. A
 //! copy must not be slower than one through the host, as it is on some machines whose devices hang on two processors.
 
 use std::sync::atomic::AtomicU64;

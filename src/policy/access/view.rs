@@ -1,4 +1,4 @@
-//! What the program sees of peer access: what it asked for itself.
+//! The program's view of peer access: it sees the access that it asked for itself.
 //!
 //! The real function is asked wherever a call of it does not change anything that we hold, since only it knows all the errors
 //! that it may return. Enabling what is enabled changes nothing, and returns 704 where there is no other error; so that is
@@ -13,7 +13,7 @@ use crate::api::abi::Code;
 use crate::config;
 use crate::policy::driver::Driver;
 
-/// What is called in place of a function about peer access: `cuCtxEnablePeerAccess(peer, flags)`, such that it enables
+/// The call in place of a function about peer access: `cuCtxEnablePeerAccess(peer, flags)`, such that it enables
 /// nothing that was not enabled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HarmlessEnable {
@@ -22,12 +22,12 @@ pub(crate) struct HarmlessEnable {
     pub(crate) flags: u32,
     /// The code that means that there is no other error.
     pub(crate) from: Code,
-    /// What the program gets for it.
+    /// The code that the program gets for it.
     pub(crate) to: Code,
 }
 
 impl Access {
-    /// What is called in place of `cuCtxEnablePeerAccess(peer, flags)`: for a pair that the program does not get, the same with
+    /// The call in place of `cuCtxEnablePeerAccess(peer, flags)`: for a pair that the program does not get, the same with
     /// a flag, which the driver checks before it enables anything. Only whether the peer still lives it checks later.
     pub(crate) fn enabling(&self, driver: &impl Driver, peer: usize, flags: u32) -> Option<HarmlessEnable> {
         if !self.may_hide() {
@@ -61,7 +61,7 @@ impl Access {
         Some(self.lock().is_refused(device, other))
     }
 
-    /// What is called in place of `cuCtxDisablePeerAccess(peer)`: for a pair that stays enabled, enabling it once more. If there
+    /// The call in place of `cuCtxDisablePeerAccess(peer)`: for a pair that stays enabled, enabling it once more. If there
     /// is nothing, the function is called, and until [`Access::disabled`] nothing is enabled that it might disable.
     pub(crate) fn disabling(&self, driver: &impl Driver, peer: usize) -> Option<HarmlessEnable> {
         // First, since who enables a link says so under the lock and then looks here.
@@ -92,7 +92,7 @@ impl Access {
         stays.then_some(HarmlessEnable { peer, flags: 0, from: same, to: same })
     }
 
-    /// What the program gets where `cuCtxEnablePeerAccess(peer, flags)` has returned `ret`.
+    /// The code that the program gets where `cuCtxEnablePeerAccess(peer, flags)` has returned `ret`.
     pub(crate) fn enabled(&self, driver: &impl Driver, peer: usize, flags: u32, ret: Code) -> Code {
         match ret {
             Code::SUCCESS => self.on_enabled(driver, peer),
@@ -118,7 +118,7 @@ impl Access {
         is_only_ours
     }
 
-    /// What the program gets for disabling a peer. `stays` if what was called left the access as it is, and returns 704
+    /// The code that the program gets for disabling a peer. `stays` if what was called left the access as it is, and returns 704
     /// where disabling would do something.
     pub(crate) fn disabled(&self, driver: &impl Driver, peer: usize, ret: Code, stays: bool) -> Code {
         let ret = self.after_disabling(driver, peer, ret, stays);

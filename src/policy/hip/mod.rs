@@ -36,7 +36,7 @@ use crate::model::{Memcpy, Path, Traffic, Why};
 use crate::os;
 use crate::record;
 
-/// What decisions ask the real library, and have it do. No call waits for a device.
+/// Questions and orders of decisions to the real library. No call waits for a device.
 ///
 /// Devices are ordinals. All of it may change the calling thread's last error. Another device may be current after each copy of a
 /// verification.
@@ -54,8 +54,6 @@ pub(crate) trait Hip: Judged {
 
     fn make_current(&self, device: i32) -> Code;
 
-    fn device_count(&self) -> i32;
-
     /// Lets the current device access the memory of another.
     fn enable(&self, peer: i32) -> Code;
 
@@ -68,7 +66,7 @@ pub(crate) trait Hip: Judged {
     fn is_readable(&self, address: u64) -> bool;
 }
 
-/// What is known of one side of a copy.
+/// One side of a copy, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Known {
     /// It was not asked for, or the library does not tell.
@@ -81,7 +79,7 @@ pub(crate) enum Known {
     Nothing,
 }
 
-/// What is known about a copy before it is made. Plain values, kept on the stack across the real call.
+/// Facts about a copy before it is made. Plain values, kept on the stack across the real call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Before {
     /// How many devices there are, if that is known.
@@ -110,7 +108,7 @@ impl Before {
 /// In the place of a count: it is known that there are none.
 const NO_DEVICES: i32 = -1;
 
-/// What is known of one copy of the runtime.
+/// All that is known of one copy of the runtime.
 struct Library {
     links: Links,
     /// Pairs of which it is known whether they can reach each other, in one direction at least; those that cannot; and those about
@@ -213,7 +211,7 @@ impl Peers {
         device != peer && pair(device, peer).is_some_and(|pair| self.denied.has(pair))
     }
 
-    /// Whose memory an address is, and where its allocation ends, if that is known.
+    /// The place of an address, and the end of its allocation, if that is known.
     #[inline(always)]
     pub(crate) fn known(&self, address: u64) -> Option<(Place, u64)> {
         self.cache.find_range(address).map(|(place, range)| (place, range.end))
@@ -247,7 +245,7 @@ impl Peers {
         }
     }
 
-    /// The same, where `path` is that between two devices.
+    /// From where to where a copy goes, and on which path; `path` is that between two devices.
     #[inline(always)]
     fn traffic(&self, copy: &Memcpy, path: impl FnOnce([u8; 2]) -> Option<Path>) -> Option<Traffic> {
         let (src, dst) = (self.cache.find(copy.src)?, self.cache.find(copy.dst)?);
@@ -303,21 +301,21 @@ impl Peers {
         (current, Some(devices))
     }
 
-    /// What is known before a call that copies nothing. What is asked succeeds if the call may.
+    /// Facts before a call that copies nothing. Each question succeeds if the call may.
     pub(crate) fn look_around(&self, library: usize, hip: &impl Hip) -> Before {
         let Some(own) = self.libraries.get(library) else { return Before::NOTHING };
         let (current, devices) = self.whereabouts(own, hip);
         Before { current, devices, ..Before::NOTHING }
     }
 
-    /// The same without asking: how many devices there are, if that is known.
+    /// Those without asking: how many devices there are, if that is known.
     #[inline(always)]
     pub(crate) fn seen_around(&self, library: usize) -> Option<Before> {
         let devices = self.libraries.get(library)?.devices()?;
         Some(Before { devices: Some(devices), ..Before::NOTHING })
     }
 
-    /// What an address is. Asks the library, if it is not known.
+    /// The place of an address. Asks the library, if it is not known.
     fn identify(&self, hip: &impl Hip, address: u64) -> Known {
         if let Some((place, end)) = self.known(address) {
             return Known::Place(place, end);
@@ -398,22 +396,14 @@ impl Peers {
             link.is_ours();
         }
         drop(link);
-        match ret {
-            Code::SUCCESS => record::log::pair_info(
-                from,
-                to,
-                format_args!("kernels of device {from} can access memory of device {to} (HIP)"),
-            ),
-            Code::PEER_ACCESS_ALREADY_ENABLED => {}
-            ret => record::log::pair_info(
-                from,
-                to,
-                format_args!(
-                    "not enabled from device {from} for kernels: hipDeviceEnablePeerAccess returned {}",
-                    ret.0
-                ),
-            ),
-        }
+        let what = match ret {
+            Code::SUCCESS => format!("kernels of device {from} can access memory of device {to} (HIP)"),
+            Code::PEER_ACCESS_ALREADY_ENABLED => return true,
+            Code(ret) => {
+                format!("not enabled from device {from} for kernels: hipDeviceEnablePeerAccess returned {ret}")
+            }
+        };
+        record::log::pair_info(from, to, format_args!("{what}"));
         true
     }
 }

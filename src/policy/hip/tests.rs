@@ -217,6 +217,11 @@ fn copy(src: i32, dst: i32) -> Memcpy<'static> {
 }
 
 impl Judged for Fake {
+    fn device_count(&self) -> i32 {
+        self.returning(Code::SUCCESS);
+        self.state.borrow().devices
+    }
+
     fn upload(&self, to: &Scratch, bytes: &[u8]) -> Result<(), Code> {
         let host = to.host as u64;
         self.make_current(to.device);
@@ -317,11 +322,6 @@ impl Hip for Fake {
     fn make_current(&self, device: i32) -> Code {
         self.state.borrow_mut().current = device;
         self.returning(Code::SUCCESS)
-    }
-
-    fn device_count(&self) -> i32 {
-        self.returning(Code::SUCCESS);
-        self.state.borrow().devices
     }
 
     fn enable(&self, peer: i32) -> Code {

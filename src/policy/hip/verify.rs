@@ -61,7 +61,7 @@ impl Peers {
         self.note(pair);
     }
 
-    /// What is known of the path between two devices, which is verified if it has to be. None if that cannot be found out now.
+    /// The verdict on the path between two devices, which is verified if it has to be. None if that cannot be found out now.
     pub(super) fn admit(
         &self,
         library: usize,

@@ -1,4 +1,4 @@
-//! What the program sees of peer access: what it asked for itself, and nothing of what is hidden.
+//! The program's view of peer access: it sees the access that it asked for itself, and none that is hidden.
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -10,7 +10,7 @@ use crate::model::Hidden;
 use crate::policy::access::PairState;
 use crate::policy::access::judge::{PATIENCE, Purpose};
 
-/// What is done about a function that enables or disables access.
+/// The call in place of a function that enables or disables access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ask {
     /// The real function gets the call as it came.
@@ -26,7 +26,7 @@ pub(crate) enum Ask {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Asked {
     pub(crate) ask: Ask,
-    /// Whose access it is, and to whose memory, if that is known.
+    /// The device that accesses, and the one whose memory it is, if that is known.
     link: Option<[u8; 2]>,
 }
 
@@ -36,7 +36,7 @@ impl Asked {
 }
 
 impl Peers {
-    /// What any copy of the runtime knows of one device's access to the memory of another.
+    /// The state, by any copy of the runtime, of one device's access to the memory of another.
     pub(crate) fn pair_state(&self, device: u8, peer: u8) -> Option<PairState> {
         let known = |library: &Library| {
             Some(PairState {

@@ -79,6 +79,11 @@ pub(crate) fn capture_status(stream: usize, per_thread: bool) -> Option<CaptureS
 }
 
 impl Judged for RealDriver {
+    fn device_count(&self) -> i32 {
+        // SAFETY: the function writes the place.
+        asked(|count| unsafe { device_get_count(count) }).unwrap_or(0)
+    }
+
     fn upload(&self, to: &Scratch, bytes: &[u8]) -> Result<(), Code> {
         let count = fill(to, bytes);
         // SAFETY: both have that many bytes and are never freed.
@@ -177,11 +182,6 @@ impl Driver for RealDriver {
 
     fn primary_context(&self, device: i32) -> Option<usize> {
         contexts::primary_context(device)
-    }
-
-    fn device_count(&self) -> i32 {
-        // SAFETY: the function writes the place.
-        asked(|count| unsafe { device_get_count(count) }).unwrap_or(0)
     }
 
     fn pool_access(&self, pool: usize, device: i32) -> bool {
