@@ -73,9 +73,9 @@ impl Plan {
 
 /// The judge of the paths between a vendor's devices, and all that is known of them.
 pub(crate) struct Judge {
-    pub(super) layer: Layer,
-    /// The standard library's: see [`os::lock`]. Made at its first change: all else is zero at the start, and takes no room in
-    /// the library's file.
+    /// Whether it is HIP's. All is zero at the start, and takes no room in the library's file.
+    is_hip: AtomicBool,
+    /// The standard library's: see [`os::lock`]. Made at its first change.
     registry: Mutex<Option<Box<Registry>>>,
     /// Whether any pair is blocked: denied, or broken.
     pub(super) blocks: AtomicBool,
@@ -113,12 +113,14 @@ impl Drop for Acting<'_> {
 }
 
 impl Judge {
-    pub(crate) const fn new(layer: Layer) -> Self {
-        Self { layer, registry: Mutex::new(None), blocks: AtomicBool::new(false), admits: AtomicBool::new(false) }
+    pub(crate) const fn new() -> Self {
+        let [is_hip, blocks, admits] = [const { AtomicBool::new(false) }; 3];
+        Self { is_hip, registry: Mutex::new(None), blocks, admits }
     }
 
-    /// Takes over the options.
-    pub(crate) fn configure(&self, config: &Config) {
+    /// Takes over the options, for the judge of this layer's paths.
+    pub(crate) fn configure(&self, config: &Config, layer: Layer) {
+        self.is_hip.store(layer == Layer::Hip, Relaxed);
         let hides_all = config.access == config::Access::Off;
         self.admits.store(!hides_all && config.probe != Probe::Off, Relaxed);
         let is_any_blocked = {
@@ -146,7 +148,7 @@ impl Judge {
     }
 
     pub(super) fn is_hip(&self) -> bool {
-        self.layer == Layer::Hip
+        self.is_hip.load(Relaxed)
     }
 
     /// Lets nobody else act on these devices. None if another thread does, for longer than is waited.

@@ -93,7 +93,7 @@ impl Access {
         Self {
             cache: Cache::new(),
             cells: Cells::new(),
-            judge: Judge::new(Layer::Driver),
+            judge: Judge::new(),
             waits: AtomicBool::new(false),
             has_names: AtomicBool::new(false),
             has_imported: AtomicBool::new(false),
@@ -105,7 +105,7 @@ impl Access {
 
     /// Takes over the options.
     pub(crate) fn configure(&self, config: &Config) {
-        self.judge.configure(config);
+        self.judge.configure(config, Layer::Driver);
         self.has_names.store(!config.denied.is_empty(), Relaxed);
     }
 

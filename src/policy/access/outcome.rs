@@ -10,7 +10,7 @@ use super::registry::Verification;
 use super::verify::{self, Failure};
 use super::{Kind, Path, Why};
 use crate::api::abi::Code;
-use crate::api::codes;
+use crate::api::{Layer, codes};
 use crate::policy::driver::Judged;
 use crate::record::log::{self, Verified};
 
@@ -92,7 +92,8 @@ impl Judge {
 
     /// Keeps and logs that a driver's error has kept a pair from being verified.
     pub(super) fn unverified(&self, plan: &Plan, code: Code) -> Path {
-        let name = codes::name(self.layer, code).unwrap_or("an unknown code");
+        let name =
+            codes::name(if self.is_hip() { Layer::Hip } else { Layer::Driver }, code).unwrap_or("an unknown code");
         let who = if self.is_hip() { "HIP" } else { "the driver" };
         let what = format!("could not be verified{}: {who} returned {name} ({})", self.of_hip(), code.0);
         let why = self.put_off(plan, Why::Unverified);

@@ -178,7 +178,7 @@ impl Peers {
             is_left: AtomicBool::new(false),
             is_stopped: AtomicBool::new(false),
             refuses: AtomicBool::new(false),
-            judge: Judge::new(Layer::Hip),
+            judge: Judge::new(),
             tried: Tried::new(),
             broken: Bits::new(),
             is_read: Bits::new(),
@@ -196,7 +196,7 @@ impl Peers {
         {
             self.denied.set(pair, true);
         }
-        self.judge.configure(config);
+        self.judge.configure(config, Layer::Hip);
         self.refuses.store(config.broken == config::Broken::Refuse, Relaxed);
     }
 
