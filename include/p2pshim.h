@@ -129,6 +129,18 @@ typedef enum {
   P2PSHIM_ACTIVITY_EXHAUSTED = 4,
 } p2pshim_activity_t;
 
+/** The kind of a library. 0 is none. */
+typedef enum {
+  /** CUDA's runtime, such as libcudart.so.12. */
+  P2PSHIM_LAYER_RUNTIME = 1,
+  /** CUDA's driver: libcuda.so.1. */
+  P2PSHIM_LAYER_DRIVER = 2,
+  /** AMD's runtime, such as libamdhip64.so.6. */
+  P2PSHIM_LAYER_HIP = 3,
+  /** NVIDIA's library for management: libnvidia-ml.so.1. */
+  P2PSHIM_LAYER_NVML = 4,
+} p2pshim_layer_t;
+
 /** The shim in this process. */
 typedef struct {
   /** Set by the caller: sizeof(p2pshim_state_t). */
@@ -141,7 +153,7 @@ typedef struct {
   int driver_version;
   /** How many devices the process sees; 0 if there is no driver, or it is not initialised yet. */
   int device_count;
-  /** How many calls of functions whose kind is "traced" were intercepted. */
+  /** How many calls of functions whose kind is P2PSHIM_KIND_TRACED were intercepted. */
   uint64_t calls;
   /** How many of them returned an error. */
   uint64_t failures;
@@ -153,8 +165,8 @@ typedef struct {
   size_t size;
   /** Its file. */
   const char *path;
-  /** "runtime", "driver" or "hip". */
-  const char *layer;
+  /** Its kind, which is not P2PSHIM_LAYER_NVML. */
+  p2pshim_layer_t layer;
   /** By which routes its calls reach the shim: P2PSHIM_ROUTE_LINKED and the others, added up. */
   unsigned int routes;
   /** Which of its calls bypass the shim, and what to do about it; empty if no such calls are known. */
@@ -215,6 +227,26 @@ typedef enum {
   P2PSHIM_PROOF_SLOWER = 4,
 } p2pshim_proof_t;
 
+/** The path of a copy. */
+typedef enum {
+  /** No copy, or copies on several paths. */
+  P2PSHIM_PATH_NONE = 0,
+  /** From device to device. */
+  P2PSHIM_PATH_DIRECT = 1,
+  /** From device to device through the host. */
+  P2PSHIM_PATH_STAGED = 2,
+  /** Inside one device. */
+  P2PSHIM_PATH_SAME_DEVICE = 3,
+  /** From or to memory of the host. */
+  P2PSHIM_PATH_HOST = 4,
+  /** Not known: managed memory, or memory of another process. */
+  P2PSHIM_PATH_UNKNOWN = 5,
+  /** None yet: the copy became part of a graph. */
+  P2PSHIM_PATH_CAPTURED = 6,
+  /** From device to device: HIP maps the memory on first use. */
+  P2PSHIM_PATH_MAPPED_ON_USE = 7,
+} p2pshim_path_t;
+
 /** A device's access to the memory of another. */
 typedef struct {
   /** Set by the caller: sizeof(p2pshim_pair_state_t). */
@@ -230,10 +262,10 @@ typedef struct {
   /** The outcome for memory of pools. */
   p2pshim_proof_t pool_proof;
   /**
-   * The path of copies between them, as of now: "direct", "staged" or "same-device"; with HIP also "mapped on first use".
-   * It applies to memory of cudaMalloc or cuMemAlloc; pools and mapped memory have access rights of their own.
+   * The path of copies between them, as of now: of memory of cudaMalloc or cuMemAlloc; pools and mapped memory have access rights
+   * of their own.
    */
-  const char *path;
+  p2pshim_path_t path;
   /** Why copies take that path, such as "blocked: lost data or hung in verification"; empty if there is nothing to say. */
   const char *reason;
 } p2pshim_pair_state_t;
@@ -251,6 +283,16 @@ typedef struct {
   /** Their bytes. */
   uint64_t staged_bytes;
 } p2pshim_pair_t;
+
+/**
+ * The name of a path.
+ *
+ * Thread-safety: any thread, at any time, in signal handlers too.
+ *
+ * @param path A p2pshim_path_t; any number is accepted.
+ * @return A text such as "same-device"; empty for P2PSHIM_PATH_NONE and for numbers that are no path.
+ */
+const char *p2pshim_path_name(int path);
 
 /**
  * Returns the state of a device's access to the memory of another: whether it is possible, who has enabled it, whether it is
@@ -370,21 +412,43 @@ p2pshim_status_t p2pshim_option_value(const char *name, char *value, size_t size
 
 /* ---- The intercepted functions and the rules, with what was counted of each ---- */
 
+/** The treatment of an intercepted function. 0 is none. */
+typedef enum {
+  /** Its calls are counted, traced and shown. */
+  P2PSHIM_KIND_TRACED = 1,
+  /** Its calls are watched, and not shown. */
+  P2PSHIM_KIND_STATE = 2,
+  /** It looks functions up. */
+  P2PSHIM_KIND_LOOKUP = 3,
+} p2pshim_kind_t;
+
+/** The severity of a rule's findings. 0 is none. */
+typedef enum {
+  /** The call fails, or would if the library checked. */
+  P2PSHIM_SEVERITY_ERROR = 1,
+  /** Data may be wrong. */
+  P2PSHIM_SEVERITY_HAZARD = 2,
+  /** It costs time. */
+  P2PSHIM_SEVERITY_PERFORMANCE = 3,
+  /** It is worth knowing. */
+  P2PSHIM_SEVERITY_NOTE = 4,
+} p2pshim_severity_t;
+
 /** An intercepted function. */
 typedef struct {
   /** Set by the caller: sizeof(p2pshim_api_t). */
   size_t size;
   /** The exported name, such as "cudaMemcpyPeer". */
   const char *name;
-  /** "runtime", "driver", "hip" or "nvml". */
-  const char *layer;
-  /** "traced", "state" (watched, not shown) or "lookup" (returns functions). */
-  const char *kind;
+  /** The kind of library that it belongs to. */
+  p2pshim_layer_t layer;
+  /** Its treatment. */
+  p2pshim_kind_t kind;
   /** The names of its parameters, separated by ", ". */
   const char *parameters;
   /** The version of CUDA, or of HIP, that introduced it: 1000 times the major plus 10 times the minor. */
   int since;
-  /** How often it was called so far in this process; counted of "traced" functions only. */
+  /** How often it was called so far in this process; counted of P2PSHIM_KIND_TRACED only. */
   uint64_t calls;
   /** How many of these calls returned an error. */
   uint64_t failures;
@@ -396,8 +460,8 @@ typedef struct {
   size_t size;
   /** The stable id, such as "P2P-enable-twice". */
   const char *id;
-  /** "error" (the call fails, or would if the library checked), "hazard" (data may be wrong), "performance" or "note". */
-  const char *severity;
+  /** How bad its findings are. */
+  p2pshim_severity_t severity;
   /** The functions that it is about. */
   const char *functions;
   /** The statement of CUDA's documentation, and where it stands. */
@@ -562,8 +626,8 @@ typedef struct {
   size_t size;
   /** The function, such as "cudaMemcpyPeerAsync". */
   const char *function;
-  /** "runtime", "driver" or "hip". */
-  const char *layer;
+  /** The kind of library that the function belongs to. */
+  p2pshim_layer_t layer;
   /** The thread that called, as the kernel numbers it. */
   int thread;
   /** How many intercepted calls enclose it: 1 for the driver's inside one of the runtime. */
@@ -589,10 +653,10 @@ typedef struct {
   /** The handle of the stream; 0 for the default stream, and for functions without one. */
   uint64_t stream;
   /**
-   * The path of a copy that succeeded: "direct", "staged", "same-device", "host", "unknown", "captured" if it became part of a
-   * graph, or with HIP "mapped on first use"; empty for other calls, and for a batch or a graph that copies between several pairs.
+   * The path of a copy that succeeded; P2PSHIM_PATH_NONE for other calls, and for a batch or a graph that copies between several
+   * pairs.
    */
-  const char *path;
+  p2pshim_path_t path;
   /** Why the copy took that path, such as "no hardware path"; empty if there is nothing to say. */
   const char *reason;
   /**
@@ -611,7 +675,7 @@ typedef struct {
 typedef void (*p2pshim_listener_t)(const p2pshim_event_t *event, void *data);
 
 /**
- * Adds a callback. It is called for each intercepted call whose kind in p2pshim_api_get() is "traced", after the call has
+ * Adds a callback. It is called for each intercepted call whose kind in p2pshim_api_get() is P2PSHIM_KIND_TRACED, after the call has
  * returned.
  *
  * The thread that made the call runs the callback when the outermost call has returned: first for the calls inside it, in the

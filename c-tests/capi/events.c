@@ -84,23 +84,23 @@ static void run(const char *folder)
     uint64_t before = now();
     copy(two, 999);
     REQUIRE(told == 1);
-    REQUIRE(strcmp(last.function, "cuMemcpyPeer") == 0 && strcmp(last.layer, "driver") == 0);
+    REQUIRE(strcmp(last.function, "cuMemcpyPeer") == 0 && last.layer == P2PSHIM_LAYER_DRIVER);
     REQUIRE(last.thread == (int)syscall(SYS_gettid) && last.depth == 0);
     REQUIRE(last.start_ns >= before && last.start_ns + last.duration_ns <= now() && last.duration_ns > 0);
     REQUIRE(last.result == 0 && strcmp(last.result_name, "CUDA_SUCCESS") == 0);
     REQUIRE(last.src_device == 0 && last.dst_device == 1 && last.bytes == 999);
     REQUIRE(last.src == two->buffers[0] && last.dst == two->buffers[1] && last.stream == 0);
-    REQUIRE(strcmp(last.path, "staged") == 0 && strcmp(last.reason, "not yet worth enabling") == 0);
+    REQUIRE(last.path == P2PSHIM_PATH_STAGED && strcmp(last.reason, "not yet worth enabling") == 0);
     REQUIRE(last.finding_count == 0);
     for (int i = 0; i < ENOUGH; i++)
         copy(two, BYTES);
-    REQUIRE(told == 1 + ENOUGH && strcmp(last.path, "direct") == 0 && *last.reason == 0);
+    REQUIRE(told == 1 + ENOUGH && last.path == P2PSHIM_PATH_DIRECT && *last.reason == 0);
 
     /* A call that is wrong. */
     SAME(two->cu.cuCtxEnablePeerAccess(two->contexts[1], 1), CUDA_ERROR_INVALID_VALUE);
     REQUIRE(strcmp(last.function, "cuCtxEnablePeerAccess") == 0 && last.result == CUDA_ERROR_INVALID_VALUE);
     REQUIRE(strcmp(findings, "P2P-enable-flags-nonzero ") == 0);
-    REQUIRE(*last.path == 0 && last.bytes == 0 && last.src_device == -1);
+    REQUIRE(last.path == P2PSHIM_PATH_NONE && last.bytes == 0 && last.src_device == -1);
     copy_some(two, 1);
     REQUIRE(findings[0] == 0);
 
@@ -126,7 +126,7 @@ static void note(const p2pshim_event_t *event, void *data)
 {
     (void)data;
     snprintf(heard + strlen(heard), sizeof heard - strlen(heard), "%d %s %d->%d %d %s\n", event->depth, event->function,
-             event->src_device, event->dst_device, (int)event->bytes, event->path);
+             event->src_device, event->dst_device, (int)event->bytes, API(path_name)(event->path));
     /* By then the runtime has returned, and holds no lock of its own. */
     if (event->depth == 1) {
         inner_told = now();

@@ -8,7 +8,8 @@ static char heard[256];
 static void note(const p2pshim_event_t *event, void *data)
 {
     (void)data;
-    snprintf(heard, sizeof heard, "%d %s %s %d->%d %d", event->depth, event->layer, event->function, event->src_device,
+    REQUIRE(event->layer == P2PSHIM_LAYER_HIP);
+    snprintf(heard, sizeof heard, "%d %s %d->%d %d", event->depth, event->function, event->src_device,
              event->dst_device, (int)event->bytes);
 }
 
@@ -30,14 +31,14 @@ static void run(const char *folder)
     uint64_t id;
     SAME(API(listener_add)(note, NULL, &id), P2PSHIM_OK);
     SAME(copy(buffers[1], 1, buffers[0], 0, 77), 0);
-    if (strcmp(heard, "0 hip hipMemcpyPeer 0->1 77") != 0)
+    if (strcmp(heard, "0 hipMemcpyPeer 0->1 77") != 0)
         check_failed(__FILE__, __LINE__, "what was told", heard);
     SAME(API(listener_remove)(id), P2PSHIM_OK);
 
     bool is_listed = false;
     p2pshim_library_t library = P2PSHIM_INIT(p2pshim_library_t);
     for (size_t i = 0; API(library_get)(i, &library) == P2PSHIM_OK; i++)
-        if (strcmp(library.layer, "hip") == 0) {
+        if (library.layer == P2PSHIM_LAYER_HIP) {
             is_listed = true;
             REQUIRE(strstr(library.path, "libamdhip64") && *library.bypass == 0);
             REQUIRE(library.routes == (P2PSHIM_ROUTE_LINKED | P2PSHIM_ROUTE_LOOKED_UP));
@@ -49,7 +50,7 @@ static void run(const char *folder)
     SAME(API(pair_get)(0, 1, &counted), P2PSHIM_OK);
     REQUIRE(counted.direct_copies + counted.staged_copies == 1 && counted.direct_bytes + counted.staged_bytes == 77);
     SAME(API(pair_state_get)(0, 1, &pair), P2PSHIM_OK);
-    REQUIRE(pair.possible == 1 && strcmp(pair.path, "mapped on first use") == 0);
+    REQUIRE(pair.possible == 1 && pair.path == P2PSHIM_PATH_MAPPED_ON_USE);
     REQUIRE(pair.proof == P2PSHIM_PROOF_PASSED && pair.enabled_by == P2PSHIM_BY_SHIM);
     int (*enable)(int, unsigned);
     *(void **)&enable = dlsym(hip, "hipDeviceEnablePeerAccess");

@@ -54,7 +54,9 @@ static void check_apis(void)
     for (size_t i = 0; i < API(api_count)(); i++) {
         BLANK(api);
         SAME(API(api_get)(i, &api), P2PSHIM_OK);
-        REQUIRE(*api.name && *api.layer && *api.kind && *api.parameters && api.since >= 2000);
+        REQUIRE(*api.name && *api.parameters && api.since >= 2000);
+        REQUIRE(api.layer >= P2PSHIM_LAYER_RUNTIME && api.layer <= P2PSHIM_LAYER_NVML);
+        REQUIRE(api.kind >= P2PSHIM_KIND_TRACED && api.kind <= P2PSHIM_KIND_LOOKUP);
         REQUIRE(api.calls == 0 && api.failures == 0);
         is_known = is_known || strcmp(api.name, "cudaMemcpyPeerAsync") == 0;
     }
@@ -63,7 +65,7 @@ static void check_apis(void)
     SAME(API(api_get)(API(api_count)(), &api), P2PSHIM_OUT_OF_RANGE);
     SAME(API(api_get)((size_t)-1, &api), P2PSHIM_OUT_OF_RANGE);
     REQUIRE(is_untouched(&api, sizeof api.size, sizeof api));
-    CHECK_SIZES(p2pshim_api_t, 48, API(api_get)(0, into));
+    CHECK_SIZES(p2pshim_api_t, 40, API(api_get)(0, into));
 }
 
 static void check_options(void)
@@ -88,7 +90,8 @@ static void check_rules(void)
     for (size_t i = 0; i < API(rule_count)(); i++) {
         BLANK(rule);
         SAME(API(rule_get)(i, &rule), P2PSHIM_OK);
-        REQUIRE(strncmp(rule.id, "P2P-", 4) == 0 && *rule.severity && *rule.functions && *rule.remedy && rule.times == 0);
+        REQUIRE(strncmp(rule.id, "P2P-", 4) == 0 && *rule.functions && *rule.remedy && rule.times == 0);
+        REQUIRE(rule.severity >= P2PSHIM_SEVERITY_ERROR && rule.severity <= P2PSHIM_SEVERITY_NOTE);
     }
     BLANK(rule);
     SAME(API(rule_get)(API(rule_count)(), &rule), P2PSHIM_OUT_OF_RANGE);
@@ -113,7 +116,7 @@ static void check_pairs(void)
 static void check_states(void)
 {
     CHECK_SIZES(p2pshim_state_t, 40, API(state_get)(into));
-    CHECK_SIZES(p2pshim_pair_state_t, 48, API(pair_state_get)(0, 1, into));
+    CHECK_SIZES(p2pshim_pair_state_t, 40, API(pair_state_get)(0, 1, into));
     p2pshim_pair_state_t state;
     BLANK(state);
     static const int wrong[][2] = {{-1, 0}, {0, -1}, {64, 0}, {0, 64}};
@@ -122,8 +125,13 @@ static void check_states(void)
     REQUIRE(is_untouched(&state, sizeof state.size, sizeof state));
 }
 
-static void check_statuses(void)
+static void check_names(void)
 {
+    REQUIRE(strcmp(API(path_name)(P2PSHIM_PATH_DIRECT), "direct") == 0);
+    REQUIRE(strcmp(API(path_name)(P2PSHIM_PATH_MAPPED_ON_USE), "mapped on first use") == 0);
+    static const int none[] = {P2PSHIM_PATH_NONE, -1, P2PSHIM_PATH_MAPPED_ON_USE + 1, 1 << 30};
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++)
+        REQUIRE(*API(path_name)(none[i]) == 0);
     for (int status = P2PSHIM_OK; status <= P2PSHIM_NOT_READY; status++) {
         REQUIRE(strncmp(API(status_name)(status), "P2PSHIM_", 8) == 0);
         REQUIRE(strlen(API(status_text)(status)) > 3 && strcmp(API(status_text)(status), "unknown") != 0);
@@ -144,7 +152,7 @@ static void run(const char *folder)
     check_rules();
     check_pairs();
     check_states();
-    check_statuses();
+    check_names();
     /* Asking has started nothing. */
     p2pshim_state_t state = P2PSHIM_INIT(p2pshim_state_t);
     SAME(API(state_get)(&state), P2PSHIM_OK);

@@ -46,7 +46,7 @@ static void run(const char *folder)
     for (int i = 0; i < 2; i++) {
         SAME(API(pair_prepare)(i, 1 - i), is_staged ? P2PSHIM_STAGED : P2PSHIM_OK);
         SAME(API(pair_state_get)(i, 1 - i, &pair), P2PSHIM_OK);
-        REQUIRE(strcmp(pair.path, is_staged ? "staged" : "direct") == 0 && pair.enabled_by == (is_staged ? 0 : P2PSHIM_BY_SHIM));
+        REQUIRE(pair.path == (is_staged ? P2PSHIM_PATH_STAGED : P2PSHIM_PATH_DIRECT) && pair.enabled_by == (is_staged ? 0 : P2PSHIM_BY_SHIM));
     }
     /* The first copy takes that path, and its data arrives. */
     prepare(two, 10);

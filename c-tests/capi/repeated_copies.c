@@ -30,7 +30,7 @@ static void (*const copies[])(size_t) = {copy_by_runtime, copy_by_driver};
 
 static void count(const p2pshim_event_t *event, void *bytes)
 {
-    REQUIRE(event->bytes == (uint64_t)(uintptr_t)bytes && event->result == 0 && strcmp(event->path, "direct") == 0);
+    REQUIRE(event->bytes == (uint64_t)(uintptr_t)bytes && event->result == 0 && event->path == P2PSHIM_PATH_DIRECT);
     told++;
 }
 
@@ -106,7 +106,7 @@ static void hide(int number, size_t bytes)
     if (number != LOOP - 1)
         return;
     SAME(API(pair_state_get)(0, 1, &pair), P2PSHIM_OK);
-    REQUIRE(strcmp(pair.path, "direct") == 0);
+    REQUIRE(pair.path == P2PSHIM_PATH_DIRECT);
 }
 
 static uint64_t counted(const char *function)

@@ -114,11 +114,11 @@ static void run(const char *folder)
     copy_some(two, ENOUGH);
     SAME(API(pair_prepare)(0, 1), P2PSHIM_STAGED);
     SAME(API(pair_state_get)(0, 1, &pair), P2PSHIM_OK);
-    REQUIRE(pair.enabled_by == 0 && strcmp(pair.path, "staged") == 0);
+    REQUIRE(pair.enabled_by == 0 && pair.path == P2PSHIM_PATH_STAGED);
     SAME(API(option_set)("P2PSHIM_ACCESS", "auto"), P2PSHIM_OK);
     copy_some(two, ENOUGH);
     SAME(API(pair_state_get)(0, 1, &pair), P2PSHIM_OK);
-    REQUIRE(pair.enabled_by == P2PSHIM_BY_SHIM && strcmp(pair.path, "direct") == 0);
+    REQUIRE(pair.enabled_by == P2PSHIM_BY_SHIM && pair.path == P2PSHIM_PATH_DIRECT);
 }
 
 const struct task settings_task = {"settings", run};

@@ -20,7 +20,7 @@ static void check_libraries(bool has_driver)
         REQUIRE(strstr(library.path, "libp2pshim") == NULL);
         if (strstr(library.path, "libcuda.so")) {
             is_found = true;
-            REQUIRE(strcmp(library.layer, "driver") == 0);
+            REQUIRE(library.layer == P2PSHIM_LAYER_DRIVER);
             REQUIRE(((library.routes & P2PSHIM_ROUTE_LINKED) != 0) == is_in_front());
             REQUIRE((*library.bypass == 0) == is_in_front());
             REQUIRE(((library.routes & P2PSHIM_ROUTE_LOOKED_UP) != 0) == is_in_front());
@@ -61,14 +61,14 @@ static void run(const char *folder)
     REQUIRE(state.driver_version >= 12000 && state.device_count >= 2);
     pair = pair_state(0, 1);
     REQUIRE(pair.possible == 1 && pair.enabled_by == 0 && pair.proof == P2PSHIM_PROOF_NONE);
-    REQUIRE(strcmp(pair.path, "staged") == 0 && *pair.reason);
-    REQUIRE(strcmp(pair_state(1, 1).path, "same-device") == 0 && pair_state(1, 1).possible == 1);
+    REQUIRE(pair.path == P2PSHIM_PATH_STAGED && *pair.reason);
+    REQUIRE(pair_state(1, 1).path == P2PSHIM_PATH_SAME_DEVICE && pair_state(1, 1).possible == 1);
 
     use(two, P2PSHIM_OK);
     check_libraries(true);
     pair = pair_state(0, 1);
     REQUIRE(pair.proof == P2PSHIM_PROOF_PASSED && pair.enabled_by == P2PSHIM_BY_SHIM);
-    REQUIRE(strcmp(pair.path, "direct") == 0 && *pair.reason == 0);
+    REQUIRE(pair.path == P2PSHIM_PATH_DIRECT && *pair.reason == 0);
     REQUIRE(pair.pool_proof == P2PSHIM_PROOF_NONE);
     SAME(API(state_get)(&state), P2PSHIM_OK);
     const uint64_t seen = is_in_front() ? ENOUGH : 0;
@@ -106,7 +106,7 @@ static void run_denied(const char *folder)
     p2pshim_pair_state_t pair = pair_state(0, 1), back = pair_state(1, 0);
     REQUIRE(pair.denied == 1 && pair.possible == 1 && pair.enabled_by == 0);
     REQUIRE(back.denied == 0 && back.enabled_by == 0);
-    REQUIRE(strcmp(pair.path, "staged") == 0 && strcmp(pair.reason, "denied") == 0);
+    REQUIRE(pair.path == P2PSHIM_PATH_STAGED && strcmp(pair.reason, "denied") == 0);
 }
 
 const struct task denied_task = {"denied", run_denied};
@@ -124,7 +124,7 @@ static void run_vetoed(const char *folder)
     REQUIRE(has_arrived(two, 3));
     p2pshim_pair_state_t pair = pair_state(0, 1);
     REQUIRE(pair.proof == P2PSHIM_PROOF_FAILED && pair.enabled_by == 0 && pair.possible == 1);
-    REQUIRE(strcmp(pair.path, "staged") == 0 && strncmp(pair.reason, "blocked", 7) == 0);
+    REQUIRE(pair.path == P2PSHIM_PATH_STAGED && strncmp(pair.reason, "blocked", 7) == 0);
 }
 
 const struct task vetoed_task = {"vetoed", run_vetoed};

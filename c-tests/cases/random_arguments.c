@@ -550,11 +550,12 @@ static void read_times(uint64_t *times)
 /* The rules that have spoken since: with threads, any thread's. */
 static void note_rules(struct world *w, const uint64_t *before)
 {
+    static const char *const severities[] = {"none", "error", "hazard", "performance", "note"};
     for (size_t i = 0; i < rules; i++) {
         p2pshim_rule_t rule = P2PSHIM_INIT(p2pshim_rule_t);
         rule_get(i, &rule);
         if (rule.times != before[i])
-            note(w, " [%s %s %d %d]", rule.id, rule.severity, rule.runtime_code, rule.driver_code);
+            note(w, " [%s %s %d %d]", rule.id, severities[rule.severity], rule.runtime_code, rule.driver_code);
     }
 }
 

@@ -12,8 +12,8 @@ use libloading::{Library, Symbol};
 struct RawApi {
     size: usize,
     name: *const c_char,
-    layer: *const c_char,
-    kind: *const c_char,
+    layer: c_int,
+    kind: c_int,
     parameters: *const c_char,
     since: c_int,
 }
@@ -33,7 +33,7 @@ struct RawOption {
 struct RawRule {
     size: usize,
     id: *const c_char,
-    severity: *const c_char,
+    severity: c_int,
     functions: *const c_char,
     documentation: *const c_char,
     hardware: *const c_char,
@@ -131,8 +131,8 @@ impl Shim {
         let blank = || RawApi {
             size: size_of::<RawApi>(),
             name: std::ptr::null(),
-            layer: std::ptr::null(),
-            kind: std::ptr::null(),
+            layer: 0,
+            kind: 0,
             parameters: std::ptr::null(),
             since: 0,
         };
@@ -140,7 +140,13 @@ impl Shim {
         let rows = unsafe { self.rows("p2pshim_api_count", "p2pshim_api_get", blank) }?;
         let api = |raw: RawApi| {
             let RawApi { name, layer, kind, parameters, since, .. } = raw;
-            Api { name: text(name), layer: text(layer), kind: text(kind), parameters: text(parameters), since }
+            Api {
+                name: text(name),
+                layer: one_of(&LAYERS, layer),
+                kind: one_of(&KINDS, kind),
+                parameters: text(parameters),
+                since,
+            }
         };
         Ok(rows.into_iter().map(api).collect())
     }
@@ -169,7 +175,7 @@ impl Shim {
         let blank = || RawRule {
             size: size_of::<RawRule>(),
             id: null,
-            severity: null,
+            severity: 0,
             functions: null,
             documentation: null,
             hardware: null,
@@ -186,7 +192,7 @@ impl Shim {
         let code = |code: c_int, name| (code != 0).then(|| format!("{code} ({})", text(name)));
         let rule = |raw: RawRule| Rule {
             id: text(raw.id),
-            severity: text(raw.severity),
+            severity: one_of(&SEVERITIES, raw.severity),
             functions: text(raw.functions),
             documentation: text(raw.documentation),
             hardware: text(raw.hardware),
@@ -228,6 +234,16 @@ impl Shim {
             })
             .collect()
     }
+}
+
+/// The names of `p2pshim_layer_t`, `p2pshim_kind_t` and `p2pshim_severity_t`, from 1 on.
+const LAYERS: [&str; 4] = ["runtime", "driver", "hip", "nvml"];
+const KINDS: [&str; 3] = ["traced", "state", "lookup"];
+const SEVERITIES: [&str; 4] = ["error", "hazard", "performance", "note"];
+
+fn one_of(names: &[&str], number: c_int) -> String {
+    let name = usize::try_from(number).ok().and_then(|number| names.get(number.checked_sub(1)?));
+    name.map_or_else(|| format!("unknown {number}"), |name| (*name).to_owned())
 }
 
 /// A text of the shim; they live as long as the library, which is never unloaded.

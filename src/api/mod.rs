@@ -27,16 +27,11 @@ impl Layer {
 
     /// The layer's name in messages and documents.
     pub(crate) fn name(self) -> &'static str {
-        self.c_name().trim_end_matches('\0')
-    }
-
-    /// The name with a terminating NUL.
-    pub(crate) fn c_name(self) -> &'static str {
         match self {
-            Self::Runtime => "runtime\0",
-            Self::Driver => "driver\0",
-            Self::Hip => "hip\0",
-            Self::Nvml => "nvml\0",
+            Self::Runtime => "runtime",
+            Self::Driver => "driver",
+            Self::Hip => "hip",
+            Self::Nvml => "nvml",
         }
     }
 }
@@ -140,15 +135,6 @@ pub(crate) enum State {
 }
 
 impl Effect {
-    /// The kind of such functions in documents, with a terminating NUL.
-    pub(crate) fn c_name(self) -> &'static str {
-        match self {
-            Self::Traced | Self::Copy(_) | Self::Copies(_) | Self::Access(_) => "traced\0",
-            Self::State(_) => "state\0",
-            Self::Lookup => "lookup\0",
-        }
-    }
-
     /// Whether calls appear in the log and in traces.
     pub(crate) fn is_traced(self) -> bool {
         matches!(self, Self::Traced | Self::Copy(_) | Self::Copies(_) | Self::Access(_))

@@ -1,14 +1,15 @@
 //! Callbacks of the program, which run after each call.
 
-use std::ffi::{CString, c_char, c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 use std::mem::size_of;
 use std::ptr::{null, null_mut};
-use std::sync::OnceLock;
 use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
 use parking_lot::Mutex;
 
+use super::pair::{p2pshim_path_t, reason};
+use super::state::p2pshim_layer_t;
 use super::status::p2pshim_status_t::{
     self, P2PSHIM_FULL, P2PSHIM_INACTIVE, P2PSHIM_INVALID_ARGUMENT, P2PSHIM_NOT_FOUND, P2PSHIM_OK,
 };
@@ -17,7 +18,6 @@ use crate::api::codes;
 use crate::call::callbacks;
 use crate::call::control;
 use crate::call::mode::{self, Activity};
-use crate::model::Path;
 use crate::model::Rule;
 use crate::model::event::{CallEvent, FOUND};
 use crate::os;
@@ -30,8 +30,8 @@ pub struct p2pshim_event_t {
     pub size: usize,
     /// The function, such as "cudaMemcpyPeerAsync".
     pub function: *const c_char,
-    /// "runtime", "driver" or "hip".
-    pub layer: *const c_char,
+    /// The kind of library that the function belongs to.
+    pub layer: p2pshim_layer_t,
     /// The thread that called, as the kernel numbers it.
     pub thread: c_int,
     /// How many intercepted calls enclose it: 1 for the driver's inside one of the runtime.
@@ -56,9 +56,9 @@ pub struct p2pshim_event_t {
     pub dst: u64,
     /// The handle of the stream; 0 for the default stream, and for functions without one.
     pub stream: u64,
-    /// The path of a copy that succeeded: "direct", "staged", "same-device", "host", "unknown", "captured" if it became part of a
-    /// graph, or with HIP "mapped on first use"; empty for other calls, and for a batch or a graph that copies between several pairs.
-    pub path: *const c_char,
+    /// The path of a copy that succeeded; P2PSHIM_PATH_NONE for other calls, and for a batch or a graph that copies between several
+    /// pairs.
+    pub path: p2pshim_path_t,
     /// Why the copy took that path, such as "no hardware path"; empty if there is nothing to say.
     pub reason: *const c_char,
     /// The ids of the rules with a finding about the call, such as "P2P-enable-twice". Findings about a driver call inside a
@@ -85,22 +85,6 @@ static CALLBACKS: [AtomicPtr<Callback>; MOST] = [const { AtomicPtr::new(null_mut
 /// All that there ever were, by address. Held by who adds and removes.
 static EVER: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
-/// A path and why, as C texts.
-pub(super) fn path_texts(path: Option<Path>) -> [*const c_char; 2] {
-    static TEXTS: OnceLock<Vec<(u32, [CString; 2])>> = OnceLock::new();
-    let texts = TEXTS.get_or_init(|| {
-        let texts = |path: Path| {
-            let title = path.title();
-            let (path, why) = title.split_once(": ").unwrap_or((&title, ""));
-            [path, why].map(|text| CString::new(text).unwrap_or_default())
-        };
-        Path::all().map(|(number, path)| (number, texts(path))).collect()
-    });
-    let number = path.map_or(0, Path::number);
-    let found = texts.iter().find(|(of, _)| *of == number);
-    found.map_or([c"".as_ptr(); 2], |(_, texts)| texts.each_ref().map(|text| text.as_ptr()))
-}
-
 /// Calls all callbacks. `found` are the numbers plus one of the rules with a finding about the call.
 fn call_back(call: &CallEvent, found: [u8; FOUND]) {
     let mut findings = [null(); FOUND];
@@ -112,13 +96,12 @@ fn call_back(call: &CallEvent, found: [u8; FOUND]) {
         }
     }
     let layer = call.function.layer();
-    let [path, reason] = path_texts(call.path);
     let [src_device, dst_device] = call.devices;
     let [src, dst] = call.ends;
     let event = p2pshim_event_t {
         size: size_of::<p2pshim_event_t>(),
         function: call.function.c_name().as_ptr(),
-        layer: text(layer.c_name()),
+        layer: layer.into(),
         thread: call.thread,
         depth: c_int::try_from(call.depth).unwrap_or(c_int::MAX),
         start_ns: call.start,
@@ -131,8 +114,8 @@ fn call_back(call: &CallEvent, found: [u8; FOUND]) {
         src,
         dst,
         stream: call.stream,
-        path,
-        reason,
+        path: call.path.into(),
+        reason: reason(call.path),
         findings: findings.as_ptr(),
         finding_count,
     };
@@ -146,7 +129,7 @@ fn call_back(call: &CallEvent, found: [u8; FOUND]) {
     }
 }
 
-/// Adds a callback. It is called for each intercepted call whose kind in p2pshim_api_get() is "traced", after the call has
+/// Adds a callback. It is called for each intercepted call whose kind in p2pshim_api_get() is P2PSHIM_KIND_TRACED, after the call has
 /// returned.
 ///
 /// The thread that made the call runs the callback when the outermost call has returned: first for the calls inside it, in the
@@ -175,7 +158,7 @@ pub unsafe extern "C" fn p2pshim_listener_add(
         return P2PSHIM_INACTIVE;
     }
     // Now, so that no callback has to wait for another.
-    path_texts(None);
+    reason(None);
     {
         let mut ever = EVER.lock();
         let Some(free) = CALLBACKS.iter().find(|slot| slot.load(Acquire).is_null()) else { return P2PSHIM_FULL };

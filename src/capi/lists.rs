@@ -3,15 +3,29 @@
 use std::ffi::{c_char, c_int};
 use std::mem::size_of;
 
+use super::state::p2pshim_layer_t;
 use super::status::p2pshim_status_t::{self, P2PSHIM_OUT_OF_RANGE};
 use super::{give, text};
-use crate::api::{Function, Layer, codes};
+use crate::api::{Effect, Function, Layer, codes};
 use crate::model::Rule;
 use crate::model::counters;
+use crate::model::rules::Severity;
 
 /// The sizes of the structs in the first release that had them.
-const API_SIZE_0_1: usize = 48;
+const API_SIZE_0_1: usize = 40;
 const RULE_SIZE_0_1: usize = 96;
+
+/// The treatment of an intercepted function. 0 is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub enum p2pshim_kind_t {
+    /// Its calls are counted, traced and shown.
+    P2PSHIM_KIND_TRACED = 1,
+    /// Its calls are watched, and not shown.
+    P2PSHIM_KIND_STATE = 2,
+    /// It looks functions up.
+    P2PSHIM_KIND_LOOKUP = 3,
+}
 
 /// An intercepted function.
 #[derive(Clone, Copy, Debug)]
@@ -21,18 +35,32 @@ pub struct p2pshim_api_t {
     pub size: usize,
     /// The exported name, such as "cudaMemcpyPeer".
     pub name: *const c_char,
-    /// "runtime", "driver", "hip" or "nvml".
-    pub layer: *const c_char,
-    /// "traced", "state" (watched, not shown) or "lookup" (returns functions).
-    pub kind: *const c_char,
+    /// The kind of library that it belongs to.
+    pub layer: p2pshim_layer_t,
+    /// Its treatment.
+    pub kind: p2pshim_kind_t,
     /// The names of its parameters, separated by ", ".
     pub parameters: *const c_char,
     /// The version of CUDA, or of HIP, that introduced it: 1000 times the major plus 10 times the minor.
     pub since: c_int,
-    /// How often it was called so far in this process; counted of "traced" functions only.
+    /// How often it was called so far in this process; counted of P2PSHIM_KIND_TRACED only.
     pub calls: u64,
     /// How many of these calls returned an error.
     pub failures: u64,
+}
+
+/// The severity of a rule's findings. 0 is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub enum p2pshim_severity_t {
+    /// The call fails, or would if the library checked.
+    P2PSHIM_SEVERITY_ERROR = 1,
+    /// Data may be wrong.
+    P2PSHIM_SEVERITY_HAZARD = 2,
+    /// It costs time.
+    P2PSHIM_SEVERITY_PERFORMANCE = 3,
+    /// It is worth knowing.
+    P2PSHIM_SEVERITY_NOTE = 4,
 }
 
 /// A rule about peer calls: what programs get wrong, and what errors mean.
@@ -43,8 +71,8 @@ pub struct p2pshim_rule_t {
     pub size: usize,
     /// The stable id, such as "P2P-enable-twice".
     pub id: *const c_char,
-    /// "error" (the call fails, or would if the library checked), "hazard" (data may be wrong), "performance" or "note".
-    pub severity: *const c_char,
+    /// How bad its findings are.
+    pub severity: p2pshim_severity_t,
     /// The functions that it is about.
     pub functions: *const c_char,
     /// The statement of CUDA's documentation, and where it stands.
@@ -91,8 +119,14 @@ pub unsafe extern "C" fn p2pshim_api_get(index: usize, api: *mut p2pshim_api_t) 
     let described = p2pshim_api_t {
         size: size_of::<p2pshim_api_t>(),
         name: function.c_name().as_ptr(),
-        layer: text(function.layer().c_name()),
-        kind: text(function.effect().c_name()),
+        layer: function.layer().into(),
+        kind: match function.effect() {
+            Effect::State(_) => p2pshim_kind_t::P2PSHIM_KIND_STATE,
+            Effect::Lookup => p2pshim_kind_t::P2PSHIM_KIND_LOOKUP,
+            Effect::Traced | Effect::Copy(_) | Effect::Copies(_) | Effect::Access(_) => {
+                p2pshim_kind_t::P2PSHIM_KIND_TRACED
+            }
+        },
         parameters: text(function.c_arguments()),
         since: function.since(),
         calls,
@@ -127,7 +161,12 @@ pub unsafe extern "C" fn p2pshim_rule_get(index: usize, rule: *mut p2pshim_rule_
     let described = p2pshim_rule_t {
         size: size_of::<p2pshim_rule_t>(),
         id: text(said.id),
-        severity: text(said.severity.c_name()),
+        severity: match said.severity {
+            Severity::Error => p2pshim_severity_t::P2PSHIM_SEVERITY_ERROR,
+            Severity::Hazard => p2pshim_severity_t::P2PSHIM_SEVERITY_HAZARD,
+            Severity::Performance => p2pshim_severity_t::P2PSHIM_SEVERITY_PERFORMANCE,
+            Severity::Note => p2pshim_severity_t::P2PSHIM_SEVERITY_NOTE,
+        },
         functions: text(said.functions),
         documentation: text(said.documentation),
         hardware: text(said.hardware),
@@ -154,8 +193,8 @@ mod tests {
         p2pshim_api_t {
             size: size_of::<p2pshim_api_t>(),
             name: null,
-            layer: null,
-            kind: null,
+            layer: p2pshim_layer_t::P2PSHIM_LAYER_RUNTIME,
+            kind: p2pshim_kind_t::P2PSHIM_KIND_TRACED,
             parameters: null,
             since: 0,
             calls: 0,
@@ -169,7 +208,7 @@ mod tests {
             let mut api = blank();
             // SAFETY: `api` has the size that it says.
             assert_eq!(unsafe { p2pshim_api_get(index, &mut api) }, P2PSHIM_OK);
-            for text in [api.name, api.layer, api.kind, api.parameters] {
+            for text in [api.name, api.parameters] {
                 // SAFETY: the texts are C strings.
                 assert!(!unsafe { CStr::from_ptr(text) }.is_empty());
             }

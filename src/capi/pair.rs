@@ -1,9 +1,9 @@
 //! Two devices: whether one can access the other's memory, and what was copied between them.
 
-use std::ffi::{c_char, c_int, c_uint};
+use std::ffi::{CStr, CString, c_char, c_int, c_uint};
 use std::mem::size_of;
+use std::sync::OnceLock;
 
-use super::event::path_texts;
 use super::give;
 use super::status::p2pshim_status_t::{
     self, P2PSHIM_INACTIVE, P2PSHIM_NOT_READY, P2PSHIM_OK, P2PSHIM_OUT_OF_RANGE, P2PSHIM_STAGED,
@@ -17,7 +17,7 @@ use crate::policy::access::Verification;
 use crate::policy::{ACCESS, HIP, Judged};
 use crate::real::driver::RealDriver;
 
-const PAIR_STATE_SIZE_0_1: usize = 48;
+const PAIR_STATE_SIZE_0_1: usize = 40;
 const PAIR_SIZE_0_1: usize = 40;
 
 /// The outcome of verifying the path between two devices.
@@ -34,6 +34,52 @@ pub enum p2pshim_proof_t {
     P2PSHIM_PROOF_FAILED = 3,
     /// Data arrives, but direct copies are slower than copies through the host.
     P2PSHIM_PROOF_SLOWER = 4,
+}
+
+/// The path of a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub enum p2pshim_path_t {
+    /// No copy, or copies on several paths.
+    P2PSHIM_PATH_NONE = 0,
+    /// From device to device.
+    P2PSHIM_PATH_DIRECT = 1,
+    /// From device to device through the host.
+    P2PSHIM_PATH_STAGED = 2,
+    /// Inside one device.
+    P2PSHIM_PATH_SAME_DEVICE = 3,
+    /// From or to memory of the host.
+    P2PSHIM_PATH_HOST = 4,
+    /// Not known: managed memory, or memory of another process.
+    P2PSHIM_PATH_UNKNOWN = 5,
+    /// None yet: the copy became part of a graph.
+    P2PSHIM_PATH_CAPTURED = 6,
+    /// From device to device: HIP maps the memory on first use.
+    P2PSHIM_PATH_MAPPED_ON_USE = 7,
+}
+
+impl From<Option<Path>> for p2pshim_path_t {
+    fn from(path: Option<Path>) -> Self {
+        match path {
+            None => Self::P2PSHIM_PATH_NONE,
+            Some(Path::Direct | Path::Broken) => Self::P2PSHIM_PATH_DIRECT,
+            Some(Path::Staged(_)) => Self::P2PSHIM_PATH_STAGED,
+            Some(Path::SameDevice) => Self::P2PSHIM_PATH_SAME_DEVICE,
+            Some(Path::Host) => Self::P2PSHIM_PATH_HOST,
+            Some(Path::Unknown) => Self::P2PSHIM_PATH_UNKNOWN,
+            Some(Path::Captured) => Self::P2PSHIM_PATH_CAPTURED,
+            Some(Path::MappedOnUse) => Self::P2PSHIM_PATH_MAPPED_ON_USE,
+        }
+    }
+}
+
+/// The reason of a path as a C text.
+pub(super) fn reason(path: Option<Path>) -> *const c_char {
+    static TEXTS: OnceLock<Vec<(u32, CString)>> = OnceLock::new();
+    let text = |path: Path| CString::new(path.title().split_once(": ").map_or("", |(_, why)| why)).unwrap_or_default();
+    let texts = TEXTS.get_or_init(|| Path::all().map(|(number, path)| (number, text(path))).collect());
+    let number = path.map_or(0, Path::number);
+    texts.iter().find(|(of, _)| *of == number).map_or(c"", |(_, text)| text).as_ptr()
 }
 
 /// The program has enabled access, between any contexts of the two devices.
@@ -57,9 +103,9 @@ pub struct p2pshim_pair_state_t {
     pub proof: p2pshim_proof_t,
     /// The outcome for memory of pools.
     pub pool_proof: p2pshim_proof_t,
-    /// The path of copies between them, as of now: "direct", "staged" or "same-device"; with HIP also "mapped on first use".
-    /// It applies to memory of cudaMalloc or cuMemAlloc; pools and mapped memory have access rights of their own.
-    pub path: *const c_char,
+    /// The path of copies between them, as of now: of memory of cudaMalloc or cuMemAlloc; pools and mapped memory have access rights
+    /// of their own.
+    pub path: p2pshim_path_t,
     /// Why copies take that path, such as "blocked: lost data or hung in verification"; empty if there is nothing to say.
     pub reason: *const c_char,
 }
@@ -78,6 +124,20 @@ pub struct p2pshim_pair_t {
     pub staged_copies: u64,
     /// Their bytes.
     pub staged_bytes: u64,
+}
+
+/// The name of a path.
+///
+/// Thread-safety: any thread, at any time, in signal handlers too.
+///
+/// @param path A p2pshim_path_t; any number is accepted.
+/// @return A text such as "same-device"; empty for P2PSHIM_PATH_NONE and for numbers that are no path.
+#[unsafe(no_mangle)]
+pub extern "C" fn p2pshim_path_name(path: c_int) -> *const c_char {
+    const NAMES: [&CStr; 7] =
+        [c"direct", c"staged", c"same-device", c"host", c"unknown", c"captured", c"mapped on first use"];
+    let name = usize::try_from(path).ok().and_then(|path| NAMES.get(path.checked_sub(1)?));
+    name.map_or(c"".as_ptr(), |name| name.as_ptr())
 }
 
 /// Returns the state of a device's access to the memory of another: whether it is possible, who has enabled it, whether it is
@@ -114,7 +174,6 @@ pub unsafe extern "C" fn p2pshim_pair_state_get(
         Path::Staged(Why::NoPath) if of_hip.is_some() => 0,
         _ => possible,
     };
-    let [path, reason] = path_texts(Some(known.path));
     let bits = [(known.by_program, P2PSHIM_BY_PROGRAM), (known.by_shim, P2PSHIM_BY_SHIM)];
     let described = p2pshim_pair_state_t {
         size: size_of::<p2pshim_pair_state_t>(),
@@ -123,8 +182,8 @@ pub unsafe extern "C" fn p2pshim_pair_state_get(
         denied: known.is_denied.into(),
         proof: known.verification.into(),
         pool_proof: known.pool_verification.into(),
-        path,
-        reason,
+        path: Some(known.path).into(),
+        reason: reason(Some(known.path)),
     };
     // SAFETY: the caller's promise.
     unsafe { give(&described, state, PAIR_STATE_SIZE_0_1) }

@@ -5,7 +5,7 @@ use std::mem::size_of;
 
 use super::status::p2pshim_status_t::{self, P2PSHIM_OUT_OF_RANGE};
 use super::{give, kept, text};
-use crate::api::Function;
+use crate::api::{Function, Layer};
 use crate::call::control;
 use crate::call::mode::{self, Activity};
 use crate::model::counters;
@@ -13,7 +13,7 @@ use crate::policy::Judged;
 use crate::real::driver::{self, RealDriver};
 
 const STATE_SIZE_0_1: usize = 40;
-const LIBRARY_SIZE_0_1: usize = 40;
+const LIBRARY_SIZE_0_1: usize = 32;
 
 /// The shim may intercept calls, or only forward them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +31,31 @@ pub enum p2pshim_activity_t {
     P2PSHIM_ACTIVITY_EXHAUSTED = 4,
 }
 
+/// The kind of a library. 0 is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub enum p2pshim_layer_t {
+    /// CUDA's runtime, such as libcudart.so.12.
+    P2PSHIM_LAYER_RUNTIME = 1,
+    /// CUDA's driver: libcuda.so.1.
+    P2PSHIM_LAYER_DRIVER = 2,
+    /// AMD's runtime, such as libamdhip64.so.6.
+    P2PSHIM_LAYER_HIP = 3,
+    /// NVIDIA's library for management: libnvidia-ml.so.1.
+    P2PSHIM_LAYER_NVML = 4,
+}
+
+impl From<Layer> for p2pshim_layer_t {
+    fn from(layer: Layer) -> Self {
+        match layer {
+            Layer::Runtime => Self::P2PSHIM_LAYER_RUNTIME,
+            Layer::Driver => Self::P2PSHIM_LAYER_DRIVER,
+            Layer::Hip => Self::P2PSHIM_LAYER_HIP,
+            Layer::Nvml => Self::P2PSHIM_LAYER_NVML,
+        }
+    }
+}
+
 /// The shim in this process.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -45,7 +70,7 @@ pub struct p2pshim_state_t {
     pub driver_version: c_int,
     /// How many devices the process sees; 0 if there is no driver, or it is not initialised yet.
     pub device_count: c_int,
-    /// How many calls of functions whose kind is "traced" were intercepted.
+    /// How many calls of functions whose kind is P2PSHIM_KIND_TRACED were intercepted.
     pub calls: u64,
     /// How many of them returned an error.
     pub failures: u64,
@@ -66,8 +91,8 @@ pub struct p2pshim_library_t {
     pub size: usize,
     /// Its file.
     pub path: *const c_char,
-    /// "runtime", "driver" or "hip".
-    pub layer: *const c_char,
+    /// Its kind, which is not P2PSHIM_LAYER_NVML.
+    pub layer: p2pshim_layer_t,
     /// By which routes its calls reach the shim: P2PSHIM_ROUTE_LINKED and the others, added up.
     pub routes: c_uint,
     /// Which of its calls bypass the shim, and what to do about it; empty if no such calls are known.
@@ -138,7 +163,7 @@ pub unsafe extern "C" fn p2pshim_library_get(index: usize, library: *mut p2pshim
     ];
     let described = p2pshim_library_t {
         size: size_of::<p2pshim_library_t>(),
-        layer: text(found.layer.c_name()),
+        layer: found.layer.into(),
         routes: bits.into_iter().filter(|&(is_one, _)| is_one).map(|(_, bit)| bit).sum(),
         bypass: text(bypass(&found)),
         path: kept(found.object.path),

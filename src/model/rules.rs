@@ -28,19 +28,14 @@ pub(crate) enum Severity {
 }
 
 impl Severity {
-    /// The severity's name, with a terminating NUL.
-    pub(crate) fn c_name(self) -> &'static str {
-        match self {
-            Self::Error => "error\0",
-            Self::Hazard => "hazard\0",
-            Self::Performance => "performance\0",
-            Self::Note => "note\0",
-        }
-    }
-
     /// The severity's name.
     pub(crate) fn name(self) -> &'static str {
-        self.c_name().trim_end_matches('\0')
+        match self {
+            Self::Error => "error",
+            Self::Hazard => "hazard",
+            Self::Performance => "performance",
+            Self::Note => "note",
+        }
     }
 }
 

@@ -26,6 +26,60 @@ class Activity(enum.IntEnum):
     EXHAUSTED = 4
 
 
+class Layer(enum.IntEnum):
+    """The kind of a library."""
+
+    #: CUDA's runtime, its driver, AMD's runtime, NVIDIA's library for management.
+    RUNTIME = 1
+    DRIVER = 2
+    HIP = 3
+    NVML = 4
+
+
+class Kind(enum.IntEnum):
+    """The treatment of an intercepted function."""
+
+    #: Its calls are counted, traced and shown.
+    TRACED = 1
+    #: Its calls are watched, and not shown.
+    STATE = 2
+    #: It looks functions up.
+    LOOKUP = 3
+
+
+class Severity(enum.IntEnum):
+    """The severity of a rule's findings."""
+
+    #: The call fails, or would if the library checked.
+    ERROR = 1
+    #: Data may be wrong.
+    HAZARD = 2
+    #: It costs time.
+    PERFORMANCE = 3
+    #: It is worth knowing.
+    NOTE = 4
+
+
+class Path(enum.IntEnum):
+    """The path of copies."""
+
+    #: None: there are no copies.
+    NONE = 0
+    #: From device to device, or through the host.
+    DIRECT = 1
+    STAGED = 2
+    #: Inside one device.
+    SAME_DEVICE = 3
+    #: From or to memory of the host.
+    HOST = 4
+    #: Not known: managed memory, or memory of another process.
+    UNKNOWN = 5
+    #: None yet: the copy became part of a graph.
+    CAPTURED = 6
+    #: From device to device: HIP maps the memory on first use.
+    MAPPED_ON_USE = 7
+
+
 class Proof(enum.IntEnum):
     """What has been found out about the path between two devices."""
 
@@ -66,15 +120,15 @@ class Api(NamedTuple):
 
     #: The exported name, such as "cudaMemcpyPeer".
     name: str
-    #: "runtime" or "driver".
-    layer: str
-    #: "traced", "state" (watched, not shown) or "lookup" (returns functions).
-    kind: str
+    #: The kind of library that it belongs to.
+    layer: Layer
+    #: Its treatment.
+    kind: Kind
     #: The names of its parameters, separated by ", ".
     parameters: str
     #: The CUDA version that introduced it: 1000 times the major plus 10 times the minor.
     since: int
-    #: How often it was called so far in this process; counted of "traced" functions only.
+    #: How often it was called so far in this process; counted of ``Kind.TRACED`` only.
     calls: int
     #: How many of these calls returned an error.
     failures: int
@@ -98,8 +152,8 @@ class Rule(NamedTuple):
 
     #: The stable id, such as "P2P-enable-twice".
     id: str
-    #: "error", "hazard" (data may be wrong), "performance" or "note".
-    severity: str
+    #: How bad its findings are.
+    severity: Severity
     #: The functions that it is about.
     functions: str
     #: What the documentation of CUDA says, and where.
@@ -161,7 +215,7 @@ class State(NamedTuple):
     driver_version: int
     #: How many devices the process sees; 0 if there is no driver, or nobody has initialised it yet.
     device_count: int
-    #: How many calls of functions whose kind is "traced" were intercepted.
+    #: How many calls of functions whose kind is ``Kind.TRACED`` were intercepted.
     calls: int
     #: How many of them returned an error.
     failures: int
@@ -172,8 +226,8 @@ class Library(NamedTuple):
 
     #: Its file.
     path: str
-    #: "runtime" or "driver".
-    layer: str
+    #: Its kind.
+    layer: Layer
     #: By which routes its calls reach p2pshim.
     routes: Route
     #: Which of its calls go past p2pshim, and what to do about it; empty if none do that are known of.
@@ -193,8 +247,8 @@ class PairState(NamedTuple):
     proof: Proof
     #: The same for memory of pools.
     pool_proof: Proof
-    #: The way of copies between them, as things stand: "direct", "staged" or "same-device".
-    path: str
+    #: The path of copies between them, as things stand.
+    path: Path
     #: Why it is that one; empty if there is nothing to say.
     reason: str
 
@@ -225,19 +279,19 @@ COUNT: Field = (ctypes.c_uint64, int)
 
 #: The fields that are no texts.
 FIELDS: Dict[Any, Dict[str, Field]] = {
-    Api: {"since": INT, "calls": COUNT, "failures": COUNT},
+    Api: {"layer": (ctypes.c_int, Layer), "kind": (ctypes.c_int, Kind), "since": INT, "calls": COUNT, "failures": COUNT},
     Option: {},
-    Rule: {"runtime_code": INT, "driver_code": INT, "times": COUNT},
+    Rule: {"severity": (ctypes.c_int, Severity), "runtime_code": INT, "driver_code": INT, "times": COUNT},
     Finding: {"number": COUNT, "result": INT, "thread": INT},
     Pair: dict.fromkeys(Pair._fields, COUNT),
     State: {
         "activity": (ctypes.c_int, Activity), "recording": YES_NO, "driver_version": INT, "device_count": INT,
         "calls": COUNT, "failures": COUNT,
     },
-    Library: {"routes": (ctypes.c_uint, Route)},
+    Library: {"layer": (ctypes.c_int, Layer), "routes": (ctypes.c_uint, Route)},
     PairState: {
         "possible": INT, "enabled_by": (ctypes.c_uint, By), "denied": YES_NO, "proof": (ctypes.c_int, Proof),
-        "pool_proof": (ctypes.c_int, Proof),
+        "pool_proof": (ctypes.c_int, Proof), "path": (ctypes.c_int, Path),
     },
     Trace: {"dropped": COUNT, "recording": YES_NO},
 }  # fmt: skip

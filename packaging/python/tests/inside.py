@@ -82,11 +82,11 @@ class Inside(unittest.TestCase):
         state = p2pshim.state()
         self.assertEqual((state.activity, state.driver_version, state.device_count), (p2pshim.Activity.ON, 13000, 2))
         self.assertEqual((state.recording, state.failures), (False, 0))
-        copies = next(api for api in p2pshim.apis() if api.name == "cudaMemcpyPeer" and api.layer == "runtime")
+        copies = next(api for api in p2pshim.apis() if api.name == "cudaMemcpyPeer" and api.layer == p2pshim.Layer.RUNTIME)
         self.assertEqual((copies.calls, copies.failures), (3, 0))
 
         known = p2pshim.pair_state(0, 1)
-        self.assertEqual((known.possible, known.denied, known.path), (1, False, "direct"))
+        self.assertEqual((known.possible, known.denied, known.path), (1, False, p2pshim.Path.DIRECT))
         self.assertEqual((known.enabled_by, known.proof), (p2pshim.By.SHIM, p2pshim.Proof.PASSED))
         with self.assertRaises(IndexError):
             p2pshim.pair_state(0, 64)
@@ -95,7 +95,7 @@ class Inside(unittest.TestCase):
         libraries = {os.path.basename(library.path): library for library in p2pshim.libraries()}
         self.assertEqual(set(libraries), {"libcudart.so.12", "libcuda.so.1"})
         runtime = libraries["libcudart.so.12"]
-        self.assertEqual((runtime.layer, runtime.bypass), ("runtime", ""))
+        self.assertEqual((runtime.layer, runtime.bypass), (p2pshim.Layer.RUNTIME, ""))
         self.assertIn(p2pshim.Route.LOOKED_UP, runtime.routes)
 
     def test_5_findings_are_told(self):

@@ -37,7 +37,7 @@ class Told(unittest.TestCase):
 
     def test_apis_are_those_that_the_command_lists(self):
         listed = [line.split()[:3] for line in run(str(p2pshim.command_path()), "apis").stdout.splitlines()]
-        self.assertEqual([[api.name, api.layer, api.kind] for api in p2pshim.apis()], listed)
+        self.assertEqual([[api.name, api.layer.name.lower(), api.kind.name.lower()] for api in p2pshim.apis()], listed)
         peer = next(api for api in p2pshim.apis() if api.name == "cudaMemcpyPeer")
         self.assertEqual((peer.parameters, peer.since), ("dst, dstDevice, src, srcDevice, count", 4000))
 
@@ -77,11 +77,15 @@ class Told(unittest.TestCase):
 class Header(unittest.TestCase):
     """The module has what p2pshim.h has."""
 
-    #: What is left to C: listeners would need Python's lock in any thread that calls CUDA.
-    LEFT_OUT = {"listener_add", "listener_remove"}
+    #: Left to C: listeners would need Python's lock in any thread that calls CUDA. A Path has its name.
+    LEFT_OUT = {"listener_add", "listener_remove", "path_name"}
+    ENUMS = {
+        "ACTIVITY": p2pshim.Activity, "PROOF": p2pshim.Proof, "LAYER": p2pshim.Layer, "KIND": p2pshim.Kind,
+        "SEVERITY": p2pshim.Severity, "PATH": p2pshim.Path,
+    }  # fmt: skip
     TYPES = {
         "size_t": ctypes.c_size_t, "const char *": ctypes.c_char_p, "int": ctypes.c_int, "unsigned int": ctypes.c_uint,
-        "uint64_t": ctypes.c_uint64, "p2pshim_activity_t": ctypes.c_int, "p2pshim_proof_t": ctypes.c_int,
+        "uint64_t": ctypes.c_uint64, **dict.fromkeys((f"p2pshim_{name.lower()}_t" for name in ENUMS), ctypes.c_int),
     }  # fmt: skip
 
     def setUp(self):
@@ -104,8 +108,7 @@ class Header(unittest.TestCase):
             found = re.findall(rf"\bP2PSHIM_{prefix}_(\w+)(?: =)? (\d+)", self.header)
             return {name: int(number) for name, number in found}
 
-        enums = {"ACTIVITY": p2pshim.Activity, "PROOF": p2pshim.Proof, "ROUTE": p2pshim.Route, "BY": p2pshim.By}
-        for prefix, values in enums.items():
+        for prefix, values in {**self.ENUMS, "ROUTE": p2pshim.Route, "BY": p2pshim.By}.items():
             self.assertEqual({value.name: value.value for value in values}, numbers(prefix), prefix)
 
 
