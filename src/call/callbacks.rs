@@ -44,7 +44,7 @@ pub(crate) fn are_there() -> bool {
     mode::HAS_CALLBACKS.load(SeqCst)
 }
 
-/// What the calling thread keeps, unless it is inside a callback.
+/// The calling thread's events and findings, unless it is inside a callback.
 fn pending() -> Option<&'static Pending> {
     Some(&thread::current().callbacks).filter(|pending| !pending.in_callback.load(Relaxed))
 }

@@ -1,4 +1,4 @@
-//! What a program asks of the shim, and changes about it, while it runs: what the C interface uses of this room.
+//! Questions of a program to the shim, and changes of it, while it runs: the C interface uses these of this room.
 
 use std::ffi::{OsStr, OsString, c_void};
 use std::sync::atomic::Ordering::Relaxed;

@@ -42,7 +42,7 @@ pub(crate) fn collect<T>(items: impl Iterator<Item = T>) -> Option<Vec<T>> {
     Some(all)
 }
 
-/// The same, if there is each of them.
+/// Collects items, if there is each of them.
 pub(crate) fn collect_all<T>(items: impl Iterator<Item = Option<T>>) -> Option<Vec<T>> {
     let mut are_all = true;
     let all = collect(items.map_while(|item| {

@@ -81,7 +81,7 @@ impl Descriptor {
     /// A file that lines are appended to, created with mode 0600.
     ///
     /// # Errors
-    /// What open(2) says; a symbolic link as last component is refused.
+    /// The error of open(2); a symbolic link as last component is refused.
     pub(crate) fn append(path: &OsStr) -> io::Result<Self> {
         // With O_NONBLOCK opening a FIFO does not wait for its reader.
         let flags = libc::O_NOFOLLOW | libc::O_NOCTTY | libc::O_NONBLOCK;

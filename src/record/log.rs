@@ -64,7 +64,7 @@ pub(crate) fn out_of_memory() {
     trace::message(SAID);
 }
 
-/// What is let through; nothing until the log is open. The program may change it. The standard library's lock: see [`os::lock`].
+/// The filter; it lets nothing through until the log is open. The program may change it. The standard library's lock: see [`os::lock`].
 static FILTER: RwLock<Option<Filter>> = RwLock::new(None);
 
 /// Writes what is let through, each line by itself.
@@ -131,7 +131,7 @@ pub(crate) fn marked(text: &str) {
     log::info!("mark: {text}");
 }
 
-/// What came of verifying a pair of devices.
+/// The outcome of verifying a pair of devices.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verified {
     /// It can be trusted.

@@ -15,7 +15,7 @@ use crate::record::log;
 pub(crate) enum Grants {
     /// A pool's.
     OfPool(usize),
-    /// That which is mapped in a range of addresses.
+    /// Memory that is mapped in a range of addresses.
     OfMapped { address: u64, bytes: u64 },
 }
 

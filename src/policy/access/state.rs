@@ -12,7 +12,7 @@ pub(crate) struct PairState {
     /// Whether it is hidden from the program.
     pub(crate) is_denied: bool,
     pub(crate) verification: Option<Verification>,
-    /// That of memory of pools.
+    /// The outcome for memory of pools.
     pub(crate) pool_verification: Option<Verification>,
     /// The path of copies between memory of their contexts, as things stand.
     pub(crate) path: Path,

@@ -799,7 +799,7 @@ fn limit_of_one_side_the_other_direction_will_do() {
     assert_eq!(process.driver.disables.get(), 0);
 }
 
-/// Of 12 devices all of which reach each other.
+/// A process of 12 devices all of which reach each other.
 fn many() -> Process {
     Process::new(Fake { devices: 12, ..Fake::new() })
 }
@@ -1028,7 +1028,7 @@ fn regular(src: u64, dst: u64) -> Memcpy<'static> {
     Memcpy { src, dst, src_named: named, dst_named: named, bytes: 64, stream: None, shape: Shape::Linear }
 }
 
-/// What it goes between when nobody has asked, and then when somebody has.
+/// The ends of a copy when nobody has asked, and then when somebody has.
 fn between(process: &Process, src: u64, dst: u64) -> (Option<Between>, Between) {
     let copy = regular(src, dst);
     (process.access.between(&copy), process.access.ask_between(&process.driver, &copy))

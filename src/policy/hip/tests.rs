@@ -43,7 +43,7 @@ impl State {
     }
 }
 
-/// What goes wrong between two devices.
+/// A fault between two devices.
 #[derive(Clone, Copy, PartialEq)]
 enum Fault {
     Drop,
@@ -63,9 +63,9 @@ struct Fake {
     is_mute: bool,
     /// Whether all memory is registered memory of the host.
     registers: bool,
-    /// What goes wrong with copies from one device to another.
+    /// The faults of copies from one device to another.
     faults: Vec<(i32, i32, Fault)>,
-    /// What goes wrong with those from and to the host.
+    /// The faults of copies from and to the host.
     host_fault: Option<Fault>,
     has_no_memory: bool,
     /// Whether enabling panics.
@@ -175,7 +175,7 @@ impl Fake {
         ret
     }
 
-    /// The same of `hipDeviceDisablePeerAccess`.
+    /// The program's `hipDeviceDisablePeerAccess`, and what it gets.
     fn program_disables(&self, peers: &Peers, peer: i32) -> Code {
         let asked = peers.disabling(0, self, peer);
         let ret = match asked.ask {
@@ -625,7 +625,7 @@ fn consider_broken_pair_enables_nothing_and_refuses_from_then_on() {
     }
 }
 
-/// What cannot be decided the program gets as without us, and the shim does not enable it.
+/// If a pair cannot be decided, the program gets it as without us, and the shim does not enable it.
 #[test]
 fn undecided_pair_is_forwarded_not_enabled_and_tried_again() {
     type Change = fn(&mut Fake);
@@ -828,7 +828,7 @@ fn resetting_takes_the_memory_of_ours_with_it() {
     assert_eq!(hip.state.borrow().scratches, 4, "those of 0 and 1, of 0 anew, and of 2");
 }
 
-/// What it takes would go with the device.
+/// Memory that it takes would go with the device.
 #[test]
 fn enabling_while_a_device_is_reset_verifies_nothing() {
     let (hip, peers) = (Fake::with(Fault::Drop), peers(&Config::default()));
