@@ -21,6 +21,7 @@
 
 #include "../../include/p2pshim.h"
 #include "check.h"
+#include "lib/threads_sleep.h"
 
 enum { COUNT = 1 << 16, STACK = 1 << 18, CHILDREN = 3, COPIES = 20 };
 enum { WIPE_ON_FORK = 18 };
@@ -84,6 +85,7 @@ static pid_t begin(const char *how)
         return child;
     }
     if (strcmp(how, "raw") == 0 || strcmp(how, "fork") == 0) {
+        threads_sleep();
         pid_t child = *how == 'r' ? (pid_t)syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL) : fork();
         if (child == 0)
             be_child(NULL);

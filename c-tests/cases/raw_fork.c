@@ -9,12 +9,14 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "lib/threads_sleep.h"
 
 int main(void)
 {
     int can, status = -1;
     CHECK(cudaDeviceCanAccessPeer(&can, 0, 1));
     fflush(stdout);
+    threads_sleep();
     pid_t child = (pid_t)syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL);
     if (child == 0) {
         cudaDeviceCanAccessPeer(NULL, 0, 1);

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "lib/threads_sleep.h"
 
 CUresult cuCtxCreate_v2(CUcontext *, unsigned int, CUdevice);
 CUresult cuMemcpyPeerAsync_ptsz(CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, size_t, CUstream);
@@ -524,6 +525,7 @@ static void children(void)
     for (int how = 0; how < 3; how++) {
         int status;
         fflush(stdout);
+        threads_sleep();
         pid_t child = how ? (pid_t)syscall(SYS_fork) : fork();
         REQUIRE(child >= 0);
         if (child == 0) {

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "lib/threads_sleep.h"
 
 static void *first_call(void *argument)
 {
@@ -52,6 +53,7 @@ int main(int argc, char **argv)
         int can = -7;
         first_call(NULL);
         fflush(stdout);
+        threads_sleep();
         long child = syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
         REQUIRE(child >= 0);
         for (int i = 0; i < (child == 0 ? 50 : 1); i++)
