@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
 """structure.py [--report] [ROOT]: whether the code keeps to the structure that ARCHITECTURE.md tells.
 
-Reads src/ without its tests, docs/GLOSSARY.md and the headings of documents, and finds
+Reads the src/ of each crate of the workspace, without its tests, and finds
 
-1. a room (a folder or a file directly below src/) that uses one that it may not use;
-2. files of a room that use each other in a circle;
-3. files and functions that are too long, also in the src/ of the crates that Cargo.toml names as members;
-4. words that docs/GLOSSARY.md has retired, in identifiers, messages and headings;
-5. conflict markers: lines that git has left where it could not merge, in the source and documents that it keeps.
+1. a room of the library (a folder or a file directly below src/) that uses one that it may not use;
+2. files that use each other in a circle, in any crate;
+3. functions that are too long, in any crate;
+4. conflict markers: lines that git has left where it could not merge, in the source and documents that it keeps.
 
 Prints a line for each, and a table of figures. Exit status 1 if anything was found; with --report always 0.
 """
@@ -20,37 +19,11 @@ from pathlib import Path
 
 # A part may use all parts that come later, and none of its own line.
 ORDER = (("entry", "capi"), ("call",), ("real",), ("policy",), ("record",), ("model",), ("api", "os", "config"))
-FILE_LINES = 500
 FUNCTION_LINES = 70
-# Tables, which are data: the file, and why it may be longer.
-TABLES = {
-    "src/api/table.rs": "one row for each intercepted function",
-    "src/model/rules.rs": "one row for each rule, with its texts",
-}
-# Names that cannot change any more, or are not ours. (Whole identifiers; those that begin with P2PSHIM_ or p2pshim_ are public.)
-KEPT_IDENTIFIERS = {
-    "Probe": "the values of P2PSHIM_PROBE",
-    "probe": "the option P2PSHIM_PROBE",
-    "Box": "the standard library's",
-    "box_collection": "a lint of clippy",
-    "told_apart": "another meaning",
-    "proof": "a field of p2pshim_pair_state_t",
-    "pool_proof": "a field of p2pshim_pair_state_t",
-    "ErrorLeftBehind": "the rule P2P-error-left-behind",
-    "note_site": "a note of the trace format",
-    "note_module": "a note of the trace format",
-    "note_gpus": "a note of the trace format",
-    "note_gpus_before_a_copy": "a note of the trace format",
-}
-# Words that are taken out of a message before it is looked at: ids of rules, environment variables, public functions, switches.
-KEPT_IN_MESSAGES = re.compile(
-    # The first line of a file with a verdict.
-    r"P2P-[a-z0-9-]+|P2PSHIM\w*|p2pshim_\w+|--[a-z-]+|\b(?:cu|cuda|hip)[A-Z]\w*|p2pshim verdict 2"
-)
+# Crates whose files still use each other in a circle.
+TANGLED = ("cli", "sim/core", "sim/cuda", "sim/hip")
 # In which files conflict markers are looked for.
 MERGED = re.compile(r"\.(?:rs|md|py|cu?|cpp|hp?p?|js|css|html|mk|sh|in|map|toml|lock)$|(?:^|/)Makefile$")
-# Documents whose headings are of their day.
-KEPT_DOCUMENTS = ("CHANGELOG.md", "docs/results/", "docs/GLOSSARY.md")
 GOALS = {"lines of src without tests": 20_500, "words of ARCHITECTURE.md": 2_400, "longest line of ARCHITECTURE.md": 110}
 
 STRING = re.compile(r'[bc]?r(#*)".*?"\1|[bc]?"(?:\\.|[^"\\])*"', re.S)
@@ -66,8 +39,8 @@ def blank(text):
 
 
 def clean(text):
-    """Code with comments, strings and characters made blank, each line where it was; and the strings by position."""
-    parts, strings, at = [], [], 0
+    """Code with comments, strings and characters made blank, each line where it was."""
+    parts, at = [], 0
     while at < len(text):
         if text.startswith("//", at):
             end = text.find("\n", at)
@@ -78,7 +51,6 @@ def clean(text):
             end = found.end()
         elif (text[at] in 'bcr"') and (found := STRING.match(text, at)):
             end = found.end()
-            strings.append((at, found[0]))
         else:
             word = re.compile(r"\w+|.", re.S).match(text, at)
             parts.append(word[0])
@@ -86,7 +58,7 @@ def clean(text):
             continue
         parts.append(blank(text[at:end]))
         at = end
-    return "".join(parts), strings
+    return "".join(parts)
 
 
 def end_of_comment(text, at):
@@ -137,7 +109,7 @@ class File:
         self.module = parts[:-1] if parts[-1] in ("mod", "lib", "main") else parts
         self.room = self.module[0] if self.module else None
         text = path.read_text()
-        code, strings = clean(text)
+        code = clean(text)
         self.tests, spans = set(), []
         for found in re.finditer(r"#\[cfg\((?:all\()?test\b[^\]]*\]", code):
             at = found.end()
@@ -150,7 +122,6 @@ class File:
         for start, end in spans:
             code = code[:start] + blank(code[start:end]) + code[end:]
         self.code = code
-        self.strings = [(at, string) for at, string in strings if not any(start <= at < end for start, end in spans)]
         tested = {line for start, end in spans for line in range(line_of(text, start), line_of(text, end - 1) + 1)}
         self.lines = len(text.splitlines()) - len(tested)
 
@@ -199,17 +170,17 @@ def files_of(root, source):
     return [file for file in files if not is_test(file)]
 
 
-def files_of_members(root):
-    """Those of the other crates of the workspace."""
+def members(root):
+    """The other crates of the workspace."""
     manifest = root / "Cargo.toml"
-    members = re.search(r"^members\s*=\s*\[([^\]]*)\]", manifest.read_text(), re.M) if manifest.exists() else None
-    for member in re.findall(r'"([^"]+)"', members[1]) if members else []:
-        yield from files_of(root, root / member / "src")
+    listed = re.search(r"^members\s*=\s*\[([^\]]*)\]", manifest.read_text(), re.M) if manifest.exists() else None
+    return [Crate(root, member) for member in re.findall(r'"([^"]+)"', listed[1])] if listed else []
 
 
 class Crate:
-    def __init__(self, root):
-        self.files = {file.module: file for file in files_of(root, root / "src")}
+    def __init__(self, root, folder=""):
+        self.folder = folder
+        self.files = {file.module: file for file in files_of(root, root / folder / "src")}
         self.imports = defaultdict(dict)
         self.edges = []
         for file in self.files.values():
@@ -308,10 +279,12 @@ def between_rooms(crate):
 
 
 def knots(crate):
-    """Files of a room that use each other in a circle."""
+    """Files that use each other in a circle: in the library those of a room, in another crate any two, but that a file
+    may use what the modules that it lies in define."""
     graph, example = defaultdict(set), {}
     for file, target, at in crate.uses():
-        if file.room and file.room == target.room:
+        is_above = file.module[: len(target.module)] == target.module
+        if not is_above if crate.folder else file.room and file.room == target.room:
             graph[file.path].add(target.path)
             example.setdefault((file.path, target.path), file.place(at))
     reach = {path: reachable(graph, path) for path in graph}
@@ -335,88 +308,11 @@ def reachable(graph, start):
     return found
 
 
-def lengths(root, crate):
-    of_members = list(files_of_members(root))
-    if not of_members:
-        yield "Cargo.toml has no members with source files"
-    for file in [*crate.files.values(), *of_members]:
-        if file.lines > FILE_LINES and file.path not in TABLES:
-            yield f"{file.path}: {file.lines} lines without tests, at most {FILE_LINES}"
+def lengths(crate):
+    for file in crate.files.values():
         for name, at, lines in file.functions():
             if lines > FUNCTION_LINES:
                 yield f"{file.place(at)}: fn {name} has {lines} lines, at most {FUNCTION_LINES}"
-
-
-class Retired:
-    """The words of docs/GLOSSARY.md: those in backticks are looked for in identifiers, those in quotes in messages and
-    headings."""
-
-    def __init__(self, glossary):
-        self.identifiers, self.phrases = [], []
-        for line in glossary.splitlines():
-            cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
-            if len(cells) != 3 or cells[0] in ("say",) or not cells[0].strip("-"):
-                continue
-            say = re.sub("[*`]", "", cells[0])
-            for word in re.findall(r"`([^`]+)`", cells[1]):
-                self.identifiers.append((word, words(word), say))
-            for phrase in re.findall(r'"([^"]+)"', cells[1]):
-                pattern = r"\b" + r"\s+".join(map(re.escape, phrase.split())) + r"\b"
-                self.phrases.append((phrase, re.compile(pattern, re.I), say))
-
-    def in_identifier(self, identifier):
-        if identifier in KEPT_IDENTIFIERS or re.match(r"(?i)p2pshim_|(cu|cuda|hip)[A-Z]|CU_|CUDA_", identifier):
-            return None
-        parts = words(identifier)
-        for word, wanted, say in self.identifiers:
-            is_type = re.match(r"[A-Z]\w*[a-z]", identifier)
-            if word.endswith("…"):
-                is_it = identifier.startswith(word[:-1])
-            else:
-                starts = range(len(parts) - len(wanted) + 1)
-                is_it = any(parts[at : at + len(wanted)] == wanted for at in starts) and (is_type or word.islower())
-            if is_it:
-                return word, say
-        return None
-
-    def in_text(self, text):
-        text = KEPT_IN_MESSAGES.sub(" ", text)
-        return next(((phrase, say) for phrase, pattern, say in self.phrases if pattern.search(text)), None)
-
-
-def words(identifier):
-    """The words of an identifier in snake_case, CamelCase or SCREAMING_CASE."""
-    return [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", identifier)]
-
-
-def retired_words(root, crate):
-    glossary = root / "docs/GLOSSARY.md"
-    if not glossary.exists():
-        yield "docs/GLOSSARY.md is not there"
-        return
-    retired = Retired(glossary.read_text())
-    if not retired.identifiers:
-        yield "docs/GLOSSARY.md has no words"
-    for file in crate.files.values():
-        places = defaultdict(list)
-        for found in re.finditer(r"\b[A-Za-z_]\w+", file.code):
-            places[found[0]].append(found.start())
-        for identifier, ats in places.items():
-            if offence := retired.in_identifier(identifier):
-                times = f" ({len(ats)} times)" if len(ats) > 1 else ""
-                yield f"{file.place(ats[0])}: {identifier}{times}: say {offence[1]}, not {offence[0]}"
-        for at, string in file.strings:
-            if offence := retired.in_text(string.replace("\\\n", " ")):
-                yield f"{file.place(at)}: a message: say {offence[1]}, not \"{offence[0]}\""
-    for document in sorted([*root.glob("*.md"), *(root / "docs").rglob("*.md")]):
-        path = str(document.relative_to(root))
-        if path.startswith(KEPT_DOCUMENTS):
-            continue
-        is_code = False
-        for number, line in enumerate(document.read_text().splitlines(), 1):
-            is_code ^= line.lstrip().startswith("```")
-            if not is_code and line.startswith("#") and (offence := retired.in_text(line)):
-                yield f"{path}:{number}: a heading: say {offence[1]}, not \"{offence[0]}\""
 
 
 def conflict_markers(root):
@@ -476,14 +372,14 @@ def main():
     arguments = [argument for argument in sys.argv[1:] if argument != "--report"]
     is_report = len(arguments) < len(sys.argv) - 1
     root = Path(arguments[0]) if arguments else Path(__file__).resolve().parent.parent
-    crate = Crate(root)
+    crate, others = Crate(root), members(root)
     total = 0
     checks = {
         "rooms": list(between_rooms(crate)),
-        "circles of files": list(knots(crate)),
-        "lengths": list(lengths(root, crate)),
-        "retired words": list(retired_words(root, crate)),
+        "circles of files": [knot for one in [crate, *others] if one.folder not in TANGLED for knot in knots(one)],
+        "lengths": [length for one in [crate, *others] for length in lengths(one)],
         "conflict markers": list(conflict_markers(root)),
+        "crates": [] if any(other.files for other in others) else ["Cargo.toml has no members with source files"],
     }
     for what, offences in checks.items():
         total += len(offences)
