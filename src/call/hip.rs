@@ -112,17 +112,6 @@ fn decide(call: &Call<'_>, found: *const c_void) -> Decided {
                 }
             }
         }
-        Asks::Access(Access::Query { device, peer, .. }) if !HIP.wants_verdict(*device, *peer) => {
-            if !VALIDATE.is_on() {
-                return Decided::FORWARD;
-            }
-            // How many devices there are is all that errors of a query are explained by.
-            if let Some(library) = Library::seen(found)
-                && let Some(before) = HIP.seen_around(library.number())
-            {
-                return Decided { library: Some(library), before, is_clean: true, ..Decided::FORWARD };
-            }
-        }
         Asks::Access(_) => {}
         Asks::Other if regular::is_regular(call.function()) => return Decided::PASSED_ON,
         Asks::Batch(_) | Asks::Other => return Decided::FORWARD,
@@ -175,12 +164,15 @@ fn consider_copy(call: &Call<'_>, library: Library, copy: &Memcpy) -> Decided {
 
 fn consider_access(library: Library, access: Access) -> Decided {
     let number = library.number();
-    let before = if VALIDATE.is_on() { HIP.look_around(number, &library) } else { Before::NOTHING };
+    if let Access::Query { device, peer, .. } = access {
+        HIP.read_verdict(number, &library, device, peer);
+    }
+    // How many devices there are is all that errors of a query are explained by.
+    let seen = HIP.seen_around(number).filter(|_| matches!(access, Access::Query { .. }));
+    let look_around = || if VALIDATE.is_on() { HIP.look_around(number, &library) } else { Before::NOTHING };
+    let before = seen.unwrap_or_else(look_around);
     let asked = match access {
-        Access::Query { device, peer, .. } => {
-            HIP.read_verdict(number, &library, device, peer);
-            return Decided { before, ..Decided::FORWARD };
-        }
+        Access::Query { .. } => return Decided { before, is_clean: seen.is_some(), ..Decided::FORWARD },
         Access::Enable { peer: Named::Ordinal(peer), flags } => HIP.enabling(number, &library, peer, flags),
         Access::Disable { peer: Named::Ordinal(peer) } => HIP.disabling(number, &library, peer),
         _ => return Decided { before, ..Decided::FORWARD },
@@ -210,7 +202,7 @@ fn end(call: &Call<'_>, decided: &Decided, begun: Running, ret: Code) {
     }
     if let Some(query @ Access::Query { device, peer, attribute, .. }) = call.request.access()
         && ret == Code::SUCCESS
-        && HIP.is_hidden(device, peer, attribute)
+        && mode::unseen(|| HIP.is_hidden(device, peer, attribute))
     {
         peers::hide(query);
     }
@@ -240,7 +232,7 @@ fn end(call: &Call<'_>, decided: &Decided, begun: Running, ret: Code) {
 fn has_asked(call: &Call<'_>, decided: &Decided, asked: Asked, ret: Code) {
     let enables = matches!(call.request.access(), Some(Access::Enable { .. }));
     if let Some(library) = decided.library {
-        HIP.asked(library.number(), asked, enables, ret);
+        mode::unseen(|| HIP.asked(library.number(), asked, enables, ret));
     }
 }
 
@@ -314,7 +306,7 @@ pub(super) fn before_device_reset(found: *const c_void) {
 #[cold]
 #[inline(never)]
 pub(super) fn after_device_reset(found: *const c_void) {
-    if let Some(library) = Library::seen(found) {
-        HIP.has_reset(library.number());
+    if Library::seen(found).is_some() {
+        HIP.has_reset();
     }
 }

@@ -4,16 +4,13 @@
 //! enabling, and nothing that was given is ever taken back; then what was found out holds for all who ask. What cannot be
 //! decided, since the devices are busy, a stream is being captured, or there is no memory, is left to the program.
 
-use std::time::{Duration, Instant};
-
+use super::back_off::BackOff;
 use super::judge::{Acting, PATIENCE, Plan, Purpose};
+use super::registry::ordered;
 use super::{Access, Kind, Place, Verification};
 use crate::os;
 use crate::policy::capture;
 use crate::policy::driver::Driver;
-
-/// How often a program that asks again and again has an undecided pair verified.
-const AGAIN: Duration = Duration::from_secs(1);
 
 impl Access {
     /// Whether what the program enables is verified first.
@@ -61,16 +58,14 @@ impl Access {
 
     /// Verifies the path for a program that only asks: not each time, if the pair cannot be decided.
     pub(super) fn admit_asking(&self, driver: &impl Driver, devices: [i32; 2]) {
-        let is_soon = |asked: &Instant| asked.elapsed() < AGAIN;
+        let [Ok(one), Ok(other)] = devices.map(u8::try_from) else { return };
+        let pair = ordered(one, other);
         let is_wanted = || {
             let registry = self.lock();
-            registry.refuses_what_is_broken() && !registry.asked.get(&devices).is_some_and(is_soon)
+            registry.refuses_what_is_broken() && registry.asked.get(&pair).is_none_or(BackOff::is_due)
         };
-        if !self.admits() || !is_wanted() {
-            return;
-        }
-        if self.admit(driver, devices, [0, 0]) {
-            self.lock().asked.insert(devices, Instant::now());
+        if self.admits() && is_wanted() && self.admit(driver, devices, [0, 0]) {
+            self.lock().asked.entry(pair).or_default().mark();
         }
     }
 
@@ -84,8 +79,8 @@ impl Access {
         }
         {
             let mut registry = self.lock();
-            if let Some((when, passes)) = registry.verified_again.get(&devices)
-                && when.elapsed() < AGAIN
+            if let Some((back_off, passes)) = registry.verified_again.get(&devices)
+                && !back_off.is_due()
             {
                 return *passes;
             }
@@ -105,7 +100,10 @@ impl Access {
                 (is_right || has_failed()).then_some(is_right)
             })
             .flatten();
-        self.lock().verified_again.insert(devices, (Instant::now(), passes));
+        let mut registry = self.lock();
+        let (back_off, known) = registry.verified_again.entry(devices).or_default();
+        back_off.mark();
+        *known = passes;
         passes
     }
 

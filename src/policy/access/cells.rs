@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use crate::model::Path;
 
 /// How many contexts, pools and the like are told apart. Number 0 is nobody.
-pub(super) const OWNERS: usize = 128;
+pub(crate) const OWNERS: usize = 128;
 
 /// Beside the number of a path.
 const KEPT: u64 = 1 << 7;
 
 /// All that is known of copies from memory of one owner to memory of another.
-pub(super) struct Cell {
+pub(crate) struct Cell {
     /// The epoch in which the path was decided, and in the low byte its number, with [`KEPT`] if p2pshim alone has made it direct.
     decided: AtomicU64,
     /// Copies since the beginning, until the pair was decided.
@@ -26,7 +26,7 @@ impl Cell {
     }
 
     /// Counts a copy, and returns how many there are, and of how many bytes.
-    pub(super) fn count(&self, bytes: u64) -> (u32, u64) {
+    pub(crate) fn count(&self, bytes: u64) -> (u32, u64) {
         let copies = self.copies.fetch_add(1, Relaxed).saturating_add(1);
         (copies, self.bytes.fetch_add(bytes, Relaxed).saturating_add(bytes))
     }
@@ -40,25 +40,25 @@ impl Cell {
 }
 
 /// All pairs.
-pub(super) struct Cells {
-    cells: [Cell; OWNERS * OWNERS],
+pub(crate) struct Cells<const COUNT: usize = OWNERS> {
+    cells: [[Cell; COUNT]; COUNT],
     /// Decisions of an earlier epoch are to be made anew.
     epoch: AtomicU64,
 }
 
-impl Cells {
-    pub(super) const fn new() -> Self {
-        Self { cells: [const { Cell::new() }; OWNERS * OWNERS], epoch: AtomicU64::new(0) }
+impl<const COUNT: usize> Cells<COUNT> {
+    pub(crate) const fn new() -> Self {
+        Self { cells: [const { [const { Cell::new() }; COUNT] }; COUNT], epoch: AtomicU64::new(0) }
     }
 
     #[inline(always)]
-    pub(super) fn get(&self, src: u8, dst: u8) -> Option<&Cell> {
-        self.cells.get(usize::from(src) * OWNERS + usize::from(dst))
+    pub(crate) fn get(&self, src: u8, dst: u8) -> Option<&Cell> {
+        self.cells.get(usize::from(src))?.get(usize::from(dst))
     }
 
     /// The path that copies of a pair take, if that is decided, and whether p2pshim alone has made it direct.
     #[inline(always)]
-    pub(super) fn decided(&self, src: u8, dst: u8) -> Option<(Path, bool)> {
+    pub(crate) fn decided(&self, src: u8, dst: u8) -> Option<(Path, bool)> {
         let cell = self.get(src, dst)?;
         let word = cell.decided.load(Relaxed);
         if word >> 8 != self.epoch.load(Relaxed) {
@@ -67,24 +67,24 @@ impl Cells {
         Some((Path::numbered((word & (KEPT - 1)) as u32)?, word & KEPT != 0))
     }
 
-    pub(super) fn epoch(&self) -> u64 {
+    pub(crate) fn epoch(&self) -> u64 {
         self.epoch.load(Acquire)
     }
 
     /// Keeps a decision that rests on what was true in `epoch`.
-    pub(super) fn keep(&self, cell: &Cell, (path, is_kept): (Path, bool), epoch: u64) {
+    pub(crate) fn keep(&self, cell: &Cell, (path, is_kept): (Path, bool), epoch: u64) {
         let kept = if is_kept { KEPT } else { 0 };
         cell.decided.store(epoch << 8 | kept | u64::from(path.number()), Release);
     }
 
     /// Everything is to be decided anew: peers, pools or contexts have changed.
-    pub(super) fn invalidate(&self) {
+    pub(crate) fn invalidate(&self) {
         self.epoch.fetch_add(1, AcqRel);
     }
 
     /// Forgets all pairs of an owner, whose number may get another.
-    pub(super) fn forget(&self, owner: u8) {
-        for other in 0..OWNERS as u8 {
+    pub(crate) fn forget(&self, owner: u8) {
+        for other in 0..COUNT as u8 {
             [self.get(owner, other), self.get(other, owner)].into_iter().flatten().for_each(Cell::forget);
         }
     }
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn decided_until_anything_changes() {
-        let cells = Box::new(Cells::new());
+        let cells = Box::<Cells>::new(Cells::new());
         let cell = cells.get(1, 2).unwrap();
         assert_eq!(cells.decided(1, 2), None);
         cells.keep(cell, (Path::Direct, false), cells.epoch());
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn forget_counts_start_anew() {
-        let cells = Box::new(Cells::new());
+        let cells = Box::<Cells>::new(Cells::new());
         let cell = cells.get(3, 4).unwrap();
         cell.count(100);
         assert_eq!(cell.count(50), (2, 150));

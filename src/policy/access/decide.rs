@@ -14,9 +14,6 @@ use crate::policy::capture;
 use crate::policy::driver::Driver;
 use crate::record::log;
 
-/// A pair is worth the cost of enabling (milliseconds, once) from the copy on that exceeds either.
-const COPIES: u32 = 16;
-const BYTES: u64 = 1 << 20;
 /// The circumstances of a copy.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Circumstances {
@@ -330,15 +327,15 @@ impl Registry {
     fn next_step(
         &mut self,
         (src, dst): (Place, Place),
-        (copies, bytes): (u32, u64),
+        counted: (u32, u64),
         is_granted: bool,
         on: Circumstances,
     ) -> Step {
         let kind = kind_of(src, dst);
         let verification = self.verification(kind, src.device, dst.device);
         let attempts = self.attempts(src, dst);
-        let is_much = copies > COPIES << attempts.shift || bytes > BYTES << attempts.shift;
-        let is_due = is_much || on.is_asked_for || on.keeps_path && attempts.shift == 0;
+        let is_much = attempts.back_off.is_worth(counted);
+        let is_due = is_much || on.is_asked_for || on.keeps_path && attempts.back_off.tries == 0;
         if is_due {
             self.mark_used(src.device, dst.device);
         }

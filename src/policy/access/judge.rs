@@ -50,7 +50,7 @@ impl Plan {
         self.pair().map(i32::from)
     }
 
-    pub(super) fn pair(&self) -> [u8; 2] {
+    pub(crate) fn pair(&self) -> [u8; 2] {
         [self.src.device, self.dst.device]
     }
 
@@ -125,7 +125,7 @@ impl Judge {
         self.admits.store(!hides_all && config.probe != Probe::Off, Relaxed);
         let is_any_blocked = {
             let mut registry = self.lock();
-            registry.configure(config);
+            registry.configure(config, layer);
             registry.is_any_blocked()
         };
         self.blocks.store(is_any_blocked, Relaxed);

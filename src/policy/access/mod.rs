@@ -30,7 +30,8 @@
 mod admit;
 mod apart;
 mod arrays;
-mod cells;
+pub(crate) mod back_off;
+pub(crate) mod cells;
 mod decide;
 mod enable;
 #[cfg(test)]
@@ -40,7 +41,7 @@ mod hide;
 pub(crate) mod judge;
 mod kept;
 pub(crate) mod outcome;
-mod registry;
+pub(crate) mod registry;
 mod standing;
 mod state;
 #[cfg(test)]

@@ -1,18 +1,19 @@
 //! Owners of memory, access between them, and verdicts: all that is kept under the lock.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Instant;
 
+use super::back_off::BackOff;
 use super::cells::{Cells, OWNERS};
+use crate::api::Layer;
 use crate::config::{self, Broken, Config, Denied, GpuName, Probe};
-use crate::model::Why;
+use crate::model::{Hidden, Why};
 use crate::policy::driver::{Scratch, ScratchKind};
 use crate::policy::full::Verdict;
 use crate::policy::memory::{Kind, Place};
 
 /// Somebody whose memory is copied; its number is its position plus one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Owner {
+pub(crate) enum Owner {
     /// A context. The id tells it from a later one with the same handle.
     Context { handle: usize, id: u64, device: i32 },
     /// A pool.
@@ -34,7 +35,7 @@ pub(super) const MOST_PEERS: usize = 8;
 
 /// Our part in a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ours {
+pub(crate) enum Ours {
     No,
     /// We are about to enable it: a return of 704 means us.
     Intended,
@@ -43,12 +44,12 @@ pub(super) enum Ours {
 
 /// Access of one context to the memory of another.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Link {
-    pub(super) from: u8,
-    pub(super) to: u8,
+pub(crate) struct Link {
+    pub(crate) from: u8,
+    pub(crate) to: u8,
     /// Whether the program believes to have enabled it.
-    pub(super) program: bool,
-    pub(super) ours: Ours,
+    pub(crate) program: bool,
+    pub(crate) ours: Ours,
 }
 
 impl Link {
@@ -77,34 +78,30 @@ pub(crate) enum Verification {
 /// Attempts for a pair of owners, in vain.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Attempts {
-    /// How often the threshold is doubled.
-    pub(super) shift: u32,
+    pub(super) back_off: BackOff,
     /// For the limit of peers, or because the devices were busy.
     for_now: Option<Why>,
     /// Whether something was logged about it.
     pub(super) is_logged: bool,
 }
 
-/// Thresholds stay within their types.
-const MOST_SHIFT: u32 = 24;
-
 impl Attempts {
     /// One more, in vain.
     pub(super) fn put_off(&mut self, why: Why) {
-        self.shift = (self.shift + 1).min(MOST_SHIFT);
+        self.back_off.mark();
         self.for_now = Some(why).filter(|why| matches!(why, Why::Limit | Why::Busy));
     }
 
     /// Why copies are staged until the next.
     pub(super) fn why(self) -> Why {
-        self.for_now.unwrap_or(if self.shift > 0 { Why::Unverified } else { Why::NotYetWorth })
+        self.for_now.unwrap_or(if self.back_off.tries > 0 { Why::Unverified } else { Why::NotYetWorth })
     }
 }
 
 /// All that is kept under the lock.
 #[derive(Default)]
 pub(crate) struct Registry {
-    pub(super) access: config::Access,
+    pub(crate) access: config::Access,
     pub(super) probe: Probe,
     broken: Broken,
     pub(super) leaves_pools: bool,
@@ -124,7 +121,7 @@ pub(crate) struct Registry {
     /// Pairs of devices between which so much was copied that it is worth enabling them.
     used: BTreeSet<(u8, u8)>,
     /// The verdicts that are kept on devices' access to others' memory, as far as they were read.
-    pub(super) kept: BTreeMap<[i32; 2], Option<Verdict>>,
+    pub(crate) kept: BTreeMap<[i32; 2], Option<Verdict>>,
     /// Pairs of devices of which these say that data arrives.
     pub(super) passed_earlier: BTreeSet<(u8, u8)>,
     scratch: Vec<Scratch>,
@@ -146,10 +143,10 @@ pub(crate) struct Registry {
     pub(super) gone_pools: BTreeMap<usize, Option<i32>>,
     /// Those of them that the program is about to destroy.
     pub(super) going_pools: BTreeSet<usize>,
-    /// Pairs of devices that the program has asked about, and when they were last verified for that.
-    pub(super) asked: BTreeMap<[i32; 2], Instant>,
-    /// Pairs of devices that were verified anew, when, and whether data arrived; none if that could not be found out.
-    pub(super) verified_again: BTreeMap<[u8; 2], (Instant, Option<bool>)>,
+    /// Pairs of devices that were verified for a program that asks, or with HIP, in vain.
+    pub(crate) asked: BTreeMap<(u8, u8), BackOff>,
+    /// Pairs of devices that were verified anew, and whether data arrived; none if that could not be found out.
+    pub(super) verified_again: BTreeMap<[u8; 2], (BackOff, Option<bool>)>,
     /// Whether the process was restored from a checkpoint, so that access that we have enabled does not say that its path was verified.
     pub(super) is_restored: bool,
     /// Whether it was said that there is no verdict.
@@ -165,13 +162,14 @@ pub(crate) struct Registry {
 }
 
 impl Registry {
-    pub(super) fn configure(&mut self, config: &Config) {
+    pub(super) fn configure(&mut self, config: &Config, layer: Layer) {
+        let ordinals = if layer == Layer::Hip { Denied::hip_ordinals } else { Denied::ordinals };
         self.access = config.access;
         self.probe = config.probe;
         self.broken = config.broken;
         self.leaves_pools = !config.grants_pools;
         self.denied.clone_from(&config.denied);
-        self.denied_pairs = config.denied.iter().filter_map(Denied::ordinals).collect();
+        self.denied_pairs = config.denied.iter().filter_map(ordinals).collect();
         self.kept.clear();
         self.passed_earlier.clear();
     }
@@ -199,7 +197,7 @@ impl Registry {
     }
 
     /// Whether a device's access to the memory of another is denied by an option.
-    pub(super) fn is_denied(&self, device: i32, peer: i32) -> bool {
+    pub(crate) fn is_denied(&self, device: i32, peer: i32) -> bool {
         device != peer && (self.access == config::Access::Off || self.denied_pairs.contains(&[device, peer]))
     }
 
@@ -216,7 +214,7 @@ impl Registry {
     }
 
     /// Whether the program does not get peer access between two devices.
-    pub(super) fn is_refused(&self, device: i32, peer: i32) -> bool {
+    pub(crate) fn is_refused(&self, device: i32, peer: i32) -> bool {
         self.refuses_what_is_broken() && self.is_broken(device, peer)
     }
 
@@ -231,7 +229,17 @@ impl Registry {
 
     /// Whether the program is told that a device has no access to the memory of another.
     pub(super) fn is_hidden(&self, device: i32, peer: i32) -> bool {
-        self.is_denied(device, peer) || self.is_refused(device, peer)
+        self.why_hidden(device, peer).is_some()
+    }
+
+    /// Why the program is told so, if it is.
+    pub(crate) fn why_hidden(&self, device: i32, peer: i32) -> Option<Hidden> {
+        match self.access {
+            _ if device == peer => None,
+            config::Access::Off => Some(Hidden::Off),
+            _ if self.is_denied(device, peer) => Some(Hidden::Denied),
+            _ => self.is_refused(device, peer).then_some(Hidden::Broken),
+        }
     }
 
     /// Whether either device's access to the other is denied: then copies between them go through the host.
@@ -254,15 +262,16 @@ impl Registry {
 
     /// The number of a pool.
     pub(super) fn pool(&mut self, handle: usize, device: i32) -> Option<u8> {
-        self.find_or_add(Owner::Pool { handle, device })
+        self.number(Owner::Pool { handle, device })
     }
 
     /// The number of what the program maps on a device.
     pub(super) fn mapped(&mut self, device: i32) -> Option<u8> {
-        self.find_or_add(Owner::Mapped { device })
+        self.number(Owner::Mapped { device })
     }
 
-    fn find_or_add(&mut self, owner: Owner) -> Option<u8> {
+    /// The number of an owner; none if there are more than are told apart.
+    pub(crate) fn number(&mut self, owner: Owner) -> Option<u8> {
         self.find(|known| *known == owner).map(|(number, _)| number).or_else(|| self.add(owner))
     }
 
@@ -286,7 +295,7 @@ impl Registry {
         u8::try_from(free + 1).ok()
     }
 
-    pub(super) fn owner(&self, number: u8) -> Option<Owner> {
+    pub(crate) fn owner(&self, number: u8) -> Option<Owner> {
         *self.owners.get(usize::from(number).checked_sub(1)?)?
     }
 
@@ -305,16 +314,16 @@ impl Registry {
         cells.forget(number);
     }
 
-    pub(super) fn link(&self, from: u8, to: u8) -> Option<&Link> {
+    pub(crate) fn link(&self, from: u8, to: u8) -> Option<&Link> {
         self.links.get(&(from, to))
     }
 
     /// The link, which is made if there is none.
-    pub(super) fn link_mut(&mut self, from: u8, to: u8) -> &mut Link {
+    pub(crate) fn link_mut(&mut self, from: u8, to: u8) -> &mut Link {
         self.links.entry((from, to)).or_insert(Link { from, to, program: false, ours: Ours::No })
     }
 
-    pub(super) fn links(&self) -> impl Iterator<Item = &Link> {
+    pub(crate) fn links(&self) -> impl Iterator<Item = &Link> {
         self.links.values()
     }
 
@@ -435,6 +444,7 @@ impl Registry {
     }
 }
 
-pub(super) fn ordered(one: u8, other: u8) -> (u8, u8) {
+/// A pair of devices or owners, in whichever order.
+pub(crate) fn ordered(one: u8, other: u8) -> (u8, u8) {
     (one.min(other), one.max(other))
 }

@@ -1,7 +1,6 @@
 //! How a pair stands whose peer access the program did not get.
 
 use super::Access;
-use crate::config;
 use crate::model::Hidden;
 
 /// How it stands.
@@ -26,15 +25,7 @@ impl Access {
             enabled.iter().filter_map(|&(from, to)| to.filter(|_| from == Some(device))).collect();
         peers.sort_unstable();
         peers.dedup();
-        let hidden = if device == peer {
-            None
-        } else if registry.access == config::Access::Off {
-            Some(Hidden::Off)
-        } else if registry.is_denied(device, peer) {
-            Some(Hidden::Denied)
-        } else {
-            registry.is_refused(device, peer).then_some(Hidden::Broken)
-        };
+        let hidden = registry.why_hidden(device, peer);
         Standing { peers, is_reached: enabled.contains(&(Some(peer), Some(device))), hidden }
     }
 }

@@ -26,7 +26,7 @@ impl Access {
 }
 
 impl Registry {
-    fn pair_state(&self, device: u8, peer: u8) -> PairState {
+    pub(crate) fn pair_state(&self, device: u8, peer: u8) -> PairState {
         PairState {
             by_program: self.is_any_enabled(device, peer, |program, _| program),
             by_shim: self.is_any_enabled(device, peer, |_, ours| ours == Ours::Held),
@@ -35,6 +35,12 @@ impl Registry {
             pool_verification: self.verification(Kind::Pool, device, peer),
             path: self.path_between(device, peer),
         }
+    }
+
+    /// Whether the program has enabled anything between two devices.
+    pub(crate) fn is_any_the_programs(&self, [one, other]: [u8; 2]) -> bool {
+        let is_any = |device, peer| self.is_any_enabled(device, peer, |program, _| program);
+        is_any(one, other) || is_any(other, one)
     }
 
     /// Whether something holds of any link from a context of one device to one of another.
@@ -57,7 +63,7 @@ impl Registry {
         {
             return Path::Staged(why);
         }
-        let tried = self.attempts_between(one, other).max_by_key(|attempts| attempts.shift);
+        let tried = self.attempts_between(one, other).max_by_key(|attempts| attempts.back_off.tries);
         Path::Staged(tried.map_or(Why::NotYetWorth, |attempts| attempts.why()))
     }
 }

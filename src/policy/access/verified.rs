@@ -34,7 +34,7 @@ impl Registry {
         self.verifications.get(&(kind, low, high)).copied()
     }
 
-    pub(super) fn set_verification(&mut self, kind: Kind, one: u8, other: u8, verification: Verification) {
+    pub(crate) fn set_verification(&mut self, kind: Kind, one: u8, other: u8, verification: Verification) {
         let (low, high) = ordered(one, other);
         self.verifications.insert((kind, low, high), verification);
     }

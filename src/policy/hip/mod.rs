@@ -11,30 +11,40 @@
 //!
 //! Source: the published code of HIP 5.7 to 7.2; no AMD GPU was run. Why it is so: docs/decisions/hip-*.md.
 
-mod links;
 #[cfg(test)]
 mod tests;
 mod verify;
 mod view;
 
-pub(crate) use links::LIBRARIES;
 pub(crate) use view::{Ask, Asked};
 
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize};
 
-use self::links::{Bits, DEVICES, Links, Tried, pair};
 use super::access::Verification;
+use super::access::cells::Cells;
 use super::access::judge::{Judge, Purpose};
+use super::access::registry::{Ours, Owner};
 use super::capture;
 use super::driver::{Holder, Judged, Memory};
 use super::memory::{Cache, Kind, Place};
 use crate::api::Layer;
 use crate::api::abi::Code;
-use crate::config::{self, Config, Denied};
+use crate::config::{self, Config};
 use crate::model::{Memcpy, Path, Traffic, Why};
 use crate::os;
 use crate::record;
+
+/// How many copies of the runtime are told apart in a process.
+pub(crate) const LIBRARIES: usize = 4;
+/// How many devices are told apart.
+const DEVICES: usize = 64;
+
+/// Both devices, if they may be told apart.
+fn pair(device: i32, peer: i32) -> Option<[u8; 2]> {
+    let told_apart = |device| u8::try_from(device).ok().filter(|&device| usize::from(device) < DEVICES);
+    Some([told_apart(device)?, told_apart(peer)?])
+}
 
 /// Questions and orders of decisions to the real library. No call waits for a device.
 ///
@@ -110,36 +120,13 @@ const NO_DEVICES: i32 = -1;
 
 /// All that is known of one copy of the runtime.
 struct Library {
-    links: Links,
-    /// Pairs of which it is known whether they can reach each other, in one direction at least; those that cannot; and those about
-    /// which there is nothing more to be done.
-    known: Bits,
-    apart: Bits,
-    decided: Bits,
+    /// The paths of copies that are decided, by devices.
+    cells: Cells<DEVICES>,
     /// 0 until it is known.
     devices: AtomicI32,
-    /// How many calls of the program are under way that change access: nothing is enabled meanwhile.
-    asking: AtomicUsize,
-    /// How many of them reset a device, and take memory along that is on it.
-    resets: AtomicUsize,
-    /// The access that the program has enabled.
-    program: Bits,
 }
 
 impl Library {
-    const fn new() -> Self {
-        Self {
-            links: Links::new(),
-            known: Bits::new(),
-            apart: Bits::new(),
-            decided: Bits::new(),
-            devices: AtomicI32::new(0),
-            asking: AtomicUsize::new(0),
-            resets: AtomicUsize::new(0),
-            program: Bits::new(),
-        }
-    }
-
     /// How many devices there are, if that is known. It does not change once HIP has looked.
     fn devices(&self) -> Option<i32> {
         match self.devices.load(Relaxed) {
@@ -150,65 +137,45 @@ impl Library {
     }
 }
 
-/// All that is known of HIP in this process.
+/// All that is known of HIP in this process. In the judge's registry a device is, for each copy of the runtime, a context by the
+/// device's ordinal as handle and the library's number as id.
 pub(crate) struct Peers {
     cache: Cache,
     libraries: [Library; LIBRARIES],
-    /// Whether access is left to the program.
-    is_left: AtomicBool,
+    judge: Judge,
     /// Whether memory has run out, so that nothing is verified any more.
     is_stopped: AtomicBool,
-    /// Whether the program gets no access where the path is broken.
-    refuses: AtomicBool,
-    judge: Judge,
-    tried: Tried,
-    /// The paths that are broken.
-    broken: Bits,
-    /// Those about which the verdict that is kept was read.
-    is_read: Bits,
-    /// The access that is hidden.
-    denied: Bits,
+    /// How many calls of the program are under way that change access: nothing is enabled meanwhile.
+    asking: AtomicUsize,
+    /// How many of them reset a device, and take memory along that is on it.
+    resets: AtomicUsize,
 }
 
 impl Peers {
     pub(crate) const fn new() -> Self {
         Self {
             cache: Cache::new(),
-            libraries: [const { Library::new() }; LIBRARIES],
-            is_left: AtomicBool::new(false),
-            is_stopped: AtomicBool::new(false),
-            refuses: AtomicBool::new(false),
+            libraries: [const { Library { cells: Cells::new(), devices: AtomicI32::new(0) } }; LIBRARIES],
             judge: Judge::new(),
-            tried: Tried::new(),
-            broken: Bits::new(),
-            is_read: Bits::new(),
-            denied: Bits::new(),
+            is_stopped: AtomicBool::new(false),
+            asking: AtomicUsize::new(0),
+            resets: AtomicUsize::new(0),
         }
     }
 
     /// Takes over the options.
     pub(crate) fn configure(&self, config: &Config) {
-        let is_off = config.access == config::Access::Off;
-        self.is_left.store(config.access != config::Access::Auto, Relaxed);
-        self.denied.set_all(is_off);
-        for pair in
-            config.denied.iter().filter_map(Denied::hip_ordinals).filter_map(|[device, peer]| pair(device, peer))
-        {
-            self.denied.set(pair, true);
-        }
         self.judge.configure(config, Layer::Hip);
-        self.refuses.store(config.broken == config::Broken::Refuse, Relaxed);
     }
 
     /// Takes over options that have changed: what was decided is decided anew.
     pub(crate) fn reconfigure(&self, config: &Config) {
         self.configure(config);
-        self.libraries.iter().for_each(|library| library.decided.set_all(false));
+        self.invalidate();
     }
 
-    /// Whether a device's access to another is hidden.
-    fn is_denied(&self, device: i32, peer: i32) -> bool {
-        device != peer && pair(device, peer).is_some_and(|pair| self.denied.has(pair))
+    fn invalidate(&self) {
+        self.libraries.iter().for_each(|library| library.cells.invalidate());
     }
 
     /// The place of an address, and the end of its allocation, if that is known.
@@ -226,22 +193,17 @@ impl Peers {
     /// From where to where a copy goes, and on which path, if all about it is decided.
     #[inline(always)]
     pub(crate) fn decided(&self, library: usize, copy: &Memcpy) -> Option<Traffic> {
-        let library = self.libraries.get(library)?;
-        // Nor is HIP asked about a pair that is verified again at a later copy.
-        let is_put_off = |pair: [u8; 2]| self.judge.admits() && !self.tried.is_due(pair);
-        let is_decided = |pair: [u8; 2]| library.decided.has(pair) || is_put_off(pair);
-        self.traffic(copy, |pair| is_decided(pair).then(|| self.path(library, pair))?)
+        let cells = &self.libraries.get(library)?.cells;
+        self.traffic(copy, |[src, dst]| Some(cells.decided(src, dst)?.0))
     }
 
-    /// The path of a copy from one device to another, if the pair is known to a copy of the runtime.
-    #[inline(always)]
-    fn path(&self, library: &Library, pair @ [src, dst]: [u8; 2]) -> Option<Path> {
-        match library.known.has(pair) {
-            _ if src == dst => Some(Path::SameDevice),
-            false => None,
-            true if library.apart.has(pair) => Some(Path::Staged(Why::NoPath)),
-            true if self.broken.has(pair) => Some(Path::Broken),
-            true => Some(Path::MappedOnUse),
+    /// The path of a copy from one device to another, as far as is known.
+    fn path(&self, [src, dst]: [u8; 2]) -> Path {
+        let registry = self.judge.lock();
+        match registry.verification(Kind::Plain, src, dst) {
+            Some(Verification::NoPath) => Path::Staged(Why::NoPath),
+            _ if registry.is_broken(src.into(), dst.into()) => Path::Broken,
+            _ => Path::MappedOnUse,
         }
     }
 
@@ -287,7 +249,7 @@ impl Peers {
             hip.clear_last_error();
         }
         // There may be more to be done about the pair at a later copy.
-        (copy.and_then(|copy| self.traffic(copy, |pair| self.path(own, pair))), before)
+        (copy.and_then(|copy| self.traffic(copy, |pair| Some(self.path(pair)))), before)
     }
 
     /// The calling thread's device, and how many there are.
@@ -346,24 +308,34 @@ impl Peers {
 
     /// Finds out whether two devices reach each other, and has them do so if data arrives and nobody objects.
     fn decide(&self, library: usize, own: &Library, hip: &impl Hip, pair @ [src, dst]: [u8; 2], current: Option<i32>) {
-        if own.decided.has(pair) {
+        let cells = &own.cells;
+        if cells.decided(src, dst).is_some() {
             return;
         }
         let directions = [[src, dst], [dst, src]];
-        let reaches = directions.map(|[device, peer]| hip.can_access(device.into(), peer.into()) == Ok(true));
-        let is_reachable = reaches.contains(&true);
-        let wanted = directions.into_iter().zip(reaches);
-        let wanted = wanted.filter(|&([from, to], reaches)| reaches && !self.is_denied(from.into(), to.into()));
-        let wanted: Vec<[u8; 2]> =
-            if self.is_left.load(Relaxed) { Vec::new() } else { wanted.map(|it| it.0).collect() };
+        let reaches = verify::reaches(hip, pair);
+        let wanted: Vec<[u8; 2]> = {
+            let mut registry = self.judge.lock();
+            if reaches == [false; 2] && registry.verification(Kind::Plain, src, dst).is_none() {
+                registry.set_verification(Kind::Plain, src, dst, Verification::NoPath);
+            }
+            let is_wanted = |&([from, to], reaches): &([u8; 2], bool)| {
+                reaches && registry.access == config::Access::Auto && !registry.is_denied(from.into(), to.into())
+            };
+            directions.into_iter().zip(reaches).filter(is_wanted).map(|(link, _)| link).collect()
+        };
         let is_wanted = !wanted.is_empty();
-        let known = if is_wanted { self.admit(library, hip, [src, dst], Purpose::Enable) } else { None };
-        own.apart.set_both(pair, !is_reachable);
-        own.known.set_both(pair, true);
+        let known = if is_wanted { self.admit(library, hip, pair, Purpose::Enable) } else { None };
+        let epoch = cells.epoch();
+        let keep = || {
+            for link @ [from, to] in directions {
+                cells.get(from, to).into_iter().for_each(|cell| cells.keep(cell, (self.path(link), false), epoch));
+            }
+        };
         if is_wanted && self.judge.admits() && known != Some(Verification::Passed) {
             // What is not known yet is at a later copy, if anything is verified then.
             if known.is_some() || self.is_stopped.load(Relaxed) {
-                own.decided.set_both(pair, true);
+                keep();
             }
             return;
         }
@@ -372,33 +344,53 @@ impl Peers {
                 hip.make_current(current);
             }
         };
-        let enable_all = || wanted.into_iter().map(|[from, to]| self.enable(own, hip, from, to)).collect();
+        let enable_all = || wanted.into_iter().map(|link| self.enable(library, hip, link)).collect();
         let enabled: Vec<bool> = os::finally(restore, enable_all);
         // Or the program changes access at this moment: at a later copy.
         if !enabled.contains(&false) {
-            own.decided.set_both(pair, true);
+            keep();
         }
     }
 
+    /// The numbers of two devices of a copy of the runtime in the registry.
+    fn numbers(&self, library: usize, devices: [u8; 2]) -> Option<(u8, u8)> {
+        let mut registry = self.judge.lock();
+        let owner = |device: u8| Owner::Context { handle: device.into(), id: library as u64, device: device.into() };
+        let [from, to] = devices.map(|device| registry.number(owner(device)));
+        Some((from?, to?))
+    }
+
     /// Lets a device access another's memory. False if that has to wait.
-    fn enable(&self, own: &Library, hip: &impl Hip, from: u8, to: u8) -> bool {
-        let Some(link) = own.links.begin_enabling([from, to]) else { return true };
-        // Whoever asks now waits until the link is enabled; who asked before is let go first.
-        if own.asking.load(SeqCst) != 0 {
-            return false;
+    fn enable(&self, library: usize, hip: &impl Hip, [from, to]: [u8; 2]) -> bool {
+        let Some(link) = self.numbers(library, [from, to]) else { return true };
+        {
+            let mut registry = self.judge.lock();
+            let ours = &mut registry.link_mut(link.0, link.1).ours;
+            // It is ours, or another thread changes it.
+            if *ours != Ours::No {
+                return true;
+            }
+            *ours = Ours::Intended;
         }
-        let ret = match hip.make_current(from.into()) {
-            Code::SUCCESS => hip.enable(to.into()),
-            ret => ret,
-        };
+        let ret = std::cell::Cell::new(Code::NOT_READY);
         // What the program has enabled itself stays its own.
-        if ret == Code::SUCCESS {
-            link.is_ours();
-        }
-        drop(link);
-        let what = match ret {
-            Code::SUCCESS => format!("kernels of device {from} can access memory of device {to} (HIP)"),
+        let end = || {
+            self.judge.lock().link_mut(link.0, link.1).ours =
+                if ret.get() == Code::SUCCESS { Ours::Held } else { Ours::No }
+        };
+        os::finally(end, || {
+            // Whoever asks now waits until the link is enabled; who asked before is let go first.
+            if self.asking.load(SeqCst) == 0 {
+                ret.set(match hip.make_current(from.into()) {
+                    Code::SUCCESS => hip.enable(to.into()),
+                    ret => ret,
+                });
+            }
+        });
+        let what = match ret.get() {
+            Code::NOT_READY => return false,
             Code::PEER_ACCESS_ALREADY_ENABLED => return true,
+            Code::SUCCESS => format!("kernels of device {from} can access memory of device {to} (HIP)"),
             Code(ret) => {
                 format!("not enabled from device {from} for kernels: hipDeviceEnablePeerAccess returned {ret}")
             }

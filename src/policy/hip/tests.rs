@@ -8,7 +8,7 @@ use p2pshim_host::machine::Machine;
 use p2pshim_host::verdict::{Finding, Part};
 
 use super::*;
-use crate::config::{Broken, Probe};
+use crate::config::{Broken, Denied, Probe};
 use crate::model::{Named, Shape};
 use crate::policy::access::verify::WHOLE;
 use crate::policy::driver::{Scratch, ScratchKind, Span};
@@ -188,9 +188,7 @@ impl Fake {
 
     /// Whether `hipDeviceCanAccessPeer` says yes, as the hook has it.
     fn program_asks(&self, peers: &Peers, device: i32, peer: i32) -> bool {
-        if peers.wants_verdict(device, peer) {
-            peers.read_verdict(0, self, device, peer);
-        }
+        peers.read_verdict(0, self, device, peer);
         self.can_access(device, peer) == Ok(true) && !peers.is_hidden(device, peer, None)
     }
 
@@ -506,7 +504,7 @@ fn resetting_disables_what_is_ours_and_enables_it_again_later() {
     hip.program_copies(&peers, 1, 2);
     peers.resetting(0, &hip);
     assert_eq!((hip.enabled(), hip.current()), (vec![(1, 2), (2, 1)], 0));
-    peers.has_reset(0);
+    peers.has_reset();
     peers.memory_has_changed();
     assert_eq!(hip.program_enables(&peers, 1, 0), Code::SUCCESS);
     hip.program_copies(&peers, 0, 1);
@@ -546,6 +544,20 @@ fn decided_is_by_pointers_and_by_library() {
     assert_eq!(peers.decided(LIBRARIES, &copy(1, 0)), None);
     peers.memory_has_changed();
     assert_eq!(peers.decided(0, &copy(1, 0)), None);
+}
+
+#[test]
+fn take_of_a_link_that_is_slow_to_enable_waits_for_it() {
+    let peers = peers(&Config::default());
+    let (from, to) = peers.numbers(0, [0, 1]).unwrap();
+    let becomes = |ours| peers.judge.lock().link_mut(from, to).ours = ours;
+    becomes(Ours::Intended);
+    std::thread::scope(|scope| {
+        let taker = scope.spawn(|| peers.take(0, [0, 1], Ours::No));
+        std::thread::sleep(std::time::Duration::from_millis(400));
+        becomes(Ours::Held);
+        assert!(taker.join().unwrap(), "it would be enabled twice, and return 704");
+    });
 }
 
 #[test]
@@ -647,9 +659,7 @@ fn undecided_pair_is_forwarded_not_enabled_and_tried_again() {
         hip.state.borrow_mut().hung.clear();
         hip.program_copies(&peers, 0, 1);
         assert_eq!((hip.copies(), hip.enabled()), (calls, vec![(0, 1)]), "{number}: not at once");
-        let copy = copy(0, 1);
-        assert!(peers.decided(0, &copy).is_some(), "{number}: nor is HIP asked about each copy until then");
-        peers.tried.forget_when();
+        peers.judge.lock().asked.clear();
         assert!(hip.program_copies(&peers, 0, 1).is_some());
         assert_eq!(hip.enabled(), [(0, 1), (1, 0)], "{number}");
     }
@@ -663,12 +673,12 @@ fn late_pair_is_refused_until_its_copies_have_ended_and_arrive() {
         assert_eq!(hip.program_copies(&peers, 0, 1).map(|traffic| traffic.path), Some(Path::Broken));
         assert_eq!(hip.program_enables(&peers, 1, 0), Code::INVALID_DEVICE);
         let copies = hip.copies();
-        peers.tried.forget_when();
+        peers.judge.lock().asked.clear();
         assert_eq!((hip.program_enables(&peers, 1, 0), hip.copies()), (Code::INVALID_DEVICE, copies), "not ended yet");
         hip.state.borrow_mut().hung.clear();
         hip.faults = if passes { Vec::new() } else { vec![(0, 1, Fault::Drop)] };
         assert_eq!((hip.program_enables(&peers, 1, 0), hip.copies()), (Code::INVALID_DEVICE, copies), "not at once");
-        peers.tried.forget_when();
+        peers.judge.lock().asked.clear();
         hip.clear_last_error();
         let path = hip.program_copies(&peers, 0, 1).map(|traffic| traffic.path);
         assert_eq!(path, Some(if passes { Path::MappedOnUse } else { Path::Broken }));
@@ -685,7 +695,7 @@ fn undecided_pair_takes_memory_a_few_times_only() {
     let (mut hip, peers) = (Fake::new(2, true), peers(&Config::default()));
     hip.host_fault = Some(Fault::Hang);
     for number in 0..50 {
-        peers.tried.forget_when();
+        peers.judge.lock().asked.clear();
         hip.program_copies(&peers, 0, 1);
         let scratch = |device| peers.judge.lock().scratch(ScratchKind::Mapped, (device, 0));
         assert_eq!(scratch(0).is_some(), number < 4);
@@ -706,7 +716,7 @@ fn pair_is_decided_once_nothing_is_verified_any_more() {
     for _ in 0..2 {
         assert_eq!(hip.program_copies(&peers, 0, 1).map(|traffic| traffic.path), Some(Path::MappedOnUse));
     }
-    assert!(peers.libraries[0].decided.has([0, 1]));
+    assert!(peers.libraries[0].cells.decided(0, 1).is_some());
     assert_eq!((hip.copies(), hip.enabled()), (0, vec![]));
 }
 
@@ -736,7 +746,7 @@ fn what_the_program_has_it_keeps() {
     hip.host_fault = Some(Fault::Drop);
     assert_eq!(hip.program_enables(&peers, 1, 0), Code::SUCCESS, "undecided");
     hip.host_fault = None;
-    peers.tried.forget_when();
+    peers.judge.lock().asked.clear();
     hip.make_current(1);
     assert_eq!(hip.program_enables(&peers, 0, 0), Code::INVALID_DEVICE);
     hip.make_current(0);
@@ -823,7 +833,7 @@ fn resetting_takes_the_memory_of_ours_with_it() {
     let (hip, peers) = (Fake::new(3, true), peers(&Config::default()));
     hip.program_enables(&peers, 1, 0);
     peers.resetting(0, &hip);
-    peers.has_reset(0);
+    peers.has_reset();
     hip.program_enables(&peers, 2, 0);
     assert_eq!(hip.state.borrow().scratches, 4, "those of 0 and 1, of 0 anew, and of 2");
 }
@@ -834,7 +844,7 @@ fn enabling_while_a_device_is_reset_verifies_nothing() {
     let (hip, peers) = (Fake::with(Fault::Drop), peers(&Config::default()));
     peers.resetting(0, &hip);
     assert_eq!((hip.program_enables(&peers, 1, 0), hip.copies()), (Code::SUCCESS, 0), "as without us");
-    peers.has_reset(0);
+    peers.has_reset();
     assert_eq!(hip.program_disables(&peers, 1), Code::SUCCESS);
     assert_eq!(hip.program_enables(&peers, 1, 0), Code::INVALID_DEVICE, "at once when that is over");
 }

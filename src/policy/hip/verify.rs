@@ -7,12 +7,13 @@
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
 
-use super::links::{DEVICES, pair};
-use super::{Hip, Library, Peers};
+use super::{DEVICES, Hip, Library, Peers, pair};
 use crate::api::abi::Code;
 use crate::os;
 use crate::policy::access::Verification;
+use crate::policy::access::back_off::BackOff;
 use crate::policy::access::judge::{PATIENCE, Plan, Purpose};
+use crate::policy::access::registry::ordered;
 use crate::policy::capture;
 use crate::policy::memory::{Kind, Place};
 
@@ -20,12 +21,6 @@ impl Peers {
     /// Memory has run out: nothing is verified any more.
     pub(crate) fn stop_verifying(&self) {
         self.is_stopped.store(true, Relaxed);
-    }
-
-    /// Whether the program does not get a device's access to the memory of another: the path is broken.
-    #[inline(always)]
-    pub(super) fn is_refused(&self, pair: [u8; 2]) -> bool {
-        self.refuses.load(Relaxed) && self.broken.has(pair)
     }
 
     /// The outcome of verification of two devices.
@@ -38,19 +33,15 @@ impl Peers {
         self.verification(pair).filter(|&known| known != Verification::Late)
     }
 
-    /// Whether the verdict that is kept on two devices is yet to be read, for a program that asks whether there is a path.
-    #[inline(always)]
-    pub(crate) fn wants_verdict(&self, device: i32, peer: i32) -> bool {
-        let Some(pair @ [one, other]) = pair(device, peer) else { return false };
-        let are_distinct = one != other && pair.into_iter().all(|device| usize::from(device) < DEVICES);
-        self.judge.admits() && are_distinct && !self.is_denied(device, peer) && !self.is_read.has(pair)
-    }
-
-    /// Reads it; nothing is verified.
+    /// Reads the verdict that is kept on two devices, once, for a program that asks whether there is a path; nothing is verified.
     pub(crate) fn read_verdict(&self, library: usize, hip: &impl Hip, device: i32, peer: i32) {
         let Some(own) = self.libraries.get(library) else { return };
         let Some(pair) = pair(device, peer) else { return };
-        if self.is_denied(device, peer) || !self.may_ask(hip) || !self.are_devices(own, hip, pair) {
+        let is_known = {
+            let registry = self.judge.lock();
+            registry.is_denied(device, peer) || registry.kept.contains_key(&[device, peer])
+        };
+        if is_known || self.lasting(pair).is_some() || !self.may_ask(hip) || !self.are_devices(own, hip, pair) {
             return;
         }
         let Some(_acting) = self.judge.begin(pair, PATIENCE) else { return };
@@ -78,7 +69,8 @@ impl Peers {
         }
         // A copy does not wait for the verification of another pair, nor for a reset.
         let is_asked = purpose == Purpose::Admit;
-        if !self.tried.is_due(pair) || !is_asked && own.asking.load(SeqCst) != 0 {
+        let is_due = self.judge.lock().asked.get(&ordered(pair[0], pair[1])).is_none_or(BackOff::is_due);
+        if !is_due || !is_asked && self.asking.load(SeqCst) != 0 {
             return None;
         }
         let _acting = self.judge.begin(pair, if is_asked { PATIENCE } else { Duration::ZERO })?;
@@ -86,7 +78,7 @@ impl Peers {
         if let known @ Some(_) = self.lasting(pair) {
             return known;
         }
-        if own.resets.load(SeqCst) != 0 {
+        if self.resets.load(SeqCst) != 0 {
             return None;
         }
         self.aside(hip, || {
@@ -95,7 +87,7 @@ impl Peers {
             let is_wanted = if is_asked { can[0] } else { can.contains(&true) };
             let plan = self.plan(library, pair, purpose);
             if is_wanted && !self.look_up(hip, &plan, can) {
-                self.tried.mark(pair);
+                self.judge.lock().asked.entry(ordered(pair[0], pair[1])).or_default().mark();
                 let _ = self.judge.verify_path(hip, &plan, can);
             }
         });
@@ -131,9 +123,7 @@ impl Peers {
 
     /// Looks for the verdict that is kept on two devices. Whether there is one.
     fn look_up(&self, hip: &impl Hip, plan: &Plan, can: [bool; 2]) -> bool {
-        let pair = [plan.src.device, plan.dst.device];
-        self.is_read.set_both(pair, true);
-        if !can.contains(&true) || self.lasting(pair).is_some() {
+        if !can.contains(&true) || self.lasting(plan.pair()).is_some() {
             return true;
         }
         match self.judge.check_verdicts(hip, plan, can) {
@@ -150,26 +140,24 @@ impl Peers {
         }
     }
 
-    /// Notes what is known now where no lock is needed to see it.
+    /// What was decided about the pair is decided anew; once it is known there is nothing more to be tried.
     fn note(&self, pair: [u8; 2]) {
-        let known = self.verification(pair);
-        self.broken.set_both(pair, matches!(known, Some(Verification::Failed | Verification::Late)));
-        if known.is_some_and(|known| known != Verification::Late) {
-            self.tried.forget(pair);
+        if self.lasting(pair).is_some() {
+            self.judge.lock().asked.remove(&ordered(pair[0], pair[1]));
         }
+        self.invalidate();
     }
 
     fn plan(&self, library: usize, pair: [u8; 2], purpose: Purpose) -> Plan {
-        let [one, other] = pair;
-        let has_access = self.libraries.iter().any(|own| own.program.has(pair) || own.program.has([other, one]));
         let [src, dst] = pair.map(|device| Place { kind: Kind::Plain, device, owner: 0, reach: 0 });
         let contexts = pair.map(|device| (device.into(), library as u64));
+        let has_access = self.judge.lock().is_any_the_programs(pair);
         let purpose = if has_access { Purpose::Check } else { purpose };
         Plan { src, dst, kind: Kind::Plain, purpose, contexts, pools: [None; 2] }
     }
 }
 
 /// Which of two devices can access the other's memory.
-fn reaches(hip: &impl Hip, [one, other]: [u8; 2]) -> [bool; 2] {
+pub(super) fn reaches(hip: &impl Hip, [one, other]: [u8; 2]) -> [bool; 2] {
     [[one, other], [other, one]].map(|[device, peer]| hip.can_access(device.into(), peer.into()) == Ok(true))
 }

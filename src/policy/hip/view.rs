@@ -1,14 +1,19 @@
 //! The program's view of peer access: it sees the access that it asked for itself, and none that is hidden.
 
 use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::Ordering::SeqCst;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use super::links::{DEVICES, pair};
-use super::{Hip, Library, Peers};
+use super::{Hip, Peers, pair};
 use crate::api::abi::Code;
+use crate::config;
 use crate::model::Hidden;
+use crate::os;
 use crate::policy::access::PairState;
 use crate::policy::access::judge::{PATIENCE, Purpose};
+use crate::policy::access::registry::{Ours, Owner, ordered};
+use crate::policy::memory::Kind;
 
 /// The call in place of a function that enables or disables access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,131 +41,158 @@ impl Asked {
 }
 
 impl Peers {
-    /// The state, by any copy of the runtime, of one device's access to the memory of another.
+    /// The state of one device's access to the memory of another, if anything is known of it.
     pub(crate) fn pair_state(&self, device: u8, peer: u8) -> Option<PairState> {
-        let known = |library: &Library| {
-            Some(PairState {
-                path: self.path(library, [device, peer])?,
-                by_shim: library.links.is_ours([device, peer]),
-                by_program: library.program.has([device, peer]),
-                is_denied: self.is_denied(device.into(), peer.into()),
-                verification: self.verification([device, peer]),
-                pool_verification: None,
-            })
+        let is_decided = self.libraries.iter().any(|library| library.cells.decided(device, peer).is_some());
+        let state = {
+            let registry = self.judge.lock();
+            let is_known = is_decided
+                || registry.verification(Kind::Plain, device, peer).is_some()
+                || registry.asked.contains_key(&ordered(device, peer));
+            is_known.then(|| registry.pair_state(device, peer))
         };
-        self.libraries.iter().filter(|library| library.devices().is_some()).find_map(known)
+        Some(PairState { path: self.path([device, peer]), ..state? })
     }
 
     /// Whether zeros take the place of what a successful query returned about a device's access to another.
     pub(crate) fn is_hidden(&self, device: i32, peer: i32, attribute: Option<i32>) -> bool {
         /// `hipDevP2PAttrPerformanceRank`, which compares links and says nothing of access.
         const PERFORMANCE_RANK: i32 = 0;
-        let is_refused = || pair(device, peer).is_some_and(|pair| self.is_refused(pair));
-        attribute != Some(PERFORMANCE_RANK) && (self.is_denied(device, peer) || is_refused())
+        attribute != Some(PERFORMANCE_RANK) && self.why_hidden(device, peer).is_some()
     }
 
     /// Why a device's access to another is hidden, if it is.
     pub(crate) fn why_hidden(&self, device: i32, peer: i32) -> Option<Hidden> {
-        if self.is_denied(device, peer) {
-            return Some(if self.denied.are_all_set() { Hidden::Off } else { Hidden::Denied });
-        }
-        self.is_hidden(device, peer, None).then_some(Hidden::Broken)
+        self.judge.lock().why_hidden(device, peer)
     }
 
     /// Decides about a call that enables access from the current device; ends with [`Peers::asked`].
     pub(crate) fn enabling(&self, library: usize, hip: &impl Hip, peer: i32, flags: u32) -> Asked {
-        self.asking(library, hip, peer, |own, link| {
+        self.asking(hip, peer, |link| {
             // Before it checks anything else HIP refuses flags.
-            if flags == 0 && own.links.take(link) {
+            if flags == 0 && self.take(library, link, Ours::No) {
                 return Ask::Succeed;
             }
-            if flags == 0 && !own.program.has(link) {
+            if flags == 0 && !self.is_the_programs(library, link) {
                 self.admit(library, hip, link, Purpose::Admit);
             }
-            self.unless_refused(own, link)
+            self.unless_refused(library, link)
         })
     }
 
     /// Decides about a call that disables access from the current device; ends with [`Peers::asked`].
     pub(crate) fn disabling(&self, library: usize, hip: &impl Hip, peer: i32) -> Asked {
-        self.asking(library, hip, peer, |own, link| {
+        self.asking(hip, peer, |link| {
             // What the program never enabled is disabled first, so that HIP returns what it would without us.
-            if let Some(_changing) = own.links.begin_disabling(link) {
-                hip.disable(peer);
-            }
-            self.unless_refused(own, link)
+            self.disable(library, link, || _ = hip.disable(peer));
+            self.unless_refused(library, link)
         })
     }
 
     /// A pair whose path is broken looks like devices without a path, but for what the program has already.
-    fn unless_refused(&self, own: &Library, link: [u8; 2]) -> Ask {
-        if self.is_refused(link) && !own.program.has(link) { Ask::Unreachable } else { Ask::Forward }
+    fn unless_refused(&self, library: usize, link @ [from, to]: [u8; 2]) -> Ask {
+        let is_refused = self.judge.lock().is_refused(from.into(), to.into());
+        if is_refused && !self.is_the_programs(library, link) { Ask::Unreachable } else { Ask::Forward }
     }
 
-    fn asking(
-        &self,
-        library: usize,
-        hip: &impl Hip,
-        peer: i32,
-        decide: impl FnOnce(&Library, [u8; 2]) -> Ask,
-    ) -> Asked {
-        let Some(own) = self.libraries.get(library) else { return Asked::FORWARD };
-        own.asking.fetch_add(1, SeqCst);
-        if self.is_left.load(Relaxed) && !self.judge.admits() && !self.judge.blocks() {
+    /// Whether the program has enabled a link.
+    fn is_the_programs(&self, library: usize, link: [u8; 2]) -> bool {
+        let numbers = self.numbers(library, link);
+        numbers.is_some_and(|(from, to)| self.judge.lock().link(from, to).is_some_and(|link| link.program))
+    }
+
+    /// Lets another thread finish with a link, which may have much memory to map; not for ever, since it may have been ended. If the link
+    /// is ours then, it is no more.
+    pub(super) fn take(&self, library: usize, link: [u8; 2], now: Ours) -> bool {
+        const MOST: Duration = Duration::from_secs(10);
+        let Some((from, to)) = self.numbers(library, link) else { return false };
+        let is_changing = || self.judge.lock().link(from, to).is_some_and(|link| link.ours == Ours::Intended);
+        let since = Instant::now();
+        while is_changing() && since.elapsed() < MOST {
+            thread::sleep(Duration::from_micros(20));
+        }
+        let mut registry = self.judge.lock();
+        let is_ours = registry.link(from, to).is_some_and(|link| link.ours == Ours::Held);
+        if is_ours {
+            registry.link_mut(from, to).ours = now;
+        }
+        is_ours
+    }
+
+    /// Disables a link that is ours.
+    fn disable(&self, library: usize, link: [u8; 2], disable: impl FnOnce()) {
+        if self.take(library, link, Ours::Intended)
+            && let Some((from, to)) = self.numbers(library, link)
+        {
+            os::finally(|| self.judge.lock().link_mut(from, to).ours = Ours::No, disable);
+        }
+    }
+
+    fn asking(&self, hip: &impl Hip, peer: i32, decide: impl FnOnce([u8; 2]) -> Ask) -> Asked {
+        self.asking.fetch_add(1, SeqCst);
+        let is_left = self.judge.lock().access != config::Access::Auto;
+        if is_left && !self.judge.admits() && !self.judge.blocks() {
             return Asked::FORWARD;
         }
         let Some(device) = hip.current_device() else { return Asked::FORWARD };
-        if self.is_denied(device, peer) {
+        let is_denied = self.judge.lock().is_denied(device, peer);
+        if is_denied {
             return Asked { ask: Ask::Unreachable, link: None };
         }
-        pair(device, peer).map_or(Asked::FORWARD, |link| Asked { ask: decide(own, link), link: Some(link) })
+        pair(device, peer).map_or(Asked::FORWARD, |link| Asked { ask: decide(link), link: Some(link) })
     }
 
     /// Such a call has returned. `enables` is whether there is access if it succeeds.
     pub(crate) fn asked(&self, library: usize, asked: Asked, enables: bool, ret: Code) {
-        let Some(own) = self.libraries.get(library) else { return };
-        if let Some(link) = asked.link
-            && ret == Code::SUCCESS
-        {
-            own.program.set(link, enables);
+        let link = asked.link.filter(|_| ret == Code::SUCCESS);
+        if let Some((from, to)) = link.and_then(|link| self.numbers(library, link)) {
+            self.judge.lock().link_mut(from, to).program = enables;
         }
-        is_over(&own.asking);
+        is_over(&self.asking);
     }
 
     /// A reset has returned.
-    pub(crate) fn has_reset(&self, library: usize) {
-        if let Some(own) = self.libraries.get(library) {
-            is_over(&own.resets);
-            is_over(&own.asking);
-        }
+    pub(crate) fn has_reset(&self) {
+        is_over(&self.resets);
+        is_over(&self.asking);
     }
 
     /// Disables what was enabled from and to the current device, which is about to be reset: whether a reset does so itself is
     /// another matter in each release. Ends with [`Peers::has_reset`].
     pub(crate) fn resetting(&self, library: usize, hip: &impl Hip) {
         let Some(own) = self.libraries.get(library) else { return };
-        own.asking.fetch_add(1, SeqCst);
-        own.resets.fetch_add(1, SeqCst);
+        self.asking.fetch_add(1, SeqCst);
+        self.resets.fetch_add(1, SeqCst);
         let Some(current) = hip.current_device() else { return };
         let Ok(device) = u8::try_from(current) else { return };
         // What is under way with them ends first.
         let _acting = self.judge.begin([device; 2], PATIENCE);
         self.judge.lock().reset_scratch((device.into(), library as u64));
         let is_empty = hip.last_error() == Some(Code::SUCCESS);
-        for other in 0..DEVICES as u8 {
-            for (from, to) in [(device, other), (other, device)] {
-                let Some(_changing) = own.links.begin_disabling([from, to]) else { continue };
+        for link @ [from, to] in self.links_of(library, device) {
+            self.disable(library, link, || {
                 if hip.make_current(from.into()) == Code::SUCCESS {
                     hip.disable(to.into());
                 }
-            }
-            own.decided.set_both([device, other], false);
+            });
         }
+        own.cells.invalidate();
         hip.make_current(current);
         // Somebody whom we do not see may have disabled it: then disabling it fails, and the program must not find that.
         if is_empty && hip.last_error() != Some(Code::SUCCESS) {
             hip.clear_last_error();
         }
+    }
+
+    /// The links from and to a device.
+    fn links_of(&self, library: usize, device: u8) -> Vec<[u8; 2]> {
+        let registry = self.judge.lock();
+        let device_of = |number| match registry.owner(number)? {
+            Owner::Context { id, device, .. } if id == library as u64 => u8::try_from(device).ok(),
+            _ => None,
+        };
+        let links = registry.links().filter_map(|link| Some([device_of(link.from)?, device_of(link.to)?]));
+        links.filter(|link| link.contains(&device)).collect()
     }
 }
 
