@@ -275,8 +275,8 @@ pub(super) fn describe_gpus(library: Library, before: &Before) {
 fn note_gpus(library: Library, devices: i32) {
     let count = u8::try_from(devices).unwrap_or(0).min(64);
     for device in 0..count {
-        let [name, uuid, bus_id] = hip::gpu(library, device.into());
-        trace::gpu(device, &[&name, &uuid, &bus_id]);
+        let gpu = library.gpu(device.into()).unwrap_or_default();
+        trace::gpu(device, &[&gpu.name, &gpu.uuid, &gpu.bus_id]);
     }
     for (device, peer) in (0..count).flat_map(|device| (0..count).map(move |peer| (device, peer))) {
         if device != peer {

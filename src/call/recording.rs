@@ -143,7 +143,7 @@ fn note_gpus() {
     }
     let count = u8::try_from(RealDriver.device_count()).unwrap_or(0).min(64);
     for device in 0..count {
-        if let Some(gpu) = driver::gpu(device.into()) {
+        if let Some(gpu) = RealDriver.gpu(device.into()) {
             trace::gpu(device, &[&gpu.name, &gpu.uuid, &gpu.bus_id]);
         }
     }

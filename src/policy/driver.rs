@@ -2,7 +2,7 @@
 
 use p2pshim_host::machine::Machine;
 
-use super::full::Verdict;
+use super::full::{self, Gpu, Verdict};
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code};
 
 /// Bytes of a half of a [`Scratch`].
@@ -47,17 +47,32 @@ pub(crate) trait Judged {
         Err(Code::NOT_SUPPORTED)
     }
 
+    /// A device's names. Nothing here needs a context, or disturbs a capture.
+    fn gpu(&self, device: i32) -> Option<Gpu>;
+
+    /// The version, as CUDA or HIP counts: 12.8 is 12080, or 120800000 and more.
+    fn version(&self) -> Option<i32>;
+
     /// The machine's properties of these devices, as its first GPUs; none if they are simulated, on a machine of which nothing is said. Takes a millisecond or more.
-    fn machine(&self, devices: [i32; 2]) -> Option<Machine>;
+    fn machine(&self, devices: [i32; 2]) -> Option<Machine> {
+        let gpus = devices.map(|device| self.gpu(device).unwrap_or_default());
+        let root = gpus[0].root()?;
+        Some(Machine::read(&root, &gpus.map(|gpu| gpu.bus_id.to_ascii_lowercase())))
+    }
 
     /// Whether NVLink joins two devices, or the like: a link that does atomic operations itself.
     fn is_linked(&self, devices: [i32; 2]) -> bool;
 
     /// The verdict that is kept on a device's access to the memory of another.
-    fn verdict(&self, src: i32, dst: i32) -> Option<Verdict>;
+    fn verdict(&self, by: i32, of: i32) -> Option<Verdict> {
+        full::verdict(&full::question([self.gpu(by)?, self.gpu(of)?], self.version()?)?)
+    }
 
-    /// Keeps what copies in this process have shown. Of CUDA's devices the doctor keeps more.
-    fn keep_verdict(&self, _src: i32, _dst: i32, _verdict: Verdict) {}
+    /// Keeps what copies in this process have shown.
+    fn keep_verdict(&self, by: i32, of: i32, verdict: Verdict) {
+        let question = || full::question([self.gpu(by)?, self.gpu(of)?], self.version()?);
+        question().into_iter().for_each(|question| full::keep(&question, verdict.clone()));
+    }
 }
 
 /// Questions and orders of decisions to the real driver. Nothing here waits for a device.
@@ -85,7 +100,9 @@ pub(crate) trait Driver: Judged {
     fn primary_context(&self, device: i32) -> Option<usize>;
 
     /// A device's UUID and PCI address.
-    fn names(&self, device: i32) -> Option<[String; 2]>;
+    fn names(&self, device: i32) -> Option<[String; 2]> {
+        self.gpu(device).map(|gpu| [gpu.uuid, gpu.bus_id])
+    }
 
     /// Whether a device may access a pool's memory.
     fn pool_access(&self, pool: usize, device: i32) -> bool;

@@ -3,8 +3,10 @@
 //! In the program's process nothing of the kind can be tested: loading a kernel may wait for a device, and a kernel of the
 //! program may be waiting for its host. Of HIP, which the doctor does not test, what copies have shown in this process is kept.
 
+use std::path::PathBuf;
 use std::sync::Mutex;
 
+use p2pshim_host::machine;
 use p2pshim_host::verdicts::{self, Cache, Facts, Question};
 
 use crate::os;
@@ -37,8 +39,38 @@ pub(crate) fn has_failed(uuids: [&str; 2], are_simulated: bool) -> bool {
     os::undisturbed(failed).is_some()
 }
 
+/// A device's names in a report; empty where the library does not tell.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Gpu {
+    pub(crate) name: String,
+    pub(crate) uuid: String,
+    pub(crate) bus_id: String,
+}
+
+impl Gpu {
+    /// Where its machine says what it is; none if the device is simulated, and nothing is said of its machine.
+    pub(crate) fn root(&self) -> Option<PathBuf> {
+        let is_simulated = [machine::SIMULATED_NAME, machine::SIMULATED_AMD_NAME].contains(&&*self.name);
+        machine::root(is_simulated, os::variable("P2PSIM_ROOT"))
+    }
+}
+
+/// The key of a verdict on one device's access to the memory of another; none if the library does not tell it.
+pub(crate) fn question([from, to]: [Gpu; 2], driver_version: i32) -> Option<Question> {
+    let are_known = [&from, &to].iter().all(|gpu| !gpu.uuid.is_empty() && !gpu.bus_id.is_empty());
+    let faults = from.root().is_none().then(faults);
+    are_known.then_some(Question {
+        from_uuid: from.uuid,
+        from_bus_id: from.bus_id,
+        to_uuid: to.uuid,
+        to_bus_id: to.bus_id,
+        driver_version,
+        faults,
+    })
+}
+
 /// The faults of simulated GPUs.
-pub(crate) fn faults() -> String {
+fn faults() -> String {
     verdicts::faults(os::variable)
 }
 

@@ -5,12 +5,8 @@
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::mem::transmute;
-use std::path::PathBuf;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-
-use p2pshim_host::machine::{self, Machine};
-use p2pshim_host::verdicts::Question;
 
 use super::loader::{self, Wanted};
 use super::{Sought, asked, checked, downloaded, fill, is_ready};
@@ -18,7 +14,7 @@ use crate::api::abi::Code;
 use crate::os::{self, pages};
 use crate::policy::access::verify::WHOLE;
 use crate::policy::driver::{Holder, Judged, Memory, Scratch, ScratchKind, Span};
-use crate::policy::full::{self, Verdict};
+use crate::policy::full::Gpu;
 use crate::policy::hip::{Hip, LIBRARIES};
 
 /// Where a library that calls were forwarded to is in memory.
@@ -160,48 +156,6 @@ pub(crate) fn succeed(library: Library) -> Code {
     unsafe { get_device(library, &mut device) }
 }
 
-/// The library's version: ten million times the major, a hundred thousand times the minor, and more.
-fn version(library: Library) -> Option<c_int> {
-    // SAFETY: the function writes the place.
-    asked(|version| unsafe { runtime_get_version(library, version) }).ok()
-}
-
-/// A device's names in a report: the product's name, the UUID as `rocm-smi` writes it, and where it is on the PCI bus.
-/// A name that the library does not tell is empty.
-pub(crate) fn gpu(library: Library, device: i32) -> [String; 3] {
-    type TextOf = unsafe fn(Library, *mut c_char, c_int, c_int) -> Code;
-    let text = |ask: TextOf| {
-        let mut text = [0u8; 256];
-        // SAFETY: the function writes a text with a NUL of at most that length.
-        let code = unsafe { ask(library, text.as_mut_ptr().cast(), text.len() as c_int, device) };
-        let text = CStr::from_bytes_until_nul(&text).unwrap_or_default();
-        if code == Code::SUCCESS { text.to_string_lossy().into_owned() } else { String::new() }
-    };
-    // SAFETY: the function writes the place.
-    let uuid = asked(|uuid: &mut [u8; 16]| unsafe { device_get_uuid(library, uuid, device) });
-    // AMD's are sixteen digits.
-    let uuid = uuid.map_or(String::new(), |uuid| match str::from_utf8(&uuid) {
-        Ok(digits) if digits.bytes().all(|byte| byte.is_ascii_hexdigit()) => format!("GPU-{digits}"),
-        _ => uuid.iter().fold("GPU-".to_owned(), |text, byte| text + &format!("{byte:02x}")),
-    });
-    [text(device_get_name), uuid, text(device_get_pci_bus_id)]
-}
-
-/// The question that a verdict on a device's access to the memory of another answers. None if the library does not tell it.
-fn question(library: Library, device: i32, peer: i32) -> Option<Question> {
-    let [[_, from_uuid, from_bus_id], [_, to_uuid, to_bus_id]] = [device, peer].map(|device| gpu(library, device));
-    let are_known = [&from_uuid, &from_bus_id, &to_uuid, &to_bus_id].into_iter().all(|text| !text.is_empty());
-    let driver_version = version(library)?;
-    let faults = root(library, device).is_none().then(full::faults);
-    are_known.then_some(Question { from_uuid, from_bus_id, to_uuid, to_bus_id, driver_version, faults })
-}
-
-/// Where the machine of a device says what it is; none if the device is simulated, and nothing is said of its machine.
-fn root(library: Library, device: i32) -> Option<PathBuf> {
-    let [name, ..] = gpu(library, device);
-    machine::root(name == machine::SIMULATED_AMD_NAME, os::variable("P2PSIM_ROOT"))
-}
-
 /// Takes memory, page-locked memory of the host, and streams, on the current device. Nothing of it is ever given back: that would
 /// wait for the device.
 fn take(
@@ -292,9 +246,29 @@ impl Judged for Library {
         self.on(device, || take(*self, kind, context, device))
     }
 
-    fn machine(&self, devices: [i32; 2]) -> Option<Machine> {
-        let bus_ids = devices.map(|device| gpu(*self, device)[2].to_ascii_lowercase());
-        Some(Machine::read(&root(*self, devices[0])?, &bus_ids))
+    /// The UUID is as `rocm-smi` writes it.
+    fn gpu(&self, device: i32) -> Option<Gpu> {
+        type TextOf = unsafe fn(Library, *mut c_char, c_int, c_int) -> Code;
+        let text = |ask: TextOf| {
+            let mut text = [0u8; 256];
+            // SAFETY: the function writes a text with a NUL of at most that length.
+            let code = unsafe { ask(*self, text.as_mut_ptr().cast(), text.len() as c_int, device) };
+            let text = CStr::from_bytes_until_nul(&text).unwrap_or_default();
+            if code == Code::SUCCESS { text.to_string_lossy().into_owned() } else { String::new() }
+        };
+        // SAFETY: the function writes the place.
+        let uuid = asked(|uuid: &mut [u8; 16]| unsafe { device_get_uuid(*self, uuid, device) });
+        // AMD's are sixteen digits.
+        let uuid = uuid.map_or(String::new(), |uuid| match str::from_utf8(&uuid) {
+            Ok(digits) if digits.bytes().all(|byte| byte.is_ascii_hexdigit()) => format!("GPU-{digits}"),
+            _ => uuid.iter().fold("GPU-".to_owned(), |text, byte| text + &format!("{byte:02x}")),
+        });
+        Some(Gpu { name: text(device_get_name), uuid, bus_id: text(device_get_pci_bus_id) })
+    }
+
+    fn version(&self) -> Option<i32> {
+        // SAFETY: the function writes the place.
+        asked(|version| unsafe { runtime_get_version(*self, version) }).ok()
     }
 
     fn is_linked(&self, [device, peer]: [i32; 2]) -> bool {
@@ -303,16 +277,6 @@ impl Judged for Library {
         // SAFETY: the function writes the place.
         let atomics = asked(|value| unsafe { device_get_p2p_attribute(*self, value, NATIVE_ATOMICS, device, peer) });
         atomics == Ok(1)
-    }
-
-    fn verdict(&self, device: i32, peer: i32) -> Option<Verdict> {
-        full::verdict(&question(*self, device, peer)?)
-    }
-
-    fn keep_verdict(&self, device: i32, peer: i32, verdict: Verdict) {
-        if let Some(question) = question(*self, device, peer) {
-            full::keep(&question, verdict);
-        }
     }
 }
 
@@ -329,7 +293,7 @@ impl Hip for Library {
     }
 
     fn keeps_last_error(&self) -> bool {
-        version(*self).is_none_or(|version| version >= FIRST_OF_7)
+        self.version().is_none_or(|version| version >= FIRST_OF_7)
     }
 
     fn current_device(&self) -> Option<i32> {
@@ -373,7 +337,7 @@ impl Hip for Library {
         // SAFETY: as above.
         let code = unsafe { pointer_get_attributes(*self, &mut attributes, address) };
         checked(code)?;
-        let version = version(*self).ok_or(Code::NOT_SUPPORTED)?;
+        let version = self.version().ok_or(Code::NOT_SUPPORTED)?;
         // `hipMemoryTypeHost`, `hipMemoryTypeDevice`: the numbers are others from 6.0 on.
         let [host, device] = if version < FIRST_OF_6 { [0, 1] } else { [1, 2] };
         let holder = match attributes.kind {

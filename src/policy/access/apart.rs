@@ -47,9 +47,11 @@ impl Judge {
         if let Some(risk) = self.risk(driver, plan) {
             return Err(self.too_risky(plan, &risk));
         }
+        // Of CUDA's devices the doctor keeps more.
         let keep = |finding: Finding| {
             let verdict = || Verdict::of(Part::Copies, finding.clone());
-            plan.directions(can).for_each(|[by, of]| driver.keep_verdict(by, of, verdict()));
+            let directions = plan.directions(can).filter(|_| self.is_hip());
+            directions.for_each(|[by, of]| driver.keep_verdict(by, of, verdict()));
         };
         match self.verify_apart(driver, plan, can) {
             Ok(()) => {

@@ -10,7 +10,7 @@ use p2pshim_host::machine::Machine;
 
 use crate::api::abi::Code;
 use crate::policy::driver::{Driver, Holder, Judged, Memory, NodeCopy, Scratch, ScratchKind, Span};
-use crate::policy::full::Verdict;
+use crate::policy::full::{Gpu, Verdict};
 
 /// The fate of direct copies from one device to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -266,6 +266,15 @@ impl Judged for Fake {
         Ok(())
     }
 
+    fn gpu(&self, device: i32) -> Option<Gpu> {
+        let (uuid, bus_id) = (format!("GPU-00000000-0000-0000-0000-{device:012}"), format!("0000:0{device}:00.0"));
+        Some(Gpu { uuid, bus_id, ..Gpu::default() })
+    }
+
+    fn version(&self) -> Option<i32> {
+        None
+    }
+
     fn machine(&self, _: [i32; 2]) -> Option<Machine> {
         Some(Machine { hypervisor: self.hypervisor.clone(), ..Machine::default() })
     }
@@ -363,10 +372,6 @@ impl Driver for Fake {
     fn grant(&self, pool: usize, device: i32) -> Code {
         self.granted.borrow_mut().insert((pool, device));
         Code::SUCCESS
-    }
-
-    fn names(&self, device: i32) -> Option<[String; 2]> {
-        Some([format!("GPU-00000000-0000-0000-0000-{device:012}"), format!("0000:0{device}:00.0")])
     }
 
     fn has_failed_earlier(&self, uuids: [&str; 2]) -> bool {

@@ -12,7 +12,7 @@ use crate::config::{Broken, Denied, Probe};
 use crate::model::{Named, Shape};
 use crate::policy::access::verify::WHOLE;
 use crate::policy::driver::{Scratch, ScratchKind, Span};
-use crate::policy::full::Verdict;
+use crate::policy::full::{Gpu, Verdict};
 use crate::policy::memory::Place;
 
 /// Where each device's memory begins: at its ordinal, plus one, times this.
@@ -283,6 +283,14 @@ impl Judged for Fake {
         let (stream, bytes, (context, context_id)) = (2 * state.scratches, 2 * WHOLE, context);
         let (receives, host, control) = (address + WHOLE as u64, (address + BLOCK) as usize, stream + 1);
         Ok(Scratch { kind, context, context_id, device, address, receives, bytes, stream, control, pool: 0, host })
+    }
+
+    fn gpu(&self, _: i32) -> Option<Gpu> {
+        None
+    }
+
+    fn version(&self) -> Option<i32> {
+        None
     }
 
     fn machine(&self, _: [i32; 2]) -> Option<Machine> {

@@ -7,7 +7,7 @@
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
 
-use super::{DEVICES, Hip, Library, Peers, pair};
+use super::{DEVICES, Hip, Library, Peers, pair, reaches};
 use crate::api::abi::Code;
 use crate::os;
 use crate::policy::access::Verification;
@@ -155,9 +155,4 @@ impl Peers {
         let purpose = if has_access { Purpose::Check } else { purpose };
         Plan { src, dst, kind: Kind::Plain, purpose, contexts, pools: [None; 2] }
     }
-}
-
-/// Which of two devices can access the other's memory.
-pub(super) fn reaches(hip: &impl Hip, [one, other]: [u8; 2]) -> [bool; 2] {
-    [[one, other], [other, one]].map(|[device, peer]| hip.can_access(device.into(), peer.into()) == Ok(true))
 }

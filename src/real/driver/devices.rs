@@ -2,13 +2,12 @@
 
 use std::ffi::{CStr, c_char, c_int};
 
-use p2pshim_host::verdicts::Question;
-
 use super::functions::{
     asked, checked, device_get_name, device_get_p2p_attribute, device_get_pci_bus_id, device_get_uuid,
     device_get_uuid_1, driver_get_version, is_missing,
 };
 use crate::api::abi::Code;
+use crate::policy::full::Gpu;
 
 /// The driver's version, as CUDA counts: 12.8 is 12080.
 pub(crate) fn version() -> Result<i32, Code> {
@@ -17,16 +16,9 @@ pub(crate) fn version() -> Result<i32, Code> {
 }
 
 /// A device's names in a report.
-pub(crate) struct Gpu {
-    pub(crate) name: String,
-    pub(crate) uuid: String,
-    pub(crate) bus_id: String,
-}
-
-/// A device's names in a report. Nothing here needs a context, or disturbs a capture.
-pub(crate) fn gpu(device: i32) -> Option<Gpu> {
-    let name = text(device_get_name, device).ok()?;
-    Some(Gpu { name, uuid: uuid(device).ok()?, bus_id: bus_id(device).ok()? })
+pub(super) fn gpu(device: i32) -> Option<Gpu> {
+    let text = |ask| text(ask, device).ok();
+    Some(Gpu { name: text(device_get_name)?, uuid: uuid(device).ok()?, bus_id: text(device_get_pci_bus_id)? })
 }
 
 /// The hardware's account of a device's access to the memory of another: whether there is any, how fast it is (0 is
@@ -38,23 +30,6 @@ pub(crate) fn peer_attributes(device: i32, peer: i32) -> [Option<i32>; 3] {
     // SAFETY: the function writes the place.
     let ask = |attribute| asked(|value| unsafe { device_get_p2p_attribute(value, attribute, device, peer) }).ok();
     [ACCESS, PERFORMANCE_RANK, NATIVE_ATOMICS].map(ask)
-}
-
-/// The key of a verdict on the two devices, with their faults if they are simulated.
-pub(super) fn question([src, dst]: [i32; 2], faults: Option<String>) -> Result<Question, Code> {
-    Ok(Question {
-        from_uuid: uuid(src)?,
-        from_bus_id: bus_id(src)?,
-        to_uuid: uuid(dst)?,
-        to_bus_id: bus_id(dst)?,
-        driver_version: version()?,
-        faults,
-    })
-}
-
-/// Where a device is on the PCI bus.
-pub(super) fn bus_id(device: i32) -> Result<String, Code> {
-    text(device_get_pci_bus_id, device)
 }
 
 fn text(ask: unsafe fn(*mut c_char, c_int, c_int) -> Code, device: i32) -> Result<String, Code> {

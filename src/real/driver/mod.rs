@@ -14,7 +14,7 @@ mod types;
 pub(crate) mod waits;
 
 pub(crate) use contexts::{enable_peer_access, is_primary_active};
-pub(crate) use devices::{gpu, peer_attributes, version};
+pub(crate) use devices::{peer_attributes, version};
 pub(crate) use functions::is_loaded;
 pub(crate) use memory::{device_of, set_rights};
 pub(crate) use replacement::{ReadyCopy, make_copy, ready, ready_all};
@@ -24,9 +24,6 @@ pub(crate) use types::{
 };
 
 use std::ffi::c_uint;
-use std::path::PathBuf;
-
-use p2pshim_host::machine::{self, Machine};
 
 use self::contexts::within;
 use self::functions::{
@@ -40,14 +37,8 @@ use crate::api::abi::Code;
 use crate::os;
 use crate::policy::capture;
 use crate::policy::driver::{Driver, Judged, Memory, NodeCopy, Scratch, ScratchKind, Span};
-use crate::policy::full::{self, Verdict};
+use crate::policy::full::{self, Gpu};
 use crate::real::{downloaded, fill};
-
-/// Where the machine of a device says what it is; none if the device is simulated, and nothing is said of its machine.
-fn root(device: i32) -> Option<PathBuf> {
-    let is_simulated = devices::gpu(device).is_some_and(|gpu| gpu.name == machine::SIMULATED_NAME);
-    machine::root(is_simulated, os::variable("P2PSIM_ROOT"))
-}
 
 /// The driver of this process.
 pub(crate) struct RealDriver;
@@ -143,19 +134,17 @@ impl Judged for RealDriver {
         within(to.context, || checked(unsafe { memcpy_host_to_device(to.address, host, bytes, to.stream) }))
     }
 
-    fn machine(&self, devices: [i32; 2]) -> Option<Machine> {
-        let bus_ids = devices.map(|device| devices::bus_id(device).unwrap_or_default());
-        Some(Machine::read(&root(devices[0])?, &bus_ids))
+    fn gpu(&self, device: i32) -> Option<Gpu> {
+        devices::gpu(device)
+    }
+
+    fn version(&self) -> Option<i32> {
+        version().ok()
     }
 
     fn is_linked(&self, devices: [i32; 2]) -> bool {
         let [_, _, atomics] = peer_attributes(devices[0], devices[1]);
         atomics == Some(1)
-    }
-
-    fn verdict(&self, src: i32, dst: i32) -> Option<Verdict> {
-        let faults = root(src).is_none().then(full::faults);
-        full::verdict(&devices::question([src, dst], faults).ok()?)
     }
 }
 
@@ -217,13 +206,9 @@ impl Driver for RealDriver {
         set_rights(pool, &[AccessDesc::read_write(device)])
     }
 
-    fn names(&self, device: i32) -> Option<[String; 2]> {
-        devices::gpu(device).map(|gpu| [gpu.uuid, gpu.bus_id])
-    }
-
     fn has_failed_earlier(&self, uuids: [&str; 2]) -> bool {
         // As long as none is visible, nothing says that they are simulated.
-        let are_simulated = self.device_count() > 0 && root(0).is_none();
+        let are_simulated = self.gpu(0).is_some_and(|gpu| gpu.root().is_none());
         full::has_failed(uuids, are_simulated)
     }
 
