@@ -22,7 +22,7 @@ bench-instructions: shim bench-programs
 		echo "skipped: instructions are not counted, since there is no valgrind here (apt-get install valgrind)"; \
 	fi
 
-bench-programs: $(addprefix $(BENCH)/,libcudart.so.12 libcuda.so.1 plain/libcuda.so.1 libjump_only.so liblttng_wrapper.so call_cost start_cost)
+bench-programs: $(addprefix $(BENCH)/,libcudart.so.12 libcuda.so.1 libjump_only.so liblttng_wrapper.so call_cost start_cost)
 
 $(BENCH):
 	mkdir -p $@
@@ -31,10 +31,6 @@ $(BENCH)/libcudart.so.12: benches/null_runtime.c benches/null_runtime.map benche
 	$(BENCH_CC) $(BENCH_LIBRARY) -fno-plt $< -Wl,-soname,libcudart.so.12,--version-script=benches/null_runtime.map -o $@
 
 $(BENCH)/libcuda.so.1: benches/null_driver.c benches/null_cuda.h | $(BENCH)
-	$(BENCH_CC) $(BENCH_LIBRARY) $< -Wl,-soname,libcuda.so.1,-Bsymbolic -o $@
-
-$(BENCH)/plain/libcuda.so.1: benches/plain_driver.c benches/null_cuda.h | $(BENCH)
-	mkdir -p $(@D)
 	$(BENCH_CC) $(BENCH_LIBRARY) $< -Wl,-soname,libcuda.so.1,-Bsymbolic -o $@
 
 $(BENCH)/libjump_only.so: benches/jump_only.c benches/null_cuda.h | $(BENCH)

@@ -3,13 +3,11 @@
  *
  * ROUTE is how the program comes by the function, and which it is: runtime, driver and driver-3d are
  * peer copies and free is cuMemFreeAsync, all linked symbols; lookup asks cuGetProcAddress as the CUDA
- * runtime does. Their stream is 0; driver-legacy, driver-thread and driver-ptsz name a default stream in the
- * other ways that there are, and lookup-stream an ordinary one. The others are regular copies, linked, on
- * stream 0: regular and same-device are cuMemcpyDtoDAsync_v2, and runtime-same-device, runtime-to-device and
- * runtime-default-host are cudaMemcpyAsync of the kind that they name.
+ * runtime does. The others are regular copies, linked: regular and same-device are cuMemcpyDtoDAsync_v2, and
+ * runtime-same-device, runtime-to-device and runtime-default-host are cudaMemcpyAsync of the kind that they name. All are on
+ * stream 0.
  *
- * MEMORY is what is copied: one allocation of each device, 64 small ones in turn, or steps of 4 MiB through a
- * large one. Where a route does not go between devices, device 0 stands for device 1, or the host for device 0.
+ * MEMORY is what is copied: one allocation of each device (pair), or 64 small ones in turn (small). Where a route does not go between devices, device 0 stands for device 1, or the host for device 0.
  * LIBRARY is the file that the called code must lie in; anything else ends the program, since a figure for the
  * wrong code is worse than none. The function that the runtime calls in turn must lie in LIBRARY too, if that is a preload.
  * With `capture` another stream is being captured all the time.
@@ -40,7 +38,6 @@ static const struct memory {
 } memories[] = {
 	{ "pair", LARGE(0), LARGE(1), 0, 1, LARGE(0) + LARGE_BYTES / 2 },
 	{ "small", SMALL(0), SMALL(1), SMALL_BYTES, 64 * SMALL_BYTES, SMALL(0) + SMALL_BLOCK / 2 },
-	{ "walk", LARGE(0), LARGE(1), 4 << 20, LARGE_BYTES, LARGE(0) },
 };
 
 static struct memory memory;
@@ -55,11 +52,6 @@ static int call_runtime(uint64_t dst, uint64_t src, void *stream)
 static int call_driver(uint64_t dst, uint64_t src, void *stream)
 {
 	return cuMemcpyPeerAsync(dst, contexts[1], src, contexts[0], BYTES, stream);
-}
-
-static int call_driver_ptsz(uint64_t dst, uint64_t src, void *stream)
-{
-	return cuMemcpyPeerAsync_ptsz(dst, contexts[1], src, contexts[0], BYTES, stream);
 }
 
 static int call_lookup(uint64_t dst, uint64_t src, void *stream)
@@ -125,22 +117,18 @@ static int call_instantiate(uint64_t dst, uint64_t src, void *stream)
 	return code ? code : cuGraphExecDestroy(exec);
 }
 
-static void *stream_of_route(void);
-
 /* The call is inlined into its loop; says whether every call succeeded. */
 #define LOOP(route)                                                                                  \
 	static int loop_##route(long calls)                                                          \
 	{                                                                                            \
 		int codes = 0;                                                                       \
 		const struct memory of = memory;                                                     \
-		void *const stream = stream_of_route();                                              \
 		for (size_t at = 0; calls--; at = (at + of.step) & (of.span - 1))                    \
-			codes |= call_##route(of.dst + at, of.src + at, stream);                     \
+			codes |= call_##route(of.dst + at, of.src + at, NULL);                       \
 		return codes == 0;                                                                   \
 	}
 LOOP(runtime)
 LOOP(driver)
-LOOP(driver_ptsz)
 LOOP(lookup)
 LOOP(driver_3d)
 LOOP(dtod)
@@ -155,34 +143,24 @@ static const struct route {
 	const char *name;
 	int (*call)(uint64_t dst, uint64_t src, void *stream);
 	int (*loop)(long calls);
-	void *stream;
 	enum { BETWEEN_DEVICES, ON_DEVICE, FROM_HOST } ends;
 } routes[] = {
-	{ "runtime", call_runtime, loop_runtime, NULL, BETWEEN_DEVICES },
-	{ "driver", call_driver, loop_driver, NULL, BETWEEN_DEVICES },
-	{ "driver-legacy", call_driver, loop_driver, STREAM_LEGACY, BETWEEN_DEVICES },
-	{ "driver-thread", call_driver, loop_driver, STREAM_PER_THREAD, BETWEEN_DEVICES },
-	{ "driver-ptsz", call_driver_ptsz, loop_driver_ptsz, NULL, BETWEEN_DEVICES },
-	{ "lookup", call_lookup, loop_lookup, NULL, BETWEEN_DEVICES },
-	{ "lookup-stream", call_lookup, loop_lookup, STREAM, BETWEEN_DEVICES },
-	{ "driver-3d", call_driver_3d, loop_driver_3d, NULL, BETWEEN_DEVICES },
-	{ "regular", call_dtod, loop_dtod, NULL, BETWEEN_DEVICES },
-	{ "same-device", call_dtod, loop_dtod, NULL, ON_DEVICE },
-	{ "runtime-same-device", call_runtime_dtod, loop_runtime_dtod, NULL, ON_DEVICE },
-	{ "runtime-to-device", call_runtime_to_device, loop_runtime_to_device, NULL, FROM_HOST },
-	{ "runtime-default-host", call_runtime_default, loop_runtime_default, NULL, FROM_HOST },
-	{ "graph", call_graph, loop_graph, NULL, BETWEEN_DEVICES },
-	{ "graph-on-device", call_graph, loop_graph, NULL, ON_DEVICE },
-	{ "instantiate", call_instantiate, loop_instantiate, NULL, BETWEEN_DEVICES },
-	{ "free", call_free, loop_free, NULL, BETWEEN_DEVICES },
+	{ "runtime", call_runtime, loop_runtime, BETWEEN_DEVICES },
+	{ "driver", call_driver, loop_driver, BETWEEN_DEVICES },
+	{ "lookup", call_lookup, loop_lookup, BETWEEN_DEVICES },
+	{ "driver-3d", call_driver_3d, loop_driver_3d, BETWEEN_DEVICES },
+	{ "regular", call_dtod, loop_dtod, BETWEEN_DEVICES },
+	{ "same-device", call_dtod, loop_dtod, ON_DEVICE },
+	{ "runtime-same-device", call_runtime_dtod, loop_runtime_dtod, ON_DEVICE },
+	{ "runtime-to-device", call_runtime_to_device, loop_runtime_to_device, FROM_HOST },
+	{ "runtime-default-host", call_runtime_default, loop_runtime_default, FROM_HOST },
+	{ "graph", call_graph, loop_graph, BETWEEN_DEVICES },
+	{ "graph-on-device", call_graph, loop_graph, ON_DEVICE },
+	{ "instantiate", call_instantiate, loop_instantiate, BETWEEN_DEVICES },
+	{ "free", call_free, loop_free, BETWEEN_DEVICES },
 };
 
 static const struct route *route;
-
-static void *stream_of_route(void)
-{
-	return route->stream;
-}
 
 static long calls;
 static pthread_barrier_t start;
@@ -222,8 +200,6 @@ static void *target(void)
 		return (void *)cuGraphInstantiateWithFlags;
 	if (route->call == call_free)
 		return (void *)cuMemFreeAsync;
-	if (route->call == call_driver_ptsz)
-		return (void *)cuMemcpyPeerAsync_ptsz;
 	return route->call == call_driver ? (void *)cuMemcpyPeerAsync : (void *)looked_up;
 }
 
@@ -303,9 +279,7 @@ int main(int argc, char **argv)
 	if (argc == 7 && cuStreamBeginCapture_v2((void *)4321, 0))
 		fail("cannot begin a capture", argv[1]);
 
-	/* The plain driver writes none. */
 	for (int device = 0; device < DEVICES; device++) {
-		contexts[device] = (void *)(uintptr_t)PLAIN_CONTEXT(device);
 		if (cuDevicePrimaryCtxRetain(&contexts[device], device))
 			fail("no context", argv[1]);
 	}

@@ -46,24 +46,16 @@ int cuDevicePrimaryCtxRetain(void **context, int device);
 #define DEVICE_TO_DEVICE 3
 #define DEFAULT 4
 
-/* CU_STREAM_LEGACY and CU_STREAM_PER_THREAD. */
-#define STREAM_LEGACY ((void *)1)
-#define STREAM_PER_THREAD ((void *)2)
-/* Where ordinary streams have their handles. */
-#define STREAM ((void *)0x5500000000)
-
-/* The null functions return the low half of the stream that they are given, less the bits of the default streams: so those and
- * STREAM are success, and any other value that comes back shows that the call arrived, its last argument intact. */
+/* The null functions return the stream that they are given as a code: 0 is success, and any other value that comes back shows
+ * that the call arrived, its last argument intact. */
 static inline int answer(void *stream)
 {
-	return (int)(uintptr_t)stream & ~3;
+	return (int)(uintptr_t)stream;
 }
 
 /* The null driver's memory, laid out as CUDA does it: one large allocation for each device, and for
  * each a block of 2 MiB with small ones, at multiples of 512. */
 #define DEVICES 2
-/* The contexts where the driver writes none. */
-#define PLAIN_CONTEXT(device) (0x1000u + (device) * 0x100u)
 #define LARGE_BYTES (1ull << 30)
 #define LARGE(device) (0x7f0000000000 + (device) * LARGE_BYTES)
 #define SMALL_BYTES 512ull
