@@ -4,7 +4,6 @@
 //! type turns into a [`Value`], plain data that the trace can show.
 
 use std::ffi::{c_char, c_void};
-use std::ptr;
 
 /// `cudaError_t` or `CUresult`: what a function returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +23,8 @@ impl Code {
     pub(crate) const PEER_ACCESS_UNSUPPORTED: Self = Self(217);
     /// `CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED`.
     pub(crate) const HOST_MEMORY_ALREADY_REGISTERED: Self = Self(712);
+    /// `CUDA_ERROR_INVALID_HANDLE`, `cudaErrorInvalidResourceHandle`.
+    pub(crate) const INVALID_HANDLE: Self = Self(400);
     /// `CUDA_ERROR_NOT_READY`.
     pub(crate) const NOT_READY: Self = Self(600);
     /// `CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED`.
@@ -92,27 +93,10 @@ impl Value {
 pub(crate) trait Argument: Copy {
     /// The argument as plain data.
     fn value(self) -> Value;
-
-    /// The argument that takes its place in a call that is to fail, and do nothing else.
-    #[inline(always)]
-    fn failing(self, _: &Failing) -> Self {
-        self
-    }
-}
-
-/// How a call of the runtime is to fail.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Failing {
-    /// The code that it is to return.
-    pub(crate) code: Code,
-    /// Whether that takes other arguments than the program's.
-    pub(crate) replaces: bool,
-    /// The parameters of a copy in 3D, such that it fails.
-    pub(crate) parameters: *const cudaMemcpy3DPeerParms,
 }
 
 macro_rules! arguments {
-    ($( $(#[$doc:meta])* $name:ident($inner:ty) => $value:expr $(, failing $failing:expr)?; )*) => { $(
+    ($( $(#[$doc:meta])* $name:ident($inner:ty) => $value:expr; )*) => { $(
         $(#[$doc])*
         #[derive(Clone, Copy)]
         #[repr(transparent)]
@@ -124,21 +108,13 @@ macro_rules! arguments {
                 let show: fn($inner) -> Value = $value;
                 show(self.0)
             }
-
-            $(
-                #[inline(always)]
-                fn failing(self, how: &Failing) -> Self {
-                    let fail: fn(&Failing) -> Option<$inner> = $failing;
-                    if how.replaces { Self(fail(how).unwrap_or(self.0)) } else { self }
-                }
-            )?
         }
     )* };
 }
 
 arguments! {
     /// `void *`, `const void *`, and pointers to arrays.
-    Pointer(*mut c_void) => |p| Value::Address(p as usize), failing |_| Some(ptr::null_mut());
+    Pointer(*mut c_void) => |p| Value::Address(p as usize);
     /// `CUdeviceptr`.
     DevicePointer(u64) => |p| Value::Address(p as usize);
     /// `CUarray`.
@@ -148,9 +124,9 @@ arguments! {
     /// `cudaStream_t`, `CUstream`.
     Stream(*mut c_void) => |p| Value::Stream(p as usize);
     /// `int` or `CUdevice`: a device ordinal.
-    Ordinal(i32) => Value::Ordinal, failing |how| (how.code == Code::INVALID_DEVICE).then_some(-1);
+    Ordinal(i32) => Value::Ordinal;
     /// `size_t`.
-    Size(usize) => |n| Value::UInt(n as u64), failing |_| Some(1);
+    Size(usize) => |n| Value::UInt(n as u64);
     /// `int`.
     Int(i32) => |n| Value::Int(i64::from(n));
     /// `unsigned int`.
@@ -168,8 +144,7 @@ arguments! {
     /// `const char *`.
     Text(*const c_char) => |p| Value::Address(p as usize);
     /// `const cudaMemcpy3DPeerParms *`.
-    RuntimePeer3D(*const cudaMemcpy3DPeerParms) => Value::RuntimePeer3D,
-        failing |how| Some(how.parameters);
+    RuntimePeer3D(*const cudaMemcpy3DPeerParms) => Value::RuntimePeer3D;
     /// `const CUDA_MEMCPY3D_PEER *`.
     DriverPeer3D(*const CUDA_MEMCPY3D_PEER) => Value::DriverPeer3D;
     /// `const cudaMemcpy3DParms *`.

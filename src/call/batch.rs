@@ -200,7 +200,7 @@ fn end<const IS_HIP: bool>(call: &Call<'_>, kind: Copies, begun: Running, ret: C
     if let Some(since) = begun.shown_since {
         let traffic = call.request.batch().and_then(|batch| batch.only()).map(|part| part.traffic);
         let path = traffic.filter(|_| has_succeeded).map(|traffic| traffic.path);
-        let decision = Decision { instead: None, traffic };
+        let decision = Decision { traffic, ..Decision::FORWARD };
         show::call(call, &decision, &begun, os::uncancelled(|| since.elapsed()), ret, path);
     }
     if has_succeeded {
@@ -421,7 +421,7 @@ fn check_before(call: &Call<'_>, kind: Copies) {
     {
         mode::unseen(|| {
             if let Some(finding) = GRAPHS.lost(&ACCESS, &RealDriver, exec, call.function().layer()) {
-                validate::say_before(call, &finding, None);
+                validate::say_before(call, &finding);
             }
         });
     }

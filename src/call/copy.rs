@@ -26,7 +26,7 @@ pub(crate) fn decide<'a>(call: &Call<'_>, room: &'a mut Room) -> Decision<'a> {
 #[inline(always)]
 fn staged_or_forwarded<'a>(copy: &Memcpy<'_>, traffic: Option<Traffic>) -> Decision<'a> {
     let is_staged = traffic.is_some_and(|traffic| STAGING.wants(copy, traffic.path));
-    Decision { instead: if is_staged { Some(&Instead::Staged) } else { None }, traffic }
+    Decision { instead: if is_staged { Some(&Instead::Staged) } else { None }, traffic, ..Decision::FORWARD }
 }
 
 /// Whether the copy may be on a stream that is being captured.
@@ -89,7 +89,9 @@ fn consider<'a>(call: &Call<'_>, copy: &Memcpy<'_>, room: &'a mut Room) -> Decis
     });
     let Some((traffic, instead)) = considered else { return Decision::FORWARD };
     match instead {
-        Some(copy) => Decision { instead: Some(room.write(Instead::Captured(copy.note))), traffic },
+        Some(copy) => {
+            Decision { instead: Some(room.write(Instead::Captured(copy.note))), traffic, ..Decision::FORWARD }
+        }
         None => staged_or_forwarded(copy, traffic),
     }
 }

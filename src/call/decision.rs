@@ -9,7 +9,7 @@ use super::arrival::Call;
 use super::thread::{self, Before};
 use crate::api::Layer;
 use crate::api::abi::Code;
-use crate::model::{Path, Traffic, counters};
+use crate::model::{Path, Rule, Traffic, counters};
 use crate::os;
 use crate::policy::{HarmlessEnable, capture};
 use crate::real::driver::{self, ReadyCopy};
@@ -17,6 +17,8 @@ use crate::real::driver::{self, ReadyCopy};
 /// A decision about a call. It has nothing to drop.
 #[derive(Clone, Copy)]
 pub(crate) struct Decision<'a> {
+    /// The documented error that the program gets in place of the call (`P2PSHIM_VALIDATE=strict`).
+    pub(crate) refusal: Option<Refusal>,
     /// The call that takes the place of the real function.
     pub(crate) instead: Option<&'a Instead>,
     /// For a copy: from where to where, and on which path.
@@ -25,21 +27,24 @@ pub(crate) struct Decision<'a> {
 
 impl Decision<'_> {
     /// The real function gets the call as it came.
-    pub(crate) const FORWARD: Self = Self { instead: None, traffic: None };
-    /// The real function does not get it, or such that it fails.
-    pub(crate) const REFUSED: Self = Self { instead: Some(&Instead::Refused), ..Self::FORWARD };
+    pub(crate) const FORWARD: Self = Self { refusal: None, instead: None, traffic: None };
+
+    /// The program gets an error, and the real function no call.
+    pub(crate) fn refused(refusal: Refusal) -> Self {
+        Self { refusal: Some(refusal), ..Self::FORWARD }
+    }
 
     /// The decision about a copy that was to be staged, if CUDA makes it instead.
     pub(crate) fn unstaged(&self) -> Self {
-        Self { instead: None, traffic: self.traffic.map(Traffic::unstaged) }
+        Self { traffic: self.traffic.map(Traffic::unstaged), ..Self::FORWARD }
     }
 
     /// Its words in the log.
     pub(crate) fn note(&self) -> Option<&'static str> {
         match self.instead {
+            _ if self.refusal.is_some() => Some("refused by P2PSHIM_VALIDATE=strict"),
             Some(&Instead::Captured(note)) => Some(note),
             Some(Instead::Staged) => Some("staged by p2pshim"),
-            Some(Instead::Refused) => Some("refused by P2PSHIM_VALIDATE=strict"),
             _ => None,
         }
     }
@@ -57,8 +62,13 @@ pub(crate) enum Instead {
     Staged,
     /// `cuCtxEnablePeerAccess` such that it changes nothing.
     Harmless(HarmlessEnable),
-    /// Nothing: the call is refused.
-    Refused,
+}
+
+/// An answer to a call whose arguments are wrong.
+#[derive(Clone, Copy)]
+pub(crate) struct Refusal {
+    pub(crate) rule: Rule,
+    pub(crate) code: Code,
 }
 
 impl Instead {
@@ -76,7 +86,7 @@ impl Instead {
                 let make = |copy: ReadyCopy| unsafe { copy.make() };
                 replacement.and_then(|of| driver::ready(&of)).map_or(Code::INVALID_VALUE, make)
             }
-            Self::Refused | Self::Staged => Code::INVALID_VALUE,
+            Self::Staged => Code::INVALID_VALUE,
             &Self::Harmless(HarmlessEnable { peer, flags, from, to }) => {
                 match driver::enable_peer_access(peer, flags) {
                     // Enabled after all, if it was not: that is what it takes the access to be.

@@ -1,7 +1,6 @@
 //! Calls of HIP, which has no layer below: its hooks both name a call and decide about it.
 
 use std::ffi::c_void;
-use std::ptr;
 
 use super::arrival::{Call, Caller};
 use super::decision::{Decision, Running, count, path};
@@ -9,7 +8,7 @@ use super::read;
 use super::room::Room;
 use super::run;
 use super::{callbacks, mode, origin, peers, recording, regular, show, validate};
-use crate::api::abi::{Code, Failing, Value};
+use crate::api::abi::{Code, Value};
 use crate::api::{Effect, Function};
 use crate::model::{Access, Asks, Memcpy, Named, Path, Traffic};
 use crate::os;
@@ -19,30 +18,29 @@ use crate::policy::{HIP, Judged, VALIDATE};
 use crate::real::hip::{self, Library};
 use crate::record::trace;
 
-/// Makes a call of HIP that is traced. `found` is the real function, which `real` calls with the program's arguments, or with
-/// others that it refuses before it does anything.
+/// Makes a call of HIP that is traced. `found` is the real function, which `real` calls.
 #[inline(always)]
 pub(crate) fn traced(
     function: Function,
     caller: Caller,
     found: *const c_void,
     arguments: &[Value],
-    real: impl Fn(Option<&Failing>) -> Code,
+    real: impl Fn() -> Code,
 ) -> Code {
     if !mode::is_on() {
-        return real(None);
+        return real();
     }
     let mut room = Room::new();
     let call = Call::new(function, caller, arguments, &mut room);
     let decided = decide(&call, found);
     if decided.is_passed_on {
-        return real(None);
+        return real();
     }
     let begun = run::begin(&call, &decided.decision);
-    let ret = match &decided.how {
-        How::AsItCame => real(None),
-        How::Failing(how) => real(Some(how)),
-        How::Succeed(library) => hip::succeed(*library),
+    let ret = match decided.how {
+        How::AsItCame => real(),
+        How::Fail(library, code) => hip::fail(library, code),
+        How::Succeed(library) => hip::succeed(library),
     };
     end(&call, &decided, begun, ret);
     ret
@@ -53,8 +51,8 @@ pub(crate) fn traced(
 enum How {
     /// As the program called it.
     AsItCame,
-    /// With arguments that it refuses before it does anything.
-    Failing(Failing),
+    /// Not at all: another function fails in its place.
+    Fail(Library, Code),
     /// Not at all: another function succeeds in its place.
     Succeed(Library),
 }
@@ -89,7 +87,7 @@ impl Decided {
 
     /// Whether the call fails because of what its arguments are.
     fn is_refused(&self) -> bool {
-        self.decision.instead.is_some()
+        self.decision.refusal.is_some()
     }
 }
 
@@ -106,7 +104,7 @@ fn decide(call: &Call<'_>, found: *const c_void) -> Decided {
                     return Decided::PASSED_ON;
                 }
                 if !VALIDATE.is_on() || is_clean_hip(copy, |address| HIP.known(address)) {
-                    let decision = Decision { instead: None, traffic: Some(traffic) };
+                    let decision = Decision { traffic: Some(traffic), ..Decision::FORWARD };
                     let is_clean = traffic.path != Path::Broken;
                     return Decided { library: Some(library), decision, is_clean, ..Decided::FORWARD };
                 }
@@ -146,19 +144,18 @@ fn consider_copy(call: &Call<'_>, library: Library, copy: &Memcpy) -> Decided {
     if is_passed_on(copy, traffic) {
         return Decided::PASSED_ON;
     }
-    let decided = Decided { decision: Decision { instead: None, traffic }, before, ..Decided::FORWARD };
+    let decided = Decided { decision: Decision { traffic, ..Decision::FORWARD }, before, ..Decided::FORWARD };
     describe_gpus(library, &before);
     if !VALIDATE.is_on() {
         return decided;
     }
-    let (finding, code) = VALIDATE.before_hip(&HipCall { request: &call.request, before, traffic, hidden: None });
+    let finding = VALIDATE.before_hip(&HipCall { request: &call.request, before, traffic, hidden: None });
     // Now, since the library may crash or the call is not made.
-    if let Some(finding) = finding {
-        validate::say_before(call, &finding, code);
-    }
-    match code {
+    match finding.and_then(|finding| validate::say_before(call, &finding)) {
         None => decided,
-        Some(code) => Decided { how: How::Failing(failing(code)), decision: Decision::REFUSED, ..decided },
+        Some(refusal) => {
+            Decided { how: How::Fail(library, refusal.code), decision: Decision::refused(refusal), ..decided }
+        }
     }
 }
 
@@ -177,17 +174,14 @@ fn consider_access(library: Library, access: Access) -> Decided {
         Access::Disable { peer: Named::Ordinal(peer) } => HIP.disabling(number, &library, peer),
         _ => return Decided { before, ..Decided::FORWARD },
     };
-    let how = match asked.ask {
-        Ask::Forward => How::AsItCame,
-        Ask::Unreachable => How::Failing(failing(Code::INVALID_DEVICE)),
-        Ask::Succeed => How::Succeed(library),
+    let how = match (asked.ask, access) {
+        (Ask::Forward, _) => How::AsItCame,
+        // HIP checks flags before the peer.
+        (Ask::Unreachable, Access::Enable { flags: 1.., .. }) => How::Fail(library, Code::INVALID_VALUE),
+        (Ask::Unreachable, _) => How::Fail(library, Code::INVALID_DEVICE),
+        (Ask::Succeed, _) => How::Succeed(library),
     };
     Decided { how, before, asked: Some(asked), ..Decided::FORWARD }
-}
-
-/// How a call fails with a code: HIP checks ordinals before pointers, and pointers before it follows them.
-fn failing(code: Code) -> Failing {
-    Failing { code, replaces: true, parameters: ptr::null() }
 }
 
 /// Does what there is to do when the real function has returned.
@@ -213,8 +207,8 @@ fn end(call: &Call<'_>, decided: &Decided, begun: Running, ret: Code) {
         recording::end(call, decision, record, ret, path);
         origin::after(call, record);
     }
-    if decided.is_refused() {
-        validate::record_refusal(call, &begun);
+    if let Some(refusal) = decision.refusal {
+        validate::record_refusal(call, begun.record, refusal);
     }
     if let Some(since) = begun.shown_since {
         show::call(call, decision, &begun, os::uncancelled(|| since.elapsed()), ret, path);

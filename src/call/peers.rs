@@ -28,7 +28,8 @@ pub(crate) fn decide<'a>(call: &Call<'_>, room: &'a mut Room) -> Decision<'a> {
         }),
         _ => None,
     };
-    Decision { instead: harmless.map(|harmless| &*room.write(Instead::Harmless(harmless))), traffic: None }
+    let instead = harmless.map(|harmless| &*room.write(Instead::Harmless(harmless)));
+    Decision { instead, ..Decision::FORWARD }
 }
 
 /// From where to where a copy goes that has not completed, if the program is about to disable access between its devices.

@@ -26,13 +26,6 @@ pub(super) fn is_regular(function: Function) -> bool {
     matches!(function.effect(), Effect::Copy(CopyKind { is_regular: true, .. }))
 }
 
-/// Whether it is to be found out whether a call goes between devices: not where the call of the runtime around it is to fail by
-/// what the driver returns.
-#[inline(always)]
-fn is_to_be_judged(call: &Call<'_>) -> bool {
-    is_regular(call.function()) && thread::current().forced.load(Relaxed) == 0
-}
-
 #[inline(always)]
 fn is_known_to_pass(call: &Call<'_>) -> bool {
     // The call says that the host takes part, or cannot be read; or it copies nothing.
@@ -78,7 +71,7 @@ pub(super) fn goes_between_devices(copy: &Memcpy<'_>) -> Option<bool> {
 /// Whether a call is passed on as it came. The driver is asked about memory that is not known.
 #[inline(always)]
 pub(crate) fn is_passed_on(call: &Call<'_>) -> bool {
-    is_to_be_judged(call) && (is_known_to_pass(call) || !is_ours(call))
+    is_regular(call.function()) && (is_known_to_pass(call) || !is_ours(call))
 }
 
 #[cold]

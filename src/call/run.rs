@@ -17,52 +17,41 @@ use super::{
     callbacks, copy, mode, origin, peers, readback, recording, regular, show, staging, thread, timing, trial, validate,
     waits,
 };
-use crate::api::abi::{Code, Failing, Value};
+use crate::api::abi::{Code, Value};
 use crate::api::{Effect, Function, Layer};
 use crate::os;
 use crate::policy::VALIDATE;
 use crate::record::trace;
 
-/// Makes a call of the CUDA runtime or driver that is traced. `real` calls the real function, with the program's arguments, or
-/// with others that it refuses before it does anything.
+/// Makes a call of the CUDA runtime or driver that is traced. `real` calls the real function.
 #[inline(always)]
-pub(crate) fn traced(
-    function: Function,
-    caller: Caller,
-    arguments: &[Value],
-    real: impl Fn(Option<&Failing>) -> Code,
-) -> Code {
+pub(crate) fn traced(function: Function, caller: Caller, arguments: &[Value], real: impl Fn() -> Code) -> Code {
     if !mode::is_on() {
-        return real(None);
+        return real();
     }
-    let (mut parameters, mut others, mut instead) = (Room::new(), MaybeUninit::uninit(), MaybeUninit::uninit());
+    let (mut parameters, mut instead) = (Room::new(), MaybeUninit::uninit());
     let call = Call::new(function, caller, arguments, &mut parameters);
     if regular::is_passed_on(&call) {
-        return real(None);
-    }
-    if let Some(refusal) =
-        validate::refusal(&call, if validate::has_others(function) { Some(&mut others) } else { None })
-    {
-        let begun = begin(&call, &Decision::REFUSED);
-        let ret = match refusal {
-            validate::Refusal::Return(code) => code,
-            validate::Refusal::Fail(how) => real(Some(&how)),
-        };
-        return validate::end_refused(&call, begun, ret);
+        return real();
     }
     let mut decision = decide(&call, &mut instead);
     let mut begun = begin(&call, &decision);
+    if let Some(refusal) = decision.refusal {
+        let ret = validate::refuse(&call, refusal);
+        end(&call, &decision, begun, None, ret);
+        return ret;
+    }
     let timing = timing::begin(&call, &begun);
     if timing.is_some() {
         begun.restart_clock();
     }
     let ret = match decision.instead {
-        None => real(None),
+        None => real(),
         Some(Instead::Staged) => match staging::make(&call, decision.traffic) {
             Ok(ret) => ret,
             Err(trial) => {
                 decision = unstaged(&call, &decision, &begun);
-                let ret = real(None);
+                let ret = real();
                 if let Some(trial) = trial {
                     trial::end(trial, ret);
                 }
@@ -77,9 +66,13 @@ pub(crate) fn traced(
     ret
 }
 
-/// Decides what is done about a call. Decisions are made for calls of the driver, where every client of CUDA ends.
+/// Decides what is done about a call. A call whose arguments are wrong is refused where the program makes it; all else is decided
+/// for calls of the driver, where every client of CUDA ends.
 #[inline(always)]
 fn decide<'a>(call: &Call<'_>, room: &'a mut decision::Room) -> Decision<'a> {
+    if let Some(refusal) = validate::refusal(call) {
+        return Decision::refused(refusal);
+    }
     match (call.function().layer(), call.function().effect()) {
         (Layer::Driver, Effect::Copy(_)) => copy::decide(call, room),
         (Layer::Driver, Effect::Access(_)) => peers::decide(call, room),
@@ -170,8 +163,10 @@ fn end(call: &Call<'_>, decision: &Decision<'_>, begun: Running, timing: Option<
     if let Some(since) = begun.shown_since {
         show::call(call, decision, &begun, os::uncancelled(|| since.elapsed()), ret, path);
     }
-    if is_checked && begun.is_outermost() {
-        validate::check(call, ret, path);
+    match (decision.refusal, begun.record) {
+        (Some(refusal), record) => validate::record_refusal(call, record, refusal),
+        (None, _) if is_checked && begun.is_outermost() => _ = validate::check(call, ret, path),
+        _ => {}
     }
     if begun.shown_since.is_some() {
         callbacks::run(&begun);

@@ -117,8 +117,6 @@ pub(crate) struct Thread {
     tag: AtomicU8,
     /// Whether the copy that is under way, or the next, is checked with what only the driver knows.
     pub(crate) is_check_due: AtomicBool,
-    /// The code that the driver call inside this runtime call is to return; 0 for none.
-    pub(crate) forced: AtomicI32,
     /// The pending error that a call about peer access has left in a runtime; 0 for none.
     pub(crate) pending_error: AtomicI32,
     /// The route by which that runtime was called.
@@ -149,8 +147,6 @@ pub(crate) struct Thread {
     /// The last pages with arrays of batches that turned out to be there, and the place of the next.
     pages: [AtomicUsize; PAGES],
     next_page: Cell<u8>,
-    /// The rule for which the call under way is refused: its number plus one; 0 for none.
-    pub(crate) refused_for: Cell<u8>,
     /// Whether a right to a pool is being taken away by this thread.
     pub(crate) takes_right: Cell<bool>,
     /// Whether the capture of the last copy's stream was lost before that copy.

@@ -1,41 +1,23 @@
 //! Checking calls for what is wrong with them: what is done before, and what is said after.
 
 use std::ffi::c_void;
-use std::mem::MaybeUninit;
-use std::ptr;
+use std::ptr::NonNull;
 use std::sync::atomic::Ordering::Relaxed;
 
+use p2pshim_trace::Begun;
+
 use super::arrival::Call;
-use super::decision::{self, Decision, Running};
-use super::{callbacks, mode, origin, read, recording, show, thread};
-use crate::api::abi::{Code, Failing, cudaMemcpy3DPeerParms};
+use super::decision::Refusal;
+use super::{callbacks, mode, origin, read, thread};
+use crate::api::abi::Code;
 use crate::api::{AccessKind, Effect, Function, Layer};
-use crate::model::{Access, Asks, Finding, Memcpy, Named, Path, Request, Rule, Shape, Traffic};
+use crate::model::{Access, Finding, Path, Request, Rule, Shape, Traffic};
 use crate::policy::access::Standing;
 use crate::policy::validate::{self, Caller, Seen};
 use crate::policy::{ACCESS, VALIDATE, capture};
 use crate::real::driver::RealDriver;
 use crate::real::runtime;
 use crate::record::{self, Said};
-
-/// An answer to a call whose arguments are wrong.
-#[derive(Clone, Copy)]
-pub(crate) enum Refusal {
-    /// The program gets the code.
-    Return(Code),
-    /// The real function is called such that it fails, so that the runtime knows of it.
-    Fail(Failing),
-}
-
-/// Room for the parameters of a 3D copy that fails.
-pub(crate) type Others = MaybeUninit<cudaMemcpy3DPeerParms>;
-
-/// Whether a call of a function fails by other parameters.
-#[inline(always)]
-pub(crate) const fn has_others(function: Function) -> bool {
-    use Function::{cudaMemcpy3DPeer, cudaMemcpy3DPeer_ptds, cudaMemcpy3DPeerAsync, cudaMemcpy3DPeerAsync_ptsz};
-    matches!(function, cudaMemcpy3DPeer | cudaMemcpy3DPeer_ptds | cudaMemcpy3DPeerAsync | cudaMemcpy3DPeerAsync_ptsz)
-}
 
 /// Whether rules are about a function.
 #[inline(always)]
@@ -47,25 +29,14 @@ pub(crate) const fn has_rules(function: Function) -> bool {
     }
 }
 
-/// Answers a call whose arguments are wrong, in strict mode; and says before the call what must be said before, since
-/// the library may crash. `room` is for parameters.
+/// Refuses a call whose arguments are wrong, in strict mode; and says before the call what must be said before, since the
+/// library may crash.
 #[inline(always)]
-pub(crate) fn refusal(call: &Call<'_>, room: Option<&mut Others>) -> Option<Refusal> {
-    if !has_rules(call.function()) || !VALIDATE.is_on() {
+pub(crate) fn refusal(call: &Call<'_>) -> Option<Refusal> {
+    if !has_rules(call.function()) || !VALIDATE.is_on() || !thread::current().is_outermost(call.frame()) {
         return None;
     }
-    let thread = thread::current();
-    if !thread.is_outermost(call.frame()) {
-        let forced = thread.forced.load(Relaxed);
-        if forced == 0 || call.function().layer() != Layer::Driver {
-            return None;
-        }
-        thread.forced.store(0, Relaxed);
-        return Some(Refusal::Return(Code(forced)));
-    }
-    // A call of the runtime that was to fail may have been left by longjmp.
-    thread.forced.store(0, Relaxed);
-    if VALIDATE.is_strict() || may_crash(&call.request) { check_before(call, room) } else { None }
+    if VALIDATE.is_strict() || may_crash(&call.request) { check_before(call) } else { None }
 }
 
 /// Whether the library might crash over it: a copy whose handles were seen before and are alive does not make it.
@@ -83,74 +54,17 @@ fn may_crash(request: &Request<'_>) -> bool {
 
 #[cold]
 #[inline(never)]
-fn check_before(call: &Call<'_>, room: Option<&mut Others>) -> Option<Refusal> {
-    mode::unseen(|| {
-        let (finding, code) = VALIDATE.before(&RealDriver, &seen(&call.request, None));
-        if let Some(finding) = finding {
-            say_before(call, &finding, code);
-        }
-        let code = code?;
-        if call.function().layer() == Layer::Driver {
-            return Some(Refusal::Return(code));
-        }
-        thread::current().forced.store(code.0, Relaxed);
-        Some(Refusal::Fail(failing(code, &call.request, room)))
-    })
+fn check_before(call: &Call<'_>) -> Option<Refusal> {
+    mode::unseen(|| say_before(call, &VALIDATE.before(&RealDriver, &seen(&call.request, None))?))
 }
 
-/// How a call of the runtime fails with a code: by arguments that it refuses before it does anything, or by what the driver
-/// returns. `room` is for parameters.
-fn failing(code: Code, request: &Request<'_>, room: Option<&mut Others>) -> Failing {
-    /// `cudaErrorInvalidPitchValue`, which the driver does not have.
-    const INVALID_PITCH: Code = Code(12);
-    let with = |parms| {
-        let parameters = room.map_or(ptr::null(), |room| ptr::from_ref(room.write(parms)));
-        Failing { code, replaces: !parameters.is_null(), parameters }
-    };
-    match request.asks {
-        // No arguments are sure to fail: a pointer that CUDA does not know may be the host's. The driver's hook returns the code.
-        Asks::Copy(Memcpy { src_named: Named::Pointer, .. }) => {
-            Failing { code, replaces: false, parameters: ptr::null() }
-        }
-        Asks::Copy(Memcpy { shape: Shape::Runtime3D(parms), .. }) if code == INVALID_PITCH => {
-            with(validate::refused(parms, 1, parms.srcDevice))
-        }
-        Asks::Copy(Memcpy { shape: Shape::Runtime3D(parms), .. }) if code == Code::INVALID_DEVICE => {
-            with(validate::refused(parms, 4, -1))
-        }
-        _ => {
-            let is_by_arguments = matches!(code, Code::INVALID_VALUE | Code::INVALID_DEVICE);
-            Failing { code, replaces: request.copy().is_some() && is_by_arguments, parameters: ptr::null() }
-        }
-    }
-}
-
-/// Completes a call that was refused: counts, records and shows it.
+/// Answers a call that is refused. A runtime fails by itself, so that it has the code as its last error.
 #[cold]
 #[inline(never)]
-pub(crate) fn end_refused(call: &Call<'_>, begun: Running, ret: Code) -> Code {
-    let thread = thread::current();
-    thread.leave(&begun.before);
-    if call.function().layer() == Layer::Runtime {
-        thread.forced.store(0, Relaxed);
-    }
-    if !mode::is_still_on() {
-        return ret;
-    }
-    let usual = call.usual(ret);
-    decision::count(call, &Decision::REFUSED, usual);
-    if let Some(record) = begun.record {
-        recording::end(call, &Decision::REFUSED, record, usual, None);
-    }
-    if begun.is_outermost() {
-        thread.put_back(&begun.before);
-    }
-    record_refusal(call, &begun);
-    if let Some(since) = begun.shown_since {
-        show::call(call, &Decision::REFUSED, &begun, since.elapsed(), usual, None);
-        callbacks::run(&begun);
-    }
-    ret
+pub(crate) fn refuse(call: &Call<'_>, Refusal { code, .. }: Refusal) -> Code {
+    let real = call.caller.real(call.function()).filter(|_| call.function().layer() == Layer::Runtime);
+    let fail = |real: NonNull<c_void>| mode::unseen(|| Some(runtime::fail(real.as_ptr(), code)));
+    real.and_then(fail).unwrap_or(code)
 }
 
 /// Notes the stream of a direct copy, for who disables access before it has completed.
@@ -163,22 +77,19 @@ pub(super) fn after_copy(call: &Call<'_>, traffic: Option<Traffic>) {
     }
 }
 
-/// Says what is found before a call is made, which is refused if there is a code. The last record is of another call.
-pub(crate) fn say_before(call: &Call<'_>, finding: &Finding, code: Option<Code>) {
-    let thread = thread::current();
-    thread.last_record.set(None);
-    thread.refused_for.set(if code.is_some() { finding.rule as u8 + 1 } else { 0 });
+/// Says what is found before a call is made, which is refused in strict mode. The last record is of another call.
+pub(crate) fn say_before(call: &Call<'_>, finding: &Finding) -> Option<Refusal> {
+    thread::current().last_record.set(None);
+    let code = finding.code.filter(|_| VALIDATE.is_strict());
     say(call, finding, code);
+    Some(Refusal { rule: finding.rule, code: code? })
 }
 
-/// Notes at the record of a call that was refused by which rule. A call of the driver inside it is refused for the same.
-pub(crate) fn record_refusal(call: &Call<'_>, begun: &Running) {
-    if begun.is_outermost() {
-        let rule = thread::current().refused_for.take();
-        if let (Some(record), Some(rule)) = (begun.record, rule.checked_sub(1)) {
-            record.breaks(rule);
-            mode::unseen(|| _ = origin::of_finding(call, Some(record), false));
-        }
+/// Notes at the record of a call that was refused by which rule.
+pub(crate) fn record_refusal(call: &Call<'_>, record: Option<Begun>, refusal: Refusal) {
+    if let Some(record) = record {
+        record.breaks(refusal.rule as u8);
+        mode::unseen(|| _ = origin::of_finding(call, Some(record), false));
     }
 }
 

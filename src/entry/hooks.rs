@@ -92,22 +92,14 @@ macro_rules! define_hook {
     };
     ($effect:ident $(($($detail:tt),*))? hip $symbol:ident($($argument:ident: $type:ident),*)) => {
         hook!($symbol($($argument: $type),*), |caller, found, real, values| {
-            hip::traced(Function::$symbol, caller, found.as_ptr(), values, |failing| match failing {
-                // SAFETY: the arguments are the program's own, unchanged.
-                None => unsafe { real($($argument),*) },
-                // SAFETY: arguments that the function refuses before it follows any.
-                Some(how) => unsafe { real($($argument.failing(how)),*) },
-            })
+            // SAFETY: the arguments are the program's own, unchanged.
+            hip::traced(Function::$symbol, caller, found.as_ptr(), values, || unsafe { real($($argument),*) })
         });
     };
     ($effect:ident $(($($detail:tt),*))? $layer:ident $symbol:ident($($argument:ident: $type:ident),*)) => {
         hook!($symbol($($argument: $type),*), |caller, found, real, values| {
-            run::traced(Function::$symbol, caller, values, |failing| match failing {
-                // SAFETY: the arguments are the program's own, unchanged.
-                None => unsafe { real($($argument),*) },
-                // SAFETY: arguments that the function refuses before it follows any.
-                Some(how) => unsafe { real($($argument.failing(how)),*) },
-            })
+            // SAFETY: the arguments are the program's own, unchanged.
+            run::traced(Function::$symbol, caller, values, || unsafe { real($($argument),*) })
         });
     };
 }

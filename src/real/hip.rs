@@ -5,6 +5,7 @@
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::mem::transmute;
+use std::ptr;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -154,6 +155,16 @@ pub(crate) fn succeed(library: Library) -> Code {
     let mut device = 0;
     // SAFETY: `device` is what the function writes.
     unsafe { get_device(library, &mut device) }
+}
+
+/// Has the library fail with a code, 101 or else 1, which becomes the thread's last error, by a call that does nothing else.
+pub(crate) fn fail(library: Library, code: Code) -> Code {
+    match code {
+        // SAFETY: plain data.
+        Code::INVALID_DEVICE => unsafe { set_device(library, -1) },
+        // SAFETY: the function refuses NULL.
+        _ => unsafe { get_device_count(library, ptr::null_mut()) },
+    }
 }
 
 /// Takes memory, page-locked memory of the host, and streams, on the current device. Nothing of it is ever given back: that would

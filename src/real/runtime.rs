@@ -89,6 +89,40 @@ pub(crate) fn pending_error(real: *const c_void) -> Option<Code> {
     Some(unsafe { peek() })
 }
 
+/// Has the runtime that a real function lies in fail with a code that rules are about, by a call that does nothing else. So the code
+/// becomes the thread's last error there. Returns the code as that runtime counts.
+pub(crate) fn fail(real: *const c_void, code: Code) -> Code {
+    type OfPair = unsafe extern "C" fn(*mut c_int, c_int, c_int, c_int) -> Code;
+    type OfRows = unsafe extern "C" fn(usize, usize, usize, usize, usize, usize, c_int) -> Code;
+    type OfEvents = unsafe extern "C" fn(*mut f32, usize, usize) -> Code;
+    /// `cudaErrorInvalidPitchValue`.
+    const INVALID_PITCH: Code = Code(12);
+    /// `cudaMemcpyDefault`.
+    const BY_POINTERS: c_int = 4;
+    let name = match code {
+        INVALID_PITCH => c"cudaMemcpy2D",
+        Code::INVALID_HANDLE => c"cudaEventElapsedTime",
+        _ => c"cudaDeviceGetP2PAttribute",
+    };
+    let found = os::undisturbed(|| {
+        let found = Wanted { name, version: None }.in_scope_of(real);
+        loader::forget_error();
+        found
+    });
+    let Some(found) = found else { return code };
+    let (mut milliseconds, mut attribute) = (0.0, 0);
+    match code {
+        // SAFETY: the runtime documents this signature, and refuses a pitch of 1 for rows of 2 bytes before it follows a pointer.
+        INVALID_PITCH => unsafe { transmute::<*mut c_void, OfRows>(found)(1 << 20, 1, 1 << 20, 1, 2, 2, BY_POINTERS) },
+        // SAFETY: as above, and it refuses what is no event.
+        Code::INVALID_HANDLE => unsafe { transmute::<*mut c_void, OfEvents>(found)(&mut milliseconds, 0, 0) },
+        // SAFETY: as above, and it refuses ordinals below 0.
+        Code::INVALID_DEVICE => unsafe { transmute::<*mut c_void, OfPair>(found)(&mut attribute, 1, -1, -1) },
+        // SAFETY: as above, and it refuses NULL.
+        _ => unsafe { transmute::<*mut c_void, OfPair>(found)(ptr::null_mut(), 1, 0, 1) },
+    }
+}
+
 fn ask(function: *mut c_void) -> Option<i32> {
     // SAFETY: the symbol is the runtime's, which documents this signature.
     let function = unsafe { transmute::<*mut c_void, unsafe extern "C" fn(*mut c_int) -> Code>(function) };

@@ -25,21 +25,15 @@ pub(crate) struct HipCall<'a> {
 }
 
 impl Validate {
-    /// The finding and the refusal before a call of HIP is made: see [`Validate::before`].
-    pub(crate) fn before_hip(&self, call: &HipCall<'_>) -> (Option<Finding>, Option<Code>) {
+    /// The finding before a call of HIP is made: see [`Validate::before`].
+    pub(crate) fn before_hip(&self, call: &HipCall<'_>) -> Option<Finding> {
         let mut wrong = check(call);
         if !self.is_strict() {
-            return (wrong.into_iter().find(|finding| crashes_hip(finding.rule)), None);
+            return wrong.into_iter().find(|finding| crashes_hip(finding.rule));
         }
         // What HIP refuses itself it refuses with the documented code.
-        let Some(first) = wrong.iter().position(|finding| finding.code.is_some()) else {
-            return (None, None);
-        };
-        let first = wrong.swap_remove(first);
-        match first.code.filter(|_| is_accepted(first.rule)) {
-            Some(code) => (Some(first), Some(code)),
-            None => (None, None),
-        }
+        let first = wrong.iter().position(|finding| finding.code.is_some())?;
+        Some(wrong.swap_remove(first)).filter(|first| is_accepted(first.rule))
     }
 
     /// The findings about a call of HIP that has returned.

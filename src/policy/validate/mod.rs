@@ -18,8 +18,8 @@
 //! by `cudaPeekAtLastError`, which leaves it there, after calls that are checked in full: what is pending behind a call that has
 //! succeeded was so before it.
 //!
-//! **Strict.** A hook of the driver returns the code itself. In the runtime the code comes from the real function, which is called
-//! with arguments that it refuses before it follows any. When each finding is said, and why: docs/decisions/said-before-and-after.md.
+//! **Strict.** The hook of a function returns the code itself. The runtime gets it as its last error by a call of its own that fails
+//! with the code and does nothing else. When each finding is said, and why: docs/decisions/said-before-and-after.md.
 
 mod arguments;
 mod call;
@@ -50,7 +50,7 @@ use self::facts::Facts;
 use super::access::Access;
 use super::driver::Driver;
 use super::memory::{self, Place};
-use crate::api::abi::{Code, cudaExtent, cudaMemcpy3DPeerParms, cudaPitchedPtr, cudaPos};
+use crate::api::abi::Code;
 use crate::api::{AccessKind, Effect, Layer};
 use crate::config;
 use crate::model::finding::documents;
@@ -214,21 +214,18 @@ impl Validate {
         fact.is_some_and(|fact| devices.contains(&fact.device) || fact.device == Fact::NOWHERE)
     }
 
-    /// The finding and the refusal before a call is made: where the documentation defines an error, in strict mode; and for what
-    /// would crash the library, which can be said of at no other time.
-    pub(crate) fn before(&self, driver: &impl Driver, seen: &Seen<'_>) -> (Option<Finding>, Option<Code>) {
+    /// The finding before a call is made: in strict mode the documented error that the call is refused with, else what would
+    /// crash the library, which can be said of at no other time.
+    pub(crate) fn before(&self, driver: &impl Driver, seen: &Seen<'_>) -> Option<Finding> {
         let mut wrong = arguments::check(driver, &self.facts, seen);
         if self.is_strict() {
             // A code that the function's own page lists goes before one that is another page's.
             let is_listed = |code: Code| documents(seen.request.function, code);
             let first = wrong.iter().position(|finding| finding.code.is_some_and(is_listed));
             let first = first.or_else(|| wrong.iter().position(|finding| finding.code.is_some()));
-            let first = first.map(|position| wrong.swap_remove(position));
-            let code = first.as_ref().and_then(|finding| finding.code);
-            return (first, code);
+            return first.map(|position| wrong.swap_remove(position));
         }
-        let crashing = wrong.into_iter().find(|finding| crashes(finding.rule, seen.layer()));
-        (crashing, None)
+        wrong.into_iter().find(|finding| crashes(finding.rule, seen.layer()))
     }
 
     /// The findings about a call that has returned.
@@ -390,25 +387,6 @@ pub(crate) fn of_pending(code: Code, is_of_access: bool, seen: &Seen<'_>) -> Fin
         seen.layer(),
         format!("{who} left {} ({name}) pending before this {what}", code.0),
     )
-}
-
-/// Parameters of a copy that the runtime refuses before it does anything: for a pitch that is too small, or an ordinal that
-/// is no device.
-pub(crate) fn refused(parms: &cudaMemcpy3DPeerParms, pitch: usize, device: i32) -> cudaMemcpy3DPeerParms {
-    let somewhere = [parms.srcPtr.ptr, parms.dstPtr.ptr].into_iter().find(|&ptr| ptr != 0).unwrap_or(1 << 20);
-    let origin = cudaPos { x: 0, y: 0, z: 0 };
-    let side = cudaPitchedPtr { ptr: somewhere, pitch, xsize: 4, ysize: 4 };
-    cudaMemcpy3DPeerParms {
-        srcArray: 0,
-        srcPos: origin,
-        srcPtr: side,
-        srcDevice: device,
-        dstArray: 0,
-        dstPos: origin,
-        dstPtr: side,
-        extent: cudaExtent { width: 4, height: 4, depth: 1 },
-        ..*parms
-    }
 }
 
 /// Whether of a copy on this path there may be something to say.
