@@ -60,8 +60,6 @@ fn write(folder: &Path, file: u64, records: u64) {
     for (number, layer, name) in [(1, "runtime", "cudaMemcpyPeerAsync"), (2, "driver", "cuMemcpyPeerAsync")] {
         writer.note(NoteKind::Function, number, &[layer.as_bytes(), name.as_bytes()]);
     }
-    writer.note(NoteKind::Path, 1, &[b"direct"]);
-    writer.note(NoteKind::Path, 2, &[b"staged: never enabled"]);
     for gpu in 0..8u32 {
         writer.note(NoteKind::Gpu, gpu, &[b"NVIDIA H200", format!("GPU-{gpu}").as_bytes(), b""]);
     }

@@ -7,53 +7,35 @@
 mod scene;
 
 use std::fs;
-use std::path::Path;
 use std::process::Command;
 
-use p2pshim_trace::{CHUNK_BYTES, HEADER_BYTES, NoteKind};
+use p2pshim_trace::{CHUNK_BYTES, HEADER_BYTES, NoteKind, Path, Why};
 use scene::{
-    Call, DIRECT, ENABLE, ENABLE_TWICE, Folder, MEMCPY_PEER, NEVER_ENABLED, OVERLAP, STAGED, START, Scene, VETOED,
+    BLOCKED, Call, DIRECT, ENABLE, ENABLE_TWICE, Folder, MEMCPY_PEER, NEVER_ENABLED, OVERLAP, STAGED, START, Scene,
 };
 use serde_json::Value;
 
 const GB: u64 = 1_000_000_000;
 const MS: u64 = 1_000_000;
 /// Numbers of other paths.
-const START_UP: u8 = 9;
-const DENIED: u8 = 21;
-const SAME: u8 = 22;
-const MAPPED: u8 = 23;
-const LIMIT: u8 = 24;
-const UNVERIFIED: u8 = 25;
-const VERIFYING: u8 = 26;
-const NO_PATH: u8 = 27;
-const BUSY: u8 = 28;
-const CAPTURED: u8 = 29;
+const START_UP: u8 = Path::Staged(Why::NotYetWorth).number();
+const DENIED: u8 = Path::Staged(Why::Denied).number();
+const SAME: u8 = Path::SameDevice.number();
+const MAPPED: u8 = Path::MappedOnUse.number();
+const LIMIT: u8 = Path::Staged(Why::Limit).number();
+const UNVERIFIED: u8 = Path::Staged(Why::Unverified).number();
+const VERIFYING: u8 = Path::Staged(Why::Verifying).number();
+const NO_PATH: u8 = Path::Staged(Why::NoPath).number();
+const BUSY: u8 = Path::Staged(Why::Busy).number();
+const CAPTURED: u8 = Path::Captured.number();
 /// Numbers of other rules.
 const ACCESS_LOST: u8 = 9;
 const ACCIDENT: u8 = 10;
-const PATHS: [(u8, &str); 10] = [
-    (START_UP, "staged: not yet worth enabling"),
-    (DENIED, "staged: denied"),
-    (SAME, "same-device"),
-    (MAPPED, "mapped on first use"),
-    (LIMIT, "staged: peer limit"),
-    (UNVERIFIED, "staged: could not be verified"),
-    (VERIFYING, "staged: being verified by another thread"),
-    (NO_PATH, "staged: no hardware path"),
-    (BUSY, "staged: devices are busy, to be verified later"),
-    (CAPTURED, "captured"),
-];
 
 fn two_gpus(folder: &Folder, name: &str, process: u32) -> Scene {
     let mut scene = Scene::named(&folder.0, name, process, "node");
     scene.gpus(&[("GPU-a", "0000:1a:00.0"), ("GPU-b", "0000:3b:00.0")]);
-    note_paths(&mut scene);
     scene
-}
-
-fn note_paths(scene: &mut Scene) {
-    PATHS.iter().for_each(|&(number, name)| scene.note(0, NoteKind::Path, number.into(), &[name]));
 }
 
 /// Four GPUs, which the program numbers the other way round than the report.
@@ -61,7 +43,6 @@ fn four_gpus(folder: &Folder, calls: &[Call]) -> Scene {
     let mut scene = Scene::named(&folder.0, "a.p2ptrace", 7, "node");
     let gpus = ["d", "c", "b", "a"].map(|gpu| (format!("GPU-{gpu}"), format!("0000:{gpu}a:00.0")));
     scene.gpus(&gpus.each_ref().map(|(uuid, pci)| (uuid.as_str(), pci.as_str())));
-    note_paths(&mut scene);
     calls.iter().for_each(|call| scene.call(call));
     scene
 }
@@ -95,7 +76,7 @@ fn now() -> u64 {
 }
 
 /// Gives a trace another name, as it has where its process has become another program: then it is not mapped any more.
-fn no_longer_mapped(path: &Path) {
+fn no_longer_mapped(path: &std::path::Path) {
     let kept = path.with_extension("kept.p2ptrace");
     fs::copy(path, kept).unwrap();
     fs::remove_file(path).unwrap();
@@ -169,11 +150,11 @@ fn ranks(folder: &Folder, count: u32, job: Option<&str>, mut each: impl FnMut(u3
 }
 
 /// Two traces with the same number of a process, that were started then, in ticks since boot.
-fn same_number(folder: &Folder, starts: [Option<&str>; 2]) {
+fn same_number(folder: &Folder, starts: [&str; 2]) {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
     for (number, start) in starts.into_iter().enumerate() {
         let mut scene = two_gpus(folder, &format!("{number}.p2ptrace"), 7);
-        scene.note(0, NoteKind::Host, 0, &["node", boot.trim(), "", start.unwrap_or_default()]);
+        scene.note(0, NoteKind::Host, 0, &["node", boot.trim(), "", start]);
         scene.origin = START + number as u64 * 100 * MS;
         scene.call(&copy(0, DIRECT));
         scene.exit = Some(0).filter(|_| number == 1);
@@ -267,13 +248,13 @@ const CASES: &[Case] = &[
         });
     }),
     ("broken pair, avoided", |folder| {
-        let mut scene = one(folder, &[copy(0, VETOED)]);
+        let mut scene = one(folder, &[copy(0, BLOCKED)]);
         scene.note(MS, NoteKind::Decision, 1, &["blocked: 4092 of 4092 bytes were wrong", "verified=avoided"]);
         scene.finish();
     }),
     ("broken pair, used in the other direction", |folder| {
         let back = Call { pair: Some((1, 0)), ..copy(1, DIRECT) };
-        drop(one(folder, &[copy(0, VETOED), back]).finish());
+        drop(one(folder, &[copy(0, BLOCKED), back]).finish());
     }),
     ("broken pair, staged before by the program's choice", |folder| {
         let mut scene = one(folder, &[copy(0, STAGED)]);
@@ -286,7 +267,7 @@ const CASES: &[Case] = &[
         scene.finish();
     }),
     ("broken pair, that the program enabled after it was avoided", |folder| {
-        drop(one(folder, &[copy(0, VETOED), copy(1, DIRECT)]).finish());
+        drop(one(folder, &[copy(0, BLOCKED), copy(1, DIRECT)]).finish());
     }),
     ("hung in a copy, and killed", |folder| {
         let mut scene = one(folder, &[copy(0, DIRECT), Call { took: None, ..copy(1, DIRECT) }]);
@@ -469,7 +450,7 @@ const CASES: &[Case] = &[
         scene.finish();
     }),
     ("broken pair, used only before that was known", |folder| {
-        let mut scene = one(folder, &[copy(0, DIRECT), copy(6, VETOED)]);
+        let mut scene = one(folder, &[copy(0, DIRECT), copy(6, BLOCKED)]);
         decided(&mut scene, 5 * MS, "avoided");
         scene.finish();
     }),
@@ -586,6 +567,7 @@ const CASES: &[Case] = &[
             let mut scene = two_gpus(folder, &format!("{name}.p2ptrace"), 7);
             scene.origin = START + at * MS;
             scene.note(0, NoteKind::Variable, 0, &["P2PRUN_ID", "node-7-1"]);
+            scene.note(0, NoteKind::Host, 0, &["node", "boot", "pid:[1]", "4711"]);
             scene.call(&copy(0, DIRECT));
             scene.exit = Some(0).filter(|_| name == "b");
             scene.finish();
@@ -598,15 +580,15 @@ const CASES: &[Case] = &[
             scene.origin = START + at * MS;
             scene.note(0, NoteKind::Variable, 0, &["P2PRUN_ID", "node-7-1"]);
             scene.note(0, NoteKind::Variable, 0, &["RANK", "0"]);
+            scene.note(0, NoteKind::Host, 0, &["node", "boot", "pid:[1]", if process == 7 { "4711" } else { "4712" }]);
             scene.call(&copy(0, DIRECT));
             scene.exit = Some(0).filter(|_| name != "a");
             scene.finish();
         }
         run(folder, Some(0), None);
     }),
-    ("became another program, without p2pshim run", |folder| same_number(folder, [Some("4711"), Some("4711")])),
-    ("a later process had the same number", |folder| same_number(folder, [Some("4711"), Some("4712")])),
-    ("a later process had the same number, or it became another program", |folder| same_number(folder, [None; 2])),
+    ("became another program, without p2pshim run", |folder| same_number(folder, ["4711"; 2])),
+    ("a later process had the same number", |folder| same_number(folder, ["4711", "4712"])),
     ("a process that the run did not start failed", |folder| {
         one(folder, &[copy(0, DIRECT)]).finish();
         run(folder, Some(0), None);

@@ -9,7 +9,7 @@ use std::fs;
 use std::process::{Command, Output};
 
 use p2pshim_trace::{CHUNK_BYTES, HEADER_BYTES, NoteKind};
-use scene::{Call, DIRECT, ENABLE, ENABLE_TWICE, Folder, MEMCPY_PEER, OVERLAP, STAGED, START, Scene, VETOED};
+use scene::{BLOCKED, Call, DIRECT, ENABLE, ENABLE_TWICE, Folder, MEMCPY_PEER, OVERLAP, STAGED, START, Scene};
 use serde_json::Value;
 
 const GB: u64 = 1_000_000_000;
@@ -50,7 +50,7 @@ fn one_process(name: &str) -> Folder {
     scene.calls(&Call { device: Some((30 * MS, 2_500_000)), ..Call::copy(29 * MS, (0, 1), GB, DIRECT) });
     let enable = Call { function: ENABLE, result: 704, rules: vec![ENABLE_TWICE], ..Call::copy(30 * MS, (0, 1), 0, 0) };
     scene.call(&enable);
-    scene.call(&Call { rules: vec![OVERLAP], ..Call::copy(31 * MS, (1, 0), 5000, VETOED) });
+    scene.call(&Call { rules: vec![OVERLAP], ..Call::copy(31 * MS, (1, 0), 5000, BLOCKED) });
     scene.call(&Call { result: 1, ..Call::copy(32 * MS, (1, 0), 5000, 0) });
     let hanging = Call { function: MEMCPY_PEER, took: None, ..Call::copy(33 * MS, (1, 0), 64 << 20, DIRECT) };
     scene.call(&Call { bytes: 0, pair: None, path: 0, ..hanging.clone() });
@@ -72,7 +72,7 @@ The process ended in a call: cudaMemcpyPeer, GPU 1 > GPU 0, 67.1 MB, direct.
 After how long is not known, nor whether it would have returned. `p2pshim run` keeps how and when its program ends.
 2 calls failed, 1 of them cudaMemcpyPeerAsync with cudaErrorInvalidValue.
 1.0 GB of submitted copies were direct; 1.0 GB were staged though CUDA offers a direct path; that took about 22.5 ms longer.
-Staged because: never enabled. This rests on 1 of 1 copy, compared with direct copies of like size of the same pair.
+Staged because: access not enabled. This rests on 1 of 1 copy, compared with direct copies of like size of the same pair.
 
 program    /opt/app/bin/app --steps 3
 ran on     nodeA: pid 1234
@@ -85,10 +85,10 @@ Calls in which a process ended, or became another program
   nodeA, pid 1234, thread 100 (main) was in this call when the process ended: cudaMemcpyPeer, inside it cuMemcpyPeerAsync, GPU 1 > GPU 0, 67.1 MB, direct, begun at 0.033 s, 100ns before the last sign of life, from app+0x1234
 
 Copies
-  pair           copies   bytes  path                         GB/s  host p50    p99    max  errors
-  GPU 1 > GPU 0       1  5.0 kB  staged: blocked, lost data      -     1.3us  1.3us  1.3us       1
-  GPU 0 > GPU 1       1  1.0 GB  direct                      400.0     1.3us  1.3us  1.3us       -
-                      1  1.0 GB  staged: never enabled        40.0     1.3us  1.3us  1.3us
+  pair           copies   bytes  path                                                 GB/s  host p50    p99    max  errors
+  GPU 1 > GPU 0       1  5.0 kB  staged: blocked: lost data or hung in verification      -     1.3us  1.3us  1.3us       1
+  GPU 0 > GPU 1       1  1.0 GB  direct                                              400.0     1.3us  1.3us  1.3us       -
+                      1  1.0 GB  staged: access not enabled                           40.0     1.3us  1.3us  1.3us
 
 Findings (p2pshim explain ID says more)
   hazard P2P-copy-overlap, found in 1 call
@@ -203,8 +203,8 @@ fn csv_has_a_line_for_each_way() {
     let expected = "\
 src_host,src,src_uuid,dst_host,dst,dst_uuid,pair_calls,pair_errors,path,why,calls,bytes,device_calls,device_bytes,device_ns,gb_per_s,host_p50_ns,host_p99_ns,host_max_ns,host_total_ns,access,link,python_lines,call_sites
 nodeA,GPU 0,GPU-a,nodeA,GPU 1,GPU-b,2,0,direct,,1,1000000000,1,1000000000,2500000,400.000,1296,1296,1300,2600,1,NVLink,,
-nodeA,GPU 0,GPU-a,nodeA,GPU 1,GPU-b,2,0,staged,never enabled,1,1000000000,1,1000000000,25000000,40.000,1296,1296,1300,2600,1,NVLink,,
-nodeA,GPU 1,GPU-b,nodeA,GPU 0,GPU-a,3,1,staged,\"blocked, lost data\",1,5000,0,0,0,,1296,1296,1300,2600,1,NVLink,,
+nodeA,GPU 0,GPU-a,nodeA,GPU 1,GPU-b,2,0,staged,access not enabled,1,1000000000,1,1000000000,25000000,40.000,1296,1296,1300,2600,1,NVLink,,
+nodeA,GPU 1,GPU-b,nodeA,GPU 0,GPU-a,3,1,staged,blocked: lost data or hung in verification,1,5000,0,0,0,,1296,1296,1300,2600,1,NVLink,,
 ";
     assert_eq!(report_of(&one_process("csv"), &["--csv"]), expected);
 }
@@ -268,12 +268,12 @@ fn calls_are_lines_in_the_manner_of_strace() {
     assert_eq!(
         lines[0],
         "0.000001000 [nodeA] 1234/100 cudaMemcpyPeerAsync(dst=0x7e0000000000, 1, src=0x7f0000000000, 0, 1000000000, \
-         stream=0x5500) = cudaSuccess <1.3us> 0->1 staged: never enabled at app+0x1234"
+         stream=0x5500) = cudaSuccess <1.3us> 0->1 staged: access not enabled at app+0x1234"
     );
     assert_eq!(
         lines[1],
         "0.000001100 [nodeA] 1234/100   cuMemcpyPeerAsync(dst=0x7e0000000000, 1, src=0x7f0000000000, 0, 1000000000, \
-         stream=0x5500) = CUDA_SUCCESS <900ns> 0->1 staged: never enabled (device 25.0ms, 40.0 GB/s)"
+         stream=0x5500) = CUDA_SUCCESS <900ns> 0->1 staged: access not enabled (device 25.0ms, 40.0 GB/s)"
     );
     assert_eq!(
         lines[4],
@@ -355,7 +355,6 @@ fn filter_leaves_open_what_others_did_with_a_broken_pair() {
     for (rank, verified) in ["right", "in use"].into_iter().enumerate() {
         let mut scene = Scene::named(&folder.0, &format!("{rank}.p2ptrace"), 7 + rank as u32, "node");
         scene.gpus(&[("GPU-a", "0000:1a:00.0"), ("GPU-b", "0000:3b:00.0")]);
-        scene.note(0, NoteKind::Path, DIRECT.into(), &["direct"]);
         scene.note(0, NoteKind::Variable, 0, &["RANK", &rank.to_string()]);
         scene.note(0, NoteKind::Decision, 1, &["verified", &format!("verified={verified}")]);
         scene.call(&Call::copy(1_000_000, (0, 1), 1_000_000_000, DIRECT));
@@ -456,106 +455,20 @@ fn lines_are_as_long_as_columns_says() {
     assert!((50..=60).contains(&longest("60")), "{}", longest("60"));
 }
 
-/// Copies of the runtime: two with a record of the driver's of its own, and three with it in theirs, of which one is measured.
-fn shared(name: &str) -> Folder {
-    let folder = Folder::new(name);
-    let mut scene = Scene::named(&folder.0, "app.p2ptrace", 1234, "nodeA");
-    scene.gpus(&[("GPU-a", "0000:1a:00.0"), ("GPU-b", "0000:3b:00.0")]);
-    scene.note(0, NoteKind::Module, 0, &["400000", "500000", "0", "/nowhere/app"]);
-    scene.note(10, NoteKind::Site, 1, &["401234"]);
-    scene.calls(&Call::copy(1_000, (0, 1), 4096, DIRECT));
-    scene.calls(&Call::copy(10_000, (0, 1), 4096, DIRECT));
-    for at in [20_000, 30_000] {
-        scene.call(&Call { took: Some(50_000), ..Call::shared(at * 10, (0, 1), 4096, DIRECT) });
-    }
-    let measured = Call::shared(600_000, (0, 1), 4096, DIRECT);
-    scene.call(&Call { device: Some((610_000, 4096)), rules: vec![OVERLAP], ..measured });
-    scene.finish();
-    folder
-}
-
 #[test]
-fn calls_inside_a_shared_record_are_lines_without_a_time() {
-    let folder = shared("shared-calls");
-    let text = report_of(&folder, &["--calls"]);
-    let lines: Vec<&str> = text.lines().collect();
-    assert_eq!(lines.len(), 10, "{text}");
-    assert_eq!(
-        lines[4..6],
-        [
-            "0.000200000 [nodeA] 1234/100 cudaMemcpyPeerAsync(dst=0x7e0000000000, 1, src=0x7f0000000000, 0, 4096, \
-             stream=0x5500) = cudaSuccess <50.0us> 0->1 direct at app+0x1234",
-            "0.000200000 [nodeA] 1234/100   cuMemcpyPeerAsync(dst=0x7e0000000000, 1, src=0x7f0000000000, 0, 4096, \
-             stream=0x5500) = CUDA_SUCCESS 0->1 direct",
-        ]
-    );
-    assert!(lines[8].contains("(device 4.1us, 1.0 GB/s) [P2P-copy-overlap] at app+"), "{}", lines[8]);
-    assert!(lines[9].ends_with("= CUDA_SUCCESS 0->1 direct"), "neither measured nor found wrong itself: {}", lines[9]);
-    for (filter, expected) in [("cuMemcpyPeerAsync", 5), ("cudaMemcpyPeerAsync", 5)] {
-        let text = report_of(&folder, &["--calls", "--api", filter]);
-        assert_eq!(text.lines().count(), expected, "{text}");
-    }
-    assert_eq!(report_of(&folder, &["--calls", "--limit", "5"]).lines().count(), 5);
-}
-
-/// A function's times come from the calls that have times of their own.
-#[test]
-fn functions_of_a_shared_record_are_counted_and_only_their_own_times_are_added_up() {
-    let folder = shared("shared-functions");
-    let json = json_of(&folder);
-    let of = |name: &str| json["functions"].as_array().unwrap().iter().find(|row| row["name"] == name).unwrap().clone();
-    let (runtime, driver) = (of("cudaMemcpyPeerAsync"), of("cuMemcpyPeerAsync"));
-    assert_eq!((&runtime["calls"], &driver["calls"]), (&5.into(), &5.into()));
-    assert_eq!((&runtime["errors"], &driver["errors"]), (&0.into(), &0.into()));
-    assert_eq!((&runtime["host_ns"]["max"], &runtime["host_ns"]["total"]), (&50_000.into(), &103_900.into()));
-    assert_eq!((&driver["host_ns"]["max"], &driver["host_ns"]["total"]), (&900.into(), &1_800.into()));
-    // Copies are those of the program.
-    let pair = &json["pairs"][0];
-    assert_eq!((&pair["calls"], &pair["bytes"]), (&5.into(), &(5 * 4096).into()));
-    assert_eq!((&pair["paths"][0]["device_calls"], &pair["host_ns"]["max"]), (&1.into(), &50_000.into()));
-    assert_eq!((&json["files"][0]["calls"], &json["findings"][0]["count"]), (&5.into(), &1.into()));
-
-    let text = report_of(&folder, &[]);
-    let row = |name: &str| text.lines().find(|line| line.starts_with(&format!("  {name} "))).unwrap();
-    let words = |name: &str| row(name).split_whitespace().skip(1).collect::<Vec<_>>().join(" ");
-    assert_eq!(words("cudaMemcpyPeerAsync"), "runtime 5 - 103.9us all 1.3us 50us 50.0us");
-    assert_eq!(words("cuMemcpyPeerAsync"), "driver 5 - - 2 of 5 900ns 900ns 900ns");
-    let csv = report_of(&folder, &["--csv"]);
-    assert!(csv.lines().nth(1).unwrap().contains(",5,0,direct,,5,20480,1,4096,4096,"), "{csv}");
-    let html = folder.0.join("page.html");
-    report_of(&folder, &["--html", html.to_str().unwrap()]);
-    let html = fs::read_to_string(html).unwrap();
-    assert!(html.contains("cuMemcpyPeerAsync") && html.contains("cudaMemcpyPeerAsync"), "{html}");
-}
-
-#[test]
-fn perfetto_shows_the_call_inside_a_shared_record() {
-    let events = checked_events(&report_of(&shared("shared-events"), &["--perfetto", "-"]));
-    let of = |name: &str| events.iter().filter(|event| event["name"] == name && event["ph"] == "X").collect::<Vec<_>>();
-    let (runtime, driver) = (of("cudaMemcpyPeerAsync"), of("cuMemcpyPeerAsync"));
-    assert_eq!((runtime.len(), driver.len()), (5, 5));
-    for (outer, inner) in runtime.iter().zip(&driver).skip(2) {
-        assert_eq!((&outer["ts"], &outer["dur"]), (&inner["ts"], &inner["dur"]));
-        assert_eq!((&outer["args"]["times"], &inner["args"]["times"]), (&Value::Null, &"of the call around it".into()));
-    }
-    assert!(driver[..2].iter().all(|event| event["args"]["times"] == Value::Null), "{driver:?}");
-    assert_eq!(of("4.1 kB direct").len(), 1, "it is measured once");
-    assert_eq!(events.iter().filter(|event| event["ph"] == "s").count(), 1);
-}
-
-/// Version 1.0 had nothing where the function of the call inside is now, and 1.1 no lines of Python.
-#[test]
-fn files_of_the_version_before_are_read_as_ever() {
+fn file_of_another_major_version_says_what_to_do() {
     let folder = one_process("version");
     let path = folder.0.join("app.p2ptrace");
-    let now = ["--calls", "--json", "--csv"].map(|option| report_of(&folder, &[option]));
     let mut bytes = fs::read(&path).unwrap();
-    assert_eq!(bytes[8..12], [1, 0, 5, 0]);
-    for minor in [3, 2, 1, 0] {
-        bytes[10] = minor;
-        fs::write(&path, &bytes).unwrap();
-        assert_eq!(["--calls", "--json", "--csv"].map(|option| report_of(&folder, &[option])), now);
-    }
+    assert_eq!(bytes[8..12], [1, 0, 0, 0]);
+    bytes[8] = 2;
+    fs::write(&path, &bytes).unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_p2pshim")).arg("report").arg(&folder.0).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let expected = "written in version 2.0 of the format; this command reads version 1 only. Read it with the p2pshim command of the \
+                    release that wrote it, or record it again";
+    assert!(said.contains(expected), "{said}");
 }
 
 /// Two hosts with two ranks each. The ranks of a host see the same two GPUs, each its own as ordinal 0.
@@ -719,7 +632,7 @@ fn perfetto_events_keep_the_rules_of_their_format() {
     let named =
         |name: &str| events.iter().filter(|event| event["name"] == name && event["ph"] == "X").collect::<Vec<_>>();
     assert_eq!(named("cudaMemcpyPeerAsync").len(), 4);
-    let copy = named("1.0 GB staged: never enabled");
+    let copy = named("1.0 GB staged: access not enabled");
     assert_eq!((copy.len(), &copy[0]["ts"], &copy[0]["dur"]), (1, &2.0.into(), &25_000.0.into()));
     assert_eq!(named("1.0 GB direct")[0]["args"]["gb_per_s"], 400.0);
     let hanging = named("cudaMemcpyPeer")[0];
@@ -900,7 +813,7 @@ fn files_that_are_newer_or_cut_off_are_told_of_and_the_rest_is_read() {
     let (out, error, status) = report(&[folder.0.to_str().unwrap()]);
     assert_eq!((error.as_str(), status), ("", 3));
     let said = [
-        "newer.p2ptrace: written in version 9.5",
+        "newer.p2ptrace: written in version 9.0",
         "cut.p2ptrace: 1 of 2 parts",
         "empty.p2ptrace: just being begun",
         "begun.p2ptrace: cut off within its header",
@@ -914,7 +827,7 @@ fn files_that_are_newer_or_cut_off_are_told_of_and_the_rest_is_read() {
         assert!(status == 3 && !out.is_empty() && said.iter().all(|part| error.contains(part)), "{error}");
     }
     let (_, error, status) = report(&[folder.0.join("newer.p2ptrace").to_str().unwrap()]);
-    assert!(status == 1 && error.contains("use the command of the release that wrote it"), "{error}");
+    assert!(status == 1 && error.contains("Read it with the p2pshim command of the release that wrote it"), "{error}");
 }
 
 fn now() -> u64 {
@@ -950,8 +863,7 @@ fn last_copy_of_a_process_that_runs_is_told() {
         let path = scene.finish();
         begin_at(&path, now() - 5_000 * MS);
         let text = report_of(&folder, &[]);
-        let last =
-            "and it still runs: cudaMemcpyPeer, device 1 > device 0, 7 B, staged: never enabled, from unknown place";
+        let last = "and it still runs: cudaMemcpyPeer, device 1 > device 0, 7 B, staged: access not enabled, from unknown place";
         assert_eq!(text.contains(last), is_running, "{text}");
         assert_eq!(text.contains("\nLast copies that returned\n"), is_running, "{text}");
         assert_eq!(text.contains("so far.\nThe last copy that returned did so "), is_running, "{text}");
@@ -1009,7 +921,7 @@ fn unfinished_call_of_a_process_that_runs_is_said_to_go_on() {
         let mut scene = Scene::named(&folder.0, "a.p2ptrace", process, "node");
         scene.note(0, NoteKind::Host, 0, &["node", boot_id.trim()]);
         scene.note(0, NoteKind::Program, 0, &[program.to_str().unwrap()]);
-        scene.call(&Call { took: None, ..Call::copy(10 * MS, (0, 1), 5, 1) });
+        scene.call(&Call { took: None, ..Call::copy(10 * MS, (0, 1), 5, DIRECT) });
         scene.exit = None;
         let path = scene.finish();
         begin_at(&path, now() - 10 * MS - ago);
@@ -1196,14 +1108,14 @@ fn verdict_of_each_kind_of_trace() {
     let direct = verdict(&[copy(DIRECT)], &two);
     assert!(direct.starts_with("1.0 GB of submitted copies were direct; nothing was staged.\n"), "{direct}");
     assert_eq!(
-        verdict(&[copy(VETOED)], &two),
+        verdict(&[copy(BLOCKED)], &two),
         "1.0 GB of submitted copies were staged: peer access between GPU 0 and GPU 1 lost data or hung in verification.\n\
          `p2pshim doctor` shows what happens there."
     );
     assert_eq!(
         verdict(&[copy(STAGED), copy(DIRECT)], &two),
         "1.0 GB of submitted copies were direct; 1.0 GB were staged though CUDA offers a direct path.\n\
-         Staged because: never enabled. Peer access between GPU 0 and GPU 1 was not verified in this run; \
+         Staged because: access not enabled. Peer access between GPU 0 and GPU 1 was not verified in this run; \
          P2PSHIM_ACCESS=auto does that first. How much longer that took is not known: no GPU times of the staged copies \
          are known (P2PSHIM_GPU_TIMING says which are taken)."
     );

@@ -460,7 +460,7 @@ fn check_blocked(call: &Call<'_>) {
     let copied = copied().map(|traffic| if was_broken { traffic.unstaged() } else { traffic });
     let Some(Traffic { src, dst, path, bytes, .. }) = { copied }.find(is_broken) else { return };
     mode::unseen(|| {
-        let what = format!("{bytes} bytes from device {src} to device {dst} were {}", path.name());
+        let what = format!("{bytes} bytes from device {src} to device {dst} were {path}");
         validate::say(call, &Finding::new(Rule::DataBlocked, call.function().layer(), what), Some(Code::SUCCESS));
     });
 }

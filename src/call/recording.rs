@@ -49,7 +49,7 @@ pub(crate) fn parts(call: Begun, depth: usize, parts: &[Part]) {
     for Part { traffic, copies } in parts {
         let Some(record) = begin_record(trace, thread, (depth + 1, PART), 0) else { return };
         record.between(Some(traffic.src), Some(traffic.dst));
-        record.takes(traffic.path.number() as u8);
+        record.takes(traffic.path.number());
         record.is_part_of(call, (*copies).into(), traffic.bytes);
     }
 }
@@ -63,7 +63,7 @@ pub(crate) fn note(request: &Request<'_>, decision: &Decision<'_>, record: Begun
     match decision.traffic {
         Some(Traffic { src, dst, path, .. }) => {
             record.between(Some(src), Some(dst));
-            record.takes(path.number() as u8);
+            record.takes(path.number());
         }
         None => {
             let [src, dst] = request.named_devices();
@@ -96,7 +96,7 @@ pub(crate) fn end(call: &Call<'_>, decision: &Decision<'_>, record: Begun, ret: 
         record.like(inner);
     }
     // One that has failed went nowhere.
-    record.takes(path.map_or(0, |path| path.number() as u8));
+    record.takes(path.map_or(0, Path::number));
     let capture = match decision.instead {
         Some(Instead::Captured(_)) => Capture::Rewritten,
         _ if ret == CAPTURED => Capture::Forwarded,

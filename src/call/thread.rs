@@ -302,13 +302,13 @@ impl Thread {
 
     /// Notes the path of a copy that a runtime call makes.
     pub(crate) fn set_path(&self, path: Option<Path>) {
-        self.path.store(path.map_or(0, |path| path.number() as u8), Relaxed);
+        self.path.store(path.map_or(0, Path::number), Relaxed);
     }
 
     /// The path of the copy that the runtime call that ends has made; what it found there is put back.
     pub(crate) fn take_path(&self, before: &Before) -> Option<Path> {
         let number = self.path.swap(before.path, Relaxed);
-        Path::numbered(number.into())
+        Path::numbered(number)
     }
 
     /// Notes that a value could be read which might not have been there.

@@ -157,8 +157,6 @@ pub unsafe extern "C" fn p2pshim_listener_add(
     if matches!(mode::activity(), Activity::Off | Activity::Child | Activity::Exhausted) {
         return P2PSHIM_INACTIVE;
     }
-    // Now, so that no callback has to wait for another.
-    reason(None);
     {
         let mut ever = EVER.lock();
         let Some(free) = CALLBACKS.iter().find(|slot| slot.load(Acquire).is_null()) else { return P2PSHIM_FULL };

@@ -1,8 +1,7 @@
 //! Two devices: whether one can access the other's memory, and what was copied between them.
 
-use std::ffi::{CStr, CString, c_char, c_int, c_uint};
+use std::ffi::{CStr, c_char, c_int, c_uint};
 use std::mem::size_of;
-use std::sync::OnceLock;
 
 use super::give;
 use super::status::p2pshim_status_t::{
@@ -75,11 +74,7 @@ impl From<Option<Path>> for p2pshim_path_t {
 
 /// The reason of a path as a C text.
 pub(super) fn reason(path: Option<Path>) -> *const c_char {
-    static TEXTS: OnceLock<Vec<(u32, CString)>> = OnceLock::new();
-    let text = |path: Path| CString::new(path.title().split_once(": ").map_or("", |(_, why)| why)).unwrap_or_default();
-    let texts = TEXTS.get_or_init(|| Path::all().map(|(number, path)| (number, text(path))).collect());
-    let number = path.map_or(0, Path::number);
-    texts.iter().find(|(of, _)| *of == number).map_or(c"", |(_, text)| text).as_ptr()
+    path.map_or(c"", Path::reason_for_c).as_ptr()
 }
 
 /// The program has enabled access, between any contexts of the two devices.

@@ -1,6 +1,6 @@
 //! A copy between devices, parsed once from a call's arguments.
 
-use super::path::Path;
+use super::Path;
 use crate::api::abi::{
     CUDA_MEMCPY3D_PEER, MEMORYTYPE_ARRAY, cudaMemcpy3DPeerParms, cudaPitchedPtr, cudaPos, is_pointer,
 };

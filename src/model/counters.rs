@@ -6,8 +6,8 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU8, AtomicU64};
 
+use super::Path;
 use super::copy::Traffic;
-use super::path::Path;
 use super::rules::Rule;
 use crate::api::Function;
 

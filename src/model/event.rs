@@ -1,6 +1,6 @@
 //! A call, as callbacks get it.
 
-use super::path::Path;
+use super::Path;
 use crate::api::Function;
 use crate::api::abi::Code;
 use crate::api::codes::Numbering;

@@ -352,7 +352,7 @@ impl Graphs {
             (part.copies.saturating_add(copies), part.traffic.bytes.saturating_add(bytes))
         });
         let copies = if copies == 1 { "1 copy".to_owned() } else { format!("{copies} copies") };
-        let what = format!("{copies} from device {src} to device {dst}, {bytes} bytes a launch, {}", path.name());
+        let what = format!("{copies} from device {src} to device {dst}, {bytes} bytes a launch, {path}");
         Some(Finding::new(Rule::GraphStaged, layer, what))
     }
 

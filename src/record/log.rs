@@ -12,6 +12,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use env_filter::Filter;
 use log::{Level, Log, Metadata, Record};
 use p2pshim_host::text::Escaped;
+pub(crate) use p2pshim_trace::Verified;
 
 use super::{CallSite, Event, Said, trace};
 use crate::api::abi::Code;
@@ -129,34 +130,6 @@ pub(crate) fn decided(function: Function, what: &str) {
 pub(crate) fn marked(text: &str) {
     trace::mark(text);
     log::info!("mark: {text}");
-}
-
-/// The outcome of verifying a pair of devices.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verified {
-    /// It can be trusted.
-    Right,
-    /// Copies are right, but slower than through the host.
-    Slower,
-    /// It could not be told.
-    Unknown,
-    /// It loses data, or hangs, and is not used.
-    Avoided,
-    /// It loses data, or hangs, and the program goes on using it.
-    InUse,
-}
-
-impl Verified {
-    /// As traces call it.
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Right => "right",
-            Self::Slower => "slower",
-            Self::Unknown => "unknown",
-            Self::Avoided => "avoided",
-            Self::InUse => "in use",
-        }
-    }
 }
 
 /// Says what was decided about a pair of devices.

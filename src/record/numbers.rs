@@ -6,7 +6,7 @@ use p2pshim_trace::{NoteKind, UNTIL_10_0};
 use crate::api::abi::Code;
 use crate::api::codes::Numbering;
 use crate::api::{Function, Layer, codes};
-use crate::model::{Path, Rule};
+use crate::model::Rule;
 
 /// A code as a record holds it.
 #[inline(always)]
@@ -23,9 +23,6 @@ pub(super) fn name(note: impl Fn(NoteKind, u32, &[&[u8]])) {
     for &function in Function::ALL.iter().filter(|function| function.effect().is_traced()) {
         let strings = [function.layer().name().as_bytes(), function.name().as_bytes()];
         note(NoteKind::Function, function as u32, &strings);
-    }
-    for (number, path) in Path::all() {
-        note(NoteKind::Path, number, &[path.title().as_bytes()]);
     }
     for &rule in Rule::ALL {
         note(NoteKind::Rule, rule as u32, &[rule.id().as_bytes(), rule.text().severity.name().as_bytes()]);

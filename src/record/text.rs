@@ -46,13 +46,13 @@ impl Display for Event<'_> {
         for (Part { traffic, copies }, separator) in self.parts.iter().zip(separators) {
             let Traffic { src, dst, path, bytes, .. } = traffic;
             let word = if *copies == 1 { "copy" } else { "copies" };
-            write!(out, "{separator} {src}->{dst} {} ({copies} {word}, {bytes} bytes)", path.name())?;
+            write!(out, "{separator} {src}->{dst} {path} ({copies} {word}, {bytes} bytes)")?;
         }
         if let Some((src, dst)) = self.pair {
             write!(out, " {src}->{dst}")?;
         }
         if let Some(path) = self.path.filter(|path| *path != Path::Captured || self.note.is_none()) {
-            write!(out, " {}", path.name())?;
+            write!(out, " {path}")?;
         }
         if let Some(note) = self.note {
             write!(out, " {note}")?;

@@ -23,10 +23,17 @@ def class_of(path, why):
     return next((name for part, name in reasons.items() if part in (why or "")), "staged")
 
 
+def remedy_of(path, why):
+    """Advice, as the report gives it for some of these paths."""
+    remedies = {"blocked": "These pairs lost data or hung in verification. `p2pshim doctor` names the likely cause, such as an IOMMU.",
+                "not enabled": "Run without P2PSHIM_ACCESS=app, so that p2pshim enables peer access; or call cudaDeviceEnablePeerAccess on both devices of a pair."}
+    return next((remedy for part, remedy in remedies.items() if path == "staged" and part in (why or "")), None)
+
+
 def path(name, calls, size, gb_per_s, why=None):
     moved = size if gb_per_s else 0
     return {
-        "path": name, "why": why, "class": class_of(name, why), "calls": calls, "bytes": size, "device_calls": calls if gb_per_s else 0,
+        "path": name, "why": why, "class": class_of(name, why), "remedy": remedy_of(name, why), "calls": calls, "bytes": size, "device_calls": calls if gb_per_s else 0,
         "device_bytes": moved, "device_ns": int(moved / gb_per_s) if gb_per_s else 0, "gb_per_s": gb_per_s,
     }
 
@@ -38,7 +45,7 @@ def sampled(one, timed):
 
 
 def sizes(*rows):
-    return [{"path": path, "why": why, "class": class_of(path, why), "from": low, "to": high, "calls": calls, "bytes": size, "device_calls": timed, "gb_per_s": rate}
+    return [{"path": path, "why": why, "class": class_of(path, why), "remedy": remedy_of(path, why), "from": low, "to": high, "calls": calls, "bytes": size, "device_calls": timed, "gb_per_s": rate}
             for path, why, low, high, calls, size, timed, rate in rows]
 
 

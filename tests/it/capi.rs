@@ -155,7 +155,7 @@ fn changes_between_copies_like_ones_before_hold_at_once() {
         let mut buffer = Vec::new();
         for block in 0..trace.blocks() {
             for call in trace.block(block, &mut buffer).unwrap().unwrap().calls() {
-                assert_eq!((call.state, call.result, call.is_own), (State::Done, 0, true));
+                assert_eq!((call.state, call.result), (State::Done, 0));
                 if call.depth == 0 {
                     *by_program.entry(call.bytes).or_insert(0) += 1;
                 } else {

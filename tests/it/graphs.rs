@@ -8,7 +8,7 @@ use std::process::Command;
 
 use crate::support::findings::Finding;
 use crate::support::{Outcome, Program, command, scratch};
-use p2pshim_trace::{NoteKind, Trace};
+use p2pshim_trace::{Path as Taken, Trace};
 
 const FLAVOURS: [&str; 4] = ["11", "12", "13", "static"];
 const MIB: u64 = 1 << 20;
@@ -29,14 +29,12 @@ fn copied(program: Program) -> BTreeMap<(u8, u8, String), (u64, u64)> {
 /// The copies in a trace that is there.
 pub(crate) fn copied_in(file: &Path) -> BTreeMap<(u8, u8, String), (u64, u64)> {
     let trace = Trace::open(file).unwrap();
-    let paths: BTreeMap<u32, &str> = trace.notes_of(NoteKind::Path).map(|note| (note.number, note.string(0))).collect();
     let (mut sums, mut buffer) = (BTreeMap::new(), Vec::new());
     for block in 0..trace.blocks() {
         for call in trace.block(block, &mut buffer).unwrap().unwrap().calls() {
-            if let Some(path) =
-                paths.get(&call.path.into()).filter(|path| **path != "captured" && (call.is_part() || call.depth == 0))
-            {
-                let pair = (call.src_device.unwrap(), call.dst_device.unwrap(), (*path).to_owned());
+            let path = Taken::numbered(call.path).filter(|&path| path != Taken::Captured);
+            if let Some(path) = path.filter(|_| call.is_part() || call.depth == 0) {
+                let pair = (call.src_device.unwrap(), call.dst_device.unwrap(), path.title());
                 let (copies, bytes) = sums.entry(pair).or_insert((0, 0));
                 *copies += call.copies();
                 *bytes += call.bytes;

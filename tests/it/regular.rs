@@ -4,7 +4,7 @@
 use std::fs;
 
 use crate::support::{Program, command, scratch};
-use p2pshim_trace::{NoteKind, State};
+use p2pshim_trace::{Path, State};
 
 const FLAVOURS: [&str; 4] = ["11", "12", "13", "static"];
 /// Bytes that each function copies.
@@ -55,7 +55,6 @@ fn between_devices_records_have_devices_bytes_and_path() {
         program.preloaded().assert_success();
         let file = fs::read_dir(&folder).unwrap().next().unwrap().unwrap().path();
         let trace = p2pshim_trace::Trace::open(&file).unwrap();
-        let direct = trace.notes_of(NoteKind::Path).find(|note| note.string(0) == "direct").unwrap().number;
         let (mut copies, mut buffer) = (0, Vec::new());
         for block in 0..trace.blocks() {
             let block = trace.block(block, &mut buffer).unwrap().unwrap();
@@ -65,7 +64,7 @@ fn between_devices_records_have_devices_bytes_and_path() {
                     (State::Done, Some(0), Some(1)),
                     "{flavour}: {call:?}"
                 );
-                assert_eq!((call.bytes, u32::from(call.path)), (BYTES, direct), "{flavour}: {call:?}");
+                assert_eq!((call.bytes, Path::numbered(call.path)), (BYTES, Some(Path::Direct)), "{flavour}: {call:?}");
                 copies += 1;
             }
         }

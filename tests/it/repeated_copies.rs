@@ -6,7 +6,7 @@ use std::fs;
 
 use crate::support::soak::soak;
 use crate::support::{Outcome, Program, scratch};
-use p2pshim_trace::{Capture, NoteKind, Record, State, Trace};
+use p2pshim_trace::{Capture, NoteKind, Path, Record, State, Trace};
 
 /// The parts of a call in a trace that do not depend on when and where the program ran.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,9 +34,8 @@ fn read(trace: &Trace) -> Recorded {
         let notes = trace.notes_of(kind).map(move |note| (note.number, note.string(index).to_owned()));
         notes.collect::<HashMap<u32, String>>()
     };
-    let [functions, paths, rules, sites] =
-        [(NoteKind::Function, 1), (NoteKind::Path, 0), (NoteKind::Rule, 0), (NoteKind::Site, 0)]
-            .map(|(kind, index)| named(kind, index));
+    let [functions, rules, sites] =
+        [(NoteKind::Function, 1), (NoteKind::Rule, 0), (NoteKind::Site, 0)].map(|(kind, index)| named(kind, index));
     let mut threads: BTreeMap<u32, (u64, Vec<Call>)> = BTreeMap::new();
     let mut seen: HashMap<(u32, u64), u64> = HashMap::new();
     let mut known = HashMap::new();
@@ -45,7 +44,7 @@ fn read(trace: &Trace) -> Recorded {
     for number in 0..trace.blocks() {
         let block = trace.block(number, &mut buffer).unwrap().unwrap();
         for call in block.calls().filter(|call| !call.is_part()) {
-            assert_eq!((call.state, call.is_own), (State::Done, true), "{call:?}");
+            assert_eq!(call.state, State::Done, "{call:?}");
             if call.depth == 0 {
                 around.insert(block.thread, call);
                 assert_eq!(call.parent, 0, "{call:?}");
@@ -68,7 +67,7 @@ fn read(trace: &Trace) -> Recorded {
                 result: call.result,
                 bytes: call.bytes,
                 devices: [call.src_device, call.dst_device],
-                path: paths.get(&call.path.into()).cloned().unwrap_or_default(),
+                path: Path::numbered(call.path).map(Path::title).unwrap_or_default(),
                 capture: match call.capture {
                     Capture::None => String::new(),
                     other => format!("{other:?}"),
@@ -337,7 +336,7 @@ fn copies_that_are_left_or_interrupted_leave_nothing_behind() {
     let until_signals = 3 * 41 + 40 + 3 * 40 + 40;
     for (number, call) in main[..until_signals].iter().chain(&main[main.len() - 40..]).enumerate() {
         // A copy is noted before it is made.
-        assert_eq!((call.depth, call.is_own, call.bytes, call.path), (0, true, 64, 0), "copy {number}");
+        assert_eq!((call.depth, call.bytes, call.path), (0, 64, 0), "copy {number}");
         let is_left = number < 3 * 41 && number % 41 == 40;
         assert_eq!(call.state, if is_left { State::Begun } else { State::Done }, "copy {number}");
     }

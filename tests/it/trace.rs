@@ -349,14 +349,12 @@ fn ended_inside(program: &Program, how: &str, is_looked_at: bool) -> Vec<(String
     assert_eq!(outcome.status, "exit status: 3", "{how}: {outcome:#?}");
     let trace = folder.one_trace();
     assert_eq!((trace.problems(), trace.dropped()), (&[][..], 0), "{how}");
-    let way = |number: u8| trace.notes_of(NoteKind::Path).find(|note| number > 0 && note.number == u32::from(number));
     let hanging = calls(&trace).into_iter().filter(|(_, call)| call.state == State::Begun).map(|(function, call)| {
         if is_looked_at || function != "cudaMemcpy3DPeer" {
             assert_eq!((call.src_device, call.dst_device, call.bytes), (Some(0), Some(1), bytes), "{how}: {function}");
             assert!(call.src != 0 && call.dst != 0, "{how}: {function}");
         }
-        let way = way(call.path).map(|note| note.string(0).to_owned());
-        (function, call, way.unwrap_or_default())
+        (function, call, p2pshim_trace::Path::numbered(call.path).map(p2pshim_trace::Path::title).unwrap_or_default())
     });
     hanging.collect()
 }

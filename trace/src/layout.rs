@@ -1,7 +1,7 @@
 //! Where what lies in a file.
 
 /// Major and minor version of the layout.
-pub const VERSION: (u16, u16) = (1, 5);
+pub const VERSION: (u16, u16) = (1, 0);
 /// The bit of [`header::EXIT`] that says that it has a status.
 pub(crate) const HAS_EXITED: u64 = 1 << 32;
 /// The first bytes of a file.
@@ -97,8 +97,7 @@ pub(crate) mod record {
     /// Numbers of the rules that the call breaks, plus 1; 0 for none. 2 bytes.
     pub(crate) const FINDINGS: usize = 60;
     /// How many records of the thread before this one the call is that made it; 0 if the program did, or if they are more
-    /// than 255. For a call of the program: the number, plus 1, of the function that it called in turn, if that call has no
-    /// record of its own.
+    /// than 255.
     pub(crate) const PARENT: usize = 62;
     /// From the lowest bit on, two bits each: a [`super::State`], a [`super::Capture`], a [`super::DeviceTime`], and how
     /// many intercepted calls enclose it, 3 for 3 or more. The last that is written.
@@ -233,8 +232,6 @@ numbered! {
         Host = 4,
         /// By number: a function's layer and name.
         Function = 10,
-        /// By number: a path's name, such as `direct` or `staged: access not enabled`.
-        Path = 11,
         /// By number: a rule's id and severity.
         Rule = 12,
         /// By code, as results have it: the layer, and the code's name there.

@@ -16,6 +16,7 @@
 //! skipped, and give a meaning to bytes that are 0 now.
 
 mod layout;
+mod path;
 mod reader;
 mod writer;
 
@@ -23,6 +24,7 @@ pub use layout::{
     CHUNK_BYTES, Calibration, Capture, ChunkKind, Clock, DeviceTime, HEADER_BYTES, NoteKind, PART, RECORD_BYTES, State,
     UNTIL_10_0, VERSION, given,
 };
+pub use path::{Class, Path, Verified, Why};
 pub use reader::{Block, Calls, Error, GUESSED_TIMES, Note, Record, Timeline, Trace};
 pub use writer::{Begun, Options, Segment, Writer};
 

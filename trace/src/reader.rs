@@ -48,8 +48,8 @@ impl Display for Error {
             Self::CutOff => f.write_str("cut off within its header: nothing of it can be read"),
             Self::Version((major, minor), (own, _)) => write!(
                 f,
-                "written in version {major}.{minor} of the format, which this command (version {own}) cannot read; use the \
-                 command of the release that wrote it"
+                "written in version {major}.{minor} of the format; this command reads version {own} only. Read it with the p2pshim \
+                 command of the release that wrote it, or record it again"
             ),
             Self::Damaged(what) => write!(f, "its header is damaged: {what}"),
         }

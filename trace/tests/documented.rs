@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails so")]
 
-use p2pshim_trace::{CHUNK_BYTES, ChunkKind, Clock, HEADER_BYTES, NoteKind, RECORD_BYTES, VERSION};
+use p2pshim_trace::{CHUNK_BYTES, ChunkKind, Clock, HEADER_BYTES, NoteKind, Path, RECORD_BYTES, VERSION};
 
 #[test]
 fn document_each_kind_of_note_has_its_line() {
@@ -28,15 +28,39 @@ fn document_each_kind_of_note_has_its_line() {
     }
 }
 
-/// A byte with two meanings.
+/// `P2PSHIM_UPDATE=1` writes the table anew.
 #[test]
-fn document_says_what_byte_62_of_a_call_of_the_program_is() {
+fn document_has_the_table_of_paths() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/TRACE_FORMAT.md");
     let text = std::fs::read_to_string(path).unwrap();
-    let rows: Vec<&str> = text.lines().filter(|line| line.starts_with("| 62 | 1 |")).collect();
-    assert_eq!(rows.len(), 1);
-    for part in ["how many records of the thread before", "If the program did: the number, plus 1, of the function"] {
-        assert!(rows[0].contains(part), "{part}: {rows:?}");
+    let (before, rest) = text.split_once("<!-- paths -->\n").unwrap();
+    let (_, after) = rest.split_once("<!-- end -->\n").unwrap();
+    let mut table = "| number | path | reason | class | what to do |\n| ---: | --- | --- | --- | --- |\n".to_owned();
+    for path in Path::ALL {
+        let (number, name, reason) = (path.number(), path.name(), path.reason());
+        let row = format!("| {number} | {name} | {reason} | {} | {} |\n", path.class().name(), path.remedy());
+        table += &row.replace("|  |", "| |").replace("|  |", "| |");
     }
-    assert!(text.contains("1.0 had no byte 62 for calls of the program"), "who reads files of both has to know");
+    let generated = format!("{before}<!-- paths -->\n{table}<!-- end -->\n{after}");
+    if std::env::var_os("P2PSHIM_UPDATE").is_some() {
+        std::fs::write(path, &generated).unwrap();
+        return;
+    }
+    assert!(
+        text == generated,
+        "docs/TRACE_FORMAT.md is out of date; run this test with P2PSHIM_UPDATE=1 and commit it"
+    );
+}
+
+/// The page on the log explains each path and reason.
+#[test]
+fn document_of_the_log_explains_each_reason() {
+    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/LOG_LINES.md")).unwrap();
+    for path in Path::ALL.iter().filter(|path| !matches!(path, Path::Unknown)) {
+        let shown = match path.reason() {
+            reason if path.class().is_staged() => format!("`{reason}`"),
+            _ => format!("`{path}`"),
+        };
+        assert!(text.contains(&shown), "{shown}");
+    }
 }

@@ -135,58 +135,6 @@ fn parts_are_read_as_they_were_written_and_sums_of_damaged_ones_do_not_overflow(
 }
 
 #[test]
-fn call_inside_that_has_no_record_is_read_after_the_one_around_it() {
-    let folder = Folder::new("shared");
-    let writer = Writer::create(&folder.options(MIB)).unwrap();
-    let segment = Segment::default();
-    assert!(!segment.has_room());
-    writer.extend(&segment).unwrap();
-    assert!(segment.has_room());
-    // The largest number that has room in the byte, and 0.
-    for function in [254, 0] {
-        let begun = segment.begin(0, 7, 0x1234, writer.now()).unwrap();
-        begun.copies(0x10, 0x20, 4096, 0x30);
-        begun.between(Some(0), Some(3));
-        begun.takes(5);
-        begun.is_made_by(function);
-        begun.done(writer.now(), 0, Capture::None);
-        begun.breaks(2);
-        begun.is_timed();
-    }
-    // One that has not returned, and one that is inside another.
-    segment.begin(0, 7, 1, writer.now()).unwrap().is_made_by(9);
-    let inner = segment.begin(1, 8, 1, writer.now()).unwrap();
-    inner.done(writer.now(), 0, Capture::None);
-
-    let calls = calls(&Trace::open(&folder.file()).unwrap());
-    let calls: Vec<_> = calls.into_iter().map(|(_, call)| call).collect();
-    let parts = |call: &Record| (call.function, call.depth, call.parent, call.is_own, call.state);
-    let expected = [
-        (7, 0, 0, true, State::Done),
-        (254, 1, 1, false, State::Done),
-        (7, 0, 0, true, State::Done),
-        (0, 1, 1, false, State::Done),
-        (7, 0, 0, true, State::Begun),
-        (8, 1, 1, true, State::Done),
-    ];
-    assert_eq!(calls.iter().map(parts).collect::<Vec<_>>(), expected);
-    let (outer, inner) = (calls[0], calls[1]);
-    assert_eq!(
-        (inner.start, inner.end, inner.result, inner.bytes, inner.stream),
-        (outer.start, outer.end, 0, 4096, 0x30)
-    );
-    assert_eq!((inner.src, inner.dst, inner.path), (0x10, 0x20, 5));
-    assert_eq!((inner.src_device, inner.dst_device), (Some(0), Some(3)));
-    assert_eq!((outer.site, outer.rules().count(), outer.device_time), (0x1234, 1, DeviceTime::Pending));
-    assert_eq!((inner.site, inner.rules().count(), inner.device_time), (0, 0, DeviceTime::None), "that is the outer's");
-    // Byte 62 of each record says so.
-    let bytes = fs::read(folder.file()).unwrap();
-    let records = HEADER_BYTES + 64;
-    let parents: Vec<u8> = (0..4).map(|record| bytes[records + record * 64 + 62]).collect();
-    assert_eq!(parents, [255, 1, 10, 1]);
-}
-
-#[test]
 fn calls_of_a_closed_file_and_of_bytes_are_the_same() {
     let folder = Folder::new("closed-or-bytes");
     let writer = Writer::create(&folder.options(MIB)).unwrap();

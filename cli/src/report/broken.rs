@@ -2,15 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use p2pshim_trace::{Class, Verified};
+
 use super::gather::STATIC_RUNTIME;
 use super::model::{Decision, Report};
-use super::paths::Class;
 use super::term::bytes;
 use super::traffic::copies;
 use super::verdict::{Level, Sentence, at_least, between};
 
-/// As decisions of traces have it.
-const IN_USE: &str = "in use";
 /// The word for data that may be wrong.
 pub(super) const WRONG: &str = "Data wrong";
 
@@ -23,7 +22,7 @@ pub(super) fn ends(src: usize, dst: usize) -> Ends {
 
 /// Whether a decision says that a pair cannot be trusted.
 pub(super) fn is_broken(decision: &Decision) -> bool {
-    matches!(decision.verified.as_deref(), Some("avoided" | IN_USE))
+    decision.verified.is_some_and(Verified::is_broken)
 }
 
 /// The fate of a pair that cannot be trusted.
@@ -60,17 +59,17 @@ fn all(report: &Report) -> BTreeMap<Ends, Broken> {
     for decision in &report.decisions {
         let (Some(src), Some(dst)) = (decision.src, decision.dst) else { continue };
         let (right, wrong) = seen.entry((decision.file, ends(src, dst))).or_default();
-        *right |= decision.verified.as_deref() == Some("right");
+        *right |= decision.verified == Some(Verified::Right);
         *wrong |= is_broken(decision);
         if is_broken(decision) {
-            all.entry(ends(src, dst)).or_default().is_in_use |= decision.verified.as_deref() == Some(IN_USE);
+            all.entry(ends(src, dst)).or_default().is_in_use |= decision.verified == Some(Verified::InUse);
         }
     }
     for pair in report.pairs.iter().filter(|pair| pair.is_blocked) {
         let broken = all.entry(ends(pair.src, pair.dst)).or_default();
         broken.staged = broken.staged.saturating_add(pair.blocked_bytes);
     }
-    for share in report.shares.iter().filter(|share| share.path.class == Class::Direct) {
+    for share in report.shares.iter().filter(|share| share.path.taken.class() == Class::Direct) {
         let ends = ends(share.pair[0], share.pair[1]);
         let Some(broken) = all.get_mut(&ends) else { continue };
         let has_passed = seen.get(&(share.file, ends)) == Some(&(true, false));

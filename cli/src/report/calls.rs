@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::rc::Rc;
 
 use p2pshim_host::text::is_escaped;
-use p2pshim_trace::{Capture, DeviceTime, State, given};
+use p2pshim_trace::{Capture, DeviceTime, Path, State, given};
 
 use super::filter::Selection;
 use super::merge::{Call, Source, in_order};
@@ -86,10 +86,7 @@ impl Teller {
         let words = self.words.entry(key).or_insert_with(|| {
             let (layer, function) = names.function(record.function);
             let result = names.code(&layer, record.result);
-            let path = names.path(record.path).map(|(path, why)| match why {
-                Some(why) => format!("{path}: {why}"),
-                None => path.clone(),
-            });
+            let path = Path::numbered(record.path).map(Path::title);
             Rc::new(Words { layer, function, result, path })
         });
         Rc::clone(words)
@@ -193,10 +190,8 @@ fn outcome(line: &mut String, call: &Call, words: &Words) -> fmt::Result {
             if let (code, true) = given(record.result) {
                 write!(line, " ({code})")?;
             }
-            if record.is_own {
-                let nanos = source.trace.timeline().nanos(record.end.saturating_sub(record.start));
-                write!(line, " <{}>", term::duration(nanos))?;
-            }
+            let nanos = source.trace.timeline().nanos(record.end.saturating_sub(record.start));
+            write!(line, " <{}>", term::duration(nanos))?;
         }
     }
     Ok(())

@@ -29,7 +29,7 @@ pub(crate) fn write(report: &Report, out: &mut impl Write) -> io::Result<()> {
         let lines = format!("{},{}", field(&lines(pair)), field(&callers(pair)));
         for path in &pair.paths {
             let rate = path.gb_per_s.map_or(String::new(), |rate| format!("{rate:.3}"));
-            let named = format!("{},{}", field(&path.path), field(path.why.as_deref().unwrap_or_default()));
+            let named = format!("{},{}", field(path.taken.name()), field(path.taken.why().unwrap_or_default()));
             let sums =
                 format!("{},{},{},{},{}", path.calls, path.bytes, path.device_calls, path.device_bytes, path.device_ns);
             writeln!(out, "{ends},{named},{sums},{rate},{times},{access},{link},{lines}")?;
@@ -70,18 +70,20 @@ fn field(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::report::model::Path;
+    use crate::report::paths::Taken;
 
     #[test]
     fn write_each_line_has_the_columns_of_the_first() {
-        let staged = Path { path: "staged".into(), why: Some("blocked: lost data, or hung".into()), ..Path::default() };
+        let taken = Taken(Some(p2pshim_trace::Path::Staged(p2pshim_trace::Why::BlockedInUse)));
+        let staged = Path { taken, ..Path::default() };
         let pair = |paths| Pair { paths, ..Pair::default() };
         let report = Report { pairs: vec![pair(vec![staged]), pair(Vec::new())], ..Report::default() };
         let mut out = Vec::new();
         write(&report, &mut out).unwrap();
-        let text = String::from_utf8(out).unwrap().replace("data, or", "data or");
+        let text = String::from_utf8(out).unwrap().replace("blocked, by", "blocked by");
         let commas: Vec<usize> = text.lines().map(|line| line.matches(',').count()).collect();
         assert_eq!(commas, [23, 23, 23], "{text}");
-        assert!(text.contains(",staged,\"blocked: lost data or hung\",0,"), "{text}");
+        assert!(text.contains(",staged,\"blocked by p2pshim in the driver's place\",0,"), "{text}");
     }
 
     #[test]

@@ -67,7 +67,7 @@ pub(super) fn program(run: &Run) -> &str {
 /// How processes ended: of one run those that are not its program, of several programs all.
 pub(super) fn ended_elsewhere(report: &Report) -> Option<Sentence> {
     let several = has_several_programs(report);
-    let is_meant = |file: &&File| file.end.how != How::Exec && if file.is_program { several } else { file.knows_exit };
+    let is_meant = |file: &&File| file.end.how != How::Exec && (several || !file.is_program);
     let known: Vec<&File> = report.processes().filter(is_meant).collect();
     let has_run = report.runs.iter().any(|run| run.end.how != How::Unknown);
     let other = if !several && report.processes().any(|file| file.is_program) { "other " } else { "" };
@@ -85,13 +85,7 @@ pub(super) fn ended_elsewhere(report: &Report) -> Option<Sentence> {
             _ => {
                 let names: Vec<String> = files.iter().take(NAMED).map(|file| report.name(file)).collect();
                 let more = if files.len() > NAMED { ", …" } else { "" };
-                let of = match (report.counted(), files.len()) {
-                    ("processes", _) => "",
-                    (_, 1) => "the process of ",
-                    _ => "the processes of ",
-                };
-                let (all, what) = (known.len(), report.counted());
-                format!("{of}{} of {all} {other}{what} ({}{more})", files.len(), names.join(", "))
+                format!("{} of {} {other}processes ({}{more})", files.len(), known.len(), names.join(", "))
             }
         };
         Some(format!("{who} {how}"))
@@ -149,7 +143,7 @@ pub(super) fn of_several(report: &Report) -> String {
     if rest > 0 {
         said.push(format!("{} otherwise", count(rest)));
     }
-    format!("; of their {} {}, {}", count(processes), report.counted(), said.join(", "))
+    format!("; of their {} processes, {}", count(processes), said.join(", "))
 }
 
 /// `2 exited with 0`.

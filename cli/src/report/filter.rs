@@ -9,12 +9,11 @@ use std::str::FromStr;
 
 use clap::Args;
 use p2pshim_host::codes;
-use p2pshim_trace::{Record, State, Timeline, given};
+use p2pshim_trace::{Path, Record, State, Timeline, given};
 
 use super::merge::Source;
 use super::model::{File, Numbering, Report};
 use super::names::Names;
-use super::verdict::path_text;
 use crate::numbers;
 
 /// Names that an error lists.
@@ -168,7 +167,7 @@ impl Filter {
         let threads = || report.files.iter().flat_map(|file| &file.threads);
         let threads = threads().flat_map(|it| [it.id.to_string(), it.name.clone()]).collect();
         let paths = report.pairs.iter().flat_map(|pair| &pair.paths);
-        let paths = paths.map(|path| path_text(&path.path, path.why.as_ref())).collect();
+        let paths = paths.map(|path| path.taken.title()).collect();
         let equal = |wanted: &str, name: &str| wanted == name;
         for (option, wanted, fits, names, none) in [
             ("api", &self.api, matches as fn(&str, &str) -> bool, &functions, "no function with that name was called"),
@@ -270,7 +269,6 @@ impl Filter {
                 .filter(|[src, dst]| number(src).zip(number(dst)).is_some_and(|(src, dst)| pair.wants(src, dst)))
                 .collect()
         };
-        let path = |number: u8| names.path(number).map(|(path, why)| path_text(path, why.as_ref()));
         let nanos = |seconds: f64| report.start().saturating_add((seconds * 1e9) as u64);
         let is_thread = |wanted: &str| {
             let threads = file.threads.iter().filter(|it| it.name == wanted || it.id.to_string() == wanted);
@@ -289,7 +287,10 @@ impl Filter {
             is_other: !self.wants_rank(file),
             pairs: self.pair.map(pairs),
             functions: self.api.as_ref().map(|api| numbers.map(|number| matches(api, &names.function(number).1))),
-            paths: self.path.as_ref().map(|wanted| numbers.map(|it| path(it).is_some_and(|it| contains(wanted, &it)))),
+            paths: self
+                .path
+                .as_ref()
+                .map(|wanted| numbers.map(|it| Path::numbered(it).is_some_and(|it| contains(wanted, &it.title())))),
             outcome,
             threads: self.thread.as_deref().map(is_thread),
             since: self.since.map(nanos),

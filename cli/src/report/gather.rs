@@ -243,8 +243,6 @@ const MARKS: usize = 10_000;
 
 /// No trace is from before this: 2020-01-01, in nanoseconds since 1970.
 const EARLIEST: u64 = 1_577_836_800_000_000_000;
-/// The version of the format from which on a file has the status of `exit`.
-const KNOWS_EXIT: (u16, u16) = (1, 3);
 
 /// The report's facts about a file itself.
 fn file(index: usize, path: String, trace: &Trace, names: &Names, tally: &Tally) -> File {
@@ -281,7 +279,6 @@ fn file(index: usize, path: String, trace: &Trace, names: &Names, tally: &Tally)
         process: Some(trace.process()),
         namespace: names.process_namespace.clone(),
         process_start: names.process_start.clone(),
-        may_go_on: false,
         program: names.program.clone(),
         rank: names.rank(),
         started,
@@ -313,7 +310,6 @@ fn file(index: usize, path: String, trace: &Trace, names: &Names, tally: &Tally)
         is_child: false,
         gone: None,
         run_ended: None,
-        knows_exit: trace.version() >= KNOWS_EXIT,
         devices: BTreeMap::new(),
     }
 }

@@ -81,10 +81,6 @@ impl Histogram {
         None
     }
 
-    pub(super) fn count(&self) -> u64 {
-        self.count
-    }
-
     pub(super) fn durations(&self) -> Durations {
         Durations {
             p50: self.percentile(0.5),

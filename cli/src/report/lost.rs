@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use p2pshim_trace::Class;
+
 use super::model::{File, Lost, LostBy, Pair, Path, Report, Share};
-use super::paths::Class;
 use super::term::count;
 
 /// Processes that are named with what they lost.
@@ -37,13 +38,13 @@ impl Timed {
 pub(super) fn lost(pairs: &[Pair], shares: &[Share]) -> Lost {
     let all = || pairs.iter().flat_map(|pair| &pair.paths);
     let mut lost = Lost {
-        staged_bytes: sum(all().filter(|path| path.class.is_staged()), |path| path.bytes),
-        start_up_bytes: sum(all().filter(|path| path.class == Class::StartUp), |path| path.bytes),
+        staged_bytes: sum(all().filter(|path| path.taken.class().is_staged()), |path| path.bytes),
+        start_up_bytes: sum(all().filter(|path| path.taken.class() == Class::StartUp), |path| path.bytes),
         ..Lost::default()
     };
     let can = |pair: &&Pair| pair.access == Some(true) && !pair.is_blocked;
     let able: BTreeSet<[usize; 2]> = pairs.iter().filter(can).map(|pair| [pair.src, pair.dst]).collect();
-    let could = || shares.iter().filter(|it| it.path.class == Class::Avoidable && able.contains(&it.pair));
+    let could = || shares.iter().filter(|it| it.path.taken.class() == Class::Avoidable && able.contains(&it.pair));
     let mut staged: BTreeMap<Kind, Timed> = BTreeMap::new();
     for share in could() {
         lost.could_be_direct_bytes = lost.could_be_direct_bytes.saturating_add(share.path.bytes);
@@ -51,7 +52,7 @@ pub(super) fn lost(pairs: &[Pair], shares: &[Share]) -> Lost {
         staged.entry((share.pair, share.power)).or_default().add(&share.path);
     }
     let (mut direct, mut anywhere): (BTreeMap<Kind, Timed>, BTreeMap<u32, Timed>) = Default::default();
-    for share in shares.iter().filter(|share| share.path.class == Class::Direct) {
+    for share in shares.iter().filter(|share| share.path.taken.class() == Class::Direct) {
         direct.entry((share.pair, share.power)).or_default().add(&share.path);
         anywhere.entry(share.power).or_default().add(&share.path);
     }
@@ -102,8 +103,9 @@ pub(super) fn lost(pairs: &[Pair], shares: &[Share]) -> Lost {
 
 /// Says why no copy is known to have been staged for nothing.
 fn nothing_better(lost: &mut Lost, pairs: &[Pair]) {
-    let unknown =
-        pairs.iter().any(|pair| pair.access.is_none() && pair.paths.iter().any(|path| path.class == Class::Avoidable));
+    let unknown = pairs
+        .iter()
+        .any(|pair| pair.access.is_none() && pair.paths.iter().any(|path| path.taken.class() == Class::Avoidable));
     lost.basis = match (lost.staged_bytes, unknown) {
         (0, _) => "nothing was staged".to_owned(),
         (_, true) => "it is not known whether the GPUs can access each other".to_owned(),
@@ -123,7 +125,10 @@ pub(super) fn bound(report: &mut Report) {
         Some(ended.saturating_sub(file.started?) as f64 / 1e9)
     };
     let fits = |by: &LostBy| {
-        let ways = shares.iter().filter(|it| it.file == by.file && it.path.class == Class::Avoidable).map(|it| it.pair);
+        let ways = shares
+            .iter()
+            .filter(|it| it.file == by.file && it.path.taken.class() == Class::Avoidable)
+            .map(|it| it.pair);
         let ways = ways.collect::<BTreeSet<_>>().len() as f64;
         files.get(by.file).and_then(took).is_none_or(|took| by.seconds <= took * ways)
     };
@@ -149,13 +154,12 @@ fn sum<'a>(paths: impl Iterator<Item = &'a Path>, what: fn(&Path) -> u64) -> u64
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::paths::Taken;
 
-    fn path(name: &str, why: Option<&str>, bytes: u64, device: (u64, u64)) -> Path {
+    fn path(taken: Taken, bytes: u64, device: (u64, u64)) -> Path {
         let (device_bytes, device_ns) = device;
         Path {
-            path: name.into(),
-            why: why.map(str::to_owned),
-            class: Class::of(name, why),
+            taken,
             calls: 1,
             bytes,
             device_calls: u64::from(device_bytes > 0),
@@ -172,7 +176,7 @@ mod tests {
     /// The cost of staging if one process made all copies.
     fn lost(pairs: &[Pair]) -> Lost {
         let shares = pairs.iter().flat_map(|pair| {
-            let path = |of: &Path| Path { path: of.path.clone(), why: of.why.clone(), ..*of };
+            let path = |of: &Path| Path { ..*of };
             pair.paths.iter().map(move |it| Share {
                 file: 0,
                 pair: [pair.src, pair.dst],
@@ -183,13 +187,14 @@ mod tests {
         super::lost(pairs, &shares.collect::<Vec<_>>())
     }
 
-    const NEVER: Option<&str> = Some("access not enabled");
+    const STAGED: Taken = Taken(Some(p2pshim_trace::Path::Staged(p2pshim_trace::Why::NotEnabled)));
+    const DIRECT: Taken = Taken(Some(p2pshim_trace::Path::Direct));
 
     #[test]
     fn lost_seconds_by_the_pair_then_by_any_pair() {
         // Staged at 10 GB/s, direct at 100 GB/s: of 100 ms 90 are lost.
-        let staged = || path("staged", NEVER, 1_000_000_000, (1_000_000_000, 100_000_000));
-        let direct = || path("direct", None, 1_000_000_000, (1_000_000_000, 10_000_000));
+        let staged = || path(STAGED, 1_000_000_000, (1_000_000_000, 100_000_000));
+        let direct = || path(DIRECT, 1_000_000_000, (1_000_000_000, 10_000_000));
         let found = lost(&[pair(1, vec![staged(), direct()])]);
         assert_eq!((found.staged_bytes, found.could_be_direct_bytes), (1_000_000_000, 1_000_000_000));
         assert!((found.seconds.unwrap() - 0.09).abs() < 1e-9 && found.basis.contains("same pair"), "{found:?}");
@@ -199,25 +204,23 @@ mod tests {
 
     #[test]
     fn lost_without_measurements_is_null_and_says_why() {
-        let found = lost(&[pair(1, vec![path("staged", NEVER, 5, (0, 0)), path("direct", None, 5, (5, 1))])]);
+        let found = lost(&[pair(1, vec![path(STAGED, 5, (0, 0)), path(DIRECT, 5, (5, 1))])]);
         assert!(found.seconds.is_none() && found.basis.contains("P2PSHIM_GPU_TIMING"), "{found:?}");
-        let found = lost(&[pair(1, vec![path("staged", NEVER, 5, (5, 5))])]);
+        let found = lost(&[pair(1, vec![path(STAGED, 5, (5, 5))])]);
         assert!(found.seconds.is_none() && found.basis.contains("like size"), "{found:?}");
-        let half = [path("staged", NEVER, 2000, (1000, 100)), path("direct", None, 1100, (100, 1))];
+        let half = [path(STAGED, 2000, (1000, 100)), path(DIRECT, 1100, (100, 1))];
         assert!(lost(&[pair(1, half.into())]).basis.starts_with("1 of 1 copy, compared"));
     }
 
     #[test]
     fn lost_seconds_of_all_copies_by_those_of_like_size() {
-        let one = |bytes: u64, ns: u64, why| {
-            path(if why { "staged" } else { "direct" }, why.then_some("access not enabled"), bytes, (bytes, ns))
-        };
+        let one = |bytes: u64, ns: u64, taken| path(taken, bytes, (bytes, ns));
         // One of two copies of 1 MB was timed: 90 us are lost of each.
-        let half = Path { calls: 2, bytes: 2_000_000, ..one(1_000_000, 100_000, true) };
-        let mut pair = pair(1, vec![half, one(1_000_000, 10_000, false)]);
+        let half = Path { calls: 2, bytes: 2_000_000, ..one(1_000_000, 100_000, STAGED) };
+        let mut pair = pair(1, vec![half, one(1_000_000, 10_000, DIRECT)]);
         let shares = |pair: &Pair, power: u32| -> Vec<Share> {
-            let of = |it: &Path| Path { path: it.path.clone(), why: it.why.clone(), ..*it };
-            let power = |it: &Path| if it.class == Class::Direct { power } else { 20 };
+            let of = |it: &Path| Path { ..*it };
+            let power = |it: &Path| if it.taken.class() == Class::Direct { power } else { 20 };
             pair.paths.iter().map(|it| Share { file: 0, pair: [0, 1], power: power(it), path: of(it) }).collect()
         };
         let found = super::lost(std::slice::from_ref(&pair), &shares(&pair, 20));
@@ -235,12 +238,9 @@ mod tests {
         let of = |power: u32, staged_ns: u64, direct_ns: u64| {
             let share = |path| Share { file: 0, pair: [0, 1], power, path };
             let bytes = 1 << power;
-            [
-                share(path("staged", NEVER, bytes, (bytes, staged_ns))),
-                share(path("direct", None, bytes, (bytes, direct_ns))),
-            ]
+            [share(path(STAGED, bytes, (bytes, staged_ns))), share(path(DIRECT, bytes, (bytes, direct_ns)))]
         };
-        let pair = pair(1, vec![path("staged", NEVER, 1 << 20, (1 << 20, 1))]);
+        let pair = pair(1, vec![path(STAGED, 1 << 20, (1 << 20, 1))]);
         let seconds = |shares: [[Share; 2]; 2]| super::lost(std::slice::from_ref(&pair), shares.as_flattened()).seconds;
         let near = |found: Option<f64>, wanted: f64| assert!((found.unwrap() - wanted).abs() < 1e-12, "{found:?}");
         near(seconds([of(3, 90, 10), of(20, 1000, 9000)]), 0.0);
@@ -249,7 +249,7 @@ mod tests {
 
     #[test]
     fn lost_only_where_hardware_has_a_path() {
-        let staged = || vec![path("staged", NEVER, 5, (5, 5)), path("direct", None, 5, (5, 1))];
+        let staged = || vec![path(STAGED, 5, (5, 5)), path(DIRECT, 5, (5, 1))];
         let without = Pair { access: Some(false), ..pair(1, staged()) };
         let found = lost(&[without]);
         assert_eq!((found.staged_bytes, found.could_be_direct_bytes, found.seconds), (5, 0, Some(0.0)));

@@ -59,11 +59,6 @@ impl Report {
         self.files.iter().filter(is_meant)
     }
 
-    /// The word for the files: traces, if it is not known which are of one process.
-    pub(crate) fn counted(&self) -> &'static str {
-        if self.processes().any(|file| file.may_go_on) { "traces" } else { "processes" }
-    }
-
     /// Which process it is, of several runs with the run.
     pub(crate) fn name(&self, file: &File) -> String {
         let run = self.runs.iter().find(|run| run.files.contains(&file.index)).filter(|_| self.runs.len() > 1);

@@ -28,7 +28,6 @@ pub(super) struct Access {
 #[derive(Debug, Default)]
 pub(super) struct Names {
     functions: HashMap<u8, (String, String)>,
-    paths: HashMap<u8, (String, Option<String>)>,
     rules: HashMap<u8, (String, String)>,
     codes: HashMap<(String, i32), String>,
     sites: HashMap<u16, (u64, u64)>,
@@ -41,9 +40,9 @@ pub(super) struct Names {
     pub(super) access: HashMap<[u8; 2], Access>,
     pub(super) host: Option<String>,
     pub(super) boot_id: Option<String>,
-    /// The namespace that its number of a process is in; older traces do not say.
+    /// The namespace that its number of a process is in.
     pub(super) process_namespace: Option<String>,
-    /// When the process was started; older traces do not say.
+    /// When the process was started.
     pub(super) process_start: Option<String>,
     pub(super) program: Vec<String>,
     pub(super) variables: BTreeMap<String, String>,
@@ -77,7 +76,6 @@ impl Names {
                 (self.process_namespace, self.process_start) = (known(note.string(2)), known(note.string(3)));
             }
             (NoteKind::Function, Ok(number)) => self.functions.extend([(number, two())]),
-            (NoteKind::Path, Ok(number)) => self.paths.extend([(number, split_path(note.string(0)))]),
             (NoteKind::Rule, Ok(number)) => self.rules.extend([(number, two())]),
             (NoteKind::Code, _) => {
                 let (layer, name) = two();
@@ -128,11 +126,6 @@ impl Names {
             return ("driver".to_owned(), "copies".to_owned());
         }
         self.functions.get(&number).cloned().unwrap_or_else(|| ("unknown".to_owned(), format!("function {number}")))
-    }
-
-    /// A path, and why it was taken; none if it is not known.
-    pub(super) fn path(&self, number: u8) -> Option<&(String, Option<String>)> {
-        self.paths.get(&number)
     }
 
     /// Id and severity of a rule.
@@ -207,20 +200,6 @@ impl Names {
     }
 }
 
-/// Takes a path's name apart: what stands before the colon, or before the brackets, and what stands there.
-fn split_path(name: &str) -> (String, Option<String>) {
-    if let Some((path, why)) = name.split_once(": ").filter(|(path, _)| !path.contains(" (")) {
-        return (path.to_owned(), Some(why.to_owned()));
-    }
-    match name.strip_suffix(')').and_then(|name| name.split_once(" (")) {
-        Some((path, why)) => {
-            let path = if path.contains("unknown") || path.contains("not known") { "unknown" } else { path };
-            (path.to_owned(), Some(why.to_owned()))
-        }
-        None => (name.to_owned(), None),
-    }
-}
-
 fn hexadecimal(text: &str) -> Option<u64> {
     u64::from_str_radix(text.strip_prefix("0x").unwrap_or(text), 16).ok()
 }
@@ -228,22 +207,6 @@ fn hexadecimal(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn split_path_either_way_of_writing_a_reason() {
-        let split = |name| {
-            let (path, why) = split_path(name);
-            (path, why.unwrap_or_default())
-        };
-        let pair = |path: &str, why: &str| (path.to_owned(), why.to_owned());
-        assert_eq!(split("direct"), pair("direct", ""));
-        assert_eq!(split("same device"), pair("same device", ""));
-        assert_eq!(split("staged: never enabled"), pair("staged", "never enabled"));
-        assert_eq!(split("staged (access not enabled)"), pair("staged", "access not enabled"));
-        assert_eq!(split("staged (blocked: lost data)"), pair("staged", "blocked: lost data"));
-        assert_eq!(split("path unknown (managed)"), pair("unknown", "managed"));
-        assert_eq!(split("by a way that is not known (managed)"), pair("unknown", "managed"));
-    }
 
     #[test]
     fn place_module_is_the_latest_before_the_site() {

@@ -5,8 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use p2pshim_trace::Class;
+
 use super::model::{File, NvLink, NvLinkGpu, Pair, Report};
-use super::paths::Class;
 use super::term::bytes;
 use crate::nvlink::Reading;
 
@@ -144,7 +145,7 @@ fn explain(report: &Report, traced: &[&File], counted: &mut [Counted]) -> bool {
         if !share.pair.into_iter().all(is_counted) {
             continue;
         }
-        let direct = match share.path.class {
+        let direct = match share.path.taken.class() {
             Class::Direct => share.path.bytes,
             Class::Captured | Class::Unknown => {
                 is_clear &= share.path.bytes == 0;
@@ -290,8 +291,11 @@ fn pairs(count: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::model::{Decision, Gpu, Path, Share};
+    use p2pshim_trace::Path as Taken;
+
     use super::*;
     use crate::nvlink;
+    use crate::report::paths;
 
     const MB: u64 = 1_000_000;
     const GB: u64 = 1000 * MB;
@@ -315,17 +319,12 @@ mod tests {
         };
         let pair =
             Pair { src: 0, dst: 1, calls: u64::from(direct > 0), link: Some("NVLink".into()), ..Pair::default() };
-        let shares = vec![share("direct", direct)];
+        let shares = vec![share(Some(Taken::Direct), direct)];
         Report { files: vec![file], gpus: vec![gpu(0), gpu(1)], pairs: vec![pair], shares, ..Report::default() }
     }
 
-    fn share(path: &str, bytes: u64) -> Share {
-        Share {
-            file: 0,
-            pair: [0, 1],
-            power: 0,
-            path: Path { path: path.into(), class: Class::of(path, None), bytes, ..Path::default() },
-        }
+    fn share(path: Option<Taken>, bytes: u64) -> Share {
+        Share { file: 0, pair: [0, 1], power: 0, path: Path { taken: paths::Taken(path), bytes, ..Path::default() } }
     }
 
     /// Counters from 90 to 210, by which so much went from 0 to 1; the program was seen on both.
@@ -395,7 +394,7 @@ mod tests {
             time: 0,
             src: Some(0),
             dst: Some(1),
-            verified: Some("right".into()),
+            verified: Some(p2pshim_trace::Verified::Right),
             text: String::new(),
         };
         report.decisions.push(verified());
@@ -474,7 +473,7 @@ mod tests {
         let mut damaged = report(GB);
         damaged.files[0].is_whole = false;
         let mut unclear = report(GB);
-        unclear.shares.push(share("unknown", 1));
+        unclear.shares.push(share(None, 1));
         for report in [&dropped, &damaged, &unclear] {
             assert!(said(report, reading(5 * GB)).ends_with("copies explain at least 1.0 GB of it."));
         }

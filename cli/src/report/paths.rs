@@ -1,109 +1,61 @@
-//! The meaning of the paths and reasons that traces name.
+//! The path of a call as a trace has it, and as JSON has it.
 
-use serde::Serialize;
+use p2pshim_trace::{Class, Path, Verified};
+use serde::ser::SerializeStruct;
+use serde::{Serialize, Serializer};
 
-/// The meaning of a path, with the reason why copies took it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Class {
-    /// From GPU to GPU.
-    Direct,
-    /// HIP's, which maps the memory for a copy on first use. It was not measured that such a copy is direct.
-    Mapped,
-    /// Staged, as the first copies of a pair are, until it is known to be worth access, and right.
-    StartUp,
-    /// Staged because the program has not given access, where the GPUs have a path.
-    Avoidable,
-    /// Staged, as peer access loses data there, or hangs.
-    Blocked,
-    /// Staged for another reason: on purpose, because nothing is better, or because it was not known whether data would arrive.
-    Staged,
-    SameDevice,
-    Host,
-    /// It became part of a graph, and was not made.
-    Captured,
-    #[default]
-    Unknown,
-}
+/// The path that copies took; none if the trace does not say, or its number is one of a later version.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Taken(pub(crate) Option<Path>);
 
-/// The reasons for staging that mean more than that, by parts of what traces say.
-const REASONS: &[(&str, Class)] = &[
-    ("blocked", Class::Blocked),
-    // In older traces.
-    ("vetoed", Class::Blocked),
-    ("not yet worth", Class::StartUp),
-    ("being verified", Class::StartUp),
-    ("not enabled", Class::Avoidable),
-    // In older traces.
-    ("never enabled", Class::Avoidable),
-    ("pool", Class::Avoidable),
-    ("mapped", Class::Avoidable),
-];
-
-impl Class {
-    pub(super) fn of(path: &str, why: Option<&str>) -> Self {
-        match path {
-            "direct" => Self::Direct,
-            "mapped on first use" => Self::Mapped,
-            "same-device" => Self::SameDevice,
-            "host" => Self::Host,
-            "captured" => Self::Captured,
-            "staged" => {
-                let reason = REASONS.iter().find(|(part, _)| why.is_some_and(|why| why.contains(part)));
-                reason.map_or(Self::Staged, |(_, class)| *class)
-            }
-            _ => Self::Unknown,
-        }
+impl Taken {
+    pub(super) fn numbered(number: u8) -> Self {
+        Self(Path::numbered(number))
     }
 
-    /// Whether the bytes went through the host.
-    pub(super) fn is_staged(self) -> bool {
-        matches!(self, Self::StartUp | Self::Avoidable | Self::Blocked | Self::Staged)
+    pub(crate) fn name(self) -> &'static str {
+        self.0.map_or("unknown", Path::name)
+    }
+
+    pub(crate) fn class(self) -> Class {
+        self.0.map_or(Class::Unknown, Path::class)
+    }
+
+    /// The reason for it, if it needs one.
+    pub(crate) fn why(self) -> Option<&'static str> {
+        self.0.map(Path::reason).filter(|reason| !reason.is_empty())
+    }
+
+    /// The path, and after a colon the reason.
+    pub(crate) fn title(self) -> String {
+        self.0.map_or_else(|| self.name().to_owned(), Path::title)
+    }
+
+    pub(crate) fn remedy(self) -> Option<&'static str> {
+        self.0.map(Path::remedy).filter(|remedy| !remedy.is_empty())
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn of_each_reason_of_the_shim() {
-        for (why, expected) in [
-            ("never enabled", Class::Avoidable),
-            ("access not enabled", Class::Avoidable),
-            ("not yet worth enabling", Class::StartUp),
-            ("being verified by another thread", Class::StartUp),
-            ("verified after the capture", Class::Staged),
-            ("pool without access", Class::Avoidable),
-            ("mapped memory without access", Class::Avoidable),
-            ("peer limit", Class::Staged),
-            ("devices are busy, to be verified later", Class::Staged),
-            ("could not be verified", Class::Staged),
-            ("blocked: lost data or hung in verification", Class::Blocked),
-            ("vetoed: lost data, or hung, when verified", Class::Blocked),
-            ("blocked, by p2pshim in the driver's place", Class::Blocked),
-            ("denied", Class::Staged),
-            ("denied, by p2pshim in the driver's place", Class::Staged),
-            ("no hardware path", Class::Staged),
-            ("direct is slower", Class::Staged),
-            ("something new", Class::Staged),
-        ] {
-            assert_eq!(Class::of("staged", Some(why)), expected, "{why}");
-        }
-        assert_eq!(Class::of("staged", None), Class::Staged);
-        assert_eq!(Class::of("direct", Some("never enabled")), Class::Direct);
-        assert_eq!(Class::of("something new", None), Class::Unknown);
+impl Serialize for Taken {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut fields = serializer.serialize_struct("Taken", 4)?;
+        fields.serialize_field("path", self.name())?;
+        fields.serialize_field("why", &self.why())?;
+        fields.serialize_field("class", self.class().name())?;
+        fields.serialize_field("remedy", &self.remedy())?;
+        fields.end()
     }
+}
 
-    #[test]
-    fn is_staged_for_each_reason_and_no_other_path() {
-        assert!(REASONS.iter().all(|(part, _)| Class::of("staged", Some(part)).is_staged()));
-        assert!(
-            ["direct", "mapped on first use", "same-device", "host", "captured", ""].iter().all(|path| !Class::of(
-                path,
-                Some("blocked")
-            )
-            .is_staged())
-        );
-    }
+/// Writes path and reason of a call: `null` where a copy with neither may not have been one.
+pub(super) fn of_call<S: Serializer>(path: &Option<Path>, serializer: S) -> Result<S::Ok, S::Error> {
+    let mut fields = serializer.serialize_struct("Path", 2)?;
+    fields.serialize_field("path", &path.map(Path::name))?;
+    fields.serialize_field("why", &Taken(*path).why())?;
+    fields.end()
+}
+
+/// Writes the outcome of a verification.
+pub(super) fn of_verified<S: Serializer>(verified: &Option<Verified>, serializer: S) -> Result<S::Ok, S::Error> {
+    verified.map(Verified::name).serialize(serializer)
 }

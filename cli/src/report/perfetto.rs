@@ -183,8 +183,8 @@ impl Events<'_> {
                 [decision.src, decision.dst].map(|gpu| gpu.map_or("unknown device", |gpu| report.label(gpu)));
             args.add("from", Json(src));
             args.add("to", Json(dst));
-            if let Some(verified) = &decision.verified {
-                args.add("verified", Json(verified));
+            if let Some(verified) = decision.verified {
+                args.add("verified", Json(verified.name()));
             }
             self.instant(
                 "decision",
@@ -317,9 +317,6 @@ impl Events<'_> {
             (State::Begun, _) => args.add("unfinished", true),
             (State::Done, Some(name)) => args.add("result", Json(name)),
             (State::Done, None) => args.add("result", given(record.result).0),
-        }
-        if !record.is_own {
-            args.add("times", Json("of the call around it"));
         }
         for (name, ordinal) in [("from", record.src_device), ("to", record.dst_device)] {
             let gpu = ordinal.and_then(|ordinal| file?.devices.get(&ordinal));

@@ -14,7 +14,7 @@ pub(super) fn complete(report: &mut Report, kept: &[runs::Run]) {
     for Share { file, path, .. } in &report.shares {
         let Some(file) = report.files.get_mut(*file) else { continue };
         file.copied_bytes = file.copied_bytes.saturating_add(path.bytes);
-        if path.class.is_staged() {
+        if path.taken.class().is_staged() {
             file.staged_bytes = file.staged_bytes.saturating_add(path.bytes);
         }
     }
@@ -53,17 +53,17 @@ fn own_end(file: &File) -> End {
     }
 }
 
-/// Finds those that became another program: the process has a later file. If files do not say when their processes were started,
-/// those of one run are taken to be of one process; without a run, the number may be another's.
+/// Finds those that became another program: the process has a later file. If a file does not say when its process was started, the
+/// number may be another's.
 fn say_what_became_of(files: &mut [File]) {
     let number = |file: &File| Some((file.host.clone()?, file.boot_id.clone(), file.namespace.clone(), file.process?));
-    let facts = |file: &File| (file.started, file.process_start.clone(), named(file, &[job::RUN]));
+    let facts = |file: &File| (file.started, file.process_start.clone());
     let mut all: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for file in files.iter() {
         number(file).into_iter().for_each(|number| all.entry(number).or_default().push(facts(file)));
     }
     for file in files.iter_mut().filter(|file| file.exit.is_none()) {
-        let (started, start, run) = facts(file);
+        let (started, start) = facts(file);
         let same = number(file).and_then(|number| all.get(&number));
         let later: Vec<_> = same.into_iter().flatten().filter(|other| other.0 > started).collect();
         if later.is_empty() {
@@ -71,12 +71,8 @@ fn say_what_became_of(files: &mut [File]) {
         }
         // If two had one number, the earlier does not run any more.
         (file.running, file.may_run) = (false, false);
-        let is_known = |other: &Option<String>| start.is_some() && other.is_some();
-        let is_it = later
-            .iter()
-            .any(|(_, other, of)| if is_known(other) { *other == start } else { run.is_some() && *of == run });
+        let is_it = start.is_some() && later.iter().any(|(_, other)| *other == start);
         file.end = End { how: if is_it { How::Exec } else { How::Unknown }, ..End::default() };
-        file.may_go_on = !is_it && later.iter().any(|(_, other, _)| !is_known(other));
     }
 }
 
@@ -275,7 +271,7 @@ fn say_unfinished(report: &mut Report) {
         let until = match file.end.how {
             How::Running => Some(machine::now()),
             // It may have become another program any time before.
-            How::Exited | How::Signal if file.exit.is_none() && file.knows_exit => None,
+            How::Exited | How::Signal if file.exit.is_none() => None,
             _ => file.gone,
         };
         call.age_ns = until.map(|until| until.saturating_sub(call.started));

@@ -7,13 +7,13 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::io;
 
-use p2pshim_trace::{DeviceTime, Record, State, Timeline, Trace};
+use p2pshim_trace::{Class, DeviceTime, Path, Record, State, Timeline, Trace};
 
 use super::buckets;
 use super::filter::Selection;
 use super::histogram::Histogram;
 use super::names::Names;
-use super::paths::Class;
+use super::paths::Taken;
 pub(super) use pairs::{PairTally, PathTally, Sums};
 pub(super) use walk::{Step, Walk};
 
@@ -27,8 +27,6 @@ const PLACES: usize = 1 << 16;
 pub(super) struct FunctionTally {
     pub(super) calls: u64,
     pub(super) errors: u64,
-    /// Calls that have returned after a time that is not known.
-    pub(super) untimed: u64,
     pub(super) host: Histogram,
 }
 
@@ -113,8 +111,6 @@ pub(super) struct Lens {
     copies: [bool; 256],
     /// By number of the path: the part of the timeline that its bytes belong to.
     kinds: [Option<Kind>; 256],
-    /// The number of the path of copies that became part of a graph.
-    captured: Option<u8>,
     /// By number of the function: does it make one copy at once? Of batches and graphs the parts have devices.
     single_copies: [bool; 256],
     has_origins: bool,
@@ -131,7 +127,6 @@ enum Kind {
 impl Lens {
     pub(super) fn new(timeline: Timeline, names: &Names, selection: Option<Selection>) -> Self {
         let numbers: [u8; 256] = std::array::from_fn(|number| number as u8);
-        let class = |number| names.path(number).map_or(Class::Unknown, |(path, why)| Class::of(path, why.as_deref()));
         let kind = |class| match class {
             // The timeline shows what HIP maps as direct, since it knows no third.
             Class::Direct | Class::Mapped => Some(Kind::Direct),
@@ -140,8 +135,7 @@ impl Lens {
         Self {
             timeline,
             copies: numbers.map(|number| names.function(number).1.contains("Memcpy")),
-            kinds: numbers.map(class).map(kind),
-            captured: numbers.into_iter().find(|&number| class(number) == Class::Captured),
+            kinds: numbers.map(|number| kind(Taken::numbered(number).class())),
             single_copies: numbers.map(|number| {
                 let name = names.function(number).1;
                 name.contains("Memcpy") && !name.contains("Batch") && !name.contains("Graph")
@@ -163,7 +157,7 @@ impl Lens {
 
     /// Whether it became part of a graph.
     fn is_captured(&self, record: &Record) -> bool {
-        self.captured == Some(record.path)
+        record.path == Path::Captured.number()
     }
 
     fn buckets(&self, path: u8, bytes: u64) -> Option<buckets::Bytes> {
@@ -258,12 +252,7 @@ impl Tally {
         function.calls += 1;
         function.errors += u64::from(is_error);
         if is_done {
-            // Those of the call around it would be taken for its own.
-            if record.is_own {
-                function.host.add(nanos);
-            } else {
-                function.untimed += 1;
-            }
+            function.host.add(nanos);
         } else {
             self.remember(Open { key, thread, root: walk.root.map(|(key, _)| key), record: *record });
         }
@@ -375,7 +364,6 @@ impl Tally {
             let ours = self.functions.entry(number).or_default();
             ours.calls += theirs.calls;
             ours.errors += theirs.errors;
-            ours.untimed += theirs.untimed;
             ours.host.merge(theirs.host);
         }
         for (pair, theirs) in other.pairs {

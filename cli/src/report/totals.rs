@@ -5,7 +5,7 @@ mod pairs;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use p2pshim_trace::{NoteKind, State, Trace};
+use p2pshim_trace::{NoteKind, State, Trace, Verified};
 
 use super::broken::{ends, is_broken};
 use super::buckets::{self, Buckets};
@@ -17,6 +17,7 @@ use super::model::{
     VERSION,
 };
 use super::names::{Access, Names};
+use super::paths::Taken;
 use super::symbols::UNKNOWN;
 use super::tally::{FunctionTally, PairTally, PathTally, Sums, Tally};
 use super::timeline::timeline;
@@ -44,7 +45,7 @@ pub(super) struct Found<'a> {
 struct PairTotal {
     calls: u64,
     errors: u64,
-    paths: BTreeMap<usize, PathTally>,
+    paths: BTreeMap<Taken, PathTally>,
     host: Histogram,
     buckets: Buckets,
     sites: HashMap<Origin, u64>,
@@ -74,12 +75,9 @@ pub(super) struct Totals {
     files: Vec<File>,
     gpus: Vec<(Identity, Gpu)>,
     gpu_numbers: HashMap<Identity, usize>,
-    /// Paths and their reasons, by number.
-    paths: Vec<(String, Option<String>)>,
-    path_numbers: HashMap<(String, Option<String>), usize>,
     pairs: HashMap<[usize; 2], PairTotal>,
     /// The copies of a file, by the path of a pair that they took.
-    shares: Vec<(usize, [usize; 2], usize, u32, Sums)>,
+    shares: Vec<(usize, [usize; 2], Taken, u32, Sums)>,
     /// By file.
     times: Vec<(usize, Buckets)>,
     access: HashMap<[usize; 2], Access>,
@@ -117,14 +115,13 @@ impl Totals {
             }
             times.merge(pair.buckets.clone(), most);
             let gpus = ordinals.map(|ordinal| self.gpu(&mut file, names, ordinal, None));
-            self.add_pair(file.index, gpus, names, pair);
+            self.add_pair(file.index, gpus, pair);
         }
         self.times.push((file.index, times));
         for (number, theirs) in tally.functions {
             let ours = self.functions.entry(names.function(number)).or_default();
             ours.calls += theirs.calls;
             ours.errors += theirs.errors;
-            ours.untimed += theirs.untimed;
             ours.host.merge(theirs.host);
         }
         let unknown = || Origin { site: UNKNOWN.to_owned(), ..Origin::default() };
@@ -160,28 +157,24 @@ impl Totals {
                 .map(|ordinal| Some(self.gpu(&mut file, names, u8::try_from(ordinal).ok()?, None)));
             let time = trace.timeline().real(note.time);
             let text = note.string(0).to_owned();
-            let verified = note.value("verified").map(str::to_owned);
+            let verified = note.value("verified").and_then(Verified::named);
             self.decisions.push(Decision { file: file.index, time, src, dst, verified, text });
         }
         file.gpus = file.devices.values().copied().collect();
         self.files.push(file);
     }
 
-    fn add_pair(&mut self, file: usize, pair: [usize; 2], names: &Names, theirs: PairTally) {
+    fn add_pair(&mut self, file: usize, pair: [usize; 2], theirs: PairTally) {
         let is_new = !self.pairs.contains_key(&pair);
         let ours = self.pairs.entry(pair).or_default();
         ours.calls += theirs.calls;
         ours.errors += theirs.errors;
         for (number, path) in theirs.paths {
-            let name = names.path(number).cloned().unwrap_or_else(|| ("unknown".to_owned(), None));
-            let number = *self.path_numbers.entry(name.clone()).or_insert_with(|| {
-                self.paths.push(name);
-                self.paths.len() - 1
-            });
+            let taken = Taken::numbered(number);
             if pair[0] != pair[1] {
-                self.shares.extend(path.sizes().map(|(power, sums)| (file, pair, number, power, sums)));
+                self.shares.extend(path.sizes().map(|(power, sums)| (file, pair, taken, power, sums)));
             }
-            ours.paths.entry(number).or_default().merge(path);
+            ours.paths.entry(taken).or_default().merge(path);
         }
         ours.host.merge(theirs.host);
         let (many, few) = MANY_PAIRS;
@@ -249,7 +242,6 @@ impl Totals {
         let mut gpu =
             |ordinal: Option<u8>| ordinal.filter(|&it| real.has(it)).map(|it| self.gpu(file, names, it, None));
         let (src, dst) = (gpu(record.src_device), gpu(record.dst_device));
-        let (path, why) = names.path(record.path).cloned().unzip();
         let started = trace.timeline().real(record.start);
         let returned = (record.state == State::Done).then(|| trace.timeline().real(record.end));
         let progress = match returned {
@@ -268,8 +260,7 @@ impl Totals {
             src,
             dst,
             bytes: (record.bytes > 0).then_some(record.bytes),
-            path,
-            why: why.flatten(),
+            path: p2pshim_trace::Path::numbered(record.path),
             from,
             inner: inner.map(|inner| names.function(inner).1),
             returned,
@@ -297,12 +288,14 @@ impl Totals {
         self.decisions
             .sort_by(|one, other| (one.time, one.file, &one.text).cmp(&(other.time, other.file, &other.text)));
         self.unfinished.sort_by_key(|it| (it.progress == Progress::Left, it.file, it.started, it.thread));
-        let shares = self.shares.iter().map(|(file, pair, path, power, sums)| {
-            let (path, why) = self.paths.get(*path).cloned().unwrap_or_default();
-            Share { file: *file, pair: pair.map(number), power: *power, path: model_path(path, why, *sums) }
+        let shares = self.shares.iter().map(|(file, pair, taken, power, sums)| Share {
+            file: *file,
+            pair: pair.map(number),
+            power: *power,
+            path: model_path(*taken, *sums),
         });
         let shares: Vec<Share> = shares.collect();
-        let (mut pairs, times) = pairs(self.pairs, &self.paths, &self.access, number);
+        let (mut pairs, times) = pairs(self.pairs, &self.access, number);
         let of_pairs = self.decisions.iter().filter(|it| it.verified.is_some());
         let last: BTreeMap<(usize, usize), &Decision> =
             of_pairs.filter_map(|it| Some((ends(it.src?, it.dst?), it))).collect();
@@ -362,8 +355,6 @@ fn functions(totals: HashMap<(String, String), FunctionTally>) -> Vec<Function> 
         layer,
         name,
         calls: tally.calls,
-        timed_calls: tally.host.count(),
-        untimed_calls: tally.untimed,
         errors: tally.errors,
         host_ns: tally.host.durations(),
     });

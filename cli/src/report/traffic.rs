@@ -1,9 +1,10 @@
 //! The report's first words about copies: which paths they took, why, and what that cost.
 
+use p2pshim_trace::{Class, Path as Taken, Why};
+
 use super::broken;
 use super::model::{Call, Error, File, How, LostBy, Pair, Path, Report};
-use super::paths::Class;
-use super::term::{bytes, clean, count, seconds};
+use super::term::{bytes, count, seconds};
 use super::verdict::{self, DIRECT, Level, Sentence, at_least, between};
 
 /// Further words of a report without copies.
@@ -12,17 +13,6 @@ pub(super) const NOT_SEEN: &str =
 const RETURNED: &str = "Copies are counted when their calls return; whether all were made is not known.";
 /// Reasons for staging that a sentence names.
 const NAMED: usize = 3;
-
-/// The advice on reasons for staging, by a part of them.
-const ADVICE: [(&str, &str); 4] = [
-    (
-        "limit",
-        "A context can have 8 peers, of which p2pshim enables 4: copy along a ring or a tree, or let the program choose and enable its peers (P2PSHIM_ACCESS=app).",
-    ),
-    ("busy", "Copy between these GPUs once before the work begins, so that they can be verified."),
-    ("captur", "Copy between these GPUs once before a capture, so that they can be verified."),
-    ("could not be", "Decisions say why, where that is known."),
-];
 
 /// Which path what took, and what it rests on.
 pub(super) fn sentence(report: &Report) -> Option<Sentence> {
@@ -38,8 +28,7 @@ pub(super) fn sentence(report: &Report) -> Option<Sentence> {
 fn may_lack(report: &Report) -> bool {
     let is_cut = |file: &File| match file.end.how {
         How::Exited | How::CalledExit => false,
-        How::Unknown => file.knows_exit,
-        How::Signal | How::Running | How::Exec => true,
+        How::Unknown | How::Signal | How::Running | How::Exec => true,
     };
     let mut unsure = report.processes().filter(|file| file.copied_bytes > 0 && !file.knows_last_copies);
     unsure.any(|file| is_cut(file) || has_died(report))
@@ -70,7 +59,7 @@ fn say(report: &Report, level: Level, word: &'static str, text: String) -> Sente
 /// Bytes of some class between different GPUs.
 fn bytes_of(report: &Report, is_meant: impl Fn(Class) -> bool) -> u64 {
     let pairs = report.pairs.iter().filter(|pair| pair.src != pair.dst);
-    let paths = pairs.flat_map(|pair| &pair.paths).filter(|path| is_meant(path.class));
+    let paths = pairs.flat_map(|pair| &pair.paths).filter(|path| is_meant(path.taken.class()));
     paths.map(|path| path.bytes).fold(0, u64::saturating_add)
 }
 
@@ -150,7 +139,7 @@ fn copied(report: &Report) -> Option<Sentence> {
         pair.access != Some(false)
             && !pair.is_blocked
             && !is_tested(report, pair)
-            && pair.paths.iter().any(|path| path.class == Class::StartUp)
+            && pair.paths.iter().any(|path| path.taken.class() == Class::StartUp)
     };
     let more = match word == "Few copies" && report.pairs.iter().any(can_be) {
         true => {
@@ -182,7 +171,7 @@ fn unverified(report: &Report) -> Option<String> {
     let is_meant = |pair: &&Pair| {
         !is_tested(report, pair)
             && pair.src != pair.dst
-            && pair.paths.iter().any(|path| path.class == Class::Direct && path.bytes > 0)
+            && pair.paths.iter().any(|path| path.taken.class() == Class::Direct && path.bytes > 0)
     };
     let pairs = between(report, report.pairs.iter().filter(is_meant).map(|pair| (pair.src, pair.dst)))?;
     Some(format!("Peer access {pairs} {}.", not_verified(report)))
@@ -203,7 +192,7 @@ fn nothing_staged(report: &Report) -> Option<String> {
         return Some(format!("{} more were mapped on first use, and nothing is known to be staged", bytes(mapped)));
     }
     // A copy that is under way, or was when its process ended, is told of elsewhere.
-    let is_under_way = |call: &Call| call.path.as_deref().is_some_and(|path| path.starts_with("staged"));
+    let is_under_way = |call: &Call| call.path.is_some_and(|path| path.class().is_staged());
     if report.unfinished.iter().any(is_under_way) {
         return Some("no copy that returned was staged".to_owned());
     }
@@ -239,7 +228,7 @@ struct Staged {
 
 /// Whether what a pair staged could have been direct.
 fn could_be_direct(pair: &Pair, path: &Path) -> bool {
-    path.class == Class::Avoidable && pair.access == Some(true) && !pair.is_blocked
+    path.taken.class() == Class::Avoidable && pair.access == Some(true) && !pair.is_blocked
 }
 
 /// The other staged copies, but those that have a sentence of their own: by reason, the most first.
@@ -247,26 +236,26 @@ fn staged(report: &Report) -> Vec<Staged> {
     let mut all: Vec<Staged> = Vec::new();
     let paths = report.pairs.iter().flat_map(|pair| pair.paths.iter().map(move |path| (pair, path)));
     for (pair, path) in paths {
-        let is_meant = path.class.is_staged() && path.class != Class::Blocked && !could_be_direct(pair, path);
+        let is_meant =
+            path.taken.class().is_staged() && path.taken.class() != Class::Blocked && !could_be_direct(pair, path);
         if !is_meant || path.bytes == 0 {
             continue;
         }
-        let reason = path.why.as_deref().unwrap_or_default();
-        let is_first = path.class == Class::StartUp && reason.contains("not yet worth");
-        let why = match (path.class, pair.access) {
+        let Some(Taken::Staged(reason)) = path.taken.0 else { continue };
+        let is_first = reason == Why::NotYetWorth;
+        let why = match (path.taken.class(), pair.access) {
             (Class::StartUp, _) if is_first => ", as the first copies of a pair are".to_owned(),
             (Class::StartUp, _) => " while a pair was being verified".to_owned(),
             (Class::Avoidable, None) => " where it is not known whether the GPUs can access each other".to_owned(),
             (Class::Avoidable, Some(false)) => " where the GPUs cannot access each other".to_owned(),
-            _ if reason == "denied" => " because P2PSHIM_ACCESS=off or P2PSHIM_DENY says so".to_owned(),
-            _ if reason.is_empty() => String::new(),
-            _ => format!(" ({})", clean(reason)),
+            _ if reason == Why::Denied => " because P2PSHIM_ACCESS=off or P2PSHIM_DENY says so".to_owned(),
+            _ => format!(" ({})", Taken::Staged(reason).reason()),
         };
         match all.iter_mut().find(|it| it.why == why) {
             Some(known) => known.bytes = known.bytes.saturating_add(path.bytes),
             None => {
-                let is_of = |(part, _): &&(&str, &str)| path.class == Class::Staged && reason.contains(part);
-                let advice = ADVICE.iter().find(is_of).map(|(_, advice)| *advice);
+                let is_avoidable = matches!(reason, Why::Limit | Why::Busy | Why::Capturing | Why::Unverified);
+                let advice = is_avoidable.then(|| Taken::Staged(reason).remedy());
                 all.push(Staged { bytes: path.bytes, why, is_first, advice });
             }
         }
@@ -293,25 +282,25 @@ fn listed(all: &[Staged], of_copies: &str) -> Option<String> {
 fn slow(report: &Report, direct: u64, others: &[Staged]) -> Sentence {
     let lost = &report.lost;
     let pairs = || report.pairs.iter().filter(|pair| pair.paths.iter().any(|path| could_be_direct(pair, path)));
-    let mut reasons: Vec<(&str, u64)> = Vec::new();
+    let mut reasons: Vec<(Taken, u64)> = Vec::new();
     for pair in pairs() {
         for path in pair.paths.iter().filter(|path| could_be_direct(pair, path)) {
-            let why = path.why.as_deref().unwrap_or_default();
-            match reasons.iter_mut().find(|(known, _)| *known == why) {
+            let Some(taken) = path.taken.0 else { continue };
+            match reasons.iter_mut().find(|(known, _)| *known == taken) {
                 Some((_, bytes)) => *bytes = bytes.saturating_add(path.bytes),
-                None => reasons.push((why, path.bytes)),
+                None => reasons.push((taken, path.bytes)),
             }
         }
     }
     reasons.sort_by_key(|&(_, bytes)| std::cmp::Reverse(bytes));
-    let because = reasons.iter().take(NAMED).map(|(why, _)| clean(why)).collect::<Vec<_>>().join(", ");
+    let because = reasons.iter().take(NAMED).map(|(taken, _)| taken.reason()).collect::<Vec<_>>().join(", ");
     let mut more = format!("Staged because: {because}.");
-    let has_direct = |pair: &Pair| pair.paths.iter().any(|path| path.class == Class::Direct && path.bytes > 0);
+    let has_direct = |pair: &Pair| pair.paths.iter().any(|path| path.taken.class() == Class::Direct && path.bytes > 0);
     let is_used = |pair: &&Pair| has_direct(pair) || pair.paths.iter().any(|path| could_be_direct(pair, path));
     let untested = report.pairs.iter().filter(is_used).filter(|pair| pair.src != pair.dst && !is_tested(report, pair));
     let untested = untested.map(|pair| (pair.src, pair.dst));
     if let Some(untested) = between(report, untested) {
-        let is_of_access = reasons.iter().all(|(why, _)| why.contains("enabled"));
+        let is_of_access = reasons.iter().all(|(taken, _)| *taken == Taken::Staged(Why::NotEnabled));
         let how = if is_of_access { "; P2PSHIM_ACCESS=auto does that first" } else { "" };
         more += &format!(" Peer access {untested} {}{how}.", not_verified(report));
     }

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use p2pshim_trace::{Class, Verified};
 use serde::Serialize;
 
 use super::broken;
 use super::ends::{self, PROCESSES};
 use super::model::{Call, Error, Finding, NvLink, Pair, Path, Report};
-use super::paths::Class;
 use super::term::{bytes, count, counted};
 use super::traffic::{self, NOT_SEEN};
 
@@ -112,7 +112,7 @@ fn gaps(report: &Report) -> Option<Sentence> {
 /// Pairs whose direct copies are slower than copies through the host, and that have direct copies.
 fn slower(report: &Report) -> Option<Sentence> {
     let is_used = |pair: &&Pair| {
-        pair.verified.as_deref() == Some("slower") && pair.paths.iter().any(|path| path.class == Class::Direct)
+        pair.verified == Some(Verified::Slower) && pair.paths.iter().any(|path| path.taken.class() == Class::Direct)
     };
     let pairs = || report.pairs.iter().filter(is_used).map(|pair| (pair.src, pair.dst));
     let text = format!(
@@ -140,11 +140,6 @@ pub(super) fn is_fine(report: &Report) -> bool {
         && report.decisions.iter().all(|it| !it.is_bad())
 }
 
-/// A path, and why it was taken.
-pub(super) fn path_text(path: &str, why: Option<&String>) -> String {
-    why.map_or_else(|| path.to_owned(), |why| format!("{path}: {why}"))
-}
-
 /// The words for a call's copy: `, GPU 0 > GPU 1, 1.0 MB, direct`.
 pub(super) fn what(report: &Report, call: &Call) -> String {
     let pair = match (call.src, call.dst) {
@@ -152,7 +147,7 @@ pub(super) fn what(report: &Report, call: &Call) -> String {
         _ => String::new(),
     };
     let size = call.bytes.map(|size| format!(", {}", bytes(size))).unwrap_or_default();
-    let path = call.path.as_ref().map(|path| format!(", {}", path_text(path, call.why.as_ref()))).unwrap_or_default();
+    let path = call.path.map(|path| format!(", {}", path.title())).unwrap_or_default();
     format!("{pair}{size}{path}")
 }
 
@@ -254,10 +249,7 @@ fn unclear(report: &Report) -> Option<Sentence> {
     let unclear = Some(traffic::unclear_bytes(report)).filter(|&bytes| bytes > 0)?;
     let text = format!("The path of {} is not known.", bytes(unclear));
     let pairs = report.pairs.iter().filter(|pair| pair.src != pair.dst);
-    let is_managed = |path: &Path| {
-        path.class == Class::Unknown
-            && (path.path.contains("managed") || path.why.as_deref().is_some_and(|why| why.contains("managed")))
-    };
+    let is_managed = |path: &Path| path.taken.0 == Some(p2pshim_trace::Path::Unknown);
     let more = match pairs.flat_map(|pair| &pair.paths).any(is_managed) {
         true => "Managed memory and memory of other processes are not followed.",
         false => "",

@@ -6,7 +6,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use p2pshim_trace::{Begun, CHUNK_BYTES, Capture, HEADER_BYTES, NoteKind, Options, PART, Segment, Writer};
+use p2pshim_trace::{
+    Begun, CHUNK_BYTES, Capture, HEADER_BYTES, NoteKind, Options, PART, Path as Taken, Segment, Why, Writer,
+};
 
 /// When all traces begin: 2027-01-15 08:00:00 UTC.
 pub(crate) const START: u64 = 1_800_000_000_000_000_000;
@@ -53,8 +55,6 @@ pub(crate) struct Call {
     pub(crate) is_pending: bool,
     pub(crate) rules: Vec<u8>,
     pub(crate) capture: Capture,
-    /// The function that it called in turn, if that call is in its record.
-    pub(crate) made_by: Option<u8>,
 }
 
 /// Numbers of functions in a [`Scene`].
@@ -64,9 +64,9 @@ pub(crate) const ENABLE: u8 = 3;
 pub(crate) const CU_MEMCPY_PEER_ASYNC: u8 = 4;
 pub(crate) const GRAPH_LAUNCH: u8 = 5;
 /// Numbers of ways.
-pub(crate) const DIRECT: u8 = 1;
-pub(crate) const STAGED: u8 = 2;
-pub(crate) const VETOED: u8 = 3;
+pub(crate) const DIRECT: u8 = Taken::Direct.number();
+pub(crate) const STAGED: u8 = Taken::Staged(Why::NotEnabled).number();
+pub(crate) const BLOCKED: u8 = Taken::Staged(Why::Blocked).number();
 /// Numbers of rules.
 pub(crate) const ENABLE_TWICE: u8 = 0;
 pub(crate) const OVERLAP: u8 = 1;
@@ -89,13 +89,7 @@ impl Call {
             is_pending: false,
             rules: Vec::new(),
             capture: Capture::None,
-            made_by: None,
         }
-    }
-
-    /// A copy of the runtime with the driver's in its record.
-    pub(crate) fn shared(at: u64, pair: (u8, u8), bytes: u64, path: u8) -> Self {
-        Self { made_by: Some(CU_MEMCPY_PEER_ASYNC), ..Self::copy(at, pair, bytes, path) }
     }
 
     /// The driver's call inside another.
@@ -106,7 +100,6 @@ impl Call {
             at: self.at + 100,
             took: Some(900),
             site: 0,
-            made_by: None,
             ..self.clone()
         }
     }
@@ -150,11 +143,6 @@ impl Scene {
             (GRAPH_LAUNCH, "runtime", "cudaGraphLaunch"),
         ] {
             scene.note(0, NoteKind::Function, number.into(), &[layer, name]);
-        }
-        for (number, name) in
-            [(DIRECT, "direct"), (STAGED, "staged: never enabled"), (VETOED, "staged: blocked, lost data")]
-        {
-            scene.note(0, NoteKind::Path, number.into(), &[name]);
         }
         scene.note(0, NoteKind::Rule, ENABLE_TWICE.into(), &["P2P-enable-twice", "note"]);
         scene.note(0, NoteKind::Rule, OVERLAP.into(), &["P2P-copy-overlap", "hazard"]);
@@ -206,7 +194,6 @@ impl Scene {
         }
         begun.takes(call.path);
         call.rules.iter().for_each(|&rule| begun.breaks(rule));
-        call.made_by.into_iter().for_each(|function| begun.is_made_by(function));
         if let Some(took) = call.took {
             begun.done(start + took, call.result, call.capture);
         }

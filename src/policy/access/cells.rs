@@ -64,7 +64,7 @@ impl<const COUNT: usize> Cells<COUNT> {
         if word >> 8 != self.epoch.load(Relaxed) {
             return None;
         }
-        Some((Path::numbered((word & (KEPT - 1)) as u32)?, word & KEPT != 0))
+        Some((Path::numbered((word & (KEPT - 1)) as u8)?, word & KEPT != 0))
     }
 
     pub(crate) fn epoch(&self) -> u64 {

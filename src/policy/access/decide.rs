@@ -160,10 +160,10 @@ impl Access {
         let is_out_of_reach = |place: Place| place.kind == Kind::Mapped && !is_reached_by_mapping(place, place);
         if let Path::Staged(_) = path
             && !(is_out_of_reach(src) || is_out_of_reach(dst))
-            && self.lock().logged.insert((src.device, dst.device, path.number()))
+            && self.lock().logged.insert((src.device, dst.device, path))
         {
             let are = if path == Path::Staged(Why::Capturing) { "would be" } else { "are" };
-            log::pair_info(src.device, dst.device, format_args!("copies {are} {}", path.name()));
+            log::pair_info(src.device, dst.device, format_args!("copies {are} {path}"));
         }
     }
 

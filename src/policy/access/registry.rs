@@ -6,7 +6,7 @@ use super::back_off::BackOff;
 use super::cells::{Cells, OWNERS};
 use crate::api::Layer;
 use crate::config::{self, Broken, Config, Denied, GpuName, Probe};
-use crate::model::{Hidden, Why};
+use crate::model::{Hidden, Path, Why};
 use crate::policy::driver::{Scratch, ScratchKind};
 use crate::policy::full::Verdict;
 use crate::policy::memory::{Kind, Place};
@@ -158,7 +158,7 @@ pub(crate) struct Registry {
     /// Pairs that wait for the end of a capture.
     pub(super) waiting: Vec<(Place, Place)>,
     /// For which devices it was logged which path their copies take.
-    pub(super) logged: BTreeSet<(u8, u8, u32)>,
+    pub(super) logged: BTreeSet<(u8, u8, Path)>,
 }
 
 impl Registry {

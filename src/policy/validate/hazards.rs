@@ -106,7 +106,7 @@ fn check_synchronous(
 fn check_path(driver: &impl Driver, seen: &Seen<'_>, [src, dst]: [i32; 2], found: &mut Vec<Finding>) {
     let rule = match seen.path {
         Some(path @ Path::Broken) => {
-            let what = format!("a copy from device {src} to device {dst} was {}", path.name());
+            let what = format!("a copy from device {src} to device {dst} was {path}");
             return found.push(Finding::new(Rule::DataBlocked, seen.layer(), what));
         }
         Some(Path::Staged(Why::NotEnabled)) => Rule::StagedNeverEnabled,

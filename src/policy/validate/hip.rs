@@ -56,7 +56,7 @@ impl Validate {
 /// Whether a copy was made on a path that is blocked.
 fn blocked(call: &HipCall<'_>) -> Option<Finding> {
     let Traffic { src, dst, path, .. } = call.traffic.filter(|traffic| traffic.path == Path::Broken)?;
-    Some(of(Rule::DataBlocked, format!("a copy from device {src} to device {dst} was {}", path.name())))
+    Some(of(Rule::DataBlocked, format!("a copy from device {src} to device {dst} was {path}")))
 }
 
 /// Whether HIP takes what is documented to be an error.

@@ -28,8 +28,7 @@ pub struct Record {
     pub device_nanos: u64,
     /// Its result.
     pub result: i32,
-    /// How many calls of the thread before this one the call is that made it, not counting those without a record of their
-    /// own; 0 if the program did, or if that is not known.
+    /// How many calls of the thread before this one the call is that made it; 0 if the program did, or if that is not known.
     pub parent: u8,
     /// The function's number.
     pub function: u8,
@@ -47,9 +46,6 @@ pub struct Record {
     pub depth: u8,
     /// Whether the time that the GPU took is known.
     pub device_time: DeviceTime,
-    /// Whether it has a record of its own. The one copy of the driver that a copy of the runtime makes may be in that one's
-    /// record: then it copied the same, returned the same, and its times are those of the call around it.
-    pub is_own: bool,
 }
 
 impl Record {
@@ -83,25 +79,7 @@ impl Record {
             findings: [finding(0), finding(1)],
             depth: word >> 6,
             device_time: DeviceTime::numbered(word >> 4 & 3).unwrap_or(DeviceTime::None),
-            is_own: true,
         })
-    }
-
-    /// The call inside it that is in its record, and the record without what tells of that.
-    fn split(self) -> (Self, Option<Self>) {
-        let Some(function) = self.parent.checked_sub(1).filter(|_| self.depth == 0) else { return (self, None) };
-        let outer = Self { parent: 0, ..self };
-        let inner = Self {
-            function,
-            parent: 1,
-            depth: 1,
-            site: 0,
-            findings: [0; 2],
-            device_time: DeviceTime::None,
-            is_own: false,
-            ..self
-        };
-        (outer, Some(inner).filter(|_| self.state == State::Done))
     }
 
     /// Whether it is of a part of what a call copies: from one device to another, on one path.
@@ -149,7 +127,7 @@ impl<'a> Block<'a> {
 
     /// The calls.
     pub fn calls(&self) -> Calls<'a> {
-        Calls { records: self.records, inner: None }
+        Calls { records: self.records }
     }
 }
 
@@ -157,24 +135,17 @@ impl<'a> Block<'a> {
 #[derive(Clone, Debug)]
 pub struct Calls<'a> {
     records: &'a [u8],
-    /// The call that the last record has inside it.
-    inner: Option<Record>,
 }
 
 impl Iterator for Calls<'_> {
     type Item = Record;
 
     fn next(&mut self) -> Option<Record> {
-        if let Some(inner) = self.inner.take() {
-            return Some(inner);
-        }
         loop {
             let (bytes, rest) = self.records.split_at_checked(RECORD_BYTES)?;
             self.records = rest;
             // Bytes that do not read as a call may have calls behind them: a thread may have been killed between two calls.
             if let Some(record) = Record::decode(bytes) {
-                let (record, inner) = record.split();
-                self.inner = inner;
                 return Some(record);
             }
         }

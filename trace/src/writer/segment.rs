@@ -192,12 +192,6 @@ impl Begun {
         cell.state.store(kept | capture.number() << 2 | State::Done.number(), Release);
     }
 
-    /// Notes which function the one call inside this one is of, if that has no record of its own: the same copy, with the same
-    /// return. Only calls that no other encloses have it. Early files have such calls; the shim writes none.
-    pub fn is_made_by(self, function: u8) {
-        self.0.parent.store(function.saturating_add(1), Relaxed);
-    }
-
     /// Takes over from the record of a call inside this one what copies where and how.
     #[inline(always)]
     pub fn like(self, inner: Self) {

@@ -3,7 +3,10 @@
 use std::fmt::{self, Display, Formatter};
 
 use p2pshim_host::codes;
+use p2pshim_trace::Path;
 use serde::Serialize;
+
+use crate::report::paths;
 
 /// How long calls took on the host, in nanoseconds; none if none has returned. The first two are right to 3 %.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -20,10 +23,6 @@ pub(crate) struct Function {
     pub(crate) layer: String,
     pub(crate) name: String,
     pub(crate) calls: u64,
-    /// Calls whose times are known, and those that have returned without being timed.
-    pub(crate) timed_calls: u64,
-    #[serde(skip)]
-    pub(crate) untimed_calls: u64,
     pub(crate) errors: u64,
     pub(crate) host_ns: Durations,
 }
@@ -170,8 +169,8 @@ pub(crate) struct Call {
     pub(crate) dst: Option<usize>,
     pub(crate) bytes: Option<u64>,
     /// The path that it was to take, and why, as far as that is known.
-    pub(crate) path: Option<String>,
-    pub(crate) why: Option<String>,
+    #[serde(flatten, serialize_with = "paths::of_call")]
+    pub(crate) path: Option<Path>,
     #[serde(flatten)]
     pub(crate) from: Origin,
     /// The innermost function that has not returned either.

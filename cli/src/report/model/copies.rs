@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use p2pshim_trace::Verified;
 use serde::Serialize;
 
 use super::{Durations, Line};
-use crate::report::paths::Class;
+use crate::report::paths::{self, Taken};
 
 /// A GPU, however many processes use it.
 #[derive(Debug, Default, Serialize)]
@@ -39,7 +40,8 @@ pub(crate) struct Pair {
     pub(crate) link: Option<String>,
     pub(crate) access: Option<bool>,
     /// The outcome of the pair's last verification.
-    pub(crate) verified: Option<String>,
+    #[serde(serialize_with = "paths::of_verified")]
+    pub(crate) verified: Option<Verified>,
     /// Whether peer access loses data there, or hangs: so verification found.
     pub(crate) is_blocked: bool,
     /// Bytes that were staged for that reason.
@@ -53,16 +55,15 @@ pub(crate) struct Pair {
 impl Pair {
     /// Whether it is known that direct copies arrive, or that they do not.
     pub(crate) fn is_tested(&self) -> bool {
-        self.is_blocked || self.verified.as_deref().is_some_and(|verified| verified != "unknown")
+        self.is_blocked || self.verified.is_some_and(|verified| verified != Verified::Unknown)
     }
 }
 
 /// Copies of a pair that took the same path for the same reason.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Path {
-    pub(crate) path: String,
-    pub(crate) why: Option<String>,
-    pub(crate) class: Class,
+    #[serde(flatten)]
+    pub(crate) taken: Taken,
     pub(crate) calls: u64,
     pub(crate) bytes: u64,
     /// Copies whose time on the device was measured.
@@ -76,9 +77,8 @@ pub(crate) struct Path {
 /// Copies of a pair that took the same path for the same reason and have about the same size: at least `from`, less than `to` bytes.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Size {
-    pub(crate) path: String,
-    pub(crate) why: Option<String>,
-    pub(crate) class: Class,
+    #[serde(flatten)]
+    pub(crate) taken: Taken,
     pub(crate) from: u64,
     pub(crate) to: u64,
     pub(crate) calls: u64,
@@ -119,14 +119,15 @@ pub(crate) struct Decision {
     pub(crate) src: Option<usize>,
     pub(crate) dst: Option<usize>,
     /// The outcome of verifying the pair, if the decision is about that.
-    pub(crate) verified: Option<String>,
+    #[serde(serialize_with = "paths::of_verified")]
+    pub(crate) verified: Option<Verified>,
     pub(crate) text: String,
 }
 
 impl Decision {
     /// Whether something is wrong.
     pub(crate) fn is_bad(&self) -> bool {
-        self.verified.as_deref().is_some_and(|verified| verified != "right")
+        self.verified.is_some_and(|verified| verified != Verified::Right)
     }
 }
 

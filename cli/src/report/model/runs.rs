@@ -89,9 +89,6 @@ pub(crate) struct File {
     pub(crate) namespace: Option<String>,
     #[serde(skip)]
     pub(crate) process_start: Option<String>,
-    /// Whether a later trace may be of the same process.
-    #[serde(skip)]
-    pub(crate) may_go_on: bool,
     pub(crate) program: Vec<String>,
     pub(crate) rank: Option<String>,
     pub(crate) started: Option<u64>,
@@ -132,11 +129,9 @@ pub(crate) struct File {
     pub(crate) last_copy: Option<Call>,
     /// The ways in which it differs from most others of its run.
     pub(crate) differs: Vec<&'static str>,
-    /// The status that it gave to `exit`, and whether the format of the file has it at all.
+    /// The status that it gave to `exit`.
     #[serde(skip)]
     pub(crate) exit: Option<u8>,
-    #[serde(skip)]
-    pub(crate) knows_exit: bool,
     /// Whether it is the program of a run that is known how it ended.
     #[serde(skip)]
     pub(crate) is_program: bool,

@@ -182,6 +182,7 @@ for (const pair of pairs) {
   pair.staged = sum(ways, (path) => path.bytes);
   pair.avoidable = pair.access === true ? sum(ways.filter((path) => path.class === "avoidable"), (path) => path.bytes) : 0;
   pair.why = [...new Set(ways.map((path) => path.why).filter(Boolean))].join("; ");
+  pair.remedy = ways.find((path) => path.remedy)?.remedy;
   // Less than a twentieth does not make a pair mixed: the first copies of a pair are staged by design.
   const few = 0.05 * (pair.direct + pair.staged);
   const largest = [...pair.paths].sort((a, b) => number(b.bytes) - number(a.bytes) || number(b.calls) - number(a.calls))[0];

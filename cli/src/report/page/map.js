@@ -46,7 +46,7 @@ function fault(pair) {
   const other = said && place(said) !== place(pair);
   const follows = said?.verified === "in use"
     ? "The program uses peer access here all the same: its data may be wrong. Run it with `P2PSHIM_ACCESS=off`, or with `P2PSHIM_DENY` for the pair."
-    : !said && remedy("blocked");
+    : !said && pair.remedy;
   return el("div", { class: "fault" }, el("p", { class: "tag bad" }, said?.verified === "in use" ? "Data may be wrong" : "Blocked"),
     el("p", {}, other && `${way(said)}: `, said && sentence(said.text)), follows && el("p", {}, prose(follows)));
 }
@@ -63,7 +63,7 @@ function card(pair) {
       `${bytes(path.bytes)} ${name(path)}${path.why ? `: ${path.why}` : ""}`,
       quiet(` · ${several(path.calls, "copy", "copies")}${Number.isFinite(path.gb_per_s) ? ` · ${measured(path)} (${timed(path)})` : ""}${
         path.host_text ? ` · host ${hostWords(path.host_text)}` : ""}`))))),
-    !pair.blocked && pair.kind !== "direct" && remedy(pair.why) && el("p", { class: "small" }, prose(remedy(pair.why))),
+    !pair.blocked && pair.kind !== "direct" && pair.remedy && el("p", { class: "small" }, prose(pair.remedy)),
     el("dl", {}, facts([
       ["Bytes", `${bytes(pair.bytes)} in ${several(pair.calls, "call")}`],
       ["Link", pair.link || "not known"],

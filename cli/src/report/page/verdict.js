@@ -1,21 +1,5 @@
 // ---- The verdict
 
-// Remedies for reasons for staging: the first that fits.
-const REMEDIES = [
-  [/(not|never) enabled/, "Run without P2PSHIM_ACCESS=app, so that p2pshim enables peer access; or call cudaDeviceEnablePeerAccess on both devices of a pair."],
-  [/not yet worth/, "A pair is enabled once it has copied more than 1 MiB or 16 times. Usually there is nothing to do."],
-  [/pool/, "The other device cannot access the pool. Run without P2PSHIM_POOLS=app, or call cudaMemPoolSetAccess."],
-  [/mapped/, "The program mapped the memory for one device only. Call cuMemSetAccess for the other."],
-  [/blocked|vetoed|lost data/, "These pairs lost data or hung in verification. `p2pshim doctor` names the likely cause, such as an IOMMU."],
-  [/denied/, "P2PSHIM_ACCESS=off or P2PSHIM_DENY keeps these pairs staged. Remove it if that is not intended."],
-  [/no (hardware )?path/, "These GPUs cannot access each other. `p2pshim doctor` shows which can: place neighbours on those."],
-  [/limit/, "A context can have 8 peers. Copy along a ring or a tree, so that each GPU has fewer."],
-  [/busy/, "The devices were busy when the pairs were to be verified. Copy once before the work begins."],
-  [/captur|unproven|verif/, "The pairs were not verified at that time. See the decisions."],
-  [/slower/, "Direct copies were measured to be slower. There is nothing to do."],
-];
-const remedy = (why) => REMEDIES.find(([pattern]) => pattern.test(why))?.[1] || "";
-
 /** A way, and why it was taken. */
 const wayOf = (row) => (row.path && row.why ? `${row.path}: ${row.why}` : row.path);
 

@@ -2,12 +2,12 @@
 
 use std::io::{self, Write};
 
+use p2pshim_trace::Class;
+
 use super::table::{Side, hide_timed, rate, roughly, table, timed};
 use super::{SHOWN, Text};
 use crate::report::model::{CopyCaller, CopyLine, CopySite, Durations, Pair, Path, Size};
-use crate::report::paths::Class;
 use crate::report::term::{bytes, clean, count, duration};
-use crate::report::verdict::path_text;
 
 /// The column of the table of copies that says how many of them were timed.
 const TIMED: usize = 5;
@@ -27,10 +27,10 @@ impl Text<'_> {
             let name = format!("{} > {}", self.report.label(pair.src), self.report.label(pair.dst));
             let time = |time: Option<u64>| time.map_or_else(|| "-".to_owned(), duration);
             let errors = if pair.errors == 0 { "-".to_owned() } else { count(pair.errors) };
-            let nothing = Path { path: "-".to_owned(), calls: pair.calls, host_ns: pair.host_ns, ..Path::default() };
+            let nothing = Path { calls: pair.calls, host_ns: pair.host_ns, ..Path::default() };
             let paths = if pair.paths.is_empty() { std::slice::from_ref(&nothing) } else { pair.paths.as_slice() };
             for (index, path) in paths.iter().enumerate() {
-                let text = path_text(&path.path, path.why.as_ref());
+                let text = if pair.paths.is_empty() { "-".to_owned() } else { path.taken.title() };
                 let first = |text: &str| if index == 0 { text.to_owned() } else { String::new() };
                 let timed = timed(path.device_calls, path.calls);
                 let Durations { p50, p99, max, .. } = path.host_ns;
@@ -38,7 +38,7 @@ impl Text<'_> {
                     first(&clean(&name)),
                     count(path.calls),
                     bytes(path.bytes),
-                    clean(&text),
+                    text,
                     rate(path.gb_per_s, path.device_calls < path.calls),
                     timed,
                     roughly(p50, max),
@@ -46,7 +46,7 @@ impl Text<'_> {
                     time(max),
                     first(&errors),
                 ]);
-                marks.push(pair.is_blocked || path.class == Class::Avoidable && pair.access == Some(true));
+                marks.push(pair.is_blocked || path.taken.class() == Class::Avoidable && pair.access == Some(true));
             }
         }
         hide_timed(&mut rows, TIMED);
@@ -89,7 +89,7 @@ impl Text<'_> {
                 format!("< {}", bytes(size.to)),
                 count(size.calls),
                 bytes(size.bytes),
-                clean(&path_text(&size.path, size.why.as_ref())),
+                size.taken.title(),
                 rate(size.gb_per_s, size.device_calls < size.calls),
             ]);
         }

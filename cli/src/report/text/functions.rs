@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::table::{Side, hide_timed, roughly, table, timed};
+use super::table::{Side, roughly, table};
 use super::{SHOWN, Text};
 use crate::report::model::Durations;
 use crate::report::term::{clean, count, duration};
@@ -13,9 +13,7 @@ impl Text<'_> {
             return Ok(());
         }
         self.title(out, "Functions, by their time on the host")?;
-        // Calls inside others are timed now and then: their sum is not that of all.
-        const TIMED: usize = 5;
-        let names = ["function", "layer", "calls", "errors", "total", "timed", "p50", "p99", "max"];
+        let names = ["function", "layer", "calls", "errors", "total", "p50", "p99", "max"];
         let mut rows = vec![names.map(str::to_owned).to_vec()];
         for function in self.report.functions.iter().take(SHOWN) {
             let time = |time: Option<u64>| time.map_or_else(|| "-".to_owned(), duration);
@@ -26,17 +24,15 @@ impl Text<'_> {
                 clean(&function.layer),
                 count(function.calls),
                 errors,
-                if function.untimed_calls > 0 { "-".to_owned() } else { duration(total) },
-                timed(function.timed_calls, function.timed_calls + function.untimed_calls),
+                duration(total),
                 roughly(p50, max),
                 roughly(p99, max),
                 time(max),
             ]);
         }
-        hide_timed(&mut rows, TIMED);
         use Side::{Left, Right};
-        let sides = [Left, Left, Right, Right, Right, Right, Right, Right, Right];
-        for line in table(&rows, &sides, self.style.width, 0, &[7, 6, 8, TIMED]) {
+        let sides = [Left, Left, Right, Right, Right, Right, Right, Right];
+        for line in table(&rows, &sides, self.style.width, 0, &[6, 5, 7]) {
             writeln!(out, "{line}")?;
         }
         self.more(out, self.report.functions.len(), "--json has all")

@@ -31,18 +31,13 @@ impl Text<'_> {
         let all: Vec<&&File> = read.iter().filter(|file| file.end.how != How::Exec).collect();
         let processes = match all[..] {
             [file] => format!("pid {}", file.process.unwrap_or_default()),
-            _ => format!("{} {}", count(all.len() as u64), report.counted()),
-        };
-        let shared = match all.len() {
-            _ if report.counted() == "processes" => "",
-            2 => ", which may be of one process",
-            _ => ", some of which may be of one process",
+            _ => format!("{} processes", count(all.len() as u64)),
         };
         let apart =
             if report.runs.iter().any(|run| may_be_several(report, run)) { ", not known to be of one run" } else { "" };
         self.line(
             out,
-            &format!("ran on     {}: {processes}{shared}{ranks}{apart}", few(&hosts, "unknown host")),
+            &format!("ran on     {}: {processes}{ranks}{apart}", few(&hosts, "unknown host")),
             "           ",
         )?;
         let gpus: Vec<String> = report.gpus.iter().map(gpu_text).collect();

@@ -15,7 +15,7 @@ impl Text<'_> {
             return Ok(());
         }
         self.title(out, &format!("{} runs: what follows is of all of them together", runs.len()))?;
-        let names = ["started", "run", "program", self.report.counted(), "bytes", "staged", "ended"];
+        let names = ["started", "run", "program", "processes", "bytes", "staged", "ended"];
         let mut rows = vec![names.map(str::to_owned).to_vec()];
         for run in runs.iter().take(SHOWN) {
             rows.push(vec![

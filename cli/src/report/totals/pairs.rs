@@ -2,17 +2,18 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use p2pshim_trace::Class;
+
 use super::PairTotal;
 use crate::report::buckets::Buckets;
 use crate::report::model::{CopyCaller, CopyLine, CopySite, Decision, Origin, Pair, Path, Size};
 use crate::report::names::Access;
-use crate::report::paths::Class;
+use crate::report::paths::Taken;
 use crate::report::tally::{PathTally, Sums};
 
 /// The pairs in the order of their GPUs' numbers, and when each has copied.
 pub(super) fn pairs(
     totals: HashMap<[usize; 2], PairTotal>,
-    paths: &[(String, Option<String>)],
     access: &HashMap<[usize; 2], Access>,
     number: impl Fn(usize) -> usize,
 ) -> (Vec<Pair>, Vec<([usize; 2], Buckets)>) {
@@ -26,21 +27,15 @@ pub(super) fn pairs(
         // Either GPU can make the path.
         let known: Vec<&Access> = [[one, other], [other, one]].iter().filter_map(|pair| access.get(pair)).collect();
         let can: Vec<bool> = known.iter().filter_map(|access| access.access).collect();
-        let name = |index: &usize| paths.get(*index).cloned().unwrap_or_default();
-        let sizes = total.paths.iter().flat_map(|(index, tally)| {
-            let (path, why) = name(index);
-            tally.sizes().map(move |(power, sums)| size(path.clone(), why.clone(), power, sums))
-        });
-        let mut sizes: Vec<Size> = sizes.collect();
-        sizes.sort_by(|one, other| (one.from, &one.path, &one.why).cmp(&(other.from, &other.path, &other.why)));
-        let named = |(index, tally): (&usize, &PathTally)| {
-            let (path, why) = name(index);
-            Path { host_ns: tally.host.durations(), ..model_path(path, why, tally.sums()) }
+        let sizes = |(&taken, tally)| PathTally::sizes(tally).map(move |(power, sums)| size(taken, power, sums));
+        let mut sizes: Vec<Size> = total.paths.iter().flat_map(sizes).collect();
+        sizes.sort_by_key(|size| (size.from, size.taken.name(), size.taken.why()));
+        let named = |(&taken, tally): (&Taken, &PathTally)| Path {
+            host_ns: tally.host.durations(),
+            ..model_path(taken, tally.sums())
         };
         let mut paths: Vec<Path> = total.paths.iter().map(named).collect();
-        paths.sort_by(|one, other| {
-            other.bytes.cmp(&one.bytes).then_with(|| (&one.path, &one.why).cmp(&(&other.path, &other.why)))
-        });
+        paths.sort_by_key(|path| (std::cmp::Reverse(path.bytes), path.taken.name(), path.taken.why()));
         all.push(Pair {
             src,
             dst,
@@ -61,11 +56,10 @@ pub(super) fn pairs(
 }
 
 /// Copies of a path, from their sums.
-pub(super) fn model_path(path: String, why: Option<String>, sums: Sums) -> Path {
+pub(super) fn model_path(taken: Taken, sums: Sums) -> Path {
     let Sums { calls, bytes, device_calls, device_bytes, device_ns } = sums;
-    let class = Class::of(&path, why.as_deref());
     let gb_per_s = rate(sums);
-    Path { path, why, class, calls, bytes, device_calls, device_bytes, device_ns, gb_per_s, ..Path::default() }
+    Path { taken, calls, bytes, device_calls, device_bytes, device_ns, gb_per_s, ..Path::default() }
 }
 
 /// Bytes a nanosecond, if any were measured.
@@ -73,12 +67,11 @@ fn rate(Sums { device_bytes, device_ns, .. }: Sums) -> Option<f64> {
     (device_ns > 0 && device_bytes > 0).then(|| device_bytes as f64 / device_ns as f64)
 }
 
-fn size(path: String, why: Option<String>, power: u32, sums: Sums) -> Size {
+fn size(taken: Taken, power: u32, sums: Sums) -> Size {
     let from = if power == 0 { 0 } else { 1 << power };
     let to = 2u64.checked_shl(power).filter(|&to| to > from).unwrap_or(u64::MAX);
     let Sums { calls, bytes, device_calls, .. } = sums;
-    let class = Class::of(&path, why.as_deref());
-    Size { path, why, class, from, to, calls, bytes, device_calls, gb_per_s: rate(sums) }
+    Size { taken, from, to, calls, bytes, device_calls, gb_per_s: rate(sums) }
 }
 
 /// Where copies came from, by the place in the code, with the lines of Python and the callers that were found for some of the calls from there.
@@ -112,8 +105,8 @@ fn copy_sites(counts: HashMap<Origin, u64>) -> Vec<CopySite> {
 
 /// Adds what verification has found of a pair last, and whether it has ever found it broken.
 pub(super) fn judge(pair: &mut Pair, last: Option<&Decision>, is_broken: bool) {
-    pair.verified = last.and_then(|decision| decision.verified.clone());
-    let blocked = pair.paths.iter().filter(|path| path.class == Class::Blocked);
+    pair.verified = last.and_then(|decision| decision.verified);
+    let blocked = pair.paths.iter().filter(|path| path.taken.class() == Class::Blocked);
     pair.blocked_bytes = blocked.map(|path| path.bytes).fold(0, u64::saturating_add);
     pair.is_blocked = pair.blocked_bytes > 0 || is_broken;
 }
