@@ -40,6 +40,7 @@ errors! {
     INVALID_IMAGE = 200, "not a module that the simulation can read";
     INVALID_CONTEXT = 201, "invalid device context";
     MAP_FAILED = 205, "mapping failed";
+    ALREADY_MAPPED = 208, "resource already mapped";
     PEER_ACCESS_UNSUPPORTED = 217, "no peer access between these two devices";
     OPERATING_SYSTEM = 304, "a call to the operating system failed";
     INVALID_HANDLE = 400, "invalid resource handle";

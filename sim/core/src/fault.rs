@@ -46,7 +46,7 @@ pub enum Defect {
 pub(crate) enum Means {
     /// By `cuIpcOpenMemHandle`.
     IpcHandle,
-    /// By `cuMemImportFromShareableHandle`.
+    /// By `cuMemImportFromShareableHandle`, or from a pool by `cuMemPoolImportFromShareableHandle`.
     Descriptor,
 }
 

@@ -80,43 +80,52 @@ pub(crate) fn memory_file(name: &CStr, length: u64) -> Result<File> {
     Ok(file)
 }
 
-/// The file behind a descriptor of the program, and its name; none if there is no such descriptor, or it has no name.
-pub(crate) fn file_of(descriptor: libc::c_int) -> Option<(File, String)> {
+/// The file behind a descriptor of the program; none if there is no such descriptor.
+pub(crate) fn file_of(descriptor: libc::c_int) -> Option<File> {
     // SAFETY: takes numbers, and touches no memory of ours.
     let own = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 0) };
     if own < 0 {
         return None;
     }
     // SAFETY: the descriptor is new, and nobody else's.
-    let file = unsafe { File::from_raw_fd(own) };
-    let name = fs::read_link(format!("/proc/self/fd/{own}")).ok()?.to_str()?.to_owned();
-    Some((file, name))
+    Some(unsafe { File::from_raw_fd(own) })
+}
+
+/// The name of a file of [`memory_file`], whichever process made it.
+pub(crate) fn name_of(file: &File) -> Option<String> {
+    let path = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?;
+    Some(path.to_str()?.strip_prefix("/memfd:")?.trim_end_matches(" (deleted)").to_owned())
 }
 
 /// Puts a file that other processes can map in the place of whole pages, whose bytes it then holds; nobody uses them meanwhile.
-pub(crate) fn share(address: u64, length: u64) -> Result<File> {
-    let file = memory_file(c"p2psim", length)?;
+pub(crate) fn share(name: &CStr, address: u64, length: u64) -> Result<File> {
+    let file = memory_file(name, length)?;
     let held = map_file(&file, length)?;
     copy(held, address, length);
     unmap(held, length);
-    put_file(address, length, &file)?;
+    put_file(address, length, &file, 0)?;
     Ok(file)
 }
 
-/// Puts a file in the place of whole pages, whatever they hold.
-pub(crate) fn put_file(address: u64, length: u64, file: &File) -> Result<()> {
-    map_at(address, length, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED, file.as_raw_fd())
+/// Puts a file, from a place in it on, in the place of whole pages, whatever they hold. It has to be as long as that.
+pub(crate) fn put_file(address: u64, length: u64, file: &File, place: u64) -> Result<()> {
+    let is_inside = |size: u64| place.checked_add(length).is_some_and(|end| end <= size);
+    if !file.metadata().is_ok_and(|data| is_inside(data.len())) {
+        return Err(Error::INVALID_VALUE);
+    }
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    map_at(address, length, access, libc::MAP_SHARED, (file.as_raw_fd(), place))
 }
 
 /// Puts pages that are the process's own in the place of shared ones. Until [`allow`] nobody can read there.
 pub(crate) fn unshare(address: u64, length: u64) {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // Without memory for that, what is allocated there next is shared with who has imported this.
-    let _ = map_at(address, length, libc::PROT_NONE, flags, -1);
+    let _ = map_at(address, length, libc::PROT_NONE, flags, (-1, 0));
 }
 
 /// Maps a file that holds shared memory.
-pub(crate) fn map_file(file: &File, length: u64) -> Result<u64> {
+fn map_file(file: &File, length: u64) -> Result<u64> {
     let length = usize::try_from(length).map_err(|_| Error::INVALID_VALUE)?;
     let access = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: a mapping at an address of the kernel's choice replaces nothing.
@@ -124,10 +133,17 @@ pub(crate) fn map_file(file: &File, length: u64) -> Result<u64> {
     if address == libc::MAP_FAILED { Err(Error::MAP_FAILED) } else { Ok(address as u64) }
 }
 
-fn map_at(address: u64, length: u64, access: libc::c_int, flags: libc::c_int, file: libc::c_int) -> Result<()> {
-    let (place, length) = (address as *mut libc::c_void, length as usize);
+fn map_at(
+    address: u64,
+    length: u64,
+    access: libc::c_int,
+    flags: libc::c_int,
+    (file, place): (libc::c_int, u64),
+) -> Result<()> {
+    let place = libc::off_t::try_from(place).map_err(|_| Error::INVALID_VALUE)?;
+    let (start, length) = (address as *mut libc::c_void, length as usize);
     // SAFETY: the range is one of whole pages inside a mapping made by `map`, and belongs to one allocation, which no work uses.
-    let mapped = unsafe { libc::mmap(place, length, access, flags | libc::MAP_FIXED, file, 0) };
+    let mapped = unsafe { libc::mmap(start, length, access, flags | libc::MAP_FIXED, file, place) };
     if mapped == libc::MAP_FAILED { Err(Error::OUT_OF_MEMORY) } else { Ok(()) }
 }
 

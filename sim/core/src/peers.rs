@@ -26,8 +26,12 @@ impl Peers {
 
     /// Fails if `from` has `limit` peers already.
     pub(crate) fn refuse_more(&self, from: ContextId, limit: usize) -> Result<()> {
-        let peers = self.enabled.iter().filter(|(pair, _)| pair.0 == from).count();
-        if peers >= limit { Err(Error::TOO_MANY_PEERS) } else { Ok(()) }
+        if self.of(from).count() >= limit { Err(Error::TOO_MANY_PEERS) } else { Ok(()) }
+    }
+
+    /// The contexts that `from` has enabled access to.
+    pub(crate) fn of(&self, from: ContextId) -> impl Iterator<Item = ContextId> {
+        self.enabled.iter().filter(move |(pair, _)| pair.0 == from).map(|(pair, _)| pair.1)
     }
 
     /// Undoes [`Peers::enable`]. Direct copies that are queued end, as was measured.

@@ -2,6 +2,7 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
+use std::ffi::CStr;
 use std::fs::File;
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use crate::os;
 /// Memory that each device claims to have, in bytes.
 pub const DEVICE_MEMORY: u64 = 8 << 30;
 /// Addresses set aside for each device; more than memory, so that fragments never stand in the way.
-const RESERVE: u64 = 64 << 30;
+pub(crate) const RESERVE: u64 = 64 << 30;
 /// Device allocations start at, and take up, multiples of this many bytes; from a page on, whole pages.
 pub const GRANULE: u64 = 512;
 
@@ -92,12 +93,14 @@ impl Allocation {
     }
 }
 
-/// Addresses of one device: free ranges by their start.
+/// Addresses of one device, or of memory that other processes allocated: free ranges by their start.
 #[derive(Debug)]
 struct Reserve {
     whole: Range<u64>,
     free: BTreeMap<u64, u64>,
     used: u64,
+    /// Bytes that may be used at a time.
+    limit: u64,
 }
 
 impl Reserve {
@@ -108,12 +111,13 @@ impl Reserve {
             Err(_) => (os::map(DEVICE_MEMORY)?, DEVICE_MEMORY),
         };
         os::discard(base, length);
-        Ok(Reserve { whole: base..base + length, free: BTreeMap::from([(base, length)]), used: 0 })
+        let free = BTreeMap::from([(base, length)]);
+        Ok(Reserve { whole: base..base + length, free, used: 0, limit: DEVICE_MEMORY })
     }
 
     /// First fit: freed addresses come back soon, as they do with a real driver.
     fn take(&mut self, length: u64, alignment: u64) -> Result<u64> {
-        if length > DEVICE_MEMORY - self.used {
+        if length > self.limit - self.used {
             return Err(Error::OUT_OF_MEMORY);
         }
         let skipped = |start: u64| start.next_multiple_of(alignment) - start;
@@ -161,10 +165,12 @@ pub(crate) struct Space {
     /// One for each device, or one for all of them and for page-locked memory.
     reserves: Vec<Reserve>,
     is_shared: bool,
+    /// Addresses of what other processes allocated; set aside at the first import.
+    imports: Option<Reserve>,
     allocations: BTreeMap<u64, Allocation>,
     reservations: BTreeMap<u64, Reservation>,
     /// Files with what other processes may see of allocations, by their numbers.
-    shared: HashMap<u64, File>,
+    shared: HashMap<u64, Arc<File>>,
     last_id: u64,
 }
 
@@ -174,7 +180,7 @@ impl Space {
         let reserves = (0..if is_shared { devices.min(1) } else { devices }).map(|_| Reserve::new());
         let reserves = reserves.collect::<Result<_>>()?;
         let (allocations, reservations, shared) = (BTreeMap::new(), BTreeMap::new(), HashMap::new());
-        Ok(Space { reserves, is_shared, allocations, reservations, shared, last_id: 0 })
+        Ok(Space { reserves, is_shared, imports: None, allocations, reservations, shared, last_id: 0 })
     }
 
     fn reserve_of(&mut self, device: usize) -> Option<&mut Reserve> {
@@ -216,17 +222,31 @@ impl Space {
         Ok(())
     }
 
-    /// Shares an allocation with other processes, by a file whose bytes are the allocation's from now on. No work may be using it
-    /// the first time. It has whole pages of its own, or cannot be shared.
-    pub(crate) fn share(&mut self, found: &Allocation) -> Result<&File> {
+    /// Shares an allocation with other processes, by a file of that name whose bytes are the allocation's from now on. No work may be
+    /// using it the first time. It has whole pages of its own, or cannot be shared.
+    pub(crate) fn share(&mut self, found: &Allocation, name: &CStr) -> Result<&File> {
         if granule(found.size) != os::PAGE {
             return Err(Error::NOT_SUPPORTED);
         }
         let length = granules(found.size).ok_or(Error::INVALID_VALUE)?;
         match self.shared.entry(found.id) {
             Entry::Occupied(known) => Ok(known.into_mut()),
-            Entry::Vacant(new) => Ok(new.insert(os::share(found.base, length)?)),
+            Entry::Vacant(new) => Ok(new.insert(Arc::new(os::share(name, found.base, length)?))),
         }
+    }
+
+    /// Allocates on a device whole pages of a file of [`RESERVE`] bytes, which lie in it as they lie in the device's memory.
+    pub(crate) fn allocate_in(&mut self, file: &Arc<File>, size: u64, owner: Owner, device: usize) -> Result<u64> {
+        let length = pages(size).filter(|length| *length > 0).ok_or(Error::INVALID_VALUE)?;
+        let reserve = self.reserve_of(device).ok_or(Error::INVALID_DEVICE)?;
+        let base = reserve.take(length, os::PAGE)?;
+        if let Err(error) = os::put_file(base, length, file, base - reserve.whole.start) {
+            reserve.give_back(base, length);
+            return Err(error);
+        }
+        self.insert(base, size, Kind::Device, owner, device, 0);
+        self.shared.insert(self.last_id, Arc::clone(file));
+        Ok(base)
     }
 
     /// Whether [`Space::share`] was asked for an allocation before.
@@ -234,10 +254,25 @@ impl Space {
         self.shared.contains_key(&found.id)
     }
 
-    /// Makes memory of a device known that another process shares.
-    pub(crate) fn import(&mut self, file: &File, size: u64, owner: Owner, device: usize) -> Result<u64> {
-        let length = granules(size).ok_or(Error::INVALID_VALUE)?;
-        let base = os::map_file(file, length)?;
+    /// Makes memory of a device known that another process shares, from a place in a file on. Its address is one of device memory also when
+    /// it is gone again.
+    pub(crate) fn import(
+        &mut self,
+        (file, place): (&File, u64),
+        size: u64,
+        owner: Owner,
+        device: usize,
+    ) -> Result<u64> {
+        let length = pages(size).filter(|length| *length > 0).ok_or(Error::INVALID_VALUE)?;
+        let reserve = match &mut self.imports {
+            Some(reserve) => reserve,
+            none => none.insert(Reserve { limit: u64::MAX, ..Reserve::new()? }),
+        };
+        let base = reserve.take(length, os::PAGE)?;
+        if os::put_file(base, length, file, place).is_err() {
+            reserve.give_back(base, length);
+            return Err(Error::MAP_FAILED);
+        }
         self.insert(base, size, Kind::Imported, owner, device, 0);
         Ok(base)
     }
@@ -256,7 +291,8 @@ impl Space {
 
     /// Whether an address can only ever be device memory, allocated or not.
     pub(crate) fn is_device_address(&self, address: u64) -> bool {
-        self.reserves.iter().any(|reserve| reserve.whole.contains(&address)) || self.reservation(address).is_some()
+        let mut reserves = self.reserves.iter().chain(&self.imports);
+        reserves.any(|reserve| reserve.whole.contains(&address)) || self.reservation(address).is_some()
     }
 
     /// How far from the first byte of its device's memory an address is; memory that was mapped to addresses of its own is at no
@@ -322,7 +358,7 @@ impl Space {
         if !inside || taken {
             return Err(Error::INVALID_VALUE);
         }
-        file.map_or_else(|| os::allow(base, size), |file| os::put_file(base, size, file))?;
+        file.map_or_else(|| os::allow(base, size), |file| os::put_file(base, size, file, 0))?;
         self.insert(base, size, Kind::Mapped, Owner::Mapping, device, 0);
         Ok(())
     }
@@ -350,11 +386,16 @@ impl Space {
             Kind::Registered => {}
             Kind::Mapped => os::unshare(gone.base, gone.size),
             Kind::Pinned if !self.is_shared => os::unmap(gone.base, gone.size),
-            Kind::Imported => os::unmap(gone.base, granules(gone.size).unwrap_or_default()),
+            Kind::Imported => {
+                let length = pages(gone.size).unwrap_or_default();
+                os::unshare(gone.base, length);
+                self.imports.iter_mut().for_each(|reserve| reserve.give_back(gone.base, length));
+            }
             Kind::Device | Kind::Array | Kind::Pinned => {
-                let length = granules(gone.size).unwrap_or_default();
+                let is_shared = self.shared.remove(&gone.id).is_some();
+                let length = if is_shared { pages(gone.size) } else { granules(gone.size) }.unwrap_or_default();
                 // An importer keeps the bytes that are there.
-                if self.shared.remove(&gone.id).is_some() {
+                if is_shared {
                     os::unshare(gone.base, length);
                 }
                 os::discard(gone.base, length);
@@ -378,6 +419,11 @@ fn granule(size: u64) -> u64 {
 
 fn granules(size: u64) -> Option<u64> {
     size.checked_next_multiple_of(granule(size))
+}
+
+/// What is shared takes up whole pages.
+fn pages(size: u64) -> Option<u64> {
+    size.checked_next_multiple_of(os::PAGE)
 }
 
 #[cfg(test)]
@@ -449,8 +495,8 @@ mod tests {
         let base = allocate(&mut space, 5000);
         os::fill(base, 7, 1, 5000);
         let found = space.find(base).unwrap().clone();
-        let file = space.share(&found).unwrap().try_clone().unwrap();
-        let there = space.import(&file, 5000, Owner::Import(ContextId(2)), 0).unwrap();
+        let file = space.share(&found, c"test").unwrap().try_clone().unwrap();
+        let there = space.import((&file, 0), 5000, Owner::Import(ContextId(2)), 0).unwrap();
         let byte = |address: u64| {
             let mut byte = 0u8;
             os::copy(&raw mut byte as u64, address, 1);
@@ -466,6 +512,30 @@ mod tests {
         assert_eq!([byte(base), byte(there)], [1, 9]);
         let gone = space.take(there, Kind::Imported).unwrap();
         space.recycle(&gone);
+        assert!(space.is_device_address(there) && space.find(there).is_none());
+        assert_eq!(space.import((&file, 0), 5000, Owner::Import(ContextId(2)), 0), Ok(there));
+    }
+
+    #[test]
+    fn allocate_in_a_file_that_an_import_sees() {
+        let mut space = Space::new(1, false).unwrap();
+        let file = Arc::new(os::memory_file(c"test", RESERVE).unwrap());
+        let [small, large] = [100, 5000].map(|size| space.allocate_in(&file, size, OWNER, 0).unwrap());
+        assert_eq!((small % os::PAGE, large % os::PAGE), (0, 0));
+        let place = space.depth(large);
+        let there = space.import((&file, place), 5000, OWNER, 0).unwrap();
+        os::fill(large, 7, 1, 5000);
+        let mut byte = 0u8;
+        os::copy(&raw mut byte as u64, there + 4999, 1);
+        assert_eq!(byte, 7);
+        for base in [small, large] {
+            free(&mut space, base);
+        }
+        os::copy(&raw mut byte as u64, there, 1);
+        assert_eq!((byte, space.free_memory(0), space.reserves[0].free.len()), (7, DEVICE_MEMORY, 1));
+        for size in [0, u64::MAX] {
+            assert_eq!(space.allocate_in(&file, size, OWNER, 0), Err(Error::INVALID_VALUE));
+        }
     }
 
     #[test]
@@ -473,7 +543,7 @@ mod tests {
         let mut space = Space::new(1, false).unwrap();
         let base = allocate(&mut space, 4095);
         let found = space.find(base).unwrap().clone();
-        assert_eq!(space.share(&found).err(), Some(Error::NOT_SUPPORTED));
+        assert_eq!(space.share(&found, c"test").err(), Some(Error::NOT_SUPPORTED));
         assert!(!space.is_shared(&found));
     }
 

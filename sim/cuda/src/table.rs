@@ -171,6 +171,10 @@ rows! {
     cuMemSetMemPool 13000 cuMemSetMemPool;
     cuMemPoolCreate 11020 cuMemPoolCreate;
     cuMemPoolDestroy 11020 cuMemPoolDestroy;
+    cuMemPoolExportToShareableHandle 11020 cuMemPoolExportToShareableHandle;
+    cuMemPoolImportFromShareableHandle 11020 cuMemPoolImportFromShareableHandle;
+    cuMemPoolExportPointer 11020 cuMemPoolExportPointer;
+    cuMemPoolImportPointer 11020 cuMemPoolImportPointer;
     cuMemPoolSetAccess 11020 cuMemPoolSetAccess;
     cuMemPoolGetAccess 11020 cuMemPoolGetAccess;
     cuMemPoolTrimTo 11020 cuMemPoolTrimTo;

@@ -350,7 +350,10 @@ impl State {
         match piece.owner {
             Owner::Import(_) => Some(Means::IpcHandle),
             Owner::Mapping => self.mappings.is_imported(piece.base).then_some(Means::Descriptor),
-            Owner::Context(_) | Owner::Pool(_) | Owner::Device => None,
+            Owner::Pool(pool) => {
+                self.pools.get(&pool).is_some_and(|pool| pool.origin.is_imported()).then_some(Means::Descriptor)
+            }
+            Owner::Context(_) | Owner::Device => None,
         }
     }
 

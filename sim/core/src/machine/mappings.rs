@@ -1,11 +1,11 @@
 //! Memory that the program maps itself: physical memory, addresses, and who may reach it. Processes share it by descriptors.
 
 use std::collections::HashMap;
-use std::ffi::{CString, c_int};
-use std::fs::File;
+use std::ffi::c_int;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use super::sharing::{MEMORY, Origin};
 use super::{Machine, PhysicalHandle, State};
 use crate::access::{NO_ACCESS, READ_WRITE, Rights};
 use crate::current;
@@ -17,8 +17,6 @@ use crate::space::{Allocation, Kind, Owner};
 /// Physical memory, addresses and mappings are multiples of this, in bytes.
 pub const MAPPING_GRANULE: u64 = 2 << 20;
 const PHYSICAL_HANDLES: u64 = 0x505a_0000_0000;
-/// The beginning of the name of a file that holds memory of a device; its number follows.
-const FILE_NAME: &str = "p2psim memory of device ";
 
 /// Memory without an address. Its bytes stay with the address that it was mapped to, unless other processes can map it.
 struct Physical {
@@ -27,25 +25,6 @@ struct Physical {
     references: u32,
     mapped: bool,
     origin: Origin,
-}
-
-/// Where the bytes of physical memory are.
-enum Origin {
-    /// In this process.
-    Own,
-    /// In a file that other processes can map.
-    Shareable(File),
-    /// In a file of another process, or of this one; whose memory it was before.
-    Imported(File),
-}
-
-impl Origin {
-    fn file(&self) -> Option<&File> {
-        match self {
-            Self::Own => None,
-            Self::Shareable(file) | Self::Imported(file) => Some(file),
-        }
-    }
 }
 
 struct Mapping {
@@ -71,7 +50,7 @@ impl Mappings {
     /// Whether the memory that is mapped there was imported.
     pub(super) fn is_imported(&self, base: u64) -> bool {
         let physical = self.mappings.get(&base).and_then(|mapping| self.physicals.get(&mapping.physical));
-        physical.is_some_and(|physical| matches!(physical.origin, Origin::Imported(_)))
+        physical.is_some_and(|physical| physical.origin.is_imported())
     }
 
     fn physical_mut(&mut self, handle: PhysicalHandle) -> Result<&mut Physical> {
@@ -103,9 +82,8 @@ impl Machine {
 
     /// Takes physical memory of a device that other processes can map.
     pub fn create_shareable_physical(&self, device: usize, size: u64) -> Result<PhysicalHandle> {
-        let name =
-            CString::new(format!("{FILE_NAME}{}", self.config.number(device))).map_err(|_| Error::INVALID_DEVICE)?;
-        self.create(device, size, || os::memory_file(&name, size).map(Origin::Shareable))
+        let name = self.file_name(MEMORY, device)?;
+        self.create(device, size, || os::memory_file(&name, size).map(Arc::new).map(Origin::Shareable))
     }
 
     fn create(&self, device: usize, size: u64, origin: impl FnOnce() -> Result<Origin>) -> Result<PhysicalHandle> {
@@ -125,12 +103,11 @@ impl Machine {
 
     /// Physical memory that a process exported, by a descriptor which stays the caller's.
     pub fn import_physical(&self, descriptor: c_int) -> Result<PhysicalHandle> {
-        let (file, name) = os::file_of(descriptor).ok_or(Error::INVALID_VALUE)?;
-        let number = name.strip_prefix("/memfd:").and_then(|name| name.strip_prefix(FILE_NAME));
-        let number = number.and_then(|number| number.split(' ').next()?.parse().ok()).ok_or(Error::INVALID_VALUE)?;
-        let (device, size) =
-            (self.device_of_another(number)?, file.metadata().map_err(|_| Error::OPERATING_SYSTEM)?.len());
-        let physical = Physical { device, size, references: 1, mapped: false, origin: Origin::Imported(file) };
+        let file = os::file_of(descriptor).ok_or(Error::INVALID_VALUE)?;
+        let device = self.device_of_file(&file, MEMORY)?;
+        let size = file.metadata().map_err(|_| Error::OPERATING_SYSTEM)?.len();
+        let origin = Origin::Imported(Arc::new(file));
+        let physical = Physical { device, size, references: 1, mapped: false, origin };
         Ok(self.lock().add_physical(physical))
     }
 
@@ -170,7 +147,7 @@ impl Machine {
         if physical.mapped {
             return Err(Error::NOT_SUPPORTED);
         }
-        space.map(base, size, physical.device, physical.origin.file())?;
+        space.map(base, size, physical.device, physical.origin.file().map(Arc::as_ref))?;
         physical.mapped = true;
         mappings.mappings.insert(base, Mapping { physical: handle, rights: Rights::default(), mapped: Gate::open() });
         Ok(())
@@ -260,7 +237,7 @@ impl State {
             && let Some(physical) = self.mappings.physicals.remove(&handle)
         {
             // Imported memory is another's.
-            if !matches!(physical.origin, Origin::Imported(_)) {
+            if !physical.origin.is_imported() {
                 self.space.discharge(physical.device, physical.size);
             }
         }

@@ -55,7 +55,7 @@ impl Machine {
         let mut state = self.lock();
         state.current()?;
         state.captures.refuse_unseen(current::caller())?;
-        let gone = state.space.take(base, kind).ok_or(Error::INVALID_VALUE)?;
+        let gone = state.take_freed(base, kind)?;
         state.leave(&gone);
         let tails = state.work_before_free(gone.owner);
         drop(state);

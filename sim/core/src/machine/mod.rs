@@ -34,7 +34,7 @@ pub(crate) use kernels::{Kernel, Launch};
 pub use mappings::MAPPING_GRANULE;
 pub use memory::ArrayShape;
 pub use places::{Locus, Place};
-pub use pools::PoolAttribute;
+pub use pools::{PoolAttribute, PoolExport};
 pub use sharing::Export;
 pub use streams::{StreamInfo, StreamRef};
 
@@ -274,13 +274,6 @@ impl Machine {
     /// Turns a program's ordinal into a device.
     pub fn device(&self, ordinal: i32) -> Result<usize> {
         usize::try_from(ordinal).ok().filter(|device| *device < self.config.devices).ok_or(Error::INVALID_DEVICE)
-    }
-
-    /// The device, which may be a hidden one, of memory that came from another process; by its number on the machine.
-    fn device_of_another(&self, number: usize) -> Result<usize> {
-        Some(self.config.device(number))
-            .filter(|device| *device < self.config.all_devices())
-            .ok_or(Error::INVALID_DEVICE)
     }
 
     /// The number of a device on the machine, on which others may be hidden.

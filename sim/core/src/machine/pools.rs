@@ -1,12 +1,18 @@
 //! Memory pools and what is allocated from them in a stream's order.
 
+use std::collections::HashMap;
+use std::ffi::c_int;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
+use super::sharing::{Origin, POOL};
 use super::{Machine, PoolHandle, State, StreamRef};
 use crate::access::{READ_WRITE, Rights};
 use crate::error::{Error, Result};
 use crate::fence::Fence;
-use crate::space::{Allocation, Kind, Owner};
+use crate::os;
+use crate::space::{Allocation, Kind, Owner, RESERVE};
 use crate::stream::Stream;
 use crate::work::Work;
 
@@ -17,6 +23,9 @@ pub(super) struct Pool {
     pub(super) device: usize,
     pub(super) rights: Rights,
     is_default: bool,
+    pub(super) origin: Origin,
+    /// What was imported from it: addresses by places in its file.
+    imports: HashMap<u64, u64>,
     /// Only memory is left of it.
     destroyed: bool,
     /// Three switches and a threshold that the program may set and read; they change nothing.
@@ -27,9 +36,24 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    fn new(device: usize, is_default: bool) -> Pool {
-        let rights = Rights::of(device);
-        Pool { device, rights, is_default, destroyed: false, switches: [1; 3], threshold: 0, used: 0, used_most: 0 }
+    fn new(device: usize, is_default: bool, origin: Origin) -> Pool {
+        Pool {
+            device,
+            rights: Rights::of(device),
+            is_default,
+            origin,
+            imports: HashMap::new(),
+            destroyed: false,
+            switches: [1; 3],
+            threshold: 0,
+            used: 0,
+            used_most: 0,
+        }
+    }
+
+    fn charge(&mut self, size: u64) {
+        self.used += size;
+        self.used_most = self.used_most.max(self.used);
     }
 }
 
@@ -44,6 +68,17 @@ pub enum PoolAttribute {
     Used,
     /// The most bytes that were in use.
     UsedMost,
+}
+
+/// Data by which another process imports an allocation of a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolExport {
+    /// Where it lies in the pool's file.
+    pub place: u64,
+    /// Bytes of it.
+    pub size: u64,
+    /// The number of that file.
+    pub inode: u64,
 }
 
 /// An allocation that is freed in a stream's order, and what has to be reached before that.
@@ -63,7 +98,8 @@ impl Machine {
     /// Has a device's streams allocate from one of its pools.
     pub fn set_current_pool(&self, device: usize, pool: PoolHandle) -> Result<()> {
         let mut state = self.lock();
-        if state.pool(pool)?.device != device {
+        let known = state.pool(pool)?;
+        if known.device != device || known.origin.is_imported() {
             return Err(Error::INVALID_VALUE);
         }
         *state.current_pools.get_mut(device).ok_or(Error::INVALID_DEVICE)? = pool;
@@ -75,10 +111,59 @@ impl Machine {
         if device >= self.config.devices {
             return Err(Error::INVALID_DEVICE);
         }
+        Ok(self.lock().add_pool(Pool::new(device, false, Origin::Own)))
+    }
+
+    /// Creates a pool of a device's memory from which other processes can import.
+    pub fn create_shareable_pool(&self, device: usize) -> Result<PoolHandle> {
+        if device >= self.config.devices {
+            return Err(Error::INVALID_DEVICE);
+        }
+        let file = os::memory_file(&self.file_name(POOL, device)?, RESERVE)?;
+        Ok(self.lock().add_pool(Pool::new(device, false, Origin::Shareable(Arc::new(file)))))
+    }
+
+    /// A descriptor by which other processes import a pool that was created for that.
+    pub fn export_pool(&self, handle: PoolHandle) -> Result<OwnedFd> {
+        let state = self.lock();
+        let Origin::Shareable(file) = &state.pool(handle)?.origin else { return Err(Error::INVALID_VALUE) };
+        file.try_clone().map(OwnedFd::from).map_err(|_| Error::OPERATING_SYSTEM)
+    }
+
+    /// A pool that a process exported, by a descriptor which stays the caller's. At first its own device alone has rights on it.
+    pub fn import_pool(&self, descriptor: c_int) -> Result<PoolHandle> {
+        let file = os::file_of(descriptor).ok_or(Error::INVALID_VALUE)?;
+        let device = self.device_of_file(&file, POOL)?;
+        Ok(self.lock().add_pool(Pool::new(device, false, Origin::Imported(Arc::new(file)))))
+    }
+
+    /// Lets other processes import the allocation of a pool that an address lies in.
+    pub fn export_from_pool(&self, address: u64) -> Result<PoolExport> {
+        let state = self.lock();
+        let found = state.space.find(address).ok_or(Error::INVALID_VALUE)?;
+        let Owner::Pool(handle) = found.owner else { return Err(Error::INVALID_VALUE) };
+        let Origin::Shareable(file) = &state.pool(handle)?.origin else { return Err(Error::INVALID_VALUE) };
+        let inode = file.metadata().map_err(|_| Error::OPERATING_SYSTEM)?.ino();
+        Ok(PoolExport { place: state.space.depth(found.base), size: found.size, inode })
+    }
+
+    /// Maps an allocation of an imported pool. A second time it is at the same address, and freed with the first: seen of a real driver, in
+    /// public reports.
+    pub fn import_from_pool(&self, handle: PoolHandle, export: PoolExport) -> Result<u64> {
         let mut state = self.lock();
-        let handle = PoolHandle(POOL_HANDLES + state.number() * 0x1000);
-        state.pools.insert(handle, Pool::new(device, false));
-        Ok(handle)
+        let State { pools, space, .. } = &mut *state;
+        let pool = pools.get_mut(&handle).filter(|pool| !pool.destroyed).ok_or(Error::INVALID_VALUE)?;
+        let Origin::Imported(file) = &pool.origin else { return Err(Error::INVALID_VALUE) };
+        if !file.metadata().is_ok_and(|data| data.ino() == export.inode) {
+            return Err(Error::INVALID_VALUE);
+        }
+        if let Some(base) = pool.imports.get(&export.place) {
+            return Ok(*base);
+        }
+        let base = space.import((file, export.place), export.size, Owner::Pool(handle), pool.device)?;
+        pool.imports.insert(export.place, base);
+        pool.charge(export.size);
+        Ok(base)
     }
 
     /// Destroys a pool that the program created; its memory lives until it is freed.
@@ -147,12 +232,17 @@ impl Machine {
         let device = state.info(stream.context)?.device;
         let current = state.current_pools.get(device).copied().ok_or(Error::INVALID_DEVICE)?;
         let handle = pool.unwrap_or(current);
-        let device = state.pool(handle)?.device;
+        state.pool(handle)?;
         state.recycle_retired();
-        let base = state.space.allocate(Kind::Device, size, Owner::Pool(handle), device, 0)?;
-        let pool = state.pool_mut(handle)?;
-        pool.used += size;
-        pool.used_most = pool.used_most.max(pool.used);
+        let State { pools, space, .. } = &mut *state;
+        let pool = pools.get_mut(&handle).ok_or(Error::INVALID_VALUE)?;
+        let owner = Owner::Pool(handle);
+        let base = match &pool.origin {
+            Origin::Own => space.allocate(Kind::Device, size, owner, pool.device, 0)?,
+            Origin::Shareable(file) => space.allocate_in(file, size, owner, pool.device)?,
+            Origin::Imported(_) => return Err(Error::INVALID_VALUE),
+        };
+        pool.charge(size);
         Ok(base)
     }
 
@@ -161,7 +251,7 @@ impl Machine {
         let mut state = self.lock();
         let stream = state.stream(stream)?;
         state.refuse_nodes_of_memory(&stream)?;
-        let gone = state.space.take(base, Kind::Device).ok_or(Error::INVALID_VALUE)?;
+        let gone = state.take_freed(base, Kind::Device)?;
         let fence = state.submit(&stream, Vec::new(), Work::Nothing)?;
         state.leave(&gone);
         let mut before = vec![fence];
@@ -178,7 +268,21 @@ impl Machine {
 impl State {
     /// The pools that devices have from the start.
     pub(super) fn default_pools(devices: usize) -> impl Iterator<Item = (PoolHandle, Pool)> {
-        (0..devices).map(|device| (default_pool(device), Pool::new(device, true)))
+        (0..devices).map(|device| (default_pool(device), Pool::new(device, true, Origin::Own)))
+    }
+
+    fn add_pool(&mut self, pool: Pool) -> PoolHandle {
+        let handle = PoolHandle(POOL_HANDLES + self.number() * 0x1000);
+        self.pools.insert(handle, pool);
+        handle
+    }
+
+    /// Takes out an allocation that the program frees: of that kind, or device memory that it imported from a pool.
+    pub(super) fn take_freed(&mut self, base: u64, kind: Kind) -> Result<Allocation> {
+        let is_of_pool = |found: &Allocation| found.kind == Kind::Imported && matches!(found.owner, Owner::Pool(_));
+        let is_imported = kind == Kind::Device && self.space.find(base).is_some_and(is_of_pool);
+        let kind = if is_imported { Kind::Imported } else { kind };
+        self.space.take(base, kind).ok_or(Error::INVALID_VALUE)
     }
 
     fn pool(&self, handle: PoolHandle) -> Result<&Pool> {
@@ -201,6 +305,7 @@ impl State {
         let Owner::Pool(handle) = gone.owner else { return };
         if let Some(pool) = self.pools.get_mut(&handle) {
             pool.used -= gone.size;
+            pool.imports.retain(|_, base| *base != gone.base);
         }
         self.drop_empty_pool(handle);
     }
@@ -234,7 +339,7 @@ impl State {
             self.pools.iter().filter(|(_, pool)| pool.device == device).map(|(handle, _)| *handle).collect();
         gone.iter().for_each(|handle| self.leave_pool(*handle));
         self.pools.retain(|handle, _| !gone.contains(handle));
-        self.pools.insert(default_pool(device), Pool::new(device, true));
+        self.pools.insert(default_pool(device), Pool::new(device, true, Origin::Own));
         self.space.take_where(|known| matches!(known.owner, Owner::Pool(handle) if gone.contains(&handle)))
     }
 }

@@ -1,38 +1,91 @@
 //! Memory that processes share, as CUDA's IPC has it: one exports an allocation, another imports it for one of its contexts.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::ffi::CString;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
 
 use super::{ContextId, Machine, State};
 use crate::error::{Error, Result};
 use crate::fence::wait_all;
+use crate::os;
 use crate::space::{Kind, Owner};
+
+/// The answer to a context that opens memory of a device which its own has no path to: seen of a real driver, in public reports. The
+/// documentation lists 205 and 711, and not this one.
+const NO_PATH: Error = Error::PEER_ACCESS_UNSUPPORTED;
+/// The answer to a handle whose memory, or process, is gone. Documented, not measured.
+const GONE: Error = Error::MAP_FAILED;
+/// The beginning of the names of files that hold memory of a device; its number on the machine follows.
+pub(super) const MEMORY: &str = "p2psim memory of device ";
+/// The beginning of the names of files that hold pools.
+pub(super) const POOL: &str = "p2psim pool of device ";
 
 /// The contents of a handle, which the program carries to another process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Export {
     /// The process that exports.
     pub process: u32,
+    /// Bytes of the allocation.
+    pub size: u64,
     /// The descriptor there, of the file that holds the memory.
     pub descriptor: u32,
     /// The number of that file: descriptors and processes come again.
     pub inode: u64,
-    /// Bytes of the allocation.
-    pub size: u64,
-    /// The number on the machine of the device whose memory it is.
-    pub device: u32,
+    /// The allocation's first address there.
+    pub address: u64,
+}
+
+impl Export {
+    /// Whether it is of addresses that another one is of too: one of the two allocations is gone.
+    fn overlaps(&self, other: &Export) -> bool {
+        let ends = |export: &Export| export.address.saturating_add(export.size);
+        self.process == other.process && self.address < ends(other) && other.address < ends(self)
+    }
+
+    /// The file that another process holds the memory in; none if it is gone, or not to be seen from here.
+    fn open(&self) -> Option<File> {
+        let path = format!("/proc/{}/fd/{}", self.process, self.descriptor);
+        let file = File::options().read(true).write(true).open(path).ok()?;
+        file.metadata().is_ok_and(|data| data.ino() == self.inode).then_some(file)
+    }
 }
 
 /// Imported memory; by its first address.
 pub(super) type Imports = HashMap<u64, Import>;
 
-/// Memory that was imported.
+/// Memory that a context has imported.
 pub(super) struct Import {
     export: Export,
     context: ContextId,
+    /// The device whose memory it is.
+    device: usize,
     references: u32,
+}
+
+/// Where the bytes are of what the program can share.
+pub(super) enum Origin {
+    /// In this process.
+    Own,
+    /// In a file that other processes can map.
+    Shareable(Arc<File>),
+    /// In a file of another process, or of this one; whose memory it was before.
+    Imported(Arc<File>),
+}
+
+impl Origin {
+    pub(super) fn file(&self) -> Option<&Arc<File>> {
+        match self {
+            Self::Own => None,
+            Self::Shareable(file) | Self::Imported(file) => Some(file),
+        }
+    }
+
+    pub(super) fn is_imported(&self) -> bool {
+        matches!(self, Self::Imported(_))
+    }
 }
 
 impl Machine {
@@ -46,18 +99,17 @@ impl Machine {
             let tails = state.all_tails();
             // Its pages are replaced the first time, and no work may be using them.
             if state.space.is_shared(&found) || tails.iter().all(|fence| fence.is_done()) {
-                let file = state.space.share(&found)?;
+                let file = state.space.share(&found, &self.file_name(MEMORY, found.device)?)?;
                 let inode = file.metadata().map_err(|_| Error::OPERATING_SYSTEM)?.ino();
                 let (process, descriptor) = (std::process::id(), file.as_raw_fd().cast_unsigned());
-                let device = self.config.number(found.device) as u32;
-                return Ok(Export { process, descriptor, inode, size: found.size, device });
+                return Ok(Export { process, size: found.size, descriptor, inode, address: found.base });
             }
             drop(state);
             wait_all(&tails);
         }
     }
 
-    /// Maps what another process exports, for the current context, which reaches it from then on.
+    /// Maps what another process exports, for the current context, which reaches it from then on. It counts how often.
     pub fn import(&self, export: Export) -> Result<u64> {
         let mut state = self.lock();
         let context = state.current()?;
@@ -65,22 +117,28 @@ impl Machine {
         if export.process == std::process::id() {
             return Err(Error::INVALID_CONTEXT);
         }
-        let device = self.device_of_another(export.device as usize)?;
-        let known = state.imports.iter_mut().find(|(_, import)| import.export == export);
-        if let Some((base, import)) = known {
-            // A handle is for one context of a process.
-            if import.context != context {
-                return Err(Error::INVALID_CONTEXT);
-            }
+        let is_known = |(_, import): &(&u64, &mut Import)| import.export == export && import.context == context;
+        if let Some((base, import)) = state.imports.iter_mut().find(is_known) {
             import.references += 1;
             return Ok(*base);
         }
-        if own != device && !self.has_path(own, device) {
-            return Err(Error::PEER_ACCESS_UNSUPPORTED);
+        let file = export.open().ok_or(GONE)?;
+        let device = self.device_of_file(&file, MEMORY)?;
+        if device >= self.config.devices {
+            return Err(Error::INVALID_DEVICE);
         }
-        let file = open(export).ok_or(Error::MAP_FAILED)?;
-        let base = state.space.import(&file, export.size, Owner::Import(context), device)?;
-        state.imports.insert(base, Import { export, context, references: 1 });
+        state.refuse_import(context, &export)?;
+        if own != device {
+            if !self.has_path(own, device) {
+                return Err(NO_PATH);
+            }
+            let reached = state.reached_devices(context);
+            if !reached.contains(&device) && reached.len() >= self.config.max_peers {
+                return Err(Error::TOO_MANY_PEERS);
+            }
+        }
+        let base = state.space.import((&file, 0), export.size, Owner::Import(context), device)?;
+        state.imports.insert(base, Import { export, context, device, references: 1 });
         Ok(base)
     }
 
@@ -100,6 +158,21 @@ impl Machine {
         self.give_back(&[gone], &tails);
         Ok(())
     }
+
+    /// The name of a file that holds memory of a device.
+    pub(super) fn file_name(&self, kind: &str, device: usize) -> Result<CString> {
+        CString::new(format!("{kind}{}", self.config.number(device))).map_err(|_| Error::INVALID_DEVICE)
+    }
+
+    /// The device, which may be a hidden one, that a file of some process is of.
+    pub(super) fn device_of_file(&self, file: &File, kind: &str) -> Result<usize> {
+        let name = os::name_of(file).ok_or(Error::INVALID_VALUE)?;
+        let number: usize =
+            name.strip_prefix(kind).and_then(|number| number.parse().ok()).ok_or(Error::INVALID_VALUE)?;
+        Some(self.config.device(number))
+            .filter(|device| *device < self.config.all_devices())
+            .ok_or(Error::INVALID_DEVICE)
+    }
 }
 
 impl State {
@@ -107,11 +180,25 @@ impl State {
     pub(super) fn forget_imports(&mut self, context: ContextId) {
         self.imports.retain(|_, import| import.context != context);
     }
-}
 
-/// The file that another process holds the memory in; none if it is gone, or not to be seen from here.
-fn open(Export { process, descriptor, inode, .. }: Export) -> Option<File> {
-    let path = format!("/proc/{process}/fd/{descriptor}");
-    let file = File::options().read(true).write(true).open(path).ok()?;
-    file.metadata().is_ok_and(|data| data.ino() == inode).then_some(file)
+    /// A handle is for one context of each device, as documented. Where the context has older memory of the same addresses still open, the
+    /// driver was seen to say that they are mapped, in public reports.
+    fn refuse_import(&self, context: ContextId, export: &Export) -> Result<()> {
+        let device = self.info(context)?.device;
+        let is_of_device = |import: &&Import| self.info(import.context).is_ok_and(|info| info.device == device);
+        let mut others = self.imports.values().filter(|import| import.context != context).filter(is_of_device);
+        if others.any(|import| import.export == *export) {
+            return Err(Error::INVALID_CONTEXT);
+        }
+        let mut own = self.imports.values().filter(|import| import.context == context);
+        if own.any(|import| import.export.overlaps(export)) { Err(Error::ALREADY_MAPPED) } else { Ok(()) }
+    }
+
+    /// The other devices whose memory a context reaches: its peers', and what it has imported.
+    fn reached_devices(&self, context: ContextId) -> BTreeSet<usize> {
+        let peers = self.peers.of(context).filter_map(|peer| self.info(peer).ok()).map(|info| info.device);
+        let imports = self.imports.values().filter(|import| import.context == context).map(|import| import.device);
+        let own = self.info(context).map(|info| info.device).ok();
+        peers.chain(imports).filter(|device| Some(*device) != own).collect()
+    }
 }

@@ -8,6 +8,7 @@ mod graphs;
 mod kernels;
 mod lost;
 mod pools;
+mod sharing;
 mod waits;
 
 use std::sync::Arc;

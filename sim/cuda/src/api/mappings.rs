@@ -6,16 +6,12 @@ use std::os::fd::IntoRawFd;
 use p2psim_core::Error;
 use p2psim_core::machine::{MAPPING_GRANULE, PhysicalHandle};
 
-use super::pools::{PINNED, as_invalid_value, check_access, descriptors_at, device_at};
+use super::pools::{DESCRIPTOR, NONE, PINNED, as_invalid_value, check_access, descriptors_at, device_at};
 use super::require;
 use super::structs::{AccessDescriptor, AllocationProperties, Location};
 use crate::abi::{In, Out};
 use crate::entry::{api, machine};
 
-/// `CU_MEM_HANDLE_TYPE_NONE`.
-const NONE: u32 = 0;
-/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`, the one type that is simulated.
-const DESCRIPTOR: u32 = 1;
 /// In the place of a device that is hidden from the program, as was measured.
 const HIDDEN: i32 = -2;
 

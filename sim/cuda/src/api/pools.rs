@@ -1,10 +1,13 @@
 //! Memory pools and allocation in a stream's order.
 
-use p2psim_core::machine::{DefaultStream, PoolAttribute, PoolHandle};
+use std::ffi::c_int;
+use std::os::fd::IntoRawFd;
+
+use p2psim_core::machine::{DefaultStream, PoolAttribute, PoolExport, PoolHandle};
 use p2psim_core::{Error, Machine, Result};
 
 use super::require;
-use super::structs::{AccessDescriptor, Location, PoolProperties};
+use super::structs::{AccessDescriptor, Location, PoolExportData, PoolProperties};
 use crate::abi::{In, Out};
 use crate::entry::{api, machine, stream};
 
@@ -12,6 +15,10 @@ use crate::entry::{api, machine, stream};
 pub(crate) const PINNED: u32 = 1;
 /// `CU_MEM_LOCATION_TYPE_DEVICE`.
 const ON_DEVICE: u32 = 1;
+/// `CU_MEM_HANDLE_TYPE_NONE`.
+pub(crate) const NONE: u32 = 0;
+/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`, the one type that is simulated.
+pub(crate) const DESCRIPTOR: u32 = 1;
 /// `CU_MEM_ACCESS_FLAGS_PROT_READ`.
 const READ: u32 = 1;
 
@@ -70,6 +77,24 @@ fn attribute(number: u32) -> Result<PoolAttribute> {
 fn pinned_at(machine: &Machine, location: In<Location>, kind: u32) -> Result<usize> {
     let device = device_at(machine, location.read()?)?;
     if kind == PINNED { Ok(device) } else { Err(Error::NOT_SUPPORTED) }
+}
+
+/// The first word of data of ours.
+const MARK: u64 = u64::from_le_bytes(*b"p2psimpo");
+
+impl From<PoolExport> for PoolExportData {
+    fn from(PoolExport { place, size, inode }: PoolExport) -> Self {
+        Self([MARK, place, size, inode, 0, 0, 0, 0])
+    }
+}
+
+impl TryFrom<PoolExportData> for PoolExport {
+    type Error = Error;
+
+    fn try_from(PoolExportData([mark, place, size, inode, ..]): PoolExportData) -> Result<Self> {
+        require(mark == MARK)?;
+        Ok(Self { place, size, inode })
+    }
 }
 
 fn allocate(pointer: Out<u64>, size: u64, pool: Option<u64>, queue: u64, default: DefaultStream) -> Result<()> {
@@ -141,9 +166,47 @@ api! {
     fn cuMemPoolCreate(pool: Out<u64>, properties: In<PoolProperties>) {
         let machine = machine()?;
         let pool = pool.required()?;
-        let PoolProperties { kind, location, .. } = properties.read()?;
+        let PoolProperties { kind, handle_types, location } = properties.read()?;
         require(kind == PINNED)?;
-        pool.set(machine.create_pool(device_at(machine, location)?)?.0);
+        let device = device_at(machine, location)?;
+        let created = match handle_types {
+            NONE => machine.create_pool(device)?,
+            DESCRIPTOR => machine.create_shareable_pool(device)?,
+            _ => return Err(Error::NOT_SUPPORTED),
+        };
+        pool.set(created.0);
+        Ok(())
+    }
+
+    fn cuMemPoolExportToShareableHandle(shareable: Out<c_int>, pool: u64, handle_type: u32, flags: u64) {
+        let machine = machine()?;
+        let shareable = shareable.required()?;
+        require(handle_type == DESCRIPTOR && flags == 0)?;
+        shareable.set(machine.export_pool(PoolHandle(pool))?.into_raw_fd());
+        Ok(())
+    }
+
+    /// The descriptor is passed as a pointer.
+    fn cuMemPoolImportFromShareableHandle(pool: Out<u64>, shareable: usize, handle_type: u32, flags: u64) {
+        let machine = machine()?;
+        let pool = pool.required()?;
+        require(handle_type == DESCRIPTOR && flags == 0)?;
+        let descriptor = c_int::try_from(shareable).map_err(|_| Error::INVALID_VALUE)?;
+        pool.set(machine.import_pool(descriptor)?.0);
+        Ok(())
+    }
+
+    fn cuMemPoolExportPointer(data: Out<PoolExportData>, pointer: u64) {
+        let machine = machine()?;
+        let data = data.required()?;
+        data.set(machine.export_from_pool(pointer)?.into());
+        Ok(())
+    }
+
+    fn cuMemPoolImportPointer(pointer: Out<u64>, pool: u64, data: In<PoolExportData>) {
+        let machine = machine()?;
+        let pointer = pointer.required()?;
+        pointer.set(machine.import_from_pool(PoolHandle(pool), PoolExport::try_from(data.read()?)?)?);
         Ok(())
     }
 

@@ -23,9 +23,10 @@ fn open(pointer: Out<u64>, handle: IpcMemHandle, flags: u32) -> Result<()> {
 const MARK: u64 = u64::from_le_bytes(*b"p2psim\0\0");
 
 impl From<Export> for IpcMemHandle {
-    fn from(Export { process, descriptor, inode, size, device }: Export) -> Self {
+    /// Bytes 8 to 11 are the process, 16 to 23 the size, as was measured.
+    fn from(Export { process, size, descriptor, inode, address }: Export) -> Self {
         let mut words = [0; 8];
-        let known = [MARK, process.into(), descriptor.into(), inode, size, device.into()];
+        let known = [MARK, process.into(), size, descriptor.into(), inode, address];
         words.iter_mut().zip(known).for_each(|(word, known)| *word = known);
         Self(words)
     }
@@ -34,11 +35,10 @@ impl From<Export> for IpcMemHandle {
 impl TryFrom<IpcMemHandle> for Export {
     type Error = Error;
 
-    fn try_from(IpcMemHandle([mark, process, descriptor, inode, size, device, ..]): IpcMemHandle) -> Result<Self> {
+    fn try_from(IpcMemHandle([mark, process, size, descriptor, inode, address, ..]): IpcMemHandle) -> Result<Self> {
         require(mark == MARK)?;
         let narrow = |number: u64| u32::try_from(number).map_err(|_| Error::INVALID_VALUE);
-        let (process, descriptor, device) = (narrow(process)?, narrow(descriptor)?, narrow(device)?);
-        Ok(Self { process, descriptor, inode, size, device })
+        Ok(Self { process: narrow(process)?, size, descriptor: narrow(descriptor)?, inode, address })
     }
 }
 
@@ -69,8 +69,10 @@ mod tests {
 
     #[test]
     fn handle_says_what_was_exported_and_others_are_refused() {
-        let export = Export { process: 7, descriptor: 3, inode: 1 << 40, size: 4096, device: 1 };
+        let export = Export { process: 7, size: 4096, descriptor: 3, inode: 1 << 40, address: 1 << 20 };
         assert_eq!(Export::try_from(IpcMemHandle::from(export)), Ok(export));
+        let IpcMemHandle(words) = IpcMemHandle::from(export);
+        assert_eq!((words[1] as u32, words[2]), (7, 4096));
         assert_eq!(Export::try_from(IpcMemHandle([0; 8])), Err(Error::INVALID_VALUE));
     }
 }
