@@ -25,7 +25,8 @@ ABSENT_11.0 := $(NOT_IN_13) $(ABSENT_12) cudaInitDevice; $(call both,cudaGetDriv
 	cudaStreamBeginCaptureToGraph cudaStreamGetCaptureInfo_v3 cudaGraphInstantiateWithParams \
 	cudaMemcpyBatchAsync cudaMemcpy3DBatchAsync,_ptsz)
 # Before 11.0, by what NVIDIA's 9.0, 10.0, 10.1 and 10.2 export.
-ABSENT_10.2 := $(ABSENT_11.0) $(patsubst %,cudaMemPool%;,Create Destroy GetAccess SetAccess GetAttribute SetAttribute TrimTo) cudaDeviceGetDefaultMemPool; cudaDeviceGetMemPool; cudaDeviceSetMemPool; \
+ABSENT_10.2 := $(ABSENT_11.0) $(patsubst %,cudaMemPool%;,Create Destroy ExportToShareableHandle ImportFromShareableHandle \
+	ExportPointer ImportPointer GetAccess SetAccess GetAttribute SetAttribute TrimTo) cudaDeviceGetDefaultMemPool; cudaDeviceGetMemPool; cudaDeviceSetMemPool; \
 	cudaGraphAddMemcpyNode1D; cudaGraphExecChildGraphNodeSetParams; cudaGraphExecMemcpyNodeSetParams1D; \
 	cudaGraphInstantiateWithFlags; cudaGraphNodeSetEnabled; $(call both,cudaGraphUpload cudaMallocAsync cudaMallocFromPoolAsync \
 	cudaFreeAsync cudaEventRecordWithFlags cudaGetDriverEntryPoint cudaStreamGetCaptureInfo_v2,_ptsz)

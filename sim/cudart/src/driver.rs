@@ -238,6 +238,9 @@ functions! {
         cuMemHostUnregister 4000 (pointer: u64);
         cuMemHostGetDevicePointer 3020 (device: To<u64>, pointer: u64, flags: u32);
         cuMemHostGetFlags 2030 (flags: To<u32>, pointer: u64);
+        cuIpcGetMemHandle 4010 (handle: Out<IpcMemHandle>, pointer: u64);
+        cuIpcOpenMemHandle 11000 (pointer: Out<u64>, handle: IpcMemHandle, flags: u32);
+        cuIpcCloseMemHandle 4010 (pointer: u64);
         cuPointerGetAttributes 7000 (count: u32, attributes: From<u32>, data: From<*mut c_void>, pointer: u64);
         cuDeviceGetDefaultMemPool 11020 (pool: Out<u64>, device: i32);
         cuDeviceGetMemPool 11020 (pool: Out<u64>, device: i32);
@@ -246,6 +249,10 @@ functions! {
         cuMemGetMemPool 13000 (pool: Out<u64>, location: Opaque, kind: u32);
         cuMemSetMemPool 13000 (location: Opaque, kind: u32, pool: u64);
         cuMemPoolCreate 11020 (pool: Out<u64>, properties: Opaque);
+        cuMemPoolExportToShareableHandle 11020 (shareable: Opaque, pool: u64, handle_type: u32, flags: u64);
+        cuMemPoolImportFromShareableHandle 11020 (pool: Out<u64>, shareable: Opaque, handle_type: u32, flags: u64);
+        cuMemPoolExportPointer 11020 (data: Opaque, pointer: u64);
+        cuMemPoolImportPointer 11020 (pointer: Out<u64>, pool: u64, data: Opaque);
         cuMemPoolDestroy 11020 (pool: u64);
         cuMemPoolSetAccess 11020 (pool: u64, descriptors: Opaque, count: u64);
         cuMemPoolGetAccess 11020 (flags: Out<u32>, pool: u64, location: Opaque);
@@ -372,6 +379,11 @@ fn start() -> Result<Driver> {
     driver.devices = devices;
     Ok(driver)
 }
+
+/// `CUipcMemHandle`, `cudaIpcMemHandle_t`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct IpcMemHandle([u64; 8]);
 
 /// `CUDA_ARRAY3D_DESCRIPTOR`.
 #[derive(Clone, Copy, Default)]

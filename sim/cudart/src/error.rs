@@ -81,6 +81,7 @@ const TEXTS: &[Text] = &[
     (101, 10, c"cudaErrorInvalidDevice", c"invalid device ordinal"),
     (201, NONE, c"cudaErrorDeviceUninitialized", c"invalid device context"),
     (205, 14, c"cudaErrorMapBufferObjectFailed", c"mapping of buffer object failed"),
+    (208, NONE, c"cudaErrorAlreadyMapped", c"resource already mapped"),
     (217, 64, c"cudaErrorPeerAccessUnsupported", c"peer access is not supported between these two devices"),
     (304, 63, c"cudaErrorOperatingSystem", c"a call to the operating system failed"),
     (400, 33, c"cudaErrorInvalidResourceHandle", c"invalid resource handle"),

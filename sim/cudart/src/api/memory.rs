@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use super::require;
 use super::structs::{ChannelFormat, Extent, PitchedPointer};
 use crate::abi::{In, Out};
-use crate::driver::{ArrayDescriptor, Driver};
+use crate::driver::{ArrayDescriptor, Driver, IpcMemHandle};
 use crate::entry::api;
 use crate::error::{Error, Result};
 use crate::{flavour, thread};
@@ -162,6 +162,21 @@ api! {
         driver.cuMemHostGetDevicePointer(&raw mut address, pointer, flags)?;
         device.set(address);
         Ok(())
+    }
+
+    fn cudaIpcGetMemHandle [driver] (handle: Out<IpcMemHandle>, pointer: u64) {
+        thread::bind(driver)?;
+        driver.cuIpcGetMemHandle(handle, pointer)
+    }
+
+    fn cudaIpcOpenMemHandle [driver] (out: Out<u64>, handle: IpcMemHandle, flags: u32) {
+        thread::bind(driver)?;
+        driver.cuIpcOpenMemHandle(out, handle, flags)
+    }
+
+    fn cudaIpcCloseMemHandle [driver] (pointer: u64) {
+        thread::bind(driver)?;
+        driver.cuIpcCloseMemHandle(pointer)
     }
 
     fn cudaHostGetFlags [driver] (flags: Out<u32>, pointer: u64) {

@@ -76,6 +76,27 @@ api! {
         driver.cuMemPoolCreate(pool, properties)
     }
 
+    fn cudaMemPoolExportToShareableHandle [driver] (shareable: Opaque, pool: u64, handle_type: u32, flags: u32) {
+        driver.cuMemPoolExportToShareableHandle(shareable, pool, handle_type, flags.into())
+    }
+
+    fn cudaMemPoolImportFromShareableHandle [driver] (
+        pool: Out<u64>,
+        shareable: Opaque,
+        handle_type: u32,
+        flags: u32,
+    ) {
+        driver.cuMemPoolImportFromShareableHandle(pool, shareable, handle_type, flags.into())
+    }
+
+    fn cudaMemPoolExportPointer [driver] (data: Opaque, pointer: u64) {
+        driver.cuMemPoolExportPointer(data, pointer)
+    }
+
+    fn cudaMemPoolImportPointer [driver] (pointer: Out<u64>, pool: u64, data: Opaque) {
+        driver.cuMemPoolImportPointer(pointer, pool, data)
+    }
+
     fn cudaMemPoolDestroy [driver] (pool: u64) {
         driver.cuMemPoolDestroy(pool)
     }
