@@ -116,6 +116,7 @@ const SKIPPED: &[(&str, &str)] = &[
     ("graph_copies", "is about functions of graphs that came with 11.0 and later"),
     ("random_waits", "is about pools, captures and batches, too, of 11.2 and later"),
     ("random_graphs", "is about batches, pools, and functions of graphs that came with 11.0 and later"),
+    ("between_processes", "is about pools and memory that both map, of 11.2 and 10.2"),
     ("ends_suddenly", "is about files of traces, which do not depend on the runtime"),
 ];
 

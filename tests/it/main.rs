@@ -17,6 +17,7 @@ mod support;
 mod access;
 mod allocation;
 mod api;
+mod between_processes;
 mod broken;
 mod c_cases;
 mod c_programs;
