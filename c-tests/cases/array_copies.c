@@ -143,13 +143,14 @@ static void move(enum form form, const struct side *to, const struct side *from)
 
 static void remade(void)
 {
-    CUDA_ARRAY_DESCRIPTOR flat = {.Width = COUNT / TEXEL, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 4};
+    CUDA_ARRAY_DESCRIPTOR flat = {.Width = PITCH / TEXEL, .Height = ROWS, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 4};
     for (int i = 0; i < 100; i++) {
         CUarray array;
         CHECK_CU(cuCtxSetCurrent(on[i % 2].context));
         CHECK_CU(cuArrayCreate(&array, &flat));
         CHECK_CU(cuCtxSetCurrent(on[0].context));
-        CHECK_CU(cuMemcpyDtoA(array, 0, on[0].memory, COUNT));
+        CUDA_MEMCPY2D p = rows(0, array, on[0].memory, NULL);
+        CHECK_CU(cuMemcpy2D(&p));
         settle();
         CHECK_CU(cuArrayDestroy(array));
     }
@@ -157,7 +158,7 @@ static void remade(void)
 
 static void unseen(const char *library)
 {
-    CUDA_ARRAY_DESCRIPTOR flat = {.Width = COUNT / TEXEL, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 4};
+    CUDA_ARRAY_DESCRIPTOR flat = {.Width = PITCH / TEXEL, .Height = ROWS, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 4};
     void *opened = dlopen(library, RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
     REQUIRE(opened);
     CUresult (*make_array)(CUarray *, const CUDA_ARRAY_DESCRIPTOR *) =
@@ -165,9 +166,9 @@ static void unseen(const char *library)
     REQUIRE(make_array);
     for (int device = 1; device >= 0; device--) {
         CHECK_CU(cuCtxSetCurrent(on[device].context));
-        CHECK_CU(cuArrayDestroy(on[device].line));
-        CHECK_CU(make_array(&on[device].line, &flat));
-        move(TO_LINE, &on[device], &on[0]);
+        CHECK_CU(cuArrayDestroy(on[device].flat));
+        CHECK_CU(make_array(&on[device].flat, &flat));
+        move(TO_2D, &on[device], &on[0]);
     }
 }
 

@@ -70,8 +70,6 @@ pub(crate) enum Value {
     Driver2D(*const CUDA_MEMCPY2D),
     /// The parameters of `cuMemcpy3D`, which lie where those of `cuMemcpy3DPeer` do; in place of contexts they have reserved words.
     Driver3D(*const CUDA_MEMCPY3D_PEER),
-    /// The handle of an array, shown in hexadecimal.
-    Array(usize),
 }
 
 impl Value {
@@ -113,12 +111,10 @@ macro_rules! arguments {
 }
 
 arguments! {
-    /// `void *`, `const void *`, and pointers to arrays.
+    /// `void *`, `const void *`, `CUarray`, and pointers to arrays.
     Pointer(*mut c_void) => |p| Value::Address(p as usize);
     /// `CUdeviceptr`.
     DevicePointer(u64) => |p| Value::Address(p as usize);
-    /// `CUarray`.
-    Array(*mut c_void) => |p| Value::Array(p as usize);
     /// `CUcontext`.
     Context(*mut c_void) => |p| Value::Address(p as usize);
     /// `cudaStream_t`, `CUstream`.

@@ -99,12 +99,12 @@ macro_rules! for_each_function {
             copy(async, regular)                  driver   7000 cuMemcpy3DAsync_v2_ptsz(pCopy: Driver3D, hStream: Stream);
             copy(async, regular)                  driver  13020 cuMemcpyWithAttributesAsync(dst: DevicePointer, src: DevicePointer, size: Size, attr: Pointer, hStream: Stream);
             copy(async, regular)                  driver  13020 cuMemcpyWithAttributesAsync_ptsz(dst: DevicePointer, src: DevicePointer, size: Size, attr: Pointer, hStream: Stream);
-            copy(sync, regular)                   driver   3020 cuMemcpyDtoA_v2(dstArray: Array, dstOffset: Size, srcDevice: DevicePointer, ByteCount: Size);
-            copy(sync, regular)                   driver   7000 cuMemcpyDtoA_v2_ptds(dstArray: Array, dstOffset: Size, srcDevice: DevicePointer, ByteCount: Size);
-            copy(sync, regular)                   driver   3020 cuMemcpyAtoD_v2(dstDevice: DevicePointer, srcArray: Array, srcOffset: Size, ByteCount: Size);
-            copy(sync, regular)                   driver   7000 cuMemcpyAtoD_v2_ptds(dstDevice: DevicePointer, srcArray: Array, srcOffset: Size, ByteCount: Size);
-            copy(sync, regular)                   driver   3020 cuMemcpyAtoA_v2(dstArray: Array, dstOffset: Size, srcArray: Array, srcOffset: Size, ByteCount: Size);
-            copy(sync, regular)                   driver   7000 cuMemcpyAtoA_v2_ptds(dstArray: Array, dstOffset: Size, srcArray: Array, srcOffset: Size, ByteCount: Size);
+            traced                                driver   3020 cuMemcpyDtoA_v2(dstArray: Pointer, dstOffset: Size, srcDevice: DevicePointer, ByteCount: Size);
+            traced                                driver   7000 cuMemcpyDtoA_v2_ptds(dstArray: Pointer, dstOffset: Size, srcDevice: DevicePointer, ByteCount: Size);
+            traced                                driver   3020 cuMemcpyAtoD_v2(dstDevice: DevicePointer, srcArray: Pointer, srcOffset: Size, ByteCount: Size);
+            traced                                driver   7000 cuMemcpyAtoD_v2_ptds(dstDevice: DevicePointer, srcArray: Pointer, srcOffset: Size, ByteCount: Size);
+            traced                                driver   3020 cuMemcpyAtoA_v2(dstArray: Pointer, dstOffset: Size, srcArray: Pointer, srcOffset: Size, ByteCount: Size);
+            traced                                driver   7000 cuMemcpyAtoA_v2_ptds(dstArray: Pointer, dstOffset: Size, srcArray: Pointer, srcOffset: Size, ByteCount: Size);
 
             state(begins_capture)                 driver  10000 cuStreamBeginCapture(hStream: Stream);
             state(begins_capture)                 driver  10000 cuStreamBeginCapture_ptsz(hStream: Stream);

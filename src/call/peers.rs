@@ -20,8 +20,9 @@ pub(crate) fn decide<'a>(call: &Call<'_>, room: &'a mut Room) -> Decision<'a> {
         }
         Some(Access::Disable { peer: Named::Context(peer) }) => mode::unseen(|| {
             let under = unfinished_copy(call);
+            thread::current().disables_under.set(under);
             let harmless = ACCESS.disabling(&RealDriver, peer);
-            if let Some(devices) = under.filter(|_| harmless.is_none()) {
+            if let Some((devices, _)) = under.filter(|_| harmless.is_none()) {
                 VALIDATE.facts().is_disabled_under_copy(devices);
             }
             harmless
@@ -32,11 +33,12 @@ pub(crate) fn decide<'a>(call: &Call<'_>, room: &'a mut Room) -> Decision<'a> {
     Decision { instead, ..Decision::FORWARD }
 }
 
-/// From where to where a copy goes that has not completed, if the program is about to disable access between its devices.
-fn unfinished_copy(call: &Call<'_>) -> Option<[u8; 2]> {
+/// A copy that has not completed, if the program is about to disable access between its devices: from where to where it goes, and
+/// its stream.
+fn unfinished_copy(call: &Call<'_>) -> Option<([u8; 2], usize)> {
     let pair = validate::access_pair(&RealDriver, &call.request).filter(|_| VALIDATE.is_on())?;
     let [Ok(device), Ok(peer)] = pair.map(u8::try_from) else { return None };
-    VALIDATE.facts().begins_disabling(&RealDriver, thread::id(), [device, peer])
+    VALIDATE.facts().unfinished(&RealDriver, [device, peer])
 }
 
 /// The code that the program gets for the driver's.

@@ -229,7 +229,7 @@ fn on_free(start: Value, ret: Code) {
             _ => 0,
         };
         let end = ACCESS.known(start).map_or(0, |(_, range)| range.end);
-        VALIDATE.facts().memory_is_gone(thread::current().tag(), start, end);
+        VALIDATE.facts().memory_is_gone(start, end);
     }
     ACCESS.memory_has_changed();
 }

@@ -147,6 +147,8 @@ pub(crate) struct Thread {
     /// The last pages with arrays of batches that turned out to be there, and the place of the next.
     pages: [AtomicUsize; PAGES],
     next_page: Cell<u8>,
+    /// The copy under which the call that is under way disables access: from where to where it goes, and its stream.
+    pub(crate) disables_under: Cell<Option<([u8; 2], usize)>>,
     /// Whether a right to a pool is being taken away by this thread.
     pub(crate) takes_right: Cell<bool>,
     /// Whether the capture of the last copy's stream was lost before that copy.

@@ -46,7 +46,7 @@ fn may_crash(request: &Request<'_>) -> bool {
     let is_unknown = |context| context != 0 && !VALIDATE.knows_context(context);
     copy.stream.is_some_and(|stream| VALIDATE.is_destroyed(stream))
         || match copy.shape {
-            Shape::Linear | Shape::Arrays(_) | Shape::Driver3D(_) => copy.contexts().into_iter().any(is_unknown),
+            Shape::Linear | Shape::Driver3D(_) => copy.contexts().into_iter().any(is_unknown),
             Shape::Runtime3D(p) => p.srcArray | p.dstArray != 0,
             Shape::Unreadable(_) | Shape::Unread(_) => true,
         }
@@ -183,7 +183,7 @@ fn standing(request: &Request<'_>) -> Option<Standing> {
 /// The finding about a call that has disabled access under copies that had not completed.
 fn disables_under_copy(request: &Request<'_>, ret: Code) -> Option<Finding> {
     let Some(Access::Disable { .. }) = request.access() else { return None };
-    let copy = VALIDATE.facts().has_disabled(thread::id()).filter(|_| ret == Code::SUCCESS)?;
+    let copy = thread::current().disables_under.take().filter(|_| ret == Code::SUCCESS)?;
     let pair = validate::access_pair(&RealDriver, request)?;
     Some(validate::of_disabling(request.function.layer(), pair, copy))
 }

@@ -68,8 +68,6 @@ pub(crate) enum Shape<'a> {
     Unreadable(usize),
     /// A 3D copy of the runtime whose parameters the system does not let us read before the real function has.
     Unread(*const cudaMemcpy3DPeerParms),
-    /// So many bytes, one after another, from or to arrays of one dimension; 0 for an end that is none.
-    Arrays([usize; 2]),
 }
 
 impl<'a> Memcpy<'a> {
@@ -127,7 +125,7 @@ impl<'a> Memcpy<'a> {
     /// Whether it is a 3D copy.
     #[inline(always)]
     pub(crate) fn is_3d(&self) -> bool {
-        !matches!(self.shape, Shape::Linear | Shape::Arrays(_))
+        self.shape != Shape::Linear
     }
 
     /// Whether it copies anything, from and to memory that may be a device's.
@@ -144,7 +142,7 @@ impl<'a> Memcpy<'a> {
             Shape::Linear => true,
             Shape::Runtime3D(p) => p.srcArray == 0 && p.dstArray == 0,
             Shape::Driver3D(p) => is_pointer(p.srcMemoryType) && is_pointer(p.dstMemoryType),
-            Shape::Unreadable(_) | Shape::Unread(_) | Shape::Arrays(_) => false,
+            Shape::Unreadable(_) | Shape::Unread(_) => false,
         }
     }
 

@@ -72,8 +72,9 @@ pub(crate) fn documented(function: Function) -> &'static [i32] {
         // Not initialised, and shutting down: 3, 4.
         (Layer::Driver, "cuMemcpyPeerAsync") => &[1, 201, 400, 3, 4],
         (Layer::Driver, "cuMemcpyPeer" | "cuMemcpy3DPeer" | "cuMemcpy3DPeerAsync") => &[1, 201, 3, 4],
-        (Layer::Driver, "cuMemcpy" | "cuMemcpyDtoD" | "cuMemcpy2D" | "cuMemcpy2DUnaligned" | "cuMemcpy3D")
-        | (Layer::Driver, "cuMemcpyDtoA" | "cuMemcpyAtoD" | "cuMemcpyAtoA") => &[1, 201, 3, 4],
+        (Layer::Driver, "cuMemcpy" | "cuMemcpyDtoD" | "cuMemcpy2D" | "cuMemcpy2DUnaligned" | "cuMemcpy3D") => {
+            &[1, 201, 3, 4]
+        }
         (Layer::Driver, "cuMemcpyAsync" | "cuMemcpyDtoDAsync" | "cuMemcpy2DAsync" | "cuMemcpy3DAsync")
         | (Layer::Driver, "cuMemcpyWithAttributesAsync") => &[1, 201, 400, 3, 4],
         (Layer::Driver, "cuCtxEnablePeerAccess") => &[217, 704, 711, 201, 1, 3, 4],

@@ -1,6 +1,6 @@
 //! A call, and what it asks for.
 
-use super::copy::{Memcpy, Named, Part, Shape, is_array, of_array};
+use super::copy::{Memcpy, Named, Part, Shape, is_array};
 use crate::api::abi::{Value, is_between_devices};
 use crate::api::{AccessKind, Effect, Function};
 
@@ -184,26 +184,10 @@ fn regular_copy<'a>(arguments: &[Value], read: impl FnOnce(&[Value]) -> Option<S
         let (src_named, dst_named) = (Named::Pointer, Named::Pointer);
         return Some(Memcpy { src, dst, src_named, dst_named, bytes, stream, shape: Shape::Linear });
     }
-    if let Some((src, dst, bytes, arrays)) = of_arrays(arguments) {
-        let end = |array, address| if array == 0 { address as u64 } else { of_array(array) };
-        let (src, dst) = (end(arrays[0], src), end(arrays[1], dst));
-        return Some(Memcpy { shape: Shape::Arrays(arrays), ..Memcpy::linear(src, dst, bytes) });
-    }
     match read(arguments)? {
         Shape::Runtime3D(p) => Some(Memcpy::of_runtime(p, stream).regular()),
         Shape::Driver3D(p) => Some(Memcpy::of_driver(p, stream).regular()),
-        Shape::Unreadable(_) | Shape::Unread(_) | Shape::Linear | Shape::Arrays(_) => None,
-    }
-}
-
-/// The addresses, the bytes and the arrays of a copy from or to arrays of one dimension, the source's first.
-#[inline(always)]
-fn of_arrays(arguments: &[Value]) -> Option<(usize, usize, u64, [usize; 2])> {
-    match *arguments {
-        [Value::Array(dst), _, Value::Address(src), Value::UInt(bytes)] => Some((src, 0, bytes, [0, dst])),
-        [Value::Address(dst), Value::Array(src), _, Value::UInt(bytes)] => Some((0, dst, bytes, [src, 0])),
-        [Value::Array(dst), _, Value::Array(src), _, Value::UInt(bytes)] => Some((0, 0, bytes, [src, dst])),
-        _ => None,
+        Shape::Unreadable(_) | Shape::Unread(_) | Shape::Linear => None,
     }
 }
 

@@ -550,7 +550,7 @@ rules! {
         "all copies between devices, cudaGraphLaunch, cuGraphLaunch"
         "Peer Device Memory Access: a copy copies."
         "The call returns success; data may be wrong, or never arrive."
-        "Peer access between these devices is blocked (it loses data, or P2PSHIM_ACCESS=off or P2PSHIM_DENY says so), but enabled. p2pshim stages copies on such a path itself. It cannot stage those of graphs, which CUDA makes; those of synchronous functions while a stream is being captured; batches that have to read their sources during the call; arrays of one dimension; memory that another process allocated; nor any for which CUDA has no streams and events left; nor any of HIP, which maps memory for copies whatever is enabled."
+        "Peer access between these devices is blocked (it loses data, or P2PSHIM_ACCESS=off or P2PSHIM_DENY says so), but enabled. p2pshim stages copies on such a path itself. It cannot stage those of graphs, which CUDA makes; those of synchronous functions while a stream is being captured; batches that have to read their sources during the call; memory that another process allocated; nor any for which CUDA has no streams and events left; nor any of HIP, which maps memory for copies whatever is enabled."
         "Do not let the program enable peer access: without P2PSHIM_BROKEN=warn it gets none where data does not arrive. p2pshim doctor shows the cause.";
 
     // ---- Performance ----

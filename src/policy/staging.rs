@@ -503,7 +503,6 @@ mod tests {
 
     use super::*;
     use crate::api::abi::CUDA_MEMCPY3D_PEER;
-    use crate::model::Shape;
     use crate::policy::access::Circumstances;
     use crate::policy::access::fake::{Fake, context, memory_of};
 
@@ -688,7 +687,6 @@ mod tests {
         assert!(staging.wants(&copy, staged));
         assert!(!staging.wants(&Memcpy { bytes: LEAST - 1, ..copy }, staged));
         assert!(staging.wants(&Memcpy { stream: None, ..copy }, staged));
-        assert!(!staging.wants(&Memcpy { shape: Shape::Arrays([1, 0]), ..copy }, staged));
         for path in [Path::Direct, Path::SameDevice, Path::Host, Path::Unknown, Path::Staged(Why::NotYetWorth)] {
             assert!(!staging.wants(&copy, path), "{path:?}");
         }

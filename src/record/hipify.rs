@@ -23,7 +23,7 @@ const PHRASES: &[(&str, &str)] = &[
     ("Copies between them still work, through the host.", "Copies between them work all the same."),
     (
         "but enabled. p2pshim stages copies on such a path itself. It cannot stage those of graphs, which CUDA makes; those of synchronous \
-         functions while a stream is being captured; batches that have to read their sources during the call; arrays of one dimension; \
+         functions while a stream is being captured; batches that have to read their sources during the call; \
          memory that another process allocated; nor any for which CUDA has no streams and events left; nor any of HIP, which maps memory for copies whatever is enabled.",
         "but HIP maps memory for copies whatever is enabled, and p2pshim does not stage them.",
     ),

@@ -142,7 +142,7 @@ fn show_argument(out: &mut Formatter<'_>, argument: &Argument, layer: Layer) -> 
         (Value::Ordinal(n), _) => write!(out, "{n}"),
         (Value::Int(n), _) => write!(out, "{n}"),
         (Value::UInt(n), _) => write!(out, "{n}"),
-        (Value::Address(address) | Value::Array(address), _) => Address(address).fmt(out),
+        (Value::Address(address), _) => Address(address).fmt(out),
         (Value::OutInt(output), _) => Address(output as usize).fmt(out),
         (Value::RuntimePeer3D(parms), _) => Address(parms as usize).fmt(out),
         (Value::DriverPeer3D(parms) | Value::Driver3D(parms), _) => Address(parms as usize).fmt(out),

@@ -112,17 +112,20 @@ const OF_ARRAYS: [&str; 12] = [
     "cuMemcpy3D_v2",
 ];
 
+/// So many of them are of one dimension: they are traced, and no more.
+const LINES: usize = 6;
+
 #[test]
 fn arrays_between_devices_are_direct_and_elsewhere_passed_on() {
     let (plain, trace) = Program::case("array_copies").arg("between").assert_same_preloaded();
     plain.assert_success();
     assert_eq!(trace.names_at(0), OF_ARRAYS);
-    for call in &trace.calls {
-        assert!(call.text.contains(" 0->1 direct"), "{}", call.text);
+    for (number, call) in trace.calls.iter().enumerate() {
+        assert_eq!(call.text.contains(" 0->1 direct"), number >= LINES, "{}", call.text);
     }
     let (plain, trace) = Program::case("array_copies").arg("elsewhere").assert_same_preloaded();
     plain.assert_success();
-    assert!(trace.calls.is_empty(), "{:#?}", trace.calls);
+    assert_eq!(trace.names_at(0), OF_ARRAYS[..LINES], "those of one dimension are shown wherever they go");
 }
 
 /// They count towards enabling, with their bytes.
@@ -131,11 +134,11 @@ fn arrays_left_staged_are_counted_and_said() {
     let program = Program::case("array_copies").arg("between").findings_apart();
     let (outcome, trace) = program.env("P2PSHIM_ACCESS", "app").traced();
     outcome.assert_success();
-    for call in &trace.calls {
+    for call in &trace.calls[LINES..] {
         assert!(call.text.contains(" 0->1 staged (access not enabled)"), "{}", call.text);
     }
     let found = outcome.findings.iter().find(|found| found.rule == "P2P-staged-never-enabled").unwrap();
-    assert_eq!(found.function, "cuMemcpyDtoA_v2");
+    assert_eq!(found.function, "cuMemcpy2D_v2");
 }
 
 /// An array takes the handle of one that was destroyed, on another device.
@@ -152,7 +155,7 @@ fn arrays_made_unseen_are_shown_without_a_device() {
     let program = Program::case("array_copies").arg("unseen").arg(library.to_string_lossy());
     let (plain, trace) = program.assert_same_preloaded();
     plain.assert_success();
-    assert_eq!(trace.names_at(0), ["cuMemcpyDtoA_v2"; 2]);
+    assert_eq!(trace.names_at(0), ["cuMemcpy2D_v2"; 2]);
     for call in &trace.calls {
         assert!(!call.text.contains("->"), "{}", call.text);
     }

@@ -86,8 +86,7 @@ impl Sides {
     pub(crate) fn of(request: &Request<'_>) -> Option<Self> {
         let copy = request.copy()?;
         let (sides, extent) = match copy.shape {
-            Shape::Linear => (sides_of_linear(copy, [0; 2]), [copy.bytes, 1, 1]),
-            Shape::Arrays(arrays) => (sides_of_linear(copy, arrays), [copy.bytes, 1, 1]),
+            Shape::Linear => (sides_of_linear(copy), [copy.bytes, 1, 1]),
             Shape::Runtime3D(parms) => {
                 let extent = [parms.extent.width, parms.extent.height, parms.extent.depth];
                 (sides_of_runtime(copy, parms), extent.map(|size| size as u64))
@@ -110,10 +109,10 @@ impl Sides {
     }
 }
 
-fn sides_of_linear(copy: &Memcpy, [src_array, dst_array]: [usize; 2]) -> [Side; 2] {
-    let of = |name, address, array, named: Named| Side {
+fn sides_of_linear(copy: &Memcpy) -> [Side; 2] {
+    let of = |name, address, named: Named| Side {
         name,
-        given: if array == 0 { Given::Device(address) } else { Given::Array(array) },
+        given: Given::Device(address),
         ordinal: named.ordinal(),
         context: match named {
             Named::Context(context) => Some(context),
@@ -124,7 +123,7 @@ fn sides_of_linear(copy: &Memcpy, [src_array, dst_array]: [usize; 2]) -> [Side; 
         rows: 0,
         lod: 0,
     };
-    [of("src", copy.src, src_array, copy.src_named), of("dst", copy.dst, dst_array, copy.dst_named)]
+    [of("src", copy.src, copy.src_named), of("dst", copy.dst, copy.dst_named)]
 }
 
 fn sides_of_runtime(copy: &Memcpy, parms: &cudaMemcpy3DPeerParms) -> [Side; 2] {

@@ -28,8 +28,8 @@ pub(crate) struct Array {
 const INTERVAL: Duration = Duration::from_micros(20);
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// How many frees are remembered of the threads that share a tag.
-const FREES: usize = 16;
+/// How many frees are remembered.
+const FREES: usize = 256;
 /// How many arrays are remembered, destroyed ones included.
 const ARRAYS: usize = 4096;
 /// How many ranges of mapped memory are remembered to which access was refused.
@@ -52,29 +52,15 @@ pub(crate) struct Facts {
     waiting: AtomicU32,
     /// The last stream of each pair's direct copies, of those that the program created: from device, to device.
     last_streams: [[AtomicUsize; DEVICES]; DEVICES],
-    /// The threads that are about to disable access under a copy: from where to where it goes, and its stream.
-    disabling: Mutex<BTreeMap<usize, ([u8; 2], usize)>>,
     /// Streams that a reset of their device took along.
     reset: Mutex<BTreeMap<usize, u8>>,
     /// Mapped memory to which access was asked for and refused: where it begins, where it ends, and with which code.
     refused: Mutex<BTreeMap<u64, (u64, Code)>>,
     /// The last pair of which access was disabled under a copy: a bit, then the source's device and the destination's.
     disabled_under_copy: AtomicU32,
-    /// Memory that threads freed lately, by their tags: threads that free at the same time must not wait for each other.
-    frees: [Frees; Fact::TAGS],
-}
-
-/// Memory that was freed lately: where each began, and ended.
-#[repr(align(128))]
-struct Frees {
-    last: [[AtomicU64; 2]; FREES],
-    count: AtomicUsize,
-}
-
-impl Frees {
-    const fn new() -> Self {
-        Self { last: [const { [const { AtomicU64::new(0) }; 2] }; FREES], count: AtomicUsize::new(0) }
-    }
+    /// Memory that was freed lately: where each began, and ended.
+    frees: [[AtomicU64; 2]; FREES],
+    next_free: AtomicUsize,
 }
 
 impl Facts {
@@ -87,28 +73,12 @@ impl Facts {
             asking: RwLock::new(()),
             waiting: AtomicU32::new(0),
             last_streams: [const { [const { AtomicUsize::new(0) }; DEVICES] }; DEVICES],
-            disabling: Mutex::new(BTreeMap::new()),
             reset: Mutex::new(BTreeMap::new()),
             refused: Mutex::new(BTreeMap::new()),
             disabled_under_copy: AtomicU32::new(0),
-            frees: [const { Frees::new() }; Fact::TAGS],
+            frees: [const { [const { AtomicU64::new(0) }; 2] }; FREES],
+            next_free: AtomicUsize::new(0),
         }
-    }
-
-    /// A thread is about to disable access between two devices: the copy that has not completed is kept for what is said then.
-    pub(crate) fn begins_disabling(&self, driver: &impl Driver, thread: usize, pair: [u8; 2]) -> Option<[u8; 2]> {
-        let found = self.unfinished(driver, pair);
-        let mut disabling = self.disabling.lock();
-        match found {
-            Some(copy) => _ = disabling.insert(thread, copy),
-            None => _ = disabling.remove(&thread),
-        }
-        found.map(|(devices, _)| devices)
-    }
-
-    /// The copy under which a thread has disabled access.
-    pub(crate) fn has_disabled(&self, thread: usize) -> Option<([u8; 2], usize)> {
-        self.disabling.lock().remove(&thread)
     }
 
     /// Access was disabled, not only by the program's account, under a copy from a device to another.
@@ -135,7 +105,7 @@ impl Facts {
     }
 
     /// The last stream of copies between two devices, in either direction, that has something left to do.
-    fn unfinished(&self, driver: &impl Driver, [one, other]: [u8; 2]) -> Option<([u8; 2], usize)> {
+    pub(crate) fn unfinished(&self, driver: &impl Driver, [one, other]: [u8; 2]) -> Option<([u8; 2], usize)> {
         self.beside_no_capture(|| {
             let last = |devices| Some((devices, self.last_stream(devices)?.load(Relaxed)));
             let mut copies = [[one, other], [other, one]].into_iter().filter_map(last);
@@ -259,7 +229,7 @@ impl Facts {
         self.arrays.lock().clear();
         self.reset.lock().clear();
         self.refused.lock().clear();
-        self.frees.iter().flat_map(|frees| &frees.last).for_each(|[_, to]| to.store(0, Relaxed));
+        self.frees.iter().for_each(|[_, to]| to.store(0, Relaxed));
     }
 
     pub(crate) fn array_is_made(&self, handle: usize, array: Array) {
@@ -291,13 +261,9 @@ impl Facts {
         self.arrays.lock().get(&handle).copied()
     }
 
-    /// A thread freed memory; `end` is just after it, or 0 if no more is known.
-    pub(crate) fn memory_is_gone(&self, thread: u8, start: u64, end: u64) {
-        let Some(Frees { last, count }) = self.frees.get(usize::from(thread)) else { return };
-        // Threads that share a tag may both write: then one free is forgotten.
-        let next = count.load(Relaxed);
-        count.store(next.wrapping_add(1), Relaxed);
-        if let Some([from, to]) = last.get(next % FREES) {
+    /// Memory was freed; `end` is just after it, or 0 if no more is known.
+    pub(crate) fn memory_is_gone(&self, start: u64, end: u64) {
+        if let Some([from, to]) = self.frees.get(self.next_free.fetch_add(1, Relaxed) % FREES) {
             to.store(0, Relaxed);
             from.store(start, Relaxed);
             to.store(end.max(start.saturating_add(1)), Relaxed);
@@ -306,8 +272,7 @@ impl Facts {
 
     /// Whether an address was in memory that was freed lately. The driver says whether it is memory again.
     pub(super) fn was_freed(&self, address: u64) -> bool {
-        let mut all = self.frees.iter().flat_map(|frees| &frees.last);
-        all.any(|[from, to]| (from.load(Relaxed)..to.load(Relaxed)).contains(&address))
+        self.frees.iter().any(|[from, to]| (from.load(Relaxed)..to.load(Relaxed)).contains(&address))
     }
 }
 
@@ -365,11 +330,11 @@ mod tests {
     #[test]
     fn was_freed_only_lately() {
         let facts = Box::new(Facts::new());
-        facts.memory_is_gone(1, 0x1000, 0x2000);
-        facts.memory_is_gone(63, 0x8000, 0);
+        facts.memory_is_gone(0x1000, 0x2000);
+        facts.memory_is_gone(0x8000, 0);
         assert!([0x1000, 0x1fff, 0x8000].iter().all(|&address| facts.was_freed(address)));
         assert!([0xfff, 0x2000, 0x8001, 0].iter().all(|&address| !facts.was_freed(address)));
-        (0..FREES as u64).for_each(|number| facts.memory_is_gone(1, 0x10_0000 + number * 0x1000, 0));
+        (0..FREES as u64).for_each(|number| facts.memory_is_gone(0x10_0000 + number * 0x1000, 0));
         assert!(!facts.was_freed(0x1000));
     }
 
