@@ -6,6 +6,7 @@ mod descriptor;
 mod environment;
 pub(crate) mod pages;
 mod stack;
+pub(crate) mod table;
 
 use std::arch::asm;
 use std::ffi::c_int;

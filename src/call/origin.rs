@@ -8,9 +8,6 @@
 //!
 //! Callers are looked for of the first 64 of each kind as well. For lines a program without Python pays two loads a call.
 
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
-
 use p2pshim_trace::Begun;
 
 use super::arrival::Call;
@@ -20,6 +17,7 @@ use crate::api::{Effect, Layer};
 use crate::config::Stacks;
 use crate::model::{Line, Origin};
 use crate::os;
+use crate::os::table::{Table, spread};
 use crate::real::{python, stack};
 use crate::record::trace;
 
@@ -37,45 +35,15 @@ fn wants_callers(call: &Call<'_>) -> bool {
 }
 
 /// Copies from one place that are alike enough for one of them to speak for all: between the same devices, and of as many bytes,
-/// within a factor of two.
+/// within a factor of two. Of the places in a table the upper half is enough, since it is spread.
 fn kind(address: usize, [src, dst]: [u8; 2], bytes: u64) -> u64 {
     let rest = u64::from(src) << 56 | u64::from(dst) << 48 | u64::from(bytes.checked_ilog2().unwrap_or_default());
-    (address as u64 ^ rest.rotate_left(8)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    (spread(address as u64 ^ rest.rotate_left(8), 32) as u64).max(1)
 }
 
-/// How often copies of a kind were recorded: the upper half of the kind, then the count. Threads have them in common, since the
-/// thread's block has little room; where two count at once, one may be lost.
-struct Counts([AtomicU64; Self::SLOTS]);
-
-static COUNTS: Counts = Counts::new();
-
-impl Counts {
-    const SLOTS: usize = 1 << 11;
-    /// How far from where it should be a kind is looked for.
-    const REACH: usize = 8;
-
-    const fn new() -> Self {
-        Self([const { AtomicU64::new(0) }; Self::SLOTS])
-    }
-
-    /// Where copies of a kind are counted, and how many there were. If too many kinds come together, they share a count.
-    fn of(&self, kind: u64) -> (&AtomicU64, u32) {
-        let Self(slots @ [first, ..]) = self;
-        let upper = (kind >> 32).max(1);
-        let near = |step: usize| slots.get((kind as usize).wrapping_add(step) % Self::SLOTS).unwrap_or(first);
-        for count in (0..Self::REACH).map(near) {
-            match count.load(Relaxed) {
-                0 => {
-                    count.store(upper << 32, Relaxed);
-                    return (count, 0);
-                }
-                word if word >> 32 == upper => return (count, word as u32),
-                _ => {}
-            }
-        }
-        (near(0), near(0).load(Relaxed) as u32)
-    }
-}
+/// How often copies of a kind were recorded. Threads have them in common, since the thread's block has little room; where two count at
+/// once, one may be lost.
+static COUNTS: Table<2048, 32> = Table::new();
 
 /// Calls of a kind whose callers are looked for, each: they may come from as many places.
 const FIRST: u32 = 64;
@@ -83,13 +51,6 @@ const FIRST: u32 = 64;
 /// Whether the line of a copy is to be found out, after so many like it.
 fn is_due(before: u32) -> bool {
     before.wrapping_add(1).is_power_of_two()
-}
-
-fn count_one_more(count: &AtomicU64, before: u32) {
-    // Not further than to the last number: it is no power of two.
-    if before != u32::MAX {
-        count.store(count.load(Relaxed) + 1, Relaxed);
-    }
 }
 
 /// Finds out where a call was made that nothing encloses, and whose record is complete, if it is its turn: of a copy between
@@ -115,8 +76,7 @@ fn after_call(call: &Call<'_>, record: Begun) {
     };
     let Some((devices, bytes)) = alike.filter(|_| thread.is_idle()) else { return };
     let kind = kind(call.caller.return_address() as usize, devices, bytes);
-    let (count, before) = COUNTS.of(kind);
-    count_one_more(count, before);
+    let before = COUNTS.count(kind) as u32;
     if is_due(before) || mode::stacks() == Stacks::All || (before < FIRST && wants_callers(call)) {
         mode::unseen(|| _ = find(call, Some(record)));
     }
@@ -181,22 +141,9 @@ mod tests {
             kind(0x1234, [0, 1], 0),
         ];
         for (index, one) in kinds.iter().enumerate() {
-            assert!(kinds.iter().skip(index + 1).all(|other| one != other && one >> 32 != other >> 32));
+            assert!(kinds.iter().skip(index + 1).all(|other| one != other));
         }
         assert_eq!(kind(0x1234, [0, 1], 4096), kind(0x1234, [0, 1], 8191));
-    }
-
-    #[test]
-    fn counts_each_kind_has_its_own_until_there_are_too_many() {
-        let counts = Box::new(Counts::new());
-        let count = |kind: u64| {
-            let (count, before) = counts.of(kind);
-            count.store(count.load(Relaxed) + 1, Relaxed);
-            before
-        };
-        assert_eq!([count(100 << 32), count(100 << 32), count(101 << 32), count(100 << 32 | 20)], [0, 1, 0, 0]);
-        assert!((102..=107).all(|upper| count(upper << 32) == 0));
-        assert_eq!([count(108 << 32), count(101 << 32), count(108 << 32)], [2, 1, 3], "shared with 100");
     }
 
     #[test]

@@ -10,6 +10,8 @@ use std::ops::Range;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 
+use crate::os::table::spread;
+
 /// The kind of memory at an address, as far as the path of a copy depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
@@ -69,7 +71,8 @@ impl Place {
     }
 }
 
-/// One allocation; in a cache line of its own.
+/// One allocation; in a cache line of its own. Six words, so a version guards them, which no
+/// [`Table`](crate::os::table::Table) has.
 #[repr(align(64))]
 struct Entry {
     version: AtomicU64,
@@ -223,10 +226,7 @@ impl Cache {
     /// Where the piece of 2^`bits` bytes that an address lies in is kept.
     #[inline(always)]
     fn set(&self, address: u64, bits: u32) -> Option<&[Entry; 2]> {
-        /// Spreads neighbours (Fibonacci hashing).
-        const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
-        let spread = (address >> bits).wrapping_mul(SPREAD);
-        self.sets.get((spread >> (64 - SETS.trailing_zeros())) as usize)
+        self.sets.get(spread(address >> bits, SETS.trailing_zeros()))
     }
 }
 

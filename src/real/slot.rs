@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize};
 use super::loader::{self, Handle, Wanted};
 use crate::api::table::{for_each_function, with_hip_versions, with_runtime_versions};
 use crate::api::{Function, Layer};
+use crate::os::table::spread;
 
 /// How many definitions of one name a program may look up and have seen: each loaded copy of a
 /// runtime or driver takes one.
@@ -258,7 +259,8 @@ fn route_for_good(slot: &Slot, caller: *const c_void, real: *mut c_void) -> *mut
 /// How many call sites are told apart; a power of two.
 const ROUTE_COUNT: usize = 1024;
 
-/// A call site whose own library decided. Entries are added, never changed.
+/// A call site whose own library decided. Entries are added, never changed. Three words do not fit into one of a
+/// [`Table`](crate::os::table::Table).
 struct Route {
     caller: AtomicUsize,
     slot: AtomicUsize,
@@ -271,8 +273,7 @@ static ROUTES: [Route; ROUTE_COUNT] =
 
 /// All entries, beginning where this call site would be first.
 fn routes_for(caller: *const c_void) -> impl Iterator<Item = &'static Route> {
-    let first = (caller as usize).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (usize::BITS - ROUTE_COUNT.ilog2());
-    let (before, from) = ROUTES.split_at(first);
+    let (before, from) = ROUTES.split_at(spread(caller as u64, ROUTE_COUNT.ilog2()));
     from.iter().chain(before)
 }
 

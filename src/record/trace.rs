@@ -15,7 +15,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::OnceLock;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64};
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -30,6 +30,7 @@ use super::numbers;
 use crate::config::{self, Config};
 use crate::model::{Origin, Rule};
 use crate::os;
+use crate::os::table::Table;
 
 /// The file of this process, if there is one.
 static TRACE: OnceLock<Trace> = OnceLock::new();
@@ -391,42 +392,30 @@ fn text_of(file: &str) -> Option<String> {
 
 /// Places in the code that calls were made from, and their numbers: found without a lock, added under one.
 struct Sites {
-    /// An address in the low 48 bits, and its number in the others.
-    slots: [AtomicU64; Self::SLOTS],
+    /// By addresses of which the low bits are enough.
+    numbers: Table<{ Self::PLACES }, 48>,
     count: AtomicU64,
     /// The last number that was given out, to these and to others.
     last: AtomicU16,
 }
 
 impl Sites {
-    const SLOTS: usize = 1 << 13;
-    /// How far from where it should be a place is looked for.
-    const REACH: usize = 8;
+    const PLACES: usize = 1 << 13;
     const ADDRESS: u64 = (1 << 48) - 1;
 
     const fn new() -> Self {
-        Self { slots: [const { AtomicU64::new(0) }; Self::SLOTS], count: AtomicU64::new(0), last: AtomicU16::new(0) }
+        Self { numbers: Table::new(), count: AtomicU64::new(0), last: AtomicU16::new(0) }
     }
 
-    #[inline(always)]
-    fn slots_of(&self, address: usize) -> impl Iterator<Item = &AtomicU64> {
-        let hash = (address as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - 13);
-        (0..Self::REACH).filter_map(move |step| self.slots.get((hash as usize + step) % Self::SLOTS))
-    }
-
-    /// A place's number, 0 for one that gets none. None if it has none yet.
+    /// A place's number. None if it has none yet; 0 if there is no room for it, and will be none: it is not to be looked for again at
+    /// each call.
     #[inline(always)]
     fn find(&self, address: usize) -> Option<u16> {
-        let wanted = address as u64 & Self::ADDRESS;
-        for slot in self.slots_of(address) {
-            match slot.load(Acquire) {
-                0 => return None,
-                word if word & Self::ADDRESS == wanted => return Some((word >> 48) as u16),
-                _ => {}
-            }
+        let key = address as u64 & Self::ADDRESS;
+        match self.numbers.find(key) {
+            Some(number) => Some(number as u16),
+            None => (!self.numbers.has_room(key)).then_some(0),
         }
-        // There is no room for it, and will be none: it is not to be looked for again at each call.
-        Some(0)
     }
 
     fn count(&self) -> u64 {
@@ -435,9 +424,9 @@ impl Sites {
 
     /// None if there is no room.
     fn add(&self, address: usize) -> Option<u16> {
-        let slot = self.slots_of(address).find(|slot| slot.load(Relaxed) == 0)?;
-        let number = self.take_number()?;
-        slot.store(address as u64 & Self::ADDRESS | u64::from(number) << 48, Release);
+        let key = address as u64 & Self::ADDRESS;
+        let number = if self.numbers.has_room(key) { self.take_number() } else { None }?;
+        self.numbers.set(key, number.into(), |_| false, false);
         self.count.fetch_add(1, Relaxed);
         Some(number)
     }
@@ -458,10 +447,10 @@ mod tests {
         assert_eq!(sites.find(0x1234), None);
         assert_eq!((sites.add(0x1234), sites.add(0xffff_7fff_0000_1234)), (Some(1), Some(2)));
         assert_eq!((sites.find(0x1234), sites.find(0xffff_7fff_0000_1234)), (Some(1), Some(2)));
-        let added = (0..2 * Sites::SLOTS).filter_map(|n| sites.add(0x10_0000 + 5 * n)).count();
-        assert!((Sites::SLOTS / 2..Sites::SLOTS).contains(&added), "{added}");
+        let added = (0..2 * Sites::PLACES).filter_map(|n| sites.add(0x10_0000 + 5 * n)).count();
+        assert!((Sites::PLACES / 2..Sites::PLACES).contains(&added), "{added}");
         assert_eq!(sites.find(0x1234), Some(1));
-        let without = (0..2 * Sites::SLOTS).filter(|n| sites.find(0x10_0000 + 5 * n) == Some(0)).count();
-        assert_eq!(without, 2 * Sites::SLOTS - added, "no place is looked for at each call");
+        let without = (0..2 * Sites::PLACES).filter(|n| sites.find(0x10_0000 + 5 * n) == Some(0)).count();
+        assert_eq!(without, 2 * Sites::PLACES - added, "no place is looked for at each call");
     }
 }

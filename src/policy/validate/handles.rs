@@ -3,8 +3,7 @@
 //! A handle's word may be out of date, since its owner may have ended unseen. So nobody is told anything before the driver
 //! has been asked again.
 
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
+use crate::os::table::Table;
 
 /// A fact about a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,63 +55,24 @@ impl Fact {
     }
 }
 
-/// A power of two.
-const PLACES: usize = 1024;
-/// How many places a handle may have.
-const NEAR: usize = 8;
-/// Handles are addresses of user space, which leaves room above for what is known of them.
-const BITS: u32 = 48;
-
-/// Handles of one kind. Those that do not fit are not known.
-pub(crate) struct Handles {
-    /// The handle below, the fact above; 0 is empty. One word, so that it is always whole.
-    places: [AtomicU64; PLACES],
-}
+/// Handles of one kind, which are addresses of user space. Those that do not fit are not known.
+pub(crate) struct Handles(Table<1024, 48>);
 
 impl Handles {
     pub(crate) const fn new() -> Self {
-        Self { places: [const { AtomicU64::new(0) }; PLACES] }
-    }
-
-    #[inline(always)]
-    fn places(&self, handle: usize) -> impl Iterator<Item = &AtomicU64> {
-        /// Spreads neighbours (Fibonacci hashing).
-        const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
-        let first = (handle as u64).wrapping_mul(SPREAD) >> (64 - PLACES.trailing_zeros());
-        (0..NEAR).filter_map(move |step| self.places.get((first as usize + step) % PLACES))
+        Self(Table::new())
     }
 
     /// A fact about a handle.
     #[inline(always)]
     pub(crate) fn find(&self, handle: usize) -> Option<Fact> {
-        let found = self.places(handle).map(|place| place.load(Relaxed)).find(|word| is_of(*word, handle))?;
-        Some(Fact::unpack(found >> BITS))
+        self.0.find(handle as u64).map(Fact::unpack)
     }
 
     /// Remembers a fact about a handle, in place of the one that was known. If there is no room for it, what was destroyed
     /// goes first.
     pub(crate) fn set(&self, handle: usize, fact: Fact) {
-        if handle == 0 || handle as u64 >> BITS != 0 {
-            return;
-        }
-        let word = handle as u64 | fact.pack() << BITS;
-        let (mut best, mut least) = (None, u8::MAX);
-        for place in self.places(handle) {
-            let there = place.load(Relaxed);
-            let worth = match there {
-                there if is_of(there, handle) => 0,
-                0 => 1,
-                there if Fact::unpack(there >> BITS).is_destroyed => 2,
-                _ => 3,
-            };
-            if worth < least {
-                (best, least) = (Some((place, there)), worth);
-            }
-        }
-        if let Some((place, there)) = best {
-            // If another thread was quicker, its handle is as good.
-            let _ = place.compare_exchange(there, word, Relaxed, Relaxed);
-        }
+        self.0.set(handle as u64, fact.pack(), |other| Fact::unpack(other).is_destroyed, true);
     }
 
     /// Sets a fact, unless it is known: then nothing is written, and no other processor waits for it.
@@ -123,90 +83,41 @@ impl Handles {
     }
 
     pub(crate) fn forget(&self, handle: usize) {
-        for place in self.places(handle) {
-            let there = place.load(Relaxed);
-            if is_of(there, handle) {
-                let _ = place.compare_exchange(there, 0, Relaxed, Relaxed);
-            }
-        }
+        self.0.forget(handle as u64);
     }
 
     /// Forgets all handles of which this does not hold.
     pub(crate) fn retain(&self, keeps: impl Fn(Fact) -> bool) {
-        for place in &self.places {
-            let there = place.load(Relaxed);
-            if there != 0 && !keeps(Fact::unpack(there >> BITS)) {
-                let _ = place.compare_exchange(there, 0, Relaxed, Relaxed);
-            }
-        }
+        self.0.retain(|fact| keeps(Fact::unpack(fact)));
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, Fact)> {
-        let words = self.places.iter().map(|place| place.load(Relaxed)).filter(|&word| word != 0);
-        words.map(|word| ((word & ((1 << BITS) - 1)) as usize, Fact::unpack(word >> BITS)))
+        self.0.iter().map(|(handle, fact)| (handle as usize, Fact::unpack(fact)))
     }
-}
-
-#[inline(always)]
-fn is_of(word: u64, handle: usize) -> bool {
-    word != 0 && word & ((1 << BITS) - 1) == handle as u64
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn of(device: u8) -> Fact {
-        Fact::on(device)
-    }
-
-    #[test]
-    fn find_the_last_that_was_set_and_none_after_it_is_forgotten() {
-        let handles = Handles::new();
-        assert_eq!(handles.find(0x10), None);
-        handles.set(0x10, of(1));
-        let last = Fact { non_blocking: true, is_destroyed: true, thread: 63, ..of(63) };
-        handles.set(0x10, last);
-        assert_eq!(handles.find(0x10), Some(last));
-        assert_eq!(handles.iter().collect::<Vec<_>>(), [(0x10, last)]);
-        handles.forget(0x10);
-        assert_eq!(handles.find(0x10), None);
-    }
-
     #[test]
     fn learn_what_is_another_takes_the_place_of_what_was_known() {
         let handles = Handles::new();
-        for fact in [of(1), of(1), of(2), Fact { is_destroyed: true, ..of(2) }] {
+        let (one, two) = (Fact::on(1), Fact::on(2));
+        let last = Fact { non_blocking: true, is_destroyed: true, thread: 63, ..Fact::on(63) };
+        for fact in [one, one, two, Fact { is_destroyed: true, ..two }, last] {
             handles.learn(0x10, fact);
             assert_eq!(handles.find(0x10), Some(fact));
         }
     }
 
     #[test]
-    fn set_handles_that_are_no_addresses_are_left_out() {
-        let handles = Handles::new();
-        for handle in [0, 1 << 48, usize::MAX] {
-            handles.set(handle, of(1));
-            assert_eq!(handles.find(handle), None, "{handle:#x}");
-        }
-    }
-
-    #[test]
     fn set_without_room_destroyed_ones_go_first() {
         let handles = Handles::new();
-        let all = || (1..=4 * PLACES).map(|number| number * 0x40);
-        all().for_each(|handle| handles.set(handle, Fact { is_destroyed: true, ..of(1) }));
-        let alive: Vec<_> = (1..=PLACES / 8).map(|number| 0x7f00_0000_0000 + number * 0x100).collect();
-        alive.iter().for_each(|&handle| handles.set(handle, of(2)));
-        let known = alive.iter().filter(|handle| handles.find(**handle) == Some(of(2))).count();
-        assert_eq!(known, alive.len());
-    }
-
-    #[test]
-    fn retain_only_what_is_kept_is_found() {
-        let handles = Handles::new();
-        (1..=40).for_each(|number| handles.set(number * 0x100, of(number as u8 % 2)));
-        handles.retain(|fact| fact.device == 1);
-        assert!(handles.iter().count() > 0 && handles.iter().all(|(_, fact)| fact.device == 1));
+        let all = (1..=4096).map(|number| number * 0x40);
+        all.for_each(|handle| handles.set(handle, Fact { is_destroyed: true, ..Fact::on(1) }));
+        let alive: Vec<_> = (1..=128).map(|number| 0x7f00_0000_0000 + number * 0x100).collect();
+        alive.iter().for_each(|&handle| handles.set(handle, Fact::on(2)));
+        assert!(alive.iter().all(|handle| handles.find(*handle) == Some(Fact::on(2))));
     }
 }
