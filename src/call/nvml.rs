@@ -5,8 +5,6 @@
 
 use std::ffi::{c_int, c_void};
 use std::mem::transmute;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
 
 use super::mode;
 use crate::os;
@@ -70,8 +68,7 @@ fn nccl_keeps_off() -> bool {
 }
 
 fn say_what_to_export([one, _]: &[String; 2], [other, _]: &[String; 2]) {
-    static IS_SAID: AtomicBool = AtomicBool::new(false);
-    if !IS_SAID.swap(true, Relaxed) {
+    if record::log::Once::Export.is_first() {
         record::log::warnings(&[format!(
             "nvmlDeviceGetP2PStatus: peer access between {one} and {other} is hidden from CUDA, and NVML still says that there is some. NVLink joins \
              them, so NCCL would end with an error otherwise. To keep NCCL off it, export NCCL_P2P_DISABLE=1, or start the program with \

@@ -1,7 +1,7 @@
 //! Copies that the shim takes through the host in the driver's place.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use super::arrival::Call;
@@ -229,11 +229,10 @@ pub(super) fn before_free(start: u64, stream: usize, per_thread: bool) {
 }
 
 fn say_freed_once(ring: &Ring) {
-    static IS_SAID: AtomicBool = AtomicBool::new(false);
     let [_, src, dst] = ring.contexts.map(|(context, _)| RealDriver.device_of_context(context));
     let devices = (u8::try_from(src.unwrap_or(-1)), u8::try_from(dst.unwrap_or(-1)));
     if let (Ok(src), Ok(dst)) = devices
-        && !IS_SAID.swap(true, Relaxed)
+        && log::Once::FreedEarly.is_first()
     {
         let what = "memory of a copy that p2pshim stages is freed in another stream before the copy is made: that stream waits for it";
         log::pair_info(src, dst, format_args!("{what}"));

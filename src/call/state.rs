@@ -212,7 +212,7 @@ impl Change<'_> {
         match *self.arguments {
             // From a checkpoint, perhaps onto other devices. Another process's p2pshim does not know of that.
             [Value::Int(process), _] if ret == Code::SUCCESS && is_own(process) => {
-                mode::unseen(|| ACCESS.process_is_restored());
+                mode::unseen(|| ACCESS.process_is_restored(&RealDriver));
             }
             _ => ACCESS.memory_has_changed(),
         }
@@ -318,7 +318,7 @@ impl Change<'_> {
 
     /// Does, once a capture has ended, the work that was put off meanwhile.
     fn after_capture(self, has_ended: bool) {
-        if has_ended && !capture::is_capturing(thread::id()) && ACCESS.waits() {
+        if has_ended && !capture::is_capturing(thread::id()) {
             ACCESS.capture_has_ended(&RealDriver);
         }
     }

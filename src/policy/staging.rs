@@ -39,7 +39,7 @@ use crate::api::abi::Code;
 use crate::config::{self, Config};
 use crate::model::{Memcpy, Named, Path, Traffic, Why};
 use crate::os;
-use crate::record::log;
+use crate::record::log::{self, Once};
 
 /// The least that is staged: below, the driver is as fast, and its call takes less.
 pub(crate) const LEAST: u64 = 8 << 20;
@@ -98,10 +98,6 @@ struct Rings {
     /// Bytes of rings that are being made.
     making: u64,
     failures: Failures,
-    /// Pairs of devices of which it was said that they are staged here.
-    said: Vec<(u8, u8)>,
-    /// Whether it was said that there is no memory left.
-    is_limit_said: bool,
 }
 
 /// All that there is to stage copies.
@@ -116,14 +112,7 @@ pub(crate) struct Staging {
 
 impl Staging {
     pub(crate) const fn new() -> Self {
-        let rings = Rings {
-            entries: Vec::new(),
-            spare: Vec::new(),
-            making: 0,
-            failures: Failures::new(),
-            said: Vec::new(),
-            is_limit_said: false,
-        };
+        let rings = Rings { entries: Vec::new(), spare: Vec::new(), making: 0, failures: Failures::new() };
         Self {
             mode: AtomicU8::new(config::Staging::Driver as u8),
             limit: AtomicU64::new(0),
@@ -289,9 +278,8 @@ impl Staging {
             let in_all = taken(&|_| true) + rings.making;
             let is_room = |taken: u64, limit: u64| !is_limited || taken + bytes as u64 <= limit;
             if has_failed || !is_room(of_pair, A_PAIR) || !is_room(in_all, self.limit.load(Relaxed)) {
-                let is_said = has_failed || std::mem::replace(&mut rings.is_limit_said, true);
                 drop(rings);
-                if !is_said {
+                if !has_failed && Once::NoMemoryLeft.is_first() {
                     let what = "not for every copy is there page-locked memory to stage it or to read it back (P2PSHIM_STAGING_LIMIT)";
                     log::pair_info(traffic.src, traffic.dst, format_args!("{what}"));
                 }
@@ -402,13 +390,8 @@ impl Staging {
     }
 
     fn say_once(&self, traffic: &Traffic) {
-        let pair = (traffic.src, traffic.dst);
-        {
-            let said = &mut self.rings.lock().said;
-            if said.contains(&pair) {
-                return;
-            }
-            said.push(pair);
+        if !Once::StagedByUs([traffic.src, traffic.dst]).is_first() {
+            return;
         }
         let what = match traffic.path.has_to_be_staged_by_us() {
             true => "p2pshim stages copies itself, as the path is blocked",

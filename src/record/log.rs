@@ -3,10 +3,10 @@
 //! Children stand above the call around them, since a line is written when its call has returned. How a line waits for a reader,
 //! and why: docs/decisions/log-writes.md.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io::{self, Write};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{OnceLock, PoisonError, RwLock};
+use std::sync::{Mutex, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use env_filter::Filter;
@@ -19,6 +19,7 @@ use crate::api::abi::Code;
 use crate::api::codes::Numbering;
 use crate::api::{Function, codes};
 use crate::config::Config;
+use crate::model::Path;
 use crate::model::rules::Severity;
 use crate::os::{self, Descriptor};
 
@@ -181,17 +182,40 @@ pub(crate) fn call(event: &Event<'_>) {
     log::trace!(target: CALLS, "{event}");
 }
 
-/// Which functions something was said of.
-type EachOnce = [AtomicBool; Function::ALL.len()];
+/// A message that is logged once: about a function, by its number; about a pair of devices; or at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Once {
+    Unavailable(u16),
+    NoSlot(u16),
+    Path([u8; 2], Path),
+    Unverified([u8; 2]),
+    Foreign([i32; 2]),
+    StagedByUs([u8; 2]),
+    FreedEarly,
+    NoMemoryLeft,
+    NoVerdict,
+    Risky,
+    Export,
+}
 
-fn is_first(said: &EachOnce, function: Function) -> bool {
-    said.get(function as usize).is_some_and(|said| !said.swap(true, Relaxed))
+/// The mutex is the standard library's: see [`os::lock`].
+static LOGGED: Mutex<BTreeSet<Once>> = Mutex::new(BTreeSet::new());
+
+impl Once {
+    /// Whether it was not logged yet, but is now.
+    pub(crate) fn is_first(self) -> bool {
+        os::lock(&LOGGED).insert(self)
+    }
+
+    /// Each is logged once more.
+    pub(crate) fn forget_all() {
+        os::lock(&LOGGED).clear();
+    }
 }
 
 /// Says, once a function, that no loaded library has it.
 pub(crate) fn unavailable(function: Function, ret: Code, numbering: Numbering) {
-    static SAID: EachOnce = [const { AtomicBool::new(false) }; _];
-    if is_first(&SAID, function) {
+    if Once::Unavailable(function as u16).is_first() {
         log::warn!(
             "{name}: the program calls it, but no loaded {layer} library has it; returned {ret} ({code}). \
              Is the right version of the library on the library path?",
@@ -205,8 +229,7 @@ pub(crate) fn unavailable(function: Function, ret: Code, numbering: Numbering) {
 
 /// Says, once a function, that a look-up returned the real function for want of a slot.
 pub(crate) fn no_slot(function: Function) {
-    static SAID: EachOnce = [const { AtomicBool::new(false) }; _];
-    if is_first(&SAID, function) {
+    if Once::NoSlot(function as u16).is_first() {
         log::warn!(
             "{}: too many copies of the library are loaded; calls to this one are not intercepted",
             function.name()

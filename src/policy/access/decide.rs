@@ -1,6 +1,5 @@
 //! Decisions about pairs whose path is not decided.
 
-use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,7 +11,7 @@ use crate::model::{Memcpy, Named, Path, Traffic, Why};
 use crate::os;
 use crate::policy::capture;
 use crate::policy::driver::Driver;
-use crate::record::log;
+use crate::record::log::{self, Once};
 
 /// The circumstances of a copy.
 #[derive(Clone, Copy, Debug, Default)]
@@ -145,7 +144,6 @@ impl Access {
             }
             Step::Now(path) => {
                 if path == Path::Staged(Why::Capturing) {
-                    self.waits.store(true, Relaxed);
                     self.tell_once(src, dst, path);
                 }
                 Some(path)
@@ -160,7 +158,7 @@ impl Access {
         let is_out_of_reach = |place: Place| place.kind == Kind::Mapped && !is_reached_by_mapping(place, place);
         if let Path::Staged(_) = path
             && !(is_out_of_reach(src) || is_out_of_reach(dst))
-            && self.lock().logged.insert((src.device, dst.device, path))
+            && Once::Path([src.device, dst.device], path).is_first()
         {
             let are = if path == Path::Staged(Why::Capturing) { "would be" } else { "are" };
             log::pair_info(src.device, dst.device, format_args!("copies {are} {path}"));
@@ -195,7 +193,6 @@ impl Access {
         if !os::has_room() {
             return;
         }
-        self.waits.store(false, Relaxed);
         let waiting = std::mem::take(&mut self.lock().waiting);
         for (src, dst) in waiting {
             let is_known = {
@@ -212,7 +209,6 @@ impl Access {
             } else {
                 // Another thread is acting on one of the devices; the next capture that ends, or copy that is made, comes back to it.
                 self.lock().waiting.push((src, dst));
-                self.waits.store(true, Relaxed);
             }
         }
     }

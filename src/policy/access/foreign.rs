@@ -8,7 +8,7 @@ use super::Access;
 use super::hide::granules;
 use crate::config;
 use crate::policy::driver::Driver;
-use crate::record::log;
+use crate::record::log::{self, Once};
 
 impl Access {
     /// The program has opened memory of another process, which is never refused. Says, once, if the current device's access to another is
@@ -46,12 +46,10 @@ impl Access {
         let is_broken = self.lock().is_broken(device, peer);
         let has_failed = if is_broken { Some("peer access there is broken".to_owned()) } else { None };
         let has_failed = has_failed.or_else(|| kept(device, peer)).or_else(|| kept(peer, device));
-        let mut registry = self.lock();
-        let is_denied = registry.is_denied(device, peer);
-        if !(is_denied || has_failed.is_some()) || !registry.said_of_foreign.insert([device, peer]) {
+        let is_denied = self.lock().is_denied(device, peer);
+        if !(is_denied || has_failed.is_some()) || !Once::Foreign([device, peer]).is_first() {
             return;
         }
-        drop(registry);
         let so = match has_failed.filter(|_| !is_denied) {
             Some(what) => format!("its data may be wrong: {what}"),
             None => "it is accessed though that is denied".to_owned(),

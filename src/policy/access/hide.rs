@@ -1,7 +1,5 @@
 //! Peer access that is hidden from the program: `P2PSHIM_ACCESS=off`, `P2PSHIM_DENY`, `P2PSHIM_BROKEN=refuse`.
 
-use std::sync::atomic::Ordering::Relaxed;
-
 use super::Access;
 use super::registry::Owner;
 use crate::api::abi::Code;
@@ -38,20 +36,16 @@ impl Access {
 
     /// Looks up the devices that `P2PSHIM_DENY` names, once there are any.
     pub(super) fn look_up_denied(&self, driver: &impl Driver) {
-        if !self.has_names.load(Relaxed) {
-            return;
-        }
-        let count = driver.device_count();
+        let is_wanted = {
+            let registry = self.lock();
+            !registry.denied.is_empty() && registry.gpus.is_empty()
+        };
+        let count = if is_wanted { driver.device_count() } else { 0 };
         if count == 0 {
             return;
         }
         let gpus: Vec<[String; 2]> = (0..count).map(|device| driver.names(device).unwrap_or_default()).collect();
-        let missing = {
-            let mut registry = self.lock();
-            // Another thread may have been faster.
-            if self.has_names.swap(false, Relaxed) { registry.look_up_denied(&gpus) } else { Vec::new() }
-        };
-        let missing = missing.into_iter().map(|ordinal| {
+        let missing = self.lock().look_up_denied(gpus).into_iter().map(|ordinal| {
             format!("P2PSHIM_DENY names device {ordinal}, and this process has {count}, from 0 on: for that nothing is denied")
         });
         log::warnings(&missing.collect::<Vec<_>>());

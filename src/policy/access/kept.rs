@@ -16,6 +16,7 @@ use crate::config::Probe;
 use crate::policy::capture;
 use crate::policy::driver::{Driver, Judged};
 use crate::policy::full::Verdict;
+use crate::record::log::Once;
 
 impl Access {
     /// Whether there is something to do about a context on a device: it is the program's first there, as far as is known.
@@ -38,12 +39,9 @@ impl Access {
 
     /// Other devices may have taken the places of those that there were: their paths are verified anew. The rights to memory
     /// stay.
-    pub(crate) fn process_is_restored(&self) {
-        {
-            let mut registry = self.lock();
-            registry.process_is_restored();
-            self.has_names.store(!registry.denied.is_empty(), Relaxed);
-        }
+    pub(crate) fn process_is_restored(&self, driver: &impl Driver) {
+        self.lock().process_is_restored();
+        self.look_up_denied(driver);
         self.cache.forget();
         self.cells.invalidate();
     }
@@ -93,6 +91,7 @@ impl Registry {
     /// All that was found out about devices is forgotten.
     pub(super) fn process_is_restored(&mut self) {
         self.is_restored = true;
+        self.gpus.clear();
         self.verifications.clear();
         self.hung.clear();
         self.attempts.clear();
@@ -100,7 +99,7 @@ impl Registry {
         self.passed_earlier.clear();
         self.asked.clear();
         self.verified_again.clear();
-        self.logged.clear();
+        Once::forget_all();
     }
 
     /// Whether a link was enabled by us for a path that was verified.

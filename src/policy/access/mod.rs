@@ -75,10 +75,6 @@ pub(crate) struct Access {
     cache: Cache,
     cells: Cells,
     judge: Judge,
-    /// Whether a pair waits for the end of a capture.
-    waits: AtomicBool,
-    /// Whether the devices that `P2PSHIM_DENY` names were not looked up yet.
-    has_names: AtomicBool,
     /// Whether physical memory of other processes was imported.
     has_imported: AtomicBool,
     /// Devices on which the program was seen to get a context, a bit each.
@@ -95,8 +91,6 @@ impl Access {
             cache: Cache::new(),
             cells: Cells::new(),
             judge: Judge::new(),
-            waits: AtomicBool::new(false),
-            has_names: AtomicBool::new(false),
             has_imported: AtomicBool::new(false),
             with_context: AtomicU64::new(0),
             disablings: AtomicUsize::new(0),
@@ -107,7 +101,6 @@ impl Access {
     /// Takes over the options.
     pub(crate) fn configure(&self, config: &Config) {
         self.judge.configure(config, Layer::Driver);
-        self.has_names.store(!config.denied.is_empty(), Relaxed);
     }
 
     /// Takes over options that have changed: what was decided is decided anew.
@@ -238,11 +231,6 @@ impl Access {
             }
             None => 0,
         }
-    }
-
-    /// Whether a pair waits for the end of a capture.
-    pub(crate) fn waits(&self) -> bool {
-        self.waits.load(Relaxed)
     }
 
     /// The number of a context that exists.

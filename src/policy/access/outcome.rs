@@ -12,7 +12,7 @@ use super::{Kind, Path, Why};
 use crate::api::abi::Code;
 use crate::api::{Layer, codes};
 use crate::policy::driver::Judged;
-use crate::record::log::{self, Verified};
+use crate::record::log::{self, Once, Verified};
 
 impl Judge {
     /// Behind what is said of HIP's devices.
@@ -101,8 +101,7 @@ impl Judge {
             plan.say(format_args!("{what}"));
             return Path::Staged(why);
         }
-        let was_logged = std::mem::replace(&mut self.lock().attempts_mut(plan.src, plan.dst).is_logged, true);
-        if !was_logged {
+        if Once::Unverified(plan.pair()).is_first() {
             plan.say_verified(
                 Verified::Unknown,
                 format_args!(
@@ -150,17 +149,16 @@ impl Judge {
         if self.is_hip() {
             self.lock().set_verification(plan.kind, plan.src.device, plan.dst.device, Verification::Risky);
         }
-        if std::mem::replace(&mut self.lock().is_risk_logged, true) {
-            plan.say(format_args!("{what}"));
-        } else {
-            plan.say_verified(Verified::Unknown, format_args!("{what}"));
+        match Once::Risky.is_first() {
+            true => plan.say_verified(Verified::Unknown, format_args!("{what}")),
+            false => plan.say(format_args!("{what}")),
         }
         Path::Staged(self.put_off(plan, Why::Unverified))
     }
 
     /// Says, once, that there is no verdict where there should be one.
     pub(super) fn misses_verdict(&self) {
-        if !std::mem::replace(&mut self.lock().is_verdict_missed, true) {
+        if Once::NoVerdict.is_first() {
             log::warnings(&[
                 "P2PSHIM_PROBE=full: there is no verdict on these GPUs since the machine was booted, so pairs \
                              are verified as with quick. `p2pshim doctor` and `p2pshim run --probe full` write verdicts"

@@ -81,8 +81,6 @@ pub(super) struct Attempts {
     pub(super) back_off: BackOff,
     /// For the limit of peers, or because the devices were busy.
     for_now: Option<Why>,
-    /// Whether something was logged about it.
-    pub(super) is_logged: bool,
 }
 
 impl Attempts {
@@ -108,8 +106,8 @@ pub(crate) struct Registry {
     /// Whether the driver has no memory with rights of its own, so that pairs cannot be verified.
     pub(super) cannot_verify: bool,
     pub(super) denied: Vec<Denied>,
-    /// Denied pairs by ordinals, as far as these are known.
-    denied_pairs: Vec<[i32; 2]>,
+    /// The UUID and PCI address of each device, once a denied one was looked up among them.
+    pub(super) gpus: Vec<[String; 2]>,
     owners: Vec<Option<Owner>>,
     links: BTreeMap<(u8, u8), Link>,
     pub(super) attempts: BTreeMap<(u8, u8), Attempts>,
@@ -135,8 +133,6 @@ pub(crate) struct Registry {
     pub(super) refused_rights: BTreeSet<[i32; 2]>,
     /// Physical memory that came from other processes, by its handles.
     pub(super) imported: BTreeSet<usize>,
-    /// Those of which it was said that memory of another process may lie behind them.
-    pub(super) said_of_foreign: BTreeSet<[i32; 2]>,
     /// Which device the program has granted access to which pool.
     pub(super) granted_by_program: BTreeSet<(usize, i32)>,
     /// Pools that are gone, by their handles, and their devices, as far as those are known.
@@ -149,56 +145,51 @@ pub(crate) struct Registry {
     pub(super) verified_again: BTreeMap<[u8; 2], (BackOff, Option<bool>)>,
     /// Whether the process was restored from a checkpoint, so that access that we have enabled does not say that its path was verified.
     pub(super) is_restored: bool,
-    /// Whether it was said that there is no verdict.
-    pub(super) is_verdict_missed: bool,
-    /// Whether it was said that a copy may hang.
-    pub(super) is_risk_logged: bool,
     /// Pairs whose paths threads are verifying or enabling; no two have a device in common.
     pub(super) acting: Vec<[u8; 2]>,
     /// Pairs that wait for the end of a capture.
     pub(super) waiting: Vec<(Place, Place)>,
-    /// For which devices it was logged which path their copies take.
-    pub(super) logged: BTreeSet<(u8, u8, Path)>,
 }
 
 impl Registry {
     pub(super) fn configure(&mut self, config: &Config, layer: Layer) {
-        let ordinals = if layer == Layer::Hip { Denied::hip_ordinals } else { Denied::ordinals };
         self.access = config.access;
         self.probe = config.probe;
         self.broken = config.broken;
         self.leaves_pools = !config.grants_pools;
-        self.denied.clone_from(&config.denied);
-        self.denied_pairs = config.denied.iter().filter_map(ordinals).collect();
+        let of_hip = |denied: &Denied| {
+            let [device, peer] = denied.hip_ordinals()?.map(GpuName::Ordinal);
+            Some(Denied { device, peer })
+        };
+        self.denied = match layer {
+            Layer::Hip => config.denied.iter().filter_map(of_hip).collect(),
+            _ => config.denied.clone(),
+        };
+        self.gpus.clear();
         self.kept.clear();
         self.passed_earlier.clear();
     }
 
-    /// Looks up denied devices among those that there are, by UUIDs and PCI addresses. Returns which are named by an ordinal that no
-    /// device has.
-    pub(super) fn look_up_denied(&mut self, gpus: &[[String; 2]]) -> Vec<i32> {
-        let gpus = || (0..).zip(gpus);
-        let of = |name: &GpuName| {
-            let name = name.clone();
-            gpus().filter(move |(ordinal, [uuid, bus_id])| name.is(*ordinal, uuid, bus_id)).map(|(ordinal, _)| ordinal)
-        };
-        let pairs = self.denied.iter().flat_map(|Denied { device, peer }| {
-            of(device).flat_map(move |device| of(peer).map(move |peer| [device, peer]))
-        });
-        let pairs: Vec<[i32; 2]> = pairs.collect();
+    /// Takes over which devices there are. Returns which are denied by an ordinal that no device has; none if another thread was faster.
+    pub(super) fn look_up_denied(&mut self, gpus: Vec<[String; 2]>) -> BTreeSet<i32> {
+        if !self.gpus.is_empty() {
+            return BTreeSet::new();
+        }
+        self.gpus = gpus;
         let names = self.denied.iter().flat_map(|Denied { device, peer }| [device, peer]);
-        let ordinals =
-            names.filter_map(|name| if let GpuName::Ordinal(ordinal) = name { Some(*ordinal) } else { None });
-        let mut missing: Vec<i32> = ordinals.filter(|ordinal| gpus().all(|(known, _)| known != *ordinal)).collect();
-        missing.sort_unstable();
-        missing.dedup();
-        self.denied_pairs = pairs;
-        missing
+        let ordinals = names.filter_map(|name| if let GpuName::Ordinal(own) = name { Some(*own) } else { None });
+        ordinals.filter(|&own| usize::try_from(own).is_ok_and(|own| own >= self.gpus.len())).collect()
     }
 
-    /// Whether a device's access to the memory of another is denied by an option.
+    /// Whether a device's access to the memory of another is denied by an option, as far as it is known which devices that names.
     pub(crate) fn is_denied(&self, device: i32, peer: i32) -> bool {
-        device != peer && (self.access == config::Access::Off || self.denied_pairs.contains(&[device, peer]))
+        let is = |name: &GpuName, ordinal: i32| {
+            let gpu = usize::try_from(ordinal).ok().and_then(|ordinal| self.gpus.get(ordinal));
+            let [uuid, bus_id] = gpu.map_or([""; 2], |gpu| gpu.each_ref().map(String::as_str));
+            name.is(ordinal, uuid, bus_id)
+        };
+        let is_named = |denied: &Denied| is(&denied.device, device) && is(&denied.peer, peer);
+        device != peer && (self.access == config::Access::Off || self.denied.iter().any(is_named))
     }
 
     /// Whether access is denied, by UUIDs and PCI addresses: ordinals mean nothing for devices that the process does not see.

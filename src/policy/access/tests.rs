@@ -865,9 +865,9 @@ fn captures_verification_waits_for_the_end() {
     let captured = Circumstances { thread_captures: true, ..Circumstances::default() };
     let copy = || process.copy_on(memory_of(0), memory_of(1), ENOUGH, captured).unwrap();
     assert_eq!(copy(), Path::Staged(Why::Capturing));
-    assert!(process.access.waits() && process.driver.enables.get() == 0);
+    assert!(!process.access.lock().waiting.is_empty() && process.driver.enables.get() == 0);
     process.access.capture_has_ended(&process.driver);
-    assert!(!process.access.waits() && process.driver.enables.get() == 2);
+    assert!(process.access.lock().waiting.is_empty() && process.driver.enables.get() == 2);
     assert_eq!(copy(), Path::Direct);
 }
 
