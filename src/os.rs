@@ -15,6 +15,7 @@ use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 pub(crate) use descriptor::Descriptor;
 pub(crate) use environment::{environment, remember_environment, variable};
@@ -31,6 +32,18 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cold]
 pub(crate) fn pause() {
     undisturbed(|| std::thread::sleep(std::time::Duration::from_micros(20)));
+}
+
+/// Waits until something is so, but no longer than this. Whether it is.
+pub(crate) fn until(patience: Duration, mut is_so: impl FnMut() -> bool) -> bool {
+    let started = Instant::now();
+    while !is_so() {
+        if started.elapsed() >= patience {
+            return false;
+        }
+        std::thread::sleep(Duration::from_micros(50));
+    }
+    true
 }
 
 /// A page of zeros with a number in it.

@@ -8,7 +8,6 @@ use crate::real::driver::RealDriver;
 
 /// A graph is about to be instantiated: its copies keep for ever the path that they get now.
 #[cold]
-#[inline(never)]
 pub(super) fn before_instantiation(graph: usize, rest: &[Value]) {
     mode::unseen(|| {
         let thread = thread::id();
@@ -34,7 +33,6 @@ fn is_for_devices(rest: &[Value]) -> bool {
 
 /// An executable graph is about to be updated with a graph, which lacks the nodes that record events.
 #[cold]
-#[inline(never)]
 pub(super) fn before_update(exec: usize, graph: usize) {
     if GRAPHS.are_there() {
         mode::unseen(|| GRAPHS.mark_update(&RealDriver, exec, graph, thread::id()));
@@ -43,7 +41,6 @@ pub(super) fn before_update(exec: usize, graph: usize) {
 
 /// The update was made, or refused. The node that it names as the reason must not be one of ours, which are gone.
 #[cold]
-#[inline(never)]
 pub(super) fn after_update(function: Function, [exec, graph, output]: [usize; 3], has_succeeded: bool) {
     // Where nodes are named: by itself, or in a `CUgraphExecUpdateResultInfo`.
     let places: &[usize] = if function == Function::cuGraphExecUpdate { &[0] } else { &[8, 16] };
@@ -65,7 +62,6 @@ pub(super) fn after_update(function: Function, [exec, graph, output]: [usize; 3]
 }
 
 #[cold]
-#[inline(never)]
 pub(super) fn on_instantiation(exec: usize, ret: Code) {
     mode::unseen(|| {
         let exec = if ret == Code::SUCCESS { read::handle_at(exec as *const usize) } else { None };
@@ -102,7 +98,6 @@ pub(super) fn on_graph_node(exec: usize, node: usize, to: Value, function: Funct
 }
 
 #[cold]
-#[inline(never)]
 fn on_graph_change(exec: usize, change: Option<graph::Change>) {
     mode::unseen(|| {
         if let Some(change) = change {

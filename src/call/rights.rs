@@ -8,7 +8,6 @@ use crate::real::driver::{self, AccessDesc, Location, PoolProps, RealDriver};
 
 /// Rights of memory are about to be set. A code, if that must not be done: the program gets it.
 #[cold]
-#[inline(never)]
 pub(super) fn before_grants(of: Grants, grants: *const AccessDesc, count: u64) -> Option<Code> {
     mode::unseen(|| {
         let grants = read::grants(grants, count)?;
@@ -39,7 +38,6 @@ pub(super) fn before_grants(of: Grants, grants: *const AccessDesc, count: u64) -
 }
 
 #[cold]
-#[inline(never)]
 pub(super) fn on_pool_set_access(pool: usize, grants: *const AccessDesc, count: u64, ret: Code) {
     if thread::current().takes_right.replace(false) {
         ACCESS.taking_is_over();
@@ -55,7 +53,6 @@ pub(super) fn on_pool_set_access(pool: usize, grants: *const AccessDesc, count: 
 
 /// Writes over what a query tells of a right that only we gave.
 #[cold]
-#[inline(never)]
 pub(super) fn on_pool_get_access(flags: *mut u32, pool: usize, location: *const Location) {
     mode::unseen(|| {
         if read::device_at(location).is_some_and(|device| ACCESS.has_granted(pool, device)) {
@@ -67,7 +64,6 @@ pub(super) fn on_pool_get_access(flags: *mut u32, pool: usize, location: *const 
 
 /// A pool was created, or imported from another process, which has no properties here.
 #[cold]
-#[inline(never)]
 pub(super) fn on_pool_create(out: usize, properties: Option<*const PoolProps>) {
     mode::unseen(|| {
         if let Some(pool) = read::handle_at(out as *const usize) {

@@ -88,10 +88,13 @@ impl Change<'_> {
                 }
             }
             (State::destroys_stream, &[Value::Stream(stream)]) => on_stream_destroy(self.function, stream),
-            (State::destroys_pool, &[Value::Address(pool)]) => on_pool_destroy(pool),
+            (State::destroys_pool, &[Value::Address(pool)]) => mode::unseen(|| ACCESS.pool_is_going(pool)),
             (State::destroys_array, &[Value::Address(array)]) => {
                 waits::before_array_free(array);
-                on_array_destroy(array);
+                mode::unseen(|| {
+                    ACCESS.array_is_gone(array);
+                    VALIDATE.facts().array_is_gone(array);
+                });
             }
             (State::destroys_context, &[Value::Address(context)]) => before_context_ends(Some(context), None, true),
             (State::releases_primary_context, &[Value::Ordinal(device)]) => {
@@ -136,13 +139,22 @@ impl Change<'_> {
                     readback::harvest();
                 }
             }
-            (State::frees_memory | State::resets_device, _) => on_hip_free(state, self.found),
+            (State::frees_memory, _) => HIP.memory_has_changed(),
+            (State::resets_device, _) => {
+                hip::after_device_reset(self.found);
+                HIP.memory_has_changed();
+            }
             (State::opens_memory, _) if has_succeeded && ACCESS.may_hide() => on_foreign_memory(),
-            (State::sets_mapped_access, arguments) => on_mapped_access(arguments, ret),
+            (State::sets_mapped_access, &[Value::Address(address), Value::UInt(bytes), ..]) => {
+                mode::unseen(|| VALIDATE.facts().access_was_set(address as u64, bytes, ret));
+                ACCESS.memory_has_changed();
+            }
             _ if self.moves_memory(state) => self.on_move(ret),
             (State::clears_last_error, _) => thread::current().nothing_is_pending(),
             (State::begins_capture, &[Value::Stream(stream), ..]) => self.after_capture_begun(stream, ret),
-            (State::ends_capture, &[Value::Stream(stream), ..]) => self.on_capture_end(stream, ret),
+            (State::ends_capture, &[Value::Stream(stream), ..]) => {
+                mode::unseen(|| capture::has_ended(self.stream(stream), ret));
+            }
             (State::creates_stream | State::creates_green_stream, &[Value::Address(out), ref rest @ ..])
                 if has_succeeded =>
             {
@@ -156,7 +168,9 @@ impl Change<'_> {
                 on_array_create(out, || read::array_3d(shape));
             }
             (State::creates_old_array, &[Value::Address(out), _]) if has_succeeded => on_array_create(out, || None),
-            (State::destroys_array, &[Value::Address(array)]) => after_array_destroy(array, ret),
+            (State::destroys_array, &[Value::Address(array)]) if is_there_still(ret) => {
+                mode::unseen(|| VALIDATE.facts().array_is_there(array));
+            }
             (State::destroys_context, &[Value::Address(context)]) if has_succeeded => on_context_destroy(context),
             (State::destroys_green_context, _) => mode::unseen(|| contexts_have_changed(None, None)),
             (State::releases_primary_context | State::resets_primary_context, &[Value::Ordinal(device)]) => {
@@ -177,9 +191,14 @@ impl Change<'_> {
             (State::creates_pool, &[Value::Address(out), Value::Address(properties)]) if has_succeeded => {
                 on_pool_create(out, Some(properties as *const PoolProps));
             }
-            (State::imports_memory, &[Value::Address(out), ..]) if has_succeeded && ACCESS.may_hide() => on_import(out),
+            (State::imports_memory, &[Value::Address(out), ..]) if has_succeeded && ACCESS.may_hide() => {
+                let handle = || read::handle_at(out as *const usize);
+                mode::unseen(|| handle().into_iter().for_each(|handle| ACCESS.memory_is_imported(handle)));
+            }
             (State::imports_pool, &[Value::Address(out), ..]) if has_succeeded => on_pool_create(out, None),
-            (State::destroys_pool, &[Value::Address(pool)]) => after_pool_destroy(pool, ret),
+            (State::destroys_pool, &[Value::Address(pool)]) => {
+                mode::unseen(|| ACCESS.pool_is_gone(pool, has_succeeded));
+            }
             (State::instantiates_graph, &[Value::Address(exec), ..]) => graphs::on_instantiation(exec, ret),
             (State::updates_graph, &[Value::Address(exec), Value::Address(graph), Value::Address(output), ..]) => {
                 graphs::after_update(self.function, [exec, graph, output], has_succeeded);
@@ -190,7 +209,9 @@ impl Change<'_> {
             (State::creates_context, &[.., Value::Ordinal(device)]) if has_succeeded => {
                 on_context_create(self.function, device);
             }
-            (State::loads_module, &[Value::Address(out), ..]) if has_succeeded => on_module_load(out),
+            (State::loads_module, &[Value::Address(out), ..]) if has_succeeded => {
+                mode::unseen(|| read::handle_at(out as *const usize)).into_iter().for_each(waits::module_is_loaded);
+            }
             _ => {}
         }
     }
@@ -206,7 +227,6 @@ impl Change<'_> {
     }
 
     #[cold]
-    #[inline(never)]
     fn on_move(self, ret: Code) {
         let is_own = |process: i64| process == i64::from(std::process::id());
         match *self.arguments {
@@ -234,46 +254,12 @@ fn on_free(start: Value, ret: Code) {
     ACCESS.memory_has_changed();
 }
 
-/// Access to mapped memory was set, or refused.
-fn on_mapped_access(arguments: &[Value], ret: Code) {
-    if let &[Value::Address(address), Value::UInt(bytes), ..] = arguments {
-        mode::unseen(|| VALIDATE.facts().access_was_set(address as u64, bytes, ret));
-    }
-    ACCESS.memory_has_changed();
-}
-
 /// Memory of another process was opened, which may lie behind a path that the program is not to use.
 #[cold]
-#[inline(never)]
 fn on_foreign_memory() {
     if !capture::may_be_under_way() {
         mode::unseen(|| ACCESS.warn_of_foreign_memory(&RealDriver));
     }
-}
-
-/// Physical memory of another process was imported, by a handle that stands there.
-#[cold]
-#[inline(never)]
-fn on_import(out: usize) {
-    mode::unseen(|| {
-        read::handle_at(out as *const usize).into_iter().for_each(|handle| ACCESS.memory_is_imported(handle))
-    });
-}
-
-#[inline(always)]
-fn on_hip_free(state: State, found: *const c_void) {
-    if state == State::resets_device {
-        hip::after_device_reset(found);
-    }
-    HIP.memory_has_changed();
-}
-
-fn on_pool_destroy(pool: usize) {
-    mode::unseen(|| ACCESS.pool_is_going(pool));
-}
-
-fn after_pool_destroy(pool: usize, ret: Code) {
-    mode::unseen(|| ACCESS.pool_is_gone(pool, ret == Code::SUCCESS));
 }
 
 // ---- Captures ----
@@ -281,7 +267,6 @@ fn after_pool_destroy(pool: usize, ret: Code) {
 impl Change<'_> {
     /// A capture is about to begin. Nobody asks about a stream once it may be captured: that would end the capture.
     #[cold]
-    #[inline(never)]
     fn before_capture(self, stream: usize) {
         mode::unseen(|| {
             let facts = VALIDATE.facts();
@@ -297,7 +282,6 @@ impl Change<'_> {
     }
 
     #[cold]
-    #[inline(never)]
     fn after_capture_begun(self, stream: usize, ret: Code) {
         // Unless our own code runs, which begins none.
         mode::unseen(|| {
@@ -310,19 +294,6 @@ impl Change<'_> {
         });
     }
 
-    #[cold]
-    #[inline(never)]
-    fn on_capture_end(self, stream: usize, ret: Code) {
-        mode::unseen(|| self.after_capture(capture::has_ended(self.stream(stream), ret)));
-    }
-
-    /// Does, once a capture has ended, the work that was put off meanwhile.
-    fn after_capture(self, has_ended: bool) {
-        if has_ended && !capture::is_capturing(thread::id()) {
-            ACCESS.capture_has_ended(&RealDriver);
-        }
-    }
-
     fn stream(self, handle: usize) -> capture::Stream {
         capture::Stream::new(handle, self.function.per_thread(), thread::id())
     }
@@ -332,7 +303,6 @@ impl Change<'_> {
 
 /// A stream was created. The arguments behind it are its flags and priority; a green context stands before them.
 #[cold]
-#[inline(never)]
 fn on_stream_create(out: usize, rest: &[Value], is_of_current_context: bool) {
     /// `CU_STREAM_NON_BLOCKING`.
     const NON_BLOCKING: u64 = 1;
@@ -372,13 +342,12 @@ fn stream_is_gone(stream: usize) {
 
 impl Change<'_> {
     #[cold]
-    #[inline(never)]
     fn after_stream_destroy(self, stream: usize, ret: Code) {
         if self.function.layer() == Layer::Driver && is_there_still(ret) {
             VALIDATE.facts().streams.forget(stream);
         }
         if ret == Code::SUCCESS {
-            mode::unseen(|| self.after_capture(capture::stream_is_destroyed(self.stream(stream))));
+            mode::unseen(|| capture::stream_is_destroyed(self.stream(stream)));
         }
     }
 }
@@ -394,7 +363,6 @@ fn is_there_still(ret: Code) -> bool {
 
 /// An array was created, of which the shape may not be known.
 #[cold]
-#[inline(never)]
 fn on_array_create(out: usize, shape: impl FnOnce() -> Option<Array>) {
     mode::unseen(|| {
         let Some(array) = read::handle_at(out as *const usize) else { return };
@@ -404,24 +372,6 @@ fn on_array_create(out: usize, shape: impl FnOnce() -> Option<Array>) {
             None => VALIDATE.facts().array_is_there(array),
         }
     });
-}
-
-/// An array is about to be destroyed.
-#[cold]
-#[inline(never)]
-fn on_array_destroy(array: usize) {
-    mode::unseen(|| {
-        ACCESS.array_is_gone(array);
-        VALIDATE.facts().array_is_gone(array);
-    });
-}
-
-#[cold]
-#[inline(never)]
-fn after_array_destroy(array: usize, ret: Code) {
-    if is_there_still(ret) {
-        mode::unseen(|| VALIDATE.facts().array_is_there(array));
-    }
 }
 
 // ---- Contexts ----
@@ -438,7 +388,6 @@ fn on_context_create(function: Function, device: i32) {
 
 /// A device is about to be reset.
 #[cold]
-#[inline(never)]
 fn before_reset(device: i32) {
     mode::unseen(|| VALIDATE.facts().device_is_reset(device));
     before_context_ends(None, Some(device), true);
@@ -446,7 +395,6 @@ fn before_reset(device: i32) {
 
 /// A context may be about to end, and what belongs to it.
 #[cold]
-#[inline(never)]
 fn before_context_ends(context: Option<usize>, primary_of: Option<i32>, waits: bool) {
     if waits {
         waits::before_context_ends();
@@ -463,7 +411,6 @@ fn before_context_ends(context: Option<usize>, primary_of: Option<i32>, waits: b
 }
 
 #[cold]
-#[inline(never)]
 fn on_context_destroy(context: usize) {
     mode::unseen(|| {
         VALIDATE.facts().contexts_have_changed();
@@ -472,7 +419,6 @@ fn on_context_destroy(context: usize) {
 }
 
 #[cold]
-#[inline(never)]
 fn on_primary_context_end(device: i32) {
     mode::unseen(|| {
         let is_gone = !driver::is_primary_active(device);
@@ -486,13 +432,4 @@ fn contexts_have_changed(device: Option<i32>, context: Option<usize>) {
     ACCESS.contexts_have_changed(&RealDriver, device, context);
     STAGING.contexts_have_changed(&RealDriver, device, context);
     WAITS.contexts_have_changed(&RealDriver, device.is_some(), context);
-}
-
-/// A module was loaded into the current context.
-#[cold]
-#[inline(never)]
-fn on_module_load(out: usize) {
-    if let Some(module) = mode::unseen(|| read::handle_at(out as *const usize)) {
-        waits::module_is_loaded(module);
-    }
 }

@@ -35,14 +35,12 @@ pub(crate) struct Replacement {
     pub(crate) src: u64,
     pub(crate) bytes: u64,
     pub(crate) stream: usize,
-    /// The parameters of a 3D copy.
     pub(crate) parameters: Option<CUDA_MEMCPY3D_PEER>,
     /// Whether a null stream means the thread's own.
     pub(crate) per_thread: bool,
 }
 
 impl Replacement {
-    /// Its words in the log.
     pub(crate) fn note(&self) -> &'static str {
         match (self.parameters.is_some(), self.per_thread) {
             (false, false) => "captured as cuMemcpyAsync",
@@ -70,14 +68,12 @@ static REWRITES: AtomicBool = AtomicBool::new(true);
 /// How many captures are under way, or about to begin.
 static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
 
-/// A capture that has begun and not ended.
 #[derive(Clone, Copy, Debug)]
 struct Begun {
     /// The stream, and the thread that began it.
     stream: Stream,
     /// The stream's context, and what tells it from later ones; none if that is not known.
     context: Option<(usize, u64)>,
-    /// Whether it is for a graphics API.
     is_for_graphics: bool,
 }
 
@@ -88,7 +84,6 @@ pub(super) fn configure(rewrites: bool) {
     REWRITES.store(rewrites, Relaxed);
 }
 
-/// Whether peer copies on capturing streams are replaced.
 pub(super) fn rewrites() -> bool {
     REWRITES.load(Relaxed)
 }
@@ -213,7 +208,6 @@ impl Begun {
     }
 }
 
-/// Forgets a stream's capture.
 fn forget(stream: Stream) -> bool {
     let mut captures = os::lock(&CAPTURES);
     let found = captures.iter().position(|begun| begun.is_on(stream));

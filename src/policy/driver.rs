@@ -10,7 +10,6 @@ pub(crate) const HALF: usize = 512 << 10;
 
 /// Questions and orders of the judge of a path to CUDA's driver or HIP. Nothing here waits for a device.
 pub(crate) trait Judged {
-    /// How many devices there are.
     fn device_count(&self) -> i32;
 
     /// Begins to copy bytes to where they are sent from, on the memory's own stream.
@@ -80,31 +79,26 @@ pub(crate) trait Judged {
 /// Contexts, pools and streams are handles, devices are ordinals, addresses are those of the unified address space. What
 /// changes anything is called within [`Judged::relaxed`] only.
 pub(crate) trait Driver: Judged {
-    /// Whether an address is that of memory on a device.
     fn is_device_memory(&self, address: u64) -> bool;
 
     /// The memory that an address belongs to; none if the driver does not know it.
     fn memory(&self, address: u64) -> Option<Memory>;
 
-    /// The calling thread's context.
     fn current_context(&self) -> Option<usize>;
 
     /// A number that tells the context from later ones with the same handle; none if there is no such context (any more). 0 for all
     /// contexts of drivers that do not number them.
     fn context_id(&self, context: usize) -> Option<u64>;
 
-    /// The device of a context that exists.
     fn device_of_context(&self, context: usize) -> Option<i32>;
 
     /// A device's primary context, if it exists; none is made.
     fn primary_context(&self, device: i32) -> Option<usize>;
 
-    /// A device's UUID and PCI address.
     fn names(&self, device: i32) -> Option<[String; 2]> {
         self.gpu(device).map(|gpu| [gpu.uuid, gpu.bus_id])
     }
 
-    /// Whether a device may access a pool's memory.
     fn pool_access(&self, pool: usize, device: i32) -> bool;
 
     /// The device whose pool it is from the start, if it is such a pool.
@@ -116,10 +110,8 @@ pub(crate) trait Driver: Judged {
     /// The physical memory that is mapped there, if any is.
     fn mapped_memory(&self, address: u64) -> Option<usize>;
 
-    /// Lets one context access the memory of another.
     fn enable(&self, context: usize, peer: usize) -> Code;
 
-    /// Lets a device access a pool's memory.
     fn grant(&self, pool: usize, device: i32) -> Code;
 
     /// Whether the verdict that is kept on two devices, by their UUIDs, is that anything fails.
@@ -129,7 +121,6 @@ pub(crate) trait Driver: Judged {
     /// are not among them: how often they run only the device knows. None if there is no memory for them.
     fn graph_copies(&self, graph: usize) -> Option<Vec<NodeCopy>>;
 
-    /// The graph that a node is which is a child graph.
     fn child_graph(&self, node: usize) -> Option<usize>;
 
     /// The context that a stream of the program's belongs to; none if the driver cannot tell.
@@ -166,14 +157,12 @@ pub(crate) trait Driver: Judged {
     /// Takes a node that was added out of its graph.
     fn remove_node(&self, node: usize);
 
-    /// Whether the host can read at an address.
     fn is_readable(&self, address: u64) -> bool;
 }
 
 /// A copy that a node of a graph makes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct NodeCopy {
-    /// The node.
     pub(crate) node: usize,
     /// The copy; the contexts are reserved words.
     pub(crate) parameters: CUDA_MEMCPY3D_PEER,
@@ -189,7 +178,6 @@ pub(crate) struct Memory {
     pub(crate) holder: Holder,
 }
 
-/// Whose memory it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Holder {
     Host,
@@ -217,7 +205,6 @@ pub(crate) enum ScratchKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Scratch {
     pub(crate) kind: ScratchKind,
-    /// The context of the stream.
     pub(crate) context: usize,
     /// A number that tells it from later ones.
     pub(crate) context_id: u64,

@@ -29,7 +29,6 @@ use crate::os::{self, alloc};
 /// All executable graphs that copy between devices, by their handles.
 pub(crate) struct Graphs {
     execs: RwLock<BTreeMap<usize, Exec>>,
-    /// How many there are.
     count: AtomicUsize,
     /// The graphs that are being instantiated, by the thread that does.
     prepared: Mutex<BTreeMap<usize, Prepared>>,
@@ -38,7 +37,6 @@ pub(crate) struct Graphs {
 /// A graph that a thread is instantiating, or updating an executable graph with.
 #[derive(Default)]
 struct Prepared {
-    /// Its copies between devices.
     copies: Vec<Kept>,
     /// Its nodes that copy anything at all, in the driver's order.
     nodes: Vec<usize>,
@@ -49,15 +47,12 @@ struct Prepared {
 /// A node that records an event behind a copy.
 #[derive(Clone, Copy)]
 struct Mark {
-    /// The node.
     node: usize,
-    /// The node that copies.
     copy: usize,
     event: Event,
     owners: [u8; 2],
 }
 
-/// An executable graph.
 struct Exec {
     copies: Arc<Vec<Kept>>,
     /// The nodes that copy, as those of the graph that it was instantiated from.
@@ -74,7 +69,6 @@ struct Exec {
     is_checked: bool,
 }
 
-/// A copy of an executable graph between devices.
 #[derive(Clone, Copy)]
 struct Kept {
     node: usize,
@@ -104,19 +98,24 @@ impl Kept {
     }
 }
 
-/// A change to an executable graph.
 #[derive(Clone, Debug)]
 pub(crate) enum Change {
     /// All of it, to what a graph is now.
-    Whole { graph: usize },
-    /// A node that copies.
+    Whole {
+        graph: usize,
+    },
     Node(NodeCopy),
     /// A node that makes several copies: all of them.
     Batch(Vec<NodeCopy>),
     /// A node that is a child graph.
-    Child { node: usize, graph: usize },
-    /// Whether a node runs.
-    Enabled { node: usize, is_enabled: bool },
+    Child {
+        node: usize,
+        graph: usize,
+    },
+    Enabled {
+        node: usize,
+        is_enabled: bool,
+    },
 }
 
 impl Graphs {
@@ -278,12 +277,10 @@ impl Graphs {
         Some(())
     }
 
-    /// An executable graph is gone, or about to go.
     pub(crate) fn destroyed(&self, exec: usize) {
         self.set(exec, None);
     }
 
-    /// Whether there are any.
     #[inline(always)]
     pub(crate) fn are_there(&self) -> bool {
         self.count.load(Relaxed) != 0
@@ -455,6 +452,12 @@ mod tests {
         Part { traffic: Traffic::new([src, dst], path, bytes), copies }
     }
 
+    /// A copy of the program that is worth enabling its pair.
+    fn enable(access: &Access, fake: &Fake) {
+        let copy = Memcpy::linear(memory_of(0), memory_of(1), 2 << 20);
+        access.consider(fake, &copy, Circumstances::default()).unwrap();
+    }
+
     /// The copies of a launch, without regard for whose memory it is.
     fn launched(graphs: &Graphs) -> Vec<Part> {
         let of = |part: &Part| Part { traffic: Traffic { kept: None, ..part.traffic }, ..*part };
@@ -500,7 +503,7 @@ mod tests {
         graphs.instantiated((access, &Waits::new(), &fake), Some(EXEC), THREAD);
         let staged = Path::Staged(Why::Capturing);
         assert_eq!(launched(&graphs), [part([0, 1], staged, 2, 12)]);
-        access.capture_has_ended(&fake);
+        enable(access, &fake);
         graphs.changed(access, &fake, EXEC, Change::Node(copy(2, [0, 1], 100)));
         assert_eq!(launched(&graphs), [part([0, 1], staged, 2, 104)]);
         let found = graphs.staged(access, &fake, EXEC, Layer::Driver).unwrap();
@@ -584,7 +587,7 @@ mod tests {
         fake.graphs.borrow_mut().insert(GRAPH, vec![copy(1, [0, 1], 4)]);
         graphs.prepare(access, &fake, GRAPH, (THREAD, true));
         graphs.instantiated((access, &Waits::new(), &fake), Some(EXEC), THREAD);
-        access.capture_has_ended(&fake);
+        enable(access, &fake);
         let reading = graphs.execs.read_recursive();
         assert!(graphs.launched(EXEC).is_some());
         assert_eq!(graphs.staged(access, &fake, EXEC, Layer::Driver), None);

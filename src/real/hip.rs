@@ -31,7 +31,6 @@ static IMAGES: [Image; LIBRARIES] =
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Library {
     number: u8,
-    /// A function of it.
     real: *const c_void,
 }
 
@@ -65,7 +64,6 @@ impl Library {
         Some(Self { number: number as u8, real })
     }
 
-    /// A number below [`LIBRARIES`].
     #[inline(always)]
     pub(crate) fn number(self) -> usize {
         self.number.into()

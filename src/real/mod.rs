@@ -48,7 +48,6 @@ impl Sought {
     }
 }
 
-/// An error unless the code is success.
 fn checked(code: Code) -> Result<(), Code> {
     if code == Code::SUCCESS { Ok(()) } else { Err(code) }
 }

@@ -188,7 +188,7 @@ pub(crate) enum Once {
     Unavailable(u16),
     NoSlot(u16),
     Path([u8; 2], Path),
-    Unverified([u8; 2]),
+    Unverified((u8, u8)),
     Foreign([i32; 2]),
     StagedByUs([u8; 2]),
     FreedEarly,

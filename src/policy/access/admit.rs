@@ -4,8 +4,10 @@
 //! enabling, and nothing that was given is ever taken back; then what was found out holds for all who ask. What cannot be
 //! decided, since the devices are busy, a stream is being captured, or there is no memory, is left to the program.
 
+use std::time::Duration;
+
 use super::back_off::BackOff;
-use super::judge::{Acting, PATIENCE, Plan, Purpose};
+use super::judge::{PATIENCE, Plan, Purpose};
 use super::registry::ordered;
 use super::{Access, Kind, Place, Verification};
 use crate::os;
@@ -13,7 +15,6 @@ use crate::policy::capture;
 use crate::policy::driver::Driver;
 
 impl Access {
-    /// Whether what the program enables is verified first.
     #[inline(always)]
     pub(super) fn admits(&self) -> bool {
         self.judge.admits()
@@ -39,16 +40,10 @@ impl Access {
             let is_known = registry.verification(Kind::Plain, one, other).is_some();
             is_known && !registry.is_late(one, other) || registry.has_passed_earlier(one, other)
         };
-        if !self.admits()
-            || src.device == dst.device
-            || !os::has_room()
-            || capture::may_be_under_way()
-            || is_known()
-            || !self.judge.may_act(pair, PATIENCE)
-        {
+        if !self.admits() || src.device == dst.device || !os::has_room() || capture::may_be_under_way() || is_known() {
             return false;
         }
-        let _acting = Acting(&self.judge, pair, Some(&self.cells));
+        let Some(_acting) = self.judge.begin(pair, PATIENCE, Some(&self.cells)) else { return false };
         // Another thread may have done it.
         if is_known() {
             return false;
@@ -78,17 +73,17 @@ impl Access {
             return Some(false);
         }
         {
-            let mut registry = self.lock();
+            let registry = self.lock();
             if let Some((back_off, passes)) = registry.verified_again.get(&devices)
                 && !back_off.is_due()
             {
                 return *passes;
             }
-            if capture::may_be_under_way() || !os::has_room() || !registry.may_act([src.device, dst.device]) {
-                return None;
-            }
         }
-        let _acting = Acting(&self.judge, devices, Some(&self.cells));
+        if capture::may_be_under_way() || !os::has_room() {
+            return None;
+        }
+        let _acting = self.judge.begin(devices, Duration::ZERO, Some(&self.cells))?;
         let passes = driver
             .relaxed(|| {
                 let can = [(src, dst), (dst, src)]

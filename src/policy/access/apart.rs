@@ -18,7 +18,6 @@ use crate::policy::full::Verdict;
 /// takes 0.1 s then, since rights of memory take long to set on busy devices.
 const MOST_PUT_OFF: u32 = 6;
 
-/// Why a pair was not found to be right.
 enum Setback {
     Failure(Failure),
     /// The driver has no memory with rights of its own.
@@ -180,7 +179,6 @@ impl Judge {
     }
 }
 
-/// Whether a driver says that it has no such thing, or no such function.
 fn is_missing(code: Code) -> bool {
     [Code::NOT_SUPPORTED, Code::SHARED_OBJECT_SYMBOL_NOT_FOUND].contains(&code)
 }

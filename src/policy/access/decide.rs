@@ -1,9 +1,8 @@
 //! Decisions about pairs whose path is not decided.
 
-use std::thread;
 use std::time::{Duration, Instant};
 
-use super::judge::{Acting, Plan, Purpose};
+use super::judge::{Plan, Purpose};
 use super::registry::{Owner, Registry, Verification};
 use super::{Access, Kind, Place, evident, is_reached_by_mapping, left_alone, traffic};
 use crate::config::{self, Probe};
@@ -13,7 +12,6 @@ use crate::policy::capture;
 use crate::policy::driver::Driver;
 use crate::record::log::{self, Once};
 
-/// The circumstances of a copy.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Circumstances {
     /// The contexts that the program named: the source's, the destination's. Either may be 0, or wrong.
@@ -30,14 +28,13 @@ pub(crate) struct Circumstances {
     pub(crate) is_asked_for: bool,
 }
 
-/// The next step for a copy.
 enum Step {
     /// The path is this until something changes.
     Decided(Path),
     /// The path of this copy is this; of the next it may be another.
     Now(Path),
-    /// Something is to be done first.
-    Act(Purpose),
+    /// Something is to be done first. If another thread acts on one of the devices, the path of this copy is this.
+    Act(Purpose, Path),
 }
 
 impl Access {
@@ -81,9 +78,7 @@ impl Access {
                 return Some(traffic);
             }
             let are_others = || !self.lock().are_free(traffic.src, traffic.dst);
-            while are_others() && since.elapsed() <= PATIENCE {
-                thread::sleep(Duration::from_micros(50));
-            }
+            os::until(PATIENCE.saturating_sub(waited), || !are_others());
         }
     }
 
@@ -135,8 +130,8 @@ impl Access {
         let may_know = may_ask || kind_of(src, dst) != Kind::Pool;
         let has_context = (on.keeps_path || driver.current_context().is_some()) && os::has_room();
         let on = Circumstances { has_context, may_know, ..on };
-        let step = self.lock().next_step((src, dst), counted, is_granted, on);
-        match step {
+        let next = || self.lock().next_step((src, dst), counted, is_granted, on);
+        match next() {
             Step::Decided(path) => {
                 self.cells.keep(cell, (path, self.is_kept(path, src, dst)), epoch);
                 self.tell_once(src, dst, path);
@@ -148,7 +143,17 @@ impl Access {
                 }
                 Some(path)
             }
-            Step::Act(purpose) => Some(self.act(driver, (src, dst), purpose, on)),
+            Step::Act(_, meanwhile) => {
+                let pair = [src.device, dst.device];
+                let Some(_acting) = self.judge.begin(pair, Duration::ZERO, Some(&self.cells)) else {
+                    return Some(meanwhile);
+                };
+                // Another thread may have acted before.
+                match next() {
+                    Step::Act(purpose, _) => Some(self.act(driver, (src, dst), purpose, on)),
+                    Step::Decided(path) | Step::Now(path) => Some(path),
+                }
+            }
         }
     }
 
@@ -188,31 +193,6 @@ impl Access {
         Some(traffic([src, dst], path, self.is_kept(path, src, dst), copy))
     }
 
-    /// Does what was put off because a capture was under way.
-    pub(crate) fn capture_has_ended(&self, driver: &impl Driver) {
-        if !os::has_room() {
-            return;
-        }
-        let waiting = std::mem::take(&mut self.lock().waiting);
-        for (src, dst) in waiting {
-            let is_known = {
-                let registry = self.lock();
-                let is_known = registry.verification(kind_of(src, dst), src.device, dst.device).is_some();
-                is_known && !registry.is_late(src.device, dst.device)
-            };
-            if is_known {
-                continue;
-            }
-            let is_mine = self.lock().may_act([src.device, dst.device]);
-            if is_mine {
-                self.act(driver, (src, dst), Purpose::Enable, Circumstances::default());
-            } else {
-                // Another thread is acting on one of the devices; the next capture that ends, or copy that is made, comes back to it.
-                self.lock().waiting.push((src, dst));
-            }
-        }
-    }
-
     /// Whether the driver refuses a copy for want of rights, made by the current context.
     pub(crate) fn is_refused_for_rights(&self, driver: &impl Driver, copy: &Memcpy) -> bool {
         let ends = [copy.src, copy.dst].map(|address| self.place(driver, address));
@@ -245,9 +225,8 @@ impl Access {
         }
     }
 
-    /// Makes a plan and carries it out. Nobody else is doing so for one of the devices: [`Registry::may_act`] has said so.
+    /// Makes a plan and carries it out, while nobody else does so for one of the devices.
     fn act(&self, driver: &impl Driver, (src, dst): (Place, Place), purpose: Purpose, on: Circumstances) -> Path {
-        let _acting = Acting(&self.judge, [src.device, dst.device], Some(&self.cells));
         let path = driver.relaxed(|| {
             let plan = self.plan(driver, (src, dst), purpose, on)?;
             Some(self.carry_out(driver, &plan))
@@ -309,12 +288,10 @@ impl Access {
     }
 }
 
-/// Whether a copy names no devices.
 fn is_regular(copy: &Memcpy) -> bool {
     copy.src_named == Named::Pointer
 }
 
-/// Whether a pool takes part.
 fn kind_of(src: Place, dst: Place) -> Kind {
     if src.kind == Kind::Pool || dst.kind == Kind::Pool { Kind::Pool } else { Kind::Plain }
 }
@@ -346,11 +323,7 @@ impl Registry {
             let path = Path::Staged(why);
             if is_late {
                 let is_judged = is_due && on.may_know && on.has_context && !on.thread_captures;
-                return if is_judged && self.may_act([src.device, dst.device]) {
-                    Step::Act(Purpose::Check)
-                } else {
-                    Step::Now(path)
-                };
+                return if is_judged { Step::Act(Purpose::Check, path) } else { Step::Now(path) };
             }
             return if on.may_know { Step::Decided(path) } else { Step::Now(path) };
         }
@@ -360,10 +333,8 @@ impl Registry {
             if is_ours || is_left || verification.is_some() && is_due {
                 return Step::Decided(Path::Direct);
             }
-            if !is_due || !on.has_context || on.thread_captures || !self.may_act([src.device, dst.device]) {
-                return Step::Now(Path::Direct);
-            }
-            return Step::Act(Purpose::Check);
+            let is_judged = is_due && on.has_context && !on.thread_captures;
+            return if is_judged { Step::Act(Purpose::Check, Path::Direct) } else { Step::Now(Path::Direct) };
         }
         if !on.may_know {
             return Step::Now(Path::Staged(Why::Capturing));
@@ -375,15 +346,9 @@ impl Registry {
             return Step::Now(Path::Staged(if is_late { Why::Blocked } else { attempts.why() }));
         }
         if on.thread_captures && verification != Some(Verification::Passed) {
-            if !self.waiting.contains(&(src, dst)) {
-                self.waiting.push((src, dst));
-            }
             return Step::Now(Path::Staged(Why::Capturing));
         }
-        match self.may_act([src.device, dst.device]) {
-            true => Step::Act(Purpose::Enable),
-            false => Step::Now(Path::Staged(Why::Verifying)),
-        }
+        Step::Act(Purpose::Enable, Path::Staged(Why::Verifying))
     }
 
     /// Whether nobody is acting on one of these devices, so that the caller now may; others have devices of their own.
@@ -395,7 +360,6 @@ impl Registry {
         is_free
     }
 
-    /// Whether nobody is acting on one of these devices.
     fn are_free(&self, one: u8, other: u8) -> bool {
         !self.acting.iter().flatten().any(|&device| device == one || device == other)
     }

@@ -1,14 +1,14 @@
 //! Enabling the path of a pair that was verified.
 
 use std::sync::atomic::Ordering::SeqCst;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::judge::{Plan, Purpose};
 use super::registry::{MOST_PEERS, Ours, Owner, Verification};
 use super::{Access, Kind, Path, Why};
 use crate::api::abi::Code;
 use crate::config::Probe;
+use crate::os;
 use crate::policy::driver::Driver;
 
 impl Access {
@@ -159,16 +159,8 @@ impl Access {
     /// Waits for calls of the program that have not seen that a path is about to be enabled, and would disable it under the
     /// first copies. Returns whether they are over.
     fn disablings_are_over(&self) -> bool {
-        /// Far more than they take.
         const MOST: Duration = Duration::from_millis(100);
-        let started = Instant::now();
-        while self.disablings.load(SeqCst) != 0 {
-            if started.elapsed() > MOST {
-                return false;
-            }
-            thread::sleep(Duration::from_micros(50));
-        }
-        true
+        os::until(MOST, || self.disablings.load(SeqCst) == 0)
     }
 
     /// Whether neither context may have the other as one more peer.

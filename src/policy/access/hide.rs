@@ -11,10 +11,12 @@ use crate::record::log;
 /// The memory that a function sets rights of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Grants {
-    /// A pool's.
     OfPool(usize),
     /// Memory that is mapped in a range of addresses.
-    OfMapped { address: u64, bytes: u64 },
+    OfMapped {
+        address: u64,
+        bytes: u64,
+    },
 }
 
 impl Grants {
@@ -28,7 +30,6 @@ impl Grants {
 }
 
 impl Access {
-    /// Whether any pair is blocked: denied, or broken.
     #[inline(always)]
     pub(crate) fn blocks(&self) -> bool {
         self.judge.blocks()
@@ -157,7 +158,6 @@ impl Access {
     }
 }
 
-/// Where memory may be mapped in a range.
 pub(super) fn granules(address: u64, bytes: u64) -> impl Iterator<Item = u64> {
     /// A mapping has at least so many bytes, and begins at a multiple of them.
     const GRANULARITY: usize = 2 << 20;

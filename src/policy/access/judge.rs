@@ -5,8 +5,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{LazyLock, Mutex, MutexGuard};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::cells::Cells;
 use super::registry::Registry;
@@ -19,7 +18,6 @@ use crate::record::log::{self, Verified};
 /// How long a thread waits for others that verify a pair of one of its devices: each takes some milliseconds.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(500);
 
-/// The reason to verify a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// To be enabled by the shim.
@@ -32,7 +30,6 @@ pub(crate) enum Purpose {
     Again,
 }
 
-/// Work to be done for a pair.
 pub(crate) struct Plan {
     pub(crate) src: Place,
     pub(crate) dst: Place,
@@ -60,12 +57,10 @@ impl Plan {
         [(forth, [src, dst]), (back, [dst, src])].into_iter().filter(|&(can, _)| can).map(|(_, pair)| pair)
     }
 
-    /// Says what was decided about the pair.
     pub(super) fn say(&self, what: fmt::Arguments<'_>) {
         log::pair_info(self.src.device, self.dst.device, what);
     }
 
-    /// Says what came of verifying it.
     pub(super) fn say_verified(&self, verified: Verified, what: fmt::Arguments<'_>) {
         log::pair_verified(self.src.device, self.dst.device, verified, what);
     }
@@ -103,7 +98,7 @@ impl DerefMut for Locked<'_> {
 }
 
 /// A thread acts on two devices, until this goes away, after a panic too. Then what was decided is decided anew.
-pub(crate) struct Acting<'a>(pub(super) &'a Judge, pub(super) [u8; 2], pub(super) Option<&'a Cells>);
+pub(crate) struct Acting<'a>(&'a Judge, [u8; 2], Option<&'a Cells>);
 
 impl Drop for Acting<'_> {
     fn drop(&mut self) {
@@ -118,7 +113,6 @@ impl Judge {
         Self { is_hip, registry: Mutex::new(None), blocks, admits }
     }
 
-    /// Takes over the options, for the judge of this layer's paths.
     pub(crate) fn configure(&self, config: &Config, layer: Layer) {
         self.is_hip.store(layer == Layer::Hip, Relaxed);
         let hides_all = config.access == config::Access::Off;
@@ -151,20 +145,14 @@ impl Judge {
         self.is_hip.load(Relaxed)
     }
 
-    /// Lets nobody else act on these devices. None if another thread does, for longer than is waited.
-    pub(crate) fn begin(&self, devices: [u8; 2], patience: Duration) -> Option<Acting<'_>> {
-        self.may_act(devices, patience).then(|| Acting(self, devices, None))
-    }
-
-    /// Waits until nobody is acting on one of these devices. Whether the caller now is.
-    pub(super) fn may_act(&self, devices: [u8; 2], patience: Duration) -> bool {
-        let started = Instant::now();
-        while !self.lock().may_act(devices) {
-            if started.elapsed() >= patience {
-                return false;
-            }
-            thread::sleep(Duration::from_micros(50));
-        }
-        true
+    /// Lets nobody else act on these devices, and has what `cells` hold decided anew at the end. None if another thread acts on one, for
+    /// longer than is waited.
+    pub(crate) fn begin<'a>(
+        &'a self,
+        devices: [u8; 2],
+        patience: Duration,
+        cells: Option<&'a Cells>,
+    ) -> Option<Acting<'a>> {
+        os::until(patience, || self.lock().may_act(devices)).then(|| Acting(self, devices, cells))
     }
 }

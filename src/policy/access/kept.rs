@@ -88,7 +88,6 @@ impl Judge {
 }
 
 impl Registry {
-    /// All that was found out about devices is forgotten.
     pub(super) fn process_is_restored(&mut self) {
         self.is_restored = true;
         self.gpus.clear();

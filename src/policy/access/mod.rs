@@ -19,8 +19,8 @@
 //! program that found nothing of ours, and is under way, is waited for before a pair is enabled: it would disable that under its
 //! first copies.
 //!
-//! **Captures.** While a thread captures nothing is verified. The pair waits for the end of the capture, before the graph is
-//! instantiated, which is when its copies choose their path.
+//! **Captures.** While a thread captures nothing is verified. The pair waits until the graph is instantiated, which is when its copies
+//! choose their path.
 //!
 //! **Pools** belong to a device, not to a context. The other device is granted access to the pool itself, after a verification with
 //! a pool of our own. `cuMemPoolGetAccess` does not show what we granted. Mapped memory is reported and not touched.

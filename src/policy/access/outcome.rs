@@ -6,7 +6,7 @@ use p2pshim_host::machine;
 use p2pshim_host::text::Elapsed;
 
 use super::judge::{Judge, Plan, Purpose};
-use super::registry::Verification;
+use super::registry::{Verification, ordered};
 use super::verify::{self, Failure};
 use super::{Kind, Path, Why};
 use crate::api::abi::Code;
@@ -15,7 +15,6 @@ use crate::policy::driver::Judged;
 use crate::record::log::{self, Once, Verified};
 
 impl Judge {
-    /// Behind what is said of HIP's devices.
     pub(super) fn of_hip(&self) -> &'static str {
         if self.is_hip() { " (HIP)" } else { "" }
     }
@@ -101,7 +100,7 @@ impl Judge {
             plan.say(format_args!("{what}"));
             return Path::Staged(why);
         }
-        if Once::Unverified(plan.pair()).is_first() {
+        if Once::Unverified(ordered(plan.src.device, plan.dst.device)).is_first() {
             plan.say_verified(
                 Verified::Unknown,
                 format_args!(
@@ -263,7 +262,6 @@ fn direction(failure: &Failure) -> Option<[u8; 2]> {
     }
 }
 
-/// The event in words.
 pub(super) fn story(failure: &Failure) -> String {
     match failure {
         Failure::Lost { wrong, bytes, src, dst } => format!(
@@ -284,7 +282,6 @@ pub(super) fn story(failure: &Failure) -> String {
     }
 }
 
-/// The obstacle that may stand between two devices, and its remedy.
 fn likely_cause(driver: &impl Judged, devices: [i32; 2]) -> String {
     let cause = driver.machine(devices).map(|machine| machine.likely_cause([0, 1]));
     cause.unwrap_or_else(|| machine::SIMULATED_CAUSE.to_owned())

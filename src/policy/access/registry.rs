@@ -15,11 +15,19 @@ use crate::policy::memory::{Kind, Place};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
     /// A context. The id tells it from a later one with the same handle.
-    Context { handle: usize, id: u64, device: i32 },
-    /// A pool.
-    Pool { handle: usize, device: i32 },
+    Context {
+        handle: usize,
+        id: u64,
+        device: i32,
+    },
+    Pool {
+        handle: usize,
+        device: i32,
+    },
     /// All that the program maps on a device.
-    Mapped { device: i32 },
+    Mapped {
+        device: i32,
+    },
 }
 
 impl Owner {
@@ -33,7 +41,6 @@ impl Owner {
 /// How many peers a context can have, on machines without NVSwitch.
 pub(super) const MOST_PEERS: usize = 8;
 
-/// Our part in a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ours {
     No,
@@ -75,7 +82,6 @@ pub(crate) enum Verification {
     Risky,
 }
 
-/// Attempts for a pair of owners, in vain.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Attempts {
     pub(super) back_off: BackOff,
@@ -84,7 +90,6 @@ pub(super) struct Attempts {
 }
 
 impl Attempts {
-    /// One more, in vain.
     pub(super) fn put_off(&mut self, why: Why) {
         self.back_off.mark();
         self.for_now = Some(why).filter(|why| matches!(why, Why::Limit | Why::Busy));
@@ -96,7 +101,6 @@ impl Attempts {
     }
 }
 
-/// All that is kept under the lock.
 #[derive(Default)]
 pub(crate) struct Registry {
     pub(crate) access: config::Access,
@@ -114,7 +118,6 @@ pub(crate) struct Registry {
     pub(super) verifications: BTreeMap<(Kind, u8, u8), Verification>,
     /// The memory of pairs of devices whose copies did not end in time; with HIP, of each copy of the runtime.
     pub(super) hung: BTreeMap<((u8, u8), u64), [Scratch; 2]>,
-    /// How often memory was taken, by context.
     pub(super) taken: BTreeMap<(usize, u64), u8>,
     /// Pairs of devices between which so much was copied that it is worth enabling them.
     used: BTreeSet<(u8, u8)>,
@@ -127,7 +130,6 @@ pub(crate) struct Registry {
     pub(super) arrays: BTreeMap<u64, Owner>,
     /// Which device was let reach which scratch, by its address.
     pub(super) shared: Vec<(u64, i32)>,
-    /// Which device we have granted access to which pool.
     pub(super) granted: Vec<(usize, i32)>,
     /// Which device the program was refused rights for, to memory of which.
     pub(super) refused_rights: BTreeSet<[i32; 2]>,
@@ -147,8 +149,6 @@ pub(crate) struct Registry {
     pub(super) is_restored: bool,
     /// Pairs whose paths threads are verifying or enabling; no two have a device in common.
     pub(super) acting: Vec<[u8; 2]>,
-    /// Pairs that wait for the end of a capture.
-    pub(super) waiting: Vec<(Place, Place)>,
 }
 
 impl Registry {
@@ -199,12 +199,10 @@ impl Registry {
         self.denied.iter().any(is_it)
     }
 
-    /// Whether the program does not get peer access where the path is broken.
     pub(super) fn refuses_what_is_broken(&self) -> bool {
         self.broken == Broken::Refuse
     }
 
-    /// Whether the program does not get peer access between two devices.
     pub(crate) fn is_refused(&self, device: i32, peer: i32) -> bool {
         self.refuses_what_is_broken() && self.is_broken(device, peer)
     }
@@ -223,7 +221,6 @@ impl Registry {
         self.why_hidden(device, peer).is_some()
     }
 
-    /// Why the program is told so, if it is.
     pub(crate) fn why_hidden(&self, device: i32, peer: i32) -> Option<Hidden> {
         match self.access {
             _ if device == peer => None,
@@ -251,7 +248,6 @@ impl Registry {
         }
     }
 
-    /// The number of a pool.
     pub(super) fn pool(&mut self, handle: usize, device: i32) -> Option<u8> {
         self.number(Owner::Pool { handle, device })
     }
@@ -298,7 +294,6 @@ impl Registry {
         }
         self.links.retain(|&(from, to), _| from != number && to != number);
         self.attempts.retain(|&(one, other), _| one != number && other != number);
-        self.waiting.retain(|(src, dst)| src.owner != number && dst.owner != number);
         if let Some(slot) = self.owners.get_mut(usize::from(number) - 1) {
             *slot = None;
         }
@@ -318,7 +313,6 @@ impl Registry {
         self.links.values()
     }
 
-    /// How many links from a context are ours, or about to be.
     fn count_ours(&self, from: u8) -> usize {
         self.links().filter(|link| link.from == from && link.ours != Ours::No).count()
     }
@@ -334,7 +328,6 @@ impl Registry {
         self.links.values().copied().find(|link| self.is_reach(link, by, to))
     }
 
-    /// Whether a link is enabled, and lets one side reach the other's memory.
     fn is_reach(&self, link: &Link, by: Place, to: Place) -> bool {
         let is_by = |number: u8| match by.kind {
             Kind::Plain => number == by.owner,
@@ -374,7 +367,6 @@ impl Registry {
         self.attempts.get(&ordered(src.owner, dst.owner)).copied().unwrap_or_default()
     }
 
-    /// The attempts for any owner on the one device and any on the other.
     pub(super) fn attempts_between(&self, one: u8, other: u8) -> impl Iterator<Item = Attempts> {
         let device = |number| self.owner(number).map(Owner::device);
         let wanted = [Some(i32::from(one)), Some(i32::from(other))];
@@ -385,12 +377,10 @@ impl Registry {
         self.attempts.iter().filter(move |(pair, _)| is_between(pair)).map(|(_, &attempts)| attempts)
     }
 
-    /// Whether the verdicts that are kept say that data arrives between two devices.
     pub(super) fn has_passed_earlier(&self, one: u8, other: u8) -> bool {
         self.passed_earlier.contains(&ordered(one, other))
     }
 
-    /// Notes that so much was copied between two devices that it is worth enabling them.
     pub(super) fn mark_used(&mut self, one: u8, other: u8) {
         self.used.insert(ordered(one, other));
     }

@@ -3,7 +3,6 @@
 use super::Access;
 use crate::model::Hidden;
 
-/// How it stands.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Standing {
     /// The devices that the current device has access to.
@@ -15,7 +14,6 @@ pub(crate) struct Standing {
 }
 
 impl Access {
-    /// How the access of a device to another stands.
     pub(crate) fn standing(&self, [device, peer]: [i32; 2]) -> Standing {
         let registry = self.lock();
         let device_of = |number| registry.owner(number).map(|owner| owner.device());

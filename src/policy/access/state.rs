@@ -9,7 +9,6 @@ pub(crate) struct PairState {
     /// Whether the program has enabled it, between any of their contexts.
     pub(crate) by_program: bool,
     pub(crate) by_shim: bool,
-    /// Whether it is hidden from the program.
     pub(crate) is_denied: bool,
     pub(crate) verification: Option<Verification>,
     /// The outcome for memory of pools.
@@ -37,7 +36,6 @@ impl Registry {
         }
     }
 
-    /// Whether the program has enabled anything between two devices.
     pub(crate) fn is_any_the_programs(&self, [one, other]: [u8; 2]) -> bool {
         let is_any = |device, peer| self.is_any_enabled(device, peer, |program, _| program);
         is_any(one, other) || is_any(other, one)

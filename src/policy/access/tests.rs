@@ -1,5 +1,7 @@
 //! Decisions about pairs, on a driver that is plain values.
 
+use std::time::Duration;
+
 use p2pshim_host::verdict::{Finding, Part};
 
 use super::fake::{Fake, Fault, context, mapped, memory_of, pool, pooled};
@@ -200,13 +202,14 @@ fn consider_pair_that_was_disturbed_for_some_rounds_is_enabled() {
 }
 
 #[test]
-fn may_act_threads_at_once_on_pairs_without_a_device_in_common() {
+fn begin_threads_at_once_on_pairs_without_a_device_in_common() {
     static ACCESS: Access = Access::new();
-    let may = |src: u8, dst: u8| ACCESS.lock().may_act([src, dst]);
-    assert!(may(0, 1) && may(2, 3));
-    assert!(!may(1, 4) && !may(1, 0) && !may(4, 3));
-    drop(super::judge::Acting(&ACCESS.judge, [0, 1], None));
-    assert!(may(1, 4) && !may(0, 2), "others are still at it");
+    let begin = |src: u8, dst: u8| ACCESS.judge.begin([src, dst], Duration::ZERO, None);
+    let (first, other) = (begin(0, 1), begin(2, 3));
+    assert!(first.is_some() && other.is_some());
+    assert!(begin(1, 4).is_none() && begin(1, 0).is_none() && begin(4, 3).is_none());
+    drop(first);
+    assert!(begin(1, 4).is_some() && begin(0, 2).is_none(), "others are still at it");
 }
 
 #[test]
@@ -860,15 +863,14 @@ fn limit_of_many_devices_no_more_than_half_stays_that_the_program_disables() {
 }
 
 #[test]
-fn captures_verification_waits_for_the_end() {
+fn captures_nothing_is_verified_until_they_end() {
     let process = Process::new(Fake::new());
     let captured = Circumstances { thread_captures: true, ..Circumstances::default() };
     let copy = || process.copy_on(memory_of(0), memory_of(1), ENOUGH, captured).unwrap();
     assert_eq!(copy(), Path::Staged(Why::Capturing));
-    assert!(!process.access.lock().waiting.is_empty() && process.driver.enables.get() == 0);
-    process.access.capture_has_ended(&process.driver);
-    assert!(process.access.lock().waiting.is_empty() && process.driver.enables.get() == 2);
-    assert_eq!(copy(), Path::Direct);
+    assert_eq!((copy(), process.driver.enables.get()), (Path::Staged(Why::Capturing), 0));
+    assert_eq!(process.copy(0, 1, ENOUGH), Path::Direct);
+    assert_eq!((copy(), process.driver.enables.get()), (Path::Direct, 2));
 }
 
 #[test]

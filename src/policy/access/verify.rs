@@ -27,11 +27,23 @@ pub(crate) const TIME_OUT: Duration = Duration::from_millis(200);
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Failure {
     /// Bytes were wrong: how many, of how many; from which device, to which.
-    Lost { wrong: usize, bytes: usize, src: i32, dst: i32 },
-    /// A copy did not end.
-    Hung { src: i32, dst: i32 },
+    Lost {
+        wrong: usize,
+        bytes: usize,
+        src: i32,
+        dst: i32,
+    },
+    Hung {
+        src: i32,
+        dst: i32,
+    },
     /// Copies are right but slower than through the host.
-    Slower { direct: Duration, staged: Duration, src: i32, dst: i32 },
+    Slower {
+        direct: Duration,
+        staged: Duration,
+        src: i32,
+        dst: i32,
+    },
     /// The verdict that is kept is that it failed: this is said of it.
     Kept(String),
     /// It could not be tried. Says nothing about the pair.
@@ -45,9 +57,6 @@ impl From<Code> for Failure {
 }
 
 /// Copies between two devices, both ways at once; then compares the times of direct and staged copies, if wanted.
-///
-/// # Errors
-/// The error, if there was one.
 pub(super) fn quick(driver: &impl Judged, pair: [&Scratch; 2], is_timed: bool) -> Result<(), Failure> {
     arrives(driver, pair)?;
     let [a, b] = pair;
@@ -55,9 +64,6 @@ pub(super) fn quick(driver: &impl Judged, pair: [&Scratch; 2], is_timed: bool) -
 }
 
 /// Copies between two devices, both ways at once.
-///
-/// # Errors
-/// The error, if there was one.
 pub(crate) fn arrives(copies: &impl Judged, [a, b]: [&Scratch; 2]) -> Result<(), Failure> {
     let directions = [(a, b), (b, a)];
     for _ in 0..ROUNDS {
@@ -82,9 +88,6 @@ pub(crate) fn arrives(copies: &impl Judged, [a, b]: [&Scratch; 2]) -> Result<(),
 }
 
 /// Copies from the host to a device and back, where it sends and receives in one place.
-///
-/// # Errors
-/// The error, if there was one.
 pub(crate) fn returns(copies: &impl Judged, on: &Scratch) -> Result<(), Failure> {
     let sent = next_pattern()?;
     copies.upload(on, &sent)?;
@@ -113,9 +116,6 @@ fn compare(got: Option<&[u8]>, sent: &[u8], (src, dst): (&Scratch, &Scratch)) ->
 
 /// Whether a device has other things to do than to copy: a small copy takes far longer than usual. A verification is no good
 /// then: what it needs from the driver takes long as well, and times mean nothing.
-///
-/// # Errors
-/// The error, if there was one.
 pub(crate) fn is_busy(copies: &impl Judged, on: &Scratch) -> Result<bool, Failure> {
     /// Far more than the 12 to 35 µs that it takes on an idle device.
     const USUAL: Duration = Duration::from_micros(400);
@@ -124,16 +124,12 @@ pub(crate) fn is_busy(copies: &impl Judged, on: &Scratch) -> Result<bool, Failur
 
 /// Whether a copy that did not end in time says nothing about the path on which it is: the devices have other things to do, copies through
 /// the host are as slow, or it has ended since. `own` are what the copies of the verification use, `controls` others of the same devices.
-///
-/// # Errors
-/// The error, if there was one.
 pub(crate) fn is_held_up(
     copies: &impl Judged,
     from: i32,
     controls: [&Scratch; 2],
     own: [&Scratch; 2],
 ) -> Result<bool, Failure> {
-    /// Two copies.
     const USUAL: Duration = Duration::from_micros(800);
     let [one, other] = controls;
     let [src, dst] = if one.device == from { [one, other] } else { [other, one] };
@@ -223,7 +219,6 @@ fn not_slower(driver: &impl Judged, direction: (&Scratch, &Scratch)) -> Result<(
     Ok(())
 }
 
-/// Asks until a stream has nothing to do.
 fn wait(copies: &impl Judged, on: &Scratch, (src, dst): (&Scratch, &Scratch)) -> Result<(), Failure> {
     let started = Instant::now();
     while !copies.is_done(on)? {

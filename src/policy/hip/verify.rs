@@ -18,12 +18,10 @@ use crate::policy::capture;
 use crate::policy::memory::{Kind, Place};
 
 impl Peers {
-    /// Memory has run out: nothing is verified any more.
     pub(crate) fn stop_verifying(&self) {
         self.is_stopped.store(true, Relaxed);
     }
 
-    /// The outcome of verification of two devices.
     pub(super) fn verification(&self, [one, other]: [u8; 2]) -> Option<Verification> {
         self.judge.lock().verification(Kind::Plain, one, other)
     }
@@ -44,7 +42,7 @@ impl Peers {
         if is_known || self.lasting(pair).is_some() || !self.may_ask(hip) || !self.are_devices(own, hip, pair) {
             return;
         }
-        let Some(_acting) = self.judge.begin(pair, PATIENCE) else { return };
+        let Some(_acting) = self.judge.begin(pair, PATIENCE, None) else { return };
         self.aside(hip, || {
             let can = reaches(hip, pair);
             self.look_up(hip, &self.plan(library, pair, Purpose::Admit), can);
@@ -73,7 +71,7 @@ impl Peers {
         if !is_due || !is_asked && self.asking.load(SeqCst) != 0 {
             return None;
         }
-        let _acting = self.judge.begin(pair, if is_asked { PATIENCE } else { Duration::ZERO })?;
+        let _acting = self.judge.begin(pair, if is_asked { PATIENCE } else { Duration::ZERO }, None)?;
         // Another thread may have done it, or reset a device meanwhile, which takes the memory along that is used here.
         if let known @ Some(_) = self.lasting(pair) {
             return known;

@@ -2,8 +2,7 @@
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::{Hip, Peers, pair};
 use crate::api::abi::Code;
@@ -18,7 +17,6 @@ use crate::policy::memory::Kind;
 /// The call in place of a function that enables or disables access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ask {
-    /// The real function gets the call as it came.
     Forward,
     /// It gets it with an ordinal that is no device, so that it returns what it returns for a device that cannot be
     /// reached.
@@ -36,7 +34,6 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// Nothing is known of it, nor done about it.
     pub(crate) const FORWARD: Self = Self { ask: Ask::Forward, link: None };
 }
 
@@ -61,7 +58,6 @@ impl Peers {
         attribute != Some(PERFORMANCE_RANK) && self.why_hidden(device, peer).is_some()
     }
 
-    /// Why a device's access to another is hidden, if it is.
     pub(crate) fn why_hidden(&self, device: i32, peer: i32) -> Option<Hidden> {
         self.judge.lock().why_hidden(device, peer)
     }
@@ -95,7 +91,6 @@ impl Peers {
         if is_refused && !self.is_the_programs(library, link) { Ask::Unreachable } else { Ask::Forward }
     }
 
-    /// Whether the program has enabled a link.
     fn is_the_programs(&self, library: usize, link: [u8; 2]) -> bool {
         let numbers = self.numbers(library, link);
         numbers.is_some_and(|(from, to)| self.judge.lock().link(from, to).is_some_and(|link| link.program))
@@ -107,10 +102,7 @@ impl Peers {
         const MOST: Duration = Duration::from_secs(10);
         let Some((from, to)) = self.numbers(library, link) else { return false };
         let is_changing = || self.judge.lock().link(from, to).is_some_and(|link| link.ours == Ours::Intended);
-        let since = Instant::now();
-        while is_changing() && since.elapsed() < MOST {
-            thread::sleep(Duration::from_micros(20));
-        }
+        os::until(MOST, || !is_changing());
         let mut registry = self.judge.lock();
         let is_ours = registry.link(from, to).is_some_and(|link| link.ours == Ours::Held);
         if is_ours {
@@ -119,7 +111,6 @@ impl Peers {
         is_ours
     }
 
-    /// Disables a link that is ours.
     fn disable(&self, library: usize, link: [u8; 2], disable: impl FnOnce()) {
         if self.take(library, link, Ours::Intended)
             && let Some((from, to)) = self.numbers(library, link)
@@ -151,7 +142,6 @@ impl Peers {
         is_over(&self.asking);
     }
 
-    /// A reset has returned.
     pub(crate) fn has_reset(&self) {
         is_over(&self.resets);
         is_over(&self.asking);
@@ -166,7 +156,7 @@ impl Peers {
         let Some(current) = hip.current_device() else { return };
         let Ok(device) = u8::try_from(current) else { return };
         // What is under way with them ends first.
-        let _acting = self.judge.begin([device; 2], PATIENCE);
+        let _acting = self.judge.begin([device; 2], PATIENCE, None);
         self.judge.lock().reset_scratch((device.into(), library as u64));
         let is_empty = hip.last_error() == Some(Code::SUCCESS);
         for link @ [from, to] in self.links_of(library, device) {
@@ -184,7 +174,6 @@ impl Peers {
         }
     }
 
-    /// The links from and to a device.
     fn links_of(&self, library: usize, device: u8) -> Vec<[u8; 2]> {
         let registry = self.judge.lock();
         let device_of = |number| match registry.owner(number)? {
@@ -196,7 +185,6 @@ impl Peers {
     }
 }
 
-/// One call less is under way of those that are counted.
 fn is_over(calls: &AtomicUsize) {
     let _ = calls.fetch_update(SeqCst, SeqCst, |calls| calls.checked_sub(1));
 }

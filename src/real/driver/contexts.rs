@@ -13,7 +13,6 @@ pub(crate) fn enable_peer_access(peer: usize, flags: u32) -> Code {
     unsafe { ctx_enable_peer_access(peer, flags) }
 }
 
-/// Whether a device's primary context exists.
 pub(crate) fn is_primary_active(device: i32) -> bool {
     let (mut flags, mut is_active) = (0, 0);
     // SAFETY: both are what the function writes.
@@ -21,7 +20,6 @@ pub(crate) fn is_primary_active(device: i32) -> bool {
     code == Code::SUCCESS && is_active != 0
 }
 
-/// A device's primary context, if it exists.
 pub(super) fn primary_context(device: i32) -> Option<usize> {
     is_primary_active(device).then_some(())?;
     // SAFETY: the function writes the place. There is such a context, so that none is made.
@@ -57,7 +55,6 @@ pub(super) fn on_stream<T>(context: usize, stream: usize, work: impl FnOnce() ->
     os::undisturbed(|| within(context, work))
 }
 
-/// The calling thread's context.
 pub(super) fn current() -> Option<usize> {
     // SAFETY: the function writes the place.
     asked(|context| unsafe { ctx_get_current(context) }).ok().filter(|&context| context != 0)

@@ -15,7 +15,6 @@ pub(crate) fn version() -> Result<i32, Code> {
     asked(|version| unsafe { driver_get_version(version) })
 }
 
-/// A device's names in a report.
 pub(super) fn gpu(device: i32) -> Option<Gpu> {
     let text = |ask| text(ask, device).ok();
     Some(Gpu { name: text(device_get_name)?, uuid: uuid(device).ok()?, bus_id: text(device_get_pci_bus_id)? })

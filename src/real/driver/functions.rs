@@ -129,12 +129,10 @@ driver_functions! {
     fn memcpy_peer c"cuMemcpyPeerAsync" (dst: u64, dst_context: usize, src: u64, src_context: usize, bytes: usize, stream: usize);
 }
 
-/// Whether a driver has no such function.
 pub(super) fn is_missing(code: Code) -> bool {
     code == Code::SHARED_OBJECT_SYMBOL_NOT_FOUND
 }
 
-/// Whether the library of the driver is loaded.
 pub(crate) fn is_loaded() -> bool {
     MEMCPY_ASYNC.get(false).is_some()
 }

@@ -45,7 +45,6 @@ pub(super) fn copies(graph: usize) -> Option<Vec<NodeCopy>> {
     Some(copies)
 }
 
-/// The graph that a node is.
 pub(super) fn child(node: usize) -> Option<usize> {
     // SAFETY: the node is the driver's; the function writes the place.
     asked(|graph| unsafe { graph_child_graph_node_get_graph(node, graph) }).ok()
@@ -80,7 +79,6 @@ pub(super) fn can_copy(mut copies: impl Iterator<Item = CUDA_MEMCPY3D_PEER>) -> 
     can
 }
 
-/// Takes a node out of its graph.
 pub(super) fn remove(node: usize) {
     // SAFETY: the node was added by us, and nobody else knows of it.
     unsafe { graph_destroy_node(node) };

@@ -48,12 +48,10 @@ pub(super) fn context_of(address: u64) -> Option<usize> {
     (code == Code::SUCCESS && context != 0).then_some(context)
 }
 
-/// Whether an address is that of memory on a device.
 pub(super) fn is_on_device(address: u64) -> bool {
     pointer_attribute(attribute::MEMORY_TYPE, address).is_some_and(|kind| kind.cast_unsigned() == MEMORYTYPE_DEVICE)
 }
 
-/// The memory that an address belongs to; none if the driver does not know it.
 pub(super) fn of(address: u64) -> Option<Memory> {
     const WANTED: [c_int; 8] = [
         attribute::CONTEXT,
@@ -121,7 +119,6 @@ fn pointer_flag(attribute: c_int, address: u64) -> Option<bool> {
     (code == Code::SUCCESS).then_some(value & 1 != 0)
 }
 
-/// Sets a pool's rights.
 pub(crate) fn set_rights(pool: usize, grants: &[AccessDesc]) -> Code {
     // SAFETY: so many descriptors are there; the pool is the program's argument.
     unsafe { mem_pool_set_access(pool, grants.as_ptr(), grants.len()) }

@@ -46,9 +46,7 @@ pub(crate) struct RealDriver;
 /// The fate of work that is queued on a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CaptureStatus {
-    /// It is done.
     None,
-    /// It is captured.
     Active,
     /// It is refused: the capture was invalidated, and has not ended.
     Lost,

@@ -17,7 +17,6 @@ use crate::policy::staging::{as_row, linear};
 pub(crate) struct ReadyCopy {
     function: *mut c_void,
     replacement: Replacement,
-    /// Its words in the log.
     pub(crate) note: &'static str,
 }
 

@@ -143,7 +143,6 @@ pub(crate) fn begin(staged: &Staged) -> Result<(), Code> {
     staged.stream.map_or(Ok(()), record)
 }
 
-/// Has that stream wait for the copy.
 pub(crate) fn end(staged: &Staged) -> Result<(), Code> {
     let follow = |stream| have_program_follow((stream, staged.per_thread), staged.ring.ends);
     staged.stream.map_or(Ok(()), follow)
@@ -208,7 +207,6 @@ fn submit_pieces(staged: &Staged, is_divided_anew: bool) -> Result<(), Code> {
     Ok(())
 }
 
-/// Waits for the end of a copy that was submitted.
 pub(crate) fn wait(staged: &Staged) {
     // SAFETY: the event is the ring's, and was recorded.
     unsafe { event_synchronize(staged.ring.ends) };

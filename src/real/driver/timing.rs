@@ -77,7 +77,6 @@ impl Event {
 }
 
 impl Drop for Event {
-    /// Gives it back, passed or not.
     fn drop(&mut self) {
         let (context, id) = self.context;
         if contexts::id(context) == Some(id) {

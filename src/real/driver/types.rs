@@ -21,7 +21,6 @@ impl Location {
         Self { kind: DEVICE, id }
     }
 
-    /// The device, if it is one.
     pub(crate) fn device_id(self) -> Option<i32> {
         (self.kind == Self::device(0).kind).then_some(self.id)
     }
@@ -44,7 +43,6 @@ impl AccessDesc {
         Self { location: Location::device(device), flags: READ_WRITE }
     }
 
-    /// Whether it takes access away.
     pub(crate) fn takes_away(&self) -> bool {
         self.flags == 0
     }
@@ -113,7 +111,6 @@ pub(crate) struct Array3dDescriptor {
 #[repr(C)]
 pub(crate) struct BatchOperand {
     kind: c_int,
-    /// If it is memory.
     pub(crate) ptr: u64,
     row_length: usize,
     layer_height: usize,
@@ -121,7 +118,6 @@ pub(crate) struct BatchOperand {
 }
 
 impl BatchOperand {
-    /// Whether it is memory.
     pub(crate) fn is_pointer(&self) -> bool {
         /// `CU_MEMCPY_OPERAND_TYPE_POINTER`.
         const POINTER: c_int = 1;
@@ -200,7 +196,6 @@ pub(crate) struct BatchNodeParams {
 }
 
 impl BatchNodeParams {
-    /// Room for them.
     pub(crate) const NONE: Self = Self {
         kind: 0,
         reserved: [0; 3],
