@@ -38,9 +38,6 @@ pub(crate) fn changing(
     ret
 }
 
-/// `CU_LIMIT_STACK_SIZE`, `CU_LIMIT_PERSISTING_L2_CACHE_SIZE`: to set these waits for all work of the context.
-const WAITING_LIMITS: [i64; 2] = [0, 6];
-
 /// A call that changes state.
 #[derive(Clone, Copy)]
 struct Change<'a> {
@@ -73,9 +70,8 @@ impl Change<'_> {
                 waits::before_array_free(0);
             }
             (State::waits_for_context | State::loads_module, _) => waits::before_work_of(None),
-            (State::sets_limit, &[Value::Int(limit), _]) if WAITING_LIMITS.contains(&limit) => {
-                waits::before_work_of(None)
-            }
+            // To set `CU_LIMIT_STACK_SIZE` and `CU_LIMIT_PERSISTING_L2_CACHE_SIZE` waits for all work of the context.
+            (State::sets_limit, &[Value::Int(0 | 6), _]) => waits::before_work_of(None),
             (State::unloads_module, &[Value::Address(module)]) => waits::before_unload(module),
             (State::records_event_of_context, &[Value::Address(context), _]) => waits::before_record_of(context),
             (State::unmaps_memory, &[Value::Address(start), ref rest @ ..]) => {
@@ -91,10 +87,8 @@ impl Change<'_> {
             (State::destroys_pool, &[Value::Address(pool)]) => mode::unseen(|| ACCESS.pool_is_going(pool)),
             (State::destroys_array, &[Value::Address(array)]) => {
                 waits::before_array_free(array);
-                mode::unseen(|| {
-                    ACCESS.array_is_gone(array);
-                    VALIDATE.facts().array_is_gone(array);
-                });
+                mode::unseen(|| ACCESS.array_is_gone(array));
+                mode::unseen(|| VALIDATE.facts().array_is_gone(array));
             }
             (State::destroys_context, &[Value::Address(context)]) => before_context_ends(Some(context), None, true),
             (State::releases_primary_context, &[Value::Ordinal(device)]) => {
@@ -144,7 +138,6 @@ impl Change<'_> {
                 hip::after_device_reset(self.found);
                 HIP.memory_has_changed();
             }
-            (State::opens_memory, _) if has_succeeded && ACCESS.may_hide() => on_foreign_memory(),
             (State::sets_mapped_access, &[Value::Address(address), Value::UInt(bytes), ..]) => {
                 mode::unseen(|| VALIDATE.facts().access_was_set(address as u64, bytes, ret));
                 ACCESS.memory_has_changed();
@@ -155,23 +148,10 @@ impl Change<'_> {
             (State::ends_capture, &[Value::Stream(stream), ..]) => {
                 mode::unseen(|| capture::has_ended(self.stream(stream), ret));
             }
-            (State::creates_stream | State::creates_green_stream, &[Value::Address(out), ref rest @ ..])
-                if has_succeeded =>
-            {
-                on_stream_create(out, rest, state == State::creates_stream);
-            }
             (State::destroys_stream, &[Value::Stream(stream)]) => self.after_stream_destroy(stream, ret),
-            (State::creates_array, &[Value::Address(out), Value::Address(shape)]) if has_succeeded => {
-                on_array_create(out, || read::array_2d(shape));
-            }
-            (State::creates_3d_array, &[Value::Address(out), Value::Address(shape)]) if has_succeeded => {
-                on_array_create(out, || read::array_3d(shape));
-            }
-            (State::creates_old_array, &[Value::Address(out), _]) if has_succeeded => on_array_create(out, || None),
             (State::destroys_array, &[Value::Address(array)]) if is_there_still(ret) => {
                 mode::unseen(|| VALIDATE.facts().array_is_there(array));
             }
-            (State::destroys_context, &[Value::Address(context)]) if has_succeeded => on_context_destroy(context),
             (State::destroys_green_context, _) => mode::unseen(|| contexts_have_changed(None, None)),
             (State::releases_primary_context | State::resets_primary_context, &[Value::Ordinal(device)]) => {
                 on_primary_context_end(device);
@@ -179,23 +159,6 @@ impl Change<'_> {
             (State::sets_pool_access, &[Value::Address(pool), Value::Address(grants), Value::UInt(count)]) => {
                 on_pool_set_access(pool, grants as *const AccessDesc, count, ret);
             }
-            (
-                State::gets_nvml_status,
-                &[Value::Address(one), Value::Address(other), Value::Int(index), Value::Address(status)],
-            ) if has_succeeded => nvml::on_status(self.found, [one, other], index, status as *mut i32),
-            (State::gets_pool_access, &[Value::Address(flags), Value::Address(pool), Value::Address(location)])
-                if has_succeeded =>
-            {
-                on_pool_get_access(flags as *mut u32, pool, location as *const Location)
-            }
-            (State::creates_pool, &[Value::Address(out), Value::Address(properties)]) if has_succeeded => {
-                on_pool_create(out, Some(properties as *const PoolProps));
-            }
-            (State::imports_memory, &[Value::Address(out), ..]) if has_succeeded && ACCESS.may_hide() => {
-                let handle = || read::handle_at(out as *const usize);
-                mode::unseen(|| handle().into_iter().for_each(|handle| ACCESS.memory_is_imported(handle)));
-            }
-            (State::imports_pool, &[Value::Address(out), ..]) if has_succeeded => on_pool_create(out, None),
             (State::destroys_pool, &[Value::Address(pool)]) => {
                 mode::unseen(|| ACCESS.pool_is_gone(pool, has_succeeded));
             }
@@ -203,13 +166,47 @@ impl Change<'_> {
             (State::updates_graph, &[Value::Address(exec), Value::Address(graph), Value::Address(output), ..]) => {
                 graphs::after_update(self.function, [exec, graph, output], has_succeeded);
             }
-            (State::sets_graph_node, &[Value::Address(exec), Value::Address(node), to, ..]) if has_succeeded => {
+            _ if has_succeeded => self.after_success(state),
+            _ => {}
+        }
+    }
+
+    /// Acts if the call has succeeded, on what would not have changed else.
+    #[inline(always)]
+    fn after_success(self, state: State) {
+        match (state, self.arguments) {
+            (State::opens_memory, _) if ACCESS.may_hide() => on_foreign_memory(),
+            (State::creates_stream | State::creates_green_stream, &[Value::Address(out), ref rest @ ..]) => {
+                on_stream_create(out, rest, state == State::creates_stream);
+            }
+            (State::creates_array, &[Value::Address(out), Value::Address(shape)]) => {
+                on_array_create(out, || read::array_2d(shape));
+            }
+            (State::creates_3d_array, &[Value::Address(out), Value::Address(shape)]) => {
+                on_array_create(out, || read::array_3d(shape));
+            }
+            (State::creates_old_array, &[Value::Address(out), _]) => on_array_create(out, || None),
+            (State::destroys_context, &[Value::Address(context)]) => on_context_destroy(context),
+            (
+                State::gets_nvml_status,
+                &[Value::Address(one), Value::Address(other), Value::Int(index), Value::Address(status)],
+            ) => nvml::on_status(self.found, [one, other], index, status as *mut i32),
+            (State::gets_pool_access, &[Value::Address(flags), Value::Address(pool), Value::Address(location)]) => {
+                on_pool_get_access(flags as *mut u32, pool, location as *const Location);
+            }
+            (State::creates_pool, &[Value::Address(out), Value::Address(properties)]) => {
+                on_pool_create(out, Some(properties as *const PoolProps));
+            }
+            (State::imports_memory, &[Value::Address(out), ..]) if ACCESS.may_hide() => {
+                let handle = || read::handle_at(out as *const usize);
+                mode::unseen(|| handle().into_iter().for_each(|handle| ACCESS.memory_is_imported(handle)));
+            }
+            (State::imports_pool, &[Value::Address(out), ..]) => on_pool_create(out, None),
+            (State::sets_graph_node, &[Value::Address(exec), Value::Address(node), to, ..]) => {
                 graphs::on_graph_node(exec, node, to, self.function);
             }
-            (State::creates_context, &[.., Value::Ordinal(device)]) if has_succeeded => {
-                on_context_create(self.function, device);
-            }
-            (State::loads_module, &[Value::Address(out), ..]) if has_succeeded => {
+            (State::creates_context, &[.., Value::Ordinal(device)]) => on_context_create(self.function, device),
+            (State::loads_module, &[Value::Address(out), ..]) => {
                 mode::unseen(|| read::handle_at(out as *const usize)).into_iter().for_each(waits::module_is_loaded);
             }
             _ => {}

@@ -2,10 +2,10 @@
 
 use std::ffi::{c_int, c_void};
 use std::mem::transmute;
-use std::ptr;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 
+use super::Sought;
 use super::loader::{self, Object, Wanted};
 use super::slot::{self, Slot};
 use crate::api::abi::Code;
@@ -60,29 +60,14 @@ pub(crate) fn version(real: *const c_void) -> Option<i32> {
 /// cannot be asked. It stays pending.
 pub(crate) fn pending_error(real: *const c_void) -> Option<Code> {
     /// Each function that was asked about, and the one that its runtime answers with. Those that do not fit are not asked about.
-    static FOUND: [(AtomicUsize, AtomicPtr<c_void>); 64] =
-        [const { (AtomicUsize::new(0), AtomicPtr::new(ptr::null_mut())) }; 64];
-    /// In place of a function that the runtime does not have.
-    const ABSENT: *mut c_void = ptr::without_provenance_mut(1);
-    let is_its = |of: &AtomicUsize| match of.load(Relaxed) {
-        0 => of
-            .compare_exchange(0, real as usize, Relaxed, Relaxed)
-            .map_or_else(|other| other == real as usize, |_| true),
-        other => other == real as usize,
+    static FOUND: [(AtomicUsize, Sought); 64] = [const { (AtomicUsize::new(0), Sought::new()) }; 64];
+    let is_its = |of: &AtomicUsize| match of.compare_exchange(0, real as usize, Relaxed, Relaxed) {
+        Ok(_) => true,
+        Err(other) => other == real as usize,
     };
-    let (_, place) = FOUND.iter().find(|(of, _)| is_its(of))?;
-    let mut found = place.load(Relaxed);
-    if found.is_null() {
-        found = os::undisturbed(|| {
-            let found = Wanted { name: c"cudaPeekAtLastError", version: None }.in_scope_of(real);
-            loader::forget_error();
-            found.filter(|&found| loader::pin(found)).unwrap_or(ABSENT)
-        });
-        place.store(found, Relaxed);
-    }
-    if found == ABSENT {
-        return None;
-    }
+    let (_, function) = FOUND.iter().find(|(of, _)| is_its(of))?;
+    let wanted = Wanted { name: c"cudaPeekAtLastError", version: None };
+    let found = function.get(|| Some(wanted.in_scope_of(real)))?;
     // SAFETY: the symbol is the runtime's, which documents this signature, and its library stays loaded.
     let peek = unsafe { transmute::<*mut c_void, unsafe extern "C" fn() -> Code>(found) };
     // SAFETY: it takes nothing, and only reads what the thread has pending.
