@@ -2,7 +2,7 @@
 
 use p2pshim_host::machine::Machine;
 
-use super::full::{self, Gpu, Verdict};
+use super::verdicts::{self, Gpu, Verdict};
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code};
 
 /// Bytes of a half of a [`Scratch`].
@@ -29,6 +29,11 @@ pub(crate) trait Judged {
 
     /// Whether the hardware lets a device access the memory of another.
     fn can_access(&self, device: i32, peer: i32) -> Result<bool, Code>;
+
+    /// Which of two devices can access the other's memory.
+    fn can_reach(&self, [one, other]: [i32; 2]) -> Result<[bool; 2], Code> {
+        Ok([self.can_access(one, other)?, self.can_access(other, one)?])
+    }
 
     /// Runs `work` so that its calls disturb no capture, whichever thread's. None if that cannot be had.
     fn relaxed<T>(&self, work: impl FnOnce() -> T) -> Option<T>;
@@ -64,13 +69,13 @@ pub(crate) trait Judged {
 
     /// The verdict that is kept on a device's access to the memory of another.
     fn verdict(&self, by: i32, of: i32) -> Option<Verdict> {
-        full::verdict(&full::question([self.gpu(by)?, self.gpu(of)?], self.version()?)?)
+        verdicts::verdict(&verdicts::question([self.gpu(by)?, self.gpu(of)?], self.version()?)?)
     }
 
     /// Keeps what copies in this process have shown.
     fn keep_verdict(&self, by: i32, of: i32, verdict: Verdict) {
-        let question = || full::question([self.gpu(by)?, self.gpu(of)?], self.version()?);
-        question().into_iter().for_each(|question| full::keep(&question, verdict.clone()));
+        let question = || verdicts::question([self.gpu(by)?, self.gpu(of)?], self.version()?);
+        question().into_iter().for_each(|question| verdicts::keep(&question, verdict.clone()));
     }
 }
 

@@ -9,13 +9,13 @@ pub(crate) mod access;
 pub(crate) mod batches;
 pub(crate) mod capture;
 pub(crate) mod driver;
-pub(crate) mod full;
 pub(crate) mod graph;
 pub(crate) mod hip;
 pub(crate) mod memory;
 pub(crate) mod readback;
 pub(crate) mod staging;
 pub(crate) mod validate;
+pub(crate) mod verdicts;
 pub(crate) mod waits;
 
 pub(crate) use access::HarmlessEnable;

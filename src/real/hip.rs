@@ -15,8 +15,8 @@ use crate::api::abi::Code;
 use crate::os::{self, pages};
 use crate::policy::access::verify::WHOLE;
 use crate::policy::driver::{Holder, Judged, Memory, Scratch, ScratchKind, Span};
-use crate::policy::full::Gpu;
 use crate::policy::hip::{Hip, LIBRARIES};
+use crate::policy::verdicts::Gpu;
 
 /// Where a library that calls were forwarded to is in memory.
 struct Image {

@@ -86,9 +86,7 @@ impl Access {
         let _acting = self.judge.begin(devices, Duration::ZERO, Some(&self.cells))?;
         let passes = driver
             .relaxed(|| {
-                let can = [(src, dst), (dst, src)]
-                    .map(|(from, to)| driver.can_access(from.device.into(), to.device.into()) == Ok(true));
-                can.contains(&true).then_some(())?;
+                let can = driver.can_reach(devices.map(i32::from)).ok().filter(|can| can.contains(&true))?;
                 let contexts = [self.context_for(driver, src, 0)?, self.context_for(driver, dst, 0)?];
                 let plan = Plan { src, dst, kind: Kind::Plain, purpose: Purpose::Again, contexts, pools: [None; 2] };
                 let is_right = self.judge.verify_path(driver, &plan, can).is_ok();
@@ -104,9 +102,8 @@ impl Access {
 
     /// None if nothing can be tried: there is no path, or no context.
     fn find_out(&self, driver: &impl Driver, [src, dst]: [Place; 2], named: [usize; 2]) -> Option<()> {
-        let devices = [i32::from(src.device), i32::from(dst.device)];
-        let can = [driver.can_access(devices[0], devices[1]).ok()?, driver.can_access(devices[1], devices[0]).ok()?];
-        can.contains(&true).then_some(())?;
+        let devices = [src, dst].map(|place| i32::from(place.device));
+        let can = driver.can_reach(devices).ok().filter(|can| can.contains(&true))?;
         let plan =
             Plan { src, dst, kind: Kind::Plain, purpose: Purpose::Admit, contexts: [(0, 0); 2], pools: [None; 2] };
         match self.judge.check_verdicts(driver, &plan, can) {

@@ -12,7 +12,7 @@ use super::verify::{self, Failure};
 use super::{Kind, Path, Why};
 use crate::api::abi::Code;
 use crate::policy::driver::{Judged, Scratch, ScratchKind};
-use crate::policy::full::Verdict;
+use crate::policy::verdicts::Verdict;
 
 /// How often a verification is put off because the devices are busy, at twice the copies each time, before it is made anyway: it
 /// takes 0.1 s then, since rights of memory take long to set on busy devices.
@@ -22,11 +22,6 @@ enum Setback {
     Failure(Failure),
     /// The driver has no memory with rights of its own.
     NotApart,
-    /// A copy did not end in time, though one through the host did. Whether it is the first.
-    Late {
-        hung: Failure,
-        is_first: bool,
-    },
     /// It is not known, for this reason.
     Undecided(&'static str),
 }
@@ -65,7 +60,6 @@ impl Judge {
                 Err(self.failed(driver, plan, &failure))
             }
             Err(Setback::NotApart) => Err(self.unverifiable(plan)),
-            Err(Setback::Late { hung, is_first }) => Err(self.late(driver, plan, &hung, is_first)),
             Err(Setback::Undecided(what)) => {
                 plan.say(format_args!("{what}; the pair is to be verified later{}", self.of_hip()));
                 let is_late = self.lock().is_late(plan.src.device, plan.dst.device);
@@ -133,8 +127,7 @@ impl Judge {
                 if verify::is_held_up(driver, from, [one, other], [&src, &dst])? {
                     return Err(BUSY);
                 }
-                let is_first = !self.lock().is_late(plan.src.device, plan.dst.device);
-                Err(Setback::Late { hung, is_first })
+                Err(hung.into())
             }
             result => Ok(result?),
         }

@@ -14,11 +14,9 @@ use crate::policy::driver::Driver;
 impl Access {
     /// Verifies and enables the path of a plan; returns the path that its copies take from now on.
     pub(super) fn carry_out(&self, driver: &impl Driver, plan: &Plan) -> Path {
-        let [src, dst] = plan.devices();
-        // What of the two can access the other's memory.
-        let can = match (driver.can_access(src, dst), driver.can_access(dst, src)) {
-            (Ok(forth), Ok(back)) => [forth, back],
-            (Err(code), _) | (_, Err(code)) => return self.judge.unverified(plan, code),
+        let can = match driver.can_reach(plan.devices()) {
+            Ok(can) => can,
+            Err(code) => return self.judge.unverified(plan, code),
         };
         if can == [false, false] {
             self.lock().set_verification(plan.kind, plan.src.device, plan.dst.device, Verification::NoPath);

@@ -10,7 +10,7 @@ use p2pshim_host::machine::Machine;
 
 use crate::api::abi::Code;
 use crate::policy::driver::{Driver, Holder, Judged, Memory, NodeCopy, Scratch, ScratchKind, Span};
-use crate::policy::full::{Gpu, Verdict};
+use crate::policy::verdicts::{Gpu, Verdict};
 
 /// The fate of direct copies from one device to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

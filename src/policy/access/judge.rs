@@ -7,12 +7,17 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{LazyLock, Mutex, MutexGuard};
 use std::time::Duration;
 
+use p2pshim_host::verdicts::FOUND_EARLIER;
+
 use super::cells::Cells;
-use super::registry::Registry;
+use super::registry::{Registry, ordered};
+use super::verify::Failure;
 use super::{Kind, Place};
 use crate::api::Layer;
 use crate::config::{self, Config, Probe};
 use crate::os;
+use crate::policy::driver::Judged;
+use crate::policy::verdicts::Verdict;
 use crate::record::log::{self, Verified};
 
 /// How long a thread waits for others that verify a pair of one of its devices: each takes some milliseconds.
@@ -154,5 +159,43 @@ impl Judge {
         cells: Option<&'a Cells>,
     ) -> Option<Acting<'a>> {
         os::until(patience, || self.lock().may_act(devices)).then(|| Acting(self, devices, cells))
+    }
+
+    /// The verdict that is kept on a device's access to the memory of another.
+    pub(super) fn kept(&self, driver: &impl Judged, by: i32, of: i32) -> Option<Verdict> {
+        if let Some(kept) = self.lock().kept.get(&[by, of]) {
+            return kept.clone();
+        }
+        let verdict = driver.verdict(by, of);
+        self.lock().kept.insert([by, of], verdict.clone());
+        verdict
+    }
+
+    /// Checks the verdicts that are kept. Whether they say that data arrives in each direction that there is; where one is missing, what
+    /// is verified here has to do.
+    ///
+    /// # Errors
+    /// One says that data does not arrive.
+    pub(crate) fn check_verdicts(&self, driver: &impl Judged, plan: &Plan, can: [bool; 2]) -> Result<bool, Failure> {
+        let verdicts = plan.directions(can).map(|[by, of]| self.kept(driver, by, of).unwrap_or_default());
+        let verdicts: Vec<Verdict> = verdicts.collect();
+        let is_full = self.lock().probe == Probe::Full && !self.is_hip();
+        if is_full && !verdicts.iter().all(Verdict::has_kernels) {
+            self.misses_verdict();
+        }
+        let mut has_passed = true;
+        for within in verdicts.iter().map(Verdict::within_process) {
+            has_passed &= within.is_some();
+            within.unwrap_or(Ok(())).map_err(|what| match self.is_hip() {
+                true => Failure::Kept(format!(
+                    "an earlier verification failed: {what} (`p2pshim doctor --forget` has it verified again)"
+                )),
+                false => Failure::Kept(format!("the full verification failed: {what}{FOUND_EARLIER}")),
+            })?;
+        }
+        if has_passed {
+            self.lock().passed_earlier.insert(ordered(plan.src.device, plan.dst.device));
+        }
+        Ok(has_passed)
     }
 }

@@ -39,7 +39,6 @@ pub(crate) mod fake;
 mod foreign;
 mod hide;
 pub(crate) mod judge;
-mod kept;
 pub(crate) mod outcome;
 pub(crate) mod registry;
 mod standing;
@@ -64,6 +63,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use self::cells::Cells;
 use self::judge::{Judge, Locked};
 use self::registry::Owner;
+use super::capture;
 use super::driver::{Driver, Holder};
 use super::memory::{Cache, Kind, Place};
 use crate::api::Layer;
@@ -106,6 +106,34 @@ impl Access {
     /// Takes over options that have changed: what was decided is decided anew.
     pub(crate) fn reconfigure(&self, config: &Config) {
         self.configure(config);
+        self.cells.invalidate();
+    }
+
+    /// Whether there is something to do about a context on a device: it is the program's first there, as far as is known.
+    #[inline(always)]
+    pub(crate) fn is_first_context(&self, device: i32) -> bool {
+        self.admits() && (0..64).contains(&device) && self.with_context.load(Relaxed) >> device & 1 == 0
+    }
+
+    /// The program has its first context on a device: reads the verdicts on the device and those with a context. A program should not wait
+    /// for the files, on H100 0.2 ms for the first pair, when it enables peer access; to get a context takes a thousand times as long.
+    pub(crate) fn context_is_made(&self, driver: &impl Driver, device: i32) {
+        if capture::may_be_under_way() {
+            return;
+        }
+        let before = self.with_context.fetch_or(1 << device, Relaxed);
+        for other in (0..64).filter(|&other| other != device && before >> other & 1 == 1) {
+            self.judge.kept(driver, device, other);
+            self.judge.kept(driver, other, device);
+        }
+    }
+
+    /// Other devices may have taken the places of those that there were: their paths are verified anew. The rights to memory
+    /// stay.
+    pub(crate) fn process_is_restored(&self, driver: &impl Driver) {
+        self.lock().process_is_restored();
+        self.look_up_denied(driver);
+        self.cache.forget();
         self.cells.invalidate();
     }
 

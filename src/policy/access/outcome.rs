@@ -24,11 +24,9 @@ impl Judge {
         let Plan { src, dst, kind, .. } = plan;
         {
             let mut registry = self.lock();
-            let was_late = registry.forgive(src.device, dst.device);
+            registry.forgive(src.device, dst.device);
             registry.set_verification(*kind, src.device, dst.device, Verification::Passed);
-            if was_late {
-                self.blocks.store(registry.is_any_blocked(), Relaxed);
-            }
+            self.blocks.store(registry.is_any_blocked(), Relaxed);
         }
         let of = if *kind == Kind::Pool { "memory of pools: " } else { "" };
         let what = format_args!("{of}verified: data arrives in both directions{}", self.of_hip());
@@ -43,7 +41,20 @@ impl Judge {
             Failure::Hung { .. } => (Verification::Late, Why::Blocked),
             Failure::Lost { .. } | Failure::Kept(_) => (Verification::Failed, Why::Blocked),
         };
-        self.block(plan, verification);
+        let was_late = {
+            let mut registry = self.lock();
+            let was_late = registry.is_late(plan.src.device, plan.dst.device);
+            registry.set_verification(plan.kind, plan.src.device, plan.dst.device, verification);
+            self.blocks.store(registry.is_any_blocked(), Relaxed);
+            was_late
+        };
+        // Other processes may keep the path busy, so it is judged again. The first time says enough.
+        if verification == Verification::Late {
+            self.put_off(plan, why);
+            if was_late {
+                return Path::Staged(why);
+            }
+        }
         let verified = match (verification, plan.purpose) {
             (Verification::Slower, _) => Verified::Slower,
             (_, Purpose::Check | Purpose::Again) => Verified::InUse,
@@ -70,17 +81,6 @@ impl Judge {
             verified,
             format_args!("{with}{}. {}{advice}{remedy}", story(failure), self.consequence(plan, Some(verification))),
         );
-        Path::Staged(why)
-    }
-
-    /// Keeps that a copy did not end in time, and logs it the first time: the pair is refused for now. Other processes may keep its path busy, so
-    /// it is judged again.
-    pub(super) fn late(&self, driver: &impl Judged, plan: &Plan, hung: &Failure, is_first: bool) -> Path {
-        let why = self.put_off(plan, Why::Blocked);
-        if is_first {
-            return self.failed(driver, plan, hung);
-        }
-        self.block(plan, Verification::Late);
         Path::Staged(why)
     }
 
@@ -173,13 +173,6 @@ impl Judge {
             self.lock().attempts_mut(plan.src, plan.dst).put_off(why);
         }
         why
-    }
-
-    /// Keeps that a pair is not to be used; the program is told that there is no path, if it gets none.
-    fn block(&self, plan: &Plan, verification: Verification) {
-        let mut registry = self.lock();
-        registry.set_verification(plan.kind, plan.src.device, plan.dst.device, verification);
-        self.blocks.store(registry.is_any_blocked(), Relaxed);
     }
 
     /// The consequence for the program. HIP maps memory for copies whatever is enabled, and p2pshim does not stage them.

@@ -8,8 +8,8 @@ use crate::api::Layer;
 use crate::config::{self, Broken, Config, Denied, GpuName, Probe};
 use crate::model::{Hidden, Path, Why};
 use crate::policy::driver::{Scratch, ScratchKind};
-use crate::policy::full::Verdict;
 use crate::policy::memory::{Kind, Place};
+use crate::policy::verdicts::Verdict;
 
 /// Somebody whose memory is copied; its number is its position plus one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

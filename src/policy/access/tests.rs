@@ -9,7 +9,7 @@ use super::*;
 use crate::api::abi::Code;
 use crate::config::{self, Broken, Denied, GpuName, Probe};
 use crate::model::{Named, Shape};
-use crate::policy::full::Verdict;
+use crate::policy::verdicts::Verdict;
 use crate::policy::{HarmlessEnable, Judged};
 
 struct Process {

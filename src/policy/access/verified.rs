@@ -1,8 +1,9 @@
 //! The verdicts on paths between devices, as the registry keeps them.
 
 use super::Kind;
-use super::registry::{Registry, Verification, ordered};
+use super::registry::{Link, Ours, Registry, Verification, ordered};
 use crate::config;
+use crate::record::log::Once;
 
 impl Registry {
     /// Whether the path between two devices is broken, or is taken for it until it is judged again.
@@ -39,10 +40,27 @@ impl Registry {
         self.verifications.insert((kind, low, high), verification);
     }
 
-    /// Data arrives: that a copy was late, of whichever kind of memory, says nothing any more. Whether one was.
-    pub(super) fn forgive(&mut self, one: u8, other: u8) -> bool {
-        let (pair, before) = (ordered(one, other), self.verifications.len());
+    /// Data arrives: that a copy was late, of whichever kind of memory, says nothing any more.
+    pub(super) fn forgive(&mut self, one: u8, other: u8) {
+        let pair = ordered(one, other);
         self.verifications.retain(|&(_, low, high), known| (low, high) != pair || *known != Verification::Late);
-        self.verifications.len() < before
+    }
+
+    pub(super) fn process_is_restored(&mut self) {
+        self.is_restored = true;
+        self.gpus.clear();
+        self.verifications.clear();
+        self.hung.clear();
+        self.attempts.clear();
+        self.kept.clear();
+        self.passed_earlier.clear();
+        self.asked.clear();
+        self.verified_again.clear();
+        Once::forget_all();
+    }
+
+    /// Whether a link was enabled by us for a path that was verified.
+    pub(super) fn is_verified_by_us(&self, link: &Link, verification: Option<Verification>) -> bool {
+        link.ours == Ours::Held && !link.program && (!self.is_restored || verification.is_some())
     }
 }

@@ -313,7 +313,7 @@ impl Peers {
             return;
         }
         let directions = [[src, dst], [dst, src]];
-        let reaches = reaches(hip, pair);
+        let reaches = hip.can_reach(pair.map(i32::from)).unwrap_or_default();
         let wanted: Vec<[u8; 2]> = {
             let mut registry = self.judge.lock();
             if reaches == [false; 2] && registry.verification(Kind::Plain, src, dst).is_none() {
@@ -398,9 +398,4 @@ impl Peers {
         record::log::pair_info(from, to, format_args!("{what}"));
         true
     }
-}
-
-/// Which of two devices can access the other's memory.
-fn reaches(hip: &impl Hip, [one, other]: [u8; 2]) -> [bool; 2] {
-    [[one, other], [other, one]].map(|[device, peer]| hip.can_access(device.into(), peer.into()) == Ok(true))
 }

@@ -12,8 +12,8 @@ use crate::config::{Broken, Denied, Probe};
 use crate::model::{Named, Shape};
 use crate::policy::access::verify::WHOLE;
 use crate::policy::driver::{Scratch, ScratchKind, Span};
-use crate::policy::full::{Gpu, Verdict};
 use crate::policy::memory::Place;
+use crate::policy::verdicts::{Gpu, Verdict};
 
 /// Where each device's memory begins: at its ordinal, plus one, times this.
 const BASE: u64 = 1 << 32;

@@ -7,7 +7,7 @@
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
 
-use super::{DEVICES, Hip, Library, Peers, pair, reaches};
+use super::{DEVICES, Hip, Library, Peers, pair};
 use crate::api::abi::Code;
 use crate::os;
 use crate::policy::access::Verification;
@@ -44,7 +44,7 @@ impl Peers {
         }
         let Some(_acting) = self.judge.begin(pair, PATIENCE, None) else { return };
         self.aside(hip, || {
-            let can = reaches(hip, pair);
+            let can = hip.can_reach(pair.map(i32::from)).unwrap_or_default();
             self.look_up(hip, &self.plan(library, pair, Purpose::Admit), can);
         });
         self.note(pair);
@@ -80,7 +80,7 @@ impl Peers {
             return None;
         }
         self.aside(hip, || {
-            let can = reaches(hip, pair);
+            let can = hip.can_reach(pair.map(i32::from)).unwrap_or_default();
             // Who cannot have access need not be tested.
             let is_wanted = if is_asked { can[0] } else { can.contains(&true) };
             let plan = self.plan(library, pair, purpose);

@@ -7,7 +7,7 @@ use super::functions::{
     device_get_uuid_1, driver_get_version, is_missing,
 };
 use crate::api::abi::Code;
-use crate::policy::full::Gpu;
+use crate::policy::verdicts::Gpu;
 
 /// The driver's version, as CUDA counts: 12.8 is 12080.
 pub(crate) fn version() -> Result<i32, Code> {
