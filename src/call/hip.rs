@@ -123,6 +123,7 @@ fn consider(call: &Call<'_>, found: *const c_void) -> Decided {
     let considered = mode::unseen(|| {
         let library = Library::of(found)?;
         let decided = match &call.request.asks {
+            Asks::Copy(_) if mode::is_exhausted() => return None,
             Asks::Copy(copy) => consider_copy(call, library, copy),
             Asks::Access(access) => consider_access(library, *access),
             Asks::Batch(_) | Asks::Other => Decided::FORWARD,

@@ -22,7 +22,7 @@ use crate::config::given::Given;
 use crate::config::{self, GpuTiming, Stacks};
 use crate::model::process;
 use crate::os::{self, alloc};
-use crate::policy::{self, HIP, VALIDATE};
+use crate::policy::{self, VALIDATE};
 use crate::record::{self, trace};
 
 /// How far the shim takes part in calls.
@@ -114,7 +114,6 @@ pub(crate) fn memory_has_run_out() {
     }
     if !EXHAUSTED.swap(true, SeqCst) {
         VALIDATE.stop();
-        HIP.stop_verifying();
         refresh();
         record::log::out_of_memory();
     } else if alloc::is_reserve_half_used() {

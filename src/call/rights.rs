@@ -22,14 +22,14 @@ pub(super) fn before_grants(of: Grants, grants: *const AccessDesc, count: u64) -
             return None;
         }
         // First, since who gives a right says so under the lock and then looks here.
-        ACCESS.taking_begins();
+        ACCESS.disabling_begins();
         let stays = |grant: &AccessDesc| {
             grant.takes_away() && grant.device().is_some_and(|device| ACCESS.keeps_right(pool, device))
         };
         if grants.iter().any(stays) && grants.len() as u64 == count {
             let kept = |grant: &AccessDesc| if stays(grant) { grant.giving() } else { *grant };
             let ret = driver::set_rights(pool, &grants.iter().map(kept).collect::<Vec<_>>());
-            ACCESS.taking_is_over();
+            ACCESS.disabling_is_over();
             return Some(ret);
         }
         thread::current().takes_right.set(true);
@@ -40,7 +40,7 @@ pub(super) fn before_grants(of: Grants, grants: *const AccessDesc, count: u64) -
 #[cold]
 pub(super) fn on_pool_set_access(pool: usize, grants: *const AccessDesc, count: u64, ret: Code) {
     if thread::current().takes_right.replace(false) {
-        ACCESS.taking_is_over();
+        ACCESS.disabling_is_over();
     }
     if ret == Code::SUCCESS {
         mode::unseen(|| {

@@ -2,6 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::mem::transmute;
+use std::ptr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 

@@ -303,7 +303,8 @@ impl Access {
             Holder::Pool(pool) => {
                 let mut registry = self.lock();
                 let is_gone = registry.gone_pools.contains_key(&pool);
-                let owner = if is_gone { None } else { registry.pool(pool, memory.device) };
+                let owner =
+                    if is_gone { None } else { registry.number(Owner::Pool { handle: pool, device: memory.device }) };
                 match owner.or_else(nobody) {
                     Some(owner) => Place { kind: Kind::Pool, device: device?, owner, reach: 0 },
                     None if is_gone => Place { kind: Kind::Foreign, device: device?, owner: 0, reach: 0 },
@@ -311,7 +312,7 @@ impl Access {
                 }
             }
             Holder::Mapped => {
-                let owner = self.lock().mapped(memory.device).or_else(nobody)?;
+                let owner = self.lock().number(Owner::Mapped { device: memory.device }).or_else(nobody)?;
                 let devices = (0..driver.device_count().min(64)).filter(|&by| driver.mapped_access(address, by));
                 let reach = devices.fold(0, |reach, by| reach | 1 << by);
                 Place { kind: Kind::Mapped, device: device?, owner, reach }

@@ -248,15 +248,6 @@ impl Registry {
         }
     }
 
-    pub(super) fn pool(&mut self, handle: usize, device: i32) -> Option<u8> {
-        self.number(Owner::Pool { handle, device })
-    }
-
-    /// The number of what the program maps on a device.
-    pub(super) fn mapped(&mut self, device: i32) -> Option<u8> {
-        self.number(Owner::Mapped { device })
-    }
-
     /// The number of an owner; none if there are more than are told apart.
     pub(crate) fn number(&mut self, owner: Owner) -> Option<u8> {
         self.find(|known| *known == owner).map(|(number, _)| number).or_else(|| self.add(owner))

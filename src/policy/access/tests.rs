@@ -897,11 +897,11 @@ fn pools_nothing_is_granted_while_the_program_takes_a_right_away() {
     let process = Process::new(Fake::new());
     let contexts = Circumstances { contexts: [context(0), context(1)], ..Circumstances::default() };
     let copy = || process.copy_on(pooled(0), memory_of(1), ENOUGH, contexts);
-    process.access.taking_begins();
+    process.access.disabling_begins();
     assert!(!process.access.keeps_right(pool(0), 1), "it is forwarded");
     (0..4).for_each(|_| assert_ne!(copy(), Some(Path::Direct)));
     assert!(process.driver.granted.borrow().is_empty());
-    process.access.taking_is_over();
+    process.access.disabling_is_over();
     assert!((0..8).any(|_| copy() == Some(Path::Direct)));
     assert!(process.access.keeps_right(pool(0), 1));
 }

@@ -65,7 +65,7 @@ impl Access {
     /// is nothing, the function is called, and until [`Access::disabled`] nothing is enabled that it might disable.
     pub(crate) fn disabling(&self, driver: &impl Driver, peer: usize) -> Option<HarmlessEnable> {
         // First, since who enables a link says so under the lock and then looks here.
-        self.disablings.fetch_add(1, SeqCst);
+        self.disabling_begins();
         let instead = self.instead_of_disabling(driver, peer);
         if instead.is_some() {
             self.disabling_is_over();
@@ -73,7 +73,8 @@ impl Access {
         instead
     }
 
-    fn disabling_is_over(&self) {
+    /// A call of the program that took something away has returned.
+    pub(crate) fn disabling_is_over(&self) {
         let _ = self.disablings.fetch_update(SeqCst, SeqCst, |disablings| disablings.checked_sub(1));
     }
 
@@ -230,7 +231,7 @@ impl Access {
         registry.gone_pools.remove(&pool);
         registry.going_pools.remove(&pool);
         registry.drop_grants(pool);
-        device.and_then(|device| registry.pool(pool, device));
+        device.and_then(|device| registry.number(Owner::Pool { handle: pool, device }));
     }
 
     /// The program has set a pool's rights: for these devices, whether they have any now.
@@ -253,15 +254,10 @@ impl Access {
         self.lock().granted.contains(&(pool, device))
     }
 
-    /// The program is about to take a right to a pool away that we have not given. Until
-    /// [`Access::taking_is_over`] nothing is enabled that this might disable.
-    pub(crate) fn taking_begins(&self) {
+    /// The program is about to take access away that we have not given. Until [`Access::disabling_is_over`] nothing is enabled that this
+    /// might disable.
+    pub(crate) fn disabling_begins(&self) {
         self.disablings.fetch_add(1, SeqCst);
-    }
-
-    /// It has done so, or has failed.
-    pub(crate) fn taking_is_over(&self) {
-        self.disabling_is_over();
     }
 
     /// Whether it was us alone who granted a device access to a pool.

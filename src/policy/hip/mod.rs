@@ -19,7 +19,7 @@ mod view;
 pub(crate) use view::{Ask, Asked};
 
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize};
+use std::sync::atomic::{AtomicI32, AtomicUsize};
 
 use super::access::Verification;
 use super::access::cells::Cells;
@@ -143,8 +143,6 @@ pub(crate) struct Peers {
     cache: Cache,
     libraries: [Library; LIBRARIES],
     judge: Judge,
-    /// Whether memory has run out, so that nothing is verified any more.
-    is_stopped: AtomicBool,
     /// How many calls of the program are under way that change access: nothing is enabled meanwhile.
     asking: AtomicUsize,
     /// How many of them reset a device, and take memory along that is on it.
@@ -157,7 +155,6 @@ impl Peers {
             cache: Cache::new(),
             libraries: [const { Library { cells: Cells::new(), devices: AtomicI32::new(0) } }; LIBRARIES],
             judge: Judge::new(),
-            is_stopped: AtomicBool::new(false),
             asking: AtomicUsize::new(0),
             resets: AtomicUsize::new(0),
         }
@@ -333,8 +330,8 @@ impl Peers {
             }
         };
         if is_wanted && self.judge.admits() && known != Some(Verification::Passed) {
-            // What is not known yet is at a later copy, if anything is verified then.
-            if known.is_some() || self.is_stopped.load(Relaxed) {
+            // What is not known yet is at a later copy.
+            if known.is_some() {
                 keep();
             }
             return;

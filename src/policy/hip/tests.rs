@@ -718,17 +718,6 @@ fn undecided_pair_takes_memory_a_few_times_only() {
 }
 
 #[test]
-fn pair_is_decided_once_nothing_is_verified_any_more() {
-    let (hip, peers) = (Fake::new(2, true), peers(&Config::default()));
-    peers.stop_verifying();
-    for _ in 0..2 {
-        assert_eq!(hip.program_copies(&peers, 0, 1).map(|traffic| traffic.path), Some(Path::MappedOnUse));
-    }
-    assert!(peers.libraries[0].cells.decided(0, 1).is_some());
-    assert_eq!((hip.copies(), hip.enabled()), (0, vec![]));
-}
-
-#[test]
 fn device_and_last_error_come_back_after_a_panic_and_nobody_waits_for_what_was_under_way() {
     let (mut hip, peers) = (Fake::new(2, true), peers(&Config::default()));
     let panics = |work: &dyn Fn()| catch_unwind(AssertUnwindSafe(work)).is_err();

@@ -4,7 +4,7 @@
 //! **The last error** is left as it was, where nothing is pending; else nothing is asked. Before 7.0 the program's call overwrites
 //! it in any case.
 
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use super::{DEVICES, Hip, Library, Peers, pair};
@@ -18,10 +18,6 @@ use crate::policy::capture;
 use crate::policy::memory::{Kind, Place};
 
 impl Peers {
-    pub(crate) fn stop_verifying(&self) {
-        self.is_stopped.store(true, Relaxed);
-    }
-
     pub(super) fn verification(&self, [one, other]: [u8; 2]) -> Option<Verification> {
         self.judge.lock().verification(Kind::Plain, one, other)
     }
@@ -62,7 +58,7 @@ impl Peers {
             return known;
         }
         let own = self.libraries.get(library)?;
-        if !self.may_ask(hip) || self.is_stopped.load(Relaxed) || !os::has_room() || !self.are_devices(own, hip, pair) {
+        if !self.may_ask(hip) || !os::has_room() || !self.are_devices(own, hip, pair) {
             return None;
         }
         // A copy does not wait for the verification of another pair, nor for a reset.
