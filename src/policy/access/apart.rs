@@ -93,7 +93,9 @@ impl Judge {
         };
         let [one, other] = &controls;
         let is_busy = verify::is_busy(driver, one)? || verify::is_busy(driver, other)?;
-        if is_busy && (self.is_hip() || self.lock().attempts(plan.src, plan.dst).back_off.tries < MOST_PUT_OFF) {
+        if is_busy
+            && (self.is_hip() || self.lock().attempts(plan.src.device, plan.dst.device).back_off.tries < MOST_PUT_OFF)
+        {
             return Err(BUSY);
         }
         let both @ [src, dst] = match self.scratches(driver, plan, kind) {

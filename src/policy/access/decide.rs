@@ -218,11 +218,8 @@ impl Access {
 
     /// Whether a pool's memory may be accessed from the other side's device.
     fn is_granted(&self, driver: &impl Driver, of: Place, by: Place) -> bool {
-        let owner = self.lock().owner(of.owner);
-        match owner {
-            Some(Owner::Pool { handle, .. }) => driver.pool_access(handle, i32::from(by.device)),
-            _ => false,
-        }
+        let pool = self.lock().owner(of.owner).and_then(Owner::pool);
+        pool.is_some_and(|pool| driver.pool_access(pool, by.device.into()))
     }
 
     /// Makes a plan and carries it out, while nobody else does so for one of the devices.
@@ -252,10 +249,7 @@ impl Access {
         let context = |place: Place, named: usize| self.context_for(driver, place, named);
         let contexts = [context(src, src_context)?, context(dst, dst_context)?];
         let registry = self.lock();
-        let pool = |place: Place| match registry.owner(place.owner) {
-            Some(Owner::Pool { handle, .. }) => Some(handle),
-            _ => None,
-        };
+        let pool = |place: Place| registry.owner(place.owner)?.pool();
         Some(Plan { src, dst, kind: kind_of(src, dst), purpose, contexts, pools: [pool(src), pool(dst)] })
     }
 
@@ -266,12 +260,8 @@ impl Access {
             let registry = self.lock();
             (registry.owner(place.owner), registry.numbered().map(|(_, owner)| owner).collect())
         };
-        let is_here = |owner: &Owner| match *owner {
-            Owner::Context { handle, id, device: of } if of == device && driver.context_id(handle) == Some(id) => {
-                Some((handle, id))
-            }
-            _ => None,
-        };
+        let is_here =
+            |owner: &Owner| owner.context_on(device).filter(|&(handle, id)| driver.context_id(handle) == Some(id));
         let is_mine = |handle: &usize| {
             let id = driver.context_id(*handle)?;
             let is_here = driver.device_of_context(*handle) == Some(device);
@@ -306,7 +296,7 @@ impl Registry {
     ) -> Step {
         let kind = kind_of(src, dst);
         let verification = self.verification(kind, src.device, dst.device);
-        let attempts = self.attempts(src, dst);
+        let attempts = self.attempts(src.device, dst.device);
         let is_much = attempts.back_off.is_worth(counted);
         let is_due = is_much || on.is_asked_for || on.keeps_path && attempts.back_off.tries == 0;
         if is_due {

@@ -241,22 +241,11 @@ impl Access {
     /// The context that takes part in staged copies of an owner's memory, by its number: of memory of a pool the primary one of its device,
     /// or else any there. 0 if there is none.
     pub(crate) fn context_of(&self, driver: &impl Driver, owner: u8) -> usize {
-        let (owner, known) = {
-            let registry = self.lock();
-            let known: Vec<Owner> = registry.numbered().map(|(_, owner)| owner).collect();
-            (registry.owner(owner), known)
-        };
-        let here = |device: i32| {
-            known.iter().find_map(|owner| match *owner {
-                Owner::Context { handle, device: of, .. } if of == device => Some(handle),
-                _ => None,
-            })
-        };
+        let any = |device| self.lock().numbered().find_map(|(_, owner)| Some(owner.context_on(device)?.0));
+        let owner = self.lock().owner(owner);
         match owner {
             Some(Owner::Context { handle, .. }) => handle,
-            Some(Owner::Pool { device, .. } | Owner::Mapped { device }) => {
-                driver.primary_context(device).or_else(|| here(device)).unwrap_or(0)
-            }
+            Some(owner) => driver.primary_context(owner.device()).or_else(|| any(owner.device())).unwrap_or(0),
             None => 0,
         }
     }

@@ -36,6 +36,15 @@ impl Owner {
             Self::Context { device, .. } | Self::Pool { device, .. } | Self::Mapped { device } => device,
         }
     }
+
+    /// The context that it is, if it is one of this device.
+    pub(super) fn context_on(self, on: i32) -> Option<(usize, u64)> {
+        if let Self::Context { handle, id, device } = self { Some((handle, id)).filter(|_| device == on) } else { None }
+    }
+
+    pub(super) fn pool(self) -> Option<usize> {
+        if let Self::Pool { handle, .. } = self { Some(handle) } else { None }
+    }
 }
 
 /// How many peers a context can have, on machines without NVSwitch.
@@ -114,6 +123,7 @@ pub(crate) struct Registry {
     pub(super) gpus: Vec<[String; 2]>,
     owners: Vec<Option<Owner>>,
     links: BTreeMap<(u8, u8), Link>,
+    /// By devices.
     pub(super) attempts: BTreeMap<(u8, u8), Attempts>,
     pub(super) verifications: BTreeMap<(Kind, u8, u8), Verification>,
     /// The memory of pairs of devices whose copies did not end in time; with HIP, of each copy of the runtime.
@@ -284,7 +294,7 @@ impl Registry {
             self.drop_scratches(|scratch| scratch.context == handle);
         }
         self.links.retain(|&(from, to), _| from != number && to != number);
-        self.attempts.retain(|&(one, other), _| one != number && other != number);
+        self.attempts.retain(|&(one, other), _| ![one, other].map(i32::from).contains(&owner.device()));
         if let Some(slot) = self.owners.get_mut(usize::from(number) - 1) {
             *slot = None;
         }
@@ -323,9 +333,7 @@ impl Registry {
         let is_by = |number: u8| match by.kind {
             Kind::Plain => number == by.owner,
             // Memory of a pool, and what is mapped, belongs to a device, not to one of its contexts.
-            _ => self
-                .owner(number)
-                .is_some_and(|owner| matches!(owner, Owner::Context { .. }) && owner.device() == i32::from(by.device)),
+            _ => self.owner(number).is_some_and(|owner| owner.context_on(by.device.into()).is_some()),
         };
         to.kind == Kind::Plain && link.to == to.owner && link.is_enabled() && is_by(link.from)
     }
@@ -338,12 +346,8 @@ impl Registry {
                 |(by, to): (Place, Place)| self.links.values().filter(move |link| self.is_reach(link, by, to));
             sides.into_iter().flat_map(reaching)
         };
-        let rights = || {
-            sides.into_iter().filter_map(|(by, to)| match self.owner(to.owner)? {
-                Owner::Pool { handle, .. } => Some((handle, i32::from(by.device))),
-                Owner::Context { .. } | Owner::Mapped { .. } => None,
-            })
-        };
+        let rights =
+            || sides.into_iter().filter_map(|(by, to)| Some((self.owner(to.owner)?.pool()?, i32::from(by.device))));
         let is_the_programs =
             links().any(|link| link.program) || rights().any(|right| self.granted_by_program.contains(&right));
         let is_ours = links().next().is_some() || rights().any(|right| self.granted.contains(&right));
@@ -351,21 +355,11 @@ impl Registry {
     }
 
     pub(super) fn attempts_mut(&mut self, src: Place, dst: Place) -> &mut Attempts {
-        self.attempts.entry(ordered(src.owner, dst.owner)).or_default()
+        self.attempts.entry(ordered(src.device, dst.device)).or_default()
     }
 
-    pub(super) fn attempts(&self, src: Place, dst: Place) -> Attempts {
-        self.attempts.get(&ordered(src.owner, dst.owner)).copied().unwrap_or_default()
-    }
-
-    pub(super) fn attempts_between(&self, one: u8, other: u8) -> impl Iterator<Item = Attempts> {
-        let device = |number| self.owner(number).map(Owner::device);
-        let wanted = [Some(i32::from(one)), Some(i32::from(other))];
-        let is_between = move |&(from, to): &(u8, u8)| {
-            let [from, to] = [device(from), device(to)];
-            [from, to] == wanted || [to, from] == wanted
-        };
-        self.attempts.iter().filter(move |(pair, _)| is_between(pair)).map(|(_, &attempts)| attempts)
+    pub(super) fn attempts(&self, one: u8, other: u8) -> Attempts {
+        self.attempts.get(&ordered(one, other)).copied().unwrap_or_default()
     }
 
     pub(super) fn has_passed_earlier(&self, one: u8, other: u8) -> bool {

@@ -1,7 +1,7 @@
 //! The state of two devices, for those who ask.
 
-use super::registry::{Ours, Owner, Registry, Verification};
-use super::{Access, Kind, Path, Place, Why};
+use super::registry::{Ours, Registry, Verification};
+use super::{Access, Kind, Path, Place};
 
 /// The state of one device's access to the memory of another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +43,8 @@ impl Registry {
 
     /// Whether something holds of any link from a context of one device to one of another.
     fn is_any_enabled(&self, device: u8, peer: u8, holds: impl Fn(bool, Ours) -> bool) -> bool {
-        let is_on = |number, device: u8| matches!(self.owner(number), Some(Owner::Context { device: of, .. }) if of == i32::from(device));
+        let is_on =
+            |number, device: u8| self.owner(number).is_some_and(|owner| owner.context_on(device.into()).is_some());
         self.links().any(|link| is_on(link.from, device) && is_on(link.to, peer) && holds(link.program, link.ours))
     }
 
@@ -61,7 +62,6 @@ impl Registry {
         {
             return Path::Staged(why);
         }
-        let tried = self.attempts_between(one, other).max_by_key(|attempts| attempts.back_off.tries);
-        Path::Staged(tried.map_or(Why::NotYetWorth, |attempts| attempts.why()))
+        Path::Staged(self.attempts(one, other).why())
     }
 }
