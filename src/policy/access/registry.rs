@@ -6,7 +6,7 @@ use super::back_off::BackOff;
 use super::cells::{Cells, OWNERS};
 use crate::api::Layer;
 use crate::config::{self, Broken, Config, Denied, GpuName, Probe};
-use crate::model::{Hidden, Path, Why};
+use crate::model::{Hidden, Why};
 use crate::policy::driver::{Scratch, ScratchKind};
 use crate::policy::memory::{Kind, Place};
 use crate::policy::verdicts::Verdict;
