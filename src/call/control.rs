@@ -68,7 +68,7 @@ pub(crate) fn set_option(option: Variable, value: &OsStr) -> Result<(), Failure>
 
 /// Has options that have changed take effect.
 fn apply(config: &Config) {
-    policy::reconfigure(config);
+    policy::configure(config);
     record::log::set_filter(&config.log);
     record::summary::write_at_exit(config.summary);
     mode::set_gpu_timing(if trace::file().is_some() { config.gpu_timing } else { GpuTiming::Off });

@@ -51,6 +51,9 @@ pub(crate) trait Judged {
         Err(Code::NOT_SUPPORTED)
     }
 
+    /// Whether the host can read at an address.
+    fn is_readable(&self, address: u64) -> bool;
+
     /// A device's names. Nothing here needs a context, or disturbs a capture.
     fn gpu(&self, device: i32) -> Option<Gpu>;
 
@@ -161,8 +164,6 @@ pub(crate) trait Driver: Judged {
 
     /// Takes a node that was added out of its graph.
     fn remove_node(&self, node: usize);
-
-    fn is_readable(&self, address: u64) -> bool;
 }
 
 /// A copy that a node of a graph makes.

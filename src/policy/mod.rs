@@ -51,21 +51,11 @@ pub(crate) static VALIDATE: Validate = Validate::new();
 /// The copies whose waits are kept.
 pub(crate) static WAITS: Waits = Waits::new();
 
-/// Takes over the options, once, before the first decision.
+/// Takes over the options, before the first decision and whenever they have changed.
 pub(crate) fn configure(config: &Config) {
     capture::configure(config.rewrites_captured);
     ACCESS.configure(config);
     HIP.configure(config);
-    READBACK.configure(config);
-    STAGING.configure(config);
-    VALIDATE.configure(config.validate);
-}
-
-/// Takes over options that have changed under way.
-pub(crate) fn reconfigure(config: &Config) {
-    capture::configure(config.rewrites_captured);
-    ACCESS.reconfigure(config);
-    HIP.reconfigure(config);
     READBACK.configure(config);
     STAGING.configure(config);
     VALIDATE.configure(config.validate);

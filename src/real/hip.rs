@@ -287,6 +287,11 @@ impl Judged for Library {
         let atomics = asked(|value| unsafe { device_get_p2p_attribute(*self, value, NATIVE_ATOMICS, device, peer) });
         atomics == Ok(1)
     }
+
+    fn is_readable(&self, address: u64) -> bool {
+        // SAFETY: any byte is a number.
+        unsafe { os::read(address as *const u8) }.is_ok()
+    }
 }
 
 impl Hip for Library {
@@ -355,11 +360,6 @@ impl Hip for Library {
             _ => Holder::Foreign,
         };
         Ok(Some(Memory { range: (start as u64, bytes as u64), device: attributes.device, holder }))
-    }
-
-    fn is_readable(&self, address: u64) -> bool {
-        // SAFETY: any byte is a number.
-        unsafe { os::read(address as *const u8) }.is_ok()
     }
 }
 

@@ -287,6 +287,10 @@ impl Judged for Fake {
         self.readings.set(self.readings.get() + 1);
         self.verdicts.get(&(src, dst)).cloned()
     }
+
+    fn is_readable(&self, address: u64) -> bool {
+        address < 0x1000_0000
+    }
 }
 
 impl Driver for Fake {
@@ -436,9 +440,5 @@ impl Driver for Fake {
 
     fn remove_node(&self, node: usize) {
         self.records.borrow_mut().remove(&node);
-    }
-
-    fn is_readable(&self, address: u64) -> bool {
-        address < 0x1000_0000
     }
 }

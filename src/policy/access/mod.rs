@@ -98,14 +98,9 @@ impl Access {
         }
     }
 
-    /// Takes over the options.
+    /// Takes over the options: what was decided is decided anew.
     pub(crate) fn configure(&self, config: &Config) {
         self.judge.configure(config, Layer::Driver);
-    }
-
-    /// Takes over options that have changed: what was decided is decided anew.
-    pub(crate) fn reconfigure(&self, config: &Config) {
-        self.configure(config);
         self.cells.invalidate();
     }
 
@@ -347,7 +342,7 @@ fn traffic([src, dst]: [Place; 2], path: Path, is_kept: bool, copy: &Memcpy) -> 
 
 /// The path of a copy that needs no decision.
 #[inline(always)]
-fn evident(src: Place, dst: Place) -> Option<Path> {
+pub(crate) fn evident(src: Place, dst: Place) -> Option<Path> {
     if src.kind == Kind::Host || dst.kind == Kind::Host {
         return Some(Path::Host);
     }

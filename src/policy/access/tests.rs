@@ -492,7 +492,7 @@ fn context_is_made_verdicts_are_read_once_and_before_the_program_enables_a_pair(
     assert_eq!((process.enable(0, 1), process.enable(1, 0)), (0, 0));
     assert_eq!(process.driver.readings.get(), 2);
     assert_eq!([make(2), process.enable(0, 2).cast_unsigned(), process.driver.readings.get()], [6, 0, 6]);
-    process.access.reconfigure(&Config::default());
+    process.access.configure(&Config::default());
     assert_eq!((process.enable(1, 2), process.driver.readings.get()), (0, 8), "options may make others of them");
     let left_alone = Process::configured(Fake::new(), &Config { probe: Probe::Off, ..Config::default() });
     assert!(!left_alone.access.is_first_context(0) && !process.access.is_first_context(-1));

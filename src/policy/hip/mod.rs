@@ -21,10 +21,10 @@ pub(crate) use view::{Ask, Asked};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicI32, AtomicUsize};
 
-use super::access::Verification;
 use super::access::cells::Cells;
 use super::access::judge::{Judge, Purpose};
 use super::access::registry::{Ours, Owner};
+use super::access::{Verification, evident};
 use super::capture;
 use super::driver::{Holder, Judged, Memory};
 use super::memory::{Cache, Kind, Place};
@@ -71,9 +71,6 @@ pub(crate) trait Hip: Judged {
 
     /// The memory at an address; none if HIP does not know it, an error if it cannot tell.
     fn memory(&self, address: u64) -> Result<Option<Memory>, Code>;
-
-    /// Whether the host can read at an address.
-    fn is_readable(&self, address: u64) -> bool;
 }
 
 /// One side of a copy, as far as it is known.
@@ -115,25 +112,18 @@ impl Before {
     }
 }
 
-/// In the place of a count: it is known that there are none.
-const NO_DEVICES: i32 = -1;
-
 /// All that is known of one copy of the runtime.
 struct Library {
     /// The paths of copies that are decided, by devices.
     cells: Cells<DEVICES>,
-    /// 0 until it is known.
+    /// How many devices there are, plus one; 0 until it is known.
     devices: AtomicI32,
 }
 
 impl Library {
     /// How many devices there are, if that is known. It does not change once HIP has looked.
     fn devices(&self) -> Option<i32> {
-        match self.devices.load(Relaxed) {
-            0 => None,
-            NO_DEVICES => Some(0),
-            devices => Some(devices),
-        }
+        self.devices.load(Relaxed).checked_sub(1).filter(|&devices| devices >= 0)
     }
 }
 
@@ -160,14 +150,9 @@ impl Peers {
         }
     }
 
-    /// Takes over the options.
+    /// Takes over the options: what was decided is decided anew.
     pub(crate) fn configure(&self, config: &Config) {
         self.judge.configure(config, Layer::Hip);
-    }
-
-    /// Takes over options that have changed: what was decided is decided anew.
-    pub(crate) fn reconfigure(&self, config: &Config) {
-        self.configure(config);
         self.invalidate();
     }
 
@@ -208,12 +193,7 @@ impl Peers {
     #[inline(always)]
     fn traffic(&self, copy: &Memcpy, path: impl FnOnce([u8; 2]) -> Option<Path>) -> Option<Traffic> {
         let (src, dst) = (self.cache.find(copy.src)?, self.cache.find(copy.dst)?);
-        let path = match (src.kind, dst.kind) {
-            (Kind::Host, _) | (_, Kind::Host) => Path::Host,
-            (Kind::Foreign, _) | (_, Kind::Foreign) => Path::Unknown,
-            _ if src.device == dst.device => Path::SameDevice,
-            _ => path([src.device, dst.device])?,
-        };
+        let path = evident(src, dst).or_else(|| path([src.device, dst.device]))?;
         Some(Traffic::new([src.device, dst.device], path, copy.bytes))
     }
 
@@ -254,7 +234,7 @@ impl Peers {
         let current = hip.current_device();
         let devices = own.devices().unwrap_or_else(|| {
             let devices = if current.is_some() { hip.device_count() } else { 0 };
-            own.devices.store(if devices == 0 { NO_DEVICES } else { devices }, Relaxed);
+            own.devices.store(devices.saturating_add(1), Relaxed);
             devices
         });
         (current, Some(devices))

@@ -308,6 +308,10 @@ impl Judged for Fake {
     fn keep_verdict(&self, device: i32, peer: i32, verdict: Verdict) {
         self.state.borrow_mut().kept.insert((device, peer), verdict);
     }
+
+    fn is_readable(&self, _: u64) -> bool {
+        true
+    }
 }
 
 impl Hip for Fake {
@@ -360,10 +364,6 @@ impl Hip for Fake {
         let range = (BASE * (device as u64 + 1), 1 << 20);
         let holder = if self.registers { Holder::Host } else { Holder::Context(0) };
         Ok(Some(Memory { range, device, holder }))
-    }
-
-    fn is_readable(&self, _: u64) -> bool {
-        true
     }
 
     fn keeps_last_error(&self) -> bool {

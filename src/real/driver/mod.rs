@@ -144,6 +144,11 @@ impl Judged for RealDriver {
         let [_, _, atomics] = peer_attributes(devices[0], devices[1]);
         atomics == Some(1)
     }
+
+    fn is_readable(&self, address: u64) -> bool {
+        // SAFETY: any byte is one.
+        unsafe { os::read(address as *const u8) }.is_ok()
+    }
 }
 
 impl Driver for RealDriver {
@@ -263,10 +268,5 @@ impl Driver for RealDriver {
 
     fn remove_node(&self, node: usize) {
         graphs::remove(node);
-    }
-
-    fn is_readable(&self, address: u64) -> bool {
-        // SAFETY: any byte is one.
-        unsafe { os::read(address as *const u8) }.is_ok()
     }
 }
