@@ -14,7 +14,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
 
 use parking_lot::{RwLock, RwLockReadGuard};
 
@@ -133,9 +132,7 @@ impl Graphs {
         (thread, captures): (usize, bool),
     ) {
         let on = Circumstances { thread_captures: captures, keeps_path: true, ..Circumstances::default() };
-        let since = Instant::now();
-        let consider = |copy: &Memcpy| access.consider_for_good(driver, copy, on, since);
-        let enable = |copy: &Memcpy| access.decided(copy).or_else(|| consider(copy));
+        let enable = |copy: &Memcpy| access.decided(copy).or_else(|| access.consider(driver, copy, on));
         let prepared = driver.graph_copies(graph).and_then(|all| {
             let copies = alloc::collect(all.iter().filter_map(|copy| kept(access, driver, copy, enable)))?;
             Some(Prepared { copies, nodes: alloc::collect(all.iter().map(|copy| copy.node))?, marks: Vec::new() })

@@ -1,6 +1,6 @@
 //! Decisions about pairs whose path is not decided.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::judge::{Plan, Purpose};
 use super::registry::{Owner, Registry, Verification};
@@ -53,33 +53,6 @@ impl Access {
             None => self.weigh(driver, (src, dst), copy.bytes, on)?,
         };
         Some(traffic([src, dst], path, self.is_kept(path, src, dst), copy))
-    }
-
-    /// Finds the path of a copy that is made again and again on the path that it gets now: waits for others that verify a pair of one of its
-    /// devices, but no longer after `since` than a verification takes some times over. Not while captures are under way, which may wait for
-    /// this thread.
-    pub(crate) fn consider_for_good(
-        &self,
-        driver: &impl Driver,
-        copy: &Memcpy,
-        on: Circumstances,
-        since: Instant,
-    ) -> Option<Traffic> {
-        const PATIENCE: Duration = Duration::from_millis(100);
-        loop {
-            let traffic = self.consider(driver, copy, on)?;
-            if traffic.path != Path::Staged(Why::Verifying) || capture::may_be_under_way() {
-                return Some(traffic);
-            }
-            let waited = since.elapsed();
-            if waited > PATIENCE {
-                let what = "copies of a graph stay staged: another thread is still verifying after";
-                log::pair_info(traffic.src, traffic.dst, format_args!("{what} {} ms", waited.as_millis()));
-                return Some(traffic);
-            }
-            let are_others = || !self.lock().are_free(traffic.src, traffic.dst);
-            os::until(PATIENCE.saturating_sub(waited), || !are_others());
-        }
     }
 
     /// Verifies the path between two devices and enables it now. Returns the path of their copies, or none if either has no context.
@@ -144,8 +117,14 @@ impl Access {
                 Some(path)
             }
             Step::Act(_, meanwhile) => {
-                let pair = [src.device, dst.device];
-                let Some(_acting) = self.judge.begin(pair, Duration::ZERO, Some(&self.cells)) else {
+                // A graph's copies have the path that they get now for good. Captures that are under way may wait for this thread.
+                let waits = on.keeps_path && !on.is_asked_for && may_ask;
+                let patience = Duration::from_millis(if waits { 100 } else { 0 });
+                let Some(_acting) = self.judge.begin([src.device, dst.device], patience, Some(&self.cells)) else {
+                    if waits {
+                        let what = "copies of a graph stay staged: another thread is still verifying after";
+                        log::pair_info(src.device, dst.device, format_args!("{what} {} ms", patience.as_millis()));
+                    }
                     return Some(meanwhile);
                 };
                 // Another thread may have acted before.
@@ -343,15 +322,11 @@ impl Registry {
 
     /// Whether nobody is acting on one of these devices, so that the caller now may; others have devices of their own.
     pub(super) fn may_act(&mut self, devices @ [one, other]: [u8; 2]) -> bool {
-        let is_free = self.are_free(one, other);
+        let is_free = !self.acting.iter().flatten().any(|&device| device == one || device == other);
         if is_free {
             self.acting.push(devices);
         }
         is_free
-    }
-
-    fn are_free(&self, one: u8, other: u8) -> bool {
-        !self.acting.iter().flatten().any(|&device| device == one || device == other)
     }
 
     /// Whether a path cannot be verified, whichever it is. Memory of pools has rights of its own in any case.
