@@ -347,14 +347,13 @@ impl State {
 
     /// How memory came here, if another process allocated it.
     fn came_by(&self, piece: &Piece) -> Option<Means> {
-        match piece.owner {
-            Owner::Import(_) => Some(Means::IpcHandle),
-            Owner::Mapping => self.mappings.is_imported(piece.base).then_some(Means::Descriptor),
-            Owner::Pool(pool) => {
-                self.pools.get(&pool).is_some_and(|pool| pool.origin.is_imported()).then_some(Means::Descriptor)
-            }
+        let origin = match piece.owner {
+            Owner::Import(_) => return Some(Means::IpcHandle),
+            Owner::Mapping => self.mappings.origin(piece.base),
+            Owner::Pool(pool) => self.pools.get(&pool).map(|pool| &pool.origin),
             Owner::Context(_) | Owner::Device => None,
-        }
+        };
+        origin.is_some_and(|origin| origin.is_imported()).then_some(Means::Descriptor)
     }
 
     /// A copy between two devices opens those allocations that are opened one by one.

@@ -47,10 +47,10 @@ impl Mappings {
         self.mappings.get(&base).map(|mapping| &mapping.rights)
     }
 
-    /// Whether the memory that is mapped there was imported.
-    pub(super) fn is_imported(&self, base: u64) -> bool {
+    /// Where the memory that is mapped there is.
+    pub(super) fn origin(&self, base: u64) -> Option<&Origin> {
         let physical = self.mappings.get(&base).and_then(|mapping| self.physicals.get(&mapping.physical));
-        physical.is_some_and(|physical| physical.origin.is_imported())
+        physical.map(|physical| &physical.origin)
     }
 
     fn physical_mut(&mut self, handle: PhysicalHandle) -> Result<&mut Physical> {

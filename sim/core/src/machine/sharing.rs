@@ -11,7 +11,7 @@ use super::{ContextId, Machine, State};
 use crate::error::{Error, Result};
 use crate::fence::wait_all;
 use crate::os;
-use crate::space::{Kind, Owner};
+use crate::space::{Allocation, Kind, Owner};
 
 /// The answer to a context that opens memory of a device which its own has no path to: seen of a real driver, in public reports. The
 /// documentation lists 205 and 711, and not this one.
@@ -157,6 +157,16 @@ impl Machine {
         drop(state);
         self.give_back(&[gone], &tails);
         Ok(())
+    }
+
+    /// Whether memory is shared with other processes by a descriptor, or can be.
+    pub fn has_descriptor(&self, found: &Allocation) -> bool {
+        let state = self.lock();
+        match found.owner {
+            Owner::Pool(pool) => state.pools.get(&pool).is_some_and(|pool| pool.origin.file().is_some()),
+            Owner::Mapping => state.mappings.origin(found.base).is_some_and(|origin| origin.file().is_some()),
+            Owner::Context(_) | Owner::Import(_) | Owner::Device => false,
+        }
     }
 
     /// The name of a file that holds memory of a device.

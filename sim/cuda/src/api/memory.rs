@@ -3,6 +3,7 @@
 use p2psim_core::machine::{ArrayHandle, ArrayShape};
 use p2psim_core::{Allocation, Error, GRANULE, Kind, Machine, Owner, Result};
 
+use super::pools::DESCRIPTOR;
 use super::require;
 use super::structs::{ArrayDescriptor, ArrayDescriptor3d};
 use crate::abi::{In, Out};
@@ -58,7 +59,7 @@ fn store_attribute(machine: &Machine, number: u32, pointer: u64, found: &Allocat
         18 => long(found.size),
         19 => long(found.base),
         13 => flag(true),
-        14 => long(0),
+        14 => long(if machine.has_descriptor(found) { DESCRIPTOR.into() } else { 0 }),
         15 => flag(!is_host),
         16 => word(machine.access(found)?),
         17 => long(if let Owner::Pool(pool) = found.owner { pool.0 } else { 0 }),

@@ -65,6 +65,9 @@ fn memory_that_cannot_be_exported_is_an_invalid_value() {
     for address in [pooled, mapped, pinned, 0, 1 << 20] {
         assert_eq!(rig.machine.export(address), Err(Error::INVALID_VALUE));
     }
+    let plain = rig.machine.allocate_async(SIZE as u64, None, LEGACY).unwrap();
+    let has_descriptor = |address| rig.machine.has_descriptor(&rig.machine.find(address).unwrap());
+    assert_eq!([pooled, mapped, plain, rig.memory(0, 1)].map(has_descriptor), [true, true, false, false]);
 }
 
 #[test]
