@@ -366,6 +366,7 @@ def main():
         check("freed_early", sequences.freed_early)
         check("blocked_stress", sequences.blocked_stress)
         check("other_process", sequences.other_process)
+        check("between_processes", sequences.between_processes)
         check("asks_like", sequences.asks_like)
     check("stack_depth", stacks.stack_depth)
     check("graphs_together", busy.graphs_together)

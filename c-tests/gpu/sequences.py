@@ -1,6 +1,8 @@
 """Random sequences on real GPUs, plain and preloaded, print the same: batches, graphs, captures, copies, pools and streams; and large
 copies that the shim stages."""
 
+import itertools
+
 from harness import Run, at_once, build, judge
 
 PROGRAM = "cases/random_graphs.c"
@@ -105,6 +107,17 @@ def other_process():
         judge(is_same and said == 1 and not preloaded.err, name,
               f"{plain.out.count(chr(10))} lines the same, warned {said} times" if is_same
               else f"{plain.out!r} {preloaded.out!r} {denied.out!r} {plain.err[-300:]} {preloaded.err[-300:]}")
+
+
+def between_processes():
+    """Memory that one process owns and another one opens, in every way that CUDA has: the same with the shim, and what each is told."""
+    program = build("cases/between_processes.c", "static")
+    for transport, direction, visibility in itertools.product(("ipc", "vmm", "pool"), ("push", "pull"), ("both", "each")):
+        case = [program, transport, direction, visibility]
+        plain, preloaded = Run(case, trace=False), Run(case, preload=True, trace=False)
+        is_same = plain.status == 0 and "the owner ends with 0, the opener with 0" in plain.out and plain.out == preloaded.out
+        judge(is_same, f"between_processes, {' '.join(case[1:])}", repr(plain.out) if is_same
+              else f"plain {plain.ended()} {plain.out!r}, preloaded {preloaded.ended()} {preloaded.out!r}")
 
 
 def asks_like():
