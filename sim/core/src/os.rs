@@ -125,7 +125,7 @@ pub(crate) fn unshare(address: u64, length: u64) {
 }
 
 /// Maps a file that holds shared memory.
-fn map_file(file: &File, length: u64) -> Result<u64> {
+pub(crate) fn map_file(file: &File, length: u64) -> Result<u64> {
     let length = usize::try_from(length).map_err(|_| Error::INVALID_VALUE)?;
     let access = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: a mapping at an address of the kernel's choice replaces nothing.
@@ -172,6 +172,12 @@ pub(crate) fn add(address: u64, value: u64) -> u64 {
     // SAFETY: the word was checked against its allocation and is aligned, and whoever else touches it now does so by this function, or
     // the program has made a mistake that real memory bears too.
     unsafe { AtomicU64::from_ptr(address as *mut u64) }.fetch_add(value, Ordering::SeqCst)
+}
+
+/// Makes a word whose address is a multiple of 8 at least that large.
+pub(crate) fn raise(address: u64, value: u64) {
+    // SAFETY: as in `add`.
+    unsafe { AtomicU64::from_ptr(address as *mut u64) }.fetch_max(value, Ordering::SeqCst);
 }
 
 /// Stores a word whose address is a multiple of 8, after all that was stored before.

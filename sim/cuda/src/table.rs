@@ -159,6 +159,8 @@ rows! {
     cuIpcOpenMemHandle 4010 cuIpcOpenMemHandle;
     cuIpcOpenMemHandle 11000 cuIpcOpenMemHandle_v2;
     cuIpcCloseMemHandle 4010 cuIpcCloseMemHandle;
+    cuIpcGetEventHandle 4010 cuIpcGetEventHandle;
+    cuIpcOpenEventHandle 4010 cuIpcOpenEventHandle;
 
     cuMemAllocAsync 11020 cuMemAllocAsync per_thread 11020 cuMemAllocAsync_ptsz;
     cuMemAllocFromPoolAsync 11020 cuMemAllocFromPoolAsync per_thread 11020 cuMemAllocFromPoolAsync_ptsz;

@@ -238,9 +238,11 @@ functions! {
         cuMemHostUnregister 4000 (pointer: u64);
         cuMemHostGetDevicePointer 3020 (device: To<u64>, pointer: u64, flags: u32);
         cuMemHostGetFlags 2030 (flags: To<u32>, pointer: u64);
-        cuIpcGetMemHandle 4010 (handle: Out<IpcMemHandle>, pointer: u64);
-        cuIpcOpenMemHandle 11000 (pointer: Out<u64>, handle: IpcMemHandle, flags: u32);
+        cuIpcGetMemHandle 4010 (handle: Out<IpcHandle>, pointer: u64);
+        cuIpcOpenMemHandle 11000 (pointer: Out<u64>, handle: IpcHandle, flags: u32);
         cuIpcCloseMemHandle 4010 (pointer: u64);
+        cuIpcGetEventHandle 4010 (handle: Out<IpcHandle>, event: u64);
+        cuIpcOpenEventHandle 4010 (event: Out<u64>, handle: IpcHandle);
         cuPointerGetAttributes 7000 (count: u32, attributes: From<u32>, data: From<*mut c_void>, pointer: u64);
         cuDeviceGetDefaultMemPool 11020 (pool: Out<u64>, device: i32);
         cuDeviceGetMemPool 11020 (pool: Out<u64>, device: i32);
@@ -380,10 +382,10 @@ fn start() -> Result<Driver> {
     Ok(driver)
 }
 
-/// `CUipcMemHandle`, `cudaIpcMemHandle_t`.
+/// `CUipcMemHandle`, `CUipcEventHandle` and the runtime's names of them.
 #[derive(Clone, Copy)]
 #[repr(C)]
-pub(crate) struct IpcMemHandle([u64; 8]);
+pub(crate) struct IpcHandle([u64; 8]);
 
 /// `CUDA_ARRAY3D_DESCRIPTOR`.
 #[derive(Clone, Copy, Default)]

@@ -15,6 +15,7 @@ mod mappings;
 mod memory;
 mod places;
 mod pools;
+mod shared_events;
 mod sharing;
 mod streams;
 mod updates;
@@ -35,6 +36,7 @@ pub use mappings::MAPPING_GRANULE;
 pub use memory::ArrayShape;
 pub use places::{Locus, Place};
 pub use pools::{PoolAttribute, PoolExport};
+pub use shared_events::EventExport;
 pub use sharing::Export;
 pub use streams::{StreamInfo, StreamRef};
 
@@ -42,6 +44,7 @@ use self::kernels::Module;
 use self::libraries::Library;
 use self::mappings::Mappings;
 use self::pools::{Pool, Retiring};
+use self::shared_events::SharedEvent;
 use self::sharing::Imports;
 use crate::capture::Captures;
 use crate::config::Config;
@@ -157,7 +160,10 @@ impl Context {
 struct Event {
     context: ContextId,
     has_time: bool,
+    /// The last record of this process.
     recorded: Recorded,
+    /// What other processes see of it, and make of it.
+    shared: Option<Arc<SharedEvent>>,
 }
 
 /// An event's last record.

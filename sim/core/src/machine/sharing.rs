@@ -17,7 +17,7 @@ use crate::space::{Allocation, Kind, Owner};
 /// documentation lists 205 and 711, and not this one.
 const NO_PATH: Error = Error::PEER_ACCESS_UNSUPPORTED;
 /// The answer to a handle whose memory, or process, is gone. Documented, not measured.
-const GONE: Error = Error::MAP_FAILED;
+pub(super) const GONE: Error = Error::MAP_FAILED;
 /// The beginning of the names of files that hold memory of a device; its number on the machine follows.
 pub(super) const MEMORY: &str = "p2psim memory of device ";
 /// The beginning of the names of files that hold pools.
@@ -44,13 +44,12 @@ impl Export {
         let ends = |export: &Export| export.address.saturating_add(export.size);
         self.process == other.process && self.address < ends(other) && other.address < ends(self)
     }
+}
 
-    /// The file that another process holds the memory in; none if it is gone, or not to be seen from here.
-    fn open(&self) -> Option<File> {
-        let path = format!("/proc/{}/fd/{}", self.process, self.descriptor);
-        let file = File::options().read(true).write(true).open(path).ok()?;
-        file.metadata().is_ok_and(|data| data.ino() == self.inode).then_some(file)
-    }
+/// A file that another process holds open; none if it is gone, or not to be seen from here.
+pub(super) fn open_of(process: u32, descriptor: u32, inode: u64) -> Option<File> {
+    let file = File::options().read(true).write(true).open(format!("/proc/{process}/fd/{descriptor}")).ok()?;
+    file.metadata().is_ok_and(|data| data.ino() == inode).then_some(file)
 }
 
 /// Imported memory; by its first address.
@@ -122,7 +121,7 @@ impl Machine {
             import.references += 1;
             return Ok(*base);
         }
-        let file = export.open().ok_or(GONE)?;
+        let file = open_of(export.process, export.descriptor, export.inode).ok_or(GONE)?;
         let device = self.device_of_file(&file, MEMORY)?;
         if device >= self.config.devices {
             return Err(Error::INVALID_DEVICE);

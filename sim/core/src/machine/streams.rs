@@ -139,9 +139,7 @@ impl Machine {
     pub fn create_event(&self, has_time: bool) -> Result<EventHandle> {
         let mut state = self.lock();
         let context = state.current()?;
-        let handle = EventHandle(EVENT_HANDLES + state.number() * 0x10);
-        state.events.insert(handle, Event { context, has_time, recorded: Recorded::Never });
-        Ok(handle)
+        Ok(state.add_event(Event { context, has_time, recorded: Recorded::Never, shared: None }))
     }
 
     /// Makes an event unknown; whoever waits for it already goes on waiting.
@@ -160,7 +158,10 @@ impl Machine {
         }
         let recorded = match state.captures.of(&stream)? {
             Some(CaptureInfo { id, .. }) => Recorded::Captured(id, state.captures.after(&stream)),
-            None => Recorded::Run(vec![state.submit(&stream, Vec::new(), Work::Nothing)?]),
+            None => {
+                let work = state.event(handle)?.shared.as_ref().map_or(Work::Nothing, |shared| shared.record());
+                Recorded::Run(vec![state.submit(&stream, Vec::new(), work)?])
+            }
         };
         state.event_mut(handle)?.recorded = recorded;
         Ok(())
@@ -170,8 +171,12 @@ impl Machine {
     pub fn record_event_of_context(&self, handle: EventHandle, context: ContextHandle) -> Result<()> {
         let mut state = self.lock();
         let id = state.named(context)?;
-        if state.event(handle)?.context != id {
+        let event = state.event(handle)?;
+        if event.context != id {
             return Err(Error::INVALID_HANDLE);
+        }
+        if event.shared.is_some() {
+            return Err(Error::NOT_SUPPORTED);
         }
         // In whatever mode: measured on H200.
         state.captures.refuse_on(|stream| stream.context == id)?;
@@ -186,7 +191,14 @@ impl Machine {
         let mut state = self.lock();
         let stream = state.stream(stream)?;
         let capture = state.captures.of(&stream)?;
-        match (state.event(handle)?.recorded.clone(), capture) {
+        let event = state.event(handle)?;
+        if let (Some(shared), None) = (&event.shared, capture) {
+            let shared = Arc::clone(shared);
+            let Some(record) = shared.pending() else { return Ok(()) };
+            let wait = Work::Host(Arc::new(move || shared.wait(record)));
+            return state.submit(&stream, Vec::new(), wait).map(drop);
+        }
+        match (event.recorded.clone(), capture) {
             (Recorded::Never, _) => Ok(()),
             (Recorded::Run(fences), None) => state.submit(&stream, fences, Work::Nothing).map(drop),
             (Recorded::Run(_), Some(capture)) => {
@@ -199,17 +211,26 @@ impl Machine {
 
     /// Whether the event's last record has been reached; one that was never recorded has.
     pub fn event_is_done(&self, handle: EventHandle) -> Result<bool> {
-        let fences = self.lock().recorded(handle)?;
+        let mut state = self.lock();
+        let fences = state.recorded(handle)?;
+        if let Some(shared) = &state.event(handle)?.shared {
+            return Ok(shared.pending().is_none());
+        }
+        drop(state);
         Ok(self.are_done(&fences))
     }
 
     /// Waits for the event's last record.
     pub fn synchronize_event(&self, handle: EventHandle) -> Result<()> {
         let mut state = self.lock();
-        let context = state.event(handle)?.context;
         let recorded = state.recorded(handle)?;
+        let event = state.event(handle)?;
+        let (context, shared) = (event.context, event.shared.clone());
         drop(state);
-        recorded.into_iter().for_each(|fence| fence.wait());
+        match shared {
+            Some(shared) => shared.pending().into_iter().for_each(|record| shared.wait(record)),
+            None => recorded.into_iter().for_each(|fence| fence.wait()),
+        }
         self.lock().intact(context)
     }
 
@@ -284,7 +305,13 @@ impl State {
         Ok(if let Recorded::Run(fences) = recorded { fences } else { Vec::new() })
     }
 
-    fn event(&self, handle: EventHandle) -> Result<&Event> {
+    pub(super) fn add_event(&mut self, event: Event) -> EventHandle {
+        let handle = EventHandle(EVENT_HANDLES + self.number() * 0x10);
+        self.events.insert(handle, event);
+        handle
+    }
+
+    pub(super) fn event(&self, handle: EventHandle) -> Result<&Event> {
         self.events.get(&handle).ok_or(Error::INVALID_HANDLE)
     }
 

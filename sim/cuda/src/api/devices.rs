@@ -95,8 +95,8 @@ fn attribute(number: i32, device: usize) -> Result<i32> {
         // Preemption, host pointers of registered memory, registration.
         90 | 91 | 99 => 1,
         106 => 32,
-        // Mapping memory oneself, memory pools, and sharing both by descriptors.
-        102 | 103 | 115 | 119 => 1,
+        // Mapping memory oneself, memory pools, sharing both by descriptors, and events.
+        102 | 103 | 115 | 119 | 125 => 1,
         number if (1..=147).contains(&number) => 0,
         _ => return Err(Error::INVALID_VALUE),
     })

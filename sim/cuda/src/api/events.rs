@@ -9,7 +9,9 @@ use crate::entry::{api, machine, stream};
 
 /// `CU_EVENT_DISABLE_TIMING`.
 const NO_TIME: u32 = 2;
-/// Blocking synchronisation and sharing between processes change nothing here.
+/// `CU_EVENT_INTERPROCESS`.
+const INTERPROCESS: u32 = 4;
+/// Blocking synchronisation changes nothing here.
 const EVENT_FLAGS: u32 = 7;
 
 fn elapsed(milliseconds: Out<f32>, start: u64, end: u64) -> Result<()> {
@@ -24,7 +26,14 @@ api! {
         let machine = machine()?;
         let event = event.required()?;
         require(flags & !EVENT_FLAGS == 0)?;
-        event.set(machine.create_event(flags & NO_TIME == 0)?.0);
+        let has_time = flags & NO_TIME == 0;
+        let created = if flags & INTERPROCESS == 0 {
+            machine.create_event(has_time)?
+        } else {
+            require(!has_time)?;
+            machine.create_shareable_event()?
+        };
+        event.set(created.0);
         Ok(())
     }
 

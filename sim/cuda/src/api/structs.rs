@@ -181,10 +181,10 @@ impl AllocationProperties {
     }
 }
 
-/// `CUipcMemHandle`, which is passed by value.
+/// `CUipcMemHandle` and `CUipcEventHandle`, which are passed by value.
 #[derive(Clone, Copy)]
 #[repr(C)]
-pub(crate) struct IpcMemHandle(pub(crate) [u64; 8]);
+pub(crate) struct IpcHandle(pub(crate) [u64; 8]);
 
 /// `CUmemPoolPtrExportData`.
 #[derive(Clone, Copy)]
@@ -192,7 +192,7 @@ pub(crate) struct IpcMemHandle(pub(crate) [u64; 8]);
 pub(crate) struct PoolExportData(pub(crate) [u64; 8]);
 
 const _: () = {
-    assert!(size_of::<IpcMemHandle>() == 64 && size_of::<PoolExportData>() == 64);
+    assert!(size_of::<IpcHandle>() == 64 && size_of::<PoolExportData>() == 64);
     assert!(size_of::<AccessDescriptor>() == 12 && size_of::<PoolProperties>() == 16);
     assert!(size_of::<AllocationProperties>() == 32 && offset_of!(AllocationProperties, location) == 8);
     assert!(size_of::<InstantiateParameters>() == 32 && offset_of!(InstantiateParameters, error_node) == 16);

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use super::require;
 use super::structs::{ChannelFormat, Extent, PitchedPointer};
 use crate::abi::{In, Out};
-use crate::driver::{ArrayDescriptor, Driver, IpcMemHandle};
+use crate::driver::{ArrayDescriptor, Driver, IpcHandle};
 use crate::entry::api;
 use crate::error::{Error, Result};
 use crate::{flavour, thread};
@@ -164,12 +164,12 @@ api! {
         Ok(())
     }
 
-    fn cudaIpcGetMemHandle [driver] (handle: Out<IpcMemHandle>, pointer: u64) {
+    fn cudaIpcGetMemHandle [driver] (handle: Out<IpcHandle>, pointer: u64) {
         thread::bind(driver)?;
         driver.cuIpcGetMemHandle(handle, pointer)
     }
 
-    fn cudaIpcOpenMemHandle [driver] (out: Out<u64>, handle: IpcMemHandle, flags: u32) {
+    fn cudaIpcOpenMemHandle [driver] (out: Out<u64>, handle: IpcHandle, flags: u32) {
         thread::bind(driver)?;
         driver.cuIpcOpenMemHandle(out, handle, flags)
     }

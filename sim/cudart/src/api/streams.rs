@@ -2,7 +2,7 @@
 
 use super::require;
 use crate::abi::{Opaque, Out};
-use crate::driver::Driver;
+use crate::driver::{Driver, IpcHandle};
 use crate::entry::api;
 use crate::error::Result;
 use crate::thread;
@@ -109,6 +109,16 @@ api! {
 
     fn cudaEventSynchronize [driver] (event: u64) {
         driver.cuEventSynchronize(event)
+    }
+
+    fn cudaIpcGetEventHandle [driver] (handle: Out<IpcHandle>, event: u64) {
+        thread::bind(driver)?;
+        driver.cuIpcGetEventHandle(handle, event)
+    }
+
+    fn cudaIpcOpenEventHandle [driver] (event: Out<u64>, handle: IpcHandle) {
+        thread::bind(driver)?;
+        driver.cuIpcOpenEventHandle(event, handle)
     }
 
     fn cudaEventElapsedTime [driver] (milliseconds: Out<f32>, start: u64, end: u64) {

@@ -246,6 +246,50 @@ fn what_is_no_shareable_pool_is_refused() {
 }
 
 #[test]
+fn event_of_another_process_is_waited_for_by_streams_and_threads() {
+    let (owner, other) = (Rig::new(2), Rig::new(2));
+    let event = owner.on(1).create_shareable_event().unwrap();
+    let handle = owner.machine.export_event(event).unwrap();
+    assert_eq!(owner.machine.import_event(handle), Err(Error::INVALID_CONTEXT), "its own process");
+    let handle = EventExport { process: other_process(), ..handle };
+    let opened = other.on(0).import_event(handle).unwrap();
+    let stream = other.stream(0, Role::NonBlocking);
+    assert_eq!(other.machine.event_is_done(opened), Ok(true), "never recorded");
+    let busy = owner.stream(1, Role::NonBlocking);
+    let gate = owner.block(busy);
+    owner.machine.record_event(event, busy).unwrap();
+    other.on(0).wait_event(stream, opened).unwrap();
+    settle();
+    assert_eq!([other.machine.event_is_done(opened), other.machine.stream_is_done(stream)], [Ok(false); 2]);
+    gate.signal();
+    other.machine.synchronize_stream(stream).unwrap();
+    other.machine.synchronize_event(opened).unwrap();
+    assert_eq!(other.machine.event_is_done(opened), Ok(true));
+    // The other way round.
+    let gate = other.block(stream);
+    other.machine.record_event(opened, stream).unwrap();
+    assert_eq!(owner.on(1).event_is_done(event), Ok(false));
+    gate.signal();
+    owner.machine.synchronize_event(event).unwrap();
+    owner.machine.destroy_event(event).unwrap();
+    assert_eq!(other.on(0).import_event(handle), Err(Error::MAP_FAILED), "gone");
+    assert_eq!(other.machine.event_is_done(opened), Ok(true));
+}
+
+#[test]
+fn event_that_is_not_for_other_processes_has_no_handle() {
+    let rig = Rig::new(1);
+    let event = rig.machine.create_event(false).unwrap();
+    assert_eq!(rig.machine.export_event(event), Err(Error::INVALID_HANDLE));
+    let shared = rig.machine.create_shareable_event().unwrap();
+    let stream = rig.stream(0, Role::NonBlocking);
+    rig.machine.begin_capture(stream, crate::CaptureMode::Relaxed, None).unwrap();
+    rig.machine.wait_event(stream, shared).unwrap();
+    rig.machine.end_capture(stream).unwrap();
+    assert_eq!(rig.machine.record_event_of_context(shared, rig.contexts[0]), Err(Error::NOT_SUPPORTED));
+}
+
+#[test]
 fn vmm_fault_is_of_pool_memory_too() {
     let (owner, importer) = (Rig::new(2), Rig::with(with(&[("P2PSIM_FAULT", "vmm:0>1,ipc:1>0")])));
     let (_, memory, imported, there) = shared_pool(&owner, &importer);
