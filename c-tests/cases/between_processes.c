@@ -1,8 +1,8 @@
 /* build: runtime driver; run: between_processes ipc|vmm|pool push|pull both|each [freed|killed] on sim gpu
  * Memory of GPU 1 that one process owns and another one opens on GPU 0, shared by an IPC handle, by the descriptor of memory that both map, or
  * from a pool: what each is told of it, and the bytes that the second one pushes there or pulls from there. Both see both GPUs, or
- * each sees its own alone, as device 0. `freed`, `killed`: as soon as the memory is open, its owner frees it, or is killed; documented as
- * undefined, so on simulated GPUs alone.
+ * each sees its own alone, as device 0. Where both are seen, the owner fills it some time later, and the other one waits for its event.
+ * `freed`, `killed`: as soon as the memory is open, its owner frees it, or is killed; documented as undefined, so on simulated GPUs alone.
  */
 #define _GNU_SOURCE
 #include <cuda.h>
@@ -26,6 +26,7 @@ extern char **environ;
 struct ticket {
     cudaIpcMemHandle_t handle;
     CUmemPoolPtrExportData data;
+    cudaIpcEventHandle_t event;
 };
 
 static const char *transport, *direction, *visibility, *end;
@@ -116,6 +117,34 @@ static void put(void *memory, unsigned seed)
     fill(host, COUNT, seed);
     CHECK(cudaMemcpy(memory, host, COUNT, cudaMemcpyHostToDevice));
     CHECK(cudaDeviceSynchronize());
+}
+
+static void CUDART_CB sleep_a_while(void *data)
+{
+    (void)data;
+    usleep(100000);
+}
+
+/* Whether the owner is not done with its memory when the opener gets it, and an event says when it is. */
+static bool is_ordered(void)
+{
+    return is(visibility, "both") && is(end, "waits");
+}
+
+/* Fills memory some time after it has returned. */
+static void put_later(void *memory, struct ticket *ticket)
+{
+    cudaStream_t stream;
+    cudaEvent_t event;
+    void *pinned;
+    CHECK(cudaMallocHost(&pinned, COUNT));
+    fill(pinned, COUNT, OWNERS_SEED);
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventInterprocess));
+    CHECK(cudaIpcGetEventHandle(&ticket->event, event));
+    CHECK(cudaLaunchHostFunc(stream, sleep_a_while, NULL));
+    CHECK(cudaMemcpyAsync(memory, pinned, COUNT, cudaMemcpyHostToDevice, stream));
+    CHECK(cudaEventRecord(event, stream));
 }
 
 static bool holds(const void *memory, unsigned seed)
@@ -228,7 +257,10 @@ static int own_it(void)
         memory = share_mapped(&descriptor);
     else
         memory = share_pool(&ticket, &descriptor, &pool);
-    put(memory, OWNERS_SEED);
+    if (is_ordered())
+        put_later(memory, &ticket);
+    else
+        put(memory, OWNERS_SEED);
     send_message(&ticket, sizeof ticket, descriptor);
     if (descriptor >= 0)
         REQUIRE(close(descriptor) == 0);
@@ -236,6 +268,8 @@ static int own_it(void)
     char answer = hear();
     if (answer == 'o' && is(end, "killed"))
         raise(SIGKILL);
+    if (answer == 'r')
+        CHECK(cudaDeviceSynchronize());
     if (answer == 'r' || is(end, "freed"))
         give_back(memory, pool);
     if (answer == 'r')
@@ -317,12 +351,14 @@ static void *open_pool(const struct ticket *ticket, int descriptor, cudaMemPool_
     return memory;
 }
 
-/* Copies between the opener's memory and the owner's: a peer copy, regular ones of one row and of many. */
-static void copy(char *dst, const char *src)
+/* Copies between the opener's memory and the owner's, after an event of that if there is one: a peer copy, regular ones of one row and of many. */
+static void copy(char *dst, const char *src, cudaEvent_t after)
 {
     enum { REST = 2 * PART, ROWS = (COUNT - REST) / ROW, LAST = COUNT - REST - ROWS * ROW };
     cudaStream_t stream;
     CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    if (after)
+        CHECK(cudaStreamWaitEvent(stream, after, 0));
     CHECK(cudaMemcpyPeerAsync(dst, 0, src, 0, PART, stream));
     CHECK(cudaMemcpyAsync(dst + PART, src + PART, PART, cudaMemcpyDefault, stream));
     CHECK(cudaMemcpy2DAsync(dst + REST, ROW, src + REST, ROW, ROW, ROWS, cudaMemcpyDeviceToDevice, stream));
@@ -335,6 +371,7 @@ static int open_it(void)
 {
     struct ticket ticket;
     cudaMemPool_t pool = NULL;
+    cudaEvent_t event = NULL;
     void *own, *there;
     char answer;
     CHECK(cudaSetDevice(0));
@@ -348,6 +385,8 @@ static int open_it(void)
     else
         there = open_pool(&ticket, descriptor, &pool);
     show_pointer(there);
+    if (is_ordered())
+        CHECK(cudaIpcOpenEventHandle(&event, ticket.event));
 
     tell('o');
     if (is(end, "killed"))
@@ -355,10 +394,10 @@ static int open_it(void)
     else
         REQUIRE(hear() == 'g');
     if (is(direction, "pull")) {
-        copy(own, there);
+        copy(own, there, event);
         say("the opener has pulled the owner's", holds(own, OWNERS_SEED));
     } else {
-        copy(there, own);
+        copy(there, own, event);
     }
     if (is(transport, "ipc")) {
         CHECK(cudaIpcCloseMemHandle(there));
