@@ -17,6 +17,8 @@ impl Code {
     pub(crate) const INVALID_VALUE: Self = Self(1);
     /// `CUDA_ERROR_OUT_OF_MEMORY`.
     pub(crate) const OUT_OF_MEMORY: Self = Self(2);
+    /// `cudaErrorInvalidPitchValue`, `hipErrorInvalidPitchValue`.
+    pub(crate) const INVALID_PITCH: Self = Self(12);
     /// `CUDA_ERROR_INVALID_DEVICE`.
     pub(crate) const INVALID_DEVICE: Self = Self(101);
     /// `CUDA_ERROR_PEER_ACCESS_UNSUPPORTED`.

@@ -12,8 +12,9 @@ use crate::api::abi::{Code, Value};
 use crate::api::{Effect, Function};
 use crate::model::{Access, Asks, Memcpy, Named, Path, Traffic};
 use crate::os;
+use crate::policy::access::Standing;
 use crate::policy::hip::{Ask, Asked, Before, Hip};
-use crate::policy::validate::{HipCall, is_clean_hip};
+use crate::policy::validate::{Seen, is_clean_hip};
 use crate::policy::{HIP, Judged, VALIDATE};
 use crate::real::hip::{self, Library};
 use crate::record::trace;
@@ -150,7 +151,7 @@ fn consider_copy(call: &Call<'_>, library: Library, copy: &Memcpy) -> Decided {
     if !VALIDATE.is_on() {
         return decided;
     }
-    let finding = VALIDATE.before_hip(&HipCall { request: &call.request, before, traffic, hidden: None });
+    let finding = VALIDATE.before_hip(&Seen::of_hip(&before, &call.request, None), before.ends);
     // Now, since the library may crash or the call is not made.
     match finding.and_then(|finding| validate::say_before(call, &finding)) {
         None => decided,
@@ -245,13 +246,11 @@ fn check(call: &Call<'_>, decided: &Decided, ret: Code) {
         let ends = request.copy().filter(|copy| copy.has_addresses()).map(|copy| [copy.src, copy.dst]);
         let ends = ends.map_or([None; 2], |ends| ends.map(|address| HIP.known(address)));
         let before = decided.before.with_remembered(ends);
-        let hidden = match (request.access(), before.current) {
-            (Some(Access::Enable { peer: Named::Ordinal(peer), .. }), Some(device))
-            | (Some(Access::Disable { peer: Named::Ordinal(peer) }), Some(device)) => HIP.why_hidden(device, peer),
-            _ => None,
-        };
-        let seen = HipCall { request: &request, before, traffic: decided.decision.traffic, hidden };
-        for finding in VALIDATE.after_hip(&seen, ret) {
+        let seen = Seen::of_hip(&before, &request, Some(ret));
+        let hidden = seen.pair.and_then(|[device, peer]| HIP.why_hidden(device, peer));
+        let standing = Standing { hidden, ..Standing::default() };
+        let seen = Seen { standing: Some(&standing), ..seen };
+        for finding in VALIDATE.after_hip(&seen, before.ends, decided.decision.traffic) {
             validate::say(call, &finding, Some(ret));
         }
     });

@@ -12,7 +12,6 @@ use super::{callbacks, mode, origin, read, thread};
 use crate::api::abi::Code;
 use crate::api::{AccessKind, Effect, Function, Layer};
 use crate::model::{Access, Finding, Path, Request, Rule, Shape, Traffic};
-use crate::policy::access::Standing;
 use crate::policy::validate::{self, Caller, Seen};
 use crate::policy::{ACCESS, VALIDATE, capture};
 use crate::real::driver::RealDriver;
@@ -134,10 +133,11 @@ fn check_with_driver(call: &Call<'_>, ret: Code, path: Option<Path>) {
     mode::unseen(|| {
         let thread = thread::current();
         let request = read::read_again(&call.request, ret).unwrap_or(call.request);
-        let standing = if ret == Code::SUCCESS { None } else { standing(&request) };
-        let seen = Seen { path, standing: standing.as_ref(), ..seen(&request, Some(ret)) };
+        let seen = Seen { path, ..seen(&request, Some(ret)) };
+        let standing = seen.pair.filter(|_| ret != Code::SUCCESS).map(|pair| ACCESS.standing(pair));
+        let seen = Seen { standing: standing.as_ref(), ..seen };
         let mut found = VALIDATE.after(&RealDriver, &seen);
-        found.extend(disables_under_copy(&request, ret));
+        found.extend(disables_under_copy(&seen));
         if ret != Code::SUCCESS && capture::may_be_under_way() {
             capture::has_failed(call.function(), ret);
         }
@@ -175,17 +175,11 @@ fn unknown_pending(call: &Call<'_>) -> Option<Code> {
     (code != Code::SUCCESS && code.0 != thread::current().known_pending.get()).then_some(code)
 }
 
-/// How the pair stands whose access the program did not get.
-fn standing(request: &Request<'_>) -> Option<Standing> {
-    Some(ACCESS.standing(validate::access_pair(&RealDriver, request)?))
-}
-
 /// The finding about a call that has disabled access under copies that had not completed.
-fn disables_under_copy(request: &Request<'_>, ret: Code) -> Option<Finding> {
-    let Some(Access::Disable { .. }) = request.access() else { return None };
-    let copy = thread::current().disables_under.take().filter(|_| ret == Code::SUCCESS)?;
-    let pair = validate::access_pair(&RealDriver, request)?;
-    Some(validate::of_disabling(request.function.layer(), pair, copy))
+fn disables_under_copy(seen: &Seen<'_>) -> Option<Finding> {
+    let Some(Access::Disable { .. }) = seen.request.access() else { return None };
+    let copy = thread::current().disables_under.take().filter(|_| seen.has_succeeded())?;
+    Some(validate::of_disabling(seen.layer(), seen.pair?, copy))
 }
 
 /// The pending error of the runtime that this call is one of; notes the one that it leaves itself.
@@ -208,7 +202,7 @@ fn say_of_run(call: &Call<'_>, request: &Request<'_>) {
 fn seen<'a>(request: &'a Request<'a>, ret: Option<Code>) -> Seen<'a> {
     let thread = thread::current();
     let is_capture_lost = thread.capture_was_lost.take() && capture::may_be_under_way();
-    Seen { request, ret, path: None, thread: thread.tag(), is_capture_lost, standing: None }
+    Seen { thread: thread.tag(), is_capture_lost, ..Seen::of(&RealDriver, request, ret) }
 }
 
 /// Says a finding in full once a place and rule; then only counts, with a word now and then.

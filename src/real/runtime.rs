@@ -81,12 +81,10 @@ pub(crate) fn fail(real: *const c_void, code: Code) -> Code {
     type OfPair = unsafe extern "C" fn(*mut c_int, c_int, c_int, c_int) -> Code;
     type OfRows = unsafe extern "C" fn(usize, usize, usize, usize, usize, usize, c_int) -> Code;
     type OfEvents = unsafe extern "C" fn(*mut f32, usize, usize) -> Code;
-    /// `cudaErrorInvalidPitchValue`.
-    const INVALID_PITCH: Code = Code(12);
     /// `cudaMemcpyDefault`.
     const BY_POINTERS: c_int = 4;
     let name = match code {
-        INVALID_PITCH => c"cudaMemcpy2D",
+        Code::INVALID_PITCH => c"cudaMemcpy2D",
         Code::INVALID_HANDLE => c"cudaEventElapsedTime",
         _ => c"cudaDeviceGetP2PAttribute",
     };
@@ -99,7 +97,9 @@ pub(crate) fn fail(real: *const c_void, code: Code) -> Code {
     let (mut milliseconds, mut attribute) = (0.0, 0);
     match code {
         // SAFETY: the runtime documents this signature, and refuses a pitch of 1 for rows of 2 bytes before it follows a pointer.
-        INVALID_PITCH => unsafe { transmute::<*mut c_void, OfRows>(found)(1 << 20, 1, 1 << 20, 1, 2, 2, BY_POINTERS) },
+        Code::INVALID_PITCH => unsafe {
+            transmute::<*mut c_void, OfRows>(found)(1 << 20, 1, 1 << 20, 1, 2, 2, BY_POINTERS)
+        },
         // SAFETY: as above, and it refuses what is no event.
         Code::INVALID_HANDLE => unsafe { transmute::<*mut c_void, OfEvents>(found)(&mut milliseconds, 0, 0) },
         // SAFETY: as above, and it refuses ordinals below 0.

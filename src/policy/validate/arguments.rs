@@ -11,25 +11,19 @@ use crate::policy::driver::Driver;
 
 /// The findings about a call's arguments, the weightiest first.
 pub(super) fn check(driver: &impl Driver, facts: &Facts, seen: &Seen<'_>) -> Vec<Finding> {
-    if device_count(driver).is_none() {
+    if seen.devices.is_none() {
         return Vec::new();
     }
     match seen.request.asks {
         Asks::Copy(_) => check_copy(driver, facts, seen),
-        Asks::Access(Access::Enable { peer, flags }) => check_access(driver, seen, peer, Some(flags)),
-        Asks::Access(Access::Disable { peer }) => check_access(driver, seen, peer, None),
-        Asks::Access(query @ Access::Query { .. }) => check_query(driver, seen, query),
+        Asks::Access(Access::Enable { peer, .. } | Access::Disable { peer }) => check_access(driver, seen, peer),
+        Asks::Access(query @ Access::Query { .. }) => check_query(seen, query),
         Asks::Batch(_) | Asks::Other => Vec::new(),
     }
 }
 
-/// How many devices there are; none before the driver is initialised.
-fn device_count(driver: &impl Driver) -> Option<i32> {
-    Some(driver.device_count()).filter(|&count| count > 0)
-}
-
 /// The fault of an ordinal, if it has one, where there are so many devices.
-pub(super) fn bad_ordinal(count: Option<i32>, name: &str, ordinal: i32) -> Option<String> {
+fn bad_ordinal(count: Option<i32>, name: &str, ordinal: i32) -> Option<String> {
     let count = count.filter(|&count| count > 0)?;
     (!(0..count).contains(&ordinal))
         .then(|| format!("{name}={ordinal}, but this process sees {count} devices, 0 to {}", count - 1))
@@ -37,54 +31,66 @@ pub(super) fn bad_ordinal(count: Option<i32>, name: &str, ordinal: i32) -> Optio
 
 // ---- Peer access ----
 
-/// `flags` are those of enabling; none for disabling.
-fn check_access(driver: &impl Driver, seen: &Seen<'_>, named: Named, flags: Option<u32>) -> Vec<Finding> {
+fn check_access(driver: &impl Driver, seen: &Seen<'_>, named: Named) -> Vec<Finding> {
     let mut found = Vec::new();
-    let of = |rule, what| Finding::new(rule, seen.layer(), what);
-    let current = driver.current_context();
-    let device = current.and_then(|context| driver.device_of_context(context));
-    let peer = match named {
-        Named::Ordinal(peer) => {
-            if let Some(what) = bad_ordinal(device_count(driver), "peerDevice", peer) {
-                found.push(of(Rule::EnableDeviceOrdinal, what));
-                None
-            } else {
-                Some(peer)
-            }
-        }
+    let (peer, is_current) = match named {
         Named::Context(context) => {
-            match current {
-                None => found.push(of(Rule::AccessNoContext, "no context is current in this thread".to_owned())),
-                Some(current) if driver.context_id(current).is_none() => {
-                    let what = format!("the current context {current:#x} no longer exists");
-                    // The documentation speaks of the peer's only.
-                    found.push(of(Rule::AccessInvalidContext, what).without_code());
-                }
-                Some(_) => {}
-            }
-            if driver.context_id(context).is_none() {
-                let what = if context == 0 { "NULL" } else { "not a context, or no longer" };
-                found.push(of(Rule::AccessInvalidContext, format!("peerContext={context:#x} is {what}")));
-                None
-            } else {
-                driver.device_of_context(context)
-            }
+            check_contexts(driver, seen, context, &mut found);
+            let peer = driver.context_id(context).and_then(|_| driver.device_of_context(context));
+            (peer, driver.current_context() == Some(context))
         }
-        Named::Pointer => None,
+        Named::Ordinal(peer) => (Some(peer), true),
+        Named::Pointer => (None, false),
     };
-    let Some(flags) = flags else { return found };
-    let is_self = match named {
-        Named::Context(context) => current == Some(context),
-        Named::Ordinal(_) | Named::Pointer => device == peer,
+    let has_path = |[device, peer]: [i32; 2]| driver.can_access(device, peer) != Ok(false);
+    check_peer(seen, (named, peer, is_current), has_path, &mut found);
+    found
+}
+
+/// Whether the current context and the peer's are any.
+fn check_contexts(driver: &impl Driver, seen: &Seen<'_>, peer: usize, found: &mut Vec<Finding>) {
+    let of = |rule, what| Finding::new(rule, seen.layer(), what);
+    match driver.current_context() {
+        None => found.push(of(Rule::AccessNoContext, "no context is current in this thread".to_owned())),
+        Some(current) if driver.context_id(current).is_none() => {
+            let what = format!("the current context {current:#x} no longer exists");
+            // The documentation speaks of the peer's only.
+            found.push(of(Rule::AccessInvalidContext, what).without_code());
+        }
+        Some(_) => {}
+    }
+    if driver.context_id(peer).is_none() {
+        let what = if peer == 0 { "NULL" } else { "not a context, or no longer" };
+        found.push(of(Rule::AccessInvalidContext, format!("peerContext={peer:#x} is {what}")));
+    }
+}
+
+/// Adds the faults of a peer, as it is named and by its ordinal, and of the flags. `is_current` says that a peer on the current device
+/// is the current context.
+pub(super) fn check_peer(
+    seen: &Seen<'_>,
+    (named, peer, is_current): (Named, Option<i32>, bool),
+    has_path: impl Fn([i32; 2]) -> bool,
+    found: &mut Vec<Finding>,
+) {
+    let of = |rule, what| Finding::new(rule, seen.layer(), what);
+    let name = seen.request.function.arguments().first().copied().unwrap_or_default();
+    let bad = named.ordinal().and_then(|peer| bad_ordinal(seen.devices, name, peer));
+    let flags = match seen.request.access() {
+        Some(Access::Enable { flags, .. }) => flags,
+        // HIP checks a peer of disabling as well.
+        _ if seen.layer() == Layer::Hip => 0,
+        _ => return found.extend(bad.map(|what| of(Rule::EnableDeviceOrdinal, what))),
     };
-    match (device, peer) {
-        (Some(device), Some(peer)) if device == peer => {
+    match (bad, seen.device, peer) {
+        (Some(what), ..) => found.push(of(Rule::EnableDeviceOrdinal, what)),
+        (None, Some(device), Some(peer)) if device == peer => {
             let finding = of(Rule::EnableSelf, format!("the peer is device {peer}, and so is the current device"));
             // To another context of the same device there is no path, by the documentation.
-            let code = if is_self { finding.code } else { Some(Code::PEER_ACCESS_UNSUPPORTED) };
+            let code = if is_current { finding.code } else { Some(Code::PEER_ACCESS_UNSUPPORTED) };
             found.push(Finding { code, ..finding });
         }
-        (Some(device), Some(peer)) if driver.can_access(device, peer) == Ok(false) => {
+        (None, Some(device), Some(peer)) if !has_path([device, peer]) => {
             found.push(of(Rule::EnableUnsupported, format!("device {device} cannot access memory of device {peer}")));
         }
         _ => {}
@@ -92,35 +98,36 @@ fn check_access(driver: &impl Driver, seen: &Seen<'_>, named: Named, flags: Opti
     if flags != 0 {
         found.push(of(Rule::EnableFlags, format!("flags={flags}")));
     }
-    found
 }
 
-fn check_query(driver: &impl Driver, seen: &Seen<'_>, query: Access) -> Vec<Finding> {
+pub(super) fn check_query(seen: &Seen<'_>, query: Access) -> Vec<Finding> {
     let mut found = Vec::new();
     let mut add = |rule, what| found.push(Finding::new(rule, seen.layer(), what));
     let Access::Query { output, attribute, device, peer, .. } = query else { return found };
     let pair = [device, peer];
     let names = seen.request.function.arguments();
-    let names = names.get(names.len().saturating_sub(2)..).unwrap_or_default();
-    for (name, ordinal) in names.iter().zip(pair) {
-        if let Some(what) = bad_ordinal(device_count(driver), name, ordinal) {
+    let ordinals = names.get(names.len().saturating_sub(2)..).unwrap_or_default();
+    for (name, ordinal) in ordinals.iter().zip(pair) {
+        if let Some(what) = bad_ordinal(seen.devices, name, ordinal) {
             add(Rule::QueryDeviceOrdinal, what);
         }
     }
     if let Some(attribute) = attribute {
-        if pair[0] == pair[1] {
-            add(Rule::QuerySameDevice, format!("both are device {}", pair[0]));
+        if device == peer {
+            add(Rule::QuerySameDevice, format!("both are device {device}"));
         }
         // The newest that CUDA 13.0 has; a newer library says itself what it knows.
-        if !(1..=5).contains(&attribute) && !seen.has_succeeded() {
+        let known = if seen.layer() == Layer::Hip { 0..=3 } else { 1..=5 };
+        if !known.contains(&attribute) && !seen.has_succeeded() {
             add(Rule::QueryAttribute, format!("the attribute is {attribute}"));
         }
     }
     if output.is_null() {
-        let name = seen.request.function.arguments().first().copied().unwrap_or_default();
+        let name = names.first().copied().unwrap_or_default();
         let finding = Finding::new(Rule::QueryNullOutput, seen.layer(), format!("{name} is NULL"));
-        // The page of the other function says nothing of it.
-        found.push(if attribute.is_some() { finding } else { finding.without_code() });
+        // The page of CUDA's other function says nothing of it.
+        let has_code = attribute.is_some() || seen.layer() == Layer::Hip;
+        found.push(if has_code { finding } else { finding.without_code() });
     }
     found
 }
@@ -144,7 +151,7 @@ fn check_copy(driver: &impl Driver, facts: &Facts, seen: &Seen<'_>) -> Vec<Findi
         found.push(Finding::new(Rule::CopyNoContext, layer, "no context is current in this thread".to_owned()));
     }
     for side in &call.sides {
-        check_place(driver, layer, side, &mut found);
+        check_place(driver, seen, side, &mut found);
     }
     // So NVIDIA's runtimes ask the driver for a 3D copy of nothing, whatever they were given.
     let is_of_no_memory = call.sides.iter().all(|side| side.given == Given::Device(0));
@@ -203,12 +210,16 @@ fn as_of_zero_bytes(layer: Layer, finding: Finding) -> Option<Finding> {
     }
 }
 
+/// The finding about the ordinal of one side.
+pub(super) fn bad_device(seen: &Seen<'_>, side: &Side) -> Option<Finding> {
+    let what = bad_ordinal(seen.devices, &format!("{}Device", side.name), side.ordinal?)?;
+    Some(Finding::new(Rule::CopyDeviceOrdinal, seen.layer(), what))
+}
+
 /// Whether ordinal and context are any.
-fn check_place(driver: &impl Driver, layer: Layer, side: &Side, found: &mut Vec<Finding>) {
-    let name = side.name;
-    if let Some(what) = side.ordinal.and_then(|ordinal| bad_ordinal(device_count(driver), "Device", ordinal)) {
-        found.push(Finding::new(Rule::CopyDeviceOrdinal, layer, format!("{name}{what}")));
-    }
+fn check_place(driver: &impl Driver, seen: &Seen<'_>, side: &Side, found: &mut Vec<Finding>) {
+    let (layer, name) = (seen.layer(), side.name);
+    found.extend(bad_device(seen, side));
     match (side.context, side.given) {
         (Some(0), Given::Device(_)) => {
             found.push(Finding::new(Rule::CopyNullContext, layer, format!("{name}Context is NULL")));

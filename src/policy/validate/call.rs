@@ -1,13 +1,15 @@
 //! A call as the rules see it, of either layer; and the two sides of its copy.
 
+use super::handles::Fact;
 use crate::api::abi::{
     CUDA_MEMCPY3D_PEER, Code, MEMORYTYPE_ARRAY, MEMORYTYPE_DEVICE, MEMORYTYPE_HOST, MEMORYTYPE_UNIFIED,
     cudaMemcpy3DPeerParms, cudaPitchedPtr, is_pointer,
 };
 use crate::api::{Function, Layer};
-use crate::model::{Access, Memcpy, Named, Path, Request, Shape};
+use crate::model::{Access, Asks, Memcpy, Named, Path, Request, Shape};
 use crate::policy::access::Standing;
 use crate::policy::driver::Driver;
+use crate::policy::hip::Before;
 
 /// A call that is checked.
 #[derive(Clone, Copy, Debug)]
@@ -22,11 +24,42 @@ pub(crate) struct Seen<'a> {
     pub(crate) is_capture_lost: bool,
     /// How the pair stands, if access was not changed.
     pub(crate) standing: Option<&'a Standing>,
+    /// How many devices there are, if that is known.
+    pub(crate) devices: Option<i32>,
+    /// The current device.
+    pub(crate) device: Option<i32>,
+    /// The device whose access the call changes, and the peer.
+    pub(crate) pair: Option<[i32; 2]>,
 }
 
-impl Seen<'_> {
+impl<'a> Seen<'a> {
+    /// A call of CUDA.
+    pub(crate) fn of(driver: &impl Driver, request: &'a Request<'a>, ret: Option<Code>) -> Self {
+        let device = driver.current_context().and_then(|context| driver.device_of_context(context));
+        let devices = Some(driver.device_count()).filter(|&count| count > 0);
+        let pair = access_pair(driver, request);
+        let thread = Fact::NO_THREAD;
+        Self { request, ret, path: None, thread, is_capture_lost: false, standing: None, devices, device, pair }
+    }
+
+    /// A call of HIP, by what was known before it was made.
+    pub(crate) fn of_hip(before: &Before, request: &'a Request<'a>, ret: Option<Code>) -> Self {
+        let Before { devices, current: device, .. } = *before;
+        let peer = match request.access() {
+            Some(Access::Enable { peer, .. } | Access::Disable { peer }) => peer.ordinal(),
+            _ => None,
+        };
+        let (pair, thread) = (device.zip(peer).map(<[i32; 2]>::from), Fact::NO_THREAD);
+        Self { request, ret, path: None, thread, is_capture_lost: false, standing: None, devices, device, pair }
+    }
+
     pub(crate) fn layer(&self) -> Layer {
         self.request.function.layer()
+    }
+
+    /// Whether the call changes peer access.
+    pub(crate) fn changes_access(&self) -> bool {
+        matches!(self.request.asks, Asks::Access(Access::Enable { .. } | Access::Disable { .. }))
     }
 
     pub(crate) fn has_succeeded(&self) -> bool {

@@ -1,5 +1,7 @@
 //! Dangers and costs of a copy that succeeds.
 
+use std::fmt::Display;
+
 use super::call::{Given, Seen, Sides};
 use super::facts::{Facts, LAST_DEFAULT_STREAM};
 use super::handles::Fact;
@@ -102,13 +104,16 @@ fn check_synchronous(
     }
 }
 
+/// The finding about a copy that was made on a path that is blocked.
+pub(super) fn blocked(seen: &Seen<'_>, [src, dst]: [impl Display; 2]) -> Finding {
+    let what = format!("a copy from device {src} to device {dst} was {}", Path::Broken);
+    Finding::new(Rule::DataBlocked, seen.layer(), what)
+}
+
 /// Whether the copy took a detour that the program could have spared it.
 fn check_path(driver: &impl Driver, seen: &Seen<'_>, [src, dst]: [i32; 2], found: &mut Vec<Finding>) {
     let rule = match seen.path {
-        Some(path @ Path::Broken) => {
-            let what = format!("a copy from device {src} to device {dst} was {path}");
-            return found.push(Finding::new(Rule::DataBlocked, seen.layer(), what));
-        }
+        Some(Path::Broken) => return found.push(blocked(seen, [src, dst])),
         Some(Path::Staged(Why::NotEnabled)) => Rule::StagedNeverEnabled,
         Some(Path::Staged(Why::Pool)) => Rule::StagedPool,
         Some(Path::Staged(Why::Mapped)) => Rule::StagedMapped,

@@ -38,7 +38,7 @@ pub(crate) use call::{Seen, access_pair};
 pub(crate) use facts::Array;
 pub(crate) use handles::Fact;
 pub(crate) use hazards::Run;
-pub(crate) use hip::{HipCall, is_clean as is_clean_hip};
+pub(crate) use hip::is_clean as is_clean_hip;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
@@ -243,10 +243,14 @@ impl Validate {
             }
             Some(Code::SUCCESS) => {
                 wrong.clear();
-                wrong.extend(self.churn(driver, seen));
+                wrong.extend(self.churn(seen));
                 wrong
             }
-            Some(ret) => vec![returned::explain(driver, &self.facts, seen, ret, wrong)],
+            Some(ret) => {
+                let is_context_gone = || returned::is_current_context_gone(driver);
+                let by_driver = || returned::by_driver(driver, &self.facts, seen, ret);
+                vec![returned::explain((&self.facts, seen, ret), wrong, is_context_gone, by_driver)]
+            }
             None => Vec::new(),
         }
     }
@@ -301,16 +305,11 @@ impl Validate {
     }
 
     /// Whether a program enables access to the same peer again and again. It has succeeded just now.
-    fn churn(&self, driver: &impl Driver, seen: &Seen<'_>) -> Option<Finding> {
-        let Some(model::Access::Enable { .. }) = seen.request.access() else { return None };
-        let [device, peer] = access_pair(driver, seen.request)?;
-        self.enabled_again(seen.layer(), device, peer)
-    }
-
-    /// Counts how often a device's access to another was enabled.
-    fn enabled_again(&self, layer: Layer, device: i32, peer: i32) -> Option<Finding> {
+    fn churn(&self, seen: &Seen<'_>) -> Option<Finding> {
         /// So often is not by chance.
         const OFTEN: u32 = 4;
+        let Some(model::Access::Enable { .. }) = seen.request.access() else { return None };
+        let ([device, peer], layer) = (seen.pair?, seen.layer());
         let mut enabled = self.enabled.lock();
         let times = enabled.entry((layer == Layer::Hip, device, peer)).or_default();
         *times = times.saturating_add(1);

@@ -1,6 +1,6 @@
 //! The meaning of an error that the program gets.
 
-use super::call::{Given, Seen, Side, Sides, access_pair};
+use super::call::{Given, Seen, Side, Sides};
 use super::facts::Facts;
 use super::rights::refused;
 use crate::api::abi::Code;
@@ -15,42 +15,48 @@ use crate::policy::driver::{Driver, Holder};
 const CAPTURE_UNSUPPORTED: Code = Code(900);
 const CAPTURE_INVALIDATED: Code = Code(901);
 const CAPTURE_IMPLICIT: Code = Code(906);
-/// `CUDA_ERROR_INVALID_HANDLE`, `CUDA_ERROR_CONTEXT_IS_DESTROYED`.
-const INVALID_HANDLE: Code = Code(400);
+/// `CUDA_ERROR_CONTEXT_IS_DESTROYED`.
 const CONTEXT_IS_DESTROYED: Code = Code(709);
 
-/// Explains an error that the program gets, by what is wrong with the arguments if that is it.
-pub(super) fn explain(driver: &impl Driver, facts: &Facts, seen: &Seen<'_>, ret: Code, wrong: Vec<Finding>) -> Finding {
+/// Explains an error that the program gets, by what is wrong with the arguments if that is it. `otherwise` is what explains it if
+/// nothing else does; with a context that is gone a stream is not blamed.
+pub(super) fn explain(
+    (facts, seen, ret): (&Facts, &Seen<'_>, Code),
+    wrong: Vec<Finding>,
+    is_context_gone: impl FnOnce() -> bool,
+    otherwise: impl FnOnce() -> Option<Finding>,
+) -> Finding {
     let plain = |rule, what: &str| Finding::new(rule, seen.layer(), what.to_owned());
+    let is_hip = seen.layer() == Layer::Hip;
     if is_sticky(ret) {
-        let device = driver.current_context().and_then(|context| driver.device_of_context(context));
-        let of = device.map_or(String::new(), |device| format!(" of device {device}"));
+        let of = seen.device.map_or(String::new(), |device| format!(" of device {device}"));
         let mut what =
             format!("an error of work that was queued earlier, in the current context{of} or in one of the copy");
-        if let Some([src, dst]) = facts.disabled_under_copy() {
+        if let Some([src, dst]) = facts.disabled_under_copy().filter(|_| !is_hip) {
             what += &format!(
                 "; before it, peer access was disabled under an unfinished copy from device {src} to device {dst} (P2P-disable-under-copy)"
             );
         }
         return plain(Rule::ErrorEarlierWork, &what);
     }
-    if is_of_the_machine(ret) {
+    // Releases of HIP before 6 return invalid device on a machine without any.
+    if is_of_the_machine(ret) || (is_hip && ret == Code::INVALID_DEVICE && seen.devices == Some(0)) {
         return plain(Rule::ErrorNoDriver, "no driver, no device, or not initialised");
     }
-    let changes_access = matches!(seen.request.asks, Asks::Access(Access::Enable { .. } | Access::Disable { .. }));
-    let of_capture = of_capture(seen.request, seen.is_capture_lost, ret);
-    if let Some(finding) = of_capture.or_else(|| of_access(driver, seen, ret)) {
+    if let Some(finding) = of_capture(seen.request, seen.is_capture_lost, ret).or_else(|| of_access(seen, ret)) {
         return finding;
     }
-    // The one that is documented to return this; else the first, which returned otherwise than documented.
-    let is_documented = |finding: &Finding| finding.code == Some(ret);
+    // The one that is documented to return this; else, of CUDA's, the first, which returned otherwise than documented.
+    let is_documented = |finding: &Finding| {
+        finding.code == Some(ret) || (is_hip && finding.rule == Rule::CopyHostMemory && ret == Code::INVALID_VALUE)
+    };
     let by_code = wrong.iter().position(is_documented).unwrap_or(0);
-    let explains = |finding: &Finding| is_documented(finding) || fails(finding.rule);
+    let explains = |finding: &Finding| is_documented(finding) || (!is_hip && fails(finding.rule));
     if let Some(finding) = wrong.into_iter().nth(by_code).filter(explains) {
         return finding;
     }
-    if let (INVALID_HANDLE | CONTEXT_IS_DESTROYED, Some(stream)) = (ret, seen.request.stream())
-        && (ret == INVALID_HANDLE || !is_current_context_gone(driver))
+    if let (Code::INVALID_HANDLE | CONTEXT_IS_DESTROYED, Some(stream)) = (ret, seen.request.stream())
+        && (ret == Code::INVALID_HANDLE || !is_context_gone())
     {
         let what = match facts.reset_of(stream) {
             Some(device) => {
@@ -60,21 +66,34 @@ pub(super) fn explain(driver: &impl Driver, facts: &Facts, seen: &Seen<'_>, ret:
         };
         return plain(Rule::CopyDestroyedStream, &what);
     }
-    if changes_access && ret == Code::PEER_ACCESS_UNSUPPORTED {
-        let [device, peer] = names(access_pair(driver, seen.request));
-        return plain(Rule::EnableUnsupported, &format!("{device} cannot access memory of {peer}"));
+    otherwise().unwrap_or_else(|| unexplained(seen.request.function, ret))
+}
+
+/// Explains an error of CUDA by what only its driver knows.
+pub(super) fn by_driver(driver: &impl Driver, facts: &Facts, seen: &Seen<'_>, ret: Code) -> Option<Finding> {
+    if seen.changes_access() && ret == Code::PEER_ACCESS_UNSUPPORTED {
+        // Without a path in the hardware there is nothing to hide.
+        let has_path = seen.pair.is_some_and(|[device, peer]| driver.can_access(device, peer) == Ok(true));
+        return Some(unsupported(seen, has_path));
     }
     if let Some(what) = unreachable_mapping(driver, facts, seen) {
-        return plain(Rule::CopyMappedNoAccess, &what);
+        return Some(Finding::new(Rule::CopyMappedNoAccess, seen.layer(), what));
     }
-    if let Some(what) = short_slice(seen) {
-        return plain(Rule::Copy3dHeight, &what).without_code();
+    Some(Finding::new(Rule::Copy3dHeight, seen.layer(), short_slice(seen)?).without_code())
+}
+
+/// The finding about access that is not to be had: p2pshim refuses it, or the hardware.
+pub(super) fn unsupported(seen: &Seen<'_>, has_path: bool) -> Finding {
+    let hidden = seen.standing.and_then(|standing| standing.hidden).filter(|_| has_path);
+    if let Some((pair, hidden)) = seen.pair.zip(hidden) {
+        return hidden.finding(seen.layer(), pair);
     }
-    unexplained(seen.request.function, ret)
+    let [device, peer] = names(seen.pair);
+    Finding::new(Rule::EnableUnsupported, seen.layer(), format!("{device} cannot access memory of {peer}"))
 }
 
 /// The finding about an error that nothing explains.
-pub(super) fn unexplained(function: Function, ret: Code) -> Finding {
+fn unexplained(function: Function, ret: Code) -> Finding {
     let (rule, what) = match documents(function, ret) {
         true if function.layer() != Layer::Hip && function.arguments().contains(&"attr") => {
             (Rule::ErrorUnexplained, "the arguments look valid, apart from the attributes, which are not checked")
@@ -86,7 +105,7 @@ pub(super) fn unexplained(function: Function, ret: Code) -> Finding {
 }
 
 /// How a capture explains an error.
-pub(super) fn of_capture(request: &Request<'_>, is_capture_lost: bool, ret: Code) -> Option<Finding> {
+fn of_capture(request: &Request<'_>, is_capture_lost: bool, ret: Code) -> Option<Finding> {
     let layer = request.function.layer();
     let plain = |rule, what: &str| Some(Finding::new(rule, layer, what.to_owned()));
     match (&request.asks, ret) {
@@ -123,38 +142,24 @@ fn lost(has_stream: bool) -> String {
 }
 
 /// How the state of a pair's access explains an error.
-fn of_access(driver: &impl Driver, seen: &Seen<'_>, ret: Code) -> Option<Finding> {
-    if !matches!(seen.request.asks, Asks::Access(Access::Enable { .. } | Access::Disable { .. })) {
-        return None;
-    }
-    let pair = access_pair(driver, seen.request);
-    let [device, peer] = names(pair);
-    let plain = |rule, what: String| Some(Finding::new(rule, seen.layer(), what));
-    match ret {
-        Code::TOO_MANY_PEERS => plain(Rule::EnableLimit, limit(seen, [&device, &peer])),
-        Code::PEER_ACCESS_UNSUPPORTED => {
-            let (devices, hidden) = (pair?, seen.standing?.hidden?);
-            // Without a path in the hardware there is nothing to hide.
-            let [device, peer] = devices;
-            (driver.can_access(device, peer) == Ok(true)).then(|| hidden.finding(seen.layer(), devices))
+fn of_access(seen: &Seen<'_>, ret: Code) -> Option<Finding> {
+    let [device, peer] = names(seen.pair);
+    let (rule, what) = match ret {
+        _ if !seen.changes_access() => return None,
+        Code::TOO_MANY_PEERS => (Rule::EnableLimit, limit(seen, [&device, &peer])),
+        Code::PEER_ACCESS_ALREADY_ENABLED => {
+            (Rule::EnableTwice, format!("access of {device} to {peer} is already enabled"))
         }
-        _ => of_pair(seen.layer(), pair, ret),
-    }
-}
-
-/// How access that is enabled, or is not, explains an error.
-pub(super) fn of_pair(layer: Layer, pair: Option<[i32; 2]>, ret: Code) -> Option<Finding> {
-    let [device, peer] = names(pair);
-    let (rule, is) = match ret {
-        Code::PEER_ACCESS_ALREADY_ENABLED => (Rule::EnableTwice, "already"),
-        Code::PEER_ACCESS_NOT_ENABLED => (Rule::DisableNotEnabled, "not"),
+        Code::PEER_ACCESS_NOT_ENABLED => {
+            (Rule::DisableNotEnabled, format!("access of {device} to {peer} is not enabled"))
+        }
         _ => return None,
     };
-    Some(Finding::new(rule, layer, format!("access of {device} to {peer} is {is} enabled")))
+    Some(Finding::new(rule, seen.layer(), what))
 }
 
 /// A device and its peer, as texts name them.
-pub(super) fn names(pair: Option<[i32; 2]>) -> [String; 2] {
+fn names(pair: Option<[i32; 2]>) -> [String; 2] {
     match pair {
         Some(devices) => devices.map(|device| format!("device {device}")),
         None => ["the current device".to_owned(), "this peer".to_owned()],
@@ -178,7 +183,7 @@ fn limit(seen: &Seen<'_>, [device, peer]: [&str; 2]) -> String {
 }
 
 /// Whether the context that is current is none any more.
-fn is_current_context_gone(driver: &impl Driver) -> bool {
+pub(super) fn is_current_context_gone(driver: &impl Driver) -> bool {
     driver.current_context().is_some_and(|context| driver.context_id(context).is_none())
 }
 
@@ -210,7 +215,7 @@ fn fails(rule: Rule) -> bool {
 }
 
 /// Whether the code says that CUDA is not there, or not yet.
-pub(super) fn is_of_the_machine(code: Code) -> bool {
+fn is_of_the_machine(code: Code) -> bool {
     /// Not initialised, shutting down, stub library, insufficient driver, unavailable and no device, system not ready, driver
     /// mismatches, MPS.
     const MACHINE: &[i32] = &[3, 4, 34, 35, 46, 100, 802, 803, 804, 805, 806, 807, 808, 809, 810];
@@ -218,7 +223,7 @@ pub(super) fn is_of_the_machine(code: Code) -> bool {
 }
 
 /// Whether a context returns it for ever: work that it did has failed.
-pub(super) fn is_sticky(code: Code) -> bool {
+fn is_sticky(code: Code) -> bool {
     /// ECC, NVLink and contained errors; illegal address, launch time-out, assertion, hardware stack, illegal instruction,
     /// misaligned address, address space, program counter, launch failure, tensor memory.
     const STICKY: &[i32] = &[214, 220, 226, 700, 702, 710, 714, 715, 716, 717, 718, 719, 721];

@@ -64,7 +64,7 @@ fn request(function: Function, values: &[Value]) -> Request<'_> {
 }
 
 fn seen<'a>(request: &'a Request<'a>, ret: Option<i32>) -> Seen<'a> {
-    Seen { request, ret: ret.map(Code), path: None, thread: 0, is_capture_lost: false, standing: None }
+    Seen::of(&Fake::new(), request, ret.map(Code))
 }
 
 fn pointer(address: u64) -> Value {
