@@ -266,7 +266,7 @@ typedef struct {
    * of their own.
    */
   p2pshim_path_t path;
-  /** Why copies take that path, such as "blocked: lost data or hung in verification"; empty if there is nothing to say. */
+  /** Why copies take that path, such as "broken: lost data or hung in verification"; empty if there is nothing to say. */
   const char *reason;
 } p2pshim_pair_state_t;
 

@@ -14,7 +14,7 @@ pub mod finding;
 pub mod lists;
 pub mod options;
 pub mod pair;
-pub mod state;
+pub mod process;
 pub mod status;
 pub mod trace;
 

@@ -124,7 +124,7 @@ static void run_vetoed(const char *folder)
     REQUIRE(has_arrived(two, 3));
     p2pshim_pair_state_t pair = pair_state(0, 1);
     REQUIRE(pair.proof == P2PSHIM_PROOF_FAILED && pair.enabled_by == 0 && pair.possible == 1);
-    REQUIRE(pair.path == P2PSHIM_PATH_STAGED && strncmp(pair.reason, "blocked", 7) == 0);
+    REQUIRE(pair.path == P2PSHIM_PATH_STAGED && strncmp(pair.reason, "broken", 6) == 0);
 }
 
 const struct task vetoed_task = {"vetoed", run_vetoed};

@@ -85,10 +85,10 @@ Calls in which a process ended, or became another program
   nodeA, pid 1234, thread 100 (main) was in this call when the process ended: cudaMemcpyPeer, inside it cuMemcpyPeerAsync, GPU 1 > GPU 0, 67.1 MB, direct, begun at 0.033 s, 100ns before the last sign of life, from app+0x1234
 
 Copies
-  pair           copies   bytes  path                                                 GB/s  host p50    p99    max  errors
-  GPU 1 > GPU 0       1  5.0 kB  staged: blocked: lost data or hung in verification      -     1.3us  1.3us  1.3us       1
-  GPU 0 > GPU 1       1  1.0 GB  direct                                              400.0     1.3us  1.3us  1.3us       -
-                      1  1.0 GB  staged: access not enabled                           40.0     1.3us  1.3us  1.3us
+  pair           copies   bytes  path                                                GB/s  host p50    p99    max  errors
+  GPU 1 > GPU 0       1  5.0 kB  staged: broken: lost data or hung in verification      -     1.3us  1.3us  1.3us       1
+  GPU 0 > GPU 1       1  1.0 GB  direct                                             400.0     1.3us  1.3us  1.3us       -
+                      1  1.0 GB  staged: access not enabled                          40.0     1.3us  1.3us  1.3us
 
 Findings (p2pshim explain ID says more)
   hazard P2P-copy-overlap, found in 1 call
@@ -204,7 +204,7 @@ fn csv_has_a_line_for_each_way() {
 src_host,src,src_uuid,dst_host,dst,dst_uuid,pair_calls,pair_errors,path,why,calls,bytes,device_calls,device_bytes,device_ns,gb_per_s,host_p50_ns,host_p99_ns,host_max_ns,host_total_ns,access,link,python_lines,call_sites
 nodeA,GPU 0,GPU-a,nodeA,GPU 1,GPU-b,2,0,direct,,1,1000000000,1,1000000000,2500000,400.000,1296,1296,1300,2600,1,NVLink,,
 nodeA,GPU 0,GPU-a,nodeA,GPU 1,GPU-b,2,0,staged,access not enabled,1,1000000000,1,1000000000,25000000,40.000,1296,1296,1300,2600,1,NVLink,,
-nodeA,GPU 1,GPU-b,nodeA,GPU 0,GPU-a,3,1,staged,blocked: lost data or hung in verification,1,5000,0,0,0,,1296,1296,1300,2600,1,NVLink,,
+nodeA,GPU 1,GPU-b,nodeA,GPU 0,GPU-a,3,1,staged,broken: lost data or hung in verification,1,5000,0,0,0,,1296,1296,1300,2600,1,NVLink,,
 ";
     assert_eq!(report_of(&one_process("csv"), &["--csv"]), expected);
 }
@@ -308,7 +308,7 @@ fn calls_each_filter_shows_what_it_says() {
         (&["--thread", "main"], 9),
         (&["--path", "direct"], 3),
         (&["--path", "staged"], 3),
-        (&["--path", "blocked"], 1),
+        (&["--path", "broken"], 1),
         (&["--limit", "2"], 2),
         (&["--limit", "2", "--result", "error", "--api", "cuda*"], 2),
     ];

@@ -90,7 +90,7 @@ pub(crate) enum AccessKind {
     query_capabilities,
 }
 
-/// The state that a function changes. `call/state.rs` acts on each.
+/// The state that a function changes. `call/change.rs` acts on each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(non_camel_case_types, reason = "as the rows spell them")]
 pub(crate) enum State {

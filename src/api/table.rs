@@ -19,7 +19,7 @@
 //! | `copy(…, refused_in_capture)` | and are refused by CUDA on a stream that is being captured, where another may take their place |
 //! | `copy(…, regular)` | and name no devices: only calls whose pointers lie on two devices are copies to the shim, others are passed on |
 //! | `access(enable)`, `access(disable)`, `access(query)` | change peer access, or tell of it; `query_capabilities` tells of several operations at once |
-//! | `state(…)` | change what copies and peer access depend on: a [`State`](super::State), with an arm in `call/state.rs`; never shown |
+//! | `state(…)` | change what copies and peer access depend on: a [`State`](super::State), with an arm in `call/change.rs`; never shown |
 //! | `lookup` | hand out functions; their hooks are written by hand in `entry/lookup.rs` |
 //!
 //! The arguments of `copy` and `access` are read in `model/request.rs`, by their types and order.

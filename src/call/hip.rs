@@ -13,7 +13,7 @@ use crate::api::{Effect, Function};
 use crate::model::{Access, Asks, Memcpy, Named, Path, Traffic};
 use crate::os;
 use crate::policy::access::Standing;
-use crate::policy::hip::{Ask, Asked, Before, Hip};
+use crate::policy::hip::{AccessCall, Before, Hip, PendingAccess};
 use crate::policy::validate::{Seen, is_clean_hip};
 use crate::policy::{HIP, Judged, VALIDATE};
 use crate::real::hip::{self, Library};
@@ -69,7 +69,7 @@ struct Decided {
     /// Whether there is nothing to say of it if it succeeds.
     is_clean: bool,
     /// The facts about a call that changes access. Nothing else may change access meanwhile.
-    asked: Option<Asked>,
+    asked: Option<PendingAccess>,
     /// Whether it is a regular copy that does not go between devices, which nobody sees.
     is_passed_on: bool,
 }
@@ -177,11 +177,11 @@ fn consider_access(library: Library, access: Access) -> Decided {
         _ => return Decided { before, ..Decided::FORWARD },
     };
     let how = match (asked.ask, access) {
-        (Ask::Forward, _) => How::AsItCame,
+        (AccessCall::Forward, _) => How::AsItCame,
         // HIP checks flags before the peer.
-        (Ask::Unreachable, Access::Enable { flags: 1.., .. }) => How::Fail(library, Code::INVALID_VALUE),
-        (Ask::Unreachable, _) => How::Fail(library, Code::INVALID_DEVICE),
-        (Ask::Succeed, _) => How::Succeed(library),
+        (AccessCall::Unreachable, Access::Enable { flags: 1.., .. }) => How::Fail(library, Code::INVALID_VALUE),
+        (AccessCall::Unreachable, _) => How::Fail(library, Code::INVALID_DEVICE),
+        (AccessCall::Succeed, _) => How::Succeed(library),
     };
     Decided { how, before, asked: Some(asked), ..Decided::FORWARD }
 }
@@ -225,7 +225,7 @@ fn end(call: &Call<'_>, decided: &Decided, begun: Running, ret: Code) {
 }
 
 #[cold]
-fn has_asked(call: &Call<'_>, decided: &Decided, asked: Asked, ret: Code) {
+fn has_asked(call: &Call<'_>, decided: &Decided, asked: PendingAccess, ret: Code) {
     let enables = matches!(call.request.access(), Some(Access::Enable { .. }));
     if let Some(library) = decided.library {
         mode::unseen(|| HIP.asked(library.number(), asked, enables, ret));

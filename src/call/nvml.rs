@@ -10,7 +10,7 @@ use super::mode;
 use crate::os;
 use crate::policy::ACCESS;
 use crate::real::driver::RealDriver;
-use crate::real::nvml::Library;
+use crate::real::nvml::Nvml;
 use crate::record;
 
 /// `NVML_P2P_CAPS_INDEX_…`: what is asked for.
@@ -37,7 +37,7 @@ pub(super) fn on_status(found: *const c_void, devices: [usize; 2], index: i64, s
         if unsafe { *status } != OK {
             return;
         }
-        let Some(library) = Library::of(found) else { return };
+        let Some(library) = Nvml::of(found) else { return };
         let [Some(one), Some(other)] = devices.map(|device| library.names(device)) else { return };
         if !ACCESS.is_hidden_by_name(&RealDriver, [&one, &other]) {
             return;

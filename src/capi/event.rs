@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 use parking_lot::Mutex;
 
 use super::pair::{p2pshim_path_t, reason};
-use super::state::p2pshim_layer_t;
+use super::process::p2pshim_layer_t;
 use super::status::p2pshim_status_t::{
     self, P2PSHIM_FULL, P2PSHIM_INACTIVE, P2PSHIM_INVALID_ARGUMENT, P2PSHIM_NOT_FOUND, P2PSHIM_OK,
 };

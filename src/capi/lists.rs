@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int};
 use std::mem::size_of;
 
-use super::state::p2pshim_layer_t;
+use super::process::p2pshim_layer_t;
 use super::status::p2pshim_status_t::{self, P2PSHIM_OUT_OF_RANGE};
 use super::{give, text};
 use crate::api::{Effect, Function, Layer, codes};

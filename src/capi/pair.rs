@@ -101,7 +101,7 @@ pub struct p2pshim_pair_state_t {
     /// The path of copies between them, as of now: of memory of cudaMalloc or cuMemAlloc; pools and mapped memory have access rights
     /// of their own.
     pub path: p2pshim_path_t,
-    /// Why copies take that path, such as "blocked: lost data or hung in verification"; empty if there is nothing to say.
+    /// Why copies take that path, such as "broken: lost data or hung in verification"; empty if there is nothing to say.
     pub reason: *const c_char,
 }
 
@@ -256,7 +256,7 @@ impl From<Option<Verification>> for p2pshim_proof_t {
             None | Some(Verification::Risky) => Self::P2PSHIM_PROOF_NONE,
             Some(Verification::Passed) => Self::P2PSHIM_PROOF_PASSED,
             Some(Verification::NoPath) => Self::P2PSHIM_PROOF_NO_PATH,
-            Some(Verification::Failed | Verification::Late) => Self::P2PSHIM_PROOF_FAILED,
+            Some(Verification::Broken | Verification::Late) => Self::P2PSHIM_PROOF_FAILED,
             Some(Verification::Slower) => Self::P2PSHIM_PROOF_SLOWER,
         }
     }

@@ -12,7 +12,7 @@ pub(crate) use super::lookup::{
 use crate::api::abi::{self, Argument, Code};
 use crate::api::table::for_each_function;
 use crate::api::{Copies, Function, State};
-use crate::call::{Arrival, Caller, batch, hip, run, state, unavailable};
+use crate::call::{Arrival, Caller, batch, change, hip, run, unavailable};
 
 /// Makes a hook. `$caller`, `$found`, `$real` and `$values` name what the flow gets: who calls, the real function as an address
 /// and as a function, and the arguments as plain values.
@@ -78,7 +78,7 @@ macro_rules! define_hook {
         hook!($symbol($($argument: $type),*), |caller, found, real, values| {
             let _ = caller;
             // SAFETY: the arguments are the program's own, unchanged.
-            state::changing(Function::$symbol, State::$state, found.as_ptr(), values, || unsafe { real($($argument),*) })
+            change::changing(Function::$symbol, State::$state, found.as_ptr(), values, || unsafe { real($($argument),*) })
         });
     };
     (copies(batch) runtime $symbol:ident($($parameters:tt)*)) => {

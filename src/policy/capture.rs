@@ -69,7 +69,7 @@ static REWRITES: AtomicBool = AtomicBool::new(true);
 static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
 
 #[derive(Clone, Copy, Debug)]
-struct Begun {
+struct Capture {
     /// The stream, and the thread that began it.
     stream: Stream,
     /// The stream's context, and what tells it from later ones; none if that is not known.
@@ -78,7 +78,7 @@ struct Begun {
 }
 
 /// All of them. The lock is held for a moment only; it is the standard library's: see [`os::lock`].
-static CAPTURES: Mutex<Vec<Begun>> = Mutex::new(Vec::new());
+static CAPTURES: Mutex<Vec<Capture>> = Mutex::new(Vec::new());
 
 pub(super) fn configure(rewrites: bool) {
     REWRITES.store(rewrites, Relaxed);
@@ -164,7 +164,7 @@ pub(crate) fn has_begun(
         (_, true) => is_over(),
     }
     if ret == Code::SUCCESS {
-        os::lock(&CAPTURES).push(Begun { stream, context, is_for_graphics });
+        os::lock(&CAPTURES).push(Capture { stream, context, is_for_graphics });
     }
 }
 
@@ -200,7 +200,7 @@ pub(crate) fn contexts_have_changed(driver: &impl Driver) {
     });
 }
 
-impl Begun {
+impl Capture {
     /// Whether it is of a stream, whichever thread began it; of the default streams, which threads share handles of, only if it is the
     /// thread's own.
     fn is_on(&self, stream: Stream) -> bool {

@@ -30,13 +30,13 @@ pub(crate) struct Graphs {
     execs: RwLock<BTreeMap<usize, Exec>>,
     count: AtomicUsize,
     /// The graphs that are being instantiated, by the thread that does.
-    prepared: Mutex<BTreeMap<usize, Prepared>>,
+    prepared: Mutex<BTreeMap<usize, Instantiation>>,
 }
 
 /// A graph that a thread is instantiating, or updating an executable graph with.
 #[derive(Default)]
-struct Prepared {
-    copies: Vec<Kept>,
+struct Instantiation {
+    copies: Vec<GraphCopy>,
     /// Its nodes that copy anything at all, in the driver's order.
     nodes: Vec<usize>,
     /// The nodes that it has for the moment, which record events.
@@ -53,7 +53,7 @@ struct Mark {
 }
 
 struct Exec {
-    copies: Arc<Vec<Kept>>,
+    copies: Arc<Vec<GraphCopy>>,
     /// The nodes that copy, as those of the graph that it was instantiated from.
     nodes: Arc<Vec<usize>>,
     /// Those of them that are disabled.
@@ -69,7 +69,7 @@ struct Exec {
 }
 
 #[derive(Clone, Copy)]
-struct Kept {
+struct GraphCopy {
     node: usize,
     src: u64,
     dst: u64,
@@ -77,19 +77,19 @@ struct Kept {
 }
 
 impl Exec {
-    fn new(copies: Vec<Kept>, nodes: Arc<Vec<usize>>, disabled: BTreeSet<usize>, losses: usize) -> Self {
+    fn new(copies: Vec<GraphCopy>, nodes: Arc<Vec<usize>>, disabled: BTreeSet<usize>, losses: usize) -> Self {
         let enabled = copies.iter().filter(|copy| !disabled.contains(&copy.node));
         let parts = Part::sum(enabled.map(|copy| copy.traffic)).into();
         Self { copies: Arc::new(copies), nodes, disabled, marked: Arc::default(), parts, losses, is_checked: false }
     }
 
     /// The copies, and the nodes whose copies a launch does not make.
-    fn copies(&self) -> (Arc<Vec<Kept>>, BTreeSet<usize>) {
+    fn copies(&self) -> (Arc<Vec<GraphCopy>>, BTreeSet<usize>) {
         (Arc::clone(&self.copies), self.disabled.clone())
     }
 }
 
-impl Kept {
+impl GraphCopy {
     /// The path that a copy like it would take now, as far as is known.
     fn now(&self, access: &Access, driver: &impl Driver) -> Option<Path> {
         let copy = Memcpy::linear(self.src, self.dst, self.traffic.bytes);
@@ -135,7 +135,7 @@ impl Graphs {
         let enable = |copy: &Memcpy| access.decided(copy).or_else(|| access.consider(driver, copy, on));
         let prepared = driver.graph_copies(graph).and_then(|all| {
             let copies = alloc::collect(all.iter().filter_map(|copy| kept(access, driver, copy, enable)))?;
-            Some(Prepared { copies, nodes: alloc::collect(all.iter().map(|copy| copy.node))?, marks: Vec::new() })
+            Some(Instantiation { copies, nodes: alloc::collect(all.iter().map(|copy| copy.node))?, marks: Vec::new() })
         });
         let mut others = os::lock(&self.prepared);
         match prepared.filter(|prepared| !prepared.copies.is_empty()) {
@@ -196,7 +196,7 @@ impl Graphs {
             let node = driver.add_record(graph, behind, handle).or_else(behind_nothing)?;
             Some(Mark { node, copy, event: Event { handle, context: (0, 0) }, owners: [0; 2] })
         });
-        let prepared = Prepared { marks: marks.collect(), ..Prepared::default() };
+        let prepared = Instantiation { marks: marks.collect(), ..Instantiation::default() };
         os::lock(&self.prepared).insert(thread, prepared);
     }
 
@@ -215,7 +215,7 @@ impl Graphs {
         exec: Option<usize>,
         thread: usize,
     ) {
-        let Prepared { copies, nodes, marks } = os::lock(&self.prepared).remove(&thread).unwrap_or_default();
+        let Instantiation { copies, nodes, marks } = os::lock(&self.prepared).remove(&thread).unwrap_or_default();
         unmark(driver, &marks, exec.is_none());
         let Some(exec) = exec else { return };
         // Of an earlier one with the same handle.
@@ -264,7 +264,7 @@ impl Graphs {
         };
         let find = |copy: &Memcpy| {
             let now = access.traffic_now(driver, copy)?;
-            let is_like = |of: &&Kept| (of.traffic.src, of.traffic.dst) == (now.src, now.dst);
+            let is_like = |of: &&GraphCopy| (of.traffic.src, of.traffic.dst) == (now.src, now.dst);
             Some(known.iter().find(is_like).map_or(now, |known| Traffic { bytes: now.bytes, ..known.traffic }))
         };
         let changed: BTreeSet<usize> = new.iter().filter(|_| !is_whole).map(|copy| copy.node).collect();
@@ -308,7 +308,7 @@ impl Graphs {
             let execs = self.read();
             execs.get(&exec).filter(|known| known.losses != losses)?.copies()
         };
-        let is_lost = |copy: &&Kept| {
+        let is_lost = |copy: &&GraphCopy| {
             let is_direct = |path| matches!(path, Path::Direct | Path::Broken);
             is_direct(copy.traffic.path) && copy.now(access, driver).is_some_and(|path| !is_direct(path))
         };
@@ -334,7 +334,7 @@ impl Graphs {
             known.is_checked = true;
             known.copies()
         };
-        let is_detour = |copy: &&Kept| {
+        let is_detour = |copy: &&GraphCopy| {
             let path = copy.traffic.path;
             let is_late = || copy.now(access, driver) == Some(Path::Direct);
             validate::is_detour(Some(path)) || matches!(path, Path::Staged(_)) && is_late()
@@ -411,13 +411,13 @@ fn kept(
     driver: &impl Driver,
     &NodeCopy { node, ref parameters }: &NodeCopy,
     find: impl FnOnce(&Memcpy) -> Option<Traffic>,
-) -> Option<Kept> {
+) -> Option<GraphCopy> {
     let copy = Memcpy::of_driver(parameters, None).regular();
     if !copy.has_ends() || access.ask_between(driver, &copy) != Between::Devices {
         return None;
     }
     // Whatever is blocked: CUDA makes it.
-    Some(Kept { node, src: copy.src, dst: copy.dst, traffic: find(&copy)?.unstaged() })
+    Some(GraphCopy { node, src: copy.src, dst: copy.dst, traffic: find(&copy)?.unstaged() })
 }
 
 #[cfg(test)]

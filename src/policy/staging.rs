@@ -466,8 +466,8 @@ const fn is_lasting(why: Why) -> bool {
     match why {
         Why::NotYetWorth | Why::Verifying | Why::Capturing | Why::Busy => false,
         Why::NotEnabled
-        | Why::Blocked
-        | Why::BlockedInUse
+        | Why::Broken
+        | Why::BrokenInUse
         | Why::DeniedInUse
         | Why::Denied
         | Why::Pool
@@ -622,7 +622,7 @@ mod tests {
                         ..Memcpy::linear(memory_of(0), memory_of(1), bytes)
                     };
                     let traffic = process.access.consider(&process.driver, &copy, Circumstances::default()).unwrap();
-                    let traffic = Traffic { path: Path::Staged(Why::BlockedInUse), ..traffic };
+                    let traffic = Traffic { path: Path::Staged(Why::BrokenInUse), ..traffic };
                     let all = (&*process.access, &process.driver);
                     process.staging.take(all, (&copy, &traffic), (context(0), 1), (false, 7)).unwrap()
                 };
@@ -675,6 +675,6 @@ mod tests {
         }
         staging.configure(&Config { staging: config::Staging::Driver, ..Config::default() });
         assert!(!staging.wants(&copy, staged), "the driver does");
-        assert!(staging.wants(&Memcpy { bytes: 1, ..copy }, Path::Staged(Why::BlockedInUse)), "whoever stages others");
+        assert!(staging.wants(&Memcpy { bytes: 1, ..copy }, Path::Staged(Why::BrokenInUse)), "whoever stages others");
     }
 }

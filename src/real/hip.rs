@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::loader::{self, Wanted};
-use super::{Sought, asked, checked, downloaded, fill, is_ready};
+use super::{LazySymbol, asked, checked, downloaded, fill, is_ready};
 use crate::api::abi::Code;
 use crate::os::{self, pages};
 use crate::policy::access::verify::WHOLE;
@@ -71,11 +71,11 @@ impl Library {
 }
 
 /// A function of each copy of the runtime, looked for once.
-struct Entry(&'static CStr, [Sought; LIBRARIES]);
+struct Entry(&'static CStr, [LazySymbol; LIBRARIES]);
 
 impl Entry {
     const fn new(name: &'static CStr) -> Self {
-        Self(name, [const { Sought::new() }; LIBRARIES])
+        Self(name, [const { LazySymbol::new() }; LIBRARIES])
     }
 
     fn get(&self, library: Library) -> Option<*mut c_void> {

@@ -23,9 +23,9 @@ use crate::os;
 use crate::policy::driver::Scratch;
 
 /// A function of a library, looked for once.
-struct Sought(AtomicPtr<c_void>);
+struct LazySymbol(AtomicPtr<c_void>);
 
-impl Sought {
+impl LazySymbol {
     /// In place of the address of a function that the library does not have.
     const ABSENT: *mut c_void = ptr::without_provenance_mut(1);
 

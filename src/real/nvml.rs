@@ -7,9 +7,9 @@ use super::loader::{self, Handle, Object};
 use crate::os;
 
 /// The library that a real function lies in.
-pub(crate) struct Library(Handle);
+pub(crate) struct Nvml(Handle);
 
-impl Library {
+impl Nvml {
     /// None if it is the main program.
     pub(crate) fn of(real: *const c_void) -> Option<Self> {
         let handle = os::undisturbed(|| Object::holding(real).and_then(|object| object.handle()));

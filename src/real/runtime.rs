@@ -6,7 +6,7 @@ use std::ptr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 
-use super::Sought;
+use super::LazySymbol;
 use super::loader::{self, Object, Wanted};
 use super::slot::{self, Slot};
 use crate::api::abi::Code;
@@ -61,7 +61,7 @@ pub(crate) fn version(real: *const c_void) -> Option<i32> {
 /// cannot be asked. It stays pending.
 pub(crate) fn pending_error(real: *const c_void) -> Option<Code> {
     /// Each function that was asked about, and the one that its runtime answers with. Those that do not fit are not asked about.
-    static FOUND: [(AtomicUsize, Sought); 64] = [const { (AtomicUsize::new(0), Sought::new()) }; 64];
+    static FOUND: [(AtomicUsize, LazySymbol); 64] = [const { (AtomicUsize::new(0), LazySymbol::new()) }; 64];
     let is_its = |of: &AtomicUsize| match of.compare_exchange(0, real as usize, Relaxed, Relaxed) {
         Ok(_) => true,
         Err(other) => other == real as usize,

@@ -248,7 +248,7 @@ LOST = ("data does not arrive: 265204 of 266236 bytes copied from device 2 to de
 
 def blocked():
     """Four GPUs: one pair loses data, and one is staged for want of a path; rates are from samples, and some are tiny."""
-    reason = "blocked: lost data or hung in verification"
+    reason = "broken: lost data or hung in verification"
     report = all_direct()
     report["gpus"] = [gpu(n) for n in range(4)]
     report["files"] = [dict(file(0, gpus=range(4), variables={}), end={"how": "exited", "code": 0, "signal": None}, copied_bytes=44 << 30, staged_bytes=2 << 30)]

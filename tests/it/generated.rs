@@ -32,7 +32,7 @@ fn header_is_what_the_c_interface_generates() {
 }
 
 /// The groups of the header in their order, each a file of src/capi/: a type stands before its use.
-const GROUPS: [&str; 8] = ["status", "state", "pair", "options", "lists", "finding", "trace", "event"];
+const GROUPS: [&str; 8] = ["status", "process", "pair", "options", "lists", "finding", "trace", "event"];
 
 fn group(name: &str) -> PathBuf {
     in_project("src/capi").join(name).with_extension("rs")

@@ -36,7 +36,7 @@ pub enum Why {
     /// The thread is capturing a stream; verification follows.
     Capturing,
     /// Data was lost, or never arrived, when the pair was verified.
-    Blocked,
+    Broken,
     /// `P2PSHIM_ACCESS=off` or `P2PSHIM_DENY`.
     Denied,
     /// Memory of a pool that the other device has not been granted access to.
@@ -53,9 +53,9 @@ pub enum Why {
     Unverified,
     /// Verified, but slower than through the host.
     Slower,
-    /// Blocked, but access is enabled all the same, and CUDA would use it: p2pshim stages the copy. Or CUDA would refuse the copy, since
+    /// Broken, but access is enabled all the same, and CUDA would use it: p2pshim stages the copy. Or CUDA would refuse the copy, since
     /// p2pshim has refused the program rights to memory.
-    BlockedInUse,
+    BrokenInUse,
     /// Denied, but access is enabled all the same.
     DeniedInUse,
 }
@@ -177,7 +177,7 @@ table! {
         "Copies do not wait for a verification in another thread. Usually there is nothing to do.";
     4 Staged(Capturing): Staged, "verified after the capture",
         "Copy between these GPUs once before a capture, so that they can be verified.";
-    5 Staged(Blocked): Blocked, "blocked: lost data or hung in verification",
+    5 Staged(Broken): Blocked, "broken: lost data or hung in verification",
         "These pairs lost data or hung in verification. `p2pshim doctor` names the likely cause, such as an IOMMU.";
     6 Staged(Denied): Staged, "denied",
         "P2PSHIM_ACCESS=off or P2PSHIM_DENY keeps these pairs staged. Remove it if that is not intended.";
@@ -195,7 +195,7 @@ table! {
         "Decisions say why, where that is known.";
     13 Staged(Slower): Staged, "direct is slower",
         "Direct copies were measured to be slower. There is nothing to do.";
-    14 Staged(BlockedInUse): Blocked, "blocked, by p2pshim in the driver's place",
+    14 Staged(BrokenInUse): Blocked, "broken, by p2pshim in the driver's place",
         "These pairs lost data or hung in verification. `p2pshim doctor` names the likely cause, such as an IOMMU.";
     15 Staged(DeniedInUse): Staged, "denied, by p2pshim in the driver's place",
         "P2PSHIM_ACCESS=off or P2PSHIM_DENY keeps these pairs staged. Remove it if that is not intended.";
@@ -226,7 +226,7 @@ impl Path {
     /// Whether p2pshim has to stage such a copy: CUDA would copy on a path that is blocked, or refuse.
     #[inline(always)]
     pub const fn has_to_be_staged_by_us(self) -> bool {
-        matches!(self, Self::Staged(Why::BlockedInUse | Why::DeniedInUse))
+        matches!(self, Self::Staged(Why::BrokenInUse | Why::DeniedInUse))
     }
 
     /// As reports show it: the name, and after a colon the reason.

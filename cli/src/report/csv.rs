@@ -74,16 +74,16 @@ mod tests {
 
     #[test]
     fn write_each_line_has_the_columns_of_the_first() {
-        let taken = Taken(Some(p2pshim_trace::Path::Staged(p2pshim_trace::Why::BlockedInUse)));
+        let taken = Taken(Some(p2pshim_trace::Path::Staged(p2pshim_trace::Why::BrokenInUse)));
         let staged = Path { taken, ..Path::default() };
         let pair = |paths| Pair { paths, ..Pair::default() };
         let report = Report { pairs: vec![pair(vec![staged]), pair(Vec::new())], ..Report::default() };
         let mut out = Vec::new();
         write(&report, &mut out).unwrap();
-        let text = String::from_utf8(out).unwrap().replace("blocked, by", "blocked by");
+        let text = String::from_utf8(out).unwrap().replace("broken, by", "broken by");
         let commas: Vec<usize> = text.lines().map(|line| line.matches(',').count()).collect();
         assert_eq!(commas, [23, 23, 23], "{text}");
-        assert!(text.contains(",staged,\"blocked by p2pshim in the driver's place\",0,"), "{text}");
+        assert!(text.contains(",staged,\"broken by p2pshim in the driver's place\",0,"), "{text}");
     }
 
     #[test]

@@ -66,7 +66,7 @@ pub(crate) const GRAPH_LAUNCH: u8 = 5;
 /// Numbers of ways.
 pub(crate) const DIRECT: u8 = Taken::Direct.number();
 pub(crate) const STAGED: u8 = Taken::Staged(Why::NotEnabled).number();
-pub(crate) const BLOCKED: u8 = Taken::Staged(Why::Blocked).number();
+pub(crate) const BLOCKED: u8 = Taken::Staged(Why::Broken).number();
 /// Numbers of rules.
 pub(crate) const ENABLE_TWICE: u8 = 0;
 pub(crate) const OVERLAP: u8 = 1;

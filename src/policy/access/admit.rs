@@ -68,7 +68,7 @@ impl Access {
     /// found out now. What has access already keeps it. One that failed is not tried again, no other at once.
     pub(crate) fn verify_again(&self, driver: &impl Driver, devices: [u8; 2]) -> Option<bool> {
         let [src, dst] = devices.map(|device| Place { kind: Kind::Plain, device, owner: 0, reach: 0 });
-        let has_failed = || self.lock().verification(Kind::Plain, src.device, dst.device) == Some(Verification::Failed);
+        let has_failed = || self.lock().verification(Kind::Plain, src.device, dst.device) == Some(Verification::Broken);
         if has_failed() {
             return Some(false);
         }

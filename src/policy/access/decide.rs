@@ -81,7 +81,7 @@ impl Access {
             rights.contains(&pair) || rights.contains(&[pair[1], pair[0]])
         };
         let blocked = if was_refused { self.lock().blocked(src, dst) } else { None };
-        blocked.filter(|&why| why == Why::BlockedInUse).unwrap_or(left_alone(src, dst))
+        blocked.filter(|&why| why == Why::BrokenInUse).unwrap_or(left_alone(src, dst))
     }
 
     /// The path of a copy, which is not direct if the pair is blocked, whoever has enabled it.
@@ -284,10 +284,11 @@ impl Registry {
         let links = [self.reach(src, dst), self.reach(dst, src)];
         // Of a pool it may not be known.
         let is_in_use = is_granted || links.iter().any(Option::is_some) || !on.may_know;
-        let is_late = self.is_late(src.device, dst.device) && !self.is_apart(src.device.into(), dst.device.into());
+        let is_late =
+            self.is_late(src.device, dst.device) && !self.is_either_denied(src.device.into(), dst.device.into());
         // Another thread may be about to get access, if the program is not kept from it. A graph's copies are not staged by us.
         let may_be_in_use = !on.keeps_path && !is_late && !self.refuses_what_is_broken();
-        let blocked = self.blocked(src, dst).filter(|&why| is_in_use || may_be_in_use && why == Why::BlockedInUse);
+        let blocked = self.blocked(src, dst).filter(|&why| is_in_use || may_be_in_use && why == Why::BrokenInUse);
         if let Some(why) = blocked {
             let path = Path::Staged(why);
             if is_late {
@@ -312,7 +313,7 @@ impl Registry {
             return Step::Decided(Path::Staged(why));
         }
         if !is_due || !on.has_context {
-            return Step::Now(Path::Staged(if is_late { Why::Blocked } else { attempts.why() }));
+            return Step::Now(Path::Staged(if is_late { Why::Broken } else { attempts.why() }));
         }
         if on.thread_captures && verification != Some(Verification::Passed) {
             return Step::Now(Path::Staged(Why::Capturing));
@@ -336,11 +337,11 @@ impl Registry {
 
     /// Why nothing will ever be done for a pair, if that is so.
     pub(super) fn never(&self, kind: Kind, verification: Option<Verification>, src: Place, dst: Place) -> Option<Why> {
-        if self.is_apart(i32::from(src.device), i32::from(dst.device)) {
+        if self.is_either_denied(i32::from(src.device), i32::from(dst.device)) {
             return Some(Why::Denied);
         }
         if self.is_refused(src.device.into(), dst.device.into()) && !self.is_late(src.device, dst.device) {
-            return Some(Why::Blocked);
+            return Some(Why::Broken);
         }
         if self.access != config::Access::Auto {
             return Some(left_alone(src, dst));
@@ -355,7 +356,7 @@ impl Registry {
         }
         match verification {
             Some(Verification::NoPath) => Some(Why::NoPath),
-            Some(Verification::Failed) => Some(Why::Blocked),
+            Some(Verification::Broken) => Some(Why::Broken),
             Some(Verification::Slower) => Some(Why::Slower),
             Some(Verification::Passed | Verification::Late | Verification::Risky) | None => None,
         }

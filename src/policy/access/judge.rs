@@ -84,9 +84,9 @@ pub(crate) struct Judge {
 }
 
 /// The registry, under its lock, which is held.
-pub(crate) struct Locked<'a>(MutexGuard<'a, Option<Box<Registry>>>);
+pub(crate) struct RegistryGuard<'a>(MutexGuard<'a, Option<Box<Registry>>>);
 
-impl Deref for Locked<'_> {
+impl Deref for RegistryGuard<'_> {
     type Target = Registry;
 
     fn deref(&self) -> &Registry {
@@ -95,7 +95,7 @@ impl Deref for Locked<'_> {
     }
 }
 
-impl DerefMut for Locked<'_> {
+impl DerefMut for RegistryGuard<'_> {
     #[inline(never)]
     fn deref_mut(&mut self) -> &mut Registry {
         self.0.get_or_insert_default()
@@ -103,9 +103,9 @@ impl DerefMut for Locked<'_> {
 }
 
 /// A thread acts on two devices, until this goes away, after a panic too. Then what was decided is decided anew.
-pub(crate) struct Acting<'a>(&'a Judge, [u8; 2], Option<&'a Cells>);
+pub(crate) struct PairLock<'a>(&'a Judge, [u8; 2], Option<&'a Cells>);
 
-impl Drop for Acting<'_> {
+impl Drop for PairLock<'_> {
     fn drop(&mut self) {
         self.2.into_iter().for_each(Cells::invalidate);
         self.0.lock().acting.retain(|devices| *devices != self.1);
@@ -130,8 +130,8 @@ impl Judge {
         self.blocks.store(is_any_blocked, Relaxed);
     }
 
-    pub(crate) fn lock(&self) -> Locked<'_> {
-        Locked(os::lock(&self.registry))
+    pub(crate) fn lock(&self) -> RegistryGuard<'_> {
+        RegistryGuard(os::lock(&self.registry))
     }
 
     /// Whether any pair is blocked: denied, or broken.
@@ -157,8 +157,8 @@ impl Judge {
         devices: [u8; 2],
         patience: Duration,
         cells: Option<&'a Cells>,
-    ) -> Option<Acting<'a>> {
-        os::until(patience, || self.lock().may_act(devices)).then(|| Acting(self, devices, cells))
+    ) -> Option<PairLock<'a>> {
+        os::until(patience, || self.lock().may_act(devices)).then(|| PairLock(self, devices, cells))
     }
 
     /// The verdict that is kept on a device's access to the memory of another.

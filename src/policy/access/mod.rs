@@ -28,7 +28,6 @@
 //! Why a pair is verified first, what stays enabled, and how many peers are ours: docs/decisions/.
 
 mod admit;
-mod apart;
 mod arrays;
 pub(crate) mod back_off;
 pub(crate) mod cells;
@@ -40,20 +39,21 @@ mod foreign;
 mod hide;
 pub(crate) mod judge;
 pub(crate) mod outcome;
+mod pair_state;
 pub(crate) mod registry;
 mod standing;
-mod state;
 #[cfg(test)]
 mod tests;
+mod verification;
 mod verified;
 pub(crate) mod verify;
 mod view;
 
 pub(crate) use decide::Circumstances;
 pub(crate) use hide::Grants;
+pub(crate) use pair_state::PairState;
 pub(crate) use registry::Verification;
 pub(crate) use standing::Standing;
-pub(crate) use state::PairState;
 pub(crate) use view::HarmlessEnable;
 
 use std::ops::Range;
@@ -61,7 +61,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
 use self::cells::Cells;
-use self::judge::{Judge, Locked};
+use self::judge::{Judge, RegistryGuard};
 use self::registry::Owner;
 use super::capture;
 use super::driver::{Driver, Holder};
@@ -132,7 +132,7 @@ impl Access {
         self.cells.invalidate();
     }
 
-    fn lock(&self) -> Locked<'_> {
+    fn lock(&self) -> RegistryGuard<'_> {
         self.judge.lock()
     }
 

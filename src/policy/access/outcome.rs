@@ -38,8 +38,8 @@ impl Judge {
         let (verification, why) = match failure {
             Failure::Unknown(code) => return self.unverified(plan, *code),
             Failure::Slower { .. } => (Verification::Slower, Why::Slower),
-            Failure::Hung { .. } => (Verification::Late, Why::Blocked),
-            Failure::Lost { .. } | Failure::Kept(_) => (Verification::Failed, Why::Blocked),
+            Failure::Hung { .. } => (Verification::Late, Why::Broken),
+            Failure::Lost { .. } | Failure::Kept(_) => (Verification::Broken, Why::Broken),
         };
         let was_late = {
             let mut registry = self.lock();
@@ -177,7 +177,7 @@ impl Judge {
 
     /// The consequence for the program. HIP maps memory for copies whatever is enabled, and p2pshim does not stage them.
     fn consequence(&self, plan: &Plan, verification: Option<Verification>) -> String {
-        let has_failed = matches!(verification, Some(Verification::Failed | Verification::Late));
+        let has_failed = matches!(verification, Some(Verification::Broken | Verification::Late));
         let refuses = self.lock().refuses_what_is_broken();
         let what = match (plan.purpose, self.is_hip()) {
             (Purpose::Enable, true) if has_failed => {

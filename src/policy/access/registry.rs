@@ -82,7 +82,7 @@ pub(crate) enum Verification {
     /// The driver says that there is none.
     NoPath,
     /// Data is lost.
-    Failed,
+    Broken,
     /// A copy did not end in time, though one through the host did. That is no proof: the pair is refused for now, and judged again.
     Late,
     /// Data arrives, but later than through the host.
@@ -220,10 +220,10 @@ impl Registry {
     /// Why the shim stages all copies between two devices that CUDA would make on the path, or refuse, whoever has enabled it.
     pub(super) fn blocked(&self, src: Place, dst: Place) -> Option<Why> {
         let [src, dst] = [src, dst].map(|place| i32::from(place.device));
-        if self.is_apart(src, dst) {
+        if self.is_either_denied(src, dst) {
             return Some(Why::DeniedInUse);
         }
-        self.is_broken(src, dst).then_some(Why::BlockedInUse)
+        self.is_broken(src, dst).then_some(Why::BrokenInUse)
     }
 
     /// Whether the program is told that a device has no access to the memory of another.
@@ -241,7 +241,7 @@ impl Registry {
     }
 
     /// Whether either device's access to the other is denied: then copies between them go through the host.
-    pub(super) fn is_apart(&self, one: i32, other: i32) -> bool {
+    pub(super) fn is_either_denied(&self, one: i32, other: i32) -> bool {
         self.is_denied(one, other) || self.is_denied(other, one)
     }
 

@@ -106,7 +106,7 @@ fn prepare_pair_that_loses_data_or_is_denied_is_never_enabled() {
     for faults in [[((0, 1), Fault::Drop)], [((1, 0), Fault::Drop)]] {
         let process = Process::new(Fake { faults: faults.into(), primaries: [0, 1].into(), ..Fake::new() });
         for _ in 0..2 {
-            assert_eq!(process.access.prepare(&process.driver, [0, 1]), Some(Path::Staged(Why::Blocked)));
+            assert_eq!(process.access.prepare(&process.driver, [0, 1]), Some(Path::Staged(Why::Broken)));
         }
         assert_eq!(process.driver.enables.get(), 0);
     }
@@ -173,8 +173,8 @@ fn consider_pair_that_loses_data_is_never_enabled() {
         for direction in [(0, 1), (1, 0)] {
             let driver = Fake { faults: [(direction, fault)].into(), ..Fake::new() };
             let process = Process::new(driver);
-            process.staged(0, 1, Why::Blocked);
-            process.staged(1, 0, Why::Blocked);
+            process.staged(0, 1, Why::Broken);
+            process.staged(1, 0, Why::Broken);
             assert_eq!(process.driver.enables.get(), 0, "{fault:?}");
             assert_eq!(process.copy(2, 1, ENOUGH), Path::Direct, "another pair");
         }
@@ -260,11 +260,11 @@ fn consider_busy_devices_it_is_put_off_and_then_done() {
 #[test]
 fn consider_copy_that_was_late_once_pair_is_refused_for_now_and_then_enabled() {
     let mut process = Process::new(Fake { faults: [((0, 1), Fault::Hang)].into(), ..Fake::new() });
-    process.staged(0, 1, Why::Blocked);
+    process.staged(0, 1, Why::Broken);
     assert_eq!(process.access.pair_state(0, 1).verification, Some(Verification::Late));
     assert_eq!(process.enable(0, 1), 217);
     let sent = process.driver.sent.get();
-    (0..100).for_each(|_| process.staged(0, 1, Why::Blocked));
+    (0..100).for_each(|_| process.staged(0, 1, Why::Broken));
     assert_eq!(process.driver.sent.get(), sent, "nothing else is sent where a copy has not ended");
     process.driver.faults.clear();
     process.driver.hung.borrow_mut().clear();
@@ -303,9 +303,9 @@ fn consider_copy_that_was_late_in_use_is_staged_until_it_is_judged_again() {
     let mut process = Process::new(Fake { faults: [((0, 1), Fault::Hang)].into(), ..Fake::new() });
     process.access.configure(&Config { broken: Broken::Warn, ..Config::default() });
     assert_eq!(process.enable(0, 1), 0);
-    process.staged(0, 1, Why::BlockedInUse);
+    process.staged(0, 1, Why::BrokenInUse);
     process.driver.busy.set(true);
-    (0..4).for_each(|_| process.staged(0, 1, Why::BlockedInUse));
+    (0..4).for_each(|_| process.staged(0, 1, Why::BrokenInUse));
     process.driver.busy.set(false);
     process.driver.faults.clear();
     process.driver.hung.borrow_mut().clear();
@@ -323,7 +323,7 @@ fn consider_copy_that_was_late_while_copies_through_the_host_were_too_is_undecid
 #[test]
 fn consider_copy_that_was_late_nothing_is_asked_of_a_context_that_is_gone() {
     let mut process = Process::new(Fake { faults: [((0, 1), Fault::Hang)].into(), ..Fake::new() });
-    process.staged(0, 1, Why::Blocked);
+    process.staged(0, 1, Why::Broken);
     process.driver.faults.clear();
     process.driver.ids.borrow_mut().insert(context(0), 2);
     process.access.memory_has_changed();
@@ -406,7 +406,7 @@ fn admit_broken_pair_is_refused_and_hidden_before_anything_is_enabled() {
             assert_eq!(process.enable(from, to), 217);
             assert_eq!(process.driver.enables.get(), 0, "the harmless call is not counted here");
             assert_eq!(process.disable(from, to), 705);
-            process.staged(from, to, Why::Blocked);
+            process.staged(from, to, Why::Broken);
             for pair in [[0, 1], [1, 0]] {
                 assert!(process.access.is_hidden(&process.driver, pair[0], pair[1], None));
             }
@@ -531,7 +531,7 @@ fn admit_question_that_cannot_be_decided_is_not_verified_each_time() {
 fn admit_is_left_out_as_options_say() {
     let warn = Config { broken: Broken::Warn, ..Config::default() };
     for (config, verification) in
-        [(warn, Some(Verification::Failed)), (Config { probe: Probe::Off, ..Config::default() }, None)]
+        [(warn, Some(Verification::Broken)), (Config { probe: Probe::Off, ..Config::default() }, None)]
     {
         let process = broken(&config);
         assert_eq!(process.enable(0, 1), 0);
@@ -563,7 +563,7 @@ fn verify_again_says_whether_data_arrives_and_a_pair_that_passed_stays() {
     process.driver.busy.set(false);
     process.access.lock().verified_again.clear();
     assert_eq!(verify_again(&process), Some(false));
-    assert_eq!(process.access.pair_state(0, 1).verification, Some(Verification::Failed));
+    assert_eq!(process.access.pair_state(0, 1).verification, Some(Verification::Broken));
     process.driver.faults.clear();
     assert_eq!(verify_again(&process), Some(false), "it is not tried again");
 }
@@ -599,15 +599,15 @@ fn view_broken_pair_that_the_program_enabled_stays_enabled_and_no_copy_is_direct
     let process = broken(&Config { broken: Broken::Warn, ..Config::default() });
     assert_eq!(process.enable(0, 1), 0);
     for bytes in [1, ENOUGH, 1] {
-        assert_eq!(process.copy(0, 1, bytes), Path::Staged(Why::BlockedInUse));
+        assert_eq!(process.copy(0, 1, bytes), Path::Staged(Why::BrokenInUse));
     }
-    assert_eq!(process.access.pair_state(0, 1).path, Path::Staged(Why::BlockedInUse));
+    assert_eq!(process.access.pair_state(0, 1).path, Path::Staged(Why::BrokenInUse));
     assert_eq!(process.driver.disables.get(), 0);
     assert_eq!(process.disable(0, 1), 0);
     // Another thread may enable it again at any time.
-    process.staged(0, 1, Why::BlockedInUse);
+    process.staged(0, 1, Why::BrokenInUse);
     let copy = Circumstances { keeps_path: true, ..Circumstances::default() };
-    assert_eq!(process.copy_on(memory_of(0), memory_of(1), 4, copy), Some(Path::Staged(Why::Blocked)), "a graph's");
+    assert_eq!(process.copy_on(memory_of(0), memory_of(1), 4, copy), Some(Path::Staged(Why::Broken)), "a graph's");
 }
 
 /// Memory whose address another thread has got since is not what is remembered of it; nor is it needed that anything is.
@@ -626,9 +626,9 @@ fn blocked_pair_the_driver_is_asked_about_each_copy() {
             process.access.cache.epoch(),
         );
     }
-    process.staged(0, 1, Why::BlockedInUse);
+    process.staged(0, 1, Why::BrokenInUse);
     let asked = process.driver.queries.get();
-    process.staged(0, 1, Why::BlockedInUse);
+    process.staged(0, 1, Why::BrokenInUse);
     assert_eq!(process.driver.queries.get(), asked + 2);
     // Another thread frees memory after the copy was decided.
     process.access.memory_has_changed();
@@ -643,7 +643,7 @@ fn blocked_pair_that_was_verified_in_use_or_anew_is_staged_from_then_on() {
     assert_eq!(process.copy(0, 1, 4), Path::Direct, "enabled by us");
     process.driver.faults = [((0, 1), Fault::Drop)].into();
     assert_eq!(process.access.verify_again(&process.driver, [0, 1]), Some(false));
-    process.staged(0, 1, Why::BlockedInUse);
+    process.staged(0, 1, Why::BrokenInUse);
     // While the devices are busy, what the program asks for it gets; once they are not, it is found out.
     let mut process = broken(&Config::default());
     process.driver.busy.set(true);
@@ -653,7 +653,7 @@ fn blocked_pair_that_was_verified_in_use_or_anew_is_staged_from_then_on() {
     for _ in 0..3 {
         process.copy(0, 1, ENOUGH);
     }
-    process.staged(0, 1, Why::BlockedInUse);
+    process.staged(0, 1, Why::BrokenInUse);
 }
 
 /// Memory of a pool and mapped memory that the other device may access, in spite of everything; and what it was refused.
@@ -685,7 +685,7 @@ fn blocked_pair_memory_with_rights_is_staged_if_cuda_would_copy_or_refuse() {
     assert_eq!(process.access.refused(&process.driver, Grants::OfPool(pool(1)), &[0]), Some(Code::INVALID_DEVICE));
     assert_eq!(
         regular(&process, memory_of(0), pooled(1)),
-        Some(Path::Staged(Why::BlockedInUse)),
+        Some(Path::Staged(Why::BrokenInUse)),
         "but for us it would not"
     );
     let process = Process::configured(Fake { mapped: [(mapped(1), 0)].into(), ..Fake::new() }, &off);
@@ -713,11 +713,11 @@ fn blocked_pair_memory_that_nobody_holds_is_staged() {
     let staged = |src, dst| {
         let copy = Memcpy::linear(src, dst, 4);
         assert!(process.access.contexts_of(&process.driver, &copy).is_some());
-        assert_eq!(process.copy_on(src, dst, 4, Circumstances::default()), Some(Path::Staged(Why::BlockedInUse)));
+        assert_eq!(process.copy_on(src, dst, 4, Circumstances::default()), Some(Path::Staged(Why::BrokenInUse)));
     };
     assert_eq!(
         process.copy_on(memory_of(0), memory_of(1), 4, Circumstances::default()),
-        Some(Path::Staged(Why::Blocked))
+        Some(Path::Staged(Why::Broken))
     );
     process.access.pool_is_going(pool(1));
     staged(memory_of(0), pooled(1));
@@ -730,7 +730,7 @@ fn blocked_pair_memory_that_nobody_holds_is_staged() {
     process.access.pool_is_gone(pool(1), false);
     assert_eq!(
         process.copy_on(memory_of(0), pooled(1), 4, Circumstances::default()),
-        Some(Path::Staged(Why::Blocked)),
+        Some(Path::Staged(Why::Broken)),
         "it was not destroyed"
     );
     for number in 2..140 {
@@ -931,7 +931,7 @@ fn pools_of_other_devices_are_known_after_a_reset() {
 fn pools_broken_path_is_not_granted() {
     let process = Process::new(Fake { faults: [((0, 1), Fault::Drop)].into(), ..Fake::new() });
     let on = Circumstances { contexts: [context(0), context(1)], ..Circumstances::default() };
-    assert_eq!(process.copy_on(pooled(0), pooled(1), ENOUGH, on), Some(Path::Staged(Why::Blocked)));
+    assert_eq!(process.copy_on(pooled(0), pooled(1), ENOUGH, on), Some(Path::Staged(Why::Broken)));
     assert!(process.driver.granted.borrow().is_empty());
 }
 
@@ -987,7 +987,7 @@ fn hidden_pairs_are_seen_by_nobody() {
 #[test]
 fn verdict_that_failed_on_either_direction_keeps_the_pair_blocked() {
     let failed = || failed("stores are lost");
-    let blocked = Path::Staged(Why::Blocked);
+    let blocked = Path::Staged(Why::Broken);
     let between_processes = || passed().updated(Verdict::of(Part::Ipc, Finding::Wrong("lost".to_owned())), false);
     for (probe, verdicts, path) in [
         (Probe::Full, vec![((0, 1), passed()), ((1, 0), passed())], Path::Direct),
@@ -1008,7 +1008,7 @@ fn verdict_that_failed_on_either_direction_keeps_the_pair_blocked() {
 
 #[test]
 fn probe_full_without_verdicts_what_quick_finds_holds() {
-    for (verdict, path) in [(None, Path::Staged(Why::Blocked)), (Some(passed()), Path::Staged(Why::Blocked))] {
+    for (verdict, path) in [(None, Path::Staged(Why::Broken)), (Some(passed()), Path::Staged(Why::Broken))] {
         let verdicts = verdict.into_iter().flat_map(|verdict| [((0, 1), verdict.clone()), ((1, 0), verdict)]).collect();
         let driver = Fake { verdicts, faults: [((0, 1), Fault::Drop)].into(), ..Fake::new() };
         let process = Process::configured(driver, &Config { probe: Probe::Full, ..Config::default() });

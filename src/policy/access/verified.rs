@@ -9,13 +9,13 @@ impl Registry {
     /// Whether the path between two devices is broken, or is taken for it until it is judged again.
     pub(crate) fn is_broken(&self, device: i32, peer: i32) -> bool {
         let is = |verification| self.is_verified_as(verification, device, peer);
-        is(Verification::Failed) || is(Verification::Late)
+        is(Verification::Broken) || is(Verification::Late)
     }
 
     /// Whether the path between two devices is to be judged again.
     pub(super) fn is_late(&self, device: u8, peer: u8) -> bool {
         self.is_verified_as(Verification::Late, device.into(), peer.into())
-            && !self.is_verified_as(Verification::Failed, device.into(), peer.into())
+            && !self.is_verified_as(Verification::Broken, device.into(), peer.into())
     }
 
     /// Whether this was found out about the path between two devices, by whichever kind of memory.
@@ -26,7 +26,7 @@ impl Registry {
 
     /// Whether any pair is denied, or broken.
     pub(super) fn is_any_blocked(&self) -> bool {
-        let is_broken = |known: &Verification| matches!(known, Verification::Failed | Verification::Late);
+        let is_broken = |known: &Verification| matches!(known, Verification::Broken | Verification::Late);
         self.access == config::Access::Off || !self.denied.is_empty() || self.verifications.values().any(is_broken)
     }
 

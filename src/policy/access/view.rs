@@ -287,7 +287,7 @@ impl Registry {
         };
         let (Some(one), Some(other)) = (device(from), device(to)) else { return false };
         self.access == config::Access::Auto
-            && !self.is_apart(i32::from(one), i32::from(other))
+            && !self.is_either_denied(i32::from(one), i32::from(other))
             && self.is_used(one, other)
             && self.verification(Kind::Plain, one, other) == Some(Verification::Passed)
     }

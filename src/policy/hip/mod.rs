@@ -16,7 +16,7 @@ mod tests;
 mod verify;
 mod view;
 
-pub(crate) use view::{Ask, Asked};
+pub(crate) use view::{AccessCall, PendingAccess};
 
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicI32, AtomicUsize};
@@ -75,7 +75,7 @@ pub(crate) trait Hip: Judged {
 
 /// One side of a copy, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Known {
+pub(crate) enum End {
     /// It was not asked for, or the library does not tell.
     NotAsked,
     /// Memory that HIP knows, and where its allocation ends.
@@ -94,16 +94,16 @@ pub(crate) struct Before {
     /// The calling thread's device.
     pub(crate) current: Option<i32>,
     /// Source, destination.
-    pub(crate) ends: [Known; 2],
+    pub(crate) ends: [End; 2],
 }
 
 impl Before {
-    pub(crate) const NOTHING: Self = Self { devices: None, current: None, ends: [Known::NotAsked; 2] };
+    pub(crate) const NOTHING: Self = Self { devices: None, current: None, ends: [End::NotAsked; 2] };
 
     /// Adds the remembered ends of a copy, where nothing was asked.
     pub(crate) fn with_remembered(self, ends: [Option<(Place, u64)>; 2]) -> Self {
-        let remembered = |(known, end): (Known, Option<(Place, u64)>)| match (known, end) {
-            (Known::NotAsked, Some((place, end))) => Known::Place(place, end),
+        let remembered = |(known, end): (End, Option<(Place, u64)>)| match (known, end) {
+            (End::NotAsked, Some((place, end))) => End::Place(place, end),
             (known, _) => known,
         };
         let [src, dst] = self.ends;
@@ -113,14 +113,14 @@ impl Before {
 }
 
 /// All that is known of one copy of the runtime.
-struct Library {
+struct Runtime {
     /// The paths of copies that are decided, by devices.
     cells: Cells<DEVICES>,
     /// How many devices there are, plus one; 0 until it is known.
     devices: AtomicI32,
 }
 
-impl Library {
+impl Runtime {
     /// How many devices there are, if that is known. It does not change once HIP has looked.
     fn devices(&self) -> Option<i32> {
         self.devices.load(Relaxed).checked_sub(1).filter(|&devices| devices >= 0)
@@ -131,7 +131,7 @@ impl Library {
 /// device's ordinal as handle and the library's number as id.
 pub(crate) struct Peers {
     cache: Cache,
-    libraries: [Library; LIBRARIES],
+    libraries: [Runtime; LIBRARIES],
     judge: Judge,
     /// How many calls of the program are under way that change access: nothing is enabled meanwhile.
     asking: AtomicUsize,
@@ -143,7 +143,7 @@ impl Peers {
     pub(crate) const fn new() -> Self {
         Self {
             cache: Cache::new(),
-            libraries: [const { Library { cells: Cells::new(), devices: AtomicI32::new(0) } }; LIBRARIES],
+            libraries: [const { Runtime { cells: Cells::new(), devices: AtomicI32::new(0) } }; LIBRARIES],
             judge: Judge::new(),
             asking: AtomicUsize::new(0),
             resets: AtomicUsize::new(0),
@@ -213,7 +213,7 @@ impl Peers {
         {
             before.ends = [copy.src, copy.dst].map(|address| self.identify(hip, address));
             let device = |known| match known {
-                Known::Place(Place { kind: Kind::Plain, device, .. }, _) => Some(device),
+                End::Place(Place { kind: Kind::Plain, device, .. }, _) => Some(device),
                 _ => None,
             };
             if let [Some(src), Some(dst)] = before.ends.map(device)
@@ -230,7 +230,7 @@ impl Peers {
     }
 
     /// The calling thread's device, and how many there are.
-    fn whereabouts(&self, own: &Library, hip: &impl Hip) -> (Option<i32>, Option<i32>) {
+    fn whereabouts(&self, own: &Runtime, hip: &impl Hip) -> (Option<i32>, Option<i32>) {
         let current = hip.current_device();
         let devices = own.devices().unwrap_or_else(|| {
             let devices = if current.is_some() { hip.device_count() } else { 0 };
@@ -255,16 +255,16 @@ impl Peers {
     }
 
     /// The place of an address. Asks the library, if it is not known.
-    fn identify(&self, hip: &impl Hip, address: u64) -> Known {
+    fn identify(&self, hip: &impl Hip, address: u64) -> End {
         if let Some((place, end)) = self.known(address) {
-            return Known::Place(place, end);
+            return End::Place(place, end);
         }
         let epoch = self.cache.epoch();
         let memory = match if address == 0 { Ok(None) } else { hip.memory(address) } {
             Ok(Some(memory)) => memory,
-            Ok(None) if hip.is_readable(address) => return Known::Unregistered,
-            Ok(None) => return Known::Nothing,
-            Err(_) => return Known::NotAsked,
+            Ok(None) if hip.is_readable(address) => return End::Unregistered,
+            Ok(None) => return End::Nothing,
+            Err(_) => return End::NotAsked,
         };
         let device = u8::try_from(memory.device).ok().filter(|&device| usize::from(device) < DEVICES);
         let kind = match (memory.holder, device) {
@@ -277,14 +277,14 @@ impl Peers {
         let end = memory.range.0.saturating_add(memory.range.1);
         // HIP may know registered memory by another address, or by none: then it does not tell where this one's ends.
         if !(memory.range.0..end).contains(&address) {
-            return Known::Place(place, u64::MAX);
+            return End::Place(place, u64::MAX);
         }
         self.cache.insert(address, memory.range, place, epoch);
-        Known::Place(place, end)
+        End::Place(place, end)
     }
 
     /// Finds out whether two devices reach each other, and has them do so if data arrives and nobody objects.
-    fn decide(&self, library: usize, own: &Library, hip: &impl Hip, pair @ [src, dst]: [u8; 2], current: Option<i32>) {
+    fn decide(&self, library: usize, own: &Runtime, hip: &impl Hip, pair @ [src, dst]: [u8; 2], current: Option<i32>) {
         let cells = &own.cells;
         if cells.decided(src, dst).is_some() {
             return;

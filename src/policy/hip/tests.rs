@@ -166,8 +166,8 @@ impl Fake {
     fn program_enables(&self, peers: &Peers, peer: i32, flags: u32) -> Code {
         let asked = peers.enabling(0, self, peer, flags);
         let ret = match asked.ask {
-            Ask::Succeed => self.returning(Code::SUCCESS),
-            Ask::Unreachable if flags == 0 => self.returning(Code::INVALID_DEVICE),
+            AccessCall::Succeed => self.returning(Code::SUCCESS),
+            AccessCall::Unreachable if flags == 0 => self.returning(Code::INVALID_DEVICE),
             _ if flags != 0 => self.returning(Code::INVALID_VALUE),
             _ => self.enable(peer),
         };
@@ -179,7 +179,7 @@ impl Fake {
     fn program_disables(&self, peers: &Peers, peer: i32) -> Code {
         let asked = peers.disabling(0, self, peer);
         let ret = match asked.ask {
-            Ask::Unreachable => self.returning(Code::INVALID_DEVICE),
+            AccessCall::Unreachable => self.returning(Code::INVALID_DEVICE),
             _ => self.disable(peer),
         };
         peers.asked(0, asked, false, ret);
@@ -449,8 +449,8 @@ fn consider_memory_that_is_not_known_leaves_no_error() {
     let (hip, peers) = (Fake::new(2, true), peers(&Config::default()));
     let unknown = Memcpy { src: 64, ..copy(0, 1) };
     let (traffic, before) = peers.consider(0, &hip, Some(&unknown));
-    assert_eq!((traffic, before.ends[0], hip.last()), (None, Known::Unregistered, Code::SUCCESS));
-    assert!(matches!(before.ends[1], Known::Place(Place { device: 1, .. }, _)));
+    assert_eq!((traffic, before.ends[0], hip.last()), (None, End::Unregistered, Code::SUCCESS));
+    assert!(matches!(before.ends[1], End::Place(Place { device: 1, .. }, _)));
     assert!(hip.enabled().is_empty());
 }
 
@@ -459,7 +459,7 @@ fn consider_library_that_cannot_tell_says_nothing_of_the_memory() {
     let (mut hip, peers) = (Fake::new(2, true), peers(&Config::default()));
     hip.is_mute = true;
     let (traffic, before) = peers.consider(0, &hip, Some(&Memcpy { src: 64, dst: 64, ..copy(0, 1) }));
-    assert_eq!((traffic, before.ends, hip.last()), (None, [Known::NotAsked; 2], Code::SUCCESS));
+    assert_eq!((traffic, before.ends, hip.last()), (None, [End::NotAsked; 2], Code::SUCCESS));
 }
 
 /// Registered memory that HIP knows by another address: how much is left from this one on is not known.
@@ -470,7 +470,7 @@ fn consider_memory_outside_its_range_has_no_end() {
     let beyond = BASE + (2 << 20);
     let (_, before) = peers.consider(0, &hip, Some(&Memcpy { src: beyond, dst: BASE, ..copy(0, 1) }));
     let ends = before.ends.map(|known| match known {
-        Known::Place(Place { kind: Kind::Host, .. }, end) => end,
+        End::Place(Place { kind: Kind::Host, .. }, end) => end,
         other => panic!("{other:?}"),
     });
     assert_eq!(ends, [u64::MAX, BASE + (1 << 20)]);
@@ -535,7 +535,7 @@ fn resetting_what_somebody_else_has_disabled_leaves_no_error() {
 fn consider_while_the_program_asks_waits_for_a_later_copy() {
     let (hip, peers) = (Fake::new(2, true), peers(&Config::default()));
     let asked = peers.enabling(0, &hip, 1, 0);
-    assert_eq!(asked.ask, Ask::Forward);
+    assert_eq!(asked.ask, AccessCall::Forward);
     hip.program_copies(&peers, 0, 1);
     assert!(hip.enabled().is_empty());
     peers.asked(0, asked, true, Code::INVALID_VALUE);

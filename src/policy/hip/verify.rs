@@ -7,7 +7,7 @@
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-use super::{DEVICES, Hip, Library, Peers, pair};
+use super::{DEVICES, Hip, Peers, Runtime, pair};
 use crate::api::abi::Code;
 use crate::os;
 use crate::policy::access::Verification;
@@ -96,7 +96,7 @@ impl Peers {
     }
 
     /// Whether these are two devices, as far as they are told apart.
-    fn are_devices(&self, own: &Library, hip: &impl Hip, pair: [u8; 2]) -> bool {
+    fn are_devices(&self, own: &Runtime, hip: &impl Hip, pair: [u8; 2]) -> bool {
         let (_, devices) = self.whereabouts(own, hip);
         let is_one = |device: &u8| usize::from(*device) < DEVICES && Some(i32::from(*device)) < devices;
         pair[0] != pair[1] && pair.iter().all(is_one)

@@ -16,7 +16,7 @@ use crate::policy::memory::Kind;
 
 /// The call in place of a function that enables or disables access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ask {
+pub(crate) enum AccessCall {
     Forward,
     /// It gets it with an ordinal that is no device, so that it returns what it returns for a device that cannot be
     /// reached.
@@ -27,14 +27,14 @@ pub(crate) enum Ask {
 
 /// Such a function, which is under way: it ends with [`Peers::asked`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Asked {
-    pub(crate) ask: Ask,
+pub(crate) struct PendingAccess {
+    pub(crate) ask: AccessCall,
     /// The device that accesses, and the one whose memory it is, if that is known.
     link: Option<[u8; 2]>,
 }
 
-impl Asked {
-    pub(crate) const FORWARD: Self = Self { ask: Ask::Forward, link: None };
+impl PendingAccess {
+    pub(crate) const FORWARD: Self = Self { ask: AccessCall::Forward, link: None };
 }
 
 impl Peers {
@@ -63,11 +63,11 @@ impl Peers {
     }
 
     /// Decides about a call that enables access from the current device; ends with [`Peers::asked`].
-    pub(crate) fn enabling(&self, library: usize, hip: &impl Hip, peer: i32, flags: u32) -> Asked {
+    pub(crate) fn enabling(&self, library: usize, hip: &impl Hip, peer: i32, flags: u32) -> PendingAccess {
         self.asking(hip, peer, |link| {
             // Before it checks anything else HIP refuses flags.
             if flags == 0 && self.take(library, link, Ours::No) {
-                return Ask::Succeed;
+                return AccessCall::Succeed;
             }
             if flags == 0 && !self.is_the_programs(library, link) {
                 self.admit(library, hip, link, Purpose::Admit);
@@ -77,7 +77,7 @@ impl Peers {
     }
 
     /// Decides about a call that disables access from the current device; ends with [`Peers::asked`].
-    pub(crate) fn disabling(&self, library: usize, hip: &impl Hip, peer: i32) -> Asked {
+    pub(crate) fn disabling(&self, library: usize, hip: &impl Hip, peer: i32) -> PendingAccess {
         self.asking(hip, peer, |link| {
             // What the program never enabled is disabled first, so that HIP returns what it would without us.
             self.disable(library, link, || _ = hip.disable(peer));
@@ -86,9 +86,9 @@ impl Peers {
     }
 
     /// A pair whose path is broken looks like devices without a path, but for what the program has already.
-    fn unless_refused(&self, library: usize, link @ [from, to]: [u8; 2]) -> Ask {
+    fn unless_refused(&self, library: usize, link @ [from, to]: [u8; 2]) -> AccessCall {
         let is_refused = self.judge.lock().is_refused(from.into(), to.into());
-        if is_refused && !self.is_the_programs(library, link) { Ask::Unreachable } else { Ask::Forward }
+        if is_refused && !self.is_the_programs(library, link) { AccessCall::Unreachable } else { AccessCall::Forward }
     }
 
     fn is_the_programs(&self, library: usize, link: [u8; 2]) -> bool {
@@ -119,22 +119,22 @@ impl Peers {
         }
     }
 
-    fn asking(&self, hip: &impl Hip, peer: i32, decide: impl FnOnce([u8; 2]) -> Ask) -> Asked {
+    fn asking(&self, hip: &impl Hip, peer: i32, decide: impl FnOnce([u8; 2]) -> AccessCall) -> PendingAccess {
         self.asking.fetch_add(1, SeqCst);
         let is_left = self.judge.lock().access != config::Access::Auto;
         if is_left && !self.judge.admits() && !self.judge.blocks() {
-            return Asked::FORWARD;
+            return PendingAccess::FORWARD;
         }
-        let Some(device) = hip.current_device() else { return Asked::FORWARD };
+        let Some(device) = hip.current_device() else { return PendingAccess::FORWARD };
         let is_denied = self.judge.lock().is_denied(device, peer);
         if is_denied {
-            return Asked { ask: Ask::Unreachable, link: None };
+            return PendingAccess { ask: AccessCall::Unreachable, link: None };
         }
-        pair(device, peer).map_or(Asked::FORWARD, |link| Asked { ask: decide(link), link: Some(link) })
+        pair(device, peer).map_or(PendingAccess::FORWARD, |link| PendingAccess { ask: decide(link), link: Some(link) })
     }
 
     /// Such a call has returned. `enables` is whether there is access if it succeeds.
-    pub(crate) fn asked(&self, library: usize, asked: Asked, enables: bool, ret: Code) {
+    pub(crate) fn asked(&self, library: usize, asked: PendingAccess, enables: bool, ret: Code) {
         let link = asked.link.filter(|_| ret == Code::SUCCESS);
         if let Some((from, to)) = link.and_then(|link| self.numbers(library, link)) {
             self.judge.lock().link_mut(from, to).program = enables;

@@ -5,17 +5,17 @@ use std::mem::transmute;
 
 use super::types::{AccessDesc, AllocationProp, BatchNodeParams, Location, PoolProps};
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code};
-use crate::real::Sought;
+use crate::real::LazySymbol;
 use crate::real::loader::Handle;
 
 pub(super) use crate::real::{asked, checked, is_ready};
 
 /// A function of the driver, looked for once.
-struct Entry(&'static CStr, Sought);
+struct Entry(&'static CStr, LazySymbol);
 
 impl Entry {
     const fn new(name: &'static CStr) -> Self {
-        Self(name, Sought::new())
+        Self(name, LazySymbol::new())
     }
 
     fn get(&self) -> Option<*mut c_void> {

@@ -63,7 +63,7 @@ impl Judge {
             Err(Setback::Undecided(what)) => {
                 plan.say(format_args!("{what}; the pair is to be verified later{}", self.of_hip()));
                 let is_late = self.lock().is_late(plan.src.device, plan.dst.device);
-                Err(Path::Staged(self.put_off(plan, if is_late { Why::Blocked } else { Why::Busy })))
+                Err(Path::Staged(self.put_off(plan, if is_late { Why::Broken } else { Why::Busy })))
             }
         }
     }
