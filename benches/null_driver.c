@@ -1,6 +1,6 @@
 /* libcuda.so.1 with nothing behind it but two devices, a context and some memory for each, in so far as
  * the shim asks for them: enough for it to find out whose memory is copied and to enable peer access.
- * There are no bytes, so no pair can be proven; whoever wants a trusted one sets P2PSHIM_PROBE=off.
+ * There are no bytes, so no pair can be proven; whoever wants a trusted one sets P2PSHIM_VERIFY=off.
  *
  * Linked with -Bsymbolic: like NVIDIA's, its cuGetProcAddress hands out its own functions, whatever is
  * preloaded. */

@@ -59,7 +59,7 @@ typedef enum {
   P2PSHIM_TOO_SMALL = 6,
   /** The shim only forwards calls: P2PSHIM=off, or the process is a forked child. */
   P2PSHIM_INACTIVE = 7,
-  /** There is nothing of the kind: no finding yet, no trace, no such listener. */
+  /** There is nothing of the kind: no finding yet, no trace, no such callback. */
   P2PSHIM_NOT_FOUND = 8,
   /** No library of the driver is loaded. */
   P2PSHIM_NO_DRIVER = 9,
@@ -216,16 +216,16 @@ p2pshim_status_t p2pshim_library_get(size_t index, p2pshim_library_t *library);
 /** The outcome of verifying the path between two devices. */
 typedef enum {
   /** Not verified yet: a pair is verified once it has copied enough. */
-  P2PSHIM_PROOF_NONE = 0,
+  P2PSHIM_VERIFICATION_NONE = 0,
   /** Verified: data arrives in both directions. */
-  P2PSHIM_PROOF_PASSED = 1,
+  P2PSHIM_VERIFICATION_PASSED = 1,
   /** The driver says that there is no path. */
-  P2PSHIM_PROOF_NO_PATH = 2,
+  P2PSHIM_VERIFICATION_NO_PATH = 2,
   /** Data is lost, so the pair is blocked; or a copy did not end in time, so it is blocked until it is verified again. */
-  P2PSHIM_PROOF_FAILED = 3,
+  P2PSHIM_VERIFICATION_FAILED = 3,
   /** Data arrives, but direct copies are slower than copies through the host. */
-  P2PSHIM_PROOF_SLOWER = 4,
-} p2pshim_proof_t;
+  P2PSHIM_VERIFICATION_SLOWER = 4,
+} p2pshim_verification_t;
 
 /** The path of a copy. */
 typedef enum {
@@ -258,9 +258,9 @@ typedef struct {
   /** Whether P2PSHIM_ACCESS or P2PSHIM_DENY hides it from the program: 1 or 0. */
   int denied;
   /** The outcome of verifying the path between the two. */
-  p2pshim_proof_t proof;
+  p2pshim_verification_t verification;
   /** The outcome for memory of pools. */
-  p2pshim_proof_t pool_proof;
+  p2pshim_verification_t pool_verification;
   /**
    * The path of copies between them, as of now: of memory of cudaMalloc or cuMemAlloc; pools and mapped memory have access rights
    * of their own.
@@ -672,7 +672,7 @@ typedef struct {
  * A callback: gets the event, and the pointer that it was added with. It must return: it may not longjmp, throw, or end its
  * thread.
  */
-typedef void (*p2pshim_listener_t)(const p2pshim_event_t *event, void *data);
+typedef void (*p2pshim_callback_t)(const p2pshim_event_t *event, void *data);
 
 /**
  * Adds a callback. It is called for each intercepted call whose kind in p2pshim_api_get() is P2PSHIM_KIND_TRACED, after the call has
@@ -689,12 +689,12 @@ typedef void (*p2pshim_listener_t)(const p2pshim_event_t *event, void *data);
  *
  * Thread-safety: any thread, also in a callback; not in signal handlers.
  *
- * @param callback The callback. Any thread may call it, until it is removed and as p2pshim_listener_remove() says.
+ * @param callback The callback. Any thread may call it, until it is removed and as p2pshim_callback_remove() says.
  * @param data A pointer that it gets; may be NULL.
- * @param id Where to write the id for p2pshim_listener_remove(). Ids are not reused.
+ * @param id Where to write the id for p2pshim_callback_remove(). Ids are not reused.
  * @return P2PSHIM_OK; P2PSHIM_FULL; P2PSHIM_INACTIVE.
  */
-p2pshim_status_t p2pshim_listener_add(p2pshim_listener_t callback, void *data, uint64_t *id);
+p2pshim_status_t p2pshim_callback_add(p2pshim_callback_t callback, void *data, uint64_t *id);
 
 /**
  * Removes a callback.
@@ -705,10 +705,10 @@ p2pshim_status_t p2pshim_listener_add(p2pshim_listener_t callback, void *data, u
  *
  * Thread-safety: any thread, also in a callback; not in signal handlers.
  *
- * @param id The id that p2pshim_listener_add() wrote.
+ * @param id The id that p2pshim_callback_add() wrote.
  * @return P2PSHIM_OK; P2PSHIM_NOT_FOUND if there is no such callback, or it was removed before.
  */
-p2pshim_status_t p2pshim_listener_remove(uint64_t id);
+p2pshim_status_t p2pshim_callback_remove(uint64_t id);
 
 #ifdef __cplusplus
 }

@@ -4,7 +4,7 @@
  * SPDX-License-Identifier: MIT OR Apache-2.0
  *
  * Without exceptions (-fno-exceptions, or P2PSHIM_NO_EXCEPTIONS defined) nothing throws: use trace_scope::status() and
- * listener::status(). A function that returns a value returns an empty one on failure.
+ * callback_scope::status(). A function that returns a value returns an empty one on failure.
  */
 
 #ifndef P2PSHIM_HPP
@@ -174,37 +174,37 @@ private:
     p2pshim_status_t status_;
 };
 
-/** A callback that is registered during the lifetime of this object: p2pshim_listener_add() says when and where it is called. The
+/** A callback that is registered during the lifetime of this object: p2pshim_callback_add() says when and where it is called. The
  * function must return: it may not longjmp, throw, or end its thread; an exception that leaves it ends the process
  * (std::terminate). A thread may be about to call it when the object is destroyed, so the function is kept until the process
  * ends, but what it refers to may be gone. */
-class listener {
+class callback_scope {
 public:
     /** The callback; any thread may call it. */
     typedef std::function<void(const p2pshim_event_t &)> function;
 
     /** Adds the callback.
      * @param callback What is called with each event. */
-    explicit listener(function callback) : id_(0)
+    explicit callback_scope(function callback) : id_(0)
     {
         function *kept = new function(std::move(callback));
-        status_ = p2pshim_listener_add(call_back, kept, &id_);
+        status_ = p2pshim_callback_add(call_back, kept, &id_);
         if (status_ != P2PSHIM_OK)
             delete kept;
         check(status_);
     }
 
-    ~listener()
+    ~callback_scope()
     {
         if (status_ == P2PSHIM_OK)
-            p2pshim_listener_remove(id_);
+            p2pshim_callback_remove(id_);
     }
 
-    listener(const listener &) = delete;
-    listener &operator=(const listener &) = delete;
+    callback_scope(const callback_scope &) = delete;
+    callback_scope &operator=(const callback_scope &) = delete;
 
     /** Whether the callback was added.
-     * @return What p2pshim_listener_add() returned. */
+     * @return What p2pshim_callback_add() returned. */
     p2pshim_status_t status() const noexcept { return status_; }
 
 private:

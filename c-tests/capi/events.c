@@ -44,7 +44,7 @@ static void listen_once(const p2pshim_event_t *event, void *data)
 {
     (void)event;
     ++*(int *)data;
-    SAME(API(listener_remove)(own), P2PSHIM_OK);
+    SAME(API(callback_remove)(own), P2PSHIM_OK);
 }
 
 static void nothing(const p2pshim_event_t *event, void *data)
@@ -64,20 +64,20 @@ static void run(const char *folder)
 {
     (void)folder;
     uint64_t id = 0, ids[16], unused;
-    SAME(API(listener_add)(NULL, NULL, &id), P2PSHIM_INVALID_ARGUMENT);
-    SAME(API(listener_add)(nothing, NULL, NULL), P2PSHIM_INVALID_ARGUMENT);
-    SAME(API(listener_remove)(0), P2PSHIM_NOT_FOUND);
-    SAME(API(listener_remove)(12345), P2PSHIM_NOT_FOUND);
+    SAME(API(callback_add)(NULL, NULL, &id), P2PSHIM_INVALID_ARGUMENT);
+    SAME(API(callback_add)(nothing, NULL, NULL), P2PSHIM_INVALID_ARGUMENT);
+    SAME(API(callback_remove)(0), P2PSHIM_NOT_FOUND);
+    SAME(API(callback_remove)(12345), P2PSHIM_NOT_FOUND);
     for (int i = 0; i < 16; i++)
-        SAME(API(listener_add)(nothing, NULL, &ids[i]), P2PSHIM_OK);
-    SAME(API(listener_add)(nothing, NULL, &unused), P2PSHIM_FULL);
+        SAME(API(callback_add)(nothing, NULL, &ids[i]), P2PSHIM_OK);
+    SAME(API(callback_add)(nothing, NULL, &unused), P2PSHIM_FULL);
     for (int i = 0; i < 16; i++) {
-        SAME(API(listener_remove)(ids[i]), P2PSHIM_OK);
-        SAME(API(listener_remove)(ids[i]), P2PSHIM_NOT_FOUND);
+        SAME(API(callback_remove)(ids[i]), P2PSHIM_OK);
+        SAME(API(callback_remove)(ids[i]), P2PSHIM_NOT_FOUND);
     }
 
     /* Added before the first call. */
-    SAME(API(listener_add)(listen, &told, &id), P2PSHIM_OK);
+    SAME(API(callback_add)(listen, &told, &id), P2PSHIM_OK);
     two = gpus();
     if (!two || !is_in_front())
         return;
@@ -106,12 +106,12 @@ static void run(const char *folder)
 
     /* A second one, which removes itself. */
     int once = 0, sum = told;
-    SAME(API(listener_add)(listen_once, &once, &own), P2PSHIM_OK);
+    SAME(API(callback_add)(listen_once, &once, &own), P2PSHIM_OK);
     copy(two, 11);
     copy(two, 12);
     REQUIRE(once == 1 && told == sum + 2);
-    SAME(API(listener_remove)(own), P2PSHIM_NOT_FOUND);
-    SAME(API(listener_remove)(id), P2PSHIM_OK);
+    SAME(API(callback_remove)(own), P2PSHIM_NOT_FOUND);
+    SAME(API(callback_remove)(id), P2PSHIM_OK);
     copy(two, 13);
     REQUIRE(told == sum + 2);
 }
@@ -149,7 +149,7 @@ static void run_runtime(const char *folder)
     *(void **)&copy_peer = dlsym(runtime, "cudaMemcpyPeer");
     REQUIRE(copy_peer);
     SAME(copy_peer((void *)two->buffers[1], 1, (void *)two->buffers[0], 0, 55), 0);
-    SAME(API(listener_add)(note, NULL, &id), P2PSHIM_OK);
+    SAME(API(callback_add)(note, NULL, &id), P2PSHIM_OK);
     SAME(copy_peer((void *)two->buffers[1], 1, (void *)two->buffers[0], 0, 55), 0);
     if (strcmp(heard, "1 cuMemcpyPeer 0->1 55 staged\n0 cudaMemcpyPeer 0->1 55 staged\n") != 0)
         check_failed(__FILE__, __LINE__, "what was told", heard);
@@ -158,12 +158,12 @@ static void run_runtime(const char *folder)
     SAME(copy_peer((void *)two->buffers[1], 99, (void *)two->buffers[0], 0, 55), 101);
     if (strcmp(heard, "0 cudaMemcpyPeer 0->99 55 \n") != 0)
         check_failed(__FILE__, __LINE__, "what was told", heard);
-    SAME(API(listener_remove)(id), P2PSHIM_OK);
+    SAME(API(callback_remove)(id), P2PSHIM_OK);
 }
 
 const struct task runtime_events_task = {"runtime_events", run_runtime};
 
-/* A listener that is added while another thread's copy is under way is told of that thread's next ones, all alike. */
+/* A callback that is added while another thread's copy is under way is told of that thread's next ones, all alike. */
 enum { LARGE = 256 << 20, AGAIN = 15 };
 static atomic_int is_under_way, is_waited_for, copies_told;
 
@@ -179,7 +179,7 @@ static void *add_late(void *data)
     while (!is_under_way)
         ;
     usleep(1000);
-    SAME(API(listener_add)(count, NULL, data), P2PSHIM_OK);
+    SAME(API(callback_add)(count, NULL, data), P2PSHIM_OK);
     REQUIRE(is_under_way);
     return NULL;
 }
@@ -220,7 +220,7 @@ static void run_late(const char *folder)
     for (int i = 0; i < AGAIN; i++)
         copy_on(stream, buffers, 8192);
     SAME(copies_told - before, AGAIN);
-    SAME(API(listener_remove)(id), P2PSHIM_OK);
+    SAME(API(callback_remove)(id), P2PSHIM_OK);
 }
 
 const struct task late_task = {"late", run_late};

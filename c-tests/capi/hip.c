@@ -29,11 +29,11 @@ static void run(const char *folder)
         REQUIRE(set_device(device) == 0 && allocate(&buffers[device], BYTES) == 0);
 
     uint64_t id;
-    SAME(API(listener_add)(note, NULL, &id), P2PSHIM_OK);
+    SAME(API(callback_add)(note, NULL, &id), P2PSHIM_OK);
     SAME(copy(buffers[1], 1, buffers[0], 0, 77), 0);
     if (strcmp(heard, "0 hipMemcpyPeer 0->1 77") != 0)
         check_failed(__FILE__, __LINE__, "what was told", heard);
-    SAME(API(listener_remove)(id), P2PSHIM_OK);
+    SAME(API(callback_remove)(id), P2PSHIM_OK);
 
     bool is_listed = false;
     p2pshim_library_t library = P2PSHIM_INIT(p2pshim_library_t);
@@ -51,12 +51,12 @@ static void run(const char *folder)
     REQUIRE(counted.direct_copies + counted.staged_copies == 1 && counted.direct_bytes + counted.staged_bytes == 77);
     SAME(API(pair_state_get)(0, 1, &pair), P2PSHIM_OK);
     REQUIRE(pair.possible == 1 && pair.path == P2PSHIM_PATH_MAPPED_ON_USE);
-    REQUIRE(pair.proof == P2PSHIM_PROOF_PASSED && pair.enabled_by == P2PSHIM_BY_SHIM);
+    REQUIRE(pair.verification == P2PSHIM_VERIFICATION_PASSED && pair.enabled_by == P2PSHIM_BY_SHIM);
     int (*enable)(int, unsigned);
     *(void **)&enable = dlsym(hip, "hipDeviceEnablePeerAccess");
     REQUIRE(enable && enable(1, 0) == 0);
     SAME(API(pair_state_get)(0, 1, &pair), P2PSHIM_OK);
-    REQUIRE(pair.proof == P2PSHIM_PROOF_PASSED && pair.enabled_by == P2PSHIM_BY_PROGRAM);
+    REQUIRE(pair.verification == P2PSHIM_VERIFICATION_PASSED && pair.enabled_by == P2PSHIM_BY_PROGRAM);
     SAME(API(pair_prepare)(0, 1), P2PSHIM_NO_DRIVER);
 }
 

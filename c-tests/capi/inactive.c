@@ -21,7 +21,7 @@ static void check_inactive(p2pshim_activity_t expected, const char *folder)
     SAME(API(option_set)("P2PSHIM_VALIDATE", "strict"), P2PSHIM_INACTIVE);
     SAME(API(trace_start)(folder), P2PSHIM_INACTIVE);
     SAME(API(trace_mark)("x"), P2PSHIM_NOT_FOUND);
-    SAME(API(listener_add)(nothing, NULL, &id), P2PSHIM_INACTIVE);
+    SAME(API(callback_add)(nothing, NULL, &id), P2PSHIM_INACTIVE);
 }
 
 static void run_forked(const char *folder)

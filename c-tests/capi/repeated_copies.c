@@ -12,7 +12,7 @@ static struct gpus *two;
 static CUstream stream;
 static int (*copy_peer)(void *, int, const void *, int, size_t, CUstream);
 static int told;
-static uint64_t listener;
+static uint64_t callback;
 
 /* Two places that copy: by the runtime, if there is one, and by the driver. Every copy of a loop has so many bytes. */
 __attribute__((noinline)) static void copy_by_runtime(size_t bytes)
@@ -38,9 +38,9 @@ static void count(const p2pshim_event_t *event, void *bytes)
 static void listen(int number, size_t bytes)
 {
     if (number == 20)
-        SAME(API(listener_add)(count, (void *)(uintptr_t)bytes, &listener), P2PSHIM_OK);
+        SAME(API(callback_add)(count, (void *)(uintptr_t)bytes, &callback), P2PSHIM_OK);
     if (number == 50)
-        SAME(API(listener_remove)(listener), P2PSHIM_OK);
+        SAME(API(callback_remove)(callback), P2PSHIM_OK);
 }
 
 static void record(int number, size_t bytes)

@@ -38,15 +38,15 @@ static void check_bad_arguments(void)
     SAME(API(option_value)("P2PSHIM", value, 0, NULL), P2PSHIM_TOO_SMALL);
 }
 
-/* The environment has P2PSHIM_VALIDATE=off, P2PSHIM_PROBE=nonsense and P2PSHIM_LOG=error. */
+/* The environment has P2PSHIM_VALIDATE=off, P2PSHIM_VERIFY=nonsense and P2PSHIM_LOG=error. */
 static void run(const char *folder)
 {
     (void)folder;
     check_bad_arguments();
     expect("P2PSHIM_VALIDATE", "off");
-    expect("P2PSHIM_PROBE", "quick");
+    expect("P2PSHIM_VERIFY", "quick");
     expect("P2PSHIM_DENY", "");
-    SAME(API(option_set)("P2PSHIM_PROBE", "quick"), P2PSHIM_OK);
+    SAME(API(option_set)("P2PSHIM_VERIFY", "quick"), P2PSHIM_OK);
     SAME(API(option_set)("P2PSHIM_LOG", "info"), P2PSHIM_OK);
     SAME(API(option_set)("P2PSHIM_LOG", NULL), P2PSHIM_OK);
     expect("P2PSHIM_LOG", "warn");
@@ -78,7 +78,7 @@ static void run(const char *folder)
     SAME(API(option_set)("P2PSHIM_TRACE", "/tmp/x"), P2PSHIM_TOO_LATE);
     expect("P2PSHIM_TRACE", "");
     static const char *const changes[][2] = {{"P2PSHIM_ACCESS", "app"},      {"P2PSHIM_ACCESS", "auto"},
-                                             {"P2PSHIM_PROBE", "off"},       {"P2PSHIM_PROBE", "quick"},
+                                             {"P2PSHIM_VERIFY", "off"},       {"P2PSHIM_VERIFY", "quick"},
                                              {"P2PSHIM_POOLS", "app"},       {"P2PSHIM_CAPTURE", "forward"},
                                              {"P2PSHIM_GPU_TIMING", "all"},  {"P2PSHIM_SUMMARY", "on"},
                                              {"P2PSHIM_SUMMARY", "off"},     {"P2PSHIM_TRACE_LIMIT", "2M"},

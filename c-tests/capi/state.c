@@ -50,7 +50,7 @@ static void run(const char *folder)
     p2pshim_pair_state_t pair = pair_state(0, 1);
     SAME(API(state_get)(&state), P2PSHIM_OK);
     REQUIRE(state.activity == P2PSHIM_ACTIVITY_NOT_STARTED && !state.recording && state.driver_version == 0);
-    REQUIRE(pair.possible == -1 && pair.enabled_by == 0 && pair.proof == P2PSHIM_PROOF_NONE && !pair.denied);
+    REQUIRE(pair.possible == -1 && pair.enabled_by == 0 && pair.verification == P2PSHIM_VERIFICATION_NONE && !pair.denied);
     REQUIRE(API(library_count)() == 0);
 
     struct gpus *two = gpus();
@@ -60,16 +60,16 @@ static void run(const char *folder)
     SAME(API(state_get)(&state), P2PSHIM_OK);
     REQUIRE(state.driver_version >= 12000 && state.device_count >= 2);
     pair = pair_state(0, 1);
-    REQUIRE(pair.possible == 1 && pair.enabled_by == 0 && pair.proof == P2PSHIM_PROOF_NONE);
+    REQUIRE(pair.possible == 1 && pair.enabled_by == 0 && pair.verification == P2PSHIM_VERIFICATION_NONE);
     REQUIRE(pair.path == P2PSHIM_PATH_STAGED && *pair.reason);
     REQUIRE(pair_state(1, 1).path == P2PSHIM_PATH_SAME_DEVICE && pair_state(1, 1).possible == 1);
 
     use(two, P2PSHIM_OK);
     check_libraries(true);
     pair = pair_state(0, 1);
-    REQUIRE(pair.proof == P2PSHIM_PROOF_PASSED && pair.enabled_by == P2PSHIM_BY_SHIM);
+    REQUIRE(pair.verification == P2PSHIM_VERIFICATION_PASSED && pair.enabled_by == P2PSHIM_BY_SHIM);
     REQUIRE(pair.path == P2PSHIM_PATH_DIRECT && *pair.reason == 0);
-    REQUIRE(pair.pool_proof == P2PSHIM_PROOF_NONE);
+    REQUIRE(pair.pool_verification == P2PSHIM_VERIFICATION_NONE);
     SAME(API(state_get)(&state), P2PSHIM_OK);
     const uint64_t seen = is_in_front() ? ENOUGH : 0;
     REQUIRE(state.activity == P2PSHIM_ACTIVITY_ON && state.calls >= seen && state.failures == 0);
@@ -123,7 +123,7 @@ static void run_vetoed(const char *folder)
     copy_some(two, 1);
     REQUIRE(has_arrived(two, 3));
     p2pshim_pair_state_t pair = pair_state(0, 1);
-    REQUIRE(pair.proof == P2PSHIM_PROOF_FAILED && pair.enabled_by == 0 && pair.possible == 1);
+    REQUIRE(pair.verification == P2PSHIM_VERIFICATION_FAILED && pair.enabled_by == 0 && pair.possible == 1);
     REQUIRE(pair.path == P2PSHIM_PATH_STAGED && strncmp(pair.reason, "broken", 6) == 0);
 }
 

@@ -76,11 +76,11 @@ static void *work(void *number)
 {
     for (unsigned round = 0; round < ROUNDS; round++) {
         uint64_t id;
-        SAME(API(listener_add)(listen, NULL, &id), P2PSHIM_OK);
+        SAME(API(callback_add)(listen, NULL, &id), P2PSHIM_OK);
         ask(round);
         change((unsigned)(uintptr_t)number, round);
         use(round);
-        SAME(API(listener_remove)(id), P2PSHIM_OK);
+        SAME(API(callback_remove)(id), P2PSHIM_OK);
     }
     return NULL;
 }
@@ -94,7 +94,7 @@ static void run(const char *folder)
         REQUIRE(pthread_create(&threads[i], NULL, work, (void *)i) == 0);
     for (size_t i = 0; i < THREADS; i++)
         REQUIRE(pthread_join(threads[i], NULL) == 0);
-    /* Each of a thread's own copies is told to its own listener at least. */
+    /* Each of a thread's own copies is told to its own callback at least. */
     if (two && is_in_front()) {
         const uint64_t copies = (uint64_t)THREADS * ROUNDS;
         p2pshim_pair_t pair = P2PSHIM_INIT(p2pshim_pair_t);

@@ -1,4 +1,4 @@
-// The C++ wrapper: scopes, exceptions, listeners. On simulated GPUs or without a driver.
+// The C++ wrapper: scopes, exceptions, callbacks. On simulated GPUs or without a driver.
 #include <p2pshim.hpp>
 
 #include <dlfcn.h>
@@ -56,7 +56,7 @@ int main(int argc, char **argv)
         p2pshim::trace_scope scope{std::string(argv[1])};
         REQUIRE(scope.status() == P2PSHIM_OK && p2pshim::state().recording == 1);
         REQUIRE(scope.mark("inside") == P2PSHIM_OK);
-        p2pshim::listener listener([&heard](const p2pshim_event_t &event) { heard += event.bytes == 16; });
+        p2pshim::callback_scope callback([&heard](const p2pshim_event_t &event) { heard += event.bytes == 16; });
         REQUIRE(is_refused(driver) == has_driver);
         REQUIRE(heard == has_driver);
     }
@@ -68,7 +68,7 @@ int main(int argc, char **argv)
         std::fflush(stdout);
         std::_Exit(0);
     });
-    p2pshim::listener thrower([](const p2pshim_event_t &) { throw 1; });
+    p2pshim::callback_scope thrower([](const p2pshim_event_t &) { throw 1; });
     try {
         is_refused(driver);
     } catch (int) {

@@ -1,4 +1,4 @@
-/* build: -Ibenches -Iinclude null-driver/libcudart.so.12; run: P2PSHIM_PROBE=off copies_interrupted [driver|below|above] on null-driver
+/* build: -Ibenches -Iinclude null-driver/libcudart.so.12; run: P2PSHIM_VERIFY=off copies_interrupted [driver|below|above] on null-driver
  * Copies like ones before, interrupted at every single instruction by a signal handler that copies as well, by a runtime that has
  * the driver copy; with the argument "driver", at one instruction after the other, each in another copy, by a handler that has
  * the driver copy itself; with "below" or "above", by one on a stack of its own, which lies below or above the thread's. All are made, and both layers' calls are counted as often as they were made. On a runtime, and the benchmarks' driver,

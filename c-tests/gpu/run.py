@@ -173,7 +173,7 @@ def admitted():
     cache = tempfile.mkdtemp(dir=BUILD)
     verdicts = {"XDG_CACHE_HOME": cache}
     made = Run([HERE / "p2pshim", "doctor"], trace=False, **verdicts)
-    ways = {"plain": {}, "not verified": {"P2PSHIM_PROBE": "off"}, "verified": {}, "by verdict": verdicts}
+    ways = {"plain": {}, "not verified": {"P2PSHIM_VERIFY": "off"}, "verified": {}, "by verdict": verdicts}
     rounds = {way: [] for way in ways}
     for _ in range(ROUNDS):
         for way, variables in ways.items():

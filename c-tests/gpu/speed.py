@@ -305,13 +305,13 @@ def probe():
     program = build("first_use.c")
     explicit = medians([Run([program, "explicit"]).numbers()], 2)
     cache = BUILD / "cache"
-    makes_verdicts = [HERE / "p2pshim", "run", "--no-report", "--probe", "full", "true"]
+    makes_verdicts = [HERE / "p2pshim", "run", "--no-report", "--verify", "full", "true"]
     for name, value in (("full", "full"), ("off", "off")):
         if value == "full":
             begun = time.monotonic()
             made = Run(makes_verdicts, trace=False, XDG_CACHE_HOME=str(cache))
             print(f"        verdicts made in {time.monotonic() - begun:.1f} s: {made.err.strip()}")
-        run = Run([program, "copy"], preload=True, trace=False, P2PSHIM_PROBE=value, XDG_CACHE_HOME=str(cache))
+        run = Run([program, "copy"], preload=True, trace=False, P2PSHIM_VERIFY=value, XDG_CACHE_HOME=str(cache))
         answer = medians([run.numbers()], 2)
         same_pairs([explicit, answer])
         least, pair = extreme({pair: answer[pair][5] / explicit[pair][5] for pair in answer}, min)
@@ -434,7 +434,7 @@ def read_back():
                                     ("all", "async", 1 << 20, 2_000), ("all", "async", 256 << 20, 8), ("all", "sync", 3 << 20, 100),
                                     *((value, form, 6 << 20, 300) for value in ("sample", "all") for form in ("2d", "3d", "batch"))):
         for who in ("enable", "leave"):
-            run = Run([build("cases/read_back.c", "shared"), who, how, size, count], preload=True, trace=False, P2PSHIM_VERIFY=value,
+            run = Run([build("cases/read_back.c", "shared"), who, how, size, count], preload=True, trace=False, P2PSHIM_READBACK=value,
                       P2PSHIM_LOG="info")
             found = re.findall(r"P2P-data-[a-z]+", run.err)
             last = ([line for line in run.err.splitlines() if "compared with their source" in line] or [""])[-1].rpartition(" info: ")[2]
@@ -443,7 +443,7 @@ def read_back():
                   if run.status == 0 else run.ended())
     program = build("enqueue.c", "shared")
     for size, count in ((1 << 20, 10_000), (16 << 20, 2_000)):
-        rounds = alternate({value: ([program, "many", size, count], {"preload": True, "P2PSHIM_VERIFY": value}) for value in ("off", "sample")}, 9)
+        rounds = alternate({value: ([program, "many", size, count], {"preload": True, "P2PSHIM_READBACK": value}) for value in ("off", "sample")}, 9)
         figures = {value: median(row[0][2] for row in of) for value, of in rounds.items()}
         ratio = figures["sample"] / figures["off"]
         judge(ratio <= MOST_SAMPLED, f"read_back, time of {count} copies of {size} bytes",

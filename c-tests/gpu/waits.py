@@ -21,7 +21,7 @@ ALL_OF = "peer_async"
 LEFT_OUT = ("get_function_of_kernel", "get_module_of_library", "first_launch_of_library", "unload_library_elsewhere")
 ROUNDS = 1000
 # Busy processes put the verification of a pair off: here it is made direct at once.
-AT_ONCE = {"P2PSHIM_PROBE": "off"}
+AT_ONCE = {"P2PSHIM_VERIFY": "off"}
 SPINNING = 100
 
 

@@ -71,8 +71,8 @@ enum Command {
     ///
     /// If it cannot, the end of the output says what to do. Each pair is tested in a process of its own. It copies known data with the copy engines, runs kernels that load from and
     /// store to the peer's memory, reads the data back, and measures direct copies and copies through the host. The shim takes
-    /// no part in the test. The verdicts are saved; the shim uses them with P2PSHIM_PROBE=full.
-    #[command(alias = "probe", after_long_help = doctor::AFTER_HELP)]
+    /// no part in the test. The verdicts are saved; the shim uses them with P2PSHIM_VERIFY=full.
+    #[command(after_long_help = doctor::AFTER_HELP)]
     Doctor(DoctorArguments),
     /// Report on trace files: what was copied, how, and at what cost
     ///
@@ -119,7 +119,7 @@ enum Command {
     Man(ManArguments),
     /// The process that touches the GPUs, for `doctor` and `run`
     #[command(hide = true)]
-    ProbeWorker(WorkerArguments),
+    DoctorWorker(WorkerArguments),
     /// The process that reads NVLink's counters, for `run`
     #[command(hide = true)]
     NvlinkWorker(nvlink::worker::WorkerArguments),
@@ -193,7 +193,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn std::error::Error>> {
             drop(out);
             return report::run(arguments);
         }
-        Command::ProbeWorker(arguments) => {
+        Command::DoctorWorker(arguments) => {
             // It writes from two threads.
             drop(out);
             return Ok(worker::run(arguments));

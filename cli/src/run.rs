@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
 
 use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches, value_parser};
-use p2pshim_host::config::{Access, Broken, Config, Denied, Probe};
+use p2pshim_host::config::{Access, Broken, Config, Denied, Verify};
 use p2pshim_host::job;
 use p2pshim_trace::{NoteKind, Trace};
 
@@ -101,7 +101,7 @@ impl RunArguments {
 
     /// Why NCCL is to use no peer access either: it asks NVML about it where each process sees one GPU.
     fn why_nccl_keeps_off(&self) -> Option<String> {
-        let Config { on, access, denied, probe, broken, .. } = self.config();
+        let Config { on, access, denied, verify, broken, .. } = self.config();
         on.then_some(())?;
         if access == Access::Off {
             return Some("P2PSHIM_ACCESS=off hides peer access".to_owned());
@@ -109,7 +109,7 @@ impl RunArguments {
         if !denied.is_empty() {
             return Some("P2PSHIM_DENY hides peer access".to_owned());
         }
-        let goes_by_verdicts = probe != Probe::Off && (access == Access::Auto || broken == Broken::Refuse);
+        let goes_by_verdicts = verify != Verify::Off && (access == Access::Auto || broken == Broken::Refuse);
         goes_by_verdicts.then(|| doctor::broken_pair(self.simulated.is_some()))?
     }
 
@@ -121,13 +121,13 @@ impl RunArguments {
 
     /// How much of the GPUs is to be checked before the program starts, if the shim goes by it.
     fn check(&self) -> Option<Check> {
-        let Config { on, access, probe, broken, .. } = self.config();
+        let Config { on, access, verify, broken, .. } = self.config();
         let is_any_verified = access == Access::Auto || access == Access::App && broken == Broken::Refuse;
         (self.checks && on && is_any_verified).then_some(())?;
-        match probe {
-            Probe::Quick => Some(Check::Quick),
-            Probe::Full => Some(Check::Full),
-            Probe::Off => None,
+        match verify {
+            Verify::Quick => Some(Check::Quick),
+            Verify::Full => Some(Check::Full),
+            Verify::Off => None,
         }
     }
 

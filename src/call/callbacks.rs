@@ -1,4 +1,4 @@
-//! The program's callbacks (`p2pshim_listener_add`), called for each call that has returned.
+//! The program's callbacks (`p2pshim_callback_add`), called for each call that has returned.
 //!
 //! A callback may call anything, the functions that it is called for included. So callbacks run when the outermost call
 //! has returned, with no lock of ours or of the runtime's held, and outside the panic boundary; and calls that a callback

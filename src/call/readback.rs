@@ -1,4 +1,4 @@
-//! Copies that are read back once they were made, as `P2PSHIM_VERIFY` says; and what came of it.
+//! Copies that are read back once they were made, as `P2PSHIM_READBACK` says; and what came of it.
 
 use std::ffi::c_void;
 use std::mem::ManuallyDrop;
@@ -126,7 +126,7 @@ fn give_up(made: Made, reading: Box<Reading>) {
     });
 }
 
-/// Has a copy read back that the shim has staged, whatever `P2PSHIM_VERIFY` says: it is one of the first. Nobody waits for that.
+/// Has a copy read back that the shim has staged, whatever `P2PSHIM_READBACK` says: it is one of the first. Nobody waits for that.
 pub(super) fn after_staged(call: &Call<'_>, copy: &Memcpy<'_>, traffic: &Traffic, ret: Code) {
     if ret != Code::SUCCESS || READBACK.is_on() || copy.stream.is_none() {
         return;

@@ -70,7 +70,7 @@ pub struct p2pshim_event_t {
 
 /// A callback: gets the event, and the pointer that it was added with. It must return: it may not longjmp, throw, or end its
 /// thread.
-pub type p2pshim_listener_t = Option<unsafe extern "C" fn(event: *const p2pshim_event_t, data: *mut c_void)>;
+pub type p2pshim_callback_t = Option<unsafe extern "C" fn(event: *const p2pshim_event_t, data: *mut c_void)>;
 
 /// It is never freed: a thread may be about to call it. It may be anywhere, so it must be one that all threads can call.
 struct Callback {
@@ -143,13 +143,13 @@ fn call_back(call: &CallEvent, found: [u8; FOUND]) {
 ///
 /// Thread-safety: any thread, also in a callback; not in signal handlers.
 ///
-/// @param callback The callback. Any thread may call it, until it is removed and as p2pshim_listener_remove() says.
+/// @param callback The callback. Any thread may call it, until it is removed and as p2pshim_callback_remove() says.
 /// @param data A pointer that it gets; may be NULL.
-/// @param id Where to write the id for p2pshim_listener_remove(). Ids are not reused.
+/// @param id Where to write the id for p2pshim_callback_remove(). Ids are not reused.
 /// @return P2PSHIM_OK; P2PSHIM_FULL; P2PSHIM_INACTIVE.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn p2pshim_listener_add(
-    callback: p2pshim_listener_t,
+pub unsafe extern "C" fn p2pshim_callback_add(
+    callback: p2pshim_callback_t,
     data: *mut c_void,
     id: *mut u64,
 ) -> p2pshim_status_t {
@@ -181,10 +181,10 @@ pub unsafe extern "C" fn p2pshim_listener_add(
 ///
 /// Thread-safety: any thread, also in a callback; not in signal handlers.
 ///
-/// @param id The id that p2pshim_listener_add() wrote.
+/// @param id The id that p2pshim_callback_add() wrote.
 /// @return P2PSHIM_OK; P2PSHIM_NOT_FOUND if there is no such callback, or it was removed before.
 #[unsafe(no_mangle)]
-pub extern "C" fn p2pshim_listener_remove(id: u64) -> p2pshim_status_t {
+pub extern "C" fn p2pshim_callback_remove(id: u64) -> p2pshim_status_t {
     if mode::activity() == Activity::Child {
         return P2PSHIM_NOT_FOUND;
     }

@@ -22,17 +22,17 @@ const PAIR_SIZE_0_1: usize = 40;
 /// The outcome of verifying the path between two devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
-pub enum p2pshim_proof_t {
+pub enum p2pshim_verification_t {
     /// Not verified yet: a pair is verified once it has copied enough.
-    P2PSHIM_PROOF_NONE = 0,
+    P2PSHIM_VERIFICATION_NONE = 0,
     /// Verified: data arrives in both directions.
-    P2PSHIM_PROOF_PASSED = 1,
+    P2PSHIM_VERIFICATION_PASSED = 1,
     /// The driver says that there is no path.
-    P2PSHIM_PROOF_NO_PATH = 2,
+    P2PSHIM_VERIFICATION_NO_PATH = 2,
     /// Data is lost, so the pair is blocked; or a copy did not end in time, so it is blocked until it is verified again.
-    P2PSHIM_PROOF_FAILED = 3,
+    P2PSHIM_VERIFICATION_FAILED = 3,
     /// Data arrives, but direct copies are slower than copies through the host.
-    P2PSHIM_PROOF_SLOWER = 4,
+    P2PSHIM_VERIFICATION_SLOWER = 4,
 }
 
 /// The path of a copy.
@@ -95,9 +95,9 @@ pub struct p2pshim_pair_state_t {
     /// Whether P2PSHIM_ACCESS or P2PSHIM_DENY hides it from the program: 1 or 0.
     pub denied: c_int,
     /// The outcome of verifying the path between the two.
-    pub proof: p2pshim_proof_t,
+    pub verification: p2pshim_verification_t,
     /// The outcome for memory of pools.
-    pub pool_proof: p2pshim_proof_t,
+    pub pool_verification: p2pshim_verification_t,
     /// The path of copies between them, as of now: of memory of cudaMalloc or cuMemAlloc; pools and mapped memory have access rights
     /// of their own.
     pub path: p2pshim_path_t,
@@ -175,8 +175,8 @@ pub unsafe extern "C" fn p2pshim_pair_state_get(
         possible,
         enabled_by: bits.into_iter().filter(|&(has, _)| has).map(|(_, bit)| bit).sum(),
         denied: known.is_denied.into(),
-        proof: known.verification.into(),
-        pool_proof: known.pool_verification.into(),
+        verification: known.verification.into(),
+        pool_verification: known.pool_verification.into(),
         path: Some(known.path).into(),
         reason: reason(Some(known.path)),
     };
@@ -250,14 +250,14 @@ pub unsafe extern "C" fn p2pshim_pair_get(
     unsafe { give(&described, pair, PAIR_SIZE_0_1) }
 }
 
-impl From<Option<Verification>> for p2pshim_proof_t {
+impl From<Option<Verification>> for p2pshim_verification_t {
     fn from(verification: Option<Verification>) -> Self {
         match verification {
-            None | Some(Verification::Risky) => Self::P2PSHIM_PROOF_NONE,
-            Some(Verification::Passed) => Self::P2PSHIM_PROOF_PASSED,
-            Some(Verification::NoPath) => Self::P2PSHIM_PROOF_NO_PATH,
-            Some(Verification::Broken | Verification::Late) => Self::P2PSHIM_PROOF_FAILED,
-            Some(Verification::Slower) => Self::P2PSHIM_PROOF_SLOWER,
+            None | Some(Verification::Risky) => Self::P2PSHIM_VERIFICATION_NONE,
+            Some(Verification::Passed) => Self::P2PSHIM_VERIFICATION_PASSED,
+            Some(Verification::NoPath) => Self::P2PSHIM_VERIFICATION_NO_PATH,
+            Some(Verification::Broken | Verification::Late) => Self::P2PSHIM_VERIFICATION_FAILED,
+            Some(Verification::Slower) => Self::P2PSHIM_VERIFICATION_SLOWER,
         }
     }
 }

@@ -31,7 +31,7 @@ pub enum p2pshim_status_t {
     P2PSHIM_TOO_SMALL = 6,
     /// The shim only forwards calls: P2PSHIM=off, or the process is a forked child.
     P2PSHIM_INACTIVE = 7,
-    /// There is nothing of the kind: no finding yet, no trace, no such listener.
+    /// There is nothing of the kind: no finding yet, no trace, no such callback.
     P2PSHIM_NOT_FOUND = 8,
     /// No library of the driver is loaded.
     P2PSHIM_NO_DRIVER = 9,
@@ -94,7 +94,7 @@ const STATUSES: [(p2pshim_status_t, &CStr, &CStr); 15] = [
     (
         P2PSHIM_NOT_FOUND,
         c"P2PSHIM_NOT_FOUND",
-        c"there is nothing of the kind: no finding yet, no trace, no such listener",
+        c"there is nothing of the kind: no finding yet, no trace, no such callback",
     ),
     (P2PSHIM_NO_DRIVER, c"P2PSHIM_NO_DRIVER", c"no library of the driver is loaded"),
     (

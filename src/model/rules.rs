@@ -533,14 +533,14 @@ rules! {
     // ---- Data ----
 
     DataWrong "P2P-data-wrong" Hazard [0, 0, 0]
-        "all copies between devices without arrays, but not graphs, with P2PSHIM_VERIFY"
+        "all copies between devices without arrays, but not graphs, with P2PSHIM_READBACK"
         "Peer Device Memory Access: a copy copies."
         "The call returns success; on a machine whose IOMMU or virtual machine breaks peer access, data is zero, or old."
         "The destination is not what its source is, and data of p2pshim's own does not arrive on this path either: peer access between these devices loses data."
         "Run the program with P2PSHIM_DENY for this pair, and p2pshim doctor for the cause.";
 
     DataChanged "P2P-data-changed" Hazard [0, 0, 0]
-        "all copies between devices without arrays, but not graphs, with P2PSHIM_VERIFY"
+        "all copies between devices without arrays, but not graphs, with P2PSHIM_READBACK"
         "Programming guide: work in different streams is not ordered but by events, or by waiting."
         "The same."
         "The destination is not what its source is. Other work may have written to one of them while the copy was made or read back; it may do so by design, as a kernel that polls a flag which copies set, and clears it. If nothing does, this copy lost data, though the path does not lose all: it may beyond a certain address, or under load."

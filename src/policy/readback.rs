@@ -1,4 +1,4 @@
-//! Copies of the program that are compared with their source once they are made, with `P2PSHIM_VERIFY`.
+//! Copies of the program that are compared with their source once they are made, with `P2PSHIM_READBACK`.
 //!
 //! The device that has the source reads windows of it back into page-locked memory, and then the device that has the destination
 //! those of the destination. Each does so in a stream of its own behind the copy, and the copy's stream waits for both: what the
@@ -23,7 +23,7 @@ use super::staging::{self, Context, RING, Ring, Stager, Staging};
 use crate::api::Function;
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code};
 use crate::api::codes::Numbering;
-use crate::config::{Config, Verify};
+use crate::config::{Config, Readback as Mode};
 use crate::model::{Finding, Memcpy, Origin, Path, Rule, Traffic};
 use crate::record::log;
 
@@ -184,7 +184,7 @@ pub(crate) struct Readback {
 impl Readback {
     pub(crate) const fn new() -> Self {
         let state = State { pairs: Vec::new(), pending: Vec::new(), late: Vec::new() };
-        Self { mode: AtomicU8::new(Verify::Off as u8), state: Mutex::new(state) }
+        Self { mode: AtomicU8::new(Mode::Off as u8), state: Mutex::new(state) }
     }
 
     /// Takes over the option.
@@ -193,19 +193,19 @@ impl Readback {
             let state = self.state.lock();
             state.pending.is_empty() && state.late.is_empty()
         };
-        let mode = if config.verify == Verify::Off && !is_all_done { ENDING } else { config.verify as u8 };
+        let mode = if config.readback == Mode::Off && !is_all_done { ENDING } else { config.readback as u8 };
         self.mode.store(mode, Relaxed);
     }
 
     /// Whether any copy is.
     #[inline(always)]
     pub(crate) fn is_on(&self) -> bool {
-        self.mode.load(Relaxed) != Verify::Off as u8
+        self.mode.load(Relaxed) != Mode::Off as u8
     }
 
     /// Whether all of each is.
     pub(crate) fn is_of_all(&self) -> bool {
-        self.mode.load(Relaxed) == Verify::All as u8
+        self.mode.load(Relaxed) == Mode::All as u8
     }
 
     /// Whether a copy that was made is to be read back, and whether its call waits for that; if so, it counts as one of its pair that
@@ -316,7 +316,7 @@ impl Readback {
         state.pending.append(&mut left);
         state.late.append(&mut late);
         if state.pending.is_empty() && state.late.is_empty() {
-            let _ = self.mode.compare_exchange(ENDING, Verify::Off as u8, Relaxed, Relaxed);
+            let _ = self.mode.compare_exchange(ENDING, Mode::Off as u8, Relaxed, Relaxed);
         }
         done
     }
@@ -390,7 +390,7 @@ mod tests {
     #[test]
     fn calls_wait_no_more_once_one_has_waited_in_vain() {
         let readback = Readback::new();
-        readback.configure(&Config { verify: Verify::All, ..Config::default() });
+        readback.configure(&Config { readback: Mode::All, ..Config::default() });
         let traffic = Traffic::new([0, 1], Path::Direct, 64);
         let [waits, has_stream] = [None, Some(5)].map(|stream| Memcpy { stream, ..Memcpy::linear(0, 1 << 40, 64) });
         assert_eq!([waits, has_stream].map(|copy| readback.wants(&copy, &traffic)), [Some(true); 2]);

@@ -1,4 +1,4 @@
-//! `P2PSHIM_PROBE=full`: a pair is judged by the verdict that `p2pshim doctor` or `p2pshim run` has left in a file.
+//! `P2PSHIM_VERIFY=full`: a pair is judged by the verdict that `p2pshim doctor` or `p2pshim run` has left in a file.
 //!
 //! In the program's process nothing of the kind can be tested: loading a kernel may wait for a device, and a kernel of the
 //! program may be waiting for its host. Of HIP, which the doctor does not test, what copies have shown in this process is kept.

@@ -59,7 +59,7 @@ fn random_sequences_with_pairs_without_a_path_are_the_same_preloaded() {
 
 #[test]
 fn random_sequences_with_each_option_are_the_same_preloaded() {
-    let options = [("P2PSHIM_ACCESS", "app"), ("P2PSHIM_POOLS", "app"), ("P2PSHIM_PROBE", "off")];
+    let options = [("P2PSHIM_ACCESS", "app"), ("P2PSHIM_POOLS", "app"), ("P2PSHIM_VERIFY", "off")];
     for (number, option) in options.into_iter().enumerate() {
         same_sequences("12", 50_000 + number as u32 * 1000, 500, &[option]);
     }
@@ -152,7 +152,7 @@ fn never_enabling_program_copies_directly_preloaded() {
 
 #[test]
 fn never_enabling_program_copies_directly_unverified_if_told_so() {
-    let preloaded = never_enables("12", &["counts"]).env("P2PSHIM_PROBE", "off").preloaded();
+    let preloaded = never_enables("12", &["counts"]).env("P2PSHIM_VERIFY", "off").preloaded();
     preloaded.assert_success();
     assert_all_direct(&preloaded);
 }
@@ -243,7 +243,7 @@ fn path_that_loses_accesses_of_kernels_is_blocked_by_the_verdict_of_the_doctor()
         let doctor = doctor().libraries("target/sim/lib").env("P2PSIM_FAULT", fault);
         doctor.env("XDG_CACHE_HOME", cache.to_string_lossy()).env("P2PSIM_ROOT", "/nonexistent").plain()
     };
-    let full = program.env("P2PSHIM_PROBE", "full");
+    let full = program.env("P2PSHIM_VERIFY", "full");
     assert_eq!(doctor("lost:0>1").status, "exit status: 1");
     let outcome = full.preloaded();
     outcome.assert_success();
@@ -263,14 +263,14 @@ fn path_that_loses_accesses_of_kernels_is_blocked_by_the_verdict_of_the_doctor()
 fn probe_full_without_a_verdict_verifies_quick_and_says_in_one_line_how_to_get_one() {
     let cache = scratch("cache");
     let full = |fault: &str| {
-        let program = never_enables("12", &["counts"]).env("P2PSIM_FAULT", fault).env("P2PSHIM_PROBE", "full");
+        let program = never_enables("12", &["counts"]).env("P2PSIM_FAULT", fault).env("P2PSHIM_VERIFY", "full");
         program.findings_apart().env("XDG_CACHE_HOME", cache.to_string_lossy()).preloaded()
     };
     let outcome = full("");
     outcome.assert_success();
     assert_eq!(outcome.shim.len(), 1, "{:#?}", outcome.shim);
     assert!(
-        outcome.shim[0].contains("`p2pshim doctor` and `p2pshim run --probe full` write verdicts"),
+        outcome.shim[0].contains("`p2pshim doctor` and `p2pshim run --verify full` write verdicts"),
         "{:#?}",
         outcome.shim
     );
@@ -691,7 +691,7 @@ fn adversary_context_of_another_thread_ends_during_a_verification() {
 fn environment_is_not_looked_at_again() {
     for fault in ["", "drop:0-2"] {
         let program = Program::case("environment_moves").env("P2PSIM_DEVICES", "3").env("P2PSIM_FAULT", fault);
-        let outcome = program.env("P2PSHIM_PROBE", "full").findings_apart().preloaded();
+        let outcome = program.env("P2PSHIM_VERIFY", "full").findings_apart().preloaded();
         outcome.assert_success();
         assert_eq!(outcome.stdout, "copied\n", "{fault}");
     }

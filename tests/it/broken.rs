@@ -5,7 +5,7 @@
 //! access that it asks for. `P2PSHIM_UPDATE=1` writes it anew.
 //!
 //! `aperture` is right on the small memory of a quick verification, and so the shim may enable what loses data: p2pshim doctor finds it,
-//! and `P2PSHIM_VERIFY` when it happens.
+//! and `P2PSHIM_READBACK` when it happens.
 
 use std::fs;
 use std::sync::{Mutex, PoisonError};
@@ -15,7 +15,7 @@ use crate::support::{LARGE_PAGES, Outcome, Program, command, doctor, path, scrat
 
 const GOLDEN: &str = "tests/golden/broken-paths.tsv";
 /// A fault that no quick verification finds is at least said when it happens.
-const UNSEEN: &str = "P2PSHIM_VERIFY=all";
+const UNSEEN: &str = "P2PSHIM_READBACK=all";
 const WHO: [&str; 5] = ["nobody", "program", "asks", "pool", "mapped"];
 
 /// The program's answers and data, in few words, and how many warnings there were.
@@ -139,17 +139,17 @@ fn memory_of_another_process_is_not_refused_and_warned_about_where_the_path_is_b
     let denied = "device 1, it is accessed though that is denied. ";
     let broken = "device 1, its data may be wrong: copy engine: 4096 of 4096 bytes never arrived";
     for (fault, option, said) in [
-        ("", ("P2PSHIM_PROBE", "full"), None),
+        ("", ("P2PSHIM_VERIFY", "full"), None),
         ("", ("P2PSHIM_DENY", "0-1"), Some(denied)),
         ("", ("P2PSHIM_ACCESS", "off"), Some("another device, it is accessed though that is denied. ")),
-        ("drop:0>1", ("P2PSHIM_PROBE", "full"), Some(broken)),
+        ("drop:0>1", ("P2PSHIM_VERIFY", "full"), Some(broken)),
         (
             "ipc:0>1",
-            ("P2PSHIM_PROBE", "quick"),
+            ("P2PSHIM_VERIFY", "quick"),
             Some("device 1, its data may be wrong: between processes, IPC: 4096 of 4096 bytes never arrived"),
         ),
     ] {
-        if option.0 == "P2PSHIM_PROBE" {
+        if option.0 == "P2PSHIM_VERIFY" {
             let doctor = here(doctor().libraries("target/sim/lib"), fault).plain();
             assert_eq!(doctor.status, format!("exit status: {}", u8::from(!fault.is_empty())), "{doctor:#?}");
         }
@@ -208,7 +208,7 @@ fn each_who_and_form_data_is_right(fault: &str, option: &str, with_run: bool) {
     let root = machine.to_string_lossy();
     let case = path("target/c-tests/broken_paths").to_string_lossy().into_owned();
     let set = |program: Program| {
-        let (name, value) = option.split_once('=').unwrap_or(("P2PSHIM_PROBE", "quick"));
+        let (name, value) = option.split_once('=').unwrap_or(("P2PSHIM_VERIFY", "quick"));
         let program = program.env("P2PSIM_FAULT", fault).env(name, value);
         let program = program.env("XDG_CACHE_HOME", cache.to_string_lossy()).env(LARGE_PAGES.0, LARGE_PAGES.1);
         program.findings_apart()
@@ -288,7 +288,7 @@ faults! {
     paths_that_are_slow_each_who_and_form_data_is_right("slow:0>1", "", false);
     paths_that_lose_accesses_each_who_and_form_data_is_right("lost:0>1", "", true);
     paths_with_an_aperture_each_who_and_form_data_is_right_or_it_is_said("aperture:0>1", UNSEEN, false);
-    paths_with_an_aperture_known_to_the_doctor_each_who_and_form_data_is_right("aperture:0>1", "P2PSHIM_PROBE=full", true);
+    paths_with_an_aperture_known_to_the_doctor_each_who_and_form_data_is_right("aperture:0>1", "P2PSHIM_VERIFY=full", true);
 }
 
 /// The facts about an address are gone whenever any thread frees memory: a copy that has to be staged is staged all the same.

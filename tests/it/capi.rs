@@ -75,7 +75,7 @@ fn lists_are_whole_and_bad_arguments_are_answered() {
 
 #[test]
 fn options_change_before_and_after_the_first_call() {
-    let env = [("P2PSHIM_VALIDATE", "off"), ("P2PSHIM_PROBE", "nonsense"), ("P2PSHIM_LOG", "error")];
+    let env = [("P2PSHIM_VALIDATE", "off"), ("P2PSHIM_VERIFY", "nonsense"), ("P2PSHIM_LOG", "error")];
     everywhere("settings", &env);
     let (outcome, _) = run("settings", Linked, true, &env);
     // The log was to show the second of three calls.

@@ -55,7 +55,7 @@ fn peer_copies_are_recaptured_as_the_copies_that_were_captured_in_their_place() 
 /// The driver does not say that a stream captures for a graphics API; p2pshim knows.
 #[test]
 fn copies_for_a_graphics_api_are_recorded_as_they_are_without_us() {
-    let staged = [("P2PSIM_NO_P2P", "0-1"), ("P2PSHIM_STAGING", "always"), ("P2PSHIM_VERIFY", "all")];
+    let staged = [("P2PSIM_NO_P2P", "0-1"), ("P2PSHIM_STAGING", "always"), ("P2PSHIM_READBACK", "all")];
     for env in [&[][..], &staged] {
         let program = case("recapture", "13", &["graphics"], env);
         let plain = program.plain();

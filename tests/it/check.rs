@@ -159,7 +159,7 @@ fn broken_ipc_is_warned_of_and_never_kept_as_passed() {
     for probe in ["quick", "full"] {
         let cache = scratch("cache");
         let case = path("target/c-tests/memory_of_another_process").to_string_lossy().into_owned();
-        let program = run(&cache, "ipc:0-1", &["--sim", "2", "--probe", probe, &case]);
+        let program = run(&cache, "ipc:0-1", &["--sim", "2", "--verify", probe, &case]);
         for _ in 0..2 {
             let lines = program.plain().shim.join("\n");
             let opened = "memory of another process was opened on device 0. If it lies on device 1, its data may be wrong: between \
@@ -220,7 +220,7 @@ fn check_is_not_made_where_nothing_goes_by_it() {
     for arguments in [
         &["--no-check"][..],
         &["--access", "off"],
-        &["--probe", "off"],
+        &["--verify", "off"],
         &["--access", "app", "--broken", "warn"],
         &["--sim", "1"],
         &["--sim", "0"],
@@ -262,10 +262,10 @@ fn check_that_fails_is_made_again() {
     fs::remove_dir_all(machine).unwrap();
 }
 
-/// `p2pshim run --probe full`, as on real GPUs, with verdicts in this folder.
+/// `p2pshim run --verify full`, as on real GPUs, with verdicts in this folder.
 fn fully(cache: &Path, fault: &str) -> Outcome {
     let case = path("target/c-tests/never_enables-12").to_string_lossy().into_owned();
-    let run = run(cache, fault, &["--probe", "full", &case]).libraries("target/sim/lib");
+    let run = run(cache, fault, &["--verify", "full", &case]).libraries("target/sim/lib");
     run.env("P2PSIM_ROOT", "/nonexistent").env("NCCL_P2P_DISABLE", "0").plain()
 }
 

@@ -110,7 +110,7 @@ fn quick_tests_copies_and_ipc_and_what_is_wrong_there_fails() {
         if status == 0 {
             let said = "Verdict: no fault was found in copies; what kernels do, and copies of all pairs at once, were not tested.";
             let joined = joined(&outcome);
-            assert!(joined.starts_with(said) && !joined.contains("P2PSHIM_PROBE=full takes"), "{}", outcome.stdout);
+            assert!(joined.starts_with(said) && !joined.contains("P2PSHIM_VERIFY=full takes"), "{}", outcome.stdout);
             assert!(joined.contains(" p2pshim takes these verdicts from "), "{}", outcome.stdout);
         }
     }
@@ -761,10 +761,10 @@ fn verdicts_are_those_that_the_shim_takes_over() {
     // As on real GPUs, where nothing says what is wrong.
     let doctor = |fault: &str| doctor(fault).env("P2PSIM_ROOT", "/nonexistent").env("XDG_CACHE_HOME", &cache).plain();
     let outcome = doctor("lost:0>1");
-    assert!(outcome.stdout.contains(&format!("P2PSHIM_PROBE=full takes these verdicts from {cache}/p2pshim")));
+    assert!(outcome.stdout.contains(&format!("P2PSHIM_VERIFY=full takes these verdicts from {cache}/p2pshim")));
     assert_eq!(fs::read_dir(folder.join("p2pshim")).unwrap().count(), 2);
     // The path is whole here: what the shim says it has from the doctor.
-    let copies = Program::case("never_enables-12").env("P2PSHIM_PROBE", "full").env("XDG_CACHE_HOME", &cache);
+    let copies = Program::case("never_enables-12").env("P2PSHIM_VERIFY", "full").env("XDG_CACHE_HOME", &cache);
     let copies = copies.env("P2PSIM_ROOT", "/nonexistent");
     let said = copies.clone().findings_apart().preloaded().shim.join("\n");
     assert!(
@@ -830,13 +830,6 @@ fn management_library_tells_of_nvlink_mig_and_bar1() {
     let expression = "r['devices'][1]['mig'], r['devices'][0]['nvlinks_up'], [p['link'] for p in r['pairs']]";
     assert_eq!(json(&outcome, expression), "(True, 18, ['NVLink', None])\n");
     fs::remove_dir_all(folder).unwrap();
-}
-
-#[test]
-fn old_name_of_the_command_still_works() {
-    let outcome = Program::new(command()).arg("probe").arg("--sim").arg("2").arg("0>1").plain();
-    outcome.assert_success();
-    assert_eq!(row(&outcome, "0>1")[3], "verified");
 }
 
 #[test]

@@ -114,9 +114,9 @@ fn question_before_anything_is_known_is_hips() {
 fn probe_off_verifies_nothing() {
     for release in RELEASES {
         for what in ["enables", "copies"] {
-            let program = program(release, what, "drop:0-1").env("P2PSHIM_PROBE", "off");
+            let program = program(release, what, "drop:0-1").env("P2PSHIM_VERIFY", "off");
             let outcome = program.preloaded();
-            outcome.assert_same_as(&program.plain(), "P2PSHIM_PROBE=off");
+            outcome.assert_same_as(&program.plain(), "P2PSHIM_VERIFY=off");
             assert!(said(&outcome).is_empty() && rules(&outcome).is_empty(), "{outcome:#?}");
         }
     }

@@ -102,7 +102,7 @@ fn random_graphs_with_each_option_are_the_same_preloaded() {
     let options = [
         ("P2PSHIM_ACCESS", "app"),
         ("P2PSHIM_POOLS", "app"),
-        ("P2PSHIM_PROBE", "off"),
+        ("P2PSHIM_VERIFY", "off"),
         ("P2PSHIM_CAPTURE", "forward"),
         ("P2PSHIM_VALIDATE", "off"),
         ("P2PSHIM", "off"),
@@ -155,7 +155,7 @@ fn different(plain: &Outcome, fault: Variables, preloaded_too: Variables) -> usi
 fn random_graphs_on_a_faulty_machine_are_found_to_differ() {
     let plain = GRAPHS.program("13", 0, FAULTY, &[]).plain();
     plain.assert_success();
-    let trusted = [("P2PSHIM_PROBE", "off")];
+    let trusted = [("P2PSHIM_VERIFY", "off")];
     assert!(different(&plain, &[("P2PSIM_FAULT", "drop:2-3")], &trusted) > 20);
     assert!(different(&plain, &[("P2PSIM_FAULT", "corrupt:2>3")], &trusted) > 20);
     let functions = [

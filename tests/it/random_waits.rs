@@ -204,7 +204,7 @@ fn random_waits_with_each_runtime_are_the_same_preloaded() {
 /// The comparison finds copies that are lost where only the shim makes them direct.
 #[test]
 fn random_waits_on_a_faulty_machine_are_found_to_differ() {
-    let env = [("P2PSIM_FAULT", "drop:0-1"), ("P2PSHIM_PROBE", "off")];
+    let env = [("P2PSIM_FAULT", "drop:0-1"), ("P2PSHIM_VERIFY", "off")];
     let faulty = Way { env: &env, ..DOCUMENTED };
     for seed in 130_000..130_003 {
         let (plain, preloaded) = (DOCUMENTED.program(seed).plain(), faulty.preloaded(seed));

@@ -1,4 +1,4 @@
-//! Copies of the program that are read back (`P2PSHIM_VERIFY`): wrong data is found, right data never is, and the program notices
+//! Copies of the program that are read back (`P2PSHIM_READBACK`): wrong data is found, right data never is, and the program notices
 //! nothing.
 
 use crate::support::sequences::{Sequences, Variables, difference};
@@ -13,8 +13,8 @@ fn copies(flavour: &str, args: &[&str], fault: &str, value: &str) -> Outcome {
     let program = args.iter().fold(program, |program, arg| program.arg(*arg));
     let env = [
         ("P2PSIM_FAULT", fault),
-        ("P2PSHIM_VERIFY", value),
-        ("P2PSHIM_PROBE", "off"),
+        ("P2PSHIM_READBACK", value),
+        ("P2PSHIM_VERIFY", "off"),
         ("P2PSHIM_LOG", "info"),
         ("P2PSHIM_VALIDATE", "off"),
     ];
@@ -163,7 +163,7 @@ fn assert_unnoticed(value: &str) {
     ];
     for (case, count, env) in cases {
         let (first, count) = seeds(80_000, count);
-        let env: Vec<_> = env.iter().copied().chain([("P2PSHIM_VERIFY", value)]).collect();
+        let env: Vec<_> = env.iter().copied().chain([("P2PSHIM_READBACK", value)]).collect();
         let program = Sequences { case }.program("12", first, count, &env).findings_apart();
         let (plain, preloaded) = (program.plain(), program.preloaded());
         plain.assert_success();
@@ -189,9 +189,9 @@ fn random_sequences_read_back_whole_are_the_same_and_nothing_is_found() {
 fn nothing_is_read_back_without_the_option_or_memory() {
     for (value, limit) in [("off", "256M"), ("sample", "16K")] {
         let program = Program::case("read_back-12").arg("enable").arg("async").arg("3000000").arg("12");
-        let program = program.env("P2PSIM_FAULT", "drop:0-1").env("P2PSHIM_PROBE", "off").findings_apart();
+        let program = program.env("P2PSIM_FAULT", "drop:0-1").env("P2PSHIM_VERIFY", "off").findings_apart();
         let program =
-            program.env("P2PSHIM_VERIFY", value).env("P2PSHIM_STAGING_LIMIT", limit).env("P2PSHIM_LOG", "info");
+            program.env("P2PSHIM_READBACK", value).env("P2PSHIM_STAGING_LIMIT", limit).env("P2PSHIM_LOG", "info");
         let outcome = program.preloaded();
         assert_eq!(said(&outcome), [""; 0], "{value}");
         let is_told = outcome.shim.iter().any(|line| line.contains("(P2PSHIM_STAGING_LIMIT)"));
@@ -202,7 +202,7 @@ fn nothing_is_read_back_without_the_option_or_memory() {
 /// The arguments of a batch are asked for as a whole, not each copy's by calls of the system.
 #[test]
 fn batch_is_read_by_few_calls_of_the_system() {
-    let outcome = Program::case("batch_reads").env("P2PSHIM_VERIFY", "sample").preloaded();
+    let outcome = Program::case("batch_reads").env("P2PSHIM_READBACK", "sample").preloaded();
     outcome.assert_success();
     assert_eq!(outcome.stdout, "4096 copies: fewer than one call for eight\n".repeat(3));
 }

@@ -226,7 +226,7 @@ fn every_flavour_makes_no_difference() {
 /// No pair is verified here: that takes some of the calls until the first that fails.
 #[test]
 fn faults_are_answered_from_the_first_on() {
-    for other in [("P2PSHIM_ACCESS", "app"), ("P2PSHIM_PROBE", "off")] {
+    for other in [("P2PSHIM_ACCESS", "app"), ("P2PSHIM_VERIFY", "off")] {
         let env = [("P2PSIM_FAULT", "code:cuMemcpyPeerAsync:711@100"), other];
         same_in("fault", "12", &env);
         // Those that fail have records as well.
@@ -252,7 +252,7 @@ fn more_than_there_is_room_for_makes_no_difference() {
 #[test]
 fn ways_are_those_of_plain_where_nothing_is_enabled() {
     // The simulated GPUs count the copies of a verification too.
-    let program = scenario("ways", "12", &[("P2PSHIM_ACCESS", "app"), ("P2PSHIM_PROBE", "off")]);
+    let program = scenario("ways", "12", &[("P2PSHIM_ACCESS", "app"), ("P2PSHIM_VERIFY", "off")]);
     let plain = program.plain();
     assert_right(&plain);
     for ways in ["    0 direct, 400 staged\n", "    400 direct, 0 staged\n", "    400 direct, 400 staged\n"] {
@@ -368,7 +368,7 @@ fn options() -> impl Iterator<Item = &'static str> {
 
 /// Both layers' copies; the shim's own account is in the output, and the trace's here.
 fn counted_once(program: &Program) {
-    let program = program.clone().libraries("target/c-tests/null-driver").env("P2PSHIM_PROBE", "off");
+    let program = program.clone().libraries("target/c-tests/null-driver").env("P2PSHIM_VERIFY", "off");
     let plain = program.plain();
     plain.assert_success();
     assert!(
@@ -412,7 +412,7 @@ fn counted_once(program: &Program) {
 #[test]
 fn copies_that_are_interrupted_by_copies_of_the_driver_are_counted_once() {
     let program = Program::case("copies_interrupted").libraries("target/c-tests/null-driver").arg("driver");
-    let program = program.env("P2PSHIM_PROBE", "off");
+    let program = program.env("P2PSHIM_VERIFY", "off");
     let plain = program.plain();
     plain.assert_success();
     assert_eq!(plain.stdout.matches("counted 0 more").count(), 2, "{}", plain.stdout);

@@ -365,7 +365,7 @@ fn report_of_a_run_that_was_ended_names_its_last_copy() {
             .arg("2")
             .arg("--access")
             .arg("app")
-            .arg("--probe")
+            .arg("--verify")
             .arg("off");
         let outcome = arguments.iter().fold(program, |program, argument| program.arg(*argument)).plain();
         fs::remove_dir(temporary).unwrap();
@@ -663,7 +663,7 @@ fn nccl_keeps_off_peer_access_that_the_doctor_found_broken() {
     let (switch, said) = switch_of_nccl(&[], &here);
     assert_eq!(switch, "1");
     assert!(said.contains("is broken (kernel loads; p2pshim doctor)"), "{said}");
-    assert_eq!(switch_of_nccl(&["--probe", "off"], &here).0, "unset", "verdicts are not asked for");
+    assert_eq!(switch_of_nccl(&["--verify", "off"], &here).0, "unset", "verdicts are not asked for");
     assert_eq!(switch_of_nccl(&[], &here[..1]).0, "1", "a machine that does not list its GPUs, since the same boot");
     let others = scratch("machine");
     let gpu = others.join("proc/driver/nvidia/gpus/0");

@@ -126,7 +126,7 @@ fn copies_are_staged_by_whoever_is_faster() {
 #[test]
 fn random_sequences_while_it_is_found_out_who_is_faster_are_the_same() {
     STAGED.assert_same("12", 60_000, 100, &[NO_PATH, ("P2PSHIM_STAGING", "auto")]);
-    STAGED.assert_same("12", 61_000, 40, &[NO_PATH, ("P2PSHIM_STAGING", "auto"), ("P2PSHIM_VERIFY", "sample")]);
+    STAGED.assert_same("12", 61_000, 40, &[NO_PATH, ("P2PSHIM_STAGING", "auto"), ("P2PSHIM_READBACK", "sample")]);
     STAGED.assert_same("12", 62_000, 40, &[NO_PATH, ("P2PSHIM_STAGING", "auto"), ("P2PSHIM_STAGING_LIMIT", "1M")]);
 }
 
@@ -267,7 +267,7 @@ fn attributes_of_a_copy_are_obeyed() {
     assert_eq!(staged_here.stdout, plain.stdout, "{staged_here:#?}");
     // The large ones that may be read later are staged, in two forms; a line says so of the call.
     assert_eq!(staged(&staged_here), 2, "{:#?}", staged_here.lines);
-    let read_back = program().env("P2PSHIM_VERIFY", "all").preloaded();
+    let read_back = program().env("P2PSHIM_READBACK", "all").preloaded();
     assert_eq!(read_back.stdout, plain.stdout, "{read_back:#?}");
     assert!(
         read_back.findings.iter().all(|finding| !finding.rule.starts_with("P2P-data-")),

@@ -412,7 +412,7 @@ pub(super) fn print_conclusion(out: &mut impl Write, examined: &Examined) -> io:
     }
     if let Some(folder) = &examined.kept_in {
         // Without a verdict on kernels `full` is not satisfied.
-        let who = if examined.is_quick { "p2pshim" } else { "P2PSHIM_PROBE=full" };
+        let who = if examined.is_quick { "p2pshim" } else { "P2PSHIM_VERIFY=full" };
         writeln!(out, "{who} takes these verdicts from {} until the next boot.\n", folder.display())?;
     }
     Ok(())

@@ -248,7 +248,7 @@ mod tests {
         let names: Vec<String> =
             arguments().map(|argument| argument.get_long().unwrap_or_default().to_owned()).collect();
         assert_eq!(names.len(), Variable::ALL.len() - 1);
-        for name in ["access", "deny", "probe", "pools", "capture", "validate", "log", "log-file"] {
+        for name in ["access", "deny", "verify", "pools", "capture", "validate", "log", "log-file"] {
             assert!(names.iter().any(|found| found == name), "{name}: {names:?}");
         }
     }

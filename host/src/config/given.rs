@@ -160,12 +160,12 @@ mod tests {
     #[test]
     fn set_before_the_options_are_read_goes_before_the_environment() {
         let given = Given::new();
-        let there = [("P2PSHIM_VALIDATE", "strict"), ("P2PSHIM_ACCESS", "app"), ("P2PSHIM_PROBE", "nonsense")];
+        let there = [("P2PSHIM_VALIDATE", "strict"), ("P2PSHIM_ACCESS", "app"), ("P2PSHIM_VERIFY", "nonsense")];
         set(&given, "P2PSHIM_VALIDATE", "off").unwrap();
         set(&given, "P2PSHIM_ACCESS", "").unwrap();
         set(&given, "P2PSHIM_TRACE", "folder").unwrap();
         assert_eq!(given.value(option("P2PSHIM_VALIDATE"), environment(&there)), "off");
-        assert_eq!(given.value(option("P2PSHIM_PROBE"), environment(&there)), "quick", "the default holds");
+        assert_eq!(given.value(option("P2PSHIM_VERIFY"), environment(&there)), "quick", "the default holds");
         let (config, warnings) = given.read(environment(&there), |config, warnings| (config.clone(), warnings));
         assert_eq!((config.validate, config.access), (Validate::Off, Access::Auto));
         assert_eq!(warnings.len(), 1, "{warnings:?}");
@@ -177,7 +177,7 @@ mod tests {
     fn set_afterwards_only_what_can_change_does() {
         let given = Given::new();
         given.read(environment(&[("P2PSHIM_DENY", "0-1"), ("P2PSHIM", "on")]), |_, _| {});
-        for (name, value) in [("P2PSHIM_VALIDATE", "strict"), ("P2PSHIM_ACCESS", "app"), ("P2PSHIM_PROBE", "off")] {
+        for (name, value) in [("P2PSHIM_VALIDATE", "strict"), ("P2PSHIM_ACCESS", "app"), ("P2PSHIM_VERIFY", "off")] {
             assert_eq!(set(&given, name, value), Ok(()), "{name}");
             assert_eq!(given.value(option(name), environment(&[])), value);
         }

@@ -23,7 +23,7 @@ use log::{Level, Metadata};
 
 use crate::nearest::nearest;
 pub use option::{Changes, Variable};
-pub use values::{Access, Broken, Denied, GpuName, GpuTiming, Probe, Stacks, Staging, Validate, Verify};
+pub use values::{Access, Broken, Denied, GpuName, GpuTiming, Readback, Stacks, Staging, Validate, Verify};
 
 /// The beginning of every option's name.
 pub const PREFIX: &str = "P2PSHIM";
@@ -60,9 +60,9 @@ options! {
     }
 
     /// How a pair is verified.
-    probe: Probe {
-        variable: P2PSHIM_PROBE,
-        values: words("quick" = Probe::Quick, "full" = Probe::Full, "off" = Probe::Off),
+    verify: Verify {
+        variable: P2PSHIM_VERIFY,
+        values: words("quick" = Verify::Quick, "full" = Verify::Full, "off" = Verify::Off),
         changes: Changes::Always,
         help: "how a pair is verified before it is used; quick: data is copied and compared; full: the same, and a verdict of p2pshim doctor is expected, which also tests loads and stores by kernels; off: not verified",
         details: "Some machines lose only what kernels load and store. `p2pshim doctor` finds that. It saves its verdicts in `$XDG_CACHE_HOME/p2pshim`, or else in `~/.cache/p2pshim`; they hold until the next boot. A pair that failed there is not used, with `quick` neither. `p2pshim run` checks copies before it starts the program, once after each boot, and with `full` kernels too (about 0.9 s per direction on H200). With `full` a pair without a verdict on kernels is verified as with `quick`, and a line in the log says so. For HIP see [HIP.md](HIP.md).",
@@ -74,13 +74,13 @@ options! {
         values: words("refuse" = Broken::Refuse, "warn" = Broken::Warn),
         changes: Changes::Never,
         help: "what a program gets that enables peer access itself where data does not arrive; refuse: the pair is verified first, and if that fails, the program sees no peer access and its copies go through the host; warn: peer access, and a warning; p2pshim takes its copies through the host, but those of graphs, and what kernels access, are wrong",
-        details: "A broken pair looks like hardware without a path: `cudaDeviceCanAccessPeer` writes 0, the P2P attributes 2 to 5 are 0, enabling returns 217, and granting a device access to a pool or to mapped memory returns 101. The pair is verified as P2PSHIM_PROBE says (some milliseconds on H200), or judged by the verdict of `p2pshim doctor`, before the program's own `cudaDeviceEnablePeerAccess`, `cuMemPoolSetAccess` or `cuMemSetAccess`; and when the program asks whether there is a path, if both devices have a context. A pair that cannot be verified, because the devices are busy or a stream is being captured, is left to the program. Memory of other processes is not covered. With HIP enabling returns 101, and no copies are staged: [HIP.md](HIP.md).",
+        details: "A broken pair looks like hardware without a path: `cudaDeviceCanAccessPeer` writes 0, the P2P attributes 2 to 5 are 0, enabling returns 217, and granting a device access to a pool or to mapped memory returns 101. The pair is verified as P2PSHIM_VERIFY says (some milliseconds on H200), or judged by the verdict of `p2pshim doctor`, before the program's own `cudaDeviceEnablePeerAccess`, `cuMemPoolSetAccess` or `cuMemSetAccess`; and when the program asks whether there is a path, if both devices have a context. A pair that cannot be verified, because the devices are busy or a stream is being captured, is left to the program. Memory of other processes is not covered. With HIP enabling returns 101, and no copies are staged: [HIP.md](HIP.md).",
     }
 
     /// Which copies of the program are read back.
-    verify: Verify {
-        variable: P2PSHIM_VERIFY,
-        values: words("off" = Verify::Off, "sample" = Verify::Sample, "all" = Verify::All),
+    readback: Readback {
+        variable: P2PSHIM_READBACK,
+        values: words("off" = Readback::Off, "sample" = Readback::Sample, "all" = Readback::All),
         changes: Changes::Always,
         help: "whether copies of the program between devices are compared with their source once they are made; sample: the beginning, the end and a part between of the first 8 copies of each pair and path, then of ever fewer; all: all of every copy, and the call waits for it",
         details: "For data that is wrong though every pair was verified. Source and destination are read back by the devices that have them; the copy's stream waits for that, so that what the program does next in it changes nothing too early. With `sample` the program itself waits only where the call does, and what came of it is said with a later call. A difference is the finding [P2P-data-wrong](MESSAGES.md#p2p-data-wrong) if the path then fails its verification too, and else [P2P-data-changed](MESSAGES.md#p2p-data-changed). Peer copies and regular ones are read back, 2D and 3D copies and batches; not copies with arrays, of captures and of graphs, nor batches whose sources CUDA reads during the call. `sample` looks at 8 copies of a batch at most. Each stream that copies takes page-locked memory of the host: 32 KiB with `sample`, 20 MiB with `all`, within P2PSHIM_STAGING_LIMIT.",
@@ -354,7 +354,7 @@ mod tests {
         let (config, warnings) = read(&[
             ("P2PSHIM_ACCESS", "app"),
             ("P2PSHIM_DENY", "0-1, 2>3"),
-            ("P2PSHIM_PROBE", "off"),
+            ("P2PSHIM_VERIFY", "off"),
             ("P2PSHIM_POOLS", "app"),
         ]);
         let named =
@@ -363,7 +363,7 @@ mod tests {
         let expected = Config {
             access: Access::App,
             denied: denied.to_vec(),
-            probe: Probe::Off,
+            verify: Verify::Off,
             grants_pools: false,
             ..Config::default()
         };

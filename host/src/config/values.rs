@@ -18,7 +18,7 @@ pub enum Access {
 
 /// How a pair is verified before it is trusted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Probe {
+pub enum Verify {
     /// By copies.
     #[default]
     Quick,
@@ -55,7 +55,7 @@ pub enum Staging {
 /// Which copies of the program are read back and compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Verify {
+pub enum Readback {
     /// None.
     Off,
     /// Parts of some.

@@ -29,11 +29,11 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 from . import _library
 from ._library import Error
 from ._rows import (
-    Activity, Api, By, Finding, Kind, Layer, Library, Option, Pair, PairState, Path, Proof, Route, Rule, Severity, State, Trace,
+    Activity, Api, By, Finding, Kind, Layer, Library, Option, Pair, PairState, Path, Verification, Route, Rule, Severity, State, Trace,
 )  # fmt: skip
 
 __all__ = [
-    "Activity", "Api", "By", "Error", "Finding", "Kind", "Layer", "Library", "Option", "Pair", "PairState", "Path", "Proof",
+    "Activity", "Api", "By", "Error", "Finding", "Kind", "Layer", "Library", "Option", "Pair", "PairState", "Path", "Verification",
     "Route", "Rule", "Severity", "State", "Trace", "apis", "command_path", "environment", "is_active", "last_finding", "libraries", "library_path",
     "main", "mark", "option", "options", "pair", "pair_state", "pairs", "prepare_pair", "rules",
     "set_option", "start_trace", "state", "stop_trace", "trace", "version",

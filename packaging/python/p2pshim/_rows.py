@@ -80,7 +80,7 @@ class Path(enum.IntEnum):
     MAPPED_ON_USE = 7
 
 
-class Proof(enum.IntEnum):
+class Verification(enum.IntEnum):
     """What has been found out about the path between two devices."""
 
     #: Nothing yet: nothing is verified before a pair has copied enough.
@@ -244,9 +244,9 @@ class PairState(NamedTuple):
     #: Whether ``P2PSHIM_ACCESS`` or ``P2PSHIM_DENY`` hides it from the program.
     denied: bool
     #: What is known of the path between the two.
-    proof: Proof
+    verification: Verification
     #: The same for memory of pools.
-    pool_proof: Proof
+    pool_verification: Verification
     #: The path of copies between them, as things stand.
     path: Path
     #: Why it is that one; empty if there is nothing to say.
@@ -290,8 +290,8 @@ FIELDS: Dict[Any, Dict[str, Field]] = {
     },
     Library: {"layer": (ctypes.c_int, Layer), "routes": (ctypes.c_uint, Route)},
     PairState: {
-        "possible": INT, "enabled_by": (ctypes.c_uint, By), "denied": YES_NO, "proof": (ctypes.c_int, Proof),
-        "pool_proof": (ctypes.c_int, Proof), "path": (ctypes.c_int, Path),
+        "possible": INT, "enabled_by": (ctypes.c_uint, By), "denied": YES_NO, "verification": (ctypes.c_int, Verification),
+        "pool_verification": (ctypes.c_int, Verification), "path": (ctypes.c_int, Path),
     },
     Trace: {"dropped": COUNT, "recording": YES_NO},
 }  # fmt: skip

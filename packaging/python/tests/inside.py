@@ -87,7 +87,7 @@ class Inside(unittest.TestCase):
 
         known = p2pshim.pair_state(0, 1)
         self.assertEqual((known.possible, known.denied, known.path), (1, False, p2pshim.Path.DIRECT))
-        self.assertEqual((known.enabled_by, known.proof), (p2pshim.By.SHIM, p2pshim.Proof.PASSED))
+        self.assertEqual((known.enabled_by, known.verification), (p2pshim.By.SHIM, p2pshim.Verification.PASSED))
         with self.assertRaises(IndexError):
             p2pshim.pair_state(0, 64)
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::judge::{Plan, Purpose};
 use super::registry::{Owner, Registry, Verification};
 use super::{Access, Kind, Place, evident, is_reached_by_mapping, left_alone, traffic};
-use crate::config::{self, Probe};
+use crate::config::{self, Verify};
 use crate::model::{Memcpy, Named, Path, Traffic, Why};
 use crate::os;
 use crate::policy::capture;
@@ -299,7 +299,8 @@ impl Registry {
         }
         if is_granted || links.iter().any(Option::is_some) {
             let is_ours = links.iter().flatten().any(|link| self.is_verified_by_us(link, verification));
-            let is_left = self.access != config::Access::Auto || self.probe == Probe::Off || self.is_unverifiable(kind);
+            let is_left =
+                self.access != config::Access::Auto || self.verify == Verify::Off || self.is_unverifiable(kind);
             if is_ours || is_left || verification.is_some() && is_due {
                 return Step::Decided(Path::Direct);
             }
@@ -349,7 +350,7 @@ impl Registry {
         match kind {
             Kind::Pool if self.leaves_pools => return Some(Why::Pool),
             Kind::Plain if src.kind == Kind::Mapped || dst.kind == Kind::Mapped => return Some(Why::Mapped),
-            _ if self.probe != Probe::Off && verification.is_none() && self.is_unverifiable(kind) => {
+            _ if self.verify != Verify::Off && verification.is_none() && self.is_unverifiable(kind) => {
                 return Some(Why::Unverified);
             }
             _ => {}

@@ -7,7 +7,7 @@ use super::judge::{Plan, Purpose};
 use super::registry::{MOST_PEERS, Ours, Owner, Verification};
 use super::{Access, Kind, Path, Why};
 use crate::api::abi::Code;
-use crate::config::Probe;
+use crate::config::Verify;
 use crate::os;
 use crate::policy::driver::Driver;
 
@@ -28,7 +28,7 @@ impl Access {
         }
         let is_verified = {
             let registry = self.lock();
-            registry.probe == Probe::Off
+            registry.verify == Verify::Off
                 || registry.verification(plan.kind, plan.src.device, plan.dst.device) == Some(Verification::Passed)
         };
         if is_verified {

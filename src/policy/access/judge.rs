@@ -14,7 +14,7 @@ use super::registry::{Registry, ordered};
 use super::verify::Failure;
 use super::{Kind, Place};
 use crate::api::Layer;
-use crate::config::{self, Config, Probe};
+use crate::config::{self, Config, Verify};
 use crate::os;
 use crate::policy::driver::Judged;
 use crate::policy::verdicts::Verdict;
@@ -121,7 +121,7 @@ impl Judge {
     pub(crate) fn configure(&self, config: &Config, layer: Layer) {
         self.is_hip.store(layer == Layer::Hip, Relaxed);
         let hides_all = config.access == config::Access::Off;
-        self.admits.store(!hides_all && config.probe != Probe::Off, Relaxed);
+        self.admits.store(!hides_all && config.verify != Verify::Off, Relaxed);
         let is_any_blocked = {
             let mut registry = self.lock();
             registry.configure(config, layer);
@@ -179,7 +179,7 @@ impl Judge {
     pub(crate) fn check_verdicts(&self, driver: &impl Judged, plan: &Plan, can: [bool; 2]) -> Result<bool, Failure> {
         let verdicts = plan.directions(can).map(|[by, of]| self.kept(driver, by, of).unwrap_or_default());
         let verdicts: Vec<Verdict> = verdicts.collect();
-        let is_full = self.lock().probe == Probe::Full && !self.is_hip();
+        let is_full = self.lock().verify == Verify::Full && !self.is_hip();
         if is_full && !verdicts.iter().all(Verdict::has_kernels) {
             self.misses_verdict();
         }

@@ -104,7 +104,7 @@ impl Judge {
             plan.say_verified(
                 Verified::Unknown,
                 format_args!(
-                    "{what}. {}. Verification is tried again when twice as much has been copied; P2PSHIM_PROBE=off would use the \
+                    "{what}. {}. Verification is tried again when twice as much has been copied; P2PSHIM_VERIFY=off would use the \
                      pair without verification",
                     self.consequence(plan, None)
                 ),
@@ -125,7 +125,7 @@ impl Judge {
                 format_args!(
                     "could not be verified, nor can any other pair: the driver has no memory with access rights of its own \
                      (cuMemCreate, cuMemMap). The shim enables no peer access for this reason; \
-                     P2PSHIM_PROBE=off would trust all pairs untested"
+                     P2PSHIM_VERIFY=off would trust all pairs untested"
                 ),
             );
         }
@@ -159,8 +159,8 @@ impl Judge {
     pub(super) fn misses_verdict(&self) {
         if Once::NoVerdict.is_first() {
             log::warnings(&[
-                "P2PSHIM_PROBE=full: there is no verdict on these GPUs since the machine was booted, so pairs \
-                             are verified as with quick. `p2pshim doctor` and `p2pshim run --probe full` write verdicts"
+                "P2PSHIM_VERIFY=full: there is no verdict on these GPUs since the machine was booted, so pairs \
+                             are verified as with quick. `p2pshim doctor` and `p2pshim run --verify full` write verdicts"
                     .to_owned(),
             ]);
         }
@@ -205,7 +205,7 @@ impl Judge {
             (Purpose::Admit, true) => {
                 "The program gets the access that it asks for; with P2PSHIM_DENY for this pair it gets none"
             }
-            (_, true) => "p2pshim enables no peer access between them; with P2PSHIM_PROBE=off it would",
+            (_, true) => "p2pshim enables no peer access between them; with P2PSHIM_VERIFY=off it would",
             (Purpose::Check | Purpose::Again, _) if has_failed => {
                 "There is peer access between them, so p2pshim takes copies through the host from now on; those of graphs, and what \
                  kernels access there, it cannot"

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::back_off::BackOff;
 use super::cells::{Cells, OWNERS};
 use crate::api::Layer;
-use crate::config::{self, Broken, Config, Denied, GpuName, Probe};
+use crate::config::{self, Broken, Config, Denied, GpuName, Verify};
 use crate::model::{Hidden, Why};
 use crate::policy::driver::{Scratch, ScratchKind};
 use crate::policy::memory::{Kind, Place};
@@ -113,7 +113,7 @@ impl Attempts {
 #[derive(Default)]
 pub(crate) struct Registry {
     pub(crate) access: config::Access,
-    pub(super) probe: Probe,
+    pub(super) verify: Verify,
     broken: Broken,
     pub(super) leaves_pools: bool,
     /// Whether the driver has no memory with rights of its own, so that pairs cannot be verified.
@@ -164,7 +164,7 @@ pub(crate) struct Registry {
 impl Registry {
     pub(super) fn configure(&mut self, config: &Config, layer: Layer) {
         self.access = config.access;
-        self.probe = config.probe;
+        self.verify = config.verify;
         self.broken = config.broken;
         self.leaves_pools = !config.grants_pools;
         let of_hip = |denied: &Denied| {

@@ -7,7 +7,7 @@ use p2pshim_host::verdict::{Finding, Part};
 use super::fake::{Fake, Fault, context, mapped, memory_of, pool, pooled};
 use super::*;
 use crate::api::abi::Code;
-use crate::config::{self, Broken, Denied, GpuName, Probe};
+use crate::config::{self, Broken, Denied, GpuName, Verify};
 use crate::model::{Named, Shape};
 use crate::policy::verdicts::Verdict;
 use crate::policy::{HarmlessEnable, Judged};
@@ -494,7 +494,7 @@ fn context_is_made_verdicts_are_read_once_and_before_the_program_enables_a_pair(
     assert_eq!([make(2), process.enable(0, 2).cast_unsigned(), process.driver.readings.get()], [6, 0, 6]);
     process.access.configure(&Config::default());
     assert_eq!((process.enable(1, 2), process.driver.readings.get()), (0, 8), "options may make others of them");
-    let left_alone = Process::configured(Fake::new(), &Config { probe: Probe::Off, ..Config::default() });
+    let left_alone = Process::configured(Fake::new(), &Config { verify: Verify::Off, ..Config::default() });
     assert!(!left_alone.access.is_first_context(0) && !process.access.is_first_context(-1));
 }
 
@@ -531,7 +531,7 @@ fn admit_question_that_cannot_be_decided_is_not_verified_each_time() {
 fn admit_is_left_out_as_options_say() {
     let warn = Config { broken: Broken::Warn, ..Config::default() };
     for (config, verification) in
-        [(warn, Some(Verification::Broken)), (Config { probe: Probe::Off, ..Config::default() }, None)]
+        [(warn, Some(Verification::Broken)), (Config { verify: Verify::Off, ..Config::default() }, None)]
     {
         let process = broken(&config);
         assert_eq!(process.enable(0, 1), 0);
@@ -989,18 +989,18 @@ fn verdict_that_failed_on_either_direction_keeps_the_pair_blocked() {
     let failed = || failed("stores are lost");
     let blocked = Path::Staged(Why::Broken);
     let between_processes = || passed().updated(Verdict::of(Part::Ipc, Finding::Wrong("lost".to_owned())), false);
-    for (probe, verdicts, path) in [
-        (Probe::Full, vec![((0, 1), passed()), ((1, 0), passed())], Path::Direct),
-        (Probe::Full, vec![((0, 1), passed()), ((1, 0), failed())], blocked),
-        (Probe::Full, vec![((1, 0), failed())], blocked),
-        (Probe::Full, vec![], Path::Direct),
-        (Probe::Quick, vec![((1, 0), failed())], blocked),
-        (Probe::Quick, vec![], Path::Direct),
-        (Probe::Quick, vec![((0, 1), between_processes()), ((1, 0), passed())], Path::Direct),
-        (Probe::Off, vec![((1, 0), failed())], Path::Direct),
+    for (verify, verdicts, path) in [
+        (Verify::Full, vec![((0, 1), passed()), ((1, 0), passed())], Path::Direct),
+        (Verify::Full, vec![((0, 1), passed()), ((1, 0), failed())], blocked),
+        (Verify::Full, vec![((1, 0), failed())], blocked),
+        (Verify::Full, vec![], Path::Direct),
+        (Verify::Quick, vec![((1, 0), failed())], blocked),
+        (Verify::Quick, vec![], Path::Direct),
+        (Verify::Quick, vec![((0, 1), between_processes()), ((1, 0), passed())], Path::Direct),
+        (Verify::Off, vec![((1, 0), failed())], Path::Direct),
     ] {
         let driver = Fake { verdicts: verdicts.into_iter().collect(), ..Fake::new() };
-        let process = Process::configured(driver, &Config { probe, ..Config::default() });
+        let process = Process::configured(driver, &Config { verify, ..Config::default() });
         assert_eq!(process.copy(0, 1, ENOUGH), path);
         assert_eq!(process.driver.enables.get() == 0, path != Path::Direct);
     }
@@ -1011,7 +1011,7 @@ fn probe_full_without_verdicts_what_quick_finds_holds() {
     for (verdict, path) in [(None, Path::Staged(Why::Broken)), (Some(passed()), Path::Staged(Why::Broken))] {
         let verdicts = verdict.into_iter().flat_map(|verdict| [((0, 1), verdict.clone()), ((1, 0), verdict)]).collect();
         let driver = Fake { verdicts, faults: [((0, 1), Fault::Drop)].into(), ..Fake::new() };
-        let process = Process::configured(driver, &Config { probe: Probe::Full, ..Config::default() });
+        let process = Process::configured(driver, &Config { verify: Verify::Full, ..Config::default() });
         assert_eq!(process.copy(0, 1, ENOUGH), path);
     }
 }
@@ -1019,7 +1019,7 @@ fn probe_full_without_verdicts_what_quick_finds_holds() {
 #[test]
 fn probe_off_pairs_are_trusted_untested() {
     let driver = Fake { faults: [((0, 1), Fault::Drop)].into(), ..Fake::new() };
-    let process = Process::configured(driver, &Config { probe: Probe::Off, ..Config::default() });
+    let process = Process::configured(driver, &Config { verify: Verify::Off, ..Config::default() });
     assert_eq!(process.copy(0, 1, ENOUGH), Path::Direct);
 }
 

@@ -8,7 +8,7 @@ use p2pshim_host::machine::Machine;
 use p2pshim_host::verdict::{Finding, Part};
 
 use super::*;
-use crate::config::{Broken, Denied, Probe};
+use crate::config::{Broken, Denied, Verify};
 use crate::model::{Named, Shape};
 use crate::policy::access::verify::WHOLE;
 use crate::policy::driver::{Scratch, ScratchKind, Span};
@@ -755,7 +755,7 @@ fn what_the_program_has_it_keeps() {
 /// Where the program's call fails in any case, or nothing is to be verified, nothing is copied.
 #[test]
 fn enabling_what_cannot_succeed_or_is_not_to_be_verified_copies_nothing() {
-    let off = Config { probe: Probe::Off, ..Config::default() };
+    let off = Config { verify: Verify::Off, ..Config::default() };
     let denied = vec![Denied { device: config::GpuName::Hip(0), peer: config::GpuName::Hip(1) }];
     let denied = Config { denied, ..Config::default() };
     let hidden = Config { access: config::Access::Off, ..Config::default() };
@@ -804,7 +804,7 @@ fn enabling_where_a_copy_may_hang_is_left_to_the_program_and_not_to_us() {
 
 #[test]
 fn verdict_that_is_kept_counts_and_what_was_found_out_is_kept() {
-    let full = Config { probe: Probe::Full, ..Config::default() };
+    let full = Config { verify: Verify::Full, ..Config::default() };
     let passed = || Verdict::of(Part::Copies, Finding::Right);
     let failed = Verdict::of(Part::Copies, Finding::Wrong("lost".to_owned()));
     let (hip, first) = (Fake::new(2, true), peers(&full));
