@@ -129,40 +129,6 @@ pub(crate) fn process_id() -> i32 {
     unsafe { libc::getpid() }
 }
 
-/// Processors that a thread may run on.
-#[derive(Clone, Copy)]
-pub(crate) struct Processors(libc::cpu_set_t);
-
-impl Processors {
-    /// Those of the process's main thread, and so of all that it has begun, unless somebody chose others for them; none on machines
-    /// with more processors than the C library's sets have room for.
-    pub(crate) fn of_process() -> Option<Self> {
-        Self::of(process_id())
-    }
-
-    /// Those of a thread; of the calling one for 0.
-    fn of(thread: i32) -> Option<Self> {
-        let mut set = MaybeUninit::uninit();
-        // SAFETY: writes a set of that size.
-        match unsafe { libc::sched_getaffinity(thread, size_of::<libc::cpu_set_t>(), set.as_mut_ptr()) } {
-            // SAFETY: written.
-            0 => Some(Self(unsafe { set.assume_init() })),
-            _ => None,
-        }
-    }
-
-    /// Has the calling thread run there, as far as it still may. A filter of system calls that forbids that is met only by programs
-    /// that bind threads.
-    pub(crate) fn take(&self) {
-        let Self(set) = self;
-        // SAFETY: reads the sets only.
-        if Self::of(0).is_some_and(|Self(own)| !unsafe { libc::CPU_EQUAL(&own, set) }) {
-            // SAFETY: reads the set only. Where that is refused, the thread stays where it is.
-            unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), set) };
-        }
-    }
-}
-
 /// Whether the calling thread runs a signal handler on a stack of its own.
 #[cold]
 #[inline(never)]
@@ -408,17 +374,6 @@ pub(crate) fn registers() -> Registers {
         }
     }
     registers
-}
-
-/// Whether the process's main thread has ended, by `pthread_exit`, and others go on; true as well if the system does not let
-/// us ask. Takes no descriptor, since programs expect to get certain numbers for theirs.
-pub(crate) fn main_thread_has_ended() -> bool {
-    let (mut to, from) = (0u8, 0u8);
-    let local = libc::iovec { iov_base: (&raw mut to).cast(), iov_len: 1 };
-    let remote = libc::iovec { iov_base: (&raw const from).cast_mut().cast(), iov_len: 1 };
-    // Its number is the process's. A thread that has ended has no memory, though the others have.
-    // SAFETY: one byte each; the kernel only writes to `to`.
-    keep_errno(|| unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) }) != 1
 }
 
 /// Runs `work` with all signals held back; those that writing raises, because the reader is gone or the file may not grow, are

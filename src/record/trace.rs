@@ -17,7 +17,6 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64};
-use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
@@ -44,9 +43,6 @@ const ORIGINS: usize = 4096;
 /// For so many places it is looked anew which code is where.
 const SITES_READ_ANEW: u64 = 256;
 
-/// How often threads need room before a thread of ours is to take it for them.
-const MANY: u64 = 4;
-
 /// See the module.
 pub(crate) struct Trace {
     writer: Writer,
@@ -58,9 +54,6 @@ pub(crate) struct Trace {
     /// The numbers of places in the code, each with what else is known of where calls came from.
     origins: Mutex<BTreeMap<(usize, Origin), u16>>,
     knows_gpus: AtomicBool,
-    extensions: AtomicU64,
-    /// Where the process was allowed to run at first.
-    processors: Option<os::Processors>,
 }
 
 /// Makes the file, if one is wanted, and adds to `warnings` why there is none. Returns whether calls are to be recorded.
@@ -86,8 +79,6 @@ pub(crate) fn open(config: &Config, warnings: &mut Vec<String>) -> bool {
                 modules: Mutex::new(Vec::new()),
                 origins: Mutex::new(BTreeMap::new()),
                 knows_gpus: AtomicBool::new(false),
-                extensions: AtomicU64::new(0),
-                processors: os::Processors::of_process(),
             };
             trace.describe_process(&host);
             numbers::name(|kind, number, strings| trace.note(kind, number, strings));
@@ -252,7 +243,6 @@ impl Trace {
             false => os::without_signals_of_writing(|| self.writer.extend(segment)),
         };
         if is_extended == Ok(true) {
-            self.get_help();
             return Ok(segment.begin(depth, function, site, self.now()));
         }
         self.drops();
@@ -268,30 +258,6 @@ impl Trace {
     /// Whether GPUs are to be noted, by the thread that asks: that is one.
     pub(crate) fn may_note_gpus(&self) -> bool {
         !self.knows_gpus.swap(true, Relaxed)
-    }
-
-    /// Has a thread of ours take space before it is needed, once the program turns out to make many calls: taking it costs
-    /// as much as all the rest of recording. It holds back all signals, as whoever begins it does.
-    ///
-    /// A process whose main thread has ended by `pthread_exit` ends with the last of the others, which must not be ours. So
-    /// ours ends first. If it comes too late it is the one that calls `exit`, and so has a stack like any other.
-    ///
-    /// Whoever begins it may be bound to one processor by now: there it would be in the way of just that thread.
-    fn get_help(&self) {
-        /// As much as the C library gives a thread.
-        const STACK_BYTES: usize = 8 << 20;
-        if self.extensions.fetch_add(1, Relaxed) == MANY && !os::main_thread_has_ended() {
-            let helper = thread::Builder::new().name("p2pshim-trace".to_owned()).stack_size(STACK_BYTES);
-            // Without it those who call do it themselves.
-            let _ = helper.spawn(|| {
-                if let Some(trace) = TRACE.get() {
-                    if let Some(processors) = &trace.processors {
-                        processors.take();
-                    }
-                    trace.writer.stay_ahead(os::main_thread_has_ended);
-                }
-            });
-        }
     }
 
     fn note(&self, kind: NoteKind, number: u32, strings: &[&[u8]]) {

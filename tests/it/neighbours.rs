@@ -214,7 +214,7 @@ fn valgrind_same_output_and_finds_no_error() {
     if !has("valgrind") {
         return;
     }
-    // The second makes so many calls that a thread of the shim takes space for its trace.
+    // The second makes so many calls that it takes more space for its trace.
     for case in ["guide_sample-12", "multithreaded-12", "fork_child-12"] {
         let valgrind = under_valgrind(case, &["--error-exitcode=9"]);
         let plain = valgrind.plain();

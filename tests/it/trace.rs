@@ -298,18 +298,6 @@ fn limit_each_call_is_recorded_or_counted() {
     }
 }
 
-/// A program may bind the thread that copies to a processor, and need all of that.
-#[test]
-fn thread_that_takes_space_is_not_bound_with_who_copies() {
-    let folder = Folder::new();
-    let program = Program::case("trace_bound").libraries("target/c-tests/standin-runtime");
-    let outcome = traced(&program, &folder);
-    assert_eq!(outcome.status, "exit status: 0", "{outcome:#?}");
-    let words = outcome.stdout.split(|letter: char| !letter.is_ascii_digit());
-    let numbers: Vec<u32> = words.filter_map(|word| word.parse().ok()).collect();
-    assert!(matches!(numbers[..], [all, 1, takes_space] if takes_space == all), "{}", outcome.stdout);
-}
-
 #[test]
 fn file_that_cannot_grow_is_said_once_and_the_program_goes_on() {
     // In both ways the program has room for 32 parts of the file, and needs more.

@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::layout::{CHUNK_BYTES, Clock, HAS_EXITED, HEADER_BYTES, MAGIC, RECORD_BYTES, VERSION, header};
 use chunks::{REGION, STEP, Space, allocate, map};
@@ -57,9 +57,6 @@ pub struct Writer {
     space: Mutex<Space>,
     /// Whether there is no more space; `space` knows why.
     is_full: AtomicBool,
-    /// Wakes the thread that takes space ahead, once chunks are taken.
-    taken: Condvar,
-    is_awaited: AtomicBool,
     notes: Mutex<Notes>,
     /// When clocks are to be compared again, in ticks.
     calibration_due: AtomicU64,
@@ -114,8 +111,6 @@ impl Writer {
             ready: AtomicU64::new(step),
             space: Mutex::new(Space::of(file, path)?),
             is_full: AtomicBool::new(false),
-            taken: Condvar::new(),
-            is_awaited: AtomicBool::new(false),
             notes: Mutex::new(Notes { at: ptr::null_mut(), left: 0 }),
             calibration_due: AtomicU64::new(0),
             calibration: Mutex::new((0, FIRST_CALIBRATION)),

@@ -8,9 +8,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::ptr;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use std::time::Duration;
 
 use super::{Segment, Writer, lock, open};
 use crate::layout::{CHUNK_BYTES, HEADER_BYTES, header};
@@ -21,8 +19,6 @@ pub(super) const STEP: u64 = 32;
 /// Chunks that are mapped at a time, 8 MiB: the limit of a file costs no address space, which `ulimit -v` may bound, and the
 /// largest file takes few of the mappings that a process may have. Whole steps.
 pub(super) const REGION: u64 = 16 * STEP;
-/// How many chunks are to be there that nobody has taken yet.
-const AHEAD: u64 = 128;
 
 /// Where more space comes from.
 #[derive(Debug)]
@@ -44,41 +40,6 @@ enum Exhausted {
 }
 
 impl Writer {
-    /// Takes space before it is needed: the work of a thread of its own. It ends when `is_over` says so, which is asked
-    /// every now and then.
-    pub fn stay_ahead(&self, is_over: impl Fn() -> bool) {
-        /// The process lives so much longer, at most.
-        const OFTEN: Duration = Duration::from_millis(50);
-        let mut space = lock(&self.space);
-        loop {
-            let ready = self.ready.load(Relaxed);
-            let taken = self.u64_at(header::CHUNKS).load(Relaxed);
-            if space.exhausted.is_some() || ready == self.most {
-                return;
-            }
-            if ready < taken + AHEAD {
-                // Whoever needs the space meets the error again, and says it.
-                if self.grow(&mut space).is_err() {
-                    return;
-                }
-                // Those who wait for the lock need what is there now.
-                drop(space);
-                space = lock(&self.space);
-                continue;
-            }
-            self.is_awaited.store(true, SeqCst);
-            let mut is_idle = false;
-            if self.u64_at(header::CHUNKS).load(SeqCst) + AHEAD <= ready {
-                let waited = self.taken.wait_timeout(space, OFTEN).unwrap_or_else(PoisonError::into_inner);
-                (space, is_idle) = (waited.0, waited.1.timed_out());
-            }
-            self.is_awaited.store(false, Relaxed);
-            if is_idle && is_over() {
-                return;
-            }
-        }
-    }
-
     /// Gives a thread another chunk, if there is one for which no space has to be taken from the disk. A signal handler may get
     /// between, take one too, and go on or leave by `longjmp`: then ours stays empty, so that a thread's chunks are in its order.
     #[cold]
@@ -88,7 +49,6 @@ impl Writer {
             let chunks = self.u64_at(header::CHUNKS);
             let taken = chunks.fetch_update(SeqCst, Relaxed, |taken| (taken < ready).then_some(taken + 1));
             let Ok(number) = taken else { return Ok::<_, Infallible>(None) };
-            self.wake_helper(number);
             Ok(self.chunk(number))
         };
         self.hand_out(segment, take).unwrap_or_default()
@@ -106,7 +66,6 @@ impl Writer {
         // Not added up for ever by calls that find no room.
         let taken = chunks.fetch_update(SeqCst, Relaxed, |taken| (taken < self.most).then_some(taken + 1));
         let Ok(number) = taken else { return self.exhausted(&mut lock(&self.space), Exhausted::Limit) };
-        self.wake_helper(number);
         while number >= self.ready.load(Acquire) {
             let mut space = lock(&self.space);
             if number < self.ready.load(Relaxed) {
@@ -136,13 +95,6 @@ impl Writer {
     fn chunk(&self, number: u64) -> Option<*mut u8> {
         let region = self.regions.get((number / REGION) as usize)?.load(Acquire);
         (!region.is_null()).then(|| region.wrapping_add((number % REGION) as usize * CHUNK_BYTES))
-    }
-
-    /// Wakes who takes space before it is needed, if that is soon. The chunk with this number was taken.
-    fn wake_helper(&self, number: u64) {
-        if self.is_awaited.load(SeqCst) && number + AHEAD >= self.ready.load(Relaxed) {
-            self.taken.notify_one();
-        }
     }
 
     /// Takes space for some more chunks.
