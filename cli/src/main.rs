@@ -119,7 +119,7 @@ enum Command {
     Man(ManArguments),
     /// The process that touches the GPUs, for `doctor` and `run`
     #[command(hide = true)]
-    DoctorWorker(WorkerArguments),
+    GpuWorker(WorkerArguments),
     /// The process that reads NVLink's counters, for `run`
     #[command(hide = true)]
     NvlinkWorker(nvlink::worker::WorkerArguments),
@@ -193,7 +193,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn std::error::Error>> {
             drop(out);
             return report::run(arguments);
         }
-        Command::DoctorWorker(arguments) => {
+        Command::GpuWorker(arguments) => {
             // It writes from two threads.
             drop(out);
             return Ok(worker::run(arguments));

@@ -86,7 +86,7 @@ fn completions_name_every_command_and_nothing_hidden() {
         for expected in COMMANDS.into_iter().chain(["access", "json", "sim"]) {
             assert!(script.contains(expected), "{shell}: no {expected}");
         }
-        assert!(!script.contains("doctor-worker"), "{shell}");
+        assert!(!script.contains("gpu-worker"), "{shell}");
     }
     assert!(
         text(&p2pshim(&["completions", "zhs"]).stderr)

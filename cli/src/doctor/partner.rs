@@ -240,7 +240,7 @@ impl Partner {
     }
 
     fn command(devices: &[usize]) -> io::Result<Command> {
-        let mut command = processes::own("doctor-worker", &[])?;
+        let mut command = processes::own("gpu-worker", &[])?;
         command.arg("--partner").args(devices.iter().map(usize::to_string));
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         Ok(command)

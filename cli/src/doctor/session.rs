@@ -69,7 +69,7 @@ impl<'a> Session<'a> {
     }
 
     fn command(settings: &Settings<'_>) -> std::io::Result<Command> {
-        let mut command = processes::own("doctor-worker", settings.environment)?;
+        let mut command = processes::own("gpu-worker", settings.environment)?;
         command.args(["--timeout", &settings.timeout.as_secs().to_string()]);
         command.args(["--patience", &settings.patience.as_millis().to_string()]);
         command.args(["--level", settings.level.argument()]);
