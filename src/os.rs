@@ -280,37 +280,14 @@ fn release_cancellation(before: c_int) {
 /// Any bytes are a valid `T`.
 pub(crate) unsafe fn read<T: Copy>(from: *const T) -> io::Result<T> {
     let mut value = MaybeUninit::<T>::uninit();
-    read_into(from, std::slice::from_mut(&mut value))?;
-    // SAFETY: all bytes were written, and the caller promises that they make a `T`.
-    Ok(unsafe { value.assume_init() })
-}
-
-/// Reads an array that may not be there, by one question to the system.
-///
-/// # Errors
-/// As [`read`]; ENOMEM if there is no memory for it.
-///
-/// # Safety
-/// As [`read`].
-pub(crate) unsafe fn read_array<T: Copy>(from: *const T, count: usize) -> io::Result<Vec<T>> {
-    let mut values = Vec::new();
-    values.try_reserve_exact(count).map_err(|_| io::Error::from_raw_os_error(libc::ENOMEM))?;
-    let room = values.spare_capacity_mut().get_mut(..count).unwrap_or_default();
-    read_into(from, room)?;
-    // SAFETY: so many were written, and the caller promises that their bytes make a `T`.
-    unsafe { values.set_len(count) };
-    Ok(values)
-}
-
-fn read_into<T>(from: *const T, to: &mut [MaybeUninit<T>]) -> io::Result<()> {
-    let size = size_of_val(to);
-    let local = libc::iovec { iov_base: to.as_mut_ptr().cast(), iov_len: size };
-    let remote = libc::iovec { iov_base: from.cast_mut().cast(), iov_len: size };
+    let local = libc::iovec { iov_base: value.as_mut_ptr().cast(), iov_len: size_of::<T>() };
+    let remote = libc::iovec { iov_base: from.cast_mut().cast(), iov_len: size_of::<T>() };
     // The calling thread, which lives: of a main thread that has ended by `pthread_exit` there is nothing to read.
-    // SAFETY: the kernel writes at most `size` bytes to `to`, and returns EFAULT where `from` is not mapped.
+    // SAFETY: the kernel writes at most the size to `value`, and returns EFAULT where `from` is not mapped.
     match unsafe { libc::process_vm_readv(thread_id(), &local, 1, &remote, 1, 0) } {
         -1 => Err(io::Error::last_os_error()),
-        done if done == size as isize => Ok(()),
+        // SAFETY: all bytes were written, and the caller promises that they make a `T`.
+        done if done == size_of::<T>() as isize => Ok(unsafe { value.assume_init() }),
         _ => Err(io::Error::from_raw_os_error(libc::EFAULT)),
     }
 }

@@ -238,6 +238,12 @@ macro_rules! define_functions {
                 }
             }
 
+            /// Whether it is a copy that names no devices.
+            #[inline(always)]
+            pub(crate) const fn is_regular(self) -> bool {
+                matches!(self.effect(), Effect::Copy(CopyKind { is_regular: true, .. }))
+            }
+
             /// Its meaning to the shim.
             #[inline(always)]
             pub(crate) const fn effect(self) -> Effect {

@@ -8,7 +8,7 @@ use super::room::Room;
 use super::thread::{self, Frame};
 use crate::api::abi::{Code, Value};
 use crate::api::codes::Numbering;
-use crate::api::{CopyKind, Effect, Function, Layer};
+use crate::api::{Function, Layer};
 use crate::model::Request;
 use crate::real::runtime;
 use crate::real::slot::{self, Slot};
@@ -133,25 +133,38 @@ pub(crate) struct Call<'a> {
     pub(crate) request: Request<'a>,
     /// Its caller.
     pub(crate) caller: Caller,
+    /// The real function.
+    pub(crate) found: *const c_void,
 }
 
 impl<'a> Call<'a> {
     /// Parses a call. `room` is for what its arguments point to.
     #[inline(always)]
-    pub(crate) fn new(function: Function, caller: Caller, arguments: &'a [Value], room: &'a mut Room) -> Self {
-        let request = match function.effect() {
-            Effect::Copy(CopyKind { is_regular: true, .. }) => {
-                Request::regular(function, arguments, |arguments| room.regular_parameters(arguments))
-            }
-            _ => Request::new(function, arguments, |of| room.parameters(of)),
+    pub(crate) fn new(
+        function: Function,
+        caller: Caller,
+        found: *const c_void,
+        arguments: &'a [Value],
+        room: &'a mut Room,
+    ) -> Self {
+        let request = if function.is_regular() {
+            Request::regular(function, arguments, |arguments| room.regular_parameters(arguments))
+        } else {
+            Request::new(function, arguments, |of| room.parameters(of))
         };
-        Self { request, caller }
+        Self { request, caller, found }
     }
 
     /// Which function is called.
     #[inline(always)]
     pub(crate) fn function(&self) -> Function {
         self.request.function
+    }
+
+    /// The stream that it names; 0 if it names none.
+    #[inline(always)]
+    pub(crate) fn stream(&self) -> usize {
+        self.request.stream().unwrap_or(0)
     }
 
     /// The call, as its thread notes it.

@@ -6,47 +6,38 @@
 
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::atomic::{AtomicUsize, compiler_fence};
+use std::sync::atomic::compiler_fence;
 use std::time::Duration;
 
 use super::arrival::Call;
 use super::decision::Running;
-use super::mode::{self, contained};
+use super::mode::{self, Sees, contained};
 use super::thread::{self, Pending, Thread};
 use crate::api::abi::Code;
 use crate::api::{Effect, Function, Layer};
 use crate::model::event::{CallEvent, FOUND};
-use crate::model::{Path, Request, Rule};
+use crate::model::{Path, Rule};
 use crate::os;
 
 /// Calls all callbacks for an event; with it come the rules with a finding about the call, their numbers plus one.
 pub(crate) type Runner = fn(&CallEvent, [u8; FOUND]);
 
 static RUNNER: OnceLock<Runner> = OnceLock::new();
-static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// There is one more callback, which `runner` calls too.
-pub(crate) fn added(runner: Runner) {
+/// Whether there are any callbacks from now on, which `runner` calls.
+pub(crate) fn have_changed(are_there: bool, runner: Runner) {
     RUNNER.get_or_init(|| runner);
-    COUNT.fetch_add(1, SeqCst);
-    mode::HAS_CALLBACKS.store(true, SeqCst);
-}
-
-/// There is one less.
-pub(crate) fn removed() {
-    let is_last = COUNT.fetch_sub(1, SeqCst) == 1;
-    mode::HAS_CALLBACKS.store(!is_last, SeqCst);
-}
-
-/// Whether there are any callbacks.
-#[inline(always)]
-pub(crate) fn are_there() -> bool {
-    mode::HAS_CALLBACKS.load(SeqCst)
+    mode::observe(Sees::CALLBACKS, are_there);
 }
 
 /// The calling thread's events and findings, unless it is inside a callback.
 fn pending() -> Option<&'static Pending> {
     Some(&thread::current().callbacks).filter(|pending| !pending.in_callback.load(Relaxed))
+}
+
+/// Those, if there are callbacks to keep more for.
+fn kept() -> Option<&'static Pending> {
+    pending().filter(|_| mode::sees().has(Sees::CALLBACKS))
 }
 
 /// Forgets the events of a call that has not returned.
@@ -61,13 +52,12 @@ pub(crate) fn forget(thread: &Thread) {
 /// Keeps the event of a call that has returned: its result, and for a copy its devices and path.
 pub(crate) fn keep(
     call: &Call<'_>,
-    request: &Request<'_>,
     depth: usize,
     (ret, pair, path): (Code, Option<(i32, i32)>, Option<Path>),
     took: Duration,
 ) {
-    let Some(pending) = pending().filter(|_| are_there()) else { return };
-    let function = call.function();
+    let Some(pending) = kept() else { return };
+    let (function, request) = (call.function(), &call.request);
     let (ends, bytes) = request.copied();
     let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
     let mut events = pending.events.take().unwrap_or_default();
@@ -95,7 +85,7 @@ pub(crate) fn keep(
 
 /// Keeps, for callbacks, that a rule has a finding about the call.
 pub(crate) fn keep_rule(rule: Rule) {
-    let Some(pending) = pending().filter(|_| are_there()) else { return };
+    let Some(pending) = kept() else { return };
     let mut found = pending.found.get();
     let number = (rule as u8).saturating_add(1);
     if !found.contains(&number)

@@ -5,7 +5,7 @@ use std::mem::ManuallyDrop;
 use super::arrival::Call;
 use super::{copy, mode, read, thread, validate};
 use crate::api::abi::{Code, Value};
-use crate::api::{Copies, FAIL_INDEX, Function, Layer};
+use crate::api::{Copies, Effect, FAIL_INDEX, Layer};
 use crate::model::{Finding, Rule};
 use crate::policy::batches::{self, Missing};
 use crate::policy::{VALIDATE, capture};
@@ -17,12 +17,15 @@ const REFUSED: Code = Code(900);
 
 /// Whether a batch may be one that CUDA refuses to capture.
 #[inline(always)]
-pub(super) fn may_be_refused(function: Function, kind: Copies) -> bool {
-    capture::may_be_under_way() && kind != Copies::graph && function.layer() != Layer::Hip
+pub(super) fn may_be_refused(call: &Call<'_>) -> bool {
+    matches!(call.function().effect(), Effect::Copies(Copies::batch | Copies::batch_3d))
+        && capture::may_be_under_way()
+        && call.function().layer() != Layer::Hip
 }
 
 /// Makes a batch on a stream that may be captured, by the real function or, if that refuses it for the capture, copy by copy.
-pub(super) fn make(call: &Call<'_>, kind: Copies, real: impl Fn() -> Code) -> Code {
+#[inline(never)]
+pub(super) fn make(call: &Call<'_>, real: impl Fn() -> Code) -> Code {
     let thread = thread::current();
     let (depth, before) = thread.enter(call.frame());
     let ret = real();
@@ -36,27 +39,27 @@ pub(super) fn make(call: &Call<'_>, kind: Copies, real: impl Fn() -> Code) -> Co
     // The last that was recorded is another call.
     thread.last_record.set(None);
     let is_to_be_captured = call.function().layer() == Layer::Driver && ret == REFUSED;
-    let ret = if is_to_be_captured { capture_each(call, kind) } else { ret };
+    let ret = if is_to_be_captured { capture_each(call) } else { ret };
     say_missing(call, ret);
     ret
 }
 
 /// Captures the copies of a batch one by one that CUDA has refused to capture, if it can be done.
-fn capture_each(call: &Call<'_>, kind: Copies) -> Code {
+fn capture_each(call: &Call<'_>) -> Code {
     let function = call.function();
-    let on = (call.request.batch().map_or(0, |batch| batch.stream), function.per_thread());
+    let on = (call.stream(), function.per_thread());
     let copies = mode::unseen(|| {
         if copy::is_captured(on.0, on.1) != (Some(true), false) {
-            return Some(Err(Missing::Lost));
+            return Some(Err(Missing::LOST));
         }
-        let each = read::each_alone(kind, call.request.arguments);
+        let each = read::each_alone(&call.request);
         let copies = batches::capturable(&RealDriver, each.as_deref(), on);
-        Some(copies.and_then(|copies| driver::ready_all(&copies).ok_or(Missing::Refused)))
+        Some(copies.and_then(|copies| driver::ready_all(&copies).ok_or(Missing::REFUSED)))
     });
     let copies = match copies {
         Some(Ok(copies)) => ManuallyDrop::new(copies),
         Some(Err(why)) => {
-            thread::current().not_captured.set(why as u8);
+            thread::current().not_captured.set(Some(why));
             return REFUSED;
         }
         None => return REFUSED,
@@ -91,8 +94,7 @@ fn say_refused(call: &Call<'_>) {
     if !thread.is_outermost(call.frame()) {
         return;
     }
-    let Some(why) = Missing::of(thread.not_captured.take()).filter(|_| VALIDATE.is_on()) else { return };
-    let why = why.name();
+    let Some(Missing(why)) = thread.not_captured.take().filter(|_| VALIDATE.is_on()) else { return };
     mode::unseen(|| {
         let what = format!(
             "the batch was refused while its stream is being captured, and its copies are missing from the graph ({why})"

@@ -198,7 +198,7 @@ impl Change<'_> {
                 on_pool_create(out, Some(properties as *const PoolProps));
             }
             (State::imports_memory, &[Value::Address(out), ..]) if ACCESS.may_hide() => {
-                let handle = || read::handle_at(out as *const usize);
+                let handle = || read::handle_at(out);
                 mode::unseen(|| handle().into_iter().for_each(|handle| ACCESS.memory_is_imported(handle)));
             }
             (State::imports_pool, &[Value::Address(out), ..]) => on_pool_create(out, None),
@@ -207,7 +207,7 @@ impl Change<'_> {
             }
             (State::creates_context, &[.., Value::Ordinal(device)]) => on_context_create(self.function, device),
             (State::loads_module, &[Value::Address(out), ..]) => {
-                mode::unseen(|| read::handle_at(out as *const usize)).into_iter().for_each(waits::module_is_loaded);
+                mode::unseen(|| read::handle_at(out)).into_iter().for_each(waits::module_is_loaded);
             }
             _ => {}
         }
@@ -308,7 +308,7 @@ fn on_stream_create(out: usize, rest: &[Value], is_of_current_context: bool) {
         return;
     }
     mode::unseen(|| {
-        let Some(stream) = read::handle_at(out as *const usize) else { return };
+        let Some(stream) = read::handle_at(out) else { return };
         // A green context may be current elsewhere, and so must not be asked.
         let context = if is_of_current_context { RealDriver.current_context() } else { None };
         let device = context.and_then(|context| VALIDATE.device_of(&RealDriver, context));
@@ -362,7 +362,7 @@ fn is_there_still(ret: Code) -> bool {
 #[cold]
 fn on_array_create(out: usize, shape: impl FnOnce() -> Option<Array>) {
     mode::unseen(|| {
-        let Some(array) = read::handle_at(out as *const usize) else { return };
+        let Some(array) = read::handle_at(out) else { return };
         let device = ACCESS.array_is_made(&RealDriver, array);
         match shape().filter(|_| VALIDATE.is_on()) {
             Some(shape) => VALIDATE.facts().array_is_made(array, Array { device, ..shape }),

@@ -1,16 +1,15 @@
 //! Questions of a program to the shim, and changes of it, while it runs: the C interface uses these of this room.
 
 use std::ffi::{OsStr, OsString, c_void};
-use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::mode::{self, Activity, OPTIONS, while_busy};
+use super::mode::{self, Activity, OPTIONS, Sees, while_busy};
 use crate::api::{Function, Layer};
 use crate::config::given::Refused;
-use crate::config::{self, Config, GpuTiming, Variable};
+use crate::config::{self, Config, Variable};
 use crate::model::{Path, Why};
 use crate::os;
 use crate::policy::{self, ACCESS, capture};
@@ -71,9 +70,8 @@ fn apply(config: &Config) {
     policy::configure(config);
     record::log::set_filter(&config.log);
     record::summary::write_at_exit(config.summary);
-    mode::set_gpu_timing(if trace::file().is_some() { config.gpu_timing } else { GpuTiming::Off });
-    mode::LOGS.store(record::log::shows_calls(), Relaxed);
-    mode::refresh();
+    mode::set_recorded(config, trace::file().is_some());
+    mode::observe(Sees::LOG, record::log::shows_calls());
 }
 
 /// The value that an option has, or will have; empty for none.
@@ -115,11 +113,9 @@ pub(crate) fn start_trace(folder: Option<&OsStr>) -> Result<(), Failure> {
             if !is_open {
                 return Err(Failure::System);
             }
-            mode::set_gpu_timing(config.gpu_timing);
-            mode::set_stacks(config.stacks, true);
+            mode::set_recorded(&config, true);
         }
-        mode::RECORDS.store(true, Relaxed);
-        mode::refresh();
+        mode::observe(Sees::TRACE, true);
         Ok(())
     })
 }
@@ -136,15 +132,14 @@ pub(crate) fn stop_trace() -> Result<(), Failure> {
         return Err(Failure::Inactive);
     }
     attempt(|| {
-        mode::RECORDS.store(false, Relaxed);
-        mode::refresh();
+        mode::observe(Sees::TRACE, false);
         Ok(())
     })
 }
 
 /// Whether calls are recorded.
 pub(crate) fn is_recording() -> bool {
-    mode::activity() == Activity::On && mode::RECORDS.load(Relaxed)
+    mode::activity() == Activity::On && mode::sees().has(Sees::TRACE)
 }
 
 /// Leaves a mark in the trace, if calls are recorded.
@@ -159,12 +154,6 @@ pub(crate) fn mark(text: &str) -> Result<(), Failure> {
         record::log::marked(text);
         Ok(())
     })
-}
-
-/// Callbacks were added or removed.
-pub(crate) fn callbacks_have_changed() {
-    // Where our own code is running the next change comes to the same.
-    while_busy(mode::refresh);
 }
 
 /// Whether the library of the driver is loaded.

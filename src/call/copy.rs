@@ -1,7 +1,7 @@
 //! Copies of the driver: which path they take, and what is called in place of one that CUDA refuses to capture.
 
 use super::arrival::Call;
-use super::decision::{Decision, Instead, Room};
+use super::decision::{Decision, How, Reason};
 use super::{mode, recording, thread};
 use crate::api::{CopyKind, Effect};
 use crate::model::{Memcpy, Traffic};
@@ -12,21 +12,21 @@ use crate::record;
 
 /// Decides about a copy: without a lock and without a question, if its path is decided already.
 #[inline(always)]
-pub(crate) fn decide<'a>(call: &Call<'_>, room: &'a mut Room) -> Decision<'a> {
-    let Some(copy) = call.request.copy() else { return Decision::FORWARD };
+pub(super) fn decide(call: &Call<'_>) -> Decision {
+    let Some(copy) = call.request.copy() else { return Decision::new(How::Forward(Reason::NotOurs)) };
     if !may_be_captured(copy)
         && let traffic @ Some(_) = ACCESS.decided(copy)
     {
-        return staged_or_forwarded(copy, traffic);
+        return staged_or_real(copy, traffic);
     }
-    consider(call, copy, room)
+    consider(call, copy)
 }
 
 /// A copy on this path is staged by the shim, or made by the real function.
 #[inline(always)]
-fn staged_or_forwarded<'a>(copy: &Memcpy<'_>, traffic: Option<Traffic>) -> Decision<'a> {
+fn staged_or_real(copy: &Memcpy<'_>, traffic: Option<Traffic>) -> Decision {
     let is_staged = traffic.is_some_and(|traffic| STAGING.wants(copy, traffic.path));
-    Decision { instead: if is_staged { Some(&Instead::Staged) } else { None }, traffic, ..Decision::FORWARD }
+    Decision::copy(if is_staged { How::Staged } else { How::Real }, traffic)
 }
 
 /// Whether the copy may be on a stream that is being captured.
@@ -59,7 +59,7 @@ fn capture_status(stream: usize, per_thread: bool) -> (Option<CaptureStatus>, bo
 /// Decides about a copy about which something has to be found out.
 #[cold]
 #[inline(never)]
-fn consider<'a>(call: &Call<'_>, copy: &Memcpy<'_>, room: &'a mut Room) -> Decision<'a> {
+fn consider(call: &Call<'_>, copy: &Memcpy<'_>) -> Decision {
     let (captured, is_for_graphics) = match copy.stream.filter(|_| may_be_captured(copy)) {
         Some(stream) => {
             let (status, is_for_graphics) = capture_status(stream, call.function().per_thread());
@@ -72,7 +72,7 @@ fn consider<'a>(call: &Call<'_>, copy: &Memcpy<'_>, room: &'a mut Room) -> Decis
     let is_refused = is_captured && !is_for_graphics && is_refused_in_capture(call);
     let as_captured = |traffic: Traffic| if is_captured { traffic.captured() } else { traffic };
     if !is_refused && let Some(traffic) = ACCESS.decided(copy) {
-        return staged_or_forwarded(copy, Some(as_captured(traffic)));
+        return staged_or_real(copy, Some(as_captured(traffic)));
     }
     let considered = mode::unseen(|| {
         let is_exhausted = mode::is_exhausted();
@@ -87,12 +87,10 @@ fn consider<'a>(call: &Call<'_>, copy: &Memcpy<'_>, room: &'a mut Room) -> Decis
         let instead = if is_refused { capturable(call, copy) } else { None };
         Some((traffic.map(as_captured), instead))
     });
-    let Some((traffic, instead)) = considered else { return Decision::FORWARD };
+    let Some((traffic, instead)) = considered else { return Decision::new(How::Forward(Reason::OwnCode)) };
     match instead {
-        Some(copy) => {
-            Decision { instead: Some(room.write(Instead::Captured(copy.note))), traffic, ..Decision::FORWARD }
-        }
-        None => staged_or_forwarded(copy, traffic),
+        Some(copy) => Decision::copy(How::Captured(copy.note), traffic),
+        None => staged_or_real(copy, traffic),
     }
 }
 

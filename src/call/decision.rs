@@ -1,66 +1,42 @@
-//! A decision about a call, and the state that has to be put right once its real function has returned.
+//! A decision about a call: how it is made, and what it copies between devices. A batch is as many decisions as it has copies, and one call.
 
-use std::mem::MaybeUninit;
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
 use std::time::Instant;
 
 use p2pshim_trace::Begun;
 
-use super::arrival::Call;
-use super::thread::{self, Before};
-use crate::api::Layer;
+use super::thread::Before;
 use crate::api::abi::Code;
-use crate::model::{Path, Rule, Traffic, counters};
-use crate::os;
-use crate::policy::{HarmlessEnable, capture};
-use crate::real::driver::{self, ReadyCopy};
+use crate::api::{Effect, Function};
+use crate::model::{Part, Path, Rule, Traffic};
+use crate::policy::{HarmlessEnable, hip};
+use crate::real::hip::Library;
 
-/// A decision about a call. It has nothing to drop.
-#[derive(Clone, Copy)]
-pub(crate) struct Decision<'a> {
-    /// The documented error that the program gets in place of the call (`P2PSHIM_VALIDATE=strict`).
-    pub(crate) refusal: Option<Refusal>,
-    /// The call that takes the place of the real function.
-    pub(crate) instead: Option<&'a Instead>,
-    /// For a copy: from where to where, and on which path.
-    pub(crate) traffic: Option<Traffic>,
+/// A decision about a call. It has no destructor, since a thread may be cancelled inside the real function: [`Decision::give_back`] frees it.
+pub(crate) struct Decision {
+    pub(crate) how: How,
+    pub(crate) copied: Copied,
+    /// The facts about a call of HIP, if its library is known.
+    pub(crate) hip: Option<HipFacts>,
 }
 
-impl Decision<'_> {
-    /// The real function gets the call as it came.
-    pub(crate) const FORWARD: Self = Self { refusal: None, instead: None, traffic: None };
-
-    /// The program gets an error, and the real function no call.
-    pub(crate) fn refused(refusal: Refusal) -> Self {
-        Self { refusal: Some(refusal), ..Self::FORWARD }
-    }
-
-    /// The decision about a copy that was to be staged, if CUDA makes it instead.
-    pub(crate) fn unstaged(&self) -> Self {
-        Self { traffic: self.traffic.map(Traffic::unstaged), ..Self::FORWARD }
-    }
-
-    /// Its words in the log.
-    pub(crate) fn note(&self) -> Option<&'static str> {
-        match self.instead {
-            _ if self.refusal.is_some() => Some("refused by P2PSHIM_VALIDATE=strict"),
-            Some(&Instead::Captured(note)) => Some(note),
-            Some(Instead::Staged) => Some("staged by p2pshim"),
-            _ => None,
-        }
-    }
-}
-
-/// Room for what is called in place of a function, in the frame that calls it.
-pub(crate) type Room = MaybeUninit<Instead>;
-
-/// A call that takes the place of a function.
+/// How a call is made.
 #[derive(Clone, Copy)]
-pub(crate) enum Instead {
-    /// An equal copy, which can be captured; what the log says of it.
+pub(crate) enum How {
+    /// By the real function, as was decided.
+    Real,
+    /// By the real function, since nothing was decided.
+    Forward(Reason),
+    /// Not at all: the program gets the documented error (`P2PSHIM_VALIDATE=strict`).
+    Refused(Refusal),
+    /// By a function of HIP that does nothing but return this code.
+    Answered(Library, Code),
+    /// By an equal copy that can be captured. The log says this of it.
     Captured(&'static str),
-    /// The copy, staged by the shim ([`super::staging::make`]), if there is what that takes.
+    /// By the shim, through the host ([`super::staging`]), if there is a ring for it.
     Staged,
-    /// `cuCtxEnablePeerAccess` such that it changes nothing.
+    /// By `cuCtxEnablePeerAccess` such that it changes nothing.
     Harmless(HarmlessEnable),
 }
 
@@ -71,30 +47,119 @@ pub(crate) struct Refusal {
     pub(crate) code: Code,
 }
 
-impl Instead {
-    /// Calls it.
-    ///
-    /// # Safety
-    /// The caller meets the conditions of the function whose place this takes.
-    #[cold]
-    #[inline(never)]
-    pub(crate) unsafe fn call(&self, call: &Call<'_>) -> Code {
+/// Why nothing is decided about a call, and the real function gets it as it came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// It neither copies nor is about access that the shim changes.
+    NotOurs,
+    /// The driver's call inside it decides.
+    DriverDecides,
+    /// Its arguments say that the host takes part, or that nothing is copied.
+    OfTheHost,
+    /// Its copies do not go from one device to another, as far as is known.
+    NotBetweenDevices,
+    /// Its arrays cannot be read.
+    Unreadable,
+    /// It is being captured; the launches of the graph copy.
+    Captured,
+    /// The process has more copies of HIP than are told apart.
+    UnknownLibrary,
+    /// Our own code runs on this thread, or has failed.
+    OwnCode,
+}
+
+impl Reason {
+    /// Whether a call is neither counted nor recorded nor shown, as if there were no shim.
+    #[inline(always)]
+    pub(crate) fn is_passed_on(self, function: Function) -> bool {
         match self {
-            Self::Captured(_) => {
-                let replacement = call.request.copy().and_then(|copy| capture::replacement(call.function(), copy));
-                // SAFETY: the caller's.
-                let make = |copy: ReadyCopy| unsafe { copy.make() };
-                replacement.and_then(|of| driver::ready(&of)).map_or(Code::INVALID_VALUE, make)
-            }
-            Self::Staged => Code::INVALID_VALUE,
-            &Self::Harmless(HarmlessEnable { peer, flags, from, to }) => {
-                match driver::enable_peer_access(peer, flags) {
-                    // Enabled after all, if it was not: that is what it takes the access to be.
-                    ret if ret == from || ret == Code::SUCCESS => to,
-                    ret => ret,
-                }
+            Self::NotOurs | Self::DriverDecides => false,
+            Self::OfTheHost | Self::NotBetweenDevices | Self::Unreadable | Self::Captured => true,
+            // A call that names devices is seen all the same.
+            Self::UnknownLibrary | Self::OwnCode => {
+                function.is_regular() || matches!(function.effect(), Effect::Copies(_))
             }
         }
+    }
+
+    /// Its words in the log, if it is one that a user may look for.
+    pub(crate) fn name(self) -> Option<&'static str> {
+        match self {
+            Self::NotOurs | Self::DriverDecides | Self::OfTheHost | Self::NotBetweenDevices => None,
+            Self::Unreadable => Some("its arrays cannot be read"),
+            Self::Captured => Some("its stream is being captured"),
+            Self::UnknownLibrary => Some("there are too many copies of HIP"),
+            Self::OwnCode => Some("code of p2pshim is running on this thread"),
+        }
+    }
+}
+
+impl Decision {
+    /// A call that is made in this way, and copies nothing of which the paths are known.
+    #[inline(always)]
+    pub(crate) const fn new(how: How) -> Self {
+        Self { how, copied: Copied::NOTHING, hip: None }
+    }
+
+    /// A copy that is made in this way.
+    #[inline(always)]
+    pub(crate) fn copy(how: How, traffic: Option<Traffic>) -> Self {
+        Self { copied: traffic.map_or(Copied::NOTHING, Copied::one), ..Self::new(how) }
+    }
+
+    #[inline(always)]
+    pub(crate) fn refusal(&self) -> Option<Refusal> {
+        match self.how {
+            How::Refused(refusal) => Some(refusal),
+            _ => None,
+        }
+    }
+
+    /// The only traffic of the call, if it is one.
+    #[inline(always)]
+    pub(crate) fn traffic(&self) -> Option<Traffic> {
+        match self.copied.parts() {
+            [only] => Some(only.traffic),
+            _ => None,
+        }
+    }
+
+    /// The path of its copies, if they have one; or that any is on a path that is blocked.
+    #[inline(always)]
+    pub(crate) fn path(&self) -> Option<Path> {
+        let is_broken = |part: &Part| part.traffic.path == Path::Broken;
+        match self.copied.parts() {
+            [only] => Some(only.traffic.path),
+            parts => parts.iter().any(is_broken).then_some(Path::Broken),
+        }
+    }
+
+    /// Its words in the log.
+    pub(crate) fn note(&self) -> Option<&'static str> {
+        match self.how {
+            How::Captured(note) => Some(note),
+            How::Staged => Some("staged by p2pshim"),
+            How::Refused(_) => Some("refused by P2PSHIM_VALIDATE=strict"),
+            _ => None,
+        }
+    }
+}
+
+/// Facts about a call of HIP. They have nothing to drop.
+#[derive(Clone, Copy)]
+pub(crate) struct HipFacts {
+    pub(crate) library: Library,
+    pub(crate) before: hip::Before,
+    /// Whether there is nothing to say of it if it succeeds.
+    pub(crate) is_clean: bool,
+    /// The facts about a call that changes access. Nothing else may change access meanwhile.
+    pub(crate) asked: Option<hip::PendingAccess>,
+}
+
+impl HipFacts {
+    #[inline(always)]
+    pub(crate) fn new(library: Library, before: hip::Before, is_clean: bool) -> Option<Self> {
+        Some(Self { library, before, is_clean, asked: None })
     }
 }
 
@@ -105,7 +170,6 @@ pub(crate) struct Running {
     pub(crate) depth: usize,
     /// The state that it has found in the thread's block.
     pub(crate) before: Before,
-    /// The call's record, if it has one.
     pub(crate) record: Option<Begun>,
     /// Whether it is shown, in the log or to callbacks, and when the real function was called.
     pub(crate) shown_since: Option<Instant>,
@@ -117,35 +181,80 @@ impl Running {
     pub(crate) fn is_outermost(&self) -> bool {
         self.depth == 0
     }
-
-    /// Has the time that is shown begin now: what was done since is not the call's.
-    pub(crate) fn restart_clock(&mut self) {
-        self.shown_since = self.shown_since.map(|_| os::uncancelled(Instant::now));
-    }
 }
 
-/// Counts a call, and of a copy that was made its bytes. A runtime's copy is counted as that of the driver inside it.
-#[inline(always)]
-pub(crate) fn count(call: &Call<'_>, decision: &Decision<'_>, ret: Code) {
-    let shard = &thread::current().shard;
-    counters::count_call(shard, call.function(), ret != Code::SUCCESS);
-    if let Some(traffic) = &decision.traffic
-        && ret == Code::SUCCESS
-    {
-        counters::count(shard, traffic);
-    }
+/// It has to be asked where a copy goes.
+pub(crate) struct NotKnown;
+
+/// How many parts a frame has room for.
+const FEW: usize = 2;
+
+/// The copies of a call between devices.
+pub(crate) enum Copied {
+    /// In the frame: so many parts.
+    Few([Part; FEW], usize),
+    /// The parts of a graph, or more parts than there is room for in the frame.
+    Shared(ManuallyDrop<Arc<[Part]>>),
 }
 
-/// The path of a copy that succeeded. That of a runtime's copy is decided for the driver's inside it.
-#[inline(always)]
-pub(crate) fn path(call: &Call<'_>, decision: &Decision<'_>, begun: &Running, ret: Code) -> Option<Path> {
-    let own = decision.traffic.filter(|_| ret == Code::SUCCESS).map(|traffic| traffic.path);
-    match call.function().layer() {
-        Layer::Runtime => thread::current().take_path(&begun.before).filter(|_| ret == Code::SUCCESS),
-        Layer::Driver if !begun.is_outermost() && own.is_some() => {
-            thread::current().set_path(own);
-            own
+impl Copied {
+    pub(crate) const NOTHING: Self = Self::Few([Part::NONE; FEW], 0);
+
+    /// One copy.
+    #[inline(always)]
+    fn one(traffic: Traffic) -> Self {
+        Self::Few([Part { traffic, copies: 1 }, Part::NONE], 1)
+    }
+
+    pub(crate) fn shared(parts: Arc<[Part]>) -> Self {
+        Self::Shared(ManuallyDrop::new(parts))
+    }
+
+    /// Copies, each with its traffic if it goes between devices. None if one is not known, or there is no room in the frame.
+    #[inline(always)]
+    pub(crate) fn few(copies: impl Iterator<Item = Result<Option<Traffic>, NotKnown>>) -> Option<Self> {
+        let (mut parts, mut count) = ([Part::NONE; FEW], 0);
+        for traffic in copies {
+            let Some(traffic) = traffic.ok()? else { continue };
+            let is_new = !parts.iter_mut().take(count).any(|part| part.add(traffic));
+            if is_new {
+                *parts.get_mut(count)? = Part { traffic, copies: 1 };
+                count += 1;
+            }
         }
-        Layer::Driver | Layer::Hip | Layer::Nvml => own,
+        Some(Self::Few(parts, count))
+    }
+
+    /// From where to where, and on which path; nothing is here twice.
+    #[inline(always)]
+    pub(crate) fn parts(&self) -> &[Part] {
+        match self {
+            Self::Few(parts, count) => parts.get(..*count).unwrap_or_default(),
+            Self::Shared(parts) => parts,
+        }
+    }
+
+    /// CUDA makes what had to be staged. Whether that was anything.
+    pub(crate) fn unstage(&mut self) -> bool {
+        let parts = match self {
+            Self::Few(parts, count) => parts.get_mut(..*count),
+            // Of a batch, which shares them with nobody: no graph is staged.
+            Self::Shared(parts) => Arc::get_mut(parts),
+        };
+        let mut is_any = false;
+        for part in parts.unwrap_or_default() {
+            let unstaged = part.traffic.unstaged();
+            is_any |= unstaged != part.traffic;
+            part.traffic = unstaged;
+        }
+        is_any
+    }
+
+    /// Frees what a thread that is cancelled inside the real function leaves behind.
+    #[inline(always)]
+    pub(crate) fn give_back(self) {
+        if let Self::Shared(parts) = self {
+            drop(ManuallyDrop::into_inner(parts));
+        }
     }
 }

@@ -25,7 +25,7 @@ fn is_for_devices(rest: &[Value]) -> bool {
     const DEVICE_LAUNCH: u64 = 4;
     let flags = match *rest {
         [Value::UInt(flags)] => Some(flags),
-        [Value::Address(parameters)] => read::handle_at(parameters as *const usize).map(|flags| flags as u64),
+        [Value::Address(parameters)] => read::word_at(parameters).map(|flags| flags as u64),
         _ => None,
     };
     flags.is_some_and(|flags| flags & DEVICE_LAUNCH != 0)
@@ -49,10 +49,10 @@ pub(super) fn after_update(function: Function, [exec, graph, output]: [usize; 3]
         if has_succeeded || output == 0 || marks.is_empty() {
             return;
         }
-        for place in places.iter().map(|offset| (output + offset) as *mut usize) {
-            if read::handle_at(place).is_some_and(|node| marks.contains(&node)) {
+        for place in places.iter().map(|offset| output + offset) {
+            if read::word_at(place).is_some_and(|node| marks.contains(&node)) {
                 // SAFETY: the real function has just written there.
-                unsafe { place.write_unaligned(0) };
+                unsafe { (place as *mut usize).write_unaligned(0) };
             }
         }
     });
@@ -64,7 +64,7 @@ pub(super) fn after_update(function: Function, [exec, graph, output]: [usize; 3]
 #[cold]
 pub(super) fn on_instantiation(exec: usize, ret: Code) {
     mode::unseen(|| {
-        let exec = if ret == Code::SUCCESS { read::handle_at(exec as *const usize) } else { None };
+        let exec = if ret == Code::SUCCESS { read::handle_at(exec) } else { None };
         GRAPHS.instantiated((&ACCESS, &WAITS, &RealDriver), exec, thread::id());
     });
 }

@@ -2,166 +2,89 @@
 
 use std::ffi::c_void;
 
-use super::arrival::{Call, Caller};
-use super::decision::{Decision, Running, count, path};
-use super::read;
-use super::room::Room;
-use super::run;
-use super::{callbacks, mode, origin, peers, recording, regular, show, validate};
-use crate::api::abi::{Code, Value};
-use crate::api::{Effect, Function};
+use super::arrival::Call;
+use super::decision::{Decision, HipFacts, How, Reason};
+use super::{mode, peers, recording, validate};
+use crate::api::Effect;
+use crate::api::abi::Code;
 use crate::model::{Access, Asks, Memcpy, Named, Path, Traffic};
-use crate::os;
 use crate::policy::access::Standing;
-use crate::policy::hip::{AccessCall, Before, Hip, PendingAccess};
+use crate::policy::hip::{AccessCall, Before, Hip};
 use crate::policy::validate::{Seen, is_clean_hip};
 use crate::policy::{HIP, Judged, VALIDATE};
-use crate::real::hip::{self, Library};
+use crate::real::hip::Library;
 use crate::record::trace;
 
-/// Makes a call of HIP that is traced. `found` is the real function, which `real` calls.
+/// Decides about a call: without a question, if the path of its copy is decided already.
 #[inline(always)]
-pub(crate) fn traced(
-    function: Function,
-    caller: Caller,
-    found: *const c_void,
-    arguments: &[Value],
-    real: impl Fn() -> Code,
-) -> Code {
-    if !mode::is_on() {
-        return real();
-    }
-    let mut room = Room::new();
-    let call = Call::new(function, caller, arguments, &mut room);
-    let decided = decide(&call, found);
-    if decided.is_passed_on {
-        return real();
-    }
-    let begun = run::begin(&call, &decided.decision);
-    let ret = match decided.how {
-        How::AsItCame => real(),
-        How::Fail(library, code) => hip::fail(library, code),
-        How::Succeed(library) => hip::succeed(library),
-    };
-    end(&call, &decided, begun, ret);
-    ret
-}
-
-/// How the real function is called.
-#[derive(Clone, Copy)]
-enum How {
-    /// As the program called it.
-    AsItCame,
-    /// Not at all: another function fails in its place.
-    Fail(Library, Code),
-    /// Not at all: another function succeeds in its place.
-    Succeed(Library),
-}
-
-/// A decision about a call of HIP. It has nothing to drop.
-#[derive(Clone, Copy)]
-struct Decided {
-    how: How,
-    /// The record and the log say this of it.
-    decision: Decision<'static>,
-    library: Option<Library>,
-    before: Before,
-    /// Whether there is nothing to say of it if it succeeds.
-    is_clean: bool,
-    /// The facts about a call that changes access. Nothing else may change access meanwhile.
-    asked: Option<PendingAccess>,
-    /// Whether it is a regular copy that does not go between devices, which nobody sees.
-    is_passed_on: bool,
-}
-
-impl Decided {
-    const FORWARD: Self = Self {
-        how: How::AsItCame,
-        decision: Decision::FORWARD,
-        library: None,
-        before: Before::NOTHING,
-        is_clean: false,
-        asked: None,
-        is_passed_on: false,
-    };
-    const PASSED_ON: Self = Self { is_passed_on: true, ..Self::FORWARD };
-
-    /// Whether the call fails because of what its arguments are.
-    fn is_refused(&self) -> bool {
-        self.decision.refusal.is_some()
-    }
-}
-
-#[inline(always)]
-fn decide(call: &Call<'_>, found: *const c_void) -> Decided {
+pub(super) fn decide(call: &Call<'_>) -> Decision {
     match &call.request.asks {
         Asks::Copy(copy) => {
-            if let Some(library) = Library::seen(found)
+            if let Some(library) = Library::seen(call.found)
                 && copy.has_addresses()
                 && copy.reach().is_some()
                 && let Some(traffic) = HIP.decided(library.number(), copy)
             {
                 if is_passed_on(copy, Some(traffic)) {
-                    return Decided::PASSED_ON;
+                    return Decision::new(How::Forward(Reason::NotBetweenDevices));
                 }
                 if !VALIDATE.is_on() || is_clean_hip(copy, |address| HIP.known(address)) {
-                    let decision = Decision { traffic: Some(traffic), ..Decision::FORWARD };
                     let is_clean = traffic.path != Path::Broken;
-                    return Decided { library: Some(library), decision, is_clean, ..Decided::FORWARD };
+                    let hip = HipFacts::new(library, Before::NOTHING, is_clean);
+                    return Decision { hip, ..Decision::copy(How::Real, Some(traffic)) };
                 }
             }
         }
         Asks::Access(_) => {}
-        Asks::Other if regular::is_regular(call.function()) => return Decided::PASSED_ON,
-        Asks::Batch(_) | Asks::Other => return Decided::FORWARD,
+        Asks::Other if call.function().is_regular() => {
+            return Decision::new(How::Forward(Reason::OfTheHost));
+        }
+        Asks::Batch { .. } | Asks::Other => return Decision::new(How::Forward(Reason::NotOurs)),
     }
-    consider(call, found)
+    consider(call)
 }
 
 #[cold]
 #[inline(never)]
-fn consider(call: &Call<'_>, found: *const c_void) -> Decided {
+fn consider(call: &Call<'_>) -> Decision {
     let considered = mode::unseen(|| {
-        let library = Library::of(found)?;
-        let decided = match &call.request.asks {
+        let Some(library) = Library::of(call.found) else {
+            return Some(Decision::new(How::Forward(Reason::UnknownLibrary)));
+        };
+        Some(match &call.request.asks {
             Asks::Copy(_) if mode::is_exhausted() => return None,
             Asks::Copy(copy) => consider_copy(call, library, copy),
             Asks::Access(access) => consider_access(library, *access),
-            Asks::Batch(_) | Asks::Other => Decided::FORWARD,
-        };
-        Some(Decided { library: Some(library), ..decided })
+            Asks::Batch { .. } | Asks::Other => Decision::new(How::Forward(Reason::NotOurs)),
+        })
     });
-    let is_regular = regular::is_regular(call.function());
-    considered.unwrap_or(if is_regular { Decided::PASSED_ON } else { Decided::FORWARD })
+    considered.unwrap_or(Decision::new(How::Forward(Reason::OwnCode)))
 }
 
 /// Whether a copy names no devices and does not go between two, as far as is known.
 #[inline(always)]
-fn is_passed_on(copy: &Memcpy, traffic: Option<Traffic>) -> bool {
+fn is_passed_on(copy: &Memcpy<'_>, traffic: Option<Traffic>) -> bool {
     copy.src_named == Named::Pointer && !traffic.is_some_and(|traffic| traffic.is_between_devices())
 }
 
-fn consider_copy(call: &Call<'_>, library: Library, copy: &Memcpy) -> Decided {
+fn consider_copy(call: &Call<'_>, library: Library, copy: &Memcpy<'_>) -> Decision {
     let (traffic, before) = HIP.consider(library.number(), &library, Some(copy).filter(|copy| copy.has_addresses()));
     if is_passed_on(copy, traffic) {
-        return Decided::PASSED_ON;
+        return Decision::new(How::Forward(Reason::NotBetweenDevices));
     }
-    let decided = Decided { decision: Decision { traffic, ..Decision::FORWARD }, before, ..Decided::FORWARD };
+    let hip = HipFacts::new(library, before, false);
     describe_gpus(library, &before);
-    if !VALIDATE.is_on() {
-        return decided;
-    }
-    let finding = VALIDATE.before_hip(&Seen::of_hip(&before, &call.request, None), before.ends);
-    // Now, since the library may crash or the call is not made.
-    match finding.and_then(|finding| validate::say_before(call, &finding)) {
-        None => decided,
-        Some(refusal) => {
-            Decided { how: How::Fail(library, refusal.code), decision: Decision::refused(refusal), ..decided }
+    if VALIDATE.is_on() {
+        let finding = VALIDATE.before_hip(&Seen::of_hip(&before, &call.request, None), before.ends);
+        // Now, since the library may crash or the call is not made.
+        if let Some(refusal) = finding.and_then(|finding| validate::say_before(call, &finding)) {
+            return Decision { hip, ..Decision::new(How::Refused(refusal)) };
         }
     }
+    Decision { hip, ..Decision::copy(How::Real, traffic) }
 }
 
-fn consider_access(library: Library, access: Access) -> Decided {
+fn consider_access(library: Library, access: Access) -> Decision {
     let number = library.number();
     if let Access::Query { device, peer, .. } = access {
         HIP.read_verdict(number, &library, device, peer);
@@ -171,30 +94,28 @@ fn consider_access(library: Library, access: Access) -> Decided {
     let look_around = || if VALIDATE.is_on() { HIP.look_around(number, &library) } else { Before::NOTHING };
     let before = seen.unwrap_or_else(look_around);
     let asked = match access {
-        Access::Query { .. } => return Decided { before, is_clean: seen.is_some(), ..Decided::FORWARD },
-        Access::Enable { peer: Named::Ordinal(peer), flags } => HIP.enabling(number, &library, peer, flags),
-        Access::Disable { peer: Named::Ordinal(peer) } => HIP.disabling(number, &library, peer),
-        _ => return Decided { before, ..Decided::FORWARD },
+        Access::Enable { peer: Named::Ordinal(peer), flags } => Some(HIP.enabling(number, &library, peer, flags)),
+        Access::Disable { peer: Named::Ordinal(peer) } => Some(HIP.disabling(number, &library, peer)),
+        _ => None,
     };
-    let how = match (asked.ask, access) {
-        (AccessCall::Forward, _) => How::AsItCame,
+    let how = match (asked.map(|asked| asked.ask), access) {
+        (None | Some(AccessCall::Forward), _) => How::Real,
         // HIP checks flags before the peer.
-        (AccessCall::Unreachable, Access::Enable { flags: 1.., .. }) => How::Fail(library, Code::INVALID_VALUE),
-        (AccessCall::Unreachable, _) => How::Fail(library, Code::INVALID_DEVICE),
-        (AccessCall::Succeed, _) => How::Succeed(library),
+        (Some(AccessCall::Unreachable), Access::Enable { flags: 1.., .. }) => {
+            How::Answered(library, Code::INVALID_VALUE)
+        }
+        (Some(AccessCall::Unreachable), _) => How::Answered(library, Code::INVALID_DEVICE),
+        (Some(AccessCall::Succeed), _) => How::Answered(library, Code::SUCCESS),
     };
-    Decided { how, before, asked: Some(asked), ..Decided::FORWARD }
+    Decision { hip: Some(HipFacts { library, before, is_clean: seen.is_some(), asked }), ..Decision::new(how) }
 }
 
-/// Does what there is to do when the real function has returned.
+/// A call about access has returned: what it has changed is noted, and what a query tells of hidden access is written over.
 #[inline(always)]
-fn end(call: &Call<'_>, decided: &Decided, begun: Running, ret: Code) {
-    run::leave(&begun);
-    if !mode::is_still_on() {
-        return;
-    }
-    if let Some(asked) = decided.asked {
-        has_asked(call, decided, asked, ret);
+pub(super) fn has_returned(call: &Call<'_>, decision: &Decision, ret: Code) {
+    if let Some(HipFacts { library, asked: Some(asked), .. }) = decision.hip {
+        let enables = matches!(call.request.access(), Some(Access::Enable { .. }));
+        mode::unseen(|| HIP.asked(library.number(), asked, enables, ret));
     }
     if let Some(query @ Access::Query { device, peer, attribute, .. }) = call.request.access()
         && ret == Code::SUCCESS
@@ -202,84 +123,49 @@ fn end(call: &Call<'_>, decided: &Decided, begun: Running, ret: Code) {
     {
         peers::hide(query);
     }
-    let decision = &decided.decision;
-    count(call, decision, ret);
-    let path = path(call, decision, &begun, ret);
-    if let Some(record) = begun.record {
-        recording::end(call, decision, record, ret, path);
-        origin::after(call, record);
-    }
-    if let Some(refusal) = decision.refusal {
-        validate::record_refusal(call, begun.record, refusal);
-    }
-    if let Some(since) = begun.shown_since {
-        show::call(call, decision, &begun, os::uncancelled(|| since.elapsed()), ret, path);
-    }
-    let is_fine = ret == Code::SUCCESS && decided.is_clean;
-    if VALIDATE.is_on() && begun.is_outermost() && !is_fine && !decided.is_refused() {
-        check(call, decided, ret);
-    }
-    if begun.shown_since.is_some() {
-        callbacks::run(&begun);
-    }
-}
-
-#[cold]
-fn has_asked(call: &Call<'_>, decided: &Decided, asked: PendingAccess, ret: Code) {
-    let enables = matches!(call.request.access(), Some(Access::Enable { .. }));
-    if let Some(library) = decided.library {
-        mode::unseen(|| HIP.asked(library.number(), asked, enables, ret));
-    }
 }
 
 /// Says what is wrong with a call, by what was known before it was made.
+#[inline(always)]
+pub(super) fn check(call: &Call<'_>, decision: &Decision, ret: Code) {
+    if let Some(facts) = &decision.hip
+        && !(ret == Code::SUCCESS && facts.is_clean)
+        && !matches!(call.function().effect(), Effect::Traced)
+    {
+        check_with_facts(call, facts, decision.traffic(), ret);
+    }
+}
+
 #[cold]
 #[inline(never)]
-fn check(call: &Call<'_>, decided: &Decided, ret: Code) {
-    let has_rules = !matches!(call.function().effect(), Effect::Traced);
-    if !has_rules || decided.library.is_none() {
-        return;
-    }
+fn check_with_facts(call: &Call<'_>, facts: &HipFacts, traffic: Option<Traffic>, ret: Code) {
     mode::unseen(|| {
-        let request = read::read_again(&call.request, ret).unwrap_or(call.request);
+        let request = &call.request;
         // Nothing was asked of a copy whose path was decided before, nor while an error was pending.
         let ends = request.copy().filter(|copy| copy.has_addresses()).map(|copy| [copy.src, copy.dst]);
         let ends = ends.map_or([None; 2], |ends| ends.map(|address| HIP.known(address)));
-        let before = decided.before.with_remembered(ends);
-        let seen = Seen::of_hip(&before, &request, Some(ret));
+        let before = facts.before.with_remembered(ends);
+        let seen = Seen::of_hip(&before, request, Some(ret));
         let hidden = seen.pair.and_then(|[device, peer]| HIP.why_hidden(device, peer));
         let standing = Standing { hidden, ..Standing::default() };
         let seen = Seen { standing: Some(&standing), ..seen };
-        for finding in VALIDATE.after_hip(&seen, before.ends, decided.decision.traffic) {
+        for finding in VALIDATE.after_hip(&seen, before.ends, traffic) {
             validate::say(call, &finding, Some(ret));
         }
     });
 }
 
-/// Notes for the trace once which GPUs there are, before a copy, as long as something may be asked.
+/// Notes for the trace once which GPUs there are, before a copy, as long as something may be asked. The last error is empty, and stays so.
 pub(super) fn describe_gpus(library: Library, before: &Before) {
     if let (Some(_), Some(devices)) = (before.current, before.devices)
         && trace::file().is_some_and(|trace| trace.wants_gpus())
     {
-        note_gpus(library, devices);
-    }
-}
-
-/// Notes for the trace which GPUs there are, and which can reach each other. The last error is empty, and stays so.
-fn note_gpus(library: Library, devices: i32) {
-    let count = u8::try_from(devices).unwrap_or(0).min(64);
-    for device in 0..count {
-        let gpu = library.gpu(device.into()).unwrap_or_default();
-        trace::gpu(device, &[&gpu.name, &gpu.uuid, &gpu.bus_id]);
-    }
-    for (device, peer) in (0..count).flat_map(|device| (0..count).map(move |peer| (device, peer))) {
-        if device != peer {
-            let access = i32::from(library.can_access(device.into(), peer.into()) == Ok(true));
-            trace::peer(device, peer, &[&format!("access={access}")]);
+        recording::note_gpus(&library, devices, |[device, peer]| {
+            vec![format!("access={}", i32::from(library.can_access(device, peer) == Ok(true)))]
+        });
+        if library.last_error() != Some(Code::SUCCESS) {
+            library.clear_last_error();
         }
-    }
-    if library.last_error() != Some(Code::SUCCESS) {
-        library.clear_last_error();
     }
 }
 

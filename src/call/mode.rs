@@ -11,15 +11,15 @@
 //! that lock in `dlopen`, and the constructor that it runs may call us and wait for our start to end.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Once;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU8};
-use std::sync::{Mutex, Once, PoisonError};
 
 use p2pshim_host::job;
 
 use super::thread;
 use crate::config::given::Given;
-use crate::config::{self, GpuTiming, Stacks};
+use crate::config::{self, Config, GpuTiming, Stacks};
 use crate::model::process;
 use crate::os::{self, alloc};
 use crate::policy::{self, VALIDATE};
@@ -49,7 +49,7 @@ pub(crate) fn activity() -> Activity {
     match STARTED.load(Relaxed) {
         0 => Activity::Unstarted,
         1 => Activity::Off,
-        _ if EXHAUSTED.load(Relaxed) => Activity::Exhausted,
+        _ if is_exhausted() => Activity::Exhausted,
         _ if process::is_seen() => Activity::On,
         _ => Activity::Child,
     }
@@ -85,25 +85,18 @@ fn start() -> bool {
         ONCE.call_once(|| {
             let is_on = contained(configure);
             if is_on {
-                // Before calls are seen, which look at this.
-                refresh();
                 process::start();
             }
             STARTED.store(if is_on { Activity::On } else { Activity::Off } as u8, SeqCst);
-            // Who added a callback meanwhile may have seen the state of before.
-            refresh();
         });
     });
     process::is_seen()
 }
 
-/// Whether memory has run out.
-static EXHAUSTED: AtomicBool = AtomicBool::new(false);
-
 /// Whether memory has run out. What the program is shown of its peers stays as it was, and calls are counted; what takes more
 /// memory is over: pairs are not verified, and calls neither recorded, nor shown, nor checked.
 pub(crate) fn is_exhausted() -> bool {
-    EXHAUSTED.load(Relaxed)
+    sees().has(Sees::EXHAUSTED)
 }
 
 /// malloc has failed us, and the reserve has helped out. What is under way goes on from the reserve and ends as it would have.
@@ -112,9 +105,8 @@ pub(crate) fn memory_has_run_out() {
     if !process::is_seen() {
         return;
     }
-    if !EXHAUSTED.swap(true, SeqCst) {
+    if !observe(Sees::EXHAUSTED, true) {
         VALIDATE.stop();
-        refresh();
         record::log::out_of_memory();
     } else if alloc::is_reserve_half_used() {
         // Before the rest is gone, which would end the program. What the program is shown of its peers may be another now.
@@ -144,12 +136,11 @@ fn configure() -> bool {
         }
         policy::configure(config);
         report_panics_to_the_log();
-        LOGS.store(record::log::open(config, &mut warnings), SeqCst);
+        observe(Sees::LOG, record::log::open(config, &mut warnings));
         record::summary::write_at_exit(config.summary);
         let records = trace::open(config, &mut warnings);
-        set_gpu_timing(if records { config.gpu_timing } else { GpuTiming::Off });
-        set_stacks(config.stacks, records);
-        RECORDS.store(records, SeqCst);
+        set_recorded(config, records);
+        observe(Sees::TRACE, records);
         record::log::warnings(&warnings);
         true
     })
@@ -158,60 +149,20 @@ fn configure() -> bool {
 /// The options, as the environment and the program give them.
 pub(crate) static OPTIONS: Given = Given::new();
 
-/// Whether calls are to be recorded, whether the log shows them, and whether there are callbacks. [`refresh`] makes of it what
-/// each call reads.
-pub(crate) static RECORDS: AtomicBool = AtomicBool::new(false);
-pub(crate) static LOGS: AtomicBool = AtomicBool::new(false);
-pub(crate) static HAS_CALLBACKS: AtomicBool = AtomicBool::new(false);
+/// What is recorded with a call: numbers of [`GpuTiming`] and [`Stacks`]; and whether lines may be of Python, as long as nobody has looked
+/// for one.
+pub(super) static GPU_TIMING: AtomicU8 = AtomicU8::new(GpuTiming::Off as u8);
+pub(super) static STACKS: AtomicU8 = AtomicU8::new(Stacks::Off as u8);
+pub(super) static MAY_BE_PYTHON: AtomicBool = AtomicBool::new(false);
 
-/// The copies whose GPU time is measured.
-static GPU_TIMING: AtomicU8 = AtomicU8::new(GpuTiming::Off as u8);
-
-/// Takes over the option; only what is recorded is measured.
-pub(crate) fn set_gpu_timing(mode: GpuTiming) {
-    GPU_TIMING.store(mode as u8, Relaxed);
+/// Takes over those options. Only what is recorded is measured.
+pub(super) fn set_recorded(config: &Config, records: bool) {
+    GPU_TIMING.store(if records { config.gpu_timing } else { GpuTiming::Off } as u8, Relaxed);
+    STACKS.store(config.stacks as u8, Relaxed);
+    MAY_BE_PYTHON.store(records && config.stacks != Stacks::Off, Relaxed);
 }
 
-/// The copies whose GPU time is measured.
-#[inline(always)]
-pub(crate) fn gpu_timing() -> GpuTiming {
-    let mode = GPU_TIMING.load(Relaxed);
-    let known = [GpuTiming::Sample, GpuTiming::All].into_iter().find(|&known| known as u8 == mode);
-    known.unwrap_or(GpuTiming::Off)
-}
-
-/// For which calls it is wanted whose line made them.
-static STACKS: AtomicU8 = AtomicU8::new(Stacks::Off as u8);
-
-/// Whether those may be lines of Python: as long as nobody has looked for one, where there is a trace.
-static MAY_BE_PYTHON: AtomicBool = AtomicBool::new(false);
-
-/// Takes over the option.
-pub(crate) fn set_stacks(stacks: Stacks, has_trace: bool) {
-    STACKS.store(stacks as u8, Relaxed);
-    MAY_BE_PYTHON.store(has_trace && stacks != Stacks::Off, Relaxed);
-}
-
-/// Whether lines of Python are wanted, and there may be any.
-#[inline(always)]
-pub(crate) fn may_be_python() -> bool {
-    MAY_BE_PYTHON.load(Relaxed)
-}
-
-/// There turned out to be no Python.
-pub(crate) fn is_no_python() {
-    MAY_BE_PYTHON.store(false, Relaxed);
-}
-
-/// For which calls it is wanted whose line made them.
-#[inline(always)]
-pub(crate) fn stacks() -> Stacks {
-    let stacks = STACKS.load(Relaxed);
-    let known = [Stacks::Sites, Stacks::All].into_iter().find(|&known| known as u8 == stacks);
-    known.unwrap_or(Stacks::Off)
-}
-
-/// Each call looks at this: whether it is recorded, and whether it is shown, in the log or to callbacks.
+/// Each call looks at this: who observes calls, and whether memory has run out.
 static SEES: AtomicU8 = AtomicU8::new(0);
 
 /// The observers of calls.
@@ -219,32 +170,35 @@ static SEES: AtomicU8 = AtomicU8::new(0);
 pub(crate) struct Sees(u8);
 
 impl Sees {
-    const RECORDS: u8 = 1;
-    const SHOWS: u8 = 2;
-    const DROPS: u8 = 4;
+    pub(crate) const TRACE: Self = Self(1);
+    pub(crate) const LOG: Self = Self(2);
+    pub(crate) const CALLBACKS: Self = Self(4);
+    /// Memory has run out, and nobody observes anything.
+    const EXHAUSTED: Self = Self(8);
 
-    /// Nobody.
+    #[inline(always)]
+    pub(crate) fn has(self, Self(other): Self) -> bool {
+        self.0 & other != 0
+    }
+
     #[inline(always)]
     pub(crate) fn nothing(self) -> bool {
-        self.0 == 0
+        self.0 & !Self::EXHAUSTED.0 == 0
     }
 
     /// Calls are recorded.
-    #[inline(always)]
     pub(crate) fn records(self) -> bool {
-        self.0 & Self::RECORDS != 0
+        self.has(Self::TRACE) && !self.has(Self::EXHAUSTED)
     }
 
     /// Calls would be recorded, if there were memory.
-    #[inline(always)]
     pub(crate) fn drops(self) -> bool {
-        self.0 & Self::DROPS != 0
+        self.has(Self::TRACE) && self.has(Self::EXHAUSTED)
     }
 
-    /// Calls are shown.
-    #[inline(always)]
+    /// Calls are shown, in the log or to callbacks.
     pub(crate) fn shows(self) -> bool {
-        self.0 & Self::SHOWS != 0
+        (self.has(Self::LOG) || self.has(Self::CALLBACKS)) && !self.has(Self::EXHAUSTED)
     }
 }
 
@@ -254,19 +208,10 @@ pub(crate) fn sees() -> Sees {
     Sees(SEES.load(Relaxed))
 }
 
-/// Has calls be seen by who wants to by now.
-pub(crate) fn refresh() {
-    /// The standard library's as well: it is taken at the start.
-    static CHANGING: Mutex<()> = Mutex::new(());
-    let _changing = CHANGING.lock().unwrap_or_else(PoisonError::into_inner);
-    let records = if RECORDS.load(SeqCst) { Sees::RECORDS } else { 0 };
-    let shows = if LOGS.load(SeqCst) || HAS_CALLBACKS.load(SeqCst) { Sees::SHOWS } else { 0 };
-    let sees = match is_exhausted() {
-        true if records != 0 => Sees::DROPS,
-        true => 0,
-        false => records | shows,
-    };
-    SEES.store(sees, SeqCst);
+/// Someone observes calls from now on, or no longer. Whether it was so before.
+pub(crate) fn observe(Sees(who): Sees, is_on: bool) -> bool {
+    let before = if is_on { SEES.fetch_or(who, SeqCst) } else { SEES.fetch_and(!who, SeqCst) };
+    before & who != 0
 }
 
 /// Runs our own work outside the path of a call: contained, and with all that it calls forwarded unseen.

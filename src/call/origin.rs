@@ -8,9 +8,12 @@
 //!
 //! Callers are looked for of the first 64 of each kind as well. For lines a program without Python pays two loads a call.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use p2pshim_trace::Begun;
 
 use super::arrival::Call;
+use super::decision::Decision;
 use super::mode;
 use super::thread;
 use crate::api::{Effect, Layer};
@@ -21,17 +24,16 @@ use crate::os::table::{Table, spread};
 use crate::real::{python, stack};
 use crate::record::trace;
 
-/// Whether lines are wanted, and there may be any.
 #[inline(always)]
-pub(super) fn are_wanted() -> bool {
-    mode::may_be_python()
+fn are(stacks: Stacks) -> bool {
+    mode::STACKS.load(Relaxed) == stacks as u8
 }
 
 /// Whether it is wanted through which functions a call came.
 #[inline(always)]
 fn wants_callers(call: &Call<'_>) -> bool {
     let function = call.function();
-    function.layer() == Layer::Driver && call.caller.has_looked_up(function) && mode::stacks() != Stacks::Off
+    function.layer() == Layer::Driver && call.caller.has_looked_up(function) && !are(Stacks::Off)
 }
 
 /// Copies from one place that are alike enough for one of them to speak for all: between the same devices, and of as many bytes,
@@ -56,18 +58,18 @@ fn is_due(before: u32) -> bool {
 /// Finds out where a call was made that nothing encloses, and whose record is complete, if it is its turn: of a copy between
 /// devices the line, of any call its callers.
 #[inline(always)]
-pub(super) fn after(call: &Call<'_>, record: Begun) {
+pub(super) fn after(call: &Call<'_>, decision: &Decision, record: Begun) {
     let is_copy = matches!(call.function().effect(), Effect::Copy(_) | Effect::Copies(_));
-    if (is_copy && are_wanted()) || (wants_callers(call) && thread::current().is_idle()) {
-        after_call(call, record);
+    if (is_copy && mode::MAY_BE_PYTHON.load(Relaxed)) || (wants_callers(call) && thread::current().is_idle()) {
+        after_call(call, decision, record);
     }
 }
 
 #[cold]
 #[inline(never)]
-fn after_call(call: &Call<'_>, record: Begun) {
+fn after_call(call: &Call<'_>, decision: &Decision, record: Begun) {
     let thread = thread::current();
-    let first = call.request.batch().and_then(|batch| batch.parts.first()).map(|part| part.traffic);
+    let first = decision.copied.parts().first().map(|part| part.traffic);
     let devices = record.devices().or_else(|| first.map(|traffic| [traffic.src, traffic.dst]));
     let alike = match devices.filter(|[src, dst]| src != dst) {
         Some(devices) => Some((devices, record.bytes())),
@@ -77,7 +79,7 @@ fn after_call(call: &Call<'_>, record: Begun) {
     let Some((devices, bytes)) = alike.filter(|_| thread.is_idle()) else { return };
     let kind = kind(call.caller.return_address() as usize, devices, bytes);
     let before = COUNTS.count(kind) as u32;
-    if is_due(before) || mode::stacks() == Stacks::All || (before < FIRST && wants_callers(call)) {
+    if is_due(before) || are(Stacks::All) || (before < FIRST && wants_callers(call)) {
         mode::unseen(|| _ = find(call, Some(record)));
     }
 }
@@ -95,7 +97,7 @@ pub(super) fn of_finding(call: &Call<'_>, record: Option<Begun>, is_first: bool)
 /// Finds out where the thread is, and notes it in a record. In a signal handler, which may have come in the middle of
 /// anything, and on a small stack that is not looked for.
 fn find(call: &Call<'_>, record: Option<Begun>) -> Option<Origin> {
-    if mode::stacks() == Stacks::Off || thread::current().held.get().has_handler() || !os::has_room() {
+    if are(Stacks::Off) || thread::current().held.get().has_handler() || !os::has_room() {
         return None;
     }
     look_for(call, record)
@@ -116,11 +118,11 @@ fn look_for(call: &Call<'_>, record: Option<Begun>) -> Option<Origin> {
 
 /// The line of Python that the thread is at. Whether there is a Python is found out at the first copy between devices.
 fn line() -> Option<Line> {
-    if !are_wanted() {
+    if !mode::MAY_BE_PYTHON.load(Relaxed) {
         return None;
     }
     if !python::search() {
-        mode::is_no_python();
+        mode::MAY_BE_PYTHON.store(false, Relaxed);
         return None;
     }
     python::line()

@@ -3,17 +3,17 @@
 use std::ptr;
 
 use super::arrival::Call;
-use super::decision::{Decision, Instead, Room};
+use super::decision::{Decision, How};
 use super::{mode, thread};
+use crate::api::Layer;
 use crate::api::abi::Code;
-use crate::api::{Effect, Layer};
 use crate::model::{Access, Named};
 use crate::policy::{ACCESS, Driver, HarmlessEnable, VALIDATE, capture, validate};
 use crate::real::driver::RealDriver;
 
 /// Decides what is called in place of a function about peer access.
 #[inline(never)]
-pub(crate) fn decide<'a>(call: &Call<'_>, room: &'a mut Room) -> Decision<'a> {
+pub(super) fn decide(call: &Call<'_>) -> Decision {
     let harmless: Option<HarmlessEnable> = match call.request.access() {
         Some(Access::Enable { peer: Named::Context(peer), flags }) => {
             mode::unseen(|| ACCESS.enabling(&RealDriver, peer, flags))
@@ -29,8 +29,7 @@ pub(crate) fn decide<'a>(call: &Call<'_>, room: &'a mut Room) -> Decision<'a> {
         }),
         _ => None,
     };
-    let instead = harmless.map(|harmless| &*room.write(Instead::Harmless(harmless)));
-    Decision { instead, ..Decision::FORWARD }
+    Decision::new(harmless.map_or(How::Real, How::Harmless))
 }
 
 /// A copy that has not completed, if the program is about to disable access between its devices: from where to where it goes, and
@@ -42,20 +41,9 @@ fn unfinished_copy(call: &Call<'_>) -> Option<([u8; 2], usize)> {
 }
 
 /// The code that the program gets for the driver's.
-#[inline(always)]
-pub(crate) fn revise(call: &Call<'_>, decision: &Decision<'_>, ret: Code) -> Code {
-    match (call.function().layer(), call.function().effect()) {
-        (Layer::Driver, Effect::Access(_)) => revise_access(call, decision, ret),
-        _ => ret,
-    }
-}
-
 #[inline(never)]
-fn revise_access(call: &Call<'_>, decision: &Decision<'_>, ret: Code) -> Code {
-    if !mode::is_still_on() {
-        return ret;
-    }
-    let was_harmless = matches!(decision.instead, Some(Instead::Harmless(_)));
+pub(super) fn revise(call: &Call<'_>, decision: &Decision, ret: Code) -> Code {
+    let was_harmless = matches!(decision.how, How::Harmless(_));
     match call.request.access() {
         Some(Access::Enable { peer: Named::Context(peer), flags }) if !was_harmless => {
             mode::unseen(|| Some(ACCESS.enabled(&RealDriver, peer, flags, ret))).unwrap_or(ret)

@@ -1,11 +1,8 @@
 //! Reading what a call's arguments point to.
 
-use std::ffi::{c_int, c_void};
-use std::mem::MaybeUninit;
-
 use super::thread;
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code, Value};
-use crate::api::{Copies, FAIL_INDEX, Function};
+use crate::api::{Copies, Effect, FAIL_INDEX, Function};
 use crate::model::{Memcpy, Origin, Request, Shape, is_array};
 use crate::os::{self, alloc};
 use crate::policy::driver::NodeCopy;
@@ -18,54 +15,51 @@ use crate::real::driver::{
 };
 use crate::real::loader;
 use crate::record::{Argument, CallSite, Contents, Place};
+use std::ffi::{c_int, c_void};
 
-/// A request whose parameters could not be read before the call, which has succeeded: the real function has just read them.
-pub(crate) fn read_again<'a>(request: &Request<'a>, ret: Code) -> Option<Request<'a>> {
-    let Shape::Unread(p) = request.copy()?.shape else { return None };
-    // SAFETY: the real function reports success, so it has read the parameters.
-    (ret == Code::SUCCESS).then(|| request.with_copy(Memcpy::of_runtime(unsafe { &*p }, request.stream())))
-}
+// ---- What is there ----
 
-/// The parameters of a regular copy of the driver; none if there are none.
+/// Whether there is memory that the real function reads, unless it refuses the call before. It was there the last time, since a loop has
+/// its arguments in one place, or the system says so. Where that does not let us ask, as in some containers, a load does what the real
+/// function does next.
 #[inline(always)]
-pub(super) fn read_driver<T: Copy>(from: *const T) -> Option<T> {
-    match read_input(from, &mut MaybeUninit::uninit(), true) {
-        Ok(parameters) => Some(*parameters),
-        // SAFETY: the load does what the real function does next, which reads the parameters before anything else.
-        Err(Unread::NotAllowed) => unsafe { from.as_ref() }.copied(),
-        Err(Unread::NotThere) => None,
-    }
+fn is_there<T>(from: *const T, count: usize) -> bool {
+    let (start, bytes) = (from as usize, count.saturating_mul(size_of::<T>()));
+    thread::current().was_there(start, bytes) || ask(start, bytes)
 }
 
-/// Why an input could not be read.
-pub(super) enum Unread {
-    /// There is no memory.
-    NotThere,
-    /// The system does not let us ask.
-    NotAllowed,
-}
-
-#[inline(always)]
-pub(super) fn read_input<T: Copy>(from: *const T, room: &mut MaybeUninit<T>, is_of_driver: bool) -> Result<&T, Unread> {
-    if thread::current().is_readable(from, is_of_driver) {
-        // SAFETY: aligned, made of integers, and where some were read before. The program leaves them alone until the call has
-        // returned, since the real function reads them as well.
-        return Ok(unsafe { &*from });
-    }
-    ask(from, is_of_driver).map(|value| &*room.write(value))
-}
-
-/// Reads where it is not known whether there is memory.
 #[cold]
 #[inline(never)]
-fn ask<T: Copy>(from: *const T, is_of_driver: bool) -> Result<T, Unread> {
-    // SAFETY: the vendor's structs are made of integers: any bytes are a valid one.
-    let value = os::keep_errno(|| unsafe { os::read(from) }).map_err(|error| match error.raw_os_error() {
-        Some(libc::EFAULT) => Unread::NotThere,
-        _ => Unread::NotAllowed,
-    })?;
-    thread::current().mark_readable(from, is_of_driver);
-    Ok(value)
+fn ask(start: usize, bytes: usize) -> bool {
+    let is_refused = |page: usize| {
+        // SAFETY: any byte is one.
+        let read = os::keep_errno(|| unsafe { os::read((page * thread::PAGE) as *const u8) });
+        read.is_err_and(|error| error.raw_os_error() == Some(libc::EFAULT))
+    };
+    if start == 0 || thread::pages(start, bytes).any(is_refused) {
+        return false;
+    }
+    thread::current().mark_there(start, bytes);
+    true
+}
+
+/// Reads what the real function reads too, before it does.
+///
+/// # Safety
+/// Any bytes are a valid `T`.
+#[inline(always)]
+pub(super) unsafe fn value<T: Copy>(from: *const T) -> Option<T> {
+    // SAFETY: there is memory, and the program leaves it alone until the call has returned; the caller's.
+    if is_there(from, 1) { Some(unsafe { from.read_unaligned() }) } else { None }
+}
+
+/// Reads what the real function has read or written, which has succeeded.
+///
+/// # Safety
+/// It has, unless the pointer is NULL, and any bytes are a valid `T`.
+unsafe fn used<T: Copy>(from: *const T) -> Option<T> {
+    // SAFETY: the caller's.
+    if from.is_null() { None } else { Some(unsafe { from.read_unaligned() }) }
 }
 
 /// Names the arguments of a call that has returned `ret`, with what they point to: outputs only if it succeeded, nothing
@@ -94,15 +88,15 @@ fn contents(request: &Request<'_>, value: Value, ret: Code) -> Option<Contents> 
 
 /// The shape of an array that was created from a `CUDA_ARRAY_DESCRIPTOR`.
 pub(crate) fn array_2d(descriptor: usize) -> Option<Array> {
-    // SAFETY: the struct is made of integers: any bytes are a valid one.
-    let descriptor = unsafe { input(descriptor as *const ArrayDescriptor) }?;
+    // SAFETY: the array was created; the struct is made of integers: any bytes are a valid one.
+    let descriptor = unsafe { used(descriptor as *const ArrayDescriptor) }?;
     shape([descriptor.width, descriptor.height, 0], descriptor.format, descriptor.channels)
 }
 
-/// An array by its `CUDA_ARRAY3D_DESCRIPTOR`.
+/// The shape of an array that was created from a `CUDA_ARRAY3D_DESCRIPTOR`.
 pub(crate) fn array_3d(descriptor: usize) -> Option<Array> {
-    // SAFETY: the struct is made of integers: any bytes are a valid one.
-    let descriptor = unsafe { input(descriptor as *const Array3dDescriptor) }?;
+    // SAFETY: as above.
+    let descriptor = unsafe { used(descriptor as *const Array3dDescriptor) }?;
     shape([descriptor.width, descriptor.height, descriptor.depth], descriptor.format, descriptor.channels)
 }
 
@@ -117,42 +111,21 @@ fn shape(extent: [usize; 3], format: u32, channels: u32) -> Option<Array> {
     Some(Array { extent: extent.map(|size| size.max(1) as u64), element: bytes * u64::from(channels), device: None })
 }
 
-/// Reads what the real function reads too: where the system does not let us ask whether it is there, as in some containers,
-/// the load does what that would do.
-///
-/// # Safety
-/// Any bytes are a valid `T`.
-unsafe fn input<T: Copy>(from: *const T) -> Option<T> {
-    // SAFETY: the caller's.
-    match unsafe { os::read(from) } {
-        Ok(value) => Some(value),
-        Err(error) if error.raw_os_error() == Some(libc::EFAULT) => None,
-        // SAFETY: see above.
-        Err(_) => unsafe { from.as_ref() }.copied(),
-    }
-}
+// ---- Batches ----
 
-/// Reads an array in this way, by one question to the system.
-///
-/// # Safety
-/// Any bytes are a valid `T`.
-unsafe fn inputs<T: Copy>(from: *const T, count: usize) -> Option<Vec<T>> {
-    // SAFETY: the caller's.
-    match unsafe { os::read_array(from, count) } {
-        Ok(values) => Some(values),
-        Err(error) if matches!(error.raw_os_error(), Some(libc::EFAULT | libc::ENOMEM)) || from.is_null() => None,
-        // SAFETY: as for one; the real function reads so many.
-        Err(_) => alloc::collect((0..count).map(|index| unsafe { from.add(index).read_unaligned() })),
-    }
-}
-
-/// The copies of a batch, read from what its arguments point to: once the arrays' pages were read before they are loaded, since a loop
-/// has them in one place; else the system is asked, since the real function may refuse the call before it follows the pointers.
+/// The arrays with the copies of a batch.
 pub(crate) enum BatchArrays {
     /// Addresses of sources and of destinations, and sizes; of so many copies.
     Linear([*const u64; 3], usize),
     /// Operations, so many.
     Of3D(*const BatchOp, usize),
+}
+
+/// A copy of a batch, as its arrays have it.
+enum One {
+    /// Source, destination and size.
+    Linear([u64; 3]),
+    Op(BatchOp),
 }
 
 impl BatchArrays {
@@ -176,72 +149,74 @@ impl BatchArrays {
         }
     }
 
-    /// Whether all can be loaded.
     #[inline(always)]
-    pub(crate) fn are_known(&self) -> bool {
+    pub(crate) fn are_there(&self) -> bool {
         match *self {
-            Self::Linear(arrays, count) => arrays.iter().all(|&array| is_known(array, count)),
-            Self::Of3D(operations, count) => is_known(operations, count),
+            Self::Linear(arrays, count) => arrays.iter().all(|&array| is_there(array, count)),
+            Self::Of3D(operations, count) => is_there(operations, count),
         }
     }
 
-    /// Asks the system whether there is memory, and remembers that there is.
-    pub(crate) fn learn(&self) -> Option<()> {
-        match *self {
-            Self::Linear(arrays, count) => arrays.iter().try_for_each(|&array| learn(array, count)),
-            Self::Of3D(operations, count) => learn(operations, count),
-        }
-    }
-
-    /// The copies. One with an array names no memory whose device is known, and is left out.
+    /// The copies, one by one.
     ///
     /// # Safety
-    /// There is memory. The program leaves it alone until the call has returned, since the real function reads it as well.
+    /// The arrays are there. The program leaves them alone until the call has returned, since the real function reads them as well.
+    #[inline(always)]
+    unsafe fn each(&self) -> impl Iterator<Item = One> {
+        let (Self::Linear(_, count) | Self::Of3D(_, count)) = *self;
+        (0..count).map(move |index| match *self {
+            // SAFETY: the caller's; any bytes are a number.
+            Self::Linear(arrays, _) => One::Linear(arrays.map(|array| unsafe { array.add(index).read_unaligned() })),
+            // SAFETY: the caller's; the struct is made of integers, and any bytes are a valid one.
+            Self::Of3D(operations, _) => One::Op(unsafe { operations.add(index).read_unaligned() }),
+        })
+    }
+
+    /// The copies that copy anything. One with an array names no memory whose device is known, and is left out.
+    ///
+    /// # Safety
+    /// As for [`Self::each`].
     #[inline(always)]
     pub(crate) unsafe fn copies(&self) -> impl Iterator<Item = Memcpy<'static>> {
-        let count = match *self {
-            Self::Linear(_, count) | Self::Of3D(_, count) => count,
-        };
-        (0..count).filter_map(move |index| match *self {
-            Self::Linear(arrays, _) => {
-                // SAFETY: the caller's; any bytes are a number.
-                let [src, dst, bytes] = arrays.map(|array| unsafe { array.add(index).read_unaligned() });
-                Some(Memcpy::linear(src, dst, bytes))
-            }
-            Self::Of3D(operations, _) => {
-                // SAFETY: the caller's; the struct is made of integers, and any bytes are a valid one.
-                let op = unsafe { operations.add(index).read_unaligned() };
+        // SAFETY: the caller's.
+        let copies = unsafe { self.each() }.filter_map(|one| match one {
+            One::Linear([src, dst, bytes]) => Some(Memcpy::linear(src, dst, bytes)),
+            One::Op(op) => {
                 let [width, height, depth] = op.extent;
                 let bytes = width.saturating_mul(height).saturating_mul(depth);
                 (op.src.is_pointer() && op.dst.is_pointer()).then(|| Memcpy::linear(op.src.ptr, op.dst.ptr, bytes))
             }
-        })
+        });
+        copies.filter(|copy| copy.bytes != 0)
     }
 }
 
-/// The copies of a batch, as calls of their own ask for them. None if one has to read its source during the call, or has an array; nor of
-/// what the real function refuses before it copies anything.
-pub(crate) fn each_alone(kind: Copies, arguments: &[Value]) -> Option<Vec<CUDA_MEMCPY3D_PEER>> {
-    let copies: Option<Vec<CUDA_MEMCPY3D_PEER>> = match BatchArrays::of(kind, arguments)? {
-        BatchArrays::Linear([srcs, dsts, sizes], count) => {
-            let &[_, _, _, _, Value::Address(attributes), Value::Address(firsts), Value::UInt(number), ..] = arguments
-            else {
-                return None;
-            };
-            are_attributes_plain(attributes as *const BatchAttributes, firsts as *const usize, number, count)?;
-            // SAFETY: any bytes are a number.
-            let [srcs, dsts, sizes] = [srcs, dsts, sizes].map(|array| unsafe { inputs(array, count) });
-            let each = srcs?.into_iter().zip(dsts?).zip(sizes?);
-            alloc::collect_all(each.map(|((src, dst), bytes)| Some(linear(src, dst, usize::try_from(bytes).ok()?))))
-        }
-        BatchArrays::Of3D(operations, count) => {
-            let &[.., Value::UInt(0), Value::Stream(_)] = arguments else { return None };
-            // SAFETY: the struct is made of integers: any bytes are a valid one.
-            let each = unsafe { inputs(operations, count) }?.into_iter();
-            alloc::collect_all(each.map(|op| Some(op).filter(|op| is_put_off(op.order, op.flags))?.alone()))
-        }
+impl One {
+    /// The copy as a call of its own asks for it. None if it has to read its source during the call, or has an array; nor of what the real
+    /// function refuses before it copies anything.
+    fn alone(self) -> Option<CUDA_MEMCPY3D_PEER> {
+        let copy = match self {
+            Self::Linear([src, dst, bytes]) => Some(linear(src, dst, usize::try_from(bytes).ok()?)),
+            Self::Op(op) => Some(op).filter(|op| is_put_off(op.order, op.flags))?.alone(),
+        };
+        copy.filter(|copy| copy.WidthInBytes != 0 && copy.Height != 0 && copy.Depth != 0)
+    }
+}
+
+/// The copies of a batch, as calls of their own ask for them; none if any cannot be one.
+pub(crate) fn each_alone(request: &Request<'_>) -> Option<Vec<CUDA_MEMCPY3D_PEER>> {
+    let (Effect::Copies(kind), arguments) = (request.function.effect(), request.arguments) else { return None };
+    let arrays = BatchArrays::of(kind, arguments).filter(BatchArrays::are_there)?;
+    let is_plain = match (&arrays, arguments) {
+        (
+            &BatchArrays::Linear(_, count),
+            &[_, _, _, _, Value::Address(attributes), Value::Address(firsts), Value::UInt(number), ..],
+        ) => are_attributes_plain((attributes as *const _, firsts as *const _), number, count),
+        (BatchArrays::Of3D(..), [.., Value::UInt(0), Value::Stream(_)]) => true,
+        _ => false,
     };
-    copies.filter(|copies| copies.iter().all(|copy| copy.WidthInBytes != 0 && copy.Height != 0 && copy.Depth != 0))
+    // SAFETY: they are there.
+    is_plain.then(|| alloc::collect_all(unsafe { arrays.each() }.map(One::alone)))?
 }
 
 /// Whether a copy may read its source when the stream has come there: not if its attributes say otherwise, or the driver refuses them.
@@ -252,7 +227,7 @@ pub(crate) fn may_be_put_off(function: Function, arguments: &[Value]) -> bool {
             &[_, _, _, Value::Address(attributes), _],
         ) => {
             // SAFETY: made of integers: any bytes are valid.
-            let attributes = unsafe { input(attributes as *const BatchAttributes) };
+            let attributes = unsafe { value(attributes as *const BatchAttributes) };
             attributes.is_some_and(|attributes| is_put_off(attributes.order, attributes.flags))
         }
         _ => true,
@@ -271,42 +246,23 @@ fn is_put_off(order: c_int, flags: u32) -> bool {
 
 /// Whether each copy of a batch has attributes, and may read its source later.
 fn are_attributes_plain(
-    attributes: *const BatchAttributes,
-    firsts: *const usize,
+    (attributes, firsts): (*const BatchAttributes, *const usize),
     number: u64,
     count: usize,
-) -> Option<()> {
-    let number = usize::try_from(number).ok().filter(|number| (1..=count).contains(number))?;
+) -> bool {
+    let Some(number) = usize::try_from(number).ok().filter(|number| (1..=count).contains(number)) else { return false };
     let mut last = None;
-    // SAFETY: made of integers: any bytes are valid.
-    let (attributes, firsts) = unsafe { (inputs(attributes, number)?, inputs(firsts, number)?) };
-    for (of, first) in attributes.into_iter().zip(firsts) {
-        let is_next = last.map_or(first == 0, |last| last < first);
-        (is_put_off(of.order, of.flags) && is_next && first < count).then_some(())?;
-        last = Some(first);
-    }
-    Some(())
+    is_there(attributes, number)
+        && is_there(firsts, number)
+        && (0..number).all(|index| {
+            // SAFETY: they are there, and made of integers: any bytes are valid.
+            let (of, first) = unsafe { (attributes.add(index).read_unaligned(), firsts.add(index).read_unaligned()) };
+            let is_next = last.replace(first).map_or(first == 0, |last| last < first);
+            is_put_off(of.order, of.flags) && is_next && first < count
+        })
 }
 
-#[inline(always)]
-fn is_known<T>(array: *const T, count: usize) -> bool {
-    thread::current().has_pages(array as usize, count * size_of::<T>())
-}
-
-fn learn<T>(array: *const T, count: usize) -> Option<()> {
-    let (start, bytes) = (array as usize, count * size_of::<T>());
-    for page in thread::pages(start, bytes) {
-        // SAFETY: any byte is one.
-        match unsafe { os::read((page * thread::PAGE) as *const u8) } {
-            Ok(_) => {}
-            // Where the system does not let us ask, the loads do what the real function does next.
-            Err(error) if error.raw_os_error() == Some(libc::EFAULT) || array.is_null() => return None,
-            Err(_) => break,
-        }
-    }
-    thread::current().mark_pages(start, bytes);
-    Some(())
-}
+// ---- Graphs, pools and handles ----
 
 /// The change to an executable graph if a node gets other parameters, as `cuGraphExecNodeSetParams` takes them; none if it
 /// copies nothing.
@@ -315,25 +271,25 @@ pub(crate) fn graph_node(node: usize, parameters: usize) -> Option<Change> {
     const MEMCPY: u32 = 1;
     const GRAPH: u32 = 4;
     const MEMCPY_BATCH: u32 = 14;
-    // SAFETY: the structs are made of integers: any bytes are a valid one. The type says which it is.
-    match unsafe { input(parameters as *const u32) }? {
+    // SAFETY: the node has them; the structs are made of integers: any bytes are a valid one. The type says which it is.
+    match unsafe { used(parameters as *const u32) }? {
         MEMCPY => {
             // SAFETY: as above.
-            let parameters = unsafe { input(parameters as *const MemcpyNodeParams) }?.copy;
+            let parameters = unsafe { used(parameters as *const MemcpyNodeParams) }?.copy;
             Some(Change::Node(node_copy(node, parameters)))
         }
         GRAPH => {
             // SAFETY: as above.
-            let graph = unsafe { input(parameters as *const ChildGraphNodeParams) }?.graph;
+            let graph = unsafe { used(parameters as *const ChildGraphNodeParams) }?.graph;
             Some(Change::Child { node, graph })
         }
         MEMCPY_BATCH => {
             // SAFETY: as above; pointers are not followed before the driver has followed them.
-            let batch = unsafe { input(parameters as *const BatchNodeParams) }?;
+            let batch = unsafe { used(parameters as *const BatchNodeParams) }?;
             let one = |index: usize| {
                 // SAFETY: any bytes are a number.
                 let each =
-                    [batch.srcs, batch.dsts, batch.sizes].map(|array| unsafe { input(array.wrapping_add(index)) });
+                    [batch.srcs, batch.dsts, batch.sizes].map(|array| unsafe { used(array.wrapping_add(index)) });
                 let [src, dst, bytes] = each;
                 Some(NodeCopy { node, parameters: linear(src?, dst?, usize::try_from(bytes?).ok()?) })
             };
@@ -345,8 +301,8 @@ pub(crate) fn graph_node(node: usize, parameters: usize) -> Option<Change> {
 
 /// The change, as `cuGraphExecMemcpyNodeSetParams` takes it.
 pub(crate) fn memcpy_node(node: usize, parameters: *const CUDA_MEMCPY3D_PEER) -> Option<Change> {
-    // SAFETY: the struct is made of integers: any bytes are a valid one.
-    Some(Change::Node(node_copy(node, unsafe { input(parameters) }?)))
+    // SAFETY: the node has them; the struct is made of integers: any bytes are a valid one.
+    Some(Change::Node(node_copy(node, unsafe { used(parameters) }?)))
 }
 
 fn node_copy(node: usize, parameters: CUDA_MEMCPY3D_PEER) -> NodeCopy {
@@ -359,32 +315,38 @@ pub(crate) fn grants(grants: *const AccessDesc, count: u64) -> Option<Vec<Access
     const MOST: u64 = 1024;
     let count = usize::try_from(count.min(MOST)).unwrap_or_default();
     // SAFETY: the struct is made of integers: any bytes are a valid one.
-    let each = (0..count).map(|index| unsafe { input(grants.wrapping_add(index)) });
+    let each = (0..count).map(|index| unsafe { value(grants.wrapping_add(index)) });
     each.map(|grant| grant.filter(|grant| grant.device().is_some())).collect()
 }
 
 /// The device of a pool that is made with these properties.
 pub(crate) fn device_of_pool(properties: *const PoolProps) -> Option<i32> {
-    // SAFETY: the struct is made of integers: any bytes are a valid one.
-    driver::device_of_pool(&unsafe { input(properties) }?)
+    // SAFETY: the pool was made; the struct is made of integers: any bytes are a valid one.
+    driver::device_of_pool(&unsafe { used(properties) }?)
 }
 
 /// The device at a location.
 pub(crate) fn device_at(location: *const Location) -> Option<i32> {
-    // SAFETY: the struct is made of integers: any bytes are a valid one.
-    unsafe { input(location) }?.device_id()
+    // SAFETY: the query has succeeded; the struct is made of integers: any bytes are a valid one.
+    unsafe { used(location) }?.device_id()
+}
+
+/// A word that a call is about to read, or may have written.
+pub(crate) fn word_at(from: usize) -> Option<usize> {
+    // SAFETY: any bytes are a valid number.
+    unsafe { value(from as *const usize) }
 }
 
 /// A handle that a call which succeeded has written.
-pub(crate) fn handle_at(output: *const usize) -> Option<usize> {
-    // SAFETY: any bytes are a valid number.
-    unsafe { input(output) }
+pub(crate) fn handle_at(output: usize) -> Option<usize> {
+    // SAFETY: it has; any bytes are a valid number.
+    unsafe { used(output as *const usize) }
 }
 
 /// The devices of a copy, source first; none for a call that copies nothing. The pointer decides: an ordinal that does not match it
 /// is accepted and has no effect.
 pub(crate) fn pair(request: &Request<'_>) -> Option<(i32, i32)> {
-    let copy = request.copy().filter(|copy| !matches!(copy.shape, Shape::Unreadable(_) | Shape::Unread(_)))?;
+    let copy = request.copy().filter(|copy| !matches!(copy.shape, Shape::Unreadable(_)))?;
     let device = |address: u64, ordinal| {
         Some(address).filter(|&it| it != 0 && !is_array(it)).and_then(driver::device_of).or(ordinal)
     };

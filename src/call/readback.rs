@@ -10,9 +10,9 @@ use p2pshim_trace::Begun;
 use super::arrival::Call;
 use super::decision::Running;
 use super::{context, mode, origin, read, thread};
+use crate::api::Layer;
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code};
-use crate::api::{Copies, Layer};
-use crate::model::{Memcpy, Path, Traffic};
+use crate::model::{Asks, Memcpy, Path, Traffic};
 use crate::os::{self, alloc};
 use crate::policy::readback::{self, Difference, Made, Reader, Reading};
 use crate::policy::{ACCESS, READBACK, STAGING, VALIDATE, capture};
@@ -20,18 +20,21 @@ use crate::real::driver::RealDriver;
 use crate::record;
 use crate::record::Said;
 
-/// A call has returned.
+/// A call of the program has returned: what it has copied is read back.
 #[inline(always)]
 pub(super) fn after(call: &Call<'_>, begun: &Running, ret: Code) {
-    if READBACK.is_on() {
-        after_copy(call, begun, ret);
+    if READBACK.is_on() && begun.is_outermost() && ret == Code::SUCCESS && call.function().layer() != Layer::Hip {
+        match call.request.asks {
+            Asks::Batch { stream } => after_each(call, stream, begun.record),
+            Asks::Copy(copy) => after_copy(call, &copy, begun),
+            _ => {}
+        }
     }
 }
 
 #[cold]
 #[inline(never)]
-fn after_copy(call: &Call<'_>, begun: &Running, ret: Code) {
-    let Some(copy) = call.request.copy().filter(|_| begun.is_outermost() && ret == Code::SUCCESS) else { return };
+fn after_copy(call: &Call<'_>, copy: &Memcpy<'_>, begun: &Running) {
     // The program may have overwritten its source by now.
     if !read::may_be_put_off(call.function(), call.request.arguments) {
         return;
@@ -47,26 +50,18 @@ fn after_copy(call: &Call<'_>, begun: &Running, ret: Code) {
     go_on(reading, copy);
 }
 
-/// A call that makes many copies has returned: those of a batch are read back as copies of their own, but what CUDA had to read during the
-/// call. Of a sample only so many are looked at.
-#[inline(always)]
-pub(super) fn after_batch(call: &Call<'_>, kind: Copies, begun: &Running) {
-    if READBACK.is_on() && kind != Copies::graph && begun.is_outermost() {
-        after_each(call, kind, begun.record);
-    }
-}
-
+/// Copies of a batch are read back as copies of their own, but what CUDA had to read during the call. Of a sample only so many are looked
+/// at.
 #[cold]
 #[inline(never)]
-fn after_each(call: &Call<'_>, kind: Copies, record: Option<Begun>) {
-    let Some(batch) = call.request.batch() else { return };
+fn after_each(call: &Call<'_>, stream: usize, record: Option<Begun>) {
     // As above, before any is found to be wrong.
-    let copies = to_read(call, kind, batch.stream);
+    let copies = to_read(call, stream);
     harvest();
     // A thread may be cancelled where it waits.
     let Some(copies) = copies.map(ManuallyDrop::new) else { return };
     for (parameters, traffic) in copies.iter() {
-        let copy = Memcpy::of_driver(parameters, Some(batch.stream)).regular();
+        let copy = Memcpy::of_driver(parameters, Some(stream)).regular();
         go_on(mode::unseen(|| begin(call, (&copy, (*traffic)?), record)), &copy);
     }
     mode::unseen(|| {
@@ -77,10 +72,10 @@ fn after_each(call: &Call<'_>, kind: Copies, record: Option<Begun>) {
 
 /// The copies of a batch that may be read back.
 #[inline(never)]
-fn to_read(call: &Call<'_>, kind: Copies, stream: usize) -> Option<Vec<(CUDA_MEMCPY3D_PEER, Option<Traffic>)>> {
+fn to_read(call: &Call<'_>, stream: usize) -> Option<Vec<(CUDA_MEMCPY3D_PEER, Option<Traffic>)>> {
     const SAMPLED: usize = 8;
     mode::unseen(|| {
-        let copies = read::each_alone(kind, call.request.arguments)?;
+        let copies = read::each_alone(&call.request)?;
         let step = if READBACK.is_of_all() { 1 } else { copies.len().div_ceil(SAMPLED).max(1) };
         alloc::collect(copies.into_iter().step_by(step).map(|parameters| {
             let copy = Memcpy::of_driver(&parameters, Some(stream)).regular();

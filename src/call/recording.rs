@@ -3,12 +3,12 @@
 use p2pshim_trace::{Begun, Capture, PART};
 
 use super::arrival::Call;
-use super::decision::{Decision, Instead};
+use super::decision::{Decision, How};
 use super::thread::{self, Thread};
 use super::{mode, peers, timing};
 use crate::api::abi::Code;
 use crate::api::{Effect, Layer};
-use crate::model::{Part, Path, Request, Traffic};
+use crate::model::{Asks, Part, Path, Traffic};
 use crate::policy::Judged;
 use crate::real::driver::{self, RealDriver};
 use crate::record::trace::{self, Trace};
@@ -16,7 +16,7 @@ use crate::record::{log, numbers};
 
 /// Begins the record of a call that `depth` calls enclose, if the trace has room for it.
 #[inline(never)]
-pub(crate) fn begin(call: &Call<'_>, decision: &Decision<'_>, depth: usize) -> Option<Begun> {
+pub(crate) fn begin(call: &Call<'_>, decision: &Decision, depth: usize) -> Option<Begun> {
     let (trace, thread) = (trace::file()?, thread::current());
     let address = call.caller.return_address() as usize;
     let site = trace.known_site(address).unwrap_or_else(|| mode::unseen(|| trace.new_site(address)));
@@ -26,7 +26,7 @@ pub(crate) fn begin(call: &Call<'_>, decision: &Decision<'_>, depth: usize) -> O
     }
     thread.last_record.set(None);
     let begun = begin_record(trace, thread, (depth, call.function() as u8), site)?;
-    note(&call.request, decision, begun);
+    note(call, decision, begun);
     Some(begun)
 }
 
@@ -44,7 +44,7 @@ fn begin_record(trace: &Trace, thread: &Thread, (depth, function): (usize, u8), 
 }
 
 /// Records what a call that has returned has copied between devices, behind its own record.
-pub(crate) fn parts(call: Begun, depth: usize, parts: &[Part]) {
+fn record_parts(call: Begun, depth: usize, parts: &[Part]) {
     let (Some(trace), thread) = (trace::file(), thread::current()) else { return };
     for Part { traffic, copies } in parts {
         let Some(record) = begin_record(trace, thread, (depth + 1, PART), 0) else { return };
@@ -56,11 +56,16 @@ pub(crate) fn parts(call: Begun, depth: usize, parts: &[Part]) {
 
 /// Notes in a record what the call is about, and which path it is to take.
 #[inline(always)]
-pub(crate) fn note(request: &Request<'_>, decision: &Decision<'_>, record: Begun) {
+pub(crate) fn note(call: &Call<'_>, decision: &Decision, record: Begun) {
+    let (request, copied) = (&call.request, decision.copied.parts());
     let stream = request.stream().unwrap_or_default() as u64;
     let ([src, dst], bytes) = request.copied();
+    // A batch has a record for each of its parts.
+    if is_batch(call) {
+        return record.copies(0, 0, copied.iter().fold(0, |sum, part| sum.saturating_add(part.traffic.bytes)), stream);
+    }
     record.copies(src, dst, bytes, stream);
-    match decision.traffic {
+    match decision.traffic() {
         Some(Traffic { src, dst, path, .. }) => {
             record.between(Some(src), Some(dst));
             record.takes(path.number());
@@ -72,10 +77,14 @@ pub(crate) fn note(request: &Request<'_>, decision: &Decision<'_>, record: Begun
     }
 }
 
+fn is_batch(call: &Call<'_>) -> bool {
+    matches!(call.request.asks, Asks::Batch { .. })
+}
+
 /// Notes in the record of a call that enables or disables access which device's access it is.
 #[cold]
 #[inline(never)]
-pub(crate) fn add_current_device(call: &Call<'_>, record: Begun) {
+fn add_current_device(call: &Call<'_>, record: Begun) {
     if let Some(device) = peers::current_device(call).and_then(|device| u8::try_from(device).ok()) {
         let [_, peer] = call.request.named_devices();
         record.between(Some(device), peer);
@@ -84,10 +93,19 @@ pub(crate) fn add_current_device(call: &Call<'_>, record: Begun) {
 
 /// Completes the record of a call that has returned.
 #[inline(never)]
-pub(crate) fn end(call: &Call<'_>, decision: &Decision<'_>, record: Begun, ret: Code, path: Option<Path>) {
+pub(crate) fn end(
+    call: &Call<'_>,
+    decision: &Decision,
+    depth: usize,
+    record: Begun,
+    (ret, path): (Code, Option<Path>),
+) {
     /// `cudaErrorStreamCaptureUnsupported`, and the driver's.
     const CAPTURED: Code = Code(900);
     let Some(trace) = trace::file() else { return };
+    if matches!(call.function().effect(), Effect::Access(_)) {
+        add_current_device(call, record);
+    }
     let (end, thread) = (trace.now(), thread::current());
     let is_of_driver = call.function().layer() == Layer::Driver;
     if is_of_driver {
@@ -96,9 +114,9 @@ pub(crate) fn end(call: &Call<'_>, decision: &Decision<'_>, record: Begun, ret: 
         record.like(inner);
     }
     // One that has failed went nowhere.
-    record.takes(path.map_or(0, Path::number));
-    let capture = match decision.instead {
-        Some(Instead::Captured(_)) => Capture::Rewritten,
+    record.takes(path.filter(|_| !is_batch(call)).map_or(0, Path::number));
+    let capture = match decision.how {
+        How::Captured(_) => Capture::Rewritten,
         _ if ret == CAPTURED => Capture::Forwarded,
         _ => Capture::None,
     };
@@ -109,6 +127,9 @@ pub(crate) fn end(call: &Call<'_>, decision: &Decision<'_>, record: Begun, ret: 
         timing::count(thread, record.bytes());
     }
     thread.last_record.set(Some(record));
+    if is_batch(call) && ret == Code::SUCCESS && call.function().layer() != Layer::Runtime {
+        record_parts(record, depth, decision.copied.parts());
+    }
     if trace.is_calibration_due(end) || (is_of_driver && trace.wants_gpus()) {
         describe(trace, end, is_of_driver && ret == Code::SUCCESS);
     }
@@ -121,49 +142,51 @@ pub(crate) fn end(call: &Call<'_>, decision: &Decision<'_>, record: Begun, ret: 
 fn describe(trace: &Trace, now: u64, can_ask: bool) {
     trace.calibrate_if_due(now);
     if can_ask && trace.may_note_gpus() {
-        mode::unseen(note_gpus);
+        mode::unseen(note_gpus_of_driver);
     }
 }
 
 /// Notes which GPUs there are, if the driver tells: the first copy may never return.
-pub(crate) fn note_gpus_before_a_copy() {
+pub(super) fn note_gpus_before_a_copy() {
     if let Some(trace) = trace::file()
         && trace.wants_gpus()
         && RealDriver.device_count() > 0
         && trace.may_note_gpus()
     {
-        note_gpus();
+        note_gpus_of_driver();
     }
 }
 
-/// Notes for the trace which GPUs there are, and what the hardware says of each pair.
-fn note_gpus() {
-    if let Ok(version) = driver::version() {
+fn note_gpus_of_driver() {
+    if let Some(version) = RealDriver.version() {
         trace::version("driver", &format!("{}.{}", version / 1000, version % 1000 / 10));
     }
-    let count = u8::try_from(RealDriver.device_count()).unwrap_or(0).min(64);
+    note_gpus(&RealDriver, RealDriver.device_count(), |[device, peer]| {
+        let [access, rank, atomics] = driver::peer_attributes(device, peer);
+        // Over PCIe there are none.
+        let link = match (access, atomics) {
+            (Some(1), Some(1)) => Some("link=NVLink".to_owned()),
+            (Some(1), Some(0)) => Some("link=PCIe".to_owned()),
+            _ => None,
+        };
+        let known = [("access", access), ("performance_rank", rank), ("native_atomics", atomics)];
+        let known = known.into_iter().filter_map(|(name, value)| Some(format!("{name}={}", value?)));
+        known.chain(link).collect()
+    });
+}
+
+/// Notes for the trace which GPUs there are, and what the hardware says of each pair.
+pub(super) fn note_gpus(of: &impl Judged, count: i32, pair: impl Fn([i32; 2]) -> Vec<String>) {
+    let count = u8::try_from(count).unwrap_or(0).min(64);
     for device in 0..count {
-        if let Some(gpu) = RealDriver.gpu(device.into()) {
+        if let Some(gpu) = of.gpu(device.into()) {
             trace::gpu(device, &[&gpu.name, &gpu.uuid, &gpu.bus_id]);
         }
     }
     for (device, peer) in (0..count).flat_map(|device| (0..count).map(move |peer| (device, peer))) {
-        if device == peer {
-            continue;
+        if device != peer {
+            let says = pair([device.into(), peer.into()]);
+            trace::peer(device, peer, &says.iter().map(String::as_str).collect::<Vec<_>>());
         }
-        let [access, rank, atomics] = driver::peer_attributes(device.into(), peer.into());
-        // Over PCIe there are none.
-        let link = match (access, atomics) {
-            (Some(1), Some(1)) => "NVLink",
-            (Some(1), Some(0)) => "PCIe",
-            _ => "",
-        };
-        let known = [("access", access), ("performance_rank", rank), ("native_atomics", atomics)];
-        let known = known.into_iter().filter_map(|(name, value)| Some(format!("{name}={}", value?)));
-        let mut strings: Vec<String> = known.collect();
-        if !link.is_empty() {
-            strings.push(format!("link={link}"));
-        }
-        trace::peer(device, peer, &strings.iter().map(String::as_str).collect::<Vec<_>>());
     }
 }

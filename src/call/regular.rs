@@ -9,9 +9,10 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::arrival::Call;
+use super::decision::Reason;
 use super::mode;
 use super::thread::{self, Thread};
-use crate::api::{CopyKind, Effect, Function, Layer};
+use crate::api::Layer;
 use crate::model::Memcpy;
 use crate::policy::ACCESS;
 use crate::policy::access::Between;
@@ -21,29 +22,29 @@ use crate::real::driver::RealDriver;
 /// that a loop makes in turn each is.
 const AGAIN: u8 = 250;
 
+/// Why a call of CUDA is passed on as it came, if it is. The driver is asked about memory that is not known.
 #[inline(always)]
-pub(super) fn is_regular(function: Function) -> bool {
-    matches!(function.effect(), Effect::Copy(CopyKind { is_regular: true, .. }))
-}
-
-#[inline(always)]
-fn is_known_to_pass(call: &Call<'_>) -> bool {
+pub(super) fn passed_on(call: &Call<'_>) -> Option<Reason> {
+    if !call.function().is_regular() {
+        return None;
+    }
     // The call says that the host takes part, or cannot be read; or it copies nothing.
-    let Some(copy) = call.request.copy().filter(|copy| copy.has_ends()) else { return true };
-    if is_asked_each_time(call.function().layer()) {
-        return false;
-    }
-    match ACCESS.between(copy) {
-        Some(Between::Others) => true,
-        Some(Between::Unknown) => !is_asked_again(thread::current()),
-        Some(Between::Devices) | None => false,
-    }
+    let Some(copy) = call.request.copy().filter(|copy| copy.has_ends()) else { return Some(Reason::OfTheHost) };
+    // Once any pair is blocked the driver is asked about each of its copies: it is decided there who makes them.
+    let is_known = call.function().layer() != Layer::Driver || !ACCESS.blocks();
+    let is_between = if is_known { goes_between_devices(copy) } else { None };
+    if is_between.unwrap_or_else(|| ask(copy)) { None } else { Some(Reason::NotBetweenDevices) }
 }
 
-/// Whether the driver is asked about each copy: once any pair is blocked, where it is decided who makes them.
+/// Whether a copy goes between devices; none if the driver is to be asked.
 #[inline(always)]
-fn is_asked_each_time(layer: Layer) -> bool {
-    matches!(layer, Layer::Driver) && ACCESS.blocks()
+pub(super) fn goes_between_devices(copy: &Memcpy<'_>) -> Option<bool> {
+    match ACCESS.between(copy)? {
+        Between::Devices => Some(true),
+        Between::Others => Some(false),
+        Between::Unknown if is_asked_again(thread::current()) => None,
+        Between::Unknown => Some(false),
+    }
 }
 
 /// Whether the driver is asked again about memory that it did not know.
@@ -57,27 +58,9 @@ fn is_asked_again(thread: &Thread) -> bool {
     false
 }
 
-/// Whether a copy of a batch goes between devices; none if the driver is to be asked.
-#[inline(always)]
-pub(super) fn goes_between_devices(copy: &Memcpy<'_>) -> Option<bool> {
-    match ACCESS.between(copy)? {
-        Between::Devices => Some(true),
-        Between::Others => Some(false),
-        Between::Unknown if is_asked_again(thread::current()) => None,
-        Between::Unknown => Some(false),
-    }
-}
-
-/// Whether a call is passed on as it came. The driver is asked about memory that is not known.
-#[inline(always)]
-pub(crate) fn is_passed_on(call: &Call<'_>) -> bool {
-    is_regular(call.function()) && (is_known_to_pass(call) || !is_ours(call))
-}
-
 #[cold]
 #[inline(never)]
-fn is_ours(call: &Call<'_>) -> bool {
-    let Some(copy) = call.request.copy() else { return false };
+fn ask(copy: &Memcpy<'_>) -> bool {
     if ACCESS.between(copy) == Some(Between::Devices) {
         return true;
     }

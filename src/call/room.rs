@@ -2,7 +2,7 @@
 
 use std::mem::MaybeUninit;
 
-use super::read::{Unread, read_driver, read_input};
+use super::read::value;
 use crate::api::abi::{
     CUDA_MEMCPY3D_PEER, Value, cudaExtent, cudaMemcpy3DPeerParms, cudaPitchedPtr, cudaPos, is_between_devices,
 };
@@ -33,24 +33,20 @@ impl Room {
         unsafe { &mut self.driver }
     }
 
-    /// Reads the parameters of a 3D copy before it is made. They are loaded where some were read before, since a loop has them
-    /// in one place; else the system is asked, since the real function may refuse the call before it follows the pointer.
+    /// Reads the parameters of a 3D copy before it is made.
     #[inline(always)]
     pub(crate) fn parameters(&mut self, of: Value) -> Shape<'_> {
-        match of {
-            Value::RuntimePeer3D(p) => match read_input(p, self.runtime(), false) {
-                Ok(parms) => Shape::Runtime3D(parms),
-                Err(Unread::NotThere) => Shape::Unreadable(p as usize),
-                Err(Unread::NotAllowed) => Shape::Unread(p),
-            },
-            Value::DriverPeer3D(p) => match read_input(p, self.driver(), true) {
-                Ok(peer) => Shape::Driver3D(peer),
-                // SAFETY: the load does what the real function does next, which reads the parameters before anything else.
-                Err(Unread::NotAllowed) if !p.is_null() => Shape::Driver3D(unsafe { &*p }),
-                Err(_) => Shape::Unreadable(p as usize),
-            },
-            _ => Shape::Linear,
-        }
+        // SAFETY: the vendor's structs are made of integers: any bytes are a valid one.
+        let (shape, from) = unsafe {
+            match of {
+                Value::RuntimePeer3D(p) => {
+                    (value(p).map(|parms| Shape::Runtime3D(self.runtime().write(parms))), p as usize)
+                }
+                Value::DriverPeer3D(p) => (value(p).map(|peer| Shape::Driver3D(self.driver().write(peer))), p as usize),
+                _ => return Shape::Linear,
+            }
+        };
+        shape.unwrap_or(Shape::Unreadable(from))
     }
 
     /// Reads the arguments of a regular 2D or 3D copy as those of a peer copy; none if it need not be looked at.
@@ -58,15 +54,18 @@ impl Room {
     pub(crate) fn regular_parameters(&mut self, arguments: &[Value]) -> Option<Shape<'_>> {
         Some(match *arguments {
             [Value::Runtime3D(p), ..] => {
-                let parms = *read_input(p, &mut MaybeUninit::uninit(), false).ok()?;
+                // SAFETY: as above.
+                let parms = unsafe { value(p) }?;
                 is_between_devices(parms.kind).then_some(())?;
                 Shape::Runtime3D(self.runtime().write(parms.into()))
             }
             [Value::Driver3D(p), ..] => {
-                let parameters = read_driver(p)?;
+                // SAFETY: as above.
+                let parameters = unsafe { value(p) }?;
                 Shape::Driver3D(self.driver().write(CUDA_MEMCPY3D_PEER { srcContext: 0, dstContext: 0, ..parameters }))
             }
-            [Value::Driver2D(p), ..] => Shape::Driver3D(self.driver().write(read_driver(p)?.into())),
+            // SAFETY: as above.
+            [Value::Driver2D(p), ..] => Shape::Driver3D(self.driver().write(unsafe { value(p) }?.into())),
             [
                 Value::Address(dst),
                 Value::UInt(dpitch),

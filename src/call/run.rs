@@ -1,174 +1,275 @@
-//! The path of a call, from its arrival to its return: read [`traced`] from top to bottom.
+//! The path of a call, from its arrival to its return: read [`traced`] from top to bottom. It is one for CUDA and HIP, for a copy and a
+//! batch, and for a call that is refused. Only `state` rows ([`super::state`]) take another.
 //!
-//! The real function is called in one place, outside every lock and outside the panic boundary. A cancelled thread unwinds
+//! The real function is called in one place ([`make`]), outside every lock and outside the panic boundary. A cancelled thread unwinds
 //! through it, so nothing in these frames may have a destructor while it runs.
-//!
-//! HIP, which has no layer below, has a path of its own in [`super::hip`].
 
-use std::mem::MaybeUninit;
+use std::ffi::c_void;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use super::arrival::{Call, Caller};
-use super::decision::{self, Decision, Instead, Running, count, path};
+use super::decision::{Decision, How, Reason, Running};
 use super::room::Room;
-use super::thread::Before;
+use super::thread;
 use super::{
-    callbacks, copy, mode, origin, peers, readback, recording, regular, show, staging, thread, timing, trial, validate,
-    waits,
+    batch, callbacks, captured, copy, hip, mode, origin, peers, readback, recording, regular, show, staging, timing,
+    trial, validate, waits,
 };
 use crate::api::abi::{Code, Value};
 use crate::api::{Effect, Function, Layer};
+use crate::model::{Path, counters};
 use crate::os;
-use crate::policy::VALIDATE;
-use crate::record::trace;
+use crate::policy::{VALIDATE, capture};
+use crate::real::driver::{self, ReadyCopy};
+use crate::real::hip::{fail, succeed};
+use crate::record::{log, trace};
 
-/// Makes a call of the CUDA runtime or driver that is traced. `real` calls the real function.
+/// Makes a call that is traced. `found` is the real function, which `real` calls.
 #[inline(always)]
-pub(crate) fn traced(function: Function, caller: Caller, arguments: &[Value], real: impl Fn() -> Code) -> Code {
+pub(crate) fn traced(
+    function: Function,
+    caller: Caller,
+    found: *const c_void,
+    arguments: &[Value],
+    real: impl Fn() -> Code,
+) -> Code {
     if !mode::is_on() {
         return real();
     }
-    let (mut parameters, mut instead) = (Room::new(), MaybeUninit::uninit());
-    let call = Call::new(function, caller, arguments, &mut parameters);
-    if regular::is_passed_on(&call) {
-        return real();
+    let mut parameters = Room::new();
+    let call = Call::new(function, caller, found, arguments, &mut parameters);
+    let mut decision = decide(&call);
+    if let How::Forward(why) = decision.how {
+        say_forwarded(function, why);
+        if why.is_passed_on(function) {
+            return if captured::may_be_refused(&call) { captured::make(&call, real) } else { real() };
+        }
     }
-    let mut decision = decide(&call, &mut instead);
     let mut begun = begin(&call, &decision);
-    if let Some(refusal) = decision.refusal {
-        let ret = validate::refuse(&call, refusal);
-        end(&call, &decision, begun, None, ret);
-        return ret;
-    }
-    let timing = timing::begin(&call, &begun);
-    if timing.is_some() {
-        begun.restart_clock();
-    }
-    let ret = match decision.instead {
-        None => real(),
-        Some(Instead::Staged) => match staging::make(&call, decision.traffic) {
-            Ok(ret) => ret,
-            Err(trial) => {
-                decision = unstaged(&call, &decision, &begun);
-                let ret = real();
-                if let Some(trial) = trial {
-                    trial::end(trial, ret);
-                }
-                ret
-            }
-        },
-        // SAFETY: made of the program's arguments, in place of the real function.
-        Some(instead) => unsafe { instead.call(&call) },
-    };
-    let ret = peers::revise(&call, &decision, ret);
-    end(&call, &decision, begun, timing, ret);
-    ret
+    let timing = if decision.refusal().is_none() { timing::begin(&call, &mut begun) } else { None };
+    let ret = make(&call, &mut decision, &begun, real);
+    end(&call, decision, &begun, timing, ret)
 }
 
-/// Decides what is done about a call. A call whose arguments are wrong is refused where the program makes it; all else is decided
+/// Decides what is done about a call. A call of CUDA whose arguments are wrong is refused where the program makes it; all else is decided
 /// for calls of the driver, where every client of CUDA ends.
 #[inline(always)]
-fn decide<'a>(call: &Call<'_>, room: &'a mut decision::Room) -> Decision<'a> {
+fn decide(call: &Call<'_>) -> Decision {
+    match (call.function().layer(), call.function().effect()) {
+        (_, Effect::Copies(kind)) => return batch::decide(call, kind),
+        (Layer::Hip, _) => return hip::decide(call),
+        _ => {}
+    }
+    if let Some(why) = regular::passed_on(call) {
+        return Decision::new(How::Forward(why));
+    }
     if let Some(refusal) = validate::refusal(call) {
-        return Decision::refused(refusal);
+        return Decision::new(How::Refused(refusal));
     }
     match (call.function().layer(), call.function().effect()) {
-        (Layer::Driver, Effect::Copy(_)) => copy::decide(call, room),
-        (Layer::Driver, Effect::Access(_)) => peers::decide(call, room),
-        _ => Decision::FORWARD,
+        (Layer::Driver, Effect::Copy(_)) => copy::decide(call),
+        (Layer::Driver, Effect::Access(_)) => peers::decide(call),
+        (_, Effect::Copy(_) | Effect::Access(_)) => Decision::new(How::Forward(Reason::DriverDecides)),
+        _ => Decision::new(How::Forward(Reason::NotOurs)),
     }
 }
 
-/// Decides anew about a copy that was to be staged, and cannot be.
-#[cold]
-#[inline(never)]
-fn unstaged<'a>(call: &Call<'_>, decision: &Decision<'a>, begun: &Running) -> Decision<'a> {
-    let unstaged = decision.unstaged();
-    // On a path that is blocked: which is recorded, and said.
-    if unstaged.traffic != decision.traffic {
-        if let Some(record) = begun.record {
-            recording::note(&call.request, &unstaged, record);
-        }
-        thread::current().is_check_due.store(true, Relaxed);
+/// Writes at the level `trace` why nothing was decided about a call, where a user may look for that.
+#[inline(always)]
+fn say_forwarded(function: Function, why: Reason) {
+    if let Some(why) = why.name()
+        && log::shows_calls()
+    {
+        mode::unseen(|| log::forwarded(function, why));
     }
-    unstaged
 }
 
 /// Notes that the real function is about to be called.
 #[inline(always)]
-pub(crate) fn begin(call: &Call<'_>, decision: &Decision<'_>) -> Running {
+fn begin(call: &Call<'_>, decision: &Decision) -> Running {
     let thread = thread::current();
     let (depth, before) = thread.enter(call.frame());
     if thread.is_staging.load(Relaxed) {
         staging::have_streams_follow(before.is_in_progress());
     }
-    let sees = mode::sees();
-    if sees.nothing() || thread.is_busy() {
-        return Running { depth, before, record: None, shown_since: None };
-    }
-    begin_seen(call, decision, (depth, before), sees)
+    let running = Running { depth, before, record: None, shown_since: None };
+    if mode::sees().nothing() || thread.is_busy() { running } else { begin_seen(call, decision, running) }
 }
 
 /// Begins a call that is recorded or shown.
 #[inline(never)]
-fn begin_seen(call: &Call<'_>, decision: &Decision<'_>, (depth, before): (usize, Before), sees: mode::Sees) -> Running {
-    if depth == 0 && sees.shows() {
+fn begin_seen(call: &Call<'_>, decision: &Decision, running: Running) -> Running {
+    let sees = mode::sees();
+    if running.is_outermost() && sees.shows() {
         callbacks::forget(thread::current());
     }
     if sees.drops() {
         trace::drop_call();
     }
-    let record = if sees.records() { recording::begin(call, decision, depth) } else { None };
-    let shown_since = sees.shows().then(|| os::uncancelled(Instant::now));
-    Running { depth, before, record, shown_since }
+    let record = if sees.records() { recording::begin(call, decision, running.depth) } else { None };
+    Running { record, shown_since: sees.shows().then(|| os::uncancelled(Instant::now)), ..running }
 }
 
-/// Notes that the real function has returned.
+/// Makes a call as was decided.
 #[inline(always)]
-pub(crate) fn leave(begun: &Running) {
-    thread::current().leave(&begun.before);
+fn make(call: &Call<'_>, decision: &mut Decision, begun: &Running, real: impl Fn() -> Code) -> Code {
+    match decision.how {
+        How::Real | How::Forward(_) => real(),
+        How::Refused(refusal) => match decision.hip {
+            Some(facts) => fail(facts.library, refusal.code),
+            None => validate::refuse(call, refusal),
+        },
+        How::Staged => match make_staged(call, decision, begun) {
+            Ok(ret) => ret,
+            Err(trial) => {
+                let ret = real();
+                trial::end(trial, ret);
+                ret
+            }
+        },
+        // SAFETY: made of the program's arguments, in place of the real function.
+        How::Captured(_) | How::Harmless(_) | How::Answered(..) => unsafe { make_instead(call, decision.how) },
+    }
 }
 
-/// Does what there is to do when the real function has returned: counts the call, records and shows it, and checks it.
+/// Makes a call by another function.
+///
+/// # Safety
+/// The caller meets the conditions of the function whose place that takes.
+#[cold]
+#[inline(never)]
+unsafe fn make_instead(call: &Call<'_>, how: How) -> Code {
+    match how {
+        How::Captured(_) => {
+            let replacement = call.request.copy().and_then(|copy| capture::replacement(call.function(), copy));
+            // SAFETY: the caller's.
+            let make = |copy: ReadyCopy| unsafe { copy.make() };
+            replacement.and_then(|of| driver::ready(&of)).map_or(Code::INVALID_VALUE, make)
+        }
+        How::Answered(library, Code::SUCCESS) => succeed(library),
+        How::Answered(library, code) => fail(library, code),
+        How::Harmless(enable) => match driver::enable_peer_access(enable.peer, enable.flags) {
+            // Enabled after all, if it was not: that is what it takes the access to be.
+            ret if ret == enable.from || ret == Code::SUCCESS => enable.to,
+            ret => ret,
+        },
+        _ => Code::INVALID_VALUE,
+    }
+}
+
+/// Stages the copies of a call. If the real function is to be called instead, what times that, should it be timed.
+#[cold]
+#[inline(never)]
+fn make_staged(call: &Call<'_>, decision: &mut Decision, begun: &Running) -> Result<Code, Option<trial::Trial>> {
+    let (made, is_staged) = match call.request.copy() {
+        Some(copy) => {
+            let made = staging::make(call, copy, decision.traffic());
+            let is_staged = made.is_ok();
+            (made, is_staged)
+        }
+        None => batch::make_each(call).map_or((Err(None), false), |(ret, is_staged)| (Ok(ret), is_staged)),
+    };
+    if made.is_err() {
+        decision.how = How::Real;
+    }
+    // On a path that is blocked: which is recorded, and said.
+    if !is_staged && decision.copied.unstage() {
+        begun.record.inspect(|record| recording::note(call, decision, *record));
+        thread::current().is_check_due.store(true, Relaxed);
+    }
+    made
+}
+
+/// Does what there is to do when the real function has returned: counts the call, records and shows it, and checks it. Returns the code
+/// that the program gets.
 #[inline(always)]
-fn end(call: &Call<'_>, decision: &Decision<'_>, begun: Running, timing: Option<timing::Timing>, ret: Code) {
-    leave(&begun);
+fn end(call: &Call<'_>, decision: Decision, begun: &Running, timing: Option<timing::Timing>, ret: Code) -> Code {
+    let thread = thread::current();
+    thread.leave(&begun.before);
     // A child that was forked inside the call returns from it as well: records and locks are its parent's.
     if !mode::is_still_on() {
-        return;
+        return ret;
     }
-    let ret = call.usual(ret);
-    count(call, decision, ret);
-    if ret == Code::SUCCESS {
-        waits::after_copy(call, decision.traffic);
-        validate::after_copy(call, decision.traffic);
-    }
-    let is_checked = validate::has_rules(call.function()) && VALIDATE.is_on();
-    let path = path(call, decision, &begun, ret);
+    let given = revise(call, &decision, ret);
+    let ret = call.usual(given);
+    count(call, &decision, ret);
+    let path = path(call, &decision, begun, ret);
     if let Some(record) = begun.record {
-        if matches!(call.function().effect(), Effect::Access(_)) {
-            recording::add_current_device(call, record);
-        }
-        recording::end(call, decision, record, ret, path);
+        recording::end(call, &decision, begun.depth, record, (ret, path));
     }
     if begun.is_outermost() {
-        thread::current().put_back(&begun.before);
+        thread.put_back(&begun.before);
     }
     timing::end(call, timing, begun.record, ret);
-    readback::after(call, &begun, ret);
-    if let Some(record) = begun.record {
-        origin::after(call, record);
+    readback::after(call, begun, ret);
+    if let Some(refusal) = decision.refusal() {
+        validate::record_refusal(call, begun.record, refusal);
+    } else if let Some(record) = begun.record {
+        origin::after(call, &decision, record);
     }
     if let Some(since) = begun.shown_since {
-        show::call(call, decision, &begun, os::uncancelled(|| since.elapsed()), ret, path);
+        show::call(call, &decision, begun, os::uncancelled(|| since.elapsed()), ret, path);
     }
-    match (decision.refusal, begun.record) {
-        (Some(refusal), record) => validate::record_refusal(call, record, refusal),
-        (None, _) if is_checked && begun.is_outermost() => _ = validate::check(call, ret, path),
-        _ => {}
+    if begun.is_outermost() && VALIDATE.is_on() && decision.refusal().is_none() {
+        check(call, &decision, ret, path);
     }
     if begun.shown_since.is_some() {
-        callbacks::run(&begun);
+        callbacks::run(begun);
+    }
+    decision.copied.give_back();
+    given
+}
+
+/// The code that the program gets for that of the real function.
+#[inline(always)]
+fn revise(call: &Call<'_>, decision: &Decision, ret: Code) -> Code {
+    match (call.function().layer(), call.function().effect()) {
+        (Layer::Driver, Effect::Access(_)) => return peers::revise(call, decision, ret),
+        (Layer::Hip, Effect::Access(_)) => hip::has_returned(call, decision, ret),
+        _ => {}
+    }
+    ret
+}
+
+/// Counts a call, and of copies that were made their bytes. A runtime's copy is counted as that of the driver inside it.
+#[inline(always)]
+fn count(call: &Call<'_>, decision: &Decision, ret: Code) {
+    let shard = &thread::current().shard;
+    counters::count_call(shard, call.function(), ret != Code::SUCCESS);
+    let made = if ret == Code::SUCCESS { decision.copied.parts() } else { &[] };
+    if call.function().layer() != Layer::Runtime && !made.is_empty() {
+        made.iter().for_each(|part| counters::count(shard, &part.traffic, part.copies.into()));
+        waits::after(call, made);
+        validate::after_copy(call, decision.traffic());
+    }
+}
+
+/// The path of copies that were made. That of a runtime's copy is decided for the driver's inside it, and so is whether a batch took one
+/// that is blocked.
+#[inline(always)]
+fn path(call: &Call<'_>, decision: &Decision, begun: &Running, ret: Code) -> Option<Path> {
+    let own = decision.path().filter(|_| ret == Code::SUCCESS);
+    match call.function().layer() {
+        Layer::Runtime => {
+            let inner = thread::current().take_path(&begun.before).filter(|_| ret == Code::SUCCESS);
+            if inner == Some(Path::Broken) { inner } else { own.or(inner) }
+        }
+        Layer::Driver if !begun.is_outermost() && own.is_some() => {
+            thread::current().set_path(own);
+            own
+        }
+        Layer::Driver | Layer::Hip | Layer::Nvml => own,
+    }
+}
+
+/// Says of a call of the program what there is to say.
+#[inline(always)]
+fn check(call: &Call<'_>, decision: &Decision, ret: Code, path: Option<Path>) {
+    match (call.function().layer(), call.function().effect()) {
+        (_, Effect::Copies(kind)) => batch::check(call, kind, decision, (ret, path)),
+        (Layer::Hip, _) => hip::check(call, decision, ret),
+        _ if validate::has_rules(call.function()) => validate::check(call, ret, path),
+        _ => {}
     }
 }

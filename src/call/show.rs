@@ -6,7 +6,7 @@ use super::arrival::Call;
 use super::decision::{Decision, Running};
 use super::{callbacks, mode, peers, read};
 use crate::api::abi::Code;
-use crate::model::Path;
+use crate::model::{Asks, Path};
 use crate::record::{self, Event};
 
 /// Shows a call that has returned: as a line of the log, and keeps it for callbacks.
@@ -14,26 +14,27 @@ use crate::record::{self, Event};
 #[inline(never)]
 pub(crate) fn call(
     call: &Call<'_>,
-    decision: &Decision<'_>,
+    decision: &Decision,
     running: &Running,
     elapsed: Duration,
     ret: Code,
     path: Option<Path>,
 ) {
-    let pair = decision.traffic.map(|traffic| (i32::from(traffic.src), i32::from(traffic.dst)));
-    let request = read::read_again(&call.request, ret).unwrap_or(call.request);
+    let pair = decision.traffic().map(|traffic| (i32::from(traffic.src), i32::from(traffic.dst)));
+    let request = &call.request;
     let device = peers::current_device(call);
     mode::unseen(|| {
-        callbacks::keep(call, &request, running.depth, (ret, pair, path), elapsed);
+        callbacks::keep(call, running.depth, (ret, pair, path), elapsed);
         if !record::log::shows_calls() {
             return;
         }
-        let arguments = read::arguments(&request, ret);
-        let parts = request.batch().filter(|_| ret == Code::SUCCESS).map_or(&[][..], |batch| batch.parts);
+        let arguments = read::arguments(request, ret);
+        let is_batch = matches!(request.asks, Asks::Batch { .. }) && ret == Code::SUCCESS;
+        let parts = if is_batch { decision.copied.parts() } else { &[] };
         record::log::call(&Event {
             function: call.function(),
             depth: running.depth,
-            pair: if parts.is_empty() { pair.or_else(|| read::pair(&request)) } else { None },
+            pair: if parts.is_empty() { pair.or_else(|| read::pair(request)) } else { None },
             arguments: &arguments,
             ret,
             numbering: call.numbering_of(ret),

@@ -17,10 +17,9 @@ use crate::record::log;
 
 /// Makes a copy that is to be staged. If the real function is to be called instead, what times that, should it be timed. What the copy
 /// takes may take milliseconds to make, so that the call's record has begun before.
-#[cold]
-#[inline(never)]
-pub(super) fn make(call: &Call<'_>, traffic: Option<Traffic>) -> Result<Code, Option<Trial>> {
-    let (copy, traffic) = call.request.copy().zip(traffic).ok_or(None)?;
+#[inline(always)]
+pub(super) fn make(call: &Call<'_>, copy: &Memcpy<'_>, traffic: Option<Traffic>) -> Result<Code, Option<Trial>> {
+    let traffic = traffic.ok_or(None)?;
     if !read::may_be_put_off(call.function(), call.request.arguments) {
         return Err(None);
     }
@@ -33,7 +32,7 @@ fn make_one(call: &Call<'_>, copy: &Memcpy<'_>, traffic: &Traffic) -> Result<Cod
     let trial = trial::begin(prepare(call, (copy, traffic), &mut staged));
     let Some(staged) = &mut staged else { return Err(trial) };
     let ret = submit(staged);
-    if let Some(trial) = trial {
+    if trial.is_some() {
         trial::end(trial, ret);
         readback::after_staged(call, copy, traffic, ret);
     }
@@ -82,7 +81,7 @@ pub(super) fn make_each(call: &Call<'_>, stream: usize, copies: &[(CUDA_MEMCPY3D
         is_staged &= made.is_ok() || !traffic.is_some_and(|traffic| traffic.path.has_to_be_staged_by_us());
         let ret = made.unwrap_or_else(|trial| {
             let ret = driver::make_copy(context, parameters, stream, per_thread);
-            trial.into_iter().for_each(|trial| trial::end(trial, ret));
+            trial::end(trial, ret);
             ret
         });
         if ret != Code::SUCCESS {

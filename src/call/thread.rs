@@ -11,9 +11,9 @@
 use std::arch::{asm, global_asm};
 use std::cell::Cell;
 use std::hint::cold_path;
-use std::ops::Range;
+use std::ops::RangeInclusive;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, compiler_fence};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicUsize, compiler_fence};
 
 use p2pshim_trace::{Begun, Segment};
 
@@ -21,7 +21,8 @@ use crate::api::{Function, Layer};
 use crate::model::Path;
 use crate::model::event::{CallEvent, FOUND};
 use crate::os::{self, Held};
-use crate::policy::validate::{self, Fact, Run};
+use crate::policy::batches::Missing;
+use crate::policy::validate::{Fact, Run};
 
 /// A call that is in progress. All zero is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -85,8 +86,8 @@ impl Before {
     }
 }
 
-/// How many pages with arrays of batches are remembered.
-const PAGES: usize = 4;
+/// How many stretches of memory with arguments are remembered.
+const STRETCHES: usize = 8;
 
 /// Events and findings that a thread keeps for callbacks. All zero is nothing.
 pub(crate) struct Pending {
@@ -113,8 +114,6 @@ pub(crate) struct Thread {
     pub(crate) is_staging: AtomicBool,
     /// Where this thread's copies are counted; 0 until the first.
     pub(crate) shard: AtomicU8,
-    /// Tells this thread's streams from others'; [`Fact::NO_THREAD`] until the first call that is checked.
-    tag: AtomicU8,
     /// Whether the copy that is under way, or the next, is checked with what only the driver knows.
     pub(crate) is_check_due: AtomicBool,
     /// The pending error that a call about peer access has left in a runtime; 0 for none.
@@ -141,12 +140,9 @@ pub(crate) struct Thread {
     pub(crate) last_record: Cell<Option<Begun>>,
     /// The signals that the program held back when our own code began to run.
     pub(crate) held: Cell<Held>,
-    /// The pages that turned out to be there when memory was last read that might not have been: for calls of the driver, and
-    /// for others, around which those are.
-    readable: [[AtomicUsize; 2]; 2],
-    /// The last pages with arrays of batches that turned out to be there, and the place of the next.
-    pages: [AtomicUsize; PAGES],
-    next_page: Cell<u8>,
+    /// The last stretches of memory with arguments that turned out to be there, in whole pages, and the place of the next.
+    there: [[AtomicUsize; 2]; STRETCHES],
+    next_there: Cell<u8>,
     /// The copy under which the call that is under way disables access: from where to where it goes, and its stream.
     pub(crate) disables_under: Cell<Option<([u8; 2], usize)>>,
     /// Whether a right to a pool is being taken away by this thread.
@@ -158,20 +154,19 @@ pub(crate) struct Thread {
     /// Whether a capture that this thread is about to begin is counted already, and the context of its stream; 0 if that is
     /// not known.
     pub(crate) begins_capture: Cell<Option<usize>>,
-    /// Why the batch that this thread gave to a stream that is being captured was not captured, until it is said: a number of
-    /// [`Missing`](crate::policy::batches::Missing); 0 for none.
-    pub(crate) not_captured: Cell<u8>,
+    /// Why the batch that this thread gave to a stream that is being captured was not captured, until it is said.
+    pub(crate) not_captured: Cell<Option<&'static Missing>>,
     /// Callbacks get this once the outermost call has returned.
     pub(crate) callbacks: Pending,
-    /// Tells this thread from all that have ended; 0 until it is asked for.
-    number: Cell<u64>,
+    /// 0 until it is asked for.
+    number: Cell<usize>,
 }
 
 /// The size of a page.
 pub(crate) const PAGE: usize = 4096;
 
-/// The numbers of the pages that memory lies in; more than are remembered for what is larger.
-pub(crate) fn pages(start: usize, bytes: usize) -> impl Iterator<Item = usize> {
+/// The numbers of the pages that memory lies in.
+pub(crate) fn pages(start: usize, bytes: usize) -> RangeInclusive<usize> {
     start / PAGE..=start.saturating_add(bytes).saturating_sub(1) / PAGE
 }
 
@@ -313,85 +308,57 @@ impl Thread {
         Path::numbered(number)
     }
 
-    /// Notes that a value could be read which might not have been there.
-    pub(crate) fn mark_readable<T>(&self, from: *const T, is_of_driver: bool) {
-        const PAGE: usize = 4096;
-        let end = (from as usize).saturating_add(size_of::<T>());
-        let end = end.checked_next_multiple_of(PAGE).unwrap_or(end);
-        let [first, last] = self.readable(is_of_driver);
-        // Empty meanwhile, for a signal handler.
-        last.store(0, Relaxed);
-        compiler_fence(SeqCst);
-        first.store(from as usize & !(PAGE - 1), Relaxed);
-        compiler_fence(SeqCst);
-        last.store(end, Relaxed);
-    }
-
-    /// Whether a value lies in pages that were there the last time. A program that copies in a loop has its parameters
-    /// in one place; if it has unmapped that since, it gives the real function a pointer into nothing.
-    #[inline(always)]
-    pub(crate) fn is_readable<T>(&self, from: *const T, is_of_driver: bool) -> bool {
-        let end = (from as usize).saturating_add(size_of::<T>());
-        let [first, last] = self.readable(is_of_driver);
-        let pages = Range { start: first.load(Relaxed), end: last.load(Relaxed) };
-        pages.start <= from as usize && end <= pages.end && from.is_aligned()
-    }
-
     /// Notes that memory was read, and so is there.
-    pub(crate) fn mark_pages(&self, start: usize, bytes: usize) {
-        for page in pages(start, bytes).take(PAGES).filter(|&page| !self.has_page(page)) {
-            let next = self.next_page.get();
-            self.next_page.set((next + 1) % PAGES as u8);
-            if let Some(place) = self.pages.get(usize::from(next)) {
-                place.store(page, Relaxed);
-            }
+    pub(crate) fn mark_there(&self, start: usize, bytes: usize) {
+        let next = self.next_there.get();
+        self.next_there.set((next + 1) % STRETCHES as u8);
+        if let Some([first, end]) = self.there.get(usize::from(next)) {
+            let pages = pages(start, bytes);
+            // Empty meanwhile, for a signal handler.
+            end.store(0, Relaxed);
+            compiler_fence(SeqCst);
+            first.store(pages.start() * PAGE, Relaxed);
+            compiler_fence(SeqCst);
+            end.store((pages.end() + 1).saturating_mul(PAGE), Relaxed);
         }
     }
 
-    /// Whether memory lies in pages that were there before: a loop has its arrays in one place, as it has its parameters.
-    pub(crate) fn has_pages(&self, start: usize, bytes: usize) -> bool {
-        pages(start, bytes).all(|page| self.has_page(page))
-    }
-
-    /// No program has the first page, and no place that is still empty stands for it.
-    fn has_page(&self, page: usize) -> bool {
-        page != 0 && self.pages.iter().any(|known| known.load(Relaxed) == page)
-    }
-
+    /// Whether memory lies in pages that were there before. If the program has unmapped them since, it gives the real function a pointer
+    /// into nothing.
     #[inline(always)]
-    fn readable(&self, is_of_driver: bool) -> &[AtomicUsize; 2] {
-        let [of_driver, others] = &self.readable;
-        if is_of_driver { of_driver } else { others }
+    pub(crate) fn was_there(&self, start: usize, bytes: usize) -> bool {
+        let to = start.saturating_add(bytes);
+        self.there.iter().any(|[first, end]| {
+            let end = end.load(Relaxed);
+            to <= end && first.load(Relaxed) <= start
+        })
     }
 
-    /// A tag that tells this thread's streams from others'.
-    #[inline(always)]
-    pub(crate) fn tag(&self) -> u8 {
-        match self.tag.load(Relaxed) {
-            Fact::NO_THREAD => {
-                let tag = validate::next_tag();
-                self.tag.store(tag, Relaxed);
-                tag
-            }
-            tag => tag,
-        }
-    }
-}
-
-impl Thread {
     /// A number that tells this thread from all others, those that have ended included.
-    pub(crate) fn number(&self) -> u64 {
-        static LAST: AtomicU64 = AtomicU64::new(0);
+    #[inline(always)]
+    fn number(&self) -> usize {
         if self.number.get() == 0 {
-            self.number.set(LAST.fetch_add(1, Relaxed) + 1);
+            self.number.set(next_number());
         }
         self.number.get()
     }
+
+    /// A tag that tells this thread's streams from those of others, of which the last share one.
+    #[inline(always)]
+    pub(crate) fn tag(&self) -> u8 {
+        self.number().min(usize::from(Fact::MANY)) as u8
+    }
 }
 
-/// Anything that tells the calling thread from others.
+#[cold]
+fn next_number() -> usize {
+    static LAST: AtomicUsize = AtomicUsize::new(Fact::NO_THREAD as usize);
+    LAST.fetch_add(1, Relaxed) + 1
+}
+
+/// The number of the calling thread.
 pub(crate) fn id() -> usize {
-    std::ptr::from_ref(current()) as usize
+    current().number()
 }
 
 #[cfg(test)]
@@ -496,28 +463,18 @@ mod tests {
     }
 
     #[test]
-    fn is_readable_only_what_lies_in_the_pages_of_the_last() {
+    fn was_there_only_what_lies_in_the_last_stretches() {
+        const BYTES: usize = 200;
         let thread = fresh();
-        let at = |address: usize| address as *const [u64; 25];
-        assert!(!thread.is_readable(at(0), true) && !thread.is_readable(at(0x5000), true));
-        thread.mark_readable(at(0x5f80), true);
-        for (address, expected) in [(0x5000, true), (0x6f38, true), (0x6f40, false), (0x4ff8, false), (0x5004, false)] {
-            assert_eq!(thread.is_readable(at(address), true), expected, "{address:#x}");
+        assert!(!thread.was_there(0, BYTES) && !thread.was_there(0x5000, BYTES));
+        thread.mark_there(0x5f80, BYTES);
+        for (start, expected) in [(0x5000, true), (0x6f38, true), (0x6f39, false), (0x4ff8, false)] {
+            assert_eq!(thread.was_there(start, BYTES), expected, "{start:#x}");
         }
-        thread.mark_readable(at(0x9000), true);
-        assert!(!thread.is_readable(at(0x5f80), true) && thread.is_readable(at(0x9f38), true));
-        assert!(!thread.is_readable(at(usize::MAX - 7), true));
-        thread.mark_readable(at(0x7000), false);
-        assert!(thread.is_readable(at(0x9000), true) && thread.is_readable(at(0x7000), false));
-        assert!(!thread.is_readable(at(0x7000), true), "each has its own");
-    }
-
-    #[test]
-    fn has_pages_only_those_that_were_marked_and_never_the_first() {
-        let thread = fresh();
-        assert!(!thread.has_pages(0, 8) && !thread.has_pages(8, 8) && !thread.has_pages(0x5000, 8));
-        thread.mark_pages(0x5ff8, 16);
-        assert!(thread.has_pages(0x5000, 8) && thread.has_pages(0x6ff8, 8) && !thread.has_pages(0x6ff8, 16));
-        assert!(!thread.has_pages(0, 8));
+        assert!(!thread.was_there(usize::MAX - 7, BYTES));
+        (0..STRETCHES - 1).for_each(|number| thread.mark_there(0x10_0000 + number * 0x10_0000, 0x1_0000));
+        assert!(thread.was_there(0x5f80, BYTES) && thread.was_there(0x10_0000, 0x1_0000));
+        thread.mark_there(0x9000, BYTES);
+        assert!(!thread.was_there(0x5f80, BYTES) && thread.was_there(0x9f38, BYTES));
     }
 }

@@ -10,6 +10,8 @@
 use std::collections::VecDeque;
 use std::mem::{ManuallyDrop, forget, take};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
 
 use parking_lot::{Mutex, MutexGuard};
 
@@ -22,6 +24,7 @@ use super::thread::{self, Thread};
 use crate::api::abi::Code;
 use crate::api::{Effect, Function, Layer};
 use crate::config::GpuTiming;
+use crate::os;
 use crate::policy::{Driver, VALIDATE, capture};
 use crate::real::driver::RealDriver;
 use crate::real::driver::timing::{Context, Event};
@@ -97,16 +100,17 @@ pub(crate) const fn is_timed(function: Function) -> bool {
     matches!((function.layer(), function.effect()), (Layer::Driver, Effect::Copy(kind)) if kind.is_async)
 }
 
-/// Which of a function's copies on a stream are measured: none, or what the option says. On the legacy default stream an event is a
-/// barrier of its own: work of other streams that comes later would wait for what came earlier.
+/// Whether a copy is to be measured. On the legacy default stream an event is a barrier of its own: work of other streams that comes later
+/// would wait for what came earlier.
 #[inline(always)]
-pub(crate) fn of(call: &Call<'_>) -> GpuTiming {
-    let function = call.function();
-    let is_legacy = || call.request.stream().is_none_or(|stream| is_legacy(stream, function.per_thread()));
-    match mode::gpu_timing() {
-        mode if is_timed(function) && !is_legacy() => mode,
-        _ => GpuTiming::Off,
-    }
+fn is_due(call: &Call<'_>, thread: &Thread) -> bool {
+    const SAMPLE: u8 = GpuTiming::Sample as u8;
+    const ALL: u8 = GpuTiming::All as u8;
+    let is_wanted = match mode::GPU_TIMING.load(Relaxed) {
+        SAMPLE => thread.untimed_left.get() == 0,
+        wanted => wanted == ALL,
+    };
+    is_wanted && !call.request.stream().is_none_or(|stream| is_legacy(stream, call.function().per_thread()))
 }
 
 /// Whether a handle is the legacy default stream, for a function whose default stream is one per thread or not.
@@ -116,32 +120,27 @@ fn is_legacy(stream: usize, per_thread: bool) -> bool {
     stream == LEGACY || (stream == 0 && !per_thread)
 }
 
-/// Whether a thread's next copy is measured, of those of which some are.
-#[inline(always)]
-pub(crate) fn is_due(thread: &Thread) -> bool {
-    thread.untimed_left.get() == 0
-}
-
 /// Counts a recorded copy, and once more for each MiB, which takes a GPU longer than a small copy the host.
 #[inline(always)]
 pub(crate) fn count(thread: &Thread, bytes: u64) {
     thread.untimed_left.set(thread.untimed_left.get().saturating_sub(1 + (bytes >> 20)));
 }
 
-/// Begins to measure a copy that is about to be made, if it is one to be measured.
+/// Begins to measure a copy that is about to be made, if it is one to be measured. The time that is shown begins behind that.
 #[inline(always)]
-pub(crate) fn begin(call: &Call<'_>, running: &Running) -> Option<Timing> {
+pub(crate) fn begin(call: &Call<'_>, running: &mut Running) -> Option<Timing> {
     if !is_timed(call.function()) || running.record.is_none() {
         return None;
     }
-    let (mode, thread) = (of(call), thread::current());
-    let is_measured = mode == GpuTiming::All || mode == GpuTiming::Sample && is_due(thread);
-    if !is_measured || capture::may_be_under_way() {
+    let thread = thread::current();
+    if !is_due(call, thread) || capture::may_be_under_way() {
         return None;
     }
     thread.first_timed.set(thread.first_timed.get().saturating_add(1));
     thread.untimed_left.set(if thread.first_timed.get() < FIRST { 0 } else { EVERY });
-    begin_measuring(call)
+    let timing = begin_measuring(call);
+    running.shown_since = running.shown_since.map(|_| os::uncancelled(Instant::now));
+    timing
 }
 
 #[cold]

@@ -95,7 +95,8 @@ pub(super) fn begin(trial: Option<Trial>) -> Option<Trial> {
 /// A copy that was begun has returned.
 #[cold]
 #[inline(never)]
-pub(super) fn end(trial: Trial, ret: Code) {
+pub(super) fn end(trial: Option<Trial>, ret: Code) {
+    let Some(trial) = trial else { return };
     let Timed { after, stream, per_thread, .. } = &**trial.0;
     let is_made = ret == Code::SUCCESS && !capture::may_be_under_way();
     let is_made = is_made && after.record_within(*stream, *per_thread);

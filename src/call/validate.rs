@@ -47,7 +47,7 @@ fn may_crash(request: &Request<'_>) -> bool {
         || match copy.shape {
             Shape::Linear | Shape::Driver3D(_) => copy.contexts().into_iter().any(is_unknown),
             Shape::Runtime3D(p) => p.srcArray | p.dstArray != 0,
-            Shape::Unreadable(_) | Shape::Unread(_) => true,
+            Shape::Unreadable(_) => true,
         }
 }
 
@@ -70,7 +70,8 @@ pub(crate) fn refuse(call: &Call<'_>, Refusal { code, .. }: Refusal) -> Code {
 #[inline(always)]
 pub(super) fn after_copy(call: &Call<'_>, traffic: Option<Traffic>) {
     if let Some(Traffic { src, dst, path: Path::Direct, .. }) = traffic
-        && let Some(stream) = call.request.stream()
+        && call.function().layer() == Layer::Driver
+        && let Some(stream) = call.request.copy().and_then(|copy| copy.stream)
     {
         VALIDATE.facts().has_copied([src, dst], stream);
     }
@@ -92,12 +93,12 @@ pub(crate) fn record_refusal(call: &Call<'_>, record: Option<Begun>, refusal: Re
     }
 }
 
-/// Checks an outermost call that has returned, and says what there is to say. Whether that is nothing.
+/// Checks an outermost call that has returned, and says what there is to say.
 #[inline(never)]
-pub(crate) fn check(call: &Call<'_>, ret: Code, path: Option<Path>) -> bool {
+pub(crate) fn check(call: &Call<'_>, ret: Code, path: Option<Path>) {
     let is_query = matches!(call.function().effect(), Effect::Access(AccessKind::query));
     if is_query && ret == Code::SUCCESS {
-        return true;
+        return;
     }
     let thread = thread::current();
     let site = call.caller.return_address() as usize;
@@ -119,12 +120,11 @@ pub(crate) fn check(call: &Call<'_>, ret: Code, path: Option<Path>) -> bool {
         let is_long = run.add(site, copy.bytes, copy.stream.is_none());
         thread.run.set(run);
         if is_long {
-            mode::unseen(|| say_of_run(call, &call.request));
+            mode::unseen(|| say_of_run(call));
         }
-        return true;
+        return;
     }
     check_with_driver(call, ret, path);
-    false
 }
 
 /// Checks the call with what the driver says now.
@@ -132,8 +132,8 @@ pub(crate) fn check(call: &Call<'_>, ret: Code, path: Option<Path>) -> bool {
 fn check_with_driver(call: &Call<'_>, ret: Code, path: Option<Path>) {
     mode::unseen(|| {
         let thread = thread::current();
-        let request = read::read_again(&call.request, ret).unwrap_or(call.request);
-        let seen = Seen { path, ..seen(&request, Some(ret)) };
+        let request = &call.request;
+        let seen = Seen { path, ..seen(request, Some(ret)) };
         let standing = seen.pair.filter(|_| ret != Code::SUCCESS).map(|pair| ACCESS.standing(pair));
         let seen = Seen { standing: standing.as_ref(), ..seen };
         let mut found = VALIDATE.after(&RealDriver, &seen);
@@ -162,7 +162,7 @@ fn check_with_driver(call: &Call<'_>, ret: Code, path: Option<Path>) {
         let is_long = run.add(call.caller.return_address() as usize, copy.bytes, copy.stream.is_none());
         thread.run.set(run);
         if is_long {
-            say_of_run(call, &request);
+            say_of_run(call);
         }
     });
 }
@@ -193,8 +193,8 @@ fn take_pending(call: &Call<'_>, seen: &Seen<'_>) -> i32 {
 
 /// Says what a run of copies shows that has become long.
 #[cold]
-fn say_of_run(call: &Call<'_>, request: &Request<'_>) {
-    for finding in VALIDATE.of_run(&seen(request, Some(Code::SUCCESS)), thread::current().run.get()) {
+fn say_of_run(call: &Call<'_>) {
+    for finding in VALIDATE.of_run(&seen(&call.request, Some(Code::SUCCESS)), thread::current().run.get()) {
         say(call, &finding, Some(Code::SUCCESS));
     }
 }

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use super::arrival::Call;
 use super::{context, mode, thread};
-use crate::api::Copies;
 use crate::api::abi::Value;
-use crate::model::{Memcpy, Part, Traffic};
+use crate::api::{Copies, Effect};
+use crate::model::{Memcpy, Part};
 use crate::os;
 use crate::policy::waits::{Key, LAUNCH, LEGACY, Of, PER_THREAD};
 use crate::policy::{ACCESS, Driver, Judged, WAITS, capture};
@@ -19,30 +19,25 @@ use crate::real::driver::waits;
 
 // ---- Copies ----
 
-/// A copy that p2pshim has made direct was made, if it was one: those who would wait for it find it.
+/// Copies were made: for those that p2pshim has made direct, who would wait for them finds them.
 #[inline(always)]
-pub(super) fn after_copy(call: &Call<'_>, traffic: Option<Traffic>) {
-    if let Some(owners) = traffic.and_then(|traffic| traffic.kept)
-        && let Some(copy) = call.request.copy()
-    {
-        keep(copy.stream.unwrap_or(0), call.function().per_thread(), owners, Made::Copy(copy));
+pub(super) fn after(call: &Call<'_>, made: &[Part]) {
+    if made.iter().any(|part| part.traffic.kept.is_some()) {
+        after_direct(call, made);
     }
 }
 
-/// Keeps the waits of a batch, or of the launch of a graph.
-pub(super) fn after_many(call: &Call<'_>, kind: Copies, made: &[Part]) {
-    let mut kept = made.iter().filter_map(|part| part.traffic.kept).peekable();
-    if kept.peek().is_none() {
-        return;
+#[inline(never)]
+fn after_direct(call: &Call<'_>, made: &[Part]) {
+    let by = match (call.request.copy(), call.function().effect(), call.request.arguments) {
+        (Some(copy), ..) => Made::Copy(copy),
+        (None, Effect::Copies(Copies::graph), &[Value::Address(exec), ..]) if WAITS.launched(exec) => return,
+        (None, Effect::Copies(Copies::graph), _) => Made::Launch,
+        _ => Made::Batch,
+    };
+    for owners in made.iter().filter_map(|part| part.traffic.kept) {
+        keep(call.stream(), call.function().per_thread(), owners, by);
     }
-    if let (Copies::graph, &[Value::Address(exec), ..]) = (kind, call.request.arguments)
-        && WAITS.launched(exec)
-    {
-        return;
-    }
-    let stream = call.request.stream().unwrap_or(0);
-    let made = if kind == Copies::graph { Made::Launch } else { Made::Batch };
-    kept.for_each(|owners| keep(stream, call.function().per_thread(), owners, made));
 }
 
 /// By what a copy was made.
@@ -54,7 +49,6 @@ enum Made<'a> {
     Launch,
 }
 
-#[inline(never)]
 fn keep(stream: usize, per_thread: bool, owners: [u8; 2], made: Made<'_>) {
     let key = |stream, thread, context| Key { stream, thread, context, owners, epoch: ACCESS.epoch() };
     let key = match (stream, per_thread) {
@@ -68,7 +62,7 @@ fn keep(stream: usize, per_thread: bool, owners: [u8; 2], made: Made<'_>) {
                 _ => context::of_stream(PER_THREAD, true),
             };
             let Some((context, _)) = context else { return };
-            key(PER_THREAD, thread::current().number(), context)
+            key(PER_THREAD, thread::id() as u64, context)
         }
         _ => key(stream, 0, 0),
     };

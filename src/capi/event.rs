@@ -16,7 +16,6 @@ use super::status::p2pshim_status_t::{
 use super::text;
 use crate::api::codes;
 use crate::call::callbacks;
-use crate::call::control;
 use crate::call::mode::{self, Activity};
 use crate::model::Rule;
 use crate::model::event::{CallEvent, FOUND};
@@ -167,9 +166,8 @@ pub unsafe extern "C" fn p2pshim_callback_add(
         let added = Box::into_raw(Box::new(Callback { id: number, call, data }));
         ever.push(added as usize);
         free.store(added, Release);
-        callbacks::added(call_back);
+        callbacks::have_changed(true, call_back);
     }
-    control::callbacks_have_changed();
     P2PSHIM_OK
 }
 
@@ -194,8 +192,8 @@ pub extern "C" fn p2pshim_callback_remove(id: u64) -> p2pshim_status_t {
         let is_it = |slot: &&AtomicPtr<Callback>| unsafe { slot.load(Acquire).as_ref() }.is_some_and(|of| of.id == id);
         let Some(slot) = CALLBACKS.iter().find(is_it) else { return P2PSHIM_NOT_FOUND };
         slot.store(null_mut(), Release);
-        callbacks::removed();
+        let are_there = CALLBACKS.iter().any(|slot| !slot.load(Acquire).is_null());
+        callbacks::have_changed(are_there, call_back);
     }
-    control::callbacks_have_changed();
     P2PSHIM_OK
 }

@@ -11,8 +11,8 @@ pub(crate) use super::lookup::{
 };
 use crate::api::abi::{self, Argument, Code};
 use crate::api::table::for_each_function;
-use crate::api::{Copies, Function, State};
-use crate::call::{Arrival, Caller, batch, change, hip, run, unavailable};
+use crate::api::{Function, State};
+use crate::call::{Arrival, Caller, batch, change, run, unavailable};
 
 /// Makes a hook. `$caller`, `$found`, `$real` and `$values` name what the flow gets: who calls, the real function as an address
 /// and as a function, and the arguments as plain values.
@@ -28,7 +28,7 @@ macro_rules! hook {
             let Some($found) = $caller.real(Function::$symbol) else { return unavailable(Function::$symbol, $caller) };
             // SAFETY: a function's slots hold nothing but what was looked up under its name.
             let $real: unsafe extern "C-unwind" fn($(abi::$type),*) -> Code = unsafe { transmute($found) };
-            let $values = &[$($argument.value()),*];
+            let $values = &mut [$($argument.value()),*];
             $flow
         }
     };
@@ -52,8 +52,9 @@ macro_rules! batch_hook {
             // SAFETY: the function has the parameter, so the caller has passed it.
             let $last = if has_last { unsafe { caller.parameter(others.len()) } } else { 0 };
             let $last = abi::$last_type($last as _);
-            let values = &[$($argument.value(),)* $last.value()];
-            batch::traced(Function::$symbol, Copies::batch, caller, found.as_ptr(), values, || {
+            let values = &mut [$($argument.value(),)* $last.value()];
+            let values = batch::declared(Function::$symbol, found.as_ptr(), values);
+            run::traced(Function::$symbol, caller, found.as_ptr(), values, || {
                 if has_last {
                     // SAFETY: a function's slots hold nothing but what was looked up under its name.
                     let real: All = unsafe { transmute(found) };
@@ -86,20 +87,15 @@ macro_rules! define_hook {
     };
     (copies($kind:ident) $layer:ident $symbol:ident($($argument:ident: $type:ident),*)) => {
         hook!($symbol($($argument: $type),*), |caller, found, real, values| {
+            let values = batch::declared(Function::$symbol, found.as_ptr(), values);
             // SAFETY: the arguments are the program's own, unchanged.
-            batch::traced(Function::$symbol, Copies::$kind, caller, found.as_ptr(), values, || unsafe { real($($argument),*) })
-        });
-    };
-    ($effect:ident $(($($detail:tt),*))? hip $symbol:ident($($argument:ident: $type:ident),*)) => {
-        hook!($symbol($($argument: $type),*), |caller, found, real, values| {
-            // SAFETY: the arguments are the program's own, unchanged.
-            hip::traced(Function::$symbol, caller, found.as_ptr(), values, || unsafe { real($($argument),*) })
+            run::traced(Function::$symbol, caller, found.as_ptr(), values, || unsafe { real($($argument),*) })
         });
     };
     ($effect:ident $(($($detail:tt),*))? $layer:ident $symbol:ident($($argument:ident: $type:ident),*)) => {
         hook!($symbol($($argument: $type),*), |caller, found, real, values| {
             // SAFETY: the arguments are the program's own, unchanged.
-            run::traced(Function::$symbol, caller, values, || unsafe { real($($argument),*) })
+            run::traced(Function::$symbol, caller, found.as_ptr(), values, || unsafe { real($($argument),*) })
         });
     };
 }

@@ -66,8 +66,6 @@ pub(crate) enum Shape<'a> {
     Driver3D(&'a CUDA_MEMCPY3D_PEER),
     /// A 3D copy whose parameters cannot be read at this address.
     Unreadable(usize),
-    /// A 3D copy of the runtime whose parameters the system does not let us read before the real function has.
-    Unread(*const cudaMemcpy3DPeerParms),
 }
 
 impl<'a> Memcpy<'a> {
@@ -142,7 +140,7 @@ impl<'a> Memcpy<'a> {
             Shape::Linear => true,
             Shape::Runtime3D(p) => p.srcArray == 0 && p.dstArray == 0,
             Shape::Driver3D(p) => is_pointer(p.srcMemoryType) && is_pointer(p.dstMemoryType),
-            Shape::Unreadable(_) | Shape::Unread(_) => false,
+            Shape::Unreadable(_) => false,
         }
     }
 

@@ -102,15 +102,9 @@ fn assign(shard: &AtomicU8) -> u8 {
     }
 }
 
-/// Counts a copy. `shard` is the number of the thread's shard, 0 until its first copy.
+/// Counts copies that come to `traffic` together. `shard` is the number of the thread's shard, 0 until its first call.
 #[inline(always)]
-pub(crate) fn count(shard: &AtomicU8, traffic: &Traffic) {
-    count_many(shard, traffic, 1);
-}
-
-/// Counts several copies that come to `traffic` together.
-#[inline(always)]
-pub(crate) fn count_many(shard: &AtomicU8, traffic: &Traffic, number: u64) {
+pub(crate) fn count(shard: &AtomicU8, traffic: &Traffic, number: u64) {
     let shard = assign(shard);
     let is_staged = match traffic.path {
         Path::Host | Path::Unknown | Path::Captured => return,
@@ -171,9 +165,9 @@ mod tests {
                 scope.spawn(|| {
                     let shard = AtomicU8::new(0);
                     for _ in 0..100 {
-                        count(&shard, &traffic(Path::Direct));
-                        count(&shard, &traffic(Path::Staged(Why::Limit)));
-                        count(&shard, &traffic(Path::Host));
+                        count(&shard, &traffic(Path::Direct), 1);
+                        count(&shard, &traffic(Path::Staged(Why::Limit)), 1);
+                        count(&shard, &traffic(Path::Host), 1);
                     }
                 });
             }

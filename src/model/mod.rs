@@ -16,5 +16,5 @@ pub(crate) use copy::{Memcpy, Named, Part, Shape, Traffic, is_array, of_array};
 pub(crate) use finding::{Finding, Hidden};
 pub(crate) use line::{Line, Origin};
 pub(crate) use p2pshim_trace::{Path, Why};
-pub(crate) use request::{Access, Asks, Batch, Request};
+pub(crate) use request::{Access, Asks, Request};
 pub(crate) use rules::Rule;

@@ -1,6 +1,6 @@
 //! A call, and what it asks for.
 
-use super::copy::{Memcpy, Named, Part, Shape, is_array};
+use super::copy::{Memcpy, Named, Shape, is_array};
 use crate::api::abi::{Value, is_between_devices};
 use crate::api::{AccessKind, Effect, Function};
 
@@ -20,36 +20,15 @@ pub(crate) struct Request<'a> {
 pub(crate) enum Asks<'a> {
     /// A copy between devices.
     Copy(Memcpy<'a>),
-    /// Many copies at once.
-    Batch(Batch<'a>),
+    /// Many copies at once on a stream: a batch, or the launch of a graph.
+    Batch {
+        /// The stream's handle.
+        stream: usize,
+    },
     /// Peer access, or a query about it.
     Access(Access),
     /// Something else.
     Other,
-}
-
-/// The copies between devices of a call that makes many: a batch, or the launch of a graph.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Batch<'a> {
-    /// From where to where; nothing is here twice.
-    pub(crate) parts: &'a [Part],
-    /// The stream's handle.
-    pub(crate) stream: usize,
-}
-
-impl Batch<'_> {
-    /// How many bytes go between devices.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.parts.iter().fold(0, |sum, part| sum.saturating_add(part.traffic.bytes))
-    }
-
-    /// The only part, if it is one.
-    pub(crate) fn only(&self) -> Option<&Part> {
-        match self.parts {
-            [only] => Some(only),
-            _ => None,
-        }
-    }
 }
 
 /// A call's part in peer access.
@@ -81,6 +60,7 @@ impl<'a> Request<'a> {
         let asks = match function.effect() {
             Effect::Copy(_) => copy(arguments, read).map(Asks::Copy),
             Effect::Access(kind) => access(kind, arguments).map(Asks::Access),
+            Effect::Copies(_) => Some(Asks::Batch { stream: stream(arguments).unwrap_or(0) }),
             _ => None,
         };
         Self { function, arguments, asks: asks.unwrap_or(Asks::Other) }
@@ -111,16 +91,7 @@ impl<'a> Request<'a> {
     pub(crate) fn stream(&self) -> Option<usize> {
         match self.asks {
             Asks::Copy(copy) => copy.stream,
-            Asks::Batch(batch) => Some(batch.stream),
-            _ => None,
-        }
-    }
-
-    /// The copies that it asks for, if it makes many.
-    #[inline(always)]
-    pub(crate) fn batch(&self) -> Option<&Batch<'a>> {
-        match &self.asks {
-            Asks::Batch(batch) => Some(batch),
+            Asks::Batch { stream } => Some(stream),
             _ => None,
         }
     }
@@ -130,14 +101,8 @@ impl<'a> Request<'a> {
     pub(crate) fn copied(&self) -> ([u64; 2], u64) {
         match &self.asks {
             Asks::Copy(copy) => ([copy.src, copy.dst].map(|end| if is_array(end) { 0 } else { end }), copy.bytes),
-            Asks::Batch(batch) => ([0; 2], batch.bytes()),
             _ => ([0; 2], 0),
         }
-    }
-
-    /// The call with its copy known better.
-    pub(crate) fn with_copy(&self, copy: Memcpy<'a>) -> Self {
-        Self { asks: Asks::Copy(copy), ..*self }
     }
 
     /// Its part in peer access, if it has one.
@@ -155,7 +120,7 @@ impl<'a> Request<'a> {
             Asks::Copy(copy) => [copy.src_named.ordinal(), copy.dst_named.ordinal()],
             Asks::Access(Access::Query { device, peer, .. }) => [Some(device), Some(peer)],
             Asks::Access(Access::Enable { peer, .. } | Access::Disable { peer }) => [None, peer.ordinal()],
-            Asks::Batch(_) | Asks::Other => [None; 2],
+            Asks::Batch { .. } | Asks::Other => [None; 2],
         };
         named.map(|ordinal| u8::try_from(ordinal?).ok().filter(|&device| device < u8::MAX))
     }
@@ -187,7 +152,7 @@ fn regular_copy<'a>(arguments: &[Value], read: impl FnOnce(&[Value]) -> Option<S
     match read(arguments)? {
         Shape::Runtime3D(p) => Some(Memcpy::of_runtime(p, stream).regular()),
         Shape::Driver3D(p) => Some(Memcpy::of_driver(p, stream).regular()),
-        Shape::Unreadable(_) | Shape::Unread(_) | Shape::Linear => None,
+        Shape::Unreadable(_) | Shape::Linear => None,
     }
 }
 

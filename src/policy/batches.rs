@@ -15,40 +15,16 @@ use crate::model::Memcpy;
 use crate::os::alloc;
 
 /// Why a batch that CUDA has refused to capture is missing from the graph.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Missing {
-    /// The capture is lost.
-    Lost = 1,
-    /// Replacing is switched off.
-    Forwarded,
-    /// A copy cannot be a call of its own that reads its source in the stream's order.
-    Order,
-    /// An end is memory that CUDA cannot read or write when the graph runs.
-    Memory,
-    /// CUDA takes no such copy.
-    Refused,
-}
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Missing(pub(crate) &'static str);
 
 impl Missing {
-    const ALL: [Self; 5] = [Self::Lost, Self::Forwarded, Self::Order, Self::Memory, Self::Refused];
-
-    /// The reason with that number, if there is one.
-    pub(crate) fn of(number: u8) -> Option<Self> {
-        Self::ALL.into_iter().find(|&why| why as u8 == number)
-    }
-
-    /// Names the reason.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Lost => "the capture is lost",
-            Self::Forwarded => "P2PSHIM_CAPTURE=forward",
-            Self::Order => {
-                "p2pshim can capture only copies whose sources may be read in the stream's order, and no arrays"
-            }
-            Self::Memory => "p2pshim can capture only copies of memory of devices and of pinned memory",
-            Self::Refused => "CUDA cannot capture the copies one by one",
-        }
-    }
+    pub(crate) const LOST: &Self = &Self("the capture is lost");
+    const FORWARDED: &Self = &Self("P2PSHIM_CAPTURE=forward");
+    const ORDER: &Self =
+        &Self("p2pshim can capture only copies whose sources may be read in the stream's order, and no arrays");
+    const MEMORY: &Self = &Self("p2pshim can capture only copies of memory of devices and of pinned memory");
+    pub(crate) const REFUSED: &Self = &Self("CUDA cannot capture the copies one by one");
 }
 
 /// Copies to be made in place of a batch, or why none are: `copies` are its copies, as calls of their own ask for them, if they may be made
@@ -57,13 +33,13 @@ pub(crate) fn capturable(
     driver: &impl Driver,
     copies: Option<&[CUDA_MEMCPY3D_PEER]>,
     on: (usize, bool),
-) -> Result<Vec<Replacement>, Missing> {
+) -> Result<Vec<Replacement>, &'static Missing> {
     if !capture::rewrites() {
-        return Err(Missing::Forwarded);
+        return Err(Missing::FORWARDED);
     }
-    let copies = copies.ok_or(Missing::Order)?;
+    let copies = copies.ok_or(Missing::ORDER)?;
     let all = alloc::collect_all(copies.iter().map(|parameters| alone(driver, parameters, on)));
-    all.ok_or(Missing::Memory)
+    all.ok_or(Missing::MEMORY)
 }
 
 /// A copy as a call of its own, if all of its memory is such as CUDA reads and writes when a graph runs.
@@ -110,8 +86,8 @@ mod tests {
         assert_eq!(copies, [expected(far, near, 8), expected(near, far, 16)]);
         // Pageable memory, and more than there is.
         for bad in [linear(0x10, far, 8), linear(near, 0x10, 8), linear(near, far, usize::MAX / 2)] {
-            assert_eq!(capturable(&fake, Some(&[linear(near, far, 8), bad]), STREAM), Err(Missing::Memory));
+            assert_eq!(capturable(&fake, Some(&[linear(near, far, 8), bad]), STREAM), Err(Missing::MEMORY));
         }
-        assert_eq!(capturable(&fake, None, STREAM), Err(Missing::Order));
+        assert_eq!(capturable(&fake, None, STREAM), Err(Missing::ORDER));
     }
 }

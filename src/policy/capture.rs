@@ -249,7 +249,7 @@ pub(crate) fn replacement(function: Function, copy: &Memcpy) -> Option<Replaceme
     let parameters = match copy.shape {
         Shape::Linear => None,
         Shape::Driver3D(peer) => Some(ordinary(peer)?),
-        Shape::Runtime3D(_) | Shape::Unreadable(_) | Shape::Unread(_) => return None,
+        Shape::Runtime3D(_) | Shape::Unreadable(_) => return None,
     };
     let &Memcpy { dst, src, bytes, stream, .. } = copy;
     let stream = stream.unwrap_or_default();

@@ -133,6 +133,11 @@ pub(crate) fn marked(text: &str) {
     log::info!("mark: {text}");
 }
 
+/// Says why nothing was decided about a call.
+pub(crate) fn forwarded(function: Function, why: &str) {
+    log::trace!(target: DECISIONS, "{}: forwarded: {why}", function.name());
+}
+
 /// Says what was decided about a pair of devices.
 pub(crate) fn pair_info(one: u8, other: u8, what: fmt::Arguments<'_>) {
     pair(Level::Info, one, other, None, what);

@@ -265,8 +265,8 @@ fn attributes_of_a_copy_are_obeyed() {
     );
     let staged_here = program().env(ALWAYS.0, ALWAYS.1).env("P2PSHIM_LOG", "trace").preloaded();
     assert_eq!(staged_here.stdout, plain.stdout, "{staged_here:#?}");
-    // The large ones that may be read later are staged, in two forms; a line says so of the call.
-    assert_eq!(staged(&staged_here), 2, "{:#?}", staged_here.lines);
+    // The large ones that may be read later are staged, in four forms; a line says so of each.
+    assert_eq!(staged(&staged_here), 4, "{:#?}", staged_here.lines);
     let read_back = program().env("P2PSHIM_READBACK", "all").preloaded();
     assert_eq!(read_back.stdout, plain.stdout, "{read_back:#?}");
     assert!(

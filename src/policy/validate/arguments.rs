@@ -18,7 +18,7 @@ pub(super) fn check(driver: &impl Driver, facts: &Facts, seen: &Seen<'_>) -> Vec
         Asks::Copy(_) => check_copy(driver, facts, seen),
         Asks::Access(Access::Enable { peer, .. } | Access::Disable { peer }) => check_access(driver, seen, peer),
         Asks::Access(query @ Access::Query { .. }) => check_query(seen, query),
-        Asks::Batch(_) | Asks::Other => Vec::new(),
+        Asks::Batch { .. } | Asks::Other => Vec::new(),
     }
 }
 

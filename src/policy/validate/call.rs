@@ -127,7 +127,7 @@ impl Sides {
             Shape::Driver3D(peer) => {
                 (sides_of_driver(copy, peer), [peer.WidthInBytes, peer.Height, peer.Depth].map(|size| size as u64))
             }
-            Shape::Unreadable(_) | Shape::Unread(_) => return None,
+            Shape::Unreadable(_) => return None,
         };
         Some(Self { sides, extent, is_3d: copy.is_3d() })
     }

@@ -74,7 +74,7 @@ fn check(seen: &Seen<'_>, ends: [End; 2]) -> Vec<Finding> {
             check_peer(seen, (peer, peer.ordinal(), true), |_| true, &mut found);
         }
         Asks::Access(query @ Access::Query { .. }) => return check_query(seen, query),
-        Asks::Batch(_) | Asks::Other => {}
+        Asks::Batch { .. } | Asks::Other => {}
     }
     found
 }

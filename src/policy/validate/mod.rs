@@ -76,14 +76,6 @@ pub(crate) struct Caller {
     pub(crate) is_check_due: bool,
 }
 
-/// A tag for one more thread: its own, as long as there are any.
-#[cold]
-pub(crate) fn next_tag() -> u8 {
-    static NEXT: AtomicU8 = AtomicU8::new(Fact::NO_THREAD + 1);
-    let next = NEXT.fetch_update(Relaxed, Relaxed, |next| (next < Fact::MANY).then_some(next + 1));
-    next.unwrap_or(Fact::MANY)
-}
-
 const OFF: u8 = 0;
 const WARN: u8 = 1;
 const STRICT: u8 = 2;

@@ -218,7 +218,7 @@ fn after_detours_are_reported_by_their_reason() {
     use crate::model::counters;
     let process = Process::new();
     let traffic = Traffic::new([0, 1], Path::Staged(Why::NotEnabled), 2 << 20);
-    counters::count(&Default::default(), &traffic);
+    counters::count(&Default::default(), &traffic, 1);
     for (why, rule) in [
         (Why::NotEnabled, Some(Rule::StagedNeverEnabled)),
         (Why::Pool, Some(Rule::StagedPool)),
