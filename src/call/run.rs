@@ -49,7 +49,9 @@ pub(crate) fn traced(
     let mut begun = begin(&call, &decision);
     let timing = if decision.refusal().is_none() { timing::begin(&call, &mut begun) } else { None };
     let ret = make(&call, &mut decision, &begun, real);
-    end(&call, decision, &begun, timing, ret)
+    let ret = end(&call, &decision, &begun, timing, ret);
+    decision.copied.give_back();
+    ret
 }
 
 /// Decides what is done about a call. A call of CUDA whose arguments are wrong is refused where the program makes it; all else is decided
@@ -184,19 +186,19 @@ fn make_staged(call: &Call<'_>, decision: &mut Decision, begun: &Running) -> Res
 /// Does what there is to do when the real function has returned: counts the call, records and shows it, and checks it. Returns the code
 /// that the program gets.
 #[inline(always)]
-fn end(call: &Call<'_>, decision: Decision, begun: &Running, timing: Option<timing::Timing>, ret: Code) -> Code {
+fn end(call: &Call<'_>, decision: &Decision, begun: &Running, timing: Option<timing::Timing>, ret: Code) -> Code {
     let thread = thread::current();
     thread.leave(&begun.before);
     // A child that was forked inside the call returns from it as well: records and locks are its parent's.
     if !mode::is_still_on() {
         return ret;
     }
-    let given = revise(call, &decision, ret);
+    let given = revise(call, decision, ret);
     let ret = call.usual(given);
-    count(call, &decision, ret);
-    let path = path(call, &decision, begun, ret);
+    count(call, decision, ret);
+    let path = path(call, decision, begun, ret);
     if let Some(record) = begun.record {
-        recording::end(call, &decision, begun.depth, record, (ret, path));
+        recording::end(call, decision, begun.depth, record, (ret, path));
     }
     if begun.is_outermost() {
         thread.put_back(&begun.before);
@@ -206,18 +208,17 @@ fn end(call: &Call<'_>, decision: Decision, begun: &Running, timing: Option<timi
     if let Some(refusal) = decision.refusal() {
         validate::record_refusal(call, begun.record, refusal);
     } else if let Some(record) = begun.record {
-        origin::after(call, &decision, record);
+        origin::after(call, decision, record);
     }
     if let Some(since) = begun.shown_since {
-        show::call(call, &decision, begun, os::uncancelled(|| since.elapsed()), ret, path);
+        show::call(call, decision, begun, os::uncancelled(|| since.elapsed()), ret, path);
     }
     if begun.is_outermost() && VALIDATE.is_on() && decision.refusal().is_none() {
-        check(call, &decision, ret, path);
+        check(call, decision, ret, path);
     }
     if begun.shown_since.is_some() {
         callbacks::run(begun);
     }
-    decision.copied.give_back();
     given
 }
 
