@@ -1,22 +1,15 @@
 //! Peer copies on streams that are being captured into a graph.
 //!
-//! CUDA refuses them with 900, and the program's capture is lost. An ordinary copy between the same pointers does the
-//! same under unified addressing, where pointers say which device they belong to, and can be captured. So a peer copy on
-//! a capturing stream becomes that, in the form (legacy or per-thread default stream) that the program used.
+//! CUDA refuses them with 900, and the program's capture is lost. A regular copy between the same pointers makes the same copy, and
+//! can be captured. So p2pshim replaces the one by the other, in the form (legacy or per-thread default stream) that the program used;
+//! in the driver, so that the runtime's last error is right by itself. It forwards what has no equal, arrays and host memory, and
+//! everything if a question fails. (Measured on H200 with CUDA 13.0, docs/results/.)
 //!
-//! Source: measured on H200 with CUDA 13.0, docs/results/.
+//! While the count of captures is 0 a copy pays one load. Otherwise p2pshim asks the driver whether the copy's stream is captured. The
+//! count is too low only where a capture began past the shim; CUDA then refuses the copies as it would without us.
 //!
-//! As long as no capture is under way, which a count says, such a copy pays one load for it. Otherwise the driver is asked whether
-//! the copy's stream is being captured. The count decides on that question, never on the copy: it is too low only where a capture
-//! was begun past the shim, and its copies are then refused as they would be without us. The replacement is made at the layer of
-//! the driver, so that the runtime's last error is right by itself. A 3D copy loses its contexts, which are reserved words in the
-//! parameters of the ordinary one. What has no equal, arrays and host memory, is forwarded, and so is everything if the question
-//! fails; nothing is verified or enabled then either.
-//!
-//! A capture for a graphics API is known by its function alone: nothing says that the driver calls it a capture. Copies in it are forwarded.
-//!
-//! Captures are known by stream and by the thread that began them; they end with the stream or its context, whichever thread ends
-//! or destroys it.
+//! A capture is known by its stream and the thread that began it, and ends with the stream or its context. A capture for a graphics API
+//! is known by its function alone: nothing says that the driver calls it a capture. p2pshim forwards copies in it.
 
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};

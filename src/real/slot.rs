@@ -1,16 +1,13 @@
 //! One real pointer for each route in.
 //!
-//! Slots of look-ups have their pointer from the start. For a slot of an export the first call looks: the next definition with that
-//! name and version in the global scope, to which the caller would have been bound without us; else the scope of the object that
-//! contains the caller; else any loaded object, in the order of loading. The driver's own functions are the same for all callers.
-//! `RTLD_NEXT` alone would miss a runtime that was opened with
-//! `RTLD_LOCAL`, as every Python extension does. As in the dynamic linker, a definition in an object without versions, such as
-//! another wrapper library, satisfies every version.
+//! A slot of a look-up has its pointer from the start. For a slot of an export the first call looks: in the global scope, behind us; else
+//! in the scope of the object that contains the caller, since `RTLD_NEXT` misses a runtime that was opened with `RTLD_LOCAL`, as every
+//! Python extension does; else in any loaded object. As in the dynamic linker, a definition in an object without versions satisfies every
+//! version.
 //!
-//! A slot, once set, never changes, so that a call loads one pointer and has nothing to synchronise. The library that it leads to is
-//! pinned (`RTLD_NODELETE`) before, and so are both ends of a call site's route; what cannot be pinned, in a namespace of `dlmopen`,
-//! is not hooked. A slot whose call sites were told apart is never filled, even if a runtime is opened globally later: those callers
-//! stay with their own.
+//! A slot, once set, never changes, so a call loads one pointer. The library that it leads to is pinned (`RTLD_NODELETE`) before, and so
+//! are both ends of a call site's route; what cannot be pinned, in a namespace of `dlmopen`, is not hooked. A slot whose call sites were
+//! told apart is never filled, even if a runtime is opened globally later.
 
 use std::ffi::{CStr, c_void};
 use std::ptr;

@@ -1,9 +1,8 @@
 //! The program's view of peer access: it sees the access that it asked for itself.
 //!
-//! The real function is asked wherever a call of it does not change anything that we hold, since only it knows all the errors
-//! that it may return. Enabling what is enabled changes nothing, and returns 704 where there is no other error; so that is
-//! what is called where the program disables what must stay enabled. It stays enabled because graphs that were instantiated
-//! with a direct copy end with an error once the path is disabled.
+//! Only the real function knows all errors that it may return, so it is asked wherever its call does not change what we hold. Where the
+//! program disables what must stay enabled, for graphs with direct copies, enabling is called instead: on an enabled pair that changes
+//! nothing, and returns 704 where there is no other error.
 
 use std::sync::atomic::Ordering::SeqCst;
 
