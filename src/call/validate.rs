@@ -11,7 +11,7 @@ use super::decision::Refusal;
 use super::{callbacks, mode, origin, read, thread};
 use crate::api::abi::Code;
 use crate::api::{AccessKind, Effect, Function, Layer};
-use crate::model::{Access, Finding, Path, Request, Rule, Shape, Traffic};
+use crate::model::{Access, Finding, Memcpy, Path, Request, Rule, Shape, Traffic};
 use crate::policy::validate::{self, Caller, Seen};
 use crate::policy::{ACCESS, VALIDATE, capture};
 use crate::real::driver::RealDriver;
@@ -102,8 +102,7 @@ pub(crate) fn check(call: &Call<'_>, ret: Code, path: Option<Path>) {
     }
     let thread = thread::current();
     let site = call.caller.return_address() as usize;
-    let mut run = thread.run.get();
-    let is_check_due = thread.is_check_due.load(Relaxed) || run.is_check_due(site);
+    let is_check_due = thread.is_check_due.load(Relaxed) || thread.run.get().is_check_due(site);
     thread.is_check_due.store(false, Relaxed);
     let by = Caller { thread: thread.tag(), is_check_due };
     // Only calls of the runtime can speak of a pending error.
@@ -117,9 +116,7 @@ pub(crate) fn check(call: &Call<'_>, ret: Code, path: Option<Path>) {
         && !(is_check_due && validate::is_of_note(path))
         && VALIDATE.is_clean(&RealDriver, &ACCESS, copy, by)
     {
-        let is_long = run.add(site, copy.bytes, copy.stream.is_none());
-        thread.run.set(run);
-        if is_long {
+        if add_to_run(call, copy) {
             mode::unseen(|| say_of_run(call));
         }
         return;
@@ -158,10 +155,7 @@ fn check_with_driver(call: &Call<'_>, ret: Code, path: Option<Path>) {
         }
         let Some(copy) = request.copy().filter(|copy| ret == Code::SUCCESS && copy.reach().is_some()) else { return };
         [copy.src, copy.dst].into_iter().for_each(|address| ACCESS.learn(&RealDriver, address));
-        let mut run = thread.run.get();
-        let is_long = run.add(call.caller.return_address() as usize, copy.bytes, copy.stream.is_none());
-        thread.run.set(run);
-        if is_long {
+        if add_to_run(call, copy) {
             say_of_run(call);
         }
     });
@@ -189,6 +183,16 @@ fn take_pending(call: &Call<'_>, seen: &Seen<'_>) -> i32 {
     let pending = thread.pending_error.swap(validate::pending_after(seen), Relaxed);
     // Another runtime has another pending error.
     if thread.pending_error_of.swap(by, Relaxed) == by { pending } else { 0 }
+}
+
+/// Adds a copy to the thread's run of copies. Whether the run has become long.
+#[inline(always)]
+fn add_to_run(call: &Call<'_>, copy: &Memcpy<'_>) -> bool {
+    let runs = &thread::current().run;
+    let mut run = runs.get();
+    let is_long = run.add(call.caller.return_address() as usize, copy.bytes, copy.stream.is_none());
+    runs.set(run);
+    is_long
 }
 
 /// Says what a run of copies shows that has become long.

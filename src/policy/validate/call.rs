@@ -195,27 +195,24 @@ fn sides_of_driver(copy: &Memcpy, peer: &CUDA_MEMCPY3D_PEER) -> [Side; 2] {
     };
     // That of an array is ignored, memory of the host has none, and a regular copy names none.
     let has_context = |kind| is_pointer(kind) && copy.src_named != Named::Pointer;
+    let of = |name, kind, given, context, position: [usize; 3], [pitch, rows, lod]: [usize; 3]| Side {
+        name,
+        given,
+        ordinal: None,
+        context: has_context(kind).then_some(context),
+        position: position.map(|at| at as u64),
+        pitch: pitch as u64,
+        rows: rows as u64,
+        lod: lod as u64,
+    };
+    let src = given(peer.srcMemoryType, peer.srcHost, peer.srcDevice, peer.srcArray);
+    let dst = given(peer.dstMemoryType, peer.dstHost, peer.dstDevice, peer.dstArray);
+    let (src_at, dst_at) = ([peer.srcXInBytes, peer.srcY, peer.srcZ], [peer.dstXInBytes, peer.dstY, peer.dstZ]);
+    let src_rows = [peer.srcPitch, peer.srcHeight, peer.srcLOD];
+    let dst_rows = [peer.dstPitch, peer.dstHeight, peer.dstLOD];
     [
-        Side {
-            name: "src",
-            given: given(peer.srcMemoryType, peer.srcHost, peer.srcDevice, peer.srcArray),
-            ordinal: None,
-            context: has_context(peer.srcMemoryType).then_some(peer.srcContext),
-            position: [peer.srcXInBytes, peer.srcY, peer.srcZ].map(|at| at as u64),
-            pitch: peer.srcPitch as u64,
-            rows: peer.srcHeight as u64,
-            lod: peer.srcLOD as u64,
-        },
-        Side {
-            name: "dst",
-            given: given(peer.dstMemoryType, peer.dstHost, peer.dstDevice, peer.dstArray),
-            ordinal: None,
-            context: has_context(peer.dstMemoryType).then_some(peer.dstContext),
-            position: [peer.dstXInBytes, peer.dstY, peer.dstZ].map(|at| at as u64),
-            pitch: peer.dstPitch as u64,
-            rows: peer.dstHeight as u64,
-            lod: peer.dstLOD as u64,
-        },
+        of("src", peer.srcMemoryType, src, peer.srcContext, src_at, src_rows),
+        of("dst", peer.dstMemoryType, dst, peer.dstContext, dst_at, dst_rows),
     ]
 }
 

@@ -6,7 +6,7 @@ use super::call::{Given, Seen, Side, Sides, pitch_name};
 use super::hazards::blocked;
 use super::objects::{Object, Part, check_both, check_object};
 use super::returned::{explain, unsupported};
-use super::{Validate, crashes_hip};
+use super::{Validate, crashes_hip, is_apart};
 use crate::api::Layer;
 use crate::api::abi::Code;
 use crate::model::{Access, Asks, Finding, Memcpy, Named, Path, Rule, Traffic};
@@ -51,8 +51,6 @@ fn is_accepted(rule: Rule) -> bool {
 #[inline(always)]
 pub(crate) fn is_clean(copy: &Memcpy, known: impl Fn(u64) -> Option<(Place, u64)>) -> bool {
     let (Some((src, _)), Some((dst, _))) = (known(copy.src), known(copy.dst)) else { return false };
-    // It lies inside its memory: the library checks that.
-    let Some([src_reach, dst_reach]) = copy.reach() else { return false };
     let is_on = |named: Named, place: Place| match named {
         Named::Ordinal(ordinal) => ordinal == i32::from(place.device),
         Named::Context(_) => false,
@@ -60,7 +58,7 @@ pub(crate) fn is_clean(copy: &Memcpy, known: impl Fn(u64) -> Option<(Place, u64)
     };
     src.kind == MemoryKind::Plain
         && dst.kind == MemoryKind::Plain
-        && (src.device != dst.device || copy.src.abs_diff(copy.dst) >= src_reach.max(dst_reach))
+        && is_apart(copy, [src, dst])
         && is_on(copy.src_named, src)
         && is_on(copy.dst_named, dst)
 }

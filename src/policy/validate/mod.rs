@@ -41,8 +41,8 @@ pub(crate) use hazards::Run;
 pub(crate) use hip::is_clean as is_clean_hip;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicI32, AtomicU8};
 
 use parking_lot::Mutex;
 
@@ -60,8 +60,6 @@ use crate::model::{self, Finding, Memcpy, Named, Path, Rule, Why, counters};
 pub(crate) struct Validate {
     mode: AtomicU8,
     facts: Facts,
-    /// How many devices there are, once a copy has succeeded.
-    devices: AtomicI32,
     /// How often the program has enabled access: whether of HIP, from device, to device.
     enabled: Mutex<BTreeMap<(bool, i32, i32), u32>>,
     /// How often each rule has spoken of each place in the program.
@@ -85,7 +83,6 @@ impl Validate {
         Self {
             mode: AtomicU8::new(OFF),
             facts: Facts::new(),
-            devices: AtomicI32::new(0),
             enabled: Mutex::new(BTreeMap::new()),
             found: Mutex::new(BTreeMap::new()),
         }
@@ -142,40 +139,23 @@ impl Validate {
         if by.is_check_due && lacks_context(driver, copy) {
             return false;
         }
+        // Of a copy of nothing only the handles matter.
         if copy.bytes == 0 {
-            return self.is_clean_nothing(copy);
+            return false;
         }
         let (Some((src, _)), Some((dst, _))) = (access.known(copy.src), access.known(copy.dst)) else {
             return false;
         };
-        // It lies inside its memory: the library checks that.
-        let Some([src_reach, dst_reach]) = copy.reach() else { return false };
         // Of these it is not known where they are.
         if src.kind == memory::Kind::Foreign || dst.kind == memory::Kind::Foreign {
-            return true;
+            return copy.reach().is_some();
         }
         is_of_a_device(src)
             && is_of_a_device(dst)
-            && (src.device != dst.device || copy.src.abs_diff(copy.dst) >= src_reach.max(dst_reach))
+            && is_apart(copy, [src, dst])
             && self.is_on_device(copy.src_named, src)
             && self.is_on_device(copy.dst_named, dst)
             && self.is_stream_near(driver, copy.stream, [src.device, dst.device], by)
-    }
-
-    /// Whether a copy of nothing is clean: only its handles matter.
-    #[cold]
-    fn is_clean_nothing(&self, copy: &Memcpy) -> bool {
-        let is_there = |named| match named {
-            Named::Ordinal(ordinal) => (0..self.devices.load(Relaxed)).contains(&ordinal),
-            Named::Context(context) => self.knows_context(context),
-            Named::Pointer => true,
-        };
-        // A 3D copy of nothing must have memory all the same.
-        let is_given = !copy.is_3d() || (copy.reach().is_some() && copy.src != 0 && copy.dst != 0);
-        is_given
-            && is_there(copy.src_named)
-            && is_there(copy.dst_named)
-            && !copy.stream.is_some_and(|stream| self.is_destroyed(stream))
     }
 
     /// Whether an ordinal or a context is that of some memory.
@@ -228,7 +208,6 @@ impl Validate {
         let mut wrong = arguments::check(driver, &self.facts, seen);
         match seen.ret {
             Some(Code::SUCCESS) if seen.request.copy().is_some() => {
-                self.devices.store(driver.device_count(), Relaxed);
                 self.remember(driver, seen);
                 hazards::find(driver, &self.facts, seen, &mut wrong);
                 wrong
@@ -390,6 +369,13 @@ pub(crate) fn is_of_note(path: Option<Path>) -> bool {
 #[inline(always)]
 pub(crate) fn is_detour(path: Option<Path>) -> bool {
     matches!(path, Some(Path::Staged(Why::NotEnabled | Why::Pool | Why::Mapped)))
+}
+
+/// Whether the ends of a copy do not overlap. Each lies inside its memory: the library checks that.
+#[inline(always)]
+fn is_apart(copy: &Memcpy, [src, dst]: [Place; 2]) -> bool {
+    let Some([src_reach, dst_reach]) = copy.reach() else { return false };
+    src.device != dst.device || copy.src.abs_diff(copy.dst) >= src_reach.max(dst_reach)
 }
 
 #[inline(always)]
