@@ -26,7 +26,6 @@ use crate::real::hip::Library;
 use crate::real::runtime;
 
 /// Decides about each copy of a call.
-#[inline(always)]
 pub(super) fn decide(call: &Call<'_>, kind: Copies) -> Decision {
     let copied = match if kind == Copies::graph { of_graph(call) } else { of_arrays(call, kind) } {
         Ok(copied) => copied,
@@ -39,7 +38,6 @@ pub(super) fn decide(call: &Call<'_>, kind: Copies) -> Decision {
 }
 
 /// The copies of a launch; CUDA refuses to capture it.
-#[inline(always)]
 fn of_graph(call: &Call<'_>) -> Result<Copied, Reason> {
     let &[Value::Address(exec), ..] = call.request.arguments else { return Err(Reason::NotBetweenDevices) };
     let parts = GRAPHS.launched(exec).ok_or(Reason::NotBetweenDevices)?;
@@ -47,7 +45,6 @@ fn of_graph(call: &Call<'_>) -> Result<Copied, Reason> {
 }
 
 /// The copies of a batch; CUDA refuses to capture it, HIP makes it at once.
-#[inline(always)]
 fn of_arrays(call: &Call<'_>, kind: Copies) -> Result<Copied, Reason> {
     let arrays = BatchArrays::of(kind, call.request.arguments).ok_or(Reason::OfTheHost)?;
     if is_captured(call) {
@@ -79,7 +76,6 @@ fn found_out(judge: Judge, arrays: &BatchArrays) -> Result<Copied, Reason> {
 }
 
 /// Whether a call's stream is being captured, as far as the driver tells.
-#[inline(always)]
 fn is_captured(call: &Call<'_>) -> bool {
     let function = call.function();
     capture::may_be_under_way()
@@ -146,7 +142,6 @@ enum Judge {
 
 impl Judge {
     /// The judge of a call; none if there are more copies of HIP than are told apart.
-    #[inline(always)]
     fn of(call: &Call<'_>) -> Option<Self> {
         match call.function().layer() {
             Layer::Runtime => Some(Self::Around),
@@ -157,7 +152,6 @@ impl Judge {
     }
 
     /// From where to where a copy goes, if it is from device to device.
-    #[inline(always)]
     fn known(self, copy: &Memcpy<'_>) -> Result<Option<Traffic>, NotKnown> {
         match self {
             Self::Hip(library) => {
@@ -196,14 +190,12 @@ impl Judge {
 }
 
 /// Whether a real function of the runtime has [`FAIL_INDEX`]: they lost it with 13.0, under one name.
-#[inline(always)]
 pub(crate) fn has_fail_index(found: *const c_void) -> bool {
     runtime::version(found).is_none_or(|version| version < 13_000)
 }
 
 /// The arguments that a real function has. A row has all that any version has: where there is no [`FAIL_INDEX`], the last is whatever lies
 /// behind the arguments.
-#[inline(always)]
 pub(crate) fn declared(function: Function, found: *const c_void, arguments: &mut [Value]) -> &[Value] {
     let index = function.arguments().iter().position(|&name| name == FAIL_INDEX);
     let Some(index) = index.filter(|_| function.layer() == Layer::Runtime && !has_fail_index(found)) else {
@@ -221,7 +213,6 @@ pub(crate) fn declared(function: Function, found: *const c_void, arguments: &mut
 // ---- What is found ----
 
 /// Says before a launch of the program that the context will be lost, and why.
-#[inline(always)]
 fn check_before(call: &Call<'_>, kind: Copies) {
     if let (Copies::graph, &[Value::Address(exec), _]) = (kind, call.request.arguments)
         && GRAPHS.may_have_lost(&ACCESS)
@@ -238,7 +229,6 @@ fn check_before(call: &Call<'_>, kind: Copies) {
 
 /// Says of a call of the program which of its copies took a path that is blocked, what a launch need not cost, and that a capture lacks
 /// a batch.
-#[inline(always)]
 pub(super) fn check(call: &Call<'_>, kind: Copies, decision: &Decision, (ret, path): (Code, Option<Path>)) {
     let is_staged = |part: &Part| matches!(part.traffic.path, Path::Staged(_));
     if path == Some(Path::Broken) {

@@ -16,7 +16,6 @@ use crate::record;
 const REFUSED: Code = Code(900);
 
 /// Whether a batch may be one that CUDA refuses to capture.
-#[inline(always)]
 pub(super) fn may_be_refused(call: &Call<'_>) -> bool {
     matches!(call.function().effect(), Effect::Copies(Copies::batch | Copies::batch_3d))
         && capture::may_be_under_way()
@@ -80,7 +79,6 @@ fn capture_each(call: &Call<'_>) -> Code {
 }
 
 /// Says of a call of the program, once no other encloses it, that its copies are missing from the graph.
-#[inline(always)]
 pub(super) fn say_missing(call: &Call<'_>, ret: Code) {
     if ret == REFUSED && capture::may_be_under_way() {
         say_refused(call);

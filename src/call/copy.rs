@@ -11,7 +11,7 @@ use crate::real::driver::{self, CaptureStatus, ReadyCopy, RealDriver};
 use crate::record;
 
 /// Decides about a copy: without a lock and without a question, if its path is decided already.
-#[inline(always)]
+#[inline(never)]
 pub(super) fn decide(call: &Call<'_>) -> Decision {
     let Some(copy) = call.request.copy() else { return Decision::new(How::Forward(Reason::NotOurs)) };
     if !may_be_captured(copy)

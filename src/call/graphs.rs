@@ -70,7 +70,6 @@ pub(super) fn on_instantiation(exec: usize, ret: Code) {
 }
 
 /// An executable graph is about to be destroyed. Not only when it is: by then another thread may have been given the handle anew.
-#[inline(always)]
 pub(super) fn on_exec_destroy(exec: usize) {
     if GRAPHS.are_there() {
         mode::unseen(|| {
@@ -81,7 +80,6 @@ pub(super) fn on_exec_destroy(exec: usize) {
 }
 
 /// A node of an executable graph has other parameters, or was enabled or disabled.
-#[inline(always)]
 pub(super) fn on_graph_node(exec: usize, node: usize, to: Value, function: Function) {
     on_graph_change(
         exec,

@@ -16,7 +16,6 @@ use crate::real::hip::Library;
 use crate::record::trace;
 
 /// Decides about a call: without a question, if the path of its copy is decided already.
-#[inline(always)]
 pub(super) fn decide(call: &Call<'_>) -> Decision {
     match &call.request.asks {
         Asks::Copy(copy) => {
@@ -62,7 +61,6 @@ fn consider(call: &Call<'_>) -> Decision {
 }
 
 /// Whether a copy names no devices and does not go between two, as far as is known.
-#[inline(always)]
 fn is_passed_on(copy: &Memcpy<'_>, traffic: Option<Traffic>) -> bool {
     copy.src_named == Named::Pointer && !traffic.is_some_and(|traffic| traffic.is_between_devices())
 }
@@ -111,7 +109,6 @@ fn consider_access(library: Library, access: Access) -> Decision {
 }
 
 /// A call about access has returned: what it has changed is noted, and what a query tells of hidden access is written over.
-#[inline(always)]
 pub(super) fn has_returned(call: &Call<'_>, decision: &Decision, ret: Code) {
     if let Some(HipFacts { library, asked: Some(asked), .. }) = decision.hip {
         let enables = matches!(call.request.access(), Some(Access::Enable { .. }));
@@ -126,7 +123,6 @@ pub(super) fn has_returned(call: &Call<'_>, decision: &Decision, ret: Code) {
 }
 
 /// Says what is wrong with a call, by what was known before it was made.
-#[inline(always)]
 pub(super) fn check(call: &Call<'_>, decision: &Decision, ret: Code) {
     if let Some(facts) = &decision.hip
         && !(ret == Code::SUCCESS && facts.is_clean)

@@ -24,13 +24,11 @@ use crate::os::table::{Table, spread};
 use crate::real::{python, stack};
 use crate::record::trace;
 
-#[inline(always)]
 fn are(stacks: Stacks) -> bool {
     mode::STACKS.load(Relaxed) == stacks as u8
 }
 
 /// Whether it is wanted through which functions a call came.
-#[inline(always)]
 fn wants_callers(call: &Call<'_>) -> bool {
     let function = call.function();
     function.layer() == Layer::Driver && call.caller.has_looked_up(function) && !are(Stacks::Off)
@@ -57,7 +55,6 @@ fn is_due(before: u32) -> bool {
 
 /// Finds out where a call was made that nothing encloses, and whose record is complete, if it is its turn: of a copy between
 /// devices the line, of any call its callers.
-#[inline(always)]
 pub(super) fn after(call: &Call<'_>, decision: &Decision, record: Begun) {
     let is_copy = matches!(call.function().effect(), Effect::Copy(_) | Effect::Copies(_));
     if (is_copy && mode::MAY_BE_PYTHON.load(Relaxed)) || (wants_callers(call) && thread::current().is_idle()) {

@@ -21,7 +21,6 @@ use crate::record;
 use crate::record::Said;
 
 /// A call of the program has returned: what it has copied is read back.
-#[inline(always)]
 pub(super) fn after(call: &Call<'_>, begun: &Running, ret: Code) {
     if READBACK.is_on() && begun.is_outermost() && ret == Code::SUCCESS && call.function().layer() != Layer::Hip {
         match call.request.asks {
@@ -211,7 +210,6 @@ fn has_been_read(reading: &Reading) -> Option<bool> {
 }
 
 /// Says what came of copies that have been read back meanwhile.
-#[inline(always)]
 pub(super) fn harvest() {
     if READBACK.is_on() {
         harvest_now();

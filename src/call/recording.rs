@@ -31,7 +31,6 @@ pub(crate) fn begin(call: &Call<'_>, decision: &Decision, depth: usize) -> Optio
 }
 
 /// Begins the next record of a thread; none if there is no room for any.
-#[inline(always)]
 fn begin_record(trace: &Trace, thread: &Thread, (depth, function): (usize, u8), site: u16) -> Option<Begun> {
     let begun = thread.segment.begin(depth, function, site, trace.now());
     begun.or_else(|| match trace.drops() {
@@ -55,7 +54,6 @@ fn record_parts(call: Begun, depth: usize, parts: &[Part]) {
 }
 
 /// Notes in a record what the call is about, and which path it is to take.
-#[inline(always)]
 pub(crate) fn note(call: &Call<'_>, decision: &Decision, record: Begun) {
     let (request, copied) = (&call.request, decision.copied.parts());
     let stream = request.stream().unwrap_or_default() as u64;

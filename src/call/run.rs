@@ -80,15 +80,21 @@ fn decide(call: &Call<'_>) -> Decision {
 /// Writes at the level `trace` why nothing was decided about a call, where a user may look for that.
 #[inline(always)]
 fn say_forwarded(function: Function, why: Reason) {
-    if let Some(why) = why.name()
-        && log::shows_calls()
-    {
+    if why.name().is_some() && log::shows_calls() {
+        write_forwarded(function, why);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn write_forwarded(function: Function, why: Reason) {
+    if let Some(why) = why.name() {
         mode::unseen(|| log::forwarded(function, why));
     }
 }
 
 /// Notes that the real function is about to be called.
-#[inline(always)]
+#[inline(never)]
 fn begin(call: &Call<'_>, decision: &Decision) -> Running {
     let thread = thread::current();
     let (depth, before) = thread.enter(call.frame());
@@ -185,7 +191,7 @@ fn make_staged(call: &Call<'_>, decision: &mut Decision, begun: &Running) -> Res
 
 /// Does what there is to do when the real function has returned: counts the call, records and shows it, and checks it. Returns the code
 /// that the program gets.
-#[inline(always)]
+#[inline(never)]
 fn end(call: &Call<'_>, decision: &Decision, begun: &Running, timing: Option<timing::Timing>, ret: Code) -> Code {
     let thread = thread::current();
     thread.leave(&begun.before);
@@ -223,7 +229,6 @@ fn end(call: &Call<'_>, decision: &Decision, begun: &Running, timing: Option<tim
 }
 
 /// The code that the program gets for that of the real function.
-#[inline(always)]
 fn revise(call: &Call<'_>, decision: &Decision, ret: Code) -> Code {
     match (call.function().layer(), call.function().effect()) {
         (Layer::Driver, Effect::Access(_)) => return peers::revise(call, decision, ret),
@@ -234,7 +239,6 @@ fn revise(call: &Call<'_>, decision: &Decision, ret: Code) -> Code {
 }
 
 /// Counts a call, and of copies that were made their bytes. A runtime's copy is counted as that of the driver inside it.
-#[inline(always)]
 fn count(call: &Call<'_>, decision: &Decision, ret: Code) {
     let shard = &thread::current().shard;
     counters::count_call(shard, call.function(), ret != Code::SUCCESS);
@@ -248,7 +252,6 @@ fn count(call: &Call<'_>, decision: &Decision, ret: Code) {
 
 /// The path of copies that were made. That of a runtime's copy is decided for the driver's inside it, and so is whether a batch took one
 /// that is blocked.
-#[inline(always)]
 fn path(call: &Call<'_>, decision: &Decision, begun: &Running, ret: Code) -> Option<Path> {
     let own = decision.path().filter(|_| ret == Code::SUCCESS);
     match call.function().layer() {
@@ -265,7 +268,6 @@ fn path(call: &Call<'_>, decision: &Decision, begun: &Running, ret: Code) -> Opt
 }
 
 /// Says of a call of the program what there is to say.
-#[inline(always)]
 fn check(call: &Call<'_>, decision: &Decision, ret: Code, path: Option<Path>) {
     match (call.function().layer(), call.function().effect()) {
         (_, Effect::Copies(kind)) => batch::check(call, kind, decision, (ret, path)),

@@ -198,7 +198,6 @@ impl Readback {
     }
 
     /// Whether any copy is.
-    #[inline(always)]
     pub(crate) fn is_on(&self) -> bool {
         self.mode.load(Relaxed) != Mode::Off as u8
     }

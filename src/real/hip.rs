@@ -36,7 +36,6 @@ pub(crate) struct Library {
 
 impl Library {
     /// The library that a real function lies in, if calls of it were seen before.
-    #[inline(always)]
     pub(crate) fn seen(real: *const c_void) -> Option<Self> {
         // The end is written last: until then nothing lies in it.
         let holds = |image: &Image| {
@@ -64,7 +63,6 @@ impl Library {
         Some(Self { number: number as u8, real })
     }
 
-    #[inline(always)]
     pub(crate) fn number(self) -> usize {
         self.number.into()
     }

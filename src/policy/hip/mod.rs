@@ -161,7 +161,6 @@ impl Peers {
     }
 
     /// The place of an address, and the end of its allocation, if that is known.
-    #[inline(always)]
     pub(crate) fn known(&self, address: u64) -> Option<(Place, u64)> {
         self.cache.find_range(address).map(|(place, range)| (place, range.end))
     }
@@ -173,7 +172,6 @@ impl Peers {
     }
 
     /// From where to where a copy goes, and on which path, if all about it is decided.
-    #[inline(always)]
     pub(crate) fn decided(&self, library: usize, copy: &Memcpy) -> Option<Traffic> {
         let cells = &self.libraries.get(library)?.cells;
         self.traffic(copy, |[src, dst]| Some(cells.decided(src, dst)?.0))
@@ -190,7 +188,6 @@ impl Peers {
     }
 
     /// From where to where a copy goes, and on which path; `path` is that between two devices.
-    #[inline(always)]
     fn traffic(&self, copy: &Memcpy, path: impl FnOnce([u8; 2]) -> Option<Path>) -> Option<Traffic> {
         let (src, dst) = (self.cache.find(copy.src)?, self.cache.find(copy.dst)?);
         let path = evident(src, dst).or_else(|| path([src.device, dst.device]))?;
@@ -248,7 +245,6 @@ impl Peers {
     }
 
     /// Those without asking: how many devices there are, if that is known.
-    #[inline(always)]
     pub(crate) fn seen_around(&self, library: usize) -> Option<Before> {
         let devices = self.libraries.get(library)?.devices()?;
         Some(Before { devices: Some(devices), ..Before::NOTHING })

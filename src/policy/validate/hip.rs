@@ -48,7 +48,6 @@ fn is_accepted(rule: Rule) -> bool {
 
 /// Whether there is nothing to say of a copy that succeeds, as far as that is known without asking. `known` tells whose
 /// memory an address is, and where its allocation ends.
-#[inline(always)]
 pub(crate) fn is_clean(copy: &Memcpy, known: impl Fn(u64) -> Option<(Place, u64)>) -> bool {
     let (Some((src, _)), Some((dst, _))) = (known(copy.src), known(copy.dst)) else { return false };
     let is_on = |named: Named, place: Place| match named {
