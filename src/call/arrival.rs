@@ -103,7 +103,7 @@ impl Caller {
 }
 
 impl Caller {
-    /// Where the program goes on after the call of its that is under way: this one, or the one that encloses all.
+    /// The return address of the outermost call in progress; if no call encloses this one, of this call.
     pub(crate) fn program_address(self) -> *const c_void {
         match thread::current().enclosing(self.stack) {
             // SAFETY: as above; the enclosing call has not returned, since its frame lies above this one's.

@@ -79,7 +79,7 @@ fn consider(call: &Call<'_>, copy: &Memcpy<'_>) -> Decision {
         if !is_exhausted {
             recording::note_gpus_before_a_copy();
         }
-        // Where the driver does not say, nothing is done that a capture could not bear.
+        // If the driver does not report the capture's status, assume that the thread captures.
         let thread_captures = captured != Some(false) || capture::is_capturing(thread::id());
         let contexts = [copy.src_named.context(), copy.dst_named.context()];
         let on = Circumstances { contexts, thread_captures, ..Circumstances::default() };

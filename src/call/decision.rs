@@ -13,7 +13,7 @@ use crate::model::{Part, Path, Rule, Traffic};
 use crate::policy::{HarmlessEnable, hip};
 use crate::real::hip::Library;
 
-/// A decision about a call. It has no destructor, since a thread may be cancelled inside the real function: [`Decision::give_back`] frees it.
+/// A decision about a call. It has no destructor, since a thread may be cancelled inside the real function: [`Copied::give_back`] frees it.
 pub(crate) struct Decision {
     pub(crate) how: How,
     pub(crate) copied: Copied,
@@ -250,7 +250,7 @@ impl Copied {
         is_any
     }
 
-    /// Frees what a thread that is cancelled inside the real function leaves behind.
+    /// Frees shared parts. If a thread is cancelled inside the real function, this does not run, and they leak.
     #[inline(always)]
     pub(crate) fn give_back(self) {
         if let Self::Shared(parts) = self {

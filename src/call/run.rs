@@ -1,5 +1,5 @@
 //! The path of a call, from its arrival to its return: read [`traced`] from top to bottom. It is one for CUDA and HIP, for a copy and a
-//! batch, and for a call that is refused. Only `state` rows ([`super::state`]) take another.
+//! batch, and for a call that is refused. Only `state` rows ([`super::change`]) take another.
 //!
 //! The real function is called in one place ([`make`]), outside every lock and outside the panic boundary. A cancelled thread unwinds
 //! through it, so nothing in these frames may have a destructor while it runs.
@@ -166,7 +166,7 @@ unsafe fn make_instead(call: &Call<'_>, how: How) -> Code {
     }
 }
 
-/// Stages the copies of a call. If the real function is to be called instead, what times that, should it be timed.
+/// Stages the copies of a call. If the caller must call the real function instead, returns the trial that times that call, if any.
 #[cold]
 #[inline(never)]
 fn make_staged(call: &Call<'_>, decision: &mut Decision, begun: &Running) -> Result<Code, Option<trial::Trial>> {
@@ -181,7 +181,7 @@ fn make_staged(call: &Call<'_>, decision: &mut Decision, begun: &Running) -> Res
     if made.is_err() {
         decision.how = How::Real;
     }
-    // On a path that is blocked: which is recorded, and said.
+    // If the pair is blocked, the copy takes a blocked path: record that, and make the next check report it.
     if !is_staged && decision.copied.unstage() {
         begun.record.inspect(|record| recording::note(call, decision, *record));
         thread::current().is_check_due.store(true, Relaxed);
@@ -250,8 +250,8 @@ fn count(call: &Call<'_>, decision: &Decision, ret: Code) {
     }
 }
 
-/// The path of copies that were made. That of a runtime's copy is decided for the driver's inside it, and so is whether a batch took one
-/// that is blocked.
+/// The path of copies that were made. For a call of the runtime, the driver's call inside it decides the path, also whether a batch used
+/// a blocked one.
 fn path(call: &Call<'_>, decision: &Decision, begun: &Running, ret: Code) -> Option<Path> {
     let own = decision.path().filter(|_| ret == Code::SUCCESS);
     match call.function().layer() {

@@ -161,7 +161,7 @@ fn check_with_driver(call: &Call<'_>, ret: Code, path: Option<Path>) {
     });
 }
 
-/// The error that is pending in a call's runtime and that no call has left which is checked, if nothing was said of it yet.
+/// The runtime's pending error, if no checked call left it and nothing was said of it yet.
 fn unknown_pending(call: &Call<'_>) -> Option<Code> {
     let real = call.caller.real(call.function())?;
     let pending = runtime::pending_error(real.as_ptr())?;

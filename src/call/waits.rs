@@ -19,7 +19,7 @@ use crate::real::driver::waits;
 
 // ---- Copies ----
 
-/// Copies were made: for those that p2pshim has made direct, who would wait for them finds them.
+/// Copies were made. For each that only p2pshim made direct, records an event, so that later calls that wait find the copy.
 #[inline(always)]
 pub(super) fn after(call: &Call<'_>, made: &[Part]) {
     if made.iter().any(|part| part.traffic.kept.is_some()) {

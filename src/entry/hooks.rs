@@ -34,8 +34,8 @@ macro_rules! hook {
     };
 }
 
-/// Makes the hook of a batch of the runtime, whose function has one parameter less from CUDA 13.0 on. So the last is no
-/// parameter of the hook: its place on the stack, which a hook may write to, may be the caller's own.
+/// Makes the hook of a batch of the runtime, whose function has one parameter less from CUDA 13.0 on. So the hook does not declare
+/// the last: from 13.0 on its place on the stack is the caller's own, which a compiler may write to where it is a parameter.
 macro_rules! batch_hook {
     ($symbol:ident($($argument:ident: $type:ident),*) $last:ident: $last_type:ident) => {
         /// # Safety

@@ -110,7 +110,7 @@ impl Entry {
         (is_current && is_whole).then_some((place, range))
     }
 
-    /// Whether nothing else is lost if an allocation that begins at `start` is put here.
+    /// Whether an allocation that begins at `start` displaces no other valid one here.
     fn is_free(&self, start: u64, epoch: u64) -> bool {
         self.epoch.load(Relaxed) != epoch || self.start.load(Relaxed) == start
     }
@@ -135,8 +135,8 @@ impl Entry {
 /// Number of sets, a power of two. Two allocations fit into a set.
 const SETS: usize = 2048;
 
-/// An allocation is known by the pieces of memory that it lies in: those of the largest of these sizes, as powers of two,
-/// that is not larger than the allocation. So even of the largest there are few, and no piece has parts of more than two.
+/// The cache finds an allocation by pieces of fixed size, a power of two. The size is the largest of these that does not exceed the
+/// allocation. So few pieces cover it, and at most two allocations share a piece.
 const PIECES: [u32; 4] = [31, 26, 21, ALIGNMENT];
 /// CUDA aligns every allocation to so many bytes, by its programming guide.
 const ALIGNMENT: u32 = 8;
@@ -159,7 +159,7 @@ impl Cache {
         }
     }
 
-    /// The epoch that a result of the driver belongs to which is asked for from now on.
+    /// The current epoch. It is read before the driver is asked, and put in with the answer.
     pub(crate) fn epoch(&self) -> u64 {
         self.epoch.load(Acquire)
     }

@@ -72,8 +72,8 @@ impl Access {
         path == Path::Direct && evident(src, dst).is_none() && self.lock().is_made_direct(src, dst)
     }
 
-    /// Why a copy is staged that CUDA refuses for want of rights: we may have refused them, since the path is broken. Else its failing is
-    /// no reason to change anything: it would succeed then. What the user denies is as on hardware without a path.
+    /// Why a copy is staged that CUDA refuses for want of rights: p2pshim may have refused them, since the path is broken. If it has not,
+    /// CUDA gets the copy, and refuses it: a staged one would succeed. What the user denies is as on hardware without a path.
     fn beyond_rights(&self, src: Place, dst: Place) -> Why {
         let pair = [i32::from(src.device), i32::from(dst.device)];
         let was_refused = {

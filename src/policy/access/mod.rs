@@ -15,9 +15,9 @@
 //! are known by handle and `cuCtxGetId`, which a reset changes and the handle does not.
 //!
 //! **Threads.** One thread at a time verifies or enables; others forward meanwhile. An enabling of ours that is under way is noted
-//! as intended, so that a program's own on another thread, which then gets 704, is not taken for a second one. A disabling of the
-//! program that found nothing of ours, and is under way, is waited for before a pair is enabled: it would disable that under its
-//! first copies.
+//! as intended, so that a program's own on another thread, which then gets 704, is not taken for a second one. Before p2pshim
+//! enables a pair, it waits for the program's disabling calls that began without access of ours: such a call could take the new access
+//! from under the first copies.
 //!
 //! **Captures.** While a thread captures nothing is verified. The pair waits until the graph is instantiated, which is when its copies
 //! choose their path.

@@ -170,8 +170,8 @@ impl Facts {
         if self.waiting.load(Relaxed) == 0 { self.asking.try_read() } else { None }
     }
 
-    /// Waits for those who are asking the driver about streams that they have found before; but not for ever, since a driver
-    /// whose queue is full returns when the device has gone on, and that may be waiting for the caller.
+    /// Waits for threads that ask the driver about streams that they have found before, for a limited time. If a queue is full, the
+    /// driver may block until the device advances, and the device may wait for this caller.
     pub(crate) fn let_askers_finish(&self) {
         if self.asking.try_write().is_some() {
             return;
