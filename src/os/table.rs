@@ -78,16 +78,20 @@ impl<const PLACES: usize, const KEY: u32> Table<PLACES, KEY> {
         before
     }
 
+    /// Two threads may have put one key in two places.
     pub(crate) fn forget(&self, key: u64) {
-        if let Some((place, word)) = self.place_of(key) {
+        for (place, word) in self.places(key).filter(|&(_, word)| word != 0 && word & Self::MASK == key) {
             let _ = place.compare_exchange(word, 0, AcqRel, Relaxed);
         }
     }
 
     /// Forgets all keys of whose values this does not hold.
     pub(crate) fn retain(&self, keeps: impl Fn(u64) -> bool) {
-        for (key, _) in self.iter().filter(|&(_, value)| !keeps(value)) {
-            self.forget(key);
+        for place in &self.0 {
+            let word = place.load(Acquire);
+            if word != 0 && !keeps(word >> KEY) {
+                let _ = place.compare_exchange(word, 0, AcqRel, Relaxed);
+            }
         }
     }
 
@@ -114,6 +118,17 @@ mod tests {
         assert_eq!(table.find(0x10), None);
         assert!(add(&table, 0x10, 1) && add(&table, 0x10, 0xffff));
         assert_eq!((table.find(0x10), table.iter().collect::<Vec<_>>()), (Some(0xffff), vec![(0x10, 0xffff)]));
+        table.forget(0x10);
+        assert_eq!((table.find(0x10), table.iter().count()), (None, 0));
+    }
+
+    #[test]
+    fn forget_a_key_that_two_threads_have_set_in_two_places() {
+        let table = Small::new();
+        add(&table, 0x10, 1);
+        let first = table.0.iter().position(|place| place.load(Relaxed) != 0).unwrap();
+        let word = table.0[first].load(Relaxed);
+        table.0[(first + 1) % 1024].store(word + (1 << 48), Relaxed);
         table.forget(0x10);
         assert_eq!((table.find(0x10), table.iter().count()), (None, 0));
     }

@@ -292,9 +292,10 @@ impl Registry {
         let Some(owner) = self.owner(number) else { return };
         if let Owner::Context { handle, .. } = owner {
             self.drop_scratches(|scratch| scratch.context == handle);
+            // Not with a pool: a program may make and destroy one all the time.
+            self.attempts.retain(|&(one, other), _| ![one, other].map(i32::from).contains(&owner.device()));
         }
         self.links.retain(|&(from, to), _| from != number && to != number);
-        self.attempts.retain(|&(one, other), _| ![one, other].map(i32::from).contains(&owner.device()));
         if let Some(slot) = self.owners.get_mut(usize::from(number) - 1) {
             *slot = None;
         }

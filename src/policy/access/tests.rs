@@ -256,6 +256,23 @@ fn consider_busy_devices_it_is_put_off_and_then_done() {
     assert!(copies > 10, "{copies}");
 }
 
+/// A program may make and destroy a pool in each iteration.
+#[test]
+fn consider_busy_devices_pools_that_go_do_not_put_it_off_for_ever() {
+    let process = Process::new(Fake::new());
+    process.driver.busy.set(true);
+    process.staged(0, 1, Why::Busy);
+    let mut copies = 1;
+    while process.copy(0, 1, ENOUGH) != Path::Direct {
+        process.copy_on(memory_of(0), pooled(1), 4, Circumstances::default());
+        process.access.pool_is_going(pool(1));
+        process.access.pool_is_gone(pool(1), true);
+        process.access.pool_is_new(pool(1), Some(1));
+        copies += 1;
+        assert!(copies < 200);
+    }
+}
+
 /// A time-out is no proof: the pair is judged again, once what did not end in time has ended.
 #[test]
 fn consider_copy_that_was_late_once_pair_is_refused_for_now_and_then_enabled() {
