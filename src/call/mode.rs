@@ -149,7 +149,7 @@ fn configure() -> bool {
 /// The options, as the environment and the program give them.
 pub(crate) static OPTIONS: Given = Given::new();
 
-/// What is recorded with a call: numbers of [`GpuTiming`] and [`Stacks`]; and whether lines may be of Python, as long as nobody has looked
+/// Facts that are recorded with a call: numbers of [`GpuTiming`] and [`Stacks`]; and whether lines may be of Python, as long as nobody has looked
 /// for one.
 pub(super) static GPU_TIMING: AtomicU8 = AtomicU8::new(GpuTiming::Off as u8);
 pub(super) static STACKS: AtomicU8 = AtomicU8::new(Stacks::Off as u8);

@@ -26,7 +26,7 @@ fn assert_says(outcome: &Outcome, lines: &[&str]) {
     }
 }
 
-/// What the opener is told of the memory: measured on H100s.
+/// The driver's answers to the opener about the memory: measured on H100s.
 fn told(transport: &str, visibility: &str) -> &'static [&'static str] {
     match (transport, visibility) {
         ("ipc", "both") => &[

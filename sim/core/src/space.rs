@@ -421,7 +421,7 @@ fn granules(size: u64) -> Option<u64> {
     size.checked_next_multiple_of(granule(size))
 }
 
-/// What is shared takes up whole pages.
+/// Shared memory takes up whole pages.
 fn pages(size: u64) -> Option<u64> {
     size.checked_next_multiple_of(os::PAGE)
 }

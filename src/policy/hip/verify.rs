@@ -134,7 +134,7 @@ impl Peers {
         }
     }
 
-    /// What was decided about the pair is decided anew; once it is known there is nothing more to be tried.
+    /// Decides about the pair anew; once it is known there is nothing more to be tried.
     fn note(&self, pair: [u8; 2]) {
         if self.lasting(pair).is_some() {
             self.judge.lock().asked.remove(&ordered(pair[0], pair[1]));

@@ -162,7 +162,7 @@ struct Event {
     has_time: bool,
     /// The last record of this process.
     recorded: Recorded,
-    /// What other processes see of it, and make of it.
+    /// The part of it that other processes see and use.
     shared: Option<Arc<SharedEvent>>,
 }
 

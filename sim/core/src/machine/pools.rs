@@ -24,7 +24,7 @@ pub(super) struct Pool {
     pub(super) rights: Rights,
     is_default: bool,
     pub(super) origin: Origin,
-    /// What was imported from it: addresses by places in its file.
+    /// Imported memory: addresses by places in its file.
     imports: HashMap<u64, u64>,
     /// Only memory is left of it.
     destroyed: bool,
