@@ -57,7 +57,7 @@ fn told(transport: &str, visibility: &str) -> &'static [&'static str] {
     }
 }
 
-/// What both find after a copy that arrives, or is lost.
+/// The lines that both processes print about a copy that arrives, or is lost.
 fn found(direction: &str, arrives: bool) -> Vec<String> {
     let line = |what: &str, is_so: bool| format!("{what}: {}", u8::from(is_so));
     let is_pushed = direction == "push" && arrives;
