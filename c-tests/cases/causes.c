@@ -5,6 +5,8 @@
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -207,14 +209,16 @@ static void reset(void)
 enum { LARGE = 16 << 20 };
 
 static char *source;
-static volatile int copies_are_over;
+static atomic_int rounds, copies_are_over;
 
 /* With another value each time, so that what is read later is never what was read before. */
 static void *overwrite(void *nothing)
 {
     CHECK(cudaSetDevice(1));
-    for (int value = 1; !copies_are_over; value++)
+    for (int value = 1; !copies_are_over; value++) {
         CHECK(cudaMemset(source, value, LARGE));
+        rounds++;
+    }
     return nothing;
 }
 
@@ -228,7 +232,10 @@ static void source_overwritten(void)
     CHECK(cudaSetDevice(1));
     CHECK(cudaMalloc((void **)&source, LARGE));
     REQUIRE(pthread_create(&thread, NULL, overwrite, NULL) == 0);
-    for (int i = 1; i < 10; i++) {
+    /* Each copy begins while the other thread runs, and the last ones when it has run for a while, however busy the machine is. */
+    for (int i = 0; i < 100; i++) {
+        for (int before = rounds; rounds == before;)
+            sched_yield();
         CHECK(cudaMemcpyPeerAsync(dst, 0, source, 1, LARGE, stream));
         CHECK(cudaStreamSynchronize(stream));
     }

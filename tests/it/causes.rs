@@ -1,6 +1,6 @@
 //! A call that fails, or a copy beside a mistake, has one cause, and what is said names it and no other.
 
-use crate::support::{Program, path};
+use crate::support::{Outcome, Program, path};
 
 /// Numbers that differ from run to run, such as addresses.
 fn without_addresses(text: &str) -> String {
@@ -193,9 +193,12 @@ fn stream_of_a_device_that_was_reset_says_so() {
 #[test]
 fn data_that_changed_is_at_a_place_in_the_program() {
     let program = case("source_overwritten", &[("P2PSIM_NO_P2P", "0-1")]).with_notes().findings_apart();
-    let outcome = program.preloaded();
-    let changed: Vec<_> = outcome.findings.iter().filter(|finding| finding.rule == "P2P-data-changed").collect();
-    assert!(!changed.is_empty(), "{outcome:#?}");
+    // Whether the other thread writes between a copy and its being read back is up to the scheduler.
+    let changed_in = |outcome: Outcome| {
+        let changed = outcome.findings.into_iter().filter(|finding| finding.rule == "P2P-data-changed").collect::<Vec<_>>();
+        (!changed.is_empty()).then_some(changed)
+    };
+    let changed = (0..20).find_map(|_| changed_in(program.preloaded())).expect("no run of 20 has the finding");
     let library = path("target/release/libp2pshim.so");
     let library = library.file_name().unwrap().to_string_lossy();
     for finding in changed {
