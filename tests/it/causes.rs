@@ -195,7 +195,8 @@ fn data_that_changed_is_at_a_place_in_the_program() {
     let program = case("source_overwritten", &[("P2PSIM_NO_P2P", "0-1")]).with_notes().findings_apart();
     // Whether the other thread writes between a copy and its being read back is up to the scheduler.
     let changed_in = |outcome: Outcome| {
-        let changed = outcome.findings.into_iter().filter(|finding| finding.rule == "P2P-data-changed").collect::<Vec<_>>();
+        let changed =
+            outcome.findings.into_iter().filter(|finding| finding.rule == "P2P-data-changed").collect::<Vec<_>>();
         (!changed.is_empty()).then_some(changed)
     };
     let changed = (0..20).find_map(|_| changed_in(program.preloaded())).expect("no run of 20 has the finding");
