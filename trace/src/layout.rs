@@ -119,6 +119,11 @@ pub fn given(result: i32) -> (i32, bool) {
     (if is_old { result - UNTIL_10_0 } else { result }, is_old)
 }
 
+/// In place of a device's ordinal in records: from this number on, memory of another process, as a note says.
+pub const REMOTE: u8 = 128;
+/// The last such number. It stands for all memory of other processes for which there is no other number, and no note says more of it.
+pub const REMOTE_LAST: u8 = 254;
+
 /// A large number loses so many bits at its end when it is packed.
 const PACKED: u32 = 20;
 const IS_LARGE: u32 = 1 << 31;
@@ -241,6 +246,13 @@ numbered! {
         /// By 256 × device + peer: `key=value` about the access of a device to the memory of a peer (`access`,
         /// `performance_rank`, `native_atomics`, `link`).
         Peer = 21,
+        /// By ordinal: memory of that GPU that the process lets others open: how (`ipc`, `vmm`, `pool`), the handle in hexadecimal
+        /// (empty for a descriptor, which has none that others know), and its bytes.
+        Exported = 22,
+        /// By the number that stands for its device in records, from [`REMOTE`] on: memory of another process that this one has opened: how,
+        /// the handle, its bytes (0 if not known), the opener's ordinal, then `key=value` (`gpu`: the UUID of the GPU where it lies, if
+        /// that is known).
+        Opened = 23,
         /// By number: a place in the code that calls were made from, as an address in hexadecimal, then `key=value` (`python`,
         /// `line`, `function`, `callers`).
         Site = 31,
