@@ -21,6 +21,7 @@ from time import monotonic
 import busy
 import legacy
 import neighbours
+import processes
 import regular
 import sequences
 import speed
@@ -368,6 +369,8 @@ def main():
         check("other_process", sequences.other_process)
         check("between_processes", sequences.between_processes)
         check("asks_like", sequences.asks_like)
+        for of_processes in processes.CHECKS:
+            check(of_processes.__name__, of_processes)
     check("stack_depth", stacks.stack_depth)
     check("graphs_together", busy.graphs_together)
     check("legacy", legacy.legacy)
