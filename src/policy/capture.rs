@@ -90,7 +90,7 @@ pub(crate) fn has_failed(function: Function, ret: Code) {
     /// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`, `…MERGE`, `…ISOLATION`, `…IMPLICIT`: each invalidates a capture.
     const LOSES: [Code; 4] = [Code(900), Code(902), Code(905), Code(906)];
     if LOSES.contains(&ret) {
-        os::lock(&LOST).get_or_insert((function, ret));
+        os::undisturbed(|| _ = os::lock(&LOST).get_or_insert((function, ret)));
     }
 }
 
@@ -168,7 +168,8 @@ pub(crate) fn has_ended(stream: Stream, ret: Code) -> bool {
 
 /// Whether a stream captures for a graphics API. The driver is not asked: it need not call that a capture.
 pub(crate) fn is_for_graphics(stream: Stream) -> bool {
-    may_be_under_way() && os::lock(&CAPTURES).iter().any(|begun| begun.is_for_graphics && begun.is_on(stream))
+    let is_begun = || os::lock(&CAPTURES).iter().any(|begun| begun.is_for_graphics && begun.is_on(stream));
+    may_be_under_way() && os::undisturbed(is_begun)
 }
 
 /// A stream is gone. Whether a capture has ended with it.

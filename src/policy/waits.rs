@@ -198,7 +198,8 @@ pub(crate) struct Waits {
     /// How many entries were ever used.
     used: AtomicUsize,
     hints: [AtomicU16; HINTS],
-    changing: Mutex<()>,
+    /// Held by who changes entries: events that no entry has. None is destroyed, since a thread may be about to record or to wait for it.
+    spare: Mutex<Vec<Event>>,
 }
 
 impl Waits {
@@ -207,7 +208,7 @@ impl Waits {
             entries: [const { Entry::new() }; MOST],
             used: AtomicUsize::new(0),
             hints: [const { AtomicU16::new(0) }; HINTS],
-            changing: Mutex::new(()),
+            spare: Mutex::new(Vec::new()),
         }
     }
 
@@ -261,27 +262,29 @@ impl Waits {
 
     /// Adds what is needed for copies of a stream between two contexts; `own` is the stream's context, or none of the legacy default stream.
     pub(crate) fn add(&self, driver: &impl Driver, key: &Key, own: Option<(usize, u64)>, ends: [usize; 2]) {
-        let _changing = os::lock(&self.changing);
+        let mut spare = os::lock(&self.spare);
         if self.find(key).is_some() {
             return;
         }
         let Some(context) = own else {
-            self.room(driver).into_iter().for_each(|entry| entry.set(key, None, ends));
+            self.room(driver, &mut spare).into_iter().for_each(|entry| entry.set(key, None, ends));
             return;
         };
         if let Some((entry, event)) = self.room_with_event(context, key.epoch, driver) {
             return entry.set(key, Some(event), ends);
         }
-        let Some(entry) = self.room(driver) else { return };
-        if let Some(handle) = driver.new_event(context) {
-            entry.set(key, Some(Event { handle, context }), ends);
+        let Some(entry) = self.room(driver, &mut spare) else { return };
+        let known = spare.iter().position(|event| event.context == context);
+        let new = || driver.new_event(context).map(|handle| Event { handle, context });
+        if let Some(event) = known.map(|at| spare.swap_remove(at)).or_else(new) {
+            entry.set(key, Some(event), ends);
         }
     }
 
     /// Adds an event that a graph records itself. Whether there was room.
     pub(crate) fn add_of_graph(&self, driver: &impl Driver, key: &Key, event: Event, ends: [usize; 2]) -> bool {
-        let _changing = os::lock(&self.changing);
-        let entry = self.room(driver);
+        let mut spare = os::lock(&self.spare);
+        let entry = self.room(driver, &mut spare);
         entry.inspect(|entry| entry.set(key, Some(event), ends)).is_some()
     }
 
@@ -299,7 +302,7 @@ impl Waits {
     }
 
     /// An entry that is empty, or was never used, or else one whose copies are over.
-    fn room(&self, driver: &impl Driver) -> Option<&Entry> {
+    fn room(&self, driver: &impl Driver, spare: &mut Vec<Event>) -> Option<&Entry> {
         let is_empty = |entry: &&Entry| entry.stream.load(Relaxed) == GONE && entry.event().is_none();
         if let Some(entry) = self.used().iter().find(is_empty) {
             return Some(entry);
@@ -312,7 +315,7 @@ impl Waits {
         let is_in_graph = |entry: &Entry| entry.thread.load(Relaxed) == GRAPH && entry.stream.load(Relaxed) != GONE;
         let entry = self.used().iter().find(|entry| !is_in_graph(entry) && is_over(entry, driver))?;
         entry.stream.store(GONE, Relaxed);
-        entry.event().into_iter().for_each(|event| driver.drop_event(event.context.0, event.handle));
+        spare.extend(entry.event());
         entry.clear();
         Some(entry)
     }
@@ -349,7 +352,7 @@ impl Waits {
         if stream <= PER_THREAD || self.are_none() {
             return;
         }
-        let _changing = os::lock(&self.changing);
+        let _spare = os::lock(&self.spare);
         self.used()
             .iter()
             .filter(|entry| entry.stream.load(Relaxed) == stream)
@@ -362,11 +365,15 @@ impl Waits {
         if self.are_none() {
             return;
         }
-        let _changing = os::lock(&self.changing);
+        let is_gone = |event: &Event| match event.context {
+            (handle, 0) => is_primary || destroyed == Some(handle),
+            (handle, id) => driver.context_id(handle) != Some(id),
+        };
+        let mut spare = os::lock(&self.spare);
+        spare.retain(|event| !is_gone(event));
         for entry in self.used() {
             let is_gone = match entry.event() {
-                Some(Event { context: (handle, 0), .. }) => is_primary || destroyed == Some(handle),
-                Some(event) => driver.context_id(event.context.0) != Some(event.context.1),
+                Some(event) => is_gone(&event),
                 None => entry.ends.iter().any(|end| driver.context_id(end.load(Relaxed)).is_none()),
             };
             if is_gone {
@@ -506,6 +513,25 @@ mod tests {
         fake.events.borrow_mut().clear();
         copied(&waits, &fake, &one_more);
         assert!(!waits.record(&fake, &key(STREAM)), "the first has made room");
+    }
+
+    #[test]
+    fn room_destroys_no_event_that_a_thread_may_be_about_to_record() {
+        let (waits, fake) = (Box::new(Waits::new()), Fake::new());
+        (0..MOST).for_each(|number| copied(&waits, &fake, &key(STREAM + number * 0x100)));
+        let first = waits.pending(&Of::All, 0).unwrap().event.unwrap();
+        let is_over = |event| fake.events.borrow_mut().remove(&event);
+        is_over(first);
+        fake.dropped.set(0);
+        // Of another context, so that the event is of no use to it.
+        waits.add(&fake, &key(0x4000), Some((context(1), 1)), [context(0), context(1)]);
+        assert!(waits.record(&fake, &key(0x4000)));
+        assert_eq!(fake.dropped.get(), 0);
+        let other = waits.pending(&Of::All, 0).unwrap().event.unwrap();
+        assert_ne!(other, first);
+        is_over(other);
+        copied(&waits, &fake, &key(0x3000));
+        assert_eq!(waits.pending(&Of::All, 0).unwrap().event, Some(first), "it serves the next stream of its context");
     }
 
     #[test]

@@ -73,6 +73,8 @@ pub(crate) struct Fake {
     pub(crate) graphs: RefCell<BTreeMap<usize, Vec<NodeCopy>>>,
     /// Events that were recorded and have not passed, each with its stream.
     pub(crate) events: RefCell<BTreeMap<usize, usize>>,
+    /// How many events were destroyed.
+    pub(crate) dropped: Cell<usize>,
     /// Nodes of graphs that record events, each with the node before it and its event.
     pub(crate) records: RefCell<BTreeMap<usize, (usize, usize)>>,
     /// Work of another thread before the next question about a context is answered.
@@ -136,6 +138,7 @@ impl Fake {
             busy_streams: RefCell::default(),
             graphs: RefCell::default(),
             events: RefCell::default(),
+            dropped: Cell::default(),
             records: RefCell::default(),
             meanwhile: Cell::default(),
         }
@@ -406,6 +409,7 @@ impl Driver for Fake {
     }
 
     fn drop_event(&self, _: usize, event: usize) {
+        self.dropped.set(self.dropped.get() + 1);
         self.events.borrow_mut().remove(&event);
     }
 
