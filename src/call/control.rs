@@ -199,7 +199,7 @@ pub(crate) fn prepare(devices: [u8; 2]) -> Result<Path, Failure> {
 }
 
 /// A library that defines intercepted functions of a layer, other than this one.
-pub(crate) struct Library {
+pub(crate) struct Definer {
     /// Where it was loaded from; empty for the program itself.
     pub(crate) object: Object,
     /// Which functions.
@@ -213,13 +213,13 @@ pub(crate) struct Library {
 }
 
 /// All that are loaded now, in the order of loading.
-pub(crate) fn libraries() -> Vec<Library> {
+pub(crate) fn libraries() -> Vec<Definer> {
     while_busy(|| {
         let found = layers().into_iter().flat_map(|layer| {
             let routes = Routes::of(layer);
             let is_shadowed = is_first(layer);
             let objects = loader::loaded_objects().into_iter().filter(move |object| defines(object, layer));
-            objects.map(move |object| Library {
+            objects.map(move |object| Definer {
                 layer,
                 is_shadowed,
                 is_looked_up: routes.looked_up.contains(&object.base),

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use super::{context, mode};
 use crate::api::abi::Code;
 use crate::model::{Memcpy, Traffic};
-use crate::policy::staging::{By, Kind, Outcome};
+use crate::policy::staging::{By, CopyClass, Outcome};
 use crate::policy::{STAGING, VALIDATE, capture};
 use crate::real::driver::timing::Event;
 use crate::record::log;
@@ -17,7 +17,7 @@ use crate::record::log;
 pub(super) struct Trial(ManuallyDrop<Box<Timed>>);
 
 pub(super) struct Timed {
-    kind: Kind,
+    class: CopyClass,
     by: By,
     traffic: Traffic,
     stream: usize,
@@ -44,11 +44,11 @@ impl Timed {
 
     fn end(&self, nanos: Option<u64>) {
         let Traffic { src, dst, bytes, .. } = self.traffic;
-        if let Some(Outcome { faster, best: [driver, shim] }) = STAGING.trials.end(self.kind, self.by, bytes, nanos) {
+        if let Some(Outcome { faster, best: [driver, shim] }) = STAGING.trials.end(self.class, self.by, bytes, nanos) {
             let who = if faster == By::Shim { "p2pshim" } else { "the driver" };
-            let kind = self.kind.name();
+            let class = self.class.name();
             let what = format_args!(
-                "copies of {kind} through the host: at best {shim:.1} GB/s by p2pshim, {driver:.1} by the driver; {who} stages them from now on"
+                "copies of {class} through the host: at best {shim:.1} GB/s by p2pshim, {driver:.1} by the driver; {who} stages them from now on"
             );
             log::pair_info(src, dst, what);
         }
@@ -56,15 +56,15 @@ impl Timed {
 }
 
 /// The stager of a copy, and its trial, if it is to be timed.
-pub(super) fn next(copy: &Memcpy<'_>, traffic: &Traffic) -> (By, Option<Kind>) {
-    let Some(kind) = STAGING.trial_of(copy, traffic) else { return (By::Shim, None) };
-    let (by, is_timed) = STAGING.trials.next(kind);
-    (by, is_timed.then_some(kind))
+pub(super) fn next(copy: &Memcpy<'_>, traffic: &Traffic) -> (By, Option<CopyClass>) {
+    let Some(class) = STAGING.trial_of(copy, traffic) else { return (By::Shim, None) };
+    let (by, is_timed) = STAGING.trials.next(class);
+    (by, is_timed.then_some(class))
 }
 
 /// The events that time a copy that is about to be made, if the side whose turn it is can make it.
 pub(super) fn of(
-    (kind, by): (Kind, By),
+    (class, by): (CopyClass, By),
     (copy, traffic): (&Memcpy<'_>, &Traffic),
     per_thread: bool,
     is_turn_taken: bool,
@@ -74,10 +74,10 @@ pub(super) fn of(
     let events = || Event::pair(context::of_copy(copy, per_thread)?);
     let Some([before, after]) = is_possible.then(events).flatten() else {
         // It is another's turn.
-        STAGING.trials.end(kind, by, traffic.bytes, None);
+        STAGING.trials.end(class, by, traffic.bytes, None);
         return None;
     };
-    Some(Trial(ManuallyDrop::new(Box::new(Timed { kind, by, traffic, stream, per_thread, before, after }))))
+    Some(Trial(ManuallyDrop::new(Box::new(Timed { class, by, traffic, stream, per_thread, before, after }))))
 }
 
 /// Begins to time a copy.

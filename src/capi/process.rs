@@ -173,7 +173,7 @@ pub unsafe extern "C" fn p2pshim_library_get(index: usize, library: *mut p2pshim
 }
 
 /// Which of a library's calls bypass the shim.
-fn bypass(library: &control::Library) -> &'static str {
+fn bypass(library: &control::Definer) -> &'static str {
     match mode::activity() {
         Activity::Off => return "all calls: P2PSHIM=off\0",
         Activity::Child => {

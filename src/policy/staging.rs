@@ -26,7 +26,7 @@ mod trial;
 pub(crate) use pieces::{Piece, RING, SLOTS, as_row, linear, parameters, reversed, to_host};
 pub(crate) use ring::{Context, Contexts, Host, NEEDED, Ring, Stager};
 pub(crate) use staged::Staged;
-pub(crate) use trial::{By, Kind, Outcome, Trials};
+pub(crate) use trial::{By, CopyClass, Outcome, Trials};
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
@@ -151,9 +151,9 @@ impl Staging {
     }
 
     /// The trial that a copy belongs to; none if it is staged here whoever is faster.
-    pub(crate) fn trial_of(&self, copy: &Memcpy<'_>, traffic: &Traffic) -> Option<Kind> {
+    pub(crate) fn trial_of(&self, copy: &Memcpy<'_>, traffic: &Traffic) -> Option<CopyClass> {
         let is_tried = self.is(config::Staging::Auto) && !traffic.path.has_to_be_staged_by_us();
-        is_tried.then(|| Some(Kind::of(traffic, &pieces::parameters(copy)?)))?
+        is_tried.then(|| Some(CopyClass::of(traffic, &pieces::parameters(copy)?)))?
     }
 
     /// The stager of a copy, if that is decided by trial.

@@ -1,4 +1,4 @@
-//! Trials of who stages copies faster, the driver or the shim: the first of each [kind](Kind) are made by both in turn and timed, and the rest by
+//! Trials of who stages copies faster, the driver or the shim: the first of each [class](CopyClass) are made by both in turn and timed, and the rest by
 //! the faster of the two. The GPUs tell, since what is fast on one machine need not be on another.
 
 use parking_lot::Mutex;
@@ -11,14 +11,14 @@ const EACH: u8 = 3;
 
 /// Copies of which it is found out together: of a pair, about as large, of rows about as long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Kind {
+pub(crate) struct CopyClass {
     src: u8,
     dst: u8,
     size: u8,
     rows: u8,
 }
 
-impl Kind {
+impl CopyClass {
     pub(crate) fn of(traffic: &Traffic, copy: &CUDA_MEMCPY3D_PEER) -> Self {
         let size = match traffic.bytes >> 20 {
             0..16 => 0,
@@ -36,7 +36,7 @@ impl Kind {
         Self { src: traffic.src, dst: traffic.dst, size, rows }
     }
 
-    /// The kind's name, for people.
+    /// The name of the class, for people.
     pub(crate) fn name(self) -> String {
         let size = match self.size {
             0 => "8 to 16 MiB",
@@ -60,9 +60,9 @@ pub(crate) enum By {
     Shim,
 }
 
-/// The trial of a kind of copies.
+/// The trial of a class of copies.
 struct Trial {
-    kind: Kind,
+    class: CopyClass,
     /// How many were begun by the driver and by the shim, how many were timed, and the most bytes that either copied in a microsecond.
     begun: [u8; 2],
     timed: [u8; 2],
@@ -98,25 +98,25 @@ impl Trials {
         Self(Mutex::new(State { trials: Vec::new(), left: Vec::new() }))
     }
 
-    /// The stager of copies of a kind, if that is known.
-    pub(crate) fn known(&self, kind: Kind) -> Option<By> {
+    /// The stager of copies of a class, if that is known.
+    pub(crate) fn known(&self, class: CopyClass) -> Option<By> {
         let State { trials, left } = &*self.0.lock();
-        if left.contains(&[kind.src, kind.dst]) {
+        if left.contains(&[class.src, class.dst]) {
             return Some(By::Driver);
         }
-        trials.iter().find(|trial| trial.kind == kind)?.faster()
+        trials.iter().find(|trial| trial.class == class)?.faster()
     }
 
-    /// The stager of the next copy of a kind, and whether it is to be timed.
-    pub(crate) fn next(&self, kind: Kind) -> (By, bool) {
-        if let Some(by) = self.known(kind) {
+    /// The stager of the next copy of a class, and whether it is to be timed.
+    pub(crate) fn next(&self, class: CopyClass) -> (By, bool) {
+        if let Some(by) = self.known(class) {
             return (by, false);
         }
         let trials = &mut self.0.lock().trials;
-        if !trials.iter().any(|trial| trial.kind == kind) {
-            trials.push(Trial { kind, begun: [0; 2], timed: [0; 2], best: [0.0; 2] });
+        if !trials.iter().any(|trial| trial.class == class) {
+            trials.push(Trial { class, begun: [0; 2], timed: [0; 2], best: [0.0; 2] });
         }
-        let Some(trial) = trials.iter_mut().find(|trial| trial.kind == kind) else { return (By::Driver, false) };
+        let Some(trial) = trials.iter_mut().find(|trial| trial.class == class) else { return (By::Driver, false) };
         let [driver, shim] = &mut trial.begun;
         let (begun, by) = if driver <= shim { (driver, By::Driver) } else { (shim, By::Shim) };
         // As without the shim until it is known.
@@ -128,9 +128,9 @@ impl Trials {
     }
 
     /// A copy that was to be timed was, or could not be. What that decides, if it does.
-    pub(crate) fn end(&self, kind: Kind, by: By, bytes: u64, nanos: Option<u64>) -> Option<Outcome> {
+    pub(crate) fn end(&self, class: CopyClass, by: By, bytes: u64, nanos: Option<u64>) -> Option<Outcome> {
         let trials = &mut self.0.lock().trials;
-        let trial = trials.iter_mut().find(|trial| trial.kind == kind)?;
+        let trial = trials.iter_mut().find(|trial| trial.class == class)?;
         let at = usize::from(by == By::Shim);
         let (begun, timed, best) = (trial.begun.get_mut(at)?, trial.timed.get_mut(at)?, trial.best.get_mut(at)?);
         let Some(nanos) = nanos else {
@@ -159,22 +159,22 @@ mod tests {
     use crate::model::{Path, Why};
     use crate::policy::staging::linear;
 
-    fn kind(bytes: u64) -> Kind {
+    fn class(bytes: u64) -> CopyClass {
         let traffic = Traffic::new([0, 1], Path::Staged(Why::NoPath), bytes);
-        Kind::of(&traffic, &linear(0, 0, bytes as usize))
+        CopyClass::of(&traffic, &linear(0, 0, bytes as usize))
     }
 
     /// Copies made in turn, of which the driver's and the shim's take so long: who stages the next.
     fn after(nanos: [u64; 2]) -> (By, bool) {
-        let (trials, kind) = (Trials::new(), kind(8 << 20));
+        let (trials, class) = (Trials::new(), class(8 << 20));
         for turn in 0..6 {
-            let (by, is_timed) = trials.next(kind);
+            let (by, is_timed) = trials.next(class);
             assert_eq!((by, is_timed), ([By::Driver, By::Shim][turn % 2], true));
             let took = nanos[usize::from(by == By::Shim)];
-            let outcome = trials.end(kind, by, 8 << 20, Some(if turn < 2 { 10 * took } else { took }));
+            let outcome = trials.end(class, by, 8 << 20, Some(if turn < 2 { 10 * took } else { took }));
             assert_eq!(outcome.is_some(), turn == 5);
         }
-        trials.next(kind)
+        trials.next(class)
     }
 
     #[test]
@@ -186,32 +186,32 @@ mod tests {
 
     #[test]
     fn driver_stages_until_it_is_known() {
-        let (trials, kind) = (Trials::new(), kind(8 << 20));
-        let made: Vec<_> = (0..8).map(|_| trials.next(kind)).collect();
+        let (trials, class) = (Trials::new(), class(8 << 20));
+        let made: Vec<_> = (0..8).map(|_| trials.next(class)).collect();
         assert_eq!(made.iter().filter(|(_, is_timed)| *is_timed).count(), 6);
         assert_eq!(made[6..], [(By::Driver, false); 2]);
         // One whose context has gone is made up for.
-        assert_eq!(trials.end(kind, By::Shim, 8 << 20, None), None);
-        assert_eq!(trials.next(kind), (By::Shim, true));
+        assert_eq!(trials.end(class, By::Shim, 8 << 20, None), None);
+        assert_eq!(trials.next(class), (By::Shim, true));
     }
 
     #[test]
     fn kinds_have_trials_of_their_own() {
-        assert_eq!(kind(8 << 20), kind((16 << 20) - 1));
-        assert_ne!(kind(8 << 20), kind(16 << 20));
+        assert_eq!(class(8 << 20), class((16 << 20) - 1));
+        assert_ne!(class(8 << 20), class(16 << 20));
         let traffic = Traffic::new([0, 1], Path::Staged(Why::NoPath), 8 << 20);
         let rows = CUDA_MEMCPY3D_PEER { WidthInBytes: 64, Height: 1 << 17, ..linear(0, 0, 0) };
-        assert_ne!(Kind::of(&traffic, &rows), kind(8 << 20));
-        assert_ne!(Kind::of(&Traffic { src: 1, dst: 0, ..traffic }, &rows), Kind::of(&traffic, &rows));
+        assert_ne!(CopyClass::of(&traffic, &rows), class(8 << 20));
+        assert_ne!(CopyClass::of(&Traffic { src: 1, dst: 0, ..traffic }, &rows), CopyClass::of(&traffic, &rows));
     }
 
     #[test]
     fn pair_whose_data_did_not_arrive_is_left_to_the_driver() {
-        let (trials, kind) = (Trials::new(), kind(8 << 20));
-        trials.next(kind);
+        let (trials, class) = (Trials::new(), class(8 << 20));
+        trials.next(class);
         trials.leave_to_driver([1, 0]);
-        assert_eq!(trials.next(kind), (By::Shim, true));
+        assert_eq!(trials.next(class), (By::Shim, true));
         trials.leave_to_driver([0, 1]);
-        assert_eq!(trials.next(kind), (By::Driver, false));
+        assert_eq!(trials.next(class), (By::Driver, false));
     }
 }
