@@ -24,7 +24,7 @@ FUNCTION_LINES = 70
 TANGLED = ("cli", "sim/core", "sim/cuda", "sim/hip")
 # In which files conflict markers are looked for.
 MERGED = re.compile(r"\.(?:rs|md|py|cu?|cpp|hp?p?|js|css|html|mk|sh|in|map|toml|lock)$|(?:^|/)Makefile$")
-GOALS = {"lines of src without tests": 20_500, "words of ARCHITECTURE.md": 2_400, "longest line of ARCHITECTURE.md": 110}
+GOALS = {"lines of src without tests": 20_500, "words of ARCHITECTURE.md": 2_000, "longest line of ARCHITECTURE.md": 110}
 
 STRING = re.compile(r'[bc]?r(#*)".*?"\1|[bc]?"(?:\\.|[^"\\])*"', re.S)
 CHARACTER = re.compile(r"b?'(?:\\(?:x[0-9a-fA-F]{2}|u\{[0-9a-fA-F_]+\}|.)|[^\\'\n])'")
