@@ -239,7 +239,7 @@ typedef enum {
   P2PSHIM_PATH_SAME_DEVICE = 3,
   /** From or to memory of the host. */
   P2PSHIM_PATH_HOST = 4,
-  /** Not known: managed memory, or memory of another process. */
+  /** Not known: managed memory; with HIP also memory of another process. */
   P2PSHIM_PATH_UNKNOWN = 5,
   /** None yet: the copy became part of a graph. */
   P2PSHIM_PATH_CAPTURED = 6,
@@ -640,9 +640,9 @@ typedef struct {
   int result;
   /** The name of that code; empty if it has none. */
   const char *result_name;
-  /** The device that bytes were copied from, or that accesses; -1 if that is not known or there is none. */
+  /** The device that bytes were copied from, or that accesses; -1 if that is not known, as of memory of another process, or there is none. */
   int src_device;
-  /** The device that they were copied to, or whose memory is accessed; -1 if that is not known or there is none. */
+  /** The device that they were copied to, or whose memory is accessed; -1 if that is not known, as of memory of another process, or there is none. */
   int dst_device;
   /** How many bytes were copied, of a batch or a graph between devices; 0 for other functions. */
   uint64_t bytes;

@@ -291,8 +291,9 @@ static void memory(void)
     CALL(cuMemFree_v2, more[0]);
     CALL(cuMemFreeAsync, more[1], stream);
     CALL(cuMemFreeAsync_ptsz, more[2], stream);
-    CUipcMemHandle foreign_handle = {{0}};
+    CUipcMemHandle foreign_handle = {{0}}, own_handle;
     CUdeviceptr foreign;
+    CALL(cuIpcGetMemHandle, &own_handle, (CUdeviceptr)a0);
     CALL(cuIpcOpenMemHandle, &foreign, foreign_handle, 1u);
     CALL(cuIpcOpenMemHandle_v2, &foreign, foreign_handle, 1u);
     CALL(cuIpcCloseMemHandle, (CUdeviceptr)64);
@@ -314,8 +315,8 @@ static void memory(void)
     CUmemGenericAllocationHandle imported;
     int descriptor;
     prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-    CHECK_CU(cuMemCreate(&handle, MAPPED, &prop, 0));
-    CHECK_CU(cuMemExportToShareableHandle(&descriptor, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+    CALL(cuMemCreate, &handle, (size_t)MAPPED, &prop, 0ull);
+    CALL(cuMemExportToShareableHandle, &descriptor, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0ull);
     CALL(cuMemImportFromShareableHandle, &imported, (void *)(intptr_t)descriptor, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
     CHECK_CU(cuMemMap(at, MAPPED, 0, imported, 0));
     CALL(cuMemSetAccess, at, (size_t)MAPPED, both, (size_t)2);
@@ -340,6 +341,9 @@ static void memory(void)
     printf("flags %d\n", flags);
     both[1].flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
     CALL(cuMemPoolSetAccess, pool, &both[1], (size_t)1);
+    CUmemPoolPtrExportData data;
+    CALL(cuMemPoolExportPointer, &data, at);
+    CALL(cuMemPoolImportPointer, &foreign, pool, &data);
     CALL(cuMemFreeAsync, at, stream);
     CALL(cuMemPoolDestroy, pool);
     CALL(cuMemPoolImportFromShareableHandle, &pool, NULL, 1, (size_t)0);

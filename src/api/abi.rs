@@ -91,8 +91,8 @@ impl Value {
 
 /// Every argument type can say this of itself.
 pub(crate) trait Argument: Copy {
-    /// The argument as plain data.
-    fn value(self) -> Value;
+    /// The argument as plain data, which may point to it.
+    fn value(&self) -> Value;
 }
 
 macro_rules! arguments {
@@ -104,7 +104,7 @@ macro_rules! arguments {
 
         impl Argument for $name {
             #[inline(always)]
-            fn value(self) -> Value {
+            fn value(&self) -> Value {
                 let show: fn($inner) -> Value = $value;
                 show(self.0)
             }
@@ -137,8 +137,6 @@ arguments! {
     MemcpyKind(i32) => Value::MemcpyKind;
     /// `int *`: exactly one, written on success.
     OutInt(*mut i32) => Value::OutInt;
-    /// `CUipcMemHandle`, in the memory of the arguments.
-    IpcMemHandle(CUipcMemHandle) => |_| Value::UInt(0);
     /// `const char *`.
     Text(*const c_char) => |p| Value::Address(p as usize);
     /// `const cudaMemcpy3DPeerParms *`.
@@ -153,11 +151,17 @@ arguments! {
     Driver3D(*const CUDA_MEMCPY3D_PEER) => Value::Driver3D;
 }
 
-/// `CUipcMemHandle`.
+/// `CUipcMemHandle`, in the memory of the arguments.
 #[derive(Clone, Copy)]
 #[repr(C)]
-#[allow(dead_code, reason = "the program's, for the real function")]
-pub(crate) struct CUipcMemHandle([u8; 64]);
+pub(crate) struct IpcMemHandle([u8; 64]);
+
+impl Argument for IpcMemHandle {
+    #[inline(always)]
+    fn value(&self) -> Value {
+        Value::Address(self.0.as_ptr() as usize)
+    }
+}
 
 /// `cudaPos`, in elements of the object it lies in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -141,6 +141,8 @@ macro_rules! for_each_function {
             state(moves_memory)                   driver   7000 cuGraphicsUnmapResources_ptsz(count: UInt, resources: Pointer, hStream: Stream);
             state(restores_process)               driver  12080 cuCheckpointProcessRestore(pid: Int, args: Pointer);
             state(unmaps_memory)                  driver  10020 cuMemUnmap(ptr: DevicePointer, size: Size);
+            state(creates_memory)                 driver  10020 cuMemCreate(handle: Pointer, size: Size, prop: Pointer, flags: UInt64);
+            state(exports_memory)                 driver  10020 cuMemExportToShareableHandle(shareableHandle: Pointer, handle: UInt64, handleType: Int, flags: UInt64);
             state(imports_memory)                 driver  10020 cuMemImportFromShareableHandle(handle: Pointer, osHandle: Pointer, shHandleType: Int);
             state(sets_mapped_access)             driver  10020 cuMemSetAccess(ptr: DevicePointer, size: Size, desc: Pointer, count: Size);
             state(sets_pool_access)               driver  11020 cuMemPoolSetAccess(pool: Pointer, map: Pointer, count: Size);
@@ -148,6 +150,9 @@ macro_rules! for_each_function {
             state(creates_pool)                   driver  11020 cuMemPoolCreate(pool: Pointer, poolProps: Pointer);
             state(imports_pool)                   driver  11020 cuMemPoolImportFromShareableHandle(pool_out: Pointer, handle: Pointer, handleType: Int, flags: UInt64);
             state(destroys_pool)                  driver  11020 cuMemPoolDestroy(pool: Pointer);
+            state(exports_memory)                 driver  11020 cuMemPoolExportPointer(shareData_out: Pointer, ptr: DevicePointer);
+            state(imports_pointer)                driver  11020 cuMemPoolImportPointer(ptr_out: Pointer, pool: Pointer, shareData: Pointer);
+            state(exports_memory)                 driver   4010 cuIpcGetMemHandle(pHandle: Pointer, dptr: DevicePointer);
             state(opens_memory)                   driver   4010 cuIpcOpenMemHandle(pdptr: Pointer, handle: IpcMemHandle, Flags: UInt);
             state(opens_memory)                   driver  11000 cuIpcOpenMemHandle_v2(pdptr: Pointer, handle: IpcMemHandle, Flags: UInt);
             state(unmaps_memory)                  driver   4010 cuIpcCloseMemHandle(dptr: DevicePointer);

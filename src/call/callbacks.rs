@@ -9,6 +9,8 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::compiler_fence;
 use std::time::Duration;
 
+use p2pshim_trace::REMOTE;
+
 use super::arrival::Call;
 use super::decision::Running;
 use super::mode::{self, Sees, contained};
@@ -68,7 +70,8 @@ pub(crate) fn keep(
         is_copy && function.layer() == Layer::Runtime && inner.function.layer() == Layer::Driver
     });
     let devices = match (pair, inner) {
-        (Some((src, dst)), _) => [src, dst],
+        // A number that stands for one says nothing to the program.
+        (Some((src, dst)), _) => [src, dst].map(|device| if device < i32::from(REMOTE) { device } else { -1 }),
         (None, Some(inner)) => inner.devices,
         (None, None) => request.named_devices().map(|device| device.map_or(-1, i32::from)),
     };

@@ -4,10 +4,10 @@
 use std::ffi::c_void;
 
 use super::rights::{before_grants, on_pool_create, on_pool_get_access, on_pool_set_access};
-use super::{graphs, hip, mode, nvml, read, readback, staging, thread, timing, trial, waits};
+use super::{graphs, hip, mode, nvml, read, readback, shared, staging, thread, timing, trial, waits};
 use crate::api::abi::{Code, Value};
 use crate::api::{Function, Layer, State};
-use crate::policy::access::Grants;
+use crate::policy::access::{Grants, How};
 use crate::policy::validate::{Array, Fact};
 use crate::policy::{ACCESS, Driver, HIP, STAGING, VALIDATE, WAITS, capture};
 use crate::real::driver::{self, AccessDesc, Location, PoolProps, RealDriver};
@@ -127,7 +127,7 @@ impl Change<'_> {
             (State::frees_memory | State::unmaps_memory, &[start, ref rest @ ..])
                 if self.function.layer() == Layer::Driver =>
             {
-                on_free(start, ret);
+                on_free(start, ret, state == State::frees_memory);
                 // Not those in a stream, of which there may be many.
                 if rest.is_empty() {
                     readback::harvest();
@@ -175,7 +175,19 @@ impl Change<'_> {
     #[inline(always)]
     fn after_success(self, state: State) {
         match (state, self.arguments) {
-            (State::opens_memory, _) if ACCESS.may_hide() => on_foreign_memory(),
+            (State::creates_memory, &[Value::Address(out), Value::UInt(bytes), Value::Address(properties), _]) => {
+                shared::on_creation(out, bytes, properties);
+            }
+            (State::exports_memory, arguments) => shared::on_export(self.function, arguments),
+            (State::opens_memory, &[Value::Address(out), Value::Address(handle), _]) => {
+                shared::on_open(How::Ipc, out, handle);
+                if ACCESS.may_hide() {
+                    on_foreign_memory();
+                }
+            }
+            (State::imports_pointer, &[Value::Address(out), _, Value::Address(handle)]) => {
+                shared::on_open(How::Pool, out, handle);
+            }
             (State::creates_stream | State::creates_green_stream, &[Value::Address(out), ref rest @ ..]) => {
                 on_stream_create(out, rest, state == State::creates_stream);
             }
@@ -197,9 +209,9 @@ impl Change<'_> {
             (State::creates_pool, &[Value::Address(out), Value::Address(properties)]) => {
                 on_pool_create(out, Some(properties as *const PoolProps));
             }
-            (State::imports_memory, &[Value::Address(out), ..]) if ACCESS.may_hide() => {
+            (State::imports_memory, &[Value::Address(out), ..]) => {
                 let handle = || read::handle_at(out);
-                mode::unseen(|| handle().into_iter().for_each(|handle| ACCESS.memory_is_imported(handle)));
+                mode::unseen(|| handle().into_iter().for_each(|handle| ACCESS.memory_is_imported(&RealDriver, handle)));
             }
             (State::imports_pool, &[Value::Address(out), ..]) => on_pool_create(out, None),
             (State::sets_graph_node, &[Value::Address(exec), Value::Address(node), to, ..]) => {
@@ -238,13 +250,16 @@ impl Change<'_> {
 
 /// Memory is gone, or was not there.
 #[inline(always)]
-fn on_free(start: Value, ret: Code) {
+fn on_free(start: Value, ret: Code, is_freed: bool) {
+    let start = match start {
+        Value::UInt(start) => start,
+        Value::Address(start) => start as u64,
+        _ => 0,
+    };
+    if ret == Code::SUCCESS && is_freed && ACCESS.has_opened() {
+        mode::unseen(|| ACCESS.memory_is_freed(start));
+    }
     if ret == Code::SUCCESS && VALIDATE.is_on() {
-        let start = match start {
-            Value::UInt(start) => start,
-            Value::Address(start) => start as u64,
-            _ => 0,
-        };
         let end = ACCESS.known(start).map_or(0, |(_, range)| range.end);
         VALIDATE.facts().memory_is_gone(start, end);
     }

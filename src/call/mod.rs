@@ -23,6 +23,7 @@ pub(crate) mod regular;
 mod rights;
 mod room;
 pub(crate) mod run;
+mod shared;
 mod show;
 mod staging;
 mod thread;

@@ -5,12 +5,15 @@ use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code, Value};
 use crate::api::{Copies, Effect, FAIL_INDEX, Function};
 use crate::model::{Memcpy, Origin, Request, Shape, is_array};
 use crate::os::{self, alloc};
+use crate::policy::ACCESS;
+use crate::policy::access::Handle;
 use crate::policy::driver::NodeCopy;
 use crate::policy::graph::Change;
+use crate::policy::memory::Kind;
 use crate::policy::staging::linear;
 use crate::policy::validate::Array;
 use crate::real::driver::{
-    self, AccessDesc, Array3dDescriptor, ArrayDescriptor, BatchAttributes, BatchNodeParams, BatchOp,
+    self, AccessDesc, AllocationProp, Array3dDescriptor, ArrayDescriptor, BatchAttributes, BatchNodeParams, BatchOp,
     ChildGraphNodeParams, Location, MemcpyNodeParams, PoolProps,
 };
 use crate::real::loader;
@@ -325,6 +328,18 @@ pub(crate) fn device_of_pool(properties: *const PoolProps) -> Option<i32> {
     driver::device_of_pool(&unsafe { used(properties) }?)
 }
 
+/// A handle that a call has read or written, which has succeeded.
+pub(crate) fn shared_handle(at: usize) -> Option<Handle> {
+    // SAFETY: any bytes are valid ones.
+    unsafe { used(at as *const Handle) }
+}
+
+/// Whether physical memory that was made with these properties may be exported.
+pub(crate) fn may_be_exported(properties: usize) -> bool {
+    // SAFETY: the memory was made; the struct is made of integers: any bytes are a valid one.
+    unsafe { used(properties as *const AllocationProp) }.is_some_and(|properties| properties.handle_types != 0)
+}
+
 /// The device at a location.
 pub(crate) fn device_at(location: *const Location) -> Option<i32> {
     // SAFETY: the query has succeeded; the struct is made of integers: any bytes are a valid one.
@@ -348,7 +363,10 @@ pub(crate) fn handle_at(output: usize) -> Option<usize> {
 pub(crate) fn pair(request: &Request<'_>) -> Option<(i32, i32)> {
     let copy = request.copy().filter(|copy| !matches!(copy.shape, Shape::Unreadable(_)))?;
     let device = |address: u64, ordinal| {
-        Some(address).filter(|&it| it != 0 && !is_array(it)).and_then(driver::device_of).or(ordinal)
+        let address = Some(address).filter(|&it| it != 0 && !is_array(it));
+        // Of memory of another process the driver does not know it.
+        let remote = address.and_then(|address| ACCESS.known(address)).filter(|(place, _)| place.kind == Kind::Remote);
+        remote.map(|(place, _)| place.device.into()).or_else(|| address.and_then(driver::device_of)).or(ordinal)
     };
     let src = device(copy.src, copy.src_named.ordinal())?;
     Some((src, device(copy.dst, copy.dst_named.ordinal())?))

@@ -43,9 +43,9 @@ pub struct p2pshim_event_t {
     pub result: c_int,
     /// The name of that code; empty if it has none.
     pub result_name: *const c_char,
-    /// The device that bytes were copied from, or that accesses; -1 if that is not known or there is none.
+    /// The device that bytes were copied from, or that accesses; -1 if that is not known, as of memory of another process, or there is none.
     pub src_device: c_int,
-    /// The device that they were copied to, or whose memory is accessed; -1 if that is not known or there is none.
+    /// The device that they were copied to, or whose memory is accessed; -1 if that is not known, as of memory of another process, or there is none.
     pub dst_device: c_int,
     /// How many bytes were copied, of a batch or a graph between devices; 0 for other functions.
     pub bytes: u64,

@@ -49,7 +49,7 @@ pub enum p2pshim_path_t {
     P2PSHIM_PATH_SAME_DEVICE = 3,
     /// From or to memory of the host.
     P2PSHIM_PATH_HOST = 4,
-    /// Not known: managed memory, or memory of another process.
+    /// Not known: managed memory; with HIP also memory of another process.
     P2PSHIM_PATH_UNKNOWN = 5,
     /// None yet: the copy became part of a graph.
     P2PSHIM_PATH_CAPTURED = 6,
@@ -237,8 +237,7 @@ pub unsafe extern "C" fn p2pshim_pair_get(
     dst_device: c_int,
     pair: *mut p2pshim_pair_t,
 ) -> p2pshim_status_t {
-    let ordinals = usize::try_from(src_device).ok().zip(usize::try_from(dst_device).ok());
-    let Some(sums) = ordinals.and_then(|(src, dst)| counters::sums(src, dst)) else { return P2PSHIM_OUT_OF_RANGE };
+    let Some(sums) = ordinals([src_device, dst_device]).and_then(counters::sums) else { return P2PSHIM_OUT_OF_RANGE };
     let described = p2pshim_pair_t {
         size: size_of::<p2pshim_pair_t>(),
         direct_copies: sums.direct.copies,

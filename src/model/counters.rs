@@ -6,6 +6,8 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU8, AtomicU64};
 
+use p2pshim_trace::REMOTE;
+
 use super::Path;
 use super::copy::Traffic;
 use super::rules::Rule;
@@ -29,20 +31,26 @@ pub(crate) struct Sums {
     pub(crate) staged: Sum,
 }
 
-/// Devices that are told apart.
+/// Devices that are told apart. The number after the last stands for those of memory of other processes, of which it is not known where it lies.
 pub(crate) const DEVICES: usize = 32;
 /// Places where threads count, in turn: threads on several processors seldom wait for each other.
 pub(crate) const SHARDS: u8 = 16;
 
 /// How many copies are counted in how many places: for each pair of devices those that went through the host, and all others.
-const PLACES: usize = DEVICES * DEVICES * 2;
+const PLACES: usize = ENDS * ENDS * 2;
+/// Devices, and what stands for those of other processes.
+const ENDS: usize = DEVICES + 1;
 /// Functions are counted by number; there is room for any that has as many bits.
 const FUNCTIONS: usize = Function::ALL.len().next_power_of_two();
 
 /// In which place copies are counted.
 fn place([src, dst]: [u8; 2], is_staged: bool) -> Option<usize> {
-    let (src, dst) = (src as usize, dst as usize);
-    (src < DEVICES && dst < DEVICES).then_some((dst * DEVICES + src) * 2 + usize::from(is_staged))
+    let end = |device: u8| match usize::from(device) {
+        ordinal if ordinal < DEVICES => Some(ordinal),
+        _ if device >= REMOTE => Some(DEVICES),
+        _ => None,
+    };
+    Some((end(dst)? * ENDS + end(src)?) * 2 + usize::from(is_staged))
 }
 
 /// Copies, and their bytes.
@@ -124,10 +132,9 @@ fn next_shard() -> u8 {
     NEXT.fetch_update(Relaxed, Relaxed, |number| Some(number % SHARDS + 1)).unwrap_or(1)
 }
 
-/// The copies from one device to another so far.
-pub(crate) fn sums(src: usize, dst: usize) -> Option<Sums> {
+/// The copies from one device to another so far, by ordinals or [`REMOTE`].
+pub(crate) fn sums(devices: [u8; 2]) -> Option<Sums> {
     let mut sums = Sums::default();
-    let devices = [u8::try_from(src).ok()?, u8::try_from(dst).ok()?];
     for (sum, is_staged) in [(&mut sums.direct, false), (&mut sums.staged, true)] {
         let place = place(devices, is_staged)?;
         for Copies([copies, bytes]) in COUNTERS.iter().filter_map(|of| of.copies.get(place)) {
@@ -174,9 +181,18 @@ mod tests {
         });
         let copies = u64::from(2 * SHARDS) * 100;
         let each = Sum { copies, bytes: copies * 10 };
-        assert_eq!(sums(30, 31), Some(Sums { direct: each, staged: each }));
-        assert_eq!(sums(31, 30), Some(Sums::default()));
-        assert_eq!(sums(DEVICES, 0), None);
+        assert_eq!(sums([30, 31]), Some(Sums { direct: each, staged: each }));
+        assert_eq!(sums([31, 30]), Some(Sums::default()));
+        assert_eq!(sums([32, 0]), None);
+    }
+
+    #[test]
+    fn count_memory_of_other_processes_has_one_place() {
+        for end in [REMOTE, REMOTE + 1, p2pshim_trace::REMOTE_LAST] {
+            count(&AtomicU8::new(0), &Traffic::new([29, end], Path::Direct, 10), 1);
+        }
+        let sum = Sum { copies: 3, bytes: 30 };
+        assert_eq!(sums([29, REMOTE]), Some(Sums { direct: sum, staged: Sum::default() }));
     }
 
     #[test]

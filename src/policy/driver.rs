@@ -115,6 +115,16 @@ pub(crate) trait Driver: Judged {
     /// Whether a device may access memory that the program mapped.
     fn mapped_access(&self, address: u64, device: i32) -> bool;
 
+    /// What is mapped there: its first address, and its bytes. (An [allocation](Memory) is all addresses that were set aside.)
+    fn mapping(&self, _address: u64) -> Option<(u64, u64)> {
+        None
+    }
+
+    /// The device on which physical memory lies; negative if the process does not see it.
+    fn location(&self, _physical: usize) -> Option<i32> {
+        None
+    }
+
     /// The physical memory that is mapped there, if any is.
     fn mapped_memory(&self, address: u64) -> Option<usize>;
 
@@ -191,7 +201,9 @@ pub(crate) enum Holder {
     Pool(usize),
     /// The program's, which mapped it.
     Mapped,
-    /// Managed memory, and memory of other processes: its copies are not ours to judge.
+    /// Another process's, opened by an IPC handle. The device is the opener's.
+    Opened,
+    /// Managed memory: its copies are not ours to judge.
     Foreign,
 }
 

@@ -24,6 +24,8 @@ pub(crate) enum Kind {
     Mapped,
     /// Memory whose copies are not ours to judge.
     Foreign,
+    /// Memory of another process. Its device is a number that stands for one that is not known.
+    Remote,
     /// The driver did not know it when it was asked: ordinary memory of the host, most likely.
     Unknown,
 }
@@ -32,7 +34,7 @@ pub(crate) enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) kind: Kind,
-    /// The device where it lies, by ordinal; 0 for the host.
+    /// The device where it lies, by ordinal or the number that stands for it; 0 for the host.
     pub(crate) device: u8,
     /// The number of its owner; 0 for none.
     pub(crate) owner: u8,
@@ -65,6 +67,7 @@ impl Place {
             2 => Kind::Pool,
             3 => Kind::Mapped,
             4 => Kind::Foreign,
+            5 => Kind::Remote,
             _ => Kind::Unknown,
         };
         Self { kind, device, owner, reach }
@@ -344,7 +347,7 @@ mod tests {
 
     #[test]
     fn pack_every_kind_comes_back() {
-        for kind in [Kind::Host, Kind::Plain, Kind::Pool, Kind::Mapped, Kind::Foreign, Kind::Unknown] {
+        for kind in [Kind::Host, Kind::Plain, Kind::Pool, Kind::Mapped, Kind::Foreign, Kind::Remote, Kind::Unknown] {
             let place = Place { kind, device: 63, owner: 127, reach: u64::MAX };
             assert_eq!(Place::unpack(place.pack(), place.reach), place);
         }

@@ -15,7 +15,7 @@ use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use p2pshim_trace::Begun;
+use p2pshim_trace::{Begun, REMOTE};
 use parking_lot::Mutex;
 
 use super::access::Access;
@@ -212,7 +212,8 @@ impl Readback {
     pub(crate) fn wants(&self, copy: &Memcpy<'_>, traffic: &Traffic) -> Option<bool> {
         let is_known = matches!(traffic.path, Path::Direct | Path::Staged(_));
         let has_parts = copy.bytes != 0 && copy.has_addresses() && staging::parameters(copy).is_some();
-        if !is_known || !has_parts || self.mode.load(Relaxed) == ENDING {
+        let is_remote = traffic.src.max(traffic.dst) >= REMOTE;
+        if !is_known || is_remote || !has_parts || self.mode.load(Relaxed) == ENDING {
             return None;
         }
         let (now, is_of_all) = (Instant::now(), self.is_of_all());

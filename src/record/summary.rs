@@ -3,6 +3,8 @@
 use std::fmt::{self, Display, Formatter};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use p2pshim_trace::REMOTE;
+
 use crate::api::Function;
 use crate::model::counters::{self, DEVICES, Sum};
 use crate::model::{Rule, process};
@@ -38,7 +40,7 @@ extern "C" fn write() {
 /// The counts.
 struct Summary {
     /// Source, destination, and what went directly and through the host.
-    pairs: Vec<(usize, usize, Sum, Sum)>,
+    pairs: Vec<(u8, u8, Sum, Sum)>,
     /// Functions, how often they were called, and how often they failed.
     functions: Vec<(Function, u64, u64)>,
     findings: Vec<(Rule, u64)>,
@@ -46,8 +48,9 @@ struct Summary {
 
 impl Summary {
     fn so_far() -> Self {
-        let pairs = (0..DEVICES).flat_map(|src| (0..DEVICES).map(move |dst| (src, dst)));
-        let sums = |(src, dst)| counters::sums(src, dst).map(|sums| (src, dst, sums.direct, sums.staged));
+        let ends = || (0..DEVICES as u8).chain([REMOTE]);
+        let pairs = ends().flat_map(|src| ends().map(move |dst| (src, dst)));
+        let sums = |(src, dst)| counters::sums([src, dst]).map(|sums| (src, dst, sums.direct, sums.staged));
         let calls = |&function: &Function| {
             let [calls, failures] = counters::calls(function);
             (function, calls, failures)
@@ -79,7 +82,7 @@ impl Display for Summary {
             writeln!(
                 out,
                 "  {:>9}  {:>12} {:>17}  {:>12} {:>17}",
-                format!("{src} -> {dst}"),
+                format!("{} -> {}", End(*src), End(*dst)),
                 direct.copies,
                 Bytes(direct.bytes).to_string(),
                 staged.copies,
@@ -97,6 +100,15 @@ impl Display for Summary {
             writeln!(out, "  {:<34} {times:>12} times found, {}", rule.id(), rule.text().severity.name())?;
         }
         Ok(())
+    }
+}
+
+/// A device by its ordinal, or what stands for it.
+pub(super) struct End(pub(super) u8);
+
+impl Display for End {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        if self.0 >= REMOTE { out.write_str("another process") } else { self.0.fmt(out) }
     }
 }
 

@@ -126,6 +126,17 @@ pub(crate) fn peer(device: u8, peer: u8, strings: &[&str]) {
     note(NoteKind::Peer, u32::from(device) << 8 | u32::from(peer), strings);
 }
 
+/// Notes that other processes may open memory of a device: how, by which handle, and its bytes.
+pub(crate) fn exported(ordinal: u8, strings: &[&str]) {
+    note(NoteKind::Exported, ordinal.into(), strings);
+}
+
+/// Notes memory of another process by the number that stands for its device: how it was opened, by which handle, its bytes, the opener's
+/// device, then what else is known as `key=value`.
+pub(crate) fn opened(number: u8, strings: &[&str]) {
+    note(NoteKind::Opened, number.into(), strings);
+}
+
 /// Notes what has which version.
 pub(crate) fn version(of: &str, version: &str) {
     note(NoteKind::Version, 0, &[of, version]);

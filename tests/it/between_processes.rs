@@ -1,11 +1,19 @@
 //! Memory of one process that another one opens: by IPC handles, by descriptors, from pools; plain, and preloaded in both.
 
-use crate::support::{Outcome, Program};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use p2pshim_trace::{NoteKind, PART, Path as Taken, REMOTE, Record, Trace};
+
+use crate::support::{Outcome, Program, scratch};
 
 /// Visible GPUs of both processes.
 const VISIBILITIES: [&str; 2] = ["both", "each"];
 const TRANSPORTS: [&str; 3] = ["ipc", "vmm", "pool"];
 const DIRECTIONS: [&str; 2] = ["push", "pull"];
+/// The GPUs of opener and owner.
+const UUIDS: [&str; 2] = ["GPU-70327073-696d-2047-5055-202e2e2e2e00", "GPU-70327073-696d-2047-5055-202e2e2e2e01"];
 
 fn program(runtime: &str, args: &[&str]) -> Program {
     Program::case(&format!("between_processes-{runtime}")).args(args)
@@ -155,6 +163,89 @@ fn memory_outlives_its_owner_and_what_that_frees() {
                 if direction == "pull" {
                     assert_says(&plain, &["the opener has pulled the owner's: 1"]);
                 }
+            }
+        }
+    }
+}
+
+// ---- Traces ----
+
+/// Bytes of the memory, all of which is copied once.
+const BYTES: u64 = 2 << 20;
+
+/// The trace of one process, as far as it is about memory that processes share.
+struct Shared {
+    /// GPUs by ordinal, by UUID.
+    gpus: BTreeMap<u32, String>,
+    /// Notes of exports and opens: number, strings.
+    exported: Vec<(u32, Vec<String>)>,
+    opened: Vec<(u32, Vec<String>)>,
+    /// Bytes that the program's own calls copied, by their devices, and the paths.
+    copied: BTreeMap<[u8; 2], u64>,
+    paths: BTreeSet<Option<Taken>>,
+}
+
+impl Shared {
+    fn read(file: &Path) -> Self {
+        let trace = Trace::open(file).unwrap();
+        let notes = |kind| trace.notes().iter().filter(move |note| note.kind == kind);
+        let of = |kind| notes(kind).map(|note| (note.number, note.strings.clone())).collect();
+        let (mut copied, mut paths, mut buffer) = (BTreeMap::new(), BTreeSet::new(), Vec::new());
+        for block in 0..trace.blocks() {
+            let block = trace.block(block, &mut buffer).unwrap().unwrap();
+            // A batch or a graph has its pairs in records of their own.
+            let is_counted = |call: &Record| call.function == PART || call.depth == 0 && call.src_device.is_some();
+            for call in block.calls().filter(|call| is_counted(call) && call.result == 0 && call.bytes > 0) {
+                *copied.entry([call.src_device.unwrap(), call.dst_device.unwrap()]).or_default() += call.bytes;
+                paths.insert(Taken::numbered(call.path));
+            }
+        }
+        let gpus = notes(NoteKind::Gpu).map(|note| (note.number, note.string(1).to_owned())).collect();
+        Self { gpus, exported: of(NoteKind::Exported), opened: of(NoteKind::Opened), copied, paths }
+    }
+}
+
+/// The traces of owner and opener.
+fn shared(program: &Program) -> [Shared; 2] {
+    let folder = scratch("shared");
+    fs::create_dir(&folder).unwrap();
+    program.clone().env("P2PSHIM_TRACE", folder.to_string_lossy()).preloaded().assert_success();
+    let files = fs::read_dir(&folder).unwrap().map(|file| file.unwrap().path());
+    let all: Vec<Shared> = files.map(|file| Shared::read(&file)).collect();
+    fs::remove_dir_all(&folder).unwrap();
+    let (owners, openers): (Vec<_>, Vec<_>) = all.into_iter().partition(|one| !one.exported.is_empty());
+    let one = |mut some: Vec<Shared>| {
+        assert_eq!(some.len(), 1);
+        some.remove(0)
+    };
+    [one(owners), one(openers)]
+}
+
+/// Each byte that the opener copies is in its trace, as copied between its GPU and that of the owner: by a number that the trace tells
+/// the handle of, or by the ordinal, where the driver says on which GPU it lies.
+#[test]
+fn copies_are_recorded_with_the_owners_gpu() {
+    for runtime in ["12", "13", "static"] {
+        for (transport, visibility) in
+            [("ipc", "both"), ("vmm", "both"), ("vmm", "each"), ("pool", "both"), ("pool", "each")]
+        {
+            for direction in DIRECTIONS {
+                let what = format!("{transport} {visibility} {direction} {runtime}");
+                let [owner, opener] = shared(&program(runtime, &[transport, direction, visibility]));
+                let [(ordinal, exported)] = &owner.exported[..] else { panic!("{what}: {:?}", owner.exported) };
+                assert_eq!(owner.gpus[ordinal], UUIDS[1], "{what}");
+                assert_eq!([&*exported[0], &*exported[2]], [transport, &BYTES.to_string()], "{what}");
+                assert_eq!(exported[1].len(), if transport == "vmm" { 0 } else { 128 }, "{what}");
+                let is_told = transport != "ipc" && visibility == "both";
+                let there = if is_told { 1 } else { REMOTE };
+                let opened = [transport, &exported[1], &exported[2], "0"].map(str::to_owned).to_vec();
+                let opened = if is_told { vec![] } else { vec![(REMOTE.into(), opened)] };
+                assert_eq!(opener.opened, opened, "{what}");
+                assert_eq!(opener.gpus[&0], UUIDS[0], "{what}");
+                let pair = if direction == "push" { [0, there] } else { [there, 0] };
+                assert_eq!(opener.copied, BTreeMap::from([(pair, BYTES)]), "{what}");
+                assert_eq!(opener.paths, BTreeSet::from([Some(Taken::Direct)]), "{what}");
+                assert!(owner.copied.is_empty() && owner.opened.is_empty(), "{what}");
             }
         }
     }

@@ -86,7 +86,9 @@ impl Access {
 
     /// The path of a copy, which is not direct if the pair is blocked, whoever has enabled it.
     fn unless_blocked(&self, path: Path, src: Place, dst: Place) -> Path {
-        let is_direct = path == Path::Direct && self.blocks();
+        // Memory of other processes is left to the program.
+        let is_remote = src.kind == Kind::Remote || dst.kind == Kind::Remote;
+        let is_direct = path == Path::Direct && self.blocks() && !is_remote;
         let blocked = if is_direct { self.lock().blocked(src, dst) } else { None };
         blocked.map_or(path, Path::Staged)
     }

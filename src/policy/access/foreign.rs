@@ -1,14 +1,17 @@
-//! Memory of other processes: the program's access to it is never refused, and warned about where it is denied or broken.
+//! Memory of other processes: whose it is in records, and a warning where its path is denied or broken; the program's access to it is never refused.
 
 use std::sync::atomic::Ordering::Relaxed;
 
 use p2pshim_host::verdict::Part;
+use p2pshim_trace::REMOTE_LAST;
 
 use super::Access;
 use super::hide::granules;
+use super::opened::{Handle, How, hex};
 use crate::config;
-use crate::policy::driver::Driver;
+use crate::policy::driver::{Driver, Holder, Memory};
 use crate::record::log::{self, Once};
+use crate::record::trace;
 
 impl Access {
     /// The program has opened memory of another process, which is never refused. Says, once, if the current device's access to another is
@@ -70,8 +73,9 @@ impl Access {
     }
 
     /// Physical memory was imported, by that handle: of another process, or what this one has exported.
-    pub(crate) fn memory_is_imported(&self, handle: usize) {
-        self.lock().imported.insert(handle);
+    pub(crate) fn memory_is_imported(&self, driver: &impl Driver, handle: usize) {
+        let is_seen = driver.location(handle).is_none_or(|device| device >= 0);
+        self.lock().imported.insert(handle, (!is_seen).then_some(0));
         self.has_imported.store(true, Relaxed);
     }
 
@@ -87,6 +91,107 @@ impl Access {
 
     /// Whether what is mapped there was imported.
     pub(super) fn is_imported(&self, driver: &impl Driver, at: u64) -> bool {
-        self.has_imported() && driver.mapped_memory(at).is_some_and(|handle| self.lock().imported.contains(&handle))
+        self.has_imported() && driver.mapped_memory(at).is_some_and(|handle| self.lock().imported.contains_key(&handle))
+    }
+}
+
+// ---- Whose it is ----
+
+impl Access {
+    /// Another process's memory, if a handle was needed for it, is open at an address.
+    pub(crate) fn memory_is_opened(&self, driver: &impl Driver, how: How, address: u64, handle: &Handle) {
+        let Some(Memory { range: (start, bytes), device, .. }) = driver.memory(address) else { return };
+        let by = driver.current_context().and_then(|context| driver.device_of_context(context));
+        // The current device may stand for one that is not visible; no other does.
+        if how == How::Pool && by.is_some_and(|by| by != device) {
+            return;
+        }
+        let (number, is_new) = {
+            let opened = &mut self.lock().opened;
+            let known = opened.numbers.get(handle).copied();
+            let number = known.unwrap_or_else(|| opened.next());
+            opened.numbers.insert(*handle, number);
+            opened.ranges.insert(start, number);
+            (number, known.is_none())
+        };
+        self.has_opened.store(true, Relaxed);
+        self.cache.forget();
+        if is_new {
+            note_opened(number, how, &hex(handle), bytes, by);
+        }
+    }
+
+    /// Whether memory of other processes was ever opened by handles.
+    #[inline(always)]
+    pub(crate) fn has_opened(&self) -> bool {
+        self.has_opened.load(Relaxed)
+    }
+
+    /// Memory was freed, which may have been opened from a pool.
+    pub(crate) fn memory_is_freed(&self, start: u64) {
+        self.lock().opened.ranges.remove(&start);
+    }
+
+    /// The number that stands for the device of memory, if it is another process's and the device is not known. What is mapped is cut to
+    /// its mapping.
+    pub(super) fn remote(&self, driver: &impl Driver, address: u64, memory: &mut Memory) -> Option<u8> {
+        let at = |start: u64| self.lock().opened.ranges.get(&start).copied();
+        match memory.holder {
+            Holder::Opened => Some(at(memory.range.0).unwrap_or(REMOTE_LAST)),
+            Holder::Pool(_) if self.has_opened() => at(memory.range.0),
+            Holder::Mapped if self.has_imported() => {
+                let physical = driver.mapped_memory(address)?;
+                let known = (*self.lock().imported.get(&physical)?)?;
+                memory.range = driver.mapping(address).unwrap_or(memory.range);
+                if known != 0 {
+                    return Some(known);
+                }
+                let number = {
+                    let mut registry = self.lock();
+                    let number = registry.opened.next();
+                    registry.imported.insert(physical, Some(number));
+                    number
+                };
+                let by = driver.current_context().and_then(|context| driver.device_of_context(context));
+                note_opened(number, How::Vmm, "", memory.range.1, by);
+                Some(number)
+            }
+            _ => None,
+        }
+    }
+
+    /// Physical memory was made, that may be exported.
+    pub(crate) fn physical_is_made(&self, physical: usize, bytes: u64) {
+        self.lock().opened.physical.insert(physical, bytes);
+    }
+
+    /// The program has a descriptor of physical memory, for others.
+    pub(crate) fn physical_is_exported(&self, driver: &impl Driver, physical: usize) {
+        let bytes = self.lock().opened.physical.get(&physical).copied().unwrap_or(0);
+        if let Some(device) = driver.location(physical) {
+            note_exported(device, How::Vmm, "", bytes);
+        }
+    }
+
+    /// The program has a handle of the memory at an address, for others.
+    pub(crate) fn memory_is_exported(&self, driver: &impl Driver, how: How, address: u64, handle: &Handle) {
+        if let Some(memory) = driver.memory(address)
+            && self.lock().opened.exported.insert(*handle)
+        {
+            note_exported(memory.device, how, &hex(handle), memory.range.1);
+        }
+    }
+}
+
+fn note_exported(device: i32, how: How, handle: &str, bytes: u64) {
+    if let Ok(device) = u8::try_from(device) {
+        trace::exported(device, &[how.name(), handle, &bytes.to_string()]);
+    }
+}
+
+fn note_opened(number: u8, how: How, handle: &str, bytes: u64, by: Option<i32>) {
+    // That stands for many.
+    if number != REMOTE_LAST {
+        trace::opened(number, &[how.name(), handle, &bytes.to_string(), &by.unwrap_or(-1).to_string()]);
     }
 }

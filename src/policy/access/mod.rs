@@ -38,6 +38,7 @@ pub(crate) mod fake;
 mod foreign;
 mod hide;
 pub(crate) mod judge;
+mod opened;
 pub(crate) mod outcome;
 mod pair_state;
 pub(crate) mod registry;
@@ -51,6 +52,7 @@ mod view;
 
 pub(crate) use decide::Circumstances;
 pub(crate) use hide::Grants;
+pub(crate) use opened::{Handle, How};
 pub(crate) use pair_state::PairState;
 pub(crate) use registry::Verification;
 pub(crate) use standing::Standing;
@@ -59,6 +61,8 @@ pub(crate) use view::HarmlessEnable;
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+
+use p2pshim_trace::REMOTE_LAST;
 
 use self::cells::Cells;
 use self::judge::{Judge, RegistryGuard};
@@ -77,6 +81,8 @@ pub(crate) struct Access {
     judge: Judge,
     /// Whether physical memory of other processes was imported.
     has_imported: AtomicBool,
+    /// Whether memory of other processes was opened by handles.
+    has_opened: AtomicBool,
     /// Devices on which the program was seen to get a context, a bit each.
     with_context: AtomicU64,
     /// How many calls of the program are under way that disable a peer, or take a right to a pool away.
@@ -92,6 +98,7 @@ impl Access {
             cells: Cells::new(),
             judge: Judge::new(),
             has_imported: AtomicBool::new(false),
+            has_opened: AtomicBool::new(false),
             with_context: AtomicU64::new(0),
             disablings: AtomicUsize::new(0),
             losses: AtomicUsize::new(0),
@@ -272,13 +279,15 @@ impl Access {
             self.cache.insert(address, (address, 1), place, epoch);
             return Some((place, address..address.saturating_add(1)));
         }
-        let memory = driver.memory(address)?;
+        let mut memory = driver.memory(address)?;
+        let remote = self.remote(driver, address, &mut memory);
         let device = u8::try_from(memory.device).ok().filter(|&device| device < 64);
         // Whether a pair is blocked is known of its devices.
         let nobody = || self.blocks().then_some(0);
         let place = match memory.holder {
+            _ if let Some(device) = remote => Place { kind: Kind::Remote, device, owner: 0, reach: 0 },
             Holder::Host => Place { kind: Kind::Host, device: 0, owner: 0, reach: 0 },
-            Holder::Foreign => Place { kind: Kind::Foreign, device: device?, owner: 0, reach: 0 },
+            Holder::Foreign | Holder::Opened => Place { kind: Kind::Foreign, device: device?, owner: 0, reach: 0 },
             Holder::Context(context) => {
                 let id = driver.context_id(context)?;
                 let owner = self.context_number(context, id, memory.device).or_else(nobody)?;
@@ -313,9 +322,9 @@ impl Access {
 /// The ends of a copy that names no devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Between {
-    /// Two devices; or a device and an array of which it is not known where it lies.
+    /// Two devices, of which one may be another process's and not known; or a device and an array of which it is not known where it lies.
     Devices,
-    /// One device, or the host and a device. So is managed memory taken, which moves by itself, and memory of other processes.
+    /// One device, or the host and a device. So is managed memory taken, which moves by itself.
     Others,
     /// An end that the driver did not know: ordinary memory of the host, unless it has become a device's since.
     Unknown,
@@ -327,7 +336,7 @@ impl Between {
         match (src.kind, dst.kind) {
             (Kind::Host | Kind::Foreign, _) | (_, Kind::Host | Kind::Foreign) => Self::Others,
             (Kind::Unknown, _) | (_, Kind::Unknown) => Self::Unknown,
-            _ if src.device != dst.device => Self::Devices,
+            _ if !is_one_device(src, dst) => Self::Devices,
             _ => Self::Others,
         }
     }
@@ -349,10 +358,20 @@ pub(crate) fn evident(src: Place, dst: Place) -> Option<Path> {
     if src.kind == Kind::Foreign || dst.kind == Kind::Foreign {
         return Some(Path::Unknown);
     }
-    if src.device == dst.device {
+    if is_one_device(src, dst) {
         return Some(Path::SameDevice);
     }
+    // What was opened is accessed over the link, or lies on the other's device.
+    if src.kind == Kind::Remote || dst.kind == Kind::Remote {
+        return Some(Path::Direct);
+    }
     (is_reached_by_mapping(src, dst) || is_reached_by_mapping(dst, src)).then_some(Path::Direct)
+}
+
+/// Whether two places are known to be on one device.
+#[inline(always)]
+fn is_one_device(src: Place, dst: Place) -> bool {
+    src.device == dst.device && src.device != REMOTE_LAST
 }
 
 /// Whether mapped memory may be accessed from the other's device.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::back_off::BackOff;
 use super::cells::{Cells, OWNERS};
+use super::opened::Opened;
 use crate::api::Layer;
 use crate::config::{self, Broken, Config, Denied, GpuName, Verify};
 use crate::model::{Hidden, Why};
@@ -143,8 +144,10 @@ pub(crate) struct Registry {
     pub(super) granted: Vec<(usize, i32)>,
     /// Which device the program was refused rights for, to memory of which.
     pub(super) refused_rights: BTreeSet<[i32; 2]>,
-    /// Physical memory that came from other processes, by its handles.
-    pub(super) imported: BTreeSet<usize>,
+    /// Physical memory that was imported, by its handles. If its device is not visible, with the number that stands for that, or 0 as long as it
+    /// has none.
+    pub(super) imported: BTreeMap<usize, Option<u8>>,
+    pub(super) opened: Opened,
     /// Which device the program has granted access to which pool.
     pub(super) granted_by_program: BTreeSet<(usize, i32)>,
     /// Pools that are gone, by their handles, and their devices, as far as those are known.

@@ -44,7 +44,7 @@ fn devices(driver: &impl Driver, facts: &Facts, call: &Sides) -> Option<[i32; 2]
         };
         let memory = driver.memory(address)?;
         // Of managed memory, and of other processes', the driver names a device that need not be the right one.
-        (!matches!(memory.holder, Holder::Host | Holder::Foreign)).then_some(memory.device)
+        (!matches!(memory.holder, Holder::Host | Holder::Opened | Holder::Foreign)).then_some(memory.device)
     };
     Some([device(0)?, device(1)?])
 }
@@ -119,8 +119,8 @@ fn check_path(driver: &impl Driver, seen: &Seen<'_>, [src, dst]: [i32; 2], found
         Some(Path::Staged(Why::Mapped)) => Rule::StagedMapped,
         _ => return,
     };
-    let ordinals = usize::try_from(src).ok().zip(usize::try_from(dst).ok());
-    let staged = ordinals.and_then(|(src, dst)| counters::sums(src, dst)).unwrap_or_default().staged;
+    let ordinals = u8::try_from(src).ok().zip(u8::try_from(dst).ok());
+    let staged = ordinals.and_then(|(src, dst)| counters::sums([src, dst])).unwrap_or_default().staged;
     let is_much = staged.copies > COPIES || staged.bytes > BYTES;
     // Where there is no path nothing can be done.
     if is_much && [(src, dst), (dst, src)].iter().any(|&(device, peer)| driver.can_access(device, peer) == Ok(true)) {

@@ -147,7 +147,7 @@ impl Validate {
             return false;
         };
         // Of these it is not known where they are.
-        if src.kind == memory::Kind::Foreign || dst.kind == memory::Kind::Foreign {
+        if [src, dst].iter().any(|place| matches!(place.kind, memory::Kind::Foreign | memory::Kind::Remote)) {
             return copy.reach().is_some();
         }
         is_of_a_device(src)

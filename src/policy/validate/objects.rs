@@ -60,7 +60,9 @@ impl Object {
     fn device(&self) -> Option<i32> {
         match self {
             // Of managed memory, and of other processes', the driver names a device that need not be the right one.
-            Self::Memory { memory, .. } if !matches!(memory.holder, Holder::Host | Holder::Foreign) => {
+            Self::Memory { memory, .. }
+                if !matches!(memory.holder, Holder::Host | Holder::Opened | Holder::Foreign) =>
+            {
                 Some(memory.device)
             }
             _ => None,

@@ -100,6 +100,7 @@ driver_functions! {
     fn mem_map c"cuMemMap" (address: u64, bytes: usize, offset: usize, handle: u64, flags: u64);
     fn mem_retain_allocation_handle c"cuMemRetainAllocationHandle" (handle: *mut usize, address: usize);
     fn mem_release c"cuMemRelease" (handle: usize);
+    fn mem_get_allocation_properties c"cuMemGetAllocationPropertiesFromHandle" (properties: *mut AllocationProp, handle: usize);
     fn mem_get_access c"cuMemGetAccess" (flags: *mut u64, location: *const Location, address: u64);
     fn mem_set_access c"cuMemSetAccess" (address: u64, bytes: usize, grants: *const AccessDesc, count: usize);
     fn mem_host_register c"cuMemHostRegister_v2" (host: usize, bytes: usize, flags: c_uint);

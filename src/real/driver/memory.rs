@@ -1,13 +1,16 @@
 //! The driver's answers about memory.
 
 use std::ffi::{c_int, c_uint, c_void};
+use std::mem::zeroed;
 use std::ptr;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::contexts;
-use super::functions::{asked, mem_alloc, mem_pool_set_access, pointer_get_attribute, pointer_get_attributes};
-use super::types::AccessDesc;
+use super::functions::{
+    asked, mem_alloc, mem_get_allocation_properties, mem_pool_set_access, pointer_get_attribute, pointer_get_attributes,
+};
+use super::types::{AccessDesc, AllocationProp};
 use crate::api::abi::{Code, MEMORYTYPE_DEVICE, MEMORYTYPE_HOST};
 use crate::policy::capture;
 use crate::policy::driver::{Holder, Memory};
@@ -23,6 +26,8 @@ mod attribute {
     pub(super) const RANGE_START_ADDR: c_int = 11;
     pub(super) const RANGE_SIZE: c_int = 12;
     pub(super) const MEMPOOL_HANDLE: c_int = 17;
+    pub(super) const MAPPING_SIZE: c_int = 18;
+    pub(super) const MAPPING_BASE_ADDR: c_int = 19;
 }
 
 /// The device that memory lives on, by the driver's own account; none for memory it does not know.
@@ -81,7 +86,7 @@ pub(super) fn of(address: u64) -> Option<Memory> {
         (_, pool) if pool != 0 => Holder::Pool(pool),
         (0, _) => Holder::Mapped,
         // Memory of another process, whose device is not the one that the driver names.
-        (context, _) if is_own as u32 & 1 == 0 && has_legacy_ipc(context, device) => Holder::Foreign,
+        (context, _) if is_own as u32 & 1 == 0 && has_legacy_ipc(context, device) => Holder::Opened,
         (context, _) => Holder::Context(context),
     };
     Some(Memory { range: (start, bytes), device, holder })
@@ -113,10 +118,29 @@ fn has_legacy_ipc(context: usize, device: i32) -> bool {
 
 /// An attribute of a pointer that is one byte.
 fn pointer_flag(attribute: c_int, address: u64) -> Option<bool> {
+    pointer_word(attribute, address).map(|value| value & 1 != 0)
+}
+
+/// An attribute of a pointer, of at most 8 bytes.
+fn pointer_word(attribute: c_int, address: u64) -> Option<u64> {
     let mut value = 0u64;
     // SAFETY: the attribute is at most 8 bytes. The address is looked up, not read.
     let code = unsafe { pointer_get_attribute((&raw mut value).cast(), attribute, address) };
-    (code == Code::SUCCESS).then_some(value & 1 != 0)
+    (code == Code::SUCCESS).then_some(value)
+}
+
+/// The device of physical memory, which may not be visible.
+pub(super) fn location(physical: usize) -> Option<i32> {
+    // SAFETY: plain integers, for which zero is a value.
+    let mut properties: AllocationProp = unsafe { zeroed() };
+    // SAFETY: the function writes the properties. The handle is of memory that the program has just exported or imported.
+    let code = unsafe { mem_get_allocation_properties(&mut properties, physical) };
+    properties.location.device_id().filter(|_| code == Code::SUCCESS)
+}
+
+/// What is mapped at an address: where it begins, and its bytes.
+pub(super) fn mapping(address: u64) -> Option<(u64, u64)> {
+    pointer_word(attribute::MAPPING_BASE_ADDR, address).zip(pointer_word(attribute::MAPPING_SIZE, address))
 }
 
 pub(crate) fn set_rights(pool: usize, grants: &[AccessDesc]) -> Code {

@@ -19,8 +19,8 @@ pub(crate) use functions::is_loaded;
 pub(crate) use memory::{device_of, set_rights};
 pub(crate) use replacement::{ReadyCopy, make_copy, ready, ready_all};
 pub(crate) use types::{
-    AccessDesc, Array3dDescriptor, ArrayDescriptor, BatchAttributes, BatchNodeParams, BatchOp, ChildGraphNodeParams,
-    Location, MemcpyNodeParams, PoolProps, device_of_pool,
+    AccessDesc, AllocationProp, Array3dDescriptor, ArrayDescriptor, BatchAttributes, BatchNodeParams, BatchOp,
+    ChildGraphNodeParams, Location, MemcpyNodeParams, PoolProps, device_of_pool,
 };
 
 use std::ffi::c_uint;
@@ -191,6 +191,14 @@ impl Driver for RealDriver {
         // SAFETY: the function writes the place; the address is looked up, not read.
         let flags = asked(|flags| unsafe { mem_get_access(flags, &Location::device(device), address) });
         flags == Ok(READ_WRITE as u64)
+    }
+
+    fn mapping(&self, address: u64) -> Option<(u64, u64)> {
+        memory::mapping(address)
+    }
+
+    fn location(&self, physical: usize) -> Option<i32> {
+        memory::location(physical)
     }
 
     fn mapped_memory(&self, address: u64) -> Option<usize> {

@@ -62,10 +62,11 @@ impl AccessDesc {
 pub(super) const PINNED: c_int = 1;
 
 /// `CUmemAllocationProp`.
+#[derive(Clone, Copy)]
 #[repr(C)]
-pub(super) struct AllocationProp {
+pub(crate) struct AllocationProp {
     pub(super) kind: c_int,
-    handle_types: c_int,
+    pub(crate) handle_types: c_int,
     pub(super) location: Location,
     windows: usize,
     flags: u64,

@@ -1,0 +1,49 @@
+//! Calls of the program that share memory with other processes: they export and open it.
+
+use super::{mode, read, recording};
+use crate::api::Function;
+use crate::api::abi::Value;
+use crate::policy::ACCESS;
+use crate::policy::access::How;
+use crate::real::driver::RealDriver;
+use crate::record::trace;
+
+/// Memory was exported. Only notes in the trace are made of it.
+#[cold]
+pub(super) fn on_export(function: Function, arguments: &[Value]) {
+    if trace::file().is_none() {
+        return;
+    }
+    mode::unseen(|| {
+        recording::note_gpus_before_a_copy();
+        match *arguments {
+            [_, Value::UInt(physical), ..] => ACCESS.physical_is_exported(&RealDriver, physical as usize),
+            [Value::Address(out), Value::Address(address)] => {
+                let how = if function == Function::cuIpcGetMemHandle { How::Ipc } else { How::Pool };
+                ACCESS.memory_is_exported(&RealDriver, how, address as u64, &read::shared_handle(out)?);
+            }
+            _ => {}
+        }
+        Some(())
+    });
+}
+
+/// Physical memory was made; the call returns its handle, and may say that it is for others too.
+#[cold]
+pub(super) fn on_creation(out: usize, bytes: u64, properties: usize) {
+    mode::unseen(|| {
+        let physical = read::handle_at(out).filter(|_| read::may_be_exported(properties))?;
+        ACCESS.physical_is_made(physical, bytes);
+        Some(())
+    });
+}
+
+/// Memory of another process was opened by a handle.
+#[cold]
+pub(super) fn on_open(how: How, out: usize, handle: usize) {
+    mode::unseen(|| {
+        recording::note_gpus_before_a_copy();
+        ACCESS.memory_is_opened(&RealDriver, how, read::handle_at(out)? as u64, &read::shared_handle(handle)?);
+        Some(())
+    });
+}

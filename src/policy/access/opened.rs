@@ -1,0 +1,57 @@
+//! Memory that processes share: what this one lets others open, and what it has opened of theirs.
+//!
+//! The driver tells neither whose memory is, nor always on which GPU it lies: for memory that is opened by an IPC handle it names the
+//! opener's device, and for memory of a GPU that the process does not see, the current one. So records have a number for such memory
+//! ([`REMOTE`]), and notes in the trace tell by which handle it was exported and opened: a report joins those of all processes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use p2pshim_trace::{REMOTE, REMOTE_LAST};
+
+/// `CUipcMemHandle`, or `CUmemPoolPtrExportData`.
+pub(crate) type Handle = [u8; 64];
+
+/// The ways that memory is shared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum How {
+    Ipc,
+    Vmm,
+    Pool,
+}
+
+impl How {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Ipc => "ipc",
+            Self::Vmm => "vmm",
+            Self::Pool => "pool",
+        }
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Opened {
+    /// The numbers of handles, which stay theirs: records have them.
+    pub(super) numbers: BTreeMap<Handle, u8>,
+    /// How many numbers were given out.
+    given: u8,
+    /// The numbers of what was opened by handles, by where its memory begins. Of what is closed some may be left, until other memory
+    /// is opened there.
+    pub(super) ranges: BTreeMap<u64, u8>,
+    /// Handles of which a note was made.
+    pub(super) exported: BTreeSet<Handle>,
+    /// Bytes of physical memory, by its handles, which may come again.
+    pub(super) physical: BTreeMap<usize, u64>,
+}
+
+impl Opened {
+    /// A number that nothing has, or the one for the rest.
+    pub(super) fn next(&mut self) -> u8 {
+        self.given = self.given.saturating_add(1).min(REMOTE_LAST - REMOTE + 1);
+        REMOTE + self.given - 1
+    }
+}
+
+pub(super) fn hex(handle: &Handle) -> String {
+    handle.iter().map(|byte| format!("{byte:02x}")).collect()
+}
