@@ -3,7 +3,7 @@
 //! CUDA refuses them with 900, and the program's capture is lost. A regular copy between the same pointers makes the same copy, and
 //! can be captured. So p2pshim replaces the one by the other, in the form (legacy or per-thread default stream) that the program used;
 //! in the driver, so that the runtime's last error is right by itself. It forwards what has no equal, arrays and host memory, and
-//! everything if a question fails. (Measured on H200 with CUDA 13.0, docs/results/.)
+//! everything if a question fails. (Measured on H200 with CUDA 13.0, docs/MEASUREMENTS.md.)
 //!
 //! While the count of captures is 0 a copy pays one load. Otherwise p2pshim asks the driver whether the copy's stream is captured. The
 //! count is too low only where a capture began past the shim; CUDA then refuses the copies as it would without us.

@@ -1,12 +1,12 @@
 //! The copies of executable graphs between devices.
 //!
 //! A copy in a graph takes the path that there was when the graph was instantiated, for ever: enabling access afterwards, or updating the
-//! graph, does not change it (measured on H200, docs/results/). So the pairs of a graph's copies are verified and enabled before it
+//! graph, does not change it (measured on H200, docs/MEASUREMENTS.md). So the pairs of a graph's copies are verified and enabled before it
 //! is instantiated, as soon as there is one copy; a pair that another thread is verifying is waited for. And what each executable graph copies is kept until it is destroyed. One that
 //! copies nothing between devices then never will: CUDA refuses to change whose memory a node copies.
 //!
 //! Changes to an executable graph name nodes of the graph that it was instantiated from, also after it was updated with
-//! another; what was disabled stays so until it is enabled (measured on H200, docs/results/).
+//! another; what was disabled stays so until it is enabled (measured on H200, docs/MEASUREMENTS.md).
 //!
 //! Launches look it up under a lock that is held for a moment, by everybody with signals and cancellation held back: a handler that leaves by
 //! `longjmp`, or a thread that ends, would leave it locked. What a launch itself would change waits for the next one if anybody is reading.

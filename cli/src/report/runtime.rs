@@ -14,7 +14,7 @@ const MARK: &[u8] = b"startup failure in cuda runtime";
 
 /// Releases, and a name that each is the first to have in its table of names of functions and codes, which is in programs without
 /// symbols too. Those that are not told apart have the same names, or were not at hand. Source:
-/// docs/results/static-runtimes-2026-11-23.md.
+/// libraries of PyPI, docs/MEASUREMENTS.md.
 const RELEASES: [(&str, &str); 16] = [
     ("9.0 to 9.2", "cudaLaunchCooperativeKernel_ptsz"),
     ("10.0", "cudaGraphLaunch_ptsz"),
