@@ -18,7 +18,7 @@
 
 #include "check.h"
 
-enum { COUNT = 2 << 20, PART = 600000, ROW = 1000, INSIDE = 5000, OWNERS_SEED = 1, OPENERS_SEED = 2, CHANNEL = 9 };
+enum { COUNT = 2 << 20, PART = 300000, ROW = 1000, INSIDE = 5000, OWNERS_SEED = 1, OPENERS_SEED = 2, CHANNEL = 9 };
 
 extern char **environ;
 
@@ -351,16 +351,61 @@ static void *open_pool(const struct ticket *ticket, int descriptor, cudaMemPool_
     return memory;
 }
 
-/* Copies between the opener's memory and the owner's, after an event of that if there is one: a peer copy, regular ones of one row and of many. */
+/* A batch of two copies, or a copy where there are none. */
+static void copy_batch(char *dst, const char *src, cudaStream_t stream)
+{
+#if CUDART_VERSION >= 12080
+    enum { HALF = PART / 2 };
+    struct cudaMemcpyAttributes attributes = {.srcAccessOrder = cudaMemcpySrcAccessOrderStream};
+    void *dsts[] = {dst, dst + HALF};
+    void *srcs[] = {(void *)src, (void *)(src + HALF)};
+    size_t sizes[] = {HALF, HALF}, first = 0;
+#if CUDART_VERSION >= 13000
+    CHECK(cudaMemcpyBatchAsync((void *const *)dsts, (const void *const *)srcs, sizes, 2, &attributes, &first, 1, stream));
+#else
+    size_t fail;
+    CHECK(cudaMemcpyBatchAsync(dsts, srcs, sizes, 2, &attributes, &first, 1, &fail, stream));
+#endif
+#else
+    CHECK(cudaMemcpyAsync(dst, src, PART, cudaMemcpyDefault, stream));
+#endif
+}
+
+static void copy_in_graph(char *dst, const char *src, cudaStream_t stream)
+{
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    cudaGraphNode_t node;
+    CHECK(cudaGraphCreate(&graph, 0));
+    CHECK(cudaGraphAddMemcpyNode1D(&node, graph, NULL, 0, dst, src, PART, cudaMemcpyDefault));
+    CHECK(cudaGraphInstantiateWithFlags(&exec, graph, 0));
+    CHECK(cudaGraphLaunch(exec, stream));
+    CHECK(cudaStreamSynchronize(stream));
+    CHECK(cudaGraphExecDestroy(exec));
+    CHECK(cudaGraphDestroy(graph));
+}
+
+static void copy_3d(char *dst, const char *src, cudaStream_t stream)
+{
+    enum { ROWS = 10 };
+    struct cudaMemcpy3DParms copy = {.srcPtr = {(void *)src, ROW, ROW, ROWS}, .dstPtr = {dst, ROW, ROW, ROWS},
+                                     .extent = {ROW, ROWS, PART / ROW / ROWS}, .kind = cudaMemcpyDefault};
+    CHECK(cudaMemcpy3DAsync(&copy, stream));
+}
+
+/* Copies all of it between the opener's memory and the owner's, after an event of that if there is one, in parts of every form. */
 static void copy(char *dst, const char *src, cudaEvent_t after)
 {
-    enum { REST = 2 * PART, ROWS = (COUNT - REST) / ROW, LAST = COUNT - REST - ROWS * ROW };
+    enum { REST = 5 * PART, ROWS = (COUNT - REST) / ROW, LAST = COUNT - REST - ROWS * ROW };
     cudaStream_t stream;
     CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     if (after)
         CHECK(cudaStreamWaitEvent(stream, after, 0));
     CHECK(cudaMemcpyPeerAsync(dst, 0, src, 0, PART, stream));
     CHECK(cudaMemcpyAsync(dst + PART, src + PART, PART, cudaMemcpyDefault, stream));
+    copy_batch(dst + 2 * PART, src + 2 * PART, stream);
+    copy_in_graph(dst + 3 * PART, src + 3 * PART, stream);
+    copy_3d(dst + 4 * PART, src + 4 * PART, stream);
     CHECK(cudaMemcpy2DAsync(dst + REST, ROW, src + REST, ROW, ROW, ROWS, cudaMemcpyDeviceToDevice, stream));
     CHECK(cudaMemcpyAsync(dst + COUNT - LAST, src + COUNT - LAST, LAST, cudaMemcpyDeviceToDevice, stream));
     CHECK(cudaStreamSynchronize(stream));
