@@ -170,6 +170,25 @@ fn damage(folder: &Folder, change: impl FnOnce(&mut Vec<u8>)) {
     fs::write(path, bytes).unwrap();
 }
 
+/// A rank that sees these GPUs.
+fn rank(folder: &Folder, rank: u32, gpus: &[&str]) -> Scene {
+    let mut scene = Scene::named(&folder.0, &format!("rank-{rank}.p2ptrace"), 50 + rank, "node");
+    scene.note(0, NoteKind::Variable, 0, &["RANK", &rank.to_string()]);
+    scene.gpus(&gpus.iter().map(|gpu| (*gpu, "")).collect::<Vec<_>>());
+    scene
+}
+
+/// Rank 0 shares memory of its device, and rank 1 has opened it by this number, and copies.
+fn shared(folder: &Folder, gpus: [&[&str]; 2], device: u32, calls: &[Call]) {
+    let mut owner = rank(folder, 0, gpus[0]);
+    owner.note(10, NoteKind::Exported, device, &["ipc", "5eed", "1000000000"]);
+    owner.finish();
+    let mut opener = rank(folder, 1, gpus[1]);
+    opener.note(20, NoteKind::Opened, 128, &["ipc", "5eed", "1000000000", "0"]);
+    calls.iter().for_each(|call| opener.call(call));
+    opener.finish();
+}
+
 type Case = (&'static str, fn(&Folder));
 
 const CASES: &[Case] = &[
@@ -670,6 +689,44 @@ const CASES: &[Case] = &[
         is_of_here(&mut scene, &own_program(), now() - 20_000 * MS);
         scene.call(&Call { took: None, ..copy(0, DIRECT) });
         no_longer_mapped(&scene.finish());
+    }),
+    ("between processes, which see both GPUs", |folder| {
+        let calls = [on(0, 128, copy(0, DIRECT)), on(128, 0, copy(1, DIRECT)), on(128, 0, copy(2, DIRECT))];
+        shared(folder, [&["GPU-a", "GPU-b"]; 2], 1, &calls);
+    }),
+    ("between processes, each of which sees its own GPU", |folder| {
+        shared(folder, [&["GPU-b"], &["GPU-a"]], 0, &[on(0, 128, timed(0, DIRECT, 5 * MS / 2))]);
+    }),
+    ("between processes on one GPU, beside copies within it", |folder| {
+        shared(folder, [&["GPU-a"]; 2], 0, &[on(0, 128, copy(0, DIRECT)), on(0, 0, copy(1, SAME))]);
+    }),
+    ("between processes on one GPU and on two", |folder| {
+        let calls = [on(0, 128, copy(0, DIRECT)), on(1, 128, copy(1, DIRECT)), on(0, 1, copy(2, STAGED))];
+        shared(folder, [&["GPU-a", "GPU-b"]; 2], 1, &calls);
+    }),
+    ("between processes, one of which left no trace", |folder| {
+        let mut scene = rank(folder, 1, &["GPU-a"]);
+        scene.note(20, NoteKind::Opened, 128, &["ipc", "5eed", "1000000000", "0"]);
+        [on(0, 128, copy(0, DIRECT)), on(254, 0, copy(1, DIRECT))].iter().for_each(|call| scene.call(call));
+        scene.finish();
+    }),
+    ("between processes, to a GPU that only the driver names", |folder| {
+        let mut scene = rank(folder, 1, &["GPU-b"]);
+        scene.note(20, NoteKind::Opened, 128, &["vmm", "", "0", "0", "gpu=GPU-a"]);
+        scene.call(&on(0, 128, copy(0, DIRECT)));
+        scene.finish();
+    }),
+    ("between two other processes, by a third", |folder| {
+        for (number, handle) in [(2, "aa"), (3, "bb")] {
+            let mut owner = rank(folder, number, &["GPU-a", "GPU-b"]);
+            owner.note(10, NoteKind::Exported, number - 2, &["ipc", handle, "1000000000"]);
+            owner.finish();
+        }
+        let mut scene = rank(folder, 1, &["GPU-a", "GPU-b"]);
+        scene.note(20, NoteKind::Opened, 128, &["ipc", "aa", "1000000000", "0"]);
+        scene.note(20, NoteKind::Opened, 129, &["ipc", "bb", "1000000000", "0"]);
+        scene.call(&on(128, 129, copy(0, DIRECT)));
+        scene.finish();
     }),
     ("GPUs not known", |folder| {
         let mut scene = Scene::named(&folder.0, "a.p2ptrace", 7, "node");

@@ -201,10 +201,10 @@ fn json_of_a_process_counts_each_copy_once() {
 #[test]
 fn csv_has_a_line_for_each_way() {
     let expected = "\
-src_host,src,src_uuid,dst_host,dst,dst_uuid,pair_calls,pair_errors,path,why,calls,bytes,device_calls,device_bytes,device_ns,gb_per_s,host_p50_ns,host_p99_ns,host_max_ns,host_total_ns,access,link,python_lines,call_sites
-nodeA,GPU 0,GPU-a,nodeA,GPU 1,GPU-b,2,0,direct,,1,1000000000,1,1000000000,2500000,400.000,1296,1296,1300,2600,1,NVLink,,
-nodeA,GPU 0,GPU-a,nodeA,GPU 1,GPU-b,2,0,staged,access not enabled,1,1000000000,1,1000000000,25000000,40.000,1296,1296,1300,2600,1,NVLink,,
-nodeA,GPU 1,GPU-b,nodeA,GPU 0,GPU-a,3,1,staged,broken: lost data or hung in verification,1,5000,0,0,0,,1296,1296,1300,2600,1,NVLink,,
+src_host,src,src_uuid,dst_host,dst,dst_uuid,pair_calls,pair_errors,path,why,calls,bytes,device_calls,device_bytes,device_ns,gb_per_s,host_p50_ns,host_p99_ns,host_max_ns,host_total_ns,access,link,python_lines,call_sites,between_processes
+nodeA,GPU 0,GPU-a,nodeA,GPU 1,GPU-b,2,0,direct,,1,1000000000,1,1000000000,2500000,400.000,1296,1296,1300,2600,1,NVLink,,,0
+nodeA,GPU 0,GPU-a,nodeA,GPU 1,GPU-b,2,0,staged,access not enabled,1,1000000000,1,1000000000,25000000,40.000,1296,1296,1300,2600,1,NVLink,,,0
+nodeA,GPU 1,GPU-b,nodeA,GPU 0,GPU-a,3,1,staged,broken: lost data or hung in verification,1,5000,0,0,0,,1296,1296,1300,2600,1,NVLink,,,0
 ";
     assert_eq!(report_of(&one_process("csv"), &["--csv"]), expected);
 }
@@ -254,7 +254,7 @@ Lines of Python that copy
     assert_eq!(calls.matches(" at libframework.so+0x234\n").count(), 6, "{calls}");
     let csv = report_of(&folder, &["--csv"]);
     let lines = "/home/u/train.py:88 in step (4 of 10); /home/u/train.py:12 in Net.forward (1 of 10)";
-    assert!(csv.contains(&format!(",NVLink,{lines},\n")), "{csv}");
+    assert!(csv.contains(&format!(",NVLink,{lines},,0\n")), "{csv}");
     let events = checked_events(&report_of(&folder, &["--perfetto", "-"]));
     let found = events.iter().filter(|event| event["args"]["python"] == "/home/u/train.py:88 in step").count();
     assert_eq!(found, 4);
@@ -1123,4 +1123,187 @@ fn verdict_of_each_kind_of_trace() {
         verdict(&[copy(STAGED)], &[]),
         "1.0 GB of submitted copies were staged where it is not known whether the GPUs can access each other."
     );
+}
+
+/// Rank `rank` of a host, which sees these GPUs, with such notes about memory that is shared.
+fn sharing(folder: &Folder, rank: u32, host: &str, gpus: &[&str], notes: &[(u64, NoteKind, u32, &[&str])]) -> Scene {
+    let mut scene = Scene::named(&folder.0, &format!("{rank}.p2ptrace"), 10 + rank, host);
+    scene.note(0, NoteKind::Variable, 0, &["RANK", &rank.to_string()]);
+    scene.gpus(&gpus.iter().map(|gpu| (*gpu, "")).collect::<Vec<_>>());
+    notes.iter().for_each(|(at, kind, number, strings)| scene.note(*at, *kind, *number, strings));
+    scene
+}
+
+/// The pairs of GPUs, by their labels, with paths and bytes.
+fn pairs_of(json: &Value) -> Vec<String> {
+    let label = |gpu: &Value| json["gpus"][gpu.as_u64().unwrap() as usize]["label"].as_str().unwrap().to_owned();
+    let pairs = json["pairs"].as_array().unwrap().iter().flat_map(|pair| {
+        let paths = pair["paths"].as_array().unwrap().iter();
+        paths.map(move |path| {
+            let between = if path["between_processes"] == true { " between processes" } else { "" };
+            format!(
+                "{} > {} {}{between} {}",
+                label(&pair["src"]),
+                label(&pair["dst"]),
+                path["path"].as_str().unwrap(),
+                path["bytes"]
+            )
+        })
+    });
+    pairs.collect()
+}
+
+/// Who copied what between which processes: `1 push 0 > 1 of [1, 0]: 7`.
+fn between_processes_of(json: &Value) -> Vec<String> {
+    let all = json["between_processes"].as_array().unwrap().iter();
+    all.map(|it| {
+        let [file, src, dst, from, to] =
+            ["file", "src", "dst", "src_file", "dst_file"].map(|name| it[name].to_string());
+        format!("{file} {}s {src} > {dst}, memory of {from} and {to}: {}", it["does"].as_str().unwrap(), it["bytes"])
+    })
+    .collect()
+}
+
+const EXPORTED: NoteKind = NoteKind::Exported;
+const OPENED: NoteKind = NoteKind::Opened;
+
+#[test]
+fn memory_of_another_process_is_found_by_its_handle_also_from_another_container() {
+    for (hosts, gpus, expected) in [
+        // The opener sees both GPUs, and has its own names for them.
+        (["one", "two"], [&["GPU-b"][..], &["GPU-a", "GPU-b"]], "two GPU 0 > two GPU 1 direct between processes 5000"),
+        (["one", "two"], [&["GPU-b"], &["GPU-a"]], "two GPU 0 > one GPU 0 direct between processes 5000"),
+        (["one", "one"], [&["GPU-b"], &["GPU-a"]], "GPU 1 > GPU 0 direct between processes 5000"),
+    ] {
+        let folder = Folder::new("handles");
+        let owner = sharing(&folder, 0, hosts[0], gpus[0], &[(10, EXPORTED, 0, &["pool", "5eed", "4096"])]);
+        owner.finish();
+        // Handles are of one way to share, so that this is another one.
+        let other = sharing(&folder, 2, hosts[0], gpus[0], &[(10, EXPORTED, 0, &["ipc", "5eed", "4096"])]);
+        other.finish();
+        let mut opener = sharing(&folder, 1, hosts[1], gpus[1], &[(20, OPENED, 130, &["pool", "5eed", "4096", "0"])]);
+        opener.call(&Call::copy(0, (0, 130), 5000, DIRECT));
+        opener.finish();
+        let json = json_of(&folder);
+        assert_eq!(pairs_of(&json), [expected], "{hosts:?}");
+        let [row] = &between_processes_of(&json)[..] else { panic!("{json:#}") };
+        assert!(row.starts_with("1 pushs") && row.ends_with("memory of 1 and 0: 5000"), "{row}");
+    }
+}
+
+#[test]
+fn memory_by_a_descriptor_is_found_if_only_one_gpu_fits() {
+    let vmm = |bytes: &'static str| -> &'static [&'static str] {
+        match bytes {
+            "4096" => &["vmm", "", "4096"],
+            _ => &["vmm", "", "8192"],
+        }
+    };
+    type Exports = &'static [(u32, u64, u32, &'static str)];
+    // Rank, time, device and bytes of what is shared; the pair, and whose memory it is.
+    let cases: [(Exports, &str, &str); 7] = [
+        (&[(0, 10, 1, "4096")], "GPU 0 > GPU 1 direct between processes 5000", "1 and 0"),
+        (&[(0, 10, 0, "4096")], "GPU 0 > GPU 0 same-device between processes 5000", "1 and 0"),
+        (&[(0, 10, 1, "8192")], "GPU 0 > another process direct between processes 5000", "1 and null"),
+        (&[(0, 40_000_000, 1, "4096")], "GPU 0 > another process direct between processes 5000", "1 and null"),
+        (&[(1, 10, 1, "4096")], "GPU 0 > another process direct between processes 5000", "1 and null"),
+        (&[(0, 10, 1, "4096"), (2, 10, 1, "4096")], "GPU 0 > GPU 1 direct between processes 5000", "1 and null"),
+        (
+            &[(0, 10, 1, "4096"), (2, 10, 0, "4096")],
+            "GPU 0 > another process direct between processes 5000",
+            "1 and null",
+        ),
+    ];
+    for (exports, pair, owners) in cases {
+        let folder = Folder::new("descriptors");
+        for rank in 0..3 {
+            let mut scene = sharing(&folder, rank, "one", &["GPU-a", "GPU-b"], &[]);
+            for &(_, at, device, bytes) in exports.iter().filter(|(owner, ..)| *owner == rank) {
+                scene.note(at, EXPORTED, device, vmm(bytes));
+            }
+            if rank == 1 {
+                scene.note(20, OPENED, 128, &["vmm", "", "4096", "0"]);
+                scene.call(&Call::copy(100, (0, 128), 5000, DIRECT));
+            }
+            scene.finish();
+        }
+        let json = json_of(&folder);
+        assert_eq!(pairs_of(&json), [pair], "{exports:?}");
+        let [row] = &between_processes_of(&json)[..] else { panic!("{json:#}") };
+        assert!(row.ends_with(&format!("memory of {owners}: 5000")), "{exports:?}: {row}");
+    }
+}
+
+#[test]
+fn text_lists_copies_between_processes_and_their_owners() {
+    let folder = Folder::new("processes");
+    let shared: [(u64, NoteKind, u32, &[&str]); 2] =
+        [(10, EXPORTED, 1, &["ipc", "aa", "4096"]), (10, EXPORTED, 0, &["ipc", "bb", "4096"])];
+    sharing(&folder, 0, "one", &["GPU-a", "GPU-b"], &shared).finish();
+    let opened: [(u64, NoteKind, u32, &[&str]); 3] = [
+        (20, OPENED, 128, &["ipc", "aa", "4096", "0"]),
+        (20, OPENED, 129, &["ipc", "bb", "4096", "0"]),
+        (20, OPENED, 130, &["ipc", "cc", "4096", "0"]),
+    ];
+    let mut opener = sharing(&folder, 1, "one", &["GPU-a", "GPU-b"], &opened);
+    for (at, pair, bytes) in
+        [(100, (0, 128), 5000), (200, (128, 0), 6000), (300, (0, 129), 7000), (400, (0, 130), 8000)]
+    {
+        opener.calls(&Call { function: MEMCPY_PEER, ..Call::copy(at * 100, pair, bytes, DIRECT) });
+    }
+    opener.calls(&Call { function: MEMCPY_PEER, ..Call::copy(50_000, (0, 1), 9000, DIRECT) });
+    opener.finish();
+    let text = report_of(&folder, &[]);
+    let table = "\
+Copies between processes
+  process  copies   bytes  from   memory of  to         memory of        opened by
+  rank 1        1  8.0 kB  GPU 0  rank 1     not known  another process  ipc
+  rank 1        1  7.0 kB  GPU 0  rank 1     GPU 0      rank 0           ipc
+  rank 1        1  6.0 kB  GPU 1  rank 0     GPU 0      rank 1           ipc
+  rank 1        1  5.0 kB  GPU 0  rank 1     GPU 1      rank 0           ipc
+";
+    assert!(text.contains(table), "{text}");
+    for line in [
+        "  GPU 0 > GPU 1                 1  9.0 kB  direct ",
+        "                                1  5.0 kB  direct, between processes ",
+        "  GPU 0 > GPU 0                 1  7.0 kB  same-device, between processes ",
+        "  GPU 0 > another process       1  8.0 kB  direct, between processes ",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+    assert!(text.contains("\nGPUs       GPU 0 NVIDIA H200, GPU 1 NVIDIA H200\n"), "{text}");
+    let calls = report_of(&folder, &["--calls", "--pair", "0>1"]);
+    assert_eq!(calls.lines().filter(|line| line.contains(" 0->1 direct")).count(), 4, "{calls}");
+    assert!(calls.contains("dst=0x7e0000000000, another process, src=0x7f0000000000, 0, 5000"), "{calls}");
+    assert!(report_of(&folder, &["--calls"]).contains(" 0->another process direct"), "{calls}");
+    let events = report_of(&folder, &["--perfetto=-"]);
+    assert!(
+        events.contains("\"to\":\"another process, memory of another process\"")
+            && events.contains("\"from\":\"GPU 1, memory of rank 0\""),
+        "{events}"
+    );
+    let csv = report_of(&folder, &["--csv"]);
+    assert_eq!(csv.lines().filter(|line| line.ends_with(",1")).count(), 4, "{csv}");
+    assert_eq!(pairs_of(&json_of(&folder)).len(), 5);
+}
+
+#[test]
+fn nvlink_is_explained_by_copies_between_processes_if_it_is_known_where_memory_lies() {
+    let nvlink = |owns: bool| {
+        let folder = Folder::new("nvlink-processes");
+        let exported: [(u64, NoteKind, u32, &[&str]); 1] = [(10, EXPORTED, 0, &["ipc", "aa", "4096"])];
+        sharing(&folder, 0, "nodeA", &["GPU-b"], if owns { &exported } else { &[] }).finish();
+        let opened: (u64, NoteKind, u32, &[&str]) = (20, OPENED, 128, &["ipc", "aa", "4096", "0"]);
+        let mut opener = sharing(&folder, 1, "nodeA", &["GPU-a"], &[opened]);
+        opener.calls(&Call { function: MEMCPY_PEER, ..Call::copy(0, (0, 128), 3 * GB, DIRECT) });
+        opener.finish();
+        fs::write(folder.0.join("nodeA.nvlink.json"), READING).unwrap();
+        json_of(&folder)["nvlink"].clone()
+    };
+    let (known, unknown) = (nvlink(true), nvlink(false));
+    assert_eq!(known["text"], "NVLink carried 3.0 GB between these GPUs; copies explain all of it.");
+    assert_eq!(known["copied_bytes"], 3 * GB);
+    assert_eq!(unknown["text"], "NVLink carried 3.0 GB between these GPUs; no copy in the trace explains it.");
+    let more = "3.0 GB of copies with memory of other processes can be a part: it is not known on which GPU that lies.";
+    assert!(unknown["more"].as_str().unwrap().ends_with(more), "{unknown}");
 }

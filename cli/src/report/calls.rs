@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::rc::Rc;
 
 use p2pshim_host::text::is_escaped;
-use p2pshim_trace::{Capture, DeviceTime, Path, State, given};
+use p2pshim_trace::{Capture, DeviceTime, Path, REMOTE, State, given};
 
 use super::filter::Selection;
 use super::merge::{Call, Source, in_order};
@@ -197,10 +197,10 @@ fn outcome(line: &mut String, call: &Call, words: &Words) -> fmt::Result {
     Ok(())
 }
 
-/// The number of a GPU in the report.
-fn gpu(report: &Report, call: &Call, ordinal: Option<u8>) -> Option<u32> {
-    let gpu = report.files.get(call.source.file)?.devices.get(&ordinal?)?;
-    Some(report.gpus.get(*gpu)?.number)
+/// The number of a GPU in the report, or words for memory of which the GPU is not known.
+fn gpu(report: &Report, call: &Call, ordinal: Option<u8>) -> Option<String> {
+    let gpu = report.gpus.get(*report.files.get(call.source.file)?.devices.get(&ordinal?)?)?;
+    Some(if gpu.is_another_process { gpu.label.clone() } else { gpu.number.to_string() })
 }
 
 /// Writes the arguments that are known. Devices are the ordinals of the process.
@@ -235,6 +235,7 @@ struct Device(Option<u8>);
 impl Display for Device {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
         match self.0 {
+            Some(REMOTE..) => out.write_str("another process"),
             Some(ordinal) => write!(out, "{ordinal}"),
             None => out.write_str("?"),
         }

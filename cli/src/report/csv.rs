@@ -7,7 +7,7 @@ use super::term;
 
 const COLUMNS: &str = "src_host,src,src_uuid,dst_host,dst,dst_uuid,pair_calls,pair_errors,path,why,calls,bytes,device_calls,\
                        device_bytes,device_ns,gb_per_s,host_p50_ns,host_p99_ns,host_max_ns,host_total_ns,access,link,\
-                       python_lines,call_sites";
+                       python_lines,call_sites,between_processes";
 
 /// Writes the table, with a line of names. A cell that is not known is empty.
 pub(crate) fn write(report: &Report, out: &mut impl Write) -> io::Result<()> {
@@ -32,10 +32,14 @@ pub(crate) fn write(report: &Report, out: &mut impl Write) -> io::Result<()> {
             let named = format!("{},{}", field(path.taken.name()), field(path.taken.why().unwrap_or_default()));
             let sums =
                 format!("{},{},{},{},{}", path.calls, path.bytes, path.device_calls, path.device_bytes, path.device_ns);
-            writeln!(out, "{ends},{named},{sums},{rate},{times},{access},{link},{lines}")?;
+            writeln!(
+                out,
+                "{ends},{named},{sums},{rate},{times},{access},{link},{lines},{}",
+                u8::from(path.taken.between_processes)
+            )?;
         }
         if pair.paths.is_empty() {
-            writeln!(out, "{ends},,,0,0,0,0,0,,{times},{access},{link},{lines}")?;
+            writeln!(out, "{ends},,,0,0,0,0,0,,{times},{access},{link},{lines},0")?;
         }
     }
     Ok(())
@@ -74,7 +78,7 @@ mod tests {
 
     #[test]
     fn write_each_line_has_the_columns_of_the_first() {
-        let taken = Taken(Some(p2pshim_trace::Path::Staged(p2pshim_trace::Why::BrokenInUse)));
+        let taken = Taken::of(Some(p2pshim_trace::Path::Staged(p2pshim_trace::Why::BrokenInUse)));
         let staged = Path { taken, ..Path::default() };
         let pair = |paths| Pair { paths, ..Pair::default() };
         let report = Report { pairs: vec![pair(vec![staged]), pair(Vec::new())], ..Report::default() };
@@ -82,7 +86,7 @@ mod tests {
         write(&report, &mut out).unwrap();
         let text = String::from_utf8(out).unwrap().replace("broken, by", "broken by");
         let commas: Vec<usize> = text.lines().map(|line| line.matches(',').count()).collect();
-        assert_eq!(commas, [23, 23, 23], "{text}");
+        assert_eq!(commas, [24, 24, 24], "{text}");
         assert!(text.contains(",staged,\"broken by p2pshim in the driver's place\",0,"), "{text}");
     }
 

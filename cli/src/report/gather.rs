@@ -311,6 +311,7 @@ fn file(index: usize, path: String, trace: &Trace, names: &Names, tally: &Tally)
         gone: None,
         run_ended: None,
         devices: BTreeMap::new(),
+        owners: BTreeMap::new(),
     }
 }
 

@@ -187,8 +187,8 @@ mod tests {
         super::lost(pairs, &shares.collect::<Vec<_>>())
     }
 
-    const STAGED: Taken = Taken(Some(p2pshim_trace::Path::Staged(p2pshim_trace::Why::NotEnabled)));
-    const DIRECT: Taken = Taken(Some(p2pshim_trace::Path::Direct));
+    const STAGED: Taken = Taken::of(Some(p2pshim_trace::Path::Staged(p2pshim_trace::Why::NotEnabled)));
+    const DIRECT: Taken = Taken::of(Some(p2pshim_trace::Path::Direct));
 
     #[test]
     fn lost_seconds_by_the_pair_then_by_any_pair() {

@@ -32,6 +32,7 @@ mod runtime;
 #[cfg(test)]
 #[path = "../../tests/scene/mod.rs"]
 pub(crate) mod scene;
+mod shared;
 mod symbols;
 mod tally;
 mod term;

@@ -11,8 +11,8 @@ use serde::Serialize;
 
 pub(crate) use calls::{Call, Durations, Error, Finding, Function, Line, Moment, Numbering, Origin, Progress, Site};
 pub(crate) use copies::{
-    CopyCaller, CopyLine, CopySite, Decision, Gpu, Lost, LostBy, NvLink, NvLinkGpu, Pair, Path, Share, Size, Timeline,
-    TimelineFile, TimelinePair,
+    BetweenProcesses, CopyCaller, CopyLine, CopySite, Decision, Does, Gpu, Lost, LostBy, NvLink, NvLinkGpu, Pair, Path,
+    Share, Size, Timeline, TimelineFile, TimelinePair,
 };
 pub(crate) use runs::{End, Ends, File, How, Mark, Run, Span, Thread, Unseen};
 
@@ -39,6 +39,7 @@ pub(crate) struct Report {
     pub(crate) files: Vec<File>,
     pub(crate) gpus: Vec<Gpu>,
     pub(crate) pairs: Vec<Pair>,
+    pub(crate) between_processes: Vec<BetweenProcesses>,
     pub(crate) functions: Vec<Function>,
     pub(crate) errors: Vec<Error>,
     pub(crate) findings: Vec<Finding>,

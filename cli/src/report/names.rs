@@ -24,6 +24,31 @@ pub(super) struct Access {
     pub(super) link: Option<String>,
 }
 
+/// Memory that a process lets others open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Exported {
+    pub(super) ordinal: u8,
+    /// `ipc`, `vmm`, `pool`.
+    pub(super) how: String,
+    /// Empty for a descriptor.
+    pub(super) handle: String,
+    pub(super) bytes: u64,
+    /// In nanoseconds since 1970.
+    pub(super) time: u64,
+}
+
+/// Memory of another process that a process has opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Opened {
+    pub(super) how: String,
+    pub(super) handle: String,
+    /// 0 if they are not known.
+    pub(super) bytes: u64,
+    /// The GPU where it lies, if the process knows.
+    pub(super) uuid: Option<String>,
+    pub(super) time: u64,
+}
+
 /// The notes of a file, by what they are about.
 #[derive(Debug, Default)]
 pub(super) struct Names {
@@ -38,6 +63,9 @@ pub(super) struct Names {
     modules: Vec<(u64, Module)>,
     pub(super) devices: BTreeMap<u8, Device>,
     pub(super) access: HashMap<[u8; 2], Access>,
+    pub(super) exported: Vec<Exported>,
+    /// By the number that stands for its device.
+    pub(super) opened: BTreeMap<u8, Vec<Opened>>,
     pub(super) host: Option<String>,
     pub(super) boot_id: Option<String>,
     /// The namespace that its number of a process is in.
@@ -84,6 +112,16 @@ impl Names {
             (NoteKind::Gpu, Ok(ordinal)) => {
                 let [name, uuid, pci] = [0, 1, 2].map(|index| known(note.string(index)));
                 self.devices.insert(ordinal, Device { name, uuid, pci });
+            }
+            (NoteKind::Exported, Ok(ordinal)) => {
+                let (how, handle) = two();
+                let bytes = note.string(2).parse().unwrap_or_default();
+                self.exported.push(Exported { ordinal, how, handle, bytes, time });
+            }
+            (NoteKind::Opened, Ok(number)) => {
+                let (how, handle) = two();
+                let (bytes, uuid) = (note.string(2).parse().unwrap_or_default(), note.value("gpu").and_then(known));
+                self.opened.entry(number).or_default().push(Opened { how, handle, bytes, uuid, time });
             }
             (NoteKind::Peer, _) => {
                 let access = note.value("access").and_then(|value| match value {

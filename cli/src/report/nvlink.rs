@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use p2pshim_trace::Class;
 
 use super::model::{File, NvLink, NvLinkGpu, Pair, Report};
+use super::shared;
 use super::term::bytes;
 use crate::nvlink::Reading;
 
@@ -92,6 +93,7 @@ pub(super) fn compare(report: &Report, readings: &[Reading]) -> Option<NvLink> {
     let traced: Vec<&File> = report.files.iter().filter(|file| was_read(file, readings)).collect();
     let is_clear = explain(report, &traced, &mut counted);
     let is_at_least = !is_clear
+        || shared::unknown_bytes(report) > 0
         || readings.iter().any(|reading| reading.killed)
         || !report.unfinished.is_empty()
         || report.files.iter().any(|file| file.dropped > 0 || !file.is_whole || file.running);
@@ -117,6 +119,7 @@ pub(super) fn compare(report: &Report, readings: &[Reading]) -> Option<NvLink> {
     let sum = sent.max(received);
     let facts = Facts {
         sum,
+        unplaced: shared::unknown_bytes(report),
         copies: report.pairs.iter().map(|pair| pair.calls).sum(),
         verifications: report.decisions.iter().filter(|it| it.verified.is_some()).count() as u64,
         in_container: readings.iter().any(|reading| reading.in_container),
@@ -199,6 +202,8 @@ fn was_read(file: &File, readings: &[Reading]) -> bool {
 /// The facts that the words depend on.
 struct Facts {
     sum: Sum,
+    /// Bytes of copies with memory of other processes that lies it is not known where.
+    unplaced: u64,
     copies: u64,
     verifications: u64,
     in_container: bool,
@@ -277,7 +282,12 @@ impl Facts {
         if nvlink.other_processes.is_empty() && nvlink.shows_processes && self.in_container {
             text.push_str(" Processes outside this container may not be visible.");
         }
-        if nvlink.is_at_least {
+        if self.unplaced > 0 {
+            let all = bytes(self.unplaced);
+            text += &format!(
+                " {all} of copies with memory of other processes can be a part: it is not known on which GPU that lies."
+            );
+        } else if nvlink.is_at_least {
             text.push_str(" The trace may also lack copies.");
         }
         text
@@ -324,7 +334,12 @@ mod tests {
     }
 
     fn share(path: Option<Taken>, bytes: u64) -> Share {
-        Share { file: 0, pair: [0, 1], power: 0, path: Path { taken: paths::Taken(path), bytes, ..Path::default() } }
+        Share {
+            file: 0,
+            pair: [0, 1],
+            power: 0,
+            path: Path { taken: paths::Taken::of(path), bytes, ..Path::default() },
+        }
     }
 
     /// Counters from 90 to 210, by which so much went from 0 to 1; the program was seen on both.

@@ -17,6 +17,7 @@ use super::filter::Selection;
 use super::merge::{Call, Source, in_order};
 use super::model::{File, Origin, Report};
 use super::rates::Rates;
+use super::shared;
 use super::tally::{Step, Walk};
 use super::term;
 
@@ -321,7 +322,9 @@ impl Events<'_> {
         for (name, ordinal) in [("from", record.src_device), ("to", record.dst_device)] {
             let gpu = ordinal.and_then(|ordinal| file?.devices.get(&ordinal));
             if let Some(&gpu) = gpu {
-                args.add(name, Json(self.report.label(gpu)));
+                let owner = ordinal.and_then(|ordinal| file?.owners.get(&ordinal));
+                let owner = owner.map(|owner| format!(", memory of {}", shared::owner(self.report, *owner)));
+                args.add(name, Json(&format!("{}{}", self.report.label(gpu), owner.unwrap_or_default())));
             }
         }
         if record.is_part() {

@@ -36,6 +36,7 @@ pub(super) fn write(report: &Report, style: Style, out: &mut dyn Write) -> io::R
     text.pairs(out)?;
     text.sizes(out)?;
     text.processes(out)?;
+    text.between_processes(out)?;
     text.nvlink(out)?;
     text.lines(out)?;
     text.callers(out)?;

@@ -2,6 +2,7 @@
 
 mod gpus;
 mod pairs;
+mod shared;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -23,6 +24,7 @@ use super::tally::{FunctionTally, PairTally, PathTally, Sums, Tally};
 use super::timeline::timeline;
 use gpus::Identity;
 use pairs::{judge, model_path, pairs};
+use shared::{Shared, is_between, is_remote};
 
 /// Decisions and unfinished calls that are listed at most.
 const LISTED: usize = 10_000;
@@ -86,6 +88,7 @@ pub(super) struct Totals {
     findings: BTreeMap<String, FindingTotal>,
     decisions: Vec<Decision>,
     unfinished: Vec<Call>,
+    shared: Shared,
 }
 
 impl Totals {
@@ -105,6 +108,7 @@ impl Totals {
                 self.access.entry([device, peer]).or_insert_with(|| access.clone());
             }
         }
+        self.add_shared(&mut file, names);
         let real = Real::of(names, &tally.pairs);
         let (many, few) = MANY_FILES;
         let most = if self.times.len() < many { buckets::MOST } else { few };
@@ -113,9 +117,12 @@ impl Totals {
             if !ordinals.iter().all(|&ordinal| real.has(ordinal)) {
                 continue;
             }
-            times.merge(pair.buckets.clone(), most);
             let gpus = ordinals.map(|ordinal| self.gpu(&mut file, names, ordinal, None));
-            self.add_pair(file.index, gpus, pair);
+            match ordinals.into_iter().any(is_remote) {
+                true => self.shared.keep(file.index, ordinals, gpus, &pair),
+                false => times.merge(pair.buckets.clone(), most),
+            }
+            self.add_pair(file.index, gpus, pair, is_between(ordinals));
         }
         self.times.push((file.index, times));
         for (number, theirs) in tally.functions {
@@ -148,29 +155,34 @@ impl Totals {
             }
         }
         file.last_copy = last_copy.map(|last| self.call(&mut file, trace, names, &real, &last, site(last.record.site)));
+        self.add_decisions(&mut file, trace, names);
+        let seen = file.devices.iter().filter(|(ordinal, _)| !is_remote(**ordinal));
+        file.gpus = seen.map(|(_, gpu)| *gpu).collect();
+        self.files.push(file);
+    }
+
+    fn add_decisions(&mut self, file: &mut File, trace: &Trace, names: &Names) {
         for note in trace.notes_of(NoteKind::Decision) {
             if self.decisions.len() >= LISTED {
                 file.problems.push("there are more decisions than are listed".to_owned());
                 break;
             }
             let [src, dst] = [note.number >> 8, note.number & 255]
-                .map(|ordinal| Some(self.gpu(&mut file, names, u8::try_from(ordinal).ok()?, None)));
+                .map(|ordinal| Some(self.gpu(file, names, u8::try_from(ordinal).ok()?, None)));
             let time = trace.timeline().real(note.time);
             let text = note.string(0).to_owned();
             let verified = note.value("verified").and_then(Verified::named);
             self.decisions.push(Decision { file: file.index, time, src, dst, verified, text });
         }
-        file.gpus = file.devices.values().copied().collect();
-        self.files.push(file);
     }
 
-    fn add_pair(&mut self, file: usize, pair: [usize; 2], theirs: PairTally) {
+    fn add_pair(&mut self, file: usize, pair: [usize; 2], theirs: PairTally, between_processes: bool) {
         let is_new = !self.pairs.contains_key(&pair);
         let ours = self.pairs.entry(pair).or_default();
         ours.calls += theirs.calls;
         ours.errors += theirs.errors;
         for (number, path) in theirs.paths {
-            let taken = Taken::numbered(number);
+            let taken = Taken { between_processes, ..Taken::numbered(number) };
             if pair[0] != pair[1] {
                 self.shares.extend(path.sizes().map(|(power, sums)| (file, pair, taken, power, sums)));
             }
@@ -270,7 +282,8 @@ impl Totals {
     /// The report. Rows that threads have found in any order come in one order.
     pub(super) fn report(mut self) -> Report {
         self.files.sort_by_key(|file| file.index);
-        let numbers = self.sort_gpus();
+        let (meant, mut between_processes) = self.resolve();
+        let numbers = self.sort_gpus(&meant);
         let number = |gpu: usize| numbers.get(gpu).copied().unwrap_or(gpu);
         for file in &mut self.files {
             file.gpus.iter_mut().chain(file.devices.values_mut()).for_each(|gpu| *gpu = number(*gpu));
@@ -285,6 +298,7 @@ impl Totals {
         ) {
             *gpu = gpu.map(number);
         }
+        between_processes.iter_mut().for_each(|it| (it.src, it.dst) = (number(it.src), number(it.dst)));
         self.decisions
             .sort_by(|one, other| (one.time, one.file, &one.text).cmp(&(other.time, other.file, &other.text)));
         self.unfinished.sort_by_key(|it| (it.progress == Progress::Left, it.file, it.started, it.thread));
@@ -312,6 +326,7 @@ impl Totals {
             files: self.files,
             gpus: self.gpus.into_iter().map(|(_, gpu)| gpu).collect(),
             pairs,
+            between_processes,
             functions: functions(self.functions),
             errors: errors(self.errors),
             findings: findings(self.findings),
@@ -346,7 +361,7 @@ impl Real {
 
     /// If no device is named, any may be one.
     fn has(&self, ordinal: u8) -> bool {
-        self.named.is_empty() || self.named.contains(&ordinal) || self.used.contains(&ordinal)
+        self.named.is_empty() || is_remote(ordinal) || self.named.contains(&ordinal) || self.used.contains(&ordinal)
     }
 }
 

@@ -4,6 +4,7 @@ use p2pshim_trace::{Class, Path as Taken, Why};
 
 use super::broken;
 use super::model::{Call, Error, File, How, LostBy, Pair, Path, Report};
+use super::shared;
 use super::term::{bytes, count, seconds};
 use super::verdict::{self, DIRECT, Level, Sentence, at_least, between};
 
@@ -16,12 +17,17 @@ const NAMED: usize = 3;
 
 /// Which path what took, and what it rests on.
 pub(super) fn sentence(report: &Report) -> Option<Sentence> {
-    let sentence = copied(report)?;
+    let sentence = copied(report).or_else(|| shared::sentence(report))?;
     if !may_lack(report) {
         return Some(sentence);
     }
     let more = sentence.more.as_ref().map_or_else(|| RETURNED.to_owned(), |more| format!("{more} {RETURNED}"));
     Some(sentence.more(more))
+}
+
+/// The sentence about copies between processes, if the first one is about others.
+pub(super) fn between_processes(report: &Report) -> Option<Sentence> {
+    copied(report).and_then(|_| shared::sentence(report))
 }
 
 /// Whether there is a sign that copies that were counted may not have been made.
@@ -56,9 +62,9 @@ fn say(report: &Report, level: Level, word: &'static str, text: String) -> Sente
     Sentence::new(level, word, at_least(report, text)).section("pairs")
 }
 
-/// Bytes of some class between different GPUs.
+/// Bytes of some class between different GPUs that are known.
 fn bytes_of(report: &Report, is_meant: impl Fn(Class) -> bool) -> u64 {
-    let pairs = report.pairs.iter().filter(|pair| pair.src != pair.dst);
+    let pairs = report.pairs.iter().filter(|pair| pair.src != pair.dst && !shared::is_unknown(report, pair));
     let paths = pairs.flat_map(|pair| &pair.paths).filter(|path| is_meant(path.taken.class()));
     paths.map(|path| path.bytes).fold(0, u64::saturating_add)
 }
@@ -101,6 +107,8 @@ fn copied(report: &Report) -> Option<Sentence> {
     if total == 0 {
         return Some(none_finished(report));
     }
+    let own = total.saturating_sub(shared::bytes_apart(report));
+    let known = || report.pairs.iter().filter(|pair| !shared::is_unknown(report, pair));
     let are_first = staged.iter().all(|it| it.is_first);
     let advice = staged.iter().find_map(|it| it.advice).unwrap_or_default();
     let level = if advice.is_empty() { Level::Note } else { Level::Warn };
@@ -112,13 +120,13 @@ fn copied(report: &Report) -> Option<Sentence> {
     };
     let of_copies = if direct == 0 { format!(" of {copies}") } else { String::new() };
     let sentence = match (direct, listed(&staged, &of_copies)) {
-        (0, None) if blocked > 0 => return None,
-        (0, None) if report.pairs.iter().all(|pair| pair.src == pair.dst) => {
-            let gpus = if report.pairs.len() > 1 { "GPUs" } else { "one GPU" };
-            say(report, Level::Note, "Copied", format!("{} of {copies} were within {gpus}.", bytes(total)))
+        (0, None) if blocked > 0 || own == 0 => return None,
+        (0, None) if known().all(|pair| pair.src == pair.dst) => {
+            let gpus = if known().count() > 1 { "GPUs" } else { "one GPU" };
+            say(report, Level::Note, "Copied", format!("{} of {copies} were within {gpus}.", bytes(own)))
         }
         (0, None) => {
-            let text = format!("{} of {copies} are known, none of it known to be staged.", bytes(total));
+            let text = format!("{} of {copies} are known, none of it known to be staged.", bytes(own));
             say(report, Level::Note, "Copied", text)
         }
         (0, Some(staged)) => say(report, level, word, format!("{staged}.")),
@@ -171,6 +179,7 @@ fn unverified(report: &Report) -> Option<String> {
     let is_meant = |pair: &&Pair| {
         !is_tested(report, pair)
             && pair.src != pair.dst
+            && !shared::is_unknown(report, pair)
             && pair.paths.iter().any(|path| path.taken.class() == Class::Direct && path.bytes > 0)
     };
     let pairs = between(report, report.pairs.iter().filter(is_meant).map(|pair| (pair.src, pair.dst)))?;
@@ -241,7 +250,7 @@ fn staged(report: &Report) -> Vec<Staged> {
         if !is_meant || path.bytes == 0 {
             continue;
         }
-        let Some(Taken::Staged(reason)) = path.taken.0 else { continue };
+        let Some(Taken::Staged(reason)) = path.taken.path else { continue };
         let is_first = reason == Why::NotYetWorth;
         let why = match (path.taken.class(), pair.access) {
             (Class::StartUp, _) if is_first => ", as the first copies of a pair are".to_owned(),
@@ -285,7 +294,7 @@ fn slow(report: &Report, direct: u64, others: &[Staged]) -> Sentence {
     let mut reasons: Vec<(Taken, u64)> = Vec::new();
     for pair in pairs() {
         for path in pair.paths.iter().filter(|path| could_be_direct(pair, path)) {
-            let Some(taken) = path.taken.0 else { continue };
+            let Some(taken) = path.taken.path else { continue };
             match reasons.iter_mut().find(|(known, _)| *known == taken) {
                 Some((_, bytes)) => *bytes = bytes.saturating_add(path.bytes),
                 None => reasons.push((taken, path.bytes)),

@@ -64,6 +64,7 @@ pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
         graded(report, BY_ACCIDENT),
         slower(report),
         traffic::sentence(report),
+        traffic::between_processes(report),
         graded(report, SLOW),
         ends::running(report),
         ends::begun(report),
@@ -249,7 +250,7 @@ fn unclear(report: &Report) -> Option<Sentence> {
     let unclear = Some(traffic::unclear_bytes(report)).filter(|&bytes| bytes > 0)?;
     let text = format!("The path of {} is not known.", bytes(unclear));
     let pairs = report.pairs.iter().filter(|pair| pair.src != pair.dst);
-    let is_managed = |path: &Path| path.taken.0 == Some(p2pshim_trace::Path::Unknown);
+    let is_managed = |path: &Path| path.taken.path == Some(p2pshim_trace::Path::Unknown);
     let more = match pairs.flat_map(|pair| &pair.paths).any(is_managed) {
         true => "Managed memory and memory of other processes are not followed.",
         false => "",

@@ -1,6 +1,6 @@
 //! GPUs, and what was copied between them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use p2pshim_trace::Verified;
 use serde::Serialize;
@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::{Durations, Line};
 use crate::report::paths::{self, Taken};
 
-/// A GPU, however many processes use it.
+/// A GPU, however many processes use it; or memory of other processes of which it is not known on which GPU it lies.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Gpu {
     pub(crate) index: usize,
@@ -19,6 +19,8 @@ pub(crate) struct Gpu {
     pub(crate) uuid: Option<String>,
     pub(crate) pci: Option<String>,
     pub(crate) label: String,
+    /// Whether it is such memory.
+    pub(crate) is_another_process: bool,
     /// The number in the label.
     #[serde(skip)]
     pub(crate) number: u32,
@@ -57,6 +59,37 @@ impl Pair {
     pub(crate) fn is_tested(&self) -> bool {
         self.is_blocked || self.verified.is_some_and(|verified| verified != Verified::Unknown)
     }
+}
+
+/// Copies of a process from or to memory of another process. They are counted for their pair too.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct BetweenProcesses {
+    /// The process that copies.
+    pub(crate) file: usize,
+    pub(crate) does: Does,
+    pub(crate) src: usize,
+    pub(crate) dst: usize,
+    /// The process whose memory the bytes come from; none if it is not known.
+    pub(crate) src_file: Option<usize>,
+    /// Likewise the one whose memory they go to.
+    pub(crate) dst_file: Option<usize>,
+    /// How the memory was opened.
+    pub(crate) how: BTreeSet<String>,
+    pub(crate) calls: u64,
+    pub(crate) bytes: u64,
+}
+
+/// The way of copies with memory of another process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Does {
+    /// To memory of another process.
+    #[default]
+    Push,
+    /// From it.
+    Pull,
+    /// From memory of one other process to that of a second one.
+    Both,
 }
 
 /// Copies of a pair that took the same path for the same reason.

@@ -153,6 +153,9 @@ pub(crate) struct File {
     /// Which GPU a device of the process is.
     #[serde(skip)]
     pub(crate) devices: BTreeMap<u8, usize>,
+    /// By the number in place of a device: whose memory it is, if that is known.
+    #[serde(skip)]
+    pub(crate) owners: BTreeMap<u8, Option<usize>>,
 }
 
 impl File {

@@ -40,7 +40,7 @@ impl Text<'_> {
             &format!("ran on     {}: {processes}{ranks}{apart}", few(&hosts, "unknown host")),
             "           ",
         )?;
-        let gpus: Vec<String> = report.gpus.iter().map(gpu_text).collect();
+        let gpus: Vec<String> = report.gpus.iter().filter(|gpu| !gpu.is_another_process).map(gpu_text).collect();
         let gpus: Vec<&str> = gpus.iter().map(String::as_str).collect();
         self.line(out, &format!("GPUs       {}", few(&gpus, "none seen")), "           ")?;
         // Records have ordinals, and names of GPUs belong to the vendor that was asked first.

@@ -1,10 +1,12 @@
 //! Runs and their processes: what each has copied, and how it ended.
 
+use std::cmp::Reverse;
 use std::io::{self, Write};
 
 use super::table::{Side, table};
 use super::{SHOWN, Text, date};
-use crate::report::model::{Call, End, Ends, File, How, Run};
+use crate::report::model::{BetweenProcesses, Call, End, Ends, File, How, Run};
+use crate::report::shared;
 use crate::report::term::{bytes, clean, count};
 
 impl Text<'_> {
@@ -84,6 +86,41 @@ impl Text<'_> {
             writeln!(out, "{}", if differs { self.style.yellow(line) } else { line.clone() })?;
         }
         self.more(out, files.len(), "--json has all")
+    }
+
+    /// Who copied between which memory of whom.
+    pub(super) fn between_processes(&self, out: &mut dyn Write) -> io::Result<()> {
+        let report = self.report;
+        let mut all: Vec<&BetweenProcesses> = report.between_processes.iter().collect();
+        if all.is_empty() {
+            return Ok(());
+        }
+        all.sort_by_key(|row| Reverse(row.bytes));
+        self.title(out, "Copies between processes")?;
+        let names = ["process", "copies", "bytes", "from", "memory of", "to", "memory of", "opened by"];
+        let mut rows = vec![names.map(str::to_owned).to_vec()];
+        for row in all.iter().take(SHOWN) {
+            let place = |gpu: usize| match report.gpus.get(gpu) {
+                Some(gpu) if !gpu.is_another_process => clean(&gpu.label),
+                _ => "not known".to_owned(),
+            };
+            rows.push(vec![
+                clean(&shared::owner(report, Some(row.file))),
+                count(row.calls),
+                bytes(row.bytes),
+                place(row.src),
+                clean(&shared::owner(report, row.src_file)),
+                place(row.dst),
+                clean(&shared::owner(report, row.dst_file)),
+                clean(&row.how.iter().cloned().collect::<Vec<_>>().join(", ")),
+            ]);
+        }
+        use Side::{Left, Right};
+        let sides = [Left, Right, Right, Left, Left, Left, Left, Left];
+        for line in table(&rows, &sides, self.style.width, 0, &[7, 1]) {
+            writeln!(out, "{line}")?;
+        }
+        self.more(out, all.len(), "--json has all")
     }
 }
 

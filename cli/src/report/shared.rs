@@ -1,0 +1,100 @@
+//! The words for copies between processes: who copied how much from or to whose memory.
+
+use super::model::{BetweenProcesses, Does, File, Pair, Report};
+use super::term::{bytes, count};
+use super::traffic::copies;
+use super::verdict::{Level, Sentence, at_least};
+
+/// Rows that a sentence names.
+const NAMED: usize = 3;
+
+/// Whether it is not known on which GPU one end lies.
+pub(super) fn is_unknown(report: &Report, pair: &Pair) -> bool {
+    is_another(report, pair.src) || is_another(report, pair.dst)
+}
+
+fn is_another(report: &Report, gpu: usize) -> bool {
+    report.gpus.get(gpu).is_some_and(|gpu| gpu.is_another_process)
+}
+
+/// Bytes between processes that are not known to be between two GPUs: within one, or of memory that lies it is not known where.
+pub(super) fn bytes_apart(report: &Report) -> u64 {
+    let pairs = report.pairs.iter().filter(|pair| pair.src == pair.dst || is_unknown(report, pair));
+    let paths = pairs.flat_map(|pair| &pair.paths).filter(|path| path.taken.between_processes);
+    paths.map(|path| path.bytes).fold(0, u64::saturating_add)
+}
+
+/// Bytes of which it is not known on which GPU the memory of another process lies.
+pub(super) fn unknown_bytes(report: &Report) -> u64 {
+    let rows = report.between_processes.iter().filter(|it| is_another(report, it.src) || is_another(report, it.dst));
+    rows.map(|it| it.bytes).fold(0, u64::saturating_add)
+}
+
+/// The process whose memory it is.
+pub(super) fn owner(report: &Report, file: Option<usize>) -> String {
+    let owner: Option<&File> = file.and_then(|file| report.files.get(file));
+    owner.map_or_else(|| "another process".to_owned(), |owner| report.name(owner))
+}
+
+/// What a process did, with whose memory: `pushed 1.0 GB to memory of rank 0`.
+fn did(report: &Report, row: &BetweenProcesses) -> String {
+    let size = bytes(row.bytes);
+    let [src, dst] = [row.src_file, row.dst_file].map(|file| owner(report, file));
+    match row.does {
+        Does::Push => format!("pushed {size} to memory of {dst}"),
+        Does::Pull => format!("pulled {size} from memory of {src}"),
+        Does::Both => format!("copied {size} from memory of {src} to that of {dst}"),
+    }
+}
+
+/// The GPUs, after that.
+fn place(report: &Report, row: &BetweenProcesses) -> String {
+    match [row.src, row.dst].map(|gpu| is_another(report, gpu)) {
+        [true, true] => String::new(),
+        [true, false] => format!(", to {}", report.label(row.dst)),
+        [false, true] => format!(", from {}", report.label(row.src)),
+        _ if row.src == row.dst => format!(", both on {}", report.label(row.src)),
+        _ => format!(", {} > {}", report.label(row.src), report.label(row.dst)),
+    }
+}
+
+/// The sentence about them.
+pub(super) fn sentence(report: &Report) -> Option<Sentence> {
+    let mut rows: Vec<&BetweenProcesses> = report.between_processes.iter().filter(|row| row.bytes > 0).collect();
+    rows.sort_by_key(|row| std::cmp::Reverse(row.bytes));
+    let sum = |is_meant: &dyn Fn(&BetweenProcesses) -> bool| {
+        rows.iter().filter(|row| is_meant(row)).map(|row| row.bytes).fold(0, u64::saturating_add)
+    };
+    let (all, unknown) = (sum(&|_| true), unknown_bytes(report));
+    let on_one = sum(&|row| row.src == row.dst && !is_another(report, row.src));
+    rows.first()?;
+    let gpus = match on_one {
+        0 => String::new(),
+        on_one if on_one == all => " on one GPU".to_owned(),
+        some => format!(", {} of them on one GPU", bytes(some)),
+    };
+    let name = |row: &BetweenProcesses| report.files.get(row.file).map(|file| report.name(file)).unwrap_or_default();
+    let mut told: Vec<String> = (rows.iter().take(NAMED))
+        .map(|row| format!("{} {}{}", name(row), did(report, row), place(report, row)))
+        .collect();
+    if let Some(more @ 1..) = rows.len().checked_sub(NAMED) {
+        told.push(format!("and {} more, {} together", count(more as u64), bytes(all - sum_of(&rows))));
+    }
+    let copies = copies(report);
+    let text = format!("{} of {copies} were between processes{gpus}: {}.", bytes(all), told.join("; "));
+    let more = match unknown {
+        0 => String::new(),
+        _ => {
+            let which = if unknown == all { "It".to_owned() } else { format!("Of {} it", bytes(unknown)) };
+            format!(
+                "{which} is not known on which GPU the other memory lies: trace the processes that own it too, and name all traces together."
+            )
+        }
+    };
+    Some(Sentence::new(Level::Note, "Processes", at_least(report, text)).more(more).section("between-processes"))
+}
+
+/// Bytes of the rows that are named.
+fn sum_of(rows: &[&BetweenProcesses]) -> u64 {
+    rows.iter().take(NAMED).map(|row| row.bytes).fold(0, u64::saturating_add)
+}

@@ -1,0 +1,257 @@
+//! Memory of another process, which stands in records with a number in place of a device: on which GPU it lies, and whose it is.
+//!
+//! A process notes what it lets others open, and what it has opened. Only all traces together tell more, so this comes after all are read.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use p2pshim_trace::{Path, REMOTE};
+
+use super::gpus::Identity;
+use super::{PairTotal, Totals};
+use crate::report::buckets::{self, Buckets};
+use crate::report::model::{BetweenProcesses, Does, File, Gpu};
+use crate::report::names::{Names, Opened};
+use crate::report::paths::Taken;
+use crate::report::tally::PairTally;
+
+/// Clocks of two processes of a machine differ by less, as their traces have them.
+const SLACK: u64 = 1_000_000;
+
+/// Whether a number in place of a device stands for memory of another process.
+pub(super) fn is_remote(ordinal: u8) -> bool {
+    ordinal >= REMOTE
+}
+
+/// Memory that a process lets others open.
+#[derive(Debug)]
+struct Export {
+    file: usize,
+    gpu: usize,
+    how: String,
+    bytes: u64,
+    time: u64,
+}
+
+/// What a process has opened by a number.
+#[derive(Debug)]
+struct Open {
+    file: usize,
+    all: Vec<Opened>,
+}
+
+/// Copies of a process with memory of others.
+#[derive(Debug)]
+struct Copies {
+    file: usize,
+    ordinals: [u8; 2],
+    /// As they were known when the file was read.
+    gpus: [usize; 2],
+    calls: u64,
+    bytes: u64,
+    times: Buckets,
+}
+
+/// The notes of all files about it.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    /// By the handle; that of a descriptor is empty.
+    exports: HashMap<String, Vec<Export>>,
+    opens: HashMap<(usize, u8), Open>,
+    copies: Vec<Copies>,
+}
+
+/// Where memory of another process lies, and whose it is.
+#[derive(Clone, Copy)]
+struct Found {
+    gpu: usize,
+    owner: Option<usize>,
+}
+
+impl Shared {
+    /// Keeps the copies of a pair with memory of others until it is known where that lies.
+    pub(super) fn keep(&mut self, file: usize, ordinals: [u8; 2], gpus: [usize; 2], pair: &PairTally) {
+        let sums = pair.paths.values().map(|path| path.sums());
+        let (calls, bytes) =
+            sums.fold((0, 0u64), |(calls, bytes), sums| (calls + sums.calls, bytes.saturating_add(sums.bytes)));
+        self.copies.push(Copies { file, ordinals, gpus, calls, bytes, times: pair.buckets.clone() });
+    }
+}
+
+impl Totals {
+    /// Keeps what a file says of memory that is shared.
+    pub(super) fn add_shared(&mut self, file: &mut File, names: &Names) {
+        for exported in &names.exported {
+            let gpu = self.gpu(file, names, exported.ordinal, names.devices.get(&exported.ordinal));
+            let export =
+                Export { file: file.index, gpu, how: exported.how.clone(), bytes: exported.bytes, time: exported.time };
+            self.shared.exports.entry(exported.handle.clone()).or_default().push(export);
+        }
+        for (&number, all) in names.opened.iter().filter(|(number, _)| is_remote(**number)) {
+            self.shared.opens.insert((file.index, number), Open { file: file.index, all: all.clone() });
+        }
+    }
+
+    /// Puts GPUs in the place of memory of other processes, once files are in order. Returns which one is meant by each number of a GPU, and what was copied between
+    /// processes.
+    pub(super) fn resolve(&mut self) -> (Vec<usize>, Vec<BetweenProcesses>) {
+        let remotes: Vec<(usize, usize, u8)> = (self.gpus.iter().enumerate())
+            .filter_map(|(gpu, (identity, _))| match *identity {
+                Identity::Remote(file, number) => Some((gpu, file, number)),
+                _ => None,
+            })
+            .collect();
+        let mut found = Vec::new();
+        for (gpu, file, number) in remotes {
+            let it = self.find(file, number);
+            if let Some(file) = self.files.get_mut(file) {
+                file.owners.insert(number, it.owner);
+            }
+            found.push((gpu, it.gpu));
+        }
+        let mut meant: Vec<usize> = (0..self.gpus.len()).collect();
+        for (gpu, place) in found {
+            meant.get_mut(gpu).into_iter().for_each(|it| *it = place);
+        }
+        let of = |gpu: usize| meant.get(gpu).copied().unwrap_or(gpu);
+        for (pair, total) in std::mem::take(&mut self.pairs) {
+            let place = pair.map(of);
+            let total = if place == pair { total } else { total.placed(place) };
+            self.pairs.entry(place).or_default().merge(total);
+        }
+        self.shares.iter_mut().for_each(|(_, pair, ..)| *pair = pair.map(of));
+        self.shares.retain(|(_, [src, dst], ..)| src != dst);
+        let copies = std::mem::take(&mut self.shared.copies);
+        for copies in copies.iter().filter(|it| of(it.gpus[0]) != of(it.gpus[1])) {
+            if let Some((_, times)) = self.times.iter_mut().find(|(file, _)| *file == copies.file) {
+                times.merge(copies.times.clone(), buckets::MOST);
+            }
+        }
+        let rows = self.rows(&copies, of);
+        (meant, rows)
+    }
+
+    /// The copies between processes, added up by who copied between which memory of whom.
+    fn rows(&self, copies: &[Copies], of: impl Fn(usize) -> usize) -> Vec<BetweenProcesses> {
+        let owner = |file: usize, number: u8| self.files.get(file)?.owners.get(&number).copied().flatten();
+        let mut rows: BTreeMap<_, BetweenProcesses> = BTreeMap::new();
+        for &Copies { file, ordinals, gpus, calls, bytes, .. } in copies.iter().filter(|it| is_between(it.ordinals)) {
+            let [src, dst] = gpus.map(&of);
+            let [src_file, dst_file] = ordinals.map(|it| if is_remote(it) { owner(file, it) } else { Some(file) });
+            let does = match ordinals.map(is_remote) {
+                [false, _] => Does::Push,
+                [true, false] => Does::Pull,
+                [true, true] => Does::Both,
+            };
+            let row = rows.entry((file, src, dst, src_file, dst_file, does)).or_insert_with(|| BetweenProcesses {
+                file,
+                does,
+                src,
+                dst,
+                src_file,
+                dst_file,
+                ..BetweenProcesses::default()
+            });
+            row.calls += calls;
+            row.bytes = row.bytes.saturating_add(bytes);
+            for number in ordinals.into_iter().filter(|&it| is_remote(it)) {
+                let opens = self.shared.opens.get(&(file, number));
+                row.how.extend(opens.into_iter().flat_map(|it| &it.all).map(|it| it.how.clone()));
+            }
+        }
+        rows.into_values().collect()
+    }
+
+    /// Where memory of another process lies: as the opener knows; as the process that shares it says; or not known.
+    fn find(&mut self, file: usize, number: u8) -> Found {
+        let opens = self.shared.opens.remove(&(file, number));
+        let fits: Vec<Vec<(usize, usize)>> =
+            opens.iter().flat_map(|it| it.all.iter().map(|one| self.exports(it.file, one))).collect();
+        let one = |all: BTreeSet<usize>| all.first().copied().filter(|_| all.len() == 1);
+        let is_known = !fits.is_empty() && fits.iter().all(|them| !them.is_empty());
+        let owner = one(fits.iter().flatten().map(|&(file, _)| file).collect()).filter(|_| is_known);
+        let gpu = one(fits.iter().flatten().map(|&(_, gpu)| gpu).collect()).filter(|_| is_known);
+        let uuid = opens.iter().flat_map(|it| &it.all).find_map(|it| it.uuid.clone());
+        let host = self.files.get(file).and_then(|it| it.host.clone());
+        let uuid = uuid.or_else(|| self.gpus.get(gpu?)?.1.uuid.clone());
+        self.shared.opens.extend(opens.map(|opens| ((file, number), opens)));
+        let gpu = match (uuid, gpu) {
+            (Some(uuid), gpu) => self.named(host, uuid, gpu),
+            (None, Some(gpu)) => gpu,
+            (None, None) => self.numbered(Identity::Another(host.clone()), Gpu { host, ..Gpu::default() }),
+        };
+        Found { gpu, owner }
+    }
+
+    /// The exports that may be what was opened, each with its process and GPU. Handles are of one export; descriptors have none, and fit
+    /// if the size does.
+    fn exports(&self, file: usize, opened: &Opened) -> Vec<(usize, usize)> {
+        let uuid = |gpu: usize| self.gpus.get(gpu).and_then(|(_, gpu)| gpu.uuid.as_ref());
+        let fits = |it: &&Export| {
+            it.how == opened.how
+                && it.file != file
+                && it.time <= opened.time.saturating_add(SLACK)
+                && self.are_of_one_machine(it.file, file)
+                && (!opened.handle.is_empty() || opened.bytes == 0 || it.bytes == opened.bytes)
+                && opened.uuid.as_ref().is_none_or(|known| uuid(it.gpu).is_none_or(|it| it == known))
+        };
+        let all = self.shared.exports.get(&opened.handle).into_iter().flatten().filter(fits);
+        match opened.handle.is_empty() {
+            true => all.map(|it| (it.file, it.gpu)).collect(),
+            // Numbers of processes come again, and so may handles.
+            false => all.max_by_key(|it| it.time).map(|it| (it.file, it.gpu)).into_iter().collect(),
+        }
+    }
+
+    /// Whether two processes are of one boot of one machine: containers have names of their own.
+    fn are_of_one_machine(&self, one: usize, other: usize) -> bool {
+        let (Some(one), Some(other)) = (self.files.get(one), self.files.get(other)) else { return false };
+        match (&one.boot_id, &other.boot_id) {
+            (Some(one), Some(other)) => one == other,
+            _ => one.host == other.host,
+        }
+    }
+
+    /// The GPU of a UUID: one of this host; else the one that shares the memory; else any; else one that no process sees.
+    fn named(&mut self, host: Option<String>, uuid: String, gpu: Option<usize>) -> usize {
+        let identity = Identity::Gpu(host.clone(), uuid.clone());
+        let known = self.gpu_numbers.get(&identity).copied().or(gpu);
+        let any = || self.gpus.iter().position(|(_, gpu)| gpu.uuid.as_ref() == Some(&uuid));
+        match known.or_else(any) {
+            Some(gpu) => gpu,
+            None => self.numbered(identity, Gpu { host, uuid: Some(uuid), ..Gpu::default() }),
+        }
+    }
+}
+
+/// Whether copies with such ends are between processes, and not within the memory of one.
+pub(super) fn is_between(ordinals: [u8; 2]) -> bool {
+    ordinals[0] != ordinals[1] && ordinals.into_iter().any(is_remote)
+}
+
+impl PairTotal {
+    /// The same of the GPUs where the memory lies: within one GPU no copy goes over a link.
+    fn placed(self, [src, dst]: [usize; 2]) -> Self {
+        if src != dst {
+            return self;
+        }
+        let within = |taken: Taken| match taken.path {
+            Some(Path::Direct) => Taken { path: Some(Path::SameDevice), ..taken },
+            _ => taken,
+        };
+        let paths = self.paths.into_iter().map(|(taken, tally)| (within(taken), tally)).collect();
+        Self { paths, buckets: Buckets::default(), ..self }
+    }
+
+    fn merge(&mut self, other: Self) {
+        self.calls += other.calls;
+        self.errors += other.errors;
+        for (taken, path) in other.paths {
+            self.paths.entry(taken).or_default().merge(path);
+        }
+        self.host.merge(other.host);
+        self.buckets.merge(other.buckets, buckets::MOST);
+        for (origin, count) in other.sites {
+            *self.sites.entry(origin).or_default() += count;
+        }
+    }
+}
