@@ -270,7 +270,8 @@ def walk():
     text = readme.read_text()
     begins = text[:text.index("\n## Quick start\n")].count("\n") + 1
     ends = begins + text[text.index("\n## Quick start\n") + 1:].partition("\n## ")[0].count("\n")
-    blocks = [block for block in blocks_of(readme, problems) if block.is_commands() and begins < block.line < ends]
+    here = [block for block in blocks_of(readme, problems) if block.is_commands() and begins < block.line < ends]
+    blocks = [block for block in here if block.mark in (None, "ci")]
     place = Place(ROOT / "target/release", "", Path(sys.executable))
     # rustup lives in the home folder.
     make = f"make() {{ HOME='{Path.home()}' command make -C '{ROOT}' \"$@\"; }}\n"
