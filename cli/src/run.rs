@@ -380,10 +380,14 @@ fn prepare(
     arguments.output.check()?;
     let traces = Traces::new(named, arguments.reports, &temporary()).unwrap_or_else(|error| {
         complain(format_args!("no report: no temporary folder can be made ({error}); TMPDIR may name another place"));
-        Traces::Nowhere
+        Traces::Nowhere(None)
     });
     if let Some(folder) = traces.folder() {
         command.env(TRACE, folder);
+    }
+    // Inside another run they are those of that.
+    if let Some(folder) = traces.exports().filter(|_| std::env::var_os(job::EXPORTS).is_none()) {
+        command.env(job::EXPORTS, folder);
     }
     if let Some(path) = program::find(name, std::env::var_os("PATH"))
         && let Some((file, hindrance)) = program::hindrance(&path)

@@ -17,6 +17,9 @@ pub const RANKS: &[&str] = &[
 /// The variable that says of which `p2pshim run` a process is.
 pub const RUN: &str = "P2PRUN_ID";
 
+/// The variable that says where the processes of a `p2pshim run` tell each other which memory they export.
+pub const EXPORTS: &str = "P2PRUN_EXPORTS";
+
 /// Variables that say which job it is of, where in it, and which devices it sees.
 pub const OTHERS: &[&str] = &[
     "LOCAL_RANK",

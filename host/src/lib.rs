@@ -1,10 +1,11 @@
 //! Parts that the shim and the command share, without a GPU: the options, names of codes, the verdicts on pairs that are kept in
-//! files, the machine's account of itself, and the words for texts and durations.
+//! files, the memory that the processes of a run export, the machine's account of itself, and the words for texts and durations.
 
 #![forbid(unsafe_code)]
 
 pub mod codes;
 pub mod config;
+pub mod exports;
 pub mod job;
 pub mod machine;
 pub mod nearest;

@@ -416,10 +416,10 @@ pub fn process_namespace() -> Option<String> {
     fs::read_link("/proc/self/ns/pid").ok()?.into_os_string().into_string().ok()
 }
 
-/// When this process was started, in clock ticks after boot: it stays what it is if the process becomes another program.
-pub fn process_start() -> Option<String> {
+/// When a process (by its number, or `self`) was started, in clock ticks after boot: it stays what it is if the process becomes another program.
+pub fn process_start(process: &str) -> Option<String> {
     // The name of the program, in brackets, may contain anything.
-    let stat = fs::read("/proc/self/stat").ok()?;
+    let stat = fs::read(format!("/proc/{process}/stat")).ok()?;
     let stat = String::from_utf8_lossy(&stat);
     stat.rsplit(')').next()?.split(' ').nth(20).map(str::to_owned)
 }

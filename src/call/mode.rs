@@ -124,7 +124,8 @@ extern "C" fn forked() {
 /// The environment variables that anything here asks for, at whatever time: what their names begin with.
 fn variables() -> Vec<&'static str> {
     /// Variables for kept verdicts, simulated machines and NCCL.
-    const OTHERS: [&str; 5] = ["XDG_CACHE_HOME=", "HOME=", "P2PSIM_", "NCCL_P2P_DISABLE=", "NCCL_IGNORE_DISABLED_P2P="];
+    const OTHERS: [&str; 6] =
+        ["XDG_CACHE_HOME=", "HOME=", "P2PSIM_", "NCCL_P2P_DISABLE=", "NCCL_IGNORE_DISABLED_P2P=", job::EXPORTS];
     [config::PREFIX].iter().chain(&OTHERS).chain(job::RANKS).chain(job::OTHERS).copied().collect()
 }
 

@@ -3,18 +3,18 @@
 use super::{mode, read, recording};
 use crate::api::Function;
 use crate::api::abi::Value;
-use crate::policy::ACCESS;
 use crate::policy::access::How;
+use crate::policy::{ACCESS, exports};
 use crate::real::driver::RealDriver;
 use crate::record::trace;
 
-/// Memory was exported. Only notes in the trace are made of it.
+/// Memory was exported: a note in the trace says so, and the run's other processes are told.
 #[cold]
 pub(super) fn on_export(function: Function, arguments: &[Value]) {
-    if trace::file().is_none() {
-        return;
-    }
     mode::unseen(|| {
+        if trace::file().is_none() && !exports::are_shared() {
+            return None;
+        }
         recording::note_gpus_before_a_copy();
         match *arguments {
             [_, Value::UInt(physical), ..] => ACCESS.physical_is_exported(&RealDriver, physical as usize),

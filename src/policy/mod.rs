@@ -9,6 +9,7 @@ pub(crate) mod access;
 pub(crate) mod batches;
 pub(crate) mod capture;
 pub(crate) mod driver;
+pub(crate) mod exports;
 pub(crate) mod graph;
 pub(crate) mod hip;
 pub(crate) mod memory;

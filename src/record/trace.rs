@@ -286,7 +286,7 @@ impl Trace {
         self.note(NoteKind::Program, 0, &strings);
         let boot = text_of("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let namespace = machine::process_namespace().unwrap_or_default();
-        let start = machine::process_start().unwrap_or_default();
+        let start = machine::process_start("self").unwrap_or_default();
         self.note(NoteKind::Host, 0, &[host, &boot, &namespace, &start].map(str::as_bytes));
         self.note(NoteKind::Version, 0, &[b"p2pshim", env!("CARGO_PKG_VERSION").as_bytes()]);
         let ours = os::environment(config::PREFIX);

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use p2pshim_trace::{NoteKind, PART, Path as Taken, REMOTE, Record, Trace};
+use p2pshim_trace::{NoteKind, PART, Path as Taken, REMOTE, Record, SUFFIX, Trace};
 
-use crate::support::{Outcome, Program, scratch};
+use crate::support::{Outcome, Program, command, path, scratch};
 
 /// Visible GPUs of both processes.
 const VISIBILITIES: [&str; 2] = ["both", "each"];
@@ -210,9 +210,23 @@ fn shared(program: &Program) -> [Shared; 2] {
     let folder = scratch("shared");
     fs::create_dir(&folder).unwrap();
     program.clone().env("P2PSHIM_TRACE", folder.to_string_lossy()).preloaded().assert_success();
-    let files = fs::read_dir(&folder).unwrap().map(|file| file.unwrap().path());
+    traces_in(&folder)
+}
+
+/// As [`shared`], of processes that `p2pshim run` has started.
+fn shared_in_a_run(runtime: &str, args: &[&str]) -> [Shared; 2] {
+    let folder = scratch("run");
+    let (traces, case) = (folder.to_string_lossy(), path(&format!("target/c-tests/between_processes-{runtime}")));
+    let run = Program::new(command()).args(&["run", "--no-check", "--no-report", "--trace", &traces]);
+    run.arg(case.to_string_lossy()).args(args).libraries("target/sim/lib").plain().assert_success();
+    traces_in(&folder)
+}
+
+fn traces_in(folder: &Path) -> [Shared; 2] {
+    let files = fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
+    let files = files.filter(|file| file.to_string_lossy().ends_with(SUFFIX));
     let all: Vec<Shared> = files.map(|file| Shared::read(&file)).collect();
-    fs::remove_dir_all(&folder).unwrap();
+    fs::remove_dir_all(folder).unwrap();
     let (owners, openers): (Vec<_>, Vec<_>) = all.into_iter().partition(|one| !one.exported.is_empty());
     let one = |mut some: Vec<Shared>| {
         assert_eq!(some.len(), 1);
@@ -248,5 +262,20 @@ fn copies_are_recorded_with_the_owners_gpu() {
                 assert!(owner.copied.is_empty() && owner.opened.is_empty(), "{what}");
             }
         }
+    }
+}
+
+/// Under `p2pshim run` the opener finds the owner's export: it has the ordinal, or the UUID of a GPU that it does not see.
+#[test]
+fn owners_gpu_is_known_within_a_run() {
+    for direction in DIRECTIONS {
+        let pair = |there| if direction == "push" { [0, there] } else { [there, 0] };
+        let [_, opener] = shared_in_a_run("13", &["ipc", direction, "both"]);
+        assert_eq!((opener.copied, opener.opened), (BTreeMap::from([(pair(1), BYTES)]), vec![]), "{direction}");
+        let [owner, opener] = shared_in_a_run("13", &["pool", direction, "each"]);
+        let gpu = format!("gpu={}", UUIDS[1]);
+        let opened = ["pool", &owner.exported[0].1[1], &BYTES.to_string(), "0", &gpu].map(str::to_owned);
+        assert_eq!(opener.opened, [(REMOTE.into(), opened.to_vec())], "{direction}");
+        assert_eq!(opener.copied, BTreeMap::from([(pair(REMOTE), BYTES)]), "{direction}");
     }
 }

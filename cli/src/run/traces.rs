@@ -14,10 +14,10 @@ const NAME: &str = "p2pshim-run-";
 
 /// Where they are.
 pub(super) enum Traces {
-    /// There are none.
-    Nowhere,
+    /// There are none. The folder, if one could be made, is for exports.
+    Nowhere(Option<Temporary>),
     /// In a folder of the user's.
-    Kept(PathBuf),
+    Kept(PathBuf, Option<Temporary>),
     /// In a folder that goes when this does.
     Temporary(Temporary),
 }
@@ -29,16 +29,25 @@ impl Traces {
     /// No folder can be made.
     pub(super) fn new(named: Option<PathBuf>, are_wanted: bool, parent: &Path) -> io::Result<Self> {
         match named {
-            Some(folder) => Ok(Self::Kept(folder)),
+            Some(folder) => Ok(Self::Kept(folder, Temporary::new(parent).ok())),
             None if are_wanted => Temporary::new(parent).map(Self::Temporary),
-            None => Ok(Self::Nowhere),
+            None => Ok(Self::Nowhere(Temporary::new(parent).ok())),
         }
+    }
+
+    /// Where the processes tell each other which memory they export.
+    pub(super) fn exports(&self) -> Option<&Path> {
+        let (Self::Nowhere(temporary) | Self::Kept(_, temporary)) = self else {
+            let Self::Temporary(temporary) = self else { return None };
+            return Some(&temporary.exports);
+        };
+        temporary.as_ref().map(|temporary| &*temporary.exports)
     }
 
     pub(super) fn folder(&self) -> Option<&Path> {
         match self {
-            Self::Nowhere => None,
-            Self::Kept(folder) => Some(folder),
+            Self::Nowhere(_) => None,
+            Self::Kept(folder, _) => Some(folder),
             Self::Temporary(temporary) => Some(&temporary.traces),
         }
     }
@@ -46,8 +55,8 @@ impl Traces {
     /// How to see more than the report.
     pub(super) fn more(&self) -> String {
         match self {
-            Self::Kept(folder) => format!("p2pshim report {} (--help: pages, lists of calls, filters)", quoted(folder)),
-            Self::Nowhere | Self::Temporary(_) => {
+            Self::Kept(folder, _) => format!("p2pshim report {} (--help: pages, lists of calls, filters)", quoted(folder)),
+            Self::Nowhere(_) | Self::Temporary(_) => {
                 "p2pshim run --trace DIR keeps the trace, and p2pshim report DIR shows it: pages, lists of calls, filters"
                     .to_owned()
             }
@@ -66,6 +75,7 @@ fn quoted(path: &Path) -> String {
 pub(super) struct Temporary {
     folder: PathBuf,
     traces: PathBuf,
+    exports: PathBuf,
     /// Holds the lock.
     _lock: File,
 }
@@ -85,11 +95,13 @@ impl Temporary {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 opened => opened?,
             };
-            let traces = folder.join("traces");
-            if matches!(lock.try_lock(), Err(TryLockError::WouldBlock)) || fs::create_dir(&traces).is_err() {
+            let [traces, exports] = ["traces", "exports"].map(|name| folder.join(name));
+            let make = |folder: &PathBuf| DirBuilder::new().mode(0o700).create(folder).is_ok();
+            let is_taken = matches!(lock.try_lock(), Err(TryLockError::WouldBlock));
+            if is_taken || !make(&traces) || !make(&exports) {
                 continue;
             }
-            return Ok(Self { folder, traces, _lock: lock });
+            return Ok(Self { folder, traces, exports, _lock: lock });
         }
         Err(io::ErrorKind::AlreadyExists.into())
     }

@@ -7,9 +7,10 @@ use p2pshim_trace::REMOTE_LAST;
 
 use super::Access;
 use super::hide::granules;
-use super::opened::{Handle, How, hex};
+use super::opened::{Handle, How, Of, hex};
 use crate::config;
 use crate::policy::driver::{Driver, Holder, Memory};
+use crate::policy::exports;
 use crate::record::log::{self, Once};
 use crate::record::trace;
 
@@ -106,18 +107,24 @@ impl Access {
         if how == How::Pool && by.is_some_and(|by| by != device) {
             return;
         }
+        let names = exports::find(handle);
+        let ordinal = names.as_ref().and_then(|names| ordinal_of(driver, names));
+        let of = names.map_or(Of::Handle(*handle), |[uuid, _]| Of::Gpu(uuid));
         let (number, is_new) = {
             let opened = &mut self.lock().opened;
-            let known = opened.numbers.get(handle).copied();
+            let known = ordinal.or_else(|| opened.numbers.get(&of).copied());
             let number = known.unwrap_or_else(|| opened.next());
-            opened.numbers.insert(*handle, number);
             opened.ranges.insert(start, number);
+            if known.is_none() {
+                opened.numbers.insert(of.clone(), number);
+            }
             (number, known.is_none())
         };
         self.has_opened.store(true, Relaxed);
         self.cache.forget();
         if is_new {
-            note_opened(number, how, &hex(handle), bytes, by);
+            let gpu = if let Of::Gpu(uuid) = of { Some(uuid) } else { None };
+            note_opened(number, (how, &hex(handle)), bytes, by, gpu);
         }
     }
 
@@ -153,7 +160,7 @@ impl Access {
                     number
                 };
                 let by = driver.current_context().and_then(|context| driver.device_of_context(context));
-                note_opened(number, How::Vmm, "", memory.range.1, by);
+                note_opened(number, (How::Vmm, ""), memory.range.1, by, None);
                 Some(number)
             }
             _ => None,
@@ -179,8 +186,15 @@ impl Access {
             && self.lock().opened.exported.insert(*handle)
         {
             note_exported(memory.device, how, &hex(handle), memory.range.1);
+            driver.names(memory.device).into_iter().for_each(|names| exports::publish(handle, names));
         }
     }
+}
+
+/// The device that has these names, if it is visible.
+fn ordinal_of(driver: &impl Driver, names: &[String; 2]) -> Option<u8> {
+    let is_it = |&device: &i32| driver.names(device).is_some_and(|[uuid, _]| uuid == names[0]);
+    (0..driver.device_count()).find(is_it).and_then(|device| u8::try_from(device).ok())
 }
 
 fn note_exported(device: i32, how: How, handle: &str, bytes: u64) {
@@ -189,9 +203,12 @@ fn note_exported(device: i32, how: How, handle: &str, bytes: u64) {
     }
 }
 
-fn note_opened(number: u8, how: How, handle: &str, bytes: u64, by: Option<i32>) {
+fn note_opened(number: u8, (how, handle): (How, &str), bytes: u64, by: Option<i32>, gpu: Option<String>) {
     // That stands for many.
     if number != REMOTE_LAST {
-        trace::opened(number, &[how.name(), handle, &bytes.to_string(), &by.unwrap_or(-1).to_string()]);
+        let known = gpu.map(|uuid| format!("gpu={uuid}"));
+        let (bytes, by) = (bytes.to_string(), by.unwrap_or(-1).to_string());
+        let strings = [how.name(), handle, &bytes, &by].into_iter().chain(known.as_deref());
+        trace::opened(number, &strings.collect::<Vec<_>>());
     }
 }

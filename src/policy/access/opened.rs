@@ -8,8 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use p2pshim_trace::{REMOTE, REMOTE_LAST};
 
-/// `CUipcMemHandle`, or `CUmemPoolPtrExportData`.
-pub(crate) type Handle = [u8; 64];
+pub(crate) use p2pshim_host::exports::Handle;
 
 /// The ways that memory is shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,10 +28,17 @@ impl How {
     }
 }
 
+/// All memory that a number stands for: of a handle, or of a GPU that is not visible, by its UUID.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Of {
+    Handle(Handle),
+    Gpu(String),
+}
+
 #[derive(Default)]
 pub(super) struct Opened {
-    /// The numbers of handles, which stay theirs: records have them.
-    pub(super) numbers: BTreeMap<Handle, u8>,
+    /// The numbers of memory, which stay: records have them.
+    pub(super) numbers: BTreeMap<Of, u8>,
     /// How many numbers were given out.
     given: u8,
     /// The numbers of what was opened by handles, by where its memory begins. Of what is closed some may be left, until other memory
