@@ -289,7 +289,8 @@ static void show_pointer(void *memory)
     CUcontext context = NULL, current;
     CUmemoryPool pool = NULL;
     int device;
-    bool is_legacy;
+    /* Of one byte as documented; drivers write more. */
+    unsigned long long is_legacy = 0;
     struct cudaPointerAttributes attributes;
     CHECK_CU(cuCtxGetCurrent(&current));
     CHECK_CU(cuPointerGetAttribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, (CUdeviceptr)memory));
@@ -298,7 +299,7 @@ static void show_pointer(void *memory)
     CHECK_CU(cuPointerGetAttribute(&pool, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, (CUdeviceptr)memory));
     CHECK(cudaPointerGetAttributes(&attributes, memory));
     printf("device %d, %d; context %s; legacy IPC %d; pool %s\n", device, attributes.device,
-           context == NULL ? "none" : context == current ? "the current one" : "another", is_legacy, pool ? "set" : "none");
+           context == NULL ? "none" : context == current ? "the current one" : "another", (int)(is_legacy & 1), pool ? "set" : "none");
 }
 
 static void *open_handle(const struct ticket *ticket)

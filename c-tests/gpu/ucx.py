@@ -19,10 +19,11 @@ SECONDS = 40  # a run, which takes 3
 FAILURES = re.compile(r".*(?:failed to install|failed to patch|could not create|failed to set UCM).*")
 
 
-def start(port, gpus, host, variables):
+def start(port, host, variables):
     options = ["-p", str(port), "-t", "tag_bw", "-m", "cuda", "-s", str(BYTES), "-n", "200", "-w", "20"]
     environment = clean_environment(
-        CUDA_VISIBLE_DEVICES=gpus, UCX_LOG_LEVEL="diag", UCX_MEM_LOG_LEVEL="diag", UCX_MODULE_DIR=str(UCX / "lib" / "ucx"),
+        # ucx_perftest takes the GPU of its own number: the one that listens the first, the other one the second.
+        CUDA_VISIBLE_DEVICES="0,1", UCX_LOG_LEVEL="diag", UCX_MEM_LOG_LEVEL="diag", UCX_MODULE_DIR=str(UCX / "lib" / "ucx"),
         LD_LIBRARY_PATH=f"{UCX / 'lib'}:{UCX / 'libs'}", **variables)
     return subprocess.Popen([UCX / "bin" / "ucx_perftest", *host, *options], env=environment, text=True,
                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -36,12 +37,12 @@ def listens(port):
 
 def message(port, variables):
     """Microseconds a message between two processes, and what UCX said."""
-    processes = [start(port, "1,0", [], variables)]
+    processes = [start(port, [], variables)]
     try:
         until = monotonic() + SECONDS
         while not listens(port) and processes[0].poll() is None and monotonic() < until:
             sleep(0.02)
-        processes.append(start(port, "0,1", ["127.0.0.1"], variables))
+        processes.append(start(port, ["127.0.0.1"], variables))
         said = "".join(process.communicate(timeout=SECONDS)[0] for process in reversed(processes))
     except subprocess.TimeoutExpired:
         return None, "it did not end"
