@@ -62,6 +62,20 @@ def between_processes_reported():
                 judge(pairs.get(key, 0) == BYTES, f"between_processes_reported, {case}", f"{pairs}; {lines[0] if lines else ''!r}")
 
 
+def denied_between_processes():
+    """The pair is denied: memory of the other GPU is refused as where there is no path, and what a client does then."""
+    program = build("cases/between_processes.c", "static")
+    run = [HERE / "p2pshim", "run", "--library", SHIM, "--no-report", "--no-check", "--trace", BUILD / "denied", "--"]
+    refused = {"ipc": "cudaErrorPeerAccessUnsupported", "vmm": "CUDA_ERROR_INVALID_DEVICE", "pool": "cudaErrorInvalidDevice"}
+    for transport, code in refused.items():
+        done = Run([*run, program, transport, "pull", "both"], trace=False, P2PSHIM_DENY="0-1")
+        judge(f"= {code}\n" in done.out and "the owner ends with 0, the opener with 0" in done.out, f"denied_between_processes, {transport}",
+              f"{done.out[-300:]!r} {done.err[-400:]!r}")
+    done = Run([*run, sys.executable, HERE / "torch_queue.py"], trace=False, P2PSHIM_DENY="0-1")
+    last = [line for line in done.err.splitlines() if line.strip()]
+    judge(done.status != "timeout", "denied_between_processes, PyTorch", f"ends with {done.status}: {done.out[-200:]!r}; {last[-6:]}")
+
+
 def torch_queue():
     for name, variables in (("default", {}), ("expandable", {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"})):
         plain, answer, lines, pairs = reported(f"torch_queue {name}", [sys.executable, HERE / "torch_queue.py"], **variables)
@@ -120,4 +134,4 @@ def open_cost():
           f"an export takes {more[0]:.1f} us more, limit {MOST_EXPORT}; opening {more[1]:.1f}, limit {MOST_OPEN}")
 
 
-CHECKS = (between_processes_reported, torch_queue, torch_by_hand, nccl_reported, ucx_reported, open_cost)
+CHECKS = (between_processes_reported, denied_between_processes, torch_queue, torch_by_hand, nccl_reported, ucx_reported, open_cost)
