@@ -111,6 +111,7 @@ impl Change<'_> {
                 let of = Grants::OfMapped { address: address as u64, bytes };
                 return before_grants(of, grants as *const AccessDesc, count);
             }
+            (State::opens_memory, &[_, Value::Address(handle), _]) => return shared::before_open(handle),
             (State::sets_pool_access, &[Value::Address(pool), Value::Address(grants), Value::UInt(count)]) => {
                 return before_grants(Grants::OfPool(pool), grants as *const AccessDesc, count);
             }
@@ -182,7 +183,7 @@ impl Change<'_> {
             (State::opens_memory, &[Value::Address(out), Value::Address(handle), _]) => {
                 shared::on_open(How::Ipc, out, handle);
                 if ACCESS.may_hide() {
-                    on_foreign_memory();
+                    shared::warn_of_opened(handle);
                 }
             }
             (State::imports_pointer, &[Value::Address(out), _, Value::Address(handle)]) => {
@@ -264,14 +265,6 @@ fn on_free(start: Value, ret: Code, is_freed: bool) {
         VALIDATE.facts().memory_is_gone(start, end);
     }
     ACCESS.memory_has_changed();
-}
-
-/// Memory of another process was opened, which may lie behind a path that the program is not to use.
-#[cold]
-fn on_foreign_memory() {
-    if !capture::may_be_under_way() {
-        mode::unseen(|| ACCESS.warn_of_foreign_memory(&RealDriver));
-    }
 }
 
 // ---- Captures ----

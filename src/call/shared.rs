@@ -2,9 +2,9 @@
 
 use super::{mode, read, recording};
 use crate::api::Function;
-use crate::api::abi::Value;
+use crate::api::abi::{Code, Value};
 use crate::policy::access::How;
-use crate::policy::{ACCESS, exports};
+use crate::policy::{ACCESS, capture, exports};
 use crate::real::driver::RealDriver;
 use crate::record::trace;
 
@@ -36,6 +36,24 @@ pub(super) fn on_creation(out: usize, bytes: u64, properties: usize) {
         ACCESS.physical_is_made(physical, bytes);
         Some(())
     });
+}
+
+/// Memory of another process is about to be opened. A code, if that must not be done: the program gets it.
+#[cold]
+pub(super) fn before_open(handle: usize) -> Option<Code> {
+    let refused = || ACCESS.refused_opening(&RealDriver, &read::shared_handle(handle)?);
+    if ACCESS.may_hide() { mode::unseen(refused) } else { None }
+}
+
+/// Memory of another process was opened, which may lie behind a path that the program is not to use.
+#[cold]
+pub(super) fn warn_of_opened(handle: usize) {
+    if !capture::may_be_under_way() {
+        mode::unseen(|| {
+            ACCESS.warn_of_foreign_memory(&RealDriver, &read::shared_handle(handle)?);
+            Some(())
+        });
+    }
 }
 
 /// Memory of another process was opened by a handle.

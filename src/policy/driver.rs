@@ -132,8 +132,8 @@ pub(crate) trait Driver: Judged {
 
     fn grant(&self, pool: usize, device: i32) -> Code;
 
-    /// Whether the verdict that is kept on two devices, by their UUIDs, is that anything fails.
-    fn has_failed_earlier(&self, uuids: [&str; 2]) -> bool;
+    /// The verdict that is kept on two devices, by their UUIDs.
+    fn verdict_between(&self, uuids: [&str; 2]) -> Option<Verdict>;
 
     /// The copies of a graph and of its child graphs that name no devices, each with its node. Those in the bodies of conditional nodes
     /// are not among them: how often they run only the device knows. None if there is no memory for them.

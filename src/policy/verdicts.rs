@@ -32,11 +32,10 @@ pub(crate) fn keep(question: &Question, verdict: Verdict) {
     });
 }
 
-/// Whether anything failed about two devices of which this process may see neither: it can only reach them through other processes.
-pub(crate) fn has_failed(uuids: [&str; 2], are_simulated: bool) -> bool {
+/// The verdict on two devices of which this process may see neither: it can only reach them through other processes.
+pub(crate) fn between(uuids: [&str; 2], are_simulated: bool) -> Option<Verdict> {
     let faults = are_simulated.then(faults);
-    let failed = || cache()?.between(uuids, faults.as_deref())?.any_failure().map(drop);
-    os::undisturbed(failed).is_some()
+    os::undisturbed(|| cache()?.between(uuids, faults.as_deref()))
 }
 
 /// A device's names in a report; empty where the library does not tell.

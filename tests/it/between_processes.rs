@@ -274,3 +274,45 @@ fn owners_gpu_is_known_within_a_run() {
         assert_eq!(opener.copied, BTreeMap::from([(pair(REMOTE), BYTES)]), "{direction}");
     }
 }
+
+/// Under `p2pshim run` memory of a pair that is denied, or where memory of other processes is known to be wrong, is not opened; with
+/// `P2PSHIM_BROKEN=warn` it is, where nothing is denied.
+#[test]
+fn memory_behind_a_wrong_path_is_refused_within_a_run() {
+    let open = "cudaIpcOpenMemHandle(&memory, ticket->handle, cudaIpcMemLazyEnablePeerAccess)";
+    let refused = format!("{open} = cudaErrorPeerAccessUnsupported");
+    let cache = scratch("cache");
+    let case = path("target/c-tests/between_processes-13").to_string_lossy().into_owned();
+    for (fault, options, why) in [
+        ("ipc:0-1", &["--verify", "quick"][..], Some("its data would be wrong: between processes, IPC: ")),
+        ("ipc:0-1", &["--broken", "warn"], None),
+        ("", &["--deny", "0-1"], Some("that is denied")),
+        ("", &["--access", "off", "--broken", "warn"], Some("that is denied")),
+    ] {
+        for visibility in VISIBILITIES {
+            let run = Program::new(command()).args(&["run", "--sim", "2", "--no-report"]).args(options);
+            let run = run.arg(&case).args(&["ipc", "push", visibility]).env("XDG_CACHE_HOME", cache.to_string_lossy());
+            let outcome = run.env("P2PSIM_FAULT", fault).plain();
+            assert_says(&outcome, &["the owner ends with 0, the opener with 0"]);
+            let lies_on = if visibility == "both" { "device 1" } else { &format!("GPU {}", UUIDS[1]) };
+            let what = format!("memory of {lies_on}, which another process owns, is not opened on device 0 ");
+            let lines: Vec<&String> = outcome.shim.iter().filter(|line| line.contains(&what)).collect();
+            assert_eq!(lines.len(), why.iter().len(), "{fault} {options:?} {visibility}: {outcome:#?}");
+            assert!(lines.iter().all(|line| line.contains(why.unwrap())), "{lines:#?}");
+            match why {
+                Some(_) => assert_says(&outcome, &[&refused]),
+                None if visibility == "both" => {
+                    // Opened, and the bytes are lost.
+                    assert_found(&outcome, "push", false);
+                    let said = outcome
+                        .shim
+                        .iter()
+                        .filter(|line| line.contains("If it lies on device 1, its data may be wrong: "));
+                    assert_eq!(said.count(), 1, "{outcome:#?}");
+                }
+                None => assert_says(&outcome, &[&format!("{open} = cudaErrorInvalidDevice")]),
+            }
+        }
+    }
+    fs::remove_dir_all(cache).unwrap();
+}

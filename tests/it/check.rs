@@ -153,18 +153,20 @@ fn bare_preload_names_one_cause_and_one_remedy() {
     assert!(line.ends_with(remedy) && !line.contains("P2PSHIM_"), "{line}");
 }
 
-/// Copies are right within a process, and lost where the memory is another's: said before, and where it is opened.
+/// Copies are right within a process, and lost where the memory is another's: said before, and refused where it is opened.
 #[test]
-fn broken_ipc_is_warned_of_and_never_kept_as_passed() {
+fn broken_ipc_is_refused_and_never_kept_as_passed() {
     for probe in ["quick", "full"] {
         let cache = scratch("cache");
         let case = path("target/c-tests/memory_of_another_process").to_string_lossy().into_owned();
         let program = run(&cache, "ipc:0-1", &["--sim", "2", "--verify", probe, &case]);
         for _ in 0..2 {
-            let lines = program.plain().shim.join("\n");
-            let opened = "memory of another process was opened on device 0. If it lies on device 1, its data may be wrong: between \
-                          processes, IPC: ";
-            assert!(lines.contains(opened) && lines.contains("NCCL_P2P_DISABLE=1 is set"), "{lines}");
+            let outcome = program.plain();
+            let lines = outcome.shim.join("\n");
+            let refused = "memory of device 1, which another process owns, is not opened on device 0 \
+                           (CUDA_ERROR_PEER_ACCESS_UNSUPPORTED), since its data would be wrong: between processes, IPC: ";
+            assert!(lines.matches(refused).count() == 1 && lines.contains("NCCL_P2P_DISABLE=1 is set"), "{lines}");
+            assert!(outcome.stdout.ends_with("the second process ends at once with 3\n"), "{outcome:#?}");
         }
         let kept =
             fs::read_dir(cache.join("p2pshim")).unwrap().map(|file| fs::read_to_string(file.unwrap().path()).unwrap());

@@ -381,12 +381,11 @@ impl Driver for Fake {
         Code::SUCCESS
     }
 
-    fn has_failed_earlier(&self, uuids: [&str; 2]) -> bool {
-        let is_failed = |(&(src, dst), verdict): (&(i32, i32), &Verdict)| {
-            let names = [src, dst].map(|device| self.names(device).unwrap_or_default()[0].clone());
-            names == uuids && verdict.any_failure().is_some()
+    fn verdict_between(&self, uuids: [&str; 2]) -> Option<Verdict> {
+        let is_it = |&(&(src, dst), _): &(&(i32, i32), &Verdict)| {
+            [src, dst].map(|device| self.names(device).unwrap_or_default()[0].clone()) == uuids
         };
-        self.verdicts.iter().any(is_failed)
+        self.verdicts.iter().find(is_it).map(|(_, verdict)| verdict.clone())
     }
 
     fn stream_context(&self, stream: usize, _: bool) -> Option<usize> {

@@ -1,4 +1,5 @@
-//! Memory of other processes: whose it is in records, and a warning where its path is denied or broken; the program's access to it is never refused.
+//! Memory of other processes: whose it is in records; and where its path is denied or broken, it is refused if it is known where it lies, and else
+//! warned about.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -8,64 +9,102 @@ use p2pshim_trace::REMOTE_LAST;
 use super::Access;
 use super::hide::granules;
 use super::opened::{Handle, How, Of, hex};
-use crate::config;
+use crate::api::abi::Code;
 use crate::policy::driver::{Driver, Holder, Memory};
 use crate::policy::exports;
 use crate::record::log::{self, Once};
 use crate::record::trace;
 
+/// Why a device is not to use memory of another process.
+enum Why {
+    Denied,
+    Lost(String),
+}
+
 impl Access {
-    /// The program has opened memory of another process, which is never refused. Says, once, if the current device's access to another is
-    /// denied or broken: the driver does not tell on which device such memory lies.
-    pub(crate) fn warn_of_foreign_memory(&self, driver: &impl Driver) {
+    /// The code for opening memory of another process by an IPC handle, if that is on a GPU that the current device is not to reach. If
+    /// nobody has told on which it is, there is none.
+    pub(crate) fn refused_opening(&self, driver: &impl Driver, handle: &Handle) -> Option<Code> {
+        let theirs = exports::find(handle)?;
+        let device = driver.current_context().and_then(|context| driver.device_of_context(context))?;
+        self.look_up_denied(driver);
+        let peer = ordinal_of(driver, &theirs).map(i32::from);
+        let why = match peer {
+            Some(peer) => self.why_not(driver, [device, peer], Part::Ipc),
+            None => self.why_not_by_name(driver, [&driver.names(device)?, &theirs], Part::Ipc),
+        };
+        let why = why.filter(|why| self.refuses(why))?;
+        let lies_on = peer.map_or_else(|| format!("GPU {}", theirs[0]), |peer| format!("device {peer}"));
+        let what = format!("memory of {lies_on}, which another process owns, is not opened on device {device}");
+        let what = format!("{what} (CUDA_ERROR_PEER_ACCESS_UNSUPPORTED)");
+        say_refused([device, peer.unwrap_or(-1)], &what, &why);
+        Some(Code::PEER_ACCESS_UNSUPPORTED)
+    }
+
+    /// The program has opened memory of another process. Says, once, if the current device's access to the device where it may lie is
+    /// denied or broken.
+    pub(crate) fn warn_of_foreign_memory(&self, driver: &impl Driver, handle: &Handle) {
         let device = driver.current_context().and_then(|context| driver.device_of_context(context));
         let Some(device) = device else { return };
         self.look_up_denied(driver);
-        let is_off = self.lock().access == config::Access::Off;
-        let peers = (0..driver.device_count()).filter(|&peer| peer != device);
+        let known = exports::find(handle).map(|theirs| ordinal_of(driver, &theirs).map_or(-1, i32::from));
+        let is_off = known.is_none() && self.denies_all();
+        let peers =
+            (0..driver.device_count()).filter(|&peer| peer != device && known.is_none_or(|known| known == peer));
         for peer in peers.take(if is_off { 1 } else { usize::MAX }) {
             let lies_on = if is_off { "another device".to_owned() } else { format!("device {peer}") };
             let what = format!("memory of another process was opened on device {device}. If it lies on {lies_on}");
-            self.warn_of_foreign(driver, [device, peer], Part::Ipc, &what);
-        }
-    }
-
-    /// The program gives devices rights to memory that was imported, and lies on these.
-    pub(super) fn warn_of_imported(&self, driver: &impl Driver, owners: &[i32], devices: &[i32]) {
-        for owner in owners {
-            for &device in devices {
-                let what = format!("memory of device {owner} that was imported is mapped for device {device}");
-                self.warn_of_foreign(driver, [device, *owner], Part::Vmm, &what);
+            if let Some(why) = self.why_not(driver, [device, peer], Part::Ipc) {
+                warn_of_foreign([device, peer], &what, &why);
             }
         }
     }
 
-    /// Says, once, that such memory is not for this device, if that is so.
-    fn warn_of_foreign(&self, driver: &impl Driver, [device, peer]: [i32; 2], way: Part, what: &str) {
+    /// The code for giving devices rights to memory that was imported, and lies on these, if any is not to reach it.
+    pub(super) fn refused_imported(&self, driver: &impl Driver, owners: &[i32], devices: &[i32]) -> Option<Code> {
+        let pairs = owners.iter().flat_map(|&owner| devices.iter().map(move |&device| [device, owner]));
+        let mut refused = None;
+        for pair @ [device, owner] in pairs {
+            let Some(why) = self.why_not(driver, pair, Part::Vmm) else { continue };
+            let what = format!("memory of device {owner} that was imported is");
+            if self.refuses(&why) {
+                refused = Some(Code::INVALID_DEVICE);
+                say_refused(pair, &format!("{what} not mapped for device {device} (CUDA_ERROR_INVALID_DEVICE)"), &why);
+            } else {
+                warn_of_foreign(pair, &format!("{what} mapped for device {device}"), &why);
+            }
+        }
+        refused
+    }
+
+    fn refuses(&self, why: &Why) -> bool {
+        matches!(why, Why::Denied) || self.lock().refuses_what_is_broken()
+    }
+
+    /// Why a device is not to use memory of a peer that another process owns, and shares in that way.
+    fn why_not(&self, driver: &impl Driver, [device, peer]: [i32; 2], way: Part) -> Option<Why> {
         if device == peer || [device, peer].iter().any(|known| !(0..64).contains(known)) {
-            return;
+            return None;
+        }
+        if self.lock().is_denied(device, peer) {
+            return Some(Why::Denied);
         }
         // Data may go either way, whoever has opened the memory.
         let kept = |by, of| if self.admits() { self.judge.kept(driver, by, of)?.between_processes(way) } else { None };
         let is_broken = self.lock().is_broken(device, peer);
-        let has_failed = if is_broken { Some("peer access there is broken".to_owned()) } else { None };
-        let has_failed = has_failed.or_else(|| kept(device, peer)).or_else(|| kept(peer, device));
-        let is_denied = self.lock().is_denied(device, peer);
-        if !(is_denied || has_failed.is_some()) || !Once::Foreign([device, peer]).is_first() {
-            return;
+        let has_failed = is_broken.then(|| "peer access there is broken".to_owned());
+        has_failed.or_else(|| kept(device, peer)).or_else(|| kept(peer, device)).map(Why::Lost)
+    }
+
+    /// As [`why_not`](Self::why_not), where the peer is not visible.
+    fn why_not_by_name(&self, driver: &impl Driver, [own, theirs]: [&[String; 2]; 2], way: Part) -> Option<Why> {
+        if self.denies_all() || self.lock().is_denied_by_name([own, theirs]) {
+            return Some(Why::Denied);
         }
-        let so = match has_failed.filter(|_| !is_denied) {
-            Some(what) => format!("its data may be wrong: {what}"),
-            None => "it is accessed though that is denied".to_owned(),
-        };
-        log::pair_warn(
-            device as u8,
-            peer as u8,
-            format_args!(
-                "{what}, {so}. p2pshim neither refuses memory of other processes nor stages its copies. NCCL_P2P_DISABLE=1 keeps NCCL \
-                 from it"
-            ),
-        );
+        let kept =
+            |by: &[String; 2], of: &[String; 2]| driver.verdict_between([&by[0], &of[0]])?.between_processes(way);
+        let lost = || kept(own, theirs).or_else(|| kept(theirs, own)).map(Why::Lost);
+        if self.admits() { lost() } else { None }
     }
 
     /// Whether physical memory of other processes was imported, and is mapped or may be.
@@ -188,6 +227,34 @@ impl Access {
             note_exported(memory.device, how, &hex(handle), memory.range.1);
             driver.names(memory.device).into_iter().for_each(|names| exports::publish(handle, names));
         }
+    }
+}
+
+/// Says, once a pair, that a device has opened memory that it is not to use.
+fn warn_of_foreign(pair: [i32; 2], what: &str, why: &Why) {
+    let so = match why {
+        Why::Denied => "it is accessed though that is denied",
+        Why::Lost(what) => &format!("its data may be wrong: {what}"),
+    };
+    say_once(pair, &format!("{what}, {so}. p2pshim stages none of its copies. NCCL_P2P_DISABLE=1 keeps NCCL from it"));
+}
+
+/// Says, once a pair, that a device was refused it.
+fn say_refused(pair: [i32; 2], what: &str, why: &Why) {
+    let so = match why {
+        Why::Denied => "that is denied",
+        Why::Lost(what) => &format!("its data would be wrong: {what}"),
+    };
+    say_once(pair, &format!("{what}, since {so}"));
+}
+
+fn say_once(pair @ [device, peer]: [i32; 2], what: &str) {
+    if !Once::Foreign(pair).is_first() {
+        return;
+    }
+    match u8::try_from(device).ok().zip(u8::try_from(peer).ok()) {
+        Some((device, peer)) => log::pair_warn(device, peer, format_args!("{what}")),
+        None => log::warnings(&[what.to_owned()]),
     }
 }
 

@@ -90,7 +90,8 @@ impl Access {
                     let registry = self.lock();
                     (registry.is_denied_by_name(names), registry.refuses_what_is_broken())
                 };
-                is_denied || self.admits() && refuses && driver.has_failed_earlier([&device[0], &peer[0]])
+                let verdict = || driver.verdict_between([&device[0], &peer[0]]);
+                is_denied || self.admits() && refuses && verdict().is_some_and(|kept| kept.any_failure().is_some())
             }
         }
     }
@@ -108,7 +109,9 @@ impl Access {
             // All of it only where something may have to be said of it.
             let bytes = if self.blocks() { bytes } else { bytes.min(1) };
             let imported = owners_of_mapped(driver, address, bytes, |at| self.is_imported(driver, at));
-            self.warn_of_imported(driver, &imported, devices);
+            if let Some(refused) = self.refused_imported(driver, &imported, devices) {
+                return Some(refused);
+            }
         }
         if self.admits() {
             // The one whose memory it is has access from the start.

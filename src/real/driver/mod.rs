@@ -37,7 +37,7 @@ use crate::api::abi::Code;
 use crate::os;
 use crate::policy::capture;
 use crate::policy::driver::{Driver, Judged, Memory, NodeCopy, Scratch, ScratchKind, Span};
-use crate::policy::verdicts::{self, Gpu};
+use crate::policy::verdicts::{self, Gpu, Verdict};
 use crate::real::{downloaded, fill};
 
 /// The driver of this process.
@@ -217,10 +217,10 @@ impl Driver for RealDriver {
         set_rights(pool, &[AccessDesc::read_write(device)])
     }
 
-    fn has_failed_earlier(&self, uuids: [&str; 2]) -> bool {
+    fn verdict_between(&self, uuids: [&str; 2]) -> Option<Verdict> {
         // As long as none is visible, nothing says that they are simulated.
         let are_simulated = self.gpu(0).is_some_and(|gpu| gpu.root().is_none());
-        verdicts::has_failed(uuids, are_simulated)
+        verdicts::between(uuids, are_simulated)
     }
 
     fn stream_context(&self, stream: usize, per_thread: bool) -> Option<usize> {
