@@ -27,13 +27,10 @@ impl Access {
     pub(crate) fn refused_opening(&self, driver: &impl Driver, handle: &Handle) -> Option<Code> {
         let theirs = exports::find(handle)?;
         let device = driver.current_context().and_then(|context| driver.device_of_context(context))?;
-        self.look_up_denied(driver);
-        let peer = ordinal_of(driver, &theirs).map(i32::from);
-        let why = match peer {
-            Some(peer) => self.why_not(driver, [device, peer], Part::Ipc),
-            None => self.why_not_by_name(driver, [&driver.names(device)?, &theirs], Part::Ipc),
-        };
-        let why = why.filter(|why| self.refuses(why))?;
+        let (peer, why) = self.why_not_theirs(driver, device, &theirs)?;
+        if !self.refuses(&why) {
+            return None;
+        }
         let lies_on = peer.map_or_else(|| format!("GPU {}", theirs[0]), |peer| format!("device {peer}"));
         let what = format!("memory of {lies_on}, which another process owns, is not opened on device {device}");
         let what = format!("{what} (CUDA_ERROR_PEER_ACCESS_UNSUPPORTED)");
@@ -41,23 +38,39 @@ impl Access {
         Some(Code::PEER_ACCESS_UNSUPPORTED)
     }
 
-    /// The program has opened memory of another process. Says, once, if the current device's access to the device where it may lie is
-    /// denied or broken.
+    /// The program has opened memory of another process. Says, once, if the current device's access to the device where it lies, or any where
+    /// it may lie, is denied or broken.
     pub(crate) fn warn_of_foreign_memory(&self, driver: &impl Driver, handle: &Handle) {
         let device = driver.current_context().and_then(|context| driver.device_of_context(context));
         let Some(device) = device else { return };
+        let what = format!("memory of another process was opened on device {device}");
+        if let Some(theirs) = exports::find(handle) {
+            if let Some((peer, why)) = self.why_not_theirs(driver, device, &theirs) {
+                let lies_on = peer.map_or_else(|| format!("GPU {}", theirs[0]), |peer| format!("device {peer}"));
+                warn_of_foreign([device, peer.unwrap_or(-1)], &format!("{what}. It lies on {lies_on}"), &why);
+            }
+            return;
+        }
         self.look_up_denied(driver);
-        let known = exports::find(handle).map(|theirs| ordinal_of(driver, &theirs).map_or(-1, i32::from));
-        let is_off = known.is_none() && self.denies_all();
-        let peers =
-            (0..driver.device_count()).filter(|&peer| peer != device && known.is_none_or(|known| known == peer));
+        let is_off = self.denies_all();
+        let peers = (0..driver.device_count()).filter(|&peer| peer != device);
         for peer in peers.take(if is_off { 1 } else { usize::MAX }) {
             let lies_on = if is_off { "another device".to_owned() } else { format!("device {peer}") };
-            let what = format!("memory of another process was opened on device {device}. If it lies on {lies_on}");
             if let Some(why) = self.why_not(driver, [device, peer], Part::Ipc) {
-                warn_of_foreign([device, peer], &what, &why);
+                warn_of_foreign([device, peer], &format!("{what}. If it lies on {lies_on}"), &why);
             }
         }
+    }
+
+    /// Why a device is not to use memory, by an IPC handle, of a GPU with these names; and its ordinal, if it is visible.
+    fn why_not_theirs(&self, driver: &impl Driver, device: i32, theirs: &[String; 2]) -> Option<(Option<i32>, Why)> {
+        self.look_up_denied(driver);
+        let peer = ordinal_of(driver, theirs).map(i32::from);
+        let why = match peer {
+            Some(peer) => self.why_not(driver, [device, peer], Part::Ipc),
+            None => self.why_not_by_name(driver, [&driver.names(device)?, theirs], Part::Ipc),
+        };
+        Some((peer, why?))
     }
 
     /// The code for giving devices rights to memory that was imported, and lies on these, if any is not to reach it.
