@@ -438,6 +438,16 @@ def others(t):
     verdict(t, "carried")
     t.equal("carried: and by GPU", [row.split("\t")[-4:] for row in t.texts("#environment .more tbody tr")],
             [["142.9 GB", "42.9 GB", "0 B", "0 B"], ["0 B", "0 B", "142.9 GB", "42.9 GB"]])
+    t.open("processes")
+    t.equal("processes: pairs with memory of others are drawn as others are", t.texts(".heat .used b"), ["B", "D", "D", "D"])
+    t.check("processes: on one GPU it is said so", "between processes on one GPU" in t.text("#pairs .legend") and "within" not in t.text("#pairs .legend"), t.text("#pairs .legend"))
+    b.click(".heat tbody tr:nth-child(1) td:nth-of-type(2)")
+    shown = t.text(".map .card")
+    t.check("processes: a pair has its own copies and those between processes", "42.0 GB direct, between processes" in shown and "1.0 GB direct ·" in shown, shown)
+    t.check("processes: and names whose memory it is", "rank 0 pushed to memory of rank 1 · 42.0 GB" in shown, shown)
+    t.equal("processes: a list has who did what", t.texts("#between-processes tbody td:nth-child(2)"), ["pushed to memory of rank 1", "pushed to memory of another process",
+            "pulled from memory of rank 1", "pushed to memory of rank 1"])
+    t.check("processes: what lies nobody knows where is not between GPUs", "48.0 GB" in t.text(".figures"), t.text(".figures"))
     t.open("no_better_way")
     t.equal("no_better_way: the pair has a letter of its own", t.texts(".heat .used b"), ["D", "N"])
     t.open("empty")

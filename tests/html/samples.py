@@ -338,6 +338,21 @@ def not_known():
     return report
 
 
+def processes():
+    """Two ranks, each with a GPU of its own: one pushes to memory of the other, to memory on its own GPU, and to memory of nobody knows whom."""
+    report = all_direct()
+    report["files"] = [file(0, rank=0, variables={}), file(1, rank=1, variables={})]
+    report["gpus"].append({"index": 2, "host": "node17", "ordinals": {}, "name": None, "uuid": None, "pci": None, "label": "another process", "is_another_process": True})
+    across = lambda name, size: dict(path(name, 10, size, None), between_processes=True)
+    report["pairs"] = [pair(0, 0, across("same-device", 3_000_000_000)), pair(0, 1, path("direct", 5, 1_000_000_000, 390.0), across("direct", 42_000_000_000)),
+                       pair(1, 0, across("direct", 5_000_000_000)), pair(0, 2, across("direct", 7_000_000_000), link=None, access=None)]
+    row = lambda does, src, dst, src_file, dst_file, size: {"file": 0, "does": does, "src": src, "dst": dst, "src_file": src_file, "dst_file": dst_file,
+                                                            "how": ["ipc"], "calls": 10, "bytes": size}
+    report["between_processes"] = [row("push", 0, 0, 0, 1, 3_000_000_000), row("push", 0, 1, 0, 1, 42_000_000_000), row("pull", 1, 0, 1, 0, 5_000_000_000),
+                                   row("push", 0, 2, 0, None, 7_000_000_000)]
+    return report
+
+
 def no_better_way():
     """The copies that are staged have no better path."""
     report = all_direct()
@@ -415,6 +430,8 @@ def nasty():
     report["nvlink"] = {"gpus": [{"gpu": EVIL[1], "sent_bytes": EVIL[0]}, {"gpu": 0, "sent_bytes": EVIL[1]}], "text": EVIL[0], "more": EVIL[1]}
     report["timeline"] = {"start": START, "bucket_ns": 1, "pairs": [{"src": 0, "dst": 1, "direct": [5], "staged": []}],
                           "files": [{"file": n, "direct": [n], "staged": [1]} for n in range(len(EVIL))]}
+    report["between_processes"] = [{"file": n, "does": evil(n), "src": n, "dst": evil(n), "src_file": evil(n), "dst_file": None, "how": evil(n) if n % 2 else [evil(n)],
+                                    "calls": evil(n), "bytes": n} for n in range(len(EVIL))]
     report["gaps"] = list(EVIL)
     for n, one in enumerate(report["files"]):
         one["end"] = {"how": "signal", "code": None, "signal": evil(n)} if n % 2 else {"how": evil(n), "code": evil(n), "signal": None}
@@ -449,6 +466,8 @@ VERDICTS = {
                    "Run it with P2PSHIM_ACCESS=off.", "decisions")],
     "carried": [*FINE, said("note", "NVLink", "NVLink carried 142.9 GB between these GPUs; copies explain 42.9 GB of it.",
                             "Something unseen moved the rest: kernels that access a peer's memory (NCCL), for example.", "environment")],
+    "processes": [*FINE, said("note", "Processes", "57.0 GB of copies were between processes, 3.0 GB of them on one GPU: rank 0 pushed 42.0 GB to memory of rank 1, GPU 0 > GPU 1.",
+                              "Of 7.0 GB it is not known on which GPU the other memory lies.", "between-processes")],
     "empty": [],
     "nasty": [said("bad", "Data at risk", " ".join(EVIL), EVIL[0], "findings")],
 }
@@ -464,4 +483,4 @@ def with_verdict(make):
     return whole
 
 
-SAMPLES = {make.__name__: with_verdict(make) for make in (two, eight, killed, blocked, hang, wrong, all_direct, carried, not_known, no_better_way, sixty_four, hosts, empty, nasty)}
+SAMPLES = {make.__name__: with_verdict(make) for make in (two, eight, killed, blocked, hang, wrong, all_direct, carried, not_known, processes, no_better_way, sixty_four, hosts, empty, nasty)}

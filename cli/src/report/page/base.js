@@ -143,6 +143,11 @@ const fileName = (index) => {
   const file = fileAt.get(index) || {};
   return given(file.rank) ? `rank ${file.rank}` : file.process ? `process ${file.process}` : baseName(file.path ?? "–");
 };
+/** Copies from or to memory of another process, and the words for what their process did. */
+const acrossProcesses = list(data.between_processes);
+const ownerName = (index) => (Number.isInteger(index) ? fileName(index) : "another process");
+const didOf = ({ does, src_file: from, dst_file: to }) => (does === "pull" ? `pulled from memory of ${ownerName(from)}`
+  : does === "both" ? `copied from memory of ${ownerName(from)} to that of ${ownerName(to)}` : `pushed to memory of ${ownerName(to)}`);
 const baseName = (path) => String(path).split("/").pop();
 // Damaged files may be from any time.
 const sound = files.filter((file) => list(file.problems).length === 0);
@@ -163,11 +168,12 @@ const PATHS = {
   mixed: ["M", "partly direct, partly staged"],
   mapped: ["P", "mapped on first use (HIP)"],
   same: ["L", "within one GPU"],
+  across: ["B", "between processes on one GPU"],
   host: ["H", "from or to the host"],
   unknown: ["?", "path not known"],
 };
 const KINDS = { direct: "direct", mapped: "mapped", "start-up": "staged", avoidable: "staged", staged: "forced", blocked: "blocked", "same-device": "same", host: "host" };
-const kindOf = (row) => (Object.hasOwn(KINDS, row?.class ?? "") ? KINDS[row.class] : "unknown");
+const kindOf = (row) => (row?.class === "same-device" && row.between_processes === true ? "across" : Object.hasOwn(KINDS, row?.class ?? "") ? KINDS[row.class] : "unknown");
 
 /** The latest decision about a pair whose verification failed. */
 const failures = new Map(decisions.filter(({ verified }) => verified === "avoided" || verified === "in use").map((decision) => [place(decision), decision]));
@@ -194,7 +200,9 @@ for (const pair of pairs) {
   pair.rate = time > 0 ? sum(pair.paths, (path) => path.device_bytes) / time : null;
   pair.measured = { rate_text: pair.rate_text, device_calls: sum(pair.paths, (path) => path.device_calls), calls: sum(pair.paths, (path) => path.calls) };
 }
-const between = pairs.filter(({ src, dst }) => Number.isInteger(src) && Number.isInteger(dst) && src !== dst);
+/** Memory of other processes of which it is not known on which GPU it lies is no GPU. */
+const isGpu = (index) => Number.isInteger(index) && gpuAt.get(index)?.is_another_process !== true;
+const between = pairs.filter(({ src, dst }) => isGpu(src) && isGpu(dst) && src !== dst);
 const used = between.filter((pair) => pair.calls > 0);
 const [total, direct, staged] = ["bytes", "direct", "staged"].map((what) => sum(between, (pair) => pair[what]));
 const worstFirst = (a, b) => Boolean(b.blocked) - Boolean(a.blocked) || b.avoidable - a.avoidable || b.staged - a.staged || number(b.bytes) - number(a.bytes);

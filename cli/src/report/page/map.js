@@ -60,9 +60,11 @@ function card(pair) {
     el("h3", {}, way(pair)),
     pair.blocked && fault(pair),
     el("ul", {}, pair.paths.map((path) => el("li", {}, key(kindOf(path)), el("span", {},
-      `${bytes(path.bytes)} ${name(path)}${path.why ? `: ${path.why}` : ""}`,
+      `${bytes(path.bytes)} ${name(path)}${path.why ? `: ${path.why}` : ""}${path.between_processes && kindOf(path) !== "across" ? ", between processes" : ""}`,
       quiet(` · ${several(path.calls, "copy", "copies")}${Number.isFinite(path.gb_per_s) ? ` · ${measured(path)} (${timed(path)})` : ""}${
         path.host_text ? ` · host ${hostWords(path.host_text)}` : ""}`))))),
+    acrossProcesses.filter((row) => place(row) === place(pair)).map((row) =>
+      el("p", { class: "small" }, `${fileName(row.file)} ${didOf(row)}`, quiet(` · ${bytes(row.bytes)}`))),
     !pair.blocked && pair.kind !== "direct" && pair.remedy && el("p", { class: "small" }, prose(pair.remedy)),
     el("dl", {}, facts([
       ["Bytes", `${bytes(pair.bytes)} in ${several(pair.calls, "call")}`],

@@ -61,6 +61,18 @@ const pairTable = () => [
   ], [...pairs].sort(worstFirst), { detail: (row) => el("div", { class: "card" }, card(row)) }),
 ];
 
+const acrossTable = () => [
+  head("Between processes", "Who copied from or to whose memory. These copies are among those of the pairs too."),
+  table("Copies between processes", [
+    short("Process", (row) => fileName(row.file)),
+    text("What it did", didOf),
+    short("Pair", way),
+    figure("Bytes", (row) => row.bytes, bytes),
+    figure("Copies", (row) => row.calls),
+    short("Opened by", (row) => list(row.how).join(", ")),
+  ], acrossProcesses, { sort: 3 }),
+];
+
 const lines = pairs.flatMap(({ src, dst, sites: all }) => list(all).flatMap(({ site, calls: of, lines: found }) =>
   list(found).map((line) => ({ ...line, src, dst, site, of }))));
 const lineTable = () => [
@@ -178,6 +190,7 @@ const sections = [
   ["findings", "Findings", findings, findingList, true],
   ["errors", "Errors", errors, errorTable, true],
   ["all-pairs", "All pairs", pairs, pairTable, true],
+  ["between-processes", "Between processes", acrossProcesses, acrossTable, true],
   ["lines", "Lines of Python", lines, lineTable, true],
   ["callers", "Call sites", callers, callerTable, true],
   ["functions", "Functions", functions, functionTable],
