@@ -64,6 +64,7 @@ mod regular;
 mod repeated_copies;
 mod run;
 mod schema;
+mod shared_report;
 mod small_stacks;
 mod soak;
 mod staging;

@@ -1,0 +1,76 @@
+//! The report of processes that share memory: the pairs, bytes and owners are those of the program.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::support::{Program, command, path, scratch};
+
+/// The GPUs of opener and owner.
+const UUIDS: [&str; 2] = ["GPU-70327073-696d-2047-5055-202e2e2e2e00", "GPU-70327073-696d-2047-5055-202e2e2e2e01"];
+/// Bytes of the memory, all of which is copied once.
+const BYTES: u64 = 2 << 20;
+
+fn report_of(folder: &Path) -> Value {
+    let output = Command::new(command()).arg("report").arg(folder).arg("--json").output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    fs::remove_dir_all(folder).unwrap();
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// The pairs that have bytes, by the UUIDs of their GPUs.
+fn pairs(report: &Value) -> Vec<(String, String, u64)> {
+    let uuid = |gpu: &Value| report["gpus"][gpu.as_u64().unwrap() as usize]["uuid"].as_str().unwrap_or("-").to_owned();
+    let all = report["pairs"].as_array().unwrap().iter();
+    let all = all.map(|pair| (uuid(&pair["src"]), uuid(&pair["dst"]), pair["bytes"].as_u64().unwrap()));
+    all.filter(|(.., bytes)| *bytes > 0).collect()
+}
+
+/// A bare preload in both, and both by `p2pshim run`.
+fn reports(args: &[&str]) -> [(&'static str, Value); 2] {
+    let [bare, run] = ["bare", "run"].map(|name| {
+        let folder = scratch(name);
+        fs::create_dir(&folder).unwrap();
+        folder
+    });
+    let case = Program::case("between_processes-13").args(args);
+    case.env("P2PSHIM_TRACE", bare.to_string_lossy()).preloaded().assert_success();
+    let program = path("target/c-tests/between_processes-13");
+    let started =
+        Program::new(command()).args(&["run", "--no-check", "--no-report", "--trace", &run.to_string_lossy()]);
+    started.arg(program.to_string_lossy()).args(args).libraries("target/sim/lib").plain().assert_success();
+    [("bare", report_of(&bare)), ("run", report_of(&run))]
+}
+
+#[test]
+fn report_has_the_pair_the_bytes_and_the_owner_of_memory_of_another_process() {
+    for (transport, visibility) in
+        [("ipc", "both"), ("vmm", "both"), ("vmm", "each"), ("pool", "both"), ("pool", "each")]
+    {
+        for direction in ["push", "pull"] {
+            for (how, report) in reports(&[transport, direction, visibility]) {
+                let what = format!("{transport} {visibility} {direction}, {how}: {report:#}");
+                let [own, owners] = UUIDS.map(str::to_owned);
+                let pair = if direction == "push" { (own, owners, BYTES) } else { (owners, own, BYTES) };
+                assert_eq!(pairs(&report), [pair], "{what}");
+                // Where driver or session names a GPU that the opener sees, records have that, and not whose memory it is.
+                let is_told = visibility == "both" && (transport != "ipc" || how == "run");
+                if is_told {
+                    assert_eq!(report["between_processes"], Value::Array(Vec::new()), "{what}");
+                    continue;
+                }
+                let [row] = &report["between_processes"].as_array().unwrap()[..] else { panic!("{what}") };
+                assert_eq!(
+                    (&row["does"], &row["bytes"], &row["how"][0]),
+                    (&direction.into(), &BYTES.into(), &transport.into()),
+                    "{what}"
+                );
+                let opener = row["file"].as_u64().unwrap();
+                let owner = row[if direction == "push" { "dst_file" } else { "src_file" }].as_u64();
+                assert!(owner.is_some_and(|owner| owner != opener), "{what}");
+            }
+        }
+    }
+}
