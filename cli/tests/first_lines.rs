@@ -716,6 +716,9 @@ const CASES: &[Case] = &[
         scene.call(&on(0, 128, copy(0, DIRECT)));
         scene.finish();
     }),
+    ("on one GPU of which another process shares memory, and it is not recorded whose memory it is", |folder| {
+        shared(folder, [&["GPU-a"]; 2], 0, &[on(0, 0, copy(1, SAME))]);
+    }),
     ("between two other processes, by a third", |folder| {
         for (number, handle) in [(2, "aa"), (3, "bb")] {
             let mut owner = rank(folder, number, &["GPU-a", "GPU-b"]);

@@ -14,7 +14,7 @@ pub enum Path {
     SameDevice,
     /// From or to memory of the host.
     Host,
-    /// Not known: managed memory moves by itself, and the driver does not say where memory of another process is.
+    /// Not known: managed memory moves by itself, and of HIP memory of another process is not followed.
     Unknown,
     /// From device to device: HIP maps the memory for the copy on first use, whether access is enabled or not.
     MappedOnUse,
@@ -202,7 +202,7 @@ table! {
     16 Direct: Direct, "", "";
     17 SameDevice: SameDevice, "", "";
     18 Host: Host, "", "";
-    19 Unknown: Unknown, "managed or imported memory", "";
+    19 Unknown: Unknown, "managed memory; with HIP also another process's", "";
     20 MappedOnUse: Mapped, "", "";
     21 Captured: Captured, "", "";
     22 Broken: Direct, "blocked, and could not be staged",
@@ -310,7 +310,7 @@ mod tests {
             ("staged (pool without access)".into(), "staged: pool without access".into())
         );
         assert_eq!((Path::Direct.to_string(), Path::Direct.title()), ("direct".into(), "direct".into()));
-        assert_eq!(Path::Unknown.to_string(), "path unknown (managed or imported memory)");
-        assert_eq!(Path::Unknown.title(), "unknown: managed or imported memory");
+        assert_eq!(Path::Unknown.to_string(), "path unknown (managed memory; with HIP also another process's)");
+        assert_eq!(Path::Unknown.title(), "unknown: managed memory; with HIP also another process's");
     }
 }

@@ -7,6 +7,8 @@ mod calls;
 mod copies;
 mod runs;
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 
 pub(crate) use calls::{Call, Durations, Error, Finding, Function, Line, Moment, Numbering, Origin, Progress, Site};
@@ -40,6 +42,9 @@ pub(crate) struct Report {
     pub(crate) gpus: Vec<Gpu>,
     pub(crate) pairs: Vec<Pair>,
     pub(crate) between_processes: Vec<BetweenProcesses>,
+    /// The processes that share memory, each with the GPU.
+    #[serde(skip)]
+    pub(crate) exporters: BTreeSet<(usize, usize)>,
     pub(crate) functions: Vec<Function>,
     pub(crate) errors: Vec<Error>,
     pub(crate) findings: Vec<Finding>,

@@ -17,6 +17,13 @@ fn is_another(report: &Report, gpu: usize) -> bool {
     report.gpus.get(gpu).is_some_and(|gpu| gpu.is_another_process)
 }
 
+/// Whether a process shares memory of this GPU, which another one uses too: where that knows the GPU, its records do not say whose memory it is.
+pub(super) fn may_be_shared(report: &Report, gpu: usize) -> bool {
+    let is_used = |by: usize| report.files.iter().any(|file| file.index != by && file.gpus.contains(&gpu));
+    let is_told = report.between_processes.iter().any(|row| [row.src, row.dst].contains(&gpu));
+    !is_told && report.exporters.iter().any(|&(file, exported)| exported == gpu && is_used(file))
+}
+
 /// Bytes between processes that are not known to be between two GPUs: within one, or of memory that lies it is not known where.
 pub(super) fn bytes_apart(report: &Report) -> u64 {
     let pairs = report.pairs.iter().filter(|pair| pair.src == pair.dst || is_unknown(report, pair));

@@ -298,6 +298,7 @@ impl Totals {
         ) {
             *gpu = gpu.map(number);
         }
+        let exporters = self.shared.exporters().map(|(file, gpu)| (file, number(gpu))).collect();
         between_processes.iter_mut().for_each(|it| (it.src, it.dst) = (number(it.src), number(it.dst)));
         self.decisions
             .sort_by(|one, other| (one.time, one.file, &one.text).cmp(&(other.time, other.file, &other.text)));
@@ -327,6 +328,7 @@ impl Totals {
             gpus: self.gpus.into_iter().map(|(_, gpu)| gpu).collect(),
             pairs,
             between_processes,
+            exporters,
             functions: functions(self.functions),
             errors: errors(self.errors),
             findings: findings(self.findings),

@@ -9,8 +9,7 @@ use super::term::{bytes, count, seconds};
 use super::verdict::{self, DIRECT, Level, Sentence, at_least, between};
 
 /// Further words of a report without copies.
-pub(super) const NOT_SEEN: &str =
-    "Loads and stores of kernels (NCCL, NVSHMEM) are not seen, nor are copies of managed memory.";
+pub(super) const NOT_SEEN: &str = "Loads and stores of kernels (NCCL, NVSHMEM) are not seen, nor copies of managed memory, nor calls of children that were forked without exec.";
 const RETURNED: &str = "Copies are counted when their calls return; whether all were made is not known.";
 /// Reasons for staging that a sentence names.
 const NAMED: usize = 3;
@@ -122,7 +121,12 @@ fn copied(report: &Report) -> Option<Sentence> {
     let sentence = match (direct, listed(&staged, &of_copies)) {
         (0, None) if blocked > 0 || own == 0 => return None,
         (0, None) if known().all(|pair| pair.src == pair.dst) => {
-            let gpus = if known().count() > 1 { "GPUs" } else { "one GPU" };
+            let gpus = match (known().count(), known().any(|pair| shared::may_be_shared(report, pair.src))) {
+                (1, true) => "one GPU, of one process or between two",
+                (1, false) => "one GPU",
+                (_, true) => "GPUs, of one process or between two",
+                (_, false) => "GPUs",
+            };
             say(report, Level::Note, "Copied", format!("{} of {copies} were within {gpus}.", bytes(own)))
         }
         (0, None) => {

@@ -252,20 +252,20 @@ fn unclear(report: &Report) -> Option<Sentence> {
     let pairs = report.pairs.iter().filter(|pair| pair.src != pair.dst);
     let is_managed = |path: &Path| path.taken.path == Some(p2pshim_trace::Path::Unknown);
     let more = match pairs.flat_map(|pair| &pair.paths).any(is_managed) {
-        true => "Managed memory and memory of other processes are not followed.",
+        true => "Managed memory is not followed, nor memory of other processes with HIP.",
         false => "",
     };
     Some(Sentence::new(Level::Note, "Not known", text).more(more).section("pairs"))
 }
 
-/// Copies of arrays that were made where they were not seen, or of memory of other processes.
+/// Copies of arrays that were made where they were not seen.
 fn unplaced(report: &Report) -> Option<Sentence> {
     let text = match traffic::of_unknown_devices(report) {
         0 => return None,
         1 => "It is not known of a copy whether it was between GPUs.".to_owned(),
         copies => format!("It is not known of {} copies whether they were between GPUs.", count(copies)),
     };
-    let more = "Arrays that were made where p2pshim did not see it, and memory of other processes, have no device that is known.";
+    let more = "Arrays that were made where p2pshim did not see it have no device that is known.";
     Some(Sentence::new(Level::Note, "Not known", text).more(more))
 }
 

@@ -77,6 +77,13 @@ impl Shared {
     }
 }
 
+impl Shared {
+    /// The processes that share memory, each with the GPU, as it was known when its file was read.
+    pub(super) fn exporters(&self) -> impl Iterator<Item = (usize, usize)> {
+        self.exports.values().flatten().map(|it| (it.file, it.gpu))
+    }
+}
+
 impl Totals {
     /// Keeps what a file says of memory that is shared.
     pub(super) fn add_shared(&mut self, file: &mut File, names: &Names) {
