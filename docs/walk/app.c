@@ -1,5 +1,5 @@
 /*
- * The program of README.md and docs/GUIDE.md: copies 64 KiB at a time from GPU 0 to GPU 1 and never enables peer access, as
+ * The program of README.md and docs/USAGE.md: copies 64 KiB at a time from GPU 0 to GPU 1 and never enables peer access, as
  * many programs do. Says how long it took, and whether the bytes arrived.
  */
 #include <cuda_runtime_api.h>

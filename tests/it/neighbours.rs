@@ -1,6 +1,6 @@
 //! The shim beside other things that want to be in the program too: allocators, sanitizers, tools of the dynamic linker, debuggers,
 //! injected tools. The program must do what it does beside them without the shim, and its calls must be seen. Another library that
-//! wraps `dlsym` is in tests/it/c_programs.rs. docs/FAQ.md tells users what is shown here.
+//! wraps `dlsym` is in tests/it/c_programs.rs. docs/LIMITS.md tells users what is shown here.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -173,7 +173,7 @@ fn linker_audit_same_output_and_sees_the_shim() {
 fn deepbind_plugin_passes_unseen_unless_its_runtime_was_there() {
     let (plain, trace) = Program::case("deepbind").assert_same_preloaded();
     assert_eq!(plain.stdout, "copied: 0\n");
-    assert!(trace.calls.is_empty(), "docs/FAQ.md says that it is not seen: {:#?}", trace.calls);
+    assert!(trace.calls.is_empty(), "docs/LIMITS.md says that it is not seen: {:#?}", trace.calls);
     let (_, trace) = Program::case("deepbind").arg("first").assert_same_preloaded();
     assert_eq!(trace.names_at(0), ["cuMemcpyPeer"]);
 }
