@@ -1307,3 +1307,23 @@ fn nvlink_is_explained_by_copies_between_processes_if_it_is_known_where_memory_l
     let more = "3.0 GB of copies with memory of other processes can be a part: it is not known on which GPU that lies.";
     assert!(unknown["more"].as_str().unwrap().ends_with(more), "{unknown}");
 }
+
+#[test]
+fn memory_on_a_gpu_that_the_opener_names_is_of_a_process_only_if_one_alone_shares_memory_there() {
+    for (second, owner) in [("GPU-c", "1 and 0"), ("GPU-b", "1 and null")] {
+        let folder = Folder::new("owners");
+        for (rank, gpu, handle) in [(0, "GPU-b", "aa"), (2, second, "bb")] {
+            let exported: [(u64, NoteKind, u32, &[&str]); 1] = [(10, EXPORTED, 0, &["ipc", handle, "4096"])];
+            sharing(&folder, rank, "one", &[gpu], &exported).finish();
+        }
+        // All memory of that GPU has one number, and the note is about the first that was opened.
+        let opened: [(u64, NoteKind, u32, &[&str]); 1] = [(20, OPENED, 128, &["ipc", "aa", "4096", "0", "gpu=GPU-b"])];
+        let mut opener = sharing(&folder, 1, "one", &["GPU-a"], &opened);
+        opener.call(&Call::copy(100, (0, 128), 5000, DIRECT));
+        opener.finish();
+        let json = json_of(&folder);
+        assert_eq!(pairs_of(&json), ["GPU 1 > GPU 0 direct between processes 5000"], "{second}");
+        let [row] = &between_processes_of(&json)[..] else { panic!("{json:#}") };
+        assert!(row.ends_with(&format!("memory of {owner}: 5000")), "{second}: {row}");
+    }
+}

@@ -190,18 +190,20 @@ impl Totals {
     }
 
     /// The exports that may be what was opened, each with its process and GPU. Handles are of one export; descriptors have none, and fit
-    /// if the size does.
+    /// if the size does. If the opener names the GPU, one number is of all memory there, and its note about the first: any export fits.
     fn exports(&self, file: usize, opened: &Opened) -> Vec<(usize, usize)> {
         let uuid = |gpu: usize| self.gpus.get(gpu).and_then(|(_, gpu)| gpu.uuid.as_ref());
+        let is_other = |it: &&Export| it.file != file && self.are_of_one_machine(it.file, file);
+        if let Some(named) = &opened.uuid {
+            let all = self.shared.exports.values().flatten().filter(is_other);
+            return all.filter(|it| uuid(it.gpu) == Some(named)).map(|it| (it.file, it.gpu)).collect();
+        }
         let fits = |it: &&Export| {
             it.how == opened.how
-                && it.file != file
                 && it.time <= opened.time.saturating_add(SLACK)
-                && self.are_of_one_machine(it.file, file)
                 && (!opened.handle.is_empty() || opened.bytes == 0 || it.bytes == opened.bytes)
-                && opened.uuid.as_ref().is_none_or(|known| uuid(it.gpu).is_none_or(|it| it == known))
         };
-        let all = self.shared.exports.get(&opened.handle).into_iter().flatten().filter(fits);
+        let all = self.shared.exports.get(&opened.handle).into_iter().flatten().filter(is_other).filter(fits);
         match opened.handle.is_empty() {
             true => all.map(|it| (it.file, it.gpu)).collect(),
             // Numbers of processes come again, and so may handles.
