@@ -27,7 +27,10 @@ pub(crate) fn are_shared() -> bool {
 /// Tells the others of memory that is exported.
 pub(crate) fn publish(handle: &Handle, [uuid, bus_id]: [String; 2]) {
     if os::may_write_files() {
-        with(|exports| Some(exports.publish(handle, &Gpu { uuid, bus_id })));
+        with(|exports| {
+            exports.publish(handle, &Gpu { uuid, bus_id });
+            Some(())
+        });
     }
 }
 

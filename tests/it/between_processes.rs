@@ -314,3 +314,26 @@ fn memory_behind_a_wrong_path_is_refused_within_a_run() {
     }
     fs::remove_dir_all(cache).unwrap();
 }
+
+/// Memory of a pool tells on which GPU it lies, by the driver or by its owner; then rights to the pool are refused.
+#[test]
+fn pool_of_a_denied_pair_is_not_granted_within_a_run() {
+    let case = path("target/c-tests/between_processes-13").to_string_lossy().into_owned();
+    let refused = "cudaMemPoolSetAccess(*pool, &access, 1) = cudaErrorInvalidDevice";
+    for visibility in VISIBILITIES {
+        for (option, value) in [("--deny", "0-1"), ("--access", "off")] {
+            let run = Program::new(command()).args(&["run", "--sim", "2", "--no-check", "--no-report", option, value]);
+            let outcome = run.arg(&case).args(&["pool", "push", visibility]).plain();
+            assert_says(&outcome, &[refused, "the owner ends with 0, the opener with 0"]);
+            let lies_on = if visibility == "both" { "device 1" } else { &format!("GPU {}", UUIDS[1]) };
+            let said = format!(
+                "a pool of {lies_on} that was imported is not granted to device 0 (CUDA_ERROR_INVALID_DEVICE), since that is denied"
+            );
+            assert_eq!(
+                outcome.shim.iter().filter(|line| line.contains(&said)).count(),
+                1,
+                "{visibility}: {outcome:#?}"
+            );
+        }
+    }
+}

@@ -27,11 +27,11 @@ impl Access {
     pub(crate) fn refused_opening(&self, driver: &impl Driver, handle: &Handle) -> Option<Code> {
         let theirs = exports::find(handle)?;
         let device = driver.current_context().and_then(|context| driver.device_of_context(context))?;
-        let (peer, why) = self.why_not_theirs(driver, device, &theirs)?;
+        let (peer, why) = self.why_not_theirs(driver, device, &theirs, Part::Ipc)?;
         if !self.refuses(&why) {
             return None;
         }
-        let lies_on = peer.map_or_else(|| format!("GPU {}", theirs[0]), |peer| format!("device {peer}"));
+        let lies_on = shown(peer, &theirs);
         let what = format!("memory of {lies_on}, which another process owns, is not opened on device {device}");
         let what = format!("{what} (CUDA_ERROR_PEER_ACCESS_UNSUPPORTED)");
         say_refused([device, peer.unwrap_or(-1)], &what, &why);
@@ -45,8 +45,8 @@ impl Access {
         let Some(device) = device else { return };
         let what = format!("memory of another process was opened on device {device}");
         if let Some(theirs) = exports::find(handle) {
-            if let Some((peer, why)) = self.why_not_theirs(driver, device, &theirs) {
-                let lies_on = peer.map_or_else(|| format!("GPU {}", theirs[0]), |peer| format!("device {peer}"));
+            if let Some((peer, why)) = self.why_not_theirs(driver, device, &theirs, Part::Ipc) {
+                let lies_on = shown(peer, &theirs);
                 warn_of_foreign([device, peer.unwrap_or(-1)], &format!("{what}. It lies on {lies_on}"), &why);
             }
             return;
@@ -62,13 +62,19 @@ impl Access {
         }
     }
 
-    /// Why a device is not to use memory, by an IPC handle, of a GPU with these names; and its ordinal, if it is visible.
-    fn why_not_theirs(&self, driver: &impl Driver, device: i32, theirs: &[String; 2]) -> Option<(Option<i32>, Why)> {
+    /// Why a device is not to use memory, shared in that way, of a GPU with these names; and its ordinal, if it is visible.
+    fn why_not_theirs(
+        &self,
+        driver: &impl Driver,
+        device: i32,
+        theirs: &[String; 2],
+        way: Part,
+    ) -> Option<(Option<i32>, Why)> {
         self.look_up_denied(driver);
         let peer = ordinal_of(driver, theirs).map(i32::from);
         let why = match peer {
-            Some(peer) => self.why_not(driver, [device, peer], Part::Ipc),
-            None => self.why_not_by_name(driver, [&driver.names(device)?, theirs], Part::Ipc),
+            Some(peer) => self.why_not(driver, [device, peer], way),
+            None => self.why_not_by_name(driver, [&driver.names(device)?, theirs], way),
         };
         Some((peer, why?))
     }
@@ -88,6 +94,22 @@ impl Access {
             }
         }
         refused
+    }
+
+    /// The code for giving devices rights to an imported pool, if any is not to reach it; none if it is not known on which GPU that lies.
+    pub(super) fn refused_pool(&self, driver: &impl Driver, pool: usize, devices: &[i32]) -> Option<Code> {
+        let theirs = self.lock().opened.pools.get(&pool).cloned()?;
+        for &device in devices {
+            let why = self.why_not_theirs(driver, device, &theirs, Part::Vmm);
+            let Some((peer, why)) = why.filter(|(_, why)| self.refuses(why)) else { continue };
+            let lies_on = shown(peer, &theirs);
+            let what = format!(
+                "a pool of {lies_on} that was imported is not granted to device {device} (CUDA_ERROR_INVALID_DEVICE)"
+            );
+            say_refused([device, peer.unwrap_or(-1)], &what, &why);
+            return Some(Code::INVALID_DEVICE);
+        }
+        None
     }
 
     fn refuses(&self, why: &Why) -> bool {
@@ -153,13 +175,17 @@ impl Access {
 impl Access {
     /// Another process's memory, if a handle was needed for it, is open at an address.
     pub(crate) fn memory_is_opened(&self, driver: &impl Driver, how: How, address: u64, handle: &Handle) {
-        let Some(Memory { range: (start, bytes), device, .. }) = driver.memory(address) else { return };
+        let Some(Memory { range: (start, bytes), device, holder }) = driver.memory(address) else { return };
         let by = driver.current_context().and_then(|context| driver.device_of_context(context));
         // The current device may stand for one that is not visible; no other does.
-        if how == How::Pool && by.is_some_and(|by| by != device) {
+        let is_told = how == How::Pool && by.is_some_and(|by| by != device);
+        let names = if is_told { driver.names(device) } else { exports::find(handle) };
+        if let (Holder::Pool(pool), Some(names)) = (holder, &names) {
+            self.lock().opened.pools.insert(pool, names.clone());
+        }
+        if is_told {
             return;
         }
-        let names = exports::find(handle);
         let ordinal = names.as_ref().and_then(|names| ordinal_of(driver, names));
         let of = names.map_or(Of::Handle(*handle), |[uuid, _]| Of::Gpu(uuid));
         let (number, is_new) = {
@@ -241,6 +267,11 @@ impl Access {
             driver.names(memory.device).into_iter().for_each(|names| exports::publish(handle, names));
         }
     }
+}
+
+/// A GPU by its ordinal, or its UUID if it is not visible.
+fn shown(ordinal: Option<i32>, [uuid, _]: &[String; 2]) -> String {
+    ordinal.map_or_else(|| format!("GPU {uuid}"), |ordinal| format!("device {ordinal}"))
 }
 
 /// Says, once a pair, that a device has opened memory that it is not to use.

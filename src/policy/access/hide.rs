@@ -98,6 +98,11 @@ impl Access {
 
     /// The code for a call that grants devices access to memory, if any of them may not have it.
     pub(crate) fn refused(&self, driver: &impl Driver, of: Grants, devices: &[i32]) -> Option<Code> {
+        if let Grants::OfPool(pool) = of
+            && let refused @ Some(_) = self.refused_pool(driver, pool, devices)
+        {
+            return refused;
+        }
         let count = driver.device_count();
         if count < 2 || devices.iter().any(|device| !(0..count).contains(device)) {
             return None;

@@ -46,6 +46,8 @@ pub(super) struct Opened {
     pub(super) ranges: BTreeMap<u64, u8>,
     /// Handles of which a note was made.
     pub(super) exported: BTreeSet<Handle>,
+    /// The GPUs of imported pools, by their handles, as far as memory in them has told.
+    pub(super) pools: BTreeMap<usize, [String; 2]>,
     /// Bytes of physical memory, by its handles, which may come again.
     pub(super) physical: BTreeMap<usize, u64>,
 }

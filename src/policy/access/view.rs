@@ -229,6 +229,7 @@ impl Access {
         let mut registry = self.lock();
         registry.gone_pools.remove(&pool);
         registry.going_pools.remove(&pool);
+        registry.opened.pools.remove(&pool);
         registry.drop_grants(pool);
         device.and_then(|device| registry.number(Owner::Pool { handle: pool, device }));
     }
