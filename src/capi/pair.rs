@@ -62,6 +62,8 @@ impl From<Option<Path>> for p2pshim_path_t {
         match path {
             None => Self::P2PSHIM_PATH_NONE,
             Some(Path::Direct | Path::Broken) => Self::P2PSHIM_PATH_DIRECT,
+            // No call of the program is one.
+            Some(Path::ByHand) => Self::P2PSHIM_PATH_NONE,
             Some(Path::Staged(_)) => Self::P2PSHIM_PATH_STAGED,
             Some(Path::SameDevice) => Self::P2PSHIM_PATH_SAME_DEVICE,
             Some(Path::Host) => Self::P2PSHIM_PATH_HOST,

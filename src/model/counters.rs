@@ -115,7 +115,7 @@ fn assign(shard: &AtomicU8) -> u8 {
 pub(crate) fn count(shard: &AtomicU8, traffic: &Traffic, number: u64) {
     let shard = assign(shard);
     let is_staged = match traffic.path {
-        Path::Host | Path::Unknown | Path::Captured => return,
+        Path::Host | Path::Unknown | Path::Captured | Path::ByHand => return,
         Path::Staged(_) => true,
         Path::Direct | Path::Broken | Path::SameDevice | Path::MappedOnUse => false,
     };

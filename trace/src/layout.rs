@@ -253,6 +253,9 @@ numbered! {
         /// the handle, its bytes (0 if not known), the opener's ordinal, then `key=value` (`gpu`: the UUID of the GPU where it lies, if
         /// that is known).
         Opened = 23,
+        /// By number of the place of copies from the host to a device: the number of the place of the copies to the host before them, what
+        /// samples of the bytes say (`same`, `differ`, or `unknown` if there are none), and the ordinals of source and destination.
+        HostWay = 24,
         /// By number: a place in the code that calls were made from, as an address in hexadecimal, then `key=value` (`python`,
         /// `line`, `function`, `callers`).
         Site = 31,

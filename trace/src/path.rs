@@ -22,6 +22,8 @@ pub enum Path {
     Captured,
     /// Direct, on a path that is blocked: the copy could not be staged, and its data may be wrong.
     Broken,
+    /// From device to host, and from there to another device: by two copies of the program.
+    ByHand,
 }
 
 /// The reason for staging.
@@ -81,6 +83,8 @@ pub enum Class {
     Host,
     /// Part of a graph; nothing was copied.
     Captured,
+    /// Through the host, by the program's own copies.
+    ByHand,
     /// Not known.
     #[default]
     Unknown,
@@ -99,6 +103,7 @@ impl Class {
             Self::SameDevice => "same-device",
             Self::Host => "host",
             Self::Captured => "captured",
+            Self::ByHand => "by-hand",
             Self::Unknown => "unknown",
         }
     }
@@ -207,6 +212,8 @@ table! {
     21 Captured: Captured, "", "";
     22 Broken: Direct, "blocked, and could not be staged",
         "The data may be wrong. Run the program with `P2PSHIM_ACCESS=off`, or with `P2PSHIM_DENY` for the pair.";
+    23 ByHand: ByHand, "by the program through the host",
+        "Copy from GPU to GPU at once, such as by `x.to(\"cuda:1\")`, cudaMemcpyPeerAsync or MPI with CUDA: p2pshim makes that direct where it can.";
 }
 
 impl Path {
@@ -220,6 +227,7 @@ impl Path {
             Self::Unknown => "unknown",
             Self::MappedOnUse => "mapped on first use",
             Self::Captured => "captured",
+            Self::ByHand => "by hand",
         }
     }
 
@@ -297,9 +305,10 @@ mod tests {
             assert_eq!((path.number(), Path::numbered(number)), (number, Some(path)));
             assert_eq!(path.reason_for_c().to_str(), Ok(path.reason()));
             assert_eq!(path.class().is_staged(), matches!(path, Path::Staged(_)), "{path}");
-            assert_eq!(path.class().is_staged(), !path.remedy().is_empty() && path != Path::Broken, "{path}");
+            let is_other = matches!(path, Path::Broken | Path::ByHand);
+            assert_eq!(path.class().is_staged(), !path.remedy().is_empty() && !is_other, "{path}");
         }
-        assert_eq!([0, 23, 255].map(Path::numbered), [None; 3]);
+        assert_eq!([0, 24, 255].map(Path::numbered), [None; 3]);
     }
 
     #[test]
