@@ -91,6 +91,20 @@ static void regular_copies_of_driver(void)
     CALL(cuMemcpyDtoD_v2_ptds, to, from, (size_t)512);
     CALL(cuMemcpyDtoDAsync_v2, to, from, (size_t)512, stream);
     CALL(cuMemcpyDtoDAsync_v2_ptsz, to, from, (size_t)512, stream);
+    /* Often enough that they are seen as copies by hand. */
+    static char host[BYTES];
+    for (int i = 0; i < 4; i++) {
+        CALL(cuMemcpyDtoH_v2, host, from, (size_t)BYTES);
+        CALL(cuMemcpyHtoD_v2, to, host, (size_t)BYTES);
+    }
+    CALL(cuStreamSynchronize, stream);
+    CALL(cuStreamSynchronize_ptsz, stream);
+    CALL(cuMemcpyDtoH_v2_ptds, host, from, (size_t)512);
+    CALL(cuMemcpyHtoD_v2_ptds, to, host, (size_t)512);
+    CALL(cuMemcpyDtoHAsync_v2, host, from, (size_t)512, stream);
+    CALL(cuMemcpyHtoDAsync_v2, to, host, (size_t)512, stream);
+    CALL(cuMemcpyDtoHAsync_v2_ptsz, host, from, (size_t)512, stream);
+    CALL(cuMemcpyHtoDAsync_v2_ptsz, to, host, (size_t)512, stream);
     CALL(cuMemcpy2D_v2, &rows);
     CALL(cuMemcpy2D_v2_ptds, &rows);
     CALL(cuMemcpy2DUnaligned_v2, &rows);

@@ -45,6 +45,8 @@ pub(crate) enum Effect {
     Copy(CopyKind),
     /// It makes many copies, some of which may be between devices; it is traced if any is.
     Copies(Copies),
+    /// It copies between a device and the host. It is forwarded; two together may be seen as a copy between devices.
+    Host(Half),
     /// It changes peer access, or asks about it, and is traced.
     Access(AccessKind),
     /// It changes something that copies and peer access depend on. It is forwarded, and not traced.
@@ -74,6 +76,16 @@ pub(crate) enum Copies {
     batch,
     /// A batch as parameters of 3D copies.
     batch_3d,
+}
+
+/// A half of the way from device to device through the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(non_camel_case_types, reason = "as the rows spell them")]
+pub(crate) enum Half {
+    /// From a device to the host.
+    download,
+    /// From the host to a device.
+    upload,
 }
 
 /// A function's part in peer access.
@@ -135,12 +147,18 @@ pub(crate) enum State {
     unmaps_memory,
     updates_graph,
     waits_for_context,
+    waits_for_stream,
 }
 
 impl Effect {
     /// Whether calls appear in the log and in traces.
     pub(crate) fn is_traced(self) -> bool {
         matches!(self, Self::Traced | Self::Copy(_) | Self::Copies(_) | Self::Access(_))
+    }
+
+    /// Whether a trace may have records of calls.
+    pub(crate) fn may_be_recorded(self) -> bool {
+        self.is_traced() || matches!(self, Self::Host(_))
     }
 }
 
@@ -160,6 +178,9 @@ macro_rules! effect {
     }};
     (copies $kind:ident) => {
         Effect::Copies(Copies::$kind)
+    };
+    (host $half:ident) => {
+        Effect::Host(Half::$half)
     };
     (access $kind:ident) => {
         Effect::Access(AccessKind::$kind)

@@ -19,6 +19,7 @@
 //! | `copy(…, refused_in_capture)` | and are refused by CUDA on a stream that is being captured, where another may take their place |
 //! | `copy(…, regular)` | and name no devices: only calls whose pointers lie on two devices are copies to the shim, others are passed on |
 //! | `access(enable)`, `access(disable)`, `access(query)` | change peer access, or tell of it; `query_capabilities` tells of several operations at once |
+//! | `host(download)`, `host(upload)` | copy from a device to the host, or from there to a device: both together may be a copy between devices |
 //! | `state(…)` | change what copies and peer access depend on: a [`State`](super::State), with an arm in `call/change.rs`; never shown |
 //! | `lookup` | hand out functions; their hooks are written by hand in `entry/lookup.rs` |
 //!
@@ -99,6 +100,14 @@ macro_rules! for_each_function {
             copy(async, regular)                  driver   7000 cuMemcpy3DAsync_v2_ptsz(pCopy: Driver3D, hStream: Stream);
             copy(async, regular)                  driver  13020 cuMemcpyWithAttributesAsync(dst: DevicePointer, src: DevicePointer, size: Size, attr: Pointer, hStream: Stream);
             copy(async, regular)                  driver  13020 cuMemcpyWithAttributesAsync_ptsz(dst: DevicePointer, src: DevicePointer, size: Size, attr: Pointer, hStream: Stream);
+            host(download)                        driver   3020 cuMemcpyDtoH_v2(dstHost: Pointer, srcDevice: DevicePointer, ByteCount: Size);
+            host(download)                        driver   7000 cuMemcpyDtoH_v2_ptds(dstHost: Pointer, srcDevice: DevicePointer, ByteCount: Size);
+            host(download)                        driver   3020 cuMemcpyDtoHAsync_v2(dstHost: Pointer, srcDevice: DevicePointer, ByteCount: Size, hStream: Stream);
+            host(download)                        driver   7000 cuMemcpyDtoHAsync_v2_ptsz(dstHost: Pointer, srcDevice: DevicePointer, ByteCount: Size, hStream: Stream);
+            host(upload)                          driver   3020 cuMemcpyHtoD_v2(dstDevice: DevicePointer, srcHost: Pointer, ByteCount: Size);
+            host(upload)                          driver   7000 cuMemcpyHtoD_v2_ptds(dstDevice: DevicePointer, srcHost: Pointer, ByteCount: Size);
+            host(upload)                          driver   3020 cuMemcpyHtoDAsync_v2(dstDevice: DevicePointer, srcHost: Pointer, ByteCount: Size, hStream: Stream);
+            host(upload)                          driver   7000 cuMemcpyHtoDAsync_v2_ptsz(dstDevice: DevicePointer, srcHost: Pointer, ByteCount: Size, hStream: Stream);
             traced                                driver   3020 cuMemcpyDtoA_v2(dstArray: Pointer, dstOffset: Size, srcDevice: DevicePointer, ByteCount: Size);
             traced                                driver   7000 cuMemcpyDtoA_v2_ptds(dstArray: Pointer, dstOffset: Size, srcDevice: DevicePointer, ByteCount: Size);
             traced                                driver   3020 cuMemcpyAtoD_v2(dstDevice: DevicePointer, srcArray: Pointer, srcOffset: Size, ByteCount: Size);
@@ -120,6 +129,8 @@ macro_rules! for_each_function {
             state(ends_capture)                   driver  13010 cuStreamEndCaptureToCig_ptsz(hStream: Stream);
             state(ends_capture)                   driver  10000 cuStreamEndCapture(hStream: Stream, phGraph: Pointer);
             state(ends_capture)                   driver  10000 cuStreamEndCapture_ptsz(hStream: Stream, phGraph: Pointer);
+            state(waits_for_stream)               driver   2000 cuStreamSynchronize(hStream: Stream);
+            state(waits_for_stream)               driver   7000 cuStreamSynchronize_ptsz(hStream: Stream);
             state(creates_stream)                 driver   2000 cuStreamCreate(phStream: Pointer, Flags: UInt);
             state(creates_stream)                 driver   5050 cuStreamCreateWithPriority(phStream: Pointer, flags: UInt, priority: Int);
             state(creates_green_stream)           driver  12050 cuGreenCtxStreamCreate(phStream: Pointer, greenCtx: Pointer, flags: UInt, priority: Int);

@@ -4,7 +4,7 @@
 use std::ffi::c_void;
 
 use super::rights::{before_grants, on_pool_create, on_pool_get_access, on_pool_set_access};
-use super::{graphs, hip, mode, nvml, read, readback, shared, staging, thread, timing, trial, waits};
+use super::{graphs, hands, hip, mode, nvml, read, readback, shared, staging, thread, timing, trial, waits};
 use crate::api::abi::{Code, Value};
 use crate::api::{Function, Layer, State};
 use crate::policy::access::{Grants, How};
@@ -189,6 +189,8 @@ impl Change<'_> {
             (State::imports_pointer, &[Value::Address(out), _, Value::Address(handle)]) => {
                 shared::on_open(How::Pool, out, handle);
             }
+            (State::waits_for_stream, &[Value::Stream(stream)]) => hands::has_waited(Some(stream)),
+            (State::waits_for_context, &[]) => hands::has_waited(None),
             (State::creates_stream | State::creates_green_stream, &[Value::Address(out), ref rest @ ..]) => {
                 on_stream_create(out, rest, state == State::creates_stream);
             }

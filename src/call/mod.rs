@@ -11,6 +11,7 @@ pub(crate) mod control;
 mod copy;
 mod decision;
 mod graphs;
+pub(crate) mod hands;
 pub(crate) mod hip;
 pub(crate) mod mode;
 mod nvml;

@@ -12,11 +12,11 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use p2pshim_trace::Begun;
 
-use super::arrival::Call;
+use super::arrival::{Call, Caller};
 use super::decision::Decision;
 use super::mode;
 use super::thread;
-use crate::api::{Effect, Layer};
+use crate::api::{Effect, Function, Layer};
 use crate::config::Stacks;
 use crate::model::{Line, Origin};
 use crate::os;
@@ -89,6 +89,18 @@ pub(super) fn of_finding(call: &Call<'_>, record: Option<Begun>, is_first: bool)
     });
     // Without a trace only the log wants to know, which says it once.
     if !is_first && (is_known || trace::file().is_none()) { None } else { find(call, record) }
+}
+
+/// The number of the place of a copy with the host, if more is known of it than the address. Inside our own work.
+pub(super) fn of_host_copy(caller: Caller, function: Function) -> Option<u16> {
+    let thread = thread::current();
+    if are(Stacks::Off) || thread.held.get().has_handler() || !os::has_room() {
+        return None;
+    }
+    let is_inner = caller.has_looked_up(function) && thread.enclosing(caller.stack()).is_none();
+    let callers = if is_inner { stack::callers(caller.stack()) } else { Vec::new() };
+    let origin = Origin { line: line(), callers }.known()?;
+    trace::file()?.site_with(caller.program_address() as usize, &origin)
 }
 
 /// Finds out where the thread is, and notes it in a record. In a signal handler, which may have come in the middle of

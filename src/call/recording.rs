@@ -25,14 +25,20 @@ pub(crate) fn begin(call: &Call<'_>, decision: &Decision, depth: usize) -> Optio
         thread.timing_cost.set(0);
     }
     thread.last_record.set(None);
-    let begun = begin_record(trace, thread, (depth, call.function() as u8), site)?;
+    let begun = begin_record(trace, thread, (depth, call.function() as u8), site, trace.now())?;
     note(call, decision, begun);
     Some(begun)
 }
 
 /// Begins the next record of a thread; none if there is no room for any.
-fn begin_record(trace: &Trace, thread: &Thread, (depth, function): (usize, u8), site: u16) -> Option<Begun> {
-    let begun = thread.segment.begin(depth, function, site, trace.now());
+pub(super) fn begin_record(
+    trace: &Trace,
+    thread: &Thread,
+    (depth, function): (usize, u8),
+    site: u16,
+    now: u64,
+) -> Option<Begun> {
+    let begun = thread.segment.begin(depth, function, site, now);
     begun.or_else(|| match trace.drops() {
         true => None,
         false => mode::unseen(|| {
@@ -46,10 +52,22 @@ fn begin_record(trace: &Trace, thread: &Thread, (depth, function): (usize, u8), 
 fn record_parts(call: Begun, depth: usize, parts: &[Part]) {
     let (Some(trace), thread) = (trace::file(), thread::current()) else { return };
     for Part { traffic, copies } in parts {
-        let Some(record) = begin_record(trace, thread, (depth + 1, PART), 0) else { return };
+        let Some(record) = begin_record(trace, thread, (depth + 1, PART), 0, trace.now()) else { return };
         record.between(Some(traffic.src), Some(traffic.dst));
         record.takes(traffic.path.number());
         record.is_part_of(call, (*copies).into(), traffic.bytes);
+    }
+}
+
+/// Completes the record of a copy by hand, by its second half, which returned at `end`, and notes for how long the whole way took if that
+/// is known, in nanoseconds.
+pub(super) fn by_hand(record: Begun, [src, dst]: [u8; 2], bytes: u64, (end, took): (u64, Option<u64>)) {
+    record.copies(0, 0, bytes, 0);
+    record.between(Some(src), Some(dst));
+    record.takes(Path::ByHand.number());
+    record.done(end, 0, Capture::None);
+    if took.is_some() {
+        record.timed(took.map(|took| (0, took)));
     }
 }
 

@@ -13,8 +13,8 @@ use super::decision::{Decision, How, Reason, Running};
 use super::room::Room;
 use super::thread;
 use super::{
-    batch, callbacks, captured, copy, hip, mode, origin, peers, readback, recording, regular, show, staging, timing,
-    trial, validate, waits,
+    batch, callbacks, captured, copy, hands, hip, mode, origin, peers, readback, recording, regular, show, staging,
+    timing, trial, validate, waits,
 };
 use crate::api::abi::{Code, Value};
 use crate::api::{Effect, Function, Layer};
@@ -43,7 +43,11 @@ pub(crate) fn traced(
     if let How::Forward(why) = decision.how {
         say_forwarded(function, why);
         if why.is_passed_on(function) {
-            return if captured::may_be_refused(&call) { captured::make(&call, real) } else { real() };
+            return if captured::may_be_refused(&call) {
+                captured::make(&call, real)
+            } else {
+                hands::passed_on(&call, real)
+            };
         }
     }
     let mut begun = begin(&call, &decision);

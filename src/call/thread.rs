@@ -280,6 +280,11 @@ impl Thread {
         (self.stack.load(Relaxed) != 0 && outermost > stack).then_some(outermost)
     }
 
+    /// The number of the function that encloses a call which entered with this stack pointer.
+    pub(crate) fn function_around(&self, stack: usize) -> Option<u8> {
+        self.enclosing(stack).map(|_| self.kind.load(Relaxed) as u8)
+    }
+
     /// Whether our own code is running.
     #[inline(always)]
     pub(crate) fn is_busy(&self) -> bool {

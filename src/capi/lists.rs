@@ -121,7 +121,7 @@ pub unsafe extern "C" fn p2pshim_api_get(index: usize, api: *mut p2pshim_api_t) 
         name: function.c_name().as_ptr(),
         layer: function.layer().into(),
         kind: match function.effect() {
-            Effect::State(_) => p2pshim_kind_t::P2PSHIM_KIND_STATE,
+            Effect::State(_) | Effect::Host(_) => p2pshim_kind_t::P2PSHIM_KIND_STATE,
             Effect::Lookup => p2pshim_kind_t::P2PSHIM_KIND_LOOKUP,
             Effect::Traced | Effect::Copy(_) | Effect::Copies(_) | Effect::Access(_) => {
                 p2pshim_kind_t::P2PSHIM_KIND_TRACED

@@ -11,8 +11,8 @@ pub(crate) use super::lookup::{
 };
 use crate::api::abi::{self, Argument, Code};
 use crate::api::table::for_each_function;
-use crate::api::{Function, State};
-use crate::call::{Arrival, Caller, batch, change, run, unavailable};
+use crate::api::{Function, Half, State};
+use crate::call::{Arrival, Caller, batch, change, hands, run, unavailable};
 
 /// Makes a hook. `$caller`, `$found`, `$real` and `$values` name what the flow gets: who calls, the real function as an address
 /// and as a function, and the arguments as plain values.
@@ -80,6 +80,12 @@ macro_rules! define_hook {
             let _ = caller;
             // SAFETY: the arguments are the program's own, unchanged.
             change::changing(Function::$symbol, State::$state, found.as_ptr(), values, || unsafe { real($($argument),*) })
+        });
+    };
+    (host($half:ident) $layer:ident $symbol:ident($($argument:ident: $type:ident),*)) => {
+        hook!($symbol($($argument: $type),*), |caller, found, real, values| {
+            // SAFETY: the arguments are the program's own, unchanged.
+            hands::half(Function::$symbol, Half::$half, caller, values, || unsafe { real($($argument),*) })
         });
     };
     (copies(batch) runtime $symbol:ident($($parameters:tt)*)) => {

@@ -11,6 +11,7 @@ pub(crate) mod capture;
 pub(crate) mod driver;
 pub(crate) mod exports;
 pub(crate) mod graph;
+pub(crate) mod hands;
 pub(crate) mod hip;
 pub(crate) mod memory;
 pub(crate) mod readback;
@@ -25,6 +26,7 @@ pub(crate) use driver::{Driver, Judged};
 use crate::config::Config;
 use access::Access;
 use graph::Graphs;
+use hands::Hands;
 use hip::Peers;
 use readback::Readback;
 use staging::Staging;
@@ -36,6 +38,9 @@ pub(crate) static ACCESS: Access = Access::new();
 
 /// The copies of executable graphs of this process.
 pub(crate) static GRAPHS: Graphs = Graphs::new();
+
+/// The copies between devices that the program makes by hand.
+pub(crate) static HANDS: Hands = Hands::new();
 
 /// All that is known of HIP in this process.
 pub(crate) static HIP: Peers = Peers::new();

@@ -19,6 +19,7 @@ mod allocation;
 mod api;
 mod between_processes;
 mod broken;
+mod by_hand;
 mod c_cases;
 mod c_programs;
 mod call_sites;
