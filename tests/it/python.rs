@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
-use crate::support::{Outcome, Program, path, scratch};
+use crate::support::{Outcome, Program, command, path, scratch};
 use p2pshim_trace::{NoteKind, Record, Trace};
 
 const SCRIPT: &str = "c-tests/cases/python_lines.py";
@@ -100,6 +100,23 @@ fn python_line_outside_packages_is_noted_for_the_first_copies_and_for_powers_of_
     assert_eq!(copies[&(1 << 16)], [copy.clone(), copy.clone(), None], "another line of the same place");
     assert_eq!(copies[&(1 << 17)], [copy.clone(), copy, None], "another size");
     assert!(step(&copies[&64][0]) && copies[&64][2].is_none(), "of a thread: {:?}", copies[&64]);
+    fs::remove_dir_all(folder).unwrap();
+}
+
+/// The line of the package's caller, not that of the package; both halves of what a program copies by hand.
+#[test]
+fn python_lines_of_copies_by_hand_are_in_the_first_line_of_the_report() {
+    let folder = scratch("traces");
+    let script = path("c-tests/cases/by_hand_lines.py");
+    let program = python().arg(script.to_string_lossy()).arg("libcudart.so.12").arg("20");
+    let outcome = program.env("P2PSHIM_TRACE", folder.to_string_lossy()).preloaded();
+    assert_eq!((&*outcome.status, &*outcome.stdout), ("exit status: 0", "done\n"), "{outcome:#?}");
+    let text = fs::read_to_string(script).unwrap();
+    let line = |name: &str| text.lines().position(|line| line.ends_with(&format!("  # {name}"))).unwrap() + 1;
+    let report = Program::new(command()).arg("report").arg(folder.to_string_lossy()).plain().stdout;
+    let places = format!("(by_hand_lines.py:{}, by_hand_lines.py:{})", line("download"), line("upload"));
+    let first = format!("21.0 MB went from GPU 0 to GPU 1 through host memory by the program's own copies {places}: ");
+    assert!(report.starts_with(&first), "{first}: {report}");
     fs::remove_dir_all(folder).unwrap();
 }
 

@@ -151,7 +151,9 @@ impl Gathering<'_> {
         let errors = tally.errors.keys().map(|&(_, _, site)| site);
         let findings = tally.findings.keys().map(|&(_, site)| site);
         let copies = tally.copies.keys().map(|&(_, site)| site);
-        let calls = calls.map(|call| call.record.site);
+        let ways = names.host_ways.iter().filter(|(way, _)| tally.by_hand.contains_key(way));
+        let ends = ways.flat_map(|(&(_, to), from)| std::iter::once(to).chain(from.iter().map(|&(from, _)| from)));
+        let calls = calls.map(|call| call.record.site).chain(ends);
         let mut symbols = lock(&self.symbols);
         let mut sites = HashMap::new();
         for site in errors.chain(findings).chain(copies).chain(calls) {

@@ -15,6 +15,7 @@ mod figures;
 mod files;
 mod filter;
 mod gather;
+mod hands;
 mod histogram;
 mod html;
 mod json;

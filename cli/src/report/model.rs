@@ -13,8 +13,8 @@ use serde::Serialize;
 
 pub(crate) use calls::{Call, Durations, Error, Finding, Function, Line, Moment, Numbering, Origin, Progress, Site};
 pub(crate) use copies::{
-    BetweenProcesses, CopyCaller, CopyLine, CopySite, Decision, Does, Gpu, Lost, LostBy, NvLink, NvLinkGpu, Pair, Path,
-    Share, Size, Timeline, TimelineFile, TimelinePair,
+    BetweenProcesses, ByHand, CopyCaller, CopyLine, CopySite, Decision, Does, Gpu, Lost, LostBy, NvLink, NvLinkGpu,
+    Pair, Path, Sampled, Share, Size, Timeline, TimelineFile, TimelinePair,
 };
 pub(crate) use runs::{End, Ends, File, How, Mark, Run, Span, Thread, Unseen};
 
@@ -45,6 +45,7 @@ pub(crate) struct Report {
     /// The processes that share memory, each with the GPU.
     #[serde(skip)]
     pub(crate) exporters: BTreeSet<(usize, usize)>,
+    pub(crate) by_hand: Vec<ByHand>,
     pub(crate) functions: Vec<Function>,
     pub(crate) errors: Vec<Error>,
     pub(crate) findings: Vec<Finding>,

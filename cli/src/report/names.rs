@@ -6,7 +6,7 @@ use std::fs;
 use p2pshim_host::{job, machine};
 use p2pshim_trace::{Note, NoteKind, PART, Trace};
 
-use super::model::{Line, Origin};
+use super::model::{Line, Origin, Sampled};
 use super::symbols::{Module, Place, Symbols};
 
 /// A GPU as a file tells of it.
@@ -49,6 +49,9 @@ pub(super) struct Opened {
     pub(super) time: u64,
 }
 
+/// The second halves of copies by hand, by their devices and their site.
+pub(super) type SecondHalf = ([u8; 2], u16);
+
 /// The notes of a file, by what they are about.
 #[derive(Debug, Default)]
 pub(super) struct Names {
@@ -61,6 +64,8 @@ pub(super) struct Names {
     /// By site in a runtime: where that was called from, innermost first.
     callers: HashMap<u16, Vec<u64>>,
     modules: Vec<(u64, Module)>,
+    /// The sites of the first halves of copies by hand, and what samples of the bytes say.
+    pub(super) host_ways: BTreeMap<SecondHalf, Vec<(u16, Sampled)>>,
     pub(super) devices: BTreeMap<u8, Device>,
     pub(super) access: HashMap<[u8; 2], Access>,
     pub(super) exported: Vec<Exported>,
@@ -146,6 +151,13 @@ impl Names {
                     self.lines
                         .insert(number, Line { file: file.to_owned(), line, function: text("function").to_owned() });
                 }
+            }
+            (NoteKind::HostWay, _) => {
+                let device = |index| note.string(index).parse::<u8>().ok();
+                let (Ok(to), Ok(from)) = (u16::try_from(note.number), note.string(0).parse()) else { return };
+                let (Some(src), Some(dst)) = (device(2), device(3)) else { return };
+                let way = self.host_ways.entry(([src, dst], to)).or_default();
+                way.push((from, Sampled::named(note.string(1))));
             }
             (NoteKind::Module, _) => {
                 let [first, end, offset] = [0, 1, 2].map(|index| hexadecimal(note.string(index)));

@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::{self, Display, Formatter, Write as _};
 use std::io::{self, Write};
 
-use p2pshim_trace::{State, given};
+use p2pshim_trace::{Path, State, given};
 use serde_json::Value;
 
 use super::calls::{Teller, Words, stream};
@@ -65,6 +65,8 @@ pub(super) fn write(
         let wants = selections.get(call.source.file).map(|selection| (selection, call.source.trace.timeline()));
         let Step { is_wanted, is_timed, .. } = stack.walk.step((0, number), &call.record, call.thread, wants);
         let slice = events.call(call, &words, from.as_deref(), stack, is_wanted)?;
+        // A copy by hand is no one copy of a GPU.
+        let is_timed = is_timed && call.record.path != Path::ByHand.number();
         if let (true, Some((devices, _))) = (is_timed, stack.walk.copy(&call.record)) {
             events.copy(call, &words, devices, slice)?;
         }

@@ -12,7 +12,7 @@ use p2pshim_trace::{Class, DeviceTime, Path, Record, State, Timeline, Trace};
 use super::buckets;
 use super::filter::Selection;
 use super::histogram::Histogram;
-use super::names::Names;
+use super::names::{Names, SecondHalf};
 use super::paths::Taken;
 pub(super) use pairs::{PairTally, PathTally, Sums};
 pub(super) use walk::{Step, Walk};
@@ -67,6 +67,8 @@ pub(super) struct Tally {
     pub(super) of_unknown_devices: u64,
     /// Copies that have returned, by devices and site, in programs of which more than that is known.
     pub(super) copies: HashMap<([u8; 2], u16), u64>,
+    /// Copies by hand, and their bytes, by devices and the site of the second half.
+    pub(super) by_hand: HashMap<SecondHalf, [u64; 2]>,
     /// By function, code and site.
     pub(super) errors: HashMap<(u8, i32, u16), u64>,
     /// By rule and site.
@@ -287,6 +289,12 @@ impl Tally {
             let pair = [src, dst];
             self.uncounted += add(&mut self.copies, (pair, site), (pair, 0), 1);
         }
+        if let (Some(Path::ByHand), Some(src), Some(dst)) =
+            (Path::numbered(record.path), record.src_device, record.dst_device)
+        {
+            let [calls, bytes] = self.by_hand.entry(([src, dst], site)).or_default();
+            (*calls, *bytes) = (*calls + 1, bytes.saturating_add(record.bytes));
+        }
         let Some(pair) = self.count_pair(lens, record) else {
             self.of_unknown_devices += u64::from(lens.is_single_copy(record) && !is_error);
             return;
@@ -327,7 +335,8 @@ impl Tally {
     fn keep_last_copy(&mut self, lens: &Lens, walk: &Walk, thread: u32, record: &Record) {
         /// Default streams are 0, 1 and 2.
         const DEFAULT: u64 = 2;
-        let has_failed = record.state == State::Done && record.result != 0;
+        // A copy by hand is counted once both of its halves have returned.
+        let has_failed = record.state == State::Done && record.result != 0 || record.path == Path::ByHand.number();
         let Some((pair, _)) = walk.copy(record).filter(|_| lens.is_copy(record) && !has_failed) else { return };
         let made_began = if record.device_time == DeviceTime::Known { record.start } else { 0 };
         let queue = (pair, record.stream, if record.stream > DEFAULT { 0 } else { thread });
@@ -371,6 +380,10 @@ impl Tally {
         }
         for (copies, count) in other.copies {
             self.uncounted += add(&mut self.copies, copies, (copies.0, 0), count);
+        }
+        for (place, theirs) in other.by_hand {
+            let ours = self.by_hand.entry(place).or_default();
+            ours.iter_mut().zip(theirs).for_each(|(ours, theirs)| *ours = ours.saturating_add(theirs));
         }
         for (error, count) in other.errors {
             self.uncounted += add(&mut self.errors, error, (error.0, error.1, 0), count);

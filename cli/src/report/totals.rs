@@ -14,10 +14,10 @@ use super::gather::Hanging;
 use super::histogram::Histogram;
 use super::lost::lost;
 use super::model::{
-    Call, Decision, Error, File, Finding, Function, Gpu, Moment, Numbering, Origin, Progress, Report, Share, Site,
-    VERSION,
+    ByHand, Call, Decision, Error, File, Finding, Function, Gpu, Moment, Numbering, Origin, Progress, Report, Sampled,
+    Share, Site, VERSION,
 };
-use super::names::{Access, Names};
+use super::names::{Access, Names, SecondHalf};
 use super::paths::Taken;
 use super::symbols::UNKNOWN;
 use super::tally::{FunctionTally, PairTally, PathTally, Sums, Tally};
@@ -83,6 +83,7 @@ pub(super) struct Totals {
     /// By file.
     times: Vec<(usize, Buckets)>,
     access: HashMap<[usize; 2], Access>,
+    by_hand: Vec<ByHand>,
     functions: HashMap<(String, String), FunctionTally>,
     errors: BTreeMap<(String, String, i32), ErrorTotal>,
     findings: BTreeMap<String, FindingTotal>,
@@ -139,6 +140,7 @@ impl Totals {
             let pair = [src, dst].map(|ordinal| self.gpu(&mut file, names, ordinal, None));
             *self.pairs.entry(pair).or_default().sites.entry(site(from)).or_default() += count;
         }
+        self.add_by_hand(&mut file, names, tally.by_hand, site);
         for ((function, code, from), count) in tally.errors {
             let (layer, function) = names.function(function);
             let name = names.code(&layer, code);
@@ -173,6 +175,22 @@ impl Totals {
             let text = note.string(0).to_owned();
             let verified = note.value("verified").and_then(Verified::named);
             self.decisions.push(Decision { file: file.index, time, src, dst, verified, text });
+        }
+    }
+
+    fn add_by_hand(
+        &mut self,
+        file: &mut File,
+        names: &Names,
+        copies: HashMap<SecondHalf, [u64; 2]>,
+        site: impl Fn(u16) -> Origin,
+    ) {
+        for ((ordinals, to), [calls, bytes]) in copies {
+            let ways = names.host_ways.get(&(ordinals, to)).map_or(&[][..], Vec::as_slice);
+            let sampled = ways.iter().fold(Sampled::Unknown, |all, &(_, sampled)| all.and(sampled));
+            let from = ways.iter().max_by_key(|&&(from, _)| names.line(from).is_some()).map_or(0, |&(from, _)| from);
+            let [src, dst] = ordinals.map(|ordinal| self.gpu(file, names, ordinal, None));
+            self.by_hand.push(ByHand { src, dst, calls, bytes, sampled, from: site(from), to: site(to) });
         }
     }
 
@@ -300,6 +318,13 @@ impl Totals {
         }
         let exporters = self.shared.exporters().map(|(file, gpu)| (file, number(gpu))).collect();
         between_processes.iter_mut().for_each(|it| (it.src, it.dst) = (number(it.src), number(it.dst)));
+        for it in &mut self.by_hand {
+            (it.src, it.dst) = (number(it.src), number(it.dst));
+        }
+        self.by_hand.sort_by(|one, other| {
+            let key = |it: &ByHand| (it.src, it.dst, std::cmp::Reverse(it.bytes));
+            key(one).cmp(&key(other)).then_with(|| (&one.from, &one.to).cmp(&(&other.from, &other.to)))
+        });
         self.decisions
             .sort_by(|one, other| (one.time, one.file, &one.text).cmp(&(other.time, other.file, &other.text)));
         self.unfinished.sort_by_key(|it| (it.progress == Progress::Left, it.file, it.started, it.thread));
@@ -329,6 +354,7 @@ impl Totals {
             pairs,
             between_processes,
             exporters,
+            by_hand: self.by_hand,
             functions: functions(self.functions),
             errors: errors(self.errors),
             findings: findings(self.findings),

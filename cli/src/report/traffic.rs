@@ -3,6 +3,7 @@
 use p2pshim_trace::{Class, Path as Taken, Why};
 
 use super::broken;
+use super::hands;
 use super::model::{Call, Error, File, How, LostBy, Pair, Path, Report};
 use super::shared;
 use super::term::{bytes, count, seconds};
@@ -89,14 +90,17 @@ fn nothing_copied(report: &Report) -> Sentence {
     };
     let fits = if report.filter.is_some() { " that fits" } else { "" };
     let more = if seen == "was seen" && verdict::nvlink(report).is_none() { NOT_SEEN } else { "" };
-    Sentence::new(Level::Note, "No copies", format!("No copy between GPUs{fits} {seen}.")).more(more)
+    let other = if hands::are_known(report) { "other " } else { "" };
+    Sentence::new(Level::Note, "No copies", format!("No {other}copy between GPUs{fits} {seen}.")).more(more)
 }
 
 fn copied(report: &Report) -> Option<Sentence> {
-    if report.pairs.iter().all(|pair| pair.calls == 0) {
+    let made: Vec<&Pair> = report.pairs.iter().filter(|pair| hands::other_calls(pair) > 0).collect();
+    if made.is_empty() {
         return Some(nothing_copied(report));
     }
-    let total = report.pairs.iter().map(|pair| pair.bytes).fold(0, u64::saturating_add);
+    let paths = made.iter().flat_map(|pair| &pair.paths).filter(|path| path.taken.class() != Class::ByHand);
+    let total = paths.map(|path| path.bytes).fold(0, u64::saturating_add);
     let direct = bytes_of(report, |class| class == Class::Direct);
     let staged = staged(report);
     let copies = copies(report);
@@ -107,7 +111,7 @@ fn copied(report: &Report) -> Option<Sentence> {
         return Some(none_finished(report));
     }
     let own = total.saturating_sub(shared::bytes_apart(report));
-    let known = || report.pairs.iter().filter(|pair| !shared::is_unknown(report, pair));
+    let known = || made.iter().filter(|pair| !shared::is_unknown(report, pair));
     let are_first = staged.iter().all(|it| it.is_first);
     let advice = staged.iter().find_map(|it| it.advice).unwrap_or_default();
     let level = if advice.is_empty() { Level::Note } else { Level::Warn };

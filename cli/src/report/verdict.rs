@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::broken;
 use super::ends::{self, PROCESSES};
+use super::hands::{self, BY_HAND};
 use super::model::{Call, Error, Finding, NvLink, Pair, Path, Report};
 use super::term::{bytes, count, counted};
 use super::traffic::{self, NOT_SEEN};
@@ -74,7 +75,7 @@ pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
     ];
     let few = |those: &[Option<Sentence>]| those.iter().flatten().cloned().collect();
     let mut first: Vec<Sentence> = few(&[gaps(report), several(report)]);
-    let mut others = [wrong, few(&ends), avoided, few(&others)].concat();
+    let mut others = [wrong, few(&ends), avoided, few(&others), hands::sentences(report)].concat();
     // Nothing is fine beside what is not, or before the end.
     let is_fine = first
         .iter()
@@ -134,8 +135,9 @@ fn several(report: &Report) -> Option<Sentence> {
 
 /// Whether nothing is wrong: with the program, with pairs of GPUs, or with the trace itself. A copy that is only slow is not wrong.
 pub(super) fn is_fine(report: &Report) -> bool {
-    let is_harmless =
-        |it: &Sentence| matches!(it.level, Level::Good | Level::Note) || ["Staged", SLOW_CALLS].contains(&it.word);
+    let is_harmless = |it: &Sentence| {
+        matches!(it.level, Level::Good | Level::Note) || ["Staged", SLOW_CALLS, BY_HAND].contains(&it.word)
+    };
     sentences(report).iter().all(is_harmless)
         && report.errors.is_empty()
         && report.decisions.iter().all(|it| !it.is_bad())

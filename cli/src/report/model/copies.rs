@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use p2pshim_trace::Verified;
 use serde::Serialize;
 
-use super::{Durations, Line};
+use super::{Durations, Line, Origin};
 use crate::report::paths::{self, Taken};
 
 /// A GPU, however many processes use it; or memory of other processes of which it is not known on which GPU it lies.
@@ -127,6 +127,30 @@ pub(crate) struct CopySite {
     pub(crate) calls: u64,
     pub(crate) lines: Vec<CopyLine>,
     pub(crate) callers: Vec<CopyCaller>,
+}
+
+/// Copies of a pair that a program made by hand, by a copy to the host and one from there.
+#[derive(Debug, Serialize)]
+pub(crate) struct ByHand {
+    pub(crate) src: usize,
+    pub(crate) dst: usize,
+    /// Copies from the second place, on to the device.
+    pub(crate) calls: u64,
+    pub(crate) bytes: u64,
+    pub(crate) sampled: Sampled,
+    /// The place of the copies to the host.
+    pub(crate) from: Origin,
+    /// The place of the copies from there.
+    pub(crate) to: Origin,
+}
+
+/// A sample's word on whether the bytes that left the host are those that had come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Sampled {
+    Same,
+    Differ,
+    Unknown,
 }
 
 /// A line of Python, and how many of the site's calls it is known to have made.

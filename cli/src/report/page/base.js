@@ -167,12 +167,13 @@ const PATHS = {
   forced: ["N", "staged: no better path, on purpose, or not verified"],
   mixed: ["M", "partly direct, partly staged"],
   mapped: ["P", "mapped on first use (HIP)"],
+  hand: ["V", "by the program's own copies through the host"],
   same: ["L", "within one GPU"],
   across: ["B", "between processes on one GPU"],
   host: ["H", "from or to the host"],
   unknown: ["?", "path not known"],
 };
-const KINDS = { direct: "direct", mapped: "mapped", "start-up": "staged", avoidable: "staged", staged: "forced", blocked: "blocked", "same-device": "same", host: "host" };
+const KINDS = { direct: "direct", mapped: "mapped", "start-up": "staged", avoidable: "staged", staged: "forced", blocked: "blocked", "same-device": "same", host: "host", "by-hand": "hand" };
 const kindOf = (row) => (row?.class === "same-device" && row.between_processes === true ? "across" : Object.hasOwn(KINDS, row?.class ?? "") ? KINDS[row.class] : "unknown");
 
 /** The latest decision about a pair whose verification failed. */
@@ -186,6 +187,7 @@ for (const pair of pairs) {
   const ways = of("staged", "forced", "blocked").sort((a, b) => number(b.bytes) - number(a.bytes));
   pair.direct = sum(of("direct"), (path) => path.bytes);
   pair.staged = sum(ways, (path) => path.bytes);
+  pair.hand = sum(of("hand"), (path) => path.bytes);
   pair.avoidable = pair.access === true ? sum(ways.filter((path) => path.class === "avoidable"), (path) => path.bytes) : 0;
   pair.why = [...new Set(ways.map((path) => path.why).filter(Boolean))].join("; ");
   pair.remedy = ways.find((path) => path.remedy)?.remedy;
@@ -204,7 +206,7 @@ for (const pair of pairs) {
 const isGpu = (index) => Number.isInteger(index) && gpuAt.get(index)?.is_another_process !== true;
 const between = pairs.filter(({ src, dst }) => isGpu(src) && isGpu(dst) && src !== dst);
 const used = between.filter((pair) => pair.calls > 0);
-const [total, direct, staged] = ["bytes", "direct", "staged"].map((what) => sum(between, (pair) => pair[what]));
+const [total, direct, staged, byHand] = ["bytes", "direct", "staged", "hand"].map((what) => sum(between, (pair) => pair[what]));
 const worstFirst = (a, b) => Boolean(b.blocked) - Boolean(a.blocked) || b.avoidable - a.avoidable || b.staged - a.staged || number(b.bytes) - number(a.bytes);
 const failed = sum(errors, (error) => error.count);
 /** The time that the loss is a part of. A loss that is summed over processes or devices is no part of the run's time. */

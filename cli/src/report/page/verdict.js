@@ -26,7 +26,7 @@ function verdict() {
 }
 
 function figures() {
-  const parts = [["direct", direct], ["staged", staged], ["other", total - direct - staged]].filter(([, part]) => part > 0);
+  const parts = [["direct", direct], ["staged", staged], ["hand", byHand], ["other", total - direct - staged - byHand]].filter(([, part]) => part > 0);
   const bar = el("div", { class: "bar", "aria-hidden": "true" }, parts.map(([name]) => el("i", { class: name })));
   parts.forEach(([, part], index) => { bar.children[index].style.flexGrow = part / total; });
   const figure = (term, value, more) => el("div", {}, el("dt", {}, term), el("dd", {}, value), el("dd", { class: "more" }, more));
@@ -35,7 +35,7 @@ function figures() {
   return [
     el("dl", { class: "figures" },
       figure("Between GPUs", [least(), bytes(total), bar],
-        parts.map(([name, part]) => `${name} ${bytes(part)} (${percent(part, total)})`).join(" · ") || "nothing was copied"),
+        parts.map(([name, part]) => `${name === "hand" ? "by hand" : name} ${bytes(part)} (${percent(part, total)})`).join(" · ") || "nothing was copied"),
       figure("Avoidable staging", [lost.seconds > 0 && el("small", {}, "about"), lost.seconds === 0 ? "none" : lost.seconds_text ?? "–"],
         share ? `${percent(lost.seconds * 1e9, share)} of the run` : Number.isFinite(lost.seconds) ? "summed over pairs" : "not known"),
       figure("Copies", [least(), count(sum(between, (pair) => pair.calls))], `on ${several(used.length, "pair")}`),

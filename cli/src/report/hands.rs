@@ -1,0 +1,134 @@
+//! Copies from GPU to GPU that a program makes by hand, through the host: from which places, and how sure it is that they are that.
+
+use std::collections::BTreeMap;
+
+use p2pshim_trace::{Class, Path as Taken};
+
+use super::model::{Origin, Pair, Path, Report, Sampled};
+use super::term::bytes;
+use super::verdict::{Level, Sentence, at_least};
+
+/// The word before a sentence about copies by hand.
+pub(super) const BY_HAND: &str = "By hand";
+
+/// The copies of a pair that went through the host by hand.
+fn by_hand(pair: &Pair) -> Option<&Path> {
+    pair.paths.iter().find(|path| path.taken.class() == Class::ByHand && path.bytes > 0)
+}
+
+/// How many copies of a pair were made by single calls.
+pub(super) fn other_calls(pair: &Pair) -> u64 {
+    pair.calls.saturating_sub(by_hand(pair).map_or(0, |path| path.calls))
+}
+
+/// Whether samples of a pair's bytes agree, and none differs.
+fn is_sure(report: &Report, pair: &Pair) -> bool {
+    let of = || report.by_hand.iter().filter(|it| (it.src, it.dst) == (pair.src, pair.dst));
+    of().any(|it| it.sampled == Sampled::Same) && of().all(|it| it.sampled != Sampled::Differ)
+}
+
+/// Whether some copies by hand are known to be that.
+pub(super) fn are_known(report: &Report) -> bool {
+    report.pairs.iter().any(|pair| by_hand(pair).is_some() && is_sure(report, pair))
+}
+
+/// The sentences: about those that are known to be that, and about those that seem to be.
+pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
+    let of = |sure: bool| {
+        let pairs = report.pairs.iter().filter(|pair| is_sure(report, pair) == sure);
+        sentence(report, &pairs.filter_map(|pair| Some((pair, by_hand(pair)?))).collect::<Vec<_>>(), sure)
+    };
+    [true, false].into_iter().filter_map(of).collect()
+}
+
+fn sentence(report: &Report, pairs: &[(&Pair, &Path)], is_sure: bool) -> Option<Sentence> {
+    let (pair, path) = pairs.iter().max_by_key(|(_, path)| path.bytes)?;
+    let total = pairs.iter().map(|(_, path)| path.bytes).fold(0, u64::saturating_add);
+    let (from, to) = (report.label(pair.src), report.label(pair.dst));
+    let way = match pairs.len() {
+        1 => format!("{from} to {to}"),
+        _ => format!("GPU to GPU, most of it from {from} to {to},"),
+    };
+    let places = places(report, pair).map(|places| format!(" ({places})")).unwrap_or_default();
+    let rate = path.gb_per_s.map(|rate| match direct_rate(report, pair) {
+        Some(direct) => format!(": {}; a direct copy makes {direct:.0}", speed(rate)),
+        None => format!(": {}", speed(rate)),
+    });
+    let rate = rate.unwrap_or_default();
+    let (level, seems, more) = match is_sure {
+        true => (Level::Warn, "", Taken::ByHand.remedy().to_owned()),
+        false => {
+            let why = "No sample shows that the bytes which left the host were those that had come.";
+            (Level::Note, ", as it seems", format!("{why} {}", Taken::ByHand.remedy()))
+        }
+    };
+    let text = format!(
+        "{} went from {way} through host memory by the program's own copies{places}{seems}{rate}.",
+        bytes(total)
+    );
+    Some(Sentence::new(level, BY_HAND, at_least(report, text)).more(more).section("pairs"))
+}
+
+fn speed(rate: f64) -> String {
+    if rate < 10.0 { format!("{rate:.1} GB/s") } else { format!("{rate:.0} GB/s") }
+}
+
+/// The rate of direct copies as large: of the same GPUs in either direction, else of the fastest.
+fn direct_rate(report: &Report, of: &Pair) -> Option<f64> {
+    let rate = |pair: &Pair| {
+        let direct = pair.paths.iter().filter(|path| path.taken.class() == Class::Direct && path.bytes > 0);
+        direct.filter_map(|path| path.gb_per_s).reduce(f64::max)
+    };
+    let is_same = |pair: &&Pair| [(of.src, of.dst), (of.dst, of.src)].contains(&(pair.src, pair.dst));
+    let same = report.pairs.iter().filter(is_same).filter_map(rate).reduce(f64::max);
+    same.or_else(|| report.pairs.iter().filter_map(rate).reduce(f64::max))
+}
+
+/// The two places of most of a pair's copies: those with a line before all others.
+fn places(report: &Report, pair: &Pair) -> Option<String> {
+    let mut counts: BTreeMap<[String; 2], (bool, u64)> = BTreeMap::new();
+    for it in report.by_hand.iter().filter(|it| (it.src, it.dst) == (pair.src, pair.dst)) {
+        let ends = [&it.from, &it.to];
+        let count = counts.entry(ends.map(place)).or_default();
+        count.0 |= ends.iter().all(|end| end.python.is_some());
+        count.1 = count.1.saturating_add(it.calls);
+    }
+    let ([from, to], _) = counts.into_iter().max_by_key(|(_, count)| *count)?;
+    Some(if from == to { from } else { format!("{from}, {to}") })
+}
+
+/// A place in short.
+fn place(of: &Origin) -> String {
+    match (&of.python, &of.caller) {
+        (Some(line), _) => {
+            let file = line.file.rsplit('/').next().unwrap_or(&line.file);
+            format!("{file}:{}", line.line)
+        }
+        (None, Some(caller)) => caller.clone(),
+        // Function and line are known best.
+        (None, None) => {
+            let line = of.site.strip_suffix(')').and_then(|site| site.rsplit_once('(')).map(|(_, line)| line);
+            line.filter(|line| line.contains(':')).unwrap_or(&of.site).to_owned()
+        }
+    }
+}
+
+impl Sampled {
+    /// The word of a trace for it.
+    pub(super) fn named(word: &str) -> Self {
+        match word {
+            "same" => Self::Same,
+            "differ" => Self::Differ,
+            _ => Self::Unknown,
+        }
+    }
+
+    /// Both together: one that differs says more than any that agree.
+    pub(super) fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Differ, _) | (_, Self::Differ) => Self::Differ,
+            (Self::Same, _) | (_, Self::Same) => Self::Same,
+            _ => Self::Unknown,
+        }
+    }
+}
