@@ -137,27 +137,10 @@ impl Names {
                 let access = Access { access, link: note.value("link").and_then(known) };
                 self.access.extend(pair().map(|pair| (pair, access)));
             }
-            (NoteKind::Site, _) => {
-                let (Ok(number), Some(address)) = (u16::try_from(note.number), hexadecimal(note.string(0))) else {
-                    return;
-                };
-                self.sites.insert(number, (address, note.time));
-                if let Some(callers) = note.value("callers") {
-                    self.callers.insert(number, callers.split(' ').filter_map(hexadecimal).collect());
-                }
-                if let Some(file) = note.value("python") {
-                    let text = |key| note.value(key).unwrap_or_default();
-                    let line = text("line").parse().unwrap_or_default();
-                    self.lines
-                        .insert(number, Line { file: file.to_owned(), line, function: text("function").to_owned() });
-                }
-            }
+            (NoteKind::Site, _) => self.add_site(note),
             (NoteKind::HostWay, _) => {
-                let device = |index| note.string(index).parse::<u8>().ok();
-                let (Ok(to), Ok(from)) = (u16::try_from(note.number), note.string(0).parse()) else { return };
-                let (Some(src), Some(dst)) = (device(2), device(3)) else { return };
-                let way = self.host_ways.entry(([src, dst], to)).or_default();
-                way.push((from, Sampled::named(note.string(1))));
+                let way = host_way(note);
+                way.into_iter().for_each(|(to, from)| self.host_ways.entry(to).or_default().push(from));
             }
             (NoteKind::Module, _) => {
                 let [first, end, offset] = [0, 1, 2].map(|index| hexadecimal(note.string(index)));
@@ -167,6 +150,21 @@ impl Names {
                 self.modules.push((note.time, Module { first, end, offset, path, build_id, since: time }));
             }
             _ => {}
+        }
+    }
+
+    fn add_site(&mut self, note: &Note) {
+        let (Ok(number), Some(address)) = (u16::try_from(note.number), hexadecimal(note.string(0))) else {
+            return;
+        };
+        self.sites.insert(number, (address, note.time));
+        if let Some(callers) = note.value("callers") {
+            self.callers.insert(number, callers.split(' ').filter_map(hexadecimal).collect());
+        }
+        if let Some(file) = note.value("python") {
+            let text = |key| note.value(key).unwrap_or_default();
+            let line = text("line").parse().unwrap_or_default();
+            self.lines.insert(number, Line { file: file.to_owned(), line, function: text("function").to_owned() });
         }
     }
 
@@ -248,6 +246,13 @@ impl Names {
         let module = self.modules.iter().filter(covering).filter(before).max_by_key(|(noted, _)| *noted);
         Place { address, module: module.map(|(_, module)| module.clone()) }
     }
+}
+
+/// The halves of copies by hand that a note names, and what samples say.
+fn host_way(note: &Note) -> Option<(SecondHalf, (u16, Sampled))> {
+    let device = |index| note.string(index).parse().ok();
+    let (from, to) = (note.string(0).parse().ok()?, u16::try_from(note.number).ok()?);
+    Some((([device(2)?, device(3)?], to), (from, Sampled::named(note.string(1)))))
 }
 
 fn hexadecimal(text: &str) -> Option<u64> {

@@ -318,13 +318,8 @@ impl Totals {
         }
         let exporters = self.shared.exporters().map(|(file, gpu)| (file, number(gpu))).collect();
         between_processes.iter_mut().for_each(|it| (it.src, it.dst) = (number(it.src), number(it.dst)));
-        for it in &mut self.by_hand {
-            (it.src, it.dst) = (number(it.src), number(it.dst));
-        }
-        self.by_hand.sort_by(|one, other| {
-            let key = |it: &ByHand| (it.src, it.dst, std::cmp::Reverse(it.bytes));
-            key(one).cmp(&key(other)).then_with(|| (&one.from, &one.to).cmp(&(&other.from, &other.to)))
-        });
+        self.by_hand.iter_mut().for_each(|it| (it.src, it.dst) = (number(it.src), number(it.dst)));
+        sort_by_hand(&mut self.by_hand);
         self.decisions
             .sort_by(|one, other| (one.time, one.file, &one.text).cmp(&(other.time, other.file, &other.text)));
         self.unfinished.sort_by_key(|it| (it.progress == Progress::Left, it.file, it.started, it.thread));
@@ -407,6 +402,13 @@ fn functions(totals: HashMap<(String, String), FunctionTally>) -> Vec<Function> 
         key(one).cmp(&key(other)).then_with(|| (&one.layer, &one.name).cmp(&(&other.layer, &other.name)))
     });
     functions
+}
+
+fn sort_by_hand(all: &mut [ByHand]) {
+    all.sort_by(|one, other| {
+        let key = |it: &ByHand| (it.src, it.dst, std::cmp::Reverse(it.bytes));
+        key(one).cmp(&key(other)).then_with(|| (&one.from, &one.to).cmp(&(&other.from, &other.to)))
+    });
 }
 
 fn sites(counts: HashMap<Origin, u64>) -> Vec<Site> {
