@@ -16,9 +16,15 @@ fn by_hand(pair: &Pair) -> Option<&Path> {
     pair.paths.iter().find(|path| path.taken.class() == Class::ByHand && path.bytes > 0)
 }
 
-/// How many copies of a pair were made by single calls.
-pub(super) fn other_calls(pair: &Pair) -> u64 {
-    pair.calls.saturating_sub(by_hand(pair).map_or(0, |path| path.calls))
+/// Pairs with copies by single calls.
+pub(super) fn others(report: &Report) -> Vec<&Pair> {
+    report.pairs.iter().filter(|pair| pair.calls > by_hand(pair).map_or(0, |path| path.calls)).collect()
+}
+
+/// The bytes of those copies.
+pub(super) fn bytes_of_others(pairs: &[&Pair]) -> u64 {
+    let paths = pairs.iter().flat_map(|pair| &pair.paths).filter(|path| path.taken.class() != Class::ByHand);
+    paths.map(|path| path.bytes).fold(0, u64::saturating_add)
 }
 
 /// Whether samples of a pair's bytes agree, and none differs.

@@ -95,15 +95,13 @@ fn nothing_copied(report: &Report) -> Sentence {
 }
 
 fn copied(report: &Report) -> Option<Sentence> {
-    let made: Vec<&Pair> = report.pairs.iter().filter(|pair| hands::other_calls(pair) > 0).collect();
+    let made = hands::others(report);
     if made.is_empty() {
         return Some(nothing_copied(report));
     }
-    let paths = made.iter().flat_map(|pair| &pair.paths).filter(|path| path.taken.class() != Class::ByHand);
-    let total = paths.map(|path| path.bytes).fold(0, u64::saturating_add);
+    let total = hands::bytes_of_others(&made);
     let direct = bytes_of(report, |class| class == Class::Direct);
-    let staged = staged(report);
-    let copies = copies(report);
+    let (staged, copies) = (staged(report), copies(report));
     if report.lost.could_be_direct_bytes > 0 {
         return Some(slow(report, direct, &staged));
     }
