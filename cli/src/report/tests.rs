@@ -1,14 +1,18 @@
 //! The parts together, on traces in memory that are damaged in every way.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
-use p2pshim_trace::{CHUNK_BYTES, Capture, HEADER_BYTES, NoteKind, RECORD_BYTES, Trace};
+use p2pshim_trace::{CHUNK_BYTES, Capture, HEADER_BYTES, NoteKind, Path as Taken, RECORD_BYTES, REMOTE, Trace};
 
 use super::gather::{Options, gather_from};
 use super::model::Report;
 use super::scene::{Call, DIRECT, ENABLE, Folder, MEMCPY_PEER, OVERLAP, STAGED, Scene};
 use super::term::Style;
 use super::{calls, csv, json, merge, perfetto, text};
+
+/// The number of the path within a device.
+const SAME: u8 = Taken::SameDevice.number();
 
 /// The bytes of a trace with something of all there is.
 fn trace_of_all() -> Vec<u8> {
@@ -200,4 +204,94 @@ fn report_of_a_large_file_is_the_same_by_several_threads() {
         json
     };
     assert_eq!(json_of(0), json_of(u64::MAX));
+}
+
+/// Memory that a rank of a random job shares: its rank, GPU, how, handle and bytes.
+type Export = (usize, usize, &'static str, String, u64);
+
+/// A random job on three GPUs: which of them each rank sees, in which order.
+fn visible(random: &mut Random) -> Vec<usize> {
+    let mut gpus = vec![0, 1, 2];
+    gpus.rotate_left(random.below(3));
+    if random.below(2) == 0 {
+        gpus.swap(0, 1);
+    }
+    gpus.truncate(1 + random.below(3));
+    gpus
+}
+
+#[test]
+fn report_of_ranks_that_share_memory_at_random_has_what_they_copied() {
+    const GPUS: [&str; 3] = ["GPU-a", "GPU-b", "GPU-c"];
+    let mut random = Random(46);
+    for job in 0..300 {
+        let folder = Folder::new("random");
+        let ranks: Vec<Vec<usize>> = (0..2 + random.below(3)).map(|_| visible(&mut random)).collect();
+        let mut exports: Vec<Export> = Vec::new();
+        for number in 0..1 + random.below(6) {
+            let rank = random.below(ranks.len());
+            let gpu = ranks[rank][random.below(ranks[rank].len())];
+            let how = random.one_of(&["ipc", "vmm", "pool"]);
+            // A descriptor has no handle, and is known by its bytes.
+            let handle = if how == "vmm" { String::new() } else { format!("{job:x}{number:02x}") };
+            exports.push((rank, gpu, how, handle, (number as u64 + 1) << 21));
+        }
+        let (mut pairs, mut rows, mut shares) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        for (rank, gpus) in ranks.iter().enumerate() {
+            let host = random.one_of(&["one", "two", "three"]);
+            let mut scene = Scene::named(&folder.0, &format!("{rank}.p2ptrace"), 50 + rank as u32, host);
+            scene.exit = Some(0).filter(|_| random.below(4) > 0);
+            scene.gpus(&gpus.iter().map(|&gpu| (GPUS[gpu], "")).collect::<Vec<_>>());
+            for (_, gpu, how, handle, bytes) in exports.iter().filter(|it| it.0 == rank) {
+                let ordinal = gpus.iter().position(|it| it == gpu).unwrap() as u32;
+                scene.note(10, NoteKind::Exported, ordinal, &[how, handle, &bytes.to_string()]);
+            }
+            // Each place that it can copy from or to: its number, its GPU, and whose it is.
+            let mut places: Vec<(u8, usize, usize)> =
+                gpus.iter().enumerate().map(|(ordinal, &gpu)| (ordinal as u8, gpu, rank)).collect();
+            for (number, (owner, gpu, how, handle, bytes)) in exports.iter().enumerate().filter(|(_, it)| it.0 != rank)
+            {
+                let number = REMOTE + number as u8;
+                scene.note(20, NoteKind::Opened, number.into(), &[how, handle, &bytes.to_string(), "0"]);
+                places.push((number, *gpu, *owner));
+            }
+            for at in 0..1 + random.below(12) as u64 {
+                let (src, dst) = (random.one_of(&places), random.one_of(&places));
+                let bytes = 1 + random.below(1 << 20) as u64;
+                let path = if src.0 == dst.0 { SAME } else { DIRECT };
+                scene.calls(&Call {
+                    function: MEMCPY_PEER,
+                    ..Call::copy(100 + at * 10_000, (src.0, dst.0), bytes, path)
+                });
+                *pairs.entry((src.1, dst.1)).or_default() += bytes;
+                let is_between = src.0 != dst.0 && src.0.max(dst.0) >= REMOTE;
+                if is_between {
+                    *rows.entry((rank, src.2, dst.2, src.1, dst.1)).or_default() += bytes;
+                }
+                if src.1 != dst.1 {
+                    *shares.entry(rank).or_default() += bytes;
+                }
+            }
+            scene.finish();
+        }
+        let names: Vec<String> =
+            (0..ranks.len()).map(|rank| format!("{}/{rank}.p2ptrace", folder.0.display())).collect();
+        let open = |index: usize| Trace::open(Path::new(&names[index]));
+        let report = gather_from(&names, &vec![0; names.len()], &open, &Options { symbols: false, filter: None });
+        let gpu = |index: usize| GPUS.iter().position(|&it| report.gpus[index].uuid.as_deref() == Some(it)).unwrap();
+        let mut found: BTreeMap<(usize, usize), u64> = BTreeMap::new();
+        for pair in report.pairs.iter() {
+            *found.entry((gpu(pair.src), gpu(pair.dst))).or_default() += pair.bytes;
+        }
+        assert_eq!(found, pairs, "job {job}");
+        let mut found: BTreeMap<_, u64> = BTreeMap::new();
+        for it in &report.between_processes {
+            let owners = (it.file, it.src_file.unwrap(), it.dst_file.unwrap());
+            *found.entry((owners.0, owners.1, owners.2, gpu(it.src), gpu(it.dst))).or_default() += it.bytes;
+        }
+        assert_eq!(found, rows, "job {job}");
+        let mut found: BTreeMap<usize, u64> = BTreeMap::new();
+        report.shares.iter().for_each(|it| *found.entry(it.file).or_default() += it.path.bytes);
+        assert_eq!(found, shares, "job {job}");
+    }
 }

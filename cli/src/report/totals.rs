@@ -318,6 +318,7 @@ impl Totals {
         }
         let exporters = self.shared.exporters().map(|(file, gpu)| (file, number(gpu))).collect();
         between_processes.iter_mut().for_each(|it| (it.src, it.dst) = (number(it.src), number(it.dst)));
+        between_processes.sort_by_key(|it| (it.file, it.src, it.dst, it.src_file, it.dst_file));
         self.by_hand.iter_mut().for_each(|it| (it.src, it.dst) = (number(it.src), number(it.dst)));
         sort_by_hand(&mut self.by_hand);
         self.decisions

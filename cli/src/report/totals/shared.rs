@@ -182,7 +182,7 @@ impl Totals {
         let uuid = uuid.or_else(|| self.gpus.get(gpu?)?.1.uuid.clone());
         self.shared.opens.extend(opens.map(|opens| ((file, number), opens)));
         let gpu = match (uuid, gpu) {
-            (Some(uuid), gpu) => self.named(host, uuid, gpu),
+            (Some(uuid), _) => self.named(file, host, uuid),
             (None, Some(gpu)) => gpu,
             (None, None) => self.numbered(Identity::Another(host.clone()), Gpu { host, ..Gpu::default() }),
         };
@@ -220,12 +220,18 @@ impl Totals {
         }
     }
 
-    /// The GPU of a UUID: one of this host; else the one that shares the memory; else any; else one that no process sees.
-    fn named(&mut self, host: Option<String>, uuid: String, gpu: Option<usize>) -> usize {
+    /// The GPU of a UUID, for a process: one of its host; else the first that others of the machine see, in containers with other names; else
+    /// one that no process sees.
+    fn named(&mut self, file: usize, host: Option<String>, uuid: String) -> usize {
         let identity = Identity::Gpu(host.clone(), uuid.clone());
-        let known = self.gpu_numbers.get(&identity).copied().or(gpu);
-        let any = || self.gpus.iter().position(|(_, gpu)| gpu.uuid.as_ref() == Some(&uuid));
-        match known.or_else(any) {
+        // Files come in any order.
+        let first = |gpu: &Gpu| {
+            let files = gpu.ordinals.keys().filter_map(|by| by.parse().ok());
+            files.filter(|&by| self.are_of_one_machine(by, file)).min()
+        };
+        let of_uuid = self.gpus.iter().enumerate().filter(|(_, (_, gpu))| gpu.uuid.as_ref() == Some(&uuid));
+        let seen = of_uuid.filter_map(|(number, (_, gpu))| Some((first(gpu)?, number))).min();
+        match self.gpu_numbers.get(&identity).copied().or(seen.map(|(_, number)| number)) {
             Some(gpu) => gpu,
             None => self.numbered(identity, Gpu { host, uuid: Some(uuid), ..Gpu::default() }),
         }
