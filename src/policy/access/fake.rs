@@ -101,6 +101,11 @@ pub(crate) const fn mapped(device: usize) -> u64 {
     1 << 52 | device as u64
 }
 
+/// Memory of another process.
+pub(crate) const fn opened(number: usize) -> u64 {
+    1 << 53 | (number as u64) << 24
+}
+
 impl Fake {
     pub(crate) fn new() -> Self {
         Self {
@@ -319,6 +324,7 @@ impl Driver for Fake {
                 let number = number(0x1_0000_0000);
                 (memory_of(number), number as i32 % 16, Holder::Context(context(number)))
             }
+            _ if address >> 53 != 0 => (address & !0xff_ffff, Self::device(self.current.get()), Holder::Opened),
             _ if address >> 52 != 0 => (address, (address & 15) as i32, Holder::Mapped),
             _ => {
                 let number = number(0x100_0000_0000);

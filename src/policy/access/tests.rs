@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use p2pshim_host::verdict::{Finding, Part};
+use p2pshim_trace::REMOTE;
 
-use super::fake::{Fake, Fault, context, mapped, memory_of, pool, pooled};
+use super::fake::{Fake, Fault, context, mapped, memory_of, opened, pool, pooled};
 use super::*;
 use crate::api::abi::Code;
 use crate::config::{self, Broken, Denied, GpuName, Verify};
@@ -1086,4 +1087,57 @@ fn between_what_was_the_hosts_and_is_a_devices_is_found_out_when_it_is_asked_aga
     between(&process, here, there);
     process.driver.unknown_from.set(u64::MAX);
     assert_eq!(process.copy(0, 1, ENOUGH), Path::Direct);
+}
+
+// ---- Memory of other processes ----
+
+/// The devices of a copy between two addresses, its path, and whether a regular copy is seen.
+fn shared(process: &Process, src: u64, dst: u64) -> ([u8; 2], Path, Between) {
+    let copy = Memcpy::linear(src, dst, ENOUGH);
+    let between = process.access.ask_between(&process.driver, &copy);
+    let traffic = process.access.consider(&process.driver, &copy, Circumstances::default()).unwrap();
+    ([traffic.src, traffic.dst], traffic.path, between)
+}
+
+/// A handle has one number, however often it is opened, and the rest one together, of which nobody says that it is on one device.
+#[test]
+fn memory_of_other_processes_has_a_number_for_each_handle() {
+    let process = Process::new(Fake::new());
+    let open = |number: usize, handle: u8| {
+        process.access.memory_is_opened(&process.driver, How::Ipc, opened(number), &[handle; 64]);
+    };
+    let direct = |pair| (pair, Path::Direct, Between::Devices);
+    open(0, 1);
+    open(1, 2);
+    open(2, 1);
+    assert_eq!(shared(&process, memory_of(0), opened(0) + 5), direct([0, REMOTE]));
+    assert_eq!(shared(&process, opened(1), memory_of(0)), direct([REMOTE + 1, 0]));
+    assert_eq!(shared(&process, opened(0), opened(1)), direct([REMOTE, REMOTE + 1]));
+    assert_eq!(shared(&process, opened(2), opened(0)), ([REMOTE; 2], Path::SameDevice, Between::Others));
+    for handle in 3..=200 {
+        open(handle.into(), handle);
+    }
+    assert_eq!(shared(&process, opened(126), memory_of(3)), direct([REMOTE_LAST - 1, 3]));
+    for number in [127, 200, 300] {
+        assert_eq!(shared(&process, opened(number), opened(127)), direct([REMOTE_LAST; 2]), "{number}");
+    }
+    // Another handle's memory is where that was.
+    open(0, 2);
+    assert_eq!(shared(&process, memory_of(0), opened(0)), direct([0, REMOTE + 1]));
+    assert_eq!(process.driver.enables.get(), 0);
+}
+
+/// CUDA accesses it, or nobody does.
+#[test]
+fn memory_of_other_processes_is_never_staged() {
+    let denied = vec![Denied { device: GpuName::Ordinal(0), peer: GpuName::Ordinal(1) }];
+    for config in [Config { denied, ..Config::default() }, Config { access: config::Access::Off, ..Config::default() }]
+    {
+        let process = Process::configured(Fake::new(), &config);
+        process.access.memory_is_opened(&process.driver, How::Ipc, opened(0), &[1; 64]);
+        let direct = ([0, REMOTE], Path::Direct, Between::Devices);
+        assert_eq!(shared(&process, memory_of(0), opened(0)), direct);
+        process.staged(0, 1, Why::Denied);
+        assert_eq!(shared(&process, memory_of(0), opened(0)), direct);
+    }
 }
