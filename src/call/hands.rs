@@ -12,7 +12,7 @@ use p2pshim_trace::Begun;
 use super::arrival::{Call, Caller};
 use super::{mode, origin, recording, thread};
 use crate::api::abi::{Code, Value};
-use crate::api::{CopyKind, Effect, Function, Half, Layer};
+use crate::api::{Function, Half, Layer};
 use crate::os::Memory;
 use crate::policy::hands::{Download, Sampled, UnderWay, ZEROS};
 use crate::policy::memory::Kind;
@@ -36,7 +36,28 @@ struct HostCopy {
     stream: usize,
 }
 
-/// Makes a copy by a function that names its halves. `real` calls the real function.
+impl HostCopy {
+    fn new(by: (Function, Caller), half: Half, [dst, src]: [u64; 2], bytes: u64, rest: &[Value]) -> Self {
+        let (function, caller) = by;
+        let (host, device) = if half == Half::download { (dst, src) } else { (src, dst) };
+        let stream = if let [.., Value::Stream(stream)] = *rest { stream } else { 0 };
+        Self { half, function, caller, host, device, bytes, stream }
+    }
+
+    /// The place in the program.
+    fn place(&self) -> usize {
+        self.caller.program_address() as usize
+    }
+
+    /// Whether its bytes have left the host, or are there, once the call has returned. CUDA documents so of memory that it does not know.
+    /// Inside our own work.
+    fn waits(&self) -> bool {
+        let is_async = self.function.base().contains("Async");
+        !is_async || RealDriver.memory(self.host).is_none()
+    }
+}
+
+/// Makes a copy by a function that names its half. `real` calls the real function.
 #[inline(always)]
 pub(crate) fn half(
     function: Function,
@@ -47,16 +68,10 @@ pub(crate) fn half(
 ) -> Code {
     match *arguments {
         [Value::Address(dst), Value::Address(src), Value::UInt(bytes), ref rest @ ..] if is_wanted(bytes) => {
-            let (host, device) = if half == Half::download { (dst, src) } else { (src, dst) };
-            let (host, device) = (host as u64, device as u64);
-            make(&HostCopy { half, function, caller, host, device, bytes, stream: stream(rest) }, real)
+            make(&HostCopy::new((function, caller), half, [dst as u64, src as u64], bytes, rest), real)
         }
         _ => real(),
     }
-}
-
-fn stream(rest: &[Value]) -> usize {
-    if let [.., Value::Stream(stream)] = *rest { stream } else { 0 }
 }
 
 #[inline(always)]
@@ -81,32 +96,15 @@ pub(super) fn passed_on(call: &Call<'_>, real: impl Fn() -> Code) -> Code {
 fn large(call: &Call<'_>, [src, dst]: [u64; 2], bytes: u64, rest: &[Value], real: impl Fn() -> Code) -> Code {
     /// `cudaMemcpyHostToDevice` and `cudaMemcpyDeviceToHost`.
     const WITH_HOST: std::ops::RangeInclusive<i32> = 1..=2;
-    let of = |half, host, device| {
-        Some(HostCopy {
-            half,
-            function: call.function(),
-            caller: call.caller,
-            host,
-            device,
-            bytes,
-            stream: stream(rest),
-        })
-    };
     let is_of_a_device = |end| place(end).is_some_and(|kind| kind != Kind::Host);
-    let copy = match (call.function().layer(), rest) {
+    let half = match (call.function().layer(), rest, [dst, src].map(is_of_a_device)) {
         // What is inside is known to be recorded by nobody, so that its caller need not be.
-        (Layer::Runtime, [Value::MemcpyKind(kind), ..]) if WITH_HOST.contains(kind) => return under_way(call, real),
-        (Layer::Driver, _) => match [src, dst].map(is_of_a_device) {
-            [true, false] => of(Half::download, dst, src),
-            [false, true] => of(Half::upload, src, dst),
-            _ => None,
-        },
-        _ => None,
+        (Layer::Runtime, [Value::MemcpyKind(kind), ..], _) if WITH_HOST.contains(kind) => return under_way(call, real),
+        (Layer::Driver, _, [false, true]) => Half::download,
+        (Layer::Driver, _, [true, false]) => Half::upload,
+        _ => return real(),
     };
-    match copy {
-        Some(copy) => make(&copy, real),
-        None => real(),
-    }
+    make(&HostCopy::new((call.function(), call.caller), half, [dst, src], bytes, rest), real)
 }
 
 /// The kind of memory at an address, as far as that is known.
@@ -189,21 +187,6 @@ fn sample(host: u64, bytes: u64) -> u64 {
         Some(((sum ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29), is_any || word != 0))
     });
     sum.map_or(0, |(sum, is_any)| if is_any { sum.max(ZEROS + 1) } else { ZEROS })
-}
-
-impl HostCopy {
-    /// The place in the program.
-    fn place(&self) -> usize {
-        self.caller.program_address() as usize
-    }
-
-    /// Whether its bytes have left the host, or are there, once the call has returned. CUDA documents so of memory that it does not know.
-    /// Inside our own work.
-    fn waits(&self) -> bool {
-        let is_async = self.function.base().contains("Async")
-            || matches!(self.function.effect(), Effect::Copy(CopyKind { is_async: true, .. }));
-        !is_async || RealDriver.memory(self.host).is_none()
-    }
 }
 
 /// Keeps a copy to the host that has returned.

@@ -70,56 +70,40 @@ impl Sampled {
 #[repr(align(64))]
 struct Buffer {
     version: AtomicU64,
-    host: AtomicU64,
-    bytes: AtomicU64,
-    start: AtomicU64,
-    place: AtomicU64,
-    sample: AtomicU64,
-    /// Device and site.
-    info: AtomicU64,
+    words: [AtomicU64; 6],
     /// The devices that it was copied on to, a bit each.
     taken: AtomicU64,
 }
 
 impl Buffer {
     const fn new() -> Self {
-        let [version, host, bytes, start, place, sample, info, taken] = [const { AtomicU64::new(0) }; 8];
-        Self { version, host, bytes, start, place, sample, info, taken }
+        let [version, taken] = [const { AtomicU64::new(0) }; 2];
+        Self { version, words: [const { AtomicU64::new(0) }; 6], taken }
     }
 
-    fn get(&self, host: u64) -> Option<Download> {
+    fn read(&self) -> (Download, bool) {
         let version = self.version.load(Acquire);
-        if self.host.load(Relaxed) != host {
-            return None;
-        }
-        let info = self.info.load(Relaxed);
-        let download = Download {
-            host,
-            bytes: self.bytes.load(Relaxed),
-            start: self.start.load(Relaxed),
-            place: self.place.load(Relaxed),
-            sample: self.sample.load(Relaxed),
-            device: info as u8,
-            site: (info >> 8) as u16,
-        };
+        let [host, bytes, start, place, sample, info] = self.words.each_ref().map(|word| word.load(Relaxed));
         fence(Acquire);
-        (version & 1 == 0 && self.version.load(Relaxed) == version).then_some(download)
+        let is_whole = version & 1 == 0 && self.version.load(Relaxed) == version;
+        (Download { host, bytes, start, place, sample, device: info as u8, site: (info >> 8) as u16 }, is_whole)
+    }
+
+    fn get(&self, of: u64) -> Option<Download> {
+        let (download, is_whole) = self.read();
+        (is_whole && download.host == of).then_some(download)
     }
 
     /// Fills the entry, unless another thread is doing so.
-    fn set(&self, download: &Download) {
+    fn set(&self, &Download { host, bytes, start, place, sample, device, site }: &Download) {
         let version = self.version.load(Relaxed);
         let odd = version.wrapping_add(1);
         if version & 1 != 0 || self.version.compare_exchange(version, odd, AcqRel, Relaxed).is_err() {
             return;
         }
         fence(Release);
-        self.host.store(download.host, Relaxed);
-        self.bytes.store(download.bytes, Relaxed);
-        self.start.store(download.start, Relaxed);
-        self.place.store(download.place, Relaxed);
-        self.sample.store(download.sample, Relaxed);
-        self.info.store(u64::from(download.device) | u64::from(download.site) << 8, Relaxed);
+        let words = [host, bytes, start, place, sample, u64::from(device) | u64::from(site) << 8];
+        self.words.iter().zip(words).for_each(|(to, word)| to.store(word, Relaxed));
         self.taken.store(0, Relaxed);
         self.version.store(odd.wrapping_add(1), Release);
     }
@@ -136,9 +120,6 @@ pub(crate) struct UnderWay {
     pub(crate) bytes: u64,
     pub(crate) start: u64,
 }
-
-/// So many of those are kept at most.
-const UNDER_WAY: usize = 16;
 
 /// So many of a way's first copies are counted with the one after them.
 const FIRST: usize = 2;
@@ -195,8 +176,8 @@ pub(crate) struct Hands {
     ways: [Way; WAYS],
     /// By places of copies to the host: how many were copied on.
     onward: Table<256, 48>,
-    under_way: Mutex<Vec<UnderWay>>,
-    /// Whether there are any.
+    /// The last of them, and whether there is one.
+    under_way: Mutex<Option<UnderWay>>,
     awaits: AtomicBool,
     /// By two places, two devices and a word: what is noted.
     noted: Table<1024, 48>,
@@ -208,7 +189,7 @@ impl Hands {
             buffers: [const { [const { Buffer::new() }; 4] }; SETS],
             ways: [const { Way::new() }; WAYS],
             onward: Table::new(),
-            under_way: Mutex::new(Vec::new()),
+            under_way: Mutex::new(None),
             awaits: AtomicBool::new(false),
             noted: Table::new(),
         }
@@ -220,10 +201,11 @@ impl Hands {
 
     /// Keeps a copy to the host: of those to its buffer the last, and of others in its place the oldest goes.
     pub(crate) fn keep(&self, download: &Download) {
-        let set = self.set(download.host);
-        let of_this = set.iter().find(|buffer| buffer.host.load(Relaxed) == download.host);
-        let place = of_this.or_else(|| set.iter().min_by_key(|buffer| buffer.start.load(Relaxed)));
-        place.into_iter().for_each(|buffer| buffer.set(download));
+        let worth = |buffer: &&Buffer| match buffer.read().0 {
+            Download { host, .. } if host == download.host => 0,
+            Download { start, .. } => start.saturating_add(1),
+        };
+        self.set(download.host).iter().min_by_key(worth).into_iter().for_each(|buffer| buffer.set(download));
     }
 
     /// The copy to the host whose bytes, or the first of them, leave it by a copy from this address.
@@ -231,13 +213,6 @@ impl Hands {
     pub(crate) fn find(&self, host: u64, bytes: u64) -> Option<Download> {
         let found = self.set(host).iter().find_map(|buffer| buffer.get(host))?;
         (bytes <= found.bytes).then_some(found)
-    }
-
-    /// Whether such a copy is the first of that to the host which reaches this device.
-    fn is_first(&self, download: &Download, device: u8) -> bool {
-        let of_this = self.set(download.host).iter().find(|buffer| buffer.get(download.host) == Some(*download));
-        let bit = 1u64.checked_shl(device.into()).unwrap_or(0);
-        of_this.is_some_and(|buffer| buffer.taken.fetch_or(bit, AcqRel) & bit == 0)
     }
 
     /// Whether a copy to the host from a place in the code is to be looked at closely. Only some are, and none from a place from which
@@ -256,7 +231,10 @@ impl Hands {
         (place, bytes): (u64, u64),
         sampled: Sampled,
     ) -> [u64; FIRST + 1] {
-        if device == download.device || !self.is_first(download, device) {
+        let is_it = |buffer: &&Buffer| buffer.get(download.host) == Some(*download);
+        let bit = 1u64.checked_shl(device.into()).unwrap_or(0);
+        let of_this = self.set(download.host).iter().find(is_it).filter(|_| device != download.device);
+        if of_this.is_none_or(|buffer| buffer.taken.fetch_or(bit, AcqRel) & bit != 0) {
             return [0; FIRST + 1];
         }
         self.onward.count(key(download.place));
@@ -273,31 +251,26 @@ impl Hands {
 
     /// Keeps a copy that may be under way. Inside our own work.
     pub(crate) fn is_under_way(&self, copy: UnderWay) {
-        let mut all = os::lock(&self.under_way);
-        all.retain(|known| known.host != copy.host);
-        if all.len() < UNDER_WAY {
-            all.push(copy);
-        }
+        *os::lock(&self.under_way) = Some(copy);
         self.awaits.store(true, Relaxed);
     }
 
-    /// Whether any copy is kept that may be under way.
+    /// Whether a copy is kept that may be under way.
     #[inline(always)]
     pub(crate) fn awaits_any(&self) -> bool {
         self.awaits.load(Relaxed)
     }
 
-    /// A thread has waited: samples the copies that are over by that. Inside our own work.
+    /// A thread has waited: samples the copy that was under way, if it is over by that. Inside our own work.
     pub(crate) fn has_waited(&self, is_over: impl Fn(&UnderWay) -> bool, sample: impl Fn(&UnderWay) -> u64) {
-        let mut all = os::lock(&self.under_way);
-        for copy in all.iter().filter(|copy| is_over(copy)) {
+        let mut under_way = os::lock(&self.under_way);
+        if let Some(copy) = under_way.take_if(|copy| is_over(copy)) {
+            self.awaits.store(false, Relaxed);
             // Unless another one has come to its buffer.
             if let Some(download) = self.find(copy.host, copy.bytes).filter(|it| it.start == copy.start) {
-                self.keep(&Download { sample: sample(copy), ..download });
+                self.keep(&Download { sample: sample(&copy), ..download });
             }
         }
-        all.retain(|copy| !is_over(copy));
-        self.awaits.store(!all.is_empty(), Relaxed);
     }
 
     /// Whether it is not noted yet that copies to and from the host are from these places, by numbers, and what samples say.
