@@ -70,9 +70,13 @@ class Export:
     def nested(self):
         """Process and thread of each call, when it began, its name, and in how many others it is, as `--calls` says it."""
         process = {(place(file), file["process"]): self.process(file["index"] + 1) for file in self.report["files"]}
+        before = {}
         for line in self.calls:
             at, where, number, thread, inside, name = re.match(r"(\S+) \[(.*?)\] (\d+)/(\d+) ( *)(\w+)\(", line).groups()
-            yield process[where, int(number)], int(thread), nanos(Decimal(at) * 1_000_000), name, len(inside) // 2
+            # A call that ends copies by hand has a record for each of them, all of its time: viewers put them in each other.
+            depth = len(inside) // 2 + before.setdefault((number, thread, at, inside, name), 0)
+            before[number, thread, at, inside, name] += " by hand" in line
+            yield process[where, int(number)], int(thread), nanos(Decimal(at) * 1_000_000), name, depth
 
     def pairs(self):
         """Number, bytes and nanoseconds of the copies that were timed, by pair."""
