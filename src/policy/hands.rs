@@ -4,11 +4,11 @@
 //! device is taken for the second half, once for each copy to the host and device. It is counted once the same two places in the code have
 //! made three of them between the same devices: one alone may be chance, since allocators hand out buffers again.
 //!
-//! Whether the bytes are those that came from the device is seen by samples of a few of them. Where samples differ, and none has
-//! agreed, the buffer carries other data, and nothing is counted.
+//! Whether the bytes are those that came from the device is seen by samples of a few of them. Where as many differ as agree, the buffer
+//! carries other data, and nothing is counted.
 //!
-//! But for the few copies of which a sample is still to be taken nothing here takes a lock, as in [`super::memory`]: each entry has a version that is odd while it is written. What gets lost that way
-//! is one copy that is not counted.
+//! But for a copy of which a sample is still to be taken nothing here takes a lock, as in [`super::memory`]: each entry has a version that
+//! is odd while it is written. What gets lost that way is one copy that is not counted.
 
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -149,7 +149,8 @@ impl Way {
             Sampled::Differ => _ = count_of(&self.differ),
             Sampled::Unknown => {}
         }
-        let is_of_others = self.differ.load(Relaxed) > 0 && self.same.load(Relaxed) == 0;
+        let differ = self.differ.load(Relaxed);
+        let is_of_others = differ > 0 && self.same.load(Relaxed) <= differ;
         if sampled == Sampled::Differ || is_of_others {
             return [0; FIRST + 1];
         }
@@ -317,6 +318,7 @@ mod tests {
         let counted = |sampled: &[Sampled]| copies(&Box::new(Hands::new()), sampled).into_iter().sum::<u64>() >> 20;
         assert_eq!(counted(&[Differ, Unknown, Unknown, Unknown, Unknown]), 0);
         assert_eq!(counted(&[Unknown, Same, Same, Differ, Unknown]), 4);
+        assert_eq!(counted(&[Differ, Same, Unknown, Unknown, Unknown]), 0);
         assert_eq!(counted(&[Unknown, Same]), 0);
     }
 

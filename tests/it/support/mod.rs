@@ -18,7 +18,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use findings::Finding;
-use p2pshim_trace::{NoteKind, State};
+use p2pshim_trace::{NoteKind, Path as Taken, Record, State};
 
 /// After that, a program hangs. On a machine that is very slow P2PSHIM_PATIENCE makes it so many times as long.
 pub(crate) fn hang() -> Duration {
@@ -399,7 +399,9 @@ impl Trace {
             let mut buffer = Vec::new();
             for block in 0..trace.blocks() {
                 let block = trace.block(block, &mut buffer).unwrap().unwrap();
-                for call in block.calls().filter(|call| call.state == State::Done && !call.is_part()) {
+                // A copy by hand is no call.
+                let is_call = |call: &Record| !call.is_part() && call.path != Taken::ByHand.number();
+                for call in block.calls().filter(|call| call.state == State::Done && is_call(call)) {
                     let function = function(call.function);
                     let (process, thread) = (trace.process().to_string(), block.thread.to_string());
                     let answer = answer(function.string(0), call.result);
