@@ -337,3 +337,19 @@ fn pool_of_a_denied_pair_is_not_granted_within_a_run() {
         }
     }
 }
+
+/// Memory of the opener's own GPU is never refused, and a copy there is within one GPU.
+#[test]
+fn memory_of_the_same_gpu_is_opened_whatever_is_denied() {
+    let case = path("target/c-tests/memory_of_another_process").to_string_lossy().into_owned();
+    for options in [&[][..], &["--deny", "0-1"], &["--access", "off"]] {
+        let folder = scratch("same");
+        let run = Program::new(command()).args(&["run", "--sim", "2", "--no-check", "--no-report", "--trace"]);
+        let outcome = run.arg(folder.to_string_lossy()).args(options).args(&[&case, "same"]).plain();
+        assert!(outcome.stdout.ends_with("the second process ends with 0\n"), "{outcome:#?}");
+        assert!(!outcome.shim.iter().any(|line| line.contains("another process")), "{options:?}: {outcome:#?}");
+        let [_, opener] = traces_in(&folder);
+        assert_eq!(opener.copied, BTreeMap::from([([0, 0], 5000)]), "{options:?}");
+        assert_eq!(opener.paths, BTreeSet::from([Some(Taken::SameDevice)]), "{options:?}");
+    }
+}
