@@ -46,9 +46,8 @@ fn reports(args: &[&str]) -> [(&'static str, Value); 2] {
 
 #[test]
 fn report_has_the_pair_the_bytes_and_the_owner_of_memory_of_another_process() {
-    for (transport, visibility) in
-        [("ipc", "both"), ("vmm", "both"), ("vmm", "each"), ("pool", "both"), ("pool", "each")]
-    {
+    let ways = ["ipc", "vmm", "pool"].into_iter().flat_map(|transport| ["both", "each"].map(|seen| (transport, seen)));
+    for (transport, visibility) in ways {
         for direction in ["push", "pull"] {
             for (how, report) in reports(&[transport, direction, visibility]) {
                 let what = format!("{transport} {visibility} {direction}, {how}: {report:#}");
