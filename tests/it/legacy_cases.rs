@@ -117,6 +117,7 @@ const SKIPPED: &[(&str, &str)] = &[
     ("random_waits", "is about pools, captures and batches, too, of 11.2 and later"),
     ("random_graphs", "is about batches, pools, and functions of graphs that came with 11.0 and later"),
     ("between_processes", "is about pools and memory that both map, of 11.2 and 10.2"),
+    ("by_hand", "looks at the trace of the driver's copies, which do not depend on the runtime"),
     ("ends_suddenly", "is about files of traces, which do not depend on the runtime"),
 ];
 
