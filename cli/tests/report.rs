@@ -1153,7 +1153,7 @@ fn pairs_of(json: &Value) -> Vec<String> {
     pairs.collect()
 }
 
-/// Who copied what between which processes: `1 push 0 > 1 of [1, 0]: 7`.
+/// One line for each row of copies between processes: `1 push 0 > 1 of [1, 0]: 7`.
 fn between_processes_of(json: &Value) -> Vec<String> {
     let all = json["between_processes"].as_array().unwrap().iter();
     all.map(|it| {

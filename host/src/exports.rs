@@ -121,7 +121,7 @@ impl Exports {
         }
     }
 
-    /// What stands in a file behind so many bytes, if it is one of this user's.
+    /// Reads a file from an offset on, if it is one of this user's.
     fn rest_of(&self, path: &Path, before: u64) -> Option<Vec<u8>> {
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
         let mut file = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;

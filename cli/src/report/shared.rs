@@ -43,7 +43,7 @@ pub(super) fn owner(report: &Report, file: Option<usize>) -> String {
     owner.map_or_else(|| "another process".to_owned(), |owner| report.name(owner))
 }
 
-/// What a process did, with whose memory: `pushed 1.0 GB to memory of rank 0`.
+/// Names the direction and the owner of the memory: `pushed 1.0 GB to memory of rank 0`.
 fn did(report: &Report, row: &BetweenProcesses) -> String {
     let size = bytes(row.bytes);
     let [src, dst] = [row.src_file, row.dst_file].map(|file| owner(report, file));

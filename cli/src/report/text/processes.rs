@@ -88,7 +88,7 @@ impl Text<'_> {
         self.more(out, files.len(), "--json has all")
     }
 
-    /// Who copied between which memory of whom.
+    /// A table of copies between processes: opener, owner, and the memory of each.
     pub(super) fn between_processes(&self, out: &mut dyn Write) -> io::Result<()> {
         let report = self.report;
         let mut all: Vec<&BetweenProcesses> = report.between_processes.iter().collect();

@@ -32,7 +32,7 @@ struct Export {
     time: u64,
 }
 
-/// What a process has opened by a number.
+/// Memory of another process that this one has opened, and that a number stands for in its records.
 #[derive(Debug)]
 struct Open {
     file: usize,
@@ -244,7 +244,7 @@ pub(super) fn is_between(ordinals: [u8; 2]) -> bool {
 }
 
 impl PairTotal {
-    /// The same of the GPUs where the memory lies: within one GPU no copy goes over a link.
+    /// Moves copies to the GPUs where the memory lies: within one GPU no copy goes over a link.
     fn placed(self, [src, dst]: [usize; 2]) -> Self {
         if src != dst {
             return self;
