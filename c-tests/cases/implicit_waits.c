@@ -98,6 +98,7 @@ static void hold(cudaStream_t stream)
 
 static char *src, *dst;
 static int is_pull, own; /* whether the copy is from device 1 to device 0; the device of its stream */
+static int is_copy_over; /* whether it is when the operation is called */
 static cudaStream_t stream;
 static cudaGraphExec_t graph;
 static unsigned char pattern[BYTES], found[BYTES];
@@ -454,7 +455,19 @@ static int destroy_stream(int act) { return act ? (int)cudaStreamDestroy(beside)
 static int destroy_event(int act) { return act ? (int)cudaEventDestroy(event) : 0; }
 static int synchronize_stream(int act) { return act ? (int)cudaStreamSynchronize(beside) : 0; }
 static int synchronize_legacy(int act) { return act ? (int)cudaStreamSynchronize(cudaStreamLegacy) : 0; }
-static int query_legacy(int act) { return act ? (int)cudaStreamQuery(cudaStreamLegacy) : 0; }
+/*
+ * If the copy is over, a stream that waited for it still gets to that a moment later: then the answer counts that it gives before the
+ * work is let go.
+ */
+static int query_legacy(int act)
+{
+    int code = act ? (int)cudaStreamQuery(cudaStreamLegacy) : 0;
+    while (is_copy_over && code == cudaErrorNotReady && !*is_let_go) {
+        sleep_for(1);
+        code = (int)cudaStreamQuery(cudaStreamLegacy);
+    }
+    return code;
+}
 
 static int synchronize_event_of_legacy(int act)
 {
@@ -684,6 +697,7 @@ static void prepare(const struct form *form, const struct operation *operation, 
 {
     fill(pattern, BYTES, 1);
     is_pull = form->is_pull;
+    is_copy_over = form->held != BEFORE;
     far_end = memory_on(OTHER, form->memory);
     near_end = memory_on(0, form->memory);
     src = is_pull ? far_end : near_end;
