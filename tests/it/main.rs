@@ -65,6 +65,7 @@ mod regular;
 mod repeated_copies;
 mod run;
 mod schema;
+mod shared_random;
 mod shared_report;
 mod small_stacks;
 mod soak;
