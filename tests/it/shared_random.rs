@@ -19,6 +19,8 @@ use crate::support::{command, path, scratch, shim};
 
 /// Jobs of `make test`, and of `make soak`.
 const JOBS: [u32; 2] = [20, 2000];
+/// Seeds that have found memory taken for what was open at its address before, by another handle.
+const KEPT: [u32; 3] = [100_006, 100_038, 300_066];
 /// Jobs at a time; they sleep more than they compute.
 const AT_A_TIME: usize = 4;
 /// Failures that are told.
@@ -481,6 +483,13 @@ fn run(seed: u32, steps: usize) -> Result<Done, String> {
     }
     fs::remove_dir_all(&job.folder).unwrap();
     Ok(job.done)
+}
+
+#[test]
+fn report_of_ranks_that_once_had_wrong_pairs_is_right() {
+    for seed in KEPT {
+        run(seed, STEPS).unwrap();
+    }
 }
 
 #[test]

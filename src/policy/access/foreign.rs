@@ -192,7 +192,7 @@ impl Access {
             let opened = &mut self.lock().opened;
             let known = ordinal.or_else(|| opened.numbers.get(&of).copied());
             let number = known.unwrap_or_else(|| opened.next());
-            opened.ranges.insert(start, number);
+            opened.ranges.insert((how, start), number);
             if known.is_none() {
                 opened.numbers.insert(of.clone(), number);
             }
@@ -214,16 +214,16 @@ impl Access {
 
     /// Memory was freed, which may have been opened from a pool.
     pub(crate) fn memory_is_freed(&self, start: u64) {
-        self.lock().opened.ranges.remove(&start);
+        self.lock().opened.ranges.remove(&(How::Pool, start));
     }
 
     /// The number that stands for the device of memory, if it is another process's and the device is not known. What is mapped is cut to
     /// its mapping.
     pub(super) fn remote(&self, driver: &impl Driver, address: u64, memory: &mut Memory) -> Option<u8> {
-        let at = |start: u64| self.lock().opened.ranges.get(&start).copied();
+        let at = |how| self.lock().opened.ranges.get(&(how, memory.range.0)).copied();
         match memory.holder {
-            Holder::Opened => Some(at(memory.range.0).unwrap_or(REMOTE_LAST)),
-            Holder::Pool(_) if self.has_opened() => at(memory.range.0),
+            Holder::Opened => Some(at(How::Ipc).unwrap_or(REMOTE_LAST)),
+            Holder::Pool(_) if self.has_opened() => at(How::Pool),
             Holder::Mapped if self.has_imported() => {
                 let physical = driver.mapped_memory(address)?;
                 let known = (*self.lock().imported.get(&physical)?)?;

@@ -11,7 +11,7 @@ use p2pshim_trace::{REMOTE, REMOTE_LAST};
 pub(crate) use p2pshim_host::exports::Handle;
 
 /// The ways that memory is shared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum How {
     Ipc,
     Vmm,
@@ -41,9 +41,9 @@ pub(super) struct Opened {
     pub(super) numbers: BTreeMap<Of, u8>,
     /// How many numbers were given out.
     given: u8,
-    /// The numbers of what was opened by handles, by where its memory begins. Of what is closed some may be left, until other memory
-    /// is opened there.
-    pub(super) ranges: BTreeMap<u64, u8>,
+    /// The numbers of what was opened by handles, by how and where its memory begins. Of what is closed some may be left, until other
+    /// memory is opened there in that way.
+    pub(super) ranges: BTreeMap<(How, u64), u8>,
     /// Handles of which a note was made.
     pub(super) exported: BTreeSet<Handle>,
     /// The GPUs of imported pools, by their handles, as far as memory in them has told.
