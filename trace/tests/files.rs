@@ -582,3 +582,26 @@ fn hole_behind_what_was_written_is_not_read() {
     let trace = Trace::open(&folder.file()).unwrap();
     assert_eq!((calls(&trace).len(), trace.problems()), (1000, &[][..]));
 }
+
+/// In a process that ends at any moment, no chunk counts as handed out for which the file has no space.
+#[test]
+fn chunks_count_as_handed_out_once_the_file_has_space_for_them() {
+    const THREADS: usize = 4;
+    let folder = Folder::new("counted");
+    let writer = Writer::create(&folder.options(64 * MIB)).unwrap();
+    let writing = AtomicU64::new(THREADS as u64);
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                write_calls(&writer, &mut Segment::default(), 20_000);
+                writing.fetch_sub(1, Relaxed);
+            });
+        }
+        while writing.load(Relaxed) > 0 {
+            let trace = Trace::open(&folder.file()).unwrap();
+            // Records of parts that are read while others are written may seem to be missing.
+            let is_cut = trace.problems().iter().any(|problem| problem.ends_with("it was cut off"));
+            assert!(!is_cut, "{:?}", trace.problems());
+        }
+    });
+}

@@ -44,14 +44,7 @@ impl Writer {
     /// between, take one too, and go on or leave by `longjmp`: then ours stays empty, so that a thread's chunks are in its order.
     #[cold]
     pub fn extend_at_once(&self, segment: &Segment) -> bool {
-        let take = || {
-            let ready = self.ready.load(Acquire);
-            let chunks = self.u64_at(header::CHUNKS);
-            let taken = chunks.fetch_update(SeqCst, Relaxed, |taken| (taken < ready).then_some(taken + 1));
-            let Ok(number) = taken else { return Ok::<_, Infallible>(None) };
-            Ok(self.chunk(number))
-        };
-        self.hand_out(segment, take).unwrap_or_default()
+        self.hand_out(segment, || Ok::<_, Infallible>(self.take_ready())).unwrap_or_default()
     }
 
     /// Gives a thread another chunk. False if there is no more room; whoever is told first gets the reason.
@@ -62,33 +55,35 @@ impl Writer {
 
     /// A chunk of zeros that nobody else has. None if there are no more; the first time, with the reason.
     pub(super) fn take_chunk(&self) -> Result<Option<*mut u8>, String> {
-        let chunks = self.u64_at(header::CHUNKS);
-        // Not added up for ever by calls that find no room.
-        let taken = chunks.fetch_update(SeqCst, Relaxed, |taken| (taken < self.most).then_some(taken + 1));
-        let Ok(number) = taken else { return self.exhausted(&mut lock(&self.space), Exhausted::Limit) };
-        while number >= self.ready.load(Acquire) {
-            let mut space = lock(&self.space);
-            if number < self.ready.load(Relaxed) {
-                break;
+        loop {
+            if let Some(chunk) = self.take_ready() {
+                return Ok(Some(chunk));
             }
-            // At the limit this is one of the last chunks.
+            let mut space = lock(&self.space);
+            let ready = self.ready.load(Relaxed);
+            // Another thread may have taken more space by now.
+            if self.u64_at(header::CHUNKS).load(Relaxed) < ready {
+                continue;
+            }
+            if ready >= self.most {
+                return self.exhausted(&mut space, Exhausted::Limit);
+            }
             if matches!(space.exhausted, Some(Exhausted::System(_))) {
-                self.hand_out_no_more();
                 return Ok(None);
             }
             if let Err(error) = self.grow(&mut space) {
-                // Before anybody else has the lock: nor may they take space that is there by then.
-                self.hand_out_no_more();
                 return self.exhausted(&mut space, Exhausted::System(error.raw_os_error().unwrap_or(libc::EIO)));
             }
         }
-        Ok(self.chunk(number))
     }
 
-    /// Has the chunks count as handed out that there is space for: others would seem to have been cut off. There will be no more
-    /// space, and whoever calls has its lock.
-    fn hand_out_no_more(&self) {
-        self.u64_at(header::CHUNKS).fetch_min(self.ready.load(Relaxed), Relaxed);
+    /// A chunk for which space was taken. It counts as handed out only then: in a process that ends meanwhile it would seem to have
+    /// been cut off.
+    fn take_ready(&self) -> Option<*mut u8> {
+        let ready = self.ready.load(Acquire);
+        let chunks = self.u64_at(header::CHUNKS);
+        let taken = chunks.fetch_update(SeqCst, Relaxed, |taken| (taken < ready).then_some(taken + 1));
+        self.chunk(taken.ok()?)
     }
 
     /// Where a chunk is, if there is space for it.
