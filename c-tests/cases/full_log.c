@@ -17,6 +17,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -73,11 +74,15 @@ static void count_lines(int *lines, long *lost)
         }
 }
 
+/* Threads that have made their calls. */
+static _Atomic int ended;
+
 static void *calls(void *count)
 {
     int can;
     for (int i = 0; i < *(int *)count; i++)
         CHECK(cudaDeviceCanAccessPeer(&can, 0, 1));
+    ended++;
     return NULL;
 }
 
@@ -99,10 +104,9 @@ static void slow(int reader)
     int each = SLOW_CALLS, one = 1, lines = 0;
     long lost = 0;
     begin(threads, SLOW_THREADS, &each);
-    /* Until nothing has come for as long as a line waits, and more. */
-    for (double last = seconds(); seconds() - last < 0.6; rest(5))
-        if (take(reader, 8192) > 0)
-            last = seconds();
+    for (; ended < SLOW_THREADS; rest(5))
+        take(reader, 8192);
+    take(reader, sizeof text);
     join(threads, SLOW_THREADS);
     calls(&one);
     take(reader, sizeof text);

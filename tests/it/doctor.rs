@@ -389,10 +389,18 @@ fn hanging_copy_between_processes_fails_at_the_time_out_and_leaves_no_process() 
     assert_eq!(left, 0);
 }
 
+/// A run in which copies of both directions were under way at the same time: on a busy machine they may miss each other in all three
+/// rounds of one run.
+fn that_met(doctor: &Program) -> Outcome {
+    let failed = (0..10).map(|_| doctor.plain()).find(|outcome| outcome.status == "exit status: 1");
+    failed.expect("all pairs at once were right in ten runs")
+}
+
 #[test]
 fn pairs_that_are_wrong_only_while_all_copy_fail_and_are_said_to_be() {
-    let (columns, outcome) = faulty("crowd:0>1", 1);
-    assert_eq!(columns, ["right", "right", "right", "FAILED"]);
+    let outcome = that_met(&doctor("crowd:0>1"));
+    assert_eq!(columns(&outcome, "1>0").last().map(String::as_str), Some("verified"), "{}", outcome.stdout);
+    assert_eq!(row(&outcome, "0>1"), ["right", "right", "right", "FAILED"]);
     let joined = joined(&outcome);
     for said in [
         "all pairs at once wrong on 0>1 0>1 all pairs at once wrong: ",
@@ -408,7 +416,7 @@ fn pairs_that_are_wrong_only_while_all_copy_fail_and_are_said_to_be() {
     alone.assert_success();
     assert!(!alone.stdout.contains("all pairs at once"), "{}", alone.stdout);
     let folder = scratch("cache");
-    let json = doctor("crowd:0>1").arg("--json").env("XDG_CACHE_HOME", folder.to_string_lossy()).plain();
+    let json = that_met(&doctor("crowd:0>1").arg("--json").env("XDG_CACHE_HOME", folder.to_string_lossy()));
     let kept = fs::read_dir(folder.join("p2pshim")).unwrap().map(|file| fs::read(file.unwrap().path()).unwrap());
     let kept: Vec<bool> = kept.map(|text| String::from_utf8_lossy(&text).contains("\nall-pairs wrong ")).collect();
     assert_eq!((kept.len(), kept.iter().filter(|failed| **failed).count()), (2, 1));
@@ -431,7 +439,7 @@ fn pairs_that_cannot_all_be_enabled_at_once_are_verified_and_that_is_said() {
 
 #[test]
 fn pairs_that_hang_only_while_all_copy_fail_at_the_time_out() {
-    let outcome = doctor("crowd-hang:0>1").arg("--timeout").arg("12").plain();
+    let outcome = that_met(&doctor("crowd-hang:0>1").arg("--timeout").arg("12"));
     assert_eq!(outcome.status, "exit status: 1");
     let joined = joined(&outcome);
     for said in ["all pairs at once hung on 0>1", "0>1 all pairs at once hung: its copies had not ended after"] {

@@ -325,7 +325,7 @@ impl Outcome {
     }
 
     pub(crate) fn assert_success(&self) {
-        assert_eq!(self.status, "exit status: 0", "stdout: {}\nstderr: {}", self.stdout, self.stderr);
+        assert_eq!(self.status, "exit status: 0", "stdout: {}\n{}", self.stdout, self.lines.join("\n"));
     }
 }
 
