@@ -32,8 +32,11 @@ pub(super) fn on_export(function: Function, arguments: &[Value]) {
 #[cold]
 pub(super) fn on_creation(out: usize, bytes: u64, properties: usize) {
     mode::unseen(|| {
-        let physical = read::handle_at(out).filter(|_| read::may_be_exported(properties))?;
-        ACCESS.physical_is_made(physical, bytes);
+        let physical = read::handle_at(out)?;
+        ACCESS.is_not_imported(physical);
+        if read::may_be_exported(properties) {
+            ACCESS.physical_is_made(physical, bytes);
+        }
         Some(())
     });
 }

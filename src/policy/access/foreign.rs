@@ -154,14 +154,20 @@ impl Access {
         self.has_imported.store(true, Relaxed);
     }
 
-    /// A mapping is about to be unmapped: its handles may come again, for other memory. (So may the handle of what is
-    /// imported and never mapped; then memory of the program itself is not refused, and warned about.)
-    pub(crate) fn memory_is_unmapped(&self, driver: &impl Driver, address: u64, bytes: u64) {
-        for handle in granules(address, bytes).filter_map(|at| driver.mapped_memory(at)) {
+    /// A handle stands for memory of the program itself from now on. That of what was imported and never mapped may come again.
+    pub(crate) fn is_not_imported(&self, handle: usize) {
+        if self.has_imported() {
             let mut registry = self.lock();
             registry.imported.remove(&handle);
             self.has_imported.store(!registry.imported.is_empty(), Relaxed);
         }
+    }
+
+    /// A mapping is about to be unmapped: its handles may come again, for other memory.
+    pub(crate) fn memory_is_unmapped(&self, driver: &impl Driver, address: u64, bytes: u64) {
+        granules(address, bytes)
+            .filter_map(|at| driver.mapped_memory(at))
+            .for_each(|handle| self.is_not_imported(handle));
     }
 
     /// Whether what is mapped there was imported.
