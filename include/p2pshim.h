@@ -266,7 +266,7 @@ typedef struct {
    * of their own.
    */
   p2pshim_path_t path;
-  /** Why copies take that path, such as "broken: lost data or hung in verification"; empty if there is nothing to say. */
+  /** Why copies take that path, such as "broken: failed verification"; empty if there is nothing to say. */
   const char *reason;
 } p2pshim_pair_state_t;
 
@@ -424,7 +424,7 @@ typedef enum {
 
 /** The severity of a rule's findings. 0 is none. */
 typedef enum {
-  /** The call fails, or would if the library checked. */
+  /** The call fails, or would fail if CUDA checked its arguments. */
   P2PSHIM_SEVERITY_ERROR = 1,
   /** Data may be wrong. */
   P2PSHIM_SEVERITY_HAZARD = 2,

@@ -160,7 +160,7 @@ pub(crate) fn print_markdown(out: &mut impl Write, rules: &[Rule]) -> io::Result
     writeln!(
         out,
         "Findings of `P2PSHIM_VALIDATE=warn` (the default) and `strict` about peer calls. `p2pshim explain ID` prints one of \
-         them. *error*: the call fails, or would if the library checked. *hazard*: the call succeeds, but data may be wrong. \
+         them. *error*: the call fails, or would fail if CUDA checked its arguments. *hazard*: the call succeeds, but data may be wrong. \
          *performance*: the call takes longer than necessary. *note*: harmless by itself; logged from `P2PSHIM_LOG=info` on. \
          Ids are never renamed and never reused. The documentation is that of CUDA 13.0. What the hardware does was measured \
          (docs/CONFORMANCE.md).\n"

@@ -207,7 +207,7 @@ impl Args for RunArguments {
 pub(crate) fn run(arguments: &RunArguments, library: Option<&Path>) -> ExitCode {
     let Some((name, rest)) = arguments.command.split_first() else { return ExitCode::from(FAILED) };
     let prepared = prepare(arguments, library, name, rest);
-    let Prepared { mut command, traces, simulation, run } = match prepared {
+    let Prepared { mut command, traces, simulation, run, hindrance } = match prepared {
         Ok(prepared) => prepared,
         Err(error) => return fail(&*error, FAILED),
     };
@@ -237,7 +237,7 @@ pub(crate) fn run(arguments: &RunArguments, library: Option<&Path>) -> ExitCode 
     if let Some(folder) = traces.folder() {
         keep(&run, watch, folder);
         if arguments.reports
-            && let Err(error) = report_at(arguments, &traces, folder, &before, &run)
+            && let Err(error) = report_at(arguments, &traces, folder, &before, &run, hindrance.as_deref())
         {
             complain(format_args!("no report: {error}"));
         }
@@ -277,6 +277,7 @@ fn report_at(
     folder: &Path,
     before: &BTreeSet<PathBuf>,
     run: &Run,
+    hindrance: Option<&str>,
 ) -> Result<(), Box<dyn Error>> {
     let (config, kept) = (arguments.config(), traces);
     let id = std::env::var_os(job::RUN).unwrap_or_else(|| run.id.clone().into());
@@ -288,11 +289,12 @@ fn report_at(
         if arguments.quiet && arguments.output.file.is_none() {
             return Ok(());
         }
-        let why = match config.on {
-            false => "P2PSHIM=off, so nothing is intercepted",
-            true => {
+        let why = match (config.on, hindrance) {
+            (false, _) => "P2PSHIM=off, so nothing is intercepted",
+            (true, Some(hindrance)) => &format!("{hindrance}, so p2pshim could not be preloaded"),
+            (true, None) => {
                 "there is no trace. Perhaps no process has called an intercepted function; or the preload is lost on the way \
-                 (`env -i`, sudo, a wrapper that sets LD_PRELOAD, a static program); or a child still runs. If calls could not be \
+                 (`env -i`, sudo, a wrapper that sets LD_PRELOAD, a static child); or a child still runs. If calls could not be \
                  recorded, a warning above says why"
             }
         };
@@ -337,6 +339,8 @@ struct Prepared {
     traces: Traces,
     simulation: Vec<(OsString, OsString)>,
     run: Run,
+    /// Why nothing can be preloaded into it, if that is known.
+    hindrance: Option<String>,
 }
 
 /// Prepares the program.
@@ -389,9 +393,8 @@ fn prepare(
     if let Some(folder) = traces.exports().filter(|_| std::env::var_os(job::EXPORTS).is_none()) {
         command.env(job::EXPORTS, folder);
     }
-    if let Some(path) = program::find(name, std::env::var_os("PATH"))
-        && let Some((file, hindrance)) = program::hindrance(&path)
-    {
+    let hindrance = program::find(name, std::env::var_os("PATH")).and_then(|path| program::hindrance(&path));
+    if let Some((file, hindrance)) = &hindrance {
         complain(format_args!("warning: {} {}", file.display(), hindrance.text()));
     }
     let run = Run::new(arguments.command.iter().map(|word| word.to_string_lossy().into_owned()).collect());
@@ -399,7 +402,8 @@ fn prepare(
     if std::env::var_os(job::RUN).is_none() {
         command.env(job::RUN, &run.id);
     }
-    Ok(Prepared { command, traces, simulation, run })
+    let hindrance = hindrance.map(|(file, hindrance)| format!("{} {}", file.display(), hindrance.kind()));
+    Ok(Prepared { command, traces, simulation, run, hindrance })
 }
 
 /// Where temporary folders are made, wherever the program goes.

@@ -62,11 +62,11 @@ fn one_process(name: &str) -> Folder {
 #[test]
 fn text_of_a_process_reads_like_this() {
     let expected = "\
-Data may be WRONG: 1.0 GB of submitted copies were direct between GPU 0 and GPU 1, where peer access lost data or hung in verification.
+Data may be WRONG: 1.0 GB of submitted copies were direct between GPU 0 and GPU 1, where peer access failed verification.
 Run it with P2PSHIM_ACCESS=off, or with P2PSHIM_DENY=0-1, to send its copies through the host.
-5.0 kB of submitted copies were staged: peer access between GPU 0 and GPU 1 lost data or hung in verification.
+5.0 kB of submitted copies were staged: peer access between GPU 0 and GPU 1 failed verification.
 `p2pshim doctor` shows what happens there.
-Calls succeed, and the data may be wrong: P2P-copy-overlap in 1 call.
+Data may be wrong although the calls succeed: P2P-copy-overlap in 1 call.
 The findings name the place; `p2pshim explain` with a finding's name says what to do.
 The process ended in a call: cudaMemcpyPeer, GPU 1 > GPU 0, 67.1 MB, direct.
 After how long is not known, nor whether it would have returned. `p2pshim run` keeps how and when its program ends.
@@ -86,7 +86,7 @@ Calls in which a process ended, or became another program
 
 Copies
   pair           copies   bytes  path                                                GB/s  host p50    p99    max  errors
-  GPU 1 > GPU 0       1  5.0 kB  staged: broken: lost data or hung in verification      -     1.3us  1.3us  1.3us       1
+  GPU 1 > GPU 0       1  5.0 kB  staged: broken: failed verification      -     1.3us  1.3us  1.3us       1
   GPU 0 > GPU 1       1  1.0 GB  direct                                             400.0     1.3us  1.3us  1.3us       -
                       1  1.0 GB  staged: access not enabled                          40.0     1.3us  1.3us  1.3us
 
@@ -204,7 +204,7 @@ fn csv_has_a_line_for_each_way() {
 src_host,src,src_uuid,dst_host,dst,dst_uuid,pair_calls,pair_errors,path,why,calls,bytes,device_calls,device_bytes,device_ns,gb_per_s,host_p50_ns,host_p99_ns,host_max_ns,host_total_ns,access,link,python_lines,call_sites,between_processes
 nodeA,GPU 0,GPU-a,nodeA,GPU 1,GPU-b,2,0,direct,,1,1000000000,1,1000000000,2500000,400.000,1296,1296,1300,2600,1,NVLink,,,0
 nodeA,GPU 0,GPU-a,nodeA,GPU 1,GPU-b,2,0,staged,access not enabled,1,1000000000,1,1000000000,25000000,40.000,1296,1296,1300,2600,1,NVLink,,,0
-nodeA,GPU 1,GPU-b,nodeA,GPU 0,GPU-a,3,1,staged,broken: lost data or hung in verification,1,5000,0,0,0,,1296,1296,1300,2600,1,NVLink,,,0
+nodeA,GPU 1,GPU-b,nodeA,GPU 0,GPU-a,3,1,staged,broken: failed verification,1,5000,0,0,0,,1296,1296,1300,2600,1,NVLink,,,0
 ";
     assert_eq!(report_of(&one_process("csv"), &["--csv"]), expected);
 }
@@ -887,7 +887,7 @@ fn pair_that_is_used_though_it_loses_data_comes_first() {
     scene.note(41 * MS, NoteKind::Decision, 1, &["data does not arrive", "verified=in use"]);
     scene.finish();
     let text = report_of(&folder, &[]);
-    let first = "Data may be WRONG: 1.0 kB of submitted copies were direct between GPU 0 and GPU 1, where peer access lost data or hung in verification.\n";
+    let first = "Data may be WRONG: 1.0 kB of submitted copies were direct between GPU 0 and GPU 1, where peer access failed verification.\n";
     assert!(text.starts_with(first), "{text}");
     assert!(
         text.contains(
@@ -1109,7 +1109,7 @@ fn verdict_of_each_kind_of_trace() {
     assert!(direct.starts_with("1.0 GB of submitted copies were direct; nothing was staged.\n"), "{direct}");
     assert_eq!(
         verdict(&[copy(BLOCKED)], &two),
-        "1.0 GB of submitted copies were staged: peer access between GPU 0 and GPU 1 lost data or hung in verification.\n\
+        "1.0 GB of submitted copies were staged: peer access between GPU 0 and GPU 1 failed verification.\n\
          `p2pshim doctor` shows what happens there."
     );
     assert_eq!(

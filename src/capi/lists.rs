@@ -53,7 +53,7 @@ pub struct p2pshim_api_t {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub enum p2pshim_severity_t {
-    /// The call fails, or would if the library checked.
+    /// The call fails, or would fail if CUDA checked its arguments.
     P2PSHIM_SEVERITY_ERROR = 1,
     /// Data may be wrong.
     P2PSHIM_SEVERITY_HAZARD = 2,

@@ -103,7 +103,7 @@ pub struct p2pshim_pair_state_t {
     /// The path of copies between them, as of now: of memory of cudaMalloc or cuMemAlloc; pools and mapped memory have access rights
     /// of their own.
     pub path: p2pshim_path_t,
-    /// Why copies take that path, such as "broken: lost data or hung in verification"; empty if there is nothing to say.
+    /// Why copies take that path, such as "broken: failed verification"; empty if there is nothing to say.
     pub reason: *const c_char,
 }
 

@@ -17,7 +17,7 @@ use crate::api::abi::Code;
 /// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Severity {
-    /// The call fails, or would if the library looked.
+    /// The call fails, or would fail if CUDA checked its arguments.
     Error,
     /// The call succeeds, and data may be wrong.
     Hazard,

@@ -25,7 +25,7 @@ def class_of(path, why):
 
 def remedy_of(path, why):
     """Advice, as the report gives it for some of these paths."""
-    remedies = {"blocked": "These pairs lost data or hung in verification. `p2pshim doctor` names the likely cause, such as an IOMMU.",
+    remedies = {"blocked": "These pairs failed verification: data arrived wrong, or a copy hung. `p2pshim doctor` names the likely cause, such as an IOMMU.",
                 "not enabled": "Run without P2PSHIM_ACCESS=app, so that p2pshim enables peer access; or call cudaDeviceEnablePeerAccess on both devices of a pair."}
     return next((remedy for part, remedy in remedies.items() if path == "staged" and part in (why or "")), None)
 
@@ -248,7 +248,7 @@ LOST = ("data does not arrive: 265204 of 266236 bytes copied from device 2 to de
 
 def blocked():
     """Four GPUs: one pair loses data, and one is staged for want of a path; rates are from samples, and some are tiny."""
-    reason = "broken: lost data or hung in verification"
+    reason = "broken: failed verification"
     report = all_direct()
     report["gpus"] = [gpu(n) for n in range(4)]
     report["files"] = [dict(file(0, gpus=range(4), variables={}), end={"how": "exited", "code": 0, "signal": None}, copied_bytes=44 << 30, staged_bytes=2 << 30)]
@@ -457,12 +457,12 @@ VERDICTS = {
     "eight": [STAGED, SLOW, FAILED],
     "killed": [said("warn", "Incomplete", "Not all is known: rank 1 …. There are at least as many bytes and calls as said.", None, "processes"),
                said("bad", "Ended", "halo was ended by SIGKILL.", None, "processes"), STAGED, SLOW, FAILED],
-    "blocked": [said("bad", "Broken path", "2.1 GB were staged: peer access between GPU 2 and GPU 3 lost data or hung in verification.",
+    "blocked": [said("bad", "Broken path", "2.1 GB were staged: peer access between GPU 2 and GPU 3 failed verification.",
                      "See Decisions for what happened and the likely cause; `p2pshim doctor` shows more."), STAGED],
     "hang": [said("bad", "Never returned", "A call never returned: cudaMemcpyPeer, GPU 1 > GPU 0, 67.1 MB, staged: access not enabled.", None, "unfinished"),
-             said("bad", "Data at risk", "Calls succeed, and the data may be wrong: P2P-copy-overlap in 1 call.", "See Findings for where, and what to do.", "findings"),
+             said("bad", "Data at risk", "Data may be wrong although the calls succeed: P2P-copy-overlap in 1 call.", "See Findings for where, and what to do.", "findings"),
              STAGED, SLOW, FAILED],
-    "wrong": [said("bad", "Data wrong", "Data may be WRONG: 1.0 GB of copies were direct between GPU 0 and GPU 1, where peer access lost data or hung in verification.",
+    "wrong": [said("bad", "Data wrong", "Data may be WRONG: 1.0 GB of copies were direct between GPU 0 and GPU 1, where peer access failed verification.",
                    "Run it with P2PSHIM_ACCESS=off.", "decisions")],
     "carried": [*FINE, said("note", "NVLink", "NVLink carried 142.9 GB between these GPUs; copies explain 42.9 GB of it.",
                             "Something unseen moved the rest: kernels that access a peer's memory (NCCL), for example.", "environment")],

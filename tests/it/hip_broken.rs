@@ -264,7 +264,7 @@ fn run_report_names_what_was_copied_there_and_promises_no_staging() {
     for part in [
         "Data may be WRONG: 196.6 kB",
         "No option changes the path of HIP's copies",
-        "direct: blocked, and could not be staged",
+        "direct: broken or denied, and could not be staged",
     ] {
         assert!(report.contains(part), "no {part}: {report}");
     }

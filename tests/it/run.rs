@@ -195,6 +195,9 @@ fn static_program_runs_and_is_warned_of_and_a_script_is_not() {
         let outcome = run(&[&program.to_string_lossy()]);
         assert_eq!(outcome.status, "exit status: 3");
         assert!(said(&outcome).contains("is a static program: LD_PRELOAD has no effect"), "{}", said(&outcome));
+        let no_report =
+            format!("p2pshim: no report: {} is a static program, so p2pshim could not be preloaded", program.display());
+        assert_eq!(said(&reported(&[&program.to_string_lossy()])).lines().last(), Some(no_report.as_str()));
         fs::remove_file(program).unwrap();
     } else {
         say("skipped: no static C library to link with");
@@ -324,7 +327,7 @@ fn report_of_a_program_that_copies_nothing_says_so() {
     assert_eq!(
         said(&outcome),
         "p2pshim: no report: there is no trace. Perhaps no process has called an intercepted function; or the preload is lost \
-         on the way (`env -i`, sudo, a wrapper that sets LD_PRELOAD, a static program); or a child still runs. If calls could \
+         on the way (`env -i`, sudo, a wrapper that sets LD_PRELOAD, a static child); or a child still runs. If calls could \
          not be recorded, a warning above says why"
     );
     assert_eq!(reported(&["no-such-program"]).status, "exit status: 127");
@@ -434,8 +437,7 @@ fn report_is_of_this_run_alone_where_traces_stay() {
     assert_eq!(traces_in(&folder), 2);
     let both = Program::new(command()).arg("report").arg(&*kept).plain().stdout;
     assert!(
-        both.starts_with("These are 2 runs, added up.\n8.4 MB of ")
-            && both.contains("\n2 runs: what follows is of all"),
+        both.starts_with("2 runs, added together.\n8.4 MB of ") && both.contains("\n2 runs: what follows is of all"),
         "{both}"
     );
     fs::remove_dir_all(folder).unwrap();

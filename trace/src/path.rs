@@ -69,7 +69,7 @@ pub enum Class {
     Direct,
     /// HIP maps the memory on first use. It was not measured that such a copy is direct.
     Mapped,
-    /// Staged, as the first copies of a pair are, until the pair is worth access, and verified.
+    /// Staged (the first copies of a pair, before p2pshim enables peer access), until the pair is worth access, and verified.
     StartUp,
     /// Staged because the program has not given access, where the GPUs have a path.
     Avoidable,
@@ -182,8 +182,8 @@ table! {
         "Copies do not wait for a verification in another thread. Usually there is nothing to do.";
     4 Staged(Capturing): Staged, "verified after the capture",
         "Copy between these GPUs once before a capture, so that they can be verified.";
-    5 Staged(Broken): Blocked, "broken: lost data or hung in verification",
-        "These pairs lost data or hung in verification. `p2pshim doctor` names the likely cause, such as an IOMMU.";
+    5 Staged(Broken): Blocked, "broken: failed verification",
+        "These pairs failed verification: data arrived wrong, or a copy hung. `p2pshim doctor` names the likely cause, such as an IOMMU.";
     6 Staged(Denied): Staged, "denied",
         "P2PSHIM_ACCESS=off or P2PSHIM_DENY keeps these pairs staged. Remove it if that is not intended.";
     7 Staged(Pool): Avoidable, "pool without access",
@@ -200,9 +200,9 @@ table! {
         "Decisions say why, where that is known.";
     13 Staged(Slower): Staged, "direct is slower",
         "Direct copies were measured to be slower. There is nothing to do.";
-    14 Staged(BrokenInUse): Blocked, "broken, by p2pshim in the driver's place",
-        "These pairs lost data or hung in verification. `p2pshim doctor` names the likely cause, such as an IOMMU.";
-    15 Staged(DeniedInUse): Staged, "denied, by p2pshim in the driver's place",
+    14 Staged(BrokenInUse): Blocked, "broken though access is enabled",
+        "These pairs failed verification: data arrived wrong, or a copy hung. `p2pshim doctor` names the likely cause, such as an IOMMU.";
+    15 Staged(DeniedInUse): Staged, "denied though access is enabled",
         "P2PSHIM_ACCESS=off or P2PSHIM_DENY keeps these pairs staged. Remove it if that is not intended.";
     16 Direct: Direct, "", "";
     17 SameDevice: SameDevice, "", "";
@@ -210,7 +210,7 @@ table! {
     19 Unknown: Unknown, "managed memory; with HIP also another process's", "";
     20 MappedOnUse: Mapped, "", "";
     21 Captured: Captured, "", "";
-    22 Broken: Direct, "blocked, and could not be staged",
+    22 Broken: Direct, "broken or denied, and could not be staged",
         "The data may be wrong. Run the program with `P2PSHIM_ACCESS=off`, or with `P2PSHIM_DENY` for the pair.";
     23 ByHand: ByHand, "by the program through the host",
         "Copy from GPU to GPU at once, such as by `x.to(\"cuda:1\")`, cudaMemcpyPeerAsync or MPI with CUDA: p2pshim makes that direct where it can.";

@@ -98,7 +98,7 @@ pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
     if let Some((pairs, names)) = those(&|it| it.at_risk > 0) {
         let least = if report.is_at_least() { "at least " } else { "" };
         let text = format!(
-            "Data may be WRONG: {least}{} of {} were direct {names}, where peer access lost data or hung in verification.",
+            "Data may be WRONG: {least}{} of {} were direct {names}, where peer access failed verification.",
             sum(|it| it.at_risk),
             copies(report),
         );
@@ -115,17 +115,14 @@ pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
     };
     if let Some((_, names)) = those(&|it| it.staged > 0) {
         let staged = sum(|it| it.staged);
-        let text = format!(
-            "{staged} of {} were staged: peer access {names} lost data or hung in verification.",
-            copies(report)
-        );
+        let text = format!("{staged} of {} were staged: peer access {names} failed verification.", copies(report));
         say(at_least(report, text));
     }
     let is_filtered = report.filter.is_some();
     let tails: BTreeSet<&str> = all.values().filter_map(|it| it.unused(is_filtered)).collect();
     for tail in tails {
         if let Some((_, names)) = those(&|it| it.unused(is_filtered) == Some(tail)) {
-            say(format!("Peer access {names} lost data or hung in verification{tail}."));
+            say(format!("Peer access {names} failed verification{tail}."));
         }
     }
     said

@@ -84,10 +84,10 @@ mod tests {
         let report = Report { pairs: vec![pair(vec![staged]), pair(Vec::new())], ..Report::default() };
         let mut out = Vec::new();
         write(&report, &mut out).unwrap();
-        let text = String::from_utf8(out).unwrap().replace("broken, by", "broken by");
+        let text = String::from_utf8(out).unwrap();
         let commas: Vec<usize> = text.lines().map(|line| line.matches(',').count()).collect();
         assert_eq!(commas, [24, 24, 24], "{text}");
-        assert!(text.contains(",staged,\"broken by p2pshim in the driver's place\",0,"), "{text}");
+        assert!(text.contains(",staged,broken though access is enabled,0,"), "{text}");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use p2pshim_trace::{Class, Path as Taken, Why};
 
 use super::broken;
 use super::hands;
+use super::lost::NO_RATE;
 use super::model::{Call, Error, File, How, LostBy, Pair, Path, Report};
 use super::shared;
 use super::term::{bytes, count, seconds};
@@ -259,7 +260,9 @@ fn staged(report: &Report) -> Vec<Staged> {
         let Some(Taken::Staged(reason)) = path.taken.path else { continue };
         let is_first = reason == Why::NotYetWorth;
         let why = match (path.taken.class(), pair.access) {
-            (Class::StartUp, _) if is_first => ", as the first copies of a pair are".to_owned(),
+            (Class::StartUp, _) if is_first => {
+                " (the first copies of a pair, before p2pshim enables peer access)".to_owned()
+            }
             (Class::StartUp, _) => " while a pair was being verified".to_owned(),
             (Class::Avoidable, None) => " where it is not known whether the GPUs can access each other".to_owned(),
             (Class::Avoidable, Some(false)) => " where the GPUs cannot access each other".to_owned(),
@@ -314,8 +317,8 @@ fn slow(report: &Report, direct: u64, others: &[Staged]) -> Sentence {
     let is_used = |pair: &&Pair| has_direct(pair) || pair.paths.iter().any(|path| could_be_direct(pair, path));
     let untested = report.pairs.iter().filter(is_used).filter(|pair| pair.src != pair.dst && !is_tested(report, pair));
     let untested = untested.map(|pair| (pair.src, pair.dst));
+    let is_of_access = reasons.iter().all(|(taken, _)| *taken == Taken::Staged(Why::NotEnabled));
     if let Some(untested) = between(report, untested) {
-        let is_of_access = reasons.iter().all(|(taken, _)| *taken == Taken::Staged(Why::NotEnabled));
         let how = if is_of_access { "; P2PSHIM_ACCESS=auto does that first" } else { "" };
         more += &format!(" Peer access {untested} {}{how}.", not_verified(report));
     }
@@ -328,6 +331,9 @@ fn slow(report: &Report, direct: u64, others: &[Staged]) -> Sentence {
     let took = longer(report);
     more += &match took {
         Some(_) => format!(" This rests on {}.", lost.basis),
+        None if is_of_access && lost.basis == NO_RATE => {
+            " To learn what this cost, run it again without P2PSHIM_ACCESS=app, and compare the times.".to_owned()
+        }
         None => format!(" How much longer that took is not known: {}.", lost.basis),
     };
     let took = took.unwrap_or_default();

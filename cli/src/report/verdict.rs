@@ -129,7 +129,7 @@ fn slower(report: &Report) -> Option<Sentence> {
 /// Numbers of several runs are added up.
 fn several(report: &Report) -> Option<Sentence> {
     let runs = Some(report.runs.len()).filter(|&runs| runs > 1)?;
-    let text = format!("These are {} runs, added up{}.", count(runs as u64), ends::of_several(report));
+    let text = format!("{} runs, added together{}.", count(runs as u64), ends::of_several(report));
     Some(Sentence::new(Level::Note, "Several runs", text).section(PROCESSES))
 }
 
@@ -160,7 +160,7 @@ const ACCIDENTS: [&str; 3] = ["P2P-copy-zero-bytes", "P2P-copy-pinned-host", "P2
 /// Findings by which data may be wrong.
 fn at_risk(report: &Report) -> Option<Sentence> {
     let rules = rules(report, |it| it.severity == "hazard" && !ACCIDENTS.contains(&it.rule.as_str()))?;
-    let text = format!("Calls succeed, and the data may be wrong: {rules}.");
+    let text = format!("Data may be wrong although the calls succeed: {rules}.");
     Some(
         Sentence::new(Level::Bad, "Data at risk", text)
             .more("The findings name the place; `p2pshim explain` with a finding's name says what to do.")
@@ -171,7 +171,7 @@ fn at_risk(report: &Report) -> Option<Sentence> {
 /// Findings that have a sentence: the same in a word, what they have in common, and which they are.
 type Grade = (&'static str, &'static str, fn(&Finding) -> bool);
 
-const WRONG_CALLS: Grade = ("Wrong calls", "Calls fail, or would if the library checked", |it| it.severity == "error");
+const WRONG_CALLS: Grade = ("Wrong calls", "Wrong calls", |it| it.severity == "error");
 const BY_ACCIDENT: Grade =
     ("By accident", "Calls succeed by accident", |it| it.severity == "hazard" && ACCIDENTS.contains(&it.rule.as_str()));
 const SLOW: Grade = (SLOW_CALLS, "Calls take longer than necessary", |it| it.severity == "performance");

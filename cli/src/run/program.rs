@@ -33,6 +33,15 @@ pub(super) enum Hindrance {
 }
 
 impl Hindrance {
+    /// The cause in short, after the program's name.
+    pub(super) fn kind(self) -> &'static str {
+        match self {
+            Self::Static => "is a static program",
+            Self::OtherUser => "runs with the rights of another user",
+            Self::OtherProcessor => "is not a program for x86-64",
+        }
+    }
+
     /// The words for it, after the program's name.
     pub(super) fn text(self) -> &'static str {
         match self {

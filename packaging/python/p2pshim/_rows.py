@@ -50,7 +50,7 @@ class Kind(enum.IntEnum):
 class Severity(enum.IntEnum):
     """The severity of a rule's findings."""
 
-    #: The call fails, or would if the library checked.
+    #: The call fails, or would fail if CUDA checked its arguments.
     ERROR = 1
     #: Data may be wrong.
     HAZARD = 2
