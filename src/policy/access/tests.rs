@@ -214,6 +214,17 @@ fn begin_threads_at_once_on_pairs_without_a_device_in_common() {
 }
 
 #[test]
+fn is_not_imported_handle_of_memory_that_the_program_makes_under_it() {
+    let (handle, mut driver) = (mapped(0) as usize, Fake::new());
+    driver.mapped.insert((mapped(0), 0));
+    let process = Process::new(driver);
+    process.access.memory_is_imported(&process.driver, handle);
+    assert!(process.access.is_imported(&process.driver, mapped(0)));
+    process.access.is_not_imported(handle);
+    assert!(!process.access.has_imported() && !process.access.is_imported(&process.driver, mapped(0)));
+}
+
+#[test]
 fn consider_no_mapped_memory_nothing_is_enabled() {
     for code in [Code(801), Code::SHARED_OBJECT_SYMBOL_NOT_FOUND] {
         let process = Process::new(Fake::new());
