@@ -94,7 +94,7 @@ struct Memory {
     gpu: usize,
     bytes: usize,
     place: Place,
-    /// Of another process: the handle, and by which device it was opened.
+    /// Another process owns it: the handle, and the device that opened it.
     handle: Option<(String, usize)>,
 }
 
@@ -147,7 +147,7 @@ impl Rank {
     }
 }
 
-/// What the jobs have done, so that none is left out.
+/// Counts of each thing that the jobs did, so that none is left out.
 #[derive(Debug, Default)]
 struct Done {
     copies: BTreeSet<(How, bool, &'static str)>,
@@ -166,7 +166,7 @@ struct Job {
     run: Option<(Child, BufReader<ChildStdout>)>,
     ranks: Vec<Rank>,
     exports: Vec<Export>,
-    /// Of descriptors of mapped memory, each: the process, the GPU, the bytes.
+    /// Each descriptor of mapped memory: its process, its GPU, its bytes.
     descriptors: Vec<(u32, usize, usize)>,
     numbers: usize,
     counted: Pairs,
