@@ -161,6 +161,7 @@ macro_rules! for_each_function {
             state(creates_pool)                   driver  11020 cuMemPoolCreate(pool: Pointer, poolProps: Pointer);
             state(imports_pool)                   driver  11020 cuMemPoolImportFromShareableHandle(pool_out: Pointer, handle: Pointer, handleType: Int, flags: UInt64);
             state(destroys_pool)                  driver  11020 cuMemPoolDestroy(pool: Pointer);
+            state(exports_memory)                 driver  11020 cuMemPoolExportToShareableHandle(handle_out: Pointer, pool: Pointer, handleType: Int, flags: UInt64);
             state(exports_memory)                 driver  11020 cuMemPoolExportPointer(shareData_out: Pointer, ptr: DevicePointer);
             state(imports_pointer)                driver  11020 cuMemPoolImportPointer(ptr_out: Pointer, pool: Pointer, shareData: Pointer);
             state(exports_memory)                 driver   4010 cuIpcGetMemHandle(pHandle: Pointer, dptr: DevicePointer);

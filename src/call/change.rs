@@ -3,6 +3,7 @@
 
 use std::ffi::c_void;
 
+use super::arrival::Caller;
 use super::rights::{before_grants, on_pool_create, on_pool_get_access, on_pool_set_access};
 use super::{graphs, hands, hip, mode, nvml, read, readback, shared, staging, thread, timing, trial, waits};
 use crate::api::abi::{Code, Value};
@@ -17,14 +18,14 @@ use crate::real::driver::{self, AccessDesc, Location, PoolProps, RealDriver};
 pub(crate) fn changing(
     function: Function,
     state: State,
-    found: *const c_void,
+    (caller, found): (Caller, *const c_void),
     arguments: &[Value],
     real: impl Fn() -> Code,
 ) -> Code {
     if !mode::is_on() {
         return real();
     }
-    let change = Change { function, arguments, found };
+    let change = Change { function, caller, arguments, found };
     let ret = match change.before(state) {
         None => real(),
         Some(code) => code,
@@ -42,6 +43,7 @@ pub(crate) fn changing(
 #[derive(Clone, Copy)]
 struct Change<'a> {
     function: Function,
+    caller: Caller,
     arguments: &'a [Value],
     found: *const c_void,
 }
@@ -124,6 +126,9 @@ impl Change<'_> {
     #[inline(always)]
     fn after(self, state: State, ret: Code) {
         let has_succeeded = ret == Code::SUCCESS;
+        if !has_succeeded && shares_memory(state) {
+            shared::has_failed(self.function, self.caller, self.arguments, ret);
+        }
         match (state, self.arguments) {
             (State::frees_memory | State::unmaps_memory, &[start, ref rest @ ..])
                 if self.function.layer() == Layer::Driver =>
@@ -230,6 +235,13 @@ impl Change<'_> {
 }
 
 // ---- Memory ----
+
+/// Whether processes share memory by such a call, or may.
+#[inline(always)]
+fn shares_memory(state: State) -> bool {
+    matches!(state, State::exports_memory | State::opens_memory | State::imports_memory | State::imports_pool)
+        || matches!(state, State::imports_pointer | State::creates_memory | State::sets_pool_access)
+}
 
 impl Change<'_> {
     /// Whether addresses may mean other memory from now on. The variables of code go with it.

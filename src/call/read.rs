@@ -340,6 +340,13 @@ pub(crate) fn may_be_exported(properties: usize) -> bool {
     unsafe { used(properties as *const AllocationProp) }.is_some_and(|properties| properties.handle_types != 0)
 }
 
+/// Whether physical memory that is to have these properties is to have handles of a type.
+pub(crate) fn wants(properties: usize, handle_type: i64) -> bool {
+    // SAFETY: the struct is made of integers: any bytes are a valid one.
+    unsafe { value(properties as *const AllocationProp) }
+        .is_some_and(|it| i64::from(it.handle_types) & handle_type != 0)
+}
+
 /// The device at a location.
 pub(crate) fn device_at(location: *const Location) -> Option<i32> {
     // SAFETY: the query has succeeded; the struct is made of integers: any bytes are a valid one.

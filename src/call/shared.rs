@@ -1,11 +1,17 @@
 //! Calls of the program that share memory with other processes: they export and open it.
 
-use super::{mode, read, recording};
-use crate::api::Function;
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use super::arrival::Caller;
+use super::{mode, origin, read, recording};
 use crate::api::abi::{Code, Value};
+use crate::api::{Function, Layer, codes};
+use crate::os;
 use crate::policy::access::How;
-use crate::policy::{ACCESS, capture, exports};
-use crate::real::driver::RealDriver;
+use crate::policy::driver::Holder;
+use crate::policy::{ACCESS, Driver, capture, exports};
+use crate::real::driver::{AccessDesc, RealDriver};
 use crate::record::trace;
 
 /// Memory was exported: a note in the trace says so, and the run's other processes are told.
@@ -67,4 +73,62 @@ pub(super) fn on_open(how: How, out: usize, handle: usize) {
         ACCESS.memory_is_opened(&RealDriver, how, read::handle_at(out)? as u64, &read::shared_handle(handle)?);
         Some(())
     });
+}
+
+/// Calls of one place that have failed alike.
+type Failed = (u16, u8, i32, &'static str);
+
+/// A call by which processes share memory has failed: a note in the trace says where it was made, and of which memory.
+#[cold]
+#[inline(never)]
+pub(super) fn has_failed(function: Function, caller: Caller, arguments: &[Value], code: Code) {
+    /// Each of the first is noted, and later ones whose number is a power of two.
+    const FIRST: u32 = 64;
+    static COUNTS: Mutex<BTreeMap<Failed, u32>> = Mutex::new(BTreeMap::new());
+    mode::unseen(|| {
+        let (trace, of) = (trace::file()?, fault(function, arguments)?);
+        let address = caller.program_address() as usize;
+        let site = || trace.known_site(address).unwrap_or_else(|| trace.new_site(address));
+        let site = origin::of_host_copy(caller, function).unwrap_or_else(site);
+        let count = {
+            let mut counts = os::lock(&COUNTS);
+            let count = counts.entry((site, function as u8, code.0, of)).or_default();
+            *count = count.saturating_add(1);
+            *count
+        };
+        if count <= FIRST || count.is_power_of_two() {
+            let name = codes::name(Layer::Driver, code).unwrap_or_default();
+            trace::unshared(site, &[function.base(), &code.0.to_string(), name, of, &count.to_string()]);
+        }
+        Some(())
+    });
+}
+
+/// What is special about the memory, or the handle, of a call that has failed; none if it is not about sharing.
+fn fault(function: Function, arguments: &[Value]) -> Option<&'static str> {
+    /// `CU_MEM_HANDLE_TYPE_FABRIC`.
+    const FABRIC: i64 = 8;
+    /// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`, the one flag that there is.
+    const LAZY_ENABLE_PEER_ACCESS: u64 = 1;
+    Some(match *arguments {
+        [_, _, Value::Address(properties), _] => return read::wants(properties, FABRIC).then_some("fabric"),
+        [.., Value::Int(FABRIC)] | [.., Value::Int(FABRIC), _] => "fabric",
+        [_, Value::Address(handle), Value::UInt(flags)] if function.base() == "cuIpcOpenMemHandle" => match flags {
+            LAZY_ENABLE_PEER_ACCESS if ACCESS.has_exported(&read::shared_handle(handle)?) => "own",
+            LAZY_ENABLE_PEER_ACCESS => "",
+            _ => "flags",
+        },
+        [_, Value::Address(grants), Value::UInt(count)] => {
+            let grants = read::grants(grants as *const AccessDesc, count).unwrap_or_default();
+            if grants.iter().any(AccessDesc::takes_away) { "none" } else { "" }
+        }
+        [_, Value::Address(address)] => match RealDriver.memory(address as u64).map(|memory| memory.holder) {
+            Some(Holder::Mapped) => "mapped",
+            Some(Holder::Pool(_)) => "pool",
+            Some(Holder::Foreign) => "managed",
+            Some(Holder::Opened) => "opened",
+            _ => "",
+        },
+        _ => "",
+    })
 }

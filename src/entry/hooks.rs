@@ -77,9 +77,9 @@ macro_rules! batch_hook {
 macro_rules! define_hook {
     (state($state:ident) $layer:ident $symbol:ident($($argument:ident: $type:ident),*)) => {
         hook!($symbol($($argument: $type),*), |caller, found, real, values| {
-            let _ = caller;
+            let by = (caller, found.as_ptr().cast_const());
             // SAFETY: the arguments are the program's own, unchanged.
-            change::changing(Function::$symbol, State::$state, found.as_ptr(), values, || unsafe { real($($argument),*) })
+            change::changing(Function::$symbol, State::$state, by, values, || unsafe { real($($argument),*) })
         });
     };
     (host($half:ident) $layer:ident $symbol:ident($($argument:ident: $type:ident),*)) => {

@@ -143,6 +143,12 @@ pub(crate) fn opened(number: u8, strings: &[&str]) {
     note(NoteKind::Opened, number.into(), strings);
 }
 
+/// Notes, by the number of the place, that a call by which processes share memory has failed: function, code and its name, what is special
+/// about the memory, and how many such calls have.
+pub(crate) fn unshared(site: u16, strings: &[&str]) {
+    note(NoteKind::Unshared, site.into(), strings);
+}
+
 /// Notes what has which version.
 pub(crate) fn version(of: &str, version: &str) {
     note(NoteKind::Version, 0, &[of, version]);

@@ -71,4 +71,5 @@ mod small_stacks;
 mod soak;
 mod staging;
 mod trace;
+mod unshared;
 mod validate;

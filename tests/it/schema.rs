@@ -38,6 +38,7 @@ fn traces_of_programs(traces: &Path) {
         Program::case("never_enables-12").env("P2PSIM_FAULT", "drop:0>1"),
         Program::case("call_sites-frames"),
         Program::case("by_hand-12"),
+        Program::case("unshared"),
         Program::case("ends_suddenly-12").arg("kill").arg(returned.to_string_lossy()),
     ];
     for program in programs {

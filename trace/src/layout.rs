@@ -256,6 +256,10 @@ numbered! {
         /// By number of the place of copies from the host to a device: the number of the place of the copies to the host before them, what
         /// samples of the bytes say (`same`, `differ`, or `unknown` if there are none), and the ordinals of source and destination.
         HostWay = 24,
+        /// By number of the place: a call by which processes share memory, and that has failed: the driver's function, the code and its name, what is
+        /// special about the memory (`mapped`, `pool`, `managed`, `opened`), its handle (`own`, `fabric`), flags or rights (`none`), and how many such
+        /// calls of the place have.
+        Unshared = 25,
         /// By number: a place in the code that calls were made from, as an address in hexadecimal, then `key=value` (`python`,
         /// `line`, `function`, `callers`).
         Site = 31,

@@ -247,6 +247,8 @@ impl Filter {
             finding.count = finding.sites.iter().map(|site| site.count).sum();
         }
         report.findings.retain(|finding| finding.count > 0);
+        // They are of any rank and time.
+        report.unshared.clear();
         for file in &mut report.files {
             let is_wanted = self.wants_rank(file);
             file.marks.retain(|mark| is_wanted && is_then(mark.time));

@@ -153,7 +153,8 @@ impl Gathering<'_> {
         let copies = tally.copies.keys().map(|&(_, site)| site);
         let ways = names.host_ways.iter().filter(|(way, _)| tally.by_hand.contains_key(way));
         let ends = ways.flat_map(|(&(_, to), from)| std::iter::once(to).chain(from.iter().map(|&(from, _)| from)));
-        let calls = calls.map(|call| call.record.site).chain(ends);
+        let unshared = names.unshared.keys().map(|(site, ..)| *site);
+        let calls = calls.map(|call| call.record.site).chain(ends).chain(unshared);
         let mut symbols = lock(&self.symbols);
         let mut sites = HashMap::new();
         for site in errors.chain(findings).chain(copies).chain(calls) {

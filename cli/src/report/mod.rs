@@ -43,6 +43,7 @@ mod text;
 mod timeline;
 mod totals;
 mod traffic;
+mod unshared;
 mod verdict;
 
 use std::error::Error;

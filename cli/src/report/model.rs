@@ -11,7 +11,9 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-pub(crate) use calls::{Call, Durations, Error, Finding, Function, Line, Moment, Numbering, Origin, Progress, Site};
+pub(crate) use calls::{
+    Call, Durations, Error, Finding, Function, Line, Moment, Numbering, Origin, Progress, Site, Unshared,
+};
 pub(crate) use copies::{
     BetweenProcesses, ByHand, CopyCaller, CopyLine, CopySite, Decision, Does, Gpu, Lost, LostBy, NvLink, NvLinkGpu,
     Pair, Path, Sampled, Share, Size, Timeline, TimelineFile, TimelinePair,
@@ -46,6 +48,7 @@ pub(crate) struct Report {
     #[serde(skip)]
     pub(crate) exporters: BTreeSet<(usize, usize)>,
     pub(crate) by_hand: Vec<ByHand>,
+    pub(crate) unshared: Vec<Unshared>,
     pub(crate) functions: Vec<Function>,
     pub(crate) errors: Vec<Error>,
     pub(crate) findings: Vec<Finding>,

@@ -66,6 +66,8 @@ pub(super) struct Names {
     modules: Vec<(u64, Module)>,
     /// The sites of the first halves of copies by hand, and what samples of the bytes say.
     pub(super) host_ways: BTreeMap<SecondHalf, Vec<(u16, Sampled)>>,
+    /// Calls to share memory that have failed, by site, function, code and what is special: the code's name, and how many.
+    pub(super) unshared: BTreeMap<(u16, String, i32, String), (String, u64)>,
     pub(super) devices: BTreeMap<u8, Device>,
     pub(super) access: HashMap<[u8; 2], Access>,
     pub(super) exported: Vec<Exported>,
@@ -141,6 +143,12 @@ impl Names {
             (NoteKind::HostWay, _) => {
                 let way = host_way(note);
                 way.into_iter().for_each(|(to, from)| self.host_ways.entry(to).or_default().push(from));
+            }
+            (NoteKind::Unshared, _) => {
+                let (Ok(site), Ok(code)) = (u16::try_from(note.number), note.string(1).parse()) else { return };
+                let [function, name, of] = [0, 2, 3].map(|index| note.string(index).to_owned());
+                let (_, count) = self.unshared.entry((site, function, code, of)).or_insert((name, 0));
+                *count = (*count).max(note.string(4).parse().unwrap_or_default());
             }
             (NoteKind::Module, _) => {
                 let [first, end, offset] = [0, 1, 2].map(|index| hexadecimal(note.string(index)));

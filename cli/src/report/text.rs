@@ -37,6 +37,7 @@ pub(super) fn write(report: &Report, style: Style, out: &mut dyn Write) -> io::R
     text.sizes(out)?;
     text.processes(out)?;
     text.between_processes(out)?;
+    text.unshared(out)?;
     text.nvlink(out)?;
     text.lines(out)?;
     text.callers(out)?;

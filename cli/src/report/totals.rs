@@ -22,6 +22,7 @@ use super::paths::Taken;
 use super::symbols::UNKNOWN;
 use super::tally::{FunctionTally, PairTally, PathTally, Sums, Tally};
 use super::timeline::timeline;
+use super::unshared;
 use gpus::Identity;
 use pairs::{judge, model_path, pairs};
 use shared::{Shared, is_between, is_remote};
@@ -90,6 +91,7 @@ pub(super) struct Totals {
     decisions: Vec<Decision>,
     unfinished: Vec<Call>,
     shared: Shared,
+    unshared: unshared::Totals,
 }
 
 impl Totals {
@@ -141,6 +143,7 @@ impl Totals {
             *self.pairs.entry(pair).or_default().sites.entry(site(from)).or_default() += count;
         }
         self.add_by_hand(&mut file, names, tally.by_hand, site);
+        self.unshared.add(file.index, names, site);
         for ((function, code, from), count) in tally.errors {
             let (layer, function) = names.function(function);
             let name = names.code(&layer, code);
@@ -351,6 +354,7 @@ impl Totals {
             between_processes,
             exporters,
             by_hand: self.by_hand,
+            unshared: self.unshared.into_rows(sites),
             functions: functions(self.functions),
             errors: errors(self.errors),
             findings: findings(self.findings),

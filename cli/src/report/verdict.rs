@@ -11,6 +11,7 @@ use super::hands::{self, BY_HAND};
 use super::model::{Call, Error, Finding, NvLink, Pair, Path, Report};
 use super::term::{bytes, count, counted};
 use super::traffic::{self, NOT_SEEN};
+use super::unshared;
 
 /// Pairs, processes and rules that a sentence names.
 pub(super) const NAMED: usize = 4;
@@ -66,6 +67,7 @@ pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
         slower(report),
         traffic::sentence(report),
         traffic::between_processes(report),
+        unshared::sentence(report),
         graded(report, SLOW),
         ends::running(report),
         ends::begun(report),

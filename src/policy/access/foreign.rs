@@ -264,6 +264,11 @@ impl Access {
         }
     }
 
+    /// Whether the program has made a handle itself, as far as that is noted.
+    pub(crate) fn has_exported(&self, handle: &Handle) -> bool {
+        self.lock().opened.exported.contains(handle)
+    }
+
     /// The program has a handle of the memory at an address, for others.
     pub(crate) fn memory_is_exported(&self, driver: &impl Driver, how: How, address: u64, handle: &Handle) {
         if let Some(memory) = driver.memory(address)

@@ -1,5 +1,6 @@
 //! Functions and their calls: how long these took, where they came from, what they returned and what is wrong with them.
 
+use std::collections::BTreeSet;
 use std::fmt::{self, Display, Formatter};
 
 use p2pshim_host::codes;
@@ -116,6 +117,20 @@ impl Numbering {
             Self::Until10_0 => codes::since_10_1(code),
         }
     }
+}
+
+/// Calls by which processes share memory, and that have failed alike.
+#[derive(Debug, Serialize)]
+pub(crate) struct Unshared {
+    /// The driver's function.
+    pub(crate) function: String,
+    pub(crate) code: i32,
+    pub(crate) name: Option<String>,
+    pub(crate) why: &'static str,
+    pub(crate) remedy: &'static str,
+    pub(crate) count: u64,
+    pub(crate) sites: Vec<Site>,
+    pub(crate) files: BTreeSet<usize>,
 }
 
 /// Something that is wrong with calls.

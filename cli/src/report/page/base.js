@@ -145,6 +145,7 @@ const fileName = (index) => {
 };
 /** Copies from or to memory of another process, and the words for what their process did. */
 const acrossProcesses = list(data.between_processes);
+const unshared = list(data.unshared);
 const ownerName = (index) => (Number.isInteger(index) ? fileName(index) : "another process");
 const didOf = ({ does, src_file: from, dst_file: to }) => (does === "pull" ? `pulled from memory of ${ownerName(from)}`
   : does === "both" ? `copied from memory of ${ownerName(from)} to that of ${ownerName(to)}` : `pushed to memory of ${ownerName(to)}`);

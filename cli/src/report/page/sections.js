@@ -73,6 +73,18 @@ const acrossTable = () => [
   ], acrossProcesses, { sort: 3 }),
 ];
 
+const unsharedTable = () => [
+  head("Memory that was not shared", "Calls by which processes share memory, and that failed. Libraries try some ways and take another."),
+  table("Memory that was not shared", [
+    text("Why", (row) => row.why, (row) => prose(row.why), "text"),
+    text("Remedy", (row) => row.remedy, (row) => prose(row.remedy), "text"),
+    codes("Function", (row) => row.function),
+    text("Answer", (row) => row.name || String(row.code), (row) => [code(row.name), ` (${row.code})`]),
+    figure("Count", (row) => row.count),
+    short("In", (row) => some(list(row.files).map(fileName), 4)),
+  ], unshared, { sort: 4, detail: (row) => sites(row.sites) }),
+];
+
 const lines = pairs.flatMap(({ src, dst, sites: all }) => list(all).flatMap(({ site, calls: of, lines: found }) =>
   list(found).map((line) => ({ ...line, src, dst, site, of }))));
 const lineTable = () => [
@@ -191,6 +203,7 @@ const sections = [
   ["errors", "Errors", errors, errorTable, true],
   ["all-pairs", "All pairs", pairs, pairTable, true],
   ["between-processes", "Between processes", acrossProcesses, acrossTable, true],
+  ["unshared", "Not shared", unshared, unsharedTable, true],
   ["lines", "Lines of Python", lines, lineTable, true],
   ["callers", "Call sites", callers, callerTable, true],
   ["functions", "Functions", functions, functionTable],

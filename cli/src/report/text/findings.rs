@@ -50,6 +50,21 @@ impl Text<'_> {
         self.more(out, self.report.errors.len(), "--json has all")
     }
 
+    pub(super) fn unshared(&self, out: &mut dyn Write) -> io::Result<()> {
+        if self.report.unshared.is_empty() {
+            return Ok(());
+        }
+        self.title(out, "Memory that was not shared between processes")?;
+        for row in self.report.unshared.iter().take(SHOWN) {
+            let code = row.name.as_ref().map_or_else(|| row.code.to_string(), |name| format!("{name} ({})", row.code));
+            let text = format!("  {}: {} = {code}, {}", row.why, row.function, counted(row.count, "call"));
+            self.line(out, &text, "      ")?;
+            self.line(out, &format!("      {}", row.remedy), "      ")?;
+            self.sites(out, &row.sites)?;
+        }
+        self.more(out, self.report.unshared.len(), "--json has all")
+    }
+
     fn sites(&self, out: &mut dyn Write, sites: &[Site]) -> io::Result<()> {
         for Site { from, count } in sites.iter().take(SITES) {
             let times = if *count > 1 { format!(", {} times", term::count(*count)) } else { String::new() };

@@ -1,0 +1,200 @@
+//! Calls by which processes share memory and that have failed: why processes do not reach each other's memory, and what to do.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::model::{Origin, Report, Site, Unshared};
+use super::names::Names;
+use super::term::{count, counted};
+use super::verdict::{Level, Sentence};
+
+/// Faults that a sentence names.
+const NAMED: usize = 2;
+
+/// The reason of a failure, and the remedy; none if the failure is of no interest.
+type Why = (&'static str, &'static str);
+
+const ALLOCATE: &str = "Allocate it by cudaMalloc, in PyTorch with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False; or share it by \
+                        a descriptor: cuMemExportToShareableHandle.";
+const POOL: &str =
+    "Allocate it by cudaMalloc; or share the pool: cudaMemPoolExportToShareableHandle, cudaMemPoolExportPointer.";
+const TYPES: &str =
+    "Ask for a descriptor when it is made: requestedHandleTypes of cuMemCreate, handleTypes of cudaMemPoolCreate.";
+const IMEX: &str = "Start nvidia-imex, and give containers /dev/nvidia-caps-imex-channels/channel0; or leave fabric handles alone: \
+                    NCCL_MNNVL_ENABLE=0, UCX_CUDA_IPC_ENABLE_MNNVL=n. On one host descriptors do as well.";
+const OWN: &str = "Use the pointer itself: a handle is for other processes.";
+const VISIBLE: &str =
+    "Let each process see all GPUs, as CUDA_VISIBLE_DEVICES numbers them, and select its own by cudaSetDevice.";
+const KEEP: &str = "Have the owner live, and keep the memory, until the other process has closed it.";
+const CLOSE: &str = "Close the older memory first: cudaIpcCloseMemHandle.";
+const PATH: &str = "`p2pshim doctor` says why there is none. p2pshim answers this itself where the pair is denied, or its data does not arrive.";
+const NAMESPACE: &str = "Processes in containers need one IPC namespace and one PID namespace: --ipc=host --pid=host.";
+const PEERS: &str = "A context has eight peers without NVSwitch. Close memory, or disable peers, that are not used.";
+const OWNER: &str = "Leave the device of the pool out: it always has access.";
+
+/// The reason of a failed call.
+fn why(function: &str, code: i32, of: &str) -> Why {
+    let is_open = function == "cuIpcOpenMemHandle";
+    match (of, code) {
+        ("fabric", code) if code != 1 => ("there are no fabric handles here", IMEX),
+        ("mapped", _) => ("memory of cuMemCreate has no IPC handle", ALLOCATE),
+        ("pool", _) if function == "cuIpcGetMemHandle" => ("memory of a pool has no IPC handle", POOL),
+        ("managed", _) => ("managed memory cannot be shared", "Allocate it by cudaMalloc."),
+        ("opened", _) => ("memory of another process cannot be passed on", "Send the handle of its owner on."),
+        ("none", _) => ("the device of a pool cannot lose access to it", OWNER),
+        ("flags", 1) => ("the flags are not those that there are", "Pass cudaIpcMemLazyEnablePeerAccess."),
+        ("own", 201) => ("a handle was opened by the process that made it", OWN),
+        (_, 201) if is_open => ("another context of the device has the memory open, or no context is current", CLOSE),
+        (_, 101) if is_open => ("the memory is of a GPU that the process does not see", VISIBLE),
+        (_, 205) => ("the memory, or the process that owns it, is gone", KEEP),
+        (_, 208) => ("older memory of the same address is still open", CLOSE),
+        (_, 217) => ("there is no path to the GPU of the memory", PATH),
+        (_, 101) if function == "cuMemPoolSetAccess" => ("there is no path to the GPU of the pool", PATH),
+        (_, 711) => ("the context has too many peers", PEERS),
+        (_, 1 | 400) if is_open => ("the handle is not one that the process can open", NAMESPACE),
+        _ if function == "cuIpcGetMemHandle" => {
+            ("the address is not that of memory of a device", "Allocate it by cudaMalloc.")
+        }
+        ("pool", _) => ("memory of a pool without handle types cannot be shared", TYPES),
+        (_, 1) if function.contains("Export") => ("memory that was made without handle types cannot be shared", TYPES),
+        _ => ("see the code", "`p2pshim explain` says what it means."),
+    }
+}
+
+/// What a call of this kind was to do.
+type Key = (String, i32, String);
+
+#[derive(Debug, Default)]
+struct Total {
+    name: Option<String>,
+    sites: HashMap<Origin, u64>,
+    files: BTreeSet<usize>,
+}
+
+/// The failures of all files.
+#[derive(Debug, Default)]
+pub(super) struct Totals(BTreeMap<Key, Total>);
+
+impl Totals {
+    /// Adds those of a file.
+    pub(super) fn add(&mut self, file: usize, names: &Names, site: impl Fn(u16) -> Origin) {
+        for ((place, function, code, of), (name, count)) in &names.unshared {
+            let total = self.0.entry((function.clone(), *code, of.clone())).or_default();
+            total.name = Some(name.clone()).filter(|name| !name.is_empty());
+            *total.sites.entry(site(*place)).or_default() += count;
+            total.files.insert(file);
+        }
+    }
+
+    /// The failures, the most frequent first.
+    pub(super) fn into_rows(self, sites: impl Fn(HashMap<Origin, u64>) -> Vec<Site>) -> Vec<Unshared> {
+        let row = |((function, code, of), total): (Key, Total)| {
+            let (why, remedy) = why(&function, code, &of);
+            let sites = sites(total.sites);
+            let count = sites.iter().map(|site| site.count).sum();
+            Unshared { function, code, name: total.name, why, remedy, count, sites, files: total.files }
+        };
+        let mut rows: Vec<Unshared> = self.0.into_iter().map(row).collect();
+        rows.sort_by_key(|row| (row.remedy == IMEX, std::cmp::Reverse(row.count)));
+        rows
+    }
+}
+
+/// The sentence about them; not about fabric handles, which libraries try first.
+pub(super) fn sentence(report: &Report) -> Option<Sentence> {
+    let rows: Vec<&Unshared> = report.unshared.iter().filter(|row| row.remedy != IMEX).collect();
+    let remedy = rows.first()?.remedy;
+    let all: u64 = rows.iter().map(|row| row.count).sum();
+    let mut told: Vec<String> = (rows.iter().take(NAMED))
+        .map(|row| format!("{} ({}, {})", row.why, row.function, counted(row.count, "call")))
+        .collect();
+    if let Some(more @ 1..) = rows.len().checked_sub(NAMED) {
+        told.push(format!("and {} more", count(more as u64)));
+    }
+    let calls = if all == 1 { "A call".to_owned() } else { format!("{} calls", count(all)) };
+    let text = format!("{calls} to share memory between processes failed: {}.", told.join("; "));
+    Some(Sentence::new(Level::Note, "Not shared", text).more(remedy).section("unshared"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use p2pshim_trace::{NoteKind, Trace};
+
+    use super::*;
+    use crate::report::gather::{Options, gather_from};
+    use crate::report::scene::{Folder, Scene};
+
+    /// The report of two processes that note the same failures: function, code, what is special, and how many.
+    fn report_of(failures: &[(&str, i32, &str, &[u32])]) -> Report {
+        let folder = Folder::new("unshared");
+        let names: Vec<String> = ["one", "two"].iter().map(|name| format!("{name}.p2ptrace")).collect();
+        for (process, name) in (1..).zip(&names) {
+            let mut scene = Scene::named(&folder.0, name, process, "node");
+            scene.note(0, NoteKind::Site, 1, &["1234"]);
+            for (function, code, of, counts) in failures {
+                for count in *counts {
+                    let strings = [function, &*code.to_string(), "CUDA_ERROR", of, &*count.to_string()];
+                    scene.note(5, NoteKind::Unshared, 1, &strings);
+                }
+            }
+            scene.finish();
+        }
+        let names: Vec<String> = names.iter().map(|name| folder.0.join(name).display().to_string()).collect();
+        let open = |index: usize| Trace::open(Path::new(&names[index]));
+        gather_from(&names, &[0; 2], &open, &Options { symbols: false, filter: None })
+    }
+
+    #[test]
+    fn unshared_each_code_has_its_reason() {
+        for (function, code, of, said) in [
+            ("cuIpcOpenMemHandle", 101, "", "the memory is of a GPU that the process does not see"),
+            (
+                "cuIpcOpenMemHandle",
+                201,
+                "",
+                "another context of the device has the memory open, or no context is current",
+            ),
+            ("cuIpcOpenMemHandle", 201, "own", "a handle was opened by the process that made it"),
+            ("cuIpcOpenMemHandle", 205, "", "the memory, or the process that owns it, is gone"),
+            ("cuIpcOpenMemHandle", 208, "", "older memory of the same address is still open"),
+            ("cuIpcOpenMemHandle", 217, "", "there is no path to the GPU of the memory"),
+            ("cuIpcOpenMemHandle", 400, "", "the handle is not one that the process can open"),
+            ("cuIpcOpenMemHandle", 711, "", "the context has too many peers"),
+            ("cuIpcGetMemHandle", 1, "mapped", "memory of cuMemCreate has no IPC handle"),
+            ("cuIpcGetMemHandle", 1, "managed", "managed memory cannot be shared"),
+            ("cuIpcGetMemHandle", 1, "opened", "memory of another process cannot be passed on"),
+            ("cuIpcGetMemHandle", 1, "", "the address is not that of memory of a device"),
+            ("cuMemPoolSetAccess", 101, "", "there is no path to the GPU of the pool"),
+            ("cuMemCreate", 800, "fabric", "there are no fabric handles here"),
+            ("cuMemExportToShareableHandle", 1, "fabric", "memory that was made without handle types cannot be shared"),
+            ("cuMemImportFromShareableHandle", 999, "", "see the code"),
+        ] {
+            assert_eq!(why(function, code, of).0, said, "{function} {code} {of}");
+        }
+    }
+
+    #[test]
+    fn unshared_calls_of_all_processes_are_counted_and_fabric_handles_come_last() {
+        let report = report_of(&[
+            ("cuMemCreate", 801, "fabric", &[1, 2, 3, 64, 128]),
+            ("cuIpcOpenMemHandle", 101, "", &[1]),
+            ("cuIpcGetMemHandle", 1, "mapped", &[1, 2, 3]),
+        ]);
+        let rows: Vec<_> = report.unshared.iter().map(|row| (row.code, row.count, row.files.len())).collect();
+        assert_eq!(rows, [(1, 6, 2), (101, 2, 2), (801, 256, 2)]);
+        let sentence = sentence(&report).unwrap();
+        assert_eq!(
+            sentence.text,
+            "8 calls to share memory between processes failed: memory of cuMemCreate has no IPC handle (cuIpcGetMemHandle, \
+             6 calls); the memory is of a GPU that the process does not see (cuIpcOpenMemHandle, 2 calls)."
+        );
+        assert_eq!(sentence.more.as_deref(), Some(ALLOCATE));
+    }
+
+    #[test]
+    fn unshared_fabric_handles_alone_are_no_sentence() {
+        assert!(sentence(&report_of(&[("cuMemCreate", 801, "fabric", &[1])])).is_none());
+        assert!(sentence(&report_of(&[])).is_none());
+    }
+}
