@@ -342,6 +342,7 @@ def main():
                         speed.alloc_cost, speed.read_back, speed.trace_cost, speed.trace_bandwidth):
         check(measurement.__name__, measurement)
     check("staging_pairs", speed.staging_pairs, len(gpus))
+    check("links", speed.links)
     check("regular", regular.bandwidth)
     check("regular_graphs", regular.graphs)
     check("graph_copies", regular.graph_copies)

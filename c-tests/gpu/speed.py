@@ -23,6 +23,8 @@ LEAST_STAGED = {1: 1.0, 4: 0.97, 8: 1.0, 16: 1.1, 64: 1.1, 128: 1.3, 256: 1.3, 1
 LEAST_STAGED_BOTH_WAYS = 2.2  # the same of 1 GiB both ways at once, in the default streams: there the driver makes one copy after the other
 LEAST_OF_CEILING = 0.85  # GB/s both ways in streams of their own to those that the links to the host take
 LEAST_OF_PAIRS = 1.0  # GB/s of two pairs at once, staged by whoever is faster, to those of the driver
+LEAST_OF_LINKS = 0.97  # GB/s a link of several at once, staged by whoever is faster, to those of the driver
+ROUNDS_OF_LINKS = 3
 LEAST_OF_FORMS = 0.97  # GB/s of copies of any size and form, staged by whoever is faster, to those of the driver
 MOST_EXCHANGE = 1.0  # time of a program that exchanges 8 MiB both ways, staged by whoever is faster, to that without the shim
 MOST_BESIDE = 1.0  # time until 1 GiB is copied and 1 GiB has come from the host, staged by whoever is faster, to that with the driver
@@ -225,6 +227,33 @@ def staging_pairs(gpus):
     (driver, driver_alone), (both, alone) = (answers[who][()] for who in ("driver", "p2pshim"))
     judge(both / driver >= LEAST_OF_PAIRS, "staging_pairs", f"GB/s of 0>1 and 2>3 at once, from one thread: {driver:.1f} by the driver, {both:.1f} by p2pshim, "
           f"{both / driver:.3f}, limit {LEAST_OF_PAIRS}; of 0>1 alone {driver_alone:.1f} and {alone:.1f}")
+
+
+def links():
+    """One link and all links at once, from threads, with kernels between the copies, and from processes; by each stager."""
+    program = build("links.c")
+    hidden = {"preload": True, "trace": False, "P2PSHIM_ACCESS": "off"}
+    stagers = ("driver", "auto", "always")
+    divisor = os.environ.get("LINKS_DIVISOR", "1")  # for simulated GPUs
+    rows = [["", "links", "MiB", *stagers, "auto/driver", "always/driver", "driver's slowest and fastest to its median"]]
+    ratios = {}
+    for way in ("threads", "kernels", "processes"):
+        rounds = {stager: [] for stager in stagers}
+        for _ in range(ROUNDS_OF_LINKS):
+            for stager in stagers:
+                rounds[stager].append(Run([program, way, divisor], P2PSHIM_STAGING=stager, **hidden).numbers())
+        answers = {stager: medians(of, 2) for stager, of in rounds.items()}
+        same_pairs(answers.values())
+        driver_of = {key: sorted(line[2] for of_round in rounds["driver"] for line in of_round if tuple(line[:2]) == key) for key in answers["driver"]}
+        for key, (driver,) in answers["driver"].items():
+            auto, always = (answers[stager][key][0] / driver for stager in stagers[1:])
+            ratios[way, *key] = auto
+            rows.append([way, *(str(number) for number in key), *(f"{answers[stager][key][0]:.1f}" for stager in stagers), f"{auto:.3f}", f"{always:.3f}",
+                         f"{driver_of[key][0] / driver:.2f} to {driver_of[key][-1] / driver:.2f}"])
+    print(f"        GB/s a link; medians of {ROUNDS_OF_LINKS} rounds, bytes compared")
+    table(rows)
+    slow = {case: round(ratio, 3) for case, ratio in ratios.items() if ratio < LEAST_OF_LINKS}
+    judge(not slow, "links", f"{slow or round(min(ratios.values()), 3)}: at least {LEAST_OF_LINKS} of the driver's bandwidth")
 
 
 def staging_beside():

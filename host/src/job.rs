@@ -1,5 +1,7 @@
 //! Which process of which job a process is, by its environment.
 
+use std::ffi::OsString;
+
 /// Variables that say which rank of a job a process is, best first.
 pub const RANKS: &[&str] = &[
     "RANK",
@@ -13,6 +15,25 @@ pub const RANKS: &[&str] = &[
     "PALS_RANKID",
     "JSM_NAMESPACE_RANK",
 ];
+
+/// Variables that say how many processes of the job are on this machine, best first. Some have more behind the number.
+pub const HERE: &[&str] = &[
+    "LOCAL_WORLD_SIZE",
+    "OMPI_COMM_WORLD_LOCAL_SIZE",
+    "MPI_LOCALNRANKS",
+    "MV2_COMM_WORLD_LOCAL_SIZE",
+    "SLURM_NTASKS_PER_NODE",
+];
+
+/// How many processes of the job are on this machine, as far as a variable says so.
+pub fn ranks_here(variable: impl Fn(&str) -> Option<OsString>) -> usize {
+    let number = |name: &&str| {
+        let value = variable(name)?.into_string().ok()?;
+        let end = value.find(|char: char| !char.is_ascii_digit()).unwrap_or(value.len());
+        value.get(..end)?.parse().ok().filter(|&ranks| ranks > 0)
+    };
+    HERE.iter().find_map(number).unwrap_or(1)
+}
 
 /// The variable that says of which `p2pshim run` a process is.
 pub const RUN: &str = "P2PRUN_ID";
@@ -36,3 +57,23 @@ pub const OTHERS: &[&str] = &[
     RUN,
     "CUDA_VISIBLE_DEVICES",
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_launcher_that_says_so_says_how_many_processes_are_here() {
+        for (variables, ranks) in [
+            (&[][..], 1),
+            (&[("SLURM_NTASKS_PER_NODE", "4(x2)")][..], 4),
+            (&[("SLURM_NTASKS_PER_NODE", "1"), ("LOCAL_WORLD_SIZE", "8")], 8),
+            (&[("LOCAL_WORLD_SIZE", ""), ("MPI_LOCALNRANKS", "2")], 2),
+            (&[("LOCAL_WORLD_SIZE", "0"), ("OMPI_COMM_WORLD_LOCAL_SIZE", "x")], 1),
+        ] {
+            let variable =
+                |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into());
+            assert_eq!(ranks_here(variable), ranks, "{variables:?}");
+        }
+    }
+}

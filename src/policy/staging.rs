@@ -18,22 +18,26 @@
 //! reading that. So before the program ends a context its staged copies are waited for, as the real call waits for work of the context.
 
 mod failures;
+mod links;
 mod pieces;
 mod ring;
 mod staged;
 mod trial;
 
-pub(crate) use pieces::{Piece, RING, SLOTS, as_row, linear, parameters, reversed, to_host};
+pub(crate) use links::{RING, SLOTS};
+pub(crate) use pieces::{Piece, as_row, linear, parameters, reversed, to_host};
 pub(crate) use ring::{Context, Contexts, Host, NEEDED, Ring, Stager};
 pub(crate) use staged::Staged;
 pub(crate) use trial::{By, CopyClass, Outcome, Trials};
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
+use p2pshim_host::job;
 use parking_lot::Mutex;
 
 use self::failures::Failures;
+use self::links::{Links, Share};
 use super::access::Access;
 use crate::api::abi::Code;
 use crate::config::{self, Config};
@@ -98,12 +102,15 @@ struct Rings {
     /// Bytes of rings that are being made.
     making: u64,
     failures: Failures,
+    links: Links,
 }
 
 /// All that there is to stage copies.
 pub(crate) struct Staging {
     mode: AtomicU8,
     limit: AtomicU64,
+    /// Processes of the job on this machine: each has a link.
+    ranks: AtomicUsize,
     rings: Mutex<Rings>,
     /// Whether there ever was a ring.
     is_used: AtomicBool,
@@ -112,10 +119,12 @@ pub(crate) struct Staging {
 
 impl Staging {
     pub(crate) const fn new() -> Self {
-        let rings = Rings { entries: Vec::new(), spare: Vec::new(), making: 0, failures: Failures::new() };
+        let rings =
+            Rings { entries: Vec::new(), spare: Vec::new(), making: 0, failures: Failures::new(), links: Links::new() };
         Self {
             mode: AtomicU8::new(config::Staging::Driver as u8),
             limit: AtomicU64::new(0),
+            ranks: AtomicUsize::new(1),
             rings: Mutex::new(rings),
             is_used: AtomicBool::new(false),
             trials: Trials::new(),
@@ -125,6 +134,7 @@ impl Staging {
     /// Takes over the options.
     pub(crate) fn configure(&self, config: &Config) {
         self.limit.store(config.staging_limit, Relaxed);
+        self.ranks.store(job::ranks_here(os::variable), Relaxed);
         self.mode.store(config.staging as u8, Relaxed);
     }
 
@@ -183,7 +193,8 @@ impl Staging {
         let ring = |bytes| self.ring((access, driver), (copy, traffic), bytes, context, (per_thread, thread));
         let large = if copy.bytes >= LEAST { ring(RING) } else { None };
         let ring = large.or_else(|| if traffic.path.has_to_be_staged_by_us() { ring(NEEDED) } else { None })?;
-        let piece = pieces::size(copy.bytes, ring.host.bytes);
+        let share = if ring.host.bytes == RING { self.share(driver, &ring) } else { links::whole(ring.host.bytes) };
+        let piece = pieces::size(copy.bytes, share);
         let [src, dst] = copy.reach().unwrap_or([copy.bytes; 2]);
         let ends = [(copy.src, src), (copy.dst, dst)].map(|(start, bytes)| start..start.saturating_add(bytes));
         self.with(&ring, |entry| entry.ends = ends)?;
@@ -198,6 +209,7 @@ impl Staging {
             per_thread,
             ring,
             piece,
+            slots: (share.bytes / piece).clamp(1, SLOTS),
             blocks: self.is(config::Staging::Blocking),
         })
     }
@@ -220,6 +232,23 @@ impl Staging {
             let may_make = bytes == NEEDED || os::has_room();
             may_make.then(|| self.make(driver, kind, user, traffic))?
         })
+    }
+
+    /// How much of a ring that was taken its next copy uses.
+    fn share(&self, driver: &impl Stager, ring: &Ring) -> Share {
+        let link = |ring: &Ring| [ring.contexts[1], ring.contexts[2]];
+        let mut busy = Vec::from([link(ring)]);
+        let others: Vec<(Ring, bool)> = {
+            let rings = self.rings.lock();
+            let others = rings.entries.iter().filter(|entry| entry.ring.host.bytes == RING && entry.ring != *ring);
+            others.map(|entry| (entry.ring, entry.is_taken || entry.kept_by.is_some())).collect()
+        };
+        for (ring, is_taken) in &others {
+            if !busy.contains(&link(ring)) && (*is_taken || !driver.is_ring_done(ring)) {
+                busy.push(link(ring));
+            }
+        }
+        self.rings.lock().links.share(busy.len(), self.ranks.load(Relaxed))
     }
 
     /// The ring of this stream, these contexts and so many bytes, if nobody is using it in this moment.
@@ -533,11 +562,15 @@ mod tests {
 
         /// A copy of `bytes` from the memory of context 0 to that of context 1.
         fn take(&self, stream: usize, bytes: u64) -> Option<Staged> {
-            let copy = Memcpy { stream: Some(stream), ..Memcpy::linear(memory_of(0), memory_of(1), bytes) };
+            self.take_between(stream, [0, 1], bytes)
+        }
+
+        fn take_between(&self, stream: usize, [src, dst]: [usize; 2], bytes: u64) -> Option<Staged> {
+            let copy = Memcpy { stream: Some(stream), ..Memcpy::linear(memory_of(src), memory_of(dst), bytes) };
             let traffic = self.access.consider(&self.driver, &copy, Circumstances::default())?;
             assert!(self.staging.wants(&copy, traffic.path));
             let all = (&*self.access, &self.driver);
-            self.staging.take(all, (&copy, &traffic), (context(0), 1), (false, 7))
+            self.staging.take(all, (&copy, &traffic), (context(src), 1), (false, 7))
         }
 
         /// A copy that was submitted and is under way: the number of its ring.
@@ -553,10 +586,13 @@ mod tests {
     #[test]
     fn pieces_are_the_copy_and_lie_in_the_ring() {
         let ring = Process::new(u64::MAX).take(5, LEAST).unwrap();
-        for bytes in [LEAST, LEAST + 1, (64 << 20) - 1, 64 << 20, (256 << 20) + 3, 3 << 30] {
+        let sizes = [LEAST, LEAST + 1, (64 << 20) - 1, 64 << 20, (256 << 20) + 3, 3 << 30];
+        for (bytes, busy) in sizes.into_iter().flat_map(|bytes| [(bytes, 1), (bytes, 2), (bytes, 3)]) {
             let copy = CUDA_MEMCPY3D_PEER { WidthInBytes: bytes as usize, ..ring.copy };
             let step = Piece { extent: pieces::extent(&copy), ..ring.step };
-            let staged = Staged { copy, step, piece: pieces::size(bytes, RING), ..ring };
+            let share = Links::new().share(busy, 1);
+            let piece = pieces::size(bytes, share);
+            let staged = Staged { copy, step, piece, slots: (share.bytes / piece).clamp(1, SLOTS), ..ring };
             let mut end = 0;
             let (mut step, mut number) = (staged, 0);
             while step.be_step(number) {
@@ -570,7 +606,7 @@ mod tests {
             let division = staged.division();
             for Piece { at, extent: [bytes, ..], slot } in (0..division.count()).map(|number| division.piece(number)) {
                 assert_eq!(at, [end, 0, 0]);
-                assert!(bytes > 0 && bytes <= staged.piece && (slot + 1) * staged.piece <= RING && slot < SLOTS);
+                assert!(bytes > 0 && bytes <= staged.piece && (slot + 1) * staged.piece <= share.bytes && slot < SLOTS);
                 end += bytes;
             }
             let end = end as u64;
@@ -578,6 +614,31 @@ mod tests {
             // A stream takes about a thousand launches; each piece is three.
             assert!(bytes > 1 << 30 || division.count() <= 300, "{bytes}");
         }
+    }
+
+    #[test]
+    fn copy_uses_less_of_its_ring_while_other_links_are_busy() {
+        let process = Process::new(u64::MAX);
+        let begin = |stream, pair| {
+            let staged = process.take_between(stream, pair, LEAST).unwrap();
+            let Share { piece, bytes } = process.staging.share(&process.driver, &staged.ring);
+            process.staging.give_back(&staged.ring);
+            BUSY.with_borrow_mut(|busy| busy.insert(staged.ring.host.address));
+            (piece >> 20, bytes / piece, staged.slots)
+        };
+        assert_eq!(begin(5, [0, 1]), (10, 2, 4));
+        assert_eq!(begin(6, [0, 1]), (10, 2, 4), "of the only link that is busy");
+        assert_eq!(begin(7, [1, 0]), (8, 2, 4));
+        assert_eq!(begin(8, [1, 2]), (2, 3, 3));
+        assert_eq!(begin(5, [0, 1]), (2, 3, 3), "the same ring");
+        BUSY.with_borrow_mut(BTreeSet::clear);
+        for _ in 0..16 {
+            begin(5, [0, 1]);
+            BUSY.with_borrow_mut(BTreeSet::clear);
+        }
+        assert_eq!(begin(5, [0, 1]), (10, 2, 4), "once the others have been idle for some copies");
+        process.staging.ranks.store(4, Relaxed);
+        assert_eq!(begin(5, [0, 1]), (2, 3, 3), "other processes' links");
     }
 
     #[test]

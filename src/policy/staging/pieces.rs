@@ -2,13 +2,9 @@
 
 use std::ops::Range;
 
+use super::links::Share;
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, MEMORYTYPE_HOST, MEMORYTYPE_UNIFIED, cudaMemcpy3DPeerParms, is_pointer};
 use crate::model::{Memcpy, Shape};
-
-/// Bytes of a ring that stages.
-pub(crate) const RING: usize = 20 << 20;
-/// Pieces that are under way, at most.
-pub(crate) const SLOTS: usize = 4;
 
 /// Parts of a row are multiples of this, but the last.
 const ALIGNMENT: usize = 64 << 10;
@@ -36,13 +32,13 @@ pub(super) const fn extent(copy: &CUDA_MEMCPY3D_PEER) -> [usize; 3] {
 
 /// How a copy is divided. Small pieces begin to arrive sooner; of large ones fewer fill the queue of a stream, which takes about a
 /// thousand (measured on H200 and H100, docs/decisions/staging.md).
-pub(super) const fn size(bytes: u64, ring: usize) -> usize {
-    match bytes >> 20 {
-        _ if ring < RING => ring / SLOTS,
+pub(super) fn size(bytes: u64, share: Share) -> usize {
+    let piece = match bytes >> 20 {
         0..64 => 2 << 20,
         64..256 => 4 << 20,
         _ => 10 << 20,
-    }
+    };
+    piece.min(share.piece)
 }
 
 /// A copy as a 3D copy of the driver, which names addresses or arrays; none if it is not known, or cannot be divided.

@@ -1,6 +1,6 @@
 //! A copy that is staged: in steps, each of rounds of pieces.
 
-use super::pieces::{self, Division, Piece, SLOTS};
+use super::pieces::{self, Division, Piece};
 use super::ring::Ring;
 use crate::api::abi::CUDA_MEMCPY3D_PEER;
 
@@ -20,8 +20,9 @@ pub(crate) struct Staged {
     pub(crate) stream: Option<usize>,
     pub(crate) per_thread: bool,
     pub(crate) ring: Ring,
-    /// Bytes of a piece.
+    /// Bytes of a piece, and how many are under way.
     pub(crate) piece: usize,
+    pub(super) slots: usize,
     /// Whether the call returns when the copy is done.
     pub(crate) blocks: bool,
 }
@@ -49,8 +50,7 @@ impl Staged {
 
     /// Its parts.
     pub(crate) fn division(&self) -> Division {
-        let slots = (self.ring.host.bytes / self.piece).clamp(1, SLOTS);
-        Division::new(self.step.extent, self.piece, slots)
+        Division::new(self.step.extent, self.piece, self.slots)
     }
 
     /// The halves of a part's copy: into its slot, and out of it.
