@@ -5,7 +5,7 @@ use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use p2pshim_trace::Begun;
+use p2pshim_trace::{Begun, REMOTE};
 
 use super::arrival::Call;
 use super::decision::Running;
@@ -234,6 +234,7 @@ fn say(made: &Made, difference: Option<Difference>) {
     let Some(difference) = difference else { return };
     let traffic = &made.traffic;
     let passes = match traffic.path {
+        Path::Direct if traffic.src.max(traffic.dst) >= REMOTE => None,
         Path::Direct => ACCESS.verify_again(&RealDriver, [traffic.src, traffic.dst]),
         _ => {
             STAGING.leave_to_driver(traffic);

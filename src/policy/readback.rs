@@ -212,8 +212,7 @@ impl Readback {
     pub(crate) fn wants(&self, copy: &Memcpy<'_>, traffic: &Traffic) -> Option<bool> {
         let is_known = matches!(traffic.path, Path::Direct | Path::Staged(_));
         let has_parts = copy.bytes != 0 && copy.has_addresses() && staging::parameters(copy).is_some();
-        let is_remote = traffic.src.max(traffic.dst) >= REMOTE;
-        if !is_known || is_remote || !has_parts || self.mode.load(Relaxed) == ENDING {
+        if !is_known || !has_parts || self.mode.load(Relaxed) == ENDING {
             return None;
         }
         let (now, is_of_all) = (Instant::now(), self.is_of_all());
@@ -334,10 +333,10 @@ impl Readback {
             let which = if traffic.path == Path::Direct { "direct" } else { "staged" };
             let what = if differed == 0 { "none differs".to_owned() } else { format!("{differed} differ") };
             let (src, dst) = (traffic.src, traffic.dst);
+            let [from, to] = [src, dst].map(end);
             let of = if is_whole { "" } else { "parts of " };
-            let said = format_args!(
-                "{of}{read} {which} copies from device {src} to device {dst} were compared with their source: {what}"
-            );
+            let said =
+                format_args!("{of}{read} {which} copies from {from} to {to} were compared with their source: {what}");
             log::pair_info(src, dst, said);
         }
     }
@@ -353,8 +352,9 @@ pub(crate) fn finding(made: &Made, difference: &Difference, passes: Option<bool>
         [_, 0] => format!(" of row {row}"),
         _ => format!(" of row {row} of slice {slice}"),
     };
+    let [source, destination] = [src, dst].map(end);
     let mut what = format!(
-        "{bytes} bytes from device {src} to device {dst}, {which}: of {of} bytes that were read back {differ} are not the source's; the first \
+        "{bytes} bytes from {source} to {destination}, {which}: of {of} bytes that were read back {differ} are not the source's; the first \
          at offset {byte}{place} is {to:#04x}, the source's {from:#04x}"
     );
     if is_zero {
@@ -368,6 +368,11 @@ pub(crate) fn finding(made: &Made, difference: &Difference, passes: Option<bool>
     };
     what += tested;
     Finding::new(rule, made.function.layer(), what).without_code()
+}
+
+/// An end of a copy, in words.
+fn end(device: u8) -> String {
+    if device < REMOTE { format!("device {device}") } else { "memory of another process".to_owned() }
 }
 
 /// Bytes in a row, rows and slices.

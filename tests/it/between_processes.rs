@@ -338,6 +338,32 @@ fn pool_of_a_denied_pair_is_not_granted_within_a_run() {
     }
 }
 
+/// With `P2PSHIM_READBACK` the opener compares what it copies, and finds a path that loses the data, but of pools of GPUs on which it has no context.
+#[test]
+fn copies_between_processes_are_compared_with_their_source() {
+    /// Copies by a call of their own, and the first of a batch; the graph's are not read back.
+    const COMPARED: usize = 6;
+    let ways = TRANSPORTS.iter().flat_map(|way| VISIBILITIES.map(|seen| (*way, seen)));
+    for (transport, visibility) in ways.filter(|way| *way != ("pool", "both")) {
+        for direction in DIRECTIONS {
+            let what = format!("{transport} {visibility} {direction}");
+            let case = program("13", &[transport, direction, visibility]).env("P2PSHIM_READBACK", "all");
+            let right = case.clone().findings_apart().preloaded();
+            assert_found(&right, direction, true);
+            assert!(!right.findings.iter().any(|it| it.rule.starts_with("P2P-data-")), "{what}: {right:#?}");
+            let fault = if transport == "ipc" { "ipc:0-1" } else { "vmm:0-1" };
+            let lost = case.env("P2PSIM_FAULT", fault).findings_apart().preloaded();
+            assert_found(&lost, direction, false);
+            let names = ["device 0", "memory of another process"];
+            let there = if transport != "ipc" && visibility == "both" { "device 1" } else { names[1] };
+            let [from, to] = if direction == "push" { [names[0], there] } else { [there, names[0]] };
+            let said = format!(" from {from} to {to}, direct: ");
+            let found = lost.findings.iter().filter(|it| it.rule.starts_with("P2P-data-") && it.text.contains(&said));
+            assert_eq!(found.count(), COMPARED, "{what}: {lost:#?}");
+        }
+    }
+}
+
 /// Memory of the opener's own GPU is never refused, and a copy there is within one GPU.
 #[test]
 fn memory_of_the_same_gpu_is_opened_whatever_is_denied() {

@@ -158,7 +158,8 @@ impl Access {
         Some(traffic([src, dst], path, is_kept, copy))
     }
 
-    /// Contexts on the devices of a copy's source and destination, if each end is a device's and lies within one allocation.
+    /// Contexts on the devices of a copy's source and destination, if each end is a device's and lies within one allocation. Where no context is
+    /// on the device of one, that of the other which reaches it.
     pub(crate) fn contexts_of(&self, driver: &impl Driver, copy: &Memcpy) -> Option<[(usize, u64); 2]> {
         let context = |address: u64, bytes: u64, named: Named| {
             let (place, range) = self.place_and_range(driver, address)?;
@@ -171,7 +172,20 @@ impl Access {
             (is_whole && is_of_a_device && is_named).then(|| self.context_for(driver, place, named.context()))?
         };
         let [src, dst] = copy.reach().unwrap_or([copy.bytes; 2]);
-        Some([context(copy.src, src, copy.src_named)?, context(copy.dst, dst, copy.dst_named)?])
+        let contexts = [context(copy.src, src, copy.src_named), context(copy.dst, dst, copy.dst_named)];
+        let places = [copy.src, copy.dst].map(|address| self.place(driver, address));
+        let is_reached =
+            |place: Place, by| place.kind == Kind::Remote || !self.blocks() && is_reached_by_mapping(place, by);
+        match (contexts, places) {
+            ([Some(src), Some(dst)], _) => Some([src, dst]),
+            // Memory of another process, which is open on the device of the other end. It is read back there; nothing of it is staged.
+            ([Some(one), None], [Some(by), Some(place)]) | ([None, Some(one)], [Some(place), Some(by)])
+                if is_reached(place, by) =>
+            {
+                Some([one; 2])
+            }
+            _ => None,
+        }
     }
 
     /// The owner of an address, and its allocation, if that is known.
