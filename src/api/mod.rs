@@ -257,9 +257,8 @@ macro_rules! define_functions {
             /// The library it belongs to.
             #[inline(always)]
             pub(crate) const fn layer(self) -> Layer {
-                match self {
-                    $(Self::$symbol => layer!($layer)),*
-                }
+                const LAYERS: &[Layer] = &[$(layer!($layer)),*];
+                LAYERS[self as usize]
             }
 
             /// Whether it is a copy that names no devices.
@@ -271,9 +270,8 @@ macro_rules! define_functions {
             /// Its meaning to the shim.
             #[inline(always)]
             pub(crate) const fn effect(self) -> Effect {
-                match self {
-                    $(Self::$symbol => effect!($effect $($($detail)*)?)),*
-                }
+                const EFFECTS: &[Effect] = &[$(effect!($effect $($($detail)*)?)),*];
+                EFFECTS[self as usize]
             }
 
             const fn row(self) -> Row {
