@@ -11,7 +11,7 @@ pub(crate) mod table;
 use std::arch::asm;
 use std::ffi::c_int;
 use std::io;
-use std::mem::MaybeUninit;
+use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -205,12 +205,17 @@ pub(crate) fn keep_errno<T>(work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Runs `work`, during which the thread is not cancelled.
+/// Runs `work`, during which the thread is not cancelled. Its clean-up is in a frame of its own, which ends before: if a thread is cancelled
+/// at any instruction (asynchronous type), Rust unwinds a frame with clean-up only from a call, and else ends the process.
 pub(crate) fn uncancelled<T>(work: impl FnOnce() -> T) -> T {
+    #[inline(never)]
+    fn apart<T>(work: impl FnOnce() -> T) -> ManuallyDrop<T> {
+        ManuallyDrop::new(work())
+    }
     let cancelled = hold_cancellation();
-    let result = work();
+    let result = apart(work);
     release_cancellation(cancelled);
-    result
+    ManuallyDrop::into_inner(result)
 }
 
 /// Runs `work`, and `last` after it, even if `work` panics: what the program had comes back.

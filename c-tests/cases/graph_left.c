@@ -1,7 +1,7 @@
-/* build: driver; run: graph_left jumps|cancelled on sim
- * A launch of a graph is left at one instruction after the other, until the real driver is reached. Afterwards the graph is destroyed, which
- * must not wait for anything that was left behind. For each instruction: a trap is taken there, and acts, which has effect at once or,
- * where that is held back, as soon as it may.
+/* build: driver; run: graph_left jumps|cancelled launch|copy on sim
+ * A launch of a graph, or a copy, is left at one instruction after the other, until the real driver is reached. Afterwards the graph is
+ * destroyed, which must not wait for anything that was left behind. For each instruction: a trap is taken there, and acts, which has
+ * effect at once or, where that is held back, as soon as it may.
  *
  *   jumps        by a signal handler, with siglongjmp
  *   cancelled    by a thread that is cancelled, asynchronously
@@ -31,7 +31,8 @@ static CUcontext contexts[2];
 static CUstream stream;
 static CUgraphExec exec;
 static sigjmp_buf out;
-static volatile int steps, at, is_cancelled;
+static volatile int steps, at, is_cancelled, is_copy;
+static CUdeviceptr ends[2];
 static uintptr_t driver[2];
 
 static void on_user(int signal)
@@ -57,12 +58,15 @@ static void on_trap(int signal, siginfo_t *info, void *argument)
         raise(SIGUSR1);
 }
 
-static CUresult (*launch)(CUgraphExec, CUstream);
+static CUresult leavable(void)
+{
+    return is_copy ? cuMemcpyPeerAsync(ends[1], contexts[1], ends[0], contexts[0], BYTES, stream) : cuGraphLaunch(exec, stream);
+}
 
 __attribute__((noinline)) static void launch_in_steps(void)
 {
     __asm__ volatile("pushfq; orq $256, (%%rsp); popfq" ::: "memory", "cc");
-    launch(exec, stream);
+    leavable();
     __asm__ volatile("pushfq; andq $-257, (%%rsp); popfq" ::: "memory", "cc");
 }
 
@@ -121,10 +125,11 @@ static void *watch(void *unused)
 
 int main(int argc, char **argv)
 {
-    CUdeviceptr ends[2];
     CUgraph graph;
     CUgraphNode node;
-    is_cancelled = argc > 1 && strcmp(argv[1], "cancelled") == 0;
+    REQUIRE(argc == 3);
+    is_cancelled = strcmp(argv[1], "cancelled") == 0;
+    is_copy = strcmp(argv[2], "copy") == 0;
     CHECK_CU(cuInit(0));
     for (int device = 1; device >= 0; device--) {
         CHECK_CU(cuDevicePrimaryCtxRetain(&contexts[device], device));
@@ -140,9 +145,8 @@ int main(int argc, char **argv)
     CHECK_CU(cuGraphCreate(&graph, 0));
     CHECK_CU(cuGraphAddMemcpyNode(&node, graph, NULL, 0, &copy, contexts[0]));
     CHECK_CU(cuGraphInstantiateWithFlags(&exec, graph, 0));
-    launch = cuGraphLaunch;
-    for (int i = 0; i < 3; i++)
-        CHECK_CU(launch(exec, stream));
+    for (int i = 0; i < (is_copy ? 40 : 3); i++)
+        CHECK_CU(leavable());
     find_driver();
     struct sigaction trap = {.sa_sigaction = on_trap, .sa_flags = SA_SIGINFO}, user = {.sa_handler = on_user};
     REQUIRE(sigaction(SIGTRAP, &trap, NULL) == 0 && sigaction(SIGUSR1, &user, NULL) == 0);
@@ -155,7 +159,7 @@ int main(int argc, char **argv)
     CHECK_CU(cuStreamSynchronize(stream));
     /* Without p2pshim there are few. */
     fprintf(stderr, "%s left\n", left > MANY ? "many" : "few");
-    SHOW_CU(launch(exec, stream));
+    SHOW_CU(leavable());
     CHECK_CU(cuStreamSynchronize(stream));
     pthread_t watcher;
     REQUIRE(pthread_create(&watcher, NULL, watch, NULL) == 0);

@@ -40,8 +40,12 @@ pub(super) fn decide(call: &Call<'_>, kind: Copies) -> Decision {
 /// The copies of a launch; CUDA refuses to capture it.
 fn of_graph(call: &Call<'_>) -> Result<Copied, Reason> {
     let &[Value::Address(exec), ..] = call.request.arguments else { return Err(Reason::NotBetweenDevices) };
-    let parts = GRAPHS.launched(exec).ok_or(Reason::NotBetweenDevices)?;
-    if is_captured(call) { Err(Reason::Captured) } else { Ok(Copied::shared(parts)) }
+    let copied = GRAPHS.launched(exec).map(Copied::shared).ok_or(Reason::NotBetweenDevices)?;
+    if is_captured(call) {
+        copied.give_back();
+        return Err(Reason::Captured);
+    }
+    Ok(copied)
 }
 
 /// The copies of a batch; CUDA refuses to capture it, HIP makes it at once.

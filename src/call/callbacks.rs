@@ -4,6 +4,7 @@
 //! has returned, with no lock of ours or of the runtime's held, and outside the panic boundary; and calls that a callback
 //! makes have no callbacks. A callback must return: of a thread that leaves one otherwise no further call has callbacks.
 
+use std::mem::ManuallyDrop;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::compiler_fence;
@@ -106,12 +107,12 @@ pub(crate) fn run(running: &Running) {
     pending.in_callback.store(true, Relaxed);
     compiler_fence(SeqCst);
     let (events, found) = (pending.events.take(), pending.found.take());
-    if let (Some(events), Some(runner)) = (events, RUNNER.get()) {
+    if let (Some(events), Some(runner)) = (events.map(ManuallyDrop::new), RUNNER.get()) {
         for (position, event) in events.iter().enumerate() {
             let is_outermost = position + 1 == events.len();
             runner(event, if is_outermost { found } else { Default::default() });
         }
-        drop_outside_signals(events);
+        drop_outside_signals(ManuallyDrop::into_inner(events));
     }
     compiler_fence(SeqCst);
     pending.in_callback.store(false, Relaxed);

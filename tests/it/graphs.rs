@@ -102,15 +102,15 @@ fn graphs_of_threads_that_instantiate_at_the_same_moment_are_all_direct() {
     }
 }
 
-/// Wherever a handler leaves a launch by longjmp, or its thread is cancelled, no lock is left behind.
+/// Wherever a handler leaves a launch or a copy by longjmp, or its thread is cancelled, no lock is left behind.
 #[test]
 fn graph_whose_launches_were_left_is_destroyed() {
-    for how in ["jumps", "cancelled"] {
-        let program = Program::case("graph_left").arg(how);
+    for (how, what) in [("jumps", "launch"), ("cancelled", "launch"), ("jumps", "copy"), ("cancelled", "copy")] {
+        let program = Program::case("graph_left").args(&[how, what]);
         let (plain, outcome) = (program.plain(), program.preloaded());
         outcome.assert_success();
-        assert_eq!(outcome.stdout, plain.stdout, "{how}");
-        assert_eq!((&*plain.stderr, &*outcome.stderr), ("few left", "many left"), "{how}");
+        assert_eq!(outcome.stdout, plain.stdout, "{how} {what}");
+        assert_eq!((&*plain.stderr, &*outcome.stderr), ("few left", "many left"), "{how} {what}");
     }
 }
 
