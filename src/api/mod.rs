@@ -256,6 +256,7 @@ macro_rules! define_functions {
 
             /// The library it belongs to.
             #[inline(always)]
+            #[expect(clippy::indexing_slicing, reason = "each function has its place")]
             pub(crate) const fn layer(self) -> Layer {
                 const LAYERS: &[Layer] = &[$(layer!($layer)),*];
                 LAYERS[self as usize]
@@ -269,6 +270,7 @@ macro_rules! define_functions {
 
             /// Its meaning to the shim.
             #[inline(always)]
+            #[expect(clippy::indexing_slicing, reason = "each function has its place")]
             pub(crate) const fn effect(self) -> Effect {
                 const EFFECTS: &[Effect] = &[$(effect!($effect $($($detail)*)?)),*];
                 EFFECTS[self as usize]
