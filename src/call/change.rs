@@ -133,7 +133,7 @@ impl Change<'_> {
             (State::frees_memory | State::unmaps_memory, &[start, ref rest @ ..])
                 if self.function.layer() == Layer::Driver =>
             {
-                on_free(start, ret, state == State::frees_memory);
+                on_free(start, ret);
                 // Not those in a stream, of which there may be many.
                 if rest.is_empty() {
                     readback::harvest();
@@ -265,14 +265,14 @@ impl Change<'_> {
 
 /// Memory is gone, or was not there.
 #[inline(always)]
-fn on_free(start: Value, ret: Code, is_freed: bool) {
+fn on_free(start: Value, ret: Code) {
     let start = match start {
         Value::UInt(start) => start,
         Value::Address(start) => start as u64,
         _ => 0,
     };
-    if ret == Code::SUCCESS && is_freed && ACCESS.has_opened() {
-        mode::unseen(|| ACCESS.memory_is_freed(start));
+    if ret == Code::SUCCESS && ACCESS.has_opened() {
+        mode::unseen(|| ACCESS.memory_is_freed(&RealDriver, start));
     }
     if ret == Code::SUCCESS && VALIDATE.is_on() {
         let end = ACCESS.known(start).map_or(0, |(_, range)| range.end);

@@ -1,13 +1,13 @@
 //! Calls of the program that share memory with other processes: they export and open it.
 
-use std::collections::BTreeMap;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use p2pshim_trace::NoteKind;
 
 use super::arrival::Caller;
 use super::{mode, origin, read, recording};
 use crate::api::abi::{Code, Value};
 use crate::api::{Function, Layer, codes};
-use crate::os;
 use crate::policy::access::How;
 use crate::policy::driver::Holder;
 use crate::policy::{ACCESS, Driver, capture, exports};
@@ -75,31 +75,21 @@ pub(super) fn on_open(how: How, out: usize, handle: usize) {
     });
 }
 
-/// Calls of one place that have failed alike.
-type Failed = (u16, u8, i32, &'static str);
-
 /// A call by which processes share memory has failed: a note in the trace says where it was made, and of which memory.
 #[cold]
 #[inline(never)]
 pub(super) fn has_failed(function: Function, caller: Caller, arguments: &[Value], code: Code) {
-    /// Each of the first is noted, and later ones whose number is a power of two.
-    const FIRST: u32 = 64;
-    static COUNTS: Mutex<BTreeMap<Failed, u32>> = Mutex::new(BTreeMap::new());
+    const NOTED: u32 = 4096;
+    static COUNT: AtomicU32 = AtomicU32::new(0);
     mode::unseen(|| {
-        let (trace, of) = (trace::file()?, fault(function, arguments)?);
+        let trace = trace::file().filter(|_| COUNT.load(Relaxed) < NOTED)?;
+        let of = fault(function, arguments)?;
         let address = caller.program_address() as usize;
         let site = || trace.known_site(address).unwrap_or_else(|| trace.new_site(address));
         let site = origin::of_host_copy(caller, function).unwrap_or_else(site);
-        let count = {
-            let mut counts = os::lock(&COUNTS);
-            let count = counts.entry((site, function as u8, code.0, of)).or_default();
-            *count = count.saturating_add(1);
-            *count
-        };
-        if count <= FIRST || count.is_power_of_two() {
-            let name = codes::name(Layer::Driver, code).unwrap_or_default();
-            trace::unshared(site, &[function.base(), &code.0.to_string(), name, of, &count.to_string()]);
-        }
+        let name = codes::name(Layer::Driver, code).unwrap_or_default();
+        trace::note(NoteKind::Unshared, site.into(), &[function.base(), &code.0.to_string(), name, of]);
+        COUNT.fetch_add(1, Relaxed);
         Some(())
     });
 }

@@ -132,23 +132,6 @@ pub(crate) fn peer(device: u8, peer: u8, strings: &[&str]) {
     note(NoteKind::Peer, u32::from(device) << 8 | u32::from(peer), strings);
 }
 
-/// Notes that other processes may open memory of a device: how, by which handle, and its bytes.
-pub(crate) fn exported(ordinal: u8, strings: &[&str]) {
-    note(NoteKind::Exported, ordinal.into(), strings);
-}
-
-/// Notes memory of another process by the number that stands for its device: how it was opened, by which handle, its bytes, the opener's
-/// device, then what else is known as `key=value`.
-pub(crate) fn opened(number: u8, strings: &[&str]) {
-    note(NoteKind::Opened, number.into(), strings);
-}
-
-/// Notes, by the number of the place, that a call by which processes share memory has failed: function, code and its name, what is special
-/// about the memory, and how many such calls have.
-pub(crate) fn unshared(site: u16, strings: &[&str]) {
-    note(NoteKind::Unshared, site.into(), strings);
-}
-
 /// Notes what has which version.
 pub(crate) fn version(of: &str, version: &str) {
     note(NoteKind::Version, 0, &[of, version]);
@@ -194,7 +177,8 @@ pub(super) fn is_open() -> bool {
     TRACE.get().is_some()
 }
 
-fn note(kind: NoteKind, number: u32, strings: &[&str]) {
+/// Notes something, by its number and strings.
+pub(crate) fn note(kind: NoteKind, number: u32, strings: &[&str]) {
     if let Some(trace) = TRACE.get() {
         let strings: Vec<&[u8]> = strings.iter().map(|string| string.as_bytes()).collect();
         trace.note(kind, number, &strings);

@@ -177,6 +177,8 @@ struct Shared {
     /// Notes of exports and opens: number, strings.
     exported: Vec<(u32, Vec<String>)>,
     opened: Vec<(u32, Vec<String>)>,
+    /// Those about GPUs that the process sees.
+    visible: Vec<(u32, Vec<String>)>,
     /// Bytes that the program's own calls copied, by their devices, and the paths.
     copied: BTreeMap<[u8; 2], u64>,
     paths: BTreeSet<Option<Taken>>,
@@ -198,7 +200,21 @@ impl Shared {
             }
         }
         let gpus = notes(NoteKind::Gpu).map(|note| (note.number, note.string(1).to_owned())).collect();
-        Self { gpus, exported: of(NoteKind::Exported), opened: of(NoteKind::Opened), copied, paths }
+        let opened: Vec<(u32, Vec<String>)> = of(NoteKind::Opened);
+        let (visible, opened) = opened.into_iter().partition(|(number, _)| *number < REMOTE.into());
+        Self { gpus, exported: of(NoteKind::Exported), opened, visible, copied, paths }
+    }
+
+    /// Each address at which memory of a visible GPU was opened by a handle is noted, and noted anew once it is closed.
+    fn assert_visible(&self, (gpu, transport, handle): (u32, &str, &str), addresses: usize, what: &str) {
+        let mut of: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
+        for (ordinal, strings) in &self.visible {
+            assert_eq!((*ordinal, &*strings[0], &*strings[1]), (gpu, transport, handle), "{what}");
+            of.entry(&strings[4]).or_default().push(strings[2].parse().unwrap());
+        }
+        assert!(of.keys().all(|at| at.starts_with("at=")), "{what}: {of:?}");
+        assert_eq!(of.values().filter(|bytes| **bytes == [BYTES, 0]).count(), addresses, "{what}: {of:?}");
+        assert_eq!(of.len(), addresses, "{what}: {of:?}");
     }
 }
 
@@ -250,6 +266,8 @@ fn copies_are_recorded_with_the_owners_gpu() {
                 let opened = [transport, &exported[1], &exported[2], "0"].map(str::to_owned).to_vec();
                 let opened = if is_told { vec![] } else { vec![(REMOTE.into(), opened)] };
                 assert_eq!(opener.opened, opened, "{what}");
+                let addresses = usize::from(is_told && transport == "pool");
+                opener.assert_visible((1, transport, &exported[1]), addresses, &what);
                 assert_eq!(opener.gpus[&0], UUIDS[0], "{what}");
                 let pair = if direction == "push" { [0, there] } else { [there, 0] };
                 assert_eq!(opener.copied, BTreeMap::from([(pair, BYTES)]), "{what}");
@@ -265,7 +283,9 @@ fn copies_are_recorded_with_the_owners_gpu() {
 fn owners_gpu_is_known_within_a_run() {
     for direction in DIRECTIONS {
         let pair = |there| if direction == "push" { [0, there] } else { [there, 0] };
-        let [_, opener] = shared_in_a_run("13", &["ipc", direction, "both"]);
+        let [owner, opener] = shared_in_a_run("13", &["ipc", direction, "both"]);
+        // On both GPUs.
+        opener.assert_visible((1, "ipc", &owner.exported[0].1[1]), 2, direction);
         assert_eq!((opener.copied, opener.opened), (BTreeMap::from([(pair(1), BYTES)]), vec![]), "{direction}");
         for transport in ["ipc", "pool"] {
             let [owner, opener] = shared_in_a_run("13", &[transport, direction, "each"]);

@@ -251,14 +251,13 @@ numbered! {
         Exported = 22,
         /// By the number that stands for its device in records, from [`REMOTE`] on: memory of another process that this one has opened: how,
         /// the handle, its bytes (0 if not known), the opener's ordinal, then `key=value` (`gpu`: the UUID of the GPU where it lies, if
-        /// that is known).
+        /// that is known). Below [`REMOTE`] the number is the ordinal of a visible GPU; then `at` is the address, and 0 bytes mean that it is closed.
         Opened = 23,
         /// By number of the place of copies from the host to a device: the number of the place of the copies to the host before them, what
         /// samples of the bytes say (`same`, `differ`, or `unknown` if there are none), and the ordinals of source and destination.
         HostWay = 24,
         /// By number of the place: a call by which processes share memory, and that has failed: the driver's function, the code and its name, what is
-        /// special about the memory (`mapped`, `pool`, `managed`, `opened`), its handle (`own`, `fabric`), flags or rights (`none`), and how many such
-        /// calls of the place have.
+        /// special about the memory (`mapped`, `pool`, `managed`, `opened`), its handle (`own`, `fabric`), flags or rights (`none`).
         Unshared = 25,
         /// By number: a place in the code that calls were made from, as an address in hexadecimal, then `key=value` (`python`,
         /// `line`, `function`, `callers`).

@@ -2,12 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
+use std::ops::Range;
 
 use p2pshim_host::{job, machine};
-use p2pshim_trace::{Note, NoteKind, PART, Trace};
+use p2pshim_trace::{Note, NoteKind, PART, REMOTE, REMOTE_LAST, Record, Trace};
 
 use super::model::{Line, Origin, Sampled};
 use super::symbols::{Module, Place, Symbols};
+
+/// Handles of memory on visible GPUs that are told apart.
+const VISIBLE: usize = 60;
 
 /// A GPU as a file tells of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -46,7 +50,41 @@ pub(super) struct Opened {
     pub(super) bytes: u64,
     /// The GPU where it lies, if the process knows.
     pub(super) uuid: Option<String>,
+    /// Whether the process sees that GPU: then it is of this handle alone.
+    pub(super) is_visible: bool,
     pub(super) time: u64,
+}
+
+/// Memory of another process on a GPU that the process sees, while it is open: records have the GPU's ordinal.
+#[derive(Clone, Debug)]
+pub(super) struct Visible {
+    pub(super) ordinal: u8,
+    pub(super) addresses: Range<u64>,
+    /// In ticks.
+    pub(super) ticks: Range<u64>,
+    /// The number that stands for it in counts, as one stands in records for other memory of other processes.
+    pub(super) number: u8,
+}
+
+/// By where it begins: the memory that was open there, one after the other.
+pub(super) type AllVisible = BTreeMap<u64, Vec<Visible>>;
+
+impl Visible {
+    /// A record with numbers in place of GPUs, where its memory is another process's.
+    pub(super) fn place(all: &AllVisible, record: Record) -> Record {
+        let src_device = Self::number(all, record.src_device, record.src, record.start);
+        let dst_device = Self::number(all, record.dst_device, record.dst, record.start);
+        Record { src_device, dst_device, ..record }
+    }
+
+    fn number(all: &AllVisible, device: Option<u8>, address: u64, ticks: u64) -> Option<u8> {
+        /// What lies further below may reach there, but only if it was closed and others were opened in it.
+        const NEAR: usize = 4;
+        let is_it =
+            |it: &&Self| Some(it.ordinal) == device && it.addresses.contains(&address) && it.ticks.contains(&ticks);
+        let mut near = all.range(..=address).rev().take(NEAR).flat_map(|(_, there)| there.iter().rev());
+        near.find(is_it).map(|it| it.number).or(device)
+    }
 }
 
 /// The second halves of copies by hand, by their devices and their site.
@@ -73,6 +111,7 @@ pub(super) struct Names {
     pub(super) exported: Vec<Exported>,
     /// By the number that stands for its device.
     pub(super) opened: BTreeMap<u8, Vec<Opened>>,
+    pub(super) visible: AllVisible,
     pub(super) host: Option<String>,
     pub(super) boot_id: Option<String>,
     /// The namespace that its number of a process is in.
@@ -90,6 +129,13 @@ impl Names {
         let timeline = trace.timeline();
         for note in trace.notes() {
             names.add(note, timeline.real(note.time));
+        }
+        // Numbers that records have too.
+        let are_mixed = |number: &u8| names.opened.get(number).is_some_and(|all| all.iter().any(|it| !it.is_visible));
+        let mixed: BTreeSet<u8> = names.visible.values().flatten().map(|it| it.number).filter(are_mixed).collect();
+        names.visible.values_mut().for_each(|there| there.retain(|it| !mixed.contains(&it.number)));
+        for (_, all) in names.opened.iter_mut().filter(|(number, _)| mixed.contains(number)) {
+            all.retain(|it| !it.is_visible);
         }
         names
     }
@@ -128,7 +174,11 @@ impl Names {
             (NoteKind::Opened, Ok(number)) => {
                 let (how, handle) = two();
                 let (bytes, uuid) = (note.string(2).parse().unwrap_or_default(), note.value("gpu").and_then(known));
-                self.opened.entry(number).or_default().push(Opened { how, handle, bytes, uuid, time });
+                let opened = Opened { how, handle, bytes, uuid, is_visible: false, time };
+                match note.value("at").and_then(hexadecimal) {
+                    Some(at) => self.add_visible(number, at, opened, note.time),
+                    None => self.opened.entry(number).or_default().push(opened),
+                }
             }
             (NoteKind::Peer, _) => {
                 let access = note.value("access").and_then(|value| match value {
@@ -147,8 +197,7 @@ impl Names {
             (NoteKind::Unshared, _) => {
                 let (Ok(site), Ok(code)) = (u16::try_from(note.number), note.string(1).parse()) else { return };
                 let [function, name, of] = [0, 2, 3].map(|index| note.string(index).to_owned());
-                let (_, count) = self.unshared.entry((site, function, code, of)).or_insert((name, 0));
-                *count = (*count).max(note.string(4).parse().unwrap_or_default());
+                self.unshared.entry((site, function, code, of)).or_insert((name, 0)).1 += 1;
             }
             (NoteKind::Module, _) => {
                 let [first, end, offset] = [0, 1, 2].map(|index| hexadecimal(note.string(index)));
@@ -159,6 +208,30 @@ impl Names {
             }
             _ => {}
         }
+    }
+
+    /// Memory of a GPU that is visible was opened at an address, or closed: then it has no bytes. Each handle gets a number that records do not have,
+    /// as far as there are any.
+    fn add_visible(&mut self, ordinal: u8, at: u64, opened: Opened, ticks: u64) {
+        /// Of one address.
+        const MOST: usize = 256;
+        let there = self.visible.entry(at).or_default();
+        if let Some(before) = there.last_mut() {
+            before.ticks.end = before.ticks.end.min(ticks);
+        }
+        let uuid = self.devices.get(&ordinal).and_then(|device| device.uuid.clone());
+        let known =
+            self.opened.iter().find(|(_, all)| all.iter().any(|it| it.is_visible && it.handle == opened.handle));
+        let number = match known.map(|(&number, _)| number) {
+            Some(number) => Some(number),
+            None => (REMOTE..REMOTE_LAST).rev().take(VISIBLE).find(|number| !self.opened.contains_key(number)),
+        };
+        let (Some(number), 1..) = (number, opened.bytes) else { return };
+        let addresses = at..at.saturating_add(opened.bytes);
+        if there.len() < MOST {
+            there.push(Visible { ordinal, addresses, ticks: ticks..u64::MAX, number });
+        }
+        self.opened.entry(number).or_insert_with(|| vec![Opened { uuid, is_visible: true, ..opened }]);
     }
 
     fn add_site(&mut self, note: &Note) {
@@ -288,6 +361,36 @@ mod tests {
         assert_eq!(names.place(1).unwrap().module.unwrap().path, "/second");
         assert_eq!(names.place(2).unwrap().module, None, "after the last address");
         assert!(names.place(3).is_none());
+    }
+
+    #[test]
+    fn visible_memory_is_another_process_s_while_it_is_open() {
+        let mut names = Names::default();
+        let mut opened = |number, time, strings: &[&str]| {
+            let strings = strings.iter().map(|&text| text.to_owned()).collect();
+            names.add(&Note { kind: NoteKind::Opened, number, time, strings }, time);
+        };
+        opened(1, 10, &["ipc", "aa", "4096", "0", "at=10000"]);
+        opened(1, 20, &["ipc", "bb", "4096", "0", "at=20000"]);
+        opened(1, 30, &["ipc", "aa", "0", "-1", "at=10000"]);
+        opened(1, 40, &["ipc", "cc", "4096", "0", "at=10000"]);
+        // Other memory at an address that was not told to be closed.
+        opened(1, 50, &["ipc", "aa", "4096", "0", "at=20000"]);
+        let [first, second, third] = [REMOTE_LAST - 1, REMOTE_LAST - 2, REMOTE_LAST - 3];
+        for (ordinal, address, start, found) in [
+            (1, 0x10000, 9, 1),
+            (1, 0x10000, 10, first),
+            (1, 0x10fff, 29, first),
+            (1, 0x11000, 29, 1),
+            (0, 0x10000, 29, 0),
+            (1, 0x10000, 30, 1),
+            (1, 0x10000, 40, third),
+            (1, 0x20000, 49, second),
+            (1, 0x20000, 50, first),
+        ] {
+            let number = Visible::number(&names.visible, Some(ordinal), address, start);
+            assert_eq!(number, Some(found), "{ordinal} {address:x} {start}");
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@ use p2pshim_trace::{Class, DeviceTime, Path, Record, State, Timeline, Trace};
 use super::buckets;
 use super::filter::Selection;
 use super::histogram::Histogram;
-use super::names::{Names, SecondHalf};
+use super::names::{AllVisible, Names, SecondHalf, Visible};
 use super::paths::Taken;
 pub(super) use pairs::{PairTally, PathTally, Sums};
 pub(super) use walk::{Step, Walk};
@@ -116,6 +116,7 @@ pub(super) struct Lens {
     /// By number of the function: does it make one copy at once? Of batches and graphs the parts have devices.
     single_copies: [bool; 256],
     has_origins: bool,
+    visible: AllVisible,
     /// Which records are wanted, if not all are.
     selection: Option<Selection>,
 }
@@ -143,6 +144,7 @@ impl Lens {
                 name.contains("Memcpy") && !name.contains("Batch") && !name.contains("Graph")
             }),
             has_origins: names.has_origins(),
+            visible: names.visible.clone(),
             selection,
         }
     }
@@ -215,6 +217,9 @@ impl Tally {
         }
         for (index, record) in block.calls().enumerate() {
             let key = (number, index);
+            // The order of copies is known by pair of GPUs.
+            let unplaced = record;
+            let record = Visible::place(&lens.visible, record);
             let step = walk.step(key, &record, block.thread, wants);
             if record.depth == 0 {
                 thread.last = thread.last.max((key, record.start));
@@ -228,7 +233,7 @@ impl Tally {
                 self.count_device(walk, &record);
             }
             if step.is_wanted {
-                self.keep_last_copy(lens, walk, block.thread, &record);
+                self.keep_last_copy(lens, walk, block.thread, &unplaced);
             }
         }
         self.threads.insert(block.thread, thread);

@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use p2pshim_host::verdict::Part;
-use p2pshim_trace::REMOTE_LAST;
+use p2pshim_trace::{NoteKind, REMOTE_LAST};
 
 use super::Access;
 use super::hide::granules;
@@ -189,25 +189,31 @@ impl Access {
         if let (Holder::Pool(pool), Some(names)) = (holder, &names) {
             self.lock().opened.pools.insert(pool, names.clone());
         }
+        let ordinal = names.as_ref().and_then(|names| ordinal_of(driver, names));
+        let visible = ordinal.map(|ordinal| (how, *handle, ordinal));
+        if let Some(it) = visible
+            && self.lock().opened.visible.insert(start, it) != visible
+        {
+            note_visible(start, &it, bytes, by);
+        }
+        self.has_opened.store(true, Relaxed);
         if is_told {
             return;
         }
-        let ordinal = names.as_ref().and_then(|names| ordinal_of(driver, names));
         let of = names.map_or(Of::Handle(*handle), |[uuid, _]| Of::Gpu(uuid));
         let (number, is_new) = {
             let opened = &mut self.lock().opened;
             let known = ordinal.or_else(|| opened.numbers.get(&of).copied());
             let number = known.unwrap_or_else(|| opened.next());
             opened.ranges.insert((how, start), number);
-            if known.is_none() {
+            if known.is_none() && number != REMOTE_LAST {
                 opened.numbers.insert(of.clone(), number);
             }
             (number, known.is_none())
         };
-        self.has_opened.store(true, Relaxed);
         self.cache.forget();
         if is_new {
-            let gpu = if let Of::Gpu(uuid) = of { Some(uuid) } else { None };
+            let gpu = if let Of::Gpu(uuid) = of { Some(format!("gpu={uuid}")) } else { None };
             note_opened(number, (how, &hex(handle)), bytes, by, gpu);
         }
     }
@@ -218,9 +224,17 @@ impl Access {
         self.has_opened.load(Relaxed)
     }
 
-    /// Memory was freed, which may have been opened from a pool.
-    pub(crate) fn memory_is_freed(&self, start: u64) {
-        self.lock().opened.ranges.remove(&(How::Pool, start));
+    /// Memory was freed or closed, which may have been opened. A handle may be open several times.
+    pub(crate) fn memory_is_freed(&self, driver: &impl Driver, start: u64) {
+        let visible = {
+            let opened = &mut self.lock().opened;
+            opened.ranges.remove(&(How::Pool, start));
+            opened.visible.get(&start).copied()
+        };
+        if let Some(it) = visible.filter(|it| it.0 == How::Pool || driver.memory(start).is_none()) {
+            self.lock().opened.visible.remove(&start);
+            note_visible(start, &it, 0, None);
+        }
     }
 
     /// The number that stands for the device of memory, if it is another process's and the device is not known. What is mapped is cut to
@@ -321,16 +335,19 @@ fn ordinal_of(driver: &impl Driver, names: &[String; 2]) -> Option<u8> {
 
 fn note_exported(device: i32, how: How, handle: &str, bytes: u64) {
     if let Ok(device) = u8::try_from(device) {
-        trace::exported(device, &[how.name(), handle, &bytes.to_string()]);
+        trace::note(NoteKind::Exported, device.into(), &[how.name(), handle, &bytes.to_string()]);
     }
 }
 
-fn note_opened(number: u8, (how, handle): (How, &str), bytes: u64, by: Option<i32>, gpu: Option<String>) {
+fn note_visible(start: u64, (how, handle, ordinal): &(How, Handle, u8), bytes: u64, by: Option<i32>) {
+    note_opened(*ordinal, (*how, &hex(handle)), bytes, by, Some(format!("at={start:x}")));
+}
+
+fn note_opened(number: u8, (how, handle): (How, &str), bytes: u64, by: Option<i32>, known: Option<String>) {
     // That stands for many.
     if number != REMOTE_LAST {
-        let known = gpu.map(|uuid| format!("gpu={uuid}"));
         let (bytes, by) = (bytes.to_string(), by.unwrap_or(-1).to_string());
         let strings = [how.name(), handle, &bytes, &by].into_iter().chain(known.as_deref());
-        trace::opened(number, &strings.collect::<Vec<_>>());
+        trace::note(NoteKind::Opened, number.into(), &strings.collect::<Vec<_>>());
     }
 }

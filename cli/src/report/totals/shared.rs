@@ -190,11 +190,11 @@ impl Totals {
     }
 
     /// The exports that may be what was opened, each with its process and GPU. Handles are of one export; descriptors have none, and fit
-    /// if the size does. If the opener names the GPU, one number is of all memory there, and its note about the first: any export fits.
+    /// if the size does. If the opener names a GPU that it does not see, one number is of all memory there, and its note about the first: any export fits.
     fn exports(&self, file: usize, opened: &Opened) -> Vec<(usize, usize)> {
         let uuid = |gpu: usize| self.gpus.get(gpu).and_then(|(_, gpu)| gpu.uuid.as_ref());
         let is_other = |it: &&Export| it.file != file && self.are_of_one_machine(it.file, file);
-        if let Some(named) = &opened.uuid {
+        if let Some(named) = opened.uuid.as_ref().filter(|_| !opened.is_visible) {
             let all = self.shared.exports.values().flatten().filter(is_other);
             return all.filter(|it| uuid(it.gpu) == Some(named)).map(|it| (it.file, it.gpu)).collect();
         }
