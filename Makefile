@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := build
 # `make help` lists the targets; `make V=1` shows the commands.
 $(V).SILENT:
-.PHONY: build help shim demo test soak test-gpu bench lint check header sim c-tests gpu-bundle clean
+.PHONY: build help shim demo figures test soak test-gpu bench lint check header sim c-tests gpu-bundle clean
 
 CARGO ?= cargo
 SHIM := target/release/libp2pshim.so
@@ -29,8 +29,10 @@ include c-tests/c-tests.mk
 include packaging/packaging.mk
 include benches/bench.mk
 
-# A program after the guide's sample, which knows nothing of the shim: on two real GPUs if there are, else simulated.
-demo: shim sim c-tests
+# On two real GPUs if there are, else on simulated ones.
+demo:
+	echo 'Building: minutes, the first time.'
+	CARGO_TERM_QUIET=true $(MAKE) --no-print-directory shim sim c-tests
 	c-tests/demo
 
 test: shim sim c-tests bench-programs

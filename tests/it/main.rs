@@ -29,6 +29,7 @@ mod causes;
 mod check;
 mod cli;
 mod conformance;
+mod demo;
 mod docs;
 mod doctor;
 mod exports;
