@@ -58,6 +58,10 @@ lint:
 	tests/structure_test.py
 	tests/structure.py
 
+# Sizes of code and documents, circles of files, and their goals.
+figures:
+	tests/structure.py --figures
+
 check: lint test
 
 # Writes include/p2pshim.h and docs/INTERCEPTED.md, OPTIONS.md, MESSAGES.md and CONFORMANCE.md anew.

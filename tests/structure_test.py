@@ -154,6 +154,25 @@ class Structure(unittest.TestCase):
         self.assertRegex(said, r"call +1 +2 +1\n")
         self.assertRegex(said, r"policy +3 +8 +0\n")
 
+    def test_sizes_have_their_goals_and_circles_are_named(self):
+        files = {"README.md": "word " * 901, "docs/USAGE.md": "two words\n", "docs/LIMITS.md": "one\n"}
+        files |= {"docs/OPTIONS.md": "not by hand\n", "docs/more/PAGE.md": "by hand\n", "c.txt": "no page\n"}
+        # A crate whose circles are tolerated.
+        files |= {"cli/src/a.rs": "use crate::b;\n", "cli/src/b.rs": "use crate::a;\n"}
+        said, status = self.check("--figures", files=files, added=["."])
+        self.assertEqual(status, 0, said)
+        for line in (
+            r"words of README.md +901  goal +900  over\n",
+            r"words of ARCHITECTURE.md +5  goal +2,000\n",
+            r"words of the user's four pages +3  goal +6,000\n",
+            r"words of all pages by hand +911  goal +25,000\n",
+            r"words of generated pages +3\n",
+            r"lines of cli without tests +3\n",
+            r"circles of files in the library +0  goal +0\n",
+            r"circles of files in cli +1  goal +0  over\n  2 files use each other: cli/src/a.rs, cli/src/b.rs\n",
+        ):
+            self.assertRegex(said, line)
+
 
 if __name__ == "__main__":
     unittest.main()
