@@ -132,7 +132,7 @@ static void show_forms(void)
             double rates[SAMPLES_SHORT];
             CHECK(cudaSetDevice(1));
             CHECK(cudaMemset(target[1], 0, rows == 1 ? size : 2 * size));
-            for (int sample = -4; sample < samples; sample++) { /* at first it is found out who stages */
+            for (int sample = -4; sample < samples; sample++) { /* at first rings are made */
                 finish();
                 CHECK(cudaSetDevice(0));
                 double begun = host_time();
@@ -166,7 +166,7 @@ static void show_beside(void)
     memset(host, 1, BYTES);
     CHECK(cudaMalloc((void **)&there, BYTES));
     CHECK(cudaStreamCreateWithFlags(&upload, cudaStreamNonBlocking));
-    for (int sample = -2; sample < SAMPLES; sample++) { /* at first it is found out who stages */
+    for (int sample = -2; sample < SAMPLES; sample++) { /* at first rings are made */
         double done[2] = {0}, since;
         CHECK(cudaDeviceSynchronize());
         since = host_time();
@@ -195,7 +195,7 @@ static double rate_of_pairs(int last)
     enum { COPIES = 4 };
     double samples[SAMPLES];
     const size_t size = 1024 * MIB;
-    for (int sample = -2; sample < SAMPLES; sample++) { /* at first it is found out who stages */
+    for (int sample = -2; sample < SAMPLES; sample++) { /* at first rings are made */
         finish();
         double begun = host_time();
         for (int i = 0; i < COPIES; i++)

@@ -29,6 +29,7 @@ mod report;
 mod rig;
 mod runtimes;
 mod session;
+mod stagers;
 mod sweep;
 mod verify;
 pub(crate) mod worker;

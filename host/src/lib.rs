@@ -9,6 +9,7 @@ pub mod exports;
 pub mod job;
 pub mod machine;
 pub mod nearest;
+pub mod stagers;
 pub mod text;
 pub mod verdict;
 pub mod verdicts;

@@ -5,6 +5,8 @@
 
 use std::fmt::Write as _;
 
+use crate::stagers::Stagers;
+
 /// One thing that is tested about a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
@@ -145,6 +147,8 @@ pub struct Verdict {
     findings: [Option<Finding>; Part::ALL.len()],
     /// GB/s, in the order of [`Speed::ALL`].
     speeds: [Option<f64>; Speed::ALL.len()],
+    /// Who stages copies faster on this machine.
+    pub stagers: Stagers,
 }
 
 /// A speed that was measured.
@@ -181,7 +185,7 @@ impl Verdict {
 
     /// Whether nothing was tried.
     pub fn is_empty(&self) -> bool {
-        self.findings.iter().all(Option::is_none)
+        self.findings.iter().all(Option::is_none) && self.stagers.is_empty()
     }
 
     /// How a part came out; none if it was not tried.
@@ -263,10 +267,11 @@ impl Verdict {
         for (known, later) in self.speeds.iter_mut().zip(later.speeds) {
             *known = later.or(*known);
         }
+        self.stagers.update(&later.stagers);
         self
     }
 
-    /// A line for each part and speed.
+    /// A line for each part and speed, and for each size of copies that were staged.
     pub(crate) fn write(&self) -> String {
         let mut text = String::new();
         for (part, finding) in Part::ALL.iter().zip(&self.findings) {
@@ -279,6 +284,7 @@ impl Verdict {
                 let _ = writeln!(text, "{} {measured:.2}", speed.word());
             }
         }
+        text.push_str(&self.stagers.write());
         text
     }
 
@@ -290,6 +296,8 @@ impl Verdict {
             if let Some(part) = Part::parse(word) {
                 let (word, detail) = rest.split_once(' ').unwrap_or((rest, ""));
                 verdict.set(part, Finding::parse(word, &plain(detail))?);
+            } else if word == Stagers::WORD {
+                verdict.stagers.read(rest)?;
             } else {
                 let speed = Speed::ALL.into_iter().find(|speed| speed.word() == word)?;
                 verdict.set_speed(speed, rest.parse().ok().filter(|measured: &f64| measured.is_finite())?);
@@ -313,6 +321,7 @@ pub(crate) fn plain(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stagers::Rates;
 
     fn wrong(text: &str) -> Finding {
         Finding::Wrong(text.to_owned())
@@ -329,14 +338,17 @@ mod tests {
         verdict.set(Part::Ipc, untested());
         verdict.set(Part::AllPairs, Finding::Hung("after 20 s".to_owned()));
         verdict.set_speed(Speed::Direct, 48.126);
+        verdict.stagers.set(2, true, Rates { driver: 24.5, shim: 38.0 });
         let text = verdict.write();
         assert_eq!(
             text,
             "copies right\nloads wrong 8 of 8 bytes[31mnever arrived\nipc untested cuIpcGetMemHandle returned 801\n\
-             all-pairs hung after 20 s\nspeed-direct 48.13\n"
+             all-pairs hung after 20 s\nspeed-direct 48.13\nstaging 64-256 all-links driver 24.50 p2pshim 38.00\n"
         );
         assert_eq!(Verdict::parse(&text).map(|read| read.write()), Some(text));
-        for other in ["copies\n", "copies maybe\n", "fast right\n", "speed-direct NaN\n", "speed-direct\n"] {
+        for other in
+            ["copies\n", "copies maybe\n", "fast right\n", "speed-direct NaN\n", "speed-direct\n", "staging 8-16\n"]
+        {
             assert_eq!(Verdict::parse(other), None, "{other}");
         }
         let long = Verdict::of(Part::Stores, wrong(&"ä".repeat(5000))).write();

@@ -14,10 +14,13 @@
 //! ipc wrong 4096 of 4096 bytes never arrived, the first at 0
 //! vmm untested cuMemExportToShareableHandle returned CUDA_ERROR_NOT_SUPPORTED (801)
 //! speed-direct 48.21
+//! staging 64-256 one-link driver 37.50 p2pshim 51.72
 //! end
 //! ```
 //!
-//! The key comes first: a file that does not begin with exactly this says nothing. A line for each part and speed follows.
+//! The key comes first: a file that does not begin with exactly this says nothing. A line for each part and speed follows, and for
+//! each size of copies and number of busy links who stages how fast: MiB, and GB/s a link. A file without these says that nothing was
+//! measured.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

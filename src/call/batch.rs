@@ -19,7 +19,6 @@ use crate::model::{Finding, Memcpy, Part, Path, Rule, Traffic};
 use crate::os::alloc;
 use crate::policy::access::{Between, Circumstances};
 use crate::policy::memory::Kind;
-use crate::policy::staging::By;
 use crate::policy::{ACCESS, GRAPHS, HIP, STAGING, VALIDATE, capture};
 use crate::real::driver::RealDriver;
 use crate::real::hip::Library;
@@ -122,7 +121,7 @@ fn judge_each(call: &Call<'_>, stream: usize) -> Option<Vec<(CUDA_MEMCPY3D_PEER,
         };
         let are_whole = [copy.src, copy.dst].into_iter().zip(copy.reach()?).all(is_whole);
         let is_wanted = |traffic: &Traffic| {
-            STAGING.wants(&copy, traffic.path) && STAGING.stager(&copy, traffic) != Some(By::Driver)
+            STAGING.wants(&copy, traffic.path) && STAGING.share(&RealDriver, &copy, traffic).is_some()
         };
         are_whole.then(|| (parameters, traffic.filter(is_wanted)))
     };

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 
 use super::arrival::Caller;
 use super::rights::{before_grants, on_pool_create, on_pool_get_access, on_pool_set_access};
-use super::{graphs, hands, hip, mode, nvml, read, readback, shared, staging, thread, timing, trial, waits};
+use super::{graphs, hands, hip, mode, nvml, read, readback, shared, staging, thread, timing, waits};
 use crate::api::abi::{Code, Value};
 use crate::api::{Function, Layer, State};
 use crate::policy::access::{Grants, How};
@@ -420,7 +420,6 @@ fn before_context_ends(context: Option<usize>, primary_of: Option<i32>, waits: b
     }
     let context = mode::unseen(|| {
         timing::contexts_are_going();
-        trial::contexts_are_going();
         VALIDATE.facts().contexts_have_changed();
         let primary = || RealDriver.primary_context(primary_of?);
         if STAGING.is_used() { context.or_else(primary) } else { None }

@@ -29,7 +29,6 @@ mod show;
 mod staging;
 mod thread;
 mod timing;
-mod trial;
 mod validate;
 mod waits;
 

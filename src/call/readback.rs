@@ -120,15 +120,6 @@ fn give_up(made: Made, reading: Box<Reading>) {
     });
 }
 
-/// Has a copy read back that the shim has staged, whatever `P2PSHIM_READBACK` says: it is one of the first. Nobody waits for that.
-pub(super) fn after_staged(call: &Call<'_>, copy: &Memcpy<'_>, traffic: &Traffic, ret: Code) {
-    if ret != Code::SUCCESS || READBACK.is_on() || copy.stream.is_none() {
-        return;
-    }
-    harvest_now();
-    go_on(mode::unseen(|| begin(call, (copy, *traffic), None)), copy);
-}
-
 /// Has a copy read back, if it is one of those.
 #[inline(never)]
 fn begin(

@@ -14,7 +14,7 @@ use super::room::Room;
 use super::thread;
 use super::{
     batch, callbacks, captured, copy, hands, hip, mode, origin, peers, readback, recording, regular, show, staging,
-    timing, trial, validate, waits,
+    timing, validate, waits,
 };
 use crate::api::abi::{Code, Value};
 use crate::api::{Effect, Function, Layer};
@@ -133,12 +133,8 @@ fn make(call: &Call<'_>, decision: &mut Decision, begun: &Running, real: impl Fn
             None => validate::refuse(call, refusal),
         },
         How::Staged => match make_staged(call, decision, begun) {
-            Ok(ret) => ret,
-            Err(trial) => {
-                let ret = real();
-                trial::end(trial, ret);
-                ret
-            }
+            Some(ret) => ret,
+            None => real(),
         },
         // SAFETY: made of the program's arguments, in place of the real function.
         How::Captured(_) | How::Harmless(_) | How::Answered(..) => unsafe { make_instead(call, decision.how) },
@@ -170,19 +166,18 @@ unsafe fn make_instead(call: &Call<'_>, how: How) -> Code {
     }
 }
 
-/// Stages the copies of a call. If the caller must call the real function instead, returns the trial that times that call, if any.
+/// Stages the copies of a call; none if the caller must call the real function instead.
 #[cold]
 #[inline(never)]
-fn make_staged(call: &Call<'_>, decision: &mut Decision, begun: &Running) -> Result<Code, Option<trial::Trial>> {
+fn make_staged(call: &Call<'_>, decision: &mut Decision, begun: &Running) -> Option<Code> {
     let (made, is_staged) = match call.request.copy() {
         Some(copy) => {
             let made = staging::make(call, copy, decision.traffic());
-            let is_staged = made.is_ok();
-            (made, is_staged)
+            (made, made.is_some())
         }
-        None => batch::make_each(call).map_or((Err(None), false), |(ret, is_staged)| (Ok(ret), is_staged)),
+        None => batch::make_each(call).map_or((None, false), |(ret, is_staged)| (Some(ret), is_staged)),
     };
-    if made.is_err() {
+    if made.is_none() {
         decision.how = How::Real;
     }
     // If the pair is blocked, the copy takes a blocked path: record that, and make the next check report it.

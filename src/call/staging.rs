@@ -5,58 +5,43 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use super::arrival::Call;
-use super::trial::{self, Trial};
 use super::{context, mode, read, readback, thread};
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code};
 use crate::model::{Memcpy, Traffic};
 use crate::os;
-use crate::policy::staging::{By, Ring, Staged, User};
+use crate::policy::staging::{Ring, Staged, User};
 use crate::policy::{ACCESS, Driver, STAGING, capture};
 use crate::real::driver::{self, RealDriver};
 use crate::record::log;
 
-/// Makes a copy that is to be staged. If the real function is to be called instead, what times that, should it be timed. What the copy
-/// takes may take milliseconds to make, so that the call's record has begun before.
+/// Makes a copy that is to be staged; none if the real function is to be called instead. What the copy takes may take milliseconds to
+/// make, so that the call's record has begun before.
 #[inline(always)]
-pub(super) fn make(call: &Call<'_>, copy: &Memcpy<'_>, traffic: Option<Traffic>) -> Result<Code, Option<Trial>> {
-    let traffic = traffic.ok_or(None)?;
+pub(super) fn make(call: &Call<'_>, copy: &Memcpy<'_>, traffic: Option<Traffic>) -> Option<Code> {
+    let traffic = traffic?;
     if !read::may_be_put_off(call.function(), call.request.arguments) {
-        return Err(None);
+        return None;
     }
     make_one(call, copy, &traffic)
 }
 
 /// Makes one of several copies of a call.
-fn make_one(call: &Call<'_>, copy: &Memcpy<'_>, traffic: &Traffic) -> Result<Code, Option<Trial>> {
+fn make_one(call: &Call<'_>, copy: &Memcpy<'_>, traffic: &Traffic) -> Option<Code> {
     let mut staged = None;
-    let trial = trial::begin(prepare(call, (copy, traffic), &mut staged));
-    let Some(staged) = &mut staged else { return Err(trial) };
-    let ret = submit(staged);
-    if trial.is_some() {
-        trial::end(trial, ret);
-        readback::after_staged(call, copy, traffic, ret);
-    }
-    Ok(ret)
+    prepare(call, (copy, traffic), &mut staged);
+    Some(submit(staged.as_mut()?))
 }
 
-/// Finds out who stages a copy, and with what; and what times it, if it is to be timed.
+/// Finds out whether a copy is staged here, and with what.
 #[inline(never)]
-fn prepare(call: &Call<'_>, (copy, traffic): (&Memcpy<'_>, &Traffic), staged: &mut Option<Staged>) -> Option<Trial> {
+fn prepare(call: &Call<'_>, (copy, traffic): (&Memcpy<'_>, &Traffic), staged: &mut Option<Staged>) {
     mode::unseen(|| {
-        // A message takes stack.
-        if os::has_room() {
-            trial::harvest();
-        }
-        let (by, kind) = trial::next(copy, traffic);
-        if by == By::Shim {
-            *staged = take(call, copy, traffic);
-        }
+        *staged = take(call, copy, traffic);
         if let Some(Staged { ring, .. }) = staged {
             STAGING.keep(ring, thread::id());
         }
-        let is_turn_taken = by == By::Driver || staged.is_some();
-        trial::of((kind?, by), (copy, traffic), call.function().per_thread(), is_turn_taken)
-    })
+        Some(())
+    });
 }
 
 /// The result of a batch whose copies were made one by one.
@@ -77,13 +62,9 @@ pub(super) fn make_each(call: &Call<'_>, stream: usize, copies: &[(CUDA_MEMCPY3D
     let context = mode::unseen(|| context::of_stream(stream, per_thread)).map_or(0, |(context, _)| context);
     for (index, (parameters, traffic)) in copies.iter().enumerate() {
         let copy = Memcpy::of_driver(parameters, Some(stream)).regular();
-        let made = traffic.map_or(Err(None), |traffic| make_one(call, &copy, &traffic));
-        is_staged &= made.is_ok() || !traffic.is_some_and(|traffic| traffic.path.has_to_be_staged_by_us());
-        let ret = made.unwrap_or_else(|trial| {
-            let ret = driver::make_copy(context, parameters, stream, per_thread);
-            trial::end(trial, ret);
-            ret
-        });
+        let made = traffic.and_then(|traffic| make_one(call, &copy, &traffic));
+        is_staged &= made.is_some() || !traffic.is_some_and(|traffic| traffic.path.has_to_be_staged_by_us());
+        let ret = made.unwrap_or_else(|| driver::make_copy(context, parameters, stream, per_thread));
         if ret != Code::SUCCESS {
             return Each { ret, failed: index, is_staged };
         }
@@ -98,11 +79,12 @@ fn take(call: &Call<'_>, copy: &Memcpy<'_>, traffic: &Traffic) -> Option<Staged>
     if mode::is_exhausted() || copy.stream.is_none() && capture::may_be_under_way() {
         return None;
     }
+    let share = STAGING.share(&RealDriver, copy, traffic)?;
     let context = context::of_stream(copy.stream.unwrap_or(0), per_thread)?;
     if !traffic.path.has_to_be_staged_by_us() && ACCESS.is_refused_for_rights(&RealDriver, copy) {
         return None;
     }
-    STAGING.take((&ACCESS, &RealDriver), (copy, traffic), context, (per_thread, thread::id()))
+    STAGING.take((&ACCESS, &RealDriver), (copy, traffic, share), context, (per_thread, thread::id()))
 }
 
 /// How one step of a copy ended.

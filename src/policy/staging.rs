@@ -19,16 +19,15 @@
 
 mod failures;
 mod links;
+mod measured;
 mod pieces;
 mod ring;
 mod staged;
-mod trial;
 
-pub(crate) use links::{RING, SLOTS};
+pub(crate) use links::{RING, SLOTS, Share};
 pub(crate) use pieces::{Piece, as_row, linear, parameters, reversed, to_host};
 pub(crate) use ring::{Context, Contexts, Host, NEEDED, Ring, Stager};
 pub(crate) use staged::Staged;
-pub(crate) use trial::{By, CopyClass, Outcome, Trials};
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -37,7 +36,8 @@ use p2pshim_host::job;
 use parking_lot::Mutex;
 
 use self::failures::Failures;
-use self::links::{Links, Share};
+use self::links::Links;
+use self::measured::Measured;
 use super::access::Access;
 use crate::api::abi::Code;
 use crate::config::{self, Config};
@@ -76,6 +76,8 @@ impl User {
 struct Entry {
     ring: Ring,
     user: User,
+    /// The devices that it copies between.
+    pair: [u8; 2],
     /// How its last copy was divided, and from where to where it went.
     piece: usize,
     ends: [Range<u64>; 2],
@@ -114,7 +116,7 @@ pub(crate) struct Staging {
     rings: Mutex<Rings>,
     /// Whether there ever was a ring.
     is_used: AtomicBool,
-    pub(crate) trials: Trials,
+    measured: Measured,
 }
 
 impl Staging {
@@ -127,7 +129,7 @@ impl Staging {
             ranks: AtomicUsize::new(1),
             rings: Mutex::new(rings),
             is_used: AtomicBool::new(false),
-            trials: Trials::new(),
+            measured: Measured::new(),
         }
     }
 
@@ -160,21 +162,21 @@ impl Staging {
         self.may_want(&traffic) && (path.has_to_be_staged_by_us() || copy.has_addresses())
     }
 
-    /// The trial that a copy belongs to; none if it is staged here whoever is faster.
-    pub(crate) fn trial_of(&self, copy: &Memcpy<'_>, traffic: &Traffic) -> Option<CopyClass> {
-        let is_tried = self.is(config::Staging::Auto) && !traffic.path.has_to_be_staged_by_us();
-        is_tried.then(|| Some(CopyClass::of(traffic, &pieces::parameters(copy)?)))?
-    }
-
-    /// The stager of a copy, if that is decided by trial.
-    pub(crate) fn stager(&self, copy: &Memcpy<'_>, traffic: &Traffic) -> Option<By> {
-        self.trials.known(self.trial_of(copy, traffic)?)
+    /// How much of a ring a copy is to use; none if the driver is to stage it, who is faster.
+    #[inline(never)]
+    pub(crate) fn share(&self, driver: &impl Stager, copy: &Memcpy<'_>, traffic: &Traffic) -> Option<Share> {
+        let parameters = pieces::parameters(copy)?;
+        let busy = if copy.bytes < LEAST { 1 } else { self.busy_links(driver, [traffic.src, traffic.dst]) };
+        let is_ours = traffic.path.has_to_be_staged_by_us()
+            || !self.is(config::Staging::Auto)
+            || self.measured.are_ours(driver, (&parameters, traffic), busy);
+        is_ours.then(|| Share::of(busy))
     }
 
     /// A copy that was staged, here or by the driver, did not arrive as it was read back: the driver stages the pair.
     pub(crate) fn leave_to_driver(&self, traffic: &Traffic) {
         let pair = [traffic.src, traffic.dst];
-        if self.is(config::Staging::Auto) && self.trials.leave_to_driver(pair) {
+        if self.is(config::Staging::Auto) && self.measured.leave_to_driver(pair) {
             let what = "a staged copy was read back and differs: the driver stages all from now on";
             log::pair_info(traffic.src, traffic.dst, format_args!("{what}"));
         }
@@ -185,7 +187,7 @@ impl Staging {
     pub(crate) fn take(
         &self,
         (access, driver): (&Access, &impl Stager),
-        (copy, traffic): (&Memcpy<'_>, &Traffic),
+        (copy, traffic, share): (&Memcpy<'_>, &Traffic, Share),
         context: Context,
         (per_thread, thread): (bool, usize),
     ) -> Option<Staged> {
@@ -193,12 +195,12 @@ impl Staging {
         let ring = |bytes| self.ring((access, driver), (copy, traffic), bytes, context, (per_thread, thread));
         let large = if copy.bytes >= LEAST { ring(RING) } else { None };
         let ring = large.or_else(|| if traffic.path.has_to_be_staged_by_us() { ring(NEEDED) } else { None })?;
-        let share = if ring.host.bytes == RING { self.share(driver, &ring) } else { links::whole(ring.host.bytes) };
+        let share = if ring.host.bytes == RING { share } else { Share::whole(ring.host.bytes) };
         let piece = pieces::size(copy.bytes, share);
         let [src, dst] = copy.reach().unwrap_or([copy.bytes; 2]);
         let ends = [(copy.src, src), (copy.dst, dst)].map(|(start, bytes)| start..start.saturating_add(bytes));
         self.with(&ring, |entry| entry.ends = ends)?;
-        if self.trial_of(copy, traffic).is_none() {
+        if traffic.path.has_to_be_staged_by_us() || !self.is(config::Staging::Auto) {
             self.say_once(traffic);
         }
         let is_of_both = copy.stream.is_none() && copy.src_named != Named::Pointer;
@@ -234,21 +236,20 @@ impl Staging {
         })
     }
 
-    /// How much of a ring that was taken its next copy uses.
-    fn share(&self, driver: &impl Stager, ring: &Ring) -> Share {
-        let link = |ring: &Ring| [ring.contexts[1], ring.contexts[2]];
-        let mut busy = Vec::from([link(ring)]);
-        let others: Vec<(Ring, bool)> = {
+    /// How many links are busy with a copy of a pair, which is one of them: those with rings in use now, and at the last copies.
+    fn busy_links(&self, driver: &impl Stager, pair: [u8; 2]) -> usize {
+        let others: Vec<(Ring, [u8; 2], bool)> = {
             let rings = self.rings.lock();
-            let others = rings.entries.iter().filter(|entry| entry.ring.host.bytes == RING && entry.ring != *ring);
-            others.map(|entry| (entry.ring, entry.is_taken || entry.kept_by.is_some())).collect()
+            let others = rings.entries.iter().filter(|entry| entry.ring.host.bytes == RING && entry.pair != pair);
+            others.map(|entry| (entry.ring, entry.pair, entry.is_taken || entry.kept_by.is_some())).collect()
         };
-        for (ring, is_taken) in &others {
-            if !busy.contains(&link(ring)) && (*is_taken || !driver.is_ring_done(ring)) {
-                busy.push(link(ring));
+        let mut busy = Vec::from([pair]);
+        for (ring, pair, is_taken) in &others {
+            if !busy.contains(pair) && (*is_taken || !driver.is_ring_done(ring)) {
+                busy.push(*pair);
             }
         }
-        self.rings.lock().links.share(busy.len(), self.ranks.load(Relaxed))
+        self.rings.lock().links.busy(busy.len()).max(self.ranks.load(Relaxed))
     }
 
     /// The ring of this stream, these contexts and so many bytes, if nobody is using it in this moment.
@@ -330,6 +331,7 @@ impl Staging {
                 rings.entries.push(Entry {
                     ring,
                     user,
+                    pair,
                     piece: bytes,
                     ends: [0..0, 0..0],
                     queued: 0,
@@ -570,7 +572,8 @@ mod tests {
             let traffic = self.access.consider(&self.driver, &copy, Circumstances::default())?;
             assert!(self.staging.wants(&copy, traffic.path));
             let all = (&*self.access, &self.driver);
-            self.staging.take(all, (&copy, &traffic), (context(src), 1), (false, 7))
+            let share = self.staging.share(&self.driver, &copy, &traffic)?;
+            self.staging.take(all, (&copy, &traffic, share), (context(src), 1), (false, 7))
         }
 
         /// A copy that was submitted and is under way: the number of its ring.
@@ -590,7 +593,7 @@ mod tests {
         for (bytes, busy) in sizes.into_iter().flat_map(|bytes| [(bytes, 1), (bytes, 2), (bytes, 3)]) {
             let copy = CUDA_MEMCPY3D_PEER { WidthInBytes: bytes as usize, ..ring.copy };
             let step = Piece { extent: pieces::extent(&copy), ..ring.step };
-            let share = Links::new().share(busy, 1);
+            let share = Share::of(busy);
             let piece = pieces::size(bytes, share);
             let staged = Staged { copy, step, piece, slots: (share.bytes / piece).clamp(1, SLOTS), ..ring };
             let mut end = 0;
@@ -621,24 +624,23 @@ mod tests {
         let process = Process::new(u64::MAX);
         let begin = |stream, pair| {
             let staged = process.take_between(stream, pair, LEAST).unwrap();
-            let Share { piece, bytes } = process.staging.share(&process.driver, &staged.ring);
             process.staging.give_back(&staged.ring);
             BUSY.with_borrow_mut(|busy| busy.insert(staged.ring.host.address));
-            (piece >> 20, bytes / piece, staged.slots)
+            staged.slots
         };
-        assert_eq!(begin(5, [0, 1]), (10, 2, 4));
-        assert_eq!(begin(6, [0, 1]), (10, 2, 4), "of the only link that is busy");
-        assert_eq!(begin(7, [1, 0]), (8, 2, 4));
-        assert_eq!(begin(8, [1, 2]), (2, 3, 3));
-        assert_eq!(begin(5, [0, 1]), (2, 3, 3), "the same ring");
+        assert_eq!(begin(5, [0, 1]), 4);
+        assert_eq!(begin(6, [0, 1]), 4, "of the only link that is busy");
+        assert_eq!(begin(7, [1, 0]), 4);
+        assert_eq!(begin(8, [1, 2]), 3);
+        assert_eq!(begin(5, [0, 1]), 3, "the same ring");
         BUSY.with_borrow_mut(BTreeSet::clear);
         for _ in 0..16 {
             begin(5, [0, 1]);
             BUSY.with_borrow_mut(BTreeSet::clear);
         }
-        assert_eq!(begin(5, [0, 1]), (10, 2, 4), "once the others have been idle for some copies");
+        assert_eq!(begin(5, [0, 1]), 4, "once the others have been idle for some copies");
         process.staging.ranks.store(4, Relaxed);
-        assert_eq!(begin(5, [0, 1]), (2, 3, 3), "other processes' links");
+        assert_eq!(begin(5, [0, 1]), 3, "other processes' links");
     }
 
     #[test]
@@ -685,7 +687,8 @@ mod tests {
                     let traffic = process.access.consider(&process.driver, &copy, Circumstances::default()).unwrap();
                     let traffic = Traffic { path: Path::Staged(Why::BrokenInUse), ..traffic };
                     let all = (&*process.access, &process.driver);
-                    process.staging.take(all, (&copy, &traffic), (context(0), 1), (false, 7)).unwrap()
+                    let share = process.staging.share(&process.driver, &copy, &traffic).unwrap();
+                    process.staging.take(all, (&copy, &traffic, share), (context(0), 1), (false, 7)).unwrap()
                 };
                 let (regular, peer) = (of(Named::Pointer), of(Named::Ordinal(0)));
                 assert_eq!(

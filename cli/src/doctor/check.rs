@@ -7,6 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use p2pshim_host::machine::{self, Machine};
+use p2pshim_host::stagers::Stagers;
 use p2pshim_host::verdict;
 use p2pshim_host::verdicts::{self, Cache, Key};
 
@@ -159,8 +160,9 @@ fn make(
     let is_fit = |ordinal: usize| !inventory.unfit.iter().any(|(unfit, _)| *unfit == ordinal);
     let pairs = inventory.paths.iter().map(|(pair, _)| *pair).filter(|pair| pair.iter().all(|gpu| is_fit(*gpu)));
     let rows = examine::test(&pairs.collect::<Vec<_>>(), session, settings);
+    let others = measured_without_path(&inventory, &rows, settings);
     progress.clear();
-    for row in &rows {
+    for row in rows.iter().chain(&others) {
         kept::keep(cache, &inventory, row, TIMEOUT_S, check == Check::Quick);
     }
     let is_decided = rows.iter().all(|row| !is_undecided(row));
@@ -171,6 +173,19 @@ fn make(
         line: line(&inventory, &rows, started.elapsed()),
         is_right: inventory.unfit.is_empty() && rows.iter().all(|row| row.verdict == Verdict::Passed),
     }))
+}
+
+/// The pairs whose copies will go through the host, with who stages them faster: those without a path, and those that are not right.
+fn measured_without_path(inventory: &Inventory, rows: &[Row], settings: Settings<'_>) -> Vec<Row> {
+    let is_fit = |ordinal: &usize| !inventory.unfit.iter().any(|(unfit, _)| unfit == ordinal);
+    let fit: Vec<usize> = (0..inventory.devices.len()).filter(is_fit).collect();
+    let pairs = fit.iter().flat_map(|&from| fit.iter().map(move |&to| [from, to])).filter(|[from, to]| from != to);
+    let is_right = |pair: &[usize; 2]| rows.iter().any(|row| row.pair == *pair && row.verdict == Verdict::Passed);
+    let staged: Vec<[usize; 2]> = pairs.filter(|pair| !is_right(pair)).collect();
+    // GPUs of a pair that hung may be of no use.
+    let may_measure = !staged.is_empty() && !rows.iter().any(Row::is_hung);
+    let stagers = if may_measure { examine::stagers(&staged, settings) } else { Stagers::default() };
+    staged.into_iter().map(|pair| Row { stagers, ..Row::new(pair, Verdict::NoPath) }).collect()
 }
 
 fn is_undecided(row: &Row) -> bool {

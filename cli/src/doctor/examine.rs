@@ -7,6 +7,8 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
+use p2pshim_host::stagers::Stagers;
+
 use super::advice::is_slower;
 use super::lines::{Finding, Line, Measure, Path, Test, Verdict};
 use super::report::Row;
@@ -226,17 +228,14 @@ impl<'a> Examination<'a> {
 
     /// Measures copies that p2pshim stages, if the library is here.
     fn by_shim(&mut self) {
-        let Ok(shim) = shim::find(None) else { return };
-        let options = [("P2PSHIM_ACCESS", "off"), ("P2PSHIM_STAGING", "always"), ("P2PSHIM_LOG", "off")];
-        let options = options.map(|(name, value)| (OsString::from(name), OsString::from(value)));
-        let preload = [(OsString::from("LD_PRELOAD"), shim.into_os_string())];
-        let environment = [self.settings.environment, &preload, &options].concat();
-        let settings = Settings { environment: &environment, ..self.settings };
         let places = self.places(|row| row.measure(Path::Staged).is_some());
         let pairs = self.pairs(&places);
-        let Ok(mut session) = Session::start(settings) else { return };
-        settings.progress.begin(pairs.len(), "measuring copies by p2pshim");
-        if !pairs.is_empty() && session.list().is_ok() {
+        if pairs.is_empty() {
+            return;
+        }
+        let settings = self.settings;
+        preloaded(settings, |session| {
+            settings.progress.begin(pairs.len(), "measuring copies by p2pshim");
             session.ask("measure-staged", &pairs, |place, line| {
                 let row = places.get(place).and_then(|&place| self.rows.get_mut(place));
                 if let (Some(row), Line::Measured(_, measure)) = (row, line) {
@@ -244,9 +243,51 @@ impl<'a> Examination<'a> {
                     row.by_shim = Some(measure.speed);
                 }
             });
-        }
-        session.end();
+            let stagers = ask_stagers(session, settings, &pairs);
+            for &place in &places {
+                self.rows.get_mut(place).into_iter().for_each(|row| row.stagers = stagers);
+            }
+        });
     }
+}
+
+/// Who stages copies between the GPUs of these pairs faster, the driver or p2pshim, if the library is here.
+pub(super) fn stagers(pairs: &[[usize; 2]], settings: Settings<'_>) -> Stagers {
+    let mut found = Stagers::default();
+    preloaded(settings, |session| found = ask_stagers(session, settings, pairs));
+    found
+}
+
+fn ask_stagers(session: &mut Session<'_>, settings: Settings<'_>, pairs: &[[usize; 2]]) -> Stagers {
+    let mut found = Stagers::default();
+    settings.progress.begin(Stagers::CLASSES * 2, "measuring who stages copies faster");
+    session.ask("stagers", pairs, |_, line| {
+        if let Line::Stagers(of_size) = line {
+            settings.progress.step();
+            found.update(&of_size);
+        }
+    });
+    found
+}
+
+/// Has something measured in a process that the library is preloaded in, if it is here.
+fn preloaded(settings: Settings<'_>, work: impl FnOnce(&mut Session<'_>)) {
+    let Ok(shim) = shim::find(None) else { return };
+    let options = [
+        ("P2PSHIM_ACCESS", "off"),
+        ("P2PSHIM_STAGING", "always"),
+        ("P2PSHIM_LOG", "off"),
+        // Nobody else copies, whoever starts the command.
+        ("LOCAL_WORLD_SIZE", "1"),
+    ];
+    let options = options.map(|(name, value)| (OsString::from(name), OsString::from(value)));
+    let preload = [(OsString::from("LD_PRELOAD"), shim.into_os_string())];
+    let environment = [settings.environment, &preload, &options].concat();
+    let Ok(mut session) = Session::start(Settings { environment: &environment, ..settings }) else { return };
+    if session.list().is_ok() {
+        work(&mut session);
+    }
+    session.end();
 }
 
 /// How a test hung.

@@ -43,6 +43,7 @@ fn verdict(row: &Row, timeout: u64) -> Parts {
             verdict.set_speed(speed, measured);
         }
     }
+    verdict.stagers = row.stagers;
     verdict
 }
 

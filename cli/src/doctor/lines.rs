@@ -9,11 +9,13 @@
 //! pair 0 verdict failed kernel loads: 4096 of 4096 bytes …
 //! done true
 //! pair 0 staged 38.12 14.03
+//! pair 0 staging 64-256 all-links driver 24.50 p2pshim 38.00
 //! done true
 //! ```
 //! Each thing that it was asked for ends with `done`. A pair has a number, its place in what was asked for. It has a verdict if its tests
 //! came to an end, also by a hang; if they did not, because of another pair's, it has none.
 
+use p2pshim_host::stagers::Stagers;
 pub(super) use p2pshim_host::verdict::{Finding, Part as Test};
 
 /// The verification's answer about a pair.
@@ -104,6 +106,8 @@ pub(super) enum Line {
     Measured(Path, Measure),
     /// GB/s of a pair while all copy.
     AtOnce(f64),
+    /// Who stages copies of one size how fast.
+    Stagers(Box<Stagers>),
     /// The process has done what it was asked for; whether all its GPUs can still be used.
     Done(bool),
     /// Another process that takes part.
@@ -145,6 +149,7 @@ impl Line {
             }
             Self::Measured(Path::Direct, Measure { speed, latency }) => format!("direct {speed:.2} {latency:.2}"),
             Self::Measured(Path::Staged, Measure { speed, latency }) => format!("staged {speed:.2} {latency:.2}"),
+            Self::Stagers(stagers) => stagers.write(),
             Self::AtOnce(speed) => format!("at-once {speed:.2}"),
             Self::Done(is_whole) => format!("done {is_whole}"),
             Self::Partner(process) => format!("partner {process}"),
@@ -181,6 +186,11 @@ impl Line {
                 Self::Pair(place.parse().ok()?, Box::new(Self::parse(line)?))
             }
             "at-once" => Self::AtOnce(field()?.parse().ok()?),
+            Stagers::WORD => {
+                let mut stagers = Stagers::default();
+                stagers.read(rest)?;
+                Self::Stagers(Box::new(stagers))
+            }
             "done" => Self::Done(field()?.parse().ok()?),
             "direct" | "staged" => {
                 let path = if word == "direct" { Path::Direct } else { Path::Staged };
@@ -222,10 +232,14 @@ impl Line {
 
 #[cfg(test)]
 mod tests {
+    use p2pshim_host::stagers::Rates;
+
     use super::*;
 
     #[test]
     fn parse_reads_what_was_written() {
+        let mut stagers = Stagers::default();
+        stagers.set(2, true, Rates { driver: 24.5, shim: 38.0 });
         let lines = [
             Line::Pair(7, Box::new(Line::Found(Test::Ipc, Finding::Wrong("1 of 8 bytes".to_owned())))),
             Line::Pair(0, Box::new(Line::Verdict(Verdict::Passed))),
@@ -237,6 +251,7 @@ mod tests {
             Line::Measured(Path::Direct, Measure { speed: 396.25, latency: 6.5 }),
             Line::Measured(Path::Staged, Measure { speed: 38.0, latency: 14.25 }),
             Line::AtOnce(371.5),
+            Line::Stagers(Box::new(stagers)),
             Line::Partner(4711),
             Line::Driver(13000),
             Line::Device {

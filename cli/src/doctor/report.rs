@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use p2pshim_host::machine::{Acs, Fault, Gpu, Machine, Translation};
+use p2pshim_host::stagers::{Rates, Stagers};
 use p2pshim_host::text::Escaped;
 
 use super::Inventory;
@@ -52,6 +53,8 @@ pub(super) struct Row {
     pub(super) measures: [Option<Measure>; 2],
     /// GB/s of copies through the host that p2pshim makes.
     pub(super) by_shim: Option<f64>,
+    /// Who stages copies faster.
+    pub(super) stagers: Stagers,
     /// GB/s of direct copies while all pairs copy.
     pub(super) at_once: Option<f64>,
     pub(super) verdict: Verdict,
@@ -66,7 +69,8 @@ impl Row {
     pub(super) fn new(pair: [usize; 2], verdict: Verdict) -> Self {
         let findings = [const { None }; Test::ALL.len()];
         let (measures, by_shim, at_once, remark, left_behind) = ([None; 2], None, None, None, None);
-        Self { pair, findings, measures, by_shim, at_once, verdict, remark, left_behind }
+        let stagers = Stagers::default();
+        Self { pair, findings, measures, by_shim, stagers, at_once, verdict, remark, left_behind }
     }
 
     /// Forgets how tests came out.
@@ -311,6 +315,26 @@ fn print_at_once(out: &mut impl Write, rows: &[Row]) -> io::Result<()> {
     writeln!(out, "\n{:17}  {}", "all pairs at once", parts.join("; "))
 }
 
+/// Prints how fast either stages copies, if that was measured.
+fn print_stagers(out: &mut impl Write, rows: &[Row]) -> io::Result<()> {
+    let Some(stagers) = rows.iter().map(|row| &row.stagers).find(|stagers| !stagers.is_empty()) else { return Ok(()) };
+    let cell = |text: &str| format!("  {text:>10}");
+    let head: String = Stagers::words().iter().map(|word| cell(&format!("{word} MiB"))).collect();
+    writeln!(out, "\n{:26}{head}", "staged, GB/s of each link")?;
+    for (are_all_busy, links) in [(false, "one link"), (true, "all links at once")] {
+        let rates = stagers.rates(are_all_busy);
+        let cells = |rate: fn(&Rates) -> f64| -> String {
+            rates
+                .iter()
+                .map(|rates| cell(&rates.as_ref().map_or("-".to_owned(), |rates| format!("{:.1}", rate(rates)))))
+                .collect()
+        };
+        writeln!(out, "{:26}{}", format!("{links}, driver"), cells(|rates| rates.driver))?;
+        writeln!(out, "{:26}{}", format!("{links}, p2pshim"), cells(|rates| rates.shim))?;
+    }
+    Ok(())
+}
+
 /// Prints the details of pairs that are not verified.
 fn print_details(out: &mut impl Write, examined: &Examined) -> io::Result<()> {
     if examined.rows.is_empty() {
@@ -423,7 +447,8 @@ pub(super) fn print_findings(out: &mut impl Write, examined: &Examined) -> io::R
     print_head(out, examined)?;
     examined.rows.iter().try_for_each(|row| print_row(out, row, examined.is_full))?;
     print_at_once(out, &examined.rows)?;
-    print_details(out, examined)
+    print_details(out, examined)?;
+    print_stagers(out, &examined.rows)
 }
 
 /// All of it as Markdown for a bug report, without what is only the user's: UUIDs.

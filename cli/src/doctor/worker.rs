@@ -6,6 +6,7 @@
 //! measure 0>1         to measure direct copies and those through the host
 //! measure-staged 0>1  to measure only those through the host
 //! at-once 0>1 1>0     to have them copy at once
+//! stagers 0>1 1>0     to measure who stages copies of these GPUs faster
 //! ```
 
 use std::process::ExitCode;
@@ -22,7 +23,7 @@ use super::lines::{Finding, Line, Test, Verdict};
 use super::rig::Rig;
 use super::sweep::Sweep;
 use super::verify::Level;
-use super::{at_once, partner, runtimes};
+use super::{at_once, partner, runtimes, stagers};
 use crate::nvml::{Handle, Nvml};
 
 /// How to do it.
@@ -73,6 +74,7 @@ pub(crate) fn run(arguments: &WorkerArguments) -> ExitCode {
             "measure" => sweep.measure(time, true),
             "measure-staged" => sweep.measure(time, false),
             "at-once" => at_once(&rig, &pairs),
+            "stagers" => stagers(&rig, &pairs),
             _ => {}
         }
         write(&Line::Done(!rig.journal.has_lost()));
@@ -195,6 +197,25 @@ fn at_once(rig: &Arc<Rig>, pairs: &[[usize; 2]]) {
     });
     let hangs = Verdict::Failed(format!("{}: a call of the driver did not return", Test::AllPairs.name()));
     write(&Line::Verdict(ended.recv_timeout(patience * ROUNDS).unwrap_or(hangs)));
+}
+
+/// Measures who stages copies faster, and gives up when nothing comes for long.
+fn stagers(rig: &Arc<Rig>, pairs: &[[usize; 2]]) {
+    let mut ordinals = pairs.as_flattened().to_vec();
+    ordinals.sort_unstable();
+    ordinals.dedup();
+    let devices: Vec<Device> = ordinals.iter().filter_map(|&ordinal| rig.devices.get(ordinal).copied()).collect();
+    let (sender, measured) = mpsc::channel();
+    let used = Arc::clone(rig);
+    thread::spawn(move || {
+        // What could not be measured the driver stages.
+        let _ = stagers::measure(&used.driver, &devices, |of_size| {
+            let _ = sender.send(of_size);
+        });
+    });
+    while let Ok(of_size) = measured.recv_timeout(rig.patience) {
+        write(&Line::Pair(0, Box::new(Line::Stagers(Box::new(of_size)))));
+    }
 }
 
 /// Ends the process at once: the driver's own way out might wait for what hangs.

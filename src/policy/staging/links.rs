@@ -8,7 +8,7 @@ pub(crate) const SLOTS: usize = 4;
 
 /// Of a ring: the largest piece, and the bytes that are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Share {
+pub(crate) struct Share {
     pub(super) piece: usize,
     pub(super) bytes: usize,
 }
@@ -21,9 +21,17 @@ const SHARES: [Share; 3] = [
     Share { piece: 2 << 20, bytes: 6 << 20 }, // 40.3; 8 MiB x 2 had 25.4, 10 MiB x 2 21.2
 ];
 
-/// Of a ring for copies that have to be staged: all of it.
-pub(super) const fn whole(bytes: usize) -> Share {
-    Share { piece: bytes / SLOTS, bytes }
+impl Share {
+    /// That of each of so many busy links.
+    pub(super) fn of(busy: usize) -> Self {
+        let [.., most] = SHARES;
+        SHARES.get(busy.saturating_sub(1)).copied().unwrap_or(most)
+    }
+
+    /// All of a ring for copies that have to be staged.
+    pub(super) const fn whole(bytes: usize) -> Self {
+        Self { piece: bytes / SLOTS, bytes }
+    }
 }
 
 /// How many of the last copies say how many links are busy. Links that copy at about the same time begin one after the other, and each
@@ -41,16 +49,13 @@ impl Links {
         Self { lately: [0; LATELY], next: 0 }
     }
 
-    /// Another copy is made while so many links are busy, its own among them; `least` is how many are however few it sees. Its share of the
-    /// ring.
-    pub(super) fn share(&mut self, busy: usize, least: usize) -> Share {
+    /// Another copy is made while so many links are busy, its own among them. How many were at one of the last, at most.
+    pub(super) fn busy(&mut self, now: usize) -> usize {
         if let Some(place) = self.lately.get_mut(self.next) {
-            *place = busy;
+            *place = now;
         }
         self.next = (self.next + 1) % LATELY;
-        let links = self.lately.iter().copied().max().unwrap_or(1).max(least);
-        let [.., most] = SHARES;
-        SHARES.get(links.saturating_sub(1)).copied().unwrap_or(most)
+        self.lately.iter().copied().max().unwrap_or(now)
     }
 }
 
@@ -60,19 +65,19 @@ mod tests {
 
     #[test]
     fn busier_the_links_the_less_each_uses() {
-        for (busy, least, share) in [(1, 0, 0), (1, 1, 0), (2, 1, 1), (1, 2, 1), (3, 0, 2), (1, 4, 2), (8, 1, 2)] {
-            assert_eq!(Links::new().share(busy, least), SHARES[share], "{busy} {least}");
-        }
+        assert_eq!(
+            [0, 1, 2, 3, 4, 16].map(|busy| SHARES.iter().position(|share| *share == Share::of(busy))),
+            [0, 0, 1, 2, 2, 2].map(Some)
+        );
         assert!(SHARES.iter().all(|share| share.piece <= share.bytes && share.bytes <= RING));
     }
 
     #[test]
     fn links_that_begin_one_after_the_other_are_busy_together() {
         let mut links = Links::new();
-        let round: Vec<_> = (1..=4).map(|busy| links.share(busy, 1)).collect();
-        assert_eq!(round[0], SHARES[0]);
-        assert!((1..=4).all(|busy| links.share(busy, 1) == SHARES[2]), "as in the round before");
-        let alone: Vec<_> = (0..LATELY).map(|_| links.share(1, 1)).collect();
-        assert_eq!([alone[0], alone[LATELY - 1]], [SHARES[2], SHARES[0]]);
+        assert_eq!([1, 2, 3, 4].map(|busy| links.busy(busy)), [1, 2, 3, 4]);
+        assert_eq!([1, 2, 3, 4].map(|busy| links.busy(busy)), [4; 4], "as in the round before");
+        let alone = [1; LATELY].map(|busy| links.busy(busy));
+        assert_eq!([alone[0], alone[LATELY - 1]], [4, 1]);
     }
 }

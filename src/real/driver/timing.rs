@@ -57,11 +57,6 @@ impl Event {
         unsafe { function(self.handle, stream) == Code::SUCCESS }
     }
 
-    /// Records it on a stream of its context, which may be a default stream.
-    pub(crate) fn record_within(&self, stream: usize, per_thread: bool) -> bool {
-        contexts::on_stream(self.context.0, stream, || Ok(self.record(stream, per_thread))) == Ok(true)
-    }
-
     /// Whether it has passed; none if something has failed.
     pub(crate) fn has_passed(&self) -> Option<bool> {
         // SAFETY: the event is ours, and its context exists.
