@@ -31,6 +31,7 @@ const CAPTURED: u8 = Path::Captured.number();
 /// Numbers of other rules.
 const ACCESS_LOST: u8 = 9;
 const ACCIDENT: u8 = 10;
+const NO_ORDER: u8 = 12;
 
 fn two_gpus(folder: &Folder, name: &str, process: u32) -> Scene {
     let mut scene = Scene::named(&folder.0, name, process, "node");
@@ -432,6 +433,27 @@ const CASES: &[Case] = &[
         drop(one(folder, &[copy(0, DIRECT), wrong]).finish());
     }),
     ("data at risk", |folder| drop(one(folder, &[Call { rules: vec![OVERLAP], ..copy(0, DIRECT) }]).finish())),
+    ("copies without order", |folder| {
+        let mut scene = one(folder, &[]);
+        scene.note(0, NoteKind::Rule, NO_ORDER.into(), &["P2P-order-default-stream", "hazard"]);
+        for start in 0..17 {
+            scene.call(&Call { rules: vec![NO_ORDER], ..copy(start, DIRECT) });
+        }
+        scene.finish();
+    }),
+    ("a copy without order, beside other data at risk", |folder| {
+        let mut scene = one(folder, &[]);
+        scene.note(0, NoteKind::Rule, NO_ORDER.into(), &["P2P-order-stream-elsewhere", "hazard"]);
+        scene.call(&Call { rules: vec![NO_ORDER, OVERLAP], ..copy(0, DIRECT) });
+        scene.finish();
+    }),
+    ("first copies, of a program that enables access itself", |folder| {
+        let mut scene = one(folder, &[]);
+        scene.call(&Call { function: ENABLE, ..copy(0, DIRECT) });
+        scene.call(&copy(1, START));
+        scene.call(&copy(2, DIRECT));
+        scene.finish();
+    }),
     ("calls that work by accident", |folder| {
         let mut scene = one(folder, &[]);
         scene.note(0, NoteKind::Rule, ACCIDENT.into(), &["P2P-copy-zero-bytes", "hazard"]);

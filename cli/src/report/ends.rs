@@ -16,7 +16,7 @@ pub(super) const PROCESSES: &str = "processes";
 pub(super) fn ended(report: &Report) -> Option<Sentence> {
     let how = |run: &Run| match (&run.end.signal, run.end.code) {
         (Some(signal), _) => Some((Level::Bad, "Ended", format!("was ended by {signal}"))),
-        (None, Some(code @ (i32::MIN..=-1 | 1..))) => Some((Level::Warn, FAILED, format!("exited with status {code}"))),
+        (None, Some(code @ (i32::MIN..=-1 | 1..))) => Some((Level::Warn, FAILED, format!("ended with exit {code}"))),
         _ => None,
     };
     let has_program = |run: &Run| report.processes().any(|file| file.is_program && run.files.contains(&file.index));
@@ -99,7 +99,7 @@ pub(super) fn ended_elsewhere(report: &Report) -> Option<Sentence> {
     let failed = those(
         &|file| status(file).is_some(),
         &|file| exited(&file.end),
-        &which(&known, "", "ended with a status other than 0", |file| status(file).map(|_| exited(&file.end))),
+        &which(&known, "", "did not end with exit 0", |file| status(file).map(|_| exited(&file.end))),
     );
     let is_gone = |file: &File| file.end.how == How::Unknown && !file.may_run;
     let gone = "ended by a signal or by `_exit`, or became another program; which of these is not known";
@@ -146,13 +146,13 @@ pub(super) fn of_several(report: &Report) -> String {
     format!("; of their {} processes, {}", count(processes), said.join(", "))
 }
 
-/// `2 exited with 0`.
+/// `2 ended with exit 0`.
 fn in_words(Ends { end, processes }: &Ends) -> String {
     let all = count(*processes);
     let (was, runs) = if *processes == 1 { ("was", "runs") } else { ("were", "run") };
     match (end.how, end.code, &end.signal) {
-        (How::Exited, Some(code), _) => format!("{all} exited with {code}"),
-        (How::CalledExit, Some(code), _) => format!("{all} called `exit` with {code}"),
+        (How::Exited, Some(code), _) => format!("{all} ended with exit {code}"),
+        (How::CalledExit, Some(code), _) => format!("{all} called exit {code}"),
         (How::Signal, _, Some(signal)) => format!("{all} {was} ended by {signal}"),
         (How::Running, ..) => format!("{all} still {runs}"),
         _ => format!("of {all} it is not known"),
@@ -300,7 +300,7 @@ const FAILED: &str = "Failed";
 /// How a process ended that has a status.
 fn exited(end: &End) -> String {
     let code = end.code.unwrap_or_default();
-    if end.how == How::CalledExit { format!("called `exit` with {code}") } else { format!("exited with status {code}") }
+    if end.how == How::CalledExit { format!("called exit {code}") } else { format!("ended with exit {code}") }
 }
 
 /// How programs ended of which no call was seen, if not well.

@@ -146,7 +146,15 @@ fn copied(report: &Report) -> Option<Sentence> {
                 unclear_bytes(report) == 0 && first < direct && unverified(report).is_none() && are_made(report);
             let tail = more.or_else(|| nothing_staged(report)).map(|tail| format!("; {tail}")).unwrap_or_default();
             let (level, word) = if is_good { (Level::Good, "Fine") } else { (Level::Note, DIRECT) };
-            say(report, level, word, format!("{} of {copies} were direct{tail}.", bytes(direct)))
+            let text = match switched(report).filter(|_| first > 0) {
+                Some(pairs) => format!(
+                    "{} of {copies} went directly from GPU to GPU. The first {} went through the host, before p2pshim switched {pairs} over.",
+                    bytes(direct),
+                    bytes(first)
+                ),
+                None => format!("{} of {copies} were direct{tail}.", bytes(direct)),
+            };
+            say(report, level, word, text)
         }
     };
     // One that was tested has got access, or will not.
@@ -164,6 +172,16 @@ fn copied(report: &Report) -> Option<Sentence> {
     };
     let more = [Some(more.to_owned()).filter(|more| !more.is_empty()), unverified(report)];
     Some(sentence.more(more.into_iter().flatten().collect::<Vec<_>>().join(" ")))
+}
+
+/// The words for the pairs whose first copies were staged, if each of them was direct later, and by nobody but p2pshim.
+fn switched(report: &Report) -> Option<&'static str> {
+    let is_known = report.filter.is_none() && !report.is_at_least();
+    let by_program = report.functions.iter().any(|it| it.name.contains("EnablePeerAccess") || it.name.contains("SetAccess"));
+    let has = |pair: &Pair, class| pair.paths.iter().any(|path| path.taken.class() == class && path.bytes > 0);
+    let first: Vec<&Pair> = report.pairs.iter().filter(|pair| has(pair, Class::StartUp)).collect();
+    let is_meant = is_known && !by_program && first.iter().all(|pair| has(pair, Class::Direct) && is_tested(report, pair));
+    is_meant.then_some(if first.len() == 1 { "the pair" } else { "the pairs" })
 }
 
 /// Whether a pair was tested in either direction.

@@ -60,6 +60,7 @@ pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
     let (wrong, avoided) = broken::sentences(report).into_iter().partition(|it| it.word == broken::WRONG);
     let ends = [ends::ended(report), ends::never_returned(report), ends::ended_elsewhere(report), ends::unseen(report)];
     let others = [
+        race(report),
         at_risk(report),
         failed(report),
         graded(report, WRONG_CALLS),
@@ -159,9 +160,36 @@ pub(super) fn what(report: &Report, call: &Call) -> String {
 /// Hazards by which no data is wrong: of another release of CUDA such a call may fail.
 const ACCIDENTS: [&str; 3] = ["P2P-copy-zero-bytes", "P2P-copy-pinned-host", "P2P-copy-null-context"];
 
-/// Findings by which data may be wrong.
+/// Findings that a copy and the work on its GPUs have no order.
+fn is_race(finding: &Finding) -> bool {
+    finding.severity == "hazard" && finding.rule.starts_with("P2P-order-")
+}
+
+/// Copies without order, each rule with its first place.
+fn race(report: &Report) -> Option<Sentence> {
+    let in_words = |it: &Finding| {
+        let (copies, are, their) = match it.count {
+            1 => ("1 copy".to_owned(), "is", "its"),
+            all => (format!("{} copies", count(all)), "are", "their"),
+        };
+        let at = it.sites.first().map_or_else(String::new, |site| format!(" at {}", site.from.in_short()));
+        let more = match it.sites.len() {
+            0 | 1 => String::new(),
+            all => format!(" and {}", counted(all as u64 - 1, "other place")),
+        };
+        let least = if report.is_at_least() { "at least " } else { "" };
+        format!("{least}{copies}{at}{more} {are} not ordered with work on {their} GPUs ({})", it.rule)
+    };
+    let found: Vec<String> = report.findings.iter().filter(|it| is_race(it)).take(NAMED).map(in_words).collect();
+    let text = Some(found.join("; ")).filter(|text| !text.is_empty())?;
+    let more = "`p2pshim explain` with the name in brackets says what to do.";
+    Some(Sentence::new(Level::Bad, "Possible race", format!("Possible race: {text}.")).more(more).section("findings"))
+}
+
+/// Other findings by which data may be wrong.
 fn at_risk(report: &Report) -> Option<Sentence> {
-    let rules = rules(report, |it| it.severity == "hazard" && !ACCIDENTS.contains(&it.rule.as_str()))?;
+    let is_meant = |it: &Finding| it.severity == "hazard" && !is_race(it) && !ACCIDENTS.contains(&it.rule.as_str());
+    let rules = rules(report, is_meant)?;
     let text = format!("Data may be wrong although the calls succeed: {rules}.");
     Some(
         Sentence::new(Level::Bad, "Data at risk", text)

@@ -63,6 +63,16 @@ pub(crate) struct Origin {
     pub(crate) python: Option<Line>,
 }
 
+impl Origin {
+    /// The place as `train.py:11`, or as it is printed where no line of Python is known.
+    pub(crate) fn in_short(&self) -> String {
+        match &self.python {
+            Some(Line { file, line, .. }) => format!("{}:{line}", file.rsplit('/').next().unwrap_or_default()),
+            None => self.to_string(),
+        }
+    }
+}
+
 impl Display for Origin {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
         if let Some(line) = &self.python {

@@ -5,8 +5,8 @@ function endOf({ end, running }) {
   if (running || end?.how === "running") return "still runs";
   if (end?.how === "exec") return "became another program";
   if (end?.how === "signal") return end.signal || "a signal";
-  if (end?.how === "exited") return end.code === 0 ? "exited" : `exit status ${end.code}`;
-  if (end?.how === "called-exit") return end.code === 0 ? "called exit" : `called exit with ${end.code}`;
+  if (end?.how === "exited") return `exit ${end.code}`;
+  if (end?.how === "called-exit") return `called exit ${end.code}`;
   return "not known";
 }
 const endedBadly = ({ end }) => end?.how === "signal" || end?.code > 0;

@@ -138,7 +138,7 @@ fn share(staged: u64, copied: u64) -> String {
 fn ended(end: &End) -> String {
     match end {
         End { signal: Some(signal), .. } => signal.clone(),
-        End { how: How::CalledExit, code: Some(code), .. } => format!("exit({code})"),
+        End { how: How::CalledExit, code: Some(code), .. } => format!("called exit {code}"),
         End { code: Some(code), .. } => format!("exit {code}"),
         End { how: How::Running, .. } => "runs".to_owned(),
         End { how: How::Exec, .. } => "exec".to_owned(),
