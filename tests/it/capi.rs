@@ -205,6 +205,43 @@ fn wrapper_for_cpp_has_scopes_exceptions_and_callbacks() {
     }
 }
 
+/// A program that annotates, and is linked with nothing of p2pshim, by this compiler.
+fn annotated(compiler: &[&str], program: &Path) {
+    let source = crate::support::path("c-tests/capi/annotated/annotated.c");
+    let output = std::process::Command::new(compiler[0])
+        .args(["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-I"])
+        .arg(crate::support::path("include"))
+        .args(&compiler[1..])
+        .arg(source)
+        .arg("-o")
+        .arg(program)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{compiler:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn program_that_does_not_link_the_library_annotates_the_trace_if_there_is_one() {
+    let folder = scratch("annotated");
+    fs::create_dir(&folder).unwrap();
+    for compiler in [
+        &["gcc", "-std=c99"][..],
+        &["gcc", "-std=c99", "-O2", "-fno-pie", "-no-pie"],
+        &["gcc", "-std=c11", "-O2"],
+        &["g++", "-x", "c++", "-std=c++11"],
+    ] {
+        annotated(compiler, &folder.join("program"));
+        let traces = folder.join("traces");
+        let program = Program::new(folder.join("program")).arg(traces.to_string_lossy());
+        assert_eq!(program.plain().stdout, "7 7 7\n", "{compiler:?}: P2PSHIM_INACTIVE");
+        assert!(!traces.exists());
+        assert_eq!(program.preloaded().stdout, "0 0 0\n", "{compiler:?}: P2PSHIM_OK");
+        assert!(trace_in(&traces).notes_of(NoteKind::Mark).any(|note| note.string(0) == "here"), "{compiler:?}");
+        fs::remove_dir_all(traces).unwrap();
+    }
+    fs::remove_dir_all(folder).unwrap();
+}
+
 #[test]
 fn last_finding_is_that_of_the_last_call() {
     everywhere("findings", &[]);

@@ -194,7 +194,7 @@ fn library_for_linkers_has_what_the_header_declares() {
     let symbols = told(Command::new("nm").args(["-D", "--defined-only"]).arg(library));
     let symbols: BTreeSet<String> = symbols.lines().map(|line| line.rsplit(' ').next().unwrap().to_owned()).collect();
     assert_eq!(symbols, crate::support::capi_functions().into_iter().collect());
-    for name in ["p2pshim.h", "p2pshim.hpp"] {
+    for name in ["p2pshim.h", "p2pshim.hpp", "p2pshim_annotate.h"] {
         let header = fs::read(crate::support::path("include").join(name)).unwrap();
         assert_eq!(fs::read(prefix().join("include").join(name)).unwrap(), header);
     }
