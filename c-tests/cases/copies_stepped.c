@@ -94,7 +94,7 @@ static uint64_t number_at(size_t offset)
     return *(const uint64_t *)(trace + offset);
 }
 
-/* Makes a copy, and says which record of its chunk it has; see docs/TRACE_FORMAT.md. */
+/* Makes a copy, and says which record of its chunk it has; see docs/dev/TRACE_FORMAT.md. */
 static int copy_and_find(void)
 {
     copy();

@@ -7,7 +7,7 @@
 //! changed by a compare-and-swap: a signal handler, another thread and a forked child find it as it is.
 //!
 //! Once the reserve has served an allocation the shim does without memory as far as it can (`call/mode.rs`, `Activity::Exhausted`):
-//! docs/decisions/allocation-reserve.md.
+//! docs/dev/decisions/allocation-reserve.md.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::UnsafeCell;

@@ -1,5 +1,5 @@
 //! The descriptors that the log writes to. They may be the program's, or take nothing: a line waits [`PATIENCE`] at most, and
-//! no thread waits for another one. Their flags belong to all who share them and stay as they are: docs/decisions/log-writes.md.
+//! no thread waits for another one. Their flags belong to all who share them and stay as they are: docs/dev/decisions/log-writes.md.
 
 use std::ffi::{OsStr, c_int};
 use std::fs::OpenOptions;

@@ -1,7 +1,7 @@
 //! The text log: lines to standard error or a file.
 //!
 //! Children stand above the call around them, since a line is written when its call has returned. How a line waits for a reader,
-//! and why: docs/decisions/log-writes.md.
+//! and why: docs/dev/decisions/log-writes.md.
 
 use std::collections::BTreeSet;
 use std::fmt;

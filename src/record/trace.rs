@@ -6,7 +6,7 @@
 //! around it, which takes over what only the driver's layer knows: devices and path.
 //!
 //! The descriptor is kept for growing only. If it is not our file any more, the path is opened again; if that is another file,
-//! calls are counted from then on, and one message says why. Why a record begins with the call: docs/decisions/records-begin-first.md.
+//! calls are counted from then on, and one message says why. Why a record begins with the call: docs/dev/decisions/records-begin-first.md.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};

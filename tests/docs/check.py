@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the commands of README.md and docs/*.md, and follows the links of all documents.
+"""Runs the commands of README.md, docs/*.md and docs/dev/*.md, and follows the links of all documents.
 
     check.py run [FILE…]  the commands, but those that are marked, on simulated GPUs: of these documents, or of all
     check.py gpu      the commands marked as needing GPUs, on this machine's (c-tests/gpu/run.py calls it in the bundle)
@@ -194,7 +194,7 @@ def trimmed(lines):
 def documents():
     """All, or those that are named."""
     named = [ROOT / name for name in sys.argv[2:]]
-    return named or [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    return named or [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs/dev").glob("*.md"))]
 
 
 def all_blocks():

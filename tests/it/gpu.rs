@@ -1,7 +1,7 @@
 //! A Rust program that copies between GPUs through cudarc, under the shim: on simulated GPUs, and on this machine's if
 //! there are two. cudarc finds the driver's functions by `dlsym` on a handle of its own.
 //!
-//! And why `p2pshim doctor` does not use cudarc: docs/decisions/cudarc.md.
+//! And why `p2pshim doctor` does not use cudarc: docs/dev/decisions/cudarc.md.
 
 use std::fs;
 use std::path::PathBuf;
@@ -272,4 +272,4 @@ fn code_that_nobody_knows_doctor_says_its_number_and_cudarc_has_no_value_for_it(
 }
 
 /// Said when a new cudarc does better.
-const RECONSIDER: &str = "cudarc has changed: read docs/decisions/cudarc.md again.";
+const RECONSIDER: &str = "cudarc has changed: read docs/dev/decisions/cudarc.md again.";

@@ -1,4 +1,4 @@
-//! docs/TRACE_FORMAT.md names what there is.
+//! docs/dev/TRACE_FORMAT.md names what there is.
 
 #![allow(clippy::unwrap_used, reason = "a test fails so")]
 
@@ -6,7 +6,7 @@ use p2pshim_trace::{CHUNK_BYTES, ChunkKind, Clock, HEADER_BYTES, NoteKind, Path,
 
 #[test]
 fn document_each_kind_of_note_has_its_line() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/TRACE_FORMAT.md");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/dev/TRACE_FORMAT.md");
     let text = std::fs::read_to_string(path).unwrap();
     let kinds: Vec<NoteKind> = (0..=u16::MAX).filter_map(NoteKind::numbered).collect();
     for kind in &kinds {
@@ -31,7 +31,7 @@ fn document_each_kind_of_note_has_its_line() {
 /// `P2PSHIM_UPDATE=1` writes the table anew.
 #[test]
 fn document_has_the_table_of_paths() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/TRACE_FORMAT.md");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/dev/TRACE_FORMAT.md");
     let text = std::fs::read_to_string(path).unwrap();
     let (before, rest) = text.split_once("<!-- paths -->\n").unwrap();
     let (_, after) = rest.split_once("<!-- end -->\n").unwrap();
@@ -48,7 +48,7 @@ fn document_has_the_table_of_paths() {
     }
     assert!(
         text == generated,
-        "docs/TRACE_FORMAT.md is out of date; run this test with P2PSHIM_UPDATE=1 and commit it"
+        "docs/dev/TRACE_FORMAT.md is out of date; run this test with P2PSHIM_UPDATE=1 and commit it"
     );
 }
 

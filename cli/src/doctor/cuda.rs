@@ -1,5 +1,5 @@
 //! The few functions of the driver that the verification calls, loaded by name: the library path decides whose they are.
-//! docs/decisions/cudarc.md says why not by cudarc; its declarations check ours.
+//! docs/dev/decisions/cudarc.md says why not by cudarc; its declarations check ours.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 

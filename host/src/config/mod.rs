@@ -159,7 +159,7 @@ options! {
         values: path("folder"),
         changes: Changes::Never,
         help: "record each intercepted call in a file of this folder, one file per process, for p2pshim report",
-        details: "A record costs [some 100 ns](MEASUREMENTS.md#host) and is in the file when the call returns. The format of the files: [TRACE_FORMAT.md](TRACE_FORMAT.md).",
+        details: "A record costs [some 100 ns](MEASUREMENTS.md#host) and is in the file when the call returns. The format of the files: [TRACE_FORMAT.md](dev/TRACE_FORMAT.md).",
     }
 
     /// Bytes that a file of records may have.

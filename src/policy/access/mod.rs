@@ -25,7 +25,7 @@
 //! **Pools** belong to a device, not to a context. The other device is granted access to the pool itself, after a verification with
 //! a pool of our own. `cuMemPoolGetAccess` does not show what we granted. Mapped memory is reported and not touched.
 //!
-//! Why a pair is verified first, what stays enabled, and how many peers are ours: docs/decisions/.
+//! Why a pair is verified first, what stays enabled, and how many peers are ours: docs/dev/decisions/.
 
 mod admit;
 mod arrays;

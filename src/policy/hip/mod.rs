@@ -9,7 +9,7 @@
 //! there is not asked for. Around functions about peer access, verifications aside, only calls are made that succeed if the
 //! program's own may: those leave no trace that the program's own call does not cover. What a verification leaves is cleared.
 //!
-//! Source: the published code of HIP 5.7 to 7.2; no AMD GPU was run. Why it is so: docs/decisions/hip-*.md.
+//! Source: the published code of HIP 5.7 to 7.2; no AMD GPU was run. Why it is so: docs/dev/decisions/hip-*.md.
 
 #[cfg(test)]
 mod tests;

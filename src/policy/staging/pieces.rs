@@ -31,7 +31,7 @@ pub(super) const fn extent(copy: &CUDA_MEMCPY3D_PEER) -> [usize; 3] {
 }
 
 /// How a copy is divided. Small pieces begin to arrive sooner; of large ones fewer fill the queue of a stream, which takes about a
-/// thousand (measured on H200 and H100, docs/decisions/staging.md).
+/// thousand (measured on H200 and H100, docs/dev/decisions/staging.md).
 pub(super) fn size(bytes: u64, share: Share) -> usize {
     let piece = match bytes >> 20 {
         0..64 => 2 << 20,

@@ -19,7 +19,7 @@
 //! succeeded was so before it.
 //!
 //! **Strict.** The hook of a function returns the code itself. The runtime gets it as its last error by a call of its own that fails
-//! with the code and does nothing else. When each finding is said, and why: docs/decisions/said-before-and-after.md.
+//! with the code and does nothing else. When each finding is said, and why: docs/dev/decisions/said-before-and-after.md.
 
 mod arguments;
 mod call;
