@@ -140,22 +140,7 @@ fn copied(report: &Report) -> Option<Sentence> {
         (direct, Some(more)) if !are_first => {
             say(report, level, word, format!("{} of {copies} were direct; {more}.", bytes(direct)))
         }
-        (direct, more) => {
-            let first = staged.iter().map(|it| it.bytes).fold(0, u64::saturating_add);
-            let is_good =
-                unclear_bytes(report) == 0 && first < direct && unverified(report).is_none() && are_made(report);
-            let tail = more.or_else(|| nothing_staged(report)).map(|tail| format!("; {tail}")).unwrap_or_default();
-            let (level, word) = if is_good { (Level::Good, "Fine") } else { (Level::Note, DIRECT) };
-            let text = match switched(report).filter(|_| first > 0) {
-                Some(pairs) => format!(
-                    "{} of {copies} went directly from GPU to GPU. The first {} went through the host, before p2pshim switched {pairs} over.",
-                    bytes(direct),
-                    bytes(first)
-                ),
-                None => format!("{} of {copies} were direct{tail}.", bytes(direct)),
-            };
-            say(report, level, word, text)
-        }
+        (direct, more) => direct_only(report, direct, &staged, more),
     };
     // One that was tested has got access, or will not.
     let can_be = |pair: &Pair| {
@@ -174,14 +159,34 @@ fn copied(report: &Report) -> Option<Sentence> {
     Some(sentence.more(more.into_iter().flatten().collect::<Vec<_>>().join(" ")))
 }
 
-/// The words for the pairs whose first copies were staged, if each of them was direct later, and by nobody but p2pshim.
-fn switched(report: &Report) -> Option<&'static str> {
+/// The sentence about direct copies, beside which at most first copies were staged.
+fn direct_only(report: &Report, direct: u64, staged: &[Staged], more: Option<String>) -> Sentence {
+    let copies = copies(report);
+    let first = staged.iter().map(|it| it.bytes).fold(0, u64::saturating_add);
+    let is_good = unclear_bytes(report) == 0 && first < direct && unverified(report).is_none() && are_made(report);
+    let tail = more.or_else(|| nothing_staged(report)).map(|tail| format!("; {tail}")).unwrap_or_default();
+    let (level, word) = if is_good { (Level::Good, "Fine") } else { (Level::Note, DIRECT) };
+    let text = after_first(report, direct, first);
+    let text = text.unwrap_or_else(|| format!("{} of {copies} were direct{tail}.", bytes(direct)));
+    say(report, level, word, text)
+}
+
+/// The sentence about direct copies after the first ones, if each pair that staged some was direct later, and by nobody but p2pshim.
+fn after_first(report: &Report, direct: u64, first_bytes: u64) -> Option<String> {
     let is_known = report.filter.is_none() && !report.is_at_least();
-    let by_program = report.functions.iter().any(|it| it.name.contains("EnablePeerAccess") || it.name.contains("SetAccess"));
+    let by_program =
+        report.functions.iter().any(|it| it.name.contains("EnablePeerAccess") || it.name.contains("SetAccess"));
     let has = |pair: &Pair, class| pair.paths.iter().any(|path| path.taken.class() == class && path.bytes > 0);
     let first: Vec<&Pair> = report.pairs.iter().filter(|pair| has(pair, Class::StartUp)).collect();
-    let is_meant = is_known && !by_program && first.iter().all(|pair| has(pair, Class::Direct) && is_tested(report, pair));
-    is_meant.then_some(if first.len() == 1 { "the pair" } else { "the pairs" })
+    let is_meant =
+        is_known && !by_program && first.iter().all(|pair| has(pair, Class::Direct) && is_tested(report, pair));
+    let pairs = if first.len() == 1 { "pair" } else { "pairs" };
+    let (direct, copies, staged) = (bytes(direct), copies(report), bytes(first_bytes));
+    (is_meant && first_bytes > 0).then(|| {
+        format!(
+            "{direct} of {copies} went directly from GPU to GPU. The first {staged} went through the host, before p2pshim switched the {pairs} over."
+        )
+    })
 }
 
 /// Whether a pair was tested in either direction.
