@@ -986,8 +986,11 @@ fn tables_say_how_all_ended_and_that_not_all_was_staged() {
     let text = report_of(&folder, &[]);
     let lines: Vec<String> = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
     let has = |end: &str| lines.iter().any(|line| line.ends_with(end));
-    assert!(has("a ./app --steps 3 1 1.0 GB >99 % exit(0)") && has("2 2.0 GB >99 % 1 exit(0), 1 exit(4)"), "{text}");
-    assert!(has("pid 2 node 1.0 GB >99 % 0.001 s GPU 0 > GPU 1 exit(0)"), "{text}");
+    assert!(
+        has("a ./app --steps 3 1 1.0 GB >99 % called exit 0") && has("2 2.0 GB >99 % 1 called exit 0, 1 called exit 4"),
+        "{text}"
+    );
+    assert!(has("pid 2 node 1.0 GB >99 % 0.001 s GPU 0 > GPU 1 called exit 0"), "{text}");
 }
 
 const PROGRAM: &str = r#"#include <stdio.h>

@@ -383,7 +383,7 @@ fn report_of_a_run_that_was_ended_names_its_last_copy() {
     let others = "for i in 1 2 3; do P2PSIM_FAULT= \"$0\" >/dev/null; done; kill $hung; wait; exit 0";
     let went_on = hanging(&["sh", "-c", &format!("{hangs}{others}"), &case, &own]);
     assert_eq!(went_on.stderr.matches("it did not call `exit`: ").count(), 1, "{}", went_on.stderr);
-    assert_eq!(went_on.stderr.matches("  exit(0)\n").count(), 3, "{}", went_on.stderr);
+    assert_eq!(went_on.stderr.matches("  called exit 0\n").count(), 3, "{}", went_on.stderr);
 }
 
 #[test]
