@@ -448,11 +448,9 @@ const CASES: &[Case] = &[
         scene.finish();
     }),
     ("first copies, of a program that enables access itself", |folder| {
-        let mut scene = one(folder, &[]);
-        scene.call(&Call { function: ENABLE, ..copy(0, DIRECT) });
-        scene.call(&copy(1, START));
-        scene.call(&copy(2, DIRECT));
-        scene.finish();
+        let enables = Call { function: ENABLE, bytes: 0, pair: None, path: 0, ..copy(0, DIRECT) };
+        let calls = [enables, Call { bytes: 4096, ..copy(1, START_UP) }, copy(2, DIRECT)];
+        drop(verified(folder, &calls).finish());
     }),
     ("calls that work by accident", |folder| {
         let mut scene = one(folder, &[]);

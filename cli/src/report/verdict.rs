@@ -9,6 +9,7 @@ use super::broken;
 use super::ends::{self, PROCESSES};
 use super::hands::{self, BY_HAND};
 use super::model::{Call, Error, Finding, NvLink, Pair, Path, Report};
+use super::symbols::UNKNOWN;
 use super::term::{bytes, count, counted};
 use super::traffic::{self, NOT_SEEN};
 use super::unshared;
@@ -172,7 +173,8 @@ fn race(report: &Report) -> Option<Sentence> {
             1 => ("1 copy".to_owned(), "is", "its"),
             all => (format!("{} copies", count(all)), "are", "their"),
         };
-        let at = it.sites.first().map_or_else(String::new, |site| format!(" at {}", site.from.in_short()));
+        let place = it.sites.first().map(|site| site.from.in_short()).filter(|place| place != UNKNOWN);
+        let at = place.map(|place| format!(" at {place}")).unwrap_or_default();
         let more = match it.sites.len() {
             0 | 1 => String::new(),
             all => format!(" and {}", counted(all as u64 - 1, "other place")),
