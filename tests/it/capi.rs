@@ -207,7 +207,7 @@ fn wrapper_for_cpp_has_scopes_exceptions_and_callbacks() {
 
 /// A program that annotates, and is linked with nothing of p2pshim, by this compiler.
 fn annotated(compiler: &[&str], program: &Path) {
-    let source = crate::support::path("c-tests/capi/annotated/annotated.c");
+    let source = crate::support::path("tests/install/annotated.c");
     let output = std::process::Command::new(compiler[0])
         .args(["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-I"])
         .arg(crate::support::path("include"))
