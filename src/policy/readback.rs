@@ -19,7 +19,7 @@ use p2pshim_trace::{Begun, REMOTE};
 use parking_lot::Mutex;
 
 use super::access::Access;
-use super::staging::{self, Context, RING, Ring, Stager, Staging};
+use super::staging::{self, Context, RING, Ring, Stager, Staging, extent};
 use crate::api::Function;
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code};
 use crate::api::codes::Numbering;
@@ -373,11 +373,6 @@ pub(crate) fn finding(made: &Made, difference: &Difference, passes: Option<bool>
 /// An end of a copy, in words.
 fn end(device: u8) -> String {
     if device < REMOTE { format!("device {device}") } else { "memory of another process".to_owned() }
-}
-
-/// Bytes in a row, rows and slices.
-fn extent(copy: &CUDA_MEMCPY3D_PEER) -> [usize; 3] {
-    [copy.WidthInBytes, copy.Height, copy.Depth]
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ mod ring;
 mod staged;
 
 pub(crate) use links::{RING, SLOTS, Share};
-pub(crate) use pieces::{Piece, as_row, linear, parameters, reversed, to_host};
+pub(crate) use pieces::{Piece, as_row, extent, linear, parameters, reversed, to_host};
 pub(crate) use ring::{Context, Contexts, Host, NEEDED, Ring, Stager};
 pub(crate) use staged::Staged;
 

@@ -26,7 +26,7 @@ impl Piece {
 }
 
 /// Bytes of a row, rows and slices.
-pub(super) const fn extent(copy: &CUDA_MEMCPY3D_PEER) -> [usize; 3] {
+pub(crate) const fn extent(copy: &CUDA_MEMCPY3D_PEER) -> [usize; 3] {
     [copy.WidthInBytes, copy.Height, copy.Depth]
 }
 
