@@ -45,12 +45,12 @@ use std::time::Duration;
 use clap::Args;
 use p2pshim_host::machine::{self, Machine};
 
-use advice::{Conclusion, Known};
-use inventory::{Inventory, Pairs};
+use advice::Conclusion;
+use inventory::{Device, Inventory, Known, Pairs};
 use lines::Finding;
 use place::{Joint, Place};
 use progress::Progress;
-use report::{Device, Examined, Row};
+use report::{Examined, Row};
 use session::{Session, Settings};
 use verify::Level;
 

@@ -2,6 +2,7 @@
 
 use p2pshim_host::machine::{self, Machine};
 
+use super::inventory::Known;
 use super::lines::{Finding, Path, Test, Verdict};
 use super::place::Joint;
 use super::report::Row;
@@ -130,21 +131,6 @@ pub(super) fn exports(rows: &[Row], name: impl Fn(usize) -> String) -> Vec<Strin
         "# llama.cpp enables peer access only where this is set.".to_owned(),
         "unset GGML_CUDA_P2P".to_owned(),
     ]
-}
-
-/// Further facts about a GPU.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Known {
-    /// Its name.
-    pub(super) name: String,
-    /// Whether confidential computing is on, for all GPUs.
-    pub(super) is_confidential: Option<bool>,
-    /// Whether MIG divides it.
-    pub(super) is_mig: Option<bool>,
-    /// Bytes of BAR1.
-    pub(super) bar1: Option<u64>,
-    /// How many NVLinks are up.
-    pub(super) links: Option<u32>,
 }
 
 /// Direct copies that have less than this part of the speed of others are called slower.

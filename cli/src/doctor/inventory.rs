@@ -2,9 +2,7 @@
 
 use std::str::FromStr;
 
-use super::advice::Known;
 use super::lines::{Attributes, Line};
-use super::report::Device;
 
 /// The user's words for one or two pairs of ordinals.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +21,29 @@ impl FromStr for Pairs {
         }
         Ok(Self(if both_ways { vec![[from, to], [to, from]] } else { vec![[from, to]] }))
     }
+}
+
+/// A device, as the driver lists it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Device {
+    pub(super) bus_id: String,
+    pub(super) uuid: String,
+    pub(super) name: String,
+}
+
+/// Further facts about a GPU.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Known {
+    /// Its name.
+    pub(super) name: String,
+    /// Whether confidential computing is on, for all GPUs.
+    pub(super) is_confidential: Option<bool>,
+    /// Whether MIG divides it.
+    pub(super) is_mig: Option<bool>,
+    /// Bytes of BAR1.
+    pub(super) bar1: Option<u64>,
+    /// How many NVLinks are up.
+    pub(super) links: Option<u32>,
 }
 
 /// The facts that the first worker tells.

@@ -6,9 +6,10 @@ use std::io::{self, Write};
 use p2pshim_host::machine::{Acs, Bridge, Fault, Gpu, Translation};
 use serde_json::{Value, json};
 
+use super::inventory::Device;
 use super::lines::{Finding, Verdict};
 use super::place::Joint;
-use super::report::{Device, Examined, Row};
+use super::report::{Examined, Row};
 use crate::version;
 
 /// The version of the JSON.

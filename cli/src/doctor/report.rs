@@ -10,18 +10,11 @@ use p2pshim_host::stagers::{Rates, Stagers};
 use p2pshim_host::text::Escaped;
 
 use super::Inventory;
+use super::inventory::Device;
 use super::lines::{Finding, Measure, Path, Test, Verdict};
 use super::place::Place;
 use crate::explain::{WIDTH, wrapped};
 use crate::version;
-
-/// A device, as the driver lists it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Device {
-    pub(super) bus_id: String,
-    pub(super) uuid: String,
-    pub(super) name: String,
-}
 
 /// All that was found.
 pub(super) struct Examined {

@@ -23,9 +23,9 @@ use super::symbols::UNKNOWN;
 use super::tally::{FunctionTally, PairTally, PathTally, Sums, Tally};
 use super::timeline::timeline;
 use super::unshared;
-use gpus::Identity;
+use gpus::{Identity, is_remote};
 use pairs::{judge, model_path, pairs};
-use shared::{Shared, is_between, is_remote};
+use shared::{Shared, is_between};
 
 /// Decisions and unfinished calls that are listed at most.
 const LISTED: usize = 10_000;

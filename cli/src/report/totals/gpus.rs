@@ -2,10 +2,16 @@
 
 use std::collections::HashMap;
 
+use p2pshim_trace::REMOTE;
+
 use super::Totals;
-use super::shared::is_remote;
 use crate::report::model::{File, Gpu};
 use crate::report::names::{Device, Names};
+
+/// Whether a number in place of a device stands for memory of another process.
+pub(super) fn is_remote(ordinal: u8) -> bool {
+    ordinal >= REMOTE
+}
 
 /// The facts that make a GPU the same in two files.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -4,9 +4,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use p2pshim_trace::{Path, REMOTE};
+use p2pshim_trace::Path;
 
-use super::gpus::Identity;
+use super::gpus::{Identity, is_remote};
 use super::{PairTotal, Totals};
 use crate::report::buckets::{self, Buckets};
 use crate::report::model::{BetweenProcesses, Does, File, Gpu};
@@ -16,11 +16,6 @@ use crate::report::tally::PairTally;
 
 /// Clocks of two processes of a machine differ by less, as their traces have them.
 const SLACK: u64 = 1_000_000;
-
-/// Whether a number in place of a device stands for memory of another process.
-pub(super) fn is_remote(ordinal: u8) -> bool {
-    ordinal >= REMOTE
-}
 
 /// Memory that a process lets others open.
 #[derive(Debug)]
