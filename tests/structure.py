@@ -21,8 +21,8 @@ from pathlib import Path
 # A part may use all parts that come later, and none of its own line.
 ORDER = (("entry", "capi"), ("call",), ("real",), ("policy",), ("record",), ("model",), ("api", "os", "config"))
 FUNCTION_LINES = 70
-# Crates whose files still use each other in a circle.
-TANGLED = ("cli", "sim/core", "sim/cuda", "sim/hip")
+# Folders whose files still use each other in a circle.
+TANGLED = ("cli/src/doctor", "sim/core/src", "sim/cuda/src", "sim/hip/src")
 # In which files conflict markers are looked for.
 MERGED = re.compile(r"\.(?:rs|md|py|cu?|cpp|hp?p?|js|css|html|mk|sh|in|map|toml|lock)$|(?:^|/)Makefile$")
 GOALS = {
@@ -311,6 +311,11 @@ def knots(crate):
         yield f"{len(knot)} files use each other: {', '.join(knot)} (by {', '.join(sorted(places))})"
 
 
+def is_tolerated(knot):
+    paths = knot.split(": ")[1].split(" (by ")[0].split(", ")
+    return any(all(path.startswith(folder + "/") for path in paths) for folder in TANGLED)
+
+
 def reachable(graph, start):
     found, todo = set(), [start]
     while todo:
@@ -424,7 +429,7 @@ def main():
     total = 0
     checks = {
         "rooms": list(between_rooms(crate)),
-        "circles of files": [knot for one in [crate, *others] if one.folder not in TANGLED for knot in knots(one)],
+        "circles of files": [knot for one in [crate, *others] for knot in knots(one) if not is_tolerated(knot)],
         "lengths": [length for one in [crate, *others] for length in lengths(one)],
         "conflict markers": list(conflict_markers(root)),
         "crates": [] if any(other.files for other in others) else ["Cargo.toml has no members with source files"],

@@ -4,11 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use p2pshim_trace::{Class, Verified};
 
-use super::gather::STATIC_RUNTIME;
-use super::model::{Decision, Report};
+use super::model::{Decision, Report, STATIC_RUNTIME};
+use super::sentence::{Level, Sentence, at_least, between, copies};
 use super::term::bytes;
-use super::traffic::copies;
-use super::verdict::{Level, Sentence, at_least, between};
 
 /// The word for data that may be wrong.
 pub(super) const WRONG: &str = "Data wrong";

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::model::{Call, End, Ends, File, How, Progress, Report, Run, Unseen};
 use super::processes::ends;
+use super::sentence::{BEGUN, Level, NAMED, RUNNING, Sentence, what};
 use super::term::{count, duration};
-use super::verdict::{BEGUN, Level, NAMED, RUNNING, Sentence, what};
 
 /// How old a last copy is that is told of.
 const LONG_NANOS: u64 = 1_000_000_000;

@@ -9,17 +9,17 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use p2pshim_host::machine;
-use p2pshim_trace::{Error, GUESSED_TIMES, Note, NoteKind, Record, Trace};
+use p2pshim_trace::{Error, GUESSED_TIMES, Note, NoteKind, Trace};
 
 use super::files::{self, Files};
 use super::filter::Filter;
 use super::lost::{NO_RATE, NO_RATE_THAT_FITS};
-use super::model::{End, File, Mark, Origin, Report, Thread};
+use super::model::{End, File, Mark, Origin, Report, STATIC_RUNTIME, Thread};
 use super::names::Names;
 use super::nvlink;
 use super::processes;
 use super::symbols::Symbols;
-use super::tally::{Key, Lens, Open, Tally};
+use super::tally::{Hanging, Key, Lens, Open, Tally};
 use super::totals::{Found, Totals};
 use crate::runs::Run;
 
@@ -29,9 +29,6 @@ const THREADS: usize = 8;
 const LARGE: usize = 512;
 /// Blocks of a thread that are counted together.
 const UNIT: usize = 64;
-
-/// The static runtime's name among the versions of a file.
-pub(super) const STATIC_RUNTIME: &str = "static_runtime";
 
 /// The options of a report.
 #[derive(Clone, Copy, Debug)]
@@ -206,16 +203,6 @@ fn last_copy(tally: &Tally) -> Option<Hanging> {
     let copies = tally.threads.iter().filter_map(|(&thread, it)| Some((thread, it.last_copy?.1)));
     let (thread, record) = copies.max_by_key(|(_, record)| record.start)?;
     Some(Hanging { thread, record, inner: None, was_left: false })
-}
-
-/// A call of the program that has not returned, with what is known of it and of those inside it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Hanging {
-    pub(super) thread: u32,
-    pub(super) record: Record,
-    /// The innermost function that has not returned either.
-    pub(super) inner: Option<u8>,
-    pub(super) was_left: bool,
 }
 
 /// Puts together the calls that hang inside each other.

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use p2pshim_trace::{Class, Path as Taken};
 
 use super::model::{Origin, Pair, Path, Report, Sampled};
+use super::sentence::{Level, Sentence, at_least};
 use super::term::bytes;
-use super::verdict::{Level, Sentence, at_least};
 
 /// The word before a sentence about copies by hand.
 pub(super) const BY_HAND: &str = "By hand";

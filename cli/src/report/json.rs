@@ -5,7 +5,8 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use super::model::Report;
-use super::verdict::{self, Sentence};
+use super::sentence::Sentence;
+use super::verdict;
 
 /// The report, and what it comes to.
 #[derive(Serialize)]

@@ -2,7 +2,7 @@
 //! the wall.
 //!
 //! `gather` reads files into a `model::Report`, a part at a time: `tally` counts the records of a file, `totals` adds up
-//! files by names that mean the same in all of them. `verdict` has what is said first, with `broken`, `ends` and `traffic`.
+//! files by names that mean the same in all of them. `verdict` has what is said first, with `broken`, `ends` and `traffic`, of `sentence`s.
 //! `text`, `json`, `csv` and `html` write the report; `figures` has
 //! those of the page in the words of the text. `calls` and `perfetto` read the files again, in the order of time (`merge`).
 
@@ -33,6 +33,7 @@ mod runtime;
 #[cfg(test)]
 #[path = "../../tests/scene/mod.rs"]
 pub(crate) mod scene;
+mod sentence;
 mod shared;
 mod symbols;
 mod tally;

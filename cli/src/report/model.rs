@@ -23,6 +23,9 @@ pub(crate) use runs::{End, Ends, File, How, Mark, Run, Span, Thread, Unseen};
 /// The version of the JSON.
 pub(crate) const VERSION: u32 = 1;
 
+/// The static runtime's name among the versions of a file.
+pub(super) const STATIC_RUNTIME: &str = "static_runtime";
+
 /// All there is to say about some traces.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Report {

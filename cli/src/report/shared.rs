@@ -1,9 +1,8 @@
 //! The words for copies between processes: who copied how much from or to whose memory.
 
 use super::model::{BetweenProcesses, Does, File, Pair, Report};
+use super::sentence::{Level, Sentence, at_least, copies};
 use super::term::{bytes, count};
-use super::traffic::copies;
-use super::verdict::{Level, Sentence, at_least};
 
 /// Rows that a sentence names.
 const NAMED: usize = 3;

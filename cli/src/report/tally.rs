@@ -55,6 +55,16 @@ pub(super) struct Open {
     pub(super) record: Record,
 }
 
+/// A call of the program that has not returned, with what is known of it and of those inside it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Hanging {
+    pub(super) thread: u32,
+    pub(super) record: Record,
+    /// The innermost function that has not returned either.
+    pub(super) inner: Option<u8>,
+    pub(super) was_left: bool,
+}
+
 /// Counts of a file, or of a part of it.
 #[derive(Debug, Default)]
 pub(super) struct Tally {

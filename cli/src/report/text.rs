@@ -12,8 +12,9 @@ mod unfinished;
 use std::io::{self, Write};
 
 use super::model::Report;
+use super::sentence::{Level, Sentence};
 use super::term::{self, Style, clean};
-use super::verdict::{self, Level, Sentence};
+use super::verdict;
 
 /// Rows of a list that are shown.
 const SHOWN: usize = 20;

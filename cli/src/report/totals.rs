@@ -10,7 +10,6 @@ use p2pshim_trace::{NoteKind, State, Trace, Verified};
 
 use super::broken::{ends, is_broken};
 use super::buckets::{self, Buckets};
-use super::gather::Hanging;
 use super::histogram::Histogram;
 use super::lost::lost;
 use super::model::{
@@ -20,7 +19,7 @@ use super::model::{
 use super::names::{Access, Names, SecondHalf};
 use super::paths::Taken;
 use super::symbols::UNKNOWN;
-use super::tally::{FunctionTally, PairTally, PathTally, Sums, Tally};
+use super::tally::{FunctionTally, Hanging, PairTally, PathTally, Sums, Tally};
 use super::timeline::timeline;
 use super::unshared;
 use gpus::{Identity, is_remote};

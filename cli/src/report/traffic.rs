@@ -6,12 +6,10 @@ use super::broken;
 use super::hands;
 use super::lost::NO_RATE;
 use super::model::{Call, Error, File, How, LostBy, Pair, Path, Report};
+use super::sentence::{DIRECT, Level, NOT_SEEN, Sentence, are_made, at_least, between, copies, nvlink};
 use super::shared;
 use super::term::{bytes, count, seconds};
-use super::verdict::{self, DIRECT, Level, Sentence, at_least, between};
 
-/// Further words of a report without copies.
-pub(super) const NOT_SEEN: &str = "Loads and stores of kernels (NCCL, NVSHMEM) are not seen, nor copies of managed memory, nor calls of children that were forked without exec.";
 const RETURNED: &str = "Copies are counted when their calls return; whether all were made is not known.";
 /// Reasons for staging that a sentence names.
 const NAMED: usize = 3;
@@ -49,16 +47,6 @@ fn has_died(report: &Report) -> bool {
     report.errors.iter().any(is_sticky) || report.findings.iter().any(|it| it.rule == "P2P-graph-access-lost")
 }
 
-/// Whether GPUs are known to have made what was counted: the last copy of each pair on each stream.
-fn are_made(report: &Report) -> bool {
-    report.processes().all(|file| file.knows_last_copies)
-}
-
-/// The word for the copies that are counted.
-pub(super) fn copies(report: &Report) -> &'static str {
-    if are_made(report) { "copies" } else { "submitted copies" }
-}
-
 fn say(report: &Report, level: Level, word: &'static str, text: String) -> Sentence {
     Sentence::new(level, word, at_least(report, text)).section("pairs")
 }
@@ -90,7 +78,7 @@ fn nothing_copied(report: &Report) -> Sentence {
         _ => "is known",
     };
     let fits = if report.filter.is_some() { " that fits" } else { "" };
-    let more = if seen == "was seen" && verdict::nvlink(report).is_none() { NOT_SEEN } else { "" };
+    let more = if seen == "was seen" && nvlink(report).is_none() { NOT_SEEN } else { "" };
     let other = if hands::are_known(report) { "other " } else { "" };
     Sentence::new(Level::Note, "No copies", format!("No {other}copy between GPUs{fits} {seen}.")).more(more)
 }

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::model::{Origin, Report, Site, Unshared};
 use super::names::Names;
+use super::sentence::{Level, Sentence};
 use super::term::{count, counted};
-use super::verdict::{Level, Sentence};
 
 /// Faults that a sentence names.
 const NAMED: usize = 2;

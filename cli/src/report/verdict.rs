@@ -1,60 +1,16 @@
 //! The report in a few sentences, the worst first.
 
-use std::collections::BTreeSet;
-
 use p2pshim_trace::{Class, Verified};
-use serde::Serialize;
 
 use super::broken;
 use super::ends::{self, PROCESSES};
 use super::hands::{self, BY_HAND};
-use super::model::{Call, Error, Finding, NvLink, Pair, Path, Report};
+use super::model::{Error, Finding, Pair, Path, Report};
+use super::sentence::{BEGUN, DIRECT, Level, NAMED, RUNNING, Sentence, between, nvlink};
 use super::symbols::UNKNOWN;
 use super::term::{bytes, count, counted};
-use super::traffic::{self, NOT_SEEN};
+use super::traffic;
 use super::unshared;
-
-/// Pairs, processes and rules that a sentence names.
-pub(super) const NAMED: usize = 4;
-
-/// How bad something is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum Level {
-    /// The program is wrong, hangs, or was ended.
-    Bad,
-    /// Something is to be done, or known.
-    Warn,
-    Good,
-    Note,
-}
-
-/// Something that there is to say.
-#[derive(Clone, Debug, Serialize)]
-pub(super) struct Sentence {
-    pub(super) level: Level,
-    /// One or two words for it.
-    pub(super) word: &'static str,
-    pub(super) text: String,
-    /// Its grounds, or its remedy.
-    pub(super) more: Option<String>,
-    /// The part of the page that says more.
-    pub(super) section: Option<&'static str>,
-}
-
-impl Sentence {
-    pub(super) fn new(level: Level, word: &'static str, text: String) -> Self {
-        Self { level, word, text, more: None, section: None }
-    }
-
-    pub(super) fn more(self, more: impl Into<String>) -> Self {
-        Self { more: Some(more.into()).filter(|more| !more.is_empty()), ..self }
-    }
-
-    pub(super) fn section(self, section: &'static str) -> Self {
-        Self { section: Some(section), ..self }
-    }
-}
 
 /// The sentences, the worst first; but before all what the numbers lack, and whether they are of several runs.
 pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
@@ -99,9 +55,6 @@ pub(super) fn first(report: &Report) -> Vec<Sentence> {
     sentences(report).into_iter().filter(|sentence| !is_listed(sentence)).collect()
 }
 
-pub(super) const RUNNING: &str = "Still runs";
-pub(super) const BEGUN: &str = "Just begun";
-pub(super) const DIRECT: &str = "Direct";
 const FAILED_CALLS: &str = "Failed calls";
 const SLOW_CALLS: &str = "Slow calls";
 
@@ -145,17 +98,6 @@ pub(super) fn is_fine(report: &Report) -> bool {
     sentences(report).iter().all(is_harmless)
         && report.errors.is_empty()
         && report.decisions.iter().all(|it| !it.is_bad())
-}
-
-/// The words for a call's copy: `, GPU 0 > GPU 1, 1.0 MB, direct`.
-pub(super) fn what(report: &Report, call: &Call) -> String {
-    let pair = match (call.src, call.dst) {
-        (Some(src), Some(dst)) => format!(", {} > {}", report.label(src), report.label(dst)),
-        _ => String::new(),
-    };
-    let size = call.bytes.map(|size| format!(", {}", bytes(size))).unwrap_or_default();
-    let path = call.path.map(|path| format!(", {}", path.title())).unwrap_or_default();
-    format!("{pair}{size}{path}")
 }
 
 /// Hazards by which no data is wrong: of another release of CUDA such a call may fail.
@@ -262,24 +204,6 @@ fn failed(report: &Report) -> Option<Sentence> {
     Some(sentence.section("errors"))
 }
 
-/// The words for pairs in both directions: `between GPU 0 and GPU 1`.
-pub(super) fn between(report: &Report, pairs: impl Iterator<Item = (usize, usize)>) -> Option<String> {
-    let pairs: BTreeSet<(usize, usize)> = pairs.map(|(one, other)| (one.min(other), one.max(other))).collect();
-    let names =
-        pairs.iter().take(NAMED).map(|&(one, other)| format!("{} and {}", report.label(one), report.label(other)));
-    let names = names.collect::<Vec<_>>().join(", ");
-    match pairs.len() {
-        0 => None,
-        all if all > NAMED => Some(format!("between {names}, and {} more pairs", all - NAMED)),
-        _ => Some(format!("between {names}")),
-    }
-}
-
-/// A sentence that begins with a number, and says if that is the least.
-pub(super) fn at_least(report: &Report, what: String) -> String {
-    if report.is_at_least() { format!("At least {what}") } else { what }
-}
-
 fn unclear(report: &Report) -> Option<Sentence> {
     let unclear = Some(traffic::unclear_bytes(report)).filter(|&bytes| bytes > 0)?;
     let text = format!("The path of {} is not known.", bytes(unclear));
@@ -301,12 +225,4 @@ fn unplaced(report: &Report) -> Option<Sentence> {
     };
     let more = "Arrays that were made where p2pshim did not see it have no device that is known.";
     Some(Sentence::new(Level::Note, "Not known", text).more(more))
-}
-
-/// The sentence about NVLink's traffic, if that is known.
-pub(super) fn nvlink(report: &Report) -> Option<Sentence> {
-    let NvLink { text, more, .. } = report.nvlink.as_ref().filter(|nvlink| !nvlink.text.is_empty())?;
-    let has_copies = report.pairs.iter().any(|pair| pair.calls > 0);
-    let more = if more.is_empty() && !has_copies { NOT_SEEN } else { more };
-    Some(Sentence::new(Level::Note, "NVLink", text.clone()).more(more).section("environment"))
 }

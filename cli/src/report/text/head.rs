@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io::{self, Write};
 
 use super::{Text, date};
-use crate::report::gather::STATIC_RUNTIME;
+use crate::report::model::STATIC_RUNTIME;
 use crate::report::model::{End, File, Gpu, How, Run, Span};
 use crate::report::processes::{may_be_several, ranks};
 use crate::report::term::{self, count, counted};

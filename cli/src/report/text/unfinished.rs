@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use super::{SHOWN, Text};
 use crate::report::ends;
 use crate::report::model::{Call, End, File, How, Progress};
+use crate::report::sentence;
 use crate::report::term::duration;
-use crate::report::verdict;
 
 impl Text<'_> {
     pub(super) fn unfinished(&self, out: &mut dyn Write) -> io::Result<()> {
@@ -88,7 +88,7 @@ impl Text<'_> {
         let thread = file.and_then(|file| file.threads.iter().find(|thread| thread.id == call.thread));
         let name = thread.filter(|it| !it.name.is_empty()).map(|it| format!(" ({})", it.name)).unwrap_or_default();
         let inner = call.inner.as_ref().map(|inner| format!(", inside it {inner}")).unwrap_or_default();
-        let what = verdict::what(self.report, call);
+        let what = sentence::what(self.report, call);
         let text = format!(
             "  {}, thread {}{name}{state}: {}{inner}{what}{when}, from {}",
             self.process(call.file),
