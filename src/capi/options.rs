@@ -81,13 +81,11 @@ unsafe fn named(name: *const c_char) -> Result<Variable, p2pshim_status_t> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn p2pshim_option_set(name: *const c_char, value: *const c_char) -> p2pshim_status_t {
     // SAFETY: the caller's promise.
-    let option = match unsafe { named(name) } {
-        Ok(option) => option,
-        Err(status) => return status,
-    };
-    // SAFETY: the caller's promise.
-    let value = unsafe { given(value) }.unwrap_or_default();
-    control::set_option(option, OsStr::from_bytes(value.to_bytes())).into()
+    let (option, value) = unsafe { (named(name), given(value).unwrap_or_default()) };
+    match option {
+        Ok(option) => control::set_option(option, OsStr::from_bytes(value.to_bytes())).into(),
+        Err(status) => status,
+    }
 }
 
 /// Returns the value of an option. Before the first intercepted call this is the value that will apply, according to the
@@ -110,13 +108,10 @@ pub unsafe extern "C" fn p2pshim_option_value(
     length: *mut usize,
 ) -> p2pshim_status_t {
     // SAFETY: the caller's promise.
-    let option = match unsafe { named(name) } {
-        Ok(option) => option,
-        Err(status) => return status,
-    };
-    match control::option_value(option) {
+    match unsafe { named(name) }.map(control::option_value) {
         // SAFETY: the caller's promise.
-        Ok(text) => unsafe { put(text.as_bytes(), value, size, length) },
-        Err(failure) => Err(failure).into(),
+        Ok(Ok(text)) => unsafe { put(text.as_bytes(), value, size, length) },
+        Ok(Err(failure)) => Err(failure).into(),
+        Err(status) => status,
     }
 }

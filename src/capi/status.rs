@@ -1,6 +1,6 @@
 //! The version, and the statuses that functions return.
 
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{c_char, c_int};
 
 use crate::call::control::Failure;
 
@@ -65,60 +65,31 @@ impl From<Result<(), Failure>> for p2pshim_status_t {
     }
 }
 
-/// All that a function may return, with its name and what it means.
-const STATUSES: [(p2pshim_status_t, &CStr, &CStr); 15] = [
-    (P2PSHIM_OK, c"P2PSHIM_OK", c"done"),
-    (
-        P2PSHIM_INVALID_ARGUMENT,
-        c"P2PSHIM_INVALID_ARGUMENT",
-        c"a pointer is NULL, a struct's size is too small, or an argument contradicts another",
-    ),
-    (
-        P2PSHIM_OUT_OF_RANGE,
-        c"P2PSHIM_OUT_OF_RANGE",
-        c"the index is not below the count, or there can be no such device",
-    ),
-    (P2PSHIM_UNKNOWN_NAME, c"P2PSHIM_UNKNOWN_NAME", c"there is no option of that name"),
-    (P2PSHIM_INVALID_VALUE, c"P2PSHIM_INVALID_VALUE", c"the option has no such value"),
-    (
-        P2PSHIM_TOO_LATE,
-        c"P2PSHIM_TOO_LATE",
-        c"it cannot change any more: the options have been read, or a trace lies elsewhere",
-    ),
-    (P2PSHIM_TOO_SMALL, c"P2PSHIM_TOO_SMALL", c"the text is longer than the buffer; what fits has been written"),
-    (
-        P2PSHIM_INACTIVE,
-        c"P2PSHIM_INACTIVE",
-        c"the shim only forwards calls: P2PSHIM=off, or the process is a forked child",
-    ),
-    (
-        P2PSHIM_NOT_FOUND,
-        c"P2PSHIM_NOT_FOUND",
-        c"there is nothing of the kind: no finding yet, no trace, no such callback",
-    ),
-    (P2PSHIM_NO_DRIVER, c"P2PSHIM_NO_DRIVER", c"no library of the driver is loaded"),
-    (
-        P2PSHIM_STAGED,
-        c"P2PSHIM_STAGED",
-        c"copies between the two devices go through the host; p2pshim_pair_state_get() says why",
-    ),
-    (
-        P2PSHIM_SYSTEM_ERROR,
-        c"P2PSHIM_SYSTEM_ERROR",
-        c"the system has refused something; a warning in the log says what",
-    ),
-    (P2PSHIM_FULL, c"P2PSHIM_FULL", c"there are as many as there can be"),
-    (
-        P2PSHIM_INTERNAL_ERROR,
-        c"P2PSHIM_INTERNAL_ERROR",
-        c"a fault of the shim, or a call from inside its own work; nothing has changed",
-    ),
-    (
-        P2PSHIM_NOT_READY,
-        c"P2PSHIM_NOT_READY",
-        c"not now: a device has no context yet or is busy, or a stream is being captured",
-    ),
-];
+/// Statuses with their names and meanings, which end in NUL.
+macro_rules! statuses {
+    ($($status:ident: $text:literal,)*) => {
+        &[$(($status, concat!(stringify!($status), "\0"), concat!($text, "\0"))),*]
+    };
+}
+
+/// All that a function may return.
+const STATUSES: &[(p2pshim_status_t, &str, &str)] = statuses! {
+    P2PSHIM_OK: "done",
+    P2PSHIM_INVALID_ARGUMENT: "a pointer is NULL, a struct's size is too small, or an argument contradicts another",
+    P2PSHIM_OUT_OF_RANGE: "the index is not below the count, or there can be no such device",
+    P2PSHIM_UNKNOWN_NAME: "there is no option of that name",
+    P2PSHIM_INVALID_VALUE: "the option has no such value",
+    P2PSHIM_TOO_LATE: "it cannot change any more: the options have been read, or a trace lies elsewhere",
+    P2PSHIM_TOO_SMALL: "the text is longer than the buffer; what fits has been written",
+    P2PSHIM_INACTIVE: "the shim only forwards calls: P2PSHIM=off, or the process is a forked child",
+    P2PSHIM_NOT_FOUND: "there is nothing of the kind: no finding yet, no trace, no such callback",
+    P2PSHIM_NO_DRIVER: "no library of the driver is loaded",
+    P2PSHIM_STAGED: "copies between the two devices go through the host; p2pshim_pair_state_get() says why",
+    P2PSHIM_SYSTEM_ERROR: "the system has refused something; a warning in the log says what",
+    P2PSHIM_FULL: "there are as many as there can be",
+    P2PSHIM_INTERNAL_ERROR: "a fault of the shim, or a call from inside its own work; nothing has changed",
+    P2PSHIM_NOT_READY: "not now: a device has no context yet or is busy, or a stream is being captured",
+};
 
 /// The version of the library.
 ///
@@ -139,7 +110,7 @@ pub extern "C" fn p2pshim_version() -> *const c_char {
 #[unsafe(no_mangle)]
 pub extern "C" fn p2pshim_status_name(status: c_int) -> *const c_char {
     let found = STATUSES.iter().find(|(of, ..)| *of as c_int == status);
-    found.map_or(c"unknown", |&(_, name, _)| name).as_ptr()
+    found.map_or("unknown\0", |&(_, name, _)| name).as_ptr().cast()
 }
 
 /// The meaning of a status, in a sentence.
@@ -151,12 +122,13 @@ pub extern "C" fn p2pshim_status_name(status: c_int) -> *const c_char {
 #[unsafe(no_mangle)]
 pub extern "C" fn p2pshim_status_text(status: c_int) -> *const c_char {
     let found = STATUSES.iter().find(|(of, ..)| *of as c_int == status);
-    found.map_or(c"unknown", |&(.., text)| text).as_ptr()
+    found.map_or("unknown\0", |&(.., text)| text).as_ptr().cast()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ffi::CStr;
 
     #[test]
     fn version_header_and_library_agree() {
@@ -168,8 +140,8 @@ mod tests {
     #[test]
     fn statuses_are_numbered_from_0_and_named_as_in_the_header() {
         for (number, (status, name, text)) in STATUSES.iter().enumerate() {
-            assert_eq!((*status as usize, format!("{status:?}").as_str()), (number, name.to_str().unwrap()));
-            assert!(!text.is_empty());
+            assert_eq!((*status as usize, format!("{status:?}\0").as_str()), (number, *name));
+            assert!(text.len() > 1 && text.ends_with('\0'));
         }
     }
 }
