@@ -54,12 +54,10 @@ pub(crate) struct Page {
 }
 
 impl Page {
-    /// For a static.
     pub(crate) const fn new() -> Self {
         Self { word: AtomicU64::new(0), rest: [0; _] }
     }
 
-    /// The number.
     #[inline(always)]
     pub(crate) const fn word(&'static self) -> &'static AtomicU64 {
         &self.word
@@ -110,20 +108,17 @@ pub(crate) fn may_write_files() -> bool {
     is_known && limit.rlim_cur == libc::RLIM_INFINITY
 }
 
-/// The user that the process acts as.
 pub(crate) fn user_id() -> u32 {
     // SAFETY: geteuid takes and touches nothing.
     unsafe { libc::geteuid() }
 }
 
-/// The calling thread, as the kernel numbers it.
 pub(crate) fn thread_id() -> i32 {
     // The C library has no function for it before 2.30. Thread numbers are at most 2^22.
     // SAFETY: gettid takes and touches nothing.
     unsafe { libc::syscall(libc::SYS_gettid) as i32 }
 }
 
-/// The process, as the kernel numbers it.
 pub(crate) fn process_id() -> i32 {
     // SAFETY: getpid takes and touches nothing.
     unsafe { libc::getpid() }
@@ -185,7 +180,6 @@ impl Held {
     }
 }
 
-/// The time of `CLOCK_MONOTONIC` in nanoseconds.
 pub(crate) fn monotonic_nanos() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `now` is what the function writes.
@@ -193,7 +187,6 @@ pub(crate) fn monotonic_nanos() -> u64 {
     now.tv_sec.cast_unsigned().saturating_mul(1_000_000_000).saturating_add(now.tv_nsec.cast_unsigned())
 }
 
-/// Runs `work` and leaves `errno` as it was.
 pub(crate) fn keep_errno<T>(work: impl FnOnce() -> T) -> T {
     // SAFETY: __errno_location points to the calling thread's own errno, which outlives both uses.
     let errno = unsafe { libc::__errno_location() };
@@ -318,7 +311,6 @@ impl Memory {
         unsafe { libc::process_vm_readv(self.thread, &local, 1, &remote, 1, 0) == to.len() as isize }
     }
 
-    /// Reads an address.
     pub(crate) fn word(self, from: usize) -> Option<usize> {
         let mut bytes = [0; size_of::<usize>()];
         self.read(from, &mut bytes).then(|| usize::from_le_bytes(bytes))

@@ -11,31 +11,18 @@ use std::ffi::{c_char, c_void};
 pub(crate) struct Code(pub(crate) i32);
 
 impl Code {
-    /// `cudaSuccess`, `CUDA_SUCCESS`.
     pub(crate) const SUCCESS: Self = Self(0);
-    /// `CUDA_ERROR_INVALID_VALUE`.
     pub(crate) const INVALID_VALUE: Self = Self(1);
-    /// `CUDA_ERROR_OUT_OF_MEMORY`.
     pub(crate) const OUT_OF_MEMORY: Self = Self(2);
-    /// `cudaErrorInvalidPitchValue`, `hipErrorInvalidPitchValue`.
     pub(crate) const INVALID_PITCH: Self = Self(12);
-    /// `CUDA_ERROR_INVALID_DEVICE`.
     pub(crate) const INVALID_DEVICE: Self = Self(101);
-    /// `CUDA_ERROR_PEER_ACCESS_UNSUPPORTED`.
     pub(crate) const PEER_ACCESS_UNSUPPORTED: Self = Self(217);
-    /// `CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED`.
     pub(crate) const HOST_MEMORY_ALREADY_REGISTERED: Self = Self(712);
-    /// `CUDA_ERROR_INVALID_HANDLE`, `cudaErrorInvalidResourceHandle`.
     pub(crate) const INVALID_HANDLE: Self = Self(400);
-    /// `CUDA_ERROR_NOT_READY`.
     pub(crate) const NOT_READY: Self = Self(600);
-    /// `CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED`.
     pub(crate) const PEER_ACCESS_ALREADY_ENABLED: Self = Self(704);
-    /// `CUDA_ERROR_PEER_ACCESS_NOT_ENABLED`.
     pub(crate) const PEER_ACCESS_NOT_ENABLED: Self = Self(705);
-    /// `CUDA_ERROR_TOO_MANY_PEERS`.
     pub(crate) const TOO_MANY_PEERS: Self = Self(711);
-    /// `CUDA_ERROR_NOT_SUPPORTED`.
     pub(crate) const NOT_SUPPORTED: Self = Self(801);
     /// The documented code where a shared object lacks a symbol, in the runtime and the driver.
     pub(crate) const SHARED_OBJECT_SYMBOL_NOT_FOUND: Self = Self(302);
@@ -50,9 +37,7 @@ pub(crate) enum Value {
     Address(usize),
     /// A stream handle; 0, 1 and 2 have a meaning of their own.
     Stream(usize),
-    /// A device ordinal.
     Ordinal(i32),
-    /// A signed number.
     Int(i64),
     /// An unsigned number: flags, or a count of bytes.
     UInt(u64),
@@ -62,13 +47,9 @@ pub(crate) enum Value {
     MemcpyKind(i32),
     /// Where one `int` is written on success.
     OutInt(*mut i32),
-    /// The parameters of `cudaMemcpy3DPeer`.
     RuntimePeer3D(*const cudaMemcpy3DPeerParms),
-    /// The parameters of `cuMemcpy3DPeer`.
     DriverPeer3D(*const CUDA_MEMCPY3D_PEER),
-    /// The parameters of `cudaMemcpy3D`.
     Runtime3D(*const cudaMemcpy3DParms),
-    /// The parameters of `cuMemcpy2D`.
     Driver2D(*const CUDA_MEMCPY2D),
     /// The parameters of `cuMemcpy3D`, which lie where those of `cuMemcpy3DPeer` do; in place of contexts they have reserved words.
     Driver3D(*const CUDA_MEMCPY3D_PEER),
@@ -139,13 +120,9 @@ arguments! {
     OutInt(*mut i32) => Value::OutInt;
     /// `const char *`.
     Text(*const c_char) => |p| Value::Address(p as usize);
-    /// `const cudaMemcpy3DPeerParms *`.
     RuntimePeer3D(*const cudaMemcpy3DPeerParms) => Value::RuntimePeer3D;
-    /// `const CUDA_MEMCPY3D_PEER *`.
     DriverPeer3D(*const CUDA_MEMCPY3D_PEER) => Value::DriverPeer3D;
-    /// `const cudaMemcpy3DParms *`.
     Runtime3D(*const cudaMemcpy3DParms) => Value::Runtime3D;
-    /// `const CUDA_MEMCPY2D *`.
     Driver2D(*const CUDA_MEMCPY2D) => Value::Driver2D;
     /// `const CUDA_MEMCPY3D *`.
     Driver3D(*const CUDA_MEMCPY3D_PEER) => Value::Driver3D;
@@ -238,7 +215,6 @@ pub(crate) const fn is_between_devices(kind: i32) -> bool {
     matches!(kind, 3 | 4 | 1024)
 }
 
-/// `CUDA_MEMCPY2D`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 #[allow(non_camel_case_types, non_snake_case, reason = "the vendor's spelling")]
@@ -293,13 +269,9 @@ pub(crate) struct CUDA_MEMCPY3D_PEER {
     pub(crate) Depth: usize,
 }
 
-/// `CU_MEMORYTYPE_HOST`.
 pub(crate) const MEMORYTYPE_HOST: u32 = 1;
-/// `CU_MEMORYTYPE_DEVICE`.
 pub(crate) const MEMORYTYPE_DEVICE: u32 = 2;
-/// `CU_MEMORYTYPE_ARRAY`.
 pub(crate) const MEMORYTYPE_ARRAY: u32 = 3;
-/// `CU_MEMORYTYPE_UNIFIED`.
 pub(crate) const MEMORYTYPE_UNIFIED: u32 = 4;
 
 /// Whether a `CUmemorytype` means a `CUdeviceptr`: that of a device, or of the unified address space.
@@ -335,7 +307,6 @@ impl From<CUDA_MEMCPY2D> for CUDA_MEMCPY3D_PEER {
 }
 
 impl CUDA_MEMCPY3D_PEER {
-    /// All fields 0.
     pub(crate) const ZERO: Self = Self {
         srcXInBytes: 0,
         srcY: 0,

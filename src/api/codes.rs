@@ -48,7 +48,6 @@ pub(crate) fn name(layer: Layer, code: Code) -> Option<&'static str> {
     of_layer(layer, rows().find(|&(number, _)| number == code.0)?.1)
 }
 
-/// All codes that a layer has, with their names.
 pub(crate) fn all(layer: Layer) -> impl Iterator<Item = (Code, &'static str)> {
     rows().filter_map(move |(code, names)| Some((Code(code), of_layer(layer, names)?)))
 }

@@ -22,10 +22,8 @@ pub(crate) enum Layer {
 }
 
 impl Layer {
-    /// All layers.
     pub(crate) const ALL: [Self; 4] = [Self::Runtime, Self::Driver, Self::Hip, Self::Nvml];
 
-    /// The layer's name in messages and documents.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Runtime => "runtime",
@@ -55,7 +53,6 @@ pub(crate) enum Effect {
     Lookup,
 }
 
-/// How a function copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CopyKind {
     /// It copies on a stream, and returns before that is done.
@@ -66,7 +63,6 @@ pub(crate) struct CopyKind {
     pub(crate) is_regular: bool,
 }
 
-/// How a function makes many copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(non_camel_case_types, reason = "as the rows spell them")]
 pub(crate) enum Copies {
@@ -82,9 +78,7 @@ pub(crate) enum Copies {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(non_camel_case_types, reason = "as the rows spell them")]
 pub(crate) enum Half {
-    /// From a device to the host.
     download,
-    /// From the host to a device.
     upload,
 }
 
@@ -92,9 +86,7 @@ pub(crate) enum Half {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(non_camel_case_types, reason = "as the rows spell them")]
 pub(crate) enum AccessKind {
-    /// Enables access.
     enable,
-    /// Disables it.
     disable,
     /// Tells whether there can be access, or what it is like.
     query,
@@ -167,15 +159,13 @@ macro_rules! effect {
     (traced) => {
         Effect::Traced
     };
-    (copy $($detail:ident)*) => {{
-        const DETAILS: &[&str] = &[$(stringify!($detail)),*];
-        const KIND: CopyKind = CopyKind {
-            is_async: has(DETAILS, "async"),
-            is_refused_in_capture: has(DETAILS, "refused_in_capture"),
-            is_regular: has(DETAILS, "regular"),
-        };
-        Effect::Copy(KIND)
-    }};
+    (copy $($detail:ident)*) => {
+        Effect::Copy(CopyKind {
+            is_async: has!(b"async", $($detail)*),
+            is_refused_in_capture: has!(b"refused_in_capture", $($detail)*),
+            is_regular: has!(b"regular", $($detail)*),
+        })
+    };
     (copies $kind:ident) => {
         Effect::Copies(Copies::$kind)
     };
@@ -193,40 +183,10 @@ macro_rules! effect {
     };
 }
 
-/// Whether a row's details contain a word; at compile time, where strings cannot be compared otherwise.
-const fn has(details: &[&str], word: &str) -> bool {
-    let mut rest = details;
-    while let [first, others @ ..] = rest {
-        if is_equal(first.as_bytes(), word.as_bytes()) {
-            return true;
-        }
-        rest = others;
-    }
-    false
-}
-
-const fn is_equal(mut one: &[u8], mut other: &[u8]) -> bool {
-    while let ([a, rest @ ..], [b, others @ ..]) = (one, other) {
-        if *a != *b {
-            return false;
-        }
-        (one, other) = (rest, others);
-    }
-    one.is_empty() && other.is_empty()
-}
-
-macro_rules! layer {
-    (runtime) => {
-        Layer::Runtime
-    };
-    (driver) => {
-        Layer::Driver
-    };
-    (hip) => {
-        Layer::Hip
-    };
-    (nvml) => {
-        Layer::Nvml
+/// Whether a row's details contain a word. At compile time bytes can be compared, strings cannot.
+macro_rules! has {
+    ($word:literal, $($detail:ident)*) => {
+        false $(|| matches!(stringify!($detail).as_bytes(), $word))*
     };
 }
 
@@ -254,11 +214,11 @@ macro_rules! define_functions {
             /// All rows, in the order of the table.
             pub(crate) const ALL: &[Self] = &[$(Self::$symbol),*];
 
-            /// The library it belongs to.
             #[inline(always)]
             #[expect(clippy::indexing_slicing, reason = "each function has its place")]
             pub(crate) const fn layer(self) -> Layer {
-                const LAYERS: &[Layer] = &[$(layer!($layer)),*];
+                use Layer::{Driver as driver, Hip as hip, Nvml as nvml, Runtime as runtime};
+                const LAYERS: &[Layer] = &[$($layer),*];
                 LAYERS[self as usize]
             }
 
@@ -315,12 +275,10 @@ pub(crate) const FAIL_INDEX: &str = "failIdx";
 const PER_THREAD_DEFAULT_STREAM: u64 = 2;
 
 impl Function {
-    /// The exported name.
     pub(crate) fn name(self) -> &'static str {
         self.row().symbol.trim_end_matches('\0')
     }
 
-    /// The exported name for C.
     pub(crate) fn c_name(self) -> &'static std::ffi::CStr {
         std::ffi::CStr::from_bytes_with_nul(self.row().symbol.as_bytes()).unwrap_or_default()
     }
@@ -335,7 +293,6 @@ impl Function {
         self.row().arguments
     }
 
-    /// The names of its arguments as one text, separated by ", ", with a terminating NUL.
     pub(crate) fn c_arguments(self) -> &'static str {
         self.row().c_arguments
     }
@@ -364,7 +321,6 @@ impl Function {
         Self::ALL.iter().copied().find(|function| function.name().as_bytes() == name)
     }
 
-    /// All functions of the driver.
     pub(crate) fn of_the_driver() -> impl Iterator<Item = Self> {
         Self::ALL.iter().copied().filter(|f| f.layer() == Layer::Driver)
     }

@@ -9,9 +9,7 @@ use crate::api::abi::{
 /// the arguments name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Named {
-    /// By its ordinal.
     Ordinal(i32),
-    /// By one of its contexts.
     Context(usize),
     /// By the pointer alone: a regular copy.
     Pointer,
@@ -43,9 +41,7 @@ pub(crate) struct Memcpy<'a> {
     pub(crate) src: u64,
     /// The address of the destination, or what stands for it.
     pub(crate) dst: u64,
-    /// How the arguments name the source's device.
     pub(crate) src_named: Named,
-    /// How the arguments name the destination's device.
     pub(crate) dst_named: Named,
     /// How many bytes are copied; where an array takes part, its elements are counted instead.
     pub(crate) bytes: u64,
@@ -75,7 +71,6 @@ impl<'a> Memcpy<'a> {
         Self { src, dst, src_named, dst_named, bytes, stream: None, shape: Shape::Linear }
     }
 
-    /// A 3D copy of the runtime.
     #[inline(always)]
     pub(crate) fn of_runtime(p: &'a cudaMemcpy3DPeerParms, stream: Option<usize>) -> Self {
         let end = |array, pointer| if array == 0 { pointer as u64 } else { of_array(array) };
@@ -90,7 +85,6 @@ impl<'a> Memcpy<'a> {
         }
     }
 
-    /// A 3D copy of the driver.
     #[inline(always)]
     pub(crate) fn of_driver(p: &'a CUDA_MEMCPY3D_PEER, stream: Option<usize>) -> Self {
         let end = |kind, address, array| match kind {
@@ -120,7 +114,6 @@ impl<'a> Memcpy<'a> {
         Self { src_named: Named::Pointer, dst_named: Named::Pointer, ..self }
     }
 
-    /// Whether it is a 3D copy.
     #[inline(always)]
     pub(crate) fn is_3d(&self) -> bool {
         self.shape != Shape::Linear
@@ -210,9 +203,7 @@ pub(crate) struct Traffic {
     pub(crate) src: u8,
     /// The device that they go to.
     pub(crate) dst: u8,
-    /// The path that they take.
     pub(crate) path: Path,
-    /// How many there are.
     pub(crate) bytes: u64,
     /// The owners of source and destination by their numbers, if p2pshim alone has made their path direct: the driver calls that would wait
     /// for the copy if it were staged have to wait for it still.
@@ -247,12 +238,10 @@ impl Traffic {
 pub(crate) struct Part {
     /// From where to where, and how many bytes in all.
     pub(crate) traffic: Traffic,
-    /// How many copies.
     pub(crate) copies: u32,
 }
 
 impl Part {
-    /// No copies.
     pub(crate) const NONE: Self = Self { traffic: Traffic::new([0; 2], Path::Unknown, 0), copies: 0 };
 
     /// Adds a copy, if it goes from where to where, and on which path, the others go. Whether it does.

@@ -16,9 +16,7 @@ use crate::api::Function;
 /// Copies of one kind, and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sum {
-    /// How many.
     pub(crate) copies: u64,
-    /// Their bytes together.
     pub(crate) bytes: u64,
 }
 
@@ -147,7 +145,6 @@ pub(crate) fn sums(devices: [u8; 2]) -> Option<Sums> {
 
 static FINDINGS: [AtomicU64; Rule::ALL.len()] = [const { AtomicU64::new(0) }; Rule::ALL.len()];
 
-/// Counts a finding.
 pub(crate) fn count_finding(rule: Rule) {
     if let Some(count) = FINDINGS.get(rule as usize) {
         count.fetch_add(1, Relaxed);

@@ -7,7 +7,6 @@ use crate::api::{Function, Layer};
 /// Something that a rule says of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Finding {
-    /// The rule.
     pub(crate) rule: Rule,
     /// The code that the documentation gives for it, if it gives one.
     pub(crate) code: Option<Code>,
@@ -34,7 +33,6 @@ pub(crate) enum Hidden {
     Off,
     /// `P2PSHIM_DENY`.
     Denied,
-    /// The path is broken.
     Broken,
 }
 

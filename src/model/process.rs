@@ -11,7 +11,6 @@ const SEEN: u64 = 1;
 /// Where the system gives children the page, the process has to be compared.
 const INHERITED: u64 = 2;
 
-/// The process that started.
 static PROCESS: AtomicI32 = AtomicI32::new(0);
 
 /// Whether calls are seen: the shim has started, and this is no child of the process in which it has.

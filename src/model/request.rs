@@ -7,27 +7,22 @@ use crate::api::{AccessKind, Effect, Function};
 /// A call: parsed once, when it arrives.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request<'a> {
-    /// Which function is called.
     pub(crate) function: Function,
     /// Its arguments in order, for the log; nothing is decided by them but what a state row means.
     pub(crate) arguments: &'a [Value],
-    /// Its wish.
     pub(crate) asks: Asks<'a>,
 }
 
-/// The wish of a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Asks<'a> {
     /// A copy between devices.
     Copy(Memcpy<'a>),
     /// Many copies at once on a stream: a batch, or the launch of a graph.
     Batch {
-        /// The stream's handle.
         stream: usize,
     },
     /// Peer access, or a query about it.
     Access(Access),
-    /// Something else.
     Other,
 }
 
@@ -77,7 +72,6 @@ impl<'a> Request<'a> {
         Self { function, arguments, asks }
     }
 
-    /// The copy that it asks for, if it does.
     #[inline(always)]
     pub(crate) fn copy(&self) -> Option<&Memcpy<'a>> {
         match &self.asks {
@@ -86,7 +80,6 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// The stream that it names.
     #[inline(always)]
     pub(crate) fn stream(&self) -> Option<usize> {
         match self.asks {
@@ -105,7 +98,6 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Its part in peer access, if it has one.
     #[inline(always)]
     pub(crate) fn access(&self) -> Option<Access> {
         match self.asks {

@@ -23,7 +23,6 @@ pub(crate) fn has_reserve_served() -> bool {
     ALLOCATOR.has_served.load(Relaxed)
 }
 
-/// Whether half of the reserve is in use.
 #[cold]
 pub(crate) fn is_reserve_half_used() -> bool {
     ALLOCATOR.is_half_used()

@@ -5,7 +5,6 @@ use std::ffi::{CStr, OsStr, OsString, c_char};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::OnceLock;
 
-/// A variable: its name and value.
 type Variable = (OsString, OsString);
 
 static REMEMBERED: OnceLock<Vec<Variable>> = OnceLock::new();

@@ -38,7 +38,6 @@ impl<const PLACES: usize, const KEY: u32> Table<PLACES, KEY> {
         self.places(key).find(|&(_, word)| word != 0 && word & Self::MASK == key)
     }
 
-    /// The value of a key.
     #[inline(always)]
     pub(crate) fn find(&self, key: u64) -> Option<u64> {
         self.place_of(key).map(|(_, word)| word >> KEY)
@@ -95,7 +94,6 @@ impl<const PLACES: usize, const KEY: u32> Table<PLACES, KEY> {
         }
     }
 
-    /// All keys with their values.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, u64)> {
         let words = self.0.iter().map(|place| place.load(Acquire)).filter(|&word| word != 0);
         words.map(|word| (word & Self::MASK, word >> KEY))

@@ -12,14 +12,11 @@ use crate::os;
 
 static LAST: Mutex<Option<LastFinding>> = Mutex::new(None);
 
-/// A finding.
 #[derive(Clone)]
 pub(crate) struct LastFinding {
     pub(crate) function: Function,
     pub(crate) finding: Finding,
-    /// The code that the program gets; none before a call that may crash.
     pub(crate) ret: Option<Code>,
-    /// The numbers in which it gets that.
     pub(crate) numbering: Numbering,
     pub(crate) thread: i32,
     /// How many there were by then.
@@ -42,7 +39,6 @@ pub(crate) fn keep(&Said { function, finding, ret, numbering }: &Said<'_>) {
     *last = Some(LastFinding { function, finding: finding.clone(), ret, numbering, thread: os::thread_id(), count });
 }
 
-/// The last one of the process.
 pub(crate) fn last() -> Option<LastFinding> {
     LAST.lock().clone()
 }

@@ -54,7 +54,6 @@ pub(crate) fn open(config: &Config, warnings: &mut Vec<String>) -> bool {
     shows_calls()
 }
 
-/// Where it goes.
 static OUTPUT: OnceLock<&Descriptor> = OnceLock::new();
 
 /// Says in the log and in the trace that memory has run out, and what follows.
@@ -104,7 +103,6 @@ pub(crate) fn set_filter(filter: &str) {
     *FILTER.write().unwrap_or_else(PoisonError::into_inner) = Some(filter);
 }
 
-/// Whether the log shows calls.
 pub(crate) fn shows_calls() -> bool {
     log::log_enabled!(target: CALLS, Level::Trace)
 }
@@ -182,7 +180,6 @@ pub(crate) fn finding(said: &Said<'_>, times: u64, caller: impl FnOnce() -> Opti
     }
 }
 
-/// Shows a call that has returned.
 pub(crate) fn call(event: &Event<'_>) {
     log::trace!(target: CALLS, "{event}");
 }

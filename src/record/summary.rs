@@ -37,7 +37,6 @@ extern "C" fn write() {
     });
 }
 
-/// The counts.
 struct Summary {
     /// Source, destination, and what went directly and through the host.
     pairs: Vec<(u8, u8, Sum, Sum)>,

@@ -31,7 +31,6 @@ use crate::model::{Origin, Rule};
 use crate::os;
 use crate::os::table::Table;
 
-/// The file of this process, if there is one.
 static TRACE: OnceLock<Trace> = OnceLock::new();
 
 /// Not in [`Trace`], which is made on the stack of whichever thread makes the first call: some have little of it.
@@ -105,7 +104,6 @@ fn advice(error: &io::Error) -> &'static str {
     }
 }
 
-/// The file of this process.
 #[inline(always)]
 pub(crate) fn file() -> Option<&'static Trace> {
     TRACE.get()
@@ -172,7 +170,6 @@ extern "C" fn exits(status: libc::c_int, _: *mut libc::c_void) {
     }
 }
 
-/// Whether there is a file.
 pub(super) fn is_open() -> bool {
     TRACE.get().is_some()
 }

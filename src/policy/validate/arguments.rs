@@ -210,7 +210,6 @@ fn as_of_zero_bytes(layer: Layer, finding: Finding) -> Option<Finding> {
     }
 }
 
-/// The finding about the ordinal of one side.
 pub(super) fn bad_device(seen: &Seen<'_>, side: &Side) -> Option<Finding> {
     let what = bad_ordinal(seen.devices, &format!("{}Device", side.name), side.ordinal?)?;
     Some(Finding::new(Rule::CopyDeviceOrdinal, seen.layer(), what))

@@ -11,7 +11,6 @@ use crate::policy::access::Standing;
 use crate::policy::driver::Driver;
 use crate::policy::hip::Before;
 
-/// A call that is checked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen<'a> {
     pub(crate) request: &'a Request<'a>,
@@ -26,14 +25,12 @@ pub(crate) struct Seen<'a> {
     pub(crate) standing: Option<&'a Standing>,
     /// How many devices there are, if that is known.
     pub(crate) devices: Option<i32>,
-    /// The current device.
     pub(crate) device: Option<i32>,
     /// The device whose access the call changes, and the peer.
     pub(crate) pair: Option<[i32; 2]>,
 }
 
 impl<'a> Seen<'a> {
-    /// A call of CUDA.
     pub(crate) fn of(driver: &impl Driver, request: &'a Request<'a>, ret: Option<Code>) -> Self {
         let device = driver.current_context().and_then(|context| driver.device_of_context(context));
         let devices = Some(driver.device_count()).filter(|&count| count > 0);
@@ -57,7 +54,6 @@ impl<'a> Seen<'a> {
         self.request.function.layer()
     }
 
-    /// Whether the call changes peer access.
     pub(crate) fn changes_access(&self) -> bool {
         matches!(self.request.asks, Asks::Access(Access::Enable { .. } | Access::Disable { .. }))
     }
@@ -107,7 +103,6 @@ pub(crate) struct Side {
 /// A copy in full: both sides, and its extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sides {
-    /// Source, destination.
     pub(crate) sides: [Side; 2],
     /// Width, height and depth; bytes, 1 and 1 for a linear copy.
     pub(crate) extent: [u64; 3],

@@ -5,7 +5,6 @@
 
 use crate::os::table::Table;
 
-/// A fact about a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fact {
     /// The device that it belongs to; [`Fact::NOWHERE`] if that is not known.
@@ -63,7 +62,6 @@ impl Handles {
         Self(Table::new())
     }
 
-    /// A fact about a handle.
     #[inline(always)]
     pub(crate) fn find(&self, handle: usize) -> Option<Fact> {
         self.0.find(handle as u64).map(Fact::unpack)

@@ -29,7 +29,6 @@ pub(super) fn find(driver: &impl Driver, facts: &Facts, seen: &Seen<'_>, found: 
     check_path(driver, seen, devices, found);
 }
 
-/// Whether the copy names no devices.
 fn is_regular(seen: &Seen<'_>) -> bool {
     seen.request.copy().is_some_and(|copy| copy.src_named == Named::Pointer)
 }
