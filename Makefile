@@ -32,7 +32,7 @@ include benches/bench.mk
 # On two real GPUs if there are, else on simulated ones.
 demo:
 	echo 'Building: minutes, the first time.'
-	CARGO_TERM_QUIET=true $(MAKE) --no-print-directory shim sim c-tests
+	CARGO_TERM_QUIET=true $(MAKE) --silent --no-print-directory shim sim c-tests
 	c-tests/demo
 
 test: shim sim c-tests bench-programs

@@ -26,10 +26,10 @@ fn demo_shows_in_25_lines_what_is_gained() {
     let copies = "  64 copies of 1 MiB from GPU 0 to GPU 1: ";
     let (staged, direct) = ("64 through the host, 0 direct", "0 through the host, 64 direct");
     for (command, says) in [
-        ("$ ./demo_copies never", format!("{copies}{staged}, data right")),
-        ("$ p2pshim run --sim 2 --trace runs ./demo_copies never", format!("{copies}{direct}, data right")),
-        ("$ ./demo_copies enables", format!("{copies}{direct}, 256 bytes WRONG")),
-        ("$ p2pshim run --sim 2 ./demo_copies enables", format!("{copies}{staged}, data right")),
+        ("$ ./demo_copies-12 never", format!("{copies}{staged}, data right")),
+        ("$ p2pshim run --sim 2 --trace runs ./demo_copies-12 never", format!("{copies}{direct}, data right")),
+        ("$ ./demo_copies-12 enables", format!("{copies}{direct}, 256 bytes WRONG")),
+        ("$ p2pshim run --sim 2 ./demo_copies-12 enables", format!("{copies}{staged}, data right")),
     ] {
         assert_eq!(below(shown, command), says, "{shown}");
     }
