@@ -82,16 +82,34 @@ impl Exports {
         options.append(true).create(true).mode(0o600).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
         let file = options.open(self.folder.join(name)).ok()?;
         let found = file.metadata().ok().filter(|found| found.is_file() && found.uid() == self.user)?;
+        if found.len() == 0 {
+            self.clear();
+        }
         (found.len() < (MOST * RECORD) as u64 && found.len() % RECORD as u64 == 0).then_some(file)
     }
 
     /// The GPU of memory that another process, which still lives, has exported by this handle.
     pub fn find(&mut self, handle: &Handle) -> Option<Gpu> {
-        if !self.known.contains_key(handle) {
+        let found = |this: &Self| {
+            let (file, gpu) = this.known.get(handle)?;
+            this.is_alive(file).then(|| gpu.clone())
+        };
+        // A handle comes again if a process has the number of one that is gone.
+        found(self).or_else(|| {
             self.read_on();
+            found(self)
+        })
+    }
+
+    /// Removes files of processes that are gone, once there are many: only so many are looked at.
+    fn clear(&self) {
+        let files: Vec<_> = fs::read_dir(&self.folder).into_iter().flatten().flatten().collect();
+        let is_of_here = |name: &str| name.split('-').nth(2) == Some(&self.namespace);
+        for entry in files.iter().filter(|_| files.len() > FILES / 2) {
+            if entry.file_name().to_str().is_some_and(|name| is_of_here(name) && !self.is_alive(name)) {
+                let _ = fs::remove_file(entry.path());
+            }
         }
-        let (file, gpu) = self.known.get(handle)?;
-        self.is_alive(file).then(|| gpu.clone())
     }
 
     /// Whether the process lives that a file is named after.
@@ -207,6 +225,48 @@ mod tests {
         }
         fs::rename(folder.file(), &file).unwrap();
         assert_eq!(folder.exports().find(&[1; 64]), Some(gpu(1)));
+    }
+
+    #[test]
+    fn find_the_gpu_of_a_handle_that_comes_again() {
+        let folder = Folder::new("again");
+        let mut other = folder.exports();
+        folder.exports().publish(&[1; 64], &gpu(1));
+        assert_eq!(other.find(&[1; 64]), Some(gpu(1)));
+        // As the file of a process that is gone.
+        let live = folder.file();
+        let name = live.file_name().unwrap().to_str().unwrap().to_owned();
+        let gone = folder.0.join(format!("4194305-{}", name.split_once('-').unwrap().1));
+        fs::rename(&live, &gone).unwrap();
+        let mut other = folder.exports();
+        assert_eq!(other.find(&[1; 64]), None);
+        folder.exports().publish(&[1; 64], &gpu(2));
+        assert_eq!(other.find(&[1; 64]), Some(gpu(2)));
+    }
+
+    #[test]
+    fn publish_removes_files_of_processes_that_are_gone_once_there_are_many() {
+        let folder = Folder::new("many");
+        let exports = folder.exports();
+        let files = |end: &str| {
+            let names = fs::read_dir(&folder.0).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap());
+            names.filter(|name| name.starts_with("4194305-") && name.ends_with(end)).count()
+        };
+        let (here, elsewhere) = (format!("-{}", exports.namespace), format!("-{}0", exports.namespace));
+        for number in 0..FILES {
+            fs::write(folder.0.join(format!("4194305-{number}{here}")), [0; RECORD]).unwrap();
+        }
+        fs::write(folder.0.join(format!("4194305-1{elsewhere}")), [0; RECORD]).unwrap();
+        fs::write(folder.0.join("4194305-x"), "").unwrap();
+        assert_eq!(files(&here), FILES);
+        let mut other = folder.exports();
+        exports.publish(&[1; 64], &gpu(1));
+        assert_eq!((files(&here), files(&elsewhere), files("x")), (0, 1, 1));
+        assert_eq!(other.find(&[1; 64]), Some(gpu(1)));
+        // A few stay, and so does what was published.
+        fs::write(folder.0.join(format!("4194305-1{here}")), [0; RECORD]).unwrap();
+        folder.exports().publish(&[2; 64], &gpu(2));
+        assert_eq!((files(&here), other.find(&[1; 64]), other.find(&[2; 64])), (1, Some(gpu(1)), Some(gpu(2))));
     }
 
     /// A write that was cut short, by a kill or a full disk.

@@ -15,6 +15,9 @@ use crate::policy::exports;
 use crate::record::log::{self, Once};
 use crate::record::trace;
 
+/// Handles that are known to be exported.
+const EXPORTED: usize = 4096;
+
 /// Why a device is not to use memory of another process.
 enum Why {
     Denied,
@@ -285,8 +288,16 @@ impl Access {
 
     /// The program has a handle of the memory at an address, for others.
     pub(crate) fn memory_is_exported(&self, driver: &impl Driver, how: How, address: u64, handle: &Handle) {
+        let is_new = || {
+            let exported = &mut self.lock().opened.exported;
+            // Then notes come again.
+            if exported.len() >= EXPORTED {
+                exported.clear();
+            }
+            exported.insert(*handle)
+        };
         if let Some(memory) = driver.memory(address)
-            && self.lock().opened.exported.insert(*handle)
+            && is_new()
         {
             note_exported(memory.device, how, &hex(handle), memory.range.1);
             driver.names(memory.device).into_iter().for_each(|names| exports::publish(handle, names));
