@@ -184,12 +184,9 @@ impl Change<'_> {
             (State::creates_memory, &[Value::Address(out), Value::UInt(bytes), Value::Address(properties), _]) => {
                 shared::on_creation(out, bytes, properties);
             }
-            (State::exports_memory, arguments) => shared::on_export(self.function, arguments),
+            (State::exports_memory, arguments) => shared::on_export(self.function, self.caller, arguments),
             (State::opens_memory, &[Value::Address(out), Value::Address(handle), _]) => {
                 shared::on_open(How::Ipc, out, handle);
-                if ACCESS.may_hide() {
-                    shared::warn_of_opened(handle);
-                }
             }
             (State::imports_pointer, &[Value::Address(out), _, Value::Address(handle)]) => {
                 shared::on_open(How::Pool, out, handle);

@@ -16,7 +16,7 @@ use crate::record::trace;
 
 /// Memory was exported: a note in the trace says so, and the run's other processes are told.
 #[cold]
-pub(super) fn on_export(function: Function, arguments: &[Value]) {
+pub(super) fn on_export(function: Function, caller: Caller, arguments: &[Value]) {
     mode::unseen(|| {
         if trace::file().is_none() && !exports::are_shared() {
             return None;
@@ -27,6 +27,9 @@ pub(super) fn on_export(function: Function, arguments: &[Value]) {
             [Value::Address(out), Value::Address(address)] => {
                 let how = if function == Function::cuIpcGetMemHandle { How::Ipc } else { How::Pool };
                 ACCESS.memory_is_exported(&RealDriver, how, address as u64, &read::shared_handle(out)?);
+                if how == How::Ipc && RealDriver.memory(address as u64)?.range.0 != address as u64 {
+                    note(function, caller, Code::SUCCESS, "inside");
+                }
             }
             _ => {}
         }
@@ -54,23 +57,16 @@ pub(super) fn before_open(handle: usize) -> Option<Code> {
     if ACCESS.may_hide() { mode::unseen(refused) } else { None }
 }
 
-/// Memory of another process was opened, which may lie behind a path that the program is not to use.
-#[cold]
-pub(super) fn warn_of_opened(handle: usize) {
-    if !capture::may_be_under_way() {
-        mode::unseen(|| {
-            ACCESS.warn_of_foreign_memory(&RealDriver, &read::shared_handle(handle)?);
-            Some(())
-        });
-    }
-}
-
-/// Memory of another process was opened by a handle.
+/// Memory of another process was opened by a handle. It may lie behind a path that the program is not to use.
 #[cold]
 pub(super) fn on_open(how: How, out: usize, handle: usize) {
     mode::unseen(|| {
         recording::note_gpus_before_a_copy();
-        ACCESS.memory_is_opened(&RealDriver, how, read::handle_at(out)? as u64, &read::shared_handle(handle)?);
+        let handle = read::shared_handle(handle)?;
+        ACCESS.memory_is_opened(&RealDriver, how, read::handle_at(out)? as u64, &handle);
+        if how == How::Ipc && ACCESS.may_hide() && !capture::may_be_under_way() {
+            ACCESS.warn_of_foreign_memory(&RealDriver, &handle);
+        }
         Some(())
     });
 }
@@ -79,19 +75,23 @@ pub(super) fn on_open(how: How, out: usize, handle: usize) {
 #[cold]
 #[inline(never)]
 pub(super) fn has_failed(function: Function, caller: Caller, arguments: &[Value], code: Code) {
+    if trace::file().is_some() {
+        mode::unseen(|| note(function, caller, code, fault(function, arguments)?));
+    }
+}
+
+/// Notes a call by which processes share memory. Inside our own work.
+fn note(function: Function, caller: Caller, code: Code, of: &str) -> Option<()> {
     const NOTED: u32 = 4096;
     static COUNT: AtomicU32 = AtomicU32::new(0);
-    mode::unseen(|| {
-        let trace = trace::file().filter(|_| COUNT.load(Relaxed) < NOTED)?;
-        let of = fault(function, arguments)?;
-        let address = caller.program_address() as usize;
-        let site = || trace.known_site(address).unwrap_or_else(|| trace.new_site(address));
-        let site = origin::of_host_copy(caller, function).unwrap_or_else(site);
-        let name = codes::name(Layer::Driver, code).unwrap_or_default();
-        trace::note(NoteKind::Unshared, site.into(), &[function.base(), &code.0.to_string(), name, of]);
-        COUNT.fetch_add(1, Relaxed);
-        Some(())
-    });
+    let trace = trace::file().filter(|_| COUNT.load(Relaxed) < NOTED)?;
+    let address = caller.program_address() as usize;
+    let site = || trace.known_site(address).unwrap_or_else(|| trace.new_site(address));
+    let site = origin::of_host_copy(caller, function).unwrap_or_else(site);
+    let name = codes::name(Layer::Driver, code).unwrap_or_default();
+    trace::note(NoteKind::Unshared, site.into(), &[function.base(), &code.0.to_string(), name, of]);
+    COUNT.fetch_add(1, Relaxed);
+    Some(())
 }
 
 /// What is special about the memory, or the handle, of a call that has failed; none if it is not about sharing.

@@ -257,7 +257,12 @@ fn copies_are_recorded_with_the_owners_gpu() {
             for direction in DIRECTIONS {
                 let what = format!("{transport} {visibility} {direction} {runtime}");
                 let [owner, opener] = shared(&program(runtime, &[transport, direction, visibility]));
-                let [(ordinal, exported)] = &owner.exported[..] else { panic!("{what}: {:?}", owner.exported) };
+                let [(ordinal, exported), freed @ ..] = &owner.exported[..] else {
+                    panic!("{what}: {:?}", owner.exported)
+                };
+                let handle = exported[1].clone();
+                let is_freed = [(*ordinal, vec![transport.to_owned(), handle, "0".to_owned()])];
+                assert_eq!(freed, if transport == "vmm" { &[][..] } else { &is_freed }, "{what}");
                 assert_eq!(owner.gpus[ordinal], UUIDS[1], "{what}");
                 assert_eq!([&*exported[0], &*exported[2]], [transport, &BYTES.to_string()], "{what}");
                 assert_eq!(exported[1].len(), if transport == "vmm" { 0 } else { 128 }, "{what}");

@@ -247,7 +247,7 @@ numbered! {
         /// `performance_rank`, `native_atomics`, `link`).
         Peer = 21,
         /// By ordinal: memory of that GPU that the process lets others open: how (`ipc`, `vmm`, `pool`), the handle in hexadecimal
-        /// (empty for a descriptor, which has none that others know), and its bytes.
+        /// (empty for a descriptor, which has none that others know), and its bytes; 0 bytes of a handle: it was freed.
         Exported = 22,
         /// By the number that stands for its device in records, from [`REMOTE`] on: memory of another process that this one has opened: how,
         /// the handle, its bytes (0 if not known), the opener's ordinal, then `key=value` (`gpu`: the UUID of the GPU where it lies, if
@@ -257,7 +257,8 @@ numbered! {
         /// samples of the bytes say (`same`, `differ`, or `unknown` if there are none), and the ordinals of source and destination.
         HostWay = 24,
         /// By number of the place: a call by which processes share memory, and that has failed: the driver's function, the code and its name, what is
-        /// special about the memory (`mapped`, `pool`, `managed`, `opened`), its handle (`own`, `fabric`), flags or rights (`none`).
+        /// special about the memory (`mapped`, `pool`, `managed`, `opened`), its handle (`own`, `fabric`), flags or rights (`none`). With code 0 and `inside`: it has succeeded, of an
+        /// address inside an allocation.
         Unshared = 25,
         /// By number: a place in the code that calls were made from, as an address in hexadecimal, then `key=value` (`python`,
         /// `line`, `function`, `callers`).

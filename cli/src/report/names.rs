@@ -109,6 +109,8 @@ pub(super) struct Names {
     pub(super) devices: BTreeMap<u8, Device>,
     pub(super) access: HashMap<[u8; 2], Access>,
     pub(super) exported: Vec<Exported>,
+    /// By the handle of exported memory: when the process freed it.
+    pub(super) freed: BTreeMap<String, u64>,
     /// By the number that stands for its device.
     pub(super) opened: BTreeMap<u8, Vec<Opened>>,
     pub(super) visible: AllVisible,
@@ -166,11 +168,7 @@ impl Names {
                 let [name, uuid, pci] = [0, 1, 2].map(|index| known(note.string(index)));
                 self.devices.insert(ordinal, Device { name, uuid, pci });
             }
-            (NoteKind::Exported, Ok(ordinal)) => {
-                let (how, handle) = two();
-                let bytes = note.string(2).parse().unwrap_or_default();
-                self.exported.push(Exported { ordinal, how, handle, bytes, time });
-            }
+            (NoteKind::Exported, Ok(ordinal)) => self.add_exported(ordinal, note, time),
             (NoteKind::Opened, Ok(number)) => {
                 let (how, handle) = two();
                 let (bytes, uuid) = (note.string(2).parse().unwrap_or_default(), note.value("gpu").and_then(known));
@@ -207,6 +205,15 @@ impl Names {
                 self.modules.push((note.time, Module { first, end, offset, path, build_id, since: time }));
             }
             _ => {}
+        }
+    }
+
+    /// Memory was exported or, if it has no bytes, freed; of a descriptor it may only be unknown how many there are.
+    fn add_exported(&mut self, ordinal: u8, note: &Note, time: u64) {
+        let [how, handle] = [0, 1].map(|index| note.string(index).to_owned());
+        match note.string(2).parse().unwrap_or_default() {
+            0 if !handle.is_empty() => _ = self.freed.insert(handle, time),
+            bytes => self.exported.push(Exported { ordinal, how, handle, bytes, time }),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::model::{BetweenProcesses, Does, File, Pair, Report};
 use super::sentence::{Level, Sentence, at_least, copies};
-use super::term::{bytes, count};
+use super::term::{bytes, count, counted};
 
 /// Rows that a sentence names.
 const NAMED: usize = 3;
@@ -98,6 +98,21 @@ pub(super) fn sentence(report: &Report) -> Option<Sentence> {
         }
     };
     Some(Sentence::new(Level::Note, "Processes", at_least(report, text)).more(more).section("between-processes"))
+}
+
+/// The sentence about memory that was used when its owner had freed it.
+pub(super) fn freed(report: &Report) -> Option<Sentence> {
+    let rows = || report.between_processes.iter().filter(|row| row.freed > 0);
+    let named = rows().max_by_key(|row| row.freed)?;
+    let other = if named.does == Does::Pull { named.src_file } else { named.dst_file };
+    let by = owner(report, Some(named.file));
+    let pieces = counted(rows().map(|row| row.freed).sum(), "piece");
+    let text = format!(
+        "Memory of another process was copied from or to after its owner had freed it ({pieces}): {by}, memory of {}.",
+        owner(report, other)
+    );
+    let more = "The bytes may be other memory's by then. Have the owner keep the memory until the other process has closed it.";
+    Some(Sentence::new(Level::Bad, "Data at risk", text).more(more).section("between-processes"))
 }
 
 /// Bytes of the rows that are named.

@@ -323,8 +323,10 @@ impl Tally {
             let sums = path.of_size(record.bytes / record.copies().max(1));
             sums.calls += record.copies();
             sums.bytes = sums.bytes.saturating_add(record.bytes);
+            let start = lens.timeline.real(record.start);
+            pair.last = pair.last.max(start);
             if let Some(bytes) = lens.buckets(record.path, record.bytes) {
-                pair.buckets.add(lens.timeline.real(record.start), bytes);
+                pair.buckets.add(start, bytes);
             }
         }
     }

@@ -24,6 +24,7 @@ const IMEX: &str = "Start nvidia-imex, and give containers /dev/nvidia-caps-imex
 const OWN: &str = "Use the pointer itself: a handle is for other processes.";
 const VISIBLE: &str =
     "Let each process see all GPUs, as CUDA_VISIBLE_DEVICES numbers them, and select its own by cudaSetDevice.";
+const INSIDE: &str = "It opens where the allocation begins: whoever opens it has to add the offset.";
 const KEEP: &str = "Have the owner live, and keep the memory, until the other process has closed it.";
 const CLOSE: &str = "Close the older memory first: cudaIpcCloseMemHandle.";
 const PATH: &str = "`p2pshim doctor` says why there is none. p2pshim answers this itself where the pair is denied, or its data does not arrive.";
@@ -35,6 +36,7 @@ const OWNER: &str = "Leave the device of the pool out: it always has access.";
 fn why(function: &str, code: i32, of: &str) -> Why {
     let is_open = function == "cuIpcOpenMemHandle";
     match (of, code) {
+        ("inside", _) => ("a handle was made of an address inside an allocation", INSIDE),
         ("fabric", code) if code != 1 => ("there are no fabric handles here", IMEX),
         ("mapped", _) => ("memory of cuMemCreate has no IPC handle", ALLOCATE),
         ("pool", _) if function == "cuIpcGetMemHandle" => ("memory of a pool has no IPC handle", POOL),
@@ -94,14 +96,19 @@ impl Totals {
             Unshared { function, code, name: total.name, why, remedy, count, sites, files: total.files }
         };
         let mut rows: Vec<Unshared> = self.0.into_iter().map(row).collect();
-        rows.sort_by_key(|row| (row.remedy == IMEX, std::cmp::Reverse(row.count)));
+        rows.sort_by_key(|row| (is_only_listed(row), std::cmp::Reverse(row.count)));
         rows
     }
 }
 
-/// The sentence about them; not about fabric handles, which libraries try first.
+/// Fabric handles, which libraries try first, and calls that have succeeded and may be right.
+fn is_only_listed(row: &Unshared) -> bool {
+    row.remedy == IMEX || row.code == 0
+}
+
+/// The sentence about the others.
 pub(super) fn sentence(report: &Report) -> Option<Sentence> {
-    let rows: Vec<&Unshared> = report.unshared.iter().filter(|row| row.remedy != IMEX).collect();
+    let rows: Vec<&Unshared> = report.unshared.iter().filter(|row| !is_only_listed(row)).collect();
     let remedy = rows.first()?.remedy;
     let all: u64 = rows.iter().map(|row| row.count).sum();
     let mut told: Vec<String> = (rows.iter().take(NAMED))
@@ -192,8 +199,9 @@ mod tests {
     }
 
     #[test]
-    fn unshared_fabric_handles_alone_are_no_sentence() {
+    fn unshared_fabric_handles_and_addresses_inside_are_no_sentence() {
         assert!(sentence(&report_of(&[("cuMemCreate", 801, "fabric", 1)])).is_none());
+        assert!(sentence(&report_of(&[("cuIpcGetMemHandle", 0, "inside", 1)])).is_none());
         assert!(sentence(&report_of(&[])).is_none());
     }
 }

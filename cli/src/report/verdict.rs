@@ -7,6 +7,7 @@ use super::ends::{self, PROCESSES};
 use super::hands::{self, BY_HAND};
 use super::model::{Error, Finding, Pair, Path, Report};
 use super::sentence::{BEGUN, DIRECT, Level, NAMED, RUNNING, Sentence, between, nvlink};
+use super::shared;
 use super::symbols::UNKNOWN;
 use super::term::{bytes, count, counted};
 use super::traffic;
@@ -19,6 +20,7 @@ pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
     let others = [
         race(report),
         at_risk(report),
+        shared::freed(report),
         failed(report),
         graded(report, WRONG_CALLS),
         graded(report, BY_ACCIDENT),

@@ -15,9 +15,6 @@ use crate::policy::exports;
 use crate::record::log::{self, Once};
 use crate::record::trace;
 
-/// Handles that are known to be exported.
-const EXPORTED: usize = 4096;
-
 /// Why a device is not to use memory of another process.
 enum Why {
     Denied,
@@ -221,19 +218,20 @@ impl Access {
         }
     }
 
-    /// Whether memory of other processes was ever opened by handles.
+    /// Whether memory was ever opened by handles, or exported by them.
     #[inline(always)]
     pub(crate) fn has_opened(&self) -> bool {
         self.has_opened.load(Relaxed)
     }
 
-    /// Memory was freed or closed, which may have been opened. A handle may be open several times.
+    /// Memory was freed or closed, which may have been exported, or opened: a handle may be so several times.
     pub(crate) fn memory_is_freed(&self, driver: &impl Driver, start: u64) {
-        let visible = {
+        let (visible, exported) = {
             let opened = &mut self.lock().opened;
             opened.ranges.remove(&(How::Pool, start));
-            opened.visible.get(&start).copied()
+            (opened.visible.get(&start).copied(), opened.exported.remove(&start))
         };
+        exported.iter().for_each(|export| note_exported(export, 0));
         if let Some(it) = visible.filter(|it| it.0 == How::Pool || driver.memory(start).is_none()) {
             self.lock().opened.visible.remove(&start);
             note_visible(start, &it, 0, None);
@@ -277,29 +275,23 @@ impl Access {
     pub(crate) fn physical_is_exported(&self, driver: &impl Driver, physical: usize) {
         let bytes = self.lock().opened.physical.get(&physical).copied().unwrap_or(0);
         if let Some(device) = driver.location(physical) {
-            note_exported(device, How::Vmm, "", bytes);
+            note_exported(&(How::Vmm, [0; 64], device), bytes);
         }
     }
 
     /// Whether the program has made a handle itself, as far as that is noted.
     pub(crate) fn has_exported(&self, handle: &Handle) -> bool {
-        self.lock().opened.exported.contains(handle)
+        self.lock().opened.exported.values().any(|(_, it, _)| it == handle)
     }
 
     /// The program has a handle of the memory at an address, for others.
     pub(crate) fn memory_is_exported(&self, driver: &impl Driver, how: How, address: u64, handle: &Handle) {
-        let is_new = || {
-            let exported = &mut self.lock().opened.exported;
-            // Then notes come again.
-            if exported.len() >= EXPORTED {
-                exported.clear();
-            }
-            exported.insert(*handle)
-        };
         if let Some(memory) = driver.memory(address)
-            && is_new()
+            && let export = (how, *handle, memory.device)
+            && self.lock().opened.exported.insert(memory.range.0, export) != Some(export)
         {
-            note_exported(memory.device, how, &hex(handle), memory.range.1);
+            self.has_opened.store(true, Relaxed);
+            note_exported(&export, memory.range.1);
             driver.names(memory.device).into_iter().for_each(|names| exports::publish(handle, names));
         }
     }
@@ -344,9 +336,10 @@ fn ordinal_of(driver: &impl Driver, names: &[String; 2]) -> Option<u8> {
     (0..driver.device_count()).find(is_it).and_then(|device| u8::try_from(device).ok())
 }
 
-fn note_exported(device: i32, how: How, handle: &str, bytes: u64) {
-    if let Ok(device) = u8::try_from(device) {
-        trace::note(NoteKind::Exported, device.into(), &[how.name(), handle, &bytes.to_string()]);
+fn note_exported((how, handle, device): &(How, Handle, i32), bytes: u64) {
+    if let Ok(device) = u8::try_from(*device) {
+        let handle = if *how == How::Vmm { String::new() } else { hex(handle) };
+        trace::note(NoteKind::Exported, device.into(), &[how.name(), &handle, &bytes.to_string()]);
     }
 }
 

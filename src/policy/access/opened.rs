@@ -4,7 +4,7 @@
 //! opener's device, and for memory of a GPU that the process does not see, the current one. So records have a number for such memory
 //! ([`REMOTE`]), and notes in the trace tell by which handle it was exported and opened: a report joins those of all processes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use p2pshim_trace::{REMOTE, REMOTE_LAST};
 
@@ -46,8 +46,8 @@ pub(super) struct Opened {
     pub(super) ranges: BTreeMap<(How, u64), u8>,
     /// What was opened by handles on GPUs that are visible, by where it begins: records have the GPU's ordinal.
     pub(super) visible: BTreeMap<u64, (How, Handle, u8)>,
-    /// Handles of which a note was made.
-    pub(super) exported: BTreeSet<Handle>,
+    /// What was exported by handles, and not freed, by where it begins.
+    pub(super) exported: BTreeMap<u64, (How, Handle, i32)>,
     /// The GPUs of imported pools, by their handles, as far as memory in them has told.
     pub(super) pools: BTreeMap<usize, [String; 2]>,
     /// Bytes of physical memory, by its handles, which may come again.

@@ -77,6 +77,8 @@ pub(crate) struct BetweenProcesses {
     pub(crate) how: BTreeSet<String>,
     pub(crate) calls: u64,
     pub(crate) bytes: u64,
+    /// Pieces of memory that were copied from or to when their owner had freed them.
+    pub(crate) freed: u64,
 }
 
 /// The way of copies with memory of another process.

@@ -74,8 +74,8 @@ const acrossTable = () => [
 ];
 
 const unsharedTable = () => [
-  head("Memory that was not shared", "Calls by which processes share memory, and that failed. Libraries try some ways and take another."),
-  table("Memory that was not shared", [
+  head("Sharing memory between processes", "Calls by which processes share memory, and that failed or need care. Libraries try some ways and take another."),
+  table("Sharing memory between processes", [
     text("Why", (row) => row.why, (row) => prose(row.why), "text"),
     text("Remedy", (row) => row.remedy, (row) => prose(row.remedy), "text"),
     codes("Function", (row) => row.function),
@@ -203,7 +203,7 @@ const sections = [
   ["errors", "Errors", errors, errorTable, true],
   ["all-pairs", "All pairs", pairs, pairTable, true],
   ["between-processes", "Between processes", acrossProcesses, acrossTable, true],
-  ["unshared", "Not shared", unshared, unsharedTable, true],
+  ["unshared", "Sharing memory", unshared, unsharedTable, true],
   ["lines", "Lines of Python", lines, lineTable, true],
   ["callers", "Call sites", callers, callerTable, true],
   ["functions", "Functions", functions, functionTable],

@@ -73,6 +73,8 @@ pub(in crate::report) struct PairTally {
     pub(in crate::report) paths: HashMap<u8, PathTally>,
     pub(in crate::report) host: Histogram,
     pub(in crate::report) buckets: Buckets,
+    /// When the last that succeeded began, in nanoseconds since 1970.
+    pub(in crate::report) last: u64,
 }
 
 impl PairTally {
@@ -84,5 +86,6 @@ impl PairTally {
         }
         self.host.merge(other.host);
         self.buckets.merge(other.buckets, buckets::MOST);
+        self.last = self.last.max(other.last);
     }
 }

@@ -54,7 +54,7 @@ impl Text<'_> {
         if self.report.unshared.is_empty() {
             return Ok(());
         }
-        self.title(out, "Memory that was not shared between processes")?;
+        self.title(out, "Sharing memory between processes")?;
         for row in self.report.unshared.iter().take(SHOWN) {
             let code = row.name.as_ref().map_or_else(|| row.code.to_string(), |name| format!("{name} ({})", row.code));
             let text = format!("  {}: {} = {code}, {}", row.why, row.function, counted(row.count, "call"));

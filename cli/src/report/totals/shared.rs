@@ -44,6 +44,7 @@ struct Copies {
     calls: u64,
     bytes: u64,
     times: Buckets,
+    last: u64,
 }
 
 /// The notes of all files about it.
@@ -52,6 +53,8 @@ pub(super) struct Shared {
     /// By the handle; that of a descriptor is empty.
     exports: HashMap<String, Vec<Export>>,
     opens: HashMap<(usize, u8), Open>,
+    /// By the handle: the processes that have freed the memory, each with the time.
+    freed: HashMap<String, Vec<(usize, u64)>>,
     copies: Vec<Copies>,
 }
 
@@ -68,7 +71,7 @@ impl Shared {
         let sums = pair.paths.values().map(|path| path.sums());
         let (calls, bytes) =
             sums.fold((0, 0u64), |(calls, bytes), sums| (calls + sums.calls, bytes.saturating_add(sums.bytes)));
-        self.copies.push(Copies { file, ordinals, gpus, calls, bytes, times: pair.buckets.clone() });
+        self.copies.push(Copies { file, ordinals, gpus, calls, bytes, times: pair.buckets.clone(), last: pair.last });
     }
 }
 
@@ -87,6 +90,9 @@ impl Totals {
             let export =
                 Export { file: file.index, gpu, how: exported.how.clone(), bytes: exported.bytes, time: exported.time };
             self.shared.exports.entry(exported.handle.clone()).or_default().push(export);
+        }
+        for (handle, &time) in &names.freed {
+            self.shared.freed.entry(handle.clone()).or_default().push((file.index, time));
         }
         for (&number, all) in names.opened.iter().filter(|(number, _)| is_remote(**number)) {
             self.shared.opens.insert((file.index, number), Open { file: file.index, all: all.clone() });
@@ -136,7 +142,9 @@ impl Totals {
     fn rows(&self, copies: &[Copies], of: impl Fn(usize) -> usize) -> Vec<BetweenProcesses> {
         let owner = |file: usize, number: u8| self.files.get(file)?.owners.get(&number).copied().flatten();
         let mut rows: BTreeMap<_, BetweenProcesses> = BTreeMap::new();
-        for &Copies { file, ordinals, gpus, calls, bytes, .. } in copies.iter().filter(|it| is_between(it.ordinals)) {
+        for &Copies { file, ordinals, gpus, calls, bytes, last, .. } in
+            copies.iter().filter(|it| is_between(it.ordinals))
+        {
             let [src, dst] = gpus.map(&of);
             let [src_file, dst_file] = ordinals.map(|it| if is_remote(it) { owner(file, it) } else { Some(file) });
             let does = match ordinals.map(is_remote) {
@@ -158,9 +166,22 @@ impl Totals {
             for number in ordinals.into_iter().filter(|&it| is_remote(it)) {
                 let opens = self.shared.opens.get(&(file, number));
                 row.how.extend(opens.into_iter().flat_map(|it| &it.all).map(|it| it.how.clone()));
+                row.freed += u64::from(opens.is_some_and(|it| self.is_freed(it, last)));
             }
         }
         rows.into_values().collect()
+    }
+
+    /// Whether the owner of memory had freed it when another process copied from or to it. Where one number is of all memory of a GPU, that is not
+    /// known.
+    fn is_freed(&self, open: &Open, copied: u64) -> bool {
+        let of = |one: &Opened| {
+            if one.uuid.is_some() && !one.is_visible { None } else { self.shared.freed.get(&one.handle) }
+        };
+        let is_it = |&(owner, time): &(usize, u64)| {
+            owner != open.file && time.saturating_add(SLACK) < copied && self.are_of_one_machine(owner, open.file)
+        };
+        open.all.iter().filter_map(of).flatten().any(is_it)
     }
 
     /// Where memory of another process lies: as the opener knows; as the process that shares it says; or not known.
