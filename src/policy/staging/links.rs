@@ -17,7 +17,7 @@ pub(crate) struct Share {
 /// driver had 37.5 on one link, 22.8 to 37.4 on two, and 12.9 to 19.2 on four.
 const SHARES: [Share; 3] = [
     Share { piece: 10 << 20, bytes: RING }, // 51.7; 8 MiB x 2 had 50.8, 2 MiB x 3 had 44.4
-    Share { piece: 8 << 20, bytes: 16 << 20 }, // 51.4; 10 MiB x 2 had 49.5
+    Share { piece: 4 << 20, bytes: 12 << 20 }, // 48.2 (1 GiB: 49.8); 8 MiB x 2 had 45.9 (46.3) the same day
     Share { piece: 2 << 20, bytes: 6 << 20 }, // 40.3; 8 MiB x 2 had 25.4, 10 MiB x 2 21.2
 ];
 
