@@ -356,7 +356,9 @@ static void memory(void)
     both[1].flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
     CALL(cuMemPoolSetAccess, pool, &both[1], (size_t)1);
     CUmemPoolPtrExportData data;
+    int exported = -1;
     CALL(cuMemPoolExportPointer, &data, at);
+    CALL(cuMemPoolExportToShareableHandle, &exported, pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0ull);
     CALL(cuMemPoolImportPointer, &foreign, pool, &data);
     CALL(cuMemFreeAsync, at, stream);
     CALL(cuMemPoolDestroy, pool);

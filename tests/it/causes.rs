@@ -192,7 +192,8 @@ fn stream_of_a_device_that_was_reset_says_so() {
 
 #[test]
 fn data_that_changed_is_at_a_place_in_the_program() {
-    let program = case("source_overwritten", &[("P2PSIM_NO_P2P", "0-1")]).with_notes().findings_apart();
+    let env = [("P2PSIM_NO_P2P", "0-1"), ("P2PSHIM_READBACK", "all")];
+    let program = case("source_overwritten", &env).with_notes().findings_apart();
     // Whether the other thread writes between a copy and its being read back is up to the scheduler.
     let changed_in = |outcome: Outcome| {
         let changed =
