@@ -1,4 +1,4 @@
-//! Who stages copies faster, the driver or p2pshim: the doctor measures it, verdicts keep it, and `P2PSHIM_STAGING=auto` obeys it.
+//! The faster stager, the driver or p2pshim: the doctor measures both, verdicts keep the rates, and `P2PSHIM_STAGING=auto` obeys them.
 
 use std::fmt::Write as _;
 

@@ -147,7 +147,7 @@ pub struct Verdict {
     findings: [Option<Finding>; Part::ALL.len()],
     /// GB/s, in the order of [`Speed::ALL`].
     speeds: [Option<f64>; Speed::ALL.len()],
-    /// Who stages copies faster on this machine.
+    /// The rates of both stagers on this machine.
     pub stagers: Stagers,
 }
 

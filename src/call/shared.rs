@@ -94,7 +94,7 @@ fn note(function: Function, caller: Caller, code: Code, of: &str) -> Option<()> 
     Some(())
 }
 
-/// What is special about the memory, or the handle, of a call that has failed; none if it is not about sharing.
+/// The special feature of the memory, or of the handle, of a call that has failed; none if it is not about sharing.
 fn fault(function: Function, arguments: &[Value]) -> Option<&'static str> {
     /// `CU_MEM_HANDLE_TYPE_FABRIC`.
     const FABRIC: i64 = 8;

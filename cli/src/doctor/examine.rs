@@ -251,7 +251,7 @@ impl<'a> Examination<'a> {
     }
 }
 
-/// Who stages copies between the GPUs of these pairs faster, the driver or p2pshim, if the library is here.
+/// The faster stager of copies between the GPUs of these pairs, the driver or p2pshim, if the library is here.
 pub(super) fn stagers(pairs: &[[usize; 2]], settings: Settings<'_>) -> Stagers {
     let mut found = Stagers::default();
     preloaded(settings, |session| found = ask_stagers(session, settings, pairs));

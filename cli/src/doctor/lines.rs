@@ -106,7 +106,7 @@ pub(super) enum Line {
     Measured(Path, Measure),
     /// GB/s of a pair while all copy.
     AtOnce(f64),
-    /// Who stages copies of one size how fast.
+    /// The rates of both stagers for copies of one size.
     Stagers(Box<Stagers>),
     /// The process has done what it was asked for; whether all its GPUs can still be used.
     Done(bool),

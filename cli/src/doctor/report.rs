@@ -46,7 +46,7 @@ pub(super) struct Row {
     pub(super) measures: [Option<Measure>; 2],
     /// GB/s of copies through the host that p2pshim makes.
     pub(super) by_shim: Option<f64>,
-    /// Who stages copies faster.
+    /// The rates of both stagers.
     pub(super) stagers: Stagers,
     /// GB/s of direct copies while all pairs copy.
     pub(super) at_once: Option<f64>,

@@ -12,7 +12,7 @@ use p2pshim_host::stagers::{Rates, Stagers};
 
 use super::cuda::{Address, Context, Device, Driver, Result, Stream};
 
-/// Of each stager, in turn.
+/// Rounds of each stager, in turn.
 const SAMPLES: usize = 3;
 /// Bytes of a sample on each link, at least.
 const ENOUGH: usize = 128 << 20;

@@ -78,7 +78,7 @@ impl Visible {
     }
 
     fn number(all: &AllVisible, device: Option<u8>, address: u64, ticks: u64) -> Option<u8> {
-        /// What lies further below may reach there, but only if it was closed and others were opened in it.
+        /// Memory that begins further below may reach there, but only if it was closed and other memory was opened in it.
         const NEAR: usize = 4;
         let is_it =
             |it: &&Self| Some(it.ordinal) == device && it.addresses.contains(&address) && it.ticks.contains(&ticks);
@@ -220,7 +220,7 @@ impl Names {
     /// Memory of a GPU that is visible was opened at an address, or closed: then it has no bytes. Each handle gets a number that records do not have,
     /// as far as there are any.
     fn add_visible(&mut self, ordinal: u8, at: u64, opened: Opened, ticks: u64) {
-        /// Of one address.
+        /// Entries of one address, at most.
         const MOST: usize = 256;
         let there = self.visible.entry(at).or_default();
         if let Some(before) = there.last_mut() {

@@ -62,7 +62,7 @@ fn why(function: &str, code: i32, of: &str) -> Why {
     }
 }
 
-/// What a call of this kind was to do.
+/// The purpose of a call of this kind.
 type Key = (String, i32, String);
 
 #[derive(Debug, Default)]

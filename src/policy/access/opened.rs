@@ -44,9 +44,9 @@ pub(super) struct Opened {
     /// The numbers of what was opened by handles, by how and where its memory begins. Of what is closed some may be left, until other
     /// memory is opened there in that way.
     pub(super) ranges: BTreeMap<(How, u64), u8>,
-    /// What was opened by handles on GPUs that are visible, by where it begins: records have the GPU's ordinal.
+    /// Memory that was opened by handles on visible GPUs, by where it begins: records have the GPU's ordinal.
     pub(super) visible: BTreeMap<u64, (How, Handle, u8)>,
-    /// What was exported by handles, and not freed, by where it begins.
+    /// Memory that was exported by handles, and not freed, by where it begins.
     pub(super) exported: BTreeMap<u64, (How, Handle, i32)>,
     /// The GPUs of imported pools, by their handles, as far as memory in them has told.
     pub(super) pools: BTreeMap<usize, [String; 2]>,

@@ -1,4 +1,4 @@
-//! Who stages the copies of each pair with `P2PSHIM_STAGING=auto`: whoever the doctor has measured to be faster, and without that the driver.
+//! The stager of each pair's copies with `P2PSHIM_STAGING=auto`: the one that the doctor has measured to be faster, else the driver.
 
 use std::fmt::Write as _;
 
