@@ -11,9 +11,9 @@ const LINKS: [&str; 2] = ["one-link", "all-links"];
 /// GB/s a link of copies through the host, that the driver stages and that p2pshim does.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rates {
-    /// Of the driver.
+    /// GB/s that the driver makes.
     pub driver: f64,
-    /// Of p2pshim.
+    /// GB/s that p2pshim makes.
     pub shim: f64,
 }
 

@@ -6,7 +6,7 @@ pub(crate) const RING: usize = 20 << 20;
 /// Pieces that are under way, at most.
 pub(crate) const SLOTS: usize = 4;
 
-/// Of a ring: the largest piece, and the bytes that are used.
+/// The part of a ring that a copy uses: its largest piece, and all its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Share {
     pub(super) piece: usize,
@@ -22,7 +22,7 @@ const SHARES: [Share; 3] = [
 ];
 
 impl Share {
-    /// That of each of so many busy links.
+    /// The share that each link has while so many are busy.
     pub(super) fn of(busy: usize) -> Self {
         let [.., most] = SHARES;
         SHARES.get(busy.saturating_sub(1)).copied().unwrap_or(most)
