@@ -182,8 +182,8 @@ impl Staging {
         }
     }
 
-    /// The ring and pieces of a copy; none if the driver is to stage it. `context` is that of the caller's stream, `on` whether the
-    /// stream is each thread's own default stream if it is none, and the thread.
+    /// The ring and pieces of a copy; none if there is no ring for it. `context` is that of the caller's stream. The last pair says whether
+    /// the default stream is each thread's own, and which thread it is.
     pub(crate) fn take(
         &self,
         (access, driver): (&Access, &impl Stager),
