@@ -1,7 +1,8 @@
-//! The meaning of a finding or a code.
+//! The meaning of a finding, a code, or a word for paths.
 
 mod code;
 mod measured;
+mod path;
 
 use std::error::Error;
 use std::fmt::{self, Display, Formatter};
@@ -20,6 +21,7 @@ Examples:
   p2pshim explain 217 cudaDeviceEnablePeerAccess     what it means there
   p2pshim explain CUDA_ERROR_INVALID_CONTEXT
   p2pshim explain P2P-enable-twice
+  p2pshim explain staged                             or broken, or \"staged: peer limit\", as in a report
   p2pshim explain \"$(grep -m 1 ' = cudaError' app.log)\"";
 
 /// There is nothing in it that can be explained.
@@ -33,7 +35,11 @@ impl Error for Unknown {}
 
 impl Display for Unknown {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
-        write!(out, "{:?} is no code of CUDA or HIP, nor its name, nor a finding, and has none in it; ", self.text)?;
+        write!(
+            out,
+            "{:?} is no code of CUDA or HIP, nor its name, nor a finding, nor a word for paths, and has none in it; ",
+            self.text
+        )?;
         if let Some(nearest) = &self.nearest {
             write!(out, "did you mean {nearest}? ")?;
         }
@@ -76,7 +82,11 @@ pub(crate) fn print(
     }
     let codes = codes(text);
     if codes.is_empty() {
-        let known: Vec<String> = rules.iter().map(|rule| rule.id.clone()).chain(code::known()).collect();
+        if path::print(&mut page, text)? {
+            return Ok(());
+        }
+        let known = rules.iter().map(|rule| rule.id.clone()).chain(code::known()).chain(path::known());
+        let known: Vec<String> = known.collect();
         let nearest = nearest(text.trim(), known.iter().map(String::as_str)).map(str::to_owned);
         return Err(Box::new(Unknown { text: text.to_owned(), nearest }));
     }
@@ -299,6 +309,26 @@ mod tests {
     }
 
     #[test]
+    fn print_a_word_for_paths_or_a_reason_as_reports_and_logs_have_it() {
+        let all = printed("Staged").unwrap();
+        assert!(all.starts_with("staged\n\nMeaning:\n    The data goes through a buffer on the host. "), "{all}");
+        for path in p2pshim_trace::Path::ALL.iter().filter(|path| path.class().is_staged()) {
+            assert!(all.contains(&format!("\n{}:\n", path.title())), "{path}");
+            for text in [path.title(), path.to_string(), path.reason().to_owned()] {
+                let one = printed(&text).unwrap();
+                assert!(one.contains(&format!("\n{}:\n", path.title())) && one.len() < all.len() / 2, "{one}");
+            }
+        }
+        let broken = printed("broken").unwrap();
+        assert!(
+            broken.contains("test data arrived wrong") && broken.contains("staged: broken: failed verification:"),
+            "{broken}"
+        );
+        assert!(printed("direct").unwrap().contains("the fastest"));
+        assert!(printed("stagd").unwrap_err().contains("did you mean staged?"));
+    }
+
+    #[test]
     fn print_unknown_text_names_the_nearest() {
         for (text, expected) in [
             ("P2P-enable-again", "did you mean P2P-enable-twice?"),
@@ -312,7 +342,7 @@ mod tests {
 
     #[test]
     fn print_text_like_nothing_names_none() {
-        let expected = "\"nonsense\" is no code of CUDA or HIP, nor its name, nor a finding, and has none in it; \
+        let expected = "\"nonsense\" is no code of CUDA or HIP, nor its name, nor a finding, nor a word for paths, and has none in it; \
                         `p2pshim explain` lists the findings";
         assert_eq!(printed("nonsense").unwrap_err(), expected);
     }

@@ -26,7 +26,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use p2pshim_host::text::{Escaped, is_escaped};
+use p2pshim_host::text::{Escaped, is_escaped, shortened};
 
 use doctor::DoctorArguments;
 use doctor::worker::{self, WorkerArguments};
@@ -40,7 +40,7 @@ const AFTER_HELP: &str = "\
 Examples:
   p2pshim run ./app                    run a program under the shim, and report its copies
   p2pshim doctor                       test whether peer access works on this machine
-  p2pshim explain 704                  explain a code, a finding or a line of the log
+  p2pshim explain 704                  explain a code, a finding, a path or a line of the log
 
 `p2pshim help COMMAND` shows the options, examples and exit status of a command.";
 
@@ -82,15 +82,15 @@ enum Command {
     /// Exit status: 0 everything was read, 1 there is no report (no trace, no readable trace, no call that fits the filters, or
     /// the output cannot be written), 2 wrong arguments, 3 there is a report, but some files were damaged, cut off, or of a later version.
     Report(Box<ReportArguments>),
-    /// Explain a code, a finding or a line of the log
+    /// Explain a code, a finding, a path or a line of the log
     ///
     /// For a code: its names, the functions that returned it on real GPUs, and the findings that say why. For a finding: what is
     /// wrong, what the documentation says, what the hardware does.
     #[command(after_long_help = explain::AFTER_HELP)]
     Explain {
-        /// A code, its name, a finding, or a line with one in it
+        /// A code, its name, a finding, a word for paths, or a line with one in it
         ///
-        /// 704, CUDA_ERROR_INVALID_CONTEXT, P2P-enable-twice, or a line of the log that has one in it. Without it all findings
+        /// 704, CUDA_ERROR_INVALID_CONTEXT, P2P-enable-twice, staged, or a line of the log that has one in it. Without it all findings
         /// are listed.
         #[arg(value_name = "WHAT")]
         what: Vec<String>,
@@ -149,9 +149,11 @@ fn main() -> ExitCode {
 
 /// Says what is wrong with the arguments, or shows the help.
 fn refuse(error: &clap::Error) -> ExitCode {
-    let obeyed = |word: OsString| word.to_string_lossy().contains(is_escaped);
-    if error.use_stderr() && std::env::args_os().any(obeyed) {
-        error.to_string().lines().for_each(say);
+    /// A longer word is not shown in full.
+    const LONG: usize = 200;
+    let is_plain = |word: OsString| word.len() <= LONG && !word.to_string_lossy().contains(is_escaped);
+    if error.use_stderr() && !std::env::args_os().all(is_plain) {
+        error.to_string().lines().for_each(|line| say(shortened(line)));
     } else {
         // As `clap` itself does, a closed pipe is nobody's concern.
         let _ = error.print();

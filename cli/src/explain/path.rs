@@ -1,0 +1,76 @@
+//! The meaning of the words that log and report have for paths.
+
+use std::io::{self, Write};
+
+use p2pshim_trace::Path;
+
+use super::Page;
+
+/// The words and their meaning.
+const WORDS: [(&str, &str); 10] = [
+    (
+        "direct",
+        "The data goes from GPU to GPU, over NVLink or PCIe, without a buffer on the host. This is the fastest path.",
+    ),
+    (
+        "staged",
+        "The data goes through a buffer on the host. The driver copies it there and on, or p2pshim does in its place. That is slower than a \
+         direct copy, and right.",
+    ),
+    (
+        "broken",
+        "Verification of the pair of GPUs failed: test data arrived wrong, or a copy hung, although CUDA reports success. Unless \
+         P2PSHIM_BROKEN=warn is set, p2pshim keeps the program off the path and stages its copies.",
+    ),
+    (
+        "blocked",
+        "p2pshim keeps the pair of GPUs from direct copies, because it is broken, or denied by P2PSHIM_ACCESS=off or P2PSHIM_DENY.",
+    ),
+    ("denied", "The user keeps the pair of GPUs from direct copies, by P2PSHIM_ACCESS=off or P2PSHIM_DENY."),
+    (
+        "by hand",
+        "The program itself copies from one GPU to the host and from there to another, as x.cpu().to(\"cuda:1\") does.",
+    ),
+    ("captured", "The copy became part of a CUDA graph. The call moved no data; each launch of the graph does."),
+    ("mapped on first use", "HIP maps the memory for its copies, whether the program enabled peer access or not."),
+    ("same-device", "Source and destination are memory of one GPU."),
+    ("host", "Source or destination is memory of the host."),
+];
+
+/// All words that are explained.
+pub(super) fn known() -> impl Iterator<Item = String> {
+    let reasons = Path::ALL.iter().map(|path| path.reason()).filter(|reason| !reason.is_empty());
+    WORDS.iter().map(|(word, _)| *word).chain(reasons).map(str::to_owned)
+}
+
+/// Explains a word for paths, the reason for one, or both as the report shows them. Returns whether there is such a word.
+///
+/// # Errors
+/// The errors of the output.
+pub(super) fn print(page: &mut Page<'_, impl Write>, text: &str) -> io::Result<bool> {
+    let text = text.trim().to_ascii_lowercase();
+    let name = text.split([':', '(']).next().unwrap_or_default().trim();
+    let meaning = WORDS.iter().find(|(word, _)| *word == name);
+    let has = |path: &&Path| {
+        let (title, logged) = (path.title(), path.to_string());
+        let reason = path.reason().split([':', ' ', ',']).next().unwrap_or_default();
+        [title.as_str(), logged.as_str(), path.reason(), path.name(), reason]
+            .iter()
+            .any(|known| known.eq_ignore_ascii_case(&text))
+    };
+    let paths: Vec<&Path> = Path::ALL.iter().filter(|path| !path.remedy().is_empty()).filter(has).collect();
+    match (meaning, paths.is_empty()) {
+        (None, true) => return Ok(false),
+        (Some((word, meaning)), _) => {
+            page.line(word)?;
+            page.section("Meaning")?;
+            page.text(meaning)?;
+        }
+        (None, false) => page.line(&text)?,
+    }
+    for path in paths {
+        page.section(&path.title())?;
+        page.text(path.remedy())?;
+    }
+    Ok(true)
+}
