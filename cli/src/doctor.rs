@@ -209,9 +209,7 @@ pub(crate) fn run(arguments: &DoctorArguments, out: &mut impl Write) -> io::Resu
         };
         advice::exports(&examined.rows, name).iter().try_for_each(|line| writeln!(out, "{line}"))?;
     } else {
-        report::print_conclusion(out, &examined)?;
-        report::print_findings(out, &examined)?;
-        report::print_machine(out, &examined)?;
+        report::print(out, &examined)?;
     }
     out.flush()?;
     Ok(ExitCode::from(examined.status()))

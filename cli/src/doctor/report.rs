@@ -14,7 +14,7 @@ use super::inventory::Device;
 use super::lines::{Finding, Measure, Path, Test, Verdict};
 use super::place::Place;
 use crate::explain::{WIDTH, wrapped};
-use crate::version;
+use crate::{report, version};
 
 /// All that was found.
 pub(super) struct Examined {
@@ -169,8 +169,16 @@ fn print_head(out: &mut impl Write, examined: &Examined) -> io::Result<()> {
         writeln!(out, "numbers of GPUs    {numbering}")?;
     }
     print_matrix(out, examined)?;
-    writeln!(out)?;
-    let [all, memory] = if examined.is_full { ["all       ", "memory    "] } else { [""; 2] };
+    writeln!(out)
+}
+
+/// Columns of the table of pairs, with or without the test of all memory.
+const TABLE: usize = 132;
+const FULL_TABLE: usize = TABLE + 10;
+
+/// Prints the table of pairs.
+fn print_table(out: &mut impl Write, rows: &[Row], is_full: bool) -> io::Result<()> {
+    let [all, memory] = if is_full { ["all       ", "memory    "] } else { [""; 2] };
     writeln!(
         out,
         "{:7}  {:8}  {:38}  {:18}  {all}{:10}  {:>23}  {:>16}",
@@ -193,7 +201,40 @@ fn print_head(out: &mut impl Write, examined: &Examined) -> io::Result<()> {
         "p2pshim",
         "direct",
         "staged"
-    )
+    )?;
+    rows.iter().try_for_each(|row| print_row(out, row, is_full))
+}
+
+/// Prints that table for a terminal that it does not fit: the tests in one column, and as many columns as there is room for.
+fn print_narrow_table(out: &mut impl Write, rows: &[Row], width: usize) -> io::Result<()> {
+    const WIDTHS: [usize; 8] = [7, 10, 12, 6, 6, 7, 7, 7];
+    const HEADS: [[&str; 8]; 2] = [
+        ["", "", "", "", "", "GB/s", "4 bytes", "us"],
+        ["pair", "verdict", "tests", "direct", "staged", "p2pshim", "direct", "staged"],
+    ];
+    let mut line = |cells: [&str; 8]| {
+        let mut text = String::new();
+        for (place, (cell, of_cell)) in cells.into_iter().zip(WIDTHS).enumerate() {
+            if text.len() + of_cell > width {
+                break;
+            }
+            let _ = if place < 3 { write!(text, "{cell:of_cell$}  ") } else { write!(text, "{cell:>of_cell$}  ") };
+        }
+        writeln!(out, "{}", text.trim_end())
+    };
+    HEADS.into_iter().try_for_each(&mut line)?;
+    for row in rows {
+        let words: Vec<&str> = row.findings.iter().flatten().map(Finding::word).collect();
+        let worst = ["wrong", "hung", "untested", "right"].into_iter().find(|word| words.contains(word));
+        let tests = worst
+            .map_or("-".to_owned(), |worst| format!("{} {worst}", words.iter().filter(|word| **word == worst).count()));
+        let number = |number: Option<f64>| number.map_or("-".to_owned(), |number| format!("{number:.1}"));
+        let [direct, staged] = row.measures.map(|measure| number(measure.map(|measure| measure.speed)));
+        let [direct_us, staged_us] = row.measures.map(|measure| number(measure.map(|measure| measure.latency)));
+        let (name, by_shim) = (row.name(), number(row.by_shim));
+        line([&name, word(&row.verdict), &tests, &direct, &staged, &by_shim, &direct_us, &staged_us])?;
+    }
+    Ok(())
 }
 
 /// In what the ordinals of GPUs are not those of nvidia-smi; none if they are.
@@ -328,12 +369,13 @@ fn print_stagers(out: &mut impl Write, rows: &[Row]) -> io::Result<()> {
     Ok(())
 }
 
-/// Prints the details of pairs that are not verified.
+/// Prints the details of pairs that are not verified, those once that several pairs share.
 fn print_details(out: &mut impl Write, examined: &Examined) -> io::Result<()> {
     if examined.rows.is_empty() {
         let count = examined.inventory.devices.len();
         writeln!(out, "no pair: peer access needs two GPUs, and CUDA reports {count}")?;
     }
+    let mut all: Vec<(Vec<String>, Vec<String>)> = Vec::new();
     for row in &examined.rows {
         let details = Test::ALL.iter().zip(&row.findings).filter_map(|(test, finding)| {
             // The line about all pairs says it once.
@@ -360,12 +402,22 @@ fn print_details(out: &mut impl Write, examined: &Examined) -> io::Result<()> {
                  machine"
             ));
         }
-        for (index, detail) in details.iter().enumerate() {
-            if index == 0 {
-                writeln!(out)?;
-            }
-            let name = if index == 0 { row.name() } else { String::new() };
+        match all.iter_mut().find(|(known, _)| *known == details) {
+            _ if details.is_empty() => {}
+            Some((_, names)) => names.push(row.name()),
+            None => all.push((details, vec![row.name()])),
+        }
+    }
+    for (details, names) in all {
+        writeln!(out)?;
+        let mut name = names.join(" ");
+        if let [_, _, ..] = names.as_slice() {
+            writeln!(out, "{name}")?;
+            name.clear();
+        }
+        for detail in details {
             writeln!(out, "{name:7}  {detail}")?;
+            name.clear();
         }
     }
     Ok(())
@@ -435,13 +487,34 @@ pub(super) fn print_conclusion(out: &mut impl Write, examined: &Examined) -> io:
     Ok(())
 }
 
-/// Prints the findings.
-pub(super) fn print_findings(out: &mut impl Write, examined: &Examined) -> io::Result<()> {
+/// Prints the findings, in so many columns if there is a limit.
+pub(super) fn print_findings(out: &mut impl Write, examined: &Examined, width: Option<usize>) -> io::Result<()> {
+    let Examined { rows, is_full, .. } = examined;
     print_head(out, examined)?;
-    examined.rows.iter().try_for_each(|row| print_row(out, row, examined.is_full))?;
-    print_at_once(out, &examined.rows)?;
+    match width.filter(|&width| width < if *is_full { FULL_TABLE } else { TABLE }) {
+        Some(width) => print_narrow_table(out, rows, width)?,
+        None => print_table(out, rows, *is_full)?,
+    }
+    print_at_once(out, rows)?;
     print_details(out, examined)?;
-    print_stagers(out, &examined.rows)
+    print_stagers(out, rows)
+}
+
+/// All tables and texts, in lines that fit.
+pub(super) fn print(out: &mut impl Write, examined: &Examined) -> io::Result<()> {
+    let (width, mut text) = (report::width(), Vec::new());
+    print_conclusion(&mut text, examined)?;
+    print_findings(&mut text, examined, width)?;
+    print_machine(&mut text, examined)?;
+    String::from_utf8_lossy(&text).lines().try_for_each(|line| writeln!(out, "{}", fitting(line, width)))
+}
+
+/// A line in lines that fit: what follows stands where the text behind its title does. Rows of tables stay as they are.
+fn fitting(line: &str, width: Option<usize>) -> String {
+    let (title, _) = line.split_once("  ").unwrap_or_default();
+    let text = line.get(title.len()..).unwrap_or_default().trim_start();
+    let indent = " ".repeat(line.len() - text.len());
+    if text.contains("  ") { line.to_owned() } else { report::wrapped(line, width, &indent) }
 }
 
 /// All of it as Markdown for a bug report, without what is only the user's: UUIDs.
@@ -457,7 +530,7 @@ pub(super) fn print_issue(out: &mut impl Write, mut examined: Examined) -> io::R
     let mut text = Vec::new();
     print_conclusion(&mut text, &examined)?;
     if examined.error.is_none() {
-        print_findings(&mut text, &examined)?;
+        print_findings(&mut text, &examined, None)?;
     }
     print_machine(&mut text, &examined)?;
     // A fence inside would end ours.
@@ -492,6 +565,45 @@ fn place(gpu: &Gpu) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn fitting_lines_go_on_behind_their_title_and_rows_of_tables_stay() {
+        for (line, expected) in [
+            (
+                "CUDA runtimes      13.0 (a), 12.9 (b), 11.8 (c)",
+                "CUDA runtimes      13.0 (a), 12.9 (b),\n                   11.8 (c)",
+            ),
+            (
+                "0>1      copy engine wrong: 4096 of 4096 bytes",
+                "0>1      copy engine wrong: 4096 of 4096\n         bytes",
+            ),
+            ("         IPC wrong: 4096 of 4096 bytes never", "         IPC wrong: 4096 of 4096 bytes\n         never"),
+            ("a sentence that is longer than so many columns", "a sentence that is longer than so many\ncolumns"),
+            (
+                "GPU 0              Simulated GPU  0000:01:00.0  GPU-7",
+                "GPU 0              Simulated GPU  0000:01:00.0  GPU-7",
+            ),
+        ] {
+            assert_eq!(fitting(line, Some(40)), expected);
+            assert_eq!(fitting(line, None), line);
+        }
+    }
+
+    #[test]
+    fn narrow_table_has_what_fits() {
+        let mut row = Row::new([0, 1], Verdict::Failed(String::new()));
+        row.set_finding(Test::Copies, Finding::Right);
+        row.set_finding(Test::Ipc, Finding::Wrong(String::new()));
+        row.set_measure(Path::Staged, Measure { speed: 39.6, latency: 16.0 });
+        let table = |width| {
+            let mut out = Vec::new();
+            print_narrow_table(&mut out, std::slice::from_ref(&row), width).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(table(40).lines().last(), Some("0>1      FAILED      1 wrong"));
+        assert!(table(80).ends_with("  1 wrong            -    39.6        -        -     16.0\n"), "{}", table(80));
+        assert!([40, 60, 80].into_iter().all(|width| table(width).lines().all(|line| line.len() <= width)));
+    }
 
     #[test]
     fn numbering_otherwise_than_nvidia_smi_is_said() {

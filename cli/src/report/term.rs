@@ -165,7 +165,7 @@ fn columns(value: Option<OsString>) -> Option<usize> {
 }
 
 /// Lines of words that fit. The first keeps its spaces; what comes after it begins with the indent.
-pub(super) fn wrapped(text: &str, width: Option<usize>, indent: &str) -> String {
+pub(crate) fn wrapped(text: &str, width: Option<usize>, indent: &str) -> String {
     let Some(width) = width else { return text.to_owned() };
     let words = text.trim_start_matches(' ');
     let mut lines = text.strip_suffix(words).unwrap_or_default().to_owned();
