@@ -26,6 +26,8 @@ pub(super) fn find(name: &OsStr, path: Option<OsString>) -> Option<PathBuf> {
 pub(super) enum Hindrance {
     /// It has no dynamic linker.
     Static,
+    /// Its C library is musl.
+    Musl,
     /// It gets the rights of another user.
     OtherUser,
     /// It is not for this processor's 64-bit mode.
@@ -37,6 +39,7 @@ impl Hindrance {
     pub(super) fn kind(self) -> &'static str {
         match self {
             Self::Static => "is a static program",
+            Self::Musl => "is a program for musl",
             Self::OtherUser => "runs with the rights of another user",
             Self::OtherProcessor => "is not a program for x86-64",
         }
@@ -47,6 +50,10 @@ impl Hindrance {
         match self {
             Self::Static => {
                 "is a static program: LD_PRELOAD has no effect on it, and its copies are not intercepted. Link it without -static"
+            }
+            Self::Musl => {
+                "is a program for musl: p2pshim needs glibc, is not preloaded, and none of its copies are intercepted. Run it in a \
+                 container with glibc, such as Debian's"
             }
             Self::OtherUser => {
                 "runs with the rights of another user (set-user-ID or set-group-ID): the dynamic linker ignores LD_PRELOAD \
@@ -106,8 +113,10 @@ fn of_elf(head: &[u8], read: impl Fn(u64, &mut [u8]) -> io::Result<()>) -> Optio
     const CLASS_64: u8 = 2;
     const X86_64: u16 = 62;
     const INTERPRETER: u32 = 3;
-    /// Bytes of the kind of a segment, with which its header begins.
-    const KIND: usize = 4;
+    /// Bytes of a segment's header, up to the size of the segment in the file.
+    const HEADER: usize = 40;
+    /// Longer paths tell nothing.
+    const PATH: usize = 256;
     head.strip_prefix(b"\x7fELF")?;
     let short = |at: usize| Some(u16::from_le_bytes(head.get(at..at + 2)?.try_into().ok()?));
     if *head.get(4)? != CLASS_64 || short(18)? != X86_64 {
@@ -116,10 +125,15 @@ fn of_elf(head: &[u8], read: impl Fn(u64, &mut [u8]) -> io::Result<()>) -> Optio
     let segments = u64::from_le_bytes(head.get(32..40)?.try_into().ok()?);
     let (size, count) = (short(54)?, short(56)?);
     for index in 0..count {
-        let mut kind = [0; KIND];
-        read(segments.checked_add(u64::from(index) * u64::from(size))?, &mut kind).ok()?;
-        if u32::from_le_bytes(kind) == INTERPRETER {
-            return None;
+        let mut header = [0; HEADER];
+        read(segments.checked_add(u64::from(index) * u64::from(size))?, &mut header).ok()?;
+        let [kind, place, _, _, size] = header.as_chunks().0 else { return None };
+        if u64::from_le_bytes(*kind) as u32 == INTERPRETER {
+            let mut path = [0; PATH];
+            let path = path.get_mut(..usize::try_from(u64::from_le_bytes(*size)).ok()?)?;
+            read(u64::from_le_bytes(*place), path).ok()?;
+            let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+            return name.starts_with(b"ld-musl-").then_some(Hindrance::Musl);
         }
     }
     Some(Hindrance::Static)
@@ -129,8 +143,8 @@ fn of_elf(head: &[u8], read: impl Fn(u64, &mut [u8]) -> io::Result<()>) -> Optio
 mod tests {
     use super::*;
 
-    /// An ELF file with segments of these kinds.
-    fn elf(class: u8, machine: u16, kinds: &[u32]) -> Vec<u8> {
+    /// An ELF file with segments of these kinds, which all lie where this interpreter's path does.
+    fn elf_of(interpreter: &[u8], class: u8, machine: u16, kinds: &[u32]) -> Vec<u8> {
         let mut bytes = vec![0; 64];
         bytes[..5].copy_from_slice(&[0x7f, b'E', b'L', b'F', class]);
         bytes[18..20].copy_from_slice(&machine.to_le_bytes());
@@ -141,7 +155,17 @@ mod tests {
             bytes.extend(kind.to_le_bytes());
             bytes.extend([0; 52]);
         }
+        let end = bytes.len() as u64;
+        for index in 0..kinds.len() {
+            bytes[64 + 56 * index + 8..][..8].copy_from_slice(&end.to_le_bytes());
+            bytes[64 + 56 * index + 32..][..8].copy_from_slice(&(interpreter.len() as u64).to_le_bytes());
+        }
+        bytes.extend(interpreter);
         bytes
+    }
+
+    fn elf(class: u8, machine: u16, kinds: &[u32]) -> Vec<u8> {
+        elf_of(b"/lib64/ld-linux-x86-64.so.2\0", class, machine, kinds)
     }
 
     fn judged(bytes: &[u8]) -> Option<Hindrance> {
@@ -155,6 +179,7 @@ mod tests {
     fn of_elf_only_what_cannot_be_preloaded_is_a_hindrance() {
         assert_eq!(judged(&elf(2, 62, &[6, 3, 1])), None);
         assert_eq!(judged(&elf(2, 62, &[1, 2])), Some(Hindrance::Static));
+        assert_eq!(judged(&elf_of(b"/lib/ld-musl-x86_64.so.1\0", 2, 62, &[6, 3, 1])), Some(Hindrance::Musl));
         assert_eq!(judged(&elf(1, 3, &[3])), Some(Hindrance::OtherProcessor));
         assert_eq!(judged(&elf(2, 183, &[3])), Some(Hindrance::OtherProcessor));
         assert_eq!(judged(b"\x7fELF"), None);
