@@ -55,6 +55,18 @@ impl Display for Elapsed {
     }
 }
 
+/// A text without the rest of what is too long to be read: of words, and of all.
+pub fn shortened(text: &str) -> String {
+    const WORD: usize = 200;
+    const ALL: usize = 1000;
+    let cut = |text: &str, most: usize| match text.char_indices().nth(most) {
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
+        None => text.to_owned(),
+    };
+    let words: Vec<String> = text.split(' ').map(|word| cut(word, WORD)).collect();
+    cut(&words.join(" "), ALL)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -66,6 +78,13 @@ mod tests {
         {
             assert_eq!(Elapsed(Duration::from_nanos(nanoseconds)).to_string(), shown);
         }
+    }
+
+    #[test]
+    fn shortened_leaves_out_the_rest_of_long_words_and_of_long_texts() {
+        assert_eq!(shortened("--deny=0-1 as it is"), "--deny=0-1 as it is");
+        assert_eq!(shortened(&format!("a {} b", "é".repeat(100_000))), format!("a {}… b", "é".repeat(200)));
+        assert_eq!(shortened(&"x ".repeat(100_000)).chars().count(), 1001);
     }
 
     #[test]

@@ -22,6 +22,7 @@ use std::ffi::OsString;
 use log::{Level, Metadata};
 
 use crate::nearest::nearest;
+use crate::text::shortened;
 pub use option::{Changes, Variable};
 pub use values::{Access, Broken, Denied, GpuName, GpuTiming, Readback, Stacks, Staging, Validate, Verify};
 
@@ -216,7 +217,7 @@ impl Config {
                     Some(nearest) => format!("; did you mean {PREFIX}{nearest}?"),
                     None => ".".to_owned(),
                 };
-                warnings.push(format!("{name}: no such option{meant} It has no effect"));
+                warnings.push(format!("{}: no such option{meant} It has no effect", shortened(name)));
                 continue;
             };
             if !value.is_empty() {

@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 
 use super::Config;
 use crate::nearest::nearest;
+use crate::text::shortened;
 
 /// One environment variable.
 #[derive(Clone, Copy, Debug)]
@@ -198,11 +199,14 @@ impl Variable {
     /// # Errors
     /// A sentence that names the value and the nearest valid one; then nothing has changed.
     pub(super) fn take(self, config: &mut Config, given: &OsStr) -> Result<(), String> {
-        let (name, default, shown) = (self.name(), self.shown_default(), given.to_string_lossy());
+        let (name, default) = (self.name(), self.shown_default());
+        let shown = shortened(&given.to_string_lossy());
         (self.take)(config, given).map_err(|unusable| match unusable {
             Unusable::NotText => format!("{name}: the value is not UTF-8; the default holds: {default}"),
-            Unusable::Problem(problem) if default.is_empty() => format!("{name}={shown:?}: {problem}"),
-            Unusable::Problem(problem) => format!("{name}={shown:?}: {problem} The default holds: {default}"),
+            Unusable::Problem(problem) => {
+                let holds = if default.is_empty() { String::new() } else { format!(" The default holds: {default}") };
+                format!("{name}={shown:?}: {}{holds}", shortened(&problem))
+            }
         })
     }
 
