@@ -6,7 +6,8 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, Metadata, OpenOptions};
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -86,6 +87,15 @@ impl Exports {
             self.clear();
         }
         (found.len() < (MOST * RECORD) as u64 && found.len() % RECORD as u64 == 0).then_some(file)
+    }
+
+    /// Whether nobody has said this here before: a file stands for it. What cannot be found out is news.
+    pub fn is_news(&self, said: &str) -> bool {
+        let mut hasher = DefaultHasher::new();
+        said.hash(&mut hasher);
+        let file = self.folder.join(format!("said-{:016x}", hasher.finish()));
+        let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file);
+        made.err().is_none_or(|error| error.kind() != io::ErrorKind::AlreadyExists)
     }
 
     /// The GPU of memory that another process, which still lives, has exported by this handle.

@@ -10,9 +10,9 @@ use crate::api::abi::{Code, Value};
 use crate::api::{Function, Layer, codes};
 use crate::policy::access::How;
 use crate::policy::driver::Holder;
-use crate::policy::{ACCESS, Driver, capture, exports};
+use crate::policy::{ACCESS, Driver, capture};
 use crate::real::driver::{AccessDesc, RealDriver};
-use crate::record::trace;
+use crate::record::{exports, trace};
 
 /// Memory was exported: a note in the trace says so, and the run's other processes are told.
 #[cold]

@@ -9,7 +9,6 @@ pub(crate) mod access;
 pub(crate) mod batches;
 pub(crate) mod capture;
 pub(crate) mod driver;
-pub(crate) mod exports;
 pub(crate) mod graph;
 pub(crate) mod hands;
 pub(crate) mod hip;

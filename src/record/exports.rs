@@ -34,6 +34,11 @@ pub(crate) fn publish(handle: &Handle, [uuid, bus_id]: [String; 2]) {
     }
 }
 
+/// Whether no process of the run has said this yet; this one says it then.
+pub(crate) fn is_news(said: &str) -> bool {
+    !os::may_write_files() || with(|exports| Some(exports.is_news(said))).unwrap_or(true)
+}
+
 /// The UUID and the place of the GPU on which memory of another process lies.
 pub(crate) fn find(handle: &Handle) -> Option<[String; 2]> {
     with(|exports| exports.find(handle)).map(|gpu| [gpu.uuid, gpu.bus_id])

@@ -14,7 +14,7 @@ use log::{Level, Log, Metadata, Record};
 use p2pshim_host::text::Escaped;
 pub(crate) use p2pshim_trace::Verified;
 
-use super::{CallSite, Event, Said, trace};
+use super::{CallSite, Event, Said, exports, trace};
 use crate::api::abi::Code;
 use crate::api::codes::Numbering;
 use crate::api::{Function, codes};
@@ -46,7 +46,7 @@ pub(crate) fn open(config: &Config, warnings: &mut Vec<String>) -> bool {
         }),
     };
     let Some(output) = output else { return false };
-    let _ = OUTPUT.set(output);
+    let _ = OUTPUT.set((output, config.log_file.is_none()));
     if log::set_logger(&Lines).is_err() {
         return false;
     }
@@ -54,7 +54,8 @@ pub(crate) fn open(config: &Config, warnings: &mut Vec<String>) -> bool {
     shows_calls()
 }
 
-static OUTPUT: OnceLock<&Descriptor> = OnceLock::new();
+/// Where lines go, and whether other processes may write there as well.
+static OUTPUT: OnceLock<(&Descriptor, bool)> = OnceLock::new();
 
 /// Says in the log and in the trace that memory has run out, and what follows.
 pub(crate) fn out_of_memory() {
@@ -79,7 +80,8 @@ impl Log for Lines {
     fn log(&self, record: &Record<'_>) {
         // Not under the lock: writing takes time.
         if is_let_through(|filter| filter.matches(record))
-            && let Some(output) = OUTPUT.get()
+            && let Some((output, is_shared)) = OUTPUT.get()
+            && !(*is_shared && record.level() == Level::Warn && !exports::is_news(&record.args().to_string()))
         {
             let mut line = Vec::new();
             if write_line(&mut line, record).is_ok() {

@@ -1,7 +1,8 @@
-//! Calls and findings as plain data, and their ways out: log, trace, summary.
+//! Calls and findings as plain data, and their ways out: log, trace, summary, and what the processes of a run tell each other.
 
 #![forbid(unsafe_code)]
 
+pub(crate) mod exports;
 pub(crate) mod finding;
 mod hipify;
 pub(crate) mod log;

@@ -11,7 +11,7 @@ use super::hide::granules;
 use super::opened::{Handle, How, Of, hex};
 use crate::api::abi::Code;
 use crate::policy::driver::{Driver, Holder, Memory};
-use crate::policy::exports;
+use crate::record::exports;
 use crate::record::log::{self, Once};
 use crate::record::trace;
 
