@@ -24,6 +24,7 @@ use p2pshim_host::config::{Access, Broken, Config, Denied, Verify};
 use p2pshim_host::job;
 use p2pshim_trace::{NoteKind, Trace};
 
+use program::Hindrance;
 use traces::Traces;
 
 use crate::doctor::Check;
@@ -53,8 +54,7 @@ const AFTER_HELP: &str = "\
 Examples:
   p2pshim run ./app                        with a report at the end
   p2pshim run --trace traces ./app         the same, and the traces are kept; see p2pshim report
-  p2pshim run -o page.html --format html ./app
-                                           as a page for a browser
+  p2pshim run -o page.html ./app           as a page for a browser
   p2pshim run -q ./app                     a report only if something is wrong
   p2pshim run --no-report ./app            like LD_PRELOAD=libp2pshim.so.0 ./app
   p2pshim run --log trace --log-file app.log ./app
@@ -190,10 +190,15 @@ impl Args for RunArguments {
         let program = program.help("The program and its arguments");
         let command = report::Output::augment_args(command).mut_args(|argument| match argument.get_id().as_str() {
             "file" => argument.help("Write the report to FILE, not to standard error"),
+            // Without a value, the program would be taken for one.
+            "json" | "csv" | "calls" => argument.num_args(1).require_equals(false),
             _ => argument,
         });
-        let command =
-            command.arg(quiet).arg(no_report.conflicts_with_all(["file", "format"])).arg(no_check).arg(simulated);
+        let command = command
+            .arg(quiet)
+            .arg(no_report.conflicts_with_all(["file", "format", "json", "csv", "calls", "perfetto", "html"]))
+            .arg(no_check)
+            .arg(simulated);
         let command = command.args(options::arguments()).arg(program);
         command.override_usage("p2pshim run [OPTIONS] [--] COMMAND [ARGUMENT]...").after_long_help(AFTER_HELP)
     }
@@ -286,7 +291,7 @@ fn report_at(
     let (readings, traces): (Vec<PathBuf>, Vec<PathBuf>) =
         new.iter().cloned().partition(|path| has_suffix(path, nvlink::SUFFIX));
     if !traces.iter().any(|path| has_suffix(path, SUFFIX)) {
-        if arguments.quiet && arguments.output.file.is_none() {
+        if arguments.quiet && arguments.output.file().is_none() {
             return Ok(());
         }
         let why = match (config.on, hindrance) {
@@ -299,7 +304,7 @@ fn report_at(
             }
         };
         complain(format_args!("no report: {why}"));
-        if let Some(file) = &arguments.output.file {
+        if let Some(file) = arguments.output.file() {
             complain(format_args!("{} is left as it was", file.display()));
         }
         report::print_nvlink_to_stderr(&readings);
@@ -353,8 +358,13 @@ fn prepare(
     let shim = shim::find(library)?;
     // The dynamic linker only warns of what it cannot preload.
     Shim::load(Some(&shim))?.options()?;
+    let hindrance = program::find(name, std::env::var_os("PATH")).and_then(|path| program::hindrance(&path));
     let mut command = Command::new(name);
-    command.args(rest).env("LD_PRELOAD", preload(&shim, std::env::var_os("LD_PRELOAD"))?);
+    command.args(rest);
+    // musl's dynamic linker would end the program.
+    if !matches!(hindrance, Some((_, Hindrance::Musl))) {
+        command.env("LD_PRELOAD", preload(&shim, std::env::var_os("LD_PRELOAD"))?);
+    }
     let simulation = arguments.simulated.map(sim::environment).transpose()?.unwrap_or_default();
     command.envs(simulation.iter().map(|(name, value)| (name, value)));
     arguments.check_gpus(&simulation);
@@ -393,7 +403,6 @@ fn prepare(
     if let Some(folder) = traces.exports().filter(|_| std::env::var_os(job::EXPORTS).is_none()) {
         command.env(job::EXPORTS, folder);
     }
-    let hindrance = program::find(name, std::env::var_os("PATH")).and_then(|path| program::hindrance(&path));
     if let Some((file, hindrance)) = &hindrance {
         complain(format_args!("warning: {} {}", file.display(), hindrance.text()));
     }

@@ -438,8 +438,18 @@ fn format_and_output_are_what_the_short_forms_are() {
     }
     assert_eq!(report_of(&folder, &["--csv", "-o", &at("out")]), "");
     assert!(read("out").starts_with("src_host"));
-    assert_eq!(report_of(&folder, &["-o", &at("out")]), "");
-    assert!(read("out").contains("\nCopies\n"));
+    for name in ["out", "out.txt", "out.report"] {
+        assert_eq!(report_of(&folder, &["-o", &at(name)]), "");
+        assert!(read(name).contains("\nCopies\n"), "{name}");
+    }
+    for (name, begins) in [("out.json", "{"), ("out.csv", "src_host"), ("out.html", "<!"), ("OUT.HTM", "<!")] {
+        assert_eq!(report_of(&folder, &["-o", &at(name)]), "");
+        assert!(read(name).starts_with(begins), "{name}");
+    }
+    assert_eq!(report_of(&folder, &["--format", "text", "-o", &at("out.json")]), "");
+    assert!(read("out.json").contains("\nCopies\n"), "what was asked for counts more");
+    let (_, error, status) = report(&[folder.0.to_str().unwrap(), &format!("--json={}", at("x")), "--html", &at("x")]);
+    assert!(status == 1 && error.contains("only one form can go to") && error.contains("x; name another"), "{error}");
 }
 
 #[test]

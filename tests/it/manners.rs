@@ -42,9 +42,11 @@ fn short_help_fits_a_terminal_and_long_help_has_every_option() {
         let long = help("--help");
         assert!(long.lines().count() > short.lines().count(), "{long}");
     }
-    let long = Program::new(command()).args(&["report", "--help"]).plain().stdout;
-    for option in ["--json", "--csv", "--calls", "--perfetto", "--html", "--limit", "--format", "-o, --output"] {
-        assert!(long.contains(option), "{option}: {long}");
+    for of in ["report", "run"] {
+        let long = Program::new(command()).args(&[of, "--help"]).plain().stdout;
+        for option in ["--json", "--csv", "--calls", "--perfetto", "--html", "--format", "-o, --output"] {
+            assert!(long.contains(option), "{of} {option}: {long}");
+        }
     }
 }
 
@@ -102,6 +104,15 @@ fn run_report_goes_to_a_file_in_the_form_asked_for() {
         assert_eq!(outcome.stderr, "", "{format}");
         assert!(fs::read_to_string(&file).unwrap().to_lowercase().starts_with(&beginning.to_lowercase()), "{format}");
     }
+    let [json, page] = ["by-suffix.json", "page.html"].map(|name| place.join(name).to_string_lossy().into_owned());
+    let begins = |file: &str| fs::read_to_string(file).unwrap().chars().take(9).collect::<String>().to_lowercase();
+    for (arguments, text) in [(&["-o", &json][..], ""), (&["--json", &json, "--html", &page], "")] {
+        let outcome = run(&[arguments, &[&case("guide_sample-12")]].concat());
+        outcome.assert_success();
+        assert_eq!((outcome.stderr.as_str(), begins(&json).as_str()), (text, "{\"version"), "{arguments:?}");
+        fs::remove_file(&json).unwrap();
+    }
+    assert_eq!(begins(&page), "<!doctype");
     let outcome = run(&["--format", "calls", &case("guide_sample-12")]);
     assert!(
         outcome.stderr.contains(" cudaMemcpyPeer(dst=0x") && !outcome.stderr.contains("More:"),
@@ -228,4 +239,47 @@ fn calls_that_enable_access_show_the_current_device() {
     let listed = run(&["--format", "calls", &case("guide_sample-12")]);
     let lines: Vec<String> = listed.stderr.lines().map(str::to_owned).collect();
     assert!(has(&lines, &[" cudaDeviceEnablePeerAccess(0) = cudaSuccess <", "> on device 1 at "]), "{lines:?}");
+}
+
+#[test]
+fn run_of_many_processes_says_a_warning_once() {
+    let each = format!("{} >/dev/null", case("guide_sample-12"));
+    let job = [each.as_str(); 8].join(" & ") + "; wait";
+    let temporary = folder("temporary");
+    let program = p2pshim(&temporary, &["run", "--no-check", "--sim", "2", "--no-report", "sh", "-c", &job]);
+    let outcome = program.env("P2PSHIM_LOGFILE", "x").env("P2PSIM_FAULT", "drop:0>1").plain();
+    outcome.assert_success();
+    let said = |part: &str| outcome.shim.iter().filter(|line| line.contains(part)).count();
+    assert_eq!([said("P2PSHIM_LOGFILE: no such option"), said("peer access 0-1: ")], [1; 2], "{:?}", outcome.shim);
+    fs::remove_dir(temporary).unwrap();
+}
+
+#[test]
+fn long_values_are_not_shown_in_full() {
+    let long = "x".repeat(100_000);
+    let log = Program::case("guide_sample-12").env("P2PSHIM_DENY", &long).preloaded();
+    assert!(log.shim[0].contains("P2PSHIM_DENY=\"xxx"), "{:.300}", log.shim[0]);
+    let argument = run(&["--deny", &long, "true"]);
+    assert_eq!(argument.status, "exit status: 2");
+    for lines in [&log.shim, &argument.shim] {
+        assert!(lines.iter().all(|line| line.len() < 1500), "{:?}", lines.iter().map(String::len).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn program_for_musl_runs_without_us_and_that_is_said() {
+    let place = folder("musl");
+    let [linker, source, program] = ["ld-musl-x86_64.so.1", "musl.c", "musl"].map(|name| place.join(name));
+    // The linker is glibc's in truth, so that the program can run.
+    std::os::unix::fs::symlink("/lib64/ld-linux-x86-64.so.2", &linker).unwrap();
+    fs::write(&source, "#include <stdlib.h>\nint main(void) { return getenv(\"LD_PRELOAD\") ? 1 : 3; }\n").unwrap();
+    let mut gcc = std::process::Command::new("gcc");
+    gcc.arg(&source).arg("-o").arg(&program).arg(format!("-Wl,--dynamic-linker={}", linker.display()));
+    assert!(gcc.status().unwrap().success());
+    let outcome = run(&[&program.to_string_lossy()]);
+    assert_eq!(outcome.status, "exit status: 3");
+    for part in ["is a program for musl: p2pshim needs glibc", "no report: "] {
+        assert!(outcome.shim.iter().any(|line| line.contains(part)), "{part}: {:?}", outcome.shim);
+    }
+    fs::remove_dir_all(place).unwrap();
 }

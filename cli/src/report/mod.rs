@@ -63,6 +63,7 @@ use gather::Options;
 use model::Report;
 use output::STDOUT;
 use term::Style;
+pub(crate) use term::wrapped;
 
 /// The exit status if a report was made, but not of all that the files should hold.
 const IN_PART: u8 = 3;
@@ -84,22 +85,95 @@ pub(crate) enum Format {
     Calls,
 }
 
-/// Where the report goes, and in which form.
+impl Format {
+    /// The form that the suffix of a file's name asks for.
+    fn of(file: &Path) -> Self {
+        let suffix = file.extension().and_then(|suffix| suffix.to_str()).unwrap_or_default().to_ascii_lowercase();
+        match suffix.as_str() {
+            "html" | "htm" => Self::Html,
+            "json" => Self::Json,
+            "csv" => Self::Csv,
+            _ => Self::Text,
+        }
+    }
+}
+
+/// Where the report goes, and in which forms.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct Output {
     /// Write the report to FILE
     #[arg(short = 'o', long = "output", value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
-    pub(crate) file: Option<PathBuf>,
-    /// text (the default), json, csv, html, perfetto or calls
+    file: Option<PathBuf>,
+    /// text, json, csv, html, perfetto, calls; else by suffix
     #[arg(long, value_name = "FORMAT", value_enum, hide_possible_values = true)]
     format: Option<Format>,
+    /// Short for --format json, also beside other outputs: to standard output, or to a file
+    #[arg(long, value_name = "OUT", num_args = 0..=1, require_equals = true, default_missing_value = STDOUT, hide_short_help = true)]
+    json: Option<PathBuf>,
+    /// Short for --format csv, likewise
+    #[arg(long, value_name = "OUT", num_args = 0..=1, require_equals = true, default_missing_value = STDOUT, hide_short_help = true)]
+    csv: Option<PathBuf>,
+    /// Short for --format calls, likewise
+    #[arg(long, value_name = "OUT", num_args = 0..=1, require_equals = true, default_missing_value = STDOUT, hide_short_help = true)]
+    calls: Option<PathBuf>,
+    /// Short for --format perfetto, to a file, or - for standard output
+    #[arg(long, value_name = "OUT.json", hide_short_help = true)]
+    perfetto: Option<PathBuf>,
+    /// Short for --format html, likewise
+    #[arg(long, value_name = "OUT.html", hide_short_help = true)]
+    html: Option<PathBuf>,
 }
 
 impl Output {
+    /// All forms that are asked for, and where each goes.
+    ///
     /// # Errors
-    /// The file cannot be written; the text names it.
-    pub(crate) fn check(&self) -> io::Result<()> {
-        self.file.as_deref().map_or(Ok(()), output::check)
+    /// Several would go to the same place.
+    fn all(&self) -> Result<Vec<(Format, &Path)>, String> {
+        let Self { file, format, .. } = self;
+        let short = [
+            (Format::Json, &self.json),
+            (Format::Csv, &self.csv),
+            (Format::Calls, &self.calls),
+            (Format::Perfetto, &self.perfetto),
+            (Format::Html, &self.html),
+        ];
+        let mut all: Vec<(Format, &Path)> =
+            short.into_iter().filter_map(|(format, path)| Some((format, path.as_deref()?))).collect();
+        let is_short = !all.is_empty();
+        let place = all.iter_mut().find(|(_, path)| output::is_stdout(path));
+        match (format, file, place) {
+            // `--json -o FILE`
+            (None, Some(file), Some((_, path))) => *path = file,
+            (None, None, _) if is_short => {}
+            (_, file, _) => {
+                let file = file.as_deref().unwrap_or(Path::new(STDOUT));
+                all.push((format.unwrap_or_else(|| Format::of(file)), file));
+            }
+        }
+        for (place, (_, path)) in all.iter().enumerate() {
+            if all.iter().skip(place + 1).any(|(_, other)| other == path) {
+                return Err(match output::is_stdout(path) {
+                    true => {
+                        "only one form can go to standard output; name a file for the others, such as --json=out.json"
+                            .to_owned()
+                    }
+                    false => format!("only one form can go to {}; name another file for the others", path.display()),
+                });
+            }
+        }
+        Ok(all)
+    }
+
+    /// The first file that something is to be written to.
+    pub(crate) fn file(&self) -> Option<&Path> {
+        self.all().ok()?.into_iter().map(|(_, path)| path).find(|path| !output::is_stdout(path))
+    }
+
+    /// # Errors
+    /// A file cannot be written, or would take two forms; the text names it.
+    pub(crate) fn check(&self) -> Result<(), Box<dyn Error>> {
+        Ok(self.all()?.into_iter().try_for_each(|(_, path)| output::check(path))?)
     }
 }
 
@@ -117,48 +191,8 @@ pub(crate) struct ReportArguments {
     /// List at most N calls
     #[arg(long, value_name = "N", value_parser = numbers::whole::<u64>(0..=u64::MAX), hide_short_help = true)]
     limit: Option<u64>,
-    /// Short for --format json, also beside other outputs: to standard output, or to a file
-    #[arg(long, value_name = "OUT", num_args = 0..=1, require_equals = true, default_missing_value = STDOUT, hide_short_help = true)]
-    json: Option<PathBuf>,
-    /// Short for --format csv, likewise
-    #[arg(long, value_name = "OUT", num_args = 0..=1, require_equals = true, default_missing_value = STDOUT, hide_short_help = true)]
-    csv: Option<PathBuf>,
-    /// Short for --format calls, likewise
-    #[arg(long, value_name = "OUT", num_args = 0..=1, require_equals = true, default_missing_value = STDOUT, hide_short_help = true)]
-    calls: Option<PathBuf>,
-    /// Short for --format perfetto, to a file, or - for standard output
-    #[arg(long, value_name = "OUT.json", hide_short_help = true)]
-    perfetto: Option<PathBuf>,
-    /// Short for --format html, likewise
-    #[arg(long, value_name = "OUT.html", hide_short_help = true)]
-    html: Option<PathBuf>,
     #[command(flatten)]
     filter: Filter,
-}
-
-impl ReportArguments {
-    /// All outputs that are asked for.
-    fn outputs(&self) -> Vec<(Format, &Path)> {
-        let Output { file, format } = &self.output;
-        let short = [
-            (Format::Json, &self.json),
-            (Format::Csv, &self.csv),
-            (Format::Calls, &self.calls),
-            (Format::Perfetto, &self.perfetto),
-            (Format::Html, &self.html),
-        ];
-        let mut all: Vec<(Format, &Path)> =
-            short.into_iter().filter_map(|(format, path)| Some((format, path.as_deref()?))).collect();
-        let is_short = !all.is_empty();
-        let place = all.iter_mut().find(|(_, path)| output::is_stdout(path));
-        match (format, file, place) {
-            // `--json -o FILE`
-            (None, Some(file), Some((_, path))) => *path = file,
-            (None, None, _) if is_short => {}
-            _ => all.push((format.unwrap_or(Format::Text), file.as_deref().unwrap_or(Path::new(STDOUT)))),
-        }
-        all
-    }
 }
 
 /// Reads the files and writes what is asked for. Returns the exit status.
@@ -167,12 +201,7 @@ impl ReportArguments {
 /// There is nothing to report, or an output cannot be written.
 pub(crate) fn run(arguments: &ReportArguments) -> Result<ExitCode, Box<dyn Error>> {
     let ReportArguments { paths, filter, no_symbols, limit, .. } = arguments;
-    let (outputs, symbols) = (arguments.outputs(), !no_symbols);
-    if outputs.iter().filter(|(_, path)| output::is_stdout(path)).count() > 1 {
-        return Err(
-            "only one form can go to standard output; name a file for the others, such as --json=out.json".into()
-        );
-    }
+    let (outputs, symbols) = (arguments.output.all()?, !no_symbols);
     if limit.is_some() && !outputs.iter().any(|(format, _)| *format == Format::Calls) {
         return Err("--limit is for --format calls".into());
     }
@@ -246,45 +275,51 @@ impl Forms<'_> {
     }
 }
 
-/// Writes the report of the traces of a run that has just ended: to standard error unless a file is
-/// named, and when it is `quiet`, only if something is wrong. Returns whether a text was written to standard error.
+/// Writes the report of the traces of a run that has just ended. Standard error stands for standard output, which is the program's, and if
+/// the run is `quiet`, a report goes there only if something is wrong. Returns whether a text was written there.
 ///
 /// # Errors
 /// No trace can be read, or the report cannot be written.
 pub(crate) fn of_run(
     traces: &[PathBuf],
     run: &Run,
-    Output { file, format }: &Output,
+    output: &Output,
     quiet: bool,
     config: &Config,
 ) -> Result<bool, Box<dyn Error>> {
     let files = files::find(traces)?;
     let mut report = gather::gather(&files, std::slice::from_ref(run), &Options { symbols: true, filter: None })?;
-    let format = format.unwrap_or(Format::Text);
-    if format != Format::Text {
+    let mut outputs = output.all()?;
+    if outputs.iter().all(|(format, _)| *format != Format::Text) {
         say_problems(&report);
     }
-    let forms = |report: &Report, style: Style, out: &mut dyn Write| {
-        let filter = &Filter::default();
-        Forms { whole: report, shown: report, filter, most: u64::MAX, symbols: true }.write(format, style, out)
-    };
-    if let Some(file) = file {
-        output::write_to(file, |out| forms(&report, Style::of_file(), out))?;
-        return Ok(false);
-    }
-    if quiet && verdict::is_fine(&report) {
-        return Ok(false);
-    }
-    if format == Format::Text {
-        // Findings that the log has told in full, on the same standard error, are not told again.
-        for finding in report.findings.iter_mut().filter(|finding| config.logs_finding(finding.severity == "note")) {
-            finding.text = None;
+    // A file's report is whole.
+    outputs.sort_by_key(|(_, path)| output::is_stdout(path));
+    for (format, path) in outputs {
+        let forms = |report: &Report, style: Style, out: &mut dyn Write| {
+            let filter = &Filter::default();
+            Forms { whole: report, shown: report, filter, most: u64::MAX, symbols: true }.write(format, style, out)
+        };
+        if !output::is_stdout(path) {
+            output::write_to(path, |out| forms(&report, Style::of_file(), out))?;
+            continue;
         }
+        if quiet && verdict::is_fine(&report) {
+            continue;
+        }
+        if format == Format::Text {
+            // Findings that the log has told in full, on the same standard error, are not told again.
+            for finding in report.findings.iter_mut().filter(|finding| config.logs_finding(finding.severity == "note"))
+            {
+                finding.text = None;
+            }
+        }
+        let mut out = io::BufWriter::new(io::stderr().lock());
+        forms(&report, Style::of_stderr(), &mut out)?;
+        out.flush()?;
+        return Ok(format == Format::Text);
     }
-    let mut out = io::BufWriter::new(io::stderr().lock());
-    forms(&report, Style::of_stderr(), &mut out)?;
-    out.flush()?;
-    Ok(format == Format::Text)
+    Ok(false)
 }
 
 /// Columns of standard output, if it has any.
