@@ -88,7 +88,7 @@ enum Command {
     /// wrong, what the documentation says, what the hardware does.
     #[command(after_long_help = explain::AFTER_HELP)]
     Explain {
-        /// A code, its name, a finding, a word for paths, or a line with one in it
+        /// A code, its name, a finding, a path, or a line with one in it
         ///
         /// 704, CUDA_ERROR_INVALID_CONTEXT, P2P-enable-twice, staged, or a line of the log that has one in it. Without it all findings
         /// are listed.
