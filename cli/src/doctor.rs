@@ -17,6 +17,7 @@ mod journal;
 mod json;
 mod kept;
 mod kernel;
+mod level;
 mod lines;
 #[cfg(test)]
 mod machines;
@@ -47,12 +48,12 @@ use p2pshim_host::machine::{self, Machine};
 
 use advice::Conclusion;
 use inventory::{Device, Inventory, Known, Pairs};
+use level::Level;
 use lines::Finding;
 use place::{Joint, Place};
 use progress::Progress;
 use report::{Examined, Row};
 use session::{Session, Settings};
-use verify::Level;
 
 use crate::{complain, numbers, sim};
 

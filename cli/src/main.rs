@@ -7,6 +7,7 @@
 mod doctor;
 mod explain;
 mod kept;
+mod lock;
 mod numbers;
 mod nvlink;
 mod nvml;

@@ -78,6 +78,12 @@ pub(crate) fn is_gone(process: pid_t) -> bool {
     false
 }
 
+/// Ends the process at once: the driver's own way out might wait for what hangs.
+pub(crate) fn leave(status: u8) -> ! {
+    // SAFETY: nothing of the process is needed any more.
+    unsafe { libc::_exit(status.into()) }
+}
+
 /// Whether a process is another, or below it.
 pub(crate) fn descends(process: pid_t, other: pid_t, parent: impl Fn(pid_t) -> Option<pid_t>) -> bool {
     /// Processes are made while this looks.

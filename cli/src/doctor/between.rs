@@ -9,8 +9,9 @@ use super::journal::{self, Entry};
 use super::lines::{Finding, Line, Test};
 use super::partner::{Channel, Partner, Request, SIZES, Ticket};
 use super::pattern::difference;
-use super::rig::{Lent, Rig, lock};
+use super::rig::{Lent, Rig};
 use super::verify::{Verification, of_error};
+use crate::lock::lock;
 
 /// Why a test ends before its end.
 enum Stop {

@@ -15,11 +15,11 @@ use super::TIMEOUT_S;
 use super::examine::{self, patience};
 use super::inventory::Inventory;
 use super::kept;
+use super::level::Level;
 use super::lines::{Finding, Test, Verdict};
 use super::progress::Progress;
 use super::report::Row;
 use super::session::{Session, Settings};
-use super::verify::Level;
 
 /// How long a run waits for another that checks.
 const PATIENCE: Duration = Duration::from_secs(30);

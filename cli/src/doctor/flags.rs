@@ -4,8 +4,9 @@
 use super::additions::words;
 use super::cuda::Result;
 use super::kernel;
+use super::level::Level;
 use super::lines::Finding;
-use super::verify::{Level, Verification};
+use super::verify::Verification;
 
 /// Rounds, each a way there and back of some microseconds; of simulated GPUs far more, where the machine is busy.
 const ROUNDS: u64 = 200;

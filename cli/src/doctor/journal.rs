@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::cuda::Address;
 use super::lines::{Finding, Line, Measure, Path, Test, Verdict};
-use super::rig::lock;
+use crate::lock::lock;
 
 /// The records of all pairs of this process, by their places in its request.
 #[derive(Clone, Default)]

@@ -8,7 +8,8 @@ use std::time::Instant;
 use super::cuda::{Address, CudaError, Function, OUT_OF_MEMORY, Result};
 use super::journal::Entry;
 use super::lines::{Finding, Test};
-use super::verify::{Side, Verification};
+use super::rig::Side;
+use super::verify::Verification;
 
 /// The largest chunks.
 const CHUNK: usize = 1 << 30;

@@ -29,13 +29,13 @@ use std::time::Duration;
 use super::cuda::{Address, Context, Device, Driver, Handle, Result, Stream};
 use super::lines::Finding;
 use super::pattern::{Patterns, difference};
-use super::rig::lock;
+use super::rig::LARGEST;
+use crate::lock::lock;
 use crate::processes;
 
 /// How much is copied each way.
 pub(super) const SIZES: [usize; 3] = [4 << 10, 1 << 20, LARGEST];
-/// How much is shared.
-pub(super) const LARGEST: usize = 4 << 20;
+
 /// The second process's reply to a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Reply {
@@ -353,7 +353,7 @@ pub(super) fn lines() -> Receiver<String> {
     let (sender, lines) = mpsc::channel();
     thread::spawn(move || {
         let _ = io::stdin().lock().lines().map_while(io::Result::ok).try_for_each(|line| sender.send(line));
-        super::worker::leave(0)
+        processes::leave(0)
     });
     lines
 }

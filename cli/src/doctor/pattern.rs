@@ -3,7 +3,7 @@
 use std::fmt::{self, Display, Formatter};
 use std::sync::Mutex;
 
-use super::rig::lock;
+use crate::lock::lock;
 
 /// How far apart parts of a pattern begin, of which there are so many.
 const STEP: usize = 4096;

@@ -3,19 +3,32 @@
 use std::collections::HashMap;
 use std::ffi::CStr;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use super::cuda::{Address, Context, Device, Driver, Function, Handle, Result};
+use super::cuda::{Address, Context, Device, Driver, Function, Handle, Result, Stream};
 use super::journal::Journal;
-use super::partner::LARGEST;
+use super::level::Level;
 use super::pattern::Patterns;
-use super::verify::{Level, Side};
+use crate::lock::lock;
 
-/// Locks, whatever a thread that has ended has left behind.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// How much of a device's memory another process can open.
+pub(super) const LARGEST: usize = 4 << 20;
+
+/// One of the two devices.
+#[derive(Clone, Copy)]
+pub(super) struct Side {
+    pub(super) device: Device,
+    pub(super) context: Context,
+    pub(super) memory: Address,
+    pub(super) stream: Stream,
+}
+
+impl Side {
+    pub(super) fn place(&self) -> (Address, Context) {
+        (self.memory, self.context)
+    }
 }
 
 /// Memory of a device that another process can open; or why none can.

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use p2pshim_host::text::Escaped;
 
 use super::Inventory;
+use super::level::Level;
 use super::lines::{Line, Verdict};
 use super::progress::Progress;
-use super::verify::Level;
 use super::worker::write_pair;
 use crate::processes;
 

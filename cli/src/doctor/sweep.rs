@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 
 use super::between::Between;
 use super::journal::Entry;
+use super::level::Level;
 use super::lines::{Finding, Path, Test, Verdict};
 use super::memory;
 use super::rig::Rig;
-use super::verify::{AFTER_FAULT, Level, Verification, of_error};
+use super::verify::{AFTER_FAULT, Verification, of_error};
 
 /// How often it is looked whether pairs make progress.
 const LOOK: Duration = Duration::from_millis(20);

@@ -8,99 +8,19 @@
 use std::ffi::CStr;
 
 use super::additions;
-use super::cuda::{Address, Context, CudaError, Device, Event, Function, Result, Stream};
+use super::cuda::{Address, CudaError, Event, Function, Result};
 use super::journal::Entry;
 use super::kernel;
+use super::level::SPEED_BYTES;
 use super::lines::{Finding, Measure, Path, Test};
 use super::pattern::difference;
-use super::rig::Rig;
+use super::rig::{Rig, Side};
 
-/// The copies' sizes, and how often: a path may lose its first copy only, small ones only, or those beyond a window.
-const SIZES: [(usize, u64); 4] = [(4 << 10, 2), (1 << 20, 2), (16 << 20, 1), (64 << 20, 1)];
-/// The last of these is for the thorough tests.
-const USUAL: usize = 3;
-/// How much one copy of the speed measurement moves.
-const SPEED_BYTES: usize = 64 << 20;
 /// How much a copy moves whose time is measured.
 const SMALL_BYTES: usize = 4;
 
-/// The tests of a pair within one process, in the order in which they are made.
-const OF_PROCESS: [Test; 5] = [Test::Copies, Test::Loads, Test::Stores, Test::Atomics, Test::Flags];
-
 /// Why nothing more is tested.
 pub(super) const AFTER_FAULT: &str = "the previous test ended in a device fault";
-
-/// The tests of a pair.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum Level {
-    /// Copies within a process and between two, by IPC.
-    Quick,
-    /// All but what takes long.
-    Usual,
-    /// All of it, after memory was filled.
-    Full,
-}
-
-impl Level {
-    /// The argument for a worker.
-    pub(super) fn argument(self) -> &'static str {
-        match self {
-            Self::Quick => "quick",
-            Self::Usual => "usual",
-            Self::Full => "full",
-        }
-    }
-
-    fn sizes(self) -> &'static [(usize, u64)] {
-        let (usual, _) = SIZES.split_at(USUAL);
-        if self == Self::Full { &SIZES } else { usual }
-    }
-
-    /// The largest copy whose data is looked at.
-    pub(super) fn largest(self) -> usize {
-        self.sizes().iter().map(|(size, _)| *size).max().unwrap_or_default()
-    }
-
-    /// How much memory the tests need of each device.
-    pub(super) fn memory(self) -> usize {
-        if self == Self::Quick { self.largest() } else { self.largest().max(SPEED_BYTES) }
-    }
-
-    /// Numbers and sizes of the trials, from 1.
-    fn rounds(self) -> impl Iterator<Item = (u64, usize)> {
-        (1..).zip(self.sizes().iter().flat_map(|&(size, tries)| (0..tries).map(move |_| size)))
-    }
-
-    /// The tests within a process.
-    fn tests(self) -> &'static [Test] {
-        if self == Self::Quick { &[Test::Copies] } else { &OF_PROCESS }
-    }
-
-    /// How many tests there are of a pair.
-    pub(super) fn count(self) -> usize {
-        self.tests().len() + self.between().len() + usize::from(self == Self::Full)
-    }
-
-    /// The tests between two processes.
-    pub(super) fn between(self) -> &'static [Test] {
-        if self == Self::Quick { &[Test::Ipc] } else { &Test::BETWEEN_PROCESSES }
-    }
-}
-
-/// One of the two devices.
-#[derive(Clone, Copy)]
-pub(super) struct Side {
-    pub(super) device: Device,
-    pub(super) context: Context,
-    pub(super) memory: Address,
-    pub(super) stream: Stream,
-}
-
-impl Side {
-    pub(super) fn place(&self) -> (Address, Context) {
-        (self.memory, self.context)
-    }
-}
 
 /// The finding on the pair that an error of a test stands for; a fault is noted.
 pub(super) fn of_error(error: &CudaError, entry: &Entry) -> Finding {

@@ -19,12 +19,13 @@ use clap::Args;
 
 use super::cuda::{Device, Driver};
 use super::journal::write;
+use super::level::Level;
 use super::lines::{Finding, Line, Test, Verdict};
 use super::rig::Rig;
 use super::sweep::Sweep;
-use super::verify::Level;
 use super::{at_once, partner, runtimes, stagers};
 use crate::nvml::{Handle, Nvml};
+use crate::processes::leave;
 
 /// How to do it.
 #[derive(Args)]
@@ -216,10 +217,4 @@ fn stagers(rig: &Arc<Rig>, pairs: &[[usize; 2]]) {
     while let Ok(of_size) = measured.recv_timeout(rig.patience) {
         write(&Line::Pair(0, Box::new(Line::Stagers(Box::new(of_size)))));
     }
-}
-
-/// Ends the process at once: the driver's own way out might wait for what hangs.
-pub(super) fn leave(status: u8) -> ! {
-    // SAFETY: nothing of the process is needed any more.
-    unsafe { libc::_exit(status.into()) }
 }

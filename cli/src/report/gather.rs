@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use p2pshim_host::machine;
@@ -21,6 +21,7 @@ use super::processes;
 use super::symbols::Symbols;
 use super::tally::{Hanging, Key, Lens, Open, Tally};
 use super::totals::{Found, Totals};
+use crate::lock::lock;
 use crate::runs::Run;
 
 /// Threads that read at most.
@@ -398,8 +399,4 @@ fn parallel(count: usize, work: impl Fn(usize) + Sync) {
         }
         all();
     });
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

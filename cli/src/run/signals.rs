@@ -7,12 +7,13 @@ use std::io::{self, PipeReader, Read};
 use std::os::fd::{AsRawFd, IntoRawFd};
 use std::process::{Child, ExitStatus};
 use std::sync::atomic::{AtomicI32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
 use libc::{c_int, c_void, pid_t, siginfo_t};
 
+use crate::lock::lock;
 use crate::processes::{descends, fields_of, parent};
 
 /// The signals that are passed on. `SIGKILL` and `SIGSTOP` cannot be.
@@ -112,7 +113,7 @@ impl Relay {
         };
         thread::Builder::new().name("signals".to_owned()).spawn(pass_all)?;
         wait_for_end(process)?;
-        *target.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *lock(&target) = None;
         let status = child.wait();
         // From here on signals are for this process.
         for signal in PASSED_ON {
@@ -135,7 +136,7 @@ fn pass_on(arrival: Arrival, target: &Target) {
         // A shell continues the whole group.
         thread::sleep(MOMENT);
     }
-    let target = target.lock().unwrap_or_else(PoisonError::into_inner);
+    let target = lock(target);
     let Some(process) = *target else { return };
     let is_due = match arrival.signal {
         libc::SIGCONT => is_stopped(process),
