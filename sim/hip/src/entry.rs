@@ -10,9 +10,7 @@ use p2psim_core::fault::Failure;
 use p2psim_core::machine::{ContextHandle, DefaultStream, StreamHandle, StreamRef};
 use p2psim_core::{Error, Machine, Repeated, at_fork_in_child, current, visible};
 
-use crate::abi::Null;
-use crate::api::devices;
-use crate::error::NO_ERROR;
+use crate::error::{NO_ERROR, Outcome, Result};
 use crate::{flavour, lookup, thread};
 
 /// Defines exported functions. The body is a block that ends in a [`Result`].
@@ -42,35 +40,6 @@ macro_rules! api {
     };
 }
 pub(crate) use api;
-
-/// A call's code, and whether it becomes the last error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    /// As almost all do.
-    Recorded(u32),
-    /// Some refusals of the real library go past the place where it is recorded.
-    Silent(u32),
-}
-
-/// The result of a call.
-pub(crate) type Result<T> = std::result::Result<T, Outcome>;
-
-impl From<Error> for Outcome {
-    fn from(error: Error) -> Outcome {
-        Outcome::Recorded(error.0)
-    }
-}
-
-impl From<Null> for Outcome {
-    fn from(_: Null) -> Outcome {
-        Error::INVALID_VALUE.into()
-    }
-}
-
-/// An error that does not become the last one.
-pub(crate) fn silent(error: Error) -> Outcome {
-    Outcome::Silent(error.0)
-}
 
 /// The machine with the contexts of its devices, which are there for ever.
 pub(crate) struct Gpus {
@@ -213,9 +182,14 @@ impl Setup {
     }
 }
 
+/// The name of a device in lists of visible devices, by its number on the machine: `GPU-` and 16 digits.
+fn name_of(number: usize) -> String {
+    format!("GPU-{number:016x}")
+}
+
 /// Hides devices as the sources of the runtime of ROCm and of HIP do, one after the other.
 fn show_visible(config: &mut Config, variable: impl Fn(&str) -> Option<String>) {
-    let names: Vec<String> = (0..config.devices).map(devices::name).collect();
+    let names: Vec<String> = (0..config.devices).map(name_of).collect();
     let mut left: Vec<usize> = (0..config.devices).collect();
     if let Some(list) = variable("ROCR_VISIBLE_DEVICES") {
         left = visible(&list, left.len(), Repeated::Ends, |device, name| {

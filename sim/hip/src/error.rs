@@ -1,8 +1,10 @@
-//! Result codes, with HIP's names for them. Those of the simulation pass through: the numbers are the same.
+//! How calls end: result codes, with HIP's names for them, and which become the last error. Those of the simulation pass through: the numbers are the same.
 
 use std::ffi::CStr;
 
 use p2psim_core::Error;
+
+use crate::abi::Null;
 
 /// `hipSuccess`.
 pub(crate) const NO_ERROR: u32 = 0;
@@ -12,6 +14,35 @@ pub(crate) const INVALID_PITCH: Error = Error(12);
 pub(crate) const INVALID_DIRECTION: Error = Error(21);
 /// `hipErrorContextAlreadyInUse`.
 pub(crate) const CONTEXT_IN_USE: Error = Error(216);
+
+/// A call's code, and whether it becomes the last error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// As almost all do.
+    Recorded(u32),
+    /// Some refusals of the real library go past the place where it is recorded.
+    Silent(u32),
+}
+
+/// The result of a call.
+pub(crate) type Result<T> = std::result::Result<T, Outcome>;
+
+impl From<Error> for Outcome {
+    fn from(error: Error) -> Outcome {
+        Outcome::Recorded(error.0)
+    }
+}
+
+impl From<Null> for Outcome {
+    fn from(_: Null) -> Outcome {
+        Error::INVALID_VALUE.into()
+    }
+}
+
+/// An error that does not become the last one.
+pub(crate) fn silent(error: Error) -> Outcome {
+    Outcome::Silent(error.0)
+}
 
 /// The symbolic name of a code; what names none has that of the unknown error.
 pub(crate) fn name(code: u32) -> &'static CStr {

@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 
-use crate::entry::Outcome;
+use crate::error::Outcome;
 use crate::flavour;
 
 thread_local! {

@@ -10,7 +10,8 @@ use super::copies::{DEFAULT, Linear};
 use super::require;
 use super::structs::{BatchOperand, BatchOperation, Copy3d, CopyAttributes, Object, PitchedPointer, Position};
 use crate::abi::{In, Out};
-use crate::entry::{Gpus, Result, api};
+use crate::entry::{Gpus, api};
+use crate::error::Result;
 
 /// In the place of an index: no copy is to blame.
 const NONE: u64 = u64::MAX;

@@ -10,8 +10,8 @@ use super::copies::{
 use super::require;
 use super::structs::{Box3d, Copy3d, Object, Peer3d, PitchedPointer, Position};
 use crate::abi::In;
-use crate::entry::{Gpus, Result, api, silent};
-use crate::error::{INVALID_DIRECTION, INVALID_PITCH};
+use crate::entry::{Gpus, api};
+use crate::error::{INVALID_DIRECTION, INVALID_PITCH, Result, silent};
 use crate::flavour;
 
 use Followed::{ByCaller, ByNobody};

@@ -4,8 +4,8 @@ use p2psim_core::Error;
 
 use super::require;
 use crate::abi::Out;
-use crate::entry::{Gpus, Result, api};
-use crate::error::CONTEXT_IN_USE;
+use crate::entry::{Gpus, api};
+use crate::error::{CONTEXT_IN_USE, Result};
 use crate::thread;
 
 /// The device whose context that is; the real library does not look.

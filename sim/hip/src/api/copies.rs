@@ -4,8 +4,8 @@ use p2psim_core::machine::{DefaultStream, Followed, InCapture, Locus, Place, Req
 use p2psim_core::{Error, Extent};
 
 use super::require;
-use crate::entry::{Gpus, Result, api, silent};
-use crate::error::INVALID_DIRECTION;
+use crate::entry::{Gpus, api};
+use crate::error::{INVALID_DIRECTION, Result, silent};
 use crate::flavour;
 
 use Followed::{ByCaller, ByDestination, ByNobody};

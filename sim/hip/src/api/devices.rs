@@ -6,7 +6,8 @@ use p2psim_core::{DEVICE_MEMORY, Error};
 
 use super::require;
 use crate::abi::{In, Out};
-use crate::entry::{Result, all_gpus, api, silent};
+use crate::entry::{all_gpus, api};
+use crate::error::{Result, silent};
 
 /// `hipUUID`.
 type Uuid = [u8; 16];
@@ -24,11 +25,6 @@ fn uuid(device: usize) -> Uuid {
         *last = device as u8;
     }
     bytes
-}
-
-/// The name of a device in lists of visible devices, by its number on the machine: `GPU-` and 16 digits.
-pub(crate) fn name(number: usize) -> String {
-    format!("GPU-{number:016x}")
 }
 
 /// Attributes that tests ask for, by the numbers of 5.x to 7.x.

@@ -5,7 +5,8 @@ use p2psim_core::machine::EventHandle;
 
 use super::require;
 use crate::abi::Out;
-use crate::entry::{Gpus, Result, api, silent};
+use crate::entry::{Gpus, api};
+use crate::error::{Result, silent};
 
 /// `hipEventDisableTiming`.
 const NO_TIME: u32 = 2;

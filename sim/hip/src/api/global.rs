@@ -6,7 +6,8 @@ use p2psim_core::Error;
 
 use super::require;
 use crate::abi::{In, Opaque, Out};
-use crate::entry::{Outcome, api, gpus};
+use crate::entry::{api, gpus};
+use crate::error::Outcome;
 use crate::{error, flavour, lookup, thread};
 
 /// `HIP_GET_PROC_ADDRESS_SUCCESS`, `…_SYMBOL_NOT_FOUND`.

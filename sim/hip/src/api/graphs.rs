@@ -5,7 +5,8 @@ use p2psim_core::{CaptureInfo, CaptureMode, Error, current};
 
 use super::require;
 use crate::abi::{Opaque, Out};
-use crate::entry::{Gpus, Result, api};
+use crate::entry::{Gpus, api};
+use crate::error::Result;
 
 /// `hipStreamCaptureStatusNone`, `…Active`, `…Invalidated`.
 const NOT_CAPTURING: u32 = 0;

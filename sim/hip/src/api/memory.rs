@@ -5,7 +5,8 @@ use p2psim_core::{Allocation, DEVICE_MEMORY, Error, Kind};
 use super::require;
 use super::structs::PointerAttributes;
 use crate::abi::Out;
-use crate::entry::{Gpus, Result, api};
+use crate::entry::{Gpus, api};
+use crate::error::Result;
 use crate::flavour;
 
 /// `hipHostMallocCoherent`, `…NonCoherent`: not both.

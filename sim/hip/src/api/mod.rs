@@ -17,7 +17,7 @@ pub(crate) mod structs;
 
 use p2psim_core::Error;
 
-use crate::entry::Result;
+use crate::error::Result;
 
 /// Succeeds if a program's argument is one that the API allows.
 fn require(condition: bool) -> Result<()> {

@@ -4,7 +4,8 @@ use p2psim_core::Error;
 
 use super::require;
 use crate::abi::{In, Out};
-use crate::entry::{Gpus, Result, api, gpus};
+use crate::entry::{Gpus, api, gpus};
+use crate::error::Result;
 
 /// `hipDevP2PAttr…`: performance rank, access, native atomics, access to arrays.
 const RANK: u32 = 0;

@@ -7,7 +7,8 @@ use p2psim_core::{Error, Role};
 
 use super::require;
 use crate::abi::{Opaque, Out};
-use crate::entry::{Gpus, Result, api};
+use crate::entry::{Gpus, api};
+use crate::error::Result;
 use crate::flavour;
 use crate::functions::{HostFunction, StreamCallback};
 
