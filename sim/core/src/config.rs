@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::fault::Faults;
+use crate::fault::{Faults, parse_pair};
 
 /// The most devices that can be simulated.
 pub const MAX_DEVICES: usize = 64;
@@ -167,17 +167,6 @@ impl Config {
 fn parse_pairs(text: &str) -> Option<Vec<(usize, usize)>> {
     let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
     items.map(parse_pair).collect::<Option<Vec<_>>>().map(|pairs| pairs.concat())
-}
-
-/// `0-1` both ways, `2>3` one way.
-pub(crate) fn parse_pair(item: &str) -> Option<Vec<(usize, usize)>> {
-    let (from, to, both) = match (item.split_once('-'), item.split_once('>')) {
-        (Some((from, to)), None) => (from, to, true),
-        (None, Some((from, to))) => (from, to, false),
-        _ => return None,
-    };
-    let (from, to) = (from.trim().parse().ok()?, to.trim().parse().ok()?);
-    Some(if both { vec![(from, to), (to, from)] } else { vec![(from, to)] })
 }
 
 #[cfg(test)]

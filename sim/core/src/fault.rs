@@ -1,7 +1,5 @@
 //! Faults that a test asks for (`P2PSIM_FAULT`): what goes wrong between two devices, and which functions fail.
 
-use crate::config::parse_pair;
-
 /// A defect of direct copies, or kernels' accesses, from one device to another. Staged copies stay right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Defect {
@@ -184,6 +182,17 @@ impl Faults {
     pub(crate) fn reorders(&self, from: usize, to: usize) -> bool {
         self.defects.contains(&(Defect::Order, from, to))
     }
+}
+
+/// `0-1` both ways, `2>3` one way.
+pub(crate) fn parse_pair(item: &str) -> Option<Vec<(usize, usize)>> {
+    let (from, to, both) = match (item.split_once('-'), item.split_once('>')) {
+        (Some((from, to)), None) => (from, to, true),
+        (None, Some((from, to))) => (from, to, false),
+        _ => return None,
+    };
+    let (from, to) = (from.trim().parse().ok()?, to.trim().parse().ok()?);
+    Some(if both { vec![(from, to), (to, from)] } else { vec![(from, to)] })
 }
 
 /// `0>1:300ms`, or `0>1:300ms@8` for the first 8 copies.
