@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::machine::{CaptureId, ContextId, GraphHandle, NodeHandle, NodeKind, StreamId};
+use crate::graph::NodeKind;
+use crate::ids::{CaptureId, ContextId, GraphHandle, NodeHandle, StreamId};
 use crate::stream::{Role, Stream};
 
 /// How strictly a capture, or a thread, minds calls that a capture cannot see.
@@ -305,7 +306,7 @@ fn is_implied(stream: &Stream, context: ContextId) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::StreamHandle;
+    use crate::ids::StreamHandle;
 
     const RELAXED: Caller = Caller { thread: 1, mode: CaptureMode::Relaxed };
     const LOCAL: Caller = Caller { thread: 1, mode: CaptureMode::ThreadLocal };

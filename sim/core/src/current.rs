@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::capture::{Caller, CaptureMode};
-use crate::machine::ContextHandle;
+use crate::ids::ContextHandle;
 
 thread_local! {
     static STACK: RefCell<Vec<ContextHandle>> = const { RefCell::new(Vec::new()) };

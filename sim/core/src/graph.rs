@@ -5,7 +5,9 @@ use std::mem::{Discriminant, discriminant};
 use std::sync::Arc;
 
 use crate::gate::Gate;
-use crate::machine::{EventHandle, GraphHandle, Launch, NodeHandle, NodeKind, Request, Transfer};
+use crate::ids::{EventHandle, GraphHandle, NodeHandle};
+use crate::kernel::Launch;
+use crate::transfer::{Request, Transfer};
 use crate::work::{Fill, Path};
 
 /// The work of one node.
@@ -47,6 +49,25 @@ impl Step {
             Step::Record(..) => NodeKind::Record,
         }
     }
+}
+
+/// The kind of a node of a graph.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NodeKind {
+    /// It copies.
+    Copy(Request),
+    /// It makes several copies.
+    Batch(Vec<Request>),
+    /// It sets memory.
+    Fill,
+    /// It runs a kernel.
+    Kernel,
+    /// It calls a function of the program.
+    Host,
+    /// It runs a graph that it has for itself.
+    Child(GraphHandle),
+    /// It records an event.
+    Record,
 }
 
 /// A copy of a batch.

@@ -24,6 +24,8 @@ pub mod functions;
 mod gate;
 mod grants;
 mod graph;
+mod ids;
+mod kernel;
 pub mod machine;
 mod nvlink;
 #[allow(unsafe_code, reason = "the one place that touches raw memory and the operating system")]
@@ -32,6 +34,7 @@ mod peers;
 mod space;
 mod stream;
 mod traffic;
+mod transfer;
 mod visible;
 mod work;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::gate::Gate;
-use crate::machine::ContextId;
+use crate::ids::ContextId;
 
 /// Enabled accesses: ordered pairs, first the context that may reach, second the owner of the memory; and what direct
 /// copies rely on.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::gate::Gate;
-use crate::machine::{ContextId, PoolHandle};
+use crate::ids::{ContextId, PoolHandle};
 use crate::os;
 
 /// Memory that each device claims to have, in bytes.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::fence::{Fence, lock, now, wait_all};
-use crate::machine::{ContextId, StreamHandle, StreamId};
+use crate::ids::{ContextId, StreamHandle, StreamId};
 use crate::os;
 use crate::work::Work;
 

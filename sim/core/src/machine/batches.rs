@@ -3,13 +3,13 @@
 use std::result;
 use std::sync::{Arc, MutexGuard};
 
-use super::copies::{Completion, Request, Sent, Transfer};
-use super::places::Memory;
+use super::copies::{Completion, Sent};
 use super::{Machine, State, StreamRef};
 use crate::abi::Null;
 use crate::error::{Error, Result};
 use crate::graph::{BatchCopy, Step};
 use crate::stream::{Role, Stream};
+use crate::transfer::{Memory, Request, Transfer};
 
 /// Why a batch was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,10 +1,8 @@
 //! Copies and memsets: checking them, choosing their way, submitting them.
 
-use std::mem::discriminant;
 use std::sync::{Arc, MutexGuard};
 
 use super::contexts::NO_CONTEXT;
-use super::places::{Locus, Memory, Piece, Place, Side};
 use super::{ContextHandle, ContextId, DefaultStream, Machine, State, StreamRef};
 use crate::access::READ_WRITE;
 use crate::error::{Error, Result};
@@ -15,18 +13,8 @@ use crate::graph::Step;
 use crate::os;
 use crate::space::Owner;
 use crate::stream::Stream;
+use crate::transfer::{Memory, Piece, Place, Request, Transfer};
 use crate::work::{Copy, Extent, Fill, Gated, Path, Work, staging_time};
-
-/// A copy that a program asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Request {
-    /// The destination.
-    pub dst: Place,
-    /// The source.
-    pub src: Place,
-    /// How much.
-    pub extent: Extent,
-}
 
 /// Whether the program expects a copy to be over when the call returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,57 +25,6 @@ pub enum Completion {
     Async,
     /// As `Async`, but the source has been read, whatever it is and whatever the stream still has to do.
     SourceRead,
-}
-
-/// A copy that has been checked, but not yet sent on its way.
-#[derive(Clone, Copy)]
-pub(crate) struct Transfer {
-    dst: Side,
-    src: Side,
-    extent: Extent,
-    /// The copy that the program asked for.
-    request: Request,
-}
-
-impl Transfer {
-    /// The memories of source and destination.
-    pub(super) fn memories(&self) -> [Memory; 2] {
-        [self.src.memory, self.dst.memory]
-    }
-
-    /// The copy that the program asked for.
-    pub(crate) fn request(&self) -> Request {
-        self.request
-    }
-
-    /// Whether an array takes part.
-    pub(super) fn has_array(&self) -> bool {
-        [self.request.src, self.request.dst].iter().any(|place| matches!(place.at, Locus::Array(_)))
-    }
-
-    /// Whether it and another copy are said to be between the same kinds of memory.
-    pub(super) fn is_named_like(&self, other: &Transfer) -> bool {
-        let kinds = |request: Request| [request.src, request.dst].map(|place| discriminant(&place.at));
-        kinds(self.request) == kinds(other.request)
-    }
-
-    /// Whether it copies one row, if at all.
-    pub(super) fn is_one_row(&self) -> bool {
-        self.extent.is_one_row()
-    }
-
-    /// The addresses that it starts to read and to write at.
-    pub(super) fn addresses(&self) -> [u64; 2] {
-        [self.src.layout.address, self.dst.layout.address]
-    }
-
-    /// The copy, said to be between addresses of whatever memory, as was measured of the copies that captures take.
-    pub(super) fn unified(mut self) -> Transfer {
-        for place in [&mut self.request.dst, &mut self.request.src] {
-            place.at = place.at.unified();
-        }
-        self
-    }
 }
 
 impl Machine {

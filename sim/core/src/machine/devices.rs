@@ -6,7 +6,6 @@
 use std::sync::Arc;
 
 use super::copies::finish;
-use super::places::{Memory, Piece};
 use super::{DefaultStream, Machine, Place, Request, State, StreamRef};
 use crate::current;
 use crate::error::{Error, Result};
@@ -14,6 +13,7 @@ use crate::fence::Fence;
 use crate::graph::Step;
 use crate::space::{Kind, Owner};
 use crate::stream::{Role, Stream};
+use crate::transfer::{Memory, Piece};
 use crate::work::{Extent, Fill, Path, Work};
 
 /// The followers of a copy besides its stream's later work.

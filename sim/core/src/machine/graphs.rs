@@ -4,8 +4,6 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::captures::NODE_HANDLES;
-use super::copies::Request;
-use super::places::Memory;
 use super::{
     ContextHandle, EventHandle, Exec, ExecHandle, GraphHandle, Machine, NodeHandle, Recorded, State, StreamRef,
 };
@@ -13,31 +11,13 @@ use crate::current;
 use crate::error::{Error, Result};
 use crate::fence::Fence;
 use crate::gate::Gate;
-use crate::graph::{Graph, Shape, Step};
+use crate::graph::{Graph, NodeKind, Shape, Step};
 use crate::stream::Stream;
+use crate::transfer::{Memory, Request};
 use crate::work::Work;
 
 const GRAPH_HANDLES: u64 = 0x5056_0000_0000;
 const EXEC_HANDLES: u64 = 0x5057_0000_0000;
-
-/// The kind of a node of a graph.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NodeKind {
-    /// It copies.
-    Copy(Request),
-    /// It makes several copies.
-    Batch(Vec<Request>),
-    /// It sets memory.
-    Fill,
-    /// It runs a kernel.
-    Kernel,
-    /// It calls a function of the program.
-    Host,
-    /// It runs a graph that it has for itself.
-    Child(GraphHandle),
-    /// It records an event.
-    Record,
-}
 
 impl Machine {
     /// Creates an empty graph.

@@ -6,55 +6,20 @@
 
 use std::sync::Arc;
 
-use super::places::{Memory, Piece};
 use super::{ContextId, FunctionHandle, Machine, ModuleHandle, State, StreamRef};
 use crate::access::NO_ACCESS;
 use crate::current;
 use crate::error::{Error, Result};
 use crate::fence::wait_all;
 use crate::graph::Step;
+use crate::kernel::{ADDED_WORDS, COUNTED_WORDS, Kernel, KernelRun, Launch, MAILBOX_WORDS, Touch};
 use crate::space::Owner;
-use crate::work::{ADDED_WORDS, COUNTED_WORDS, KernelRun, MAILBOX_WORDS, Touch};
+use crate::transfer::{Memory, Piece};
 
 pub(super) const MODULE_HANDLES: u64 = 0x505b_0000_0000;
 pub(super) const FUNCTION_HANDLES: u64 = 0x505c_0000_0000;
 /// Bytes of a word.
 const WORD: u64 = 8;
-
-/// A kernel that can run, by the name of its entry point: (to, from, number of words of 8 bytes).
-pub const COPY_KERNEL: &str = "p2pshim_probe_copy";
-/// Another: (1024 words of 8 bytes, what each addition found there, number of additions).
-pub const ADD_KERNEL: &str = "p2pshim_probe_add";
-
-/// One that sends: (mailbox, where it counts, number of rounds).
-pub const SEND_KERNEL: &str = "p2pshim_probe_send";
-/// One that receives: (mailbox, where it counts, number of rounds).
-pub const RECEIVE_KERNEL: &str = "p2pshim_probe_receive";
-
-/// The work of a kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kernel {
-    /// Copies words.
-    Copy,
-    /// Adds 1, 2 and so on to words in turn, by atomic operations.
-    Add,
-    /// Stores words and then a flag, and waits for another, round by round.
-    Send,
-    /// Waits for the flag, looks at the words, and stores the other.
-    Receive,
-}
-
-impl Kernel {
-    fn named(name: &str) -> Option<Kernel> {
-        match name {
-            COPY_KERNEL => Some(Kernel::Copy),
-            ADD_KERNEL => Some(Kernel::Add),
-            SEND_KERNEL => Some(Kernel::Send),
-            RECEIVE_KERNEL => Some(Kernel::Receive),
-            _ => None,
-        }
-    }
-}
 
 /// A module of a context.
 pub(super) struct Module {
@@ -71,23 +36,6 @@ impl Module {
 
     fn kernel(&self, function: FunctionHandle) -> Option<Kernel> {
         self.functions.iter().find(|(_, known)| *known == function).map(|(kernel, _)| *kernel)
-    }
-}
-
-/// A kernel with its arguments, not yet sent on its way.
-#[derive(Clone, Copy)]
-pub(crate) struct Launch {
-    kernel: Kernel,
-    context: ContextId,
-    to: u64,
-    from: u64,
-    words: u64,
-}
-
-impl Launch {
-    /// The addresses that it begins to touch memory at.
-    pub(super) fn touched(&self) -> [u64; 2] {
-        [self.to, self.from]
     }
 }
 

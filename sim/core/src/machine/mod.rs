@@ -26,15 +26,10 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 pub use batches::BatchError;
 pub use contexts::{ContextInfo, PrimaryState};
-pub(crate) use copies::Transfer;
-pub use copies::{Completion, Request};
+pub use copies::Completion;
 pub use devices::{Followed, InCapture};
-pub use graphs::NodeKind;
-pub use kernels::{ADD_KERNEL, COPY_KERNEL, RECEIVE_KERNEL, SEND_KERNEL};
-pub(crate) use kernels::{Kernel, Launch};
 pub use mappings::MAPPING_GRANULE;
 pub use memory::ArrayShape;
-pub use places::{Locus, Place};
 pub use pools::{PoolAttribute, PoolExport};
 pub use shared_events::EventExport;
 pub use sharing::Export;
@@ -52,64 +47,21 @@ use crate::error::{Error, Result};
 use crate::fault::Faults;
 use crate::fence::{Fence, lock};
 use crate::grants::Grants;
-pub use crate::graph::Unlike;
 use crate::graph::{Graph, Shape, Step};
+pub use crate::graph::{NodeKind, Unlike};
+pub use crate::ids::{
+    ArrayHandle, CaptureId, ContextHandle, ContextId, DefaultStream, EventHandle, ExecHandle, FunctionHandle,
+    GraphHandle, KernelHandle, LibraryHandle, ModuleHandle, NodeHandle, PhysicalHandle, PoolHandle, StreamHandle,
+    StreamId,
+};
+pub use crate::kernel::{ADD_KERNEL, COPY_KERNEL, RECEIVE_KERNEL, SEND_KERNEL};
 use crate::nvlink::Counters;
 use crate::peers::Peers;
 use crate::space::{Allocation, Space};
 use crate::stream::{Role, Stream};
 use crate::traffic::Traffic;
+pub use crate::transfer::{Locus, Place, Request};
 use crate::work::{self, Work};
-
-macro_rules! handles {
-    ($($(#[$doc:meta])* $name:ident;)*) => {
-        $($(#[$doc])* #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)] pub struct $name(pub u64);)*
-    };
-}
-
-handles! {
-    /// One life of a context: never used twice, while its handle may be.
-    ContextId;
-    /// The program's handle of a context.
-    ContextHandle;
-    /// One life of a stream, of a default stream too: never used twice.
-    StreamId;
-    /// The program's handle of a stream.
-    StreamHandle;
-    /// The program's handle of an event.
-    EventHandle;
-    /// The program's handle of an array.
-    ArrayHandle;
-    /// One capture: never used twice.
-    CaptureId;
-    /// The program's handle of a graph.
-    GraphHandle;
-    /// The program's handle of a node of a graph.
-    NodeHandle;
-    /// The program's handle of a graph that is ready to run.
-    ExecHandle;
-    /// The program's handle of a memory pool.
-    PoolHandle;
-    /// The program's handle of physical memory.
-    PhysicalHandle;
-    /// The program's handle of a module.
-    ModuleHandle;
-    /// The program's handle of a function of a module.
-    FunctionHandle;
-    /// The program's handle of a library.
-    LibraryHandle;
-    /// The program's handle of a kernel of a library.
-    KernelHandle;
-}
-
-/// Which of the two default streams of a context is meant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DefaultStream {
-    /// The one that all threads share and that blocks.
-    Legacy,
-    /// The calling thread's own.
-    PerThread,
-}
 
 /// The simulated machine.
 pub struct Machine {

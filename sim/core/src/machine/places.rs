@@ -1,107 +1,14 @@
-//! The sides of copies: what a program names, and what memory that turns out to be.
+//! The sides of copies: what memory a program names.
 
-use super::{ArrayHandle, ContextId, State};
+use super::{ArrayHandle, State};
 use crate::access::READ;
 use crate::error::{Error, Result};
-use crate::space::{Allocation, Kind, Owner};
+use crate::space::{Kind, Owner};
+use crate::transfer::{Locus, Memory, Piece, Place, Side};
 use crate::work::{Extent, Layout};
 
 /// The handle that a program passes for no array.
 const NO_ARRAY: ArrayHandle = ArrayHandle(0);
-
-/// The start of a side of a copy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Locus {
-    /// An address, whatever it belongs to.
-    Any(u64),
-    /// An address of host memory.
-    Host(u64),
-    /// An address that the machine knows: device memory or pinned host memory.
-    Device(u64),
-    /// An array.
-    Array(ArrayHandle),
-}
-
-impl Locus {
-    /// The place, of whatever memory the program has said that it is.
-    pub(super) fn unified(self) -> Locus {
-        match self {
-            Locus::Any(address) | Locus::Host(address) | Locus::Device(address) => Locus::Any(address),
-            Locus::Array(_) => self,
-        }
-    }
-}
-
-/// One side of a copy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// Where it starts.
-    pub at: Locus,
-    /// Bytes from row to row; ignored for arrays.
-    pub pitch: u64,
-    /// Rows from slice to slice; ignored for arrays.
-    pub rows: u64,
-    /// Offset in bytes.
-    pub x: u64,
-    /// Offset in rows.
-    pub y: u64,
-    /// Offset in slices.
-    pub z: u64,
-}
-
-impl Place {
-    /// A side of a copy of one row.
-    pub fn linear(at: Locus) -> Place {
-        Place { at, pitch: 0, rows: 0, x: 0, y: 0, z: 0 }
-    }
-}
-
-/// The memory that a side of a copy turned out to be in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Memory {
-    Device(Piece),
-    Pinned {
-        context: ContextId,
-    },
-    Pageable,
-    /// An address of a device at which nothing is any more, which nodes of graphs accept. Nobody ever goes there.
-    Gone {
-        device: usize,
-        address: u64,
-    },
-}
-
-impl Memory {
-    /// The device that it is, or was, of; and the start of the allocation.
-    pub(super) fn on_device(self) -> Option<(usize, u64)> {
-        match self {
-            Memory::Device(piece) => Some((piece.device, piece.base)),
-            Memory::Gone { device, address } => Some((device, address)),
-            Memory::Pinned { .. } | Memory::Pageable => None,
-        }
-    }
-}
-
-/// A piece of device memory, as far as access to it goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Piece {
-    pub(super) device: usize,
-    pub(super) owner: Owner,
-    /// Start of the allocation.
-    pub(super) base: u64,
-}
-
-impl Piece {
-    fn of(found: &Allocation) -> Piece {
-        Piece { device: found.device, owner: found.owner, base: found.base }
-    }
-}
-
-#[derive(Clone, Copy)]
-pub(super) struct Side {
-    pub(super) layout: Layout,
-    pub(super) memory: Memory,
-}
 
 impl State {
     /// Checks one side against the memory that it names.

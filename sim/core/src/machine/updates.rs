@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::copies::{Request, Transfer};
 use super::{ExecHandle, GraphHandle, Machine, NodeHandle, State};
 use crate::error::{Error, Result};
 use crate::graph::{BatchCopy, Step, Unlike};
+use crate::transfer::{Request, Transfer};
 use crate::work::Path;
 
 impl Machine {

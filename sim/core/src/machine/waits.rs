@@ -7,13 +7,13 @@
 use std::sync::Arc;
 
 use super::contexts::primary_handle;
-use super::places::{Memory, Piece};
 use super::{ContextId, Machine, State};
 use crate::error::{Error, Result};
 use crate::fence::{Fence, wait_all};
 use crate::gate::Gate;
 use crate::space::{Allocation, Owner};
 use crate::stream::{Role, Stream};
+use crate::transfer::{Memory, Piece};
 use crate::work::{Copy, Path, Work};
 
 impl Machine {
