@@ -10,8 +10,7 @@ use p2psim_core::fault::Failure;
 use p2psim_core::machine::{DefaultStream, StreamHandle, StreamRef};
 use p2psim_core::{Error, Machine, Repeated, Result, at_fork_in_child, inject, on_worker, visible};
 
-use crate::api::devices;
-use crate::table;
+use crate::{table, uuid};
 
 /// Defines exported functions. The body is a block that ends in a [`Result`].
 ///
@@ -107,7 +106,7 @@ impl Setup {
 pub(crate) fn config_now() -> Config {
     let mut config = Config::from_env();
     if let Ok(list) = std::env::var("CUDA_VISIBLE_DEVICES") {
-        let is_named = |number: usize, name: &str| devices::is_named(number, name, config.is_mig);
+        let is_named = |number: usize, name: &str| uuid::is_named(number, name, config.is_mig);
         let shown = visible(&list, config.devices, Repeated::HidesAll, is_named);
         config.show(&shown);
     }

@@ -7,9 +7,7 @@ use p2psim_core::{DEVICE_MEMORY, Error, Result};
 use super::require;
 use crate::abi::{In, Out};
 use crate::entry::{api, is_exclusive, is_mig, machine};
-
-/// `CUuuid`.
-type Uuid = [u8; 16];
+use crate::uuid::{Uuid, uuid};
 
 /// PCI domain, bus and device of a device.
 fn pci(device: usize) -> (i32, i32, i32) {
@@ -19,31 +17,6 @@ fn pci(device: usize) -> (i32, i32, i32) {
 fn pci_text(device: usize) -> String {
     let (domain, bus, slot) = pci(device);
     format!("{domain:04x}:{bus:02x}:{slot:02x}.0")
-}
-
-fn uuid(device: usize, kind: [u8; 3]) -> Uuid {
-    let [a, b, c] = kind;
-    let mut bytes = [b'p', b'2', b'p', b's', b'i', b'm', b' ', a, b, c, b' ', b'.', b'.', b'.', b'.', 0];
-    if let Some(last) = bytes.last_mut() {
-        *last = device as u8;
-    }
-    bytes
-}
-
-/// Whether `CUDA_VISIBLE_DEVICES` may name a device so: by its UUID, as `nvidia-smi -L` writes it, or the first part of it.
-pub(crate) fn is_named(number: usize, name: &str, is_mig: bool) -> bool {
-    let is = |kind: &str, bytes: [u8; 3]| {
-        let hex = uuid(number, bytes).map(|byte| format!("{byte:02x}")).concat();
-        let mut text = kind.to_owned();
-        let mut rest = hex.as_str();
-        for digits in [8, 4, 4, 4, 12] {
-            let (part, others) = rest.split_at_checked(digits).unwrap_or((rest, ""));
-            text = format!("{text}-{part}");
-            rest = others;
-        }
-        name.len() > kind.len() && text.to_ascii_lowercase().starts_with(&name.to_ascii_lowercase())
-    };
-    is("GPU", *b"GPU") || is_mig && is("MIG", *b"MIG")
 }
 
 /// Attributes that are not 0, by their numbers in the driver API.
@@ -188,18 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn is_named_by_the_whole_uuid_or_its_first_part() {
-        const UUID: &str = "GPU-70327073-696d-2047-5055-202e2e2e2e01";
-        assert!(
-            is_named(1, UUID, false) && is_named(1, &UUID.to_ascii_lowercase(), false) && !is_named(0, UUID, false)
-        );
-        assert!(is_named(0, "GPU-7032", false) && !is_named(0, "GPU", false) && !is_named(0, "GPU-71", false));
-        assert!(is_named(0, "MIG-7032", true) && is_named(0, "GPU-7032", true) && !is_named(0, "MIG-7032", false));
-    }
-
-    #[test]
-    fn uuid_and_bus_id_differ_between_devices() {
-        assert_ne!(uuid(0, *b"GPU"), uuid(1, *b"GPU"));
-        assert_eq!(pci_text(1), "0000:02:00.0");
+    fn bus_ids_differ_between_devices() {
+        assert_eq!([0, 1].map(pci_text), ["0000:01:00.0", "0000:02:00.0"]);
     }
 }

@@ -1,20 +1,10 @@
-//! Initialisation, versions, error texts, look-up of functions, and what tests ask the simulation.
-
-use std::ffi::c_char;
+//! Initialisation, versions, error texts, and what tests ask the simulation.
 
 use p2psim_core::{Error, Machine, Result};
 
 use super::require;
-use crate::abi::{In, Opaque, Out};
+use crate::abi::{Opaque, Out};
 use crate::entry::{api, config_now, driver_version, initialise, machine};
-use crate::table::{self, Missing};
-
-/// `CUdriverProcAddressQueryResult`: found.
-const STATUS_FOUND: u32 = 0;
-/// `CUdriverProcAddressQueryResult`: no such name.
-const STATUS_UNKNOWN: u32 = 1;
-/// `CUdriverProcAddressQueryResult`: the name exists, but not yet in the version asked for.
-const STATUS_TOO_OLD: u32 = 2;
 
 /// This process only, and all at once.
 fn checkpoint(process: i32) -> Result<&'static Machine> {
@@ -51,22 +41,6 @@ api! {
         set_text(text, Error::text(error))
     }
 
-    /// As of 11.3.
-    fn cuGetProcAddress(symbol: In<c_char>, function: Out<Opaque>, version: i32, flags: u64) {
-        look_up(symbol, function, version, flags, Out::at(0))
-    }
-
-    /// As of 12.0.
-    fn cuGetProcAddress_v2(
-        symbol: In<c_char>,
-        function: Out<Opaque>,
-        version: i32,
-        flags: u64,
-        status: Out<u32>,
-    ) {
-        look_up(symbol, function, version, flags, status)
-    }
-
     /// The tables behind it are the vendor's own.
     fn cuGetExportTable(table: Out<Opaque>, _id: Opaque) {
         table.required()?.set(Opaque::NULL);
@@ -87,26 +61,4 @@ fn set_text(out: Out<Opaque>, text: Option<&'static std::ffi::CStr>) -> p2psim_c
     let out = out.required()?;
     out.set(text.map_or(Opaque::NULL, |text| Opaque(text.as_ptr().cast_mut().cast())));
     if text.is_some() { Ok(()) } else { Err(Error::INVALID_VALUE) }
-}
-
-fn look_up(
-    symbol: In<c_char>,
-    function: Out<Opaque>,
-    version: i32,
-    flags: u64,
-    status: Out<u32>,
-) -> p2psim_core::Result<()> {
-    let (name, function) = (symbol.text()?, function.required()?);
-    let found = table::find(name, version, flags);
-    status.set(match found {
-        Ok(_) => STATUS_FOUND,
-        Err(Missing::TooOld) => STATUS_TOO_OLD,
-        Err(Missing::Unknown | Missing::BadFlags) => STATUS_UNKNOWN,
-    });
-    function.set(found.unwrap_or(Opaque::NULL));
-    match found {
-        Ok(_) => Ok(()),
-        Err(Missing::BadFlags) => Err(Error::INVALID_VALUE),
-        Err(Missing::Unknown | Missing::TooOld) => Err(Error::NOT_FOUND),
-    }
 }

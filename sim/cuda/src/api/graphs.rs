@@ -9,7 +9,7 @@ use p2psim_core::machine::{
 use p2psim_core::{CaptureInfo, CaptureMode, Error, Result, current};
 
 use super::copies::request_3d;
-use super::nodes::{BATCH_NODE, GRAPH, MEMCPY, batch_of, copied, number};
+use super::nodes::{BATCH_NODE, GRAPH, MEMCPY, batch_of, copied, nodes, number};
 use super::require;
 use super::structs::{InstantiateParameters, Memcpy3d, NodeParameters, UpdateResult};
 use crate::abi::{In, Opaque, Out};
@@ -74,10 +74,6 @@ fn instantiate(exec: Out<u64>, graph: u64, flags: u64) -> Result<()> {
     }
     exec.set(machine.instantiate_graph(GraphHandle(graph))?.0);
     Ok(())
-}
-
-pub(super) fn nodes(after: In<u64>, count: u64) -> Result<Vec<NodeHandle>> {
-    Ok((0..count as usize).map(|index| after.read_nth(index).map(NodeHandle)).collect::<result::Result<_, _>>()?)
 }
 
 /// Stores as many nodes as the caller has room for, NULL in places left over, and how many there are.

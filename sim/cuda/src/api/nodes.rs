@@ -1,6 +1,7 @@
 //! Nodes of graphs by the parameters that all kinds share, `CUgraphNodeParams`: copies, batches of copies and child graphs.
 
 use std::collections::HashMap;
+use std::result;
 use std::sync::{Mutex, PoisonError};
 
 use p2psim_core::machine::{ContextHandle, GraphHandle, Locus, NodeHandle, NodeKind, Place, Request};
@@ -8,7 +9,6 @@ use p2psim_core::{Error, Extent, Result};
 
 use super::batches::completion;
 use super::copies::request_3d;
-use super::graphs::nodes;
 use super::require;
 use super::structs::{BatchNodeParameters, CopyAttributes, Memcpy3d, NodeParameters};
 use crate::abi::{In, Opaque, Out};
@@ -30,6 +30,11 @@ pub(super) fn number(kind: &NodeKind) -> u32 {
         NodeKind::Record => 7,
         NodeKind::Batch(_) => BATCH_NODE,
     }
+}
+
+/// The nodes that a caller lists.
+pub(super) fn nodes(after: In<u64>, count: u64) -> Result<Vec<NodeHandle>> {
+    Ok((0..count as usize).map(|index| after.read_nth(index).map(NodeHandle)).collect::<result::Result<_, _>>()?)
 }
 
 /// The parameters of a node that copies or is a child graph; of another only the kind.
