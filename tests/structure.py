@@ -21,8 +21,6 @@ from pathlib import Path
 # A part may use all parts that come later, and none of its own line.
 ORDER = (("entry", "capi"), ("call",), ("real",), ("policy",), ("record",), ("model",), ("api", "os", "config"))
 FUNCTION_LINES = 70
-# Folders whose files still use each other in a circle.
-TANGLED = ("cli/src/doctor", "sim/core/src", "sim/cuda/src", "sim/hip/src")
 # In which files conflict markers are looked for.
 MERGED = re.compile(r"\.(?:rs|md|py|cu?|cpp|hp?p?|js|css|html|mk|sh|in|map|toml|lock)$|(?:^|/)Makefile$")
 GOALS = {
@@ -311,11 +309,6 @@ def knots(crate):
         yield f"{len(knot)} files use each other: {', '.join(knot)} (by {', '.join(sorted(places))})"
 
 
-def is_tolerated(knot):
-    paths = knot.split(": ")[1].split(" (by ")[0].split(", ")
-    return any(all(path.startswith(folder + "/") for path in paths) for folder in TANGLED)
-
-
 def reachable(graph, start):
     found, todo = set(), [start]
     while todo:
@@ -363,7 +356,7 @@ def print_goal(what, figure, goal):
 
 
 def print_sizes(root, crates):
-    """Words of documents, lines of crates, and circles, whether tolerated or not."""
+    """Words of documents, lines of crates, and circles."""
     words = {path: len((root / path).read_text().split()) for path in kept_by_git(root) if path.endswith(".md")}
     pages = {
         "words of README.md": ["README.md"],
@@ -429,7 +422,7 @@ def main():
     total = 0
     checks = {
         "rooms": list(between_rooms(crate)),
-        "circles of files": [knot for one in [crate, *others] for knot in knots(one) if not is_tolerated(knot)],
+        "circles of files": [knot for one in [crate, *others] for knot in knots(one)],
         "lengths": [length for one in [crate, *others] for length in lengths(one)],
         "conflict markers": list(conflict_markers(root)),
         "crates": [] if any(other.files for other in others) else ["Cargo.toml has no members with source files"],

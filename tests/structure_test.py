@@ -154,12 +154,10 @@ class Structure(unittest.TestCase):
         self.assertRegex(said, r"call +1 +2 +1\n")
         self.assertRegex(said, r"policy +3 +8 +0\n")
 
-    def test_circles_are_tolerated_in_some_folders_only(self):
-        circle = lambda folder: {f"{folder}/a.rs": "use super::b;\n", f"{folder}/b.rs": "use super::a;\n"}
-        self.assertEqual(self.check(files=circle("cli/src/doctor"))[1], 0)
-        for folder in ("cli/src/report", "cli/src"):
-            self.finds(f"2 files use each other: {folder}/a.rs, {folder}/b.rs", circle(folder))
-        # Of which one file lies elsewhere.
+    def test_files_in_a_circle_across_folders_are_found(self):
+        for folder in ("cli/src/doctor", "cli/src"):
+            files = {f"{folder}/a.rs": "use super::b;\n", f"{folder}/b.rs": "use super::a;\n"}
+            self.finds(f"2 files use each other: {folder}/a.rs, {folder}/b.rs", files)
         apart = {"cli/src/doctor/a.rs": "use crate::b;\n", "cli/src/b.rs": "use crate::doctor::a;\n"}
         self.finds("2 files use each other: cli/src/b.rs, cli/src/doctor/a.rs", apart)
 
