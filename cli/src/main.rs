@@ -4,6 +4,7 @@
 //! For all but the last two it loads the shim and reads everything through its C interface, so that it tells what the library
 //! at hand does and not what this program was built with.
 
+mod compare;
 mod doctor;
 mod explain;
 mod kept;
@@ -29,6 +30,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use p2pshim_host::text::{Escaped, is_escaped, shortened};
 
+use compare::CompareArguments;
 use doctor::DoctorArguments;
 use doctor::worker::{self, WorkerArguments};
 use pages::{CompletionsArguments, ManArguments};
@@ -83,6 +85,14 @@ enum Command {
     /// Exit status: 0 everything was read, 1 there is no report (no trace, no readable trace, no call that fits the filters, or
     /// the output cannot be written), 2 wrong arguments, 3 there is a report, but some files were damaged, cut off, or of a later version.
     Report(Box<ReportArguments>),
+    /// Compare two runs: what got better or worse
+    ///
+    /// Pairs, paths, bytes, rates, time of calls, findings, ranks and the whole time. The first line is the verdict, with what
+    /// has changed most. A difference counts if it is above the threshold, and 1 ms of calls or 0.1 s of the whole run. If a folder holds several
+    /// runs, medians are compared, and a difference within their spread does not count. Times are compared if the programs copied as much,
+    /// times of a copy if the copies were as large; a rate, if all copies of the pair were timed (--gpu-timing all).
+    #[command(after_long_help = compare::AFTER_HELP)]
+    Compare(CompareArguments),
     /// Explain a code, a finding, a path or a line of the log
     ///
     /// For a code: its names, the functions that returned it on real GPUs, and the findings that say why. For a finding: what is
@@ -195,6 +205,11 @@ fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn std::error::Error>> {
             // It writes by itself.
             drop(out);
             return report::run(arguments);
+        }
+        Command::Compare(arguments) => {
+            // It writes by itself.
+            drop(out);
+            return Ok(compare::run(arguments));
         }
         Command::GpuWorker(arguments) => {
             // It writes from two threads.

@@ -19,6 +19,12 @@ pub(crate) fn seconds(text: &str) -> Result<f64, String> {
     seconds.ok_or_else(|| "write seconds, such as 0.25 or 3".to_owned())
 }
 
+/// Takes percent.
+pub(crate) fn percent(text: &str) -> Result<f64, String> {
+    let percent = text.trim_end_matches('%').trim().parse().ok().filter(|it: &f64| it.is_finite() && *it >= 0.0);
+    percent.ok_or_else(|| "write percent, such as 5 or 12.5".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

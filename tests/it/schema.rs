@@ -1,4 +1,4 @@
-//! The output of `p2pshim report --json` and `p2pshim doctor --json` is as docs/schema/ says, by tests/schema/check.py.
+//! The output of `p2pshim report --json`, `compare --json` and `doctor --json` is as docs/schema/ says, by tests/schema/check.py.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -93,6 +93,23 @@ fn report_json_is_what_its_schema_says() {
         printed.push(report(&traces.0, files.0.join(name)));
     }
     check("report", &printed);
+}
+
+#[test]
+fn compare_json_is_what_its_schema_says() {
+    let files = Folder::new("schema");
+    let sides = ["before", "after"].map(Folder::new);
+    for (side, path) in sides.iter().zip([STAGED, DIRECT]) {
+        let mut scene = Scene::named(&side.0, "one.p2ptrace", 1, "one");
+        scene.note(0, NoteKind::Variable, 0, &["RANK", "0"]);
+        scene.gpus(&[("GPU-a", ""), ("GPU-b", "")]);
+        scene.calls(&Call { device: Some((MS, 5000)), rules: vec![OVERLAP], ..Call::copy(0, (0, 1), 4096, path) });
+        scene.calls(&Call { result: 1, ..Call::copy(MS, (1, 0), 4096, path) });
+        scene.finish();
+    }
+    let mut compare = Command::new(crate::support::command());
+    compare.arg("compare").args([&sides[0].0, &sides[1].0]).arg("--json");
+    check("compare", &[print(&mut compare, files.0.join("compare"), &[0])]);
 }
 
 #[test]

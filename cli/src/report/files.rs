@@ -55,12 +55,12 @@ impl Display for Error {
 
 /// Files to read, in order, each once.
 #[derive(Debug, Default)]
-pub(super) struct Files {
-    pub(super) traces: Vec<PathBuf>,
+pub(crate) struct Files {
+    pub(crate) traces: Vec<PathBuf>,
     /// Readings of NVLink. Files beside a trace that is named alone are not among them: other traces may belong to them.
-    pub(super) readings: Vec<PathBuf>,
+    pub(crate) readings: Vec<PathBuf>,
     /// How programs ended, likewise.
-    pub(super) runs: Vec<PathBuf>,
+    pub(crate) runs: Vec<PathBuf>,
 }
 
 impl Files {
@@ -76,7 +76,7 @@ impl Files {
 }
 
 /// The files that are named, and all in the folders that are.
-pub(super) fn find(paths: &[PathBuf]) -> Result<Files, Error> {
+pub(crate) fn find(paths: &[PathBuf]) -> Result<Files, Error> {
     let mut files = Files::default();
     for path in paths {
         let metadata = fs::metadata(path).map_err(|error| Error::Path(path.clone(), error))?;

@@ -290,8 +290,6 @@ fn file(index: usize, path: String, trace: &Trace, names: &Names, tally: &Tally)
         running: still_runs == Some(true),
         may_run: trace.exit_status().is_none() && still_runs.is_none(),
         end: End::default(),
-        copied_bytes: 0,
-        staged_bytes: 0,
         copies_of_unknown_devices: tally.of_unknown_devices,
         knows_last_copies: tally.knows_last_copies(),
         last_copy: None,
@@ -301,8 +299,7 @@ fn file(index: usize, path: String, trace: &Trace, names: &Names, tally: &Tally)
         is_child: false,
         gone: None,
         run_ended: None,
-        devices: BTreeMap::new(),
-        owners: BTreeMap::new(),
+        ..File::default()
     }
 }
 

@@ -4,27 +4,28 @@
 //! `gather` reads files into a `model::Report`, a part at a time: `tally` counts the records of a file, `totals` adds up
 //! files by names that mean the same in all of them. `verdict` has what is said first, with `broken`, `ends` and `traffic`, of `sentence`s.
 //! `text`, `json`, `csv` and `html` write the report; `figures` has
-//! those of the page in the words of the text. `calls` and `perfetto` read the files again, in the order of time (`merge`).
+//! those of the page in the words of the text. `apart` makes a report of each run. `calls` and `perfetto` read the files again, in the order of time (`merge`).
 
+pub(crate) mod apart;
 mod broken;
 mod buckets;
 mod calls;
 mod csv;
 mod ends;
 mod figures;
-mod files;
-mod filter;
-mod gather;
+pub(crate) mod files;
+pub(crate) mod filter;
+pub(crate) mod gather;
 mod hands;
 mod histogram;
 mod html;
 mod json;
 mod lost;
 mod merge;
-mod model;
+pub(crate) mod model;
 mod names;
 mod nvlink;
-mod output;
+pub(crate) mod output;
 mod paths;
 mod perfetto;
 mod processes;
@@ -37,10 +38,10 @@ mod sentence;
 mod shared;
 mod symbols;
 mod tally;
-mod term;
+pub(crate) mod term;
 #[cfg(test)]
 mod tests;
-mod text;
+pub(crate) mod text;
 mod timeline;
 mod totals;
 mod traffic;

@@ -14,7 +14,7 @@ pub(super) fn is_stdout(path: &Path) -> bool {
 }
 
 /// Has something written to a path. A file gets another name until it is whole.
-pub(super) fn write_to(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+pub(crate) fn write_to(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
     if is_stdout(path) {
         let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
         return write(&mut out).and_then(|()| out.flush()).map_err(|error| named("standard output", error));
@@ -47,7 +47,7 @@ pub(super) fn write_to(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Re
 
 /// # Errors
 /// Nothing can be written there; the text says what stands in the way.
-pub(super) fn check(path: &Path) -> io::Result<()> {
+pub(crate) fn check(path: &Path) -> io::Result<()> {
     if is_stdout(path) || fs::metadata(path).is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir()) {
         return Ok(());
     }

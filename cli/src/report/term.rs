@@ -12,7 +12,7 @@ const LEAST: usize = 40;
 const MOST: usize = 10_000;
 
 /// Bytes, in the unit that shows them in at most three digits before the point.
-pub(super) fn bytes(count: u64) -> String {
+pub(crate) fn bytes(count: u64) -> String {
     const UNITS: [&str; 6] = ["kB", "MB", "GB", "TB", "PB", "EB"];
     if count < 1000 {
         return format!("{count} B");
@@ -66,7 +66,7 @@ pub(super) fn rough(nanos: u64, max: u64) -> String {
 }
 
 /// Seconds, in three digits or so.
-pub(super) fn seconds(seconds: f64) -> String {
+pub(crate) fn seconds(seconds: f64) -> String {
     match seconds {
         0.0 => "0 s".to_owned(),
         ..1e-4 => format!("{:.1} us", seconds * 1e6),
@@ -77,7 +77,7 @@ pub(super) fn seconds(seconds: f64) -> String {
 }
 
 /// A number with its thousands apart.
-pub(super) fn count(number: u64) -> String {
+pub(crate) fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (index, digit) in digits.chars().enumerate() {
@@ -90,12 +90,12 @@ pub(super) fn count(number: u64) -> String {
 }
 
 /// `1 call`, `2 calls`.
-pub(super) fn counted(number: u64, word: &str) -> String {
+pub(crate) fn counted(number: u64, word: &str) -> String {
     format!("{} {word}{}", count(number), if number == 1 { "" } else { "s" })
 }
 
 /// A text from a file, as it can go to a terminal.
-pub(super) fn clean(text: &str) -> String {
+pub(crate) fn clean(text: &str) -> String {
     Escaped(text).to_string()
 }
 
@@ -138,11 +138,11 @@ impl Style {
         Self { colour: !(no_colour || is_dumb), width: Some(width) }
     }
 
-    pub(super) fn bold(self, text: &str) -> String {
+    pub(crate) fn bold(self, text: &str) -> String {
         self.paint("1", text)
     }
 
-    pub(super) fn red(self, text: &str) -> String {
+    pub(crate) fn red(self, text: &str) -> String {
         self.paint("1;31", text)
     }
 
@@ -150,7 +150,7 @@ impl Style {
         self.paint("33", text)
     }
 
-    pub(super) fn dim(self, text: &str) -> String {
+    pub(crate) fn dim(self, text: &str) -> String {
         self.paint("2", text)
     }
 

@@ -6,7 +6,7 @@ mod functions;
 mod head;
 mod notes;
 mod processes;
-mod table;
+pub(crate) mod table;
 mod unfinished;
 
 use std::io::{self, Write};

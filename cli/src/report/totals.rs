@@ -120,6 +120,10 @@ impl Totals {
                 continue;
             }
             let gpus = ordinals.map(|ordinal| self.gpu(&mut file, names, ordinal, None));
+            if gpus[0] != gpus[1] {
+                file.copies += pair.calls;
+                file.copies_ns = file.copies_ns.saturating_add(pair.host.durations().total);
+            }
             match ordinals.into_iter().any(is_remote) {
                 true => self.shared.keep(file.index, ordinals, gpus, &pair),
                 false => times.merge(pair.buckets.clone(), most),

@@ -118,6 +118,11 @@ pub(crate) struct File {
     /// Bytes that it copied between GPUs, and those of them that were staged.
     pub(crate) copied_bytes: u64,
     pub(crate) staged_bytes: u64,
+    /// Its copies between GPUs, and how long their calls took on the host.
+    #[serde(skip)]
+    pub(crate) copies: u64,
+    #[serde(skip)]
+    pub(crate) copies_ns: u64,
     /// Copies that have returned and of which the devices are not known.
     pub(crate) copies_of_unknown_devices: u64,
     /// Whether the GPU is known to have made the last copy of each pair on each stream.

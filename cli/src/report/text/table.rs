@@ -5,14 +5,14 @@ use crate::report::term::count;
 
 /// Which side of a column has the text.
 #[derive(Clone, Copy)]
-pub(super) enum Side {
+pub(crate) enum Side {
     Left,
     Right,
 }
 
 /// Lines of a table, the first of which are its names. If it is too wide, columns of `spare` are left out, the first of them
 /// first; then the cells of the column `flexible` lose their ends.
-pub(super) fn table(
+pub(crate) fn table(
     rows: &[Vec<String>],
     sides: &[Side],
     width: Option<usize>,

@@ -1,0 +1,556 @@
+//! Two sides, and what got better or worse: by more than a threshold, and by more than the runs of a side differ.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::facts::{Ended, Facts, Key, PairFacts, RankFacts};
+use super::model::{
+    Change, Comparison, CountRow, Figure, Judged, PairRow, PairSide, RankRow, RankSide, Side, Spread, VERSION, Verdict,
+};
+use super::words::{self, Way, listed, one};
+
+/// Seconds of calls that do not count.
+const FEW_SECONDS: f64 = 1e-3;
+/// Seconds of whole runs that do not count: a program starts sooner or later by itself.
+const FEW_SECONDS_OF_A_RUN: f64 = 0.1;
+
+/// The runs at a path.
+pub(super) struct Runs {
+    pub(super) path: String,
+    pub(super) runs: Vec<Facts>,
+}
+
+/// Which values of a figure are better.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Best {
+    Low,
+    High,
+}
+
+/// How alike the copies of both sides are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Work {
+    /// As many copies of as many bytes.
+    Same,
+    /// More or fewer copies, as large on average; or it is not known how many.
+    AsLarge,
+    Other,
+}
+
+impl Runs {
+    fn spread(&self, what: impl Fn(&Facts) -> Option<f64>) -> Option<Spread> {
+        Spread::of(self.runs.iter().filter_map(what).collect())
+    }
+
+    fn median(&self, what: impl Fn(&Facts) -> u64) -> f64 {
+        self.spread(|run| Some(what(run) as f64)).map_or(0.0, |spread| spread.median)
+    }
+
+    fn pair(&self, key: &Key, what: impl Fn(&PairFacts) -> Option<f64>) -> Option<Spread> {
+        self.spread(|run| what(run.pairs.get(key)?))
+    }
+
+    fn way(&self, key: &Key) -> Option<Way> {
+        way(|what| self.pair(key, |pair| Some(what(pair) as f64)).map_or(0.0, |it| it.median))
+    }
+
+    fn pairs(&self) -> BTreeSet<&Key> {
+        let used = |(key, pair): (_, &PairFacts)| (pair.copies > 0).then_some(key);
+        self.runs.iter().flat_map(|run| run.pairs.iter().filter_map(used)).collect()
+    }
+
+    fn is_part(&self) -> bool {
+        self.runs.iter().any(Facts::is_part)
+    }
+
+    fn copies(&self) -> f64 {
+        self.median(|run| run.sum(|pair| pair.copies))
+    }
+
+    fn bytes(&self) -> f64 {
+        self.median(|run| run.sum(|pair| pair.bytes))
+    }
+
+    /// The worst end of its runs.
+    fn end(&self) -> &Ended {
+        let badness = |end: &&Ended| match end {
+            Ended::Badly(_) => 3,
+            Ended::Running => 2,
+            Ended::Unknown => 1,
+            Ended::Well => 0,
+        };
+        self.runs.iter().map(|run| &run.end).max_by_key(badness).unwrap_or(&Ended::Unknown)
+    }
+
+    fn ranks(&self) -> BTreeSet<&String> {
+        self.runs.iter().flat_map(|run| run.ranks.keys()).collect()
+    }
+
+    fn side(&self) -> Side {
+        let first = self.runs.first();
+        Side {
+            path: self.path.clone(),
+            command: first.map(|run| run.command.clone()).unwrap_or_default(),
+            runs: self.runs.len(),
+            processes: self.runs.iter().map(|run| run.processes).sum(),
+            ranks: self.ranks().len(),
+            gpus: first.map(|run| run.gpus.clone()).unwrap_or_default(),
+            end: words::end(self.end()),
+            lower_bounds: self.runs.iter().any(|run| run.is_at_least),
+        }
+    }
+}
+
+/// Compares two sides.
+pub(super) fn compare(before: &Runs, after: &Runs, threshold: f64) -> Comparison {
+    let judge = Judge { before, after, threshold };
+    let work = judge.work();
+    let figures = judge.figures(work);
+    let (findings, errors) = (judge.counts(findings_of), judge.counts(errors_of));
+    let ranks = judge.ranks();
+    let mut changes: Vec<Change> = judge.end().into_iter().collect();
+    changes.extend(judge.came_and_went(&findings));
+    changes.extend(judge.came_and_went(&errors));
+    changes.extend(judge.broken());
+    changes.extend(figures.iter().filter(|it| it.of.is_none()).filter_map(words::change));
+    changes.extend(judge.paths());
+    changes.extend(figures.iter().filter(|it| it.of.is_some()).filter_map(words::change));
+    changes.extend(judge.others());
+    changes.sort_by_key(|change| change.is);
+    let why_not = judge.why_not(work);
+    let verdict = match changes.first().map(|change| change.is) {
+        Some(Judged::Worse) => Verdict::Worse,
+        Some(Judged::Better) => Verdict::Better,
+        _ if why_not.is_some() => Verdict::NotComparable,
+        _ => Verdict::Same,
+    };
+    let (is_other, notes) = judge.notes();
+    let text = words::first(verdict, &changes, &figures, why_not.as_deref(), threshold, is_other);
+    Comparison {
+        version: VERSION,
+        verdict,
+        text,
+        notes,
+        threshold_percent: threshold,
+        before: before.side(),
+        after: after.side(),
+        changes,
+        figures,
+        pairs: judge.pairs(),
+        ranks,
+        findings,
+        errors,
+    }
+}
+
+struct Judge<'a> {
+    before: &'a Runs,
+    after: &'a Runs,
+    /// Percent.
+    threshold: f64,
+}
+
+impl Judge<'_> {
+    /// Whether two numbers differ by no more than the threshold.
+    fn are_alike(&self, before: f64, after: f64) -> bool {
+        (after - before).abs() <= before.abs() * self.threshold / 100.0
+    }
+
+    fn work(&self) -> Work {
+        let [copies, bytes] = [Runs::copies, Runs::bytes].map(|what| (what(self.before), what(self.after)));
+        let alike = |(before, after): (f64, f64)| self.are_alike(before, after);
+        let is_known = !self.before.is_part() && !self.after.is_part();
+        if is_known && alike(copies) && alike(bytes) {
+            return Work::Same;
+        }
+        let sizes = (bytes.0 / copies.0.max(1.0), bytes.1 / copies.1.max(1.0));
+        if copies.0 > 0.0 && copies.1 > 0.0 && alike(sizes) { Work::AsLarge } else { Work::Other }
+    }
+
+    /// Why the sides cannot be compared, if they cannot.
+    fn why_not(&self, work: Work) -> Option<String> {
+        let copies = [self.before.copies(), self.after.copies()];
+        match copies {
+            [before, after] if before == 0.0 && after > 0.0 => Some(format!(
+                "{} has no copies between GPUs that are known, and {} has",
+                self.before.path, self.after.path
+            )),
+            [before, after] if before > 0.0 && after == 0.0 => Some(format!(
+                "{} has no copies between GPUs that are known, and {} has",
+                self.after.path, self.before.path
+            )),
+            _ if work == Work::Other => Some(format!(
+                "the programs did different work: {}, now {}",
+                words::work(self.before.copies(), self.before.bytes()),
+                words::work(self.after.copies(), self.after.bytes())
+            )),
+            _ => None,
+        }
+    }
+
+    fn figures(&self, work: Work) -> Vec<Figure> {
+        let (before, after) = (self.before, self.after);
+        let shown = |name, what: fn(&PairFacts) -> u64| {
+            let sum = |runs: &Runs| runs.spread(|run| Some(run.sum(what) as f64));
+            self.figure(name, sum(before), sum(after), None, 0.0)
+        };
+        let mut figures = vec![
+            shown("copies", |pair| pair.copies),
+            shown("bytes", |pair| pair.bytes),
+            shown("staged-bytes", |pair| pair.staged),
+        ];
+        let has_copies = before.copies() > 0.0 && after.copies() > 0.0;
+        let calls = |runs: &Runs| runs.spread(|run| Some(run.host_seconds()));
+        let low = |is: bool| is.then_some(Best::Low);
+        figures.push(self.figure(
+            "copy-call-seconds",
+            calls(before),
+            calls(after),
+            low(work == Work::Same && has_copies),
+            FEW_SECONDS,
+        ));
+        let each = |runs: &Runs| {
+            runs.spread(|run| Some(run.host_seconds() / run.sum(|pair| pair.copies) as f64).filter(|it| it.is_finite()))
+        };
+        // As many copies as either made, at least, by that difference.
+        let floor = FEW_SECONDS / before.copies().min(after.copies()).max(1.0);
+        figures.push(self.figure("seconds-per-copy", each(before), each(after), low(work == Work::AsLarge), floor));
+        figures.extend(self.whole(work));
+        for key in self.common() {
+            let rate = |runs: &Runs| runs.pair(key, |pair| pair.gb_per_s);
+            let best = (before.way(key) == after.way(key)).then_some(Best::High);
+            let figure = self.figure("gb-per-s", rate(before), rate(after), best, 0.0);
+            if figure.before.is_some() || figure.after.is_some() {
+                figures.push(Figure { of: Some(words::pair(key)), ..figure });
+            }
+        }
+        figures
+    }
+
+    /// How long whole runs took, or else how long there were calls.
+    fn whole(&self, work: Work) -> Option<Figure> {
+        let (before, after) = (self.before, self.after);
+        let all = |runs: &Runs, what: fn(&Facts) -> Option<f64>| {
+            runs.spread(what).filter(|spread| spread.runs == runs.runs.len())
+        };
+        let ended = [before, after].iter().all(|side| matches!(side.end(), Ended::Well | Ended::Unknown));
+        let best = (work == Work::Same && ended).then_some(Best::Low);
+        for (name, what) in [
+            ("seconds", (|run| run.run_seconds) as fn(&Facts) -> Option<f64>),
+            ("seconds-with-calls", |run| run.calls_seconds),
+        ] {
+            if let (Some(before), Some(after)) = (all(before, what), all(after, what)) {
+                return Some(self.figure(name, Some(before), Some(after), best, FEW_SECONDS_OF_A_RUN));
+            }
+        }
+        None
+    }
+
+    fn figure(
+        &self,
+        name: &'static str,
+        before: Option<Spread>,
+        after: Option<Spread>,
+        best: Option<Best>,
+        floor: f64,
+    ) -> Figure {
+        let both = before.zip(after);
+        let percent = |(before, after): (Spread, Spread)| (after.median - before.median) / before.median * 100.0;
+        let is = match (both, best) {
+            (Some((before, after)), Some(best)) => {
+                let more = after.median - before.median;
+                if more.abs() <= floor || self.are_alike(before.median, after.median) {
+                    Judged::Same
+                } else if before.meets(&after) {
+                    Judged::WithinSpread
+                } else if (more > 0.0) == (best == Best::Low) {
+                    Judged::Worse
+                } else {
+                    Judged::Better
+                }
+            }
+            _ => Judged::NotJudged,
+        };
+        let change_percent = both.map(percent).filter(|percent| percent.is_finite());
+        Figure { name, of: None, before, after, change_percent, is }
+    }
+
+    fn common(&self) -> Vec<&Key> {
+        let theirs = self.after.pairs();
+        self.before.pairs().into_iter().filter(|key| theirs.contains(key)).collect()
+    }
+
+    /// How the program ended, if otherwise than before.
+    fn end(&self) -> Option<Change> {
+        let (before, after) = (self.before.end(), self.after.end());
+        let is = match (before, after) {
+            (Ended::Badly(before), Ended::Badly(after)) if before == after => return None,
+            (Ended::Badly(_), Ended::Badly(_)) => Judged::Different,
+            (_, Ended::Badly(_)) => Judged::Worse,
+            (Ended::Badly(_), Ended::Well) => Judged::Better,
+            (Ended::Badly(_), _) => Judged::Different,
+            _ => return None,
+        };
+        let [before, after] =
+            [before, after].map(|end| words::end(end).unwrap_or_else(|| "is not known to have ended".into()));
+        Some(Change { is, text: format!("the program {after}, before it {before}") })
+    }
+
+    /// Counts by name: of several runs the most of one.
+    fn counts(&self, of: impl Fn(&Facts) -> Vec<(String, Option<String>, u64)>) -> Vec<CountRow> {
+        let mut rows: BTreeMap<String, CountRow> = BTreeMap::new();
+        let mut add = |runs: &Runs, side: fn(&mut CountRow) -> &mut u64| {
+            for (name, severity, count) in runs.runs.iter().flat_map(&of) {
+                let new = CountRow { name: name.clone(), severity, before: 0, after: 0 };
+                let most = side(rows.entry(name).or_insert(new));
+                *most = count.max(*most);
+            }
+        };
+        add(self.before, |row| &mut row.before);
+        add(self.after, |row| &mut row.after);
+        rows.into_values().collect()
+    }
+
+    /// Findings, or failed calls, that one side has only. A run that is not whole may just not have come to them.
+    fn came_and_went(&self, rows: &[CountRow]) -> Vec<Change> {
+        let is_empty = |runs: &Runs| runs.is_part() || runs.copies() == 0.0;
+        let change = |row: &CountRow| {
+            let is_grave = row.severity.as_deref().is_none_or(|severity| ["error", "hazard"].contains(&severity));
+            let (is, other) = match (row.before, row.after) {
+                (0, 1..) => (Judged::Worse, self.before),
+                (1.., 0) => (Judged::Better, self.after),
+                _ => return None,
+            };
+            let is = if is_grave && !is_empty(other) { is } else { Judged::Different };
+            Some(Change { is, text: words::count(row) })
+        };
+        rows.iter().filter_map(change).collect()
+    }
+
+    /// Pairs that fail verification on one side only.
+    fn broken(&self) -> Vec<Change> {
+        let is_broken =
+            |runs: &Runs, key: &Key| runs.runs.iter().any(|run| run.pairs.get(key).is_some_and(|it| it.is_broken));
+        let of = |was: bool| {
+            self.common()
+                .into_iter()
+                .filter(move |key| is_broken(self.before, key) == was && is_broken(self.after, key) != was)
+        };
+        let say = |was: bool, is: Judged, what: &str| {
+            let keys: Vec<&Key> = of(was).collect();
+            (!keys.is_empty()).then(|| Change { is, text: format!("{} {what}", listed(&keys)) })
+        };
+        [
+            say(false, Judged::Worse, "fails verification now: peer access loses data there, or hangs"),
+            say(true, Judged::Better, "no longer fails verification"),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+
+    /// Pairs that are staged and were not, or the other way round. If no pair is in both, all of them are taken together.
+    fn paths(&self) -> Vec<Change> {
+        let common = self.common();
+        if common.is_empty() {
+            let ways = [self.before, self.after].map(|runs| way(|what| runs.median(|run| run.sum(what))));
+            let change = self.path(ways, self.before.pairs().into_iter().chain(self.after.pairs()).collect(), None);
+            return change.into_iter().map(|(is, what)| Change { is, text: format!("copies were {what}") }).collect();
+        }
+        let mut alike: BTreeMap<(Judged, String), Vec<&Key>> = BTreeMap::new();
+        for key in common {
+            let ways = [self.before, self.after].map(|runs| runs.way(key));
+            let why = self.after.runs.iter().rev().find_map(|run| run.pairs.get(key)).map(|pair| pair.path.as_str());
+            if let Some(change) = self.path(ways, vec![key], why) {
+                alike.entry(change).or_default().push(key);
+            }
+        }
+        let said = alike.into_iter().map(|((is, what), keys)| Change { is, text: words::were(&keys, &what) });
+        said.collect()
+    }
+
+    /// How the way of some pairs has changed, if it has.
+    fn path(&self, ways: [Option<Way>; 2], of: Vec<&Key>, why: Option<&str>) -> Option<(Judged, String)> {
+        let [Some(before), Some(after)] = ways else { return None };
+        let far = f64::from(before.percent().abs_diff(after.percent())) > self.threshold.min(99.0);
+        if before == after || !far && before != Way::ByHand && after != Way::ByHand {
+            return None;
+        }
+        let mut pairs = self
+            .before
+            .runs
+            .iter()
+            .chain(&self.after.runs)
+            .flat_map(|run| of.iter().filter_map(|&key| run.pairs.get(key)));
+        let is = match (before.percent(), after.percent()) {
+            _ if pairs.any(|pair| pair.is_broken || pair.is_slower_directly) => Judged::Different,
+            (before, after) if before > after => Judged::Better,
+            (before, after) if before < after => Judged::Worse,
+            _ => Judged::Different,
+        };
+        Some((is, words::way(before, after, why.unwrap_or_default())))
+    }
+
+    /// Differences that are neither better nor worse.
+    fn others(&self) -> Vec<Change> {
+        let different = |text: String| Change { is: Judged::Different, text };
+        let (before, after) = (self.before.pairs(), self.after.pairs());
+        let only = |ours: &BTreeSet<&Key>, theirs: &BTreeSet<&Key>| -> Vec<Key> {
+            ours.difference(theirs).map(|&key| key.clone()).collect()
+        };
+        let (gone, new) = (only(&before, &after), only(&after, &before));
+        let names = |keys: &[Key]| listed(&keys.iter().collect::<Vec<_>>());
+        let mut all = Vec::new();
+        match (gone.as_slice(), new.as_slice()) {
+            ([], []) => {}
+            (gone @ [_, ..], new @ [_, ..]) if self.common().is_empty() => {
+                all.push(different(format!("no pair is in both: {}, now {}", names(gone), names(new))))
+            }
+            (gone, new) => {
+                all.extend(
+                    (!gone.is_empty() && !after.is_empty())
+                        .then(|| different(format!("no copies any more: {}", names(gone)))),
+                );
+                all.extend(
+                    (!new.is_empty() && !before.is_empty())
+                        .then(|| different(format!("copies that were not there: {}", names(new)))),
+                );
+            }
+        }
+        let ranks = [self.before, self.after].map(|side| side.ranks().len());
+        if ranks[0] != ranks[1] {
+            all.push(different(format!("{} ranks, now {}", ranks[0], ranks[1])));
+        }
+        all.extend(self.rank().map(different));
+        all
+    }
+
+    /// The rank whose calls took longer by most, if all together did not.
+    fn rank(&self) -> Option<String> {
+        let seconds = |runs: &Runs, rank: &String| runs.spread(|run| Some(run.ranks.get(rank)?.host_seconds));
+        let alike = |rank: &&&String| {
+            let copies = |runs: &Runs| runs.median(|run| run.ranks.get(**rank).map_or(0, |it| it.copies));
+            self.are_alike(copies(self.before), copies(self.after))
+        };
+        let theirs = self.after.ranks();
+        let ours = self.before.ranks();
+        let figures = ours.iter().filter(|rank| theirs.contains(**rank)).filter(alike).map(|rank| {
+            let figure = self.figure(
+                "copy-call-seconds",
+                seconds(self.before, rank),
+                seconds(self.after, rank),
+                Some(Best::Low),
+                FEW_SECONDS,
+            );
+            (rank, figure)
+        });
+        let worse = figures.filter(|(_, figure)| figure.is == Judged::Worse);
+        let (rank, figure) = worse.max_by(|(_, one), (_, other)| {
+            one.change_percent.unwrap_or(0.0).total_cmp(&other.change_percent.unwrap_or(0.0))
+        })?;
+        Some(format!(
+            "calls of rank {rank} that copy took {}, now {}",
+            one(&figure, figure.before?.median),
+            one(&figure, figure.after?.median)
+        ))
+    }
+
+    fn ranks(&self) -> Vec<RankRow> {
+        let theirs = self.after.ranks();
+        let side = |runs: &Runs, rank: &String| {
+            let median = |what: &dyn Fn(&RankFacts) -> f64| {
+                runs.spread(|run| run.ranks.get(rank).map(what)).map_or(0.0, |it| it.median)
+            };
+            RankSide {
+                copies: median(&|it| it.copies as f64) as u64,
+                bytes: median(&|it| it.bytes as f64) as u64,
+                staged_bytes: median(&|it| it.staged as f64) as u64,
+                host_seconds: median(&|it| it.host_seconds),
+            }
+        };
+        let common = self.before.ranks().into_iter().filter(|rank| theirs.contains(*rank));
+        let mut rows: Vec<RankRow> = common
+            .map(|rank| RankRow { rank: rank.clone(), before: side(self.before, rank), after: side(self.after, rank) })
+            .collect();
+        rows.sort_by_key(|row| row.rank.parse::<u64>().unwrap_or(u64::MAX));
+        rows
+    }
+
+    fn pairs(&self) -> Vec<PairRow> {
+        let side = |runs: &Runs, key: &Key| {
+            let number = |what: fn(&PairFacts) -> u64| {
+                runs.pair(key, |pair| Some(what(pair) as f64)).map_or(0, |it| it.median as u64)
+            };
+            let last = runs.runs.iter().rev().find_map(|run| run.pairs.get(key))?;
+            Some(PairSide {
+                copies: number(|it| it.copies),
+                bytes: number(|it| it.bytes),
+                direct_bytes: number(|it| it.direct),
+                staged_bytes: number(|it| it.staged),
+                first_bytes: number(|it| it.first),
+                by_hand_bytes: number(|it| it.by_hand),
+                path: last.path.clone(),
+                host_seconds: runs.pair(key, |pair| Some(pair.host_seconds))?.median,
+                gb_per_s: runs.pair(key, |pair| pair.gb_per_s).map(|it| it.median),
+            })
+        };
+        let keys: BTreeSet<&Key> = self.before.pairs().union(&self.after.pairs()).copied().collect();
+        let row = |key: &Key| PairRow {
+            src: key.0.clone(),
+            dst: key.1.clone(),
+            before: side(self.before, key),
+            after: side(self.after, key),
+        };
+        let mut rows: Vec<PairRow> = keys.into_iter().map(row).collect();
+        let bytes = |side: &Option<PairSide>| side.as_ref().map_or(0, |side| side.bytes);
+        rows.sort_by_key(|row| std::cmp::Reverse(bytes(&row.before).max(bytes(&row.after))));
+        rows
+    }
+
+    /// Whether the programs differ, and sentences about what the comparison rests on.
+    fn notes(&self) -> (bool, Vec<String>) {
+        let [before, after] = [self.before, self.after].map(Runs::side);
+        let mut notes = Vec::new();
+        let name = |command: &[String]| {
+            command.first().and_then(|path| path.rsplit('/').next()).unwrap_or_default().to_owned()
+        };
+        let is_other =
+            [&before, &after].iter().all(|it| !it.command.is_empty()) && name(&before.command) != name(&after.command);
+        if before.command != after.command {
+            notes.push(format!("The commands differ: {}, now {}.", words::command(&before), words::command(&after)));
+        }
+        let identities = |runs: &Runs| runs.runs.iter().flat_map(|run| run.identities.clone()).collect::<BTreeSet<_>>();
+        let gpus = [self.before, self.after].map(identities);
+        if gpus.iter().all(|it| !it.is_empty()) && gpus[0] != gpus[1] {
+            notes.push("The GPUs are others: pairs are compared by number.".to_owned());
+        }
+        for (side, runs) in [(&before, self.before), (&after, self.after)] {
+            notes.extend(words::part(side, runs.end(), runs.runs.iter().all(|run| run.is_whole)));
+        }
+        if before.runs == 1 && after.runs == 1 {
+            notes.push("One run each: it is not known how much runs differ by themselves. If a folder holds several runs, their spread counts.".to_owned());
+        }
+        (is_other, notes)
+    }
+}
+
+/// The way of most bytes of which there are these sums, and the part of them that was staged. First copies do not count.
+fn way(sum: impl Fn(fn(&PairFacts) -> u64) -> f64) -> Option<Way> {
+    let [direct, staged, by_hand] = [sum(|it| it.direct), sum(|it| it.staged), sum(|it| it.by_hand)];
+    if by_hand > direct + staged {
+        return Some(Way::ByHand);
+    }
+    match staged / (direct + staged) {
+        share if share.is_nan() => None,
+        ..0.005 => Some(Way::Direct),
+        0.995.. => Some(Way::Staged),
+        share => Some(Way::Mixed((share * 100.0).round() as u8)),
+    }
+}
+
+fn findings_of(run: &Facts) -> Vec<(String, Option<String>, u64)> {
+    run.findings.iter().map(|(rule, (severity, count))| (rule.clone(), Some(severity.clone()), *count)).collect()
+}
+
+fn errors_of(run: &Facts) -> Vec<(String, Option<String>, u64)> {
+    run.errors.iter().map(|(error, count)| (error.clone(), None, *count)).collect()
+}

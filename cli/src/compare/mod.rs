@@ -1,0 +1,148 @@
+//! `p2pshim compare`: two runs, or two folders of runs, and what got better or worse.
+//!
+//! `facts` has the figures of a run, by the report's own model; `judge` compares those of both sides, and makes a plain
+//! `model::Comparison`, in the words of `words`. `text` and `page` write it.
+
+mod facts;
+mod judge;
+mod model;
+mod page;
+mod text;
+mod words;
+
+use std::error::Error;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+
+use crate::report::apart;
+use crate::report::filter::Filter;
+use crate::report::output;
+use crate::report::term::Style;
+use crate::{complain, numbers};
+use facts::Facts;
+use judge::Runs;
+use model::{Comparison, Verdict};
+
+/// The help's text after the options.
+pub(crate) const AFTER_HELP: &str = "\
+Examples:
+  p2pshim run --trace before ./app
+  p2pshim run --trace after ./app
+  p2pshim compare before after                      what got better or worse
+  p2pshim compare before after -o page.html         the same as a page
+
+Exit status:
+  0  the same, or better
+  1  worse, by more than --threshold
+  2  wrong arguments
+  3  the two cannot be compared, or a trace could not be read in whole and nothing is worse";
+
+/// The exit status if there is no comparison, or not of all that the files should hold.
+const NOT_COMPARED: u8 = 3;
+
+/// A form of the comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// For people
+    Text,
+    /// All of it, for programs
+    Json,
+    /// A page for a browser, which loads nothing
+    Html,
+}
+
+/// What is compared, and how.
+#[derive(Args)]
+pub(crate) struct CompareArguments {
+    /// A trace file, or a folder of a run's or of several runs' traces
+    before: PathBuf,
+    /// Likewise
+    after: PathBuf,
+    /// Differences up to so many percent are none
+    #[arg(long, value_name = "PERCENT", default_value = "10", value_parser = numbers::percent)]
+    threshold: f64,
+    /// Write the comparison to FILE
+    #[arg(short = 'o', long = "output", value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    file: Option<PathBuf>,
+    /// text, json or html; else by suffix
+    #[arg(long, value_name = "FORMAT", value_enum, hide_possible_values = true)]
+    format: Option<Format>,
+    /// Short for --format json, also beside other outputs: to standard output, or to a file
+    #[arg(long, value_name = "OUT", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
+    json: Option<PathBuf>,
+    /// Short for --format html, to a file, or - for standard output
+    #[arg(long, value_name = "OUT.html")]
+    html: Option<PathBuf>,
+}
+
+impl CompareArguments {
+    /// All forms that are asked for, and where each goes.
+    fn outputs(&self) -> Vec<(Format, &Path)> {
+        let short = [(Format::Json, &self.json), (Format::Html, &self.html)];
+        let mut all: Vec<(Format, &Path)> =
+            short.into_iter().filter_map(|(format, path)| Some((format, path.as_deref()?))).collect();
+        let by_suffix = |file: &Path| match file.extension().and_then(|suffix| suffix.to_str()) {
+            Some("json") => Format::Json,
+            Some("html" | "htm") => Format::Html,
+            _ => Format::Text,
+        };
+        if all.is_empty() || self.file.is_some() || self.format.is_some() {
+            let file = self.file.as_deref().unwrap_or(Path::new("-"));
+            all.push((self.format.unwrap_or_else(|| by_suffix(file)), file));
+        }
+        all
+    }
+}
+
+/// Compares, and writes what is asked for. Returns the exit status.
+pub(crate) fn run(arguments: &CompareArguments) -> ExitCode {
+    match try_run(arguments) {
+        Ok(status) => ExitCode::from(status),
+        // A reader that has what it wanted.
+        Err(error) if error.downcast_ref::<io::Error>().is_some_and(|it| it.kind() == io::ErrorKind::BrokenPipe) => {
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            complain(error);
+            ExitCode::from(NOT_COMPARED)
+        }
+    }
+}
+
+fn try_run(arguments: &CompareArguments) -> Result<u8, Box<dyn Error>> {
+    let outputs = arguments.outputs();
+    outputs.iter().try_for_each(|(_, path)| output::check(path))?;
+    let (before, after) = (load(&arguments.before)?, load(&arguments.after)?);
+    let is_whole = before.runs.iter().chain(&after.runs).all(|run| run.is_whole);
+    let comparison = judge::compare(&before, &after, arguments.threshold);
+    for (format, path) in outputs {
+        let style = if path == Path::new("-") { Style::of_stdout() } else { Style::of_file() };
+        output::write_to(path, |out| match format {
+            Format::Text => text::write(&comparison, style, out),
+            Format::Html => page::write(&comparison, out),
+            Format::Json => {
+                serde_json::to_writer(&mut *out, &comparison)?;
+                writeln!(out)
+            }
+        })?;
+    }
+    Ok(status(&comparison, is_whole))
+}
+
+fn status(comparison: &Comparison, is_whole: bool) -> u8 {
+    match comparison.verdict {
+        Verdict::Worse => 1,
+        Verdict::NotComparable => NOT_COMPARED,
+        Verdict::Better | Verdict::Same if is_whole => 0,
+        Verdict::Better | Verdict::Same => NOT_COMPARED,
+    }
+}
+
+fn load(path: &Path) -> Result<Runs, Box<dyn Error>> {
+    let reports = apart::by_run(&[path.to_owned()], &Filter::default());
+    let reports = reports.map_err(|error| format!("{} cannot be compared: {error}", path.display()))?;
+    Ok(Runs { path: path.display().to_string(), runs: reports.iter().map(Facts::of).collect() })
+}

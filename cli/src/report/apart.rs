@@ -1,0 +1,42 @@
+//! Reports of runs, each by itself: sums over several runs are true of none of them.
+
+use std::error::Error;
+use std::path::PathBuf;
+
+use super::files::{self, Files};
+use super::filter::Filter;
+use super::gather::{self, Options};
+use super::model::Report;
+use crate::runs::{self, Run};
+
+/// The reports of the runs at some paths, in the order in which they were started, of the calls that fit the filter.
+///
+/// The files are read once more if they are of several runs: only then it is known which belong together.
+///
+/// # Errors
+/// There is no trace, or none that can be read.
+pub(crate) fn by_run(paths: &[PathBuf], filter: &Filter) -> Result<Vec<Report>, Box<dyn Error>> {
+    let files = files::find(paths)?;
+    let kept = runs::load(&files.runs);
+    let whole = gather_one(&files, &kept, filter)?;
+    if whole.runs.len() < 2 {
+        return Ok(vec![whole]);
+    }
+    let of_run = |run: &super::model::Run| {
+        let traces = run.files.iter().filter_map(|&file| Some(whole.files.get(file)?.location.clone())).collect();
+        let mut report = gather_one(&Files { traces, ..Files::default() }, &kept, filter)?;
+        // Those of the other runs.
+        report.unseen.clear();
+        Ok(report)
+    };
+    whole.runs.iter().map(of_run).collect()
+}
+
+fn gather_one(files: &Files, kept: &[Run], filter: &Filter) -> Result<Report, Box<dyn Error>> {
+    let options = Options { symbols: false, filter: None };
+    let whole = gather::gather(files, kept, &options)?;
+    if filter.is_empty() {
+        return Ok(whole);
+    }
+    Ok(gather::gather(files, kept, &Options { filter: Some((filter, &whole)), ..options })?)
+}
