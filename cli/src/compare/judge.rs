@@ -268,7 +268,7 @@ impl Judge<'_> {
                     Judged::Better
                 }
             }
-            _ => Judged::NotJudged,
+            _ => Judged::Shown,
         };
         let change_percent = both.map(percent).filter(|percent| percent.is_finite());
         Figure { name, of: None, before, after, change_percent, is }

@@ -68,7 +68,7 @@ pub(super) enum Judged {
     /// By more, and runs of one side differ as much.
     WithinSpread,
     /// Only shown.
-    NotJudged,
+    Shown,
 }
 
 /// A number of several runs.

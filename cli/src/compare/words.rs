@@ -149,7 +149,7 @@ pub(super) fn judged(is: Judged) -> &'static str {
         Judged::Same => "same",
         Judged::WithinSpread => "within the spread",
         Judged::Different => "different",
-        Judged::NotJudged => "",
+        Judged::Shown => "",
     }
 }
 
