@@ -3,12 +3,14 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::process::{Child, Command, ExitStatus};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use libc::pid_t;
+use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::process::{Pid, Signal, kill_process};
 
 /// How long a process is waited for, and how long after it was killed.
 const GRACE: Duration = Duration::from_secs(1);
@@ -36,9 +38,7 @@ fn is_left_out(name: &OsString) -> bool {
 
 /// Sets whether processes that are started from now on inherit a descriptor. One that does not finds no such descriptor.
 pub(crate) fn set_inherited(descriptor: &OwnedFd, is_inherited: bool) {
-    let flags = if is_inherited { 0 } else { libc::FD_CLOEXEC };
-    // SAFETY: takes numbers, and touches no memory of ours.
-    unsafe { libc::fcntl(descriptor.as_raw_fd(), libc::F_SETFD, flags) };
+    let _ = fcntl_setfd(descriptor, if is_inherited { FdFlags::empty() } else { FdFlags::CLOEXEC });
 }
 
 /// Waits for a process to end, then kills it and waits again; none if it is still there.
@@ -64,8 +64,7 @@ pub(crate) fn is_gone(process: pid_t) -> bool {
     let is_there = || fields_of(process).and_then(|mut fields| fields.next()).is_some_and(|state| state != "Z");
     for kills in [false, true] {
         if kills {
-            // SAFETY: takes numbers, and touches no memory of ours.
-            unsafe { libc::kill(process, libc::SIGKILL) };
+            let _ = Pid::from_raw(process).map(|process| kill_process(process, Signal::KILL));
         }
         let deadline = Instant::now() + GRACE;
         while Instant::now() < deadline {

@@ -13,8 +13,7 @@ use crate::complain;
 
 /// Where the shim looks for verdicts, if there is a place for them.
 pub(super) fn cache() -> Option<Cache> {
-    // SAFETY: geteuid takes and touches nothing.
-    let user = unsafe { libc::geteuid() };
+    let user = rustix::process::geteuid().as_raw();
     Cache::of(std::env::var_os("XDG_CACHE_HOME"), std::env::var_os("HOME"), user)
 }
 

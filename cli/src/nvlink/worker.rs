@@ -16,7 +16,7 @@ use p2pshim_host::machine;
 
 use super::{Gpu, Reading, VERSION};
 use crate::nvml::{Handle, Nvml};
-use crate::processes::{descends, parent};
+use crate::processes::{descends, leave, parent};
 
 /// The line that it writes when the program may start.
 pub(super) const READY: &str = "ready";
@@ -41,8 +41,7 @@ pub(crate) fn run(arguments: &WorkerArguments) -> ExitCode {
     let read = watch(arguments.root, &end);
     // Nobody may be reading any more, and the library's own way out might hang.
     let _ = read.and_then(|reading| serde_json::to_string(&reading).ok()).map(|text| say(&text));
-    // SAFETY: ends the process; nothing of it is needed any more.
-    unsafe { libc::_exit(0) }
+    leave(0)
 }
 
 fn watch(root: pid_t, end: &Receiver<()>) -> Option<Reading> {
@@ -124,8 +123,7 @@ fn end_of_input() -> Receiver<()> {
         while io::stdin().read(&mut byte).is_ok_and(|count| count > 0) {}
         drop(sender);
         thread::sleep(GRACE);
-        // SAFETY: ends the process; nothing of it is needed any more.
-        unsafe { libc::_exit(1) }
+        leave(1)
     };
     // Without it there is nothing to wait for: the receiver hangs up at once.
     let _ = thread::Builder::new().name("end".to_owned()).spawn(wait);
