@@ -2,10 +2,13 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Metadata};
-use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+
+use object::elf::{EM_X86_64, FileHeader64};
+use object::read::elf::{FileHeader, ProgramHeader};
+use object::{Endianness, FileKind, ReadCache, ReadRef};
 
 /// Where the C library looks if there is no `PATH`.
 const USUAL_PATH: &str = "/bin:/usr/bin";
@@ -82,7 +85,7 @@ pub(super) fn hindrance(path: &Path) -> Option<(PathBuf, Hindrance)> {
             path = interpreter;
             continue;
         }
-        let found = of_elf(head, |at, bytes| file.read_exact_at(bytes, at))
+        let found = of_elf(&ReadCache::new(&file))
             .or_else(|| file.metadata().ok().filter(changes_user).map(|_| Hindrance::OtherUser))?;
         return Some((path, found));
     }
@@ -107,36 +110,23 @@ fn changes_user(found: &Metadata) -> bool {
 }
 
 /// The hindrance in the headers of an ELF file; none if they show none, or it is no such file.
-///
-/// Source: elf(5).
-fn of_elf(head: &[u8], read: impl Fn(u64, &mut [u8]) -> io::Result<()>) -> Option<Hindrance> {
-    const CLASS_64: u8 = 2;
-    const X86_64: u16 = 62;
-    const INTERPRETER: u32 = 3;
-    /// Bytes of a segment's header, up to the size of the segment in the file.
-    const HEADER: usize = 40;
-    /// Longer paths tell nothing.
-    const PATH: usize = 256;
-    head.strip_prefix(b"\x7fELF")?;
-    let short = |at: usize| Some(u16::from_le_bytes(head.get(at..at + 2)?.try_into().ok()?));
-    if *head.get(4)? != CLASS_64 || short(18)? != X86_64 {
+fn of_elf<'file>(file: impl ReadRef<'file>) -> Option<Hindrance> {
+    match FileKind::parse(file).ok()? {
+        FileKind::Elf64 => {}
+        FileKind::Elf32 => return Some(Hindrance::OtherProcessor),
+        _ => return None,
+    }
+    let header = FileHeader64::<Endianness>::parse(file).ok()?;
+    let endian = header.endian().ok()?;
+    if header.e_machine(endian) != EM_X86_64 {
         return Some(Hindrance::OtherProcessor);
     }
-    let segments = u64::from_le_bytes(head.get(32..40)?.try_into().ok()?);
-    let (size, count) = (short(54)?, short(56)?);
-    for index in 0..count {
-        let mut header = [0; HEADER];
-        read(segments.checked_add(u64::from(index) * u64::from(size))?, &mut header).ok()?;
-        let [kind, place, _, _, size] = header.as_chunks().0 else { return None };
-        if u64::from_le_bytes(*kind) as u32 == INTERPRETER {
-            let mut path = [0; PATH];
-            let path = path.get_mut(..usize::try_from(u64::from_le_bytes(*size)).ok()?)?;
-            read(u64::from_le_bytes(*place), path).ok()?;
-            let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
-            return name.starts_with(b"ld-musl-").then_some(Hindrance::Musl);
-        }
-    }
-    Some(Hindrance::Static)
+    let mut segments = header.program_headers(endian, file).ok()?.iter();
+    let Some(interpreter) = segments.find_map(|segment| segment.interpreter(endian, file).transpose()) else {
+        return Some(Hindrance::Static);
+    };
+    let name = interpreter.ok()?.rsplit(|&byte| byte == b'/').next()?;
+    name.starts_with(b"ld-musl-").then_some(Hindrance::Musl)
 }
 
 #[cfg(test)]
@@ -146,7 +136,8 @@ mod tests {
     /// An ELF file with segments of these kinds, which all lie where this interpreter's path does.
     fn elf_of(interpreter: &[u8], class: u8, machine: u16, kinds: &[u32]) -> Vec<u8> {
         let mut bytes = vec![0; 64];
-        bytes[..5].copy_from_slice(&[0x7f, b'E', b'L', b'F', class]);
+        // In little-endian order, as the current version has it.
+        bytes[..7].copy_from_slice(&[0x7f, b'E', b'L', b'F', class, 1, 1]);
         bytes[18..20].copy_from_slice(&machine.to_le_bytes());
         bytes[32..40].copy_from_slice(&64u64.to_le_bytes());
         bytes[54..56].copy_from_slice(&56u16.to_le_bytes());
@@ -168,22 +159,15 @@ mod tests {
         elf_of(b"/lib64/ld-linux-x86-64.so.2\0", class, machine, kinds)
     }
 
-    fn judged(bytes: &[u8]) -> Option<Hindrance> {
-        of_elf(bytes, |at, into| {
-            let from = bytes.get(at as usize..).and_then(|rest| rest.get(..into.len()));
-            from.map(|from| into.copy_from_slice(from)).ok_or(io::ErrorKind::UnexpectedEof.into())
-        })
-    }
-
     #[test]
     fn of_elf_only_what_cannot_be_preloaded_is_a_hindrance() {
-        assert_eq!(judged(&elf(2, 62, &[6, 3, 1])), None);
-        assert_eq!(judged(&elf(2, 62, &[1, 2])), Some(Hindrance::Static));
-        assert_eq!(judged(&elf_of(b"/lib/ld-musl-x86_64.so.1\0", 2, 62, &[6, 3, 1])), Some(Hindrance::Musl));
-        assert_eq!(judged(&elf(1, 3, &[3])), Some(Hindrance::OtherProcessor));
-        assert_eq!(judged(&elf(2, 183, &[3])), Some(Hindrance::OtherProcessor));
-        assert_eq!(judged(b"\x7fELF"), None);
-        assert_eq!(judged(b"text"), None);
+        assert_eq!(of_elf(&*elf(2, 62, &[6, 3, 1])), None);
+        assert_eq!(of_elf(&*elf(2, 62, &[1, 2])), Some(Hindrance::Static));
+        assert_eq!(of_elf(&*elf_of(b"/lib/ld-musl-x86_64.so.1\0", 2, 62, &[6, 3, 1])), Some(Hindrance::Musl));
+        assert_eq!(of_elf(&*elf(1, 3, &[3])), Some(Hindrance::OtherProcessor));
+        assert_eq!(of_elf(&*elf(2, 183, &[3])), Some(Hindrance::OtherProcessor));
+        assert_eq!(of_elf(&b"\x7fELF"[..]), None);
+        assert_eq!(of_elf(&b"text"[..]), None);
     }
 
     #[test]
