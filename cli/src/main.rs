@@ -137,9 +137,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let mut command = Arguments::command();
-    command.build();
-    let arguments = match Arguments::try_parse_from(run::with_values(std::env::args_os(), &command)) {
+    let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => return refuse(&error),
     };

@@ -6,7 +6,7 @@ mod program;
 mod signals;
 mod traces;
 
-pub(crate) use options::{print_markdown, with_values};
+pub(crate) use options::print_markdown;
 
 use std::collections::BTreeSet;
 use std::error::Error;

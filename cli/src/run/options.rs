@@ -5,11 +5,11 @@ use std::io::{self, Write};
 use std::path::{self, PathBuf};
 
 use clap::builder::{OsStringValueParser, PossibleValuesParser, TypedValueParser, ValueParser};
-use clap::{Arg, ArgMatches, Command};
+use clap::{Arg, ArgMatches};
 use p2pshim_host::config::{Changes, PREFIX, Variable};
 
-/// The command that takes them.
-const RUN: &str = "run";
+/// The values of an option that is on or off.
+const SWITCH: &str = "off|on";
 
 /// The title that the arguments stand under.
 const TITLE: &str = "Options of the shim";
@@ -39,7 +39,13 @@ pub(super) fn arguments() -> impl Iterator<Item = Arg> {
         let argument = argument.hide_short_help(short.is_none());
         if are_words(values) {
             let parser = PossibleValuesParser::new(values.split('|')).map(OsString::from);
-            return argument.value_name(values).hide_possible_values(true).value_parser(ValueParser::new(parser));
+            let argument =
+                argument.value_name(values).hide_possible_values(true).value_parser(ValueParser::new(parser));
+            if values != SWITCH {
+                return argument;
+            }
+            // What follows it after a space is the program.
+            return argument.num_args(0..=1).require_equals(true).default_missing_value("on");
         }
         let parser = OsStringValueParser::new().try_map(move |value| checked(variable, value));
         argument.value_name(value_name(values)).value_parser(ValueParser::new(parser))
@@ -54,45 +60,6 @@ pub(super) fn settings(matches: &ArgMatches) -> Vec<(OsString, OsString)> {
             Some((name(variable).into(), value.clone()))
         })
         .collect()
-}
-
-/// The arguments of the command with `--summary=on` for a `--summary` without a value: what follows is the program then.
-pub(crate) fn with_values(arguments: impl Iterator<Item = OsString>, command: &Command) -> Vec<OsString> {
-    let mut arguments = arguments.peekable();
-    let mut all: Vec<OsString> = arguments.next().into_iter().collect();
-    let mut of = command;
-    while let Some(argument) = arguments.next() {
-        let text = argument.to_string_lossy().into_owned();
-        if let Some(run) = command.find_subcommand(&text).filter(|_| text == RUN && of.get_name() != RUN) {
-            of = run;
-        } else if text == "--" || !text.starts_with('-') {
-            // The program, or another command.
-            all.push(argument);
-            break;
-        }
-        all.push(argument);
-        let is_it = |known: &&Arg| {
-            known.get_long().is_some_and(|long| text.strip_prefix("--") == Some(long))
-                || known.get_short().is_some_and(|short| text.strip_prefix('-') == Some(short.to_string().as_str()))
-        };
-        let Some(known) = of.get_arguments().find(is_it).filter(|known| known.get_action().takes_values()) else {
-            continue;
-        };
-        let is_value = |value: &OsString| !is_switch(known) || ["on", "off"].iter().any(|word| value == word);
-        match arguments.next_if(is_value) {
-            Some(value) => all.push(value),
-            None if is_switch(known) => all.last_mut().into_iter().for_each(|last| last.push("=on")),
-            None => {}
-        }
-    }
-    all.extend(arguments);
-    all
-}
-
-/// Whether an argument is on or off.
-fn is_switch(argument: &Arg) -> bool {
-    let option = Variable::named(argument.get_id().as_str());
-    option.is_some_and(|option| ["on|off", "off|on"].contains(&shown(option.c_values())))
 }
 
 /// The table of docs/OPTIONS.md, of this command's own rows: the library has no words for documents.
@@ -210,6 +177,8 @@ fn problem(warning: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use clap::Command;
+
     use super::*;
 
     #[test]
@@ -220,26 +189,20 @@ mod tests {
     }
 
     #[test]
-    fn with_values_a_switch_without_a_value_is_on_and_the_program_stays_as_it_is() {
-        let run = Command::new(RUN).args(arguments()).arg(Arg::new("output").short('o'));
-        let library = Arg::new("library").long("library").global(true);
-        let mut command = Command::new("p2pshim").arg(library).subcommand(run);
-        command.build();
-        for (given, expected) in [
-            ("p2pshim run --summary ./app", "p2pshim run --summary=on ./app"),
-            ("p2pshim run --summary", "p2pshim run --summary=on"),
-            ("p2pshim run --summary --log info ./app on", "p2pshim run --summary=on --log info ./app on"),
-            ("p2pshim run --summary off ./app", "p2pshim run --summary off ./app"),
-            ("p2pshim run --summary=off ./app", "p2pshim run --summary=off ./app"),
-            ("p2pshim --library run run --summary app", "p2pshim --library run run --summary=on app"),
-            ("p2pshim run --trace x --summary -- app", "p2pshim run --trace x --summary=on -- app"),
-            ("p2pshim run --log-file --summary app", "p2pshim run --log-file --summary app"),
-            ("p2pshim run -o x app --summary x", "p2pshim run -o x app --summary x"),
-            ("p2pshim run -- app --summary x", "p2pshim run -- app --summary x"),
-            ("p2pshim explain run --summary x", "p2pshim explain run --summary x"),
+    fn arguments_a_switch_without_a_value_is_on_and_the_program_stays_as_it_is() {
+        let run = Command::new("run").args(arguments()).arg(Arg::new("app").num_args(0..).trailing_var_arg(true));
+        for (given, value, program) in [
+            ("run --summary ./app", Some("on"), "./app"),
+            ("run --summary", Some("on"), ""),
+            ("run --summary --log info ./app on", Some("on"), "./app on"),
+            ("run --summary=off ./app", Some("off"), "./app"),
+            ("run app --summary", None, "app --summary"),
         ] {
-            let all = with_values(given.split(' ').map(OsString::from), &command);
-            assert_eq!(all.join(" ".as_ref()), expected);
+            let matches = run.clone().try_get_matches_from(given.split(' ')).unwrap();
+            let found = matches.get_one::<OsString>("P2PSHIM_SUMMARY").and_then(|value| value.to_str());
+            let words: Vec<&str> =
+                matches.get_many::<String>("app").into_iter().flatten().map(String::as_str).collect();
+            assert_eq!((found, words.join(" ").as_str()), (value, program), "{given}");
         }
     }
 

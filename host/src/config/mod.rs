@@ -196,7 +196,7 @@ options! {
         values: words("off" = false, "on" = true),
         changes: Changes::Always,
         help: "on: write a table of pairs, functions and findings to standard error when the program returns from main or calls exit",
-        details: "It needs no trace. `p2pshim run --summary` without a value is the same as `--summary on`.",
+        details: "It needs no trace. `p2pshim run --summary` without a value is the same as `--summary=on`.",
     }
 }
 
