@@ -67,6 +67,7 @@ check: lint test
 # Writes include/p2pshim.h and docs/INTERCEPTED.md, OPTIONS.md, MESSAGES.md and CONFORMANCE.md anew.
 header: shim
 	P2PSHIM_UPDATE=1 $(CARGO) test -q --test it generated::
+	P2PSHIM_UPDATE=1 $(CARGO) test -q -p p2pshim-cli json_schema
 
 gpu-bundle: shim
 	c-tests/gpu/make-bundle

@@ -39,7 +39,7 @@ def inner(part):
     yield from part.get("properties", {}).items()
     if isinstance(part.get("items"), dict):
         yield "[]", part["items"]
-    for one in part.get("anyOf", ()):
+    for one in (*part.get("anyOf", ()), *part.get("allOf", ())):
         if one != {"type": "null"}:
             yield "", one
 
@@ -62,7 +62,7 @@ class Schema:
             here = f"{name}.{key}" if key else name
             if key not in ("", "[]") and "$ref" not in one and len(one.get("description", "")) < 4:
                 self.undescribed.append(here)
-            self.look(one, here, is_required and (key not in part.get("properties", {}) or key in part["required"]))
+            self.look(one, here, is_required and (key not in part.get("properties", {}) or key in part.get("required", ())))
 
     def walk(self, part, name, value):
         """Notes the objects that a value has."""

@@ -1,5 +1,5 @@
 //! A report as plain data. Serialised, it is the JSON of `--json`: names are never renamed, new ones may come, and
-//! docs/schema/report.schema.json describes each.
+//! docs/schema/report.schema.json, which is made of the comments here, describes each.
 //!
 //! Times are nanoseconds since 1970 unless a name says otherwise.
 
@@ -28,38 +28,59 @@ pub(super) const STATIC_RUNTIME: &str = "static_runtime";
 
 /// All there is to say about some traces.
 #[derive(Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Report {
+    /// The version of this format. It changes only if fields change their meaning.
+    #[cfg_attr(test, schemars(extend("const" = VERSION)))]
     pub(crate) version: u32,
-    /// The filter of which all of it is, as arguments; not there if it is of all calls.
+    /// The filter that all figures are of, as arguments; only there if one is in force.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) filter: Option<String>,
-    /// The gaps in recording and reading, in sentences.
+    /// Sentences about what could not be recorded or read.
     pub(crate) gaps: Vec<String>,
-    /// Whether bytes and calls are therefore the least that they can be: times may be all that is lost.
+    /// Whether bytes and calls are the least that they can be, for what is in `gaps`.
     pub(crate) lower_bounds: bool,
-    /// The runs, or jobs, that the files are of, as far as they can be told apart.
+    /// Runs, or jobs, that the files are of, as far as they can be told apart; the earliest first.
     pub(crate) runs: Vec<Run>,
-    /// When they were, without the time between them.
+    /// When the runs were, with processes that outlived them, in order, without the time between them; of
+    /// processes of which it is not known whether they belong together, when each was.
     pub(crate) times: Vec<Span>,
-    /// Programs that `p2pshim run` ran and of which no call was seen.
+    /// Programs that `p2pshim run` ran and of which no call was seen, nor any of a process that they started.
     pub(crate) unseen: Vec<Unseen>,
+    /// Trace files, one for each process, in the order of their paths.
     pub(crate) files: Vec<File>,
+    /// GPUs of all hosts, each once, however many processes use it.
     pub(crate) gpus: Vec<Gpu>,
+    /// Copies, by the GPU that is copied from and the GPU that is copied to.
     pub(crate) pairs: Vec<Pair>,
+    /// Copies of a process from or to memory of another process, by who copied between which memory of whom.
+    /// They are among `pairs` too.
     pub(crate) between_processes: Vec<BetweenProcesses>,
     /// The processes that share memory, each with the GPU.
     #[serde(skip)]
     pub(crate) exporters: BTreeSet<(usize, usize)>,
+    /// Copies that the program made by hand, by a copy from a GPU to the host and one from there to another
+    /// GPU.
     pub(crate) by_hand: Vec<ByHand>,
+    /// Calls by which processes share memory and that failed, or that need care (code 0), with why and what
+    /// to do; none with a filter.
     pub(crate) unshared: Vec<Unshared>,
+    /// Functions that were called, by their time on the host, the longest first. Runtime calls contain driver
+    /// calls: do not add them up.
     pub(crate) functions: Vec<Function>,
+    /// Errors that functions returned to the program, the most frequent first.
     pub(crate) errors: Vec<Error>,
+    /// Faults of calls, the most severe first.
     pub(crate) findings: Vec<Finding>,
+    /// Decisions of p2pshim about pairs, in order of time.
     pub(crate) decisions: Vec<Decision>,
+    /// Calls of the program that have begun and never returned.
     pub(crate) unfinished: Vec<Call>,
+    /// The cost of staging.
     pub(crate) lost: Lost,
-    /// NVLink's traffic, if `p2pshim run` has read it.
+    /// NVLink's traffic while the program ran; null if it was not read.
     pub(crate) nvlink: Option<NvLink>,
+    /// When how much was copied.
     pub(crate) timeline: Timeline,
     #[serde(skip)]
     pub(crate) shares: Vec<Share>,

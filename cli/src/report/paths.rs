@@ -1,11 +1,11 @@
 //! The path of a call as a trace has it, and as JSON has it.
 
 use p2pshim_trace::{Class, Path, Verified};
-use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 
 /// The path that copies took.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(into = "Fields")]
 pub(crate) struct Taken {
     /// None if the trace does not say, or its number is one of a later version.
     pub(crate) path: Option<Path>,
@@ -46,24 +46,48 @@ impl Taken {
     }
 }
 
-impl Serialize for Taken {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut fields = serializer.serialize_struct("Taken", 5)?;
-        fields.serialize_field("path", self.name())?;
-        fields.serialize_field("why", &self.why())?;
-        fields.serialize_field("class", self.class().name())?;
-        fields.serialize_field("remedy", &self.remedy())?;
-        fields.serialize_field("between_processes", &self.between_processes)?;
-        fields.end()
+/// [`Taken`] in JSON.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Fields {
+    /// How the bytes travelled: `direct`, `staged` (through the host), `mapped on first use` (HIP),
+    /// `same-device`, `host`, `by hand` (through the host, by two copies of the program), `unknown`.
+    path: &'static str,
+    /// Why, for example `access not enabled`; null if there is no reason to give.
+    why: Option<&'static str>,
+    /// Meaning of the path and its reason: `direct`; `mapped` (HIP maps the memory for a copy on first use;
+    /// how it travels was not measured); through the host as `start-up` (the first copies of a pair),
+    /// `avoidable` (the program has not given access, where the GPUs may have a path), `blocked` (peer access
+    /// loses data there, or hangs) or `staged` (on purpose, no path is better, or the pair was not verified);
+    /// `same-device`; `host`; `captured`; `by-hand` (through the host, by two copies of the program);
+    /// `unknown`.
+    class: &'static str,
+    /// Advice to a user whose copies take that path for that reason; null if there is none.
+    remedy: Option<&'static str>,
+    /// Whether they went between memory of two processes. Within one GPU their path is `same-device`.
+    between_processes: bool,
+}
+
+impl From<Taken> for Fields {
+    fn from(taken: Taken) -> Self {
+        let Taken { between_processes, .. } = taken;
+        let (path, class) = (taken.name(), taken.class().name());
+        Self { path, why: taken.why(), class, remedy: taken.remedy(), between_processes }
     }
 }
 
-/// Writes path and reason of a call: `null` where a copy with neither may not have been one.
+/// The path of a call in JSON: `null` where a copy with neither path nor reason may not have been one.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct CallFields {
+    /// The path that the copy took or was to take: `direct`, `staged`, …
+    path: Option<&'static str>,
+    /// Why it took that path, if there is a reason.
+    why: Option<&'static str>,
+}
+
 pub(super) fn of_call<S: Serializer>(path: &Option<Path>, serializer: S) -> Result<S::Ok, S::Error> {
-    let mut fields = serializer.serialize_struct("Path", 2)?;
-    fields.serialize_field("path", &path.map(Path::name))?;
-    fields.serialize_field("why", &Taken::of(*path).why())?;
-    fields.end()
+    CallFields { path: path.map(Path::name), why: Taken::of(*path).why() }.serialize(serializer)
 }
 
 /// Writes the outcome of a verification.

@@ -15,24 +15,30 @@ pub(super) const NAMED: usize = 4;
 
 /// How bad something is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Level {
     /// The program is wrong, hangs, or was ended.
     Bad,
     /// Something is to be done, or known.
     Warn,
+    /// All is well.
     Good,
+    /// Something that a reader may want to know.
     Note,
 }
 
-/// Something that there is to say.
+/// A sentence.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct Sentence {
+    /// How bad it is.
     pub(super) level: Level,
-    /// One or two words for it.
+    /// One or two words for the sentence.
     pub(super) word: &'static str,
+    /// The sentence.
     pub(super) text: String,
-    /// Its grounds, or its remedy.
+    /// Its grounds, or the remedy.
     pub(super) more: Option<String>,
     /// The part of the page that says more.
     pub(super) section: Option<&'static str>,

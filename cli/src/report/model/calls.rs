@@ -9,31 +9,45 @@ use serde::Serialize;
 
 use crate::report::paths;
 
-/// How long calls took on the host, in nanoseconds; none if none has returned. The first two are right to 3 %.
+/// How long calls took on the host, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Durations {
+    /// Half of the calls took no longer, in nanoseconds; right to 3 %. null if none has returned.
     pub(crate) p50: Option<u64>,
+    /// 99 of 100 calls took no longer, in nanoseconds; right to 3 %. null if none has returned.
     pub(crate) p99: Option<u64>,
+    /// The longest, in nanoseconds. null if none has returned.
     pub(crate) max: Option<u64>,
+    /// All of them together, in nanoseconds, in all threads.
     pub(crate) total: u64,
 }
 
 /// A function, called by the program or by another function.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Function {
+    /// Where it is: `runtime`, `driver`, or those of HIP.
     pub(crate) layer: String,
+    /// Its name.
     pub(crate) name: String,
+    /// How often it was called.
     pub(crate) calls: u64,
+    /// How often it returned something else than success.
     pub(crate) errors: u64,
+    /// How long its calls took on the host.
     pub(crate) host_ns: Durations,
 }
 
 /// A line of a Python program.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Line {
-    /// As the interpreter names it: mostly a path.
+    /// The file, as the interpreter names it: mostly a path.
     pub(crate) file: String,
+    /// The line, counted from 1.
     pub(crate) line: u32,
+    /// The function.
     pub(crate) function: String,
 }
 
@@ -52,12 +66,14 @@ impl Display for Line {
     }
 }
 
-/// Where a call came from.
+/// A place in the code.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Origin {
-    /// The place in the code.
+    /// The place in the code that called: module, offset, and where known function and line.
     pub(crate) site: String,
-    /// If that is in the CUDA runtime, the place that called it; or all, `a < b < c`, if it cannot be told which is.
+    /// If that place is in the CUDA runtime: what called the runtime. Where that cannot be told, the chain `a
+    /// < b < c`, of which one is it.
     pub(crate) caller: Option<String>,
     /// The line of the Python program, if it was looked for.
     pub(crate) python: Option<Line>,
@@ -84,26 +100,37 @@ impl Display for Origin {
 
 /// How often something was called from where.
 #[derive(Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Site {
     #[serde(flatten)]
     pub(crate) from: Origin,
+    /// How often.
     pub(crate) count: u64,
 }
 
 /// An error that a function returned to the program.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Error {
+    /// Where the function is: `runtime`, `driver`, or those of HIP.
     pub(crate) layer: String,
+    /// The function.
     pub(crate) function: String,
+    /// Its number.
     pub(crate) code: i32,
+    /// Whose number that is.
     pub(crate) numbering: Numbering,
+    /// Its name.
     pub(crate) name: Option<String>,
+    /// How often.
     pub(crate) count: u64,
+    /// From where, the most frequent first.
     pub(crate) sites: Vec<Site>,
 }
 
 /// Which numbers a code has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) enum Numbering {
     /// The numbers of its layer, which the runtime shares with the driver since CUDA 10.1.
     #[serde(rename = "usual")]
@@ -131,42 +158,63 @@ impl Numbering {
 
 /// Calls by which processes share memory, and that have failed alike.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Unshared {
-    /// The driver's function.
+    /// The driver's function, which a runtime may have called.
     pub(crate) function: String,
+    /// The number of its code.
     pub(crate) code: i32,
+    /// The code's name.
     pub(crate) name: Option<String>,
+    /// The reason.
     pub(crate) why: &'static str,
+    /// What to do.
     pub(crate) remedy: &'static str,
+    /// How often; of a process the first 4,096 failures are counted.
     pub(crate) count: u64,
+    /// From where, the most frequent first.
     pub(crate) sites: Vec<Site>,
+    /// Indices of the files of processes that made them.
     pub(crate) files: BTreeSet<usize>,
 }
 
 /// Something that is wrong with calls.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Finding {
+    /// Its id, which `p2pshim explain` takes.
     pub(crate) rule: String,
+    /// How bad it is: `error`, `hazard`, `performance` or `note`.
     pub(crate) severity: String,
+    /// Calls that it was found in; of severity `performance` the least number, since calls that are known to
+    /// be alike are not all looked at.
     pub(crate) count: u64,
+    /// The first finding, with values.
     pub(crate) text: Option<String>,
+    /// Where, the most frequent first.
     pub(crate) sites: Vec<Site>,
+    /// Processes that it was found in: the `index` of their files.
     pub(crate) files: Vec<usize>,
     /// When it was found, once for each place in each process.
     pub(crate) times: Vec<Moment>,
 }
 
-/// When something happened in a process.
+/// When, and in which process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Moment {
+    /// When. Nanoseconds since 1970, UTC.
     pub(crate) time: u64,
+    /// The process: the `index` of its file in `files`.
     pub(crate) file: usize,
 }
 
 /// How far a call has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Progress {
+    /// It has returned.
     Returned,
     /// It has only just begun, or had when its process ended.
     UnderWay,
@@ -178,23 +226,35 @@ pub(crate) enum Progress {
     Hangs,
 }
 
-/// A call that has not returned, or the last that did.
+/// A call of a process.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Call {
+    /// The process: the `index` of its file in `files`.
     pub(crate) file: usize,
+    /// The kernel's number of the thread.
     pub(crate) thread: u32,
+    /// Where the function is: `runtime`, `driver`, or those of HIP.
     pub(crate) layer: String,
+    /// The function.
     pub(crate) function: String,
+    /// When it began. Nanoseconds since 1970, UTC.
     pub(crate) started: u64,
+    /// How far it has come.
     pub(crate) progress: Progress,
-    /// How long it has been under way, or was when its process ended, if that is known: it is not if the process may have become another
-    /// program before. For a last copy: how long before now, or before the end of the run, it returned.
+    /// Nanoseconds: of a call that has not returned, how long it has been under way, or was when its process
+    /// ended, if that is known: it is not if the process may have become another program before; of a last
+    /// copy, how long ago it returned, or how long before the end of the run.
     pub(crate) age_ns: Option<u64>,
+    /// The GPU that is copied from: its `index` in `gpus`.
     pub(crate) src: Option<usize>,
+    /// The GPU that is copied to: its `index` in `gpus`.
     pub(crate) dst: Option<usize>,
+    /// Bytes that it copies; null if they are not known.
     pub(crate) bytes: Option<u64>,
     /// The path that it was to take, and why, as far as that is known.
     #[serde(flatten, serialize_with = "paths::of_call")]
+    #[cfg_attr(test, schemars(with = "paths::CallFields"))]
     pub(crate) path: Option<Path>,
     #[serde(flatten)]
     pub(crate) from: Origin,

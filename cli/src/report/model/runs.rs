@@ -7,24 +7,30 @@ use serde::Serialize;
 
 use super::Call;
 
-/// How a process, or a program, ended.
+/// How a process ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct End {
+    /// The way in which it ended.
     pub(crate) how: How,
     /// The exit status, if it exited; or what it gave to `exit`.
     pub(crate) code: Option<i32>,
-    /// The name of the signal, if one ended it.
+    /// The signal that ended it, such as `SIGKILL`.
     pub(crate) signal: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum How {
+    /// It exited, and `p2pshim run` waited for it.
     Exited,
     /// It called `exit`, and nobody was seen to wait for it: what it did then may have ended it in another way.
     #[serde(rename = "called-exit")]
     CalledExit,
+    /// A signal ended it.
     Signal,
+    /// It still runs.
     Running,
     /// It became another program, which has a file of its own.
     Exec,
@@ -33,106 +39,147 @@ pub(crate) enum How {
     Unknown,
 }
 
-/// How many processes ended in the same way.
+/// Processes that ended in the same way.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Ends {
     #[serde(flatten)]
     pub(crate) end: End,
+    /// How many.
     pub(crate) processes: u64,
 }
 
-/// A run of a program, or a job of several: the processes that belong together.
+/// The processes of a run.
 #[derive(Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Run {
-    /// As a scheduler or `p2pshim run` calls it; none if nothing tells.
+    /// As a scheduler or `p2pshim run` calls it; null if nothing tells.
     pub(crate) id: Option<String>,
-    /// The command of `p2pshim run`, if that was kept, or the program of the first process.
+    /// The program and its arguments: that of `p2pshim run`, or of the first process.
     pub(crate) command: Vec<String>,
+    /// When it began. Nanoseconds since 1970, UTC.
     pub(crate) started: Option<u64>,
+    /// When it ended, or the last sign of life. Nanoseconds since 1970, UTC.
     pub(crate) ended: Option<u64>,
     /// How the program ended that `p2pshim run` ran; of several the worst.
     pub(crate) end: End,
-    /// How its processes ended that did not become another program, and how many of them so; those that exited with 0 first.
+    /// How its processes ended, and how many of them so; those that exited with 0 first. Without those that
+    /// became another program.
     pub(crate) ends: Vec<Ends>,
+    /// Its processes: their `index` in `files`.
     pub(crate) files: Vec<usize>,
+    /// Bytes that they copied between GPUs.
     pub(crate) copied_bytes: u64,
+    /// Bytes of these that were staged.
     pub(crate) staged_bytes: u64,
 }
 
-/// A time, from and to.
+/// A time in which at least one of them was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Span {
+    /// Nanoseconds since 1970.
     pub(crate) from: u64,
+    /// Nanoseconds since 1970.
     pub(crate) to: u64,
 }
 
-/// A program that `p2pshim run` ran and of which there is no trace.
+/// A program.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Unseen {
+    /// The run, as `p2pshim run` calls it.
     pub(crate) id: String,
+    /// The program and its arguments.
     pub(crate) command: Vec<String>,
+    /// When it was started, in nanoseconds since 1970.
     pub(crate) started: u64,
+    /// When it ended, in nanoseconds since 1970.
     pub(crate) ended: u64,
+    /// How it ended.
     pub(crate) end: End,
 }
 
-/// A trace file: a process. If it cannot be read, only the path and the problems are known.
+/// A trace file: a process. Of one that cannot be read only the path and the problems are known.
 #[derive(Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct File {
+    /// Its number in this report, from 0.
     pub(crate) index: usize,
+    /// Where the file is.
     pub(crate) path: String,
+    /// The host that the process ran on.
     pub(crate) host: Option<String>,
+    /// The boot of that host, as Linux names it.
     pub(crate) boot_id: Option<String>,
+    /// The process's number there.
     pub(crate) process: Option<u32>,
     /// The namespace of that number, and when the process was started.
     #[serde(skip)]
     pub(crate) namespace: Option<String>,
     #[serde(skip)]
     pub(crate) process_start: Option<String>,
+    /// The path of its executable, then its command line.
     pub(crate) program: Vec<String>,
+    /// Its rank in a job, as the launcher told it.
     pub(crate) rank: Option<String>,
+    /// The first sign of life. Nanoseconds since 1970, UTC.
     pub(crate) started: Option<u64>,
+    /// The last sign of life. Nanoseconds since 1970, UTC.
     pub(crate) ended: Option<u64>,
     /// Calls of the program itself.
     pub(crate) calls: u64,
-    /// Calls of the program, and those inside them.
+    /// Calls of the program, and calls inside them.
     pub(crate) records: u64,
-    /// Records that were not written.
+    /// Records (calls of the program, and calls inside them) that were not written.
     pub(crate) dropped: u64,
+    /// How long the file may get, in bytes.
     pub(crate) limit: u64,
+    /// Threads that called.
     pub(crate) threads: Vec<Thread>,
+    /// The program's words about itself (`p2pshim_trace_mark`).
     pub(crate) marks: Vec<Mark>,
+    /// Versions of p2pshim, of CUDA as the driver has it (`driver`), of shared runtimes, and of static ones
+    /// with the modules that they are in (`static_runtime`), as far as the strings inside tell it.
     pub(crate) versions: BTreeMap<String, String>,
+    /// Environment variables that matter.
     pub(crate) variables: BTreeMap<String, String>,
+    /// GPUs that it uses: their `index` in `gpus`.
     pub(crate) gpus: Vec<usize>,
+    /// Faults of the file, in words.
     pub(crate) problems: Vec<String>,
     /// Whether all of it was read, and only the times are guesses.
     #[serde(skip)]
     pub(crate) lacks_only_times: bool,
     /// Whether the process is still there, as far as this machine can tell.
     pub(crate) running: bool,
-    /// Whether it may be, and cannot be seen from here: it has not called `exit`, and is of another machine, boot, namespace of
-    /// processes, or user.
+    /// Whether it may be, and cannot be seen from here: it has not called `exit`, and is of another machine,
+    /// boot, namespace of processes or user.
     pub(crate) may_run: bool,
+    /// How the process ended.
     pub(crate) end: End,
-    /// Bytes that it copied between GPUs, and those of them that were staged.
+    /// Bytes that the process copied between GPUs.
     pub(crate) copied_bytes: u64,
+    /// Bytes of these that were staged.
     pub(crate) staged_bytes: u64,
     /// Its copies between GPUs, and how long their calls took on the host.
     #[serde(skip)]
     pub(crate) copies: u64,
     #[serde(skip)]
     pub(crate) copies_ns: u64,
-    /// Copies that have returned and of which the devices are not known.
+    /// Copies that have returned and of which it is not known between which devices they were.
     pub(crate) copies_of_unknown_devices: u64,
-    /// Whether the GPU is known to have made the last copy of each pair on each stream.
+    /// Whether the GPU is known to have made the last copy of each pair on each stream. If not, what was
+    /// copied is what was submitted: calls that returned success.
     pub(crate) knows_last_copies: bool,
     /// When the run ended that it is of, if `p2pshim run` has kept that.
     #[serde(skip)]
     pub(crate) run_ended: Option<u64>,
-    /// The last call of the program that has copied something.
+    /// The last call of the program that has copied something: a copy, a batch, or the launch of a graph with
+    /// the first of its copies.
     pub(crate) last_copy: Option<Call>,
-    /// The ways in which it differs from most others of its run.
+    /// In what it differs from most others of its run: `ended`, `copied` (bytes, by more than 10 %), `staged`
+    /// (its share, by more than 5 points), `last copy` (when it began, by more than 10 % of the run and 1 s).
     pub(crate) differs: Vec<&'static str>,
     /// The status that it gave to `exit`.
     #[serde(skip)]
@@ -181,19 +228,27 @@ impl File {
     }
 }
 
-/// Something that the program has said of itself.
+/// A mark.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Mark {
+    /// When. Nanoseconds since 1970, UTC.
     pub(crate) time: u64,
+    /// The kernel's number of the thread.
     pub(crate) thread: u32,
+    /// The mark.
     pub(crate) text: String,
 }
 
-/// A thread of a process.
+/// A thread.
 #[derive(Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Thread {
+    /// The kernel's number of the thread.
     pub(crate) id: u32,
+    /// Its name.
     pub(crate) name: String,
+    /// Calls of the program.
     pub(crate) calls: u64,
     /// When its last call of the program began, in ticks of the file.
     #[serde(skip)]
