@@ -17,6 +17,8 @@ mod processes;
 mod report;
 mod run;
 mod runs;
+#[cfg(test)]
+mod schema;
 mod shim;
 mod sim;
 

@@ -1,10 +1,11 @@
 //! `--json`: all that was found, for programs. docs/schema/doctor.schema.json describes it. Keys are never renamed; new ones
 //! may come.
 
+mod model;
+
 use std::io::{self, Write};
 
 use p2pshim_host::machine::{Acs, Bridge, Fault, Gpu, Translation};
-use serde_json::{Value, json};
 
 use super::inventory::Device;
 use super::lines::{Finding, Verdict};
@@ -17,73 +18,74 @@ const VERSION: u32 = 1;
 
 /// Writes it as one line.
 pub(super) fn print(out: &mut impl Write, examined: &Examined) -> io::Result<()> {
-    let Examined { inventory, machine, container, simulated, rows, error, kept_in, .. } = examined;
-    let conclusion = examined.conclusion();
-    let runtime = |(number, library): &(i32, String)| json!({"version": number, "library": library});
-    let report = json!({
-        "version": VERSION,
-        "host": p2pshim_host::machine::host_name(),
-        "time": p2pshim_host::machine::now(),
-        "versions": {
-            "p2pshim": env!("CARGO_PKG_VERSION"),
-            "driver": inventory.driver.map(version),
-            "kernel_module": machine.kernel_module.as_ref().filter(|_| simulated.is_none()),
-        },
-        "status": examined.status(),
-        "verdict": conclusion.word(),
-        "summary": error.is_none().then(|| examined.summary()),
-        "advice": examined.advice(),
-        "error": error,
-        "simulated": simulated.is_some(),
-        "quick": examined.is_quick,
-        "cuda_version": inventory.driver,
-        "runtimes": inventory.runtimes.iter().map(runtime).collect::<Value>(),
-        "devices": inventory.devices.iter().enumerate().map(|(ordinal, it)| device(examined, ordinal, it)).collect::<Value>(),
-        "pairs": rows.iter().map(|row| pair(examined, row)).collect::<Value>(),
-        "machine": {
-            "kernel_module": machine.kernel_module,
-            "kernel_parameters": machine.parameters,
-            "iommus": machine.iommus,
-            "hypervisor": machine.hypervisor,
-            "container": container,
-            "confidential_computing": inventory.is_confidential,
-            "faults": machine.faults.iter().map(fault).collect::<Value>(),
-            "gpus": machine.gpus.iter().enumerate().map(|(ordinal, it)| gpu(examined, ordinal, it)).collect::<Value>(),
-        },
-        "kept_in": kept_in.as_ref().map(|folder| folder.to_string_lossy()),
-    });
-    writeln!(out, "{report}")
+    serde_json::to_writer(&mut *out, &report(examined))?;
+    writeln!(out)
 }
 
-/// A GPU, as CUDA and NVML have it.
-fn device(examined: &Examined, ordinal: usize, device: &Device) -> Value {
+fn report(examined: &Examined) -> model::Report<'_> {
+    let Examined { inventory, machine, simulated, error, .. } = examined;
+    let kernel_module = machine.kernel_module.as_deref();
+    let runtimes = inventory.runtimes.iter().map(|(version, library)| model::Runtime { version: *version, library });
+    model::Report {
+        version: VERSION,
+        host: p2pshim_host::machine::host_name(),
+        time: p2pshim_host::machine::now(),
+        versions: model::Versions {
+            p2pshim: env!("CARGO_PKG_VERSION"),
+            driver: inventory.driver.map(version),
+            kernel_module: kernel_module.filter(|_| simulated.is_none()),
+        },
+        status: examined.status(),
+        verdict: examined.conclusion().word(),
+        summary: error.is_none().then(|| examined.summary()),
+        advice: examined.advice(),
+        error: error.as_deref(),
+        simulated: simulated.is_some(),
+        quick: examined.is_quick,
+        cuda_version: inventory.driver,
+        runtimes: runtimes.collect(),
+        devices: inventory.devices.iter().enumerate().map(|(ordinal, it)| device(examined, ordinal, it)).collect(),
+        pairs: examined.rows.iter().map(|row| pair(examined, row)).collect(),
+        machine: model::Machine {
+            kernel_module,
+            kernel_parameters: &machine.parameters,
+            iommus: &machine.iommus,
+            hypervisor: machine.hypervisor.as_deref(),
+            container: examined.container.as_deref(),
+            confidential_computing: inventory.is_confidential,
+            faults: machine.faults.iter().map(fault).collect(),
+            gpus: machine.gpus.iter().enumerate().map(|(ordinal, it)| gpu(examined, ordinal, it)).collect(),
+        },
+        kept_in: examined.kept_in.as_ref().map(|folder| folder.to_string_lossy().into_owned()),
+    }
+}
+
+fn device<'a>(examined: &Examined, ordinal: usize, device: &'a Device) -> model::Device<'a> {
     let known = examined.known().get(ordinal).cloned().unwrap_or_default();
-    json!({
-        "ordinal": ordinal,
-        "name": device.name,
-        "bus_id": device.bus_id,
-        "uuid": device.uuid,
-        "bar1_bytes": known.bar1,
-        "mig": known.is_mig,
-        "nvlinks_up": known.links,
-    })
+    model::Device {
+        ordinal,
+        name: &device.name,
+        bus_id: &device.bus_id,
+        uuid: &device.uuid,
+        bar1_bytes: known.bar1,
+        mig: known.is_mig,
+        nvlinks_up: known.links,
+    }
 }
 
-/// The kernel's log about a device.
-fn fault(Fault { bus_id, line, count, is_of_iommu }: &Fault) -> Value {
-    json!({"bus_id": bus_id, "line": line, "count": count, "by": if *is_of_iommu { "iommu" } else { "driver" }})
+fn fault(Fault { bus_id, line, count, is_of_iommu }: &Fault) -> model::Fault<'_> {
+    model::Fault { bus_id, line, count: *count, by: if *is_of_iommu { "iommu" } else { "driver" } }
 }
 
-/// Where a GPU is.
-fn gpu(examined: &Examined, ordinal: usize, gpu: &Gpu) -> Value {
-    let bridge = |bridge: &Bridge| {
-        let acs = match bridge.acs {
+fn gpu<'a>(examined: &'a Examined, ordinal: usize, gpu: &'a Gpu) -> model::Gpu<'a> {
+    let bridge = |Bridge { address, acs }: &'a Bridge| {
+        let acs = match acs {
             Acs::Unreadable => None,
             Acs::Absent => Some("none"),
             Acs::Off => Some("off"),
             Acs::Redirects => Some("redirects"),
         };
-        json!({"address": bridge.address, "acs": acs})
+        model::Bridge { address, acs }
     };
     let translation = match &gpu.translation {
         Translation::Unseen | Translation::None | Translation::Unknown => None,
@@ -91,64 +93,70 @@ fn gpu(examined: &Examined, ordinal: usize, gpu: &Gpu) -> Value {
         Translation::Translated(mode) => Some(mode.as_str()),
     };
     let place = examined.places.get(ordinal);
-    json!({
-        "bus_id": gpu.bus_id,
-        "iommu_group": gpu.group,
-        "iommu_type": translation,
-        "bridges": gpu.bridges.iter().map(bridge).collect::<Value>(),
-        "pci_link": place.and_then(|place| place.link.as_deref()),
-        "numa_node": place.and_then(|place| place.node),
-        "display": gpu.has_display,
-    })
+    model::Gpu {
+        bus_id: &gpu.bus_id,
+        iommu_group: gpu.group.as_deref(),
+        iommu_type: translation,
+        bridges: gpu.bridges.iter().map(bridge).collect(),
+        pci_link: place.and_then(|place| place.link.as_deref()),
+        numa_node: place.and_then(|place| place.node),
+        display: gpu.has_display,
+    }
 }
 
-/// How a pair came out.
-fn pair(examined: &Examined, row: &Row) -> Value {
+fn pair<'a>(examined: &Examined, row: &'a Row) -> model::Pair<'a> {
     let [from, to] = row.pair;
     let path = examined.inventory.paths.iter().find(|(pair, _)| *pair == row.pair);
-    let attributes = path.and_then(|(_, attributes)| *attributes).map(|attributes| {
-        json!({
-            "performance_rank": attributes.rank,
-            "native_atomics": attributes.atomics,
-            "array_access": attributes.arrays,
-        })
+    let attributes = path.and_then(|(_, attributes)| *attributes).map(|attributes| model::Attributes {
+        performance_rank: attributes.rank,
+        native_atomics: attributes.atomics,
+        array_access: attributes.arrays,
     });
     let joint = path.map(|_| examined.joint(row.pair)).filter(|&joint| joint != Joint::Unseen);
     let [direct, staged] = row.measures;
-    let finding = |finding: &Finding| json!({"result": finding.word(), "detail": finding.detail()});
-    let [copies, loads, stores, atomics, flags, ipc, vmm, all_memory, all_pairs] =
-        row.findings.each_ref().map(|found| found.as_ref().map(finding));
+    let finding = |finding: &'a Finding| model::Test { result: finding.word(), detail: finding.detail() };
+    let [
+        copy_engine,
+        kernel_loads,
+        kernel_stores,
+        kernel_atomics,
+        kernel_flags,
+        between_processes_ipc,
+        between_processes_vmm,
+        all_memory,
+        all_pairs_at_once,
+    ] = row.findings.each_ref().map(|found| found.as_ref().map(finding));
     let (verdict, detail) = match &row.verdict {
         Verdict::Passed => ("proven", None),
         Verdict::NoPath => ("no-path", None),
-        Verdict::Failed(why) => ("failed", Some(why)),
-        Verdict::Unknown(why) => ("not-tested", Some(why)),
+        Verdict::Failed(why) => ("failed", Some(why.as_str())),
+        Verdict::Unknown(why) => ("not-tested", Some(why.as_str())),
     };
-    json!({
-        "from": from,
-        "to": to,
-        "copy_engine": copies,
-        "kernel_loads": loads,
-        "kernel_stores": stores,
-        "kernel_atomics": atomics,
-        "kernel_flags": flags,
-        "between_processes_ipc": ipc,
-        "between_processes_vmm": vmm,
-        "all_memory": all_memory,
-        "all_pairs_at_once": all_pairs,
-        "gb_per_s": direct.map(|measure| hundredths(measure.speed)),
-        "all_pairs_at_once_gb_per_s": row.at_once.map(hundredths),
-        "staged_gb_per_s": staged.map(|measure| hundredths(measure.speed)),
-        "staged_by_p2pshim_gb_per_s": row.by_shim.map(hundredths),
-        "latency_us": direct.map(|measure| hundredths(measure.latency)),
-        "staged_latency_us": staged.map(|measure| hundredths(measure.latency)),
-        "has_path": path.is_some(),
-        "link": joint.map(Joint::word),
-        "attributes": attributes,
-        "verdict": verdict,
-        "detail": detail,
-        "stuck_process": row.left_behind,
-    })
+    model::Pair {
+        from,
+        to,
+        copy_engine,
+        kernel_loads,
+        kernel_stores,
+        kernel_atomics,
+        kernel_flags,
+        between_processes_ipc,
+        between_processes_vmm,
+        all_memory,
+        all_pairs_at_once,
+        gb_per_s: direct.map(|measure| hundredths(measure.speed)),
+        all_pairs_at_once_gb_per_s: row.at_once.map(hundredths),
+        staged_gb_per_s: staged.map(|measure| hundredths(measure.speed)),
+        staged_by_p2pshim_gb_per_s: row.by_shim.map(hundredths),
+        latency_us: direct.map(|measure| hundredths(measure.latency)),
+        staged_latency_us: staged.map(|measure| hundredths(measure.latency)),
+        has_path: path.is_some(),
+        link: joint.map(Joint::word),
+        attributes,
+        verdict,
+        detail,
+        stuck_process: row.left_behind,
+    }
 }
 
 /// As exactly as it was measured.
@@ -162,6 +170,7 @@ mod tests {
     use super::super::lines::Measure;
     use super::*;
     use p2pshim_host::machine::Machine;
+    use serde_json::{Value, json};
 
     #[test]
     fn print_of_a_pair_that_failed_has_what_was_found() {
@@ -212,5 +221,10 @@ mod tests {
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
         assert_eq!(json["host"], host.trim());
         assert!(json["time"].as_u64() > Some(1_700_000_000_000_000_000), "{}", json["time"]);
+    }
+
+    #[test]
+    fn json_schema_is_that_of_the_model() {
+        crate::schema::compare::<model::Report>("doctor");
     }
 }

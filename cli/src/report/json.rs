@@ -34,32 +34,10 @@ pub(crate) fn write(report: &Report, out: &mut impl Write) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
-    use schemars::Schema;
-    use schemars::generate::SchemaSettings;
-    use schemars::transform::RecursiveTransform;
-    use serde_json::Value;
-
     use super::*;
 
-    /// Descriptions are the comments of the fields. `P2PSHIM_UPDATE=1` writes it anew.
     #[test]
     fn json_schema_is_that_of_the_model() {
-        const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/schema/report.schema.json");
-        let plain = |schema: &mut Schema| {
-            // Names of Rust's types.
-            schema.remove("format");
-            if let Some(Value::String(text)) = schema.get_mut("description") {
-                *text = text.replace('\n', " ");
-            }
-        };
-        let settings = SchemaSettings::draft07().for_serialize().with_transform(RecursiveTransform(plain));
-        let schema =
-            serde_json::to_string_pretty(&settings.into_generator().into_root_schema_for::<Json>()).unwrap() + "\n";
-        if std::env::var_os("P2PSHIM_UPDATE").is_some() {
-            fs::write(FILE, &schema).unwrap();
-        }
-        assert!(fs::read_to_string(FILE).unwrap() == schema, "{FILE} is out of date: P2PSHIM_UPDATE=1 writes it anew");
+        crate::schema::compare::<Json>("report");
     }
 }

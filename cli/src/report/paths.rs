@@ -61,6 +61,7 @@ pub(crate) struct Fields {
     /// loses data there, or hangs) or `staged` (on purpose, no path is better, or the pair was not verified);
     /// `same-device`; `host`; `captured`; `by-hand` (through the host, by two copies of the program);
     /// `unknown`.
+    #[cfg_attr(test, schemars(extend("enum" = ["direct", "mapped", "start-up", "avoidable", "blocked", "staged", "same-device", "host", "captured", "by-hand", "unknown"])))]
     class: &'static str,
     /// Advice to a user whose copies take that path for that reason; null if there is none.
     remedy: Option<&'static str>,

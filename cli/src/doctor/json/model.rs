@@ -1,0 +1,243 @@
+//! The JSON as plain data: docs/schema/doctor.schema.json is made of the comments here.
+
+use serde::Serialize;
+
+/// The output of `p2pshim doctor --json`: one JSON object. Fields are never renamed within a version; new ones may
+/// come.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(title = "p2pshim doctor --json"))]
+pub(super) struct Report<'a> {
+    /// The version of this format. It changes only if fields change their meaning.
+    #[cfg_attr(test, schemars(extend("const" = 1)))]
+    pub(super) version: u32,
+    /// The host that was examined.
+    pub(super) host: String,
+    /// When. Nanoseconds since 1970, UTC.
+    pub(super) time: u64,
+    /// Versions of what was examined, and by what.
+    pub(super) versions: Versions<'a>,
+    /// The exit status: 0 all pairs are verified or have no path, 1 a pair is unsafe, 2 nothing could be tested, 3
+    /// a pair could not be verified and none is unsafe.
+    #[cfg_attr(test, schemars(extend("enum" = [0, 1, 2, 3])))]
+    pub(super) status: u8,
+    /// The verdict on the machine.
+    #[cfg_attr(test, schemars(extend("enum" = ["safe", "unsafe", "not-tested", "no-peer-access"])))]
+    pub(super) verdict: &'static str,
+    /// The verdict in a sentence or two.
+    pub(super) summary: Option<String>,
+    /// Likely causes, and what to do.
+    pub(super) advice: Vec<String>,
+    /// Why nothing was tested.
+    pub(super) error: Option<&'a str>,
+    /// Whether the GPUs were asked to be simulated (`--sim`): nothing here is a measurement then.
+    pub(super) simulated: bool,
+    /// Whether only copies and memory shared by IPC were tested (`--quick`).
+    pub(super) quick: bool,
+    /// CUDA, as the driver has it, as a number: 13000 is 13.0.
+    pub(super) cuda_version: Option<i32>,
+    /// CUDA runtimes on the library path.
+    pub(super) runtimes: Vec<Runtime<'a>>,
+    /// GPUs, as CUDA lists them.
+    pub(super) devices: Vec<Device<'a>>,
+    /// Pairs that were to be tested.
+    pub(super) pairs: Vec<Pair<'a>>,
+    /// The machine's account of itself.
+    pub(super) machine: Machine<'a>,
+    /// The folder in which verdicts are kept until the next boot.
+    pub(super) kept_in: Option<String>,
+}
+
+/// Versions of what was examined, and by what.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct Versions<'a> {
+    /// This command.
+    pub(super) p2pshim: &'static str,
+    /// CUDA, as the driver has it, such as `13.0`.
+    pub(super) driver: Option<String>,
+    /// NVIDIA's kernel module, such as `580.95.05`; null for simulated GPUs.
+    pub(super) kernel_module: Option<&'a str>,
+}
+
+/// A runtime.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct Runtime<'a> {
+    /// Its version as a number: 12090 is 12.9.
+    pub(super) version: i32,
+    /// The name of its library.
+    pub(super) library: &'a str,
+}
+
+/// A GPU.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct Device<'a> {
+    /// CUDA's number of it, from 0.
+    pub(super) ordinal: usize,
+    /// Its model.
+    pub(super) name: &'a str,
+    /// Its PCI bus id.
+    pub(super) bus_id: &'a str,
+    /// Its UUID.
+    pub(super) uuid: &'a str,
+    /// How much of its memory other devices can address at a time, in bytes.
+    pub(super) bar1_bytes: Option<u64>,
+    /// Whether it is divided (MIG).
+    pub(super) mig: Option<bool>,
+    /// NVLinks that are up.
+    pub(super) nvlinks_up: Option<u32>,
+}
+
+/// A pair: what came of the tests, and how fast it is.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct Pair<'a> {
+    /// The ordinal of the GPU that accesses.
+    pub(super) from: usize,
+    /// The ordinal of the GPU whose memory is accessed.
+    pub(super) to: usize,
+    /// Copies by the copy engines of both GPUs; null if it did not come to that.
+    pub(super) copy_engine: Option<Test<'a>>,
+    /// Loads of a kernel; null if it did not come to that.
+    pub(super) kernel_loads: Option<Test<'a>>,
+    /// Stores of a kernel; null if it did not come to that.
+    pub(super) kernel_stores: Option<Test<'a>>,
+    /// Atomic additions of a kernel; null if the link has no native atomics, or it did not come to that.
+    pub(super) kernel_atomics: Option<Test<'a>>,
+    /// A kernel stores data and then a flag to memory of the peer, where one that runs at the same time waits for
+    /// it; null if it did not come to that. A pair is verified without it where one kernel waited for the other in
+    /// vain, and nothing is lost.
+    pub(super) kernel_flags: Option<Test<'a>>,
+    /// Copies to and from memory that another process allocated, opened by an IPC handle; null if it did not come
+    /// to that. A pair is verified without it where processes cannot share memory.
+    pub(super) between_processes_ipc: Option<Test<'a>>,
+    /// Copies to and from memory that another process allocated, mapped by a file descriptor (Virtual Memory
+    /// Management); null if it did not come to that. A pair is verified without it where processes cannot share
+    /// memory.
+    pub(super) between_processes_vmm: Option<Test<'a>>,
+    /// Copies, loads and stores at the ends of each GiB while memory is filled (`--full`); null if it did not come
+    /// to that. A pair is verified without it where another process uses the memory.
+    pub(super) all_memory: Option<Test<'a>>,
+    /// Copies of this pair while all verified pairs copy; null if it did not come to that, or there is no other
+    /// such pair. A pair is verified without it where that cannot be tested.
+    pub(super) all_pairs_at_once: Option<Test<'a>>,
+    /// Rate of direct copies of 64 MiB, in GB/s (10^9 bytes per second).
+    pub(super) gb_per_s: Option<f64>,
+    /// Rate of direct copies while all verified pairs copy, in GB/s.
+    pub(super) all_pairs_at_once_gb_per_s: Option<f64>,
+    /// Rate of copies through the host, in GB/s.
+    pub(super) staged_gb_per_s: Option<f64>,
+    /// Rate of copies through the host, staged by p2pshim in place of the driver, in GB/s.
+    pub(super) staged_by_p2pshim_gb_per_s: Option<f64>,
+    /// Time of a direct copy of 4 bytes, in microseconds.
+    pub(super) latency_us: Option<f64>,
+    /// Time of a copy of 4 bytes through the host, in microseconds.
+    pub(super) staged_latency_us: Option<f64>,
+    /// Whether the driver says that one can access the other.
+    pub(super) has_path: bool,
+    /// Their joint: `NVLink`, `switch`, `host` or `CPUs`; null if it cannot be seen.
+    pub(super) link: Option<&'static str>,
+    /// The driver's attributes of the pair.
+    pub(super) attributes: Option<Attributes>,
+    /// The verdict on the pair. `proven` means verified.
+    #[cfg_attr(test, schemars(extend("enum" = ["proven", "no-path", "failed", "not-tested"])))]
+    pub(super) verdict: &'static str,
+    /// The failure, or why it was not tested.
+    pub(super) detail: Option<&'a str>,
+    /// A process that was killed but does not end: it is stuck in the driver.
+    pub(super) stuck_process: Option<u32>,
+}
+
+/// A test of a pair.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct Test<'a> {
+    /// Its outcome.
+    #[cfg_attr(test, schemars(extend("enum" = ["right", "wrong", "hung", "untested"])))]
+    pub(super) result: &'static str,
+    /// Words about the outcome.
+    pub(super) detail: Option<&'a str>,
+}
+
+/// The driver's attributes of the pair.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct Attributes {
+    /// CUDA's performance rank of the path: lower is better.
+    pub(super) performance_rank: i32,
+    /// Whether atomics work over the path.
+    pub(super) native_atomics: bool,
+    /// Whether CUDA arrays can be accessed over it.
+    pub(super) array_access: bool,
+}
+
+/// The machine's account of itself.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct Machine<'a> {
+    /// The version of NVIDIA's kernel module, whether or not GPUs are simulated.
+    pub(super) kernel_module: Option<&'a str>,
+    /// The kernel's parameters about IOMMU and access control.
+    pub(super) kernel_parameters: &'a [String],
+    /// IOMMUs in use.
+    pub(super) iommus: &'a [String],
+    /// The hypervisor, if this is a virtual machine.
+    pub(super) hypervisor: Option<&'a str>,
+    /// The container that this runs in, if that shows.
+    pub(super) container: Option<&'a str>,
+    /// Whether confidential computing is on, by NVML; null where NVML does not say.
+    pub(super) confidential_computing: Option<bool>,
+    /// The kernel's log about these GPUs, if it may be read.
+    pub(super) faults: Vec<Fault<'a>>,
+    /// Where the GPUs are, in the order of `devices`; empty for simulated ones without a simulated machine.
+    pub(super) gpus: Vec<Gpu<'a>>,
+}
+
+/// Lines of one kind about one GPU.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct Fault<'a> {
+    /// Its PCI bus id.
+    pub(super) bus_id: &'a str,
+    /// The last of them.
+    pub(super) line: &'a str,
+    /// How many there are.
+    pub(super) count: usize,
+    /// `iommu`: it stopped an access; `driver`: NVIDIA's driver reports an error (Xid).
+    #[cfg_attr(test, schemars(extend("enum" = ["iommu", "driver"])))]
+    pub(super) by: &'static str,
+}
+
+/// Where a GPU is.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct Gpu<'a> {
+    /// Its PCI bus id.
+    pub(super) bus_id: &'a str,
+    /// Its IOMMU group.
+    pub(super) iommu_group: Option<&'a str>,
+    /// How the IOMMU treats its addresses: `identity`, or the mode of translation.
+    pub(super) iommu_type: Option<&'a str>,
+    /// PCI bridges above it.
+    pub(super) bridges: Vec<Bridge<'a>>,
+    /// Its PCI link.
+    pub(super) pci_link: Option<&'a str>,
+    /// The memory node that it is near.
+    pub(super) numa_node: Option<u32>,
+    /// Whether a display is attached to it.
+    pub(super) display: bool,
+}
+
+/// A bridge.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct Bridge<'a> {
+    /// Its PCI address.
+    pub(super) address: &'a str,
+    /// Access control: requests between devices pass (`off`), are redirected, or there is none; null if it cannot
+    /// be read.
+    #[cfg_attr(test, schemars(extend("enum" = ["none", "off", "redirects", null])))]
+    pub(super) acs: Option<&'static str>,
+}
