@@ -349,8 +349,8 @@ mod tests {
 
     #[test]
     fn keep_only_what_is_a_verdict_on_the_pair() {
-        let folder = std::env::temp_dir().join(format!("p2pshim-doctor-{}", std::process::id()));
-        let cache = Cache::of(Some(folder.clone().into()), None, own_user()).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::of(Some(folder.path().into()), None, own_user()).unwrap();
         let device =
             |ordinal: usize| Device { bus_id: String::new(), uuid: format!("GPU-{ordinal}"), name: String::new() };
         let inventory = Inventory { driver: Some(13000), devices: vec![device(0), device(1)], ..Inventory::default() };
@@ -374,7 +374,6 @@ mod tests {
             let said = format!("{verdict:?} {finding:?} {timeout}");
             assert_eq!(keep(&cache, &inventory, &row(verdict, finding), timeout, false), expected, "{said}");
         }
-        std::fs::remove_dir_all(folder).unwrap();
     }
 
     fn own_user() -> u32 {

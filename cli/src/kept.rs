@@ -62,15 +62,14 @@ mod tests {
 
     #[test]
     fn read_gives_what_was_written_once_and_refuses_other_versions() {
-        let folder = std::env::temp_dir().join(format!("p2pshim-kept-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
         let kept = Kept { version: 1, text: "a".to_owned() };
-        let path = write(&folder, "one", &kept).unwrap();
+        let path = write(folder, "one", &kept).unwrap();
         assert_eq!(read(&path, 1), Ok(kept));
-        assert!(write(&folder, "one", &0).is_err(), "what is there stays");
+        assert!(write(folder, "one", &0).is_err(), "what is there stays");
         fs::write(&path, "{\"version\":2}").unwrap();
         assert!(read::<Kept>(&path, 1).unwrap_err().contains("it has version 2, and this p2pshim reads 1"));
         assert_eq!(read_all::<Kept>(&[path, folder.join("none")], 1), []);
-        fs::remove_dir_all(folder).unwrap();
     }
 }

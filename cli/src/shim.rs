@@ -1,7 +1,7 @@
 //! The shim as this command sees it: a library with a C interface.
 
 use std::error::Error;
-use std::ffi::{CStr, OsStr, c_char, c_int};
+use std::ffi::{CStr, c_char, c_int};
 use std::fmt::{self, Display, Formatter};
 use std::path::{Path, PathBuf};
 
@@ -104,7 +104,7 @@ impl Display for ShimError {
                 let places: Vec<_> = places.iter().map(|place| place.display().to_string()).collect();
                 write!(out, "libp2pshim.so not found; looked for {}. Pass its path with --library", places.join(", "))
             }
-            Self::Load(error) => write!(out, "{error}"),
+            Self::Load(error) => write!(out, "{}", linkers_words(error)),
             Self::Interface(function) => {
                 write!(
                     out,
@@ -115,12 +115,17 @@ impl Display for ShimError {
     }
 }
 
+/// The dynamic linker's own words, which name the file or function that is missing.
+pub(crate) fn linkers_words(error: &libloading::Error) -> String {
+    error.source().map_or_else(|| error.to_string(), ToString::to_string)
+}
+
 impl Shim {
     /// Loads the shim at `path`, or the one that was built or installed with this program.
     pub(crate) fn load(path: Option<&Path>) -> Result<Self, ShimError> {
         let path = find(path)?;
         // SAFETY: the shim does nothing when it is loaded.
-        match unsafe { Library::new::<&OsStr>(path.as_os_str()) } {
+        match unsafe { Library::new(path.as_os_str()) } {
             Ok(library) => Ok(Self { library }),
             Err(error) => Err(ShimError::Load(error)),
         }

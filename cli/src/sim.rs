@@ -64,19 +64,17 @@ mod tests {
 
     #[test]
     fn folder_build_tree_comes_first_and_absence_names_both() {
-        let root = std::env::temp_dir().join(format!("p2pshim-sim-{}", std::process::id()));
-        let (program, installed) = (root.join("bin"), root.join("lib/p2pshim/sim"));
+        let root = tempfile::tempdir().unwrap();
+        let [program, installed, built] = ["bin", "lib/p2pshim/sim", "sim/lib"].map(|folder| root.path().join(folder));
         fs::create_dir_all(&program).unwrap();
         fs::create_dir_all(&installed).unwrap();
         let said = folder(&program).unwrap_err().to_string();
         assert!(said.contains("../sim/lib or ") && said.contains("../lib/p2pshim/sim. `make sim`"), "{said}");
         fs::write(installed.join("libcuda.so.1"), "").unwrap();
         assert_eq!(folder(&program).unwrap(), installed.canonicalize().unwrap());
-        let built = root.join("sim/lib");
         fs::create_dir_all(&built).unwrap();
         fs::write(built.join("libcuda.so.1"), "").unwrap();
         assert_eq!(folder(&program).unwrap(), built.canonicalize().unwrap());
-        fs::remove_dir_all(root).unwrap();
     }
 
     #[test]

@@ -171,31 +171,25 @@ fn decode(record: &[u8]) -> Option<(Handle, Gpu)> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use tempfile::TempDir;
 
     use super::*;
 
-    struct Folder(PathBuf);
+    struct Folder(TempDir);
 
     impl Folder {
-        fn new(name: &str) -> Self {
-            let folder = std::env::temp_dir().join(format!("p2pshim-exports-{name}-{}", std::process::id()));
-            fs::DirBuilder::new().mode(0o700).create(&folder).unwrap();
-            Self(folder)
+        fn new() -> Self {
+            Self(tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o700)).tempdir().unwrap())
         }
 
         fn exports(&self) -> Exports {
-            Exports::of(self.0.clone(), fs::metadata(&self.0).unwrap().uid()).unwrap()
+            Exports::of(self.0.path().to_owned(), fs::metadata(&self.0).unwrap().uid()).unwrap()
         }
 
         fn file(&self) -> PathBuf {
             fs::read_dir(&self.0).unwrap().next().unwrap().unwrap().path()
-        }
-    }
-
-    impl Drop for Folder {
-        fn drop(&mut self) {
-            fs::remove_dir_all(&self.0).unwrap();
         }
     }
 
@@ -205,7 +199,7 @@ mod tests {
 
     #[test]
     fn find_what_others_publish_also_later() {
-        let folder = Folder::new("found");
+        let folder = Folder::new();
         let (one, mut other) = (folder.exports(), folder.exports());
         assert_eq!(other.find(&[1; 64]), None);
         for number in 1..=3 {
@@ -217,7 +211,7 @@ mod tests {
 
     #[test]
     fn find_nothing_of_processes_that_are_gone_or_numbered_otherwise() {
-        let folder = Folder::new("gone");
+        let folder = Folder::new();
         folder.exports().publish(&[1; 64], &gpu(1));
         let file = folder.file();
         let name = file.file_name().unwrap().to_str().unwrap().to_owned();
@@ -230,7 +224,7 @@ mod tests {
             "x".to_owned(),
         ];
         for name in gone {
-            fs::rename(folder.file(), folder.0.join(&name)).unwrap();
+            fs::rename(folder.file(), folder.0.path().join(&name)).unwrap();
             assert_eq!(folder.exports().find(&[1; 64]), None, "{name}");
         }
         fs::rename(folder.file(), &file).unwrap();
@@ -239,14 +233,14 @@ mod tests {
 
     #[test]
     fn find_the_gpu_of_a_handle_that_comes_again() {
-        let folder = Folder::new("again");
+        let folder = Folder::new();
         let mut other = folder.exports();
         folder.exports().publish(&[1; 64], &gpu(1));
         assert_eq!(other.find(&[1; 64]), Some(gpu(1)));
         // As the file of a process that is gone.
         let live = folder.file();
         let name = live.file_name().unwrap().to_str().unwrap().to_owned();
-        let gone = folder.0.join(format!("4194305-{}", name.split_once('-').unwrap().1));
+        let gone = folder.0.path().join(format!("4194305-{}", name.split_once('-').unwrap().1));
         fs::rename(&live, &gone).unwrap();
         let mut other = folder.exports();
         assert_eq!(other.find(&[1; 64]), None);
@@ -256,7 +250,7 @@ mod tests {
 
     #[test]
     fn publish_removes_files_of_processes_that_are_gone_once_there_are_many() {
-        let folder = Folder::new("many");
+        let folder = Folder::new();
         let exports = folder.exports();
         let files = |end: &str| {
             let names = fs::read_dir(&folder.0).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap());
@@ -264,17 +258,17 @@ mod tests {
         };
         let (here, elsewhere) = (format!("-{}", exports.namespace), format!("-{}0", exports.namespace));
         for number in 0..FILES {
-            fs::write(folder.0.join(format!("4194305-{number}{here}")), [0; RECORD]).unwrap();
+            fs::write(folder.0.path().join(format!("4194305-{number}{here}")), [0; RECORD]).unwrap();
         }
-        fs::write(folder.0.join(format!("4194305-1{elsewhere}")), [0; RECORD]).unwrap();
-        fs::write(folder.0.join("4194305-x"), "").unwrap();
+        fs::write(folder.0.path().join(format!("4194305-1{elsewhere}")), [0; RECORD]).unwrap();
+        fs::write(folder.0.path().join("4194305-x"), "").unwrap();
         assert_eq!(files(&here), FILES);
         let mut other = folder.exports();
         exports.publish(&[1; 64], &gpu(1));
         assert_eq!((files(&here), files(&elsewhere), files("x")), (0, 1, 1));
         assert_eq!(other.find(&[1; 64]), Some(gpu(1)));
         // A few stay, and so does what was published.
-        fs::write(folder.0.join(format!("4194305-1{here}")), [0; RECORD]).unwrap();
+        fs::write(folder.0.path().join(format!("4194305-1{here}")), [0; RECORD]).unwrap();
         folder.exports().publish(&[2; 64], &gpu(2));
         assert_eq!((files(&here), other.find(&[1; 64]), other.find(&[2; 64])), (1, Some(gpu(1)), Some(gpu(2))));
     }
@@ -282,7 +276,7 @@ mod tests {
     /// A write that was cut short, by a kill or a full disk.
     #[test]
     fn find_whole_records_only() {
-        let folder = Folder::new("cut");
+        let folder = Folder::new();
         let one = folder.exports();
         one.publish(&[1; 64], &gpu(1));
         let whole = fs::read(folder.file()).unwrap();
@@ -303,25 +297,25 @@ mod tests {
 
     #[test]
     fn exports_of_others_and_through_links_are_not_read() {
-        let folder = Folder::new("others");
+        let folder = Folder::new();
         folder.exports().publish(&[1; 64], &gpu(1));
         let theirs = Exports { user: folder.exports().user + 1, ..folder.exports() };
         assert_eq!({ theirs }.find(&[1; 64]), None);
-        let (file, moved) = (folder.file(), folder.0.with_extension("moved"));
+        let (file, moved) = (folder.file(), folder.0.path().with_extension("moved"));
         fs::rename(&file, &moved).unwrap();
         symlink(&moved, &file).unwrap();
         assert_eq!(folder.exports().find(&[1; 64]), None);
         fs::remove_file(&moved).unwrap();
         let user = fs::metadata(&folder.0).unwrap().uid();
-        assert!(Exports::of(folder.0.clone(), user + 1).is_none());
+        assert!(Exports::of(folder.0.path().to_owned(), user + 1).is_none());
         fs::set_permissions(&folder.0, fs::Permissions::from_mode(0o750)).unwrap();
-        assert!(Exports::of(folder.0.clone(), user).is_none());
+        assert!(Exports::of(folder.0.path().to_owned(), user).is_none());
         fs::set_permissions(&folder.0, fs::Permissions::from_mode(0o700)).unwrap();
     }
 
     #[test]
     fn publish_ends_where_a_file_is_full() {
-        let folder = Folder::new("full");
+        let folder = Folder::new();
         let one = folder.exports();
         for number in 0..MOST + 10 {
             let mut handle = [0; 64];

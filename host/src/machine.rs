@@ -447,27 +447,28 @@ mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
 
+    use tempfile::TempDir;
+
     /// A tree like that of a machine with one GPU below a root port and a switch.
-    struct Tree(PathBuf);
+    struct Tree(TempDir);
 
     impl Tree {
-        fn new(name: &str) -> Tree {
-            let root = std::env::temp_dir().join(format!("p2pshim-{name}-{}", std::process::id()));
-            let tree = Tree(root);
+        fn new() -> Tree {
+            let tree = Tree(tempfile::tempdir().unwrap());
             tree.write("sys/devices/pci0000:00/0000:00:01.0/0000:01:00.0/0000:02:00.0/config", &[0; 64]);
             tree.write("sys/devices/pci0000:00/0000:00:01.0/0000:01:00.0/config", &[0; 64]);
             tree.write("sys/devices/pci0000:00/0000:00:01.0/config", &configuration(0));
-            fs::create_dir_all(tree.0.join("sys/bus/pci/devices")).unwrap();
+            fs::create_dir_all(tree.0.path().join("sys/bus/pci/devices")).unwrap();
             symlink(
                 "../../../devices/pci0000:00/0000:00:01.0/0000:01:00.0/0000:02:00.0",
-                tree.0.join("sys/bus/pci/devices/0000:02:00.0"),
+                tree.0.path().join("sys/bus/pci/devices/0000:02:00.0"),
             )
             .unwrap();
             tree
         }
 
         fn write(&self, path: &str, bytes: &[u8]) {
-            let path = self.0.join(path);
+            let path = self.0.path().join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, bytes).unwrap();
         }
@@ -475,20 +476,14 @@ mod tests {
         fn group(&self, kind: &str) {
             self.write("sys/kernel/iommu_groups/17/type", kind.as_bytes());
             symlink(
-                self.0.join("sys/kernel/iommu_groups/17"),
-                self.0.join("sys/devices/pci0000:00/0000:00:01.0/0000:01:00.0/0000:02:00.0/iommu_group"),
+                self.0.path().join("sys/kernel/iommu_groups/17"),
+                self.0.path().join("sys/devices/pci0000:00/0000:00:01.0/0000:01:00.0/0000:02:00.0/iommu_group"),
             )
             .unwrap();
         }
 
         fn read(&self) -> Machine {
-            Machine::read(&self.0, &["0000:02:00.0".to_owned()])
-        }
-    }
-
-    impl Drop for Tree {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
+            Machine::read(self.0.path(), &["0000:02:00.0".to_owned()])
         }
     }
 
@@ -515,7 +510,7 @@ mod tests {
 
     #[test]
     fn read_finds_parameters_groups_and_bridges() {
-        let tree = Tree::new("machine");
+        let tree = Tree::new();
         tree.write("proc/cmdline", b"quiet intel_iommu=on pcie_acs_override=downstream root=/dev/sda\n");
         tree.write("proc/cpuinfo", b"processor: 0\nflags\t\t: fpu vme sse\n");
         tree.write("sys/class/iommu/dmar0", b"");
@@ -546,7 +541,7 @@ mod tests {
 
     #[test]
     fn likely_cause_virtual_machine_comes_first_and_acs_is_named() {
-        let tree = Tree::new("virtual");
+        let tree = Tree::new();
         tree.write("sys/devices/pci0000:00/0000:00:01.0/config", &configuration(0x1d));
         tree.group("identity\n");
         let machine = tree.read();

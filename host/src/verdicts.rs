@@ -360,27 +360,19 @@ mod tests {
     use std::os::unix::ffi::OsStrExt;
     use std::os::unix::fs::{PermissionsExt, symlink};
 
+    use tempfile::TempDir;
+
     /// A folder of a test's own.
-    struct Folder(PathBuf);
+    struct Folder(TempDir);
 
     impl Folder {
         fn new() -> Folder {
-            static COUNT: AtomicU32 = AtomicU32::new(0);
-            let name = format!("p2pshim-verdicts-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-            let folder = std::env::temp_dir().join(name);
-            DirBuilder::new().mode(0o700).create(&folder).unwrap();
-            Folder(folder)
+            Folder(tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o700)).tempdir().unwrap())
         }
 
         fn cache(&self) -> Cache {
             let user = fs::metadata(&self.0).unwrap().uid();
-            Cache { folder: self.0.join("cache/p2pshim"), user }
-        }
-    }
-
-    impl Drop for Folder {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
+            Cache { folder: self.0.path().join("cache/p2pshim"), user }
         }
     }
 
@@ -483,7 +475,7 @@ mod tests {
         let (folder, key) = (Folder::new(), key_of(&question(), "-", "boot", &places()));
         let cache = folder.cache();
         cache.put(&key, passed(), false);
-        let (file, elsewhere) = (cache.folder.join(&key.name), folder.0.join("elsewhere"));
+        let (file, elsewhere) = (cache.folder.join(&key.name), folder.0.path().join("elsewhere"));
         fs::rename(&file, &elsewhere).unwrap();
         symlink(&elsewhere, &file).unwrap();
         assert_eq!(cache.get(&key), None);
@@ -496,8 +488,8 @@ mod tests {
         let made = std::process::Command::new("mkfifo").arg(std::ffi::OsStr::from_bytes(fifo.as_bytes())).status();
         assert!(made.unwrap().success());
         assert_eq!(cache.get(&key), None);
-        fs::rename(&cache.folder, folder.0.join("real")).unwrap();
-        symlink(folder.0.join("real"), &cache.folder).unwrap();
+        fs::rename(&cache.folder, folder.0.path().join("real")).unwrap();
+        symlink(folder.0.path().join("real"), &cache.folder).unwrap();
         cache.put(&key, passed(), false);
         assert_eq!(cache.get(&key), None);
     }
@@ -566,15 +558,15 @@ mod tests {
     #[test]
     fn place_is_what_sysfs_says() {
         let folder = Folder::new();
-        let gpu = folder.0.join("sys/bus/pci/devices/0000:0a:00.0");
+        let gpu = folder.0.path().join("sys/bus/pci/devices/0000:0a:00.0");
         fs::create_dir_all(gpu.join("iommu_group")).unwrap();
         fs::write(gpu.join("resource"), "0x1 0x2 0x3\n0x4000000000 0x5fffffffff 0x14220c\n").unwrap();
         fs::write(gpu.join("iommu_group/type"), "DMA-FQ\n").unwrap();
-        let read = Place::read(&folder.0, "0000:0A:00.0");
+        let read = Place::read(folder.0.path(), "0000:0A:00.0");
         assert_eq!((read.bar1.as_str(), read.iommu.as_str()), ("0x2000000000", "DMA-FQ"));
         fs::write(gpu.join("resource"), "0x1 0x2 0x0\n0x0 0x0 0x0\n").unwrap();
-        assert_eq!(bar1(&folder.0, "0000:0a:00.0"), None, "there is no such region");
-        let nowhere = Place::read(&folder.0, "0000:0b:00.0");
+        assert_eq!(bar1(folder.0.path(), "0000:0a:00.0"), None, "there is no such region");
+        let nowhere = Place::read(folder.0.path(), "0000:0b:00.0");
         assert_eq!((nowhere.bar1.as_str(), nowhere.iommu.as_str()), ("-", "-"));
     }
 

@@ -6,6 +6,7 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use libloading::Library;
 
 use super::lines::Attributes;
+use crate::shim::linkers_words;
 
 pub(super) type Result<T> = std::result::Result<T, CudaError>;
 
@@ -184,10 +185,11 @@ impl Driver {
         const NAME: &str = "libcuda.so.1";
         // SAFETY: it is the driver, or what the library path puts in its place.
         let library = unsafe { Library::new(NAME) }.map_err(|error| {
-            format!("{error}. Is NVIDIA's driver installed? In a container, was it started with access to the GPUs?")
+            let words = linkers_words(&error);
+            format!("{words}. Is NVIDIA's driver installed? In a container, was it started with access to the GPUs?")
         })?;
         let functions = Functions::load(&library)
-            .map_err(|error| format!("{error}: this driver is too old; 9.2 or newer is required"))?;
+            .map_err(|error| format!("{}: this driver is too old; 9.2 or newer is required", linkers_words(&error)))?;
         let (sharing, mapping) = (sharing::Functions::load(&library).ok(), mapping::Functions::load(&library).ok());
         let instances = instances::Functions::load(&library).ok();
         // Its threads may outlive whatever we do.

@@ -137,12 +137,12 @@ mod tests {
 
     #[test]
     fn container_by_file_or_control_group() {
-        let root = std::env::temp_dir().join(format!("p2pshim-container-{}", std::process::id()));
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
         fs::create_dir_all(root.join("proc/1")).unwrap();
         fs::write(root.join("proc/1/cgroup"), "0::/kubepods.slice/x\n").unwrap();
-        assert_eq!(container(&root).unwrap(), "kubepods");
+        assert_eq!(container(root).unwrap(), "kubepods");
         fs::write(root.join(".dockerenv"), "").unwrap();
-        assert_eq!(container(&root).unwrap(), "docker");
-        fs::remove_dir_all(root).unwrap();
+        assert_eq!(container(root).unwrap(), "docker");
     }
 }

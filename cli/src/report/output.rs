@@ -76,9 +76,8 @@ mod tests {
 
     #[test]
     fn write_to_a_file_that_fails_leaves_what_was_there() {
-        let folder = std::env::temp_dir().join(format!("p2pshim-output-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
-        let path = folder.join("out");
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out");
         write_to(&path, |out| out.write_all(b"one")).unwrap();
         let failing = |out: &mut dyn Write| {
             out.write_all(b"two")?;
@@ -90,7 +89,7 @@ mod tests {
         write_to(&path, |out| out.write_all(b"three")).unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"three");
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "nothing is left beside it");
-        fs::remove_dir_all(&folder).unwrap();
+        drop(folder);
         assert!(write_to(&path, |_| Ok(())).unwrap_err().to_string().contains("No such file"));
         write_to(Path::new("/dev/null"), |out| out.write_all(b"x")).unwrap();
         for (path, expected) in

@@ -143,49 +143,45 @@ fn remove_left(parent: &Path) {
 mod tests {
     use super::*;
 
-    fn parent(name: &str) -> PathBuf {
-        let folder = std::env::temp_dir().join(format!("p2pshim-traces-{name}-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
-        folder
-    }
-
     #[test]
     fn traces_folder_of_our_own_goes_and_the_users_stays() {
-        let parent = parent("own");
-        let temporary = Traces::new(None, true, &parent).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let parent = folder.path();
+        let temporary = Traces::new(None, true, parent).unwrap();
         let folder = temporary.folder().unwrap().to_owned();
         assert!(folder.is_dir());
-        drop(Traces::new(Some(folder.clone()), true, &parent).unwrap());
+        drop(Traces::new(Some(folder.clone()), true, parent).unwrap());
         assert!(folder.is_dir());
         drop(temporary);
         // Fails if anything is left.
-        fs::remove_dir(&parent).unwrap();
-        assert!(Traces::new(None, false, &parent).unwrap().folder().is_none());
-        assert!(Traces::new(None, true, &parent).is_err(), "there is no place for it");
+        fs::remove_dir(parent).unwrap();
+        assert!(Traces::new(None, false, parent).unwrap().folder().is_none());
+        assert!(Traces::new(None, true, parent).is_err(), "there is no place for it");
     }
 
     #[test]
     fn folder_that_was_left_goes_with_the_next_run_and_one_in_use_stays() {
-        let parent = parent("left");
+        let folder = tempfile::tempdir().unwrap();
+        let parent = folder.path();
         fs::create_dir_all(parent.join(format!("{NAME}1-0/traces"))).unwrap();
         fs::create_dir_all(parent.join("p2pshim-other")).unwrap();
-        let first = Temporary::new(&parent).unwrap();
-        let second = Temporary::new(&parent).unwrap();
+        let first = Temporary::new(parent).unwrap();
+        let second = Temporary::new(parent).unwrap();
         assert!(first.traces.is_dir() && second.traces.is_dir());
         drop((first, second));
-        let left: Vec<_> = fs::read_dir(&parent).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        let left: Vec<_> = fs::read_dir(parent).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(left, ["p2pshim-other"]);
-        fs::remove_dir_all(&parent).unwrap();
     }
 
     #[test]
     fn folder_that_is_gone_is_not_made_anew() {
-        let parent = parent("gone");
-        let temporary = Temporary::new(&parent).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let parent = folder.path();
+        let temporary = Temporary::new(parent).unwrap();
         let traces = temporary.traces.clone();
         drop(temporary);
         assert!(fs::create_dir(&traces).is_err(), "what the shim does");
-        fs::remove_dir(&parent).unwrap();
+        fs::remove_dir(parent).unwrap();
     }
 
     #[test]
