@@ -2,15 +2,18 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io;
+use std::io::{self, BufRead, Write};
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command, ExitStatus};
+use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use libc::pid_t;
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Pid, Signal, kill_process};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 /// How long a process is waited for, and how long after it was killed.
 const GRACE: Duration = Duration::from_secs(1);
@@ -75,6 +78,32 @@ pub(crate) fn is_gone(process: pid_t) -> bool {
         }
     }
     false
+}
+
+/// Writes a value as a line for a process.
+///
+/// # Errors
+/// Nobody reads it.
+pub(crate) fn tell(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
+    let mut line = serde_json::to_vec(value)?;
+    line.push(b'\n');
+    out.write_all(&line).and_then(|()| out.flush())
+}
+
+/// Writes a value for the process that has started this one, if it still reads.
+pub(crate) fn say(value: &impl Serialize) {
+    let _ = tell(&mut io::stdout().lock(), value);
+}
+
+/// The requests of the process that has started this one. When that one ends, this one ends too, whatever it is doing.
+pub(crate) fn asked<T: DeserializeOwned + Send + 'static>() -> Receiver<T> {
+    let (sender, asked) = mpsc::channel();
+    thread::spawn(move || {
+        let lines = io::stdin().lock().lines().map_while(io::Result::ok);
+        let _ = lines.filter_map(|line| serde_json::from_str(&line).ok()).try_for_each(|request| sender.send(request));
+        leave(0)
+    });
+    asked
 }
 
 /// Ends the process at once: the driver's own way out might wait for what hangs.

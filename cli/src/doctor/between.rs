@@ -5,13 +5,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::cuda::{Address, CudaError};
-use super::journal::{self, Entry};
+use super::journal::Entry;
 use super::lines::{Finding, Line, Test};
 use super::partner::{Channel, Partner, Request, SIZES, Ticket};
 use super::pattern::difference;
 use super::rig::{Lent, Rig};
 use super::verify::{Verification, of_error};
 use crate::lock::lock;
+use crate::processes::say;
 
 /// Why a test ends before its end.
 enum Stop {
@@ -47,7 +48,7 @@ impl Between {
         let lent = devices.iter().filter_map(|&device| rig.lent(device).ok()?.vmm.ok());
         let descriptors: Vec<_> = lent.map(|(_, descriptor)| descriptor).collect();
         let partner = Partner::start(devices, &descriptors);
-        partner.iter().for_each(|partner| journal::write(&Line::Partner(partner.process())));
+        partner.iter().for_each(|partner| say(&Line::Partner(partner.process())));
         Arc::new(Self(Mutex::new(partner)))
     }
 

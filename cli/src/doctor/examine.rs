@@ -7,10 +7,10 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use p2pshim_host::stagers::Stagers;
+use p2pshim_host::stagers::{Rates, Stagers};
 
 use super::advice::is_slower;
-use super::lines::{Finding, Line, Measure, Path, Test, Verdict};
+use super::lines::{Finding, Line, Measure, Path, Task, Test, Verdict};
 use super::report::Row;
 use super::session::{Session, Settings};
 use crate::shim;
@@ -84,12 +84,12 @@ impl<'a> Examination<'a> {
     fn ask(
         &mut self,
         settings: Settings<'a>,
-        (task, what): (&str, &str),
+        (task, what): (Task, &str),
         places: &[usize],
         mut take: impl FnMut(&mut Row, Line),
     ) -> Result<Option<Verdict>, String> {
         let pairs = self.pairs(places);
-        let steps = if task == "test" { settings.level.count() } else { 1 };
+        let steps = if task == Task::Test { settings.level.count() } else { 1 };
         settings.progress.begin(pairs.len() * steps, what);
         let mut said = Vec::new();
         let session = self.session(settings)?;
@@ -113,7 +113,7 @@ impl<'a> Examination<'a> {
         for &place in places {
             self.rows.get_mut(place).into_iter().for_each(Row::forget);
         }
-        let asked = self.ask(settings, ("test", "testing"), places, |row, line| match line {
+        let asked = self.ask(settings, (Task::Test, "testing"), places, |row, line| match line {
             Line::Found(test, finding) => row.set_finding(test, finding),
             Line::Verdict(verdict) => {
                 row.verdict = verdict;
@@ -171,14 +171,14 @@ impl<'a> Examination<'a> {
     fn measure_all(&mut self) {
         let right = self.places(|row| row.verdict == Verdict::Passed);
         let others = self.places(|row| row.verdict != Verdict::Passed && !row.is_hung());
-        self.measure("measure", &right);
-        self.measure("measure-staged", &others);
+        self.measure(Task::Measure, &right);
+        self.measure(Task::MeasureStaged, &others);
         let again = self.places(|row| is_doubtful(row, &self.rows));
-        self.measure("measure", &again);
+        self.measure(Task::Measure, &again);
     }
 
     /// Measures pairs; the best counts.
-    fn measure(&mut self, task: &str, places: &[usize]) {
+    fn measure(&mut self, task: Task, places: &[usize]) {
         if places.is_empty() {
             return;
         }
@@ -200,7 +200,7 @@ impl<'a> Examination<'a> {
         let mut settings = self.settings;
         for is_last in [false, true] {
             let mut found = Vec::new();
-            let asked = self.ask(settings, ("at-once", "all pairs at once"), &places, |row, line| match line {
+            let asked = self.ask(settings, (Task::AtOnce, "all pairs at once"), &places, |row, line| match line {
                 Line::Found(_, finding) => found.push((row.pair, finding)),
                 Line::AtOnce(speed) => row.at_once = Some(speed),
                 _ => {}
@@ -236,7 +236,7 @@ impl<'a> Examination<'a> {
         let settings = self.settings;
         preloaded(settings, |session| {
             settings.progress.begin(pairs.len(), "measuring copies by p2pshim");
-            session.ask("measure-staged", &pairs, |place, line| {
+            session.ask(Task::MeasureStaged, &pairs, |place, line| {
                 let row = places.get(place).and_then(|&place| self.rows.get_mut(place));
                 if let (Some(row), Line::Measured(_, measure)) = (row, line) {
                     settings.progress.step();
@@ -261,10 +261,10 @@ pub(super) fn stagers(pairs: &[[usize; 2]], settings: Settings<'_>) -> Stagers {
 fn ask_stagers(session: &mut Session<'_>, settings: Settings<'_>, pairs: &[[usize; 2]]) -> Stagers {
     let mut found = Stagers::default();
     settings.progress.begin(Stagers::CLASSES * 2, "measuring who stages copies faster");
-    session.ask("stagers", pairs, |_, line| {
-        if let Line::Stagers(of_size) = line {
+    session.ask(Task::Stagers, pairs, |_, line| {
+        if let Line::Stagers { class, are_all_busy, driver, shim } = line {
             settings.progress.step();
-            found.update(&of_size);
+            found.set(class, are_all_busy, Rates { driver, shim });
         }
     });
     found

@@ -88,7 +88,7 @@ impl Inventory {
                 Line::Unfit(ordinal, why) => inventory.unfit.push((ordinal, why)),
                 Line::Confidential(is_on) => inventory.is_confidential = Some(is_on),
                 Line::Pair(..) | Line::Found(..) | Line::Measured(..) | Line::AtOnce(_) => {}
-                Line::Stagers(_) | Line::Done(_) | Line::Verdict(_) | Line::Partner(_) => {}
+                Line::Stagers { .. } | Line::Done(_) | Line::Verdict(_) | Line::Partner(_) => {}
             }
         }
         inventory

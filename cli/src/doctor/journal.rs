@@ -1,12 +1,12 @@
 //! The findings on each pair while it is tested, and who may still add to them.
 
-use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::cuda::Address;
 use super::lines::{Finding, Line, Measure, Path, Test, Verdict};
 use crate::lock::lock;
+use crate::processes::say;
 
 /// The records of all pairs of this process, by their places in its request.
 #[derive(Clone, Default)]
@@ -66,13 +66,6 @@ impl Journal {
     }
 }
 
-/// Writes a line for whoever reads.
-pub(super) fn write(line: &Line) {
-    let mut out = io::stdout().lock();
-    // Nobody may be reading any more.
-    let _ = writeln!(out, "{}", line.write()).and_then(|()| out.flush());
-}
-
 /// One pair in the journal.
 #[derive(Clone)]
 pub(super) struct Entry {
@@ -94,7 +87,7 @@ impl Entry {
     }
 
     fn write(&self, line: Line) {
-        write(&Line::Pair(self.place, Box::new(line)));
+        say(&Line::Pair(self.place, Box::new(line)));
     }
 
     /// A test begins that may never end.

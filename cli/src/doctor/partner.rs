@@ -6,25 +6,27 @@
 //! for one; both begin with the ordinals of A and B, since pairs that have no device in common are tested at the same time:
 //!
 //! ```text
-//! first                            second
-//!                                  ready
-//! 0 1 destination TICKET           0 1 done, or 0 1 cannot TEXT
-//! 0 1 write NUMBER BYTES           0 1 done, cannot TEXT, or fault TEXT
-//! 0 1 source TICKET                0 1 done, or cannot TEXT
-//! 0 1 read NUMBER BYTES            as write, or wrong TEXT
-//! 0 1 close                        0 1 done
+//! first                                    second
+//!                                          "ready", or {"refused":"TEXT"}
+//! [[0,1],{"destination":TICKET}]           {"reply":[[0,1],"done"]}, or {"reply":[[0,1],{"cannot":"TEXT"}]}
+//! [[0,1],{"write":[NUMBER,BYTES]}]         done, cannot, or fault
+//! [[0,1],{"source":TICKET}]                done, or cannot
+//! [[0,1],{"read":[NUMBER,BYTES]}]          as write, or wrong
+//! [[0,1],"close"]                          done
 //! ```
-//! A ticket is what memory is opened by, `ipc HANDLE` or `vmm DESCRIPTOR`: descriptors are inherited under the same number.
+//! A ticket is what memory is opened by, `{"ipc":HANDLE}` or `{"vmm":DESCRIPTOR}`: descriptors are inherited under the same number.
 //! The second ends when the first does: nobody writes to it any more.
 
 use std::collections::HashMap;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader};
 use std::os::fd::{OwnedFd, RawFd};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
 
 use super::cuda::{Address, Context, Device, Driver, Handle, Result, Stream};
 use super::lines::Finding;
@@ -37,7 +39,8 @@ use crate::processes;
 pub(super) const SIZES: [usize; 3] = [4 << 10, 1 << 20, LARGEST];
 
 /// The second process's reply to a request.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(super) enum Reply {
     Done,
     /// Data was wrong.
@@ -56,27 +59,6 @@ impl Reply {
             Err(error) if error.is_fault() => Self::Fault(error.to_string()),
             Err(error) => Self::Cannot(error.to_string()),
         }
-    }
-
-    fn write(&self) -> String {
-        let line = match self {
-            Self::Done => "done".to_owned(),
-            Self::Wrong(text) => format!("wrong {text}"),
-            Self::Fault(text) => format!("fault {text}"),
-            Self::Cannot(text) => format!("cannot {text}"),
-        };
-        line.replace('\n', " ")
-    }
-
-    fn parse(line: &str) -> Option<Self> {
-        let (word, text) = line.split_once(' ').unwrap_or((line, ""));
-        Some(match word {
-            "done" => Self::Done,
-            "wrong" => Self::Wrong(text.to_owned()),
-            "fault" => Self::Fault(text.to_owned()),
-            "cannot" => Self::Cannot(text.to_owned()),
-            _ => return None,
-        })
     }
 
     /// The finding about the pair; none if all is right so far.
@@ -100,31 +82,16 @@ pub(super) enum Means {
 }
 
 /// A ticket, by which the second process opens memory of the first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(super) enum Ticket {
     Ipc(Handle),
     Vmm(RawFd),
 }
 
-impl Ticket {
-    fn write(self) -> String {
-        match self {
-            Self::Ipc(handle) => format!("ipc {}", handle.write()),
-            Self::Vmm(descriptor) => format!("vmm {descriptor}"),
-        }
-    }
-
-    fn parse(means: &str, text: &str) -> Option<Self> {
-        match means {
-            "ipc" => Handle::parse(text).map(Self::Ipc),
-            "vmm" => text.parse().ok().map(Self::Vmm),
-            _ => None,
-        }
-    }
-}
-
 /// A request to the second process.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(super) enum Request {
     /// To open memory of B on A.
     Destination(Ticket),
@@ -138,31 +105,16 @@ pub(super) enum Request {
     Close,
 }
 
-impl Request {
-    fn write(&self) -> String {
-        match self {
-            Self::Destination(ticket) => format!("destination {}", ticket.write()),
-            Self::Source(ticket) => format!("source {}", ticket.write()),
-            Self::Write(seed, bytes) => format!("write {seed} {bytes}"),
-            Self::Read(seed, bytes) => format!("read {seed} {bytes}"),
-            Self::Close => "close".to_owned(),
-        }
-    }
-
-    fn parse(line: &str) -> Option<Self> {
-        let mut fields = line.split(' ');
-        let word = fields.next()?;
-        let mut trial =
-            || Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok().filter(|&size| size <= LARGEST)?));
-        Some(match word {
-            "destination" => Self::Destination(Ticket::parse(fields.next()?, fields.next()?)?),
-            "source" => Self::Source(Ticket::parse(fields.next()?, fields.next()?)?),
-            "write" => trial().map(|(seed, bytes)| Self::Write(seed, bytes))?,
-            "read" => trial().map(|(seed, bytes)| Self::Read(seed, bytes))?,
-            "close" => Self::Close,
-            _ => return None,
-        })
-    }
+/// The second process's words.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Word {
+    /// It has started CUDA.
+    Ready,
+    /// It cannot take part.
+    Refused(String),
+    /// About a pair.
+    Reply([usize; 2], Reply),
 }
 
 /// Whom the replies to a pair go to.
@@ -172,7 +124,7 @@ type Asking = Arc<Mutex<HashMap<[usize; 2], Sender<Reply>>>>;
 pub(super) struct Partner {
     child: Child,
     input: Arc<Mutex<Option<ChildStdin>>>,
-    ready: Receiver<String>,
+    ready: Receiver<std::result::Result<(), String>>,
     asking: Asking,
 }
 
@@ -183,20 +135,10 @@ pub(super) struct Channel {
     replies: Receiver<Reply>,
 }
 
-/// The ordinals that a line begins with, and the rest of it.
-fn addressed(line: &str) -> Option<([usize; 2], &str)> {
-    let mut fields = line.splitn(3, ' ');
-    let pair = [fields.next()?.parse().ok()?, fields.next()?.parse().ok()?];
-    Some((pair, fields.next()?))
-}
-
 impl Channel {
     /// Has it do something, which may never end.
     pub(super) fn ask(&self, request: &Request) -> Reply {
-        let [from, to] = self.pair;
-        let line = format!("{from} {to} {}\n", request.write());
-        let sent =
-            lock(&self.input).as_mut().map(|input| input.write_all(line.as_bytes()).and_then(|()| input.flush()));
+        let sent = lock(&self.input).as_mut().map(|input| processes::tell(input, &(self.pair, request)));
         let reply = sent.and_then(std::result::Result::ok).and_then(|()| self.replies.recv().ok());
         reply.unwrap_or_else(|| Reply::Cannot("the other process ended".to_owned()))
     }
@@ -218,11 +160,14 @@ impl Partner {
             let asking = Arc::clone(&asking);
             thread::spawn(move || {
                 for line in BufReader::new(output).lines().map_while(io::Result::ok) {
-                    match addressed(&line).and_then(|(pair, text)| Some((pair, Reply::parse(text)?))) {
-                        Some((pair, reply)) => {
+                    match serde_json::from_str(&line) {
+                        Ok(Word::Reply(pair, reply)) => {
                             let _ = lock(&asking).get(&pair).map(|whom| whom.send(reply));
                         }
-                        None => drop(sender.send(line)),
+                        Ok(Word::Ready) => drop(sender.send(Ok(()))),
+                        Ok(Word::Refused(why)) => drop(sender.send(Err(why))),
+                        // A library's.
+                        Err(_) => {}
                     }
                 }
                 // Nobody gets a reply any more.
@@ -256,14 +201,7 @@ impl Partner {
     /// Why it has not, for the user.
     pub(super) fn wait(&mut self, time: Duration) -> std::result::Result<(), String> {
         match self.ready.recv_timeout(time) {
-            Ok(line) if line == "ready" => Ok(()),
-            Ok(line) => Err(format!(
-                "in the other process {}",
-                Reply::parse(&line).map_or(line, |reply| match reply {
-                    Reply::Cannot(text) | Reply::Fault(text) | Reply::Wrong(text) => text,
-                    Reply::Done => String::new(),
-                })
-            )),
+            Ok(said) => said.map_err(|why| format!("in the other process {why}")),
             Err(RecvTimeoutError::Timeout) => {
                 Err(format!("the other process had not started CUDA after {} s", time.as_secs()))
             }
@@ -283,7 +221,7 @@ type Ready = std::result::Result<Side, String>;
 
 /// Serves the first process's requests, in the second; it ends with the first.
 pub(super) fn serve(driver: &Arc<Driver>, devices: &[(usize, Device)]) {
-    let lines = lines();
+    let asked = processes::asked();
     let starting = devices.iter().map(|&(ordinal, device)| {
         let driver = Arc::clone(driver);
         (ordinal, thread::spawn(move || Side::new(&driver, device).map_err(|error| error.to_string())))
@@ -295,12 +233,8 @@ pub(super) fn serve(driver: &Arc<Driver>, devices: &[(usize, Device)]) {
         .collect();
     let patterns = Arc::new(Patterns::new(LARGEST));
     let mut guests: HashMap<[usize; 2], Sender<Request>> = HashMap::new();
-    say("ready");
-    while let Ok(line) = lines.recv() {
-        let Some((pair, request)) = addressed(&line).and_then(|(pair, text)| Some((pair, Request::parse(text)?)))
-        else {
-            continue;
-        };
+    processes::say(&Word::Ready);
+    while let Ok((pair, request)) = asked.recv() {
         let guest = guests.entry(pair).or_insert_with(|| {
             let side =
                 |ordinal: usize| sides.get(&ordinal).cloned().unwrap_or_else(|| Err(format!("no GPU {ordinal}")));
@@ -314,13 +248,7 @@ pub(super) fn serve(driver: &Arc<Driver>, devices: &[(usize, Device)]) {
     }
 }
 
-fn serve_pair(
-    driver: &Driver,
-    patterns: &Patterns,
-    [from, to]: [usize; 2],
-    sides: [Ready; 2],
-    requests: &Receiver<Request>,
-) {
+fn serve_pair(driver: &Driver, patterns: &Patterns, pair: [usize; 2], sides: [Ready; 2], requests: &Receiver<Request>) {
     let mut guest = match sides {
         [Ok(a), Ok(b)] => Ok(Guest { driver, patterns, sides: [a, b] }),
         [Err(why), _] | [_, Err(why)] => Err(why),
@@ -333,29 +261,13 @@ fn serve_pair(
             Ok(Err(error)) if !copies => Reply::Cannot(error.to_string()),
             Ok(result) => Reply::of(result),
         };
-        say(&format!("{from} {to} {}", reply.write()));
+        processes::say(&Word::Reply(pair, reply));
     }
 }
 
 /// Says why the second process cannot take part.
 pub(super) fn refuse(why: &str) {
-    say(&Reply::Cannot(why.to_owned()).write());
-}
-
-fn say(line: &str) {
-    let mut out = io::stdout().lock();
-    // Without a reader there is nobody to tell.
-    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
-}
-
-/// A request to a process that this one has started. When this process ends, that one ends too, whatever it is doing.
-pub(super) fn lines() -> Receiver<String> {
-    let (sender, lines) = mpsc::channel();
-    thread::spawn(move || {
-        let _ = io::stdin().lock().lines().map_while(io::Result::ok).try_for_each(|line| sender.send(line));
-        processes::leave(0)
-    });
-    lines
+    processes::say(&Word::Refused(why.to_owned()));
 }
 
 /// The second process's context and memory on a device.
@@ -448,39 +360,6 @@ impl Guest<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn parse_reads_what_was_written() {
-        let handle = Handle::parse(&"7f".repeat(64)).unwrap();
-        for request in [
-            Request::Destination(Ticket::Ipc(handle)),
-            Request::Destination(Ticket::Vmm(7)),
-            Request::Write(7, 4096),
-            Request::Source(Ticket::Ipc(handle)),
-            Request::Read(8, LARGEST),
-            Request::Close,
-        ] {
-            assert_eq!(Request::parse(&request.write()), Some(request));
-        }
-        let text = || "one two".to_owned();
-        for reply in [Reply::Done, Reply::Wrong(text()), Reply::Fault(text()), Reply::Cannot(text())] {
-            assert_eq!(Reply::parse(&reply.write()), Some(reply));
-        }
-        for wrong in [
-            "",
-            "source",
-            "destination 7f",
-            "destination ipc 7f",
-            "destination vmm x",
-            "source vmm",
-            "write 1",
-            "read 1 16777217",
-            "done?",
-            "x",
-        ] {
-            assert_eq!((Request::parse(wrong), Reply::parse(wrong)), (None, None), "{wrong}");
-        }
-    }
 
     #[test]
     fn finding_of_what_could_not_be_made_is_no_failure() {

@@ -1,19 +1,16 @@
 //! The process that touches the GPUs, as the command has it: it is asked, read, and not waited for for ever.
 
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use p2pshim_host::text::Escaped;
-
 use super::Inventory;
 use super::level::Level;
-use super::lines::{Line, Verdict};
+use super::lines::{Line, Task, Verdict};
 use super::progress::Progress;
-use super::worker::write_pair;
 use crate::processes;
 
 /// How long after its own limits the process is waited for.
@@ -60,8 +57,6 @@ impl<'a> Session<'a> {
             // It may wait for ever for a process that nothing can end; then it ends with us.
             thread::spawn(move || {
                 let lines = BufReader::new(output).lines().map_while(Result::ok);
-                // Names of devices and messages of libraries may have anything in them.
-                let lines = lines.map(|line| Escaped(line).to_string());
                 lines.filter_map(|line| Line::parse(&line)).try_for_each(|line| sender.send(line))
             });
         }
@@ -112,13 +107,11 @@ impl<'a> Session<'a> {
     /// Has something done with pairs, and hands on the lines about them by their places. The verdict on all of them is returned.
     pub(super) fn ask(
         &mut self,
-        task: &str,
+        task: Task,
         pairs: &[[usize; 2]],
         mut said: impl FnMut(usize, Line),
     ) -> Option<Verdict> {
-        let pairs: Vec<String> = pairs.iter().map(|pair| write_pair(*pair)).collect();
-        let request = format!("{task} {}\n", pairs.join(" "));
-        let sent = self.input.as_mut().map(|input| input.write_all(request.as_bytes()).and_then(|()| input.flush()));
+        let sent = self.input.as_mut().map(|input| processes::tell(input, &(task, pairs)));
         if !matches!(sent, Some(Ok(()))) {
             self.is_whole = false;
             return None;

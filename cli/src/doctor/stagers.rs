@@ -31,7 +31,7 @@ struct Link {
 }
 
 /// Measures; hands on the result for each size and number of links. Nothing, if p2pshim is not there or the GPUs lack memory.
-pub(super) fn measure(driver: &Driver, devices: &[Device], found: impl Fn(Stagers)) -> Result<()> {
+pub(super) fn measure(driver: &Driver, devices: &[Device], found: impl Fn(usize, bool, Rates)) -> Result<()> {
     let Some(set_stager) = stager() else { return Ok(()) };
     let is_simulated =
         devices.first().is_some_and(|&device| driver.name(device).is_ok_and(|name| name == machine::SIMULATED_NAME));
@@ -67,9 +67,7 @@ pub(super) fn measure(driver: &Driver, devices: &[Device], found: impl Fn(Stager
                 }
             }
             let [by_driver, by_shim] = speeds.map(median);
-            let mut stagers = Stagers::default();
-            stagers.set(class, are_all_busy, Rates { driver: by_driver, shim: by_shim });
-            found(stagers);
+            found(class, are_all_busy, Rates { driver: by_driver, shim: by_shim });
         }
     }
     Ok(())

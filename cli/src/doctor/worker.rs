@@ -1,13 +1,5 @@
 //! The process that touches the GPUs, since work on them may never end: it lists them, then tests pairs as it is asked to, and writes
 //! [lines](super::lines). Its first thread touches none, and gives up on those that do.
-//!
-//! ```text
-//! test 0>1 1>0        to test these pairs
-//! measure 0>1         to measure direct copies and those through the host
-//! measure-staged 0>1  to measure only those through the host
-//! at-once 0>1 1>0     to have them copy at once
-//! stagers 0>1 1>0     to measure who stages copies of these GPUs faster
-//! ```
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -16,16 +8,16 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Args;
+use p2pshim_host::stagers::Rates;
 
 use super::cuda::{Device, Driver};
-use super::journal::write;
 use super::level::Level;
-use super::lines::{Finding, Line, Test, Verdict};
+use super::lines::{Finding, Line, Task, Test, Verdict};
 use super::rig::Rig;
 use super::sweep::Sweep;
 use super::{at_once, partner, runtimes, stagers};
 use crate::nvml::{Handle, Nvml};
-use crate::processes::leave;
+use crate::processes::{self, leave, say};
 
 /// How to do it.
 #[derive(Args)]
@@ -56,41 +48,29 @@ pub(crate) fn run(arguments: &WorkerArguments) -> ExitCode {
     let (driver, devices) = match listed {
         Ok(listed) => listed,
         Err(why) => {
-            write(&Line::Verdict(Verdict::Unknown(why)));
+            say(&Line::Verdict(Verdict::Unknown(why)));
             leave(2)
         }
     };
-    write(&Line::Done(true));
+    say(&Line::Done(true));
     // Most of what follows is only needed by who asks for more.
-    let asked = partner::lines();
+    let asked = processes::asked();
     let Ok(first) = asked.recv() else { leave(0) };
     let rig = Arc::new(Rig::new(driver, devices, arguments.level, Duration::from_millis(arguments.patience)));
     let time = Duration::from_secs(arguments.timeout);
-    for line in std::iter::once(first).chain(asked) {
-        let (task, pairs) = line.split_once(' ').unwrap_or((&line, ""));
-        let pairs: Vec<[usize; 2]> = pairs.split(' ').filter_map(parse_pair).collect();
+    for (task, pairs) in std::iter::once(first).chain(asked) {
+        let pairs: Vec<[usize; 2]> = pairs;
         let sweep = Sweep { rig: &rig, pairs: &pairs };
         match task {
-            "test" => sweep.test(time),
-            "measure" => sweep.measure(time, true),
-            "measure-staged" => sweep.measure(time, false),
-            "at-once" => at_once(&rig, &pairs),
-            "stagers" => stagers(&rig, &pairs),
-            _ => {}
+            Task::Test => sweep.test(time),
+            Task::Measure => sweep.measure(time, true),
+            Task::MeasureStaged => sweep.measure(time, false),
+            Task::AtOnce => at_once(&rig, &pairs),
+            Task::Stagers => stagers(&rig, &pairs),
         }
-        write(&Line::Done(!rig.journal.has_lost()));
+        say(&Line::Done(!rig.journal.has_lost()));
     }
     leave(0)
-}
-
-/// A pair as it is asked for.
-pub(super) fn write_pair([from, to]: [usize; 2]) -> String {
-    format!("{from}>{to}")
-}
-
-fn parse_pair(text: &str) -> Option<[usize; 2]> {
-    let (from, to) = text.split_once('>')?;
-    Some([from.parse().ok()?, to.parse().ok()?])
 }
 
 /// A check leaves GPUs alone of which less is free, in bytes: contexts take much of it.
@@ -103,7 +83,7 @@ const LEAST_FREE: u64 = 512 << 20;
 fn list(driver: &Driver) -> Result<Vec<Device>, String> {
     let (mut uuids, mut unfit) = (Vec::new(), Vec::new());
     let mut told = || {
-        write(&Line::Driver(driver.version()?));
+        say(&Line::Driver(driver.version()?));
         let devices = driver.devices()?;
         for (ordinal, &device) in devices.iter().enumerate() {
             let (bus_id, uuid, name) = (driver.bus_id(device)?, driver.uuid(device)?, driver.name(device)?);
@@ -113,14 +93,14 @@ fn list(driver: &Driver) -> Result<Vec<Device>, String> {
                 unfit.push((ordinal, "it is in exclusive mode"));
             }
             uuids.push(uuid.clone());
-            write(&Line::Device { ordinal, bus_id, uuid, name });
+            say(&Line::Device { ordinal, bus_id, uuid, name });
         }
         for (from, &device) in devices.iter().enumerate() {
             for (to, &peer) in devices.iter().enumerate() {
                 if from != to && driver.can_access(device, peer)? {
-                    write(&Line::Path(from, to));
+                    say(&Line::Path(from, to));
                     if let Ok(attributes) = driver.attributes(device, peer) {
-                        write(&Line::Attributes(from, to, attributes));
+                        say(&Line::Attributes(from, to, attributes));
                     }
                 }
             }
@@ -128,9 +108,9 @@ fn list(driver: &Driver) -> Result<Vec<Device>, String> {
         super::cuda::Result::Ok(devices)
     };
     let devices = told().map_err(|error| error.to_string())?;
-    runtimes::found().for_each(|(version, name)| write(&Line::Runtime(version, name.to_owned())));
+    runtimes::found().for_each(|(version, name)| say(&Line::Runtime(version, name.to_owned())));
     if let Some(nvml) = Nvml::start() {
-        known(&nvml, &uuids).iter().for_each(write);
+        known(&nvml, &uuids).iter().for_each(say);
         let free = |uuid: &str| nvml.free_memory(nvml.device(uuid)?);
         let has_little = |uuid: &String| free(uuid).is_some_and(|bytes| bytes < LEAST_FREE);
         let full = uuids.iter().enumerate().filter(|(_, uuid)| has_little(uuid));
@@ -138,7 +118,7 @@ fn list(driver: &Driver) -> Result<Vec<Device>, String> {
     }
     unfit.sort_unstable();
     unfit.dedup_by_key(|(ordinal, _)| *ordinal);
-    unfit.into_iter().for_each(|(ordinal, why)| write(&Line::Unfit(ordinal, why.to_owned())));
+    unfit.into_iter().for_each(|(ordinal, why)| say(&Line::Unfit(ordinal, why.to_owned())));
     Ok(devices)
 }
 
@@ -177,11 +157,11 @@ struct Said;
 
 impl at_once::Witness for Said {
     fn found(&self, pair: usize, finding: &Finding) {
-        write(&Line::Pair(pair, Box::new(Line::Found(Test::AllPairs, finding.clone()))));
+        say(&Line::Pair(pair, Box::new(Line::Found(Test::AllPairs, finding.clone()))));
     }
 
     fn measured(&self, pair: usize, speed: f64) {
-        write(&Line::Pair(pair, Box::new(Line::AtOnce(speed))));
+        say(&Line::Pair(pair, Box::new(Line::AtOnce(speed))));
     }
 }
 
@@ -197,7 +177,7 @@ fn at_once(rig: &Arc<Rig>, pairs: &[[usize; 2]]) {
         let _ = sender.send(at_once::verify(&used, &devices, patience, &Said));
     });
     let hangs = Verdict::Failed(format!("{}: a call of the driver did not return", Test::AllPairs.name()));
-    write(&Line::Verdict(ended.recv_timeout(patience * ROUNDS).unwrap_or(hangs)));
+    say(&Line::Verdict(ended.recv_timeout(patience * ROUNDS).unwrap_or(hangs)));
 }
 
 /// Measures who stages copies faster, and gives up when nothing comes for long.
@@ -210,11 +190,11 @@ fn stagers(rig: &Arc<Rig>, pairs: &[[usize; 2]]) {
     let used = Arc::clone(rig);
     thread::spawn(move || {
         // What could not be measured the driver stages.
-        let _ = stagers::measure(&used.driver, &devices, |of_size| {
-            let _ = sender.send(of_size);
+        let _ = stagers::measure(&used.driver, &devices, |class, are_all_busy, Rates { driver, shim }| {
+            let _ = sender.send(Line::Stagers { class, are_all_busy, driver, shim });
         });
     });
     while let Ok(of_size) = measured.recv_timeout(rig.patience) {
-        write(&Line::Pair(0, Box::new(Line::Stagers(Box::new(of_size)))));
+        say(&Line::Pair(0, Box::new(of_size)));
     }
 }

@@ -3,28 +3,28 @@
 use super::{Address, Context, Driver, Result};
 use std::ffi::{c_int, c_uint};
 
+use serde::{Deserialize, Serialize};
+
 /// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`: the device that opens it reaches the one that it is of.
 const LAZY_ENABLE_PEER_ACCESS: c_uint = 1;
 
 /// A handle that another process opens memory by (`CUipcMemHandle`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "Vec<u8>", try_from = "Vec<u8>")]
 #[repr(C)]
 pub(in crate::doctor) struct Handle([u8; 64]);
 
-impl Handle {
-    /// As two digits for each byte.
-    pub(in crate::doctor) fn write(self) -> String {
-        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+impl From<Handle> for Vec<u8> {
+    fn from(handle: Handle) -> Self {
+        handle.0.to_vec()
     }
+}
 
-    /// Reads what [`Handle::write`] wrote.
-    pub(in crate::doctor) fn parse(text: &str) -> Option<Self> {
-        let digits = |index: usize| u8::from_str_radix(text.get(2 * index..2 * index + 2)?, 16).ok();
-        let mut bytes = [0; 64];
-        for (index, byte) in bytes.iter_mut().enumerate() {
-            *byte = digits(index)?;
-        }
-        (text.len() == 2 * bytes.len()).then_some(Self(bytes))
+impl TryFrom<Vec<u8>> for Handle {
+    type Error = String;
+
+    fn try_from(bytes: Vec<u8>) -> std::result::Result<Self, String> {
+        bytes.try_into().map(Self).map_err(|bytes| format!("a handle of {} bytes", bytes.len()))
     }
 }
 
@@ -79,9 +79,8 @@ mod tests {
     fn handle_is_what_was_written_and_nothing_else_is_one() {
         let mut handle = Handle([0xa5; 64]);
         handle.0[63] = 7;
-        assert_eq!(Handle::parse(&handle.write()), Some(handle));
-        for wrong in [String::new(), "0".repeat(127), "0".repeat(129), "x".repeat(128)] {
-            assert_eq!(Handle::parse(&wrong), None, "{wrong}");
-        }
+        let text = serde_json::to_string(&handle).unwrap();
+        assert_eq!(serde_json::from_str::<Handle>(&text).unwrap(), handle);
+        assert!(serde_json::from_str::<Handle>("[165]").is_err());
     }
 }
