@@ -5,6 +5,17 @@ use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 
 use libloading::Library;
 
+/// `NVML_VALUE_TYPE_UNSIGNED_LONG_LONG`.
+const WIDE: c_int = 3;
+/// `NVML_DEVICE_UUID_V2_BUFFER_SIZE`.
+const UUID_ROOM: c_uint = 96;
+/// `NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX` and `…_RX`.
+const DATA: [c_uint; 2] = [138, 139];
+/// `NVML_P2P_CAPS_INDEX_NVLINK`.
+const NVLINK: c_int = 2;
+/// `NVML_P2P_STATUS_OK`.
+const OK: c_int = 0;
+
 /// A device.
 pub(crate) type Handle = *mut c_void;
 
@@ -28,8 +39,6 @@ impl Field {
 
     /// A count of KiB, in bytes.
     fn bytes(&self) -> Option<u64> {
-        /// `NVML_VALUE_TYPE_UNSIGNED_LONG_LONG`.
-        const WIDE: c_int = 3;
         (self.result == 0 && self.kind == WIDE).then(|| self.value.saturating_mul(1024))
     }
 }
@@ -51,6 +60,15 @@ struct Memory {
     total: u64,
     free: u64,
     used: u64,
+}
+
+/// `nvmlConfComputeSystemState_t`.
+#[repr(C)]
+#[derive(Default)]
+struct State {
+    environment: c_uint,
+    feature: c_uint,
+    developer_tools: c_uint,
 }
 
 /// The library, started.
@@ -92,17 +110,13 @@ impl Nvml {
     }
 
     pub(crate) fn uuid(&self, device: Handle) -> Option<String> {
-        /// `NVML_DEVICE_UUID_V2_BUFFER_SIZE`.
-        const ROOM: usize = 96;
-        let mut text = [0u8; ROOM];
-        call!(self, nvmlDeviceGetUUID(device => Handle, text.as_mut_ptr().cast() => *mut c_char, 96 => c_uint))?;
+        let mut text = [0u8; UUID_ROOM as usize];
+        call!(self, nvmlDeviceGetUUID(device => Handle, text.as_mut_ptr().cast() => *mut c_char, UUID_ROOM => c_uint))?;
         Some(CStr::from_bytes_until_nul(&text).ok()?.to_str().ok()?.to_owned())
     }
 
     /// Bytes that a device has sent and received over all its NVLinks, without the protocol's; none where it has no counters.
     pub(crate) fn nvlink_traffic(&self, device: Handle) -> Option<[u64; 2]> {
-        /// `NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX` and `…_RX`.
-        const DATA: [c_uint; 2] = [138, 139];
         let mut fields = DATA.map(Field::of_all_links);
         call!(self, nvmlDeviceGetFieldValues(device => Handle, 2 => c_int, fields.as_mut_ptr() => *mut Field))?;
         let [sent, received] = fields.map(|field| field.bytes());
@@ -154,14 +168,6 @@ impl Nvml {
 
     /// Whether confidential computing is on.
     pub(crate) fn is_confidential(&self) -> Option<bool> {
-        /// `nvmlConfComputeSystemState_t`.
-        #[repr(C)]
-        #[derive(Default)]
-        struct State {
-            environment: c_uint,
-            feature: c_uint,
-            developer_tools: c_uint,
-        }
         let mut state = State::default();
         call!(self, nvmlSystemGetConfComputeState(&mut state => *mut State))?;
         Some(state.feature != 0)
@@ -181,15 +187,46 @@ impl Nvml {
     }
 
     pub(crate) fn has_nvlink(&self, device: Handle, peer: Handle) -> bool {
-        /// `NVML_P2P_CAPS_INDEX_NVLINK`.
-        const NVLINK: c_int = 2;
-        /// `NVML_P2P_STATUS_OK`.
-        const OK: c_int = 0;
         let mut status = -1;
         let returned = call!(
             self,
             nvmlDeviceGetP2PStatus(device => Handle, peer => Handle, NVLINK => c_int, &mut status => *mut c_int)
         );
         returned.is_some() && status == OK
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::offset_of;
+
+    use nvml_wrapper_sys::bindings::{self as theirs, field_id};
+
+    use super::*;
+
+    /// Compares the layout of one of our structs with one of NVIDIA's.
+    macro_rules! compare {
+        ($ours:ident, $theirs:ident, $($field:ident $name:ident),*) => {
+            assert_eq!(size_of::<$ours>(), size_of::<theirs::$theirs>(), stringify!($theirs));
+            $(assert_eq!(offset_of!($ours, $field), offset_of!(theirs::$theirs, $name), stringify!($theirs.$name));)*
+        };
+    }
+
+    #[test]
+    fn layouts_and_numbers_are_those_of_the_vendor() {
+        compare!(Field, nvmlFieldValue_t, id fieldId, scope scopeId, kind valueType, result nvmlReturn, value value);
+        compare!(Process, nvmlProcessInfo_t, id pid, memory usedGpuMemory, gpu_instance gpuInstanceId);
+        compare!(Memory, nvmlMemory_t, total total, free free, used used);
+        compare!(Memory, nvmlBAR1Memory_t, total bar1Total, free bar1Free, used bar1Used);
+        compare!(State, nvmlConfComputeSystemState_t, environment environment, feature ccFeature);
+        let of_fields =
+            [field_id::NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, field_id::NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX];
+        assert_eq!((DATA, UUID_ROOM), (of_fields, theirs::NVML_DEVICE_UUID_V2_BUFFER_SIZE));
+        let numbers = [
+            theirs::nvmlValueType_enum_NVML_VALUE_TYPE_UNSIGNED_LONG_LONG,
+            theirs::nvmlGpuP2PCapsIndex_enum_NVML_P2P_CAPS_INDEX_NVLINK,
+            theirs::nvmlGpuP2PStatus_enum_NVML_P2P_STATUS_OK,
+        ];
+        assert_eq!([WIDE, NVLINK, OK].map(c_int::cast_unsigned), numbers);
     }
 }
