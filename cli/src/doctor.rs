@@ -12,6 +12,7 @@ mod check;
 mod cuda;
 mod examine;
 mod flags;
+mod fleet;
 mod inventory;
 mod journal;
 mod json;
@@ -38,15 +39,17 @@ pub(crate) mod worker;
 pub(crate) use check::{Check, check, uuids};
 pub(crate) use kept::broken_pair;
 
+use std::error::Error;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use p2pshim_host::machine::{self, Machine};
 
 use advice::Conclusion;
+use fleet::Fleet;
 use inventory::{Device, Inventory, Known, Pairs};
 use level::Level;
 use lines::Finding;
@@ -55,7 +58,11 @@ use progress::Progress;
 use report::{Examined, Row};
 use session::{Session, Settings};
 
+use crate::report::{STDOUT, check_output, is_stdout, write_to};
 use crate::{complain, numbers, sim};
+
+/// Writes what was found in a form for programs.
+type Form = fn(&mut dyn Write, &Examined) -> io::Result<()>;
 
 /// How long a pair may take, in seconds, unless the user says otherwise.
 const TIMEOUT_S: u64 = 20;
@@ -70,7 +77,8 @@ Examples:
   p2pshim doctor '0>1' 2-3        GPU 0 accessing the memory of GPU 1; 2 and 3 in both directions
   p2pshim doctor --quick          copies and memory shared by IPC; no kernels, no speeds
   p2pshim doctor --full           larger copies and all memory too, of GPUs that no other process uses
-  p2pshim doctor --json           for programs
+  p2pshim doctor --json           for programs; also --csv, --prometheus
+  p2pshim doctor merge nodes      of the JSON of many machines in a folder, those that stand out first
   p2pshim doctor --issue          Markdown, to paste into a bug report
   p2pshim doctor --sim 4          on four simulated GPUs
   P2PSIM_FAULT='lost:0>1' p2pshim doctor --sim 2
@@ -108,25 +116,58 @@ pub(crate) struct DoctorArguments {
     /// is not filled.
     #[arg(long, conflicts_with = "quick")]
     full: bool,
-    /// Print one JSON object instead of the tables
-    #[arg(long)]
-    json: bool,
+    /// Print JSON instead of the tables
+    ///
+    /// One object, to standard output or to a file.
+    #[arg(long, value_name = "OUT", num_args = 0..=1, require_equals = true, default_missing_value = STDOUT)]
+    json: Option<PathBuf>,
+    /// Print a line for each pair, for spreadsheets, there or to a file
+    #[arg(long, value_name = "OUT", num_args = 0..=1, require_equals = true, default_missing_value = STDOUT, hide_short_help = true)]
+    csv: Option<PathBuf>,
+    /// Print metrics for Prometheus' textfile collector, there or to a file
+    #[arg(long, value_name = "OUT.prom", num_args = 0..=1, require_equals = true, default_missing_value = STDOUT, hide_short_help = true)]
+    prometheus: Option<PathBuf>,
     /// Print only what a job script has to export
     ///
     /// Lines of shell that keep NCCL, and programs under p2pshim, off pairs that failed.
-    #[arg(long, conflicts_with = "json")]
+    #[arg(long)]
     env: bool,
     /// Print the report as Markdown for a bug report
     ///
     /// It has no UUIDs of GPUs and not the name of the host. Standard output has it; paste it.
-    #[arg(long, conflicts_with_all = ["json", "env"])]
+    #[arg(long, conflicts_with = "env")]
     issue: bool,
     /// Remove the verdicts that were saved, and test nothing
-    #[arg(long, conflicts_with_all = ["pairs", "quick", "full", "json", "env", "issue", "sim"])]
+    #[arg(long, conflicts_with_all = ["pairs", "quick", "full", "json", "csv", "prometheus", "env", "issue", "sim"])]
     forget: bool,
     /// Examine N simulated GPUs
     #[arg(long, value_name = "N", value_parser = numbers::whole::<u8>(0..=sim::MOST))]
     sim: Option<u8>,
+    #[command(subcommand)]
+    command: Option<DoctorCommand>,
+}
+
+#[derive(Subcommand)]
+enum DoctorCommand {
+    /// Compare many machines, by what `doctor --json` wrote on each
+    ///
+    /// Those that stand out come first.
+    ///
+    /// A machine stands out if it is unsafe or was not tested, or if its GPUs, driver, links or speeds (less than 80 % of the median) are
+    /// not those of most machines with the same GPUs.
+    ///
+    /// Exit status: 0 all are well, 1 a machine is unsafe, 3 something was not tested or could not be read.
+    Merge {
+        /// Files with the JSON of one machine or more, or folders with *.json
+        #[arg(required = true, value_name = "PATH")]
+        paths: Vec<PathBuf>,
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+        /// Print a line for each pair of each machine
+        #[arg(long, conflicts_with = "json")]
+        csv: bool,
+    },
 }
 
 impl DoctorArguments {
@@ -138,9 +179,38 @@ impl DoctorArguments {
         }
     }
 
+    /// The files, or standard output, that forms for programs go to.
+    fn forms(&self) -> impl Iterator<Item = (&Path, Form)> {
+        let all: [(_, Form); 3] = [
+            (&self.json, json::print),
+            (&self.csv, |out, examined| fleet::csv(&[json::value(examined)], out)),
+            (&self.prometheus, |out, examined| fleet::prometheus(&json::value(examined), out)),
+        ];
+        all.into_iter().filter_map(|(path, form)| Some((path.as_deref()?, form)))
+    }
+
+    /// # Errors
+    /// A file cannot be written, or two forms would go to standard output.
+    fn check_outputs(&self) -> Result<(), Box<dyn Error>> {
+        let is_env = self.env || self.issue;
+        if self.forms().filter(|(path, _)| is_stdout(path)).count() + usize::from(is_env) > 1 {
+            return Err(
+                "only one form can go to standard output; name a file for the others, such as --json=out.json".into()
+            );
+        }
+        Ok(self.forms().try_for_each(|(path, _)| check_output(path))?)
+    }
+
+    /// Writes those forms. Those for standard output go to `out`.
+    fn write_forms(&self, out: &mut impl Write, examined: &Examined) -> io::Result<()> {
+        self.forms().try_for_each(|(path, form)| {
+            if is_stdout(path) { form(out, examined) } else { write_to(path, |out| form(out, examined)) }
+        })
+    }
+
     /// Whether the tables are shown.
     fn shows(&self) -> bool {
-        !self.json && !self.env && !self.issue
+        !self.env && !self.issue && self.forms().next().is_none()
     }
 }
 
@@ -150,10 +220,22 @@ impl DoctorArguments {
 /// # Errors
 /// The output could not be written.
 pub(crate) fn run(arguments: &DoctorArguments, out: &mut impl Write) -> io::Result<ExitCode> {
-    if arguments.forget {
-        return kept::forget(out);
+    match &arguments.command {
+        _ if arguments.forget => return kept::forget(out),
+        Some(DoctorCommand::Merge { paths, json, csv }) => {
+            let fleet = Fleet::read(paths);
+            match (json, csv) {
+                (true, _) => fleet.json(out)?,
+                (_, true) => fleet::csv(&fleet.all(), out)?,
+                _ => fleet.write(out)?,
+            }
+            out.flush()?;
+            return Ok(ExitCode::from(fleet.status()));
+        }
+        None => {}
     }
-    let environment = match arguments.sim.map(sim::environment).transpose() {
+    let environment = arguments.sim.map(sim::environment).transpose().map_err(Box::from);
+    let environment = match environment.and_then(|it| arguments.check_outputs().map(|()| it)) {
         Ok(environment) => environment.unwrap_or_default(),
         Err(error) => {
             complain(format_args!("nothing was tested: {error}"));
@@ -197,9 +279,8 @@ pub(crate) fn run(arguments: &DoctorArguments, out: &mut impl Write) -> io::Resu
     };
     progress.clear();
     keep(&mut examined, arguments);
-    if arguments.json {
-        json::print(out, &examined)?;
-    } else if arguments.issue {
+    arguments.write_forms(out, &examined)?;
+    if arguments.issue {
         let status = examined.status();
         report::print_issue(out, examined)?;
         return Ok(ExitCode::from(status));
@@ -209,7 +290,7 @@ pub(crate) fn run(arguments: &DoctorArguments, out: &mut impl Write) -> io::Resu
             _ => ordinal.to_string(),
         };
         advice::exports(&examined.rows, name).iter().try_for_each(|line| writeln!(out, "{line}"))?;
-    } else {
+    } else if arguments.shows() {
         report::print(out, &examined)?;
     }
     out.flush()?;
@@ -229,9 +310,8 @@ fn untested(
     let said = format!("nothing was tested: {why}");
     examined.error = Some(why);
     let status = examined.status();
-    if arguments.json {
-        json::print(out, &examined)?;
-    } else if arguments.issue {
+    arguments.write_forms(out, &examined)?;
+    if arguments.issue {
         report::print_issue(out, examined)?;
     } else if arguments.shows() {
         report::print_machine(out, &examined)?;

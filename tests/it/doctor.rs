@@ -904,3 +904,75 @@ fn devices_are_those_that_the_user_shows_in_the_order_shown() {
         assert!(said.contains("cuInit returned CUDA_ERROR_NO_DEVICE"), "{list}: {said}");
     }
 }
+
+#[test]
+fn forms_for_programs_go_to_files_and_many_machines_are_merged() {
+    let folder = crate::support::scratch("fleet");
+    std::fs::create_dir(&folder).unwrap();
+    let at = |name: &str| folder.join(name).to_string_lossy().into_owned();
+    let forms = [
+        format!("--json={}", at("a.json")),
+        format!("--csv={}", at("a.csv")),
+        format!("--prometheus={}", at("a.prom")),
+    ];
+    let outcome = doctor("drop:0>1").args(&["--quick"]).args(&forms.each_ref().map(String::as_str)).plain();
+    assert_eq!((outcome.status.as_str(), outcome.stdout.as_str()), ("exit status: 1", ""));
+    let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+    let csv = read("a.csv");
+    assert!(csv.starts_with("host,time,machine,summary,from,") && csv.lines().count() == 3, "{csv}");
+    assert!(csv.lines().any(|line| line.contains(",failed,") && line.contains(",wrong,")), "{csv}");
+    let metrics = read("a.prom");
+    for line in ["p2pshim_doctor_status 1", "p2pshim_doctor_pair_verdict{from=\"0\",from_uuid=\"GPU-"] {
+        assert!(metrics.lines().any(|found| found.starts_with(line)), "{metrics}");
+    }
+    let is_sample = |line: &str| {
+        let (name, value) = line.rsplit_once(' ').unwrap();
+        name.starts_with("p2pshim_doctor_") && value.parse::<f64>().is_ok()
+    };
+    assert!(metrics.lines().all(|line| line.starts_with("# ") || is_sample(line)), "{metrics}");
+    let merged = Program::new(crate::support::command()).args(&["doctor", "merge", &folder.to_string_lossy()]).plain();
+    assert_eq!(merged.status, "exit status: 1");
+    assert!(merged.stdout.starts_with("1 machine: 1 UNSAFE.\n\n"), "{}", merged.stdout);
+    let both = doctor("drop:0>1").args(&["--json", "--csv"]).plain();
+    assert_eq!(both.status, "exit status: 2");
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn slurm_prolog_drains_a_node_that_is_unsafe_and_tests_a_good_one_once() {
+    let folder = crate::support::scratch("prolog");
+    let bin = folder.join("bin");
+    std::fs::create_dir_all(&bin).unwrap();
+    let script = |name: &str, text: &str| {
+        use std::os::unix::fs::PermissionsExt;
+        let file = bin.join(name);
+        std::fs::write(&file, format!("#!/bin/sh\n{text}\n")).unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    script("scontrol", "echo \"$@\" >>\"$P2PSHIM_NODES/drained\"");
+    script(
+        "p2pshim",
+        &format!(
+            "echo x >>\"$P2PSHIM_NODES/tested\"\nexec {} \"$@\" --sim 2 --quick",
+            crate::support::command().display()
+        ),
+    );
+    let prolog = |fault: &str| {
+        let mut command = std::process::Command::new(crate::support::path("docs/fleet/slurm-prolog.sh"));
+        let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+        command
+            .env("PATH", path)
+            .env("P2PSHIM_NODES", &folder)
+            .env("SLURMD_NODENAME", "node1")
+            .env("P2PSIM_FAULT", fault);
+        command.env("XDG_CACHE_HOME", folder.join("cache")).status().unwrap().code()
+    };
+    let lines = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap_or_default().lines().count();
+    assert_eq!([prolog("drop:0>1"), prolog("drop:0>1")], [Some(1); 2]);
+    assert_eq!([lines("tested"), lines("drained")], [2; 2]);
+    let drained = std::fs::read_to_string(folder.join("drained")).unwrap();
+    assert!(drained.starts_with("update nodename=node1 state=drain reason=p2pshim doctor: "), "{drained}");
+    assert_eq!([prolog(""), prolog(""), prolog("")], [Some(0); 3]);
+    assert_eq!([lines("tested"), lines("drained")], [3, 2], "a good node is tested once");
+    std::fs::remove_dir_all(folder).unwrap();
+}

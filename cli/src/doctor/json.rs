@@ -6,6 +6,7 @@ mod model;
 use std::io::{self, Write};
 
 use p2pshim_host::machine::{Acs, Bridge, Fault, Gpu, Translation};
+use p2pshim_host::stagers::{Rates, Stagers};
 
 use super::inventory::Device;
 use super::lines::{Finding, Verdict};
@@ -14,12 +15,17 @@ use super::report::{Examined, Row};
 use crate::version;
 
 /// The version of the JSON.
-const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 1;
 
 /// Writes it as one line.
-pub(super) fn print(out: &mut impl Write, examined: &Examined) -> io::Result<()> {
+pub(super) fn print(out: &mut dyn Write, examined: &Examined) -> io::Result<()> {
     serde_json::to_writer(&mut *out, &report(examined))?;
     writeln!(out)
+}
+
+/// All of it, as it is read.
+pub(super) fn value(examined: &Examined) -> serde_json::Value {
+    serde_json::to_value(report(examined)).unwrap_or_default()
 }
 
 fn report(examined: &Examined) -> model::Report<'_> {
@@ -56,8 +62,22 @@ fn report(examined: &Examined) -> model::Report<'_> {
             faults: machine.faults.iter().map(fault).collect(),
             gpus: machine.gpus.iter().enumerate().map(|(ordinal, it)| gpu(examined, ordinal, it)).collect(),
         },
+        staging: staging(&examined.rows),
         kept_in: examined.kept_in.as_ref().map(|folder| folder.to_string_lossy().into_owned()),
     }
+}
+
+fn staging(rows: &[Row]) -> Vec<model::Staging> {
+    let measured = rows.iter().map(|row| &row.stagers).find(|stagers| !stagers.is_empty());
+    let of = |stagers: &Stagers, are_all_busy: bool| {
+        let links = if are_all_busy { "all" } else { "one" };
+        let of_class = |(mib, rates): (&'static str, Option<Rates>)| {
+            let [driver_gb_per_s, p2pshim_gb_per_s] = rates.map(|rates| [rates.driver, rates.shim].map(hundredths))?;
+            Some(model::Staging { links, mib, driver_gb_per_s, p2pshim_gb_per_s })
+        };
+        Stagers::words().into_iter().zip(stagers.rates(are_all_busy)).filter_map(of_class).collect::<Vec<_>>()
+    };
+    measured.into_iter().flat_map(|stagers| [false, true].into_iter().flat_map(|all| of(stagers, all))).collect()
 }
 
 fn device<'a>(examined: &Examined, ordinal: usize, device: &'a Device) -> model::Device<'a> {

@@ -64,7 +64,7 @@ fn callers(pair: &Pair) -> String {
 }
 
 /// A text as a field: quoted if it would not stay one, and marked as text if a spreadsheet would take it for a formula.
-fn field(text: &str) -> String {
+pub(crate) fn field(text: &str) -> String {
     let text = term::clean(text);
     let text = if text.starts_with(['=', '+', '-', '@']) { format!("'{text}") } else { text };
     if text.contains(['"', ',']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }

@@ -59,10 +59,11 @@ use p2pshim_trace::Trace;
 
 use crate::runs::{self, Run};
 use crate::{complain, numbers};
+pub(crate) use csv::field;
 use filter::Filter;
 use gather::Options;
 use model::Report;
-use output::STDOUT;
+pub(crate) use output::{STDOUT, check as check_output, is_stdout, write_to};
 use term::Style;
 pub(crate) use term::wrapped;
 

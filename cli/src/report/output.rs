@@ -6,10 +6,10 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 /// The path that stands for standard output.
-pub(super) const STDOUT: &str = "-";
+pub(crate) const STDOUT: &str = "-";
 
 /// Whether a path means standard output.
-pub(super) fn is_stdout(path: &Path) -> bool {
+pub(crate) fn is_stdout(path: &Path) -> bool {
     path == Path::new(STDOUT)
 }
 

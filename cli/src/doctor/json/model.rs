@@ -44,8 +44,25 @@ pub(super) struct Report<'a> {
     pub(super) pairs: Vec<Pair<'a>>,
     /// The machine's account of itself.
     pub(super) machine: Machine<'a>,
+    /// How fast copies through the host are, by whoever stages them; empty if that was not measured.
+    pub(super) staging: Vec<Staging>,
     /// The folder in which verdicts are kept until the next boot.
     pub(super) kept_in: Option<String>,
+}
+
+/// Copies through the host of some size, by whoever stages them.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct Staging {
+    /// Whether one link was busy, or all at once, where each GPU sends to the next.
+    #[cfg_attr(test, schemars(extend("enum" = ["one", "all"])))]
+    pub(super) links: &'static str,
+    /// The sizes in MiB, such as `16-64`.
+    pub(super) mib: &'static str,
+    /// GB/s a link that the driver makes.
+    pub(super) driver_gb_per_s: f64,
+    /// GB/s a link that p2pshim makes.
+    pub(super) p2pshim_gb_per_s: f64,
 }
 
 /// Versions of what was examined, and by what.
