@@ -1,6 +1,8 @@
 //! The doctor's results of many machines: rows for a spreadsheet, metrics for Prometheus, and the files of a fleet read together.
 //! All of it is made of the JSON that `--json` prints.
 
+#![expect(clippy::indexing_slicing, reason = "of JSON, what is not there is null")]
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write};
