@@ -7,7 +7,7 @@ const VIEWS = {
   bytes: ["Bytes", (pair) => pair.bytes, bytes],
   rate: ["GB/s", (pair) => pair.rate, rateOf, (pair) => measured(pair.measured).replace(/ GB\/s$/, "")],
 };
-const key = (kind) => el("span", { class: `key ${kind}`, title: PATHS[kind][1] }, PATHS[kind][0]);
+const key = (kind) => el("span", { class: `key ${kind}`, title: PATHS[kind][1], role: "img", "aria-label": PATHS[kind][1] }, PATHS[kind][0]);
 
 /** A size of copies, exactly. */
 const exact = (size) => {
@@ -161,6 +161,8 @@ function heatMap() {
         content = [size !== "small" && brief(pair), size.startsWith("large") && el("small", {}, letter)];
       }
       cell.replaceChildren(...content.filter(Boolean));
+      // A letter alone tells nothing when it is read out.
+      cell.setAttribute("aria-label", [nameOf(cell.about), ...aboutOf(cell.about)].filter(Boolean).join(", "));
       cell.className = styles.filter(Boolean).join(" ");
     }
     const kinds = new Set(shown.map((pair) => pair.kind));
@@ -180,15 +182,13 @@ function heatMap() {
     about.replaceChildren(el("div", {}, cell ? card(cell.about.pair) : quiet("No copies.")));
   }
 
-  function tell(cell, x, y) {
-    const { pair } = cell.about;
-    const title = cell.about.src === cell.about.dst ? `Within ${gpuName(cell.about.src)}` : way(cell.about);
-    if (!pair) return showTip(x, y, grid, title, "no copies");
-    return showTip(x, y, grid, title,
-      `${bytes(pair.bytes)} in ${several(pair.calls, "call")}${pair.rate === null ? "" : `, ${measured(pair.measured)}`}`,
-      `${PATHS[pair.kind][1]}${pair.why ? `: ${pair.why}` : ""}`,
-      pair.errors > 0 && several(pair.errors, "error"));
-  }
+  const nameOf = (about) => (about.src === about.dst ? `Within ${gpuName(about.src)}` : way(about));
+  const aboutOf = ({ pair }) => (pair ? [
+    `${bytes(pair.bytes)} in ${several(pair.calls, "call")}${pair.rate === null ? "" : `, ${measured(pair.measured)}`}`,
+    `${PATHS[pair.kind][1]}${pair.why ? `: ${pair.why}` : ""}`,
+    pair.errors > 0 && several(pair.errors, "error"),
+  ] : ["no copies"]);
+  const tell = (cell, x, y) => showTip(x, y, grid, nameOf(cell.about), ...aboutOf(cell.about));
 
   const on = (name, act) => grid.addEventListener(name, (event) => {
     const cell = event.target.closest("tbody td");

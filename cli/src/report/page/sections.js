@@ -122,14 +122,24 @@ const functionTable = () => [
   ], functions, { sort: 7 }),
 ];
 
+/** Decisions with equal words about a pair, once: when it was first decided, how often, and by whom. */
+const decided = [...decisions.reduce((rows, row) => {
+  const id = JSON.stringify([row.src, row.dst, row.text]);
+  const known = rows.get(id) ?? { ...row, times: 0, by: new Set() };
+  known.times += 1;
+  known.time = Math.min(known.time ?? row.time, row.time);
+  known.by.add(row.file);
+  return rows.set(id, known);
+}, new Map()).values()];
 const decisionTable = () => [
   head("Decisions", "Decisions of p2pshim about pairs, with their reasons."),
   table("Decisions", [
     figure("At", (row) => row.time, since),
     short("Pair", way),
     text("Decision", (row) => row.text, (row) => (row.verified && row.verified !== "right" ? bad(prose(row.text)) : prose(row.text)), "text"),
-    short("In", (row) => fileName(row.file)),
-  ], decisions, { sort: 0, down: false }),
+    decided.length < decisions.length && figure("Times", (row) => row.times),
+    short("In", (row) => some([...row.by].map(fileName), 4)),
+  ].filter(Boolean), decided, { sort: 0, down: false }),
 ];
 
 /** Versions and variables with the number of files that have them, and the GPUs. */
@@ -207,7 +217,7 @@ const sections = [
   ["lines", "Lines of Python", lines, lineTable, true],
   ["callers", "Call sites", callers, callerTable, true],
   ["functions", "Functions", functions, functionTable],
-  ["decisions", "Decisions", decisions, decisionTable, true],
+  ["decisions", "Decisions", decided, decisionTable, true],
   ["processes", "Processes", files, processTable, true],
   ["environment", "Environment", files, environment],
 ].map(([id, name, items, make, counted]) => ({ id, name, number: counted && count(items.length), content: items.length > 0 && make() }))

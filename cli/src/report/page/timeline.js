@@ -209,13 +209,14 @@ function timeLine() {
       direct > 0 && `${bytes(direct)} direct`, direct > 0 && staged > 0 && el("br", {}), staged > 0 && `${bytes(staged)} staged`));
     return { made, picture, show };
   };
-  const overview = row(all, "All copies", peak(all), "whole", marks);
+  const overview = row(all, byPair.rows.length === 1 ? byPair.rows[0].name : "All copies", peak(all), "whole", marks);
   const frame = svg("rect", { class: "frame", y: -1, height: 2, visibility: "hidden" });
   overview.picture.append(frame);
 
   function renew() {
     const highest = most(group.rows.map(({ lane }) => peak(lane)));
-    lanesShown = group.rows.slice(0, shown).map(({ lane, name, own }) => row(lane, name, highest, "", own));
+    // One pair alone has the lane of all copies.
+    lanesShown = (group.rows.length > 1 ? group.rows : []).slice(0, shown).map(({ lane, name, own }) => row(lane, name, highest, "", own));
     rest.replaceChildren(...lanesShown.map(({ made }) => made));
     more.hidden = shown >= group.rows.length;
     more.textContent = `Show ${count(Math.min(64, group.rows.length - shown))} more of ${several(group.rows.length, group.one, group.label.toLowerCase())}`;
@@ -223,7 +224,7 @@ function timeLine() {
   }
 
   const kinds = Object.keys(MARKS).filter((kind) => marks.some((mark) => mark.kind === kind));
-  const legend = el("div", { class: "legend" }, ["direct", "staged"].map((kind) => el("span", {}, el("i", { class: `swatch ${kind}` }), kind)),
+  const legend = el("div", { class: "legend" }, ["direct", "staged"].filter((kind) => sum(all[kind]) > 0).map((kind) => el("span", {}, el("i", { class: `swatch ${kind}` }), kind)),
     kinds.map((kind) => el("span", {}, svg("svg", { class: "swatch", viewBox: "0 -1 2 2", "aria-hidden": "true" }, svg("path", { class: `event ${kind}`, d: "M1 -1V1" })), MARKS[kind])));
   const choice = byProcess.rows.length > 1 && choiceOf("lanes", "Lanes", [byPair, byProcess].map(({ label }) => label), (index) => {
     [group, shown] = [[byPair, byProcess][index], 8];
