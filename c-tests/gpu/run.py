@@ -221,7 +221,7 @@ def driver_api():
 
 
 def doctor():
-    """What the doctor says of this machine; its pairs must be proven, and no slower than the program that measures. Each test must be
+    """What the doctor says of this machine; its pairs must be verified, and no slower than the program that measures. Each test must be
     right, but those between processes and that of all pairs at once may be impossible here, which is printed."""
     begin = time.monotonic()
     done = subprocess.run([HERE / "p2pshim", "doctor"], capture_output=True, text=True, timeout=100)
@@ -250,7 +250,7 @@ def doctor():
           if pairs else f"ends with {done.returncode}: {done.stderr}")
     judge(took <= MOST_DOCTOR_SECONDS or len(pairs) > 2, "doctor, time", f"{took:.1f} s for {len(pairs)} pairs, limit {MOST_DOCTOR_SECONDS} for 2")
     doctor_full()
-    judge(least >= LEAST_DOCTOR, "doctor, speeds", f"{len(pairs)} pairs proven, with at least {least:.3f} of the bandwidth that a program "
+    judge(least >= LEAST_DOCTOR, "doctor, speeds", f"{len(pairs)} pairs verified, with at least {least:.3f} of the bandwidth that a program "
           f"measures, limit {LEAST_DOCTOR}; while all copy {[pair['all_pairs_at_once_gb_per_s'] for pair in pairs]} GB/s")
 
 

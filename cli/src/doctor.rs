@@ -170,6 +170,22 @@ enum DoctorCommand {
     },
 }
 
+impl DoctorCommand {
+    /// # Errors
+    /// The output could not be written.
+    fn run(&self, out: &mut impl Write) -> io::Result<ExitCode> {
+        let Self::Merge { paths, json, csv } = self;
+        let fleet = Fleet::read(paths);
+        match (json, csv) {
+            (true, _) => fleet.json(out)?,
+            (_, true) => fleet::csv(&fleet.all(), out)?,
+            _ => fleet.write(out)?,
+        }
+        out.flush()?;
+        Ok(ExitCode::from(fleet.status()))
+    }
+}
+
 impl DoctorArguments {
     fn level(&self) -> Level {
         match (self.quick, self.full) {
@@ -222,16 +238,7 @@ impl DoctorArguments {
 pub(crate) fn run(arguments: &DoctorArguments, out: &mut impl Write) -> io::Result<ExitCode> {
     match &arguments.command {
         _ if arguments.forget => return kept::forget(out),
-        Some(DoctorCommand::Merge { paths, json, csv }) => {
-            let fleet = Fleet::read(paths);
-            match (json, csv) {
-                (true, _) => fleet.json(out)?,
-                (_, true) => fleet::csv(&fleet.all(), out)?,
-                _ => fleet.write(out)?,
-            }
-            out.flush()?;
-            return Ok(ExitCode::from(fleet.status()));
-        }
+        Some(command) => return command.run(out),
         None => {}
     }
     let environment = arguments.sim.map(sim::environment).transpose().map_err(Box::from);

@@ -179,15 +179,8 @@ fn note_gpus_of_driver() {
     }
     note_gpus(&RealDriver, RealDriver.device_count(), |[device, peer]| {
         let [access, rank, atomics] = driver::peer_attributes(device, peer);
-        // Over PCIe there are none.
-        let link = match (access, atomics) {
-            (Some(1), Some(1)) => Some("link=NVLink".to_owned()),
-            (Some(1), Some(0)) => Some("link=PCIe".to_owned()),
-            _ => None,
-        };
         let known = [("access", access), ("performance_rank", rank), ("native_atomics", atomics)];
-        let known = known.into_iter().filter_map(|(name, value)| Some(format!("{name}={}", value?)));
-        known.chain(link).collect()
+        known.into_iter().filter_map(|(name, value)| Some(format!("{name}={}", value?))).collect()
     });
 }
 

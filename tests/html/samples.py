@@ -57,7 +57,8 @@ def pair(src, dst, *paths, errors=0, link="NVLink", access=True):
     calls = sum(p["calls"] for p in paths)
     size = sum(p["bytes"] for p in paths)
     host = calls * 4200 + sum(p["calls"] for p in paths if p["path"] == "staged") * 21_000
-    return {"src": src, "dst": dst, "calls": calls, "bytes": size, "errors": errors, "paths": list(paths),
+    moved, took = (sum(p[name] for p in paths) for name in ("device_bytes", "device_ns"))
+    return {"src": src, "dst": dst, "calls": calls, "bytes": size, "errors": errors, "paths": list(paths), "gb_per_s": moved / took if took else None,
             "host_ns": host_ns(host, calls), "link": link, "access": access}
 
 

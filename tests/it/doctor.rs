@@ -423,7 +423,7 @@ fn pairs_that_are_wrong_only_while_all_copy_fail_and_are_said_to_be() {
     fs::remove_dir_all(folder).unwrap();
     let expression =
         "[(p['verdict'], p['all_pairs_at_once']['result'], p['all_pairs_at_once_gb_per_s']) for p in r['pairs']]";
-    assert_eq!(self::json(&json, expression), "[('failed', 'wrong', None), ('proven', 'right', None)]\n");
+    assert_eq!(self::json(&json, expression), "[('failed', 'wrong', None), ('verified', 'right', None)]\n");
 }
 
 #[test]
@@ -485,8 +485,8 @@ fn window_smaller_than_memory_fails_with_full_only() {
     }
     let expression = "[(p['verdict'], p['all_memory'] and p['all_memory']['result']) for p in r['pairs']]";
     let json = |program: Program| self::json(&program.arg("--json").plain(), expression);
-    assert_eq!(json(doctor("window:1>0").arg("--full")), "[('proven', 'right'), ('failed', 'wrong')]\n");
-    assert_eq!(json(doctor("window:1>0")), "[('proven', None), ('proven', None)]\n");
+    assert_eq!(json(doctor("window:1>0").arg("--full")), "[('verified', 'right'), ('failed', 'wrong')]\n");
+    assert_eq!(json(doctor("window:1>0")), "[('verified', None), ('verified', None)]\n");
 }
 
 #[test]
@@ -651,7 +651,7 @@ fn json_is_what_python_reads() {
         len(report['devices']), report['cuda_version'], report['status'], len(report['machine']['gpus']))";
     let python = Program::new("python3").arg("-c").arg(script).arg(file.to_string_lossy()).plain();
     assert_eq!(
-        python.stdout, "[(0, 1, 'failed', 'wrong'), (1, 0, 'proven', 'right')] 2 13000 1 2\n",
+        python.stdout, "[(0, 1, 'failed', 'wrong'), (1, 0, 'verified', 'right')] 2 13000 1 2\n",
         "{}",
         python.stderr
     );

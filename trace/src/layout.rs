@@ -244,7 +244,7 @@ numbered! {
         /// By ordinal: a GPU's name, UUID and PCI bus id, then `key=value`.
         Gpu = 20,
         /// By 256 × device + peer: `key=value` about the access of a device to the memory of a peer (`access`,
-        /// `performance_rank`, `native_atomics`, `link`).
+        /// `performance_rank`, `native_atomics`).
         Peer = 21,
         /// By ordinal: memory of that GPU that the process lets others open: how (`ipc`, `vmm`, `pool`), the handle in hexadecimal
         /// (empty for a descriptor, which has none that others know), and its bytes; 0 bytes of a handle: it was freed.

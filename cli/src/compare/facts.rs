@@ -152,7 +152,7 @@ impl PairFacts {
             first: sum(&|class| class == Class::StartUp),
             by_hand: sum(&|class| class == Class::ByHand),
             host_seconds: pair.host_ns.total as f64 / 1e9,
-            gb_per_s: timed.and_then(|path| path.gb_per_s),
+            gb_per_s: timed.and_then(|path| path.rate.gb_per_s),
             is_broken: pair.is_blocked,
             path: most.map(|path| path.taken.title()).unwrap_or_default(),
             is_slower_directly: most.is_some_and(|path| path.taken.path == Some(Taken::Staged(Why::Slower))),

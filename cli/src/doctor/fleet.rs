@@ -521,7 +521,7 @@ mod tests {
         let device = |ordinal| json!({"ordinal": ordinal, "name": "GPU X", "uuid": format!("GPU-{host}-{ordinal}"), "nvlinks_up": 18});
         let pair = |from: usize, to: usize| {
             json!({
-                "from": from, "to": to, "verdict": "proven", "detail": null, "has_path": true, "link": "NVLink",
+                "from": from, "to": to, "verdict": "verified", "detail": null, "has_path": true, "link": "NVLink",
                 "copy_engine": {"result": "right", "detail": null}, "gb_per_s": speed, "staged_gb_per_s": 40.0, "latency_us": 2.5,
             })
         };
@@ -638,7 +638,7 @@ mod tests {
         assert_eq!(lines.len(), 4, "{text}");
         assert!(
             lines[1].starts_with(
-                "a,864000000000000,safe,\"all, well\",0,GPU X,GPU-a-0,1,GPU X,GPU-a-1,NVLink,proven,,right,,"
+                "a,864000000000000,safe,\"all, well\",0,GPU X,GPU-a-0,1,GPU X,GPU-a-1,NVLink,verified,,right,,"
             ),
             "{text}"
         );

@@ -147,7 +147,7 @@ fn pair<'a>(examined: &Examined, row: &'a Row) -> model::Pair<'a> {
         all_pairs_at_once,
     ] = row.findings.each_ref().map(|found| found.as_ref().map(finding));
     let (verdict, detail) = match &row.verdict {
-        Verdict::Passed => ("proven", None),
+        Verdict::Passed => ("verified", None),
         Verdict::NoPath => ("no-path", None),
         Verdict::Failed(why) => ("failed", Some(why.as_str())),
         Verdict::Unknown(why) => ("not-tested", Some(why.as_str())),

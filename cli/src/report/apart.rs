@@ -33,7 +33,7 @@ pub(crate) fn by_run(paths: &[PathBuf], filter: &Filter) -> Result<Vec<Report>, 
 }
 
 fn gather_one(files: &Files, kept: &[Run], filter: &Filter) -> Result<Report, Box<dyn Error>> {
-    let options = Options { symbols: false, filter: None };
+    let options = Options { symbols: false, with_arguments: true, filter: None };
     let whole = gather::gather(files, kept, &options)?;
     if filter.is_empty() {
         return Ok(whole);

@@ -2,11 +2,11 @@
 
 use std::io::{self, Write};
 
-use super::model::{CopyCaller, CopyLine, CopySite, Gpu, Pair, Report};
+use super::model::{CopyCaller, CopyLine, CopySite, Durations, Gpu, Pair, Report};
 use super::term;
 
 const COLUMNS: &str = "src_host,src,src_uuid,dst_host,dst,dst_uuid,pair_calls,pair_errors,path,why,calls,bytes,device_calls,\
-                       device_bytes,device_ns,gb_per_s,host_p50_ns,host_p99_ns,host_max_ns,host_total_ns,access,link,\
+                       device_bytes,device_ns,gb_per_s,gb_per_s_off,host_p50_ns,host_p99_ns,host_max_ns,host_total_ns,access,link,\
                        python_lines,call_sites,between_processes";
 
 /// Writes the table, with a line of names. A cell that is not known is empty.
@@ -22,16 +22,19 @@ pub(crate) fn write(report: &Report, out: &mut impl Write) -> io::Result<()> {
         };
         let ends = format!("{},{},{},{}", gpu(pair.src), gpu(pair.dst), pair.calls, pair.errors);
         let number = |number: Option<u64>| number.map_or(String::new(), |number| number.to_string());
-        let host = pair.host_ns;
-        let times = format!("{},{},{},{}", number(host.p50), number(host.p99), number(host.max), host.total);
+        let host = |times: &Durations| {
+            format!("{},{},{},{}", number(times.p50), number(times.p99), number(times.max), times.total)
+        };
         let access = pair.access.map_or("", |access| if access { "1" } else { "0" });
         let link = field(pair.link.as_deref().unwrap_or_default());
         let lines = format!("{},{}", field(&lines(pair)), field(&callers(pair)));
         for path in &pair.paths {
-            let rate = path.gb_per_s.map_or(String::new(), |rate| format!("{rate:.3}"));
+            let rate = |rate: Option<f64>| rate.map_or(String::new(), |rate| format!("{rate:.3}"));
+            let rate = format!("{},{}", rate(path.rate.gb_per_s), rate(path.rate.gb_per_s_off));
             let named = format!("{},{}", field(path.taken.name()), field(path.taken.why().unwrap_or_default()));
             let sums =
                 format!("{},{},{},{},{}", path.calls, path.bytes, path.device_calls, path.device_bytes, path.device_ns);
+            let times = host(&path.host_ns);
             writeln!(
                 out,
                 "{ends},{named},{sums},{rate},{times},{access},{link},{lines},{}",
@@ -39,7 +42,8 @@ pub(crate) fn write(report: &Report, out: &mut impl Write) -> io::Result<()> {
             )?;
         }
         if pair.paths.is_empty() {
-            writeln!(out, "{ends},,,0,0,0,0,0,,{times},{access},{link},{lines},0")?;
+            let times = host(&pair.host_ns);
+            writeln!(out, "{ends},,,0,0,0,0,0,,,{times},{access},{link},{lines},0")?;
         }
     }
     Ok(())
@@ -86,7 +90,7 @@ mod tests {
         write(&report, &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         let commas: Vec<usize> = text.lines().map(|line| line.matches(',').count()).collect();
-        assert_eq!(commas, [24, 24, 24], "{text}");
+        assert_eq!(commas, [25, 25, 25], "{text}");
         assert!(text.contains(",staged,broken though access is enabled,0,"), "{text}");
     }
 

@@ -40,25 +40,26 @@ fn times(host_ns: &Value) -> Value {
 
 /// The rate of copies: it is there, or follows from that of the paths which they took.
 fn rate_of(copies: &Map<String, Value>) -> Option<String> {
-    let number = |of: &Value, name: &str| of.get(name).and_then(Value::as_u64).unwrap_or_default();
-    let (gb_per_s, timed, calls) = match copies.get("paths").and_then(Value::as_array) {
+    let number = |of: &Map<String, Value>, name: &str| of.get(name).and_then(Value::as_u64).unwrap_or_default();
+    let paths = copies.get("paths").and_then(Value::as_array);
+    let sum = |name: &str| match paths {
         Some(paths) => {
-            let sum = |name: &str| paths.iter().map(|path| number(path, name)).fold(0, u64::saturating_add);
-            let (bytes, nanos) = (sum("device_bytes"), sum("device_ns"));
-            ((nanos > 0).then(|| bytes as f64 / nanos as f64), sum("device_calls"), sum("calls"))
+            paths.iter().filter_map(Value::as_object).map(|path| number(path, name)).fold(0, u64::saturating_add)
         }
-        None => {
-            let number = |name: &str| copies.get(name).and_then(Value::as_u64).unwrap_or_default();
-            (copies.get("gb_per_s").and_then(Value::as_f64), number("device_calls"), number("calls"))
-        }
+        None => number(copies, name),
     };
-    gb_per_s.map(|gb_per_s| format!("{} GB/s", rate(gb_per_s, timed < calls)))
+    let [gb_per_s, off] = ["gb_per_s", "gb_per_s_off"].map(|name| copies.get(name).and_then(Value::as_f64));
+    gb_per_s.map(|gb_per_s| format!("{} GB/s", rate(gb_per_s, off, sum("device_calls") < sum("calls"))))
 }
 
-/// A rate; with a sign if not all that it is of was measured.
-pub(super) fn rate(gb_per_s: f64, is_of_samples: bool) -> String {
-    let sign = if is_of_samples { "~" } else { "" };
-    if gb_per_s < 0.1 { format!("{sign}{gb_per_s:.4}") } else { format!("{sign}{gb_per_s:.1}") }
+/// A rate; if not all that it is of was measured with a sign, and with what it may be off by.
+pub(super) fn rate(gb_per_s: f64, off: Option<f64>, is_of_samples: bool) -> String {
+    let digits = if gb_per_s < 0.1 { 4 } else { 1 };
+    match off {
+        _ if !is_of_samples => format!("{gb_per_s:.digits$}"),
+        Some(off) => format!("~{gb_per_s:.digits$} \u{b1}{off:.digits$}"),
+        None => format!("~{gb_per_s:.digits$}"),
+    }
 }
 
 /// A time of a histogram, the longest of which is known.
@@ -75,10 +76,9 @@ mod tests {
     #[test]
     fn add_figures_stand_beside_their_numbers() {
         let host_ns = json!({"p50": 1_331, "p99": 65_123, "max": 168_400, "total": 2_000_000});
-        let path =
-            json!({"gb_per_s": 391.29999, "device_calls": 26, "calls": 142, "device_bytes": 3912, "device_ns": 10});
+        let path = json!({"gb_per_s": 391.29999, "gb_per_s_off": 7.5, "device_calls": 26, "calls": 142, "device_bytes": 3912, "device_ns": 10});
         let mut json = json!({
-            "pairs": [{"paths": [path], "host_ns": host_ns}],
+            "pairs": [{"paths": [path], "gb_per_s": 391.2, "host_ns": host_ns}],
             "functions": [{"host_ns": {"p50": null, "p99": null, "max": null, "total": 0}}],
             "lost": {"seconds": 0.0225},
         });
@@ -87,7 +87,7 @@ mod tests {
         assert_eq!(json["pairs"][0]["host_text"], host_text);
         assert_eq!(json["pairs"][0]["host_ns"], host_ns);
         assert_eq!(json["pairs"][0]["rate_text"], "~391.2 GB/s");
-        assert_eq!(json["pairs"][0]["paths"][0]["rate_text"], "~391.3 GB/s");
+        assert_eq!(json["pairs"][0]["paths"][0]["rate_text"], "~391.3 \u{b1}7.5 GB/s");
         assert_eq!(json["functions"][0]["host_text"], json!({"p50": null, "p99": null, "max": null, "total": "0ns"}));
         assert_eq!(json["lost"]["seconds_text"], "22.5 ms");
     }

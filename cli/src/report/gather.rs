@@ -36,6 +36,8 @@ const UNIT: usize = 64;
 pub(crate) struct Options<'a> {
     /// Whether places in the code get functions and lines.
     pub(crate) symbols: bool,
+    /// Whether programs keep all arguments: they may be secrets.
+    pub(crate) with_arguments: bool,
     /// Which calls are wanted, if not all are, and the report of all.
     pub(crate) filter: Option<(&'a Filter, &'a Report)>,
 }
@@ -67,6 +69,9 @@ pub(crate) fn gather(files: &Files, runs: &[Run], options: &Options) -> Result<R
     if options.filter.is_none() {
         // Counters count all copies.
         report.nvlink = nvlink::compare(&report, &crate::nvlink::load(readings));
+    }
+    if !options.with_arguments {
+        processes::drop_arguments(&mut report);
     }
     Ok(report)
 }
@@ -309,6 +314,9 @@ fn damage(trace: &Trace, tally: &Tally) -> Vec<String> {
     if let (count @ 1.., why) = &tally.unread {
         let why = why.as_deref().unwrap_or("not known why");
         problems.push(format!("{count} of {} parts cannot be read: {why}", trace.blocks()));
+    }
+    if tally.impossible > 0 {
+        problems.push(format!("{} records are damaged and left out: no call can be like them", tally.impossible));
     }
     problems
 }

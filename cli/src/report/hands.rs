@@ -56,7 +56,7 @@ fn sentence(report: &Report, pairs: &[(&Pair, &Path)], is_sure: bool) -> Option<
         _ => format!("GPU to GPU, most of it from {from} to {to},"),
     };
     let places = places(report, pair).map(|places| format!(" ({places})")).unwrap_or_default();
-    let rate = path.gb_per_s.map(|rate| match direct_rate(report, pair) {
+    let rate = path.rate.gb_per_s.map(|rate| match direct_rate(report, pair) {
         Some(direct) => format!(": {}; a direct copy makes {direct:.0}", speed(rate)),
         None => format!(": {}", speed(rate)),
     });
@@ -83,7 +83,7 @@ fn speed(rate: f64) -> String {
 fn direct_rate(report: &Report, of: &Pair) -> Option<f64> {
     let rate = |pair: &Pair| {
         let direct = pair.paths.iter().filter(|path| path.taken.class() == Class::Direct && path.bytes > 0);
-        direct.filter_map(|path| path.gb_per_s).reduce(f64::max)
+        direct.filter_map(|path| path.rate.gb_per_s).reduce(f64::max)
     };
     let is_same = |pair: &&Pair| [(of.src, of.dst), (of.dst, of.src)].contains(&(pair.src, pair.dst));
     let same = report.pairs.iter().filter(is_same).filter_map(rate).reduce(f64::max);

@@ -8,7 +8,7 @@ use std::vec;
 use p2pshim_trace::{Error, Record, Trace};
 
 use super::model::{File, Report};
-use super::names::Names;
+use super::names::{Bounds, Names};
 
 /// Files that stay open. More may be more than a process can have.
 const OPEN: usize = 200;
@@ -23,6 +23,7 @@ pub(super) struct Source {
     pub(super) file: usize,
     pub(super) trace: Trace,
     pub(super) names: Names,
+    bounds: Bounds,
 }
 
 /// Opens the files of a report that can be read.
@@ -35,7 +36,8 @@ pub(super) fn sources(report: &Report, open: impl Fn(&File) -> Result<Trace, Err
             trace.close();
         }
         let names = Names::of(&trace);
-        Ok(Source { file: file.index, trace, names })
+        let bounds = names.bounds(trace.timeline());
+        Ok(Source { file: file.index, trace, names, bounds })
     };
     readable.iter().map(source).collect()
 }
@@ -62,7 +64,7 @@ struct Stream {
 }
 
 impl Stream {
-    fn next(&mut self, trace: &Trace, read: usize, buffer: &mut Vec<u8>) -> Option<Record> {
+    fn next(&mut self, source: &Source, read: usize, buffer: &mut Vec<u8>) -> Option<Record> {
         loop {
             if let Some(record) = self.records.next() {
                 return Some(record);
@@ -72,9 +74,10 @@ impl Stream {
                 None => (self.blocks.next()?, 0),
             };
             // A block that cannot be read is reported.
-            let block = trace.block(number, buffer).ok().flatten();
-            let records: Vec<Record> = block.iter().flat_map(|block| block.calls().skip(done).take(read)).collect();
+            let block = source.trace.block(number, buffer).ok().flatten();
+            let mut records: Vec<Record> = block.iter().flat_map(|block| block.calls().skip(done).take(read)).collect();
             self.block = (records.len() == read).then_some((number, done + read));
+            records.retain(|record| source.bounds.has(record));
             self.records = records.into_iter();
         }
     }
@@ -102,17 +105,17 @@ pub(super) fn in_order(sources: &[Source], mut visit: impl FnMut(&Call) -> io::R
     let mut heap = BinaryHeap::new();
     let mut waiting: Vec<Option<Record>> = Vec::new();
     for (number, stream) in streams.iter_mut().enumerate() {
-        let Some(Source { trace, .. }) = sources.get(stream.source) else { continue };
-        let record = stream.next(trace, read, &mut buffer);
+        let Some(source) = sources.get(stream.source) else { continue };
+        let record = stream.next(source, read, &mut buffer);
         if let Some(record) = &record {
-            heap.push(Reverse((trace.timeline().real(record.start), number)));
+            heap.push(Reverse((source.trace.timeline().real(record.start), number)));
         }
         waiting.push(record);
     }
     while let Some(Reverse((start, number))) = heap.pop() {
         let Some(stream) = streams.get_mut(number) else { continue };
         let (Some(source), Some(place)) = (sources.get(stream.source), waiting.get_mut(number)) else { continue };
-        let following = stream.next(&source.trace, read, &mut buffer);
+        let following = stream.next(source, read, &mut buffer);
         let timeline = source.trace.timeline();
         if let Some(record) = &following {
             heap.push(Reverse((timeline.real(record.start), number)));

@@ -124,6 +124,9 @@ pub(crate) struct Output {
     /// Short for --format html, likewise
     #[arg(long, value_name = "OUT.html", hide_short_help = true)]
     html: Option<PathBuf>,
+    /// Show all arguments of programs, not the script's name only
+    #[arg(long, hide_short_help = true)]
+    with_arguments: bool,
 }
 
 impl Output {
@@ -203,18 +206,19 @@ pub(crate) struct ReportArguments {
 /// There is nothing to report, or an output cannot be written.
 pub(crate) fn run(arguments: &ReportArguments) -> Result<ExitCode, Box<dyn Error>> {
     let ReportArguments { paths, filter, no_symbols, limit, .. } = arguments;
-    let (outputs, symbols) = (arguments.output.all()?, !no_symbols);
+    let (outputs, symbols, with_arguments) = (arguments.output.all()?, !no_symbols, arguments.output.with_arguments);
     if limit.is_some() && !outputs.iter().any(|(format, _)| *format == Format::Calls) {
         return Err("--limit is for --format calls".into());
     }
     let files = files::find(paths)?;
     let runs = runs::load(&files.runs);
-    let whole = gather::gather(&files, &runs, &Options { symbols, filter: None })?;
+    let whole = gather::gather(&files, &runs, &Options { symbols, with_arguments, filter: None })?;
     let filtered = match filter.is_empty() {
         true => None,
         false => {
             filter.check(&whole)?;
-            let of_some = gather::gather(&files, &runs, &Options { symbols, filter: Some((filter, &whole)) })?;
+            let of_some =
+                gather::gather(&files, &runs, &Options { symbols, with_arguments, filter: Some((filter, &whole)) })?;
             if of_some.functions.is_empty() && of_some.pairs.is_empty() {
                 return Err(filter.nothing(&whole).into());
             }
@@ -290,7 +294,11 @@ pub(crate) fn of_run(
     config: &Config,
 ) -> Result<bool, Box<dyn Error>> {
     let files = files::find(traces)?;
-    let mut report = gather::gather(&files, std::slice::from_ref(run), &Options { symbols: true, filter: None })?;
+    let mut report = gather::gather(
+        &files,
+        std::slice::from_ref(run),
+        &Options { symbols: true, with_arguments: output.with_arguments, filter: None },
+    )?;
     let mut outputs = output.all()?;
     if outputs.iter().all(|(format, _)| *format != Format::Text) {
         say_problems(&report);

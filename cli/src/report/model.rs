@@ -16,7 +16,7 @@ pub(crate) use calls::{
 };
 pub(crate) use copies::{
     BetweenProcesses, ByHand, CopyCaller, CopyLine, CopySite, Decision, Does, Gpu, Lost, LostBy, NvLink, NvLinkGpu,
-    Pair, Path, Sampled, Share, Size, Timeline, TimelineFile, TimelinePair,
+    Pair, Path, Rate, Sampled, Share, Size, Timeline, TimelineFile, TimelinePair,
 };
 pub(crate) use runs::{End, Ends, File, How, Mark, Run, Span, Thread, Unseen};
 

@@ -5,7 +5,7 @@ use std::fs;
 use std::ops::Range;
 
 use p2pshim_host::{job, machine};
-use p2pshim_trace::{Note, NoteKind, PART, REMOTE, REMOTE_LAST, Record, Trace};
+use p2pshim_trace::{DeviceTime, Note, NoteKind, PART, REMOTE, REMOTE_LAST, Record, State, Timeline, Trace};
 
 use super::model::{Line, Origin, Sampled};
 use super::symbols::{Module, Place, Symbols};
@@ -26,6 +26,23 @@ pub(super) struct Device {
 pub(super) struct Access {
     pub(super) access: Option<bool>,
     pub(super) link: Option<String>,
+}
+
+impl Access {
+    fn of(note: &Note) -> Self {
+        let access = match note.value("access") {
+            Some("1") => Some(true),
+            Some("0") => Some(false),
+            _ => None,
+        };
+        // Over PCIe there are no atomic operations.
+        let link = match (access, note.value("native_atomics")) {
+            (Some(true), Some("1")) => Some("probably NVLink".to_owned()),
+            (Some(true), Some("0")) => Some("probably PCIe".to_owned()),
+            _ => None,
+        };
+        Self { access, link }
+    }
 }
 
 /// Memory that a process lets others open.
@@ -64,6 +81,36 @@ pub(super) struct Visible {
     pub(super) ticks: Range<u64>,
     /// The number that stands for it in counts, as one stands in records for other memory of other processes.
     pub(super) number: u8,
+}
+
+/// What calls of a file are like, if nothing has damaged it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    functions: [bool; 256],
+    devices: [bool; 256],
+    /// When the trace was begun, in ticks, and how far from that its calls are at most.
+    origin: u64,
+    longest: u64,
+}
+
+impl Bounds {
+    /// Whether a call can have been like this.
+    pub(super) fn has(&self, record: &Record) -> bool {
+        /// No allocation is larger.
+        const BYTES: u64 = 1 << 42;
+        /// No memory is faster, in bytes a nanosecond.
+        const FASTEST: u64 = 100_000;
+        let is_known = |all: &[bool; 256], number: u8| all.get(usize::from(number)).copied().unwrap_or_default();
+        let is_device = |device: Option<u8>| device.is_none_or(|device| is_known(&self.devices, device));
+        // A program may ask for anything; only what was done has to be possible.
+        let is_done = record.state == State::Done && record.result == 0;
+        let is_timed = record.device_time == DeviceTime::Known;
+        is_known(&self.functions, record.function)
+            && record.start.abs_diff(self.origin) <= self.longest
+            && record.end.saturating_sub(record.start) <= self.longest
+            && (!is_done || record.bytes <= BYTES && is_device(record.src_device) && is_device(record.dst_device))
+            && (!is_timed || record.bytes / FASTEST <= record.device_nanos)
+    }
 }
 
 /// By where it begins: the memory that was open there, one after the other.
@@ -178,15 +225,7 @@ impl Names {
                     None => self.opened.entry(number).or_default().push(opened),
                 }
             }
-            (NoteKind::Peer, _) => {
-                let access = note.value("access").and_then(|value| match value {
-                    "1" => Some(true),
-                    "0" => Some(false),
-                    _ => None,
-                });
-                let access = Access { access, link: note.value("link").and_then(known) };
-                self.access.extend(pair().map(|pair| (pair, access)));
-            }
+            (NoteKind::Peer, _) => self.access.extend(pair().map(|pair| (pair, Access::of(note)))),
             (NoteKind::Site, _) => self.add_site(note),
             (NoteKind::HostWay, _) => {
                 let way = host_way(note);
@@ -253,6 +292,19 @@ impl Names {
             let text = |key| note.value(key).unwrap_or_default();
             let line = text("line").parse().unwrap_or_default();
             self.lines.insert(number, Line { file: file.to_owned(), line, function: text("function").to_owned() });
+        }
+    }
+
+    /// What no call of this file can be like.
+    pub(super) fn bounds(&self, timeline: Timeline) -> Bounds {
+        /// Nothing runs for longer.
+        const LONGEST: u64 = 400 * 86_400 * 1_000_000_000;
+        let numbers: [u8; 256] = std::array::from_fn(|number| number as u8);
+        Bounds {
+            functions: numbers.map(|it| it == PART || self.functions.is_empty() || self.functions.contains_key(&it)),
+            devices: numbers.map(|it| it >= REMOTE || self.devices.is_empty() || self.devices.contains_key(&it)),
+            origin: timeline.origin(),
+            longest: timeline.ticks(LONGEST),
         }
     }
 

@@ -139,7 +139,7 @@ pub(super) fn compare(report: &Report, readings: &[Reading]) -> Option<NvLink> {
 /// the path of all of these copies is known.
 fn explain(report: &Report, traced: &[&File], counted: &mut [Counted]) -> bool {
     let files: BTreeSet<usize> = traced.iter().map(|file| file.index).collect();
-    let goes_elsewhere = |pair: &&Pair| pair.link.as_deref().is_some_and(|link| link != "NVLink");
+    let goes_elsewhere = |pair: &&Pair| pair.link.as_deref().is_some_and(|link| !link.ends_with("NVLink"));
     let elsewhere: BTreeSet<[usize; 2]> =
         report.pairs.iter().filter(goes_elsewhere).map(|pair| [pair.src, pair.dst]).collect();
     let mut is_clear = true;

@@ -1,8 +1,9 @@
 //! Where a report goes: standard output, or a file that is there in whole or not at all.
 
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// The path that stands for standard output.
@@ -31,7 +32,7 @@ pub(crate) fn write_to(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Re
     }
     let unfinished = beside(path);
     let result = (|| {
-        let mut out = BufWriter::with_capacity(1 << 16, File::create_new(&unfinished)?);
+        let mut out = BufWriter::with_capacity(1 << 16, private(&unfinished)?);
         write(&mut out)?;
         out.flush()?;
         fs::rename(&unfinished, path)
@@ -57,6 +58,11 @@ pub(crate) fn check(path: &Path) -> io::Result<()> {
     let unfinished = beside(path);
     let made = File::create_new(&unfinished).and_then(|_| fs::remove_file(&unfinished));
     made.map_err(|error| named(&path.display().to_string(), error))
+}
+
+/// A new file that only its user can read, as traces are.
+fn private(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }
 
 fn beside(path: &Path) -> PathBuf {
@@ -86,7 +92,10 @@ mod tests {
         let error = write_to(&path, failing).unwrap_err().to_string();
         assert!(error.contains("out cannot be written: full"), "{error}");
         assert_eq!(fs::read(&path).unwrap(), b"one");
+        fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
         write_to(&path, |out| out.write_all(b"three")).unwrap();
+        let mode = std::os::unix::fs::MetadataExt::mode(&fs::metadata(&path).unwrap());
+        assert_eq!(mode & 0o777, 0o600, "nobody else can read it");
         assert_eq!(fs::read(&path).unwrap(), b"three");
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "nothing is left beside it");
         drop(folder);

@@ -335,3 +335,56 @@ fn say_differences(report: &mut Report) {
         }
     }
 }
+
+/// Leaves out arguments of programs but the script that an interpreter runs.
+pub(super) fn drop_arguments(report: &mut Report) {
+    for file in &mut report.files {
+        // The executable comes first, before the words of the command.
+        let words = file.program.split_off(file.program.len().min(1));
+        file.program.extend(without_arguments(&words));
+    }
+    report.runs.iter_mut().for_each(|run| run.command = without_arguments(&run.command));
+    report.unseen.iter_mut().for_each(|it| it.command = without_arguments(&it.command));
+}
+
+/// The program and its script, and a sign if more followed.
+fn without_arguments(words: &[String]) -> Vec<String> {
+    const INTERPRETERS: [&str; 9] = ["python", "perl", "ruby", "node", "julia", "bash", "sh", "java", "Rscript"];
+    let is_interpreter = |word: &String| {
+        let name = word.rsplit('/').next().unwrap_or_default();
+        INTERPRETERS
+            .iter()
+            .any(|known| name.trim_end_matches(|letter: char| letter.is_ascii_digit() || letter == '.') == *known)
+    };
+    let kept = match words {
+        [program, module, _, ..] if is_interpreter(program) && module == "-m" => 3,
+        [program, script, ..] if is_interpreter(program) && !script.starts_with('-') => 2,
+        _ => 1,
+    };
+    let mut command: Vec<String> = words.iter().take(kept).cloned().collect();
+    if words.len() > kept {
+        command.push("…".to_owned());
+    }
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_arguments_the_script_stays_and_a_sign_for_the_rest() {
+        for (command, shown) in [
+            ("./app", "./app"),
+            ("./app --token secret", "./app …"),
+            ("python3.12 train.py --key secret", "python3.12 train.py …"),
+            ("/usr/bin/python train.py", "/usr/bin/python train.py"),
+            ("python -m torch.distributed.run secret", "python -m torch.distributed.run …"),
+            ("python -c secret", "python …"),
+            ("", ""),
+        ] {
+            let words: Vec<String> = command.split(' ').filter(|word| !word.is_empty()).map(str::to_owned).collect();
+            assert_eq!(without_arguments(&words).join(" "), shown);
+        }
+    }
+}

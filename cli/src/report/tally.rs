@@ -12,7 +12,7 @@ use p2pshim_trace::{Class, DeviceTime, Path, Record, State, Timeline, Trace};
 use super::buckets;
 use super::filter::Selection;
 use super::histogram::Histogram;
-use super::names::{AllVisible, Names, SecondHalf, Visible};
+use super::names::{AllVisible, Bounds, Names, SecondHalf, Visible};
 use super::paths::Taken;
 pub(super) use pairs::{PairTally, PathTally, Sums};
 pub(super) use walk::{Step, Walk};
@@ -91,6 +91,8 @@ pub(super) struct Tally {
     pub(super) uncounted: u64,
     /// The first and the last moment, in ticks.
     pub(super) span: Option<(u64, u64)>,
+    /// Calls that are like none that can have been made: left out.
+    pub(super) impossible: u64,
     /// Blocks that could not be read, and why the first could not.
     pub(super) unread: (u64, Option<String>),
     /// The last copy of each pair on each stream, as far as it is known.
@@ -126,6 +128,7 @@ pub(super) struct Lens {
     /// By number of the function: does it make one copy at once? Of batches and graphs the parts have devices.
     single_copies: [bool; 256],
     has_origins: bool,
+    bounds: Bounds,
     visible: AllVisible,
     /// Which records are wanted, if not all are.
     selection: Option<Selection>,
@@ -154,6 +157,7 @@ impl Lens {
                 name.contains("Memcpy") && !name.contains("Batch") && !name.contains("Graph")
             }),
             has_origins: names.has_origins(),
+            bounds: names.bounds(timeline),
             visible: names.visible.clone(),
             selection,
         }
@@ -216,7 +220,7 @@ impl Tally {
             // The calls that enclose the first calls are in the block before.
             let mut buffer = Vec::new();
             if let Some(block) = trace.block(before, &mut buffer)? {
-                for (index, record) in block.calls().enumerate() {
+                for (index, record) in block.calls().enumerate().filter(|(_, record)| lens.bounds.has(record)) {
                     walk.step((before, index), &record, block.thread, wants);
                 }
             }
@@ -227,6 +231,10 @@ impl Tally {
         }
         for (index, record) in block.calls().enumerate() {
             let key = (number, index);
+            if !lens.bounds.has(&record) {
+                self.impossible += 1;
+                continue;
+            }
             // The order of copies is known by pair of GPUs.
             let unplaced = record;
             let record = Visible::place(&lens.visible, record);
@@ -323,6 +331,7 @@ impl Tally {
             let sums = path.of_size(record.bytes / record.copies().max(1));
             sums.calls += record.copies();
             sums.bytes = sums.bytes.saturating_add(record.bytes);
+            sums.pace.count(record.bytes);
             let start = lens.timeline.real(record.start);
             pair.last = pair.last.max(start);
             if let Some(bytes) = lens.buckets(record.path, record.bytes) {
@@ -346,6 +355,7 @@ impl Tally {
         sums.device_calls += 1;
         sums.device_bytes = sums.device_bytes.saturating_add(record.bytes);
         sums.device_ns = sums.device_ns.saturating_add(record.device_nanos);
+        sums.pace.time(record.bytes, record.device_nanos);
     }
 
     /// Keeps whether the GPU is known to have made a copy: then its time is known.
@@ -431,6 +441,7 @@ impl Tally {
         };
         other.last_copies.into_iter().for_each(|(queue, theirs)| self.keep_last_of(queue, theirs));
         self.has_more_queues |= other.has_more_queues;
+        self.impossible += other.impossible;
         self.unread.0 += other.unread.0;
         self.unread.1 = self.unread.1.take().or(other.unread.1);
     }

@@ -1,11 +1,13 @@
 //! The report in a few sentences, the worst first.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use p2pshim_trace::{Class, Verified};
 
-use super::broken;
+use super::broken::{self, Ends};
 use super::ends::{self, PROCESSES};
 use super::hands::{self, BY_HAND};
-use super::model::{Error, Finding, Pair, Path, Report};
+use super::model::{Decision, Error, Finding, Path, Report, Share};
 use super::sentence::{BEGUN, DIRECT, Level, NAMED, RUNNING, Sentence, between, nvlink};
 use super::shared;
 use super::symbols::UNKNOWN;
@@ -70,12 +72,26 @@ fn gaps(report: &Report) -> Option<Sentence> {
     Some(Sentence::new(Level::Warn, "Incomplete", text).section(PROCESSES))
 }
 
-/// Pairs whose direct copies are slower than copies through the host, and that have direct copies.
+/// Pairs whose direct copies are slower than copies through the host, by a run that has direct copies there all the same.
 fn slower(report: &Report) -> Option<Sentence> {
-    let is_used = |pair: &&Pair| {
-        pair.verified == Some(Verified::Slower) && pair.paths.iter().any(|path| path.taken.class() == Class::Direct)
+    let run_of = |file: usize| report.runs.iter().position(|run| run.files.contains(&file)).ok_or(file);
+    // The last decision of a run about a pair counts.
+    let mut last: BTreeMap<(Ends, Result<usize, usize>), &Decision> = BTreeMap::new();
+    for decision in report.decisions.iter().filter(|decision| decision.verified.is_some()) {
+        if let (Some(src), Some(dst)) = (decision.src, decision.dst) {
+            let last = last.entry((broken::ends(src, dst), run_of(decision.file))).or_insert(decision);
+            if last.time <= decision.time {
+                *last = decision;
+            }
+        }
+    }
+    let is_slower = |share: &&Share| {
+        let [src, dst] = share.pair;
+        let decision = last.get(&(broken::ends(src, dst), run_of(share.file)));
+        share.path.taken.class() == Class::Direct && decision.is_some_and(|it| it.verified == Some(Verified::Slower))
     };
-    let pairs = || report.pairs.iter().filter(is_used).map(|pair| (pair.src, pair.dst));
+    let used: BTreeSet<[usize; 2]> = report.shares.iter().filter(is_slower).map(|share| share.pair).collect();
+    let pairs = || used.iter().map(|[src, dst]| (*src, *dst));
     let text = format!(
         "Direct copies {} were slower one way at least than copies through the host when they were verified, and the program makes direct copies there.",
         between(report, pairs())?
@@ -123,8 +139,8 @@ fn race(report: &Report) -> Option<Sentence> {
             0 | 1 => String::new(),
             all => format!(" and {}", counted(all as u64 - 1, "other place")),
         };
-        let least = if report.is_at_least() { "at least " } else { "" };
-        format!("{least}{copies}{at}{more} {are} not ordered with work on {their} GPUs ({})", it.rule)
+        // Which device a stream is of is asked now and then.
+        format!("{}{copies}{at}{more} {are} not ordered with work on {their} GPUs ({})", least(it), it.rule)
     };
     let found: Vec<String> = report.findings.iter().filter(|it| is_race(it)).take(NAMED).map(in_words).collect();
     let text = Some(found.join("; ")).filter(|text| !text.is_empty())?;
@@ -177,7 +193,7 @@ fn rules(report: &Report, is_meant: impl Fn(&Finding) -> bool) -> Option<String>
 
 /// The words before the number of calls of a finding: those that are known to be alike are not all looked at.
 pub(super) fn least(finding: &Finding) -> &'static str {
-    if finding.severity == "performance" { "at least " } else { "" }
+    if finding.severity == "performance" || is_race(finding) { "at least " } else { "" }
 }
 
 /// `cudaErrorPeerAccessUnsupported`.

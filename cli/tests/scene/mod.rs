@@ -160,7 +160,7 @@ impl Scene {
         }
         for device in 0..uuids.len() {
             for peer in (0..uuids.len()).filter(|&peer| peer != device) {
-                self.note(0, NoteKind::Peer, (device * 256 + peer) as u32, &["access=1", "link=NVLink"]);
+                self.note(0, NoteKind::Peer, (device * 256 + peer) as u32, &["access=1", "native_atomics=1"]);
             }
         }
     }

@@ -64,7 +64,7 @@ class Inside(unittest.TestCase):
         with self.assertRaises(p2pshim.Error):
             p2pshim.option("colour")
 
-    def test_3_copies_are_counted_and_the_pair_is_proven(self):
+    def test_3_copies_are_counted_and_the_pair_is_verified(self):
         source = self.cuda.allocate(0)
         with self.assertRaises(p2pshim.Error) as raised:
             p2pshim.prepare_pair(0, 1)

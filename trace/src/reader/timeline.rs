@@ -13,6 +13,11 @@ pub struct Timeline {
 }
 
 impl Timeline {
+    /// The ticks when the file was begun.
+    pub fn origin(&self) -> u64 {
+        self.origin.ticks
+    }
+
     /// Nanoseconds on `CLOCK_MONOTONIC`.
     pub fn monotonic(&self, ticks: u64) -> u64 {
         let since = i128::from(ticks) - i128::from(self.origin.ticks);

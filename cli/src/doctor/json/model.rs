@@ -159,7 +159,7 @@ pub(super) struct Pair<'a> {
     /// The driver's attributes of the pair.
     pub(super) attributes: Option<Attributes>,
     /// The verdict on the pair. `proven` means verified.
-    #[cfg_attr(test, schemars(extend("enum" = ["proven", "no-path", "failed", "not-tested"])))]
+    #[cfg_attr(test, schemars(extend("enum" = ["verified", "no-path", "failed", "not-tested"])))]
     pub(super) verdict: &'static str,
     /// The failure, or why it was not tested.
     pub(super) detail: Option<&'a str>,

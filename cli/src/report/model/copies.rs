@@ -49,9 +49,11 @@ pub(crate) struct Pair {
     pub(crate) errors: u64,
     /// The paths of copies that did not fail, the most bytes first.
     pub(crate) paths: Vec<Path>,
+    #[serde(flatten)]
+    pub(crate) rate: Rate,
     /// How long its copies took on the host.
     pub(crate) host_ns: Durations,
-    /// Their joint, if that is known: `NVLink`, `PCIe`, …
+    /// Their joint, as the driver's attributes suggest: `probably NVLink`, `probably PCIe`; null if they say nothing.
     pub(crate) link: Option<String>,
     /// Whether one could access the other; null if it is not known.
     pub(crate) access: Option<bool>,
@@ -136,8 +138,8 @@ pub(crate) struct Path {
     pub(crate) device_bytes: u64,
     /// How long the GPU took for them, in nanoseconds.
     pub(crate) device_ns: u64,
-    /// Rate of the copies that were timed, in GB/s (10^9 bytes per second). null if none was.
-    pub(crate) gb_per_s: Option<f64>,
+    #[serde(flatten)]
+    pub(crate) rate: Rate,
     /// How long they took on the host.
     pub(crate) host_ns: Durations,
 }
@@ -159,8 +161,19 @@ pub(crate) struct Size {
     pub(crate) bytes: u64,
     /// Copies whose time the GPU took.
     pub(crate) device_calls: u64,
-    /// Rate of the copies that were timed, in GB/s (10^9 bytes per second). null if none was.
+    #[serde(flatten)]
+    pub(crate) rate: Rate,
+}
+
+/// How fast copies are, by those that were timed: each stands for those since the one before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Rate {
+    /// Rate, in GB/s (10^9 bytes per second). null if no copy was timed, or if those that were do not carry a rate.
     pub(crate) gb_per_s: Option<f64>,
+    /// By how much `gb_per_s` may be off, in GB/s: in 19 of 20 cases the rate of all copies is within. 0 if all were
+    /// timed.
+    pub(crate) gb_per_s_off: Option<f64>,
 }
 
 /// Copies of a pair from one place in the code.

@@ -199,8 +199,7 @@ for (const pair of pairs) {
   if (pair.kind === "staged" && pair.access === false) pair.kind = "forced";
   pair.blocked = pair.is_blocked === true;
   if (pair.blocked) pair.kind = "blocked";
-  const time = sum(pair.paths, (path) => path.device_ns);
-  pair.rate = time > 0 ? sum(pair.paths, (path) => path.device_bytes) / time : null;
+  pair.rate = Number.isFinite(pair.gb_per_s) ? pair.gb_per_s : null;
   pair.measured = { rate_text: pair.rate_text, device_calls: sum(pair.paths, (path) => path.device_calls), calls: sum(pair.paths, (path) => path.calls) };
 }
 /** Memory of other processes of which it is not known on which GPU it lies is no GPU. */

@@ -1,11 +1,11 @@
 // ---- The heat map
 
 /** A rate that some pair has, or none. */
-const rateOf = (value) => (pairs.find((pair) => pair.rate === value)?.rate_text ?? "0 GB/s").replace("~", "");
+const rateOf = (value) => (pairs.find((pair) => pair.rate === value)?.rate_text ?? "0 GB/s").replace(/~| ±[\d.]+/g, "");
 const VIEWS = {
   path: ["Path"],
   bytes: ["Bytes", (pair) => pair.bytes, bytes],
-  rate: ["GB/s", (pair) => pair.rate, rateOf, (pair) => measured(pair.measured).replace(/ GB\/s$/, "")],
+  rate: ["GB/s", (pair) => pair.rate, rateOf, (pair) => measured(pair.measured).replace(/( ±[\d.]+)? GB\/s$/, "")],
 };
 const key = (kind) => el("span", { class: `key ${kind}`, title: PATHS[kind][1], role: "img", "aria-label": PATHS[kind][1] }, PATHS[kind][0]);
 

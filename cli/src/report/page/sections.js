@@ -27,7 +27,7 @@ function findingList() {
     head("Findings", "Faults of calls, the most severe first."),
     el("div", { class: "findings" }, sorted.map((finding, index) => el("details", { open: index === 0 },
       el("summary", {}, el("span", { class: `tag ${levels[finding.severity] || "note"}` }, finding.severity), code(finding.rule),
-        el("span", { class: "quiet small" }, `${finding.severity === "performance" ? "≥ " : ""}${count(finding.count)} ×`)),
+        el("span", { class: "quiet small" }, `${finding.severity === "performance" || finding.rule.startsWith("P2P-order-") ? "≥ " : ""}${count(finding.count)} ×`)),
       el("div", { class: "body" }, el("p", {}, prose(finding.text)), sites(finding.sites),
         el("p", { class: "quiet small" }, files.length > 1 && `In ${some(list(finding.files).map(fileName), 12)}. `,
           "Details: ", code(`p2pshim explain ${finding.rule}`)))))),

@@ -6,17 +6,94 @@ use crate::report::buckets::{self, Buckets};
 use crate::report::histogram::Histogram;
 
 /// Copies that took the same path, and have about the same size.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(in crate::report) struct Sums {
     pub(in crate::report) calls: u64,
     pub(in crate::report) bytes: u64,
     pub(in crate::report) device_calls: u64,
     pub(in crate::report) device_bytes: u64,
     pub(in crate::report) device_ns: u64,
+    pub(in crate::report) pace: Pace,
+}
+
+/// How long copies took in all, by those that were timed. Each stands for those since the one before, for early copies are timed more often
+/// than late ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(in crate::report) struct Pace {
+    /// Nanoseconds of the copies that the timed ones stand for.
+    nanos: f64,
+    /// Bytes since the last that was timed.
+    since: f64,
+    /// Nanoseconds a byte of those that were timed: how many, their sum, the last, and the sum of the squares by which each differs from the
+    /// one before. So what changes slowly makes the result no worse.
+    count: f64,
+    sum: f64,
+    last: f64,
+    steps: f64,
+    squares: f64,
+    /// The sum of the squares of bytes that were not timed and stand for one that was.
+    apart: f64,
+}
+
+impl Pace {
+    /// A copy was made.
+    pub(super) fn count(&mut self, bytes: u64) {
+        self.since += bytes as f64;
+    }
+
+    /// The last copy was timed.
+    pub(super) fn time(&mut self, bytes: u64, nanos: u64) {
+        let (bytes, pace) = (bytes as f64, nanos as f64 / bytes.max(1) as f64);
+        let all = self.since.max(bytes);
+        self.nanos += pace * all;
+        self.apart += (all - bytes).powi(2);
+        self.since = 0.0;
+        if self.count > 0.0 {
+            self.steps += 1.0;
+            self.squares += (pace - self.last).powi(2);
+        }
+        (self.count, self.sum, self.last) = (self.count + 1.0, self.sum + pace, pace);
+    }
+
+    /// The last that was timed stands for those after it too; if none was, nothing does.
+    fn settle(&mut self) {
+        if self.count > 0.0 {
+            self.nanos += self.last * self.since;
+            self.apart += self.since.powi(2);
+            self.since = 0.0;
+        }
+    }
+
+    /// Nanoseconds that all copies took, as far as the timed ones tell, and the variance of that; none if none was timed.
+    pub(in crate::report) fn estimate(mut self) -> Option<[f64; 2]> {
+        self.settle();
+        let mean = (self.count > 0.0).then_some(self.sum / self.count)?;
+        // One alone does not tell how they vary.
+        let variance = if self.steps > 0.0 { self.squares / (2.0 * self.steps) } else { mean.powi(2) };
+        Some([self.nanos + mean * self.since, variance * (self.apart + self.since.powi(2))])
+    }
+
+    fn merge(&mut self, mut other: Self) {
+        self.settle();
+        other.settle();
+        for (ours, theirs) in [
+            (&mut self.nanos, other.nanos),
+            (&mut self.since, other.since),
+            (&mut self.count, other.count),
+            (&mut self.sum, other.sum),
+            (&mut self.steps, other.steps),
+            (&mut self.squares, other.squares),
+            (&mut self.apart, other.apart),
+        ] {
+            *ours += theirs;
+        }
+        self.last = if other.count > 0.0 { other.last } else { self.last };
+    }
 }
 
 impl Sums {
     pub(in crate::report) fn merge(&mut self, other: Self) {
+        self.pace.merge(other.pace);
         self.calls += other.calls;
         self.device_calls += other.device_calls;
         for (ours, theirs) in [
@@ -56,6 +133,11 @@ impl PathTally {
             all.merge(*sums);
             all
         })
+    }
+
+    /// The sums of each size.
+    pub(in crate::report) fn each(&self) -> impl Iterator<Item = &Sums> {
+        self.sizes.values()
     }
 
     /// The sizes that there are, by the power of two.

@@ -39,7 +39,7 @@ impl Text<'_> {
                     count(path.calls),
                     bytes(path.bytes),
                     text,
-                    rate(path.gb_per_s, path.device_calls < path.calls),
+                    rate(path.rate, path.device_calls < path.calls),
                     timed,
                     roughly(p50, max),
                     roughly(p99, max),
@@ -61,7 +61,13 @@ impl Text<'_> {
         for (line, is_marked) in lines.iter().zip(marks) {
             writeln!(out, "{}", if is_marked { self.style.yellow(line) } else { line.clone() })?;
         }
-        self.more(out, pairs.len(), "--csv has all")
+        self.more(out, pairs.len(), "--csv has all")?;
+        let is_untold = |path: &Path| path.device_calls > 0 && path.rate.gb_per_s.is_none();
+        if pairs.iter().take(SHOWN).any(|pair| pair.paths.iter().any(is_untold)) {
+            let text = "  Where GB/s are missing, too few copies were timed, or they differ too much. `--gpu-timing all` times each copy.";
+            self.line(out, text, "  ")?;
+        }
+        Ok(())
     }
 
     /// The copies of pairs by their sizes, where these differ.
@@ -90,7 +96,7 @@ impl Text<'_> {
                 count(size.calls),
                 bytes(size.bytes),
                 size.taken.title(),
-                rate(size.gb_per_s, size.device_calls < size.calls),
+                rate(size.rate, size.device_calls < size.calls),
             ]);
         }
         use Side::{Left, Right};

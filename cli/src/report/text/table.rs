@@ -1,6 +1,7 @@
 //! Tables, which lose columns and ends of cells where there is no room for them; and what their cells say of figures.
 
 use crate::report::figures;
+use crate::report::model::Rate;
 use crate::report::term::count;
 
 /// Which side of a column has the text.
@@ -54,8 +55,8 @@ pub(crate) fn table(
 }
 
 /// A rate; with a sign if not all that it is of was measured.
-pub(super) fn rate(gb_per_s: Option<f64>, is_of_samples: bool) -> String {
-    gb_per_s.map_or_else(|| "-".to_owned(), |rate| figures::rate(rate, is_of_samples))
+pub(super) fn rate(Rate { gb_per_s, gb_per_s_off }: Rate, is_of_samples: bool) -> String {
+    gb_per_s.map_or_else(|| "-".to_owned(), |rate| figures::rate(rate, gb_per_s_off, is_of_samples))
 }
 
 /// A time of a histogram, the longest of which is known.

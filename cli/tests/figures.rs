@@ -1,0 +1,310 @@
+//! Figures of reports: each is true of traces made at random, as a second count of the same calls has it; and none is shown that the trace
+//! does not carry.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails so")]
+
+mod scene;
+
+use std::collections::BTreeMap;
+use std::process::Command;
+
+use p2pshim_trace::NoteKind;
+use scene::{BLOCKED, Call, DIRECT, ENABLE, Folder, MEMCPY_PEER, STAGED, Scene};
+use serde_json::Value;
+
+/// Numbers that look random, the same for a seed.
+struct Dice(u64);
+
+impl Dice {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+}
+
+fn report(folder: &Folder, options: &[&str]) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_p2pshim"));
+    let output = command.arg("report").arg(&folder.0).args(options).env_remove("COLUMNS").output().unwrap();
+    assert!([Some(0), Some(3)].contains(&output.status.code()), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn json(folder: &Folder) -> Value {
+    serde_json::from_str(&report(folder, &["--json"])).unwrap()
+}
+
+/// The second count of the copies of a pair that took a path.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Counted {
+    calls: u64,
+    bytes: u64,
+    device_calls: u64,
+    device_bytes: u64,
+    device_ns: u64,
+    host_ns: u64,
+    host_max: u64,
+}
+
+/// By pair and number of the path.
+type Count = BTreeMap<((u8, u8), u8), Counted>;
+
+/// Traces of some processes, and what is in them: copies, and errors of copies by pair.
+fn job(folder: &Folder, dice: &mut Dice) -> (Count, BTreeMap<(u8, u8), u64>, u64) {
+    let (mut count, mut errors, mut calls) = (Count::new(), BTreeMap::new(), 0);
+    for process in 0..1 + dice.below(3) {
+        let mut scene = Scene::named(&folder.0, &format!("{process}.p2ptrace"), 10 + process as u32, "node");
+        scene.gpus(&[("GPU-a", ""), ("GPU-b", ""), ("GPU-c", "")]);
+        let mut at = dice.below(1_000_000);
+        for _ in 0..dice.below(200) {
+            at += 2_000 + dice.below(1_000_000);
+            calls += 1;
+            if dice.below(20) == 0 {
+                scene.call(&Call { function: ENABLE, pair: None, path: 0, ..Call::copy(at, (0, 1), 0, 0) });
+                continue;
+            }
+            let src = dice.below(3) as u8;
+            let pair = (src, (src + 1 + dice.below(2) as u8) % 3);
+            let path = [DIRECT, STAGED, BLOCKED][dice.below(3) as usize];
+            let bytes = 1 << dice.below(31);
+            let took = 500 + dice.below(20_000);
+            let is_timed = dice.below(2) == 0;
+            let nanos = 1_000 + bytes / 100;
+            let result = if dice.below(10) == 0 { 1 } else { 0 };
+            let device = (is_timed && result == 0).then_some((at + 100, nanos));
+            let function = if dice.below(2) == 0 { MEMCPY_PEER } else { scene::MEMCPY_PEER_ASYNC };
+            scene.call(&Call { function, took: Some(took), result, device, ..Call::copy(at, pair, bytes, path) });
+            if result != 0 {
+                *errors.entry(pair).or_default() += 1;
+                continue;
+            }
+            let of_path = count.entry((pair, path)).or_default();
+            of_path.calls += 1;
+            of_path.bytes += bytes;
+            of_path.host_ns += took;
+            of_path.host_max = of_path.host_max.max(took);
+            if is_timed {
+                of_path.device_calls += 1;
+                of_path.device_bytes += bytes;
+                of_path.device_ns += nanos;
+            }
+        }
+        scene.finish();
+    }
+    (count, errors, calls)
+}
+
+/// Bytes as the text has them, in three digits before the point.
+fn in_words(bytes: u64) -> String {
+    let units = ["B", "kB", "MB", "GB", "TB"];
+    let place = (0..units.len()).rfind(|&place| bytes as f64 >= 1000f64.powi(place as i32) * 0.99995).unwrap_or(0);
+    match place {
+        0 => format!("{bytes} B"),
+        _ => format!("{:.1} {}", bytes as f64 / 1000f64.powi(place as i32), units[place]),
+    }
+}
+
+/// `P2PSHIM_FIGURES_SEED` makes one job again.
+fn seeds() -> Vec<u64> {
+    let given = std::env::var("P2PSHIM_FIGURES_SEED").ok();
+    given.map_or_else(|| (1..=60).collect(), |seed| vec![seed.parse().unwrap()])
+}
+
+#[test]
+fn figures_of_random_traces_are_those_of_a_second_count() {
+    for seed in seeds() {
+        let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        let folder = Folder::new("random");
+        let (count, errors, calls) = job(&folder, &mut dice);
+        if calls == 0 {
+            continue;
+        }
+        let (json, csv, text) = (json(&folder), report(&folder, &["--csv"]), report(&folder, &[]));
+        let label = |gpu: u8| format!("GPU {gpu}");
+        let index = |gpu: u8| {
+            json["gpus"].as_array().unwrap().iter().position(|it| it["label"] == label(gpu).as_str()).unwrap()
+        };
+        let mut of_csv = Count::new();
+        let mut reader = csv.lines();
+        let names: Vec<&str> = reader.next().unwrap().split(',').collect();
+        for line in reader {
+            let cells: BTreeMap<&str, &str> = names.iter().copied().zip(line.split(',')).collect();
+            let gpu = |name: &str| cells[name].strip_prefix("GPU ").unwrap().parse().unwrap();
+            let number = |name: &str| cells[name].parse().unwrap_or(0);
+            let path = match (cells["path"], cells["why"]) {
+                ("direct", _) => DIRECT,
+                ("staged", "access not enabled") => STAGED,
+                ("staged", _) => BLOCKED,
+                _ => continue,
+            };
+            let counted = Counted {
+                calls: number("calls"),
+                bytes: number("bytes"),
+                device_calls: number("device_calls"),
+                device_bytes: number("device_bytes"),
+                device_ns: number("device_ns"),
+                host_ns: number("host_total_ns"),
+                host_max: number("host_max_ns"),
+            };
+            assert_eq!(of_csv.insert(((gpu("src"), gpu("dst")), path), counted), None, "seed {seed}: a row of its own");
+        }
+        assert_eq!(of_csv, count, "seed {seed}");
+        for pair in json["pairs"].as_array().unwrap() {
+            let ends = (0..3).flat_map(|src| (0..3).map(move |dst| (src, dst)));
+            let mut ends = ends.filter(|&(src, dst)| pair["src"] == index(src) && pair["dst"] == index(dst));
+            let ends = ends.next().unwrap();
+            let own: Vec<&Counted> = count.iter().filter(|((pair, _), _)| *pair == ends).map(|(_, it)| it).collect();
+            let sum = |what: fn(&Counted) -> u64| own.iter().map(|it| what(it)).sum::<u64>();
+            let failed = errors.get(&ends).copied().unwrap_or(0);
+            let expected = [sum(|it| it.calls) + failed, sum(|it| it.bytes), failed];
+            let found = ["calls", "bytes", "errors"].map(|name| pair[name].as_u64().unwrap());
+            assert_eq!(found, expected, "seed {seed}, {ends:?}");
+            for path in pair["paths"].as_array().unwrap() {
+                let [timed, of] = ["device_calls", "calls"].map(|name| path[name].as_u64().unwrap());
+                let Some(rate) = path["gb_per_s"].as_f64() else {
+                    assert!(timed < of, "seed {seed}: all were timed, and no rate is shown: {path}");
+                    continue;
+                };
+                if timed == of {
+                    let exact = path["device_bytes"].as_f64().unwrap() / path["device_ns"].as_f64().unwrap();
+                    assert!((rate / exact - 1.0).abs() < 1e-9 && path["gb_per_s_off"] == 0.0, "seed {seed}: {path}");
+                }
+                // All are made at the same pace but for a microsecond.
+                assert!(rate <= 100.0, "seed {seed}: {path}");
+            }
+        }
+        for counted in count.values() {
+            let words = in_words(counted.bytes);
+            assert!(text.contains(&format!(" {words} ")), "seed {seed}: no {words}: {text}");
+        }
+        let direct: u64 = count.iter().filter(|((_, path), _)| *path == DIRECT).map(|(_, it)| it.bytes).sum();
+        let risky = count.keys().any(|(_, path)| *path == BLOCKED);
+        if direct > 0 && !risky {
+            assert!(text.contains(&in_words(direct)), "seed {seed}: {text}");
+        }
+    }
+}
+
+#[test]
+fn rate_of_samples_stands_for_all_copies_and_says_how_far_it_may_be_off() {
+    let folder = Folder::new("rate");
+    let mut scene = Scene::named(&folder.0, "app.p2ptrace", 1, "node");
+    scene.gpus(&[("GPU-a", ""), ("GPU-b", "")]);
+    // The first hundred are all timed, and slow; of the other 9,900, which are ten times as fast, one of a hundred.
+    for number in 0..10_000u64 {
+        let pace = if number < 100 { 4.0 } else { 40.0 + (number / 100 % 5) as f64 };
+        let is_timed = number < 100 || number % 100 == 99;
+        let device = is_timed.then_some((number * 10_000 + 50, (1_000_000.0 / pace) as u64));
+        scene.call(&Call { device, ..Call::copy(number * 10_000, (0, 1), 1_000_000, DIRECT) });
+    }
+    scene.finish();
+    let path = &json(&folder)["pairs"][0]["paths"][0];
+    let (rate, off) = (path["gb_per_s"].as_f64().unwrap(), path["gb_per_s_off"].as_f64().unwrap());
+    let truth = 10_000.0
+        / (100.0 / 4.0 + (0..9_900).map(|number| 1.0 / (40.0 + f64::from((number + 100) / 100 % 5))).sum::<f64>());
+    assert!((rate - truth).abs() <= off, "{rate} ±{off}, in truth {truth}");
+    assert!((rate - truth).abs() < 1.0 && off < truth / 2.0, "{rate} ±{off}, in truth {truth}");
+    let text = report(&folder, &[]);
+    assert!(text.contains(&format!("  ~{rate:.1} ±{off:.1}  199 of 10 000  ")), "{text}");
+}
+
+#[test]
+fn rate_that_few_samples_do_not_carry_is_not_shown() {
+    let folder = Folder::new("few");
+    let mut scene = Scene::named(&folder.0, "app.p2ptrace", 1, "node");
+    scene.gpus(&[("GPU-a", ""), ("GPU-b", "")]);
+    for number in 0..1_000u64 {
+        let nanos = if number == 10 { 1_000_000 } else { 10_000 };
+        let device = (number == 10 || number == 20).then_some((number * 10_000 + 50, nanos));
+        scene.call(&Call { device, ..Call::copy(number * 10_000, (0, 1), 1_000_000, DIRECT) });
+    }
+    // Of another size, which has most of the bytes, none was timed.
+    for number in 0..10u64 {
+        let device = Some((20_000_000 + number * 10_000 + 50, 10_000));
+        scene.call(&Call { device, ..Call::copy(20_000_000 + number * 10_000, (1, 0), 1_000, DIRECT) });
+        scene.call(&Call::copy(30_000_000 + number * 10_000, (1, 0), 1_000_000_000, DIRECT));
+    }
+    scene.finish();
+    let json = json(&folder);
+    for pair in json["pairs"].as_array().unwrap() {
+        assert!(pair["gb_per_s"].is_null() && pair["paths"][0]["gb_per_s"].is_null(), "{pair}");
+    }
+    assert!(report(&folder, &[]).contains("`--gpu-timing all` times each copy."));
+}
+
+#[test]
+fn damaged_records_are_left_out_and_counted() {
+    let folder = Folder::new("damaged");
+    let mut scene = Scene::named(&folder.0, "app.p2ptrace", 1, "node");
+    scene.gpus(&[("GPU-a", ""), ("GPU-b", "")]);
+    let good = Call::copy(1_000, (0, 1), 1_000_000, DIRECT);
+    scene.call(&good);
+    for (number, damaged) in [
+        Call { bytes: 1 << 60, ..good.clone() },
+        Call { pair: Some((0, 38)), ..good.clone() },
+        Call { pair: Some((77, 1)), ..good.clone() },
+        Call { function: 99, ..good.clone() },
+        Call { device: Some((2_000, 1)), bytes: 1 << 40, ..good.clone() },
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        scene.call(&Call { at: 10_000 * (number as u64 + 1), ..damaged });
+    }
+    // A program may ask for anything.
+    scene.call(&Call { at: 100_000, bytes: u64::MAX, result: 1, ..good.clone() });
+    scene.finish();
+    let (text, json) = (report(&folder, &[]), json(&folder));
+    assert!(text.contains("5 records are damaged and left out: no call can be like them"), "{text}");
+    assert!(
+        text.contains("at least 1.0 MB of submitted copies") || text.contains("At least 1.0 MB of submitted copies"),
+        "{text}"
+    );
+    assert_eq!((&json["pairs"][0]["bytes"], json["pairs"].as_array().unwrap().len()), (&1_000_000.into(), 1));
+    for wrong in ["EB", "device 38", "GPU 38", "unknown device"] {
+        assert!(!text.contains(wrong), "{wrong}: {text}");
+    }
+    assert_eq!(report(&folder, &["--calls"]).matches("cudaMemcpyPeerAsync").count(), 2);
+}
+
+#[test]
+fn path_that_was_slower_in_one_run_is_no_advice_for_another() {
+    let folder = Folder::new("runs");
+    let run = |name: &str, process: u32, verified: &str, path: u8| {
+        let mut scene = Scene::named(&folder.0, name, process, "node");
+        scene.note(0, NoteKind::Variable, 0, &["PMIX_NAMESPACE", name]);
+        scene.gpus(&[("GPU-a", ""), ("GPU-b", "")]);
+        scene.note(500, NoteKind::Decision, 1, &["verified", &format!("verified={verified}")]);
+        scene.call(&Call::copy(1_000, (0, 1), 1_000_000, path));
+        scene.finish();
+    };
+    run("a.p2ptrace", 1, "slower", STAGED);
+    run("b.p2ptrace", 2, "right", DIRECT);
+    let text = report(&folder, &[]);
+    assert!(text.starts_with("2 runs, added together") && !text.contains("slower one way at least"), "{text}");
+    run("c.p2ptrace", 3, "slower", DIRECT);
+    assert!(report(&folder, &[]).contains("slower one way at least"), "it was in the third");
+}
+
+#[test]
+fn report_files_are_private_and_name_no_arguments_unless_asked() {
+    use std::os::unix::fs::MetadataExt;
+    let folder = Folder::new("private");
+    let mut scene = Scene::named(&folder.0, "app.p2ptrace", 1, "node");
+    scene.call(&Call::copy(1_000, (0, 1), 1_000, DIRECT));
+    scene.finish();
+    for (name, options) in
+        [("out.txt", &[][..]), ("out.json", &[]), ("out.html", &[]), ("all.txt", &["--with-arguments"])]
+    {
+        let file = folder.0.join(name);
+        report(&folder, &[&["-o", file.to_str().unwrap()], options].concat());
+        let text = std::fs::read_to_string(&file).unwrap();
+        assert_eq!(text.contains("--steps"), !options.is_empty(), "{name}");
+        assert_eq!(file.metadata().unwrap().mode() & 0o777, 0o600, "{name}");
+    }
+}
