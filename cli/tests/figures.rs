@@ -308,3 +308,77 @@ fn report_files_are_private_and_name_no_arguments_unless_asked() {
         assert_eq!(file.metadata().unwrap().mode() & 0o777, 0o600, "{name}");
     }
 }
+
+#[test]
+fn counts_of_a_trace_that_lacks_records_are_at_least_for_findings_and_errors_too() {
+    let folder = Folder::new("least");
+    let mut scene = Scene::named(&folder.0, "app.p2ptrace", 1, "node");
+    scene.gpus(&[("GPU-a", ""), ("GPU-b", "")]);
+    let copy = Call::copy(1_000, (0, 1), 1_000_000, DIRECT);
+    scene.call(&Call { rules: vec![scene::OVERLAP], ..copy.clone() });
+    scene.call(&Call { at: 2_000, result: 719, ..copy.clone() });
+    scene.call(&Call { at: 3_000, result: 719, ..copy.clone() });
+    let trace = scene.finish();
+    let text = report(&folder, &[]);
+    assert!(
+        text.contains("P2P-copy-overlap in 1 call.") && text.contains("\n2 calls of cudaMemcpyPeerAsync"),
+        "{text}"
+    );
+    let mut bytes = std::fs::read(&trace).unwrap();
+    // Calls that found no room.
+    bytes[40] = 7;
+    std::fs::write(&trace, bytes).unwrap();
+    let text = report(&folder, &[]);
+    for part in [
+        "P2P-copy-overlap in at least 1 call.",
+        "hazard P2P-copy-overlap, found in at least 1 call\n",
+        "\nAt least 2 calls of cudaMemcpyPeerAsync failed with cudaErrorLaunchFailure.",
+        "cudaMemcpyPeerAsync = cudaErrorLaunchFailure (719), at least 2 calls\n",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn damaged_call_that_never_returned_and_damaged_notes_name_no_impossible_figure() {
+    let folder = Folder::new("hanging");
+    let mut scene = Scene::named(&folder.0, "app.p2ptrace", 1, "node");
+    scene.gpus(&[("GPU-a", ""), ("GPU-b", "")]);
+    scene.call(&Call::copy(1_000, (0, 1), 1_000_000, DIRECT));
+    scene.note(2_000, NoteKind::Decision, 38 << 8 | 1, &["verified", "verified=right"]);
+    scene.note(2_000, NoteKind::Decision, 1, &["verified: fine", "verified=right"]);
+    scene.note(2_000, NoteKind::Exported, 38, &["ipc", "5eed", "1000"]);
+    scene.call(&Call { bytes: u64::MAX - 5, took: None, pair: Some((38, 1)), ..Call::copy(3_000, (0, 1), 0, DIRECT) });
+    scene.exit = None;
+    scene.finish();
+    let (text, json) = (report(&folder, &[]), report(&folder, &["--json"]));
+    for wrong in ["EB", "device 38", "GPU 38", "18446744073709551610"] {
+        assert!(!text.contains(wrong) && !json.contains(wrong), "{wrong}: {text}");
+    }
+    assert!(text.contains("1 decision left out as damaged") && text.contains("verified: fine"), "{text}");
+    assert_eq!(serde_json::from_str::<Value>(&json).unwrap()["gpus"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn broken_path_is_said_to_be_unused_only_if_each_copy_is_known() {
+    let said = |extra: &dyn Fn(&mut Scene)| {
+        let folder = Folder::new("unused");
+        let mut scene = Scene::named(&folder.0, "app.p2ptrace", 1, "node");
+        scene.gpus(&[("GPU-a", ""), ("GPU-b", ""), ("GPU-c", "")]);
+        scene.note(500, NoteKind::Decision, 1, &["blocked", "verified=avoided"]);
+        scene.call(&Call::copy(1_000, (1, 2), 1_000_000, DIRECT));
+        extra(&mut scene);
+        scene.finish();
+        report(&folder, &[])
+    };
+    assert!(said(&|_| ()).contains("failed verification; no copy of the program used it."));
+    let unknown = said(&|scene| scene.call(&Call { path: 0, ..Call::copy(2_000, (0, 1), 1_000, 0) }));
+    assert!(
+        unknown.contains("no copy is known to have used it") && !unknown.contains("of the program used"),
+        "{unknown}"
+    );
+    let hangs = said(&|scene| scene.call(&Call { took: None, ..Call::copy(2_000, (0, 1), 1_000, DIRECT) }));
+    assert!(!hangs.contains("of the program used"), "{hangs}");
+    let used = said(&|scene| scene.call(&Call::copy(2_000, (0, 1), 1_000, DIRECT)));
+    assert!(used.contains("Data may be WRONG") && !used.contains("used it"), "{used}");
+}

@@ -50,8 +50,7 @@ pub(crate) fn open(config: &Config, warnings: &mut Vec<String>) -> bool {
     if log::set_logger(&Lines).is_err() {
         return false;
     }
-    // Addresses of a program with more privileges than its user are not for that.
-    set_filter(if os::is_secure_execution() { "warn" } else { &config.log });
+    set_filter(&config.log);
     shows_calls()
 }
 
@@ -100,6 +99,8 @@ fn is_let_through(by: impl FnOnce(&Filter) -> bool) -> bool {
 
 /// Lets through what a filter says, from now on.
 pub(crate) fn set_filter(filter: &str) {
+    // Addresses of a program with more privileges than its user are not for that.
+    let filter = if os::is_secure_execution() { "warn" } else { filter };
     // It was checked when it was taken for one.
     let Ok(filter) = env_filter::Builder::new().try_parse(filter).map(|read| read.build()) else { return };
     log::set_max_level(filter.filter());

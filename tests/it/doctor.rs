@@ -67,7 +67,7 @@ fn copies_that_lose_or_change_data_fail_and_kernels_do_not() {
     for (fault, said) in [
         ("drop:0>1", "4096 of 4096 bytes never arrived, the first at 0 (copy 1, on a stream of the source)"),
         ("first:0>1", "4096 of 4096 bytes never arrived"),
-        ("corrupt:0>1", "1 of 4096 bytes arrived changed, the first at 0"),
+        ("corrupt:0>1", "1 of 4096 bytes arrived wrong, the first at 0"),
     ] {
         let (columns, outcome) = faulty(fault, 1);
         assert_eq!(columns, ["wrong", "right", "right", "FAILED"], "{fault}");

@@ -117,7 +117,7 @@ impl Display for Difference {
             Kind::Constant if wrong > &1 => write!(out, "{wrong} of {length} bytes arrived as {found:#04x}"),
             _ => write!(
                 out,
-                "{wrong} of {length} bytes arrived changed, the first at {first}: {found:#04x} for {sent:#04x}"
+                "{wrong} of {length} bytes arrived wrong, the first at {first}: {found:#04x} for {sent:#04x}"
             ),
         }
     }
@@ -156,8 +156,7 @@ mod tests {
         assert_eq!(said(&[0xff; 64]).unwrap(), "64 of 64 bytes arrived as 0xff");
         let mut changed = sent.clone();
         changed[5] ^= 1;
-        let expected =
-            format!("1 of 64 bytes arrived changed, the first at 5: {:#04x} for {:#04x}", changed[5], sent[5]);
+        let expected = format!("1 of 64 bytes arrived wrong, the first at 5: {:#04x} for {:#04x}", changed[5], sent[5]);
         assert_eq!(said(&changed).unwrap(), expected);
     }
 }

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use p2pshim_trace::{Class, Verified};
 
-use super::model::{Decision, Report, STATIC_RUNTIME};
+use super::model::{Decision, Pair, Path, Report, STATIC_RUNTIME};
 use super::sentence::{Level, Sentence, at_least, between, copies};
+use super::shared;
 use super::term::bytes;
 
 /// The word for data that may be wrong.
@@ -32,6 +33,8 @@ struct Broken {
     /// Bytes that were staged for that reason.
     staged: u64,
     is_in_use: bool,
+    /// Whether the paths of all copies are known.
+    is_known: bool,
 }
 
 impl Broken {
@@ -44,7 +47,11 @@ impl Broken {
             Self { at_risk: 0, staged: 0, .. } if is_filtered => Some("; no copy that fits is known to have used it"),
             Self { at_risk: 1.., .. } | Self { staged: 1.., .. } => None,
             Self { passed: 1.., .. } => Some(" in one process and not in another; only copies of the latter used it"),
+            Self { is_in_use: true, is_known: true, .. } => {
+                Some("; the program has enabled it, but no copy of the program used it")
+            }
             Self { is_in_use: true, .. } => Some("; the program has enabled it, but no copy is known to have used it"),
+            Self { is_known: true, .. } => Some("; no copy of the program used it"),
             _ => Some("; no copy is known to have used it"),
         }
     }
@@ -74,7 +81,20 @@ fn all(report: &Report) -> BTreeMap<Ends, Broken> {
         let sum = if has_passed { &mut broken.passed } else { &mut broken.at_risk };
         *sum = sum.saturating_add(share.path.bytes);
     }
+    all.iter_mut().for_each(|(ends, broken)| broken.is_known = is_known(report, *ends));
     all
+}
+
+/// Whether it is known of each copy whether it took the path between two GPUs.
+fn is_known(report: &Report, both: Ends) -> bool {
+    let is_unclear = |path: &Path| matches!(path.taken.class(), Class::Unknown | Class::Captured | Class::Mapped);
+    let is_about = |pair: &&Pair| ends(pair.src, pair.dst) == both;
+    let may_lack = report.is_at_least()
+        || report.processes().any(|file| file.copies_of_unknown_devices > 0)
+        || report.pairs.iter().any(|pair| shared::is_unknown(report, pair));
+    !may_lack
+        && report.unfinished.is_empty()
+        && !report.pairs.iter().filter(is_about).flat_map(|pair| &pair.paths).any(is_unclear)
 }
 
 /// Bytes that were staged because a pair cannot be trusted.
@@ -94,9 +114,9 @@ pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
     let has_decision = report.decisions.iter().any(is_broken);
     let mut said = Vec::new();
     if let Some((pairs, names)) = those(&|it| it.at_risk > 0) {
-        let least = if report.is_at_least() { "at least " } else { "" };
         let text = format!(
-            "Data may be WRONG: {least}{} of {} were direct {names}, where peer access failed verification.",
+            "Data may be WRONG: {}{} of {} were direct {names}, where peer access failed verification.",
+            report.least(),
             sum(|it| it.at_risk),
             copies(report),
         );

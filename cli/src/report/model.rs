@@ -123,6 +123,11 @@ impl Report {
         })
     }
 
+    /// The words before a number that is then the least.
+    pub(crate) fn least(&self) -> &'static str {
+        if self.is_at_least() { "at least " } else { "" }
+    }
+
     /// A GPU's name.
     pub(crate) fn label(&self, gpu: usize) -> &str {
         self.gpus.get(gpu).map_or("unknown device", |gpu| gpu.label.as_str())

@@ -83,6 +83,9 @@ pub(super) struct Visible {
     pub(super) number: u8,
 }
 
+/// No allocation is larger.
+pub(super) const MOST_BYTES: u64 = 1 << 42;
+
 /// What calls of a file are like, if nothing has damaged it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
@@ -96,8 +99,6 @@ pub(super) struct Bounds {
 impl Bounds {
     /// Whether a call can have been like this.
     pub(super) fn has(&self, record: &Record) -> bool {
-        /// No allocation is larger.
-        const BYTES: u64 = 1 << 42;
         /// No memory is faster, in bytes a nanosecond.
         const FASTEST: u64 = 100_000;
         let is_known = |all: &[bool; 256], number: u8| all.get(usize::from(number)).copied().unwrap_or_default();
@@ -108,7 +109,7 @@ impl Bounds {
         is_known(&self.functions, record.function)
             && record.start.abs_diff(self.origin) <= self.longest
             && record.end.saturating_sub(record.start) <= self.longest
-            && (!is_done || record.bytes <= BYTES && is_device(record.src_device) && is_device(record.dst_device))
+            && (!is_done || record.bytes <= MOST_BYTES && is_device(record.src_device) && is_device(record.dst_device))
             && (!is_timed || record.bytes / FASTEST <= record.device_nanos)
     }
 }

@@ -16,10 +16,11 @@ use super::model::{
     ByHand, Call, Decision, Error, File, Finding, Function, Gpu, Moment, Numbering, Origin, Progress, Report, Sampled,
     Share, Site, VERSION,
 };
-use super::names::{Access, Names, SecondHalf};
+use super::names::{Access, MOST_BYTES, Names, SecondHalf};
 use super::paths::Taken;
 use super::symbols::UNKNOWN;
 use super::tally::{FunctionTally, Hanging, PairTally, PathTally, Sums, Tally};
+use super::term::counted;
 use super::timeline::timeline;
 use super::unshared;
 use gpus::{Identity, is_remote};
@@ -163,24 +164,35 @@ impl Totals {
             }
         }
         file.last_copy = last_copy.map(|last| self.call(&mut file, trace, names, &real, &last, site(last.record.site)));
-        self.add_decisions(&mut file, trace, names);
+        self.add_decisions(&mut file, trace, names, &real);
         let seen = file.devices.iter().filter(|(ordinal, _)| !is_remote(**ordinal));
         file.gpus = seen.map(|(_, gpu)| *gpu).collect();
         self.files.push(file);
     }
 
-    fn add_decisions(&mut self, file: &mut File, trace: &Trace, names: &Names) {
+    fn add_decisions(&mut self, file: &mut File, trace: &Trace, names: &Names, real: &Real) {
+        let mut damaged = 0u64;
         for note in trace.notes_of(NoteKind::Decision) {
             if self.decisions.len() >= LISTED {
                 file.problems.push("there are more decisions than are listed".to_owned());
                 break;
             }
-            let [src, dst] = [note.number >> 8, note.number & 255]
-                .map(|ordinal| Some(self.gpu(file, names, u8::try_from(ordinal).ok()?, None)));
+            let ends = [note.number >> 8, note.number & 255];
+            let ends = ends.map(|ordinal| u8::try_from(ordinal).ok().filter(|&ordinal| real.has(ordinal)));
+            let [Some(src), Some(dst)] = ends.map(|end| Some(self.gpu(file, names, end?, None))) else {
+                damaged += 1;
+                continue;
+            };
+            let (src, dst) = (Some(src), Some(dst));
             let time = trace.timeline().real(note.time);
             let text = note.string(0).to_owned();
             let verified = note.value("verified").and_then(Verified::named);
             self.decisions.push(Decision { file: file.index, time, src, dst, verified, text });
+        }
+        if damaged > 0 {
+            let decisions = counted(damaged, "decision");
+            file.problems
+                .push(format!("{decisions} left out as damaged: about devices that the process does not have"));
         }
     }
 
@@ -295,7 +307,7 @@ impl Totals {
             age_ns: None,
             src,
             dst,
-            bytes: (record.bytes > 0).then_some(record.bytes),
+            bytes: Some(record.bytes).filter(|bytes| (1..=MOST_BYTES).contains(bytes)),
             path: p2pshim_trace::Path::numbered(record.path),
             from,
             inner: inner.map(|inner| names.function(inner).1),

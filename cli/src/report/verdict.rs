@@ -8,7 +8,7 @@ use super::broken::{self, Ends};
 use super::ends::{self, PROCESSES};
 use super::hands::{self, BY_HAND};
 use super::model::{Decision, Error, Finding, Path, Report, Share};
-use super::sentence::{BEGUN, DIRECT, Level, NAMED, RUNNING, Sentence, between, nvlink};
+use super::sentence::{BEGUN, DIRECT, Level, NAMED, RUNNING, Sentence, at_least, between, nvlink};
 use super::shared;
 use super::symbols::UNKNOWN;
 use super::term::{bytes, count, counted};
@@ -140,7 +140,7 @@ fn race(report: &Report) -> Option<Sentence> {
             all => format!(" and {}", counted(all as u64 - 1, "other place")),
         };
         // Which device a stream is of is asked now and then.
-        format!("{}{copies}{at}{more} {are} not ordered with work on {their} GPUs ({})", least(it), it.rule)
+        format!("{}{copies}{at}{more} {are} not ordered with work on {their} GPUs ({})", least(report, it), it.rule)
     };
     let found: Vec<String> = report.findings.iter().filter(|it| is_race(it)).take(NAMED).map(in_words).collect();
     let text = Some(found.join("; ")).filter(|text| !text.is_empty())?;
@@ -181,7 +181,7 @@ fn rules(report: &Report, is_meant: impl Fn(&Finding) -> bool) -> Option<String>
         .findings
         .iter()
         .filter(|finding| is_meant(finding))
-        .map(|finding| format!("{} in {}{}", finding.rule, least(finding), counted(finding.count, "call")))
+        .map(|finding| format!("{} in {}{}", finding.rule, least(report, finding), counted(finding.count, "call")))
         .collect();
     let shown = found.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
     match found.len() {
@@ -191,9 +191,12 @@ fn rules(report: &Report, is_meant: impl Fn(&Finding) -> bool) -> Option<String>
     }
 }
 
-/// The words before the number of calls of a finding: those that are known to be alike are not all looked at.
-pub(super) fn least(finding: &Finding) -> &'static str {
-    if finding.severity == "performance" || is_race(finding) { "at least " } else { "" }
+/// The words before the number of calls of a finding: those that are known to be alike are not all looked at, nor those that are lost.
+pub(super) fn least(report: &Report, finding: &Finding) -> &'static str {
+    /// Rules that ask the library or the driver, now and then.
+    const ASKED: [&str; 2] = ["P2P-copy-null-context", "P2P-error-left-behind"];
+    let is_sampled = finding.severity == "performance" || is_race(finding) || ASKED.contains(&finding.rule.as_str());
+    if is_sampled || report.is_at_least() { "at least " } else { "" }
 }
 
 /// `cudaErrorPeerAccessUnsupported`.
@@ -207,10 +210,12 @@ fn failed(report: &Report) -> Option<Sentence> {
     let name = worst.name.clone().unwrap_or_else(|| worst.code.to_string());
     let failed = report.errors.iter().map(|error| error.count).fold(0, u64::saturating_add);
     let text = match failed {
-        1 => format!("A call failed: {} with {name}.", worst.function),
+        1 if !report.is_at_least() => format!("A call failed: {} with {name}.", worst.function),
+        1 => format!("1 call failed: {} with {name}.", worst.function),
         all if all == worst.count => format!("{} calls of {} failed with {name}.", count(all), worst.function),
         all => format!("{} calls failed, {} of them {} with {name}.", count(all), count(worst.count), worst.function),
     };
+    let text = at_least(report, text);
     let sentence = match worst.numbering.usual(worst.code) {
         _ if is_expected(worst) => {
             Sentence::new(Level::Note, FAILED_CALLS, text).more("Many programs expect this one.")
@@ -224,7 +229,7 @@ fn failed(report: &Report) -> Option<Sentence> {
 
 fn unclear(report: &Report) -> Option<Sentence> {
     let unclear = Some(traffic::unclear_bytes(report)).filter(|&bytes| bytes > 0)?;
-    let text = format!("The path of {} is not known.", bytes(unclear));
+    let text = format!("The path of {}{} is not known.", report.least(), bytes(unclear));
     let pairs = report.pairs.iter().filter(|pair| pair.src != pair.dst);
     let is_managed = |path: &Path| path.taken.path == Some(p2pshim_trace::Path::Unknown);
     let more = match pairs.flat_map(|pair| &pair.paths).any(is_managed) {
@@ -238,8 +243,12 @@ fn unclear(report: &Report) -> Option<Sentence> {
 fn unplaced(report: &Report) -> Option<Sentence> {
     let text = match traffic::of_unknown_devices(report) {
         0 => return None,
-        1 => "It is not known of a copy whether it was between GPUs.".to_owned(),
-        copies => format!("It is not known of {} copies whether they were between GPUs.", count(copies)),
+        1 if !report.is_at_least() => "It is not known of a copy whether it was between GPUs.".to_owned(),
+        1 => "It is not known of at least 1 copy whether it was between GPUs.".to_owned(),
+        copies => {
+            let copies = format!("{}{} copies", report.least(), count(copies));
+            format!("It is not known of {copies} whether they were between GPUs.")
+        }
     };
     let more = "Arrays that were made where p2pshim did not see it have no device that is known.";
     Some(Sentence::new(Level::Note, "Not known", text).more(more))

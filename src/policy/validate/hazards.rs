@@ -123,10 +123,11 @@ fn check_path(driver: &impl Driver, seen: &Seen<'_>, [src, dst]: [i32; 2], found
     let is_much = staged.copies > COPIES || staged.bytes > BYTES;
     // Where there is no path nothing can be done.
     if is_much && [(src, dst), (dst, src)].iter().any(|&(device, peer)| driver.can_access(device, peer) == Ok(true)) {
+        // Of one place nothing is counted but findings.
         let what = format!(
-            "{} from device {src} to device {dst}, {} bytes in total, staged through the host",
-            if staged.copies == 1 { "1 copy".to_owned() } else { format!("{} copies", staged.copies) },
-            staged.bytes,
+            "a copy from device {src} to device {dst} was staged through the host, one of {} of this pair so far from all places, {} bytes \
+             in total",
+            staged.copies, staged.bytes,
         );
         found.push(Finding::new(rule, seen.layer(), what));
     }

@@ -23,7 +23,7 @@ impl Text<'_> {
                 "hazard" => self.style.yellow(&clean(&head)),
                 _ => clean(&head),
             };
-            let least = verdict::least(finding);
+            let least = verdict::least(self.report, finding);
             writeln!(out, "  {head}, found in {least}{}", counted(finding.count, "call"))?;
             if let Some(text) = &finding.text {
                 self.line(out, &format!("      {text}"), "      ")?;
@@ -43,7 +43,8 @@ impl Text<'_> {
                 Some(name) => format!("{name} ({})", error.code),
                 None => error.code.to_string(),
             };
-            let text = format!("  {} = {code}, {}", error.function, counted(error.count, "call"));
+            let calls = counted(error.count, "call");
+            let text = format!("  {} = {code}, {}{calls}", error.function, self.report.least());
             self.line(out, &text, "      ")?;
             self.sites(out, &error.sites)?;
         }
@@ -57,7 +58,8 @@ impl Text<'_> {
         self.title(out, "Sharing memory between processes")?;
         for row in self.report.unshared.iter().take(SHOWN) {
             let code = row.name.as_ref().map_or_else(|| row.code.to_string(), |name| format!("{name} ({})", row.code));
-            let text = format!("  {}: {} = {code}, {}", row.why, row.function, counted(row.count, "call"));
+            let calls = counted(row.count, "call");
+            let text = format!("  {}: {} = {code}, {}{calls}", row.why, row.function, self.report.least());
             self.line(out, &text, "      ")?;
             self.line(out, &format!("      {}", row.remedy), "      ")?;
             self.sites(out, &row.sites)?;

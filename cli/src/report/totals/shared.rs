@@ -85,7 +85,8 @@ impl Shared {
 impl Totals {
     /// Keeps what a file says of memory that is shared.
     pub(super) fn add_shared(&mut self, file: &mut File, names: &Names) {
-        for exported in &names.exported {
+        let is_there = |ordinal: &u8| names.devices.is_empty() || names.devices.contains_key(ordinal);
+        for exported in names.exported.iter().filter(|it| is_there(&it.ordinal)) {
             let gpu = self.gpu(file, names, exported.ordinal, names.devices.get(&exported.ordinal));
             let export =
                 Export { file: file.index, gpu, how: exported.how.clone(), bytes: exported.bytes, time: exported.time };
