@@ -382,3 +382,73 @@ fn broken_path_is_said_to_be_unused_only_if_each_copy_is_known() {
     let used = said(&|scene| scene.call(&Call::copy(2_000, (0, 1), 1_000, DIRECT)));
     assert!(used.contains("Data may be WRONG") && !used.contains("used it"), "{used}");
 }
+
+/// A run of its own: what was decided about the pair, then its copies.
+fn run_of(folder: &Folder, name: &str, process: u32, verified: Option<&str>, copies: &[Call]) {
+    let mut scene = Scene::named(&folder.0, &format!("{name}.p2ptrace"), process, "node");
+    scene.note(0, NoteKind::Variable, 0, &["PMIX_NAMESPACE", name]);
+    scene.gpus(&[("GPU-a", ""), ("GPU-b", "")]);
+    if let Some(verified) = verified {
+        scene.note(500, NoteKind::Decision, 1, &["verified", &format!("verified={verified}")]);
+    }
+    copies.iter().for_each(|copy| scene.call(copy));
+    scene.finish();
+}
+
+#[test]
+fn each_run_is_judged_by_itself_and_never_by_what_another_found() {
+    const START_UP: u8 = p2pshim_trace::Path::Staged(p2pshim_trace::Why::NotYetWorth).number();
+    let copy = |path: u8| Call { function: MEMCPY_PEER, ..Call::copy(1_000, (0, 1), 1_000_000_000, path) };
+    let timed = |path: u8, nanos: u64| Call { device: Some((1_100, nanos)), ..copy(path) };
+    let folder = Folder::new("verified-in-one");
+    run_of(&folder, "a", 1, Some("right"), &[copy(DIRECT)]);
+    run_of(&folder, "b", 2, None, &[copy(DIRECT)]);
+    let text = report(&folder, &[]);
+    assert!(text.contains("Peer access between GPU 0 and GPU 1 was not verified in 1 of 2 runs."), "{text}");
+
+    let folder = Folder::new("switched-in-one");
+    run_of(&folder, "a", 1, Some("right"), &[Call { bytes: 4096, ..copy(START_UP) }]);
+    run_of(&folder, "b", 2, Some("right"), &[copy(DIRECT)]);
+    assert!(!report(&folder, &[]).contains("switched"), "no run switched: {}", report(&folder, &[]));
+    let folder = Folder::new("switched");
+    run_of(&folder, "a", 1, Some("right"), &[Call { bytes: 4096, ..copy(START_UP) }, copy(DIRECT)]);
+    run_of(&folder, "b", 2, Some("right"), &[copy(DIRECT)]);
+    assert!(report(&folder, &[]).contains("before p2pshim switched the pair over"), "{}", report(&folder, &[]));
+
+    // Staged in one run, direct in the other: neither run tells what its own staging cost.
+    let folder = Folder::new("staged-in-one");
+    run_of(&folder, "a", 1, None, &[timed(STAGED, 25_000_000)]);
+    run_of(&folder, "b", 2, Some("right"), &[timed(DIRECT, 2_500_000)]);
+    let text = report(&folder, &[]);
+    let first = "1.0 GB of copies were direct; 1.0 GB were staged in 1 of 2 runs though CUDA offers a direct path.";
+    assert!(text.contains(first) && !text.contains("longer;") && !text.contains("about 22.5 ms"), "{text}");
+    assert!(text.contains(" was not verified in 1 of 2 runs; P2PSHIM_ACCESS=auto does that first."), "{text}");
+    let folder = Folder::new("staged-beside");
+    run_of(&folder, "a", 1, None, &[timed(STAGED, 25_000_000), timed(DIRECT, 2_500_000)]);
+    run_of(&folder, "b", 2, Some("right"), &[timed(DIRECT, 12_500_000)]);
+    assert!(report(&folder, &[]).contains("that took about 22.5 ms longer"), "{}", report(&folder, &[]));
+}
+
+#[test]
+fn bytes_over_the_time_in_which_a_pair_was_busy_count_each_moment_once() {
+    let of = |calls: &[Call]| {
+        let folder = Folder::new("busy");
+        let mut scene = Scene::named(&folder.0, "app.p2ptrace", 1, "node");
+        scene.gpus(&[("GPU-a", ""), ("GPU-b", "")]);
+        calls.iter().for_each(|call| scene.call(call));
+        scene.finish();
+        (json(&folder)["pairs"][0].clone(), report(&folder, &[]))
+    };
+    // Two beside each other, on two streams, and one much later: 3 MB in 15 us + 10 us.
+    let copy =
+        |at: u64, device: u64| Call { device: Some((device, 10_000)), ..Call::copy(at, (0, 1), 1_000_000, DIRECT) };
+    let all = [copy(1_000, 10_000), Call { stream: 0x6600, ..copy(2_000, 15_000) }, copy(3_000, 900_000)];
+    let (pair, text) = of(&all);
+    assert_eq!(
+        (&pair["busy_ns"], &pair["gb_per_s_busy"], &pair["gb_per_s"]),
+        (&25_000.into(), &120.0.into(), &100.0.into())
+    );
+    assert!(text.contains("GB/s  busy GB/s") && text.contains("  100.0      120.0  "), "{text}");
+    let (pair, text) = of(&[&all[..2], &[Call { device: None, ..copy(3_000, 0) }]].concat());
+    assert!(pair["busy_ns"].is_null() && pair["gb_per_s_busy"].is_null() && !text.contains("busy"), "{pair} {text}");
+}

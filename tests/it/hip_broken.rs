@@ -73,8 +73,12 @@ fn broken_pair_is_refused_and_said_once() {
                 let what = format!("HIP {release}, {fault}, {access}");
                 assert_refused(&outcome, &what);
                 let [line] = said(&outcome)[..] else { panic!("{what}: {:#?}", outcome.lines) };
-                let cause =
-                    if fault.starts_with("hang") { "did not complete within 200ms" } else { "data does not arrive" };
+                // Bytes that are changed did arrive.
+                let cause = match fault.split(':').next() {
+                    Some("hang") => "did not complete within 200ms",
+                    Some("corrupt") => "data arrives wrong: ",
+                    _ => "data does not arrive: ",
+                };
                 for part in [cause, "is told that there is none", "does not stage them", "ikely cause: "] {
                     assert!(line.contains(part), "{what}: no {part}: {line}");
                 }

@@ -48,8 +48,8 @@ fn data_that_does_not_arrive_is_found_whoever_enables_and_waits() {
                     outcome.shim
                 );
                 assert_eq!(said[0].contains("all of these are zero"), fault == "drop:0>1", "{said:#?}");
-                let of_pair: Vec<_> =
-                    outcome.shim.iter().filter(|line| line.contains("data does not arrive")).collect();
+                let how = if fault == "drop:0>1" { "data does not arrive: " } else { "data arrives wrong: " };
+                let of_pair: Vec<_> = outcome.shim.iter().filter(|line| line.contains(how)).collect();
                 assert_eq!(of_pair.len(), 1, "{:#?}", outcome.shim);
                 // From then on no copy goes there.
                 let staged = "copies are staged (broken though access is enabled)";

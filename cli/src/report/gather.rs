@@ -63,10 +63,11 @@ pub(crate) fn gather(files: &Files, runs: &[Run], options: &Options) -> Result<R
     if let Some((filter, _)) = options.filter {
         filter.keep_notes(&mut report);
         report.filter = Some(filter.to_string());
-        report.lost.basis = report.lost.basis.replace(NO_RATE, NO_RATE_THAT_FITS);
     }
     processes::complete(&mut report, runs);
-    if options.filter.is_none() {
+    if options.filter.is_some() {
+        report.lost.basis = report.lost.basis.replace(NO_RATE, NO_RATE_THAT_FITS);
+    } else {
         // Counters count all copies.
         report.nvlink = nvlink::compare(&report, &crate::nvlink::load(readings));
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use p2pshim_trace::Class;
 
-use super::model::{File, Lost, LostBy, Pair, Path, Report, Share};
+use super::model::{File, Lost, LostBy, Pair, Path, Report, Run, Share};
 use super::term::count;
 
 /// Processes that are named with what they lost.
@@ -15,8 +15,9 @@ pub(super) const NO_RATE: &str = "no direct copies of like size were measured";
 /// Why it is not known where a filter has left copies out.
 pub(super) const NO_RATE_THAT_FITS: &str = "none of the direct copies that fit are of like size and measured";
 
-/// A pair, and about which size: copies are compared with those of the same pair and size only, or of that size anywhere.
-type Kind = ([usize; 2], u32);
+/// A run, a pair, and about which size: copies are compared with those of the same run, pair and size only, or of that run and size
+/// anywhere.
+type Kind = (usize, [usize; 2], u32);
 
 /// Copies that were timed: bytes, and nanoseconds on the device.
 #[derive(Clone, Copy, Default)]
@@ -35,7 +36,12 @@ impl Timed {
 }
 
 /// Adds up what was staged, of all processes and of each. Seconds are only told if there is something measured to tell them by.
-pub(super) fn lost(pairs: &[Pair], shares: &[Share]) -> Lost {
+/// `runs` has the files of each run, if there are several.
+pub(super) fn lost(pairs: &[Pair], shares: &[Share], runs: &[Run]) -> Lost {
+    let of: BTreeMap<usize, usize> =
+        runs.iter().enumerate().flat_map(|(run, it)| it.files.iter().map(move |&file| (file, run))).collect();
+    let kind =
+        |share: &Share| -> Kind { (of.get(&share.file).copied().unwrap_or(runs.len()), share.pair, share.power) };
     let all = || pairs.iter().flat_map(|pair| &pair.paths);
     let mut lost = Lost {
         staged_bytes: sum(all().filter(|path| path.taken.class().is_staged()), |path| path.bytes),
@@ -49,19 +55,19 @@ pub(super) fn lost(pairs: &[Pair], shares: &[Share]) -> Lost {
     for share in could() {
         lost.could_be_direct_bytes = lost.could_be_direct_bytes.saturating_add(share.path.bytes);
         lost.could_be_direct_calls += share.path.calls;
-        staged.entry((share.pair, share.power)).or_default().add(&share.path);
+        staged.entry(kind(share)).or_default().add(&share.path);
     }
-    let (mut direct, mut anywhere): (BTreeMap<Kind, Timed>, BTreeMap<u32, Timed>) = Default::default();
+    let (mut direct, mut anywhere): (BTreeMap<Kind, Timed>, BTreeMap<(usize, u32), Timed>) = Default::default();
     for share in shares.iter().filter(|share| share.path.taken.class() == Class::Direct) {
-        direct.entry((share.pair, share.power)).or_default().add(&share.path);
-        anywhere.entry(share.power).or_default().add(&share.path);
+        direct.entry(kind(share)).or_default().add(&share.path);
+        anywhere.entry((kind(share).0, share.power)).or_default().add(&share.path);
     }
     let (mut by_others, mut no_rate) = (false, false);
     let mut more: BTreeMap<Kind, f64> = BTreeMap::new();
     for (kind, timed) in staged {
         let Some(pace) = timed.pace() else { continue };
         let own = direct.get(&kind).and_then(|timed| timed.pace());
-        let Some(best) = own.or_else(|| anywhere.get(&kind.1)?.pace()) else {
+        let Some(best) = own.or_else(|| anywhere.get(&(kind.0, kind.2))?.pace()) else {
             no_rate = true;
             continue;
         };
@@ -71,7 +77,7 @@ pub(super) fn lost(pairs: &[Pair], shares: &[Share]) -> Lost {
     }
     let mut nanos: BTreeMap<usize, f64> = BTreeMap::new();
     for share in could() {
-        let Some(more) = more.get(&(share.pair, share.power)) else {
+        let Some(more) = more.get(&kind(share)) else {
             lost.is_at_least |= share.path.bytes > 0;
             continue;
         };
@@ -184,7 +190,7 @@ mod tests {
                 path: path(it),
             })
         });
-        super::lost(pairs, &shares.collect::<Vec<_>>())
+        super::lost(pairs, &shares.collect::<Vec<_>>(), &[])
     }
 
     const STAGED: Taken = Taken::of(Some(p2pshim_trace::Path::Staged(p2pshim_trace::Why::NotEnabled)));
@@ -223,12 +229,12 @@ mod tests {
             let power = |it: &Path| if it.taken.class() == Class::Direct { power } else { 20 };
             pair.paths.iter().map(|it| Share { file: 0, pair: [0, 1], power: power(it), path: of(it) }).collect()
         };
-        let found = super::lost(std::slice::from_ref(&pair), &shares(&pair, 20));
+        let found = super::lost(std::slice::from_ref(&pair), &shares(&pair, 20), &[]);
         assert!((found.seconds.unwrap() - 180e-6).abs() < 1e-9 && !found.is_at_least, "{found:?}");
-        let found = super::lost(std::slice::from_ref(&pair), &shares(&pair, 12));
+        let found = super::lost(std::slice::from_ref(&pair), &shares(&pair, 12), &[]);
         assert!(found.seconds.is_none() && found.basis.contains("like size"), "{found:?}");
         pair.paths[1].device_ns = 1_000_000;
-        let found = super::lost(std::slice::from_ref(&pair), &shares(&pair, 20));
+        let found = super::lost(std::slice::from_ref(&pair), &shares(&pair, 20), &[]);
         assert!(found.seconds == Some(0.0) && found.processes.is_empty(), "direct copies were slower: {found:?}");
     }
 
@@ -241,7 +247,8 @@ mod tests {
             [share(path(STAGED, bytes, (bytes, staged_ns))), share(path(DIRECT, bytes, (bytes, direct_ns)))]
         };
         let pair = pair(1, vec![path(STAGED, 1 << 20, (1 << 20, 1))]);
-        let seconds = |shares: [[Share; 2]; 2]| super::lost(std::slice::from_ref(&pair), shares.as_flattened()).seconds;
+        let seconds =
+            |shares: [[Share; 2]; 2]| super::lost(std::slice::from_ref(&pair), shares.as_flattened(), &[]).seconds;
         let near = |found: Option<f64>, wanted: f64| assert!((found.unwrap() - wanted).abs() < 1e-12, "{found:?}");
         near(seconds([of(3, 90, 10), of(20, 1000, 9000)]), 0.0);
         near(seconds([of(3, 90, 10), of(20, 1000, 1040)]), 40e-9);

@@ -20,6 +20,7 @@ mod hands;
 mod histogram;
 mod html;
 mod json;
+mod judged;
 mod lost;
 mod merge;
 pub(crate) mod model;

@@ -33,10 +33,13 @@ pub(super) fn complete(report: &mut Report, kept: &[runs::Run]) {
         let is_of = |file: &&mut File| !file.is_program && named(file, &[job::RUN]).as_ref() == Some(&run.id);
         report.files.iter_mut().filter(is_of).for_each(|file| file.is_child = true);
     }
+    report.runs = group(report.processes(), kept);
+    if report.runs.len() > 1 {
+        report.lost = lost::lost(&report.pairs, &report.shares, &report.runs);
+    }
     lost::bound(report);
     report.gaps = gaps(&report.files);
     report.lower_bounds = report.is_at_least();
-    report.runs = group(report.processes(), kept);
     report.times = times(report);
     report.unseen = unseen(&report.files, kept);
     say_unfinished(report);

@@ -1,5 +1,6 @@
 //! Counts of one file: what can be counted in any order, by several threads, and added up.
 
+mod busy;
 mod pairs;
 mod walk;
 
@@ -14,6 +15,7 @@ use super::filter::Selection;
 use super::histogram::Histogram;
 use super::names::{AllVisible, Bounds, Names, SecondHalf, Visible};
 use super::paths::Taken;
+pub(super) use busy::Busy;
 pub(super) use pairs::{PairTally, PathTally, Sums};
 pub(super) use walk::{Step, Walk};
 
@@ -248,7 +250,7 @@ impl Tally {
                 copied.filter(|(key, _)| thread.last_copy.is_none_or(|(last, _)| *key > last)).or(thread.last_copy);
             self.count(lens, walk, key, block.thread, &record, step);
             if step.is_timed {
-                self.count_device(walk, &record);
+                self.count_device(lens, walk, &record);
             }
             if step.is_wanted {
                 self.keep_last_copy(lens, walk, block.thread, &unplaced);
@@ -348,9 +350,10 @@ impl Tally {
         Some(pair)
     }
 
-    fn count_device(&mut self, walk: &Walk, record: &Record) {
+    fn count_device(&mut self, lens: &Lens, walk: &Walk, record: &Record) {
         let Some((pair, path)) = walk.copy(record) else { return };
         let pair = self.pairs.entry(pair).or_default();
+        pair.busy.add(lens.timeline.real(record.device_start), record.device_nanos);
         let sums = pair.paths.entry(path).or_default().of_size(record.bytes);
         sums.device_calls += 1;
         sums.device_bytes = sums.device_bytes.saturating_add(record.bytes);

@@ -19,7 +19,7 @@ use super::model::{
 use super::names::{Access, MOST_BYTES, Names, SecondHalf};
 use super::paths::Taken;
 use super::symbols::UNKNOWN;
-use super::tally::{FunctionTally, Hanging, PairTally, PathTally, Sums, Tally};
+use super::tally::{Busy, FunctionTally, Hanging, PairTally, PathTally, Sums, Tally};
 use super::term::counted;
 use super::timeline::timeline;
 use super::unshared;
@@ -51,6 +51,7 @@ struct PairTotal {
     paths: BTreeMap<Taken, PathTally>,
     host: Histogram,
     buckets: Buckets,
+    busy: Busy,
     sites: HashMap<Origin, u64>,
 }
 
@@ -225,6 +226,7 @@ impl Totals {
             ours.paths.entry(taken).or_default().merge(path);
         }
         ours.host.merge(theirs.host);
+        ours.busy.merge(theirs.busy);
         let (many, few) = MANY_PAIRS;
         let count = self.pairs.len();
         let most = if count > many { few } else { buckets::MOST };
@@ -359,7 +361,7 @@ impl Totals {
             let ends = ends(pair.src, pair.dst);
             judge(pair, last.get(&ends).copied(), broken.contains(&ends));
         }
-        let lost = lost(&pairs, &shares);
+        let lost = lost(&pairs, &shares, &[]);
         Report {
             version: VERSION,
             filter: None,

@@ -1,11 +1,14 @@
 //! The report's first words about copies: which paths they took, why, and what that cost.
 
+use std::collections::BTreeSet;
+
 use p2pshim_trace::{Class, Path as Taken, Why};
 
 use super::broken;
 use super::hands;
+use super::judged::Judged;
 use super::lost::NO_RATE;
-use super::model::{Call, Error, File, How, LostBy, Pair, Path, Report};
+use super::model::{Call, Error, File, How, LostBy, Pair, Path, Report, Share};
 use super::sentence::{DIRECT, Level, NOT_SEEN, Sentence, are_made, at_least, between, copies, nvlink};
 use super::shared;
 use super::term::{bytes, count, seconds};
@@ -164,11 +167,12 @@ fn after_first(report: &Report, direct: u64, first_bytes: u64) -> Option<String>
     let is_known = report.filter.is_none() && !report.is_at_least();
     let by_program =
         report.functions.iter().any(|it| it.name.contains("EnablePeerAccess") || it.name.contains("SetAccess"));
-    let has = |pair: &Pair, class| pair.paths.iter().any(|path| path.taken.class() == class && path.bytes > 0);
-    let first: Vec<&Pair> = report.pairs.iter().filter(|pair| has(pair, Class::StartUp)).collect();
-    let is_meant =
-        is_known && !by_program && first.iter().all(|pair| has(pair, Class::Direct) && is_tested(report, pair));
-    let pairs = if first.len() == 1 { "pair" } else { "pairs" };
+    let has = |share: &Share, class| share.path.taken.class() == class && share.path.bytes > 0;
+    let judged = Judged::of(report);
+    let first = || report.shares.iter().filter(|share| has(share, Class::StartUp));
+    let is_direct_later = |share: &Share| judged.is_tested(share) && judged.is_direct_too(share);
+    let is_meant = is_known && !by_program && first().all(is_direct_later);
+    let pairs = if first().map(|share| share.pair).collect::<BTreeSet<_>>().len() == 1 { "pair" } else { "pairs" };
     let (direct, copies, staged) = (bytes(direct), copies(report), bytes(first_bytes));
     (is_meant && first_bytes > 0).then(|| {
         format!(
@@ -183,25 +187,28 @@ fn is_tested(report: &Report, pair: &Pair) -> bool {
     report.pairs.iter().any(|other| broken::ends(other.src, other.dst) == ends && other.is_tested())
 }
 
-/// The words for a pair that was not verified, as far as that is known.
-fn not_verified(report: &Report) -> &'static str {
-    match report.runs.len() {
-        _ if report.is_at_least() => "is not known to have been verified",
-        0 | 1 => "was not verified in this run",
-        _ => "was not verified in these runs",
-    }
+/// The sentence, without its end, about pairs of copies that a run has made without having verified the pair, as far as that is known.
+fn unverified_of(report: &Report, is_meant: impl Fn(&Share) -> bool) -> Option<String> {
+    let judged = Judged::of(report);
+    let is_meant = |share: &&Share| is_meant(share) && !judged.is_tested(share);
+    let untested: BTreeSet<[usize; 2]> = report.shares.iter().filter(is_meant).map(|share| share.pair).collect();
+    let pairs = report.pairs.iter().filter(|pair| untested.contains(&[pair.src, pair.dst]));
+    let pairs = pairs.filter(|pair| !shared::is_unknown(report, pair)).map(|pair| (pair.src, pair.dst));
+    let pairs = between(report, pairs)?;
+    let in_runs = judged.in_runs(report.shares.iter().filter(is_meant));
+    let was = match report.runs.len() {
+        _ if report.is_at_least() => "is not known to have been verified".to_owned(),
+        0 | 1 => "was not verified in this run".to_owned(),
+        _ if in_runs.is_empty() => "was not verified in these runs".to_owned(),
+        _ => format!("was not verified{in_runs}"),
+    };
+    Some(format!("Peer access {pairs} {was}"))
 }
 
-/// Which pairs copied directly without ever having been verified.
+/// Which pairs copied directly without having been verified by their run.
 fn unverified(report: &Report) -> Option<String> {
-    let is_meant = |pair: &&Pair| {
-        !is_tested(report, pair)
-            && pair.src != pair.dst
-            && !shared::is_unknown(report, pair)
-            && pair.paths.iter().any(|path| path.taken.class() == Class::Direct && path.bytes > 0)
-    };
-    let pairs = between(report, report.pairs.iter().filter(is_meant).map(|pair| (pair.src, pair.dst)))?;
-    Some(format!("Peer access {pairs} {}.", not_verified(report)))
+    let untested = unverified_of(report, |it| it.path.taken.class() == Class::Direct && it.path.bytes > 0);
+    untested.map(|untested| format!("{untested}."))
 }
 
 /// The words for nothing staged, as far as that is known.
@@ -324,14 +331,13 @@ fn slow(report: &Report, direct: u64, others: &[Staged]) -> Sentence {
     reasons.sort_by_key(|&(_, bytes)| std::cmp::Reverse(bytes));
     let because = reasons.iter().take(NAMED).map(|(taken, _)| taken.reason()).collect::<Vec<_>>().join(", ");
     let mut more = format!("Staged because: {because}.");
-    let has_direct = |pair: &Pair| pair.paths.iter().any(|path| path.taken.class() == Class::Direct && path.bytes > 0);
-    let is_used = |pair: &&Pair| has_direct(pair) || pair.paths.iter().any(|path| could_be_direct(pair, path));
-    let untested = report.pairs.iter().filter(is_used).filter(|pair| pair.src != pair.dst && !is_tested(report, pair));
-    let untested = untested.map(|pair| (pair.src, pair.dst));
+    let able: BTreeSet<[usize; 2]> = pairs().map(|pair| [pair.src, pair.dst]).collect();
+    let is_avoidable = |it: &Share| it.path.taken.class() == Class::Avoidable && able.contains(&it.pair);
+    let is_used = |it: &Share| it.path.taken.class() == Class::Direct && it.path.bytes > 0 || is_avoidable(it);
     let is_of_access = reasons.iter().all(|(taken, _)| *taken == Taken::Staged(Why::NotEnabled));
-    if let Some(untested) = between(report, untested) {
+    if let Some(untested) = unverified_of(report, is_used) {
         let how = if is_of_access { "; P2PSHIM_ACCESS=auto does that first" } else { "" };
-        more += &format!(" Peer access {untested} {}{how}.", not_verified(report));
+        more += &format!(" {untested}{how}.");
     }
     // Without what went well, a pair's first copies read as if nothing had been repaired.
     let of_copies = format!(" of {}", copies(report));
@@ -352,7 +358,8 @@ fn slow(report: &Report, direct: u64, others: &[Staged]) -> Sentence {
         more += &format!(" {} more were staged{why}.", bytes(*staged));
     }
     let staged = bytes(lost.could_be_direct_bytes);
-    let text = format!("{beside}{staged}{of_copies} were staged though CUDA offers a direct path{took}.");
+    let in_runs = Judged::of(report).in_runs(report.shares.iter().filter(|it| is_avoidable(it)));
+    let text = format!("{beside}{staged}{of_copies} were staged{in_runs} though CUDA offers a direct path{took}.");
     say(report, Level::Warn, "Staged", text).more(more)
 }
 

@@ -1,13 +1,14 @@
 //! The report in a few sentences, the worst first.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use p2pshim_trace::{Class, Verified};
 
-use super::broken::{self, Ends};
+use super::broken;
 use super::ends::{self, PROCESSES};
 use super::hands::{self, BY_HAND};
-use super::model::{Decision, Error, Finding, Path, Report, Share};
+use super::judged::Judged;
+use super::model::{Error, Finding, Path, Report, Share};
 use super::sentence::{BEGUN, DIRECT, Level, NAMED, RUNNING, Sentence, at_least, between, nvlink};
 use super::shared;
 use super::symbols::UNKNOWN;
@@ -74,27 +75,15 @@ fn gaps(report: &Report) -> Option<Sentence> {
 
 /// Pairs whose direct copies are slower than copies through the host, by a run that has direct copies there all the same.
 fn slower(report: &Report) -> Option<Sentence> {
-    let run_of = |file: usize| report.runs.iter().position(|run| run.files.contains(&file)).ok_or(file);
-    // The last decision of a run about a pair counts.
-    let mut last: BTreeMap<(Ends, Result<usize, usize>), &Decision> = BTreeMap::new();
-    for decision in report.decisions.iter().filter(|decision| decision.verified.is_some()) {
-        if let (Some(src), Some(dst)) = (decision.src, decision.dst) {
-            let last = last.entry((broken::ends(src, dst), run_of(decision.file))).or_insert(decision);
-            if last.time <= decision.time {
-                *last = decision;
-            }
-        }
-    }
-    let is_slower = |share: &&Share| {
-        let [src, dst] = share.pair;
-        let decision = last.get(&(broken::ends(src, dst), run_of(share.file)));
-        share.path.taken.class() == Class::Direct && decision.is_some_and(|it| it.verified == Some(Verified::Slower))
-    };
+    let judged = Judged::of(report);
+    let is_slower =
+        |share: &&Share| share.path.taken.class() == Class::Direct && judged.verified(share) == Some(Verified::Slower);
     let used: BTreeSet<[usize; 2]> = report.shares.iter().filter(is_slower).map(|share| share.pair).collect();
     let pairs = || used.iter().map(|[src, dst]| (*src, *dst));
     let text = format!(
-        "Direct copies {} were slower one way at least than copies through the host when they were verified, and the program makes direct copies there.",
-        between(report, pairs())?
+        "Direct copies {} were slower one way at least than copies through the host when they were verified{}, and the program makes direct copies there.",
+        between(report, pairs())?,
+        judged.in_runs(report.shares.iter().filter(is_slower)),
     );
     let pairs: Vec<_> = pairs().map(|(src, dst)| broken::ends(src, dst)).collect();
     let more = format!("Run it with P2PSHIM_ACCESS=off, or with {}, and compare.", broken::deny(report, &pairs));

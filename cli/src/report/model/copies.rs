@@ -57,6 +57,10 @@ pub(crate) struct Pair {
     pub(crate) link: Option<String>,
     /// Whether one could access the other; null if it is not known.
     pub(crate) access: Option<bool>,
+    /// Nanoseconds in which at least one of its copies was under way on the GPU; null if not all of its copies were timed.
+    pub(crate) busy_ns: Option<u64>,
+    /// Its bytes over that time, in GB/s; null likewise.
+    pub(crate) gb_per_s_busy: Option<f64>,
     /// Outcome of the pair's last verification: `right`, `slower`, `unknown`, `avoided` or `in use` (it loses
     /// data, or hangs); null if it was not verified.
     #[serde(serialize_with = "paths::of_verified")]

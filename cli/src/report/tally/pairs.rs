@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use super::Busy;
 use crate::report::buckets::{self, Buckets};
 use crate::report::histogram::Histogram;
 
@@ -155,6 +156,7 @@ pub(in crate::report) struct PairTally {
     pub(in crate::report) paths: HashMap<u8, PathTally>,
     pub(in crate::report) host: Histogram,
     pub(in crate::report) buckets: Buckets,
+    pub(in crate::report) busy: Busy,
     /// When the last that succeeded began, in nanoseconds since 1970.
     pub(in crate::report) last: u64,
 }
@@ -168,6 +170,7 @@ impl PairTally {
         }
         self.host.merge(other.host);
         self.buckets.merge(other.buckets, buckets::MOST);
+        self.busy.merge(other.busy);
         self.last = self.last.max(other.last);
     }
 }

@@ -6,11 +6,14 @@ use p2pshim_trace::Class;
 
 use super::table::{Side, hide_timed, rate, roughly, table, timed};
 use super::{SHOWN, Text};
+use crate::report::figures;
 use crate::report::model::{CopyCaller, CopyLine, CopySite, Durations, Pair, Path, Size};
 use crate::report::term::{bytes, clean, count, duration};
 
 /// The column of the table of copies that says how many of them were timed.
-const TIMED: usize = 5;
+const TIMED: usize = 6;
+/// The column with the bytes over the time in which a pair was busy.
+const BUSY: usize = 5;
 
 impl Text<'_> {
     pub(super) fn pairs(&self, out: &mut dyn Write) -> io::Result<()> {
@@ -20,13 +23,15 @@ impl Text<'_> {
         }
         pairs.sort_by_key(|pair| (!pair.is_blocked, std::cmp::Reverse(pair.bytes), pair.src, pair.dst));
         self.title(out, "Copies")?;
-        let names = ["pair", "copies", "bytes", "path", "GB/s", "timed", "host p50", "p99", "max", "errors"];
+        let names =
+            ["pair", "copies", "bytes", "path", "GB/s", "busy GB/s", "timed", "host p50", "p99", "max", "errors"];
         let mut rows = vec![names.map(str::to_owned).to_vec()];
         let mut marks = vec![false];
         for pair in pairs.iter().take(SHOWN) {
             let name = format!("{} > {}", self.report.label(pair.src), self.report.label(pair.dst));
             let time = |time: Option<u64>| time.map_or_else(|| "-".to_owned(), duration);
             let errors = if pair.errors == 0 { "-".to_owned() } else { count(pair.errors) };
+            let busy = pair.gb_per_s_busy.map_or_else(|| "-".to_owned(), |rate| figures::rate(rate, None, false));
             let nothing = Path { calls: pair.calls, host_ns: pair.host_ns, ..Path::default() };
             let paths = if pair.paths.is_empty() { std::slice::from_ref(&nothing) } else { pair.paths.as_slice() };
             for (index, path) in paths.iter().enumerate() {
@@ -40,6 +45,7 @@ impl Text<'_> {
                     bytes(path.bytes),
                     text,
                     rate(path.rate, path.device_calls < path.calls),
+                    first(&busy),
                     timed,
                     roughly(p50, max),
                     roughly(p99, max),
@@ -50,13 +56,16 @@ impl Text<'_> {
             }
         }
         hide_timed(&mut rows, TIMED);
+        if pairs.iter().all(|pair| pair.gb_per_s_busy.is_none()) {
+            rows.iter_mut().filter_map(|row| row.get_mut(BUSY)).for_each(String::clear);
+        }
         use Side::{Left, Right};
         let lines = table(
             &rows,
-            &[Left, Right, Right, Left, Right, Right, Right, Right, Right, Right],
+            &[Left, Right, Right, Left, Right, Right, Right, Right, Right, Right, Right],
             self.style.width,
             3,
-            &[7, 6, 8, TIMED],
+            &[8, 7, 9, TIMED, BUSY],
         );
         for (line, is_marked) in lines.iter().zip(marks) {
             writeln!(out, "{}", if is_marked { self.style.yellow(line) } else { line.clone() })?;

@@ -37,11 +37,16 @@ pub(super) fn pairs(
         };
         let mut paths: Vec<Path> = total.paths.iter().map(named).collect();
         paths.sort_by_key(|path| (std::cmp::Reverse(path.bytes), path.taken.name(), path.taken.why()));
+        let is_timed = paths.iter().all(|path| path.device_calls >= path.calls);
+        let bytes = paths.iter().map(|path| path.bytes).fold(0, u64::saturating_add);
+        let busy_ns = total.busy.nanos().filter(|_| is_timed);
         all.push(Pair {
+            busy_ns,
+            gb_per_s_busy: busy_ns.map(|nanos| bytes as f64 / nanos as f64),
             src,
             dst,
             calls: total.calls,
-            bytes: paths.iter().map(|path| path.bytes).fold(0, u64::saturating_add),
+            bytes,
             errors: total.errors,
             paths,
             host_ns: total.host.durations(),

@@ -282,6 +282,7 @@ impl PairTotal {
         }
         self.host.merge(other.host);
         self.buckets.merge(other.buckets, buckets::MOST);
+        self.busy.merge(other.busy);
         for (origin, count) in other.sites {
             *self.sites.entry(origin).or_default() += count;
         }
