@@ -85,10 +85,10 @@ Calls in which a process ended, or became another program
   nodeA, pid 1234, thread 100 (main) was in this call when the process ended: cudaMemcpyPeer, inside it cuMemcpyPeerAsync, GPU 1 > GPU 0, 67.1 MB, direct, begun at 0.033 s, 100ns before the last sign of life, from app+0x1234
 
 Copies
-  pair           copies   bytes  path                                  GB/s  host p50    p99    max  errors
-  GPU 1 > GPU 0       1  5.0 kB  staged: broken: failed verification      -     1.3us  1.3us  1.3us       1
-  GPU 0 > GPU 1       1  1.0 GB  direct                               400.0     1.3us  1.3us  1.3us       -
-                      1  1.0 GB  staged: access not enabled            40.0     1.3us  1.3us  1.3us
+  pair           copies   bytes  path                                  GB/s  busy GB/s  host p50    p99    max  errors
+  GPU 1 > GPU 0       1  5.0 kB  staged: broken: failed verification      -          -     1.3us  1.3us  1.3us       1
+  GPU 0 > GPU 1       1  1.0 GB  direct                               400.0       72.7     1.3us  1.3us  1.3us       -
+                      1  1.0 GB  staged: access not enabled            40.0                1.3us  1.3us  1.3us
 
 Findings (p2pshim explain ID says more)
   hazard P2P-copy-overlap, found in 1 call
