@@ -452,3 +452,232 @@ fn bytes_over_the_time_in_which_a_pair_was_busy_count_each_moment_once() {
     let (pair, text) = of(&[&all[..2], &[Call { device: None, ..copy(3_000, 0) }]].concat());
     assert!(pair["busy_ns"].is_null() && pair["gb_per_s_busy"].is_null() && !text.contains("busy"), "{pair} {text}");
 }
+
+/// A copy as the model has it.
+#[derive(Clone)]
+struct Made {
+    process: u64,
+    pair: (u8, u8),
+    path: u8,
+    function: u8,
+    bytes: u64,
+    /// On the host: how long, and whether it failed.
+    took: u64,
+    failed: bool,
+    /// On the GPU: from when on, and how long.
+    device: Option<(u64, u64)>,
+    rule: Option<u8>,
+}
+
+/// Traces of several processes, some of whose copies are timed, and the copies in the order in which they were made.
+fn copies_of(folder: &Folder, dice: &mut Dice) -> Vec<Made> {
+    let mut all = Vec::new();
+    // In some jobs everything is timed, in some a part, in some nothing.
+    let timed_in = [1, 2, 5, u64::MAX][dice.below(4) as usize];
+    for process in 0..1 + dice.below(3) {
+        let mut scene = Scene::named(&folder.0, &format!("{process}.p2ptrace"), 10 + process as u32, "node");
+        scene.gpus(&[("GPU-a", ""), ("GPU-b", ""), ("GPU-c", "")]);
+        let mut at = dice.below(1_000_000);
+        for _ in 0..1 + dice.below(150) {
+            at += 2_000 + dice.below(300_000);
+            let src = dice.below(3) as u8;
+            let most = 1 << (1 + dice.below(32));
+            let bytes = 1 + dice.below(most);
+            let failed = dice.below(12) == 0;
+            let is_timed = !failed && timed_in < u64::MAX && dice.below(timed_in) == 0;
+            let made = Made {
+                process,
+                pair: (src, (src + 1 + dice.below(2) as u8) % 3),
+                path: [DIRECT, STAGED][dice.below(2) as usize],
+                function: [MEMCPY_PEER, scene::MEMCPY_PEER_ASYNC][dice.below(2) as usize],
+                bytes,
+                took: 500 + dice.below(20_000),
+                failed,
+                device: is_timed.then(|| (at + dice.below(200_000), 1 + bytes / 400 + dice.below(500_000))),
+                rule: (dice.below(6) == 0).then_some([scene::OVERLAP, scene::NEVER_ENABLED][dice.below(2) as usize]),
+            };
+            let Made { pair, path, function, took, device, .. } = made.clone();
+            let (result, rules) = (i32::from(failed), made.rule.into_iter().collect());
+            scene.call(&Call {
+                function,
+                took: Some(took),
+                result,
+                device,
+                rules,
+                ..Call::copy(at, pair, bytes, path)
+            });
+            all.push(made);
+        }
+        scene.finish();
+    }
+    all
+}
+
+/// The rate of copies, if each that was timed stands for those of its size and process since the one before, the last for those after it too,
+/// and the mean of all of a size for processes that timed none. And which share of the bytes has a size of which some were timed.
+fn rate_of(copies: &[&Made]) -> Option<(f64, f64)> {
+    let mut sizes: BTreeMap<u32, BTreeMap<u64, Vec<&Made>>> = BTreeMap::new();
+    for copy in copies {
+        sizes.entry(copy.bytes.ilog2()).or_default().entry(copy.process).or_default().push(copy);
+    }
+    let (mut known, mut nanos, mut all) = (0.0, 0.0, 0.0);
+    for processes in sizes.values() {
+        let pace = |copy: &Made| copy.device.map(|(_, nanos)| nanos as f64 / copy.bytes as f64);
+        let paces: Vec<f64> = processes.values().flatten().filter_map(|copy| pace(copy)).collect();
+        let bytes: f64 = processes.values().flatten().map(|copy| copy.bytes as f64).sum();
+        all += bytes;
+        if paces.is_empty() {
+            continue;
+        }
+        known += bytes;
+        for copies in processes.values() {
+            for (index, copy) in copies.iter().enumerate() {
+                let next = copies[index..].iter().find_map(|copy| pace(copy));
+                let last = copies[..index].iter().rev().find_map(|copy| pace(copy));
+                let mean = paces.iter().sum::<f64>() / paces.len() as f64;
+                nanos += copy.bytes as f64 * next.or(last).unwrap_or(mean);
+            }
+        }
+    }
+    (nanos > 0.0).then(|| (known / nanos, known / all))
+}
+
+/// The time in which at least one of some copies was under way: each moment between two bounds is looked at.
+fn busy(copies: &[&Made]) -> u64 {
+    let spans: Vec<(u64, u64)> =
+        copies.iter().filter_map(|copy| copy.device).map(|(from, nanos)| (from, from + nanos)).collect();
+    let mut bounds: Vec<u64> = spans.iter().flat_map(|&(from, to)| [from, to]).collect();
+    bounds.sort_unstable();
+    let is_busy = |from: u64, to: u64| spans.iter().any(|&(begin, end)| begin <= from && to <= end);
+    bounds.windows(2).filter(|it| is_busy(it[0], it[1])).map(|it| it[1] - it[0]).sum()
+}
+
+#[test]
+fn each_figure_of_random_traces_is_that_of_a_model() {
+    let (mut shown, mut hidden, mut whole) = (0, 0, 0);
+    for seed in seeds() {
+        let mut dice = Dice(seed.wrapping_mul(0xd134_2543_de82_ef95) | 1);
+        let folder = Folder::new("model");
+        let all = copies_of(&folder, &mut dice);
+        let (json, text) = (json(&folder), report(&folder, &[]));
+        let words: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let label = |gpu: &Value| json["gpus"][gpu.as_u64().unwrap() as usize]["label"].as_str().unwrap();
+        let number = |gpu: &Value| label(gpu).strip_prefix("GPU ").unwrap().parse::<u8>().unwrap();
+        let what = |name: &str, of: &Value| format!("seed {seed}, {name}: {of}");
+
+        for pair in json["pairs"].as_array().unwrap() {
+            let ends = (number(&pair["src"]), number(&pair["dst"]));
+            let of_pair: Vec<&Made> = all.iter().filter(|it| it.pair == ends && !it.failed).collect();
+            let is_whole = !of_pair.is_empty() && of_pair.iter().all(|it| it.device.is_some());
+            let expected = if is_whole { Value::from(busy(&of_pair)) } else { Value::Null };
+            assert_eq!(pair["busy_ns"], expected, "{}", what("busy", pair));
+            whole += usize::from(is_whole);
+            let took: u64 = all.iter().filter(|it| it.pair == ends).map(|it| it.took).sum();
+            assert_eq!(pair["host_ns"]["total"], took, "{}", what("host time, of failed copies too", pair));
+            for path in pair["paths"].as_array().unwrap() {
+                let taken = if path["path"] == "direct" { DIRECT } else { STAGED };
+                let copies: Vec<&Made> = of_pair.iter().filter(|it| it.path == taken).copied().collect();
+                let timed = copies.iter().filter(|it| it.device.is_some()).count();
+                let (bytes, count) = (copies.iter().map(|it| it.bytes).sum::<u64>(), copies.len());
+                let facts = (&path["calls"], &path["bytes"], &path["device_calls"]);
+                assert_eq!(facts, (&count.into(), &bytes.into(), &timed.into()), "{}", what("path", path));
+                let title = if taken == DIRECT { "direct" } else { "staged: access not enabled" };
+                let rate = match (path["gb_per_s"].as_f64(), rate_of(&copies)) {
+                    (Some(rate), Some((expected, share))) => {
+                        assert!(
+                            (rate / expected - 1.0).abs() < 1e-9 && share >= 0.9,
+                            "{}: {expected}",
+                            what("rate", path)
+                        );
+                        shown += 1;
+                        let (digits, off) = (if rate < 0.1 { 4 } else { 1 }, path["gb_per_s_off"].as_f64().unwrap());
+                        assert!(off <= rate / 2.0 && (timed < count || off == 0.0), "{}", what("spread", path));
+                        if timed < count {
+                            format!("~{rate:.digits$} ±{off:.digits$}")
+                        } else {
+                            format!("{rate:.digits$}")
+                        }
+                    }
+                    (None, expected) => {
+                        assert!(timed < count, "{}: {expected:?}", what("all were timed", path));
+                        hidden += 1;
+                        "-".to_owned()
+                    }
+                    (Some(_), None) => panic!("{}", what("a rate of nothing", path)),
+                };
+                let row = format!(" {count} {} {title} {rate} ", in_words(bytes));
+                assert!(words.contains(&row), "seed {seed}: no row `{row}`: {text}");
+            }
+            for size in pair["sizes"].as_array().unwrap() {
+                let taken = if size["path"] == "direct" { DIRECT } else { STAGED };
+                let from = size["from"].as_u64().unwrap().max(1).ilog2();
+                let own = of_pair.iter().filter(|it| it.path == taken && it.bytes.ilog2() == from);
+                let (calls, bytes) = own.fold((0u64, 0), |(calls, bytes), it| (calls + 1, bytes + it.bytes));
+                assert_eq!((&size["calls"], &size["bytes"]), (&calls.into(), &bytes.into()), "{}", what("size", size));
+            }
+            let of_sizes: u64 = pair["sizes"].as_array().unwrap().iter().map(|it| it["calls"].as_u64().unwrap()).sum();
+            assert_eq!(of_sizes as usize, of_pair.len(), "{}", what("sizes are all", pair));
+        }
+        for (function, name) in [(MEMCPY_PEER, "cudaMemcpyPeer"), (scene::MEMCPY_PEER_ASYNC, "cudaMemcpyPeerAsync")] {
+            let own: Vec<&Made> = all.iter().filter(|it| it.function == function).collect();
+            let failed = own.iter().filter(|it| it.failed).count();
+            let Some(row) = json["functions"].as_array().unwrap().iter().find(|it| it["name"] == name) else {
+                assert!(own.is_empty(), "seed {seed}: no {name}");
+                continue;
+            };
+            let host = (&row["host_ns"]["total"], &row["host_ns"]["max"]);
+            let sum: u64 = own.iter().map(|it| it.took).sum();
+            let max = own.iter().map(|it| it.took).max();
+            assert_eq!(
+                (&row["calls"], &row["errors"]),
+                (&own.len().into(), &failed.into()),
+                "{}",
+                what("function", row)
+            );
+            assert_eq!(host, (&sum.into(), &max.into()), "{}", what("function", row));
+            let errors = if failed == 0 { "-".to_owned() } else { failed.to_string() };
+            assert!(words.contains(&format!("{name} runtime {} {errors} ", own.len())), "seed {seed}: {text}");
+            let counted: u64 = json["errors"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .filter(|it| it["function"] == name)
+                .map(|it| it["count"].as_u64().unwrap())
+                .sum();
+            assert_eq!(counted as usize, failed, "seed {seed}: errors of {name}");
+        }
+        for (rule, name) in [(scene::OVERLAP, "P2P-copy-overlap"), (scene::NEVER_ENABLED, "P2P-staged-never-enabled")] {
+            let found = all.iter().filter(|it| it.rule == Some(rule)).count();
+            let row = json["findings"].as_array().unwrap().iter().find(|it| it["rule"] == name);
+            let counted = row.map_or(0, |row| row["count"].as_u64().unwrap());
+            assert_eq!(counted as usize, found, "seed {seed}: {name}");
+            let least = if rule == scene::NEVER_ENABLED { "at least " } else { "" };
+            let calls = if found == 1 { "call" } else { "calls" };
+            assert_eq!(
+                words.contains(&format!(" {name}, found in {least}{found} {calls}")),
+                found > 0,
+                "seed {seed}: {text}"
+            );
+        }
+        let done = || all.iter().filter(|it| !it.failed);
+        for file in json["files"].as_array().unwrap() {
+            let process = file["process"].as_u64().unwrap() - 10;
+            let sum = |only_staged: bool| -> u64 {
+                let own = done().filter(|it| it.process == process && (it.path == STAGED || !only_staged));
+                own.map(|it| it.bytes).sum()
+            };
+            let facts = (&file["copied_bytes"], &file["staged_bytes"]);
+            assert_eq!(facts, (&sum(false).into(), &sum(true).into()), "{}", what("process", &file["process"]));
+        }
+        let staged: u64 = done().filter(|it| it.path == STAGED).map(|it| it.bytes).sum();
+        assert_eq!(json["lost"]["staged_bytes"], staged, "seed {seed}");
+        let in_time = |name: &str| -> u64 {
+            let pairs = json["timeline"]["pairs"].as_array().unwrap().iter();
+            pairs.flat_map(|pair| pair[name].as_array().unwrap()).map(|it| it.as_u64().unwrap()).sum()
+        };
+        let direct: u64 = done().filter(|it| it.path == DIRECT).map(|it| it.bytes).sum();
+        assert_eq!((in_time("direct"), in_time("staged")), (direct, staged), "seed {seed}: the timeline");
+    }
+    println!("{shown} rates are shown, {hidden} are not, and of {whole} pairs all is timed");
+    assert!(seeds().len() < 60 || shown > 50 && hidden > 50 && whole > 20, "{shown} {hidden} {whole}");
+}

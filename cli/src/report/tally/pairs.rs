@@ -25,6 +25,8 @@ pub(in crate::report) struct Pace {
     nanos: f64,
     /// Bytes since the last that was timed.
     since: f64,
+    /// Bytes of parts in which none was timed, and the sum of their squares: the mean stands for them, whatever comes first.
+    loose: [f64; 2],
     /// Nanoseconds a byte of those that were timed: how many, their sum, the last, and the sum of the squares by which each differs from the
     /// one before. So what changes slowly makes the result no worse.
     count: f64,
@@ -56,13 +58,16 @@ impl Pace {
         (self.count, self.sum, self.last) = (self.count + 1.0, self.sum + pace, pace);
     }
 
-    /// The last that was timed stands for those after it too; if none was, nothing does.
+    /// The last that was timed stands for those after it too; if none was, the mean of all does.
     fn settle(&mut self) {
         if self.count > 0.0 {
             self.nanos += self.last * self.since;
             self.apart += self.since.powi(2);
-            self.since = 0.0;
+        } else {
+            self.loose[0] += self.since;
+            self.loose[1] += self.since.powi(2);
         }
+        self.since = 0.0;
     }
 
     /// Nanoseconds that all copies took, as far as the timed ones tell, and the variance of that; none if none was timed.
@@ -71,15 +76,19 @@ impl Pace {
         let mean = (self.count > 0.0).then_some(self.sum / self.count)?;
         // One alone does not tell how they vary.
         let variance = if self.steps > 0.0 { self.squares / (2.0 * self.steps) } else { mean.powi(2) };
-        Some([self.nanos + mean * self.since, variance * (self.apart + self.since.powi(2))])
+        let [loose, squares] = self.loose;
+        Some([self.nanos + mean * loose, variance * (self.apart + squares)])
     }
 
+    /// Adds another part, in any order.
     fn merge(&mut self, mut other: Self) {
         self.settle();
         other.settle();
+        let [loose, squares] = &mut self.loose;
         for (ours, theirs) in [
             (&mut self.nanos, other.nanos),
-            (&mut self.since, other.since),
+            (loose, other.loose[0]),
+            (squares, other.loose[1]),
             (&mut self.count, other.count),
             (&mut self.sum, other.sum),
             (&mut self.steps, other.steps),
@@ -88,7 +97,6 @@ impl Pace {
         ] {
             *ours += theirs;
         }
-        self.last = if other.count > 0.0 { other.last } else { self.last };
     }
 }
 
@@ -172,5 +180,38 @@ impl PairTally {
         self.buckets.merge(other.buckets, buckets::MOST);
         self.busy.merge(other.busy);
         self.last = self.last.max(other.last);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn merge_in_any_order_comes_to_the_same() {
+        let part = |copies: &[(u64, Option<u64>)]| {
+            let mut pace = Pace::default();
+            for &(bytes, nanos) in copies {
+                pace.count(bytes);
+                nanos.into_iter().for_each(|nanos| pace.time(bytes, nanos));
+            }
+            pace
+        };
+        let parts = [
+            part(&[(100, Some(100)), (100, None), (100, Some(300))]),
+            part(&[(100, None), (50, None)]),
+            part(&[(100, Some(800)), (100, None)]),
+        ];
+        let of = |order: [usize; 3]| {
+            let mut all = Pace::default();
+            order.into_iter().for_each(|index| all.merge(parts[index]));
+            all.estimate().unwrap()
+        };
+        // 1 ns a byte for the first, 3 for the two after it; 8 for those of the third part; the mean, 4, for those of the second.
+        let expected = of([0, 1, 2]);
+        assert_eq!(expected[0], 100.0 + 600.0 + 1600.0 + 600.0);
+        for order in [[0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+            assert_eq!(of(order), expected, "{order:?}");
+        }
     }
 }
