@@ -326,6 +326,17 @@ def lengths(crate):
                 yield f"{file.place(at)}: fn {name} has {lines} lines, at most {FUNCTION_LINES}"
 
 
+def forms(root):
+    """Amounts and pairs have one form in logs, reports and comparisons: `1.0 GB`, and `0>1` or `GPU 0 > GPU 1`."""
+    arrow, unit = re.compile(r'"[^"\n]*\} ?(->|\u2192) ?\{'), re.compile(r'"[^"\n]*\} ?[KMGTP]iB')
+    for folder in ("src/record", "src/call", "src/policy", "cli/src/report", "cli/src/compare"):
+        for path in sorted((root / folder).rglob("*.rs")):
+            for number, line in enumerate(path.read_text().splitlines(), 1):
+                for form, what in ((arrow, "an arrow between the ends of a pair"), (unit, "bytes in powers of 1024")):
+                    if form.search(line):
+                        yield f"{path.relative_to(root)}:{number}: {what}: {line.strip()}"
+
+
 def conflict_markers(root):
     """Lines that git has left where it could not merge. One of = counts between the two others only: it can be below a heading."""
     for path in kept_by_git(root):
@@ -424,6 +435,7 @@ def main():
         "rooms": list(between_rooms(crate)),
         "circles of files": [knot for one in [crate, *others] for knot in knots(one)],
         "lengths": [length for one in [crate, *others] for length in lengths(one)],
+        "forms": list(forms(root)),
         "conflict markers": list(conflict_markers(root)),
         "crates": [] if any(other.files for other in others) else ["Cargo.toml has no members with source files"],
     }

@@ -76,7 +76,7 @@ def arrays():
     program = build("cases/array_copies.c", "shared")
     for mode, expected in (("between", 12), ("elsewhere", 0), ("remade", 50)):
         plain, shim = (Run([program, mode], trace=preload, preload=preload) for preload in (False, True))
-        seen = sum(" 0->1 direct" in line for line in shim.trace.splitlines())
+        seen = sum(" 0>1 direct" in line for line in shim.trace.splitlines())
         judge(plain.status == 0 and shim.status == 0 and seen == expected, f"arrays, {mode}",
               f"ends with {plain.status} plain, {shim.status} preloaded; {seen} copies direct, {expected} expected")
 

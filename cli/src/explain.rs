@@ -298,7 +298,7 @@ mod tests {
     fn codes_of_a_line_are_no_other_numbers_in_it() {
         for (text, expected) in [
             ("p2pshim 12:16:30.690442 704/705 cudaMemcpyPeer(dstDevice=1, count=700) = cudaSuccess <217ns>", vec![0]),
-            ("  cuMemcpyPeer(…) = 217 <1.0us> 0->1", vec![217]),
+            ("  cuMemcpyPeer(…) = 217 <1.0us> 0>1", vec![217]),
             ("returned cudaErrorInvalidDevice (101), documented: cudaErrorInvalidValue (1)", vec![1, 101]),
             ("217 cudaDeviceEnablePeerAccess", vec![217]),
             ("10 copies of 704 bytes", vec![]),

@@ -268,12 +268,12 @@ fn calls_are_lines_in_the_manner_of_strace() {
     assert_eq!(
         lines[0],
         "0.000001000 [nodeA] 1234/100 cudaMemcpyPeerAsync(dst=0x7e0000000000, 1, src=0x7f0000000000, 0, 1000000000, \
-         stream=0x5500) = cudaSuccess <1.3us> 0->1 staged: access not enabled at app+0x1234"
+         stream=0x5500) = cudaSuccess <1.3us> 0>1 staged: access not enabled at app+0x1234"
     );
     assert_eq!(
         lines[1],
         "0.000001100 [nodeA] 1234/100   cuMemcpyPeerAsync(dst=0x7e0000000000, 1, src=0x7f0000000000, 0, 1000000000, \
-         stream=0x5500) = CUDA_SUCCESS <900ns> 0->1 staged: access not enabled (device 25.0ms, 40.0 GB/s)"
+         stream=0x5500) = CUDA_SUCCESS <900ns> 0>1 staged: access not enabled (device 25.0ms, 40.0 GB/s)"
     );
     assert_eq!(
         lines[4],
@@ -532,7 +532,7 @@ fn ranks_of_several_hosts_share_gpus_and_time() {
             .unwrap()
             .contains("0.001000000 [nodeA/1] 51/100 cudaMemcpyPeerAsync(dst=0x7e0000000000, 1,")
     );
-    assert!(text.lines().nth(1).unwrap().contains(" 1->0 direct"), "its device 0 is GPU 1: {text}");
+    assert!(text.lines().nth(1).unwrap().contains(" 1>0 direct"), "its device 0 is GPU 1: {text}");
 
     let text = report_of(&folder, &[]);
     assert!(text.starts_with("12.0 kB of copies were direct; nothing was staged."), "{text}");
@@ -1286,9 +1286,9 @@ Copies between processes
     }
     assert!(text.contains("\nGPUs       GPU 0 NVIDIA H200, GPU 1 NVIDIA H200\n"), "{text}");
     let calls = report_of(&folder, &["--calls", "--pair", "0>1"]);
-    assert_eq!(calls.lines().filter(|line| line.contains(" 0->1 direct")).count(), 4, "{calls}");
+    assert_eq!(calls.lines().filter(|line| line.contains(" 0>1 direct")).count(), 4, "{calls}");
     assert!(calls.contains("dst=0x7e0000000000, another process, src=0x7f0000000000, 0, 5000"), "{calls}");
-    assert!(report_of(&folder, &["--calls"]).contains(" 0->another process direct"), "{calls}");
+    assert!(report_of(&folder, &["--calls"]).contains(" 0>another process direct"), "{calls}");
     let events = report_of(&folder, &["--perfetto=-"]);
     assert!(
         events.contains("\"to\":\"another process, memory of another process\"")

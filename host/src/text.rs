@@ -1,4 +1,4 @@
-//! Parts of logs and reports that are shown the same everywhere: text from outside, and durations.
+//! Parts of logs and reports that are shown the same everywhere: text from outside, bytes, and durations.
 
 use std::fmt::{self, Display, Formatter, Write};
 use std::time::Duration;
@@ -39,6 +39,29 @@ pub fn is_escaped(letter: char) -> bool {
     letter.is_control() || turns || matches!(letter, '\u{2028}' | '\u{2029}')
 }
 
+/// Bytes in the unit that shows them in at most three digits before the point.
+#[derive(Clone, Copy, Debug)]
+pub struct Bytes(pub u64);
+
+impl Display for Bytes {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        const UNITS: [&str; 6] = ["kB", "MB", "GB", "TB", "PB", "EB"];
+        if self.0 < 1000 {
+            return write!(out, "{} B", self.0);
+        }
+        let mut value = self.0 as f64;
+        let mut unit = "B";
+        for name in UNITS {
+            // 999.95 would be shown with four digits.
+            if value < 999.95 {
+                break;
+            }
+            (value, unit) = (value / 1e3, name);
+        }
+        write!(out, "{value:.1} {unit}")
+    }
+}
+
 /// A duration in the unit that shows it in at most three digits before the point.
 #[derive(Clone, Copy, Debug)]
 pub struct Elapsed(pub Duration);
@@ -70,6 +93,21 @@ pub fn shortened(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bytes_each_unit() {
+        for (number, shown) in [
+            (0, "0 B"),
+            (999, "999 B"),
+            (1000, "1.0 kB"),
+            (999_949, "999.9 kB"),
+            (999_951, "1.0 MB"),
+            (12_300_000_000, "12.3 GB"),
+            (u64::MAX, "18.4 EB"),
+        ] {
+            assert_eq!(Bytes(number).to_string(), shown);
+        }
+    }
 
     #[test]
     fn elapsed_each_unit() {

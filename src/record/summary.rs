@@ -3,6 +3,7 @@
 use std::fmt::{self, Display, Formatter};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use p2pshim_host::text::Bytes;
 use p2pshim_trace::REMOTE;
 
 use crate::api::Function;
@@ -81,7 +82,7 @@ impl Display for Summary {
             writeln!(
                 out,
                 "  {:>9}  {:>12} {:>17}  {:>12} {:>17}",
-                format!("{} -> {}", End(*src), End(*dst)),
+                format!("{} > {}", End(*src), End(*dst)),
                 direct.copies,
                 Bytes(direct.bytes).to_string(),
                 staged.copies,
@@ -111,34 +112,9 @@ impl Display for End {
     }
 }
 
-/// A number of bytes, as people read it.
-struct Bytes(u64);
-
-impl Display for Bytes {
-    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
-        const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
-        let mut value = self.0 as f64;
-        let mut unit = "B";
-        for larger in UNITS {
-            if value < 1024.0 {
-                break;
-            }
-            (value, unit) = (value / 1024.0, larger);
-        }
-        if unit == "B" { write!(out, "{} B", self.0) } else { write!(out, "{value:.1} {unit}") }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn bytes_are_rounded_to_a_tenth() {
-        let text = |bytes| Bytes(bytes).to_string();
-        assert_eq!([text(0), text(1023), text(1024), text(1_610_612_736)], ["0 B", "1023 B", "1.0 KiB", "1.5 GiB"]);
-        assert_eq!(text(u64::MAX), "16384.0 PiB");
-    }
 
     #[test]
     fn display_lists_pairs_functions_and_findings() {
@@ -153,7 +129,7 @@ mod tests {
             lines,
             [
                 "       pair        copies      bytes direct        copies      bytes staged",
-                "     0 -> 1             3           4.0 KiB             1               5 B",
+                "      0 > 1             3            4.1 kB             1               5 B",
                 "  function                                  calls   errors",
                 "  cuMemcpyPeer                                  4        1",
                 "  P2P-enable-twice                              2 times found, note",

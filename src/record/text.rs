@@ -48,13 +48,13 @@ impl Display for Event<'_> {
             let Traffic { src, dst, path, bytes, .. } = traffic;
             let word = if *copies == 1 { "copy" } else { "copies" };
             let (src, dst) = (End(*src), End(*dst));
-            write!(out, "{separator} {src}->{dst} {path} ({copies} {word}, {bytes} bytes)")?;
+            write!(out, "{separator} {src}>{dst} {path} ({copies} {word}, {bytes} bytes)")?;
         }
         if let Some((src, dst)) = self.pair {
             let end = |device: i32| {
                 u8::try_from(device).map_or_else(|_| device.to_string(), |device| End(device).to_string())
             };
-            write!(out, " {}->{}", end(src), end(dst))?;
+            write!(out, " {}>{}", end(src), end(dst))?;
         }
         if let Some(path) = self.path.filter(|path| *path != Path::Captured || self.note.is_none()) {
             write!(out, " {path}")?;
@@ -326,7 +326,7 @@ mod tests {
         assert_eq!(
             event.to_string(),
             "cudaMemcpyPeerAsync(dst=0x7f00, dstDevice=1, src=NULL, srcDevice=0, count=64, stream=cudaStreamPerThread) \
-             = cudaErrorInvalidValue <1.3us> 0->1 direct captured as cuMemcpyAsync_ptsz at app+0x1189 (main)"
+             = cudaErrorInvalidValue <1.3us> 0>1 direct captured as cuMemcpyAsync_ptsz at app+0x1189 (main)"
         );
     }
 

@@ -284,7 +284,7 @@ fn moving_parameters_same_output_preloaded() {
     plain.assert_success();
     let copies = trace.of("cuMemcpy3DPeer");
     assert_eq!(copies.len(), 3 + 40 * 6);
-    let direct = copies.iter().filter(|call| call.text.contains(" 0->1 direct at ")).count();
+    let direct = copies.iter().filter(|call| call.text.contains(" 0>1 direct at ")).count();
     assert!(direct > 200, "wherever the parameters are: {copies:#?}");
 }
 

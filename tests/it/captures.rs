@@ -163,8 +163,8 @@ fn batch_nodes_are_direct_and_each_launch_is_counted_with_its_bytes() {
         let name = if flavour == "static" { "cuGraphLaunch" } else { "cudaGraphLaunch" };
         let launches: Vec<&str> =
             trace.calls.iter().filter(|call| call.depth == 0 && call.name == name).map(|call| &*call.text).collect();
-        let both = |bytes| format!(" 0->1 direct (1 copy, {bytes} bytes), 1->0 direct (1 copy, {bytes} bytes)");
-        let half = " 0->1 direct (1 copy, 524288 bytes)".to_owned();
+        let both = |bytes| format!(" 0>1 direct (1 copy, {bytes} bytes), 1>0 direct (1 copy, {bytes} bytes)");
+        let half = " 0>1 direct (1 copy, 524288 bytes)".to_owned();
         let expected = [both(1_048_576), both(1_048_576), half, both(262_144), both(131_072), both(131_072)];
         assert_eq!(launches.len(), expected.len(), "{launches:#?}");
         for (launch, expected) in launches.iter().zip(expected) {

@@ -63,7 +63,7 @@ fn graphs_make_the_same_copies_and_each_launch_is_counted_with_its_bytes() {
                 .collect();
             assert_eq!(launches.len(), 3, "{flavour} {what}");
             let word = if copies == 1 { "copy" } else { "copies" };
-            let expected = format!(" 0->1 direct ({copies} {word}, 1048576 bytes), 1->0 direct (1 copy, 524288 bytes)");
+            let expected = format!(" 0>1 direct ({copies} {word}, 1048576 bytes), 1>0 direct (1 copy, 524288 bytes)");
             for launch in launches {
                 assert!(launch.contains(&expected), "{flavour} {what}: {launch}");
             }
@@ -230,7 +230,7 @@ fn report_counts_the_copies_of_launches_and_batches() {
             .sum();
         assert_eq!(sum, total, "{what}: {csv}");
         let lines = report("--calls");
-        assert!(lines.contains(calls) && lines.contains(" 0->1 direct"), "{what}: {lines}");
+        assert!(lines.contains(calls) && lines.contains(" 0>1 direct"), "{what}: {lines}");
         fs::remove_dir_all(&folder).unwrap();
     }
 }

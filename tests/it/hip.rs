@@ -50,14 +50,14 @@ fn regular_copies_between_devices_are_seen() {
         let names: Vec<_> = copies.iter().map(|call| &*call.name).collect();
         assert_eq!(names, REGULAR, "{release}");
         for call in copies {
-            assert!(call.text.contains(" 0->1 mapped on first use"), "{release}: {}", call.text);
+            assert!(call.text.contains(" 0>1 mapped on first use"), "{release}: {}", call.text);
         }
         let names: Vec<_> = batches.iter().map(|call| &*call.name).collect();
         let expected = if release == "7" { &BATCHES[..] } else { &[] };
         assert_eq!(names, expected.iter().flat_map(|name| [*name; 3]).collect::<Vec<_>>(), "{release}");
         for batch in batches {
             let parts =
-                "0->1 mapped on first use (2 copies, 393216 bytes), 1->0 mapped on first use (1 copy, 262144 bytes)";
+                "0>1 mapped on first use (2 copies, 393216 bytes), 1>0 mapped on first use (1 copy, 262144 bytes)";
             assert!(batch.text.contains(parts), "{}", batch.text);
         }
     }
@@ -92,8 +92,8 @@ fn batches_count_what_goes_between_devices() {
         line.unwrap_or_else(|| panic!("no {name}: {:#?}", outcome.lines)).split_whitespace().collect::<Vec<_>>()
     };
     // 15 copies of 1 MiB; 6 batches of 2 copies with 384 KiB there, and one with 256 KiB back.
-    assert_eq!(line("0 -> 1"), ["0", "->", "1", "27", "17.2", "MiB", "0", "0", "B"]);
-    assert_eq!(line("1 -> 0"), ["1", "->", "0", "6", "1.5", "MiB", "0", "0", "B"]);
+    assert_eq!(line("0 > 1"), ["0", ">", "1", "27", "18.1", "MB", "0", "0", "B"]);
+    assert_eq!(line("1 > 0"), ["1", ">", "0", "6", "1.6", "MB", "0", "0", "B"]);
     assert_eq!(line("hipMemcpyBatchAsync "), ["hipMemcpyBatchAsync", "3", "0"], "the one inside a device is passed on");
     let folder = scratch("traces");
     case("hip_regular", "7").env("P2PSHIM_TRACE", folder.to_string_lossy()).preloaded().assert_success();
@@ -118,7 +118,7 @@ fn batches_of_devices_without_a_path_are_staged() {
     let batches: Vec<_> = trace.calls.iter().filter(|call| BATCHES.contains(&&*call.name)).collect();
     assert_eq!(batches.len(), 6);
     for batch in batches {
-        assert!(batch.text.contains("0->1 staged (no hardware path) (2 copies, 393216 bytes)"), "{}", batch.text);
+        assert!(batch.text.contains("0>1 staged (no hardware path) (2 copies, 393216 bytes)"), "{}", batch.text);
     }
 }
 
@@ -146,8 +146,8 @@ fn guide_same_output_and_its_calls_in_the_trace() {
         for part in ["dst=0x", "dstDeviceId=1", "srcDevice=0", "sizeBytes=1048576", "stream=0x", ") = hipSuccess"] {
             assert!(copies[0].text.contains(part), "no {part}: {}", copies[0].text);
         }
-        assert!(copies[0].text.contains(" 0->1 mapped on first use at hip_guide-"), "{}", copies[0].text);
-        assert!(copies[1].text.contains(" 1->0 mapped on first use at "), "{}", copies[1].text);
+        assert!(copies[0].text.contains(" 0>1 mapped on first use at hip_guide-"), "{}", copies[0].text);
+        assert!(copies[1].text.contains(" 1>0 mapped on first use at "), "{}", copies[1].text);
         let can = trace.of("hipDeviceCanAccessPeer")[0];
         assert!(can.text.contains("*canAccessPeer=1"), "{}", can.text);
     }
@@ -435,8 +435,8 @@ fn summary_counts_calls_copies_and_bytes() {
     };
     assert_eq!(line("hipMemcpyPeerAsync "), ["hipMemcpyPeerAsync", "2", "0"]);
     assert_eq!(line("hipMemcpyPeer "), ["hipMemcpyPeer", "1", "0"]);
-    assert_eq!(line("0 -> 1"), ["0", "->", "1", "2", "2.0", "MiB", "0", "0", "B"]);
-    assert_eq!(line("1 -> 0"), ["1", "->", "0", "1", "1.0", "MiB", "0", "0", "B"]);
+    assert_eq!(line("0 > 1"), ["0", ">", "1", "2", "2.1", "MB", "0", "0", "B"]);
+    assert_eq!(line("1 > 0"), ["1", ">", "0", "1", "1.0", "MB", "0", "0", "B"]);
 }
 
 #[test]
@@ -486,7 +486,7 @@ fn run_report_of_both_vendors_says_that_ordinals_are_shared() {
 #[test]
 fn copies_without_a_path_are_staged() {
     let (_, trace) = case("hip_for_kernels", "7").env("P2PSIM_NO_P2P", "0-1").traced();
-    assert!(trace.of("hipMemcpyPeer")[0].text.contains(" 0->1 staged (no hardware path) at "), "{trace:?}");
+    assert!(trace.of("hipMemcpyPeer")[0].text.contains(" 0>1 staged (no hardware path) at "), "{trace:?}");
 }
 
 // ---- findings ----

@@ -42,7 +42,7 @@ fn between_devices_each_function_is_seen_and_direct() {
             assert_eq!((trace.names_at(0), trace.names_at(1)), (runtime, driver), "{flavour}");
         }
         for call in &trace.calls {
-            assert!(call.text.contains(" 0->1 direct"), "{flavour}: {}", call.text);
+            assert!(call.text.contains(" 0>1 direct"), "{flavour}: {}", call.text);
         }
     }
 }
@@ -121,7 +121,7 @@ fn arrays_between_devices_are_direct_and_elsewhere_passed_on() {
     plain.assert_success();
     assert_eq!(trace.names_at(0), OF_ARRAYS);
     for (number, call) in trace.calls.iter().enumerate() {
-        assert_eq!(call.text.contains(" 0->1 direct"), number >= LINES, "{}", call.text);
+        assert_eq!(call.text.contains(" 0>1 direct"), number >= LINES, "{}", call.text);
     }
     let (plain, trace) = Program::case("array_copies").arg("elsewhere").assert_same_preloaded();
     plain.assert_success();
@@ -135,7 +135,7 @@ fn arrays_left_staged_are_counted_and_said() {
     let (outcome, trace) = program.env("P2PSHIM_ACCESS", "app").traced();
     outcome.assert_success();
     for call in &trace.calls[LINES..] {
-        assert!(call.text.contains(" 0->1 staged (access not enabled)"), "{}", call.text);
+        assert!(call.text.contains(" 0>1 staged (access not enabled)"), "{}", call.text);
     }
     let found = outcome.findings.iter().find(|found| found.rule == "P2P-staged-never-enabled").unwrap();
     assert_eq!(found.function, "cuMemcpy2D_v2");
@@ -171,7 +171,7 @@ fn between_devices_access_is_left_to_the_program_if_it_is_told_to() {
         outcome.assert_success();
         assert_eq!(trace.names_at(0).len(), FUNCTIONS.len());
         for call in &trace.calls {
-            assert!(call.text.contains(&format!(" 0->1 {path}")), "{access}: {}", call.text);
+            assert!(call.text.contains(&format!(" 0>1 {path}")), "{access}: {}", call.text);
         }
         let rules: Vec<_> =
             outcome.findings.iter().map(|found| (found.rule.as_str(), found.function.as_str())).collect();

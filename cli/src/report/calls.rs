@@ -146,7 +146,7 @@ fn write_line(
         write!(line, " on device {device}")?;
     } else if let (Some(src), Some(dst)) = (gpu(report, call, record.src_device), gpu(report, call, record.dst_device))
     {
-        write!(line, " {src}->{dst}")?;
+        write!(line, " {src}>{dst}")?;
     }
     if let Some(path) = &words.path {
         write!(line, " {path}")?;

@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-use p2pshim_host::text::{Elapsed, Escaped};
+use p2pshim_host::text::{Bytes, Elapsed, Escaped};
 
 /// Columns that a report has at least, and that `COLUMNS` may ask for.
 const LEAST: usize = 40;
@@ -13,20 +13,7 @@ const MOST: usize = 10_000;
 
 /// Bytes, in the unit that shows them in at most three digits before the point.
 pub(crate) fn bytes(count: u64) -> String {
-    const UNITS: [&str; 6] = ["kB", "MB", "GB", "TB", "PB", "EB"];
-    if count < 1000 {
-        return format!("{count} B");
-    }
-    let mut value = count as f64;
-    let mut unit = "B";
-    for name in UNITS {
-        // 999.95 would be shown with four digits.
-        if value < 999.95 {
-            break;
-        }
-        (value, unit) = (value / 1e3, name);
-    }
-    format!("{value:.1} {unit}")
+    Bytes(count).to_string()
 }
 
 /// A duration, likewise; as the log shows it, but long ones as people say them.
@@ -189,21 +176,6 @@ pub(crate) fn wrapped(text: &str, width: Option<usize>, indent: &str) -> String 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn bytes_each_unit() {
-        for (number, shown) in [
-            (0, "0 B"),
-            (999, "999 B"),
-            (1000, "1.0 kB"),
-            (999_949, "999.9 kB"),
-            (999_951, "1.0 MB"),
-            (12_300_000_000, "12.3 GB"),
-            (u64::MAX, "18.4 EB"),
-        ] {
-            assert_eq!(bytes(number), shown);
-        }
-    }
 
     #[test]
     fn duration_long_ones_are_in_units_that_people_use() {

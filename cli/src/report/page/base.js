@@ -138,7 +138,7 @@ const laneAt = new Map(lanes.map((lane) => [place(lane), lane]));
 const gpuName = (index) => (Number.isInteger(index) ? gpuAt.get(index)?.label || `GPU #${index}` : "not known");
 /** Its number alone, where there is no room. */
 const gpuNumber = (index) => /\d+$/.exec(gpuName(index))?.[0] ?? String(index);
-const way = ({ src, dst }) => (Number.isInteger(src) || Number.isInteger(dst) ? `${gpuName(src)} → ${gpuName(dst)}` : "–");
+const way = ({ src, dst }) => (Number.isInteger(src) || Number.isInteger(dst) ? `${gpuName(src)} > ${gpuName(dst)}` : "–");
 const fileName = (index) => {
   const file = fileAt.get(index) || {};
   return given(file.rank) ? `rank ${file.rank}` : file.process ? `process ${file.process}` : baseName(file.path ?? "–");

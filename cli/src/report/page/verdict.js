@@ -9,8 +9,8 @@ const copied = (call) => [call.function, Number.isInteger(call.src) && Number.is
 /** The report's sentences: the worst first. Those about missing data stand before all. */
 const said = list(data.verdict).filter(({ word }) => word !== "Incomplete");
 
-/** Pairs as the rest of the page has them. */
-const spoken = (text) => sentence(text.replaceAll(" > ", "\u00a0→\u00a0"));
+/** A pair does not break at the end of a line. */
+const spoken = (text) => sentence(text.replaceAll(" > ", "\u00a0>\u00a0"));
 
 function verdict() {
   const [first = { level: "note", word: "Nothing to say", text: "" }, ...others] = said;
