@@ -7,6 +7,7 @@
 mod compare;
 mod doctor;
 mod explain;
+mod gate;
 mod kept;
 mod lock;
 mod numbers;
@@ -85,7 +86,8 @@ enum Command {
     /// be read together. Without an option a text report is printed on standard output.
     ///
     /// Exit status: 0 everything was read, 1 there is no report (no trace, no readable trace, no call that fits the filters, or
-    /// the output cannot be written), 2 wrong arguments, 3 there is a report, but some files were damaged, cut off, or of a later version.
+    /// the output cannot be written), 2 wrong arguments, 3 there is a report, but some files were damaged, cut off, or of a later version, 120 a condition of
+    /// --fail-on is true.
     Report(Box<ReportArguments>),
     /// Compare two runs: what got better or worse
     ///

@@ -28,8 +28,9 @@ use program::Hindrance;
 use traces::Traces;
 
 use crate::doctor::Check;
+use crate::gate::{Gate, Judged};
 use crate::nvlink::{self, Reading, Watch};
-use crate::runs::Run;
+use crate::runs::{Run, signal_name};
 use crate::shim::{self, Shim};
 use crate::{complain, doctor, numbers, report, say, sim};
 
@@ -46,6 +47,9 @@ const NOT_FOUND: u8 = 127;
 /// The option of the shim that says where traces go.
 const TRACE: &str = "P2PSHIM_TRACE";
 
+/// The option of the shim that says which copies are timed.
+const GPU_TIMING: &str = "P2PSHIM_GPU_TIMING";
+
 /// The end of the names of traces.
 const SUFFIX: &str = p2pshim_trace::SUFFIX;
 
@@ -60,11 +64,14 @@ Examples:
   p2pshim run --log trace --log-file app.log ./app
                                            log each call to a file
   p2pshim run --access off ./app -n 4      hide peer access: does the bug go away?
+  p2pshim run --fail-on staged,hazard ./app
+                                           exit 120 if a copy is staged, or data may be wrong
   p2pshim run --sim 4 ./app                on four simulated GPUs
   p2pshim run mpirun -np 4 ./app           all processes that the program starts
 
 Exit status:
   that of the program; if a signal killed it, p2pshim ends with the same signal
+  120  a condition of --fail-on is true, and the program ended with 0
   2    wrong usage
   125  p2pshim failed before it started the program
   126  the program exists but cannot be started
@@ -87,6 +94,8 @@ pub(crate) struct RunArguments {
     /// Whether GPUs are checked before the program starts.
     checks: bool,
     output: report::Output,
+    /// What the program has to keep to.
+    gate: Gate,
     /// The program and its arguments.
     command: Vec<OsString>,
 }
@@ -145,13 +154,19 @@ impl RunArguments {
 impl FromArgMatches for RunArguments {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let command = matches.get_many::<OsString>("command").unwrap_or_default().cloned().collect();
+        let (mut settings, gate) = (options::settings(matches), Gate::from_arg_matches(matches)?);
+        let is_given = settings.iter().any(|(name, _)| name == GPU_TIMING) || std::env::var_os(GPU_TIMING).is_some();
+        if gate.wants_times() && !is_given {
+            settings.push((GPU_TIMING.into(), "all".into()));
+        }
         Ok(Self {
-            settings: options::settings(matches),
+            settings,
             simulated: matches.get_one("sim").copied(),
             reports: !matches.get_flag("no-report"),
             quiet: matches.get_flag("quiet"),
             checks: !matches.get_flag("no-check"),
             output: report::Output::from_arg_matches(matches)?,
+            gate,
             command,
         })
     }
@@ -188,11 +203,13 @@ impl Args for RunArguments {
         let program = Arg::new("command").value_name("COMMAND").required(true).num_args(1..).trailing_var_arg(true);
         let program = program.value_parser(value_parser!(OsString)).value_hint(clap::ValueHint::CommandWithArguments);
         let program = program.help("The program and its arguments");
-        let command = report::Output::augment_args(command).mut_args(|argument| match argument.get_id().as_str() {
-            "file" => argument.help("Write the report to FILE, not to standard error"),
-            // Without a value, the program would be taken for one.
-            "json" | "csv" | "calls" => argument.num_args(1).require_equals(false),
-            _ => argument,
+        let command = Gate::augment_args(report::Output::augment_args(command)).mut_args(|argument| {
+            match argument.get_id().as_str() {
+                "file" => argument.help("Write the report to FILE, not to standard error"),
+                // Without a value, the program would be taken for one.
+                "json" | "csv" | "calls" => argument.num_args(1).require_equals(false),
+                _ => argument,
+            }
         });
         let command = command
             .arg(quiet)
@@ -239,16 +256,39 @@ pub(crate) fn run(arguments: &RunArguments, library: Option<&Path>) -> ExitCode 
         Err(error) => return fail(&error, FAILED),
     };
     run.ends(status);
+    let mut new = Vec::new();
     if let Some(folder) = traces.folder() {
         keep(&run, watch, folder);
+        new = new_traces(folder, &before, &run);
         if arguments.reports
-            && let Err(error) = report_at(arguments, &traces, folder, &before, &run, hindrance.as_deref())
+            && let Err(error) = report_at(arguments, &traces, &new, &run, hindrance.as_deref())
         {
             complain(format_args!("no report: {error}"));
         }
     }
+    let broken = if arguments.gate.is_set() { judge(arguments, &new, &run) } else { None };
     drop(traces);
-    end_like(status)
+    broken.filter(|_| status.success()).map_or_else(|| end_like(status), ExitCode::from)
+}
+
+/// Judges the traces of a run that has just ended by the conditions that it has to keep to.
+fn judge(arguments: &RunArguments, traces: &[PathBuf], run: &Run) -> Option<u8> {
+    let failure = match (run.signal, run.code) {
+        (Some(signal), _) => Some(format!("It was ended by {}", signal_name(signal))),
+        (None, Some(0)) => None,
+        (None, code) => Some(format!("It ended with exit {}", code.unwrap_or_default())),
+    };
+    let program = Judged {
+        program: run.command.first().map_or("", String::as_str),
+        failure,
+        start: run.start,
+        seconds: run.end.saturating_sub(run.start) as f64 / 1e9,
+    };
+    let reports = match traces.iter().any(|path| has_suffix(path, SUFFIX)) {
+        true => report::apart::of_run(traces, run),
+        false => Err("no process called an intercepted function, or the preload was lost on the way (`env -i`, sudo, a static child)".into()),
+    };
+    arguments.gate.judge(reports, Some(&program))
 }
 
 fn fail(error: &(impl std::fmt::Display + ?Sized), status: u8) -> ExitCode {
@@ -272,22 +312,24 @@ fn keep(run: &Run, watch: Option<Watch>, folder: &Path) {
     }
 }
 
-/// Writes the report of the traces in a folder that were not there before, and how to see more.
+/// The traces of a run in a folder, and what lies beside them, that were not there before.
+fn new_traces(folder: &Path, before: &BTreeSet<PathBuf>, run: &Run) -> Vec<PathBuf> {
+    let id = std::env::var_os(job::RUN).unwrap_or_else(|| run.id.clone().into());
+    traces_in(folder).difference(before).filter(|path| is_of(path, &id)).cloned().collect()
+}
+
+/// Writes the report of traces, and how to see more.
 ///
 /// # Errors
 /// They could not be read, or the report could not be written.
 fn report_at(
     arguments: &RunArguments,
-    traces: &Traces,
-    folder: &Path,
-    before: &BTreeSet<PathBuf>,
+    kept: &Traces,
+    new: &[PathBuf],
     run: &Run,
     hindrance: Option<&str>,
 ) -> Result<(), Box<dyn Error>> {
-    let (config, kept) = (arguments.config(), traces);
-    let id = std::env::var_os(job::RUN).unwrap_or_else(|| run.id.clone().into());
-    let there = traces_in(folder);
-    let new: Vec<PathBuf> = there.difference(before).filter(|path| is_of(path, &id)).cloned().collect();
+    let config = arguments.config();
     let (readings, traces): (Vec<PathBuf>, Vec<PathBuf>) =
         new.iter().cloned().partition(|path| has_suffix(path, nvlink::SUFFIX));
     if !traces.iter().any(|path| has_suffix(path, SUFFIX)) {
@@ -311,7 +353,7 @@ fn report_at(
         return Ok(());
     }
     // The folder of a run around this one may go with that.
-    if report::of_run(&new, run, &arguments.output, arguments.quiet, &config)? && std::env::var_os(job::RUN).is_none() {
+    if report::of_run(new, run, &arguments.output, arguments.quiet, &config)? && std::env::var_os(job::RUN).is_none() {
         say("");
         say(format_args!("More: {}", kept.more()));
     }
@@ -392,10 +434,14 @@ fn prepare(
     // The program may go elsewhere.
     let named = named.map(|folder| std::path::absolute(&folder).unwrap_or(folder));
     arguments.output.check()?;
-    let traces = Traces::new(named, arguments.reports, &temporary()).unwrap_or_else(|error| {
-        complain(format_args!("no report: no temporary folder can be made ({error}); TMPDIR may name another place"));
-        Traces::Nowhere(None)
-    });
+    arguments.gate.check()?;
+    let traces =
+        Traces::new(named, arguments.reports || arguments.gate.is_set(), &temporary()).unwrap_or_else(|error| {
+            complain(format_args!(
+                "no report: no temporary folder can be made ({error}); TMPDIR may name another place"
+            ));
+            Traces::Nowhere(None)
+        });
     if let Some(folder) = traces.folder() {
         command.env(TRACE, folder);
     }

@@ -36,6 +36,7 @@ mod exports;
 mod findings;
 mod fork;
 mod full_log;
+mod gate;
 mod generated;
 mod gpu;
 mod graphs;

@@ -9,22 +9,37 @@ use super::gather::{self, Options};
 use super::model::Report;
 use crate::runs::{self, Run};
 
+/// Reports of runs.
+pub(crate) type Reports = Result<Vec<Report>, Box<dyn Error>>;
+
 /// The reports of the runs at some paths, in the order in which they were started, of the calls that fit the filter.
 ///
 /// The files are read once more if they are of several runs: only then it is known which belong together.
 ///
 /// # Errors
 /// There is no trace, or none that can be read.
-pub(crate) fn by_run(paths: &[PathBuf], filter: &Filter) -> Result<Vec<Report>, Box<dyn Error>> {
+pub(crate) fn by_run(paths: &[PathBuf], filter: &Filter) -> Reports {
     let files = files::find(paths)?;
     let kept = runs::load(&files.runs);
-    let whole = gather_one(&files, &kept, filter)?;
+    of(&files, &kept, filter)
+}
+
+/// The reports of the traces of a run that has just ended; of several, if it is a job's.
+///
+/// # Errors
+/// Likewise.
+pub(crate) fn of_run(paths: &[PathBuf], run: &Run) -> Reports {
+    of(&files::find(paths)?, std::slice::from_ref(run), &Filter::default())
+}
+
+fn of(files: &Files, kept: &[Run], filter: &Filter) -> Reports {
+    let whole = gather_one(files, kept, filter)?;
     if whole.runs.len() < 2 {
         return Ok(vec![whole]);
     }
     let of_run = |run: &super::model::Run| {
         let traces = run.files.iter().filter_map(|&file| Some(whole.files.get(file)?.location.clone())).collect();
-        let mut report = gather_one(&Files { traces, ..Files::default() }, &kept, filter)?;
+        let mut report = gather_one(&Files { traces, ..Files::default() }, kept, filter)?;
         // Those of the other runs.
         report.unseen.clear();
         Ok(report)

@@ -28,7 +28,7 @@ pub(super) fn bytes_of_others(pairs: &[&Pair]) -> u64 {
 }
 
 /// Whether samples of a pair's bytes agree, and none differs.
-fn is_sure(report: &Report, pair: &Pair) -> bool {
+pub(crate) fn is_sure(report: &Report, pair: &Pair) -> bool {
     let of = || report.by_hand.iter().filter(|it| (it.src, it.dst) == (pair.src, pair.dst));
     of().any(|it| it.sampled == Sampled::Same) && of().all(|it| it.sampled != Sampled::Differ)
 }

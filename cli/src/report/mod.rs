@@ -16,7 +16,7 @@ mod figures;
 pub(crate) mod files;
 pub(crate) mod filter;
 pub(crate) mod gather;
-mod hands;
+pub(crate) mod hands;
 mod histogram;
 mod html;
 mod json;
@@ -45,7 +45,7 @@ mod tests;
 pub(crate) mod text;
 mod timeline;
 mod totals;
-mod traffic;
+pub(crate) mod traffic;
 mod unshared;
 mod verdict;
 
@@ -58,6 +58,7 @@ use clap::{Args, ValueEnum};
 use p2pshim_host::config::Config;
 use p2pshim_trace::Trace;
 
+use crate::gate::Gate;
 use crate::runs::{self, Run};
 use crate::{complain, numbers};
 pub(crate) use csv::field;
@@ -198,6 +199,8 @@ pub(crate) struct ReportArguments {
     #[arg(long, value_name = "N", value_parser = numbers::whole::<u64>(0..=u64::MAX), hide_short_help = true)]
     limit: Option<u64>,
     #[command(flatten)]
+    gate: Gate,
+    #[command(flatten)]
     filter: Filter,
 }
 
@@ -206,7 +209,8 @@ pub(crate) struct ReportArguments {
 /// # Errors
 /// There is nothing to report, or an output cannot be written.
 pub(crate) fn run(arguments: &ReportArguments) -> Result<ExitCode, Box<dyn Error>> {
-    let ReportArguments { paths, filter, no_symbols, limit, .. } = arguments;
+    let ReportArguments { paths, filter, no_symbols, limit, gate, .. } = arguments;
+    gate.check()?;
     let (outputs, symbols, with_arguments) = (arguments.output.all()?, !no_symbols, arguments.output.with_arguments);
     if limit.is_some() && !outputs.iter().any(|(format, _)| *format == Format::Calls) {
         return Err("--limit is for --format calls".into());
@@ -237,7 +241,12 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<ExitCode, Box<dyn Error
             forms.write(format, style, out)
         })?;
     }
-    Ok(if whole.is_whole() { ExitCode::SUCCESS } else { ExitCode::from(IN_PART) })
+    let broken = if gate.is_set() { gate.judge(apart::by_run(paths, filter), None) } else { None };
+    Ok(match broken {
+        _ if !whole.is_whole() => ExitCode::from(IN_PART),
+        Some(status) => ExitCode::from(status),
+        None => ExitCode::SUCCESS,
+    })
 }
 
 /// A report that can be written in each form.

@@ -50,7 +50,7 @@ pub(super) fn write(report: &Report, style: Style, out: &mut dyn Write) -> io::R
 }
 
 /// A time since 1970, in UTC.
-fn date(nanos: u64) -> String {
+pub(crate) fn date(nanos: u64) -> String {
     let seconds = nanos / 1_000_000_000;
     let (days, second) = (seconds / 86_400, seconds % 86_400);
     // Days since 1 March of the year 0: each 400 years have 146 097.

@@ -182,7 +182,7 @@ fn after_first(report: &Report, direct: u64, first_bytes: u64) -> Option<String>
 }
 
 /// Whether a pair was tested in either direction.
-fn is_tested(report: &Report, pair: &Pair) -> bool {
+pub(crate) fn is_tested(report: &Report, pair: &Pair) -> bool {
     let ends = broken::ends(pair.src, pair.dst);
     report.pairs.iter().any(|other| broken::ends(other.src, other.dst) == ends && other.is_tested())
 }

@@ -1,0 +1,138 @@
+//! The conditions that a run is to keep to, as `--fail-on` names them.
+
+use std::fmt::{self, Display, Formatter};
+use std::str::FromStr;
+
+use p2pshim_host::nearest::nearest;
+
+/// The names, and after an equals sign what may or has to follow.
+const NAMES: [(&str, &str); 6] =
+    [("staged", "[=BYTES]"), ("host-way", ""), ("hazard", ""), ("error", ""), ("unverified", ""), ("slow", "=GB/s")];
+
+/// Something that is not to happen.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Condition {
+    /// As it was given.
+    text: String,
+    pub(super) is: What,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum What {
+    /// More than so many bytes are staged, without the first copies of a pair.
+    Staged(u64),
+    /// The program copies from GPU to GPU by its own copies through the host.
+    HostWay,
+    /// A finding is a hazard.
+    Hazard,
+    /// A call fails, or a finding is an error.
+    Error,
+    /// Copies are direct between GPUs that were not verified, or failed that.
+    Unverified,
+    /// Large copies of a pair make fewer GB/s.
+    Slow(f64),
+}
+
+impl Display for Condition {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.text)
+    }
+}
+
+impl FromStr for Condition {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, value) = text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value)));
+        let is = match (name, value) {
+            ("staged", None) => What::Staged(0),
+            ("staged", Some(value)) => {
+                let wrong =
+                    || format!("{value:?} is no number of bytes; write staged, or such as staged=4096 or staged=10MB");
+                What::Staged(bytes(value).ok_or_else(wrong)?)
+            }
+            ("slow", value) => {
+                let rate = value.and_then(|value| value.trim_end_matches("GB/s").trim().parse().ok());
+                let rate = rate.filter(|rate: &f64| rate.is_finite() && *rate > 0.0);
+                What::Slow(rate.ok_or("slow needs the GB/s that copies have to make at least, such as slow=20")?)
+            }
+            ("host-way", None) => What::HostWay,
+            ("hazard", None) => What::Hazard,
+            ("error", None) => What::Error,
+            ("unverified", None) => What::Unverified,
+            (name, Some(_)) if NAMES.iter().any(|(known, _)| *known == name) => {
+                return Err(format!("{name} takes no value"));
+            }
+            (name, _) => return Err(unknown(name)),
+        };
+        Ok(Self { text: text.to_owned(), is })
+    }
+}
+
+fn unknown(name: &str) -> String {
+    let meant = nearest(name, NAMES.iter().map(|(known, _)| *known));
+    let meant = meant.map(|meant| format!("; did you mean {meant}?")).unwrap_or_default();
+    let all = NAMES.map(|(name, value)| format!("{name}{value}")).join(", ");
+    format!("{name:?} is no condition{meant} There are {all}").replace("condition There", "condition. There")
+}
+
+/// Bytes, with or without a unit.
+fn bytes(text: &str) -> Option<u64> {
+    const UNITS: [(&str, u64); 7] = [
+        ("kB", 1_000),
+        ("MB", 1_000_000),
+        ("GB", 1_000_000_000),
+        ("KiB", 1 << 10),
+        ("MiB", 1 << 20),
+        ("GiB", 1 << 30),
+        ("B", 1),
+    ];
+    let (digits, unit) = text.split_at(text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len()));
+    let unit = match unit.trim() {
+        "" => 1,
+        unit => UNITS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit))?.1,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn condition_each_form_is_taken_and_told_as_it_was_given() {
+        for (text, is) in [
+            ("staged", What::Staged(0)),
+            ("staged=4096", What::Staged(4096)),
+            ("staged=10MB", What::Staged(10_000_000)),
+            ("staged=1 MiB", What::Staged(1 << 20)),
+            ("host-way", What::HostWay),
+            ("hazard", What::Hazard),
+            ("error", What::Error),
+            ("unverified", What::Unverified),
+            ("slow=20", What::Slow(20.0)),
+            ("slow=0.5GB/s", What::Slow(0.5)),
+        ] {
+            let condition: Condition = text.parse().unwrap();
+            assert_eq!((condition.is, condition.to_string().as_str()), (is, text));
+        }
+    }
+
+    #[test]
+    fn condition_that_is_none_is_told_what_there_is() {
+        let wrong = |text: &str| text.parse::<Condition>().unwrap_err();
+        assert_eq!(
+            wrong("stagd"),
+            "\"stagd\" is no condition; did you mean staged? There are staged[=BYTES], host-way, hazard, error, unverified, slow=GB/s"
+        );
+        assert!(wrong("x").starts_with("\"x\" is no condition. There are staged"), "{}", wrong("x"));
+        assert!(wrong("").starts_with("\"\" is no condition. There are"), "{}", wrong(""));
+        for text in ["staged=", "staged=-1", "staged=1.5", "staged=10XB", "staged=99999999999GiB"] {
+            assert!(wrong(text).contains("is no number of bytes"), "{text}: {}", wrong(text));
+        }
+        for text in ["slow", "slow=", "slow=0", "slow=nan", "slow=fast"] {
+            assert!(wrong(text).starts_with("slow needs the GB/s"), "{text}: {}", wrong(text));
+        }
+        assert_eq!(wrong("hazard=1"), "hazard takes no value");
+    }
+}

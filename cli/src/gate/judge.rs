@@ -1,0 +1,203 @@
+//! Whether runs keep to a condition; and if not, the worst offender, how much there is of it, and what to do.
+
+use std::collections::BTreeMap;
+
+use p2pshim_trace::{Class, Path as Taken};
+
+use super::condition::{Condition, What};
+use crate::report::hands;
+use crate::report::model::{Error, Finding, Pair, Path, Report};
+use crate::report::term::{bytes, count, counted};
+use crate::report::traffic;
+
+/// The size from which on a copy is large, as a power of two.
+const LARGE: u32 = 20;
+
+/// Why runs do not keep to a condition: of the first run that does not. A condition that cannot be judged is not kept to either.
+pub(super) fn broken(condition: &Condition, runs: &[Report]) -> Option<String> {
+    if runs.is_empty() {
+        return Some("nothing was recorded, so that nothing is known".to_owned());
+    }
+    runs.iter().find_map(|run| by(condition, run)).or_else(|| runs.iter().find_map(unknown))
+}
+
+/// Why one run does not.
+fn by(condition: &Condition, run: &Report) -> Option<String> {
+    match condition.is {
+        What::Staged(most) => staged(run, most),
+        What::HostWay => host_way(run),
+        What::Hazard => finding(run, "hazard"),
+        What::Error => failed(run).or_else(|| finding(run, "error")),
+        What::Unverified => unverified(run),
+        What::Slow(least) => slow(run, least),
+    }
+}
+
+/// Why nothing can be said for sure.
+fn unknown(run: &Report) -> Option<String> {
+    let gaps = || run.gaps.join("; ");
+    run.is_at_least().then(|| {
+        let more = if run.files.iter().any(|file| file.dropped > 0) {
+            ". P2PSHIM_TRACE_LIMIT makes room for more"
+        } else {
+            ""
+        };
+        format!("not all is known: {}{more}", gaps())
+    })
+}
+
+/// Pairs of two GPUs.
+fn pairs(run: &Report) -> impl Iterator<Item = &Pair> {
+    run.pairs.iter().filter(|pair| pair.src != pair.dst)
+}
+
+fn name(run: &Report, pair: &Pair) -> String {
+    format!("{} > {}", run.label(pair.src), run.label(pair.dst))
+}
+
+/// Pairs with those of their paths that are meant, of which something was copied; the most bytes first.
+fn paths<'a>(run: &'a Report, is_meant: impl Fn(&Pair, &Path) -> bool) -> Vec<(&'a Pair, &'a Path)> {
+    let all = pairs(run).flat_map(|pair| pair.paths.iter().map(move |path| (pair, path)));
+    let mut all: Vec<_> = all.filter(|(pair, path)| path.bytes > 0 && is_meant(pair, path)).collect();
+    all.sort_by_key(|(_, path)| std::cmp::Reverse(path.bytes));
+    all
+}
+
+/// `1.0 MB in 3 copies`.
+fn sum(all: &[(&Pair, &Path)]) -> String {
+    let copies = all.iter().map(|(_, path)| path.calls).sum::<u64>();
+    let copies = if copies == 1 { "1 copy".to_owned() } else { format!("{} copies", count(copies)) };
+    format!("{} in {copies}", bytes(total(all)))
+}
+
+fn total(all: &[(&Pair, &Path)]) -> u64 {
+    all.iter().map(|(_, path)| path.bytes).fold(0, u64::saturating_add)
+}
+
+/// `GPU 0 > GPU 1`, or with the word that there are others.
+fn most(run: &Report, all: &[(&Pair, &Path)]) -> String {
+    let Some((first, _)) = all.first() else { return String::new() };
+    let is_alone = all.iter().all(|(pair, _)| (pair.src, pair.dst) == (first.src, first.dst));
+    format!("{}{}", if is_alone { "" } else { "most of it " }, name(run, first))
+}
+
+/// Where most copies of a pair came from, if a line of Python or a caller is known.
+fn place(pair: &Pair) -> String {
+    let site = pair.sites.iter().max_by_key(|site| site.calls);
+    let line = site.and_then(|site| site.lines.first()).map(|it| it.line.to_string());
+    let caller = || Some(site?.callers.first()?.caller.clone());
+    line.or_else(caller).map(|place| format!(", from {place}")).unwrap_or_default()
+}
+
+fn staged(run: &Report, most_bytes: u64) -> Option<String> {
+    let all = paths(run, |_, path| path.taken.class().is_staged() && path.taken.class() != Class::StartUp);
+    let (pair, path) = *all.first().filter(|_| total(&all) > most_bytes)?;
+    let why = path.taken.why().map(|why| format!(" ({why})")).unwrap_or_default();
+    let remedy = path.taken.remedy().unwrap_or_default();
+    Some(format!("{} were staged, {}{why}{}. {remedy}", sum(&all), most(run, &all), place(pair)))
+}
+
+fn host_way(run: &Report) -> Option<String> {
+    let all = paths(run, |pair, path| path.taken.class() == Class::ByHand && hands::is_sure(run, pair));
+    all.first()?;
+    Some(format!(
+        "{} went through the host by the program's own copies, {}. {}",
+        sum(&all),
+        most(run, &all),
+        Taken::ByHand.remedy()
+    ))
+}
+
+fn finding(run: &Report, severity: &str) -> Option<String> {
+    let all: Vec<&Finding> = run.findings.iter().filter(|finding| finding.severity == severity).collect();
+    let first = all.first()?;
+    let at = first.sites.first().map(|site| format!(" at {}", site.from.in_short())).unwrap_or_default();
+    let others = match all.len() {
+        1 => String::new(),
+        more => format!(", and {}", counted(more as u64 - 1, "other finding")),
+    };
+    let rule = &first.rule;
+    Some(format!(
+        "{severity} {rule} in at least {}{at}{others}. `p2pshim explain {rule}` says what to do",
+        counted(first.count, "call")
+    ))
+}
+
+fn failed(run: &Report) -> Option<String> {
+    // Enabled already, and not enabled: programs expect these.
+    let is_expected = |error: &&Error| matches!(error.numbering.usual(error.code), Some(704 | 705));
+    let all: Vec<&Error> = run.errors.iter().filter(|error| !is_expected(error)).collect();
+    let first = all.first()?;
+    let code = first.name.clone().unwrap_or_else(|| first.code.to_string());
+    let at = first.sites.first().map(|site| format!(" at {}", site.from.in_short())).unwrap_or_default();
+    let calls = all.iter().map(|error| error.count).fold(0, u64::saturating_add);
+    let first = format!("{} with {code}{at}", first.function);
+    let what = if calls == 1 {
+        format!("a call failed, {first}")
+    } else {
+        format!("{} calls failed, such as {first}", count(calls))
+    };
+    Some(format!("{what}. `p2pshim explain {code}` says when that is returned"))
+}
+
+fn unverified(run: &Report) -> Option<String> {
+    let all = paths(run, |pair, path| {
+        path.taken.class() == Class::Direct && (pair.is_blocked || !traffic::is_tested(run, pair))
+    });
+    let (pair, _) = all.first()?;
+    let (how, remedy) = match pair.is_blocked {
+        true => (
+            "although the pair failed verification",
+            "Run it with P2PSHIM_ACCESS=off, or with P2PSHIM_DENY for the pair",
+        ),
+        false => (
+            "and the pair was not verified",
+            "Without P2PSHIM_ACCESS=app and P2PSHIM_VERIFY=off p2pshim verifies pairs first; `p2pshim doctor` tests all",
+        ),
+    };
+    Some(format!("{} were direct, {}, {how}. {remedy}", sum(&all), most(run, &all)))
+}
+
+/// Bytes and nanoseconds of large copies of a pair, and how many of them there are and were timed.
+#[derive(Default)]
+struct Large {
+    bytes: f64,
+    nanos: f64,
+    calls: u64,
+    timed: u64,
+}
+
+/// Pairs whose large copies are too slow. Copies of a path and size that were not timed take as long as those that were.
+fn slow(run: &Report, least: f64) -> Option<String> {
+    let mut all: BTreeMap<[usize; 2], Large> = BTreeMap::new();
+    let is_meant = |class: Class| !matches!(class, Class::StartUp | Class::ByHand | Class::Host | Class::SameDevice);
+    for share in run.shares.iter().filter(|it| it.power >= LARGE && is_meant(it.path.taken.class())) {
+        let (path, large) = (&share.path, all.entry(share.pair).or_default());
+        large.calls += path.calls;
+        large.timed += path.device_calls;
+        if path.device_bytes > 0 {
+            large.bytes += path.bytes as f64;
+            large.nanos += path.bytes as f64 / path.device_bytes as f64 * path.device_ns as f64;
+        }
+    }
+    all.retain(|_, large| large.calls > 0);
+    let timed = all.iter().filter(|(_, large)| large.nanos > 0.0);
+    let mut rates: Vec<_> = timed.map(|(pair, large)| (large.bytes / large.nanos, pair, large)).collect();
+    rates.sort_by(|(one, ..), (other, ..)| one.total_cmp(other));
+    let untimed = all.iter().find(|(_, large)| large.nanos <= 0.0).map(|(pair, _)| pair);
+    let label = |[src, dst]: &[usize; 2]| format!("{} > {}", run.label(*src), run.label(*dst));
+    match (rates.first(), untimed) {
+        (Some((rate, pair, large)), _) if *rate < least => Some(format!(
+            "copies of at least 1 MiB {} made {rate:.1} GB/s ({} of {} timed). `p2pshim doctor` measures what the pair can do",
+            label(pair),
+            count(large.timed),
+            count(large.calls)
+        )),
+        (_, Some(pair)) => Some(format!(
+            "no copy of at least 1 MiB {} was timed. P2PSHIM_GPU_TIMING=all times those that are asynchronous",
+            label(pair)
+        )),
+        (None, None) => Some("no copy of at least 1 MiB was seen, so that no rate is known".to_owned()),
+        _ => None,
+    }
+}
