@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
-use crate::support::outside::{cmake, files, outside, pkg_config, run, text, told};
+use crate::support::outside::{cmake, ctest, files, outside, pkg_config, pytest, run, text, told};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -139,6 +139,100 @@ fn cmake_both_languages_are_intercepted_and_record_the_interface_only() {
         assert_only_the_interface_is_ours(&program);
         assert_eq!(told(&mut on_simulated_gpus(&program)), seen());
     }
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn ctest_fails_where_a_copy_is_staged_and_passes_where_none_is() {
+    let folder = outside("ctest");
+    for (from, name) in [("tests/install/ctest/CMakeLists.txt", "CMakeLists.txt"), ("docs/walk/app.c", "app.c")] {
+        fs::copy(crate::support::path(from), folder.join(name)).unwrap();
+    }
+    let define = |name: &str, value: PathBuf| format!("-D{name}={}", value.display());
+    let build = folder.join("build");
+    let mut configure = cmake();
+    configure.arg("-S").arg(&folder).arg("-B").arg(&build);
+    configure.arg(define("CMAKE_PREFIX_PATH", prefix().to_owned()));
+    configure.arg(define("CUDA_INCLUDE", crate::support::path("target/nvidia/cu12/include")));
+    configure.arg(define("CUDART", crate::support::path("target/sim/lib/libcudart.so.12")));
+    told(&mut configure);
+    told(cmake().arg("--build").arg(&build));
+    let output = run(ctest().arg("--output-on-failure").current_dir(&build));
+    let said = text(&output.stdout);
+    assert!(!output.status.success(), "{said}");
+    for (test, outcome) in [("#1: direct", "Passed"), ("#2: staged", "Failed"), ("#3: allowed", "Passed")] {
+        assert!(said.lines().any(|line| line.contains(test) && line.contains(outcome)), "{test} {outcome}: {said}");
+    }
+    assert!(said.contains("p2pshim: exit 120: --fail-on staged: 655.4 MB in 10 000 copies were staged"), "{said}");
+    told(ctest().args(["-E", "staged"]).current_dir(&build));
+    assert!(fs::read_to_string(build.join("direct.xml")).unwrap().contains("tests=\"5\" failures=\"0\""));
+    fs::remove_dir_all(folder).unwrap();
+}
+
+/// The wheel of what is built, installed in a folder of its own.
+fn wheel() -> PathBuf {
+    let folder = outside("wheel");
+    let (stage, packages) = (folder.join("stage"), folder.join("packages"));
+    let built = ["target/release/libp2pshim.so", "target/release/p2pshim", "target/sim/lib"].map(crate::support::path);
+    told(Command::new(crate::support::path("packaging/stage")).arg(&stage).args(["lib", "python"]).args(built));
+    let mut make = Command::new(crate::support::path("packaging/python/make-wheel"));
+    told(make.arg(&stage).arg(&folder).env("SOURCE_DATE_EPOCH", "1800000000"));
+    let wheel = folder.join(format!("p2pshim-{VERSION}-py3-none-manylinux2014_x86_64.whl"));
+    let mut pip = Command::new("python3");
+    pip.args(["-m", "pip", "install", "--disable-pip-version-check", "--quiet", "--no-index", "--no-deps", "--target"]);
+    told(pip.arg(&packages).arg(wheel).env("PIP_ROOT_USER_ACTION", "ignore"));
+    folder
+}
+
+#[test]
+fn pytest_fails_where_a_copy_is_staged_and_passes_where_none_is() {
+    let folder = wheel();
+    let tests = folder.join("tests");
+    fs::create_dir(&tests).unwrap();
+    fs::copy(crate::support::path("tests/install/pytest/test_copies.py"), tests.join("test_copies.py")).unwrap();
+    let pytest = |arguments: &[&str]| {
+        let mut command = Command::new("python3");
+        command.args(["-m", "pytest", "-v", "--color=no"]).args(arguments).current_dir(&tests);
+        let path = format!("{}:{}", folder.join("packages").display(), pytest().display());
+        command.env("PYTHONPATH", path).env("PYTHONDONTWRITEBYTECODE", "1").env_remove("PYTEST_ADDOPTS");
+        let output = run(&mut command);
+        (text(&output.stdout) + &text(&output.stderr), output.status.code())
+    };
+    let (said, status) = pytest(&["--p2pshim-sim", "2"]);
+    assert_eq!(status, Some(1), "{said}");
+    for (test, outcome) in [
+        ("plain", "PASSED"),
+        ("direct", "PASSED"),
+        ("staged", "FAILED"),
+        ("allowed", "PASSED"),
+        ("counts[20]", "PASSED"),
+        ("counts[40]", "PASSED"),
+        ("wrong", "FAILED"),
+        ("nothing", "FAILED"),
+        ("skipped", "SKIPPED"),
+        ("expected", "XFAIL"),
+        ("killed", "FAILED"),
+    ] {
+        assert!(said.contains(&format!("test_copies.py::test_{test} {outcome}")), "{test} {outcome}: {said}");
+    }
+    assert!(said.contains("4 failed, 5 passed, 1 skipped, 1 xfailed"), "{said}");
+    for part in [
+        "--fail-on staged: 2.6 MB in 40 copies were staged, GPU 0 > GPU 1 (access not enabled)",
+        "AssertionError: by itself",
+        "--fail-on staged: nothing was recorded",
+        "the process of the test ended with -6",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    let (said, status) = pytest(&["--p2pshim-sim", "2", "-k", "direct or allowed", "test_copies.py"]);
+    assert_eq!(status, Some(0), "{said}");
+    fs::write(tests.join("test_mark.py"), "import pytest\n@pytest.mark.p2pshim(staged=True)\ndef test_mark(): pass\n")
+        .unwrap();
+    let (said, status) = pytest(&["test_mark.py"]);
+    assert!(
+        status != Some(0) && said.contains("the mark p2pshim takes no_staged, no_hazard, … and sim, not staged"),
+        "{said}"
+    );
     fs::remove_dir_all(folder).unwrap();
 }
 

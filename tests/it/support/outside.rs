@@ -55,6 +55,16 @@ pub(crate) fn cmake() -> Command {
     tool("cmake", "bin/cmake")
 }
 
+pub(crate) fn ctest() -> Command {
+    tool("ctest", "bin/ctest")
+}
+
+/// The folder of pytest and what it needs, for `PYTHONPATH`.
+pub(crate) fn pytest() -> PathBuf {
+    told(Command::new(super::path("packaging/get-tools")).arg("pytest"));
+    super::path("target/tools/pytest")
+}
+
 pub(crate) fn pkg_config() -> Command {
     tool("pkg-config", "pkgconf/.bin/pkgconf")
 }
