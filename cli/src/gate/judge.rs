@@ -56,7 +56,7 @@ fn name(run: &Report, pair: &Pair) -> String {
 }
 
 /// Pairs with those of their paths that are meant, of which something was copied; the most bytes first.
-fn paths<'a>(run: &'a Report, is_meant: impl Fn(&Pair, &Path) -> bool) -> Vec<(&'a Pair, &'a Path)> {
+fn paths(run: &Report, is_meant: impl Fn(&Pair, &Path) -> bool) -> Vec<(&Pair, &Path)> {
     let all = pairs(run).flat_map(|pair| pair.paths.iter().map(move |path| (pair, path)));
     let mut all: Vec<_> = all.filter(|(pair, path)| path.bytes > 0 && is_meant(pair, path)).collect();
     all.sort_by_key(|(_, path)| std::cmp::Reverse(path.bytes));
