@@ -5,10 +5,9 @@ use std::collections::BTreeMap;
 use p2pshim_trace::{Class, Path as Taken};
 
 use super::condition::{Condition, What};
-use crate::report::hands;
 use crate::report::model::{Error, Finding, Pair, Path, Report};
 use crate::report::term::{bytes, count, counted};
-use crate::report::traffic;
+use crate::report::{is_surely_by_hand, is_tested};
 
 /// The size from which on a copy is large, as a power of two.
 const LARGE: u32 = 20;
@@ -98,7 +97,7 @@ fn staged(run: &Report, most_bytes: u64) -> Option<String> {
 }
 
 fn host_way(run: &Report) -> Option<String> {
-    let all = paths(run, |pair, path| path.taken.class() == Class::ByHand && hands::is_sure(run, pair));
+    let all = paths(run, |pair, path| path.taken.class() == Class::ByHand && is_surely_by_hand(run, pair));
     all.first()?;
     Some(format!(
         "{} went through the host by the program's own copies, {}. {}",
@@ -141,9 +140,8 @@ fn failed(run: &Report) -> Option<String> {
 }
 
 fn unverified(run: &Report) -> Option<String> {
-    let all = paths(run, |pair, path| {
-        path.taken.class() == Class::Direct && (pair.is_blocked || !traffic::is_tested(run, pair))
-    });
+    let all =
+        paths(run, |pair, path| path.taken.class() == Class::Direct && (pair.is_blocked || !is_tested(run, pair)));
     let (pair, _) = all.first()?;
     let (how, remedy) = match pair.is_blocked {
         true => (

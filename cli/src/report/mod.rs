@@ -16,7 +16,7 @@ mod figures;
 pub(crate) mod files;
 pub(crate) mod filter;
 pub(crate) mod gather;
-pub(crate) mod hands;
+mod hands;
 mod histogram;
 mod html;
 mod json;
@@ -45,7 +45,7 @@ mod tests;
 pub(crate) mod text;
 mod timeline;
 mod totals;
-pub(crate) mod traffic;
+mod traffic;
 mod unshared;
 mod verdict;
 
@@ -68,6 +68,9 @@ use model::Report;
 pub(crate) use output::{STDOUT, check as check_output, is_stdout, write_to};
 use term::Style;
 pub(crate) use term::wrapped;
+
+pub(crate) use hands::is_sure as is_surely_by_hand;
+pub(crate) use traffic::is_tested;
 
 /// The exit status if a report was made, but not of all that the files should hold.
 const IN_PART: u8 = 3;
