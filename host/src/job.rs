@@ -25,6 +25,9 @@ pub const HERE: &[&str] = &[
     "SLURM_NTASKS_PER_NODE",
 ];
 
+/// Variables that say how many ranks the job has, best first.
+pub const SIZES: &[&str] = &["WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "PMI_SIZE"];
+
 /// How many processes of the job are on this machine, as far as a variable says so.
 pub fn ranks_here(variable: impl Fn(&str) -> Option<OsString>) -> usize {
     let number = |name: &&str| {
@@ -44,7 +47,6 @@ pub const EXPORTS: &str = "P2PRUN_EXPORTS";
 /// Variables that say which job it is of, where in it, and which devices it sees.
 pub const OTHERS: &[&str] = &[
     "LOCAL_RANK",
-    "WORLD_SIZE",
     "OMPI_COMM_WORLD_LOCAL_RANK",
     "PMIX_NAMESPACE",
     "SLURM_LOCALID",

@@ -138,6 +138,8 @@ pub(crate) enum State {
     unloads_module,
     unmaps_memory,
     updates_graph,
+    /// It only waits: others are told of that while it lasts.
+    waits,
     waits_for_context,
     waits_for_stream,
 }
@@ -148,9 +150,9 @@ impl Effect {
         matches!(self, Self::Traced | Self::Copy(_) | Self::Copies(_) | Self::Access(_))
     }
 
-    /// Whether a trace may have records of calls.
-    pub(crate) fn may_be_recorded(self) -> bool {
-        self.is_traced() || matches!(self, Self::Host(_))
+    /// Whether a trace may have calls.
+    pub(crate) fn may_be_in_traces(self) -> bool {
+        self.is_traced() || matches!(self, Self::Host(_) | Self::State(_))
     }
 }
 

@@ -63,6 +63,10 @@ macro_rules! for_each_function {
             copies(graph)                         runtime 10000 cudaGraphLaunch_ptsz(exec: Pointer, stream: Stream);
 
             state(clears_last_error)              runtime  2000 cudaGetLastError();
+            state(waits)                          runtime  2000 cudaStreamSynchronize(stream: Stream);
+            state(waits)                          runtime  7000 cudaStreamSynchronize_ptsz(stream: Stream);
+            state(waits)                          runtime  2000 cudaEventSynchronize(event: Pointer);
+            state(waits)                          runtime  4000 cudaDeviceSynchronize();
 
             state(gets_nvml_status)               nvml     8000 nvmlDeviceGetP2PStatus(device1: Pointer, device2: Pointer, p2pIndex: Int, p2pStatus: Pointer);
 
@@ -131,6 +135,7 @@ macro_rules! for_each_function {
             state(ends_capture)                   driver  10000 cuStreamEndCapture_ptsz(hStream: Stream, phGraph: Pointer);
             state(waits_for_stream)               driver   2000 cuStreamSynchronize(hStream: Stream);
             state(waits_for_stream)               driver   7000 cuStreamSynchronize_ptsz(hStream: Stream);
+            state(waits)                          driver   2000 cuEventSynchronize(hEvent: Pointer);
             state(creates_stream)                 driver   2000 cuStreamCreate(phStream: Pointer, Flags: UInt);
             state(creates_stream)                 driver   5050 cuStreamCreateWithPriority(phStream: Pointer, flags: UInt, priority: Int);
             state(creates_green_stream)           driver  12050 cuGreenCtxStreamCreate(phStream: Pointer, greenCtx: Pointer, flags: UInt, priority: Int);
@@ -257,6 +262,11 @@ macro_rules! for_each_function {
             state(ends_capture)                   hip      4030 hipStreamEndCapture(stream: Stream, pGraph: Pointer);
             state(ends_capture)                   hip      5030 hipStreamEndCapture_spt(stream: Stream, pGraph: Pointer);
             state(destroys_stream)                hip      4020 hipStreamDestroy(stream: Stream);
+            state(waits)                          hip      4020 hipStreamSynchronize(stream: Stream);
+            state(waits)                          hip      5020 hipStreamSynchronize_spt(stream: Stream);
+            state(waits)                          hip      4020 hipCtxSynchronize();
+            state(waits)                          hip      4020 hipDeviceSynchronize();
+            state(waits)                          hip      4020 hipEventSynchronize(event: Pointer);
             state(resets_device)                  hip      4020 hipDeviceReset();
             state(frees_memory)                   hip      4020 hipFree(ptr: Pointer);
             state(frees_memory)                   hip      5010 hipFreeAsync(dev_ptr: Pointer, stream: Stream);

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 
 use super::arrival::Caller;
 use super::rights::{before_grants, on_pool_create, on_pool_get_access, on_pool_set_access};
-use super::{graphs, hands, hip, mode, nvml, read, readback, shared, staging, thread, timing, waits};
+use super::{blocked, graphs, hands, hip, mode, nvml, read, readback, shared, staging, thread, timing, waits};
 use crate::api::abi::{Code, Value};
 use crate::api::{Function, Layer, State};
 use crate::policy::access::{Grants, How};
@@ -26,10 +26,12 @@ pub(crate) fn changing(
         return real();
     }
     let change = Change { function, caller, arguments, found };
+    blocked::begin(function, caller, arguments);
     let ret = match change.before(state) {
         None => real(),
         Some(code) => code,
     };
+    blocked::end(function, caller);
     if mode::is_still_on() {
         if ret != Code::SUCCESS && capture::may_be_under_way() {
             capture::has_failed(function, ret);

@@ -10,7 +10,7 @@
 use p2pshim_trace::Begun;
 
 use super::arrival::{Call, Caller};
-use super::{mode, origin, recording, thread};
+use super::{blocked, mode, origin, recording, thread};
 use crate::api::abi::{Code, Value};
 use crate::api::{Function, Half, Layer};
 use crate::os::Memory;
@@ -66,12 +66,15 @@ pub(crate) fn half(
     arguments: &[Value],
     real: impl Fn() -> Code,
 ) -> Code {
-    match *arguments {
+    blocked::begin(function, caller, arguments);
+    let ret = match *arguments {
         [Value::Address(dst), Value::Address(src), Value::UInt(bytes), ref rest @ ..] if is_wanted(bytes) => {
             make(&HostCopy::new((function, caller), half, [dst as u64, src as u64], bytes, rest), real)
         }
         _ => real(),
-    }
+    };
+    blocked::end(function, caller);
+    ret
 }
 
 #[inline(always)]
@@ -82,14 +85,17 @@ fn is_wanted(bytes: u64) -> bool {
 /// Makes a regular copy of CUDA that is passed on.
 #[inline(always)]
 pub(super) fn passed_on(call: &Call<'_>, real: impl Fn() -> Code) -> Code {
-    match *call.request.arguments {
+    blocked::begin(call.function(), call.caller, call.request.arguments);
+    let ret = match *call.request.arguments {
         [Value::Address(dst), Value::Address(src), Value::UInt(bytes), ref rest @ ..]
             if call.function().is_regular() && call.function().layer() != Layer::Hip && is_wanted(bytes) =>
         {
             large(call, [src as u64, dst as u64], bytes, rest, real)
         }
         _ => real(),
-    }
+    };
+    blocked::end(call.function(), call.caller);
+    ret
 }
 
 #[inline(never)]
@@ -197,7 +203,7 @@ fn keep(copy: &HostCopy, start: u64) {
     let looked_at = || {
         let waits = copy.waits();
         let sample = if waits { sample(copy.host, copy.bytes) } else { 0 };
-        Some((sample, origin::of_host_copy(copy.caller, copy.function).unwrap_or(0), !waits))
+        Some((sample, origin::of_untraced(copy.caller, copy.function, false).unwrap_or(0), !waits))
     };
     let is_looked_at = HANDS.is_looked_at(place as u64);
     let looked_at = if is_looked_at { mode::unseen(looked_at) } else { None };
@@ -245,7 +251,7 @@ fn go_on(copy: &HostCopy, started: &Started) {
     }
     let site_of = |place| trace.known_site(place).unwrap_or_else(|| mode::unseen(|| trace.new_site(place)));
     let is_looked_at = download.site != 0 || download.sample != 0;
-    let found = || origin::of_host_copy(copy.caller, copy.function);
+    let found = || origin::of_untraced(copy.caller, copy.function, false);
     let site = if is_looked_at { mode::unseen(found) } else { None }.unwrap_or_else(|| site_of(place));
     let from = if download.site != 0 { download.site } else { site_of(download.place as usize) };
     let devices = [download.device, started.to];

@@ -3,6 +3,7 @@
 
 mod arrival;
 pub(crate) mod batch;
+mod blocked;
 pub(crate) mod callbacks;
 mod captured;
 pub(crate) mod change;

@@ -126,7 +126,15 @@ fn variables() -> Vec<&'static str> {
     /// Variables for kept verdicts, simulated machines and NCCL.
     const OTHERS: [&str; 6] =
         ["XDG_CACHE_HOME=", "HOME=", "P2PSIM_", "NCCL_P2P_DISABLE=", "NCCL_IGNORE_DISABLED_P2P=", job::EXPORTS];
-    [config::PREFIX].iter().chain(&OTHERS).chain(job::RANKS).chain(job::HERE).chain(job::OTHERS).copied().collect()
+    [config::PREFIX]
+        .iter()
+        .chain(&OTHERS)
+        .chain(job::RANKS)
+        .chain(job::HERE)
+        .chain(job::SIZES)
+        .chain(job::OTHERS)
+        .copied()
+        .collect()
 }
 
 fn configure() -> bool {

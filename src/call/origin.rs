@@ -91,15 +91,18 @@ pub(super) fn of_finding(call: &Call<'_>, record: Option<Begun>, is_first: bool)
     if !is_first && (is_known || trace::file().is_none()) { None } else { find(call, record) }
 }
 
-/// The number of the place of a copy with the host, if more is known of it than the address. Inside our own work.
-pub(super) fn of_host_copy(caller: Caller, function: Function) -> Option<u16> {
+/// The number of the place of a copy with the host, or another call that is not traced, if more is known of it than the address. Inside our
+/// own work. Where there is a line, callers may be spared.
+pub(super) fn of_untraced(caller: Caller, function: Function, are_spared: bool) -> Option<u16> {
     let thread = thread::current();
     if are(Stacks::Off) || thread.held.get().has_handler() || !os::has_room() {
         return None;
     }
+    let line = line();
     let is_inner = caller.has_looked_up(function) && thread.enclosing(caller.stack()).is_none();
-    let callers = if is_inner { stack::callers(caller.stack()) } else { Vec::new() };
-    let origin = Origin { line: line(), callers }.known()?;
+    let are_wanted = is_inner && !(are_spared && line.is_some());
+    let callers = if are_wanted { stack::callers(caller.stack()) } else { Vec::new() };
+    let origin = Origin { line, callers }.known()?;
     trace::file()?.site_with(caller.program_address() as usize, &origin)
 }
 

@@ -87,7 +87,7 @@ fn note(function: Function, caller: Caller, code: Code, of: &str) -> Option<()> 
     let trace = trace::file().filter(|_| COUNT.load(Relaxed) < NOTED)?;
     let address = caller.program_address() as usize;
     let site = || trace.known_site(address).unwrap_or_else(|| trace.new_site(address));
-    let site = origin::of_host_copy(caller, function).unwrap_or_else(site);
+    let site = origin::of_untraced(caller, function, false).unwrap_or_else(site);
     let name = codes::name(Layer::Driver, code).unwrap_or_default();
     trace::note(NoteKind::Unshared, site.into(), &[function.base(), &code.0.to_string(), name, of]);
     COUNT.fetch_add(1, Relaxed);

@@ -138,6 +138,10 @@ pub(crate) struct Thread {
     pub(crate) inner_record: Cell<Option<Begun>>,
     /// The record of the last call that has returned, for what is found out about it afterwards.
     pub(crate) last_record: Cell<Option<Begun>>,
+    /// When the thread may look again for the place of a call without a record, in ticks of the trace.
+    pub(crate) looks_again: Cell<u64>,
+    /// The stack pointer of the runtime's call without a record that is under way; 0 for none.
+    pub(crate) noted: Cell<usize>,
     /// The signals that the program held back when our own code began to run.
     pub(crate) held: Cell<Held>,
     /// The last stretches of memory with arguments that turned out to be there, in whole pages, and the place of the next.

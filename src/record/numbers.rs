@@ -20,7 +20,7 @@ pub(crate) fn result(numbering: Numbering, code: Code) -> i32 {
 
 /// Has it noted what numbers in records mean.
 pub(super) fn name(note: impl Fn(NoteKind, u32, &[&[u8]])) {
-    for &function in Function::ALL.iter().filter(|function| function.effect().may_be_recorded()) {
+    for &function in Function::ALL.iter().filter(|function| function.effect().may_be_in_traces()) {
         let strings = [function.layer().name().as_bytes(), function.name().as_bytes()];
         note(NoteKind::Function, function as u32, &strings);
     }

@@ -229,6 +229,23 @@ impl Trace {
         self.writer.drops()
     }
 
+    /// Whether there is no more room for any call.
+    pub(crate) fn is_full(&self) -> bool {
+        self.writer.is_full()
+    }
+
+    /// Has a thread have room, if there is any.
+    ///
+    /// # Errors
+    /// Why there is none, the first time.
+    pub(crate) fn has_more_room(&self, segment: &Segment) -> Result<bool, String> {
+        // Only space from the disk can raise a signal.
+        match self.writer.extend_at_once(segment) {
+            true => Ok(true),
+            false => os::without_signals_of_writing(|| self.writer.extend(segment)),
+        }
+    }
+
     /// Begins the record of a call for which the thread has no room left; none if there is no more.
     ///
     /// # Errors
@@ -241,11 +258,7 @@ impl Trace {
         function: u8,
         site: u16,
     ) -> Result<Option<Begun>, String> {
-        // Only space from the disk can raise a signal.
-        let is_extended = match self.writer.extend_at_once(segment) {
-            true => Ok(true),
-            false => os::without_signals_of_writing(|| self.writer.extend(segment)),
-        };
+        let is_extended = self.has_more_room(segment);
         if is_extended == Ok(true) {
             return Ok(segment.begin(depth, function, site, self.now()));
         }
@@ -290,7 +303,7 @@ impl Trace {
         self.note(NoteKind::Host, 0, &[host, &boot, &namespace, &start].map(str::as_bytes));
         self.note(NoteKind::Version, 0, &[b"p2pshim", env!("CARGO_PKG_VERSION").as_bytes()]);
         let ours = os::environment(config::PREFIX);
-        let of_job = job::RANKS.iter().chain(job::OTHERS);
+        let of_job = job::RANKS.iter().chain(job::SIZES).chain(job::OTHERS);
         let ranks = of_job.filter_map(|&name| Some((OsString::from(name), os::variable(name)?)));
         let variables: Vec<(OsString, OsString)> = ours.chain(ranks).collect();
         for (name, value) in variables {

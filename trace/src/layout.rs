@@ -61,6 +61,14 @@ pub(crate) mod chunk {
     pub(crate) const NAME: usize = 16;
     /// When it was taken, in ticks.
     pub(crate) const TIME: usize = 32;
+    /// The thread's last call that has no record, and that may block: when it began or, once it has returned, ended, in ticks.
+    pub(crate) const WAIT: usize = 40;
+    /// Its first argument: mostly the handle of what it waits for.
+    pub(crate) const HANDLE: usize = 48;
+    /// As in a record: the number of the place in the code that called, the number of the function, and a [`super::State`], 0 for none.
+    pub(crate) const SITE: usize = 56;
+    pub(crate) const FUNCTION: usize = 58;
+    pub(crate) const STATE: usize = 59;
 }
 
 /// Offsets in a record: a line of the processor's cache.

@@ -25,7 +25,7 @@ pub use layout::{
     REMOTE, REMOTE_LAST, State, UNTIL_10_0, VERSION, given,
 };
 pub use path::{Class, Path, Verified, Why};
-pub use reader::{Block, Calls, Error, GUESSED_TIMES, Note, Record, Timeline, Trace};
+pub use reader::{Block, Calls, Error, GUESSED_TIMES, Note, Record, Timeline, Trace, Wait};
 pub use writer::{Begun, Options, Segment, Writer};
 
 /// The end of the names of trace files.

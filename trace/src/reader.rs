@@ -18,7 +18,7 @@ use crate::layout::{
 };
 pub use note::Note;
 use note::read_notes;
-pub use record::{Block, Calls, Record};
+pub use record::{Block, Calls, Record, Wait};
 use timeline::timeline;
 pub use timeline::{GUESSED_TIMES, Timeline};
 

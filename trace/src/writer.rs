@@ -149,11 +149,16 @@ impl Writer {
     /// Counts a call that finds no room, if there is no more room for any.
     #[inline(always)]
     pub fn drops(&self) -> bool {
-        let is_full = self.is_full.load(Relaxed);
+        let is_full = self.is_full();
         if is_full {
             self.drop_call();
         }
         is_full
+    }
+
+    /// Whether there is no more room for any call.
+    pub fn is_full(&self) -> bool {
+        self.is_full.load(Relaxed)
     }
 
     /// Counts a call that is not recorded.

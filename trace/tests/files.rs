@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
 
 use p2pshim_trace::{
     CHUNK_BYTES, Capture, DeviceTime, Error, HEADER_BYTES, NoteKind, Options, PART, Record, Segment, State, Trace,
-    VERSION, Writer,
+    VERSION, Wait, Writer,
 };
 
 /// A folder that is gone with the test.
@@ -111,6 +111,39 @@ fn calls_are_read_as_they_were_written() {
     }
     let (_, last) = calls.last().unwrap();
     assert_eq!((last.state, last.function, last.src_device, last.dst_device), (State::Begun, 8, Some(1), None));
+}
+
+#[test]
+fn call_without_a_record_is_read_while_it_lasts_and_afterwards() {
+    let folder = Folder::new("waits");
+    let writer = Writer::create(&folder.options(MIB)).unwrap();
+    let segment = Segment::default();
+    assert!(!segment.waits(7, 3, 0x30, 1), "there is no chunk");
+    writer.extend(&segment).unwrap();
+    let read = || {
+        let (trace, mut buffer) = (Trace::open(&folder.file()).unwrap(), Vec::new());
+        let block = trace.block(0, &mut buffer).unwrap().unwrap();
+        (block.wait, block.calls().count())
+    };
+    assert_eq!(read(), (None, 0));
+    assert!(segment.waits(7, 3, 0x30, 100));
+    let wait = Wait { state: State::Begun, when: 100, handle: 0x30, site: 3, function: 7 };
+    assert_eq!(read(), (Some(wait), 0));
+    // A chunk that the thread takes meanwhile gets the next call.
+    while segment.begin(0, 8, 1, 150).is_some() {}
+    writer.extend(&segment).unwrap();
+    segment.has_waited(200);
+    assert_eq!(read().0, Some(Wait { state: State::Done, when: 200, ..wait }));
+    segment.has_waited(250);
+    assert_eq!(read().0.unwrap().when, 200, "once");
+    assert!(segment.waits(9, 0, 0, 300));
+    let wait = Wait { state: State::Begun, when: 300, handle: 0, site: 0, function: 9 };
+    assert_eq!(read().0, Some(wait), "where the last one was");
+    segment.has_waited(400);
+    while segment.begin(0, 8, 1, 450).is_some() {}
+    writer.extend(&segment).unwrap();
+    assert!(segment.waits(9, 0, 0, 500));
+    assert_eq!(read().0.unwrap().when, 400, "in a later chunk");
 }
 
 #[test]

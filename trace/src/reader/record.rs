@@ -98,6 +98,50 @@ impl Record {
     }
 }
 
+/// A call that has no record, and that may block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wait {
+    /// Whether it is under way.
+    pub state: State,
+    /// Ticks when it began or, once it has returned, ended.
+    pub when: u64,
+    /// Its first argument: mostly the handle of what it waits for.
+    pub handle: u64,
+    /// The number of the place in the code that called; 0 if it is not known.
+    pub site: u16,
+    /// The function's number.
+    pub function: u8,
+}
+
+impl Wait {
+    /// The call as a record, whose stream is the handle. It begins and ends at the one moment that is known.
+    pub fn record(self) -> Record {
+        let Self { state, when, handle, site, function } = self;
+        Record {
+            state,
+            start: when,
+            end: when,
+            src: 0,
+            dst: 0,
+            bytes: 0,
+            stream: handle,
+            site,
+            device_start: 0,
+            device_nanos: 0,
+            result: 0,
+            parent: 0,
+            function,
+            src_device: None,
+            dst_device: None,
+            path: 0,
+            capture: Capture::None,
+            findings: [0; 2],
+            depth: 0,
+            device_time: DeviceTime::None,
+        }
+    }
+}
+
 /// A chunk's calls, in the order in which they began.
 #[derive(Clone, Copy, Debug)]
 pub struct Block<'a> {
@@ -105,6 +149,8 @@ pub struct Block<'a> {
     pub thread: u32,
     /// How many calls of the thread come before these.
     pub first: u64,
+    /// The last call without a record of a thread, if this is its last block.
+    pub wait: Option<Wait>,
     name: &'a [u8],
     records: &'a [u8],
 }
@@ -112,9 +158,17 @@ pub struct Block<'a> {
 impl<'a> Block<'a> {
     /// The block of a thread whose chunk has these bytes.
     pub(super) fn of(thread: u32, bytes: &'a [u8]) -> Self {
+        let wait = |state| Wait {
+            state,
+            when: u64_at(bytes, chunk::WAIT),
+            handle: u64_at(bytes, chunk::HANDLE),
+            site: u16_at(bytes, chunk::SITE),
+            function: u8_at(bytes, chunk::FUNCTION),
+        };
         Self {
             thread,
             first: u64_at(bytes, chunk::FIRST),
+            wait: State::numbered(u8_at(bytes, chunk::STATE)).map(wait),
             name: bytes.get(chunk::NAME..chunk::NAME + 16).unwrap_or_default(),
             records: bytes.get(CHUNK_HEADER_BYTES..).unwrap_or_default(),
         }

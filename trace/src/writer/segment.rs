@@ -6,7 +6,7 @@ use std::hint::cold_path;
 use std::mem::offset_of;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::Ordering::{Relaxed, Release};
-use std::sync::atomic::{AtomicI16, AtomicU8, AtomicU16, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicI16, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
 use super::Writer;
 use crate::layout::{
@@ -56,6 +56,31 @@ const _: () = {
     assert!(offset_of!(Cell, state) == record::STATE);
 };
 
+/// The end of a chunk's header: a call without a record, which may block.
+#[derive(Debug)]
+#[repr(C)]
+struct Slot {
+    when: AtomicU64,
+    handle: AtomicU64,
+    site: AtomicU16,
+    function: AtomicU8,
+    state: AtomicU8,
+}
+
+impl Slot {
+    fn is_open(&self) -> bool {
+        self.state.load(Relaxed) == State::Begun.number()
+    }
+}
+
+const _: () = {
+    assert!(offset_of!(Slot, handle) == chunk::HANDLE - chunk::WAIT);
+    assert!(offset_of!(Slot, site) == chunk::SITE - chunk::WAIT);
+    assert!(offset_of!(Slot, function) == chunk::FUNCTION - chunk::WAIT);
+    assert!(offset_of!(Slot, state) == chunk::STATE - chunk::WAIT);
+    assert!(chunk::WAIT + size_of::<Slot>() <= CHUNK_HEADER_BYTES);
+};
+
 /// A thread's part of a file: zeros at first. It has nothing to drop.
 #[derive(Debug, Default)]
 pub struct Segment {
@@ -66,6 +91,8 @@ pub struct Segment {
     begun: AtomicU32,
     /// Which of them enclose the next, outermost first.
     open: [AtomicU32; NESTED],
+    /// Where calls without a record are noted: in its last chunk.
+    slot: AtomicPtr<Slot>,
     /// How many chunks it has had.
     chunks: std::cell::Cell<u32>,
     /// The thread's id and name, as the kernel has told them.
@@ -91,6 +118,34 @@ impl Segment {
     #[inline(always)]
     pub fn has_room(&self) -> bool {
         self.next.load(Relaxed) & Self::ROOM != 0
+    }
+
+    #[inline(always)]
+    fn slot(&self) -> Option<&'static Slot> {
+        // SAFETY: in a chunk, which stays mapped, and never anything but atomics.
+        unsafe { self.slot.load(Relaxed).as_ref() }
+    }
+
+    /// Notes a call that gets no record and may block. False if the thread has had no chunk yet.
+    #[inline(always)]
+    pub fn waits(&self, function: u8, site: u16, handle: u64, now: u64) -> bool {
+        let Some(slot) = self.slot() else { return false };
+        slot.state.store(0, Relaxed);
+        slot.when.store(now, Release);
+        slot.handle.store(handle, Relaxed);
+        slot.site.store(site, Relaxed);
+        slot.function.store(function, Relaxed);
+        slot.state.store(State::Begun.number(), Release);
+        true
+    }
+
+    /// Notes that it has returned.
+    #[inline(always)]
+    pub fn has_waited(&self, now: u64) {
+        if let Some(slot) = self.slot().filter(|slot| slot.is_open()) {
+            slot.when.store(now, Relaxed);
+            slot.state.store(State::Done.number(), Release);
+        }
     }
 
     /// Takes the next record. There was room when the caller looked.
@@ -301,6 +356,11 @@ impl Writer {
             self.describe(start, segment);
             // SAFETY: the chunk is as large as that.
             segment.continue_at(unsafe { start.add(CHUNK_HEADER_BYTES) }, before);
+            // A call that is under way ends where it began.
+            if !segment.slot().is_some_and(Slot::is_open) {
+                // SAFETY: as above.
+                segment.slot.store(unsafe { start.add(chunk::WAIT) }.cast(), Relaxed);
+            }
         }
     }
 

@@ -1,0 +1,105 @@
+//! Calls that get no record and may block: each is noted in the trace while it lasts, so that `p2pshim hang` can tell what a program waits in
+//! and when it was last heard of. Without a trace that costs nothing.
+//!
+//! A call that hangs is worth a line of Python or, where a runtime made it, the function that called the runtime. Looking for these takes some
+//! 100 us: a thread does so for a hundredth of its time at most. What a shared runtime makes is noted as the runtime's own call, of which the
+//! caller is known.
+
+use super::arrival::Caller;
+use super::mode::Sees;
+use super::{mode, origin, thread};
+use crate::api::abi::Value;
+use crate::api::{Effect, Function, Layer, State};
+use crate::record::{log, trace};
+
+/// For so many times as long as a thread has looked it does not look again.
+const REST: u64 = 100;
+
+/// Notes a call that is about to be made.
+#[inline(always)]
+pub(super) fn begin(function: Function, caller: Caller, arguments: &[Value]) {
+    if mode::sees().has(Sees::TRACE) {
+        note(function, caller, arguments.first());
+    }
+}
+
+/// Notes that it has returned.
+#[inline(always)]
+pub(super) fn end(function: Function, caller: Caller) {
+    if mode::sees().has(Sees::TRACE) {
+        has_returned(function, caller);
+    }
+}
+
+/// The trace and the thread, if the call is to be noted: not inside a runtime's that is.
+fn place(function: Function, caller: Caller) -> Option<(&'static trace::Trace, &'static thread::Thread)> {
+    let thread = thread::current();
+    let is_meant = function.layer() != Layer::Nvml && function.effect() != Effect::State(State::clears_last_error);
+    let is_inside = function.layer() == Layer::Driver && caller.stack() < thread.noted.get();
+    if !is_meant || is_inside || !mode::sees().records() || thread.is_busy() || !mode::is_still_on() {
+        None
+    } else {
+        Some((trace::file()?, thread))
+    }
+}
+
+#[inline(never)]
+fn has_returned(function: Function, caller: Caller) {
+    let Some((trace, thread)) = place(function, caller) else { return };
+    thread.segment.has_waited(trace.now());
+    if function.layer() == Layer::Runtime {
+        thread.noted.set(0);
+    }
+}
+
+#[inline(never)]
+fn note(function: Function, caller: Caller, first: Option<&Value>) {
+    let Some((trace, thread)) = place(function, caller) else { return };
+    let (address, now) = (caller.return_address() as usize, trace.now());
+    let is_looked_for = is_long(function) && now >= thread.looks_again.get();
+    let found = if is_looked_for { look(trace, function, caller, now) } else { None };
+    let site = found.or_else(|| trace.known_site(address));
+    let site = site.unwrap_or_else(|| mode::unseen(|| trace.new_site(address)));
+    let handle = match first {
+        Some(&(Value::Address(word) | Value::Stream(word))) => word as u64,
+        Some(&Value::UInt(word)) => word,
+        Some(&Value::Ordinal(number)) => number.cast_unsigned().into(),
+        _ => 0,
+    };
+    let note = || thread.segment.waits(function as u8, site, handle, now);
+    let is_noted = note() || (begin_segment(trace, thread) && note());
+    if is_noted && function.layer() == Layer::Runtime {
+        thread.noted.set(caller.stack());
+    }
+}
+
+/// Whether a call may block for long, and does not only begin something.
+fn is_long(function: Function) -> bool {
+    use State::{frees_memory, unmaps_memory, waits, waits_for_context, waits_for_stream};
+    match function.effect() {
+        Effect::State(state) => {
+            matches!(state, frees_memory | unmaps_memory | waits | waits_for_context | waits_for_stream)
+        }
+        _ => true,
+    }
+}
+
+/// Looks where in the program the call comes from.
+#[cold]
+#[inline(never)]
+fn look(trace: &trace::Trace, function: Function, caller: Caller, now: u64) -> Option<u16> {
+    let found = mode::unseen(|| origin::of_untraced(caller, function, true));
+    let took = trace.now().saturating_sub(now);
+    thread::current().looks_again.set(now.saturating_add(took.saturating_mul(REST)));
+    found
+}
+
+/// Has a thread have a part of the file, whose first call this is.
+#[cold]
+#[inline(never)]
+fn begin_segment(trace: &trace::Trace, thread: &thread::Thread) -> bool {
+    !trace.is_full()
+        && mode::unseen(|| {
+            trace.has_more_room(&thread.segment).inspect_err(|why| log::untraced(why)).unwrap_or_default()
+        })
+}
