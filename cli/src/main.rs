@@ -37,7 +37,7 @@ use compare::CompareArguments;
 use doctor::DoctorArguments;
 use doctor::worker::{self, WorkerArguments};
 use pages::{CompletionsArguments, ManArguments};
-use report::ReportArguments;
+use report::{LiveArguments, ReportArguments};
 use run::RunArguments;
 use shim::{Api, Shim, Variable};
 
@@ -97,6 +97,15 @@ enum Command {
     /// times of a copy if the copies were as large; a rate, if all copies of the pair were timed (--gpu-timing all).
     #[command(after_long_help = compare::AFTER_HELP)]
     Compare(CompareArguments),
+    /// Say what programs that hang are in, and which rank the others may wait for
+    ///
+    /// The first line of a run says which process the others may wait for, as far as that can be told. The program need not end or be stopped.
+    #[command(after_long_help = report::AFTER_HELP_OF_HANG)]
+    Hang(LiveArguments),
+    /// List the processes that run under the shim, and the call that each is in
+    ///
+    /// As `p2pshim hang` it reads the traces of programs that `p2pshim run` has started.
+    Ps(LiveArguments),
     /// Explain a code, a finding, a path or a line of the log
     ///
     /// For a code: its names, the functions that returned it on real GPUs, and the findings that say why. For a finding: what is
@@ -212,6 +221,14 @@ fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn std::error::Error>> {
             // It writes by itself.
             drop(out);
             return Ok(compare::run(arguments));
+        }
+        Command::Hang(arguments) => {
+            drop(out);
+            return report::hang(arguments);
+        }
+        Command::Ps(arguments) => {
+            drop(out);
+            return report::ps(arguments);
         }
         Command::GpuWorker(arguments) => {
             // It writes from two threads.

@@ -40,6 +40,7 @@ mod gate;
 mod generated;
 mod gpu;
 mod graphs;
+mod hang;
 mod hip;
 mod hip_broken;
 mod hip_sim;

@@ -47,12 +47,27 @@ pub(super) type Opener<'a> = &'a (dyn Fn(usize) -> Result<Trace, Error> + Sync);
 
 /// Reads the files.
 pub(crate) fn gather(files: &Files, runs: &[Run], options: &Options) -> Result<Report, files::Error> {
+    gather_as(files, runs, options, None)
+}
+
+/// Reads the files of programs that may run, so many of each thread's last blocks at most. Calls without a record are in `unfinished`: those that
+/// are under way, and of each thread the last that has returned.
+pub(super) fn gather_live(files: &Files, runs: &[Run], blocks: usize) -> Result<Report, files::Error> {
+    gather_as(files, runs, &Options { symbols: true, filter: None }, Some(blocks))
+}
+
+fn gather_as(
+    files: &Files,
+    runs: &[Run],
+    options: &Options,
+    last_blocks: Option<usize>,
+) -> Result<Report, files::Error> {
     let Files { traces: files, readings, .. } = files;
     let size = |path: &PathBuf| fs::metadata(path).map_or(0, |metadata| metadata.len());
     let sizes: Vec<u64> = files.iter().map(size).collect();
     let open = |index: usize| Trace::open(files.get(index).map_or(Path::new(""), PathBuf::as_path));
     let names: Vec<String> = files.iter().map(|path| path.display().to_string()).collect();
-    let mut report = gather_from(&names, &sizes, &open, options);
+    let mut report = gather_blocks(&names, &sizes, &open, options, last_blocks);
     for (file, location) in report.files.iter_mut().zip(files) {
         file.location.clone_from(location);
     }
@@ -77,11 +92,23 @@ pub(crate) fn gather(files: &Files, runs: &[Run], options: &Options) -> Result<R
     Ok(report)
 }
 
-/// Reads traces that have names, sizes in bytes, and a way to open them.
+#[cfg(test)]
 pub(super) fn gather_from(names: &[String], sizes: &[u64], open: Opener, options: &Options) -> Report {
+    gather_blocks(names, sizes, open, options, None)
+}
+
+/// Reads traces that have names, sizes in bytes, and a way to open them.
+fn gather_blocks(
+    names: &[String],
+    sizes: &[u64],
+    open: Opener,
+    options: &Options,
+    last_blocks: Option<usize>,
+) -> Report {
     let gathering = Gathering {
         names,
         open,
+        last_blocks,
         symbols: Mutex::new(Symbols::new(options.symbols)),
         filter: options.filter,
         totals: Mutex::new(Totals::default()),
@@ -103,6 +130,8 @@ pub(super) fn gather_from(names: &[String], sizes: &[u64], open: Opener, options
 struct Gathering<'a> {
     names: &'a [String],
     open: Opener<'a>,
+    /// See [`gather_live`].
+    last_blocks: Option<usize>,
     symbols: Mutex<Symbols>,
     filter: Option<(&'a Filter, &'a Report)>,
     totals: Mutex<Totals>,
@@ -132,11 +161,14 @@ impl Gathering<'_> {
         let names = Names::of(&trace);
         let selection = self.filter.map(|(filter, whole)| filter.of_file(whole, index, &names));
         let lens = Lens::new(trace.timeline(), &names, selection);
-        let mut tally = tally(&trace, &lens, by_several);
-        let unfinished = unfinished(&tally);
+        let mut tally = tally(&trace, &lens, by_several, self.last_blocks.unwrap_or(usize::MAX));
+        let mut unfinished = unfinished(&tally);
         let last_copy = last_copy(&tally);
         for hanging in &unfinished {
             tally.count_pair(&lens, &hanging.record);
+        }
+        if self.last_blocks.is_some() {
+            unfinished.extend(tally.waits());
         }
         let sites = self.sites(&names, &tally, unfinished.iter().chain(&last_copy));
         let mut file = file(index, path, &trace, &names, &tally);
@@ -168,8 +200,8 @@ impl Gathering<'_> {
     }
 }
 
-/// Counts a file.
-fn tally(trace: &Trace, lens: &Lens, by_several: bool) -> Tally {
+/// Counts a file, of each thread so many blocks at most.
+fn tally(trace: &Trace, lens: &Lens, by_several: bool, most: usize) -> Tally {
     let mut blocks: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
     for (number, thread) in trace.block_threads().enumerate() {
         blocks.entry(thread).or_default().push(number);
@@ -177,7 +209,7 @@ fn tally(trace: &Trace, lens: &Lens, by_several: bool) -> Tally {
     let mut units: Vec<(&[usize], Option<usize>)> = Vec::new();
     for blocks in blocks.values() {
         let mut before = None;
-        for unit in blocks.chunks(UNIT) {
+        for unit in blocks.get(blocks.len().saturating_sub(most)..).unwrap_or_default().chunks(UNIT) {
             units.push((unit, before));
             before = unit.last().copied();
         }

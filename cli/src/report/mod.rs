@@ -4,7 +4,8 @@
 //! `gather` reads files into a `model::Report`, a part at a time: `tally` counts the records of a file, `totals` adds up
 //! files by names that mean the same in all of them. `verdict` has what is said first, with `broken`, `ends` and `traffic`, of `sentence`s.
 //! `text`, `json`, `csv` and `html` write the report; `figures` has
-//! those of the page in the words of the text. `apart` makes a report of each run. `calls` and `perfetto` read the files again, in the order of time (`merge`).
+//! those of the page in the words of the text. `apart` makes a report of each run. `hang` says what programs are in that run (`live`).
+//! `calls` and `perfetto` read the files again, in the order of time (`merge`).
 
 pub(crate) mod apart;
 mod broken;
@@ -17,10 +18,12 @@ pub(crate) mod files;
 pub(crate) mod filter;
 pub(crate) mod gather;
 mod hands;
+mod hang;
 mod histogram;
 mod html;
 mod json;
 mod judged;
+mod live;
 mod lost;
 mod merge;
 pub(crate) mod model;
@@ -64,6 +67,7 @@ use crate::{complain, numbers};
 pub(crate) use csv::field;
 use filter::Filter;
 use gather::Options;
+pub(crate) use hang::{AFTER_HELP as AFTER_HELP_OF_HANG, LiveArguments, hang, ps};
 use model::Report;
 pub(crate) use output::{STDOUT, check as check_output, is_stdout, write_to};
 use term::Style;

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::io;
 
-use p2pshim_trace::{Class, DeviceTime, Path, Record, State, Timeline, Trace};
+use p2pshim_trace::{Class, DeviceTime, Path, Record, State, Timeline, Trace, Wait};
 
 use super::buckets;
 use super::filter::Selection;
@@ -45,6 +45,14 @@ pub(super) struct ThreadTally {
     pub(super) last: (Key, u64),
     /// Its last call that has copied something.
     pub(super) last_copy: Option<(Key, Record)>,
+    /// Its last call without a record.
+    wait: Option<Wait>,
+}
+
+impl ThreadTally {
+    fn keep_wait(&mut self, other: Option<Wait>) {
+        self.wait = self.wait.into_iter().chain(other).max_by_key(|wait| wait.when);
+    }
 }
 
 /// A call that has not returned.
@@ -231,6 +239,7 @@ impl Tally {
         if thread.name.1.is_empty() || number >= thread.name.0 {
             thread.name = (number, block.name());
         }
+        thread.keep_wait(block.wait);
         for (index, record) in block.calls().enumerate() {
             let key = (number, index);
             if !lens.bounds.has(&record) {
@@ -386,6 +395,23 @@ impl Tally {
         !self.has_more_queues && self.last_copies.values().all(|copy| copy.made_began == copy.began)
     }
 
+    /// The last call of each thread that has no record. The process was there then.
+    pub(super) fn waits(&mut self) -> Vec<Hanging> {
+        let waits = self.threads.iter().filter_map(|(&thread, it)| Some((thread, it.last.1, it.wait?)));
+        let hanging = |(thread, last, wait): (u32, u64, Wait)| Hanging {
+            thread,
+            record: wait.record(),
+            inner: None,
+            was_left: wait.when < last,
+        };
+        let waits: Vec<Hanging> = waits.map(hanging).collect();
+        for Hanging { record, .. } in &waits {
+            let (first, last) = self.span.unwrap_or((record.start, record.end));
+            self.span = Some((first.min(record.start), last.max(record.end)));
+        }
+        waits
+    }
+
     fn remember(&mut self, open: Open) {
         if self.open.len() < UNFINISHED {
             self.open.push(open);
@@ -429,6 +455,7 @@ impl Tally {
                 ours.name = theirs.name;
             }
             ours.last = ours.last.max(theirs.last);
+            ours.keep_wait(theirs.wait);
             let key = |last: &Option<(Key, Record)>| last.map(|(key, _)| key);
             if key(&theirs.last_copy) > key(&ours.last_copy) {
                 ours.last_copy = theirs.last_copy;

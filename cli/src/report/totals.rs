@@ -310,6 +310,7 @@ impl Totals {
             src,
             dst,
             bytes: Some(record.bytes).filter(|bytes| (1..=MOST_BYTES).contains(bytes)),
+            stream: record.stream,
             path: p2pshim_trace::Path::numbered(record.path),
             from,
             inner: inner.map(|inner| names.function(inner).1),

@@ -252,6 +252,9 @@ pub(crate) struct Call {
     pub(crate) dst: Option<usize>,
     /// Bytes that it copies; null if they are not known.
     pub(crate) bytes: Option<u64>,
+    /// The stream; of a call without a record its first argument.
+    #[serde(skip)]
+    pub(crate) stream: u64,
     /// The path that it was to take, and why, as far as that is known.
     #[serde(flatten, serialize_with = "paths::of_call")]
     #[cfg_attr(test, schemars(with = "paths::CallFields"))]

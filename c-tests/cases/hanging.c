@@ -1,0 +1,65 @@
+/* build: 12; run: hanging STOPS|event|context|copy|free FOLDER on sim
+ * Programs that hang until FOLDER/go is there, for tests/it/hang.rs.
+ *
+ *   STOPS    a rank of a job: all wait for their stream, in which something waits for the others; rank STOPS does not come that far
+ *   event    waits for an event, others for the context, in a synchronous copy, or for memory to be freed
+ */
+#define _GNU_SOURCE
+#include <cuda_runtime_api.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "check.h"
+
+enum { BYTES = 1 << 20 };
+
+static const char *folder;
+
+static void wait_for_go(void *unused)
+{
+    char path[4096];
+    (void)unused;
+    snprintf(path, sizeof path, "%s/go", folder);
+    while (access(path, F_OK) != 0)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+}
+
+int main(int argc, char **argv)
+{
+    REQUIRE(argc == 3);
+    const char *what = argv[1], *rank = getenv("RANK");
+    folder = argv[2];
+    static char host[BYTES];
+    void *memory[2];
+    cudaStream_t stream;
+    cudaEvent_t event;
+    for (int device = 1; device >= 0; device--) {
+        CHECK(cudaSetDevice(device));
+        CHECK(cudaMalloc(&memory[device], BYTES));
+    }
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    CHECK(cudaEventCreate(&event));
+    for (int i = 0; i < 3; i++)
+        CHECK(cudaMemcpyPeerAsync(memory[1], 1, memory[0], 0, BYTES, stream));
+    CHECK(cudaStreamSynchronize(stream));
+    if (rank && strcmp(rank, what) == 0) {
+        wait_for_go(NULL);
+        return 0;
+    }
+    cudaStream_t held = strcmp(what, "copy") == 0 || strcmp(what, "free") == 0 ? cudaStreamLegacy : stream;
+    CHECK(cudaLaunchHostFunc(held, wait_for_go, NULL));
+    if (strcmp(what, "event") == 0) {
+        CHECK(cudaEventRecord(event, stream));
+        CHECK(cudaEventSynchronize(event));
+    } else if (strcmp(what, "context") == 0) {
+        CHECK(cudaDeviceSynchronize());
+    } else if (strcmp(what, "copy") == 0) {
+        CHECK(cudaMemcpy(host, memory[0], BYTES, cudaMemcpyDeviceToHost));
+    } else if (strcmp(what, "free") == 0) {
+        CHECK(cudaFree(memory[0]));
+    } else {
+        CHECK(cudaStreamSynchronize(stream));
+    }
+    return 0;
+}

@@ -1,0 +1,313 @@
+//! `p2pshim ps` and `p2pshim hang`: what programs that run are in, and which process the others may wait for.
+//!
+//! All of it is read from traces, which their processes write in place: nothing is asked of the processes. What is not known is not said: a
+//! process in no call may run kernels, or the host's own code.
+
+use std::error::Error;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::live::{self, LONG, Meant, Process, State};
+use super::model::{Call, Report, Run};
+use super::sentence::{NAMED, what};
+use super::term::{Style, bytes, clean, duration, wrapped};
+use super::text::table::{Side, table};
+
+/// The exit status if a process is in a call that does not return.
+const HANGS: u8 = 3;
+/// The version of the JSON.
+const VERSION: u32 = 1;
+/// Blocks of a thread in which its last copy is looked for.
+const LAST_BLOCKS: usize = 64;
+
+/// The help's text after the options of `hang`.
+pub(crate) const AFTER_HELP: &str = "\
+Examples:
+  p2pshim hang                 all programs of yours that run here under p2pshim run
+  p2pshim hang 4711            that of process 4711, such as p2pshim run or mpirun itself
+  p2pshim hang traces          those whose traces are in a folder, also of other machines that share it
+
+What is seen:
+  copies, waits for a stream, event, context or device, frees, and other calls that p2pshim intercepts;
+  not launches of kernels, and not what the program does on the host. A line of Python, or the function
+  that called, is looked for in a hundredth of a thread's time at most: without it the place is a library.
+  Programs under `p2pshim run --no-report` without --trace have no trace, and are not seen; nor are
+  programs that preload the library by hand without P2PSHIM_TRACE. Traces of other users are not read.
+
+Exit status:
+  0    no process is in a call that has not returned for a second or more
+  1    no program was found, or its traces cannot be read
+  2    wrong usage
+  3    a process is in such a call";
+
+/// Which programs are meant, and how they are shown.
+#[derive(Args)]
+pub(crate) struct LiveArguments {
+    /// Folders of traces, or process ids [default: your programs here]
+    #[arg(value_name = "DIR|PID")]
+    named: Vec<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Says what each process is in.
+///
+/// # Errors
+/// Traces cannot be read, or there are none; or standard output cannot be written.
+pub(crate) fn hang(arguments: &LiveArguments) -> Result<ExitCode, Box<dyn Error>> {
+    let (report, meant) = live::read(&arguments.named, LAST_BLOCKS)?;
+    let report = report.unwrap_or_default();
+    let found = found(&report, &meant)?;
+    let hangs = found.iter().any(|(_, all)| all.iter().any(|it| it.state == State::InCall));
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    if arguments.json {
+        write_json(&report, &found, &mut out)?;
+    } else {
+        let style = Style::of_stdout();
+        for (number, (run, all)) in found.iter().enumerate() {
+            if number > 0 {
+                writeln!(out)?;
+            }
+            let line = |out: &mut dyn Write, text: &str, indent| {
+                writeln!(out, "{}", wrapped(&clean(text), style.width, indent))
+            };
+            line(&mut out, &says(all), "")?;
+            writeln!(out, "{}", style.dim(&wrapped(&clean(&run.command.join(" ")), style.width, "  ")))?;
+            all.iter().try_for_each(|it| line(&mut out, &format!("  {}", sentence(&report, it)), "    "))?;
+        }
+        if !matches!(meant, Meant::Folders) {
+            let more = "Processes of other machines are not seen; of a folder of traces that machines share they are.";
+            writeln!(out, "\n{}", style.dim(&wrapped(more, style.width, "")))?;
+        }
+    }
+    out.flush()?;
+    Ok(if hangs { ExitCode::from(HANGS) } else { ExitCode::SUCCESS })
+}
+
+/// Lists the processes.
+///
+/// # Errors
+/// As [`hang`].
+pub(crate) fn ps(arguments: &LiveArguments) -> Result<ExitCode, Box<dyn Error>> {
+    let (report, meant) = live::read(&arguments.named, usize::MAX)?;
+    let report = report.unwrap_or_default();
+    let found = found(&report, &meant)?;
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    if arguments.json {
+        write_json(&report, &found, &mut out)?;
+    } else {
+        let names = ["pid", "rank", "host", "program", "state", "since", "last copy", "bytes"];
+        let mut rows = vec![names.map(str::to_owned).to_vec()];
+        rows.extend(found.iter().flat_map(|(_, all)| all).map(|it| row(&report, it)));
+        use Side::{Left, Right};
+        let sides = [Right, Right, Left, Left, Left, Right, Left, Right];
+        for line in table(&rows, &sides, Style::of_stdout().width, 6, &[2, 3]) {
+            writeln!(out, "{line}")?;
+        }
+    }
+    out.flush()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The runs that are meant, each with its processes.
+type Found<'a> = Vec<(&'a Run, Vec<Process<'a>>)>;
+
+/// # Errors
+/// There are none; the text says what may be the matter.
+fn found<'a>(report: &'a Report, meant: &Meant) -> Result<Found<'a>, String> {
+    let all = report.runs.iter().map(|run| (run, live::processes(report, run)));
+    let found: Found = all.filter(|(_, all)| meant.has(all)).collect();
+    if !found.is_empty() {
+        return Ok(found);
+    }
+    Err(match meant {
+        Meant::Folders if !report.runs.is_empty() => {
+            "no process of these traces runs any more; p2pshim report tells what they did".to_owned()
+        }
+        _ => "no program runs here that writes a trace, of this user. `p2pshim run` makes a trace, unless with --no-report alone; \
+              a program that preloads the library by hand makes one with P2PSHIM_TRACE only; and none is there before the first GPU \
+              call"
+            .to_owned(),
+    })
+}
+
+// ---- The first sentence ----
+
+/// The process that the others may wait for, as far as that can be told; else that it cannot.
+fn says(all: &[Process]) -> String {
+    let of = |state| all.iter().filter(move |it| it.state == state).collect::<Vec<_>>();
+    let (waiting, idle, moving) = (of(State::InCall), of(State::Idle), of(State::Moves));
+    let since = |it: &Process| it.since.map_or_else(|| "a time that is not known".to_owned(), duration);
+    if waiting.is_empty() {
+        return match moving.len() {
+            0 => "No process is in a GPU call: nothing tells whether anything hangs.".to_owned(),
+            _ => "Nothing hangs in a GPU call: no process has been in one for a second.".to_owned(),
+        };
+    }
+    let others = match waiting.len() {
+        1 => format!("{} is in a GPU call that does not return", who(waiting.iter())),
+        _ => format!("{} are in GPU calls that do not return", who(waiting.iter())),
+    };
+    let wait = if waiting.len() == 1 { "It may wait" } else { "They may wait" };
+    let missed: Vec<&Process> = all.iter().filter(|it| it.is_missed()).collect();
+    let stopped = of(State::Stopped);
+    let missing = live::missing_ranks(all);
+    let is_of_ranks = waiting.iter().all(|it| it.file.rank.is_some());
+    let idle: Vec<&Process> = idle.into_iter().filter(|it| it.file.rank.is_some() == is_of_ranks).collect();
+    let longest = idle.iter().max_by_key(|it| it.since);
+    let suspect = match (&missed[..], &stopped[..], longest, &missing[..]) {
+        ([one], ..) => Some(format!("{} {}", named(one), one.end())),
+        ([_, ..], ..) => Some(format!("{} have ended", who(missed.iter()))),
+        (_, [one], ..) => Some(format!("{} is stopped", named(one))),
+        (_, [_, ..], ..) => Some(format!("{} are stopped", who(stopped.iter()))),
+        (.., Some(it), _) => {
+            let longest = if idle.len() > 1 { ", longer than others" } else { "" };
+            Some(format!("{} has made no GPU call that p2pshim sees for {}{longest}", named(it), since(it)))
+        }
+        (.., [rank]) => Some(format!("Rank {rank} has made no GPU call here yet, or runs elsewhere")),
+        (.., [_, ..]) => Some(format!("{} have made no GPU call here yet, or run elsewhere", ranks(&missing))),
+        _ => None,
+    };
+    match suspect {
+        Some(suspect) => format!("{suspect}; {others}. {wait} for that."),
+        None if all.len() == 1 => {
+            format!("{others}, for {}.", waiting.first().map(|it| since(it)).unwrap_or_default())
+        }
+        None if moving.is_empty() => {
+            let last = waiting.iter().min_by_key(|it| it.since);
+            let last = last.map(|it| format!(" The last to enter its call was {}, {} ago.", name(it), since(it)));
+            format!("{others}. Which of them the others wait for is not known.{}", last.unwrap_or_default())
+        }
+        None => format!("{others}; {} made calls within the last second.", who(moving.iter())),
+    }
+}
+
+/// `Rank 2`.
+fn named(it: &Process) -> String {
+    let name = name(it);
+    if let Some(rest) = name.strip_prefix('r') {
+        format!("R{rest}")
+    } else {
+        format!("Process {}", it.file.process.unwrap_or_default())
+    }
+}
+
+/// `rank 2`.
+fn name(it: &Process) -> String {
+    it.file.name()
+}
+
+/// `Rank 2`, or `7 processes`.
+fn who<'a, 'b: 'a>(all: impl ExactSizeIterator<Item = &'a &'a Process<'b>>) -> String {
+    let all: Vec<_> = all.collect();
+    let is_of_ranks = all.iter().all(|it| it.file.rank.is_some());
+    match all[..] {
+        [one] => named(one),
+        _ => format!("{} {}", all.len(), if is_of_ranks { "ranks" } else { "processes" }),
+    }
+}
+
+fn ranks(all: &[u64]) -> String {
+    let named: Vec<String> = all.iter().take(NAMED).map(u64::to_string).collect();
+    format!("Ranks {}{}", named.join(", "), if all.len() > NAMED { ", …" } else { "" })
+}
+
+// ---- A process ----
+
+/// Everything that is known of a process, in a sentence.
+fn sentence(report: &Report, it: &Process) -> String {
+    let file = it.file;
+    let since = || it.since.map_or_else(|| "a time that is not known".to_owned(), duration);
+    let pid = file.process.unwrap_or_default();
+    let who = match (&file.rank, file.host.as_deref().unwrap_or("host not known")) {
+        (Some(_), host) => format!("{} (pid {pid}, {host})", named(it)),
+        (None, host) => format!("{} ({host})", named(it)),
+    };
+    let stopped = if it.state == State::Stopped { "is stopped, by a signal or a debugger, and " } else { "" };
+    let state = match it.call {
+        _ if it.state == State::Ended => it.end(),
+        Some(call) => {
+            let what = what(report, call);
+            let what = what.strip_prefix(", ").map(|what| format!(" ({what})")).unwrap_or_default();
+            format!("{stopped}has been in {}{what} for {}, at {}", call.function, since(), call.from.in_short())
+        }
+        None => format!("{stopped}has made no GPU call that p2pshim sees for {}", since()),
+    };
+    let more = match it.threads_in_calls {
+        threads @ 2.. if it.state != State::Ended => format!("; {threads} threads are in calls"),
+        _ => String::new(),
+    };
+    let last_copy = file.last_copy.as_ref();
+    let is_copy = |call: &Call| last_copy.is_some_and(|copy| std::ptr::eq(copy, call));
+    let last = it.last.filter(|call| it.call.is_none() && !is_copy(call));
+    let last = last.map(|call| format!("; the last was {}, at {}", call.function, call.from.in_short()));
+    let copy = last_copy.map(|copy| {
+        let (what, place) = (what(report, copy), copy.from.in_short());
+        format!("; the last copy that it queued is {}, at {place}", what.strip_prefix(", ").unwrap_or(&copy.function))
+    });
+    let full = if file.dropped > 0 { "; its trace is full, and later copies are not known" } else { "" };
+    let unseen =
+        if file.may_run && it.state != State::Ended { "; whether it still runs cannot be seen from here" } else { "" };
+    format!("{who} {state}{more}{}{}{full}{unseen}.", last.unwrap_or_default(), copy.unwrap_or_default())
+}
+
+/// A process as a row of a table.
+fn row(report: &Report, it: &Process) -> Vec<String> {
+    let file = it.file;
+    let program = file.program.first().map(|path| path.rsplit('/').next().unwrap_or_default());
+    let state = match (it.state, it.call) {
+        (State::Ended, _) => it.end().replace("has ", "").replace("was ", ""),
+        (State::Stopped, _) => "stopped".to_owned(),
+        (_, Some(call)) => call.function.clone(),
+        (State::Moves, None) => "runs".to_owned(),
+        _ => "in no call".to_owned(),
+    };
+    let copy = file.last_copy.as_ref().map(|copy| what(report, copy).trim_start_matches(", ").to_owned());
+    vec![
+        file.process.unwrap_or_default().to_string(),
+        clean(file.rank.as_deref().unwrap_or("-")),
+        clean(file.host.as_deref().unwrap_or("-")),
+        clean(program.unwrap_or("-")),
+        state,
+        it.since.map_or_else(|| "-".to_owned(), duration),
+        copy.unwrap_or_else(|| "-".to_owned()),
+        bytes(file.copied_bytes),
+    ]
+}
+
+// ---- JSON ----
+
+fn write_json(report: &Report, found: &Found, out: &mut dyn Write) -> io::Result<()> {
+    let call = |call: &Call| {
+        let gpu = |gpu: Option<usize>| gpu.map(|gpu| report.label(gpu));
+        json!({
+            "function": call.function, "thread": call.thread, "started": call.started, "returned": call.returned,
+            "handle": format!("{:#x}", call.stream), "src": gpu(call.src), "dst": gpu(call.dst), "bytes": call.bytes,
+            "path": call.path.map(|path| path.title().to_string()), "from": call.from,
+        })
+    };
+    let process = |it: &Process| {
+        let file = it.file;
+        json!({
+            "rank": file.rank, "pid": file.process, "host": file.host, "program": file.program.first(),
+            "state": it.state, "seen": !file.may_run, "since_ns": it.since, "end": file.end,
+            "call": it.call.map(call), "threads_in_calls": it.threads_in_calls, "last_call": it.last.map(call),
+            "last_copy": file.last_copy.as_ref().map(call), "dropped": file.dropped,
+        })
+    };
+    let run = |(run, all): &(&Run, Vec<Process>)| {
+        json!({
+            "id": run.id, "command": run.command, "says": says(all),
+            "hangs": all.iter().any(|it| it.state == State::InCall),
+            "missing_ranks": live::missing_ranks(all), "processes": all.iter().map(process).collect::<Vec<Value>>(),
+        })
+    };
+    let all = json!({ "version": VERSION, "long_ns": LONG, "runs": found.iter().map(run).collect::<Vec<Value>>() });
+    serde_json::to_writer_pretty(&mut *out, &all)?;
+    writeln!(out)
+}

@@ -1,0 +1,225 @@
+//! `p2pshim ps` and `p2pshim hang`: which process of a job is in what, and which one the others may wait for.
+//!
+//! A test waits until each process is seen in the state that it stays in, however long that takes, and then looks once.
+
+use std::fs;
+use std::os::unix::fs::chown;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::support::{command, hang as patience, path, say, scratch};
+
+/// A job of ranks under `p2pshim run`, each `hanging-12 WHAT`; all go on when it is dropped.
+struct Job {
+    folder: PathBuf,
+    traces: PathBuf,
+    run: Child,
+}
+
+impl Job {
+    fn new(what: &str, ranks: usize, size: usize) -> Self {
+        Self::of(&[path("target/c-tests/hanging-12").to_str().unwrap()], what, ranks, size)
+    }
+
+    fn of(program: &[&str], what: &str, ranks: usize, size: usize) -> Self {
+        let folder = scratch("hang");
+        let traces = folder.join("traces");
+        let script =
+            "program=$1 what=$2 folder=$3; shift 3; for rank; do RANK=$rank $program $what \"$folder\" & done; wait";
+        let mut run = Command::new(command());
+        run.args(["run", "--no-report", "--no-check", "--trace"]).arg(&traces).args(["sh", "-c", script, "sh"]);
+        run.arg(program.join(" ")).arg(what).arg(&folder);
+        run.args((0..ranks).map(|rank| rank.to_string())).env("WORLD_SIZE", size.to_string());
+        run.env("LD_LIBRARY_PATH", path("target/sim/lib")).env("P2PSIM_DEVICES", "2").env_remove("P2PSHIM_TRACE");
+        let run = run.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        Self { folder, traces, run }
+    }
+
+    /// What is said about its processes, once their states are these.
+    fn wait_for(&self, states: &[&str]) -> Value {
+        let since = Instant::now();
+        loop {
+            let Output { stdout, .. } = p2pshim("ps", &[self.traces.to_str().unwrap(), "--json"]);
+            let said: Value = serde_json::from_slice(&stdout).unwrap_or_default();
+            let all = said["runs"][0]["processes"].as_array().cloned().unwrap_or_default();
+            if all.iter().map(|it| it["state"].as_str().unwrap()).eq(states.iter().copied()) {
+                return said["runs"][0].clone();
+            }
+            assert!(since.elapsed() < patience(), "{said:#}");
+            sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn traces(&self) -> &str {
+        self.traces.to_str().unwrap()
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        fs::write(self.folder.join("go"), "").unwrap();
+        self.run.wait().unwrap();
+        fs::remove_dir_all(&self.folder).unwrap();
+    }
+}
+
+fn p2pshim(what: &str, arguments: &[&str]) -> Output {
+    Command::new(command()).arg(what).args(arguments).output().unwrap()
+}
+
+/// Lines, the errors and the exit status of `p2pshim hang`.
+fn hang(arguments: &[&str]) -> (Vec<String>, String, Option<i32>) {
+    let Output { stdout, stderr, status } = p2pshim("hang", arguments);
+    let lines = String::from_utf8(stdout).unwrap().lines().map(str::to_owned).collect();
+    (lines, String::from_utf8(stderr).unwrap(), status.code())
+}
+
+fn pid(run: &Value, number: usize) -> String {
+    run["processes"][number]["pid"].as_u64().unwrap().to_string()
+}
+
+fn signal(name: &str, pid: &str) {
+    assert!(Command::new("kill").args(["-s", name, pid]).status().unwrap().success());
+}
+
+const IN_CALL: &str = "in-call";
+
+#[test]
+fn rank_that_stops_before_a_barrier_is_named_first() {
+    let job = Job::new("5", 8, 8);
+    let mut states = [IN_CALL; 8];
+    states[5] = "idle";
+    let run = job.wait_for(&states);
+    // As a user asks, by the process of the command, and by the folder.
+    for named in [job.run.id().to_string().as_str(), job.traces()] {
+        let (lines, error, status) = hang(&[named]);
+        assert_eq!((error.as_str(), status), ("", Some(3)), "{lines:#?}");
+        assert!(lines[0].starts_with("Rank 5 has made no GPU call that p2pshim sees for "), "{lines:#?}");
+        assert!(
+            lines[0].ends_with("; 7 ranks are in GPU calls that do not return. They may wait for that."),
+            "{lines:#?}"
+        );
+        for rank in [0, 1, 2, 3, 4, 6, 7] {
+            let line = &lines[2 + rank];
+            assert!(line.starts_with(&format!("  Rank {rank} (pid {}, ", pid(&run, rank))), "{line}");
+            assert!(line.contains(") has been in cudaStreamSynchronize for ") && line.contains("hanging.c:"), "{line}");
+            assert!(line.contains("; the last copy that it queued is GPU 0 > GPU 1, 1.0 MB, "), "{line}");
+        }
+        assert!(lines[7].contains("; the last was cudaStreamSynchronize, at "), "{lines:#?}");
+    }
+    // Without arguments it is among all that run here.
+    assert!(hang(&[]).0.iter().any(|line| line.contains(&format!("Rank 5 (pid {}, ", pid(&run, 5)))));
+    let table = String::from_utf8(p2pshim("ps", &[job.traces()]).stdout).unwrap();
+    assert_eq!(table.lines().filter(|line| line.contains("  cudaStreamSynchronize  ")).count(), 7, "{table}");
+    assert!(table.lines().filter(|line| line.ends_with("  3.1 MB")).count() == 8, "{table}");
+}
+
+#[test]
+fn ranks_that_were_killed_stopped_or_never_came_are_named() {
+    let job = Job::new("none", 3, 4);
+    let run = job.wait_for(&[IN_CALL; 3]);
+    let first = || hang(&[job.traces()]).0[0].clone();
+    let all = "3 ranks are in GPU calls that do not return. They may wait for that.";
+    assert_eq!(first(), format!("Rank 3 has made no GPU call here yet, or runs elsewhere; {all}"));
+    assert_eq!(run["missing_ranks"], serde_json::json!([3]));
+    signal("STOP", &pid(&run, 1));
+    job.wait_for(&[IN_CALL, "stopped", IN_CALL]);
+    let two = "2 ranks are in GPU calls that do not return. They may wait for that.";
+    assert_eq!(first(), format!("Rank 1 is stopped; {two}"));
+    signal("CONT", &pid(&run, 1));
+    signal("KILL", &pid(&run, 2));
+    job.wait_for(&[IN_CALL, IN_CALL, "ended"]);
+    assert_eq!(first(), format!("Rank 2 has ended, by a signal or by `_exit`; {two}"));
+    // Its file says that it is in a call.
+    let lines = hang(&[job.traces()]).0;
+    assert!(
+        lines[4].contains(") has ended, by a signal or by `_exit`; the last copy that it queued is "),
+        "{lines:#?}"
+    );
+}
+
+#[test]
+fn what_blocks_is_named() {
+    for (what, function) in [
+        ("event", "cudaEventSynchronize"),
+        ("context", "cudaDeviceSynchronize"),
+        ("copy", "cudaMemcpy"),
+        ("free", "cuMemFree_v2"),
+    ] {
+        let job = Job::new(what, 1, 1);
+        job.wait_for(&[IN_CALL]);
+        let (lines, error, status) = hang(&[job.traces()]);
+        assert_eq!((error.as_str(), status), ("", Some(3)), "{lines:#?}");
+        assert!(lines[0].starts_with("Rank 0 is in a GPU call that does not return, for "), "{lines:#?}");
+        assert!(lines[2].contains(&format!(") has been in {function} for ")), "{what}: {lines:#?}");
+    }
+}
+
+#[test]
+fn nothing_that_runs_and_others_files_are_said() {
+    let job = Job::new("5", 1, 1);
+    let run = job.wait_for(&[IN_CALL]);
+    let file = fs::read_dir(&job.traces).unwrap().next().unwrap().unwrap().path();
+    let is_root = fs::metadata("/proc/self").is_ok_and(|it| std::os::unix::fs::MetadataExt::uid(&it) == 0);
+    if is_root {
+        chown(&file, Some(12345), None).unwrap();
+        let (lines, error, status) = hang(&[job.traces()]);
+        assert!(lines.is_empty() && error.contains("is left out: it belongs to another user"), "{lines:?} {error}");
+        assert_eq!(status, Some(1));
+        chown(&file, Some(0), None).unwrap();
+    } else {
+        say("skipped: only root can give a file to another user");
+    }
+    let link = job.traces.join("link.p2ptrace");
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    let (_, error, status) = hang(&[link.to_str().unwrap()]);
+    assert_eq!(status, Some(1), "{error}");
+    fs::remove_file(&link).unwrap();
+    signal("KILL", &pid(&run, 0));
+    let gone = Path::new("/proc").join(pid(&run, 0));
+    while gone.exists() {
+        sleep(Duration::from_millis(5));
+    }
+    let (lines, error, status) = hang(&[job.traces()]);
+    assert!(lines.is_empty() && error.contains("no process of these traces runs any more"), "{lines:?} {error}");
+    assert_eq!(status, Some(1));
+    // A program without a trace is not among them.
+    let mut bare = Command::new(command());
+    bare.args(["run", "--no-report", "--no-check", "sleep", "600"]).stdout(Stdio::null());
+    let mut bare = bare.spawn().unwrap();
+    let (_, error, status) = hang(&[&bare.id().to_string()]);
+    assert!(error.contains("no program runs here that writes a trace") && status == Some(1), "{error}");
+    signal("TERM", &bare.id().to_string());
+    bare.wait().unwrap();
+}
+
+#[test]
+fn line_of_python_is_named() {
+    const SCRIPT: &str = "\
+import ctypes, os, sys, time
+cuda = ctypes.CDLL('libcudart.so.12')
+wait = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: [time.sleep(.001) for _ in iter(lambda: os.path.exists(sys.argv[2] + '/go'), True)])
+cuda.cudaLaunchHostFunc(None, wait, None)
+def step():
+    cuda.cudaStreamSynchronize(None)
+step()
+";
+    let folder = scratch("script");
+    fs::create_dir_all(&folder).unwrap();
+    let script = folder.join("train.py");
+    fs::write(&script, SCRIPT).unwrap();
+    let python = std::env::var("P2PSHIM_PYTHON").unwrap_or_else(|_| "python3".to_owned());
+    let job = Job::of(&[&python, script.to_str().unwrap()], "-", 1, 1);
+    job.wait_for(&[IN_CALL]);
+    let (lines, ..) = hang(&[job.traces()]);
+    assert!(
+        lines[2].contains(") has been in cudaStreamSynchronize for ") && lines[2].contains(", at train.py:6."),
+        "{lines:#?}"
+    );
+    drop(job);
+    fs::remove_dir_all(folder).unwrap();
+}
