@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::arrival::Call;
 use super::decision::{Copied, Decision, How, NotKnown, Reason};
 use super::read::{self, BatchArrays};
-use super::staging::{self, Each};
+use super::staging::{self, Each, OfBatch};
 use super::{captured, context, copy, hip, mode, regular, thread, validate};
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code, Value};
 use crate::api::{Copies, FAIL_INDEX, Function, Layer};
@@ -106,9 +106,9 @@ pub(super) fn make_each(call: &Call<'_>) -> Option<(Code, bool)> {
     Some((ret, is_staged))
 }
 
-/// The copies of a batch, with each that is to be staged from where to where it goes. None if none is, or the driver may refuse one.
+/// The copies of a batch. None if none is to be staged, or the driver may refuse one.
 #[inline(never)]
-fn judge_each(call: &Call<'_>, stream: usize) -> Option<Vec<(CUDA_MEMCPY3D_PEER, Option<Traffic>)>> {
+fn judge_each(call: &Call<'_>, stream: usize) -> Option<Vec<OfBatch>> {
     let judge = Judge::Driver(stream, call.function().per_thread());
     let judged = |parameters: CUDA_MEMCPY3D_PEER| {
         let copy = Memcpy::of_driver(&parameters, Some(stream)).regular();
@@ -120,15 +120,14 @@ fn judge_each(call: &Call<'_>, stream: usize) -> Option<Vec<(CUDA_MEMCPY3D_PEER,
                 .is_some_and(|(place, range)| place.kind == Kind::Mapped || bytes <= range.end - address)
         };
         let are_whole = [copy.src, copy.dst].into_iter().zip(copy.reach()?).all(is_whole);
-        let is_wanted = |traffic: &Traffic| {
-            STAGING.wants(&copy, traffic.path) && STAGING.share(&RealDriver, &copy, traffic).is_some()
-        };
-        are_whole.then(|| (parameters, traffic.filter(is_wanted)))
+        let share = |traffic: Traffic| Some((traffic, STAGING.share(&RealDriver, &copy, &traffic)?));
+        let staged = traffic.filter(|traffic| STAGING.wants(&copy, traffic.path));
+        are_whole.then(|| (parameters, staged.and_then(share)))
     };
     mode::unseen(|| {
         let copies = read::each_alone(&call.request)?.into_iter().map(judged);
         let copies = alloc::collect_all(copies)?;
-        copies.iter().any(|(_, traffic)| traffic.is_some()).then_some(copies)
+        copies.iter().any(|(_, staged)| staged.is_some()).then_some(copies)
     })
 }
 

@@ -14,9 +14,10 @@ use crate::api::Layer;
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code};
 use crate::model::{Asks, Memcpy, Path, Traffic};
 use crate::os::{self, alloc};
-use crate::policy::readback::{self, Difference, Made, Reader, Reading};
+use crate::policy::readback::{self, Made};
+use crate::policy::staging::{Difference, Stager, Transfer};
 use crate::policy::{ACCESS, READBACK, STAGING, VALIDATE, capture};
-use crate::real::driver::RealDriver;
+use crate::real::driver::{self, RealDriver};
 use crate::record;
 use crate::record::Said;
 
@@ -84,36 +85,38 @@ fn to_read(call: &Call<'_>, stream: usize) -> Option<Vec<(CUDA_MEMCPY3D_PEER, Op
 }
 
 /// Has a copy read back: waits for that, turn after turn, or keeps it for later.
-fn go_on(begun: Option<(Made, Box<Reading>)>, copy: &Memcpy<'_>) {
+fn go_on(begun: Option<(Made, Box<Transfer>)>, copy: &Memcpy<'_>) {
     let Some((made, mut reading)) = begun else { return };
-    while read(&reading) {
+    for turn in 1.. {
+        if !read(&reading) {
+            return give_up(made, reading);
+        }
         if !made.waits {
             return keep(made, reading);
         }
-        match finish_turn(&made, reading, copy) {
+        match finish_turn(&made, reading, (turn, copy.stream.is_some())) {
             Some(next) => reading = next,
             None => return,
         }
     }
-    give_up(made, reading);
 }
 
 #[inline(never)]
-fn keep(made: Made, reading: Box<Reading>) {
+fn keep(made: Made, reading: Box<Transfer>) {
     mode::unseen(|| READBACK.keep(made, reading));
 }
 
 /// Begins to read. The copy's stream may have no room: then signals arrive. Whether all was submitted.
 #[inline(never)]
-fn read(reading: &Reading) -> bool {
-    let begun = os::uncancelled(|| RealDriver.come_after(reading));
-    let read = begun.is_ok() && mode::unseen(|| RealDriver.read_back(reading).is_ok());
+fn read(reading: &Transfer) -> bool {
+    let begun = os::uncancelled(|| driver::staging::begin(reading));
+    let read = begun.is_ok() && mode::unseen(|| driver::staging::submit(reading, true).is_ok());
     // Whatever became of it, the program's next work comes after what was submitted.
-    os::uncancelled(|| RealDriver.come_before(reading)).is_ok() && read
+    os::uncancelled(|| driver::staging::end(reading)).is_ok() && read
 }
 
 #[inline(never)]
-fn give_up(made: Made, reading: Box<Reading>) {
+fn give_up(made: Made, reading: Box<Transfer>) {
     mode::unseen(move || {
         STAGING.give_back(&reading.ring);
         drop((made, reading));
@@ -126,7 +129,7 @@ fn begin(
     call: &Call<'_>,
     (copy, traffic): (&Memcpy<'_>, Traffic),
     record: Option<Begun>,
-) -> Option<(Made, Box<Reading>)> {
+) -> Option<(Made, Box<Transfer>)> {
     // What is queued in a capture is not made, and a default stream must not be asked for anything beside one.
     if capture::may_be_under_way() || mode::is_exhausted() || call.function().layer() == Layer::Hip {
         return None;
@@ -134,8 +137,8 @@ fn begin(
     let waits = READBACK.wants(copy, &traffic)?;
     let per_thread = call.function().per_thread();
     let context = context::of_copy(copy, per_thread)?;
-    let all = (&STAGING, &ACCESS, &RealDriver);
-    let reading = READBACK.reading(all, (copy, &traffic), (context, per_thread, thread::id()))?;
+    let (all, caller) = ((&ACCESS, &RealDriver), (context, per_thread, thread::id()));
+    let reading = STAGING.take_to_compare(all, (copy, &traffic, READBACK.is_of_all()), caller)?;
     let (site, own_site) = (call.caller.program_address(), call.caller.return_address());
     let mut origin = origin::of_finding(call, None, true);
     if let Some(origin) = origin.as_mut().filter(|_| site != own_site) {
@@ -154,31 +157,31 @@ fn begin(
     Some((made, reading))
 }
 
-/// Waits for what is being read back of a copy, and says what came of it. Returns what is to be read next, if there is more.
+/// Waits for a turn of a copy that is read back, and says what came of it. Returns what is to be read in the next, which has a number, if
+/// there is one.
 #[inline(never)]
-fn finish_turn(made: &Made, mut reading: Box<Reading>, copy: &Memcpy<'_>) -> Option<Box<Reading>> {
+fn finish_turn(made: &Made, mut reading: Box<Transfer>, (next, has_stream): (usize, bool)) -> Option<Box<Transfer>> {
     let is_read = has_been_read(&reading);
     mode::unseen(|| {
-        if is_read == Some(false) {
-            READBACK.keep_late(made.clone(), reading, copy.stream.is_some());
-            return None;
+        let is_late = is_read == Some(false);
+        let difference =
+            is_read.filter(|_| !is_late).and_then(|_| reading.difference(RealDriver.bytes_of(&reading.ring)));
+        if is_late {
+            READBACK.is_late(&made.traffic);
         }
-        let difference = is_read.and_then(|_| RealDriver.difference(&reading));
-        let next = if READBACK.is_of_all() { reading.next() } else { None };
-        let is_whole = next.is_none();
-        // On a small stack: another thread's call says it.
-        if difference.is_some() && !os::has_room() {
+        // What is late is compared later, as the program's next work in its stream comes behind: of others the program may do what it likes
+        // with its memory. On a small stack another thread's call says what differs.
+        if is_late && has_stream || difference.is_some() && !os::has_room() {
             READBACK.keep(made.clone(), reading);
             return None;
         }
-        if let Some(next) = next.filter(|_| is_read.is_some() && difference.is_none())
-            && !capture::may_be_under_way()
-        {
-            reading.windows = next;
+        let is_same = is_read == Some(true) && difference.is_none();
+        let has_next = is_same && reading.be_step(next);
+        if has_next && !capture::may_be_under_way() {
             return Some(reading);
         }
         STAGING.give_back(&reading.ring);
-        if difference.is_some() || is_read.is_some() && is_whole {
+        if difference.is_some() || is_same && !has_next {
             say(made, difference);
         }
         None
@@ -186,12 +189,12 @@ fn finish_turn(made: &Made, mut reading: Box<Reading>, copy: &Memcpy<'_>) -> Opt
 }
 
 /// Waits until that is so; none if it will not be.
-fn has_been_read(reading: &Reading) -> Option<bool> {
+fn has_been_read(reading: &Transfer) -> Option<bool> {
     /// Nothing of ours waits for ever.
     const PATIENCE: Duration = Duration::from_secs(1);
     let since = os::uncancelled(Instant::now);
     loop {
-        match mode::unseen(|| RealDriver.is_read(reading).ok()) {
+        match mode::unseen(|| RealDriver.is_over(&reading.ring).ok()) {
             Some(false) if os::uncancelled(|| since.elapsed()) < PATIENCE => {
                 os::uncancelled(|| std::thread::sleep(Duration::from_micros(20)));
             }

@@ -9,7 +9,7 @@ use super::{context, mode, read, readback, thread};
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code};
 use crate::model::{Memcpy, Traffic};
 use crate::os;
-use crate::policy::staging::{Ring, Staged, User};
+use crate::policy::staging::{Ring, Share, Transfer, User};
 use crate::policy::{ACCESS, Driver, STAGING, capture};
 use crate::real::driver::{self, RealDriver};
 use crate::record::log;
@@ -22,24 +22,37 @@ pub(super) fn make(call: &Call<'_>, copy: &Memcpy<'_>, traffic: Option<Traffic>)
     if !read::may_be_put_off(call.function(), call.request.arguments) {
         return None;
     }
-    make_one(call, copy, &traffic)
+    make_one(call, copy, &traffic, None)
 }
 
-/// Makes one of several copies of a call.
-fn make_one(call: &Call<'_>, copy: &Memcpy<'_>, traffic: &Traffic) -> Option<Code> {
+/// Makes one of several copies of a call, of which it may be known how much of a ring it is to use.
+fn make_one(call: &Call<'_>, copy: &Memcpy<'_>, traffic: &Traffic, share: Option<Share>) -> Option<Code> {
     let mut staged = None;
-    prepare(call, (copy, traffic), &mut staged);
+    prepare(call, (copy, traffic, share), &mut staged);
     Some(submit(staged.as_mut()?))
 }
 
-/// Finds out whether a copy is staged here, and with what.
+/// Finds out whether a copy is staged here, and with what: in place, since it is large.
 #[inline(never)]
-fn prepare(call: &Call<'_>, (copy, traffic): (&Memcpy<'_>, &Traffic), staged: &mut Option<Staged>) {
+fn prepare(
+    call: &Call<'_>,
+    (copy, traffic, share): (&Memcpy<'_>, &Traffic, Option<Share>),
+    staged: &mut Option<Transfer>,
+) {
     mode::unseen(|| {
-        *staged = take(call, copy, traffic);
-        if let Some(Staged { ring, .. }) = staged {
-            STAGING.keep(ring, thread::id());
+        // A synchronous copy is not made beside a capture: CUDA may refuse it.
+        if mode::is_exhausted() || copy.stream.is_none() && capture::may_be_under_way() {
+            return None;
         }
+        let share = share.or_else(|| STAGING.share(&RealDriver, copy, traffic))?;
+        let per_thread = call.function().per_thread();
+        let context = context::of_stream(copy.stream.unwrap_or(0), per_thread)?;
+        if !traffic.path.has_to_be_staged_by_us() && ACCESS.is_refused_for_rights(&RealDriver, copy) {
+            return None;
+        }
+        let caller = (context, per_thread, thread::id());
+        *staged = STAGING.take((&ACCESS, &RealDriver), (copy, traffic, share), caller);
+        STAGING.keep(&staged.as_ref()?.ring, thread::id());
         Some(())
     });
 }
@@ -53,38 +66,26 @@ pub(super) struct Each {
     pub(super) is_staged: bool,
 }
 
-/// Makes the copies of a batch one by one in its stream, as calls of their own ask for them; with each that is to be staged stands from
-/// where to where it goes.
+/// A copy of a batch, as a call of its own asks for it. If it is to be staged, also from where to where it goes, and how much of a ring it is
+/// to use.
+pub(super) type OfBatch = (CUDA_MEMCPY3D_PEER, Option<(Traffic, Share)>);
+
+/// Makes the copies of a batch one by one in its stream.
 #[inline(never)]
-pub(super) fn make_each(call: &Call<'_>, stream: usize, copies: &[(CUDA_MEMCPY3D_PEER, Option<Traffic>)]) -> Each {
+pub(super) fn make_each(call: &Call<'_>, stream: usize, copies: &[OfBatch]) -> Each {
     let mut is_staged = true;
     let per_thread = call.function().per_thread();
     let context = mode::unseen(|| context::of_stream(stream, per_thread)).map_or(0, |(context, _)| context);
-    for (index, (parameters, traffic)) in copies.iter().enumerate() {
+    for (index, (parameters, staged)) in copies.iter().enumerate() {
         let copy = Memcpy::of_driver(parameters, Some(stream)).regular();
-        let made = traffic.and_then(|traffic| make_one(call, &copy, &traffic));
-        is_staged &= made.is_some() || !traffic.is_some_and(|traffic| traffic.path.has_to_be_staged_by_us());
+        let made = staged.and_then(|(traffic, share)| make_one(call, &copy, &traffic, Some(share)));
+        is_staged &= made.is_some() || !staged.is_some_and(|(traffic, _)| traffic.path.has_to_be_staged_by_us());
         let ret = made.unwrap_or_else(|| driver::make_copy(context, parameters, stream, per_thread));
         if ret != Code::SUCCESS {
             return Each { ret, failed: index, is_staged };
         }
     }
     Each { ret: Code::SUCCESS, failed: usize::MAX, is_staged }
-}
-
-/// The ring and the pieces of a copy, if there is a ring for it.
-fn take(call: &Call<'_>, copy: &Memcpy<'_>, traffic: &Traffic) -> Option<Staged> {
-    let per_thread = call.function().per_thread();
-    // A synchronous copy is not made beside a capture: CUDA may refuse it.
-    if mode::is_exhausted() || copy.stream.is_none() && capture::may_be_under_way() {
-        return None;
-    }
-    let share = STAGING.share(&RealDriver, copy, traffic)?;
-    let context = context::of_stream(copy.stream.unwrap_or(0), per_thread)?;
-    if !traffic.path.has_to_be_staged_by_us() && ACCESS.is_refused_for_rights(&RealDriver, copy) {
-        return None;
-    }
-    STAGING.take((&ACCESS, &RealDriver), (copy, traffic, share), context, (per_thread, thread::id()))
 }
 
 /// How one step of a copy ended.
@@ -100,7 +101,7 @@ enum Step {
 /// Makes a copy that is staged, step after step. Each is a copy of its own behind the last, and leaves nothing that the next needs: between
 /// them, and while streams have no room, signals arrive, whose handlers may not come back.
 #[inline(never)]
-fn submit(staged: &mut Staged) -> Code {
+fn submit(staged: &mut Transfer) -> Code {
     let (mut number, mut ret) = (0, Code::SUCCESS);
     thread::current().is_staging.store(true, Relaxed);
     while ret == Code::SUCCESS && staged.be_step(number) {
@@ -113,13 +114,13 @@ fn submit(staged: &mut Staged) -> Code {
     thread::current().is_staging.store(false, Relaxed);
     // As a call of the program's that waits: signals arrive, and a cancelled thread leaves.
     if staged.blocks && ret == Code::SUCCESS {
-        driver::staging::wait(staged);
+        driver::staging::wait(&staged.ring);
     }
     ret
 }
 
 /// Makes a step of a copy. What the program's stream is given it is given as by the program itself, which may have to wait for room there.
-fn make_step(step: &Staged) -> Code {
+fn make_step(step: &Transfer) -> Code {
     /// `CUDA_ERROR_UNKNOWN`: our own code has failed when some of it may have been submitted.
     const UNKNOWN: Code = Code(999);
     /// `CUDA_ERROR_NOT_INITIALIZED`.
@@ -156,7 +157,7 @@ pub(super) fn have_streams_follow(is_within: bool) {
         return;
     }
     for (ring, stream) in mode::unseen(|| STAGING.kept_by(thread::id())) {
-        driver::staging::have_caller_follow(stream, &ring);
+        let _ = driver::staging::have_caller_follow((stream, false), &ring);
         if !is_within {
             mode::unseen(|| STAGING.release(&ring));
         }
@@ -167,8 +168,8 @@ pub(super) fn have_streams_follow(is_within: bool) {
 }
 
 /// Submits a step of a copy to its ring, which is kept.
-fn submit_step(step: &Staged) -> Step {
-    let Staged { ring, piece, .. } = step;
+fn submit_step(step: &Transfer) -> Step {
+    let Transfer { ring, piece, .. } = step;
     if !STAGING.take_again(ring) {
         // In use by a handler's copy, or another thread's.
         return if STAGING.has(ring) { Step::Full } else { Step::Gone };
@@ -202,7 +203,8 @@ pub(super) fn before_free(start: u64, stream: usize, per_thread: bool) {
         }
         let user = User::new(stream, per_thread, thread::id());
         for ring in STAGING.copies_of(&RealDriver, &allocation(start), Some(user)) {
-            driver::staging::have_follow((stream, per_thread), &ring);
+            // If that is refused, so is what the program asks of the stream.
+            let _ = driver::staging::have_program_follow((stream, per_thread), &ring);
             say_freed_once(&ring);
         }
         Some(())

@@ -17,17 +17,16 @@
 //! **The end of a context.** It takes along the page-locked memory that was registered in it, while another context's copy may be
 //! reading that. So before the program ends a context its staged copies are waited for, as the real call waits for work of the context.
 
-mod failures;
 mod links;
 mod measured;
 mod pieces;
 mod ring;
-mod staged;
+mod transfer;
 
-pub(crate) use links::{RING, SLOTS, Share};
-pub(crate) use pieces::{Piece, as_row, extent, linear, parameters, reversed, to_host};
+pub(crate) use links::{SLOTS, Share};
+pub(crate) use pieces::{as_row, linear};
 pub(crate) use ring::{Context, Contexts, Host, NEEDED, Ring, Stager};
-pub(crate) use staged::Staged;
+pub(crate) use transfer::{Difference, Transfer};
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -35,9 +34,10 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::
 use p2pshim_host::job;
 use parking_lot::Mutex;
 
-use self::failures::Failures;
-use self::links::Links;
+use self::links::{Links, RING};
 use self::measured::Measured;
+use self::ring::SAMPLES;
+use self::transfer::{Purpose, SAMPLED};
 use super::access::Access;
 use crate::api::abi::Code;
 use crate::config::{self, Config};
@@ -51,6 +51,9 @@ pub(crate) const LEAST: u64 = 8 << 20;
 const GONE: usize = usize::MAX;
 /// Page-locked memory of the copies from one device to another, at most.
 const A_PAIR: u64 = 64 << 20;
+
+/// The caller of a copy: the context of its stream, whether the default stream is each thread's own, and which thread it is.
+pub(crate) type Caller = (Context, bool, usize);
 
 /// Whose copies a ring takes: a stream's handle, and for a thread's own default stream the thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +81,7 @@ struct Entry {
     user: User,
     /// The devices that it copies between.
     pair: [u8; 2],
-    /// How its last copy was divided, and from where to where it went.
+    /// Bytes of a piece of its last copy, and from where to where that went; 0 if it was read back.
     piece: usize,
     ends: [Range<u64>; 2],
     /// Launches on each of its streams since it was last seen to have nothing to do, at most.
@@ -102,9 +105,29 @@ struct Rings {
     /// Memory of the host of rings that are gone.
     spare: Vec<Host>,
     /// Bytes of rings that are being made.
-    making: u64,
-    failures: Failures,
+    making: usize,
+    /// Copies since a ring could not be made.
+    since_failure: Option<u32>,
     links: Links,
+}
+
+impl Rings {
+    /// Whether a ring is to be made. After a failure the next copy tries again, then fewer and fewer: the reason may be over, but each try may
+    /// cost as much as page-locking.
+    fn may_try(&mut self) -> bool {
+        /// At least one of so many copies does.
+        const RARELY: u32 = 64;
+        self.since_failure = self.since_failure.map(|copies| copies.wrapping_add(1));
+        self.since_failure.is_none_or(|copies| copies.is_power_of_two() || copies.is_multiple_of(RARELY))
+    }
+
+    /// Whether there may be one more ring.
+    fn have_room(&self, (contexts, bytes): (Contexts, usize), limit: u64) -> bool {
+        let of_size = || self.entries.iter().filter(|entry| entry.ring.host.bytes == bytes);
+        let of_pair = of_size().filter(|entry| entry.ring.contexts[1..] == contexts[1..]).count();
+        let [of_pair, in_all] = [of_pair, of_size().count()].map(|rings| (rings + 1) * bytes);
+        of_pair as u64 <= A_PAIR && (in_all + self.making) as u64 <= limit
+    }
 }
 
 /// All that there is to stage copies.
@@ -121,8 +144,8 @@ pub(crate) struct Staging {
 
 impl Staging {
     pub(crate) const fn new() -> Self {
-        let rings =
-            Rings { entries: Vec::new(), spare: Vec::new(), making: 0, failures: Failures::new(), links: Links::new() };
+        let (links, since_failure) = (Links::new(), None);
+        let rings = Rings { entries: Vec::new(), spare: Vec::new(), making: 0, since_failure, links };
         Self {
             mode: AtomicU8::new(config::Staging::Driver as u8),
             limit: AtomicU64::new(0),
@@ -182,17 +205,15 @@ impl Staging {
         }
     }
 
-    /// The ring and pieces of a copy; none if there is no ring for it. `context` is that of the caller's stream. The last pair says whether
-    /// the default stream is each thread's own, and which thread it is.
+    /// The ring and pieces of a copy that is to be staged; none if there is no ring for it.
     pub(crate) fn take(
         &self,
-        (access, driver): (&Access, &impl Stager),
+        all: (&Access, &impl Stager),
         (copy, traffic, share): (&Memcpy<'_>, &Traffic, Share),
-        context: Context,
-        (per_thread, thread): (bool, usize),
-    ) -> Option<Staged> {
+        caller @ (_, per_thread, _): Caller,
+    ) -> Option<Transfer> {
         let parameters = pieces::parameters(copy)?;
-        let ring = |bytes| self.ring((access, driver), (copy, traffic), bytes, context, (per_thread, thread));
+        let ring = |bytes| self.ring(all, (copy, traffic), bytes, caller);
         let large = if copy.bytes >= LEAST { ring(RING) } else { None };
         let ring = large.or_else(|| if traffic.path.has_to_be_staged_by_us() { ring(NEEDED) } else { None })?;
         let share = if ring.host.bytes == RING { share } else { Share::whole(ring.host.bytes) };
@@ -204,27 +225,40 @@ impl Staging {
             self.say_once(traffic);
         }
         let is_of_both = copy.stream.is_none() && copy.src_named != Named::Pointer;
-        Some(Staged {
-            copy: parameters,
-            step: Piece { at: [0; 3], extent: pieces::extent(&parameters), slot: 0 },
-            stream: if is_of_both { None } else { Some(copy.stream.unwrap_or(0)) },
-            per_thread,
-            ring,
-            piece,
-            slots: (share.bytes / piece).clamp(1, SLOTS),
-            blocks: self.is(config::Staging::Blocking),
-        })
+        let on = if is_of_both { None } else { Some(copy.stream.unwrap_or(0)) };
+        let division = (piece, (share.bytes / piece).clamp(1, SLOTS));
+        let transfer = Transfer::new(parameters, Purpose::Stage, (ring, on, per_thread), division);
+        Some(Transfer { blocks: self.is(config::Staging::Blocking), ..transfer })
+    }
+
+    /// The ring and pieces of a copy that is to be read back, all of it or a sample; none if there is no ring for it.
+    #[inline(never)]
+    pub(crate) fn take_to_compare(
+        &self,
+        all: (&Access, &impl Stager),
+        (copy, traffic, is_whole): (&Memcpy<'_>, &Traffic, bool),
+        caller @ (_, per_thread, _): Caller,
+    ) -> Option<Box<Transfer>> {
+        let parameters = pieces::parameters(copy)?;
+        let (bytes, purpose, division) = match is_whole {
+            true => (RING, Purpose::Compare, (RING / 2, 1)),
+            false => (SAMPLES, transfer::sample(&parameters), (SAMPLED, SLOTS)),
+        };
+        let ring = self.ring(all, (copy, traffic), bytes, caller)?;
+        // As the next copy has to know.
+        self.with(&ring, |entry| (entry.piece, entry.ends) = (0, [0..0, 0..0]));
+        let on = (ring, Some(copy.stream.unwrap_or(0)), per_thread);
+        Some(Box::new(Transfer::new(parameters, purpose, on, division)))
     }
 
     /// A ring of so many bytes for a copy, which is the caller's until it is given back; none if there is no memory for it.
     #[inline(never)]
-    pub(crate) fn ring(
+    fn ring(
         &self,
         (access, driver): (&Access, &impl Stager),
         (copy, traffic): (&Memcpy<'_>, &Traffic),
         bytes: usize,
-        context: Context,
-        (per_thread, thread): (bool, usize),
+        (context, per_thread, thread): Caller,
     ) -> Option<Ring> {
         let [src, dst] = access.contexts_of(driver, copy)?;
         let user = User::new(copy.stream.unwrap_or(0), per_thread, thread);
@@ -236,20 +270,21 @@ impl Staging {
         })
     }
 
-    /// How many links are busy with a copy of a pair, which is one of them: those with rings in use now, and at the last copies.
+    /// How many links are busy with a copy of a pair, which is one of them: those whose rings have something to do now, or had at the last
+    /// copies.
     fn busy_links(&self, driver: &impl Stager, pair: [u8; 2]) -> usize {
-        let others: Vec<(Ring, [u8; 2], bool)> = {
-            let rings = self.rings.lock();
-            let others = rings.entries.iter().filter(|entry| entry.ring.host.bytes == RING && entry.pair != pair);
-            others.map(|entry| (entry.ring, entry.pair, entry.is_taken || entry.kept_by.is_some())).collect()
-        };
-        let mut busy = Vec::from([pair]);
-        for (ring, pair, is_taken) in &others {
-            if !busy.contains(pair) && (*is_taken || !driver.is_ring_done(ring)) {
-                busy.push(*pair);
-            }
-        }
-        self.rings.lock().links.busy(busy.len()).max(self.ranks.load(Relaxed))
+        let others = self.under_way(driver, |entry| entry.ring.host.bytes == RING && entry.pair != pair);
+        let mut others: Vec<_> = others.iter().map(|ring| [ring.contexts[1], ring.contexts[2]]).collect();
+        others.sort_unstable();
+        others.dedup();
+        self.rings.lock().links.busy(1 + others.len()).max(self.ranks.load(Relaxed))
+    }
+
+    /// The rings of which this holds, and which have something to do.
+    fn under_way(&self, driver: &impl Stager, is_it: impl Fn(&Entry) -> bool) -> Vec<Ring> {
+        let rings: Vec<Ring> =
+            self.rings.lock().entries.iter().filter(|entry| is_it(entry)).map(|entry| entry.ring).collect();
+        rings.into_iter().filter(|ring| !driver.is_ring_done(ring)).collect()
     }
 
     /// The ring of this stream, these contexts and so many bytes, if nobody is using it in this moment.
@@ -264,25 +299,20 @@ impl Staging {
     #[cold]
     #[inline(never)]
     fn take_over(&self, driver: &impl Stager, kind: (Contexts, usize), user: User) -> Option<Ring> {
-        let candidates: Vec<Ring> = {
-            let mut rings = self.rings.lock();
-            let free = rings.entries.iter_mut().filter(|entry| entry.is_free(kind) && entry.kept_by.is_none());
-            free.map(|entry| {
-                entry.is_taken = true;
-                entry.ring
-            })
-            .collect()
-        };
-        let mut found = None;
-        for ring in candidates {
-            if found.is_none() && driver.is_ring_done(&ring) {
-                self.with(&ring, |entry| entry.user = user);
-                found = Some(ring);
-            } else {
-                self.give_back(&ring);
+        let is_free = |entry: &Entry| entry.is_free(kind) && entry.kept_by.is_none();
+        let candidates: Vec<Ring> =
+            self.rings.lock().entries.iter().filter(|entry| is_free(entry)).map(|entry| entry.ring).collect();
+        candidates.into_iter().find(|ring| {
+            let take = |entry: &mut Entry| is_free(entry).then(|| entry.is_taken = true);
+            let is_ours = self.with(ring, take).flatten().is_some();
+            let is_done = is_ours && driver.is_ring_done(ring);
+            if is_done {
+                self.with(ring, |entry| entry.user = user);
+            } else if is_ours {
+                self.give_back(ring);
             }
-        }
-        found
+            is_done
+        })
     }
 
     /// A new one, if there may be one more.
@@ -296,26 +326,20 @@ impl Staging {
         traffic: &Traffic,
     ) -> Option<Ring> {
         let is_limited = bytes != NEEDED;
-        let pair = [traffic.src, traffic.dst];
         let host = {
             let mut rings = self.rings.lock();
-            let has_failed = is_limited && !rings.failures.may_try(pair, bytes);
-            let is_of_size = |entry: &&Entry| entry.ring.host.bytes == bytes;
-            let taken = |is_it: &dyn Fn(&&Entry) -> bool| -> u64 {
-                rings.entries.iter().filter(is_of_size).filter(is_it).map(|entry| entry.ring.host.bytes as u64).sum()
-            };
-            let of_pair = taken(&|entry| entry.ring.contexts[1..] == contexts[1..]);
-            let in_all = taken(&|_| true) + rings.making;
-            let is_room = |taken: u64, limit: u64| !is_limited || taken + bytes as u64 <= limit;
-            if has_failed || !is_room(of_pair, A_PAIR) || !is_room(in_all, self.limit.load(Relaxed)) {
+            if is_limited && !rings.may_try() {
+                return None;
+            }
+            if is_limited && !rings.have_room((contexts, bytes), self.limit.load(Relaxed)) {
                 drop(rings);
-                if !has_failed && Once::NoMemoryLeft.is_first() {
+                if Once::NoMemoryLeft.is_first() {
                     let what = "not for every copy is there page-locked memory to stage it or to read it back (P2PSHIM_STAGING_LIMIT)";
                     log::pair_info(traffic.src, traffic.dst, format_args!("{what}"));
                 }
                 return None;
             }
-            rings.making += bytes as u64;
+            rings.making += bytes;
             let spare = rings.spare.iter().position(|host| host.bytes == bytes);
             spare.map(|spare| rings.spare.swap_remove(spare)).ok_or(bytes)
         };
@@ -323,40 +347,35 @@ impl Staging {
         let make = |host| driver.relaxed(|| driver.ring(contexts, host, is_limited)).unwrap_or(Err(Code::NOT_READY));
         let made = host.and_then(make);
         let mut rings = self.rings.lock();
-        rings.making -= bytes as u64;
-        match made {
+        rings.making -= bytes;
+        let (made, what) = match made {
             Ok(ring) => {
                 self.is_used.store(true, Relaxed);
-                rings.failures.remove(pair, bytes);
-                rings.entries.push(Entry {
-                    ring,
-                    user,
-                    pair,
-                    piece: bytes,
-                    ends: [0..0, 0..0],
-                    queued: 0,
-                    is_taken: true,
-                    kept_by: None,
-                });
-                drop(rings);
-                if ring.host.locked_in == Host::UNLOCKED {
-                    let what = "no page-locked memory to stage copies: calls wait for them";
-                    log::pair_info(traffic.src, traffic.dst, format_args!("{what}"));
-                }
-                Some(ring)
+                rings.since_failure = None;
+                let (pair, piece, ends) = ([traffic.src, traffic.dst], bytes, [0..0, 0..0]);
+                rings.entries.push(Entry { ring, user, pair, piece, ends, queued: 0, is_taken: true, kept_by: None });
+                let is_unlocked = ring.host.locked_in == Host::UNLOCKED;
+                (
+                    Some(ring),
+                    is_unlocked.then(|| "no page-locked memory to stage copies: calls wait for them".to_owned()),
+                )
             }
             Err(code) => {
                 rings.spare.extend(host);
                 // During a capture none is made.
-                let is_new = code != Code::NOT_READY && rings.failures.add(pair, bytes);
-                drop(rings);
+                let is_new = code != Code::NOT_READY && rings.since_failure.is_none();
                 if is_new {
-                    let what = "no page-locked memory to stage copies or to read them back";
-                    log::pair_info(traffic.src, traffic.dst, format_args!("{what}, error {}", code.0));
+                    rings.since_failure = Some(0);
                 }
-                None
+                let what = format!("no page-locked memory to stage copies or to read them back, error {}", code.0);
+                (None, is_new.then_some(what))
             }
+        };
+        drop(rings);
+        if let Some(what) = what {
+            log::pair_info(traffic.src, traffic.dst, format_args!("{what}"));
         }
+        made
     }
 
     fn with<T>(&self, ring: &Ring, change: impl FnOnce(&mut Entry) -> T) -> Option<T> {
@@ -367,11 +386,6 @@ impl Staging {
     /// Whether a ring that was taken is there still.
     pub(crate) fn has(&self, ring: &Ring) -> bool {
         self.rings.lock().entries.iter().any(|entry| entry.ring == *ring)
-    }
-
-    /// Notes that a ring's memory is used otherwise than for pieces, as the next copy has to know.
-    pub(crate) fn use_otherwise(&self, ring: &Ring) {
-        self.with(ring, |entry| (entry.piece, entry.ends) = (0, [0..0, 0..0]));
     }
 
     /// Notes how what is submitted next is divided, and says how the last was; not at all, for 0.
@@ -407,13 +421,13 @@ impl Staging {
     }
 
     /// Whether a ring's streams take a copy without making their callers wait. If so it is counted.
-    pub(crate) fn has_room(&self, driver: &impl Stager, staged: &Staged) -> bool {
+    pub(crate) fn has_room(&self, driver: &impl Stager, staged: &Transfer) -> bool {
         let launches = staged.launches();
         let queued = self.with(&staged.ring, |entry| entry.queued).unwrap_or_default();
         let is_done = driver.is_ring_done(&staged.ring);
         let before = if is_done { 0 } else { queued };
         // One that is too long for any stream has to wait there.
-        let has_room = is_done || before + launches <= staged::QUEUED;
+        let has_room = is_done || before + launches <= transfer::QUEUED;
         if has_room {
             self.with(&staged.ring, |entry| entry.queued = before + launches);
         }
@@ -447,24 +461,13 @@ impl Staging {
 
     /// The rings whose last copy is under way and has an end in some memory; but not those of one user.
     pub(crate) fn copies_of(&self, driver: &impl Stager, memory: &Range<u64>, besides: Option<User>) -> Vec<Ring> {
-        let mut rings: Vec<Ring> = {
-            let rings = self.rings.lock();
-            let is_of_it = |end: &Range<u64>| end.start < memory.end && memory.start < end.end;
-            let of_it = rings.entries.iter().filter(|entry| entry.ends.iter().any(is_of_it));
-            of_it.filter(|entry| Some(entry.user) != besides).map(|entry| entry.ring).collect()
-        };
-        rings.retain(|ring| !driver.is_ring_done(ring));
-        rings
+        let is_of_it = |end: &Range<u64>| end.start < memory.end && memory.start < end.end;
+        self.under_way(driver, |entry| entry.ends.iter().any(is_of_it) && Some(entry.user) != besides)
     }
 
-    /// Whether staged copies are under way that a context takes part in.
+    /// Whether copies are under way that a context takes part in.
     pub(crate) fn is_in_use(&self, driver: &impl Stager, context: usize) -> bool {
-        let rings: Vec<Ring> = {
-            let rings = self.rings.lock();
-            let is_of_it = |ring: &Ring| ring.needs(|&(handle, _)| handle == context);
-            rings.entries.iter().map(|entry| entry.ring).filter(is_of_it).collect()
-        };
-        rings.iter().any(|ring| !driver.is_ring_done(ring))
+        !self.under_way(driver, |entry| entry.ring.needs(|&(handle, _)| handle == context)).is_empty()
     }
 
     /// Contexts may be gone. Their rings are; the memory of the host serves others. `device` and `destroyed` say what is gone where
@@ -519,6 +522,7 @@ mod tests {
     use crate::api::abi::CUDA_MEMCPY3D_PEER;
     use crate::policy::access::Circumstances;
     use crate::policy::access::fake::{Fake, context, memory_of};
+    use crate::policy::staging::pieces::Piece;
 
     thread_local! {
         static MADE: Cell<usize> = const { Cell::new(0) };
@@ -541,8 +545,12 @@ mod tests {
             Ok(Ring { contexts, streams: [0; 2], begins: 0, ends: 0, filled, drained, host })
         }
 
-        fn is_ring_done(&self, ring: &Ring) -> bool {
-            !BUSY.with_borrow(|busy| busy.contains(&ring.host.address))
+        fn is_over(&self, ring: &Ring) -> Result<bool, Code> {
+            Ok(!BUSY.with_borrow(|busy| busy.contains(&ring.host.address)))
+        }
+
+        fn bytes_of(&self, _ring: &Ring) -> &[u8] {
+            &[]
         }
     }
 
@@ -563,17 +571,17 @@ mod tests {
         }
 
         /// A copy of `bytes` from the memory of context 0 to that of context 1.
-        fn take(&self, stream: usize, bytes: u64) -> Option<Staged> {
+        fn take(&self, stream: usize, bytes: u64) -> Option<Transfer> {
             self.take_between(stream, [0, 1], bytes)
         }
 
-        fn take_between(&self, stream: usize, [src, dst]: [usize; 2], bytes: u64) -> Option<Staged> {
+        fn take_between(&self, stream: usize, [src, dst]: [usize; 2], bytes: u64) -> Option<Transfer> {
             let copy = Memcpy { stream: Some(stream), ..Memcpy::linear(memory_of(src), memory_of(dst), bytes) };
             let traffic = self.access.consider(&self.driver, &copy, Circumstances::default())?;
             assert!(self.staging.wants(&copy, traffic.path));
             let all = (&*self.access, &self.driver);
             let share = self.staging.share(&self.driver, &copy, &traffic)?;
-            self.staging.take(all, (&copy, &traffic, share), (context(src), 1), (false, 7))
+            self.staging.take(all, (&copy, &traffic, share), ((context(src), 1), false, 7))
         }
 
         /// A copy that was submitted and is under way: the number of its ring.
@@ -595,13 +603,13 @@ mod tests {
             let step = Piece { extent: pieces::extent(&copy), ..ring.step };
             let share = Share::of(busy);
             let piece = pieces::size(bytes, share);
-            let staged = Staged { copy, step, piece, slots: (share.bytes / piece).clamp(1, SLOTS), ..ring };
+            let staged = Transfer { copy, step, piece, slots: (share.bytes / piece).clamp(1, SLOTS), ..ring };
             let mut end = 0;
             let (mut step, mut number) = (staged, 0);
             while step.be_step(number) {
                 number += 1;
                 assert_eq!(step.step.at, [end, 0, 0]);
-                assert!(step.launches() <= staged::QUEUED / 2, "{bytes}");
+                assert!(step.launches() <= transfer::QUEUED / 2, "{bytes}");
                 end += step.step.extent[0];
             }
             assert_eq!(end as u64, bytes);
@@ -673,6 +681,32 @@ mod tests {
     }
 
     #[test]
+    fn copies_after_a_failure_try_again_ever_less_often() {
+        let staging = Process::new(u64::MAX).staging;
+        let mut rings = staging.rings.lock();
+        assert!((0..9).all(|_| rings.may_try()));
+        rings.since_failure = Some(0);
+        let tries: Vec<_> = (1..=200).filter(|_| rings.may_try()).collect();
+        assert_eq!(tries, [1, 2, 4, 8, 16, 32, 64, 128, 192]);
+    }
+
+    #[test]
+    fn copies_that_are_read_back_have_rings_of_their_size_and_the_next_copy_knows() {
+        let process = Process::new(u64::MAX);
+        let all = (&*process.access, &process.driver);
+        for (bytes, is_whole, size) in [(LEAST, false, SAMPLES), (64, false, SAMPLES), (LEAST, true, RING)] {
+            let copy = Memcpy { stream: Some(5), ..Memcpy::linear(memory_of(0), memory_of(1), bytes) };
+            let traffic = process.access.consider(&process.driver, &copy, Circumstances::default()).unwrap();
+            let taken =
+                process.staging.take_to_compare(all, (&copy, &traffic, is_whole), ((context(0), 1), false, 7)).unwrap();
+            assert_eq!(taken.ring.host.bytes, size);
+            process.staging.give_back(&taken.ring);
+        }
+        let staged = process.take(5, LEAST).unwrap();
+        assert_eq!(process.staging.divide(&staged.ring, staged.piece), Some(0), "it was read back");
+    }
+
+    #[test]
     fn copies_that_need_it_are_staged_beyond_the_limit_of_any_size_and_order() {
         for (limit, bytes, ring) in [(u64::MAX, 1, NEEDED), (u64::MAX, LEAST, RING), (0, LEAST, NEEDED)] {
             let process = Process::new(limit);
@@ -688,7 +722,7 @@ mod tests {
                     let traffic = Traffic { path: Path::Staged(Why::BrokenInUse), ..traffic };
                     let all = (&*process.access, &process.driver);
                     let share = process.staging.share(&process.driver, &copy, &traffic).unwrap();
-                    process.staging.take(all, (&copy, &traffic, share), (context(0), 1), (false, 7)).unwrap()
+                    process.staging.take(all, (&copy, &traffic, share), ((context(0), 1), false, 7)).unwrap()
                 };
                 let (regular, peer) = (of(Named::Pointer), of(Named::Ordinal(0)));
                 assert_eq!(

@@ -6,7 +6,7 @@ use super::links::Share;
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, MEMORYTYPE_HOST, MEMORYTYPE_UNIFIED, cudaMemcpy3DPeerParms, is_pointer};
 use crate::model::{Memcpy, Shape};
 
-/// Parts of a row are multiples of this, but the last.
+/// Parts of a row are multiples of this, but the last; of small ones, of their 32nd part.
 const ALIGNMENT: usize = 64 << 10;
 
 /// A part of a copy: bytes of a row, rows, and slices.
@@ -18,6 +18,10 @@ pub(crate) struct Piece {
 }
 
 impl Piece {
+    pub(super) fn bytes(&self) -> usize {
+        self.extent.into_iter().product()
+    }
+
     /// It, of a part, as one of all.
     pub(super) fn within(&self, part: &Self) -> Self {
         let ([x, y, z], [left, top, front]) = (self.at, part.at);
@@ -26,7 +30,7 @@ impl Piece {
 }
 
 /// Bytes of a row, rows and slices.
-pub(crate) const fn extent(copy: &CUDA_MEMCPY3D_PEER) -> [usize; 3] {
+pub(super) const fn extent(copy: &CUDA_MEMCPY3D_PEER) -> [usize; 3] {
     [copy.WidthInBytes, copy.Height, copy.Depth]
 }
 
@@ -42,7 +46,7 @@ pub(super) fn size(bytes: u64, share: Share) -> usize {
 }
 
 /// A copy as a 3D copy of the driver, which names addresses or arrays; none if it is not known, or cannot be divided.
-pub(crate) fn parameters(copy: &Memcpy<'_>) -> Option<CUDA_MEMCPY3D_PEER> {
+pub(super) fn parameters(copy: &Memcpy<'_>) -> Option<CUDA_MEMCPY3D_PEER> {
     match copy.shape {
         Shape::Linear => Some(linear(copy.src, copy.dst, usize::try_from(copy.bytes).ok()?)),
         Shape::Runtime3D(p) if copy.has_ends() && copy.reach().is_some() => Some(pitched(p)),
@@ -88,7 +92,7 @@ const fn pitched(p: &cudaMemcpy3DPeerParms) -> CUDA_MEMCPY3D_PEER {
 }
 
 /// The copy in the other direction.
-pub(crate) const fn reversed(p: &CUDA_MEMCPY3D_PEER) -> CUDA_MEMCPY3D_PEER {
+pub(super) const fn reversed(p: &CUDA_MEMCPY3D_PEER) -> CUDA_MEMCPY3D_PEER {
     CUDA_MEMCPY3D_PEER {
         srcXInBytes: p.dstXInBytes,
         srcY: p.dstY,
@@ -122,6 +126,8 @@ pub(crate) struct Division {
     whole: [usize; 3],
     most: [usize; 3],
     slots: usize,
+    /// The numbers of those parts that are meant, if that is not each.
+    chosen: Option<[usize; 3]>,
 }
 
 impl Division {
@@ -129,10 +135,16 @@ impl Division {
     pub(super) fn new(whole: [usize; 3], piece: usize, slots: usize) -> Self {
         let [width, height, depth] = whole;
         // Parts of a long row are alike: a short one takes as long to submit as another.
-        let bytes = width.div_ceil(width.div_ceil(piece)).next_multiple_of(ALIGNMENT).min(piece).min(width);
+        let alignment = (piece / 32).clamp(1, ALIGNMENT);
+        let bytes = width.div_ceil(width.div_ceil(piece)).next_multiple_of(alignment).min(piece).min(width);
         let rows = if bytes < width { 1 } else { (piece / bytes).min(height) };
         let slices = if rows < height || bytes < width { 1 } else { (piece / (bytes * rows)).min(depth) };
-        Self { whole, most: [bytes, rows, slices], slots }
+        Self { whole, most: [bytes, rows, slices], slots, chosen: None }
+    }
+
+    /// Of these parts, a few that are chosen by their numbers.
+    pub(super) fn only(self, chosen: Option<[usize; 3]>) -> Self {
+        Self { chosen, ..self }
     }
 
     /// How many parts there are in each direction.
@@ -143,7 +155,8 @@ impl Division {
 
     /// How many there are.
     pub(crate) fn count(&self) -> usize {
-        self.counts().into_iter().product()
+        let all = self.counts().into_iter().product();
+        self.chosen.map_or(all, |chosen| chosen.len().min(all))
     }
 
     /// Their numbers in order, as many at a time as there are slots.
@@ -154,7 +167,8 @@ impl Division {
 
     /// The piece with a number.
     #[inline(never)]
-    pub(crate) fn piece(&self, number: usize) -> Piece {
+    pub(crate) fn piece(&self, index: usize) -> Piece {
+        let number = self.chosen.and_then(|chosen| chosen.get(index).copied()).unwrap_or(index);
         let [columns, lines, _] = self.counts();
         let position = [number % columns, number / columns % lines, number / columns / lines];
         let (mut at, mut extent) = ([0; 3], [0; 3]);
@@ -164,7 +178,7 @@ impl Division {
             *at = position * most;
             *extent = most.min(whole - *at);
         }
-        Piece { at, extent, slot: number % self.slots }
+        Piece { at, extent, slot: index % self.slots }
     }
 }
 
@@ -187,7 +201,7 @@ const fn part(copy: &CUDA_MEMCPY3D_PEER, piece: &Piece) -> CUDA_MEMCPY3D_PEER {
 
 /// The first half of a part's copy: from the source to `host`.
 #[inline(never)]
-pub(crate) fn to_host(copy: &CUDA_MEMCPY3D_PEER, piece: &Piece, host: usize) -> CUDA_MEMCPY3D_PEER {
+pub(super) fn to_host(copy: &CUDA_MEMCPY3D_PEER, piece: &Piece, host: usize) -> CUDA_MEMCPY3D_PEER {
     let [width, height, _] = piece.extent;
     CUDA_MEMCPY3D_PEER {
         dstXInBytes: 0,
@@ -205,20 +219,8 @@ pub(crate) fn to_host(copy: &CUDA_MEMCPY3D_PEER, piece: &Piece, host: usize) -> 
 
 /// The second: from there to the destination.
 #[inline(never)]
-pub(crate) fn from_host(copy: &CUDA_MEMCPY3D_PEER, piece: &Piece, host: usize) -> CUDA_MEMCPY3D_PEER {
-    let [width, height, _] = piece.extent;
-    CUDA_MEMCPY3D_PEER {
-        srcXInBytes: 0,
-        srcY: 0,
-        srcZ: 0,
-        srcMemoryType: MEMORYTYPE_HOST,
-        srcHost: host,
-        srcDevice: 0,
-        srcArray: 0,
-        srcPitch: width,
-        srcHeight: height,
-        ..part(copy, piece)
-    }
+pub(super) fn from_host(copy: &CUDA_MEMCPY3D_PEER, piece: &Piece, host: usize) -> CUDA_MEMCPY3D_PEER {
+    reversed(&to_host(&reversed(copy), piece, host))
 }
 
 /// Destination, source and bytes of what is one row between addresses.

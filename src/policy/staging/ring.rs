@@ -1,11 +1,14 @@
-//! Rings, which stage copies: memory of the host, and streams and events around it.
+//! Rings, through which copies go: memory of the host, and streams and events around it.
 
 use super::SLOTS;
+use super::transfer::SAMPLED;
 use crate::api::abi::Code;
 use crate::policy::Driver;
 
 /// Bytes of a ring for copies that have to be staged, small ones, or if there is no other: no limit holds for it.
 pub(crate) const NEEDED: usize = 1 << 20;
+/// Bytes of a ring for samples of copies that are read back.
+pub(super) const SAMPLES: usize = 2 * SLOTS * SAMPLED;
 
 /// A context, and what tells it from later ones.
 pub(crate) type Context = (usize, u64);
@@ -13,7 +16,7 @@ pub(crate) type Context = (usize, u64);
 /// The contexts of the caller's stream, the source and the destination.
 pub(crate) type Contexts = [Context; 3];
 
-/// Stages the copies of one stream of the program. Its handles are the driver's.
+/// Takes the copies of one stream of the program. Its handles are the driver's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ring {
     pub(crate) contexts: Contexts,
@@ -59,6 +62,14 @@ pub(crate) trait Stager: Driver {
     /// Makes a ring with this memory. Where it does not have to be page-locked, and cannot be, the ring's copies wait for their data.
     fn ring(&self, contexts: Contexts, host: Host, has_to_lock: bool) -> Result<Ring, Code>;
 
-    /// Whether all copies of a ring are done; also if something has failed.
-    fn is_ring_done(&self, ring: &Ring) -> bool;
+    /// Whether all copies of a ring are done.
+    fn is_over(&self, ring: &Ring) -> Result<bool, Code>;
+
+    /// That; also if it cannot be told, since a ring of a context that is gone has nothing to do.
+    fn is_ring_done(&self, ring: &Ring) -> bool {
+        self.is_over(ring) != Ok(false)
+    }
+
+    /// The memory of a ring that somebody has, and whose copies are done.
+    fn bytes_of(&self, ring: &Ring) -> &[u8];
 }

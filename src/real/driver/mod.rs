@@ -5,7 +5,6 @@ mod devices;
 mod functions;
 mod graphs;
 mod memory;
-mod readback;
 mod replacement;
 mod scratch;
 pub(crate) mod staging;

@@ -1,4 +1,4 @@
-//! The driver's calls by which a copy is staged ([`crate::policy::staging`]). Only [`wait`] waits for a device.
+//! The driver's calls by which a copy goes through a ring ([`crate::policy::staging`]). Only [`wait`] waits for a device.
 
 use std::ffi::c_uint;
 
@@ -10,7 +10,7 @@ use super::functions::{
 use super::{RealDriver, scratch};
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code};
 use crate::policy::Judged;
-use crate::policy::staging::{Contexts, Host, Ring, SLOTS, Staged, Stager, as_row};
+use crate::policy::staging::{Contexts, Host, Ring, SLOTS, Stager, Transfer, as_row};
 
 /// `CU_EVENT_DISABLE_TIMING`.
 const NO_TIMING: c_uint = 2;
@@ -47,16 +47,17 @@ impl Stager for RealDriver {
         made.map(|()| ring)
     }
 
-    fn is_ring_done(&self, ring: &Ring) -> bool {
-        // That of a context that is gone is refused, and has nothing to do.
-        is_over(ring) != Ok(false)
+    fn is_over(&self, ring: &Ring) -> Result<bool, Code> {
+        // SAFETY: the event is the ring's.
+        let is_over = || is_ready(unsafe { event_query(ring.ends) });
+        // To ask about an event would end another thread's capture.
+        self.relaxed(is_over).unwrap_or(Ok(false))
     }
-}
 
-/// Whether all that a ring was given to do is done. To ask about an event would end another thread's capture.
-pub(super) fn is_over(ring: &Ring) -> Result<bool, Code> {
-    // SAFETY: the event is the ring's.
-    RealDriver.relaxed(|| is_ready(unsafe { event_query(ring.ends) })).unwrap_or(Ok(false))
+    fn bytes_of(&self, ring: &Ring) -> &[u8] {
+        // SAFETY: the memory is never freed, and has so many bytes. Nothing is written there before the ring is given back.
+        unsafe { std::slice::from_raw_parts(ring.host.address as *const u8, ring.host.bytes) }
+    }
 }
 
 fn new_event(event: &mut usize) -> Result<(), Code> {
@@ -85,121 +86,107 @@ fn destroy(ring: &Ring) {
 }
 
 /// Has a stream wait for what an event was recorded for.
-pub(super) fn follow(stream: usize, event: usize) -> Result<(), Code> {
+fn follow(stream: usize, event: usize) -> Result<(), Code> {
     // SAFETY: both are ours.
     checked(unsafe { stream_wait_event(stream, event, 0) })
 }
 
-pub(super) fn record(event: usize, stream: usize) -> Result<(), Code> {
+fn record(event: usize, stream: usize) -> Result<(), Code> {
     // SAFETY: both are ours.
     checked(unsafe { event_record(event, stream) })
 }
 
-fn copy(dst: u64, src: u64, bytes: usize, stream: usize) -> Result<(), Code> {
-    // SAFETY: one end is the program's, which it has asked to copy; the other lies in a slot.
-    checked(unsafe { memcpy_async(dst, src, bytes, stream) })
-}
-
-/// Makes one half of a part: one row between addresses, if it is that.
-pub(super) fn copy_half(half: &CUDA_MEMCPY3D_PEER, stream: usize) -> Result<(), Code> {
-    match as_row(half) {
-        Some((dst, src, bytes)) => copy(dst, src, bytes, stream),
-        // SAFETY: as above. The struct is that of copies within a context, whose reserved words are 0.
-        None => checked(unsafe { memcpy_3d_async(half, stream) }),
-    }
+/// Makes one half of a part: one row between addresses, if it is that. One end is the program's, which it has asked to copy; the other lies
+/// in a ring.
+fn copy_half(half: &CUDA_MEMCPY3D_PEER, stream: usize) -> Result<(), Code> {
+    checked(match as_row(half) {
+        // SAFETY: as said.
+        Some((dst, src, bytes)) => unsafe { memcpy_async(dst, src, bytes, stream) },
+        // SAFETY: as said. The struct is that of copies within a context, whose reserved words are 0.
+        None => unsafe { memcpy_3d_async(half, stream) },
+    })
 }
 
 /// A stream of the program, or a default stream of the current context, which the second says to be one per thread.
 pub(crate) type ProgramStream = (usize, bool);
 
 /// Records an event on a stream of the program.
-pub(super) fn record_on_program(event: usize, (stream, per_thread): ProgramStream) -> Result<(), Code> {
+fn record_on_program(event: usize, (stream, per_thread): ProgramStream) -> Result<(), Code> {
     // SAFETY: the event is ours, the stream what the program has given, or a default stream.
     checked(unsafe { if per_thread { event_record_ptsz(event, stream) } else { event_record(event, stream) } })
 }
 
-/// Has a stream of the program wait for an event.
-pub(super) fn have_program_follow((stream, per_thread): ProgramStream, event: usize) -> Result<(), Code> {
+/// Has a stream of the program wait for a ring's last copy.
+pub(crate) fn have_program_follow((stream, per_thread): ProgramStream, ring: &Ring) -> Result<(), Code> {
     // SAFETY: as above.
     checked(unsafe {
-        if per_thread { stream_wait_event_ptsz(stream, event, 0) } else { stream_wait_event(stream, event, 0) }
+        if per_thread { stream_wait_event_ptsz(stream, ring.ends, 0) } else { stream_wait_event(stream, ring.ends, 0) }
     })
 }
 
-/// Has a stream of the program wait for a ring's last copy. If it cannot, it is refused, and so is what the program asks of it.
-pub(crate) fn have_follow(stream: ProgramStream, ring: &Ring) {
-    let _ = have_program_follow(stream, ring.ends);
-}
-
 /// Has the stream of the program that a ring's copies are for wait for the last of them. That may wait for room there.
-pub(crate) fn have_caller_follow(stream: usize, ring: &Ring) {
-    let [(context, _), ..] = ring.contexts;
-    let _ = on_stream(context, stream, || have_program_follow((stream, false), ring.ends));
+pub(crate) fn have_caller_follow(stream: ProgramStream, ring: &Ring) -> Result<(), Code> {
+    on_stream(ring.contexts[0].0, stream.0, || have_program_follow(stream, ring))
 }
 
 /// Notes in the stream of a copy, if it has one, what the copy comes after. That may wait for room there.
-pub(crate) fn begin(staged: &Staged) -> Result<(), Code> {
-    let record = |stream| record_on_program(staged.ring.begins, (stream, staged.per_thread));
-    staged.stream.map_or(Ok(()), record)
+pub(crate) fn begin(transfer: &Transfer) -> Result<(), Code> {
+    let &Transfer { stream, per_thread, ref ring, .. } = transfer;
+    let record = |stream| record_on_program(ring.begins, (stream, per_thread));
+    stream.map_or(Ok(()), |stream| on_stream(ring.contexts[0].0, stream, || record(stream)))
 }
 
-pub(crate) fn end(staged: &Staged) -> Result<(), Code> {
-    let follow = |stream| have_program_follow((stream, staged.per_thread), staged.ring.ends);
-    staged.stream.map_or(Ok(()), follow)
+pub(crate) fn end(transfer: &Transfer) -> Result<(), Code> {
+    let follow = |stream| have_caller_follow((stream, transfer.per_thread), &transfer.ring);
+    transfer.stream.map_or(Ok(()), follow)
 }
 
-/// Submits all of a copy, with its order if it has no stream: then what comes after it comes after what was submitted, whatever became of it.
-pub(crate) fn submit(staged: &Staged, is_divided_anew: bool) -> Result<(), Code> {
-    let &Staged { stream, per_thread, ref ring, .. } = staged;
-    let ([(own, _), (src, _), (dst, _)], [from, to], [filled, ..]) = (ring.contexts, ring.streams, ring.filled);
-    // The current context may be a third.
-    let third = (own != src && own != dst).then_some(own);
+/// Submits all of a step, with its order if it has no stream: then what comes after it comes after what was submitted, whatever became of
+/// it.
+pub(crate) fn submit(transfer: &Transfer, is_divided_anew: bool) -> Result<(), Code> {
+    let &Transfer { stream, per_thread, ref ring, .. } = transfer;
+    let ([(own, _), (src, _), (dst, _)], [from, _], [filled, ..]) = (ring.contexts, ring.streams, ring.filled);
     let by_default = (0, per_thread);
+    // The current context may be a third. An event is recorded in its own context only.
+    let sides = [(own, ring.begins), (src, filled), (dst, ring.ends)];
     if stream.is_some() {
         follow(from, ring.begins)?;
     } else {
-        if let Some(third) = third {
-            within(third, || record_on_program(ring.begins, by_default))?;
-            follow(from, ring.begins)?;
+        // What went through the ring before: the event is recorded anew.
+        follow(from, ring.ends)?;
+        for (context, event) in sides {
+            within(context, || record_on_program(event, by_default))?;
+            follow(from, event)?;
         }
-        within(src, || record_on_program(filled, by_default))?;
-        follow(from, filled)?;
-        // Of what was staged before: its event is recorded anew.
-        follow(from, ring.ends)?;
-        within(dst, || record_on_program(ring.ends, by_default))?;
-        follow(from, ring.ends)?;
     }
-    let submitted = submit_pieces(staged, is_divided_anew);
-    let ended = within(dst, || record(ring.ends, to));
-    let have_follow = |of| within(of, || have_program_follow(by_default, ring.ends));
-    let followed = match stream {
-        Some(_) => Ok(()),
-        None => [src, dst].into_iter().chain(third).try_for_each(have_follow),
-    };
+    let submitted = submit_pieces(transfer, is_divided_anew);
+    let ended = within(dst, || record(ring.ends, ring.streams[1]));
+    let have_follow = |(of, _)| within(of, || have_program_follow(by_default, ring));
+    let followed = if stream.is_some() { Ok(()) } else { sides.into_iter().try_for_each(have_follow) };
     submitted.and(ended).and(followed)
 }
 
-fn submit_pieces(staged: &Staged, is_divided_anew: bool) -> Result<(), Code> {
-    let ring = &staged.ring;
+fn submit_pieces(transfer: &Transfer, is_divided_anew: bool) -> Result<(), Code> {
+    let ring = &transfer.ring;
     let ([_, (src, _), (dst, _)], [from, to]) = (ring.contexts, ring.streams);
     if is_divided_anew {
         follow(from, ring.ends)?;
     }
-    let division = &staged.division();
+    let division = &transfer.division();
     for round in division.rounds() {
         let pieces = || round.clone().zip(ring.filled.iter().zip(&ring.drained));
         // Each half in the context of its side: memory of a pool can be copied in no other.
         within(src, || {
             pieces().try_for_each(|(number, (&filled, &drained))| {
                 follow(from, drained)?;
-                copy_half(&staged.filling(&division.piece(number)), from)?;
+                copy_half(&transfer.filling(&division.piece(number)), from)?;
                 record(filled, from)
             })
         })?;
         within(dst, || {
             pieces().try_for_each(|(number, (&filled, &drained))| {
                 follow(to, filled)?;
-                copy_half(&staged.draining(&division.piece(number)), to)?;
+                copy_half(&transfer.draining(&division.piece(number)), to)?;
                 record(drained, to)
             })
         })?;
@@ -207,7 +194,7 @@ fn submit_pieces(staged: &Staged, is_divided_anew: bool) -> Result<(), Code> {
     Ok(())
 }
 
-pub(crate) fn wait(staged: &Staged) {
+pub(crate) fn wait(ring: &Ring) {
     // SAFETY: the event is the ring's, and was recorded.
-    unsafe { event_synchronize(staged.ring.ends) };
+    unsafe { event_synchronize(ring.ends) };
 }

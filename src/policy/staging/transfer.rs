@@ -1,0 +1,268 @@
+//! A copy on its way through a ring: in steps, each of rounds of pieces.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use super::pieces::{self, Division, Piece};
+use super::ring::Ring;
+use crate::api::abi::CUDA_MEMCPY3D_PEER;
+
+/// Pieces that are submitted while signals are held back, at most.
+const STEP: usize = 64;
+/// Launches that a ring's streams have to do, at most. A stream takes about a thousand, and then makes its callers wait.
+pub(super) const QUEUED: usize = 900;
+
+/// The fate of a piece that lies in a ring.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Purpose {
+    /// It goes on to the destination: the copy is staged.
+    Stage,
+    /// It is compared with the same piece of the destination, which lies half a ring behind: the copy is read back.
+    Compare,
+    /// So are these pieces, and no others.
+    Sample([usize; 3]),
+}
+
+/// A copy that is to be staged or read back. It has nothing to drop.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Transfer {
+    /// The extent, as in a 3D copy of the driver.
+    pub(super) copy: CUDA_MEMCPY3D_PEER,
+    pub(super) purpose: Purpose,
+    /// The part of it that is made now.
+    pub(super) step: Piece,
+    /// The stream that orders it; none if the default streams of both sides' contexts do.
+    pub(crate) stream: Option<usize>,
+    pub(crate) per_thread: bool,
+    pub(crate) ring: Ring,
+    /// Bytes of a piece, and how many are under way.
+    pub(crate) piece: usize,
+    pub(super) slots: usize,
+    /// Whether the call returns when the copy is done.
+    pub(crate) blocks: bool,
+}
+
+impl Transfer {
+    /// Of a whole copy, in pieces of so many bytes, of which so many are under way.
+    pub(super) fn new(
+        copy: CUDA_MEMCPY3D_PEER,
+        purpose: Purpose,
+        (ring, stream, per_thread): (Ring, Option<usize>, bool),
+        (piece, slots): (usize, usize),
+    ) -> Self {
+        let step = Piece { at: [0; 3], extent: pieces::extent(&copy), slot: 0 };
+        let mut new = Self { copy, purpose, step, stream, per_thread, ring, piece, slots, blocks: false };
+        new.be_step(0);
+        new
+    }
+
+    /// The whole is made in steps, each a copy of its own behind the last: signals arrive between those of a copy that is staged, and what
+    /// is read back is compared. From now on this is that of a number; false if there is none.
+    #[inline(never)]
+    pub(crate) fn be_step(&mut self, number: usize) -> bool {
+        let pieces = match self.purpose {
+            Purpose::Stage => STEP,
+            Purpose::Compare => 1,
+            Purpose::Sample(_) => return number == 0,
+        };
+        let steps = Division::new(pieces::extent(&self.copy), self.piece.saturating_mul(pieces), 1);
+        let is_there = number < steps.count();
+        if is_there {
+            self.step = steps.piece(number);
+        }
+        is_there
+    }
+
+    /// How many launches that takes on each of the ring's streams, at most.
+    pub(super) fn launches(&self) -> usize {
+        /// For a piece, and for the beginning and the end.
+        const EACH: usize = 3;
+        const BESIDE: usize = 4;
+        self.division().count() * EACH + BESIDE
+    }
+
+    /// Its parts.
+    pub(crate) fn division(&self) -> Division {
+        let chosen = if let Purpose::Sample(chosen) = self.purpose { Some(chosen) } else { None };
+        Division::new(self.step.extent, self.piece, self.slots).only(chosen)
+    }
+
+    /// The halves of a part's copy: into its slot, and out of it, or to where it is compared.
+    pub(crate) fn filling(&self, piece: &Piece) -> CUDA_MEMCPY3D_PEER {
+        pieces::to_host(&self.copy, &piece.within(&self.step), self.ring.host.address + self.slot(piece))
+    }
+
+    pub(crate) fn draining(&self, piece: &Piece) -> CUDA_MEMCPY3D_PEER {
+        let (part, host) = (piece.within(&self.step), self.ring.host.address + self.slot(piece));
+        match self.purpose {
+            Purpose::Stage => pieces::from_host(&self.copy, &part, host),
+            _ => pieces::to_host(&pieces::reversed(&self.copy), &part, host + self.side()),
+        }
+    }
+
+    /// Where a piece lies in the ring's memory.
+    fn slot(&self, piece: &Piece) -> usize {
+        piece.slot * self.piece
+    }
+
+    /// The bytes of either side that are compared, at most.
+    fn side(&self) -> usize {
+        self.ring.host.bytes / 2
+    }
+
+    /// How source and destination differ, as both lie in the ring's memory.
+    pub(crate) fn difference(&self, memory: &[u8]) -> Option<Difference> {
+        let division = self.division();
+        let (mut found, mut of): (Option<Difference>, _) = (None, 0);
+        for piece in (0..division.count()).map(|number| division.piece(number)) {
+            let [width, height, _] = piece.extent;
+            let side = |begins| memory.get(begins..)?.get(..piece.bytes());
+            let (src, dst) = (side(self.slot(&piece))?, side(self.slot(&piece) + self.side())?);
+            of += piece.bytes();
+            let is_equal = src == dst;
+            let differ = src.iter().zip(dst).enumerate().filter(|(_, (src, dst))| !is_equal && src != dst);
+            for (offset, (&src, &dst)) in differ {
+                let at = [offset % width, offset / width % height, offset / width / height];
+                let first = Piece { at, ..piece }.within(&piece).within(&self.step).at;
+                let new = Difference { at: first, bytes: [src, dst], differ: 0, of: 0, is_zero: true };
+                let found = found.get_or_insert(new);
+                (found.differ, found.is_zero) = (found.differ + 1, found.is_zero && dst == 0);
+            }
+        }
+        found.map(|found| Difference { of, ..found })
+    }
+}
+
+/// How source and destination differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Difference {
+    /// Where they first do: byte of a row, row, and slice of the copy.
+    pub(crate) at: [usize; 3],
+    /// The source's byte there, and the destination's.
+    pub(crate) bytes: [u8; 2],
+    /// How many bytes differ, of how many that were read back.
+    pub(crate) differ: usize,
+    pub(crate) of: usize,
+    /// Whether all of these are zero in the destination.
+    pub(crate) is_zero: bool,
+}
+
+/// Bytes of each piece of a sample.
+pub(super) const SAMPLED: usize = 4 << 10;
+
+/// Which pieces of a copy are a sample: the first, the last, and one between that is another each time.
+pub(super) fn sample(copy: &CUDA_MEMCPY3D_PEER) -> Purpose {
+    let count = Division::new(pieces::extent(copy), SAMPLED, 1).count();
+    Purpose::Sample(if count > 3 { [0, 1 + below(count - 2), count - 1] } else { [0, 1, 2] })
+}
+
+/// Another number below this one each time (SplitMix64).
+fn below(end: usize) -> usize {
+    static STATE: AtomicU64 = AtomicU64::new(0);
+    let state = STATE.fetch_add(0x9e37_79b9_7f4a_7c15, Relaxed);
+    let word = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (word ^ word >> 31) as usize % end
+}
+
+#[cfg(test)]
+impl Transfer {
+    /// Of a sample of rows, in a ring that is nobody's.
+    pub(crate) fn of_test(width: usize, height: usize, depth: usize) -> Self {
+        use super::ring::{Host, SAMPLES};
+        let copy = CUDA_MEMCPY3D_PEER { Height: height, Depth: depth, ..pieces::linear(0, 1 << 40, width) };
+        let host = Host { address: 0, bytes: SAMPLES, locked_in: Host::UNLOCKED };
+        let (contexts, streams, events) = ([(0, 0); 3], [0; 2], [0; super::SLOTS]);
+        let ring = Ring { contexts, streams, begins: 0, ends: 0, filled: events, drained: events, host };
+        Self::new(copy, sample(&copy), (ring, Some(0), false), (SAMPLED, super::SLOTS))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EXTENTS: [[usize; 3]; 9] = [
+        [1, 1, 1],
+        [3 * SAMPLED, 1, 1],
+        [4 * SAMPLED + 5, 1, 1],
+        [SAMPLED, 3, 1],
+        [2 * SAMPLED + 1, 2, 5],
+        [7, 9, 3],
+        [100, 1000, 2],
+        [1000, 3, 900],
+        [1, SAMPLED + 1, 1],
+    ];
+
+    fn pieces_of(transfer: &Transfer) -> Vec<Piece> {
+        let division = transfer.division();
+        (0..division.count()).map(|number| division.piece(number)).collect()
+    }
+
+    #[test]
+    fn sample_is_the_beginning_the_end_and_a_part_between() {
+        for extent @ [width, height, depth] in EXTENTS {
+            let mut between = Vec::new();
+            for _ in 0..100 {
+                let pieces = pieces_of(&Transfer::of_test(width, height, depth));
+                let (first, last) = (pieces[0], pieces[pieces.len() - 1]);
+                let end = [0, 1, 2].map(|axis| last.at[axis] + last.extent[axis]);
+                assert_eq!((first.at, end), ([0; 3], extent));
+                assert!(pieces.len() <= 3 && pieces.iter().all(|piece| piece.bytes() <= SAMPLED), "{extent:?}");
+                assert!(pieces.iter().enumerate().all(|(slot, piece)| piece.slot == slot), "{extent:?}");
+                let mut places: Vec<_> = pieces.iter().map(|piece| piece.at).collect();
+                places.dedup();
+                assert_eq!(places.len(), pieces.len(), "no byte twice: {extent:?}");
+                between.extend(pieces.get(1).filter(|_| pieces.len() == 3).map(|piece| piece.at));
+            }
+            let size: usize = extent.iter().product();
+            between.sort_unstable();
+            between.dedup();
+            assert!(between.len() >= (size / SAMPLED).saturating_sub(2).min(10), "{extent:?} {between:?}");
+        }
+    }
+
+    /// The first and the last are not one byte.
+    #[test]
+    fn pieces_of_a_sample_of_one_row_are_alike() {
+        let pieces = pieces_of(&Transfer::of_test(2 * SAMPLED + 1, 1, 1));
+        assert!(pieces.len() == 3 && pieces.iter().all(|piece| piece.bytes() > SAMPLED / 2), "{pieces:?}");
+    }
+
+    #[test]
+    fn all_of_a_copy_is_compared_in_turns() {
+        for extent @ [width, height, depth] in EXTENTS {
+            for piece in [1, 64, 1000, 1 << 20] {
+                let mut turn =
+                    Transfer { purpose: Purpose::Compare, piece, slots: 1, ..Transfer::of_test(width, height, depth) };
+                let (mut bytes, mut number) = (0, 0);
+                while turn.be_step(number) {
+                    let pieces = pieces_of(&turn);
+                    assert!(pieces.len() == 1 && pieces[0].bytes() <= piece, "{extent:?} {piece}");
+                    (bytes, number) = (bytes + pieces[0].bytes(), number + 1);
+                }
+                assert_eq!(bytes, extent.iter().product::<usize>(), "{extent:?} {piece}");
+            }
+        }
+    }
+
+    #[test]
+    fn difference_says_where_in_the_copy_it_begins() {
+        let transfer = Transfer::of_test(100_000, 1, 1);
+        let (side, last) = (transfer.side(), pieces_of(&transfer)[2]);
+        let mut memory = vec![0; transfer.ring.host.bytes];
+        assert_eq!(transfer.difference(&memory), None);
+        (memory[2 * SAMPLED + 6], memory[2 * SAMPLED + 9]) = (7, 8);
+        let of = pieces_of(&transfer).iter().map(Piece::bytes).sum();
+        let found = Difference { at: [last.at[0] + 6, 0, 0], bytes: [7, 0], differ: 2, of, is_zero: true };
+        assert_eq!(transfer.difference(&memory), Some(found));
+        memory[side + 2 * SAMPLED + 9] = 1;
+        assert_eq!(transfer.difference(&memory), Some(Difference { is_zero: false, ..found }));
+        memory[side + 3 * SAMPLED] = 1;
+        assert_eq!(transfer.difference(&memory), Some(Difference { is_zero: false, ..found }), "behind the pieces");
+        let rows = Transfer::of_test(10, 4, 300);
+        let mut memory = vec![0; rows.ring.host.bytes];
+        memory[side + 102] = 3;
+        let found = rows.difference(&memory).unwrap();
+        assert_eq!((found.at, found.bytes, found.is_zero), ([2, 2, 2], [0, 3], false));
+    }
+}
