@@ -3,13 +3,13 @@
 use std::ffi::c_void;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use p2pshim_trace::{Begun, REMOTE};
 
 use super::arrival::Call;
 use super::decision::Running;
-use super::{context, mode, origin, read, thread};
+use super::{context, mode, origin, read, staging, thread};
 use crate::api::Layer;
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code};
 use crate::model::{Asks, Memcpy, Path, Traffic};
@@ -192,15 +192,8 @@ fn finish_turn(made: &Made, mut reading: Box<Transfer>, (next, has_stream): (usi
 fn has_been_read(reading: &Transfer) -> Option<bool> {
     /// Nothing of ours waits for ever.
     const PATIENCE: Duration = Duration::from_secs(1);
-    let since = os::uncancelled(Instant::now);
-    loop {
-        match mode::unseen(|| RealDriver.is_over(&reading.ring).ok()) {
-            Some(false) if os::uncancelled(|| since.elapsed()) < PATIENCE => {
-                os::uncancelled(|| std::thread::sleep(Duration::from_micros(20)));
-            }
-            state => return state,
-        }
-    }
+    staging::wait_while(PATIENCE, || RealDriver.is_over(&reading.ring) == Ok(false));
+    mode::unseen(|| RealDriver.is_over(&reading.ring).ok())
 }
 
 /// Says what came of copies that have been read back meanwhile.

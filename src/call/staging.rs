@@ -9,7 +9,7 @@ use super::{context, mode, read, readback, thread};
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code};
 use crate::model::{Memcpy, Traffic};
 use crate::os;
-use crate::policy::staging::{Ring, Share, Transfer, User};
+use crate::policy::staging::{Begun, Share, Transfer, User};
 use crate::policy::{ACCESS, Driver, STAGING, capture};
 use crate::real::driver::{self, RealDriver};
 use crate::record::log;
@@ -88,16 +88,6 @@ pub(super) fn make_each(call: &Call<'_>, stream: usize, copies: &[OfBatch]) -> E
     Each { ret: Code::SUCCESS, failed: usize::MAX, is_staged }
 }
 
-/// How one step of a copy ended.
-enum Step {
-    /// It was submitted, or has failed.
-    Made(Result<(), Code>),
-    /// The ring's streams have too much to do.
-    Full,
-    /// The ring is gone, with a context.
-    Gone,
-}
-
 /// Makes a copy that is staged, step after step. Each is a copy of its own behind the last, and leaves nothing that the next needs: between
 /// them, and while streams have no room, signals arrive, whose handlers may not come back.
 #[inline(never)]
@@ -136,15 +126,26 @@ fn make_step(step: &Transfer) -> Code {
         }
         match mode::unseen(|| Some(submit_step(step))) {
             None => return UNKNOWN,
-            Some(Step::Gone) => return CONTEXT_IS_DESTROYED,
             // Whatever became of it, the program's next work comes after what was submitted.
-            Some(Step::Made(made)) => return driver::staging::end(step).and(made).err().unwrap_or(Code::SUCCESS),
-            Some(Step::Full) => {
+            Some(Ok(made)) => return driver::staging::end(step).and(made).err().unwrap_or(Code::SUCCESS),
+            Some(Err(Begun::Gone)) => return CONTEXT_IS_DESTROYED,
+            Some(Err(_)) => {
                 readback::harvest();
                 os::uncancelled(|| std::thread::sleep(Duration::from_micros(20)));
             }
         }
     }
+}
+
+/// Submits a step of a copy to its ring, which is kept: what came of it, or why the ring does not take it.
+fn submit_step(step: &Transfer) -> Result<Result<(), Code>, Begun> {
+    let is_divided_anew = match STAGING.begin_step(&RealDriver, step) {
+        Begun::Taken { is_divided_anew } => is_divided_anew,
+        not_taken => return Err(not_taken),
+    };
+    let made = driver::staging::submit(step, is_divided_anew);
+    STAGING.end_step(&step.ring, thread::id(), made.is_ok());
+    Ok(made)
 }
 
 /// A call begins while a copy of this thread is staged: a signal handler makes the call, or has left the copy by `longjmp`. Then the copy's
@@ -167,30 +168,12 @@ pub(super) fn have_streams_follow(is_within: bool) {
     }
 }
 
-/// Submits a step of a copy to its ring, which is kept.
-fn submit_step(step: &Transfer) -> Step {
-    let Transfer { ring, piece, .. } = step;
-    if !STAGING.take_again(ring) {
-        // In use by a handler's copy, or another thread's.
-        return if STAGING.has(ring) { Step::Full } else { Step::Gone };
-    }
-    if !STAGING.has_room(&RealDriver, step) {
-        STAGING.keep(ring, thread::id());
-        return Step::Full;
-    }
-    let is_divided_anew = STAGING.divide(ring, *piece) != Some(*piece);
-    let made = driver::staging::submit(step, is_divided_anew);
-    if made.is_err() {
-        // Some of it may be under way.
-        STAGING.divide(ring, 0);
-    }
-    STAGING.keep(ring, thread::id());
-    Step::Made(made)
-}
-
 // ---- What would take a copy's memory away ----
 //
 // The longer the driver's call holds the program, the less it can take away too early. Ours does not hold it.
+
+/// Nothing of ours waits for ever.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Memory is about to be freed in a stream: that waits for a staged copy of it in another.
 #[cold]
@@ -202,24 +185,16 @@ pub(super) fn before_free(start: u64, stream: usize, per_thread: bool) {
             return None;
         }
         let user = User::new(stream, per_thread, thread::id());
-        for ring in STAGING.copies_of(&RealDriver, &allocation(start), Some(user)) {
+        for (ring, [src, dst]) in STAGING.copies_of(&RealDriver, &allocation(start), Some(user)) {
             // If that is refused, so is what the program asks of the stream.
             let _ = driver::staging::have_program_follow((stream, per_thread), &ring);
-            say_freed_once(&ring);
+            if log::Once::FreedEarly.is_first() {
+                let what = "memory of a copy that p2pshim stages is freed in another stream before the copy is made: that stream waits for it";
+                log::pair_info(src, dst, format_args!("{what}"));
+            }
         }
         Some(())
     });
-}
-
-fn say_freed_once(ring: &Ring) {
-    let [_, src, dst] = ring.contexts.map(|(context, _)| RealDriver.device_of_context(context));
-    let devices = (u8::try_from(src.unwrap_or(-1)), u8::try_from(dst.unwrap_or(-1)));
-    if let (Ok(src), Ok(dst)) = devices
-        && log::Once::FreedEarly.is_first()
-    {
-        let what = "memory of a copy that p2pshim stages is freed in another stream before the copy is made: that stream waits for it";
-        log::pair_info(src, dst, format_args!("{what}"));
-    }
 }
 
 /// Memory is about to be unmapped, so many bytes or all that begins there: a staged copy of it is waited for.
@@ -227,7 +202,7 @@ fn say_freed_once(ring: &Ring) {
 #[inline(never)]
 pub(super) fn before_unmap(start: u64, bytes: u64) {
     let memory = if bytes == 0 { mode::unseen(|| allocation(start)) } else { start..start.saturating_add(bytes) };
-    wait_while(|| !STAGING.copies_of(&RealDriver, &memory, None).is_empty());
+    wait_while(PATIENCE, || !STAGING.copies_of(&RealDriver, &memory, None).is_empty());
 }
 
 /// The allocation that an address is of.
@@ -241,15 +216,13 @@ fn allocation(address: u64) -> Range<u64> {
 #[cold]
 #[inline(never)]
 pub(super) fn before_context_ends(context: Option<usize>) {
-    wait_while(|| context.is_some_and(|context| STAGING.is_in_use(&RealDriver, context)));
+    wait_while(PATIENCE, || context.is_some_and(|context| STAGING.is_in_use(&RealDriver, context)));
 }
 
-/// Waits while copies are under way.
-fn wait_while(are_under_way: impl Fn() -> bool) {
-    /// Nothing of ours waits for ever.
-    const PATIENCE: Duration = Duration::from_secs(10);
+/// Waits while copies are under way, at most so long. Signals arrive meanwhile.
+pub(super) fn wait_while(patience: Duration, are_under_way: impl Fn() -> bool) {
     let since = os::uncancelled(Instant::now);
-    while mode::unseen(&are_under_way) && os::uncancelled(|| since.elapsed()) < PATIENCE {
-        os::uncancelled(|| std::thread::sleep(Duration::from_micros(50)));
+    while mode::unseen(&are_under_way) && os::uncancelled(|| since.elapsed()) < patience {
+        os::uncancelled(|| std::thread::sleep(Duration::from_micros(20)));
     }
 }

@@ -28,6 +28,7 @@ pub(crate) use pieces::{as_row, linear};
 pub(crate) use ring::{Context, Contexts, Host, NEEDED, Ring, Stager};
 pub(crate) use transfer::{Difference, Transfer};
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
@@ -98,6 +99,16 @@ impl Entry {
     fn is_free(&self, (contexts, bytes): (Contexts, usize)) -> bool {
         !self.is_taken && self.ring.contexts == contexts && self.ring.host.bytes == bytes
     }
+}
+
+/// Whether a ring takes a step of a copy.
+pub(crate) enum Begun {
+    /// It does. The memory may have been divided otherwise before.
+    Taken { is_divided_anew: bool },
+    /// Not now: it is in use, or its streams have too much to do.
+    Full,
+    /// It is gone, with a context.
+    Gone,
 }
 
 struct Rings {
@@ -274,17 +285,18 @@ impl Staging {
     /// copies.
     fn busy_links(&self, driver: &impl Stager, pair: [u8; 2]) -> usize {
         let others = self.under_way(driver, |entry| entry.ring.host.bytes == RING && entry.pair != pair);
-        let mut others: Vec<_> = others.iter().map(|ring| [ring.contexts[1], ring.contexts[2]]).collect();
-        others.sort_unstable();
-        others.dedup();
+        let others: BTreeSet<[u8; 2]> = others.into_iter().map(|(_, pair)| pair).collect();
         self.rings.lock().links.busy(1 + others.len()).max(self.ranks.load(Relaxed))
     }
 
-    /// The rings of which this holds, and which have something to do.
-    fn under_way(&self, driver: &impl Stager, is_it: impl Fn(&Entry) -> bool) -> Vec<Ring> {
-        let rings: Vec<Ring> =
-            self.rings.lock().entries.iter().filter(|entry| is_it(entry)).map(|entry| entry.ring).collect();
-        rings.into_iter().filter(|ring| !driver.is_ring_done(ring)).collect()
+    /// The rings of which this holds, and which have something to do; with the devices that they copy between.
+    fn under_way(&self, driver: &impl Stager, is_it: impl Fn(&Entry) -> bool) -> Vec<(Ring, [u8; 2])> {
+        let mut rings: Vec<_> = {
+            let rings = self.rings.lock();
+            rings.entries.iter().filter(|entry| is_it(entry)).map(|entry| (entry.ring, entry.pair)).collect()
+        };
+        rings.retain(|(ring, _)| !driver.is_ring_done(ring));
+        rings
     }
 
     /// The ring of this stream, these contexts and so many bytes, if nobody is using it in this moment.
@@ -388,11 +400,6 @@ impl Staging {
         self.rings.lock().entries.iter().any(|entry| entry.ring == *ring)
     }
 
-    /// Notes how what is submitted next is divided, and says how the last was; not at all, for 0.
-    pub(crate) fn divide(&self, ring: &Ring, piece: usize) -> Option<usize> {
-        self.with(ring, |entry| std::mem::replace(&mut entry.piece, piece))
-    }
-
     /// A copy has been submitted, or will not be.
     pub(crate) fn give_back(&self, ring: &Ring) {
         self.with(ring, |entry| (entry.is_taken, entry.kept_by) = (false, None));
@@ -415,23 +422,34 @@ impl Staging {
         kept.map(|entry| (entry.ring, entry.user.stream)).collect()
     }
 
-    /// Takes a ring that was kept, for the next step of its copy; false if it is gone, or in use by another copy of its user's.
-    pub(crate) fn take_again(&self, ring: &Ring) -> bool {
-        self.with(ring, |entry| !std::mem::replace(&mut entry.is_taken, true)) == Some(true)
+    /// Takes a ring that was kept, for the next step of its copy.
+    pub(crate) fn begin_step(&self, driver: &impl Stager, step: &Transfer) -> Begun {
+        match self.with(&step.ring, |entry| std::mem::replace(&mut entry.is_taken, true)) {
+            None => return Begun::Gone,
+            // By a handler's copy, or another thread's.
+            Some(true) => return Begun::Full,
+            Some(false) => {}
+        }
+        let is_done = driver.is_ring_done(&step.ring);
+        let begin = |entry: &mut Entry| {
+            let queued = if is_done { 0 } else { entry.queued } + step.launches();
+            // A step that is too long for any stream has to wait there.
+            if !is_done && queued > transfer::QUEUED {
+                entry.is_taken = false;
+                return Begun::Full;
+            }
+            entry.queued = queued;
+            Begun::Taken { is_divided_anew: std::mem::replace(&mut entry.piece, step.piece) != step.piece }
+        };
+        self.with(&step.ring, begin).unwrap_or(Begun::Gone)
     }
 
-    /// Whether a ring's streams take a copy without making their callers wait. If so it is counted.
-    pub(crate) fn has_room(&self, driver: &impl Stager, staged: &Transfer) -> bool {
-        let launches = staged.launches();
-        let queued = self.with(&staged.ring, |entry| entry.queued).unwrap_or_default();
-        let is_done = driver.is_ring_done(&staged.ring);
-        let before = if is_done { 0 } else { queued };
-        // One that is too long for any stream has to wait there.
-        let has_room = is_done || before + launches <= transfer::QUEUED;
-        if has_room {
-            self.with(&staged.ring, |entry| entry.queued = before + launches);
+    /// A step was submitted, all of it or some.
+    pub(crate) fn end_step(&self, ring: &Ring, thread: usize, is_whole: bool) {
+        if !is_whole {
+            self.with(ring, |entry| entry.piece = 0);
         }
-        has_room
+        self.keep(ring, thread);
     }
 
     fn say_once(&self, traffic: &Traffic) {
@@ -460,7 +478,12 @@ impl Staging {
     }
 
     /// The rings whose last copy is under way and has an end in some memory; but not those of one user.
-    pub(crate) fn copies_of(&self, driver: &impl Stager, memory: &Range<u64>, besides: Option<User>) -> Vec<Ring> {
+    pub(crate) fn copies_of(
+        &self,
+        driver: &impl Stager,
+        memory: &Range<u64>,
+        besides: Option<User>,
+    ) -> Vec<(Ring, [u8; 2])> {
         let is_of_it = |end: &Range<u64>| end.start < memory.end && memory.start < end.end;
         self.under_way(driver, |entry| entry.ends.iter().any(is_of_it) && Some(entry.user) != besides)
     }
@@ -497,26 +520,12 @@ impl Staging {
 
 /// Whether a pair that is staged for this reason will be so for long.
 const fn is_lasting(why: Why) -> bool {
-    match why {
-        Why::NotYetWorth | Why::Verifying | Why::Capturing | Why::Busy => false,
-        Why::NotEnabled
-        | Why::Broken
-        | Why::BrokenInUse
-        | Why::DeniedInUse
-        | Why::Denied
-        | Why::Pool
-        | Why::Mapped
-        | Why::NoPath
-        | Why::Limit
-        | Why::Unverified
-        | Why::Slower => true,
-    }
+    !matches!(why, Why::NotYetWorth | Why::Verifying | Why::Capturing | Why::Busy)
 }
 
 #[cfg(test)]
 mod tests {
     use std::cell::{Cell, RefCell};
-    use std::collections::BTreeSet;
 
     use super::*;
     use crate::api::abi::CUDA_MEMCPY3D_PEER;
@@ -703,7 +712,16 @@ mod tests {
             process.staging.give_back(&taken.ring);
         }
         let staged = process.take(5, LEAST).unwrap();
-        assert_eq!(process.staging.divide(&staged.ring, staged.piece), Some(0), "it was read back");
+        process.staging.keep(&staged.ring, 7);
+        let begins_anew = || match process.staging.begin_step(&process.driver, &staged) {
+            Begun::Taken { is_divided_anew } => is_divided_anew,
+            _ => panic!("it is there, and nobody has it"),
+        };
+        assert!(begins_anew(), "it was read back");
+        process.staging.end_step(&staged.ring, 7, true);
+        assert!(!begins_anew());
+        process.staging.end_step(&staged.ring, 7, false);
+        assert!(begins_anew(), "behind a step that may have been submitted in part");
     }
 
     #[test]
