@@ -148,11 +148,11 @@ fn make(copy: &HostCopy, real: impl Fn() -> Code) -> Code {
 struct Started {
     /// In ticks of the trace.
     at: u64,
-    /// Of one from the host: the copy to it.
+    /// The copy to the host, if this one is from it.
     download: Download,
     /// The device that it goes to.
     to: u8,
-    /// Of the bytes that leave; 0 for none.
+    /// A sample of the bytes that leave; 0 for none.
     sample: u64,
 }
 

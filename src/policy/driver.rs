@@ -115,7 +115,7 @@ pub(crate) trait Driver: Judged {
     /// Whether a device may access memory that the program mapped.
     fn mapped_access(&self, address: u64, device: i32) -> bool;
 
-    /// What is mapped there: its first address, and its bytes. (An [allocation](Memory) is all addresses that were set aside.)
+    /// The mapping there: its first address, and its bytes. (An [allocation](Memory) is all addresses that were set aside.)
     fn mapping(&self, _address: u64) -> Option<(u64, u64)> {
         None
     }

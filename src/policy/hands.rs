@@ -27,7 +27,7 @@ pub(crate) struct Download {
     pub(crate) start: u64,
     /// The place in the program, as an address.
     pub(crate) place: u64,
-    /// Of some of the bytes; 0 for none, [`ZEROS`] if all are 0.
+    /// A sample of the bytes; 0 for none, [`ZEROS`] if all are 0.
     pub(crate) sample: u64,
     /// Where it comes from.
     pub(crate) device: u8,
@@ -126,7 +126,7 @@ const FIRST: usize = 2;
 
 /// The copies by two places between two devices.
 struct Way {
-    /// What they have in common; 0 for none.
+    /// The key that they share; 0 for none.
     key: AtomicU64,
     count: AtomicU64,
     /// Bytes of the first, until they are counted.

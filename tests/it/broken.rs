@@ -129,7 +129,7 @@ fn process_that_is_restored_on_other_devices_has_its_paths_verified_anew() {
     assert_eq!(outcome.stdout, right, "{outcome:#?}");
 }
 
-/// Of memory by a handle it is not known where it lies, unless its owner tells: it is opened, and that is said. Of what is mapped the driver tells, and it is
+/// Without its owner, the GPU of memory from a handle is unknown: the program gets it, and a warning. The driver knows the GPU of mapped memory, which is
 /// refused.
 #[test]
 fn memory_of_another_process_is_warned_about_or_refused_where_the_path_is_blocked() {

@@ -24,7 +24,7 @@ pub(super) struct Facts {
     pub(super) is_whole: bool,
     pub(super) processes: usize,
     pub(super) gpus: Vec<String>,
-    /// What makes the GPUs these and no others, as far as that is known.
+    /// The identity of the GPUs, as far as it is known.
     pub(super) identities: BTreeSet<String>,
     pub(super) pairs: BTreeMap<Key, PairFacts>,
     pub(super) ranks: BTreeMap<String, RankFacts>,
@@ -45,7 +45,7 @@ pub(super) struct PairFacts {
     pub(super) first: u64,
     pub(super) by_hand: u64,
     pub(super) host_seconds: f64,
-    /// Of the copies that are most of the bytes, if each of them was timed.
+    /// Speed of the copies with most of the bytes, if each of them was timed.
     pub(super) gb_per_s: Option<f64>,
     pub(super) is_broken: bool,
     /// The path of most of its bytes, and the reason for it.

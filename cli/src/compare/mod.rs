@@ -54,7 +54,7 @@ enum Format {
     Html,
 }
 
-/// What is compared, and how.
+/// The runs to compare, and the limits.
 #[derive(Args)]
 pub(crate) struct CompareArguments {
     /// A trace file, or a folder of a run's or of several runs' traces

@@ -122,7 +122,7 @@ pub(super) struct Spread {
 }
 
 impl Spread {
-    /// Of some numbers; none of none.
+    /// The spread of some numbers, if there are any.
     pub(super) fn of(mut all: Vec<f64>) -> Option<Self> {
         all.sort_by(f64::total_cmp);
         let at = |index: usize| all.get(index).copied();

@@ -1,4 +1,4 @@
-//! What is named by a number: handles of the program, and lives of what has handles.
+//! Numbered names: handles of the program, and lives of objects that have handles.
 
 macro_rules! handles {
     ($($(#[$doc:meta])* $name:ident;)*) => {

@@ -138,7 +138,7 @@ pub(super) fn location(physical: usize) -> Option<i32> {
     properties.location.device_id().filter(|_| code == Code::SUCCESS)
 }
 
-/// What is mapped at an address: where it begins, and its bytes.
+/// The mapping at an address: its first address, and its bytes.
 pub(super) fn mapping(address: u64) -> Option<(u64, u64)> {
     pointer_word(attribute::MAPPING_BASE_ADDR, address).zip(pointer_word(attribute::MAPPING_SIZE, address))
 }
