@@ -35,12 +35,13 @@ fn document_has_the_table_of_paths() {
     let text = std::fs::read_to_string(path).unwrap();
     let (before, rest) = text.split_once("<!-- paths -->\n").unwrap();
     let (_, after) = rest.split_once("<!-- end -->\n").unwrap();
-    let mut table = "| number | path | reason | class | what to do |\n| ---: | --- | --- | --- | --- |\n".to_owned();
+    let mut table = "```text\n".to_owned();
     for path in Path::ALL {
-        let (number, name, reason) = (path.number(), path.name(), path.reason());
-        let row = format!("| {number} | {name} | {reason} | {} | {} |\n", path.class().name(), path.remedy());
-        table += &row.replace("|  |", "| |").replace("|  |", "| |");
+        let (number, title, class) = (path.number(), path.title(), path.class().name());
+        let class = if class == path.name() { String::new() } else { format!(" ({class})") };
+        table += &format!("{number:>2}  {title}{class}\n");
     }
+    table += "```\n";
     let generated = format!("{before}<!-- paths -->\n{table}<!-- end -->\n{after}");
     if std::env::var_os("P2PSHIM_UPDATE").is_some() {
         std::fs::write(path, &generated).unwrap();
