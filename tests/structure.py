@@ -329,7 +329,7 @@ def lengths(crate):
 def forms(root):
     """Amounts and pairs have one form in logs, reports and comparisons: `1.0 GB`, and `0>1` or `GPU 0 > GPU 1`."""
     arrow, unit = re.compile(r'"[^"\n]*\} ?(->|\u2192) ?\{'), re.compile(r'"[^"\n]*\} ?[KMGTP]iB')
-    for folder in ("src/record", "src/call", "src/policy", "cli/src/report", "cli/src/compare"):
+    for folder in ("src/record", "cli/src/report", "cli/src/compare"):
         for path in sorted((root / folder).rglob("*.rs")):
             for number, line in enumerate(path.read_text().splitlines(), 1):
                 for form, what in ((arrow, "an arrow between the ends of a pair"), (unit, "bytes in powers of 1024")):

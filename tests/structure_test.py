@@ -179,6 +179,10 @@ class Structure(unittest.TestCase):
         ):
             self.assertRegex(said, line)
 
+    def test_forms_of_pairs_and_bytes(self):
+        self.finds("cli/src/report/x.rs:1: an arrow between", {"cli/src/report/x.rs": 'fn f() { format!("{} -> {}", 1, 2); }\n'})
+        self.finds("cli/src/compare/x.rs:1: bytes in powers", {"cli/src/compare/x.rs": 'fn f() { format!("{size} MiB"); }\n'})
+
 
 if __name__ == "__main__":
     unittest.main()

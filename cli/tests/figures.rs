@@ -298,14 +298,16 @@ fn report_files_are_private_and_name_no_arguments_unless_asked() {
     let mut scene = Scene::named(&folder.0, "app.p2ptrace", 1, "node");
     scene.call(&Call::copy(1_000, (0, 1), 1_000, DIRECT));
     scene.finish();
-    for (name, options) in
-        [("out.txt", &[][..]), ("out.json", &[]), ("out.html", &[]), ("all.txt", &["--with-arguments"])]
-    {
-        let file = folder.0.join(name);
-        report(&folder, &[&["-o", file.to_str().unwrap()], options].concat());
+    let forms = ["text", "json", "csv", "html", "perfetto", "calls"];
+    let options = forms.iter().flat_map(|form| [vec!["--format", form], vec!["--format", form, "--with-arguments"]]);
+    for (number, options) in options.enumerate() {
+        let name = format!("{number}.out");
+        let file = folder.0.join(&name);
+        report(&folder, &[&["-o", file.to_str().unwrap()], &options[..]].concat());
         let text = std::fs::read_to_string(&file).unwrap();
-        assert_eq!(text.contains("--steps"), !options.is_empty(), "{name}");
-        assert_eq!(file.metadata().unwrap().mode() & 0o777, 0o600, "{name}");
+        let is_shown = options.len() == 3 && ["text", "json", "html"].contains(&options[1]);
+        assert_eq!(text.contains("--steps"), is_shown, "{options:?}");
+        assert_eq!(file.metadata().unwrap().mode() & 0o777, 0o600, "{options:?}");
     }
 }
 
