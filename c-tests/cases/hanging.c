@@ -1,4 +1,4 @@
-/* build: 12; run: hanging STOPS|event|context|copy|free FOLDER on sim
+/* build: 12; run: hanging STOPS|event|context|copy|free FOLDER on sim gpu
  * Programs that hang until FOLDER/go is there, for tests/it/hang.rs.
  *
  *   STOPS    a rank of a job: all wait for their stream, in which something waits for the others; rank STOPS does not come that far
