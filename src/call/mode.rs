@@ -14,6 +14,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU8};
+use std::time::{Duration, Instant};
 
 use p2pshim_host::job;
 
@@ -247,6 +248,14 @@ pub(crate) fn while_busy<T: Default>(work: impl FnOnce() -> T) -> T {
         thread.set_busy(false);
     });
     result
+}
+
+/// Waits while work is under way, at most so long. Signals arrive meanwhile.
+pub(super) fn wait_while(patience: Duration, are_under_way: impl Fn() -> bool) {
+    let since = os::uncancelled(Instant::now);
+    while unseen(&are_under_way) && os::uncancelled(|| since.elapsed()) < patience {
+        os::uncancelled(|| std::thread::sleep(Duration::from_micros(20)));
+    }
 }
 
 // ---- The panic boundary: a fault of our own must never end the program ----

@@ -9,7 +9,7 @@ use p2pshim_trace::{Begun, REMOTE};
 
 use super::arrival::Call;
 use super::decision::Running;
-use super::{context, mode, origin, read, staging, thread};
+use super::{context, mode, origin, read, thread};
 use crate::api::Layer;
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code};
 use crate::model::{Asks, Memcpy, Path, Traffic};
@@ -192,7 +192,7 @@ fn finish_turn(made: &Made, mut reading: Box<Transfer>, (next, has_stream): (usi
 fn has_been_read(reading: &Transfer) -> Option<bool> {
     /// Nothing of ours waits for ever.
     const PATIENCE: Duration = Duration::from_secs(1);
-    staging::wait_while(PATIENCE, || RealDriver.is_over(&reading.ring) == Ok(false));
+    mode::wait_while(PATIENCE, || RealDriver.is_over(&reading.ring) == Ok(false));
     mode::unseen(|| RealDriver.is_over(&reading.ring).ok())
 }
 

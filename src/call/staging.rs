@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::arrival::Call;
 use super::{context, mode, read, readback, thread};
@@ -202,7 +202,7 @@ pub(super) fn before_free(start: u64, stream: usize, per_thread: bool) {
 #[inline(never)]
 pub(super) fn before_unmap(start: u64, bytes: u64) {
     let memory = if bytes == 0 { mode::unseen(|| allocation(start)) } else { start..start.saturating_add(bytes) };
-    wait_while(PATIENCE, || !STAGING.copies_of(&RealDriver, &memory, None).is_empty());
+    mode::wait_while(PATIENCE, || !STAGING.copies_of(&RealDriver, &memory, None).is_empty());
 }
 
 /// The allocation that an address is of.
@@ -216,13 +216,5 @@ fn allocation(address: u64) -> Range<u64> {
 #[cold]
 #[inline(never)]
 pub(super) fn before_context_ends(context: Option<usize>) {
-    wait_while(PATIENCE, || context.is_some_and(|context| STAGING.is_in_use(&RealDriver, context)));
-}
-
-/// Waits while copies are under way, at most so long. Signals arrive meanwhile.
-pub(super) fn wait_while(patience: Duration, are_under_way: impl Fn() -> bool) {
-    let since = os::uncancelled(Instant::now);
-    while mode::unseen(&are_under_way) && os::uncancelled(|| since.elapsed()) < patience {
-        os::uncancelled(|| std::thread::sleep(Duration::from_micros(20)));
-    }
+    mode::wait_while(PATIENCE, || context.is_some_and(|context| STAGING.is_in_use(&RealDriver, context)));
 }

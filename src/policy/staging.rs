@@ -4,7 +4,7 @@
 //!
 //! **Which copies.** Those of [`LEAST`] bytes and more between addresses, of pairs that will stay as they are ([`is_lasting`]), if they
 //! are asked for; and all of blocked pairs that CUDA would copy on the broken path, or refuse ([`Path::has_to_be_staged_by_us`]). All others are the driver's.
-//! Any form is divided into [pieces](Piece), each half of which is a copy of the driver's that names addresses or arrays only, so that the
+//! Any form is divided into [pieces](pieces::Piece), each half of which is a copy of the driver's that names addresses or arrays only, so that the
 //! driver finds out where they are: if what is remembered of an allocation is out of date, the copy is slow, and right.
 //!
 //! **Order.** A copy comes after what its stream had to do, and before what that gets to do; a synchronous one is ordered by the default
@@ -37,8 +37,8 @@ use parking_lot::Mutex;
 
 use self::links::{Links, RING};
 use self::measured::Measured;
-use self::ring::SAMPLES;
-use self::transfer::{Purpose, SAMPLED};
+use self::ring::{SAMPLED, SAMPLES};
+use self::transfer::Purpose;
 use super::access::Access;
 use crate::api::abi::Code;
 use crate::config::{self, Config};

@@ -1,12 +1,13 @@
 //! Rings, through which copies go: memory of the host, and streams and events around it.
 
 use super::SLOTS;
-use super::transfer::SAMPLED;
 use crate::api::abi::Code;
 use crate::policy::Driver;
 
 /// Bytes of a ring for copies that have to be staged, small ones, or if there is no other: no limit holds for it.
 pub(crate) const NEEDED: usize = 1 << 20;
+/// Bytes of each piece of a sample.
+pub(super) const SAMPLED: usize = 4 << 10;
 /// Bytes of a ring for samples of copies that are read back.
 pub(super) const SAMPLES: usize = 2 * SLOTS * SAMPLED;
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::pieces::{self, Division, Piece};
-use super::ring::Ring;
+use super::ring::{Ring, SAMPLED};
 use crate::api::abi::CUDA_MEMCPY3D_PEER;
 
 /// Pieces that are submitted while signals are held back, at most.
@@ -145,9 +145,6 @@ pub(crate) struct Difference {
     /// Whether all of these are zero in the destination.
     pub(crate) is_zero: bool,
 }
-
-/// Bytes of each piece of a sample.
-pub(super) const SAMPLED: usize = 4 << 10;
 
 /// Which pieces of a copy are a sample: the first, the last, and one between that is another each time.
 pub(super) fn sample(copy: &CUDA_MEMCPY3D_PEER) -> Purpose {
