@@ -73,6 +73,12 @@ static void regular_copies_of_runtime(void)
     CALL(cudaMemcpy, host, a0, sizeof host, cudaMemcpyDefault);
     CALL(cudaMemcpy, a0, host, sizeof host, cudaMemcpyHostToDevice);
     SHOW(cudaStreamSynchronize((cudaStream_t)stream));
+    cudaEvent_t event = NULL;
+    CALL(cudaEventCreate, &event);
+    CALL(cudaEventRecord, event, stream);
+    CALL(cudaEventSynchronize, event);
+    CALL(cudaStreamSynchronize_ptsz, stream);
+    CALL(cudaDeviceSynchronize);
 }
 
 static void regular_copies_of_driver(void)
@@ -99,6 +105,11 @@ static void regular_copies_of_driver(void)
     }
     CALL(cuStreamSynchronize, stream);
     CALL(cuStreamSynchronize_ptsz, stream);
+    CUevent event = NULL;
+    CALL(cuEventCreate, &event, 0u);
+    CALL(cuEventRecord, event, stream);
+    CALL(cuEventSynchronize, event);
+    CALL(cuEventDestroy_v2, event);
     CALL(cuMemcpyDtoH_v2_ptds, host, from, (size_t)512);
     CALL(cuMemcpyHtoD_v2_ptds, to, host, (size_t)512);
     CALL(cuMemcpyDtoHAsync_v2, host, from, (size_t)512, stream);
@@ -517,6 +528,10 @@ static int of_hip(void)
     CALL(hipCtxEnablePeerAccess, NULL, 0u);
     CALL(hipCtxDisablePeerAccess, NULL);
     CALL(hipStreamSynchronize, own);
+    CALL(hipStreamSynchronize_spt, NULL);
+    CALL(hipEventSynchronize, NULL);
+    CALL(hipCtxSynchronize);
+    CALL(hipDeviceSynchronize);
     CALL(hipStreamBeginCapture, own, 0);
     CALL(hipStreamEndCapture, own, &graph);
     CALL(hipStreamBeginCapture_spt, own, 0);

@@ -97,12 +97,12 @@ enum Command {
     /// times of a copy if the copies were as large; a rate, if all copies of the pair were timed (--gpu-timing all).
     #[command(after_long_help = compare::AFTER_HELP)]
     Compare(CompareArguments),
-    /// Say what programs that hang are in, and which rank the others may wait for
+    /// Say what programs that hang are in, and for whom they wait
     ///
     /// The first line of a run says which process the others may wait for, as far as that can be told. The program need not end or be stopped.
     #[command(after_long_help = report::AFTER_HELP_OF_HANG)]
     Hang(LiveArguments),
-    /// List the processes that run under the shim, and the call that each is in
+    /// List the processes that run under the shim, and their calls
     ///
     /// As `p2pshim hang` it reads the traces of programs that `p2pshim run` has started.
     Ps(LiveArguments),

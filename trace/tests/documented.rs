@@ -33,7 +33,7 @@ fn document_each_kind_of_note_has_its_line() {
 fn document_has_the_table_of_paths() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/dev/TRACE_FORMAT.md");
     let text = std::fs::read_to_string(path).unwrap();
-    let (before, rest) = text.split_once("<!-- paths -->\n").unwrap();
+    let (before, rest) = text.split_once("<!-- paths: -->\n").unwrap();
     let (_, after) = rest.split_once("<!-- end -->\n").unwrap();
     let mut table = "```text\n".to_owned();
     for path in Path::ALL {
@@ -42,7 +42,7 @@ fn document_has_the_table_of_paths() {
         table += &format!("{number:>2}  {title}{class}\n");
     }
     table += "```\n";
-    let generated = format!("{before}<!-- paths -->\n{table}<!-- end -->\n{after}");
+    let generated = format!("{before}<!-- paths: -->\n{table}<!-- end -->\n{after}");
     if std::env::var_os("P2PSHIM_UPDATE").is_some() {
         std::fs::write(path, &generated).unwrap();
         return;

@@ -115,7 +115,7 @@ pub(crate) struct Output {
     /// Write the report to FILE
     #[arg(short = 'o', long = "output", value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     file: Option<PathBuf>,
-    /// text, json, csv, html, perfetto, calls; else by suffix
+    /// text, json, csv, html, perfetto, calls
     #[arg(long, value_name = "FORMAT", value_enum, hide_possible_values = true)]
     format: Option<Format>,
     /// Short for --format json, also beside other outputs: to standard output, or to a file
@@ -199,7 +199,7 @@ pub(crate) struct ReportArguments {
     paths: Vec<PathBuf>,
     #[command(flatten)]
     output: Output,
-    /// Show modules and offsets, without functions and lines
+    /// Show no functions and lines
     #[arg(long)]
     no_symbols: bool,
     /// List at most N calls

@@ -349,7 +349,8 @@ fn slow(report: &Report, direct: u64, others: &[Staged]) -> Sentence {
     more += &match took {
         Some(_) => format!(" This rests on {}.", lost.basis),
         None if is_of_access && lost.basis == NO_RATE => {
-            " To learn what this cost, run it again without P2PSHIM_ACCESS=app, then `p2pshim compare BEFORE AFTER`.".to_owned()
+            " To learn what this cost, run it again without P2PSHIM_ACCESS=app, then `p2pshim compare BEFORE AFTER`."
+                .to_owned()
         }
         None => format!(" How much longer that took is not known: {}.", lost.basis),
     };
