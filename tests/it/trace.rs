@@ -534,7 +534,7 @@ fn summary_is_written_once_at_exit_and_only_when_wanted() {
     };
     assert_eq!(row("cudaMemcpyPeerAsync").as_deref(), Some("1 0"), "{table:#?}");
     assert_eq!(row("cuMemcpyPeerAsync").as_deref(), Some("1 0"), "{table:#?}");
-    assert_eq!(row("0").as_deref(), Some("-> 1 4 4.0 MiB 0 0 B"), "{table:#?}");
+    assert_eq!(row("0 >").as_deref(), Some("> 1 4 4.2 MB 0 0 B"), "{table:#?}");
 
     let (file, ended) =
         (scratch("returned"), Program::case("ends_suddenly-12").env("P2PSHIM_SUMMARY", "on").arg("_exit"));
