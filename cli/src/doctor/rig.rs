@@ -16,7 +16,7 @@ use crate::lock::lock;
 /// How much of a device's memory another process can open.
 pub(super) const LARGEST: usize = 4 << 20;
 
-/// One of the two devices.
+/// A device, and what the tests of its pairs use there.
 #[derive(Clone, Copy)]
 pub(super) struct Side {
     pub(super) device: Device,

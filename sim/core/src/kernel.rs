@@ -1,4 +1,5 @@
-//! The kernels that can run: one copies words, one adds to them, and two exchange data and flags.
+//! The kernels that can run, which touch memory as kernels do: one copies words, one adds to them, and two exchange data and
+//! flags.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;

@@ -1,5 +1,4 @@
-//! Modules, and the kernels that can run, which touch memory as kernels do: one copies words, one adds to them, and two exchange
-//! data and flags.
+//! Modules, and launches of their kernels.
 //!
 //! Unlike a copy a kernel has no other way: what its context cannot reach is an illegal address, after which the
 //! context answers nothing but that.
