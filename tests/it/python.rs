@@ -115,7 +115,7 @@ fn python_lines_of_copies_by_hand_are_in_the_first_line_of_the_report() {
     let line = |name: &str| text.lines().position(|line| line.ends_with(&format!("  # {name}"))).unwrap() + 1;
     let report = Program::new(command()).arg("report").arg(folder.to_string_lossy()).plain().stdout;
     let places = format!("(by_hand_lines.py:{}, by_hand_lines.py:{})", line("download"), line("upload"));
-    let first = format!("21.0 MB went from GPU 0 to GPU 1 through host memory by the program's own copies {places}: ");
+    let first = format!("21.0 MB went from GPU 0 to GPU 1 through host memory by the program's own copies {places}");
     assert!(report.starts_with(&first), "{first}: {report}");
     fs::remove_dir_all(folder).unwrap();
 }

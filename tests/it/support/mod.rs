@@ -311,9 +311,12 @@ impl Outcome {
         assert_eq!(plain.status, self.status, "status, plain (left) and {how} (right)");
     }
 
-    /// The shim must not have said anything but what is wrong with the program's calls, and that as expected.
+    /// The shim must not have said anything but what is wrong with the program's calls, and that as expected; and, on a busy machine, that
+    /// direct copies are slower: simulated GPUs take the time that the machine gives them.
     pub(crate) fn assert_silent(&self) {
-        assert!(self.shim.is_empty(), "lines of the shim on standard error: {:#?}", self.shim);
+        let is_of_load = |line: &&String| line.contains(" are slower than copies through the host (");
+        let said: Vec<&String> = self.shim.iter().filter(|line| !is_of_load(line)).collect();
+        assert!(said.is_empty(), "lines of the shim on standard error: {said:#?}");
         self.assert_findings();
     }
 
