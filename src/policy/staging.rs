@@ -281,11 +281,17 @@ impl Staging {
         })
     }
 
-    /// How many links are busy with a copy of a pair, which is one of them: those whose rings have something to do now, or had at the last
-    /// copies.
+    /// How many links are busy with a copy of a pair, which is one of them: those whose rings are about to have something to do, have it now, or
+    /// had it at the last copies. Links that begin together see each other only by the first.
     fn busy_links(&self, driver: &impl Stager, pair: [u8; 2]) -> usize {
-        let others = self.under_way(driver, |entry| entry.ring.host.bytes == RING && entry.pair != pair);
-        let others: BTreeSet<[u8; 2]> = others.into_iter().map(|(_, pair)| pair).collect();
+        let is_other = |entry: &Entry| entry.ring.host.bytes == RING && entry.pair != pair;
+        let is_taken = |entry: &Entry| entry.is_taken || entry.kept_by.is_some();
+        let mut others: BTreeSet<[u8; 2]> = {
+            let rings = self.rings.lock();
+            rings.entries.iter().filter(|entry| is_other(entry) && is_taken(entry)).map(|entry| entry.pair).collect()
+        };
+        let under_way = self.under_way(driver, |entry| is_other(entry) && !is_taken(entry));
+        others.extend(under_way.into_iter().map(|(_, pair)| pair));
         self.rings.lock().links.busy(1 + others.len()).max(self.ranks.load(Relaxed))
     }
 
