@@ -13,11 +13,11 @@ pub(super) const VERSION: u32 = 1;
 pub(super) struct Comparison {
     /// The version of this format. It changes only if fields change their meaning.
     pub(super) version: u32,
-    /// What the comparison comes to.
+    /// The outcome of the comparison.
     pub(super) verdict: Verdict,
     /// The first line of the text: the verdict and what it rests on.
     pub(super) text: String,
-    /// What the comparison rests on, and what the sides lack, in sentences.
+    /// The basis of the comparison, and the gaps of the sides, in sentences.
     pub(super) notes: Vec<String>,
     /// Differences up to so many percent are none.
     pub(super) threshold_percent: f64,

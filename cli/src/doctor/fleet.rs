@@ -191,7 +191,7 @@ impl Fleet {
         }
     }
 
-    /// Of two results of a machine the later counts.
+    /// The later of two results of a machine counts.
     fn put(&mut self, all: Value, file: &str) {
         let name = all["host"].as_str().map_or_else(|| file.to_owned(), str::to_owned);
         let machine = Machine { name, all, odd: Vec::new() };

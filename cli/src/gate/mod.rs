@@ -17,7 +17,7 @@ use crate::report::output;
 use crate::{complain, numbers};
 use condition::{Condition, What};
 
-/// What a run has to keep to.
+/// The conditions that a run has to meet.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct Gate {
     /// Fail if a copy is staged, a call fails, …

@@ -11,7 +11,7 @@ use super::term::count;
 /// A run, by its place in the report; or a file of which no run is known.
 type Which = Result<usize, usize>;
 
-/// What each run has found out about each pair.
+/// The findings of each run about each pair.
 pub(super) struct Judged<'a> {
     report: &'a Report,
     runs: BTreeMap<usize, Which>,
@@ -58,7 +58,7 @@ impl<'a> Judged<'a> {
         (self.run(share.file), ends(share.pair[0], share.pair[1]))
     }
 
-    /// What its run has found last about the pair of some copies.
+    /// The last finding of its run about the pair of some copies.
     pub(super) fn verified(&self, share: &Share) -> Option<Verified> {
         self.last.get(&self.key(share)).and_then(|decision| decision.verified)
     }

@@ -86,7 +86,7 @@ pub(super) struct Visible {
 /// No allocation is larger.
 pub(super) const MOST_BYTES: u64 = 1 << 42;
 
-/// What calls of a file are like, if nothing has damaged it.
+/// The bounds of the calls of a file that nothing has damaged.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     functions: [bool; 256],
@@ -296,7 +296,7 @@ impl Names {
         }
     }
 
-    /// What no call of this file can be like.
+    /// The bounds that each call of this file keeps.
     pub(super) fn bounds(&self, timeline: Timeline) -> Bounds {
         /// Nothing runs for longer.
         const LONGEST: u64 = 400 * 86_400 * 1_000_000_000;
