@@ -140,6 +140,8 @@ pub(super) struct Fleet {
 struct Machine {
     name: String,
     all: Value,
+    /// The warning of an older result that the newest replaces.
+    older: Option<String>,
     odd: Vec<String>,
 }
 
@@ -194,12 +196,16 @@ impl Fleet {
     /// The later of two results of a machine counts.
     fn put(&mut self, all: Value, file: &str) {
         let name = all["host"].as_str().map_or_else(|| file.to_owned(), str::to_owned);
-        let machine = Machine { name, all, odd: Vec::new() };
-        match self.machines.iter_mut().find(|known| known.name == machine.name) {
-            Some(known) if known.all["time"].as_u64() >= machine.all["time"].as_u64() => {}
-            Some(known) => *known = machine,
-            None => self.machines.push(machine),
+        let mut machine = Machine { name, all, older: None, odd: Vec::new() };
+        // Containers and clones share names, but not GPUs.
+        let is_it = |known: &Machine| known.name == machine.name && uuids(&known.all) == uuids(&machine.all);
+        let Some(place) = self.machines.iter().position(is_it) else { return self.machines.push(machine) };
+        let Some(known) = self.machines.get_mut(place) else { return };
+        if known.all["time"].as_u64() < machine.all["time"].as_u64() {
+            std::mem::swap(known, &mut machine);
         }
+        let is_unsafe = machine.all["status"] == 1 || machine.older.is_some();
+        known.older = is_unsafe.then(|| "an older result of this machine is UNSAFE".to_owned()).or(known.older.take());
     }
 
     /// All JSON.
@@ -239,6 +245,7 @@ impl Fleet {
             for &index in indices {
                 let Some(machine) = self.machines.get_mut(index) else { continue };
                 machine.odd = of_verdict(&machine.all);
+                machine.odd.extend(machine.older.clone());
                 if let Some((of_most, count)) = &most
                     && of_most != kind
                     && indices.len() * 10 <= total
@@ -321,7 +328,7 @@ impl Fleet {
 
     /// Writes it for programs, in the order of [`Self::write`].
     pub(super) fn json(&self, out: &mut dyn Write) -> io::Result<()> {
-        let machine = |Machine { name, all, odd }: &Machine| json!({"host": name, "status": all["status"], "verdict": all["verdict"], "time": all["time"], "stands_out": odd});
+        let machine = |Machine { name, all, odd, .. }: &Machine| json!({"host": name, "status": all["status"], "verdict": all["verdict"], "time": all["time"], "stands_out": odd});
         let unread = |(file, why): &(String, String)| json!({"file": file, "why": why});
         let all = json!({
             "version": VERSION,
@@ -462,6 +469,11 @@ fn name(pair: &Value) -> String {
     format!("{}>{}", place(&pair["from"]), place(&pair["to"]))
 }
 
+/// The UUIDs of its GPUs.
+fn uuids(machine: &Value) -> Vec<&str> {
+    machine["devices"].as_array().into_iter().flatten().filter_map(|device| device["uuid"].as_str()).collect()
+}
+
 /// The GPUs of a machine, as `8 x NVIDIA H100`.
 fn gpus(machine: &Value) -> String {
     let mut names: BTreeMap<&str, usize> = BTreeMap::new();
@@ -593,6 +605,16 @@ mod tests {
         newer["time"] = json!(11 * DAY);
         let fleet = fleet(vec![machine("a", 2, 390.0), newer, machine("a", 2, 1.0)]);
         assert_eq!(fleet.all()[0]["pairs"][0]["gb_per_s"], 20.0, "the newest counts");
+        let mut broken = machine("a", 2, 390.0);
+        (broken["status"], broken["verdict"]) = (json!(1), json!("unsafe"));
+        let mut newer = machine("a", 2, 390.0);
+        newer["time"] = json!(11 * DAY);
+        for order in [[broken.clone(), newer.clone()], [newer.clone(), broken.clone()]] {
+            let text = text(&self::fleet(order.to_vec()));
+            assert!(text.starts_with("1 machine: 1 well.\n\na  an older result of this machine is UNSAFE\n"), "{text}");
+        }
+        broken["devices"][0]["uuid"] = json!("GPU-of-another");
+        assert_eq!(self::fleet(vec![newer, broken]).status(), 1, "another machine of that name");
     }
 
     #[test]
