@@ -94,7 +94,7 @@ pub(crate) struct RunArguments {
     /// Whether GPUs are checked before the program starts.
     checks: bool,
     output: report::Output,
-    /// What the program has to keep to.
+    /// The conditions that the program has to meet.
     gate: Gate,
     /// The program and its arguments.
     command: Vec<OsString>,

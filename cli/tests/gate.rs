@@ -42,7 +42,7 @@ fn judged(folder: &Folder, options: &[&str]) -> (String, i32) {
     (String::from_utf8(stderr).unwrap(), status.code().unwrap())
 }
 
-/// What is said of a trace of these calls, and the exit status.
+/// The words about a trace of these calls, and the exit status.
 fn said_with(calls: &[Call], notes: &[(NoteKind, u32, &[&str])], condition: &str) -> (String, i32) {
     let folder = Folder::new("gate");
     write(&folder, "a.p2ptrace", calls, notes);

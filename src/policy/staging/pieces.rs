@@ -142,7 +142,7 @@ impl Division {
         Self { whole, most: [bytes, rows, slices], slots, chosen: None }
     }
 
-    /// Of these parts, a few that are chosen by their numbers.
+    /// A few of these parts, chosen by their numbers.
     pub(super) fn only(self, chosen: Option<[usize; 3]>) -> Self {
         Self { chosen, ..self }
     }

@@ -42,7 +42,7 @@ pub(crate) struct Transfer {
 }
 
 impl Transfer {
-    /// Of a whole copy, in pieces of so many bytes, of which so many are under way.
+    /// A transfer of a whole copy, in pieces of so many bytes, of which so many are under way.
     pub(super) fn new(
         copy: CUDA_MEMCPY3D_PEER,
         purpose: Purpose,
@@ -163,7 +163,7 @@ fn below(end: usize) -> usize {
 
 #[cfg(test)]
 impl Transfer {
-    /// Of a sample of rows, in a ring that is nobody's.
+    /// A transfer of a sample of rows, in a ring that is nobody's.
     pub(crate) fn of_test(width: usize, height: usize, depth: usize) -> Self {
         use super::ring::{Host, SAMPLES};
         let copy = CUDA_MEMCPY3D_PEER { Height: height, Depth: depth, ..pieces::linear(0, 1 << 40, width) };

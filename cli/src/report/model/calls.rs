@@ -168,7 +168,7 @@ pub(crate) struct Unshared {
     pub(crate) name: Option<String>,
     /// The reason.
     pub(crate) why: &'static str,
-    /// What to do.
+    /// The remedy.
     pub(crate) remedy: &'static str,
     /// How often; of a process the first 4,096 failures are counted.
     pub(crate) count: u64,
