@@ -18,7 +18,7 @@ def asked(command, *arguments):
 
 
 def states(traces):
-    """The states of the processes that have a rank or, if none has, of all; each with what it is in."""
+    """The states of the processes that have a rank or, if none has, of all; each with the call that it is in."""
     said = asked("ps", traces, "--json")
     runs = json.loads(said.stdout)["runs"] if said.returncode == 0 else []
     every = [process for run in runs for process in run["processes"]]
@@ -72,8 +72,13 @@ def of_torch():
     if not importlib.util.find_spec("torch"):
         return report("skipped", "hangs, PyTorch", "the Python module torch is not installed")
     line = (HERE / "torch_hang.py").read_text().split("  # waits")[0].count("\n") + 1
-    hangs("hangs, PyTorch", lambda folder: [sys.executable, HERE / "torch_hang.py", folder], ["in-call", "idle"],
-          "Rank 1 has made no GPU call that p2pshim sees for ", "Rank 0 (pid ", f", at torch_hang.py:{line}")
+    script, place = HERE / "torch_hang.py", f", at torch_hang.py:{line}"
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    hangs("hangs, PyTorch, torchrun", lambda folder: [sys.executable, *launcher, script, folder], ["in-call", "idle"],
+          "Rank 1 has made no GPU call that p2pshim sees for ", "Rank 0 (pid ", place)
+    # The process that started the two is idle too, and not the one that is waited for.
+    hangs("hangs, PyTorch, spawn", lambda folder: [sys.executable, script, folder], ["idle", "in-call", "idle"],
+          "Process ", " has made no GPU call that p2pshim sees for ", "; Process ", place)
 
 
 def check_all():

@@ -1,6 +1,7 @@
 """A PyTorch job of two processes, of which one does not come to the second collective until FOLDER/go is there.
 
-    python3 torch_hang.py FOLDER
+    python3 torch_hang.py FOLDER                                     starts them itself; no variable says their ranks
+    python3 -m torch.distributed.run --nproc-per-node 2 torch_hang.py FOLDER
 """
 import os
 import socket
@@ -12,10 +13,9 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 
-def work(rank, port, folder):
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE="2")
+def work(rank, address, folder):
     torch.cuda.set_device(rank)
-    dist.init_process_group("nccl", rank=rank, world_size=2, device_id=torch.device("cuda", rank))
+    dist.init_process_group("nccl", address, rank=rank, world_size=2, device_id=torch.device("cuda", rank))
     tensor = torch.ones(1 << 20, device=f"cuda:{rank}")
     dist.all_reduce(tensor)
     tensor.to(f"cuda:{1 - rank}")
@@ -28,7 +28,10 @@ def work(rank, port, folder):
 
 
 if __name__ == "__main__":
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    mp.spawn(work, args=(port, sys.argv[1]), nprocs=2)
+    if "RANK" in os.environ:
+        work(int(os.environ["RANK"]), "env://", sys.argv[1])
+    else:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        mp.spawn(work, args=(f"tcp://127.0.0.1:{port}", sys.argv[1]), nprocs=2)
