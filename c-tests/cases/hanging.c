@@ -1,12 +1,15 @@
-/* build: 12; run: hanging STOPS|event|context|copy|free FOLDER on sim gpu
+/* build: 12; run: hanging STOPS|event|context|copy|free|idle|spawns FOLDER on sim gpu
  * Programs that hang until FOLDER/go is there, for tests/it/hang.rs.
  *
  *   STOPS    a rank of a job: all wait for their stream, in which something waits for the others; rank STOPS does not come that far
  *   event    waits for an event, others for the context, in a synchronous copy, or for memory to be freed
+ *   idle     makes no further call
+ *   spawns   starts a program that waits for its stream, then one that makes no further call, and waits for both
  */
 #define _GNU_SOURCE
 #include <cuda_runtime_api.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -23,6 +26,14 @@ static void wait_for_go(void *unused)
     snprintf(path, sizeof path, "%s/go", folder);
     while (access(path, F_OK) != 0)
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+}
+
+static void start(char *program, const char *what)
+{
+    if (fork() != 0)
+        return;
+    execl(program, program, what, folder, (char *)NULL);
+    _exit(127);
 }
 
 int main(int argc, char **argv)
@@ -43,8 +54,15 @@ int main(int argc, char **argv)
     for (int i = 0; i < 3; i++)
         CHECK(cudaMemcpyPeerAsync(memory[1], 1, memory[0], 0, BYTES, stream));
     CHECK(cudaStreamSynchronize(stream));
-    if (rank && strcmp(rank, what) == 0) {
+    if (strcmp(what, "idle") == 0 || (rank && strcmp(rank, what) == 0)) {
         wait_for_go(NULL);
+        return 0;
+    }
+    if (strcmp(what, "spawns") == 0) {
+        start(argv[0], "none");
+        start(argv[0], "idle");
+        while (wait(NULL) > 0)
+            continue;
         return 0;
     }
     cudaStream_t held = strcmp(what, "copy") == 0 || strcmp(what, "free") == 0 ? cudaStreamLegacy : stream;

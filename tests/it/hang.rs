@@ -26,10 +26,14 @@ impl Job {
     }
 
     fn of(program: &[&str], what: &str, ranks: usize, size: usize) -> Self {
-        let folder = scratch("hang");
-        let traces = folder.join("traces");
         let script =
             "program=$1 what=$2 folder=$3; shift 3; for rank; do RANK=$rank $program $what \"$folder\" & done; wait";
+        Self::by(script, program, what, ranks, size)
+    }
+
+    fn by(script: &str, program: &[&str], what: &str, ranks: usize, size: usize) -> Self {
+        let folder = scratch("hang");
+        let traces = folder.join("traces");
         let mut run = Command::new(command());
         run.args(["run", "--no-report", "--no-check", "--trace"]).arg(&traces).args(["sh", "-c", script, "sh"]);
         run.arg(program.join(" ")).arg(what).arg(&folder);
@@ -140,6 +144,34 @@ fn ranks_that_were_killed_stopped_or_never_came_are_named() {
         lines[4].contains(") has ended, by a signal or by `_exit`; the last copy that it queued is "),
         "{lines:#?}"
     );
+}
+
+#[test]
+fn process_that_waits_for_those_it_started_is_not_what_they_wait_for() {
+    let program = path("target/c-tests/hanging-12");
+    let job = Job::by("exec \"$1\" \"$2\" \"$3\"", &[program.to_str().unwrap()], "spawns", 0, 0);
+    let since = Instant::now();
+    let processes = loop {
+        let said: Value = serde_json::from_slice(&p2pshim("ps", &[job.traces(), "--json"]).stdout).unwrap_or_default();
+        let all = said["runs"][0]["processes"].as_array().cloned().unwrap_or_default();
+        let states = |state: &str| all.iter().filter(|it| it["state"] == state).count();
+        if (states("idle"), states(IN_CALL)) == (2, 1) {
+            break all;
+        }
+        assert!(since.elapsed() < patience(), "{said:#}");
+        sleep(Duration::from_millis(20));
+    };
+    let parents: Vec<u64> = processes.iter().map(|it| parent(it["pid"].as_u64().unwrap())).collect();
+    let missed = processes.iter().find(|it| it["state"] == "idle" && !parents.contains(&it["pid"].as_u64().unwrap()));
+    let first = hang(&[job.traces()]).0[0].clone();
+    let begin = format!("Process {} has made no GPU call that p2pshim sees for ", missed.unwrap()["pid"]);
+    assert!(first.starts_with(&begin) && !first.contains("longer than others"), "{first}");
+}
+
+/// The process that has started this one; source: proc_pid_stat(5).
+fn parent(process: u64) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+    stat.rsplit_once(") ").unwrap().1.split(' ').nth(1).unwrap().parse().unwrap()
 }
 
 #[test]

@@ -158,7 +158,8 @@ fn says(all: &[Process]) -> String {
     let stopped = of(State::Stopped);
     let missing = live::missing_ranks(all);
     let is_of_ranks = waiting.iter().all(|it| it.file.rank.is_some());
-    let idle: Vec<&Process> = idle.into_iter().filter(|it| it.file.rank.is_some() == is_of_ranks).collect();
+    let may_be_missed = |it: &&Process| it.file.rank.is_some() == is_of_ranks && !live::has_child(it, all);
+    let idle: Vec<&Process> = idle.into_iter().filter(may_be_missed).collect();
     let longest = idle.iter().max_by_key(|it| it.since);
     let suspect = match (&missed[..], &stopped[..], longest, &missing[..]) {
         ([one], ..) => Some(format!("{} {}", named(one), one.end())),

@@ -105,6 +105,12 @@ pub(super) fn processes<'a>(report: &'a Report, run: &Run) -> Vec<Process<'a>> {
     all
 }
 
+/// Whether a process is above another of them that runs, as one that has started the ranks of a job and waits for them.
+pub(super) fn has_child(it: &Process, all: &[Process]) -> bool {
+    let id = |it: &Process| it.file.process.unwrap_or_default();
+    all.iter().any(|other| other.file.running && id(other) != id(it) && is_below(id(other), id(it)))
+}
+
 /// Ranks of a run of which there is no trace, by the number of ranks that a variable says.
 pub(super) fn missing_ranks(all: &[Process]) -> Vec<u64> {
     let ranks: BTreeSet<u64> = all.iter().filter_map(|it| it.file.rank.as_ref()?.parse().ok()).collect();
