@@ -9,7 +9,9 @@ mod advice;
 mod at_once;
 mod between;
 mod check;
+mod consumers;
 mod cuda;
+mod env;
 mod examine;
 mod flags;
 mod fleet;
@@ -49,6 +51,8 @@ use clap::{Args, Subcommand};
 use p2pshim_host::machine::{self, Machine};
 
 use advice::Conclusion;
+use consumers::Consumer;
+use env::Environment;
 use fleet::Fleet;
 use inventory::{Device, Inventory, Known, Pairs};
 use level::Level;
@@ -127,11 +131,15 @@ pub(crate) struct DoctorArguments {
     /// Print metrics for Prometheus' textfile collector, there or to a file
     #[arg(long, value_name = "OUT.prom", num_args = 0..=1, require_equals = true, default_missing_value = STDOUT, hide_short_help = true)]
     prometheus: Option<PathBuf>,
-    /// Print only what a job script has to export
+    /// Print only what has to be switched off, for a job script
     ///
-    /// Lines of shell that keep NCCL, and programs under p2pshim, off pairs that failed.
-    #[arg(long)]
-    env: bool,
+    /// Variables, and comments with arguments, that keep programs from uses of peer access that failed; what may stay on. docs/CONSUMERS.md
+    /// has the programs.
+    #[arg(long, value_name = "FORM", num_args = 0..=1, require_equals = true, default_missing_value = "sh")]
+    env: Option<env::Form>,
+    /// Programs for --env [default: all]
+    #[arg(long, value_name = "NAME", value_delimiter = ',', requires = "env", hide_short_help = true)]
+    env_for: Vec<Consumer>,
     /// Print the report as Markdown for a bug report
     ///
     /// It has no UUIDs of GPUs and not the name of the host. Standard output has it; paste it.
@@ -208,7 +216,7 @@ impl DoctorArguments {
     /// # Errors
     /// A file cannot be written, or two forms would go to standard output.
     fn check_outputs(&self) -> Result<(), Box<dyn Error>> {
-        let is_env = self.env || self.issue;
+        let is_env = self.env.is_some() || self.issue;
         if self.forms().filter(|(path, _)| is_stdout(path)).count() + usize::from(is_env) > 1 {
             return Err(
                 "only one form can go to standard output; name a file for the others, such as --json=out.json".into()
@@ -226,7 +234,7 @@ impl DoctorArguments {
 
     /// Whether the tables are shown.
     fn shows(&self) -> bool {
-        !self.env && !self.issue && self.forms().next().is_none()
+        self.env.is_none() && !self.issue && self.forms().next().is_none()
     }
 }
 
@@ -291,12 +299,8 @@ pub(crate) fn run(arguments: &DoctorArguments, out: &mut impl Write) -> io::Resu
         let status = examined.status();
         report::print_issue(out, examined)?;
         return Ok(ExitCode::from(status));
-    } else if arguments.env {
-        let name = |ordinal: usize| match examined.inventory.devices.get(ordinal) {
-            Some(device) if !device.uuid.is_empty() => device.uuid.clone(),
-            _ => ordinal.to_string(),
-        };
-        advice::exports(&examined.rows, name).iter().try_for_each(|line| writeln!(out, "{line}"))?;
+    } else if let Some(form) = arguments.env {
+        examined.environment(&arguments.env_for).write(out, form)?;
     } else if arguments.shows() {
         report::print(out, &examined)?;
     }
@@ -362,6 +366,14 @@ impl Examined {
             is_quick: false,
             is_full: false,
         }
+    }
+
+    /// What has to be switched off.
+    fn environment(&self, consumers: &[Consumer]) -> Environment {
+        Environment::new(&self.rows, consumers, |ordinal| match self.inventory.devices.get(ordinal) {
+            Some(device) if !device.uuid.is_empty() => device.uuid.clone(),
+            _ => ordinal.to_string(),
+        })
     }
 
     /// The joint of a pair.

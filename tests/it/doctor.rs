@@ -786,16 +786,22 @@ fn verdicts_are_those_that_the_shim_takes_over() {
 }
 
 #[test]
-fn env_is_a_script_that_keeps_programs_off_pairs_that_failed() {
-    let printed = |fault: &str| doctor(fault).arg("--env").plain();
-    let right = printed("");
+fn env_is_a_script_that_keeps_programs_off_what_failed() {
+    let printed = |fault: &str, more: &[&str]| doctor(fault).arg("--env").args(more).plain();
+    let right = printed("", &[]);
     assert_eq!((right.status.as_str(), right.stdout.lines().count()), ("exit status: 0", 1), "{}", right.stdout);
-    let failed = printed("drop:1>0");
-    assert_eq!(failed.status, "exit status: 1");
-    let script = format!("{}\necho $P2PSHIM_DENY $NCCL_P2P_DISABLE ${{GGML_CUDA_P2P-unset}}", failed.stdout);
-    let shell = Program::new("/bin/sh").arg("-c").arg(script).env("GGML_CUDA_P2P", "1").plain();
+    let run = |outcome: &Outcome| {
+        assert_eq!(outcome.status, "exit status: 1");
+        let script = "\necho ${P2PSHIM_DENY-none} $NCCL_P2P_DISABLE ${UCX_TLS-none} ${GGML_CUDA_P2P-unset}";
+        let shell = Program::new("/bin/sh").arg("-c").arg(outcome.stdout.clone() + script);
+        shell.env("GGML_CUDA_P2P", "1").plain().stdout
+    };
     let uuids = ["00", "01"].map(|number| format!("GPU-70327073-696d-2047-5055-202e2e2e2e{number}"));
-    assert_eq!(shell.stdout, format!("{} 1 unset\n", uuids.join("-")));
+    // Kernels alone; and memory of another process alone.
+    assert_eq!(run(&printed("lost:1>0", &[])), format!("{} 1 none unset\n", uuids.join("-")));
+    let shared = printed("ipc:1>0", &["--quick"]);
+    assert_eq!(run(&shared), "none 1 ^cuda_ipc 1\n");
+    assert!(shared.stdout.contains("\n# Not tested, and nothing is switched off because of it: "), "{}", shared.stdout);
 }
 
 /// A management library that knows the simulated GPUs: both have 18 NVLinks, a small BAR1, and the second is divided.

@@ -1,4 +1,4 @@
-//! The output of `p2pshim report --json`, `compare --json` and `doctor --json` is as docs/schema/ says, by tests/schema/check.py.
+//! The output of `p2pshim report --json`, `compare --json`, `doctor --json` and `doctor --env=json` is as docs/schema/ says, by tests/schema/check.py.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -140,4 +140,7 @@ fn doctor_json_is_what_its_schema_says() {
         printed.push(print(&mut doctor, files.0.join(name), &[0, 1, 2, 3]));
     }
     check("doctor", &printed);
+    let mut doctor = Command::new(crate::support::command());
+    doctor.args(["doctor", "--sim", "2", "--quick", "--env=json"]).env("P2PSIM_FAULT", "ipc:0>1");
+    check("env", &[print(doctor.env("XDG_CACHE_HOME", &files.0), files.0.join("env"), &[1])]);
 }

@@ -113,26 +113,6 @@ impl Conclusion {
     }
 }
 
-/// Lines for a job script, which keep its programs off pairs that failed, by what their GPUs are called.
-pub(super) fn exports(rows: &[Row], name: impl Fn(usize) -> String) -> Vec<String> {
-    let failed: Vec<&Row> = rows.iter().filter(|row| matches!(row.verdict, Verdict::Failed(_))).collect();
-    if failed.is_empty() {
-        return vec!["# p2pshim doctor found no pair of GPUs that programs have to be kept off.".to_owned()];
-    }
-    let names = names(failed.iter().copied());
-    vec![
-        format!("# p2pshim doctor: peer access loses data or hangs on {names}."),
-        "# Programs under p2pshim. UUIDs mean the same GPUs in each process; HIP needs its own numbers instead."
-            .to_owned(),
-        format!("export {}", denied(failed.iter().copied(), name)),
-        "# NCCL, and what uses it.".to_owned(),
-        "export NCCL_P2P_DISABLE=1".to_owned(),
-        "# vLLM has an argument: --disable-custom-all-reduce".to_owned(),
-        "# llama.cpp enables peer access only where this is set.".to_owned(),
-        "unset GGML_CUDA_P2P".to_owned(),
-    ]
-}
-
 /// Direct copies that have less than this part of the speed of others are called slower.
 const SLOWER: f64 = 0.5;
 /// From so many microseconds on, 4 bytes are said to stall. Real GPUs take 2 to 20.
@@ -258,17 +238,18 @@ fn of_failed(rows: &[Row], machine: Option<&Machine>, window: impl Fn(&Row) -> O
     advice
 }
 
-fn names<'a>(rows: impl Iterator<Item = &'a Row>) -> String {
+/// The pairs, by their ordinals.
+pub(super) fn names<'a>(rows: impl Iterator<Item = &'a Row>) -> String {
     rows.map(Row::name).collect::<Vec<_>>().join(" ")
 }
 
 /// The variable that keeps programs off pairs: both ways, since either side may carry a copy out.
 fn deny<'a>(rows: impl Iterator<Item = &'a Row>) -> String {
-    denied(rows, |ordinal| ordinal.to_string())
+    format!("P2PSHIM_DENY='{}'", denied(rows, |ordinal| ordinal.to_string()))
 }
 
-/// The variable that keeps programs off pairs, by other names of GPUs.
-fn denied<'a>(rows: impl Iterator<Item = &'a Row>, name: impl Fn(usize) -> String) -> String {
+/// The value of that variable, by other names of GPUs.
+pub(super) fn denied<'a>(rows: impl Iterator<Item = &'a Row>, name: impl Fn(usize) -> String) -> String {
     let mut pairs: Vec<String> = Vec::new();
     for [from, to] in rows.map(|row| row.pair) {
         let pair = format!("{}-{}", name(from.min(to)), name(from.max(to)));
@@ -276,7 +257,7 @@ fn denied<'a>(rows: impl Iterator<Item = &'a Row>, name: impl Fn(usize) -> Strin
             pairs.push(pair);
         }
     }
-    format!("P2PSHIM_DENY='{}'", pairs.join(","))
+    pairs.join(",")
 }
 
 fn ordinals(gpus: &[Known], wanted: impl Fn(&Known) -> bool) -> String {
