@@ -34,6 +34,8 @@ pub(crate) enum Hidden {
     /// `P2PSHIM_DENY`.
     Denied,
     Broken,
+    /// Until it is judged again.
+    Late,
 }
 
 impl Hidden {
@@ -43,6 +45,9 @@ impl Hidden {
             Self::Off => (Rule::EnableDenied, "P2PSHIM_ACCESS=off"),
             Self::Denied => (Rule::EnableDenied, "P2PSHIM_DENY names the pair"),
             Self::Broken => (Rule::EnableBroken, "data does not arrive on the path"),
+            Self::Late => {
+                (Rule::EnableBroken, "a copy on the path did not end in time; the path is verified again later")
+            }
         };
         Finding::new(rule, layer, format!("p2pshim refuses device {device} access to device {peer}: {why}"))
     }

@@ -239,7 +239,8 @@ impl Registry {
             _ if device == peer => None,
             config::Access::Off => Some(Hidden::Off),
             _ if self.is_denied(device, peer) => Some(Hidden::Denied),
-            _ => self.is_refused(device, peer).then_some(Hidden::Broken),
+            _ if !self.is_refused(device, peer) => None,
+            _ => Some(if self.is_late(device, peer) { Hidden::Late } else { Hidden::Broken }),
         }
     }
 

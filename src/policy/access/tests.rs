@@ -9,7 +9,7 @@ use super::fake::{Fake, Fault, context, mapped, memory_of, opened, pool, pooled}
 use super::*;
 use crate::api::abi::Code;
 use crate::config::{self, Broken, Denied, GpuName, Verify};
-use crate::model::{Named, Shape};
+use crate::model::{Hidden, Named, Shape};
 use crate::policy::verdicts::Verdict;
 use crate::policy::{HarmlessEnable, Judged};
 
@@ -291,6 +291,7 @@ fn consider_copy_that_was_late_once_pair_is_refused_for_now_and_then_enabled() {
     let mut process = Process::new(Fake { faults: [((0, 1), Fault::Hang)].into(), ..Fake::new() });
     process.staged(0, 1, Why::Broken);
     assert_eq!(process.access.pair_state(0, 1).verification, Some(Verification::Late));
+    assert_eq!(process.access.lock().why_hidden(1, 0), Some(Hidden::Late));
     assert_eq!(process.enable(0, 1), 217);
     let sent = process.driver.sent.get();
     (0..100).for_each(|_| process.staged(0, 1, Why::Broken));

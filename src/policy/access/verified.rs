@@ -13,9 +13,10 @@ impl Registry {
     }
 
     /// Whether the path between two devices is to be judged again.
-    pub(super) fn is_late(&self, device: u8, peer: u8) -> bool {
-        self.is_verified_as(Verification::Late, device.into(), peer.into())
-            && !self.is_verified_as(Verification::Broken, device.into(), peer.into())
+    pub(super) fn is_late(&self, device: impl Into<i32>, peer: impl Into<i32>) -> bool {
+        let (device, peer) = (device.into(), peer.into());
+        self.is_verified_as(Verification::Late, device, peer)
+            && !self.is_verified_as(Verification::Broken, device, peer)
     }
 
     /// Whether this was found out about the path between two devices, by whichever kind of memory.
