@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := build
 # `make help` lists the targets; `make V=1` shows the commands.
 $(V).SILENT:
-.PHONY: build help shim demo figures test soak test-gpu bench lint check header sim c-tests gpu-bundle clean
+.PHONY: build help shim demo figures test soak gauntlet test-gpu bench lint check header sim c-tests gpu-bundle clean
 
 CARGO ?= cargo
 SHIM := target/release/libp2pshim.so
@@ -17,7 +17,7 @@ help:
 
 # The library and the command. Cargo knows whether there is anything to do. For tests they are linked sooner; `make test-dist` tests
 # the library as it is packaged.
-test soak test-dist: export SHIM_PROFILE := CARGO_PROFILE_RELEASE_LTO=thin CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
+test soak gauntlet test-dist: export SHIM_PROFILE := CARGO_PROFILE_RELEASE_LTO=thin CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
 shim:
 	$(SHIM_PROFILE) $(CARGO) build --release -p p2pshim -p p2pshim-cli
 	ln -sfn libp2pshim.so target/release/libp2pshim.so.0
@@ -45,6 +45,10 @@ soak: shim sim c-tests bench-programs
 	$(CARGO) build -p p2pshim
 	echo '`make soak P2PSHIM_SOAK=$(strip $(SEED))` repeats this.'
 	P2PSHIM_SOAK=$(strip $(SEED)) tests/run -- --include-ignored
+
+# Rounds from a seed on, for MINUTES; without them one, the seed's.
+gauntlet: shim sim c-tests
+	nice c-tests/gpu/gauntlet.py --jobs $(shell nproc) $(and $(MINUTES),--minutes $(MINUTES)) $(and $(SEED),--seed $(SEED)) $(and $(BRIEF),--brief)
 
 # Needs two GPUs; on a machine without Rust, run.sh of the bundle does the same.
 test-gpu: gpu-bundle

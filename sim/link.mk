@@ -61,7 +61,7 @@ $(LIB) $(OBJ):
 	mkdir -p $@
 
 $(OBJ)/cuda.map: sim/link.mk | $(OBJ)
-	echo '{ global: cu*; p2psim_copies; local: *; };' >$@
+	echo '{ global: cu*; p2psim_*; local: *; };' >$@
 
 $(LIB)/libcuda.so.1: $(CUDA) $(OBJ)/cuda.map | $(LIB)
 	$(call link,$(OBJ)/cuda.map,$<)

@@ -1,22 +1,31 @@
-/* build: runtime12+ driver; run: soak SEED [THREADS [STEPS [WORD…]]] on sim
+/* build: runtime12+ driver; run: soak SEED [THREADS [STEPS [WORD…]]] on sim gpu
  * Threads that use all of the driver at once, each memory of its own, and know what is in it: memory of every kind taken and given back, copies
- * of every form, graphs captured, launched and updated, contexts, streams and events made and destroyed, peer access enabled, other runtimes
- * loaded and unloaded, threads that end, children, memory shared with another process; at times all stop, and devices are reset, access is disabled,
- * or a capture forbids others what it cannot see. Signals arrive meanwhile.
+ * of every form, also by signal handlers and on small stacks, graphs captured, launched and updated, contexts, streams and events made and destroyed,
+ * peer access enabled, other runtimes loaded and unloaded, threads that end, children that copy and return, exec or are killed, memory shared
+ * with other processes; at times all stop, and devices are reset, access is disabled, or a capture forbids others what it cannot see. Signals arrive
+ * meanwhile.
  *
  *   hangs        for paths that hang: nothing waits for all work of a device, not even the end of the process
  *   graphless    no graph: its copies are not staged where a path is broken and the program has access
  *   right        no call that is wrong on purpose
- *   log          each step of each thread, on stderr
+ *   untold       of paths that lose data of which p2pshim cannot know: bytes are not compared
+ *   real         for real GPUs: no device is reset, no handler copies at any time
+ *   rounds=N     between two of them all threads stop (4); given, a line on standard error says what the process holds
+ *   processes=N  with this one (3): threads share memory with them
+ *   log          each step of each thread, on standard error
  *
  * Draws what each of 8 threads does in 200 steps from the seed. Prints for each thread what its calls returned, as a sum, but where that depends on others; how many
- * copies were made between each two devices; and what is wrong. Exits with 1 if anything is.
+ * copies were made between each two devices; and what is wrong. Exits with 1 if anything is. Standard error names the process and each child that
+ * copied, with how often, for whoever compares their traces.
+ *
+ * `soak child` is one of these children.
  */
 #define _GNU_SOURCE
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -30,17 +39,19 @@
 #include "check.h"
 
 enum {
-    DEVICES = 3,
+    DEVICES = 3,            /* at most */
     THREADS = 8,
     MOST_THREADS = 64,
     STEPS = 200,
-    ROUNDS = 4,             /* between two of them all threads stop */
     BUFFERS = 5,
     SMALL = 96 << 10,       /* bytes of a buffer */
     LARGE = (8 << 20) + 4096,
     GRANULE = 2 << 20,
     SHOWN = 20,
-    TICK_US = 3000,
+    TICK_US = 500,
+    TICKED = 256,           /* bytes */
+    SMALL_STACK = 64 << 10,
+    HELD_UP_NS = 2000000,
 };
 
 enum kind { PLAIN, POOLED, OWN_POOL, MAPPED, OF_CONTEXT, KINDS };
@@ -73,11 +84,16 @@ static CUcontext contexts[DEVICES];
 static struct thread threads[MOST_THREADS];
 static pthread_barrier_t barrier;
 static unsigned seed;
-static int thread_count = THREADS, steps = STEPS;
-static bool hangs, has_no_graphs, is_right, logs, is_pool_refused;
+static int device_count = DEVICES, thread_count = THREADS, steps = STEPS, rounds = 4, processes = 3;
+static bool hangs, has_no_graphs, is_right, is_untold, is_real, is_measured, logs, is_pool_refused;
 static atomic_int wrong, ticks;
+static _Thread_local struct thread *handled; /* whose copy a handler makes */
+static _Thread_local volatile bool is_interruptible; /* nothing but p2pshim and the driver runs */
+static CUresult (*copy_with_attributes)(CUdeviceptr, CUdeviceptr, size_t, CUmemcpyAttributes *, CUstream);
 
 #include "lib/copy_forms.h"
+#include "lib/soak_children.h"
+#include "lib/soak_resources.h"
 
 static unsigned draw(struct thread *t, unsigned count)
 {
@@ -181,7 +197,7 @@ static bool take(struct thread *t, struct buffer *b, enum kind kind, int device,
     CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = access_of(device).location};
     CUstream stream = t->streams[device];
     CUresult granted = CUDA_SUCCESS;
-    for (int i = 0; i < DEVICES; i++)
+    for (int i = 0; i < device_count; i++)
         all[i] = access_of(i);
     make_current(device);
     *b = (struct buffer){.kind = kind, .device = device, .bytes = bytes, .known = b->known};
@@ -195,7 +211,7 @@ static bool take(struct thread *t, struct buffer *b, enum kind kind, int device,
         break;
     case OWN_POOL:
         CHECK_CU(cuMemPoolCreate(&b->pool, &pool));
-        granted = cuMemPoolSetAccess(b->pool, all, DEVICES);
+        granted = cuMemPoolSetAccess(b->pool, all, (size_t)device_count);
         CHECK_CU(cuMemAllocFromPoolAsync(&b->at, bytes, b->pool, stream));
         CHECK_CU(cuStreamSynchronize(stream));
         break;
@@ -203,7 +219,7 @@ static bool take(struct thread *t, struct buffer *b, enum kind kind, int device,
         CHECK_CU(cuMemAddressReserve(&b->at, whole(bytes), 0, 0, 0));
         CHECK_CU(cuMemCreate(&b->physical, whole(bytes), &properties, 0));
         CHECK_CU(cuMemMap(b->at, whole(bytes), 0, b->physical, 0));
-        granted = cuMemSetAccess(b->at, whole(bytes), all, DEVICES);
+        granted = cuMemSetAccess(b->at, whole(bytes), all, (size_t)device_count);
         break;
     default:
         make_context(&b->context, device);
@@ -227,7 +243,7 @@ static void refill(struct thread *t, struct buffer *b)
 static void take_any(struct thread *t, struct buffer *b)
 {
     enum kind kind = (enum kind)draw(t, KINDS);
-    int device = (int)draw(t, DEVICES);
+    int device = (int)draw(t, (unsigned)device_count);
     size_t bytes = draw(t, 20) == 0 ? LARGE : SMALL;
     if (hangs || (kind == POOLED && is_pool_refused) || !take(t, b, kind, device, bytes))
         REQUIRE(take(t, b, PLAIN, device, bytes));
@@ -241,7 +257,7 @@ static void compare(struct thread *t, const struct buffer *b, const char *what)
     memset(t->got, 0, b->bytes);
     note(t, "download", (int)cuMemcpyDtoHAsync(t->got, b->at, b->bytes, stream));
     settle(t);
-    if (memcmp(t->got, b->known, b->bytes) != 0)
+    if (!is_untold && memcmp(t->got, b->known, b->bytes) != 0)
         say_wrong(t, what);
 }
 
@@ -270,7 +286,7 @@ static void copy(struct thread *t)
 {
     struct buffer *src, *dst;
     any_two(t, &src, &dst);
-    int by = draw(t, 2) ? src->device : (int)draw(t, DEVICES);
+    int by = draw(t, 2) ? src->device : (int)draw(t, (unsigned)device_count);
     enum form form = (enum form)draw(t, FORMS);
     size_t bytes = src->bytes < dst->bytes ? src->bytes : dst->bytes;
     struct copy c = {.src = src, .dst = dst, .height = 1, .depth = 1};
@@ -285,7 +301,9 @@ static void copy(struct thread *t)
         settle(t);
         make_current(by);
     }
+    is_interruptible = !handled && form >= D_PEER_ASYNC;
     int ret = make(form, &c);
+    is_interruptible = false;
     if (!is_async) {
         CHECK_CU(wait_for(form, &c, src->device, dst->device));
         make_current(by);
@@ -297,6 +315,9 @@ static void copy(struct thread *t)
     move_known(&c);
     if (src->device != dst->device)
         count(t, src->device, dst->device, form == D_BATCH ? 2 : 1, c.width * c.height * c.depth);
+    /* Else other work comes between. */
+    if (draw(t, 2))
+        compare(t, dst, forms[form].name);
 }
 
 /* By a runtime of another version, which is loaded for it. */
@@ -308,13 +329,15 @@ static void copy_by_another_runtime(struct thread *t)
     settle(t);
     make_current(src->device);
     void *runtime = dlopen(names[draw(t, 3)], RTLD_NOW | RTLD_LOCAL);
-    REQUIRE(runtime);
+    REQUIRE(runtime || is_real);
+    if (!runtime)
+        return;
     int (*copy_peer)(void *, int, const void *, int, size_t) =
         (int (*)(void *, int, const void *, int, size_t))dlsym(runtime, "cudaMemcpyPeer");
     REQUIRE(copy_peer);
     size_t bytes = 1 + draw(t, SMALL);
     int ret = copy_peer((void *)dst->at, dst->device, (void *)src->at, src->device, bytes);
-    for (int device = 0; device < DEVICES; device++) {
+    for (int device = 0; device < device_count; device++) {
         make_current(device);
         CHECK_CU(cuStreamSynchronize(CU_STREAM_LEGACY));
     }
@@ -346,6 +369,50 @@ static void copy_by_host(struct thread *t)
     if (!hangs)
         note(t, "cuMemHostUnregister", (int)cuMemHostUnregister(host));
     REQUIRE(hangs || munmap(host, SMALL) == 0);
+}
+
+static void CUDA_CB hold_up(void *unused)
+{
+    (void)unused;
+    nanosleep(&(struct timespec){.tv_nsec = HELD_UP_NS}, NULL);
+}
+
+/* A copy that reads its source during the call: what comes there afterwards does not arrive. */
+static void overwrite_source(struct thread *t)
+{
+    struct buffer ends[2] = {{0}};
+    CUmemcpyAttributes attributes = {.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL};
+    size_t bytes = draw(t, 4) == 0 ? LARGE : SMALL;
+    CUstream other;
+    if (!copy_with_attributes)
+        return;
+    for (int i = 0; i < 2; i++) {
+        ends[i].known = t->got;
+        REQUIRE(take(t, &ends[i], PLAIN, (int)((t->number + (unsigned)i) % (unsigned)device_count), bytes));
+    }
+    settle(t);
+    CUstream stream = next_stream(t, ends[0].device);
+    CHECK_CU(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+    fill(t->got, bytes, draw(t, 1 << 16));
+    uint32_t sum = checksum(t->got, bytes);
+    CHECK_CU(cuMemcpyHtoDAsync(ends[0].at, t->got, bytes, stream));
+    settle(t);
+    make_current(ends[0].device);
+    CHECK_CU(cuLaunchHostFunc(stream, hold_up, NULL));
+    int ret = (int)copy_with_attributes(ends[1].at, ends[0].at, bytes, &attributes, stream);
+    note(t, "cuMemcpyWithAttributesAsync", ret);
+    CHECK_CU(cuMemsetD8Async(ends[0].at, 0, bytes, other));
+    CHECK_CU(cuStreamSynchronize(other));
+    settle(t);
+    CHECK_CU(cuStreamDestroy(other));
+    if (ret == 0)
+        count(t, ends[0].device, ends[1].device, 1, bytes);
+    make_current(ends[1].device);
+    CHECK_CU(cuMemcpyDtoH(t->got, ends[1].at, bytes));
+    if (ret == 0 && checksum(t->got, bytes) != sum)
+        say_wrong(t, "a copy that reads its source during the call");
+    for (int i = 0; i < 2; i++)
+        give_back(t, &ends[i]);
 }
 
 /* ---- graphs ---- */
@@ -399,7 +466,7 @@ static void use_graph(struct thread *t, CUstreamCaptureMode mode)
 static void copy_in_contexts(struct thread *t)
 {
     enum { BYTES = 4096 };
-    int devices[2] = {(int)draw(t, DEVICES), (int)draw(t, DEVICES)};
+    int devices[2] = {(int)draw(t, (unsigned)device_count), (int)draw(t, (unsigned)device_count)};
     CUcontext made[2];
     CUdeviceptr at[2];
     unsigned char sent[BYTES], got[BYTES] = {0};
@@ -419,7 +486,7 @@ static void copy_in_contexts(struct thread *t)
     note(t, "download", (int)cuMemcpyDtoH(got, at[1], BYTES));
     if (devices[0] != devices[1])
         count(t, devices[0], devices[1], 1, BYTES);
-    if (memcmp(sent, got, BYTES) != 0)
+    if (!is_untold && memcmp(sent, got, BYTES) != 0)
         say_wrong(t, "copy in contexts of its own");
     for (int i = 0; i < 2; i++)
         note(t, "cuCtxDestroy", (int)cuCtxDestroy(made[i]));
@@ -428,7 +495,7 @@ static void copy_in_contexts(struct thread *t)
 
 static void renew_stream(struct thread *t)
 {
-    int device = (int)draw(t, DEVICES);
+    int device = (int)draw(t, (unsigned)device_count);
     settle(t);
     make_current(device);
     note(t, "cuStreamDestroy", (int)cuStreamDestroy(t->streams[device]));
@@ -439,7 +506,7 @@ static void renew_stream(struct thread *t)
 
 static void renew_event(struct thread *t)
 {
-    int device = (int)draw(t, DEVICES);
+    int device = (int)draw(t, (unsigned)device_count);
     make_current(device);
     note(t, "cuEventDestroy", (int)cuEventDestroy(t->events[device]));
     note(t, "cuEventCreate", (int)cuEventCreate(&t->events[device], CU_EVENT_DISABLE_TIMING));
@@ -448,7 +515,7 @@ static void renew_event(struct thread *t)
 /* Others may have done it. */
 static void enable(struct thread *t)
 {
-    int device = (int)draw(t, DEVICES), peer = (device + 1 + (int)draw(t, DEVICES - 1)) % DEVICES;
+    int device = (int)draw(t, (unsigned)device_count), peer = (device + 1 + (int)draw(t, (unsigned)device_count - 1)) % device_count;
     make_current(device);
     CUresult ret = cuCtxEnablePeerAccess(contexts[peer], 0);
     bool is_known = ret == CUDA_SUCCESS || ret == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED || ret == CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
@@ -488,12 +555,29 @@ static void *copy_in_thread(void *t)
     return NULL;
 }
 
-static void use_thread(struct thread *t)
+static void use_thread(struct thread *t, size_t stack)
 {
+    pthread_attr_t attributes;
     pthread_t thread;
     settle(t);
-    REQUIRE(pthread_create(&thread, NULL, copy_in_thread, t) == 0);
+    REQUIRE(pthread_attr_init(&attributes) == 0);
+    REQUIRE(stack == 0 || pthread_attr_setstacksize(&attributes, stack) == 0);
+    REQUIRE(pthread_create(&thread, &attributes, copy_in_thread, t) == 0);
     REQUIRE(pthread_join(thread, NULL) == 0);
+}
+
+/* A handler may copy, if it does not interrupt the driver. */
+static void on_request(int signal)
+{
+    (void)signal;
+    copy(handled);
+}
+
+static void copy_in_handler(struct thread *t)
+{
+    handled = t;
+    REQUIRE(raise(SIGUSR1) == 0);
+    handled = NULL;
 }
 
 static void use_child(struct thread *t)
@@ -508,7 +592,7 @@ static void use_child(struct thread *t)
 
 struct shared {
     CUipcMemHandle handle;
-    int device;
+    int device, device_count;
     unsigned seed;
 };
 
@@ -518,12 +602,13 @@ static int answer(int from, int to)
     static unsigned char sent[SMALL], got[SMALL];
     struct shared shared;
     while (read(from, &shared, sizeof shared) == sizeof shared) {
-        int own = (shared.device + 1) % DEVICES;
+        device_count = shared.device_count;
+        int own = (shared.device + 1) % device_count;
         CUdeviceptr theirs, mine;
         char is_there;
         if (!contexts[0]) {
             CHECK_CU(cuInit(0));
-            for (int device = 0; device < DEVICES; device++)
+            for (int device = 0; device < device_count; device++)
                 CHECK_CU(cuDevicePrimaryCtxRetain(&contexts[device], device));
         }
         make_current(own);
@@ -550,7 +635,7 @@ static int answer(int from, int to)
 static void share(struct thread *t)
 {
     struct buffer *b = &t->buffers[draw(t, BUFFERS)];
-    struct shared shared = {.device = b->device, .seed = draw(t, 1 << 16)};
+    struct shared shared = {.device = b->device, .device_count = device_count, .seed = draw(t, 1 << 16)};
     char is_there;
     if (b->wanted != PLAIN || b->bytes != SMALL || !t->partner[1])
         return;
@@ -563,7 +648,7 @@ static void share(struct thread *t)
     while ((got = read(t->partner[1], &is_there, 1)) < 0)
         ;
     REQUIRE(got == 1);
-    if (!is_there)
+    if (!is_untold && !is_there)
         say_wrong(t, "another process reads");
     fill(b->known, SMALL, shared.seed + 1);
     compare(t, b, "another process writes");
@@ -589,7 +674,7 @@ static void start_partner(struct thread *t)
 static void step(struct thread *t)
 {
     struct buffer *b = &t->buffers[draw(t, BUFFERS)];
-    switch (draw(t, 24)) {
+    switch (draw(t, 28)) {
     case 0:
         compare(t, b, "what is there");
         break;
@@ -631,7 +716,7 @@ static void step(struct thread *t)
             do_wrong(t);
         break;
     case 12:
-        use_thread(t);
+        use_thread(t, draw(t, 2) ? SMALL_STACK : 0);
         break;
     case 13:
         if (draw(t, 4) == 0)
@@ -644,6 +729,21 @@ static void step(struct thread *t)
     case 15:
         refill(t, b);
         break;
+    case 16:
+    case 17:
+        copy_in_handler(t);
+        break;
+    case 18:
+        if (!hangs && !is_untold && draw(t, is_real ? 32 : 16) == 0) {
+            enum child_end how = (enum child_end)draw(t, CHILD_ENDS);
+            unsigned copies = 1 + draw(t, CHILD_COPIES);
+            note(t, "program", use_program(draw(t, 1 << 16), how, copies));
+        }
+        break;
+    case 19:
+        if (!hangs && !is_untold && draw(t, 4) == 0)
+            overwrite_source(t);
+        break;
     default:
         copy(t);
     }
@@ -651,7 +751,7 @@ static void step(struct thread *t)
 
 static void begin(struct thread *t)
 {
-    for (int device = 0; device < DEVICES; device++) {
+    for (int device = 0; device < device_count; device++) {
         make_current(device);
         CHECK_CU(cuStreamCreate(&t->streams[device], CU_STREAM_NON_BLOCKING));
         CHECK_CU(cuEventCreate(&t->events[device], CU_EVENT_DISABLE_TIMING));
@@ -669,36 +769,91 @@ static void end(struct thread *t)
         return;
     for (int i = 0; i < BUFFERS; i++)
         give_back(t, &t->buffers[i]);
-    for (int device = 0; device < DEVICES; device++) {
+    for (int device = 0; device < device_count; device++) {
         make_current(device);
         CHECK_CU(cuStreamDestroy(t->streams[device]));
         CHECK_CU(cuEventDestroy(t->events[device]));
     }
 }
 
+/* Memory of the handlers that copy at any time, and how often they have. */
+static struct {
+    CUdeviceptr at[2];
+    CUstream stream;
+    int (*inside)(unsigned *calls); /* whether the thread is in the driver, which handlers may not interrupt */
+    atomic_bool may_copy;
+    atomic_uint copies, since_set_up;
+} ticking;
+
+static void on_tick(int signal)
+{
+    (void)signal;
+    unsigned calls;
+    ticks++;
+    if (!is_interruptible || !ticking.may_copy || ticking.inside(&calls) != 0 || calls > 0)
+        return;
+    if (cuMemcpyPeerAsync(ticking.at[1], contexts[1], ticking.at[0], contexts[0], TICKED, ticking.stream) == CUDA_SUCCESS) {
+        ticking.copies++;
+        ticking.since_set_up++;
+    }
+}
+
 /* The default pools are open to all, if that is not refused; then nobody uses them. */
 static void set_up(void)
 {
+    unsigned char sent[TICKED];
     CUmemAccessDesc all[DEVICES];
-    for (int device = 0; device < DEVICES; device++)
+    for (int device = 0; device < device_count; device++)
         all[device] = access_of(device);
-    for (int device = 0; device < DEVICES; device++) {
+    for (int device = 0; device < device_count; device++) {
         CUmemoryPool pool;
         CHECK(cudaSetDevice(device));
         CHECK(cudaFree(NULL));
         CHECK_CU(cuCtxGetCurrent(&contexts[device]));
         CHECK_CU(cuDeviceGetDefaultMemPool(&pool, device));
-        is_pool_refused |= cuMemPoolSetAccess(pool, all, DEVICES) != CUDA_SUCCESS;
+        is_pool_refused |= cuMemPoolSetAccess(pool, all, (size_t)device_count) != CUDA_SUCCESS;
     }
+    ticking.inside = (int (*)(unsigned *))dlsym(RTLD_DEFAULT, "p2psim_inside");
+    if (hangs || is_real || !ticking.inside)
+        return;
+    for (int i = 1; i >= 0; i--) {
+        make_current(i);
+        CHECK_CU(cuMemAlloc(&ticking.at[i], TICKED));
+    }
+    CHECK_CU(cuStreamCreate(&ticking.stream, CU_STREAM_NON_BLOCKING));
+    fill(sent, TICKED, seed);
+    CHECK_CU(cuMemcpyHtoD(ticking.at[0], sent, TICKED));
+    ticking.since_set_up = 0;
+    ticking.may_copy = true;
+}
+
+/* No other thread does anything. */
+static void take_down(struct thread *t)
+{
+    unsigned char got[TICKED], sent[TICKED];
+    if (!ticking.may_copy)
+        return;
+    ticking.may_copy = false;
+    make_current(0);
+    CHECK_CU(cuStreamSynchronize(ticking.stream));
+    CHECK_CU(cuStreamDestroy(ticking.stream));
+    CHECK_CU(cuMemFree(ticking.at[0]));
+    make_current(1);
+    CHECK_CU(cuMemcpyDtoH(got, ticking.at[1], TICKED));
+    CHECK_CU(cuMemFree(ticking.at[1]));
+    fill(sent, TICKED, seed);
+    if (!is_untold && ticking.since_set_up > 0 && memcmp(got, sent, TICKED) != 0)
+        say_wrong(t, "copies of signal handlers");
 }
 
 /* While no other thread does anything, nor has any memory. */
 static void change_all(struct thread *t)
 {
-    int device = (int)draw(t, DEVICES), peer = (device + 1) % DEVICES;
+    int device = (int)draw(t, (unsigned)device_count), peer = (device + 1) % device_count;
     if (hangs)
         return;
-    switch (draw(t, 3)) {
+    take_down(t);
+    switch (is_real ? 1 + draw(t, 2) : draw(t, 3)) {
     case 0:
         CHECK(cudaSetDevice(device));
         note(t, "cudaDeviceReset", (int)cudaDeviceReset());
@@ -725,15 +880,17 @@ static void *run(void *argument)
     REQUIRE(t->got);
     for (int i = 0; i < BUFFERS; i++)
         REQUIRE(t->buffers[i].known = malloc(LARGE));
-    for (int round = 0; round < ROUNDS; round++) {
+    for (int round = 0; round < rounds; round++) {
         if (round == 0 || !hangs)
             begin(t);
-        for (int i = 0; i < steps / ROUNDS; i++, t->step++)
+        for (int i = 0; i < steps / rounds; i++, t->step++)
             step(t);
-        if (round == ROUNDS - 1 || !hangs)
+        if (round == rounds - 1 || !hangs)
             end(t);
         pthread_barrier_wait(&barrier);
-        if (t->number == 0 && round < ROUNDS - 1)
+        if (t->number == 0 && is_measured && !hangs)
+            show_resources(round, device_count, is_real ? INT_MAX : thread_count + 1);
+        if (t->number == 0 && round < rounds - 1)
             change_all(t);
         pthread_barrier_wait(&barrier);
     }
@@ -745,18 +902,12 @@ static void *run(void *argument)
 
 /* ---- the program ---- */
 
-static void on_tick(int signal)
-{
-    (void)signal;
-    ticks++;
-}
-
 static void show(void)
 {
     for (int number = 0; number < thread_count; number++)
         printf("thread %d: %08x\n", number, threads[number].codes);
-    for (int from = 0; from < DEVICES; from++)
-        for (int to = 0; to < DEVICES; to++) {
+    for (int from = 0; from < device_count; from++)
+        for (int to = 0; to < device_count; to++) {
             unsigned long long copies = 0, bytes = 0;
             for (int number = 0; number < thread_count; number++) {
                 copies += threads[number].copies[from][to];
@@ -772,6 +923,8 @@ int main(int argc, char **argv)
 {
     static pthread_t handles[MOST_THREADS];
     REQUIRE(argc > 1);
+    if (strcmp(argv[1], "child") == 0 && argc == 5)
+        return be_child((unsigned)strtoul(argv[2], NULL, 10), (unsigned)strtoul(argv[3], NULL, 10), (enum child_end)atoi(argv[4]));
     seed = (unsigned)strtoul(argv[1], NULL, 10);
     thread_count = argc > 2 ? atoi(argv[2]) : THREADS;
     steps = argc > 3 ? atoi(argv[3]) : STEPS;
@@ -779,28 +932,40 @@ int main(int argc, char **argv)
         hangs |= strcmp(argv[word], "hangs") == 0;
         has_no_graphs |= strcmp(argv[word], "graphless") == 0;
         is_right |= strcmp(argv[word], "right") == 0;
+        is_untold |= strcmp(argv[word], "untold") == 0;
+        is_real |= strcmp(argv[word], "real") == 0;
         logs |= strcmp(argv[word], "log") == 0;
+        is_measured |= sscanf(argv[word], "rounds=%d", &rounds) == 1;
+        (void)sscanf(argv[word], "processes=%d", &processes);
     }
     REQUIRE(thread_count > 0 && thread_count <= MOST_THREADS);
     setvbuf(stdout, NULL, _IOLBF, 0);
     for (int number = 0; number < thread_count; number++)
         threads[number] = (struct thread){.number = (unsigned)number, .state = seed * 2654435761u + (unsigned)number * 40503u};
-    for (int number = 0; number < thread_count && number < 2 && !hangs; number++)
+    for (int number = 0; number < thread_count && number < processes - 1 && !hangs; number++)
         start_partner(&threads[number]);
     fprintf(stderr, "process %d\n", getpid());
-    set_up();
+    CHECK(cudaGetDeviceCount(&device_count));
+    device_count = device_count < DEVICES ? device_count : DEVICES;
     find_batches();
+    CUdriverProcAddressQueryResult found;
+    (void)cuGetProcAddress("cuMemcpyWithAttributesAsync", (void **)&copy_with_attributes, 13020, CU_GET_PROC_ADDRESS_DEFAULT, &found);
+    set_up();
     REQUIRE(pthread_barrier_init(&barrier, NULL, (unsigned)thread_count) == 0);
-    struct sigaction action = {.sa_handler = on_tick, .sa_flags = SA_RESTART};
+    struct sigaction action = {.sa_handler = on_tick, .sa_flags = SA_RESTART}, request = {.sa_handler = on_request, .sa_flags = SA_RESTART};
     struct itimerval every = {{0, TICK_US}, {0, TICK_US}}, never = {{0, 0}, {0, 0}};
-    REQUIRE(sigaction(SIGALRM, &action, NULL) == 0 && setitimer(ITIMER_REAL, &every, NULL) == 0);
+    REQUIRE(sigaction(SIGUSR1, &request, NULL) == 0 && sigaction(SIGALRM, &action, NULL) == 0 && setitimer(ITIMER_REAL, &every, NULL) == 0);
     for (int number = 0; number < thread_count; number++)
         REQUIRE(pthread_create(&handles[number], NULL, run, &threads[number]) == 0);
+    /* They come to the threads. */
+    sigset_t alarms;
+    REQUIRE(sigemptyset(&alarms) == 0 && sigaddset(&alarms, SIGALRM) == 0 && pthread_sigmask(SIG_BLOCK, &alarms, NULL) == 0);
     for (int number = 0; number < thread_count; number++)
         REQUIRE(pthread_join(handles[number], NULL) == 0);
     REQUIRE(setitimer(ITIMER_REAL, &never, NULL) == 0);
     for (int number = 0; number < thread_count; number++)
         close(threads[number].partner[0]);
+    fprintf(stderr, "handlers: %u copies, %u bytes\n", ticking.copies, ticking.copies * TICKED);
     show();
     fflush(NULL);
     _exit(wrong > 0);

@@ -19,6 +19,7 @@ from statistics import median
 from time import monotonic
 
 import busy
+import gauntlet
 import hangs
 import legacy
 import neighbours
@@ -368,6 +369,7 @@ def main():
         check("staged_copies", sequences.staged_copies)
         check("freed_early", sequences.freed_early)
         check("blocked_stress", sequences.blocked_stress)
+        check("gauntlet", gauntlet.on_gpus)
         check("other_process", sequences.other_process)
         check("between_processes", sequences.between_processes)
         check("asks_like", sequences.asks_like)

@@ -27,7 +27,7 @@ fn copied(program: Program) -> BTreeMap<(u8, u8, String), (u64, u64)> {
 }
 
 /// The copies in a trace that is there.
-pub(crate) fn copied_in(file: &Path) -> BTreeMap<(u8, u8, String), (u64, u64)> {
+fn copied_in(file: &Path) -> BTreeMap<(u8, u8, String), (u64, u64)> {
     let trace = Trace::open(file).unwrap();
     let (mut sums, mut buffer) = (BTreeMap::new(), Vec::new());
     for block in 0..trace.blocks() {

@@ -289,6 +289,11 @@ impl Space {
         (address - allocation.base < allocation.size).then_some(allocation)
     }
 
+    /// Bytes of all page-locked memory.
+    pub(crate) fn pinned(&self) -> u64 {
+        self.allocations.values().filter(|known| known.kind.is_host()).map(|known| known.size).sum()
+    }
+
     /// Whether an address can only ever be device memory, allocated or not.
     pub(crate) fn is_device_address(&self, address: u64) -> bool {
         let mut reserves = self.reserves.iter().chain(&self.imports);

@@ -1,5 +1,6 @@
 //! How a call gets in: the C ABI, the machine, the errors.
 
+use std::cell::Cell;
 use std::ffi::CString;
 use std::os::unix::ffi::OsStringExt;
 use std::sync::OnceLock;
@@ -61,6 +62,16 @@ pub(crate) use api;
 static MACHINE: OnceLock<Result<Machine>> = OnceLock::new();
 static FORKED: AtomicBool = AtomicBool::new(false);
 
+thread_local! {
+    /// Calls of the driver that the thread is in.
+    static INSIDE: Cell<u32> = const { Cell::new(0) };
+}
+
+/// How many calls of the driver the calling thread is in, besides this one: a signal handler may call it where there are none.
+pub(crate) fn inside() -> u32 {
+    INSIDE.get() - 1
+}
+
 /// Runs the body of an exported function, unless that is to fail, and gives the caller its code.
 pub(crate) fn call(function: &str, body: impl FnOnce() -> Result<()>) -> u32 {
     let setup = setup();
@@ -69,7 +80,10 @@ pub(crate) fn call(function: &str, body: impl FnOnce() -> Result<()>) -> u32 {
     {
         return code;
     }
-    body().map_or_else(|error| error.0, |()| 0)
+    INSIDE.set(INSIDE.get() + 1);
+    let code = body().map_or_else(|error| error.0, |()| 0);
+    INSIDE.set(INSIDE.get() - 1);
+    code
 }
 
 /// The environment's settings: read at the first call.

@@ -4,7 +4,7 @@ use p2psim_core::{Error, Machine, Result};
 
 use super::require;
 use crate::abi::{Opaque, Out};
-use crate::entry::{api, config_now, driver_version, initialise, machine};
+use crate::entry::{api, config_now, driver_version, initialise, inside, machine};
 
 /// This process only, and all at once.
 fn checkpoint(process: i32) -> Result<&'static Machine> {
@@ -53,6 +53,18 @@ api! {
         let counts = machine.copies(machine.device(from)?, machine.device(to)?);
         direct.set(counts.0);
         staged.set(counts.1);
+        Ok(())
+    }
+
+    /// For tests: how many calls of the driver the thread is in that a signal handler has interrupted.
+    fn p2psim_inside(calls: Out<u32>) {
+        calls.set(inside());
+        Ok(())
+    }
+
+    /// For tests: bytes of page-locked memory.
+    fn p2psim_pinned(bytes: Out<u64>) {
+        bytes.set(machine()?.pinned());
         Ok(())
     }
 }

@@ -1,0 +1,19 @@
+//! A few rounds of `make gauntlet`, or ten minutes of them: c-tests/gpu/gauntlet.py says what they are. The driver at once, by programs drawn from
+//! seeds, is as without p2pshim; all bytes are right, nothing grows, and a trace has each copy.
+
+use crate::support::Program;
+use crate::support::soak::soak;
+
+/// As many as option sets, so that each has its round.
+const ROUNDS: &str = "11";
+
+#[test]
+fn programs_drawn_from_seeds_are_as_without_p2pshim() {
+    let rounds = Program::new("c-tests/gpu/gauntlet.py").args(&["--kept", "--jobs", "3"]);
+    let outcome = match soak() {
+        Some(seed) => rounds.args(&["--minutes", "10", "--seed", &seed.to_string()]),
+        None => rounds.args(&["--brief", "--rounds", ROUNDS, "--seed", "1"]),
+    };
+    let outcome = outcome.plain();
+    assert_eq!(outcome.status, "exit status: 0", "{}{}", outcome.stdout, outcome.stderr);
+}
