@@ -2,8 +2,8 @@
 //! and when it was last heard of. Without a trace that costs nothing.
 //!
 //! A call that hangs is worth a line of Python or, where a runtime made it, the function that called the runtime. Looking for these takes some
-//! 100 us: a thread does so for a hundredth of its time at most. What a shared runtime makes is noted as the runtime's own call, of which the
-//! caller is known.
+//! 100 us: a thread does so for a hundredth of its time at most, but for bursts. What a shared runtime makes is noted as the runtime's
+//! own call, of which the caller is known.
 
 use super::arrival::Caller;
 use super::mode::Sees;
@@ -12,8 +12,11 @@ use crate::api::abi::Value;
 use crate::api::{Effect, Function, Layer, State};
 use crate::record::{log, trace};
 
-/// For so many times as long as a thread has looked it does not look again.
+/// So many times as long as a thread has looked it has to rest.
 const REST: u64 = 100;
+/// So much rest, in ticks of the trace (some seconds), a thread may owe and look all the same: of a few waits, one soon after the other, it is
+/// often the last that hangs.
+const OWED: u64 = 10_000_000_000;
 
 /// Notes a call that is about to be made.
 #[inline(always)]
@@ -56,7 +59,7 @@ fn has_returned(function: Function, caller: Caller) {
 fn note(function: Function, caller: Caller, first: Option<&Value>) {
     let Some((trace, thread)) = place(function, caller) else { return };
     let (address, now) = (caller.return_address() as usize, trace.now());
-    let is_looked_for = is_long(function) && now >= thread.looks_again.get();
+    let is_looked_for = is_long(function) && now.saturating_add(OWED) >= thread.rests_until.get();
     let found = if is_looked_for { look(trace, function, caller, now) } else { None };
     let site = found.or_else(|| trace.known_site(address));
     let site = site.unwrap_or_else(|| mode::unseen(|| trace.new_site(address)));
@@ -90,7 +93,8 @@ fn is_long(function: Function) -> bool {
 fn look(trace: &trace::Trace, function: Function, caller: Caller, now: u64) -> Option<u16> {
     let found = mode::unseen(|| origin::of_untraced(caller, function, true));
     let took = trace.now().saturating_sub(now);
-    thread::current().looks_again.set(now.saturating_add(took.saturating_mul(REST)));
+    let until = &thread::current().rests_until;
+    until.set(until.get().max(now).saturating_add(took.saturating_mul(REST)));
     found
 }
 

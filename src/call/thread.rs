@@ -138,8 +138,8 @@ pub(crate) struct Thread {
     pub(crate) inner_record: Cell<Option<Begun>>,
     /// The record of the last call that has returned, for what is found out about it afterwards.
     pub(crate) last_record: Cell<Option<Begun>>,
-    /// When the thread may look again for the place of a call without a record, in ticks of the trace.
-    pub(crate) looks_again: Cell<u64>,
+    /// Until when the thread should not look for the place of a call without a record, in ticks of the trace.
+    pub(crate) rests_until: Cell<u64>,
     /// The stack pointer of the runtime's call without a record that is under way; 0 for none.
     pub(crate) noted: Cell<usize>,
     /// The signals that the program held back when our own code began to run.
