@@ -8,19 +8,18 @@ BENCH_SHIM ?= target/release/libp2pshim.so
 BENCH_CC = $(CC) -std=c11 -Wall -Wextra -Werror -O2 -falign-functions=64 -falign-loops=64
 BENCH_LIBRARY := -shared -fPIC
 
-.PHONY: bench bench-instructions bench-programs
+.PHONY: bench bench-instructions bench-programs valgrind
 bench: shim bench-programs
 	status=0; \
 	$(MAKE) --no-print-directory bench-instructions || status=1; \
 	benches/host-cost $(BENCH) $(BENCH_SHIM) $(BENCH_ROUTES) || status=1; \
 	exit $$status
 
-bench-instructions: shim bench-programs
-	if command -v valgrind >/dev/null; then \
-		benches/host-cost --instructions $(BENCH) $(BENCH_SHIM) $(BENCH_ROUTES); \
-	else \
-		echo "skipped: instructions are not counted, since there is no valgrind here (apt-get install valgrind)"; \
-	fi
+bench-instructions: shim bench-programs valgrind
+	benches/host-cost --instructions $(BENCH) $(BENCH_SHIM) $(BENCH_ROUTES)
+
+valgrind:
+	command -v valgrind >/dev/null || c-tests/fetch-debian valgrind
 
 bench-programs: $(addprefix $(BENCH)/,libcudart.so.12 libcuda.so.1 libjump_only.so liblttng_wrapper.so call_cost start_cost)
 

@@ -55,6 +55,6 @@ dist: dist-build
 	packaging/debian/make-deb $(DIST)/deb $(DIST)
 
 # The packages in clean places, and the C programs under the library that is in them.
-test-dist: dist shim sim c-tests
+test-dist: dist shim sim c-tests bench-programs valgrind
 	$(CARGO) test --no-fail-fast --test dist
 	P2PSHIM_LIB=$(DIST)/stage/lib/libp2pshim.so.0 $(CARGO) test --no-fail-fast --test it -- c_programs:: exports:: graph_whose_launches

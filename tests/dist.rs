@@ -105,6 +105,14 @@ fn too_new_libraries_versions_and_functions_are_found_out() {
     fs::remove_dir_all(folder).unwrap();
 }
 
+#[test]
+fn calls_take_no_more_instructions_than_they_did() {
+    let [programs, library] =
+        ["target/bench", "target/x86_64-unknown-linux-gnu/release/libp2pshim.so"].map(support::path);
+    let said = told(Command::new(support::path("benches/host-cost")).arg("--instructions").arg(programs).arg(library));
+    assert!(said.lines().count() >= 13, "{said}");
+}
+
 /// An environment of Python with nothing in it but the wheel.
 fn environment() -> &'static Path {
     static ENVIRONMENT: OnceLock<PathBuf> = OnceLock::new();
