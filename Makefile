@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := build
 # `make help` lists the targets; `make V=1` shows the commands.
 $(V).SILENT:
-.PHONY: build help shim demo figures test soak gauntlet test-gpu bench lint check header sim c-tests gpu-bundle clean
+.PHONY: build help shim demo figures test soak gauntlet gauntlet-faults fuzz test-gpu bench lint check header sim c-tests gpu-bundle clean
 
 CARGO ?= cargo
 SHIM := target/release/libp2pshim.so
@@ -49,6 +49,15 @@ soak: shim sim c-tests bench-programs
 # Rounds from a seed on, for MINUTES; without them one, the seed's.
 gauntlet: shim sim c-tests
 	nice c-tests/gpu/gauntlet.py --jobs $(shell nproc) $(and $(MINUTES),--minutes $(MINUTES)) $(and $(SEED),--seed $(SEED)) $(and $(BRIEF),--brief)
+
+# Faults that the library once had, put back one by one: does the gauntlet find each, and how soon?
+gauntlet-faults: shim sim c-tests
+	nice tests/gauntlet_faults.py --jobs $(shell nproc) $(and $(MINUTES),--minutes $(MINUTES)) $(and $(SEED),--seed $(SEED)) $(FAULT)
+
+# So many damaged inputs of each kind that is read, in at most 4 GiB of addresses.
+fuzz:
+	ulimit -v $$((4 << 20)) && P2PSHIM_FUZZ=$(or $(INPUTS),1000000) P2PSHIM_SOAK=$(or $(SEED),1) \
+	    $(CARGO) test --release -q -p p2pshim-host -p p2pshim-cli damaged -- --nocapture --test-threads 1
 
 # Needs two GPUs; on a machine without Rust, run.sh of the bundle does the same.
 test-gpu: gpu-bundle

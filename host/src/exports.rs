@@ -165,7 +165,10 @@ impl Exports {
 fn decode(record: &[u8]) -> Option<(Handle, Gpu)> {
     let (handle, names) = record.strip_prefix(&MAGIC)?.split_first_chunk()?;
     let (uuid, bus_id) = names.split_at_checked(UUID)?;
-    let text = |bytes: &[u8]| String::from_utf8(bytes.iter().copied().take_while(|&byte| byte != 0).collect()).ok();
+    let text = |bytes: &[u8]| {
+        let text: Vec<u8> = bytes.iter().copied().take_while(|&byte| byte != 0).collect();
+        String::from_utf8(text).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_graphic()))
+    };
     Some((*handle, Gpu { uuid: text(uuid)?, bus_id: text(bus_id)? }))
 }
 

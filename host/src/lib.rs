@@ -6,6 +6,8 @@
 pub mod codes;
 pub mod config;
 pub mod exports;
+#[cfg(test)]
+mod fuzz;
 pub mod job;
 pub mod machine;
 pub mod nearest;

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use crate::verdict::rate;
+
 /// Copies of about the same size: the least of them in bytes, and the word for them in files, in MiB.
 const CLASSES: [(u64, &str); Stagers::CLASSES] =
     [(8 << 20, "8-16"), (16 << 20, "16-64"), (64 << 20, "64-256"), (256 << 20, "256-")];
@@ -107,7 +109,6 @@ impl Stagers {
         };
         let class = CLASSES.iter().position(|(_, word)| *word == class)?;
         let links = LINKS.iter().position(|word| *word == links)?;
-        let rate = |text: &str| text.parse().ok().filter(|rate: &f64| rate.is_finite());
         self.set(class, links == 1, Rates { driver: rate(driver)?, shim: rate(shim)? });
         Some(())
     }

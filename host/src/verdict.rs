@@ -300,11 +300,17 @@ impl Verdict {
                 verdict.stagers.read(rest)?;
             } else {
                 let speed = Speed::ALL.into_iter().find(|speed| speed.word() == word)?;
-                verdict.set_speed(speed, rest.parse().ok().filter(|measured: &f64| measured.is_finite())?);
+                verdict.set_speed(speed, rate(rest)?);
             }
         }
         Some(verdict)
     }
+}
+
+/// GB/s as a file has them; none that no link can have.
+pub(crate) fn rate(text: &str) -> Option<f64> {
+    const FASTEST: f64 = 100_000.0;
+    text.parse().ok().filter(|rate| (0.0..=FASTEST).contains(rate))
 }
 
 /// How a part failed, in words.

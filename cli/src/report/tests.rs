@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use serde_json::Value;
+
 use p2pshim_trace::{CHUNK_BYTES, Capture, HEADER_BYTES, NoteKind, Path as Taken, RECORD_BYTES, REMOTE, Trace};
 
 use super::gather::{Options, gather_from};
@@ -137,10 +139,36 @@ fn damage(random: &mut Random, good: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// How many damaged files are tried, and a seed: of `make soak`, which sets P2PSHIM_SOAK to it, or else of `make test`.
+/// How many damaged files are tried, and a seed: of `make fuzz`, which sets P2PSHIM_FUZZ, of `make soak`, which sets P2PSHIM_SOAK, or else of
+/// `make test`.
 fn tries() -> (usize, u64) {
-    let seed = std::env::var("P2PSHIM_SOAK").ok().map(|seed| seed.parse().unwrap());
-    seed.map_or((1_000, 20_000), |seed| (20_000, seed))
+    let number = |name: &str| std::env::var(name).ok().map(|value| value.parse::<u64>().unwrap());
+    let (tries, seed) = number("P2PSHIM_SOAK").map_or((1_000, 20_000), |seed| (20_000, seed));
+    (number("P2PSHIM_FUZZ").map_or(tries, |tries| tries as usize), seed)
+}
+
+/// Whether each figure of a report can be one, by its name.
+fn are_plausible(name: &str, value: &Value) -> bool {
+    /// GB/s, bytes of some hundred calls, and nanoseconds of ten years.
+    const FASTEST: f64 = 100_000.0;
+    const MOST: f64 = 1e18;
+    const LONGEST: f64 = 3.2e17;
+    let is_time_of_day = matches!(name, "started" | "ended" | "from" | "to");
+    match value {
+        Value::Object(all) => all.iter().all(|(name, value)| are_plausible(name, value)),
+        Value::Array(all) => all.iter().all(|value| are_plausible(name, value)),
+        Value::Number(number) => {
+            let most = match name {
+                _ if name.contains("gb_per_s") => FASTEST,
+                _ if name.contains("bytes") => MOST,
+                "p50" | "p99" | "max" | "total" => LONGEST,
+                _ if name.ends_with("_ns") => LONGEST,
+                _ => f64::MAX,
+            };
+            is_time_of_day || number.as_f64().is_some_and(|number| (0.0..=most).contains(&number.abs()))
+        }
+        _ => true,
+    }
 }
 
 #[test]
@@ -168,8 +196,9 @@ fn report_of_damaged_files_is_made_of_what_is_left() {
             assert!(lines as u64 >= report.functions.iter().map(|function| function.calls).sum::<u64>());
         }
         if matches!(form, Form::Json | Form::Events) && number % 8 == 0 {
-            let parsed: Result<serde_json::Value, _> = serde_json::from_slice(&out);
-            assert!(parsed.is_ok(), "{}", String::from_utf8_lossy(&out));
+            let parsed: Result<Value, _> = serde_json::from_slice(&out);
+            let is_sound = parsed.is_ok_and(|parsed| are_plausible("", &parsed));
+            assert!(is_sound, "{number}: {}", String::from_utf8_lossy(&out));
         }
     }
     println!("{tries} damaged files: {read} could be read, {calls} calls");
