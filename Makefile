@@ -17,7 +17,7 @@ help:
 
 # The library and the command. Cargo knows whether there is anything to do. For tests they are linked sooner; `make test-dist` tests
 # the library as it is packaged.
-test soak gauntlet test-dist: export SHIM_PROFILE := CARGO_PROFILE_RELEASE_LTO=thin CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
+test soak gauntlet fuzz test-dist: export SHIM_PROFILE := CARGO_PROFILE_RELEASE_LTO=thin CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
 shim:
 	$(SHIM_PROFILE) $(CARGO) build --release -p p2pshim -p p2pshim-cli
 	ln -sfn libp2pshim.so target/release/libp2pshim.so.0
@@ -54,10 +54,10 @@ gauntlet: shim sim c-tests
 gauntlet-faults: shim sim c-tests
 	nice tests/gauntlet_faults.py --jobs $(shell nproc) $(and $(MINUTES),--minutes $(MINUTES)) $(and $(SEED),--seed $(SEED)) $(FAULT)
 
-# So many damaged inputs of each kind that is read, in at most 4 GiB of addresses.
+# So many damaged inputs of each kind that is read. Readers that take more than 4 GiB of addresses fail.
 fuzz:
 	ulimit -v $$((4 << 20)) && P2PSHIM_FUZZ=$(or $(INPUTS),1000000) P2PSHIM_SOAK=$(or $(SEED),1) \
-	    $(CARGO) test --release -q -p p2pshim-host -p p2pshim-cli damaged -- --nocapture --test-threads 1
+	    $(SHIM_PROFILE) $(CARGO) test --release -q -p p2pshim-host -p p2pshim-trace -p p2pshim-cli damaged -- --nocapture
 
 # Needs two GPUs; on a machine without Rust, run.sh of the bundle does the same.
 test-gpu: gpu-bundle

@@ -304,6 +304,10 @@ static void copy(struct thread *t)
     is_interruptible = !handled && form >= D_PEER_ASYNC;
     int ret = make(form, &c);
     is_interruptible = false;
+    CUcontext current;
+    CHECK_CU(cuCtxGetCurrent(&current));
+    if (current != contexts[by])
+        say_wrong(t, "another context is current after a copy");
     if (!is_async) {
         CHECK_CU(wait_for(form, &c, src->device, dst->device));
         make_current(by);

@@ -52,8 +52,8 @@ FAULTS = (
     ("code:cuEventRecordWithFlags:2", ""), ("code:cuPointerGetAttributes:999@9", "untraced"), ("code:cuThreadExchangeStreamCaptureMode:999", ""),
 )
 SLOW = ("stall", "slow")  # faults that prove nothing against a path
-NEIGHBOURS = ("libwraps_driver.so", "libwraps_driver_symbolic.so")
 PLAIN_DEVICES = {"P2PSIM_DEVICES": "3"}
+NEIGHBOURS = ("libwraps_driver.so", "libwraps_driver_symbolic.so")
 MACHINES = ({}, {}, {}, {"P2PSIM_ONE_SPACE": "1"}, {"P2PSIM_NO_P2P": "0-1"}, {"P2PSIM_NO_P2P": "1>2", "P2PSIM_DRIVER": "13050"})
 OF_FOUR = {"P2PSIM_DEVICES": "4", "P2PSHIM_CAPTURE": "forward"}
 STAGED = {"P2PSHIM_ACCESS": "off", "P2PSHIM_STAGING": "always", "P2PSHIM_LOG": "error"}
@@ -71,8 +71,9 @@ OTHERS = (
     ("random_arguments-12", "SEED 20", OF_FOUR),
     ("late_copies", "copies", {"P2PSIM_FAULT": "stall:0>1:300ms"}),
     ("hip_random_sequences-6", "SEED 40", {"P2PSIM_DEVICES": "4", "P2PSHIM_LOG": "off"}),
-    ("patched.py", "hookie before", {"PYTHONPATH": str(ROOT / "target/patchers")}),
+    ("patched.py", "hookie over", {"PYTHONPATH": str(ROOT / "target/patchers")}),
     ("stack_depth-12", "", {}),
+    ("looks_up_driver", "all", {"NEIGHBOUR": NEIGHBOURS[0]}),
 )
 MORE_STACK = 4096  # bytes that a call may take besides
 PATIENCE = 300 * int(os.environ.get("P2PSHIM_PATIENCE", "1"))  # seconds after which a program hangs
@@ -118,6 +119,10 @@ class Outcome:
     def told(self):
         words = [f"{name}={value}" for name, value in self.variables.items()] + self.command
         return f"{' '.join(words)}\nends with {self.status}\n{self.out}{self.err}"
+
+    def seen(self):
+        """Calls that a neighbour saw."""
+        return re.findall(r"^wrapper: .*$", self.err, re.M)
 
     def figures(self):
         """Of each round, what the process held."""
@@ -230,13 +235,16 @@ def other(place, seed, folder):
     if name.startswith("stack_depth"):
         return stack(place, seed, folder)
     command = [*place.program(name), *arguments.replace("SEED", str(seed)).split()]
+    neighbour = [ROOT / "target/c-tests" / options["NEIGHBOUR"]] if "NEIGHBOUR" in options else []
     sound = {key: value for key, value in options.items() if key != "P2PSIM_FAULT"}
-    plain = Outcome(command, place.variables | sound, [], folder)
-    preloaded = Outcome(command, place.variables | options, [place.shim], folder)
+    plain = Outcome(command, place.variables | sound, neighbour, folder)
+    preloaded = Outcome(command, place.variables | options, [place.shim, *neighbour] if seed % 2 else [*neighbour, place.shim], folder)
     wrong = [f"{who} ends with {one.status}" for who, one in (("plain", plain), ("preloaded", preloaded)) if one.status != 0]
     # How many copies are refused depends on what happens beside them.
     if plain.out != preloaded.out and not wrong and not name.startswith(("blocked_stress", "late_copies")):
         wrong.append("what is printed differs")
+    if plain.seen() != preloaded.seen():
+        wrong.append(f"the neighbour saw {plain.seen()} without the shim, and {preloaded.seen()} with it")
     if name.startswith("late_copies") and "last copy: direct" not in preloaded.out:
         wrong.append("a path that was late once is not used")
     return f"{name} {arguments.replace('SEED', str(seed))}", [plain, preloaded], wrong

@@ -17,3 +17,10 @@ fn programs_drawn_from_seeds_are_as_without_p2pshim() {
     let outcome = outcome.plain();
     assert_eq!(outcome.status, "exit status: 0", "{}{}", outcome.stdout, outcome.stderr);
 }
+
+/// `make gauntlet-faults` changes these places.
+#[test]
+fn faults_that_the_gauntlet_is_to_find_have_their_places() {
+    let checked = Program::new("tests/gauntlet_faults.py").arg("--check").plain();
+    assert_eq!(checked.status, "exit status: 0", "{}", checked.stderr);
+}

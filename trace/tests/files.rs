@@ -566,13 +566,14 @@ fn open_of_damaged_files_never_fails_otherwise_than_by_saying_so() {
     write_calls(&writer, &mut Segment::default(), 100);
     let good = fs::read(folder.file()).unwrap();
     let path = folder.0.join("damaged");
-    let mut state = 1u64;
+    let number = |name: &str| std::env::var(name).ok().map(|value| value.parse::<u64>().unwrap());
+    let (tries, mut state) = (number("P2PSHIM_FUZZ").unwrap_or(2_000), number("P2PSHIM_SOAK").unwrap_or(1));
     let mut next = |below: usize| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) as usize % below
     };
     let mut opened = 0;
-    for _ in 0..2000 {
+    for _ in 0..tries {
         let mut bytes = good[..HEADER_BYTES + 3 * CHUNK_BYTES].to_vec();
         for _ in 0..=next(8) {
             // Headers, of the file, of chunks and of notes, are where damage matters.
@@ -590,7 +591,7 @@ fn open_of_damaged_files_never_fails_otherwise_than_by_saying_so() {
             }
         }
     }
-    assert!(opened > 500, "{opened}");
+    assert!(opened > tries / 4, "{opened}");
 }
 
 #[test]

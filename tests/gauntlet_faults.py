@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+"""Faults that the library once had, put back one by one in a copy of it: does the gauntlet find each, and how soon?
+
+    gauntlet_faults.py [--minutes N] [--seed S] [--jobs N] [NAME…]
+    gauntlet_faults.py --check
+
+Copies the sources to target/faults/, changes a place there, builds the library, and runs c-tests/gpu/gauntlet.py from a seed on with it, until a round
+fails or for minutes. Prints a line a fault; exits with 1 if one is not found. --check only says whether each place is there once, which tests do.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+COPY, BUILT = ROOT / "target/faults/tree", ROOT / "target/faults/build"
+LEFT_OUT = ("target", ".git")
+# The name; the file; a text that is there once, and another in its place.
+FAULTS = (
+    # Calls do not wait for copies that p2pshim has made direct.
+    ("lost-waits", "src/call/waits.rs", "if made.iter().any(|part| part.traffic.kept.is_some()) {", "if made.len() > 1_000 {"),
+    # The first instructions of hooks cannot be moved.
+    ("unpatchable", "src/entry/exports.rs", '".rept 4\n         mov eax, 0\n         .endr\n         lea r10', '"lea r10'),
+    # Beside a free what is remembered decides that a copy is left to CUDA.
+    ("blocked-remembered", "src/policy/access/mod.rs", "if self.blocks() {\n            return None;\n        }\n        let (src, dst) = (self.cache", "let (src, dst) = (self.cache"),
+    ("blocked-forwarded", "src/policy/access/mod.rs", ".filter(|_| !self.blocks())", ""),
+    ("frees-not-seen", "src/policy/memory.rs", "self.epoch.fetch_add(1, AcqRel);", "self.epoch.fetch_add(0, AcqRel);"),
+    # A source that is to be read during the call is read later.
+    ("attributes-ignored", "src/call/read.rs", "attributes.is_some_and(|attributes| is_put_off(attributes.order, attributes.flags))\n        }\n        _ => true", "attributes.is_some()\n        }\n        _ => true"),
+    # Look-ups do not go through a library behind that wraps dlsym.
+    ("neighbours-skipped", "src/real/loader.rs", 'Wanted { name: c"dlsym", version: None }.next_global().or(real_dlsym().map(|real| real as *mut c_void))', "real_dlsym().map(|real| real as *mut c_void)"),
+    # Work that is done once is done on any stack.
+    ("deep-stacks", "src/os/stack.rs", "keep_errno(|| has_room_below(here))", "keep_errno(|| has_room_below(here) || true)"),
+    # A time-out is taken for a broken path.
+    ("late-is-broken", "src/policy/access/outcome.rs", "Failure::Hung { .. } => (Verification::Late, Why::Broken)", "Failure::Hung { .. } => (Verification::Broken, Why::Broken)"),
+    # State is not restored: the context that was current, and what a restored process knows of its paths.
+    ("context-left", "src/real/driver/contexts.rs", "let restore = || {\n        if !is_current {", "let restore = || {\n        if is_current {"),
+    ("restored-remembers", "src/policy/access/verified.rs", "        self.verifications.clear();\n", ""),
+    # What the process holds grows, and records are lost.
+    ("memory-leaks", "src/call/waits.rs", "fn keep_first(key: &Key, per_thread: bool) {\n", "fn keep_first(key: &Key, per_thread: bool) {\n    std::mem::forget(vec![1_u8; 1 << 14]);\n"),
+    ("descriptors-leak", "src/call/waits.rs", "fn keep_first(key: &Key, per_thread: bool) {\n", 'fn keep_first(key: &Key, per_thread: bool) {\n    std::mem::forget(std::fs::File::open("/dev/null"));\n'),
+    ("records-lost", "trace/src/writer/segment.rs", "if !self.has_room() {\n            cold_path();\n            return None;", "if !self.has_room() || start % 1_009 == 0 {\n            cold_path();\n            return None;"),
+)
+
+
+def built(name):
+    """The library with the fault. It is built for a short time, not for speed."""
+    variables = {"CARGO_TARGET_DIR": str(BUILT), "CARGO_INCREMENTAL": "1", "CARGO_PROFILE_RELEASE_LTO": "off", "CARGO_PROFILE_RELEASE_CODEGEN_UNITS": "64"}
+    command = [os.environ.get("CARGO", "cargo"), "build", "--quiet", "--release", "-p", "p2pshim"]
+    done = subprocess.run(command, cwd=COPY, env=os.environ | variables, capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"{name} does not build:\n{done.stderr[-2000:]}")
+    return BUILT / "release/libp2pshim.so"
+
+
+def find(name, place, old, new, asked):
+    """Whether the gauntlet finds it."""
+    file, begun = COPY / place, time.monotonic()
+    text = file.read_text()
+    file.write_text(text.replace(old, new))
+    library = built(name)
+    # Written anew, so that cargo sees that it has changed.
+    file.write_text(text)
+    took = time.monotonic() - begun
+    words = ["--stop", "--seed", asked.seed, "--minutes", asked.minutes, "--jobs", asked.jobs]
+    done = subprocess.run([ROOT / "c-tests/gpu/gauntlet.py", *map(str, words)], env=os.environ | {"P2PSHIM_LIB": str(library)}, capture_output=True, text=True)
+    found = re.search(r"^found by (.*)$", done.stdout, re.M)
+    how = re.search(r"^FAILED seed \d+: (.*)\n *(.*)$", done.stdout, re.M)
+    said = f"found by {found[1]}: {how[1]}: {how[2][:160]}" if found and how else f"NOT FOUND: {(done.stdout + done.stderr).strip().splitlines()[-1:]}"
+    print(f"{name}: {said} (built in {took:.0f} s)", flush=True)
+    return bool(found)
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments.add_argument("--minutes", type=float, default=2)
+    arguments.add_argument("--seed", type=int, default=1)
+    arguments.add_argument("--jobs", type=int, default=1)
+    arguments.add_argument("--check", action="store_true")
+    arguments.add_argument("names", nargs="*")
+    asked = arguments.parse_args()
+    gone = [f"{name}: its place is in {place} {count} times" for name, place, old, _ in FAULTS if (count := (ROOT / place).read_text().count(old)) != 1]
+    if gone or asked.check:
+        sys.exit("\n".join(gone) or 0)
+    wanted = [fault for fault in FAULTS if not asked.names or fault[0] in asked.names]
+    shutil.copytree(ROOT, COPY, symlinks=True, ignore=shutil.ignore_patterns(*LEFT_OUT), dirs_exist_ok=True)
+    found = [find(*fault, asked) for fault in wanted]
+    print(f"{sum(found)} of {len(found)} faults found", flush=True)
+    shutil.rmtree(COPY)
+    sys.exit(0 if found and all(found) else 1)
+
+
+if __name__ == "__main__":
+    main()
