@@ -55,9 +55,10 @@ gauntlet-faults: shim sim c-tests
 	nice tests/gauntlet_faults.py --jobs $(shell nproc) $(and $(MINUTES),--minutes $(MINUTES)) $(and $(SEED),--seed $(SEED)) $(FAULT)
 
 # So many damaged inputs of each kind that is read. Readers that take more than 4 GiB of addresses fail.
+fuzz: FUZZ = $(SHIM_PROFILE) $(CARGO) test --release -q -p p2pshim-host -p p2pshim-trace -p p2pshim-cli
 fuzz:
-	ulimit -v $$((4 << 20)) && P2PSHIM_FUZZ=$(or $(INPUTS),1000000) P2PSHIM_SOAK=$(or $(SEED),1) \
-	    $(SHIM_PROFILE) $(CARGO) test --release -q -p p2pshim-host -p p2pshim-trace -p p2pshim-cli damaged -- --nocapture
+	$(FUZZ) --no-run
+	ulimit -v $$((4 << 20)) && P2PSHIM_FUZZ=$(or $(INPUTS),1000000) P2PSHIM_SOAK=$(or $(SEED),1) $(FUZZ) damaged -- --nocapture
 
 # Needs two GPUs; on a machine without Rust, run.sh of the bundle does the same.
 test-gpu: gpu-bundle
