@@ -78,7 +78,7 @@ pub(super) fn prometheus(machine: &Value, out: &mut dyn Write) -> io::Result<()>
             let uuid = &machine["devices"][place(&pair[end])]["uuid"];
             format!("{end}=\"{}\",{end}_uuid=\"{}\"", place(&pair[end]), label(uuid.as_str().unwrap_or_default()))
         });
-        let own = own.iter().map(|(name, value)| format!("{name}=\"{value}\""));
+        let own = own.iter().map(|(name, value)| format!("{name}=\"{}\"", label(value)));
         format!("{{{}}}", ends.into_iter().chain(own).collect::<Vec<_>>().join(","))
     };
     let seconds = machine["time"].as_f64().unwrap_or_default() / 1e9;
@@ -519,7 +519,7 @@ fn cell(value: &Value) -> String {
 
 /// A label's value.
 fn label(text: &str) -> String {
-    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+    Escaped(text).to_string().replace('\\', "\\\\").replace('"', "\\\"")
 }
 
 #[cfg(test)]
