@@ -13,6 +13,8 @@ mod consumers;
 mod cuda;
 mod env;
 mod examine;
+mod expected;
+mod fabric;
 mod flags;
 mod fleet;
 mod inventory;
@@ -53,11 +55,12 @@ use p2pshim_host::machine::{self, Machine};
 use advice::Conclusion;
 use consumers::Consumer;
 use env::Environment;
+use expected::Paths;
 use fleet::Fleet;
-use inventory::{Device, Inventory, Known, Pairs};
+use inventory::{Device, Inventory, Pairs};
 use level::Level;
-use lines::Finding;
-use place::{Joint, Place};
+use lines::{Finding, Known};
+use place::{Joint, Place, Services};
 use progress::Progress;
 use report::{Examined, Row};
 use session::{Session, Settings};
@@ -268,15 +271,15 @@ pub(crate) fn run(arguments: &DoctorArguments, out: &mut impl Write) -> io::Resu
         sees_all: false,
     };
     progress.show();
-    let started = Session::start(settings).and_then(|mut session| match session.list() {
-        Ok(inventory) => Ok((session, inventory)),
-        Err(why) => {
-            session.end();
-            Err(why)
-        }
-    });
-    let (session, inventory) = match started {
-        Ok((session, inventory)) => (Ok(session), inventory),
+    let (session, inventory) = match Session::start(settings) {
+        Ok(mut session) => match session.list() {
+            Ok(inventory) => (Ok(session), inventory),
+            Err(why) => {
+                let told = std::mem::take(&mut session.told);
+                session.end();
+                (Err(why), told)
+            }
+        },
         Err(why) => (Err(why), Inventory::default()),
     };
     progress.clear();
@@ -287,11 +290,12 @@ pub(crate) fn run(arguments: &DoctorArguments, out: &mut impl Write) -> io::Resu
         Ok(wanted) => wanted,
         Err(why) => return untested(examined, why, arguments, out),
     };
-    examined.rows = if level == Level::Quick {
+    let rows = if level == Level::Quick {
         examine::test(&pairs, session, settings)
     } else {
-        examine::examine(&pairs, session, settings)
+        examine::examine(&pairs, session, settings, || examined.look_again())
     };
+    examined.rows = rows;
     progress.clear();
     keep(&mut examined, arguments);
     arguments.write_forms(out, &examined)?;
@@ -325,7 +329,7 @@ fn untested(
     if arguments.issue {
         report::print_issue(out, examined)?;
     } else if arguments.shows() {
-        report::print_machine(out, &examined)?;
+        report::print_untested(out, &examined)?;
     }
     out.flush()?;
     complain(said);
@@ -354,10 +358,15 @@ impl Examined {
     fn of_machine(inventory: Inventory, simulated: Option<u8>, root: Option<PathBuf>) -> Self {
         let bus_ids: Vec<String> = inventory.devices.iter().map(|device| device.bus_id.clone()).collect();
         let (root, bus_ids) = root.map_or_else(|| (PathBuf::from("/"), Vec::new()), |root| (root, bus_ids));
+        let machine = Machine::read(&root, &bus_ids).with_log(&root);
+        let has_fabric = |known: &Known| known.fabric.as_ref().is_some_and(|fabric| fabric.state > 0);
+        let services = inventory.known.iter().any(has_fabric).then(|| Services::read(&root));
         Self {
-            machine: Machine::read(&root, &bus_ids).with_log(&root),
-            places: bus_ids.iter().map(|bus_id| Place::read(&root, bus_id)).collect(),
+            places: machine.gpus.iter().map(|gpu| Place::read(&root, gpu)).collect(),
+            machine,
             container: place::container(&root),
+            services,
+            root,
             inventory,
             simulated,
             rows: Vec::new(),
@@ -374,6 +383,13 @@ impl Examined {
             Some(device) if !device.uuid.is_empty() => device.uuid.clone(),
             _ => ordinal.to_string(),
         })
+    }
+
+    /// Reads how the links run while GPUs are at work.
+    fn look_again(&mut self) {
+        for (place, gpu) in self.places.iter_mut().zip(&self.machine.gpus) {
+            *place = std::mem::take(place).and_later(&Place::read(&self.root, gpu));
+        }
     }
 
     /// The joint of a pair.
@@ -400,7 +416,17 @@ impl Examined {
     fn advice(&self) -> Vec<String> {
         // Simulated GPUs have a machine only if that is simulated too.
         let machine = Some(&self.machine).filter(|machine| self.simulated.is_none() || !machine.gpus.is_empty());
-        advice::advice(&self.rows, machine, &self.known(), |pair| self.joint(pair))
+        advice::advice(&self.rows, machine, &self.known(), |pair| self.joint(pair), self.hints())
+    }
+
+    /// The pairs' links, and the speed that they should have.
+    fn paths(&self) -> Paths<'_> {
+        Paths::of(self)
+    }
+
+    /// What may make paths slow or missing; never a verdict.
+    fn hints(&self) -> Vec<String> {
+        self.paths().hints()
     }
 
     fn conclusion(&self) -> Conclusion {

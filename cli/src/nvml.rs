@@ -4,6 +4,7 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 
 use libloading::Library;
+use serde::{Deserialize, Serialize};
 
 /// `NVML_VALUE_TYPE_UNSIGNED_LONG_LONG`.
 const WIDE: c_int = 3;
@@ -11,8 +12,14 @@ const WIDE: c_int = 3;
 const UUID_ROOM: c_uint = 96;
 /// `NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX` and `…_RX`.
 const DATA: [c_uint; 2] = [138, 139];
+/// `NVML_FI_DEV_NVLINK_GET_SPEED`, MB/s of the link that the scope names, and `NVML_FI_DEV_C2C_LINK_COUNT`.
+const LINK_SPEED: c_uint = 164;
+const C2C_COUNT: c_uint = 170;
 /// `NVML_P2P_CAPS_INDEX_NVLINK`.
 const NVLINK: c_int = 2;
+/// `NVML_NVLINK_DEVICE_TYPE_GPU` and `…_UNKNOWN`.
+const GPU: c_uint = 0;
+const OTHER: c_uint = 255;
 /// `NVML_P2P_STATUS_OK`.
 const OK: c_int = 0;
 
@@ -35,6 +42,11 @@ impl Field {
     /// A field of all links of a device.
     fn of_all_links(id: c_uint) -> Self {
         Self { id, scope: c_uint::MAX, time: 0, took: 0, kind: 0, result: -1, value: 0 }
+    }
+
+    /// A number that is no count of bytes.
+    fn number(&self) -> Option<u32> {
+        (self.result == 0).then_some(self.value as u32)
     }
 
     /// A count of KiB, in bytes.
@@ -69,6 +81,109 @@ struct State {
     environment: c_uint,
     feature: c_uint,
     developer_tools: c_uint,
+}
+
+/// `nvmlPciInfo_t`.
+#[repr(C)]
+#[derive(Default)]
+struct Pci {
+    legacy: [u8; 16],
+    domain: c_uint,
+    bus: c_uint,
+    device: c_uint,
+    id: c_uint,
+    subsystem: c_uint,
+    address: [u8; 32],
+}
+
+impl Pci {
+    /// The address, as CUDA and sysfs write it.
+    fn address(&self) -> String {
+        format!("{:04x}:{:02x}:{:02x}.0", self.domain, self.bus, self.device)
+    }
+}
+
+/// `nvmlGpuFabricInfo_v3_t`; version 2 ends before the summary.
+#[repr(C)]
+#[derive(Default)]
+struct FabricInfo {
+    version: c_uint,
+    cluster: [u8; 16],
+    status: c_uint,
+    clique: c_uint,
+    state: u8,
+    health: c_uint,
+    summary: u8,
+}
+
+/// The versions that are asked for, the newest first: number and size.
+const FABRIC_VERSIONS: [c_uint; 2] = [3 << 24 | size_of::<FabricInfo>() as c_uint, 2 << 24 | 36];
+
+/// `NVML_GPU_FABRIC_STATE_…`.
+const STATES: [&str; 4] = ["none", "not-started", "in-progress", "completed"];
+const COMPLETED: u8 = 3;
+/// Parts of `NVML_GPU_FABRIC_HEALTH_MASK_…` of two bits, 1 being true: from which bit on, and the trouble.
+const HEALTH: [(u32, &str); 4] = [
+    (0, "degraded bandwidth"),
+    (2, "a route is being recovered"),
+    (4, "an unhealthy route"),
+    (6, "recovery from an access timeout"),
+];
+/// The wrong configuration, from bit 8 on; 0 and 1 are none.
+const CONFIGURATION: [&str; 4] = ["wrong system GUID", "wrong chassis number", "no partition", "too few NVLinks"];
+
+/// A device's registration with the fabric of NVLink switches.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Fabric {
+    /// `NVML_GPU_FABRIC_STATE_…`: 0 there is none, 1 not started, 2 in progress, 3 completed.
+    pub(crate) state: u8,
+    /// How it ended: 0 is success.
+    pub(crate) status: u32,
+    pub(crate) clique: u32,
+    /// UUID of a fabric of several machines, in hexadecimal digits.
+    pub(crate) cluster: Option<String>,
+    /// `NVML_GPU_FABRIC_HEALTH_MASK_…`.
+    pub(crate) health: u32,
+}
+
+impl Fabric {
+    /// The word for the state.
+    pub(crate) fn word(&self) -> &'static str {
+        STATES.get(usize::from(self.state)).copied().unwrap_or("unknown")
+    }
+
+    pub(crate) fn is_completed(&self) -> bool {
+        self.state == COMPLETED
+    }
+
+    /// What is wrong with it.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        match *self {
+            Self { state: 0, .. } => return None,
+            Self { state, .. } if state != COMPLETED => return Some(self.word().replace('-', " ")),
+            Self { status: 1.., .. } => return Some(format!("NVML status {}", self.status)),
+            _ => {}
+        }
+        let is_so = |(shift, _): &(u32, &str)| self.health >> shift & 3 == 1;
+        let mut found: Vec<&str> = HEALTH.into_iter().filter(is_so).map(|(_, what)| what).collect();
+        let configuration = (self.health >> 8 & 15).checked_sub(2);
+        found.extend(configuration.and_then(|which| CONFIGURATION.get(which as usize)));
+        (!found.is_empty()).then(|| found.join(", "))
+    }
+}
+
+/// A device's NVLinks that are up.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Links {
+    pub(crate) up: u32,
+    /// `NVML_NVLINK_VERSION_…` of the first.
+    pub(crate) version: Option<u32>,
+    /// MB/s of the first, each way.
+    pub(crate) speed: Option<u32>,
+    /// The PCI address at the far end of each that NVML names: a GPU or a switch.
+    pub(crate) ends: Vec<String>,
+    /// Whether a GPU is at the far end of the first, though its address may be unknown.
+    pub(crate) are_direct: bool,
 }
 
 /// The library, started.
@@ -173,8 +288,48 @@ impl Nvml {
         Some(state.feature != 0)
     }
 
-    /// How many links are up.
-    pub(crate) fn links(&self, device: Handle) -> u32 {
+    pub(crate) fn name(&self, device: Handle) -> Option<String> {
+        let mut text = [0u8; UUID_ROOM as usize];
+        call!(self, nvmlDeviceGetName(device => Handle, text.as_mut_ptr().cast() => *mut c_char, UUID_ROOM => c_uint))?;
+        Some(CStr::from_bytes_until_nul(&text).ok()?.to_string_lossy().into_owned())
+    }
+
+    /// The address on the PCI bus, as CUDA and sysfs write it.
+    pub(crate) fn bus_id(&self, device: Handle) -> Option<String> {
+        let mut pci = Pci::default();
+        call!(self, nvmlDeviceGetPciInfo_v3(device => Handle, &mut pci => *mut Pci))?;
+        Some(pci.address())
+    }
+
+    /// `NVML_GPU_VIRTUALIZATION_MODE_…`: 0 none, 1 passed through, 2 a vGPU, 3 and 4 the host of such.
+    pub(crate) fn virtualization(&self, device: Handle) -> Option<u32> {
+        let mut mode = 0;
+        call!(self, nvmlDeviceGetVirtualizationMode(device => Handle, &mut mode => *mut c_uint))?;
+        Some(mode)
+    }
+
+    pub(crate) fn fabric(&self, device: Handle) -> Option<Fabric> {
+        FABRIC_VERSIONS.into_iter().find_map(|version| {
+            let mut info = FabricInfo { version, ..FabricInfo::default() };
+            call!(self, nvmlDeviceGetGpuFabricInfoV(device => Handle, &mut info => *mut FabricInfo))?;
+            let FabricInfo { cluster, status, clique, state, health, .. } = info;
+            let cluster = (cluster != [0; 16]).then(|| cluster.iter().map(|byte| format!("{byte:02x}")).collect());
+            Some(Fabric { state, status, clique, cluster, health })
+        })
+    }
+
+    /// How many links to a processor's memory (C2C) there are.
+    pub(crate) fn c2c(&self, device: Handle) -> Option<u32> {
+        self.number(device, C2C_COUNT, 0)
+    }
+
+    fn number(&self, device: Handle, id: c_uint, scope: c_uint) -> Option<u32> {
+        let mut field = Field { scope, ..Field::of_all_links(id) };
+        call!(self, nvmlDeviceGetFieldValues(device => Handle, 1 => c_int, &mut field => *mut Field))?;
+        field.number()
+    }
+
+    pub(crate) fn links(&self, device: Handle) -> Links {
         /// `NVML_NVLINK_MAX_LINKS`, and room for what comes.
         const MOST: c_uint = 36;
         let is_up = |link: &c_uint| {
@@ -183,7 +338,24 @@ impl Nvml {
                 call!(self, nvmlDeviceGetNvLinkState(device => Handle, *link => c_uint, &mut state => *mut c_uint));
             returned.is_some() && state != 0
         };
-        (0..MOST).filter(is_up).count() as u32
+        let up: Vec<c_uint> = (0..MOST).filter(is_up).collect();
+        let version = up.first().and_then(|&link| {
+            let mut version = 0;
+            call!(self, nvmlDeviceGetNvLinkVersion(device => Handle, link => c_uint, &mut version => *mut c_uint))?;
+            Some(version)
+        });
+        let end = |&link: &c_uint| {
+            let mut pci = Pci::default();
+            call!(self, nvmlDeviceGetNvLinkRemotePciInfo_v2(device => Handle, link => c_uint, &mut pci => *mut Pci))?;
+            Some(pci.address())
+        };
+        let speed = up.first().and_then(|&link| self.number(device, LINK_SPEED, link)).filter(|&speed| speed > 0);
+        let are_direct = up.first().is_some_and(|&link| {
+            let mut kind = OTHER;
+            call!(self, nvmlDeviceGetNvLinkRemoteDeviceType(device => Handle, link => c_uint, &mut kind => *mut c_uint));
+            kind == GPU
+        });
+        Links { are_direct, up: up.len() as u32, version, speed, ends: up.iter().filter_map(end).collect() }
     }
 
     pub(crate) fn has_nvlink(&self, device: Handle, peer: Handle) -> bool {
@@ -219,6 +391,16 @@ mod tests {
         compare!(Memory, nvmlMemory_t, total total, free free, used used);
         compare!(Memory, nvmlBAR1Memory_t, total bar1Total, free bar1Free, used bar1Used);
         compare!(State, nvmlConfComputeSystemState_t, environment environment, feature ccFeature);
+        compare!(Pci, nvmlPciInfo_t, domain domain, bus bus, device device, address busId);
+        compare!(FabricInfo, nvmlGpuFabricInfo_v3_t, cluster clusterUuid, status status, clique cliqueId, state state, health healthMask, summary healthSummary);
+        assert_eq!(FABRIC_VERSIONS[1] & 0xff_ffff, size_of::<theirs::nvmlGpuFabricInfo_v2_t>() as c_uint);
+        let ends = [
+            theirs::nvmlIntNvLinkDeviceType_enum_NVML_NVLINK_DEVICE_TYPE_GPU,
+            theirs::nvmlIntNvLinkDeviceType_enum_NVML_NVLINK_DEVICE_TYPE_UNKNOWN,
+        ];
+        assert_eq!([GPU, OTHER], ends);
+        let of_links = [field_id::NVML_FI_DEV_NVLINK_GET_SPEED, field_id::NVML_FI_DEV_C2C_LINK_COUNT];
+        assert_eq!([LINK_SPEED, C2C_COUNT], of_links);
         let of_fields =
             [field_id::NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, field_id::NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX];
         assert_eq!((DATA, UUID_ROOM), (of_fields, theirs::NVML_DEVICE_UUID_V2_BUFFER_SIZE));

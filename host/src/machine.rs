@@ -101,6 +101,24 @@ pub enum Acs {
     Redirects,
 }
 
+/// By words that name a hypervisor, the change that its host has to make.
+///
+/// Source: QEMU's hw/vfio/pci-quirks.c (GPUDirect cliques), NVIDIA's GPU Operator documentation (prerequisites on vSphere).
+const HOSTS: [(&str, &str); 10] = [
+    ("QEMU", OF_QEMU),
+    ("KVM", OF_QEMU),
+    ("OpenStack", OF_QEMU),
+    ("Cloud Hypervisor", "give each GPU x_nv_gpudirect_clique=0, and switch ACS off above them"),
+    ("VMware", "set pciPassthru.allowP2P and pciPassthru.RelaxACSforP2P to TRUE"),
+    ("Microsoft", OF_NVLINK),
+    ("Xen", OF_NVLINK),
+    ("Amazon", OF_NVLINK),
+    ("Google", OF_NVLINK),
+    ("", "allow peer-to-peer between devices (IOMMU, ACS)"),
+];
+const OF_QEMU: &str = "give each GPU x-nv-gpudirect-clique=0 (vfio-pci), and switch ACS off above them";
+const OF_NVLINK: &str = "provide GPUs that NVLink joins: by PCI none is known to work there";
+
 /// An obstacle between two GPUs, and the words for it.
 enum Obstacle {
     /// A virtual machine of that name.
@@ -174,8 +192,14 @@ impl Machine {
         })
     }
 
+    /// The name of the virtual machine, and the change that its host has to make; none on WSL, whose host is Windows.
+    pub fn host_remedy(&self) -> Option<(&str, &'static str)> {
+        let name = self.hypervisor.as_deref().filter(|name| *name != "WSL")?;
+        HOSTS.iter().find(|(word, _)| name.contains(word)).map(|(_, remedy)| (name, *remedy))
+    }
+
     /// The bridges above either of two GPUs that redirect requests.
-    fn redirecting(&self, pair: [usize; 2]) -> Vec<&str> {
+    pub fn redirecting(&self, pair: [usize; 2]) -> Vec<&str> {
         let gpus = pair.iter().filter_map(|&ordinal| self.gpus.get(ordinal));
         let bridges = gpus.flat_map(|gpu| &gpu.bridges).filter(|bridge| bridge.acs == Acs::Redirects);
         let mut addresses: Vec<&str> = bridges.map(|bridge| bridge.address.as_str()).collect();
@@ -210,7 +234,8 @@ impl Machine {
             Some(Obstacle::Hypervisor(name)) => {
                 return format!(
                     "this is a virtual machine ({name}): the host's IOMMU or ACS may block peer-to-peer between the GPUs. Ask \
-                     the host's administrator to enable it; nothing inside the virtual machine can change it"
+                     the host's administrator to {}; nothing inside the virtual machine can change it",
+                    self.host_remedy().map_or("enable it", |(_, remedy)| remedy)
                 );
             }
             Some(Obstacle::Translation(what)) => {

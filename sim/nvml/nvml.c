@@ -3,7 +3,9 @@
 // It works if P2PSIM_NVLINK names a folder (core/src/nvlink.rs), and has the counters and processes that are there.
 // P2PSIM_NVML says what goes wrong: `fail` (no start), `hang` (the start never ends), `hang:N` (only the first N questions
 // for counters are answered), `blind` (no process is listed), `old` (there are no counters); or of what kind the machine is:
-// `pci` (no NVLink joins the devices), `mig`, `confidential` (that mode is on; neither does one there).
+// `pci` (no NVLink joins the devices), `mig`, `confidential` (that mode is on; neither does one there), `links` (the second
+// device has two links less), `fabric` (nobody has joined the fabric), `cliques` (each device is in a clique of its own),
+// `vgpu`.
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -14,7 +16,7 @@
 #include <unistd.h>
 
 enum { OK = 0, INVALID = 2, UNSUPPORTED = 3, NOT_FOUND = 6, TOO_SMALL = 7, NO_DRIVER = 9 };
-enum { SENT = 138, RECEIVED = 139, ALL_LINKS = -1, LINKS = 18, MOST = 64 };
+enum { SENT = 138, RECEIVED = 139, LINK_SPEED = 164, ALL_LINKS = -1, LINKS = 18, MOST = 64 };
 
 // nvmlFieldValue_t
 struct field {
@@ -114,6 +116,13 @@ int nvmlDeviceGetFieldValues(void *device, int count, struct field *fields) {
     if (!known(device)) return INVALID;
     for (int at = 0; at < count; at++) {
         struct field *field = &fields[at];
+        if (field->id == LINK_SPEED && field->scope < LINKS) {
+            // MB/s of a link of an H100.
+            field->result = is_pci() ? UNSUPPORTED : OK;
+            field->type = 1;
+            field->value = 26562;
+            continue;
+        }
         int is_known = (field->id == SENT || field->id == RECEIVED) && field->scope == (unsigned)ALL_LINKS;
         field->result = is_known && !fault("old") ? OK : UNSUPPORTED;
         // NVML_VALUE_TYPE_UNSIGNED_LONG_LONG; the unit is KiB.
@@ -168,7 +177,7 @@ int nvmlSystemGetConfComputeState(unsigned *state) {
 }
 
 int nvmlDeviceGetNvLinkState(void *device, unsigned link, unsigned *state) {
-    *state = !is_pci();
+    *state = !is_pci() && !(fault("links") && number_of(device) == 1 && link >= LINKS - 2);
     return known(device) && link < LINKS ? OK : INVALID;
 }
 
@@ -185,6 +194,56 @@ int nvmlDeviceGetPciInfo_v3(void *device, struct pci *pci) {
     snprintf(pci->legacy, sizeof pci->legacy, "0000:%02x:00.0", pci->bus);
     snprintf(pci->address, sizeof pci->address, "00000000:%02x:00.0", pci->bus);
     return known(device) ? OK : INVALID;
+}
+
+int nvmlDeviceGetName(void *device, char *name, unsigned length) {
+    snprintf(name, length, "Simulated GPU");
+    return known(device) ? OK : INVALID;
+}
+
+// NVML_NVLINK_VERSION_4_0
+int nvmlDeviceGetNvLinkVersion(void *device, unsigned link, unsigned *version) {
+    *version = 6;
+    return known(device) && link < LINKS ? OK : INVALID;
+}
+
+// NVSwitches are at the far ends.
+int nvmlDeviceGetNvLinkRemotePciInfo_v2(void *device, unsigned link, struct pci *pci) {
+    *pci = (struct pci){.bus = 0xc0 + link % 4};
+    snprintf(pci->address, sizeof pci->address, "00000000:%02x:00.0", pci->bus);
+    return known(device) && link < LINKS ? OK : INVALID;
+}
+
+// NVML_NVLINK_DEVICE_TYPE_SWITCH
+int nvmlDeviceGetNvLinkRemoteDeviceType(void *device, unsigned link, unsigned *type) {
+    *type = 2;
+    return known(device) && link < LINKS ? OK : INVALID;
+}
+
+// NVML_GPU_VIRTUALIZATION_MODE_VGPU
+int nvmlDeviceGetVirtualizationMode(void *device, unsigned *mode) {
+    *mode = fault("vgpu") ? 2 : 0;
+    return known(device) ? OK : INVALID;
+}
+
+// nvmlGpuFabricInfo_v3_t
+struct fabric {
+    unsigned version;
+    unsigned char cluster[16];
+    unsigned status, clique;
+    unsigned char state;
+    unsigned health;
+    unsigned char summary;
+};
+
+int nvmlDeviceGetGpuFabricInfoV(void *device, struct fabric *fabric) {
+    if (!known(device) || fabric->version != (3 << 24 | sizeof *fabric)) return INVALID;
+    // Not started, completed; all health is well.
+    fabric->state = is_pci() ? 0 : fault("fabric") ? 1 : 3;
+    fabric->clique = fault("cliques") ? number_of(device) : 0;
+    fabric->health = 0x1aa;
+    fabric->summary = 1;
+    return OK;
 }
 
 int nvmlDeviceGetP2PStatus(void *one, void *other, int index, int *status) {

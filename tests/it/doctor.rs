@@ -686,7 +686,8 @@ fn json_has_every_field_that_the_tables_have() {
         "[13000, 12090, 11080, 10020, 10010, 10000, 9000, 8000]\n"
     );
     let keys = "sorted(r['devices'][0]), 'container' in r['machine'], r['machine']['gpus'][0]['numa_node']";
-    let expected = "(['bar1_bytes', 'bus_id', 'mig', 'name', 'nvlinks_up', 'ordinal', 'uuid'], True, None)\n";
+    let keys_of_device = "'bar1_bytes', 'bus_id', 'c2c_links', 'fabric', 'mig', 'name', 'nvlink_mb_per_s', 'nvlink_version', 'nvlinks_up'";
+    let expected = format!("([{keys_of_device}, 'ordinal', 'uuid', 'virtualization'], True, None)\n");
     assert_eq!(json(&outcome, keys), expected);
     let failed = doctor("drop:0>1").arg("--json").arg("0>1").plain();
     assert_eq!(json(&failed, "r['verdict'], len(r['advice']), r['pairs'][0]['latency_us']"), "('unsafe', 2, None)\n");

@@ -26,3 +26,47 @@ fn issue_without_a_driver_says_that_nothing_was_tested() {
     assert!(outcome.stdout.contains("nothing was tested"), "{}", outcome.stdout);
     assert_eq!(outcome.status, "exit status: 2");
 }
+
+/// NVML of simulated GPUs needs a folder, and says what the words tell it to.
+fn with_nvml(words: &str) -> (Program, std::path::PathBuf) {
+    let folder = scratch("nvml");
+    fs::create_dir(&folder).unwrap();
+    let program = doctor().args(&["--sim", "2", "--quick"]).env("P2PSIM_NVLINK", folder.to_string_lossy());
+    (program.env("P2PSIM_NVML", words), folder)
+}
+
+#[test]
+fn fabric_is_named_first_also_where_cuda_does_not_start() {
+    let (program, folder) = with_nvml("fabric");
+    let outcome = program.env("P2PSIM_FAULT", "code:cuInit:802@1").plain();
+    let first: Vec<&str> = outcome.stdout.lines().take(2).collect();
+    assert!(
+        first[0].starts_with("Hint: NVLink fabric of GPU 0 1: not started. Start nvidia-fabricmanager"),
+        "{first:?}"
+    );
+    assert_eq!(outcome.status, "exit status: 2");
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn hints_are_in_the_json_and_change_no_status() {
+    let told = |words: &str| {
+        let (program, folder) = with_nvml(words);
+        let outcome = program.arg("--json").plain();
+        outcome.assert_success();
+        fs::remove_dir_all(folder).unwrap();
+        outcome.stdout
+    };
+    let well = told("");
+    for part in [
+        "\"hints\":[],",
+        "\"nvlink_version\":\"4.0\",\"nvlink_mb_per_s\":26562,",
+        "\"fabric\":{\"state\":\"completed\",\"status\":0,\"clique\":0,\"cluster_uuid\":null,\"health_mask\":426,\"trouble\":null}",
+        "\"expected_gb_per_s\":406.4,\"expected_by\":\"18 NVLinks 4.0 of 26.6 GB/s\"",
+        "\"fabric_services\":{\"fabric_manager\":",
+    ] {
+        assert!(well.contains(part), "no {part}: {well}");
+    }
+    let links = told("links");
+    assert!(links.contains("\"hints\":[\"Hint: GPU 1 has 16 NVLinks up, GPU 0 has 18: reset it"), "{links}");
+}

@@ -135,7 +135,7 @@ fn doctor_json_is_what_its_schema_says() {
             let root = files.0.join("machine");
             fs::create_dir_all(root.join("dev")).unwrap();
             fs::write(root.join("dev/kmsg"), "4,1,1,-;NVRM: Xid (PCI:0000:01:00): 31, pid=1\n").unwrap();
-            doctor.env("P2PSIM_ROOT", root);
+            doctor.env("P2PSIM_ROOT", root).env("P2PSIM_NVLINK", &files.0);
         }
         printed.push(print(&mut doctor, files.0.join(name), &[0, 1, 2, 3]));
     }

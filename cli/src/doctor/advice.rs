@@ -2,8 +2,8 @@
 
 use p2pshim_host::machine::{self, Machine};
 
-use super::inventory::Known;
-use super::lines::{Finding, Path, Test, Verdict};
+use super::fabric;
+use super::lines::{Finding, Known, Path, Test, Verdict};
 use super::place::Joint;
 use super::report::Row;
 
@@ -124,15 +124,22 @@ pub(super) fn is_slower(row: &Row) -> bool {
     direct.zip(staged).is_some_and(|(direct, staged)| direct < SLOWER * staged)
 }
 
-/// The advice, the most urgent first. Simulated GPUs have no machine.
+/// Whether direct copies take far too long, of any size.
+pub(super) fn is_stalled(row: &Row) -> bool {
+    row.measure(Path::Direct).is_some_and(|direct| direct.latency >= STALLED)
+}
+
+/// The advice, the most urgent first: on pairs that failed, hints, the rest. Simulated GPUs have no machine.
 pub(super) fn advice(
     rows: &[Row],
     machine: Option<&Machine>,
     gpus: &[Known],
     joint: impl Fn([usize; 2]) -> Joint,
+    hints: Vec<String>,
 ) -> Vec<String> {
     let window = |row: &Row| window(row, gpus).filter(|_| joint(row.pair) != Joint::NvLink);
-    let mut advice = of_failed(rows, machine, window);
+    let mut advice = of_failed(rows, machine, |row| fabric::cause(gpus, row.pair).or_else(|| window(row)));
+    advice.extend(hints);
     let slow: Vec<&Row> = rows.iter().filter(|row| is_slower(row)).collect();
     if !slow.is_empty() {
         advice.push(format!(
@@ -141,8 +148,7 @@ pub(super) fn advice(
             deny(slow.iter().copied())
         ));
     }
-    let stalled = |row: &&Row| row.measure(Path::Direct).is_some_and(|direct| direct.latency >= STALLED);
-    let stalled: Vec<&Row> = rows.iter().filter(stalled).collect();
+    let stalled: Vec<&Row> = rows.iter().filter(|row| is_stalled(row)).collect();
     if let Some(first) = stalled.first() {
         let took = first.measure(Path::Direct).map_or(0.0, |direct| direct.latency / 1000.0);
         advice.push(format!(
@@ -162,6 +168,8 @@ pub(super) fn advice(
             names(geforce.iter().copied())
         ));
     }
+    let others = rows.iter().filter(|row| row.verdict == Verdict::NoPath && !are_geforce(row));
+    advice.extend(of_host(others.collect(), machine, gpus));
     if gpus.iter().any(|gpu| gpu.is_confidential == Some(true)) && rows.iter().any(|row| row.verdict == Verdict::NoPath)
     {
         advice.push(
@@ -188,6 +196,16 @@ pub(super) fn advice(
         advice.push("The reasons why pairs could not be tested are above. Correct them and test again.".to_owned());
     }
     advice
+}
+
+/// The advice on pairs without a path in a virtual machine.
+fn of_host(rows: Vec<&Row>, machine: Option<&Machine>, gpus: &[Known]) -> Option<String> {
+    let are_virtual = gpus.iter().any(|gpu| gpu.virtualization == Some(2));
+    let (name, remedy) = machine?.host_remedy().filter(|_| !rows.is_empty() && !are_virtual)?;
+    let names = names(rows.into_iter());
+    Some(format!(
+        "{names} have no path, and this is a virtual machine ({name}): ask the host's administrator to {remedy}."
+    ))
 }
 
 /// The likely cause for a pair that is wrong only beyond the first part of memory, and has no NVLink.
@@ -280,7 +298,7 @@ mod tests {
     }
 
     fn given(rows: &[Row], gpus: &[Known], joint: Joint) -> String {
-        advice(rows, Some(&Machine::default()), gpus, |_| joint).join("\n")
+        advice(rows, Some(&Machine::default()), gpus, |_| joint, Vec::new()).join("\n")
     }
 
     #[test]

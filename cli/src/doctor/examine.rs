@@ -30,12 +30,18 @@ pub(super) fn test(pairs: &[[usize; 2]], session: Session<'_>, settings: Setting
     examination.rows
 }
 
-/// Tests pairs, measures them, and has all that are right copy at once.
-pub(super) fn examine(pairs: &[[usize; 2]], session: Session<'_>, settings: Settings<'_>) -> Vec<Row> {
+/// Tests pairs, measures them, and has all that are right copy at once. Then somebody may look how their links run.
+pub(super) fn examine(
+    pairs: &[[usize; 2]],
+    session: Session<'_>,
+    settings: Settings<'_>,
+    look: impl FnOnce(),
+) -> Vec<Row> {
     let mut examination = Examination::new(pairs, session, settings);
     examination.test_all();
     examination.measure_all();
     examination.at_once();
+    look();
     examination.end();
     examination.by_shim();
     examination.rows

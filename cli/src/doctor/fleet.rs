@@ -27,8 +27,9 @@ const TESTS: [&str; 9] = [
     "all_pairs_at_once",
 ];
 /// The figures of a pair, by their keys.
-const FIGURES: [&str; 6] = [
+const FIGURES: [&str; 7] = [
     "gb_per_s",
+    "expected_gb_per_s",
     "all_pairs_at_once_gb_per_s",
     "staged_gb_per_s",
     "staged_by_p2pshim_gb_per_s",
@@ -246,6 +247,9 @@ impl Fleet {
                 let Some(machine) = self.machines.get_mut(index) else { continue };
                 machine.odd = of_verdict(&machine.all);
                 machine.odd.extend(machine.older.clone());
+                machine.odd.extend(
+                    machine.all["hints"].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned),
+                );
                 if let Some((of_most, count)) = &most
                     && of_most != kind
                     && indices.len() * 10 <= total
@@ -401,6 +405,12 @@ fn facts_of(machine: &Value) -> Vec<(String, String)> {
     for device in machine["devices"].as_array().into_iter().flatten() {
         if let Some(links) = device["nvlinks_up"].as_u64() {
             facts.push((format!("NVLinks up at GPU {}:", place(&device["ordinal"])), links.to_string()));
+        }
+    }
+    for device in machine["devices"].as_array().into_iter().flatten() {
+        if let Some(state) = device["fabric"]["state"].as_str() {
+            let trouble = device["fabric"]["trouble"].as_str().unwrap_or(state);
+            facts.push((format!("NVLink fabric of GPU {}:", place(&device["ordinal"])), trouble.to_owned()));
         }
     }
     for (ordinal, gpu) in machine["machine"]["gpus"].as_array().into_iter().flatten().enumerate() {
@@ -565,6 +575,7 @@ mod tests {
         all[3]["pairs"][1]["gb_per_s"] = json!(201.0);
         all[5]["versions"]["kernel_module"] = json!("550.7");
         all[7]["devices"][1]["nvlinks_up"] = json!(16);
+        all[7]["hints"] = json!(["Hint: GPU 1 has 16 NVLinks up, GPU 0 has 18"]);
         all[8]["time"] = json!(3 * DAY);
         (all[9]["status"], all[9]["verdict"]) = (json!(1), json!("unsafe"));
         (all[9]["pairs"][0]["verdict"], all[9]["pairs"][0]["detail"]) = (json!("failed"), json!("copy engine: lost"));
@@ -576,9 +587,9 @@ mod tests {
             "",
             "node09  UNSAFE: peer access loses data or hangs on 0>1 (copy engine: lost)",
             "node11  nothing was tested: cuInit answered 100",
+            "node07  Hint: GPU 1 has 16 NVLinks up, GPU 0 has 18; NVLinks up at GPU 1: 16, 18 is usual",
             "node03  1>0 copies at 201.0 GB/s, 399.0 is usual",
             "node05  driver 550.7, 580.1 is usual",
-            "node07  NVLinks up at GPU 1: 16, 18 is usual",
             "node08  examined 7 days before the newest",
             "odd     1 x GPU X, where 20 of 21 machines have 2 x GPU X",
             "",
@@ -664,7 +675,7 @@ mod tests {
             ),
             "{text}"
         );
-        assert!(lines[1].ends_with(",390.5,,40.0,,2.5,"), "{text}");
+        assert!(lines[1].ends_with(",390.5,,,40.0,,2.5,"), "{text}");
         assert!(lines[3].starts_with("b,864000000000000,safe,\"all, well\",,,"), "{text}");
         // The comma of the summary stands in quotes.
         let cells = |line: &str| line.matches(',').count() - line.matches("all, well").count();

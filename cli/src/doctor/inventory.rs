@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use super::lines::{Attributes, Line};
+use super::lines::{Attributes, Known, Line};
 
 /// The user's words for one or two pairs of ordinals.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,21 +29,6 @@ pub(super) struct Device {
     pub(super) bus_id: String,
     pub(super) uuid: String,
     pub(super) name: String,
-}
-
-/// Further facts about a GPU.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Known {
-    /// Its name.
-    pub(super) name: String,
-    /// Whether confidential computing is on, for all GPUs.
-    pub(super) is_confidential: Option<bool>,
-    /// Whether MIG divides it.
-    pub(super) is_mig: Option<bool>,
-    /// Bytes of BAR1.
-    pub(super) bar1: Option<u64>,
-    /// How many NVLinks are up.
-    pub(super) links: Option<u32>,
 }
 
 /// The facts that the first worker tells.
@@ -81,9 +66,9 @@ impl Inventory {
                     let path = inventory.paths.iter_mut().find(|(pair, _)| *pair == [from, to]);
                     path.into_iter().for_each(|(_, known)| *known = Some(attributes));
                 }
-                Line::Bar1(ordinal, bytes) => inventory.note(ordinal, |known| known.bar1 = Some(bytes)),
-                Line::Mig(ordinal, is_on) => inventory.note(ordinal, |known| known.is_mig = Some(is_on)),
-                Line::Links(ordinal, count) => inventory.note(ordinal, |known| known.links = Some(count)),
+                Line::Known(ordinal, known) => {
+                    inventory.known.get_mut(ordinal).into_iter().for_each(|place| *place = (*known).clone());
+                }
                 Line::NvLink(from, to) => inventory.nvlinks.push([from, to]),
                 Line::Unfit(ordinal, why) => inventory.unfit.push((ordinal, why)),
                 Line::Confidential(is_on) => inventory.is_confidential = Some(is_on),
@@ -92,12 +77,6 @@ impl Inventory {
             }
         }
         inventory
-    }
-
-    fn note(&mut self, ordinal: usize, note: impl FnOnce(&mut Known)) {
-        if let Some(known) = self.known.get_mut(ordinal) {
-            note(known);
-        }
     }
 
     /// Whether a pair has a path.
@@ -164,7 +143,12 @@ mod tests {
     #[test]
     fn inventory_attributes_are_those_of_their_pair() {
         let attributes = Attributes { rank: 1, atomics: true, arrays: false };
-        let lines = vec![Line::Path(0, 1), Line::Path(1, 0), Line::Attributes(1, 0, attributes), Line::Mig(7, true)];
+        let lines = vec![
+            Line::Path(0, 1),
+            Line::Path(1, 0),
+            Line::Attributes(1, 0, attributes),
+            Line::Known(7, Box::default()),
+        ];
         let inventory = Inventory::new(lines);
         assert_eq!(inventory.paths, [([0, 1], None), ([1, 0], Some(attributes))]);
         assert!(inventory.has_path([0, 1]) && !inventory.has_path([0, 2]) && inventory.known.is_empty());

@@ -8,14 +8,18 @@ use std::io::{self, Write};
 use p2pshim_host::machine::{Acs, Bridge, Fault, Gpu, Translation};
 use p2pshim_host::stagers::{Rates, Stagers};
 
+use super::expected::{self, Paths};
 use super::inventory::Device;
 use super::lines::{Finding, Verdict};
-use super::place::Joint;
+use super::place::{Joint, Link, Port};
 use super::report::{Examined, Row};
 use crate::version;
 
 /// The version of the JSON.
 pub(super) const VERSION: u32 = 1;
+
+/// Words for NVML's modes of virtualization.
+const VIRTUALIZATION: [&str; 5] = ["none", "passthrough", "vgpu", "vgpu-host", "vsga-host"];
 
 /// Writes it as one line.
 pub(super) fn print(out: &mut dyn Write, examined: &Examined) -> io::Result<()> {
@@ -30,7 +34,7 @@ pub(super) fn value(examined: &Examined) -> serde_json::Value {
 
 fn report(examined: &Examined) -> model::Report<'_> {
     let Examined { inventory, machine, simulated, error, .. } = examined;
-    let kernel_module = machine.kernel_module.as_deref();
+    let (kernel_module, paths) = (machine.kernel_module.as_deref(), examined.paths());
     let runtimes = inventory.runtimes.iter().map(|(version, library)| model::Runtime { version: *version, library });
     model::Report {
         version: VERSION,
@@ -45,13 +49,14 @@ fn report(examined: &Examined) -> model::Report<'_> {
         verdict: examined.conclusion().word(),
         summary: error.is_none().then(|| examined.summary()),
         advice: examined.advice(),
+        hints: paths.hints(),
         error: error.as_deref(),
         simulated: simulated.is_some(),
         quick: examined.is_quick,
         cuda_version: inventory.driver,
         runtimes: runtimes.collect(),
         devices: inventory.devices.iter().enumerate().map(|(ordinal, it)| device(examined, ordinal, it)).collect(),
-        pairs: examined.rows.iter().map(|row| pair(examined, row)).collect(),
+        pairs: examined.rows.iter().map(|row| pair(examined, &paths, row)).collect(),
         machine: model::Machine {
             kernel_module,
             kernel_parameters: &machine.parameters,
@@ -59,6 +64,11 @@ fn report(examined: &Examined) -> model::Report<'_> {
             hypervisor: machine.hypervisor.as_deref(),
             container: examined.container.as_deref(),
             confidential_computing: inventory.is_confidential,
+            fabric_services: examined.services.as_ref().map(|services| model::Services {
+                fabric_manager: services.fabric_manager,
+                imex: services.imex,
+                imex_channels: &services.channels,
+            }),
             faults: machine.faults.iter().map(fault).collect(),
             gpus: machine.gpus.iter().enumerate().map(|(ordinal, it)| gpu(examined, ordinal, it)).collect(),
         },
@@ -89,7 +99,19 @@ fn device<'a>(examined: &Examined, ordinal: usize, device: &'a Device) -> model:
         uuid: &device.uuid,
         bar1_bytes: known.bar1,
         mig: known.is_mig,
-        nvlinks_up: known.links,
+        nvlinks_up: known.links.as_ref().map(|links| links.up),
+        nvlink_version: known.links.as_ref().and_then(|links| Some(expected::nvlink(links.version?)?.0)),
+        nvlink_mb_per_s: known.links.as_ref().and_then(|links| links.speed),
+        c2c_links: known.c2c,
+        virtualization: known.virtualization.and_then(|mode| VIRTUALIZATION.get(mode as usize).copied()),
+        fabric: known.fabric.as_ref().map(|fabric| model::Fabric {
+            state: fabric.word(),
+            status: fabric.status,
+            clique: fabric.clique,
+            cluster_uuid: fabric.cluster.clone(),
+            health_mask: fabric.health,
+            trouble: fabric.trouble(),
+        }),
     }
 }
 
@@ -98,6 +120,7 @@ fn fault(Fault { bus_id, line, count, is_of_iommu }: &Fault) -> model::Fault<'_>
 }
 
 fn gpu<'a>(examined: &'a Examined, ordinal: usize, gpu: &'a Gpu) -> model::Gpu<'a> {
+    let place = examined.places.get(ordinal);
     let bridge = |Bridge { address, acs }: &'a Bridge| {
         let acs = match acs {
             Acs::Unreadable => None,
@@ -105,26 +128,41 @@ fn gpu<'a>(examined: &'a Examined, ordinal: usize, gpu: &'a Gpu) -> model::Gpu<'
             Acs::Off => Some("off"),
             Acs::Redirects => Some("redirects"),
         };
-        model::Bridge { address, acs }
+        let ports = place.iter().flat_map(|place| &place.ports);
+        let port = ports.into_iter().find(|port| port.address == *address).cloned().unwrap_or_default();
+        model::Bridge {
+            address,
+            acs,
+            pci_link: port.link.map(|link| link.to_string()),
+            pci_link_most: port.most.map(|most| most.to_string()),
+            pci_errors: errors(&port),
+        }
     };
     let translation = match &gpu.translation {
         Translation::Unseen | Translation::None | Translation::Unknown => None,
         Translation::Identity => Some("identity"),
         Translation::Translated(mode) => Some(mode.as_str()),
     };
-    let place = examined.places.get(ordinal);
     model::Gpu {
         bus_id: &gpu.bus_id,
         iommu_group: gpu.group.as_deref(),
         iommu_type: translation,
         bridges: gpu.bridges.iter().map(bridge).collect(),
-        pci_link: place.and_then(|place| place.link.as_deref()),
+        pci_link: place.and_then(|place| place.link()).map(|link| link.to_string()),
+        pci_link_most: place.and_then(|place| place.most()).map(|most: Link| most.to_string()),
+        pci_errors: place.and_then(|place| place.ports.last()).map(errors).unwrap_or_default(),
         numa_node: place.and_then(|place| place.node),
         display: gpu.has_display,
     }
 }
 
-fn pair<'a>(examined: &Examined, row: &'a Row) -> model::Pair<'a> {
+fn errors(port: &Port) -> model::Errors {
+    let [corrected, not_fatal, fatal] = port.errors;
+    model::Errors { corrected, not_fatal, fatal }
+}
+
+fn pair<'a>(examined: &Examined, paths: &Paths<'_>, row: &'a Row) -> model::Pair<'a> {
+    let expected = paths.expected(row);
     let [from, to] = row.pair;
     let path = examined.inventory.paths.iter().find(|(pair, _)| *pair == row.pair);
     let attributes = path.and_then(|(_, attributes)| *attributes).map(|attributes| model::Attributes {
@@ -165,6 +203,8 @@ fn pair<'a>(examined: &Examined, row: &'a Row) -> model::Pair<'a> {
         all_memory,
         all_pairs_at_once,
         gb_per_s: direct.map(|measure| hundredths(measure.speed)),
+        expected_gb_per_s: expected.as_ref().map(|expected| hundredths(expected.speed)),
+        expected_by: expected.map(|expected| expected.by),
         all_pairs_at_once_gb_per_s: row.at_once.map(hundredths),
         staged_gb_per_s: staged.map(|measure| hundredths(measure.speed)),
         staged_by_p2pshim_gb_per_s: row.by_shim.map(hundredths),
@@ -216,6 +256,8 @@ mod tests {
             machine: Machine::default(),
             places: Vec::new(),
             container: None,
+            services: None,
+            root: std::path::PathBuf::new(),
             simulated: Some(2),
             rows: vec![row],
             error: None,
@@ -231,7 +273,7 @@ mod tests {
             "kernel_loads": {"result": "wrong", "detail": "gone"}, "kernel_stores": null,
             "kernel_atomics": null, "kernel_flags": null, "between_processes_ipc": {"result": "untested", "detail": "no handle"},
             "between_processes_vmm": null,
-            "all_memory": null, "all_pairs_at_once": null, "gb_per_s": null, "all_pairs_at_once_gb_per_s": 1.5,
+            "all_memory": null, "all_pairs_at_once": null, "gb_per_s": null, "expected_gb_per_s": null, "expected_by": null, "all_pairs_at_once_gb_per_s": 1.5,
             "staged_gb_per_s": 38.12, "staged_by_p2pshim_gb_per_s": 51.26, "latency_us": null, "staged_latency_us": 14.5, "has_path": false, "link": null,
             "attributes": null, "verdict": "failed", "detail": "kernel loads: gone", "stuck_process": null,
         });

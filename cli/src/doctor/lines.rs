@@ -17,6 +17,8 @@ pub(super) use p2pshim_host::verdict::{Finding, Part as Test};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::nvml::{Fabric, Links};
+
 /// A task of that process, which it gets with pairs of ordinals: `["test",[[0,1],[1,0]]]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -92,6 +94,26 @@ pub(super) struct Attributes {
     pub(super) arrays: bool,
 }
 
+/// Further facts about a GPU.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Known {
+    /// Its name.
+    pub(super) name: String,
+    /// Whether confidential computing is on, for all GPUs.
+    pub(super) is_confidential: Option<bool>,
+    /// Whether MIG divides it.
+    pub(super) is_mig: Option<bool>,
+    /// Bytes of BAR1.
+    pub(super) bar1: Option<u64>,
+    /// Its NVLinks.
+    pub(super) links: Option<Links>,
+    pub(super) fabric: Option<Fabric>,
+    /// NVML's mode of virtualization.
+    pub(super) virtualization: Option<u32>,
+    /// How many links to a processor's memory (C2C) there are.
+    pub(super) c2c: Option<u32>,
+}
+
 /// A line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -120,12 +142,8 @@ pub(super) enum Line {
     Attributes(usize, usize, Attributes),
     /// A CUDA runtime that programs find: version, and the library's name.
     Runtime(i32, String),
-    /// Bytes of a device's BAR1, as NVML says.
-    Bar1(usize, u64),
-    /// Whether MIG divides a device, as NVML says.
-    Mig(usize, bool),
-    /// How many of a device's NVLinks are up, as NVML says.
-    Links(usize, u32),
+    /// Facts about a device, as NVML tells them.
+    Known(usize, Box<Known>),
     /// A pair of ordinals that NVLink joins, as NVML says.
     NvLink(usize, usize),
     /// Why a device is not to be checked before a program starts.

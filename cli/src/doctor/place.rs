@@ -1,5 +1,6 @@
 //! Where the GPUs are, as sysfs and procfs tell it: their link, BAR1 and memory node, and whether this is a container.
 
+use std::fmt::{self, Display, Formatter};
 use std::fs;
 use std::path::Path;
 
@@ -12,22 +13,115 @@ use p2pshim_host::verdicts::bar1;
 pub(super) struct Place {
     /// Bytes of BAR1, the window that other devices reach its memory by.
     pub(super) bar1: Option<u64>,
-    /// Its PCI link as it runs now, such as `32.0 GT/s x16`.
-    pub(super) link: Option<String>,
+    /// The bridges above it, the root port first, and last itself.
+    pub(super) ports: Vec<Port>,
     /// The memory node that it is near.
     pub(super) node: Option<u32>,
 }
 
+/// A PCI device: a bridge above a GPU, or the GPU.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Port {
+    pub(super) address: String,
+    /// Its link as it runs now. A bridge has the one below it, and a switch's upper port the one above.
+    pub(super) link: Option<Link>,
+    /// The fastest that it can do.
+    pub(super) most: Option<Link>,
+    /// Errors since it was found: corrected, not fatal, and fatal.
+    pub(super) errors: [u64; 3],
+}
+
+/// The rate of a PCI link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Link {
+    /// In tenths of GT/s.
+    pub(super) speed: u32,
+    pub(super) lanes: u32,
+}
+
+impl Link {
+    /// GB/s each way, without what the encoding takes.
+    pub(super) fn rate(self) -> f64 {
+        let useful = match self.speed {
+            ..80 => 0.8,
+            80..640 => 128.0 / 130.0,
+            _ => 242.0 / 256.0,
+        };
+        f64::from(self.speed) * f64::from(self.lanes) / 80.0 * useful
+    }
+
+    /// What both ends of a link can do.
+    pub(super) fn and(self, other: Self) -> Self {
+        Self { speed: self.speed.min(other.speed), lanes: self.lanes.min(other.lanes) }
+    }
+}
+
+impl Display for Link {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{} GT/s x{}", self.speed / 10, self.speed % 10, self.lanes)
+    }
+}
+
+impl Port {
+    fn read(folder: &Path) -> Self {
+        let text = |name: &str| Some(fs::read_to_string(folder.join(name)).ok()?.trim().to_owned());
+        let link = |which: &str| {
+            let (speed, lanes) = (text(&format!("{which}_link_speed"))?, text(&format!("{which}_link_width"))?);
+            // `32.0 GT/s PCIe`, or `Unknown`; a link that is down has no lanes.
+            let speed = speed.split(' ').next()?.parse::<f64>().ok()?;
+            let lanes = lanes.parse().ok().filter(|&lanes| lanes > 0 && lanes < 64)?;
+            Some(Link { speed: (speed * 10.0) as u32, lanes })
+        };
+        let errors = |kind: &str| {
+            let counted = text(&format!("aer_dev_{kind}"))?;
+            counted.lines().find_map(|line| line.strip_prefix("TOTAL_ERR_")?.split(' ').nth(1)?.parse().ok())
+        };
+        Self {
+            address: folder.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+            link: link("current"),
+            most: link("max"),
+            errors: ["correctable", "nonfatal", "fatal"].map(|kind| errors(kind).unwrap_or_default()),
+        }
+    }
+}
+
 impl Place {
     /// Reads what is below `root`, which is `/` but in tests.
-    pub(super) fn read(root: &Path, bus_id: &str) -> Self {
-        let folder = root.join("sys/bus/pci/devices").join(bus_id);
-        let text = |name: &str| Some(fs::read_to_string(folder.join(name)).ok()?.trim().to_owned());
-        let speed = text("current_link_speed").map(|speed| speed.trim_end_matches(" PCIe").to_owned());
-        let link = speed.zip(text("current_link_width")).map(|(speed, width)| format!("{speed} x{width}"));
+    pub(super) fn read(root: &Path, gpu: &Gpu) -> Self {
+        let Ok(folder) = fs::canonicalize(root.join("sys/bus/pci/devices").join(&gpu.bus_id)) else {
+            return Self::default();
+        };
+        let is_bridge = |place: &&Path| {
+            let name = place.file_name().unwrap_or_default();
+            gpu.bridges.iter().any(|bridge| name == bridge.address.as_str())
+        };
+        let above = folder.ancestors().skip(1).filter(is_bridge);
+        let mut ports: Vec<Port> = std::iter::once(&*folder).chain(above).map(Port::read).collect();
+        ports.reverse();
         // Machines with one node say -1.
-        let node = text("numa_node").and_then(|node| node.parse().ok());
-        Self { bar1: bar1(root, bus_id), link, node }
+        let node = fs::read_to_string(folder.join("numa_node")).ok().and_then(|node| node.trim().parse().ok());
+        Self { bar1: bar1(root, &gpu.bus_id), ports, node }
+    }
+
+    /// The GPU's own link.
+    pub(super) fn link(&self) -> Option<Link> {
+        self.ports.last()?.link
+    }
+
+    /// What the GPU's own link can do.
+    pub(super) fn most(&self) -> Option<Link> {
+        let ends = self.ports.iter().rev().take(2).filter_map(|port| port.most);
+        ends.reduce(Link::and)
+    }
+
+    /// Takes over what was read at another time where that shows faster links: GPUs slow theirs down while they have nothing to do.
+    pub(super) fn and_later(self, later: &Self) -> Self {
+        let ports = later.ports.iter().enumerate().map(|(place, port)| {
+            let before = self.ports.get(place).and_then(|before| before.link).unwrap_or_default();
+            let link = port.link.map(|link| Link { speed: link.speed.max(before.speed), ..link });
+            Port { link, ..port.clone() }
+        });
+        Self { ports: ports.collect(), ..later.clone() }
     }
 }
 
@@ -82,6 +176,34 @@ impl Joint {
     }
 }
 
+/// The services of the fabric.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Services {
+    /// Whether the process is seen here; a container or virtual machine does not show its host's.
+    pub(super) fabric_manager: bool,
+    pub(super) imex: bool,
+    /// Channels of IMEX that may be used.
+    pub(super) channels: Vec<String>,
+}
+
+impl Services {
+    /// Reads what is below `root`.
+    pub(super) fn read(root: &Path) -> Self {
+        let names = |folder: &str| {
+            let entries = fs::read_dir(root.join(folder)).into_iter().flatten().flatten();
+            entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect::<Vec<_>>()
+        };
+        let name = |process: &String| fs::read_to_string(root.join("proc").join(process).join("comm")).ok();
+        let is_number = |name: &&String| name.bytes().all(|byte| byte.is_ascii_digit());
+        let running: Vec<String> = names("proc").iter().filter(is_number).filter_map(name).collect();
+        // The kernel keeps 15 characters.
+        let runs = |name: &str| running.iter().any(|it| it.trim_end() == name);
+        let mut channels = names("dev/nvidia-caps-imex-channels");
+        channels.sort();
+        Self { fabric_manager: runs("nv-fabricmanage"), imex: runs("nvidia-imex"), channels }
+    }
+}
+
 /// The kind of container that this process is in, if it is in one that shows.
 pub(super) fn container(root: &Path) -> Option<String> {
     for (file, name) in [(".dockerenv", "docker"), ("run/.containerenv", "podman")] {
@@ -131,7 +253,7 @@ mod tests {
 
     #[test]
     fn read_and_container_what_is_not_there_is_not_known() {
-        assert_eq!(Place::read(Path::new("/nonexistent"), "0000:01:00.0"), Place::default());
+        assert_eq!(Place::read(Path::new("/nonexistent"), &gpu(None)), Place::default());
         assert_eq!(container(Path::new("/nonexistent")), None);
     }
 

@@ -12,7 +12,7 @@ use p2pshim_host::text::Escaped;
 use super::Inventory;
 use super::inventory::Device;
 use super::lines::{Finding, Measure, Path, Test, Verdict};
-use super::place::Place;
+use super::place::{Place, Port, Services};
 use crate::explain::{WIDTH, wrapped};
 use crate::{report, version};
 
@@ -23,6 +23,10 @@ pub(super) struct Examined {
     /// By GPU.
     pub(super) places: Vec<Place>,
     pub(super) container: Option<String>,
+    /// The fabric's, if there is one.
+    pub(super) services: Option<Services>,
+    /// Where the machine is read.
+    pub(super) root: PathBuf,
     /// So many GPUs are not real.
     pub(super) simulated: Option<u8>,
     pub(super) rows: Vec<Row>,
@@ -454,20 +458,80 @@ pub(super) fn print_machine(out: &mut impl Write, examined: &Examined) -> io::Re
     }
     for (ordinal, gpu) in machine.gpus.iter().enumerate() {
         let mut parts = vec![place(gpu)];
-        parts.extend(places.get(ordinal).and_then(|place| place.link.clone()).map(|link| format!("PCIe {link}")));
+        if let Some((place, link)) = places.get(ordinal).and_then(|place| Some((place, place.link()?))) {
+            let most = place.most().filter(|most| *most != link).map(|most| format!(" of {most}"));
+            parts.push(format!("PCIe {link}{}", most.unwrap_or_default()));
+        }
         parts.extend(places.get(ordinal).and_then(|place| place.node).map(|node| format!("near memory node {node}")));
         if let Some(known) = examined.known().get(ordinal) {
             parts.extend(known.bar1.map(|bytes| format!("BAR1 {} MiB", bytes >> 20)));
             parts.extend(known.is_mig.map(|is_on| format!("MIG {}", if is_on { "on" } else { "off" })));
-            parts.extend(known.links.map(|count| format!("NVLinks up: {count}")));
+            parts.extend(known.links.as_ref().map(|links| format!("NVLinks up: {}", links.up)));
+            parts.extend(known.c2c.filter(|&count| count > 0).map(|count| format!("C2C links: {count}")));
+            parts.extend((known.virtualization == Some(2)).then(|| "vGPU".to_owned()));
+            parts.extend(known.fabric.as_ref().filter(|fabric| fabric.state > 0).map(|fabric| {
+                let trouble = fabric.trouble().unwrap_or_else(|| "completed".to_owned());
+                let cluster = fabric.cluster.as_ref().map_or(String::new(), |uuid| format!(", cluster {uuid}"));
+                format!("NVLink fabric {trouble}, clique {}{cluster}", fabric.clique)
+            }));
         }
         parts.extend(gpu.has_display.then(|| "a display is attached".to_owned()));
         writeln!(out, "GPU {ordinal:<15}{}", parts.join("; "))?;
     }
+    if let Some(Services { fabric_manager, imex, channels }) = &examined.services {
+        let runs = |is_running: bool| if is_running { "runs" } else { "is not seen" };
+        writeln!(
+            out,
+            "NVLink fabric      nvidia-fabricmanager {}; nvidia-imex {}; IMEX channels: {}",
+            runs(*fabric_manager),
+            runs(*imex),
+            list(channels, " ", "none")
+        )?;
+    }
+    let mut ports: Vec<&Port> = places.iter().flat_map(|place| &place.ports).collect();
+    ports.sort_by_key(|port| &port.address);
+    ports.dedup_by_key(|port| &port.address);
+    for Port { address, errors: [corrected, not_fatal, fatal], .. } in ports.iter().filter(|port| port.errors != [0; 3])
+    {
+        writeln!(out, "PCIe errors        {address}: {corrected} corrected, {not_fatal} not fatal, {fatal} fatal")?;
+    }
+    print_expected(out, examined)?;
     for Fault { line, count, .. } in &machine.faults {
         writeln!(out, "kernel log         {line} ({count} such)")?;
     }
     Ok(())
+}
+
+/// Prints the speeds that pairs should have, beside those that they have.
+fn print_expected(out: &mut impl Write, examined: &Examined) -> io::Result<()> {
+    let paths = examined.paths();
+    let mut all: Vec<(String, Vec<&Row>)> = Vec::new();
+    for row in &examined.rows {
+        let Some(expected) = paths.expected(row) else { continue };
+        let text = format!("{:.1} by {}{}", expected.speed, expected.by, expected.why);
+        match all.iter_mut().find(|(known, _)| *known == text) {
+            Some((_, rows)) => rows.push(row),
+            None => all.push((text, vec![row])),
+        }
+    }
+    for (text, rows) in all {
+        let names: Vec<String> = rows.iter().map(|row| row.name()).collect();
+        let names = if names.len() == examined.rows.len() { "all pairs".to_owned() } else { names.join(" ") };
+        let speeds = rows.iter().filter_map(|row| row.measure(Path::Direct)).map(|measure| measure.speed);
+        let ends = speeds.fold([f64::INFINITY, 0.0], |[least, most], speed| [least.min(speed), most.max(speed)]);
+        let measured = match ends {
+            [_, 0.0] => "not measured".to_owned(),
+            [least, most] => format!("measured {least:.1} to {most:.1}"),
+        };
+        writeln!(out, "expected, GB/s     {text}; {measured}: {names}")?;
+    }
+    Ok(())
+}
+
+/// Prints what is known though nothing was tested.
+pub(super) fn print_untested(out: &mut impl Write, examined: &Examined) -> io::Result<()> {
+    examined.advice().iter().flat_map(|text| wrapped(text, WIDTH - 4)).try_for_each(|line| writeln!(out, "{line}"))?;
+    print_machine(out, examined)
 }
 
 /// Prints the verdict and the advice: they come first.

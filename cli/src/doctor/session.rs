@@ -40,6 +40,8 @@ pub(super) struct Session<'a> {
     input: Option<ChildStdin>,
     lines: Receiver<Line>,
     partners: Vec<u32>,
+    /// What it told of the GPUs before it refused to go on.
+    pub(super) told: Inventory,
     /// Whether it can be asked for more.
     pub(super) is_whole: bool,
 }
@@ -60,7 +62,15 @@ impl<'a> Session<'a> {
                 lines.filter_map(|line| Line::parse(&line)).try_for_each(|line| sender.send(line))
             });
         }
-        Ok(Self { settings, input: child.stdin.take(), child, lines, partners: Vec::new(), is_whole: true })
+        Ok(Self {
+            settings,
+            input: child.stdin.take(),
+            child,
+            lines,
+            partners: Vec::new(),
+            told: Inventory::default(),
+            is_whole: true,
+        })
     }
 
     fn command(settings: &Settings<'_>) -> std::io::Result<Command> {
@@ -90,7 +100,10 @@ impl<'a> Session<'a> {
             line => lines.push(line),
         });
         match said {
-            Some(Verdict::Failed(why) | Verdict::Unknown(why)) => Err(why),
+            Some(Verdict::Failed(why) | Verdict::Unknown(why)) => {
+                self.told = Inventory::new(lines);
+                Err(why)
+            }
             _ if self.is_whole => Ok(Inventory::new(lines)),
             _ => Err(self.why_none()),
         }

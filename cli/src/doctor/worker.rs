@@ -12,7 +12,7 @@ use p2pshim_host::stagers::Rates;
 
 use super::cuda::{Device, Driver};
 use super::level::Level;
-use super::lines::{Finding, Line, Task, Test, Verdict};
+use super::lines::{Finding, Known, Line, Task, Test, Verdict};
 use super::rig::Rig;
 use super::sweep::Sweep;
 use super::{at_once, partner, runtimes, stagers};
@@ -49,6 +49,8 @@ pub(crate) fn run(arguments: &WorkerArguments) -> ExitCode {
         Ok(listed) => listed,
         Err(why) => {
             say(&Line::Verdict(Verdict::Unknown(why)));
+            // NVML may know the reason.
+            Nvml::start().iter().flat_map(listed_by_nvml).for_each(|line| say(&line));
             leave(2)
         }
     };
@@ -122,15 +124,36 @@ fn list(driver: &Driver) -> Result<Vec<Device>, String> {
     Ok(devices)
 }
 
+/// NVML's devices, and its facts about them.
+fn listed_by_nvml(nvml: &Nvml) -> Vec<Line> {
+    let devices = nvml.devices();
+    let text = |text: Option<String>| text.unwrap_or_default();
+    let device = |(ordinal, &device): (usize, &Handle)| Line::Device {
+        ordinal,
+        bus_id: text(nvml.bus_id(device)),
+        uuid: text(nvml.uuid(device)),
+        name: text(nvml.name(device)),
+    };
+    let uuids: Vec<String> = devices.iter().map(|&device| text(nvml.uuid(device))).collect();
+    devices.iter().enumerate().map(device).chain(known(nvml, &uuids)).collect()
+}
+
 /// NVML's facts about devices with these UUIDs, by their places.
 fn known(nvml: &Nvml, uuids: &[String]) -> Vec<Line> {
     let handles: Vec<Option<Handle>> = uuids.iter().map(|uuid| nvml.device(uuid)).collect();
     let known = || handles.iter().enumerate().filter_map(|(ordinal, handle)| Some((ordinal, (*handle)?)));
     let mut lines: Vec<Line> = nvml.is_confidential().map(Line::Confidential).into_iter().collect();
     for (ordinal, device) in known() {
-        lines.extend(nvml.bar1(device).map(|bytes| Line::Bar1(ordinal, bytes)));
-        lines.extend(nvml.is_mig(device).map(|is_on| Line::Mig(ordinal, is_on)));
-        lines.push(Line::Links(ordinal, nvml.links(device)));
+        let known = Known {
+            bar1: nvml.bar1(device),
+            is_mig: nvml.is_mig(device),
+            links: Some(nvml.links(device)),
+            fabric: nvml.fabric(device),
+            virtualization: nvml.virtualization(device),
+            c2c: nvml.c2c(device),
+            ..Known::default()
+        };
+        lines.push(Line::Known(ordinal, Box::new(known)));
     }
     for (from, device) in known() {
         let peers = known().filter(|&(to, peer)| to != from && nvml.has_nvlink(device, peer));

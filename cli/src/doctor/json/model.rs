@@ -28,6 +28,9 @@ pub(super) struct Report<'a> {
     pub(super) summary: Option<String>,
     /// Likely causes, and what to do.
     pub(super) advice: Vec<String>,
+    /// The part of the advice that is about speeds below the expectation and about the NVLink fabric. It never
+    /// changes the verdict.
+    pub(super) hints: Vec<String>,
     /// Why nothing was tested.
     pub(super) error: Option<&'a str>,
     /// Whether the GPUs were asked to be simulated (`--sim`): nothing here is a measurement then.
@@ -105,6 +108,36 @@ pub(super) struct Device<'a> {
     pub(super) mig: Option<bool>,
     /// NVLinks that are up.
     pub(super) nvlinks_up: Option<u32>,
+    /// Their version, such as `4.0`.
+    pub(super) nvlink_version: Option<&'static str>,
+    /// The rate of one of them each way, in MB/s, by NVML.
+    pub(super) nvlink_mb_per_s: Option<u32>,
+    /// Links to the memory of a processor (NVLink C2C).
+    pub(super) c2c_links: Option<u32>,
+    /// How the GPU is virtualized, by NVML.
+    #[cfg_attr(test, schemars(extend("enum" = ["none", "passthrough", "vgpu", "vgpu-host", "vsga-host", null])))]
+    pub(super) virtualization: Option<&'static str>,
+    /// Its registration with the NVLink fabric, by NVML.
+    pub(super) fabric: Option<Fabric>,
+}
+
+/// A GPU's registration with the NVLink fabric.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct Fabric {
+    /// How far it is; `none` if the GPU has no fabric.
+    #[cfg_attr(test, schemars(extend("enum" = ["none", "not-started", "in-progress", "completed", "unknown"])))]
+    pub(super) state: &'static str,
+    /// How it ended: a status of NVML; 0 is success.
+    pub(super) status: u32,
+    /// The clique: NVLink joins the GPUs of one clique only.
+    pub(super) clique: u32,
+    /// The fabric's UUID in hexadecimal digits, if it spans machines.
+    pub(super) cluster_uuid: Option<String>,
+    /// NVML's mask of the fabric's health.
+    pub(super) health_mask: u32,
+    /// What is wrong, in words.
+    pub(super) trouble: Option<String>,
 }
 
 /// A pair: what came of the tests, and how fast it is.
@@ -142,6 +175,10 @@ pub(super) struct Pair<'a> {
     pub(super) all_pairs_at_once: Option<Test<'a>>,
     /// Rate of direct copies of 64 MiB, in GB/s (10^9 bytes per second).
     pub(super) gb_per_s: Option<f64>,
+    /// The rate that the pair should have by its links, in GB/s; null if they cannot be seen.
+    pub(super) expected_gb_per_s: Option<f64>,
+    /// The links.
+    pub(super) expected_by: Option<String>,
     /// Rate of direct copies while all verified pairs copy, in GB/s.
     pub(super) all_pairs_at_once_gb_per_s: Option<f64>,
     /// Rate of copies through the host, in GB/s.
@@ -206,10 +243,36 @@ pub(super) struct Machine<'a> {
     pub(super) container: Option<&'a str>,
     /// Whether confidential computing is on, by NVML; null where NVML does not say.
     pub(super) confidential_computing: Option<bool>,
+    /// Services of the NVLink fabric; null if there is none.
+    pub(super) fabric_services: Option<Services<'a>>,
     /// The kernel's log about these GPUs, if it may be read.
     pub(super) faults: Vec<Fault<'a>>,
     /// Where the GPUs are, in the order of `devices`; empty for simulated ones without a simulated machine.
     pub(super) gpus: Vec<Gpu<'a>>,
+}
+
+/// Services of the NVLink fabric, as far as they are seen from here.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct Services<'a> {
+    /// Whether nvidia-fabricmanager runs.
+    pub(super) fabric_manager: bool,
+    /// Whether nvidia-imex runs.
+    pub(super) imex: bool,
+    /// The channels of IMEX that are in `/dev`.
+    pub(super) imex_channels: &'a [String],
+}
+
+/// PCIe errors of a device since it was found.
+#[derive(Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct Errors {
+    /// Errors that the hardware corrected.
+    pub(super) corrected: u64,
+    /// Errors that were not corrected and not fatal.
+    pub(super) not_fatal: u64,
+    /// Fatal errors.
+    pub(super) fatal: u64,
 }
 
 /// Lines of one kind about one GPU.
@@ -239,8 +302,12 @@ pub(super) struct Gpu<'a> {
     pub(super) iommu_type: Option<&'a str>,
     /// PCI bridges above it.
     pub(super) bridges: Vec<Bridge<'a>>,
-    /// Its PCI link.
-    pub(super) pci_link: Option<&'a str>,
+    /// Its PCI link as it ran right after copies, or when it was looked at.
+    pub(super) pci_link: Option<String>,
+    /// What both ends of that link can do.
+    pub(super) pci_link_most: Option<String>,
+    /// Its PCIe errors.
+    pub(super) pci_errors: Errors,
     /// The memory node that it is near.
     pub(super) numa_node: Option<u32>,
     /// Whether a display is attached to it.
@@ -257,4 +324,10 @@ pub(super) struct Bridge<'a> {
     /// be read.
     #[cfg_attr(test, schemars(extend("enum" = ["none", "off", "redirects", null])))]
     pub(super) acs: Option<&'static str>,
+    /// Its PCI link, likewise.
+    pub(super) pci_link: Option<String>,
+    /// The most that it can do itself.
+    pub(super) pci_link_most: Option<String>,
+    /// Its PCIe errors.
+    pub(super) pci_errors: Errors,
 }

@@ -1,0 +1,253 @@
+//! The speed that a pair should have by its links, and the likely cause where it has not: hints, never verdicts.
+//!
+//! The rate is what both ends of each PCI link can do (`max_link_speed`, `max_link_width`), for a GPU that has nothing to do slows
+//! its link down. The cause is how the links run: the width at any time, the speed right after copies. docs/EXPECTED.md has figures.
+
+use p2pshim_host::machine::Translation;
+
+use super::advice::is_stalled;
+use super::fabric;
+use super::lines::{Known, Path, Verdict};
+use super::place::{Joint, Link, Port};
+use super::report::{Examined, Row};
+
+/// The part of its links' rate that a copy reaches, between GPUs that NVLink or a PCI switch joins.
+const OF_LINKS: f64 = 0.85;
+/// Processors forward requests between root ports more slowly than switches, and more slowly still to another processor.
+const OF_HOST: f64 = 0.7;
+const OF_PROCESSORS: f64 = 0.55;
+/// Less than this part of what is expected is worth a hint.
+const LOW: f64 = 0.7;
+/// Corrected errors that are worth a word.
+const MANY_ERRORS: u64 = 100;
+
+/// `NVML_NVLINK_VERSION_…` from 1 on: its name, and GB/s of a link each way.
+pub(super) const NVLINKS: [(&str, f64); 7] =
+    [("1.0", 20.0), ("2.0", 25.0), ("2.2", 25.0), ("3.0", 25.0), ("3.1", 14.06), ("4.0", 25.0), ("5.0", 50.0)];
+
+/// The expectation of a pair.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Expected {
+    /// GB/s.
+    pub(super) speed: f64,
+    /// The links.
+    pub(super) by: String,
+    /// Why it is less than that of the links, to go on with.
+    pub(super) why: &'static str,
+}
+
+/// NVLink's version, by NVML's number.
+pub(super) fn nvlink(version: u32) -> Option<(&'static str, f64)> {
+    NVLINKS.get(version.checked_sub(1)? as usize).copied()
+}
+
+/// Pairs and their links.
+pub(super) struct Paths<'a> {
+    examined: &'a Examined,
+    known: Vec<Known>,
+}
+
+impl<'a> Paths<'a> {
+    pub(super) fn of(examined: &'a Examined) -> Self {
+        Self { examined, known: examined.known() }
+    }
+
+    /// The expectation of a pair; none if it has no path, or its links cannot be seen.
+    pub(super) fn expected(&self, row: &Row) -> Option<Expected> {
+        if row.verdict == Verdict::NoPath {
+            return None;
+        }
+        let pair = row.pair;
+        let joint = self.examined.joint(pair);
+        if joint == Joint::NvLink {
+            return self.by_nvlink(pair);
+        }
+        let has_c2c = |ordinal: &usize| self.known.get(*ordinal).is_some_and(|known| known.c2c > Some(0));
+        let (part, way, why) = match joint {
+            Joint::Switch => (OF_LINKS, "through a switch", ""),
+            Joint::Host => (OF_HOST, "through the processor", ", which forwards more slowly than a switch"),
+            Joint::Processors => {
+                (OF_PROCESSORS, "through two processors", ", and the link between them is slower still")
+            }
+            Joint::NvLink | Joint::Unseen => return None,
+        };
+        // A virtual machine shows bridges of its own. A GPU with C2C has more than PCI to its processor.
+        if self.examined.machine.hypervisor.is_some() || pair.iter().any(has_c2c) {
+            return None;
+        }
+        let links = self.links(pair)?;
+        let slowest =
+            links.iter().flatten().filter_map(|link| possible(link)).min_by(|a, b| a.rate().total_cmp(&b.rate()))?;
+        Some(Expected { speed: slowest.rate() * part, by: format!("PCIe {slowest} {way}"), why })
+    }
+
+    fn by_nvlink(&self, pair: [usize; 2]) -> Option<Expected> {
+        let [Some(one), Some(other)] = pair.map(|ordinal| self.known.get(ordinal)?.links.as_ref()) else { return None };
+        let peer = &self.examined.inventory.devices.get(pair[1])?.bus_id;
+        let direct = one.ends.iter().filter(|end| end.eq_ignore_ascii_case(peer)).count() as u32;
+        let count = match direct {
+            0 if one.are_direct => return None,
+            0 => one.up.min(other.up),
+            direct => direct,
+        };
+        let (version, by_version) = one.version.and_then(nvlink).unzip();
+        let speed = one.speed.map(|speed| f64::from(speed) / 1000.0).or(by_version)?;
+        let version = version.map_or(String::new(), |version| format!(" {version}"));
+        Some(Expected {
+            speed: f64::from(count) * speed * OF_LINKS,
+            by: format!("{count} NVLinks{version} of {speed:.1} GB/s"),
+            why: "",
+        })
+    }
+
+    /// The PCI links between two GPUs on either side, each by its ends that are seen.
+    fn links(&self, pair: [usize; 2]) -> Option<[Vec<&'a [Port]>; 2]> {
+        let [Some(one), Some(other)] = pair.map(|ordinal| self.examined.places.get(ordinal)) else { return None };
+        let same = one.ports.iter().zip(&other.ports).take_while(|(one, other)| one.address == other.address).count();
+        // The lower end of a link comes last.
+        let below = |ports: &'a [Port]| ports.get(same..).unwrap_or_default().rchunks(2).collect();
+        Some([below(&one.ports), below(&other.ports)])
+    }
+
+    /// Hints for the user, the most telling first.
+    pub(super) fn hints(&self) -> Vec<String> {
+        let mut hints = fabric::hints(&self.known, self.examined);
+        hints.extend(self.of_links_down());
+        let mut found: Vec<(String, String, Vec<&Row>)> = Vec::new();
+        for row in &self.examined.rows {
+            let Some((expected, measured)) = self.expected(row).zip(row.measure(Path::Direct)) else { continue };
+            if measured.speed >= LOW * expected.speed || is_stalled(row) {
+                continue;
+            }
+            let (cause, by) = (self.cause(row.pair), format!("{} gives {:.1}", expected.by, expected.speed));
+            match found.iter_mut().find(|(known, of, _)| (known, of) == (&cause, &by)) {
+                Some((.., rows)) => rows.push(row),
+                None => found.push((cause, by, vec![row])),
+            }
+        }
+        let slowest = |rows: &[&Row]| {
+            let speeds = rows.iter().filter_map(|row| row.measure(Path::Direct)).map(|measure| measure.speed);
+            speeds.fold(f64::INFINITY, f64::min)
+        };
+        let text = |(cause, by, rows): &(String, String, Vec<&Row>)| {
+            format!("Hint: {} {:.1} GB/s, where {by}. {cause}", few(rows), slowest(rows))
+        };
+        hints.extend(found.iter().map(text));
+        hints.extend(self.of_shared());
+        hints
+    }
+
+    /// The likely cause why a pair is slow, and what to do.
+    fn cause(&self, pair: [usize; 2]) -> String {
+        if self.examined.joint(pair) == Joint::NvLink {
+            return "Nothing here explains it: test while no other program uses the GPUs, then reset them.".to_owned();
+        }
+        let links = self.links(pair).unwrap_or_default().concat();
+        for link in &links {
+            let (Some(lower), Some(can)) = (link.last(), possible(link)) else { continue };
+            let Some(now) = lower.link else { continue };
+            let address = &lower.address;
+            if now.lanes < can.lanes {
+                return format!(
+                    "{address} has {} of {} lanes: reseat it, check riser, slot and firmware.",
+                    now.lanes, can.lanes
+                );
+            }
+            if now.speed < can.speed {
+                return format!(
+                    "{address} runs at {now}, and can do {can}: set that in the firmware, check the riser."
+                );
+            }
+        }
+        let errors = |port: &&Port| port.errors[1] + port.errors[2] > 0 || port.errors[0] >= MANY_ERRORS;
+        if let Some(port) = links.into_iter().flatten().find(errors) {
+            return format!("{} counts PCIe errors: reseat the card, check its riser.", port.address);
+        }
+        let redirecting = self.examined.machine.redirecting(pair).join(" ");
+        if !redirecting.is_empty() {
+            return format!(
+                "ACS of {redirecting} redirects: switch it off in the firmware, or by `setpci -s ADDRESS ECAP_ACS+6.w=0`."
+            );
+        }
+        let mut gpus = pair.iter().filter_map(|&ordinal| self.examined.machine.gpus.get(ordinal));
+        if gpus.any(|gpu| matches!(gpu.translation, Translation::Translated(_))) {
+            return "The IOMMU translates their addresses: boot the kernel with iommu=pt.".to_owned();
+        }
+        "Nothing here explains it: test while nothing else uses the GPUs, and compare docs/EXPECTED.md.".to_owned()
+    }
+
+    /// A GPU behind NVLink switches that has fewer links up than another of its model.
+    fn of_links_down(&self) -> Option<String> {
+        let devices = &self.examined.inventory.devices;
+        let links = |ordinal: usize| self.known.get(ordinal)?.links.as_ref();
+        if self.known.iter().filter_map(|known| known.links.as_ref()).any(|links| links.are_direct) {
+            return None;
+        }
+        let up = |ordinal: usize| links(ordinal).map_or(0, |links| links.up);
+        let name = |ordinal: usize| devices.get(ordinal).map(|device| &device.name);
+        let is_less = |[one, other]: &&[usize; 2]| up(*one) < up(*other) && name(*one) == name(*other);
+        let [less, more] = *self.examined.inventory.nvlinks.iter().find(is_less)?;
+        Some(format!(
+            "Hint: GPU {less} has {} NVLinks up, GPU {more} has {}: reset it (nvidia-smi -r) or reboot; if they stay down, \
+             have the board examined.",
+            up(less),
+            up(more)
+        ))
+    }
+
+    /// Links above several GPUs that hold them back while all pairs copy.
+    fn of_shared(&self) -> Vec<String> {
+        let rows: Vec<(&Row, f64)> = self.examined.rows.iter().filter_map(|row| Some((row, row.at_once?))).collect();
+        let used: Vec<Vec<(usize, &str)>> = rows.iter().map(|(row, _)| self.used(row.pair)).collect();
+        let mut found: Vec<(&str, Vec<&Row>, f64)> = Vec::new();
+        for ((row, speed), links) in rows.iter().zip(&used) {
+            let flows = |link: &(usize, &str)| used.iter().filter(|links| links.contains(link)).count();
+            let is_own =
+                |(_, address): &(usize, &str)| self.examined.machine.gpus.iter().any(|it| it.bus_id == *address);
+            let own = links.iter().filter(|link| is_own(link)).map(flows).max().unwrap_or(1);
+            let is_low = self.expected(row).is_some_and(|expected| *speed < LOW * expected.speed / own as f64);
+            let shared = links.iter().find(|link| is_low && !is_own(link) && flows(link) > own);
+            let Some((_, address)) = shared else { continue };
+            match found.iter_mut().find(|(known, ..)| known == address) {
+                Some((_, rows, least)) => (rows.push(row), *least = least.min(*speed)).1,
+                None => found.push((address, vec![row], *speed)),
+            }
+        }
+        let text = |(address, rows, least): &(&str, Vec<&Row>, f64)| {
+            format!(
+                "Hint: {} {least:.1} GB/s while all copy, since they share the link of {address}. Let GPUs below one switch work \
+                 together.",
+                few(rows)
+            )
+        };
+        found.iter().map(text).collect()
+    }
+
+    /// The links of a pair, each by its side and the address of its lower end: data goes up on one side, and down on the other.
+    fn used(&self, pair: [usize; 2]) -> Vec<(usize, &str)> {
+        let is_by_pci = !matches!(self.examined.joint(pair), Joint::NvLink | Joint::Unseen);
+        let sides = self.links(pair).filter(|_| is_by_pci).into_iter().flatten().enumerate();
+        let name = |link: &&'a [Port]| link.last().map(|port| port.address.as_str());
+        sides
+            .flat_map(|(side, links)| {
+                links.iter().filter_map(name).map(move |address| (side, address)).collect::<Vec<_>>()
+            })
+            .collect()
+    }
+}
+
+/// What all ends of a link that are seen can do.
+fn possible(link: &[Port]) -> Option<Link> {
+    link.iter().filter_map(|port| port.most).reduce(Link::and)
+}
+
+/// The names of some pairs, and a verb.
+fn few(rows: &[&Row]) -> String {
+    const SHOWN: usize = 4;
+    let names: Vec<String> = rows.iter().take(SHOWN).map(|row| row.name()).collect();
+    let verb = if rows.len() == 1 { "copies at" } else { "copy at" };
+    match rows.len().saturating_sub(SHOWN) {
+        0 => format!("{} {verb}", names.join(" ")),
+        more => format!("{} and {more} more {verb}", names.join(" ")),
+    }
+}
