@@ -342,6 +342,61 @@ p2pshim_status_t p2pshim_pair_prepare(int device, int peer);
  */
 p2pshim_status_t p2pshim_pair_get(int src_device, int dst_device, p2pshim_pair_t *pair);
 
+/* ---- The verdict of `p2pshim doctor` and `p2pshim run` on two GPUs, which is kept until the machine is booted again ---- */
+
+/** Copies by the copy engines. */
+#define P2PSHIM_PART_COPIES 1
+
+/** Loads of kernels. */
+#define P2PSHIM_PART_LOADS 2
+
+/** Stores of kernels. */
+#define P2PSHIM_PART_STORES 4
+
+/** Atomic operations of kernels. */
+#define P2PSHIM_PART_ATOMICS 8
+
+/** Flags between kernels that run at the same time. */
+#define P2PSHIM_PART_FLAGS 16
+
+/** Memory of another process that was opened by an IPC handle. */
+#define P2PSHIM_PART_IPC 32
+
+/** Memory of another process that was mapped by a file descriptor (Virtual Memory Management). */
+#define P2PSHIM_PART_VMM 64
+
+/** Memory wherever it lies. */
+#define P2PSHIM_PART_ALL_MEMORY 128
+
+/** All pairs of GPUs at once. */
+#define P2PSHIM_PART_ALL_PAIRS 256
+
+/** Parts of the verdict on one GPU's access to the memory of another: P2PSHIM_PART_COPIES and the others, added up. */
+typedef struct {
+  /** Set by the caller: sizeof(p2pshim_verdict_t). */
+  size_t size;
+  /** Parts in which every byte was right. */
+  unsigned int right;
+  /** Parts in which data was wrong, or that did not end. Those that are neither right nor wrong were not tested. */
+  unsigned int wrong;
+} p2pshim_verdict_t;
+
+/**
+ * Returns the verdict on one GPU's access to the memory of another. It needs no driver and no context. A program that relies on a part
+ * that is wrong should go through the host; nothing says that peer access works otherwise.
+ *
+ * Verdicts of the user and of root are believed, if nobody else can have written them, and if they are of this boot, kernel module, BAR1
+ * and IOMMU mode.
+ *
+ * Thread-safety: any thread; not in signal handlers. It reads a small file or two.
+ *
+ * @param from The UUID of the GPU that accesses, such as "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6".
+ * @param to The UUID of the GPU whose memory it is.
+ * @param verdict Where to write; its size is set.
+ * @return P2PSHIM_OK; P2PSHIM_NOT_FOUND if there is no verdict on the pair.
+ */
+p2pshim_status_t p2pshim_verdict_get(const char *from, const char *to, p2pshim_verdict_t *verdict);
+
 /* ---- The options: environment variables, whose values a program can ask for and set ---- */
 
 /** An environment variable that the shim reads. */

@@ -17,6 +17,7 @@ pub mod pair;
 pub mod process;
 pub mod status;
 pub mod trace;
+pub mod verdict;
 
 use std::ffi::{CStr, CString, c_char};
 use std::mem::size_of;

@@ -90,7 +90,7 @@ int main(int argc, char **argv)
     static const struct task *const tasks[] = {&lists_task,  &settings_task, &state_task,    &denied_task, &vetoed_task,
                                                &trace_task,  &events_task,   &runtime_events_task, &late_task, &findings_task,
                                                &prepare_task, &enabled_task, &hip_task, &threads_task,  &forked_task,   &off_task,
-                                               &repeated_copies_task};
+                                               &repeated_copies_task, &verdict_task};
     for (size_t i = 0; argc == 3 && i < sizeof tasks / sizeof *tasks; i++) {
         if (strcmp(tasks[i]->name, argv[1]) == 0) {
             tasks[i]->run(argv[2]);

@@ -31,6 +31,7 @@ mod partner;
 mod pattern;
 mod place;
 mod progress;
+mod published;
 mod report;
 mod rig;
 mod runtimes;
@@ -297,7 +298,8 @@ pub(crate) fn run(arguments: &DoctorArguments, out: &mut impl Write) -> io::Resu
     };
     examined.rows = rows;
     progress.clear();
-    keep(&mut examined, arguments);
+    let kept_in = kept::keep_all(&examined.inventory, &examined.rows, arguments.timeout, arguments.quick);
+    examined.kept_in = kept_in.filter(|_| arguments.sim.is_none());
     arguments.write_forms(out, &examined)?;
     if arguments.issue {
         let status = examined.status();
@@ -334,17 +336,6 @@ fn untested(
     out.flush()?;
     complain(said);
     Ok(ExitCode::from(status))
-}
-
-/// Keeps the verdicts for the shim.
-fn keep(examined: &mut Examined, arguments: &DoctorArguments) {
-    let Some(cache) = kept::cache() else { return };
-    for row in &examined.rows {
-        let is_kept = kept::keep(&cache, &examined.inventory, row, arguments.timeout, arguments.quick);
-        if is_kept && arguments.sim.is_none() {
-            examined.kept_in = Some(cache.folder().to_owned());
-        }
-    }
 }
 
 impl Examined {

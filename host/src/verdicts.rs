@@ -18,6 +18,8 @@
 //! end
 //! ```
 //!
+//! They lie in the user's cache and, if root has made them, in `/run/p2pshim`, where all users read them.
+//!
 //! The key comes first: a file that does not begin with exactly this says nothing. A line for each part and speed follows, and for
 //! each size of copies and number of busy links who stages how fast: MiB, and GB/s a link. A file without these says that nothing was
 //! measured.
@@ -26,7 +28,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -85,16 +87,17 @@ impl Facts {
     /// The key of a question on this machine, as it runs now; none if the system does not say when it was started.
     pub fn key(&mut self, question: &Question) -> Option<Key> {
         if self.machine.is_none() {
-            let line = |path| Some(fs::read_to_string(path).ok()?.trim().to_owned()).filter(|text| !text.is_empty());
-            let module = line("/sys/module/nvidia/version").unwrap_or_else(|| "-".to_owned());
-            self.machine = Some((boot()?, module));
+            self.machine = Some((boot()?, kernel_module().unwrap_or_else(|| "-".to_owned())));
         }
+        let places = [&question.from_bus_id, &question.to_bus_id].map(|bus_id| self.place(bus_id).clone());
         let (boot, module) = self.machine.as_ref()?;
-        let places = [&question.from_bus_id, &question.to_bus_id].map(|bus_id| {
-            let place = self.places.entry(bus_id.clone());
-            place.or_insert_with(|| Place::read(Path::new("/"), bus_id)).clone()
-        });
         Some(key_of(question, module, boot, &places))
+    }
+
+    /// The other facts of a GPU.
+    pub fn place(&mut self, bus_id: &str) -> &Place {
+        let place = self.places.entry(bus_id.to_owned());
+        place.or_insert_with(|| Place::read(Path::new("/"), bus_id))
     }
 }
 
@@ -105,9 +108,11 @@ pub fn key_of_all(gpus: &[String], faults: Option<&str>, way: &str) -> Option<Ke
     Some(Key { name: format!("{way}_{}.{CHECKED}", part_of_name(first)), head })
 }
 
-/// How the names of files end: of verdicts, and of notes that all GPUs were checked.
+/// How the names of files end: of verdicts, of notes that all GPUs were checked.
 const VERDICT: &str = "txt";
 const CHECKED: &str = "checked";
+/// The end of the names of files that others read.
+const PUBLISHED: &str = "json";
 /// The first line of each file.
 const FIRST: &str = "p2pshim verdict 3";
 
@@ -116,19 +121,27 @@ fn simulated(faults: Option<&str>) -> String {
     faults.map(|faults| format!("simulated {}\n", plain(faults))).unwrap_or_default()
 }
 
-/// The text that tells this run of the machine from others.
-fn boot() -> Option<String> {
-    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
-    Some(text.trim().to_owned()).filter(|text| !text.is_empty())
+/// The text that tells this run of the machine from others, also from those of other machines.
+pub fn boot() -> Option<String> {
+    line_of("/proc/sys/kernel/random/boot_id")
+}
+
+/// The version of NVIDIA's kernel module.
+pub fn kernel_module() -> Option<String> {
+    line_of("/sys/module/nvidia/version")
+}
+
+fn line_of(path: &str) -> Option<String> {
+    Some(fs::read_to_string(path).ok()?.trim().to_owned()).filter(|text| !text.is_empty())
 }
 
 /// The other facts of a GPU that a path depends on: they can change without a boot.
 #[derive(Clone)]
-struct Place {
-    /// Bytes of BAR1, the window that other devices reach its memory by.
-    bar1: String,
-    /// The IOMMU's translation of its addresses.
-    iommu: String,
+pub struct Place {
+    /// Bytes of BAR1, the window that other devices reach its memory by; `-` if that is not known.
+    pub bar1: String,
+    /// The IOMMU's translation of its addresses, likewise.
+    pub iommu: String,
 }
 
 impl Place {
@@ -178,12 +191,29 @@ fn part_of_name(uuid: &str) -> String {
     plain(uuid).replace('/', "_")
 }
 
-/// Verdicts, a file each, in a folder that only the user can write to.
+/// The question that a file answers, by its key.
+fn question_of(text: &str) -> Option<Question> {
+    let line = |word: &str| text.lines().find_map(|line| line.strip_prefix(word));
+    let gpu = |word| Some(line(word)?.split_once(' ')?).map(|(uuid, bus_id)| (uuid.to_owned(), bus_id.to_owned()));
+    let ((from_uuid, from_bus_id), (to_uuid, to_bus_id)) = (gpu("from ")?, gpu("to ")?);
+    let driver_version = line("driver ")?.split(' ').next()?.parse().ok()?;
+    let faults = line("simulated ").map(str::to_owned);
+    Some(Question { from_uuid, from_bus_id, to_uuid, to_bus_id, driver_version, faults })
+}
+
+/// A verdict out of those that lie in several places: a failure that any of them has stays.
+pub fn together(verdicts: impl IntoIterator<Item = Verdict>) -> Option<Verdict> {
+    verdicts.into_iter().reduce(|known, other| known.updated(other, true))
+}
+
+/// Verdicts, a file each, in a folder that only its owner can write to.
 pub struct Cache {
     /// Where they are.
     folder: PathBuf,
-    /// The user that the process runs as.
+    /// Its owner: the user that the process runs as, or root.
     user: u32,
+    /// The mode of files. Nobody may have more rights.
+    mode: u32,
 }
 
 impl Cache {
@@ -194,7 +224,12 @@ impl Cache {
     pub fn of(cache_home: Option<OsString>, home: Option<OsString>, user: u32) -> Option<Self> {
         let absolute = |path: OsString| Some(PathBuf::from(path)).filter(|path| path.is_absolute());
         let base = cache_home.and_then(absolute).or_else(|| Some(home.and_then(absolute)?.join(".cache")))?;
-        Some(Self { folder: base.join("p2pshim"), user })
+        Some(Self { folder: base.join("p2pshim"), user, mode: 0o600 })
+    }
+
+    /// The verdicts of root, which all users read, of the machine whose files are below `root`. They go with the boot that they are of.
+    pub fn of_system(root: &Path) -> Self {
+        Self { folder: root.join("run/p2pshim"), user: 0, mode: 0o644 }
     }
 
     /// Where they are kept.
@@ -213,15 +248,26 @@ impl Cache {
         parse(&self.read(&key.name)?, key)
     }
 
-    /// The verdict, since the machine was started, on GPUs of which only the UUIDs are known.
+    /// The verdict on GPUs of which only the UUIDs are known.
     pub fn between(&self, uuids: [&str; 2], faults: Option<&str>) -> Option<Verdict> {
-        let text = self.read(&name_of(uuids))?;
-        let line = |word: &str| text.lines().find_map(|line| line.strip_prefix(word));
-        let is_it = line(FIRST) == Some("") && line("boot ") == boot().as_deref();
-        let are_those = line("simulated ") == faults.map(plain).as_deref();
-        let of_key = text.split_inclusive('\n').take_while(|line| KEYS.iter().any(|word| line.starts_with(word)));
-        let length: usize = of_key.map(str::len).sum();
-        parts(text.get(length..).filter(|_| is_it && are_those)?)
+        let (question, verdict) = self.answer(&mut Facts::new(), &name_of(uuids))?;
+        (question.faults == faults.map(plain)).then_some(verdict)
+    }
+
+    /// All verdicts that hold.
+    pub fn all(&self, facts: &mut Facts) -> Vec<(Question, Verdict)> {
+        let mut names: Vec<_> =
+            self.files(VERDICT).iter().filter_map(|path| path.file_name()?.to_str().map(str::to_owned)).collect();
+        names.sort();
+        names.iter().filter_map(|name| self.answer(facts, name)).collect()
+    }
+
+    /// The question and the verdict of a file, if it holds.
+    fn answer(&self, facts: &mut Facts, name: &str) -> Option<(Question, Verdict)> {
+        let text = self.read(name)?;
+        let question = question_of(&text)?;
+        let verdict = parse(&text, &facts.key(&question)?)?;
+        Some((question, verdict))
     }
 
     fn read(&self, name: &str) -> Option<String> {
@@ -233,7 +279,7 @@ impl Cache {
         let mut file =
             OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(&path).ok()?;
         let found = file.metadata().ok()?;
-        if !found.is_file() || !self.is_own(&found, 0o077) || found.len() > Self::LARGEST {
+        if !found.is_file() || !self.is_own(&found, 0o777 & !self.mode) || found.len() > Self::LARGEST {
             return None;
         }
         let mut bytes = Vec::with_capacity(512);
@@ -247,7 +293,8 @@ impl Cache {
     /// The system's, of a file that cannot be removed.
     pub fn forget(&self) -> io::Result<usize> {
         let verdicts = self.files(VERDICT);
-        verdicts.iter().chain(&self.files(CHECKED)).try_for_each(fs::remove_file)?;
+        let others = [CHECKED, PUBLISHED].map(|suffix| self.files(suffix));
+        verdicts.iter().chain(others.iter().flatten()).try_for_each(fs::remove_file)?;
         Ok(verdicts.len())
     }
 
@@ -268,15 +315,31 @@ impl Cache {
 
     /// Adds a verdict to what is kept; returns whether it is kept. `is_quick` says that sizes were small.
     pub fn put(&self, key: &Key, verdict: Verdict, is_quick: bool) -> bool {
+        let verdict = self.get(key).unwrap_or_default().updated(verdict, is_quick);
+        self.replace(&key.name, &text(key, &verdict), self.mode)
+    }
+
+    /// Puts a file there that all who may look into the folder can read, and removes `outdated` ones; returns whether it is there.
+    pub fn publish(&self, name: &str, text: &str, outdated: impl Fn(&str) -> bool) -> bool {
+        let name = format!("{name}.{PUBLISHED}");
+        for path in self.files(PUBLISHED).iter().filter(|path| !path.ends_with(&name)) {
+            if fs::read_to_string(path).is_ok_and(|text| outdated(&text)) {
+                let _ = fs::remove_file(path);
+            }
+        }
+        self.replace(&name, text, 0o644)
+    }
+
+    /// Puts a file in the place of another, in whole.
+    fn replace(&self, name: &str, text: &str, mode: u32) -> bool {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         if !self.exists() || !self.is_ours() {
             return false;
         }
-        let verdict = self.get(key).unwrap_or_default().updated(verdict, is_quick);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let unfinished = self.folder.join(format!(".{}.{number}", std::process::id()));
-        let written = Self::write(&unfinished, &text(key, &verdict))
-            .and_then(|()| fs::rename(&unfinished, self.folder.join(&key.name)));
+        let written =
+            Self::write(&unfinished, text, mode).and_then(|()| fs::rename(&unfinished, self.folder.join(name)));
         if written.is_err() {
             let _ = fs::remove_file(&unfinished);
         }
@@ -301,12 +364,14 @@ impl Cache {
         options.open(self.folder.join(name)).map_err(|error| format!("{folder} cannot be written to: {error}"))
     }
 
-    fn write(path: &Path, text: &str) -> io::Result<()> {
+    fn write(path: &Path, text: &str, mode: u32) -> io::Result<()> {
         // A process with that number may have left it behind; numbers are used again.
         let _ = fs::remove_file(path);
         let mut options = OpenOptions::new();
         let mut file: File =
-            options.write(true).create_new(true).mode(0o600).custom_flags(libc::O_NOFOLLOW).open(path)?;
+            options.write(true).create_new(true).mode(mode).custom_flags(libc::O_NOFOLLOW).open(path)?;
+        // A mask of the process may have taken the right to read away.
+        file.set_permissions(fs::Permissions::from_mode(mode))?;
         file.write_all(text.as_bytes())
     }
 
@@ -315,9 +380,16 @@ impl Cache {
         if fs::symlink_metadata(&self.folder).is_ok() {
             return true;
         }
-        let nearest = self.folder.ancestors().skip(1).find_map(|folder| fs::metadata(folder).ok());
-        nearest.is_some_and(|nearest| self.is_own(&nearest, 0))
-            && DirBuilder::new().recursive(true).mode(0o700).create(&self.folder).is_ok()
+        let mut above = self.folder.ancestors().skip(1);
+        // The system makes the folder of root's.
+        let nearest = if self.is_systems() { above.next() } else { above.find(|folder| folder.exists()) };
+        let is_own = nearest.and_then(|folder| fs::metadata(folder).ok()).is_some_and(|found| self.is_own(&found, 0));
+        let mode = if self.is_systems() { 0o755 } else { 0o700 };
+        is_own && DirBuilder::new().recursive(true).mode(mode).create(&self.folder).is_ok()
+    }
+
+    fn is_systems(&self) -> bool {
+        self.mode == 0o644
     }
 
     /// Whether the folder is the user's and nobody else can put anything there.
@@ -334,9 +406,6 @@ impl Cache {
 /// The last line: a file without it was cut.
 const END: &str = "end\n";
 
-/// The lines of a key, by their first words.
-const KEYS: [&str; 9] = ["p2pshim ", "from ", "to ", "driver ", "boot ", "bar1 ", "iommu ", "simulated ", "all "];
-
 /// The file for a verdict.
 fn text(key: &Key, verdict: &Verdict) -> String {
     format!("{}{}{END}", key.head, verdict.write())
@@ -344,12 +413,7 @@ fn text(key: &Key, verdict: &Verdict) -> String {
 
 /// The verdict in a file, if the file is whole and of that key.
 fn parse(text: &str, key: &Key) -> Option<Verdict> {
-    parts(text.strip_prefix(&key.head)?)
-}
-
-/// The lines that follow the key.
-fn parts(text: &str) -> Option<Verdict> {
-    Verdict::parse(text.strip_suffix(END)?)
+    Verdict::parse(text.strip_prefix(&key.head)?.strip_suffix(END)?)
 }
 
 #[cfg(test)]
@@ -358,7 +422,7 @@ mod tests {
     use crate::verdict::{Finding, Part};
     use std::ffi::CString;
     use std::os::unix::ffi::OsStrExt;
-    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::os::unix::fs::symlink;
 
     use tempfile::TempDir;
 
@@ -372,7 +436,7 @@ mod tests {
 
         fn cache(&self) -> Cache {
             let user = fs::metadata(&self.0).unwrap().uid();
-            Cache { folder: self.0.path().join("cache/p2pshim"), user }
+            Cache { folder: self.0.path().join("cache/p2pshim"), user, mode: 0o600 }
         }
     }
 
@@ -522,7 +586,9 @@ mod tests {
             faults: (name == "s").then(|| "drop:0-1;".to_owned()),
             ..question()
         };
-        let key = |name: &str| key_of(&pair(name), "-", if name == "c" { "earlier" } else { &boot }, &places());
+        let nowhere = [place("-", "-"), place("-", "-")];
+        let module = kernel_module().unwrap_or("-".to_owned());
+        let key = |name: &str| key_of(&pair(name), &module, if name == "c" { "earlier" } else { &boot }, &nowhere);
         let between = |name: &str, faults| cache.between([&format!("GPU-{name}"), &question().to_uuid], faults);
         assert_eq!((between("a", None), cache.forget().unwrap()), (None, 0), "there is no folder");
         for (name, verdict) in [("a", passed()), ("b", failed("lost")), ("c", failed("lost")), ("s", failed("lost"))] {
@@ -531,6 +597,9 @@ mod tests {
         assert_eq!((between("a", None), between("b", None)), (Some(passed()), Some(failed("lost"))));
         assert_eq!((between("c", None), between("s", None), between("a", Some(";"))), (None, None, None));
         assert_eq!(between("s", Some("drop:0-1;")), Some(failed("lost")));
+        let all: Vec<String> =
+            cache.all(&mut Facts::new()).into_iter().map(|(question, _)| question.from_uuid).collect();
+        assert_eq!(all, ["GPU-a", "GPU-b", "GPU-s"], "those that hold");
         let checked = key_of_all(&["GPU-a".to_owned()], None, "quick").unwrap();
         assert!(cache.put(&checked, Verdict::default(), false));
         assert_eq!(cache.pairs().len(), 4);
@@ -553,6 +622,43 @@ mod tests {
         }
         let theirs = Cache { user: cache.user + 1, ..folder.cache() };
         assert!(theirs.lock_file(&own).unwrap_err().contains("another user's"));
+    }
+
+    #[test]
+    fn of_system_is_roots_and_read_by_all() {
+        let folder = Folder::new();
+        let user = fs::metadata(&folder.0).unwrap().uid();
+        let cache = Cache { user, ..Cache::of_system(folder.0.path()) };
+        let key = key_of(&question(), "-", "boot", &places());
+        assert!(!cache.put(&key, passed(), false), "there is no /run");
+        fs::create_dir(folder.0.path().join("run")).unwrap();
+        assert!(cache.put(&key, passed(), false) && cache.publish("verdict-b", "{}", |_| true));
+        let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
+        let file = cache.folder.join(&key.name);
+        assert_eq!(
+            (mode(&cache.folder), mode(&file), mode(&cache.folder.join("verdict-b.json"))),
+            (0o755, 0o644, 0o644)
+        );
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o664)).unwrap();
+        assert_eq!(cache.get(&key), None, "a group can write to it");
+        assert_eq!(Cache { user: user + 1, ..Cache::of_system(folder.0.path()) }.get(&key), None, "not root's");
+        // One of an earlier boot goes, those of other machines stay.
+        assert!(
+            cache.publish("verdict-c", "c", |text| text == "{}")
+                && cache.publish("verdict-d", "d", |text| text == "{}")
+        );
+        let names: Vec<_> = cache.files(PUBLISHED).iter().map(|path| path.file_name().unwrap().to_owned()).collect();
+        assert!(names.len() == 2 && !names.contains(&"verdict-b.json".into()), "{names:?}");
+        cache.forget().unwrap();
+        assert!(cache.files(PUBLISHED).is_empty());
+    }
+
+    #[test]
+    fn together_a_failure_in_any_place_stays() {
+        assert_eq!(together([]), None);
+        for verdicts in [[passed(), failed("lost")], [failed("lost"), passed()]] {
+            assert_eq!(together(verdicts), Some(failed("lost")));
+        }
     }
 
     #[test]

@@ -18,7 +18,8 @@ static FACTS: Mutex<Facts> = Mutex::new(Facts::new());
 
 /// The verdict that is kept on a pair, if there is one. Reads a small file; and what verdicts depend on, once for each device.
 pub(crate) fn verdict(question: &Question) -> Option<Verdict> {
-    os::undisturbed(|| cache()?.find(&mut os::lock(&FACTS), question))
+    let find = |cache: Cache| cache.find(&mut os::lock(&FACTS), question);
+    os::undisturbed(|| verdicts::together(caches(question.faults.is_none()).filter_map(find)))
 }
 
 /// Keeps a verdict, if there is a place for it, and a file may have any size: the signal for one that may not ends programs.
@@ -35,7 +36,13 @@ pub(crate) fn keep(question: &Question, verdict: Verdict) {
 /// The verdict on two devices of which this process may see neither: it can only reach them through other processes.
 pub(crate) fn between(uuids: [&str; 2], are_simulated: bool) -> Option<Verdict> {
     let faults = are_simulated.then(faults);
-    os::undisturbed(|| cache()?.between(uuids, faults.as_deref()))
+    let find = |cache: Cache| cache.between(uuids, faults.as_deref());
+    os::undisturbed(|| verdicts::together(caches(!are_simulated).filter_map(find)))
+}
+
+/// The verdict on two devices, simulated or not, of which a program knows the UUIDs.
+pub(crate) fn of_uuids(uuids: [&str; 2]) -> Option<Verdict> {
+    between(uuids, false).or_else(|| between(uuids, true))
 }
 
 /// A device's names in a report; empty where the library does not tell.
@@ -71,6 +78,13 @@ pub(crate) fn question([from, to]: [Gpu; 2], driver_version: i32) -> Option<Ques
 /// The faults of simulated GPUs.
 fn faults() -> String {
     verdicts::faults(os::variable)
+}
+
+/// The verdicts of the user, and of GPUs that the machine has those of root.
+fn caches(are_of_machine: bool) -> impl Iterator<Item = Cache> {
+    let simulated = os::variable("P2PSIM_ROOT").filter(|_| !os::is_secure_execution());
+    let root = machine::root(!are_of_machine, simulated).filter(|_| are_of_machine);
+    cache().into_iter().chain(root.as_deref().map(Cache::of_system))
 }
 
 /// The verdicts of the user. Where a program has more rights than its user, its environment, and so the folder, are the user's choice.

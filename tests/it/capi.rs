@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::support::{Outcome, Program, scratch, shim};
+use crate::support::{Outcome, Program, doctor, scratch, shim};
 use p2pshim_trace::{NoteKind, State, Trace};
 
 /// How a program comes by the library.
@@ -17,6 +17,16 @@ enum Way {
 }
 
 use Way::{Linked, Opened, Preloaded};
+
+fn in_project(path: &str) -> String {
+    format!("{}/{path}", env!("CARGO_MANIFEST_DIR"))
+}
+
+#[test]
+fn verdict_of_files_that_others_could_have_written_is_not_believed_by_python() {
+    let test = Program::new("python3").arg(in_project("packaging/python/tests/test_verdict.py"));
+    test.env("PYTHONPATH", in_project("packaging/python")).plain().assert_success();
+}
 
 const WAYS: [Way; 3] = [Linked, Preloaded, Opened];
 
@@ -254,6 +264,29 @@ fn pair_is_prepared_before_the_first_copy_and_only_if_data_arrives() {
     for setting in [("P2PSIM_FAULT", "drop:0-1"), ("P2PSHIM_ACCESS", "app"), ("P2PSHIM_ACCESS", "off")] {
         everywhere("prepare", &[setting]);
     }
+}
+
+#[test]
+fn verdict_is_that_of_the_doctor_and_needs_no_driver() {
+    let folder = scratch("verdict");
+    let cache = folder.to_string_lossy().into_owned();
+    let here = [("XDG_CACHE_HOME", &*cache), ("P2PSIM_FAULT", "ipc:0>1")];
+    let doctor = here.iter().fold(doctor().args(&["--sim", "2", "--quick"]), |it, (name, value)| it.env(name, *value));
+    assert_eq!(doctor.plain().status, "exit status: 1");
+    for way in [Linked, Opened] {
+        run("verdict", way, false, &here);
+    }
+    // Python reads the same out of another file.
+    let script = "import p2pshim; verdict = p2pshim.verdict(); print(len(verdict.pairs), verdict.veto('copies'), verdict.veto('ipc'))";
+    let python = Program::new("python3").arg("-c").arg(script).env("PYTHONPATH", in_project("packaging/python"));
+    let python = here.iter().fold(python, |it, (name, value)| it.env(name, *value)).plain();
+    assert!(python.stdout.starts_with("2 None ipc from GPU-70327073-"), "{python:#?}");
+    let file = fs::read_dir(folder.join("p2pshim")).unwrap().map(|file| file.unwrap().path());
+    let file = file.filter(|file| file.extension() == Some("json".as_ref())).collect::<Vec<_>>();
+    let check = Program::new("python3").args(&[&in_project("tests/schema/check.py"), "verdict"]);
+    let checked = check.arg(file[0].to_string_lossy()).plain();
+    assert_eq!((checked.status.as_str(), checked.stdout.trim()), ("exit status: 0", ""));
+    fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]

@@ -417,7 +417,7 @@ fn pairs_that_are_wrong_only_while_all_copy_fail_and_are_said_to_be() {
     assert!(!alone.stdout.contains("all pairs at once"), "{}", alone.stdout);
     let folder = scratch("cache");
     let json = that_met(&doctor("crowd:0>1").arg("--json").env("XDG_CACHE_HOME", folder.to_string_lossy()));
-    let kept = fs::read_dir(folder.join("p2pshim")).unwrap().map(|file| fs::read(file.unwrap().path()).unwrap());
+    let kept = support::verdicts(&folder).into_iter().map(|file| fs::read(file).unwrap());
     let kept: Vec<bool> = kept.map(|text| String::from_utf8_lossy(&text).contains("\nall-pairs wrong ")).collect();
     assert_eq!((kept.len(), kept.iter().filter(|failed| **failed).count()), (2, 1));
     fs::remove_dir_all(folder).unwrap();
@@ -537,8 +537,7 @@ fn full_failure_stays_kept_until_full_finds_the_pair_right() {
         let doctor = doctor(fault).env("XDG_CACHE_HOME", folder.to_string_lossy()).arg("0>1");
         let doctor = doctor.env("P2PSIM_ROOT", "/nonexistent");
         (if full { doctor.arg("--full") } else { doctor }).plain();
-        let files = fs::read_dir(folder.join("p2pshim")).unwrap().map(|file| fs::read(file.unwrap().path()).unwrap());
-        let files: Vec<Vec<u8>> = files.collect();
+        let files: Vec<Vec<u8>> = support::verdicts(&folder).iter().map(|file| fs::read(file).unwrap()).collect();
         assert_eq!(files.len(), 1);
         String::from_utf8_lossy(&files[0]).contains("\nall-memory wrong ")
     };
@@ -742,7 +741,7 @@ fn simulated_gpus_by_option_are_said_to_be_and_leave_verdicts_on_their_faults() 
     outcome.assert_success();
     assert!(outcome.stdout.contains("\n3 simulated GPUs: nothing here is a measurement"), "{}", outcome.stdout);
     assert_eq!(outcome.stdout.lines().filter(|line| line.contains("verified")).count(), 6);
-    let verdicts: Vec<_> = fs::read_dir(folder.join("p2pshim")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let verdicts = support::verdicts(&folder);
     assert_eq!(verdicts.len(), 6);
     assert!(verdicts.iter().all(|file| fs::read_to_string(file).unwrap().contains("\nsimulated ;\n")), "{verdicts:?}");
     fs::remove_dir_all(folder).unwrap();
@@ -771,7 +770,7 @@ fn verdicts_are_those_that_the_shim_takes_over() {
     let doctor = |fault: &str| doctor(fault).env("P2PSIM_ROOT", "/nonexistent").env("XDG_CACHE_HOME", &cache).plain();
     let outcome = doctor("lost:0>1");
     assert!(outcome.stdout.contains(&format!("P2PSHIM_VERIFY=full takes these verdicts from {cache}/p2pshim")));
-    assert_eq!(fs::read_dir(folder.join("p2pshim")).unwrap().count(), 2);
+    assert_eq!(support::verdicts(&folder).len(), 2);
     // The path is whole here: what the shim says it has from the doctor.
     let copies = Program::case("never_enables-12").env("P2PSHIM_VERIFY", "full").env("XDG_CACHE_HOME", &cache);
     let copies = copies.env("P2PSIM_ROOT", "/nonexistent");

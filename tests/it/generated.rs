@@ -32,7 +32,7 @@ fn header_is_what_the_c_interface_generates() {
 }
 
 /// The groups of the header in their order, each a file of src/capi/: a type stands before its use.
-const GROUPS: [&str; 8] = ["status", "process", "pair", "options", "lists", "finding", "trace", "event"];
+const GROUPS: [&str; 9] = ["status", "process", "pair", "verdict", "options", "lists", "finding", "trace", "event"];
 
 fn group(name: &str) -> PathBuf {
     in_project("src/capi").join(name).with_extension("rs")
@@ -159,7 +159,7 @@ fn examples(markdown: &str) -> impl Iterator<Item = (&str, &str)> {
 
 #[test]
 fn examples_of_the_c_interface_compile() {
-    let text = fs::read_to_string(in_project("docs/C_API.md")).unwrap();
+    let text = ["docs/C_API.md", "docs/VERDICT.md"].map(|page| fs::read_to_string(in_project(page)).unwrap()).concat();
     let mut count = 0;
     for (language, source) in examples(&text) {
         match language {

@@ -652,10 +652,9 @@ fn nccl_keeps_off_peer_access_that_the_doctor_found_broken() {
     let (cache, machine) = (scratch("cache"), scratch("machine"));
     let doctor = doctor().libraries("target/sim/lib").env("P2PSIM_FAULT", "lost:0>1");
     doctor.env("XDG_CACHE_HOME", cache.to_string_lossy()).env("P2PSIM_ROOT", machine.to_string_lossy()).plain();
-    let verdicts = fs::read_dir(cache.join("p2pshim")).unwrap().map(|entry| entry.unwrap().file_name());
-    let names: Vec<String> = verdicts.map(|name| name.into_string().unwrap()).collect();
-    assert_eq!(names.len(), 2);
-    let uuids = names[0].trim_end_matches(".txt").split_once('_').unwrap();
+    let verdicts = crate::support::verdicts(&cache);
+    assert_eq!(verdicts.len(), 2);
+    let uuids = verdicts[0].file_stem().unwrap().to_str().unwrap().split_once('_').unwrap();
     for (number, uuid) in [uuids.0, uuids.1].into_iter().enumerate() {
         let gpu = machine.join(format!("proc/driver/nvidia/gpus/{number}"));
         fs::create_dir_all(&gpu).unwrap();

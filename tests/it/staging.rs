@@ -113,7 +113,7 @@ fn measured([driver, shim]: [&str; 2]) -> PathBuf {
     let folder = scratch("measured");
     let doctor = doctor().args(&["--sim", "2"]).env(NO_PATH.0, NO_PATH.1);
     doctor.env("XDG_CACHE_HOME", folder.to_string_lossy()).plain().assert_success();
-    let files: Vec<_> = fs::read_dir(folder.join("p2pshim")).unwrap().map(|file| file.unwrap().path()).collect();
+    let files = crate::support::verdicts(&folder);
     assert_eq!(files.len(), 2, "{files:?}");
     for file in files {
         let text = fs::read_to_string(&file).unwrap();

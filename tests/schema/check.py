@@ -39,6 +39,8 @@ def inner(part):
     yield from part.get("properties", {}).items()
     if isinstance(part.get("items"), dict):
         yield "[]", part["items"]
+    if isinstance(part.get("additionalProperties"), dict):
+        yield "{}", part["additionalProperties"]
     for one in (*part.get("anyOf", ()), *part.get("allOf", ())):
         if one != {"type": "null"}:
             yield "", one
@@ -60,7 +62,7 @@ class Schema:
                 self.objects.add(name)
         for key, one in inner(part):
             here = f"{name}.{key}" if key else name
-            if key not in ("", "[]") and "$ref" not in one and len(one.get("description", "")) < 4:
+            if key not in ("", "[]", "{}") and "$ref" not in one and len(one.get("description", "")) < 4:
                 self.undescribed.append(here)
             self.look(one, here, is_required and (key not in part.get("properties", {}) or key in part.get("required", ())))
 
@@ -75,6 +77,9 @@ class Schema:
             here = f"{name}.{key}" if key else name
             if key == "[]":
                 for item in value if isinstance(value, list) else ():
+                    self.walk(one, here, item)
+            elif key == "{}":
+                for item in value.values() if isinstance(value, dict) else ():
                     self.walk(one, here, item)
             elif key == "":
                 self.walk(one, here, value)

@@ -72,14 +72,14 @@ pub(crate) fn check(
     if simulated.is_some_and(|count| count < 2) || root.is_some() && gpus.len() == 1 {
         return Ok(None);
     }
-    let cache = kept::cache();
+    let (cache, places) = (kept::cache(), kept::places(root.as_deref()));
     let faults = Some(kept::faults()).filter(|_| std::env::var_os("P2PSIM_ROOT").is_none());
     let faults = faults.filter(|faults| simulated.is_some() || faults != ";");
     let key = |check: Check| verdicts::key_of_all(&gpus, faults.as_deref(), check.word());
     let own = key(check).ok_or("the system does not say when it was booted")?;
     let full = key(Check::Full).unwrap_or_else(|| own.clone());
     let is_done = |cache: &Cache| [&own, &full].into_iter().any(|key| cache.get(key).is_some());
-    if cache.as_ref().is_some_and(is_done) {
+    if places.iter().any(is_done) {
         return Ok(None);
     }
     // Where the kernel module names no GPU there mostly is none, and nobody has to hear about it.
@@ -162,17 +162,18 @@ fn make(
     let rows = examine::test(&pairs.collect::<Vec<_>>(), session, settings);
     let others = measured_without_path(&inventory, &rows, settings);
     progress.clear();
-    for row in rows.iter().chain(&others) {
-        kept::keep(cache, &inventory, row, TIMEOUT_S, check == Check::Quick);
-    }
-    let is_decided = rows.iter().all(|row| !is_undecided(row));
-    if is_decided && !cache.put(key, verdict::Verdict::default(), false) {
-        return Err(format!("{} cannot be written to", cache.folder().display()));
-    }
-    Ok(Some(Checked {
+    let checked = Checked {
         line: line(&inventory, &rows, started.elapsed()),
         is_right: inventory.unfit.is_empty() && rows.iter().all(|row| row.verdict == Verdict::Passed),
-    }))
+    };
+    let is_decided = rows.iter().all(|row| !is_undecided(row));
+    let all: Vec<Row> = rows.into_iter().chain(others).collect();
+    kept::keep_all(&inventory, &all, TIMEOUT_S, check == Check::Quick);
+    let note = |cache: &Cache| cache.put(key, verdict::Verdict::default(), false);
+    if is_decided && !kept::own_places(&inventory).iter().map(note).fold(false, |any, one| any | one) {
+        return Err(format!("{} cannot be written to", cache.folder().display()));
+    }
+    Ok(Some(checked))
 }
 
 /// The pairs whose copies will go through the host, with who stages them faster: those without a path, and those that are not right.

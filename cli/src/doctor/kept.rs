@@ -1,6 +1,7 @@
-//! Verdicts that are kept for the shim.
+//! Verdicts that are kept for the shim, and for others.
 
 use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use p2pshim_host::machine::{self, Machine};
@@ -8,13 +9,40 @@ use p2pshim_host::verdict::{Finding, Speed, Verdict as Parts};
 use p2pshim_host::verdicts::{self, Cache, Facts, Key, Question};
 
 use super::lines::{Test, Verdict};
+use super::published::publish;
 use super::{FAILED, Inventory, Row, TIMEOUT_S};
 use crate::complain;
 
-/// Where the shim looks for verdicts, if there is a place for them.
+/// Where the user's verdicts are, if there is a place for them.
 pub(super) fn cache() -> Option<Cache> {
     let user = rustix::process::geteuid().as_raw();
     Cache::of(std::env::var_os("XDG_CACHE_HOME"), std::env::var_os("HOME"), user)
+}
+
+/// The places in which verdicts are looked for: the user's, and root's on the machine whose files are below `root`.
+pub(super) fn places(root: Option<&Path>) -> Vec<Cache> {
+    cache().into_iter().chain(root.map(Cache::of_system)).collect()
+}
+
+/// The places that this user writes to. Root tests for all users, unless it has a cache of its own choice.
+pub(super) fn own_places(inventory: &Inventory) -> Vec<Cache> {
+    let are_simulated = inventory.devices.iter().any(|device| device.name == machine::SIMULATED_NAME);
+    let root = machine::root(are_simulated, std::env::var_os("P2PSIM_ROOT"));
+    let is_for_all = rustix::process::geteuid().is_root() && std::env::var_os("XDG_CACHE_HOME").is_none();
+    places(root.as_deref().filter(|_| is_for_all))
+}
+
+/// Keeps what was found of pairs, and writes the file that others read. The first place that has it is returned.
+pub(super) fn keep_all(inventory: &Inventory, rows: &[Row], timeout: u64, is_quick: bool) -> Option<PathBuf> {
+    let mut first = None;
+    for cache in own_places(inventory) {
+        let kept = rows.iter().filter(|row| keep(&cache, inventory, row, timeout, is_quick)).count();
+        if kept > 0 {
+            publish(&cache);
+            first.get_or_insert(cache.folder().to_owned());
+        }
+    }
+    first
 }
 
 /// Keeps for the shim how each part of a pair came out; returns whether it is kept. `is_quick` says that sizes were small.
@@ -72,31 +100,37 @@ pub(crate) fn broken_pair(are_simulated: bool) -> Option<String> {
     let root = machine::root(are_simulated, std::env::var_os("P2PSIM_ROOT"));
     let (gpus, faults) = (root.as_deref().map(Machine::uuids), root.is_none().then(faults));
     let is_here = |uuid: &String| gpus.as_ref().is_none_or(|gpus| gpus.is_empty() || gpus.contains(uuid));
-    let cache = cache()?;
-    cache.pairs().into_iter().filter(|pair| pair.iter().all(is_here)).find_map(|[from, to]| {
-        let verdict = cache.between([&from, &to], faults.as_deref())?;
-        let (part, _) = verdict.any_failure()?;
-        Some(format!("peer access from {from} to {to} is broken ({}; p2pshim doctor)", part.name()))
-    })
+    let broken = |cache: &Cache| {
+        cache.pairs().into_iter().filter(|pair| pair.iter().all(is_here)).find_map(|[from, to]| {
+            let verdict = cache.between([&from, &to], faults.as_deref())?;
+            let (part, _) = verdict.any_failure()?;
+            Some(format!("peer access from {from} to {to} is broken ({}; p2pshim doctor)", part.name()))
+        })
+    };
+    places(root.as_deref()).iter().find_map(broken)
 }
 
-/// Removes all verdicts.
+/// Removes all verdicts that are the user's.
 ///
 /// # Errors
 /// The output could not be written.
 pub(super) fn forget(out: &mut impl Write) -> io::Result<ExitCode> {
-    let Some(cache) = cache() else {
+    let places = own_places(&Inventory::default());
+    let Some(first) = places.first() else {
         complain("neither XDG_CACHE_HOME nor HOME is set, so no verdicts are saved");
         return Ok(ExitCode::from(FAILED));
     };
-    match cache.forget() {
-        Ok(count) => {
-            writeln!(out, "verdicts removed from {}: {count}", cache.folder().display())?;
-            Ok(ExitCode::SUCCESS)
-        }
-        Err(error) => {
-            complain(format_args!("a verdict in {} cannot be removed: {error}", cache.folder().display()));
-            Ok(ExitCode::from(FAILED))
+    for cache in &places {
+        let folder = cache.folder().display();
+        match cache.forget() {
+            // Root's place mostly is not there.
+            Ok(0) if cache.folder() != first.folder() => {}
+            Ok(count) => writeln!(out, "verdicts removed from {folder}: {count}")?,
+            Err(error) => {
+                complain(format_args!("a verdict in {folder} cannot be removed: {error}"));
+                return Ok(ExitCode::from(FAILED));
+            }
         }
     }
+    Ok(ExitCode::SUCCESS)
 }

@@ -26,17 +26,18 @@ import pathlib
 import sys
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
-from . import _library
+from . import _library, _verdict
 from ._library import Error
 from ._rows import (
     Activity, Api, By, Finding, Kind, Layer, Library, Option, Pair, PairState, Path, Verification, Route, Rule, Severity, State, Trace,
 )  # fmt: skip
+from ._verdict import Verdict
 
 __all__ = [
-    "Activity", "Api", "By", "Error", "Finding", "Kind", "Layer", "Library", "Option", "Pair", "PairState", "Path", "Verification",
+    "Activity", "Api", "By", "Error", "Finding", "Kind", "Layer", "Library", "Option", "Pair", "PairState", "Path", "Verdict", "Verification",
     "Route", "Rule", "Severity", "State", "Trace", "apis", "command_path", "environment", "is_active", "last_finding", "libraries", "library_path",
     "main", "mark", "option", "options", "pair", "pair_state", "pairs", "prepare_pair", "rules",
-    "set_option", "start_trace", "state", "stop_trace", "trace", "version",
+    "set_option", "start_trace", "state", "stop_trace", "trace", "verdict", "version",
 ]  # fmt: skip
 
 #: Copies are counted by devices below this.
@@ -208,6 +209,17 @@ def pair_state(device: int, peer: int) -> PairState:
     """
     told: PairState = _library.ask(PairState, device, peer)
     return told
+
+
+def verdict() -> Verdict:
+    """What ``p2pshim doctor`` or ``p2pshim run`` found out about this machine's GPUs since it was booted. It reads a file or two, and needs
+    neither the library nor a CUDA context. Nothing in it says that peer access may be used where CUDA says that it cannot::
+
+        why = p2pshim.verdict().veto("loads", "stores", "flags", "ipc", gpus=uuids)
+        if why is not None:
+            use_custom_all_reduce = False
+    """
+    return _verdict.read(_verdict.folders())
 
 
 def prepare_pair(device: int, peer: int) -> bool:

@@ -70,6 +70,12 @@ pub(crate) fn capi_functions() -> Vec<String> {
     declared.filter_map(name).filter(|name| name.starts_with("p2pshim_")).collect()
 }
 
+/// The verdicts that are kept for the shim in a folder of `XDG_CACHE_HOME`; the file for others lies beside them.
+pub(crate) fn verdicts(cache: &Path) -> Vec<PathBuf> {
+    let files = fs::read_dir(cache.join("p2pshim")).unwrap().map(|file| file.unwrap().path());
+    files.filter(|file| file.extension() == Some("txt".as_ref())).collect()
+}
+
 /// The path of a browser, or why there is none.
 pub(crate) fn browser() -> Result<String, String> {
     let output = Command::new(path("tests/get-chromium")).stderr(Stdio::piped()).output().unwrap();
