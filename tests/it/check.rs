@@ -1,7 +1,7 @@
 //! The check that `p2pshim run` makes before the program starts, on simulated GPUs.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
 use std::thread;
@@ -174,6 +174,21 @@ fn broken_ipc_is_refused_and_never_kept_as_passed() {
         assert!(kept.len() == 2 && kept.iter().all(|text| text.contains("\nipc wrong ")), "{kept:#?}");
         fs::remove_dir_all(cache).unwrap();
     }
+}
+
+/// Root's check is everybody's: it lies below /run, here of a machine that is made up.
+#[test]
+fn check_of_root_is_that_of_all_users() {
+    let (machine, homes) = (scratch("machine"), ["root", "another"].map(scratch));
+    [machine.join("run"), homes[0].clone(), homes[1].clone()].iter().for_each(|it| fs::create_dir_all(it).unwrap());
+    let program = run(Path::new(""), "ipc:0-1", &["--sim", "2", "sh", "-c", "echo $NCCL_P2P_DISABLE"]);
+    let program = program.env("P2PSIM_ROOT", machine.to_string_lossy());
+    let [first, second] = homes.each_ref().map(|home| program.clone().env("HOME", home.to_string_lossy()).plain());
+    assert_eq!((first.stdout.as_str(), second.stdout.as_str()), ("1\n", "1\n"), "{second:#?}");
+    let is_root = fs::metadata("/proc/self").unwrap().uid() == 0;
+    assert_eq!((checks(&first).len(), checks(&second).len()), (1, usize::from(!is_root)), "{second:#?}");
+    assert_eq!(machine.join("run/p2pshim").exists(), is_root);
+    homes.iter().chain([&machine]).for_each(|folder| fs::remove_dir_all(folder).unwrap());
 }
 
 /// A path that hangs is found in processes of their own, and no copy of the program meets it.

@@ -28,7 +28,8 @@ pub(super) fn places(root: Option<&Path>) -> Vec<Cache> {
 pub(super) fn own_places(inventory: &Inventory) -> Vec<Cache> {
     let are_simulated = inventory.devices.iter().any(|device| device.name == machine::SIMULATED_NAME);
     let root = machine::root(are_simulated, std::env::var_os("P2PSIM_ROOT"));
-    let is_for_all = rustix::process::geteuid().is_root() && std::env::var_os("XDG_CACHE_HOME").is_none();
+    let has_choice = std::env::var_os("XDG_CACHE_HOME").is_some_and(|folder| Path::new(&folder).is_absolute());
+    let is_for_all = rustix::process::geteuid().is_root() && !has_choice;
     places(root.as_deref().filter(|_| is_for_all))
 }
 
