@@ -64,8 +64,8 @@ pub unsafe extern "C" fn p2pshim_verdict_get(
     let [Some(from), Some(to)] = uuids else { return P2PSHIM_INVALID_ARGUMENT };
     let Some(known) = verdicts::of_uuids([from, to]) else { return P2PSHIM_NOT_FOUND };
     let parts = |is_meant: fn(&Finding) -> bool| {
-        let is_meant = |part: &Part| known.finding(*part).is_some_and(is_meant);
-        Part::ALL.into_iter().filter(is_meant).map(bit).sum()
+        let is_meant = |(part, _): &(Part, _)| known.finding(*part).is_some_and(is_meant);
+        BITS.into_iter().filter(is_meant).map(|(_, bit)| bit).sum()
     };
     let described = p2pshim_verdict_t {
         size: size_of::<p2pshim_verdict_t>(),
@@ -76,16 +76,14 @@ pub unsafe extern "C" fn p2pshim_verdict_get(
     unsafe { give(&described, verdict, VERDICT_SIZE_0_1) }
 }
 
-fn bit(part: Part) -> c_uint {
-    match part {
-        Part::Copies => P2PSHIM_PART_COPIES,
-        Part::Loads => P2PSHIM_PART_LOADS,
-        Part::Stores => P2PSHIM_PART_STORES,
-        Part::Atomics => P2PSHIM_PART_ATOMICS,
-        Part::Flags => P2PSHIM_PART_FLAGS,
-        Part::Ipc => P2PSHIM_PART_IPC,
-        Part::Vmm => P2PSHIM_PART_VMM,
-        Part::AllMemory => P2PSHIM_PART_ALL_MEMORY,
-        Part::AllPairs => P2PSHIM_PART_ALL_PAIRS,
-    }
-}
+const BITS: [(Part, c_uint); 9] = [
+    (Part::Copies, P2PSHIM_PART_COPIES),
+    (Part::Loads, P2PSHIM_PART_LOADS),
+    (Part::Stores, P2PSHIM_PART_STORES),
+    (Part::Atomics, P2PSHIM_PART_ATOMICS),
+    (Part::Flags, P2PSHIM_PART_FLAGS),
+    (Part::Ipc, P2PSHIM_PART_IPC),
+    (Part::Vmm, P2PSHIM_PART_VMM),
+    (Part::AllMemory, P2PSHIM_PART_ALL_MEMORY),
+    (Part::AllPairs, P2PSHIM_PART_ALL_PAIRS),
+];
