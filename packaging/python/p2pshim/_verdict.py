@@ -56,7 +56,7 @@ class Verdict:
             if meant is not None and not {_bare(source), _bare(target)} <= meant:
                 continue
             for name, part in found.items():
-                if part.is_wrong and (not parts or name in parts or name in ("all-memory", "all-pairs")):
+                if part.is_wrong and (not parts or name in parts or name.startswith("all-")):
                     return f"{name} from {source} to {target}: {part.detail or part.result} (p2pshim doctor)"
         return None
 
