@@ -175,7 +175,7 @@ macro_rules! table {
 // Number, path, class, reason, remedy. A number keeps its meaning within a major version of the format.
 table! {
     1 Staged(NotEnabled): Avoidable, "access not enabled",
-        "Run without P2PSHIM_ACCESS=app, so that p2pshim enables peer access; or call cudaDeviceEnablePeerAccess on both devices of a pair.";
+        "Run without `--access app` (P2PSHIM_ACCESS=app), so that p2pshim enables peer access; or call cudaDeviceEnablePeerAccess on both devices of a pair.";
     2 Staged(NotYetWorth): StartUp, "not yet worth enabling",
         "A pair is enabled once it has copied more than 1 MiB or 16 times. Usually there is nothing to do.";
     3 Staged(Verifying): StartUp, "being verified by another thread",
@@ -183,17 +183,17 @@ table! {
     4 Staged(Capturing): Staged, "verified after the capture",
         "Copy between these GPUs once before a capture, so that they can be verified.";
     5 Staged(Broken): Blocked, "broken: failed verification",
-        "These pairs failed verification: data arrived wrong, or a copy hung. `p2pshim doctor` names the likely cause, such as an IOMMU.";
+        "Staging is right: these pairs failed verification, so that data would arrive wrong, or copies hang. `p2pshim doctor` names the likely cause, such as an IOMMU.";
     6 Staged(Denied): Staged, "denied",
         "P2PSHIM_ACCESS=off or P2PSHIM_DENY keeps these pairs staged. Remove it if that is not intended.";
     7 Staged(Pool): Avoidable, "pool without access",
-        "The other device cannot access the pool. Run without P2PSHIM_POOLS=app, or call cudaMemPoolSetAccess.";
+        "The other device cannot access the pool. Run without `--pools app` (P2PSHIM_POOLS=app), or call cudaMemPoolSetAccess.";
     8 Staged(Mapped): Avoidable, "mapped memory without access",
         "The program mapped the memory for one device only. Call cuMemSetAccess for the other.";
     9 Staged(NoPath): Staged, "no hardware path",
         "These GPUs cannot access each other. `p2pshim doctor` shows which can: place neighbours on those.";
     10 Staged(Limit): Staged, "peer limit",
-        "A context can have 8 peers, of which p2pshim enables 4: copy along a ring or a tree, or let the program choose and enable its peers (P2PSHIM_ACCESS=app).";
+        "A context can have 8 peers, of which p2pshim enables 4: copy along a ring or a tree, or let the program choose and enable its peers (`--access app`).";
     11 Staged(Busy): Staged, "devices are busy, to be verified later",
         "Copy between these GPUs once before the work begins, so that they can be verified.";
     12 Staged(Unverified): Staged, "could not be verified",
@@ -201,7 +201,7 @@ table! {
     13 Staged(Slower): Staged, "direct is slower",
         "Direct copies were measured to be slower. There is nothing to do.";
     14 Staged(BrokenInUse): Blocked, "broken though access is enabled",
-        "These pairs failed verification: data arrived wrong, or a copy hung. `p2pshim doctor` names the likely cause, such as an IOMMU.";
+        "Staging is right: these pairs failed verification, so that data would arrive wrong, or copies hang. `p2pshim doctor` names the likely cause, such as an IOMMU.";
     15 Staged(DeniedInUse): Staged, "denied though access is enabled",
         "P2PSHIM_ACCESS=off or P2PSHIM_DENY keeps these pairs staged. Remove it if that is not intended.";
     16 Direct: Direct, "", "";
@@ -213,7 +213,7 @@ table! {
     22 Broken: Direct, "broken or denied, and could not be staged",
         "The data may be wrong. Run the program with `P2PSHIM_ACCESS=off`, or with `P2PSHIM_DENY` for the pair.";
     23 ByHand: ByHand, "by the program through the host",
-        "Copy from GPU to GPU at once, such as by `x.to(\"cuda:1\")`, cudaMemcpyPeerAsync or MPI with CUDA: p2pshim makes that direct where it can.";
+        "Copy directly from GPU to GPU, such as by `x.to(\"cuda:1\")`, cudaMemcpyPeerAsync or MPI with CUDA: p2pshim makes that direct where it can.";
 }
 
 impl Path {
@@ -268,10 +268,12 @@ pub enum Verified {
     Avoided,
     /// The pair loses data, or hangs, and the program goes on using it.
     InUse,
+    /// The pair was found before to lose data, or to hang, and `P2PSHIM_VERIFY=off` disregards that.
+    Disregarded,
 }
 
 impl Verified {
-    const ALL: [Self; 5] = [Self::Right, Self::Slower, Self::Unknown, Self::Avoided, Self::InUse];
+    const ALL: [Self; 6] = [Self::Right, Self::Slower, Self::Unknown, Self::Avoided, Self::InUse, Self::Disregarded];
 
     /// Its name, in a decision's note and in JSON.
     pub const fn name(self) -> &'static str {
@@ -281,6 +283,7 @@ impl Verified {
             Self::Unknown => "unknown",
             Self::Avoided => "avoided",
             Self::InUse => "in use",
+            Self::Disregarded => "disregarded",
         }
     }
 
@@ -291,7 +294,7 @@ impl Verified {
 
     /// Whether the pair loses data, or hangs.
     pub const fn is_broken(self) -> bool {
-        matches!(self, Self::Avoided | Self::InUse)
+        matches!(self, Self::Avoided | Self::InUse | Self::Disregarded)
     }
 }
 

@@ -93,7 +93,7 @@ fn is_known(report: &Report, both: Ends) -> bool {
         || report.processes().any(|file| file.copies_of_unknown_devices > 0)
         || report.pairs.iter().any(|pair| shared::is_unknown(report, pair));
     !may_lack
-        && report.unfinished.is_empty()
+        && !report.has_unfinished_copies()
         && !report.pairs.iter().filter(is_about).flat_map(|pair| &pair.paths).any(is_unclear)
 }
 
@@ -128,19 +128,19 @@ pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
         true => "See Decisions for what happened; `p2pshim doctor` shows more.",
         false => "`p2pshim doctor` shows what happens there.",
     };
-    let mut say = |text: String| {
+    let mut say = |text: String, more: String| {
         said.push(Sentence::new(Level::Bad, "Broken path", text).more(more).section("pairs"));
     };
     if let Some((_, names)) = those(&|it| it.staged > 0) {
         let staged = sum(|it| it.staged);
         let text = format!("{staged} of {} were staged: peer access {names} failed verification.", copies(report));
-        say(at_least(report, text));
+        say(at_least(report, text), format!("Staging is right there: the direct path loses data, or hangs. {more}"));
     }
     let is_filtered = report.filter.is_some();
     let tails: BTreeSet<&str> = all.values().filter_map(|it| it.unused(is_filtered)).collect();
     for tail in tails {
         if let Some((_, names)) = those(&|it| it.unused(is_filtered) == Some(tail)) {
-            say(format!("Peer access {names} failed verification{tail}."));
+            say(format!("Peer access {names} failed verification{tail}."), more.to_owned());
         }
     }
     said
@@ -157,6 +157,11 @@ fn remedy(report: &Report, pairs: &[Ends]) -> String {
     }
     let stays = if has_hip { " Copies of HIP stay on this path." } else { "" };
     let deny = deny(report, pairs);
+    if report.decisions.iter().any(|it| it.verified == Some(Verified::Disregarded)) {
+        return format!(
+            "P2PSHIM_VERIFY=off disregards that: run it without, or with {deny}, to send its copies through the host.{stays}"
+        );
+    }
     format!("Run it with P2PSHIM_ACCESS=off, or with {deny}, to send its copies through the host.{stays}")
 }
 

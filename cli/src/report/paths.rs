@@ -1,6 +1,6 @@
 //! The path of a call as a trace has it, and as JSON has it.
 
-use p2pshim_trace::{Class, Path, Verified};
+use p2pshim_trace::{Class, Path, Verified, Why};
 use serde::{Serialize, Serializer};
 
 /// The path that copies took.
@@ -11,11 +11,18 @@ pub(crate) struct Taken {
     pub(crate) path: Option<Path>,
     /// Whether one end is memory of another process than that of the other end.
     pub(crate) between_processes: bool,
+    /// Whether they are first copies of a pair that then failed verification.
+    pub(super) are_before_failure: bool,
 }
 
 impl Taken {
     pub(super) const fn of(path: Option<Path>) -> Self {
-        Self { path, between_processes: false }
+        Self { path, between_processes: false, are_before_failure: false }
+    }
+
+    /// It is known how verification of the pair came out.
+    pub(super) fn judge(&mut self, has_failed: bool) {
+        self.are_before_failure = has_failed && self.class() == Class::StartUp;
     }
 
     pub(super) fn numbered(number: u8) -> Self {
@@ -32,17 +39,22 @@ impl Taken {
 
     /// The reason for it, if it needs one.
     pub(crate) fn why(self) -> Option<&'static str> {
+        if self.are_before_failure {
+            return Some("before verification failed");
+        }
         self.path.map(Path::reason).filter(|reason| !reason.is_empty())
     }
 
     /// The path, and after a colon the reason; and whether it was between processes.
     pub(crate) fn title(self) -> String {
-        let title = self.path.map_or_else(|| self.name().to_owned(), Path::title);
+        let why = self.why().map(|why| format!(": {why}")).unwrap_or_default();
+        let title = format!("{}{why}", self.name());
         if self.between_processes { format!("{title}, between processes") } else { title }
     }
 
     pub(crate) fn remedy(self) -> Option<&'static str> {
-        self.path.map(Path::remedy).filter(|remedy| !remedy.is_empty())
+        let path = if self.are_before_failure { Some(Path::Staged(Why::Broken)) } else { self.path };
+        path.map(Path::remedy).filter(|remedy| !remedy.is_empty())
     }
 }
 

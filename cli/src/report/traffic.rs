@@ -278,6 +278,9 @@ fn staged(report: &Report) -> Vec<Staged> {
         let Some(Taken::Staged(reason)) = path.taken.path else { continue };
         let is_first = reason == Why::NotYetWorth;
         let why = match (path.taken.class(), pair.access) {
+            (Class::StartUp, _) if is_first && pair.is_blocked => {
+                " (the first copies of a pair, before it failed verification)".to_owned()
+            }
             (Class::StartUp, _) if is_first => {
                 " (the first copies of a pair, before p2pshim enables peer access)".to_owned()
             }
@@ -336,7 +339,7 @@ fn slow(report: &Report, direct: u64, others: &[Staged]) -> Sentence {
     let is_used = |it: &Share| it.path.taken.class() == Class::Direct && it.path.bytes > 0 || is_avoidable(it);
     let is_of_access = reasons.iter().all(|(taken, _)| *taken == Taken::Staged(Why::NotEnabled));
     if let Some(untested) = unverified_of(report, is_used) {
-        let how = if is_of_access { "; P2PSHIM_ACCESS=auto does that first" } else { "" };
+        let how = if is_of_access { "; `--access auto` does that first" } else { "" };
         more += &format!(" {untested}{how}.");
     }
     // Without what went well, a pair's first copies read as if nothing had been repaired.
@@ -349,7 +352,7 @@ fn slow(report: &Report, direct: u64, others: &[Staged]) -> Sentence {
     more += &match took {
         Some(_) => format!(" This rests on {}.", lost.basis),
         None if is_of_access && lost.basis == NO_RATE => {
-            " To learn what this cost, run it again without P2PSHIM_ACCESS=app, then `p2pshim compare BEFORE AFTER`."
+            " To learn what this cost, run it again without `--access app`, then `p2pshim compare BEFORE AFTER`."
                 .to_owned()
         }
         None => format!(" How much longer that took is not known: {}.", lost.basis),

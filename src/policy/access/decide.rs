@@ -316,7 +316,8 @@ impl Registry {
             return Step::Decided(Path::Staged(why));
         }
         if !is_due || !on.has_context {
-            return Step::Now(Path::Staged(if is_late { Why::Broken } else { attempts.why() }));
+            let has_failed = is_late || self.verify != Verify::Off && self.has_failed_earlier(src, dst);
+            return Step::Now(Path::Staged(if has_failed { Why::Broken } else { attempts.why() }));
         }
         if on.thread_captures && verification != Some(Verification::Passed) {
             return Step::Now(Path::Staged(Why::Capturing));
@@ -347,7 +348,7 @@ impl Registry {
             return Some(Why::Broken);
         }
         if self.access != config::Access::Auto {
-            return Some(left_alone(src, dst));
+            return Some(if self.has_failed_earlier(src, dst) { Why::Broken } else { left_alone(src, dst) });
         }
         match kind {
             Kind::Pool if self.leaves_pools => return Some(Why::Pool),

@@ -171,6 +171,22 @@ impl Judge {
         verdict
     }
 
+    /// Reads the verdict on a pair before it is needed. If nothing goes by it, says that data may be wrong.
+    pub(super) fn read_kept(&self, driver: &impl Judged, [by, of]: [i32; 2]) {
+        if self.lock().is_either_denied(by, of) {
+            return;
+        }
+        let within = self.kept(driver, by, of).and_then(|verdict| verdict.within_process());
+        let is_left = self.lock().verify == Verify::Off;
+        if let (true, Some(Err(what)), Ok(by), Ok(of)) = (is_left, within, u8::try_from(by), u8::try_from(of)) {
+            let what = format_args!(
+                "data does not arrive from device {by} to device {of}, as an earlier check found: {what}. P2PSHIM_VERIFY=off disregards that: \
+                 data that is copied there directly may be wrong"
+            );
+            log::pair_verified(by, of, Verified::Disregarded, what);
+        }
+    }
+
     /// Checks the verdicts that are kept. Whether they say that data arrives in each direction that there is; where one is missing, what
     /// is verified here has to do.
     ///

@@ -114,7 +114,7 @@ impl Access {
     /// Whether there is something to do about a context on a device: it is the program's first there, as far as is known.
     #[inline(always)]
     pub(crate) fn is_first_context(&self, device: i32) -> bool {
-        self.admits() && (0..64).contains(&device) && self.with_context.load(Relaxed) >> device & 1 == 0
+        (0..64).contains(&device) && self.with_context.load(Relaxed) >> device & 1 == 0
     }
 
     /// The program has its first context on a device: reads the verdicts on the device and those with a context. A program should not wait
@@ -125,8 +125,9 @@ impl Access {
         }
         let before = self.with_context.fetch_or(1 << device, Relaxed);
         for other in (0..64).filter(|&other| other != device && before >> other & 1 == 1) {
-            self.judge.kept(driver, device, other);
-            self.judge.kept(driver, other, device);
+            for pair in [[device, other], [other, device]] {
+                self.judge.read_kept(driver, pair);
+            }
         }
     }
 

@@ -524,8 +524,26 @@ fn context_is_made_verdicts_are_read_once_and_before_the_program_enables_a_pair(
     assert_eq!([make(2), process.enable(0, 2).cast_unsigned(), process.driver.readings.get()], [6, 0, 6]);
     process.access.configure(&Config::default());
     assert_eq!((process.enable(1, 2), process.driver.readings.get()), (0, 8), "options may make others of them");
-    let left_alone = Process::configured(Fake::new(), &Config { verify: Verify::Off, ..Config::default() });
-    assert!(!left_alone.access.is_first_context(0) && !process.access.is_first_context(-1));
+    let hidden = Process::configured(Fake::new(), &Config { access: config::Access::Off, ..Config::default() });
+    (0..2).for_each(|device| hidden.access.context_is_made(&hidden.driver, device));
+    assert!(hidden.driver.readings.get() == 0 && !process.access.is_first_context(-1));
+}
+
+#[test]
+fn context_is_made_pair_that_failed_before_says_so_of_its_first_copy_and_of_those_that_the_program_leaves_staged() {
+    let (app, off) = (config::Access::App, Verify::Off);
+    let failed_before = Path::Staged(Why::Broken);
+    for (config, verdict, few, enough) in [
+        (Config::default(), failed("lost"), failed_before, failed_before),
+        (Config::default(), passed(), Path::Staged(Why::NotYetWorth), Path::Direct),
+        (Config { access: app, ..Config::default() }, failed("lost"), failed_before, failed_before),
+        (Config { access: app, verify: off, ..Config::default() }, failed("lost"), failed_before, failed_before),
+        (Config { verify: off, ..Config::default() }, failed("lost"), Path::Staged(Why::NotYetWorth), Path::Direct),
+    ] {
+        let process = Process::configured(Fake { verdicts: [((1, 0), verdict)].into(), ..Fake::new() }, &config);
+        (0..2).for_each(|device| process.access.context_is_made(&process.driver, device));
+        assert_eq!([process.copy(0, 1, 1), process.copy(0, 1, ENOUGH)], [few, enough], "{config:?}");
+    }
 }
 
 #[test]

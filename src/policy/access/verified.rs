@@ -1,7 +1,7 @@
 //! The verdicts on paths between devices, as the registry keeps them.
 
-use super::Kind;
 use super::registry::{Link, Ours, Registry, Verification, ordered};
+use super::{Kind, Place};
 use crate::config;
 use crate::record::log::Once;
 
@@ -23,6 +23,13 @@ impl Registry {
     fn is_verified_as(&self, verification: Verification, device: i32, peer: i32) -> bool {
         let (Ok(one), Ok(other)) = (u8::try_from(device), u8::try_from(peer)) else { return false };
         [Kind::Plain, Kind::Pool].into_iter().any(|kind| self.verification(kind, one, other) == Some(verification))
+    }
+
+    /// Whether a verdict that is kept, as far as they were read, says that data does not arrive.
+    pub(super) fn has_failed_earlier(&self, src: Place, dst: Place) -> bool {
+        let [src, dst] = [src, dst].map(|place| i32::from(place.device));
+        let kept = [[src, dst], [dst, src]].map(|pair| self.kept.get(&pair)?.as_ref()?.within_process());
+        kept.iter().flatten().any(Result::is_err)
     }
 
     /// Whether any pair is denied, or broken.

@@ -176,7 +176,7 @@ pub(crate) struct Rate {
     /// Rate, in GB/s (10^9 bytes per second). null if no copy was timed, or if those that were do not carry a rate.
     pub(crate) gb_per_s: Option<f64>,
     /// By how much `gb_per_s` may be off, in GB/s: in 19 of 20 cases the rate of all copies is within. 0 if all were
-    /// timed.
+    /// timed; null if that is not known, since all that were timed are alike.
     pub(crate) gb_per_s_off: Option<f64>,
 }
 
@@ -260,8 +260,8 @@ pub(crate) struct Decision {
     /// The GPU that is copied to: its `index` in `gpus`.
     pub(crate) dst: Option<usize>,
     /// Outcome of verification, if the decision is about that: `right`, `slower` (than through the host),
-    /// `unknown`, `avoided` (it loses data or hangs, and is not used) or `in use` (the program uses it all
-    /// the same).
+    /// `unknown`, `avoided` (it loses data or hangs, and is not used), `in use` (the program uses it all the
+    /// same) or `disregarded` (an earlier check failed, and `P2PSHIM_VERIFY=off` disregards that).
     #[serde(serialize_with = "paths::of_verified")]
     #[cfg_attr(test, schemars(with = "Option<String>"))]
     pub(crate) verified: Option<Verified>,

@@ -177,8 +177,9 @@ const PATHS = {
 const KINDS = { direct: "direct", mapped: "mapped", "start-up": "staged", avoidable: "staged", staged: "forced", blocked: "blocked", "same-device": "same", host: "host", "by-hand": "hand" };
 const kindOf = (row) => (row?.class === "same-device" && row.between_processes === true ? "across" : Object.hasOwn(KINDS, row?.class ?? "") ? KINDS[row.class] : "unknown");
 
+const FAILED = new Set(["avoided", "in use", "disregarded"]);
 /** The latest decision about a pair whose verification failed. */
-const failures = new Map(decisions.filter(({ verified }) => verified === "avoided" || verified === "in use").map((decision) => [place(decision), decision]));
+const failures = new Map(decisions.filter(({ verified }) => FAILED.has(verified)).map((decision) => [place(decision), decision]));
 const failureOf = ({ src, dst }) => failures.get(`${src} ${dst}`) || failures.get(`${dst} ${src}`);
 
 // The rest of the page asks these facts of a pair.

@@ -44,10 +44,11 @@ function sizeTable(sizes) {
 function fault(pair) {
   const said = failureOf(pair);
   const other = said && place(said) !== place(pair);
+  const isUsed = ["in use", "disregarded"].includes(said?.verified);
   const follows = said?.verified === "in use"
     ? "The program uses peer access here all the same: its data may be wrong. Run it with `P2PSHIM_ACCESS=off`, or with `P2PSHIM_DENY` for the pair."
     : !said && pair.remedy;
-  return el("div", { class: "fault" }, el("p", { class: "tag bad" }, said?.verified === "in use" ? "Data may be wrong" : "Blocked"),
+  return el("div", { class: "fault" }, el("p", { class: "tag bad" }, isUsed ? "Data may be wrong" : "Blocked"),
     el("p", {}, other && `${way(said)}: `, said && sentence(said.text)), follows && el("p", {}, prose(follows)));
 }
 

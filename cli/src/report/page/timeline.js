@@ -15,7 +15,7 @@ const MARKS = {
 
 /** Events and their times: `at` is in buckets since the first. */
 const marks = [
-  ...decisions.map((row) => ({ ...row, kind: row.verified === "avoided" || row.verified === "in use" ? "wrong" : "decision", text: `${way(row)}: ${row.text}` })),
+  ...decisions.map((row) => ({ ...row, kind: FAILED.has(row.verified) ? "wrong" : "decision", text: `${way(row)}: ${row.text}` })),
   ...findings.flatMap((finding) => list(finding.times).map(({ file, time }) => ({ file, time, kind: "finding", text: finding.rule }))),
   ...never.map((row) => ({ ...row, time: row.started, kind: "wrong", text: `${copied(row)} begins, and does not return` })),
   ...files.flatMap((file) => list(file.marks).map(({ time, text }) => ({ file: file.index, time, kind: "said", text }))),
