@@ -54,10 +54,11 @@ fn rate_of(copies: &Map<String, Value>) -> Option<String> {
 
 /// A rate; if not all that it is of was measured with a sign, and with what it may be off by.
 pub(super) fn rate(gb_per_s: f64, off: Option<f64>, is_of_samples: bool) -> String {
-    let digits = if gb_per_s < 0.1 { 4 } else { 1 };
+    let digits: usize = if gb_per_s < 0.1 { 4 } else { 1 };
     match off {
         _ if !is_of_samples => format!("{gb_per_s:.digits$}"),
-        Some(off) => format!("~{gb_per_s:.digits$} \u{b1}{off:.digits$}"),
+        // Of what is shown the last digit is not sure.
+        Some(off) => format!("~{gb_per_s:.digits$} \u{b1}{:.digits$}", off.max(0.1f64.powi(digits as i32))),
         None => format!("~{gb_per_s:.digits$}"),
     }
 }

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use p2pshim_trace::{Class, Path as Taken};
 
-use super::model::{Origin, Pair, Path, Report, Sampled};
+use super::figures;
+use super::judged::Judged;
+use super::model::{Origin, Pair, Path, Report, Sampled, Share};
 use super::sentence::{Level, Sentence, at_least};
 use super::term::bytes;
 
@@ -56,9 +58,10 @@ fn sentence(report: &Report, pairs: &[(&Pair, &Path)], is_sure: bool) -> Option<
         _ => format!("GPU to GPU, most of it from {from} to {to},"),
     };
     let places = places(report, pair).map(|places| format!(" ({places})")).unwrap_or_default();
+    let speed = |rate| figures::rate(rate, path.rate.gb_per_s_off, path.device_calls < path.calls);
     let rate = path.rate.gb_per_s.map(|rate| match direct_rate(report, pair) {
-        Some(direct) => format!(": {}; a direct copy makes {direct:.0}", speed(rate)),
-        None => format!(": {}", speed(rate)),
+        Some(direct) => format!(": {} GB/s; a direct copy makes {direct:.0}", speed(rate)),
+        None => format!(": {} GB/s", speed(rate)),
     });
     let rate = rate.unwrap_or_default();
     let (level, seems, more) = match is_sure {
@@ -68,15 +71,15 @@ fn sentence(report: &Report, pairs: &[(&Pair, &Path)], is_sure: bool) -> Option<
             (Level::Note, ", as it seems", format!("{why} {}", Taken::ByHand.remedy()))
         }
     };
+    let is_of_them = |share: &&Share| {
+        share.path.taken.class() == Class::ByHand && pairs.iter().any(|(pair, _)| [pair.src, pair.dst] == share.pair)
+    };
+    let runs = Judged::of(report).over_runs(report.shares.iter().filter(is_of_them).map(|share| share.file));
     let text = format!(
-        "{} went from {way} through host memory by the program's own copies{places}{seems}{rate}.",
+        "{} went from {way} through host memory by the program's own copies{runs}{places}{seems}{rate}.",
         bytes(total)
     );
     Some(Sentence::new(level, BY_HAND, at_least(report, text)).more(more).section("pairs"))
-}
-
-fn speed(rate: f64) -> String {
-    if rate < 10.0 { format!("{rate:.1} GB/s") } else { format!("{rate:.0} GB/s") }
 }
 
 /// The rate of direct copies as large: of the same GPUs in either direction, else of the fastest.

@@ -38,6 +38,18 @@ pub(in crate::report) struct Pace {
     apart: f64,
 }
 
+/// So many standard deviations hold 19 of 20 cases, if many differences are known.
+pub(in crate::report) const ENOUGH: f64 = 2.0;
+
+/// So many do if few are known: Student's factors, or near them.
+fn few(differences: f64) -> f64 {
+    match differences {
+        ..1.5 => 12.7,
+        ..2.5 => 4.3,
+        _ => ENOUGH + 3.0 / differences,
+    }
+}
+
 impl Pace {
     /// A copy was made.
     pub(super) fn count(&mut self, bytes: u64) {
@@ -70,12 +82,16 @@ impl Pace {
         self.since = 0.0;
     }
 
-    /// Nanoseconds that all copies took, as far as the timed ones tell, and the variance of that; none if none was timed.
+    /// Nanoseconds that all copies took, as far as the timed ones tell, and the variance of that, the larger the fewer there are; none if
+    /// none was timed. It is 0 if all were timed, or all that were are alike.
     pub(in crate::report) fn estimate(mut self) -> Option<[f64; 2]> {
         self.settle();
         let mean = (self.count > 0.0).then_some(self.sum / self.count)?;
         // One alone does not tell how they vary.
-        let variance = if self.steps > 0.0 { self.squares / (2.0 * self.steps) } else { mean.powi(2) };
+        let variance = match self.steps {
+            0.0 => mean.powi(2),
+            steps => self.squares / (2.0 * steps) * (few(steps) / ENOUGH).powi(2),
+        };
         let [loose, squares] = self.loose;
         Some([self.nanos + mean * loose, variance * (self.apart + squares)])
     }

@@ -1,5 +1,6 @@
 //! Copies: between which GPUs, of which sizes, by NVLink's counters, and from which lines and call sites.
 
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 
 use p2pshim_trace::Class;
@@ -7,7 +8,7 @@ use p2pshim_trace::Class;
 use super::table::{Side, hide_timed, rate, roughly, table, timed};
 use super::{SHOWN, Text};
 use crate::report::figures;
-use crate::report::model::{CopyCaller, CopyLine, CopySite, Durations, Pair, Path, Size};
+use crate::report::model::{ByHand, CopyCaller, CopyLine, CopySite, Durations, Pair, Path, Size};
 use crate::report::term::{bytes, clean, count, duration};
 
 /// The column of the table of copies that says how many of them were timed.
@@ -148,6 +149,12 @@ impl Text<'_> {
         })
     }
 
+    /// Where the copies to the host came from, of those that a pair made by hand from a place.
+    fn first_halves(&self, pair: &Pair, site: &str) -> BTreeSet<String> {
+        let is_meant = |it: &&ByHand| (it.src, it.dst, it.to.site.as_str()) == (pair.src, pair.dst, site);
+        self.report.by_hand.iter().filter(is_meant).map(|it| it.from.in_short()).collect()
+    }
+
     /// Writes further places that copies came from: `of` gives them for a place in the code, each with how often it was found.
     fn origins(
         &self,
@@ -168,6 +175,9 @@ impl Text<'_> {
             self.line(out, &format!("  {src} > {dst}: {calls} from {site}"), "    ")?;
             for (origin, found) in origins.iter().take(SHOWN) {
                 self.line(out, &format!("      {origin} ({} of {calls} looked at)", count(*found)), "        ")?;
+            }
+            for first in self.first_halves(pair, site).iter().take(SHOWN) {
+                self.line(out, &format!("      before that, to the host: {first}"), "        ")?;
             }
             self.more(out, origins.len(), "--json has all")?;
         }

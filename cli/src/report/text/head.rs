@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 
+use p2pshim_trace::Class;
+
 use super::{Text, date};
 use crate::report::model::STATIC_RUNTIME;
 use crate::report::model::{End, File, Gpu, How, Run, Span};
@@ -73,7 +75,10 @@ impl Text<'_> {
                 count(dropped)
             )),
         };
-        writeln!(out, "calls      {}{dropped}", count(calls))
+        let mut paths = self.report.pairs.iter().flat_map(|pair| &pair.paths);
+        let has_any = paths.any(|path| path.taken.class() == Class::ByHand && path.calls > 0);
+        let by_hand = if has_any { " (of two calls that copy by hand, the second)" } else { "" };
+        writeln!(out, "calls      {}{dropped}{by_hand}", count(calls))
     }
 
     /// How long all of it took, as far as that is known.

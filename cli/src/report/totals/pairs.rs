@@ -9,7 +9,7 @@ use crate::report::buckets::Buckets;
 use crate::report::model::{CopyCaller, CopyLine, CopySite, Decision, Origin, Pair, Path, Rate, Size};
 use crate::report::names::Access;
 use crate::report::paths::Taken;
-use crate::report::tally::{PathTally, Sums};
+use crate::report::tally::{ENOUGH, PathTally, Sums};
 
 /// The pairs in the order of their GPUs' numbers, and when each has copied.
 pub(super) fn pairs(
@@ -76,19 +76,23 @@ impl Rate {
         const UNKNOWN: f64 = 0.1;
         const OFF: f64 = 0.5;
         let (mut bytes, mut known, mut nanos, mut variance) = (0.0, 0.0, 0.0, 0.0);
+        let mut are_all_timed = true;
         for sums in sizes {
+            are_all_timed &= sums.device_calls >= sums.calls;
             bytes += sums.bytes as f64;
             if let Some([of_size, its_variance]) = sums.pace.estimate() {
                 (known, nanos, variance) = (known + sums.bytes as f64, nanos + of_size, variance + its_variance);
             }
         }
         // In 19 of 20 cases the truth is no farther off.
-        let off = 2.0 * variance.sqrt() / nanos;
+        let off = ENOUGH * variance.sqrt() / nanos;
         if !(nanos > 0.0 && known > 0.0 && known >= bytes * (1.0 - UNKNOWN) && off <= OFF) {
             return Self::default();
         }
         let rate = known / nanos;
-        Self { gb_per_s: Some(rate), gb_per_s_off: Some(rate * off) }
+        // Where all that were timed are alike, nothing tells how far others are off.
+        let is_known = are_all_timed || variance > 0.0;
+        Self { gb_per_s: Some(rate), gb_per_s_off: is_known.then_some(rate * off) }
     }
 }
 
@@ -134,4 +138,6 @@ pub(super) fn judge(pair: &mut Pair, last: Option<&Decision>, is_broken: bool) {
     let blocked = pair.paths.iter().filter(|path| path.taken.class() == Class::Blocked);
     pair.blocked_bytes = blocked.map(|path| path.bytes).fold(0, u64::saturating_add);
     pair.is_blocked = pair.blocked_bytes > 0 || is_broken;
+    pair.paths.iter_mut().for_each(|path| path.taken.judge(pair.is_blocked));
+    pair.sizes.iter_mut().for_each(|size| size.taken.judge(pair.is_blocked));
 }
