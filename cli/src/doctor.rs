@@ -41,7 +41,7 @@ mod sweep;
 mod verify;
 pub(crate) mod worker;
 
-pub(crate) use check::{Check, check, uuids};
+pub(crate) use check::{Check, check, under_way as checks_under_way, uuids};
 pub(crate) use kept::broken_pair;
 
 use std::error::Error;

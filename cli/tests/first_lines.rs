@@ -592,6 +592,33 @@ const CASES: &[Case] = &[
         }
         run_until(folder, 90_000, None, Some(2));
     }),
+    ("two threads waited when the program was killed", |folder| {
+        let mut scene = one(folder, &[copy(0, DIRECT)]);
+        scene.wait(5 * MS);
+        scene.another_segment();
+        scene.call(&copy(1, DIRECT));
+        scene.wait(6 * MS);
+        scene.exit = None;
+        scene.finish();
+        run_until(folder, 90_000, None, Some(9));
+    }),
+    ("a thread waited when the program ended, on a pair that failed", |folder| {
+        let mut scene = one(folder, &[on(1, 0, copy(0, SAME))]);
+        decided(&mut scene, 0, "avoided");
+        scene.wait(5 * MS);
+        scene.finish();
+        run_until(folder, 90_000, Some(0), None);
+    }),
+    ("an earlier check failed, and P2PSHIM_VERIFY=off disregards that", |folder| {
+        let mut scene = one(folder, &[copy(0, DIRECT)]);
+        decided(&mut scene, 0, "disregarded");
+        scene.finish();
+    }),
+    ("the first copies of a pair that failed then", |folder| {
+        let mut scene = one(folder, &[small(0, START_UP, 4096), copy(1, BLOCKED)]);
+        decided(&mut scene, MS, "avoided");
+        scene.finish();
+    }),
     ("one of four ranks hangs", |folder| {
         ranks(folder, 4, None, |rank, scene| {
             scene.call(&copy(0, DIRECT));

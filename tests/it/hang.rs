@@ -138,12 +138,49 @@ fn ranks_that_were_killed_stopped_or_never_came_are_named() {
     signal("KILL", &pid(&run, 2));
     job.wait_for(&[IN_CALL, IN_CALL, "ended"]);
     assert_eq!(first(), format!("Rank 2 has ended, by a signal or by `_exit`; {two}"));
-    // Its file says that it is in a call.
+    let ended = ") has ended, by a signal or by `_exit`, in cudaStreamSynchronize";
     let lines = hang(&[job.traces()]).0;
-    assert!(
-        lines[4].contains(") has ended, by a signal or by `_exit`; the last copy that it queued is "),
-        "{lines:#?}"
-    );
+    assert!(lines[4].contains(ended) && lines[4].contains("; the last copy that it queued is "), "{lines:#?}");
+    // None runs any more: what each was in is still known, and the report says it too.
+    for rank in 0..2 {
+        signal("KILL", &pid(&run, rank));
+    }
+    job.wait_for(&["ended"; 3]);
+    let lines = hang(&[job.traces()]).0;
+    assert_eq!(lines[0], "No process of this run runs any more; 3 of 3 ended in GPU calls.", "{lines:#?}");
+    for line in &lines[2..5] {
+        assert!(line.contains(ended) && line.contains("hanging.c:"), "{lines:#?}");
+    }
+    let report = String::from_utf8(p2pshim("report", &[job.traces()]).stdout).unwrap();
+    let calls = report.lines().filter(|line| line.contains(" was in this call when the process ended, or became "));
+    assert_eq!(calls.filter(|line| line.contains(": cudaStreamSynchronize, begun at ")).count(), 3, "{report}");
+    assert!(report.contains("3 calls, ") || report.contains("in 3 calls"), "{report}");
+}
+
+#[test]
+fn check_that_waits_for_a_pair_is_said() {
+    let cache = scratch("cache");
+    fs::create_dir_all(&cache).unwrap();
+    let mut run = Command::new(command());
+    run.args(["run", "--sim", "2", "true"]).env("P2PSIM_FAULT", "hang:0>1").env("XDG_CACHE_HOME", &cache);
+    let mut run = run.stderr(Stdio::null()).spawn().unwrap();
+    let since = Instant::now();
+    let said = loop {
+        let mut hang = Command::new(command());
+        let hang = hang.args(["hang", &run.id().to_string()]).env("XDG_CACHE_HOME", &cache).output().unwrap();
+        let said = String::from_utf8(hang.stderr).unwrap();
+        if said.contains(" testing 0>1 ") {
+            break said;
+        }
+        assert!(since.elapsed() < patience() && run.try_wait().unwrap().is_none(), "{said}");
+        sleep(Duration::from_millis(20));
+    };
+    run.kill().unwrap();
+    run.wait().unwrap();
+    let begin = format!("p2pshim: process {} checks the GPUs before its program starts", run.id());
+    assert!(said.starts_with(&begin) && said.contains(" testing 0>1 (copy engine) for "), "{said}");
+    assert!(said.contains("; a pair that makes no progress is given up after 5 s"), "{said}");
+    fs::remove_dir_all(cache).unwrap();
 }
 
 #[test]
@@ -216,9 +253,11 @@ fn nothing_that_runs_and_others_files_are_said() {
     while gone.exists() {
         sleep(Duration::from_millis(5));
     }
-    let (lines, error, status) = hang(&[job.traces()]);
-    assert!(lines.is_empty() && error.contains("no process of these traces runs any more"), "{lines:?} {error}");
-    assert_eq!(status, Some(1));
+    let (lines, error, _) = hang(&[job.traces()]);
+    assert_eq!(
+        (lines[0].as_str(), error.as_str()),
+        ("No process of this run runs any more; rank 0 ended in a GPU call.", "")
+    );
     // A program without a trace is not among them.
     let mut bare = Command::new(command());
     bare.args(["run", "--no-report", "--no-check", "sleep", "600"]).stdout(Stdio::null());

@@ -2,7 +2,10 @@
 //! processes of their own.
 
 use std::ffi::OsString;
-use std::fs::{File, TryLockError};
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -17,7 +20,7 @@ use super::inventory::Inventory;
 use super::kept;
 use super::level::Level;
 use super::lines::{Finding, Test, Verdict};
-use super::progress::Progress;
+use super::progress::{Note, Progress};
 use super::report::Row;
 use super::session::{Session, Settings};
 
@@ -88,12 +91,37 @@ pub(crate) fn check(
         return Ok(None);
     }
     let cache = cache.ok_or("neither XDG_CACHE_HOME nor HOME is set, so that verdicts cannot be saved")?;
-    let _lock = hold(&cache, &own)?;
+    let lock = hold(&cache, &own)?;
     // Another may have done it meanwhile.
     if is_done(&cache) {
         return Ok(None);
     }
-    make(&cache, &own, environment, check)
+    make(&cache, &own, environment, check, lock)
+}
+
+/// Checks of this user that are under way, with the process that makes each and what it tests, in a sentence.
+pub(crate) fn under_way() -> Vec<(u32, String)> {
+    let Some(cache) = kept::cache() else { return Vec::new() };
+    let of = |path: PathBuf| {
+        let is_lock = path.extension().is_some_and(|end| end == "lock");
+        let mut file =
+            OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(&path).ok().filter(|_| is_lock)?;
+        // Whoever checks holds it, and lets go of it in the end, whatever becomes of the process.
+        let is_held = matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock));
+        let since = file.metadata().ok()?.modified().ok()?.elapsed().unwrap_or_default().as_secs();
+        let mut text = String::new();
+        file.read_to_string(&mut text).ok().filter(|_| is_held)?;
+        let Note { process, patience, test } = Note::read(&text)?;
+        let patience = patience.as_secs();
+        Some((
+            process,
+            format!(
+                "process {process} checks the GPUs before its program starts, and has been testing {test} for {since} s; a pair that makes no progress is given up after {patience} s"
+            ),
+        ))
+    };
+    let files = fs::read_dir(cache.folder()).into_iter().flatten().flatten();
+    files.filter_map(|entry| of(entry.path())).collect()
 }
 
 /// Waits until no other process checks the same GPUs.
@@ -147,8 +175,9 @@ fn make(
     key: &Key,
     environment: &[(OsString, OsString)],
     check: Check,
+    lock: File,
 ) -> Result<Option<Checked>, String> {
-    let (progress, started) = (Progress::new(), Instant::now());
+    let (progress, started) = (Progress::noted(lock), Instant::now());
     let level = if check == Check::Full { Level::Usual } else { Level::Quick };
     let settings = settings(environment, level, &progress, true);
     let mut session = Session::start(settings)?;

@@ -100,6 +100,15 @@ impl<'a> Examination<'a> {
         let mut said = Vec::new();
         let session = self.session(settings)?;
         let of_all = session.ask(task, &pairs, |place, line| {
+            let [from, to] = pairs.get(place).copied().unwrap_or_default();
+            match &line {
+                Line::Begun(test) => {
+                    let what = format!("{from}>{to} ({})", test.name());
+                    settings.progress.waits(place, Some(what), settings.patience);
+                }
+                Line::Found(..) | Line::Verdict(_) => settings.progress.waits(place, None, settings.patience),
+                _ => {}
+            }
             if matches!(line, Line::Measured(Path::Staged, _) | Line::Found(..)) {
                 settings.progress.step();
             }

@@ -72,7 +72,7 @@ impl Inventory {
                 Line::NvLink(from, to) => inventory.nvlinks.push([from, to]),
                 Line::Unfit(ordinal, why) => inventory.unfit.push((ordinal, why)),
                 Line::Confidential(is_on) => inventory.is_confidential = Some(is_on),
-                Line::Pair(..) | Line::Found(..) | Line::Measured(..) | Line::AtOnce(_) => {}
+                Line::Pair(..) | Line::Begun(_) | Line::Found(..) | Line::Measured(..) | Line::AtOnce(_) => {}
                 Line::Stagers { .. } | Line::Done(_) | Line::Verdict(_) | Line::Partner(_) => {}
             }
         }

@@ -93,6 +93,7 @@ impl Entry {
     /// A test begins that may never end.
     pub(super) fn begin(&self, test: Test) {
         self.note(|state| state.test = Some(test));
+        self.write(Line::Begun(test));
     }
 
     /// A part of a test is over.

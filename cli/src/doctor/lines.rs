@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! {"partner":4711}
+//! {"pair":[0,{"begun":"copies"}]}
 //! {"pair":[0,{"found":["copies","right"]}]}
 //! {"pair":[0,{"found":["loads",{"wrong":"4096 of 4096 bytes never arrived, the first at 0 (launch 1)"}]}]}
 //! {"pair":[0,{"verdict":{"failed":"kernel loads: 4096 of 4096 bytes …"}}]}
@@ -120,6 +121,8 @@ pub(super) struct Known {
 pub(super) enum Line {
     /// It is about the pair at that place.
     Pair(usize, Box<Line>),
+    /// A test begins, and may never end.
+    Begun(#[serde(with = "Tests")] Test),
     /// How a test came out.
     Found(#[serde(with = "Tests")] Test, #[serde(with = "Findings")] Finding),
     /// The speed of a path.

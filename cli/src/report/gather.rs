@@ -167,8 +167,9 @@ impl Gathering<'_> {
         for hanging in &unfinished {
             tally.count_pair(&lens, &hanging.record);
         }
-        if self.last_blocks.is_some() {
-            unfinished.extend(tally.waits());
+        // A wait is of no pair, function or result, which filters ask for.
+        if self.filter.is_none() {
+            unfinished.extend(tally.waits(&lens, self.last_blocks.is_some()));
         }
         let sites = self.sites(&names, &tally, unfinished.iter().chain(&last_copy));
         let mut file = file(index, path, &trace, &names, &tally);
@@ -241,7 +242,7 @@ fn tally(trace: &Trace, lens: &Lens, by_several: bool, most: usize) -> Tally {
 fn last_copy(tally: &Tally) -> Option<Hanging> {
     let copies = tally.threads.iter().filter_map(|(&thread, it)| Some((thread, it.last_copy?.1)));
     let (thread, record) = copies.max_by_key(|(_, record)| record.start)?;
-    Some(Hanging { thread, record, inner: None, was_left: false })
+    Some(Hanging { thread, record, inner: None, was_left: false, is_wait: false })
 }
 
 /// Puts together the calls that hang inside each other.
@@ -262,7 +263,7 @@ fn unfinished(tally: &Tally) -> Vec<Hanging> {
             continue;
         }
         let last = tally.threads.get(&thread).map_or(key, |thread| thread.last.0);
-        hanging.insert(key, Hanging { thread, record, inner: None, was_left: key < last });
+        hanging.insert(key, Hanging { thread, record, inner: None, was_left: key < last, is_wait: false });
     }
     hanging.into_values().collect()
 }

@@ -16,11 +16,14 @@ use super::model::{Call, Report, Run};
 use super::sentence::{NAMED, what};
 use super::term::{Style, bytes, clean, duration, wrapped};
 use super::text::table::{Side, table};
+use crate::doctor;
 
 /// The exit status if a process is in a call that does not return.
 const HANGS: u8 = 3;
 /// The version of the JSON.
 const VERSION: u32 = 1;
+/// Threads of a process that has ended of which each has a line, after the first.
+const THREADS: usize = 16;
 /// Blocks of a thread in which its last copy is looked for.
 const LAST_BLOCKS: usize = 64;
 
@@ -29,7 +32,8 @@ pub(crate) const AFTER_HELP: &str = "\
 Examples:
   p2pshim hang                 all programs of yours that run here under p2pshim run
   p2pshim hang 4711            that of process 4711, such as p2pshim run or mpirun itself
-  p2pshim hang traces          those whose traces are in a folder, also of other machines that share it
+  p2pshim hang traces          those whose traces are in a folder, also of other machines that share it;
+                               if none runs any more, what each thread was in when its process ended
 
 What is seen:
   copies, waits for a stream, event, context or device, frees, and other calls that p2pshim intercepts;
@@ -39,10 +43,10 @@ What is seen:
   programs that preload the library by hand without P2PSHIM_TRACE. Traces of other users are not read.
 
 Exit status:
-  0    no process is in a call that has not returned for a second or more
+  0    no process is in a call that has not returned for a second or more, nor ended in one
   1    no program was found, or its traces cannot be read
   2    wrong usage
-  3    a process is in such a call";
+  3    a process is in such a call, or ended in one";
 
 /// Which programs are meant, and how they are shown.
 #[derive(Args)]
@@ -63,7 +67,7 @@ pub(crate) fn hang(arguments: &LiveArguments) -> Result<ExitCode, Box<dyn Error>
     let (report, meant) = live::read(&arguments.named, LAST_BLOCKS)?;
     let report = report.unwrap_or_default();
     let found = found(&report, &meant)?;
-    let hangs = found.iter().any(|(_, all)| all.iter().any(|it| it.state == State::InCall));
+    let hangs = found.iter().any(|(_, all)| all.iter().any(|it| it.state == State::InCall || it.ended_hanging()));
     let mut out = io::BufWriter::new(io::stdout().lock());
     if arguments.json {
         write_json(&report, &found, &mut out)?;
@@ -78,7 +82,13 @@ pub(crate) fn hang(arguments: &LiveArguments) -> Result<ExitCode, Box<dyn Error>
             };
             line(&mut out, &says(all), "")?;
             writeln!(out, "{}", style.dim(&wrapped(&clean(&run.command.join(" ")), style.width, "  ")))?;
-            all.iter().try_for_each(|it| line(&mut out, &format!("  {}", sentence(&report, it)), "    "))?;
+            for it in all {
+                line(&mut out, &format!("  {}", sentence(&report, it)), "    ")?;
+                for call in it.at_end.iter().skip(1).take(THREADS) {
+                    let at_end = at_end(&report, it, call);
+                    line(&mut out, &format!("    Thread {} was then in {at_end}.", call.thread), "      ")?;
+                }
+            }
         }
         if !matches!(meant, Meant::Folders) {
             let more = "Processes of other machines are not seen; of a folder of traces that machines share they are.";
@@ -121,14 +131,19 @@ type Found<'a> = Vec<(&'a Run, Vec<Process<'a>>)>;
 /// There are none; the text says what may be the matter.
 fn found<'a>(report: &'a Report, meant: &Meant) -> Result<Found<'a>, String> {
     let all = report.runs.iter().map(|run| (run, live::processes(report, run)));
-    let found: Found = all.filter(|(_, all)| meant.has(all)).collect();
+    let (found, ended): (Found, Found) = all.partition(|(_, all)| meant.has(all));
     if !found.is_empty() {
         return Ok(found);
     }
-    Err(match meant {
-        Meant::Folders if !report.runs.is_empty() => {
-            "no process of these traces runs any more; p2pshim report tells what they did".to_owned()
-        }
+    let is_asked = |process: u32| match meant {
+        Meant::Here => true,
+        Meant::Processes(all) => all.iter().any(|&of| live::is_below(process, of)),
+        Meant::Folders => false,
+    };
+    let check = doctor::checks_under_way().into_iter().find(|(process, _)| is_asked(*process));
+    Err(match (meant, check) {
+        (_, Some((_, check))) => check,
+        (Meant::Folders, _) if !ended.is_empty() => return Ok(ended),
         _ => "no program runs here that writes a trace, of this user. `p2pshim run` makes a trace, unless with --no-report alone; \
               a program that preloads the library by hand makes one with P2PSHIM_TRACE only; and none is there before the first GPU \
               call"
@@ -143,6 +158,15 @@ fn says(all: &[Process]) -> String {
     let of = |state| all.iter().filter(move |it| it.state == state).collect::<Vec<_>>();
     let (waiting, idle, moving) = (of(State::InCall), of(State::Idle), of(State::Moves));
     let since = |it: &Process| it.since.map_or_else(|| "a time that is not known".to_owned(), duration);
+    if all.iter().all(|it| it.state == State::Ended) {
+        let hung: Vec<&Process> = all.iter().filter(|it| !it.at_end.is_empty()).collect();
+        let them = match hung[..] {
+            [] => "none ended in a GPU call".to_owned(),
+            [one] => format!("{} ended in a GPU call", name(one)),
+            _ => format!("{} of {} ended in GPU calls", hung.len(), all.len()),
+        };
+        return format!("No process of this run runs any more; {them}.");
+    }
     if waiting.is_empty() {
         return match moving.len() {
             0 => "No process is in a GPU call: nothing tells whether anything hangs.".to_owned(),
@@ -231,7 +255,10 @@ fn sentence(report: &Report, it: &Process) -> String {
     };
     let stopped = if it.state == State::Stopped { "is stopped, by a signal or a debugger, and " } else { "" };
     let state = match it.call {
-        _ if it.state == State::Ended => it.end(),
+        _ if it.state == State::Ended => {
+            let call = it.at_end.first().map(|call| format!(", in {}", at_end(report, it, call)));
+            format!("{}{}", it.end(), call.unwrap_or_default())
+        }
         Some(call) => {
             let what = what(report, call);
             let what = what.strip_prefix(", ").map(|what| format!(" ({what})")).unwrap_or_default();
@@ -255,6 +282,21 @@ fn sentence(report: &Report, it: &Process) -> String {
     let unseen =
         if file.may_run && it.state != State::Ended { "; whether it still runs cannot be seen from here" } else { "" };
     format!("{who} {state}{more}{}{}{full}{unseen}.", last.unwrap_or_default(), copy.unwrap_or_default())
+}
+
+/// A call in which a process ended.
+fn at_end(report: &Report, it: &Process, call: &Call) -> String {
+    let what = what(report, call);
+    let what = what.strip_prefix(", ").map(|what| format!(" ({what})")).unwrap_or_default();
+    let most = call.age_ns.or_else(|| it.file.gone_after(call.started));
+    let before = it.file.run_ended.and_then(|end| end.checked_sub(call.started));
+    let age = match (call.age_ns, most, before) {
+        (Some(age), ..) => format!(", after {}", duration(age)),
+        (None, Some(most), _) => format!(", after up to {}", duration(most)),
+        (None, None, Some(before)) => format!(", begun {} before the end of the run", duration(before)),
+        (None, None, None) => String::new(),
+    };
+    format!("{}{what}{age}, at {}", call.function, call.from.in_short())
 }
 
 /// A process as a row of a table.
@@ -297,7 +339,7 @@ fn write_json(report: &Report, found: &Found, out: &mut dyn Write) -> io::Result
         json!({
             "rank": file.rank, "pid": file.process, "host": file.host, "program": file.program.first(),
             "state": it.state, "seen": !file.may_run, "since_ns": it.since, "end": file.end,
-            "call": it.call.map(call), "threads_in_calls": it.threads_in_calls, "last_call": it.last.map(call),
+            "at_end": it.at_end.iter().copied().map(call).collect::<Vec<Value>>(), "call": it.call.map(call), "threads_in_calls": it.threads_in_calls, "last_call": it.last.map(call),
             "last_copy": file.last_copy.as_ref().map(call), "dropped": file.dropped,
         })
     };

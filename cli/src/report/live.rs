@@ -40,6 +40,8 @@ pub(super) struct Process<'a> {
     pub(super) call: Option<&'a Call>,
     /// How many threads are in one.
     pub(super) threads_in_calls: usize,
+    /// If it has ended, the calls in which its threads were then.
+    pub(super) at_end: Vec<&'a Call>,
     /// The last call that has returned.
     pub(super) last: Option<&'a Call>,
     /// For how long it has been in its call or, in none, was not heard of, in nanoseconds.
@@ -67,7 +69,14 @@ impl<'a> Process<'a> {
             None if since >= Some(LONG) => State::Idle,
             _ => State::Moves,
         };
-        Self { file, state, call, threads_in_calls: open.len(), last, since }
+        let mut at_end: Vec<&Call> = calls().filter(|call| !runs && was_in(call)).collect();
+        at_end.sort_by_key(|call| (call.thread != id, call.started));
+        Self { file, state, call, threads_in_calls: open.len(), at_end, last, since }
+    }
+
+    /// Whether it ended in a call that did not return, for all that is known.
+    pub(super) fn ended_hanging(&self) -> bool {
+        self.at_end.iter().any(|call| call.progress == Progress::Hangs)
     }
 
     /// Whether it was ended, or ended itself, such that others may wait for it in vain.
@@ -82,6 +91,11 @@ impl<'a> Process<'a> {
             _ => "has ended, by a signal or by `_exit`".to_owned(),
         }
     }
+}
+
+/// Whether a thread was in a call when its process ended.
+fn was_in(call: &Call) -> bool {
+    matches!(call.progress, Progress::Hangs | Progress::UnderWay | Progress::CutOff)
 }
 
 /// Whether all of a process is stopped; source: proc_pid_stat(5).
@@ -146,7 +160,7 @@ impl Meant {
     }
 }
 
-fn is_below(process: u32, other: u32) -> bool {
+pub(super) fn is_below(process: u32, other: u32) -> bool {
     processes::descends(process.cast_signed(), other.cast_signed(), processes::parent)
 }
 

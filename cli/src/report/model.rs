@@ -141,6 +141,11 @@ impl Report {
         hosts
     }
 
+    /// Whether a call has not returned that may copy.
+    pub(crate) fn has_unfinished_copies(&self) -> bool {
+        self.unfinished.iter().any(|call| !call.is_wait)
+    }
+
     /// Whether all files could be read in whole.
     pub(crate) fn is_whole(&self) -> bool {
         self.files.iter().all(|file| file.is_whole)

@@ -95,7 +95,7 @@ pub(super) fn compare(report: &Report, readings: &[Reading]) -> Option<NvLink> {
     let is_at_least = !is_clear
         || shared::unknown_bytes(report) > 0
         || readings.iter().any(|reading| reading.killed)
-        || !report.unfinished.is_empty()
+        || report.has_unfinished_copies()
         || report.files.iter().any(|file| file.dropped > 0 || !file.is_whole || file.running);
     let mut nvlink = NvLink { is_at_least, ..NvLink::default() };
     let (mut sent, mut received, mut others, mut busy) = (Sum::default(), Sum::default(), BTreeSet::new(), Vec::new());

@@ -281,6 +281,8 @@ fn say_unfinished(report: &mut Report) {
         let most = file.gone_after(call.started).filter(|_| file.end.how == How::Signal);
         call.progress = match (call.progress, call.age_ns.or(most)) {
             (Progress::Hangs, Some(..SOON_NANOS)) => Progress::UnderWay,
+            // A program may well end while a thread of it waits.
+            (Progress::Hangs, _) if call.is_wait && file.exit.is_some() && !file.running => Progress::UnderWay,
             (Progress::Hangs, None) if !file.may_run && file.lived_after(call.started) < SOON_NANOS => Progress::CutOff,
             (progress, _) => progress,
         };
@@ -351,7 +353,7 @@ pub(super) fn drop_arguments(report: &mut Report) {
 }
 
 /// The program and its script, and a sign if more followed.
-fn without_arguments(words: &[String]) -> Vec<String> {
+pub(crate) fn without_arguments(words: &[String]) -> Vec<String> {
     const INTERPRETERS: [&str; 9] = ["python", "perl", "ruby", "node", "julia", "bash", "sh", "java", "Rscript"];
     let is_interpreter = |word: &String| {
         let name = word.rsplit('/').next().unwrap_or_default();

@@ -16,7 +16,7 @@ use super::histogram::Histogram;
 use super::names::{AllVisible, Bounds, Names, SecondHalf, Visible};
 use super::paths::Taken;
 pub(super) use busy::Busy;
-pub(super) use pairs::{PairTally, PathTally, Sums};
+pub(super) use pairs::{ENOUGH, PairTally, PathTally, Sums};
 pub(super) use walk::{Step, Walk};
 
 /// Unfinished calls of a file that are remembered. Only a damaged file has more.
@@ -73,6 +73,8 @@ pub(super) struct Hanging {
     /// The innermost function that has not returned either.
     pub(super) inner: Option<u8>,
     pub(super) was_left: bool,
+    /// Whether it has no record.
+    pub(super) is_wait: bool,
 }
 
 /// Counts of a file, or of a part of it.
@@ -395,14 +397,19 @@ impl Tally {
         !self.has_more_queues && self.last_copies.values().all(|copy| copy.made_began == copy.began)
     }
 
-    /// The last call of each thread that has no record. The process was there then.
-    pub(super) fn waits(&mut self) -> Vec<Hanging> {
+    /// The last call of each thread that has no record: only those that have not returned, or `all` of them. The process was there then.
+    pub(super) fn waits(&mut self, lens: &Lens, all: bool) -> Vec<Hanging> {
+        let is_open = |wait: &Wait, last: u64| wait.state == State::Begun && wait.when >= last;
+        let is_meant =
+            |(_, last, wait): &(u32, u64, Wait)| (all || is_open(wait, *last)) && lens.bounds.has(&wait.record());
         let waits = self.threads.iter().filter_map(|(&thread, it)| Some((thread, it.last.1, it.wait?)));
+        let waits = waits.filter(is_meant);
         let hanging = |(thread, last, wait): (u32, u64, Wait)| Hanging {
             thread,
             record: wait.record(),
             inner: None,
             was_left: wait.when < last,
+            is_wait: true,
         };
         let waits: Vec<Hanging> = waits.map(hanging).collect();
         for Hanging { record, .. } in &waits {

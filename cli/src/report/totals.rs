@@ -287,7 +287,7 @@ impl Totals {
         hanging: &Hanging,
         from: Origin,
     ) -> Call {
-        let Hanging { thread, record, inner, was_left } = *hanging;
+        let Hanging { thread, record, inner, was_left, is_wait } = *hanging;
         let (layer, function) = names.function(record.function);
         let mut gpu =
             |ordinal: Option<u8>| ordinal.filter(|&it| real.has(it)).map(|it| self.gpu(file, names, it, None));
@@ -311,6 +311,7 @@ impl Totals {
             dst,
             bytes: Some(record.bytes).filter(|bytes| (1..=MOST_BYTES).contains(bytes)),
             stream: record.stream,
+            is_wait,
             path: p2pshim_trace::Path::numbered(record.path),
             from,
             inner: inner.map(|inner| names.function(inner).1),

@@ -63,6 +63,7 @@ pub(crate) const MEMCPY_PEER_ASYNC: u8 = 2;
 pub(crate) const ENABLE: u8 = 3;
 pub(crate) const CU_MEMCPY_PEER_ASYNC: u8 = 4;
 pub(crate) const GRAPH_LAUNCH: u8 = 5;
+pub(crate) const STREAM_SYNCHRONIZE: u8 = 6;
 /// Numbers of ways.
 pub(crate) const DIRECT: u8 = Taken::Direct.number();
 pub(crate) const STAGED: u8 = Taken::Staged(Why::NotEnabled).number();
@@ -141,6 +142,7 @@ impl Scene {
             (ENABLE, "runtime", "cudaDeviceEnablePeerAccess"),
             (CU_MEMCPY_PEER_ASYNC, "driver", "cuMemcpyPeerAsync"),
             (GRAPH_LAUNCH, "runtime", "cudaGraphLaunch"),
+            (STREAM_SYNCHRONIZE, "runtime", "cudaStreamSynchronize"),
         ] {
             scene.note(0, NoteKind::Function, number.into(), &[layer, name]);
         }
@@ -215,6 +217,11 @@ impl Scene {
         part.between(copy.pair.map(|(src, _)| src), copy.pair.map(|(_, dst)| dst));
         part.takes(copy.path);
         part.is_part_of(launch, 1, copy.bytes);
+    }
+
+    /// The thread waits for its stream, and does not return from that.
+    pub(crate) fn wait(&mut self, at: u64) {
+        assert!(self.segment.waits(STREAM_SYNCHRONIZE, 1, 0x5500, TICKS + at));
     }
 
     /// A call of the runtime with the driver's inside.

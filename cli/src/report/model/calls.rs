@@ -255,6 +255,9 @@ pub(crate) struct Call {
     /// The stream; of a call without a record its first argument.
     #[serde(skip)]
     pub(crate) stream: u64,
+    /// Whether it has no record: it copies nothing between GPUs.
+    #[serde(skip)]
+    pub(crate) is_wait: bool,
     /// The path that it was to take, and why, as far as that is known.
     #[serde(flatten, serialize_with = "paths::of_call")]
     #[cfg_attr(test, schemars(with = "paths::CallFields"))]
