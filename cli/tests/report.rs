@@ -65,7 +65,7 @@ fn text_of_a_process_reads_like_this() {
 Data may be WRONG: 1.0 GB of submitted copies were direct between GPU 0 and GPU 1, where peer access failed verification.
 Run it with P2PSHIM_ACCESS=off, or with P2PSHIM_DENY=0-1, to send its copies through the host.
 5.0 kB of submitted copies were staged: peer access between GPU 0 and GPU 1 failed verification.
-`p2pshim doctor` shows what happens there.
+Staging is right there: the direct path loses data, or hangs. `p2pshim doctor` shows what happens there.
 Data may be wrong although the calls succeed: P2P-copy-overlap in 1 call.
 The findings name the place; `p2pshim explain` with a finding's name says what to do.
 The process ended in a call: cudaMemcpyPeer, GPU 1 > GPU 0, 67.1 MB, direct.
@@ -203,7 +203,7 @@ fn csv_has_a_line_for_each_way() {
     let expected = "\
 src_host,src,src_uuid,dst_host,dst,dst_uuid,pair_calls,pair_errors,path,why,calls,bytes,device_calls,device_bytes,device_ns,gb_per_s,gb_per_s_off,host_p50_ns,host_p99_ns,host_max_ns,host_total_ns,access,link,python_lines,call_sites,between_processes
 nodeA,GPU 0,GPU-a,nodeA,GPU 1,GPU-b,2,0,direct,,1,1000000000,1,1000000000,2500000,400.000,0.000,1296,1296,1300,1300,1,probably NVLink,,,0
-nodeA,GPU 0,GPU-a,nodeA,GPU 1,GPU-b,2,0,staged,access not enabled,1,1000000000,1,1000000000,25000000,40.000,0.000,1296,1296,1300,1300,1,probably NVLink,,,0
+nodeA,GPU 0,GPU-a,nodeA,GPU 1,GPU-b,,,staged,access not enabled,1,1000000000,1,1000000000,25000000,40.000,0.000,1296,1296,1300,1300,1,probably NVLink,,,0
 nodeA,GPU 1,GPU-b,nodeA,GPU 0,GPU-a,3,1,staged,broken: failed verification,1,5000,0,0,0,,,1296,1296,1300,1300,1,probably NVLink,,,0
 ";
     assert_eq!(report_of(&one_process("csv"), &["--csv"]), expected);
@@ -1123,13 +1123,13 @@ fn verdict_of_each_kind_of_trace() {
     assert_eq!(
         verdict(&[copy(BLOCKED)], &two),
         "1.0 GB of submitted copies were staged: peer access between GPU 0 and GPU 1 failed verification.\n\
-         `p2pshim doctor` shows what happens there."
+         Staging is right there: the direct path loses data, or hangs. `p2pshim doctor` shows what happens there."
     );
     assert_eq!(
         verdict(&[copy(STAGED), copy(DIRECT)], &two),
         "1.0 GB of submitted copies were direct; 1.0 GB were staged though CUDA offers a direct path.\n\
          Staged because: access not enabled. Peer access between GPU 0 and GPU 1 was not verified in this run; \
-         P2PSHIM_ACCESS=auto does that first. How much longer that took is not known: no GPU times of the staged copies \
+         `--access auto` does that first. How much longer that took is not known: no GPU times of the staged copies \
          are known (P2PSHIM_GPU_TIMING says which are taken)."
     );
     assert_eq!(

@@ -9,7 +9,8 @@ const COLUMNS: &str = "src_host,src,src_uuid,dst_host,dst,dst_uuid,pair_calls,pa
                        device_bytes,device_ns,gb_per_s,gb_per_s_off,host_p50_ns,host_p99_ns,host_max_ns,host_total_ns,access,link,\
                        python_lines,call_sites,between_processes";
 
-/// Writes the table, with a line of names. A cell that is not known is empty.
+/// Writes the table, with a line of names. A cell that is not known is empty. The counts of a pair stand in its first line alone, so that
+/// each column can be added up.
 pub(crate) fn write(report: &Report, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "{COLUMNS}")?;
     for pair in &report.pairs {
@@ -20,7 +21,7 @@ pub(crate) fn write(report: &Report, out: &mut impl Write) -> io::Result<()> {
             let host = known(|gpu| gpu.host.as_ref());
             format!("{host},{},{}", field(report.label(index)), known(|gpu| gpu.uuid.as_ref()))
         };
-        let ends = format!("{},{},{},{}", gpu(pair.src), gpu(pair.dst), pair.calls, pair.errors);
+        let mut ends = format!("{},{},{},{}", gpu(pair.src), gpu(pair.dst), pair.calls, pair.errors);
         let number = |number: Option<u64>| number.map_or(String::new(), |number| number.to_string());
         let host = |times: &Durations| {
             format!("{},{},{},{}", number(times.p50), number(times.p99), number(times.max), times.total)
@@ -40,6 +41,7 @@ pub(crate) fn write(report: &Report, out: &mut impl Write) -> io::Result<()> {
                 "{ends},{named},{sums},{rate},{times},{access},{link},{lines},{}",
                 u8::from(path.taken.between_processes)
             )?;
+            ends = format!("{},{},,", gpu(pair.src), gpu(pair.dst));
         }
         if pair.paths.is_empty() {
             let times = host(&pair.host_ns);
@@ -83,14 +85,16 @@ mod tests {
     #[test]
     fn write_each_line_has_the_columns_of_the_first() {
         let taken = Taken::of(Some(p2pshim_trace::Path::Staged(p2pshim_trace::Why::BrokenInUse)));
-        let staged = Path { taken, ..Path::default() };
-        let pair = |paths| Pair { paths, ..Pair::default() };
-        let report = Report { pairs: vec![pair(vec![staged]), pair(Vec::new())], ..Report::default() };
+        let staged = || Path { taken, ..Path::default() };
+        let pair = |paths| Pair { paths, calls: 7, errors: 3, ..Pair::default() };
+        let report = Report { pairs: vec![pair(vec![staged(), staged()]), pair(Vec::new())], ..Report::default() };
         let mut out = Vec::new();
         write(&report, &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         let commas: Vec<usize> = text.lines().map(|line| line.matches(',').count()).collect();
-        assert_eq!(commas, [25, 25, 25], "{text}");
+        assert_eq!(commas, [25; 4], "{text}");
+        let of_pair = |line: &str| line.split(',').skip(6).take(2).map(str::to_owned).collect::<Vec<_>>().join(",");
+        assert_eq!(text.lines().skip(1).map(of_pair).collect::<Vec<_>>(), ["7,3", ",", "7,3"], "{text}");
         assert!(text.contains(",staged,broken though access is enabled,0,"), "{text}");
     }
 

@@ -74,6 +74,16 @@ impl<'a> Judged<'a> {
         self.direct.contains(&(self.run(share.file), share.pair))
     }
 
+    /// The words for the runs of which these files are, if there are several: ` in 1 of 2 runs`, or ` in 2 runs together`.
+    pub(super) fn over_runs(&self, files: impl Iterator<Item = usize>) -> String {
+        let (runs, all) = (files.map(|it| self.run(it)).collect::<BTreeSet<_>>().len(), self.report.runs.len());
+        match all {
+            0 | 1 => String::new(),
+            _ if runs < all => format!(" in {} of {} runs", count(runs as u64), count(all as u64)),
+            _ => format!(" in {} runs together", count(all as u64)),
+        }
+    }
+
     /// The words for the runs of some copies, if not all runs have such: ` in 1 of 2 runs`.
     pub(super) fn in_runs<'b>(&self, shares: impl Iterator<Item = &'b Share>) -> String {
         let (runs, all) = (shares.map(|it| self.run(it.file)).collect::<BTreeSet<_>>().len(), self.report.runs.len());

@@ -117,6 +117,7 @@ fn is_race(finding: &Finding) -> bool {
 
 /// Copies without order, each rule with its first place.
 fn race(report: &Report) -> Option<Sentence> {
+    let judged = Judged::of(report);
     let in_words = |it: &Finding| {
         let (copies, are, their) = match it.count {
             1 => ("1 copy".to_owned(), "is", "its"),
@@ -128,8 +129,13 @@ fn race(report: &Report) -> Option<Sentence> {
             0 | 1 => String::new(),
             all => format!(" and {}", counted(all as u64 - 1, "other place")),
         };
+        let runs = judged.over_runs(it.files.iter().copied());
         // Which device a stream is of is asked now and then.
-        format!("{}{copies}{at}{more} {are} not ordered with work on {their} GPUs ({})", least(report, it), it.rule)
+        format!(
+            "{}{copies}{at}{more}{runs} {are} not ordered with work on {their} GPUs ({})",
+            least(report, it),
+            it.rule
+        )
     };
     let found: Vec<String> = report.findings.iter().filter(|it| is_race(it)).take(NAMED).map(in_words).collect();
     let text = Some(found.join("; ")).filter(|text| !text.is_empty())?;
@@ -166,12 +172,12 @@ fn graded(report: &Report, (word, what, is_meant): Grade) -> Option<Sentence> {
 
 /// The rules that were broken, and in how many calls.
 fn rules(report: &Report, is_meant: impl Fn(&Finding) -> bool) -> Option<String> {
-    let found: Vec<String> = report
-        .findings
-        .iter()
-        .filter(|finding| is_meant(finding))
-        .map(|finding| format!("{} in {}{}", finding.rule, least(report, finding), counted(finding.count, "call")))
-        .collect();
+    let judged = Judged::of(report);
+    let in_words = |finding: &Finding| {
+        let runs = judged.over_runs(finding.files.iter().copied());
+        format!("{} in {}{}{runs}", finding.rule, least(report, finding), counted(finding.count, "call"))
+    };
+    let found: Vec<String> = report.findings.iter().filter(|finding| is_meant(finding)).map(in_words).collect();
     let shown = found.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
     match found.len() {
         0 => None,
