@@ -62,7 +62,7 @@ fn assert_broken(calls: &[Call], condition: &str, why: &str) {
 
 #[test]
 fn staged_copies_fail_and_the_first_of_a_pair_do_not() {
-    let why = "2.1 MB in 2 copies were staged, GPU 0 > GPU 1 (access not enabled). Run without P2PSHIM_ACCESS=app, so that \
+    let why = "2.1 MB in 2 copies were staged, GPU 0 > GPU 1 (access not enabled). Run without `--access app` (P2PSHIM_ACCESS=app), so that \
                p2pshim enables peer access; or call cudaDeviceEnablePeerAccess on both devices of a pair";
     assert_broken(&[copy(STAGED), copy(DIRECT), copy(STAGED)], "staged", why);
     assert_kept(&[copy(START_UP), copy(DIRECT)], "staged");
@@ -73,8 +73,8 @@ fn staged_copies_fail_and_the_first_of_a_pair_do_not() {
 #[test]
 fn staged_bytes_are_those_of_all_pairs_and_may_be_as_many_as_said() {
     let back = || Call { pair: Some((1, 0)), bytes: 3 * MIB, ..copy(BLOCKED) };
-    let why = "4.2 MB in 2 copies were staged, most of it GPU 1 > GPU 0 (broken: failed verification). These pairs failed \
-               verification: data arrived wrong, or a copy hung. `p2pshim doctor` names the likely cause, such as an IOMMU";
+    let why = "4.2 MB in 2 copies were staged, most of it GPU 1 > GPU 0 (broken: failed verification). Staging is right: these \
+               pairs failed verification, so that data would arrive wrong, or copies hang. `p2pshim doctor` names the likely cause, such as an IOMMU";
     assert_broken(&[copy(STAGED), back()], "staged=4194303", why);
     assert_kept(&[copy(STAGED), back()], "staged=4MiB");
 }
@@ -136,15 +136,18 @@ fn direct_copies_of_a_pair_that_was_not_verified_fail() {
 
 #[test]
 fn copies_by_hand_fail_if_samples_show_that_they_are_that() {
-    let way = |sampled: &str| {
-        said_with(
-            &[Call { function: 2, ..copy(BY_HAND) }],
-            &[(NoteKind::HostWay, 1, &["1", sampled, "0", "1"])],
-            "host-way",
-        )
+    let way_of = |sampled: &str, condition: &str| {
+        let calls = [Call { function: 2, ..copy(BY_HAND) }];
+        said_with(&calls, &[(NoteKind::HostWay, 1, &["1", sampled, "0", "1"])], condition)
     };
+    let way = |sampled: &str| way_of(sampled, "host-way");
+    let passes = "p2pshim: --fail-on staged is kept to, but 1.0 MB in 1 copy went through the host by the program's own copies, \
+                  GPU 0 > GPU 1: `--fail-on host-way` is the condition for that.\n";
+    assert_eq!(way_of("same", "staged"), (passes.to_owned(), 0));
+    assert!(!way_of("same", "staged,host-way").0.contains("is kept to"), "it fails by itself");
+    assert_eq!([way_of("differ", "staged"), way_of("same", "hazard")], [(String::new(), 0), (String::new(), 0)]);
     let (said, status) = way("same");
-    assert!(status == 120 && said.contains("1.0 MB in 1 copy went through the host by the program's own copies, GPU 0 > GPU 1. Copy from GPU to GPU at once"), "{said}");
+    assert!(status == 120 && said.contains("1.0 MB in 1 copy went through the host by the program's own copies, GPU 0 > GPU 1. Copy directly from GPU to GPU, such as"), "{said}");
     assert_eq!(way("differ"), (String::new(), 0));
     assert_kept(&[copy(STAGED), copy(DIRECT)], "host-way");
 }
@@ -206,7 +209,7 @@ fn junit_has_a_case_for_each_condition_and_the_first_file_stays_if_it_cannot_be_
     let xml = fs::read_to_string(&file).unwrap();
     assert!(
         xml.contains(" tests=\"2\" failures=\"1\" ")
-            && xml.contains("<testcase name=\"hazard\" classname=\"p2pshim.app\" time=\"0\"/>"),
+            && xml.contains("<testcase name=\"hazard\" classname=\"p2pshim.app\" time=\"0."),
         "{xml}"
     );
     assert!(xml.contains("timestamp=\"2027-01-15T08:00:00\""), "{xml}");

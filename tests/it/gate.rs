@@ -31,7 +31,7 @@ fn direct_copies_pass_and_staged_ones_end_with_120() {
     let [line] = why(&staged)[..] else { panic!("{:?}", staged.shim) };
     assert!(line.starts_with("p2pshim: exit 120: --fail-on staged: "), "{line}");
     assert!(
-        line.contains(" were staged, ") && line.contains("(access not enabled). Run without P2PSHIM_ACCESS=app"),
+        line.contains(" were staged, ") && line.contains("(access not enabled). Run without `--access app`"),
         "{line}"
     );
 }

@@ -96,15 +96,19 @@ fn staged(run: &Report, most_bytes: u64) -> Option<String> {
     Some(format!("{} were staged, {}{why}{}. {remedy}", sum(&all), most(run, &all), place(pair)))
 }
 
+/// Copies by hand, of which `staged` says nothing.
+pub(super) fn by_hand(runs: &[Report]) -> Option<String> {
+    runs.iter().find_map(went_by_hand)
+}
+
 fn host_way(run: &Report) -> Option<String> {
+    Some(format!("{}. {}", went_by_hand(run)?, Taken::ByHand.remedy()))
+}
+
+fn went_by_hand(run: &Report) -> Option<String> {
     let all = paths(run, |pair, path| path.taken.class() == Class::ByHand && is_surely_by_hand(run, pair));
     all.first()?;
-    Some(format!(
-        "{} went through the host by the program's own copies, {}. {}",
-        sum(&all),
-        most(run, &all),
-        Taken::ByHand.remedy()
-    ))
+    Some(format!("{} went through the host by the program's own copies, {}", sum(&all), most(run, &all)))
 }
 
 fn finding(run: &Report, severity: &str) -> Option<String> {

@@ -20,8 +20,9 @@ pub(super) fn xml(program: &str, start: u64, seconds: f64, cases: &[Case]) -> St
         out,
         "  <testsuite name=\"p2pshim\" package=\"p2pshim\" id=\"0\" timestamp=\"{timestamp}\" hostname=\"{host}\" {counts} time=\"{time}\">\n    <properties/>"
     );
-    for Case { name: case, failure } in cases {
-        let _ = write!(out, "    <testcase name=\"{}\" classname=\"p2pshim.{name}\" time=\"0\"", escaped(case));
+    for Case { name: case, failure, seconds } in cases {
+        let case = escaped(case);
+        let _ = write!(out, "    <testcase name=\"{case}\" classname=\"p2pshim.{name}\" time=\"{seconds:.6}\"");
         let _ = match failure {
             None => writeln!(out, "/>"),
             Some(why) => {
@@ -57,16 +58,18 @@ mod tests {
 
     #[test]
     fn xml_of_cases_counts_them_and_escapes() {
-        let case =
-            |name: &str, failure: Option<&str>| Case { name: name.to_owned(), failure: failure.map(str::to_owned) };
-        let cases = [case("staged", Some("\"GPU 0 > GPU 1\" & <b>\u{1b}[m\u{ffff}")), case("hazard", None)];
+        let case = |name: &str, failure: Option<&str>, seconds| {
+            let (name, failure) = (name.to_owned(), failure.map(str::to_owned));
+            Case { name, failure, seconds }
+        };
+        let cases = [case("staged", Some("\"GPU 0 > GPU 1\" & <b>\u{1b}[m\u{ffff}"), 2e-5), case("hazard", None, 1.25)];
         let xml = xml("a&b", 1_800_000_000_000_000_000, 1.25, &cases);
         for part in [
             "timestamp=\"2027-01-15T08:00:00\"",
             "tests=\"2\" failures=\"1\" errors=\"0\" time=\"1.250\"",
-            "<testcase name=\"staged\" classname=\"p2pshim.a&amp;b\" time=\"0\">",
+            "<testcase name=\"staged\" classname=\"p2pshim.a&amp;b\" time=\"0.000020\">",
             "message=\"&quot;GPU 0 &gt; GPU 1&quot; &amp; &lt;b&gt;\\u{1b}[m\u{fffd}\"",
-            "<testcase name=\"hazard\" classname=\"p2pshim.a&amp;b\" time=\"0\"/>",
+            "<testcase name=\"hazard\" classname=\"p2pshim.a&amp;b\" time=\"1.250000\"/>",
         ] {
             assert!(xml.contains(part), "{part}: {xml}");
         }

@@ -9,6 +9,7 @@ mod junit;
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use clap::Args;
 
@@ -36,10 +37,11 @@ pub(crate) struct Gate {
     junit: Option<PathBuf>,
 }
 
-/// A condition, and why it is not kept to.
+/// A condition, why it is not kept to, and how long that took to find out, or the program.
 struct Case {
     name: String,
     failure: Option<String>,
+    seconds: f64,
 }
 
 /// The program that is judged.
@@ -81,15 +83,28 @@ impl Gate {
             let why = judge::broken(condition, &runs)?;
             Some(why_none.as_ref().map_or(why.clone(), |none| format!("{why}: {none}")))
         };
-        let cases: Vec<Case> =
-            self.fail_on.iter().map(|it| Case { name: it.to_string(), failure: broken(it) }).collect();
+        let case = |condition: &Condition| {
+            let begun = Instant::now();
+            let failure = broken(condition);
+            Case { name: condition.to_string(), failure, seconds: begun.elapsed().as_secs_f64() }
+        };
+        let cases: Vec<Case> = self.fail_on.iter().map(case).collect();
         let ended_well = program.is_none_or(|program| program.failure.is_none());
         let is_broken = cases.iter().any(|case| case.failure.is_some());
-        for Case { name, failure } in &cases {
+        for Case { name, failure, .. } in &cases {
             // A program that has failed by itself need not have come to anything.
             let Some(why) = failure.as_ref().filter(|_| ended_well || !runs.is_empty()) else { continue };
             let exit = if ended_well { format!("exit {}: ", self.fail_code) } else { String::new() };
             complain(format_args!("{exit}--fail-on {name}: {}.", why.trim_end_matches('.')));
+        }
+        let is_meant = |what: fn(&What) -> bool| self.fail_on.iter().zip(&cases).find(|(it, _)| what(&it.is));
+        let staged = is_meant(|what| matches!(what, What::Staged(_))).filter(|(_, case)| case.failure.is_none());
+        if let (Some((condition, _)), None, Some(went)) =
+            (staged, is_meant(|what| *what == What::HostWay), judge::by_hand(&runs))
+        {
+            complain(format_args!(
+                "--fail-on {condition} is kept to, but {went}: `--fail-on host-way` is the condition for that."
+            ));
         }
         let is_written = self.junit.as_deref().is_none_or(|file| write(file, program, &runs, cases));
         (is_broken || !is_written).then_some(self.fail_code)
@@ -107,7 +122,8 @@ fn write(file: &Path, program: Option<&Judged>, runs: &[crate::report::model::Re
     let own;
     let judged = match program {
         Some(program) => {
-            cases.insert(0, Case { name: "the program itself".to_owned(), failure: program.failure.clone() });
+            let name = "the program itself".to_owned();
+            cases.insert(0, Case { name, failure: program.failure.clone(), seconds: program.seconds });
             program
         }
         None => {
