@@ -239,9 +239,13 @@ fn other_programs_are_said() {
     let (text, status) = said(&[run(copies(100, 500, DIRECT))], &[other()]);
     let expected = format!(
         "No difference above 10 %: calls that copy took 50.0 ms, now 50.0 ms. The programs differ.\n\
-         The commands differ: ./app, now ./other -n 4.\n{ONE_RUN_EACH}"
+         The commands differ: ./app, now ./other ….\n{ONE_RUN_EACH}"
     );
     assert_eq!((text, status), (expected, 0));
+    let secret = |command| Run { command, ..run(copies(100, 500, DIRECT)) };
+    let sides = [&["python3", "a.py", "--key", "5"][..], &["python3", "a.py", "--key", "6"]].map(|it| [secret(it)]);
+    let (text, _) = said(&sides[0], &sides[1]);
+    assert!(text.contains("\nThe arguments of the commands differ; --with-arguments shows them.\n"), "{text}");
     let slower = Run { command: &["./other"], ..run(copies(100, 900, DIRECT)) };
     let text = "Worse: calls that copy took 50.0 ms, now 90.0 ms. The programs differ.";
     assert_first(run(copies(100, 500, DIRECT)), slower, text, 1);

@@ -7,6 +7,7 @@ use super::model::{
     Change, Comparison, CountRow, Figure, Judged, PairRow, PairSide, RankRow, RankSide, Side, Spread, VERSION, Verdict,
 };
 use super::words::{self, Way, listed, one};
+use crate::report::without_arguments;
 
 /// Seconds of calls that do not count.
 const FEW_SECONDS: f64 = 1e-3;
@@ -85,11 +86,16 @@ impl Runs {
         self.runs.iter().flat_map(|run| run.ranks.keys()).collect()
     }
 
-    fn side(&self) -> Side {
+    fn command(&self) -> &[String] {
+        self.runs.first().map_or(&[], |run| &run.command)
+    }
+
+    fn side(&self, with_arguments: bool) -> Side {
         let first = self.runs.first();
+        let command = self.command();
         Side {
             path: self.path.clone(),
-            command: first.map(|run| run.command.clone()).unwrap_or_default(),
+            command: if with_arguments { command.to_vec() } else { without_arguments(command) },
             runs: self.runs.len(),
             processes: self.runs.iter().map(|run| run.processes).sum(),
             ranks: self.ranks().len(),
@@ -101,8 +107,8 @@ impl Runs {
 }
 
 /// Compares two sides.
-pub(super) fn compare(before: &Runs, after: &Runs, threshold: f64) -> Comparison {
-    let judge = Judge { before, after, threshold };
+pub(super) fn compare(before: &Runs, after: &Runs, threshold: f64, with_arguments: bool) -> Comparison {
+    let judge = Judge { before, after, threshold, with_arguments };
     let work = judge.work();
     let figures = judge.figures(work);
     let (findings, errors) = (judge.counts(findings_of), judge.counts(errors_of));
@@ -131,8 +137,8 @@ pub(super) fn compare(before: &Runs, after: &Runs, threshold: f64) -> Comparison
         text,
         notes,
         threshold_percent: threshold,
-        before: before.side(),
-        after: after.side(),
+        before: before.side(with_arguments),
+        after: after.side(with_arguments),
         changes,
         figures,
         pairs: judge.pairs(),
@@ -147,6 +153,8 @@ struct Judge<'a> {
     after: &'a Runs,
     /// Percent.
     threshold: f64,
+    /// Whether programs are shown with all their arguments: they may be secrets.
+    with_arguments: bool,
 }
 
 impl Judge<'_> {
@@ -508,14 +516,16 @@ impl Judge<'_> {
 
     /// Whether the programs differ, and sentences about what the comparison rests on.
     fn notes(&self) -> (bool, Vec<String>) {
-        let [before, after] = [self.before, self.after].map(Runs::side);
+        let [before, after] = [self.before, self.after].map(|runs| runs.side(self.with_arguments));
         let mut notes = Vec::new();
         let name = |command: &[String]| {
             command.first().and_then(|path| path.rsplit('/').next()).unwrap_or_default().to_owned()
         };
         let is_other =
             [&before, &after].iter().all(|it| !it.command.is_empty()) && name(&before.command) != name(&after.command);
-        if before.command != after.command {
+        if before.command == after.command && self.before.command() != self.after.command() {
+            notes.push("The arguments of the commands differ; --with-arguments shows them.".to_owned());
+        } else if before.command != after.command {
             notes.push(format!("The commands differ: {}, now {}.", words::command(&before), words::command(&after)));
         }
         let identities = |runs: &Runs| runs.runs.iter().flat_map(|run| run.identities.clone()).collect::<BTreeSet<_>>();

@@ -76,6 +76,9 @@ pub(crate) struct CompareArguments {
     /// Short for --format html, to a file, or - for standard output
     #[arg(long, value_name = "OUT.html")]
     html: Option<PathBuf>,
+    /// Show all arguments of programs, not the script's name only
+    #[arg(long)]
+    with_arguments: bool,
 }
 
 impl CompareArguments {
@@ -117,7 +120,7 @@ fn try_run(arguments: &CompareArguments) -> Result<u8, Box<dyn Error>> {
     outputs.iter().try_for_each(|(_, path)| output::check(path))?;
     let (before, after) = (load(&arguments.before)?, load(&arguments.after)?);
     let is_whole = before.runs.iter().chain(&after.runs).all(|run| run.is_whole);
-    let comparison = judge::compare(&before, &after, arguments.threshold);
+    let comparison = judge::compare(&before, &after, arguments.threshold, arguments.with_arguments);
     for (format, path) in outputs {
         let style = if path == Path::new("-") { Style::of_stdout() } else { Style::of_file() };
         output::write_to(path, |out| match format {

@@ -70,6 +70,7 @@ use gather::Options;
 pub(crate) use hang::{AFTER_HELP as AFTER_HELP_OF_HANG, LiveArguments, hang, ps};
 use model::Report;
 pub(crate) use output::{STDOUT, check as check_output, is_stdout, write_to};
+pub(crate) use processes::without_arguments;
 use term::Style;
 pub(crate) use term::wrapped;
 
