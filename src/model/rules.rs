@@ -560,14 +560,14 @@ rules! {
         "Peer Device Memory Access: without access, a copy goes through the host."
         "38 instead of 397 GB/s on two H200, and the call blocks the host for 25 ms per GiB."
         "CUDA offers a direct path between the two devices, but the program has not enabled peer access, or has disabled it again."
-        "Run it with P2PSHIM_ACCESS=auto, the default, which enables access if data arrives and keeps the program's waits; or call cudaDeviceEnablePeerAccess at start, and wait for the copy's stream or an event: cudaDeviceSynchronize, cudaFree and the like on the other device no longer wait for the copy then (docs/WAITS.md).";
+        "Run it without `--access app` (P2PSHIM_ACCESS=app): p2pshim then enables access if data arrives. Or call cudaDeviceEnablePeerAccess at start, and wait for the copy's stream or an event: cudaFree and the like on the other device no longer wait for the copy then (docs/WAITS.md).";
 
     StagedPool "P2P-staged-pool" Performance [0, 0, 0]
         "all copies between devices"
         "Stream Ordered Memory Allocator: other devices can access memory of a pool only after cudaMemPoolSetAccess. Enabling peer access is not enough."
         "39 instead of 396 GB/s on two H200, with peer access enabled."
         "Copies of memory from cudaMallocAsync go through the host, even if peer access is enabled."
-        "Run it with P2PSHIM_ACCESS=auto and P2PSHIM_POOLS=auto, the defaults, or call cudaMemPoolSetAccess for the other device.";
+        "Run it without `--access app` and `--pools app` (P2PSHIM_ACCESS, P2PSHIM_POOLS), or call cudaMemPoolSetAccess for the other device.";
 
     StagedMapped "P2P-staged-mapped" Performance [0, 0, 0]
         "all copies between devices"
@@ -581,7 +581,7 @@ rules! {
         "Peer Device Memory Access: without access, a copy goes through the host."
         "A copy in a graph takes the path that there was when the graph was instantiated, for ever: 38 instead of 391 GB/s on two H200. Enabling access afterwards, cudaGraphExecUpdate and cudaGraphExecMemcpyNodeSetParams do not change it."
         "Each launch of this graph copies through the host, and blocks the host meanwhile."
-        "Enable peer access before cudaGraphInstantiate, or instantiate the graph again; or run it with P2PSHIM_ACCESS=auto, the default.";
+        "Enable peer access before cudaGraphInstantiate, or instantiate the graph again; or run it without `--access app` (P2PSHIM_ACCESS=app).";
 
     SlowSmallCopies "P2P-slow-small-copies" Performance [0, 0, 0]
         "all copies between devices"

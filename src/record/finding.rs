@@ -28,7 +28,7 @@ impl LastFinding {
     pub(crate) fn text(&self) -> String {
         let Self { function, finding, ret, numbering, .. } = self;
         let said = Said { function: *function, finding, ret: *ret, numbering: *numbering };
-        Found { said, caller: None }.to_string()
+        Found { said, caller: None, is_brief: false }.to_string()
     }
 }
 

@@ -167,13 +167,14 @@ fn pair(level: Level, one: u8, other: u8, verified: Option<Verified>, what: fmt:
 /// The target of lines on what a program gets wrong.
 const FINDINGS: &str = "p2pshim::finding";
 
-/// Says what is wrong with a call: in full the first time in a place of the program, a note at `info` and all else at `warn`; later
-/// only that it was so often.
+/// Says what is wrong with a call: the first time in a place of the program, a note at `info` and all else at `warn`; later only that it
+/// was so often. What a rule means and what to do is said once.
 pub(crate) fn finding(said: &Said<'_>, times: u64, caller: impl FnOnce() -> Option<CallSite>) {
     let finding = said.finding;
     let (id, name) = (finding.rule.id(), said.function.name());
     if times == 1 {
-        let text = super::text::Found { said: *said, caller: caller() };
+        let is_brief = !Once::Finding(finding.rule as u16).is_first();
+        let text = super::text::Found { said: *said, caller: caller(), is_brief };
         if trace::is_open() {
             trace::finding(finding.rule, &text.to_string());
         }
@@ -199,6 +200,7 @@ pub(crate) enum Once {
     StagedByUs([u8; 2]),
     FreedEarly,
     NoMemoryLeft,
+    Finding(u16),
     NoVerdict,
     Risky,
     Export,

@@ -95,6 +95,8 @@ impl Display for Place {
 pub(super) struct Found<'a> {
     pub(super) said: Said<'a>,
     pub(super) caller: Option<CallSite>,
+    /// Whether it goes without what the rule means, and what to do.
+    pub(super) is_brief: bool,
 }
 
 impl Display for Found<'_> {
@@ -125,7 +127,10 @@ impl Display for Found<'_> {
             Layer::Hip => Cow::Owned(hipify(text.trim_end_matches('\0'))),
             _ => Cow::Borrowed(text.trim_end_matches('\0')),
         };
-        write!(out, ". {} {} (p2pshim explain {})", shown(text.why), shown(text.remedy), rule.id())
+        if !self.is_brief {
+            write!(out, ". {} {}", shown(text.why), shown(text.remedy))?;
+        }
+        write!(out, " (p2pshim explain {})", rule.id())
     }
 }
 
