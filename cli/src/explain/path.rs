@@ -7,7 +7,7 @@ use p2pshim_trace::Path;
 use super::Page;
 
 /// The words and their meaning.
-const WORDS: [(&str, &str); 10] = [
+const WORDS: [(&str, &str); 11] = [
     (
         "direct",
         "The data goes from GPU to GPU, over NVLink or PCIe, without a buffer on the host. This is the fastest path.",
@@ -25,6 +25,12 @@ const WORDS: [(&str, &str); 10] = [
     (
         "blocked",
         "p2pshim keeps the pair of GPUs from direct copies, because it is broken, or denied by P2PSHIM_ACCESS=off or P2PSHIM_DENY.",
+    ),
+    (
+        "hang",
+        "A call or a copy does not end. While a program of `p2pshim run` hangs, `p2pshim hang` says which call each of its processes is in, \
+         and where in the program; `p2pshim hang DIR` does so of the traces of one that has ended. If it does not hang with `--access off`, \
+         the path between the GPUs hangs: `p2pshim doctor` tests that.",
     ),
     ("denied", "The user keeps the pair of GPUs from direct copies, by P2PSHIM_ACCESS=off or P2PSHIM_DENY."),
     (
@@ -50,6 +56,7 @@ pub(super) fn known() -> impl Iterator<Item = String> {
 pub(super) fn print(page: &mut Page<'_, impl Write>, text: &str) -> io::Result<bool> {
     let text = text.trim().to_ascii_lowercase();
     let name = text.split([':', '(']).next().unwrap_or_default().trim();
+    let name = if ["hangs", "hung", "hanging"].contains(&name) { "hang" } else { name };
     let meaning = WORDS.iter().find(|(word, _)| *word == name);
     let has = |path: &&Path| {
         let (title, logged) = (path.title(), path.to_string());
