@@ -20,32 +20,53 @@ pub enum Part {
     Atomics,
     /// Flags between kernels that run at the same time.
     Flags,
+    /// Flags and data that a kernel reads from the memory of the peer, where a running kernel stores them.
+    Pull,
+    /// Data with a flag in each 8 bytes, as NCCL's LL protocol has it.
+    Ll,
+    /// Lines of 128 bytes whose last 8 are a flag, as NCCL's LL128 protocol has it, where NVLink joins the pair.
+    Ll128,
     /// Copies to and from memory that another process allocated, which was opened by an IPC handle.
     Ipc,
     /// As `Ipc`, with memory that was mapped by a file descriptor (Virtual Memory Management).
     Vmm,
+    /// Kernels of two processes that exchange data and flags in such memory of an IPC handle, while copies use what is beside it.
+    IpcKernels,
     /// Copies and accesses of kernels in memory wherever it lies.
     AllMemory,
     /// Copies of all pairs at once.
     AllPairs,
+    /// Stores of kernels from each GPU to each other one at once.
+    AllToAll,
 }
 
 impl Part {
     /// In the order of the doctor's table.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 14] = [
         Self::Copies,
         Self::Loads,
         Self::Stores,
         Self::Atomics,
         Self::Flags,
+        Self::Pull,
+        Self::Ll,
+        Self::Ll128,
         Self::Ipc,
         Self::Vmm,
+        Self::IpcKernels,
         Self::AllMemory,
         Self::AllPairs,
+        Self::AllToAll,
     ];
 
     /// The tests of memory that processes share.
-    pub const BETWEEN_PROCESSES: [Self; 2] = [Self::Ipc, Self::Vmm];
+    pub const BETWEEN_PROCESSES: [Self; 3] = [Self::Ipc, Self::Vmm, Self::IpcKernels];
+
+    /// The tests of all pairs at once.
+    pub const AT_ONCE: [Self; 2] = [Self::AllPairs, Self::AllToAll];
+
+    /// The tests of what only NCCL's protocols do, and NCCL can do without.
+    pub const OF_NCCL: [Self; 2] = [Self::Ll, Self::Ll128];
 
     /// Its word in files and lines.
     pub fn word(self) -> &'static str {
@@ -55,10 +76,15 @@ impl Part {
             Self::Stores => "stores",
             Self::Atomics => "atomics",
             Self::Flags => "flags",
+            Self::Pull => "pull",
+            Self::Ll => "ll",
+            Self::Ll128 => "ll128",
             Self::Ipc => "ipc",
             Self::Vmm => "vmm",
+            Self::IpcKernels => "ipc-kernels",
             Self::AllMemory => "all-memory",
             Self::AllPairs => "all-pairs",
+            Self::AllToAll => "all-to-all",
         }
     }
 
@@ -70,10 +96,15 @@ impl Part {
             Self::Stores => "kernel stores",
             Self::Atomics => "kernel atomics",
             Self::Flags => "kernel flags",
+            Self::Pull => "kernel pull",
+            Self::Ll => "kernel flags in line, LL",
+            Self::Ll128 => "kernel flags in line, LL128",
             Self::Ipc => "between processes, IPC",
             Self::Vmm => "between processes, VMM",
+            Self::IpcKernels => "between processes, kernels",
             Self::AllMemory => "all memory",
             Self::AllPairs => "all pairs at once",
+            Self::AllToAll => "all-to-all by kernels",
         }
     }
 
@@ -85,7 +116,7 @@ impl Part {
     /// Whether a pair is not verified without it. The rest may be impossible on a machine where peer access is right: containers
     /// may keep processes from sharing memory, other processes use it, and kernels need not run at the same time.
     pub fn is_essential(self) -> bool {
-        !matches!(self, Self::Flags | Self::Ipc | Self::Vmm | Self::AllMemory | Self::AllPairs)
+        matches!(self, Self::Copies | Self::Loads | Self::Stores | Self::Atomics)
     }
 }
 
@@ -232,7 +263,7 @@ impl Verdict {
     /// # Errors
     /// The part that failed, and how.
     pub fn within_process(&self) -> Option<Result<(), String>> {
-        if let Some((part, finding)) = self.failure(|part| !Part::BETWEEN_PROCESSES.contains(&part)) {
+        if let Some((part, finding)) = self.failure(is_within_process) {
             return Some(Err(said(part, finding)));
         }
         (self.finding(Part::Copies) == Some(&Finding::Right)).then_some(Ok(()))
@@ -240,7 +271,8 @@ impl Verdict {
 
     /// How access to memory of another process failed, which was shared in that way, or access within one process.
     pub fn between_processes(&self, way: Part) -> Option<String> {
-        let failure = self.failure(|part| part == way || !Part::BETWEEN_PROCESSES.contains(&part));
+        let is_of_way = |part| part == way || part == Part::IpcKernels && way == Part::Ipc;
+        let failure = self.failure(|part| is_of_way(part) || is_within_process(part));
         failure.map(|(part, finding)| said(part, finding))
     }
 
@@ -313,6 +345,11 @@ pub(crate) fn rate(text: &str) -> Option<f64> {
     text.parse().ok().filter(|rate| (0.0..=FASTEST).contains(rate))
 }
 
+/// Whether a part decides about all use within one process.
+fn is_within_process(part: Part) -> bool {
+    !Part::BETWEEN_PROCESSES.contains(&part) && !Part::OF_NCCL.contains(&part)
+}
+
 /// How a part failed, in words.
 fn said(part: Part, finding: &Finding) -> String {
     format!("{}: {}", part.name(), finding.detail().unwrap_or(finding.word()))
@@ -375,6 +412,13 @@ mod tests {
         assert_eq!(ipc.within_process(), Some(Ok(())));
         assert_eq!(ipc.between_processes(Part::Ipc).as_deref(), Some("between processes, IPC: lost"));
         assert_eq!(ipc.between_processes(Part::Vmm), None);
+        let kernels = with(Part::IpcKernels, wrong("lost"));
+        assert!(kernels.between_processes(Part::Ipc).is_some() && kernels.between_processes(Part::Vmm).is_none());
+        for part in Part::OF_NCCL {
+            let verdict = with(part, wrong("lost"));
+            assert_eq!((verdict.within_process(), verdict.between_processes(Part::Ipc)), (Some(Ok(())), None));
+            assert!(verdict.any_failure().is_some());
+        }
         let loads = with(Part::Loads, wrong("lost"));
         assert_eq!(loads.within_process(), Some(Err("kernel loads: lost".to_owned())));
         assert!(loads.between_processes(Part::Vmm).is_some() && with(Part::Vmm, untested()).any_failure().is_none());

@@ -68,10 +68,15 @@ impl Conclusion {
         let mut text = String::new();
         for (test, what) in [
             (Test::Flags, "By flags between kernels"),
+            (Test::Pull, "By kernels that read flags and data"),
+            (Test::Ll, "By flags in line with data (LL)"),
+            (Test::Ll128, "By flags in line with data (LL128)"),
             (Test::Ipc, "Between processes by IPC handle"),
             (Test::Vmm, "Between processes by file descriptor"),
+            (Test::IpcKernels, "Between kernels of two processes"),
             (Test::AllMemory, "In all of the memory"),
             (Test::AllPairs, "While all pairs copy at once"),
+            (Test::AllToAll, "While kernels store from each GPU to each other"),
         ] {
             let rows: Vec<&Row> = rows.iter().filter(|row| is_untested(row, test)).collect();
             if !rows.is_empty() {

@@ -1,10 +1,12 @@
-//! The test of all pairs at once: what is right for each pair alone may be wrong, or hang, when others copy too.
+//! The tests of all pairs at once: what is right for each pair alone may be wrong, or hang, when others copy too, or kernels store from
+//! each GPU to each other one.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::cuda::{Address, Context, CudaError, Device, Driver, Event, Result, Stream};
-use super::lines::{Finding, Verdict};
+use super::cuda::{Address, Context, CudaError, Device, Driver, Event, Function, Result, Stream};
+use super::kernel;
+use super::lines::{Finding, Test, Verdict};
 use super::pattern::difference;
 use super::rig::Rig;
 
@@ -14,18 +16,21 @@ const ALL_BYTES: usize = 256 << 20;
 /// In so many copies, which take turns with those of the other pairs.
 const PIECES: usize = 4;
 const ROUNDS: usize = 3;
+/// How much the kernels of a pair store at most.
+const STORED_BYTES: usize = 4 << 20;
 /// Copies of each pair that are measured.
 const MEASURED: usize = 8;
 /// It learns how the test goes on. Pairs are told by their place in the list.
 pub(super) trait Witness {
     /// How a pair came out.
-    fn found(&self, pair: usize, finding: &Finding);
+    fn found(&self, pair: usize, test: Test, finding: &Finding);
     /// GB/s of a pair.
     fn measured(&self, pair: usize, speed: f64);
 }
 
 /// Copies from memory of a pair's first device to memory of the second, on a stream of the first.
 struct Flow {
+    devices: [Device; 2],
     contexts: [Context; 2],
     from: Address,
     to: Address,
@@ -43,7 +48,7 @@ impl Flow {
         let contexts @ [a, b] = [a?, b?];
         let (to, from) = (driver.allocate(b, bytes)?, driver.allocate(a, bytes)?);
         let (stream, events) = (driver.stream(a)?, [driver.event()?, driver.event()?]);
-        Ok(Self { contexts, from, to, stream, bytes, events, finding: None })
+        Ok(Self { devices, contexts, from, to, stream, bytes, events, finding: None })
     }
 
     /// Copies one piece of so many.
@@ -70,26 +75,88 @@ pub(super) fn verify(rig: &Rig, pairs: &[[Device; 2]], time: Duration, witness: 
         Ok(flows) => flows,
         Err(error) => return Verdict::Unknown(error.to_string()),
     };
+    let work = Work::Copies(bytes);
     for round in 0..ROUNDS {
-        if let Err(why) = trial(rig, &mut flows, round, time) {
-            say(&flows, witness);
+        if let Err(why) = trial(rig, &mut flows, round, (&work, time)) {
+            say(&flows, Test::AllPairs, witness);
             return Verdict::Unknown(why);
         }
     }
     let is_right = flows.iter().all(|flow| flow.finding.is_none());
-    flows.iter_mut().for_each(|flow| {
-        flow.finding.get_or_insert(Finding::Right);
-    });
-    say(&flows, witness);
-    if is_right && let Ok(speeds) = speeds(driver, &flows) {
-        speeds.into_iter().enumerate().for_each(|(pair, speed)| witness.measured(pair, speed));
+    end(&mut flows, Test::AllPairs, witness);
+    if is_right {
+        if let Ok(speeds) = speeds(driver, &flows) {
+            speeds.into_iter().enumerate().for_each(|(pair, speed)| witness.measured(pair, speed));
+        }
+        all_to_all(rig, &mut flows, time, witness);
     }
     Verdict::Passed
 }
 
-fn say(flows: &[Flow], witness: &impl Witness) {
+/// Has kernels store from each GPU to each other one.
+fn all_to_all(rig: &Rig, flows: &mut [Flow], time: Duration, witness: &impl Witness) {
+    let kernel = |flow: &Flow| rig.kernel_on((flow.devices[0], flow.contexts[0]), kernel::COPY);
+    let kernels: Result<Vec<Function>> = flows.iter().map(kernel).collect();
+    let bytes = flows.iter().map(|flow| flow.bytes.min(STORED_BYTES)).min().unwrap_or_default();
+    let done = kernels.map_err(|error| error.to_string()).and_then(|kernels| {
+        let work = Work::Kernels(kernels, bytes);
+        trial(rig, flows, ROUNDS, (&work, time))
+    });
+    if let Err(why) = done {
+        for flow in flows.iter_mut() {
+            flow.finding.get_or_insert_with(|| Finding::Untested(why.clone()));
+        }
+    }
+    end(flows, Test::AllToAll, witness);
+}
+
+/// Says how each flow came out, right if nothing is noted.
+fn end(flows: &mut [Flow], test: Test, witness: &impl Witness) {
+    for flow in flows.iter_mut() {
+        flow.finding.get_or_insert(Finding::Right);
+    }
+    say(flows, test, witness);
+    flows.iter_mut().for_each(|flow| flow.finding = None);
+}
+
+fn say(flows: &[Flow], test: Test, witness: &impl Witness) {
     for (pair, flow) in flows.iter().enumerate() {
-        flow.finding.iter().for_each(|finding| witness.found(pair, finding));
+        flow.finding.iter().for_each(|finding| witness.found(pair, test, finding));
+    }
+}
+
+/// The work of all flows in a round, and how much each moves.
+enum Work {
+    /// Copies, in pieces that take turns.
+    Copies(usize),
+    /// A kernel of each flow stores it.
+    Kernels(Vec<Function>, usize),
+}
+
+impl Work {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Copies(bytes) | Self::Kernels(_, bytes) => *bytes,
+        }
+    }
+
+    fn noun(&self) -> &'static str {
+        match self {
+            Self::Copies(_) => "copies",
+            Self::Kernels(..) => "kernels",
+        }
+    }
+
+    fn begin(&self, driver: &Driver, flows: &[Flow]) -> Result<()> {
+        match self {
+            Self::Copies(_) => {
+                (0..PIECES).try_for_each(|piece| flows.iter().try_for_each(|flow| flow.copy(driver, piece, PIECES)))
+            }
+            Self::Kernels(kernels, bytes) => flows.iter().zip(kernels).try_for_each(|(flow, kernel)| {
+                driver.enter(flow.contexts[0])?;
+                driver.launch(*kernel, (flow.to, flow.from, *bytes as u64 / 8), flow.stream)
+            }),
+        }
     }
 }
 
@@ -102,25 +169,30 @@ fn enable(driver: &Driver, pairs: &[[Device; 2]]) -> Result<()> {
 ///
 /// # Errors
 /// Why the flows of which nothing is noted could not be tested.
-fn trial(rig: &Rig, flows: &mut [Flow], round: usize, time: Duration) -> std::result::Result<(), String> {
-    let (driver, count) = (&rig.driver, flows.len());
-    let part = |place: usize, bytes| rig.patterns.part((round * count + place) as u64, bytes);
+fn trial(
+    rig: &Rig,
+    flows: &mut [Flow],
+    round: usize,
+    (work, time): (&Work, Duration),
+) -> std::result::Result<(), String> {
+    let (driver, count, bytes) = (&rig.driver, flows.len(), work.bytes());
+    let part = |place: usize| rig.patterns.part((round * count + place) as u64, bytes);
     let begun = || {
         for (place, flow) in flows.iter().enumerate() {
-            let ([a, b], [sent, stale]) = (flow.contexts, part(place, flow.bytes));
+            let ([a, b], [sent, stale]) = (flow.contexts, part(place));
             driver.write(a, flow.from, sent)?;
             driver.write(b, flow.to, stale)?;
         }
         for context in flows.iter().flat_map(|flow| flow.contexts) {
             driver.synchronize(context)?;
         }
-        (0..PIECES).try_for_each(|piece| flows.iter().try_for_each(|flow| flow.copy(driver, piece, PIECES)))
+        work.begin(driver, flows)
     };
     begun().map_err(|error: CudaError| error.to_string())?;
-    wait(driver, flows, time)?;
+    wait(driver, flows, (work.noun(), time))?;
     for (place, flow) in flows.iter_mut().enumerate().filter(|(_, flow)| flow.finding.is_none()) {
-        let ([_, b], [sent, _]) = (flow.contexts, part(place, flow.bytes));
-        let difference = rig.patterns.found(flow.bytes, |found| {
+        let ([_, b], [sent, _]) = (flow.contexts, part(place));
+        let difference = rig.patterns.found(bytes, |found| {
             driver.read(b, flow.to, found)?;
             Ok(difference(sent, found))
         });
@@ -134,7 +206,7 @@ fn trial(rig: &Rig, flows: &mut [Flow], round: usize, time: Duration) -> std::re
 ///
 /// # Errors
 /// There is one.
-fn wait(driver: &Driver, flows: &mut [Flow], time: Duration) -> std::result::Result<(), String> {
+fn wait(driver: &Driver, flows: &mut [Flow], (noun, time): (&str, Duration)) -> std::result::Result<(), String> {
     let begin = Instant::now();
     let mut waiting: Vec<&mut Flow> = flows.iter_mut().collect();
     let mut ended_badly = false;
@@ -144,7 +216,7 @@ fn wait(driver: &Driver, flows: &mut [Flow], time: Duration) -> std::result::Res
             let finding = match flow.is_done(driver) {
                 Ok(true) => return false,
                 Ok(false) if !is_late => return true,
-                Ok(false) => Finding::Hung(format!("its copies had not ended after {} s", time.as_secs_f64())),
+                Ok(false) => Finding::Hung(format!("its {noun} had not ended after {} s", time.as_secs_f64())),
                 Err(error) if error.is_fault() => Finding::Wrong(error.to_string()),
                 Err(error) => Finding::Untested(error.to_string()),
             };
@@ -154,7 +226,8 @@ fn wait(driver: &Driver, flows: &mut [Flow], time: Duration) -> std::result::Res
         });
         thread::yield_now();
     }
-    if ended_badly { Err("another pair's copies did not end, or ended in a device fault".to_owned()) } else { Ok(()) }
+    let why = || format!("another pair's {noun} did not end, or ended in a device fault");
+    if ended_badly { Err(why()) } else { Ok(()) }
 }
 
 /// GB/s of each flow while all copy.

@@ -1,13 +1,17 @@
-//! Copies from A to B that another process makes, where one end is memory of ours that it has opened.
+//! Copies from A to B that another process makes, where one end is memory of ours that it has opened; and kernels of both processes that
+//! use such memory at the same time.
 
 use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use super::additions::words;
 use super::cuda::{Address, CudaError};
+use super::flags::{COUNTED, Counts, Left, ROUNDS, TRIES};
 use super::journal::Entry;
+use super::kernel::Kind;
 use super::lines::{Finding, Line, Test};
-use super::partner::{Channel, Partner, Request, SIZES, Ticket};
+use super::partner::{BESIDE, Channel, Partner, Reply, Request, SIZES, Ticket};
 use super::pattern::difference;
 use super::rig::{Lent, Rig};
 use super::verify::{Verification, of_error};
@@ -32,7 +36,7 @@ impl From<CudaError> for Stop {
 type Shared = Result<(Address, Ticket), String>;
 
 fn shared(lent: Lent, test: Test) -> Shared {
-    if test == Test::Ipc {
+    if test != Test::Vmm {
         lent.ipc.map(|(address, handle)| (address, Ticket::Ipc(handle)))
     } else {
         lent.vmm.map(|(address, descriptor)| (address, Ticket::Vmm(descriptor.as_raw_fd())))
@@ -77,7 +81,13 @@ impl Between {
                 (Err(why), _) | (Ok(_), [Err(why), _] | [_, Err(why)]) => Finding::Untested(why.clone()),
                 (Ok(channel), [Ok(from), Ok(to)]) => {
                     entry.begin(test);
-                    match copies(verification, channel, [*from, *to]) {
+                    let result = match test {
+                        Test::IpcKernels => kernels(verification, channel, *to),
+                        _ => copies(verification, channel, [*from, *to]),
+                    };
+                    // A resource that stays open says nothing of the path.
+                    channel.ask(&Request::Close);
+                    match result {
                         Ok(()) => Finding::Right,
                         Err(Stop::Found(finding)) => finding,
                         Err(Stop::Error(error)) => of_error(&error, entry),
@@ -102,45 +112,101 @@ fn copies(
 ) -> Result<(), Stop> {
     let Verification { rig, sides: [a, b], .. } = verification;
     let driver = &rig.driver;
-    let ask = |request| channel.ask(&request).finding().map_or(Ok(()), |finding| Err(Stop::Found(finding)));
-    let all = || {
-        ask(Request::Destination(to))?;
-        for (round, size) in (1..).zip(SIZES) {
-            let number = verification.number(400 + round);
-            let [sent, stale] = rig.patterns.part(number, size);
-            driver.write(b.context, destination, stale)?;
-            driver.synchronize(b.context)?;
-            ask(Request::Write(number, size))?;
-            let difference = rig.patterns.found(size, |found| {
-                driver.read(b.context, destination, found)?;
-                Ok(difference(sent, found))
-            });
-            if let Some(difference) = difference.map_err(Stop::Error)? {
-                let wrong = format!("{difference} (copy {round}, to memory of another process)");
-                return Err(Stop::Found(Finding::Wrong(wrong)));
-            }
+    let ask = |request| ask(channel, &request).map(drop);
+    ask(Request::Destination(to))?;
+    for (round, size) in (1..).zip(SIZES) {
+        let number = verification.number(400 + round);
+        let [sent, stale] = rig.patterns.part(number, size);
+        driver.write(b.context, destination, stale)?;
+        driver.synchronize(b.context)?;
+        ask(Request::Write(number, size))?;
+        let difference = rig.patterns.found(size, |found| {
+            driver.read(b.context, destination, found)?;
+            Ok(difference(sent, found))
+        });
+        if let Some(difference) = difference.map_err(Stop::Error)? {
+            let wrong = format!("{difference} (copy {round}, to memory of another process)");
+            return Err(Stop::Found(Finding::Wrong(wrong)));
         }
-        // As within a process, the other side makes the copies too, where it can.
-        if !driver.can_access(b.device, a.device)? {
+    }
+    // As within a process, the other side makes the copies too, where it can.
+    if !driver.can_access(b.device, a.device)? {
+        return Ok(());
+    }
+    ask(Request::Source(from))?;
+    for (round, size) in (1..).zip(SIZES) {
+        let number = verification.number(500 + round);
+        let [sent, _] = rig.patterns.part(number, size);
+        driver.write(a.context, source, sent)?;
+        driver.synchronize(a.context)?;
+        ask(Request::Read(number, size)).map_err(|stop| match stop {
+            Stop::Found(Finding::Wrong(wrong)) => {
+                Stop::Found(Finding::Wrong(format!("{wrong} (copy {round}, from memory of another process)")))
+            }
+            other => other,
+        })?;
+    }
+    Ok(())
+}
+
+/// Has the other process do something.
+///
+/// # Errors
+/// A finding stands for its reply.
+fn ask(channel: &Channel, request: &Request) -> Result<Reply, Stop> {
+    let reply = channel.ask(request);
+    if let Reply::Counted(_) = reply {
+        Ok(reply)
+    } else {
+        reply.finding().map_or(Ok(Reply::Done), |it| Err(Stop::Found(it)))
+    }
+}
+
+/// Has a kernel here, on B, and one of the other process, on A, exchange flags and data in memory of B, as custom all-reduces do, while the
+/// other process copies to what is beside it.
+fn kernels(
+    verification: &Verification<'_>,
+    channel: &Channel,
+    (memory, ticket): (Address, Ticket),
+) -> Result<(), Stop> {
+    /// How much is copied.
+    const SIZE: usize = 1 << 20;
+    let Verification { rig, sides: [_, b], .. } = verification;
+    let driver = &rig.driver;
+    ask(channel, &Request::Destination(ticket))?;
+    let kind = Kind::of_flags(driver.capability(b.device)?);
+    let kernel = rig.kernel(b, kind.send())?;
+    let mut counts = Vec::new();
+    for _ in 0..TRIES {
+        let [sent, stale] = rig.patterns.part(verification.number(600), SIZE);
+        let mut there = vec![0; COUNTED + 24];
+        driver.write(b.context, memory, &there)?;
+        driver.write(b.context, memory + BESIDE as u64, stale)?;
+        driver.synchronize(b.context)?;
+        ask(channel, &Request::Fill(verification.number(600), SIZE))?;
+        driver.enter(b.context)?;
+        driver.launch(kernel, (memory, memory + COUNTED as u64, ROUNDS), b.stream)?;
+        let Reply::Counted(receiver) = ask(channel, &Request::Receive(ROUNDS, SIZE))? else { return Ok(()) };
+        driver.enter(b.context)?;
+        driver.wait(b.stream)?;
+        driver.read(b.context, memory, &mut there)?;
+        let there = words(&there);
+        let (mailbox, sender) = there.split_at(COUNTED / 8);
+        counts = Counts::read(kind, ROUNDS, &Left { sender, receiver: &receiver, mailbox });
+        let finding = Counts::finding(&counts, kind);
+        if let Some(wrong @ Finding::Wrong(_)) = finding {
+            return Err(Stop::Found(wrong));
+        }
+        let difference = rig.patterns.found(SIZE, |found| {
+            driver.read(b.context, memory + BESIDE as u64, found)?;
+            Ok(difference(sent, found))
+        });
+        if let Some(difference) = difference.map_err(Stop::Error)? {
+            return Err(Stop::Found(Finding::Wrong(format!("{difference} (copies beside kernels)"))));
+        }
+        if finding.is_some() {
             return Ok(());
         }
-        ask(Request::Source(from))?;
-        for (round, size) in (1..).zip(SIZES) {
-            let number = verification.number(500 + round);
-            let [sent, _] = rig.patterns.part(number, size);
-            driver.write(a.context, source, sent)?;
-            driver.synchronize(a.context)?;
-            ask(Request::Read(number, size)).map_err(|stop| match stop {
-                Stop::Found(Finding::Wrong(wrong)) => {
-                    Stop::Found(Finding::Wrong(format!("{wrong} (copy {round}, from memory of another process)")))
-                }
-                other => other,
-            })?;
-        }
-        Ok(())
-    };
-    let result = all();
-    // A resource that stays open says nothing of the path.
-    channel.ask(&Request::Close);
-    result
+    }
+    Err(Stop::Found(Counts::stalled(&counts)))
 }

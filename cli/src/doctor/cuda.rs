@@ -42,7 +42,7 @@ const NON_BLOCKING: c_uint = 1;
 
 macro_rules! handles {
     ($($(#[$doc:meta])* $name:ident;)*) => {
-        $($(#[$doc])* #[derive(Clone, Copy, Debug, PartialEq, Eq)] pub(super) struct $name(usize);)*
+        $($(#[$doc])* #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)] pub(super) struct $name(usize);)*
     };
 }
 
@@ -51,6 +51,8 @@ handles! {
     Context;
     /// A stream.
     Stream;
+    /// A module of a context.
+    Module;
     /// A function of a module.
     Function;
     /// An event that keeps the time.
@@ -430,12 +432,19 @@ impl Driver {
         call!(self, cuEventDestroy_v2(event.0))
     }
 
-    /// Loads a kernel into a context.
-    pub(super) fn kernel(&self, context: Context, ptx: &CStr, entry_point: &CStr) -> Result<Function> {
+    /// Loads kernels into a context.
+    pub(super) fn module(&self, context: Context, ptx: &CStr) -> Result<Module> {
         self.enter(context)?;
-        let (mut module, mut function) = (0, 0);
+        let mut module = 0;
         call!(self, cuModuleLoadData(&mut module, ptx.as_ptr().cast()))?;
-        call!(self, cuModuleGetFunction(&mut function, module, entry_point.as_ptr()))?;
+        Ok(Module(module))
+    }
+
+    /// A kernel of a module.
+    pub(super) fn function(&self, context: Context, module: Module, entry_point: &CStr) -> Result<Function> {
+        self.enter(context)?;
+        let mut function = 0;
+        call!(self, cuModuleGetFunction(&mut function, module.0, entry_point.as_ptr()))?;
         Ok(Function(function))
     }
 

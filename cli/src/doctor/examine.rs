@@ -216,13 +216,13 @@ impl<'a> Examination<'a> {
         for is_last in [false, true] {
             let mut found = Vec::new();
             let asked = self.ask(settings, (Task::AtOnce, "all pairs at once"), &places, |row, line| match line {
-                Line::Found(_, finding) => found.push((row.pair, finding)),
+                Line::Found(test, finding) => found.push((row.pair, test, finding)),
                 Line::AtOnce(speed) => row.at_once = Some(speed),
                 _ => {}
             });
             let verdict = asked.unwrap_or_else(|why| Some(Verdict::Unknown(why)));
             let hangs = matches!(verdict, Some(Verdict::Failed(_)) | None)
-                || found.iter().any(|(_, finding)| matches!(finding, Finding::Hung(_)));
+                || found.iter().any(|(.., finding)| matches!(finding, Finding::Hung(_)));
             if hangs {
                 self.end();
             }
@@ -232,10 +232,11 @@ impl<'a> Examination<'a> {
             }
             for row in self.rows.iter_mut().enumerate().filter(|(place, _)| places.contains(place)).map(|(_, row)| row)
             {
-                match found.iter().find(|(pair, _)| *pair == row.pair) {
-                    Some((_, finding)) => row.add(Test::AllPairs, finding.clone()),
-                    None => not_said(row, verdict.as_ref()),
+                let said: Vec<_> = found.iter().filter(|(pair, ..)| *pair == row.pair).collect();
+                if said.is_empty() {
+                    not_said(row, verdict.as_ref());
                 }
+                said.into_iter().for_each(|(_, test, finding)| row.add(*test, finding.clone()));
             }
             return;
         }

@@ -15,16 +15,21 @@ use super::json::VERSION;
 use crate::report::field;
 
 /// The tests of a pair, by their keys.
-const TESTS: [&str; 9] = [
+const TESTS: [&str; 14] = [
     "copy_engine",
     "kernel_loads",
     "kernel_stores",
     "kernel_atomics",
     "kernel_flags",
+    "kernel_pull",
+    "kernel_ll",
+    "kernel_ll128",
     "between_processes_ipc",
     "between_processes_vmm",
+    "between_processes_kernels",
     "all_memory",
     "all_pairs_at_once",
+    "all_to_all",
 ];
 /// The figures of a pair, by their keys.
 const FIGURES: [&str; 7] = [

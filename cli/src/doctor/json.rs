@@ -179,10 +179,15 @@ fn pair<'a>(examined: &Examined, paths: &Paths<'_>, row: &'a Row) -> model::Pair
         kernel_stores,
         kernel_atomics,
         kernel_flags,
+        kernel_pull,
+        kernel_ll,
+        kernel_ll128,
         between_processes_ipc,
         between_processes_vmm,
+        between_processes_kernels,
         all_memory,
         all_pairs_at_once,
+        all_to_all,
     ] = row.findings.each_ref().map(|found| found.as_ref().map(finding));
     let (verdict, detail) = match &row.verdict {
         Verdict::Passed => ("verified", None),
@@ -198,10 +203,15 @@ fn pair<'a>(examined: &Examined, paths: &Paths<'_>, row: &'a Row) -> model::Pair
         kernel_stores,
         kernel_atomics,
         kernel_flags,
+        kernel_pull,
+        kernel_ll,
+        kernel_ll128,
         between_processes_ipc,
         between_processes_vmm,
+        between_processes_kernels,
         all_memory,
         all_pairs_at_once,
+        all_to_all,
         gb_per_s: direct.map(|measure| hundredths(measure.speed)),
         expected_gb_per_s: expected.as_ref().map(|expected| hundredths(expected.speed)),
         expected_by: expected.map(|expected| expected.by),
@@ -227,30 +237,22 @@ fn hundredths(number: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::super::Inventory;
-    use super::super::lines::Measure;
+    use super::super::lines::{Measure, Test};
     use super::*;
     use p2pshim_host::machine::Machine;
     use serde_json::{Value, json};
 
     #[test]
     fn print_of_a_pair_that_failed_has_what_was_found() {
-        let row = Row {
-            findings: [
-                Some(Finding::Right),
-                Some(Finding::Wrong("gone".to_owned())),
-                None,
-                None,
-                None,
-                Some(Finding::Untested("no handle".to_owned())),
-                None,
-                None,
-                None,
-            ],
+        let mut row = Row {
             measures: [None, Some(Measure { speed: 38.123, latency: 14.5 })],
             by_shim: Some(51.262),
             at_once: Some(1.5),
             ..Row::new([0, 1], Verdict::Failed("kernel loads: gone".to_owned()))
         };
+        row.set_finding(Test::Copies, Finding::Right);
+        row.set_finding(Test::Loads, Finding::Wrong("gone".to_owned()));
+        row.set_finding(Test::Ipc, Finding::Untested("no handle".to_owned()));
         let examined = Examined {
             inventory: Inventory { driver: Some(13000), ..Inventory::default() },
             machine: Machine::default(),
@@ -271,9 +273,9 @@ mod tests {
         let pair = json!({
             "from": 0, "to": 1, "copy_engine": {"result": "right", "detail": null},
             "kernel_loads": {"result": "wrong", "detail": "gone"}, "kernel_stores": null,
-            "kernel_atomics": null, "kernel_flags": null, "between_processes_ipc": {"result": "untested", "detail": "no handle"},
-            "between_processes_vmm": null,
-            "all_memory": null, "all_pairs_at_once": null, "gb_per_s": null, "expected_gb_per_s": null, "expected_by": null, "all_pairs_at_once_gb_per_s": 1.5,
+            "kernel_atomics": null, "kernel_flags": null, "kernel_pull": null, "kernel_ll": null, "kernel_ll128": null, "between_processes_ipc": {"result": "untested", "detail": "no handle"},
+            "between_processes_vmm": null, "between_processes_kernels": null,
+            "all_memory": null, "all_pairs_at_once": null, "all_to_all": null, "gb_per_s": null, "expected_gb_per_s": null, "expected_by": null, "all_pairs_at_once_gb_per_s": 1.5,
             "staged_gb_per_s": 38.12, "staged_by_p2pshim_gb_per_s": 51.26, "latency_us": null, "staged_latency_us": 14.5, "has_path": false, "link": null,
             "attributes": null, "verdict": "failed", "detail": "kernel loads: gone", "stuck_process": null,
         });

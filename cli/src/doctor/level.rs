@@ -10,7 +10,11 @@ const USUAL: usize = 3;
 pub(super) const SPEED_BYTES: usize = 64 << 20;
 
 /// The tests of a pair within one process, in the order in which they are made.
-const OF_PROCESS: [Test; 5] = [Test::Copies, Test::Loads, Test::Stores, Test::Atomics, Test::Flags];
+const OF_PROCESS: [Test; 8] =
+    [Test::Copies, Test::Loads, Test::Stores, Test::Atomics, Test::Flags, Test::Pull, Test::Ll, Test::Ll128];
+/// The last of these are for the thorough tests, as is the last of those between processes.
+const USUAL_OF_PROCESS: usize = 5;
+const USUAL_BETWEEN: usize = 2;
 
 /// The tests of a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -55,7 +59,11 @@ impl Level {
 
     /// The tests within a process.
     pub(super) fn tests(self) -> &'static [Test] {
-        if self == Self::Quick { &[Test::Copies] } else { &OF_PROCESS }
+        match self {
+            Self::Quick => &[Test::Copies],
+            Self::Usual => OF_PROCESS.split_at(USUAL_OF_PROCESS).0,
+            Self::Full => &OF_PROCESS,
+        }
     }
 
     /// How many tests there are of a pair.
@@ -65,6 +73,10 @@ impl Level {
 
     /// The tests between two processes.
     pub(super) fn between(self) -> &'static [Test] {
-        if self == Self::Quick { &[Test::Ipc] } else { &Test::BETWEEN_PROCESSES }
+        match self {
+            Self::Quick => &[Test::Ipc],
+            Self::Usual => Test::BETWEEN_PROCESSES.split_at(USUAL_BETWEEN).0,
+            Self::Full => &Test::BETWEEN_PROCESSES,
+        }
     }
 }

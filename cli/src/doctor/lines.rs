@@ -166,10 +166,15 @@ enum Tests {
     Stores,
     Atomics,
     Flags,
+    Pull,
+    Ll,
+    Ll128,
     Ipc,
     Vmm,
+    IpcKernels,
     AllMemory,
     AllPairs,
+    AllToAll,
 }
 
 /// Findings, likewise.

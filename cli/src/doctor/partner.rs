@@ -12,8 +12,13 @@
 //! [[0,1],{"write":[NUMBER,BYTES]}]         done, cannot, or fault
 //! [[0,1],{"source":TICKET}]                done, or cannot
 //! [[0,1],{"read":[NUMBER,BYTES]}]          as write, or wrong
+//! [[0,1],{"fill":[NUMBER,BYTES]}]          done, or cannot
+//! [[0,1],{"receive":[ROUNDS,BYTES]}]       {"counted":[RECEIVED,WRONG,FIRST]}, cannot, or fault
 //! [[0,1],"close"]                          done
 //! ```
+//! For the last test each has a kernel run, the first on B and the second on A, which exchange flags and data in memory of B, and
+//! meanwhile the second copies to what is beside it.
+//!
 //! A ticket is what memory is opened by, `{"ipc":HANDLE}` or `{"vmm":DESCRIPTOR}`: descriptors are inherited under the same number.
 //! The second ends when the first does: nobody writes to it any more.
 
@@ -28,21 +33,29 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::additions::words;
 use super::cuda::{Address, Context, Device, Driver, Handle, Result, Stream};
+use super::kernel::Kind;
 use super::lines::Finding;
 use super::pattern::{Patterns, difference};
-use super::rig::LARGEST;
+use super::rig::{LARGEST, Modules};
 use crate::lock::lock;
 use crate::processes;
 
 /// How much is copied each way.
 pub(super) const SIZES: [usize; 3] = [4 << 10, 1 << 20, LARGEST];
+/// Bytes of memory before what is copied while kernels use the first of it.
+pub(super) const BESIDE: usize = 1 << 20;
+/// In so many copies.
+const PIECES: usize = 16;
 
 /// The second process's reply to a request.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Reply {
     Done,
+    /// The counts of a kernel that received flags.
+    Counted([u64; 3]),
     /// Data was wrong.
     Wrong(String),
     /// Its device faulted.
@@ -64,7 +77,7 @@ impl Reply {
     /// The finding about the pair; none if all is right so far.
     pub(super) fn finding(self) -> Option<Finding> {
         match self {
-            Self::Done => None,
+            Self::Done | Self::Counted(_) => None,
             Self::Wrong(text) => Some(Finding::Wrong(text)),
             Self::Fault(text) => Some(Finding::Wrong(format!("{text}, in the process that opened the memory"))),
             Self::Cannot(text) => Some(Finding::Untested(text)),
@@ -101,6 +114,10 @@ pub(super) enum Request {
     Source(Ticket),
     /// To copy from there, and see whether it is the part of that number.
     Read(u64, usize),
+    /// To have the part of that number ready on A, and a kernel.
+    Fill(u64, usize),
+    /// To have a kernel on A receive so many rounds of flags from memory of B, and to copy that part beside it meanwhile.
+    Receive(u64, usize),
     /// To close both.
     Close,
 }
@@ -250,16 +267,18 @@ pub(super) fn serve(driver: &Arc<Driver>, devices: &[(usize, Device)]) {
 
 fn serve_pair(driver: &Driver, patterns: &Patterns, pair: [usize; 2], sides: [Ready; 2], requests: &Receiver<Request>) {
     let mut guest = match sides {
-        [Ok(a), Ok(b)] => Ok(Guest { driver, patterns, sides: [a, b] }),
+        [Ok(a), Ok(b)] => Ok(Guest { driver, patterns, sides: [a, b], modules: Modules::default() }),
         [Err(why), _] | [_, Err(why)] => Err(why),
     };
     while let Ok(request) = requests.recv() {
-        let copies = matches!(request, Request::Write(..) | Request::Read(..));
+        let copies = matches!(request, Request::Write(..) | Request::Read(..) | Request::Receive(..));
         let reply = match guest.as_mut().map(|guest| guest.serve(request)) {
             Err(why) => Reply::Cannot(format!("in the other process {why}")),
+            Ok(Ok(Served::Counted(counts))) => Reply::Counted(counts),
             // Whatever error a call returns that only opens memory, it says nothing of the path.
             Ok(Err(error)) if !copies => Reply::Cannot(error.to_string()),
-            Ok(result) => Reply::of(result),
+            Ok(Ok(Served::Copied(wrong))) => Reply::of(Ok(wrong)),
+            Ok(Err(error)) => Reply::of(Err(error)),
         };
         processes::say(&Word::Reply(pair, reply));
     }
@@ -279,6 +298,8 @@ struct Side {
     /// Memory of the other device, which the first process owns.
     opened: Option<(Address, Means)>,
     stream: Stream,
+    /// For a kernel that runs beside copies.
+    beside: Stream,
 }
 
 impl Side {
@@ -290,6 +311,7 @@ impl Side {
             own: driver.allocate(context, LARGEST)?,
             opened: None,
             stream: driver.stream(context)?,
+            beside: driver.stream(context)?,
         })
     }
 }
@@ -299,6 +321,15 @@ struct Guest<'a> {
     driver: &'a Driver,
     patterns: &'a Patterns,
     sides: [Side; 2],
+    modules: Modules,
+}
+
+/// The result of a request.
+enum Served {
+    /// How data is wrong that was copied.
+    Copied(Option<String>),
+    /// The counts of a kernel.
+    Counted([u64; 3]),
 }
 
 impl Side {
@@ -320,9 +351,9 @@ impl Side {
 }
 
 impl Guest<'_> {
-    /// Does what it is asked for; returns how data is wrong.
-    fn serve(&mut self, request: Request) -> Result<Option<String>> {
-        let Self { driver, patterns, sides: [a, b] } = self;
+    /// Does what it is asked for.
+    fn serve(&mut self, request: Request) -> Result<Served> {
+        let Self { driver, patterns, sides: [a, b], .. } = self;
         match request {
             Request::Destination(ticket) => a.open(driver, ticket)?,
             Request::Source(ticket) => b.open(driver, ticket)?,
@@ -343,17 +374,47 @@ impl Guest<'_> {
                     driver.copy_unified(b.own, from, bytes, b.stream)?;
                 }
                 driver.wait(b.stream)?;
-                return patterns.found(bytes, |found| {
+                let wrong = patterns.found(bytes, |found| {
                     driver.read(b.context, b.own, found)?;
                     Ok(difference(sent, found).map(|difference| difference.to_string()))
                 });
+                return wrong.map(Served::Copied);
             }
+            Request::Fill(number, bytes) => {
+                let [sent, _] = patterns.part(number, bytes);
+                driver.write(a.context, a.own + BESIDE as u64, sent)?;
+                driver.write(a.context, a.own, &[0; 24])?;
+                let kind = Kind::of_flags(driver.capability(a.device)?);
+                self.modules.kernel(driver, (a.device, a.context), kind.receive())?;
+                driver.synchronize(a.context)?;
+            }
+            Request::Receive(rounds, bytes) => return self.receive(rounds, bytes),
             Request::Close => {
                 a.close(driver)?;
                 b.close(driver)?;
             }
         }
-        Ok(None)
+        Ok(Served::Copied(None))
+    }
+
+    /// Has a kernel on A receive flags and data from memory of B, and copies to what is beside it.
+    fn receive(&self, rounds: u64, bytes: usize) -> Result<Served> {
+        let Self { driver, sides: [a, _], modules, .. } = self;
+        let Some((there, _)) = a.opened else { return Ok(Served::Counted([0; 3])) };
+        let kind = Kind::of_flags(driver.capability(a.device)?);
+        let kernel = modules.kernel(driver, (a.device, a.context), kind.receive())?;
+        driver.enter(a.context)?;
+        driver.launch(kernel, (there, a.own, rounds), a.beside)?;
+        let piece = bytes / PIECES;
+        for offset in (0..bytes).step_by(piece.max(1)) {
+            let offset = (BESIDE + offset) as u64;
+            driver.copy_unified(there + offset, a.own + offset, piece, a.stream)?;
+        }
+        driver.wait(a.stream)?;
+        driver.wait(a.beside)?;
+        let mut counts = [0; 24];
+        driver.read(a.context, a.own, &mut counts)?;
+        Ok(Served::Counted(words(&counts).try_into().unwrap_or_default()))
     }
 }
 

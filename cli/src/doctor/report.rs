@@ -176,37 +176,58 @@ fn print_head(out: &mut impl Write, examined: &Examined) -> io::Result<()> {
     writeln!(out)
 }
 
-/// Columns of the table of pairs, with or without the test of all memory.
-const TABLE: usize = 132;
-const FULL_TABLE: usize = TABLE + 10;
+/// The tests that have a column, with its head, by group.
+const GROUPS: [(&str, &[(Test, &str)]); 4] = [
+    ("copy", &[(Test::Copies, "engine")]),
+    (
+        "kernel",
+        &[
+            (Test::Loads, "loads"),
+            (Test::Stores, "stores"),
+            (Test::Atomics, "atomics"),
+            (Test::Flags, "flags"),
+            (Test::Pull, "pull"),
+            (Test::Ll, "LL"),
+            (Test::Ll128, "LL128"),
+        ],
+    ),
+    ("between processes", &[(Test::Ipc, "IPC"), (Test::Vmm, "VMM"), (Test::IpcKernels, "kernels")]),
+    ("all", &[(Test::AllMemory, "memory")]),
+];
+/// The tests that only `--full` makes.
+const OF_FULL: [Test; 5] = [Test::Pull, Test::Ll, Test::Ll128, Test::IpcKernels, Test::AllMemory];
+
+/// The columns of tests, with the names of their groups, at a level.
+fn columns(is_full: bool) -> Vec<(&'static str, Vec<(Test, &'static str)>)> {
+    let is_shown = |(test, _): &&(Test, &str)| is_full || !OF_FULL.contains(test);
+    let groups =
+        GROUPS.iter().map(|(group, tests)| (*group, tests.iter().filter(is_shown).copied().collect::<Vec<_>>()));
+    groups.filter(|(_, tests)| !tests.is_empty()).collect()
+}
+
+/// How wide the table of pairs is.
+fn width_of_table(is_full: bool) -> usize {
+    const BESIDES: usize = 62;
+    BESIDES + columns(is_full).iter().map(|(_, tests)| tests.len() * 10).sum::<usize>()
+}
 
 /// Prints the table of pairs.
 fn print_table(out: &mut impl Write, rows: &[Row], is_full: bool) -> io::Result<()> {
-    let [all, memory] = if is_full { ["all       ", "memory    "] } else { [""; 2] };
+    let columns = columns(is_full);
+    let groups = columns.iter().map(|(group, tests)| format!("{group:width$}", width = tests.len() * 10));
+    let groups: String = groups.collect();
+    writeln!(out, "{:7}  {groups}{:10}  {:>23}  {:>16}", "", "", "GB/s", "4 bytes, us")?;
+    let tests = || columns.iter().flat_map(|(_, tests)| tests);
+    let heads: String = tests().map(|(_, head)| format!("{head:8}  ")).collect();
     writeln!(
         out,
-        "{:7}  {:8}  {:38}  {:18}  {all}{:10}  {:>23}  {:>16}",
-        "", "copy", "kernel", "between processes", "", "GB/s", "4 bytes, us"
+        "{:7}  {heads}{:10}  {:>6}  {:>6}  {:>7}  {:>7}  {:>7}",
+        "pair", "verdict", "direct", "staged", "p2pshim", "direct", "staged"
     )?;
-    writeln!(
-        out,
-        "{:7}  {:8}  {:8}  {:8}  {:8}  {:8}  {:8}  {:8}  {memory}{:10}  {:>6}  {:>6}  {:>7}  {:>7}  {:>7}",
-        "pair",
-        "engine",
-        "loads",
-        "stores",
-        "atomics",
-        "flags",
-        "IPC",
-        "VMM",
-        "verdict",
-        "direct",
-        "staged",
-        "p2pshim",
-        "direct",
-        "staged"
-    )?;
-    rows.iter().try_for_each(|row| print_row(out, row, is_full))
+    rows.iter().try_for_each(|row| {
+        let cell = |test: Test| format!("{:8}  ", row.finding(test).map_or("-", Finding::word));
+        print_row(out, row, &tests().map(|(test, _)| cell(*test)).collect::<String>())
+    })
 }
 
 /// Prints that table for a terminal that it does not fit: the tests in one column, and as many columns as there is room for.
@@ -306,26 +327,22 @@ fn list(items: &[String], between: &str, none: &str) -> String {
 }
 
 /// A line of the table.
-fn print_row(out: &mut impl Write, row: &Row, is_full: bool) -> io::Result<()> {
-    let [copies, loads, stores, atomics, flags, ipc, vmm, memory, _] =
-        row.findings.each_ref().map(|finding| finding.as_ref().map_or("-", Finding::word));
-    let memory = if is_full { format!("{memory:8}  ") } else { String::new() };
+fn print_row(out: &mut impl Write, row: &Row, tests: &str) -> io::Result<()> {
     let number = |number: Option<f64>| number.map_or("-".to_owned(), |number| format!("{number:.1}"));
     let [direct, staged] = row.measures.map(|measure| number(measure.map(|measure| measure.speed)));
     let by_shim = number(row.by_shim);
     let [direct_us, staged_us] = row.measures.map(|measure| number(measure.map(|measure| measure.latency)));
     writeln!(
         out,
-        "{:7}  {copies:8}  {loads:8}  {stores:8}  {atomics:8}  {flags:8}  {ipc:8}  {vmm:8}  {memory}{:10}  {direct:>6}  {staged:>6}  {by_shim:>7}  {direct_us:>7}  {staged_us:>7}",
+        "{:7}  {tests}{:10}  {direct:>6}  {staged:>6}  {by_shim:>7}  {direct_us:>7}  {staged_us:>7}",
         row.name(),
         word(&row.verdict)
     )
 }
 
-/// How copies of all pairs at once came out, in a line; nothing if they were not to be made.
-fn print_at_once(out: &mut impl Write, rows: &[Row]) -> io::Result<()> {
-    let tested: Vec<(&Row, &Finding)> =
-        rows.iter().filter_map(|row| Some((row, row.finding(Test::AllPairs)?))).collect();
+/// How a test of all pairs at once came out: the first pair and words; none if it was not to be made.
+fn at_once(rows: &[Row], test: Test) -> Option<(&Row, Vec<String>)> {
+    let tested: Vec<(&Row, &Finding)> = rows.iter().filter_map(|row| Some((row, row.finding(test)?))).collect();
     let with = |word: &str| tested.iter().filter(|(_, finding)| finding.word() == word).collect::<Vec<_>>();
     let mut parts = Vec::new();
     for word in ["wrong", "hung"] {
@@ -337,20 +354,31 @@ fn print_at_once(out: &mut impl Write, rows: &[Row]) -> io::Result<()> {
     if let ([(_, finding), ..], true) = (with("untested").as_slice(), parts.is_empty()) {
         parts.push(format!("untested: {}", finding.detail().unwrap_or_default()));
     }
-    let Some(&(first, _)) = tested.first() else { return Ok(()) };
+    let &(first, _) = tested.first()?;
     if parts.is_empty() {
         parts.push("right".to_owned());
     }
-    let sum = |speed: fn(&Row) -> Option<f64>| tested.iter().map(|(row, _)| speed(row)).sum::<Option<f64>>();
+    Some((first, parts))
+}
+
+/// How copies of all pairs at once, and kernels, came out, in a line each.
+fn print_at_once(out: &mut impl Write, rows: &[Row]) -> io::Result<()> {
+    let Some((first, mut parts)) = at_once(rows, Test::AllPairs) else { return Ok(()) };
+    let tested = || rows.iter().filter(|row| row.finding(Test::AllPairs).is_some());
+    let sum = |speed: fn(&Row) -> Option<f64>| tested().map(speed).sum::<Option<f64>>();
     let alone = sum(|row| row.measure(Path::Direct).map(|measure| measure.speed));
     if let (Some(at_once), Some(alone)) = (sum(|row| row.at_once), alone) {
-        let slowest = tested.iter().filter_map(|(row, _)| row.at_once.map(|speed| (row.name(), speed)));
+        let slowest = tested().filter_map(|row| row.at_once.map(|speed| (row.name(), speed)));
         let (name, speed) = slowest.min_by(|one, other| one.1.total_cmp(&other.1)).unwrap_or((first.name(), 0.0));
         parts.push(format!(
             "{at_once:.1} GB/s in all, {alone:.1} if each were as fast as alone; the slowest is {name}, {speed:.1}"
         ));
     }
-    writeln!(out, "\n{:17}  {}", "all pairs at once", parts.join("; "))
+    writeln!(out, "\n{:17}  {}", "all pairs at once", parts.join("; "))?;
+    match at_once(rows, Test::AllToAll) {
+        Some((_, parts)) => writeln!(out, "{:17}  {}", "all-to-all", parts.join("; ")),
+        None => Ok(()),
+    }
 }
 
 /// Prints how fast either stages copies, if that was measured.
@@ -385,7 +413,7 @@ fn print_details(out: &mut impl Write, examined: &Examined) -> io::Result<()> {
             // The line about all pairs says it once.
             let finding = finding
                 .as_ref()
-                .filter(|finding| *test != Test::AllPairs || !matches!(finding, Finding::Untested(_)))?;
+                .filter(|finding| !Test::AT_ONCE.contains(test) || !matches!(finding, Finding::Untested(_)))?;
             Some(format!("{} {}: {}", test.name(), finding.word(), finding.detail()?))
         });
         let mut details: Vec<String> = details.collect();
@@ -555,7 +583,7 @@ pub(super) fn print_conclusion(out: &mut impl Write, examined: &Examined) -> io:
 pub(super) fn print_findings(out: &mut impl Write, examined: &Examined, width: Option<usize>) -> io::Result<()> {
     let Examined { rows, is_full, .. } = examined;
     print_head(out, examined)?;
-    match width.filter(|&width| width < if *is_full { FULL_TABLE } else { TABLE }) {
+    match width.filter(|&width| width < width_of_table(*is_full)) {
         Some(width) => print_narrow_table(out, rows, width)?,
         None => print_table(out, rows, *is_full)?,
     }

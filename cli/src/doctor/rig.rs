@@ -1,14 +1,14 @@
 //! The memory, streams and kernels on each GPU: made once, and used by one pair at a time.
 
 use std::collections::HashMap;
-use std::ffi::CStr;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use super::cuda::{Address, Context, Device, Driver, Function, Handle, Result, Stream};
+use super::cuda::{Address, Context, Device, Driver, Function, Handle, Module, Result, Stream};
 use super::journal::Journal;
+use super::kernel::{Kernel, Kind};
 use super::level::Level;
 use super::pattern::Patterns;
 use crate::lock::lock;
@@ -40,7 +40,36 @@ pub(super) struct Lent {
 
 /// A device that is ready; or why it is not.
 type Ready = std::result::Result<(Side, Lent), String>;
-type Kernels = HashMap<(usize, &'static CStr), Result<Function>>;
+
+/// The modules of each context, each loaded once.
+#[derive(Default)]
+pub(super) struct Modules(Mutex<HashMap<(Context, Kind), Result<Module>>>);
+
+impl Modules {
+    /// A kernel in the context of a device.
+    pub(super) fn kernel(
+        &self,
+        driver: &Driver,
+        (device, context): (Device, Context),
+        (kind, name): Kernel,
+    ) -> Result<Function> {
+        let known = lock(&self.0).get(&(context, kind)).cloned();
+        let module = known.unwrap_or_else(|| {
+            let text = kind.text(driver.capability(device)?).unwrap_or_default();
+            let loaded = driver.module(context, &text);
+            lock(&self.0).insert((context, kind), loaded.clone());
+            loaded
+        })?;
+        driver.function(context, module, name)
+    }
+}
+
+/// The devices, by ordinal.
+pub(super) struct Listed {
+    pub(super) devices: Vec<Device>,
+    /// Pairs of ordinals that NVLink joins, if NVML says so.
+    pub(super) nvlinks: Option<Vec<[usize; 2]>>,
+}
 
 /// The parts that all threads of the process use.
 pub(super) struct Rig {
@@ -48,19 +77,22 @@ pub(super) struct Rig {
     pub(super) level: Level,
     /// By ordinal.
     pub(super) devices: Vec<Device>,
+    /// Pairs of ordinals that NVLink joins, if NVML says so.
+    nvlinks: Option<Vec<[usize; 2]>>,
     pub(super) patterns: Patterns,
     pub(super) journal: Journal,
     /// A pair that makes no progress for so long hangs.
     pub(super) patience: Duration,
     ready: Mutex<HashMap<usize, Ready>>,
-    kernels: Mutex<Kernels>,
+    modules: Modules,
 }
 
 impl Rig {
-    pub(super) fn new(driver: Driver, devices: Vec<Device>, level: Level, patience: Duration) -> Self {
+    pub(super) fn new(driver: Driver, listed: Listed, level: Level, patience: Duration) -> Self {
+        let Listed { devices, nvlinks } = listed;
         let patterns = Patterns::new(level.largest());
-        let (ready, kernels) = (Mutex::default(), Mutex::default());
-        Self { driver, level, devices, patterns, journal: Journal::default(), patience, ready, kernels }
+        let (ready, modules) = (Mutex::default(), Modules::default());
+        Self { driver, level, devices, nvlinks, patterns, journal: Journal::default(), patience, ready, modules }
     }
 
     /// Makes devices ready, all at the same time. One that is not after so long never will be.
@@ -123,19 +155,18 @@ impl Rig {
         Ok(self.ready(ordinal)?.1)
     }
 
-    /// A kernel in the context of a side, which is loaded once.
-    pub(super) fn kernel(&self, side: &Side, name: &'static CStr, text: &CStr) -> Result<Function> {
-        let Side { context, device, .. } = *side;
-        let key = (device as usize, name);
-        let known = lock(&self.kernels).get(&key).cloned();
-        known.unwrap_or_else(|| {
-            let loaded = self.load(context, text, name);
-            lock(&self.kernels).insert(key, loaded.clone());
-            loaded
-        })
+    /// Whether NVLink joins two GPUs; none if NVML does not say.
+    pub(super) fn is_joined(&self, pair: [usize; 2]) -> Option<bool> {
+        self.nvlinks.as_ref().map(|nvlinks| nvlinks.contains(&pair))
     }
 
-    fn load(&self, context: Context, text: &CStr, name: &CStr) -> Result<Function> {
-        self.driver.kernel(context, text, name)
+    /// A kernel in the context of a side.
+    pub(super) fn kernel(&self, side: &Side, kernel: Kernel) -> Result<Function> {
+        self.kernel_on((side.device, side.context), kernel)
+    }
+
+    /// A kernel in the context of a device.
+    pub(super) fn kernel_on(&self, of: (Device, Context), kernel: Kernel) -> Result<Function> {
+        self.modules.kernel(&self.driver, of, kernel)
     }
 }

@@ -5,12 +5,10 @@
 //! Then the copies are made by another process, to or from memory that is ours. Each time the place that it goes to holds other
 //! bytes before, and the device that owns it reads it back.
 
-use std::ffi::CStr;
-
 use super::additions;
 use super::cuda::{Address, CudaError, Event, Function, Result};
 use super::journal::Entry;
-use super::kernel;
+use super::kernel::{self, Kind};
 use super::level::SPEED_BYTES;
 use super::lines::{Finding, Measure, Path, Test};
 use super::pattern::difference;
@@ -85,7 +83,7 @@ impl<'a> Verification<'a> {
             return entry.undecided(error.to_string());
         }
         for &test in self.rig.level.tests() {
-            if test != Test::Atomics || self.adding_kernel().is_some() {
+            if self.is_for(test) {
                 self.test(test, entry);
             }
         }
@@ -126,7 +124,7 @@ impl<'a> Verification<'a> {
             _ if entry.has_faulted() => Ok(Finding::Untested(AFTER_FAULT.to_owned())),
             Test::Copies => self.copies(),
             Test::Atomics => self.additions(),
-            Test::Flags => self.flags(),
+            Test::Flags | Test::Pull | Test::Ll | Test::Ll128 => self.flags(test),
             _ => self.kernel_copies(test),
         };
         entry.found(test, finding.unwrap_or_else(|error| of_error(&error, entry)));
@@ -135,25 +133,27 @@ impl<'a> Verification<'a> {
     /// The kernel that copies on A.
     pub(super) fn kernel(&self) -> Result<Function> {
         let [a, _] = &self.sides;
-        self.rig.kernel(a, kernel::COPY, &kernel::copy(self.rig.driver.capability(a.device)?))
+        self.rig.kernel(a, kernel::COPY)
     }
 
-    /// The kernel that adds, if the link has native atomics. A driver that does not say so has none.
-    fn adding_kernel(&self) -> Option<std::ffi::CString> {
+    /// Whether a test is for this pair: some are for links that have native atomics, which a driver that does not say so has not, and
+    /// for GPUs that can run the kernels.
+    fn is_for(&self, test: Test) -> bool {
         let (driver, [a, b]) = (&self.rig.driver, &self.sides);
-        let attributes = driver.attributes(a.device, b.device).ok().filter(|attributes| attributes.atomics);
-        attributes.and_then(|_| kernel::add(driver.capability(a.device).ok()?))
-    }
-
-    /// A kernel of those that exchange flags, or add.
-    pub(super) fn function(&self, side: &Side, name: &'static CStr, text: &CStr) -> Result<Function> {
-        self.rig.kernel(side, name, text)
+        let can_run = |kind: Kind| self.capability().is_ok_and(|capability| kind.text(capability).is_some());
+        let atomics = || driver.attributes(a.device, b.device).is_ok_and(|attributes| attributes.atomics);
+        match test {
+            Test::Atomics => atomics() && can_run(Kind::Add),
+            // NCCL uses the protocol over NVLink only: elsewhere a line need not arrive whole.
+            Test::Ll128 => self.rig.is_joined(self.pair).unwrap_or_else(atomics) && can_run(Kind::Ll128),
+            _ => true,
+        }
     }
 
     /// Has a kernel on A add to words of B.
     fn additions(&self) -> Result<Finding> {
         let (driver, [a, b]) = (&self.rig.driver, &self.sides);
-        let kernel = self.function(a, kernel::ADD, &self.adding_kernel().unwrap_or_default())?;
+        let kernel = self.rig.kernel(a, kernel::ADD)?;
         let [before, stale] = self.rig.patterns.part(self.number(700), additions::WORDS * 8);
         let (mut after, mut found) = (stale.to_vec(), vec![0; additions::ADDITIONS * 8]);
         driver.write(b.context, b.memory, before)?;

@@ -13,7 +13,7 @@ use p2pshim_host::stagers::Rates;
 use super::cuda::{Device, Driver};
 use super::level::Level;
 use super::lines::{Finding, Known, Line, Task, Test, Verdict};
-use super::rig::Rig;
+use super::rig::{Listed, Rig};
 use super::sweep::Sweep;
 use super::{at_once, partner, runtimes, stagers};
 use crate::nvml::{Handle, Nvml};
@@ -45,7 +45,7 @@ pub(crate) fn run(arguments: &WorkerArguments) -> ExitCode {
         leave(0)
     }
     let listed = Driver::start().and_then(|driver| list(&driver).map(|devices| (driver, devices)));
-    let (driver, devices) = match listed {
+    let (driver, listed) = match listed {
         Ok(listed) => listed,
         Err(why) => {
             say(&Line::Verdict(Verdict::Unknown(why)));
@@ -58,7 +58,7 @@ pub(crate) fn run(arguments: &WorkerArguments) -> ExitCode {
     // Most of what follows is only needed by who asks for more.
     let asked = processes::asked();
     let Ok(first) = asked.recv() else { leave(0) };
-    let rig = Arc::new(Rig::new(driver, devices, arguments.level, Duration::from_millis(arguments.patience)));
+    let rig = Arc::new(Rig::new(driver, listed, arguments.level, Duration::from_millis(arguments.patience)));
     let time = Duration::from_secs(arguments.timeout);
     for (task, pairs) in std::iter::once(first).chain(asked) {
         let pairs: Vec<[usize; 2]> = pairs;
@@ -82,7 +82,7 @@ const LEAST_FREE: u64 = 512 << 20;
 ///
 /// # Errors
 /// A sentence for the user.
-fn list(driver: &Driver) -> Result<Vec<Device>, String> {
+fn list(driver: &Driver) -> Result<Listed, String> {
     let (mut uuids, mut unfit) = (Vec::new(), Vec::new());
     let mut told = || {
         say(&Line::Driver(driver.version()?));
@@ -111,8 +111,13 @@ fn list(driver: &Driver) -> Result<Vec<Device>, String> {
     };
     let devices = told().map_err(|error| error.to_string())?;
     runtimes::found().for_each(|(version, name)| say(&Line::Runtime(version, name.to_owned())));
+    let mut nvlinks = None;
     if let Some(nvml) = Nvml::start() {
-        known(&nvml, &uuids).iter().for_each(say);
+        let known = known(&nvml, &uuids);
+        known.iter().for_each(say);
+        let joined = |line: &Line| if let Line::NvLink(from, to) = *line { Some([from, to]) } else { None };
+        let is_complete = uuids.iter().all(|uuid| nvml.device(uuid).is_some());
+        nvlinks = is_complete.then(|| known.iter().filter_map(joined).collect());
         let free = |uuid: &str| nvml.free_memory(nvml.device(uuid)?);
         let has_little = |uuid: &String| free(uuid).is_some_and(|bytes| bytes < LEAST_FREE);
         let full = uuids.iter().enumerate().filter(|(_, uuid)| has_little(uuid));
@@ -121,7 +126,7 @@ fn list(driver: &Driver) -> Result<Vec<Device>, String> {
     unfit.sort_unstable();
     unfit.dedup_by_key(|(ordinal, _)| *ordinal);
     unfit.into_iter().for_each(|(ordinal, why)| say(&Line::Unfit(ordinal, why.to_owned())));
-    Ok(devices)
+    Ok(Listed { devices, nvlinks })
 }
 
 /// NVML's devices, and its facts about them.
@@ -179,8 +184,8 @@ fn serve(ordinals: &[usize]) -> Result<(), String> {
 struct Said;
 
 impl at_once::Witness for Said {
-    fn found(&self, pair: usize, finding: &Finding) {
-        say(&Line::Pair(pair, Box::new(Line::Found(Test::AllPairs, finding.clone()))));
+    fn found(&self, pair: usize, test: Test, finding: &Finding) {
+        say(&Line::Pair(pair, Box::new(Line::Found(test, finding.clone()))));
     }
 
     fn measured(&self, pair: usize, speed: f64) {

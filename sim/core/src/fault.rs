@@ -1,8 +1,10 @@
 //! Faults that a test asks for (`P2PSIM_FAULT`): what goes wrong between two devices, and which functions fail.
 
+use crate::kernel::{Kernel, Lines, Touch};
+
 /// A defect of direct copies, or kernels' accesses, from one device to another. Staged copies stay right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Defect {
+pub(crate) enum Defect {
     /// Nothing is written.
     Drop,
     /// Some bytes are wrong: the first one of each row and of each further 4 KiB.
@@ -37,6 +39,21 @@ pub enum Defect {
     CrowdHang,
     /// It is right, but takes so many milliseconds longer.
     Stall(u32),
+    /// It is right, but for kernels of one kind, or where they access memory from an IPC handle.
+    Of(Kernels, Touch),
+}
+
+/// The kernels that a defect is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kernels {
+    /// Those that store what is copied.
+    Copy,
+    /// Those that receive data and flags from there.
+    Receive,
+    /// Those that send such lines.
+    Send(Lines),
+    /// Those that access memory from an IPC handle.
+    OfImported,
 }
 
 /// How memory came from another process.
@@ -71,6 +88,13 @@ const DEFECTS: &[(&str, Defect)] = &[
     ("vmm", Defect::Vmm),
     ("crowd", Defect::Crowd),
     ("crowd-hang", Defect::CrowdHang),
+    ("pull", Defect::Of(Kernels::Receive, Touch::Stale)),
+    ("ll", Defect::Of(Kernels::Send(Lines::Short), Touch::Reordered)),
+    ("ll-hang", Defect::Of(Kernels::Send(Lines::Short), Touch::Endless)),
+    ("ll128", Defect::Of(Kernels::Send(Lines::Long), Touch::Reordered)),
+    ("ipc-kernels", Defect::Of(Kernels::OfImported, Touch::Lost)),
+    ("ipc-kernels-hang", Defect::Of(Kernels::OfImported, Touch::Endless)),
+    ("all-to-all", Defect::Of(Kernels::Copy, Touch::Crowded)),
 ];
 
 /// A function that fails, having done nothing.
@@ -142,7 +166,8 @@ impl Faults {
         };
         let defect = here.map(|(defect, ..)| *defect).find_map(|defect| match defect {
             Defect::First => (number == 1).then_some(Defect::Drop),
-            Defect::Lost | Defect::Atomics | Defect::Order | Defect::Ipc | Defect::IpcHang | Defect::Vmm => None,
+            Defect::Lost | Defect::Atomics | Defect::Order | Defect::Of(..) => None,
+            Defect::Ipc | Defect::IpcHang | Defect::Vmm => None,
             other => Some(other),
         });
         defect.or_else(stall)
@@ -173,14 +198,18 @@ impl Faults {
         self.defects.contains(&(Defect::Lost, from, to))
     }
 
-    /// Whether atomic operations of kernels on one device are lost that go to another's memory.
-    pub(crate) fn loses_atomics(&self, from: usize, to: usize) -> bool {
-        self.defects.contains(&(Defect::Atomics, from, to))
-    }
-
-    /// Whether flags that kernels on one device store to another's memory arrive before what they stored earlier.
-    pub(crate) fn reorders(&self, from: usize, to: usize) -> bool {
-        self.defects.contains(&(Defect::Order, from, to))
+    /// The fate of what kernels of one kind do on one device to another's memory, if there is a defect of theirs.
+    pub(crate) fn touch(&self, from: usize, to: usize, kernel: Kernel, is_imported: bool) -> Option<Touch> {
+        let here = self.defects.iter().filter(|(_, f, t)| (*f, *t) == (from, to));
+        here.map(|(defect, ..)| *defect).find_map(|defect| match (defect, kernel) {
+            (Defect::Atomics, Kernel::Add) => Some(Touch::Lost),
+            (Defect::Order, Kernel::Send) => Some(Touch::Reordered),
+            (Defect::Of(Kernels::Copy, touch), Kernel::Copy) => Some(touch),
+            (Defect::Of(Kernels::Receive, touch), Kernel::Receive) => Some(touch),
+            (Defect::Of(Kernels::Send(of), touch), Kernel::SendLines(lines)) if of == lines => Some(touch),
+            (Defect::Of(Kernels::OfImported, touch), _) if is_imported => Some(touch),
+            _ => None,
+        })
     }
 }
 
@@ -252,11 +281,41 @@ mod tests {
     fn lost_is_for_kernels_only() {
         let (faults, _) = Faults::parse("lost:0>1,slow:0>1");
         assert_eq!(faults.defect(0, 1, 1), Some(Defect::Slow));
-        assert!(faults.loses(0, 1) && !faults.loses(1, 0) && !faults.loses_atomics(0, 1));
-        let (faults, _) = Faults::parse("atomics:0>1");
-        assert!(faults.loses_atomics(0, 1) && !faults.loses(0, 1) && faults.defect(0, 1, 1).is_none());
-        let (faults, _) = Faults::parse("order:0>1");
-        assert!(faults.reorders(0, 1) && !faults.reorders(1, 0) && faults.defect(0, 1, 1).is_none());
+        assert!(faults.loses(0, 1) && !faults.loses(1, 0));
+    }
+
+    #[test]
+    fn touch_is_of_the_kernels_that_the_defect_names() {
+        let kernels = [
+            Kernel::Copy,
+            Kernel::Add,
+            Kernel::Send,
+            Kernel::Receive,
+            Kernel::SendLines(Lines::Short),
+            Kernel::SendLines(Lines::Long),
+        ];
+        for (fault, place, touch) in [
+            ("all-to-all", 0, Touch::Crowded),
+            ("atomics", 1, Touch::Lost),
+            ("order", 2, Touch::Reordered),
+            ("pull", 3, Touch::Stale),
+            ("ll", 4, Touch::Reordered),
+            ("ll-hang", 4, Touch::Endless),
+            ("ll128", 5, Touch::Reordered),
+        ] {
+            let (faults, bad) = Faults::parse(&format!("{fault}:0>1"));
+            assert!(bad.is_empty() && faults.defect(0, 1, 1).is_none() && !faults.loses(0, 1), "{fault}");
+            for (known, kernel) in kernels.into_iter().enumerate() {
+                let expected = (known == place).then_some(touch);
+                assert_eq!(
+                    [(0, 1), (1, 0)].map(|(f, t)| faults.touch(f, t, kernel, true)),
+                    [expected, None],
+                    "{fault}"
+                );
+            }
+        }
+        let (faults, _) = Faults::parse("ipc-kernels:0>1");
+        assert_eq!([false, true].map(|is| faults.touch(0, 1, Kernel::Send, is)), [None, Some(Touch::Lost)]);
     }
 
     #[test]

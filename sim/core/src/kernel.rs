@@ -1,5 +1,5 @@
-//! The kernels that can run, which touch memory as kernels do: one copies words, one adds to them, and two exchange data and
-//! flags.
+//! The kernels that can run, which touch memory as kernels do: one copies words, one adds to them, and pairs of others exchange
+//! data and flags.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::ids::ContextId;
 use crate::os;
+use crate::traffic::Traffic;
 
 /// A kernel that can run, by the name of its entry point: (to, from, number of words of 8 bytes).
 pub const COPY_KERNEL: &str = "p2pshim_probe_copy";
@@ -17,6 +18,13 @@ pub const ADD_KERNEL: &str = "p2pshim_probe_add";
 pub const SEND_KERNEL: &str = "p2pshim_probe_send";
 /// One that receives: (mailbox, where it counts, number of rounds).
 pub const RECEIVE_KERNEL: &str = "p2pshim_probe_receive";
+/// Both are there with releases and acquires as well.
+const ACQUIRING: &str = "_acquire";
+
+/// The kernel that sends data with flags in line, and the one that receives it: (mailbox, where it counts, number of rounds).
+pub(crate) const LL_KERNELS: [&str; 2] = ["p2pshim_probe_ll_send", "p2pshim_probe_ll_receive"];
+/// The same with a flag for each line of 128 bytes.
+pub(crate) const LL128_KERNELS: [&str; 2] = ["p2pshim_probe_ll128_send", "p2pshim_probe_ll128_receive"];
 
 /// The work of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,16 +37,46 @@ pub(crate) enum Kernel {
     Send,
     /// Waits for the flag, looks at the words, and stores the other.
     Receive,
+    /// Stores lines with flags in them, and waits for the answer to each, round by round.
+    SendLines(Lines),
+    /// Waits for the flags, looks at the lines, and answers.
+    ReceiveLines(Lines),
+}
+
+/// Lines with flags in them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lines {
+    /// Of 16 bytes, whose second and fourth word of 4 bytes are the flag.
+    Short,
+    /// Of 128 bytes, whose last word of 8 bytes is the flag.
+    Long,
 }
 
 impl Kernel {
     pub(crate) fn named(name: &str) -> Option<Kernel> {
-        match name {
+        let [ll, ll128] = [(LL_KERNELS, Lines::Short), (LL128_KERNELS, Lines::Long)];
+        let lines = |([send, receive], lines): ([&str; 2], Lines)| match name {
+            _ if name == send => Some(Kernel::SendLines(lines)),
+            _ if name == receive => Some(Kernel::ReceiveLines(lines)),
+            _ => None,
+        };
+        match name.strip_suffix(ACQUIRING).unwrap_or(name) {
             COPY_KERNEL => Some(Kernel::Copy),
             ADD_KERNEL => Some(Kernel::Add),
             SEND_KERNEL => Some(Kernel::Send),
             RECEIVE_KERNEL => Some(Kernel::Receive),
-            _ => None,
+            _ => lines(ll).or_else(|| lines(ll128)),
+        }
+    }
+
+    /// How many words it touches on either side: the number that it is launched with, or fewer.
+    pub(crate) fn reach(self, words: u64) -> [u64; 2] {
+        match self {
+            Kernel::Copy => [words; 2],
+            Kernel::Add => [ADDED_WORDS, words],
+            Kernel::Send | Kernel::Receive => [MAILBOX_WORDS, COUNTED_WORDS],
+            Kernel::SendLines(_) => [(ANSWERS + LANES * 8) / 8, LANES],
+            Kernel::ReceiveLines(_) => [(ANSWERS + LANES * 8) / 8, LANES * COUNTED_WORDS],
         }
     }
 }
@@ -67,8 +105,14 @@ pub(crate) enum Touch {
     Right,
     /// Stores vanish, and loads find all bits set.
     Lost,
-    /// Flags arrive before what was stored earlier.
+    /// Flags arrive before what was stored earlier, or with it.
     Reordered,
+    /// Loads find what they found the first time, but for flags.
+    Stale,
+    /// Stores vanish if kernels of other pairs run meanwhile.
+    Crowded,
+    /// It never ends.
+    Endless,
     /// They end the context.
     Illegal,
 }
@@ -88,37 +132,51 @@ pub(crate) struct KernelRun {
     pub stores: Touch,
     /// The fate of its loads.
     pub loads: Touch,
+    /// Counts it while it runs, if it stores to another device.
+    pub traffic: Option<Arc<Traffic>>,
     /// Where its context keeps what broke it.
     pub broken: Arc<OnceLock<Error>>,
 }
 
 /// The words that additions go to, in turn.
-pub(crate) const ADDED_WORDS: u64 = 1024;
+const ADDED_WORDS: u64 = 1024;
 /// The words of a mailbox: the flag, the one that answers it, and from the 32nd on the data.
-pub(crate) const MAILBOX_WORDS: u64 = DATA / 8 + SENT_WORDS;
+const MAILBOX_WORDS: u64 = DATA / 8 + SENT_WORDS;
 /// Words that kernels that exchange flags count in: rounds, wrong words, and the first round that had one.
-pub(crate) const COUNTED_WORDS: u64 = 3;
+const COUNTED_WORDS: u64 = 3;
 /// Bytes of a mailbox before the second flag, and before the data.
 const ANSWER: u64 = 128;
 const DATA: u64 = 256;
 /// Words of data a round.
 const SENT_WORDS: u64 = 64;
+/// Threads that exchange lines, each 16 bytes of them, and bytes before the answers.
+const LANES: u64 = 1024;
+const ANSWERS: u64 = LANES * 16;
+/// Threads of a line that has one flag.
+const LINE_LANES: u64 = 8;
 /// How long kernels wait for a flag.
 const FLAG_PATIENCE: Duration = Duration::from_secs(1);
 /// How long data that arrives later than its flag waits for an answer to the flag.
 const LATENESS: Duration = Duration::from_millis(100);
+/// How long a kernel that minds others waits for them.
+const CROWDED: Duration = Duration::from_millis(50);
 
 impl KernelRun {
     /// Runs it on the calling thread.
     pub(crate) fn run(&self) {
         let (&Self { to, from, words, .. }, bytes) = (self, self.words * 8);
+        let under_way = self.traffic.as_deref().map(Traffic::begin);
         match (self.kernel, self.stores, self.loads) {
             (_, Touch::Illegal, _) | (.., Touch::Illegal) => {
                 self.broken.get_or_init(|| Error::ILLEGAL_ADDRESS);
             }
+            (_, Touch::Endless, _) => os::hang(),
             (Kernel::Send, stores, _) => self.send(stores),
-            (Kernel::Receive, ..) => self.receive(),
+            (Kernel::Receive, loads, _) => self.receive(loads),
+            (Kernel::SendLines(lines), stores, _) => self.send_lines(lines, stores),
+            (Kernel::ReceiveLines(lines), ..) => self.receive_lines(lines),
             (Kernel::Copy, Touch::Lost, _) => {}
+            (Kernel::Copy, Touch::Crowded, _) if under_way.is_some_and(|begun| begun.meets_others(CROWDED)) => {}
             (Kernel::Copy, _, Touch::Lost) => os::fill(to, u32::MAX, 1, bytes),
             (Kernel::Copy, ..) => os::copy(to, from, bytes),
             // The words that it finds go to memory from which nothing is loaded.
@@ -143,7 +201,7 @@ impl KernelRun {
                     os::reaches(to + ANSWER, round, LATENESS);
                     data();
                 }
-                Touch::Right | Touch::Illegal => {
+                _ => {
                     data();
                     os::store(to, round);
                 }
@@ -155,20 +213,109 @@ impl KernelRun {
         }
     }
 
-    fn receive(&self) {
+    fn receive(&self, loads: Touch) {
         let &Self { to, from, words: rounds, .. } = self;
         let (mut wrong, mut first) = (0, 0);
+        let mut seen: Option<Vec<u64>> = None;
         for round in 1..=rounds {
-            if !os::reaches(to, round, FLAG_PATIENCE) {
-                return;
-            }
-            let differ = (0..SENT_WORDS).filter(|word| os::load(to + DATA + word * 8) != round << 32 | word).count();
+            let data = || (0..SENT_WORDS).map(|word| os::load(to + DATA + word * 8)).collect::<Vec<_>>();
+            let found = match loads {
+                Touch::Lost => vec![u64::MAX; SENT_WORDS as usize],
+                _ if !os::reaches(to, round, FLAG_PATIENCE) => return,
+                Touch::Stale => seen.get_or_insert_with(data).clone(),
+                _ => data(),
+            };
+            let differ = found.iter().zip(0..).filter(|(found, word)| **found != (round << 32 | word)).count();
             wrong += differ as u64;
             if differ > 0 && first == 0 {
                 first = round;
             }
             [round, wrong, first].iter().zip(0..).for_each(|(value, word)| os::store(from + word * 8, *value));
-            os::store(to + ANSWER, round);
+            if loads != Touch::Lost {
+                os::store(to + ANSWER, round);
+            }
+        }
+    }
+
+    fn send_lines(&self, lines: Lines, stores: Touch) {
+        let &Self { to, from, words: rounds, .. } = self;
+        let answered = |lane: u64, round, time| os::reaches(to + ANSWERS + lane * 8, round, time);
+        for round in 1..=rounds {
+            let put = |lane: u64, words: [u64; 2]| {
+                words.iter().zip(0..).for_each(|(word, place)| os::store(to + lane * 16 + place * 8, *word));
+            };
+            let put_all = || (0..LANES).for_each(|lane| put(lane, lines.words(lane, round)));
+            match stores {
+                Touch::Lost => {}
+                Touch::Reordered => {
+                    // The flags come first, with the data of the round before.
+                    for lane in (0..LANES).filter(|&lane| lines.has_flag(lane)) {
+                        let old = lines.words(lane, round - 1);
+                        put(
+                            lane,
+                            match lines {
+                                Lines::Short => old.map(|word| round << 32 | word & u64::from(u32::MAX)),
+                                Lines::Long => [old[0], round],
+                            },
+                        );
+                    }
+                    answered(0, round, LATENESS);
+                    put_all();
+                }
+                _ => put_all(),
+            }
+            if !(0..LANES).all(|lane| answered(lane, round, FLAG_PATIENCE)) {
+                return;
+            }
+            (0..LANES).for_each(|lane| os::store(from + lane * 8, round));
+        }
+    }
+
+    fn receive_lines(&self, lines: Lines) {
+        let &Self { to, from, words: rounds, .. } = self;
+        let mut counts = vec![[0u64; COUNTED_WORDS as usize]; LANES as usize];
+        for round in 1..=rounds {
+            for lane in (0..LANES).filter(|&lane| lines.has_flag(lane)) {
+                let flags: &[u64] = if lines == Lines::Short { &[0, 1] } else { &[1] };
+                let least = if lines == Lines::Short { round << 32 } else { round };
+                if !flags.iter().all(|place| os::reaches(to + lane * 16 + place * 8, least, FLAG_PATIENCE)) {
+                    return;
+                }
+            }
+            for (lane, [received, wrong, first]) in (0..).zip(&mut counts) {
+                let found = [0, 8].map(|place| os::load(to + lane * 16 + place));
+                let differ =
+                    found.iter().zip(lines.words(lane, round)).filter(|(found, right)| **found != *right).count();
+                *received = round;
+                *wrong += differ as u64;
+                if differ > 0 && *first == 0 {
+                    *first = round;
+                }
+                let all = [*received, *wrong, *first];
+                all.iter().zip(0..).for_each(|(value, word)| os::store(from + (lane * 3 + word) * 8, *value));
+                os::store(to + ANSWERS + lane * 8, round);
+            }
+        }
+    }
+}
+
+impl Lines {
+    /// Whether a thread's 16 bytes have a flag.
+    fn has_flag(self, lane: u64) -> bool {
+        self == Lines::Short || lane % LINE_LANES == LINE_LANES - 1
+    }
+
+    /// The two words of 8 bytes that a thread stores in a round.
+    fn words(self, lane: u64, round: u64) -> [u64; 2] {
+        match self {
+            Lines::Short => {
+                let data = (round as u32).wrapping_mul(0x9E37_79B1) ^ lane as u32;
+                [data, !data].map(|data| round << 32 | u64::from(data))
+            }
+            Lines::Long => {
+                let data = round.wrapping_mul(0x1E37_79B9_7F4A_7C15) ^ lane;
+                [data, if self.has_flag(lane) { round } else { !data }]
+            }
         }
     }
 }

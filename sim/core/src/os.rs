@@ -192,6 +192,13 @@ pub(crate) fn load(address: u64) -> u64 {
     unsafe { AtomicU64::from_ptr(address as *mut u64) }.load(Ordering::SeqCst)
 }
 
+/// Never returns; the process can still end.
+pub(crate) fn hang() -> ! {
+    loop {
+        pause(Duration::from_secs(3600));
+    }
+}
+
 /// Waits until a word has at least that value; false after so long.
 pub(crate) fn reaches(address: u64, value: u64, time: Duration) -> bool {
     let deadline = Instant::now() + time;

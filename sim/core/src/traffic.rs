@@ -1,7 +1,8 @@
-//! Direct copies that are under way, for one that minds others.
+//! Direct copies, or kernels, that are under way, for one that minds others.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::time::{Duration, Instant};
 
 /// Counts of all pairs, and those of one.
 #[derive(Debug, Default)]
@@ -47,6 +48,15 @@ impl UnderWay<'_> {
     /// Whether a copy of another pair has been under way since it began.
     pub(crate) fn met_others(&self) -> bool {
         self.traffic.others(|counts| &counts.begun) > self.ended
+    }
+
+    /// Waits for one; whether it came.
+    pub(crate) fn meets_others(&self, time: Duration) -> bool {
+        let deadline = Instant::now() + time;
+        while !self.met_others() && Instant::now() < deadline {
+            std::thread::yield_now();
+        }
+        self.met_others()
     }
 }
 

@@ -137,29 +137,18 @@ impl Copy {
         let under_way = self.traffic.as_deref().map(Traffic::begin);
         match self.defect {
             Some(Defect::Drop | Defect::First | Defect::Both) => return,
-            Some(Defect::Hang) => hang(),
+            Some(Defect::Hang) => os::hang(),
             Some(Defect::Stall(milliseconds)) => os::pause(Duration::from_millis(milliseconds.into())),
             Some(Defect::Slow) => os::pause(slow_time(self.extent.bytes())),
             Some(defect @ (Defect::Crowd | Defect::CrowdHang)) => {
                 os::pause(CROWDED);
                 match under_way.is_some_and(|begun| begun.met_others()) {
-                    true if defect == Defect::CrowdHang => hang(),
+                    true if defect == Defect::CrowdHang => os::hang(),
                     true => return,
                     false => {}
                 }
             }
-            Some(
-                Defect::Corrupt
-                | Defect::Lost
-                | Defect::Atomics
-                | Defect::Order
-                | Defect::Aperture
-                | Defect::Window
-                | Defect::Ipc
-                | Defect::IpcHang
-                | Defect::Vmm,
-            )
-            | None => {}
+            Some(_) | None => {}
         }
         copy_rows(self.dst, self.src, self.extent);
         if self.defect == Some(Defect::Corrupt) {
@@ -191,13 +180,6 @@ const CORRUPTION_STEP: usize = 4096;
 fn corrupt(dst: Layout, extent: Extent) {
     for (y, z) in extent.rows() {
         (0..extent.width).step_by(CORRUPTION_STEP).for_each(|x| os::spoil(dst.row(y, z) + x));
-    }
-}
-
-/// Never returns; the process can still end.
-fn hang() -> ! {
-    loop {
-        os::pause(Duration::from_secs(3600));
     }
 }
 

@@ -160,6 +160,16 @@ pub(super) struct Pair<'a> {
     /// it; null if it did not come to that. A pair is verified without it where one kernel waited for the other in
     /// vain, and nothing is lost.
     pub(super) kernel_flags: Option<Test<'a>>,
+    /// A kernel reads a flag and then data from memory of the peer, where one that runs there stores them (`--full`);
+    /// null if it did not come to that. A pair is verified without it, as without `kernel_flags`.
+    pub(super) kernel_pull: Option<Test<'a>>,
+    /// Kernels exchange lines that have a flag in each 8 bytes, as NCCL's protocol LL has it (`--full`); null if it
+    /// did not come to that. A pair is verified without it, as without `kernel_flags`.
+    pub(super) kernel_ll: Option<Test<'a>>,
+    /// Kernels exchange lines of 128 bytes with one flag, as NCCL's protocol LL128 has it (`--full`); null if NVLink
+    /// does not join the pair, where NCCL does not use it, or it did not come to that. A pair is verified without it,
+    /// as without `kernel_flags`.
+    pub(super) kernel_ll128: Option<Test<'a>>,
     /// Copies to and from memory that another process allocated, opened by an IPC handle; null if it did not come
     /// to that. A pair is verified without it where processes cannot share memory.
     pub(super) between_processes_ipc: Option<Test<'a>>,
@@ -167,12 +177,19 @@ pub(super) struct Pair<'a> {
     /// Management); null if it did not come to that. A pair is verified without it where processes cannot share
     /// memory.
     pub(super) between_processes_vmm: Option<Test<'a>>,
+    /// Kernels of two processes exchange flags and data in memory that one allocated and the other opened by an IPC
+    /// handle, while copies use what is beside it (`--full`); null if it did not come to that. A pair is verified
+    /// without it where processes cannot share memory.
+    pub(super) between_processes_kernels: Option<Test<'a>>,
     /// Copies, loads and stores at the ends of each GiB while memory is filled (`--full`); null if it did not come
     /// to that. A pair is verified without it where another process uses the memory.
     pub(super) all_memory: Option<Test<'a>>,
     /// Copies of this pair while all verified pairs copy; null if it did not come to that, or there is no other
     /// such pair. A pair is verified without it where that cannot be tested.
     pub(super) all_pairs_at_once: Option<Test<'a>>,
+    /// Stores of a kernel to this pair's second GPU while kernels of all verified pairs store; null as
+    /// `all_pairs_at_once`.
+    pub(super) all_to_all: Option<Test<'a>>,
     /// Rate of direct copies of 64 MiB, in GB/s (10^9 bytes per second).
     pub(super) gb_per_s: Option<f64>,
     /// The rate that the pair should have by its links, in GB/s; null if they cannot be seen.

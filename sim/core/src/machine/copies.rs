@@ -283,7 +283,7 @@ impl State {
     }
 
     /// How memory came here, if another process allocated it.
-    fn came_by(&self, piece: &Piece) -> Option<Means> {
+    pub(super) fn came_by(&self, piece: &Piece) -> Option<Means> {
         let origin = match piece.owner {
             Owner::Import(_) => return Some(Means::IpcHandle),
             Owner::Mapping => self.mappings.origin(piece.base),

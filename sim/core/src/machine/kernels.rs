@@ -9,10 +9,12 @@ use super::{ContextId, FunctionHandle, Machine, ModuleHandle, State, StreamRef};
 use crate::access::NO_ACCESS;
 use crate::current;
 use crate::error::{Error, Result};
+use crate::fault::Means;
 use crate::fence::wait_all;
 use crate::graph::Step;
-use crate::kernel::{ADDED_WORDS, COUNTED_WORDS, Kernel, KernelRun, Launch, MAILBOX_WORDS, Touch};
+use crate::kernel::{Kernel, KernelRun, Launch, Touch};
 use crate::space::Owner;
+use crate::traffic::Traffic;
 use crate::transfer::{Memory, Piece};
 
 pub(super) const MODULE_HANDLES: u64 = 0x505b_0000_0000;
@@ -104,17 +106,22 @@ impl Machine {
 
 impl State {
     /// Decides what the kernel will see of both sides.
-    pub(super) fn plan_kernel(&self, launch: Launch) -> KernelRun {
+    pub(super) fn plan_kernel(&mut self, launch: Launch) -> KernelRun {
         let Launch { kernel, context, to, from, words } = launch;
         let broken = self.contexts.get(&context).map(|context| Arc::clone(&context.broken)).unwrap_or_default();
-        let [at_to, at_from] = match kernel {
-            Kernel::Copy => [words; 2],
-            Kernel::Add => [ADDED_WORDS, words],
-            Kernel::Send | Kernel::Receive => [MAILBOX_WORDS, COUNTED_WORDS],
-        };
+        let [at_to, at_from] = kernel.reach(words);
         let stores = self.touch(context, to, at_to * WORD, kernel);
         let loads = self.touch(context, from, at_from * WORD, Kernel::Copy);
-        KernelRun { kernel, to, from, words, stores, loads, broken }
+        let traffic = self.kernel_traffic(context, to, kernel);
+        KernelRun { kernel, to, from, words, stores, loads, traffic, broken }
+    }
+
+    /// What counts a kernel that copies to another device.
+    fn kernel_traffic(&mut self, context: ContextId, to: u64, kernel: Kernel) -> Option<Arc<Traffic>> {
+        let own = self.contexts.get(&context)?.device;
+        let Ok(Memory::Device(Piece { device, .. })) = self.memory_at(to, WORD) else { return None };
+        let of_pair = (kernel == Kernel::Copy && device != own).then(|| self.kernel_traffic.entry((own, device)))?;
+        Some(Arc::clone(of_pair.or_insert_with(|| Arc::new(self.any_kernel_traffic.of_another()))))
     }
 
     /// The fate of a kernel's accesses to these bytes: loads and stores, or its other work there.
@@ -136,9 +143,10 @@ impl State {
             false => Touch::Illegal,
             true if self.faults.loses(own, piece.device) => Touch::Lost,
             true if self.space.depth(address) >= self.faults.window(own, piece.device) => Touch::Lost,
-            true if kernel == Kernel::Add && self.faults.loses_atomics(own, piece.device) => Touch::Lost,
-            true if kernel == Kernel::Send && self.faults.reorders(own, piece.device) => Touch::Reordered,
-            true => Touch::Right,
+            true => {
+                let is_imported = self.came_by(&piece) == Some(Means::IpcHandle);
+                self.faults.touch(own, piece.device, kernel, is_imported).unwrap_or(Touch::Right)
+            }
         }
     }
 

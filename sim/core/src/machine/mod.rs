@@ -184,6 +184,8 @@ struct State {
     /// Direct copies by pair, from and to, and what all pairs share.
     traffic: HashMap<(usize, usize), Arc<Traffic>>,
     any_traffic: Traffic,
+    kernel_traffic: HashMap<(usize, usize), Arc<Traffic>>,
+    any_kernel_traffic: Traffic,
     faults: Faults,
     last_number: u64,
 }
@@ -218,6 +220,8 @@ impl Machine {
             counters: config.nvlink.as_deref().and_then(|folder| Counters::open(folder, numbers).ok()),
             traffic: HashMap::new(),
             any_traffic: Traffic::default(),
+            kernel_traffic: HashMap::new(),
+            any_kernel_traffic: Traffic::default(),
             faults: config.faults.clone(),
             last_number: 0,
         };

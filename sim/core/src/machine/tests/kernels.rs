@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::fault::Faults;
+use crate::kernel::{LL_KERNELS, LL128_KERNELS};
 
 /// Two devices with memory, the first of which reaches the second's, and a kernel on the first.
 struct Kernels {
@@ -127,6 +128,51 @@ fn kernels_that_exchange_flags_see_the_data_unless_it_arrives_later_or_is_lost()
         rig.on(1).synchronize_stream(LEGACY).unwrap();
         assert_eq!([own, peers + 4096].map(os::load), received, "{fault}");
         assert_eq!([1, 2].map(|word| os::load(peers + 4096 + 8 * word) > 0), [wrong; 2], "{fault}");
+    }
+}
+
+#[test]
+fn kernels_that_pull_find_what_is_stored_unless_it_is_kept_or_lost() {
+    for (fault, received, first) in [("", 5, 0), ("pull:0>1", 5, 2), ("lost:0>1", 5, 1)] {
+        let kernels = Kernels::connected(fault);
+        let Kernels { own, peers, ref rig, .. } = kernels;
+        write(peers, &[0; 8192]);
+        let [receive, send] =
+            [(0, "p2pshim_probe_receive_acquire"), (1, "p2pshim_probe_send_acquire")].map(|(on, name)| {
+                let module = rig.on(on).load_module(vec![name.to_owned()]).unwrap();
+                rig.on(on).module_function(module, name).unwrap()
+            });
+        rig.on(1).launch(LEGACY, send, [peers, peers + 4096, 5]).unwrap();
+        rig.on(0).launch(LEGACY, receive, [peers, own, 5]).unwrap();
+        [0, 1].into_iter().for_each(|device| rig.on(device).synchronize_stream(LEGACY).unwrap());
+        assert_eq!([0, 2].map(|word| os::load(own + 8 * word)), [received, first], "{fault}");
+        assert_eq!(
+            os::load(peers + 4096),
+            if fault == "lost:0>1" { 0 } else { 5 },
+            "{fault}: rounds that were answered"
+        );
+    }
+}
+
+#[test]
+fn kernels_with_flags_in_line_see_whole_lines_unless_they_are_torn_or_lost() {
+    for (kind, names) in [("ll", LL_KERNELS), ("ll128", LL128_KERNELS)] {
+        for (fault, received, wrong) in [("", 5, false), (kind, 5, true), ("lost", 0, false)] {
+            let kernels = Kernels::connected(&format!("{fault}:0>1"));
+            let Kernels { ref rig, .. } = kernels;
+            let [own, peers] = [0, 1].map(|device| rig.on(device).allocate(Kind::Device, 1 << 16, 0).unwrap());
+            write(peers, &[0; 1 << 16]);
+            write(own, &[0; 8]);
+            let [send, receive] = [0, 1].map(|on| {
+                let module = rig.on(on).load_module(vec![names[on].to_owned()]).unwrap();
+                rig.on(on).module_function(module, names[on]).unwrap()
+            });
+            rig.on(1).launch(LEGACY, receive, [peers, peers + 32768, 5]).unwrap();
+            rig.on(0).launch(LEGACY, send, [peers, own, 5]).unwrap();
+            [0, 1].into_iter().for_each(|device| rig.on(device).synchronize_stream(LEGACY).unwrap());
+            assert_eq!([own, peers + 32768].map(os::load), [received; 2], "{kind} {fault}");
+            assert_eq!([1, 2].map(|word| os::load(peers + 32768 + 8 * word) > 0), [wrong; 2], "{kind} {fault}");
+        }
     }
 }
 
