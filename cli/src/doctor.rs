@@ -27,6 +27,7 @@ mod lines;
 #[cfg(test)]
 mod machines;
 mod memory;
+mod narrow;
 mod partner;
 mod pattern;
 mod place;
@@ -459,7 +460,7 @@ fn not_started(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::kept::keep;
-    use super::lines::Verdict;
+    use super::lines::{Test, Verdict};
     use super::*;
     use p2pshim_host::verdicts::Cache;
 
@@ -470,9 +471,10 @@ mod tests {
         let device =
             |ordinal: usize| Device { bus_id: String::new(), uuid: format!("GPU-{ordinal}"), name: String::new() };
         let inventory = Inventory { driver: Some(13000), devices: vec![device(0), device(1)], ..Inventory::default() };
-        let row = |verdict: Verdict, finding: Option<Finding>| Row {
-            findings: [finding, None, None, None, None, None, None, None, None],
-            ..Row::new([0, 1], verdict)
+        let row = |verdict: Verdict, finding: Option<Finding>| {
+            let mut row = Row::new([0, 1], verdict);
+            finding.into_iter().for_each(|finding| row.set_finding(Test::Copies, finding));
+            row
         };
         let failed = || Verdict::Failed("gone".to_owned());
         let hung = || Some(Finding::Hung(String::new()));

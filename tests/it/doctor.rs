@@ -448,13 +448,16 @@ fn pairs_that_hang_only_while_all_copy_fail_at_the_time_out() {
     assert!(joined.contains("While all pairs copy at once, 1>0 could not be tested"), "{}", outcome.stdout);
 }
 
-/// The columns of a pair with `--full` up to the verdict: those of others, and all memory before the verdict.
+/// The tests of a pair with `--full` before all memory.
+const FULL: usize = 11;
+
+/// The columns of a pair with `--full` up to the verdict.
 fn full(fault: &str) -> ([Vec<String>; 2], Outcome) {
     let outcome = doctor(fault).arg("--full").plain();
     let columns = ["0>1", "1>0"].map(|pair| {
         let row = outcome.stdout.lines().find(|line| line.starts_with(&format!("{pair}      ")));
         let row = row.unwrap_or_else(|| panic!("no {pair}: {}{:?}", outcome.stdout, outcome.shim));
-        row.split_whitespace().skip(1).take(9).map(str::to_owned).collect()
+        row.split_whitespace().skip(1).take(FULL + 2).map(str::to_owned).collect()
     });
     (columns, outcome)
 }
@@ -466,13 +469,8 @@ fn window_smaller_than_memory_fails_with_full_only() {
     assert_eq!(columns(&usual, "0>1"), ["right", "right", "right", "right", "right", "right", "right", "verified"]);
     assert!(!usual.stdout.contains("  memory  "), "{}", usual.stdout);
     let ([lost, right], outcome) = full("window:0>1");
-    assert_eq!(
-        lost,
-        ["right", "right", "right", "right", "right", "right", "right", "wrong", "FAILED"],
-        "{}",
-        outcome.stdout
-    );
-    assert_eq!(right, ["right", "right", "right", "right", "right", "right", "right", "right", "verified"]);
+    assert_eq!(lost, [&["right"; FULL][..], &["wrong", "FAILED"]].concat(), "{}", outcome.stdout);
+    assert_eq!(right, [&["right"; FULL][..], &["right", "verified"]].concat());
     assert_eq!(outcome.status, "exit status: 1");
     let joined = joined(&outcome);
     for said in [
@@ -492,12 +490,9 @@ fn window_smaller_than_memory_fails_with_full_only() {
 #[test]
 fn full_right_pairs_are_verified_and_measured() {
     let (pairs, outcome) = full("");
-    assert_eq!(
-        pairs,
-        [["right", "right", "right", "right", "right", "right", "right", "right", "verified"]; 2],
-        "{}",
-        outcome.stdout
-    );
+    let right = [&["right"; FULL][..], &["right", "verified"]].concat();
+    assert_eq!(pairs, [right.as_slice(); 2], "{}", outcome.stdout);
+    assert!(outcome.stdout.contains("\nall-to-all         right\n"), "{}", outcome.stdout);
     outcome.assert_success();
     let speeds =
         "all(p[k] > 0 for p in r['pairs'] for k in ['gb_per_s', 'staged_gb_per_s', 'all_pairs_at_once_gb_per_s'])";
@@ -517,8 +512,8 @@ fn full_pair_is_verified_where_memory_cannot_be_filled_and_that_is_said() {
         ),
     ] {
         let ([forth, back], outcome) = full(fault);
-        let expected = ["right", "right", "right", "right", "right", "right", "right", "untested", "verified"];
-        assert_eq!((&forth[..], &back[..]), (&expected.map(str::to_owned)[..], &forth[..]), "{}", outcome.stdout);
+        let expected = [&["right"; FULL][..], &["untested", "verified"]].concat();
+        assert_eq!((forth, back), (expected.map(str::to_owned), forth.clone()), "{}", outcome.stdout);
         outcome.assert_success();
         let joined = joined(&outcome);
         let verdict = "In all of the memory, 0>1 1>0 could not be tested.";
@@ -527,7 +522,7 @@ fn full_pair_is_verified_where_memory_cannot_be_filled_and_that_is_said() {
     }
     // A pair that has failed is not filled.
     let ([failed, _], _) = full("lost:0>1");
-    assert_eq!(failed[7..], ["-", "FAILED"]);
+    assert_eq!(failed[FULL..], ["-", "FAILED"]);
 }
 
 #[test]
@@ -546,6 +541,59 @@ fn full_failure_stays_kept_until_full_finds_the_pair_right() {
     assert!(!failed("", true));
     assert!(!failed("window:0>1", false));
     fs::remove_dir_all(&folder).unwrap();
+}
+
+/// The results of the tests that `--full` makes besides, by pair.
+const CONSUMERS: &str = "[[p[k]['result'] for k in ['kernel_flags', 'kernel_pull', 'kernel_ll', 'kernel_ll128', \
+    'between_processes_ipc', 'between_processes_kernels']] for p in r['pairs']]";
+
+#[test]
+fn full_flags_in_line_that_fail_are_named_with_what_nccl_can_do_without() {
+    let outcome = doctor("ll:0>1,ll128:1>0").args(&["--full", "--json"]).plain();
+    let expected = "[['right', 'right', 'wrong', 'right', 'right', 'right'], \
+                    ['right', 'right', 'right', 'wrong', 'right', 'right']]\n";
+    assert_eq!(json(&outcome, CONSUMERS), expected);
+    let summary = json(&outcome, "r['summary']");
+    for said in ["UNSAFE for NCCL's protocols LL and LL128 on 0>1 1>0", "NCCL_PROTO=^LL,LL128 keeps NCCL from that"] {
+        assert!(summary.contains(said), "no {said}: {summary}");
+    }
+    assert!(!json(&outcome, "r['advice']").contains("P2PSHIM_DENY"));
+    assert_eq!(outcome.status, "exit status: 1");
+}
+
+#[test]
+fn full_kernels_that_read_what_others_store_and_those_of_two_processes_are_tested() {
+    let outcome = doctor("pull:0>1,ipc-kernels:1>0").args(&["--full", "--json"]).plain();
+    let expected = "[['right', 'wrong', 'right', 'right', 'right', 'wrong'], \
+                    ['right', 'right', 'right', 'right', 'right', 'wrong']]\n";
+    assert_eq!(json(&outcome, CONSUMERS), expected);
+    let detail = json(&outcome, "r['pairs'][0]['kernel_pull']['detail']");
+    assert!(detail.contains(" words arrived after their flag, the first in round 2"), "{detail}");
+}
+
+#[test]
+fn full_kernels_of_two_processes_that_hang_fail_at_the_time_out() {
+    let outcome = doctor("ipc-kernels-hang:0>1").args(&["--full", "--timeout", "13"]).arg("0>1").plain();
+    let row = outcome.stdout.lines().find(|line| line.starts_with("0>1      right")).unwrap();
+    assert_eq!(row.split_whitespace().skip(FULL).take(3).collect::<Vec<_>>(), ["hung", "-", "FAILED"], "{row}");
+    for said in ["between processes, kernels hung: it had not finished after 13 s", "Verdict: UNSAFE. Kernels of two"] {
+        assert!(outcome.stdout.contains(said), "no {said}: {}", outcome.stdout);
+    }
+    assert_eq!(outcome.status, "exit status: 1");
+}
+
+#[test]
+fn kernels_of_all_gpus_that_lose_data_at_once_only_fail_and_are_said_to() {
+    let outcome = that_met(&doctor("all-to-all:0>1"));
+    assert_eq!(row(&outcome, "0>1"), ["right", "right", "right", "FAILED"], "{}", outcome.stdout);
+    let joined = joined(&outcome);
+    for said in [
+        "Verdict: UNSAFE. While kernels store from each GPU to each other, data is lost or they hang on 0>1",
+        "all-to-all wrong on 0>1 0>1 all-to-all by kernels wrong: 4194304 of 4194304 bytes never arrived",
+        "Each pair alone is right",
+    ] {
+        assert!(joined.contains(said), "no {said}: {}", outcome.stdout);
+    }
 }
 
 /// The text as if no line had an end.

@@ -4,6 +4,7 @@ use p2pshim_host::machine::{self, Machine};
 
 use super::fabric;
 use super::lines::{Finding, Known, Path, Test, Verdict};
+use super::narrow;
 use super::place::Joint;
 use super::report::Row;
 
@@ -101,11 +102,13 @@ impl Conclusion {
                  but slow",
                 list(|verdict| matches!(verdict, Verdict::NoPath))
             ),
-            Self::Unsafe => format!(
-                "UNSAFE. Peer access loses data or hangs on {}, although CUDA reports success. Programs that use it there may \
-                 compute with wrong data, or hang",
-                list(|verdict| matches!(verdict, Verdict::Failed(_)))
-            ),
+            Self::Unsafe => narrow::verdict(rows).unwrap_or_else(|| {
+                format!(
+                    "UNSAFE. Peer access loses data or hangs on {}, although CUDA reports success. Programs that use it there \
+                     may compute with wrong data, or hang",
+                    list(|verdict| matches!(verdict, Verdict::Failed(_)))
+                )
+            }),
             Self::Untested => {
                 format!("not known. {} could not be verified", list(|verdict| matches!(verdict, Verdict::Unknown(_))))
             }
@@ -242,8 +245,17 @@ fn of_failed(rows: &[Row], machine: Option<&Machine>, window: impl Fn(&Row) -> O
     }
     for (cause, rows) in causes {
         advice.push(format!("Likely cause for {}: {cause}.", names(rows.iter().copied())));
+        let (of_nccl, others): (Vec<&Row>, Vec<&Row>) =
+            rows.into_iter().partition(|row| row.fails_only(&Test::OF_NCCL));
+        if !of_nccl.is_empty() {
+            let (protocols, value) = narrow::protocols(of_nccl.iter().copied());
+            advice.push(format!(
+                "It fails only in NCCL's {protocols} on {}: NCCL_PROTO={value} excludes what fails. p2pshim goes on to use the pairs.",
+                names(of_nccl.into_iter())
+            ));
+        }
         let (shared, others): (Vec<&Row>, Vec<&Row>) =
-            rows.into_iter().partition(|row| row.fails_only(&Test::BETWEEN_PROCESSES));
+            others.into_iter().partition(|row| row.fails_only(&Test::BETWEEN_PROCESSES));
         if !shared.is_empty() {
             advice.push(format!(
                 "It fails only between processes on {}: NCCL_P2P_DISABLE=1 keeps NCCL from sharing GPU memory between them. p2pshim \
@@ -347,6 +359,15 @@ mod tests {
         row.set_finding(Test::Loads, Finding::Wrong("gone".to_owned()));
         let said = given(&[row], &[], Joint::Unseen);
         assert!(said.contains("P2PSHIM_DENY='0-1'") && !said.contains("between processes"), "{said}");
+    }
+
+    #[test]
+    fn advice_on_protocols_of_nccl_excludes_them_and_denies_nothing() {
+        let mut row = row([0, 1], failed(), [None; 2]);
+        row.set_finding(Test::Ll128, Finding::Wrong("torn".to_owned()));
+        let said = given(std::slice::from_ref(&row), &[], Joint::NvLink);
+        assert!(said.contains("protocol LL128 on 0>1: NCCL_PROTO=^LL128 excludes"), "{said}");
+        assert!(!said.contains("P2PSHIM_DENY") && !said.contains("NCCL_P2P_DISABLE"), "{said}");
     }
 
     #[test]

@@ -143,6 +143,8 @@ enum Found {
     NoPath,
     /// CUDA does not start, and says this.
     NoStart(&'static str),
+    /// Wrong in these tests only.
+    Only(&'static [Test]),
 }
 
 /// The properties of the GPUs.
@@ -164,7 +166,7 @@ enum Gpus {
     Four,
 }
 
-use Found::{At, NoPath, NoStart, Right, Shares, Stalls, Wrong};
+use Found::{At, NoPath, NoStart, Only, Right, Shares, Stalls, Wrong};
 
 const READY: Fabric = Fabric { state: 3, status: 0, clique: 0, cluster: None, health: 0x1aa };
 
@@ -354,6 +356,60 @@ const KINDS: &[Kind] = &[
         gpus: Gpus::Unnamed,
         found: [Stalls, Right],
         said: &["Direct copies stall: 4 bytes took", "P2PSHIM_DENY='0-1'"],
+    },
+    Kind {
+        title: "LL broken",
+        about: "The two words of 4 bytes that a kernel stores at once arrive apart.",
+        make: |tree| {
+            tree.gpus(Gpu { node: 0, ..GPU }, PORTS);
+        },
+        gpus: Gpus::Unnamed,
+        found: [Only(&[Test::Ll]), Right],
+        said: &["UNSAFE for NCCL's protocol LL on 0>1", "NCCL_PROTO=^LL keeps NCCL from that"],
+    },
+    Kind {
+        title: "LL128 broken",
+        about: "NVLink joins the GPUs, and lines of 128 bytes arrive in parts.",
+        make: |tree| {
+            tree.gpus(Gpu { node: 0, ..GPU }, PORTS);
+        },
+        gpus: Gpus::Joined,
+        found: [Only(&[Test::Ll128]), Only(&[Test::Ll128])],
+        said: &["UNSAFE for NCCL's protocol LL128 on 0>1 1>0", "NCCL_PROTO=^LL128 keeps NCCL from that"],
+    },
+    Kind {
+        title: "IPC broken",
+        about: "Copies and kernels are right within a process, and wrong in memory of another one.",
+        make: |tree| {
+            tree.gpus(Gpu { node: 0, ..GPU }, PORTS);
+        },
+        gpus: Gpus::Unnamed,
+        found: [Only(&[Test::Ipc, Test::IpcKernels]), Right],
+        said: &[
+            "UNSAFE. Memory that processes share loses data or hangs on 0>1",
+            "NCCL_P2P_DISABLE=1",
+            "--disable-custom-all-reduce",
+        ],
+    },
+    Kind {
+        title: "Custom all-reduces broken",
+        about: "Copies of memory of another process are right; kernels of both that use it are not.",
+        make: |tree| {
+            tree.gpus(Gpu { node: 0, ..GPU }, PORTS);
+        },
+        gpus: Gpus::Unnamed,
+        found: [Right, Only(&[Test::IpcKernels])],
+        said: &["UNSAFE. Kernels of two processes lose data or hang", "on 1>0", "--disable-custom-all-reduce"],
+    },
+    Kind {
+        title: "All-to-all broken",
+        about: "Each pair alone is right.",
+        make: |tree| {
+            tree.gpus(Gpu { node: 0, ..GPU }, PORTS);
+        },
+        gpus: Gpus::Unnamed,
+        found: [Only(&[Test::AllToAll]), Right],
+        said: &["UNSAFE. While kernels store from each GPU to each other", "on 0>1", "NCCL_P2P_DISABLE=1"],
     },
     Kind {
         title: "MIG",
@@ -630,6 +686,9 @@ impl Kind {
                     row.at_once = Some(if is_across { speed } else { 17.0 });
                 }
                 Wrong => row.add(Test::Copies, Finding::Wrong("64 bytes never arrived".to_owned())),
+                Only(tests) => {
+                    tests.iter().for_each(|test| row.add(*test, Finding::Wrong("64 bytes never arrived".to_owned())));
+                }
                 NoPath => {}
                 NoStart(why) => {
                     examined.error = Some(why.to_owned());
@@ -660,17 +719,16 @@ fn section(kind: &Kind) -> String {
         report::print_conclusion(out, &examined)?;
         report::print_machine(out, &examined)
     });
-    let status = match kind.found {
-        [NoStart(_), _] => FAILED,
-        found => u8::from(found.iter().any(|found| matches!(found, Wrong))),
-    };
+    let has_failed = kind.found.iter().any(|found| matches!(found, Wrong | Only(_)));
+    let status = if matches!(kind.found[0], NoStart(_)) { FAILED } else { u8::from(has_failed) };
     assert_eq!(examined.status(), status, "{}: {text}", kind.title);
     let joined = |lines: usize| {
         let lines = text.lines().filter(|line| !line.is_empty()).take(lines);
         lines.flat_map(str::split_whitespace).collect::<Vec<_>>().join(" ")
     };
     let has_hint = kind.said[0].starts_with("Hint: ");
-    let joined = joined(if has_hint { 3 } else { usize::MAX });
+    let is_narrow = kind.found.iter().any(|found| matches!(found, Only(_)));
+    let joined = joined(if has_hint || is_narrow { 3 } else { usize::MAX });
     kind.said.iter().for_each(|said| assert!(joined.contains(said), "{}: no {said}: {text}", kind.title));
     let is_failed = status == 1;
     assert!(has_hint || is_failed || !text.contains("Hint: "), "{}: a hint without need: {text}", kind.title);

@@ -100,10 +100,14 @@ impl Row {
         self.set_finding(test, finding);
     }
 
+    /// Whether a test failed.
+    pub(super) fn has_failed(&self, test: Test) -> bool {
+        self.finding(test).is_some_and(Finding::is_failure)
+    }
+
     /// Whether one of these tests failed, and no other did.
     pub(super) fn fails_only(&self, tests: &[Test]) -> bool {
-        let failed = |test: &Test| matches!(self.finding(*test), Some(Finding::Wrong(_) | Finding::Hung(_)));
-        let mut failures = Test::ALL.iter().filter(|test| failed(test)).peekable();
+        let mut failures = Test::ALL.iter().filter(|test| self.has_failed(**test)).peekable();
         failures.peek().is_some() && failures.all(|test| tests.contains(test))
     }
 
@@ -464,6 +468,10 @@ fn affected(row: &Row) -> Option<&'static str> {
         )
     } else if row.fails_only(&[Test::AllMemory]) {
         Some("The first part of memory is right: only programs are affected that use more of it")
+    } else if row.fails_only(&Test::OF_NCCL) {
+        Some("Other accesses of kernels are right: only NCCL's protocols of that name are affected")
+    } else if row.fails_only(&[Test::AllToAll]) {
+        Some("Each pair alone is right: only programs are affected whose kernels store from several GPUs at once")
     } else if row.fails_only(&[Test::AllPairs]) {
         Some("Each pair alone is right: only programs are affected that copy between several pairs at once")
     } else if row.finding(Test::Copies) == Some(&Finding::Right) {
