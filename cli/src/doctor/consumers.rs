@@ -87,7 +87,7 @@ impl Use {
     }
 }
 
-use Test::{Atomics, Copies, Flags, Ipc, Loads, Stores, Vmm};
+use Test::{Atomics, Copies, Flags, Ipc, IpcKernels, Ll, Ll128, Loads, Pull, Stores, Vmm};
 
 const NCCL_PAGE: &str = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html";
 const NVSHMEM: &str = "https://github.com/NVIDIA/nvshmem/blob/main/src/include/host/env/env_defs.h";
@@ -97,12 +97,44 @@ const SGLANG_ARGUMENTS: &str =
     "https://github.com/sgl-project/sglang/blob/main/docs/advanced_features/server_arguments.md";
 const PYTORCH: &str = "https://github.com/pytorch/pytorch/tree/main/torch/csrc/distributed/c10d/symm_mem";
 
+/// Every part but one that is of one protocol of NCCL.
+const BUT_LL: [Test; Test::ALL.len() - 1] = [
+    Copies,
+    Loads,
+    Stores,
+    Atomics,
+    Flags,
+    Pull,
+    Ll128,
+    Ipc,
+    Vmm,
+    IpcKernels,
+    Test::AllMemory,
+    Test::AllPairs,
+    Test::AllToAll,
+];
+const BUT_LL128: [Test; Test::ALL.len() - 1] = [
+    Copies,
+    Loads,
+    Stores,
+    Atomics,
+    Flags,
+    Pull,
+    Ll,
+    Ipc,
+    Vmm,
+    IpcKernels,
+    Test::AllMemory,
+    Test::AllPairs,
+    Test::AllToAll,
+];
+
 /// All uses, in the order of the output.
 pub(super) const USES: &[Use] = &[
     Use {
         consumer: Consumer::P2pshim,
         name: "direct copies, and peer access of the program",
-        spares: &[Ipc, Vmm],
+        spares: &[Ll, Ll128, Ipc, Vmm, IpcKernels],
         switch: Switch::Deny,
         since: "0.1.0",
         source: "OPTIONS.md",
@@ -111,7 +143,7 @@ pub(super) const USES: &[Use] = &[
     Use {
         consumer: Consumer::Nccl,
         name: "P2P transport",
-        spares: &[],
+        spares: &[Ll, Ll128],
         switch: Switch::Set("NCCL_P2P_DISABLE", "1"),
         since: "2.3.7 or older",
         source: NCCL_PAGE,
@@ -119,8 +151,26 @@ pub(super) const USES: &[Use] = &[
     },
     Use {
         consumer: Consumer::Nccl,
+        name: "protocol LL",
+        spares: &BUT_LL,
+        switch: Switch::Set("NCCL_PROTO", "^LL"),
+        since: "2.5",
+        source: NCCL_PAGE,
+        instead: "other protocols",
+    },
+    Use {
+        consumer: Consumer::Nccl,
+        name: "protocol LL128",
+        spares: &BUT_LL128,
+        switch: Switch::Set("NCCL_PROTO", "^LL128"),
+        since: "2.5",
+        source: NCCL_PAGE,
+        instead: "other protocols",
+    },
+    Use {
+        consumer: Consumer::Nccl,
         name: "NVLink SHARP (NVLS)",
-        spares: &[Copies, Ipc],
+        spares: &[Copies, Ll, Ll128, Ipc, IpcKernels],
         switch: Switch::Set("NCCL_NVLS_ENABLE", "0"),
         since: "2.17",
         source: NCCL_PAGE,
@@ -129,7 +179,7 @@ pub(super) const USES: &[Use] = &[
     Use {
         consumer: Consumer::Vllm,
         name: "custom all-reduce",
-        spares: &[Copies, Atomics, Vmm],
+        spares: &[Copies, Atomics, Ll, Ll128, Vmm],
         switch: Switch::Argument("--disable-custom-all-reduce"),
         since: "#2192 (2023)",
         source: VLLM_ARGUMENTS,
@@ -138,7 +188,7 @@ pub(super) const USES: &[Use] = &[
     Use {
         consumer: Consumer::Vllm,
         name: "trust in CUDA's answer before custom all-reduce",
-        spares: &[Copies, Loads, Stores, Atomics, Flags, Vmm],
+        spares: &[Copies, Loads, Stores, Atomics, Flags, Pull, Ll, Ll128, Vmm, Test::AllToAll],
         switch: Switch::Set("VLLM_SKIP_P2P_CHECK", "0"),
         since: "2026 or older",
         source: VLLM_VARIABLES,
@@ -147,7 +197,7 @@ pub(super) const USES: &[Use] = &[
     Use {
         consumer: Consumer::Vllm,
         name: "all-reduce in symmetric memory",
-        spares: &[Copies, Ipc],
+        spares: &[Copies, Ll, Ll128, Ipc, IpcKernels],
         switch: Switch::Set("VLLM_ALLREDUCE_USE_SYMM_MEM", "0"),
         since: "#20759 (2025)",
         source: VLLM_VARIABLES,
@@ -156,7 +206,7 @@ pub(super) const USES: &[Use] = &[
     Use {
         consumer: Consumer::Sglang,
         name: "custom all-reduce",
-        spares: &[Copies, Atomics, Vmm],
+        spares: &[Copies, Atomics, Ll, Ll128, Vmm],
         switch: Switch::Argument("--disable-custom-all-reduce"),
         since: "2026 or older",
         source: SGLANG_ARGUMENTS,
@@ -165,7 +215,7 @@ pub(super) const USES: &[Use] = &[
     Use {
         consumer: Consumer::Sglang,
         name: "all-reduce in symmetric memory, MSCCL++",
-        spares: &[Copies, Ipc],
+        spares: &[Copies, Ll, Ll128, Ipc, IpcKernels],
         switch: Switch::Nothing(
             "off unless --enable-torch-symm-mem, --enable-symm-mem or --enable-mscclpp is given: leave them out",
         ),
@@ -176,7 +226,7 @@ pub(super) const USES: &[Use] = &[
     Use {
         consumer: Consumer::TensorRtLlm,
         name: "all-reduce kernels",
-        spares: &[Copies, Atomics],
+        spares: &[Copies, Atomics, Ll128],
         switch: Switch::Argument("allreduce_strategy: NCCL"),
         since: "2026 or older",
         source: "https://github.com/NVIDIA/TensorRT-LLM/blob/main/tensorrt_llm/llmapi/llm_args.py",
@@ -185,7 +235,7 @@ pub(super) const USES: &[Use] = &[
     Use {
         consumer: Consumer::PyTorch,
         name: "symmetric memory",
-        spares: &[Copies, Ipc],
+        spares: &[Copies, Ll, Ll128, Ipc, IpcKernels],
         switch: Switch::Nothing("no switch: do not call torch.distributed._symmetric_memory"),
         since: "2026 or older",
         source: PYTORCH,
@@ -194,7 +244,7 @@ pub(super) const USES: &[Use] = &[
     Use {
         consumer: Consumer::PyTorch,
         name: "multicast of symmetric memory",
-        spares: &[Copies, Ipc],
+        spares: &[Copies, Ll, Ll128, Ipc, IpcKernels],
         switch: Switch::Set("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1"),
         since: "2026 or older",
         source: PYTORCH,
@@ -203,7 +253,7 @@ pub(super) const USES: &[Use] = &[
     Use {
         consumer: Consumer::PyTorch,
         name: "all-reduce within a node",
-        spares: &[Copies, Ipc],
+        spares: &[Copies, Ll, Ll128, Ipc, IpcKernels],
         switch: Switch::Unset("ENABLE_INTRA_NODE_COMM"),
         since: "2026 or older",
         source: PYTORCH,
@@ -212,7 +262,7 @@ pub(super) const USES: &[Use] = &[
     Use {
         consumer: Consumer::Ucx,
         name: "cuda_ipc",
-        spares: &[Loads, Stores, Atomics, Flags],
+        spares: &[Loads, Stores, Atomics, Flags, Pull, Ll, Ll128, IpcKernels, Test::AllToAll],
         switch: Switch::Set("UCX_TLS", "^cuda_ipc"),
         since: "1.22 or older",
         source: "https://github.com/openucx/ucx/blob/master/docs/source/faq.md",
@@ -230,7 +280,7 @@ pub(super) const USES: &[Use] = &[
     Use {
         consumer: Consumer::Nvshmem,
         name: "NVLink SHARP (NVLS)",
-        spares: &[Copies, Ipc],
+        spares: &[Copies, Ll, Ll128, Ipc, IpcKernels],
         switch: Switch::Set("NVSHMEM_DISABLE_NVLS", "1"),
         since: "3.4.5 or older",
         source: NVSHMEM,
@@ -239,7 +289,7 @@ pub(super) const USES: &[Use] = &[
     Use {
         consumer: Consumer::Quda,
         name: "peer-to-peer communication",
-        spares: &[Atomics, Vmm],
+        spares: &[Atomics, Ll, Ll128, Vmm],
         switch: Switch::Set("QUDA_ENABLE_P2P", "0"),
         since: "0.9.0",
         source: "https://github.com/lattice/quda/blob/develop/include/communicator_quda.h",
@@ -248,7 +298,7 @@ pub(super) const USES: &[Use] = &[
     Use {
         consumer: Consumer::Ggml,
         name: "peer access",
-        spares: &[Atomics, Flags, Ipc, Vmm],
+        spares: &[Atomics, Flags, Pull, Ll, Ll128, Ipc, Vmm, IpcKernels],
         switch: Switch::Unset("GGML_CUDA_P2P"),
         since: "#21910 (2026)",
         source: "https://github.com/ggml-org/llama.cpp/blob/master/docs/build.md",
@@ -270,14 +320,14 @@ mod tests {
 never tells another program that peer access works. `--env-for nccl,vllm` takes programs by the names in the first column.
 
 Each switch was read at its source. \"Since\" names the version that brought it, or the oldest in which it was read.
-`copy engine`, `kernel loads` and so on are columns of the doctor's table. Every use relies on `all memory` and `all pairs at once` too.
+`copy engine`, `kernel loads` and so on are columns of the doctor's table. Uses that rely on several parts rely on all memory and on all pairs at once too.
 
 | program | use | relies on | switched off by | since | instead |
 | --- | --- | --- | --- | --- | --- |
 ";
 
     fn of_each_pair(part: Test) -> bool {
-        !matches!(part, Test::AllMemory | Test::AllPairs)
+        !matches!(part, Test::AllMemory | Test::AllPairs | Test::AllToAll)
     }
 
     fn markdown() -> String {

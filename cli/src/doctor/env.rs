@@ -99,7 +99,11 @@ impl Environment {
                     set.insert("P2PSHIM_DENY", denied(rows.iter().filter(broken), &name));
                 }
                 Switch::Set(variable, value) => {
-                    set.insert(variable, value.to_owned());
+                    // Lists of what is excluded add up.
+                    let more = value.strip_prefix('^').unwrap_or_default();
+                    set.entry(variable)
+                        .and_modify(|known: &mut String| *known = format!("{known},{more}"))
+                        .or_insert_with(|| value.to_owned());
                 }
                 Switch::Unset(variable) => unset.push(variable),
                 Switch::Argument(_) | Switch::Nothing(_) => {}
@@ -189,11 +193,12 @@ fn fails(row: &Row, part: Test) -> bool {
     matches!(row.verdict, Verdict::Failed(_)) && (is_failure(row.finding(part)) || !is_any_known)
 }
 
-/// Whether a part of a pair with a path would have to be tested for a verdict on it. All memory is tested on request, and a link
+/// Whether a part of a pair with a path would have to be tested for a verdict on it. Some are tested on request, and a link
 /// may have no atomic operations.
 fn lacks(row: &Row, part: Test) -> bool {
     let is_optional = match part {
-        Test::AllMemory | Test::AllPairs => true,
+        Test::AllMemory | Test::AllPairs | Test::AllToAll => true,
+        Test::Pull | Test::Ll | Test::Ll128 | Test::IpcKernels => true,
         Test::Atomics => row.finding(Test::Loads).is_some(),
         _ => false,
     };
@@ -282,8 +287,24 @@ mod tests {
             assert!(!has_not.iter().any(is_there), "{part:?}: {found:?}");
         }
         let all = switches(&[row([0, 1], &[Test::AllMemory], &[])]);
-        let is_switch = |it: &&Use| !matches!(it.switch, Switch::Nothing(_));
+        let is_switch = |it: &&Use| it.relies_on(Test::AllMemory) && !matches!(it.switch, Switch::Nothing(_));
         assert_eq!(all.len(), USES.iter().filter(is_switch).count(), "{all:?}");
+    }
+
+    #[test]
+    fn protocols_of_nccl_that_are_wrong_are_excluded_together_and_nothing_else_is_switched_off() {
+        for (parts, value) in
+            [(&[Test::Ll][..], "^LL"), (&[Test::Ll128], "^LL128"), (&[Test::Ll, Test::Ll128], "^LL,LL128")]
+        {
+            let found = switches(&[row([0, 1], parts, &[])]);
+            assert!(found.contains(&format!("NCCL_PROTO={value}")), "{found:?}");
+            assert!(!found.iter().any(|it| it.starts_with("NCCL_P2P") || it.starts_with("P2PSHIM")), "{found:?}");
+        }
+        let ipc = switches(&[row([0, 1], &[Test::IpcKernels], &[])]);
+        assert!(
+            ipc.contains(&"--disable-custom-all-reduce".to_owned()) && !ipc.iter().any(|it| it.contains("UCX")),
+            "{ipc:?}"
+        );
     }
 
     #[test]
