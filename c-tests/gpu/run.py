@@ -19,6 +19,7 @@ from statistics import median
 from time import monotonic
 
 import busy
+import consumers
 import gauntlet
 import hangs
 import legacy
@@ -400,6 +401,7 @@ def main():
         check(name, client, name, module, script, seen, variables)
     neighbours.check_all()
     hangs.check_all()
+    consumers.check_all()
     check("documents", documents)
     check("conformance", conformance)
     if len(sys.argv) > 1:

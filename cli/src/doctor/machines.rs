@@ -373,7 +373,7 @@ const KINDS: &[Kind] = &[
         make: |tree| {
             tree.gpus(Gpu { node: 0, ..GPU }, PORTS);
         },
-        gpus: Gpus::Joined,
+        gpus: Gpus::Joined(18),
         found: [Only(&[Test::Ll128]), Only(&[Test::Ll128])],
         said: &["UNSAFE for NCCL's protocol LL128 on 0>1 1>0", "NCCL_PROTO=^LL128 keeps NCCL from that"],
     },

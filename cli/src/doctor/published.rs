@@ -124,9 +124,10 @@ fn pair((question, verdict): &(Question, Verdict)) -> Option<Pair> {
 pub(super) fn publish(cache: &Cache) -> bool {
     let Some(published) = Published::of(cache) else { return false };
     let Ok(text) = serde_json::to_string_pretty(&published) else { return false };
+    let is = |other: &Value, name: &str, value: &str| other.get(name).and_then(Value::as_str) == Some(value);
     let is_outdated = |text: &str| {
         serde_json::from_str(text)
-            .is_ok_and(|other: Value| other["host"] == published.host && other["boot"] != published.boot)
+            .is_ok_and(|other: Value| is(&other, "host", &published.host) && !is(&other, "boot", &published.boot))
     };
     cache.publish(&format!("verdict-{}", published.boot), &(text + "\n"), is_outdated)
 }
