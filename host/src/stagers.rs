@@ -2,8 +2,6 @@
 
 use std::fmt::Write as _;
 
-use crate::verdict::rate;
-
 /// Copies of about the same size: the least of them in bytes, and the word for them in files, in MiB.
 const CLASSES: [(u64, &str); Stagers::CLASSES] =
     [(8 << 20, "8-16"), (16 << 20, "16-64"), (64 << 20, "64-256"), (256 << 20, "256-")];
@@ -112,6 +110,12 @@ impl Stagers {
         self.set(class, links == 1, Rates { driver: rate(driver)?, shim: rate(shim)? });
         Some(())
     }
+}
+
+/// GB/s as a file has them; none that no link can have.
+pub(crate) fn rate(text: &str) -> Option<f64> {
+    const FASTEST: f64 = 100_000.0;
+    text.parse().ok().filter(|rate| (0.0..=FASTEST).contains(rate))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 
 use std::fmt::Write as _;
 
-use crate::stagers::Stagers;
+use crate::stagers::{Stagers, rate};
 
 /// One thing that is tested about a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -337,12 +337,6 @@ impl Verdict {
         }
         Some(verdict)
     }
-}
-
-/// GB/s as a file has them; none that no link can have.
-pub(crate) fn rate(text: &str) -> Option<f64> {
-    const FASTEST: f64 = 100_000.0;
-    text.parse().ok().filter(|rate| (0.0..=FASTEST).contains(rate))
 }
 
 /// Whether a part decides about all use within one process.
