@@ -28,6 +28,7 @@ mod lines;
 mod machines;
 mod memory;
 mod narrow;
+mod nccl;
 mod partner;
 mod pattern;
 mod place;
@@ -125,6 +126,11 @@ pub(crate) struct DoctorArguments {
     /// is not filled.
     #[arg(long, conflicts_with = "quick")]
     full: bool,
+    /// Run NCCL's own diagnostics too, and show them beside the tests
+    ///
+    /// NCCL has them since 2.31. It is looked for on the library path and in the active Python environment; LIBRARY names another file.
+    #[arg(long, value_name = "LIBRARY", num_args = 0..=1, require_equals = true, default_missing_value = nccl::NAME)]
+    nccl: Option<PathBuf>,
     /// Print JSON instead of the tables
     ///
     /// One object, to standard output or to a file.
@@ -298,6 +304,12 @@ pub(crate) fn run(arguments: &DoctorArguments, out: &mut impl Write) -> io::Resu
         examine::examine(&pairs, session, settings, || examined.look_again())
     };
     examined.rows = rows;
+    if let Some(library) = &arguments.nccl {
+        let mut gpus = pairs.as_flattened().to_vec();
+        gpus.sort_unstable();
+        gpus.dedup();
+        examined.nccl = Some(nccl::run(library, &gpus, settings));
+    }
     progress.clear();
     let kept_in = kept::keep_all(&examined.inventory, &examined.rows, arguments.timeout, arguments.quick);
     examined.kept_in = kept_in.filter(|_| arguments.sim.is_none());
@@ -362,6 +374,7 @@ impl Examined {
             inventory,
             simulated,
             rows: Vec::new(),
+            nccl: None,
             error: None,
             kept_in: None,
             is_quick: false,

@@ -72,6 +72,12 @@ fn report(examined: &Examined) -> model::Report<'_> {
             faults: machine.faults.iter().map(fault).collect(),
             gpus: machine.gpus.iter().enumerate().map(|(ordinal, it)| gpu(examined, ordinal, it)).collect(),
         },
+        nccl: examined.nccl.as_ref().map(|found| model::Nccl {
+            library: Some(found.library.as_str()).filter(|library| !library.is_empty()),
+            version: found.version.as_deref(),
+            report: &found.lines,
+            error: found.error.as_deref(),
+        }),
         staging: staging(&examined.rows),
         kept_in: examined.kept_in.as_ref().map(|folder| folder.to_string_lossy().into_owned()),
     }
@@ -262,6 +268,7 @@ mod tests {
             root: std::path::PathBuf::new(),
             simulated: Some(2),
             rows: vec![row],
+            nccl: None,
             error: None,
             kept_in: None,
             is_quick: false,

@@ -12,6 +12,7 @@ use p2pshim_host::text::Escaped;
 use super::Inventory;
 use super::inventory::Device;
 use super::lines::{Finding, Measure, Path, Test, Verdict};
+use super::nccl::Diagnosed;
 use super::place::{Place, Port, Services};
 use crate::explain::{WIDTH, wrapped};
 use crate::{report, version};
@@ -30,6 +31,8 @@ pub(super) struct Examined {
     /// So many GPUs are not real.
     pub(super) simulated: Option<u8>,
     pub(super) rows: Vec<Row>,
+    /// NCCL's diagnostics, if the user asks for them.
+    pub(super) nccl: Option<Diagnosed>,
     /// Why nothing was tested.
     pub(super) error: Option<String>,
     /// Where verdicts are kept, if any is.
@@ -385,6 +388,22 @@ fn print_at_once(out: &mut impl Write, rows: &[Row]) -> io::Result<()> {
     }
 }
 
+/// Prints NCCL's diagnostics, if the user asks for them.
+fn print_nccl(out: &mut impl Write, examined: &Examined) -> io::Result<()> {
+    let Some(Diagnosed { library, version, lines, error }) = &examined.nccl else { return Ok(()) };
+    let mut title = format!("NCCL {}", version.as_deref().unwrap_or_default());
+    writeln!(out)?;
+    for line in lines {
+        writeln!(out, "{title:17}  {line}")?;
+        title.clear();
+    }
+    match (error, library.as_str()) {
+        (None, _) => Ok(()),
+        (Some(why), "") => writeln!(out, "{title:17}  {why}"),
+        (Some(why), library) => writeln!(out, "{title:17}  {why} ({library})"),
+    }
+}
+
 /// Prints how fast either stages copies, if that was measured.
 fn print_stagers(out: &mut impl Write, rows: &[Row]) -> io::Result<()> {
     let Some(stagers) = rows.iter().map(|row| &row.stagers).find(|stagers| !stagers.is_empty()) else { return Ok(()) };
@@ -596,6 +615,7 @@ pub(super) fn print_findings(out: &mut impl Write, examined: &Examined, width: O
         None => print_table(out, rows, *is_full)?,
     }
     print_at_once(out, rows)?;
+    print_nccl(out, examined)?;
     print_details(out, examined)?;
     print_stagers(out, rows)
 }

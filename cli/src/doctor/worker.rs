@@ -1,6 +1,7 @@
 //! The process that touches the GPUs, since work on them may never end: it lists them, then tests pairs as it is asked to, and writes
 //! [lines](super::lines). Its first thread touches none, and gives up on those that do.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -15,7 +16,7 @@ use super::level::Level;
 use super::lines::{Finding, Known, Line, Task, Test, Verdict};
 use super::rig::{Listed, Rig};
 use super::sweep::Sweep;
-use super::{at_once, partner, runtimes, stagers};
+use super::{at_once, nccl, partner, runtimes, stagers};
 use crate::nvml::{Handle, Nvml};
 use crate::processes::{self, leave, say};
 
@@ -34,6 +35,12 @@ pub(crate) struct WorkerArguments {
     /// Take part in the tests of another process, with the GPUs of these ordinals
     #[arg(long, value_name = "ORDINAL", num_args = 0..)]
     partner: Option<Vec<usize>>,
+    /// Run the diagnostics of this NCCL
+    #[arg(long, value_name = "LIBRARY")]
+    nccl: Option<PathBuf>,
+    /// On the GPUs of these ordinals
+    #[arg(long, value_name = "ORDINAL", num_args = 0..)]
+    gpus: Vec<usize>,
 }
 
 /// Tests the pairs that the supervisor asks for.
@@ -42,6 +49,10 @@ pub(crate) fn run(arguments: &WorkerArguments) -> ExitCode {
         if let Err(why) = serve(ordinals) {
             partner::refuse(&why);
         }
+        leave(0)
+    }
+    if let Some(library) = &arguments.nccl {
+        nccl::serve(library, &arguments.gpus);
         leave(0)
     }
     let listed = Driver::start().and_then(|driver| list(&driver).map(|devices| (driver, devices)));

@@ -47,10 +47,26 @@ pub(super) struct Report<'a> {
     pub(super) pairs: Vec<Pair<'a>>,
     /// The machine's account of itself.
     pub(super) machine: Machine<'a>,
+    /// NCCL's own diagnostics (`--nccl`); null if they were not asked for.
+    pub(super) nccl: Option<Nccl<'a>>,
     /// How fast copies through the host are, by whoever stages them; empty if that was not measured.
     pub(super) staging: Vec<Staging>,
     /// The folder in which verdicts are kept until the next boot.
     pub(super) kept_in: Option<String>,
+}
+
+/// NCCL's own diagnostics, which no verdict here rests on.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct Nccl<'a> {
+    /// The library; null if there is none.
+    pub(super) library: Option<&'a str>,
+    /// Its version, such as `2.32.3`.
+    pub(super) version: Option<&'a str>,
+    /// The lines of its report, without `NCCL DIAG`.
+    pub(super) report: &'a [String],
+    /// Why there is no report.
+    pub(super) error: Option<&'a str>,
 }
 
 /// Copies through the host of some size, by whoever stages them.
