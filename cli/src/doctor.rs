@@ -421,17 +421,20 @@ impl Examined {
     fn advice(&self) -> Vec<String> {
         // Simulated GPUs have a machine only if that is simulated too.
         let machine = Some(&self.machine).filter(|machine| self.simulated.is_none() || !machine.gpus.is_empty());
-        advice::advice(&self.rows, machine, &self.known(), |pair| self.joint(pair), self.hints())
+        let paths = self.paths();
+        advice::advice(
+            &self.rows,
+            machine,
+            &self.known(),
+            |pair| self.joint(pair),
+            |pair| paths.why_broken(pair),
+            paths.hints(),
+        )
     }
 
     /// The pairs' links, and the speed that they should have.
     fn paths(&self) -> Paths<'_> {
         Paths::of(self)
-    }
-
-    /// What may make paths slow or missing; never a verdict.
-    fn hints(&self) -> Vec<String> {
-        self.paths().hints()
     }
 
     fn conclusion(&self) -> Conclusion {

@@ -385,6 +385,22 @@ mod tests {
     }
 
     #[test]
+    fn trouble_is_said_of_what_is_wrong_only() {
+        let well = Fabric { state: 3, health: 0x1aa, ..Fabric::default() };
+        for (fabric, said) in [
+            (well.clone(), None),
+            (Fabric { health: 0, ..well.clone() }, None),
+            (Fabric { state: 0, ..well.clone() }, None),
+            (Fabric { state: 2, ..well.clone() }, Some("in progress")),
+            (Fabric { status: 15, ..well.clone() }, Some("NVML status 15")),
+            (Fabric { health: 0x1a9, ..well.clone() }, Some("degraded bandwidth")),
+            (Fabric { health: 0x49a, ..well.clone() }, Some("an unhealthy route, no partition")),
+        ] {
+            assert_eq!(fabric.trouble().as_deref(), said, "{fabric:?}");
+        }
+    }
+
+    #[test]
     fn layouts_and_numbers_are_those_of_the_vendor() {
         compare!(Field, nvmlFieldValue_t, id fieldId, scope scopeId, kind valueType, result nvmlReturn, value value);
         compare!(Process, nvmlProcessInfo_t, id pid, memory usedGpuMemory, gpu_instance gpuInstanceId);

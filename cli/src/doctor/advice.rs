@@ -2,7 +2,6 @@
 
 use p2pshim_host::machine::{self, Machine};
 
-use super::fabric;
 use super::lines::{Finding, Known, Path, Test, Verdict};
 use super::narrow;
 use super::place::Joint;
@@ -143,10 +142,11 @@ pub(super) fn advice(
     machine: Option<&Machine>,
     gpus: &[Known],
     joint: impl Fn([usize; 2]) -> Joint,
+    cause: impl Fn([usize; 2]) -> Option<String>,
     hints: Vec<String>,
 ) -> Vec<String> {
     let window = |row: &Row| window(row, gpus).filter(|_| joint(row.pair) != Joint::NvLink);
-    let mut advice = of_failed(rows, machine, |row| fabric::cause(gpus, row.pair).or_else(|| window(row)));
+    let mut advice = of_failed(rows, machine, |row| cause(row.pair).or_else(|| window(row)));
     advice.extend(hints);
     let slow: Vec<&Row> = rows.iter().filter(|row| is_slower(row)).collect();
     if !slow.is_empty() {
@@ -315,7 +315,7 @@ mod tests {
     }
 
     fn given(rows: &[Row], gpus: &[Known], joint: Joint) -> String {
-        advice(rows, Some(&Machine::default()), gpus, |_| joint, Vec::new()).join("\n")
+        advice(rows, Some(&Machine::default()), gpus, |_| joint, |_| None, Vec::new()).join("\n")
     }
 
     #[test]

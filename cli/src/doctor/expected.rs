@@ -3,7 +3,7 @@
 //! The rate is what both ends of each PCI link can do (`max_link_speed`, `max_link_width`), for a GPU that has nothing to do slows
 //! its link down. The cause is how the links run: the width at any time, the speed right after copies. docs/EXPECTED.md has figures.
 
-use p2pshim_host::machine::Translation;
+use p2pshim_host::machine::{Fault, Translation};
 
 use super::advice::is_stalled;
 use super::fabric;
@@ -137,12 +137,29 @@ impl<'a> Paths<'a> {
         hints
     }
 
+    /// Why a pair loses data or hangs, if its links or the fabric tell.
+    pub(super) fn why_broken(&self, pair: [usize; 2]) -> Option<String> {
+        fabric::cause(&self.known, pair).or_else(|| {
+            let links = self.pci_links(pair);
+            let port = links.into_iter().flatten().find(|port| port.errors[1..] != [0; 2])?;
+            let [_, not_fatal, fatal] = port.errors;
+            let address = &port.address;
+            Some(format!(
+                "{address} counts PCIe errors since boot that were not corrected ({not_fatal} not fatal, {fatal} fatal). Reseat the \
+                 card, check its riser, and test again"
+            ))
+        })
+    }
+
+    /// The PCI links between two GPUs that are joined by PCI.
+    fn pci_links(&self, pair: [usize; 2]) -> Vec<&'a [Port]> {
+        let is_by_pci = !matches!(self.examined.joint(pair), Joint::NvLink | Joint::Unseen);
+        self.links(pair).filter(|_| is_by_pci).unwrap_or_default().concat()
+    }
+
     /// The likely cause why a pair is slow, and what to do.
     fn cause(&self, pair: [usize; 2]) -> String {
-        if self.examined.joint(pair) == Joint::NvLink {
-            return "Nothing here explains it: test while no other program uses the GPUs, then reset them.".to_owned();
-        }
-        let links = self.links(pair).unwrap_or_default().concat();
+        let links = self.pci_links(pair);
         for link in &links {
             let (Some(lower), Some(can)) = (link.last(), possible(link)) else { continue };
             let Some(now) = lower.link else { continue };
@@ -163,13 +180,21 @@ impl<'a> Paths<'a> {
         if let Some(port) = links.into_iter().flatten().find(errors) {
             return format!("{} counts PCIe errors: reseat the card, check its riser.", port.address);
         }
-        let redirecting = self.examined.machine.redirecting(pair).join(" ");
+        let machine = &self.examined.machine;
+        let mut gpus = pair.iter().filter_map(|&ordinal| machine.gpus.get(ordinal));
+        let is_of_pair = |fault: &&Fault| gpus.clone().any(|gpu| gpu.bus_id.eq_ignore_ascii_case(&fault.bus_id));
+        if let Some(Fault { line, .. }) = machine.faults.iter().find(is_of_pair) {
+            return format!("The kernel's log has `{line}`: look that up, and reset the GPU.");
+        }
+        if self.examined.joint(pair) == Joint::NvLink {
+            return "Nothing here explains it: test while no other program uses the GPUs, then reset them.".to_owned();
+        }
+        let redirecting = machine.redirecting(pair).join(" ");
         if !redirecting.is_empty() {
             return format!(
                 "ACS of {redirecting} redirects: switch it off in the firmware, or by `setpci -s ADDRESS ECAP_ACS+6.w=0`."
             );
         }
-        let mut gpus = pair.iter().filter_map(|&ordinal| self.examined.machine.gpus.get(ordinal));
         if gpus.any(|gpu| matches!(gpu.translation, Translation::Translated(_))) {
             return "The IOMMU translates their addresses: boot the kernel with iommu=pt.".to_owned();
         }
@@ -249,5 +274,64 @@ fn few(rows: &[&Row]) -> String {
     match rows.len().saturating_sub(SHOWN) {
         0 => format!("{} {verb}", names.join(" ")),
         more => format!("{} and {more} more {verb}", names.join(" ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::inventory::{Device, Inventory};
+    use super::super::lines::Measure;
+    use super::*;
+    use crate::nvml::Links;
+
+    /// Two GPUs that NVLink joins, one pair of which copies at a speed.
+    fn joined(links: [Links; 2], speed: f64) -> Examined {
+        let device = |ordinal: usize| Device {
+            bus_id: format!("0000:0{ordinal}:00.0"),
+            uuid: String::new(),
+            name: "GPU".to_owned(),
+        };
+        let inventory = Inventory {
+            devices: [0, 1].map(device).into(),
+            known: links.map(|links| Known { links: Some(links), ..Known::default() }).into(),
+            nvlinks: vec![[0, 1], [1, 0]],
+            ..Inventory::default()
+        };
+        let mut examined = Examined::of_machine(inventory, Some(2), None);
+        let mut row = Row::new([0, 1], Verdict::Passed);
+        row.set_measure(Path::Direct, Measure { speed, latency: 2.0 });
+        examined.rows.push(row);
+        examined
+    }
+
+    #[test]
+    fn expected_by_nvlink_counts_links_to_the_peer_or_all_behind_switches() {
+        let links = |up, version, speed| Links { up, version: Some(version), speed, ..Links::default() };
+        let to =
+            |links: Links, end: &str, count| Links { ends: vec![end.to_owned(); count], are_direct: true, ..links };
+        for (one, other, expected) in [
+            (links(18, 6, Some(26_562)), 18, Some(406.4)),
+            (links(18, 6, Some(26_562)), 16, Some(361.2)),
+            (links(18, 7, None), 18, Some(765.0)),
+            (links(4, 5, None), 4, Some(47.8)),
+            (to(links(18, 6, None), "0000:01:00.0", 6), 18, Some(127.5)),
+            (to(links(18, 6, None), "0000:7f:00.0", 6), 18, None),
+            (links(18, 99, None), 18, None),
+        ] {
+            let examined = joined([one.clone(), links(other, 6, None)], 1.0);
+            let found = examined.paths().expected(&examined.rows[0]).map(|it| (it.speed * 10.0).round() / 10.0);
+            assert_eq!(found, expected, "{one:?}");
+        }
+    }
+
+    #[test]
+    fn hints_are_of_less_than_seventy_percent() {
+        let links = || Links { up: 18, version: Some(6), speed: Some(26_562), ..Links::default() };
+        for (speed, is_said) in [(390.0, false), (285.0, false), (284.0, true), (40.0, true)] {
+            let hints = joined([links(), links()], speed).paths().hints();
+            assert_eq!(hints.len(), usize::from(is_said), "{speed}: {hints:?}");
+            let start = format!("Hint: 0>1 copies at {speed:.1} GB/s, where 18 NVLinks 4.0 of 26.6 GB/s gives 406.4. ");
+            assert!(hints.iter().all(|hint| hint.starts_with(&start)), "{hints:?}");
+        }
     }
 }

@@ -115,6 +115,7 @@ pub(super) fn prometheus(machine: &Value, out: &mut dyn Write) -> io::Result<()>
             1e9,
             &[
                 ("gb_per_s", "direct"),
+                ("expected_gb_per_s", "expected"),
                 ("staged_gb_per_s", "staged"),
                 ("staged_by_p2pshim_gb_per_s", "staged by p2pshim"),
             ][..],
@@ -419,8 +420,10 @@ fn facts_of(machine: &Value) -> Vec<(String, String)> {
         }
     }
     for (ordinal, gpu) in machine["machine"]["gpus"].as_array().into_iter().flatten().enumerate() {
-        if let Some(link) = gpu["pci_link"].as_str() {
-            facts.push((format!("PCIe link of GPU {ordinal}:"), link.to_owned()));
+        // The speed depends on how much a GPU has to do; the lanes do not.
+        if let (Some(link), Some(most)) = (gpu["pci_link"].as_str(), gpu["pci_link_most"].as_str()) {
+            let lanes = link.rsplit(' ').next().unwrap_or_default();
+            facts.push((format!("PCIe link of GPU {ordinal}:"), format!("{lanes} of {most}")));
         }
     }
     for pair in machine["pairs"].as_array().into_iter().flatten() {

@@ -43,12 +43,12 @@ struct Gpu<'a> {
     has_display: bool,
     /// Its link: GT/s and lanes. It can do 32 GT/s on 16 lanes, as all bridges can.
     link: (&'a str, u32),
-    /// Errors of its link that were corrected.
-    errors: u32,
+    /// Errors of its link that were corrected, and fatal ones.
+    errors: [u32; 2],
 }
 
 const GPU: Gpu =
-    Gpu { below: &[], group: None, node: -1, bar1: 64 << 30, has_display: false, link: ("32.0", 16), errors: 0 };
+    Gpu { below: &[], group: None, node: -1, bar1: 64 << 30, has_display: false, link: ("32.0", 16), errors: [0; 2] };
 
 impl Tree {
     fn new() -> Self {
@@ -80,7 +80,8 @@ impl Tree {
             ("vendor", "0x10de\n".to_owned()),
             ("class", "0x030200\n".to_owned()),
             ("numa_node", format!("{}\n", gpu.node)),
-            ("aer_dev_correctable", format!("RxErr 0\nBadTLP {}\nTOTAL_ERR_COR {0}\n", gpu.errors)),
+            ("aer_dev_correctable", format!("RxErr 0\nBadTLP {}\nTOTAL_ERR_COR {0}\n", gpu.errors[0])),
+            ("aer_dev_fatal", format!("DLP {}\nTOTAL_ERR_FATAL {0}\n", gpu.errors[1])),
             ("resource", format!("0x0 0xffffff 0x40200\n0x1000000000 {:#x} 0x14220c\n", 0x10_0000_0000 + gpu.bar1 - 1)),
         ] {
             self.write(&format!("{place}/{file}"), text);
@@ -512,12 +513,26 @@ const KINDS: &[Kind] = &[
         title: "Errors of a link",
         about: "It sends again what arrives damaged.",
         make: |tree| {
-            tree.gpu(0, Gpu { below: SWITCH[0], node: 0, errors: 51_234, ..GPU });
+            tree.gpu(0, Gpu { below: SWITCH[0], node: 0, errors: [51_234, 0], ..GPU });
             tree.gpu(1, Gpu { below: SWITCH[1], node: 0, ..GPU });
         },
         gpus: Gpus::Unnamed,
         found: [At(30.0), At(29.0)],
         said: &["Hint: 0>1 1>0 copy at 29.0 GB/s", "0000:01:00.0 counts PCIe errors", "reseat the card"],
+    },
+    Kind {
+        title: "Errors of a link that were not corrected",
+        about: "Data is lost on the way.",
+        make: |tree| {
+            tree.gpu(0, Gpu { below: SWITCH[0], node: 0, ..GPU });
+            tree.gpu(1, Gpu { below: SWITCH[1], node: 0, errors: [311, 2], ..GPU });
+        },
+        gpus: Gpus::Unnamed,
+        found: [Wrong, Right],
+        said: &[
+            "0000:02:00.0 counts PCIe errors since boot that were not corrected (0 not fatal, 2 fatal)",
+            "Reseat the card",
+        ],
     },
     Kind {
         title: "A switch that redirects",

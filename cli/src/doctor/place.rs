@@ -258,6 +258,32 @@ mod tests {
     }
 
     #[test]
+    fn rate_is_what_the_encoding_leaves() {
+        for (speed, lanes, expected) in
+            [(25, 16, 4.0), (80, 16, 15.75), (160, 16, 31.51), (320, 4, 15.75), (640, 16, 121.0)]
+        {
+            assert!((Link { speed, lanes }.rate() - expected).abs() < 0.01, "{speed} x{lanes}");
+        }
+    }
+
+    #[test]
+    fn read_of_a_port_leaves_out_what_the_kernel_does_not_know() {
+        let root = tempfile::tempdir().unwrap();
+        for (file, text) in [
+            ("current_link_speed", "Unknown\n"),
+            ("current_link_width", "63\n"),
+            ("max_link_speed", "16.0 GT/s PCIe\n"),
+            ("max_link_width", "8\n"),
+            ("aer_dev_correctable", "RxErr 3\nTOTAL_ERR_COR 12\n"),
+            ("aer_dev_fatal", "Undefined 0\nTOTAL_ERR_FATAL 1\n"),
+        ] {
+            fs::write(root.path().join(file), text).unwrap();
+        }
+        let port = Port::read(root.path());
+        assert_eq!((port.link, port.most, port.errors), (None, Some(Link { speed: 160, lanes: 8 }), [12, 0, 1]));
+    }
+
+    #[test]
     fn container_by_file_or_control_group() {
         let root = tempfile::tempdir().unwrap();
         let root = root.path();
