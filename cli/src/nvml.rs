@@ -17,9 +17,9 @@ const LINK_SPEED: c_uint = 164;
 const C2C_COUNT: c_uint = 170;
 /// `NVML_P2P_CAPS_INDEX_NVLINK`.
 const NVLINK: c_int = 2;
-/// `NVML_NVLINK_DEVICE_TYPE_GPU` and `…_UNKNOWN`.
+/// `NVML_NVLINK_DEVICE_TYPE_GPU` and `…_SWITCH`.
 const GPU: c_uint = 0;
-const OTHER: c_uint = 255;
+const SWITCH: c_uint = 2;
 /// `NVML_P2P_STATUS_OK`.
 const OK: c_int = 0;
 
@@ -180,7 +180,7 @@ pub(crate) struct Links {
     pub(crate) version: Option<u32>,
     /// MB/s of the first, each way.
     pub(crate) speed: Option<u32>,
-    /// The PCI address at the far end of each that NVML names: a GPU or a switch.
+    /// The PCI address at the far end of each that NVML names, if switches are not known to be there.
     pub(crate) ends: Vec<String>,
     /// Whether a GPU is at the far end of the first, though its address may be unknown.
     pub(crate) are_direct: bool,
@@ -344,18 +344,20 @@ impl Nvml {
             call!(self, nvmlDeviceGetNvLinkVersion(device => Handle, link => c_uint, &mut version => *mut c_uint))?;
             Some(version)
         });
+        let kind = up.first().and_then(|&link| {
+            let mut kind = 0;
+            call!(self, nvmlDeviceGetNvLinkRemoteDeviceType(device => Handle, link => c_uint, &mut kind => *mut c_uint))?;
+            Some(kind)
+        });
         let end = |&link: &c_uint| {
             let mut pci = Pci::default();
             call!(self, nvmlDeviceGetNvLinkRemotePciInfo_v2(device => Handle, link => c_uint, &mut pci => *mut Pci))?;
             Some(pci.address())
         };
+        // Which switch it is does not matter.
+        let ends = if kind == Some(SWITCH) { Vec::new() } else { up.iter().filter_map(end).collect() };
         let speed = up.first().and_then(|&link| self.number(device, LINK_SPEED, link)).filter(|&speed| speed > 0);
-        let are_direct = up.first().is_some_and(|&link| {
-            let mut kind = OTHER;
-            call!(self, nvmlDeviceGetNvLinkRemoteDeviceType(device => Handle, link => c_uint, &mut kind => *mut c_uint));
-            kind == GPU
-        });
-        Links { are_direct, up: up.len() as u32, version, speed, ends: up.iter().filter_map(end).collect() }
+        Links { up: up.len() as u32, version, speed, ends, are_direct: kind == Some(GPU) }
     }
 
     pub(crate) fn has_nvlink(&self, device: Handle, peer: Handle) -> bool {
@@ -412,9 +414,9 @@ mod tests {
         assert_eq!(FABRIC_VERSIONS[1] & 0xff_ffff, size_of::<theirs::nvmlGpuFabricInfo_v2_t>() as c_uint);
         let ends = [
             theirs::nvmlIntNvLinkDeviceType_enum_NVML_NVLINK_DEVICE_TYPE_GPU,
-            theirs::nvmlIntNvLinkDeviceType_enum_NVML_NVLINK_DEVICE_TYPE_UNKNOWN,
+            theirs::nvmlIntNvLinkDeviceType_enum_NVML_NVLINK_DEVICE_TYPE_SWITCH,
         ];
-        assert_eq!([GPU, OTHER], ends);
+        assert_eq!([GPU, SWITCH], ends);
         let of_links = [field_id::NVML_FI_DEV_NVLINK_GET_SPEED, field_id::NVML_FI_DEV_C2C_LINK_COUNT];
         assert_eq!([LINK_SPEED, C2C_COUNT], of_links);
         let of_fields =

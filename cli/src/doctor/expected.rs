@@ -159,6 +159,9 @@ impl<'a> Paths<'a> {
 
     /// The likely cause why a pair is slow, and what to do.
     fn cause(&self, pair: [usize; 2]) -> String {
+        if fabric::cause(&self.known, pair).is_some() {
+            return "The NVLink fabric is the likely cause, see above.".to_owned();
+        }
         let links = self.pci_links(pair);
         for link in &links {
             let (Some(lower), Some(can)) = (link.last(), possible(link)) else { continue };
@@ -166,7 +169,7 @@ impl<'a> Paths<'a> {
             let address = &lower.address;
             if now.lanes < can.lanes {
                 return format!(
-                    "{address} has {} of {} lanes: reseat it, check riser, slot and firmware.",
+                    "{address} has {} of {} lanes: reseat it, check riser and firmware; or its slot has no more.",
                     now.lanes, can.lanes
                 );
             }
