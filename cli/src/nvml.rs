@@ -156,7 +156,7 @@ impl Fabric {
         self.state == COMPLETED
     }
 
-    /// What is wrong with it.
+    /// Its trouble, if it has one.
     pub(crate) fn trouble(&self) -> Option<String> {
         match *self {
             Self { state: 0, .. } => return None,

@@ -75,7 +75,7 @@ impl<'a> Paths<'a> {
         if self.examined.machine.hypervisor.is_some() || pair.iter().any(has_c2c) {
             return None;
         }
-        let links = self.links(pair)?;
+        let links = self.links(pair);
         let slowest =
             links.iter().flatten().filter_map(|link| possible(link)).min_by(|a, b| a.rate().total_cmp(&b.rate()))?;
         Some(Expected { speed: slowest.rate() * part, by: format!("PCIe {slowest} {way}"), why })
@@ -100,13 +100,15 @@ impl<'a> Paths<'a> {
         })
     }
 
-    /// The PCI links between two GPUs on either side, each by its ends that are seen.
-    fn links(&self, pair: [usize; 2]) -> Option<[Vec<&'a [Port]>; 2]> {
-        let [Some(one), Some(other)] = pair.map(|ordinal| self.examined.places.get(ordinal)) else { return None };
+    /// The PCI links between two GPUs on either side, each by its ends that are seen; none if PCI does not join them.
+    fn links(&self, pair: [usize; 2]) -> [Vec<&'a [Port]>; 2] {
+        let is_by_pci = !matches!(self.examined.joint(pair), Joint::NvLink | Joint::Unseen);
+        let places = pair.map(|ordinal| self.examined.places.get(ordinal).filter(|_| is_by_pci));
+        let [Some(one), Some(other)] = places else { return [const { Vec::new() }; 2] };
         let same = one.ports.iter().zip(&other.ports).take_while(|(one, other)| one.address == other.address).count();
         // The lower end of a link comes last.
         let below = |ports: &'a [Port]| ports.get(same..).unwrap_or_default().rchunks(2).collect();
-        Some([below(&one.ports), below(&other.ports)])
+        [below(&one.ports), below(&other.ports)]
     }
 
     /// Hints for the user, the most telling first.
@@ -140,7 +142,7 @@ impl<'a> Paths<'a> {
     /// Why a pair loses data or hangs, if its links or the fabric tell.
     pub(super) fn why_broken(&self, pair: [usize; 2]) -> Option<String> {
         fabric::cause(&self.known, pair).or_else(|| {
-            let links = self.pci_links(pair);
+            let links = self.links(pair).concat();
             let port = links.into_iter().flatten().find(|port| port.errors[1..] != [0; 2])?;
             let [_, not_fatal, fatal] = port.errors;
             let address = &port.address;
@@ -151,18 +153,12 @@ impl<'a> Paths<'a> {
         })
     }
 
-    /// The PCI links between two GPUs that are joined by PCI.
-    fn pci_links(&self, pair: [usize; 2]) -> Vec<&'a [Port]> {
-        let is_by_pci = !matches!(self.examined.joint(pair), Joint::NvLink | Joint::Unseen);
-        self.links(pair).filter(|_| is_by_pci).unwrap_or_default().concat()
-    }
-
     /// The likely cause why a pair is slow, and what to do.
     fn cause(&self, pair: [usize; 2]) -> String {
         if fabric::cause(&self.known, pair).is_some() {
             return "The NVLink fabric is the likely cause, see above.".to_owned();
         }
-        let links = self.pci_links(pair);
+        let links = self.links(pair).concat();
         for link in &links {
             let (Some(lower), Some(can)) = (link.last(), possible(link)) else { continue };
             let Some(now) = lower.link else { continue };
@@ -253,18 +249,13 @@ impl<'a> Paths<'a> {
 
     /// The links of a pair, each by its side and the address of its lower end: data goes up on one side, and down on the other.
     fn used(&self, pair: [usize; 2]) -> Vec<(usize, &str)> {
-        let is_by_pci = !matches!(self.examined.joint(pair), Joint::NvLink | Joint::Unseen);
-        let sides = self.links(pair).filter(|_| is_by_pci).into_iter().flatten().enumerate();
-        let name = |link: &&'a [Port]| link.last().map(|port| port.address.as_str());
-        sides
-            .flat_map(|(side, links)| {
-                links.iter().filter_map(name).map(move |address| (side, address)).collect::<Vec<_>>()
-            })
-            .collect()
+        let name = |link: &'a [Port]| link.last().map(|port| port.address.as_str());
+        let sides = self.links(pair).into_iter().enumerate();
+        sides.flat_map(|(side, links)| links.into_iter().filter_map(name).map(move |address| (side, address))).collect()
     }
 }
 
-/// What all ends of a link that are seen can do.
+/// The most that all ends of a link can do, as far as they are seen.
 fn possible(link: &[Port]) -> Option<Link> {
     link.iter().filter_map(|port| port.most).reduce(Link::and)
 }

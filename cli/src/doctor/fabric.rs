@@ -24,7 +24,7 @@ pub(super) fn cause(known: &[Known], pair: [usize; 2]) -> Option<String> {
         })
 }
 
-/// What to do about a GPU that has not joined, or is not well.
+/// The remedy for a GPU that has not joined, or is not well.
 fn remedy(fabric: &Fabric) -> &'static str {
     if fabric.is_completed() {
         "Restart nvidia-fabricmanager, then reset the GPUs; its log says more"

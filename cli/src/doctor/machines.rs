@@ -160,7 +160,7 @@ enum Gpus {
     Confidential,
     /// Virtual GPUs.
     Virtual,
-    /// Of processors that have them on their board.
+    /// With NVLink to their processors.
     WithC2c,
     /// Joined, in a fabric of several machines.
     Cluster,

@@ -50,7 +50,7 @@ impl Link {
         f64::from(self.speed) * f64::from(self.lanes) / 80.0 * useful
     }
 
-    /// What both ends of a link can do.
+    /// The most that both ends of a link can do.
     pub(super) fn and(self, other: Self) -> Self {
         Self { speed: self.speed.min(other.speed), lanes: self.lanes.min(other.lanes) }
     }
@@ -108,7 +108,7 @@ impl Place {
         self.ports.last()?.link
     }
 
-    /// What the GPU's own link can do.
+    /// The most that the GPU's own link can do.
     pub(super) fn most(&self) -> Option<Link> {
         let ends = self.ports.iter().rev().take(2).filter_map(|port| port.most);
         ends.reduce(Link::and)

@@ -152,7 +152,7 @@ pub(super) struct Fabric {
     pub(super) cluster_uuid: Option<String>,
     /// NVML's mask of the fabric's health.
     pub(super) health_mask: u32,
-    /// What is wrong, in words.
+    /// Its trouble, in words.
     pub(super) trouble: Option<String>,
 }
 
@@ -337,7 +337,7 @@ pub(super) struct Gpu<'a> {
     pub(super) bridges: Vec<Bridge<'a>>,
     /// Its PCI link as it ran right after copies, or when it was looked at.
     pub(super) pci_link: Option<String>,
-    /// What both ends of that link can do.
+    /// The most that both ends of that link can do.
     pub(super) pci_link_most: Option<String>,
     /// Its PCIe errors.
     pub(super) pci_errors: Errors,
