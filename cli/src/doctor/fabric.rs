@@ -2,7 +2,7 @@
 
 use super::lines::{Known, Verdict};
 use super::place::Services;
-use super::report::Examined;
+use super::report::{Examined, Row};
 use crate::nvml::Fabric;
 
 /// Why the fabric does not join two GPUs, or not well.
@@ -13,15 +13,19 @@ pub(super) fn cause(known: &[Known], pair: [usize; 2]) -> Option<String> {
             return Some(format!("the NVLink fabric of GPU {ordinal} is not well ({trouble}). {}", remedy(fabric?)));
         }
     }
-    let [Some(one), Some(other)] = fabrics else { return None };
-    ([one, other].iter().all(|it| it.is_completed()) && (&one.cluster, one.clique) != (&other.cluster, other.clique))
-        .then(|| {
-            let [from, to] = pair;
-            format!(
-                "GPU {from} is in clique {} of the NVLink fabric, GPU {to} in clique {}: use one partition",
-                one.clique, other.clique
-            )
-        })
+    let ([Some(one), Some(other)], [from, to]) = (fabrics, pair) else { return None };
+    if !one.is_completed() || !other.is_completed() {
+        return None;
+    }
+    if one.cluster != other.cluster {
+        return Some(format!("GPU {from} and {to} are in different clusters of the NVLink fabric: use one"));
+    }
+    (one.clique != other.clique).then(|| {
+        format!(
+            "GPU {from} is in clique {} of the NVLink fabric, GPU {to} in clique {}: use one partition",
+            one.clique, other.clique
+        )
+    })
 }
 
 /// The remedy for a GPU that has not joined, or is not well.
@@ -59,11 +63,9 @@ pub(super) fn hints(known: &[Known], examined: &Examined) -> Vec<String> {
             "Hint: the NVLink fabric spans machines, and IMEX is not ready: {lacks}. Start nvidia-imex, create channel0, and give it to containers."
         ));
     }
-    let is_apart = |pair: [usize; 2]| {
-        let is_vgpu = |ordinal: usize| known.get(ordinal).is_some_and(|known| known.virtualization == Some(2));
-        pair.into_iter().all(is_vgpu)
-    };
-    if examined.rows.iter().any(|row| row.verdict == Verdict::NoPath && is_apart(row.pair)) {
+    let is_virtual = |ordinal: usize| known.get(ordinal).is_some_and(|known| known.virtualization == Some(2));
+    let is_apart = |row: &Row| row.verdict == Verdict::NoPath && row.pair.into_iter().all(is_virtual);
+    if examined.rows.iter().any(is_apart) {
         hints.push(
             "Hint: vGPUs reach each other by NVLink only, time-sliced, with a GPU's whole memory each.".to_owned(),
         );
