@@ -857,9 +857,9 @@ fn nccl_diagnostics_are_shown_if_it_has_them_and_the_user_asks() {
         let (source, library) = (folder.join("nccl.c"), folder.join(version));
         fs::write(&source, NCCL).unwrap();
         let define = format!("-DVERSION={version}");
-        let built =
-            std::process::Command::new("gcc").args(["-shared", "-fPIC", &define, "-o"]).arg(&library).arg(&source);
-        assert!(built.status().unwrap().success());
+        let mut gcc = std::process::Command::new("gcc");
+        gcc.args(["-shared", "-fPIC", &define, "-o"]).arg(&library).arg(&source);
+        assert!(gcc.status().unwrap().success());
         library.display().to_string()
     };
     let [new, old, hangs] = ["23203", "22809", "30001"].map(built);
