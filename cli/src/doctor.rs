@@ -304,12 +304,7 @@ pub(crate) fn run(arguments: &DoctorArguments, out: &mut impl Write) -> io::Resu
         examine::examine(&pairs, session, settings, || examined.look_again())
     };
     examined.rows = rows;
-    if let Some(library) = &arguments.nccl {
-        let mut gpus = pairs.as_flattened().to_vec();
-        gpus.sort_unstable();
-        gpus.dedup();
-        examined.nccl = Some(nccl::run(library, &gpus, settings));
-    }
+    examined.nccl = arguments.nccl.as_ref().map(|library| nccl::run(library, &pairs, settings));
     progress.clear();
     let kept_in = kept::keep_all(&examined.inventory, &examined.rows, arguments.timeout, arguments.quick);
     examined.kept_in = kept_in.filter(|_| arguments.sim.is_none());

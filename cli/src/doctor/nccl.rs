@@ -94,14 +94,17 @@ fn version(number: i32) -> String {
     format!("{}.{}.{}", number / 10000, number / 100 % 100, number % 100)
 }
 
-/// Runs the diagnostics of the NCCL that the user names, or of the first that has them, on GPUs of these ordinals.
-pub(super) fn run(named: &Path, gpus: &[usize], settings: Settings<'_>) -> Diagnosed {
+/// Runs the diagnostics of the NCCL that the user names, or of the first that has them, on the GPUs of these pairs.
+pub(super) fn run(named: &Path, pairs: &[[usize; 2]], settings: Settings<'_>) -> Diagnosed {
+    let mut gpus = pairs.as_flattened().to_vec();
+    gpus.sort_unstable();
+    gpus.dedup();
     let candidates = if named == Path::new(NAME) { candidates() } else { vec![named.to_owned()] };
     settings.progress.begin(1, "running NCCL's diagnostics");
     let mut old: Option<Diagnosed> = None;
     let mut missing: Option<Diagnosed> = None;
     for library in candidates {
-        let diagnosed = diagnose(&library, gpus, settings);
+        let diagnosed = diagnose(&library, &gpus, settings);
         if diagnosed.is_new() {
             return diagnosed;
         }
