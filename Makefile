@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := build
 # `make help` lists the targets; `make V=1` shows the commands.
 $(V).SILENT:
-.PHONY: build help shim demo figures test soak gauntlet gauntlet-faults fuzz test-gpu bench lint check header sim c-tests gpu-bundle clean
+.PHONY: build help shim demo figures test soak gauntlet gauntlet-faults fuzz models test-gpu bench lint check header sim c-tests gpu-bundle clean
 
 CARGO ?= cargo
 SHIM := target/release/libp2pshim.so
@@ -53,6 +53,10 @@ gauntlet: shim sim c-tests
 # Faults that the library once had, put back one by one: does the gauntlet find each, and how soon?
 gauntlet-faults: shim sim c-tests
 	nice tests/gauntlet_faults.py --jobs $(shell nproc) $(and $(MINUTES),--minutes $(MINUTES)) $(and $(SEED),--seed $(SEED)) $(FAULT)
+
+# Every order in which threads can use what they share without a lock. Needs loom, of crates.io.
+models:
+	cd tests/models && CARGO_TARGET_DIR=../../target/models RUSTFLAGS='--cfg loom' $(CARGO) test --release -q
 
 # So many damaged inputs of each kind that is read. Readers that take more than 4 GiB of addresses fail.
 fuzz: FUZZ = $(SHIM_PROFILE) $(CARGO) test --release -q -p p2pshim-host -p p2pshim-trace -p p2pshim-cli

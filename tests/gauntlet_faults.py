@@ -20,15 +20,15 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 COPY, BUILT = ROOT / "target/faults/tree", ROOT / "target/faults/build"
 LEFT_OUT = ("target", ".git")
-# The name; the file; a text that is there once, and another in its place.
+# The name; the file; a text that is there once, and another in its place; perhaps more of these.
 FAULTS = (
     # Calls do not wait for copies that p2pshim has made direct.
     ("lost-waits", "src/call/waits.rs", "if made.iter().any(|part| part.traffic.kept.is_some()) {", "if made.len() > 1_000 {"),
     # The first instructions of hooks cannot be moved.
     ("unpatchable", "src/entry/exports.rs", '".rept 4\n         mov eax, 0\n         .endr\n         lea r10', '"lea r10'),
     # Beside a free what is remembered decides that a copy is left to CUDA.
-    ("blocked-remembered", "src/policy/access/mod.rs", "if self.blocks() {\n            return None;\n        }\n        let (src, dst) = (self.cache", "let (src, dst) = (self.cache"),
-    ("blocked-forwarded", "src/policy/access/mod.rs", ".filter(|_| !self.blocks())", ""),
+    ("blocked-beside-frees", "src/policy/access/mod.rs", "if self.blocks() {\n            return None;\n        }\n        let (src, dst) = (self.cache", "let (src, dst) = (self.cache",
+     ".filter(|_| !self.blocks())", ""),
     ("frees-not-seen", "src/policy/memory.rs", "self.epoch.fetch_add(1, AcqRel);", "self.epoch.fetch_add(0, AcqRel);"),
     # A source that is to be read during the call is read later.
     ("attributes-ignored", "src/call/read.rs", "attributes.is_some_and(|attributes| is_put_off(attributes.order, attributes.flags))\n        }\n        _ => true", "attributes.is_some()\n        }\n        _ => true"),
@@ -58,11 +58,13 @@ def built(name):
     return BUILT / "release/libp2pshim.so"
 
 
-def find(name, place, old, new, asked):
+def find(asked, name, place, *changes):
     """Whether the gauntlet finds it."""
     file, begun = COPY / place, time.monotonic()
-    text = file.read_text()
-    file.write_text(text.replace(old, new))
+    text = changed = file.read_text()
+    for old, new in zip(changes[::2], changes[1::2]):
+        changed = changed.replace(old, new)
+    file.write_text(changed)
     library = built(name)
     # Written anew, so that cargo sees that it has changed.
     file.write_text(text)
@@ -84,12 +86,13 @@ def main():
     arguments.add_argument("--check", action="store_true")
     arguments.add_argument("names", nargs="*")
     asked = arguments.parse_args()
-    gone = [f"{name}: its place is in {place} {count} times" for name, place, old, _ in FAULTS if (count := (ROOT / place).read_text().count(old)) != 1]
+    gone = [f"{name}: {old!r} is in {place} {count} times" for name, place, *changes in FAULTS for old in changes[::2]
+            if (count := (ROOT / place).read_text().count(old)) != 1]
     if gone or asked.check:
         sys.exit("\n".join(gone) or 0)
     wanted = [fault for fault in FAULTS if not asked.names or fault[0] in asked.names]
     shutil.copytree(ROOT, COPY, symlinks=True, ignore=shutil.ignore_patterns(*LEFT_OUT), dirs_exist_ok=True)
-    found = [find(*fault, asked) for fault in wanted]
+    found = [find(asked, *fault) for fault in wanted]
     print(f"{sum(found)} of {len(found)} faults found", flush=True)
     shutil.rmtree(COPY)
     sys.exit(0 if found and all(found) else 1)

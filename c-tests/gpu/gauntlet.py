@@ -59,21 +59,22 @@ OF_FOUR = {"P2PSIM_DEVICES": "4", "P2PSHIM_CAPTURE": "forward"}
 STAGED = {"P2PSHIM_ACCESS": "off", "P2PSHIM_STAGING": "always", "P2PSHIM_LOG": "error"}
 # Other programs whose output is the same plain and preloaded: the name, arguments with SEED, variables; with a fault of the machine only preloaded.
 OTHERS = (
+    ("patched.py", "hookie over", {"PYTHONPATH": str(ROOT / "target/patchers")}),
+    ("looks_up_driver", "all", {"NEIGHBOUR": NEIGHBOURS[0]}),
+    ("stack_depth-12", "", {}),
+    ("facts_taken_back", "restore", {}),
     ("random_waits-12", "SEED 60 3", PLAIN_DEVICES),
-    ("blocked_stress-12", "SEED 32 60", {"P2PSIM_DEVICES": "4", "P2PSIM_FAULT": "drop:0-1"}),
+    ("blocked_stress-12", "SEED 32 100", {"P2PSIM_DEVICES": "4", "P2PSIM_FAULT": "drop:0-1", "P2PSHIM_BROKEN": "warn"}),
+    ("blocked_stress-13", "SEED 32 100", {"P2PSIM_DEVICES": "4", "P2PSIM_FAULT": "drop:0-1", "P2PSHIM_DENY": "0-1"}),
     ("random_access-13", "SEED 60", OF_FOUR),
     ("copy_attributes", "4096 8388608", STAGED),
     ("staged_copies-12", "SEED 20", STAGED),
     ("random_graphs-12", "SEED 60", OF_FOUR),
-    ("facts_taken_back", "restore", {}),
     ("random_waits-static", "SEED 60 2", PLAIN_DEVICES),
-    ("blocked_stress-static", "SEED 32 60", {"P2PSIM_DEVICES": "4", "P2PSIM_FAULT": "corrupt:0-1", "P2PSHIM_BROKEN": "warn"}),
+    ("blocked_stress-static", "SEED 32 100", {"P2PSIM_DEVICES": "4", "P2PSIM_FAULT": "corrupt:0-1", "P2PSHIM_BROKEN": "warn"}),
     ("random_arguments-12", "SEED 20", OF_FOUR),
     ("late_copies", "copies", {"P2PSIM_FAULT": "stall:0>1:300ms"}),
     ("hip_random_sequences-6", "SEED 40", {"P2PSIM_DEVICES": "4", "P2PSHIM_LOG": "off"}),
-    ("patched.py", "hookie over", {"PYTHONPATH": str(ROOT / "target/patchers")}),
-    ("stack_depth-12", "", {}),
-    ("looks_up_driver", "all", {"NEIGHBOUR": NEIGHBOURS[0]}),
 )
 MORE_STACK = 4096  # bytes that a call may take besides
 PATIENCE = 300 * int(os.environ.get("P2PSHIM_PATIENCE", "1"))  # seconds after which a program hangs
