@@ -90,7 +90,7 @@ def main():
             if (count := (ROOT / place).read_text().count(old)) != 1]
     if gone or asked.check:
         sys.exit("\n".join(gone) or 0)
-    wanted = [fault for fault in FAULTS if not asked.names or fault[0] in asked.names]
+    wanted = [fault for name in asked.names for fault in FAULTS if fault[0] == name] or FAULTS
     shutil.copytree(ROOT, COPY, symlinks=True, ignore=shutil.ignore_patterns(*LEFT_OUT), dirs_exist_ok=True)
     found = [find(asked, *fault) for fault in wanted]
     print(f"{sum(found)} of {len(found)} faults found", flush=True)

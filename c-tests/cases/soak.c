@@ -50,7 +50,7 @@ enum {
     SHOWN = 20,
     TICK_US = 500,
     TICKED = 256,           /* bytes */
-    SMALL_STACK = 64 << 10,
+    SMALL_STACK = 16 << 10, /* that of simulated GPUs suffices */
     HELD_UP_NS = 2000000,
 };
 
@@ -720,7 +720,7 @@ static void step(struct thread *t)
             do_wrong(t);
         break;
     case 12:
-        use_thread(t, draw(t, 2) ? SMALL_STACK : 0);
+        use_thread(t, draw(t, 2) && !is_real ? SMALL_STACK : 0);
         break;
     case 13:
         if (draw(t, 4) == 0)

@@ -60,7 +60,7 @@ STAGED = {"P2PSHIM_ACCESS": "off", "P2PSHIM_STAGING": "always", "P2PSHIM_LOG": "
 # Other programs whose output is the same plain and preloaded: the name, arguments with SEED, variables; with a fault of the machine only preloaded.
 OTHERS = (
     ("patched.py", "hookie over", {"PYTHONPATH": str(ROOT / "target/patchers")}),
-    ("looks_up_driver", "all", {"NEIGHBOUR": NEIGHBOURS[0]}),
+    ("guide_sample-static", "", {"NEIGHBOUR": NEIGHBOURS[0], "P2PSHIM_LOG": "error"}),
     ("stack_depth-12", "", {}),
     ("facts_taken_back", "restore", {}),
     ("random_waits-12", "SEED 60 3", PLAIN_DEVICES),
@@ -217,10 +217,15 @@ def soak(place, seed, brief, folder):
     return what, [plain, preloaded], wrong
 
 
-def stack(place, seed, folder):
-    """How much stack a call takes besides: a path of stacks.tsv."""
+def stacks(place, seed, folder):
+    """How much stack calls take besides: some paths of stacks.tsv."""
     rows = [line.split("\t") for line in (ROOT / "c-tests/stacks.tsv").read_text().splitlines() if not line.startswith("#")][1:]
-    path, call, before, options, _ = rows[seed % len(rows)]
+    parts = [stack(place, row, folder) for row in random.Random(seed).sample(rows, 6)]
+    return ", ".join(what for what, _, _ in parts), [outcome for _, outcomes, wrong in parts if wrong for outcome in outcomes], sum((wrong for *_, wrong in parts), [])
+
+
+def stack(place, row, folder):
+    path, call, before, options, _ = row
     options = {key: value for key, value in (word.split("=", 1) for word in options.replace("FOLDER", str(folder / "traces")).split())}
     command = [*place.program("stack_depth-12"), call, 16777216]
     plain = [Outcome([*command, 16, ""], place.variables, [], folder) for _ in range(3)]
@@ -234,7 +239,7 @@ def stack(place, seed, folder):
 def other(place, seed, folder):
     name, arguments, options = OTHERS[seed // 3 % len(OTHERS)]
     if name.startswith("stack_depth"):
-        return stack(place, seed, folder)
+        return stacks(place, seed, folder)
     command = [*place.program(name), *arguments.replace("SEED", str(seed)).split()]
     neighbour = [ROOT / "target/c-tests" / options["NEIGHBOUR"]] if "NEIGHBOUR" in options else []
     sound = {key: value for key, value in options.items() if key != "P2PSIM_FAULT"}
