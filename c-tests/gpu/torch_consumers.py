@@ -1,7 +1,5 @@
 """Two processes add up a small tensor as PyTorch does it by default, and in symmetric memory; prints the kernels that did so, sums, and
 whether symmetric memory has a multicast address.
-
-PyTorch's own all-reduce within a node is used if ENABLE_INTRA_NODE_COMM is 1.
 """
 import socket
 
