@@ -377,7 +377,7 @@ impl Examined {
         }
     }
 
-    /// What has to be switched off.
+    /// The switches for the uses of peer access that a wrong part breaks.
     fn environment(&self, consumers: &[Consumer]) -> Environment {
         Environment::new(&self.rows, consumers, |ordinal| match self.inventory.devices.get(ordinal) {
             Some(device) if !device.uuid.is_empty() => device.uuid.clone(),

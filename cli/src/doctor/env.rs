@@ -71,7 +71,7 @@ struct State {
     because: Vec<&'static str>,
     /// An argument or setting to give the program; null if variables do it.
     argument: Option<&'static str>,
-    /// What the user of the program has to do, where nothing outside of it switches the use off.
+    /// An action of the user, where nothing outside of the program switches the use off; else null.
     todo: Option<&'static str>,
     /// The path that data takes instead.
     instead: &'static str,
@@ -84,7 +84,7 @@ struct State {
 }
 
 impl Environment {
-    /// What rows mean for these programs; for all if none is named. `name` tells what GPUs are called.
+    /// The meaning of rows for these programs, or for all if none is named. `name` gives the names of GPUs.
     pub(super) fn new(rows: &[Row], consumers: &[Consumer], name: impl Fn(usize) -> String) -> Self {
         let wrong = of_parts(rows, fails);
         let untested = of_parts(rows, lacks);

@@ -72,7 +72,7 @@ struct Part {
     /// Whether every byte was right, data was wrong, it did not end, or it could not be tested here.
     #[cfg_attr(test, schemars(extend("enum" = ["right", "wrong", "hung", "untested"])))]
     result: &'static str,
-    /// What was wrong, or why it could not be tested.
+    /// The error, or the reason why it could not be tested; null if all is right.
     detail: Option<String>,
 }
 

@@ -22,7 +22,7 @@ class Part(NamedTuple):
 
     #: "right", "wrong", "hung" or "untested".
     result: str
-    #: What was wrong, or why it could not be tested; None if all is right.
+    #: The error, or the reason why it could not be tested; None if all is right.
     detail: Optional[str]
 
     @property
@@ -80,7 +80,7 @@ def _is_safe(found: os.stat_result) -> bool:
 
 
 def _content(folder: str, name: str) -> Optional[bytes]:
-    """What is in a file that nobody else can have written."""
+    """The content of a file that nobody else can have written."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         at = os.open(folder, flags | os.O_DIRECTORY)
