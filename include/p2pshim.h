@@ -365,11 +365,26 @@ p2pshim_status_t p2pshim_pair_get(int src_device, int dst_device, p2pshim_pair_t
 /** Memory of another process that was mapped by a file descriptor (Virtual Memory Management). */
 #define P2PSHIM_PART_VMM 64
 
-/** Memory wherever it lies. */
+/** Memory wherever it lies: every program relies on it, as on all other parts whose name begins so. */
 #define P2PSHIM_PART_ALL_MEMORY 128
 
 /** All pairs of GPUs at once. */
 #define P2PSHIM_PART_ALL_PAIRS 256
+
+/** Flags and data that a kernel reads from the memory of the peer. */
+#define P2PSHIM_PART_PULL 512
+
+/** Data with a flag in each 8 bytes, as NCCL's LL protocol has it. */
+#define P2PSHIM_PART_LL 1024
+
+/** Lines of 128 bytes that end with a flag, as NCCL's LL128 protocol has it. */
+#define P2PSHIM_PART_LL128 2048
+
+/** Kernels of two processes in memory of an IPC handle. */
+#define P2PSHIM_PART_IPC_KERNELS 4096
+
+/** Stores of kernels from each GPU to each other one at once. */
+#define P2PSHIM_PART_ALL_TO_ALL 8192
 
 /** Parts of the verdict on one GPU's access to the memory of another: P2PSHIM_PART_COPIES and the others, added up. */
 typedef struct {

@@ -24,10 +24,20 @@ pub const P2PSHIM_PART_FLAGS: c_uint = 16;
 pub const P2PSHIM_PART_IPC: c_uint = 32;
 /// Memory of another process that was mapped by a file descriptor (Virtual Memory Management).
 pub const P2PSHIM_PART_VMM: c_uint = 64;
-/// Memory wherever it lies.
+/// Memory wherever it lies: every program relies on it, as on all other parts whose name begins so.
 pub const P2PSHIM_PART_ALL_MEMORY: c_uint = 128;
 /// All pairs of GPUs at once.
 pub const P2PSHIM_PART_ALL_PAIRS: c_uint = 256;
+/// Flags and data that a kernel reads from the memory of the peer.
+pub const P2PSHIM_PART_PULL: c_uint = 512;
+/// Data with a flag in each 8 bytes, as NCCL's LL protocol has it.
+pub const P2PSHIM_PART_LL: c_uint = 1024;
+/// Lines of 128 bytes that end with a flag, as NCCL's LL128 protocol has it.
+pub const P2PSHIM_PART_LL128: c_uint = 2048;
+/// Kernels of two processes in memory of an IPC handle.
+pub const P2PSHIM_PART_IPC_KERNELS: c_uint = 4096;
+/// Stores of kernels from each GPU to each other one at once.
+pub const P2PSHIM_PART_ALL_TO_ALL: c_uint = 8192;
 
 /// Parts of the verdict on one GPU's access to the memory of another: P2PSHIM_PART_COPIES and the others, added up.
 #[derive(Clone, Copy, Debug)]
@@ -76,7 +86,7 @@ pub unsafe extern "C" fn p2pshim_verdict_get(
     unsafe { give(&described, verdict, VERDICT_SIZE_0_1) }
 }
 
-const BITS: [(Part, c_uint); 9] = [
+const BITS: [(Part, c_uint); Part::ALL.len()] = [
     (Part::Copies, P2PSHIM_PART_COPIES),
     (Part::Loads, P2PSHIM_PART_LOADS),
     (Part::Stores, P2PSHIM_PART_STORES),
@@ -86,4 +96,20 @@ const BITS: [(Part, c_uint); 9] = [
     (Part::Vmm, P2PSHIM_PART_VMM),
     (Part::AllMemory, P2PSHIM_PART_ALL_MEMORY),
     (Part::AllPairs, P2PSHIM_PART_ALL_PAIRS),
+    (Part::Pull, P2PSHIM_PART_PULL),
+    (Part::Ll, P2PSHIM_PART_LL),
+    (Part::Ll128, P2PSHIM_PART_LL128),
+    (Part::IpcKernels, P2PSHIM_PART_IPC_KERNELS),
+    (Part::AllToAll, P2PSHIM_PART_ALL_TO_ALL),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_part_has_a_bit_of_its_own() {
+        assert!(Part::ALL.iter().all(|part| BITS.iter().any(|(known, _)| known == part)));
+        assert_eq!(BITS.iter().fold(0, |all, (_, bit)| all | bit), (1 << BITS.len()) - 1);
+    }
+}

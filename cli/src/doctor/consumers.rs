@@ -64,13 +64,22 @@ pub(super) enum Switch {
     Nothing(&'static str),
 }
 
+/// The parts of the verdict that a use relies on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reliance {
+    On(&'static [Test]),
+    /// All but these, also those that are added later.
+    AllBut(&'static [Test]),
+}
+
+use Reliance::{AllBut, On};
+
 /// A use of peer access.
 pub(super) struct Use {
     pub(super) consumer: Consumer,
     /// Its name for people.
     pub(super) name: &'static str,
-    /// Parts of the verdict that it does without. It relies on all others, also on those that are added later.
-    spares: &'static [Test],
+    relies_on: Reliance,
     pub(super) switch: Switch,
     /// The version that brought the switch, or where that is not known the oldest in which it was read.
     pub(super) since: &'static str,
@@ -83,7 +92,10 @@ pub(super) struct Use {
 impl Use {
     /// Whether it goes wrong if this part is wrong.
     pub(super) fn relies_on(&self, part: Test) -> bool {
-        !self.spares.contains(&part)
+        match self.relies_on {
+            On(parts) => parts.contains(&part),
+            AllBut(parts) => !parts.contains(&part),
+        }
     }
 }
 
@@ -97,44 +109,12 @@ const SGLANG_ARGUMENTS: &str =
     "https://github.com/sgl-project/sglang/blob/main/docs/advanced_features/server_arguments.md";
 const PYTORCH: &str = "https://github.com/pytorch/pytorch/tree/main/torch/csrc/distributed/c10d/symm_mem";
 
-/// Every part but one that is of one protocol of NCCL.
-const BUT_LL: [Test; Test::ALL.len() - 1] = [
-    Copies,
-    Loads,
-    Stores,
-    Atomics,
-    Flags,
-    Pull,
-    Ll128,
-    Ipc,
-    Vmm,
-    IpcKernels,
-    Test::AllMemory,
-    Test::AllPairs,
-    Test::AllToAll,
-];
-const BUT_LL128: [Test; Test::ALL.len() - 1] = [
-    Copies,
-    Loads,
-    Stores,
-    Atomics,
-    Flags,
-    Pull,
-    Ll,
-    Ipc,
-    Vmm,
-    IpcKernels,
-    Test::AllMemory,
-    Test::AllPairs,
-    Test::AllToAll,
-];
-
 /// All uses, in the order of the output.
 pub(super) const USES: &[Use] = &[
     Use {
         consumer: Consumer::P2pshim,
         name: "direct copies, and peer access of the program",
-        spares: &[Ll, Ll128, Ipc, Vmm, IpcKernels],
+        relies_on: AllBut(&[Ll, Ll128, Ipc, Vmm, IpcKernels]),
         switch: Switch::Deny,
         since: "0.1.0",
         source: "OPTIONS.md",
@@ -143,7 +123,7 @@ pub(super) const USES: &[Use] = &[
     Use {
         consumer: Consumer::Nccl,
         name: "P2P transport",
-        spares: &[Ll, Ll128],
+        relies_on: AllBut(&[Ll, Ll128]),
         switch: Switch::Set("NCCL_P2P_DISABLE", "1"),
         since: "2.3.7 or older",
         source: NCCL_PAGE,
@@ -152,7 +132,7 @@ pub(super) const USES: &[Use] = &[
     Use {
         consumer: Consumer::Nccl,
         name: "protocol LL",
-        spares: &BUT_LL,
+        relies_on: On(&[Ll]),
         switch: Switch::Set("NCCL_PROTO", "^LL"),
         since: "2.5",
         source: NCCL_PAGE,
@@ -161,7 +141,7 @@ pub(super) const USES: &[Use] = &[
     Use {
         consumer: Consumer::Nccl,
         name: "protocol LL128",
-        spares: &BUT_LL128,
+        relies_on: On(&[Ll128]),
         switch: Switch::Set("NCCL_PROTO", "^LL128"),
         since: "2.5",
         source: NCCL_PAGE,
@@ -170,7 +150,7 @@ pub(super) const USES: &[Use] = &[
     Use {
         consumer: Consumer::Nccl,
         name: "NVLink SHARP (NVLS)",
-        spares: &[Copies, Ll, Ll128, Ipc, IpcKernels],
+        relies_on: AllBut(&[Copies, Ll, Ll128, Ipc, IpcKernels]),
         switch: Switch::Set("NCCL_NVLS_ENABLE", "0"),
         since: "2.17",
         source: NCCL_PAGE,
@@ -179,7 +159,7 @@ pub(super) const USES: &[Use] = &[
     Use {
         consumer: Consumer::Vllm,
         name: "custom all-reduce",
-        spares: &[Copies, Atomics, Ll, Ll128, Vmm],
+        relies_on: AllBut(&[Copies, Atomics, Ll, Ll128, Vmm]),
         switch: Switch::Argument("--disable-custom-all-reduce"),
         since: "#2192 (2023)",
         source: VLLM_ARGUMENTS,
@@ -187,8 +167,8 @@ pub(super) const USES: &[Use] = &[
     },
     Use {
         consumer: Consumer::Vllm,
-        name: "trust in CUDA's answer before custom all-reduce",
-        spares: &[Copies, Loads, Stores, Atomics, Flags, Pull, Ll, Ll128, Vmm, Test::AllToAll],
+        name: "custom all-reduce without a test of its own",
+        relies_on: AllBut(&[Copies, Atomics, Ll, Ll128, Vmm]),
         switch: Switch::Set("VLLM_SKIP_P2P_CHECK", "0"),
         since: "2026 or older",
         source: VLLM_VARIABLES,
@@ -197,7 +177,7 @@ pub(super) const USES: &[Use] = &[
     Use {
         consumer: Consumer::Vllm,
         name: "all-reduce in symmetric memory",
-        spares: &[Copies, Ll, Ll128, Ipc, IpcKernels],
+        relies_on: AllBut(&[Copies, Ll, Ll128, Ipc, IpcKernels]),
         switch: Switch::Set("VLLM_ALLREDUCE_USE_SYMM_MEM", "0"),
         since: "#20759 (2025)",
         source: VLLM_VARIABLES,
@@ -206,7 +186,7 @@ pub(super) const USES: &[Use] = &[
     Use {
         consumer: Consumer::Sglang,
         name: "custom all-reduce",
-        spares: &[Copies, Atomics, Ll, Ll128, Vmm],
+        relies_on: AllBut(&[Copies, Atomics, Ll, Ll128, Vmm]),
         switch: Switch::Argument("--disable-custom-all-reduce"),
         since: "2026 or older",
         source: SGLANG_ARGUMENTS,
@@ -215,7 +195,7 @@ pub(super) const USES: &[Use] = &[
     Use {
         consumer: Consumer::Sglang,
         name: "all-reduce in symmetric memory, MSCCL++",
-        spares: &[Copies, Ll, Ll128, Ipc, IpcKernels],
+        relies_on: AllBut(&[Copies, Ll, Ll128, Ipc, IpcKernels]),
         switch: Switch::Nothing(
             "off unless --enable-torch-symm-mem, --enable-symm-mem or --enable-mscclpp is given: leave them out",
         ),
@@ -226,7 +206,7 @@ pub(super) const USES: &[Use] = &[
     Use {
         consumer: Consumer::TensorRtLlm,
         name: "all-reduce kernels",
-        spares: &[Copies, Atomics, Ll128],
+        relies_on: AllBut(&[Copies, Atomics, Ll128]),
         switch: Switch::Argument("allreduce_strategy: NCCL"),
         since: "2026 or older",
         source: "https://github.com/NVIDIA/TensorRT-LLM/blob/main/tensorrt_llm/llmapi/llm_args.py",
@@ -235,7 +215,7 @@ pub(super) const USES: &[Use] = &[
     Use {
         consumer: Consumer::PyTorch,
         name: "symmetric memory",
-        spares: &[Copies, Ll, Ll128, Ipc, IpcKernels],
+        relies_on: AllBut(&[Copies, Ll, Ll128, Ipc, IpcKernels]),
         switch: Switch::Nothing("no switch: do not call torch.distributed._symmetric_memory"),
         since: "2026 or older",
         source: PYTORCH,
@@ -244,7 +224,7 @@ pub(super) const USES: &[Use] = &[
     Use {
         consumer: Consumer::PyTorch,
         name: "multicast of symmetric memory",
-        spares: &[Copies, Ll, Ll128, Ipc, IpcKernels],
+        relies_on: AllBut(&[Copies, Ll, Ll128, Ipc, IpcKernels]),
         switch: Switch::Set("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1"),
         since: "2026 or older",
         source: PYTORCH,
@@ -253,7 +233,7 @@ pub(super) const USES: &[Use] = &[
     Use {
         consumer: Consumer::PyTorch,
         name: "all-reduce within a node",
-        spares: &[Copies, Ll, Ll128, Ipc, IpcKernels],
+        relies_on: AllBut(&[Copies, Ll, Ll128, Ipc, IpcKernels]),
         switch: Switch::Unset("ENABLE_INTRA_NODE_COMM"),
         since: "2026 or older",
         source: PYTORCH,
@@ -262,7 +242,7 @@ pub(super) const USES: &[Use] = &[
     Use {
         consumer: Consumer::Ucx,
         name: "cuda_ipc",
-        spares: &[Loads, Stores, Atomics, Flags, Pull, Ll, Ll128, IpcKernels, Test::AllToAll],
+        relies_on: AllBut(&[Loads, Stores, Atomics, Flags, Pull, Ll, Ll128, IpcKernels, Test::AllToAll]),
         switch: Switch::Set("UCX_TLS", "^cuda_ipc"),
         since: "1.22 or older",
         source: "https://github.com/openucx/ucx/blob/master/docs/source/faq.md",
@@ -271,7 +251,7 @@ pub(super) const USES: &[Use] = &[
     Use {
         consumer: Consumer::Nvshmem,
         name: "P2P transport",
-        spares: &[],
+        relies_on: AllBut(&[]),
         switch: Switch::Set("NVSHMEM_DISABLE_P2P", "1"),
         since: "3.4.5 or older",
         source: NVSHMEM,
@@ -280,7 +260,7 @@ pub(super) const USES: &[Use] = &[
     Use {
         consumer: Consumer::Nvshmem,
         name: "NVLink SHARP (NVLS)",
-        spares: &[Copies, Ll, Ll128, Ipc, IpcKernels],
+        relies_on: AllBut(&[Copies, Ll, Ll128, Ipc, IpcKernels]),
         switch: Switch::Set("NVSHMEM_DISABLE_NVLS", "1"),
         since: "3.4.5 or older",
         source: NVSHMEM,
@@ -289,7 +269,7 @@ pub(super) const USES: &[Use] = &[
     Use {
         consumer: Consumer::Quda,
         name: "peer-to-peer communication",
-        spares: &[Atomics, Ll, Ll128, Vmm],
+        relies_on: AllBut(&[Atomics, Ll, Ll128, Vmm]),
         switch: Switch::Set("QUDA_ENABLE_P2P", "0"),
         since: "0.9.0",
         source: "https://github.com/lattice/quda/blob/develop/include/communicator_quda.h",
@@ -298,7 +278,7 @@ pub(super) const USES: &[Use] = &[
     Use {
         consumer: Consumer::Ggml,
         name: "peer access",
-        spares: &[Atomics, Flags, Pull, Ll, Ll128, Ipc, Vmm, IpcKernels],
+        relies_on: AllBut(&[Atomics, Flags, Pull, Ll, Ll128, Ipc, Vmm, IpcKernels]),
         switch: Switch::Unset("GGML_CUDA_P2P"),
         since: "#21910 (2026)",
         source: "https://github.com/ggml-org/llama.cpp/blob/master/docs/build.md",
@@ -320,7 +300,7 @@ mod tests {
 never tells another program that peer access works. `--env-for nccl,vllm` takes programs by the names in the first column.
 
 Each switch was read at its source. \"Since\" names the version that brought it, or the oldest in which it was read.
-`copy engine`, `kernel loads` and so on are columns of the doctor's table. Uses that rely on several parts rely on all memory and on all pairs at once too.
+[VERDICT.md](VERDICT.md) explains the parts. Every use but a single protocol relies on `all-memory`, `all-pairs` and `all-to-all` too.
 
 | program | use | relies on | switched off by | since | instead |
 | --- | --- | --- | --- | --- | --- |
@@ -335,7 +315,7 @@ Each switch was read at its source. \"Since\" names the version that brought it,
         for it in USES {
             let relied = Test::ALL.into_iter().filter(|part| of_each_pair(*part) && it.relies_on(*part));
             let parts: Vec<&str> = relied.map(Test::word).collect();
-            let parts = if it.spares.is_empty() { "every part".to_owned() } else { parts.join(", ") };
+            let parts = if it.relies_on == AllBut(&[]) { "every part".to_owned() } else { parts.join(", ") };
             let switch = match it.switch {
                 Switch::Deny => "`P2PSHIM_DENY`, with the pairs".to_owned(),
                 Switch::Set(name, value) => format!("`{name}={value}`"),

@@ -138,15 +138,15 @@ impl Environment {
     fn write_use(&self, out: &mut impl Write, form: Form, it: &Use) -> io::Result<()> {
         let (title, instead) = (it.title(), it.instead);
         let variable = match it.switch {
-            Switch::Argument(text) => return writeln!(out, "# {title}: give it {text}; then {instead}."),
-            Switch::Nothing(text) => return writeln!(out, "# {title}: {text}; then {instead}."),
+            Switch::Argument(text) => return writeln!(out, "# {title}: give it {text}; instead {instead}."),
+            Switch::Nothing(text) => return writeln!(out, "# {title}: {text}; instead {instead}."),
             Switch::Unset(name) if form == Form::Dotenv => {
-                return writeln!(out, "# {title}: {name} must not be set; then {instead}.");
+                return writeln!(out, "# {title}: {name} must not be set; instead {instead}.");
             }
             Switch::Deny => "P2PSHIM_DENY",
             Switch::Set(name, _) | Switch::Unset(name) => name,
         };
-        writeln!(out, "# {title}: {instead}.")?;
+        writeln!(out, "# {title}: off; instead {instead}.")?;
         let Some(value) = self.set.get(variable) else { return writeln!(out, "unset {variable}") };
         match form {
             Form::Dotenv => writeln!(out, "{variable}={value}"),
@@ -272,7 +272,7 @@ mod tests {
         let deny = "P2PSHIM_DENY=GPU-0-GPU-1";
         for (part, has, has_not) in [
             (Test::Copies, [deny, "UCX_TLS=^cuda_ipc", "-GGML_CUDA_P2P"], [CUSTOM, "NCCL_NVLS_ENABLE=0"]),
-            (Test::Loads, [deny, CUSTOM, "-GGML_CUDA_P2P"], ["UCX_TLS=^cuda_ipc", "VLLM_SKIP_P2P_CHECK=0"]),
+            (Test::Loads, [deny, CUSTOM, "-GGML_CUDA_P2P"], ["UCX_TLS=^cuda_ipc", "NCCL_PROTO=^LL"]),
             (Test::Flags, [deny, CUSTOM, "VLLM_ALLREDUCE_USE_SYMM_MEM=0"], ["UCX_TLS=^cuda_ipc", "-GGML_CUDA_P2P"]),
             (Test::Ipc, [CUSTOM, "UCX_TLS=^cuda_ipc", "VLLM_SKIP_P2P_CHECK=0"], [deny, "NCCL_NVLS_ENABLE=0"]),
             (
@@ -347,7 +347,7 @@ mod tests {
         for line in ["export P2PSHIM_DENY='GPU-0-GPU-1'", "export UCX_TLS='^cuda_ipc'", "unset GGML_CUDA_P2P"] {
             assert!(has(&sh, line), "no {line}: {sh}");
         }
-        assert!(sh.contains("# vLLM, custom all-reduce: give it --disable-custom-all-reduce; then NCCL.\n"), "{sh}");
+        assert!(sh.contains("# vLLM, custom all-reduce: give it --disable-custom-all-reduce; instead NCCL.\n"), "{sh}");
         for line in ["export UCX_TLS=^cuda_ipc", "unset GGML_CUDA_P2P"] {
             assert!(has(&slurm, line), "no {line}: {slurm}");
         }
