@@ -95,7 +95,12 @@ impl<'a> Examination<'a> {
         mut take: impl FnMut(&mut Row, Line),
     ) -> Result<Option<Verdict>, String> {
         let pairs = self.pairs(places);
-        let steps = if task == Task::Test { settings.level.count() } else { 1 };
+        let steps = match task {
+            Task::Test => settings.level.count(),
+            // Copies, and then kernels.
+            Task::AtOnce => 2,
+            _ => 1,
+        };
         settings.progress.begin(pairs.len() * steps, what);
         let mut said = Vec::new();
         let session = self.session(settings)?;
