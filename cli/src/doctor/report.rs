@@ -388,6 +388,18 @@ fn print_at_once(out: &mut impl Write, rows: &[Row]) -> io::Result<()> {
     }
 }
 
+/// Names the pairs that LL128 was not tested on, which has nothing to do with the path.
+fn print_unused(out: &mut impl Write, rows: &[Row]) -> io::Result<()> {
+    let has_ll = |row: &&Row| matches!(row.finding(Test::Ll), Some(Finding::Right | Finding::Wrong(_)));
+    let unused = rows.iter().filter(has_ll).filter(|row| row.finding(Test::Ll128).is_none());
+    let names: Vec<String> = unused.map(Row::name).collect();
+    if names.is_empty() {
+        return Ok(());
+    }
+    let why = "not used there, so not tested: NCCL needs NVLink for it, and GPUs of compute capability 7.0";
+    writeln!(out, "\n{:17}  {why}: {}", "LL128", names.join(" "))
+}
+
 /// Prints NCCL's diagnostics, if the user asks for them.
 fn print_nccl(out: &mut impl Write, examined: &Examined) -> io::Result<()> {
     let Some(Diagnosed { library, version, lines, error }) = &examined.nccl else { return Ok(()) };
@@ -615,6 +627,7 @@ pub(super) fn print_findings(out: &mut impl Write, examined: &Examined, width: O
         None => print_table(out, rows, *is_full)?,
     }
     print_at_once(out, rows)?;
+    print_unused(out, rows)?;
     print_nccl(out, examined)?;
     print_details(out, examined)?;
     print_stagers(out, rows)
@@ -707,6 +720,23 @@ mod tests {
             assert_eq!(fitting(line, Some(40)), expected);
             assert_eq!(fitting(line, None), line);
         }
+    }
+
+    #[test]
+    fn ll128_is_said_not_to_be_used_where_it_was_not_tested_and_ll_was() {
+        let row = |tests: &[Test]| {
+            let mut row = Row::new([0, 1], Verdict::Passed);
+            tests.iter().for_each(|test| row.set_finding(*test, Finding::Right));
+            row
+        };
+        let printed = |rows: &[Row]| {
+            let mut out = Vec::new();
+            print_unused(&mut out, rows).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(printed(&[row(&[Test::Copies]), row(&[Test::Ll, Test::Ll128])]), "");
+        let said = printed(&[row(&[Test::Ll]), row(&[Test::Ll, Test::Ll128])]);
+        assert!(said.starts_with("\nLL128              not used there, ") && said.ends_with(": 0>1\n"), "{said}");
     }
 
     #[test]
