@@ -44,7 +44,7 @@ mod verify;
 pub(crate) mod worker;
 
 pub(crate) use check::{Check, check, under_way as checks_under_way, uuids};
-pub(crate) use kept::broken_pair;
+pub(crate) use kept::for_nccl;
 
 use std::error::Error;
 use std::io::{self, Write};

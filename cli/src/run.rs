@@ -36,6 +36,7 @@ use crate::{complain, doctor, numbers, report, say, sim};
 
 /// The variable that tells NCCL to use no peer access.
 const NCCL_P2P_DISABLE: &str = "NCCL_P2P_DISABLE";
+const NCCL_PROTO: &str = "NCCL_PROTO";
 
 /// Exit status if this command itself fails, before the program is started; these are the shell's and `env`'s.
 const FAILED: u8 = 125;
@@ -108,18 +109,23 @@ impl RunArguments {
         Config::read(others.chain(self.settings.iter().cloned())).0
     }
 
-    /// Why NCCL is to use no peer access either: it asks NVML about it where each process sees one GPU.
-    fn why_nccl_keeps_off(&self) -> Option<String> {
+    /// Variables for NCCL, and why it gets them: it asks NVML about peer access where each process sees one GPU.
+    fn switches_of_nccl(&self) -> Vec<(&'static str, &'static str, String)> {
         let Config { on, access, denied, verify, broken, .. } = self.config();
-        on.then_some(())?;
-        if access == Access::Off {
-            return Some("P2PSHIM_ACCESS=off hides peer access".to_owned());
+        let hides =
+            |what: &str| vec![(NCCL_P2P_DISABLE, "1", format!("{what} hides peer access; NCCL may not ask CUDA"))];
+        match () {
+            () if !on => Vec::new(),
+            () if access == Access::Off => hides("P2PSHIM_ACCESS=off"),
+            () if !denied.is_empty() => hides("P2PSHIM_DENY"),
+            () if verify == Verify::Off || access != Access::Auto && broken != Broken::Refuse => Vec::new(),
+            () => {
+                let said = doctor::for_nccl(self.simulated.is_some());
+                let broken = said.broken.map(|why| (NCCL_P2P_DISABLE, "1", format!("{why}; NCCL may not ask CUDA")));
+                let torn = "flags in line with data arrive apart from it (p2pshim doctor --full)".to_owned();
+                broken.into_iter().chain(said.proto.map(|value| (NCCL_PROTO, value, torn))).collect()
+            }
         }
-        if !denied.is_empty() {
-            return Some("P2PSHIM_DENY hides peer access".to_owned());
-        }
-        let goes_by_verdicts = verify != Verify::Off && (access == Access::Auto || broken == Broken::Refuse);
-        goes_by_verdicts.then(|| doctor::broken_pair(self.simulated.is_some()))?
     }
 
     /// Pairs that the shim is to hide, if it does anything.
@@ -410,11 +416,10 @@ fn prepare(
     let simulation = arguments.simulated.map(sim::environment).transpose()?.unwrap_or_default();
     command.envs(simulation.iter().map(|(name, value)| (name, value)));
     arguments.check_gpus(&simulation);
-    if let Some(why) = arguments.why_nccl_keeps_off()
-        && std::env::var_os(NCCL_P2P_DISABLE).is_none()
-    {
-        command.env(NCCL_P2P_DISABLE, "1");
-        complain(format_args!("{NCCL_P2P_DISABLE}=1 is set for the program, since {why}; NCCL may not ask CUDA"));
+    let switches = arguments.switches_of_nccl();
+    for (name, value, why) in switches.into_iter().filter(|(name, ..)| std::env::var_os(name).is_none()) {
+        command.env(name, value);
+        complain(format_args!("{name}={value} is set for the program, since {why}"));
     }
     command.envs(arguments.settings.iter().map(|(name, value)| (name, value)));
     match deny::by_uuid(&arguments.denied(), &simulation) {

@@ -108,6 +108,18 @@ impl Part {
         }
     }
 
+    /// The value of `NCCL_PROTO` that excludes the protocols of NCCL that fail; none if none does.
+    ///
+    /// Source: NCCL's user guide: since 2.5 a list among LL, LL128 and Simple, of those to exclude after `^`.
+    pub fn nccl_proto(fails: impl Fn(Self) -> bool) -> Option<&'static str> {
+        match Self::OF_NCCL.map(fails) {
+            [true, true] => Some("^LL,LL128"),
+            [true, false] => Some("^LL"),
+            [false, true] => Some("^LL128"),
+            [false, false] => None,
+        }
+    }
+
     /// The part of that word.
     pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|part| part.word() == word)
@@ -253,9 +265,9 @@ impl Verdict {
         tried.into_iter().find(|(part, finding)| finding.is_failure() && is_meant(*part))
     }
 
-    /// Any part that failed: NCCL uses kernels, and memory of other processes.
+    /// Any part that failed, but those that NCCL can do without: it uses kernels, and memory of other processes.
     pub fn any_failure(&self) -> Option<(Part, &Finding)> {
-        self.failure(|_| true)
+        self.failure(|part| !Part::OF_NCCL.contains(&part))
     }
 
     /// Whether data arrives within one process; none if that was not tested.
@@ -411,7 +423,7 @@ mod tests {
         for part in Part::OF_NCCL {
             let verdict = with(part, wrong("lost"));
             assert_eq!((verdict.within_process(), verdict.between_processes(Part::Ipc)), (Some(Ok(())), None));
-            assert!(verdict.any_failure().is_some());
+            assert!(verdict.any_failure().is_none() && Part::nccl_proto(|known| known == part).is_some());
         }
         let loads = with(Part::Loads, wrong("lost"));
         assert_eq!(loads.within_process(), Some(Err("kernel loads: lost".to_owned())));

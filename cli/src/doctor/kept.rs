@@ -96,19 +96,34 @@ pub(super) fn faults() -> String {
     verdicts::faults(|name| std::env::var_os(name))
 }
 
-/// Two GPUs of this machine between which any use of peer access fails, by the verdicts that are kept: a sentence.
-pub(crate) fn broken_pair(are_simulated: bool) -> Option<String> {
+/// What the verdicts that are kept say to NCCL.
+#[derive(Default)]
+pub(crate) struct ForNccl {
+    /// Two GPUs between which any use of peer access fails, if there are: a sentence.
+    pub(crate) broken: Option<String>,
+    /// The value of `NCCL_PROTO` that excludes the protocols that fail.
+    pub(crate) proto: Option<&'static str>,
+}
+
+/// Reads the verdicts on GPUs of this machine for NCCL.
+pub(crate) fn for_nccl(are_simulated: bool) -> ForNccl {
     let root = machine::root(are_simulated, std::env::var_os("P2PSIM_ROOT"));
     let (gpus, faults) = (root.as_deref().map(Machine::uuids), root.is_none().then(faults));
     let is_here = |uuid: &String| gpus.as_ref().is_none_or(|gpus| gpus.is_empty() || gpus.contains(uuid));
-    let broken = |cache: &Cache| {
-        cache.pairs().into_iter().filter(|pair| pair.iter().all(is_here)).find_map(|[from, to]| {
-            let verdict = cache.between([&from, &to], faults.as_deref())?;
-            let (part, _) = verdict.any_failure()?;
-            Some(format!("peer access from {from} to {to} is broken ({}; p2pshim doctor)", part.name()))
-        })
-    };
-    places(root.as_deref()).iter().find_map(broken)
+    let (mut said, mut failed) = (ForNccl::default(), Vec::new());
+    for cache in places(root.as_deref()) {
+        for [from, to] in cache.pairs().into_iter().filter(|pair| pair.iter().all(is_here)) {
+            let Some(verdict) = cache.between([&from, &to], faults.as_deref()) else { continue };
+            let fails = |part: &Test| verdict.finding(*part).is_some_and(Finding::is_failure);
+            failed.extend(Test::OF_NCCL.into_iter().filter(fails));
+            if let (Some((part, _)), None) = (verdict.any_failure(), &said.broken) {
+                let why = format!("peer access from {from} to {to} is broken ({}; p2pshim doctor)", part.name());
+                said.broken = Some(why);
+            }
+        }
+    }
+    said.proto = Test::nccl_proto(|part| failed.contains(&part));
+    said
 }
 
 /// Removes all verdicts that are the user's.

@@ -34,15 +34,14 @@ pub(super) fn verdict(rows: &[Row]) -> Option<String> {
 }
 
 /// The protocols of NCCL that fail on these pairs, and the value of `NCCL_PROTO` that keeps NCCL from them.
-///
-/// Source: NCCL's environment variables, `NCCL_PROTO`: since 2.5 a list among LL, LL128 and Simple, of those to exclude after `^`.
 pub(super) fn protocols<'a>(rows: impl Iterator<Item = &'a Row> + Clone) -> (&'static str, &'static str) {
-    let fails = |test| rows.clone().any(|row| row.has_failed(test));
-    match (fails(Test::Ll), fails(Test::Ll128)) {
-        (true, true) => ("protocols LL and LL128", "^LL,LL128"),
-        (false, true) => ("protocol LL128", "^LL128"),
-        _ => ("protocol LL", "^LL"),
-    }
+    let value = Test::nccl_proto(|test| rows.clone().any(|row| row.has_failed(test))).unwrap_or_default();
+    let protocols = match value {
+        "^LL,LL128" => "protocols LL and LL128",
+        "^LL128" => "protocol LL128",
+        _ => "protocol LL",
+    };
+    (protocols, value)
 }
 
 #[cfg(test)]
