@@ -279,17 +279,7 @@ pub(crate) fn run(arguments: &DoctorArguments, out: &mut impl Write) -> io::Resu
         sees_all: false,
     };
     progress.show();
-    let (session, inventory) = match Session::start(settings) {
-        Ok(mut session) => match session.list() {
-            Ok(inventory) => (Ok(session), inventory),
-            Err(why) => {
-                let told = std::mem::take(&mut session.told);
-                session.end();
-                (Err(why), told)
-            }
-        },
-        Err(why) => (Err(why), Inventory::default()),
-    };
+    let (session, inventory) = start(settings);
     progress.clear();
     let wanted = session.and_then(|session| Ok((inventory.wanted(&arguments.pairs)?, session)));
     let mut examined = Examined::of_this_machine(inventory, arguments.sim);
@@ -320,6 +310,22 @@ pub(crate) fn run(arguments: &DoctorArguments, out: &mut impl Write) -> io::Resu
     }
     out.flush()?;
     Ok(ExitCode::from(examined.status()))
+}
+
+/// Starts a test process, and has it list the GPUs. If it cannot go on, the inventory is what it told before.
+fn start(settings: Settings<'_>) -> (Result<Session<'_>, String>, Inventory) {
+    let mut session = match Session::start(settings) {
+        Ok(session) => session,
+        Err(why) => return (Err(why), Inventory::default()),
+    };
+    match session.list() {
+        Ok(inventory) => (Ok(session), inventory),
+        Err(why) => {
+            let told = std::mem::take(&mut session.told);
+            session.end();
+            (Err(why), told)
+        }
+    }
 }
 
 /// Says why nothing was tested, and what is known of the machine.

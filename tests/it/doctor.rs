@@ -1012,7 +1012,9 @@ fn forms_for_programs_go_to_files_and_many_machines_are_merged() {
     assert!(csv.starts_with("host,time,machine,summary,from,") && csv.lines().count() == 3, "{csv}");
     assert!(csv.lines().any(|line| line.contains(",failed,") && line.contains(",wrong,")), "{csv}");
     let metrics = read("a.prom");
-    for line in ["p2pshim_doctor_status 1", "p2pshim_doctor_pair_verdict{from=\"0\",from_uuid=\"GPU-"] {
+    for line in
+        ["p2pshim_doctor_status 1", "p2pshim_doctor_hints 0", "p2pshim_doctor_pair_verdict{from=\"0\",from_uuid=\"GPU-"]
+    {
         assert!(metrics.lines().any(|found| found.starts_with(line)), "{metrics}");
     }
     let is_sample = |line: &str| {

@@ -95,6 +95,8 @@ pub(super) fn prometheus(machine: &Value, out: &mut dyn Write) -> io::Result<()>
         "0 safe or without peer access, 1 unsafe, 2 nothing tested, 3 not all tested.",
         &[(String::new(), status)],
     )?;
+    let hints = machine["hints"].as_array().map_or(0, Vec::len);
+    metric("hints", "How many hints there are on speeds and the NVLink fabric.", &[(String::new(), hints as f64)])?;
     let verdicts =
         pairs.iter().map(|pair| (labels(pair, &[("verdict", pair["verdict"].as_str().unwrap_or_default())]), 1.0));
     metric("pair_verdict", "The verdict on a pair, as a label.", &verdicts.collect::<Vec<_>>())?;
