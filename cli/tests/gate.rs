@@ -73,7 +73,7 @@ fn staged_copies_fail_and_the_first_of_a_pair_do_not() {
 #[test]
 fn staged_bytes_are_those_of_all_pairs_and_may_be_as_many_as_said() {
     let back = || Call { pair: Some((1, 0)), bytes: 3 * MIB, ..copy(BLOCKED) };
-    let why = "4.2 MB in 2 copies were staged, most of it GPU 1 > GPU 0 (broken: failed verification). Staging is right: these \
+    let why = "4.2 MB in 2 copies were staged, most of it GPU 1 > GPU 0 (broken: failed verification). Staging is intended: these \
                pairs failed verification, so that data would arrive wrong, or copies hang. `p2pshim doctor` names the likely cause, such as an IOMMU";
     assert_broken(&[copy(STAGED), back()], "staged=4194303", why);
     assert_kept(&[copy(STAGED), back()], "staged=4MiB");

@@ -65,7 +65,7 @@ fn text_of_a_process_reads_like_this() {
 Data may be WRONG: 1.0 GB of submitted copies were direct between GPU 0 and GPU 1, where peer access failed verification.
 Run it with P2PSHIM_ACCESS=off, or with P2PSHIM_DENY=0-1, to send its copies through the host.
 5.0 kB of submitted copies were staged: peer access between GPU 0 and GPU 1 failed verification.
-Staging is right there: the direct path loses data, or hangs. `p2pshim doctor` shows what happens there.
+Staging is intended there: the direct path loses data, or hangs. `p2pshim doctor` shows what happens there.
 Data may be wrong although the calls succeed: P2P-copy-overlap in 1 call.
 The findings name the place; `p2pshim explain` with a finding's name says what to do.
 The process ended in a call: cudaMemcpyPeer, GPU 1 > GPU 0, 67.1 MB, direct.
@@ -1123,7 +1123,7 @@ fn verdict_of_each_kind_of_trace() {
     assert_eq!(
         verdict(&[copy(BLOCKED)], &two),
         "1.0 GB of submitted copies were staged: peer access between GPU 0 and GPU 1 failed verification.\n\
-         Staging is right there: the direct path loses data, or hangs. `p2pshim doctor` shows what happens there."
+         Staging is intended there: the direct path loses data, or hangs. `p2pshim doctor` shows what happens there."
     );
     assert_eq!(
         verdict(&[copy(STAGED), copy(DIRECT)], &two),

@@ -183,7 +183,7 @@ table! {
     4 Staged(Capturing): Staged, "verified after the capture",
         "Copy between these GPUs once before a capture, so that they can be verified.";
     5 Staged(Broken): Blocked, "broken: failed verification",
-        "Staging is right: these pairs failed verification, so that data would arrive wrong, or copies hang. `p2pshim doctor` names the likely cause, such as an IOMMU.";
+        "Staging is intended: these pairs failed verification, so that data would arrive wrong, or copies hang. `p2pshim doctor` names the likely cause, such as an IOMMU.";
     6 Staged(Denied): Staged, "denied",
         "P2PSHIM_ACCESS=off or P2PSHIM_DENY keeps these pairs staged. Remove it if that is not intended.";
     7 Staged(Pool): Avoidable, "pool without access",
@@ -201,7 +201,7 @@ table! {
     13 Staged(Slower): Staged, "direct is slower",
         "Direct copies were measured to be slower. There is nothing to do.";
     14 Staged(BrokenInUse): Blocked, "broken though access is enabled",
-        "Staging is right: these pairs failed verification, so that data would arrive wrong, or copies hang. `p2pshim doctor` names the likely cause, such as an IOMMU.";
+        "Staging is intended: these pairs failed verification, so that data would arrive wrong, or copies hang. `p2pshim doctor` names the likely cause, such as an IOMMU.";
     15 Staged(DeniedInUse): Staged, "denied though access is enabled",
         "P2PSHIM_ACCESS=off or P2PSHIM_DENY keeps these pairs staged. Remove it if that is not intended.";
     16 Direct: Direct, "", "";
