@@ -49,18 +49,18 @@ fn check_says_what_is_wrong_and_is_made_once() {
         "2 GPUs: right within a process, but wrong between processes on 0>1 1>0; `p2pshim doctor` shows more";
     let loses = "2 GPUs: peer access loses data on 0>1, and p2pshim does not use it; `p2pshim doctor` shows more";
     for (fault, variable, expected) in [
-        ("", ("CUDA_VISIBLE_DEVICES", ""), "2 GPUs: right"),
+        ("", ("CUDA_VISIBLE_DEVICES", ""), "2 GPUs: copies right"),
         ("drop:0>1", ("CUDA_VISIBLE_DEVICES", "1"), loses),
         ("aperture:0>1", ("P2PSIM_NO_P2P", "1>0"), loses),
         ("ipc:0-1", ("P2PSIM_DRIVER", "12000"), right_within),
         // Which copies of one pair, of a first part of memory, do not show.
-        ("crowd:0>1", ("P2PSIM_DRIVER", "12000"), "2 GPUs: right"),
-        ("window:0>1", ("P2PSIM_DRIVER", "12000"), "2 GPUs: right"),
-        ("slow:0>1", ("P2PSIM_DRIVER", "12000"), "2 GPUs: right"),
+        ("crowd:0>1", ("P2PSIM_DRIVER", "12000"), "2 GPUs: copies right"),
+        ("window:0>1", ("P2PSIM_DRIVER", "12000"), "2 GPUs: copies right"),
+        ("slow:0>1", ("P2PSIM_DRIVER", "12000"), "2 GPUs: copies right"),
         ("", ("P2PSIM_NO_P2P", "0-1"), "2 GPUs: no pair has a path"),
         // A test that cannot be made is no failure.
-        ("code:cuIpcGetMemHandle:801@1", ("P2PSIM_DRIVER", "12000"), "2 GPUs: right"),
-        ("code:cuIpcOpenMemHandle_v2:999@1", ("P2PSIM_DRIVER", "12000"), "2 GPUs: right"),
+        ("code:cuIpcGetMemHandle:801@1", ("P2PSIM_DRIVER", "12000"), "2 GPUs: copies right"),
+        ("code:cuIpcOpenMemHandle_v2:999@1", ("P2PSIM_DRIVER", "12000"), "2 GPUs: copies right"),
     ] {
         let cache = scratch("cache");
         let program = run(&cache, fault, &["--sim", "2", "sh", "-c", "exit 3"]).env(variable.0, variable.1);
@@ -77,7 +77,7 @@ fn check_says_what_is_wrong_and_is_made_once() {
 #[test]
 fn check_leaves_out_what_is_not_for_all() {
     for (name, value, expected) in [
-        ("P2PSIM_EXCLUSIVE", "2", "2 of 3 GPUs: right; left out: GPU 2 (it is in exclusive mode)"),
+        ("P2PSIM_EXCLUSIVE", "2", "2 of 3 GPUs: copies right; left out: GPU 2 (it is in exclusive mode)"),
         (
             "P2PSIM_EXCLUSIVE",
             "0,1",
@@ -273,7 +273,7 @@ fn check_that_fails_is_made_again() {
     let broken = "code:cuInit:999@1";
     assert!(start(broken).contains("GPUs are not checked: cuInit returned"));
     assert!(start("code:cuMemAlloc_v2:2@1").contains("2 GPUs: undecided on 0>1 1>0: cuMemAlloc_v2 returned"));
-    assert!(start("").contains("checked 2 GPUs: right; "));
+    assert!(start("").contains("checked 2 GPUs: copies right; "));
     assert_eq!(start(broken), "", "the GPUs are not asked again");
     fs::remove_dir_all(cache).unwrap();
     fs::remove_dir_all(machine).unwrap();

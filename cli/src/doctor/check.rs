@@ -192,7 +192,7 @@ fn make(
     let others = measured_without_path(&inventory, &rows, settings);
     progress.clear();
     let checked = Checked {
-        line: line(&inventory, &rows, started.elapsed()),
+        line: line(&inventory, &rows, check, started.elapsed()),
         is_right: inventory.unfit.is_empty() && rows.iter().all(|row| row.verdict == Verdict::Passed),
     };
     let is_decided = rows.iter().all(|row| !is_undecided(row));
@@ -227,7 +227,7 @@ fn is_hung(finding: &Finding) -> bool {
 }
 
 /// How the check came out, in a line.
-fn line(inventory: &Inventory, rows: &[Row], time: Duration) -> String {
+fn line(inventory: &Inventory, rows: &[Row], check: Check, time: Duration) -> String {
     let (count, unfit) = (inventory.devices.len(), inventory.unfit.len());
     let checked = match (count - unfit, unfit) {
         (fit, 0) => format!("{fit} GPUs"),
@@ -261,7 +261,9 @@ fn line(inventory: &Inventory, rows: &[Row], time: Duration) -> String {
         parts.push(format!("undecided on {names}: {why}"));
     }
     if parts.is_empty() && count - unfit > 1 {
-        parts.push(if rows.is_empty() { "no pair has a path" } else { "right" }.to_owned());
+        // What kernels do a quick check does not see.
+        let right = if check == Check::Quick { "copies right" } else { "right" };
+        parts.push(if rows.is_empty() { "no pair has a path" } else { right }.to_owned());
     }
     let left_out = |(ordinal, why): &(usize, String)| format!("GPU {ordinal} ({why})");
     if unfit > 0 {

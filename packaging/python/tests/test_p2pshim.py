@@ -173,7 +173,7 @@ class Run(unittest.TestCase):
             env = {**os.environ, "XDG_CACHE_HOME": cache}
             first, second = (run(str(p2pshim.command_path()), *words, env=env) for _ in range(2))
         self.assertEqual((first.stdout, second.stdout), (self.SAW, self.SAW))
-        self.assertRegex(first.stderr, r"^p2pshim: checked 2 GPUs: right; .*\n$")
+        self.assertRegex(first.stderr, r"^p2pshim: checked 2 GPUs: copies right; .*\n$")
         self.assertEqual(second.stderr, "")
 
     def test_exit_status_passes(self):
