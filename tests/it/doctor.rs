@@ -543,7 +543,7 @@ const CONSUMERS: &str = "[[p[k]['result'] for k in ['kernel_flags', 'kernel_pull
 fn full_tests_shaped_like_nccl_and_custom_all_reduces_find_what_copies_do_not() {
     let (fault, folder) = ("ll:0>1,pull:0>1,ll128:1>0,ipc-kernels:1>0", scratch("cache"));
     let cache = ("XDG_CACHE_HOME", folder.to_string_lossy());
-    let outcome = doctor(fault).args(&["--full", "--json"]).env(cache.0, &cache.1).plain();
+    let outcome = doctor(fault).args(&["--full", "--json"]).env(cache.0, &*cache.1).plain();
     let expected = "[['right', 'wrong', 'wrong', 'right', 'right', 'wrong'], \
                     ['right', 'right', 'right', 'wrong', 'right', 'wrong']]\n";
     assert_eq!(json(&outcome, CONSUMERS), expected);
@@ -553,7 +553,7 @@ fn full_tests_shaped_like_nccl_and_custom_all_reduces_find_what_copies_do_not() 
     // A pair that has failed is not filled.
     assert_eq!(json(&outcome, "[p['all_memory'] for p in r['pairs']]"), "[None, None]\n");
     let run = Program::new(command()).args(&["run", "--sim", "2", "--no-check", "--no-report", "sh", "-c"]);
-    let run = run.arg("echo $NCCL_PROTO $NCCL_P2P_DISABLE").env("P2PSIM_FAULT", fault).env(cache.0, &cache.1);
+    let run = run.arg("echo $NCCL_PROTO $NCCL_P2P_DISABLE").env("P2PSIM_FAULT", fault).env(cache.0, &*cache.1);
     assert_eq!(run.plain().stdout, "^LL,LL128 1\n");
     fs::remove_dir_all(folder).unwrap();
 }
