@@ -602,10 +602,13 @@ const CASES: &[Case] = &[
         scene.finish();
         run_until(folder, 90_000, None, Some(9));
     }),
-    ("a thread waited when the program ended, on a pair that failed", |folder| {
+    ("two threads waited when the program ended, on a pair that failed", |folder| {
         let mut scene = one(folder, &[on(1, 0, copy(0, SAME))]);
         decided(&mut scene, 0, "avoided");
         scene.wait(5 * MS);
+        scene.another_segment();
+        scene.call(&on(1, 0, copy(0, SAME)));
+        scene.wait(6 * MS);
         scene.finish();
         run_until(folder, 90_000, Some(0), None);
     }),

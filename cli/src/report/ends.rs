@@ -244,7 +244,11 @@ fn cut_off(report: &Report) -> Option<Sentence> {
         let most = || Some(format!(", within {}", duration(file(first)?.gone_after(first.started)?)));
         let age = first.age_ns.map(|age| format!(", after {}", duration(age))).or_else(most).unwrap_or_default();
         let left = left(report, &[first]);
-        let text = format!("{} {left} in a call{age}: {}.", a_process(report), named(report, first));
+        let calls = match of(Progress::UnderWay).count() {
+            1 => format!("a call{age}: "),
+            all => format!("{} calls, such as{age}{} ", count(all as u64), if age.is_empty() { "" } else { "," }),
+        };
+        let text = format!("{} {left} in {calls}{}.", a_process(report), named(report, first));
         return Some(Sentence::new(Level::Note, CUT_OFF, text).section(section));
     };
     let what = named(report, first);
