@@ -126,9 +126,9 @@ pub(crate) struct DoctorArguments {
     /// is not filled.
     #[arg(long, conflicts_with = "quick")]
     full: bool,
-    /// Run NCCL's own diagnostics too, and show them beside the tests
+    /// Run NCCL's own diagnostics too
     ///
-    /// NCCL has them since 2.31. It is looked for on the library path and in the active Python environment; LIBRARY names another file.
+    /// They are shown beside the tests. NCCL has them since 2.31. It is looked for on the library path and in the active Python environment; LIBRARY names another file.
     #[arg(long, value_name = "LIBRARY", num_args = 0..=1, require_equals = true, default_missing_value = nccl::NAME)]
     nccl: Option<PathBuf>,
     /// Print JSON instead of the tables
@@ -142,11 +142,11 @@ pub(crate) struct DoctorArguments {
     /// Print metrics for Prometheus' textfile collector, there or to a file
     #[arg(long, value_name = "OUT.prom", num_args = 0..=1, require_equals = true, default_missing_value = STDOUT, hide_short_help = true)]
     prometheus: Option<PathBuf>,
-    /// Print only what has to be switched off, for a job script
+    /// Print what has to be switched off, for a job script
     ///
-    /// Variables, and comments with arguments, that keep programs from uses of peer access that failed; what may stay on. docs/CONSUMERS.md
-    /// has the programs.
-    #[arg(long, value_name = "FORM", num_args = 0..=1, require_equals = true, default_missing_value = "sh")]
+    /// Variables, and comments with arguments, that keep programs from uses of peer access that failed; what may stay on. FORM is sh, json,
+    /// dotenv or slurm. docs/CONSUMERS.md has the programs.
+    #[arg(long, value_name = "FORM", num_args = 0..=1, require_equals = true, default_missing_value = "sh", hide_possible_values = true)]
     env: Option<env::Form>,
     /// Programs for --env [default: all]
     #[arg(long, value_name = "NAME", value_delimiter = ',', requires = "env", hide_short_help = true)]

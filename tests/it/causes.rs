@@ -19,7 +19,7 @@ fn said(program: &Program) -> Vec<String> {
         let (head, rest) = text.split_once(" at ").unwrap();
         let what = rest.split_once(": ").unwrap().1;
         // The words that follow are the rule's own, for all its cases; of a second place they are left out.
-        let ends = [". ", ", documented: ", " (p2pshim explain "];
+        let ends = [". ", " (p2pshim explain "];
         let what = ends.iter().fold(what, |what, end| what.split_once(end).map_or(what, |(what, _)| what));
         without_addresses(&format!(
             "{}: {what}",
