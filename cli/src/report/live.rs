@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -182,13 +183,33 @@ pub(super) fn read(named: &[PathBuf], blocks: usize) -> Result<(Option<Report>, 
     if places.is_empty() {
         return Ok((None, meant));
     }
-    let mut files: Files = files::find(&places)?;
+    let is_named = matches!(meant, Meant::Folders);
+    let mut files = if is_named { files::find(&places)? } else { find_what_is_left(places)? };
     leave_out_others(&mut files);
     if files.traces.is_empty() {
         return Ok((None, meant));
     }
     let kept = runs::load(&files.runs);
-    gather::gather_live(&files, &kept, blocks).map(|report| (Some(report), meant))
+    match gather::gather_live(&files, &kept, blocks) {
+        Err(_) if !is_named && !files.traces.iter().any(|path| path.exists()) => Ok((None, meant)),
+        read => Ok((Some(read?), meant)),
+    }
+}
+
+/// The files in the folders of programs that run, any of which may end and take its folder with it meanwhile.
+///
+/// # Errors
+/// A folder that is there cannot be read.
+fn find_what_is_left(mut folders: Vec<PathBuf>) -> Result<Files, files::Error> {
+    loop {
+        match files::find(&folders) {
+            Err(files::Error::Path(gone, error)) if error.kind() == ErrorKind::NotFound => {
+                folders.retain(|folder| *folder != gone);
+            }
+            Err(files::Error::NoTraces(_)) => return Ok(Files::default()),
+            found => return found,
+        }
+    }
 }
 
 /// Leaves out files of other users: anything may stand there.
@@ -221,4 +242,20 @@ fn folders_of(is_meant: impl Fn(u32) -> bool) -> Vec<PathBuf> {
         }
     }
     folders.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folder_that_is_gone_does_not_hide_the_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let trace = folder.path().join(format!("a{SUFFIX}"));
+        fs::write(&trace, "").unwrap();
+        let [gone, also] = ["gone", "also"].map(|name| folder.path().join(name));
+        let left = find_what_is_left(vec![gone.clone(), folder.path().to_owned(), also]).unwrap();
+        assert_eq!(left.traces, [trace]);
+        assert!(find_what_is_left(vec![gone]).unwrap().traces.is_empty());
+    }
 }
