@@ -103,6 +103,7 @@ fn rank_that_stops_before_a_barrier_is_named_first() {
         let (lines, error, status) = hang(&[named]);
         assert_eq!((error.as_str(), status), ("", Some(3)), "{lines:#?}");
         assert!(lines[0].starts_with("Rank 5 has made no GPU call that p2pshim sees for "), "{lines:#?}");
+        assert!(lines[1].ends_with(" …"), "arguments may be secret: {lines:#?}");
         assert!(
             lines[0].ends_with("; 7 ranks are in GPU calls that do not return. They may wait for that."),
             "{lines:#?}"
