@@ -139,6 +139,16 @@ fn worse_and_better_at_once_are_worse_and_say_both() {
 }
 
 #[test]
+fn first_copies_that_were_staged_are_shown_apart() {
+    let folders = ["before", "after"].map(Folder::new);
+    folders.iter().for_each(|folder| write(folder, &[run(copies(3, 1000, START_UP))]));
+    let (text, ..) = compared(&folders[0], &folders[1], &[]);
+    let shown = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
+    assert!(!shown("bytes staged at first ").contains(" 0 B"), "{text}");
+    assert!(shown("bytes staged after that ").contains(" 0 B"), "{text}");
+}
+
+#[test]
 fn part_of_a_pair_that_is_staged_is_told_in_percent() {
     let after = run([copies(60, 500, DIRECT), copies(40, 500, STAGED)].concat());
     let text = "Worse: GPU 0 > GPU 1 was direct, now 40 % staged.";
@@ -238,7 +248,7 @@ fn other_programs_are_said() {
     let other = || Run { command: &["./other", "-n", "4"], ..run(copies(100, 500, DIRECT)) };
     let (text, status) = said(&[run(copies(100, 500, DIRECT))], &[other()]);
     let expected = format!(
-        "No difference above 10 %: calls that copy took 50.0 ms, now 50.0 ms. The programs differ.\n\
+        "The programs differ. No difference above 10 %: calls that copy took 50.0 ms, now 50.0 ms.\n\
          The commands differ: ./app, now ./other ….\n{ONE_RUN_EACH}"
     );
     assert_eq!((text, status), (expected, 0));
@@ -247,7 +257,7 @@ fn other_programs_are_said() {
     let (text, _) = said(&sides[0], &sides[1]);
     assert!(text.contains("\nThe arguments of the commands differ; --with-arguments shows them.\n"), "{text}");
     let slower = Run { command: &["./other"], ..run(copies(100, 900, DIRECT)) };
-    let text = "Worse: calls that copy took 50.0 ms, now 90.0 ms. The programs differ.";
+    let text = "The programs differ. Worse: calls that copy took 50.0 ms, now 90.0 ms.";
     assert_first(run(copies(100, 500, DIRECT)), slower, text, 1);
 }
 

@@ -204,6 +204,7 @@ impl Judge<'_> {
         let mut figures = vec![
             shown("copies", |pair| pair.copies),
             shown("bytes", |pair| pair.bytes),
+            shown("staged-first-bytes", |pair| pair.first),
             shown("staged-bytes", |pair| pair.staged),
         ];
         let has_copies = before.copies() > 0.0 && after.copies() > 0.0;

@@ -142,9 +142,10 @@ impl Spread {
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct Figure {
-    /// `copies`, `bytes`, `staged-bytes` (without the first copies of a pair), `copy-call-seconds` (on the host),
-    /// `seconds-per-copy` (likewise), `seconds` (of the whole run), `seconds-with-calls` (from the first sign of a
-    /// process to the last), or `gb-per-s` (of a pair, if all its copies were timed).
+    /// `copies`, `bytes`, `staged-first-bytes` (of the first copies of a pair), `staged-bytes` (of those after),
+    /// `copy-call-seconds` (on the host), `seconds-per-copy` (likewise), `seconds` (of the whole run),
+    /// `seconds-with-calls` (from the first sign of a process to the last), or `gb-per-s` (of a pair, if all its
+    /// copies were timed).
     pub(super) name: &'static str,
     /// The pair whose figure it is; null if it is one of all copies.
     pub(super) of: Option<String>,

@@ -41,7 +41,7 @@ pub(super) fn first(
         changes.iter().filter(|change| change.is == is).map(|change| change.text.as_str()).collect()
     };
     let (worse, better, different) = (of(Judged::Worse), of(Judged::Better), of(Judged::Different));
-    let programs = if is_other { " The programs differ." } else { "" };
+    let programs = if is_other { "The programs differ. " } else { "" };
     let text = match (verdict, why_not) {
         (Verdict::Worse, _) if better.is_empty() => format!("Worse: {}.", some(&worse)),
         (Verdict::Worse, _) => format!("Worse: {}. Better: {}.", some(&worse), some(&better)),
@@ -52,7 +52,7 @@ pub(super) fn first(
             format!("{}{also}.", same(figures, threshold))
         }
     };
-    format!("{text}{programs}")
+    format!("{programs}{text}")
 }
 
 /// The sentence that nothing got better or worse, without its end.
@@ -101,7 +101,8 @@ pub(super) fn name(figure: &Figure) -> String {
     match (figure.name, &figure.of) {
         ("copies", _) => "copies".to_owned(),
         ("bytes", _) => "bytes copied".to_owned(),
-        ("staged-bytes", _) => "bytes staged".to_owned(),
+        ("staged-first-bytes", _) => "bytes staged at first".to_owned(),
+        ("staged-bytes", _) => "bytes staged after that".to_owned(),
         ("copy-call-seconds", _) => "calls that copy".to_owned(),
         ("seconds-per-copy", _) => "calls, per copy".to_owned(),
         ("seconds", _) => "whole run".to_owned(),
@@ -125,7 +126,7 @@ pub(super) fn quantity(figure: &Figure, spread: Spread) -> String {
 pub(super) fn one(figure: &Figure, value: f64) -> String {
     match figure.name {
         "copies" => term::count(value as u64),
-        "bytes" | "staged-bytes" => term::bytes(value as u64),
+        "bytes" | "staged-first-bytes" | "staged-bytes" => term::bytes(value as u64),
         "gb-per-s" => format!("{value:.1} GB/s"),
         _ => term::seconds(value),
     }
