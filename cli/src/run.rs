@@ -146,14 +146,16 @@ impl RunArguments {
         }
     }
 
-    /// Checks the GPUs, and says how that came out.
-    fn check_gpus(&self, simulation: &[(OsString, OsString)]) {
+    /// Checks the GPUs, and says how that came out; returns whether all were found to be right.
+    fn check_gpus(&self, simulation: &[(OsString, OsString)]) -> bool {
         let checked = self.check().map_or(Ok(None), |check| doctor::check(simulation, self.simulated, check));
+        let is_right = matches!(&checked, Ok(Some(checked)) if checked.is_right);
         match checked {
-            Ok(Some(checked)) if !(self.quiet && checked.is_right) => complain(checked.line),
+            Ok(Some(checked)) if !(self.quiet && is_right) => complain(checked.line),
             Ok(_) => {}
             Err(why) => complain(format_args!("GPUs are not checked: {why}; pairs are verified at their first use")),
         }
+        is_right
     }
 }
 
@@ -415,7 +417,7 @@ fn prepare(
     }
     let simulation = arguments.simulated.map(sim::environment).transpose()?.unwrap_or_default();
     command.envs(simulation.iter().map(|(name, value)| (name, value)));
-    arguments.check_gpus(&simulation);
+    let is_checked = arguments.check_gpus(&simulation);
     let switches = arguments.switches_of_nccl();
     for (name, value, why) in switches.into_iter().filter(|(name, ..)| std::env::var_os(name).is_none()) {
         command.env(name, value);
@@ -458,6 +460,7 @@ fn prepare(
         complain(format_args!("warning: {} {}", file.display(), hindrance.text()));
     }
     let run = Run::new(arguments.command.iter().map(|word| word.to_string_lossy().into_owned()).collect());
+    let run = Run { is_checked, ..run };
     // Inside another run its processes are of that.
     if std::env::var_os(job::RUN).is_none() {
         command.env(job::RUN, &run.id);

@@ -28,6 +28,9 @@ pub(crate) struct Run {
     pub(crate) process: u32,
     /// The program as it was named, and its arguments.
     pub(crate) command: Vec<String>,
+    /// Whether `p2pshim run` has just found all GPUs to be right.
+    #[serde(default)]
+    pub(crate) is_checked: bool,
     /// When it was started, and when it ended, in nanoseconds since 1970.
     pub(crate) start: u64,
     pub(crate) end: u64,

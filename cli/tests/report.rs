@@ -65,7 +65,7 @@ fn text_of_a_process_reads_like_this() {
 Data may be WRONG: 1.0 GB of submitted copies were direct between GPU 0 and GPU 1, where peer access failed verification.
 Run it with P2PSHIM_ACCESS=off, or with P2PSHIM_DENY=0-1, to send its copies through the host.
 5.0 kB of submitted copies were staged: peer access between GPU 0 and GPU 1 failed verification.
-Staging is intended there: the direct path loses data, or hangs. `p2pshim doctor` shows what happens there.
+Staging is intended there: the direct path of copies or kernels loses data, or hangs. `p2pshim doctor` shows what happens there. It tests staged copies too.
 Data may be wrong although the calls succeed: P2P-copy-overlap in 1 call.
 The findings name the place; `p2pshim explain` with a finding's name says what to do.
 The process ended in a call: cudaMemcpyPeer, GPU 1 > GPU 0, 67.1 MB, direct.
@@ -1123,7 +1123,7 @@ fn verdict_of_each_kind_of_trace() {
     assert_eq!(
         verdict(&[copy(BLOCKED)], &two),
         "1.0 GB of submitted copies were staged: peer access between GPU 0 and GPU 1 failed verification.\n\
-         Staging is intended there: the direct path loses data, or hangs. `p2pshim doctor` shows what happens there."
+         Staging is intended there: the direct path of copies or kernels loses data, or hangs. `p2pshim doctor` shows what happens there. It tests staged copies too."
     );
     assert_eq!(
         verdict(&[copy(STAGED), copy(DIRECT)], &two),
@@ -1132,6 +1132,17 @@ fn verdict_of_each_kind_of_trace() {
          `--access auto` does that first. How much longer that took is not known: no GPU times of the staged copies \
          are known (P2PSHIM_GPU_TIMING says which are taken)."
     );
+    let run = serde_json::json!({
+        "version": 1, "id": "one", "host": "node", "process": 1, "command": ["./app"], "start": START,
+        "end": START + GB, "code": 0, "is_checked": true,
+    });
+    fs::write(folder.0.join("one.run.json"), run.to_string()).unwrap();
+    let staged = verdict(&[copy(STAGED)], &two);
+    let checked = "Direct copies between GPU 0 and GPU 1 were right in the check before the program started";
+    assert!(staged.contains(&format!(" {checked}; `--access auto` enables access. ")), "{staged}");
+    let direct = verdict(&[copy(DIRECT)], &two);
+    assert!(direct.ends_with(&format!("\n{checked}.")), "{direct}");
+    fs::remove_file(folder.0.join("one.run.json")).unwrap();
     assert_eq!(
         verdict(&[copy(STAGED)], &[]),
         "1.0 GB of submitted copies were staged where it is not known whether the GPUs can access each other."

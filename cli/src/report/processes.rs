@@ -208,6 +208,8 @@ fn split(name: Option<String>, files: Vec<&File>) -> Vec<(Option<String>, Vec<&F
 fn run(id: Option<String>, files: &[&File], kept: &[runs::Run]) -> Run {
     // The run that ended worst stands for the runs of a job.
     let of_it = || kept.iter().filter(|run| files.iter().any(|file| is_of(file, run)));
+    let is_checked = |run: &runs::Run| run.is_checked && files.iter().all(|file| file.host.as_ref() == Some(&run.host));
+    let is_checked = of_it().next().is_some() && of_it().all(is_checked);
     let kept = of_it().max_by_key(|run| (run.signal.is_some(), run.code.is_some_and(|code| code != 0)));
     let first = files.iter().min_by_key(|file| file.started);
     let sum = |what: fn(&File) -> u64| files.iter().map(|file| what(file)).fold(0, u64::saturating_add);
@@ -221,6 +223,7 @@ fn run(id: Option<String>, files: &[&File], kept: &[runs::Run]) -> Run {
         started: of_it().map(|run| run.start).min().or_else(|| files.iter().filter_map(|file| file.started).min()),
         ended: of_it().map(|run| run.end).max().or_else(|| files.iter().filter_map(|file| file.ended).max()),
         end: kept.map(end).unwrap_or_default(),
+        is_checked,
         ends: ends(files.iter().map(|file| (&file.end, 1))),
         files: files.iter().map(|file| file.index).collect(),
         copied_bytes: sum(|file| file.copied_bytes),
