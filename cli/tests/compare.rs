@@ -288,14 +288,14 @@ fn run_that_was_cut_off_is_worse_and_not_compared_as_a_whole() {
     let cut = || Run { took: 300, code: None, signal: Some(9), ..run(copies(30, 500, DIRECT)) };
     let (text, status) = said(&[whole()], &[cut()]);
     let expected = format!(
-        "Worse: the program was ended by SIGKILL, before it ended with exit 0.\n\
+        "Worse: the program ended with exit 0, now it was ended by SIGKILL.\n\
          AFTER is of a program that was ended by SIGKILL: it may have copied less than a whole run.\n{ONE_RUN_EACH}"
     );
     assert_eq!((text, status), (expected, 1));
-    let text = "Better: the program ended with exit 0, before it was ended by SIGKILL.";
+    let text = "Better: the program was ended by SIGKILL, now it ended with exit 0.";
     assert_first(cut(), whole(), text, 0);
     let failed = || Run { code: Some(3), ..whole() };
-    assert_first(whole(), failed(), "Worse: the program ended with exit 3, before it ended with exit 0.", 1);
+    assert_first(whole(), failed(), "Worse: the program ended with exit 0, now it ended with exit 3.", 1);
     let text = "No difference above 10 %: copies took 0.5 ms each on the host, now 0.5 ms.";
     assert_first(failed(), failed(), text, 0);
 }
@@ -332,7 +332,7 @@ fn findings_and_errors_that_come_are_worse_and_that_go_are_better() {
     // A run that was cut off may not have come to it.
     let cut = Run { code: None, signal: Some(9), ..run(copies(30, 500, DIRECT)) };
     let (said, status) = first(with(vec![OVERLAP], 0), cut);
-    assert_eq!((said.as_str(), status), ("Worse: the program was ended by SIGKILL, before it ended with exit 0.", 1));
+    assert_eq!((said.as_str(), status), ("Worse: the program ended with exit 0, now it was ended by SIGKILL.", 1));
 }
 
 #[test]

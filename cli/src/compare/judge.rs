@@ -301,7 +301,7 @@ impl Judge<'_> {
         };
         let [before, after] =
             [before, after].map(|end| words::end(end).unwrap_or_else(|| "is not known to have ended".into()));
-        Some(Change { is, text: format!("the program {after}, before it {before}") })
+        Some(Change { is, text: format!("the program {before}, now it {after}") })
     }
 
     /// Counts by name: of several runs the most of one.
