@@ -60,8 +60,8 @@ fn unshared_each_failed_call_has_its_reason_its_count_and_its_place() {
 #[test]
 fn unshared_memory_without_a_path_is_told_and_what_succeeds_is_not() {
     for (transport, row) in [
-        ("ipc", ("cuIpcOpenMemHandle", 217, "there is no path to the GPU of the memory")),
-        ("pool", ("cuMemPoolSetAccess", 101, "there is no path to the GPU of the pool")),
+        ("ipc", ("cuIpcOpenMemHandle", 217, "there is no usable path to the GPU of the memory")),
+        ("pool", ("cuMemPoolSetAccess", 101, "there is no usable path to the GPU of the pool")),
     ] {
         let (function, code, why) = row;
         let row = (function.to_owned(), code, why.to_owned());

@@ -27,7 +27,8 @@ const VISIBLE: &str =
 const INSIDE: &str = "It opens where the allocation begins: whoever opens it has to add the offset.";
 const KEEP: &str = "Have the owner live, and keep the memory, until the other process has closed it.";
 const CLOSE: &str = "Close the older memory first: cudaIpcCloseMemHandle.";
-const PATH: &str = "`p2pshim doctor` says why there is none. p2pshim answers this itself where the pair is denied, or its data does not arrive.";
+const PATH: &str =
+    "`p2pshim doctor` says why. p2pshim answers this itself where the pair is denied, or its data does not arrive.";
 const NAMESPACE: &str = "Processes in containers need one IPC namespace and one PID namespace: --ipc=host --pid=host.";
 const PEERS: &str = "A context has eight peers without NVSwitch. Close memory, or disable peers, that are not used.";
 const OWNER: &str = "Leave the device of the pool out: it always has access.";
@@ -49,8 +50,8 @@ fn why(function: &str, code: i32, of: &str) -> Why {
         (_, 101) if is_open => ("the memory is of a GPU that the process does not see", VISIBLE),
         (_, 205) => ("the memory, or the process that owns it, is gone", KEEP),
         (_, 208) => ("older memory of the same address is still open", CLOSE),
-        (_, 217) => ("there is no path to the GPU of the memory", PATH),
-        (_, 101) if function == "cuMemPoolSetAccess" => ("there is no path to the GPU of the pool", PATH),
+        (_, 217) => ("there is no usable path to the GPU of the memory", PATH),
+        (_, 101) if function == "cuMemPoolSetAccess" => ("there is no usable path to the GPU of the pool", PATH),
         (_, 711) => ("the context has too many peers", PEERS),
         (_, 1 | 400) if is_open => ("the handle is not one that the process can open", NAMESPACE),
         _ if function == "cuIpcGetMemHandle" => {
@@ -164,14 +165,14 @@ mod tests {
             ("cuIpcOpenMemHandle", 201, "own", "a handle was opened by the process that made it"),
             ("cuIpcOpenMemHandle", 205, "", "the memory, or the process that owns it, is gone"),
             ("cuIpcOpenMemHandle", 208, "", "older memory of the same address is still open"),
-            ("cuIpcOpenMemHandle", 217, "", "there is no path to the GPU of the memory"),
+            ("cuIpcOpenMemHandle", 217, "", "there is no usable path to the GPU of the memory"),
             ("cuIpcOpenMemHandle", 400, "", "the handle is not one that the process can open"),
             ("cuIpcOpenMemHandle", 711, "", "the context has too many peers"),
             ("cuIpcGetMemHandle", 1, "mapped", "memory of cuMemCreate has no IPC handle"),
             ("cuIpcGetMemHandle", 1, "managed", "managed memory cannot be shared"),
             ("cuIpcGetMemHandle", 1, "opened", "memory of another process cannot be passed on"),
             ("cuIpcGetMemHandle", 1, "", "the address is not that of memory of a device"),
-            ("cuMemPoolSetAccess", 101, "", "there is no path to the GPU of the pool"),
+            ("cuMemPoolSetAccess", 101, "", "there is no usable path to the GPU of the pool"),
             ("cuMemCreate", 800, "fabric", "there are no fabric handles here"),
             ("cuMemExportToShareableHandle", 1, "fabric", "memory that was made without handle types cannot be shared"),
             ("cuMemImportFromShareableHandle", 999, "", "see the code"),
