@@ -134,7 +134,12 @@ pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
     if let Some((_, names)) = those(&|it| it.staged > 0) {
         let staged = sum(|it| it.staged);
         let text = format!("{staged} of {} were staged: peer access {names} failed verification.", copies(report));
-        say(at_least(report, text), format!("Staging is intended there: the direct path loses data, or hangs. {more}"));
+        say(
+            at_least(report, text),
+            format!(
+                "Staging is intended there: the direct path of copies or kernels loses data, or hangs. {more} It tests staged copies too."
+            ),
+        );
     }
     let is_filtered = report.filter.is_some();
     let tails: BTreeSet<&str> = all.values().filter_map(|it| it.unused(is_filtered)).collect();

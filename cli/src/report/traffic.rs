@@ -158,7 +158,8 @@ fn direct_only(report: &Report, direct: u64, staged: &[Staged], more: Option<Str
     let tail = more.or_else(|| nothing_staged(report)).map(|tail| format!("; {tail}")).unwrap_or_default();
     let (level, word) = if is_good { (Level::Good, "Fine") } else { (Level::Note, DIRECT) };
     let text = after_first(report, direct, first);
-    let text = text.unwrap_or_else(|| format!("{} of {copies} were direct{tail}.", bytes(direct)));
+    let were = if may_lack(report) { "were queued to go directly" } else { "were direct" };
+    let text = text.unwrap_or_else(|| format!("{} of {copies} {were}{tail}.", bytes(direct)));
     say(report, level, word, text)
 }
 
@@ -174,9 +175,10 @@ fn after_first(report: &Report, direct: u64, first_bytes: u64) -> Option<String>
     let is_meant = is_known && !by_program && first().all(is_direct_later);
     let pairs = if first().map(|share| share.pair).collect::<BTreeSet<_>>().len() == 1 { "pair" } else { "pairs" };
     let (direct, copies, staged) = (bytes(direct), copies(report), bytes(first_bytes));
+    let went = if may_lack(report) { "were queued to go" } else { "went" };
     (is_meant && first_bytes > 0).then(|| {
         format!(
-            "{direct} of {copies} went directly from GPU to GPU. The first {staged} went through the host, before p2pshim switched the {pairs} over."
+            "{direct} of {copies} {went} directly from GPU to GPU. The first {staged} went through the host, before p2pshim switched the {pairs} over."
         )
     })
 }
@@ -185,6 +187,11 @@ fn after_first(report: &Report, direct: u64, first_bytes: u64) -> Option<String>
 pub(crate) fn is_tested(report: &Report, pair: &Pair) -> bool {
     let ends = broken::ends(pair.src, pair.dst);
     report.pairs.iter().any(|other| broken::ends(other.src, other.dst) == ends && other.is_tested())
+}
+
+/// Whether `p2pshim run` found all GPUs to be right just before the start.
+fn is_checked(report: &Report) -> bool {
+    !report.runs.is_empty() && report.runs.iter().all(|run| run.is_checked)
 }
 
 /// The sentence, without its end, about pairs of copies that a run has made without having verified the pair, as far as that is known.
@@ -196,6 +203,9 @@ fn unverified_of(report: &Report, is_meant: impl Fn(&Share) -> bool) -> Option<S
     let pairs = pairs.filter(|pair| !shared::is_unknown(report, pair)).map(|pair| (pair.src, pair.dst));
     let pairs = between(report, pairs)?;
     let in_runs = judged.in_runs(report.shares.iter().filter(is_meant));
+    if is_checked(report) {
+        return Some(format!("Direct copies {pairs} were right in the check before the program started"));
+    }
     let was = match report.runs.len() {
         _ if report.is_at_least() => "is not known to have been verified".to_owned(),
         0 | 1 => "was not verified in this run".to_owned(),
@@ -282,7 +292,7 @@ fn staged(report: &Report) -> Vec<Staged> {
                 " (the first copies of a pair, before it failed verification)".to_owned()
             }
             (Class::StartUp, _) if is_first => {
-                " (the first copies of a pair, before p2pshim enables peer access)".to_owned()
+                " (the first copies of a pair, before p2pshim looks for a direct path)".to_owned()
             }
             (Class::StartUp, _) => " while a pair was being verified".to_owned(),
             (Class::Avoidable, None) => " where it is not known whether the GPUs can access each other".to_owned(),
@@ -339,7 +349,11 @@ fn slow(report: &Report, direct: u64, others: &[Staged]) -> Sentence {
     let is_used = |it: &Share| it.path.taken.class() == Class::Direct && it.path.bytes > 0 || is_avoidable(it);
     let is_of_access = reasons.iter().all(|(taken, _)| *taken == Taken::Staged(Why::NotEnabled));
     if let Some(untested) = unverified_of(report, is_used) {
-        let how = if is_of_access { "; `--access auto` does that first" } else { "" };
+        let how = match is_of_access {
+            true if is_checked(report) => "; `--access auto` enables access",
+            true => "; `--access auto` does that first",
+            false => "",
+        };
         more += &format!(" {untested}{how}.");
     }
     // Without what went well, a pair's first copies read as if nothing had been repaired.

@@ -26,6 +26,7 @@ pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
         shared::freed(report),
         failed(report),
         graded(report, WRONG_CALLS),
+        graded(report, ODD_CODES),
         graded(report, BY_ACCIDENT),
         slower(report),
         traffic::sentence(report),
@@ -158,7 +159,12 @@ fn at_risk(report: &Report) -> Option<Sentence> {
 /// Findings that have a sentence: the same in a word, what they have in common, and which they are.
 type Grade = (&'static str, &'static str, fn(&Finding) -> bool);
 
-const WRONG_CALLS: Grade = ("Wrong calls", "Wrong calls", |it| it.severity == "error");
+const WRONG_CALLS: Grade =
+    ("Wrong calls", "Wrong calls", |it| it.severity == "error" && !CODES.contains(&it.rule.as_str()));
+const ODD_CODES: Grade =
+    ("Odd codes", "Calls failed with codes that nothing in them explains", |it| CODES.contains(&it.rule.as_str()));
+/// Rules about the code that a call returned, which need not be wrong.
+const CODES: [&str; 2] = ["P2P-error-undocumented", "P2P-error-unexplained"];
 const BY_ACCIDENT: Grade =
     ("By accident", "Calls succeed by accident", |it| it.severity == "hazard" && ACCIDENTS.contains(&it.rule.as_str()));
 const SLOW: Grade = (SLOW_CALLS, "Calls take longer than necessary", |it| it.severity == "performance");
