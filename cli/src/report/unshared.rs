@@ -88,7 +88,7 @@ impl Totals {
         }
     }
 
-    /// The failures, the most frequent first.
+    /// The failures, those of a path first, then the most frequent.
     pub(super) fn into_rows(self, sites: impl Fn(HashMap<Origin, u64>) -> Vec<Site>) -> Vec<Unshared> {
         let row = |((function, code, of), total): (Key, Total)| {
             let (why, remedy) = why(&function, code, &of);
@@ -97,7 +97,7 @@ impl Totals {
             Unshared { function, code, name: total.name, why, remedy, count, sites, files: total.files }
         };
         let mut rows: Vec<Unshared> = self.0.into_iter().map(row).collect();
-        rows.sort_by_key(|row| (is_only_listed(row), std::cmp::Reverse(row.count)));
+        rows.sort_by_key(|row| (is_only_listed(row), row.remedy != PATH, std::cmp::Reverse(row.count)));
         rows
     }
 }
@@ -150,6 +150,12 @@ mod tests {
         let names: Vec<String> = names.iter().map(|name| folder.0.join(name).display().to_string()).collect();
         let open = |index: usize| Trace::open(Path::new(&names[index]));
         gather_from(&names, &[0; 2], &open, &Options { symbols: false, with_arguments: true, filter: None })
+    }
+
+    #[test]
+    fn unshared_for_its_path_comes_first() {
+        let report = report_of(&[("cuIpcGetMemHandle", 1, "", 3), ("cuIpcOpenMemHandle", 217, "", 1)]);
+        assert_eq!(report.unshared.iter().map(|row| row.code).collect::<Vec<_>>(), [217, 1]);
     }
 
     #[test]
