@@ -240,7 +240,12 @@ fn pairs_that_one_side_has_are_named() {
 #[test]
 fn no_common_pair_the_paths_of_all_are_compared() {
     let staged = copies(100, 500, STAGED).into_iter().map(|call| Call { pair: Some((2, 3)), ..call });
-    assert_first(run(copies(100, 500, DIRECT)), run(staged.collect()), "Worse: copies were direct, now staged.", 1);
+    assert_first(
+        run(copies(100, 500, DIRECT)),
+        run(staged.collect()),
+        "Worse: copies were direct, now staged. Different: no pair is in both: GPU 0 > GPU 1, now GPU 2 > GPU 3.",
+        1,
+    );
 }
 
 #[test]
@@ -332,12 +337,14 @@ fn findings_and_errors_that_come_are_worse_and_that_go_are_better() {
     // A run that was cut off may not have come to it.
     let cut = Run { code: None, signal: Some(9), ..run(copies(30, 500, DIRECT)) };
     let (said, status) = first(with(vec![OVERLAP], 0), cut);
-    assert_eq!((said.as_str(), status), ("Worse: the program ended with exit 0, now it was ended by SIGKILL.", 1));
+    let text = "Worse: the program ended with exit 0, now it was ended by SIGKILL. Different: hazard P2P-copy-overlap is gone, before in at least 1 call.";
+    assert_eq!((said.as_str(), status), (text, 1));
 }
 
 #[test]
 fn pair_that_fails_verification_is_worse_and_its_path_is_not_judged() {
-    let text = "Worse: GPU 0 > GPU 1 fails verification now: peer access loses data there, or hangs.";
+    let text = "Worse: GPU 0 > GPU 1 fails verification now: peer access loses data there, or hangs. \
+                Different: GPU 0 > GPU 1 was direct, now staged (broken: failed verification).";
     let (said, status) = first(run(copies(100, 500, DIRECT)), run(copies(100, 500, BLOCKED)));
     assert_eq!((said.as_str(), status), (text, 1));
     let text = "Better: GPU 0 > GPU 1 no longer fails verification.";

@@ -42,15 +42,13 @@ pub(super) fn first(
     };
     let (worse, better, different) = (of(Judged::Worse), of(Judged::Better), of(Judged::Different));
     let programs = if is_other { "The programs differ. " } else { "" };
+    let also = if different.is_empty() { String::new() } else { format!(". Different: {}", some(&different)) };
     let text = match (verdict, why_not) {
-        (Verdict::Worse, _) if better.is_empty() => format!("Worse: {}.", some(&worse)),
-        (Verdict::Worse, _) => format!("Worse: {}. Better: {}.", some(&worse), some(&better)),
+        (Verdict::Worse, _) if better.is_empty() => format!("Worse: {}{also}.", some(&worse)),
+        (Verdict::Worse, _) => format!("Worse: {}. Better: {}{also}.", some(&worse), some(&better)),
         (Verdict::Better, _) => format!("Better: {}.", some(&better)),
         (Verdict::NotComparable, Some(why)) => format!("Not comparable: {why}."),
-        _ => {
-            let also = if different.is_empty() { String::new() } else { format!(". Different: {}", some(&different)) };
-            format!("{}{also}.", same(figures, threshold))
-        }
+        _ => format!("{}{also}.", same(figures, threshold)),
     };
     format!("{programs}{text}")
 }
