@@ -13,6 +13,10 @@ from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
 
 #: Files of this version are read.
 VERSION = 1
+#: The parts that are tested. A file of a later version may have others.
+PARTS = (
+    "copies", "loads", "stores", "atomics", "flags", "pull", "ll", "ll128", "ipc", "vmm", "ipc-kernels", "all-memory", "all-pairs", "all-to-all",
+)  # fmt: skip
 #: No file of a real machine is larger, in bytes.
 LARGEST = 16 << 20
 
@@ -47,10 +51,14 @@ class Verdict:
     def veto(self, *parts: str, gpus: Optional[Iterable[Any]] = None) -> Optional[str]:
         """Why a program that relies on these parts must not use peer access: a sentence; None if nothing speaks against it.
 
-        :param parts: "copies", "loads", "stores", "atomics", "flags", "ipc", "vmm"; all if none is named. What is wrong in all of the
-            memory or while all pairs copy is wrong for each.
+        :param parts: some of :data:`PARTS`; all if none is named. What is wrong in all of the memory or while all pairs copy is wrong
+            for each.
         :param gpus: UUIDs of the GPUs that the program uses, with or without ``GPU-``; all if it is None.
+        :raises ValueError: there is no such part.
         """
+        unknown = [part for part in parts if part not in PARTS]
+        if unknown:
+            raise ValueError(f"no part of the verdict: {unknown}; the parts are {', '.join(PARTS)}")
         meant = None if gpus is None else {_bare(gpu) for gpu in gpus}
         for (source, target), found in self.pairs.items():
             if meant is not None and not {_bare(source), _bare(target)} <= meant:

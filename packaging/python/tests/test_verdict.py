@@ -6,6 +6,7 @@
 import json
 import os
 import pathlib
+import re
 import tempfile
 import unittest
 from unittest import mock
@@ -65,6 +66,16 @@ class Verdicts(unittest.TestCase):
         self.assertIn("all-memory", self.read().veto("copies"))
         self.write(parts={"flags": {"result": "hung", "detail": None}, "a-new-part": self.RIGHT})
         self.assertIn("hung", self.read().veto("flags"))
+
+    def test_parts_are_those_of_the_library_and_others_are_refused(self):
+        source = pathlib.Path(__file__).parents[3] / "host/src/verdict.rs"
+        words = re.search(r"fn word\(.*?\n    }\n", source.read_text(), re.DOTALL).group()
+        self.assertEqual(_verdict.PARTS, tuple(re.findall(r'=> "([a-z0-9-]+)"', words)))
+        # Also where no verdict is known.
+        with self.assertRaisesRegex(ValueError, "'copys'.* copies, loads"):
+            self.read().veto("loads", "copys")
+        self.write(parts={"a-new-part": self.WRONG})
+        self.assertIn("a-new-part", self.read().veto())
 
     def test_a_failure_in_any_place_stays(self):
         other = self.folder + "2"
