@@ -385,7 +385,7 @@ impl Examined {
 
     /// The switches for the uses of peer access that a wrong part breaks.
     fn environment(&self, consumers: &[Consumer]) -> Environment {
-        Environment::new(&self.rows, consumers, |ordinal| match self.inventory.devices.get(ordinal) {
+        Environment::new(&self.rows, self.is_full, consumers, |ordinal| match self.inventory.devices.get(ordinal) {
             Some(device) if !device.uuid.is_empty() => device.uuid.clone(),
             _ => ordinal.to_string(),
         })

@@ -57,7 +57,29 @@ impl Conclusion {
     pub(super) fn text(self, rows: &[Row], devices: usize) -> String {
         let is_all = rows.len() >= devices * devices.saturating_sub(1);
         let others = if is_all { "" } else { ". The other pairs were not tested" };
-        format!("{}{}{others}", self.of_tested(rows, is_all), Self::untested(rows))
+        let through_host = Self::through_host(rows);
+        match (self, through_host) {
+            // It is known more than that the path is not.
+            (Self::Untested, Some(wrong)) => format!("{wrong}{}{others}", Self::untested(rows)),
+            (_, wrong) => {
+                let wrong = wrong.map_or(String::new(), |wrong| format!(". {wrong}"));
+                format!("{}{wrong}{}{others}", self.of_tested(rows, is_all), Self::untested(rows))
+            }
+        }
+    }
+
+    /// Names the pairs on which data is wrong on either way.
+    fn through_host(rows: &[Row]) -> Option<String> {
+        let wrong = names(rows.iter().filter(|row| row.is_wrong_through_host()));
+        let others =
+            names(rows.iter().filter(|row| matches!(row.verdict, Verdict::Unknown(_)) && !row.is_wrong_through_host()));
+        let others = if others.is_empty() { others } else { format!(". {others} could not be verified") };
+        (!wrong.is_empty()).then(|| {
+            format!(
+                "DATA IS WRONG on {wrong}, directly and through the host as well: that is the fault of a GPU, of its memory or of the \
+                 driver. Whether the path is right is not known{others}"
+            )
+        })
     }
 
     /// Names the tests that were not made of pairs that are verified without them.
@@ -200,8 +222,22 @@ pub(super) fn advice(
              firmware (resizable BAR, above 4G decoding)."
         ));
     }
-    if rows.iter().any(|row| matches!(row.verdict, Verdict::Unknown(_)) || row.lacks_what_is_essential()) {
-        advice.push("The reasons why pairs could not be tested are above. Correct them and test again.".to_owned());
+    advice.extend(of_unknown(rows));
+    advice
+}
+
+/// The advice on pairs of which it is not known whether their path is right.
+fn of_unknown(rows: &[Row]) -> Vec<String> {
+    let mut advice = Vec::new();
+    if rows.iter().any(Row::is_wrong_through_host) {
+        advice.push(
+            "Look for errors of these GPUs (`dmesg | grep Xid`, `nvidia-smi -q -d ECC`), and try another driver."
+                .to_owned(),
+        );
+    }
+    let is_unknown = |row: &Row| matches!(row.verdict, Verdict::Unknown(_)) && !row.is_wrong_through_host();
+    if rows.iter().any(|row| is_unknown(row) || row.lacks_what_is_essential()) {
+        advice.push("The reasons why pairs could not be tested are below. Correct them and test again.".to_owned());
     }
     advice
 }

@@ -97,6 +97,11 @@ impl Use {
             AllBut(parts) => !parts.contains(&part),
         }
     }
+
+    /// Whether it is known to do what this part tests, beside what every program does.
+    pub(super) fn names(&self, part: Test) -> bool {
+        part != Test::AllMemory && matches!(self.relies_on, On(parts) if parts.contains(&part))
+    }
 }
 
 use Test::{Atomics, Copies, Flags, Ipc, IpcKernels, Ll, Ll128, Loads, Pull, Stores, Vmm};

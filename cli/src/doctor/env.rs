@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::advice::{denied, names};
 use super::consumers::{Consumer, Switch, USES, Use};
 use super::lines::{Finding, Test, Verdict};
-use super::report::Row;
+use super::report::{OF_FULL, Row};
 
 /// The form of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -34,6 +34,9 @@ struct OfPairs {
     pairs: String,
     #[serde(skip)]
     test: Test,
+    /// It is tested on request only.
+    #[serde(skip)]
+    is_optional: bool,
 }
 
 /// The output of `p2pshim doctor --env=json`: one JSON object. Fields are never renamed within a version; new ones may come.
@@ -52,8 +55,13 @@ pub(super) struct Environment {
     uses: Vec<State>,
     /// Parts of the verdict that are wrong.
     wrong: Vec<OfPairs>,
+    /// Parts that are wrong of pairs on which data is wrong through the host as well. Nothing is switched off because of these: what
+    /// programs use instead is wrong too.
+    wrong_through_host: Vec<OfPairs>,
     /// Parts of the verdict that were not tested. Nothing is switched off because of these.
     untested: Vec<OfPairs>,
+    #[serde(skip)]
+    is_full: bool,
 }
 
 /// Whether a use of peer access may stay on.
@@ -85,11 +93,13 @@ struct State {
 
 impl Environment {
     /// The meaning of rows for these programs, or for all if none is named. `name` gives the names of GPUs.
-    pub(super) fn new(rows: &[Row], consumers: &[Consumer], name: impl Fn(usize) -> String) -> Self {
+    pub(super) fn new(rows: &[Row], is_full: bool, consumers: &[Consumer], name: impl Fn(usize) -> String) -> Self {
         let wrong = of_parts(rows, fails);
+        let wrong_through_host = of_parts(rows, |row, part| row.is_wrong_through_host() && row.has_failed(part));
         let untested = of_parts(rows, lacks);
+        let unknown = || wrong_through_host.iter().chain(&untested);
         let is_meant = |it: &&Use| consumers.is_empty() || consumers.contains(&it.consumer);
-        let uses: Vec<State> = USES.iter().filter(is_meant).map(|it| State::new(it, &wrong, &untested)).collect();
+        let uses: Vec<State> = USES.iter().filter(is_meant).map(|it| State::new(it, &wrong, unknown())).collect();
         let mut set = BTreeMap::new();
         let mut unset = Vec::new();
         for it in uses.iter().filter(|it| it.state == "off") {
@@ -109,7 +119,7 @@ impl Environment {
                 Switch::Argument(_) | Switch::Nothing(_) => {}
             }
         }
-        Self { version: 1, set, unset, uses, wrong, untested }
+        Self { version: 1, set, unset, uses, wrong, wrong_through_host, untested, is_full }
     }
 
     /// # Errors
@@ -119,13 +129,27 @@ impl Environment {
             serde_json::to_writer_pretty(&mut *out, self)?;
             return writeln!(out);
         }
-        if self.wrong.is_empty() {
+        if !self.wrong_through_host.is_empty() {
+            let parts = said(&self.wrong_through_host);
+            writeln!(
+                out,
+                "# p2pshim doctor: DATA IS WRONG directly and through the host, so no switch helps: {parts}."
+            )?;
+        } else if self.wrong.is_empty() {
             writeln!(out, "# p2pshim doctor found nothing that has to be switched off.")?;
-        } else {
+        }
+        if !self.wrong.is_empty() {
             writeln!(out, "# p2pshim doctor: peer access loses data or hangs. Wrong are {}.", said(&self.wrong))?;
         }
-        if !self.untested.is_empty() {
-            writeln!(out, "# Not tested, and nothing is switched off because of it: {}.", said(&self.untested))?;
+        let is_for_full = |it: &&OfPairs| it.is_optional && !self.is_full;
+        let (for_full, untested): (Vec<&OfPairs>, Vec<&OfPairs>) = self.untested.iter().partition(is_for_full);
+        for (why, parts) in [
+            ("Not tested, and nothing is switched off because of it", untested),
+            ("Not tested, since only p2pshim doctor --full tests it", for_full),
+        ] {
+            if !parts.is_empty() {
+                writeln!(out, "# {why}: {}.", said(parts))?;
+            }
         }
         self.uses.iter().filter(|it| it.state == "off").try_for_each(|it| self.write_use(out, form, it.of))?;
         let on = self.uses.iter().filter(|it| it.state == "on").map(|it| it.of.title()).collect::<Vec<_>>();
@@ -167,12 +191,13 @@ impl Use {
 }
 
 impl State {
-    fn new(of: &'static Use, wrong: &[OfPairs], untested: &[OfPairs]) -> Self {
-        let words =
-            |parts: &[OfPairs]| parts.iter().filter(|it| of.relies_on(it.test)).map(|it| it.part).collect::<Vec<_>>();
-        let (state, because) = match (words(wrong), words(untested)) {
+    fn new<'a>(of: &'static Use, wrong: &[OfPairs], unknown: impl Iterator<Item = &'a OfPairs>) -> Self {
+        let wrong: Vec<_> = wrong.iter().filter(|it| of.relies_on(it.test)).map(|it| it.part).collect();
+        let decides = |it: &&OfPairs| of.relies_on(it.test) && (!it.is_optional || of.names(it.test));
+        let unknown: Vec<_> = unknown.filter(decides).map(|it| it.part).collect();
+        let (state, because) = match (wrong, unknown) {
             (wrong, _) if !wrong.is_empty() => ("off", wrong),
-            (_, untested) if !untested.is_empty() => ("not-tested", untested),
+            (_, unknown) if !unknown.is_empty() => ("not-tested", unknown),
             _ => ("on", Vec::new()),
         };
         let [argument, todo] = match of.switch {
@@ -193,19 +218,18 @@ fn fails(row: &Row, part: Test) -> bool {
     matches!(row.verdict, Verdict::Failed(_)) && (is_failure(row.finding(part)) || !is_any_known)
 }
 
-/// Whether a part of a pair with a path would have to be tested for a verdict on it. Some are tested on request, and a link
-/// may have no atomic operations.
+/// Whether a part of a pair with a path is not known. A link may have no atomic operations, and a pair be the only one.
 fn lacks(row: &Row, part: Test) -> bool {
-    let is_optional = match part {
-        Test::AllMemory | Test::AllPairs | Test::AllToAll => true,
-        Test::Pull | Test::Ll | Test::Ll128 | Test::IpcKernels => true,
-        Test::Atomics => row.finding(Test::Loads).is_some(),
-        _ => false,
-    };
     let is_open = match row.finding(part) {
-        None => !is_optional,
+        None => match part {
+            Test::AllPairs | Test::AllToAll => false,
+            Test::Atomics => row.finding(Test::Loads).is_none(),
+            _ => true,
+        },
         Some(Finding::Untested(_)) => true,
-        Some(finding) => finding.is_failure() && !matches!(row.verdict, Verdict::Failed(_)),
+        Some(finding) => {
+            finding.is_failure() && !matches!(row.verdict, Verdict::Failed(_)) && !row.is_wrong_through_host()
+        }
     };
     row.verdict != Verdict::NoPath && is_open && !fails(row, part)
 }
@@ -214,13 +238,14 @@ fn lacks(row: &Row, part: Test) -> bool {
 fn of_parts(rows: &[Row], is_meant: impl Fn(&Row, Test) -> bool) -> Vec<OfPairs> {
     let of_part = |test: Test| {
         let pairs = names(rows.iter().filter(|row| is_meant(row, test)));
-        Some(OfPairs { part: test.word(), pairs, test }).filter(|it| !it.pairs.is_empty())
+        let is_optional = OF_FULL.contains(&test);
+        Some(OfPairs { part: test.word(), pairs, test, is_optional }).filter(|it| !it.pairs.is_empty())
     };
     Test::ALL.into_iter().filter_map(of_part).collect()
 }
 
 /// Parts and their pairs in words; pairs that have the same parts are named once.
-fn said(parts: &[OfPairs]) -> String {
+fn said<'a>(parts: impl IntoIterator<Item = &'a OfPairs>) -> String {
     let mut groups: Vec<(Vec<&str>, &str)> = Vec::new();
     for OfPairs { pairs, test, .. } in parts {
         match groups.iter_mut().find(|(_, known)| known == pairs) {
@@ -234,6 +259,7 @@ fn said(parts: &[OfPairs]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::verify::THROUGH_HOST;
     use super::*;
 
     /// A pair whose tests came out right but for these.
@@ -248,7 +274,7 @@ mod tests {
     }
 
     fn environment(rows: &[Row]) -> Environment {
-        Environment::new(rows, &[], |ordinal| format!("GPU-{ordinal}"))
+        Environment::new(rows, false, &[], |ordinal| format!("GPU-{ordinal}"))
     }
 
     fn printed(rows: &[Row], form: Form) -> String {
@@ -314,12 +340,17 @@ mod tests {
         let expected = "\
 # p2pshim doctor found nothing that has to be switched off.
 # Not tested, and nothing is switched off because of it: kernel flags, between processes, IPC on 0>1.
+# Not tested, since only p2pshim doctor --full tests it: kernel pull, kernel flags in line, LL, kernel flags in line, LL128, \
+between processes, kernels, all memory on 0>1.
 ";
         assert_eq!(printed(&rows, Form::Sh), expected);
         // Wrong through the host too: not of the pair.
         let mut of_host = row([0, 1], &[Test::Copies], &[]);
-        of_host.verdict = Verdict::Unknown("wrong through the host too".to_owned());
+        of_host.verdict = Verdict::Unknown(format!("{THROUGH_HOST}, 8 of 8 bytes"));
         assert!(switches(std::slice::from_ref(&of_host)).is_empty());
+        let text = printed(std::slice::from_ref(&of_host), Form::Sh);
+        let said = "# p2pshim doctor: DATA IS WRONG directly and through the host, so no switch helps: copy engine on 0>1.\n# Not tested, since ";
+        assert!(text.starts_with(said) && text.lines().count() == 2, "{text}");
         let state = |rows: &[Row], program: &str| {
             let found = environment(rows);
             found.uses.iter().find(|it| it.program == program).unwrap().state
@@ -328,6 +359,21 @@ mod tests {
             (state(&[of_host], "ucx"), state(&rows, "ucx"), state(&rows, "ggml")),
             ("not-tested", "not-tested", "on")
         );
+        let protocol = |rows: &[Row], is_full| {
+            let found = Environment::new(rows, is_full, &[Consumer::Nccl], |ordinal| ordinal.to_string());
+            let states = |name: &str| found.uses.iter().find(|it| it.name == name).unwrap().state;
+            let mut out = Vec::new();
+            found.write(&mut out, Form::Sh).unwrap();
+            let text = String::from_utf8(out).unwrap();
+            (states("protocol LL"), states("protocol LL128"), text.contains("stay on: NCCL, protocol LL."), text)
+        };
+        let usual = protocol(&[row([0, 1], &[Test::Loads], &[])], false);
+        assert_eq!((usual.0, usual.1, usual.2), ("not-tested", "not-tested", false), "{}", usual.3);
+        let mut without_nvlink = row([0, 1], &[Test::Loads], &[]);
+        without_nvlink.add(Test::Ll, Finding::Right);
+        let full = protocol(&[without_nvlink], true);
+        assert_eq!((full.0, full.1, full.2), ("on", "not-tested", true), "{}", full.3);
+        assert!(!full.3.contains("--full"), "{}", full.3);
         // A pair of which no more is known than that it failed.
         assert!(switches(&[Row::new([0, 1], Verdict::Failed("gone".to_owned()))]).len() > 10);
     }
@@ -357,7 +403,7 @@ mod tests {
         assert_eq!(json["wrong"][1], serde_json::json!({"part": "loads", "pairs": "1>0"}));
         let ipc = printed(&[row([0, 1], &[Test::Ipc], &[])], Form::Sh);
         assert!(ipc.contains("# These may stay on: programs under p2pshim, direct copies"), "{ipc}");
-        let only = Environment::new(&rows, &[Consumer::Ucx], |ordinal| ordinal.to_string());
+        let only = Environment::new(&rows, false, &[Consumer::Ucx], |ordinal| ordinal.to_string());
         assert_eq!((only.set.len(), only.uses.len()), (1, 1));
     }
 

@@ -14,6 +14,7 @@ use super::inventory::Device;
 use super::lines::{Finding, Measure, Path, Test, Verdict};
 use super::nccl::Diagnosed;
 use super::place::{Place, Port, Services};
+use super::verify::THROUGH_HOST;
 use crate::explain::{WIDTH, wrapped};
 use crate::{report, version};
 
@@ -120,6 +121,11 @@ impl Row {
         Test::ALL.iter().any(|test| test.is_essential() && untested(test))
     }
 
+    /// Whether data is wrong directly and through the host.
+    pub(super) fn is_wrong_through_host(&self) -> bool {
+        matches!(&self.verdict, Verdict::Unknown(why) if why.starts_with(THROUGH_HOST))
+    }
+
     pub(super) fn name(&self) -> String {
         let [from, to] = self.pair;
         format!("{from}>{to}")
@@ -202,7 +208,7 @@ const GROUPS: [(&str, &[(Test, &str)]); 4] = [
     ("all", &[(Test::AllMemory, "memory")]),
 ];
 /// The tests that only `--full` makes.
-const OF_FULL: [Test; 5] = [Test::Pull, Test::Ll, Test::Ll128, Test::IpcKernels, Test::AllMemory];
+pub(super) const OF_FULL: [Test; 5] = [Test::Pull, Test::Ll, Test::Ll128, Test::IpcKernels, Test::AllMemory];
 
 /// The columns of tests, with the names of their groups, at a level.
 fn columns(is_full: bool) -> Vec<(&'static str, Vec<(Test, &'static str)>)> {

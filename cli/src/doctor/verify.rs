@@ -20,6 +20,9 @@ const SMALL_BYTES: usize = 4;
 /// Why nothing more is tested.
 pub(super) const AFTER_FAULT: &str = "the previous test ended in a device fault";
 
+/// The beginning of the reason why nothing is known of a path, if data is wrong on the way through the host too.
+pub(super) const THROUGH_HOST: &str = "Data is wrong through the host as well";
+
 /// The finding on the pair that an error of a test stands for; a fault is noted.
 pub(super) fn of_error(error: &CudaError, entry: &Entry) -> Finding {
     if error.is_fault() {
@@ -104,7 +107,7 @@ impl<'a> Verification<'a> {
         entry.rests();
         if let Ok(Finding::Wrong(wrong)) = self.copies_there_too(entry.wrong_at()) {
             entry.undecided(format!(
-                "Data is wrong through the host as well, {wrong}: that is not the path's fault, but that of a GPU, of its memory or of the driver"
+                "{THROUGH_HOST}, {wrong}: that is not the path's fault, but that of a GPU, of its memory or of the driver"
             ));
         }
     }
