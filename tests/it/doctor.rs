@@ -558,10 +558,10 @@ fn full_tests_shaped_like_nccl_and_custom_all_reduces_find_what_copies_do_not() 
 
 #[test]
 fn full_kernels_of_two_processes_that_hang_fail_at_the_time_out() {
-    let outcome = doctor("ipc-kernels-hang:0>1").args(&["--full", "--timeout", "13"]).arg("0>1").plain();
+    let outcome = doctor("ipc-kernels-hang:0>1").args(&["--full", "--timeout", "10"]).arg("0>1").plain();
     let row = outcome.stdout.lines().find(|line| line.starts_with("0>1      right")).unwrap();
     assert_eq!(row.split_whitespace().skip(FULL).take(3).collect::<Vec<_>>(), ["hung", "-", "FAILED"], "{row}");
-    for said in ["between processes, kernels hung: it had not finished after 13 s", "Verdict: UNSAFE. Kernels of two"] {
+    for said in ["between processes, kernels hung: it had not finished after 10 s", "Verdict: UNSAFE. Kernels of two"] {
         assert!(outcome.stdout.contains(said), "no {said}: {}", outcome.stdout);
     }
     assert_eq!(outcome.status, "exit status: 1");

@@ -178,6 +178,7 @@ fn kernels(
     let kernel = rig.kernel(b, kind.send())?;
     let mut counts = Vec::new();
     for _ in 0..TRIES {
+        verification.entry.moves();
         let [sent, stale] = rig.patterns.part(verification.number(600), SIZE);
         let mut there = vec![0; COUNTED + 24];
         driver.write(b.context, memory, &there)?;

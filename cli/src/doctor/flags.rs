@@ -169,6 +169,7 @@ impl Verification<'_> {
         let [sender, receiver] = if is_pull { [&on_b, &on_a] } else { [&on_a, &on_b] };
         let mut counts = Vec::new();
         for _ in 0..TRIES {
+            self.entry.moves();
             let (mut there, mut here) = (vec![0; COUNTED + LANES * 24], vec![0; LANES * 24]);
             driver.write(b.context, b.memory, &there)?;
             driver.write(a.context, a.memory, &here)?;

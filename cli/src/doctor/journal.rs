@@ -8,6 +8,9 @@ use super::lines::{Finding, Line, Measure, Path, Test, Verdict};
 use crate::lock::lock;
 use crate::processes::say;
 
+/// How long two kernels may take that wait for each other, until they give up: simulated ones share the host's processors.
+pub(super) const MEETING: Duration = Duration::from_secs(10);
+
 /// The records of all pairs of this process, by their places in its request.
 #[derive(Clone, Default)]
 pub(super) struct Journal(Arc<Mutex<Vec<State>>>);
@@ -64,6 +67,11 @@ impl Journal {
     pub(super) fn has_lost(&self) -> bool {
         lock(&self.0).iter().any(|state| state.is_lost)
     }
+}
+
+/// Whether kernels wait for each other in a test.
+pub(super) fn waits(test: Test) -> bool {
+    matches!(test, Test::Flags | Test::Pull | Test::Ll | Test::Ll128 | Test::IpcKernels)
 }
 
 /// One pair in the journal.
@@ -180,6 +188,11 @@ impl Entry {
         self.read(|state| state.moved.elapsed()).unwrap_or_default()
     }
 
+    /// How long it may make no progress: kernels that wait for each other give up by themselves, which says nothing of the path.
+    pub(super) fn patience(&self, usual: Duration) -> Duration {
+        if self.read(|state| state.test.is_some_and(waits)) == Some(true) { usual.max(MEETING) } else { usual }
+    }
+
     /// Gives up on a pair that has made no progress for so long.
     pub(super) fn give_up(&self, patience: Duration) {
         if let Some(Some(test)) = self.read(|state| state.test) {
@@ -205,5 +218,26 @@ impl Entry {
     /// Says what is known in the end.
     pub(super) fn close(&self) {
         self.write(Line::Verdict(self.verdict()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patience_is_longer_only_while_kernels_wait_for_each_other() {
+        let journal = Journal::default();
+        journal.open(&[[0, 1]]);
+        let entry = journal.entry(0);
+        for (test, [short, long]) in [
+            (None, [1, 60]),
+            (Some(Test::Stores), [1, 60]),
+            (Some(Test::Flags), [MEETING.as_secs(), 60]),
+            (Some(Test::IpcKernels), [MEETING.as_secs(), 60]),
+        ] {
+            entry.note(|state| state.test = test);
+            assert_eq!([1, 60].map(|usual| entry.patience(Duration::from_secs(usual)).as_secs()), [short, long]);
+        }
     }
 }

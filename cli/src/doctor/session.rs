@@ -1,5 +1,6 @@
 //! The process that touches the GPUs, as the command has it: it is asked, read, and not waited for for ever.
 
+use std::cell::Cell;
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -8,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::Inventory;
+use super::journal::{MEETING, waits};
 use super::level::Level;
 use super::lines::{Line, Task, Verdict};
 use super::progress::Progress;
@@ -95,7 +97,7 @@ impl<'a> Session<'a> {
     /// Why it sees none, in a sentence for the user.
     pub(super) fn list(&mut self) -> Result<Inventory, String> {
         let (mut lines, mut said) = (Vec::new(), None);
-        self.read(self.settings.timeout, |line| match line {
+        self.read(&Cell::new(self.settings.timeout), |line| match line {
             Line::Verdict(verdict) => said = Some(verdict),
             line => lines.push(line),
         });
@@ -131,9 +133,14 @@ impl<'a> Session<'a> {
         }
         let (mut of_all, mut partners) = (None, Vec::new());
         // A round of all pairs at once takes as long as its slowest.
-        let limit = self.settings.timeout.max(self.settings.patience * 5) + GRACE;
-        self.read(limit, |line| match line {
-            Line::Pair(place, line) => said(place, *line),
+        let limit = Cell::new(self.settings.timeout.max(self.settings.patience * 5) + GRACE);
+        self.read(&limit, |line| match line {
+            Line::Pair(place, line) => {
+                if matches!(*line, Line::Begun(test) if waits(test)) {
+                    limit.set(limit.get().max(MEETING + GRACE));
+                }
+                said(place, *line);
+            }
             Line::Partner(process) => partners.push(process),
             Line::Verdict(verdict) => of_all = Some(verdict),
             _ => {}
@@ -143,7 +150,7 @@ impl<'a> Session<'a> {
     }
 
     /// Reads until it has done what it was asked for, or says nothing for so long.
-    fn read(&mut self, limit: Duration, mut take: impl FnMut(Line)) {
+    fn read(&mut self, limit: &Cell<Duration>, mut take: impl FnMut(Line)) {
         let mut latest = Instant::now();
         loop {
             match self.lines.recv_timeout(LOOK) {
@@ -155,7 +162,7 @@ impl<'a> Session<'a> {
                     latest = Instant::now();
                     take(line);
                 }
-                Err(RecvTimeoutError::Timeout) if latest.elapsed() < limit => {}
+                Err(RecvTimeoutError::Timeout) if latest.elapsed() < limit.get() => {}
                 Err(_) => {
                     self.is_whole = false;
                     return;

@@ -199,8 +199,8 @@ impl Sweep<'_> {
                 Ok(number) => running.retain(|(known, _)| *known != number),
                 Err(RecvTimeoutError::Timeout) => running.retain(|(_, group)| {
                     let latest = group.iter().min_by_key(|entry| entry.rested());
-                    let late = latest.filter(|entry| entry.rested() > self.rig.patience);
-                    late.into_iter().for_each(|entry| entry.give_up(self.rig.patience));
+                    let late = latest.filter(|entry| entry.rested() > entry.patience(self.rig.patience));
+                    late.into_iter().for_each(|entry| entry.give_up(entry.patience(self.rig.patience)));
                     late.is_none()
                 }),
                 Err(RecvTimeoutError::Disconnected) => return,

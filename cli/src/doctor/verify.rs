@@ -39,7 +39,7 @@ pub(super) struct Verification<'a> {
     /// Ordinals.
     pub(super) pair: [usize; 2],
     pub(super) sides: [Side; 2],
-    entry: Entry,
+    pub(super) entry: Entry,
 }
 
 impl<'a> Verification<'a> {

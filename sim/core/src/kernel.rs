@@ -2,7 +2,7 @@
 //! data and flags.
 
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::error::Error;
 use crate::ids::ContextId;
@@ -156,10 +156,26 @@ const ANSWERS: u64 = LANES * 16;
 const LINE_LANES: u64 = 8;
 /// How long kernels wait for a flag.
 const FLAG_PATIENCE: Duration = Duration::from_secs(1);
+/// How long they go on. Real ones take milliseconds; these share the host's processors with others.
+const MEETING: Duration = Duration::from_secs(8);
 /// How long data that arrives later than its flag waits for an answer to the flag.
 const LATENESS: Duration = Duration::from_millis(100);
 /// How long a kernel that minds others waits for them.
 const CROWDED: Duration = Duration::from_millis(50);
+
+/// The time in which a kernel and another one wait for each other.
+struct Meeting(Instant);
+
+impl Meeting {
+    fn begin() -> Self {
+        Self(Instant::now() + MEETING)
+    }
+
+    /// Waits until a word has at least that value; false if the other kernel does not come.
+    fn reaches(&self, address: u64, value: u64) -> bool {
+        os::reaches(address, value, FLAG_PATIENCE.min(self.0.saturating_duration_since(Instant::now())))
+    }
+}
 
 impl KernelRun {
     /// Runs it on the calling thread.
@@ -191,7 +207,7 @@ impl KernelRun {
     }
 
     fn send(&self, stores: Touch) {
-        let &Self { to, from, words: rounds, .. } = self;
+        let (&Self { to, from, words: rounds, .. }, meeting) = (self, Meeting::begin());
         for round in 1..=rounds {
             let data = || (0..SENT_WORDS).for_each(|word| os::store(to + DATA + word * 8, round << 32 | word));
             match stores {
@@ -206,7 +222,7 @@ impl KernelRun {
                     os::store(to, round);
                 }
             }
-            if !os::reaches(to + ANSWER, round, FLAG_PATIENCE) {
+            if !meeting.reaches(to + ANSWER, round) {
                 return;
             }
             os::store(from, round);
@@ -214,14 +230,14 @@ impl KernelRun {
     }
 
     fn receive(&self, loads: Touch) {
-        let &Self { to, from, words: rounds, .. } = self;
+        let (&Self { to, from, words: rounds, .. }, meeting) = (self, Meeting::begin());
         let (mut wrong, mut first) = (0, 0);
         let mut seen: Option<Vec<u64>> = None;
         for round in 1..=rounds {
             let data = || (0..SENT_WORDS).map(|word| os::load(to + DATA + word * 8)).collect::<Vec<_>>();
             let found = match loads {
                 Touch::Lost => vec![u64::MAX; SENT_WORDS as usize],
-                _ if !os::reaches(to, round, FLAG_PATIENCE) => return,
+                _ if !meeting.reaches(to, round) => return,
                 Touch::Stale => seen.get_or_insert_with(data).clone(),
                 _ => data(),
             };
@@ -239,7 +255,7 @@ impl KernelRun {
 
     fn send_lines(&self, lines: Lines, stores: Touch) {
         let &Self { to, from, words: rounds, .. } = self;
-        let answered = |lane: u64, round, time| os::reaches(to + ANSWERS + lane * 8, round, time);
+        let (answer, meeting) = (|lane: u64| to + ANSWERS + lane * 8, Meeting::begin());
         for round in 1..=rounds {
             let put = |lane: u64, words: [u64; 2]| {
                 words.iter().zip(0..).for_each(|(word, place)| os::store(to + lane * 16 + place * 8, *word));
@@ -259,12 +275,12 @@ impl KernelRun {
                             },
                         );
                     }
-                    answered(0, round, LATENESS);
+                    os::reaches(answer(0), round, LATENESS);
                     put_all();
                 }
                 _ => put_all(),
             }
-            if !(0..LANES).all(|lane| answered(lane, round, FLAG_PATIENCE)) {
+            if !(0..LANES).all(|lane| meeting.reaches(answer(lane), round)) {
                 return;
             }
             (0..LANES).for_each(|lane| os::store(from + lane * 8, round));
@@ -272,13 +288,13 @@ impl KernelRun {
     }
 
     fn receive_lines(&self, lines: Lines) {
-        let &Self { to, from, words: rounds, .. } = self;
+        let (&Self { to, from, words: rounds, .. }, meeting) = (self, Meeting::begin());
         let mut counts = vec![[0u64; COUNTED_WORDS as usize]; LANES as usize];
         for round in 1..=rounds {
             for lane in (0..LANES).filter(|&lane| lines.has_flag(lane)) {
                 let flags: &[u64] = if lines == Lines::Short { &[0, 1] } else { &[1] };
                 let least = if lines == Lines::Short { round << 32 } else { round };
-                if !flags.iter().all(|place| os::reaches(to + lane * 16 + place * 8, least, FLAG_PATIENCE)) {
+                if !flags.iter().all(|place| meeting.reaches(to + lane * 16 + place * 8, least)) {
                     return;
                 }
             }
@@ -317,5 +333,19 @@ impl Lines {
                 [data, if self.has_flag(lane) { round } else { !data }]
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn meeting_that_has_gone_on_for_too_long_ends_where_a_kernel_would_wait() {
+        let word = 7u64;
+        let reaches = |meeting: &Meeting, value| meeting.reaches(&raw const word as u64, value);
+        let is_over = Meeting(Instant::now());
+        assert!(reaches(&is_over, 7) && !reaches(&is_over, 8));
+        assert!(reaches(&Meeting::begin(), 7));
     }
 }

@@ -50,11 +50,13 @@ impl UnderWay<'_> {
         self.traffic.others(|counts| &counts.begun) > self.ended
     }
 
-    /// Waits for one; whether it came.
+    /// Waits for one, and while the processors are busy until others have had so many turns; whether it came.
     pub(crate) fn meets_others(&self, time: Duration) -> bool {
-        let deadline = Instant::now() + time;
-        while !self.met_others() && Instant::now() < deadline {
+        const TURNS: u32 = 200;
+        let (deadline, mut turns) = (Instant::now() + time, 0);
+        while !self.met_others() && (turns < TURNS || Instant::now() < deadline) {
             std::thread::yield_now();
+            turns += 1;
         }
         self.met_others()
     }
