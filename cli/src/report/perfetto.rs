@@ -16,6 +16,7 @@ use super::calls::{Teller, Words, stream};
 use super::filter::Selection;
 use super::merge::{Call, Source, in_order};
 use super::model::{File, Origin, Report};
+use super::names::MOST_BYTES;
 use super::rates::Rates;
 use super::shared;
 use super::tally::{Step, Walk};
@@ -333,7 +334,11 @@ impl Events<'_> {
             args.add("copies", record.copies());
             args.add("bytes", record.bytes);
         } else if words.function.contains("Memcpy") {
-            args.add("bytes", record.bytes);
+            match record.bytes {
+                ..=MOST_BYTES => args.add("bytes", record.bytes),
+                // A program may ask for anything; as a number it would scale charts.
+                _ => args.add("bytes", format_args!("\"{:#x}\"", record.bytes)),
+            }
             args.add("src", format_args!("\"{:#x}\"", record.src));
             args.add("dst", format_args!("\"{:#x}\"", record.dst));
             args.add("stream", Json(&stream(record.stream, &words.layer)));
