@@ -96,7 +96,7 @@ pub(super) fn faults() -> String {
     verdicts::faults(|name| std::env::var_os(name))
 }
 
-/// What the verdicts that are kept say to NCCL.
+/// Kept verdicts, as NCCL's variables have to know of them.
 #[derive(Default)]
 pub(crate) struct ForNccl {
     /// Two GPUs between which any use of peer access fails, if there are: a sentence.

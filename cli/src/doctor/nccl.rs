@@ -49,7 +49,7 @@ pub(super) struct Diagnosed {
 enum Word {
     /// NCCL's version, as a number.
     Version(i32),
-    /// What making the communicator returned.
+    /// The code that making the communicator returned.
     Made(i32),
     /// Why it could not be tried.
     Failed(String),

@@ -28,7 +28,7 @@ pub(super) struct Progress {
     note: Option<File>,
 }
 
-/// What another process tests.
+/// A test that another process makes.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Note {
     pub(super) process: u32,
@@ -47,7 +47,7 @@ impl Note {
 }
 
 impl Progress {
-    /// That of a check, of which others may read.
+    /// The progress of a check, of which others may read.
     pub(super) fn noted(note: File) -> Self {
         Self { note: Some(note), ..Self::new() }
     }

@@ -23,7 +23,7 @@ const ACQUIRING: &str = "_acquire";
 
 /// The kernel that sends data with flags in line, and the one that receives it: (mailbox, where it counts, number of rounds).
 pub(crate) const LL_KERNELS: [&str; 2] = ["p2pshim_probe_ll_send", "p2pshim_probe_ll_receive"];
-/// The same with a flag for each line of 128 bytes.
+/// Protocol LL128: each line of 128 bytes has a flag.
 pub(crate) const LL128_KERNELS: [&str; 2] = ["p2pshim_probe_ll128_send", "p2pshim_probe_ll128_receive"];
 
 /// The work of a kernel.
@@ -46,7 +46,7 @@ pub(crate) enum Kernel {
 /// Lines with flags in them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lines {
-    /// Of 16 bytes, whose second and fourth word of 4 bytes are the flag.
+    /// Lines of 16 bytes, whose second and fourth word of 4 bytes are the flag.
     Short,
     /// Of 128 bytes, whose last word of 8 bytes is the flag.
     Long,
