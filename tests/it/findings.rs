@@ -123,7 +123,7 @@ fn run_rows(flavour: &str, table: &str) -> Outcome {
     let outcome = program.arg("--jobs").arg("4").arg(table).env("P2PSHIM_CAPTURE", "forward").with_notes().preloaded();
     // A context that the row has lost cannot be used for a verification either.
     let is_expected = |line: &&String| line.contains(" could not be verified: the driver returned ");
-    let others: Vec<_> = outcome.shim.iter().filter(|line| !is_expected(line)).collect();
+    let others: Vec<_> = outcome.said_on_any_machine().into_iter().filter(|line| !is_expected(line)).collect();
     assert!(others.is_empty(), "{others:#?}");
     outcome
 }
