@@ -43,7 +43,7 @@ impl Job {
         Self { folder, traces, run }
     }
 
-    /// What is said about its processes, once their states are these.
+    /// The report on its processes, once their states are these.
     fn wait_for(&self, states: &[&str]) -> Value {
         let since = Instant::now();
         loop {

@@ -12,7 +12,7 @@ use crate::support::{path, scratch, shim};
 /// Copies of each form and of many sizes, each verified by the program; threads that copy.
 const PROGRAMS: [&str; 2] = ["four_copies_sizes-12", "multithreaded-12"];
 
-/// What the loader, the C library and simulated GPUs need, in any version of them.
+/// System calls of the loader, the C library and simulated GPUs, in any version of them.
 const PLAIN: &str = "access arch_prctl brk clone clone3 close execve exit exit_group fstat futex getrandom ioctl lseek madvise mmap \
                      mprotect munmap newfstatat openat prctl pread64 prlimit64 read rseq rt_sigaction rt_sigprocmask rt_sigreturn \
                      sched_getaffinity sched_yield set_robust_list set_tid_address write";

@@ -48,7 +48,7 @@ pub(crate) enum Kernel {
 pub(crate) enum Lines {
     /// Lines of 16 bytes, whose second and fourth word of 4 bytes are the flag.
     Short,
-    /// Of 128 bytes, whose last word of 8 bytes is the flag.
+    /// Lines of 128 bytes, whose last word of 8 bytes is the flag.
     Long,
 }
 

@@ -116,7 +116,7 @@ impl State {
         KernelRun { kernel, to, from, words, stores, loads, traffic, broken }
     }
 
-    /// What counts a kernel that copies to another device.
+    /// The counter of a kernel that copies to another device.
     fn kernel_traffic(&mut self, context: ContextId, to: u64, kernel: Kernel) -> Option<Arc<Traffic>> {
         let own = self.contexts.get(&context)?.device;
         let Ok(Memory::Device(Piece { device, .. })) = self.memory_at(to, WORD) else { return None };
