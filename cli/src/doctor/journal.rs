@@ -141,8 +141,15 @@ impl Entry {
             .unwrap_or_default()
     }
 
-    /// Notes that it cannot be said how the pair is.
+    /// Notes that it cannot be said how the pair is, unless a test has failed before: that counts.
     pub(super) fn undecided(&self, why: String) {
+        if !matches!(self.verdict(), Verdict::Failed(_)) {
+            self.note(|state| state.verdict = Verdict::Unknown(why));
+        }
+    }
+
+    /// Notes that a failure says nothing of the path.
+    pub(super) fn is_not_of_path(&self, why: String) {
         self.note(|state| state.verdict = Verdict::Unknown(why));
     }
 
@@ -224,6 +231,21 @@ impl Entry {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn undecided_leaves_a_failure_unless_it_is_not_of_the_path() {
+        let journal = Journal::default();
+        journal.open(&[[0, 1], [1, 0]]);
+        let [failed, other] = [0, 1].map(|place| journal.entry(place));
+        failed.found(Test::Copies, Finding::Right);
+        failed.found(Test::Loads, Finding::Wrong("lost".to_owned()));
+        other.found(Test::Copies, Finding::Right);
+        [&failed, &other].into_iter().for_each(|entry| entry.undecided("no memory".to_owned()));
+        assert_eq!(failed.verdict(), Verdict::Failed("kernel loads: lost".to_owned()));
+        assert_eq!(other.verdict(), Verdict::Unknown("no memory".to_owned()));
+        failed.is_not_of_path("wrong through the host too".to_owned());
+        assert_eq!(failed.verdict(), Verdict::Unknown("wrong through the host too".to_owned()));
+    }
 
     #[test]
     fn patience_is_longer_only_while_kernels_wait_for_each_other() {
