@@ -289,6 +289,14 @@ const CASES: &[Case] = &[
     ("broken pair, that the program enabled after it was avoided", |folder| {
         drop(one(folder, &[copy(0, BLOCKED), copy(1, DIRECT)]).finish());
     }),
+    ("killed long after a copy that had begun before another, and returned after it", |folder| {
+        let mut scene = one(folder, &[Call { took: Some(5_000 * MS), ..on(1, 0, copy(0, DIRECT)) }]);
+        scene.another_segment();
+        scene.call(&copy(10, DIRECT));
+        scene.exit = None;
+        scene.finish();
+        run_until(folder, 90_000, None, Some(9));
+    }),
     ("hung in a copy, and killed", |folder| {
         let mut scene = one(folder, &[copy(0, DIRECT), Call { took: None, ..copy(1, DIRECT) }]);
         scene.exit = None;

@@ -875,8 +875,8 @@ fn last_copy_of_a_process_that_runs_is_told() {
         let text = report_of(&folder, &[]);
         let last = "and it still runs: cudaMemcpyPeer, device 1 > device 0, 7 B, staged: access not enabled, from unknown place";
         assert_eq!(text.contains(last), is_running, "{text}");
-        assert_eq!(text.contains("\nLast copies that returned\n"), is_running, "{text}");
-        assert_eq!(text.contains("so far.\nThe last copy that returned did so "), is_running, "{text}");
+        assert_eq!(text.contains("\nLast copy calls that returned\n"), is_running, "{text}");
+        assert_eq!(text.contains("so far.\nThe last copy call that returned did so "), is_running, "{text}");
         let last = &json_of(&folder)["files"][0]["last_copy"];
         assert_eq!((&last["function"], &last["bytes"]), (&"cudaMemcpyPeer".into(), &7.into()), "{last}");
         assert_eq!(last["age_ns"].as_u64().is_some_and(|age| age > 4_900 * MS), is_running, "{last}");

@@ -378,7 +378,11 @@ fn report_of_a_run_that_was_ended_names_its_last_copy() {
     assert_eq!(ended.status, "signal: 15 (SIGTERM)");
     let last = "before the run ended; it did not call `exit`: cudaMemcpyPeer, GPU 0 > GPU 1, 1.0 MB, direct, from guide_sample-12+0x";
     assert!(ended.stderr.lines().any(|line| line == "sh was ended by SIGTERM."), "{}", ended.stderr);
-    assert!(ended.stderr.contains("\nLast copies that returned\n") && ended.stderr.contains(last), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("\nLast copy calls that returned\n") && ended.stderr.contains(last),
+        "{}",
+        ended.stderr
+    );
     // Three of four exit, and are not accused.
     let others = "for i in 1 2 3; do P2PSIM_FAULT= \"$0\" >/dev/null; done; kill $hung; wait; exit 0";
     let went_on = hanging(&["sh", "-c", &format!("{hangs}{others}"), &case, &own]);

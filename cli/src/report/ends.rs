@@ -45,9 +45,9 @@ fn waited(report: &Report) -> String {
 /// How a last copy is called: there may be others.
 fn last(report: &Report) -> &'static str {
     match (&report.filter, report.is_at_least()) {
-        (Some(_), _) => "The last copy that fits and returned",
-        (None, true) => "The last copy that is known to have returned",
-        (None, false) => "The last copy that returned",
+        (Some(_), _) => "The last copy call that fits and returned",
+        (None, true) => "The last copy call that is known to have returned",
+        (None, false) => "The last copy call that returned",
     }
 }
 

@@ -241,7 +241,7 @@ fn tally(trace: &Trace, lens: &Lens, by_several: bool, most: usize) -> Tally {
 /// The program's last copy that has returned, by whichever thread.
 fn last_copy(tally: &Tally) -> Option<Hanging> {
     let copies = tally.threads.iter().filter_map(|(&thread, it)| Some((thread, it.last_copy?.1)));
-    let (thread, record) = copies.max_by_key(|(_, record)| record.start)?;
+    let (thread, record) = copies.max_by_key(|(_, record)| record.end)?;
     Some(Hanging { thread, record, inner: None, was_left: false, is_wait: false })
 }
 

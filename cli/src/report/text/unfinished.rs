@@ -70,7 +70,7 @@ impl Text<'_> {
         if files.is_empty() {
             return Ok(());
         }
-        self.title(out, "Last copies that returned")?;
+        self.title(out, "Last copy calls that returned")?;
         for (file, call) in files.iter().filter_map(|file| Some((file, file.last_copy.as_ref()?))).take(SHOWN) {
             let until = match &file.end {
                 End { how: How::Running, .. } => "ago, and it still runs".to_owned(),
