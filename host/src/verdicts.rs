@@ -51,9 +51,6 @@ pub struct Question {
     pub faults: Option<String>,
 }
 
-/// The parts that are added to an earlier verdict.
-pub const FOUND_EARLIER: &str = " (found earlier; `p2pshim doctor` tests again)";
-
 /// The variables that give simulated GPUs their faults, on one line.
 pub fn faults(variable: impl Fn(&str) -> Option<OsString>) -> String {
     let value = |name| variable(name).unwrap_or_default().to_string_lossy().into_owned();

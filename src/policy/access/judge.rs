@@ -7,8 +7,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{LazyLock, Mutex, MutexGuard};
 use std::time::Duration;
 
-use p2pshim_host::verdicts::FOUND_EARLIER;
-
 use super::cells::Cells;
 use super::registry::{Registry, ordered};
 use super::verify::Failure;
@@ -202,11 +200,9 @@ impl Judge {
         let mut has_passed = true;
         for within in verdicts.iter().map(Verdict::within_process) {
             has_passed &= within.is_some();
-            within.unwrap_or(Ok(())).map_err(|what| match self.is_hip() {
-                true => Failure::Kept(format!(
-                    "an earlier verification failed: {what} (`p2pshim doctor --forget` has it verified again)"
-                )),
-                false => Failure::Kept(format!("the full verification failed: {what}{FOUND_EARLIER}")),
+            within.unwrap_or(Ok(())).map_err(|what| {
+                let again = if self.is_hip() { " --forget` has it verified" } else { "` tests" };
+                Failure::Kept(format!("an earlier check failed: {what} (`p2pshim doctor{again} again)"))
             })?;
         }
         if has_passed {
