@@ -28,6 +28,7 @@ const VERIFYING: u8 = Path::Staged(Why::Verifying).number();
 const NO_PATH: u8 = Path::Staged(Why::NoPath).number();
 const BUSY: u8 = Path::Staged(Why::Busy).number();
 const CAPTURED: u8 = Path::Captured.number();
+const BROKEN_NOT_ENABLED: u8 = Path::Staged(Why::BrokenNotEnabled).number();
 /// Numbers of other rules.
 const ACCESS_LOST: u8 = 9;
 const ACCIDENT: u8 = 10;
@@ -271,6 +272,13 @@ const CASES: &[Case] = &[
         let mut scene = one(folder, &[copy(0, BLOCKED)]);
         scene.note(MS, NoteKind::Decision, 1, &["blocked: 4092 of 4092 bytes were wrong", "verified=avoided"]);
         scene.finish();
+    }),
+    ("broken pair, between which the program has enabled nothing by itself", |folder| {
+        one(folder, &[copy(0, BROKEN_NOT_ENABLED)]).finish();
+    }),
+    ("broken pairs, one of which is the program's to enable", |folder| {
+        let calls = [copy(0, BLOCKED), on(2, 3, copy(1, BROKEN_NOT_ENABLED))];
+        four_gpus(folder, &calls).finish();
     }),
     ("broken pair, used in the other direction", |folder| {
         let back = Call { pair: Some((1, 0)), ..copy(1, DIRECT) };

@@ -60,6 +60,8 @@ pub enum Why {
     BrokenInUse,
     /// Denied, but access is enabled all the same.
     DeniedInUse,
+    /// As `NotEnabled`, and an earlier check found that peer access loses data there, or hangs.
+    BrokenNotEnabled,
 }
 
 /// The meaning of a path and its reason.
@@ -214,6 +216,8 @@ table! {
         "The data may be wrong. Run the program with `P2PSHIM_ACCESS=off`, or with `P2PSHIM_DENY` for the pair.";
     23 ByHand: ByHand, "by the program through the host",
         "Copy directly from GPU to GPU, such as by `x.to(\"cuda:1\")`, cudaMemcpyPeerAsync or MPI with CUDA: p2pshim makes that direct where it can.";
+    24 Staged(BrokenNotEnabled): Blocked, "access not enabled, and broken",
+        "Leave it so: an earlier check found that peer access loses data there, or hangs. `p2pshim doctor` names the likely cause, such as an IOMMU.";
 }
 
 impl Path {
@@ -311,7 +315,7 @@ mod tests {
             let is_other = matches!(path, Path::Broken | Path::ByHand);
             assert_eq!(path.class().is_staged(), !path.remedy().is_empty() && !is_other, "{path}");
         }
-        assert_eq!([0, 24, 255].map(Path::numbered), [None; 3]);
+        assert_eq!([0, 25, 255].map(Path::numbered), [None; 3]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use p2pshim_trace::{Class, Verified};
+use p2pshim_trace::{Class, Path as Taken, Verified, Why};
 
 use super::model::{Decision, Pair, Path, Report, STATIC_RUNTIME};
 use super::sentence::{Level, Sentence, at_least, between, copies};
@@ -30,8 +30,9 @@ struct Broken {
     /// Bytes that went directly by processes that have not seen data arrive, and by those that have.
     at_risk: u64,
     passed: u64,
-    /// Bytes that were staged for that reason.
+    /// Bytes that were staged for that reason, and those of them for which the program has not enabled access either.
     staged: u64,
+    left: u64,
     is_in_use: bool,
     /// Whether the paths of all copies are known.
     is_known: bool,
@@ -73,6 +74,8 @@ fn all(report: &Report) -> BTreeMap<Ends, Broken> {
     for pair in report.pairs.iter().filter(|pair| pair.is_blocked) {
         let broken = all.entry(ends(pair.src, pair.dst)).or_default();
         broken.staged = broken.staged.saturating_add(pair.blocked_bytes);
+        let left = pair.paths.iter().filter(|path| path.taken.path == Some(Taken::Staged(Why::BrokenNotEnabled)));
+        broken.left = left.map(|path| path.bytes).fold(broken.left, u64::saturating_add);
     }
     for share in report.shares.iter().filter(|share| share.path.taken.class() == Class::Direct) {
         let ends = ends(share.pair[0], share.pair[1]);
@@ -131,13 +134,21 @@ pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
     let mut say = |text: String, more: String| {
         said.push(Sentence::new(Level::Bad, "Broken path", text).more(more).section("pairs"));
     };
-    if let Some((_, names)) = those(&|it| it.staged > 0) {
-        let staged = sum(|it| it.staged);
-        let text = format!("{staged} of {} were staged: peer access {names} failed verification.", copies(report));
+    for is_left in [false, true] {
+        let is_meant = |it: &Broken| it.staged > 0 && (it.left == it.staged) == is_left;
+        let Some((_, names)) = those(&is_meant) else { continue };
+        let staged = bytes(all.values().filter(|it| is_meant(it)).map(|it| it.staged).fold(0, u64::saturating_add));
+        let [why, intended] = match is_left {
+            true => [
+                format!("the program has not enabled peer access {names}, and an earlier check found it broken"),
+                "That is as it should be".to_owned(),
+            ],
+            false => [format!("peer access {names} failed verification"), "Staging is intended there".to_owned()],
+        };
         say(
-            at_least(report, text),
+            at_least(report, format!("{staged} of {} were staged: {why}.", copies(report))),
             format!(
-                "Staging is intended there: the direct path of copies or kernels loses data, or hangs. {more} It tests staged copies too."
+                "{intended}: the direct path of copies or kernels loses data, or hangs. {more} It tests staged copies too."
             ),
         );
     }

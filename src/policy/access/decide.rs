@@ -348,7 +348,11 @@ impl Registry {
             return Some(Why::Broken);
         }
         if self.access != config::Access::Auto {
-            return Some(if self.has_failed_earlier(src, dst) { Why::Broken } else { left_alone(src, dst) });
+            return Some(match self.verification(Kind::Plain, src.device, dst.device) {
+                Some(Verification::NoPath) => Why::NoPath,
+                _ if self.has_failed_earlier(src, dst) => Why::BrokenNotEnabled,
+                _ => left_alone(src, dst),
+            });
         }
         match kind {
             Kind::Pool if self.leaves_pools => return Some(Why::Pool),

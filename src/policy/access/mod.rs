@@ -71,7 +71,7 @@ use super::capture;
 use super::driver::{Driver, Holder};
 use super::memory::{Cache, Kind, Place};
 use crate::api::Layer;
-use crate::config::Config;
+use crate::config::{Access as Policy, Config};
 use crate::model::{Memcpy, Named, Path, Traffic, Why, is_array};
 
 /// All that is known of memory, contexts and peers.
@@ -124,9 +124,17 @@ impl Access {
             return;
         }
         let before = self.with_context.fetch_or(1 << device, Relaxed);
+        let is_left = self.lock().access == Policy::App;
         for other in (0..64).filter(|&other| other != device && before >> other & 1 == 1) {
             for pair in [[device, other], [other, device]] {
                 self.judge.read_kept(driver, pair);
+            }
+            // Nothing else asks where that is left to the program.
+            if is_left
+                && driver.can_reach([device, other]) == Ok([false, false])
+                && let (Ok(one), Ok(peer)) = (device.try_into(), other.try_into())
+            {
+                self.lock().set_verification(Kind::Plain, one, peer, Verification::NoPath);
             }
         }
     }

@@ -423,6 +423,23 @@ fn view_access_app_leaves_everything_to_the_program() {
     assert_eq!((process.driver.enables.get(), process.driver.disables.get()), (1, 1), "the program's");
 }
 
+#[test]
+fn context_is_made_where_the_driver_has_no_path_that_is_why_copies_are_staged_whoever_enables_access() {
+    for access in [config::Access::Auto, config::Access::App] {
+        let driver = Fake { no_path: [(0, 1), (1, 0), (2, 0)].into(), ..Fake::new() };
+        let process = Process::configured(driver, &Config { access, ..Config::default() });
+        (0..3).for_each(|device| process.access.context_is_made(&process.driver, device));
+        process.staged(0, 1, Why::NoPath);
+        let one_way = process.copy(0, 2, ENOUGH);
+        let is_left = access == config::Access::App;
+        assert_eq!(
+            one_way,
+            if is_left { Path::Staged(Why::NotEnabled) } else { Path::Direct },
+            "a direction is enough"
+        );
+    }
+}
+
 /// A process on a machine whose path from device 0 to device 1 loses data.
 fn broken(config: &Config) -> Process {
     Process::configured(Fake { faults: [((0, 1), Fault::Drop)].into(), ..Fake::new() }, config)
@@ -532,12 +549,12 @@ fn context_is_made_verdicts_are_read_once_and_before_the_program_enables_a_pair(
 #[test]
 fn context_is_made_pair_that_failed_before_says_so_of_its_first_copy_and_of_those_that_the_program_leaves_staged() {
     let (app, off) = (config::Access::App, Verify::Off);
-    let failed_before = Path::Staged(Why::Broken);
+    let (failed_before, not_enabled) = (Path::Staged(Why::Broken), Path::Staged(Why::BrokenNotEnabled));
     for (config, verdict, few, enough) in [
         (Config::default(), failed("lost"), failed_before, failed_before),
         (Config::default(), passed(), Path::Staged(Why::NotYetWorth), Path::Direct),
-        (Config { access: app, ..Config::default() }, failed("lost"), failed_before, failed_before),
-        (Config { access: app, verify: off, ..Config::default() }, failed("lost"), failed_before, failed_before),
+        (Config { access: app, ..Config::default() }, failed("lost"), not_enabled, not_enabled),
+        (Config { access: app, verify: off, ..Config::default() }, failed("lost"), not_enabled, not_enabled),
         (Config { verify: off, ..Config::default() }, failed("lost"), Path::Staged(Why::NotYetWorth), Path::Direct),
     ] {
         let process = Process::configured(Fake { verdicts: [((1, 0), verdict)].into(), ..Fake::new() }, &config);
