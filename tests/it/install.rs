@@ -190,14 +190,15 @@ fn pytest_fails_where_a_copy_is_staged_and_passes_where_none_is() {
     let tests = folder.join("tests");
     fs::create_dir(&tests).unwrap();
     fs::copy(crate::support::path("tests/install/pytest/test_copies.py"), tests.join("test_copies.py")).unwrap();
-    let pytest = |arguments: &[&str]| {
+    let pytest_with = |packages: &Path, arguments: &[&str]| {
         let mut command = Command::new("python3");
         command.args(["-m", "pytest", "-v", "--color=no"]).args(arguments).current_dir(&tests);
-        let path = format!("{}:{}", folder.join("packages").display(), pytest().display());
+        let path = format!("{}:{}", packages.display(), pytest().display());
         command.env("PYTHONPATH", path).env("PYTHONDONTWRITEBYTECODE", "1").env_remove("PYTEST_ADDOPTS");
         let output = run(&mut command);
         (text(&output.stdout) + &text(&output.stderr), output.status.code())
     };
+    let pytest = |arguments: &[&str]| pytest_with(&folder.join("packages"), arguments);
     let (said, status) = pytest(&["--p2pshim-sim", "2"]);
     assert_eq!(status, Some(1), "{said}");
     for (test, outcome) in [
@@ -233,6 +234,10 @@ fn pytest_fails_where_a_copy_is_staged_and_passes_where_none_is() {
         status != Some(0) && said.contains("the mark p2pshim takes no_staged, no_hazard, … and sim, not staged"),
         "{said}"
     );
+    let source = ["-p", "p2pshim.pytest_plugin", "test_copies.py"];
+    let (said, status) = pytest_with(&crate::support::path("packaging/python"), &source);
+    let expected = "\nERROR: the mark p2pshim needs the wheel of p2pshim, which brings the command: bin/p2pshim was not installed with this module";
+    assert!(status == Some(4) && said.contains(expected) && !said.contains("INTERNALERROR"), "{said}");
     fs::remove_dir_all(folder).unwrap();
 }
 

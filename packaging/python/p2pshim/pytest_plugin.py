@@ -132,10 +132,15 @@ def _report(item: Any, when: str) -> Any:
 
 
 def pytest_collection_modifyitems(items: List[Any]) -> None:
-    for item in items:
-        mark = item.get_closest_marker("p2pshim")
+    marked = [(item, item.get_closest_marker("p2pshim")) for item in items]
+    for item, mark in marked:
         if mark is not None:
             _arguments(item, mark)
+    if any(mark is not None for _, mark in marked):
+        try:
+            p2pshim.command_path()
+        except FileNotFoundError as error:
+            raise pytest.UsageError(f"the mark p2pshim needs the wheel of p2pshim, which brings the command: {error}") from None
 
 
 @pytest.hookimpl(tryfirst=True)
