@@ -70,7 +70,7 @@ pub(crate) struct CompareArguments {
     /// text, json or html; else by suffix
     #[arg(long, value_name = "FORMAT", value_enum, hide_possible_values = true)]
     format: Option<Format>,
-    /// Short for --format json, also beside other outputs: to standard output, or to a file
+    /// Short for --format json, to OUT, also beside other outputs
     #[arg(long, value_name = "OUT", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
     json: Option<PathBuf>,
     /// Short for --format html, to a file, or - for standard output
