@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use clap::ValueEnum;
+use p2pshim_host::text::Escaped;
 use serde::Serialize;
 
 use super::advice::{denied, names};
@@ -62,6 +63,9 @@ pub(super) struct Environment {
     untested: Vec<OfPairs>,
     #[serde(skip)]
     is_full: bool,
+    /// The first words, if nothing was tested.
+    #[serde(skip)]
+    untried: Option<String>,
 }
 
 /// Whether a use of peer access may stay on.
@@ -119,7 +123,8 @@ impl Environment {
                 Switch::Argument(_) | Switch::Nothing(_) => {}
             }
         }
-        Self { version: 1, set, unset, uses, wrong, wrong_through_host, untested, is_full }
+        let untried = untried(rows);
+        Self { version: 1, set, unset, uses, wrong, wrong_through_host, untested, is_full, untried }
     }
 
     /// # Errors
@@ -136,7 +141,8 @@ impl Environment {
                 "# p2pshim doctor: DATA IS WRONG directly and through the host, so no switch helps: {parts}."
             )?;
         } else if self.wrong.is_empty() {
-            writeln!(out, "# p2pshim doctor found nothing that has to be switched off.")?;
+            let found = self.untried.as_deref().unwrap_or("p2pshim doctor found nothing that has to be switched off");
+            writeln!(out, "# {found}.")?;
         }
         if !self.wrong.is_empty() {
             writeln!(out, "# p2pshim doctor: peer access loses data or hangs. Wrong are {}.", said(&self.wrong))?;
@@ -208,6 +214,24 @@ impl State {
         let program = of.consumer.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned());
         let (name, instead, source, since) = (of.name, of.instead, of.source, of.since);
         Self { program, name, state, because, argument, todo, instead, source, since, of }
+    }
+}
+
+/// The first words about pairs of which nothing was tested.
+fn untried(rows: &[Row]) -> Option<String> {
+    let is_tried = |row: &Row| row.findings.iter().flatten().any(|finding| !matches!(finding, Finding::Untested(_)));
+    let why = |row: &Row| match &row.verdict {
+        Verdict::Unknown(why) => Some(format!(": {}", Escaped(why))),
+        _ => None,
+    };
+    let with_path = || rows.iter().filter(|row| row.verdict != Verdict::NoPath);
+    match (with_path().next(), with_path().any(is_tried)) {
+        (_, true) => None,
+        (None, _) => Some("p2pshim doctor: no two GPUs here have a path, so nothing has to be switched off".to_owned()),
+        (Some(_), false) => {
+            let why = with_path().find_map(why).unwrap_or_default();
+            Some(format!("p2pshim doctor could test nothing, so it is not known what has to be switched off{why}"))
+        }
     }
 }
 
@@ -376,6 +400,27 @@ between processes, kernels, all memory on 0>1.
         assert!(!full.3.contains("--full"), "{}", full.3);
         // A pair of which no more is known than that it failed.
         assert!(switches(&[Row::new([0, 1], Verdict::Failed("gone".to_owned()))]).len() > 10);
+    }
+
+    #[test]
+    fn first_line_says_that_nothing_was_tested() {
+        let unknown = Row::new([0, 1], Verdict::Unknown("cuMemAlloc returned 2\nrm -r x".to_owned()));
+        let mut untested = Row::new([1, 0], Verdict::Passed);
+        untested.set_finding(Test::Copies, Finding::Untested("no memory".to_owned()));
+        let first = |rows: &[Row]| printed(rows, Form::Sh).lines().next().unwrap().to_owned();
+        let no_path = || Row::new([0, 1], Verdict::NoPath);
+        let expected = "# p2pshim doctor could test nothing, so it is not known what has to be switched off";
+        let unknown = [unknown, no_path()];
+        assert!(first(&unknown).starts_with(&format!("{expected}: cuMemAlloc returned 2")));
+        assert!(printed(&unknown, Form::Sh).lines().all(|line| line.starts_with('#')));
+        assert_eq!(first(std::slice::from_ref(&untested)), format!("{expected}."));
+        for rows in [&[][..], &[no_path()]] {
+            let expected = "# p2pshim doctor: no two GPUs here have a path, so nothing has to be switched off.";
+            assert_eq!(first(rows), expected);
+        }
+        untested.add(Test::Loads, Finding::Right);
+        assert_eq!(first(&[untested]), "# p2pshim doctor found nothing that has to be switched off.");
+        assert!(first(&[Row::new([0, 1], Verdict::Failed("gone".to_owned()))]).contains("loses data or hangs"));
     }
 
     #[test]
