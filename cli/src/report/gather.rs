@@ -52,8 +52,13 @@ pub(crate) fn gather(files: &Files, runs: &[Run], options: &Options) -> Result<R
 
 /// Reads the files of programs that may run, so many of each thread's last blocks at most. Calls without a record are in `unfinished`: those that
 /// are under way, and of each thread the last that has returned.
-pub(super) fn gather_live(files: &Files, runs: &[Run], blocks: usize) -> Result<Report, files::Error> {
-    gather_as(files, runs, &Options { symbols: true, with_arguments: false, filter: None }, Some(blocks))
+pub(super) fn gather_live(
+    files: &Files,
+    runs: &[Run],
+    blocks: usize,
+    with_arguments: bool,
+) -> Result<Report, files::Error> {
+    gather_as(files, runs, &Options { symbols: true, with_arguments, filter: None }, Some(blocks))
 }
 
 fn gather_as(

@@ -57,6 +57,9 @@ pub(crate) struct LiveArguments {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    /// Show all arguments of programs, not the script's name only
+    #[arg(long)]
+    with_arguments: bool,
 }
 
 /// Says what each process is in.
@@ -64,7 +67,7 @@ pub(crate) struct LiveArguments {
 /// # Errors
 /// Traces cannot be read, or there are none; or standard output cannot be written.
 pub(crate) fn hang(arguments: &LiveArguments) -> Result<ExitCode, Box<dyn Error>> {
-    let (report, meant) = live::read(&arguments.named, LAST_BLOCKS)?;
+    let (report, meant) = live::read(&arguments.named, LAST_BLOCKS, arguments.with_arguments)?;
     let report = report.unwrap_or_default();
     let found = found(&report, &meant)?;
     let hangs = found.iter().any(|(_, all)| all.iter().any(|it| it.state == State::InCall || it.ended_hanging()));
@@ -104,7 +107,7 @@ pub(crate) fn hang(arguments: &LiveArguments) -> Result<ExitCode, Box<dyn Error>
 /// # Errors
 /// As [`hang`].
 pub(crate) fn ps(arguments: &LiveArguments) -> Result<ExitCode, Box<dyn Error>> {
-    let (report, meant) = live::read(&arguments.named, usize::MAX)?;
+    let (report, meant) = live::read(&arguments.named, usize::MAX, arguments.with_arguments)?;
     let report = report.unwrap_or_default();
     let found = found(&report, &meant)?;
     let mut out = io::BufWriter::new(io::stdout().lock());
@@ -113,7 +116,7 @@ pub(crate) fn ps(arguments: &LiveArguments) -> Result<ExitCode, Box<dyn Error>> 
     } else {
         let names = ["pid", "rank", "host", "program", "state", "since", "last copy", "bytes"];
         let mut rows = vec![names.map(str::to_owned).to_vec()];
-        rows.extend(found.iter().flat_map(|(_, all)| all).map(|it| row(&report, it)));
+        rows.extend(found.iter().flat_map(|(_, all)| all).map(|it| row(&report, it, arguments.with_arguments)));
         use Side::{Left, Right};
         let sides = [Right, Right, Left, Left, Left, Right, Left, Right];
         for line in table(&rows, &sides, Style::of_stdout().width, 6, &[2, 3]) {
@@ -300,9 +303,13 @@ fn at_end(report: &Report, it: &Process, call: &Call) -> String {
 }
 
 /// A process as a row of a table.
-fn row(report: &Report, it: &Process) -> Vec<String> {
+fn row(report: &Report, it: &Process, with_arguments: bool) -> Vec<String> {
     let file = it.file;
-    let program = file.program.first().map(|path| path.rsplit('/').next().unwrap_or_default());
+    let program = file.program.first().map(|path| path.rsplit('/').next().unwrap_or_default().to_owned());
+    // The executable comes before the words of the command.
+    let program = program.map(|name| {
+        if with_arguments { [&[name], file.program.get(2..).unwrap_or_default()].concat().join(" ") } else { name }
+    });
     let state = match (it.state, it.call) {
         (State::Ended, _) => it.end().replace("has ", "").replace("was ", ""),
         (State::Stopped, _) => "stopped".to_owned(),
@@ -315,7 +322,7 @@ fn row(report: &Report, it: &Process) -> Vec<String> {
         file.process.unwrap_or_default().to_string(),
         clean(file.rank.as_deref().unwrap_or("-")),
         clean(file.host.as_deref().unwrap_or("-")),
-        clean(program.unwrap_or("-")),
+        clean(program.as_deref().unwrap_or("-")),
         state,
         it.since.map_or_else(|| "-".to_owned(), duration),
         copy.unwrap_or_else(|| "-".to_owned()),

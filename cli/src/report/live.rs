@@ -165,11 +165,16 @@ pub(super) fn is_below(process: u32, other: u32) -> bool {
     processes::descends(process.cast_signed(), other.cast_signed(), processes::parent)
 }
 
-/// Reads the traces of programs that may run, so many of each thread's last blocks at most. None if there is no trace.
+/// Reads the traces of programs that may run, so many of each thread's last blocks at most, and the arguments of programs if they are
+/// wanted. None if there is no trace.
 ///
 /// # Errors
 /// A place cannot be read, has no traces, or none that may be read.
-pub(super) fn read(named: &[PathBuf], blocks: usize) -> Result<(Option<Report>, Meant), files::Error> {
+pub(super) fn read(
+    named: &[PathBuf],
+    blocks: usize,
+    with_arguments: bool,
+) -> Result<(Option<Report>, Meant), files::Error> {
     let number = |path: &PathBuf| path.to_str()?.parse::<u32>().ok().filter(|_| !path.exists());
     let ids: Vec<u32> = named.iter().filter_map(number).collect();
     let (meant, places) = match (named.len(), ids.len()) {
@@ -190,7 +195,7 @@ pub(super) fn read(named: &[PathBuf], blocks: usize) -> Result<(Option<Report>, 
         return Ok((None, meant));
     }
     let kept = runs::load(&files.runs);
-    match gather::gather_live(&files, &kept, blocks) {
+    match gather::gather_live(&files, &kept, blocks, with_arguments) {
         Err(_) if !is_named && !files.traces.iter().any(|path| path.exists()) => Ok((None, meant)),
         read => Ok((Some(read?), meant)),
     }
