@@ -83,6 +83,15 @@ Signals:
   Signals of the terminal, such as Ctrl-C, reach the program directly, once. A signal to all
   processes of the group or job, as timeout(1) sends it, may reach the program twice.";
 
+/// A variable that a program is to have for NCCL.
+struct Switch {
+    name: &'static str,
+    value: &'static str,
+    why: String,
+    /// The user hides peer access, and so knows of it.
+    is_chosen: bool,
+}
+
 /// A program, and what the shim is told.
 pub(crate) struct RunArguments {
     /// Variables of the shim.
@@ -110,10 +119,12 @@ impl RunArguments {
     }
 
     /// Variables for NCCL, and why it gets them: it asks NVML about peer access where each process sees one GPU.
-    fn switches_of_nccl(&self) -> Vec<(&'static str, &'static str, String)> {
+    fn switches_of_nccl(&self) -> Vec<Switch> {
         let Config { on, access, denied, verify, broken, .. } = self.config();
-        let hides =
-            |what: &str| vec![(NCCL_P2P_DISABLE, "1", format!("{what} hides peer access; NCCL may not ask CUDA"))];
+        let switch = |name, value, why, is_chosen| Switch { name, value, why, is_chosen };
+        let disable =
+            |why: String, is_chosen| switch(NCCL_P2P_DISABLE, "1", format!("{why}; NCCL may not ask CUDA"), is_chosen);
+        let hides = |what: &str| vec![disable(format!("{what} hides peer access"), true)];
         match () {
             () if !on => Vec::new(),
             () if access == Access::Off => hides("P2PSHIM_ACCESS=off"),
@@ -121,9 +132,9 @@ impl RunArguments {
             () if verify == Verify::Off || access != Access::Auto && broken != Broken::Refuse => Vec::new(),
             () => {
                 let said = doctor::for_nccl(self.simulated.is_some());
-                let broken = said.broken.map(|why| (NCCL_P2P_DISABLE, "1", format!("{why}; NCCL may not ask CUDA")));
+                let broken = said.broken.map(|why| disable(why, false));
                 let torn = "flags in line with data arrive apart from it (p2pshim doctor --full)".to_owned();
-                broken.into_iter().chain(said.proto.map(|value| (NCCL_PROTO, value, torn))).collect()
+                broken.into_iter().chain(said.proto.map(|value| switch(NCCL_PROTO, value, torn, false))).collect()
             }
         }
     }
@@ -418,10 +429,20 @@ fn prepare(
     let simulation = arguments.simulated.map(sim::environment).transpose()?.unwrap_or_default();
     command.envs(simulation.iter().map(|(name, value)| (name, value)));
     let is_checked = arguments.check_gpus(&simulation);
-    let switches = arguments.switches_of_nccl();
-    for (name, value, why) in switches.into_iter().filter(|(name, ..)| std::env::var_os(name).is_none()) {
-        command.env(name, value);
-        complain(format_args!("{name}={value} is set for the program, since {why}"));
+    for Switch { name, value, why, is_chosen } in arguments.switches_of_nccl() {
+        match std::env::var_os(name) {
+            None => {
+                command.env(name, value);
+                complain(format_args!("{name}={value} is set for the program, since {why}"));
+            }
+            Some(own) if !is_chosen && !does_as_much(&own.to_string_lossy(), value) => {
+                let own = own.display();
+                complain(format_args!(
+                    "warning: {name}={own} stays as you have set it, and not {value}, although {why}"
+                ));
+            }
+            Some(_) => {}
+        }
     }
     command.envs(arguments.settings.iter().map(|(name, value)| (name, value)));
     match deny::by_uuid(&arguments.denied(), &simulation) {
@@ -467,6 +488,19 @@ fn prepare(
     }
     let hindrance = hindrance.map(|(file, hindrance)| format!("{} {}", file.display(), hindrance.kind()));
     Ok(Prepared { command, traces, simulation, run, hindrance })
+}
+
+/// Whether a user's own value of a variable of NCCL switches off as much as another: a number that is not 0, or a list of protocols without
+/// those that are excluded after `^`.
+fn does_as_much(own: &str, value: &str) -> bool {
+    let listed = |list: &str| list.split(',').map(|word| word.trim().to_ascii_uppercase()).collect::<BTreeSet<_>>();
+    let Some(excluded) = value.strip_prefix('^').map(listed) else {
+        return own.trim().parse::<i64>().is_ok_and(|number| number != 0);
+    };
+    match own.trim().strip_prefix('^') {
+        Some(also) => excluded.is_subset(&listed(also)),
+        None => !own.trim().is_empty() && excluded.is_disjoint(&listed(own)),
+    }
 }
 
 /// Where temporary folders are made, wherever the program goes.
@@ -554,6 +588,22 @@ mod tests {
         assert_eq!(value(Some("")), "/l/libp2pshim.so");
         assert_eq!(value(Some("/a.so /b.so")), "/l/libp2pshim.so:/a.so /b.so");
         assert_eq!(value(Some("/a.so:/l/libp2pshim.so")), "/a.so:/l/libp2pshim.so");
+    }
+
+    #[test]
+    fn does_as_much_only_what_switches_the_same_off() {
+        for (own, value, does) in [
+            ("1", "1", true),
+            ("0", "1", false),
+            ("", "1", false),
+            ("Simple", "^LL", true),
+            ("^ll128, LL", "^LL", true),
+            ("^LL", "^LL,LL128", false),
+            ("LL,Simple", "^LL", false),
+            ("", "^LL", false),
+        ] {
+            assert_eq!(does_as_much(own, value), does, "{own:?} for {value}");
+        }
     }
 
     #[test]

@@ -669,6 +669,11 @@ fn nccl_keeps_off_peer_access_that_the_doctor_found_broken() {
     let (switch, said) = switch_of_nccl(&[], &here);
     assert_eq!(switch, "1");
     assert!(said.contains("is broken (kernel loads; p2pshim doctor)"), "{said}");
+    let own = |value| switch_of_nccl(&[], &[here[0], here[1], ("NCCL_P2P_DISABLE", value)]);
+    let (switch, said) = own("0");
+    let expected = "warning: NCCL_P2P_DISABLE=0 stays as you have set it, and not 1, although peer access from GPU-";
+    assert!(switch == "0" && said.contains(expected), "{said}");
+    assert_eq!(own("2"), ("2".to_owned(), String::new()));
     assert_eq!(switch_of_nccl(&["--verify", "off"], &here).0, "unset", "verdicts are not asked for");
     assert_eq!(switch_of_nccl(&[], &here[..1]).0, "1", "a machine that does not list its GPUs, since the same boot");
     let others = scratch("machine");
