@@ -18,6 +18,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
+use std::time::SystemTime;
 
 use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches, value_parser};
 use p2pshim_host::config::{Access, Broken, Config, Denied, Verify};
@@ -139,6 +140,25 @@ impl RunArguments {
         }
     }
 
+    /// Sets variables for NCCL. A user's own value stays, and is warned about if it leaves on what is broken.
+    fn switch_nccl(&self, command: &mut Command) {
+        for Switch { name, value, why, is_chosen } in self.switches_of_nccl() {
+            match std::env::var_os(name) {
+                None => {
+                    command.env(name, value);
+                    complain(format_args!("{name}={value} is set for the program, since {why}"));
+                }
+                Some(own) if !is_chosen && !does_as_much(&own.to_string_lossy(), value) => {
+                    let own = own.display();
+                    complain(format_args!(
+                        "warning: {name}={own} stays as you have set it, and not {value}, although {why}"
+                    ));
+                }
+                Some(_) => {}
+            }
+        }
+    }
+
     /// Pairs that the shim is to hide, if it does anything.
     fn denied(&self) -> Vec<Denied> {
         let Config { on, denied, .. } = self.config();
@@ -157,16 +177,18 @@ impl RunArguments {
         }
     }
 
-    /// Checks the GPUs, and says how that came out; returns whether all were found to be right.
-    fn check_gpus(&self, simulation: &[(OsString, OsString)]) -> bool {
+    /// Checks the GPUs, and says how that came out; returns whether all were found to be right, and the time if that was earlier.
+    fn check_gpus(&self, simulation: &[(OsString, OsString)]) -> (bool, Option<u64>) {
         let checked = self.check().map_or(Ok(None), |check| doctor::check(simulation, self.simulated, check));
-        let is_right = matches!(&checked, Ok(Some(checked)) if checked.is_right);
-        match checked {
-            Ok(Some(checked)) if !(self.quiet && is_right) => complain(checked.line),
-            Ok(_) => {}
-            Err(why) => complain(format_args!("GPUs are not checked: {why}; pairs are verified at their first use")),
-        }
-        is_right
+        let checked = checked.unwrap_or_else(|why| {
+            complain(format_args!("GPUs are not checked: {why}; pairs are verified at their first use"));
+            None
+        });
+        let Some(checked) = checked else { return (false, None) };
+        checked.line.filter(|_| !(self.quiet && checked.is_right)).into_iter().for_each(complain);
+        let since = |time: SystemTime| time.duration_since(SystemTime::UNIX_EPOCH).ok();
+        let nanos = checked.earlier.and_then(since).and_then(|since| u64::try_from(since.as_nanos()).ok());
+        (checked.is_right, nanos)
     }
 }
 
@@ -428,22 +450,8 @@ fn prepare(
     }
     let simulation = arguments.simulated.map(sim::environment).transpose()?.unwrap_or_default();
     command.envs(simulation.iter().map(|(name, value)| (name, value)));
-    let is_checked = arguments.check_gpus(&simulation);
-    for Switch { name, value, why, is_chosen } in arguments.switches_of_nccl() {
-        match std::env::var_os(name) {
-            None => {
-                command.env(name, value);
-                complain(format_args!("{name}={value} is set for the program, since {why}"));
-            }
-            Some(own) if !is_chosen && !does_as_much(&own.to_string_lossy(), value) => {
-                let own = own.display();
-                complain(format_args!(
-                    "warning: {name}={own} stays as you have set it, and not {value}, although {why}"
-                ));
-            }
-            Some(_) => {}
-        }
-    }
+    let (is_checked, checked_at) = arguments.check_gpus(&simulation);
+    arguments.switch_nccl(&mut command);
     command.envs(arguments.settings.iter().map(|(name, value)| (name, value)));
     match deny::by_uuid(&arguments.denied(), &simulation) {
         Ok(value) => command.envs(value.map(|value| (deny::DENY, value))),
@@ -481,7 +489,7 @@ fn prepare(
         complain(format_args!("warning: {} {}", file.display(), hindrance.text()));
     }
     let run = Run::new(arguments.command.iter().map(|word| word.to_string_lossy().into_owned()).collect());
-    let run = Run { is_checked, ..run };
+    let run = Run { is_checked, checked_at, ..run };
     // Inside another run its processes are of that.
     if std::env::var_os(job::RUN).is_none() {
         command.env(job::RUN, &run.id);

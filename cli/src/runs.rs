@@ -28,9 +28,12 @@ pub(crate) struct Run {
     pub(crate) process: u32,
     /// The program as it was named, and its arguments.
     pub(crate) command: Vec<String>,
-    /// Whether `p2pshim run` has just found all GPUs to be right.
+    /// Whether `p2pshim run` has found all GPUs to be right, just before or since the boot.
     #[serde(default)]
     pub(crate) is_checked: bool,
+    /// When, in nanoseconds since 1970, if not just before.
+    #[serde(default)]
+    pub(crate) checked_at: Option<u64>,
     /// When it was started, and when it ended, in nanoseconds since 1970.
     pub(crate) start: u64,
     pub(crate) end: u64,

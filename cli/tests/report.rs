@@ -1142,6 +1142,14 @@ fn verdict_of_each_kind_of_trace() {
     assert!(staged.contains(&format!(" {checked}; `--access auto` enables access. ")), "{staged}");
     let direct = verdict(&[copy(DIRECT)], &two);
     assert!(direct.ends_with(&format!("\n{checked}.")), "{direct}");
+    let mut earlier = run;
+    earlier["checked_at"] = (START - 3_600 * GB).into();
+    fs::write(folder.0.join("one.run.json"), earlier.to_string()).unwrap();
+    let direct = verdict(&[copy(DIRECT)], &two);
+    assert!(
+        direct.ends_with("\nDirect copies between GPU 0 and GPU 1 were right in the check of 2027-01-15 07:00:00 UTC."),
+        "{direct}"
+    );
     fs::remove_file(folder.0.join("one.run.json")).unwrap();
     assert_eq!(
         verdict(&[copy(STAGED)], &[]),

@@ -31,6 +31,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::SystemTime;
 
 use crate::verdict::{Verdict, plain};
 
@@ -243,6 +244,11 @@ impl Cache {
     /// The verdict that is kept by a key.
     pub fn get(&self, key: &Key) -> Option<Verdict> {
         parse(&self.read(&key.name)?, key)
+    }
+
+    /// When that was written, if the system tells.
+    pub fn time(&self, key: &Key) -> Option<SystemTime> {
+        fs::symlink_metadata(self.folder.join(&key.name)).ok()?.modified().ok()
     }
 
     /// The verdict on GPUs of which only the UUIDs are known.

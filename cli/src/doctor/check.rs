@@ -7,7 +7,7 @@ use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use p2pshim_host::machine::{self, Machine};
 use p2pshim_host::stagers::Stagers;
@@ -23,9 +23,10 @@ use super::lines::{Finding, Test, Verdict};
 use super::progress::{Note, Progress};
 use super::report::Row;
 use super::session::{Session, Settings};
+use crate::complain;
 
-/// How long a run waits for another that checks.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// After how long a run says that it waits for another that checks, and how long it waits.
+const PATIENCE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
 /// How often it looks.
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -51,10 +52,12 @@ impl Check {
 /// How a check came out.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Checked {
-    /// A line for the user.
-    pub(crate) line: String,
+    /// A line for the user; none of an earlier check.
+    pub(crate) line: Option<String>,
     /// Whether all GPUs were checked, and no data was lost.
     pub(crate) is_right: bool,
+    /// The time of an earlier check.
+    pub(crate) earlier: Option<SystemTime>,
 }
 
 /// Checks the GPUs, unless that was done since the machine was booted, or there are less than two. The program finds `environment`, with
@@ -81,9 +84,14 @@ pub(crate) fn check(
     let key = |check: Check| verdicts::key_of_all(&gpus, faults.as_deref(), check.word());
     let own = key(check).ok_or("the system does not say when it was booted")?;
     let full = key(Check::Full).unwrap_or_else(|| own.clone());
-    let is_done = |cache: &Cache| [&own, &full].into_iter().any(|key| cache.get(key).is_some());
-    if places.iter().any(is_done) {
-        return Ok(None);
+    let done = |cache: &Cache| {
+        let (key, verdict) = [&own, &full].into_iter().find_map(|key| Some((key, cache.get(key)?)))?;
+        // What was found since then counts too.
+        let is_right = verdict.within_process() == Some(Ok(())) && kept::for_nccl(simulated.is_some()).broken.is_none();
+        Some(Checked { line: None, is_right, earlier: cache.time(key) })
+    };
+    if let done @ Some(_) = places.iter().find_map(done) {
+        return Ok(done);
     }
     // Where the kernel module names no GPU there mostly is none, and nobody has to hear about it.
     let are_several = || inventory(environment, true).is_ok_and(|inventory| inventory.devices.len() > 1);
@@ -91,10 +99,10 @@ pub(crate) fn check(
         return Ok(None);
     }
     let cache = cache.ok_or("neither XDG_CACHE_HOME nor HOME is set, so that verdicts cannot be saved")?;
-    let lock = hold(&cache, &own)?;
+    let lock = hold(&cache, &own, PATIENCE, complain)?;
     // Another may have done it meanwhile.
-    if is_done(&cache) {
-        return Ok(None);
+    if let done @ Some(_) = done(&cache) {
+        return Ok(done);
     }
     make(&cache, &own, environment, check, lock)
 }
@@ -128,11 +136,18 @@ pub(crate) fn under_way() -> Vec<(u32, String)> {
 ///
 /// # Errors
 /// Why nothing can be kept, or that it takes too long, for the user.
-fn hold(cache: &Cache, key: &Key) -> Result<File, String> {
-    let (file, started) = (cache.lock_file(key)?, Instant::now());
+fn hold(cache: &Cache, key: &Key, [quiet, patience]: [Duration; 2], say: impl FnOnce(String)) -> Result<File, String> {
+    let (file, started, mut say) = (cache.lock_file(key)?, Instant::now(), Some(say));
     while let Err(TryLockError::WouldBlock) = file.try_lock() {
-        if started.elapsed() > PATIENCE {
-            return Err(format!("another process has been checking them for {} s", PATIENCE.as_secs()));
+        if started.elapsed() >= quiet
+            && let Some(say) = say.take()
+        {
+            let who = under_way().into_iter().next().map(|(_, what)| what);
+            let who = who.unwrap_or_else(|| "another process checks the GPUs before its program starts".to_owned());
+            say(format!("waiting for at most {} s: {who}", patience.as_secs()));
+        }
+        if started.elapsed() > patience {
+            return Err(format!("another process has been checking them for {} s", patience.as_secs()));
         }
         thread::sleep(PAUSE);
     }
@@ -191,18 +206,18 @@ fn make(
     let rows = examine::test(&pairs.collect::<Vec<_>>(), session, settings);
     let others = measured_without_path(&inventory, &rows, settings);
     progress.clear();
-    let checked = Checked {
-        line: line(&inventory, &rows, check, started.elapsed()),
-        is_right: inventory.unfit.is_empty() && rows.iter().all(|row| row.verdict == Verdict::Passed),
-    };
+    let is_right = inventory.unfit.is_empty() && rows.iter().all(|row| row.verdict == Verdict::Passed);
+    let line = line(&inventory, &rows, check, started.elapsed());
     let is_decided = rows.iter().all(|row| !is_undecided(row));
     let all: Vec<Row> = rows.into_iter().chain(others).collect();
     kept::keep_all(&inventory, &all, TIMEOUT_S, check == Check::Quick);
-    let note = |cache: &Cache| cache.put(key, verdict::Verdict::default(), false);
+    let of_all =
+        if is_right { verdict::Verdict::of(Test::Copies, Finding::Right) } else { verdict::Verdict::default() };
+    let note = |cache: &Cache| cache.put(key, of_all.clone(), false);
     if is_decided && !kept::own_places(&inventory).iter().map(note).fold(false, |any, one| any | one) {
         return Err(format!("{} cannot be written to", cache.folder().display()));
     }
-    Ok(Some(checked))
+    Ok(Some(Checked { line: Some(line), is_right, earlier: None }))
 }
 
 /// The pairs whose copies will go through the host, with who stages them faster: those without a path, and those that are not right.
@@ -271,4 +286,24 @@ fn line(inventory: &Inventory, rows: &[Row], check: Check, time: Duration) -> St
     }
     let how_often = if rows.iter().any(is_undecided) { "again at the next start" } else { "once per boot" };
     format!("checked {checked}: {}; {:.1} s, {how_often}; --no-check", parts.join("; "), time.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hold_says_once_that_it_waits_for_another_and_gives_up() {
+        let home = tempfile::tempdir().unwrap();
+        let cache = Cache::of(Some(home.path().into()), None, rustix::process::geteuid().as_raw()).unwrap();
+        let key = verdicts::key_of_all(&["simulated 2".to_owned()], Some("a test"), "quick").unwrap();
+        let mut said = Vec::new();
+        let mut hold = |patience| hold(&cache, &key, [Duration::ZERO, patience], |line| said.push(line));
+        let held = hold(Duration::ZERO).unwrap();
+        let refused = hold(4 * PAUSE).unwrap_err();
+        assert!(refused.starts_with("another process has been checking them for "), "{refused}");
+        drop(held);
+        assert!(hold(Duration::ZERO).is_ok());
+        assert!(said.len() == 1 && said[0].starts_with("waiting for at most 0 s: "), "{said:?}");
+    }
 }

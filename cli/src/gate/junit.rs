@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use p2pshim_host::machine;
 
 use super::Case;
-use crate::report::text::date;
+use crate::report::term::date;
 
 /// The XML of some cases of a program that was started then, in nanoseconds since 1970, and took so many seconds.
 pub(super) fn xml(program: &str, start: u64, seconds: f64, cases: &[Case]) -> String {

@@ -49,21 +49,6 @@ pub(super) fn write(report: &Report, style: Style, out: &mut dyn Write) -> io::R
     text.functions(out)
 }
 
-/// A time since 1970, in UTC.
-pub(crate) fn date(nanos: u64) -> String {
-    let seconds = nanos / 1_000_000_000;
-    let (days, second) = (seconds / 86_400, seconds % 86_400);
-    // Days since 1 March of the year 0: each 400 years have 146 097.
-    let days = days + 719_468;
-    let (era, day) = (days / 146_097, days % 146_097);
-    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let (day, month) = (day - (153 * month + 2) / 5 + 1, if month < 10 { month + 3 } else { month - 9 });
-    let year = era * 400 + year + u64::from(month <= 2);
-    format!("{year}-{month:02}-{day:02} {:02}:{:02}:{:02} UTC", second / 3600, second / 60 % 60, second % 60)
-}
-
 struct Text<'a> {
     report: &'a Report,
     style: Style,
@@ -98,25 +83,5 @@ impl Text<'_> {
         let rank = file.rank.as_ref().map(|rank| format!("rank {rank}, ")).unwrap_or_default();
         let host = file.host.as_ref().map(|host| format!("{host}, ")).unwrap_or_default();
         format!("{rank}{host}pid {}", file.process.unwrap_or_default())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn date_leap_years_and_centuries() {
-        for (seconds, shown) in [
-            (0, "1970-01-01 00:00:00 UTC"),
-            (951_782_400, "2000-02-29 00:00:00 UTC"),
-            (951_868_799, "2000-02-29 23:59:59 UTC"),
-            (1_709_164_800, "2024-02-29 00:00:00 UTC"),
-            (1_735_689_599, "2024-12-31 23:59:59 UTC"),
-            (4_107_542_400, "2100-03-01 00:00:00 UTC"),
-        ] {
-            assert_eq!(date(seconds * 1_000_000_000), shown);
-        }
-        assert!(date(u64::MAX).starts_with("2554-07-21"));
     }
 }

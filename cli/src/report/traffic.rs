@@ -11,7 +11,7 @@ use super::lost::NO_RATE;
 use super::model::{Call, Error, File, How, LostBy, Pair, Path, Report, Share};
 use super::sentence::{DIRECT, Level, NOT_SEEN, Sentence, are_made, at_least, between, copies, nvlink};
 use super::shared;
-use super::term::{bytes, count, seconds};
+use super::term::{bytes, count, date, seconds};
 
 const RETURNED: &str = "Copies are counted when their calls return; whether all were made is not known.";
 /// Reasons for staging that a sentence names.
@@ -189,7 +189,7 @@ pub(crate) fn is_tested(report: &Report, pair: &Pair) -> bool {
     report.pairs.iter().any(|other| broken::ends(other.src, other.dst) == ends && other.is_tested())
 }
 
-/// Whether `p2pshim run` found all GPUs to be right just before the start.
+/// Whether `p2pshim run` found all GPUs to be right before the start.
 fn is_checked(report: &Report) -> bool {
     !report.runs.is_empty() && report.runs.iter().all(|run| run.is_checked)
 }
@@ -204,7 +204,12 @@ fn unverified_of(report: &Report, is_meant: impl Fn(&Share) -> bool) -> Option<S
     let pairs = between(report, pairs)?;
     let in_runs = judged.in_runs(report.shares.iter().filter(is_meant));
     if is_checked(report) {
-        return Some(format!("Direct copies {pairs} were right in the check before the program started"));
+        let earlier = report.runs.iter().filter_map(|run| run.checked_at).min();
+        let check = match earlier {
+            Some(time) => format!("of {}", date(time)),
+            None => "before the program started".to_owned(),
+        };
+        return Some(format!("Direct copies {pairs} were right in the check {check}"));
     }
     let was = match report.runs.len() {
         _ if report.is_at_least() => "is not known to have been verified".to_owned(),

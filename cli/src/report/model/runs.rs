@@ -66,9 +66,12 @@ pub(crate) struct Run {
     /// How its processes ended, and how many of them so; those that exited with 0 first. Without those that
     /// became another program.
     pub(crate) ends: Vec<Ends>,
-    /// Whether the GPUs of all its processes were found to be right just before it began.
+    /// Whether the GPUs of all its processes were found to be right before it began.
     #[serde(skip)]
     pub(crate) is_checked: bool,
+    /// The earliest time of that, if it was not just before.
+    #[serde(skip)]
+    pub(crate) checked_at: Option<u64>,
     /// Its processes: their `index` in `files`.
     pub(crate) files: Vec<usize>,
     /// Bytes that they copied between GPUs.

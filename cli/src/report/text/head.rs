@@ -5,11 +5,11 @@ use std::io::{self, Write};
 
 use p2pshim_trace::Class;
 
-use super::{Text, date};
+use super::Text;
 use crate::report::model::STATIC_RUNTIME;
 use crate::report::model::{End, File, Gpu, How, Run, Span};
 use crate::report::processes::{may_be_several, ranks};
-use crate::report::term::{self, count, counted};
+use crate::report::term::{self, count, counted, date};
 
 impl Text<'_> {
     pub(super) fn head(&self, out: &mut dyn Write) -> io::Result<()> {

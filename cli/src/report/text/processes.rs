@@ -4,10 +4,10 @@ use std::cmp::Reverse;
 use std::io::{self, Write};
 
 use super::table::{Side, table};
-use super::{SHOWN, Text, date};
+use super::{SHOWN, Text};
 use crate::report::model::{BetweenProcesses, Call, End, Ends, File, How, Run};
 use crate::report::shared;
-use crate::report::term::{bytes, clean, count};
+use crate::report::term::{bytes, clean, count, date};
 
 impl Text<'_> {
     /// The runs, if there are several.
