@@ -25,7 +25,7 @@ mod transfer;
 
 pub(crate) use links::{SLOTS, Share};
 pub(crate) use pieces::{as_row, linear};
-pub(crate) use ring::{Context, Contexts, Host, NEEDED, Ring, Stager};
+pub(crate) use ring::{Context, Contexts, Host, NEEDED, Part, Ring, Stager};
 pub(crate) use transfer::{Difference, Transfer};
 
 use std::collections::BTreeSet;
@@ -113,8 +113,10 @@ pub(crate) enum Begun {
 
 struct Rings {
     entries: Vec<Entry>,
-    /// Memory of the host of rings that are gone.
+    /// Memory of the host of rings that are gone, and their streams and events: these are not destroyed, since a thread may be about to
+    /// ask about one.
     spare: Vec<Host>,
+    parts: Vec<(Part, usize)>,
     /// Bytes of rings that are being made.
     making: usize,
     /// Copies since a ring could not be made.
@@ -130,6 +132,22 @@ impl Rings {
         const RARELY: u32 = 64;
         self.since_failure = self.since_failure.map(|copies| copies.wrapping_add(1));
         self.since_failure.is_none_or(|copies| copies.is_power_of_two() || copies.is_multiple_of(RARELY))
+    }
+
+    /// A ring with what others have left in its contexts.
+    fn begin(&mut self, contexts: Contexts, host: Host) -> Ring {
+        let mut ring = Ring::empty(contexts, host);
+        for (wanted, handle) in ring.parts() {
+            let left = self.parts.iter().position(|(part, _)| *part == wanted);
+            *handle = left.map_or(0, |left| self.parts.swap_remove(left).1);
+        }
+        ring
+    }
+
+    /// Keeps what a ring leaves in contexts that are there.
+    fn keep(&mut self, mut ring: Ring, is_there: impl Fn(&Context) -> bool) {
+        let left = ring.parts().map(|(part, handle)| (part, *handle));
+        self.parts.extend(left.filter(|(part, handle)| *handle != 0 && is_there(&part.context())));
     }
 
     /// Whether there may be one more ring.
@@ -156,7 +174,8 @@ pub(crate) struct Staging {
 impl Staging {
     pub(crate) const fn new() -> Self {
         let (links, since_failure) = (Links::new(), None);
-        let rings = Rings { entries: Vec::new(), spare: Vec::new(), making: 0, since_failure, links };
+        let rings =
+            Rings { entries: Vec::new(), spare: Vec::new(), parts: Vec::new(), making: 0, since_failure, links };
         Self {
             mode: AtomicU8::new(config::Staging::Driver as u8),
             limit: AtomicU64::new(0),
@@ -362,7 +381,11 @@ impl Staging {
             spare.map(|spare| rings.spare.swap_remove(spare)).ok_or(bytes)
         };
         let host = host.or_else(|bytes| driver.host_memory(bytes));
-        let make = |host| driver.relaxed(|| driver.ring(contexts, host, is_limited)).unwrap_or(Err(Code::NOT_READY));
+        let make = |host| {
+            let mut ring = self.rings.lock().begin(contexts, host);
+            let made = driver.relaxed(|| driver.complete(&mut ring, is_limited)).unwrap_or(Err(Code::NOT_READY));
+            made.map(|()| ring).inspect_err(|_| self.rings.lock().keep(ring, |_| true))
+        };
         let made = host.and_then(make);
         let mut rings = self.rings.lock();
         rings.making -= bytes;
@@ -502,23 +525,35 @@ impl Staging {
     /// Contexts may be gone. Their rings are; the memory of the host serves others. `device` and `destroyed` say what is gone where
     /// the driver does not number contexts.
     pub(crate) fn contexts_have_changed(&self, driver: &impl Stager, device: Option<i32>, destroyed: Option<usize>) {
-        let known: Vec<Ring> = self.rings.lock().entries.iter().map(|entry| entry.ring).collect();
-        let is_gone = |&(handle, id): &Context| match id {
+        let (known, mut gone): (Vec<Ring>, BTreeSet<Context>) = {
+            let rings = self.rings.lock();
+            let known: Vec<Ring> = rings.entries.iter().map(|entry| entry.ring).collect();
+            let of_rings = known.iter().flat_map(|ring| ring.contexts.into_iter().chain([ring.host.locked_in]));
+            let contexts = of_rings.chain(rings.parts.iter().map(|(part, _)| part.context())).collect();
+            (known, contexts)
+        };
+        gone.retain(|&(handle, id)| match id {
             0 => {
                 Some(handle) == destroyed
                     || device.is_some() && driver.device_of_context(handle).is_none_or(|of| Some(of) == device)
             }
             id => driver.context_id(handle) != Some(id),
-        };
+        });
+        let is_gone = |context: &Context| gone.contains(context);
+        self.rings.lock().parts.retain(|(part, _)| !is_gone(&part.context()));
         for ring in known.iter().filter(|ring| ring.needs(is_gone)) {
+            let waits = !is_gone(&ring.contexts[2]);
             // The end of a green context waits for nothing: the other streams may be using the memory. Then it is the next time's.
-            if !is_gone(&ring.contexts[2]) && !driver.is_ring_done(ring) {
+            if waits && !driver.is_ring_done(ring) {
                 continue;
             }
             let mut rings = self.rings.lock();
             if let Some(position) = rings.entries.iter().position(|entry| entry.ring == *ring) {
-                rings.entries.swap_remove(position);
+                let entry = rings.entries.swap_remove(position);
                 rings.spare.push(ring.host);
+                if !entry.is_taken && (waits || device.is_some() || destroyed.is_some()) {
+                    rings.keep(*ring, |context| !is_gone(context));
+                }
             }
         }
     }
@@ -541,6 +576,7 @@ mod tests {
 
     thread_local! {
         static MADE: Cell<usize> = const { Cell::new(0) };
+        static PARTS: Cell<usize> = const { Cell::new(0) };
         static BUSY: RefCell<BTreeSet<usize>> = const { RefCell::new(BTreeSet::new()) };
         static FAILS: Cell<Code> = const { Cell::new(Code::SUCCESS) };
     }
@@ -551,13 +587,16 @@ mod tests {
             Ok(Host { address: MADE.get(), bytes, locked_in: Host::UNLOCKED })
         }
 
-        fn ring(&self, contexts: Contexts, host: Host, has_to_lock: bool) -> Result<Ring, Code> {
+        fn complete(&self, ring: &mut Ring, has_to_lock: bool) -> Result<(), Code> {
+            for (_, handle) in ring.parts().filter(|(_, handle)| **handle == 0) {
+                PARTS.set(PARTS.get() + 1);
+                *handle = PARTS.get();
+            }
             if has_to_lock && FAILS.get() != Code::SUCCESS {
                 return Err(FAILS.get());
             }
-            let host = Host { locked_in: contexts[1], ..host };
-            let (filled, drained) = ([0; SLOTS], [0; SLOTS]);
-            Ok(Ring { contexts, streams: [0; 2], begins: 0, ends: 0, filled, drained, host })
+            ring.host.locked_in = ring.contexts[1];
+            Ok(())
         }
 
         fn is_over(&self, ring: &Ring) -> Result<bool, Code> {
@@ -771,10 +810,12 @@ mod tests {
         BUSY.with_borrow_mut(BTreeSet::clear);
         assert!(!is_in_use(0));
         process.driver.ids.borrow_mut().insert(context(1), 2);
-        process.staging.contexts_have_changed(&process.driver, None, None);
+        process.staging.contexts_have_changed(&process.driver, None, Some(context(1)));
         assert!(process.staging.rings.lock().entries.is_empty());
         process.access.contexts_have_changed(&process.driver, None, None);
+        let parts = PARTS.get();
         assert_eq!(process.copy(5), Some(ring), "the same memory");
+        assert_eq!(PARTS.get() - parts, 2 + SLOTS, "and of the context that is there streams and events");
     }
 
     #[test]

@@ -35,9 +35,38 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
+    /// One that has no stream and no event yet.
+    pub(super) const fn empty(contexts: Contexts, host: Host) -> Self {
+        Self { contexts, streams: [0; 2], begins: 0, ends: 0, filled: [0; SLOTS], drained: [0; SLOTS], host }
+    }
+
+    /// Its streams and events, those that it lacks too: what each is to be, and the handle or 0.
+    pub(crate) fn parts(&mut self) -> impl Iterator<Item = (Part, &mut usize)> {
+        let [caller, src, dst] = self.contexts;
+        let [from, to] = &mut self.streams;
+        let ends = [(Part::Stream(src), from), (Part::Stream(dst), to)].into_iter();
+        let events = [(Part::Event(caller), &mut self.begins), (Part::Event(dst), &mut self.ends)];
+        let filled = self.filled.iter_mut().map(move |event| (Part::Event(src), event));
+        ends.chain(events).chain(filled).chain(self.drained.iter_mut().map(move |event| (Part::Event(dst), event)))
+    }
+
     /// Whether it can be used no more, or holds up what ends a context, if this holds of a context.
     pub(super) fn needs(&self, is_it: impl Fn(&Context) -> bool) -> bool {
         self.contexts.iter().any(&is_it) || is_it(&self.host.locked_in)
+    }
+}
+
+/// A stream or an event, by its context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    Stream(Context),
+    Event(Context),
+}
+
+impl Part {
+    pub(crate) const fn context(self) -> Context {
+        let (Self::Stream(context) | Self::Event(context)) = self;
+        context
     }
 }
 
@@ -60,8 +89,8 @@ pub(crate) trait Stager: Driver {
     /// Takes so many bytes of the host's memory, which are not page-locked.
     fn host_memory(&self, bytes: usize) -> Result<Host, Code>;
 
-    /// Makes a ring with this memory. Where it does not have to be page-locked, and cannot be, the ring's copies wait for their data.
-    fn ring(&self, contexts: Contexts, host: Host, has_to_lock: bool) -> Result<Ring, Code>;
+    /// Makes what a ring lacks. Where its memory does not have to be page-locked, and cannot be, its copies wait for their data.
+    fn complete(&self, ring: &mut Ring, has_to_lock: bool) -> Result<(), Code>;
 
     /// Whether all copies of a ring are done.
     fn is_over(&self, ring: &Ring) -> Result<bool, Code>;

@@ -4,13 +4,13 @@ use std::ffi::c_uint;
 
 use super::contexts::{on_stream, within};
 use super::functions::{
-    asked, checked, event_create, event_destroy, event_query, event_record, event_record_ptsz, event_synchronize,
-    is_ready, memcpy_3d_async, memcpy_async, stream_create, stream_destroy, stream_wait_event, stream_wait_event_ptsz,
+    asked, checked, event_create, event_query, event_record, event_record_ptsz, event_synchronize, is_ready,
+    memcpy_3d_async, memcpy_async, stream_create, stream_wait_event, stream_wait_event_ptsz,
 };
 use super::{RealDriver, scratch};
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code};
 use crate::policy::Judged;
-use crate::policy::staging::{Contexts, Host, Ring, SLOTS, Stager, Transfer, as_row};
+use crate::policy::staging::{Host, Part, Ring, Stager, Transfer, as_row};
 
 /// `CU_EVENT_DISABLE_TIMING`.
 const NO_TIMING: c_uint = 2;
@@ -23,28 +23,27 @@ impl Stager for RealDriver {
         Ok(Host { address, bytes, locked_in: Host::UNLOCKED })
     }
 
-    fn ring(&self, contexts: Contexts, host: Host, has_to_lock: bool) -> Result<Ring, Code> {
-        let [caller, src, dst] = contexts.map(|(handle, _)| handle);
-        let mut ring =
-            Ring { contexts, streams: [0; 2], begins: 0, ends: 0, filled: [0; SLOTS], drained: [0; SLOTS], host };
-        let Ring { streams: [from, to], begins, ends, filled, drained, .. } = &mut ring;
-        let made = within(caller, || new_event(begins))
-            .and_then(|()| within(src, || new_side(from, filled)))
-            .and_then(|()| within(dst, || new_side(to, drained).and_then(|()| new_event(ends))));
-        // Last, since it is what cannot be given back.
-        let made = made.and_then(|()| match within(src, || scratch::register(host.address, host.bytes)) {
-            // Memory of a ring that is gone may still be locked, in a context that is there.
-            Err(Code::HOST_MEMORY_ALREADY_REGISTERED) => Ok(()),
-            Err(code) if has_to_lock => Err(code),
-            locked => {
-                ring.host.locked_in = if locked.is_ok() { contexts[1] } else { Host::UNLOCKED };
-                Ok(())
-            }
-        });
-        if made.is_err() {
-            destroy(&ring);
+    fn complete(&self, ring: &mut Ring, has_to_lock: bool) -> Result<(), Code> {
+        for (part, handle) in ring.parts().filter(|(_, handle)| **handle == 0) {
+            *handle = within(part.context().0, || {
+                // SAFETY: the functions write the place.
+                asked(|handle| unsafe {
+                    match part {
+                        Part::Stream(_) => stream_create(handle, NON_BLOCKING),
+                        Part::Event(_) => event_create(handle, NO_TIMING),
+                    }
+                })
+            })?;
         }
-        made.map(|()| ring)
+        // Last, since it is what cannot be given back.
+        let (src, host) = (ring.contexts[1], &mut ring.host);
+        match within(src.0, || scratch::register(host.address, host.bytes)) {
+            // Memory of a ring that is gone may still be locked, in a context that is there.
+            Err(Code::HOST_MEMORY_ALREADY_REGISTERED) => {}
+            Err(code) if has_to_lock => return Err(code),
+            locked => host.locked_in = if locked.is_ok() { src } else { Host::UNLOCKED },
+        }
+        Ok(())
     }
 
     fn is_over(&self, ring: &Ring) -> Result<bool, Code> {
@@ -57,31 +56,6 @@ impl Stager for RealDriver {
     fn bytes_of(&self, ring: &Ring) -> &[u8] {
         // SAFETY: the memory is never freed, and has so many bytes. Nothing is written there before the ring is given back.
         unsafe { std::slice::from_raw_parts(ring.host.address as *const u8, ring.host.bytes) }
-    }
-}
-
-fn new_event(event: &mut usize) -> Result<(), Code> {
-    // SAFETY: the function writes the place.
-    *event = asked(|event| unsafe { event_create(event, NO_TIMING) })?;
-    Ok(())
-}
-
-fn new_side(stream: &mut usize, events: &mut [usize; SLOTS]) -> Result<(), Code> {
-    // SAFETY: the function writes the place.
-    *stream = asked(|stream| unsafe { stream_create(stream, NON_BLOCKING) })?;
-    events.iter_mut().try_for_each(new_event)
-}
-
-/// Gives back what a ring has got before something could not be had.
-fn destroy(ring: &Ring) {
-    let events = [ring.begins, ring.ends].into_iter().chain(ring.filled).chain(ring.drained);
-    for event in events.filter(|&event| event != 0) {
-        // SAFETY: the event is ours, and was never recorded.
-        unsafe { event_destroy(event) };
-    }
-    for stream in ring.streams.into_iter().filter(|&stream| stream != 0) {
-        // SAFETY: the stream is ours, and has nothing to do.
-        unsafe { stream_destroy(stream) };
     }
 }
 
