@@ -8,7 +8,7 @@
 //! time of the call around it.
 
 use std::collections::VecDeque;
-use std::mem::{ManuallyDrop, forget, take};
+use std::mem::{ManuallyDrop, take};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
@@ -89,6 +89,9 @@ struct Clocks {
 }
 
 static CLOCKS: Mutex<Clocks> = Mutex::new(Clocks { origins: Vec::new(), measurements: VecDeque::new() });
+
+/// What was not given back, since that might have ended a capture.
+static LEFT: Mutex<Vec<Clocks>> = Mutex::new(Vec::new());
 
 fn lock() -> MutexGuard<'static, Clocks> {
     CLOCKS.lock()
@@ -250,12 +253,17 @@ fn look() {
 /// are given back to the driver, since whoever releases a primary context again and again would pile them up.
 pub(crate) fn contexts_are_going() {
     let mut left = take(&mut *lock());
-    VALIDATE.facts().beside_no_capture(|| {
+    let mut earlier = take(&mut *LEFT.lock());
+    let is_given_back = VALIDATE.facts().beside_no_capture(|| {
         let left_over = left.measurements.drain(..).filter(|(it, record)| !it.complete(*record));
         left_over.for_each(|(_, record)| record.timed(None));
         left.origins.clear();
+        earlier.clear();
         Some(())
     });
-    // Beside a capture nothing is given back.
-    forget(left);
+    if is_given_back.is_none() && !(left.origins.is_empty() && left.measurements.is_empty()) {
+        left.measurements.iter().for_each(|(_, record)| record.timed(None));
+        earlier.push(left);
+    }
+    LEFT.lock().append(&mut earlier);
 }
