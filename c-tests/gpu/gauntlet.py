@@ -79,7 +79,8 @@ OTHERS = (
 MORE_STACK = 4096  # bytes that a call may take besides
 PATIENCE = 300 * int(os.environ.get("P2PSHIM_PATIENCE", "1"))  # seconds after which a program hangs
 # By how much more the figures of the second half may exceed those of the first with the shim than without.
-SLACK = {"heap": 1 << 20, "descriptors": 2, "threads": 4, "pinned": 64 << 20, "mappings": 40_000}
+SLACK = {"heap": 96 << 10, "mapped": 128 << 20, "descriptors": 2, "threads": 4, "device": 16 << 20, "pinned": 64 << 20, "allocations": 12, "physicals": 2,
+         "pools": 4, "contexts": 0, "streams": 12, "events": 64, "arrays": 0, "graphs": 0, "execs": 0, "modules": 0, "libraries": 0}
 
 
 class Simulated:

@@ -14,6 +14,11 @@ pub(crate) struct Peers {
 }
 
 impl Peers {
+    /// How many accesses are enabled.
+    pub(crate) fn enabled(&self) -> usize {
+        self.enabled.len()
+    }
+
     /// Lets `from` reach memory of `to`.
     pub(crate) fn enable(&mut self, from: ContextId, to: ContextId) {
         self.enabled.push(((from, to), Gate::open()));

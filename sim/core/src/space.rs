@@ -289,6 +289,11 @@ impl Space {
         (address - allocation.base < allocation.size).then_some(allocation)
     }
 
+    /// How many allocations there are, host memory and the storage of arrays included.
+    pub(crate) fn allocations(&self) -> usize {
+        self.allocations.len()
+    }
+
     /// Bytes of all page-locked memory.
     pub(crate) fn pinned(&self) -> u64 {
         self.allocations.values().filter(|known| known.kind.is_host()).map(|known| known.size).sum()

@@ -42,6 +42,11 @@ pub(super) struct Mappings {
 }
 
 impl Mappings {
+    /// How much memory there is without an address, mapped or not.
+    pub(super) fn physicals(&self) -> usize {
+        self.physicals.len()
+    }
+
     /// The rights on the mapping that starts there.
     pub(super) fn rights(&self, base: u64) -> Option<&Rights> {
         self.mappings.get(&base).map(|mapping| &mapping.rights)

@@ -97,11 +97,6 @@ impl Machine {
         Ok((state.space.free_memory(device), DEVICE_MEMORY))
     }
 
-    /// Bytes of page-locked memory of the host.
-    pub fn pinned(&self) -> u64 {
-        self.lock().space.pinned()
-    }
-
     /// The allocation that an address of the program lies in.
     pub fn find(&self, address: u64) -> Option<Allocation> {
         self.lock().space.find(address).filter(|found| found.kind != Kind::Array).cloned()

@@ -22,6 +22,7 @@ mod updates;
 mod waits;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::ffi::CStr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 pub use batches::BatchError;
@@ -231,6 +232,27 @@ impl Machine {
     /// How many devices there are.
     pub fn devices(&self) -> usize {
         self.config.devices
+    }
+
+    /// How much the process holds of each thing: of page-locked memory bytes.
+    pub fn held(&self) -> [(&'static CStr, u64); 13] {
+        let state = self.lock();
+        let objects = |count: usize| count as u64;
+        [
+            (c"pinned", state.space.pinned()),
+            (c"allocations", objects(state.space.allocations())),
+            (c"physicals", objects(state.mappings.physicals())),
+            (c"pools", objects(state.pools.len())),
+            (c"contexts", objects(state.handles.len())),
+            (c"peers", objects(state.peers.enabled())),
+            (c"streams", objects(state.streams.len())),
+            (c"events", objects(state.events.len())),
+            (c"arrays", objects(state.arrays.len())),
+            (c"graphs", objects(state.graphs.len())),
+            (c"execs", objects(state.execs.len())),
+            (c"modules", objects(state.modules.len())),
+            (c"libraries", objects(state.libraries.len())),
+        ]
     }
 
     /// Turns a program's ordinal into a device.

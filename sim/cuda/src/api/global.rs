@@ -62,10 +62,11 @@ api! {
         Ok(())
     }
 
-    /// For tests: bytes of page-locked memory.
-    fn p2psim_pinned(bytes: Out<u64>) {
-        bytes.set(machine()?.pinned());
-        Ok(())
+    /// For tests: a thing that a process can hold, by its number, and how much there is of it now.
+    fn p2psim_held(number: u32, name: Out<Opaque>, count: Out<u64>) {
+        let (thing, held) = *machine()?.held().get(number as usize).ok_or(Error::INVALID_VALUE)?;
+        count.set(held);
+        set_text(name, Some(thing))
     }
 }
 
