@@ -56,10 +56,15 @@ PLAIN_DEVICES = {"P2PSIM_DEVICES": "3"}
 NEIGHBOURS = ("libwraps_driver.so", "libwraps_driver_symbolic.so")
 MACHINES = ({}, {}, {}, {"P2PSIM_ONE_SPACE": "1"}, {"P2PSIM_NO_P2P": "0-1"}, {"P2PSIM_NO_P2P": "1>2", "P2PSIM_DRIVER": "13050"})
 OF_FOUR = {"P2PSIM_DEVICES": "4", "P2PSHIM_CAPTURE": "forward"}
+UCX = ROOT / "target/ucx"
+# It patches the driver's functions, with a decoder of its own that knows few instructions.
+PATCHED_BY_UCX = {"LD_LIBRARY_PATH": f"{ROOT}/target/sim/lib:{UCX}/libucx/lib:{UCX}/libucx_cu13.libs", "UCX_MODULE_DIR": UCX / "libucx/lib/ucx",
+                  "UCX_MEM_CUDA_HOOK_MODE": "bistro", "UCX_LOG_LEVEL": "error", "UCX_TLS": "cuda_copy,cuda_ipc,tcp,self,sm"}
 STAGED = {"P2PSHIM_ACCESS": "off", "P2PSHIM_STAGING": "always", "P2PSHIM_LOG": "error"}
 # Other programs whose output is the same plain and preloaded: the name, arguments with SEED, variables; with a fault of the machine only preloaded.
 OTHERS = (
     ("patched.py", "hookie over", {"PYTHONPATH": str(ROOT / "target/patchers")}),
+    ("ucx_events", f"{UCX} after runtime", PATCHED_BY_UCX),
     ("guide_sample-static", "", {"NEIGHBOUR": NEIGHBOURS[0], "P2PSHIM_LOG": "error"}),
     ("stack_depth-12", "", {}),
     ("facts_taken_back", "restore", {}),
