@@ -7,6 +7,7 @@
  *
  *   hangs        for paths that hang: nothing waits for all work of a device, not even the end of the process
  *   graphless    no graph: its copies are not staged where a path is broken and the program has access
+ *   unasked      no thread enables peer access between contexts that others use
  *   right        no call that is wrong on purpose
  *   untold       of paths that lose data of which p2pshim cannot know: bytes are not compared
  *   real         for real GPUs: no device is reset, no handler copies at any time
@@ -85,7 +86,7 @@ static struct thread threads[MOST_THREADS];
 static pthread_barrier_t barrier;
 static unsigned seed;
 static int device_count = DEVICES, thread_count = THREADS, steps = STEPS, rounds = 4, processes = 3;
-static bool hangs, has_no_graphs, is_right, is_untold, is_real, is_measured, logs, is_pool_refused;
+static bool hangs, has_no_graphs, is_right, is_unasked, is_untold, is_real, is_measured, logs, is_pool_refused;
 static atomic_int wrong, ticks;
 static _Thread_local struct thread *handled; /* whose copy a handler makes */
 static _Thread_local volatile bool is_interruptible; /* nothing but p2pshim and the driver runs */
@@ -697,7 +698,8 @@ static void step(struct thread *t)
         renew_event(t);
         break;
     case 5:
-        enable(t);
+        if (!is_unasked)
+            enable(t);
         break;
     case 6:
         if (!hangs)
@@ -936,6 +938,7 @@ int main(int argc, char **argv)
         hangs |= strcmp(argv[word], "hangs") == 0;
         has_no_graphs |= strcmp(argv[word], "graphless") == 0;
         is_right |= strcmp(argv[word], "right") == 0;
+        is_unasked |= strcmp(argv[word], "unasked") == 0;
         is_untold |= strcmp(argv[word], "untold") == 0;
         is_real |= strcmp(argv[word], "real") == 0;
         logs |= strcmp(argv[word], "log") == 0;
