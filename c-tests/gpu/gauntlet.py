@@ -95,7 +95,7 @@ class Simulated:
     shim, command = ROOT / "target/release/libp2pshim.so", ROOT / "target/release/p2pshim"
     failures = ROOT / "target/gauntlet"
     variables = {"LD_LIBRARY_PATH": str(ROOT / "target/sim/lib"), "LD_BIND_NOW": "1"}
-    flavours, is_real = ("12", "13", "static"), False
+    flavours, is_real, shared, repetitions = ("12", "13", "static"), False, (), 3
 
     def __init__(self):
         if os.environ.get("P2PSHIM_LIB"):
@@ -144,11 +144,11 @@ def growth(figures, name):
     return max(one[name] for one in figures[-third:]) - max(one[name] for one in figures[-2 * third:-third])
 
 
-def what_grows(plain, preloaded):
+def what_grows(place, plain, preloaded):
     before, after = plain.figures(), preloaded.figures()
     if len(before) < ROUNDS or len(after) < ROUNDS:
         return []
-    grown = {name: growth(after, name) - max(growth(before, name), 0) for name in SLACK if name in after[0]}
+    grown = {name: growth(after, name) - max(growth(before, name), 0) for name in SLACK if name in after[0] and name not in place.shared}
     return [f"{name} grows by {by} more than without the shim in {ROUNDS // 3} rounds" for name, by in grown.items() if by > SLACK[name]]
 
 
@@ -219,7 +219,7 @@ def soak(place, seed, brief, folder):
     if plain.out != preloaded.out and not wrong:
         wrong.append("what is printed differs")
     if not wrong:
-        wrong = what_is_said(fault, preloaded) + what_grows(plain, preloaded)
+        wrong = what_is_said(fault, preloaded) + what_grows(place, plain, preloaded)
         wrong += what_traces_lack(place, preloaded, traces) if is_traced else []
     what = f"soak-{flavour} {threads} {steps} {' '.join(words)}, {name}{', ' + fault if fault else ''}{', beside another' if neighbour else ''}"
     what += "".join(f", {key}={value}" for key, value in machine.items())
@@ -281,10 +281,10 @@ def round_of(place, seed, brief=False):
 def keep(place, seed, what, wrong, told, brief):
     """Writes down a failure, and how often its seed fails."""
     place.failures.mkdir(parents=True, exist_ok=True)
-    again = sum(bool(round_of(place, seed, brief)[1]) for _ in range(3))
+    again = sum(bool(round_of(place, seed, brief)[1]) for _ in range(place.repetitions))
     file = place.failures / f"{seed}.txt"
-    file.write_text(f"{what}\n{wrong}\n{again} of 3 repetitions fail\n\n{told}")
-    print(f"FAILED seed {seed}: {what}\n    {wrong.splitlines()[0][:300]}\n    {again} of 3 repetitions fail; `make gauntlet SEED={seed}{' BRIEF=1' if brief else ''}`; {file}", flush=True)
+    file.write_text(f"{what}\n{wrong}\n{again} of {place.repetitions} repetitions fail\n\n{told}")
+    print(f"FAILED seed {seed}: {what}\n    {wrong.splitlines()[0][:300]}\n    {again} of {place.repetitions} repetitions fail; `make gauntlet SEED={seed}{' BRIEF=1' if brief else ''}`; {file}", flush=True)
 
 
 def run(place, first, minutes=0.0, rounds=0, jobs=1, brief=False, stop=False, seeds=()):
@@ -326,18 +326,22 @@ def run(place, first, minutes=0.0, rounds=0, jobs=1, brief=False, stop=False, se
 
 
 def on_gpus():
-    """Rounds on real GPUs, for $GAUNTLET_MINUTES (2) from $GAUNTLET_SEED (1) on."""
+    """Rounds on real GPUs, for $GAUNTLET_MINUTES (2) from $GAUNTLET_SEED (1) on, $GAUNTLET_JOBS (3) at once."""
     import harness
 
     class Real:
         shim, command, failures = harness.SHIM, harness.HERE / "p2pshim", Path(os.environ.get("OUT") or harness.BUILD)
-        variables, flavours, is_real = {}, ("static", "shared"), True
+        # The memory that a device has given away is that of all processes.
+        variables, flavours, is_real, shared, repetitions = {}, ("static", "shared"), True, ("device",), 1
 
         def program(self, name):
             case, flavour = name.rsplit("-", 1)
             return [harness.build(f"cases/{case}.c", flavour)]
 
-    made, failed = run(Real(), int(os.environ.get("GAUNTLET_SEED", "1")), minutes=float(os.environ.get("GAUNTLET_MINUTES", "2")))
+    for flavour in Real.flavours:
+        Real().program(f"soak-{flavour}")
+    seed, minutes, jobs = (float(os.environ.get(f"GAUNTLET_{name}", other)) for name, other in (("SEED", 1), ("MINUTES", 2), ("JOBS", 3)))
+    made, failed = run(Real(), int(seed), minutes=minutes, jobs=int(jobs))
     harness.judge(made and not failed, "gauntlet", f"{made} rounds, {failed} failed")
 
 
