@@ -246,6 +246,7 @@ def stack(place, row, folder):
 
 
 def other(place, seed, folder):
+    """A round of another program: its outcomes, before a neighbour and behind it, and what is wrong."""
     name, arguments, options = OTHERS[seed // 3 % len(OTHERS)]
     if name.startswith("stack_depth"):
         return stacks(place, seed, folder)
@@ -253,16 +254,20 @@ def other(place, seed, folder):
     neighbour = [ROOT / "target/c-tests" / options["NEIGHBOUR"]] if "NEIGHBOUR" in options else []
     sound = {key: value for key, value in options.items() if key != "P2PSIM_FAULT"}
     plain = Outcome(command, place.variables | sound, neighbour, folder)
-    preloaded = Outcome(command, place.variables | options, [place.shim, *neighbour] if seed % 2 else [*neighbour, place.shim], folder)
-    wrong = [f"{who} ends with {one.status}" for who, one in (("plain", plain), ("preloaded", preloaded)) if one.status != 0]
-    # How many copies are refused depends on what happens beside them.
-    if plain.out != preloaded.out and not wrong and not name.startswith(("blocked_stress", "late_copies")):
-        wrong.append("what is printed differs")
-    if plain.seen() != preloaded.seen():
-        wrong.append(f"the neighbour saw {plain.seen()} without the shim, and {preloaded.seen()} with it")
-    if name.startswith("late_copies") and "last copy: direct" not in preloaded.out:
-        wrong.append("a path that was late once is not used")
-    return f"{name} {arguments.replace('SEED', str(seed))}", [plain, preloaded], wrong
+    orders = [[place.shim, *neighbour], [*neighbour, place.shim]] if neighbour else [[place.shim]]
+    all_preloaded = [Outcome(command, place.variables | options, order, folder) for order in orders]
+    wrong = [f"plain ends with {plain.status}"] if plain.status != 0 else []
+    for preloaded in all_preloaded:
+        if preloaded.status != 0:
+            wrong.append(f"preloaded ends with {preloaded.status}")
+        # How many copies are refused depends on what happens beside them.
+        if plain.out != preloaded.out and not wrong and not name.startswith(("blocked_stress", "late_copies")):
+            wrong.append("what is printed differs")
+        if plain.seen() != preloaded.seen():
+            wrong.append(f"the neighbour saw {plain.seen()} without the shim, and {preloaded.seen()} with it")
+        if name.startswith("late_copies") and "last copy: direct" not in preloaded.out:
+            wrong.append("a path that was late once is not used")
+    return f"{name} {arguments.replace('SEED', str(seed))}", [plain, *all_preloaded], wrong
 
 
 def round_of(place, seed, brief=False):
