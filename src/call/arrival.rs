@@ -3,9 +3,10 @@
 use std::ffi::c_void;
 use std::ptr::NonNull;
 
+use super::frame::Frame;
 use super::mode::{self, contained};
 use super::room::Room;
-use super::thread::{self, Frame};
+use super::thread;
 use crate::api::abi::{Code, Value};
 use crate::api::codes::Numbering;
 use crate::api::{Function, Layer};
@@ -170,7 +171,7 @@ impl<'a> Call<'a> {
     /// The call, as its thread notes it.
     #[inline(always)]
     pub(crate) fn frame(&self) -> Frame {
-        Frame::new(self.function(), self.caller.slot.real() as usize, self.caller.stack)
+        Frame::new(self.function(), self.caller.slot.number(), self.caller.stack)
     }
 
     /// The numbers in which the codes are that it returns.

@@ -10,66 +10,18 @@
 
 use std::arch::{asm, global_asm};
 use std::cell::Cell;
-use std::hint::cold_path;
 use std::ops::RangeInclusive;
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicUsize, compiler_fence};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, AtomicUsize};
 
-use p2pshim_trace::{Begun, Segment};
+use p2pshim_trace::{Begun, Open, Segment};
 
-use crate::api::{Function, Layer};
+use super::frame::{Frame, Innermost};
 use crate::model::Path;
 use crate::model::event::{CallEvent, FOUND};
 use crate::os::{self, Held};
 use crate::policy::batches::Missing;
 use crate::policy::validate::{Fact, Run};
-
-/// A call that is in progress. All zero is none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Frame {
-    /// The stack pointer at its entry.
-    stack: usize,
-    /// The stack pointer at entry of the outermost call that encloses it, or of itself.
-    outermost: usize,
-    /// The real function.
-    real: usize,
-    /// The function, its layer plus one, and how many calls enclose this one, in bytes from the lowest.
-    kind: u32,
-}
-
-impl Frame {
-    /// A call that enters with this stack pointer.
-    #[inline(always)]
-    pub(crate) fn new(function: Function, real: usize, stack: usize) -> Self {
-        Self { stack, outermost: stack, real, kind: u32::from(function as u8) | (function.layer() as u32 + 1) << 8 }
-    }
-
-    #[inline(always)]
-    fn is_of(self, layer: Layer) -> bool {
-        self.kind >> 8 & 0xff == layer as u32 + 1
-    }
-
-    /// How many calls enclose it.
-    #[inline(always)]
-    pub(crate) fn depth(self) -> usize {
-        (self.kind >> 16) as usize
-    }
-
-    /// How many calls enclose it, if `outer` is in progress. It is a signal handler's or a callback's, and so the program's own,
-    /// unless `outer` makes it: the runtime calls the driver, HIP itself, and a library in between passes on what it gets,
-    /// by the next definition of the function.
-    #[inline(always)]
-    fn depth_in(self, outer: Self) -> usize {
-        const FUNCTION: u32 = 0xffff;
-        let is_made = outer.stack > self.stack
-            && match () {
-                () if self.is_of(Layer::Driver) && outer.is_of(Layer::Runtime) => true,
-                () if self.is_of(Layer::Hip) && outer.is_of(Layer::Hip) => true,
-                () => (self.kind ^ outer.kind) & FUNCTION == 0 && self.real != outer.real,
-            };
-        if is_made { (outer.depth() + 1).min(0xff) } else { 0 }
-    }
-}
 
 /// The state that a call finds in the block, and puts back when it has returned: a signal handler's call leaves nothing behind.
 #[derive(Clone, Copy, Default)]
@@ -77,17 +29,21 @@ pub(crate) struct Before {
     frame: Frame,
     path: u8,
     inner_record: Option<Begun>,
+    /// Of a call that a signal handler makes inside another.
+    open: Open,
 }
 
 impl Before {
     /// Whether there was a call in progress.
     pub(crate) fn is_in_progress(&self) -> bool {
-        self.frame.stack != 0
+        self.frame.is_in_progress()
     }
 }
 
 /// How many stretches of memory with arguments are remembered.
 const STRETCHES: usize = 8;
+/// The bits of a stretch that are the number of its pages.
+const PAGES: u32 = 16;
 
 /// Events and findings that a thread keeps for callbacks. All zero is nothing.
 pub(crate) struct Pending {
@@ -104,10 +60,7 @@ pub(crate) struct Pending {
 #[repr(C)]
 pub(crate) struct Thread {
     /// The innermost call in progress.
-    stack: AtomicUsize,
-    outermost: AtomicUsize,
-    real: AtomicUsize,
-    kind: AtomicU32,
+    innermost: Innermost,
     /// Whether our own code runs: whatever it calls is forwarded unseen.
     busy: AtomicBool,
     /// Whether a copy of this thread is being staged, or was when a signal handler left it by `longjmp`.
@@ -144,8 +97,9 @@ pub(crate) struct Thread {
     pub(crate) noted: Cell<usize>,
     /// The signals that the program held back when our own code began to run.
     pub(crate) held: Cell<Held>,
-    /// The last stretches of memory with arguments that turned out to be there, in whole pages, and the place of the next.
-    there: [[AtomicUsize; 2]; STRETCHES],
+    /// The last stretches of memory with arguments that turned out to be there, each as the number of its first page, and below that of how
+    /// many there are; and the place of the next.
+    there: [AtomicU64; STRETCHES],
     next_there: Cell<u8>,
     /// The copy under which the call that is under way disables access: from where to where it goes, and its stream.
     pub(crate) disables_under: Cell<Option<([u8; 2], usize)>>,
@@ -211,22 +165,16 @@ pub(crate) fn current() -> &'static Thread {
 
 impl Thread {
     /// Notes a call, and returns how many enclose it, and what [`Thread::leave`] needs.
-    ///
-    /// A call that was left by an exception, `longjmp` or the end of a cancelled thread has not said so. Its frame is gone,
-    /// which shows: it does not lie above this one's, unless a signal handler runs on a stack of its own.
     #[inline(always)]
     pub(crate) fn enter(&self, call: Frame) -> (usize, Before) {
-        let mut outer = self.frame();
-        if outer.stack != 0 && outer.stack <= call.stack && !os::is_on_signal_stack() {
-            cold_path();
-            outer = Frame::default();
-        }
-        let before = Before { frame: outer, path: self.path.load(Relaxed), inner_record: self.inner_record.get() };
-        let depth = call.depth_in(outer);
-        let outermost = if depth == 0 { call.stack } else { outer.outermost };
-        self.set_frame(Frame { kind: call.kind | (depth as u32) << 16, outermost, ..call });
+        let (path, inner_record) = (self.path.load(Relaxed), self.inner_record.get());
+        let (depth, frame) = self.innermost.enter(call, os::is_on_signal_stack);
+        let mut before = Before { frame, path, inner_record, open: Open::default() };
         if depth == 0 {
             self.path.store(0, Relaxed);
+            if before.is_in_progress() {
+                before.open = self.segment.open();
+            }
         }
         (depth, before)
     }
@@ -234,7 +182,7 @@ impl Thread {
     /// Forgets the call that found this, and all inside it.
     #[inline(always)]
     pub(crate) fn leave(&self, before: &Before) {
-        self.set_frame(before.frame);
+        self.innermost.set(before.frame);
     }
 
     /// Puts back what a call that has ended found there for calls of the runtime.
@@ -242,51 +190,31 @@ impl Thread {
     pub(crate) fn put_back(&self, before: &Before) {
         self.path.store(before.path, Relaxed);
         self.inner_record.set(before.inner_record);
-    }
-
-    #[inline(always)]
-    fn frame(&self) -> Frame {
-        Frame {
-            stack: self.stack.load(Relaxed),
-            outermost: self.outermost.load(Relaxed),
-            real: self.real.load(Relaxed),
-            kind: self.kind.load(Relaxed),
+        if before.is_in_progress() {
+            self.segment.reopen(before.open);
         }
-    }
-
-    /// A signal handler finds no call meanwhile: its own is none that this one makes.
-    #[inline(always)]
-    fn set_frame(&self, frame: Frame) {
-        self.stack.store(0, Relaxed);
-        compiler_fence(SeqCst);
-        self.outermost.store(frame.outermost, Relaxed);
-        self.real.store(frame.real, Relaxed);
-        self.kind.store(frame.kind, Relaxed);
-        compiler_fence(SeqCst);
-        self.stack.store(frame.stack, Relaxed);
     }
 
     /// Whether no call is in flight, and no code of ours.
     #[inline(always)]
     pub(crate) fn is_idle(&self) -> bool {
-        self.stack.load(Relaxed) == 0 && !self.is_busy()
+        !self.innermost.is_in_progress() && !self.is_busy()
     }
 
     /// Whether no call encloses one that is about to enter. Calls that were left otherwise than by returning do not count.
     #[inline(always)]
     pub(crate) fn is_outermost(&self, call: Frame) -> bool {
-        call.depth_in(self.frame()) == 0
+        self.innermost.depth_of(call) == 0
     }
 
     /// The stack pointer at entry of the outermost call, if that encloses the one that entered with this stack pointer.
     pub(crate) fn enclosing(&self, stack: usize) -> Option<usize> {
-        let outermost = self.outermost.load(Relaxed);
-        (self.stack.load(Relaxed) != 0 && outermost > stack).then_some(outermost)
+        self.innermost.enclosing(stack)
     }
 
     /// The number of the function that encloses a call which entered with this stack pointer.
     pub(crate) fn function_around(&self, stack: usize) -> Option<u8> {
-        self.enclosing(stack).map(|_| self.kind.load(Relaxed) as u8)
+        self.innermost.function_around(stack)
     }
 
     /// Whether our own code is running.
@@ -321,14 +249,10 @@ impl Thread {
     pub(crate) fn mark_there(&self, start: usize, bytes: usize) {
         let next = self.next_there.get();
         self.next_there.set((next + 1) % STRETCHES as u8);
-        if let Some([first, end]) = self.there.get(usize::from(next)) {
+        if let Some(stretch) = self.there.get(usize::from(next)) {
             let pages = pages(start, bytes);
-            // Empty meanwhile, for a signal handler.
-            end.store(0, Relaxed);
-            compiler_fence(SeqCst);
-            first.store(pages.start() * PAGE, Relaxed);
-            compiler_fence(SeqCst);
-            end.store((pages.end() + 1).saturating_mul(PAGE), Relaxed);
+            let count = (pages.end() - pages.start() + 1).min((1 << PAGES) - 1);
+            stretch.store((*pages.start() as u64) << PAGES | count as u64, Relaxed);
         }
     }
 
@@ -336,10 +260,11 @@ impl Thread {
     /// into nothing.
     #[inline(always)]
     pub(crate) fn was_there(&self, start: usize, bytes: usize) -> bool {
-        let to = start.saturating_add(bytes);
-        self.there.iter().any(|[first, end]| {
-            let end = end.load(Relaxed);
-            to <= end && first.load(Relaxed) <= start
+        let pages = pages(start, bytes);
+        self.there.iter().any(|stretch| {
+            let word = stretch.load(Relaxed);
+            let (first, count) = ((word >> PAGES) as usize, word as usize & ((1 << PAGES) - 1));
+            first <= *pages.start() && *pages.end() < first + count
         })
     }
 
@@ -373,6 +298,7 @@ pub(crate) fn id() -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::Function;
 
     fn fresh() -> Thread {
         // SAFETY: all zero is a valid block.

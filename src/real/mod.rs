@@ -10,6 +10,7 @@ pub(crate) mod hip;
 pub(crate) mod loader;
 pub(crate) mod nvml;
 pub(crate) mod python;
+mod route;
 pub(crate) mod runtime;
 pub(crate) mod slot;
 pub(crate) mod stack;

@@ -11,13 +11,14 @@
 
 use std::ffi::{CStr, c_void};
 use std::ptr;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize};
+use std::sync::atomic::AtomicU8;
+use std::sync::atomic::Ordering::Relaxed;
 
 use super::loader::{self, Handle, Wanted};
+use super::route::Routes;
+pub(crate) use super::route::Slot;
 use crate::api::table::{for_each_function, with_hip_versions, with_runtime_versions};
 use crate::api::{Function, Layer};
-use crate::os::table::spread;
 
 /// How many definitions of one name a program may look up and have seen: each loaded copy of a
 /// runtime or driver takes one.
@@ -47,32 +48,6 @@ pub(crate) const DRIVER_SLOTS: usize = FIRST_VERSION;
 pub(crate) const RUNTIME_SLOTS: usize = FIRST_VERSION + RUNTIME_VERSIONS.len();
 /// How many slots a function of HIP has.
 pub(crate) const HIP_SLOTS: usize = FIRST_VERSION + HIP_VERSIONS.len();
-
-/// Where calls by one route go. Once set it never changes, and the library is never unloaded.
-#[derive(Debug)]
-#[repr(transparent)]
-pub(crate) struct Slot(AtomicPtr<c_void>);
-
-impl Slot {
-    /// A slot nobody uses yet.
-    pub(crate) const fn empty() -> Self {
-        Self(AtomicPtr::new(ptr::null_mut()))
-    }
-
-    /// The real function, or null if it has to be looked for first.
-    #[inline]
-    pub(crate) fn real(&self) -> *mut c_void {
-        self.0.load(Relaxed)
-    }
-
-    /// Takes the slot for `real`, whose library must be there for good. False if it holds another function.
-    fn claim(&self, real: *mut c_void) -> bool {
-        match self.0.compare_exchange(ptr::null_mut(), real, Relaxed, Relaxed) {
-            Ok(_) => true,
-            Err(holder) => holder == real,
-        }
-    }
-}
 
 macro_rules! slot_count {
     (runtime) => {
@@ -176,7 +151,7 @@ pub(crate) fn exported(function: Function, slots: &[Slot], real: *mut c_void) ->
         let slot = slots.get(position)?;
         let next = wanted(function, position)?.next_global();
         let is_it = next == Some(real) || next.is_none() && is_of_the_driver(function, real);
-        if is_it && !is_routed(slot) && slot.claim(real) {
+        if is_it && slot.claim(real) {
             return Some(position);
         }
     }
@@ -228,18 +203,13 @@ pub(crate) fn resolve(
             return Some(route_for_good(slot, caller, own));
         }
         // Once callers have been told apart they stay so: those that came first are bound to their own library.
-        if is_routed(slot) {
-            return Some(route_for_good(slot, caller, real));
-        }
-        if loader::pin(real) {
-            slot.claim(real);
-        }
-        return Some(real);
+        let is_for_all = loader::pin(real) && slot.claim(real);
+        return Some(if is_for_all { real } else { route_for_good(slot, caller, real) });
     }
     let real = own().or_else(|| wanted.anywhere(caller));
     loader::forget_error();
     let real = real?;
-    if is_of_the_driver(function, real) && !is_routed(slot) && loader::pin(real) && slot.claim(real) {
+    if is_of_the_driver(function, real) && loader::pin(real) && slot.claim(real) {
         return Some(real);
     }
     Some(route_for_good(slot, caller, real))
@@ -247,69 +217,20 @@ pub(crate) fn resolve(
 
 /// Keeps the route, and both ends of it loaded: another library at the caller's address would be taken for it.
 fn route_for_good(slot: &Slot, caller: *const c_void, real: *mut c_void) -> *mut c_void {
-    if loader::pin(real) && loader::pin(caller) {
-        keep_route(slot, caller, real);
-    }
-    real
-}
-
-/// How many call sites are told apart; a power of two.
-const ROUTE_COUNT: usize = 1024;
-
-/// A call site whose own library decided. Entries are added, never changed. Three words do not fit into one of a
-/// [`Table`](crate::os::table::Table).
-struct Route {
-    caller: AtomicUsize,
-    slot: AtomicUsize,
-    real: AtomicPtr<c_void>,
-}
-
-static ROUTES: [Route; ROUTE_COUNT] =
-    [const { Route { caller: AtomicUsize::new(0), slot: AtomicUsize::new(0), real: AtomicPtr::new(ptr::null_mut()) } };
-        1024];
-
-/// All entries, beginning where this call site would be first.
-fn routes_for(caller: *const c_void) -> impl Iterator<Item = &'static Route> {
-    let (before, from) = ROUTES.split_at(spread(caller as u64, ROUTE_COUNT.ilog2()));
-    from.iter().chain(before)
+    if loader::pin(real) && loader::pin(caller) { ROUTES.keep(slot, caller, real) } else { real }
 }
 
 /// Where this call site's calls by the slot go, if its own library decided.
 pub(crate) fn route(slot: &Slot, caller: *const c_void) -> Option<*mut c_void> {
-    for entry in routes_for(caller) {
-        // Read first what was written last.
-        let real = entry.real.load(Acquire);
-        let holder = entry.caller.load(Relaxed);
-        if holder == 0 {
-            return None;
-        }
-        if holder == caller as usize && entry.slot.load(Relaxed) == ptr::from_ref(slot) as usize && !real.is_null() {
-            return Some(real);
-        }
-    }
-    None
+    ROUTES.find(slot, caller)
 }
 
 /// The real functions that call sites' own libraries decided for.
 pub(crate) fn routed() -> impl Iterator<Item = *mut c_void> {
-    ROUTES.iter().map(|entry| entry.real.load(Acquire)).filter(|real| !real.is_null())
+    ROUTES.all()
 }
 
-/// Whether any call site's own library decided for this slot.
-fn is_routed(slot: &Slot) -> bool {
-    ROUTES.iter().any(|entry| entry.slot.load(Relaxed) == ptr::from_ref(slot) as usize)
-}
-
-/// With all entries taken, further call sites are looked up at every call.
-fn keep_route(slot: &Slot, caller: *const c_void, real: *mut c_void) {
-    for entry in routes_for(caller) {
-        if entry.caller.compare_exchange(0, caller as usize, Relaxed, Relaxed).is_ok() {
-            entry.slot.store(ptr::from_ref(slot) as usize, Relaxed);
-            entry.real.store(real, Release);
-            return;
-        }
-    }
-}
+static ROUTES: Routes<1024> = Routes::new();
 
 #[cfg(test)]
 mod tests {
@@ -327,21 +248,6 @@ mod tests {
         }
         assert_eq!(claim(&slots, real(CLAIMABLE)), None);
         assert!(slots[UNVERSIONED].real().is_null(), "exports' slots are not claimable");
-    }
-
-    #[test]
-    fn route_is_kept_by_slot_and_caller() {
-        let slots = [const { Slot::empty() }; 2];
-        let (here, there) = (0x5000 as *const c_void, 0x6000 as *const c_void);
-        let (one, two) = (0x100 as *mut c_void, 0x200 as *mut c_void);
-        keep_route(&slots[0], here, one);
-        keep_route(&slots[1], here, two);
-        keep_route(&slots[0], there, two);
-        assert_eq!(route(&slots[0], here), Some(one));
-        assert_eq!(route(&slots[1], here), Some(two));
-        assert_eq!(route(&slots[0], there), Some(two));
-        assert_eq!(route(&slots[1], there), None);
-        assert!(is_routed(&slots[0]) && !is_routed(&Slot::empty()));
     }
 
     #[test]

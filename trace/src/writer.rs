@@ -13,6 +13,7 @@
 mod chunks;
 mod clock;
 mod note;
+mod room;
 mod segment;
 
 use std::ffi::CString;
@@ -23,13 +24,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::atomic::Ordering::{Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::layout::{CHUNK_BYTES, Clock, HAS_EXITED, HEADER_BYTES, MAGIC, RECORD_BYTES, VERSION, header};
-use chunks::{REGION, STEP, Space, allocate, map};
+use chunks::{Space, allocate, map};
 use clock::{FIRST_CALIBRATION, clock};
-pub use segment::{Begun, Segment};
+use room::{Room, STEP};
+pub use segment::{Begun, Open, Segment};
 
 /// The place, name and size of a file to be made.
 #[derive(Clone, Debug)]
@@ -47,13 +49,8 @@ pub struct Options {
 pub struct Writer {
     /// The header.
     base: *mut u8,
-    /// Where chunks are mapped, `REGION` at a time: not yet null for those that the first `ready` lie in.
-    regions: Box<[AtomicPtr<u8>]>,
-    /// How many chunks the file can have.
-    most: u64,
+    room: Room,
     clock: Clock,
-    /// How many chunks there is space for.
-    ready: AtomicU64,
     space: Mutex<Space>,
     /// Whether there is no more space; `space` knows why.
     is_full: AtomicBool,
@@ -102,13 +99,10 @@ impl Writer {
     fn map(file: File, path: &Path, limit: u64, most: u64) -> io::Result<Self> {
         let step = STEP.min(most);
         allocate(&file, 0, HEADER_BYTES as u64 + step * CHUNK_BYTES as u64)?;
-        let regions = usize::try_from(most.div_ceil(REGION)).map_err(io::Error::other)?;
         let writer = Self {
             base: map(&file, 0, HEADER_BYTES, libc::PROT_READ | libc::PROT_WRITE)?,
-            regions: (0..regions).map(|_| AtomicPtr::new(ptr::null_mut())).collect(),
-            most,
+            room: Room::new(most).ok_or(io::ErrorKind::InvalidInput)?,
             clock: clock(),
-            ready: AtomicU64::new(step),
             space: Mutex::new(Space::of(file, path)?),
             is_full: AtomicBool::new(false),
             notes: Mutex::new(Notes { at: ptr::null_mut(), left: 0 }),
@@ -117,6 +111,7 @@ impl Writer {
             own: own()?,
         };
         writer.open_up(&lock(&writer.space), 0, step)?;
+        writer.room.open(step);
         writer.calibrate(writer.now());
         writer.populate(0, step);
         for (offset, value) in [

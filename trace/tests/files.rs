@@ -114,6 +114,24 @@ fn calls_are_read_as_they_were_written() {
 }
 
 #[test]
+fn call_is_found_under_the_one_that_made_it_though_a_signal_handler_has_copied_between() {
+    let folder = Folder::new("handler");
+    let writer = Writer::create(&folder.options(MIB)).unwrap();
+    let segment = Segment::default();
+    writer.extend(&segment).unwrap();
+    let begin = |depth, function| segment.begin(depth, function, 1, writer.now()).unwrap();
+    begin(0, 7);
+    let before = segment.open();
+    begin(0, 8);
+    begin(1, 9);
+    segment.reopen(before);
+    begin(1, 10);
+    let trace = Trace::open(&folder.file()).unwrap();
+    let parents: Vec<_> = calls(&trace).iter().map(|(_, call)| (call.function, call.parent)).collect();
+    assert_eq!(parents, [(7, 0), (8, 0), (9, 1), (10, 3)]);
+}
+
+#[test]
 fn call_without_a_record_is_read_while_it_lasts_and_afterwards() {
     let folder = Folder::new("waits");
     let writer = Writer::create(&folder.options(MIB)).unwrap();

@@ -8,17 +8,11 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::ptr;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::Ordering::Relaxed;
 
+use super::room::{REGION, STEP};
 use super::{Segment, Writer, lock, open};
 use crate::layout::{CHUNK_BYTES, HEADER_BYTES, header};
-
-/// Chunks that space is taken for at a time. The space is brought into memory, which would cost every 64th call a
-/// microsecond or two otherwise.
-pub(super) const STEP: u64 = 32;
-/// Chunks that are mapped at a time, 8 MiB: the limit of a file costs no address space, which `ulimit -v` may bound, and the
-/// largest file takes few of the mappings that a process may have. Whole steps.
-pub(super) const REGION: u64 = 16 * STEP;
 
 /// Where more space comes from.
 #[derive(Debug)]
@@ -60,12 +54,12 @@ impl Writer {
                 return Ok(Some(chunk));
             }
             let mut space = lock(&self.space);
-            let ready = self.ready.load(Relaxed);
+            let ready = self.room.ready();
             // Another thread may have taken more space by now.
             if self.u64_at(header::CHUNKS).load(Relaxed) < ready {
                 continue;
             }
-            if ready >= self.most {
+            if ready >= self.room.most {
                 return self.exhausted(&mut space, Exhausted::Limit);
             }
             if matches!(space.exhausted, Some(Exhausted::System(_))) {
@@ -77,29 +71,19 @@ impl Writer {
         }
     }
 
-    /// A chunk for which space was taken. It counts as handed out only then: in a process that ends meanwhile it would seem to have
-    /// been cut off.
+    /// A chunk for which space was taken.
     fn take_ready(&self) -> Option<*mut u8> {
-        let ready = self.ready.load(Acquire);
-        let chunks = self.u64_at(header::CHUNKS);
-        let taken = chunks.fetch_update(SeqCst, Relaxed, |taken| (taken < ready).then_some(taken + 1));
-        self.chunk(taken.ok()?)
-    }
-
-    /// Where a chunk is, if there is space for it.
-    fn chunk(&self, number: u64) -> Option<*mut u8> {
-        let region = self.regions.get((number / REGION) as usize)?.load(Acquire);
-        (!region.is_null()).then(|| region.wrapping_add((number % REGION) as usize * CHUNK_BYTES))
+        self.room.take(self.u64_at(header::CHUNKS))
     }
 
     /// Takes space for some more chunks.
     fn grow(&self, space: &mut Space) -> io::Result<()> {
-        let ready = self.ready.load(Relaxed);
-        let step = STEP.min(self.most - ready);
+        let ready = self.room.ready();
+        let step = STEP.min(self.room.most - ready);
         space.grow(ready, step)?;
         self.open_up(space, ready, step)?;
         self.populate(ready, step);
-        self.ready.store(ready + step, Release);
+        self.room.open(ready + step);
         Ok(())
     }
 
@@ -121,12 +105,12 @@ impl Writer {
     /// Makes chunks accessible that the file has by now, a step of them. Its future is out of reach: valgrind reads all that is
     /// within reach when it looks for leaks, and each word past the end of a file is a signal.
     pub(super) fn open_up(&self, space: &Space, from: u64, count: u64) -> io::Result<()> {
-        let Some(region) = self.regions.get((from / REGION) as usize) else { return Ok(()) };
-        if region.load(Relaxed).is_null() {
+        let room = &self.room;
+        if room.chunk(from).is_none() {
             let first = from - from % REGION;
-            let bytes = REGION.min(self.most - first) as usize * CHUNK_BYTES;
+            let bytes = REGION.min(room.most.saturating_sub(first)) as usize * CHUNK_BYTES;
             let offset = HEADER_BYTES as u64 + first * CHUNK_BYTES as u64;
-            region.store(map(&space.file, offset, bytes, libc::PROT_NONE)?, Release);
+            room.map(from, map(&space.file, offset, bytes, libc::PROT_NONE)?);
         }
         let Some((start, bytes)) = self.chunks(from, count) else { return Ok(()) };
         // SAFETY: within the mapping and the file, where nobody has been handed anything yet.
@@ -147,7 +131,7 @@ impl Writer {
 
     /// Where the chunks of a step lie, and how many bytes they are.
     fn chunks(&self, from: u64, count: u64) -> Option<(*mut libc::c_void, usize)> {
-        Some((self.chunk(from)?.cast(), count as usize * CHUNK_BYTES))
+        Some((self.room.chunk(from)?.cast(), count as usize * CHUNK_BYTES))
     }
 }
 

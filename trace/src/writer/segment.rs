@@ -16,6 +16,9 @@ use crate::layout::{
 /// How many calls enclose each other at most whose records know of each other.
 const NESTED: usize = 4;
 
+/// Which records of a thread are of calls under way, outermost first.
+pub type Open = [u32; NESTED];
+
 /// A record as it lies in the file. All fields are atomic, because the file may be read and written meanwhile; that costs
 /// nothing.
 #[derive(Debug)]
@@ -87,8 +90,8 @@ pub struct Segment {
     /// Where the thread's next record is, and, in the highest bits, how many are left of its chunk. One word, so that a signal
     /// handler that copies finds what was before a change, or after it.
     next: AtomicU64,
-    /// How many records it has begun.
-    begun: AtomicU32,
+    /// The room for records in the chunks that it has had.
+    room: AtomicU32,
     /// Which of them enclose the next, outermost first.
     open: [AtomicU32; NESTED],
     /// Where calls without a record are noted: in its last chunk.
@@ -113,6 +116,7 @@ impl Segment {
     const LEFT: u32 = 48;
     /// Set as long as there is one left. The bits below it, from [`Segment::LEFT`] on, say how many come after that.
     const ROOM: u64 = 1 << 63;
+    const MOST_LEFT: u32 = (1 << (63 - Self::LEFT)) - 1;
 
     /// Whether there is room for one more record.
     #[inline(always)]
@@ -124,6 +128,18 @@ impl Segment {
     fn slot(&self) -> Option<&'static Slot> {
         // SAFETY: in a chunk, which stays mapped, and never anything but atomics.
         unsafe { self.slot.load(Relaxed).as_ref() }
+    }
+
+    /// Which calls enclose the next.
+    #[inline(always)]
+    pub fn open(&self) -> Open {
+        self.open.each_ref().map(|open| open.load(Relaxed))
+    }
+
+    /// Puts that back: the calls inside a signal handler have returned.
+    #[inline(always)]
+    pub fn reopen(&self, before: Open) {
+        self.open.iter().zip(before).for_each(|(open, before)| open.store(before, Relaxed));
     }
 
     /// Notes a call that gets no record and may block. False if the thread has had no chunk yet.
@@ -148,9 +164,9 @@ impl Segment {
         }
     }
 
-    /// Takes the next record. There was room when the caller looked.
+    /// Takes the next record; and how many come after it in its chunk. There was room when the caller looked.
     #[inline(always)]
-    fn take(&self) -> Option<&'static Cell> {
+    fn take(&self) -> Option<(&'static Cell, u32)> {
         let mut word = (RECORD_BYTES as u64).wrapping_sub(1 << Self::LEFT);
         // One instruction, inside which no signal handler takes it too; other threads have their own, so that it need not be
         // locked. If a handler has taken the last meanwhile, there is still none left afterwards.
@@ -170,16 +186,17 @@ impl Segment {
         let address = word << (u64::BITS - Self::LEFT) >> (u64::BITS - Self::LEFT);
         let cell: *const Cell = ptr::with_exposed_provenance(address as usize);
         // SAFETY: a record of this thread's chunk, which stays mapped.
-        Some(unsafe { NonNull::new_unchecked(cell.cast_mut()).as_ref() })
+        let cell = unsafe { NonNull::new_unchecked(cell.cast_mut()).as_ref() };
+        Some((cell, (word >> Self::LEFT) as u32 & Self::MOST_LEFT))
     }
 
     /// Has the thread's next records be those of a chunk that nobody else has, unless a signal handler has had it go on elsewhere
-    /// since its word was `before`.
-    fn continue_at(&self, first: *mut u8, before: u64) {
+    /// since its word was `before`: then false.
+    fn continue_at(&self, first: *mut u8, before: u64) -> bool {
         const AFTER_IT: u64 = RECORDS as u64 - 1;
         const _: () = assert!(AFTER_IT << Segment::LEFT < Segment::ROOM);
         let word = first.expose_provenance() as u64 | AFTER_IT << Self::LEFT | Self::ROOM;
-        let _ = self.next.compare_exchange(before, word, Release, Relaxed);
+        self.next.compare_exchange(before, word, Release, Relaxed).is_ok()
     }
 
     /// Begins the record of a call that `depth` calls enclose, from the place in the code with the number `site`. None if the
@@ -191,11 +208,11 @@ impl Segment {
             return None;
         }
         // None if a signal handler has taken the last since.
-        let cell = self.take()?;
+        let (cell, left) = self.take()?;
         // The one after the next is nowhere near yet. Behind a chunk it may be anything: nothing comes of that.
         prefetch(ptr::from_ref(cell).wrapping_add(2));
-        let number = self.begun.load(Relaxed);
-        self.begun.store(number.wrapping_add(1), Relaxed);
+        // Where it lies, whoever begins first. If a signal handler has gone on to another chunk since, it is out of reach of the others.
+        let number = self.room.load(Relaxed).wrapping_sub(left);
         let distance = match depth.checked_sub(1).and_then(|outer| self.open.get(outer)) {
             Some(outer) => number.wrapping_sub(outer.load(Relaxed)),
             None => 0,
@@ -348,14 +365,18 @@ impl Writer {
         take: impl Fn() -> Result<Option<*mut u8>, E>,
     ) -> Result<bool, E> {
         loop {
+            // Both before a chunk is taken: a signal handler that takes one meanwhile has the later one.
+            let first = segment.room.load(Relaxed);
             let before = segment.next.load(Relaxed);
             if before & Segment::ROOM != 0 {
                 return Ok(true);
             }
             let Some(start) = take()? else { return Ok(segment.has_room()) };
-            self.describe(start, segment);
+            self.describe(start, segment, first);
             // SAFETY: the chunk is as large as that.
-            segment.continue_at(unsafe { start.add(CHUNK_HEADER_BYTES) }, before);
+            if segment.continue_at(unsafe { start.add(CHUNK_HEADER_BYTES) }, before) {
+                segment.room.store(first.wrapping_add(RECORDS as u32), Relaxed);
+            }
             // A call that is under way ends where it began.
             if !segment.slot().is_some_and(Slot::is_open) {
                 // SAFETY: as above.
@@ -364,8 +385,8 @@ impl Writer {
         }
     }
 
-    /// Notes whose calls a chunk holds.
-    fn describe(&self, start: *mut u8, segment: &Segment) {
+    /// Notes whose calls a chunk holds, and how many come before them.
+    fn describe(&self, start: *mut u8, segment: &Segment, first: u32) {
         // A thread keeps its number; its name may change, mostly when it is young.
         let chunks = segment.chunks.get();
         if chunks == 0 {
@@ -380,7 +401,7 @@ impl Writer {
         // SAFETY: the chunk is this thread's alone, and as large as that.
         unsafe {
             start.add(chunk::THREAD).cast::<u32>().write(segment.thread.get());
-            start.add(chunk::FIRST).cast::<u64>().write(u64::from(segment.begun.load(Relaxed)));
+            start.add(chunk::FIRST).cast::<u64>().write(u64::from(first));
             start.add(chunk::NAME).cast::<[u8; 16]>().write(segment.name.get());
             start.add(chunk::TIME).cast::<u64>().write(self.now());
             (*start.add(chunk::KIND).cast::<AtomicU32>()).store(ChunkKind::Calls.number(), Release);
