@@ -57,7 +57,7 @@ impl Change<'_> {
         match (state, self.arguments) {
             (State::begins_capture, &[Value::Stream(stream), ..]) => self.before_capture(stream),
             (State::frees_memory, &[Value::Address(start), Value::Stream(stream)])
-                if self.function.layer() == Layer::Driver && STAGING.is_used() =>
+                if self.function.layer() == Layer::Driver && STAGING.rings.is_used() =>
             {
                 staging::before_free(start as u64, stream, self.function.per_thread());
             }
@@ -80,7 +80,7 @@ impl Change<'_> {
             (State::records_event_of_context, &[Value::Address(context), _]) => waits::before_record_of(context),
             (State::unmaps_memory, &[Value::Address(start), ref rest @ ..]) => {
                 let bytes = if let [Value::UInt(bytes)] = *rest { bytes } else { 0 };
-                if STAGING.is_used() {
+                if STAGING.rings.is_used() {
                     staging::before_unmap(start as u64, bytes);
                 }
                 if ACCESS.has_imported() {
@@ -342,7 +342,7 @@ fn on_stream_create(out: usize, rest: &[Value], is_of_current_context: bool) {
 /// A stream is about to be destroyed. Not only when it is: by then another thread may have been given the handle anew.
 #[inline(always)]
 fn on_stream_destroy(function: Function, stream: usize) {
-    if function.layer() == Layer::Driver && (VALIDATE.is_on() || STAGING.is_used() || !WAITS.are_none()) {
+    if function.layer() == Layer::Driver && (VALIDATE.is_on() || STAGING.rings.is_used() || !WAITS.are_none()) {
         stream_is_gone(stream);
     }
 }
@@ -353,7 +353,7 @@ fn stream_is_gone(stream: usize) {
         if VALIDATE.is_on() {
             VALIDATE.facts().stream_is_gone(stream);
         }
-        STAGING.stream_is_gone(stream);
+        STAGING.rings.stream_is_gone(stream);
         WAITS.stream_is_gone(stream);
     });
 }
@@ -421,7 +421,7 @@ fn before_context_ends(context: Option<usize>, primary_of: Option<i32>, waits: b
         timing::contexts_are_going();
         VALIDATE.facts().contexts_have_changed();
         let primary = || RealDriver.primary_context(primary_of?);
-        if STAGING.is_used() { context.or_else(primary) } else { None }
+        if STAGING.rings.is_used() { context.or_else(primary) } else { None }
     });
     staging::before_context_ends(context);
     readback::harvest();
@@ -447,6 +447,6 @@ fn on_primary_context_end(device: i32) {
 fn contexts_have_changed(device: Option<i32>, context: Option<usize>) {
     capture::contexts_have_changed(&RealDriver);
     ACCESS.contexts_have_changed(&RealDriver, device, context);
-    STAGING.contexts_have_changed(&RealDriver, device, context);
+    STAGING.rings.contexts_have_changed(&RealDriver, device, context);
     WAITS.contexts_have_changed(&RealDriver, device.is_some(), context);
 }

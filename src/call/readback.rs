@@ -118,7 +118,7 @@ fn read(reading: &Transfer) -> bool {
 #[inline(never)]
 fn give_up(made: Made, reading: Box<Transfer>) {
     mode::unseen(move || {
-        STAGING.give_back(&reading.ring);
+        STAGING.rings.give_back(&reading.ring);
         drop((made, reading));
     });
 }
@@ -180,7 +180,7 @@ fn finish_turn(made: &Made, mut reading: Box<Transfer>, (next, has_stream): (usi
         if has_next && !capture::may_be_under_way() {
             return Some(reading);
         }
-        STAGING.give_back(&reading.ring);
+        STAGING.rings.give_back(&reading.ring);
         if difference.is_some() || is_same && !has_next {
             say(made, difference);
         }

@@ -52,7 +52,7 @@ fn prepare(
         }
         let caller = (context, per_thread, thread::id());
         *staged = STAGING.take((&ACCESS, &RealDriver), (copy, traffic, share), caller);
-        STAGING.keep(&staged.as_ref()?.ring, thread::id());
+        STAGING.rings.keep(&staged.as_ref()?.ring, thread::id());
         Some(())
     });
 }
@@ -99,7 +99,7 @@ fn submit(staged: &mut Transfer) -> Code {
         number += 1;
     }
     if mode::is_still_on() {
-        mode::unseen(|| STAGING.release(&staged.ring));
+        mode::unseen(|| STAGING.rings.release(&staged.ring));
     }
     thread::current().is_staging.store(false, Relaxed);
     // As a call of the program's that waits: signals arrive, and a cancelled thread leaves.
@@ -139,12 +139,12 @@ fn make_step(step: &Transfer) -> Code {
 
 /// Submits a step of a copy to its ring, which is kept: what came of it, or why the ring does not take it.
 fn submit_step(step: &Transfer) -> Result<Result<(), Code>, Begun> {
-    let is_divided_anew = match STAGING.begin_step(&RealDriver, step) {
+    let is_divided_anew = match STAGING.rings.begin_step(&RealDriver, step) {
         Begun::Taken { is_divided_anew } => is_divided_anew,
         not_taken => return Err(not_taken),
     };
     let made = driver::staging::submit(step, is_divided_anew);
-    STAGING.end_step(&step.ring, thread::id(), made.is_ok());
+    STAGING.rings.end_step(&step.ring, thread::id(), made.is_ok());
     Ok(made)
 }
 
@@ -157,10 +157,10 @@ pub(super) fn have_streams_follow(is_within: bool) {
     if capture::may_be_under_way() {
         return;
     }
-    for (ring, stream) in mode::unseen(|| STAGING.kept_by(thread::id())) {
+    for (ring, stream) in mode::unseen(|| STAGING.rings.kept_by(thread::id())) {
         let _ = driver::staging::have_caller_follow((stream, false), &ring);
         if !is_within {
-            mode::unseen(|| STAGING.release(&ring));
+            mode::unseen(|| STAGING.rings.release(&ring));
         }
     }
     if !is_within {
@@ -185,7 +185,7 @@ pub(super) fn before_free(start: u64, stream: usize, per_thread: bool) {
             return None;
         }
         let user = User::new(stream, per_thread, thread::id());
-        for (ring, [src, dst]) in STAGING.copies_of(&RealDriver, &allocation(start), Some(user)) {
+        for (ring, [src, dst]) in STAGING.rings.copies_of(&RealDriver, &allocation(start), Some(user)) {
             // If that is refused, so is what the program asks of the stream.
             let _ = driver::staging::have_program_follow((stream, per_thread), &ring);
             if log::Once::FreedEarly.is_first() {
@@ -202,7 +202,7 @@ pub(super) fn before_free(start: u64, stream: usize, per_thread: bool) {
 #[inline(never)]
 pub(super) fn before_unmap(start: u64, bytes: u64) {
     let memory = if bytes == 0 { mode::unseen(|| allocation(start)) } else { start..start.saturating_add(bytes) };
-    mode::wait_while(PATIENCE, || !STAGING.copies_of(&RealDriver, &memory, None).is_empty());
+    mode::wait_while(PATIENCE, || !STAGING.rings.copies_of(&RealDriver, &memory, None).is_empty());
 }
 
 /// The allocation that an address is of.
@@ -216,5 +216,5 @@ fn allocation(address: u64) -> Range<u64> {
 #[cold]
 #[inline(never)]
 pub(super) fn before_context_ends(context: Option<usize>) {
-    mode::wait_while(PATIENCE, || context.is_some_and(|context| STAGING.is_in_use(&RealDriver, context)));
+    mode::wait_while(PATIENCE, || context.is_some_and(|context| STAGING.rings.is_in_use(&RealDriver, context)));
 }

@@ -156,7 +156,7 @@ impl Readback {
         let (mut done, mut left) = (Vec::new(), Vec::new());
         for (made, reading) in pending {
             let ring = &reading.ring;
-            match if staging.has(ring) { driver.is_over(ring) } else { Err(Code::SUCCESS) } {
+            match if staging.rings.has(ring) { driver.is_over(ring) } else { Err(Code::SUCCESS) } {
                 Ok(true) => done.push((made, reading.difference(driver.bytes_of(ring)))),
                 Ok(false) => {
                     left.push((made, reading));
@@ -164,7 +164,7 @@ impl Readback {
                 }
                 Err(_) => {}
             }
-            staging.give_back(ring);
+            staging.rings.give_back(ring);
         }
         let mut state = self.state.lock();
         state.pending.append(&mut left);

@@ -21,16 +21,16 @@ mod links;
 mod measured;
 mod pieces;
 mod ring;
+mod rings;
 mod transfer;
 
 pub(crate) use links::{SLOTS, Share};
 pub(crate) use pieces::{as_row, linear};
 pub(crate) use ring::{Context, Contexts, Host, NEEDED, Part, Ring, Stager};
+pub(crate) use rings::{Begun, Rings, User};
 pub(crate) use transfer::{Difference, Transfer};
 
-use std::collections::BTreeSet;
-use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use p2pshim_host::job;
 use parking_lot::Mutex;
@@ -48,116 +48,9 @@ use crate::record::log::{self, Once};
 
 /// The least that is staged: below, the driver is as fast, and its call takes less.
 pub(crate) const LEAST: u64 = 8 << 20;
-/// The handle of a stream that is gone, which no stream has.
-const GONE: usize = usize::MAX;
-/// Page-locked memory of the copies from one device to another, at most.
-const A_PAIR: u64 = 64 << 20;
 
 /// The caller of a copy: the context of its stream, whether the default stream is each thread's own, and which thread it is.
 pub(crate) type Caller = (Context, bool, usize);
-
-/// Whose copies a ring takes: a stream's handle, and for a thread's own default stream the thread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct User {
-    stream: usize,
-    thread: usize,
-}
-
-impl User {
-    pub(crate) fn new(stream: usize, per_thread: bool, thread: usize) -> Self {
-        /// `CU_STREAM_LEGACY` and `CU_STREAM_PER_THREAD`.
-        const LEGACY: usize = 1;
-        const PER_THREAD: usize = 2;
-        match stream {
-            PER_THREAD => Self { stream, thread },
-            0 if per_thread => Self { stream: PER_THREAD, thread },
-            0 => Self { stream: LEGACY, thread: 0 },
-            _ => Self { stream, thread: 0 },
-        }
-    }
-}
-
-struct Entry {
-    ring: Ring,
-    user: User,
-    /// The devices that it copies between.
-    pair: [u8; 2],
-    /// Bytes of a piece of its last copy, and from where to where that went; 0 if it was read back.
-    piece: usize,
-    ends: [Range<u64>; 2],
-    /// Launches on each of its streams since it was last seen to have nothing to do, at most.
-    queued: usize,
-    /// Whether a thread is making a copy with it, or finding out whether it may.
-    is_taken: bool,
-    /// The thread whose copy has steps to come, if one has. The ring stays its user's until then: what the steps wait for may wait for the
-    /// host.
-    kept_by: Option<usize>,
-}
-
-impl Entry {
-    /// Whether nobody is using it in this moment, and it is for these contexts and has so many bytes.
-    fn is_free(&self, (contexts, bytes): (Contexts, usize)) -> bool {
-        !self.is_taken && self.ring.contexts == contexts && self.ring.host.bytes == bytes
-    }
-}
-
-/// Whether a ring takes a step of a copy.
-pub(crate) enum Begun {
-    /// It does. The memory may have been divided otherwise before.
-    Taken { is_divided_anew: bool },
-    /// Not now: it is in use, or its streams have too much to do.
-    Full,
-    /// It is gone, with a context.
-    Gone,
-}
-
-struct Rings {
-    entries: Vec<Entry>,
-    /// Memory of the host of rings that are gone, and their streams and events: these are not destroyed, since a thread may be about to
-    /// ask about one.
-    spare: Vec<Host>,
-    parts: Vec<(Part, usize)>,
-    /// Bytes of rings that are being made.
-    making: usize,
-    /// Copies since a ring could not be made.
-    since_failure: Option<u32>,
-    links: Links,
-}
-
-impl Rings {
-    /// Whether a ring is to be made. After a failure the next copy tries again, then fewer and fewer: the reason may be over, but each try may
-    /// cost as much as page-locking.
-    fn may_try(&mut self) -> bool {
-        /// At least one of so many copies does.
-        const RARELY: u32 = 64;
-        self.since_failure = self.since_failure.map(|copies| copies.wrapping_add(1));
-        self.since_failure.is_none_or(|copies| copies.is_power_of_two() || copies.is_multiple_of(RARELY))
-    }
-
-    /// A ring with what others have left in its contexts.
-    fn begin(&mut self, contexts: Contexts, host: Host) -> Ring {
-        let mut ring = Ring::empty(contexts, host);
-        for (wanted, handle) in ring.parts() {
-            let left = self.parts.iter().position(|(part, _)| *part == wanted);
-            *handle = left.map_or(0, |left| self.parts.swap_remove(left).1);
-        }
-        ring
-    }
-
-    /// Keeps what a ring leaves in contexts that are there.
-    fn keep(&mut self, mut ring: Ring, is_there: impl Fn(&Context) -> bool) {
-        let left = ring.parts().map(|(part, handle)| (part, *handle));
-        self.parts.extend(left.filter(|(part, handle)| *handle != 0 && is_there(&part.context())));
-    }
-
-    /// Whether there may be one more ring.
-    fn have_room(&self, (contexts, bytes): (Contexts, usize), limit: u64) -> bool {
-        let of_size = || self.entries.iter().filter(|entry| entry.ring.host.bytes == bytes);
-        let of_pair = of_size().filter(|entry| entry.ring.contexts[1..] == contexts[1..]).count();
-        let [of_pair, in_all] = [of_pair, of_size().count()].map(|rings| (rings + 1) * bytes);
-        of_pair as u64 <= A_PAIR && (in_all + self.making) as u64 <= limit
-    }
-}
 
 /// All that there is to stage copies.
 pub(crate) struct Staging {
@@ -165,23 +58,19 @@ pub(crate) struct Staging {
     limit: AtomicU64,
     /// Processes of the job on this machine: each has a link.
     ranks: AtomicUsize,
-    rings: Mutex<Rings>,
-    /// Whether there ever was a ring.
-    is_used: AtomicBool,
+    pub(crate) rings: Rings,
+    links: Mutex<Links>,
     measured: Measured,
 }
 
 impl Staging {
     pub(crate) const fn new() -> Self {
-        let (links, since_failure) = (Links::new(), None);
-        let rings =
-            Rings { entries: Vec::new(), spare: Vec::new(), parts: Vec::new(), making: 0, since_failure, links };
         Self {
             mode: AtomicU8::new(config::Staging::Driver as u8),
             limit: AtomicU64::new(0),
             ranks: AtomicUsize::new(1),
-            rings: Mutex::new(rings),
-            is_used: AtomicBool::new(false),
+            rings: Rings::new(),
+            links: Mutex::new(Links::new()),
             measured: Measured::new(),
         }
     }
@@ -249,8 +138,7 @@ impl Staging {
         let share = if ring.host.bytes == RING { share } else { Share::whole(ring.host.bytes) };
         let piece = pieces::size(copy.bytes, share);
         let [src, dst] = copy.reach().unwrap_or([copy.bytes; 2]);
-        let ends = [(copy.src, src), (copy.dst, dst)].map(|(start, bytes)| start..start.saturating_add(bytes));
-        self.with(&ring, |entry| entry.ends = ends)?;
+        let ends = [(copy.src, src), (copy.dst, dst)].map(|(start, bytes)| (start, start.saturating_add(bytes)));
         if traffic.path.has_to_be_staged_by_us() || !self.is(config::Staging::Auto) {
             self.say_once(traffic);
         }
@@ -258,7 +146,7 @@ impl Staging {
         let on = if is_of_both { None } else { Some(copy.stream.unwrap_or(0)) };
         let division = (piece, (share.bytes / piece).clamp(1, SLOTS));
         let transfer = Transfer::new(parameters, Purpose::Stage, (ring, on, per_thread), division);
-        Some(Transfer { blocks: self.is(config::Staging::Blocking), ..transfer })
+        Some(Transfer { blocks: self.is(config::Staging::Blocking), ends, ..transfer })
     }
 
     /// The ring and pieces of a copy that is to be read back, all of it or a sample; none if there is no ring for it.
@@ -275,8 +163,7 @@ impl Staging {
             false => (SAMPLES, transfer::sample(&parameters), (SAMPLED, SLOTS)),
         };
         let ring = self.ring(all, (copy, traffic), bytes, caller)?;
-        // As the next copy has to know.
-        self.with(&ring, |entry| (entry.piece, entry.ends) = (0, [0..0, 0..0]));
+        self.rings.is_read_back(&ring);
         let on = (ring, Some(copy.stream.unwrap_or(0)), per_thread);
         Some(Box::new(Transfer::new(parameters, purpose, on, division)))
     }
@@ -293,7 +180,7 @@ impl Staging {
         let [src, dst] = access.contexts_of(driver, copy)?;
         let user = User::new(copy.stream.unwrap_or(0), per_thread, thread);
         let kind = ([context, src, dst], bytes);
-        let ring = self.find(kind, user).or_else(|| self.take_over(driver, kind, user));
+        let ring = self.rings.find(kind, user).or_else(|| self.rings.take_over(driver, kind, user));
         ring.or_else(|| {
             let may_make = bytes == NEEDED || os::has_room();
             may_make.then(|| self.make(driver, kind, user, traffic))?
@@ -303,53 +190,9 @@ impl Staging {
     /// How many links are busy with a copy of a pair, which is one of them: those whose rings are about to have something to do, have it now, or
     /// had it at the last copies. Links that begin together see each other only by the first.
     fn busy_links(&self, driver: &impl Stager, pair: [u8; 2]) -> usize {
-        let is_other = |entry: &Entry| entry.ring.host.bytes == RING && entry.pair != pair;
-        let is_taken = |entry: &Entry| entry.is_taken || entry.kept_by.is_some();
-        let mut others: BTreeSet<[u8; 2]> = {
-            let rings = self.rings.lock();
-            rings.entries.iter().filter(|entry| is_other(entry) && is_taken(entry)).map(|entry| entry.pair).collect()
-        };
-        let under_way = self.under_way(driver, |entry| is_other(entry) && !is_taken(entry));
-        others.extend(under_way.into_iter().map(|(_, pair)| pair));
-        self.rings.lock().links.busy(1 + others.len()).max(self.ranks.load(Relaxed))
-    }
-
-    /// The rings of which this holds, and which have something to do; with the devices that they copy between.
-    fn under_way(&self, driver: &impl Stager, is_it: impl Fn(&Entry) -> bool) -> Vec<(Ring, [u8; 2])> {
-        let mut rings: Vec<_> = {
-            let rings = self.rings.lock();
-            rings.entries.iter().filter(|entry| is_it(entry)).map(|entry| (entry.ring, entry.pair)).collect()
-        };
-        rings.retain(|(ring, _)| !driver.is_ring_done(ring));
-        rings
-    }
-
-    /// The ring of this stream, these contexts and so many bytes, if nobody is using it in this moment.
-    fn find(&self, kind: (Contexts, usize), user: User) -> Option<Ring> {
-        let mut rings = self.rings.lock();
-        let entry = rings.entries.iter_mut().find(|entry| entry.is_free(kind) && entry.user == user)?;
-        entry.is_taken = true;
-        Some(entry.ring)
-    }
-
-    /// One of another stream that has nothing left to do.
-    #[cold]
-    #[inline(never)]
-    fn take_over(&self, driver: &impl Stager, kind: (Contexts, usize), user: User) -> Option<Ring> {
-        let is_free = |entry: &Entry| entry.is_free(kind) && entry.kept_by.is_none();
-        let candidates: Vec<Ring> =
-            self.rings.lock().entries.iter().filter(|entry| is_free(entry)).map(|entry| entry.ring).collect();
-        candidates.into_iter().find(|ring| {
-            let take = |entry: &mut Entry| is_free(entry).then(|| entry.is_taken = true);
-            let is_ours = self.with(ring, take).flatten().is_some();
-            let is_done = is_ours && driver.is_ring_done(ring);
-            if is_done {
-                self.with(ring, |entry| entry.user = user);
-            } else if is_ours {
-                self.give_back(ring);
-            }
-            is_done
-        })
+        let mut others = self.rings.taken(RING, pair);
+        others.extend(self.rings.busy(driver, RING, pair));
+        self.links.lock().busy(1 + others.len()).max(self.ranks.load(Relaxed))
     }
 
     /// A new one, if there may be one more.
@@ -358,127 +201,41 @@ impl Staging {
     fn make(
         &self,
         driver: &impl Stager,
-        (contexts, bytes): (Contexts, usize),
+        kind @ (contexts, bytes): (Contexts, usize),
         user: User,
         traffic: &Traffic,
     ) -> Option<Ring> {
         let is_limited = bytes != NEEDED;
-        let host = {
-            let mut rings = self.rings.lock();
-            if is_limited && !rings.may_try() {
-                return None;
-            }
-            if is_limited && !rings.have_room((contexts, bytes), self.limit.load(Relaxed)) {
-                drop(rings);
-                if Once::NoMemoryLeft.is_first() {
+        let spare = match self.rings.begin_making(kind, is_limited.then(|| self.limit.load(Relaxed))) {
+            Ok(spare) => spare,
+            Err(is_limit) => {
+                if is_limit && Once::NoMemoryLeft.is_first() {
                     let what = "not for every copy is there page-locked memory to stage it or to read it back (P2PSHIM_STAGING_LIMIT)";
                     log::pair_info(traffic.src, traffic.dst, format_args!("{what}"));
                 }
                 return None;
             }
-            rings.making += bytes;
-            let spare = rings.spare.iter().position(|host| host.bytes == bytes);
-            spare.map(|spare| rings.spare.swap_remove(spare)).ok_or(bytes)
         };
-        let host = host.or_else(|bytes| driver.host_memory(bytes));
+        let host = spare.map_or_else(|| driver.host_memory(bytes), Ok);
         let make = |host| {
-            let mut ring = self.rings.lock().begin(contexts, host);
+            let mut ring = self.rings.begin(contexts, host);
             let made = driver.relaxed(|| driver.complete(&mut ring, is_limited)).unwrap_or(Err(Code::NOT_READY));
-            made.map(|()| ring).inspect_err(|_| self.rings.lock().keep(ring, |_| true))
+            made.map(|()| ring).inspect_err(|_| self.rings.leave(ring))
         };
         let made = host.and_then(make);
-        let mut rings = self.rings.lock();
-        rings.making -= bytes;
-        let (made, what) = match made {
-            Ok(ring) => {
-                self.is_used.store(true, Relaxed);
-                rings.since_failure = None;
-                let (pair, piece, ends) = ([traffic.src, traffic.dst], bytes, [0..0, 0..0]);
-                rings.entries.push(Entry { ring, user, pair, piece, ends, queued: 0, is_taken: true, kept_by: None });
-                let is_unlocked = ring.host.locked_in == Host::UNLOCKED;
-                (
-                    Some(ring),
-                    is_unlocked.then(|| "no page-locked memory to stage copies: calls wait for them".to_owned()),
-                )
+        let is_new_failure =
+            self.rings.end_making(bytes, made.map_err(|code| (code, host.ok())), user, [traffic.src, traffic.dst]);
+        let what = match made {
+            Ok(ring) if ring.host.locked_in == Host::UNLOCKED => {
+                "no page-locked memory to stage copies: calls wait for them".to_owned()
             }
-            Err(code) => {
-                rings.spare.extend(host);
-                // During a capture none is made.
-                let is_new = code != Code::NOT_READY && rings.since_failure.is_none();
-                if is_new {
-                    rings.since_failure = Some(0);
-                }
-                let what = format!("no page-locked memory to stage copies or to read them back, error {}", code.0);
-                (None, is_new.then_some(what))
+            Err(code) if is_new_failure => {
+                format!("no page-locked memory to stage copies or to read them back, error {}", code.0)
             }
+            _ => return made.ok(),
         };
-        drop(rings);
-        if let Some(what) = what {
-            log::pair_info(traffic.src, traffic.dst, format_args!("{what}"));
-        }
-        made
-    }
-
-    fn with<T>(&self, ring: &Ring, change: impl FnOnce(&mut Entry) -> T) -> Option<T> {
-        let mut rings = self.rings.lock();
-        rings.entries.iter_mut().find(|entry| entry.ring == *ring).map(change)
-    }
-
-    /// Whether a ring that was taken is there still.
-    pub(crate) fn has(&self, ring: &Ring) -> bool {
-        self.rings.lock().entries.iter().any(|entry| entry.ring == *ring)
-    }
-
-    /// A copy has been submitted, or will not be.
-    pub(crate) fn give_back(&self, ring: &Ring) {
-        self.with(ring, |entry| (entry.is_taken, entry.kept_by) = (false, None));
-    }
-
-    /// Gives a ring back between two steps of a thread's copy. If the next never comes, the ring is there for its user's next copy.
-    pub(crate) fn keep(&self, ring: &Ring, thread: usize) {
-        self.with(ring, |entry| (entry.is_taken, entry.kept_by) = (false, Some(thread)));
-    }
-
-    /// A copy has no more steps.
-    pub(crate) fn release(&self, ring: &Ring) {
-        self.with(ring, |entry| entry.kept_by = None);
-    }
-
-    /// The rings of a thread's copies that have steps to come, and the streams of the program that they are for.
-    pub(crate) fn kept_by(&self, thread: usize) -> Vec<(Ring, usize)> {
-        let rings = self.rings.lock();
-        let kept = rings.entries.iter().filter(|entry| entry.kept_by == Some(thread) && entry.user.stream != GONE);
-        kept.map(|entry| (entry.ring, entry.user.stream)).collect()
-    }
-
-    /// Takes a ring that was kept, for the next step of its copy.
-    pub(crate) fn begin_step(&self, driver: &impl Stager, step: &Transfer) -> Begun {
-        match self.with(&step.ring, |entry| std::mem::replace(&mut entry.is_taken, true)) {
-            None => return Begun::Gone,
-            // By a handler's copy, or another thread's.
-            Some(true) => return Begun::Full,
-            Some(false) => {}
-        }
-        let is_done = driver.is_ring_done(&step.ring);
-        let begin = |entry: &mut Entry| {
-            let queued = if is_done { 0 } else { entry.queued } + step.launches();
-            // A step that is too long for any stream has to wait there.
-            if !is_done && queued > transfer::QUEUED {
-                entry.is_taken = false;
-                return Begun::Full;
-            }
-            entry.queued = queued;
-            Begun::Taken { is_divided_anew: std::mem::replace(&mut entry.piece, step.piece) != step.piece }
-        };
-        self.with(&step.ring, begin).unwrap_or(Begun::Gone)
-    }
-
-    /// A step was submitted, all of it or some.
-    pub(crate) fn end_step(&self, ring: &Ring, thread: usize, is_whole: bool) {
-        if !is_whole {
-            self.with(ring, |entry| entry.piece = 0);
-        }
-        self.keep(ring, thread);
+        log::pair_info(traffic.src, traffic.dst, format_args!("{what}"));
+        made.ok()
     }
 
     fn say_once(&self, traffic: &Traffic) {
@@ -491,72 +248,6 @@ impl Staging {
         };
         log::pair_info(traffic.src, traffic.dst, format_args!("{what}"));
     }
-
-    /// Whether there ever was a ring.
-    #[inline(always)]
-    pub(crate) fn is_used(&self) -> bool {
-        self.is_used.load(Relaxed)
-    }
-
-    /// A stream is about to be destroyed. What it has left to do is not waited for by another with its handle.
-    pub(crate) fn stream_is_gone(&self, stream: usize) {
-        let mut rings = self.rings.lock();
-        rings.entries.iter_mut().filter(|entry| entry.user.stream == stream).for_each(|entry| {
-            (entry.user.stream, entry.kept_by) = (GONE, None);
-        });
-    }
-
-    /// The rings whose last copy is under way and has an end in some memory; but not those of one user.
-    pub(crate) fn copies_of(
-        &self,
-        driver: &impl Stager,
-        memory: &Range<u64>,
-        besides: Option<User>,
-    ) -> Vec<(Ring, [u8; 2])> {
-        let is_of_it = |end: &Range<u64>| end.start < memory.end && memory.start < end.end;
-        self.under_way(driver, |entry| entry.ends.iter().any(is_of_it) && Some(entry.user) != besides)
-    }
-
-    /// Whether copies are under way that a context takes part in.
-    pub(crate) fn is_in_use(&self, driver: &impl Stager, context: usize) -> bool {
-        !self.under_way(driver, |entry| entry.ring.needs(|&(handle, _)| handle == context)).is_empty()
-    }
-
-    /// Contexts may be gone. Their rings are; the memory of the host serves others. `device` and `destroyed` say what is gone where
-    /// the driver does not number contexts.
-    pub(crate) fn contexts_have_changed(&self, driver: &impl Stager, device: Option<i32>, destroyed: Option<usize>) {
-        let (known, mut gone): (Vec<Ring>, BTreeSet<Context>) = {
-            let rings = self.rings.lock();
-            let known: Vec<Ring> = rings.entries.iter().map(|entry| entry.ring).collect();
-            let of_rings = known.iter().flat_map(|ring| ring.contexts.into_iter().chain([ring.host.locked_in]));
-            let contexts = of_rings.chain(rings.parts.iter().map(|(part, _)| part.context())).collect();
-            (known, contexts)
-        };
-        gone.retain(|&(handle, id)| match id {
-            0 => {
-                Some(handle) == destroyed
-                    || device.is_some() && driver.device_of_context(handle).is_none_or(|of| Some(of) == device)
-            }
-            id => driver.context_id(handle) != Some(id),
-        });
-        let is_gone = |context: &Context| gone.contains(context);
-        self.rings.lock().parts.retain(|(part, _)| !is_gone(&part.context()));
-        for ring in known.iter().filter(|ring| ring.needs(is_gone)) {
-            let waits = !is_gone(&ring.contexts[2]);
-            // The end of a green context waits for nothing: the other streams may be using the memory. Then it is the next time's.
-            if waits && !driver.is_ring_done(ring) {
-                continue;
-            }
-            let mut rings = self.rings.lock();
-            if let Some(position) = rings.entries.iter().position(|entry| entry.ring == *ring) {
-                let entry = rings.entries.swap_remove(position);
-                rings.spare.push(ring.host);
-                if !entry.is_taken && (waits || device.is_some() || destroyed.is_some()) {
-                    rings.keep(*ring, |context| !is_gone(context));
-                }
-            }
-        }
-    }
 }
 
 /// Whether a pair that is staged for this reason will be so for long.
@@ -567,6 +258,7 @@ const fn is_lasting(why: Why) -> bool {
 #[cfg(test)]
 mod tests {
     use std::cell::{Cell, RefCell};
+    use std::collections::BTreeSet;
 
     use super::*;
     use crate::api::abi::CUDA_MEMCPY3D_PEER;
@@ -642,7 +334,7 @@ mod tests {
         fn copy(&self, stream: usize) -> Option<usize> {
             let staged = self.take(stream, LEAST)?;
             let ring = staged.ring.host.address;
-            self.staging.give_back(&staged.ring);
+            self.staging.rings.give_back(&staged.ring);
             BUSY.with_borrow_mut(|busy| busy.insert(ring));
             Some(ring)
         }
@@ -686,7 +378,7 @@ mod tests {
         let process = Process::new(u64::MAX);
         let begin = |stream, pair| {
             let staged = process.take_between(stream, pair, LEAST).unwrap();
-            process.staging.give_back(&staged.ring);
+            process.staging.rings.give_back(&staged.ring);
             BUSY.with_borrow_mut(|busy| busy.insert(staged.ring.host.address));
             staged.slots
         };
@@ -714,7 +406,7 @@ mod tests {
         BUSY.with_borrow_mut(|busy| busy.remove(&one));
         assert_eq!(process.copy(8), Some(one), "taken over");
         assert_ne!(process.copy(5), Some(one));
-        process.staging.stream_is_gone(8);
+        process.staging.rings.stream_is_gone(8);
         assert_ne!(process.copy(8), Some(one), "a new stream with the handle of one that has work left");
         let taken = process.take(6, LEAST).unwrap();
         assert_ne!(process.take(6, LEAST).map(|staged| staged.ring), Some(taken.ring), "by another thread, just now");
@@ -735,16 +427,6 @@ mod tests {
     }
 
     #[test]
-    fn copies_after_a_failure_try_again_ever_less_often() {
-        let staging = Process::new(u64::MAX).staging;
-        let mut rings = staging.rings.lock();
-        assert!((0..9).all(|_| rings.may_try()));
-        rings.since_failure = Some(0);
-        let tries: Vec<_> = (1..=200).filter(|_| rings.may_try()).collect();
-        assert_eq!(tries, [1, 2, 4, 8, 16, 32, 64, 128, 192]);
-    }
-
-    #[test]
     fn copies_that_are_read_back_have_rings_of_their_size_and_the_next_copy_knows() {
         let process = Process::new(u64::MAX);
         let all = (&*process.access, &process.driver);
@@ -754,19 +436,49 @@ mod tests {
             let taken =
                 process.staging.take_to_compare(all, (&copy, &traffic, is_whole), ((context(0), 1), false, 7)).unwrap();
             assert_eq!(taken.ring.host.bytes, size);
-            process.staging.give_back(&taken.ring);
+            process.staging.rings.give_back(&taken.ring);
         }
         let staged = process.take(5, LEAST).unwrap();
-        process.staging.keep(&staged.ring, 7);
-        let begins_anew = || match process.staging.begin_step(&process.driver, &staged) {
+        process.staging.rings.keep(&staged.ring, 7);
+        let begins_anew = || match process.staging.rings.begin_step(&process.driver, &staged) {
             Begun::Taken { is_divided_anew } => is_divided_anew,
             _ => panic!("it is there, and nobody has it"),
         };
         assert!(begins_anew(), "it was read back");
-        process.staging.end_step(&staged.ring, 7, true);
+        process.staging.rings.end_step(&staged.ring, 7, true);
         assert!(!begins_anew());
-        process.staging.end_step(&staged.ring, 7, false);
+        process.staging.rings.end_step(&staged.ring, 7, false);
         assert!(begins_anew(), "behind a step that may have been submitted in part");
+    }
+
+    #[test]
+    fn memory_of_each_copy_that_is_under_way_is_in_use_until_it_is_made() {
+        let process = Process::new(u64::MAX);
+        let all = (&*process.access, &process.driver);
+        let submit = |src: u64, is_done| {
+            let copy = Memcpy { stream: Some(5), ..Memcpy::linear(src, memory_of(1), LEAST) };
+            let traffic = process.access.consider(&process.driver, &copy, Circumstances::default()).unwrap();
+            let share = process.staging.share(&process.driver, &copy, &traffic).unwrap();
+            let step = process.staging.take(all, (&copy, &traffic, share), ((context(0), 1), false, 7)).unwrap();
+            process.staging.rings.keep(&step.ring, 7);
+            if is_done {
+                BUSY.with_borrow_mut(BTreeSet::clear);
+            }
+            assert!(matches!(process.staging.rings.begin_step(&process.driver, &step), Begun::Taken { .. }));
+            BUSY.with_borrow_mut(|busy| busy.insert(step.ring.host.address));
+            process.staging.rings.end_step(&step.ring, 7, true);
+        };
+        let is_in_use = |at: u64| {
+            let other = User::new(6, false, 7);
+            !process.staging.rings.copies_of(&process.driver, &(at..at + 1), Some(other)).is_empty()
+        };
+        let at = |number: u64| memory_of(0) + number * LEAST;
+        (0..100).for_each(|number| submit(at(number % 2), false));
+        assert!(is_in_use(at(0)) && is_in_use(at(1)) && is_in_use(memory_of(1)) && !is_in_use(at(2)));
+        submit(at(0), true);
+        assert!(is_in_use(at(0)) && !is_in_use(at(1)), "made by now");
+        (0..200).for_each(|number| submit(memory_of(0) + number, false));
+        assert!((0..200).all(|number| is_in_use(memory_of(0) + number)));
     }
 
     #[test]
@@ -805,13 +517,13 @@ mod tests {
     fn ring_goes_with_a_context_and_leaves_its_memory() {
         let process = Process::new(u64::MAX);
         let ring = process.copy(5).unwrap();
-        let is_in_use = |number| process.staging.is_in_use(&process.driver, context(number));
+        let is_in_use = |number| process.staging.rings.is_in_use(&process.driver, context(number));
         assert!(is_in_use(0) && is_in_use(1) && !is_in_use(2));
         BUSY.with_borrow_mut(BTreeSet::clear);
         assert!(!is_in_use(0));
         process.driver.ids.borrow_mut().insert(context(1), 2);
-        process.staging.contexts_have_changed(&process.driver, None, Some(context(1)));
-        assert!(process.staging.rings.lock().entries.is_empty());
+        process.staging.rings.contexts_have_changed(&process.driver, None, Some(context(1)));
+        assert!(process.staging.rings.is_empty());
         process.access.contexts_have_changed(&process.driver, None, None);
         let parts = PARTS.get();
         assert_eq!(process.copy(5), Some(ring), "the same memory");

@@ -39,7 +39,12 @@ pub(crate) struct Transfer {
     pub(super) slots: usize,
     /// Whether the call returns when the copy is done.
     pub(crate) blocks: bool,
+    /// From where to where it goes, if it is staged.
+    pub(super) ends: Ends,
 }
+
+/// The memory at both ends of a copy: where it begins and ends.
+pub(super) type Ends = [(u64, u64); 2];
 
 impl Transfer {
     /// A transfer of a whole copy, in pieces of so many bytes, of which so many are under way.
@@ -50,7 +55,8 @@ impl Transfer {
         (piece, slots): (usize, usize),
     ) -> Self {
         let step = Piece { at: [0; 3], extent: pieces::extent(&copy), slot: 0 };
-        let mut new = Self { copy, purpose, step, stream, per_thread, ring, piece, slots, blocks: false };
+        let mut new =
+            Self { copy, purpose, step, stream, per_thread, ring, piece, slots, blocks: false, ends: [(0, 0); 2] };
         new.be_step(0);
         new
     }

@@ -1,0 +1,437 @@
+//! The rings that there are, who has which, and which memory their copies use.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use parking_lot::Mutex;
+
+use super::ring::{Context, Contexts, Host, Part, Ring, Stager};
+use super::transfer::{Ends, QUEUED, Transfer};
+use crate::api::abi::Code;
+
+/// The handle of a stream that is gone, which no stream has.
+const GONE: usize = usize::MAX;
+/// Page-locked memory of the copies from one device to another, at most.
+const A_PAIR: u64 = 64 << 20;
+
+/// Whose copies a ring takes: a stream's handle, and for a thread's own default stream the thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct User {
+    stream: usize,
+    thread: usize,
+}
+
+impl User {
+    pub(crate) fn new(stream: usize, per_thread: bool, thread: usize) -> Self {
+        /// `CU_STREAM_LEGACY` and `CU_STREAM_PER_THREAD`.
+        const LEGACY: usize = 1;
+        const PER_THREAD: usize = 2;
+        match stream {
+            PER_THREAD => Self { stream, thread },
+            0 if per_thread => Self { stream: PER_THREAD, thread },
+            0 => Self { stream: LEGACY, thread: 0 },
+            _ => Self { stream, thread: 0 },
+        }
+    }
+}
+
+struct Entry {
+    ring: Ring,
+    user: User,
+    /// The devices that it copies between.
+    pair: [u8; 2],
+    /// Bytes of a piece of its last copy; 0 if that was read back.
+    piece: usize,
+    /// From where to where the copies go that it has to make, oldest first.
+    ends: Vec<Ends>,
+    /// Launches on each of its streams since it was last seen to have nothing to do, at most.
+    queued: usize,
+    /// Whether a thread is making a copy with it, or finding out whether it may.
+    is_taken: bool,
+    /// The thread whose copy has steps to come, if one has. The ring stays its user's until then: what the steps wait for may wait for the
+    /// host.
+    kept_by: Option<usize>,
+}
+
+impl Entry {
+    /// Whether nobody is using it in this moment, and it is for these contexts and has so many bytes.
+    fn is_free(&self, (contexts, bytes): (Contexts, usize)) -> bool {
+        !self.is_taken && self.ring.contexts == contexts && self.ring.host.bytes == bytes
+    }
+
+    fn is_had(&self) -> bool {
+        self.is_taken || self.kept_by.is_some()
+    }
+
+    /// Notes from where to where the next copy goes.
+    fn goes_between(&mut self, ends: Ends) {
+        /// So many copies are told apart; of others it is only known between which addresses their memory lies.
+        const COPIES: usize = 64;
+        if self.ends.last() == Some(&ends) {
+            return;
+        }
+        self.ends.retain(|known| *known != ends);
+        if self.ends.len() >= COPIES
+            && let [[from, to], [next_from, next_to], ..] = self.ends[..]
+        {
+            let hull = |one: (u64, u64), other: (u64, u64)| (one.0.min(other.0), one.1.max(other.1));
+            self.ends.splice(..2, [[hull(from, next_from), hull(to, next_to)]]);
+        }
+        self.ends.push(ends);
+    }
+
+    fn is_other(&self, bytes: usize, besides: [u8; 2]) -> bool {
+        self.ring.host.bytes == bytes && self.pair != besides
+    }
+}
+
+/// Whether a ring takes a step of a copy.
+pub(crate) enum Begun {
+    /// It does. The memory may have been divided otherwise before.
+    Taken { is_divided_anew: bool },
+    /// Not now: it is in use, or its streams have too much to do.
+    Full,
+    /// It is gone, with a context.
+    Gone,
+}
+
+struct Table {
+    entries: Vec<Entry>,
+    /// Memory of the host of rings that are gone, and their streams and events: these are not destroyed, since a thread may be about to
+    /// ask about one.
+    spare: Vec<Host>,
+    parts: Vec<(Part, usize)>,
+    /// Bytes of rings that are being made.
+    making: usize,
+    /// Copies since a ring could not be made.
+    since_failure: Option<u32>,
+}
+
+impl Table {
+    /// Whether a ring is to be made. After a failure the next copy tries again, then fewer and fewer: the reason may be over, but each try may
+    /// cost as much as page-locking.
+    fn may_try(&mut self) -> bool {
+        /// At least one of so many copies does.
+        const RARELY: u32 = 64;
+        self.since_failure = self.since_failure.map(|copies| copies.wrapping_add(1));
+        self.since_failure.is_none_or(|copies| copies.is_power_of_two() || copies.is_multiple_of(RARELY))
+    }
+
+    /// A ring with what others have left in its contexts.
+    fn begin(&mut self, contexts: Contexts, host: Host) -> Ring {
+        let mut ring = Ring::empty(contexts, host);
+        for (wanted, handle) in ring.parts() {
+            let left = self.parts.iter().position(|(part, _)| *part == wanted);
+            *handle = left.map_or(0, |left| self.parts.swap_remove(left).1);
+        }
+        ring
+    }
+
+    /// Keeps what a ring leaves in contexts that are there.
+    fn keep(&mut self, mut ring: Ring, is_there: impl Fn(&Context) -> bool) {
+        let left = ring.parts().map(|(part, handle)| (part, *handle));
+        self.parts.extend(left.filter(|(part, handle)| *handle != 0 && is_there(&part.context())));
+    }
+
+    /// Whether there may be one more ring.
+    fn have_room(&self, (contexts, bytes): (Contexts, usize), limit: u64) -> bool {
+        let of_size = || self.entries.iter().filter(|entry| entry.ring.host.bytes == bytes);
+        let of_pair = of_size().filter(|entry| entry.ring.contexts[1..] == contexts[1..]).count();
+        let [of_pair, in_all] = [of_pair, of_size().count()].map(|rings| (rings + 1) * bytes);
+        of_pair as u64 <= A_PAIR && (in_all + self.making) as u64 <= limit
+    }
+}
+
+/// All rings. Nothing is asked of the driver while the lock is held.
+pub(crate) struct Rings {
+    table: Mutex<Table>,
+    /// Whether there ever was one.
+    is_used: AtomicBool,
+}
+
+impl Rings {
+    pub(super) const fn new() -> Self {
+        let parts = Vec::new();
+        let table = Table { entries: Vec::new(), spare: Vec::new(), parts, making: 0, since_failure: None };
+        Self { table: Mutex::new(table), is_used: AtomicBool::new(false) }
+    }
+
+    /// The rings of which this holds, and which have something to do; with the devices that they copy between.
+    fn under_way(&self, driver: &impl Stager, is_it: impl Fn(&Entry) -> bool) -> Vec<(Ring, [u8; 2])> {
+        let mut rings: Vec<_> = {
+            let rings = self.table.lock();
+            rings.entries.iter().filter(|entry| is_it(entry)).map(|entry| (entry.ring, entry.pair)).collect()
+        };
+        rings.retain(|(ring, _)| !driver.is_ring_done(ring));
+        rings
+    }
+
+    /// The ring of this stream, these contexts and so many bytes, if nobody is using it in this moment.
+    pub(super) fn find(&self, kind: (Contexts, usize), user: User) -> Option<Ring> {
+        let mut rings = self.table.lock();
+        let entry = rings.entries.iter_mut().find(|entry| entry.is_free(kind) && entry.user == user)?;
+        entry.is_taken = true;
+        Some(entry.ring)
+    }
+
+    /// One of another stream that has nothing left to do.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn take_over(&self, driver: &impl Stager, kind: (Contexts, usize), user: User) -> Option<Ring> {
+        let is_free = |entry: &Entry| entry.is_free(kind) && entry.kept_by.is_none();
+        let candidates: Vec<Ring> =
+            self.table.lock().entries.iter().filter(|entry| is_free(entry)).map(|entry| entry.ring).collect();
+        candidates.into_iter().find(|ring| {
+            let take = |entry: &mut Entry| is_free(entry).then(|| entry.is_taken = true);
+            let is_ours = self.with(ring, take).flatten().is_some();
+            let is_done = is_ours && driver.is_ring_done(ring);
+            if is_done {
+                self.with(ring, |entry| entry.user = user);
+            } else if is_ours {
+                self.give_back(ring);
+            }
+            is_done
+        })
+    }
+
+    /// Sets room aside for a ring that is about to be made, within a limit if there is one: memory of one that is gone, if there is any. Else
+    /// whether it is the limit that leaves no room.
+    pub(super) fn begin_making(
+        &self,
+        kind @ (_, bytes): (Contexts, usize),
+        limit: Option<u64>,
+    ) -> Result<Option<Host>, bool> {
+        let mut rings = self.table.lock();
+        if limit.is_some() && !rings.may_try() {
+            return Err(false);
+        }
+        if limit.is_some_and(|limit| !rings.have_room(kind, limit)) {
+            return Err(true);
+        }
+        rings.making += bytes;
+        let spare = rings.spare.iter().position(|host| host.bytes == bytes);
+        Ok(spare.map(|spare| rings.spare.swap_remove(spare)))
+    }
+
+    /// A ring that is about to be made, with what others have left in its contexts.
+    pub(super) fn begin(&self, contexts: Contexts, host: Host) -> Ring {
+        self.table.lock().begin(contexts, host)
+    }
+
+    /// One that was not made leaves what it has.
+    pub(super) fn leave(&self, ring: Ring) {
+        self.table.lock().keep(ring, |_| true);
+    }
+
+    /// A ring was made, and is its maker's; or not, and memory is left. Whether that is the first time.
+    pub(super) fn end_making(
+        &self,
+        bytes: usize,
+        made: Result<Ring, (Code, Option<Host>)>,
+        user: User,
+        pair: [u8; 2],
+    ) -> bool {
+        let mut rings = self.table.lock();
+        rings.making -= bytes;
+        match made {
+            Ok(ring) => {
+                self.is_used.store(true, Relaxed);
+                rings.since_failure = None;
+                let ends = Vec::new();
+                rings.entries.push(Entry {
+                    ring,
+                    user,
+                    pair,
+                    piece: bytes,
+                    ends,
+                    queued: 0,
+                    is_taken: true,
+                    kept_by: None,
+                });
+                false
+            }
+            Err((code, host)) => {
+                rings.spare.extend(host);
+                // During a capture none is made.
+                let is_new = code != Code::NOT_READY && rings.since_failure.is_none();
+                if is_new {
+                    rings.since_failure = Some(0);
+                }
+                is_new
+            }
+        }
+    }
+
+    /// A copy is about to be read back through a ring, as the next copy has to know.
+    pub(super) fn is_read_back(&self, ring: &Ring) {
+        self.with(ring, |entry| entry.piece = 0);
+    }
+
+    /// The devices between which rings of so many bytes copy that a thread has, or are between two steps, besides one pair.
+    pub(super) fn taken(&self, bytes: usize, besides: [u8; 2]) -> BTreeSet<[u8; 2]> {
+        let rings = self.table.lock();
+        let is_it = |entry: &&Entry| entry.is_other(bytes, besides) && entry.is_had();
+        rings.entries.iter().filter(is_it).map(|entry| entry.pair).collect()
+    }
+
+    /// The others between which copies are under way.
+    pub(super) fn busy(&self, driver: &impl Stager, bytes: usize, besides: [u8; 2]) -> impl Iterator<Item = [u8; 2]> {
+        let busy = self.under_way(driver, |entry| entry.is_other(bytes, besides) && !entry.is_had());
+        busy.into_iter().map(|(_, pair)| pair)
+    }
+
+    fn with<T>(&self, ring: &Ring, change: impl FnOnce(&mut Entry) -> T) -> Option<T> {
+        let mut rings = self.table.lock();
+        rings.entries.iter_mut().find(|entry| entry.ring == *ring).map(change)
+    }
+
+    /// Whether a ring that was taken is there still.
+    pub(crate) fn has(&self, ring: &Ring) -> bool {
+        self.table.lock().entries.iter().any(|entry| entry.ring == *ring)
+    }
+
+    /// A copy has been submitted, or will not be.
+    pub(crate) fn give_back(&self, ring: &Ring) {
+        self.with(ring, |entry| (entry.is_taken, entry.kept_by) = (false, None));
+    }
+
+    /// Gives a ring back between two steps of a thread's copy. If the next never comes, the ring is there for its user's next copy.
+    pub(crate) fn keep(&self, ring: &Ring, thread: usize) {
+        self.with(ring, |entry| (entry.is_taken, entry.kept_by) = (false, Some(thread)));
+    }
+
+    /// A copy has no more steps.
+    pub(crate) fn release(&self, ring: &Ring) {
+        self.with(ring, |entry| entry.kept_by = None);
+    }
+
+    /// The rings of a thread's copies that have steps to come, and the streams of the program that they are for.
+    pub(crate) fn kept_by(&self, thread: usize) -> Vec<(Ring, usize)> {
+        let rings = self.table.lock();
+        let kept = rings.entries.iter().filter(|entry| entry.kept_by == Some(thread) && entry.user.stream != GONE);
+        kept.map(|entry| (entry.ring, entry.user.stream)).collect()
+    }
+
+    /// Takes a ring that was kept, for the next step of its copy.
+    pub(crate) fn begin_step(&self, driver: &impl Stager, step: &Transfer) -> Begun {
+        match self.with(&step.ring, |entry| std::mem::replace(&mut entry.is_taken, true)) {
+            None => return Begun::Gone,
+            // By a handler's copy, or another thread's.
+            Some(true) => return Begun::Full,
+            Some(false) => {}
+        }
+        let is_done = driver.is_ring_done(&step.ring);
+        let begin = |entry: &mut Entry| {
+            let queued = if is_done { 0 } else { entry.queued } + step.launches();
+            // A step that is too long for any stream has to wait there.
+            if !is_done && queued > QUEUED {
+                entry.is_taken = false;
+                return Begun::Full;
+            }
+            entry.queued = queued;
+            if is_done {
+                entry.ends.clear();
+            }
+            entry.goes_between(step.ends);
+            Begun::Taken { is_divided_anew: std::mem::replace(&mut entry.piece, step.piece) != step.piece }
+        };
+        self.with(&step.ring, begin).unwrap_or(Begun::Gone)
+    }
+
+    /// A step was submitted, all of it or some.
+    pub(crate) fn end_step(&self, ring: &Ring, thread: usize, is_whole: bool) {
+        if !is_whole {
+            self.with(ring, |entry| entry.piece = 0);
+        }
+        self.keep(ring, thread);
+    }
+
+    /// Whether there ever was a ring.
+    #[inline(always)]
+    pub(crate) fn is_used(&self) -> bool {
+        self.is_used.load(Relaxed)
+    }
+
+    /// A stream is about to be destroyed. What it has left to do is not waited for by another with its handle.
+    pub(crate) fn stream_is_gone(&self, stream: usize) {
+        let mut rings = self.table.lock();
+        rings.entries.iter_mut().filter(|entry| entry.user.stream == stream).for_each(|entry| {
+            (entry.user.stream, entry.kept_by) = (GONE, None);
+        });
+    }
+
+    /// The rings with a copy under way that has an end in some memory; but not those of one user.
+    pub(crate) fn copies_of(
+        &self,
+        driver: &impl Stager,
+        memory: &Range<u64>,
+        besides: Option<User>,
+    ) -> Vec<(Ring, [u8; 2])> {
+        let is_of_it = |&(start, end): &(u64, u64)| start < memory.end && memory.start < end;
+        self.under_way(driver, |entry| entry.ends.iter().flatten().any(is_of_it) && Some(entry.user) != besides)
+    }
+
+    /// Whether copies are under way that a context takes part in.
+    pub(crate) fn is_in_use(&self, driver: &impl Stager, context: usize) -> bool {
+        !self.under_way(driver, |entry| entry.ring.needs(|&(handle, _)| handle == context)).is_empty()
+    }
+
+    /// Contexts may be gone. Their rings are; the memory of the host serves others. `device` and `destroyed` say what is gone where
+    /// the driver does not number contexts.
+    pub(crate) fn contexts_have_changed(&self, driver: &impl Stager, device: Option<i32>, destroyed: Option<usize>) {
+        let (known, mut gone): (Vec<Ring>, BTreeSet<Context>) = {
+            let rings = self.table.lock();
+            let known: Vec<Ring> = rings.entries.iter().map(|entry| entry.ring).collect();
+            let of_rings = known.iter().flat_map(|ring| ring.contexts.into_iter().chain([ring.host.locked_in]));
+            let contexts = of_rings.chain(rings.parts.iter().map(|(part, _)| part.context())).collect();
+            (known, contexts)
+        };
+        gone.retain(|&(handle, id)| match id {
+            0 => {
+                Some(handle) == destroyed
+                    || device.is_some() && driver.device_of_context(handle).is_none_or(|of| Some(of) == device)
+            }
+            id => driver.context_id(handle) != Some(id),
+        });
+        let is_gone = |context: &Context| gone.contains(context);
+        self.table.lock().parts.retain(|(part, _)| !is_gone(&part.context()));
+        for ring in known.iter().filter(|ring| ring.needs(is_gone)) {
+            let waits = !is_gone(&ring.contexts[2]);
+            // The end of a green context waits for nothing: the other streams may be using the memory. Then it is the next time's.
+            if waits && !driver.is_ring_done(ring) {
+                continue;
+            }
+            let mut rings = self.table.lock();
+            if let Some(position) = rings.entries.iter().position(|entry| entry.ring == *ring) {
+                let entry = rings.entries.swap_remove(position);
+                rings.spare.push(ring.host);
+                if !entry.is_taken && (waits || device.is_some() || destroyed.is_some()) {
+                    rings.keep(*ring, |context| !is_gone(context));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+impl Rings {
+    pub(super) fn is_empty(&self) -> bool {
+        self.table.lock().entries.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_after_a_failure_try_again_ever_less_often() {
+        let rings = Rings::new();
+        let mut rings = rings.table.lock();
+        assert!((0..9).all(|_| rings.may_try()));
+        rings.since_failure = Some(0);
+        let tries: Vec<_> = (1..=200).filter(|_| rings.may_try()).collect();
+        assert_eq!(tries, [1, 2, 4, 8, 16, 32, 64, 128, 192]);
+    }
+}
