@@ -54,9 +54,9 @@ gauntlet: shim sim c-tests
 gauntlet-faults: shim sim c-tests
 	nice tests/gauntlet_faults.py --jobs $(shell nproc) $(and $(MINUTES),--minutes $(MINUTES)) $(and $(SEED),--seed $(SEED)) $(FAULT)
 
-# Every order in which threads can use what they share without a lock. Needs loom, of crates.io.
+# Every order in which threads can use what they share without a lock, and every moment for a signal. Needs loom, of crates.io.
 models:
-	cd tests/models && CARGO_TARGET_DIR=../../target/models RUSTFLAGS='--cfg loom' $(CARGO) test --release -q
+	CARGO=$(CARGO) nice tests/models.py $(FAULT)
 
 # So many damaged inputs of each kind that is read. Readers that take more than 4 GiB of addresses fail.
 fuzz: FUZZ = $(SHIM_PROFILE) $(CARGO) test --release -q -p p2pshim-host -p p2pshim-trace -p p2pshim-cli

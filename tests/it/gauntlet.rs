@@ -18,9 +18,11 @@ fn programs_drawn_from_seeds_are_as_without_p2pshim() {
     assert_eq!(outcome.status, "exit status: 0", "{}{}", outcome.stdout, outcome.stderr);
 }
 
-/// `make gauntlet-faults` changes these places.
+/// `make gauntlet-faults` and `make models` change these places.
 #[test]
-fn faults_that_the_gauntlet_is_to_find_have_their_places() {
-    let checked = Program::new("tests/gauntlet_faults.py").arg("--check").plain();
-    assert_eq!(checked.status, "exit status: 0", "{}", checked.stderr);
+fn faults_that_the_gauntlet_and_the_models_are_to_find_have_their_places() {
+    for faults in ["tests/gauntlet_faults.py", "tests/models.py"] {
+        let checked = Program::new(faults).arg("--check").plain();
+        assert_eq!(checked.status, "exit status: 0", "{faults}: {}", checked.stderr);
+    }
 }

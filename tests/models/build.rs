@@ -1,27 +1,23 @@
-//! Brings files of the library under loom: its atomics in place of std's, which are not made in constants, and few places in place of many.
+//! Brings files of the library under the models: loom's atomics in place of std's, which are not made in constants, or those that a signal interrupts,
+//! and few places in place of many.
 
 use std::{env, fs, path::PathBuf};
 
+const LOOM: [&str; 2] = ["use std::sync::atomic::", "use loom::sync::atomic::"];
+const SIGNAL: [&str; 2] = ["use std::sync::atomic::", "use crate::signal::"];
+const NOT_CONST: [&str; 2] = ["const fn ", "fn "];
+
 /// For each file what is replaced, which has to be there.
-const FILES: [(&str, &str, &[[&str; 2]]); 2] = [
+const FILES: [(&str, &[[&str; 2]]); 9] = [
     (
-        "table.rs",
-        "../../src/os/table.rs",
-        &[
-            ["//!", "//"],
-            ["use std::sync::atomic::", "use loom::sync::atomic::"],
-            ["const fn new", "fn new"],
-            ["[const { AtomicU64::new(0) }; PLACES]", "std::array::from_fn(|_| AtomicU64::new(0))"],
-        ],
+        "src/os/table.rs",
+        &[LOOM, NOT_CONST, ["[const { AtomicU64::new(0) }; PLACES]", "std::array::from_fn(|_| AtomicU64::new(0))"]],
     ),
     (
-        "memory.rs",
-        "../../src/policy/memory.rs",
+        "src/policy/memory.rs",
         &[
-            ["//!", "//"],
-            ["use std::sync::atomic::", "use loom::sync::atomic::"],
-            ["const fn new", "fn new"],
-            ["const fn empty", "fn empty"],
+            LOOM,
+            NOT_CONST,
             ["const SETS: usize = 2048;", "const SETS: usize = 2;"],
             [
                 "[const { [const { Entry::empty() }; 2] }; SETS]",
@@ -29,19 +25,42 @@ const FILES: [(&str, &str, &[[&str; 2]]); 2] = [
             ],
         ],
     ),
+    (
+        "src/real/route.rs",
+        &[LOOM, NOT_CONST, ["[const { Route::empty() }; COUNT]", "std::array::from_fn(|_| Route::empty())"]],
+    ),
+    ("src/policy/staging/rings.rs", &[LOOM, NOT_CONST, ["use parking_lot::", "use crate::locks::"]]),
+    ("src/policy/staging/ring.rs", &[]),
+    ("trace/src/writer/room.rs", &[LOOM, ["const STEP: u64 = 32;", "const STEP: u64 = 1;"]]),
+    (
+        "trace/src/writer/segment.rs",
+        &[SIGNAL, ["asm!(\n", "word = self.next.wrapping_add(word);\n#[cfg(any())]\nasm!(\n"]],
+    ),
+    ("trace/src/layout.rs", &[]),
+    ("src/call/frame.rs", &[SIGNAL]),
 ];
 
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").unwrap());
-    for (name, from, changes) in FILES {
+    // A file, a text in it and another in its place: a fault that the models have to find.
+    println!("cargo::rerun-if-env-changed=P2PSHIM_MODELS_FAULT");
+    let fault = env::var("P2PSHIM_MODELS_FAULT").unwrap_or_default();
+    let fault: Vec<&str> = fault.split('\0').flat_map(|fault| fault.split('\x1f')).collect();
+    for (name, changes) in FILES {
+        let from = format!("../../{name}");
         println!("cargo::rerun-if-changed={from}");
-        let text = fs::read_to_string(from).unwrap();
+        let text = fs::read_to_string(&from).unwrap();
         // Their own tests stay where they are.
-        let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap().to_owned();
-        let changed = changes.iter().fold(text, |text, [old, new]| {
+        let text = text.split("#[cfg(test)]\n").next().unwrap().replace("//!", "//");
+        let replace = |text: String, [old, new]: [&str; 2]| {
             assert!(text.contains(old), "{from} has no {old:?}");
             text.replace(old, new)
-        });
-        fs::write(out.join(name), changed).unwrap();
+        };
+        let text = match fault[..] {
+            [file, old, new] if file == name => replace(text, [old, new]),
+            _ => text,
+        };
+        let text = changes.iter().fold(text, |text, change| replace(text, *change));
+        fs::write(out.join(PathBuf::from(name).file_name().unwrap()), text).unwrap();
     }
 }

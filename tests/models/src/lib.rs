@@ -1,149 +1,214 @@
-//! Every order in which threads can use what they share without a lock, as loom tries them: the cache of whose memory an address is, beside frees, and
-//! the table of objects. The code is the library's own (build.rs). `make models` runs this.
+//! Every order in which threads use what they share without a lock, as loom tries them (`threads`), and every moment in which a signal handler, or
+//! the end of the process, finds what a thread has for itself (`signals`). The code is the library's own (build.rs); what surrounds it is here.
+//! `make models` runs this.
 
-#![allow(dead_code, unreachable_pub, reason = "the models use a part of these files")]
+#![allow(dead_code, unused, unreachable_pub, reason = "the models use a part of these files")]
 #![cfg(test)]
+
+mod signal;
+mod signals;
+mod threads;
+
+macro_rules! library {
+    ($file:literal) => {
+        include!(concat!(env!("OUT_DIR"), "/", $file));
+    };
+}
 
 mod os {
     pub(crate) mod table {
-        include!(concat!(env!("OUT_DIR"), "/table.rs"));
+        library!("table.rs");
     }
 }
 
 mod memory {
-    include!(concat!(env!("OUT_DIR"), "/memory.rs"));
+    library!("memory.rs");
 }
 
-use loom::sync::Arc;
-use loom::sync::atomic::AtomicU64;
-use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use loom::thread;
-
-use memory::{Cache, Kind, Place};
-use os::table::Table;
-
-/// Tries all orders in which threads are interrupted so often.
-fn model(interruptions: usize, run: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(interruptions);
-    builder.check(run);
+mod route {
+    library!("route.rs");
 }
 
-const ADDRESS: u64 = 0x7000_0000_0100;
-
-fn place(owner: u8) -> Place {
-    Place { kind: Kind::Plain, device: owner, owner, reach: owner.into() }
+mod layout {
+    library!("layout.rs");
 }
 
-/// An allocation of an owner: they differ in all words.
-fn range(owner: u8) -> (u64, u64) {
-    (ADDRESS - u64::from(owner), 0x100 + u64::from(owner))
+mod frame {
+    library!("frame.rs");
 }
 
-#[test]
-fn what_is_found_while_two_threads_remember_is_of_one_of_them_and_whole() {
-    model(1, || {
-        let cache = Arc::new(Cache::new());
-        let writers = [1, 2].map(|owner| {
-            let cache = Arc::clone(&cache);
-            thread::spawn(move || cache.insert(ADDRESS, range(owner), place(owner), cache.epoch()))
-        });
-        if let Some((found, at)) = cache.find_any(ADDRESS) {
-            let owner = found.owner;
-            assert!([1, 2].contains(&owner));
-            let (start, bytes) = range(owner);
-            assert_eq!((found, at), (place(owner), start..start + bytes));
+mod api {
+    #[derive(Clone, Copy, PartialEq)]
+    pub(crate) enum Function {
+        Copy,
+        CopyAsync,
+        DriverCopy,
+    }
+
+    #[derive(Clone, Copy, PartialEq)]
+    pub(crate) enum Layer {
+        Runtime,
+        Driver,
+        Hip,
+    }
+
+    impl Function {
+        pub(crate) fn layer(self) -> Layer {
+            if self == Function::DriverCopy { Layer::Driver } else { Layer::Runtime }
         }
-        writers.into_iter().for_each(|writer| writer.join().unwrap());
-    });
-}
+    }
 
-/// One thread frees memory, which another context gets at that address, while another asks whose it is and remembers the answer.
-fn free_beside_a_question(reads_epoch_first: bool) {
-    model(3, move || {
-        let (cache, driver) = (Arc::new(Cache::new()), Arc::new(AtomicU64::new(1)));
-        let asks = {
-            let (cache, driver) = (Arc::clone(&cache), Arc::clone(&driver));
-            thread::spawn(move || {
-                let early = reads_epoch_first.then(|| cache.epoch());
-                let owner = driver.load(Acquire) as u8;
-                cache.insert(ADDRESS, range(owner), place(owner), early.unwrap_or_else(|| cache.epoch()));
-            })
-        };
-        driver.store(2, Release);
-        cache.forget();
-        // From here on nobody may be told of the first owner.
-        for _ in 0..2 {
-            assert!(cache.find(ADDRESS).is_none_or(|found| found.owner == 2));
+    pub(crate) mod abi {
+        #[derive(Clone, Copy, Debug, PartialEq)]
+        pub(crate) struct Code(pub(crate) u32);
+
+        impl Code {
+            pub(crate) const NOT_READY: Self = Self(600);
         }
-        asks.join().unwrap();
-        assert!(cache.find(ADDRESS).is_none_or(|found| found.owner == 2));
-    });
+    }
 }
 
-#[test]
-fn memory_that_is_freed_beside_a_question_is_not_remembered() {
-    free_beside_a_question(true);
-}
+mod policy {
+    pub(crate) trait Driver {
+        fn context_id(&self, handle: usize) -> Option<u64>;
 
-/// The model can fail.
-#[test]
-#[should_panic(expected = "owner == 2")]
-fn epoch_that_is_read_after_the_question_is_found_out() {
-    free_beside_a_question(false);
-}
-
-type Small = Table<8, 48>;
-const KEY: u64 = 0x1000;
-
-#[test]
-fn key_that_two_threads_set_beside_another_that_goes_is_gone_once_it_is_forgotten() {
-    model(3, || {
-        let table = Arc::new(Small::new());
-        // In the first place of the key, from where it goes meanwhile.
-        let other =
-            (1..).find(|&other| other != KEY && os::table::spread(other, 3) == os::table::spread(KEY, 3)).unwrap();
-        assert!(table.set(other, 9, |_| false, false));
-        let sets = [1, 2].map(|value| {
-            let table = Arc::clone(&table);
-            thread::spawn(move || _ = table.set(KEY, value, |_| false, false))
-        });
-        table.forget(other);
-        assert!(table.find(KEY).is_none_or(|value| [1, 2].contains(&value)));
-        sets.into_iter().for_each(|set| set.join().unwrap());
-        assert!(table.find(KEY).is_some() && table.find(other).is_none());
-        table.forget(KEY);
-        assert_eq!(table.find(KEY), None);
-    });
-}
-
-#[test]
-fn who_finds_a_key_sees_what_was_done_before_it_was_set() {
-    model(3, || {
-        let (table, done) = (Arc::new(Small::new()), Arc::new(AtomicU64::new(0)));
-        let sets = {
-            let (table, done) = (Arc::clone(&table), Arc::clone(&done));
-            thread::spawn(move || {
-                done.store(7, Relaxed);
-                assert!(table.set(KEY, 5, |_| false, false));
-            })
-        };
-        if table.find(KEY) == Some(5) {
-            assert_eq!(done.load(Relaxed), 7);
+        fn device_of_context(&self, _: usize) -> Option<i32> {
+            None
         }
-        sets.join().unwrap();
-    });
+    }
 }
 
-#[test]
-fn counts_of_two_threads_are_never_more_than_there_were() {
-    model(3, || {
-        let table = Arc::new(Small::new());
-        let counts = [(); 2].map(|()| {
-            let table = Arc::clone(&table);
-            thread::spawn(move || _ = table.count(KEY))
-        });
-        counts.into_iter().for_each(|count| count.join().unwrap());
-        assert!((1..=2).contains(&table.find(KEY).unwrap()));
-    });
+/// A thread's part of a trace; two files of the trace's writer.
+mod writer {
+    mod room {
+        library!("room.rs");
+
+        /// For the models: what the writer does under its lock.
+        pub(crate) struct Opened(pub(super) Room);
+
+        impl Opened {
+            pub(crate) fn new(most: u64) -> Self {
+                Self(Room::new(most).unwrap())
+            }
+
+            pub(crate) fn open(&self, from: u64, start: *mut u8) {
+                if self.0.chunk(from).is_none() {
+                    self.0.map(from, start);
+                }
+                self.0.open(from + 1);
+            }
+
+            pub(crate) fn take(&self, handed_out: &AtomicU64) -> Option<*mut u8> {
+                self.0.take(handed_out)
+            }
+        }
+
+        pub(crate) const A_REGION: u64 = REGION;
+    }
+
+    mod segment {
+        library!("segment.rs");
+    }
+
+    pub(crate) use room::{A_REGION, Opened};
+    pub(crate) use segment::{Begun, Segment};
+
+    /// Chunks that there is space for, in order.
+    pub(crate) struct Writer(pub(crate) Vec<*mut u8>, pub(crate) std::cell::Cell<usize>);
+
+    impl Writer {
+        /// A signal may arrive.
+        fn now(&self) -> u64 {
+            crate::signal::compiler_fence(std::sync::atomic::Ordering::SeqCst);
+            1
+        }
+
+        pub(crate) fn extend(&self, segment: &Segment) -> bool {
+            let take = || Ok::<_, ()>(self.0.get(self.1.replace(self.1.get() + 1)).copied());
+            self.hand_out(segment, take).unwrap()
+        }
+    }
+}
+
+mod locks {
+    /// As parking_lot's.
+    pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
+
+    impl<T> Mutex<T> {
+        pub(crate) fn new(value: T) -> Self {
+            Self(loom::sync::Mutex::new(value))
+        }
+
+        pub(crate) fn lock(&self) -> loom::sync::MutexGuard<'_, T> {
+            self.0.lock().unwrap()
+        }
+    }
+}
+
+/// Rings, by the copies that they take.
+mod staging {
+    pub(crate) const SLOTS: usize = 1;
+
+    pub(crate) mod ring {
+        library!("ring.rs");
+    }
+
+    pub(crate) mod transfer {
+        pub(crate) const QUEUED: usize = 900;
+        pub(crate) type Ends = [(u64, u64); 2];
+
+        pub(crate) struct Transfer {
+            pub(crate) ring: super::ring::Ring,
+            pub(crate) piece: usize,
+            pub(crate) ends: Ends,
+        }
+
+        impl Transfer {
+            pub(crate) fn launches(&self) -> usize {
+                1
+            }
+        }
+    }
+
+    mod rings {
+        library!("rings.rs");
+
+        impl Rings {
+            /// Whether no two have anything in common.
+            pub(crate) fn are_apart(&self) -> bool {
+                let mut rings: Vec<Ring> = self.table.lock().entries.iter().map(|entry| entry.ring).collect();
+                let mut handles: Vec<usize> =
+                    rings.iter_mut().flat_map(|ring| ring.parts().map(|(_, handle)| *handle)).collect();
+                let memory: BTreeSet<usize> = rings.iter().map(|ring| ring.host.address).collect();
+                let all = handles.len();
+                handles.sort_unstable();
+                handles.dedup();
+                handles.len() == all && memory.len() == rings.len()
+            }
+
+            pub(crate) fn empty() -> Self {
+                Self::new()
+            }
+
+            /// For the models: a ring for a copy as [`Staging`] gets one.
+            pub(crate) fn ring(
+                &self,
+                driver: &impl Stager,
+                kind: (Contexts, usize),
+                user: User,
+                new: impl FnOnce() -> Host,
+            ) -> Ring {
+                let ring = self.find(kind, user).or_else(|| self.take_over(driver, kind, user));
+                ring.unwrap_or_else(|| {
+                    let host = self.begin_making(kind, None).unwrap().unwrap_or_else(new);
+                    let mut ring = self.begin(kind.0, host);
+                    driver.complete(&mut ring, false).unwrap();
+                    self.end_making(kind.1, Ok(ring), user, [0, 1]);
+                    ring
+                })
+            }
+        }
+    }
+
+    pub(crate) use rings::{Begun, Rings, User};
 }
