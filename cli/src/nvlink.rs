@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::kept;
+use crate::kept::{self, Kept};
 
 /// The version of the file.
 const VERSION: u32 = 1;
@@ -60,6 +60,18 @@ impl Reading {
     pub(crate) fn keep(&self, folder: &Path) -> io::Result<PathBuf> {
         let name = format!("{}-{}-{}{SUFFIX}", self.host.replace('/', "_"), std::process::id(), self.start / 1000);
         kept::write(folder, &name, self)
+    }
+}
+
+impl Kept for Reading {
+    /// No GPU sends or receives 10 TB/s.
+    fn is_possible(&self) -> bool {
+        let seconds = self.start.abs_diff(self.end) / 1_000_000_000;
+        let most = seconds.saturating_add(1).saturating_mul(10_000_000_000_000);
+        // A counter may begin anew.
+        let is_carried = |[first, last]: [u64; 2]| last.saturating_sub(first) <= most;
+        kept::are_times(self.start, self.end)
+            && self.gpus.iter().all(|gpu| is_carried(gpu.sent) && is_carried(gpu.received))
     }
 }
 

@@ -9,7 +9,7 @@ use std::process::ExitStatus;
 use p2pshim_host::machine;
 use serde::{Deserialize, Serialize};
 
-use crate::kept;
+use crate::kept::{self, Kept};
 
 /// The version of the file.
 const VERSION: u32 = 1;
@@ -63,6 +63,12 @@ impl Run {
     /// The system's.
     pub(crate) fn keep(&self, folder: &Path) -> io::Result<()> {
         kept::write(folder, &format!("{}{SUFFIX}", self.id), self).map(drop)
+    }
+}
+
+impl Kept for Run {
+    fn is_possible(&self) -> bool {
+        kept::are_times(self.start, self.end) && self.checked_at.is_none_or(|time| kept::are_times(time, self.start))
     }
 }
 

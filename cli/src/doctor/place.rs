@@ -68,7 +68,7 @@ impl Port {
         let link = |which: &str| {
             let (speed, lanes) = (text(&format!("{which}_link_speed"))?, text(&format!("{which}_link_width"))?);
             // `32.0 GT/s PCIe`, or `Unknown`; a link that is down has no lanes.
-            let speed = speed.split(' ').next()?.parse::<f64>().ok()?;
+            let speed = speed.split(' ').next()?.parse::<f64>().ok().filter(|speed| (1.0..1000.0).contains(speed))?;
             let lanes = lanes.parse().ok().filter(|&lanes| lanes > 0 && lanes < 64)?;
             Some(Link { speed: (speed * 10.0) as u32, lanes })
         };

@@ -277,7 +277,7 @@ fn unfinished(tally: &Tally) -> Vec<Hanging> {
 const MARKS: usize = 10_000;
 
 /// No trace is from before this: 2020-01-01, in nanoseconds since 1970.
-const EARLIEST: u64 = 1_577_836_800_000_000_000;
+pub(super) const EARLIEST: u64 = 1_577_836_800_000_000_000;
 
 /// The report's facts about a file itself.
 fn file(index: usize, path: String, trace: &Trace, names: &Names, tally: &Tally) -> File {

@@ -62,11 +62,13 @@ impl<'a> Process<'a> {
         let returned = calls().chain(&file.last_copy).filter(|call| call.progress == Progress::Returned);
         let last = returned.max_by_key(|call| call.returned);
         let began = call.map(|call| call.started).or(file.ended);
-        let since = began.filter(|_| runs).map(|time| now.saturating_sub(time));
+        // A trace that has lost its clocks does not say.
+        let began = began.filter(|&time| runs && time >= gather::EARLIEST);
+        let since = began.map(|time| now.saturating_sub(time));
         let state = match call {
             _ if !runs => State::Ended,
             _ if file.running && is_stopped(id) => State::Stopped,
-            Some(_) if since >= Some(LONG) => State::InCall,
+            Some(_) if since.is_none_or(|since| since >= LONG) => State::InCall,
             None if since >= Some(LONG) => State::Idle,
             _ => State::Moves,
         };
