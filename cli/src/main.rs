@@ -7,6 +7,8 @@
 mod compare;
 mod doctor;
 mod explain;
+#[cfg(test)]
+mod fuzz;
 mod gate;
 mod kept;
 mod lock;

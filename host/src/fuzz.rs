@@ -1,6 +1,8 @@
 //! Everything that is read here, damaged: options, verdicts, exports, and what a machine says of itself. Whatever they get, the readers end, and what
 //! they make of it is plausible. `make fuzz INPUTS=n` tries so many of each, `make test` a few.
 
+mod inputs;
+
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::ffi::OsStringExt;
@@ -13,86 +15,11 @@ use crate::job;
 use crate::machine::Machine;
 use crate::stagers::{Rates, Stagers};
 use crate::verdict::{Finding, Part, Speed, Verdict};
-
-/// Numbers that look random, the same for a seed.
-struct Random(u64);
-
-impl Random {
-    /// How many inputs each test tries, and where the numbers begin.
-    fn new() -> (usize, Self) {
-        let number = |name: &str| std::env::var(name).ok().map(|value| value.parse::<u64>().unwrap());
-        let (inputs, seed) = (number("P2PSHIM_FUZZ").unwrap_or(2_000), number("P2PSHIM_SOAK").unwrap_or(1));
-        println!("{inputs} inputs; `P2PSHIM_SOAK={seed}` repeats them");
-        (inputs as usize, Self(seed))
-    }
-
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % limit.max(1)
-    }
-
-    fn one_of<'a, T: ?Sized>(&mut self, all: &[&'a T]) -> &'a T {
-        all[self.below(all.len())]
-    }
-
-    /// A text with a few changes: bytes, pieces that go, come twice, or come from `words`.
-    fn damaged(&mut self, good: &[u8], words: &[&str]) -> Vec<u8> {
-        let mut bytes = good.to_vec();
-        for _ in 0..self.below(5) {
-            let (from, to) = (self.below(bytes.len() + 1), self.below(bytes.len() + 1));
-            let (from, to) = (from.min(to), from.max(to).min(from.min(to) + 40));
-            match self.below(10) {
-                0 if from < bytes.len() => bytes[from] = self.below(256) as u8,
-                1 if from < bytes.len() => bytes[from] ^= 1 << self.below(8),
-                2 => drop(bytes.drain(from..to)),
-                3 => {
-                    let piece = bytes[from..to].to_vec();
-                    bytes.splice(to..to, piece);
-                }
-                4 => bytes.truncate(from),
-                5 => {
-                    let many = vec![self.below(256) as u8; self.below(300)];
-                    bytes.splice(from..from, many);
-                }
-                6 => drop(bytes.splice(from..to, self.one_of(words).bytes())),
-                _ => {
-                    // A whole word.
-                    let is_space = |byte: &u8| byte.is_ascii_whitespace();
-                    let start = bytes[..from].iter().rposition(is_space).map_or(0, |at| at + 1);
-                    let end = bytes[from..].iter().position(is_space).map_or(bytes.len(), |at| from + at);
-                    bytes.splice(start..end, self.one_of(words).bytes());
-                }
-            }
-        }
-        bytes
-    }
-}
-
-const NUMBERS: [&str; 14] = [
-    "0",
-    "-1",
-    "1",
-    "64",
-    "255",
-    "4294967295",
-    "18446744073709551615",
-    "18446744073709551616",
-    "1e308",
-    "nan",
-    "inf",
-    "-0.0",
-    "0x10",
-    "99999999999999999999999999",
-];
-
-/// Whether a terminal would obey anything in a text.
-fn is_plain(text: &str) -> bool {
-    !text.chars().any(char::is_control)
-}
+use crate::verdicts::{self, Cache, Facts, Question};
+use inputs::{NUMBERS, each, is_plain};
 
 #[test]
 fn damaged_options_hold_or_leave_the_default_and_say_so_in_few_words() {
-    let (inputs, mut random) = Random::new();
     let values = [
         "on",
         "off",
@@ -117,7 +44,7 @@ fn damaged_options_hold_or_leave_the_default_and_say_so_in_few_words() {
         " ",
     ];
     let (mut held, mut refused) = (0, 0);
-    for _ in 0..inputs {
+    let inputs = each(2_000, |_, random| {
         let option = Variable::ALL[random.below(Variable::ALL.len())];
         let words: Vec<&str> = values.iter().chain(&NUMBERS).copied().collect();
         let good = random.one_of(&words).to_owned();
@@ -138,7 +65,7 @@ fn damaged_options_hold_or_leave_the_default_and_say_so_in_few_words() {
         }
         let variable = |_: &str| Some(value.clone());
         assert!(job::ranks_here(variable) > 0);
-    }
+    });
     assert!(held > inputs / 20 && refused > inputs / 20, "{held} held, {refused} refused");
 }
 
@@ -162,36 +89,74 @@ fn verdict() -> Verdict {
 
 #[test]
 fn damaged_verdicts_are_none_or_plausible_and_come_back_as_they_are_written() {
-    /// More than any link has, in GB/s.
-    const MOST: f64 = 100_000.0;
-    let (inputs, mut random) = Random::new();
     let good = verdict().write();
     assert_eq!(Verdict::parse(&good), Some(verdict()));
     let words: Vec<&str> = good.split_whitespace().chain(NUMBERS).chain(["\n", " ", "end\n", "\u{1b}[2J"]).collect();
     let mut read = 0;
-    for _ in 0..inputs {
+    let inputs = each(2_000, |_, random| {
         let text = random.damaged(good.as_bytes(), &words);
         let text = String::from_utf8_lossy(&text);
-        let Some(found) = Verdict::parse(&text) else { continue };
+        let Some(found) = Verdict::parse(&text) else { return };
         read += 1;
         let written = found.write();
         assert!(written.len() < 20_000 && written.lines().all(is_plain), "{written}");
         assert_eq!(Verdict::parse(&written).map(|again| again.write()), Some(written), "from {text}");
-        for speed in Speed::ALL {
-            let is_plausible = |speed: f64| (0.0..=MOST).contains(&speed);
-            assert!(found.speed(speed).is_none_or(is_plausible), "{:?} from {text}", found.speed(speed));
-        }
-        for rates in [true, false].map(|are_busy| found.stagers.rates(are_busy)).as_flattened().iter().flatten() {
-            let are_plausible = [rates.driver, rates.shim].iter().all(|rate| (0.0..=MOST).contains(rate));
-            assert!(are_plausible, "{rates:?} from {text}");
-        }
-    }
+        check_speeds(&found, &text);
+    });
     assert!(read > inputs / 20 && read < inputs, "{read} of {inputs}");
+}
+
+/// Checks that speeds may be some.
+fn check_speeds(verdict: &Verdict, text: &str) {
+    /// More than any link has, in GB/s.
+    const MOST: f64 = 100_000.0;
+    let speeds = Speed::ALL.map(|speed| verdict.speed(speed));
+    let rates = [true, false].map(|are_busy| verdict.stagers.rates(are_busy));
+    let rates = rates.as_flattened().iter().flatten().flat_map(|rates| [rates.driver, rates.shim]);
+    for speed in speeds.into_iter().flatten().chain(rates) {
+        assert!((0.0..=MOST).contains(&speed), "{speed} from {text}");
+    }
+}
+
+#[test]
+fn damaged_files_of_verdicts_say_nothing_or_what_was_written_about_the_same_gpus() {
+    const UUIDS: [&str; 2] = ["GPU-8932f937-d72c-4106-c12f-20bd9faed9f6", "GPU-c2e3a5a0-4b5f-4a9e-8d62-41e6ab7c0bb1"];
+    let folder = tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o700)).tempdir().unwrap();
+    let user = fs::metadata(&folder).unwrap().uid();
+    let cache = Cache::of(Some(folder.path().into()), None, user).unwrap();
+    let [from_uuid, to_uuid] = UUIDS.map(str::to_owned);
+    let [from_bus_id, to_bus_id] = ["0000:01:00.0", "0000:02:00.0"].map(str::to_owned);
+    let question = Question { from_uuid, from_bus_id, to_uuid, to_bus_id, driver_version: 13_000, faults: None };
+    let mut facts = Facts::new();
+    let key = facts.key(&question).unwrap();
+    assert!(cache.put(&key, verdict(), false));
+    let file = fs::read_dir(cache.folder()).unwrap().next().unwrap().unwrap().path();
+    let good = fs::read_to_string(&file).unwrap();
+    let other = UUIDS[0].replace('8', "9");
+    let words = good.split_whitespace().chain(NUMBERS).chain(["\n", " ", "end\n", "simulated ;\n", &other]);
+    let words: Vec<&str> = words.collect();
+    let (mut found, mut lost) = (0, 0);
+    each(2_000, |_, random| {
+        fs::write(&file, random.damaged(good.as_bytes(), &words)).unwrap();
+        let text = || String::from_utf8_lossy(&fs::read(&file).unwrap()).into_owned();
+        let own = cache.get(&key);
+        own.iter().for_each(|verdict| check_speeds(verdict, &text()));
+        *if own.is_some() { &mut found } else { &mut lost } += 1;
+        let all = cache.all(&mut facts);
+        all.iter().for_each(|(_, verdict)| check_speeds(verdict, &text()));
+        // The driver's version may be another, of the same GPUs on the same machine.
+        let is_own = |it: &Question| [&*it.from_uuid, &*it.to_uuid] == UUIDS;
+        assert!(all.iter().all(|(question, _)| is_own(question)), "{:?} from {}", all[0].0, text());
+        assert_eq!(cache.pairs().len(), 1);
+        let between = cache.between(UUIDS, None);
+        assert!(between.is_none() || all.len() == 1, "{}", text());
+    });
+    assert!(found > 0 && lost > 0, "{found} found, {lost} lost");
+    assert_eq!(verdicts::together([verdict()]).map(|it| it.write()), Some(verdict().write()));
 }
 
 #[test]
 fn damaged_exports_name_no_gpu_that_is_none() {
-    let (inputs, mut random) = Random::new();
     let folder = tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o700)).tempdir().unwrap();
     let user = fs::metadata(&folder).unwrap().uid();
     let exports = || Exports::of(folder.path().to_owned(), user).unwrap();
@@ -203,7 +168,7 @@ fn damaged_exports_name_no_gpu_that_is_none() {
     let file = fs::read_dir(&folder).unwrap().next().unwrap().unwrap().path();
     let good = fs::read(&file).unwrap();
     let (mut found, mut lost) = (0, 0);
-    for _ in 0..inputs {
+    let inputs = each(2_000, |_, random| {
         fs::write(&file, random.damaged(&good, &["P2PEXP01", "GPU-", "\0", "0000:"])).unwrap();
         let mut exports = exports();
         for handle in &handles {
@@ -216,12 +181,12 @@ fn damaged_exports_name_no_gpu_that_is_none() {
                 }
             }
         }
-    }
+    });
     assert!(found > inputs / 10 && lost > inputs / 10, "{found} found, {lost} lost");
 }
 
 /// Files of a machine, with what is in them.
-const FILES: [(&str, &[u8]); 9] = [
+const FILES: [(&str, &[u8]); 11] = [
     ("proc/cpuinfo", b"processor\t: 0\nflags\t\t: fpu vme hypervisor sse\n"),
     ("proc/cmdline", b"BOOT_IMAGE=/vmlinuz iommu=pt intel_iommu=on pcie_acs_override=downstream\n"),
     ("proc/version", b"Linux version 6.1.0\n"),
@@ -229,6 +194,8 @@ const FILES: [(&str, &[u8]); 9] = [
     ("sys/module/nvidia/version", b"580.159.04\n"),
     ("sys/class/dmi/id/sys_vendor", b"QEMU\n"),
     ("sys/bus/pci/devices/0000:01:00.0/config", &[0x0d; 4096]),
+    ("sys/bus/pci/devices/0000:01:00.0/resource", b"0x0 0xffffff 0x40200\n0x1000000000 0x1fffffffff 0x14220c\n"),
+    ("sys/bus/pci/devices/0000:01:00.0/iommu_group/type", b"DMA-FQ\n"),
     ("sys/bus/pci/devices/0000:01:00.0/drm/card0/card0-DP-1/status", b"connected\n"),
     (
         "dev/kmsg",
@@ -238,7 +205,6 @@ const FILES: [(&str, &[u8]); 9] = [
 
 #[test]
 fn damaged_accounts_of_a_machine_are_read_and_shown_as_text() {
-    let (inputs, mut random) = Random::new();
     let root = tempfile::tempdir().unwrap();
     let write = |name: &str, bytes: &[u8]| {
         let path = root.path().join(name);
@@ -255,8 +221,8 @@ fn damaged_accounts_of_a_machine_are_read_and_shown_as_text() {
         .flat_map(str::split_whitespace)
         .chain(NUMBERS)
         .collect();
-    for _ in 0..inputs {
-        let (name, good) = FILES[random.below(FILES.len())];
+    each(2_000, |_, random| {
+        let (name, good) = random.one_of(&FILES);
         write(name, &random.damaged(good, &words));
         let machine = Machine::read(root.path(), &ids).with_log(root.path());
         let cause = machine.likely_cause([0, 1]);
@@ -265,8 +231,10 @@ fn damaged_accounts_of_a_machine_are_read_and_shown_as_text() {
         }
         let uuids = Machine::uuids(root.path());
         assert!(uuids.len() <= 1, "{uuids:?}");
+        let bar1 = verdicts::bar1(root.path(), &ids[0]);
+        assert!(bar1.is_none_or(|bytes| bytes.is_power_of_two()), "{bar1:?}");
         if random.below(4) == 0 {
             write(name, good);
         }
-    }
+    });
 }

@@ -8,6 +8,10 @@ use std::ptr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
 
+#[path = "../../host/src/fuzz/inputs.rs"]
+#[allow(dead_code, clippy::indexing_slicing, reason = "a test fails so; others use the rest")]
+mod inputs;
+
 use p2pshim_trace::{
     CHUNK_BYTES, Capture, DeviceTime, Error, HEADER_BYTES, NoteKind, Options, PART, Record, Segment, State, Trace,
     VERSION, Wait, Writer,
@@ -584,22 +588,17 @@ fn open_of_damaged_files_never_fails_otherwise_than_by_saying_so() {
     write_calls(&writer, &mut Segment::default(), 100);
     let good = fs::read(folder.file()).unwrap();
     let path = folder.0.join("damaged");
-    let number = |name: &str| std::env::var(name).ok().map(|value| value.parse::<u64>().unwrap());
-    let (tries, mut state) = (number("P2PSHIM_FUZZ").unwrap_or(2_000), number("P2PSHIM_SOAK").unwrap_or(1));
-    let mut next = |below: usize| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 33) as usize % below
-    };
     let mut opened = 0;
-    for _ in 0..tries {
+    let tries = inputs::each(2_000, |_, random| {
         let mut bytes = good[..HEADER_BYTES + 3 * CHUNK_BYTES].to_vec();
-        for _ in 0..=next(8) {
+        for _ in 0..=random.below(8) {
             // Headers, of the file, of chunks and of notes, are where damage matters.
-            let start = [0, 32, HEADER_BYTES, HEADER_BYTES + CHUNK_BYTES, next(bytes.len())][next(5)];
-            let at = (start + next(100)).min(bytes.len() - 1);
-            bytes[at] = [0, 255, 1, next(256) as u8][next(4)];
+            let anywhere = random.below(bytes.len());
+            let start = random.one_of(&[0, 32, HEADER_BYTES, HEADER_BYTES + CHUNK_BYTES, anywhere]);
+            let at = (start + random.below(100)).min(bytes.len() - 1);
+            bytes[at] = [0, 255, 1, random.below(256) as u8][random.below(4)];
         }
-        bytes.truncate(bytes.len() - [0, next(bytes.len())][next(2)]);
+        bytes.truncate(bytes.len() - [0, random.below(bytes.len())][random.below(2)]);
         fs::write(&path, &bytes).unwrap();
         if let Ok(trace) = Trace::open(&path) {
             opened += 1;
@@ -608,7 +607,7 @@ fn open_of_damaged_files_never_fails_otherwise_than_by_saying_so() {
                 let _ = (timeline.real(call.start), timeline.nanos(call.end.wrapping_sub(call.start)));
             }
         }
-    }
+    });
     assert!(opened > tries / 4, "{opened}");
 }
 

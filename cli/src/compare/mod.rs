@@ -135,6 +135,16 @@ fn try_run(arguments: &CompareArguments) -> Result<u8, Box<dyn Error>> {
     Ok(status(&comparison, is_whole))
 }
 
+/// The comparison of two folders as text and JSON, if there are traces in both.
+#[cfg(test)]
+pub(crate) fn of_folders(folders: [&PathBuf; 2]) -> Option<(String, serde_json::Value)> {
+    let [before, after] = folders.map(|folder| load(folder).ok());
+    let comparison = judge::compare(&before?, &after?, 10.0, true);
+    let mut out = Vec::new();
+    text::write(&comparison, Style { colour: false, width: Some(80) }, &mut out).ok()?;
+    Some((String::from_utf8(out).ok()?, serde_json::to_value(&comparison).ok()?))
+}
+
 fn status(comparison: &Comparison, is_whole: bool) -> u8 {
     match comparison.verdict {
         Verdict::Worse => 1,

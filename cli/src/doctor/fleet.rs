@@ -545,6 +545,7 @@ fn label(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fuzz::{each, is_plain, put_odd};
 
     const DAY: u64 = 86_400_000_000_000;
 
@@ -692,71 +693,32 @@ mod tests {
         assert!(lines.iter().all(|line| cells(line) == cells(lines[0])), "{text}");
     }
 
-    /// A value of JSON that nobody expects there.
-    fn odd(number: usize) -> Value {
-        let all = [
-            json!(null),
-            json!(-1),
-            json!(1e300),
-            json!(u64::MAX),
-            json!("\u{1b}[2J\n"),
-            json!([]),
-            json!({}),
-            json!(true),
-            json!("x".repeat(3000)),
-        ];
-        all[number % all.len()].clone()
-    }
-
-    /// Puts something in the place of a value, which is anywhere.
-    fn put_odd(value: &mut Value, draw: &mut impl FnMut(usize) -> usize) {
-        let count = value.as_array().map_or(0, Vec::len) + value.as_object().map_or(0, serde_json::Map::len);
-        if count == 0 || draw(4) == 0 {
-            *value = odd(draw(99));
-            return;
-        }
-        let at = draw(count);
-        match value {
-            Value::Array(all) => put_odd(&mut all[at], draw),
-            Value::Object(all) => all.values_mut().nth(at).into_iter().for_each(|value| put_odd(value, draw)),
-            _ => {}
-        }
-    }
-
     /// `make fuzz INPUTS=n` tries so many.
     #[test]
     fn damaged_documents_are_read_as_far_as_they_go_and_shown_as_text() {
-        let inputs = std::env::var("P2PSHIM_FUZZ").map_or(500, |inputs| inputs.parse().unwrap());
-        let mut state = std::env::var("P2PSHIM_SOAK").map_or(1, |seed| seed.parse::<u64>().unwrap());
-        let mut draw = |below: usize| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (state >> 33) as usize % below
-        };
         let file = tempfile::NamedTempFile::new().unwrap();
         let good: Vec<Value> = ["a", "b", "c"].map(|host| machine(host, 2, 390.0)).into();
-        for number in 0..inputs {
+        each(500, |_, random| {
             let mut all = good.clone();
-            for _ in 0..=draw(4) {
-                let at = draw(3);
-                put_odd(&mut all[at], &mut draw);
+            for _ in 0..=random.below(4) {
+                put_odd(&mut all[random.below(3)], random);
             }
             let mut bytes: Vec<u8> = all.iter().flat_map(|all| serde_json::to_vec(all).unwrap()).collect();
-            if draw(3) == 0 {
-                let at = draw(bytes.len());
-                bytes[at] = draw(256) as u8;
+            if random.below(3) == 0 {
+                let at = random.below(bytes.len());
+                bytes[at] = random.below(256) as u8;
             }
             fs::write(&file, bytes).unwrap();
             let fleet = Fleet::read(&[file.path().to_owned()]);
             let shown = text(&fleet);
-            let is_plain = |text: &str| !text.chars().any(|letter| letter.is_control() && letter != '\n');
-            assert!(is_plain(&shown), "{number}: {shown:?}");
+            assert!(is_plain(&shown), "{shown:?}");
             let mut out = Vec::new();
             fleet.json(&mut out).unwrap();
             assert!(serde_json::from_slice::<Value>(&out).is_ok());
             out.clear();
             csv(&fleet.all(), &mut out).unwrap();
             fleet.all().iter().try_for_each(|machine| prometheus(machine, &mut out)).unwrap();
-            assert!(is_plain(&String::from_utf8(out).unwrap()), "{number}");
-        }
+            assert!(is_plain(&String::from_utf8(out).unwrap()));
+        });
     }
 }

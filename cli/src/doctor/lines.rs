@@ -208,6 +208,37 @@ fn escape(value: &mut Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fuzz::{NUMBERS, each, is_plain};
+
+    /// A process that tests may die in a line, and a library may write to the same place.
+    #[test]
+    fn damaged_lines_of_other_processes_are_left_out_or_shown_as_text() {
+        let good = [
+            r#"{"pair":[0,{"found":["loads",{"wrong":"4096 of 4096 bytes never arrived (launch 1)"}]}]}"#,
+            r#"{"pair":[0,{"verdict":{"failed":"kernel loads: gone"}}]}"#,
+            r#"{"pair":[0,{"measured":["staged",{"speed":38.12,"latency":14.03}]}]}"#,
+            r#"{"stagers":{"class":2,"are_all_busy":true,"driver":24.5,"shim":38.0}}"#,
+            r#"{"partner":4711}"#,
+        ];
+        assert!(good.iter().all(|line| Line::parse(line).is_some()));
+        let words: Vec<&str> =
+            NUMBERS.into_iter().chain(["[", "]", "{", "}", "\"", "\\u001b[2J", "null", ","]).collect();
+        let mut read = 0;
+        let inputs = each(500, |_, random| {
+            let line = random.one_of(&good);
+            let line = random.damaged(line.as_bytes(), &words);
+            let line = String::from_utf8_lossy(&line);
+            let Some(parsed) = Line::parse(&line) else { return };
+            read += 1;
+            if let Line::Pair(_, line) = parsed
+                && let Line::Found(_, Finding::Wrong(text) | Finding::Hung(text)) | Line::Verdict(Verdict::Failed(text)) =
+                    *line
+            {
+                assert!(is_plain(&text), "{text:?}");
+            }
+        });
+        assert!(read > inputs / 10 && read < inputs, "{read}");
+    }
 
     #[test]
     fn parse_reads_what_was_written_and_nothing_else() {

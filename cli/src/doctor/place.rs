@@ -223,6 +223,7 @@ pub(super) fn container(root: &Path) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fuzz::{NUMBERS, each, is_plain};
     use p2pshim_host::machine::{Acs, Bridge};
 
     fn gpu(port: Option<&str>) -> Gpu {
@@ -232,6 +233,52 @@ mod tests {
 
     fn near(node: Option<u32>) -> Place {
         Place { node, ..Place::default() }
+    }
+
+    #[test]
+    fn damaged_accounts_of_a_machine_name_no_impossible_link_and_are_shown_as_text() {
+        const GPU: &str = "sys/bus/pci/devices/0000:01:00.0";
+        let files = [
+            ("current_link_speed", "16.0 GT/s PCIe\n"),
+            ("current_link_width", "16\n"),
+            ("max_link_speed", "32.0 GT/s PCIe\n"),
+            ("max_link_width", "16\n"),
+            ("aer_dev_correctable", "RxErr 0\nBadTLP 3\nTOTAL_ERR_COR 3\n"),
+            ("numa_node", "1\n"),
+            ("resource", "0x0 0xffffff 0x40200\n0x1000000000 0x1fffffffff 0x14220c\n"),
+        ];
+        let files = files.map(|(name, text)| (format!("{GPU}/{name}"), text));
+        let others = [
+            ("proc/1/cgroup", "0::/kubepods.slice/x\n"),
+            ("proc/77/comm", "nv-fabricmanage\n"),
+            ("run/systemd/container", "lxc\n"),
+        ];
+        let others = others.map(|(name, text)| (name.to_owned(), text));
+        let files: Vec<(String, &str)> = files.into_iter().chain(others).collect();
+        let root = tempfile::tempdir().unwrap();
+        let write = |(name, _): &(String, &str), bytes: &[u8]| {
+            let path = root.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, bytes).unwrap();
+        };
+        files.iter().for_each(|file| write(file, file.1.as_bytes()));
+        let gpu = Gpu { bus_id: "0000:01:00.0".to_owned(), ..Gpu::default() };
+        let whole = Place::read(root.path(), &gpu);
+        assert_eq!((whole.node, whole.link().map(|link| link.lanes), whole.bar1), (Some(1), Some(16), Some(64 << 30)));
+        let words: Vec<&str> = files.iter().flat_map(|file| file.1.split_whitespace()).chain(NUMBERS).collect();
+        each(500, |_, random| {
+            let file = &files[random.below(files.len())];
+            write(file, &random.damaged(file.1.as_bytes(), &words));
+            let place = Place::read(root.path(), &gpu).and_later(&whole);
+            for link in [place.link(), place.most()].into_iter().flatten() {
+                assert!((0.0..=100_000.0).contains(&link.rate()) && is_plain(&link.to_string()), "{link:?}");
+            }
+            assert!(container(root.path()).is_none_or(|name| is_plain(&name)), "{:?}", container(root.path()));
+            let _ = Services::read(root.path());
+            if random.below(4) == 0 {
+                write(file, file.1.as_bytes());
+            }
+        });
     }
 
     #[test]

@@ -72,34 +72,43 @@ pub(crate) fn hang(arguments: &LiveArguments) -> Result<ExitCode, Box<dyn Error>
     let found = found(&report, &meant)?;
     let hangs = found.iter().any(|(_, all)| all.iter().any(|it| it.state == State::InCall || it.ended_hanging()));
     let mut out = io::BufWriter::new(io::stdout().lock());
-    if arguments.json {
-        write_json(&report, &found, &mut out)?;
-    } else {
-        let style = Style::of_stdout();
-        for (number, (run, all)) in found.iter().enumerate() {
-            if number > 0 {
-                writeln!(out)?;
-            }
-            let line = |out: &mut dyn Write, text: &str, indent| {
-                writeln!(out, "{}", wrapped(&clean(text), style.width, indent))
-            };
-            line(&mut out, &says(all), "")?;
-            writeln!(out, "{}", style.dim(&wrapped(&clean(&run.command.join(" ")), style.width, "  ")))?;
-            for it in all {
-                line(&mut out, &format!("  {}", sentence(&report, it)), "    ")?;
-                for call in it.at_end.iter().skip(1).take(THREADS) {
-                    let at_end = at_end(&report, it, call);
-                    line(&mut out, &format!("    Thread {} was then in {at_end}.", call.thread), "      ")?;
-                }
-            }
-        }
-        if !matches!(meant, Meant::Folders) {
-            let more = "Processes of other machines are not seen; of a folder of traces that machines share they are.";
-            writeln!(out, "\n{}", style.dim(&wrapped(more, style.width, "")))?;
-        }
-    }
+    write(&report, &found, (&meant, arguments.json), Style::of_stdout(), &mut out)?;
     out.flush()?;
     Ok(if hangs { ExitCode::from(HANGS) } else { ExitCode::SUCCESS })
+}
+
+/// Writes what is known of programs, as text or JSON.
+pub(super) fn write(
+    report: &Report,
+    found: &Found,
+    (meant, is_json): (&Meant, bool),
+    style: Style,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    if is_json {
+        return write_json(report, found, out);
+    }
+    let line =
+        |out: &mut dyn Write, text: &str, indent| writeln!(out, "{}", wrapped(&clean(text), style.width, indent));
+    for (number, (run, all)) in found.iter().enumerate() {
+        if number > 0 {
+            writeln!(out)?;
+        }
+        line(out, &says(all), "")?;
+        writeln!(out, "{}", style.dim(&wrapped(&clean(&run.command.join(" ")), style.width, "  ")))?;
+        for it in all {
+            line(out, &format!("  {}", sentence(report, it)), "    ")?;
+            for call in it.at_end.iter().skip(1).take(THREADS) {
+                let at_end = at_end(report, it, call);
+                line(out, &format!("    Thread {} was then in {at_end}.", call.thread), "      ")?;
+            }
+        }
+    }
+    if !matches!(meant, Meant::Folders) {
+        let more = "Processes of other machines are not seen; of a folder of traces that machines share they are.";
+        writeln!(out, "\n{}", style.dim(&wrapped(more, style.width, "")))?;
+    }
+    Ok(())
 }
 
 /// Lists the processes.
@@ -128,11 +137,11 @@ pub(crate) fn ps(arguments: &LiveArguments) -> Result<ExitCode, Box<dyn Error>> 
 }
 
 /// The runs that are meant, each with its processes.
-type Found<'a> = Vec<(&'a Run, Vec<Process<'a>>)>;
+pub(super) type Found<'a> = Vec<(&'a Run, Vec<Process<'a>>)>;
 
 /// # Errors
 /// There are none; the text says what may be the matter.
-fn found<'a>(report: &'a Report, meant: &Meant) -> Result<Found<'a>, String> {
+pub(super) fn found<'a>(report: &'a Report, meant: &Meant) -> Result<Found<'a>, String> {
     let all = report.runs.iter().map(|run| (run, live::processes(report, run)));
     let (found, ended): (Found, Found) = all.partition(|(_, all)| meant.has(all));
     if !found.is_empty() {

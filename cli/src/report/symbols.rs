@@ -249,6 +249,7 @@ impl ModuleFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fuzz::each;
 
     fn module(path: &str) -> Module {
         Module { first: 0x7000_0000, end: 0x7000_2000, offset: 0x1000, path: path.to_owned(), build_id: None, since: 1 }
@@ -274,5 +275,37 @@ mod tests {
             let name = path.rsplit('/').next().unwrap();
             assert_eq!(symbols.describe(Some(&place), host.as_deref()), format!("{name}+0x1234"));
         }
+    }
+
+    /// Programs of a trace may have been damaged, or replaced, as well.
+    #[test]
+    fn damaged_files_of_programs_are_described_as_far_as_they_go() {
+        // With lines, where the C programs have been built.
+        let samples = ["../target/c-tests/demo_copies-12", "/bin/true"];
+        let good = samples.iter().find_map(|path| fs::read(path).ok()).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("app");
+        let module = Module { since: u64::MAX, ..module(path.to_str().unwrap()) };
+        each(100, |_, random| {
+            let mut bytes = good.clone();
+            for _ in 0..random.below(6) {
+                // Headers are where damage matters.
+                let at = [random.below(bytes.len()), random.below(1000), bytes.len() - 1 - random.below(4000)];
+                let value = [0, 1, 255, random.below(256) as u8];
+                bytes[random.one_of(&at)] = random.one_of(&value);
+            }
+            bytes.truncate(bytes.len() - [0, random.below(bytes.len())][usize::from(random.below(4) == 0)]);
+            fs::write(&path, &bytes).unwrap();
+            let mut symbols = Symbols::new(true);
+            let host = symbols.host.clone();
+            let places = [0x132d, random.below(bytes.len()) as u64].map(|offset| Place {
+                address: 0x7000_0000 + offset,
+                module: Some(Module { offset: 0, ..module.clone() }),
+            });
+            let said = places.each_ref().map(|place| symbols.describe(Some(place), host.as_deref()));
+            assert!(said.iter().all(|said| said.starts_with("app+0x") && said.len() < 10_000), "{said:?}");
+            symbols.describe_caller(&places, host.as_deref());
+            symbols.static_runtime(&module, host.as_deref());
+        });
     }
 }

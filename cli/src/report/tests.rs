@@ -9,9 +9,13 @@ use p2pshim_trace::{CHUNK_BYTES, Capture, HEADER_BYTES, NoteKind, Path as Taken,
 
 use super::gather::{Options, gather_from};
 use super::model::Report;
-use super::scene::{Call, DIRECT, ENABLE, Folder, MEMCPY_PEER, OVERLAP, STAGED, Scene};
+use super::scene::{Call, DIRECT, ENABLE, Folder, MEMCPY_PEER, OVERLAP, STAGED, START, Scene};
 use super::term::Style;
-use super::{calls, csv, json, merge, perfetto, text};
+use super::{calls, csv, hang, json, live, merge, nvlink, perfetto, processes, text};
+use crate::fuzz::{Random, each, is_plain, put_odd};
+use crate::kept::Kept;
+use crate::nvlink::Reading;
+use crate::runs::Run;
 
 /// The number of the path within a device.
 const SAME: u8 = Taken::SameDevice.number();
@@ -68,36 +72,73 @@ enum Form {
 
 const FORMS: [Form; 5] = [Form::Text, Form::Json, Form::Csv, Form::Calls, Form::Events];
 
-/// Makes a report of files in memory, and writes it in a form.
-fn report_of(files: &[Vec<u8>], symbols: bool, form: Form) -> (Report, Vec<u8>) {
+/// Makes a report of files in memory, and of what lies beside them.
+fn gathered(files: &[Vec<u8>], symbols: bool, beside: &Beside) -> (Report, Vec<String>) {
     let names: Vec<String> = (0..files.len()).map(|index| format!("{index}.p2ptrace")).collect();
     let sizes: Vec<u64> = files.iter().map(|file| file.len() as u64).collect();
     let open = |index: usize| Trace::from_bytes(files[index].clone(), Path::new(&names[index]));
-    let report = gather_from(&names, &sizes, &open, &Options { symbols, with_arguments: true, filter: None });
-    let sources = || merge::sources(&report, |file| open(file.index)).unwrap();
-    let mut out = Vec::new();
-    match form {
-        Form::Text => text::write(&report, Style { colour: true, width: Some(80) }, &mut out),
-        Form::Json => json::write(&report, &mut out),
-        Form::Csv => csv::write(&report, &mut out),
-        Form::Calls => calls::write(&report, &sources(), &[], u64::MAX, symbols, &mut out),
-        Form::Events => perfetto::write(&report, &sources(), &[], symbols, &mut out),
-    }
-    .unwrap();
-    (report, out)
+    let mut report = gather_from(&names, &sizes, &open, &Options { symbols, with_arguments: true, filter: None });
+    processes::complete(&mut report, &beside.runs);
+    report.nvlink = nvlink::compare(&report, &beside.readings);
+    (report, names)
 }
 
-/// Numbers that look random, the same each time.
-struct Random(u64);
+/// Writes a report in a form, without colours.
+fn written(report: &Report, (files, names): (&[Vec<u8>], &[String]), form: Form) -> Vec<u8> {
+    let open = |index: usize| Trace::from_bytes(files[index].clone(), Path::new(&names[index]));
+    let sources = || merge::sources(report, |file| open(file.index)).unwrap();
+    let mut out = Vec::new();
+    match form {
+        Form::Text => text::write(report, Style { colour: false, width: Some(80) }, &mut out),
+        Form::Json => json::write(report, &mut out),
+        Form::Csv => csv::write(report, &mut out),
+        Form::Calls => calls::write(report, &sources(), &[], u64::MAX, false, &mut out),
+        Form::Events => perfetto::write(report, &sources(), &[], false, &mut out),
+    }
+    .unwrap();
+    out
+}
 
-impl Random {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % limit.max(1)
+/// The files beside a trace.
+#[derive(Default)]
+struct Beside {
+    runs: Vec<Run>,
+    readings: Vec<Reading>,
+}
+
+impl Beside {
+    /// The run of [`trace_of_all`], and what NVLink carried meanwhile, in JSON.
+    fn good() -> [Value; 2] {
+        let run = Run {
+            version: 1,
+            id: "run-1".to_owned(),
+            host: "node".to_owned(),
+            process: 7,
+            command: vec!["/opt/app".to_owned(), "-n".to_owned()],
+            start: START - 1_000_000,
+            end: START + 90_000_000_000,
+            signal: Some(9),
+            ..Run::default()
+        };
+        let gpu = |uuid: &str| crate::nvlink::Gpu {
+            uuid: uuid.to_owned(),
+            sent: [5 << 20, 60 << 20],
+            received: [7 << 20, 90 << 20],
+            ours: true,
+            others: vec![4711],
+        };
+        let gpus = ["GPU-a", "GPU-b"].map(gpu).to_vec();
+        let reading =
+            Reading { version: 1, host: run.host.clone(), start: run.start, end: run.end, gpus, ..Reading::default() };
+        [serde_json::to_value(run).unwrap(), serde_json::to_value(reading).unwrap()]
     }
 
-    fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
-        all[self.below(all.len())]
+    /// Takes over as much as can be read.
+    fn read([run, reading]: [Value; 2]) -> Self {
+        fn possible<T: Kept>(value: Value) -> Vec<T> {
+            serde_json::from_value(value).into_iter().filter(T::is_possible).collect()
+        }
+        Self { runs: possible(run), readings: possible(reading) }
     }
 }
 
@@ -139,55 +180,71 @@ fn damage(random: &mut Random, good: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// How many damaged files are tried, and a seed: of `make fuzz`, which sets P2PSHIM_FUZZ, of `make soak`, which sets P2PSHIM_SOAK, or else of
-/// `make test`.
-fn tries() -> (usize, u64) {
-    let number = |name: &str| std::env::var(name).ok().map(|value| value.parse::<u64>().unwrap());
-    let (tries, seed) = number("P2PSHIM_SOAK").map_or((1_000, 20_000), |seed| (20_000, seed));
-    (number("P2PSHIM_FUZZ").map_or(tries, |tries| tries as usize), seed)
-}
-
-/// Whether each figure of a report can be one, by its name.
-fn are_plausible(name: &str, value: &Value) -> bool {
-    /// GB/s, bytes of some hundred calls, and nanoseconds of ten years.
+/// A figure of a report that can be none, by its name.
+fn implausible(name: &str, value: &Value) -> Option<String> {
+    /// GB/s, bytes of some hundred calls, copies of them (a call may make many), and nanoseconds of ten years.
     const FASTEST: f64 = 100_000.0;
     const MOST: f64 = 1e18;
+    const MANY: f64 = 1e13;
     const LONGEST: f64 = 3.2e17;
-    let is_time_of_day = matches!(name, "started" | "ended" | "from" | "to");
+    let most = match name {
+        // Times of day; traces of a job may be of several days.
+        "started" | "ended" | "from" | "to" | "ts" => return None,
+        "calls" | "copies" | "errors" | "records" => MANY,
+        "direct" | "staged" | "sent" | "received" | "max" | "median" | "min" => MOST,
+        "p50" | "p99" | "total" => LONGEST,
+        "dur" => LONGEST / 1e3,
+        _ if name.contains("gb_per_s") || name == "GB/s" => FASTEST,
+        _ if name.ends_with("_calls") => MANY,
+        _ if name.contains("bytes") => MOST,
+        // Of all calls together.
+        _ if name.ends_with("seconds") => LONGEST / 1e6,
+        _ if name.ends_with("_ns") => LONGEST,
+        _ => f64::MAX,
+    };
     match value {
-        Value::Object(all) => all.iter().all(|(name, value)| are_plausible(name, value)),
-        Value::Array(all) => all.iter().all(|value| are_plausible(name, value)),
+        Value::Object(all) => all.iter().find_map(|(name, value)| implausible(name, value)),
+        Value::Array(all) => all.iter().find_map(|value| implausible(name, value)),
         Value::Number(number) => {
-            let most = match name {
-                _ if name.contains("gb_per_s") => FASTEST,
-                _ if name.contains("bytes") => MOST,
-                "p50" | "p99" | "max" | "total" => LONGEST,
-                _ if name.ends_with("_ns") => LONGEST,
-                _ => f64::MAX,
-            };
-            is_time_of_day || number.as_f64().is_some_and(|number| (0.0..=most).contains(&number.abs()))
+            let is_plausible = number.as_f64().is_some_and(|number| number.abs() <= most);
+            (!is_plausible).then(|| format!("{name}: {number}"))
         }
-        _ => true,
+        _ => None,
     }
+}
+
+/// Checks what is written of a report: nothing in it commands a terminal, and each figure may be one.
+fn check(report: &Report, form: Form, out: &[u8]) {
+    let text = str::from_utf8(out).unwrap();
+    assert!(is_plain(text), "{text:?}");
+    let parsed = match form {
+        Form::Json | Form::Events => serde_json::from_slice(out).unwrap(),
+        _ => json::value(report).unwrap(),
+    };
+    assert_eq!(implausible("", &parsed), None);
 }
 
 #[test]
 fn report_of_damaged_files_is_made_of_what_is_left() {
     let good = trace_of_all();
-    let (whole, _) = report_of(std::slice::from_ref(&good), true, Form::Text);
+    let (whole, _) = gathered(std::slice::from_ref(&good), true, &Beside::default());
     assert!(whole.is_whole() && whole.files[0].calls == 41 && whole.unfinished.len() == 1);
-    let (tries, seed) = tries();
-    let mut random = Random(seed);
-    let mut read = 0;
-    let mut calls = 0;
-    for number in 0..tries {
-        let mut files = vec![damage(&mut random, &good)];
+    let [run, reading] = Beside::good();
+    let (mut read, mut calls) = (0, 0);
+    let inputs = each(600, |number, random| {
+        let mut files = vec![damage(random, &good)];
         if number % 16 == 0 {
-            files.push(damage(&mut random, &good));
+            files.push(damage(random, &good));
             files.push(good.clone());
         }
+        let mut beside = [run.clone(), reading.clone()];
+        if number % 4 == 0 {
+            put_odd(&mut beside[random.below(2)], random);
+        }
         let form = FORMS[number % FORMS.len()];
-        let (report, out) = report_of(&files, number % 64 == 0, form);
+        let (report, names) = gathered(&files, number % 64 == 0, &Beside::read(beside));
+        let out = written(&report, (&files, &names), form);
+        check(&report, form, &out);
         read += usize::from(report.files[0].process.is_some());
         calls += report.files[0].calls as usize;
         if matches!(form, Form::Calls) {
@@ -195,14 +252,61 @@ fn report_of_damaged_files_is_made_of_what_is_left() {
             // Parts of calls, which damaged files may have, have lines of their own.
             assert!(lines as u64 >= report.functions.iter().map(|function| function.calls).sum::<u64>());
         }
-        if matches!(form, Form::Json | Form::Events) && number % 8 == 0 {
-            let parsed: Result<Value, _> = serde_json::from_slice(&out);
-            let is_sound = parsed.is_ok_and(|parsed| are_plausible("", &parsed));
-            assert!(is_sound, "{number}: {}", String::from_utf8_lossy(&out));
+    });
+    println!("{read} could be read, {calls} calls");
+    assert!(read > inputs / 2 && calls > 20 * read, "the damage is too great to tell anything: {read}, {calls}");
+}
+
+#[test]
+fn damaged_files_beside_a_trace_change_no_figure_of_it() {
+    let good = [trace_of_all()];
+    let pairs = |report: &Report| serde_json::to_value(&report.pairs).unwrap();
+    let whole = pairs(&gathered(&good, false, &Beside::default()).0);
+    let beside = Beside::good();
+    each(200, |number, random| {
+        let mut beside = beside.clone();
+        for _ in 0..=random.below(4) {
+            put_odd(&mut beside[random.below(2)], random);
         }
-    }
-    println!("{tries} damaged files: {read} could be read, {calls} calls");
-    assert!(read > tries / 2 && calls > 20 * read, "the damage is too great to tell anything: {read}, {calls}");
+        let (report, names) = gathered(&good, false, &Beside::read(beside));
+        assert_eq!(pairs(&report), whole);
+        let form = [Form::Text, Form::Json][number % 2];
+        check(&report, form, &written(&report, (&good, &names), form));
+    });
+}
+
+/// Damaged traces on the disk: of programs that may hang, and beside those of another run.
+#[test]
+fn damaged_traces_of_programs_that_hang_or_are_compared_are_shown_as_far_as_they_go() {
+    let good = trace_of_all();
+    let folder = tempfile::tempdir().unwrap();
+    let [one, other] = ["a", "b"].map(|name| folder.path().join(name));
+    [&one, &other].into_iter().for_each(|folder| std::fs::create_dir(folder).unwrap());
+    std::fs::write(other.join("a.p2ptrace"), &good).unwrap();
+    let mut compared = 0;
+    let inputs = each(50, |_, random| {
+        std::fs::write(one.join("a.p2ptrace"), damage(random, &good)).unwrap();
+        if let Ok((Some(report), meant)) = live::read(std::slice::from_ref(&one), 64, true)
+            && let Ok(found) = hang::found(&report, &meant)
+        {
+            let shown = |is_json| {
+                let mut out = Vec::new();
+                hang::write(&report, &found, (&meant, is_json), Style { colour: false, width: Some(80) }, &mut out)
+                    .unwrap();
+                String::from_utf8(out).unwrap()
+            };
+            assert!(is_plain(&shown(false)), "{:?}", shown(false));
+            let parsed: Value = serde_json::from_str(&shown(true)).unwrap();
+            assert_eq!(implausible("", &parsed), None);
+        }
+        let pair = if random.below(2) == 0 { [&one, &other] } else { [&other, &one] };
+        if let Some((text, parsed)) = crate::compare::of_folders(pair) {
+            compared += 1;
+            assert!(is_plain(&text), "{text:?}");
+            assert_eq!(implausible("", &parsed), None);
+        }
+    });
+    assert!(compared > inputs / 2, "{compared}");
 }
 
 #[test]
