@@ -18,7 +18,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 pub(crate) use descriptor::Descriptor;
-pub(crate) use environment::{environment, remember_environment, variable};
+pub(crate) use environment::{environment, ignores_variables, remember_environment, variable};
 pub(crate) use stack::has_room;
 
 /// Locks a mutex of the standard library, which stands where threads may wait for it when memory has run out. A thread that

@@ -144,6 +144,10 @@ fn configure() -> bool {
         if !config.on {
             return false;
         }
+        if os::ignores_variables(config::PREFIX) {
+            warnings
+                .push("P2PSHIM variables are ignored: the program runs with more privileges than its user".to_owned());
+        }
         policy::configure(config);
         report_panics_to_the_log();
         observe(Sees::LOG, record::log::open(config, &mut warnings));

@@ -1,9 +1,12 @@
 //! The environment, which is read once: C cannot keep another thread of the program from changing it meanwhile, and a change may move all of
-//! it to another place.
+//! it to another place. Of a program with more rights than its user nothing is read: options, and folders of verdicts, are then the
+//! user's choice.
 
 use std::ffi::{CStr, OsStr, OsString, c_char};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::OnceLock;
+
+use super::is_secure_execution;
 
 type Variable = (OsString, OsString);
 
@@ -26,7 +29,16 @@ pub(crate) fn environment(prefix: &str) -> impl Iterator<Item = Variable> {
     known.unwrap_or_else(|| read(&[prefix])).into_iter()
 }
 
+/// Whether there are variables whose names begin with `prefix`, but nobody is told of them.
+pub(crate) fn ignores_variables(prefix: &str) -> bool {
+    is_secure_execution() && !all(&[prefix]).is_empty()
+}
+
 fn read(prefixes: &[&str]) -> Vec<Variable> {
+    if is_secure_execution() { Vec::new() } else { all(prefixes) }
+}
+
+fn all(prefixes: &[&str]) -> Vec<Variable> {
     unsafe extern "C" {
         static environ: *const *const c_char;
     }

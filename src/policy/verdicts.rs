@@ -82,16 +82,13 @@ fn faults() -> String {
 
 /// The verdicts of the user, and of GPUs that the machine has those of root.
 fn caches(are_of_machine: bool) -> impl Iterator<Item = Cache> {
-    let simulated = os::variable("P2PSIM_ROOT").filter(|_| !os::is_secure_execution());
-    let root = machine::root(!are_of_machine, simulated).filter(|_| are_of_machine);
+    let root = machine::root(!are_of_machine, os::variable("P2PSIM_ROOT")).filter(|_| are_of_machine);
     cache().into_iter().chain(root.as_deref().map(Cache::of_system))
 }
 
-/// The verdicts of the user. Where a program has more rights than its user, its environment, and so the folder, are the user's choice.
+/// The verdicts of the user.
 fn cache() -> Option<Cache> {
-    let variable = |name: &str| os::variable(name);
-    let cache = || Cache::of(variable("XDG_CACHE_HOME"), variable("HOME"), os::user_id());
-    if os::is_secure_execution() { None } else { cache() }
+    Cache::of(os::variable("XDG_CACHE_HOME"), os::variable("HOME"), os::user_id())
 }
 
 #[cfg(test)]
