@@ -54,7 +54,13 @@ fn main() {
 fn write(folder: &Path, file: u64, records: u64) {
     const THREADS: u64 = 4;
     let name = format!("rank-{file}.p2ptrace");
-    let writer = Writer::create(&Options { folder: folder.to_owned(), name, limit: records * 80 + (1 << 20) }).unwrap();
+    let writer = Writer::create(&Options {
+        folder: folder.to_owned(),
+        name,
+        limit: records * 80 + (1 << 20),
+        limit_in_memory: u64::MAX,
+    })
+    .unwrap();
     writer.note(NoteKind::Host, 0, &[format!("node{}", file / 8).as_bytes(), b"boot"]);
     writer.note(NoteKind::Variable, 0, &[b"RANK", file.to_string().as_bytes()]);
     for (number, layer, name) in [(1, "runtime", "cudaMemcpyPeerAsync"), (2, "driver", "cuMemcpyPeerAsync")] {

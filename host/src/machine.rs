@@ -441,6 +441,31 @@ pub fn process_namespace() -> Option<String> {
     fs::read_link("/proc/self/ns/pid").ok()?.into_os_string().into_string().ok()
 }
 
+/// Whether processes can be seen, by their own numbers: the /proc of another pid namespace has others.
+pub fn sees_processes() -> bool {
+    number_in_proc() == Some(std::process::id())
+}
+
+/// The number by which /proc has this process.
+pub fn number_in_proc() -> Option<u32> {
+    fs::read_link("/proc/self").ok()?.to_str()?.parse().ok()
+}
+
+/// The least memory that any of this process's control groups may have, of a machine whose files are below `root`.
+pub fn memory_limit(root: &Path) -> Option<u64> {
+    let limit = |line: &str| {
+        let (controllers, path) = line.split_once(':')?.1.split_once(":/")?;
+        let (hierarchy, file) = match controllers {
+            "" => ("sys/fs/cgroup", "memory.max"),
+            _ if controllers.split(',').any(|it| it == "memory") => ("sys/fs/cgroup/memory", "memory.limit_in_bytes"),
+            _ => return None,
+        };
+        let read = |folder: &Path| read_line(&root.join(hierarchy).join(folder).join(file))?.parse::<u64>().ok();
+        Path::new(path).ancestors().filter_map(read).min()
+    };
+    fs::read_to_string(root.join("proc/self/cgroup")).ok()?.lines().filter_map(limit).min()
+}
+
 /// When a process (by its number, or `self`) was started, in clock ticks after boot: it stays what it is if the process becomes another program.
 pub fn process_start(process: &str) -> Option<String> {
     // The name of the program, in brackets, may contain anything.
@@ -473,6 +498,23 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use tempfile::TempDir;
+
+    #[test]
+    fn memory_limit_is_the_least_of_groups_above_as_far_as_they_are_seen() {
+        let tree = Tree::new();
+        let limit = || memory_limit(tree.0.path());
+        assert_eq!(limit(), None);
+        tree.write("proc/self/cgroup", b"5:cpu,memory:/job/step\n1:name=systemd:/other\n0::/job\n");
+        assert_eq!(limit(), None);
+        tree.write("sys/fs/cgroup/memory/memory.limit_in_bytes", b"9223372036854771712\n");
+        assert_eq!(limit(), Some(9_223_372_036_854_771_712));
+        tree.write("sys/fs/cgroup/memory/job/memory.limit_in_bytes", b"4096\n");
+        tree.write("sys/fs/cgroup/memory/other/memory.limit_in_bytes", b"1\n");
+        tree.write("sys/fs/cgroup/job/memory.max", b"max\n");
+        assert_eq!(limit(), Some(4096));
+        tree.write("sys/fs/cgroup/memory.max", b"2048\n");
+        assert_eq!(limit(), Some(2048));
+    }
 
     /// A tree like that of a machine with one GPU below a root port and a switch.
     struct Tree(TempDir);

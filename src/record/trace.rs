@@ -13,7 +13,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64};
@@ -58,14 +58,12 @@ pub(crate) struct Trace {
 /// Makes the file, if one is wanted, and adds to `warnings` why there is none. Returns whether calls are to be recorded.
 pub(crate) fn open(config: &Config, warnings: &mut Vec<String>) -> bool {
     let Some(folder) = &config.trace else { return false };
-    if os::is_secure_execution() {
-        warnings.push("P2PSHIM_TRACE is ignored: the program runs with more privileges than its user".to_owned());
-        return false;
-    }
     let host = machine::host_name();
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let name = format!("{}-{}-{}{SUFFIX}", host.replace('/', "_"), os::process_id(), since.as_micros());
-    let options = Options { folder: PathBuf::from(folder), name, limit: config.trace_limit };
+    // As much may be wanted by each of a node's ranks.
+    let limit_in_memory = machine::memory_limit(Path::new("/")).map_or(u64::MAX, |limit| limit / 32);
+    let options = Options { folder: PathBuf::from(folder), name, limit: config.trace_limit, limit_in_memory };
     let path = options.folder.join(&options.name);
     // The program may go elsewhere.
     let path = std::path::absolute(&path).unwrap_or(path);
@@ -191,7 +189,7 @@ impl Trace {
         }
     }
 
-    pub(crate) fn path(&self) -> &std::path::Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 

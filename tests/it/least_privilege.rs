@@ -26,7 +26,7 @@ macro_rules! numbers {
 const NUMBERS: &[(&str, libc::c_long)] = numbers![
     access = SYS_access, arch_prctl = SYS_arch_prctl, brk = SYS_brk, clock_nanosleep = SYS_clock_nanosleep, clone = SYS_clone,
     clone3 = SYS_clone3, close = SYS_close, execve = SYS_execve, exit = SYS_exit, exit_group = SYS_exit_group,
-    fallocate = SYS_fallocate, fcntl = SYS_fcntl, fstat = SYS_fstat, ftruncate = SYS_ftruncate, futex = SYS_futex,
+    fallocate = SYS_fallocate, fcntl = SYS_fcntl, fstat = SYS_fstat, fstatfs = SYS_fstatfs, ftruncate = SYS_ftruncate, futex = SYS_futex,
     geteuid = SYS_geteuid, getpid = SYS_getpid, getrandom = SYS_getrandom, gettid = SYS_gettid, ioctl = SYS_ioctl,
     lseek = SYS_lseek, madvise = SYS_madvise, mkdir = SYS_mkdir, mmap = SYS_mmap, mprotect = SYS_mprotect, munmap = SYS_munmap,
     newfstatat = SYS_newfstatat, openat = SYS_openat, prctl = SYS_prctl, pread64 = SYS_pread64, prlimit64 = SYS_prlimit64,

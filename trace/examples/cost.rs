@@ -10,7 +10,7 @@ fn main() -> std::io::Result<()> {
     for threads in [1, 2, 8] {
         let folder = env::temp_dir().join("p2pshim-trace-cost");
         let name = format!("{}-{threads}.p2ptrace", std::process::id());
-        let options = Options { folder: folder.clone(), name, limit: 1 << 33 };
+        let options = Options { folder: folder.clone(), name, limit: 1 << 33, limit_in_memory: u64::MAX };
         let writer = Writer::create(&options)?;
         let begun = Instant::now();
         std::thread::scope(|scope| {

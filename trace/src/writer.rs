@@ -28,10 +28,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::layout::{CHUNK_BYTES, Clock, HAS_EXITED, HEADER_BYTES, MAGIC, RECORD_BYTES, VERSION, header};
-use chunks::{Space, allocate, map};
+use chunks::{Space, allocate, is_in_memory, map};
 use clock::{FIRST_CALIBRATION, clock};
 use room::{Room, STEP};
 pub use segment::{Begun, Open, Segment};
+
+/// The smallest file that has room for calls.
+const LEAST: u64 = (HEADER_BYTES + 2 * CHUNK_BYTES) as u64;
 
 /// The place, name and size of a file to be made.
 #[derive(Clone, Debug)]
@@ -42,6 +45,8 @@ pub struct Options {
     pub name: String,
     /// How many bytes it may have.
     pub limit: u64,
+    /// How many if its file system is in memory.
+    pub limit_in_memory: u64,
 }
 
 /// A file that is being written.
@@ -78,25 +83,26 @@ impl Writer {
     /// Makes a file for the calling process, for its user only. Fails if there is such a file, if it would lie behind a
     /// symbolic link in `folder`, or if there is no space for it.
     pub fn create(options: &Options) -> io::Result<Self> {
-        let most = options.limit.saturating_sub(HEADER_BYTES as u64) / CHUNK_BYTES as u64;
-        if most < 2 {
+        if options.limit < LEAST {
             return Err(io::Error::other(format!(
                 "a limit of {} bytes has no room for calls; {} is the least",
-                options.limit,
-                HEADER_BYTES + 2 * CHUNK_BYTES
+                options.limit, LEAST
             )));
         }
         make_folder(&options.folder)?;
         // The program may go elsewhere.
         let path = std::path::absolute(&options.folder).unwrap_or_else(|_| options.folder.clone()).join(&options.name);
         let file = open(&path, libc::O_RDWR | libc::O_CREAT | libc::O_EXCL)?;
-        Self::map(file, &path, options.limit, most).inspect_err(|_| {
+        let in_memory = is_in_memory(&file).then_some(options.limit_in_memory.max(LEAST));
+        let limit = options.limit.min(in_memory.unwrap_or(u64::MAX));
+        Self::map(file, &path, limit).inspect_err(|_| {
             // Nobody can make anything of it.
             let _ = std::fs::remove_file(&path);
         })
     }
 
-    fn map(file: File, path: &Path, limit: u64, most: u64) -> io::Result<Self> {
+    fn map(file: File, path: &Path, limit: u64) -> io::Result<Self> {
+        let most = (limit - HEADER_BYTES as u64) / CHUNK_BYTES as u64;
         let step = STEP.min(most);
         allocate(&file, 0, HEADER_BYTES as u64 + step * CHUNK_BYTES as u64)?;
         let writer = Self {

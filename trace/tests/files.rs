@@ -28,7 +28,7 @@ impl Folder {
     }
 
     fn options(&self, limit: u64) -> Options {
-        Options { folder: self.0.clone(), name: "one.p2ptrace".to_owned(), limit }
+        Options { folder: self.0.clone(), name: "one.p2ptrace".to_owned(), limit, limit_in_memory: limit }
     }
 
     fn file(&self) -> PathBuf {
@@ -372,6 +372,31 @@ fn limit_what_finds_no_room_is_counted_and_said_once() {
     assert_eq!((trace.dropped(), trace.limit(), calls(&trace).len()), (2, limit, 6));
     let small = Writer::create(&Options { name: "small".to_owned(), ..folder.options(5000) }).unwrap_err();
     assert!(small.to_string().contains("5000"), "{small}");
+}
+
+#[test]
+fn limit_in_memory_is_for_file_systems_in_memory() {
+    let limit = (HEADER_BYTES + 3 * CHUNK_BYTES) as u64;
+    let limits = |folder: &Folder, limit_in_memory| {
+        let options = Options { limit_in_memory, ..folder.options(limit) };
+        drop(Writer::create(&options).unwrap());
+        Trace::open(&folder.file()).unwrap().limit()
+    };
+    let in_memory = |name: &str| Folder(Path::new("/dev/shm").join(format!("p2pshim-{name}-{}", std::process::id())));
+    let least = limit - CHUNK_BYTES as u64;
+    assert_eq!([limits(&in_memory("less"), 0), limits(&in_memory("more"), limit + 1)], [least, limit]);
+    let folder = Folder(Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("on-disk-{}", std::process::id())));
+    if !is_in_memory(&folder.0) {
+        assert_eq!(limits(&folder, 0), limit);
+    }
+}
+
+/// Whether the file system above a folder is in memory, as the system lists it.
+fn is_in_memory(folder: &Path) -> bool {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+    let mounts = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+    let above = mounts.filter(|mount| folder.starts_with(mount[1])).max_by_key(|mount| mount[1].len());
+    above.is_some_and(|mount| ["tmpfs", "ramfs"].contains(&mount[2]))
 }
 
 #[test]

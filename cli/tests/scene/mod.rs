@@ -121,7 +121,8 @@ pub(crate) struct Scene {
 
 impl Scene {
     pub(crate) fn new(folder: &Path, name: &str, process: u32) -> Self {
-        let options = Options { folder: folder.to_owned(), name: name.to_owned(), limit: 1 << 24 };
+        let options =
+            Options { folder: folder.to_owned(), name: name.to_owned(), limit: 1 << 24, limit_in_memory: u64::MAX };
         let writer = Writer::create(&options).unwrap();
         let (path, segment) = (folder.join(name), Segment::default());
         Self { path, writer, segment, times: Vec::new(), process, origin: START, exit: Some(0) }

@@ -169,7 +169,7 @@ options! {
         values: text("bytes such as 500M, with K, M, G or T for powers of 1024", "1G" = 1 << 30, values::size),
         changes: Changes::UntilTraced,
         help: "the largest size of the file of a process; further calls are only counted",
-        details: "",
+        details: "On a file system in memory (tmpfs) it is also a 32nd of the memory that the control group may use.",
     }
 
     /// The copies whose time on the GPU is measured.

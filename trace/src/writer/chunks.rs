@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::fs::File;
 use std::io;
-use std::mem::ManuallyDrop;
+use std::mem::{ManuallyDrop, MaybeUninit};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -95,7 +95,10 @@ impl Writer {
         self.is_full.store(true, Relaxed);
         let path = space.path.display();
         Err(match why {
-            Exhausted::Limit => format!("{path} has reached its limit; further calls are only counted"),
+            Exhausted::Limit => format!(
+                "{path} has reached its limit of {} bytes; further calls are only counted",
+                self.u64_at(header::LIMIT).load(Relaxed)
+            ),
             Exhausted::System(code) => {
                 format!("{path} cannot grow: {}; further calls are only counted", io::Error::from_raw_os_error(code))
             }
@@ -167,6 +170,16 @@ pub(super) fn map(file: &File, offset: u64, bytes: usize, rights: i32) -> io::Re
     let start =
         unsafe { libc::mmap(ptr::null_mut(), bytes, rights, libc::MAP_SHARED, file.as_raw_fd(), offset.cast_signed()) };
     if start == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(start.cast()) }
+}
+
+/// Whether a file takes memory, not space on a disk.
+pub(super) fn is_in_memory(file: &File) -> bool {
+    const RAMFS_MAGIC: libc::__fsword_t = 0x8584_58f6;
+    let mut system = MaybeUninit::<libc::statfs>::uninit();
+    // SAFETY: the call writes what it finds there, and it is read only then.
+    let found =
+        unsafe { (libc::fstatfs(file.as_raw_fd(), system.as_mut_ptr()) == 0).then(|| system.assume_init().f_type) };
+    found.is_some_and(|found| [libc::TMPFS_MAGIC, RAMFS_MAGIC].contains(&found))
 }
 
 /// Takes space on the disk, so that writing there cannot fail.
