@@ -1,9 +1,11 @@
 //! Processes of our own, for what may hang, and how processes are related.
 
-use std::ffi::OsString;
+use std::ffi::{CStr, OsStr, OsString};
 use std::fs;
 use std::io::{self, BufRead, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
@@ -23,13 +25,24 @@ const GRACE: Duration = Duration::from_secs(1);
 /// # Errors
 /// This program is not to be found.
 pub(crate) fn own(command: &str, environment: &[(OsString, OsString)]) -> io::Result<Command> {
-    let mut own = Command::new(std::env::current_exe()?);
+    let mut own = Command::new(own_path()?);
     own.arg(command);
     for name in std::env::vars_os().map(|(name, _)| name).filter(is_left_out) {
         own.env_remove(name);
     }
     own.envs(environment.iter().map(|(name, value)| (name, value)));
     Ok(own)
+}
+
+/// The file of this program; without /proc, by the name that it was started by.
+pub(crate) fn own_path() -> io::Result<PathBuf> {
+    std::env::current_exe().or_else(|error| {
+        // SAFETY: reads a vector that the kernel wrote.
+        let name = unsafe { libc::getauxval(libc::AT_EXECFN) } as *const libc::c_char;
+        // SAFETY: it points to a C string that stays as it is, or is NULL.
+        let name = (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) }).ok_or(error)?;
+        std::path::absolute(OsStr::from_bytes(name.to_bytes()))
+    })
 }
 
 /// Variables that would put something between the test and the driver: the shim, other preloads, profilers.

@@ -276,7 +276,7 @@ pub(crate) fn find(path: Option<&Path>) -> Result<PathBuf, ShimError> {
 }
 
 fn with_this_program() -> Result<PathBuf, ShimError> {
-    let program = std::env::current_exe().unwrap_or_default();
+    let program = crate::processes::own_path().unwrap_or_default();
     let folder = program.parent().unwrap_or(Path::new("."));
     // Without `..`, so that LD_PRELOAD stays readable.
     let beside = |place: &str| match place.strip_prefix("../") {

@@ -34,7 +34,7 @@ impl Display for NotThere {
 /// # Errors
 /// The libraries are not there.
 pub(crate) fn environment(devices: u8) -> Result<Vec<(OsString, OsString)>, NotThere> {
-    let program = std::env::current_exe().unwrap_or_default();
+    let program = crate::processes::own_path().unwrap_or_default();
     let folder = folder(program.parent().unwrap_or(Path::new(".")))?;
     let path = path_with(&folder, std::env::var_os("LD_LIBRARY_PATH"));
     Ok(vec![("LD_LIBRARY_PATH".into(), path), ("P2PSIM_DEVICES".into(), devices.to_string().into())])

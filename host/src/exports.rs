@@ -78,7 +78,8 @@ impl Exports {
     /// The file of this process, which may have become another program since it wrote there; unless it is full, or ends within a record. It is not
     /// kept open: the program may close descriptors that are not its own.
     fn own(&self) -> Option<File> {
-        let name = format!("{}-{}-{}", std::process::id(), machine::process_start("self")?, self.namespace);
+        let (process, start) = (machine::number_in_proc()?, machine::process_start("self")?);
+        let name = format!("{process}-{start}-{}", self.namespace);
         let mut options = OpenOptions::new();
         options.append(true).create(true).mode(0o600).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
         let file = options.open(self.folder.join(name)).ok()?;

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use p2pshim_host::machine;
 use serde_json::{Value, json};
 
 use super::live::{self, LONG, Meant, Process, State};
@@ -156,6 +157,9 @@ pub(super) fn found<'a>(report: &'a Report, meant: &Meant) -> Result<Found<'a>, 
     Err(match (meant, check) {
         (_, Some((_, check))) => check,
         (Meant::Folders, _) if !ended.is_empty() => return Ok(ended),
+        _ if !machine::sees_processes() => "processes cannot be seen: there is no /proc, or only that of another pid namespace. \
+                                            Name the folder of the traces"
+            .to_owned(),
         _ => "no program runs here that writes a trace, of this user. `p2pshim run` makes a trace, unless with --no-report alone; \
               a program that preloads the library by hand makes one with P2PSHIM_TRACE only; and none is there before the first GPU \
               call"

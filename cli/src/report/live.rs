@@ -151,11 +151,13 @@ pub(super) enum Meant {
 impl Meant {
     /// Whether a run is.
     pub(super) fn has(&self, all: &[Process]) -> bool {
+        let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok().map(|id| id.trim().to_owned());
         let is_one = |it: &Process| {
             let id = it.file.process.unwrap_or_default();
             match self {
                 Self::Processes(of) => it.file.running && of.iter().any(|&other| is_below(id, other)),
-                Self::Here => it.file.running,
+                // One that cannot be seen has a pid namespace of its own here, or is of another machine or boot.
+                Self::Here => it.file.running || (it.file.may_run && it.file.boot_id == boot_id),
                 Self::Folders => it.state != State::Ended,
             }
         };

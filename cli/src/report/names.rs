@@ -325,7 +325,9 @@ impl Names {
     /// Whether the process was one of this machine since it was started, and one that we would see.
     pub(super) fn is_of_here(&self) -> bool {
         let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        let is_ours = |theirs: &String| machine::process_namespace().is_some_and(|ours| ours == *theirs);
+        let is_ours = |theirs: &String| {
+            machine::sees_processes() && machine::process_namespace().is_some_and(|ours| ours == *theirs)
+        };
         self.boot_id.as_deref() == Some(boot_id.trim()) && self.process_namespace.as_ref().is_none_or(is_ours)
     }
 
