@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := build
 # `make help` lists the targets; `make V=1` shows the commands.
 $(V).SILENT:
-.PHONY: build help shim demo figures test soak gauntlet gauntlet-faults fuzz models test-gpu bench lint check header sim c-tests gpu-bundle clean
+.PHONY: build help shim demo figures test soak gauntlet gauntlet-faults fuzz models privilege systems test-gpu bench lint check header sim c-tests gpu-bundle clean
 
 CARGO ?= cargo
 SHIM := target/release/libp2pshim.so
@@ -17,7 +17,7 @@ help:
 
 # The library and the command. Cargo knows whether there is anything to do. For tests they are linked sooner; `make test-dist` tests
 # the library as it is packaged.
-test soak gauntlet fuzz test-dist: export SHIM_PROFILE := CARGO_PROFILE_RELEASE_LTO=thin CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
+test soak gauntlet fuzz privilege test-dist: export SHIM_PROFILE := CARGO_PROFILE_RELEASE_LTO=thin CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
 shim:
 	$(SHIM_PROFILE) $(CARGO) build --release -p p2pshim -p p2pshim-cli
 	ln -sfn libp2pshim.so target/release/libp2pshim.so.0
@@ -57,6 +57,14 @@ gauntlet-faults: shim sim c-tests
 # Every order in which threads can use what they share without a lock, and every moment for a signal. Needs loom, of crates.io.
 models:
 	CARGO=$(CARGO) nice tests/models.py $(FAULT)
+
+# Programs in namespaces, under a limit of memory, and where nothing can be written; as root all of it can be run.
+privilege: shim sim c-tests
+	tests/systems/privilege.py
+
+# The packages in roots of the oldest and newest Debian. Needs root and a mirror.
+systems: dist c-tests
+	tests/systems/systems.py $(SUITES)
 
 # So many damaged inputs of each kind that is read. Readers that take more than 4 GiB of addresses fail.
 fuzz: FUZZ = $(SHIM_PROFILE) $(CARGO) test --release -q -p p2pshim-host -p p2pshim-trace -p p2pshim-cli
