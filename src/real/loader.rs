@@ -64,11 +64,15 @@ impl Wanted {
 
     /// The definition that the program gets for its handle: by the `dlsym` that it would call without us. Our export stands for the
     /// definition behind us: the handle is the main program's, or a library that wraps `dlsym` hands out its own
-    /// function of that name, and its reference is bound to us.
+    /// function of that name, and its reference is bound to us. Or such a library looks for the name in the whole process before it looks
+    /// in the handle (HAMi-core): if nothing is behind us, the handle's is what it finds without us.
     pub(crate) fn asked_for(self, handle: *mut c_void) -> Option<*mut c_void> {
         // SAFETY: the program passed the handle to dlsym, and the name is a C string.
         let found = unsafe { next_dlsym()?(handle, self.name.as_ptr()) };
-        if is_own(found) { self.next_global() } else { (!found.is_null()).then_some(found) }
+        match is_own(found) {
+            true => self.next_global().or_else(|| self.through(handle)),
+            false => (!found.is_null()).then_some(found),
+        }
     }
 
     /// Whether a look-up through the handle meets our export first.

@@ -57,6 +57,30 @@ fn wrapper_of_the_driver_preloaded_in_either_order_same_output_and_sees_the_same
     }
 }
 
+/// HAMi-core's `dlsym` looks for names of CUDA in the whole process first, where it meets the shim's.
+#[test]
+fn wrapper_with_a_table_of_its_own_alone_and_with_another_in_any_order_same_output() {
+    let (table, wrapper) = (library("libshares_gpu.so"), library(WRAPPERS[0]));
+    let opened = Program::case("dlopen_local").arg("libcudart.so.12").findings_apart();
+    let programs = programs().into_iter().chain([opened]);
+    for program in programs {
+        for others in [vec![&table], vec![&wrapper, &table], vec![&table, &wrapper]] {
+            let others: Vec<&Path> = others.into_iter().map(PathBuf::as_path).collect();
+            let alone = program.run(&others);
+            alone.assert_success();
+            for place in 0..=others.len() {
+                let (before, behind) = others.split_at(place);
+                let shim = shim();
+                let preload = [before, &[&*shim], behind].concat();
+                let how = format!("{}, {preload:?}", alone.run);
+                let (traced, trace) = program.traced_with(&preload);
+                assert_same_and_quiet(&traced, &alone, &how);
+                assert!(before.contains(&&*table) || !trace.calls.is_empty(), "{how}: no call was seen");
+            }
+        }
+    }
+}
+
 /// The program of driver look-ups, linked with these libraries in this order.
 fn linked(libraries: &[&Path]) -> Program {
     let built = scratch("looks_up_driver");
