@@ -394,9 +394,12 @@ fn limit_in_memory_is_for_file_systems_in_memory() {
 /// Whether the file system above a folder is in memory, as the system lists it.
 fn is_in_memory(folder: &Path) -> bool {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
-    let mounts = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
-    let above = mounts.filter(|mount| folder.starts_with(mount[1])).max_by_key(|mount| mount[1].len());
-    above.is_some_and(|mount| ["tmpfs", "ramfs"].contains(&mount[2]))
+    let mounts = mounts.lines().filter_map(|mount| {
+        let mut fields = mount.split(' ').skip(1);
+        Some((fields.next()?, fields.next()?))
+    });
+    let above = mounts.filter(|(place, _)| folder.starts_with(place)).max_by_key(|(place, _)| place.len());
+    above.is_some_and(|(_, kind)| ["tmpfs", "ramfs"].contains(&kind))
 }
 
 #[test]
