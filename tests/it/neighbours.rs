@@ -169,6 +169,21 @@ fn linker_audit_same_output_and_sees_the_shim() {
     }
 }
 
+/// The dynamic linker itself makes the calls then, and has what they return before their caller.
+#[test]
+fn linker_audit_that_sees_calls_begin_and_end_same_output() {
+    let audit = path("target/c-tests/libaudit_calls.so");
+    for case in CASES {
+        let program = Program::case(case).findings_apart().env("LD_AUDIT", audit.to_str().unwrap());
+        let plain = program.plain();
+        plain.assert_success();
+        assert!(case.ends_with("static") || plain.stderr.contains("audit: "), "{plain:#?}");
+        let (traced, trace) = program.traced();
+        assert_same_and_quiet(&traced, &plain, case);
+        assert!(!trace.calls.is_empty(), "{case}: no call was seen");
+    }
+}
+
 #[test]
 fn deepbind_plugin_passes_unseen_unless_its_runtime_was_there() {
     let (plain, trace) = Program::case("deepbind").assert_same_preloaded();

@@ -1,0 +1,54 @@
+/* build: plain; run: by LD_AUDIT
+ * For the dynamic linker's LD_AUDIT, as tools that trace calls of libraries: sees each call that a reference of CUDA makes, and its end, so that the linker
+ * makes the call in the place of its caller. It says at exit on standard error how many calls began and ended.
+ */
+#define _GNU_SOURCE
+#include <link.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+static atomic_int begun, ended;
+
+unsigned la_version(unsigned version)
+{
+    return version < LAV_CURRENT ? version : LAV_CURRENT;
+}
+
+unsigned la_objopen(struct link_map *map, Lmid_t space, uintptr_t *cookie)
+{
+    (void)map, (void)space, (void)cookie;
+    return LA_FLG_BINDTO | LA_FLG_BINDFROM;
+}
+
+uintptr_t la_symbind64(Elf64_Sym *symbol, unsigned index, uintptr_t *from, uintptr_t *to, unsigned *flags, const char *name)
+{
+    (void)index, (void)from, (void)to;
+    if (strncmp(name, "cu", 2) != 0)
+        *flags |= LA_SYMB_NOPLTENTER | LA_SYMB_NOPLTEXIT;
+    return symbol->st_value;
+}
+
+Elf64_Addr la_x86_64_gnu_pltenter(Elf64_Sym *symbol, unsigned index, uintptr_t *from, uintptr_t *to, La_x86_64_regs *registers, unsigned *flags,
+                                  const char *name, long *frame)
+{
+    (void)index, (void)from, (void)to, (void)registers, (void)flags, (void)name;
+    begun++;
+    *frame = 128; /* bytes of arguments on the stack, at most */
+    return symbol->st_value;
+}
+
+unsigned la_x86_64_gnu_pltexit(Elf64_Sym *symbol, unsigned index, uintptr_t *from, uintptr_t *to, const La_x86_64_regs *registers,
+                               La_x86_64_retval *returned, const char *name)
+{
+    (void)symbol, (void)index, (void)from, (void)to, (void)registers, (void)returned, (void)name;
+    ended++;
+    return 0;
+}
+
+__attribute__((destructor)) static void say(void)
+{
+    if (begun)
+        fprintf(stderr, "audit: %d calls begun, %d ended\n", begun, ended);
+}
