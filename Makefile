@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := build
 # `make help` lists the targets; `make V=1` shows the commands.
 $(V).SILENT:
-.PHONY: build help shim demo figures test soak gauntlet gauntlet-faults fuzz models privilege systems test-gpu bench lint check header sim c-tests gpu-bundle clean
+.PHONY: build help shim demo figures test soak gauntlet gauntlet-faults neighbours fuzz models privilege systems test-gpu bench lint check header sim c-tests gpu-bundle clean
 
 CARGO ?= cargo
 SHIM := target/release/libp2pshim.so
@@ -17,7 +17,7 @@ help:
 
 # The library and the command. Cargo knows whether there is anything to do. For tests they are linked sooner; `make test-dist` tests
 # the library as it is packaged.
-test soak gauntlet fuzz privilege test-dist: export SHIM_PROFILE := CARGO_PROFILE_RELEASE_LTO=thin CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
+test soak gauntlet neighbours fuzz privilege test-dist: export SHIM_PROFILE := CARGO_PROFILE_RELEASE_LTO=thin CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
 shim:
 	$(SHIM_PROFILE) $(CARGO) build --release -p p2pshim -p p2pshim-cli
 	ln -sfn libp2pshim.so target/release/libp2pshim.so.0
@@ -53,6 +53,10 @@ gauntlet: shim sim c-tests
 # Faults that the library once had, put back one by one: does the gauntlet find each, and how soon?
 gauntlet-faults: shim sim c-tests
 	nice tests/gauntlet_faults.py --jobs $(shell nproc) $(and $(MINUTES),--minutes $(MINUTES)) $(and $(SEED),--seed $(SEED)) $(FAULT)
+
+# Programs beside others who want to be in the process, by packages of Debian and PyPI, and programs of other languages; ONLY='word word' chooses some.
+neighbours: shim sim c-tests
+	nice tests/neighbours.py --jobs $(shell nproc) $(ONLY)
 
 # Every order in which threads can use what they share without a lock, and every moment for a signal. Needs loom, of crates.io.
 models:

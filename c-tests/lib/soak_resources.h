@@ -14,6 +14,7 @@
 /* Bytes that somebody in the process has from malloc. Its own figures count what it keeps for threads as well. */
 static atomic_long heap_bytes;
 
+#ifndef ANY_ALLOCATOR /* the program is for another one, which is preloaded or a sanitizer's */
 void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t), *__libc_memalign(size_t, size_t);
 void __libc_free(void *);
 
@@ -65,6 +66,7 @@ void free(void *memory)
     heap_bytes -= (long)malloc_usable_size(memory);
     __libc_free(memory);
 }
+#endif
 
 static long entries(const char *folder)
 {
