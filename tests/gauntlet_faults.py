@@ -45,7 +45,7 @@ FAULTS = (
     # What the process holds grows, and records are lost.
     ("memory-leaks", "src/call/waits.rs", "fn keep_first(key: &Key, per_thread: bool) {\n", "fn keep_first(key: &Key, per_thread: bool) {\n    std::mem::forget(vec![1_u8; 1 << 14]);\n"),
     ("descriptors-leak", "src/call/waits.rs", "fn keep_first(key: &Key, per_thread: bool) {\n", 'fn keep_first(key: &Key, per_thread: bool) {\n    std::mem::forget(std::fs::File::open("/dev/null"));\n'),
-    ("streams-leak", "src/policy/staging.rs", "rings.keep(*ring, |context| !is_gone(context));", "drop(rings);"),
+    ("streams-leak", "src/policy/staging/rings.rs", "rings.keep(*ring, |context| !is_gone(context));", "drop(rings);"),
     ("records-lost", "src/record/trace.rs", "return Ok(segment.begin(depth, function, site, self.now()));", "return Ok(None);"),
 )
 

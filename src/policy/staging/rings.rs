@@ -434,4 +434,18 @@ mod tests {
         let tries: Vec<_> = (1..=200).filter(|_| rings.may_try()).collect();
         assert_eq!(tries, [1, 2, 4, 8, 16, 32, 64, 128, 192]);
     }
+
+    #[test]
+    fn ends_of_more_copies_than_are_told_apart_are_known_together() {
+        let ring = Ring::empty([(1, 1); 3], Host { address: 1, bytes: 1, locked_in: Host::UNLOCKED });
+        let (user, kept_by) = (User::new(5, false, 7), None);
+        let mut entry =
+            Entry { ring, user, pair: [0, 1], piece: 1, ends: Vec::new(), queued: 0, is_taken: false, kept_by };
+        let ends = |number: u64| [(number * 10, number * 10 + 5), (9_000, 9_001)];
+        (0..200).for_each(|number| entry.goes_between(ends(number)));
+        (0..3).for_each(|_| entry.goes_between(ends(199)));
+        assert_eq!(entry.ends.len(), 64);
+        let is_known = |at: u64| entry.ends.iter().any(|[(start, end), _]| (*start..*end).contains(&at));
+        assert!((0..200).all(|number| is_known(number * 10)) && !is_known(2_000) && !is_known(1_999));
+    }
 }
