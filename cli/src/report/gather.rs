@@ -282,7 +282,8 @@ pub(super) const EARLIEST: u64 = 1_577_836_800_000_000_000;
 /// The report's facts about a file itself.
 fn file(index: usize, path: String, trace: &Trace, names: &Names, tally: &Tally) -> File {
     let timeline = trace.timeline();
-    let notes = trace.notes().iter().map(|note| note.time);
+    let bounds = names.bounds(timeline);
+    let notes = trace.notes().iter().map(|note| note.time).filter(|&time| bounds.is_near(time));
     let (first, last) = tally.span.unzip();
     // A file that has lost its clocks has no known date.
     let date = |ticks: u64| Some(timeline.real(ticks)).filter(|&time| time >= EARLIEST);

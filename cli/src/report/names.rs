@@ -97,6 +97,11 @@ pub(super) struct Bounds {
 }
 
 impl Bounds {
+    /// Whether something can have been then, in ticks.
+    pub(super) fn is_near(&self, time: u64) -> bool {
+        time.abs_diff(self.origin) <= self.longest
+    }
+
     /// Whether a call can have been like this.
     pub(super) fn has(&self, record: &Record) -> bool {
         /// No memory is faster, in bytes a nanosecond.
@@ -107,7 +112,7 @@ impl Bounds {
         let is_done = record.state == State::Done && record.result == 0;
         let is_timed = record.device_time == DeviceTime::Known;
         is_known(&self.functions, record.function)
-            && record.start.abs_diff(self.origin) <= self.longest
+            && self.is_near(record.start)
             && record.end.saturating_sub(record.start) <= self.longest
             && (!is_done || record.bytes <= MOST_BYTES && is_device(record.src_device) && is_device(record.dst_device))
             && (!is_timed || record.bytes / FASTEST <= record.device_nanos)
