@@ -173,7 +173,10 @@ fn program_without_a_trace_is_reported_by_its_counters() {
     assert_eq!(outcome.shim[1], "p2pshim: NVLink carried 5.0 GB between these GPUs.", "{:#?}", outcome.shim);
     assert!(outcome.shim[2].starts_with("p2pshim: Something unseen moved it"), "{:#?}", outcome.shim);
     let other = Place::new();
-    let outcome = other.run().args(&["sh", "-c", "printf %1000000s >\"$P2PSIM_NVLINK/traffic\""]).plain();
+    // 4.3 GB by each counter.
+    let counter = "\\0\\0\\0\\0\\01\\0\\0\\0";
+    let write = format!("printf '{}' >\"$P2PSIM_NVLINK/traffic\"", counter.repeat(4));
+    let outcome = other.run().args(&["sh", "-c", &write]).plain();
     assert_eq!(outcome.shim.len(), 1, "a program that uses no GPU has moved nothing: {:#?}", outcome.shim);
 }
 
