@@ -89,8 +89,13 @@ pub(crate) trait Judged {
 pub(crate) trait Driver: Judged {
     fn is_device_memory(&self, address: u64) -> bool;
 
-    /// The memory that an address belongs to; none if the driver does not know it.
+    /// The memory that an address belongs to; none if the driver does not know it, or does not tell.
     fn memory(&self, address: u64) -> Option<Memory>;
+
+    /// Whether the driver says that it knows no memory there.
+    fn is_unknown(&self, address: u64) -> bool {
+        self.memory(address).is_none()
+    }
 
     fn current_context(&self) -> Option<usize>;
 

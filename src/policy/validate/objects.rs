@@ -37,6 +37,7 @@ impl Object {
         };
         match driver.memory(address) {
             Some(memory) => Self::Memory { address, memory },
+            None if !driver.is_unknown(address) => Self::Other,
             None => {
                 let rule = match facts.was_freed(address) {
                     true => Rule::CopyFreedMemory,

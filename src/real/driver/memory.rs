@@ -57,6 +57,14 @@ pub(super) fn is_on_device(address: u64) -> bool {
     pointer_attribute(attribute::MEMORY_TYPE, address).is_some_and(|kind| kind.cast_unsigned() == MEMORYTYPE_DEVICE)
 }
 
+/// Whether the driver refuses to say what kind of memory it is, as it does where it knows none: no other failure says so.
+pub(super) fn is_unknown(address: u64) -> bool {
+    let mut kind: c_int = 0;
+    // SAFETY: the attribute is one int, and `kind` is one. The address is looked up, not read.
+    let code = unsafe { pointer_get_attribute((&raw mut kind).cast(), attribute::MEMORY_TYPE, address) };
+    code == Code::INVALID_VALUE
+}
+
 pub(super) fn of(address: u64) -> Option<Memory> {
     const WANTED: [c_int; 8] = [
         attribute::CONTEXT,

@@ -159,6 +159,10 @@ impl Driver for RealDriver {
         memory::of(address)
     }
 
+    fn is_unknown(&self, address: u64) -> bool {
+        memory::is_unknown(address)
+    }
+
     fn current_context(&self) -> Option<usize> {
         contexts::current()
     }
