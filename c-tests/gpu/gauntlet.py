@@ -196,6 +196,9 @@ def soak(place, seed, brief, folder):
     """A round of `soak`: its outcomes, and what is wrong."""
     draw = random.Random(seed)
     name, options, words = WAYS[seed % len(WAYS)]
+    if draw.random() < 0.33:
+        more_name, more, more_words = draw.choice(WAYS)
+        name, options, words = f"{name} and {more_name}", more | options, f"{words} {more_words}"
     fault, more = FAULTS[seed // 2 % len(FAULTS)] if seed % 2 and not place.is_real else ("", "")
     threads, steps = ("4", "60") if brief else (draw.choice(["4", "8", "16", "32"]), draw.choice(["60", "120", "240"]))
     words = [*words.split(), *more.split(), *(["real", "right"] if place.is_real else [])]
