@@ -20,20 +20,18 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "target/privilege"
 P2PSHIM, LIBRARY = ROOT / "target/release/p2pshim", ROOT / "target/release/libp2pshim.so"
 PROGRAMS = ROOT / "target/c-tests"
-ENVIRONMENT = {
-    "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LD_LIBRARY_PATH": str(ROOT / "target/sim/lib"), "P2PSIM_DEVICES": "2", "HOME": str(FOLDER),
-}
+ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LD_LIBRARY_PATH": str(ROOT / "target/sim/lib"), "P2PSIM_DEVICES": "2", "HOME": str(FOLDER)}
 DEMO = [PROGRAMS / "demo_copies-12", "never"]
 # 13 MB of records.
 CALLS = ["env", f"LD_LIBRARY_PATH={PROGRAMS}/standin-runtime", PROGRAMS / "trace_at_limit", "1", "200000"]
 STAGED, DIRECT = "64 through the host, 0 direct, data right", "0 through the host, 64 direct, data right"
 RUN = [P2PSHIM, "run", "--sim", "2", "--no-check", "--no-report"]
-# A namespace has no /proc of its own unless it mounts one.
+OFFSETS = ["--monotonic", "100000000", "--boottime", "100000000"]
+# A pid namespace has no /proc of its own unless it mounts one.
 NAMESPACES = {
     "user": ["-U"], "user, as root": ["-Ur"], "mount": ["-Urm"], "network, IPC, UTS, cgroup": ["-Urniu", "-C"],
     "pid": ["-Urpf", "--mount-proc"], "pid, old /proc": ["-Urpf"],
-    "time": ["-UrTf", "--monotonic", "100000000", "--boottime", "100000000"],
-    "all": ["-UrmniuCTpf", "--mount-proc", "--monotonic", "100000000", "--boottime", "100000000"],
+    "time": ["-UrTf", *OFFSETS], "all": ["-UrmniuCTpf", "--mount-proc", *OFFSETS],
 }
 MIB = 1 << 20
 results = []
@@ -85,39 +83,34 @@ def namespaces():
 
 
 def hangs():
-    """Processes that hang, seen from other namespaces."""
-    for name, flags, count in (("pid", NAMESPACES["pid"], 2), ("time", NAMESPACES["time"], 1), ("pid, old /proc", NAMESPACES["pid, old /proc"], 1)):
-        if not (within := unshared(flags)):
+    """Processes that hang, seen from other namespaces. Two in pid namespaces have the same number."""
+    seen = "has been in cudaEventSynchronize for [1-9]"
+    for name, count in (("pid", 2), ("time", 1), ("pid, old /proc", 1)):
+        if not (within := unshared(NAMESPACES[name])):
             continue
         folder = FOLDER / ("hangs-" + name.replace(" ", "-").replace("/", ""))
         folder.mkdir()
         program = [*RUN, "--trace", folder / "t", PROGRAMS / "hanging-12", "event", folder]
-        # In a pid namespace of each, so that they have the same number.
-        if name == "pid, old /proc":
-            inside = 'until "$1" hang "$0/t" 2>&1 | tee "$0/inside" | grep -q "does not return"; do sleep 0.1; done'
-            inside = f'"$@" & {inside}; "$1" hang >>"$0/inside" 2>&1; touch "$0/go"; wait'
-            program = ["sh", "-c", inside, folder, *program]
-        running = [subprocess.Popen([*within, *program], env=ENVIRONMENT, stdout=subprocess.DEVNULL) for _ in range(count)]
+        # Asks from inside too, once it hangs.
+        ask = 'for _ in $(seq 600); do "$1" hang "$0/t" >"$0/inside" 2>&1; grep -q "does not return" "$0/inside" && break; sleep 0.1; done'
+        inside = ["sh", "-c", f'"$@" & {ask}; "$1" hang >>"$0/inside" 2>&1; touch "$0/asked"; wait', folder]
+        running = [subprocess.Popen([*within, *inside, *program], env=ENVIRONMENT, stdout=subprocess.DEVNULL) for _ in range(count)]
         try:
-            if name == "pid, old /proc":
-                running[0].wait(300)
-                text = (folder / "inside").read_text()
-                seen = "has been in cudaEventSynchronize for [1-9].*whether it still runs cannot be seen"
-                check(f"hang, {name}: inside, by folder and without", text, f"(?s)(?:{seen}.*){{2}}")
-                continue
-            seen = "has been in cudaEventSynchronize for [1-9]"
             for _ in range(600):
-                if len(re.findall(seen, text := said([P2PSHIM, "hang", folder / "t"]))) == count:
+                if len(re.findall(seen, text := said([P2PSHIM, "hang", folder / "t"]))) == count and (folder / "asked").exists():
                     break
                 time.sleep(0.1)
-            cannot = ".*whether it still runs cannot be seen from here" if count == 2 else r".*s, at hanging.*\."
-            check(f"hang, {name}: from outside", text, *[f"(?s)(?:{seen}.*){{{count}}}", seen + cannot])
-            check(f"hang, {name}: from outside, not named", said([P2PSHIM, "hang"]), f"(?s)(?:{seen}.*){{{count}}}")
+            own_proc = name != "pid, old /proc"
+            cannot = r".*main \(hanging.c:\d+\)\." if name == "time" else ".*whether it still runs cannot be seen from here"
+            all_are = f"(?s)(?:{seen}.*){{{count}}}"
+            check(f"hang, {name}: from outside", text, all_are, seen + cannot)
+            check(f"hang, {name}: from outside, not named", said([P2PSHIM, "hang"]), all_are)
+            check(f"hang, {name}: inside", (folder / "inside").read_text(), seen + ("" if own_proc else cannot))
         finally:
             (folder / "go").touch()
             for process in running:
                 process.wait(300)
-        check(f"hang, {name}: report", said([P2PSHIM, "report", folder / "t"]), f"calls +{3 * count}, none dropped", f"{count} processes" if count > 1 else "pid")
+        check(f"hang, {name}: report", said([P2PSHIM, "report", folder / "t"]), f"calls +{3 * count}, none dropped", f"{count} processes|pid")
 
 
 class Group:
