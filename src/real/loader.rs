@@ -70,7 +70,8 @@ impl Wanted {
         // SAFETY: the program passed the handle to dlsym, and the name is a C string.
         let found = unsafe { next_dlsym()?(handle, self.name.as_ptr()) };
         match is_own(found) {
-            true => self.next_global().or_else(|| self.through(handle)),
+            // The look-up that fails last is the one that dlerror is about.
+            true => self.next_global().or_else(|| self.through(handle)).or_else(|| self.next_global()),
             false => (!found.is_null()).then_some(found),
         }
     }
