@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := build
 # `make help` lists the targets; `make V=1` shows the commands.
 $(V).SILENT:
-.PHONY: build help shim demo figures test soak gauntlet gauntlet-faults neighbours fuzz models privilege systems test-gpu bench lint check header sim c-tests gpu-bundle clean
+.PHONY: build help shim demo figures test soak gauntlet gauntlet-faults neighbours fuzz models races privilege systems test-gpu bench lint check header sim c-tests gpu-bundle clean
 
 CARGO ?= cargo
 SHIM := target/release/libp2pshim.so
@@ -61,6 +61,10 @@ neighbours: shim sim c-tests
 # Every order in which threads can use what they share without a lock, and every moment for a signal. Needs loom, of crates.io.
 models:
 	CARGO=$(CARGO) nice tests/models.py $(FAULT)
+
+# ThreadSanitizer over 64 threads. Needs a nightly toolchain with its sources.
+races: sim c-tests
+	nice tests/races.py
 
 # Programs in namespaces, under a limit of memory, and where nothing can be written; as root all of it can be run.
 privilege: shim sim c-tests
