@@ -29,7 +29,7 @@ pub(crate) struct Before {
     frame: Frame,
     path: u8,
     inner_record: Option<Begun>,
-    /// Of a call that a signal handler makes inside another.
+    /// The record that a signal handler's call interrupts, if it is open.
     open: Open,
 }
 

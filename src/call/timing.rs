@@ -90,7 +90,7 @@ struct Clocks {
 
 static CLOCKS: Mutex<Clocks> = Mutex::new(Clocks { origins: Vec::new(), measurements: VecDeque::new() });
 
-/// What was not given back, since that might have ended a capture.
+/// Clocks that were not given back, since that might have ended a capture.
 static LEFT: Mutex<Vec<Clocks>> = Mutex::new(Vec::new());
 
 fn lock() -> MutexGuard<'static, Clocks> {

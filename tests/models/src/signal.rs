@@ -5,7 +5,7 @@ use std::cell::{RefCell, UnsafeCell};
 
 pub(crate) use std::sync::atomic::Ordering;
 
-/// Of so many stores that are under way all combinations are tried. Of those that came earlier none is seen.
+/// So many stores that are under way are tried in all combinations. A reader sees no earlier one.
 const MOST: usize = 8;
 
 /// A store that the handler may see or not.

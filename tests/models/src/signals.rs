@@ -1,4 +1,4 @@
-//! What a thread has for itself, interrupted anywhere: its calls in progress, and its part of a trace.
+//! The state of a thread, interrupted anywhere: its calls in progress, and its part of a trace.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -107,7 +107,7 @@ impl Trace {
         trace
     }
 
-    /// What puts it back to what it is now.
+    /// Returns a function that puts it back to its present state.
     fn reset(&'static self) -> impl Fn() {
         fn copy(from: *const u8, bytes: usize) -> impl Fn() {
             // SAFETY: there are so many bytes, which nobody writes meanwhile, here and below.
@@ -145,7 +145,7 @@ impl Trace {
         }
     }
 
-    /// What the file says in this moment, whoever reads it: nothing that is not so.
+    /// Checks the file as a reader would find it now: each thing that it says is so.
     fn check(&self) {
         for record in records(&self.0.0) {
             let number = u64_at(record, record::START);
