@@ -13,7 +13,7 @@ pub(crate) struct Frame {
     stack: usize,
     /// The stack pointer at entry of the outermost call that encloses it, or of itself.
     outermost: usize,
-    /// The real function.
+    /// A number that tells its real function from others.
     real: usize,
     /// The function, its layer plus one, and how many calls enclose this one, in bytes from the lowest.
     kind: u32,
