@@ -1,4 +1,4 @@
-//! What threads share without a lock.
+//! Models of state that threads share without a lock.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -284,7 +284,7 @@ fn chunk_that_is_handed_out_is_mapped_and_one_threads() {
 struct Gpus {
     busy: [AtomicBool; 3],
     has_context: AtomicBool,
-    /// Who is using a memory of the host.
+    /// The users of memory of the host.
     user: [AtomicUsize; 3],
     made: AtomicUsize,
     parts: AtomicUsize,
