@@ -10,6 +10,7 @@ mod explain;
 #[cfg(test)]
 mod fuzz;
 mod gate;
+mod json;
 mod kept;
 mod lock;
 mod numbers;

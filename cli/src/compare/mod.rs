@@ -21,7 +21,7 @@ use crate::report::apart;
 use crate::report::filter::Filter;
 use crate::report::output;
 use crate::report::term::Style;
-use crate::{complain, numbers};
+use crate::{complain, json, numbers};
 use facts::Facts;
 use judge::Runs;
 use model::{Comparison, Verdict};
@@ -126,10 +126,7 @@ fn try_run(arguments: &CompareArguments) -> Result<u8, Box<dyn Error>> {
         output::write_to(path, |out| match format {
             Format::Text => text::write(&comparison, style, out),
             Format::Html => page::write(&comparison, out),
-            Format::Json => {
-                serde_json::to_writer(&mut *out, &comparison)?;
-                writeln!(out)
-            }
+            Format::Json => json::write_line(&comparison, out),
         })?;
     }
     Ok(status(&comparison, is_whole))

@@ -131,8 +131,7 @@ impl Environment {
     /// The output could not be written.
     pub(super) fn write(&self, out: &mut impl Write, form: Form) -> io::Result<()> {
         if form == Form::Json {
-            serde_json::to_writer_pretty(&mut *out, self)?;
-            return writeln!(out);
+            return crate::json::write_pretty(self, out);
         }
         if !self.wrong_through_host.is_empty() {
             let parts = said(&self.wrong_through_host);

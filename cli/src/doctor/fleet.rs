@@ -348,7 +348,7 @@ impl Fleet {
             "machines": self.machines.iter().map(machine).collect::<Value>(),
             "unread": self.unread.iter().map(unread).collect::<Value>(),
         });
-        writeln!(out, "{all}")
+        crate::json::write_line(&all, out)
     }
 }
 
@@ -715,7 +715,6 @@ mod tests {
             let mut out = Vec::new();
             fleet.json(&mut out).unwrap();
             assert!(serde_json::from_slice::<Value>(&out).is_ok());
-            out.clear();
             csv(&fleet.all(), &mut out).unwrap();
             fleet.all().iter().try_for_each(|machine| prometheus(machine, &mut out)).unwrap();
             assert!(is_plain(&String::from_utf8(out).unwrap()));

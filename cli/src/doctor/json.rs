@@ -23,8 +23,7 @@ const VIRTUALIZATION: [&str; 5] = ["none", "passthrough", "vgpu", "vgpu-host", "
 
 /// Writes it as one line.
 pub(super) fn print(out: &mut dyn Write, examined: &Examined) -> io::Result<()> {
-    serde_json::to_writer(&mut *out, &report(examined))?;
-    writeln!(out)
+    crate::json::write_line(&report(examined), out)
 }
 
 /// All of it, as it is read.

@@ -371,6 +371,5 @@ fn write_json(report: &Report, found: &Found, out: &mut dyn Write) -> io::Result
         })
     };
     let all = json!({ "version": VERSION, "long_ns": LONG, "runs": found.iter().map(run).collect::<Vec<Value>>() });
-    serde_json::to_writer_pretty(&mut *out, &all)?;
-    writeln!(out)
+    crate::json::write_pretty(&all, out)
 }

@@ -28,8 +28,7 @@ pub(crate) fn value(report: &Report) -> io::Result<serde_json::Value> {
 
 /// Writes the report as one line.
 pub(crate) fn write(report: &Report, out: &mut impl Write) -> io::Result<()> {
-    serde_json::to_writer(&mut *out, &Json { report, verdict: verdict::sentences(report) })?;
-    writeln!(out)
+    crate::json::write_line(&Json { report, verdict: verdict::sentences(report) }, out)
 }
 
 #[cfg(test)]

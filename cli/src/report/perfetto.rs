@@ -9,8 +9,8 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::{self, Display, Formatter, Write as _};
 use std::io::{self, Write};
 
+use p2pshim_host::text::is_escaped;
 use p2pshim_trace::{Path, State, given};
-use serde_json::Value;
 
 use super::calls::{Teller, Words, stream};
 use super::filter::Selection;
@@ -21,6 +21,7 @@ use super::rates::Rates;
 use super::shared;
 use super::tally::{Step, Walk};
 use super::term;
+use crate::json::Plain;
 
 /// The first process id for copies of GPUs; below are those of files.
 const GPUS: usize = 1_000_000;
@@ -455,8 +456,10 @@ struct Json<'a>(&'a str);
 
 impl Display for Json<'_> {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
-        if self.0.bytes().any(|byte| byte < b' ' || byte == b'"' || byte == b'\\') {
-            return Value::from(self.0).fmt(out);
+        if self.0.chars().any(|letter| is_escaped(letter) || letter == '"' || letter == '\\') {
+            let mut text = Vec::new();
+            serde_json::to_writer(Plain(&mut text), self.0).map_err(|_| fmt::Error)?;
+            return out.write_str(str::from_utf8(&text).map_err(|_| fmt::Error)?);
         }
         out.write_str("\"")?;
         out.write_str(self.0)?;
