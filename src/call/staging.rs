@@ -99,7 +99,7 @@ fn submit(staged: &mut Transfer) -> Code {
         number += 1;
     }
     if mode::is_still_on() {
-        mode::unseen(|| STAGING.rings.release(&staged.ring));
+        mode::unseen(|| STAGING.rings.release(&staged.ring, thread::id()));
     }
     thread::current().is_staging.store(false, Relaxed);
     // As a call of the program's that waits: signals arrive, and a cancelled thread leaves.
@@ -160,7 +160,7 @@ pub(super) fn have_streams_follow(is_within: bool) {
     for (ring, stream) in mode::unseen(|| STAGING.rings.kept_by(thread::id())) {
         let _ = driver::staging::have_caller_follow((stream, false), &ring);
         if !is_within {
-            mode::unseen(|| STAGING.rings.release(&ring));
+            mode::unseen(|| STAGING.rings.release(&ring, thread::id()));
         }
     }
     if !is_within {

@@ -413,6 +413,26 @@ mod tests {
     }
 
     #[test]
+    fn ring_stays_its_streams_while_a_thread_has_steps_of_a_copy_to_come() {
+        let process = Process::new(u64::MAX);
+        let rings = &process.staging.rings;
+        let keep = |thread| {
+            let staged = process.take(5, LEAST).unwrap();
+            rings.keep(&staged.ring, thread);
+            staged.ring
+        };
+        let ring = keep(7);
+        assert_eq!(keep(8), ring);
+        rings.release(&ring, 8);
+        assert_eq!(process.copy(5), Some(ring.host.address), "a copy of one step");
+        BUSY.with_borrow_mut(BTreeSet::clear);
+        assert_ne!(process.copy(6), Some(ring.host.address), "thread 7 has steps to come");
+        BUSY.with_borrow_mut(BTreeSet::clear);
+        rings.release(&ring, 7);
+        assert!([9, 10].into_iter().any(|stream| process.copy(stream) == Some(ring.host.address)));
+    }
+
+    #[test]
     fn page_locked_memory_has_its_limits() {
         for (limit, rings) in [(0, 0), (RING as u64 - 1, 0), (2 * RING as u64, 2), (u64::MAX, 3)] {
             let process = Process::new(limit);

@@ -49,9 +49,8 @@ struct Entry {
     queued: usize,
     /// Whether a thread is making a copy with it, or finding out whether it may.
     is_taken: bool,
-    /// The thread whose copy has steps to come, if one has. The ring stays its user's until then: what the steps wait for may wait for the
-    /// host.
-    kept_by: Option<usize>,
+    /// The threads whose copies have steps to come. The ring stays its user's until then: what the steps wait for may wait for the host.
+    kept_by: Vec<usize>,
 }
 
 impl Entry {
@@ -61,7 +60,7 @@ impl Entry {
     }
 
     fn is_had(&self) -> bool {
-        self.is_taken || self.kept_by.is_some()
+        self.is_taken || !self.kept_by.is_empty()
     }
 
     /// Notes from where to where the next copy goes.
@@ -179,7 +178,7 @@ impl Rings {
     #[cold]
     #[inline(never)]
     pub(super) fn take_over(&self, driver: &impl Stager, kind: (Contexts, usize), user: User) -> Option<Ring> {
-        let is_free = |entry: &Entry| entry.is_free(kind) && entry.kept_by.is_none();
+        let is_free = |entry: &Entry| entry.is_free(kind) && entry.kept_by.is_empty();
         let candidates: Vec<Ring> =
             self.table.lock().entries.iter().filter(|entry| is_free(entry)).map(|entry| entry.ring).collect();
         candidates.into_iter().find(|ring| {
@@ -238,17 +237,8 @@ impl Rings {
             Ok(ring) => {
                 self.is_used.store(true, Relaxed);
                 rings.since_failure = None;
-                let ends = Vec::new();
-                rings.entries.push(Entry {
-                    ring,
-                    user,
-                    pair,
-                    piece: bytes,
-                    ends,
-                    queued: 0,
-                    is_taken: true,
-                    kept_by: None,
-                });
+                let (ends, kept_by) = (Vec::new(), Vec::new());
+                rings.entries.push(Entry { ring, user, pair, piece: bytes, ends, queued: 0, is_taken: true, kept_by });
                 false
             }
             Err((code, host)) => {
@@ -293,23 +283,28 @@ impl Rings {
 
     /// A copy has been submitted, or will not be.
     pub(crate) fn give_back(&self, ring: &Ring) {
-        self.with(ring, |entry| (entry.is_taken, entry.kept_by) = (false, None));
+        self.with(ring, |entry| entry.is_taken = false);
     }
 
     /// Gives a ring back between two steps of a thread's copy. If the next never comes, the ring is there for its user's next copy.
     pub(crate) fn keep(&self, ring: &Ring, thread: usize) {
-        self.with(ring, |entry| (entry.is_taken, entry.kept_by) = (false, Some(thread)));
+        self.with(ring, |entry| {
+            entry.is_taken = false;
+            if !entry.kept_by.contains(&thread) {
+                entry.kept_by.push(thread);
+            }
+        });
     }
 
-    /// A copy has no more steps.
-    pub(crate) fn release(&self, ring: &Ring) {
-        self.with(ring, |entry| entry.kept_by = None);
+    /// A thread's copy has no more steps.
+    pub(crate) fn release(&self, ring: &Ring, thread: usize) {
+        self.with(ring, |entry| entry.kept_by.retain(|&other| other != thread));
     }
 
     /// The rings of a thread's copies that have steps to come, and the streams of the program that they are for.
     pub(crate) fn kept_by(&self, thread: usize) -> Vec<(Ring, usize)> {
         let rings = self.table.lock();
-        let kept = rings.entries.iter().filter(|entry| entry.kept_by == Some(thread) && entry.user.stream != GONE);
+        let kept = rings.entries.iter().filter(|entry| entry.kept_by.contains(&thread) && entry.user.stream != GONE);
         kept.map(|entry| (entry.ring, entry.user.stream)).collect()
     }
 
@@ -357,7 +352,8 @@ impl Rings {
     pub(crate) fn stream_is_gone(&self, stream: usize) {
         let mut rings = self.table.lock();
         rings.entries.iter_mut().filter(|entry| entry.user.stream == stream).for_each(|entry| {
-            (entry.user.stream, entry.kept_by) = (GONE, None);
+            entry.user.stream = GONE;
+            entry.kept_by.clear();
         });
     }
 
@@ -438,7 +434,7 @@ mod tests {
     #[test]
     fn ends_of_more_copies_than_are_told_apart_are_known_together() {
         let ring = Ring::empty([(1, 1); 3], Host { address: 1, bytes: 1, locked_in: Host::UNLOCKED });
-        let (user, kept_by) = (User::new(5, false, 7), None);
+        let (user, kept_by) = (User::new(5, false, 7), Vec::new());
         let mut entry =
             Entry { ring, user, pair: [0, 1], piece: 1, ends: Vec::new(), queued: 0, is_taken: false, kept_by };
         let ends = |number: u64| [(number * 10, number * 10 + 5), (9_000, 9_001)];

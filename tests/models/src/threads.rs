@@ -346,7 +346,7 @@ fn copy((rings, gpus): &(Rings, Gpus), context: usize, stream: usize, ends: (u64
         assert_eq!(user.swap(0, Relaxed), stream);
         rings.end_step(&ring, stream, true);
     }
-    rings.release(&ring);
+    rings.release(&ring, stream);
     is_taken
 }
 
