@@ -110,7 +110,7 @@ fn keep(made: Made, reading: Box<Transfer>) {
 #[inline(never)]
 fn read(reading: &Transfer) -> bool {
     let begun = os::uncancelled(|| driver::staging::begin(reading));
-    let read = begun.is_ok() && mode::unseen(|| driver::staging::submit(reading, true).is_ok());
+    let read = begun.is_ok() && mode::unseen(|| driver::staging::submit(reading, true, None).is_ok());
     // Whatever became of it, the program's next work comes after what was submitted.
     os::uncancelled(|| driver::staging::end(reading)).is_ok() && read
 }

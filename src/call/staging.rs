@@ -139,11 +139,11 @@ fn make_step(step: &Transfer) -> Code {
 
 /// Submits a step of a copy to its ring, which is kept: what came of it, or why the ring does not take it.
 fn submit_step(step: &Transfer) -> Result<Result<(), Code>, Begun> {
-    let is_divided_anew = match STAGING.rings.begin_step(&RealDriver, step) {
-        Begun::Taken { is_divided_anew } => is_divided_anew,
+    let (is_divided_anew, mark) = match STAGING.rings.begin_step(&RealDriver, step) {
+        Begun::Taken { is_divided_anew, mark } => (is_divided_anew, mark),
         not_taken => return Err(not_taken),
     };
-    let made = driver::staging::submit(step, is_divided_anew);
+    let made = driver::staging::submit(step, is_divided_anew, Some(mark));
     STAGING.rings.end_step(&step.ring, thread::id(), made.is_ok());
     Ok(made)
 }
@@ -185,9 +185,9 @@ pub(super) fn before_free(start: u64, stream: usize, per_thread: bool) {
             return None;
         }
         let user = User::new(stream, per_thread, thread::id());
-        for (ring, [src, dst]) in STAGING.rings.copies_of(&RealDriver, &allocation(start), Some(user)) {
+        for (mark, [src, dst]) in STAGING.rings.copies_of(&RealDriver, &allocation(start), Some(user)) {
             // If that is refused, so is what the program asks of the stream.
-            let _ = driver::staging::have_program_follow((stream, per_thread), &ring);
+            let _ = driver::staging::have_program_follow((stream, per_thread), mark);
             if log::Once::FreedEarly.is_first() {
                 let what = "memory of a copy that p2pshim stages is freed in another stream before the copy is made: that stream waits for it";
                 log::pair_info(src, dst, format_args!("{what}"));

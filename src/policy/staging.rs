@@ -265,11 +265,13 @@ mod tests {
     use crate::policy::access::Circumstances;
     use crate::policy::access::fake::{Fake, context, memory_of};
     use crate::policy::staging::pieces::Piece;
+    use crate::policy::staging::ring::MARKS;
 
     thread_local! {
         static MADE: Cell<usize> = const { Cell::new(0) };
         static PARTS: Cell<usize> = const { Cell::new(0) };
         static BUSY: RefCell<BTreeSet<usize>> = const { RefCell::new(BTreeSet::new()) };
+        static PAST: RefCell<BTreeSet<usize>> = const { RefCell::new(BTreeSet::new()) };
         static FAILS: Cell<Code> = const { Cell::new(Code::SUCCESS) };
     }
 
@@ -293,6 +295,10 @@ mod tests {
 
         fn is_over(&self, ring: &Ring) -> Result<bool, Code> {
             Ok(!BUSY.with_borrow(|busy| busy.contains(&ring.host.address)))
+        }
+
+        fn is_past(&self, ring: &Ring, mark: usize) -> bool {
+            self.is_ring_done(ring) || PAST.with_borrow(|past| past.contains(&mark))
         }
 
         fn bytes_of(&self, _ring: &Ring) -> &[u8] {
@@ -461,7 +467,7 @@ mod tests {
         let staged = process.take(5, LEAST).unwrap();
         process.staging.rings.keep(&staged.ring, 7);
         let begins_anew = || match process.staging.rings.begin_step(&process.driver, &staged) {
-            Begun::Taken { is_divided_anew } => is_divided_anew,
+            Begun::Taken { is_divided_anew, .. } => is_divided_anew,
             _ => panic!("it is there, and nobody has it"),
         };
         assert!(begins_anew(), "it was read back");
@@ -484,19 +490,26 @@ mod tests {
             if is_done {
                 BUSY.with_borrow_mut(BTreeSet::clear);
             }
-            assert!(matches!(process.staging.rings.begin_step(&process.driver, &step), Begun::Taken { .. }));
+            let begun = process.staging.rings.begin_step(&process.driver, &step);
+            let Begun::Taken { mark, .. } = begun else { panic!("it is there, and nobody has it") };
+            PAST.with_borrow_mut(|past| past.remove(&mark));
             BUSY.with_borrow_mut(|busy| busy.insert(step.ring.host.address));
             process.staging.rings.end_step(&step.ring, 7, true);
+            mark
         };
         let is_in_use = |at: u64| {
             let other = User::new(6, false, 7);
             !process.staging.rings.copies_of(&process.driver, &(at..at + 1), Some(other)).is_empty()
         };
         let at = |number: u64| memory_of(0) + number * LEAST;
-        (0..4).for_each(|number| submit(at(number % 2), false));
+        (0..4).for_each(|number| _ = submit(at(number % 2), false));
         assert!(is_in_use(at(0)) && is_in_use(at(1)) && is_in_use(memory_of(1)) && !is_in_use(at(2)));
         submit(at(0), true);
         assert!(is_in_use(at(0)) && !is_in_use(at(1)), "made by now");
+        let mark = submit(at(1), false);
+        submit(at(0), false);
+        PAST.with_borrow_mut(|past| past.insert(mark));
+        assert!(!is_in_use(at(1)) && is_in_use(at(0)), "a copy behind it may wait for the host");
     }
 
     #[test]
@@ -545,7 +558,7 @@ mod tests {
         process.access.contexts_have_changed(&process.driver, None, None);
         let parts = PARTS.get();
         assert_eq!(process.copy(5), Some(ring), "the same memory");
-        assert_eq!(PARTS.get() - parts, 2 + SLOTS, "and of the context that is there streams and events");
+        assert_eq!(PARTS.get() - parts, 2 + SLOTS + MARKS, "and of the context that is there streams and events");
     }
 
     #[test]

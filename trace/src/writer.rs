@@ -36,6 +36,9 @@ pub use segment::{Begun, Open, Segment};
 /// The smallest file that has room for calls.
 const LEAST: u64 = (HEADER_BYTES + 2 * CHUNK_BYTES) as u64;
 
+/// The largest file: each 8 MiB of what it may have cost a pointer from the start.
+const MOST: u64 = 1 << 40;
+
 /// The place, name and size of a file to be made.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -94,7 +97,7 @@ impl Writer {
         let path = std::path::absolute(&options.folder).unwrap_or_else(|_| options.folder.clone()).join(&options.name);
         let file = open(&path, libc::O_RDWR | libc::O_CREAT | libc::O_EXCL)?;
         let in_memory = is_in_memory(&file).then_some(options.limit_in_memory.max(LEAST));
-        let limit = options.limit.min(in_memory.unwrap_or(u64::MAX));
+        let limit = options.limit.min(MOST).min(in_memory.unwrap_or(u64::MAX));
         Self::map(file, &path, limit).inspect_err(|_| {
             // Nobody can make anything of it.
             let _ = std::fs::remove_file(&path);

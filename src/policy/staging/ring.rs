@@ -11,6 +11,9 @@ pub(super) const SAMPLED: usize = 4 << 10;
 /// Bytes of a ring for samples of copies that are read back.
 pub(super) const SAMPLES: usize = 2 * SLOTS * SAMPLED;
 
+/// How many of a ring's last steps are told apart.
+pub(super) const MARKS: usize = 8;
+
 /// A context, and what tells it from later ones.
 pub(crate) type Context = (usize, u64);
 
@@ -31,13 +34,16 @@ pub(crate) struct Ring {
     pub(crate) filled: [usize; SLOTS],
     /// Recorded on the destination's stream, when it is free again.
     pub(crate) drained: [usize; SLOTS],
+    /// Recorded there too, in turn, each after a step.
+    pub(crate) marks: [usize; MARKS],
     pub(crate) host: Host,
 }
 
 impl Ring {
     /// One that has no stream and no event yet.
     pub(super) const fn empty(contexts: Contexts, host: Host) -> Self {
-        Self { contexts, streams: [0; 2], begins: 0, ends: 0, filled: [0; SLOTS], drained: [0; SLOTS], host }
+        let (filled, drained, marks) = ([0; SLOTS], [0; SLOTS], [0; MARKS]);
+        Self { contexts, streams: [0; 2], begins: 0, ends: 0, filled, drained, marks, host }
     }
 
     /// Its streams and events, those that it lacks too: what each is to be, and the handle or 0.
@@ -47,7 +53,8 @@ impl Ring {
         let ends = [(Part::Stream(src), from), (Part::Stream(dst), to)].into_iter();
         let events = [(Part::Event(caller), &mut self.begins), (Part::Event(dst), &mut self.ends)];
         let filled = self.filled.iter_mut().map(move |event| (Part::Event(src), event));
-        ends.chain(events).chain(filled).chain(self.drained.iter_mut().map(move |event| (Part::Event(dst), event)))
+        let on_dst = self.drained.iter_mut().chain(&mut self.marks).map(move |event| (Part::Event(dst), event));
+        ends.chain(events).chain(filled).chain(on_dst)
     }
 
     /// Whether it can be used no more, or holds up what ends a context, if this holds of a context.
@@ -99,6 +106,9 @@ pub(crate) trait Stager: Driver {
     fn is_ring_done(&self, ring: &Ring) -> bool {
         self.is_over(ring) != Ok(false)
     }
+
+    /// Whether the steps up to one of a ring's marks are made; also if that cannot be told.
+    fn is_past(&self, ring: &Ring, mark: usize) -> bool;
 
     /// The memory of a ring that somebody has, and whose copies are done.
     fn bytes_of(&self, ring: &Ring) -> &[u8];

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
-use super::ring::{Context, Contexts, Host, Part, Ring, Stager};
+use super::ring::{Context, Contexts, Host, MARKS, Part, Ring, Stager};
 use super::transfer::{Ends, QUEUED, Transfer};
 use crate::api::abi::Code;
 
@@ -43,8 +43,10 @@ struct Entry {
     pair: [u8; 2],
     /// Bytes of a piece of its last copy; 0 if that was read back.
     piece: usize,
-    /// From where to where the copies go that it has to make, oldest first.
-    ends: Vec<Ends>,
+    /// From where to where the copies go that it has to make, oldest first, each with the number of its last step.
+    ends: Vec<(Ends, usize)>,
+    /// Steps so far.
+    steps: usize,
     /// Launches on each of its streams since it was last seen to have nothing to do, at most.
     queued: usize,
     /// Whether a thread is making a copy with it, or finding out whether it may.
@@ -54,6 +56,12 @@ struct Entry {
 }
 
 impl Entry {
+    /// A ring that its maker has.
+    fn new(ring: Ring, user: User, pair: [u8; 2]) -> Self {
+        let (piece, ends, kept_by) = (ring.host.bytes, Vec::new(), Vec::new());
+        Self { ring, user, pair, piece, ends, steps: 0, queued: 0, is_taken: true, kept_by }
+    }
+
     /// Whether nobody is using it in this moment, and it is for these contexts and has so many bytes.
     fn is_free(&self, (contexts, bytes): (Contexts, usize)) -> bool {
         !self.is_taken && self.ring.contexts == contexts && self.ring.host.bytes == bytes
@@ -63,21 +71,25 @@ impl Entry {
         self.is_taken || !self.kept_by.is_empty()
     }
 
-    /// Notes from where to where the next copy goes.
+    /// The mark that is recorded after a step or, if that has been recorded anew, the oldest that is there.
+    fn mark(&self, step: usize) -> usize {
+        let known = step.max((self.steps + 1).saturating_sub(MARKS));
+        self.ring.marks[known % MARKS]
+    }
+
+    /// Notes from where to where the next step goes.
     fn goes_between(&mut self, ends: Ends) {
         /// So many copies are told apart; of others it is only known between which addresses their memory lies.
         const COPIES: usize = 64;
-        if self.ends.last() == Some(&ends) {
-            return;
-        }
-        self.ends.retain(|known| *known != ends);
+        self.steps += 1;
+        self.ends.retain(|(known, _)| *known != ends);
         if self.ends.len() >= COPIES
-            && let [[from, to], [next_from, next_to], ..] = self.ends[..]
+            && let [([from, to], _), ([next_from, next_to], step), ..] = self.ends[..]
         {
             let hull = |one: (u64, u64), other: (u64, u64)| (one.0.min(other.0), one.1.max(other.1));
-            self.ends.splice(..2, [[hull(from, next_from), hull(to, next_to)]]);
+            self.ends.splice(..2, [([hull(from, next_from), hull(to, next_to)], step)]);
         }
-        self.ends.push(ends);
+        self.ends.push((ends, self.steps));
     }
 
     fn is_other(&self, bytes: usize, besides: [u8; 2]) -> bool {
@@ -87,8 +99,8 @@ impl Entry {
 
 /// Whether a ring takes a step of a copy.
 pub(crate) enum Begun {
-    /// It does. The memory may have been divided otherwise before.
-    Taken { is_divided_anew: bool },
+    /// It does. The memory may have been divided otherwise before. The mark is to be recorded after the step.
+    Taken { is_divided_anew: bool, mark: usize },
     /// Not now: it is in use, or its streams have too much to do.
     Full,
     /// It is gone, with a context.
@@ -237,8 +249,7 @@ impl Rings {
             Ok(ring) => {
                 self.is_used.store(true, Relaxed);
                 rings.since_failure = None;
-                let (ends, kept_by) = (Vec::new(), Vec::new());
-                rings.entries.push(Entry { ring, user, pair, piece: bytes, ends, queued: 0, is_taken: true, kept_by });
+                rings.entries.push(Entry::new(ring, user, pair));
                 false
             }
             Err((code, host)) => {
@@ -329,7 +340,8 @@ impl Rings {
                 entry.ends.clear();
             }
             entry.goes_between(step.ends);
-            Begun::Taken { is_divided_anew: std::mem::replace(&mut entry.piece, step.piece) != step.piece }
+            let is_divided_anew = std::mem::replace(&mut entry.piece, step.piece) != step.piece;
+            Begun::Taken { is_divided_anew, mark: entry.mark(entry.steps) }
         };
         self.with(&step.ring, begin).unwrap_or(Begun::Gone)
     }
@@ -357,15 +369,22 @@ impl Rings {
         });
     }
 
-    /// The rings with a copy under way that has an end in some memory; but not those of one user.
+    /// Of each ring with a copy under way that has an end in some memory, but not those of one user: the mark after the last such copy, and
+    /// the devices.
     pub(crate) fn copies_of(
         &self,
         driver: &impl Stager,
         memory: &Range<u64>,
         besides: Option<User>,
-    ) -> Vec<(Ring, [u8; 2])> {
+    ) -> Vec<(usize, [u8; 2])> {
         let is_of_it = |&(start, end): &(u64, u64)| start < memory.end && memory.start < end;
-        self.under_way(driver, |entry| entry.ends.iter().flatten().any(is_of_it) && Some(entry.user) != besides)
+        let last = |entry: &Entry| {
+            let (_, step) = entry.ends.iter().rfind(|(ends, _)| ends.iter().any(is_of_it))?;
+            (Some(entry.user) != besides).then(|| (entry.ring, entry.mark(*step), entry.pair))
+        };
+        let mut found: Vec<_> = self.table.lock().entries.iter().filter_map(last).collect();
+        found.retain(|(ring, mark, _)| !driver.is_past(ring, *mark));
+        found.into_iter().map(|(_, mark, pair)| (mark, pair)).collect()
     }
 
     /// Whether copies are under way that a context takes part in.
@@ -402,7 +421,7 @@ impl Rings {
             if let Some(position) = rings.entries.iter().position(|entry| entry.ring == *ring) {
                 let entry = rings.entries.swap_remove(position);
                 rings.spare.push(ring.host);
-                if !entry.is_taken && (waits || device.is_some() || destroyed.is_some()) {
+                if !entry.is_had() && (waits || device.is_some() || destroyed.is_some()) {
                     rings.keep(*ring, |context| !is_gone(context));
                 }
             }
@@ -432,16 +451,26 @@ mod tests {
     }
 
     #[test]
+    fn marks_tell_the_last_steps_apart_and_others_are_made_before_them() {
+        let mut ring = Ring::empty([(1, 1); 3], Host { address: 1, bytes: 1, locked_in: Host::UNLOCKED });
+        ring.marks = std::array::from_fn(|number| 1 + number);
+        let mut entry = Entry::new(ring, User::new(5, false, 7), [0, 1]);
+        (0..20).for_each(|_| entry.goes_between([(0, 1); 2]));
+        let marks =
+            |steps: std::ops::RangeInclusive<usize>| steps.map(|step| entry.mark(step)).collect::<BTreeSet<_>>();
+        assert_eq!(marks(13..=20).len(), MARKS);
+        assert_eq!(marks(1..=13), [entry.mark(13)].into());
+    }
+
+    #[test]
     fn ends_of_more_copies_than_are_told_apart_are_known_together() {
         let ring = Ring::empty([(1, 1); 3], Host { address: 1, bytes: 1, locked_in: Host::UNLOCKED });
-        let (user, kept_by) = (User::new(5, false, 7), Vec::new());
-        let mut entry =
-            Entry { ring, user, pair: [0, 1], piece: 1, ends: Vec::new(), queued: 0, is_taken: false, kept_by };
+        let mut entry = Entry::new(ring, User::new(5, false, 7), [0, 1]);
         let ends = |number: u64| [(number * 10, number * 10 + 5), (9_000, 9_001)];
         (0..200).for_each(|number| entry.goes_between(ends(number)));
         (0..3).for_each(|_| entry.goes_between(ends(199)));
         assert_eq!(entry.ends.len(), 64);
-        let is_known = |at: u64| entry.ends.iter().any(|[(start, end), _]| (*start..*end).contains(&at));
+        let is_known = |at: u64| entry.ends.iter().any(|([(start, end), _], _)| (*start..*end).contains(&at));
         assert!((0..200).all(|number| is_known(number * 10)) && !is_known(2_000) && !is_known(1_999));
     }
 }

@@ -174,8 +174,7 @@ impl Transfer {
         use super::ring::{Host, SAMPLES};
         let copy = CUDA_MEMCPY3D_PEER { Height: height, Depth: depth, ..pieces::linear(0, 1 << 40, width) };
         let host = Host { address: 0, bytes: SAMPLES, locked_in: Host::UNLOCKED };
-        let (contexts, streams, events) = ([(0, 0); 3], [0; 2], [0; super::SLOTS]);
-        let ring = Ring { contexts, streams, begins: 0, ends: 0, filled: events, drained: events, host };
+        let ring = Ring::empty([(0, 0); 3], host);
         Self::new(copy, sample(&copy), (ring, Some(0), false), (SAMPLED, super::SLOTS))
     }
 }

@@ -53,6 +53,11 @@ impl Stager for RealDriver {
         self.relaxed(is_over).unwrap_or(Ok(false))
     }
 
+    fn is_past(&self, _: &Ring, mark: usize) -> bool {
+        // SAFETY: the event is a ring's.
+        self.relaxed(|| is_ready(unsafe { event_query(mark) })).unwrap_or(Ok(false)) != Ok(false)
+    }
+
     fn bytes_of(&self, ring: &Ring) -> &[u8] {
         // SAFETY: the memory is never freed, and has so many bytes. Nothing is written there before the ring is given back.
         unsafe { std::slice::from_raw_parts(ring.host.address as *const u8, ring.host.bytes) }
@@ -90,17 +95,17 @@ fn record_on_program(event: usize, (stream, per_thread): ProgramStream) -> Resul
     checked(unsafe { if per_thread { event_record_ptsz(event, stream) } else { event_record(event, stream) } })
 }
 
-/// Has a stream of the program wait for a ring's last copy.
-pub(crate) fn have_program_follow((stream, per_thread): ProgramStream, ring: &Ring) -> Result<(), Code> {
+/// Has a stream of the program wait for an event of a ring.
+pub(crate) fn have_program_follow((stream, per_thread): ProgramStream, event: usize) -> Result<(), Code> {
     // SAFETY: as above.
     checked(unsafe {
-        if per_thread { stream_wait_event_ptsz(stream, ring.ends, 0) } else { stream_wait_event(stream, ring.ends, 0) }
+        if per_thread { stream_wait_event_ptsz(stream, event, 0) } else { stream_wait_event(stream, event, 0) }
     })
 }
 
 /// Has the stream of the program that a ring's copies are for wait for the last of them. That may wait for room there.
 pub(crate) fn have_caller_follow(stream: ProgramStream, ring: &Ring) -> Result<(), Code> {
-    on_stream(ring.contexts[0].0, stream.0, || have_program_follow(stream, ring))
+    on_stream(ring.contexts[0].0, stream.0, || have_program_follow(stream, ring.ends))
 }
 
 /// Notes in the stream of a copy, if it has one, what the copy comes after. That may wait for room there.
@@ -116,8 +121,8 @@ pub(crate) fn end(transfer: &Transfer) -> Result<(), Code> {
 }
 
 /// Submits all of a step, with its order if it has no stream: then what comes after it comes after what was submitted, whatever became of
-/// it.
-pub(crate) fn submit(transfer: &Transfer, is_divided_anew: bool) -> Result<(), Code> {
+/// it. If there is a mark, it is recorded behind the step.
+pub(crate) fn submit(transfer: &Transfer, is_divided_anew: bool, mark: Option<usize>) -> Result<(), Code> {
     let &Transfer { stream, per_thread, ref ring, .. } = transfer;
     let ([(own, _), (src, _), (dst, _)], [from, _], [filled, ..]) = (ring.contexts, ring.streams, ring.filled);
     let by_default = (0, per_thread);
@@ -134,8 +139,9 @@ pub(crate) fn submit(transfer: &Transfer, is_divided_anew: bool) -> Result<(), C
         }
     }
     let submitted = submit_pieces(transfer, is_divided_anew);
-    let ended = within(dst, || record(ring.ends, ring.streams[1]));
-    let have_follow = |(of, _)| within(of, || have_program_follow(by_default, ring));
+    let mut events = [Some(ring.ends), mark].into_iter().flatten();
+    let ended = within(dst, || events.try_for_each(|event| record(event, ring.streams[1])));
+    let have_follow = |(of, _)| within(of, || have_program_follow(by_default, ring.ends));
     let followed = if stream.is_some() { Ok(()) } else { sides.into_iter().try_for_each(have_follow) };
     submitted.and(ended).and(followed)
 }

@@ -46,6 +46,11 @@ impl Event {
         Ok(Self { handle, context })
     }
 
+    /// Whether its context is told from others that get the handle.
+    pub(crate) const fn is_numbered(&self) -> bool {
+        self.context.1 != 0
+    }
+
     pub(crate) fn is_of(&self, context: Context) -> bool {
         self.context == context
     }

@@ -325,6 +325,10 @@ impl Stager for Gpus {
         Ok(!self.busy[ring.host.address].load(Acquire))
     }
 
+    fn is_past(&self, ring: &Ring, _: usize) -> bool {
+        self.is_ring_done(ring)
+    }
+
     fn bytes_of(&self, _: &Ring) -> &[u8] {
         &[]
     }
