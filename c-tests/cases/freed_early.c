@@ -1,14 +1,17 @@
-/* build: driver; run: freed_early free|unmap [TIMES] on sim gpu
+/* build: driver; run: freed_early free|behind|unmap [TIMES] on sim gpu
  * Large copies between two devices without a path, whose source is taken away before anybody has waited for the copy, behind something that
  * takes long. Where the driver stages, its call does not wait for that, and data is wrong (H100).
  *
  *   free    the source is of a pool, is freed in another stream, and what is allocated there in its place is set
+ *   behind  so is it, but behind that copy alone; another copy behind it waits for the host, which waits for the free
  *   unmap   the source is mapped, and is unmapped
  *
  * Prints how many copies have not arrived as they were.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <cuda.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <string.h>
 #include <time.h>
 
@@ -18,12 +21,21 @@ enum { BYTES = 32 << 20, VALUE = 0x11, OTHER = 0x22 };
 
 static CUcontext contexts[2];
 static CUstream streams[2];
+static CUdeviceptr others[2];
+static atomic_bool is_freed;
 static unsigned char found[BYTES];
 
 static void CUDA_CB take_long(void *data)
 {
     (void)data;
     nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+}
+
+static void CUDA_CB wait_for_free(void *data)
+{
+    (void)data;
+    while (!atomic_load(&is_freed))
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 }
 
 /* Behind something that takes longer than all that follows. */
@@ -34,13 +46,24 @@ static void copy(CUdeviceptr dst, CUdeviceptr src)
     CHECK_CU(cuMemcpyPeerAsync(dst, contexts[1], src, contexts[0], BYTES, streams[0]));
 }
 
-static void copy_freed(CUdeviceptr dst)
+static void copy_freed(CUdeviceptr dst, bool is_another_behind)
 {
     CUdeviceptr src, other;
     CHECK_CU(cuMemAllocAsync(&src, BYTES, streams[0]));
     copy(dst, src);
+    if (is_another_behind) {
+        CUevent copied;
+        atomic_store(&is_freed, false);
+        CHECK_CU(cuEventCreate(&copied, CU_EVENT_DISABLE_TIMING));
+        CHECK_CU(cuEventRecord(copied, streams[0]));
+        CHECK_CU(cuStreamWaitEvent(streams[1], copied, 0));
+        CHECK_CU(cuEventDestroy(copied));
+        CHECK_CU(cuLaunchHostFunc(streams[0], wait_for_free, NULL));
+        CHECK_CU(cuMemcpyPeerAsync(others[1], contexts[1], others[0], contexts[0], BYTES, streams[0]));
+    }
     CHECK_CU(cuMemFreeAsync(src, streams[1]));
     CHECK_CU(cuStreamSynchronize(streams[1]));
+    atomic_store(&is_freed, true);
     CHECK_CU(cuMemAllocAsync(&other, BYTES, streams[1]));
     CHECK_CU(cuMemsetD8Async(other, OTHER, BYTES, streams[1]));
     CHECK_CU(cuStreamSynchronize(streams[0]));
@@ -75,6 +98,7 @@ int main(int argc, char **argv)
     for (int device = 1; device >= 0; device--) {
         CHECK_CU(cuDevicePrimaryCtxRetain(&contexts[device], device));
         CHECK_CU(cuCtxSetCurrent(contexts[device]));
+        CHECK_CU(cuMemAlloc(&others[device], BYTES));
         if (device == 1)
             CHECK_CU(cuMemAlloc(&dst, BYTES));
     }
@@ -85,7 +109,7 @@ int main(int argc, char **argv)
         if (strcmp(argv[1], "unmap") == 0)
             copy_unmapped(dst);
         else
-            copy_freed(dst);
+            copy_freed(dst, strcmp(argv[1], "behind") == 0);
         CHECK_CU(cuMemcpyDtoH(found, dst, BYTES));
         for (int at = 0; at < BYTES; at++)
             differ |= found[at] != VALUE;
