@@ -60,7 +60,7 @@ neighbours: shim sim c-tests
 
 # Every order in which threads can use what they share without a lock, and every moment for a signal. Needs loom, of crates.io.
 models:
-	CARGO=$(CARGO) nice tests/models.py $(FAULT)
+	CARGO=$(CARGO) nice tests/models.py $(if $(FAULT),"$(FAULT)")
 
 # ThreadSanitizer over 64 threads. Needs a nightly toolchain with its sources.
 races: sim c-tests

@@ -73,7 +73,7 @@ def compare(name, beside, program, command, folder):
             if without is None:
                 run(PROGRAMS.get(program, command), {}, [SHIM], traces("without"))
                 without = traced(folder / "without")[1]
-            wrong += [f"the trace has {pairs}, without the neighbour {without}"] if pairs != without else []
+            wrong += [f"the trace has {pairs}, without the neighbour {without}"] if pairs != without or not pairs else []
         yield f"{name}, {program}: {way}", wrong and "; ".join(wrong) + f"\n{outcome.told()}\n--- alone\n{alone.told()}"
 
 

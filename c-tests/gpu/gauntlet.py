@@ -144,10 +144,12 @@ def growth(figures, name):
     return max(one[name] for one in figures[-third:]) - max(one[name] for one in figures[-2 * third:-third])
 
 
-def what_grows(place, plain, preloaded):
+def what_grows(place, plain, preloaded, is_told):
     before, after = plain.figures(), preloaded.figures()
     if len(before) < ROUNDS or len(after) < ROUNDS:
-        return []
+        return [f"{len(before)} and {len(after)} rounds tell what they hold"] if is_told else []
+    if not place.is_real and (lacks := SLACK.keys() - after[0].keys()):
+        return [f"nothing tells of {', '.join(sorted(lacks))}"]
     grown = {name: growth(after, name) - max(growth(before, name), 0) for name in SLACK if name in after[0] and name not in place.shared}
     return [f"{name} grows by {by} more than without the shim in {ROUNDS // 3} rounds" for name, by in grown.items() if by > SLACK[name]]
 
@@ -222,7 +224,7 @@ def soak(place, seed, brief, folder):
     if plain.out != preloaded.out and not wrong:
         wrong.append("what is printed differs")
     if not wrong:
-        wrong = what_is_said(fault, preloaded) + what_grows(place, plain, preloaded)
+        wrong = what_is_said(fault, preloaded) + what_grows(place, plain, preloaded, not brief and "hangs" not in words)
         wrong += what_traces_lack(place, preloaded, traces) if is_traced else []
     what = f"soak-{flavour} {threads} {steps} {' '.join(words)}, {name}{', ' + fault if fault else ''}{', beside another' if neighbour else ''}"
     what += "".join(f", {key}={value}" for key, value in machine.items())

@@ -113,6 +113,7 @@ pub(crate) fn each(few: usize, mut read: impl FnMut(usize, &mut Random)) -> usiz
         most >> 10
     );
     assert!(asked.is_none() || most < MOST_KIB, "{most} KiB");
+    assert!(asked.is_none() || before > 0 && most > 0, "/proc does not say how much time and memory they took");
     inputs
 }
 
