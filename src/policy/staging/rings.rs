@@ -369,7 +369,7 @@ impl Rings {
         });
     }
 
-    /// Of each ring with a copy under way that has an end in some memory, but not those of one user: the mark after the last such copy, and
+    /// The copies under way that have an end in some memory, but not those of one user: for each ring the mark after the last of them, and
     /// the devices.
     pub(crate) fn copies_of(
         &self,
