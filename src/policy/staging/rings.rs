@@ -74,7 +74,7 @@ impl Entry {
     /// The mark that is recorded after a step or, if that has been recorded anew, the oldest that is there.
     fn mark(&self, step: usize) -> usize {
         let known = step.max((self.steps + 1).saturating_sub(MARKS));
-        self.ring.marks[known % MARKS]
+        self.ring.marks.get(known % MARKS).copied().unwrap_or_default()
     }
 
     /// Notes from where to where the next step goes.
