@@ -2,7 +2,8 @@
  * A stand-in for libcuda.so.1 that gives handles of streams again as soon as they are free, and survives none that is not
  * alive, as a real driver does: a query of one, or a copy on one, ends the program with a word on what it was. So does any use
  * of an event that was destroyed. It has two devices with memory from MEMORY on; nothing is copied, streams are never idle,
- * and events have passed as soon as they are recorded.
+ * and events have passed as soon as they are recorded. The reset of a device takes the events of both along, whose handles are given again.
+ * If NO_CONTEXT_IDS is in the environment, contexts have no ids, as before CUDA 12.0.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -12,12 +13,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { DEVICES = 2, STREAMS = 64, EVENTS = 1 << 20, DEPTH = 16, INVALID_VALUE = 1, INVALID_CONTEXT = 201, NOT_READY = 600, LAST_DEFAULT = 2 };
+enum { DEVICES = 2, STREAMS = 64, EVENTS = 1 << 20, DEPTH = 16, INVALID_VALUE = 1, INVALID_CONTEXT = 201, SYMBOL_NOT_FOUND = 302, NOT_READY = 600, LAST_DEFAULT = 2 };
 
 static const uint64_t MEMORY = 1ull << 40, OF_A_DEVICE = 1ull << 32;
 
 struct stream {
-    atomic_bool alive;
+    atomic_bool alive, is_capturing;
     int device;
     struct stream *next;
 };
@@ -26,6 +27,7 @@ static struct stream streams[STREAMS], *unused;
 static int used;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char contexts[DEVICES];
+static atomic_uint resets;
 static _Thread_local char *current[DEPTH];
 static _Thread_local int top;
 
@@ -107,9 +109,11 @@ int cuCtxPopCurrent_v2(char **context)
 
 int cuCtxGetId(const char *context, uint64_t *id)
 {
+    if (getenv("NO_CONTEXT_IDS"))
+        return SYMBOL_NOT_FOUND;
     if (!is_context(context))
         return INVALID_CONTEXT;
-    *id = (uint64_t)(context - contexts) + 1;
+    *id = (uint64_t)(context - contexts) + 1 + (uint64_t)atomic_load(&resets) * DEVICES;
     return 0;
 }
 
@@ -189,12 +193,27 @@ int cuStreamGetCtx(const struct stream *stream, char **context)
 
 int cuStreamIsCapturing(const struct stream *stream, unsigned *status)
 {
-    (void)stream;
-    *status = 0;
+    *status = (uintptr_t)stream > LAST_DEFAULT && atomic_load(&stream->is_capturing);
     return 0;
 }
 
-/* Each is another. */
+int cuStreamBeginCapture_v2(struct stream *stream, unsigned mode)
+{
+    (void)mode;
+    require_alive(stream, "captured");
+    atomic_store(&stream->is_capturing, true);
+    return 0;
+}
+
+int cuStreamEndCapture(struct stream *stream, void **graph)
+{
+    require_alive(stream, "captured");
+    atomic_store(&stream->is_capturing, false);
+    *graph = NULL;
+    return 0;
+}
+
+/* Until a device is reset each is another. */
 static atomic_bool events[EVENTS];
 static atomic_int made;
 
@@ -242,6 +261,17 @@ int cuEventElapsedTime(float *milliseconds, const atomic_bool *start, const atom
     require_event(start, "measured from");
     require_event(end, "measured to");
     *milliseconds = 0.5f;
+    return 0;
+}
+
+int cuDevicePrimaryCtxReset_v2(int device)
+{
+    if (device < 0 || device >= DEVICES)
+        return INVALID_CONTEXT;
+    for (int number = 0; number < atomic_load(&made) && number < EVENTS; number++)
+        atomic_store(&events[number], false);
+    atomic_store(&made, 0);
+    atomic_fetch_add(&resets, 1);
     return 0;
 }
 

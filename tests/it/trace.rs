@@ -649,15 +649,27 @@ fn gpu_timing_beside_captures_of_another_thread_they_come_out_whole() {
     assert!(measured.count() > 0, "nothing was measured beside them");
 }
 
-/// In a race nobody wins each time: the driver below ends the program at the first use of an event that is gone.
-#[test]
-fn gpu_timing_beside_releases_of_another_context_uses_no_event_that_is_gone() {
+/// Copies of a program on the driver that gives handles again, and ends the program at the first use of an event that is gone.
+fn measures_with_no_event_that_is_gone(case: &str, variables: &[(&str, &str)]) {
     let folder = Folder::new();
-    let program = Program::new(path("target/c-tests/timing_beside_releases")).findings_apart();
-    let program = program.libraries("target/c-tests/reusing-driver").env("P2PSHIM_ACCESS", "app");
-    let outcome = traced(&program.env("P2PSHIM_GPU_TIMING", "all"), &folder);
+    let program = Program::case(case).findings_apart().libraries("target/c-tests/reusing-driver");
+    let program = program.env("P2PSHIM_ACCESS", "app").env("P2PSHIM_GPU_TIMING", "all");
+    let program = variables.iter().fold(program, |program, (name, value)| program.env(name, *value));
+    let outcome = traced(&program, &folder);
     assert_eq!(outcome.stdout, "0 copies refused\n", "{outcome:#?}");
     outcome.assert_success();
     let measured = calls(&folder.one_trace()).into_iter().filter(|(_, call)| call.device_time == DeviceTime::Known);
     assert!(measured.count() > 0, "nothing was measured");
+}
+
+/// In a race nobody wins each time.
+#[test]
+fn gpu_timing_beside_releases_of_another_context_uses_no_event_that_is_gone() {
+    measures_with_no_event_that_is_gone("timing_beside_releases", &[]);
+}
+
+#[test]
+fn gpu_timing_leaves_events_alone_whose_handles_are_the_program_s_by_now() {
+    measures_with_no_event_that_is_gone("timing_events_reused", &[("NO_CONTEXT_IDS", "1")]);
+    measures_with_no_event_that_is_gone("timing_events_reused", &[]);
 }
