@@ -13,7 +13,8 @@ fn nvml_status(seen: &str, env: Variables) -> (Vec<String>, String) {
     let outcome = env.iter().fold(program, |program, (name, value)| program.env(name, *value)).preloaded();
     outcome.assert_success();
     fs::remove_dir_all(nvlink).unwrap();
-    (outcome.stdout.lines().map(str::to_owned).collect(), outcome.shim.join("\n"))
+    let said: Vec<_> = outcome.said_on_any_machine().into_iter().cloned().collect();
+    (outcome.stdout.lines().map(str::to_owned).collect(), said.join("\n"))
 }
 
 #[test]
