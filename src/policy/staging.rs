@@ -25,7 +25,7 @@ mod rings;
 mod transfer;
 
 pub(crate) use links::{SLOTS, Share};
-pub(crate) use pieces::{Piece, as_row, linear};
+pub(crate) use pieces::{as_row, linear};
 pub(crate) use ring::{Context, Contexts, Host, NEEDED, Part, Ring, Stager};
 pub(crate) use rings::{Begun, Rings, User};
 pub(crate) use transfer::{Difference, Transfer};

@@ -10,7 +10,7 @@ use super::functions::{
 use super::{RealDriver, scratch};
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code};
 use crate::policy::Judged;
-use crate::policy::staging::{Host, Part, Piece, Ring, Stager, Transfer, as_row};
+use crate::policy::staging::{Host, Part, Ring, Stager, Transfer, as_row};
 
 /// `CU_EVENT_DISABLE_TIMING`.
 const NO_TIMING: c_uint = 2;
@@ -86,17 +86,6 @@ fn copy_half(half: &CUDA_MEMCPY3D_PEER, stream: usize) -> Result<(), Code> {
     })
 }
 
-/// Makes the first half of a part. Its struct, which is large, is not on the stack of the other.
-#[inline(never)]
-fn fill(transfer: &Transfer, piece: &Piece, stream: usize) -> Result<(), Code> {
-    copy_half(&transfer.filling(piece), stream)
-}
-
-#[inline(never)]
-fn drain(transfer: &Transfer, piece: &Piece, stream: usize) -> Result<(), Code> {
-    copy_half(&transfer.draining(piece), stream)
-}
-
 /// A stream of the program, or a default stream of the current context, which the second says to be one per thread.
 pub(crate) type ProgramStream = (usize, bool);
 
@@ -170,14 +159,14 @@ fn submit_pieces(transfer: &Transfer, is_divided_anew: bool) -> Result<(), Code>
         within(src, || {
             pieces().try_for_each(|(number, (&filled, &drained))| {
                 follow(from, drained)?;
-                fill(transfer, &division.piece(number), from)?;
+                copy_half(&transfer.filling(&division.piece(number)), from)?;
                 record(filled, from)
             })
         })?;
         within(dst, || {
             pieces().try_for_each(|(number, (&filled, &drained))| {
                 follow(to, filled)?;
-                drain(transfer, &division.piece(number), to)?;
+                copy_half(&transfer.draining(&division.piece(number)), to)?;
                 record(drained, to)
             })
         })?;
