@@ -127,12 +127,13 @@ impl Staging {
     /// The ring and pieces of a copy that is to be staged; none if there is no ring for it.
     pub(crate) fn take(
         &self,
-        all: (&Access, &impl Stager),
+        (access, driver): (&Access, &impl Stager),
         (copy, traffic, share): (&Memcpy<'_>, &Traffic, Share),
         caller @ (_, per_thread, _): Caller,
     ) -> Option<Transfer> {
+        let ends = access.contexts_of(driver, copy)?;
         let parameters = pieces::parameters(copy)?;
-        let ring = |bytes| self.ring(all, (copy, traffic), bytes, caller);
+        let ring = |bytes| self.ring(driver, (copy, traffic), (ends, bytes), caller);
         let large = if copy.bytes >= LEAST { ring(RING) } else { None };
         let ring = large.or_else(|| if traffic.path.has_to_be_staged_by_us() { ring(NEEDED) } else { None })?;
         let share = if ring.host.bytes == RING { share } else { Share::whole(ring.host.bytes) };
@@ -153,31 +154,32 @@ impl Staging {
     #[inline(never)]
     pub(crate) fn take_to_compare(
         &self,
-        all: (&Access, &impl Stager),
+        (access, driver): (&Access, &impl Stager),
         (copy, traffic, is_whole): (&Memcpy<'_>, &Traffic, bool),
         caller @ (_, per_thread, _): Caller,
     ) -> Option<Box<Transfer>> {
+        let ends = access.contexts_of(driver, copy)?;
         let parameters = pieces::parameters(copy)?;
         let (bytes, purpose, division) = match is_whole {
             true => (RING, Purpose::Compare, (RING / 2, 1)),
             false => (SAMPLES, transfer::sample(&parameters), (SAMPLED, SLOTS)),
         };
-        let ring = self.ring(all, (copy, traffic), bytes, caller)?;
+        let ring = self.ring(driver, (copy, traffic), (ends, bytes), caller)?;
         self.rings.is_read_back(&ring);
         let on = (ring, Some(copy.stream.unwrap_or(0)), per_thread);
         Some(Box::new(Transfer::new(parameters, purpose, on, division)))
     }
 
-    /// A ring of so many bytes for a copy, which is the caller's until it is given back; none if there is no memory for it.
+    /// A ring of so many bytes for a copy between two contexts, which is the caller's until it is given back; none if there is no memory for it.
+    /// These it does not find out: its stack is large.
     #[inline(never)]
     fn ring(
         &self,
-        (access, driver): (&Access, &impl Stager),
+        driver: &impl Stager,
         (copy, traffic): (&Memcpy<'_>, &Traffic),
-        bytes: usize,
+        ([src, dst], bytes): ([Context; 2], usize),
         (context, per_thread, thread): Caller,
     ) -> Option<Ring> {
-        let [src, dst] = access.contexts_of(driver, copy)?;
         let user = User::new(copy.stream.unwrap_or(0), per_thread, thread);
         let kind = ([context, src, dst], bytes);
         let ring = self.rings.find(kind, user).or_else(|| self.rings.take_over(driver, kind, user));
