@@ -419,6 +419,8 @@ fn before_context_ends(context: Option<usize>, primary_of: Option<i32>, waits: b
     }
     let context = mode::unseen(|| {
         timing::contexts_are_going();
+        // Not only when it has ended: by then its memory's addresses may be those of another thread's memory on another device.
+        ACCESS.memory_has_changed();
         VALIDATE.facts().contexts_have_changed();
         let primary = || RealDriver.primary_context(primary_of?);
         if STAGING.rings.is_used() { context.or_else(primary) } else { None }

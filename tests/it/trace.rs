@@ -673,3 +673,18 @@ fn gpu_timing_leaves_events_alone_whose_handles_are_the_program_s_by_now() {
     measures_with_no_event_that_is_gone("timing_events_reused", &[("NO_CONTEXT_IDS", "1")]);
     measures_with_no_event_that_is_gone("timing_events_reused", &[]);
 }
+
+/// Another thread's memory may have an address before the call has returned that ended a context.
+#[test]
+fn devices_of_copies_are_right_where_contexts_end_beside_them() {
+    let folder = Folder::new();
+    let program = Program::case("contexts_in_turn").findings_apart().env("P2PSHIM_ACCESS", "app");
+    let outcome = traced(&program.env("P2PSIM_DEVICES", "3").env("P2PSIM_ONE_SPACE", "1"), &folder);
+    outcome.assert_success();
+    let mut copies = BTreeMap::<_, u64>::new();
+    for (_, call) in calls(&folder.one_trace()).into_iter().filter(|(function, _)| function == "cuMemcpyPeer") {
+        *copies.entry((call.src_device.unwrap(), call.dst_device.unwrap())).or_default() += 1;
+    }
+    let said: String = copies.iter().map(|((src, dst), copies)| format!("{src}>{dst}: {copies} copies\n")).collect();
+    assert_eq!(said, outcome.stdout, "in the trace (left) and made (right)");
+}
