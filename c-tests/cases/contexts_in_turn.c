@@ -13,7 +13,7 @@
 #define cuCtxCreate cuCtxCreate_v2
 CUresult CUDAAPI cuCtxCreate(CUcontext *context, unsigned int flags, CUdevice device);
 
-enum { DEVICES = 3, THREADS = 8, COPIES = 2000, BYTES = 4096 };
+enum { DEVICES = 3, THREADS = 8, COPIES = 1000, BYTES = 4096 };
 
 static atomic_int copies[DEVICES][DEVICES];
 
