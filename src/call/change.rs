@@ -411,16 +411,16 @@ fn before_reset(device: i32) {
     before_context_ends(None, Some(device), true);
 }
 
-/// A context may be about to end, and what belongs to it.
+/// A context may be about to end, and what belongs to it, perhaps with its memory.
 #[cold]
-fn before_context_ends(context: Option<usize>, primary_of: Option<i32>, waits: bool) {
-    if waits {
+fn before_context_ends(context: Option<usize>, primary_of: Option<i32>, with_memory: bool) {
+    if with_memory {
         waits::before_context_ends();
+        // Not only when it has ended: by then the addresses may be those of another thread's memory on another device.
+        mode::unseen(|| ACCESS.memory_has_changed());
     }
     let context = mode::unseen(|| {
         timing::contexts_are_going();
-        // Not only when it has ended: by then its memory's addresses may be those of another thread's memory on another device.
-        ACCESS.memory_has_changed();
         VALIDATE.facts().contexts_have_changed();
         let primary = || RealDriver.primary_context(primary_of?);
         if STAGING.rings.is_used() { context.or_else(primary) } else { None }

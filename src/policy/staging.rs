@@ -131,9 +131,9 @@ impl Staging {
         (copy, traffic, share): (&Memcpy<'_>, &Traffic, Share),
         caller @ (_, per_thread, _): Caller,
     ) -> Option<Transfer> {
-        let ends = access.contexts_of(driver, copy)?;
+        let contexts = access.contexts_of(driver, copy)?;
         let parameters = pieces::parameters(copy)?;
-        let ring = |bytes| self.ring(driver, (copy, traffic), (ends, bytes), caller);
+        let ring = |bytes| self.ring(driver, (copy, traffic), (contexts, bytes), caller);
         let large = if copy.bytes >= LEAST { ring(RING) } else { None };
         let ring = large.or_else(|| if traffic.path.has_to_be_staged_by_us() { ring(NEEDED) } else { None })?;
         let share = if ring.host.bytes == RING { share } else { Share::whole(ring.host.bytes) };
@@ -158,13 +158,13 @@ impl Staging {
         (copy, traffic, is_whole): (&Memcpy<'_>, &Traffic, bool),
         caller @ (_, per_thread, _): Caller,
     ) -> Option<Box<Transfer>> {
-        let ends = access.contexts_of(driver, copy)?;
+        let contexts = access.contexts_of(driver, copy)?;
         let parameters = pieces::parameters(copy)?;
         let (bytes, purpose, division) = match is_whole {
             true => (RING, Purpose::Compare, (RING / 2, 1)),
             false => (SAMPLES, transfer::sample(&parameters), (SAMPLED, SLOTS)),
         };
-        let ring = self.ring(driver, (copy, traffic), (ends, bytes), caller)?;
+        let ring = self.ring(driver, (copy, traffic), (contexts, bytes), caller)?;
         self.rings.is_read_back(&ring);
         let on = (ring, Some(copy.stream.unwrap_or(0)), per_thread);
         Some(Box::new(Transfer::new(parameters, purpose, on, division)))
