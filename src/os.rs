@@ -2,6 +2,7 @@
 //! environment, memory, and memory that may not be there.
 
 pub(crate) mod alloc;
+pub(crate) mod arena;
 mod descriptor;
 mod environment;
 pub(crate) mod pages;
@@ -32,6 +33,18 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cold]
 pub(crate) fn pause() {
     undisturbed(|| std::thread::sleep(std::time::Duration::from_micros(20)));
+}
+
+/// Lets other threads go on for a moment. Signals arrive, a handler may leave by `longjmp`, and a cancelled thread ends.
+pub(crate) fn nap() {
+    unsafe extern "C-unwind" {
+        fn nanosleep(time: *const libc::timespec, left: *mut libc::timespec) -> c_int;
+    }
+    let time = libc::timespec { tv_sec: 0, tv_nsec: 20_000 };
+    keep_errno(|| {
+        // SAFETY: reads the time, and writes nothing.
+        unsafe { nanosleep(&raw const time, ptr::null_mut()) };
+    });
 }
 
 /// Waits until something is so, but no longer than this. Whether it is.

@@ -10,6 +10,7 @@ use crate::api::abi::{Code, Value};
 use crate::api::{Function, Layer, State};
 use crate::policy::access::{Grants, How};
 use crate::policy::validate::{Array, Fact};
+use crate::policy::waits::{PER_THREAD, Stream};
 use crate::policy::{ACCESS, Driver, HIP, STAGING, VALIDATE, WAITS, capture};
 use crate::real::driver::{self, AccessDesc, Location, PoolProps, RealDriver};
 
@@ -354,7 +355,9 @@ fn stream_is_gone(stream: usize) {
             VALIDATE.facts().stream_is_gone(stream);
         }
         STAGING.rings.stream_is_gone(stream);
-        WAITS.stream_is_gone(stream);
+        if stream > PER_THREAD {
+            WAITS.stream_is_gone(&RealDriver, Stream::Created(stream));
+        }
     });
 }
 
@@ -423,8 +426,11 @@ fn before_context_ends(context: Option<usize>, primary_of: Option<i32>, with_mem
         timing::contexts_are_going();
         VALIDATE.facts().contexts_have_changed();
         let primary = || RealDriver.primary_context(primary_of?);
-        if STAGING.rings.is_used() { context.or_else(primary) } else { None }
+        if STAGING.rings.is_used() || !WAITS.are_none() { context.or_else(primary) } else { None }
     });
+    if with_memory && let Some(context) = context {
+        mode::unseen(|| WAITS.context_is_ending(context));
+    }
     staging::before_context_ends(context);
     readback::harvest();
 }

@@ -187,7 +187,7 @@ impl Running {
 pub(crate) struct NotKnown;
 
 /// How many parts a frame has room for.
-const FEW: usize = 2;
+pub(super) const FEW: usize = 2;
 
 /// The copies of a call between devices.
 pub(crate) enum Copied {

@@ -3,6 +3,7 @@
 use super::{mode, read, thread};
 use crate::api::Function;
 use crate::api::abi::{Code, Value};
+use crate::policy::waits::Stream;
 use crate::policy::{ACCESS, GRAPHS, WAITS, capture, graph};
 use crate::real::driver::RealDriver;
 
@@ -13,7 +14,7 @@ pub(super) fn before_instantiation(graph: usize, rest: &[Value]) {
         let thread = thread::id();
         GRAPHS.prepare(&ACCESS, &RealDriver, graph, (thread, capture::is_capturing(thread)));
         if !is_for_devices(rest) {
-            GRAPHS.mark(&ACCESS, &RealDriver, graph, thread);
+            GRAPHS.mark((&WAITS, &RealDriver), graph, thread);
         }
     });
 }
@@ -73,7 +74,7 @@ pub(super) fn on_instantiation(exec: usize, ret: Code) {
 pub(super) fn on_exec_destroy(exec: usize) {
     if GRAPHS.are_there() {
         mode::unseen(|| {
-            WAITS.stream_is_gone(exec);
+            WAITS.stream_is_gone(&RealDriver, Stream::Graph(exec));
             GRAPHS.destroyed(exec);
         });
     }

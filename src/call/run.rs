@@ -52,8 +52,9 @@ pub(crate) fn traced(
     }
     let mut begun = begin(&call, &decision);
     let timing = if decision.refusal().is_none() { timing::begin(&call, &mut begun) } else { None };
+    let announced = waits::before(&call, &decision);
     let ret = make(&call, &mut decision, &begun, real);
-    let ret = end(&call, &decision, &begun, timing, ret);
+    let ret = end(&call, &decision, &begun, (announced, timing), ret);
     decision.copied.give_back();
     ret
 }
@@ -191,7 +192,13 @@ fn make_staged(call: &Call<'_>, decision: &mut Decision, begun: &Running) -> Opt
 /// Does what there is to do when the real function has returned: counts the call, records and shows it, and checks it. Returns the code
 /// that the program gets.
 #[inline(never)]
-fn end(call: &Call<'_>, decision: &Decision, begun: &Running, timing: Option<timing::Timing>, ret: Code) -> Code {
+fn end(
+    call: &Call<'_>,
+    decision: &Decision,
+    begun: &Running,
+    (announced, timing): (waits::Announcements, Option<timing::Timing>),
+    ret: Code,
+) -> Code {
     let thread = thread::current();
     thread.leave(&begun.before);
     // A child that was forked inside the call returns from it as well: records and locks are its parent's.
@@ -201,6 +208,7 @@ fn end(call: &Call<'_>, decision: &Decision, begun: &Running, timing: Option<tim
     let given = revise(call, decision, ret);
     let ret = call.usual(given);
     count(call, decision, ret);
+    waits::after(call, decision, announced, ret);
     let path = path(call, decision, begun, ret);
     if let Some(record) = begun.record {
         recording::end(call, decision, begun.depth, record, (ret, path));
@@ -244,7 +252,6 @@ fn count(call: &Call<'_>, decision: &Decision, ret: Code) {
     let made = if ret == Code::SUCCESS { decision.copied.parts() } else { &[] };
     if call.function().layer() != Layer::Runtime && !made.is_empty() {
         made.iter().for_each(|part| counters::count(shard, &part.traffic, part.copies.into()));
-        waits::after(call, made);
         validate::after_copy(call, decision.traffic());
     }
 }

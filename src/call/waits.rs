@@ -3,95 +3,154 @@
 //! A thread waits here as in the program's own call: signals arrive, and a cancelled thread leaves.
 
 use std::collections::BTreeMap;
+use std::mem::ManuallyDrop;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use super::arrival::Call;
+use super::decision::{Decision, FEW};
 use super::{context, mode, thread};
-use crate::api::abi::Value;
-use crate::api::{Copies, Effect};
-use crate::model::{Memcpy, Part};
-use crate::os;
-use crate::policy::waits::{Key, LAUNCH, LEGACY, Of, PER_THREAD};
+use crate::api::abi::{Code, Value};
+use crate::api::{Copies, Effect, Layer};
+use crate::model::{Ends, Part};
+use crate::os::{self, alloc};
+use crate::policy::waits::{Announced, LEGACY, Of, PER_THREAD, Stream};
 use crate::policy::{ACCESS, Driver, Judged, WAITS, capture};
 use crate::real::driver::RealDriver;
 use crate::real::driver::waits;
 
 // ---- Copies ----
 
-/// Copies were made. For each that only p2pshim made direct, records an event, so that later calls that wait find the copy.
+/// The announcements of a call's copies, in the order of its parts. It has no destructor, since a thread may be cancelled inside the real
+/// function: [`after`] frees it.
+#[must_use]
+pub(super) struct Announcements {
+    first: [Option<Announced>; FEW],
+    more: ManuallyDrop<Vec<Option<Announced>>>,
+}
+
+impl Announcements {
+    const NONE: Self = Self { first: [None; FEW], more: ManuallyDrop::new(Vec::new()) };
+
+    fn of(&self, part: usize) -> Option<Announced> {
+        *self.first.get(part).or_else(|| self.more.get(part - FEW))?
+    }
+}
+
+/// Copies are about to be made. Announces each that only p2pshim makes direct, so that later calls that wait find it.
 #[inline(always)]
-pub(super) fn after(call: &Call<'_>, made: &[Part]) {
-    if made.iter().any(|part| part.traffic.kept.is_some()) {
-        after_direct(call, made);
+pub(super) fn before(call: &Call<'_>, decision: &Decision) -> Announcements {
+    let parts = decision.copied.parts();
+    if call.function().layer() == Layer::Driver && parts.iter().any(|part| part.traffic.is_kept()) {
+        announce(call, parts)
+    } else {
+        Announcements::NONE
     }
 }
 
 #[inline(never)]
-fn after_direct(call: &Call<'_>, made: &[Part]) {
-    let by = match (call.request.copy(), call.function().effect(), call.request.arguments) {
-        (Some(copy), ..) => Made::Copy(copy),
-        (None, Effect::Copies(Copies::graph), &[Value::Address(exec), ..]) if WAITS.launched(exec) => return,
-        (None, Effect::Copies(Copies::graph), _) => Made::Launch,
-        _ => Made::Batch,
+fn announce(call: &Call<'_>, parts: &[Part]) -> Announcements {
+    let exec = match (call.function().effect(), call.request.arguments) {
+        (Effect::Copies(Copies::graph), &[Value::Address(exec), ..]) => Some(exec),
+        _ => None,
     };
-    for owners in made.iter().filter_map(|part| part.traffic.kept) {
-        keep(call.stream(), call.function().per_thread(), owners, by);
-    }
-}
-
-/// By what a copy was made.
-#[derive(Clone, Copy)]
-enum Made<'a> {
-    Copy(&'a Memcpy<'a>),
-    Batch,
-    /// The launch of a graph that records no events itself.
-    Launch,
-}
-
-fn keep(stream: usize, per_thread: bool, owners: [u8; 2], made: Made<'_>) {
-    let key = |stream, thread, context| Key { stream, thread, context, owners, epoch: ACCESS.epoch() };
-    let key = match (stream, per_thread) {
-        (0, false) | (LEGACY, _) => match made {
-            Made::Launch => key(LEGACY, LAUNCH, RealDriver.current_context().unwrap_or(0)),
-            _ => key(LEGACY, 0, 0),
-        },
-        (0, true) | (PER_THREAD, _) => {
-            let context = match made {
-                Made::Copy(copy) => context::of_copy(copy, true),
-                _ => context::of_stream(PER_THREAD, true),
-            };
-            let Some((context, _)) = context else { return };
-            key(PER_THREAD, thread::id() as u64, context)
+    let stream = stream(call, exec.is_some());
+    let announce = |part: &Part| {
+        let ends = part.traffic.kept;
+        if ends == [0; 2] {
+            return None;
         }
-        _ => key(stream, 0, 0),
+        // A graph that records its events itself, or else the stream.
+        let of_graph = exec.and_then(|exec| WAITS.announce(Stream::Graph(exec), ends));
+        of_graph.or_else(|| WAITS.announce(stream?, ends)).or_else(|| announce_first(call, stream?, ends))
     };
-    if !WAITS.record(&RealDriver, &key) {
-        keep_first(&key, per_thread);
+    let mut announcements = Announcements::NONE;
+    announcements.first.iter_mut().zip(parts).for_each(|(place, part)| *place = announce(part));
+    if let Some(more) = parts.get(FEW..).filter(|more| !more.is_empty()) {
+        let announced = mode::unseen(|| alloc::collect(more.iter().map(|_| None)).unwrap_or_default());
+        announcements.more = ManuallyDrop::new(announced);
+        announcements.more.iter_mut().zip(more).for_each(|(place, part)| *place = announce(part));
     }
+    announcements
 }
 
-/// The first copy of a stream between two owners.
+/// The stream of a call's copies; none if no context is current.
+fn stream(call: &Call<'_>, is_launch: bool) -> Option<Stream> {
+    Some(match (call.stream(), call.function().per_thread()) {
+        (0, false) | (LEGACY, _) if is_launch => Stream::LegacyOf(RealDriver.current_context()?),
+        (0, false) | (LEGACY, _) => Stream::Legacy,
+        (0, true) | (PER_THREAD, _) => {
+            let own = match call.request.copy() {
+                Some(copy) => context::of_copy(copy, true),
+                None => context::of_stream(PER_THREAD, true),
+            };
+            Stream::PerThread(own?.0, thread::id() as u32)
+        }
+        (stream, _) => Stream::Created(stream),
+    })
+}
+
+/// Announces the first copy of a stream between two ends.
 #[cold]
 #[inline(never)]
-fn keep_first(key: &Key, per_thread: bool) {
+fn announce_first(call: &Call<'_>, stream: Stream, ends: Ends) -> Option<Announced> {
     mode::unseen(|| {
-        let own = match key.stream {
-            LEGACY if key.thread != LAUNCH => None,
-            LEGACY | PER_THREAD => Some(key.context),
-            stream => Some(RealDriver.stream_context(stream, per_thread)?),
+        let own = match stream {
+            Stream::Legacy | Stream::Graph(_) => None,
+            Stream::LegacyOf(context) | Stream::PerThread(context, _) => Some(context),
+            Stream::Created(stream) => Some(RealDriver.stream_context(stream, call.function().per_thread())?),
         };
         let own = match own {
             Some(context) => Some((context, RealDriver.context_id(context)?)),
             None => None,
         };
-        WAITS.add(&RealDriver, key, own, key.owners.map(|owner| ACCESS.context_of(&RealDriver, owner)));
+        WAITS.add(&RealDriver, stream, own, ends).then(|| WAITS.announce(stream, ends))?
+    })
+}
+
+/// The copies were made, or not. Records an event behind each that was announced.
+#[inline(always)]
+pub(super) fn after(call: &Call<'_>, decision: &Decision, announcements: Announcements, ret: Code) {
+    let parts = decision.copied.parts();
+    if call.function().layer() == Layer::Driver && parts.iter().any(|part| part.traffic.is_kept()) {
+        record(call, parts, &announcements, ret);
+    }
+    if announcements.more.capacity() != 0 {
+        mode::unseen(|| drop(ManuallyDrop::into_inner(announcements.more)));
+    }
+}
+
+#[inline(never)]
+fn record(call: &Call<'_>, parts: &[Part], announcements: &Announcements, ret: Code) {
+    for (number, part) in parts.iter().enumerate().filter(|(_, part)| part.traffic.is_kept()) {
+        let announced = announcements.of(number);
+        if ret != Code::SUCCESS {
+            announced.into_iter().for_each(|announced| WAITS.withdraw(announced));
+        } else if !announced.is_some_and(|announced| WAITS.finish(&RealDriver, announced)) {
+            record_anew(call, announced, part.traffic.kept);
+        }
+    }
+}
+
+/// The copy could not be announced, or the event not recorded: if another entry does not help, waits for the copy.
+#[cold]
+#[inline(never)]
+fn record_anew(call: &Call<'_>, announced: Option<Announced>, ends: Ends) {
+    let Some(stream) = stream(call, matches!(call.function().effect(), Effect::Copies(Copies::graph))) else { return };
+    let anew = mode::unseen(|| {
+        let before = announced?;
+        WAITS.withdraw(before);
+        WAITS.forget(stream, ends);
         Some(())
     });
+    let announced = anew.and_then(|()| announce_first(call, stream, ends));
     // With a full queue this may take as long as the copy's own call.
-    if !WAITS.record(&RealDriver, key) {
-        log::debug!("an event behind a copy could not be recorded: calls that wait for it otherwise may not");
+    if announced.is_some_and(|announced| WAITS.finish(&RealDriver, announced)) {
+        return;
     }
+    log::debug!("no event can be recorded behind a copy, which is waited for");
+    waits::wait_for_stream(call.stream(), call.function().per_thread());
+    announced.into_iter().for_each(|announced| WAITS.withdraw(announced));
 }
 
 // ---- Calls that wait ----
@@ -99,7 +158,7 @@ fn keep_first(key: &Key, per_thread: bool) {
 /// The program is about to wait for all work of a context; of the current one, if none is given.
 #[inline(always)]
 pub(super) fn before_work_of(context: Option<usize>) {
-    if !WAITS.are_none() && WAITS.are_pending() {
+    if WAITS.are_pending(&Of::All) {
         wait_for_work_of(context);
     }
 }
@@ -115,7 +174,7 @@ fn wait_for_work_of(context: Option<usize>) {
 /// It is about to free memory, which waits for all work of the context that the memory belongs to.
 #[inline(always)]
 pub(super) fn before_free(address: u64) {
-    if !WAITS.are_none() && WAITS.are_pending() {
+    if WAITS.are_pending(&Of::All) {
         wait_to_free(|| RealDriver.context_of_memory(address));
     }
 }
@@ -123,7 +182,7 @@ pub(super) fn before_free(address: u64) {
 /// It is about to destroy an array.
 #[inline(always)]
 pub(super) fn before_array_free(array: usize) {
-    if !WAITS.are_none() && WAITS.are_pending() {
+    if WAITS.are_pending(&Of::All) {
         // One that was not made in sight is taken to be of the current context.
         wait_to_free(|| mode::unseen(|| ACCESS.context_of_array(array)).or_else(|| RealDriver.current_context()));
     }
@@ -140,34 +199,45 @@ fn wait_to_free(context: impl FnOnce() -> Option<usize>) {
 
 /// It is about to end a context, which waits for all work of the process.
 pub(super) fn before_context_ends() {
-    if !WAITS.are_none() && WAITS.are_pending() {
+    if WAITS.are_pending(&Of::All) {
         wait(&Of::All);
     }
 }
 
 fn wait(of: &Of) {
-    let mut from = 0;
-    while let Some(pending) = WAITS.pending(of, from) {
-        from = pending.next();
-        let is_over = match (pending.event, of) {
+    let mut last = None;
+    let mut is_over = false;
+    while WAITS.are_pending(of) {
+        let next = mode::unseen(|| {
+            last.iter().filter(|_| is_over).for_each(|last| WAITS.is_over(last));
+            let mut next = WAITS.next(of, last.as_ref())?;
+            WAITS.record_left(&RealDriver, &mut next, thread::id() as u32);
+            Some(next)
+        });
+        let Some(pending) = next else { return };
+        is_over = match (pending.event, of) {
             (Some(event), _) => wait_for(event),
             // Of the end whose memory goes: the other's stream may have more to do since.
             (None, &Of::Memory(context)) => wait_for_legacy(context),
             (None, _) => wait_for_legacy(pending.end),
         };
-        if is_over {
-            WAITS.is_over(&pending);
-        }
+        last = Some(pending);
     }
 }
 
-/// Waits for an event, such that no capture is disturbed.
+/// Waits for an event, such that no capture is disturbed. False if that cannot be.
 fn wait_for(event: usize) -> bool {
-    if capture::may_be_under_way() {
-        return RealDriver.relaxed(|| waits::wait(event)).is_some();
+    if !capture::may_be_under_way() {
+        waits::wait(event);
+        return true;
     }
-    waits::wait(event);
-    true
+    // The thread's mode must be its own whenever a handler may leave.
+    loop {
+        match mode::unseen(|| RealDriver.relaxed(|| waits::is_over(event))) {
+            Some(false) => os::nap(),
+            is_over => return is_over.is_some(),
+        }
+    }
 }
 
 /// Waits for the legacy default stream of one end's context, behind which a copy on any legacy default stream is ordered. While anything is
@@ -184,15 +254,16 @@ fn wait_for_legacy(context: usize) -> bool {
 
 /// The program is about to record an event behind all work of a context.
 pub(super) fn before_record_of(context: usize) {
-    if WAITS.are_none() || !WAITS.are_pending() {
+    if !WAITS.are_pending(&Of::Context(context)) {
         return;
     }
     mode::unseen(|| {
-        let mut from = 0;
+        let mut last = None;
         let events = std::iter::from_fn(|| {
-            let pending = WAITS.pending(&Of::Context(context), from)?;
-            from = pending.next();
-            Some(pending.event)
+            let mut next = WAITS.next(&Of::Context(context), last.as_ref())?;
+            WAITS.record_left(&RealDriver, &mut next, thread::id() as u32);
+            last = Some(next);
+            Some(next.event)
         });
         waits::have_context_follow(context, events.flatten());
         Some(())

@@ -196,6 +196,9 @@ fn reach(extent: [usize; 3], at: [usize; 3], pitch: usize, rows: usize) -> Optio
     rows.checked_add(x)?.checked_add(width).map(|reach| reach as u64)
 }
 
+/// The contexts of a copy's source and destination, by their handles; 0 for none.
+pub(crate) type Ends = [usize; 2];
+
 /// A copy as it is counted and shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Traffic {
@@ -205,21 +208,27 @@ pub(crate) struct Traffic {
     pub(crate) dst: u8,
     pub(crate) path: Path,
     pub(crate) bytes: u64,
-    /// The owners of source and destination by their numbers, if p2pshim alone has made their path direct: the driver calls that would wait
-    /// for the copy if it were staged have to wait for it still.
-    pub(crate) kept: Option<[u8; 2]>,
+    /// The contexts that the copy is work of if it is staged, the source's first, besides its stream's; 0 for none. Only if p2pshim alone has
+    /// made its path direct, or may do so: the driver's calls that wait for them have to wait for the copy still.
+    pub(crate) kept: Ends,
 }
 
 impl Traffic {
     /// So many bytes from one device to another, on a path whose waits are the driver's.
     pub(crate) const fn new([src, dst]: [u8; 2], path: Path, bytes: u64) -> Self {
-        Self { src, dst, path, bytes, kept: None }
+        Self { src, dst, path, bytes, kept: [0; 2] }
     }
 
     /// Whether anything goes from one device to another, as far as is known.
     #[inline(always)]
     pub(crate) fn is_between_devices(&self) -> bool {
         self.src != self.dst && self.bytes != 0 && !matches!(self.path, Path::Host | Path::Unknown)
+    }
+
+    /// Whether p2pshim keeps waits for it.
+    #[inline(always)]
+    pub(crate) fn is_kept(&self) -> bool {
+        self.kept != [0; 2]
     }
 
     /// The traffic of a copy that CUDA makes, though it had to be staged.
@@ -229,7 +238,7 @@ impl Traffic {
 
     /// The traffic of a copy that becomes part of a graph.
     pub(crate) fn captured(self) -> Self {
-        Self { path: Path::Captured, kept: None, ..self }
+        Self { path: Path::Captured, kept: [0; 2], ..self }
     }
 }
 

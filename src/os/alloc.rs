@@ -124,7 +124,7 @@ impl<Base> Allocator<Base> {
     }
 }
 
-// Neither is inlined, since that would add a tenth to the library's code.
+// None is inlined, since that would add a tenth to the library's code.
 // SAFETY: what is given out is the base's, or a part of the reserve that nobody else has until it is given back; each goes
 // back to where its address says that it is from.
 unsafe impl<Base: GlobalAlloc> GlobalAlloc for Allocator<Base> {
@@ -133,6 +133,22 @@ unsafe impl<Base: GlobalAlloc> GlobalAlloc for Allocator<Base> {
         // SAFETY: the caller's.
         let memory = unsafe { self.base.alloc(layout) };
         if memory.is_null() { self.take(layout) } else { memory }
+    }
+
+    /// Large memory of the base is zero already, and takes no page until it is written.
+    #[inline(never)]
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's.
+        let memory = unsafe { self.base.alloc_zeroed(layout) };
+        if !memory.is_null() {
+            return memory;
+        }
+        let memory = self.take(layout);
+        if !memory.is_null() {
+            // SAFETY: it has so many bytes, and is nobody else's.
+            unsafe { ptr::write_bytes(memory, 0, layout.size()) };
+        }
+        memory
     }
 
     #[inline(never)]

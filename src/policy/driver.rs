@@ -158,9 +158,6 @@ pub(crate) trait Driver: Judged {
     /// An event of a context that keeps no time.
     fn new_event(&self, context: (usize, u64)) -> Option<usize>;
 
-    /// Gives one back to the driver.
-    fn drop_event(&self, context: usize, event: usize);
-
     /// Records an event on a stream of its context. Whether it was.
     fn record(&self, event: usize, stream: usize) -> bool;
 
@@ -173,9 +170,11 @@ pub(crate) trait Driver: Judged {
     /// Whether nodes can be taken out of a graph again: not if it allocates or frees memory.
     fn can_lose_nodes(&self, graph: usize) -> bool;
 
-    /// Adds a node to a graph that records an event, behind another node if one is given. The new one; none if that other is not the graph's
-    /// own.
-    fn add_record(&self, graph: usize, behind: Option<usize>, event: usize) -> Option<usize>;
+    /// The nodes of a graph without those of child graphs, and which comes directly before which. None if the driver does not tell.
+    fn graph_order(&self, graph: usize) -> Option<(Vec<usize>, Vec<[usize; 2]>)>;
+
+    /// Adds a node to a graph that records an event, behind other nodes. The new one; none if one of the others is not the graph's own.
+    fn add_record(&self, graph: usize, behind: &[usize], event: usize) -> Option<usize>;
 
     /// Takes a node that was added out of its graph.
     fn remove_node(&self, node: usize);

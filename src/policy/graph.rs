@@ -20,9 +20,9 @@ use parking_lot::{RwLock, RwLockReadGuard};
 use super::access::{Access, Between, Circumstances};
 use super::driver::{Driver, NodeCopy};
 use super::validate;
-use super::waits::{Event, GRAPH, Key, Waits};
+use super::waits::{Context, Stream, Waits};
 use crate::api::Layer;
-use crate::model::{Finding, Memcpy, Part, Path, Rule, Traffic};
+use crate::model::{Ends, Finding, Memcpy, Part, Path, Rule, Traffic};
 use crate::os::{self, alloc};
 
 /// All executable graphs that copy between devices, by their handles.
@@ -43,13 +43,12 @@ struct Instantiation {
     marks: Vec<Mark>,
 }
 
-/// A node that records an event behind a copy.
-#[derive(Clone, Copy)]
+/// A node that records an event behind copies between the same ends.
 struct Mark {
     node: usize,
-    copy: usize,
-    event: Event,
-    owners: [u8; 2],
+    copies: Vec<usize>,
+    event: (Context, usize),
+    ends: Ends,
 }
 
 struct Exec {
@@ -58,8 +57,8 @@ struct Exec {
     nodes: Arc<Vec<usize>>,
     /// Those of them that are disabled.
     disabled: BTreeSet<usize>,
-    /// Nodes whose copies are followed by an event, and the event.
-    marked: Arc<Vec<(usize, usize)>>,
+    /// The nodes of copies behind which an event is recorded, and the event.
+    marked: Arc<Vec<(Vec<usize>, usize)>>,
     /// The parts that the others come to.
     parts: Arc<[Part]>,
     /// [`Access::losses`] when it was instantiated.
@@ -144,38 +143,52 @@ impl Graphs {
         };
     }
 
-    /// Adds nodes to a graph that a thread is about to instantiate, which record an event behind each copy that p2pshim has made direct:
-    /// behind all, or, if one is of a child graph, there are many, or nodes cannot be taken out again, behind none.
-    pub(crate) fn mark(&self, access: &Access, driver: &impl Driver, graph: usize, thread: usize) {
-        /// More would take the room of others.
-        const MOST: usize = 64;
-        // Those of a batch between the same two are one.
-        let copies: BTreeSet<(usize, [u8; 2])> = match os::lock(&self.prepared).get(&thread) {
-            Some(prepared) => prepared.copies.iter().filter_map(|copy| Some((copy.node, copy.traffic.kept?))).collect(),
+    /// Adds nodes to a graph that a thread is about to instantiate, which record an event behind its copies that p2pshim has made direct: one node
+    /// for each pair of ends. None if its launches can be followed by an event: the graph ends with copies of one pair, and with nothing else.
+    /// Nor if one of them is of a child graph, or nodes cannot be taken out again.
+    pub(crate) fn mark(&self, (waits, driver): (&Waits, &impl Driver), graph: usize, thread: usize) {
+        let mut copies: BTreeMap<Ends, BTreeSet<usize>> = BTreeMap::new();
+        match os::lock(&self.prepared).get(&thread) {
+            Some(prepared) => prepared
+                .copies
+                .iter()
+                .filter(|copy| copy.traffic.is_kept())
+                .for_each(|copy| _ = copies.entry(copy.traffic.kept).or_default().insert(copy.node)),
             None => return,
-        };
-        if copies.is_empty() || copies.len() > MOST || !driver.can_lose_nodes(graph) {
+        }
+        let Some((nodes, edges)) = driver.graph_order(graph).filter(|_| driver.can_lose_nodes(graph)) else { return };
+        let (nodes, followed) =
+            (BTreeSet::from_iter(nodes), edges.iter().map(|[before, _]| *before).collect::<BTreeSet<_>>());
+        let ends_with_one_pair =
+            copies.len() == 1 && nodes.difference(&followed).all(|last| copies.values().any(|of| of.contains(last)));
+        if ends_with_one_pair || !copies.values().flatten().all(|copy| nodes.contains(copy)) {
             return;
         }
         let mut marks = Vec::new();
-        let is_whole = copies.into_iter().all(|(copy, owners)| {
-            // The source's: it lives as long as the copy makes sense.
-            let context = access.context_of(driver, owners[0]);
-            let Some(context) = driver.context_id(context).map(|id| (context, id)) else { return false };
-            let Some(handle) = driver.new_event(context) else { return false };
-            let node = driver.add_record(graph, Some(copy), handle);
+        let is_whole = copies.into_iter().all(|(ends, mut copies)| {
+            // Behind a copy that another of them follows, no event is needed.
+            for [before, after] in &edges {
+                if copies.contains(before) && copies.contains(after) {
+                    copies.remove(before);
+                }
+            }
+            let copies = Vec::from_iter(copies);
+            // The source's, if it has one: it lives as long as the copy makes sense.
+            let context = ends.into_iter().find(|&end| end != 0);
+            let Some(context) = context.and_then(|context| Some((context, driver.context_id(context)?))) else {
+                return false;
+            };
+            let Some(event) = waits.event(driver, context) else { return false };
+            let node = driver.add_record(graph, &copies, event);
             match node {
-                Some(node) => marks.push(Mark { node, copy, event: Event { handle, context }, owners }),
-                None => driver.drop_event(context.0, handle),
+                Some(node) => marks.push(Mark { node, copies, event: (context, event), ends }),
+                None => waits.give_back((context, event)),
             }
             node.is_some()
         });
-        if !is_whole {
-            unmark(driver, &marks, true);
-            return;
-        }
-        if let Some(prepared) = os::lock(&self.prepared).get_mut(&thread) {
-            prepared.marks = marks;
+        match os::lock(&self.prepared).get_mut(&thread) {
+            Some(prepared) if is_whole => prepared.marks = marks,
+            _ => unmark((waits, driver), &marks),
         }
     }
 
@@ -189,12 +202,12 @@ impl Graphs {
         }
         let own = driver.graph_copies(graph).unwrap_or_default();
         let is_like = own.len() == nodes.len();
-        let marks = marked.iter().filter_map(|&(copy, handle)| {
-            let position = nodes.iter().position(|&node| node == copy);
-            let behind = own.get(position?).filter(|_| is_like).map(|copy| copy.node);
-            let behind_nothing = || driver.add_record(graph, None, handle);
-            let node = driver.add_record(graph, behind, handle).or_else(behind_nothing)?;
-            Some(Mark { node, copy, event: Event { handle, context: (0, 0) }, owners: [0; 2] })
+        let marks = marked.iter().filter_map(|(copies, event)| {
+            let named = |copy| Some(own.get(nodes.iter().position(|node| node == copy)?)?.node);
+            let behind: Vec<_> = copies.iter().filter(|_| is_like).filter_map(named).collect();
+            let behind_nothing = || driver.add_record(graph, &[], *event);
+            let node = driver.add_record(graph, &behind, *event).or_else(behind_nothing)?;
+            Some(Mark { node, copies: Vec::new(), event: ((0, 0), *event), ends: [0; 2] })
         });
         let prepared = Instantiation { marks: marks.collect(), ..Instantiation::default() };
         os::lock(&self.prepared).insert(thread, prepared);
@@ -204,7 +217,7 @@ impl Graphs {
     pub(crate) fn unmark_update(&self, driver: &impl Driver, thread: usize) -> Vec<usize> {
         let prepared = os::lock(&self.prepared).remove(&thread);
         let marks = prepared.unwrap_or_default().marks;
-        unmark(driver, &marks, false);
+        marks.iter().for_each(|mark| driver.remove_node(mark.node));
         marks.into_iter().map(|mark| mark.node).collect()
     }
 
@@ -216,20 +229,18 @@ impl Graphs {
         thread: usize,
     ) {
         let Instantiation { copies, nodes, marks } = os::lock(&self.prepared).remove(&thread).unwrap_or_default();
-        unmark(driver, &marks, exec.is_none());
-        let Some(exec) = exec else { return };
+        let Some(exec) = exec else { return unmark((waits, driver), &marks) };
+        marks.iter().for_each(|mark| driver.remove_node(mark.node));
         // Of an earlier one with the same handle.
-        waits.stream_is_gone(exec);
-        let has_room = marks.iter().zip(0..).all(|(&Mark { event, owners, .. }, number)| {
-            let key = Key { stream: exec, thread: GRAPH, context: number, owners, epoch: access.epoch() };
-            waits.add_of_graph(driver, &key, event, owners.map(|owner| access.context_of(driver, owner)))
-        });
-        if !has_room {
-            // Then its launches are followed by an event.
-            waits.stream_is_gone(exec);
+        waits.stream_is_gone(driver, Stream::Graph(exec));
+        for Mark { event, ends, .. } in &marks {
+            if !waits.add_graph(exec, *event, *ends) {
+                // Then launches are followed by an event, and this one, which its nodes record, is nobody's.
+                log::debug!("no memory to note that a graph records an event");
+            }
         }
         let is_ours = !copies.is_empty();
-        let marked = Arc::new(marks.iter().map(|mark| (mark.copy, mark.event.handle)).collect());
+        let marked = Arc::new(marks.into_iter().map(|mark| (mark.copies, mark.event.1)).collect());
         let known = || Exec { marked, ..Exec::new(copies, Arc::new(nodes), BTreeSet::new(), access.losses()) };
         self.set(exec, is_ours.then(known));
     }
@@ -387,13 +398,11 @@ impl Graphs {
     }
 }
 
-/// Takes nodes out of their graph, and gives back their events, if nobody records them any more.
-fn unmark(driver: &impl Driver, marks: &[Mark], is_over: bool) {
+/// Takes nodes out of a graph of which no executable graph was made, and gives back their events.
+fn unmark((waits, driver): (&Waits, &impl Driver), marks: &[Mark]) {
     for mark in marks {
         driver.remove_node(mark.node);
-        if is_over {
-            driver.drop_event(mark.event.context.0, mark.event.handle);
-        }
+        waits.give_back(mark.event);
     }
 }
 
@@ -425,7 +434,7 @@ mod tests {
     use super::*;
     use crate::api::abi::{CUDA_MEMCPY3D_PEER, MEMORYTYPE_UNIFIED};
     use crate::model::Why;
-    use crate::policy::access::fake::{Fake, memory_of};
+    use crate::policy::access::fake::{Fake, context, memory_of};
 
     const THREAD: usize = 1;
     const GRAPH: usize = 0x10;
@@ -457,7 +466,7 @@ mod tests {
 
     /// The copies of a launch, without regard for whose memory it is.
     fn launched(graphs: &Graphs) -> Vec<Part> {
-        let of = |part: &Part| Part { traffic: Traffic { kept: None, ..part.traffic }, ..*part };
+        let of = |part: &Part| Part { traffic: Traffic { kept: [0; 2], ..part.traffic }, ..*part };
         graphs.launched(EXEC).unwrap().iter().map(of).collect()
     }
 
@@ -521,21 +530,22 @@ mod tests {
     fn marked_as_long_as_it_is_instantiated_or_an_update() {
         const OTHER: usize = GRAPH + 1;
         static ACCESS: Access = Access::new();
-        let (graphs, access, fake, waits) = (Graphs::new(), &ACCESS, Fake::new(), Box::new(Waits::new()));
+        let (graphs, access, fake, waits) = (Graphs::new(), &ACCESS, Fake::new(), Waits::new());
         fake.graphs.borrow_mut().insert(GRAPH, vec![copy(1, [0, 1], 4), copy(2, [0, 0], 8), copy(3, [1, 0], 16)]);
-        let behind = || fake.records.borrow().values().map(|(node, _)| *node).collect::<Vec<_>>();
+        let behind = || fake.records.borrow().values().flat_map(|(nodes, _)| nodes.clone()).collect::<Vec<_>>();
         graphs.prepare(access, &fake, GRAPH, (THREAD, false));
-        graphs.mark(access, &fake, GRAPH, THREAD);
+        graphs.mark((&waits, &fake), GRAPH, THREAD);
         assert_eq!(behind(), [1, 3], "copies between devices");
         graphs.instantiated((access, &waits, &fake), Some(EXEC), THREAD);
-        assert_eq!(behind(), []);
-        assert!(waits.launched(EXEC) && waits.are_pending());
+        assert_eq!(behind(), [0; 0]);
+        let recorded = || waits.announce(Stream::Graph(EXEC), [context(0), context(1)]);
+        assert!(recorded().is_some());
         // By the same events behind the nodes of another graph of the same shape.
         fake.graphs.borrow_mut().insert(OTHER, vec![copy(6, [0, 1], 5), copy(7, [0, 0], 8), copy(8, [1, 0], 17)]);
         graphs.mark_update(&fake, EXEC, OTHER, THREAD);
         assert_eq!(behind(), [6, 8]);
         graphs.unmark_update(&fake, THREAD);
-        assert_eq!(behind(), []);
+        assert_eq!(behind(), [0; 0]);
         graphs.changed(access, &fake, EXEC, Change::Whole { graph: OTHER });
         graphs.mark_update(&fake, EXEC, GRAPH, THREAD);
         assert_eq!(behind(), [1, 3], "still");
@@ -543,31 +553,54 @@ mod tests {
     }
 
     #[test]
+    fn marked_behind_the_last_copies_of_a_pair() {
+        static ACCESS: Access = Access::new();
+        let (graphs, access, fake, waits) = (Graphs::new(), &ACCESS, Fake::new(), Waits::new());
+        fake.graphs.borrow_mut().insert(GRAPH, vec![copy(1, [0, 1], 4), copy(2, [0, 1], 8), copy(3, [0, 1], 8)]);
+        let behind = |edges: &[[usize; 2]]| {
+            fake.edges.borrow_mut().insert(GRAPH, edges.to_vec());
+            graphs.prepare(access, &fake, GRAPH, (THREAD, false));
+            graphs.mark((&waits, &fake), GRAPH, THREAD);
+            let behind: Vec<_> = fake.records.borrow().values().map(|(nodes, _)| nodes.clone()).collect();
+            graphs.instantiated((access, &waits, &fake), None, THREAD);
+            behind
+        };
+        // A kernel before the copies, which end the graph.
+        assert_eq!(behind(&[[9, 1], [1, 2], [9, 3]]), [[0; 0]; 0]);
+        // A kernel behind one.
+        assert_eq!(behind(&[[1, 2], [2, 9]]), [[2, 3]]);
+        let event = waits.event(&fake, (context(0), 1));
+        assert_eq!(behind(&[[1, 2], [2, 9]]), [[2, 3]]);
+        assert_ne!(waits.event(&fake, (context(0), 1)), event, "each has an event of its own, until it is given back");
+    }
+
+    #[test]
     fn marked_in_whole_or_not_at_all() {
         const CHILD: usize = GRAPH + 1;
         static ACCESS: Access = Access::new();
-        let (graphs, access, fake, waits) = (Graphs::new(), &ACCESS, Fake::new(), Box::new(Waits::new()));
+        let (graphs, access, fake, waits) = (Graphs::new(), &ACCESS, Fake::new(), Waits::new());
         fake.graphs.borrow_mut().insert(GRAPH, vec![copy(1, [0, 1], 4), copy(2, [0, 1], 8)]);
         graphs.prepare(access, &fake, GRAPH, (THREAD, false));
         // The second is a node of a child graph, behind which none can be added here.
         fake.graphs.borrow_mut().insert(CHILD, vec![copy(1, [0, 1], 4)]);
-        graphs.mark(access, &fake, CHILD, THREAD);
+        graphs.mark((&waits, &fake), CHILD, THREAD);
         assert!(fake.records.borrow().is_empty());
         graphs.instantiated((access, &waits, &fake), Some(EXEC), THREAD);
-        assert!(!waits.launched(EXEC), "the launch is followed by an event on its stream");
-        assert!(launched(&graphs).len() == 1 && graphs.launched(EXEC).unwrap()[0].traffic.kept.is_some());
+        assert!(waits.announce(Stream::Graph(EXEC), [context(0), context(1)]).is_none());
+        assert!(launched(&graphs).len() == 1 && graphs.launched(EXEC).unwrap()[0].traffic.is_kept());
     }
 
     #[test]
     fn launched_with_each_copy_of_a_batch_that_is_one_node() {
         static ACCESS: Access = Access::new();
-        let (graphs, access, fake) = (Graphs::new(), &ACCESS, Fake::new());
+        let (graphs, access, fake, waits) = (Graphs::new(), &ACCESS, Fake::new(), Waits::new());
         let batch = vec![copy(1, [0, 1], 4), copy(1, [0, 1], 8), copy(1, [1, 0], 16), copy(2, [0, 1], 32)];
         fake.graphs.borrow_mut().insert(GRAPH, batch);
         graphs.prepare(access, &fake, GRAPH, (THREAD, false));
-        graphs.mark(access, &fake, GRAPH, THREAD);
-        assert_eq!(fake.records.borrow().len(), 3, "one for each node and pair");
-        graphs.instantiated((access, &Waits::new(), &fake), Some(EXEC), THREAD);
+        graphs.mark((&waits, &fake), GRAPH, THREAD);
+        let behind: Vec<_> = fake.records.borrow().values().map(|(nodes, _)| nodes.clone()).collect();
+        assert_eq!(behind, [vec![1, 2], vec![1]], "one for each pair");
+        graphs.instantiated((access, &waits, &fake), Some(EXEC), THREAD);
         assert_eq!(launched(&graphs), [part([0, 1], Path::Direct, 3, 44), part([1, 0], Path::Direct, 1, 16)]);
         let change = |change| _ = graphs.changed(access, &fake, EXEC, change);
         change(Change::Batch(vec![copy(1, [0, 1], 5), copy(1, [0, 1], 0), copy(1, [1, 0], 0)]));

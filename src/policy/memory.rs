@@ -40,9 +40,16 @@ pub(crate) struct Place {
     pub(crate) owner: u8,
     /// For mapped memory: the devices that may access it, a bit each.
     pub(crate) reach: u64,
+    /// The context that it belongs to; 0 for none, or if that is not known.
+    pub(crate) context: usize,
 }
 
 impl Place {
+    /// Memory without rights of its own, of no context that is known.
+    pub(crate) const fn new(kind: Kind, device: u8, owner: u8) -> Self {
+        Self { kind, device, owner, reach: 0, context: 0 }
+    }
+
     /// Whether who may access it is said of the memory, not of its device.
     #[inline(always)]
     pub(crate) fn has_rights(&self) -> bool {
@@ -59,7 +66,7 @@ impl Place {
     }
 
     #[inline(always)]
-    fn unpack(info: u64, reach: u64) -> Self {
+    fn unpack(info: u64, reach: u64, context: u64) -> Self {
         let [owner, device, kind, ..] = info.to_le_bytes();
         let kind = match kind {
             0 => Kind::Host,
@@ -70,11 +77,11 @@ impl Place {
             5 => Kind::Remote,
             _ => Kind::Unknown,
         };
-        Self { kind, device, owner, reach }
+        Self { kind, device, owner, reach, context: context as usize }
     }
 }
 
-/// One allocation; in a cache line of its own. Six words, so a version guards them, which no
+/// One allocation; in a cache line of its own. Seven words, so a version guards them, which no
 /// [`Table`](crate::os::table::Table) has.
 #[repr(align(64))]
 struct Entry {
@@ -84,6 +91,7 @@ struct Entry {
     end: AtomicU64,
     info: AtomicU64,
     reach: AtomicU64,
+    context: AtomicU64,
 }
 
 impl Entry {
@@ -95,6 +103,7 @@ impl Entry {
             end: AtomicU64::new(0),
             info: AtomicU64::new(0),
             reach: AtomicU64::new(0),
+            context: AtomicU64::new(0),
         }
     }
 
@@ -106,7 +115,7 @@ impl Entry {
         if !range.contains(&address) {
             return None;
         }
-        let place = Place::unpack(self.info.load(Relaxed), self.reach.load(Relaxed));
+        let place = Place::unpack(self.info.load(Relaxed), self.reach.load(Relaxed), self.context.load(Relaxed));
         let is_current = self.epoch.load(Relaxed) == epoch;
         fence(Acquire);
         let is_whole = version & 1 == 0 && self.version.load(Relaxed) == version;
@@ -131,6 +140,7 @@ impl Entry {
         self.end.store(end, Relaxed);
         self.info.store(place.pack(), Relaxed);
         self.reach.store(place.reach, Relaxed);
+        self.context.store(place.context as u64, Relaxed);
         self.version.store(odd.wrapping_add(1), Release);
     }
 }
@@ -212,7 +222,7 @@ impl Cache {
     /// driver takes address space for devices in larger pieces.
     pub(crate) fn insert_unknown(&self, address: u64, epoch: u64) {
         const BYTES: u64 = 2 << 20;
-        let place = Place { kind: Kind::Unknown, device: 0, owner: 0, reach: 0 };
+        let place = Place::new(Kind::Unknown, 0, 0);
         self.insert(address, (address / BYTES * BYTES, BYTES), place, epoch);
     }
 
@@ -238,7 +248,7 @@ mod tests {
     use super::*;
 
     fn place(owner: u8) -> Place {
-        Place { kind: Kind::Plain, device: owner, owner, reach: 0 }
+        Place::new(Kind::Plain, owner, owner)
     }
 
     #[test]
@@ -348,8 +358,8 @@ mod tests {
     #[test]
     fn pack_every_kind_comes_back() {
         for kind in [Kind::Host, Kind::Plain, Kind::Pool, Kind::Mapped, Kind::Foreign, Kind::Remote, Kind::Unknown] {
-            let place = Place { kind, device: 63, owner: 127, reach: u64::MAX };
-            assert_eq!(Place::unpack(place.pack(), place.reach), place);
+            let place = Place { reach: u64::MAX, context: usize::MAX, ..Place::new(kind, 63, 127) };
+            assert_eq!(Place::unpack(place.pack(), place.reach, place.context as u64), place);
         }
     }
 }

@@ -4,58 +4,102 @@
 //! `cuCtxSynchronize` and `cuMemFree`, wait for it on either side. A direct copy is work of its stream's context alone. A program that has
 //! never enabled peer access may rest on those waits, so p2pshim keeps them for each pair that it has made direct itself.
 //!
-//! An event is recorded behind each such copy on the copy's stream: one event for each stream and pair of owners, recorded anew each
-//! time, since a later copy of a stream ends later. Before the program makes a call that waits for a context, the host waits for the
-//! events of copies that have an end there, as the program would have waited inside the call. Such a wait ends with the copy.
+//! **Announced, then recorded.** Before the driver gets a copy, the copy is announced at the entry of its stream and ends
+//! ([`Waits::announce`]). When the call has returned, the entry's event is recorded behind the copy ([`Waits::finish`]). One event serves all
+//! copies of a stream between the same ends, since a later copy ends later. A call that was left by `longjmp` or cancellation leaves its
+//! announcement: whoever waits records the event in its place, once. So there is no moment at which a copy may be direct and no entry says so.
+//!
+//! **Waiting.** A bit for each entry says that its copies may be under way. Before the program makes a call that waits for a context, the host
+//! waits for the events of such entries with an end there. Then it clears the bit, unless another copy has come meanwhile.
+//!
+//! **Identity.** An entry is found by the stream's handle, and left by it before the stream is destroyed. Ends are contexts by their handles:
+//! an entry holds for whichever context has the handle, since it stands for copies of that stream. An event belongs to a context by handle and
+//! id, and serves no other. Nothing here depends on owners' numbers or on an epoch.
+//!
+//! **Memory.** Entries lie in blocks of 64, each of one pair of ends. When a stream is destroyed, and its copies are over, its entry serves
+//! another, and its event goes back to its context's spare ones. Nothing has a fixed size.
 //!
 //! On a legacy default stream the driver keeps all waits but one: memory that is freed loses its mapping before the driver waits. There no
 //! event is recorded, since that would be a barrier of its own for work that other threads submit meanwhile.
 //!
-//! A graph records the events itself, by nodes that it has while it is instantiated: see [`super::graph`].
-//!
-//! Whoever copies or waits takes no lock. Entries are added and cleared under one.
+//! Announcing takes no lock if there is an entry. The lock for the rest is never held while the driver is called.
 
 use std::sync::Mutex;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicU16, AtomicU64, AtomicUsize};
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use super::driver::Driver;
+use crate::model::Ends;
 use crate::os;
-
-/// Streams and pairs whose copies may be under way at a time. An entry whose copies are over makes room for another.
-const MOST: usize = 1024;
-/// Where the entries of recent copies are; a power of two.
-const HINTS: usize = 64;
-/// No stream: it was destroyed, or the entry is empty.
-const GONE: usize = 0;
+use crate::os::arena::Arena;
 
 /// `CU_STREAM_LEGACY`, `CU_STREAM_PER_THREAD`.
 pub(crate) const LEGACY: usize = 1;
 pub(crate) const PER_THREAD: usize = 2;
-/// In place of a thread, for the copies of a graph: the stream is the executable graph, the context a number of the copy.
-pub(crate) const GRAPH: u64 = u64::MAX;
-/// In place of a thread, for launches on the legacy default stream of graphs that record no events: their copies are ordered with no other
-/// stream.
-pub(crate) const LAUNCH: u64 = u64::MAX - 1;
 
-/// Copies that one event can stand for: of one stream, between the same owners.
+/// A stream, or what takes its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Key {
-    pub(crate) stream: usize,
-    /// For a thread's own default stream: the thread, and the context.
-    pub(crate) thread: u64,
-    pub(crate) context: usize,
-    /// The numbers of the owners of source and destination, and when they were valid.
-    pub(crate) owners: [u8; 2],
-    pub(crate) epoch: u64,
+pub(crate) enum Stream {
+    /// One that the program created, by its handle.
+    Created(usize),
+    /// The legacy default streams of all contexts, for copies.
+    Legacy,
+    /// The legacy default stream of a context, for launches of graphs: their copies are ordered with no other stream.
+    LegacyOf(usize),
+    /// The default stream that a thread has in a context.
+    PerThread(usize, u32),
+    /// An executable graph that records its event itself.
+    Graph(usize),
 }
 
-/// An event of ours, and its context with what tells that from later ones.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Event {
-    pub(crate) handle: usize,
-    pub(crate) context: (usize, u64),
+impl Stream {
+    const CREATED: u32 = 0;
+    const GRAPH: u32 = u32::MAX;
+    const LEGACY_OF: u32 = u32::MAX - 1;
+
+    /// A handle, and what it is of: a thread's number, or one of the above.
+    #[inline(always)]
+    fn key(self) -> (u64, u32) {
+        match self {
+            Self::Created(stream) => (stream as u64, Self::CREATED),
+            Self::Legacy => (LEGACY as u64, Self::CREATED),
+            Self::LegacyOf(context) => (context as u64, Self::LEGACY_OF),
+            Self::PerThread(context, thread) => (context as u64, thread),
+            Self::Graph(exec) => (exec as u64, Self::GRAPH),
+        }
+    }
+
+    fn of_key(handle: usize, kind: u32) -> Self {
+        match kind {
+            Self::CREATED if handle == LEGACY => Self::Legacy,
+            Self::CREATED => Self::Created(handle),
+            Self::LEGACY_OF => Self::LegacyOf(handle),
+            Self::GRAPH => Self::Graph(handle),
+            thread => Self::PerThread(handle, thread),
+        }
+    }
+
+    /// Records an event on the stream, unless a graph does that itself.
+    #[inline(always)]
+    fn record(self, driver: &impl Driver, event: usize) -> bool {
+        match self {
+            // It was destroyed.
+            Self::Created(0) => false,
+            Self::Created(stream) => {
+                // Perhaps no context is current.
+                let own = || driver.stream_context(stream, false);
+                driver.record(event, stream) || own().is_some_and(|own| driver.record_within(own, event, stream))
+            }
+            Self::LegacyOf(context) => driver.record_within(context, event, LEGACY),
+            Self::PerThread(context, _) => driver.record_within(context, event, PER_THREAD),
+            Self::Legacy | Self::Graph(_) => true,
+        }
+    }
 }
+
+/// A context, with what tells it from later ones with the same handle.
+pub(crate) type Context = (usize, u64);
 
 /// Whose work a call of the program waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,295 +112,335 @@ pub(crate) enum Of {
     All,
 }
 
-/// A copy that may be under way.
+/// The announcement of a copy. It has to be finished or withdrawn.
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Announced {
+    entry: u32,
+    turn: u32,
+}
+
+/// Copies that may be under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pending {
-    index: usize,
-    /// None of the legacy default stream.
-    pub(crate) event: Option<usize>,
-    /// The context of one end: work that its legacy default stream gets later comes after the copy.
-    pub(crate) end: usize,
+    entry: u32,
+    state: u64,
     recorded: u64,
+    /// The number of its context.
+    own: usize,
+    stream: Stream,
+    /// None of a legacy default stream.
+    pub(crate) event: Option<usize>,
+    /// The context of one end: work that its legacy default stream gets later comes after the copies.
+    pub(crate) end: usize,
 }
 
-impl Pending {
-    /// Where to look for the next.
-    pub(crate) fn next(&self) -> usize {
-        self.index + 1
-    }
-}
+/// Copies of a stream, or of an executable graph, between two ends.
+type Entry = [AtomicU64; 6];
+/// The handle of a [`Stream`]; 0 once that is destroyed.
+const STREAM: usize = 0;
+/// What that is of, and above it the number of the stream's context among [`Locked::contexts`] plus one; 0 for a legacy default stream.
+const KIND: usize = 1;
+const EVENT: usize = 2;
+/// Announcements that were not recorded; [`USED`]; and in the upper half the turn: how often announcements were recorded by somebody else, or
+/// the entry has begun or ceased to be used.
+const STATE: usize = 3;
+/// How often the event was recorded.
+const RECORDED: usize = 4;
+/// The number of the next entry in the bucket plus one, or of the next unused entry; and in the upper half the pair's.
+const NEXT: usize = 5;
 
-/// All zero is an empty entry.
-struct Entry {
-    stream: AtomicUsize,
-    thread: AtomicU64,
-    context: AtomicUsize,
-    /// The epoch, and the owners in the low bytes.
-    owners: AtomicU64,
-    event: AtomicUsize,
-    event_context: AtomicUsize,
-    event_context_id: AtomicU64,
-    /// The contexts of source and destination; 0 for none.
-    ends: [AtomicUsize; 2],
-    /// How often the event was recorded, and how often by then when it was last seen to have passed.
-    recorded: AtomicU64,
-    passed: AtomicU64,
-}
+const USED: u64 = 1 << 31;
+const TURN: u64 = 1 << 32;
+const ANNOUNCED: u64 = USED - 1;
 
-impl Entry {
-    const fn new() -> Self {
-        Self {
-            stream: AtomicUsize::new(GONE),
-            thread: AtomicU64::new(0),
-            context: AtomicUsize::new(0),
-            owners: AtomicU64::new(0),
-            event: AtomicUsize::new(0),
-            event_context: AtomicUsize::new(0),
-            event_context_id: AtomicU64::new(0),
-            ends: [const { AtomicUsize::new(0) }; 2],
-            recorded: AtomicU64::new(0),
-            passed: AtomicU64::new(0),
-        }
-    }
+/// Which of a block's entries have copies that may be under way, the number of the pair's next block plus one, and the pair's.
+type Block = [AtomicU64; 3];
+const PENDING: usize = 0;
+const NEXT_BLOCK: usize = 1;
+const PAIR: usize = 2;
 
-    #[inline(always)]
-    fn is_of(&self, key: &Key) -> bool {
-        self.stream.load(Acquire) == key.stream
-            && self.owners.load(Relaxed) == key.owners()
-            && self.thread.load(Relaxed) == key.thread
-            && self.context.load(Relaxed) == key.context
-    }
+/// Two ends: the contexts of source and destination; the number of the next pair in the bucket, plus one; of the first block, of the first unused
+/// entry, likewise; how many entries may have copies under way; and the entry that was last looked at to be used again.
+type Pair = [AtomicU64; 7];
+const SRC: usize = 0;
+const DST: usize = 1;
+const NEXT_PAIR: usize = 2;
+const FIRST_BLOCK: usize = 3;
+const UNUSED: usize = 4;
+const COUNT: usize = 5;
+const HAND: usize = 6;
 
-    fn is_pending(&self) -> bool {
-        self.recorded.load(Acquire) != self.passed.load(Relaxed)
-    }
-
-    fn event(&self) -> Option<Event> {
-        let context = (self.event_context.load(Relaxed), self.event_context_id.load(Relaxed));
-        Some(self.event.load(Relaxed)).filter(|&event| event != 0).map(|handle| Event { handle, context })
-    }
-
-    /// Whether copies have an end that a call waits for.
-    fn concerns(&self, of: &Of) -> bool {
-        let is_at = |wanted: usize| self.ends.iter().any(|end| end.load(Relaxed) == wanted);
-        // The driver waits for work of the stream's own context, and for that of the legacy default stream. But what goes with memory or
-        // a context loses its mapping before the driver waits.
-        match *of {
-            Of::All => true,
-            Of::Memory(wanted) => is_at(wanted),
-            Of::Context(wanted) => is_at(wanted) && self.event().is_some() && !self.is_own(wanted),
-        }
-    }
-
-    /// Whether no copy finds it any more: its owners may be others by now. Of a graph's that does not matter.
-    fn is_outdated(&self, epoch: u64) -> bool {
-        self.thread.load(Relaxed) != GRAPH && self.owners.load(Relaxed) >> 16 != epoch
-    }
-
-    /// Whether a context is that of the stream. A graph may be launched on any.
-    fn is_own(&self, context: usize) -> bool {
-        self.thread.load(Relaxed) != GRAPH && self.event_context.load(Relaxed) == context
-    }
-
-    fn set(&self, key: &Key, event: Option<Event>, ends: [usize; 2]) {
-        let Event { handle, context: (context, id) } = event.unwrap_or(Event { handle: 0, context: (0, 0) });
-        self.event.store(handle, Relaxed);
-        self.event_context.store(context, Relaxed);
-        self.event_context_id.store(id, Relaxed);
-        self.ends.iter().zip(ends).for_each(|(end, context)| end.store(context, Relaxed));
-        self.thread.store(key.thread, Relaxed);
-        self.context.store(key.context, Relaxed);
-        self.owners.store(key.owners(), Relaxed);
-        self.passed.store(self.recorded.load(Relaxed), Relaxed);
-        self.stream.store(key.stream, Release);
-    }
-
-    /// Nothing is known of it any more: its event went with its context.
-    fn clear(&self) {
-        self.stream.store(GONE, Relaxed);
-        self.event.store(0, Relaxed);
-        self.passed.store(self.recorded.load(Relaxed), Relaxed);
-    }
-}
-
-impl Key {
-    #[inline(always)]
-    fn owners(&self) -> u64 {
-        let [src, dst] = self.owners;
-        self.epoch << 16 | u64::from(src) << 8 | u64::from(dst)
-    }
-
-    #[inline(always)]
-    fn hint(&self) -> usize {
-        ((self.stream >> 4) ^ (self.stream >> 12) ^ self.owners() as usize ^ self.thread as usize) % HINTS
-    }
-}
+/// Entries of a block.
+const BITS: u32 = u64::BITS;
+const PAIR_BUCKETS: usize = 64;
+/// Entries that a bucket has on average before there are more buckets.
+const LOAD: u32 = 2;
+/// Who looks an entry up without the lock goes no further: chains change meanwhile.
+const LONGEST: usize = 256;
 
 /// All copies whose waits are kept.
 pub(crate) struct Waits {
-    entries: [Entry; MOST],
-    /// How many entries were ever used.
-    used: AtomicUsize,
-    hints: [AtomicU16; HINTS],
-    /// Held by who changes entries: events that no entry has. None is destroyed, since a thread may be about to record or to wait for it.
-    spare: Mutex<Vec<Event>>,
+    entries: Arena<6>,
+    blocks: Arena<3>,
+    pairs: Arena<7>,
+    /// The first entry of each stream's bucket, its number plus one. There is one bucket more at a time (linear hashing).
+    buckets: Arena<1>,
+    bucket_count: AtomicU32,
+    pair_count: AtomicU32,
+    pair_buckets: [AtomicU32; PAIR_BUCKETS],
+    locked: Mutex<Locked>,
+}
+
+struct Locked {
+    contexts: Vec<Own>,
+    block_count: u32,
+    /// Entries in buckets.
+    hashed: u32,
+}
+
+/// A context with streams, and events of it that no entry has.
+struct Own {
+    context: Context,
+    spare: Vec<usize>,
+}
+
+#[inline(always)]
+fn low(word: &AtomicU64) -> u32 {
+    word.load(Acquire) as u32
+}
+
+#[inline(always)]
+fn high(word: &AtomicU64) -> u32 {
+    (word.load(Acquire) >> 32) as u32
+}
+
+/// Sets the lower half. Only under the lock.
+fn set_low(word: &AtomicU64, value: u32) {
+    word.store(word.load(Relaxed) >> 32 << 32 | u64::from(value), Release);
+}
+
+const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+
+#[inline(always)]
+fn hash((handle, kind): (u64, u32), pair: u32) -> u32 {
+    let key = handle.wrapping_add((u64::from(kind) << 32 | u64::from(pair)).wrapping_mul(SPREAD));
+    (key.wrapping_mul(SPREAD) >> 32) as u32
 }
 
 impl Waits {
     pub(crate) const fn new() -> Self {
+        let locked = Locked { contexts: Vec::new(), block_count: 0, hashed: 0 };
         Self {
-            entries: [const { Entry::new() }; MOST],
-            used: AtomicUsize::new(0),
-            hints: [const { AtomicU16::new(0) }; HINTS],
-            spare: Mutex::new(Vec::new()),
+            entries: Arena::new(),
+            blocks: Arena::new(),
+            pairs: Arena::new(),
+            buckets: Arena::new(),
+            bucket_count: AtomicU32::new(0),
+            pair_count: AtomicU32::new(0),
+            pair_buckets: [const { AtomicU32::new(0) }; PAIR_BUCKETS],
+            locked: Mutex::new(locked),
         }
-    }
-
-    #[inline(always)]
-    fn used(&self) -> &[Entry] {
-        self.entries.get(..self.used.load(Acquire)).unwrap_or_default()
     }
 
     /// Whether p2pshim has made no copy direct so far.
     #[inline(always)]
     pub(crate) fn are_none(&self) -> bool {
-        self.used.load(Relaxed) == 0
+        self.pair_count.load(Relaxed) == 0
     }
 
-    /// Whether any copy may be under way.
-    pub(crate) fn are_pending(&self) -> bool {
-        self.used().iter().any(Entry::is_pending)
+    fn pairs(&self) -> impl Iterator<Item = (u32, &Pair)> {
+        (0..self.pair_count.load(Acquire)).filter_map(|number| Some((number, self.pairs.get(number)?)))
     }
 
-    fn find(&self, key: &Key) -> Option<&Entry> {
-        let hint = self.hints.get(key.hint())?;
-        let entries = self.used();
-        if let Some(entry) = entries.get(usize::from(hint.load(Relaxed))).filter(|entry| entry.is_of(key)) {
-            return Some(entry);
-        }
-        let index = entries.iter().position(|entry| entry.is_of(key))?;
-        hint.store(index as u16, Relaxed);
-        entries.get(index)
+    /// Whether any copy may be under way that a call waits for.
+    pub(crate) fn are_pending(&self, of: &Of) -> bool {
+        self.pairs().any(|(_, pair)| pair[COUNT].load(SeqCst) != 0 && concerns(pair, of))
     }
 
-    /// Notes that a copy was made: records the event behind it. False if there is none yet, or it cannot be recorded.
+    // ---- Copies ----
+
+    /// A copy is about to be made. None if there is no entry for its stream and ends: see [`Self::add`].
     #[inline]
-    pub(crate) fn record(&self, driver: &impl Driver, key: &Key) -> bool {
-        let Some(entry) = self.find(key) else { return false };
-        let is_recorded = match (key.stream, entry.event()) {
-            (LEGACY, None) => true,
-            (LEGACY | PER_THREAD, Some(event)) => driver.record_within(key.context, event.handle, key.stream),
-            // Where no context is current the event's own is made so.
-            (stream, Some(event)) => {
-                driver.record(event.handle, stream) || driver.record_within(event.context.0, event.handle, stream)
+    pub(crate) fn announce(&self, stream: Stream, ends: Ends) -> Option<Announced> {
+        let (pair_number, pair) = self.find_pair(ends)?;
+        let (number, entry) = self.find(stream.key(), pair_number)?;
+        let mut state = entry[STATE].load(Acquire);
+        loop {
+            // Whoever uses the entry anew, or no longer, begins another turn.
+            let (handle, kind) = stream.key();
+            let is_of = entry[STREAM].load(Acquire) == handle && low(&entry[KIND]) == kind && is_between(pair, ends);
+            if state & USED == 0 || !is_of {
+                return None;
             }
-            (_, None) => false,
-        };
-        // Or it has made room for another meanwhile.
-        let is_recorded = is_recorded && entry.is_of(key);
+            match entry[STATE].compare_exchange(state, state + 1, SeqCst, Acquire) {
+                Ok(_) => break,
+                Err(now) => state = now,
+            }
+        }
+        self.mark(number, pair);
+        Some(Announced { entry: number, turn: (state >> 32) as u32 })
+    }
+
+    /// The copy was made: records the event behind it. False if that cannot be done: the announcement stays.
+    #[inline]
+    pub(crate) fn finish(&self, driver: &impl Driver, announced: Announced) -> bool {
+        let Some(entry) = self.entries.get(announced.entry) else { return false };
+        let stream = Stream::of_key(entry[STREAM].load(Acquire) as usize, low(&entry[KIND]));
+        let is_recorded = stream.record(driver, entry[EVENT].load(Acquire) as usize);
         if is_recorded {
-            entry.recorded.fetch_add(1, Release);
+            entry[RECORDED].fetch_add(1, SeqCst);
+            self.withdraw(announced);
         }
         is_recorded
     }
 
-    /// Adds what is needed for copies of a stream between two contexts; `own` is the stream's context, or none of the legacy default stream.
-    pub(crate) fn add(&self, driver: &impl Driver, key: &Key, own: Option<(usize, u64)>, ends: [usize; 2]) {
-        let mut spare = os::lock(&self.spare);
-        if self.find(key).is_some() {
-            return;
+    /// The copy was not made, or is recorded.
+    pub(crate) fn withdraw(&self, announced: Announced) {
+        let Some(entry) = self.entries.get(announced.entry) else { return };
+        let mut state = entry[STATE].load(Acquire);
+        while (state >> 32) as u32 == announced.turn {
+            match entry[STATE].compare_exchange(state, state - 1, SeqCst, Acquire) {
+                Ok(_) => return,
+                Err(now) => state = now,
+            }
         }
-        let Some(context) = own else {
-            self.room(driver, &mut spare).into_iter().for_each(|entry| entry.set(key, None, ends));
-            return;
+        // Somebody waited for it in the meantime, and may have cleared the bit.
+        if let Some(pair) = self.pair_of(announced.entry) {
+            self.mark(announced.entry, pair);
+        }
+    }
+
+    /// Adds the entry of a stream of a context, or of none if it is a legacy default stream. False if there is no memory, or no event.
+    pub(crate) fn add(&self, driver: &impl Driver, stream: Stream, own: Option<Context>, ends: Ends) -> bool {
+        self.reuse(driver, ends);
+        match own {
+            Some(context) => {
+                self.event(driver, context).is_some_and(|event| self.insert(stream, Some((context, event)), ends))
+            }
+            None => self.insert(stream, None, ends),
+        }
+    }
+
+    /// Adds the entry of an executable graph, which records an event itself. False if there is no memory.
+    pub(crate) fn add_graph(&self, exec: usize, event: (Context, usize), ends: Ends) -> bool {
+        self.insert(Stream::Graph(exec), Some(event), ends)
+    }
+
+    /// An event of a context that nobody has. None if the driver makes none.
+    pub(crate) fn event(&self, driver: &impl Driver, context: Context) -> Option<usize> {
+        let spare = os::lock(&self.locked).own(context).and_then(|(_, own)| own.spare.pop());
+        spare.or_else(|| driver.new_event(context))
+    }
+
+    /// Nobody has the event any more.
+    pub(crate) fn give_back(&self, (context, event): (Context, usize)) {
+        os::lock(&self.locked).give_back(context, event);
+    }
+
+    /// The driver does not take the entry's event: the stream's handle was given to another unseen. Whoever waits for the old copies still does.
+    pub(crate) fn forget(&self, stream: Stream, ends: Ends) {
+        let locked = &mut *os::lock(&self.locked);
+        if let Some((pair, _)) = self.find_pair(ends)
+            && let Some((number, entry)) = self.find(stream.key(), pair)
+        {
+            self.detach(locked, number, entry);
+        }
+    }
+
+    // ---- Calls that wait ----
+
+    /// The first entry behind another one with copies that may be under way and that a call waits for.
+    pub(crate) fn next(&self, of: &Of, behind: Option<&Pending>) -> Option<Pending> {
+        let locked = os::lock(&self.locked);
+        let behind = behind.map(|pending| pending.entry);
+        let first = behind.and_then(|entry| Some(low(&self.blocks.get(entry / BITS)?[PAIR])));
+        let is_next =
+            |number, pair: &Pair| Some(number) >= first && pair[COUNT].load(SeqCst) != 0 && concerns(pair, of);
+        let is_waited_for = |pending: &Pending| {
+            // The driver waits for work of the stream's own context, and for that of the legacy default stream. But what goes with memory or
+            // a context loses its mapping before the driver waits. A graph may be launched on any stream.
+            let own = || locked.contexts.get(pending.own).map(|own| own.context.0);
+            match (*of, pending.stream) {
+                (Of::All | Of::Memory(_), _) | (_, Stream::Graph(_)) => true,
+                (_, Stream::Legacy) => false,
+                (Of::Context(context), _) => own() != Some(context),
+            }
         };
-        if let Some((entry, event)) = self.room_with_event(context, key.epoch, driver) {
-            return entry.set(key, Some(event), ends);
+        let pairs = self.pairs().filter(|(number, pair)| is_next(*number, pair));
+        let entries = pairs.flat_map(|(number, pair)| self.pending_of(pair, behind.filter(|_| Some(number) == first)));
+        entries.filter_map(|number| self.pending(number)).find(is_waited_for)
+    }
+
+    /// Records the event in place of calls that were left, or are under way.
+    pub(crate) fn record_left(&self, driver: &impl Driver, pending: &mut Pending, thread: u32) {
+        let Pending { entry: number, state, stream, event, .. } = *pending;
+        let Some(entry) = self.entries.get(number).filter(|_| state & ANNOUNCED != 0) else { return };
+        // Of another thread's default stream only that thread can record it.
+        let is_mine = !matches!(stream, Stream::PerThread(_, other) if other != thread);
+        if is_mine && stream.record(driver, event.unwrap_or(0)) {
+            pending.recorded = entry[RECORDED].fetch_add(1, SeqCst) + 1;
+            let next = (state & !ANNOUNCED).wrapping_add(TURN);
+            if entry[STATE].compare_exchange(state, next, SeqCst, Acquire).is_ok() {
+                pending.state = next;
+            }
         }
-        let Some(entry) = self.room(driver, &mut spare) else { return };
-        let known = spare.iter().position(|event| event.context == context);
-        let new = || driver.new_event(context).map(|handle| Event { handle, context });
-        if let Some(event) = known.map(|at| spare.swap_remove(at)).or_else(new) {
-            entry.set(key, Some(event), ends);
-        }
     }
 
-    /// Adds an event that a graph records itself. Whether there was room.
-    pub(crate) fn add_of_graph(&self, driver: &impl Driver, key: &Key, event: Event, ends: [usize; 2]) -> bool {
-        let mut spare = os::lock(&self.spare);
-        let entry = self.room(driver, &mut spare);
-        entry.inspect(|entry| entry.set(key, Some(event), ends)).is_some()
-    }
-
-    /// An entry that nobody needs any more, with an event of a context.
-    fn room_with_event(&self, context: (usize, u64), epoch: u64, driver: &impl Driver) -> Option<(&Entry, Event)> {
-        let is_like = |entry: &&Entry| {
-            entry.event().is_some_and(|event| event.context == context)
-                && (entry.stream.load(Relaxed) == GONE || entry.is_outdated(epoch))
-                && is_over(entry, driver)
-        };
-        let entry = self.used().iter().find(is_like)?;
-        let event = entry.event()?;
-        entry.stream.store(GONE, Relaxed);
-        Some((entry, event))
-    }
-
-    /// An entry that is empty, or was never used, or else one whose copies are over.
-    fn room(&self, driver: &impl Driver, spare: &mut Vec<Event>) -> Option<&Entry> {
-        let is_empty = |entry: &&Entry| entry.stream.load(Relaxed) == GONE && entry.event().is_none();
-        if let Some(entry) = self.used().iter().find(is_empty) {
-            return Some(entry);
-        }
-        let used = self.used.load(Relaxed);
-        if let Some(entry) = self.entries.get(used) {
-            self.used.store(used + 1, Release);
-            return Some(entry);
-        }
-        let is_in_graph = |entry: &Entry| entry.thread.load(Relaxed) == GRAPH && entry.stream.load(Relaxed) != GONE;
-        let entry = self.used().iter().find(|entry| !is_in_graph(entry) && is_over(entry, driver))?;
-        entry.stream.store(GONE, Relaxed);
-        spare.extend(entry.event());
-        entry.clear();
-        Some(entry)
-    }
-
-    /// An executable graph was launched. Whether it records events itself.
-    pub(crate) fn launched(&self, exec: usize) -> bool {
-        let is_of = |entry: &&Entry| entry.stream.load(Acquire) == exec && entry.thread.load(Relaxed) == GRAPH;
-        let mut records = false;
-        for entry in self.used().iter().filter(is_of) {
-            entry.recorded.fetch_add(1, Release);
-            records = true;
-        }
-        records
-    }
-
-    /// A copy that may be under way, and that a call waits for: the first from an entry on.
-    pub(crate) fn pending(&self, of: &Of, from: usize) -> Option<Pending> {
-        let mut entries = self.used().iter().enumerate().skip(from);
-        let (index, entry) = entries.find(|(_, entry)| entry.is_pending() && entry.concerns(of))?;
-        let recorded = entry.recorded.load(Acquire);
-        let end = entry.ends.iter().map(|end| end.load(Relaxed)).find(|&end| end != 0).unwrap_or(0);
-        Some(Pending { index, event: entry.event().map(|event| event.handle), end, recorded })
-    }
-
-    /// It is over.
+    /// Whoever waited for the copies has seen them end.
     pub(crate) fn is_over(&self, pending: &Pending) {
-        if let Some(entry) = self.entries.get(pending.index) {
-            entry.passed.fetch_max(pending.recorded, Relaxed);
+        let locked = &mut *os::lock(&self.locked);
+        let (Some(entry), Some(pair), Some((block, bit))) =
+            (self.entries.get(pending.entry), self.pair_of(pending.entry), self.bit(pending.entry))
+        else {
+            return;
+        };
+        let is_as_it_was = || {
+            pending.state & ANNOUNCED == 0
+                && entry[STATE].load(SeqCst) == pending.state
+                && entry[RECORDED].load(SeqCst) == pending.recorded
+        };
+        if !is_as_it_was() || block[PENDING].fetch_and(!bit, SeqCst) & bit == 0 {
+            return;
+        }
+        // A copy that was announced before this found the bit set, and one that is announced later sets it.
+        if is_as_it_was() || block[PENDING].fetch_or(bit, SeqCst) & bit != 0 {
+            pair[COUNT].fetch_sub(1, SeqCst);
+        }
+        // Nobody says when a thread ends.
+        if is_as_it_was() && pending.is_nobodys() {
+            self.cease(locked, pending.entry, entry, pending.state);
         }
     }
+
+    // ---- What ends ----
 
     /// A stream, or an executable graph, is about to be destroyed, and another may get its handle. Its copies go on.
-    pub(crate) fn stream_is_gone(&self, stream: usize) {
-        if stream <= PER_THREAD || self.are_none() {
-            return;
+    pub(crate) fn stream_is_gone(&self, driver: &impl Driver, stream: Stream) {
+        for (number, _) in self.pairs() {
+            let Some((number, entry)) = self.find(stream.key(), number) else { continue };
+            if let Some(mut pending) = self.pending(number) {
+                self.record_left(driver, &mut pending, 0);
+            }
+            let locked = &mut *os::lock(&self.locked);
+            self.detach(locked, number, entry);
+            let state = entry[STATE].load(Acquire);
+            if !self.is_pending(number) && state & ANNOUNCED == 0 {
+                self.cease(locked, number, entry, state);
+            }
         }
-        let _spare = os::lock(&self.spare);
-        self.used()
-            .iter()
-            .filter(|entry| entry.stream.load(Relaxed) == stream)
-            .for_each(|entry| entry.stream.store(GONE, Relaxed));
+    }
+
+    /// A context is about to end. From now on no copy finds an entry with an event of it.
+    pub(crate) fn context_is_ending(&self, context: usize) {
+        let locked = &mut *os::lock(&self.locked);
+        for (number, entry) in self.used(locked.block_count) {
+            let own = locked.contexts.get(own_number(entry)).map(|own| own.context.0);
+            if own == Some(context) {
+                self.detach(locked, number, entry);
+            }
+        }
+        locked.contexts.iter_mut().filter(|own| own.context.0 == context).for_each(|own| own.spare = Vec::new());
     }
 
     /// Contexts may be gone, with their events. For drivers that do not number contexts, all primary ones, or the one with this handle: who
@@ -365,27 +449,397 @@ impl Waits {
         if self.are_none() {
             return;
         }
-        let is_gone = |event: &Event| match event.context {
-            (handle, 0) => is_primary || destroyed == Some(handle),
-            (handle, id) => driver.context_id(handle) != Some(id),
+        let contexts: Vec<Context> = os::lock(&self.locked).contexts.iter().map(|own| own.context).collect();
+        let is_gone = |&(handle, id): &Context| match id {
+            0 => is_primary || destroyed == Some(handle),
+            _ => driver.context_id(handle) != Some(id),
         };
-        let mut spare = os::lock(&self.spare);
-        spare.retain(|event| !is_gone(event));
-        for entry in self.used() {
-            let is_gone = match entry.event() {
-                Some(event) => is_gone(&event),
-                None => entry.ends.iter().any(|end| driver.context_id(end.load(Relaxed)).is_none()),
-            };
-            if is_gone {
-                entry.clear();
+        let gone: Vec<Context> = contexts.into_iter().filter(is_gone).collect();
+        let ends = self.pairs().flat_map(|(_, pair)| ends_of(pair));
+        let gone_ends: Vec<usize> = ends.filter(|&end| end != 0 && driver.context_id(end).is_none()).collect();
+        let locked = &mut *os::lock(&self.locked);
+        for (number, entry) in self.used(locked.block_count) {
+            let is_gone = locked.contexts.get(own_number(entry)).is_some_and(|own| gone.contains(&own.context));
+            let pair = self.pair_of(number);
+            // The legacy default stream of an end is gone with the end.
+            let is_over = own_number(entry) == NOBODY && pair.is_some_and(|pair| has_end(pair, &gone_ends));
+            if is_gone || is_over {
+                entry[EVENT].store(0, Release);
+                while !self.cease(locked, number, entry, entry[STATE].load(Acquire)) {}
+            }
+        }
+        for own in locked.contexts.iter_mut().filter(|own| gone.contains(&own.context)) {
+            *own = Own { context: (0, 0), spare: Vec::new() };
+        }
+        for (number, pair) in self.pairs().filter(|(_, pair)| has_end(pair, &gone_ends)) {
+            self.spare_pair(locked, number, pair);
+        }
+    }
+
+    // ---- Entries and pairs ----
+
+    #[inline(always)]
+    fn find_pair(&self, ends: Ends) -> Option<(u32, &Pair)> {
+        self.find_pair_in(pair_bucket(ends), ends)
+    }
+
+    #[inline(always)]
+    fn find_pair_in(&self, bucket: usize, ends: Ends) -> Option<(u32, &Pair)> {
+        let mut next = self.pair_buckets.get(bucket)?.load(Acquire);
+        for _ in 0..LONGEST {
+            let number = next.checked_sub(1)?;
+            let pair = self.pairs.get(number)?;
+            if is_between(pair, ends) {
+                return Some((number, pair));
+            }
+            next = low(&pair[NEXT_PAIR]);
+        }
+        None
+    }
+
+    #[inline(always)]
+    fn find(&self, key @ (handle, kind): (u64, u32), pair: u32) -> Option<(u32, &Entry)> {
+        let mut next = low(&self.bucket(key, pair)?[0]);
+        for _ in 0..LONGEST {
+            let number = next.checked_sub(1)?;
+            let entry = self.entries.get(number)?;
+            let link = entry[NEXT].load(Acquire);
+            if entry[STREAM].load(Acquire) == handle && low(&entry[KIND]) == kind && (link >> 32) as u32 == pair {
+                return Some((number, entry));
+            }
+            next = link as u32;
+        }
+        None
+    }
+
+    #[inline(always)]
+    fn bucket(&self, key: (u64, u32), pair: u32) -> Option<&[AtomicU64; 1]> {
+        let count = self.bucket_count.load(Acquire);
+        self.buckets.get(bucket_of(hash(key, pair), count)?)
+    }
+
+    fn bit(&self, number: u32) -> Option<(&Block, u64)> {
+        Some((self.blocks.get(number / BITS)?, 1 << (number % BITS)))
+    }
+
+    fn is_pending(&self, number: u32) -> bool {
+        self.bit(number).is_some_and(|(block, bit)| block[PENDING].load(SeqCst) & bit != 0)
+    }
+
+    fn pair_of(&self, number: u32) -> Option<&Pair> {
+        self.pairs.get(low(&self.blocks.get(number / BITS)?[PAIR]))
+    }
+
+    /// Notes that copies of an entry may be under way. A thread may leave this at any instruction: then the count is too high, or another copy
+    /// sets the bit.
+    #[inline(always)]
+    fn mark(&self, number: u32, pair: &Pair) {
+        let Some((block, bit)) = self.bit(number) else { return };
+        if block[PENDING].load(SeqCst) & bit == 0 {
+            pair[COUNT].fetch_add(1, SeqCst);
+            if block[PENDING].fetch_or(bit, SeqCst) & bit != 0 {
+                pair[COUNT].fetch_sub(1, SeqCst);
             }
         }
     }
+
+    /// The entries of a pair whose copies may be under way; those behind one.
+    fn pending_of<'a>(&'a self, pair: &'a Pair, behind: Option<u32>) -> impl Iterator<Item = u32> + 'a {
+        let first = behind.map_or(low(&pair[FIRST_BLOCK]), |entry| entry / BITS + 1);
+        let blocks = std::iter::successors(first.checked_sub(1), |&number| {
+            low(&self.blocks.get(number)?[NEXT_BLOCK]).checked_sub(1)
+        });
+        blocks.flat_map(move |number| {
+            let mut bits = self.blocks.get(number).map_or(0, |block| block[PENDING].load(SeqCst));
+            if let Some(entry) = behind.filter(|entry| entry / BITS == number) {
+                bits &= (u64::MAX << (entry % BITS)) << 1;
+            }
+            std::iter::from_fn(move || {
+                let bit = bits.trailing_zeros();
+                bits &= bits.wrapping_sub(1);
+                (bit < BITS).then_some(number * BITS + bit)
+            })
+        })
+    }
+
+    fn pending(&self, number: u32) -> Option<Pending> {
+        let entry = self.entries.get(number)?;
+        let (state, recorded) = (entry[STATE].load(SeqCst), entry[RECORDED].load(SeqCst));
+        let event = Some(entry[EVENT].load(Acquire) as usize).filter(|&event| event != 0);
+        let stream = Stream::of_key(entry[STREAM].load(Acquire) as usize, low(&entry[KIND]));
+        let pair = self.pair_of(number)?;
+        let end = ends_of(pair).into_iter().find(|&end| end != 0)?;
+        (state & USED != 0).then_some(Pending {
+            entry: number,
+            state,
+            recorded,
+            own: own_number(entry),
+            stream,
+            event,
+            end,
+        })
+    }
+
+    fn used(&self, block_count: u32) -> impl Iterator<Item = (u32, &Entry)> {
+        let entries = (0..block_count * BITS).filter_map(|number| Some((number, self.entries.get(number)?)));
+        entries.filter(|(_, entry)| entry[STATE].load(Acquire) & USED != 0)
+    }
+
+    /// Looks at a few entries of destroyed streams, and has those be used again whose copies are over. Else they would grow in number if nobody waits.
+    fn reuse(&self, driver: &impl Driver, ends: Ends) {
+        const TRIES: usize = 2;
+        const LOOKED_AT: usize = 64;
+        for _ in 0..TRIES {
+            let found = {
+                let _locked = os::lock(&self.locked);
+                let Some((_, pair)) = self.find_pair(ends) else { return };
+                let hand = low(&pair[HAND]).checked_sub(1);
+                let mut last = None;
+                let looked_at = self.pending_of(pair, hand).take(LOOKED_AT).inspect(|&number| last = Some(number));
+                let found = looked_at.filter_map(|number| self.pending(number)).find(Pending::is_nobodys);
+                pair[HAND].store(last.map_or(0, |number| u64::from(number) + 1), Relaxed);
+                found
+            };
+            if let Some(pending @ Pending { event: Some(event), .. }) = found
+                && driver.has_passed(event)
+            {
+                self.is_over(&pending);
+            }
+        }
+    }
+
+    fn insert(&self, stream: Stream, event: Option<(Context, usize)>, ends: Ends) -> bool {
+        let locked = &mut *os::lock(&self.locked);
+        let give_back =
+            |locked: &mut Locked| event.into_iter().for_each(|(context, event)| locked.give_back(context, event));
+        let Some((pair_number, pair)) = self.find_pair(ends).or_else(|| self.new_pair(ends)) else {
+            give_back(locked);
+            return false;
+        };
+        if self.find(stream.key(), pair_number).is_some() {
+            give_back(locked);
+            return true;
+        }
+        let own = match event {
+            Some((context, _)) => locked.own(context).map(|(number, _)| number + 1),
+            None => Some(0),
+        };
+        let Some((number, entry)) = self.unused(locked, (pair_number, pair)) else {
+            give_back(locked);
+            return false;
+        };
+        let (handle, kind) = stream.key();
+        entry[KIND].store((own.unwrap_or(0) as u64) << 32 | u64::from(kind), Release);
+        entry[EVENT].store(event.map_or(0, |(_, event)| event as u64), Release);
+        entry[STREAM].store(handle, Release);
+        // Nobody announces anything at an entry that is not used.
+        let state = entry[STATE].load(Acquire);
+        entry[STATE].store((state & !(ANNOUNCED | USED)).wrapping_add(TURN) | USED, SeqCst);
+        self.link(locked, number, entry, pair_number);
+        true
+    }
+
+    /// An entry of a pair that nobody uses. None if there is no memory.
+    fn unused(&self, locked: &mut Locked, (pair_number, pair): (u32, &Pair)) -> Option<(u32, &Entry)> {
+        if pair[UNUSED].load(Relaxed) == 0 {
+            let number = locked.block_count;
+            let last = number * BITS + (BITS - 1);
+            (self.blocks.reach(number) && self.entries.reach(last)).then_some(())?;
+            let block = self.blocks.get(number)?;
+            block[PAIR].store(u64::from(pair_number), Relaxed);
+            block[NEXT_BLOCK].store(pair[FIRST_BLOCK].load(Relaxed), Relaxed);
+            pair[FIRST_BLOCK].store(u64::from(number) + 1, Release);
+            locked.block_count += 1;
+            for entry in (number * BITS..=last).rev() {
+                self.put_to_unused(entry, pair);
+            }
+        }
+        let number = low(&pair[UNUSED]).checked_sub(1)?;
+        let entry = self.entries.get(number)?;
+        pair[UNUSED].store(u64::from(low(&entry[NEXT])), Relaxed);
+        Some((number, entry))
+    }
+
+    fn put_to_unused(&self, number: u32, pair: &Pair) {
+        if let Some(entry) = self.entries.get(number) {
+            set_low(&entry[NEXT], low(&pair[UNUSED]));
+            pair[UNUSED].store(u64::from(number) + 1, Relaxed);
+        }
+    }
+
+    /// From now on copies find an entry by its stream.
+    fn link(&self, locked: &mut Locked, number: u32, entry: &Entry, pair: u32) {
+        if locked.hashed >= LOAD * self.bucket_count.load(Relaxed) {
+            self.split();
+        }
+        let key = (entry[STREAM].load(Relaxed), low(&entry[KIND]));
+        if let Some(bucket) = self.bucket(key, pair) {
+            entry[NEXT].store(u64::from(pair) << 32 | bucket[0].load(Relaxed), Release);
+            bucket[0].store(u64::from(number) + 1, Release);
+            locked.hashed += 1;
+        }
+    }
+
+    /// Adds a bucket, which gets entries of one other.
+    fn split(&self) {
+        let count = self.bucket_count.load(Relaxed);
+        let (true, Some(new)) = (self.buckets.reach(count), self.buckets.get(count)) else { return };
+        let old = if count == 0 { None } else { self.buckets.get(count - (1 << count.ilog2())) };
+        new[0].store(0, Relaxed);
+        let mut next = old.map_or(0, |old| old[0].swap(0, Relaxed) as u32);
+        self.bucket_count.store(count + 1, Release);
+        while let Some(number) = next.checked_sub(1)
+            && let Some(entry) = self.entries.get(number)
+        {
+            next = low(&entry[NEXT]);
+            let key = (entry[STREAM].load(Relaxed), low(&entry[KIND]));
+            if let Some(bucket) = self.bucket(key, high(&entry[NEXT])) {
+                set_low(&entry[NEXT], bucket[0].load(Relaxed) as u32);
+                bucket[0].store(u64::from(number) + 1, Release);
+            }
+        }
+    }
+
+    /// From now on no copy finds an entry. Those that have are waited for.
+    fn detach(&self, locked: &mut Locked, number: u32, entry: &Entry) {
+        let (key, pair) = ((entry[STREAM].load(Relaxed), low(&entry[KIND])), high(&entry[NEXT]));
+        let Some(bucket) = self.bucket(key, pair).filter(|_| key.0 != 0) else { return };
+        let mut word = &bucket[0];
+        while let Some(other) = low(word).checked_sub(1)
+            && let Some(next) = self.entries.get(other)
+        {
+            if other == number {
+                set_low(word, low(&next[NEXT]));
+                entry[STREAM].store(0, Release);
+                set_low(&entry[KIND], Stream::CREATED);
+                locked.hashed -= 1;
+                return;
+            }
+            word = &next[NEXT];
+        }
+    }
+
+    /// Has an entry be used for another stream, if its state is this one still. Whether it was.
+    fn cease(&self, locked: &mut Locked, number: u32, entry: &Entry, state: u64) -> bool {
+        let next = (state & !(ANNOUNCED | USED)).wrapping_add(TURN);
+        if entry[STATE].compare_exchange(state, next, SeqCst, Acquire).is_err() {
+            return false;
+        }
+        self.detach(locked, number, entry);
+        let context = locked.contexts.get(own_number(entry)).map(|own| own.context);
+        let event = entry[EVENT].swap(0, SeqCst) as usize;
+        if let Some(context) = context.filter(|_| event != 0) {
+            locked.give_back(context, event);
+        }
+        if let (Some((block, bit)), Some(pair)) = (self.bit(number), self.pair_of(number)) {
+            if block[PENDING].fetch_and(!bit, SeqCst) & bit != 0 {
+                pair[COUNT].fetch_sub(1, SeqCst);
+            }
+            self.put_to_unused(number, pair);
+        }
+        true
+    }
+
+    /// A pair that is not there. It takes the place of one in its bucket whose contexts are gone.
+    fn new_pair(&self, ends: Ends) -> Option<(u32, &Pair)> {
+        if let spare @ Some((_, pair)) = self.find_pair_in(pair_bucket(ends), [0; 2]) {
+            set_ends(pair, ends);
+            return spare;
+        }
+        let (number, bucket) = (self.pair_count.load(Relaxed), self.pair_buckets.get(pair_bucket(ends))?);
+        self.pairs.reach(number).then_some(())?;
+        let pair = self.pairs.get(number)?;
+        set_ends(pair, ends);
+        pair[NEXT_PAIR].store(u64::from(bucket.load(Relaxed)), Release);
+        bucket.store(number + 1, Release);
+        self.pair_count.store(number + 1, Release);
+        Some((number, pair))
+    }
+
+    /// Has a pair be used for other ends, if none of its copies is under way.
+    fn spare_pair(&self, locked: &mut Locked, number: u32, pair: &Pair) {
+        for (number, entry) in self.used(locked.block_count).filter(|(_, entry)| high(&entry[NEXT]) == number) {
+            let state = entry[STATE].load(Acquire);
+            if self.is_pending(number) || state & ANNOUNCED != 0 || !self.cease(locked, number, entry, state) {
+                return;
+            }
+        }
+        set_ends(pair, [0; 2]);
+    }
 }
 
-/// Whether an entry's copies are over.
-fn is_over(entry: &Entry, driver: &impl Driver) -> bool {
-    !entry.is_pending() || entry.event().is_some_and(|event| driver.has_passed(event.handle))
+/// The number of a legacy default stream's context.
+const NOBODY: usize = usize::MAX;
+
+/// The number of the context of an entry's stream.
+#[inline(always)]
+fn own_number(entry: &Entry) -> usize {
+    (high(&entry[KIND]) as usize).wrapping_sub(1)
+}
+
+fn has_end(pair: &Pair, ends: &[usize]) -> bool {
+    ends_of(pair).iter().any(|end| ends.contains(end))
+}
+
+fn concerns(pair: &Pair, of: &Of) -> bool {
+    match *of {
+        Of::All => true,
+        Of::Context(context) | Of::Memory(context) => has_end(pair, &[context]),
+    }
+}
+
+fn set_ends(pair: &Pair, [src, dst]: Ends) {
+    pair[SRC].store(src as u64, Release);
+    pair[DST].store(dst as u64, Release);
+}
+
+#[inline(always)]
+fn ends_of(pair: &Pair) -> Ends {
+    [pair[SRC].load(Acquire) as usize, pair[DST].load(Acquire) as usize]
+}
+
+#[inline(always)]
+fn is_between(pair: &Pair, ends: Ends) -> bool {
+    ends_of(pair) == ends
+}
+
+#[inline(always)]
+fn pair_bucket([src, dst]: Ends) -> usize {
+    (src as u64).wrapping_mul(SPREAD).wrapping_add(dst as u64).wrapping_mul(SPREAD) as usize >> 58
+}
+
+/// The bucket of a hash among so many; none if there is none.
+#[inline(always)]
+fn bucket_of(hash: u32, count: u32) -> Option<u32> {
+    let level = 1 << count.checked_ilog2()?;
+    let wide = hash & (2 * level - 1);
+    Some(if wide < count { wide } else { hash & (level - 1) })
+}
+
+impl Pending {
+    /// Whether no further copy of the stream is to be expected, or nobody will say so: when a thread ends.
+    fn is_nobodys(&self) -> bool {
+        self.state & ANNOUNCED == 0 && matches!(self.stream, Stream::PerThread(..) | Stream::Created(0))
+    }
+}
+
+impl Locked {
+    /// A context with streams, and its number.
+    fn own(&mut self, context: Context) -> Option<(usize, &mut Own)> {
+        let known = self.contexts.iter().position(|own| own.context == context);
+        let number = known.or_else(|| self.contexts.iter().position(|own| own.context == (0, 0)));
+        let number = number.unwrap_or(self.contexts.len());
+        if number == self.contexts.len() {
+            self.contexts.push(Own { context, spare: Vec::new() });
+        }
+        let own = self.contexts.get_mut(number)?;
+        own.context = context;
+        Some((number, own))
+    }
+
+    fn give_back(&mut self, context: Context, event: usize) {
+        self.own(context).into_iter().for_each(|(_, own)| own.spare.push(event));
+    }
 }
 
 #[cfg(test)]
@@ -393,165 +847,230 @@ mod tests {
     use super::*;
     use crate::policy::access::fake::{Fake, context};
 
-    const STREAM: usize = 0x5000;
-    const OWN: Option<(usize, u64)> = Some((context(0), 1));
+    const OWN: Option<Context> = Some((context(0), 1));
+    const ENDS: Ends = [context(0), context(1)];
 
-    fn key(stream: usize) -> Key {
-        Key { stream, thread: 0, context: 0, owners: [1, 2], epoch: 0 }
+    fn stream(number: usize) -> Stream {
+        Stream::Created(0x5000 + number * 0x10)
     }
 
     /// A copy on a stream of context 0 from there to context 1.
-    fn copied(waits: &Waits, fake: &Fake, key: &Key) {
-        if !waits.record(fake, key) {
-            let own = if key.stream == LEGACY { None } else { OWN };
-            waits.add(fake, key, own, [context(0), context(1)]);
-            assert!(waits.record(fake, key));
-        }
+    fn copied(waits: &Waits, fake: &Fake, stream: Stream) {
+        let announced = waits.announce(stream, ENDS).unwrap_or_else(|| {
+            assert!(waits.add(fake, stream, OWN.filter(|_| stream != Stream::Legacy), ENDS));
+            waits.announce(stream, ENDS).unwrap()
+        });
+        assert!(waits.finish(fake, announced));
+    }
+
+    fn all(waits: &Waits, of: Of) -> Vec<Pending> {
+        let mut last = None;
+        let next = || {
+            last = waits.next(&of, last.as_ref());
+            last
+        };
+        std::iter::from_fn(next).collect()
     }
 
     fn count(waits: &Waits, of: Of) -> usize {
-        let mut from = 0;
-        let pending = || {
-            let pending = waits.pending(&of, from)?;
-            from = pending.next();
-            Some(pending)
-        };
-        std::iter::from_fn(pending).count()
+        let count = all(waits, of).len();
+        assert!(count == 0 || waits.are_pending(&of));
+        count
+    }
+
+    /// Waits for all that a call waits for.
+    fn wait(waits: &Waits, fake: &Fake, of: Of) {
+        for mut pending in all(waits, of) {
+            waits.record_left(fake, &mut pending, 0);
+            pending.event.iter().for_each(|event| _ = fake.events.borrow_mut().remove(event));
+            waits.is_over(&pending);
+        }
+    }
+
+    /// How many events were made.
+    fn made(fake: &Fake) -> u64 {
+        fake.next.get() - Fake::new().next.get()
     }
 
     #[test]
-    fn pending_at_the_far_end_until_it_is_over() {
-        let (waits, fake) = (Box::new(Waits::new()), Fake::new());
+    fn next_at_the_far_end_until_it_is_over() {
+        let (waits, fake) = (Waits::new(), Fake::new());
         assert!(waits.are_none());
-        copied(&waits, &fake, &key(STREAM));
-        assert!(waits.are_pending());
+        copied(&waits, &fake, stream(0));
         assert_eq!(count(&waits, Of::Context(context(1))), 1);
         assert_eq!(count(&waits, Of::Context(context(0))), 0, "the driver waits for the stream's own context");
         assert_eq!(count(&waits, Of::Context(context(2))), 0);
         assert_eq!(count(&waits, Of::Memory(context(0))), 1, "but not before it takes memory away");
-        let pending = waits.pending(&Of::Context(context(1)), 0).unwrap();
-        assert_eq!(fake.events.borrow().get(&pending.event.unwrap()), Some(&STREAM));
+        let pending = all(&waits, Of::Context(context(1)))[0];
+        assert_eq!(fake.events.borrow().get(&pending.event.unwrap()), Some(&0x5000));
         // One more copy, before it is known that the first is over.
-        copied(&waits, &fake, &key(STREAM));
+        copied(&waits, &fake, stream(0));
         waits.is_over(&pending);
         assert_eq!(count(&waits, Of::All), 1);
-        let pending = waits.pending(&Of::All, 0).unwrap();
-        waits.is_over(&pending);
-        assert!(!waits.are_pending() && !waits.are_none());
+        wait(&waits, &fake, Of::Memory(context(1)));
+        assert!(!waits.are_pending(&Of::All) && !waits.are_none());
+        copied(&waits, &fake, stream(0));
+        assert_eq!((count(&waits, Of::All), made(&fake)), (1, 1));
     }
 
     #[test]
-    fn pending_of_a_third_device_at_both_ends() {
-        let (waits, fake) = (Box::new(Waits::new()), Fake::new());
-        waits.add(&fake, &key(STREAM), Some((context(2), 1)), [context(0), context(1)]);
-        assert!(waits.record(&fake, &key(STREAM)));
-        let counts = [0, 1, 2].map(|number| count(&waits, Of::Context(context(number))));
-        assert_eq!(counts, [1, 1, 0]);
+    fn next_of_a_third_device_at_both_ends() {
+        let (waits, fake) = (Waits::new(), Fake::new());
+        assert!(waits.add(&fake, stream(0), Some((context(2), 1)), ENDS));
+        let announced = waits.announce(stream(0), ENDS).unwrap();
+        assert!(waits.finish(&fake, announced));
+        assert_eq!([0, 1, 2].map(|number| count(&waits, Of::Context(context(number)))), [1, 1, 0]);
     }
 
     #[test]
-    fn pending_on_the_legacy_stream_only_for_who_takes_away() {
-        let (waits, fake) = (Box::new(Waits::new()), Fake::new());
-        copied(&waits, &fake, &key(LEGACY));
+    fn next_on_the_legacy_stream_only_for_who_takes_away() {
+        let (waits, fake) = (Waits::new(), Fake::new());
+        copied(&waits, &fake, Stream::Legacy);
         assert!(fake.events.borrow().is_empty());
         assert_eq!([Of::Context(context(1)), Of::All].map(|of| count(&waits, of)), [0, 1]);
-        let pending = waits.pending(&Of::Memory(context(1)), 0).unwrap();
+        let pending = all(&waits, Of::Memory(context(1)))[0];
         assert_eq!((pending.event, pending.end), (None, context(0)));
     }
 
     #[test]
-    fn stream_is_gone_and_its_handle_is_given_anew() {
-        let (waits, fake) = (Box::new(Waits::new()), Fake::new());
-        copied(&waits, &fake, &key(STREAM));
-        waits.stream_is_gone(STREAM);
-        assert_eq!(count(&waits, Of::All), 1, "the copy goes on");
-        copied(&waits, &fake, &key(STREAM));
-        assert_eq!(count(&waits, Of::All), 2, "each by an event of its own");
-        // The event of the first has passed: it serves the next stream.
-        let first = waits.pending(&Of::All, 0).unwrap();
-        fake.events.borrow_mut().remove(&first.event.unwrap());
-        copied(&waits, &fake, &key(STREAM + 0x100));
-        assert_eq!(count(&waits, Of::All), 2);
-        assert_eq!(waits.used.load(Relaxed), 2);
+    fn announced_and_left_is_recorded_once_by_who_waits() {
+        let (waits, fake) = (Waits::new(), Fake::new());
+        copied(&waits, &fake, stream(0));
+        wait(&waits, &fake, Of::All);
+        let left = waits.announce(stream(0), ENDS).unwrap();
+        let mut pending = all(&waits, Of::Context(context(1)))[0];
+        waits.is_over(&pending);
+        assert_eq!(count(&waits, Of::All), 1, "whoever waited before it was recorded knows nothing");
+        waits.record_left(&fake, &mut pending, 0);
+        assert!(fake.events.borrow().contains_key(&pending.event.unwrap()));
+        waits.is_over(&pending);
+        assert_eq!(count(&waits, Of::All), 0);
+        // The call was only under way: its copy may have come after that event.
+        assert!(waits.finish(&fake, left));
+        assert_eq!(count(&waits, Of::All), 1);
+        wait(&waits, &fake, Of::All);
+        let failed = waits.announce(stream(0), ENDS).unwrap();
+        waits.withdraw(failed);
+        let mut pending = all(&waits, Of::All)[0];
+        waits.record_left(&fake, &mut pending, 0);
+        assert!(fake.events.borrow().is_empty(), "nothing is recorded for a copy that was not made");
     }
 
     #[test]
-    fn owners_given_anew_are_others() {
-        let (waits, fake) = (Box::new(Waits::new()), Fake::new());
-        copied(&waits, &fake, &key(STREAM));
-        let later = Key { epoch: 1, ..key(STREAM) };
-        assert!(!waits.record(&fake, &later));
+    fn announced_on_another_threads_stream_is_not_recorded() {
+        let (waits, fake) = (Waits::new(), Fake::new());
+        let stream = Stream::PerThread(context(0), 7);
+        copied(&waits, &fake, stream);
+        fake.events.borrow_mut().clear();
+        let _left = waits.announce(stream, ENDS).unwrap();
+        let mut pending = all(&waits, Of::All)[0];
+        waits.record_left(&fake, &mut pending, 8);
+        assert!(fake.events.borrow().is_empty());
+        waits.record_left(&fake, &mut pending, 7);
+        assert_eq!(fake.events.borrow().len(), 1);
+    }
+
+    #[test]
+    fn stream_is_gone_and_its_handle_is_given_anew() {
+        let (waits, fake) = (Waits::new(), Fake::new());
+        copied(&waits, &fake, stream(0));
+        waits.stream_is_gone(&fake, stream(0));
+        assert!(waits.announce(stream(0), ENDS).is_none());
+        copied(&waits, &fake, stream(0));
+        assert_eq!((count(&waits, Of::All), made(&fake)), (2, 2), "the copy goes on, each by an event of its own");
+        let _left = waits.announce(stream(0), ENDS).unwrap();
+        fake.events.borrow_mut().clear();
+        waits.stream_is_gone(&fake, stream(0));
+        assert_eq!(fake.events.borrow().len(), 1, "recorded while there is the stream");
+        wait(&waits, &fake, Of::All);
+        (1..3).for_each(|number| copied(&waits, &fake, stream(number)));
+        assert_eq!((count(&waits, Of::All), made(&fake)), (2, 2), "they serve other streams");
     }
 
     #[test]
     fn contexts_that_are_gone_take_their_events_along() {
-        let (waits, fake) = (Box::new(Waits::new()), Fake::new());
-        copied(&waits, &fake, &key(STREAM));
-        copied(&waits, &fake, &key(LEGACY));
+        let (waits, fake) = (Waits::new(), Fake::new());
+        copied(&waits, &fake, stream(0));
+        copied(&waits, &fake, Stream::Legacy);
+        waits.context_is_ending(context(0));
+        assert!(waits.announce(stream(0), ENDS).is_none());
         fake.ids.borrow_mut().insert(context(0), 2);
         waits.contexts_have_changed(&fake, false, None);
-        assert_eq!(
-            count(&waits, Of::Memory(context(1))),
-            1,
-            "its legacy default stream is another, too, but that is not known"
-        );
-        assert_eq!(count(&waits, Of::All), 1);
+        assert_eq!(count(&waits, Of::All), 1, "its legacy default stream is another, too, but that is not known");
+        assert!(waits.add(&fake, stream(0), Some((context(0), 2)), ENDS));
+        assert_eq!(made(&fake), 2, "no event of the former context serves the next");
         fake.ids.borrow_mut().insert(context(0), 0);
         waits.contexts_have_changed(&fake, false, None);
-        assert!(!waits.are_pending());
+        assert!(!waits.are_pending(&Of::All) && waits.announce(stream(0), ENDS).is_none());
+        copied(&waits, &fake, stream(0));
+        assert_eq!(waits.pair_count.load(Relaxed), 1);
     }
 
     #[test]
-    fn room_runs_out_only_with_copies_under_way() {
-        let (waits, fake) = (Box::new(Waits::new()), Fake::new());
-        for number in 0..MOST {
-            copied(&waits, &fake, &key(STREAM + number * 0x100));
+    fn add_as_many_streams_as_there_are_and_no_more_events_than_copies_under_way() {
+        const MANY: usize = 10_000;
+        let (waits, fake) = (Waits::new(), Fake::new());
+        (0..MANY).for_each(|number| copied(&waits, &fake, stream(number)));
+        assert_eq!((count(&waits, Of::Context(context(1))), made(&fake)), (MANY, MANY as u64));
+        (0..MANY).for_each(|number| assert!(waits.announce(stream(number), ENDS).is_some(), "{number}"));
+        (0..MANY).for_each(|number| waits.stream_is_gone(&fake, stream(number)));
+        wait(&waits, &fake, Of::All);
+        let blocks = os::lock(&waits.locked).block_count;
+        // Some are under way all the time, and nobody waits.
+        for number in 0..3 * MANY {
+            copied(&waits, &fake, stream(number));
+            waits.stream_is_gone(&fake, stream(number));
+            let keep = |_: &usize, stream: &mut usize| *stream < 0x5000 + 16 * 0x10;
+            fake.events.borrow_mut().retain(keep);
         }
-        let one_more = key(STREAM + MOST * 0x100);
-        waits.add(&fake, &one_more, OWN, [context(0), context(1)]);
-        assert!(!waits.record(&fake, &one_more), "all are under way");
-        fake.events.borrow_mut().clear();
-        copied(&waits, &fake, &one_more);
-        assert!(!waits.record(&fake, &key(STREAM)), "the first has made room");
+        assert!(count(&waits, Of::All) <= 64, "{}", count(&waits, Of::All));
+        assert_eq!((os::lock(&waits.locked).block_count, made(&fake)), (blocks, MANY as u64));
     }
 
     #[test]
-    fn room_destroys_no_event_that_a_thread_may_be_about_to_record() {
-        let (waits, fake) = (Box::new(Waits::new()), Fake::new());
-        (0..MOST).for_each(|number| copied(&waits, &fake, &key(STREAM + number * 0x100)));
-        let first = waits.pending(&Of::All, 0).unwrap().event.unwrap();
-        let is_over = |event| fake.events.borrow_mut().remove(&event);
-        is_over(first);
-        fake.dropped.set(0);
-        // Of another context, so that the event is of no use to it.
-        waits.add(&fake, &key(0x4000), Some((context(1), 1)), [context(0), context(1)]);
-        assert!(waits.record(&fake, &key(0x4000)));
-        assert_eq!(fake.dropped.get(), 0);
-        let other = waits.pending(&Of::All, 0).unwrap().event.unwrap();
-        assert_ne!(other, first);
-        is_over(other);
-        copied(&waits, &fake, &key(0x3000));
-        assert_eq!(waits.pending(&Of::All, 0).unwrap().event, Some(first), "it serves the next stream of its context");
+    fn graph_records_its_event_itself() {
+        const EXEC: Stream = Stream::Graph(0x7000);
+        let (waits, fake) = (Waits::new(), Fake::new());
+        let event = waits.event(&fake, OWN.unwrap()).unwrap();
+        assert!(waits.announce(EXEC, ENDS).is_none() && waits.add_graph(0x7000, (OWN.unwrap(), event), ENDS));
+        copied(&waits, &fake, EXEC);
+        assert!(fake.events.borrow().is_empty());
+        assert_eq!([0, 1].map(|number| count(&waits, Of::Context(context(number)))), [1, 1], "launched on any stream");
+        waits.stream_is_gone(&fake, EXEC);
+        assert_eq!(all(&waits, Of::All)[0].event, Some(event));
+        wait(&waits, &fake, Of::All);
+        assert_eq!(waits.event(&fake, OWN.unwrap()), Some(event));
     }
 
+    /// Of many threads each copies on its own streams, and waits now and then: no copy that was made before is missed.
     #[test]
-    fn launched_graph_has_recorded_its_events() {
-        const EXEC: usize = 0x7000;
-        let (waits, fake) = (Box::new(Waits::new()), Fake::new());
-        let event = |handle| Event { handle, context: (context(0), 1) };
-        for number in [1, 2] {
-            let key = Key { stream: EXEC, thread: GRAPH, context: number, owners: [1, 2], epoch: 0 };
-            assert!(waits.add_of_graph(&fake, &key, event(number), [context(0), context(1)]));
-        }
-        assert!(!waits.are_pending() && !waits.launched(EXEC + 1) && waits.launched(EXEC));
-        assert_eq!([0, 1].map(|number| count(&waits, Of::Context(context(number)))), [2, 2], "launched on any stream");
-        // In another epoch the graph still records them: nobody else gets them.
-        let later = Key { epoch: 1, ..key(STREAM) };
-        fake.events.borrow_mut().clear();
-        waits.add(&fake, &later, OWN, [context(0), context(1)]);
-        assert!(waits.record(&fake, &later) && waits.used.load(Relaxed) == 3);
-        waits.stream_is_gone(EXEC);
-        assert!(!waits.launched(EXEC));
-        assert_eq!(count(&waits, Of::Context(context(1))), 3);
+    fn next_misses_no_copy_while_others_wait() {
+        let (waits, seen) = (Waits::new(), [const { AtomicU64::new(0) }; 1024]);
+        let of = Of::Context(context(1));
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let (waits, seen, of) = (&waits, &seen, &of);
+                scope.spawn(move || {
+                    let fake = Fake::new();
+                    for round in 0..5000 {
+                        let own = stream(thread * 100 + round % 7);
+                        copied(waits, &fake, own);
+                        let (number, entry) = waits.find(own.key(), 0).unwrap();
+                        let recorded = entry[RECORDED].load(SeqCst);
+                        let pending = all(waits, *of);
+                        let is_over = || seen[number as usize].load(SeqCst) >= recorded;
+                        let mine = pending.iter().find(|pending| pending.stream == own);
+                        assert!(mine.is_some() || is_over(), "thread {thread}, round {round}");
+                        for pending in pending.iter().filter(|_| round % 3 == 0) {
+                            seen[pending.entry as usize].fetch_max(pending.recorded, SeqCst);
+                            waits.is_over(pending);
+                        }
+                        if round % 11 == 0 {
+                            waits.stream_is_gone(&fake, own);
+                        }
+                    }
+                });
+            }
+        });
     }
 }

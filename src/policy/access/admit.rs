@@ -31,7 +31,7 @@ impl Access {
     pub(super) fn admit(&self, driver: &impl Driver, devices: [i32; 2], named: [usize; 2]) -> bool {
         let place = |device: i32| {
             let device = u8::try_from(device).ok().filter(|&device| device < 64)?;
-            Some(Place { kind: Kind::Plain, device, owner: 0, reach: 0 })
+            Some(Place::new(Kind::Plain, device, 0))
         };
         let [Some(src), Some(dst)] = devices.map(place) else { return false };
         let pair @ [one, other] = [src.device, dst.device];
@@ -67,7 +67,7 @@ impl Access {
     /// Verifies a path anew, on which a copy of the program has not arrived as it was. Whether data arrives; none if that cannot be
     /// found out now. What has access already keeps it. One that failed is not tried again, no other at once.
     pub(crate) fn verify_again(&self, driver: &impl Driver, devices: [u8; 2]) -> Option<bool> {
-        let [src, dst] = devices.map(|device| Place { kind: Kind::Plain, device, owner: 0, reach: 0 });
+        let [src, dst] = devices.map(|device| Place::new(Kind::Plain, device, 0));
         let has_failed = || self.lock().verification(Kind::Plain, src.device, dst.device) == Some(Verification::Broken);
         if has_failed() {
             return Some(false);

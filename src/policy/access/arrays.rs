@@ -48,6 +48,6 @@ impl Access {
         let Owner::Context { handle, id, device } = made else { return None };
         (driver.context_id(handle)? == id).then_some(())?;
         let owner = self.context_number(handle, id, device)?;
-        Some(Place { kind: Kind::Plain, device: u8::try_from(device).ok()?, owner, reach: 0 })
+        Some(Place { context: handle, ..Place::new(Kind::Plain, u8::try_from(device).ok()?, owner) })
     }
 }

@@ -41,35 +41,41 @@ impl Access {
     /// Finds the path of a copy, and enables a better one, if it is worth it.
     pub(crate) fn consider(&self, driver: &impl Driver, copy: &Memcpy, on: Circumstances) -> Option<Traffic> {
         let (src, dst) = (self.place(driver, copy.src)?, self.place(driver, copy.dst)?);
-        let path = match evident(src, dst) {
-            Some(path) => self.unless_blocked(path, src, dst),
+        let (path, is_kept) = match evident(src, dst) {
+            Some(path) => (self.unless_blocked(path, src, dst), false),
             // Nobody can be asked who has access.
             None if src.is_nobodys() || dst.is_nobodys() => {
-                self.lock().blocked(src, dst).map_or(Path::Unknown, Path::Staged)
+                (self.lock().blocked(src, dst).map_or(Path::Unknown, Path::Staged), false)
             }
             None if is_regular(copy) && self.is_beyond_rights(driver, [src, dst], on) => {
-                Path::Staged(self.beyond_rights(src, dst))
+                (Path::Staged(self.beyond_rights(src, dst)), false)
             }
             None => self.weigh(driver, (src, dst), copy.bytes, on)?,
         };
-        Some(traffic([src, dst], path, self.is_kept(path, src, dst), copy))
+        Some(traffic([src, dst], path, is_kept, copy))
     }
 
     /// Verifies the path between two devices and enables it now. Returns the path of their copies, or none if either has no context.
     pub(crate) fn prepare(&self, driver: &impl Driver, devices: [u8; 2]) -> Option<Path> {
         let place = |device: u8| {
-            let place = Place { kind: Kind::Plain, device, owner: 0, reach: 0 };
+            let place = Place::new(Kind::Plain, device, 0);
             let (context, id) = self.context_for(driver, place, 0)?;
             Some(Place { owner: self.context_number(context, id, device.into())?, ..place })
         };
         let on = Circumstances { keeps_path: true, is_asked_for: true, ..Circumstances::default() };
-        self.weigh(driver, (place(devices[0])?, place(devices[1])?), 0, on)
+        Some(self.weigh(driver, (place(devices[0])?, place(devices[1])?), 0, on)?.0)
     }
 
     /// Whether a copy is direct only because p2pshim has enabled access, or granted a right. Without that it would be staged, and the
     /// driver would wait for it where it does not wait for a direct copy.
     fn is_kept(&self, path: Path, src: Place, dst: Place) -> bool {
         path == Path::Direct && evident(src, dst).is_none() && self.lock().is_made_direct(src, dst)
+    }
+
+    /// Whether a copy is direct only because of p2pshim, or another thread may make it so before the driver gets it.
+    fn may_be_kept(&self, path: Path, src: Place, dst: Place) -> bool {
+        let may_change = || matches!(path, Path::Staged(_)) && self.lock().access == config::Access::Auto;
+        self.is_kept(path, src, dst) || may_change()
     }
 
     /// Why a copy is staged that CUDA refuses for want of rights: p2pshim may have refused them, since the path is broken. If it has not,
@@ -93,7 +99,14 @@ impl Access {
         blocked.map_or(path, Path::Staged)
     }
 
-    fn weigh(&self, driver: &impl Driver, (src, dst): (Place, Place), bytes: u64, on: Circumstances) -> Option<Path> {
+    /// The path of a copy, and whether its waits are kept.
+    fn weigh(
+        &self,
+        driver: &impl Driver,
+        (src, dst): (Place, Place),
+        bytes: u64,
+        on: Circumstances,
+    ) -> Option<(Path, bool)> {
         self.look_up_denied(driver);
         let cell = self.cells.get(src.owner, dst.owner)?;
         let counted = cell.count(bytes);
@@ -108,15 +121,16 @@ impl Access {
         let next = || self.lock().next_step((src, dst), counted, is_granted, on);
         match next() {
             Step::Decided(path) => {
-                self.cells.keep(cell, (path, self.is_kept(path, src, dst)), epoch);
+                let is_kept = self.is_kept(path, src, dst);
+                self.cells.keep(cell, (path, is_kept), epoch);
                 self.tell_once(src, dst, path);
-                Some(path)
+                Some((path, is_kept))
             }
             Step::Now(path) => {
                 if path == Path::Staged(Why::Capturing) {
                     self.tell_once(src, dst, path);
                 }
-                Some(path)
+                Some((path, self.may_be_kept(path, src, dst)))
             }
             Step::Act(_, meanwhile) => {
                 // A graph's copies have the path that they get now for good. Captures that are under way may wait for this thread.
@@ -127,13 +141,14 @@ impl Access {
                         let what = "copies of a graph stay staged: another thread is still verifying after";
                         log::pair_info(src.device, dst.device, format_args!("{what} {} ms", patience.as_millis()));
                     }
-                    return Some(meanwhile);
+                    return Some((meanwhile, self.may_be_kept(meanwhile, src, dst)));
                 };
                 // Another thread may have acted before.
-                match next() {
-                    Step::Act(purpose, _) => Some(self.act(driver, (src, dst), purpose, on)),
-                    Step::Decided(path) | Step::Now(path) => Some(path),
-                }
+                let path = match next() {
+                    Step::Act(purpose, _) => self.act(driver, (src, dst), purpose, on),
+                    Step::Decided(path) | Step::Now(path) => path,
+                };
+                Some((path, self.may_be_kept(path, src, dst)))
             }
         }
     }
@@ -190,7 +205,7 @@ impl Access {
         let context = Some(on.made_by).filter(|&context| context != 0).or_else(|| driver.current_context());
         let device = context.and_then(|context| driver.device_of_context(context));
         let Some(device) = device.and_then(|device| u8::try_from(device).ok()) else { return false };
-        let by = Place { kind: Kind::Plain, device, owner: 0, reach: 0 };
+        let by = Place::new(Kind::Plain, device, 0);
         let is_reached = |place: Place| {
             place.device == device || is_reached_by_mapping(place, by) || self.is_granted(driver, place, by)
         };

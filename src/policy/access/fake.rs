@@ -73,10 +73,10 @@ pub(crate) struct Fake {
     pub(crate) graphs: RefCell<BTreeMap<usize, Vec<NodeCopy>>>,
     /// Events that were recorded and have not passed, each with its stream.
     pub(crate) events: RefCell<BTreeMap<usize, usize>>,
-    /// How many events were destroyed.
-    pub(crate) dropped: Cell<usize>,
-    /// Nodes of graphs that record events, each with the node before it and its event.
-    pub(crate) records: RefCell<BTreeMap<usize, (usize, usize)>>,
+    /// Which nodes of graphs come directly before which.
+    pub(crate) edges: RefCell<BTreeMap<usize, Vec<[usize; 2]>>>,
+    /// Nodes of graphs that record events, each with the nodes before it and its event.
+    pub(crate) records: RefCell<BTreeMap<usize, (Vec<usize>, usize)>>,
     /// Work of another thread before the next question about a context is answered.
     pub(crate) meanwhile: Cell<Option<Box<dyn FnOnce()>>>,
 }
@@ -143,7 +143,7 @@ impl Fake {
             busy_streams: RefCell::default(),
             graphs: RefCell::default(),
             events: RefCell::default(),
-            dropped: Cell::default(),
+            edges: RefCell::default(),
             records: RefCell::default(),
             meanwhile: Cell::default(),
         }
@@ -413,11 +413,6 @@ impl Driver for Fake {
         Some(self.next.replace(self.next.get() + 1) as usize)
     }
 
-    fn drop_event(&self, _: usize, event: usize) {
-        self.dropped.set(self.dropped.get() + 1);
-        self.events.borrow_mut().remove(&event);
-    }
-
     fn record(&self, event: usize, stream: usize) -> bool {
         self.events.borrow_mut().insert(event, stream);
         true
@@ -435,13 +430,20 @@ impl Driver for Fake {
         true
     }
 
-    fn add_record(&self, graph: usize, behind: Option<usize>, event: usize) -> Option<usize> {
-        let behind = behind.unwrap_or(0);
+    fn graph_order(&self, graph: usize) -> Option<(Vec<usize>, Vec<[usize; 2]>)> {
+        let copies = self.graphs.borrow().get(&graph).cloned().unwrap_or_default();
+        let edges = self.edges.borrow().get(&graph).cloned().unwrap_or_default();
+        let nodes = copies.iter().map(|copy| copy.node).chain(edges.iter().flatten().copied()).collect::<BTreeSet<_>>();
+        Some((nodes.into_iter().collect(), edges))
+    }
+
+    fn add_record(&self, graph: usize, behind: &[usize], event: usize) -> Option<usize> {
+        let behind = behind.to_vec();
         let is_own = self
             .graphs
             .borrow()
             .get(&graph)
-            .is_some_and(|copies| behind == 0 || copies.iter().any(|copy| copy.node == behind));
+            .is_some_and(|copies| behind.iter().all(|node| copies.iter().any(|copy| copy.node == *node)));
         let node = is_own.then(|| self.next.replace(self.next.get() + 1) as usize)?;
         self.records.borrow_mut().insert(node, (behind, event));
         Some(node)

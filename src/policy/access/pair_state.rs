@@ -53,7 +53,7 @@ impl Registry {
         if one == other {
             return Path::SameDevice;
         }
-        let place = |device| Place { kind: Kind::Plain, device, owner: 0, reach: 0 };
+        let place = |device| Place::new(Kind::Plain, device, 0);
         let is_enabled = |program, ours| program || ours == Ours::Held;
         if self.is_any_enabled(one, other, is_enabled) || self.is_any_enabled(other, one, is_enabled) {
             return self.blocked(place(one), place(other)).map_or(Path::Direct, Path::Staged);

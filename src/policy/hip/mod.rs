@@ -269,7 +269,7 @@ impl Peers {
             _ => Kind::Foreign,
         };
         let device = if kind == Kind::Host { 0 } else { device.unwrap_or_default() };
-        let place = Place { kind, device, owner: 0, reach: 0 };
+        let place = Place::new(kind, device, 0);
         let end = memory.range.0.saturating_add(memory.range.1);
         // HIP may know registered memory by another address, or by none: then it does not tell where this one's ends.
         if !(memory.range.0..end).contains(&address) {

@@ -143,7 +143,7 @@ impl Peers {
     }
 
     fn plan(&self, library: usize, pair: [u8; 2], purpose: Purpose) -> Plan {
-        let [src, dst] = pair.map(|device| Place { kind: Kind::Plain, device, owner: 0, reach: 0 });
+        let [src, dst] = pair.map(|device| Place::new(Kind::Plain, device, 0));
         let contexts = pair.map(|device| (device.into(), library as u64));
         let has_access = self.judge.lock().is_any_the_programs(pair);
         let purpose = if has_access { Purpose::Check } else { purpose };

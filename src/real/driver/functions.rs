@@ -105,6 +105,7 @@ driver_functions! {
     fn mem_set_access c"cuMemSetAccess" (address: u64, bytes: usize, grants: *const AccessDesc, count: usize);
     fn mem_host_register c"cuMemHostRegister_v2" (host: usize, bytes: usize, flags: c_uint);
     fn graph_get_nodes c"cuGraphGetNodes" (graph: usize, nodes: *mut usize, count: *mut usize);
+    fn graph_get_edges c"cuGraphGetEdges" (graph: usize, from: *mut usize, to: *mut usize, count: *mut usize);
     fn graph_node_get_type c"cuGraphNodeGetType" (node: usize, kind: *mut c_uint);
     fn graph_memcpy_node_get_params c"cuGraphMemcpyNodeGetParams" (node: usize, parameters: *mut CUDA_MEMCPY3D_PEER);
     fn graph_child_graph_node_get_graph c"cuGraphChildGraphNodeGetGraph" (node: usize, graph: *mut usize);
@@ -123,6 +124,8 @@ driver_functions! {
     fn stream_wait_event c"cuStreamWaitEvent" (stream: usize, event: usize, flags: c_uint);
     fn stream_wait_event_ptsz c"cuStreamWaitEvent_ptsz" (stream: usize, event: usize, flags: c_uint);
     fn stream_query c"cuStreamQuery" (stream: usize);
+    fn stream_synchronize c"cuStreamSynchronize" (stream: usize);
+    fn stream_synchronize_ptsz c"cuStreamSynchronize_ptsz" (stream: usize);
     fn memcpy_3d_async c"cuMemcpy3DAsync_v2" (copy: *const CUDA_MEMCPY3D_PEER, stream: usize);
     fn memcpy_async c"cuMemcpyAsync" (dst: u64, src: u64, bytes: usize, stream: usize);
     fn memcpy_host_to_device c"cuMemcpyHtoDAsync_v2" (dst: u64, src: usize, bytes: usize, stream: usize);

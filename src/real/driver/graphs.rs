@@ -5,11 +5,12 @@ use std::ptr;
 use super::contexts;
 use super::functions::{
     asked, checked, graph_add_event_record_node, graph_add_memcpy_node, graph_child_graph_node_get_graph, graph_create,
-    graph_destroy, graph_destroy_node, graph_get_nodes, graph_memcpy_node_get_params, graph_node_get_params,
-    graph_node_get_type,
+    graph_destroy, graph_destroy_node, graph_get_edges, graph_get_nodes, graph_memcpy_node_get_params,
+    graph_node_get_params, graph_node_get_type,
 };
 use super::types::BatchNodeParams;
 use crate::api::abi::CUDA_MEMCPY3D_PEER;
+use crate::os::alloc;
 use crate::policy::driver::NodeCopy;
 use crate::policy::staging::linear;
 
@@ -58,11 +59,24 @@ pub(super) fn can_lose_nodes(graph: usize) -> bool {
         .is_some_and(|nodes| nodes.into_iter().all(|node| !matches!(kind(node), Ok(MEM_ALLOC | MEM_FREE) | Err(_))))
 }
 
-/// Adds a node that records an event, behind another if one is given.
-pub(super) fn add_record(graph: usize, behind: Option<usize>, event: usize) -> Option<usize> {
-    let (nodes, count) = (behind.unwrap_or(0), usize::from(behind.is_some()));
-    // SAFETY: the graph is one that the program is about to use, the node one of its copies, the event ours; the function writes the place.
-    asked(|node| unsafe { graph_add_event_record_node(node, graph, &nodes, count, event) }).ok()
+/// The nodes of a graph, and which comes directly before which. None if there is no memory, or for edges with data, which this form of the
+/// function refuses to tell.
+pub(super) fn order(graph: usize) -> Option<(Vec<usize>, Vec<[usize; 2]>)> {
+    let nodes = nodes(graph)?;
+    // SAFETY: the graph is the program's, which is about to use it; without places their number is written.
+    let count = asked(|count| unsafe { graph_get_edges(graph, ptr::null_mut(), ptr::null_mut(), count) }).ok()?;
+    let [mut from, mut to] = [alloc::collect((0..count).map(|_| 0))?, alloc::collect((0..count).map(|_| 0))?];
+    let mut written = count;
+    // SAFETY: there is room for so many.
+    checked(unsafe { graph_get_edges(graph, from.as_mut_ptr(), to.as_mut_ptr(), &mut written) }).ok()?;
+    let edges = alloc::collect(from.into_iter().zip(to).take(written).map(|(from, to)| [from, to]))?;
+    Some((nodes, edges))
+}
+
+/// Adds a node that records an event, behind others.
+pub(super) fn add_record(graph: usize, behind: &[usize], event: usize) -> Option<usize> {
+    // SAFETY: the graph is one that the program is about to use, the nodes are its copies, the event is ours; the function writes the place.
+    asked(|node| unsafe { graph_add_event_record_node(node, graph, behind.as_ptr(), behind.len(), event) }).ok()
 }
 
 /// Whether the driver takes all of these copies for nodes of a graph: asked by one that nobody runs.

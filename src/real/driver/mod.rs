@@ -253,10 +253,6 @@ impl Driver for RealDriver {
         waits::new_event(context.0)
     }
 
-    fn drop_event(&self, context: usize, event: usize) {
-        waits::drop_event(context, event);
-    }
-
     fn record(&self, event: usize, stream: usize) -> bool {
         waits::record(event, stream)
     }
@@ -273,7 +269,11 @@ impl Driver for RealDriver {
         graphs::can_lose_nodes(graph)
     }
 
-    fn add_record(&self, graph: usize, behind: Option<usize>, event: usize) -> Option<usize> {
+    fn graph_order(&self, graph: usize) -> Option<(Vec<usize>, Vec<[usize; 2]>)> {
+        graphs::order(graph)
+    }
+
+    fn add_record(&self, graph: usize, behind: &[usize], event: usize) -> Option<usize> {
         graphs::add_record(graph, behind, event)
     }
 

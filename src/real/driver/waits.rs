@@ -5,7 +5,7 @@ use std::ffi::c_uint;
 use super::contexts::within;
 use super::functions::{
     asked, checked, ctx_get_flags, event_create, event_destroy, event_query, event_record, event_synchronize, is_ready,
-    stream_create, stream_destroy, stream_wait_event,
+    stream_create, stream_destroy, stream_synchronize, stream_synchronize_ptsz, stream_wait_event,
 };
 use crate::policy::waits::LEGACY;
 
@@ -26,7 +26,7 @@ pub(super) fn new_event(context: usize) -> Option<usize> {
     .ok()
 }
 
-pub(super) fn drop_event(context: usize, event: usize) {
+fn drop_event(context: usize, event: usize) {
     // SAFETY: the event is ours, and nobody uses it any more.
     let _ = within(context, || checked(unsafe { event_destroy(event) }));
 }
@@ -41,6 +41,19 @@ pub(super) fn record(event: usize, stream: usize) -> bool {
 pub(super) fn has_passed(event: usize) -> bool {
     // SAFETY: the event is ours.
     is_ready(unsafe { event_query(event) }) == Ok(true)
+}
+
+/// Whether what an event was recorded for is over, or cannot be waited for.
+pub(crate) fn is_over(event: usize) -> bool {
+    // SAFETY: the event is ours.
+    is_ready(unsafe { event_query(event) }) != Ok(false)
+}
+
+/// Waits for all that a stream of the program has to do.
+pub(crate) fn wait_for_stream(stream: usize, per_thread: bool) {
+    let wait = if per_thread { stream_synchronize_ptsz } else { stream_synchronize };
+    // SAFETY: the stream is one on which the program has just made a copy.
+    unsafe { wait(stream) };
 }
 
 /// Waits for an event, as a call of the program's would wait.
