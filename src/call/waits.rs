@@ -98,7 +98,11 @@ fn announce_first(call: &Call<'_>, stream: Stream, ends: Ends) -> Option<Announc
         let own = match stream {
             Stream::Legacy | Stream::Graph(_) => None,
             Stream::LegacyOf(context) | Stream::PerThread(context, _) => Some(context),
-            Stream::Created(stream) => Some(RealDriver.stream_context(stream, call.function().per_thread())?),
+            // Old drivers do not tell: most likely the current one.
+            Stream::Created(stream) => {
+                let own = RealDriver.stream_context(stream, call.function().per_thread());
+                Some(own.or_else(|| RealDriver.current_context())?)
+            }
         };
         let own = match own {
             Some(context) => Some((context, RealDriver.context_id(context)?)),

@@ -165,14 +165,11 @@ impl Graphs {
             return;
         }
         let mut marks = Vec::new();
-        let is_whole = copies.into_iter().all(|(ends, mut copies)| {
+        let is_whole = copies.into_iter().all(|(ends, copies)| {
             // Behind a copy that another of them follows, no event is needed.
-            for [before, after] in &edges {
-                if copies.contains(before) && copies.contains(after) {
-                    copies.remove(before);
-                }
-            }
-            let copies = Vec::from_iter(copies);
+            let is_within = |[before, after]: &&[usize; 2]| copies.contains(before) && copies.contains(after);
+            let followed: BTreeSet<usize> = edges.iter().filter(is_within).map(|[before, _]| *before).collect();
+            let copies: Vec<usize> = copies.difference(&followed).copied().collect();
             // The source's, if it has one: it lives as long as the copy makes sense.
             let context = ends.into_iter().find(|&end| end != 0);
             let Some(context) = context.and_then(|context| Some((context, driver.context_id(context)?))) else {
@@ -186,9 +183,10 @@ impl Graphs {
             }
             node.is_some()
         });
-        match os::lock(&self.prepared).get_mut(&thread) {
-            Some(prepared) if is_whole => prepared.marks = marks,
-            _ => unmark((waits, driver), &marks),
+        if !is_whole {
+            unmark((waits, driver), &marks);
+        } else if let Some(prepared) = os::lock(&self.prepared).get_mut(&thread) {
+            prepared.marks = marks;
         }
     }
 
