@@ -39,6 +39,11 @@ impl Machine {
         self.lock().graphs.get(&handle).map(Graph::nodes).ok_or(Error::INVALID_VALUE)
     }
 
+    /// All pairs of a node and one that comes right after it, in the order in which they were made.
+    pub fn graph_edges(&self, handle: GraphHandle) -> Result<Vec<(NodeHandle, NodeHandle)>> {
+        self.lock().graphs.get(&handle).map(Graph::edges).ok_or(Error::INVALID_VALUE)
+    }
+
     /// Adds a node that copies, after others, in a context.
     pub fn add_copy_node(
         &self,
