@@ -56,8 +56,7 @@ impl Machine {
         if request.extent.is_empty() {
             return Ok(());
         }
-        let transfer = state.transfer(request)?;
-        state.check_peers(contexts)?;
+        let transfer = state.peer_transfer(request, contexts)?;
         self.copy_on(state, &stream, transfer, Completion::Async)
     }
 
@@ -71,15 +70,14 @@ impl Machine {
         if request.extent.is_empty() {
             return Ok(());
         }
-        let transfer = state.transfer(request)?;
-        state.check_peers(contexts)?;
+        let transfer = state.peer_transfer(request, contexts)?;
         let streams = state.default_streams(default, transfer)?;
         for stream in &streams {
             state.refuse_synchronous(stream)?;
         }
         let planned = state.plan(own.context, transfer);
         let path = planned.0.path;
-        let fence = state.submit_copy(&own, &streams, transfer.memories(), planned)?;
+        let fence = state.submit_copy(&own, &streams, transfer, planned)?;
         drop(state);
         finish(&fence, path == Path::Host, path, request.extent);
         Ok(())
@@ -175,16 +173,15 @@ impl State {
             copy.take_snapshot();
         }
         let path = copy.path;
-        let memories = transfer.memories();
-        let beside = self.legacy_beside(stream, memories);
-        let fence = self.submit_copy(stream, &beside, memories, (copy, gates))?;
+        let beside = self.legacy_beside(stream, transfer);
+        let fence = self.submit_copy(stream, &beside, transfer, (copy, gates))?;
         Ok(Sent { fence, must_wait, path, extent: transfer.extent })
     }
 
     pub(super) fn transfer(&self, request: &Request) -> Result<Transfer> {
         let Request { dst, src, extent } = *request;
         let (dst, src) = (self.side(&dst, extent)?, self.side(&src, extent)?);
-        self.writable(Transfer { dst, src, extent, request: *request })
+        self.writable(Transfer { dst, src, extent, request: *request, named: [None; 2] })
     }
 
     /// A copy that a node of a graph, or a batch, is to make. It has to copy something; the memory may be gone, and need not be what the
@@ -195,7 +192,7 @@ impl State {
             return Err(Error::INVALID_VALUE);
         }
         let (dst, src) = (self.loose_side(&dst, extent)?, self.loose_side(&src, extent)?);
-        self.writable(Transfer { dst, src, extent, request: *request })
+        self.writable(Transfer { dst, src, extent, request: *request, named: [None; 2] })
     }
 
     fn writable(&self, transfer: Transfer) -> Result<Transfer> {
@@ -221,10 +218,13 @@ impl State {
         if transfer.memories().iter().all(is_within) { Ok(()) } else { Err(Error::INVALID_VALUE) }
     }
 
-    /// The contexts that a peer copy names decide nothing: NULL and swapped ones were measured to succeed. With one that is
-    /// gone, a real driver crashes here.
-    fn check_peers(&self, contexts: [ContextHandle; 2]) -> Result<()> {
-        contexts.into_iter().filter(|handle| *handle != NO_CONTEXT).try_for_each(|handle| self.named(handle).map(drop))
+    /// A peer copy. The contexts of destination and source that it names do not decide whether it is made: NULL and swapped ones were
+    /// measured to succeed. With one that is gone, a real driver crashes here.
+    fn peer_transfer(&self, request: &Request, [dst, src]: [ContextHandle; 2]) -> Result<Transfer> {
+        let transfer = self.transfer(request)?;
+        let named = |handle| if handle == NO_CONTEXT { Ok(None) } else { self.named(handle).map(Some) };
+        let (dst, src) = (named(dst)?, named(src)?);
+        Ok(Transfer { named: [src, dst], ..transfer })
     }
 
     /// Chooses the way of a copy that a context makes, counts it and lets go wrong what is to. Says what the copy relies on.
@@ -356,7 +356,11 @@ impl State {
 
     /// The default streams of both sides' contexts, the source's first.
     fn default_streams(&mut self, default: DefaultStream, transfer: Transfer) -> Result<[Arc<Stream>; 2]> {
-        let [first, second] = [transfer.src, transfer.dst].map(|side| self.home(side.memory));
+        let home = |side| match side {
+            (Memory::Device(Piece { owner: Owner::Pool(_) | Owner::Mapping, .. }), Some(named)) => Ok(named),
+            (memory, _) => self.home(memory),
+        };
+        let [first, second] = transfer.sides().map(home);
         Ok([self.default_stream(first?, default)?, self.default_stream(second?, default)?])
     }
 

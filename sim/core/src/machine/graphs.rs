@@ -326,14 +326,14 @@ impl State {
         let (work, gates) = match step {
             Step::Copy(transfer) => {
                 let planned = self.plan(by, *transfer);
-                return self.submit_copy(stream, &[], transfer.memories(), planned);
+                return self.submit_copy(stream, &[], *transfer, planned);
             }
             Step::Fixed(transfer, path, gate) => {
                 let (copy, mut gates) = self.plan_on(by, *transfer, (*path, gate.clone()));
                 if transfer.addresses().into_iter().any(|address| self.space.gone(address).is_some()) {
                     gates.push(Gate::shut(Error::ILLEGAL_ADDRESS));
                 }
-                return self.submit_copy(stream, &[], transfer.memories(), (copy, gates));
+                return self.submit_copy(stream, &[], *transfer, (copy, gates));
             }
             Step::Batch(copies) => {
                 let last = self.submit(stream, Vec::new(), Work::Nothing)?;
