@@ -14,7 +14,7 @@ use crate::os;
 use crate::space::Owner;
 use crate::stream::Stream;
 use crate::transfer::{Memory, Piece, Place, Request, Transfer};
-use crate::work::{Copy, Extent, Fill, Gated, Path, Work, staging_time};
+use crate::work::{Copy, Extent, Fill, Gated, Path, Places, Work, staging_time};
 
 /// Whether the program expects a copy to be over when the call returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub enum Completion {
 impl Machine {
     /// Copies on a stream.
     pub fn copy(&self, stream: StreamRef, request: &Request, completion: Completion) -> Result<()> {
-        self.wait_for_room(stream);
+        self.wait_for_room(stream, |state| state.places(request));
         let mut state = self.lock();
         let stream = match completion {
             Completion::Async => state.stream_of_async_copy(stream)?,
@@ -49,7 +49,7 @@ impl Machine {
     /// The peer copy on a stream, which no capture can take: it was measured to break the capture, before anything else
     /// is looked at.
     pub fn copy_peer_async(&self, stream: StreamRef, request: &Request, contexts: [ContextHandle; 2]) -> Result<()> {
-        self.wait_for_room(stream);
+        self.wait_for_room(stream, |state| state.places(request));
         let mut state = self.lock();
         let stream = state.stream_of_async_copy(stream)?;
         state.refuse_captured(&stream)?;
@@ -111,6 +111,7 @@ impl Machine {
         (value, unit): (u32, u64),
         completion: Completion,
     ) -> Result<()> {
+        self.wait_for_room(stream, |_| Places::SET);
         let mut state = self.lock();
         let stream = state.stream(stream)?;
         if extent.is_empty() {
@@ -176,6 +177,13 @@ impl State {
         let beside = self.legacy_beside(stream, transfer);
         let fence = self.submit_copy(stream, &beside, transfer, (copy, gates))?;
         Ok(Sent { fence, must_wait, path, extent: transfer.extent })
+    }
+
+    /// The places that a copy would take in the queues of its stream; none if it cannot be made.
+    fn places(&self, request: &Request) -> Places {
+        let transfer = if request.extent.is_empty() { None } else { self.transfer(request).ok() };
+        let path = transfer.map(|transfer| self.path(transfer.dst.memory, transfer.src.memory).0);
+        path.map_or_else(Places::default, Places::of_copy)
     }
 
     pub(super) fn transfer(&self, request: &Request) -> Result<Transfer> {
