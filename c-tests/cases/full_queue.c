@@ -1,8 +1,9 @@
-/* build: driver; run: full_queue opens|leaves [EVENTS] on sim
+/* build: driver; run: full_queue opens|leaves [FILLERS] on sim
  * Large copies on a stream that waits for the host, until queues of the driver are full and a call waits. A signal arrives all the same, and
  * its handler lets the stream go on, or leaves by siglongjmp.
  *
- * EVENTS are recorded on the stream before, so that it is full after fewer copies.
+ * FILLERS, copies within the device, come before on the stream, so that its queue is full after fewer copies. Events are recorded between
+ * them, which take no place in it.
  *
  * Prints whether the handler ran, and how many bytes of what was copied behind it are wrong: first a small copy over the end of the large
  * one that was left, which must not come later.
@@ -92,8 +93,10 @@ int main(int argc, char **argv)
     CUevent event;
     CHECK_CU(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
     CHECK_CU(cuLaunchHostFunc(stream, hold, NULL));
-    for (int i = argc > 2 ? atoi(argv[2]) : 0; i > 0; i--)
+    for (int i = argc > 2 ? atoi(argv[2]) : 0; i > 0; i--) {
+        CHECK_CU(cuMemcpyDtoDAsync(memory[0] + 1, memory[0], 1, stream));
         CHECK_CU(cuEventRecord(event, stream));
+    }
     if (sigsetjmp(back, 1) == 0) {
         is_armed = 1;
         REQUIRE(timer_settime(timer, 0, &interval, NULL) == 0);

@@ -24,7 +24,7 @@ pub struct Config {
     pub max_peers: usize,
     /// MB/s of copies that the driver stages (`P2PSIM_STAGING_SPEED`, default 40000).
     pub staging_speed: usize,
-    /// Launches that a stream holds before its callers wait (`P2PSIM_QUEUE`, default no limit).
+    /// Places in each queue of a stream, which callers wait for (`P2PSIM_QUEUE`, default no limit).
     pub queue: usize,
     /// Whether the devices are instances of partitioned GPUs (`P2PSIM_MIG`, 1).
     pub is_mig: bool,

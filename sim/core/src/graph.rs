@@ -156,6 +156,13 @@ impl Graph {
         self.nodes.iter().filter(|(_, other)| other.after.contains(&node)).map(|(handle, _)| *handle).collect()
     }
 
+    /// All pairs of a node and one that comes right after it, in the order in which a program has made them.
+    pub(crate) fn edges(&self) -> Vec<(NodeHandle, NodeHandle)> {
+        let into =
+            |(&node, of): (&NodeHandle, &Node)| of.after.iter().map(move |&before| (before, node)).collect::<Vec<_>>();
+        self.nodes.iter().flat_map(into).collect()
+    }
+
     /// Takes a node out, and with it whatever came after what.
     pub(crate) fn remove(&mut self, node: NodeHandle) -> bool {
         self.nodes.values_mut().for_each(|other| other.after.retain(|before| *before != node));

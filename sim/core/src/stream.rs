@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::fence::{Fence, lock, now, wait_all};
 use crate::ids::{ContextId, StreamHandle, StreamId};
 use crate::os;
-use crate::work::Work;
+use crate::work::{Places, Work};
 
 /// A worker that has had nothing to do for so long ends; the next work starts another.
 const IDLE: Duration = Duration::from_millis(200);
@@ -110,9 +110,9 @@ impl Stream {
         Ok(done)
     }
 
-    /// How much work it has that was not begun.
-    pub(crate) fn queued(&self) -> usize {
-        lock(&self.queue).items.len()
+    /// The places that are taken by work that was not begun.
+    pub(crate) fn taken(&self) -> Places {
+        lock(&self.queue).items.iter().map(|item| item.work.places()).sum()
     }
 
     /// The fence of the last work that was submitted.

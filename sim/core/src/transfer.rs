@@ -119,12 +119,20 @@ pub(crate) struct Transfer {
     pub(crate) extent: Extent,
     /// The copy that the program asked for.
     pub(crate) request: Request,
+    /// The contexts that a peer copy names for source and destination.
+    pub(crate) named: [Option<ContextId>; 2],
 }
 
 impl Transfer {
     /// The memories of source and destination.
     pub(crate) fn memories(&self) -> [Memory; 2] {
         [self.src.memory, self.dst.memory]
+    }
+
+    /// The memories of source and destination, each with the context that a peer copy names for it.
+    pub(crate) fn sides(&self) -> [(Memory, Option<ContextId>); 2] {
+        let [src, dst] = self.named;
+        [(self.src.memory, src), (self.dst.memory, dst)]
     }
 
     /// The copy that the program asked for.

@@ -1,5 +1,6 @@
 //! The work of streams.
 
+use std::iter::Sum;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -76,6 +77,37 @@ pub(crate) enum Path {
     SameDevice,
     /// From or to the host.
     Host,
+}
+
+/// Places in the queues of a stream. Each engine that a stream uses has a queue of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Places {
+    /// Of copies.
+    pub copies: usize,
+    /// Of memsets.
+    pub sets: usize,
+}
+
+impl Places {
+    /// The place of a memset.
+    pub(crate) const SET: Places = Places { copies: 0, sets: 1 };
+
+    /// The places of a copy, as measured on an H200.
+    pub(crate) fn of_copy(path: Path) -> Places {
+        Places { copies: if path == Path::Staged { 3 } else { 1 }, sets: 0 }
+    }
+
+    /// Whether queues of that length in which so much is taken have room for `wanted`. An empty queue takes anything.
+    pub(crate) fn have_room(self, wanted: Places, length: usize) -> bool {
+        let fits = |taken: usize, wanted: usize| taken == 0 || wanted == 0 || taken + wanted <= length;
+        fits(self.copies, wanted.copies) && fits(self.sets, wanted.sets)
+    }
+}
+
+impl Sum for Places {
+    fn sum<I: Iterator<Item = Places>>(all: I) -> Places {
+        all.fold(Places::default(), |sum, one| Places { copies: sum.copies + one.copies, sets: sum.sets + one.sets })
+    }
 }
 
 /// A copy, checked and ready to run.
@@ -265,6 +297,16 @@ pub(crate) enum Work {
 }
 
 impl Work {
+    /// The places that it takes in the queues of its stream: only copies and memsets take any.
+    pub(crate) fn places(&self) -> Places {
+        match self {
+            Work::Copy(copy) => Places::of_copy(copy.path),
+            Work::Fill(_) => Places::SET,
+            Work::Gated(gated) => gated.work.places(),
+            Work::Nothing | Work::Kernel(_) | Work::Host(_) => Places::default(),
+        }
+    }
+
     /// Whether it takes hardly any time.
     pub(crate) fn is_prompt(&self) -> bool {
         match self {

@@ -201,6 +201,8 @@ macro_rules! functions {
             cuGraphCreate 10000 cuGraphCreate;
             cuGraphDestroy 10000 cuGraphDestroy;
             cuGraphGetNodes 10000 cuGraphGetNodes;
+            cuGraphGetEdges 10000 cuGraphGetEdges;
+            cuGraphGetEdges 12030 cuGraphGetEdges_v2;
             cuGraphNodeGetType 10000 cuGraphNodeGetType;
             cuGraphNodeGetDependentNodes 10000 cuGraphNodeGetDependentNodes;
             cuGraphNodeGetDependentNodes 12030 cuGraphNodeGetDependentNodes_v2;

@@ -307,6 +307,6 @@ impl State {
     }
 }
 
-pub(super) fn primary_handle(device: usize) -> ContextHandle {
+fn primary_handle(device: usize) -> ContextHandle {
     ContextHandle(PRIMARY_HANDLES + (device as u64 + 1) * HANDLE_STEP)
 }

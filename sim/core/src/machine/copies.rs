@@ -14,7 +14,7 @@ use crate::os;
 use crate::space::Owner;
 use crate::stream::Stream;
 use crate::transfer::{Memory, Piece, Place, Request, Transfer};
-use crate::work::{Copy, Extent, Fill, Gated, Path, Work, staging_time};
+use crate::work::{Copy, Extent, Fill, Gated, Path, Places, Work, staging_time};
 
 /// Whether the program expects a copy to be over when the call returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub enum Completion {
 impl Machine {
     /// Copies on a stream.
     pub fn copy(&self, stream: StreamRef, request: &Request, completion: Completion) -> Result<()> {
-        self.wait_for_room(stream);
+        self.wait_for_room(stream, |state| state.places(request));
         let mut state = self.lock();
         let stream = match completion {
             Completion::Async => state.stream_of_async_copy(stream)?,
@@ -49,15 +49,14 @@ impl Machine {
     /// The peer copy on a stream, which no capture can take: it was measured to break the capture, before anything else
     /// is looked at.
     pub fn copy_peer_async(&self, stream: StreamRef, request: &Request, contexts: [ContextHandle; 2]) -> Result<()> {
-        self.wait_for_room(stream);
+        self.wait_for_room(stream, |state| state.places(request));
         let mut state = self.lock();
         let stream = state.stream_of_async_copy(stream)?;
         state.refuse_captured(&stream)?;
         if request.extent.is_empty() {
             return Ok(());
         }
-        let transfer = state.transfer(request)?;
-        state.check_peers(contexts)?;
+        let transfer = state.peer_transfer(request, contexts)?;
         self.copy_on(state, &stream, transfer, Completion::Async)
     }
 
@@ -71,15 +70,14 @@ impl Machine {
         if request.extent.is_empty() {
             return Ok(());
         }
-        let transfer = state.transfer(request)?;
-        state.check_peers(contexts)?;
+        let transfer = state.peer_transfer(request, contexts)?;
         let streams = state.default_streams(default, transfer)?;
         for stream in &streams {
             state.refuse_synchronous(stream)?;
         }
         let planned = state.plan(own.context, transfer);
         let path = planned.0.path;
-        let fence = state.submit_copy(&own, &streams, transfer.memories(), planned)?;
+        let fence = state.submit_copy(&own, &streams, transfer, planned)?;
         drop(state);
         finish(&fence, path == Path::Host, path, request.extent);
         Ok(())
@@ -113,6 +111,7 @@ impl Machine {
         (value, unit): (u32, u64),
         completion: Completion,
     ) -> Result<()> {
+        self.wait_for_room(stream, |_| Places::SET);
         let mut state = self.lock();
         let stream = state.stream(stream)?;
         if extent.is_empty() {
@@ -175,16 +174,22 @@ impl State {
             copy.take_snapshot();
         }
         let path = copy.path;
-        let memories = transfer.memories();
-        let beside = self.legacy_beside(stream, memories);
-        let fence = self.submit_copy(stream, &beside, memories, (copy, gates))?;
+        let beside = self.legacy_beside(stream, transfer);
+        let fence = self.submit_copy(stream, &beside, transfer, (copy, gates))?;
         Ok(Sent { fence, must_wait, path, extent: transfer.extent })
+    }
+
+    /// The places that a copy would take in the queues of its stream; none if it cannot be made.
+    fn places(&self, request: &Request) -> Places {
+        let transfer = if request.extent.is_empty() { None } else { self.transfer(request).ok() };
+        let path = transfer.map(|transfer| self.path(transfer.dst.memory, transfer.src.memory).0);
+        path.map_or_else(Places::default, Places::of_copy)
     }
 
     pub(super) fn transfer(&self, request: &Request) -> Result<Transfer> {
         let Request { dst, src, extent } = *request;
         let (dst, src) = (self.side(&dst, extent)?, self.side(&src, extent)?);
-        self.writable(Transfer { dst, src, extent, request: *request })
+        self.writable(Transfer { dst, src, extent, request: *request, named: [None; 2] })
     }
 
     /// A copy that a node of a graph, or a batch, is to make. It has to copy something; the memory may be gone, and need not be what the
@@ -195,7 +200,7 @@ impl State {
             return Err(Error::INVALID_VALUE);
         }
         let (dst, src) = (self.loose_side(&dst, extent)?, self.loose_side(&src, extent)?);
-        self.writable(Transfer { dst, src, extent, request: *request })
+        self.writable(Transfer { dst, src, extent, request: *request, named: [None; 2] })
     }
 
     fn writable(&self, transfer: Transfer) -> Result<Transfer> {
@@ -221,10 +226,13 @@ impl State {
         if transfer.memories().iter().all(is_within) { Ok(()) } else { Err(Error::INVALID_VALUE) }
     }
 
-    /// The contexts that a peer copy names decide nothing: NULL and swapped ones were measured to succeed. With one that is
-    /// gone, a real driver crashes here.
-    fn check_peers(&self, contexts: [ContextHandle; 2]) -> Result<()> {
-        contexts.into_iter().filter(|handle| *handle != NO_CONTEXT).try_for_each(|handle| self.named(handle).map(drop))
+    /// A peer copy. The contexts of destination and source that it names do not decide whether it is made: NULL and swapped ones were
+    /// measured to succeed. With one that is gone, a real driver crashes here.
+    fn peer_transfer(&self, request: &Request, [dst, src]: [ContextHandle; 2]) -> Result<Transfer> {
+        let transfer = self.transfer(request)?;
+        let named = |handle| if handle == NO_CONTEXT { Ok(None) } else { self.named(handle).map(Some) };
+        let (dst, src) = (named(dst)?, named(src)?);
+        Ok(Transfer { named: [src, dst], ..transfer })
     }
 
     /// Chooses the way of a copy that a context makes, counts it and lets go wrong what is to. Says what the copy relies on.
@@ -356,7 +364,11 @@ impl State {
 
     /// The default streams of both sides' contexts, the source's first.
     fn default_streams(&mut self, default: DefaultStream, transfer: Transfer) -> Result<[Arc<Stream>; 2]> {
-        let [first, second] = [transfer.src, transfer.dst].map(|side| self.home(side.memory));
+        let home = |side| match side {
+            (Memory::Device(Piece { owner: Owner::Pool(_) | Owner::Mapping, .. }), Some(named)) => Ok(named),
+            (memory, _) => self.home(memory),
+        };
+        let [first, second] = transfer.sides().map(home);
         Ok([self.default_stream(first?, default)?, self.default_stream(second?, default)?])
     }
 

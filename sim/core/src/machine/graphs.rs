@@ -39,6 +39,11 @@ impl Machine {
         self.lock().graphs.get(&handle).map(Graph::nodes).ok_or(Error::INVALID_VALUE)
     }
 
+    /// All pairs of a node and one that comes right after it, in the order in which they were made.
+    pub fn graph_edges(&self, handle: GraphHandle) -> Result<Vec<(NodeHandle, NodeHandle)>> {
+        self.lock().graphs.get(&handle).map(Graph::edges).ok_or(Error::INVALID_VALUE)
+    }
+
     /// Adds a node that copies, after others, in a context.
     pub fn add_copy_node(
         &self,
@@ -321,14 +326,14 @@ impl State {
         let (work, gates) = match step {
             Step::Copy(transfer) => {
                 let planned = self.plan(by, *transfer);
-                return self.submit_copy(stream, &[], transfer.memories(), planned);
+                return self.submit_copy(stream, &[], *transfer, planned);
             }
             Step::Fixed(transfer, path, gate) => {
                 let (copy, mut gates) = self.plan_on(by, *transfer, (*path, gate.clone()));
                 if transfer.addresses().into_iter().any(|address| self.space.gone(address).is_some()) {
                     gates.push(Gate::shut(Error::ILLEGAL_ADDRESS));
                 }
-                return self.submit_copy(stream, &[], transfer.memories(), (copy, gates));
+                return self.submit_copy(stream, &[], *transfer, (copy, gates));
             }
             Step::Batch(copies) => {
                 let last = self.submit(stream, Vec::new(), Work::Nothing)?;

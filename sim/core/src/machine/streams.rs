@@ -8,8 +8,9 @@ use crate::current;
 use crate::error::{Error, Result};
 use crate::fence::{Fence, wait_all};
 use crate::graph::Step;
+use crate::os;
 use crate::stream::{Role, Stream};
-use crate::work::Work;
+use crate::work::{Places, Work};
 
 const STREAM_HANDLES: u64 = 0x5053_0000_0000;
 const EVENT_HANDLES: u64 = 0x5054_0000_0000;
@@ -123,14 +124,16 @@ impl Machine {
         state.run(&stream, &step).map(drop)
     }
 
-    /// Waits until a stream holds less than its limit, as a launch does. Signals arrive meanwhile.
-    pub fn wait_for_room(&self, stream: StreamRef) {
-        let limit = self.config.queue;
+    /// Waits until the queues of a stream have room for a copy or a memset, as its launch does. Signals arrive meanwhile.
+    pub(super) fn wait_for_room(&self, stream: StreamRef, wanted: impl Fn(&State) -> Places) {
+        let length = self.config.queue;
         let is_full = || {
             let mut state = self.lock();
-            state.stream_of_async_copy(stream).is_ok_and(|stream| stream.queued() >= limit)
+            let stream = state.stream_of_async_copy(stream);
+            stream.is_ok_and(|stream| !stream.taken().have_room(wanted(&state), length))
         };
-        while limit != usize::MAX && is_full() {
+        // A handler that leaves by siglongjmp must not keep the lock.
+        while length != usize::MAX && os::without_signals(is_full) {
             std::thread::sleep(std::time::Duration::from_micros(50));
         }
     }
@@ -149,7 +152,6 @@ impl Machine {
 
     /// Records an event on a stream of its context.
     pub fn record_event(&self, handle: EventHandle, stream: StreamRef) -> Result<()> {
-        self.wait_for_room(stream);
         let mut state = self.lock();
         let stream = state.stream(stream)?;
         let context = state.event(handle)?.context;
@@ -187,7 +189,6 @@ impl Machine {
 
     /// Makes a stream of any context wait for the event's last record; by one in a capture it joins that.
     pub fn wait_event(&self, stream: StreamRef, handle: EventHandle) -> Result<()> {
-        self.wait_for_room(stream);
         let mut state = self.lock();
         let stream = state.stream(stream)?;
         let capture = state.captures.of(&stream)?;

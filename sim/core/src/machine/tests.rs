@@ -8,6 +8,7 @@ mod graphs;
 mod kernels;
 mod lost;
 mod pools;
+mod room;
 mod sharing;
 mod waits;
 

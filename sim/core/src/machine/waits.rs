@@ -6,14 +6,13 @@
 
 use std::sync::Arc;
 
-use super::contexts::primary_handle;
 use super::{ContextId, Machine, State};
 use crate::error::{Error, Result};
 use crate::fence::{Fence, wait_all};
 use crate::gate::Gate;
 use crate::space::{Allocation, Owner};
 use crate::stream::{Role, Stream};
-use crate::transfer::{Memory, Piece};
+use crate::transfer::{Memory, Piece, Transfer};
 use crate::work::{Copy, Path, Work};
 
 impl Machine {
@@ -47,14 +46,14 @@ impl State {
         &mut self,
         stream: &Arc<Stream>,
         beside: &[Arc<Stream>],
-        memories: [Memory; 2],
+        transfer: Transfer,
         (copy, gates): (Copy, Vec<Arc<Gate>>),
     ) -> Result<Arc<Fence>> {
         let is_staged = copy.path == Path::Staged;
         let work = self.gated(stream.context, gates, Work::Copy(copy));
         let fence = self.submit_beside(stream, beside, work)?;
         if is_staged {
-            for id in self.other_contexts(memories, stream.context) {
+            for id in other_contexts(transfer, stream.context) {
                 self.contexts.get_mut(&id).into_iter().for_each(|context| context.take_part(&fence));
             }
         }
@@ -74,34 +73,14 @@ impl State {
     }
 
     /// The legacy default streams that a copy between two devices on `stream` is ordered with, if that is one itself.
-    pub(super) fn legacy_beside(&self, stream: &Stream, memories: [Memory; 2]) -> Vec<Arc<Stream>> {
-        let is_between = matches!(memories, [Memory::Device(src), Memory::Device(dst)] if src.device != dst.device);
+    pub(super) fn legacy_beside(&self, stream: &Stream, transfer: Transfer) -> Vec<Arc<Stream>> {
+        let is_between =
+            matches!(transfer.memories(), [Memory::Device(src), Memory::Device(dst)] if src.device != dst.device);
         if stream.role != Role::Legacy || !is_between {
             return Vec::new();
         }
-        let others = self.other_contexts(memories, stream.context);
+        let others = other_contexts(transfer, stream.context);
         others.iter().filter_map(|id| Some(Arc::clone(&self.contexts.get(id)?.legacy))).collect()
-    }
-
-    /// The contexts that both sides of a copy are of, without `own`.
-    fn other_contexts(&self, memories: [Memory; 2], own: ContextId) -> Vec<ContextId> {
-        let mut others: Vec<_> =
-            memories.into_iter().filter_map(|memory| self.context_of_memory(memory, own)).collect();
-        others.retain(|id| *id != own);
-        others.dedup();
-        others
-    }
-
-    /// The context that device memory is of. Memory of a pool, or mapped, goes with its device's primary context, if that is not
-    /// `own`'s device.
-    fn context_of_memory(&self, memory: Memory, own: ContextId) -> Option<ContextId> {
-        let Memory::Device(piece) = memory else { return None };
-        match piece.owner {
-            Owner::Context(id) | Owner::Import(id) => Some(id),
-            Owner::Device => None,
-            Owner::Pool(_) | Owner::Mapping if self.info(own).is_ok_and(|own| own.device == piece.device) => Some(own),
-            Owner::Pool(_) | Owner::Mapping => self.handles.get(&primary_handle(piece.device)).copied(),
-        }
     }
 
     /// The gates that work of a context relies on if it touches an address, if that may be taken away: a mapping, memory of a pool, and memory of
@@ -128,5 +107,24 @@ impl State {
     ) -> Option<Arc<Gate>> {
         let is_waited_for = matches!(memory, Memory::Device(Piece { owner: Owner::Context(_), .. }));
         if path == Path::Staged && is_waited_for { None } else { self.kept(by, address) }
+    }
+}
+
+/// The contexts that both sides of a copy are of, without `own`.
+fn other_contexts(transfer: Transfer, own: ContextId) -> Vec<ContextId> {
+    let mut others: Vec<_> = transfer.sides().into_iter().filter_map(context_of_memory).collect();
+    others.retain(|id| *id != own);
+    others.dedup();
+    others
+}
+
+/// The context that a side of a copy is of: that of device memory or, since memory of a pool and mapped memory have none, the one that
+/// a peer copy names, whoever has allocated it. Measured on an H200.
+fn context_of_memory((memory, named): (Memory, Option<ContextId>)) -> Option<ContextId> {
+    let Memory::Device(piece) = memory else { return None };
+    match piece.owner {
+        Owner::Context(id) | Owner::Import(id) => Some(id),
+        Owner::Device => None,
+        Owner::Pool(_) | Owner::Mapping => named,
     }
 }

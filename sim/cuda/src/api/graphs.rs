@@ -85,6 +85,18 @@ fn store_nodes(found: &[NodeHandle], nodes: Out<u64>, count: Out<u64>) {
     count.set(found.len() as u64);
 }
 
+/// Stores as many edges as the caller has room for, from nodes to nodes, NULL in places left over, and how many there are. Without arrays
+/// only the number is asked for.
+fn store_edges(found: Vec<(NodeHandle, NodeHandle)>, [from, to]: [Out<u64>; 2], count: Out<u64>) -> Result<()> {
+    require((from.address() == 0) == (to.address() == 0))?;
+    let room = count.get();
+    let (before, after): (Vec<_>, Vec<_>) = found.into_iter().unzip();
+    store_nodes(&before, from, count);
+    count.set(room);
+    store_nodes(&after, to, count);
+    Ok(())
+}
+
 /// Stores why a graph cannot become like another, as `CUgraphExecUpdateResult`.
 fn tell(unlike: result::Result<(), Unlike>, store: impl FnOnce(u32)) -> Result<()> {
     store(match unlike {
@@ -225,6 +237,22 @@ api! {
         let count = count.required()?;
         store_nodes(&machine.graph_nodes(GraphHandle(graph))?, nodes, count);
         Ok(())
+    }
+
+    fn cuGraphGetEdges(graph: u64, from: Out<u64>, to: Out<u64>, count: Out<u64>) {
+        let machine = machine()?;
+        let count = count.required()?;
+        store_edges(machine.graph_edges(GraphHandle(graph))?, [from, to], count)
+    }
+
+    /// As of 12.3. Edges carry no data here.
+    fn cuGraphGetEdges_v2(graph: u64, from: Out<u64>, to: Out<u64>, data: Out<u64>, count: Out<u64>) {
+        let machine = machine()?;
+        let count = count.required()?;
+        let room = count.get() as usize;
+        let edges = machine.graph_edges(GraphHandle(graph))?;
+        (0..room.min(edges.len())).for_each(|index| data.set_nth(index, 0));
+        store_edges(edges, [from, to], count)
     }
 
     fn cuGraphNodeGetDependentNodes(node: u64, dependents: Out<u64>, count: Out<u64>) {
@@ -384,5 +412,27 @@ api! {
 
     fn cuGraphExecDestroy(exec: u64) {
         machine()?.destroy_exec(ExecHandle(exec))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn store_edges_counts_and_stores_as_far_as_there_is_room() {
+        let edges = || [(1, 3), (2, 3)].map(|(from, to)| (NodeHandle(from), NodeHandle(to))).to_vec();
+        let at = |values: &mut [u64]| Out::at(values.as_mut_ptr() as u64);
+        let store = |room: u64, mut from: [u64; 3], mut to: [u64; 3]| {
+            let mut count = [room];
+            store_edges(edges(), [at(&mut from), at(&mut to)], at(&mut count)).unwrap();
+            (from, to, count[0])
+        };
+        assert_eq!(store(3, [9; 3], [9; 3]), ([1, 2, 0], [3, 3, 0], 2));
+        assert_eq!(store(1, [9; 3], [9; 3]), ([1, 9, 9], [3, 9, 9], 2));
+        let (mut count, mut one) = ([7], [9; 3]);
+        store_edges(edges(), [Out::at(0), Out::at(0)], at(&mut count)).unwrap();
+        assert_eq!(count, [2]);
+        assert_eq!(store_edges(edges(), [at(&mut one), Out::at(0)], at(&mut count)), Err(Error::INVALID_VALUE));
     }
 }

@@ -192,3 +192,60 @@ fn ready_graph_becomes_only_like_one_of_its_shape_and_then_does_what_that_does()
         assert_eq!([b, b + 8].map(first_byte), [2, 1]);
     }
 }
+
+#[test]
+fn edges_are_told_in_the_order_in_which_they_were_made() {
+    let one = One::new(false);
+    let ([a, b, ..], machine) = (one.memory, &one.rig.machine);
+    let add =
+        |after: &[NodeHandle]| machine.add_copy_node(one.graph, after.to_vec(), &any(b, a, 8), NO_CONTEXT).unwrap();
+    assert_eq!(machine.graph_edges(one.graph), Ok(Vec::new()));
+    let second = add(&[]);
+    let third = add(&[second, one.node]);
+    let fourth = add(&[third, one.node]);
+    let edges = [(second, third), (one.node, third), (third, fourth), (one.node, fourth)];
+    assert_eq!(machine.graph_edges(one.graph), Ok(edges.to_vec()));
+    machine.destroy_node(third).unwrap();
+    assert_eq!(machine.graph_edges(one.graph), Ok(vec![(one.node, fourth)]));
+    assert_eq!(machine.graph_edges(GraphHandle(1)), Err(REFUSED));
+}
+
+#[test]
+fn record_after_several_nodes_comes_and_goes_also_in_the_graph_of_a_child() {
+    for is_child in [false, true] {
+        let one = One::new(false);
+        let ([a, b, c, d], machine) = (one.memory, &one.rig.machine);
+        let parent = machine.create_graph();
+        let graph = if is_child {
+            let child = machine.add_child_node(parent, Vec::new(), one.graph).unwrap();
+            let NodeKind::Child(inner) = machine.node(child).unwrap() else { unreachable!() };
+            inner
+        } else {
+            one.graph
+        };
+        let first = machine.graph_nodes(graph).unwrap()[0];
+        let second = machine.add_copy_node(graph, Vec::new(), &any(d, c, 8), NO_CONTEXT).unwrap();
+        let event = machine.create_event(false).unwrap();
+        let record = machine.add_record_node(graph, vec![first, second], event).unwrap();
+        assert_eq!(machine.graph_edges(graph), Ok(vec![(first, record), (second, record)]));
+        let whole = if is_child { parent } else { graph };
+        let exec = machine.instantiate_graph(whole).unwrap();
+        let gate = one.rig.block(one.stream);
+        machine.launch_graph(exec, one.stream).unwrap();
+        assert_eq!(machine.event_is_done(event), Ok(false));
+        gate.signal();
+        machine.synchronize_event(event).unwrap();
+        assert_eq!([b, d].map(first_byte), [1, 3]);
+
+        machine.destroy_node(record).unwrap();
+        assert_eq!(machine.graph_nodes(graph), Ok(vec![first, second]));
+        assert_eq!(machine.graph_edges(graph), Ok(Vec::new()));
+        machine.destroy_node(second).unwrap();
+        write(d, &[0]);
+        let fewer = machine.instantiate_graph(whole).unwrap();
+        assert_eq!(machine.update_exec(exec, whole), Ok(Err(Unlike::Topology)));
+        assert_eq!(one.launch(fewer), Ok(()));
+        assert_eq!((first_byte(d), machine.destroy_node(second)), (0, Err(REFUSED)));
+        assert_eq!(first_byte(a), 1);
+    }
+}

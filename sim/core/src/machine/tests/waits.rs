@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::CaptureMode;
+use crate::access::READ_WRITE;
 
 /// Memory of devices 0 and 1, more of each that no copy touches, and a stream of device 0 that waits.
 struct Held {
@@ -215,6 +216,79 @@ fn freed_array_and_pool_memory_end_copies_that_come_to_them() {
     held.rig.on(0).copy_peer_async(held.stream, &linear(pooled, held.a, SIZE as u64), NO_CONTEXTS).unwrap();
     assert_eq!(held.waits(1, |machine| machine.free(pooled, Kind::Device)), (false, Ok(())));
     assert_eq!(held.end(), Err(Error::LAUNCH_FAILED));
+}
+
+/// Memory that no context has: of a pool, and mapped.
+fn memory_without_context(rig: &Rig, device: usize) -> [u64; 2] {
+    let machine = rig.on(device);
+    let pooled = machine.allocate_async(SIZE as u64, None, LEGACY).unwrap();
+    machine.synchronize_stream(LEGACY).unwrap();
+    let physical = machine.create_physical(device, MAPPING_GRANULE).unwrap();
+    let mapped = machine.reserve_addresses(MAPPING_GRANULE).unwrap();
+    machine.map(mapped, MAPPING_GRANULE, physical).unwrap();
+    machine.set_access(mapped, MAPPING_GRANULE, &[(device, READ_WRITE)]).unwrap();
+    [pooled, mapped]
+}
+
+/// Whether all work of each of these comes after a peer copy between device 0 and such memory of device 1 that names contexts of destination
+/// and source: the primary contexts of all devices, and another context of device 1.
+fn waiting(named: fn(&[ContextHandle; 4]) -> [ContextHandle; 2], kind: usize, is_pull: bool) -> [bool; 4] {
+    [0, 1, 2, 3].map(|asked| {
+        let held = Held::new(false);
+        let machine = &held.rig.machine;
+        let there = memory_without_context(&held.rig, 1)[kind];
+        let created = machine.create_context(1, 0).unwrap();
+        let contexts = [held.rig.contexts[0], held.rig.contexts[1], held.rig.contexts[2], created];
+        let (dst, src) = if is_pull { (held.a, there) } else { (there, held.a) };
+        held.rig.on(0).copy_peer_async(held.stream, &linear(dst, src, SIZE as u64), named(&contexts)).unwrap();
+        let (waits, code) = held.waits(0, |machine| machine.synchronize_context_of(contexts[asked]));
+        assert_eq!((code, held.end()), (Ok(()), Ok(())));
+        waits
+    })
+}
+
+#[test]
+fn staged_copy_of_memory_without_a_context_is_work_of_the_one_that_it_names() {
+    for kind in [0, 1] {
+        assert_eq!(waiting(|all| [all[1], all[0]], kind, false), [true, true, false, false]);
+        assert_eq!(waiting(|all| [all[3], all[0]], kind, false), [true, false, false, true]);
+        // The other side's memory has a context, whichever is named for it.
+        assert_eq!(waiting(|all| [all[2], all[3]], kind, false), [true, false, true, false]);
+        assert_eq!(waiting(|all| [all[0], all[3]], kind, true), [true, false, false, true]);
+        assert_eq!(waiting(|_| NO_CONTEXTS, kind, false), [true, false, false, false]);
+    }
+}
+
+#[test]
+fn staged_regular_copy_is_work_of_its_stream_alone_where_memory_has_no_context() {
+    for kind in [0, 1] {
+        let held = Held::new(false);
+        let there = memory_without_context(&held.rig, 1)[kind];
+        // Device 1 has rights, device 0 none.
+        held.rig.on(1).copy(held.stream, &linear(there, held.a, SIZE as u64), Completion::Async).unwrap();
+        assert_eq!(held.rig.machine.copies(0, 1), (0, 1));
+        assert_eq!(held.waits(1, |machine| machine.synchronize_context()), (false, Ok(())));
+        assert_eq!(held.end(), Ok(()));
+    }
+}
+
+#[test]
+fn legacy_stream_of_the_named_context_is_ordered_with_a_copy_of_memory_without_one() {
+    for is_sync in [false, true] {
+        let held = Held::on(false, Some(LEGACY));
+        let there = memory_without_context(&held.rig, 1)[0];
+        let created = held.rig.machine.create_context(1, 0).unwrap();
+        let (request, named) = (linear(there, held.a, SIZE as u64), [created, held.rig.contexts[0]]);
+        let machine = held.rig.on(0);
+        match is_sync {
+            true => machine.copy_peer(DefaultStream::Legacy, &request, named).unwrap(),
+            false => machine.copy_peer_async(LEGACY, &request, named).unwrap(),
+        }
+        assert_eq!(held.rig.on(1).stream_is_done(LEGACY), Ok(true));
+        current::set(Some(created));
+        assert_eq!(machine.stream_is_done(LEGACY), Ok(false));
+        assert_eq!(held.end(), Ok(()));
+    }
 }
 
 #[test]
