@@ -20,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 COPY, BUILT = ROOT / "target/faults/tree", ROOT / "target/faults/build"
 LEFT_OUT = ("target", ".git")
-BRIEF = 51  # small rounds: one of each program that the gauntlet has
+BRIEF = 60  # small rounds: one of each program that the gauntlet has
 # The name; the file; a text that is there once, and another in its place; perhaps more of these.
 FAULTS = (
     # Calls do not wait for copies that p2pshim has made direct.

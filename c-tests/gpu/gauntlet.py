@@ -79,6 +79,9 @@ OTHERS = (
     ("blocked_stress-static", "SEED 32 100", {"P2PSIM_DEVICES": "4", "P2PSIM_FAULT": "corrupt:0-1", "P2PSHIM_BROKEN": "warn"}),
     ("random_arguments-12", "SEED 20", OF_FOUR),
     ("late_copies", "copies", {"P2PSIM_FAULT": "stall:0>1:300ms"}),
+    ("random_threads-12", "SEED", OF_FOUR),
+    ("random_threads-13", "SEED 60 2", {"P2PSHIM_TRACE": TRACE, "P2PSHIM_GPU_TIMING": "all"}),
+    ("random_threads-static", "SEED", {**PLAIN_DEVICES, "P2PSHIM_VERIFY": "off", "P2PSHIM_READBACK": "sample"}),
     ("hip_random_sequences-6", "SEED 40", {"P2PSIM_DEVICES": "4", "P2PSHIM_LOG": "off"}),
 )
 MORE_STACK = 4096  # bytes that a call may take besides

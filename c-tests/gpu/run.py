@@ -365,6 +365,7 @@ def main():
         check("implicit_waits", waits.implicit_waits, len(gpus))
         check("spinning_often", waits.spinning_often)
         check("random_waits", waits.random_waits)
+        check("random_threads", waits.random_threads)
         check("torch_step", regular.torch_step)
         check("random_graphs", sequences.random_graphs)
         check("staged_copies", sequences.staged_copies)

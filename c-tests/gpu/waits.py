@@ -12,6 +12,10 @@ AT_A_TIME = 8  # programs, each plain and preloaded
 UNSTEADY = "unsteady"
 MOST_UNSTEADY = 0.1  # of all programs
 BEFORE = 4  # lines shown before the one that differs
+THREADS_PROGRAM = "cases/random_threads.c"
+THREADS_SEEDS = 100
+THREADS_AT_A_TIME = 4  # with up to 20 threads each
+THREADS_ROUNDS = 60
 PRELOADED = {"preload": True, "trace": False, "P2PSHIM_LOG": "error"}
 # The table of calls: these rows of each copy, and all rows of this one. `IMPLICIT_WAITS=all`: all rows.
 OPERATIONS = ("synchronize", "free_far", "free_near", "free_spare", "destroy_then_free_far", "reset_primary", "unload_module",
@@ -69,6 +73,27 @@ def random_waits():
               f"{len(problems)} of {len(seeds)} programs:\n" + "\n".join(problems[:3]) if problems
               else f"{len(seeds) - unsteady} programs the same, with {uses} uses of memory that only staging orders; "
                    f"{unsteady} are not the same twice without the shim")
+
+
+def random_threads():
+    """Programs whose threads rely on waits, while others change what p2pshim remembers of copies: nothing is wrong, plain and with the shim."""
+    for number, runtime in enumerate(("static", "shared")):
+        program = build(THREADS_PROGRAM, runtime)
+        first = FIRST + number * 1000
+        seeds, problems, rounds = range(first, first + THREADS_SEEDS // 2), [], 0
+        for start in range(0, len(seeds), THREADS_AT_A_TIME):
+            block = seeds[start:start + THREADS_AT_A_TIME]
+            runs = at_once(*(([program, seed, THREADS_ROUNDS, 2], how) for seed in block for how in ({"trace": False}, PRELOADED)))
+            for plain, shim in zip(runs[::2], runs[1::2]):
+                if plain.status != 0:
+                    problems.append(f"without the shim {plain.ended()}")
+                elif (plain.out, plain.status) != (shim.out, shim.status):
+                    wrong = [line for line in shim.out.splitlines() if line.startswith("WRONG")]
+                    problems.append("\n".join(wrong[:3]) or shim.ended())
+                rounds += sum(map(int, re.findall(r": (\d+) rounds$", plain.out, re.M)))
+        judge(not problems and rounds > 0, f"random_threads, {runtime} runtime",
+              f"{len(problems)} of {len(seeds)} programs:\n" + "\n".join(problems[:3]) if problems
+              else f"{len(seeds)} programs the same, with {rounds} copies that a call waits for")
 
 
 def cells(gpus):

@@ -63,6 +63,7 @@ mod nvml;
 mod perfetto;
 mod python;
 mod random_graphs;
+mod random_threads;
 mod random_waits;
 mod readback;
 mod real_parts;
