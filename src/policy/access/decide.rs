@@ -74,8 +74,11 @@ impl Access {
 
     /// Whether a copy is direct only because of p2pshim, or another thread may make it so before the driver gets it.
     fn may_be_kept(&self, path: Path, src: Place, dst: Place) -> bool {
-        let may_change = || matches!(path, Path::Staged(_)) && self.lock().access == config::Access::Auto;
-        self.is_kept(path, src, dst) || may_change()
+        let may_change = || {
+            let (registry, kind) = (self.lock(), kind_of(src, dst));
+            registry.never(kind, registry.verification(kind, src.device, dst.device), src, dst).is_none()
+        };
+        self.is_kept(path, src, dst) || matches!(path, Path::Staged(_)) && may_change()
     }
 
     /// Why a copy is staged that CUDA refuses for want of rights: p2pshim may have refused them, since the path is broken. If it has not,
