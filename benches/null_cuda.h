@@ -41,16 +41,27 @@ get_proc_address_t cuGetProcAddress_v2;
 int cuStreamBeginCapture_v2(void *stream, int mode);
 int cuDevicePrimaryCtxRetain(void **context, int device);
 
+/* Of null_events.c: streams, and events that pass when the program says so. */
+int cuStreamCreate(void **stream, unsigned flags);
+int cuStreamDestroy_v2(void *stream);
+int cuCtxSynchronize(void);
+/* What was done with events. The first `passed` records of all are over; the program sets it. */
+struct null_events {
+	uint64_t created, destroyed, recorded, queried, waited, passed;
+};
+struct null_events *null_events(void);
+
 /* cudaMemcpyKind. */
 #define HOST_TO_DEVICE 1
 #define DEVICE_TO_DEVICE 3
 #define DEFAULT 4
 
 /* The null functions return the stream that they are given as a code: 0 is success, and any other value that comes back shows
- * that the call arrived, its last argument intact. */
+ * that the call arrived, its last argument intact. On a stream that was made they succeed. */
+#define FIRST_STREAM 0x560000000000
 static inline int answer(void *stream)
 {
-	return (int)(uintptr_t)stream;
+	return (uintptr_t)stream < FIRST_STREAM ? (int)(uintptr_t)stream : 0;
 }
 
 /* The null driver's memory, laid out as CUDA does it: one large allocation for each device, and for

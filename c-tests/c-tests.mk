@@ -49,6 +49,8 @@ $(C_TESTS)/libcudart-12-copy.so: $(SIM_LIB)/libcudart.so.12
 	cp $< $@
 $(C_TESTS)/null-driver/libcuda.so.1: benches/null_driver.c benches/null_cuda.h
 	$(C_TESTS_CC) -shared -fPIC $< -Wl,-soname,libcuda.so.1,-Bsymbolic -o $@
+# It includes them.
+$(C_TESTS)/blocking-driver/libcuda.so.1: benches/null_driver.c benches/null_events.c
 
 C_CAPI_FILES := $(wildcard c-tests/capi/*.c)
 C_CAPI_FLAGS := -D_GNU_SOURCE -Iinclude $(CU12) -fsanitize=address,undefined -fno-sanitize-recover=all -static-libasan -static-libubsan

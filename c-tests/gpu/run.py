@@ -363,6 +363,7 @@ def main():
         check("busy_link", busy.busy_link)
         check("scatter", waits.scatter)
         check("implicit_waits", waits.implicit_waits, len(gpus))
+        check("kept_waits", waits.kept_waits)
         check("spinning_often", waits.spinning_often)
         check("random_waits", waits.random_waits)
         check("random_threads", waits.random_threads)

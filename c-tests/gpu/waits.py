@@ -24,6 +24,19 @@ ALL_OF = "peer_async"
 # docs/WAITS.md: not kept.
 LEFT_OUT = ("get_function_of_kernel", "get_module_of_library", "first_launch_of_library", "unload_library_elsewhere")
 ROUNDS = 1000
+# Without the shim a copy's call waits if some hundred streams have staged copies under way (two H200, driver 580.159.04): 200 is few enough.
+STREAMS_PLAIN = 200
+STREAMS = 1100
+# Programs that are right by calls that wait, with how they are run. Simulated GPUs run those that fill a queue or need four devices, too.
+KEPT = (
+    *(("kept_waits", mode, count, what) for mode, count, what in (
+        ("graphs", 1030, "spare"), ("graphs", 1030, "destination"), ("launched", 1018, "destination"), ("launched", 1030, "destination"),
+        ("streams", STREAMS_PLAIN, "synchronize"))),
+    ("waits_churn", "pools", 500), ("waits_churn", "owners", 100),
+    *(("waits_left", "wait", how, *capture) for how in ("jump", "return", "cancel") for capture in ((), ("capture",))),
+    ("waits_contexts",),
+)
+TIMES_KEPT = 20
 # Busy processes put the verification of a pair off: here it is made direct at once.
 AT_ONCE = {"P2PSHIM_VERIFY": "off"}
 SPINNING = 100
@@ -123,6 +136,30 @@ def implicit_waits(gpus):
                     wrong.append(f"{copy} {operation} {current}: {found or again.ended()}; plain {wanted}")
     judge(not wrong, "implicit_waits", f"{len(wrong)} of {len(rows)} calls differ:\n" + "\n".join(wrong) if wrong
           else f"{len(rows)} calls wait, or do not, as they do plain")
+
+
+def same_many_times(name, arguments):
+    """How a program differs from itself without the shim, in one of many runs with it, or nothing."""
+    command = [build(f"cases/{name}.c"), *arguments]
+    plain, = at_once((command, {"trace": False}))
+    if plain.status != 0:
+        return f"plain {plain.ended()}"
+    # More streams only where nothing is staged.
+    is_direct = STREAMS_PLAIN in command
+    command = [STREAMS if word == STREAMS_PLAIN else word for word in command]
+    for start in range(0, TIMES_KEPT, AT_A_TIME):
+        ways = [{**PRELOADED, **AT_ONCE} if is_direct or number % 2 else PRELOADED for number in range(start, min(start + AT_A_TIME, TIMES_KEPT))]
+        for run in at_once(*((command, way) for way in ways)):
+            if (run.out, run.status) != (plain.out, plain.status):
+                return f"{' '.join(map(str, (name, *arguments)))}:\n{first_difference(plain, run)}"
+    return None
+
+
+def kept_waits():
+    """Calls wait beside many graphs and streams, while others change owners, and after calls that were left: the output is that without."""
+    wrong = [text for name, *arguments in KEPT if (text := same_many_times(name, arguments))]
+    judge(not wrong, "kept_waits", f"{len(wrong)} of {len(KEPT)} programs differ:\n" + "\n".join(wrong) if wrong
+          else f"{len(KEPT)} programs, each {TIMES_KEPT} times")
 
 
 def scatter():

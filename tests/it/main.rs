@@ -50,6 +50,7 @@ mod host_cost;
 mod html;
 mod implicit_waits;
 mod install;
+mod kept_waits;
 mod least_privilege;
 mod legacy;
 mod legacy_cases;

@@ -1,0 +1,7 @@
+/* A driver without anything behind it: benches/null_driver.c and null_events.c, and this. */
+#ifndef P2PSHIM_C_TESTS_BLOCKING_DRIVER_H
+#define P2PSHIM_C_TESTS_BLOCKING_DRIVER_H
+
+void blocking_on_event(void (*action)(void)); /* what cuEventCreate does first from now on; NULL: nothing */
+
+#endif
