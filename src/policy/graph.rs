@@ -11,7 +11,8 @@
 //! Launches look it up under a lock that is held for a moment, by everybody with signals and cancellation held back: a handler that leaves by
 //! `longjmp`, or a thread that ends, would leave it locked. What a launch itself would change waits for the next one if anybody is reading.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
@@ -27,10 +28,30 @@ use crate::os::{self, alloc};
 
 /// All executable graphs that copy between devices, by their handles.
 pub(crate) struct Graphs {
-    execs: RwLock<BTreeMap<usize, Exec>>,
+    execs: RwLock<Execs>,
     count: AtomicUsize,
     /// The graphs that are being instantiated, by the thread that does.
     prepared: Mutex<BTreeMap<usize, Instantiation>>,
+}
+
+type Execs = HashMap<usize, Exec, BuildHasherDefault<OfHandle>>;
+
+/// Finds one of 10,000 as soon as one of few.
+#[derive(Default)]
+struct OfHandle(u64);
+
+impl Hasher for OfHandle {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_usize(usize::from(*byte)));
+    }
+
+    fn write_usize(&mut self, handle: usize) {
+        self.0 = (self.0.rotate_left(8) ^ handle as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0 ^ self.0 >> 32
+    }
 }
 
 /// A graph that a thread is instantiating, or updating an executable graph with.
@@ -118,7 +139,11 @@ pub(crate) enum Change {
 
 impl Graphs {
     pub(crate) const fn new() -> Self {
-        Self { execs: RwLock::new(BTreeMap::new()), count: AtomicUsize::new(0), prepared: Mutex::new(BTreeMap::new()) }
+        Self {
+            execs: RwLock::new(HashMap::with_hasher(BuildHasherDefault::new())),
+            count: AtomicUsize::new(0),
+            prepared: Mutex::new(BTreeMap::new()),
+        }
     }
 
     /// A thread is about to instantiate a graph: gives the pairs of its copies access. Nothing is done that the thread's own captures
@@ -361,7 +386,7 @@ impl Graphs {
 
     /// Waits, if need be, without the lock's own way, which allocates and registers a destructor: see [`os::lock`].
     #[inline(always)]
-    fn read(&self) -> RwLockReadGuard<'_, BTreeMap<usize, Exec>> {
+    fn read(&self) -> RwLockReadGuard<'_, Execs> {
         match self.execs.try_read_recursive() {
             Some(execs) => execs,
             None => self.read_later(),
@@ -370,7 +395,7 @@ impl Graphs {
 
     #[cold]
     #[inline(never)]
-    fn read_later(&self) -> RwLockReadGuard<'_, BTreeMap<usize, Exec>> {
+    fn read_later(&self) -> RwLockReadGuard<'_, Execs> {
         loop {
             os::pause();
             if let Some(execs) = self.execs.try_read_recursive() {

@@ -161,15 +161,18 @@ const NEXT_BLOCK: usize = 1;
 const PAIR: usize = 2;
 
 /// Two ends: the contexts of source and destination; the number of the next pair in the bucket, plus one; of the first block, of the first unused
-/// entry, likewise; how many entries may have copies under way; and the entry that was last looked at to be used again.
-type Pair = [AtomicU64; 7];
+/// entry, likewise; how many entries may have copies under way, and how many there are; the entry that was last looked at to be used again, and
+/// the block, their numbers plus one.
+type Pair = [AtomicU64; 9];
 const SRC: usize = 0;
 const DST: usize = 1;
 const NEXT_PAIR: usize = 2;
 const FIRST_BLOCK: usize = 3;
 const UNUSED: usize = 4;
 const COUNT: usize = 5;
-const HAND: usize = 6;
+const ENTRIES: usize = 6;
+const HAND: usize = 7;
+const IDLE_HAND: usize = 8;
 
 /// Entries of a block.
 const BITS: u32 = u64::BITS;
@@ -183,7 +186,7 @@ const LONGEST: usize = 256;
 pub(crate) struct Waits {
     entries: Arena<6>,
     blocks: Arena<3>,
-    pairs: Arena<7>,
+    pairs: Arena<9>,
     /// The first entry of each stream's bucket, its number plus one. There is one bucket more at a time (linear hashing).
     buckets: Arena<1>,
     bucket_count: AtomicU32,
@@ -586,13 +589,15 @@ impl Waits {
     }
 
     /// Looks at a few entries of destroyed streams, and has those be used again whose copies are over. Else they would grow in number if nobody waits.
+    /// Of entries of streams without copies under way some are left as they are.
     fn reuse(&self, driver: &impl Driver, ends: Ends) {
         const TRIES: usize = 2;
-        const LOOKED_AT: usize = 64;
+        const LOOKED_AT: usize = 8;
         for _ in 0..TRIES {
             let found = {
-                let _locked = os::lock(&self.locked);
+                let locked = &mut *os::lock(&self.locked);
                 let Some((_, pair)) = self.find_pair(ends) else { return };
+                self.reuse_idle(locked, pair);
                 let hand = low(&pair[HAND]).checked_sub(1);
                 let mut last = None;
                 let looked_at = self.pending_of(pair, hand).take(LOOKED_AT).inspect(|&number| last = Some(number));
@@ -605,6 +610,32 @@ impl Waits {
             {
                 self.is_over(&pending);
             }
+        }
+    }
+
+    fn reuse_idle(&self, locked: &mut Locked, pair: &Pair) {
+        const LEFT: u64 = 1024;
+        const LOOKED_AT: usize = 4;
+        if pair[UNUSED].load(Relaxed) != 0 || pair[ENTRIES].load(Relaxed) < pair[COUNT].load(SeqCst) + LEFT {
+            return;
+        }
+        let is_idle = |number: &u32| {
+            let entry = self.entries.get(*number)?;
+            let state = entry[STATE].load(Acquire);
+            let is_free = state & USED != 0 && state & ANNOUNCED == 0 && !self.is_pending(*number);
+            // The event of a graph is in its nodes.
+            (is_free && low(&entry[KIND]) != Stream::GRAPH).then_some((*number, entry, state))
+        };
+        for _ in 0..LOOKED_AT {
+            let block = low(&pair[IDLE_HAND]).checked_sub(1).or_else(|| low(&pair[FIRST_BLOCK]).checked_sub(1));
+            let Some(block) = block else { return };
+            if let Some((number, entry, state)) = (block * BITS..(block + 1) * BITS).find_map(|number| is_idle(&number))
+            {
+                self.cease(locked, number, entry, state);
+                return;
+            }
+            let next = self.blocks.get(block).map_or(0, |block| low(&block[NEXT_BLOCK]));
+            pair[IDLE_HAND].store(u64::from(next), Relaxed);
         }
     }
 
@@ -650,6 +681,7 @@ impl Waits {
             block[NEXT_BLOCK].store(pair[FIRST_BLOCK].load(Relaxed), Relaxed);
             pair[FIRST_BLOCK].store(u64::from(number) + 1, Release);
             locked.block_count += 1;
+            pair[ENTRIES].fetch_add(u64::from(BITS), Relaxed);
             for entry in (number * BITS..=last).rev() {
                 self.put_to_unused(entry, pair);
             }
@@ -1025,6 +1057,21 @@ mod tests {
         }
         assert!(count(&waits, Of::All) <= 64, "{}", count(&waits, Of::All));
         assert_eq!((os::lock(&waits.locked).block_count, made(&fake)), (blocks, MANY as u64));
+    }
+
+    #[test]
+    fn add_takes_the_events_of_streams_whose_copies_are_over() {
+        const MANY: usize = 5000;
+        let (waits, fake) = (Waits::new(), Fake::new());
+        let event = waits.event(&fake, OWN.unwrap()).unwrap();
+        assert!(waits.add_graph(0x7000, (OWN.unwrap(), event), ENDS));
+        for round in 0..5 {
+            (0..MANY).for_each(|number| copied(&waits, &fake, stream(round * MANY + number)));
+            assert_eq!(count(&waits, Of::All), MANY);
+            wait(&waits, &fake, Of::All);
+        }
+        assert!(made(&fake) <= MANY as u64 + 1024 + 64, "{}", made(&fake));
+        assert!(waits.announce(Stream::Graph(0x7000), ENDS).is_some(), "its nodes record the event still");
     }
 
     #[test]

@@ -40,8 +40,9 @@ pub(super) const LAST_DEFAULT_STREAM: usize = 2;
 
 /// Facts about the program's handles and memory.
 pub(crate) struct Facts {
-    pub(crate) streams: Handles,
-    pub(crate) contexts: Handles,
+    /// A copy on a stream that is not among them is checked with what the driver says, which takes six times as long.
+    pub(crate) streams: Handles<32_768>,
+    pub(crate) contexts: Handles<1024>,
     /// How many non-blocking streams each device has, by the tag of the thread that made them.
     non_blocking: [[AtomicU16; Fact::TAGS]; DEVICES],
     /// None for one that was destroyed.

@@ -55,9 +55,9 @@ impl Fact {
 }
 
 /// Handles of one kind, which are addresses of user space. Those that do not fit are not known.
-pub(crate) struct Handles(Table<1024, 48>);
+pub(crate) struct Handles<const PLACES: usize>(Table<PLACES, 48>);
 
-impl Handles {
+impl<const PLACES: usize> Handles<PLACES> {
     pub(crate) const fn new() -> Self {
         Self(Table::new())
     }
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn learn_what_is_another_takes_the_place_of_what_was_known() {
-        let handles = Handles::new();
+        let handles = Handles::<1024>::new();
         let (one, two) = (Fact::on(1), Fact::on(2));
         let last = Fact { non_blocking: true, is_destroyed: true, thread: 63, ..Fact::on(63) };
         for fact in [one, one, two, Fact { is_destroyed: true, ..two }, last] {
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn set_without_room_destroyed_ones_go_first() {
-        let handles = Handles::new();
+        let handles = Handles::<1024>::new();
         let all = (1..=4096).map(|number| number * 0x40);
         all.for_each(|handle| handles.set(handle, Fact { is_destroyed: true, ..Fact::on(1) }));
         let alive: Vec<_> = (1..=128).map(|number| 0x7f00_0000_0000 + number * 0x100).collect();
