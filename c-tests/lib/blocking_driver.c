@@ -1,11 +1,14 @@
 /* build blocking-driver/libcuda.so.1: -Ibenches -Wl,-Bsymbolic -lpthread; run: by LD_LIBRARY_PATH
- * The benchmarks' driver with streams and events, whose calls that make an event do what the program says: block, for example.
+ * The benchmarks' driver with streams and events, whose calls that make an event do what the program says: block, for example. It knows its
+ * last copy.
  */
 #define _GNU_SOURCE
 #define cuEventCreate create_event
+#define cuMemcpyPeerAsync copy_between_peers
 #include "null_driver.c"
 #include "null_events.c"
 #undef cuEventCreate
+#undef cuMemcpyPeerAsync
 #include "blocking_driver.h"
 
 static void (*volatile on_event)(void);
@@ -20,4 +23,20 @@ int cuEventCreate(void **event, unsigned flags)
     if (on_event)
         on_event();
     return create_event(event, flags);
+}
+
+static volatile long copies;
+static volatile uint64_t recorded_before;
+
+long blocking_copies(uint64_t *recorded)
+{
+    *recorded = recorded_before;
+    return copies;
+}
+
+int cuMemcpyPeerAsync(uint64_t dst, void *dst_context, uint64_t src, void *src_context, size_t bytes, void *stream)
+{
+    recorded_before = counts.recorded;
+    copies++;
+    return copy_between_peers(dst, dst_context, src, src_context, bytes, stream);
 }

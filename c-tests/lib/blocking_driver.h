@@ -2,6 +2,9 @@
 #ifndef P2PSHIM_C_TESTS_BLOCKING_DRIVER_H
 #define P2PSHIM_C_TESTS_BLOCKING_DRIVER_H
 
+#include <stdint.h>
+
 void blocking_on_event(void (*action)(void)); /* what cuEventCreate does first from now on; NULL: nothing */
+long blocking_copies(uint64_t *recorded);     /* how many cuMemcpyPeerAsync there were, and the events recorded before the last */
 
 #endif
