@@ -1,8 +1,10 @@
-/* build: runtime12+; run: kept_waits graphs|launched|streams|queue COUNT [synchronize|spare|destination] on sim gpu
+/* build: runtime12+; run: kept_waits graphs|launched|tails|streams|queue COUNT [synchronize|spare|destination] on sim gpu
  * Calls on device 1 wait for a queued copy from device 0, however many others there are.
  *
  *   graphs     COUNT executable graphs of one copy, and one of ten, are there
  *   launched   COUNT of one copy are there, and the last was launched
+ *   tails      COUNT of one copy and something behind it are there, and the last is launched behind the queued copy, and ends before it. Where host
+ *              functions that wait hold up graphs, as on real GPUs, this does not end
  *   streams    COUNT other streams have a copy under way when the copy is queued. They are let go first
  *   queue      one stream gets COUNT copies behind its gate. A stream holds P2PSIM_QUEUE launches, or as many as the driver likes
  *
@@ -25,7 +27,8 @@ enum { BYTES = 2 << 20, PART = 4096, SMALL = 64, WARM_UPS = 40, PARTS_OF_GRAPH =
 enum { OTHERS = 1, COPY = 2 };
 
 static volatile int opened, queued;
-static char *src, *dst, *spare;
+static char *src, *dst, *spare, *ignored;
+static cudaGraphExec_t with_tail;
 static cudaStream_t stream, beside;
 static unsigned char pattern[BYTES], found[BYTES];
 
@@ -67,6 +70,7 @@ static void prepare(void)
     CHECK(cudaMalloc((void **)&spare, BYTES));
     CHECK(cudaSetDevice(0));
     CHECK(cudaMalloc((void **)&src, BYTES));
+    CHECK(cudaMalloc((void **)&ignored, PART));
     CHECK(cudaMemset(src, 0, BYTES));
     stream = new_stream();
     beside = new_stream();
@@ -80,14 +84,16 @@ static void prepare(void)
 
 /* ---- What else there is ---- */
 
-static cudaGraphExec_t executable(int copies)
+static cudaGraphExec_t executable(int copies, int has_tail)
 {
     cudaGraph_t graph;
-    cudaGraphNode_t node;
+    cudaGraphNode_t node, tail;
     cudaGraphExec_t exec;
     CHECK(cudaGraphCreate(&graph, 0));
     for (int i = 0; i < copies; i++)
         CHECK(cudaGraphAddMemcpyNode1D(&node, graph, NULL, 0, dst + i * PART, src + i * PART, copies == 1 ? BYTES : PART, cudaMemcpyDefault));
+    if (has_tail)
+        CHECK(cudaGraphAddMemcpyNode1D(&tail, graph, &node, 1, ignored, src, PART, cudaMemcpyDefault));
     CHECK(cudaGraphInstantiateWithFlags(&exec, graph, 0));
     CHECK(cudaGraphDestroy(graph));
     return exec;
@@ -97,13 +103,20 @@ static void graphs(int count, int is_launched)
 {
     cudaGraphExec_t last = NULL;
     for (int i = 0; i < count; i++)
-        last = executable(1);
+        last = executable(1, 0);
     if (is_launched) {
         CHECK(cudaGraphLaunch(last, beside));
         CHECK(cudaStreamSynchronize(beside));
     } else {
-        executable(PARTS_OF_GRAPH);
+        executable(PARTS_OF_GRAPH, 0);
     }
+    opened = OTHERS;
+}
+
+static void tails(int count)
+{
+    for (int i = 0; i < count; i++)
+        with_tail = executable(1, 1);
     opened = OTHERS;
 }
 
@@ -160,6 +173,10 @@ static void calls(const char *what)
     pthread_t thread;
     close_gate(stream, COPY);
     CHECK(cudaMemcpyPeerAsync(dst, 1, src, 0, BYTES, stream));
+    if (with_tail) {
+        CHECK(cudaGraphLaunch(with_tail, beside));
+        CHECK(cudaStreamSynchronize(beside));
+    }
     CHECK(cudaSetDevice(1));
     REQUIRE(pthread_create(&thread, NULL, open_gates, NULL) == 0);
     cudaError_t code = call(what);
@@ -189,6 +206,8 @@ int main(int argc, char **argv)
     } else {
         if (strcmp(argv[1], "streams") == 0)
             streams(count);
+        else if (strcmp(argv[1], "tails") == 0)
+            tails(count);
         else
             graphs(count, strcmp(argv[1], "launched") == 0);
         calls(what);

@@ -61,6 +61,7 @@ UCX = ROOT / "target/ucx"
 PATCHED_BY_UCX = {"LD_LIBRARY_PATH": f"{ROOT}/target/sim/lib:{UCX}/libucx/lib:{UCX}/libucx_cu13.libs", "UCX_MODULE_DIR": UCX / "libucx/lib/ucx",
                   "UCX_MEM_CUDA_HOOK_MODE": "bistro", "UCX_LOG_LEVEL": "error", "UCX_TLS": "cuda_copy,cuda_ipc,tcp,self,sm"}
 STAGED = {"P2PSHIM_ACCESS": "off", "P2PSHIM_STAGING": "always", "P2PSHIM_LOG": "error"}
+ON_NULL_DRIVER = {"LD_LIBRARY_PATH": f"{ROOT}/target/c-tests/blocking-driver", "P2PSHIM_VERIFY": "off", "P2PSHIM_LOG": "error"}
 # Other programs whose output is the same plain and preloaded: the name, arguments with SEED, variables; with a fault of the machine only preloaded.
 OTHERS = (
     ("patched.py", "hookie over", {"PYTHONPATH": str(ROOT / "target/patchers")}),
@@ -83,6 +84,14 @@ OTHERS = (
     ("random_threads-13", "SEED 60 2", {"P2PSHIM_TRACE": TRACE, "P2PSHIM_GPU_TIMING": "all"}),
     ("random_threads-static", "SEED", {**PLAIN_DEVICES, "P2PSHIM_VERIFY": "off", "P2PSHIM_READBACK": "sample"}),
     ("hip_random_sequences-6", "SEED 40", {"P2PSIM_DEVICES": "4", "P2PSHIM_LOG": "off"}),
+    ("kept_waits-12", "graphs 1030 spare", {}),
+    ("kept_waits-13", "streams 1100 synchronize", {}),
+    ("kept_waits-static", "tails 3 spare", {}),
+    ("waits_left-12", "wait jump capture", {"P2PSHIM_VALIDATE": "off"}),
+    ("waits_churn-12", "pools 200", {"P2PSIM_DEVICES": "4"}),
+    ("waits_contexts", "", {}),
+    ("waits_destroyed", "", ON_NULL_DRIVER),
+    ("waits_stepped", "jump 61", ON_NULL_DRIVER),
 )
 MORE_STACK = 4096  # bytes that a call may take besides
 PATIENCE = 300 * int(os.environ.get("P2PSHIM_PATIENCE", "1"))  # seconds after which a program hangs

@@ -36,6 +36,7 @@ fn calls_wait_beside_many_graphs() {
         ("13", "graphs", "1030", "destination"),
         ("static", "launched", "1018", "destination"),
         ("12", "launched", "1030", "destination"),
+        ("13", "tails", "3", "spare"),
     ] {
         kept_waits(flavour, &[mode, count, what]);
     }
