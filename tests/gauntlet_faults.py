@@ -38,7 +38,7 @@ FAULTS = (
     # A copy whose call was left is not recorded by who waits.
     ("left-forgotten", WAITS, ".filter(|_| state & ANNOUNCED != 0) else", ".filter(|_| state & ANNOUNCED != 0 && thread == u32::MAX) else"),
     # Whoever records an announcement does not begin another turn: the call that it belongs to takes back another one's.
-    ("wrong-generation", WAITS, "let next = (state & !ANNOUNCED).wrapping_add(TURN);", "let next = state & !ANNOUNCED;"),
+    ("wrong-generation", WAITS, "let next = (state & !ANNOUNCED | TAKEN).wrapping_add(TURN);", "let next = state & !ANNOUNCED | TAKEN;"),
     # The event of a destroyed stream, or of a graph, serves another while its copy is under way.
     ("event-given-away", WAITS, "if !self.is_pending(number) && state & ANNOUNCED == 0 {", "if state & ANNOUNCED == 0 {"),
     ("graph-event-given-away", "src/policy/graph.rs", "if !waits.add_graph(exec, *event, *ends) {", "waits.give_back(*event);\n            if !waits.add_graph(exec, *event, *ends) {"),
@@ -47,11 +47,11 @@ FAULTS = (
     # A lock is held while the driver makes an event.
     ("lock-over-driver", WAITS, "let spare = os::lock(&self.locked).own(context).and_then(|(_, own)| own.spare.pop());\n        spare.or_else", "let mut locked = os::lock(&self.locked);\n        let spare = locked.own(context).and_then(|(_, own)| own.spare.pop());\n        spare.or_else"),
     # The thread's capture mode is another while a call waits.
-    ("mode-left", "src/call/waits.rs", "match mode::unseen(|| RealDriver.relaxed(|| waits::is_over(event))) {", "match RealDriver.relaxed(|| {\n            waits::wait(event);\n            true\n        }) {"),
+    ("mode-left", "src/call/waits.rs", "while relaxed(&|| Some(waits::is_over(mark))) == Some(false) {", "while RealDriver.relaxed(|| waits::wait(mark)).is_none() {"),
     # A copy of memory of a pool is not work of the context that it names.
     ("named-context-ignored", "src/policy/access/mod.rs", "if place.has_rights() { named.context() } else { place.context }", "if place.has_rights() && named.context() == 1 { 0 } else { place.context }"),
-    # Copies to one context are one, wherever they come from.
-    ("ends-confused", WAITS, "    ends_of(pair) == ends\n", "    ends_of(pair)[1] == ends[1]\n"),
+    # Copies from one context are one, wherever they go.
+    ("ends-confused", WAITS, "    ends_of(pair) == ends\n", "    ends_of(pair)[0] == ends[0]\n"),
     # The first instructions of hooks cannot be moved.
     ("unpatchable", "src/entry/exports.rs", '".rept 4\n         mov eax, 0\n         .endr\n         lea r10', '"lea r10'),
     # Beside a free what is remembered decides that a copy is left to CUDA.

@@ -81,8 +81,9 @@ fn stream(call: &Call<'_>, is_launch: bool) -> Option<Stream> {
         (0, false) | (LEGACY, _) => Stream::Legacy,
         (0, true) | (PER_THREAD, _) => {
             let own = match call.request.copy() {
-                Some(copy) => context::of_copy(copy, true),
-                None => context::of_stream(PER_THREAD, true),
+                // It has to be asked whose memory that is.
+                Some(copy) if copy.stream.is_none() => mode::unseen(|| context::of_copy(copy, true)),
+                _ => context::of_stream(PER_THREAD, true),
             };
             Stream::PerThread(own?.0, thread::id() as u32)
         }
@@ -108,7 +109,7 @@ fn announce_first(call: &Call<'_>, stream: Stream, ends: Ends) -> Option<Announc
             Some(context) => Some((context, RealDriver.context_id(context)?)),
             None => None,
         };
-        WAITS.add(&RealDriver, stream, own, ends).then(|| WAITS.announce(stream, ends))?
+        WAITS.add(&RealDriver, stream, own, ends)
     })
 }
 
@@ -129,7 +130,9 @@ fn record(call: &Call<'_>, parts: &[Part], announcements: &Announcements, ret: C
     for (number, part) in parts.iter().enumerate().filter(|(_, part)| part.traffic.is_kept()) {
         let announced = announcements.of(number);
         if ret != Code::SUCCESS {
-            announced.into_iter().for_each(|announced| WAITS.withdraw(announced));
+            // Of several copies some may have been made.
+            let is_recorded = |announced| call.request.copy().is_none() && WAITS.finish(&RealDriver, announced);
+            announced.into_iter().filter(|&announced| !is_recorded(announced)).for_each(|one| WAITS.withdraw(one));
         } else if !announced.is_some_and(|announced| WAITS.finish(&RealDriver, announced)) {
             record_anew(call, announced, part.traffic.kept);
         }
@@ -141,13 +144,13 @@ fn record(call: &Call<'_>, parts: &[Part], announcements: &Announcements, ret: C
 #[inline(never)]
 fn record_anew(call: &Call<'_>, announced: Option<Announced>, ends: Ends) {
     let Some(stream) = stream(call, matches!(call.function().effect(), Effect::Copies(Copies::graph))) else { return };
-    let anew = mode::unseen(|| {
-        let before = announced?;
-        WAITS.withdraw(before);
-        WAITS.forget(stream, ends);
-        Some(())
-    });
-    let announced = anew.and_then(|()| announce_first(call, stream, ends));
+    if let Some(announced) = announced {
+        mode::unseen(|| {
+            WAITS.withdraw(announced);
+            WAITS.forget(stream, ends);
+        });
+    }
+    let announced = announce_first(call, stream, ends);
     // With a full queue this may take as long as the copy's own call.
     if announced.is_some_and(|announced| WAITS.finish(&RealDriver, announced)) {
         return;
@@ -235,13 +238,21 @@ fn wait_for(event: usize) -> bool {
         waits::wait(event);
         return true;
     }
+    let relaxed = |ask: &dyn Fn() -> Option<bool>| mode::unseen(|| RealDriver.relaxed(ask).flatten());
+    // The event may be recorded anew meanwhile.
+    let mark = mode::unseen(|| {
+        let context = RealDriver.current_context()?;
+        Some((context, RealDriver.relaxed(|| waits::mark(context, event)).flatten()?))
+    });
+    let Some((context, mark)) = mark else { return false };
     // The thread's mode must be its own whenever a handler may leave.
-    loop {
-        match mode::unseen(|| RealDriver.relaxed(|| waits::is_over(event))) {
-            Some(false) => os::nap(),
-            is_over => return is_over.is_some(),
-        }
+    while relaxed(&|| Some(waits::is_over(mark))) == Some(false) {
+        os::nap();
     }
+    relaxed(&|| {
+        waits::drop_mark(context, mark);
+        Some(true)
+    }) == Some(true)
 }
 
 /// Waits for the legacy default stream of one end's context, behind which a copy on any legacy default stream is ordered. While anything is
@@ -269,7 +280,7 @@ pub(super) fn before_record_of(context: usize) {
             last = Some(next);
             Some(next.event)
         });
-        waits::have_context_follow(context, events.flatten());
+        waits::follow(context, events.flatten(), None);
         Some(())
     });
 }

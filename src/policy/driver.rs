@@ -161,6 +161,9 @@ pub(crate) trait Driver: Judged {
     /// Records an event on a stream of its context. Whether it was.
     fn record(&self, event: usize, stream: usize) -> bool;
 
+    /// Whether an event can be recorded on a stream without becoming part of a capture, or ending one.
+    fn may_record(&self, stream: usize) -> bool;
+
     /// Records one while its context is current.
     fn record_within(&self, context: usize, event: usize, stream: usize) -> bool;
 

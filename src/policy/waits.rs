@@ -142,8 +142,8 @@ const STREAM: usize = 0;
 /// What that is of, and above it the number of the stream's context among [`Locked::contexts`] plus one; 0 for a legacy default stream.
 const KIND: usize = 1;
 const EVENT: usize = 2;
-/// Announcements that were not recorded; [`USED`]; and in the upper half the turn: how often announcements were recorded by somebody else, or
-/// the entry has begun or ceased to be used.
+/// Announcements that were not recorded; [`TAKEN`], [`USED`]; and in the upper half the turn: how often announcements were recorded by somebody
+/// else, or the entry has begun or ceased to be used.
 const STATE: usize = 3;
 /// How often the event was recorded.
 const RECORDED: usize = 4;
@@ -151,8 +151,11 @@ const RECORDED: usize = 4;
 const NEXT: usize = 5;
 
 const USED: u64 = 1 << 31;
+/// Somebody else has recorded an announcement, whose call may be under way still: the entry stays this stream's until that is destroyed.
+const TAKEN: u64 = 1 << 30;
+const ANNOUNCED: u64 = TAKEN - 1;
 const TURN: u64 = 1 << 32;
-const ANNOUNCED: u64 = USED - 1;
+const LOW: u64 = TURN - 1;
 
 /// Which of a block's entries have copies that may be under way, the number of the pair's next block plus one, and the pair's.
 type Block = [AtomicU64; 3];
@@ -314,20 +317,31 @@ impl Waits {
         }
     }
 
-    /// Adds the entry of a stream of a context, or of none if it is a legacy default stream. False if there is no memory, or no event.
-    pub(crate) fn add(&self, driver: &impl Driver, stream: Stream, own: Option<Context>, ends: Ends) -> bool {
+    /// Adds the entry of a stream of a context, or of none if it is a legacy default stream, and announces a copy there. None if there is no memory,
+    /// or no event.
+    pub(crate) fn add(
+        &self,
+        driver: &impl Driver,
+        stream: Stream,
+        own: Option<Context>,
+        ends: Ends,
+    ) -> Option<Announced> {
         self.reuse(driver, ends);
-        match own {
-            Some(context) => {
-                self.event(driver, context).is_some_and(|event| self.insert(stream, Some((context, event)), ends))
-            }
-            None => self.insert(stream, None, ends),
+        let event = match own {
+            Some(context) => Some((context, self.event(driver, context)?)),
+            None => None,
+        };
+        let locked = &mut *os::lock(&self.locked);
+        if !self.insert(locked, stream, event, ends) {
+            event.into_iter().for_each(|(context, event)| locked.give_back(context, event));
         }
+        // Under the lock nobody changes what leads to it.
+        self.announce(stream, ends)
     }
 
-    /// Adds the entry of an executable graph, which records an event itself. False if there is no memory.
+    /// Adds the entry of an executable graph, which records an event itself. False if there is no memory: nobody else may get the event.
     pub(crate) fn add_graph(&self, exec: usize, event: (Context, usize), ends: Ends) -> bool {
-        self.insert(Stream::Graph(exec), Some(event), ends)
+        self.insert(&mut os::lock(&self.locked), Stream::Graph(exec), Some(event), ends)
     }
 
     /// An event of a context that nobody has. None if the driver makes none.
@@ -379,11 +393,16 @@ impl Waits {
     pub(crate) fn record_left(&self, driver: &impl Driver, pending: &mut Pending, thread: u32) {
         let Pending { entry: number, state, stream, event, .. } = *pending;
         let Some(entry) = self.entries.get(number).filter(|_| state & ANNOUNCED != 0) else { return };
-        // Of another thread's default stream only that thread can record it.
-        let is_mine = !matches!(stream, Stream::PerThread(_, other) if other != thread);
-        if is_mine && stream.record(driver, event.unwrap_or(0)) {
+        // Of another thread's default stream only that thread can record it; and of none that is captured.
+        let is_possible = match stream {
+            Stream::PerThread(_, other) => other == thread && driver.may_record(PER_THREAD),
+            Stream::LegacyOf(_) => driver.may_record(LEGACY),
+            Stream::Created(stream) => driver.may_record(stream),
+            Stream::Legacy | Stream::Graph(_) => true,
+        };
+        if is_possible && stream.record(driver, event.unwrap_or(0)) {
             pending.recorded = entry[RECORDED].fetch_add(1, SeqCst) + 1;
-            let next = (state & !ANNOUNCED).wrapping_add(TURN);
+            let next = (state & !ANNOUNCED | TAKEN).wrapping_add(TURN);
             if entry[STATE].compare_exchange(state, next, SeqCst, Acquire).is_ok() {
                 pending.state = next;
             }
@@ -420,12 +439,14 @@ impl Waits {
 
     /// A stream, or an executable graph, is about to be destroyed, and another may get its handle. Its copies go on.
     pub(crate) fn stream_is_gone(&self, driver: &impl Driver, stream: Stream) {
-        for (number, _) in self.pairs() {
-            let Some((number, entry)) = self.find(stream.key(), number) else { continue };
-            if let Some(mut pending) = self.pending(number) {
-                self.record_left(driver, &mut pending, 0);
-            }
+        for (pair, _) in self.pairs() {
+            let find = |_: &mut Locked| self.find(stream.key(), pair);
+            // The lock is not held while the driver is called.
+            let found = find(&mut os::lock(&self.locked)).and_then(|(number, _)| self.pending(number));
+            let Some(mut pending) = found else { continue };
+            self.record_left(driver, &mut pending, 0);
             let locked = &mut *os::lock(&self.locked);
+            let Some((number, entry)) = find(locked) else { continue };
             self.detach(locked, number, entry);
             let state = entry[STATE].load(Acquire);
             if !self.is_pending(number) && state & ANNOUNCED == 0 {
@@ -439,11 +460,11 @@ impl Waits {
         let locked = &mut *os::lock(&self.locked);
         for (number, entry) in self.used(locked.block_count) {
             let own = locked.contexts.get(own_number(entry)).map(|own| own.context.0);
-            if own == Some(context) {
+            // A graph's nodes record its event as long as there is the graph.
+            if own == Some(context) && low(&entry[KIND]) != Stream::GRAPH {
                 self.detach(locked, number, entry);
             }
         }
-        locked.contexts.iter_mut().filter(|own| own.context.0 == context).for_each(|own| own.spare = Vec::new());
     }
 
     /// Contexts may be gone, with their events. For drivers that do not number contexts, all primary ones, or the one with this handle: who
@@ -622,7 +643,7 @@ impl Waits {
         let is_idle = |number: &u32| {
             let entry = self.entries.get(*number)?;
             let state = entry[STATE].load(Acquire);
-            let is_free = state & USED != 0 && state & ANNOUNCED == 0 && !self.is_pending(*number);
+            let is_free = state & LOW == USED && !self.is_pending(*number);
             // The event of a graph is in its nodes.
             (is_free && low(&entry[KIND]) != Stream::GRAPH).then_some((*number, entry, state))
         };
@@ -639,35 +660,27 @@ impl Waits {
         }
     }
 
-    fn insert(&self, stream: Stream, event: Option<(Context, usize)>, ends: Ends) -> bool {
-        let locked = &mut *os::lock(&self.locked);
-        let give_back =
-            |locked: &mut Locked| event.into_iter().for_each(|(context, event)| locked.give_back(context, event));
-        let Some((pair_number, pair)) = self.find_pair(ends).or_else(|| self.new_pair(ends)) else {
-            give_back(locked);
-            return false;
-        };
+    /// Adds an entry. False if there is one, or no memory.
+    fn insert(&self, locked: &mut Locked, stream: Stream, event: Option<(Context, usize)>, ends: Ends) -> bool {
+        let Some((pair_number, pair)) = self.find_pair(ends).or_else(|| self.new_pair(ends)) else { return false };
         if self.find(stream.key(), pair_number).is_some() {
-            give_back(locked);
-            return true;
-        }
-        let own = match event {
-            Some((context, _)) => locked.own(context).map(|(number, _)| number + 1),
-            None => Some(0),
-        };
-        let Some((number, entry)) = self.unused(locked, (pair_number, pair)) else {
-            give_back(locked);
             return false;
-        };
+        }
+        let own = event.and_then(|(context, _)| locked.own(context)).map_or(0, |(number, _)| number as u64 + 1);
+        let Some((number, entry)) = self.unused(locked, (pair_number, pair)) else { return false };
         let (handle, kind) = stream.key();
-        entry[KIND].store((own.unwrap_or(0) as u64) << 32 | u64::from(kind), Release);
+        entry[KIND].store(own << 32 | u64::from(kind), Release);
         entry[EVENT].store(event.map_or(0, |(_, event)| event as u64), Release);
         entry[STREAM].store(handle, Release);
         // Nobody announces anything at an entry that is not used.
         let state = entry[STATE].load(Acquire);
-        entry[STATE].store((state & !(ANNOUNCED | USED)).wrapping_add(TURN) | USED, SeqCst);
-        self.link(locked, number, entry, pair_number);
-        true
+        entry[STATE].store((state & !LOW).wrapping_add(TURN) | USED, SeqCst);
+        let is_found = self.link(locked, number, entry, pair_number);
+        if !is_found {
+            entry[EVENT].store(0, Release);
+            self.cease(locked, number, entry, entry[STATE].load(Acquire));
+        }
+        is_found
     }
 
     /// An entry of a pair that nobody uses. None if there is no memory.
@@ -699,17 +712,17 @@ impl Waits {
         }
     }
 
-    /// From now on copies find an entry by its stream.
-    fn link(&self, locked: &mut Locked, number: u32, entry: &Entry, pair: u32) {
+    /// From now on copies find an entry by its stream. False if there is no memory.
+    fn link(&self, locked: &mut Locked, number: u32, entry: &Entry, pair: u32) -> bool {
         if locked.hashed >= LOAD * self.bucket_count.load(Relaxed) {
             self.split();
         }
         let key = (entry[STREAM].load(Relaxed), low(&entry[KIND]));
-        if let Some(bucket) = self.bucket(key, pair) {
-            entry[NEXT].store(u64::from(pair) << 32 | bucket[0].load(Relaxed), Release);
-            bucket[0].store(u64::from(number) + 1, Release);
-            locked.hashed += 1;
-        }
+        let Some(bucket) = self.bucket(key, pair) else { return false };
+        entry[NEXT].store(u64::from(pair) << 32 | bucket[0].load(Relaxed), Release);
+        bucket[0].store(u64::from(number) + 1, Release);
+        locked.hashed += 1;
+        true
     }
 
     /// Adds a bucket, which gets entries of one other.
@@ -753,7 +766,7 @@ impl Waits {
 
     /// Has an entry be used for another stream, if its state is this one still. Whether it was.
     fn cease(&self, locked: &mut Locked, number: u32, entry: &Entry, state: u64) -> bool {
-        let next = (state & !(ANNOUNCED | USED)).wrapping_add(TURN);
+        let next = (state & !LOW).wrapping_add(TURN);
         if entry[STATE].compare_exchange(state, next, SeqCst, Acquire).is_err() {
             return false;
         }
@@ -851,7 +864,11 @@ fn bucket_of(hash: u32, count: u32) -> Option<u32> {
 impl Pending {
     /// Whether no further copy of the stream is to be expected, or nobody will say so: when a thread ends.
     fn is_nobodys(&self) -> bool {
-        self.state & ANNOUNCED == 0 && matches!(self.stream, Stream::PerThread(..) | Stream::Created(0))
+        match self.stream {
+            Stream::Created(0) => self.state & ANNOUNCED == 0,
+            Stream::PerThread(..) => self.state & (ANNOUNCED | TAKEN) == 0,
+            _ => false,
+        }
     }
 }
 
@@ -888,10 +905,8 @@ mod tests {
 
     /// A copy on a stream of context 0 from there to context 1.
     fn copied(waits: &Waits, fake: &Fake, stream: Stream) {
-        let announced = waits.announce(stream, ENDS).unwrap_or_else(|| {
-            assert!(waits.add(fake, stream, OWN.filter(|_| stream != Stream::Legacy), ENDS));
-            waits.announce(stream, ENDS).unwrap()
-        });
+        let add = || waits.add(fake, stream, OWN.filter(|_| stream != Stream::Legacy), ENDS);
+        let announced = waits.announce(stream, ENDS).or_else(add).unwrap();
         assert!(waits.finish(fake, announced));
     }
 
@@ -948,8 +963,7 @@ mod tests {
     #[test]
     fn next_of_a_third_device_at_both_ends() {
         let (waits, fake) = (Waits::new(), Fake::new());
-        assert!(waits.add(&fake, stream(0), Some((context(2), 1)), ENDS));
-        let announced = waits.announce(stream(0), ENDS).unwrap();
+        let announced = waits.add(&fake, stream(0), Some((context(2), 1)), ENDS).unwrap();
         assert!(waits.finish(&fake, announced));
         assert_eq!([0, 1, 2].map(|number| count(&waits, Of::Context(context(number)))), [1, 1, 0]);
     }
@@ -1029,7 +1043,7 @@ mod tests {
         fake.ids.borrow_mut().insert(context(0), 2);
         waits.contexts_have_changed(&fake, false, None);
         assert_eq!(count(&waits, Of::All), 1, "its legacy default stream is another, too, but that is not known");
-        assert!(waits.add(&fake, stream(0), Some((context(0), 2)), ENDS));
+        assert!(waits.add(&fake, stream(0), Some((context(0), 2)), ENDS).is_some());
         assert_eq!(made(&fake), 2, "no event of the former context serves the next");
         fake.ids.borrow_mut().insert(context(0), 0);
         waits.contexts_have_changed(&fake, false, None);

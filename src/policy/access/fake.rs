@@ -418,6 +418,10 @@ impl Driver for Fake {
         true
     }
 
+    fn may_record(&self, _: usize) -> bool {
+        true
+    }
+
     fn record_within(&self, _: usize, event: usize, stream: usize) -> bool {
         self.record(event, stream)
     }

@@ -17,10 +17,14 @@ struct Process {
     validate: Box<Validate>,
 }
 
+/// In a frame of its own: together they are too large for a test's stack.
+fn boxed<T>(new: impl Fn() -> T) -> Box<T> {
+    Box::new(new())
+}
+
 impl Process {
     fn new() -> Self {
-        let process =
-            Self { driver: Fake::new(), access: Box::new(Access::new()), validate: Box::new(Validate::new()) };
+        let process = Self { driver: Fake::new(), access: boxed(Access::new), validate: boxed(Validate::new) };
         process.mode(config::Validate::Warn);
         process.validate.facts().contexts.set(context(2), Fact::on(2));
         process.driver.streams.borrow_mut().extend([(STREAM, context(0)), (STREAM + 0x100, context(2))]);
@@ -473,7 +477,7 @@ fn sides_memory_of_the_host_and_arrays_have_no_context() {
 
 #[test]
 fn configure_on_again_what_was_known_before_is_forgotten() {
-    let validate = Validate::new();
+    let validate = boxed(Validate::new);
     validate.configure(config::Validate::Warn);
     validate.facts().stream_is_gone(0x500);
     validate.configure(config::Validate::Strict);

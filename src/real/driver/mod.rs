@@ -257,8 +257,17 @@ impl Driver for RealDriver {
         waits::record(event, stream)
     }
 
+    fn may_record(&self, stream: usize) -> bool {
+        const LAST_DEFAULT: usize = 2;
+        let is_free = || stream > LAST_DEFAULT && capture_status(stream, false) == Some(CaptureStatus::None);
+        !capture::may_be_under_way() || is_free()
+    }
+
     fn record_within(&self, context: usize, event: usize, stream: usize) -> bool {
-        within(context, || Ok(waits::record(event, stream))) == Ok(true)
+        if contexts::current() == Some(context) {
+            return waits::record(event, stream);
+        }
+        os::undisturbed(|| within(context, || Ok(waits::record(event, stream)))) == Ok(true)
     }
 
     fn has_passed(&self, event: usize) -> bool {

@@ -72,23 +72,35 @@ pub(crate) fn mark_legacy(context: usize) -> Option<usize> {
     None
 }
 
-/// Gives back what [`mark_legacy`] has made.
+/// Gives back what [`mark`] or [`mark_legacy`] has made.
 pub(crate) fn drop_mark(context: usize, event: usize) {
     drop_event(context, event);
 }
 
-/// Makes a context wait for events, on a stream that nobody else has.
-pub(crate) fn have_context_follow(context: usize, events: impl Iterator<Item = usize>) {
+/// An event of a context that passes when another one's last record has, whatever is recorded later.
+pub(crate) fn mark(context: usize, event: usize) -> Option<usize> {
+    let mark = new_event(context)?;
+    if follow(context, [event].into_iter(), Some(mark)) {
+        return Some(mark);
+    }
+    drop_event(context, mark);
+    None
+}
+
+/// Makes a context wait for events, on a stream that nobody else has, and records one behind them. False if that fails.
+pub(crate) fn follow(context: usize, events: impl Iterator<Item = usize>, mark: Option<usize>) -> bool {
     /// `CU_STREAM_NON_BLOCKING`.
     const NON_BLOCKING: c_uint = 1;
-    let _ = within(context, || {
+    let followed = within(context, || {
         // SAFETY: the function writes the place.
         let stream = asked(|stream| unsafe { stream_create(stream, NON_BLOCKING) })?;
         for event in events {
             // SAFETY: the event and the stream are ours.
             unsafe { stream_wait_event(stream, event, 0) };
         }
+        let is_recorded = mark.is_none_or(|mark| record(mark, stream));
         // SAFETY: the stream is ours. Its work goes on.
-        checked(unsafe { stream_destroy(stream) })
+        checked(unsafe { stream_destroy(stream) }).map(|()| is_recorded)
     });
+    followed == Ok(true)
 }
