@@ -49,7 +49,7 @@ FAULTS = (
     # The thread's capture mode is another while a call waits.
     ("mode-left", "src/call/waits.rs", "while relaxed(&|| Some(waits::is_over(mark))) == Some(false) {", "while RealDriver.relaxed(|| waits::wait(mark)).is_none() {"),
     # A copy of memory of a pool is not work of the context that it names.
-    ("named-context-ignored", "src/policy/access/mod.rs", "if place.has_rights() { named.context() } else { place.context }", "if place.has_rights() && named.context() == 1 { 0 } else { place.context }"),
+    ("named-context-ignored", "src/policy/access/mod.rs", "if place.has_rights() { named.context() } else { place.of as usize }", "if place.has_rights() { 0 } else { place.of as usize }"),
     # Copies from one context are one, wherever they go.
     ("ends-confused", WAITS, "    ends_of(pair) == ends\n", "    ends_of(pair)[0] == ends[0]\n"),
     # The first instructions of hooks cannot be moved.

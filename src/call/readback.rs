@@ -85,7 +85,7 @@ fn to_read(call: &Call<'_>, stream: usize) -> Option<Vec<(CUDA_MEMCPY3D_PEER, Op
 }
 
 /// Has a copy read back: waits for that, turn after turn, or keeps it for later.
-fn go_on(begun: Option<(Made, Box<Transfer>)>, copy: &Memcpy<'_>) {
+fn go_on(begun: Option<(Box<Made>, Box<Transfer>)>, copy: &Memcpy<'_>) {
     let Some((made, mut reading)) = begun else { return };
     for turn in 1.. {
         if !read(&reading) {
@@ -102,7 +102,7 @@ fn go_on(begun: Option<(Made, Box<Transfer>)>, copy: &Memcpy<'_>) {
 }
 
 #[inline(never)]
-fn keep(made: Made, reading: Box<Transfer>) {
+fn keep(made: Box<Made>, reading: Box<Transfer>) {
     mode::unseen(|| READBACK.keep(made, reading));
 }
 
@@ -116,7 +116,7 @@ fn read(reading: &Transfer) -> bool {
 }
 
 #[inline(never)]
-fn give_up(made: Made, reading: Box<Transfer>) {
+fn give_up(made: Box<Made>, reading: Box<Transfer>) {
     mode::unseen(move || {
         STAGING.rings.give_back(&reading.ring);
         drop((made, reading));
@@ -129,7 +129,7 @@ fn begin(
     call: &Call<'_>,
     (copy, traffic): (&Memcpy<'_>, Traffic),
     record: Option<Begun>,
-) -> Option<(Made, Box<Transfer>)> {
+) -> Option<(Box<Made>, Box<Transfer>)> {
     // What is queued in a capture is not made, and a default stream must not be asked for anything beside one.
     if capture::may_be_under_way() || mode::is_exhausted() || call.function().layer() == Layer::Hip {
         return None;
@@ -145,7 +145,7 @@ fn begin(
         // Those of a call inside the program's say where that was made, which is the place itself.
         origin.callers.clear();
     }
-    let made = Made {
+    let made = Box::new(Made {
         function: call.function(),
         numbering: call.numbering(),
         site: site as usize,
@@ -153,7 +153,7 @@ fn begin(
         record,
         traffic,
         waits,
-    };
+    });
     Some((made, reading))
 }
 
@@ -172,7 +172,7 @@ fn finish_turn(made: &Made, mut reading: Box<Transfer>, (next, has_stream): (usi
         // What is late is compared later, as the program's next work in its stream comes behind: of others the program may do what it likes
         // with its memory. On a small stack another thread's call says what differs.
         if is_late && has_stream || difference.is_some() && !os::has_room() {
-            READBACK.keep(made.clone(), reading);
+            READBACK.keep(Box::new(made.clone()), reading);
             return None;
         }
         let is_same = is_read == Some(true) && difference.is_none();

@@ -54,7 +54,8 @@ pub(crate) fn traced(
     let timing = if decision.refusal().is_none() { timing::begin(&call, &mut begun) } else { None };
     let announced = waits::before(&call, &decision);
     let ret = make(&call, &mut decision, &begun, real);
-    let ret = end(&call, &decision, &begun, (announced, timing), ret);
+    let ret = end(&call, &decision, &begun, (&announced, timing), ret);
+    announced.give_back();
     decision.copied.give_back();
     ret
 }
@@ -196,7 +197,7 @@ fn end(
     call: &Call<'_>,
     decision: &Decision,
     begun: &Running,
-    (announced, timing): (waits::Announcements, Option<timing::Timing>),
+    (announced, timing): (&waits::Announcements, Option<timing::Timing>),
     ret: Code,
 ) -> Code {
     let thread = thread::current();

@@ -22,18 +22,26 @@ use crate::real::driver::waits;
 // ---- Copies ----
 
 /// The announcements of a call's copies, in the order of its parts. It has no destructor, since a thread may be cancelled inside the real
-/// function: [`after`] frees it.
+/// function: [`Announcements::give_back`] frees it.
 #[must_use]
 pub(super) struct Announcements {
     first: [Option<Announced>; FEW],
-    more: ManuallyDrop<Vec<Option<Announced>>>,
+    more: ManuallyDrop<Option<Box<[Option<Announced>]>>>,
 }
 
 impl Announcements {
-    const NONE: Self = Self { first: [None; FEW], more: ManuallyDrop::new(Vec::new()) };
+    const NONE: Self = Self { first: [None; FEW], more: ManuallyDrop::new(None) };
+
+    /// Frees them. If a thread is cancelled inside the real function, this does not run, and they leak.
+    #[inline(always)]
+    pub(super) fn give_back(self) {
+        if self.more.is_some() {
+            mode::unseen(|| drop(ManuallyDrop::into_inner(self.more)));
+        }
+    }
 
     fn of(&self, part: usize) -> Option<Announced> {
-        *self.first.get(part).or_else(|| self.more.get(part - FEW))?
+        *self.first.get(part).or_else(|| self.more.as_ref()?.get(part - FEW))?
     }
 }
 
@@ -67,9 +75,10 @@ fn announce(call: &Call<'_>, parts: &[Part]) -> Announcements {
     let mut announcements = Announcements::NONE;
     announcements.first.iter_mut().zip(parts).for_each(|(place, part)| *place = announce(part));
     if let Some(more) = parts.get(FEW..).filter(|more| !more.is_empty()) {
-        let announced = mode::unseen(|| alloc::collect(more.iter().map(|_| None)).unwrap_or_default());
+        let announced = mode::unseen(|| alloc::collect(more.iter().map(|_| None)).map(Vec::into_boxed_slice));
         announcements.more = ManuallyDrop::new(announced);
-        announcements.more.iter_mut().zip(more).for_each(|(place, part)| *place = announce(part));
+        let places = announcements.more.iter_mut().flat_map(|more| more.iter_mut());
+        places.zip(more).for_each(|(place, part)| *place = announce(part));
     }
     announcements
 }
@@ -115,13 +124,10 @@ fn announce_first(call: &Call<'_>, stream: Stream, ends: Ends) -> Option<Announc
 
 /// The copies were made, or not. Records an event behind each that was announced.
 #[inline(always)]
-pub(super) fn after(call: &Call<'_>, decision: &Decision, announcements: Announcements, ret: Code) {
+pub(super) fn after(call: &Call<'_>, decision: &Decision, announcements: &Announcements, ret: Code) {
     let parts = decision.copied.parts();
     if call.function().layer() == Layer::Driver && parts.iter().any(|part| part.traffic.is_kept()) {
-        record(call, parts, &announcements, ret);
-    }
-    if announcements.more.capacity() != 0 {
-        mode::unseen(|| drop(ManuallyDrop::into_inner(announcements.more)));
+        record(call, parts, announcements, ret);
     }
 }
 

@@ -38,16 +38,14 @@ pub(crate) struct Place {
     pub(crate) device: u8,
     /// The number of its owner; 0 for none.
     pub(crate) owner: u8,
-    /// For mapped memory: the devices that may access it, a bit each.
-    pub(crate) reach: u64,
-    /// The context that it belongs to; 0 for none, or if that is not known.
-    pub(crate) context: usize,
+    /// For mapped memory: the devices that may access it, a bit each. For memory of a context: that, if it is known. 0 else.
+    pub(crate) of: u64,
 }
 
 impl Place {
     /// Memory without rights of its own, of no context that is known.
     pub(crate) const fn new(kind: Kind, device: u8, owner: u8) -> Self {
-        Self { kind, device, owner, reach: 0, context: 0 }
+        Self { kind, device, owner, of: 0 }
     }
 
     /// Whether who may access it is said of the memory, not of its device.
@@ -66,7 +64,7 @@ impl Place {
     }
 
     #[inline(always)]
-    fn unpack(info: u64, reach: u64, context: u64) -> Self {
+    fn unpack(info: u64, of: u64) -> Self {
         let [owner, device, kind, ..] = info.to_le_bytes();
         let kind = match kind {
             0 => Kind::Host,
@@ -77,11 +75,11 @@ impl Place {
             5 => Kind::Remote,
             _ => Kind::Unknown,
         };
-        Self { kind, device, owner, reach, context: context as usize }
+        Self { kind, device, owner, of }
     }
 }
 
-/// One allocation; in a cache line of its own. Seven words, so a version guards them, which no
+/// One allocation; in a cache line of its own. Six words, so a version guards them, which no
 /// [`Table`](crate::os::table::Table) has.
 #[repr(align(64))]
 struct Entry {
@@ -90,8 +88,7 @@ struct Entry {
     start: AtomicU64,
     end: AtomicU64,
     info: AtomicU64,
-    reach: AtomicU64,
-    context: AtomicU64,
+    of: AtomicU64,
 }
 
 impl Entry {
@@ -102,8 +99,7 @@ impl Entry {
             start: AtomicU64::new(0),
             end: AtomicU64::new(0),
             info: AtomicU64::new(0),
-            reach: AtomicU64::new(0),
-            context: AtomicU64::new(0),
+            of: AtomicU64::new(0),
         }
     }
 
@@ -115,7 +111,7 @@ impl Entry {
         if !range.contains(&address) {
             return None;
         }
-        let place = Place::unpack(self.info.load(Relaxed), self.reach.load(Relaxed), self.context.load(Relaxed));
+        let place = Place::unpack(self.info.load(Relaxed), self.of.load(Relaxed));
         let is_current = self.epoch.load(Relaxed) == epoch;
         fence(Acquire);
         let is_whole = version & 1 == 0 && self.version.load(Relaxed) == version;
@@ -139,8 +135,7 @@ impl Entry {
         self.start.store(start, Relaxed);
         self.end.store(end, Relaxed);
         self.info.store(place.pack(), Relaxed);
-        self.reach.store(place.reach, Relaxed);
-        self.context.store(place.context as u64, Relaxed);
+        self.of.store(place.of, Relaxed);
         self.version.store(odd.wrapping_add(1), Release);
     }
 }
@@ -342,14 +337,14 @@ mod tests {
             for owner in 1..=2u8 {
                 scope.spawn(move || {
                     for _ in 0..20_000 {
-                        let reach = u64::from(owner);
-                        cache.insert(0x1000, (0x1000, 64), Place { reach, ..place(owner) }, cache.epoch());
+                        let of = u64::from(owner);
+                        cache.insert(0x1000, (0x1000, 64), Place { of, ..place(owner) }, cache.epoch());
                     }
                 });
             }
             for _ in 0..20_000 {
                 if let Some(found) = cache.find(0x1010) {
-                    assert!(found.owner == found.device && u64::from(found.owner) == found.reach, "{found:?}");
+                    assert!(found.owner == found.device && u64::from(found.owner) == found.of, "{found:?}");
                 }
             }
         });
@@ -358,8 +353,8 @@ mod tests {
     #[test]
     fn pack_every_kind_comes_back() {
         for kind in [Kind::Host, Kind::Plain, Kind::Pool, Kind::Mapped, Kind::Foreign, Kind::Remote, Kind::Unknown] {
-            let place = Place { reach: u64::MAX, context: usize::MAX, ..Place::new(kind, 63, 127) };
-            assert_eq!(Place::unpack(place.pack(), place.reach, place.context as u64), place);
+            let place = Place { of: u64::MAX, ..Place::new(kind, 63, 127) };
+            assert_eq!(Place::unpack(place.pack(), place.of), place);
         }
     }
 }

@@ -65,7 +65,7 @@ impl Pair {
 
 struct State {
     pairs: Vec<Pair>,
-    pending: Vec<(Made, Box<Transfer>)>,
+    pending: Vec<(Box<Made>, Box<Transfer>)>,
 }
 
 /// All copies that are read back.
@@ -131,7 +131,7 @@ impl Readback {
     }
 
     /// Notes what is being read back, for later.
-    pub(crate) fn keep(&self, made: Made, reading: Box<Transfer>) {
+    pub(crate) fn keep(&self, made: Box<Made>, reading: Box<Transfer>) {
         self.state.lock().pending.push((made, reading));
     }
 
@@ -151,7 +151,7 @@ impl Readback {
 
     /// The copies that were read back, each with the difference that there is. One that cannot be read any more, because its context has
     /// gone, is left.
-    pub(crate) fn done(&self, staging: &Staging, driver: &impl Stager) -> Vec<(Made, Option<Difference>)> {
+    pub(crate) fn done(&self, staging: &Staging, driver: &impl Stager) -> Vec<(Box<Made>, Option<Difference>)> {
         let pending = std::mem::take(&mut self.state.lock().pending);
         let (mut done, mut left) = (Vec::new(), Vec::new());
         for (made, reading) in pending {
@@ -242,7 +242,7 @@ mod tests {
         assert_eq!([waits, has_stream].map(|copy| readback.wants(&copy, &traffic)), [Some(true); 2]);
         let (function, numbering, waits_for) = (Function::cuMemcpyPeer, Numbering::Usual, true);
         let made = Made { function, numbering, site: 0, origin: None, record: None, traffic, waits: waits_for };
-        readback.keep(made, Box::new(Transfer::of_test(64, 1, 1)));
+        readback.keep(Box::new(made), Box::new(Transfer::of_test(64, 1, 1)));
         readback.is_late(&traffic);
         assert_eq!([waits, has_stream].map(|copy| readback.wants(&copy, &traffic)), [None, Some(false)]);
         let other = Traffic { dst: 2, ..traffic };

@@ -48,6 +48,6 @@ impl Access {
         let Owner::Context { handle, id, device } = made else { return None };
         (driver.context_id(handle)? == id).then_some(())?;
         let owner = self.context_number(handle, id, device)?;
-        Some(Place { context: handle, ..Place::new(Kind::Plain, u8::try_from(device).ok()?, owner) })
+        Some(Place { of: handle as u64, ..Place::new(Kind::Plain, u8::try_from(device).ok()?, owner) })
     }
 }

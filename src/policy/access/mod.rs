@@ -296,7 +296,7 @@ impl Access {
             Holder::Context(context) => {
                 let id = driver.context_id(context)?;
                 let owner = self.context_number(context, id, memory.device).or_else(nobody)?;
-                Place { context, ..Place::new(Kind::Plain, device?, owner) }
+                Place { of: context as u64, ..Place::new(Kind::Plain, device?, owner) }
             }
             Holder::Pool(pool) => {
                 let mut registry = self.lock();
@@ -312,8 +312,8 @@ impl Access {
             Holder::Mapped => {
                 let owner = self.lock().number(Owner::Mapped { device: memory.device }).or_else(nobody)?;
                 let devices = (0..driver.device_count().min(64)).filter(|&by| driver.mapped_access(address, by));
-                let reach = devices.fold(0, |reach, by| reach | 1 << by);
-                Place { reach, ..Place::new(Kind::Mapped, device?, owner) }
+                let of = devices.fold(0, |reach, by| reach | 1 << by);
+                Place { of, ..Place::new(Kind::Mapped, device?, owner) }
             }
         };
         if !place.is_nobodys() {
@@ -353,7 +353,7 @@ impl Between {
 /// context that the call names (measured on H200).
 #[inline(always)]
 fn traffic([src, dst]: [Place; 2], path: Path, is_kept: bool, copy: &Memcpy) -> Traffic {
-    let end = |place: Place, named: Named| if place.has_rights() { named.context() } else { place.context };
+    let end = |place: Place, named: Named| if place.has_rights() { named.context() } else { place.of as usize };
     let kept = if is_kept { [end(src, copy.src_named), end(dst, copy.dst_named)] } else { [0; 2] };
     Traffic { kept, ..Traffic::new([src.device, dst.device], path, copy.bytes) }
 }
@@ -386,7 +386,7 @@ fn is_one_device(src: Place, dst: Place) -> bool {
 /// Whether mapped memory may be accessed from the other's device.
 #[inline(always)]
 fn is_reached_by_mapping(place: Place, by: Place) -> bool {
-    place.reach >> (by.device & 63) & 1 != 0
+    place.kind == Kind::Mapped && place.of >> (by.device & 63) & 1 != 0
 }
 
 /// Why a copy between these is staged if nobody has let the one device reach the memory of the other.
