@@ -75,8 +75,11 @@ fn announce(call: &Call<'_>, parts: &[Part]) -> Announcements {
     let mut announcements = Announcements::NONE;
     announcements.first.iter_mut().zip(parts).for_each(|(place, part)| *place = announce(part));
     if let Some(more) = parts.get(FEW..).filter(|more| !more.is_empty()) {
-        let announced = mode::unseen(|| alloc::collect(more.iter().map(|_| None)).map(Vec::into_boxed_slice));
-        announcements.more = ManuallyDrop::new(announced);
+        // Nothing that has to be dropped is in this frame.
+        mode::unseen(|| {
+            let announced = alloc::collect(more.iter().map(|_| None)).map(Vec::into_boxed_slice);
+            announcements.more = ManuallyDrop::new(announced);
+        });
         let places = announcements.more.iter_mut().flat_map(|more| more.iter_mut());
         places.zip(more).for_each(|(place, part)| *place = announce(part));
     }
