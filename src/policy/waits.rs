@@ -139,7 +139,8 @@ pub(crate) struct Pending {
 type Entry = [AtomicU64; 6];
 /// The handle of a [`Stream`]; 0 once that is destroyed.
 const STREAM: usize = 0;
-/// What that is of, and above it the number of the stream's context among [`Locked::contexts`] plus one; 0 for a legacy default stream.
+/// The kind of the stream ([`Stream::key`]). The upper half is the index of the stream's context in [`Locked::contexts`] plus one; 0 for a
+/// legacy default stream.
 const KIND: usize = 1;
 const EVENT: usize = 2;
 /// Announcements that were not recorded; [`TAKEN`], [`USED`]; and in the upper half the turn: how often announcements were recorded by somebody
@@ -182,7 +183,7 @@ const BITS: u32 = u64::BITS;
 const PAIR_BUCKETS: usize = 64;
 /// Entries that a bucket has on average before there are more buckets.
 const LOAD: u32 = 2;
-/// Who looks an entry up without the lock goes no further: chains change meanwhile.
+/// A look-up without the lock stops after so many steps: another thread may relink the chain meanwhile.
 const LONGEST: usize = 256;
 
 /// All copies whose waits are kept.
@@ -610,7 +611,7 @@ impl Waits {
     }
 
     /// Looks at a few entries of destroyed streams, and has those be used again whose copies are over. Else they would grow in number if nobody waits.
-    /// Of entries of streams without copies under way some are left as they are.
+    /// Idle entries of live streams are used again too, except a number of them ([`Self::reuse_idle`]).
     fn reuse(&self, driver: &impl Driver, ends: Ends) {
         const TRIES: usize = 2;
         const LOOKED_AT: usize = 8;
@@ -1103,7 +1104,7 @@ mod tests {
         assert_eq!(waits.event(&fake, OWN.unwrap()), Some(event));
     }
 
-    /// Of many threads each copies on its own streams, and waits now and then: no copy that was made before is missed.
+    /// Four threads copy on their own streams and wait now and then. No thread misses a copy that it made before.
     #[test]
     fn next_misses_no_copy_while_others_wait() {
         let (waits, seen) = (Waits::new(), [const { AtomicU64::new(0) }; 1024]);

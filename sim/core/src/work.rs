@@ -82,9 +82,9 @@ pub(crate) enum Path {
 /// Places in the queues of a stream. Each engine that a stream uses has a queue of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Places {
-    /// Of copies.
+    /// The queue that holds copies.
     pub copies: usize,
-    /// Of memsets.
+    /// The queue that holds memsets.
     pub sets: usize,
 }
 
