@@ -3,11 +3,8 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::thread;
 
-use crate::support::soak::{seeds, soak};
+use crate::support::soak::{compare_all, seeds, soak};
 use crate::support::{Outcome, Program, scratch, warnings};
 
 /// Programs that are tried by `make test`, and by `make soak`.
@@ -72,29 +69,6 @@ fn compare(seed: u32) -> Result<String, String> {
     }
 }
 
-/// The faults of so many programs, and the output of the others.
-fn compare_all(first: u32, count: u32) -> (Vec<String>, Vec<String>) {
-    let (next, done) = (AtomicU32::new(first), Mutex::new(Vec::new()));
-    thread::scope(|scope| {
-        for _ in 0..AT_A_TIME {
-            scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= first + count {
-                        return;
-                    }
-                    let compared = compare(seed);
-                    done.lock().unwrap().push((seed, compared));
-                }
-            });
-        }
-    });
-    let mut done = done.into_inner().unwrap();
-    done.sort();
-    let (same, wrong): (Vec<_>, Vec<_>) = done.into_iter().map(|(_, compared)| compared).partition(Result::is_ok);
-    (wrong.into_iter().filter_map(Result::err).collect(), same.into_iter().flatten().collect())
-}
-
 /// How many rounds each call had that waits.
 fn rounds(printed: &[String]) -> BTreeMap<&str, u32> {
     let mut sums = BTreeMap::new();
@@ -110,7 +84,7 @@ fn rounds(printed: &[String]) -> BTreeMap<&str, u32> {
 fn random_threads_are_the_same_preloaded() {
     let count = soak().map_or(FEW, |_| MANY);
     let (first, _) = seeds(0, count);
-    let (wrong, same) = compare_all(first, count);
+    let (wrong, same) = compare_all(first..first + count, AT_A_TIME, compare);
     let told = wrong.iter().take(TOLD).cloned().collect::<Vec<_>>().join("\n");
     assert!(wrong.is_empty(), "{} of {count} programs:\n{told}", wrong.len());
     let rounds = rounds(&same);

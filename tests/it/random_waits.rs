@@ -2,12 +2,9 @@
 //! simulated GPUs.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::thread;
 
 use crate::support::sequences::{Variables, difference};
-use crate::support::soak::seeds;
+use crate::support::soak::{compare_all, seeds};
 use crate::support::{Outcome, Program, warnings};
 
 /// Programs that are tried; `make test` tries a tenth.
@@ -83,32 +80,9 @@ impl Way<'_> {
         }
     }
 
-    /// The faults of so many programs, and the output of the others.
-    fn compare_all(&self, first: u32, count: u32) -> (Vec<String>, Vec<String>) {
-        let (next, done) = (AtomicU32::new(first), Mutex::new(Vec::new()));
-        thread::scope(|scope| {
-            for _ in 0..AT_A_TIME {
-                scope.spawn(|| {
-                    loop {
-                        let seed = next.fetch_add(1, Ordering::Relaxed);
-                        if seed >= first + count {
-                            return;
-                        }
-                        let compared = self.compare(seed);
-                        done.lock().unwrap().push((seed, compared));
-                    }
-                });
-            }
-        });
-        let mut done = done.into_inner().unwrap();
-        done.sort();
-        let (same, wrong): (Vec<_>, Vec<_>) = done.into_iter().map(|(_, compared)| compared).partition(Result::is_ok);
-        (wrong.into_iter().filter_map(Result::err).collect(), same.into_iter().flatten().collect())
-    }
-
     fn assert_same(&self, first: u32, count: u32) -> Vec<String> {
         let (first, count) = seeds(first, count);
-        let (wrong, same) = self.compare_all(first, count);
+        let (wrong, same) = compare_all(first..first + count, AT_A_TIME, |seed| self.compare(seed));
         let told = wrong.iter().take(TOLD).cloned().collect::<Vec<_>>().join("\n");
         assert!(wrong.is_empty(), "{} of {count} programs:\n{told}", wrong.len());
         same
