@@ -36,9 +36,9 @@ FAULTS = (
     # No event is recorded behind a copy.
     ("record-dropped", WAITS, "let is_recorded = stream.record(driver, entry[EVENT].load(Acquire) as usize);", "let is_recorded = stream != Stream::Created(usize::from(driver.is_device_memory(0)));"),
     # A copy whose call was left is not recorded by who waits.
-    ("left-forgotten", WAITS, ".filter(|_| state & ANNOUNCED != 0) else", ".filter(|_| state & ANNOUNCED != 0 && thread == u32::MAX) else"),
+    ("left-forgotten", WAITS, "if pending.state & ANNOUNCED == 0 {", "if pending.state & ANNOUNCED == 0 || thread != u32::MAX {"),
     # Whoever records an announcement does not begin another turn: the call that it belongs to takes back another one's.
-    ("wrong-generation", WAITS, "let next = (state & !ANNOUNCED | TAKEN).wrapping_add(TURN);", "let next = state & !ANNOUNCED | TAKEN;"),
+    ("wrong-generation", WAITS, "let next = (pending.state & !ANNOUNCED | TAKEN).wrapping_add(TURN);", "let next = pending.state & !ANNOUNCED | TAKEN;"),
     # The event of a destroyed stream, or of a graph, serves another while its copy is under way.
     ("event-given-away", WAITS, "if !self.is_pending(number) && state & ANNOUNCED == 0 {", "if state & ANNOUNCED == 0 {"),
     ("graph-event-given-away", "src/policy/graph.rs", "if !waits.add_graph(exec, *event, *ends) {", "waits.give_back(*event);\n            if !waits.add_graph(exec, *event, *ends) {"),

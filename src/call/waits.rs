@@ -2,6 +2,7 @@
 //!
 //! A thread waits here as in the program's own call: signals arrive, and a cancelled thread leaves.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::mem::ManuallyDrop;
 use std::sync::Mutex;
@@ -14,7 +15,7 @@ use crate::api::abi::{Code, Value};
 use crate::api::{Copies, Effect, Layer};
 use crate::model::{Ends, Part};
 use crate::os::{self, alloc};
-use crate::policy::waits::{Announced, LEGACY, Of, PER_THREAD, Stream};
+use crate::policy::waits::{Announced, Context, LEGACY, Left, Of, PER_THREAD, Pending, Stream};
 use crate::policy::{ACCESS, Driver, Judged, WAITS, capture};
 use crate::real::driver::RealDriver;
 use crate::real::driver::waits;
@@ -45,14 +46,20 @@ impl Announcements {
     }
 }
 
+/// The parts of a call, if p2pshim keeps waits for any of them.
+#[inline(always)]
+fn kept<'a>(call: &Call<'_>, decision: &'a Decision) -> Option<&'a [Part]> {
+    let parts = decision.copied.parts();
+    let is_any = call.function().layer() == Layer::Driver && parts.iter().any(|part| part.traffic.is_kept());
+    is_any.then_some(parts)
+}
+
 /// Copies are about to be made. Announces each that only p2pshim makes direct, so that later calls that wait find it.
 #[inline(always)]
 pub(super) fn before(call: &Call<'_>, decision: &Decision) -> Announcements {
-    let parts = decision.copied.parts();
-    if call.function().layer() == Layer::Driver && parts.iter().any(|part| part.traffic.is_kept()) {
-        announce(call, parts)
-    } else {
-        Announcements::NONE
+    match kept(call, decision) {
+        Some(parts) => announce(call, parts),
+        None => Announcements::NONE,
     }
 }
 
@@ -62,7 +69,8 @@ fn announce(call: &Call<'_>, parts: &[Part]) -> Announcements {
         (Effect::Copies(Copies::graph), &[Value::Address(exec), ..]) => Some(exec),
         _ => None,
     };
-    let stream = stream(call, exec.is_some());
+    let stream = OnceCell::new();
+    let stream = || *stream.get_or_init(|| self::stream(call, exec.is_some()));
     let announce = |part: &Part| {
         let ends = part.traffic.kept;
         if ends == [0; 2] {
@@ -70,7 +78,7 @@ fn announce(call: &Call<'_>, parts: &[Part]) -> Announcements {
         }
         // A graph that records its events itself, or else the stream.
         let of_graph = exec.and_then(|exec| WAITS.announce(Stream::Graph(exec), ends));
-        of_graph.or_else(|| WAITS.announce(stream?, ends)).or_else(|| announce_first(call, stream?, ends))
+        of_graph.or_else(|| WAITS.announce(stream()?, ends)).or_else(|| announce_first(call, stream()?, ends))
     };
     let mut announcements = Announcements::NONE;
     announcements.first.iter_mut().zip(parts).for_each(|(place, part)| *place = announce(part));
@@ -128,8 +136,7 @@ fn announce_first(call: &Call<'_>, stream: Stream, ends: Ends) -> Option<Announc
 /// The copies were made, or not. Records an event behind each that was announced.
 #[inline(always)]
 pub(super) fn after(call: &Call<'_>, decision: &Decision, announcements: &Announcements, ret: Code) {
-    let parts = decision.copied.parts();
-    if call.function().layer() == Layer::Driver && parts.iter().any(|part| part.traffic.is_kept()) {
+    if let Some(parts) = kept(call, decision) {
         record(call, parts, announcements, ret);
     }
 }
@@ -152,20 +159,27 @@ fn record(call: &Call<'_>, parts: &[Part], announcements: &Announcements, ret: C
 #[cold]
 #[inline(never)]
 fn record_anew(call: &Call<'_>, announced: Option<Announced>, ends: Ends) {
-    let Some(stream) = stream(call, matches!(call.function().effect(), Effect::Copies(Copies::graph))) else { return };
-    if let Some(announced) = announced {
+    let stream = stream(call, matches!(call.function().effect(), Effect::Copies(Copies::graph)));
+    if let (Some(announced), Some(stream)) = (announced, stream) {
         mode::unseen(|| {
             WAITS.withdraw(announced);
             WAITS.forget(stream, ends);
         });
     }
-    let announced = announce_first(call, stream, ends);
+    let announced = stream.and_then(|stream| announce_first(call, stream, ends));
     // With a full queue this may take as long as the copy's own call.
     if announced.is_some_and(|announced| WAITS.finish(&RealDriver, announced)) {
         return;
     }
     log::debug!("no event can be recorded behind a copy, which is waited for");
-    waits::wait_for_stream(call.stream(), call.function().per_thread());
+    let handle = if call.stream() == 0 && call.function().per_thread() { PER_THREAD } else { call.stream() };
+    if capture::may_be_under_way() {
+        while mode::unseen(|| RealDriver.relaxed(|| RealDriver.is_stream_idle(handle)).flatten()) == Some(false) {
+            os::nap();
+        }
+    } else {
+        waits::wait_for_stream(handle);
+    }
     announced.into_iter().for_each(|announced| WAITS.withdraw(announced));
 }
 
@@ -221,45 +235,53 @@ pub(super) fn before_context_ends() {
 }
 
 fn wait(of: &Of) {
-    let mut last = None;
+    let mut last: Option<(Pending, Option<Left>)> = None;
     let mut is_over = false;
     while WAITS.are_pending(of) {
         let next = mode::unseen(|| {
-            last.iter().filter(|_| is_over).for_each(|last| WAITS.is_over(last));
-            let mut next = WAITS.next(of, last.as_ref())?;
-            WAITS.record_left(&RealDriver, &mut next, thread::id() as u32);
-            Some(next)
+            let last = last.as_mut().map(|(last, left)| {
+                if is_over {
+                    left.take().into_iter().for_each(|left| WAITS.left_is_over(last, left));
+                    WAITS.is_over(last);
+                }
+                &*last
+            });
+            let next = WAITS.next(of, last)?;
+            Some((next, WAITS.record_left(&RealDriver, &next, thread::id() as u32)))
         });
-        let Some(pending) = next else { return };
+        let Some((pending, left)) = next else { return };
         is_over = match (pending.event, of) {
-            (Some(event), _) => wait_for(event),
+            (Some(event), _) => wait_for(event, pending.own),
             // Of the end whose memory goes: the other's stream may have more to do since.
             (None, &Of::Memory(context)) => wait_for_legacy(context),
             (None, _) => wait_for_legacy(pending.end),
         };
-        last = Some(pending);
+        if let Some(Left(Some((own, event)))) = left {
+            is_over &= wait_for(event, own);
+        }
+        last = Some((pending, left));
     }
 }
 
-/// Waits for an event, such that no capture is disturbed. False if that cannot be.
-fn wait_for(event: usize) -> bool {
+/// Waits for an event of a context, such that no capture is disturbed. False if that cannot be.
+fn wait_for(event: usize, (own, _): Context) -> bool {
     if !capture::may_be_under_way() {
         waits::wait(event);
         return true;
     }
     let relaxed = |ask: &dyn Fn() -> Option<bool>| mode::unseen(|| RealDriver.relaxed(ask).flatten());
+    if relaxed(&|| Some(waits::is_over(event))) == Some(true) {
+        return true;
+    }
     // The event may be recorded anew meanwhile.
-    let mark = mode::unseen(|| {
-        let context = RealDriver.current_context()?;
-        Some((context, RealDriver.relaxed(|| waits::mark(context, event)).flatten()?))
-    });
-    let Some((context, mark)) = mark else { return false };
+    let mark = mode::unseen(|| RealDriver.relaxed(|| waits::mark(own, event)).flatten());
+    let Some(mark) = mark else { return false };
     // The thread's mode must be its own whenever a handler may leave.
     while relaxed(&|| Some(waits::is_over(mark))) == Some(false) {
         os::nap();
     }
     relaxed(&|| {
-        waits::drop_mark(context, mark);
+        waits::drop_mark(own, mark);
         Some(true)
     }) == Some(true)
 }
@@ -281,17 +303,23 @@ pub(super) fn before_record_of(context: usize) {
     if !WAITS.are_pending(&Of::Context(context)) {
         return;
     }
-    mode::unseen(|| {
+    let has_followed = mode::unseen(|| {
         let mut last = None;
-        let events = std::iter::from_fn(|| {
-            let mut next = WAITS.next(&Of::Context(context), last.as_ref())?;
-            WAITS.record_left(&RealDriver, &mut next, thread::id() as u32);
-            last = Some(next);
-            Some(next.event)
-        });
-        waits::follow(context, events.flatten(), None);
-        Some(())
+        let next = || {
+            last = WAITS.next(&Of::Context(context), last.as_ref());
+            Some((last?, WAITS.record_left(&RealDriver, &last?, thread::id() as u32)))
+        };
+        let all = alloc::collect(std::iter::from_fn(next))?;
+        let left = || all.iter().filter_map(|(_, left)| (*left)?.0);
+        let events = all.iter().filter_map(|(pending, _)| pending.event).chain(left().map(|(_, event)| event));
+        let has_followed = waits::follow(context, events, None);
+        // The stream waits for their records of now.
+        left().for_each(|event| WAITS.give_back(event));
+        Some(has_followed)
     });
+    if has_followed != Some(true) {
+        wait(&Of::Context(context));
+    }
 }
 
 // ---- Modules ----

@@ -124,7 +124,7 @@ impl<Base> Allocator<Base> {
     }
 }
 
-// None is inlined, since that would add a tenth to the library's code.
+// None of them is inlined: that would add a tenth to the library's code.
 // SAFETY: what is given out is the base's, or a part of the reserve that nobody else has until it is given back; each goes
 // back to where its address says that it is from.
 unsafe impl<Base: GlobalAlloc> GlobalAlloc for Allocator<Base> {

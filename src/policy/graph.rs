@@ -2,8 +2,9 @@
 //!
 //! A copy in a graph takes the path that there was when the graph was instantiated, for ever: enabling access afterwards, or updating the
 //! graph, does not change it (measured on H200, docs/MEASUREMENTS.md). So the pairs of a graph's copies are verified and enabled before it
-//! is instantiated, as soon as there is one copy; a pair that another thread is verifying is waited for. And what each executable graph copies is kept until it is destroyed. One that
-//! copies nothing between devices then never will: CUDA refuses to change whose memory a node copies.
+//! is instantiated, as soon as there is one copy; a pair that another thread is verifying is waited for. And what each executable graph
+//! copies is kept until it is destroyed. One that copies nothing between devices then never will: CUDA refuses to change whose memory a
+//! node copies.
 //!
 //! Changes to an executable graph name nodes of the graph that it was instantiated from, also after it was updated with
 //! another; what was disabled stays so until it is enabled (measured on H200, docs/MEASUREMENTS.md).
@@ -24,6 +25,7 @@ use super::validate;
 use super::waits::{Context, Stream, Waits};
 use crate::api::Layer;
 use crate::model::{Ends, Finding, Memcpy, Part, Path, Rule, Traffic};
+use crate::os::table::spread;
 use crate::os::{self, alloc};
 
 /// All executable graphs that copy between devices, by their handles.
@@ -36,7 +38,7 @@ pub(crate) struct Graphs {
 
 type Execs = HashMap<usize, Exec, BuildHasherDefault<OfHandle>>;
 
-/// Finds one of 10,000 as soon as one of few.
+/// A look-up among 10,000 handles costs as much as one among few.
 #[derive(Default)]
 struct OfHandle(u64);
 
@@ -46,7 +48,7 @@ impl Hasher for OfHandle {
     }
 
     fn write_usize(&mut self, handle: usize) {
-        self.0 = (self.0.rotate_left(8) ^ handle as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = spread(self.0.rotate_left(8) ^ handle as u64, u64::BITS) as u64;
     }
 
     fn finish(&self) -> u64 {
@@ -168,9 +170,9 @@ impl Graphs {
         };
     }
 
-    /// Adds nodes to a graph that a thread is about to instantiate, which record an event behind its copies that p2pshim has made direct: one node
-    /// for each pair of ends. None if its launches can be followed by an event: the graph ends with copies of one pair, and with nothing else.
-    /// Nor if one of them is of a child graph, or nodes cannot be taken out again.
+    /// Adds nodes to a graph that a thread is about to instantiate. They record events behind its copies that p2pshim has made direct: one node for
+    /// each pair of ends. Adds none if an event behind each launch does as well, since the graph ends with copies of one pair only; and none if a
+    /// copy is of a child graph, or nodes cannot be taken out again: then launches are followed by an event too.
     pub(crate) fn mark(&self, (waits, driver): (&Waits, &impl Driver), graph: usize, thread: usize) {
         let mut copies: BTreeMap<Ends, BTreeSet<usize>> = BTreeMap::new();
         match os::lock(&self.prepared).get(&thread) {
@@ -254,7 +256,7 @@ impl Graphs {
         let Instantiation { copies, nodes, marks } = os::lock(&self.prepared).remove(&thread).unwrap_or_default();
         let Some(exec) = exec else { return unmark((waits, driver), &marks) };
         marks.iter().for_each(|mark| driver.remove_node(mark.node));
-        // Of an earlier one with the same handle.
+        // An earlier graph may have had this handle.
         waits.stream_is_gone(driver, Stream::Graph(exec));
         for Mark { event, ends, .. } in &marks {
             if !waits.add_graph(exec, *event, *ends) {
@@ -271,12 +273,10 @@ impl Graphs {
     /// An executable graph has changed. Its copies keep the path of their pair.
     /// None if it is not known, or there is no memory for what it copies now: then it stays known as it was.
     pub(crate) fn changed(&self, access: &Access, driver: &impl Driver, exec: usize, change: Change) -> Option<()> {
-        let known = self
-            .read()
-            .get(&exec)
-            .map(|exec| (Arc::clone(&exec.copies), Arc::clone(&exec.nodes), exec.disabled.clone(), exec.losses));
-        let (known, nodes, mut disabled, losses) = known?;
-        let marked = self.read().get(&exec).map(|exec| Arc::clone(&exec.marked))?;
+        let known = self.read().get(&exec).map(|Exec { copies, nodes, marked, disabled, losses, .. }| {
+            (Arc::clone(copies), Arc::clone(nodes), Arc::clone(marked), disabled.clone(), *losses)
+        });
+        let (known, nodes, marked, mut disabled, losses) = known?;
         let is_whole = matches!(change, Change::Whole { .. });
         let new = match change {
             Change::Whole { graph } => named(driver.graph_copies(graph)?, nodes.iter().copied()),
@@ -299,7 +299,10 @@ impl Graphs {
         let find = |copy: &Memcpy| {
             let now = access.traffic_now(driver, copy)?;
             let is_like = |of: &&GraphCopy| (of.traffic.src, of.traffic.dst) == (now.src, now.dst);
-            Some(known.iter().find(is_like).map_or(now, |known| Traffic { bytes: now.bytes, ..known.traffic }))
+            let Some(&GraphCopy { traffic: known, .. }) = known.iter().find(is_like) else { return Some(now) };
+            // It has the path of its pair, and ends of its own.
+            let kept = if known.is_kept() { access.ends(driver, copy)? } else { known.kept };
+            Some(Traffic { bytes: now.bytes, kept, ..known })
         };
         let changed: BTreeSet<usize> = new.iter().filter(|_| !is_whole).map(|copy| copy.node).collect();
         let stay = known.iter().filter(|copy| !is_whole && !changed.contains(&copy.node)).copied();

@@ -7,7 +7,7 @@
 //! **Announced, then recorded.** Before the driver gets a copy, the copy is announced at the entry of its stream and ends
 //! ([`Waits::announce`]). When the call has returned, the entry's event is recorded behind the copy ([`Waits::finish`]). One event serves all
 //! copies of a stream between the same ends, since a later copy ends later. A call that was left by `longjmp` or cancellation leaves its
-//! announcement: whoever waits records the event in its place, once. So there is no moment at which a copy may be direct and no entry says so.
+//! announcement: the next thread that waits records an event behind it. So there is no moment at which a copy may be direct and no entry says so.
 //!
 //! **Waiting.** A bit for each entry says that its copies may be under way. Before the program makes a call that waits for a context, the host
 //! waits for the events of such entries with an end there. Then it clears the bit, unless another copy has come meanwhile.
@@ -17,7 +17,7 @@
 //! id, and serves no other. Nothing here depends on owners' numbers or on an epoch.
 //!
 //! **Memory.** Entries lie in blocks of 64, each of one pair of ends. When a stream is destroyed, and its copies are over, its entry serves
-//! another, and its event goes back to its context's spare ones. Nothing has a fixed size.
+//! another, and its event goes back to its context's spare ones. The number of streams, graphs and copies has no limit.
 //!
 //! On a legacy default stream the driver keeps all waits but one: memory that is freed loses its mapping before the driver waits. There no
 //! event is recorded, since that would be a barrier of its own for work that other threads submit meanwhile.
@@ -33,6 +33,7 @@ use super::driver::Driver;
 use crate::model::Ends;
 use crate::os;
 use crate::os::arena::Arena;
+use crate::os::table::spread;
 
 /// `CU_STREAM_LEGACY`, `CU_STREAM_PER_THREAD`.
 pub(crate) const LEGACY: usize = 1;
@@ -80,6 +81,16 @@ impl Stream {
         }
     }
 
+    /// Whether an event recorded on the stream becomes part of no capture, and ends none.
+    fn may_record(self, driver: &impl Driver) -> bool {
+        match self {
+            Self::Created(stream) => driver.may_record(stream),
+            Self::PerThread(..) => driver.may_record(PER_THREAD),
+            Self::LegacyOf(_) => driver.may_record(LEGACY),
+            Self::Legacy | Self::Graph(_) => true,
+        }
+    }
+
     /// Records an event on the stream, unless a graph does that itself.
     #[inline(always)]
     fn record(self, driver: &impl Driver, event: usize) -> bool {
@@ -100,6 +111,11 @@ impl Stream {
 
 /// A context, with what tells it from later ones with the same handle.
 pub(crate) type Context = (usize, u64);
+
+/// An event behind the copies of calls that were left; none if the entry's own is enough.
+#[must_use]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Left(pub(crate) Option<(Context, usize)>);
 
 /// Whose work a call of the program waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,8 +142,8 @@ pub(crate) struct Pending {
     entry: u32,
     state: u64,
     recorded: u64,
-    /// The number of its context.
-    own: usize,
+    /// The stream's context; of a graph, the event's. None of a legacy default stream: (0, 0).
+    pub(crate) own: Context,
     stream: Stream,
     /// None of a legacy default stream.
     pub(crate) event: Option<usize>,
@@ -135,46 +151,51 @@ pub(crate) struct Pending {
     pub(crate) end: usize,
 }
 
-/// Copies of a stream, or of an executable graph, between two ends.
+/// Copies of a stream, or of an executable graph, between two ends. Numbers of entries, blocks, pairs and contexts are stored plus one; 0 is none.
 type Entry = [AtomicU64; 6];
-/// The handle of a [`Stream`]; 0 once that is destroyed.
+/// The handle of a [`Stream`]; 0 once the stream is destroyed.
 const STREAM: usize = 0;
-/// The kind of the stream ([`Stream::key`]). The upper half is the index of the stream's context in [`Locked::contexts`] plus one; 0 for a
-/// legacy default stream.
+/// The kind of the stream ([`Stream::key`]); in the upper half the stream's context in [`Locked::contexts`], none for a legacy default stream.
 const KIND: usize = 1;
 const EVENT: usize = 2;
-/// Announcements that were not recorded; [`TAKEN`], [`USED`]; and in the upper half the turn: how often announcements were recorded by somebody
-/// else, or the entry has begun or ceased to be used.
+/// How many announcements were not recorded, [`TAKEN`] and [`USED`]. The upper half is the turn: it changes when another thread has dealt with
+/// announcements, and when the entry begins or ceases to be used.
 const STATE: usize = 3;
 /// How often the event was recorded.
 const RECORDED: usize = 4;
-/// The number of the next entry in the bucket plus one, or of the next unused entry; and in the upper half the pair's.
+/// The next entry of the bucket, or the next unused one; in the upper half the pair (not plus one).
 const NEXT: usize = 5;
 
 const USED: u64 = 1 << 31;
-/// Somebody else has recorded an announcement, whose call may be under way still: the entry stays this stream's until that is destroyed.
+/// Another thread has dealt with an announcement whose call may still be under way: the entry serves no other stream until this one is destroyed.
 const TAKEN: u64 = 1 << 30;
 const ANNOUNCED: u64 = TAKEN - 1;
 const TURN: u64 = 1 << 32;
 const LOW: u64 = TURN - 1;
 
-/// Which of a block's entries have copies that may be under way, the number of the pair's next block plus one, and the pair's.
+/// 64 entries of one pair.
 type Block = [AtomicU64; 3];
+/// A bit for each entry whose copies may be under way.
 const PENDING: usize = 0;
+/// The pair's next block.
 const NEXT_BLOCK: usize = 1;
+/// The pair (not plus one).
 const PAIR: usize = 2;
 
-/// Two ends: the contexts of source and destination; the number of the next pair in the bucket, plus one; of the first block, of the first unused
-/// entry, likewise; how many entries may have copies under way, and how many there are; the entry that was last looked at to be used again, and
-/// the block, their numbers plus one.
+/// Two ends.
 type Pair = [AtomicU64; 9];
+/// The contexts of the source and of the destination.
 const SRC: usize = 0;
 const DST: usize = 1;
+/// The next pair of the bucket.
 const NEXT_PAIR: usize = 2;
 const FIRST_BLOCK: usize = 3;
+/// The first unused entry.
 const UNUSED: usize = 4;
+/// How many entries have copies that may be under way, and how many entries there are.
 const COUNT: usize = 5;
 const ENTRIES: usize = 6;
+/// The entry, and the block, at which [`Waits::reuse`] goes on.
 const HAND: usize = 7;
 const IDLE_HAND: usize = 8;
 
@@ -210,6 +231,14 @@ struct Locked {
 struct Own {
     context: Context,
     spare: Vec<usize>,
+    /// Whether the program is about to end it.
+    is_ending: bool,
+}
+
+impl Own {
+    const fn new(context: Context) -> Self {
+        Self { context, spare: Vec::new(), is_ending: false }
+    }
 }
 
 #[inline(always)]
@@ -227,12 +256,9 @@ fn set_low(word: &AtomicU64, value: u32) {
     word.store(word.load(Relaxed) >> 32 << 32 | u64::from(value), Release);
 }
 
-const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
-
 #[inline(always)]
 fn hash((handle, kind): (u64, u32), pair: u32) -> u32 {
-    let key = handle.wrapping_add((u64::from(kind) << 32 | u64::from(pair)).wrapping_mul(SPREAD));
-    (key.wrapping_mul(SPREAD) >> 32) as u32
+    spread(handle.wrapping_add(spread(u64::from(kind) << 32 | u64::from(pair), u64::BITS) as u64), u32::BITS) as u32
 }
 
 impl Waits {
@@ -272,10 +298,9 @@ impl Waits {
     pub(crate) fn announce(&self, stream: Stream, ends: Ends) -> Option<Announced> {
         let (pair_number, pair) = self.find_pair(ends)?;
         let (number, entry) = self.find(stream.key(), pair_number)?;
-        let mut state = entry[STATE].load(Acquire);
+        let (mut state, (handle, kind)) = (entry[STATE].load(Acquire), stream.key());
         loop {
-            // Whoever uses the entry anew, or no longer, begins another turn.
-            let (handle, kind) = stream.key();
+            // If the entry begins or ceases to be used, the turn changes, and the exchange fails.
             let is_of = entry[STREAM].load(Acquire) == handle && low(&entry[KIND]) == kind && is_between(pair, ends);
             if state & USED == 0 || !is_of {
                 return None;
@@ -293,6 +318,11 @@ impl Waits {
     #[inline]
     pub(crate) fn finish(&self, driver: &impl Driver, announced: Announced) -> bool {
         let Some(entry) = self.entries.get(announced.entry) else { return false };
+        let state = entry[STATE].load(Acquire);
+        if (state >> 32) as u32 != announced.turn && state & TAKEN == 0 {
+            // The entry serves another stream.
+            return false;
+        }
         let stream = Stream::of_key(entry[STREAM].load(Acquire) as usize, low(&entry[KIND]));
         let is_recorded = stream.record(driver, entry[EVENT].load(Acquire) as usize);
         if is_recorded {
@@ -312,8 +342,8 @@ impl Waits {
                 Err(now) => state = now,
             }
         }
-        // Somebody waited for it in the meantime, and may have cleared the bit.
-        if let Some(pair) = self.pair_of(announced.entry) {
+        // Another thread has waited for it in the meantime, and may have cleared the bit.
+        if let Some(pair) = self.pair_of(announced.entry).filter(|_| state & USED != 0) {
             self.mark(announced.entry, pair);
         }
     }
@@ -370,7 +400,7 @@ impl Waits {
 
     /// The first entry behind another one with copies that may be under way and that a call waits for.
     pub(crate) fn next(&self, of: &Of, behind: Option<&Pending>) -> Option<Pending> {
-        let locked = os::lock(&self.locked);
+        let locked = &*os::lock(&self.locked);
         let behind = behind.map(|pending| pending.entry);
         let first = behind.and_then(|entry| Some(low(&self.blocks.get(entry / BITS)?[PAIR])));
         let is_next =
@@ -378,39 +408,56 @@ impl Waits {
         let is_waited_for = |pending: &Pending| {
             // The driver waits for work of the stream's own context, and for that of the legacy default stream. But what goes with memory or
             // a context loses its mapping before the driver waits. A graph may be launched on any stream.
-            let own = || locked.contexts.get(pending.own).map(|own| own.context.0);
             match (*of, pending.stream) {
                 (Of::All | Of::Memory(_), _) | (_, Stream::Graph(_)) => true,
                 (_, Stream::Legacy) => false,
-                (Of::Context(context), _) => own() != Some(context),
+                (Of::Context(context), _) => pending.own.0 != context,
             }
         };
         let pairs = self.pairs().filter(|(number, pair)| is_next(*number, pair));
         let entries = pairs.flat_map(|(number, pair)| self.pending_of(pair, behind.filter(|_| Some(number) == first)));
-        entries.filter_map(|number| self.pending(number)).find(is_waited_for)
+        entries.filter_map(|number| self.pending(locked, number)).find(is_waited_for)
     }
 
-    /// Records the event in place of calls that were left, or are under way.
-    pub(crate) fn record_left(&self, driver: &impl Driver, pending: &mut Pending, thread: u32) {
-        let Pending { entry: number, state, stream, event, .. } = *pending;
-        let Some(entry) = self.entries.get(number).filter(|_| state & ANNOUNCED != 0) else { return };
-        // Of another thread's default stream only that thread can record it; and of none that is captured.
-        let is_possible = match stream {
-            Stream::PerThread(_, other) => other == thread && driver.may_record(PER_THREAD),
-            Stream::LegacyOf(_) => driver.may_record(LEGACY),
-            Stream::Created(stream) => driver.may_record(stream),
-            Stream::Legacy | Stream::Graph(_) => true,
-        };
-        if is_possible && stream.record(driver, event.unwrap_or(0)) {
-            pending.recorded = entry[RECORDED].fetch_add(1, SeqCst) + 1;
-            let next = (state & !ANNOUNCED | TAKEN).wrapping_add(TURN);
-            if entry[STATE].compare_exchange(state, next, SeqCst, Acquire).is_ok() {
-                pending.state = next;
-            }
+    /// Records an event behind the copies of calls that were left, or are under way: not the entry's own, since such a call may have
+    /// returned by now, and recorded that before later work of the stream. The caller waits for both, and then calls [`Self::left_is_over`].
+    /// None if there is no such call, or nothing can be recorded now.
+    pub(crate) fn record_left(&self, driver: &impl Driver, pending: &Pending, thread: u32) -> Option<Left> {
+        if pending.state & ANNOUNCED == 0 {
+            return None;
+        }
+        match pending.stream {
+            Stream::Legacy | Stream::Graph(_) => return Some(Left(None)),
+            // Only the thread itself can record an event on its default stream.
+            Stream::PerThread(_, other) if other != thread => return None,
+            stream if !stream.may_record(driver) => return None,
+            _ => {}
+        }
+        let event = self.event(driver, pending.own)?;
+        if pending.stream.record(driver, event) {
+            return Some(Left(Some((pending.own, event))));
+        }
+        self.give_back((pending.own, event));
+        None
+    }
+
+    /// The caller has waited for what [`Self::record_left`] returned, and for the entry's event.
+    pub(crate) fn left_is_over(&self, pending: &mut Pending, left: Left) {
+        let Left(event) = left;
+        event.into_iter().for_each(|event| self.give_back(event));
+        self.take(pending);
+    }
+
+    /// Nobody has to record the announcements any more. A call that is under way still marks the entry when it has returned.
+    fn take(&self, pending: &mut Pending) {
+        let Some(entry) = self.entries.get(pending.entry) else { return };
+        let next = (pending.state & !ANNOUNCED | TAKEN).wrapping_add(TURN);
+        if entry[STATE].compare_exchange(pending.state, next, SeqCst, Acquire).is_ok() {
+            pending.state = next;
         }
     }
 
-    /// Whoever waited for the copies has seen them end.
+    /// The caller has waited for the copies.
     pub(crate) fn is_over(&self, pending: &Pending) {
         let locked = &mut *os::lock(&self.locked);
         let (Some(entry), Some(pair), Some((block, bit))) =
@@ -430,8 +477,7 @@ impl Waits {
         if is_as_it_was() || block[PENDING].fetch_or(bit, SeqCst) & bit != 0 {
             pair[COUNT].fetch_sub(1, SeqCst);
         }
-        // Nobody says when a thread ends.
-        if is_as_it_was() && pending.is_nobodys() {
+        if is_as_it_was() && pending.stream == Stream::Created(0) {
             self.cease(locked, pending.entry, entry, pending.state);
         }
     }
@@ -440,14 +486,22 @@ impl Waits {
 
     /// A stream, or an executable graph, is about to be destroyed, and another may get its handle. Its copies go on.
     pub(crate) fn stream_is_gone(&self, driver: &impl Driver, stream: Stream) {
-        for (pair, _) in self.pairs() {
-            let find = |_: &mut Locked| self.find(stream.key(), pair);
-            // The lock is not held while the driver is called.
-            let found = find(&mut os::lock(&self.locked)).and_then(|(number, _)| self.pending(number));
-            let Some(mut pending) = found else { continue };
-            self.record_left(driver, &mut pending, 0);
+        let mut from = 0;
+        let next = |from: u32| {
             let locked = &mut *os::lock(&self.locked);
-            let Some((number, entry)) = find(locked) else { continue };
+            let mut pairs = from..self.pair_count.load(Acquire);
+            pairs.find_map(|pair| Some((pair, self.pending(locked, self.find(stream.key(), pair)?.0)?)))
+        };
+        while let Some((pair, mut pending)) = next(from) {
+            from = pair + 1;
+            // No call is under way on a stream that is destroyed: what was announced was left.
+            let is_left = pending.state & ANNOUNCED != 0 && stream.may_record(driver);
+            if is_left && stream.record(driver, pending.event.unwrap_or(0)) {
+                self.entries.get(pending.entry).into_iter().for_each(|entry| _ = entry[RECORDED].fetch_add(1, SeqCst));
+            }
+            self.take(&mut pending);
+            let locked = &mut *os::lock(&self.locked);
+            let Some((number, entry)) = self.find(stream.key(), pair) else { continue };
             self.detach(locked, number, entry);
             let state = entry[STATE].load(Acquire);
             if !self.is_pending(number) && state & ANNOUNCED == 0 {
@@ -466,20 +520,22 @@ impl Waits {
                 self.detach(locked, number, entry);
             }
         }
+        locked.contexts.iter_mut().filter(|own| own.context.0 == context).for_each(|own| own.is_ending = true);
     }
 
-    /// Contexts may be gone, with their events. For drivers that do not number contexts, all primary ones, or the one with this handle: who
-    /// ends one has waited for all copies.
+    /// Contexts may be gone, with their events. If the driver does not number contexts, those are that the program was about to end, if it did:
+    /// a primary one, or the one with this handle.
     pub(crate) fn contexts_have_changed(&self, driver: &impl Driver, is_primary: bool, destroyed: Option<usize>) {
         if self.are_none() {
             return;
         }
-        let contexts: Vec<Context> = os::lock(&self.locked).contexts.iter().map(|own| own.context).collect();
-        let is_gone = |&(handle, id): &Context| match id {
-            0 => is_primary || destroyed == Some(handle),
+        let told = |own: &mut Own| (own.context, std::mem::take(&mut own.is_ending));
+        let contexts: Vec<_> = os::lock(&self.locked).contexts.iter_mut().map(told).collect();
+        let is_gone = |&((handle, id), is_ending): &(Context, bool)| match id {
+            0 => is_ending && (is_primary || destroyed == Some(handle)),
             _ => driver.context_id(handle) != Some(id),
         };
-        let gone: Vec<Context> = contexts.into_iter().filter(is_gone).collect();
+        let gone: Vec<Context> = contexts.into_iter().filter(is_gone).map(|(context, _)| context).collect();
         let ends = self.pairs().flat_map(|(_, pair)| ends_of(pair));
         let gone_ends: Vec<usize> = ends.filter(|&end| end != 0 && driver.context_id(end).is_none()).collect();
         let locked = &mut *os::lock(&self.locked);
@@ -494,7 +550,7 @@ impl Waits {
             }
         }
         for own in locked.contexts.iter_mut().filter(|own| gone.contains(&own.context)) {
-            *own = Own { context: (0, 0), spare: Vec::new() };
+            *own = Own::new((0, 0));
         }
         for (number, pair) in self.pairs().filter(|(_, pair)| has_end(pair, &gone_ends)) {
             self.spare_pair(locked, number, pair);
@@ -568,6 +624,13 @@ impl Waits {
         }
     }
 
+    fn unmark(&self, number: u32, pair: &Pair) {
+        let is_marked = |(block, bit): (&Block, u64)| block[PENDING].fetch_and(!bit, SeqCst) & bit != 0;
+        if self.bit(number).is_some_and(is_marked) {
+            pair[COUNT].fetch_sub(1, SeqCst);
+        }
+    }
+
     /// The entries of a pair whose copies may be under way; those behind one.
     fn pending_of<'a>(&'a self, pair: &'a Pair, behind: Option<u32>) -> impl Iterator<Item = u32> + 'a {
         let first = behind.map_or(low(&pair[FIRST_BLOCK]), |entry| entry / BITS + 1);
@@ -587,22 +650,15 @@ impl Waits {
         })
     }
 
-    fn pending(&self, number: u32) -> Option<Pending> {
+    fn pending(&self, locked: &Locked, number: u32) -> Option<Pending> {
         let entry = self.entries.get(number)?;
         let (state, recorded) = (entry[STATE].load(SeqCst), entry[RECORDED].load(SeqCst));
         let event = Some(entry[EVENT].load(Acquire) as usize).filter(|&event| event != 0);
         let stream = Stream::of_key(entry[STREAM].load(Acquire) as usize, low(&entry[KIND]));
+        let own = locked.contexts.get(own_number(entry)).map_or((0, 0), |own| own.context);
         let pair = self.pair_of(number)?;
         let end = ends_of(pair).into_iter().find(|&end| end != 0)?;
-        (state & USED != 0).then_some(Pending {
-            entry: number,
-            state,
-            recorded,
-            own: own_number(entry),
-            stream,
-            event,
-            end,
-        })
+        (state & USED != 0).then_some(Pending { entry: number, state, recorded, own, stream, event, end })
     }
 
     fn used(&self, block_count: u32) -> impl Iterator<Item = (u32, &Entry)> {
@@ -610,8 +666,8 @@ impl Waits {
         entries.filter(|(_, entry)| entry[STATE].load(Acquire) & USED != 0)
     }
 
-    /// Looks at a few entries of destroyed streams, and has those be used again whose copies are over. Else they would grow in number if nobody waits.
-    /// Idle entries of live streams are used again too, except a number of them ([`Self::reuse_idle`]).
+    /// Reclaims entries of destroyed streams whose copies are over, a few at a time; otherwise they would pile up if nobody waits. Reclaims idle
+    /// entries of live streams too ([`Self::reuse_idle`]).
     fn reuse(&self, driver: &impl Driver, ends: Ends) {
         const TRIES: usize = 2;
         const LOOKED_AT: usize = 8;
@@ -623,7 +679,7 @@ impl Waits {
                 let hand = low(&pair[HAND]).checked_sub(1);
                 let mut last = None;
                 let looked_at = self.pending_of(pair, hand).take(LOOKED_AT).inspect(|&number| last = Some(number));
-                let found = looked_at.filter_map(|number| self.pending(number)).find(Pending::is_nobodys);
+                let found = looked_at.filter_map(|number| self.pending(locked, number)).find(Pending::is_nobodys);
                 pair[HAND].store(last.map_or(0, |number| u64::from(number) + 1), Relaxed);
                 found
             };
@@ -635,6 +691,7 @@ impl Waits {
         }
     }
 
+    /// Reclaims an entry of a stream without copies under way, if there are many. The stream's next copy gets another.
     fn reuse_idle(&self, locked: &mut Locked, pair: &Pair) {
         const LEFT: u64 = 1024;
         const LOOKED_AT: usize = 4;
@@ -669,6 +726,7 @@ impl Waits {
         }
         let own = event.and_then(|(context, _)| locked.own(context)).map_or(0, |(number, _)| number as u64 + 1);
         let Some((number, entry)) = self.unused(locked, (pair_number, pair)) else { return false };
+        self.unmark(number, pair);
         let (handle, kind) = stream.key();
         entry[KIND].store(own << 32 | u64::from(kind), Release);
         entry[EVENT].store(event.map_or(0, |(_, event)| event as u64), Release);
@@ -777,10 +835,8 @@ impl Waits {
         if let Some(context) = context.filter(|_| event != 0) {
             locked.give_back(context, event);
         }
-        if let (Some((block, bit)), Some(pair)) = (self.bit(number), self.pair_of(number)) {
-            if block[PENDING].fetch_and(!bit, SeqCst) & bit != 0 {
-                pair[COUNT].fetch_sub(1, SeqCst);
-            }
+        if let Some(pair) = self.pair_of(number) {
+            self.unmark(number, pair);
             self.put_to_unused(number, pair);
         }
         true
@@ -851,7 +907,7 @@ fn is_between(pair: &Pair, ends: Ends) -> bool {
 
 #[inline(always)]
 fn pair_bucket([src, dst]: Ends) -> usize {
-    (src as u64).wrapping_mul(SPREAD).wrapping_add(dst as u64).wrapping_mul(SPREAD) as usize >> 58
+    spread((src as u64).wrapping_add((dst as u64).rotate_left(21)), PAIR_BUCKETS.ilog2())
 }
 
 /// The bucket of a hash among so many; none if there is none.
@@ -865,11 +921,7 @@ fn bucket_of(hash: u32, count: u32) -> Option<u32> {
 impl Pending {
     /// Whether no further copy of the stream is to be expected, or nobody will say so: when a thread ends.
     fn is_nobodys(&self) -> bool {
-        match self.stream {
-            Stream::Created(0) => self.state & ANNOUNCED == 0,
-            Stream::PerThread(..) => self.state & (ANNOUNCED | TAKEN) == 0,
-            _ => false,
-        }
+        self.state & ANNOUNCED == 0 && matches!(self.stream, Stream::PerThread(..) | Stream::Created(0))
     }
 }
 
@@ -880,7 +932,7 @@ impl Locked {
         let number = known.or_else(|| self.contexts.iter().position(|own| own.context == (0, 0)));
         let number = number.unwrap_or(self.contexts.len());
         if number == self.contexts.len() {
-            self.contexts.push(Own { context, spare: Vec::new() });
+            self.contexts.push(Own::new(context));
         }
         let own = self.contexts.get_mut(number)?;
         own.context = context;
@@ -929,8 +981,10 @@ mod tests {
     /// Waits for all that a call waits for.
     fn wait(waits: &Waits, fake: &Fake, of: Of) {
         for mut pending in all(waits, of) {
-            waits.record_left(fake, &mut pending, 0);
-            pending.event.iter().for_each(|event| _ = fake.events.borrow_mut().remove(event));
+            let left = waits.record_left(fake, &pending, 0);
+            let events = [pending.event, left.and_then(|Left(left)| Some(left?.1))];
+            events.iter().flatten().for_each(|event| _ = fake.events.borrow_mut().remove(event));
+            left.into_iter().for_each(|left| waits.left_is_over(&mut pending, left));
             waits.is_over(&pending);
         }
     }
@@ -980,16 +1034,18 @@ mod tests {
     }
 
     #[test]
-    fn announced_and_left_is_recorded_once_by_who_waits() {
+    fn announced_and_left_is_recorded_by_the_next_that_waits() {
         let (waits, fake) = (Waits::new(), Fake::new());
         copied(&waits, &fake, stream(0));
         wait(&waits, &fake, Of::All);
         let left = waits.announce(stream(0), ENDS).unwrap();
         let mut pending = all(&waits, Of::Context(context(1)))[0];
         waits.is_over(&pending);
-        assert_eq!(count(&waits, Of::All), 1, "whoever waited before it was recorded knows nothing");
-        waits.record_left(&fake, &mut pending, 0);
-        assert!(fake.events.borrow().contains_key(&pending.event.unwrap()));
+        assert_eq!(count(&waits, Of::All), 1, "a thread that recorded nothing has not waited for it");
+        let recorded = waits.record_left(&fake, &pending, 0).unwrap();
+        let Left(Some((_, event))) = recorded else { panic!("{recorded:?}") };
+        assert_eq!((fake.events.borrow().get(&event), pending.event == Some(event)), (Some(&0x5000), false));
+        waits.left_is_over(&mut pending, recorded);
         waits.is_over(&pending);
         assert_eq!(count(&waits, Of::All), 0);
         // The call was only under way: its copy may have come after that event.
@@ -998,9 +1054,24 @@ mod tests {
         wait(&waits, &fake, Of::All);
         let failed = waits.announce(stream(0), ENDS).unwrap();
         waits.withdraw(failed);
+        let pending = all(&waits, Of::All)[0];
+        assert!(waits.record_left(&fake, &pending, 0).is_none(), "the copy was not made");
+    }
+
+    /// The call returns, and the stream gets more work, while another thread is about to record an event for it.
+    #[test]
+    fn announced_and_finished_meanwhile_keeps_the_event_of_its_call() {
+        let (waits, fake) = (Waits::new(), Fake::new());
+        copied(&waits, &fake, stream(0));
+        let under_way = waits.announce(stream(0), ENDS).unwrap();
         let mut pending = all(&waits, Of::All)[0];
-        waits.record_left(&fake, &mut pending, 0);
-        assert!(fake.events.borrow().is_empty(), "nothing is recorded for a copy that was not made");
+        assert!(waits.finish(&fake, under_way));
+        let late = waits.record_left(&fake, &pending, 0).unwrap();
+        let Left(Some((_, event))) = late else { panic!("{late:?}") };
+        assert_ne!(pending.event, Some(event), "whoever comes later does not wait for later work");
+        waits.left_is_over(&mut pending, late);
+        waits.is_over(&pending);
+        assert_eq!(all(&waits, Of::All)[0].event, pending.event);
     }
 
     #[test]
@@ -1010,11 +1081,23 @@ mod tests {
         copied(&waits, &fake, stream);
         fake.events.borrow_mut().clear();
         let _left = waits.announce(stream, ENDS).unwrap();
-        let mut pending = all(&waits, Of::All)[0];
-        waits.record_left(&fake, &mut pending, 8);
-        assert!(fake.events.borrow().is_empty());
-        waits.record_left(&fake, &mut pending, 7);
+        let pending = all(&waits, Of::All)[0];
+        assert!(waits.record_left(&fake, &pending, 8).is_none() && fake.events.borrow().is_empty());
+        assert!(waits.record_left(&fake, &pending, 7).is_some());
         assert_eq!(fake.events.borrow().len(), 1);
+    }
+
+    /// A call that returns after its entry has ceased to be used.
+    #[test]
+    fn finish_of_an_entry_that_serves_another_stream_fails() {
+        let (waits, fake) = (Waits::new(), Fake::new());
+        copied(&waits, &fake, stream(0));
+        let late = waits.announce(stream(0), ENDS).unwrap();
+        fake.ids.borrow_mut().insert(context(0), 2);
+        waits.contexts_have_changed(&fake, false, None);
+        assert!(!waits.finish(&fake, late));
+        waits.withdraw(late);
+        assert!(!waits.are_pending(&Of::All));
     }
 
     #[test]

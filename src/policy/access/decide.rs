@@ -72,15 +72,6 @@ impl Access {
         path == Path::Direct && evident(src, dst).is_none() && self.lock().is_made_direct(src, dst)
     }
 
-    /// Whether a copy is direct only because of p2pshim, or another thread may make it so before the driver gets it.
-    fn may_be_kept(&self, path: Path, src: Place, dst: Place) -> bool {
-        let may_change = || {
-            let (registry, kind) = (self.lock(), kind_of(src, dst));
-            registry.never(kind, registry.verification(kind, src.device, dst.device), src, dst).is_none()
-        };
-        self.is_kept(path, src, dst) || matches!(path, Path::Staged(_)) && may_change()
-    }
-
     /// Why a copy is staged that CUDA refuses for want of rights: p2pshim may have refused them, since the path is broken. If it has not,
     /// CUDA gets the copy, and refuses it: a staged one would succeed. What the user denies is as on hardware without a path.
     fn beyond_rights(&self, src: Place, dst: Place) -> Why {
@@ -121,10 +112,19 @@ impl Access {
         let may_know = may_ask || kind_of(src, dst) != Kind::Pool;
         let has_context = (on.keeps_path || driver.current_context().is_some()) && os::has_room();
         let on = Circumstances { has_context, may_know, ..on };
-        let next = || self.lock().next_step((src, dst), counted, is_granted, on);
-        match next() {
+        // The step, and whether the waits of this copy are kept, as of one moment.
+        let next = || {
+            let mut registry = self.lock();
+            let step = registry.next_step((src, dst), counted, is_granted, on);
+            let is_kept = match step {
+                Step::Decided(path) => path == Path::Direct && registry.is_made_direct(src, dst),
+                Step::Now(path) | Step::Act(_, path) => registry.may_be_made_direct(path, src, dst),
+            };
+            (step, is_kept)
+        };
+        let (step, is_kept) = next();
+        match step {
             Step::Decided(path) => {
-                let is_kept = self.is_kept(path, src, dst);
                 self.cells.keep(cell, (path, is_kept), epoch);
                 self.tell_once(src, dst, path);
                 Some((path, is_kept))
@@ -133,7 +133,7 @@ impl Access {
                 if path == Path::Staged(Why::Capturing) {
                     self.tell_once(src, dst, path);
                 }
-                Some((path, self.may_be_kept(path, src, dst)))
+                Some((path, is_kept))
             }
             Step::Act(_, meanwhile) => {
                 // A graph's copies have the path that they get now for good. Captures that are under way may wait for this thread.
@@ -144,14 +144,16 @@ impl Access {
                         let what = "copies of a graph stay staged: another thread is still verifying after";
                         log::pair_info(src.device, dst.device, format_args!("{what} {} ms", patience.as_millis()));
                     }
-                    return Some((meanwhile, self.may_be_kept(meanwhile, src, dst)));
+                    return Some((meanwhile, is_kept));
                 };
                 // Another thread may have acted before.
-                let path = match next() {
-                    Step::Act(purpose, _) => self.act(driver, (src, dst), purpose, on),
-                    Step::Decided(path) | Step::Now(path) => path,
-                };
-                Some((path, self.may_be_kept(path, src, dst)))
+                match next() {
+                    (Step::Act(purpose, _), _) => {
+                        let path = self.act(driver, (src, dst), purpose, on);
+                        Some((path, self.lock().may_be_made_direct(path, src, dst)))
+                    }
+                    (Step::Decided(path) | Step::Now(path), is_kept) => Some((path, is_kept)),
+                }
             }
         }
     }
@@ -341,6 +343,16 @@ impl Registry {
             return Step::Now(Path::Staged(Why::Capturing));
         }
         Step::Act(Purpose::Enable, Path::Staged(Why::Verifying))
+    }
+
+    /// Whether a copy on a path is direct only because of p2pshim, or another thread may make it so before the driver gets it.
+    fn may_be_made_direct(&self, path: Path, src: Place, dst: Place) -> bool {
+        let kind = kind_of(src, dst);
+        match path {
+            Path::Direct => self.is_made_direct(src, dst),
+            Path::Staged(_) => self.never(kind, self.verification(kind, src.device, dst.device), src, dst).is_none(),
+            _ => false,
+        }
     }
 
     /// Whether nobody is acting on one of these devices, so that the caller now may; others have devices of their own.

@@ -72,7 +72,7 @@ use super::driver::{Driver, Holder};
 use super::memory::{Cache, Kind, Place};
 use crate::api::Layer;
 use crate::config::{Access as Policy, Config};
-use crate::model::{Memcpy, Named, Path, Traffic, Why, is_array};
+use crate::model::{Ends, Memcpy, Named, Path, Traffic, Why, is_array};
 
 /// All that is known of memory, contexts and peers.
 pub(crate) struct Access {
@@ -245,6 +245,11 @@ impl Access {
         self.place(driver, address);
     }
 
+    /// The contexts of both ends of a copy, as [`Traffic::kept`] has them.
+    pub(crate) fn ends(&self, driver: &impl Driver, copy: &Memcpy) -> Option<Ends> {
+        Some(ends([self.place(driver, copy.src)?, self.place(driver, copy.dst)?], copy))
+    }
+
     /// Forgets which memory is whose: some has gone away, or rights have changed.
     #[inline]
     pub(crate) fn memory_has_changed(&self) {
@@ -348,14 +353,18 @@ impl Between {
 }
 
 /// A copy from one place to another; `is_kept` if p2pshim alone has made its path direct, or may do so before the copy is made.
-///
-/// A staged copy is work of the context that the memory belongs to. Of memory that belongs to none, of a pool or mapped, it is work of the
-/// context that the call names (measured on H200).
 #[inline(always)]
-fn traffic([src, dst]: [Place; 2], path: Path, is_kept: bool, copy: &Memcpy) -> Traffic {
+fn traffic(places: [Place; 2], path: Path, is_kept: bool, copy: &Memcpy) -> Traffic {
+    let kept = if is_kept { ends(places, copy) } else { [0; 2] };
+    Traffic { kept, ..Traffic::new(places.map(|place| place.device), path, copy.bytes) }
+}
+
+/// The contexts that a staged copy is work of, besides its stream's: those that the memory belongs to. If it belongs to none, since it is of a pool or
+/// mapped, the context that the call names for that end (measured on H200).
+#[inline(always)]
+fn ends([src, dst]: [Place; 2], copy: &Memcpy) -> Ends {
     let end = |place: Place, named: Named| if place.has_rights() { named.context() } else { place.of as usize };
-    let kept = if is_kept { [end(src, copy.src_named), end(dst, copy.dst_named)] } else { [0; 2] };
-    Traffic { kept, ..Traffic::new([src.device, dst.device], path, copy.bytes) }
+    [end(src, copy.src_named), end(dst, copy.dst_named)]
 }
 
 /// The path of a copy that needs no decision.

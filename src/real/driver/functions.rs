@@ -125,7 +125,6 @@ driver_functions! {
     fn stream_wait_event_ptsz c"cuStreamWaitEvent_ptsz" (stream: usize, event: usize, flags: c_uint);
     fn stream_query c"cuStreamQuery" (stream: usize);
     fn stream_synchronize c"cuStreamSynchronize" (stream: usize);
-    fn stream_synchronize_ptsz c"cuStreamSynchronize_ptsz" (stream: usize);
     fn memcpy_3d_async c"cuMemcpy3DAsync_v2" (copy: *const CUDA_MEMCPY3D_PEER, stream: usize);
     fn memcpy_async c"cuMemcpyAsync" (dst: u64, src: u64, bytes: usize, stream: usize);
     fn memcpy_host_to_device c"cuMemcpyHtoDAsync_v2" (dst: u64, src: usize, bytes: usize, stream: usize);

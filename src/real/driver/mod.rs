@@ -37,6 +37,7 @@ use crate::os;
 use crate::policy::capture;
 use crate::policy::driver::{Driver, Judged, Memory, NodeCopy, Scratch, ScratchKind, Span};
 use crate::policy::verdicts::{self, Gpu, Verdict};
+use crate::policy::waits::PER_THREAD;
 use crate::real::{downloaded, fill};
 
 /// The driver of this process.
@@ -258,8 +259,7 @@ impl Driver for RealDriver {
     }
 
     fn may_record(&self, stream: usize) -> bool {
-        const LAST_DEFAULT: usize = 2;
-        let is_free = || stream > LAST_DEFAULT && capture_status(stream, false) == Some(CaptureStatus::None);
+        let is_free = || stream > PER_THREAD && capture_status(stream, false) == Some(CaptureStatus::None);
         !capture::may_be_under_way() || is_free()
     }
 

@@ -5,7 +5,7 @@ use std::ffi::c_uint;
 use super::contexts::within;
 use super::functions::{
     asked, checked, ctx_get_flags, event_create, event_destroy, event_query, event_record, event_synchronize, is_ready,
-    stream_create, stream_destroy, stream_synchronize, stream_synchronize_ptsz, stream_wait_event,
+    stream_create, stream_destroy, stream_synchronize, stream_wait_event,
 };
 use crate::policy::waits::LEGACY;
 
@@ -50,10 +50,9 @@ pub(crate) fn is_over(event: usize) -> bool {
 }
 
 /// Waits for all that a stream of the program has to do.
-pub(crate) fn wait_for_stream(stream: usize, per_thread: bool) {
-    let wait = if per_thread { stream_synchronize_ptsz } else { stream_synchronize };
+pub(crate) fn wait_for_stream(stream: usize) {
     // SAFETY: the stream is one on which the program has just made a copy.
-    unsafe { wait(stream) };
+    unsafe { stream_synchronize(stream) };
 }
 
 /// Waits for an event, as a call of the program's would wait.
@@ -94,13 +93,11 @@ pub(crate) fn follow(context: usize, events: impl Iterator<Item = usize>, mark: 
     let followed = within(context, || {
         // SAFETY: the function writes the place.
         let stream = asked(|stream| unsafe { stream_create(stream, NON_BLOCKING) })?;
-        for event in events {
-            // SAFETY: the event and the stream are ours.
-            unsafe { stream_wait_event(stream, event, 0) };
-        }
-        let is_recorded = mark.is_none_or(|mark| record(mark, stream));
+        // SAFETY: the event and the stream are ours.
+        let waits = |event| checked(unsafe { stream_wait_event(stream, event, 0) }).is_ok();
+        let has_followed = events.into_iter().all(waits) && mark.is_none_or(|mark| record(mark, stream));
         // SAFETY: the stream is ours. Its work goes on.
-        checked(unsafe { stream_destroy(stream) }).map(|()| is_recorded)
+        checked(unsafe { stream_destroy(stream) }).map(|()| has_followed)
     });
     followed == Ok(true)
 }
