@@ -1,9 +1,9 @@
-/* build: driver; run: streams_reused handles|queries on reusing-driver
+/* build: driver; run: streams_reused handles|queries|waits on reusing-driver
  * Streams that threads make and destroy while others do the same, or copy: their handles are given again at once. All of it
  * is right, and no copy may be refused. For lib/reusing_driver.c, which does not survive the use of a stream that is gone.
  *
  * handles: each thread makes a stream, copies on it and destroys it. queries: one thread makes streams that do not wait for
- * default streams, and copies synchronously; another destroys them.
+ * default streams, and copies synchronously; another destroys them. waits: as handles, and one thread waits for all copies again and again.
  */
 #include <cuda.h>
 #include <pthread.h>
@@ -71,18 +71,34 @@ static void *destroy(void *unused)
     return NULL;
 }
 
+static void *synchronize(void *unused)
+{
+    (void)unused;
+    CHECK_CU(cuCtxSetCurrent(contexts[1]));
+    while (!atomic_load(&finished))
+        CHECK_CU(cuCtxSynchronize());
+    return NULL;
+}
+
 int main(int argc, char **argv)
 {
-    bool handles = argc > 1 && strcmp(argv[1], "handles") == 0;
-    int count = handles ? THREADS : 2;
+    bool queries = argc > 1 && strcmp(argv[1], "queries") == 0;
+    bool waits = argc > 1 && strcmp(argv[1], "waits") == 0;
+    int count = queries ? 2 : THREADS;
+    pthread_t waiting;
     pthread_t threads[THREADS];
     CHECK_CU(cuInit(0));
     for (int device = 0; device < 2; device++)
         CHECK_CU(cuDevicePrimaryCtxRetain(&contexts[device], device));
     for (int i = 0; i < count; i++)
-        REQUIRE(pthread_create(&threads[i], NULL, handles ? use_and_destroy : i == 0 ? make_and_copy : destroy, NULL) == 0);
+        REQUIRE(pthread_create(&threads[i], NULL, !queries ? use_and_destroy : i == 0 ? make_and_copy : destroy, NULL) == 0);
+    if (waits)
+        REQUIRE(pthread_create(&waiting, NULL, synchronize, NULL) == 0);
     for (int i = 0; i < count; i++)
         REQUIRE(pthread_join(threads[i], NULL) == 0);
+    atomic_store(&finished, true);
+    if (waits)
+        REQUIRE(pthread_join(waiting, NULL) == 0);
     printf("%d copies refused\n", atomic_load(&refused));
     return 0;
 }

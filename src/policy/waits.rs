@@ -28,6 +28,7 @@ use std::sync::Mutex;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::time::Duration;
 
 use super::driver::Driver;
 use crate::model::Ends;
@@ -206,6 +207,8 @@ const PAIR_BUCKETS: usize = 64;
 const LOAD: u32 = 2;
 /// A look-up without the lock stops after so many steps: another thread may relink the chain meanwhile.
 const LONGEST: usize = 256;
+/// So long a thread waits for others that use a stream which it is about to destroy.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// All copies whose waits are kept.
 pub(crate) struct Waits {
@@ -225,6 +228,8 @@ struct Locked {
     block_count: u32,
     /// Entries in buckets.
     hashed: u32,
+    /// Entries on whose streams a thread that waits records an event. Another thread that destroys such a stream waits for that.
+    in_use: Vec<u32>,
 }
 
 /// A context with streams, and events of it that no entry has.
@@ -263,7 +268,7 @@ fn hash((handle, kind): (u64, u32), pair: u32) -> u32 {
 
 impl Waits {
     pub(crate) const fn new() -> Self {
-        let locked = Locked { contexts: Vec::new(), block_count: 0, hashed: 0 };
+        let locked = Locked { contexts: Vec::new(), block_count: 0, hashed: 0, in_use: Vec::new() };
         Self {
             entries: Arena::new(),
             blocks: Arena::new(),
@@ -430,15 +435,34 @@ impl Waits {
             Stream::Legacy | Stream::Graph(_) => return Some(Left(None)),
             // Only the thread itself can record an event on its default stream.
             Stream::PerThread(_, other) if other != thread => return None,
-            stream if !stream.may_record(driver) => return None,
             _ => {}
         }
-        let event = self.event(driver, pending.own)?;
-        if pending.stream.record(driver, event) {
-            return Some(Left(Some((pending.own, event))));
+        self.use_stream(pending)?;
+        let event = self.record_behind(driver, pending);
+        let in_use = &mut os::lock(&self.locked).in_use;
+        if let Some(place) = in_use.iter().position(|&entry| entry == pending.entry) {
+            in_use.swap_remove(place);
         }
-        self.give_back((pending.own, event));
-        None
+        event.map(|event| Left(Some((pending.own, event))))
+    }
+
+    /// An event behind all that a stream has to do by now.
+    fn record_behind(&self, driver: &impl Driver, pending: &Pending) -> Option<usize> {
+        let event = pending.stream.may_record(driver).then(|| self.event(driver, pending.own))??;
+        let is_recorded = pending.stream.record(driver, event);
+        if !is_recorded {
+            self.give_back((pending.own, event));
+        }
+        is_recorded.then_some(event)
+    }
+
+    /// From now on [`Self::stream_is_gone`] waits before it lets another thread destroy the stream of an entry. None if that has begun: then
+    /// the entry's event is recorded, and the driver may not know the stream any more.
+    fn use_stream(&self, pending: &Pending) -> Option<()> {
+        let entry = self.entries.get(pending.entry)?;
+        let locked = &mut *os::lock(&self.locked);
+        let stream = Stream::of_key(entry[STREAM].load(Acquire) as usize, low(&entry[KIND]));
+        (stream == pending.stream && stream != Stream::Created(0)).then(|| locked.in_use.push(pending.entry))
     }
 
     /// The caller has waited for what [`Self::record_left`] returned, and for the entry's event.
@@ -500,10 +524,18 @@ impl Waits {
                 self.entries.get(pending.entry).into_iter().for_each(|entry| _ = entry[RECORDED].fetch_add(1, SeqCst));
             }
             self.take(&mut pending);
+            let detached = {
+                let locked = &mut *os::lock(&self.locked);
+                let found = self.find(stream.key(), pair);
+                found
+                    .inspect(|&(number, entry)| self.detach(locked, number, entry))
+                    .map(|(number, entry)| (number, entry, entry[STATE].load(Acquire)))
+            };
+            let Some((number, entry, state)) = detached else { continue };
+            // The driver uses the memory of a stream that is destroyed for other things. To record an event takes microseconds.
+            os::until(PATIENCE, || !os::lock(&self.locked).in_use.contains(&number));
             let locked = &mut *os::lock(&self.locked);
-            let Some((number, entry)) = self.find(stream.key(), pair) else { continue };
-            self.detach(locked, number, entry);
-            let state = entry[STATE].load(Acquire);
+            // Unless it serves another stream by now.
             if !self.is_pending(number) && state & ANNOUNCED == 0 {
                 self.cease(locked, number, entry, state);
             }

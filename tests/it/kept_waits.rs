@@ -1,8 +1,8 @@
 //! Calls wait for queued copies as without p2pshim, whatever else there is or goes on: many graphs and streams, threads that change what
 //! belongs to whom, and calls that are left before they return.
 
-use crate::support::Program;
 use crate::support::soak::soak;
+use crate::support::{Program, path};
 
 /// Words of the programs for what must not be, on any library.
 const WRONG: [&str; 5] = ["NOT", "WRONG", "WAITS", "SOME", ": NO"];
@@ -144,6 +144,16 @@ fn calls_wait_while_owners_and_rights_change() {
         assert_same(churn(mode, rounds));
         assert_same(churn(mode, rounds).env("P2PSHIM_VERIFY", "off"));
     }
+}
+
+/// The driver below ends the program if it ever gets a stream that is gone, as a real one does.
+#[test]
+fn streams_that_are_destroyed_while_another_thread_waits_are_not_used() {
+    let program = Program::new(path("target/c-tests/streams_reused")).arg("waits").findings_apart();
+    let program = program.libraries("target/c-tests/reusing-driver").env("P2PSHIM_VERIFY", "off");
+    let outcome = program.preloaded();
+    assert_eq!(outcome.stdout, "0 copies refused\n", "{outcome:#?}");
+    outcome.assert_success();
 }
 
 #[test]
