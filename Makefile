@@ -4,10 +4,16 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := build
 # `make help` lists the targets; `make V=1` shows the commands.
 $(V).SILENT:
-.PHONY: build help shim demo figures test soak gauntlet gauntlet-faults neighbours fuzz models races privilege systems test-gpu bench lint check header sim c-tests gpu-bundle clean
+.PHONY: build help shim tools demo figures test quick golden soak gauntlet gauntlet-faults neighbours fuzz models races privilege systems test-gpu bench lint check header sim c-tests gpu-bundle clean
 
 CARGO ?= cargo
-SHIM := target/release/libp2pshim.so
+# What users get is built with the profile `release`. For tests it is built in less time, and with P2PSHIM_PROFILE=dist what is packaged
+# is tested. All find it in target/built.
+FOR_USERS := build demo install uninstall bench bench-instructions bench-many gpu-bundle test-gpu
+P2PSHIM_PROFILE ?= $(if $(filter-out $(FOR_USERS),$(MAKECMDGOALS)),tests,release)
+export P2PSHIM_PROFILE
+IS_DIST := $(filter dist,$(P2PSHIM_PROFILE))
+SHIM := target/built/libp2pshim.so
 
 build: shim sim
 
@@ -15,12 +21,11 @@ build: shim sim
 help:
 	sed -n 's/^| \(`make .*`\) | \(.*\) |$$/\1:\n    \2/p' CONTRIBUTING.md | sed 's/\[\([^]]*\)\]([^)]*)/\1/g' | tr -d '`'
 
-# The library and the command. Cargo knows whether there is anything to do. For tests they are linked sooner; `make test-dist` tests
-# the library as it is packaged.
-test soak gauntlet neighbours fuzz privilege test-dist: export SHIM_PROFILE := CARGO_PROFILE_RELEASE_LTO=thin CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
-shim:
-	$(SHIM_PROFILE) $(CARGO) build --release -p p2pshim -p p2pshim-cli
-	ln -sfn libp2pshim.so target/release/libp2pshim.so.0
+# The library and the command. Cargo knows whether there is anything to do.
+shim: $(if $(IS_DIST),dist-build)
+	$(if $(IS_DIST),,$(CARGO) build --profile $(P2PSHIM_PROFILE) -p p2pshim -p p2pshim-cli)
+	ln -sfn $(if $(IS_DIST),$(DIST_TARGET)/release,$(P2PSHIM_PROFILE)) target/built
+	ln -sfn libp2pshim.so target/built/libp2pshim.so.0
 
 $(SHIM): shim
 
@@ -35,16 +40,29 @@ demo:
 	CARGO_TERM_QUIET=true $(MAKE) --silent --no-print-directory shim sim c-tests
 	c-tests/demo
 
-test: shim sim c-tests bench-programs
+# Whatever tests/run needs.
+programs: shim sim c-tests bench-programs tools
+tools:
+	cargo nextest --version >/dev/null 2>&1 || packaging/get-tools nextest
+
+test: programs
 	tests/run
+
+# After a change of the library: unit tests, and tests of programs that take little time.
+quick: programs
+	tests/run --profile quick
+
+# Writes anew what tests compare with: read what has changed.
+golden: programs
+	P2PSHIM_UPDATE=1 tests/run --profile golden
 
 # All of what `make test` does a part of, with other seeds each time. The exports are checked in a debug build too: symbol
 # versions have got lost there.
 soak: SEED := $(or $(P2PSHIM_SOAK),$(shell od -An -N3 -tu4 /dev/urandom))
-soak: shim sim c-tests bench-programs
+soak: programs
 	$(CARGO) build -p p2pshim
 	echo '`make soak P2PSHIM_SOAK=$(strip $(SEED))` repeats this.'
-	P2PSHIM_SOAK=$(strip $(SEED)) tests/run -- --include-ignored
+	P2PSHIM_SOAK=$(strip $(SEED)) tests/run --profile soak
 
 # Rounds from a seed on, for MINUTES; without them one, the seed's.
 gauntlet: shim sim c-tests
@@ -75,7 +93,7 @@ systems: dist c-tests
 	tests/systems/systems.py $(SUITES)
 
 # So many damaged inputs of each kind that is read. Readers that take more than 4 GiB of addresses fail.
-fuzz: FUZZ = $(SHIM_PROFILE) $(CARGO) test --release -q -p p2pshim-host -p p2pshim-trace -p p2pshim-cli
+fuzz: FUZZ = $(CARGO) test --profile tests -q -p p2pshim-host -p p2pshim-trace -p p2pshim-cli
 fuzz:
 	$(FUZZ) --no-run
 	ulimit -v $$((4 << 20)) && P2PSHIM_FUZZ=$(or $(INPUTS),1000000) P2PSHIM_SOAK=$(or $(SEED),1) $(FUZZ) damaged -- --nocapture

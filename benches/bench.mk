@@ -4,7 +4,7 @@
 # counts instructions and memory where there are many streams and graphs. `make test` runs each variant once, without measuring.
 
 BENCH := target/bench
-BENCH_SHIM ?= target/release/libp2pshim.so
+BENCH_SHIM ?= $(SHIM)
 BENCH_CC = $(CC) -std=c11 -Wall -Wextra -Werror -O2 -falign-functions=64 -falign-loops=64
 BENCH_LIBRARY := -shared -fPIC
 

@@ -5,6 +5,7 @@ LIBDIR ?= $(PREFIX)/lib
 # Not where Python looks by itself, since that differs from system to system.
 PYTHONDIR ?= $(PREFIX)/share/p2pshim/python
 DESTDIR ?=
+INSTALLED ?= target/release
 
 # Seen from the prefix.
 below_prefix = $(or $(patsubst $(PREFIX)/%,%,$(filter $(PREFIX)/%,$1)),$(error $1 is not below PREFIX=$(PREFIX)))
@@ -12,7 +13,7 @@ below_prefix = $(or $(patsubst $(PREFIX)/%,%,$(filter $(PREFIX)/%,$1)),$(error $
 # Under sudo there is often no cargo: then what `make build` has built is installed.
 install: $(if $(shell command -v $(CARGO)),build)
 	stage=$$(mktemp -d) && trap 'rm -rf "$$stage"' EXIT && packaging/stage "$$stage/files" \
-		$(call below_prefix,$(LIBDIR)) $(call below_prefix,$(PYTHONDIR)) $(SHIM) target/release/p2pshim $(SIM_LIB) && \
+		$(call below_prefix,$(LIBDIR)) $(call below_prefix,$(PYTHONDIR)) $(INSTALLED)/libp2pshim.so $(INSTALLED)/p2pshim $(SIM_LIB) && \
 		packaging/place install "$$stage/files" "$(DESTDIR)$(PREFIX)"
 	echo "p2pshim is installed in $(DESTDIR)$(PREFIX)"
 
@@ -54,7 +55,8 @@ dist: dist-build
 	packaging/stage $(DIST)/deb/usr lib/x86_64-linux-gnu lib/python3/dist-packages $(DIST_FILES)
 	packaging/debian/make-deb $(DIST)/deb $(DIST)
 
-# The packages in clean places, and the C programs under the library that is in them.
-test-dist: dist shim sim c-tests bench-programs valgrind
-	$(CARGO) test --no-fail-fast --test dist
-	P2PSHIM_LIB=$(DIST)/stage/lib/libp2pshim.so.0 $(CARGO) test --no-fail-fast --test it -- c_programs:: exports:: graph_whose_launches
+# The packages in clean places, and some of the tests with the library that is in them. `make test P2PSHIM_PROFILE=dist` makes all.
+test-dist: export P2PSHIM_PROFILE := dist
+test-dist: dist valgrind
+	$(MAKE) programs
+	tests/run --profile dist

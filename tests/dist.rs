@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
+use support::once::made_once;
 use support::outside::{cmake, files, outside, pkg_config, run, text, told};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -116,14 +117,12 @@ fn calls_take_no_more_instructions_than_they_did() {
 /// An environment of Python with nothing in it but the wheel.
 fn environment() -> &'static Path {
     static ENVIRONMENT: OnceLock<PathBuf> = OnceLock::new();
-    ENVIRONMENT.get_or_init(|| {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("venv");
-        let _ = fs::remove_dir_all(&folder);
+    let make = |folder: &Path| {
         // Without its own pip, which some systems have in a package of its own.
-        told(Command::new("python3").args(["-m", "venv", "--without-pip"]).arg(&folder));
-        pip(&folder, &["install", "--no-index", "--no-deps", wheel().to_str().unwrap()]);
-        folder
-    })
+        told(Command::new("python3").args(["-m", "venv", "--without-pip"]).arg(folder));
+        pip(folder, &["install", "--no-index", "--no-deps", wheel().to_str().unwrap()]);
+    };
+    ENVIRONMENT.get_or_init(|| made_once("venv", make))
 }
 
 fn pip(environment: &Path, arguments: &[&str]) {
@@ -204,25 +203,24 @@ fn dpkg(root: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-fn new_root(folder: PathBuf) -> PathBuf {
-    let _ = fs::remove_dir_all(&folder);
+fn new_root(folder: &Path) {
+    let _ = fs::remove_dir_all(folder);
     for name in ["info", "updates", "triggers"] {
         fs::create_dir_all(folder.join("var/lib/dpkg").join(name)).unwrap();
     }
     for name in ["status", "available"] {
         fs::write(folder.join("var/lib/dpkg").join(name), "").unwrap();
     }
-    folder
 }
 
 /// A root folder in which the package is installed.
 fn root() -> &'static Path {
     static ROOT: OnceLock<PathBuf> = OnceLock::new();
-    ROOT.get_or_init(|| {
-        let root = new_root(Path::new(env!("CARGO_TARGET_TMPDIR")).join("root"));
-        told(&mut dpkg(&root, &["--install", deb().to_str().unwrap()]));
-        root
-    })
+    let make = |root: &Path| {
+        new_root(root);
+        told(&mut dpkg(root, &["--install", deb().to_str().unwrap()]));
+    };
+    ROOT.get_or_init(|| made_once("root", make))
 }
 
 #[test]
@@ -232,7 +230,8 @@ fn deb_is_installed_and_removed() {
     // The unpacked files have the sums that the package says.
     assert_eq!(told(&mut dpkg(root(), &["--verify", "p2pshim"])), "");
 
-    let root = new_root(outside("root"));
+    let root = outside("root");
+    new_root(&root);
     told(&mut dpkg(&root, &["--install", deb().to_str().unwrap()]));
     assert!(root.join("usr/bin/p2pshim").exists());
     told(&mut dpkg(&root, &["--purge", "p2pshim"]));

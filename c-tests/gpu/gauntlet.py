@@ -104,7 +104,7 @@ SLACK = {"heap": 96 << 10, "mapped": 128 << 20, "descriptors": 2, "threads": 4, 
 class Simulated:
     """Where the programs are: built, for simulated GPUs."""
 
-    shim, command = ROOT / "target/release/libp2pshim.so", ROOT / "target/release/p2pshim"
+    shim, command = ROOT / "target/built/libp2pshim.so", ROOT / "target/built/p2pshim"
     failures = ROOT / "target/gauntlet"
     variables = {"LD_LIBRARY_PATH": str(ROOT / "target/sim/lib"), "LD_BIND_NOW": "1"}
     flavours, is_real, shared, repetitions = ("12", "13", "static"), False, (), 3

@@ -148,9 +148,13 @@ class Place:
     def __init__(self, release, libraries, app):
         self.folder = Path(tempfile.mkdtemp(prefix="p2pshim-docs-"))
         (ROOT / "target").mkdir(exist_ok=True)
+        (self.folder / "target").mkdir()
         # Not what somebody has left there who followed the documents.
-        for name in ("c-tests", "docs", "include", "sim", "target"):
+        for name in ("c-tests", "docs", "include", "sim", *(f"target/{built.name}" for built in (ROOT / "target").iterdir())):
             (self.folder / name).symlink_to(ROOT / name)
+        # Documents speak of what users build, and that is tested which was built for tests.
+        (self.folder / "target/release").unlink(missing_ok=True)
+        (self.folder / "target/release").symlink_to(release)
         shutil.copy(app, self.folder / "app")
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("P2PS", "LD_PRELOAD", "XDG_"))}
         self.environment = {**kept, "PATH": f"{release}:{os.environ['PATH']}", "HOME": str(self.folder), "LC_ALL": "C.UTF-8"}
@@ -239,7 +243,7 @@ def compiled_app():
 
 
 def run():
-    count, problems = run_all(None, ROOT / "target/release", "", compiled_app())
+    count, problems = run_all(None, ROOT / "target/built", "", compiled_app())
     return problems, f"{count} blocks of commands did what documents say"
 
 
@@ -248,15 +252,13 @@ def mpi():
     if found.returncode != 0:
         return [], f"skipped: documents' commands with mpirun: {found.stderr.strip()}"
     os.environ["PATH"] += f":{found.stdout.strip()}"
-    count, problems = run_all("mpi", ROOT / "target/release", "", compiled_app())
+    count, problems = run_all("mpi", ROOT / "target/built", "", compiled_app())
     return problems, f"{count} blocks of commands ran with mpirun"
 
 
 def gpu():
     # The command and the library lie in the bundle's own folder, and are looked for where they are built.
     (ROOT / "target").mkdir(exist_ok=True)
-    if not (ROOT / "target/release").exists():
-        (ROOT / "target/release").symlink_to(ROOT)
     app = compiled(["nvcc", "-Wno-deprecated-gpu-targets", "-cudart", "static"])
     count, problems = run_all("gpu", ROOT, None, app)
     return problems, f"{count} blocks of commands ran on GPUs"
@@ -391,7 +393,7 @@ def itself():
     said = [problem.partition(": ")[2] for problem in problems]
     missing = [word for word in ("an indented block", "commands in a block that is not", "`luck` is no reason", "a `console` block begins",
                                  "the block has no end") if not any(word in one for one in said)]
-    place = Place(ROOT / "target/release", None, Path(sys.executable))
+    place = Place(ROOT / "target/built", None, Path(sys.executable))
     found = [problem for block in blocks[3:] for problem in place.run(block)]
     shutil.rmtree(place.folder)
     for word in ("`false` ends with", "`echo one; echo two` writes something else", "`echo 2 copies` writes something else"):

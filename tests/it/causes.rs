@@ -202,7 +202,7 @@ fn data_that_changed_is_at_a_place_in_the_program() {
         (!changed.is_empty()).then_some(changed)
     };
     let changed = (0..20).find_map(|_| changed_in(program.preloaded())).expect("no run of 20 has the finding");
-    let library = path("target/release/libp2pshim.so");
+    let library = path("target/built/libp2pshim.so");
     let library = library.file_name().unwrap().to_string_lossy();
     for finding in changed {
         let place = finding.text.split_once(" at ").unwrap().1.split_once(": ").unwrap().0;

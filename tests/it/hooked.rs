@@ -113,7 +113,7 @@ fn linked(libraries: &[&Path]) -> Program {
         .arg(&built);
     let done = gcc.output().unwrap();
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    Program::new(built).libraries("target/sim/lib").libraries("target/c-tests").libraries("target/release")
+    Program::new(built).libraries("target/sim/lib").libraries("target/c-tests").libraries("target/built")
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
+use crate::support::once::made_once;
 use crate::support::outside::{cmake, ctest, files, outside, pkg_config, pytest, run, text, told};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -15,27 +16,32 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 fn make(arguments: &[&str]) -> Output {
     let mut command = Command::new("make");
     command.arg("-C").arg(env!("CARGO_MANIFEST_DIR")).args(arguments);
-    for inherited in ["MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "PREFIX", "LIBDIR", "PYTHONDIR", "DESTDIR"] {
+    for inherited in [
+        "MAKEFLAGS",
+        "MFLAGS",
+        "MAKELEVEL",
+        "MAKEOVERRIDES",
+        "PREFIX",
+        "LIBDIR",
+        "PYTHONDIR",
+        "DESTDIR",
+        "P2PSHIM_PROFILE",
+    ] {
         command.env_remove(inherited);
     }
     run(&mut command)
 }
 
 fn installed(arguments: &[&str]) {
-    let output = make(&[&["install"], arguments].concat());
+    // What is under test, instead of what users build.
+    let output = make(&[&["install", "CARGO=no-cargo", "INSTALLED=target/built"], arguments].concat());
     assert!(output.status.success(), "{}\n{}", text(&output.stdout), text(&output.stderr));
 }
 
 /// An installed tree, which is there for all tests and as it was.
 fn prefix() -> &'static Path {
     static PREFIX: OnceLock<PathBuf> = OnceLock::new();
-    PREFIX.get_or_init(|| {
-        // An earlier run may have left one.
-        let prefix = Path::new(env!("CARGO_TARGET_TMPDIR")).join("prefix");
-        let _ = fs::remove_dir_all(&prefix);
-        installed(&[&format!("PREFIX={}", prefix.display())]);
-        prefix
-    })
+    PREFIX.get_or_init(|| made_once("prefix", |prefix| installed(&[&format!("PREFIX={}", prefix.display())])))
 }
 
 fn from_pkg_config(arguments: &[&str]) -> Vec<String> {
@@ -173,7 +179,7 @@ fn ctest_fails_where_a_copy_is_staged_and_passes_where_none_is() {
 fn wheel() -> PathBuf {
     let folder = outside("wheel");
     let (stage, packages) = (folder.join("stage"), folder.join("packages"));
-    let built = ["target/release/libp2pshim.so", "target/release/p2pshim", "target/sim/lib"].map(crate::support::path);
+    let built = ["target/built/libp2pshim.so", "target/built/p2pshim", "target/sim/lib"].map(crate::support::path);
     told(Command::new(crate::support::path("packaging/stage")).arg(&stage).args(["lib", "python"]).args(built));
     let mut make = Command::new(crate::support::path("packaging/python/make-wheel"));
     told(make.arg(&stage).arg(&folder).env("SOURCE_DATE_EPOCH", "1800000000"));
@@ -389,7 +395,7 @@ fn uninstall_empty_prefix_is_empty_afterwards() {
 
 #[test]
 fn install_nothing_built_and_no_rust_says_what_to_do() {
-    let output = make(&["install", "PREFIX=/nonexistent", "CARGO=no-cargo", "SHIM=target/nothing/libp2pshim.so"]);
+    let output = make(&["install", "PREFIX=/nonexistent", "CARGO=no-cargo", "INSTALLED=target/nothing"]);
     assert!(!output.status.success());
     assert!(text(&output.stderr).contains("run `make build` first"), "{}", text(&output.stderr));
 }

@@ -33,7 +33,7 @@ fn program(seed: u32) -> Program {
 
 /// The command that shows it again. Threads run in another order each time, so that it may take several.
 fn command(seed: u32, library: bool) -> String {
-    let preload = if library { "LD_PRELOAD=target/release/libp2pshim.so " } else { "" };
+    let preload = if library { "LD_PRELOAD=target/built/libp2pshim.so " } else { "" };
     let (flavour, devices) = (FLAVOURS[(seed % 3) as usize], (2 + seed / 3 % 4).min(4));
     let libraries = "LD_LIBRARY_PATH=target/sim/lib";
     format!("{libraries} P2PSIM_DEVICES={devices} {preload}target/c-tests/random_threads-{flavour} {seed}")

@@ -623,7 +623,7 @@ fn call_sites_have_functions_of_the_build_that_ran_only() {
     copy("guide_sample-13");
     traced(&Program::new(file.clone()).libraries("target/sim/lib"), &folder).assert_success();
     let sites = || {
-        let report = Command::new(path("target/release/p2pshim")).args(["report", "--calls"]).arg(&folder.0).output();
+        let report = Command::new(path("target/built/p2pshim")).args(["report", "--calls"]).arg(&folder.0).output();
         let text = String::from_utf8(report.unwrap().stdout).unwrap();
         text.lines().filter_map(|line| Some(line.split_once(" at app+")?.1.to_owned())).collect::<Vec<_>>()
     };

@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "target/privilege"
-P2PSHIM, LIBRARY = ROOT / "target/release/p2pshim", ROOT / "target/release/libp2pshim.so"
+P2PSHIM, LIBRARY = ROOT / "target/built/p2pshim", ROOT / "target/built/libp2pshim.so"
 PROGRAMS = ROOT / "target/c-tests"
 ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LD_LIBRARY_PATH": str(ROOT / "target/sim/lib"), "P2PSIM_DEVICES": "2", "HOME": str(FOLDER)}
 DEMO = [PROGRAMS / "demo_copies-12", "never"]

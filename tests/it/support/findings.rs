@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+
+use super::once::alone;
 
 /// One of the rules, said of a call.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,15 +35,13 @@ const HEAD: &str = "\
 program\tfindings
 ";
 
-/// Tests of one process write it in turn; `cargo test` runs processes one after another.
-static WRITING: Mutex<()> = Mutex::new(());
-
 /// Compares what was found in a run with the golden file, or writes it there.
 pub(crate) fn check(run: &str, found: &[Finding]) {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(GOLDEN);
     let names: BTreeSet<_> = found.iter().map(|one| format!("{} {}", one.function, one.rule)).collect();
     let names = names.into_iter().collect::<Vec<_>>().join("; ");
-    let _alone = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
+    let is_written = std::env::var_os("P2PSHIM_UPDATE").is_some();
+    let _alone = is_written.then(|| alone("findings"));
     let golden = fs::read_to_string(&file).unwrap_or_default();
     let rows = golden.lines().filter(|line| !line.starts_with('#')).skip(1);
     let mut rows: BTreeMap<_, _> = rows.map(|row| row.split_once('\t').unwrap()).collect();
@@ -50,7 +49,7 @@ pub(crate) fn check(run: &str, found: &[Finding]) {
     if expected == names {
         return;
     }
-    if std::env::var_os("P2PSHIM_UPDATE").is_some() {
+    if is_written {
         rows.insert(run, &names);
         rows.retain(|_, names| !names.is_empty());
         let rows: String = rows.into_iter().map(|(run, names)| format!("{run}\t{names}\n")).collect();

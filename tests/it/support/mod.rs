@@ -5,12 +5,13 @@
 pub(crate) mod conformance;
 pub(crate) mod findings;
 pub(crate) mod legacy;
+pub(crate) mod once;
 pub(crate) mod outside;
 pub(crate) mod sequences;
 pub(crate) mod soak;
 
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -29,7 +30,7 @@ pub(crate) fn hang() -> Duration {
 /// A file of the repository or of its target folder, which must exist.
 pub(crate) fn path(relative: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(relative);
-    let makes = if relative.contains("dist") { "make test-dist" } else { "make test" };
+    let makes = if relative.contains("dist") { "make test-dist" } else { "make programs" };
     assert!(path.exists(), "{} is missing: run `{makes}`, which builds what the tests need", path.display());
     path
 }
@@ -39,9 +40,9 @@ pub(crate) fn warnings(outcome: &Outcome) -> Vec<&String> {
     outcome.shim.iter().filter(|line| line.contains(" warn: ")).collect()
 }
 
-/// The library under test: `P2PSHIM_LIB`, or the release build.
+/// The library under test: `P2PSHIM_LIB`, or what the makefile has built.
 pub(crate) fn shim() -> PathBuf {
-    path(&std::env::var("P2PSHIM_LIB").unwrap_or_else(|_| "target/release/libp2pshim.so".to_owned()))
+    path(&std::env::var("P2PSHIM_LIB").unwrap_or_else(|_| "target/built/libp2pshim.so".to_owned()))
 }
 
 /// The library as a debug build.
@@ -54,7 +55,7 @@ pub(crate) const LARGE_PAGES: (&str, &str) = ("GLIBC_TUNABLES", "glibc.malloc.hu
 
 /// The command that goes with the library.
 pub(crate) fn command() -> PathBuf {
-    path("target/release/p2pshim")
+    path("target/built/p2pshim")
 }
 
 /// `p2pshim doctor` on GPUs of which none hangs: whatever it waits for may take long on a machine that is busy.
@@ -105,11 +106,12 @@ pub(crate) fn virtual_machine(root: &Path) {
     }
 }
 
-/// A line past the capture of output, such as that a test is skipped.
-#[allow(clippy::explicit_write, reason = "what eprintln! writes is captured")]
+/// Says that a test, or a part of it, is skipped: `skipped: ` and the reason. tests/run shows and counts these lines.
 pub(crate) fn say(line: &str) {
-    // In one piece, among lines of other threads.
-    io::stderr().write_all(format!("\n{line}\n").as_bytes()).unwrap();
+    eprintln!("{line}");
+    let file = std::env::var_os("P2PSHIM_SKIPPED");
+    let file = file.map(|file| File::options().append(true).create(true).open(file).unwrap());
+    file.into_iter().for_each(|mut file| file.write_all(format!("{line}\n").as_bytes()).unwrap());
 }
 
 /// A program with what it is run with.

@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::OnceLock;
+
+use super::once::alone;
 
 pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
@@ -36,16 +37,19 @@ pub(crate) fn files(folder: &Path) -> Vec<String> {
     files
 }
 
+/// The folder of pinned tools, which are fetched if they are not there.
+fn fetched(name: &str) -> PathBuf {
+    let _alone = alone("tools");
+    told(Command::new(super::path("packaging/get-tools")).arg(name));
+    super::path(&format!("target/tools/{name}"))
+}
+
 /// A tool of the machine, or, where it has none, the pinned one.
 fn tool(name: &str, pinned: &str) -> Command {
     if Command::new(name).arg("--version").output().is_ok_and(|output| output.status.success()) {
         return Command::new(name);
     }
-    static FETCHED: OnceLock<()> = OnceLock::new();
-    FETCHED.get_or_init(|| {
-        told(Command::new(super::path("packaging/get-tools")).arg("test"));
-    });
-    let tools = super::path("target/tools/test");
+    let tools = fetched("test");
     let mut command = Command::new(tools.join(pinned));
     command.env("PYTHONPATH", tools);
     command
@@ -61,8 +65,7 @@ pub(crate) fn ctest() -> Command {
 
 /// The folder of pytest and what it needs, for `PYTHONPATH`.
 pub(crate) fn pytest() -> PathBuf {
-    told(Command::new(super::path("packaging/get-tools")).arg("pytest"));
-    super::path("target/tools/pytest")
+    fetched("pytest")
 }
 
 pub(crate) fn pkg_config() -> Command {
