@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := build
 # `make help` lists the targets; `make V=1` shows the commands.
 $(V).SILENT:
-.PHONY: build help shim tools demo figures test quick golden soak gauntlet gauntlet-faults neighbours fuzz models races privilege systems test-gpu bench lint check header sim c-tests gpu-bundle clean
+.PHONY: build help shim tools programs test-programs demo figures test quick golden soak gauntlet gauntlet-faults neighbours fuzz models races privilege systems test-gpu bench lint check header sim c-tests gpu-bundle clean
 
 CARGO ?= cargo
 # What users get is built with the profile `release`. For tests it is built in less time, and with P2PSHIM_PROFILE=dist what is packaged
@@ -44,6 +44,10 @@ demo:
 programs: shim sim c-tests bench-programs tools
 tools:
 	cargo nextest --version >/dev/null 2>&1 || packaging/get-tools nextest
+
+# The tests themselves, which tests/run builds otherwise.
+test-programs: tools
+	tests/run --no-run
 
 test: programs
 	tests/run

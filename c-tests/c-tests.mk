@@ -22,7 +22,7 @@ SHIM_FOLDER := $(abspath $(dir $(SHIM)))
 
 # As many at a time as there are cores, unless make was told already; the headers, which all need, come first.
 .PHONY: c-tests c-programs
-c-tests: $(NVIDIA)/stamp
+c-tests: $(NVIDIA)/stamp shim sim
 	$(MAKE) --no-print-directory $(if $(filter -j% --jobserver-auth=%,$(MAKEFLAGS)),,-j$(shell nproc)) c-programs
 
 # Only where programs are wanted: it needs Python.
