@@ -35,6 +35,8 @@ ZIG_ENV := CARGO_ZIGBUILD_ZIG_PATH=$(ZIG) CARGO_ZIGBUILD_CACHE_DIR=$(CURDIR)/tar
 SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || date +%s)
 
 .PHONY: dist-build
+# Cargo builds anew what has seen another date.
+dist-build: export SOURCE_DATE_EPOCH := $(SOURCE_DATE_EPOCH)
 dist-build:
 	packaging/get-tools dist
 	$(ZIG_ENV) $(TOOLS)/bin/cargo-zigbuild zigbuild --release --target $(DIST_TARGET).$(GLIBC) \
