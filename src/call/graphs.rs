@@ -75,7 +75,7 @@ pub(super) fn on_exec_destroy(exec: usize) {
     if GRAPHS.are_there() {
         mode::unseen(|| {
             WAITS.stream_is_gone(&RealDriver, Stream::Graph(exec));
-            GRAPHS.destroyed(exec);
+            GRAPHS.destroyed(&ACCESS, exec);
         });
     }
 }

@@ -211,7 +211,9 @@ pub extern "C" fn p2pshim_pair_prepare(device: c_int, peer: c_int) -> p2pshim_st
     let is_beyond = || (1..=device.max(peer)).contains(&control::quietly(|| RealDriver.device_count()));
     match control::prepare(devices) {
         Ok(Path::Direct) => P2PSHIM_OK,
-        Ok(Path::Staged(Why::Busy | Why::Verifying | Why::Capturing | Why::NotYetWorth)) => P2PSHIM_NOT_READY,
+        Ok(Path::Staged(Why::Busy | Why::Verifying | Why::Capturing | Why::NotYetWorth | Why::Graph)) => {
+            P2PSHIM_NOT_READY
+        }
         Ok(_) => P2PSHIM_STAGED,
         Err(Failure::NotReady) if is_beyond() => P2PSHIM_OUT_OF_RANGE,
         Err(failure) => Err(failure).into(),

@@ -579,7 +579,7 @@ rules! {
     GraphStaged "P2P-graph-staged" Performance [0, 0, 0]
         "cudaGraphLaunch, cuGraphLaunch"
         "Peer Device Memory Access: without access, a copy goes through the host."
-        "A copy in a graph takes the path that there was when the graph was instantiated, for ever: 38 instead of 391 GB/s on two H200. Enabling access afterwards, cudaGraphExecUpdate and cudaGraphExecMemcpyNodeSetParams do not change it."
+        "A copy in a graph takes the path that there was when the graph was instantiated, for ever: 38 instead of 391 GB/s on two H200. If access is enabled afterwards, in either direction, that does not change, and cudaGraphExecMemcpyNodeSetParams and cudaGraphExecUpdate refuse to change the copy."
         "Each launch of this graph copies through the host, and blocks the host meanwhile."
         "Enable peer access before cudaGraphInstantiate, or instantiate the graph again; or run it without `--access app` (P2PSHIM_ACCESS=app).";
 

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex};
 
 use parking_lot::{RwLock, RwLockReadGuard};
 
-use super::access::{Access, Between, Circumstances};
+use super::access::{Access, Between, Circumstances, ordered};
 use super::driver::{Driver, NodeCopy};
 use super::validate;
 use super::waits::{Context, Stream, Waits};
@@ -64,7 +64,11 @@ struct Instantiation {
     nodes: Vec<usize>,
     /// The nodes that it has for the moment, which record events.
     marks: Vec<Mark>,
+    held: Held,
 }
+
+/// The pairs of devices whose copies in a graph are staged: p2pshim enables none of them as long as there is the graph.
+type Held = Arc<BTreeSet<(u8, u8)>>;
 
 /// A node that records an event behind copies between the same ends.
 struct Mark {
@@ -82,6 +86,7 @@ struct Exec {
     disabled: BTreeSet<usize>,
     /// The nodes of copies behind which an event is recorded, and the event.
     marked: Arc<Vec<(Vec<usize>, usize)>>,
+    held: Held,
     /// The parts that the others come to.
     parts: Arc<[Part]>,
     /// [`Access::losses`] when it was instantiated.
@@ -102,7 +107,16 @@ impl Exec {
     fn new(copies: Vec<GraphCopy>, nodes: Arc<Vec<usize>>, disabled: BTreeSet<usize>, losses: usize) -> Self {
         let enabled = copies.iter().filter(|copy| !disabled.contains(&copy.node));
         let parts = Part::sum(enabled.map(|copy| copy.traffic)).into();
-        Self { copies: Arc::new(copies), nodes, disabled, marked: Arc::default(), parts, losses, is_checked: false }
+        Self {
+            copies: Arc::new(copies),
+            nodes,
+            disabled,
+            marked: Arc::default(),
+            held: Held::default(),
+            parts,
+            losses,
+            is_checked: false,
+        }
     }
 
     /// The copies, and the nodes whose copies a launch does not make.
@@ -160,14 +174,19 @@ impl Graphs {
         let on = Circumstances { thread_captures: captures, keeps_path: true, ..Circumstances::default() };
         let enable = |copy: &Memcpy| access.decided(copy).or_else(|| access.consider(driver, copy, on));
         let prepared = driver.graph_copies(graph).and_then(|all| {
-            let copies = alloc::collect(all.iter().filter_map(|copy| kept(access, driver, copy, enable)))?;
-            Some(Instantiation { copies, nodes: alloc::collect(all.iter().map(|copy| copy.node))?, marks: Vec::new() })
+            let mut copies = alloc::collect(all.iter().filter_map(|copy| kept(access, driver, copy, enable)))?;
+            let nodes = alloc::collect(all.iter().map(|copy| copy.node))?;
+            Some(Instantiation { held: hold(access, driver, &mut copies), copies, nodes, marks: Vec::new() })
         });
-        let mut others = os::lock(&self.prepared);
-        match prepared.filter(|prepared| !prepared.copies.is_empty()) {
-            Some(prepared) => others.insert(thread, prepared),
-            None => others.remove(&thread),
+        let before = {
+            let mut others = os::lock(&self.prepared);
+            match prepared.filter(|prepared| !prepared.copies.is_empty()) {
+                Some(prepared) => others.insert(thread, prepared),
+                None => others.remove(&thread),
+            }
         };
+        // The thread may have left an instantiation.
+        before.into_iter().for_each(|left| access.release(&left.held));
     }
 
     /// Adds nodes to a graph that a thread is about to instantiate. They record events behind its copies that p2pshim has made direct: one node for
@@ -253,8 +272,12 @@ impl Graphs {
         exec: Option<usize>,
         thread: usize,
     ) {
-        let Instantiation { copies, nodes, marks } = os::lock(&self.prepared).remove(&thread).unwrap_or_default();
-        let Some(exec) = exec else { return unmark((waits, driver), &marks) };
+        let prepared = os::lock(&self.prepared).remove(&thread).unwrap_or_default();
+        let Instantiation { copies, nodes, marks, held } = prepared;
+        let Some(exec) = exec else {
+            access.release(&held);
+            return unmark((waits, driver), &marks);
+        };
         marks.iter().for_each(|mark| driver.remove_node(mark.node));
         // An earlier graph may have had this handle.
         waits.stream_is_gone(driver, Stream::Graph(exec));
@@ -266,17 +289,17 @@ impl Graphs {
         }
         let is_ours = !copies.is_empty();
         let marked = Arc::new(marks.into_iter().map(|mark| (mark.copies, mark.event.1)).collect());
-        let known = || Exec { marked, ..Exec::new(copies, Arc::new(nodes), BTreeSet::new(), access.losses()) };
-        self.set(exec, is_ours.then(known));
+        let known = || Exec { marked, held, ..Exec::new(copies, Arc::new(nodes), BTreeSet::new(), access.losses()) };
+        self.set(access, exec, is_ours.then(known));
     }
 
     /// An executable graph has changed. Its copies keep the path of their pair.
     /// None if it is not known, or there is no memory for what it copies now: then it stays known as it was.
     pub(crate) fn changed(&self, access: &Access, driver: &impl Driver, exec: usize, change: Change) -> Option<()> {
-        let known = self.read().get(&exec).map(|Exec { copies, nodes, marked, disabled, losses, .. }| {
-            (Arc::clone(copies), Arc::clone(nodes), Arc::clone(marked), disabled.clone(), *losses)
+        let known = self.read().get(&exec).map(|Exec { copies, nodes, marked, disabled, held, losses, .. }| {
+            (Arc::clone(copies), Arc::clone(nodes), Arc::clone(marked), disabled.clone(), Arc::clone(held), *losses)
         });
-        let (known, nodes, marked, mut disabled, losses) = known?;
+        let (known, nodes, marked, mut disabled, held, losses) = known?;
         let is_whole = matches!(change, Change::Whole { .. });
         let new = match change {
             Change::Whole { graph } => named(driver.graph_copies(graph)?, nodes.iter().copied()),
@@ -307,12 +330,12 @@ impl Graphs {
         let changed: BTreeSet<usize> = new.iter().filter(|_| !is_whole).map(|copy| copy.node).collect();
         let stay = known.iter().filter(|copy| !is_whole && !changed.contains(&copy.node)).copied();
         let copies = alloc::collect(stay.chain(new.iter().filter_map(|copy| kept(access, driver, copy, find))))?;
-        self.set(exec, Some(Exec { marked, ..Exec::new(copies, nodes, disabled, losses) }));
+        self.set(access, exec, Some(Exec { marked, held, ..Exec::new(copies, nodes, disabled, losses) }));
         Some(())
     }
 
-    pub(crate) fn destroyed(&self, exec: usize) {
-        self.set(exec, None);
+    pub(crate) fn destroyed(&self, access: &Access, exec: usize) {
+        self.set(access, exec, None);
     }
 
     #[inline(always)]
@@ -407,7 +430,8 @@ impl Graphs {
         }
     }
 
-    fn set(&self, exec: usize, to: Option<Exec>) {
+    fn set(&self, access: &Access, exec: usize, to: Option<Exec>) {
+        let held = to.as_ref().map(|to| Arc::clone(&to.held)).unwrap_or_default();
         let mut execs = loop {
             match self.execs.try_write() {
                 Some(execs) => break execs,
@@ -415,13 +439,31 @@ impl Graphs {
             }
         };
         // Taken out first, so that it is dropped outside the lock.
-        let _before = match to {
+        let before = match to {
             Some(to) => execs.insert(exec, to),
             None => execs.remove(&exec),
         };
         self.count.store(execs.len(), Relaxed);
         drop(execs);
+        let is_other = |before: &Exec| !Arc::ptr_eq(&before.held, &held);
+        before.filter(is_other).into_iter().for_each(|before| access.release(&before.held));
     }
+}
+
+/// Keeps the pairs of staged copies as they are, and looks again: another thread may have enabled one just before.
+fn hold(access: &Access, driver: &impl Driver, copies: &mut [GraphCopy]) -> Held {
+    let is_staged = |copy: &GraphCopy| matches!(copy.traffic.path, Path::Staged(_));
+    let staged =
+        || copies.iter().filter(|copy| is_staged(copy)).map(|copy| ordered(copy.traffic.src, copy.traffic.dst));
+    let held: BTreeSet<(u8, u8)> = staged().collect();
+    if !held.is_empty() {
+        access.hold(&held);
+        for copy in copies.iter_mut().filter(|copy| is_staged(copy)) {
+            let now = access.traffic_now(driver, &Memcpy::linear(copy.src, copy.dst, copy.traffic.bytes));
+            now.filter(|now| now.path == Path::Direct).into_iter().for_each(|now| copy.traffic = now);
+        }
+    }
+    Arc::new(held)
 }
 
 /// Takes nodes out of a graph of which no executable graph was made, and gives back their events.
@@ -458,7 +500,7 @@ fn kept(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::abi::{CUDA_MEMCPY3D_PEER, MEMORYTYPE_UNIFIED};
+    use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code, MEMORYTYPE_UNIFIED};
     use crate::model::Why;
     use crate::policy::access::fake::{Fake, context, memory_of};
 
@@ -484,10 +526,10 @@ mod tests {
         Part { traffic: Traffic::new([src, dst], path, bytes), copies }
     }
 
-    /// A copy of the program that is worth enabling its pair.
-    fn enable(access: &Access, fake: &Fake) {
-        let copy = Memcpy::linear(memory_of(0), memory_of(1), 2 << 20);
-        access.consider(fake, &copy, Circumstances::default()).unwrap();
+    /// The program itself enables the pair.
+    fn program_enables(access: &Access, fake: &Fake) {
+        fake.current.set(context(0));
+        assert_eq!(access.enabled(fake, context(1), 0, Code::SUCCESS), Code::SUCCESS);
     }
 
     /// The copies of a launch, without regard for whose memory it is.
@@ -499,6 +541,27 @@ mod tests {
     fn instantiate(graphs: &Graphs, access: &Access, fake: &Fake) {
         graphs.prepare(access, fake, GRAPH, (THREAD, false));
         graphs.instantiated((access, &Waits::new(), fake), Some(EXEC), THREAD);
+    }
+
+    /// CUDA refuses to update a staged copy once access is enabled.
+    #[test]
+    fn pair_of_a_staged_copy_is_not_enabled_until_the_graph_is_destroyed() {
+        static ACCESS: Access = Access::new();
+        let (graphs, access, fake) = (Graphs::new(), &ACCESS, Fake::new());
+        fake.graphs.borrow_mut().insert(GRAPH, vec![copy(1, [0, 1], 4)]);
+        let path = |bytes| {
+            access.consider(&fake, &Memcpy::linear(memory_of(1), memory_of(0), bytes), Circumstances::default())
+        };
+        fake.busy.set(true);
+        instantiate(&graphs, access, &fake);
+        assert_eq!(launched(&graphs), [part([0, 1], Path::Staged(Why::Busy), 1, 4)]);
+        fake.busy.set(false);
+        let change = Change::Node(copy(1, [0, 1], 2));
+        graphs.changed(access, &fake, EXEC, change).unwrap();
+        assert_eq!(path(64 << 20).unwrap().path, Path::Staged(Why::Graph), "either way");
+        assert_eq!(fake.enables.get(), 0);
+        graphs.destroyed(access, EXEC);
+        assert_eq!(path(1 << 30).unwrap().path, Path::Direct);
     }
 
     #[test]
@@ -514,7 +577,7 @@ mod tests {
         let parts = launched(&graphs);
         assert_eq!(parts, [part([0, 1], Path::Direct, 2, 36), part([1, 0], Path::Direct, 1, 16)]);
         assert!(graphs.launched(EXEC + 1).is_none());
-        graphs.destroyed(EXEC);
+        graphs.destroyed(access, EXEC);
         assert!(graphs.launched(EXEC).is_none() && !graphs.are_there());
         // A graph that could not be instantiated leaves nothing, and one that copies nothing takes the handle of another.
         graphs.prepare(access, &fake, GRAPH, (THREAD, false));
@@ -535,7 +598,7 @@ mod tests {
         graphs.instantiated((access, &Waits::new(), &fake), Some(EXEC), THREAD);
         let staged = Path::Staged(Why::Capturing);
         assert_eq!(launched(&graphs), [part([0, 1], staged, 2, 12)]);
-        enable(access, &fake);
+        program_enables(access, &fake);
         graphs.changed(access, &fake, EXEC, Change::Node(copy(2, [0, 1], 100)));
         assert_eq!(launched(&graphs), [part([0, 1], staged, 2, 104)]);
         let found = graphs.staged(access, &fake, EXEC, Layer::Driver).unwrap();
@@ -643,7 +706,7 @@ mod tests {
         fake.graphs.borrow_mut().insert(GRAPH, vec![copy(1, [0, 1], 4)]);
         graphs.prepare(access, &fake, GRAPH, (THREAD, true));
         graphs.instantiated((access, &Waits::new(), &fake), Some(EXEC), THREAD);
-        enable(access, &fake);
+        program_enables(access, &fake);
         let reading = graphs.execs.read_recursive();
         assert!(graphs.launched(EXEC).is_some());
         assert_eq!(graphs.staged(access, &fake, EXEC, Layer::Driver), None);

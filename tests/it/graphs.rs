@@ -102,6 +102,21 @@ fn graphs_of_threads_that_instantiate_at_the_same_moment_are_all_direct() {
     }
 }
 
+/// CUDA refuses to change a staged copy of a graph once access is enabled: p2pshim enables the pair when the graph is destroyed.
+#[test]
+fn graph_that_was_staged_is_changed_as_without_us() {
+    for flavour in ["12", "13", "static"] {
+        let program = Program::case(&format!("graph_updated_later-{flavour}")).findings_apart();
+        let plain = program.plain();
+        assert_eq!(plain.stdout.matches("= cudaSuccess").count(), 2, "{}", plain.stdout);
+        assert!(plain.stdout.contains("the other half is right"), "{}", plain.stdout);
+        program.preloaded().assert_same_as(&plain, "preloaded");
+        let paths = copied(program);
+        let is_there = |wanted: &str| paths.keys().any(|(_, _, path)| path.contains(wanted));
+        assert!(is_there("a graph was instantiated before") && is_there("direct"), "{paths:?}");
+    }
+}
+
 /// Wherever a handler leaves a launch or a copy by longjmp, or its thread is cancelled, no lock is left behind.
 #[test]
 fn graph_whose_launches_were_left_is_destroyed() {

@@ -62,6 +62,8 @@ pub enum Why {
     DeniedInUse,
     /// As `NotEnabled`, and an earlier check found that peer access loses data there, or hangs.
     BrokenNotEnabled,
+    /// There is an executable graph whose copies of the pair are staged: if access were enabled now, the driver would refuse to update it.
+    Graph,
 }
 
 /// The meaning of a path and its reason.
@@ -218,6 +220,8 @@ table! {
         "Copy directly from GPU to GPU, such as by `x.to(\"cuda:1\")`, cudaMemcpyPeerAsync or MPI with CUDA: p2pshim makes that direct where it can.";
     24 Staged(BrokenNotEnabled): Blocked, "access not enabled, and broken",
         "Leave it so: an earlier check found that peer access loses data there, or hangs. `p2pshim doctor` names the likely cause, such as an IOMMU.";
+    25 Staged(Graph): Staged, "a graph was instantiated before",
+        "Copy between these GPUs once before graphs are instantiated. If access were enabled now, CUDA would refuse to update the graph that copies between them.";
 }
 
 impl Path {

@@ -308,7 +308,8 @@ fn staged(report: &Report) -> Vec<Staged> {
         match all.iter_mut().find(|it| it.why == why) {
             Some(known) => known.bytes = known.bytes.saturating_add(path.bytes),
             None => {
-                let is_avoidable = matches!(reason, Why::Limit | Why::Busy | Why::Capturing | Why::Unverified);
+                let is_avoidable =
+                    matches!(reason, Why::Limit | Why::Busy | Why::Capturing | Why::Unverified | Why::Graph);
                 let advice = is_avoidable.then(|| Taken::Staged(reason).remedy());
                 all.push(Staged { bytes: path.bytes, why, is_first, advice });
             }

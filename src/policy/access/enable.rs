@@ -1,10 +1,11 @@
 //! Enabling the path of a pair that was verified.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use super::judge::{Plan, Purpose};
-use super::registry::{MOST_PEERS, Ours, Owner, Verification};
+use super::registry::{MOST_PEERS, Ours, Owner, Registry, Verification, ordered};
 use super::{Access, Kind, Path, Why};
 use crate::api::abi::Code;
 use crate::config::Verify;
@@ -25,6 +26,9 @@ impl Access {
         }
         if self.is_full(driver, plan, can) {
             return self.limited(plan);
+        }
+        if plan.purpose == Purpose::Enable && self.lock().is_held(plan.pair()) {
+            return Path::Staged(self.judge.put_off(plan, Why::Graph));
         }
         let is_verified = {
             let registry = self.lock();
@@ -65,7 +69,7 @@ impl Access {
                 path = Path::Direct;
                 continue;
             }
-            match self.grant(driver, pool, by) {
+            match self.grant(driver, plan.pair(), pool, by) {
                 Code::SUCCESS => {
                     plan.say(format_args!("device {by} was granted access to memory pool {pool:#x} of device {of}"));
                     path = Path::Direct;
@@ -73,7 +77,7 @@ impl Access {
                 // Another thread has destroyed it meanwhile.
                 _ if self.lock().gone_pools.contains_key(&pool) => path = Path::Unknown,
                 Code::NOT_READY if path != Path::Direct => {
-                    path = Path::Staged(self.judge.put_off(plan, Why::Busy));
+                    path = Path::Staged(self.judge.put_off(plan, self.busy_or_held(plan)));
                 }
                 code if path != Path::Direct => path = self.judge.unverified(plan, code),
                 _ => {}
@@ -83,8 +87,14 @@ impl Access {
     }
 
     /// Lets a device access a pool. It is noted first, so that the program does not take away what is about to be given.
-    fn grant(&self, driver: &impl Driver, pool: usize, by: i32) -> Code {
-        self.lock().granted.push((pool, by));
+    fn grant(&self, driver: &impl Driver, pair: [u8; 2], pool: usize, by: i32) -> Code {
+        {
+            let mut registry = self.lock();
+            if registry.is_held(pair) {
+                return Code::NOT_READY;
+            }
+            registry.granted.push((pool, by));
+        }
         let code = if self.disablings_are_over() { driver.grant(pool, by) } else { Code::NOT_READY };
         if code != Code::SUCCESS {
             self.lock().granted.retain(|&grant| grant != (pool, by));
@@ -98,13 +108,14 @@ impl Access {
         let directions =
             [(forth, (src, src_context), (dst, dst_context)), (back, (dst, dst_context), (src, src_context))];
         let directions = || directions.into_iter().filter(|&(can, _, _)| can);
-        let codes: Vec<Code> = directions().map(|(_, from, to)| self.enable_link(driver, from, to)).collect();
+        let codes: Vec<Code> =
+            directions().map(|(_, from, to)| self.enable_link(driver, plan.pair(), from, to)).collect();
         let enabled = codes.iter().filter(|&&code| code == Code::SUCCESS).count();
         let worst = codes.into_iter().find(|&code| code != Code::SUCCESS).unwrap_or(Code::SUCCESS);
         // One direction is enough for copies. Who was first keeps its place.
         match (enabled, worst) {
             (0, Code::TOO_MANY_PEERS) => self.limited(plan),
-            (0, Code::NOT_READY) => Path::Staged(self.judge.put_off(plan, Why::Busy)),
+            (0, Code::NOT_READY) => Path::Staged(self.judge.put_off(plan, self.busy_or_held(plan))),
             (0, code) => self.judge.unverified(plan, code),
             (enabled, _) => {
                 let directions = if enabled == 2 { "both directions" } else { "one direction" };
@@ -117,6 +128,7 @@ impl Access {
     fn enable_link(
         &self,
         driver: &impl Driver,
+        pair: [u8; 2],
         (from, from_context): (u8, usize),
         (to, to_context): (u8, usize),
     ) -> Code {
@@ -125,6 +137,9 @@ impl Access {
             let mut registry = self.lock();
             if registry.link(from, to).is_some_and(|link| link.is_enabled()) {
                 return Code::SUCCESS;
+            }
+            if registry.is_held(pair) {
+                return Code::NOT_READY;
             }
             if !registry.may_have_more(from, is_scarce) {
                 return Code::TOO_MANY_PEERS;
@@ -152,6 +167,43 @@ impl Access {
             _ => link.ours = Ours::No,
         }
         if code == Code::PEER_ACCESS_ALREADY_ENABLED { Code::SUCCESS } else { code }
+    }
+
+    fn busy_or_held(&self, plan: &Plan) -> Why {
+        if self.lock().is_held(plan.pair()) { Why::Graph } else { Why::Busy }
+    }
+
+    /// A graph is about to be instantiated in which copies between these devices are staged. If access were enabled later, in either
+    /// direction, the driver would refuse to change them (measured on H200). So p2pshim does not enable it before [`Self::release`].
+    pub(crate) fn hold(&self, pairs: &BTreeSet<(u8, u8)>) {
+        const MOST: Duration = Duration::from_millis(100);
+        {
+            let held = &mut self.lock().held;
+            pairs.iter().for_each(|&pair| *held.entry(pair).or_default() += 1);
+        }
+        // Another thread may be about to enable a pair, and has not seen this.
+        let is_intended = || {
+            let registry = self.lock();
+            let device = |number| registry.owner(number).and_then(|owner| u8::try_from(owner.device()).ok());
+            registry.links().filter(|link| link.ours == Ours::Intended).any(|link| {
+                let devices = device(link.from).zip(device(link.to));
+                devices.is_some_and(|(from, to)| pairs.contains(&ordered(from, to)))
+            })
+        };
+        os::until(MOST, || !is_intended());
+    }
+
+    /// The graph is destroyed, or was not instantiated.
+    pub(crate) fn release(&self, pairs: &BTreeSet<(u8, u8)>) {
+        let held = &mut self.lock().held;
+        for pair in pairs {
+            if let Some(count) = held.get_mut(pair) {
+                *count -= 1;
+                if *count == 0 {
+                    held.remove(pair);
+                }
+            }
+        }
     }
 
     /// Waits for calls of the program that have not seen that a path is about to be enabled, and would disable it under the
@@ -184,5 +236,11 @@ impl Access {
             "the contexts have as many peers as they can have, or as p2pshim uses; copies go through the host"
         ));
         Path::Staged(self.judge.put_off(plan, Why::Limit))
+    }
+}
+
+impl Registry {
+    fn is_held(&self, [one, other]: [u8; 2]) -> bool {
+        self.held.contains_key(&ordered(one, other))
     }
 }

@@ -54,7 +54,7 @@ pub(crate) use decide::Circumstances;
 pub(crate) use hide::Grants;
 pub(crate) use opened::{Handle, How};
 pub(crate) use pair_state::PairState;
-pub(crate) use registry::Verification;
+pub(crate) use registry::{Verification, ordered};
 pub(crate) use standing::Standing;
 pub(crate) use view::HarmlessEnable;
 

@@ -95,14 +95,14 @@ pub(crate) enum Verification {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Attempts {
     pub(super) back_off: BackOff,
-    /// For the limit of peers, or because the devices were busy.
+    /// For the limit of peers, because the devices were busy, or for a graph.
     for_now: Option<Why>,
 }
 
 impl Attempts {
     pub(super) fn put_off(&mut self, why: Why) {
         self.back_off.mark();
-        self.for_now = Some(why).filter(|why| matches!(why, Why::Limit | Why::Busy));
+        self.for_now = Some(why).filter(|why| matches!(why, Why::Limit | Why::Busy | Why::Graph));
     }
 
     /// Why copies are staged until the next.
@@ -130,6 +130,8 @@ pub(crate) struct Registry {
     /// The memory of pairs of devices whose copies did not end in time; with HIP, of each copy of the runtime.
     pub(super) hung: BTreeMap<((u8, u8), u64), [Scratch; 2]>,
     pub(super) taken: BTreeMap<(usize, u64), u8>,
+    /// Pairs of devices, and in how many executable graphs their copies are staged: see [`super::Access::hold`].
+    pub(super) held: BTreeMap<(u8, u8), usize>,
     /// Pairs of devices between which so much was copied that it is worth enabling them.
     used: BTreeSet<(u8, u8)>,
     /// The verdicts that are kept on devices' access to others' memory, as far as they were read.

@@ -188,7 +188,9 @@ impl Access {
         if let Some(device) = device {
             self.lock().forget_pools(device);
         }
+        // Graphs go with the contexts of their copies.
         if is_any_gone {
+            self.lock().held.clear();
             self.cache.forget();
             self.cells.invalidate();
         }

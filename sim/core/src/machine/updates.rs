@@ -79,7 +79,10 @@ impl State {
     fn changed(&mut self, step: Step, known: &Step) -> Option<Step> {
         match (step, known) {
             (Step::Copy(transfer), Step::Fixed(before, path, gate)) => {
-                if !transfer.is_named_like(before) {
+                let is_other = transfer.request() != before.request();
+                // Measured: once access is enabled, a staged copy can only be made as it is.
+                if !transfer.is_named_like(before) || is_other && *path == Path::Staged && self.way(transfer).0 != *path
+                {
                     None
                 } else if keeps_way(&transfer, before, *path) {
                     Some(Step::Fixed(transfer, *path, gate.clone()))
