@@ -210,7 +210,8 @@ class Crate:
             (found.end() - 1, end_of_braces(file.code, found.end() - 1))
             for found in re.finditer(r"\bmod\s+\w+\s*\{", file.code)
         ]
-        for at, path, is_use, is_passed_on in self_paths:
+        # Imports first: other paths begin with them.
+        for at, path, is_use, is_passed_on in sorted(self_paths, key=lambda one: not one[2]):
             depth = sum(start < at < end for start, end in inline)
             absolute = self.absolute(file, path, depth)
             if absolute is None:
@@ -237,27 +238,26 @@ class Crate:
             return (*module, *path[ups:]) or None
         if (*file.module, first) in self.files:
             return (*file.module, *path)
+        if imported := self.imports[file.module].get(first):
+            return (*imported, *rest)
         return None
 
-    def target(self, path, hops=8):
-        """The file that a path leads to, through what others pass on."""
-        module = ()
-        for length in range(len(path), -1, -1):
-            if path[:length] in self.files:
-                module = path[:length]
-                break
-        rest = path[len(module) :]
+    def targets(self, path, hops=8):
+        """The file that a path leads to, after those that pass it on: who names them uses them, too."""
+        length = next(length for length in range(len(path), -1, -1) if path[:length] in self.files or not length)
+        module, rest = path[:length], path[length:]
         passed = rest and self.imports[module].get(rest[0])
+        through = [self.files[module]] if module in self.files else []
         if hops and passed and passed != path:
-            return self.target((*passed, *rest[1:]), hops - 1)
-        return self.files.get(module)
+            return through + self.targets((*passed, *rest[1:]), hops - 1)
+        return through
 
     def uses(self):
         """Uses of one file by another, and where. A module does not use the names that it passes on."""
         for file, at, path, is_passed_on in self.edges:
-            target = self.target(path)
-            if target and target is not file and not is_passed_on:
-                yield file, target, at
+            for target in self.targets(path):
+                if target is not file and not is_passed_on:
+                    yield file, target, at
 
 
 def rank(room):
@@ -272,7 +272,7 @@ def between_rooms(crate):
     seen = set()
     for file, at, path, _ in crate.edges:
         direct = path[0] if (path[0],) in crate.files else None
-        target = crate.target(path)
+        target = (crate.targets(path) or [None])[-1]
         for room in {direct, target.room if target else None} - {None, file.room}:
             place = file.place(at)
             if file.room is None or rank(file.room) is None or rank(room) is None or (place, room) in seen:

@@ -107,6 +107,17 @@ class Structure(unittest.TestCase):
         self.assertEqual(self.check(files={**files, "trace/src/c.rs": "pub fn x() {}\n"})[1], 0)
         self.finds("3 files use each other: trace/src/a.rs", {**files, "trace/src/c.rs": "use super::a;\n"})
 
+    def test_files_in_a_circle_by_a_module_that_only_passes_on_are_found(self):
+        files = {"cli/src/gate/mod.rs": "mod judge;\npub struct Gate;\nfn f() { judge::judge() }\n"}
+        files |= {"cli/src/gate/judge.rs": "use crate::report::tested;\npub fn judge() {}\n"}
+        files |= {"cli/src/report/mod.rs": "mod traffic;\nuse crate::gate::Gate;\npub(crate) use traffic::tested;\n"}
+        files |= {"cli/src/report/traffic.rs": "pub fn tested() {}\n"}
+        self.finds("3 files use each other: cli/src/gate/judge.rs, cli/src/gate/mod.rs, cli/src/report/mod.rs", files)
+
+    def test_files_in_a_circle_by_an_imported_module_are_found(self):
+        files = {"cli/src/a.rs": "use crate::report;\nfn f() { report::b::g() }\n", "cli/src/report/b.rs": "use crate::a;\n"}
+        self.finds("2 files use each other: cli/src/a.rs, cli/src/report/b.rs", {**files, "cli/src/report/mod.rs": "pub mod b;\n"})
+
     def test_files_in_a_circle_with_the_module_that_they_lie_in_are_none(self):
         files = {"trace/src/lib.rs": "mod a;\nuse a::b;\npub struct Root;\n", "trace/src/a/mod.rs": "mod b;\nuse b::c;\npub struct A;\n"}
         files["trace/src/a/b.rs"] = "use super::A;\nuse crate::Root;\n"
