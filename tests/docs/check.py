@@ -172,8 +172,8 @@ class Place:
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=SECONDS)
         except subprocess.TimeoutExpired as late:
             return [f"{block}: no end after {SECONDS} s: {(late.stdout or b'').decode(errors='replace')[-500:]}"]
-        # How far the doctor is, it says only where it takes long.
-        output = re.sub(r"^doctor: .*, \d+ of \d+\n", "", done.stdout.decode(errors="replace"), flags=re.M)
+        # How far the doctor or a check is, it says only where it takes long.
+        output = re.sub(r"^(?:doctor|p2pshim: check): .*, \d+ of \d+\n", "", done.stdout.decode(errors="replace"), flags=re.M)
         parts = re.split(r"\n\x01(\d+)\n", output)
         problems = []
         for index, (command, shown) in enumerate(block.commands()):
