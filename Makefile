@@ -114,7 +114,7 @@ lint:
 	tests/structure_test.py
 	tests/structure.py
 
-# Sizes of code and documents, circles of files, and their goals.
+# Sizes of code and documents, and circles of files. Fails if a goal is exceeded.
 figures:
 	tests/structure.py --figures
 

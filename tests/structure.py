@@ -8,8 +8,9 @@ Reads the src/ of each crate of the workspace, without its tests, and finds
 3. functions that are too long, in any crate;
 4. conflict markers: lines that git has left where it could not merge, in the source and documents that it keeps.
 
-Prints a line for each, and a table of figures. Exit status 1 if anything was found; with --report always 0.
-With --figures it prints the sizes of code and documents, the circles of every crate, and their goals, and no more.
+Prints a line for each, and a table of the rooms. Exit status 1 if anything was found; with --report always 0.
+With --figures it prints the words of documents, the lines of code with their goals, and the circles of every crate, and no more.
+Exit status 1 if a goal is exceeded.
 """
 
 import re
@@ -23,16 +24,8 @@ ORDER = (("entry", "capi"), ("call",), ("real",), ("policy",), ("record",), ("mo
 FUNCTION_LINES = 70
 # In which files conflict markers are looked for.
 MERGED = re.compile(r"\.(?:rs|md|py|cu?|cpp|hp?p?|js|css|html|mk|sh|in|map|toml|lock)$|(?:^|/)Makefile$")
-GOALS = {
-    "lines of src without tests": 20_500,
-    "words of ARCHITECTURE.md": 2_000,
-    "longest line of ARCHITECTURE.md": 110,
-    "words of README.md": 900,
-    "words of the user's four pages": 6_000,
-    "words of docs/MEASUREMENTS.md": 1_500,
-    "words of CHANGELOG.md": 200,
-    "words of all pages by hand": 25_000,
-}
+# Each change that promises fewer lines lowers them.
+GOALS = {"src": 28_400, "cli": 26_200}
 USER_PAGES = tuple(f"docs/{name}.md" for name in ("USAGE", "DOCTOR", "LIMITS", "TROUBLESHOOTING"))
 # Pages that tests write (`make header`, or the golden machines).
 GENERATED = tuple(f"docs/{name}.md" for name in ("CONFORMANCE", "CONSUMERS", "INTERCEPTED", "MACHINES", "MESSAGES", "OPTIONS"))
@@ -217,7 +210,8 @@ class Crate:
             (found.end() - 1, end_of_braces(file.code, found.end() - 1))
             for found in re.finditer(r"\bmod\s+\w+\s*\{", file.code)
         ]
-        for at, path, is_use, is_passed_on in self_paths:
+        # Imports first: other paths begin with them.
+        for at, path, is_use, is_passed_on in sorted(self_paths, key=lambda one: not one[2]):
             depth = sum(start < at < end for start, end in inline)
             absolute = self.absolute(file, path, depth)
             if absolute is None:
@@ -244,27 +238,26 @@ class Crate:
             return (*module, *path[ups:]) or None
         if (*file.module, first) in self.files:
             return (*file.module, *path)
+        if imported := self.imports[file.module].get(first):
+            return (*imported, *rest)
         return None
 
-    def target(self, path, hops=8):
-        """The file that a path leads to, through what others pass on."""
-        module = ()
-        for length in range(len(path), -1, -1):
-            if path[:length] in self.files:
-                module = path[:length]
-                break
-        rest = path[len(module) :]
+    def targets(self, path, hops=8):
+        """The file that a path leads to, after those that pass it on: who names them uses them, too."""
+        length = next(length for length in range(len(path), -1, -1) if path[:length] in self.files or not length)
+        module, rest = path[:length], path[length:]
         passed = rest and self.imports[module].get(rest[0])
+        through = [self.files[module]] if module in self.files else []
         if hops and passed and passed != path:
-            return self.target((*passed, *rest[1:]), hops - 1)
-        return self.files.get(module)
+            return through + self.targets((*passed, *rest[1:]), hops - 1)
+        return through
 
     def uses(self):
         """Uses of one file by another, and where. A module does not use the names that it passes on."""
         for file, at, path, is_passed_on in self.edges:
-            target = self.target(path)
-            if target and target is not file and not is_passed_on:
-                yield file, target, at
+            for target in self.targets(path):
+                if target is not file and not is_passed_on:
+                    yield file, target, at
 
 
 def rank(room):
@@ -279,7 +272,7 @@ def between_rooms(crate):
     seen = set()
     for file, at, path, _ in crate.edges:
         direct = path[0] if (path[0],) in crate.files else None
-        target = crate.target(path)
+        target = (crate.targets(path) or [None])[-1]
         for room in {direct, target.room if target else None} - {None, file.room}:
             place = file.place(at)
             if file.room is None or rank(file.room) is None or rank(room) is None or (place, room) in seen:
@@ -362,55 +355,40 @@ def kept_by_git(root):
     return sorted({path for path in listed.stdout.split("\0") if path})
 
 
-def print_goal(what, figure, goal):
-    print(f"{what:<34} {figure:>7,}  goal {goal:>7,}{'  over' if figure > goal else ''}")
-
-
 def print_sizes(root, crates):
-    """Words of documents, lines of crates, and circles."""
+    """Words of documents, lines of crates, and circles. Which goals are exceeded."""
     words = {path: len((root / path).read_text().split()) for path in kept_by_git(root) if path.endswith(".md")}
     pages = {
-        "words of README.md": ["README.md"],
-        "words of ARCHITECTURE.md": ["ARCHITECTURE.md"],
-        "words of the user's four pages": USER_PAGES,
-        "words of docs/MEASUREMENTS.md": ["docs/MEASUREMENTS.md"],
-        "words of CHANGELOG.md": ["CHANGELOG.md"],
-        "words of all pages by hand": words.keys() - set(GENERATED),
+        "README.md": ["README.md"],
+        "ARCHITECTURE.md": ["ARCHITECTURE.md"],
+        "the user's four pages": USER_PAGES,
+        "docs/MEASUREMENTS.md": ["docs/MEASUREMENTS.md"],
+        "CHANGELOG.md": ["CHANGELOG.md"],
+        "all pages by hand": words.keys() - set(GENERATED),
+        "generated pages": GENERATED,
     }
     for what, paths in pages.items():
-        print_goal(what, sum(words.get(path, 0) for path in paths), GOALS[what])
-    print(f"{'words of generated pages':<34} {sum(words.get(path, 0) for path in GENERATED):>7,}")
-    library, *others = crates
-    print_goal("lines of src without tests", lines_of(library), GOALS["lines of src without tests"])
-    for name in ("cli", "sim"):
-        total = sum(lines_of(one) for one in others if one.folder.split("/")[0] == name)
-        print(f"{f'lines of {name} without tests':<34} {total:>7,}")
+        print(f"{f'words of {what}':<34} {sum(words.get(path, 0) for path in paths):>7,}")
+    exceeded = []
+    for name in ("src", "cli", "sim"):
+        total = sum(lines_of(one) for one in crates if (one.folder or "src").split("/")[0] == name)
+        goal = GOALS.get(name, total)
+        exceeded += [name] if total > goal else []
+        note = f"  goal {goal:>7,}{'  over' if total > goal else ''}" if name in GOALS else ""
+        print(f"{f'lines of {name} without tests':<34} {total:>7,}{note}")
     for one in crates:
         found = list(knots(one))
-        print_goal(f"circles of files in {one.folder or 'the library'}", len(found), 0)
+        print(f"{'circles of files in ' + (one.folder or 'the library'):<34} {len(found):>7,}")
         for knot in found:
             print("  " + knot.split(" (by ")[0])
+    return exceeded
 
 
 def lines_of(crate):
     return sum(file.lines for file in crate.files.values())
 
 
-def print_figures(root, crate):
-    figures = {"lines of src without tests": lines_of(crate)}
-    architecture = root / "ARCHITECTURE.md"
-    if architecture.exists():
-        text = architecture.read_text()
-        longest = sorted(((len(line), number) for number, line in enumerate(text.splitlines(), 1)), reverse=True)
-        figures["words of ARCHITECTURE.md"] = len(text.split())
-        figures["longest line of ARCHITECTURE.md"] = longest[0][0] if longest else 0
-    for what, figure in figures.items():
-        print_goal(what, figure, GOALS[what])
-    if architecture.exists():
-        most = GOALS["longest line of ARCHITECTURE.md"]
-        over = [f"{number} ({columns})" for columns, number in longest if columns > most]
-        more = f", and {len(over) - 8} more" if len(over) > 8 else ""
-        print(f"{'lines over ' + str(most) + ' columns there':<34} {len(over):>7,}  " + ", ".join(over[:8]) + more)
+def print_rooms(crate):
     rooms = defaultdict(lambda: [0, 0, 0])
     for file in crate.files.values():
         if file.room:
@@ -418,7 +396,7 @@ def print_figures(root, crate):
             figures_of_room[0] += 1
             figures_of_room[1] += file.lines
             figures_of_room[2] += len(re.findall(r"\bunsafe\s*\{", file.code))
-    print(f"\n{'room':<10} {'files':>6} {'lines':>7} {'unsafe blocks':>14}")
+    print(f"{'room':<10} {'files':>6} {'lines':>7} {'unsafe blocks':>14}")
     for room, (files, lines, unsafe) in sorted(rooms.items(), key=lambda item: (rank(item[0]) or 0, item[0])):
         print(f"{room:<10} {files:>6} {lines:>7,} {unsafe:>14,}")
 
@@ -429,7 +407,8 @@ def main():
     root = Path(arguments[0]) if arguments else Path(__file__).resolve().parent.parent
     crate, others = Crate(root), members(root)
     if "--figures" in sys.argv[1:]:
-        return print_sizes(root, [crate, *others])
+        exceeded = print_sizes(root, [crate, *others])
+        sys.exit(f"structure: more lines than their goals: {', '.join(exceeded)}" if exceeded else 0)
     total = 0
     checks = {
         "rooms": list(between_rooms(crate)),
@@ -445,7 +424,7 @@ def main():
             print(f"{what}: {len(offences)}")
         for offence in offences:
             print(f"  {offence}")
-    print_figures(root, crate)
+    print_rooms(crate)
     if total and not is_report:
         sys.exit(f"structure: {total} offences")
 

@@ -14,6 +14,7 @@ import os
 import struct
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -47,7 +48,9 @@ def types(name):
 
 class Frida:
     def __init__(self):
-        environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+        # What it leaves behind goes away with this process.
+        self.folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+        environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"} | {"TMPDIR": self.folder.name}
         self.other = subprocess.Popen([sys.executable, "-c", ATTACH, str(os.getpid())], env=environment, text=True,
                                       stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self.other.stdout.readline().strip() == "ready"

@@ -1,4 +1,4 @@
-"""NVIDIA's runtimes of CUDA 9.0 to 10.2, where c-tests/fetch-legacy has brought them: codes plain and preloaded, findings, and how fast a
+"""NVIDIA's runtimes of CUDA 9.0 to 10.2, which c-tests/fetch-legacy brings: codes plain and preloaded, findings, and how fast a
 program copies that never enables peer access."""
 
 import re
@@ -72,7 +72,7 @@ def traced(version):
 
 def legacy():
     if not versions():
-        report("skipped", "legacy", "c-tests/fetch-legacy was not run before the bundle was made")
+        report("skipped", "legacy", "c-tests/fetch-legacy could bring none when the bundle was made")
     for version in versions():
         codes(version)
         bandwidth(version)

@@ -24,7 +24,7 @@ mod ring;
 mod rings;
 mod transfer;
 
-pub(crate) use links::{SLOTS, Share};
+pub(crate) use links::Share;
 pub(crate) use pieces::{as_row, linear};
 pub(crate) use ring::{Context, Contexts, Host, NEEDED, Part, Ring, Stager};
 pub(crate) use rings::{Begun, Rings, User};
@@ -35,7 +35,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use p2pshim_host::job;
 use parking_lot::Mutex;
 
-use self::links::{Links, RING};
+use self::links::{Links, RING, SLOTS};
 use self::measured::Measured;
 use self::ring::{SAMPLED, SAMPLES};
 use self::transfer::Purpose;

@@ -6,20 +6,17 @@
     check.py codes        each code that a function can return has its names in host/src/codes.rs
 
 The declarations are those of cuda.h and cuda_runtime_api.h of four releases, with all earlier forms and those for the per-thread default
-stream, and those of HIP's Python bindings. The headers of 13.5 and the bindings are fetched as packages.txt says; the others are those
-that `make c-tests` fetches.
+stream, and those of HIP's Python bindings. The headers of 13.5 and the bindings are those of c-tests/api.txt; the others are those that
+`make c-tests` fetches.
 """
 
 import pathlib
 import re
-import shutil
 import subprocess
 import sys
-import zipfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-PINS = HERE / "packages.txt"
 LINES = HERE / "not-intercepted.txt"
 FETCHED = ROOT / "target" / "api"
 NVIDIA = ROOT / "target" / "nvidia"
@@ -83,27 +80,6 @@ HIP_TYPES = {
     "RuntimePeer3D": r"(const)?hipMemcpy3DPeerParms\*",
     "Runtime3D": r"(const)?(struct)?hipMemcpy3DParms\*",
 }
-
-
-def fetch():
-    """The packages of packages.txt, unpacked; done once for each text of it."""
-    stamp = FETCHED / "stamp"
-    if stamp.exists() and stamp.read_text() == PINS.read_text():
-        return
-    shutil.rmtree(FETCHED, ignore_errors=True)
-    command = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "--quiet", "--no-deps", "--require-hashes",
-               "--only-binary=:all:", "--python-version=3.11", "--implementation=cp", "--abi=cp311", "--abi=none",
-               "--platform=manylinux2014_x86_64"]
-    if subprocess.run([*command, "--requirement", PINS, "--dest", FETCHED], stdout=sys.stderr).returncode != 0:
-        sys.exit(f"api: pip could not download the packages of {PINS} (6 MB; its message is above).\n"
-                 "Connect this machine to PyPI or to a mirror of it (PIP_INDEX_URL).")
-    for wheel in FETCHED.glob("*.whl"):
-        with zipfile.ZipFile(wheel) as archive:
-            for name in archive.namelist():
-                if "/include/" in name or name == BINDINGS:
-                    archive.extract(name, FETCHED)
-        wheel.unlink()
-    stamp.write_text(PINS.read_text())
 
 
 def rows():
@@ -261,7 +237,8 @@ def main():
     checks = {"functions": functions, "types": types, "codes": codes}
     if len(sys.argv) != 2 or sys.argv[1] not in checks:
         sys.exit(__doc__)
-    fetch()
+    if subprocess.run([ROOT / "c-tests/fetch-wheels", "api"]).returncode != 0:
+        sys.exit(1)
     wrong = list(dict.fromkeys(checks[sys.argv[1]]()))
     print("\n".join(wrong))
     sys.exit(1 if wrong else 0)

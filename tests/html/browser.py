@@ -29,8 +29,9 @@ class Browser:
         # The protocol wants descriptors 3 and 4.
         self.process = subprocess.Popen(
             ["sh", "-c", f'exec "$0" "$@" 3<&{commands} 4>&{answers}', program, *FLAGS, f"--user-data-dir={self.profile}", "about:blank"],
-            pass_fds=(commands, answers), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            start_new_session=True)
+            # What it leaves behind when it is killed goes away with its profile.
+            pass_fds=(commands, answers), env={**os.environ, "TMPDIR": self.profile}, start_new_session=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         os.close(commands)
         os.close(answers)
         self.unread, self.number, self.session, self.events = b"", 0, None, []

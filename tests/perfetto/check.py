@@ -3,8 +3,8 @@
 
     check.py FOLDER BROWSER PAGES [PICTURES]
 
-FOLDER has for each export NAME.json, and of the same traces NAME.report (`--json`) and NAME.calls (`--calls`). PAGES is what
-tests/perfetto/fetch prints. With PICTURES also takes pictures into that folder.
+FOLDER has for each export NAME.json, and of the same traces NAME.report (`--json`) and NAME.calls (`--calls`). PAGES is the
+folder of the viewers. With PICTURES also takes pictures into that folder.
 """
 
 import collections

@@ -7,29 +7,21 @@ NAME.schema.json has to describe each field, and FILEs, which the command printe
 Together they have to have each object that it describes, but for those that may be missing.
 """
 
-import hashlib
 import json
 import pathlib
 import subprocess
 import sys
 
-HERE = pathlib.Path(__file__).resolve().parent
-PINS = HERE / "packages.txt"
-WHEELS = HERE.parents[1] / "target" / "schema"
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Objects that simulated GPUs do not have.
 REAL_ONLY = {"Bridge"}
 
 
 def validator():
-    """The package of packages.txt, from a wheel that is used as it is."""
-    pinned = PINS.read_text().split("--hash=sha256:")[1].strip()
-    fetched = lambda: [wheel for wheel in WHEELS.glob("*.whl") if hashlib.sha256(wheel.read_bytes()).hexdigest() == pinned]
-    if not fetched():
-        command = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "--quiet", "--no-deps", "--require-hashes"]
-        if subprocess.run([*command, "--requirement", PINS, "--dest", WHEELS], stdout=sys.stderr).returncode != 0:
-            sys.exit(f"schema: pip could not download the package of {PINS} (28 kB; its message is above).\n"
-                     f"Connect this machine to PyPI or to a mirror of it (PIP_INDEX_URL), or copy the wheel to {WHEELS}.")
-    sys.path.insert(0, str(fetched()[0]))
+    """The package of c-tests/schema.txt."""
+    if subprocess.run([ROOT / "c-tests/fetch-wheels", "schema"]).returncode != 0:
+        sys.exit(1)
+    sys.path.insert(0, str(ROOT / "target/schema"))
     import fastjsonschema
     return fastjsonschema
 
@@ -89,7 +81,7 @@ class Schema:
 
 def main(name, *files):
     package = validator()
-    schema = Schema((HERE.parents[1] / "docs" / "schema" / f"{name}.schema.json").read_text())
+    schema = Schema((ROOT / "docs" / "schema" / f"{name}.schema.json").read_text())
     wrong = [f"{name}: {field} has no description" for field in schema.undescribed]
     validate = package.compile(schema.root)
     for file in files:

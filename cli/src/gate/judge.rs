@@ -7,7 +7,6 @@ use p2pshim_trace::{Class, Path as Taken};
 use super::condition::{Condition, What};
 use crate::report::model::{Error, Finding, Pair, Path, Report};
 use crate::report::term::{bytes, count, counted};
-use crate::report::{is_surely_by_hand, is_tested};
 
 /// The size from which on a copy is large, as a power of two.
 const LARGE: u32 = 20;
@@ -106,7 +105,7 @@ fn host_way(run: &Report) -> Option<String> {
 }
 
 fn went_by_hand(run: &Report) -> Option<String> {
-    let all = paths(run, |pair, path| path.taken.class() == Class::ByHand && is_surely_by_hand(run, pair));
+    let all = paths(run, |pair, path| path.taken.class() == Class::ByHand && run.is_surely_by_hand(pair));
     all.first()?;
     Some(format!("{} went through the host by the program's own copies, {}", sum(&all), most(run, &all)))
 }
@@ -144,8 +143,7 @@ fn failed(run: &Report) -> Option<String> {
 }
 
 fn unverified(run: &Report) -> Option<String> {
-    let all =
-        paths(run, |pair, path| path.taken.class() == Class::Direct && (pair.is_blocked || !is_tested(run, pair)));
+    let all = paths(run, |pair, path| path.taken.class() == Class::Direct && (pair.is_blocked || !run.is_tested(pair)));
     let (pair, _) = all.first()?;
     let (how, remedy) = match pair.is_blocked {
         true => (

@@ -29,21 +29,15 @@ pub(super) fn bytes_of_others(pairs: &[&Pair]) -> u64 {
     paths.map(|path| path.bytes).fold(0, u64::saturating_add)
 }
 
-/// Whether samples of a pair's bytes agree, and none differs.
-pub(crate) fn is_sure(report: &Report, pair: &Pair) -> bool {
-    let of = || report.by_hand.iter().filter(|it| (it.src, it.dst) == (pair.src, pair.dst));
-    of().any(|it| it.sampled == Sampled::Same) && of().all(|it| it.sampled != Sampled::Differ)
-}
-
 /// Whether some copies by hand are known to be that.
 pub(super) fn are_known(report: &Report) -> bool {
-    report.pairs.iter().any(|pair| by_hand(pair).is_some() && is_sure(report, pair))
+    report.pairs.iter().any(|pair| by_hand(pair).is_some() && report.is_surely_by_hand(pair))
 }
 
 /// The sentences: about those that are known to be that, and about those that seem to be.
 pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
     let of = |sure: bool| {
-        let pairs = report.pairs.iter().filter(|pair| is_sure(report, pair) == sure);
+        let pairs = report.pairs.iter().filter(|pair| report.is_surely_by_hand(pair) == sure);
         sentence(report, &pairs.filter_map(|pair| Some((pair, by_hand(pair)?))).collect::<Vec<_>>(), sure)
     };
     [true, false].into_iter().filter_map(of).collect()

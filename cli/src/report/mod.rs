@@ -74,9 +74,6 @@ pub(crate) use processes::without_arguments;
 use term::Style;
 pub(crate) use term::wrapped;
 
-pub(crate) use hands::is_sure as is_surely_by_hand;
-pub(crate) use traffic::is_tested;
-
 /// The exit status if a report was made, but not of all that the files should hold.
 const IN_PART: u8 = 3;
 

@@ -133,6 +133,18 @@ impl Report {
         self.gpus.get(gpu).map_or("unknown device", |gpu| gpu.label.as_str())
     }
 
+    /// Whether a pair was tested in either direction.
+    pub(crate) fn is_tested(&self, pair: &Pair) -> bool {
+        let ends = [(pair.src, pair.dst), (pair.dst, pair.src)];
+        self.pairs.iter().any(|other| ends.contains(&(other.src, other.dst)) && other.is_tested())
+    }
+
+    /// Whether samples of a pair's copies by hand agree, and none differs.
+    pub(crate) fn is_surely_by_hand(&self, pair: &Pair) -> bool {
+        let of = || self.by_hand.iter().filter(|it| (it.src, it.dst) == (pair.src, pair.dst));
+        of().any(|it| it.sampled == Sampled::Same) && of().all(|it| it.sampled != Sampled::Differ)
+    }
+
     /// How many hosts there are.
     pub(crate) fn hosts(&self) -> Vec<&str> {
         let mut hosts: Vec<&str> = self.files.iter().filter_map(|file| file.host.as_deref()).collect();

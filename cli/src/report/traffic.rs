@@ -137,7 +137,7 @@ fn copied(report: &Report) -> Option<Sentence> {
     let can_be = |pair: &Pair| {
         pair.access != Some(false)
             && !pair.is_blocked
-            && !is_tested(report, pair)
+            && !report.is_tested(pair)
             && pair.paths.iter().any(|path| path.taken.class() == Class::StartUp)
     };
     let more = match word == "Few copies" && report.pairs.iter().any(can_be) {
@@ -181,12 +181,6 @@ fn after_first(report: &Report, direct: u64, first_bytes: u64) -> Option<String>
             "{direct} of {copies} {went} directly from GPU to GPU. The first {staged} went through the host, before p2pshim switched the {pairs} over."
         )
     })
-}
-
-/// Whether a pair was tested in either direction.
-pub(crate) fn is_tested(report: &Report, pair: &Pair) -> bool {
-    let ends = broken::ends(pair.src, pair.dst);
-    report.pairs.iter().any(|other| broken::ends(other.src, other.dst) == ends && other.is_tested())
 }
 
 /// Whether `p2pshim run` found all GPUs to be right before the start.

@@ -10,11 +10,11 @@ use std::time::Duration;
 use super::cells::Cells;
 use super::registry::{Registry, ordered};
 use super::verify::Failure;
-use super::{Kind, Place};
 use crate::api::Layer;
 use crate::config::{self, Config, Verify};
 use crate::os;
 use crate::policy::driver::Judged;
+use crate::policy::memory::{Kind, Place};
 use crate::policy::verdicts::Verdict;
 use crate::record::log::{self, Verified};
 

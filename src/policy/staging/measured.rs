@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use crate::api::abi::CUDA_MEMCPY3D_PEER;
 use crate::model::Traffic;
 use crate::os;
-use crate::policy::Driver;
+use crate::policy::driver::Driver;
 use crate::record::log;
 
 /// Rows that are shorter were not measured.

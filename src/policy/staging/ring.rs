@@ -1,8 +1,8 @@
 //! Rings, through which copies go: memory of the host, and streams and events around it.
 
-use super::SLOTS;
+use super::links::SLOTS;
 use crate::api::abi::Code;
-use crate::policy::Driver;
+use crate::policy::driver::Driver;
 
 /// Bytes of a ring for copies that have to be staged, small ones, or if there is no other: no limit holds for it.
 pub(crate) const NEEDED: usize = 1 << 20;

@@ -175,7 +175,7 @@ impl Transfer {
         let copy = CUDA_MEMCPY3D_PEER { Height: height, Depth: depth, ..pieces::linear(0, 1 << 40, width) };
         let host = Host { address: 0, bytes: SAMPLES, locked_in: Host::UNLOCKED };
         let ring = Ring::empty([(0, 0); 3], host);
-        Self::new(copy, sample(&copy), (ring, Some(0), false), (SAMPLED, super::SLOTS))
+        Self::new(copy, sample(&copy), (ring, Some(0), false), (SAMPLED, super::links::SLOTS))
     }
 }
 

@@ -37,7 +37,7 @@ const NUMBERS: [(&str, &str); 20] = [
 /// Steps of the tables that are several calls, and the one of them that old runtimes may lack.
 const STEPS: [(&str, &str); 2] = [("lose_context", "cudaLaunchHostFunc"), ("disable_under_way", "cudaLaunchHostFunc")];
 
-/// A kind of copy that does not exist is another error before 11.0: tests/golden/legacy-one-h200-9.0.tsv to -10.2.tsv have it.
+/// A kind of copy that does not exist is another error before 11.0: tests/golden/legacy-one-h200-*.tsv have it.
 const WRONG_KIND: [&str; 2] =
     ["cudaMemcpy2D(b,1024,a,1024,1024,16,(enum", "cudaMemcpy2DAsync(b,1024,a,1024,1024,16,(enum"];
 
