@@ -6,6 +6,7 @@
  *   REQUIRE(cond)    any other condition
  *   SHOW(call)       prints "call = cudaErrorName", success or not
  *   SHOW_CU(call)    the same for a driver call
+ *   has_word(argc, argv, word)    whether it is among the arguments
  *
  * Programs print no pointers and no times, so that a plain and a preloaded run can be compared.
  *
@@ -19,6 +20,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define REQUIRE(cond) ((cond) ? (void)0 : check_failed(__FILE__, __LINE__, #cond, "is false"))
 
@@ -84,6 +86,14 @@ static inline CUresult show_driver(const char *call, CUresult error)
     return error;
 }
 #endif
+
+static inline int has_word(int argc, char **argv, const char *word)
+{
+    int count = 0;
+    for (int i = 1; i < argc; i++)
+        count += strcmp(argv[i], word) == 0;
+    return count > 0;
+}
 
 /* Bytes that differ from one seed, and one position, to the next. */
 static inline void fill(void *bytes, size_t count, unsigned seed)
