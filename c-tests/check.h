@@ -65,6 +65,11 @@ static inline cudaError_t show_runtime(const char *call, cudaError_t error)
 #endif
 
 #ifdef __cuda_cuda_h__
+#ifndef __cplusplus
+/* This form is in all drivers; the headers of some releases hide or rename it. */
+CUresult CUDAAPI cuCtxCreate_v2(CUcontext *, unsigned int, CUdevice);
+#endif
+
 #define CHECK_CU(call) check_driver(__FILE__, __LINE__, #call, (call))
 #define SHOW_CU(call) show_driver(#call, (call))
 

@@ -12,7 +12,6 @@
 #include <stdatomic.h>
 #include <setjmp.h>
 #include "check.h"
-CUresult cuCtxCreate_v2(CUcontext *, unsigned int, CUdevice);
 enum{D=4,T=4};
 static CUcontext prim[D];
 static CUdeviceptr mem[D]; static atomic_long ops; static atomic_int stop;

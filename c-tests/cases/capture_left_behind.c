@@ -18,7 +18,6 @@
 
 enum { SIZE = 2 << 20, COPIES = 40 };
 typedef int counts_fn(int, int, unsigned long long *, unsigned long long *);
-CUresult cuCtxCreate_v2(CUcontext *, unsigned int, CUdevice);
 CUresult cuStreamBeginCapture_v2_ptsz(CUstream, CUstreamCaptureMode);
 CUresult cuStreamEndCapture_ptsz(CUstream, CUgraph *);
 static CUcontext contexts[2];

@@ -13,8 +13,6 @@
 
 enum { MOST = 8, SIZE = (1 << 20) + 4096, SMALL = 16, SMALLS = 20, GRANULE = 2 << 20, OPERATIONS = 13 };
 
-CUresult cuCtxCreate_v2(CUcontext *, unsigned int, CUdevice);
-
 typedef CUresult can_fn(int *, CUdevice, CUdevice);
 typedef CUresult attribute_fn(int *, CUdevice_P2PAttribute, CUdevice, CUdevice);
 /* CUDA 13.0: the headers of older releases lack it, and its enumeration. */

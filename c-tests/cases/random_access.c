@@ -38,7 +38,6 @@ enum {
 };
 
 /* In every driver; the headers of some releases hide them or rename them. */
-CUresult cuCtxCreate_v2(CUcontext *, unsigned int, CUdevice);
 CUresult cuMemcpyPeer_ptds(CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, size_t);
 CUresult cuMemcpyPeerAsync_ptsz(CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, size_t, CUstream);
 CUresult cuMemcpy_ptds(CUdeviceptr, CUdeviceptr, size_t);

@@ -17,7 +17,6 @@
 #include "check.h"
 #include "lib/threads_sleep.h"
 
-CUresult cuCtxCreate_v2(CUcontext *, unsigned int, CUdevice);
 CUresult cuMemcpyPeerAsync_ptsz(CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, size_t, CUstream);
 
 /* After each change 16 copies pass before one is like those before, and 16 make a pair worth enabling. */

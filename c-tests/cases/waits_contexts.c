@@ -15,9 +15,6 @@
 
 #include "check.h"
 
-/* This form is in all drivers; CUDA 13's header leaves it out. */
-CUresult CUDAAPI cuCtxCreate_v2(CUcontext *, unsigned int, CUdevice);
-
 enum { BYTES = 1 << 20, WARM_UPS = 40, LATER_MS = 30, GIVES_UP_MS = 5000 };
 enum { PRIMARY, FIRST, SECOND, CONTEXTS };
 static const char *const names[CONTEXTS] = {"primary", "first", "second"};
