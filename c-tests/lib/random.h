@@ -15,6 +15,7 @@
 enum { MOST_PARTS = 4 };
 
 struct part {
+    unsigned seed;
     int number;
     bool is_alone;       /* no other thread has a part */
     uint64_t state, sum; /* of the draws; of what was seen */
@@ -54,12 +55,12 @@ static inline unsigned draw(unsigned below)
 
 #define ONE_OF(array) ((array)[draw(sizeof(array) / sizeof *(array))])
 
-static inline void draw_bytes(void *bytes, size_t count)
+static inline void draw_bytes(unsigned char *bytes, size_t count)
 {
-    uint64_t state = next(&mine->state), word = 0;
-    for (size_t i = 0; i < count; i++) {
-        word = i % sizeof word ? word >> 8 : next(&state);
-        ((unsigned char *)bytes)[i] = (unsigned char)word;
+    uint64_t state = next(&mine->state);
+    for (size_t at = 0; at < count; at += sizeof state) {
+        uint64_t word = next(&state);
+        memcpy(bytes + at, &word, count - at < sizeof word ? count - at : sizeof word);
     }
 }
 
@@ -137,8 +138,8 @@ static inline void begin_parts(const struct program *program, unsigned seed, boo
     part_count = program->one_in && seed % program->one_in == program->one_in - 1 ? MOST_PARTS : 1;
     pthread_barrier_init(&all_parts, NULL, (unsigned)part_count);
     for (int i = 0; i < part_count; i++) {
-        parts[i] = (struct part){.number = i, .is_alone = part_count == 1, .state = (uint64_t)seed << 8 | (unsigned)i};
-        parts[i].sum = 0xcbf29ce484222325u;
+        parts[i] = (struct part){.seed = seed, .number = i, .is_alone = part_count == 1, .sum = 0xcbf29ce484222325u};
+        parts[i].state = (uint64_t)seed << 8 | (unsigned)i;
         /* A program that crashes has shown its steps, if it has one thread. */
         if (shows_steps)
             REQUIRE((parts[i].log = part_count == 1 ? stdout : open_memstream(&parts[i].text, &parts[i].length)));
