@@ -117,7 +117,7 @@ static void copy(struct thread *t)
 
     make_current(by);
     int ret = make(&c);
-    CUresult waited = wait_for(&c, contexts[by], contexts[!by]);
+    CUresult waited = wait_for_transfer(&c, contexts[by], contexts[!by]);
     if (waited != CUDA_SUCCESS)
         printf("seed %u thread %u step %d: %s returned %d, and then its stream %s\n", seed, t->number, t->step, forms[form].name, ret,
                driver_error_name(waited));

@@ -206,7 +206,7 @@ static void copy(struct thread *t)
     if (current != contexts[by])
         say_wrong(t, "another context is current after a copy");
     if (!is_async(form)) {
-        CHECK_CU(wait_for(&c, contexts[src->device], contexts[dst->device]));
+        CHECK_CU(wait_for_transfer(&c, contexts[src->device], contexts[dst->device]));
         make_current(by);
         CHECK_CU(cuStreamSynchronize(CU_STREAM_LEGACY));
     }

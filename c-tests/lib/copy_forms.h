@@ -192,7 +192,7 @@ static inline int make(const struct transfer *t)
 }
 
 /* A synchronous copy is work of the default stream, of one that names devices of those of both; its call need not have waited for it. */
-static inline CUresult wait_for(const struct transfer *t, CUcontext by, CUcontext other)
+static inline CUresult wait_for_transfer(const struct transfer *t, CUcontext by, CUcontext other)
 {
     if (is_async(t->form))
         return cuStreamSynchronize(t->stream ? t->stream : CU_STREAM_LEGACY);
