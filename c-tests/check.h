@@ -6,6 +6,7 @@
  *   REQUIRE(cond)    any other condition
  *   SHOW(call)       prints "call = cudaErrorName", success or not
  *   SHOW_CU(call)    the same for a driver call
+ *   device_memory(device, bytes), context_memory(&context, device, bytes)    memory, by the runtime or the driver
  *   has_word(argc, argv, word)    whether it is among the arguments
  *
  * Programs print no pointers and no times, so that a plain and a preloaded run can be compared.
@@ -44,6 +45,15 @@ static inline cudaError_t show_runtime(const char *call, cudaError_t error)
 {
     printf("%s = %s\n", call, cudaGetErrorName(error));
     return error;
+}
+
+/* Memory on a device, which is current from now on. */
+static inline void *device_memory(int device, size_t bytes)
+{
+    void *memory;
+    CHECK(cudaSetDevice(device));
+    CHECK(cudaMalloc(&memory, bytes));
+    return memory;
 }
 #endif
 
@@ -89,6 +99,16 @@ static inline CUresult show_driver(const char *call, CUresult error)
 {
     printf("%s = %s\n", call, driver_error_name(error));
     return error;
+}
+
+/* Memory of a device's primary context, which is current from now on. */
+static inline CUdeviceptr context_memory(CUcontext *context, int device, size_t bytes)
+{
+    CUdeviceptr memory;
+    CHECK_CU(cuDevicePrimaryCtxRetain(context, device));
+    CHECK_CU(cuCtxSetCurrent(*context));
+    CHECK_CU(cuMemAlloc(&memory, bytes));
+    return memory;
 }
 #endif
 

@@ -86,12 +86,10 @@ static void make_graph_variables(void);
 
 static void make_variables(void)
 {
-    CHECK(cudaSetDevice(1));
-    CHECK(cudaMalloc(&b, n));
+    b = device_memory(1, n);
     CHECK(cudaStreamCreate(&s1));
     CHECK_CU(cuCtxGetCurrent(&x1));
-    CHECK(cudaSetDevice(0));
-    CHECK(cudaMalloc(&a, n));
+    a = device_memory(0, n);
     CHECK(cudaMalloc(&c, n));
     CHECK(cudaStreamCreate(&s0));
     CHECK(cudaStreamCreate(&sd));

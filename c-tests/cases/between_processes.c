@@ -420,8 +420,7 @@ static int open_it(void)
     cudaEvent_t event = NULL;
     void *own, *there;
     char answer;
-    CHECK(cudaSetDevice(0));
-    CHECK(cudaMalloc(&own, COUNT));
+    own = device_memory(0, COUNT);
     put(own, OPENERS_SEED);
     int descriptor = receive_message(&ticket, sizeof ticket);
     if (is(transport, "ipc"))

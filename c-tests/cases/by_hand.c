@@ -264,10 +264,8 @@ static void back(void)
 int main(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "pinned";
-    for (int device = 0; device < 2; device++) {
-        CHECK(cudaSetDevice(device));
-        CHECK(cudaMalloc(&memory[device], BYTES));
-    }
+    for (int device = 0; device < 2; device++)
+        memory[device] = device_memory(device, BYTES);
     CHECK(cudaStreamCreate(&stream));
     if (strcmp(what, "pinned") == 0)
         waiting(BYTES, COUNT);

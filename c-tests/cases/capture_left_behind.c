@@ -35,9 +35,7 @@ static void *end(void *unused)
 
 static void make(int device)
 {
-    CHECK_CU(cuDevicePrimaryCtxRetain(&contexts[device], device));
-    CHECK_CU(cuCtxSetCurrent(contexts[device]));
-    CHECK_CU(cuMemAlloc(&memory[device], SIZE));
+    memory[device] = context_memory(&contexts[device], device, SIZE);
 }
 
 int main(int argc, char **argv)

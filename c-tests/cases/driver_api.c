@@ -57,12 +57,8 @@ static void set_up(void)
     CHECK_CU(cuInit(0));
     CHECK_CU(cuDeviceGet(&device0, 0));
     CHECK_CU(cuDeviceGet(&device1, 1));
-    CHECK_CU(cuDevicePrimaryCtxRetain(&context1, device1));
-    CHECK_CU(cuCtxSetCurrent(context1));
-    CHECK_CU(cuMemAlloc(&b, COUNT));
-    CHECK_CU(cuDevicePrimaryCtxRetain(&context0, device0));
-    CHECK_CU(cuCtxSetCurrent(context0));
-    CHECK_CU(cuMemAlloc(&a, COUNT));
+    b = context_memory(&context1, device1, COUNT);
+    a = context_memory(&context0, device0, COUNT);
     CHECK_CU(cuStreamCreate(&stream, CU_STREAM_DEFAULT));
 
     box.srcMemoryType = box.dstMemoryType = CU_MEMORYTYPE_DEVICE;

@@ -268,8 +268,7 @@ static void copy_all(void)
     void *memory[MOST], *from_pool[MOST];
     int wrong = 0, copies = 0;
     for (int device = 0; device < devices; device++) {
-        CHECK(cudaSetDevice(device));
-        CHECK(cudaMalloc(&memory[device], SIZE));
+        memory[device] = device_memory(device, SIZE);
         CHECK(cudaMallocAsync(&from_pool[device], SIZE, NULL));
         CHECK(cudaDeviceSynchronize());
     }

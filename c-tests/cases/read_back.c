@@ -112,8 +112,7 @@ int main(int argc, char **argv)
     size_t bytes = strtoull(argv[3], NULL, 10);
     unsigned char *src, *dst, *seen, *other;
     cudaStream_t stream;
-    CHECK(cudaSetDevice(1));
-    CHECK(cudaMalloc((void **)&dst, bytes));
+    dst = device_memory(1, bytes);
     if (strcmp(argv[1], "enable") == 0)
         CHECK(cudaDeviceEnablePeerAccess(0, 0));
     CHECK(cudaSetDevice(0));

@@ -129,8 +129,7 @@ static void loops(const char *when)
 
 static void take(struct place *place, size_t bytes)
 {
-    CHECK(cudaSetDevice(place->device));
-    CHECK(cudaMalloc((void **)&place->memory, bytes));
+    place->memory = device_memory(place->device, bytes);
     CHECK_CU(cuDevicePrimaryCtxRetain(&place->context, place->device));
     CHECK(cudaSetDevice(0));
 }

@@ -264,10 +264,8 @@ static void show_time(void)
     cudaStream_t s;
     struct timespec before, after;
 
-    for (int i = 0; i < DEVICES; i++) {
-        CHECK(cudaSetDevice(i));
-        CHECK(cudaMalloc((void **)&on[i], LARGEST));
-    }
+    for (int i = 0; i < DEVICES; i++)
+        on[i] = device_memory(i, LARGEST);
     CHECK(cudaSetDevice(0));
     CHECK(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
     fill(expected, LARGEST, 7);
@@ -291,10 +289,8 @@ static void show_sizes(void)
     double quickest = 1e9;
     unsigned char *on[DEVICES];
     cudaStream_t s;
-    for (int i = DEVICES - 1; i >= 0; i--) {
-        CHECK(cudaSetDevice(i));
-        CHECK(cudaMalloc((void **)&on[i], LARGEST));
-    }
+    for (int i = DEVICES - 1; i >= 0; i--)
+        on[i] = device_memory(i, LARGEST);
     CHECK(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
     for (int i = 0; i < 1030; i++) {
         struct timespec before, after;
@@ -315,10 +311,8 @@ static void show_ends(void)
     for (int round = 0; round < 20; round++) {
         unsigned char *on[DEVICES];
         fill(expected, LARGEST, (unsigned)round);
-        for (int i = 0; i < DEVICES; i++) {
-            CHECK(cudaSetDevice(i));
-            CHECK(cudaMalloc((void **)&on[i], LARGEST));
-        }
+        for (int i = 0; i < DEVICES; i++)
+            on[i] = device_memory(i, LARGEST);
         CHECK(cudaSetDevice(0));
         CHECK(cudaMemcpy(on[0], expected, LARGEST, cudaMemcpyHostToDevice));
         CHECK(cudaMemcpyPeerAsync(on[1], 1, on[0], 0, LARGEST, 0));
@@ -386,18 +380,15 @@ static void copy_again(int i)
 static void reset_after_large(int i)
 {
     (void)i;
-    CHECK(cudaSetDevice(0));
-    CHECK(cudaMalloc((void **)&many[0], 8 * MIB));
+    many[0] = device_memory(0, 8 * MIB);
     CHECK(cudaMemcpyPeerAsync(many[1], 1, many[0], 0, 8 * MIB, 0));
     CHECK(cudaDeviceReset());
 }
 
 static void show_many(int copies, int resets)
 {
-    for (int i = DEVICES - 1; i >= 0; i--) {
-        CHECK(cudaSetDevice(i));
-        CHECK(cudaMalloc((void **)&many[i], 8 * MIB));
-    }
+    for (int i = DEVICES - 1; i >= 0; i--)
+        many[i] = device_memory(i, 8 * MIB);
     cudaError_t enabled = cudaDeviceEnablePeerAccess(1, 0);
     REQUIRE(enabled == cudaSuccess || enabled == cudaErrorPeerAccessUnsupported);
     cudaGetLastError();

@@ -40,8 +40,7 @@ static cudaStream_t new_stream(int device)
 static char *memory(int device, size_t bytes)
 {
     char *made;
-    CHECK(cudaSetDevice(device));
-    CHECK(cudaMalloc((void **)&made, bytes));
+    made = device_memory(device, bytes);
     return made;
 }
 

@@ -226,12 +226,10 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: regular never|enables [captured|made]\n");
         return 2;
     }
-    CHECK(cudaSetDevice(1));
-    CHECK(cudaMalloc(&target, large));
+    target = device_memory(1, large);
     if (strcmp(mode, "enables") == 0)
         CHECK(cudaDeviceEnablePeerAccess(0, 0));
-    CHECK(cudaSetDevice(0));
-    CHECK(cudaMalloc(&source, large));
+    source = device_memory(0, large);
     fill_device(source, large, 1);
     if (strcmp(mode, "enables") == 0)
         CHECK(cudaDeviceEnablePeerAccess(1, 0));
