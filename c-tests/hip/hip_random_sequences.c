@@ -124,30 +124,31 @@ static hipStream_t some_stream(void)
     return streams[which].handle;
 }
 
-enum form {
-    PEER,
-    PEER_ASYNC,
-    PLAIN,
-    PLAIN_ASYNC,
-    OF_DEVICES,
-    FLAT,
-    FLAT_ASYNC,
-    CUBE,
-    CUBE_ASYNC,
-    PLAIN_SPT,
-    PLAIN_ASYNC_SPT,
-    FLAT_SPT,
-    FLAT_ASYNC_SPT,
-    CUBE_SPT,
-    CUBE_ASYNC_SPT,
-    BOX, /* from 7.1 on, like all that follow */
-    BOX_ASYNC,
-    BATCH,
-    BATCH_3D,
-    FORMS
-};
+/* Each form of a copy: its function and the call, in copy(). From 7.1 on there are more. */
+#define FORMS_OF_COPIES(FORM) \
+    FORM(hipMemcpyPeer, hipMemcpyPeer(dst, dst_device, src, src_device, size)) \
+    FORM(hipMemcpyPeerAsync, hipMemcpyPeerAsync(dst, dst_device, src, src_device, size, stream)) \
+    FORM(hipMemcpy, hipMemcpy(dst, src, size, hipMemcpyDefault)) \
+    FORM(hipMemcpyAsync, hipMemcpyAsync(dst, src, size, hipMemcpyDefault, stream)) \
+    FORM(hipMemcpyDtoD, hipMemcpyDtoD(dst, src, size)) \
+    FORM(hipMemcpy2D, hipMemcpy2D(dst, size, src, size, size, 1, hipMemcpyDefault)) \
+    FORM(hipMemcpy2DAsync, hipMemcpy2DAsync(dst, size, src, size, size, 1, hipMemcpyDefault, stream)) \
+    FORM(hipMemcpy3D, hipMemcpy3D(&cube)) \
+    FORM(hipMemcpy3DAsync, hipMemcpy3DAsync(&cube, stream)) \
+    FORM(hipMemcpy_spt, hipMemcpy_spt(dst, src, size, hipMemcpyDefault)) \
+    FORM(hipMemcpyAsync_spt, hipMemcpyAsync_spt(dst, src, size, hipMemcpyDefault, stream)) \
+    FORM(hipMemcpy2D_spt, hipMemcpy2D_spt(dst, size, src, size, size, 1, hipMemcpyDefault)) \
+    FORM(hipMemcpy2DAsync_spt, hipMemcpy2DAsync_spt(dst, size, src, size, size, 1, hipMemcpyDefault, stream)) \
+    FORM(hipMemcpy3D_spt, hipMemcpy3D_spt(&cube)) \
+    FORM(hipMemcpy3DAsync_spt, hipMemcpy3DAsync_spt(&cube, stream))
 
 #if HIP_MAJOR >= 7
+#define LATER_FORMS(FORM) \
+    FORM(hipMemcpy3DPeer, hipMemcpy3DPeer(&box)) \
+    FORM(hipMemcpy3DPeerAsync, hipMemcpy3DPeerAsync(&box, stream)) \
+    FORM(hipMemcpyBatchAsync, copy_batch(false, dst, src, size, stream)) \
+    FORM(hipMemcpy3DBatchAsync, copy_batch(true, dst, src, size, stream))
+
 /* In two pieces, if it is long enough. */
 static hipError_t copy_batch(bool is_3d, char *dst, char *src, size_t size, hipStream_t stream)
 {
@@ -165,74 +166,36 @@ static hipError_t copy_batch(bool is_3d, char *dst, char *src, size_t size, hipS
     }
     return hipMemcpy3DBatchAsync(count, operations, &failed, 0, stream);
 }
+#else
+#define LATER_FORMS(FORM)
 #endif
 
+#define FORM_NUMBER(function, call) BY_##function,
+#define FORM_NAME(function, call) #function,
+#define FORM_CASE(function, call) \
+    case BY_##function: \
+        return call;
 
-static hipError_t copy(enum form form, void *dst, int dst_device, const void *src, int src_device, size_t size,
-                       hipStream_t stream)
+enum form { FORMS_OF_COPIES(FORM_NUMBER) LATER_FORMS(FORM_NUMBER) FORMS };
+static const char *const names[] = {FORMS_OF_COPIES(FORM_NAME) LATER_FORMS(FORM_NAME)};
+
+static hipError_t copy(enum form form, void *dst, int dst_device, void *src, int src_device, size_t size, hipStream_t stream)
 {
-    hipMemcpy3DParms cube = {.srcPtr = {(void *)src, size, size, 1}, .dstPtr = {dst, size, size, 1}, .extent = {size, 1, 1}};
+    hipMemcpy3DParms cube = {.srcPtr = {src, size, size, 1}, .dstPtr = {dst, size, size, 1}, .extent = {size, 1, 1}};
     cube.kind = hipMemcpyDefault;
 #if HIP_MAJOR >= 7
-    hipMemcpy3DPeerParms box = {.srcPtr = {(void *)src, size, size, 1}, .srcDevice = src_device};
-    box.dstPtr = (hipPitchedPtr){dst, size, size, 1};
-    box.dstDevice = dst_device;
-    box.extent = (hipExtent){size, 1, 1};
+    hipMemcpy3DPeerParms box = {.srcPtr = cube.srcPtr, .srcDevice = src_device, .dstPtr = cube.dstPtr, .dstDevice = dst_device, .extent = cube.extent};
 #endif
     switch (form) {
-    case PEER:
-        return hipMemcpyPeer(dst, dst_device, src, src_device, size);
-    case PEER_ASYNC:
-        return hipMemcpyPeerAsync(dst, dst_device, src, src_device, size, stream);
-    case PLAIN:
-        return hipMemcpy(dst, src, size, hipMemcpyDefault);
-    case PLAIN_ASYNC:
-        return hipMemcpyAsync(dst, src, size, hipMemcpyDefault, stream);
-    case OF_DEVICES:
-        return hipMemcpyDtoD(dst, (void *)src, size);
-    case FLAT:
-        return hipMemcpy2D(dst, size, src, size, size, 1, hipMemcpyDefault);
-    case FLAT_ASYNC:
-        return hipMemcpy2DAsync(dst, size, src, size, size, 1, hipMemcpyDefault, stream);
-    case CUBE:
-        return hipMemcpy3D(&cube);
-    case CUBE_ASYNC:
-        return hipMemcpy3DAsync(&cube, stream);
-    case PLAIN_SPT:
-        return hipMemcpy_spt(dst, src, size, hipMemcpyDefault);
-    case PLAIN_ASYNC_SPT:
-        return hipMemcpyAsync_spt(dst, src, size, hipMemcpyDefault, stream);
-    case FLAT_SPT:
-        return hipMemcpy2D_spt(dst, size, src, size, size, 1, hipMemcpyDefault);
-    case FLAT_ASYNC_SPT:
-        return hipMemcpy2DAsync_spt(dst, size, src, size, size, 1, hipMemcpyDefault, stream);
-    case CUBE_SPT:
-        return hipMemcpy3D_spt(&cube);
-    case CUBE_ASYNC_SPT:
-        return hipMemcpy3DAsync_spt(&cube, stream);
-#if HIP_MAJOR >= 7
-    case BOX:
-        return hipMemcpy3DPeer(&box);
-    case BOX_ASYNC:
-        return hipMemcpy3DPeerAsync(&box, stream);
-    case BATCH:
-    case BATCH_3D:
-        return copy_batch(form == BATCH_3D, dst, (char *)src, size, stream);
-#endif
+        FORMS_OF_COPIES(FORM_CASE)
+        LATER_FORMS(FORM_CASE)
     default:
-        break;
+        return hipErrorUnknown;
     }
-    return hipErrorUnknown;
 }
 
 static void step_copy(void)
 {
-    static const char *const names[] = {
-        "hipMemcpyPeer",      "hipMemcpyPeerAsync",  "hipMemcpy",          "hipMemcpyAsync",     "hipMemcpyDtoD",
-        "hipMemcpy2D",        "hipMemcpy2DAsync",    "hipMemcpy3D",        "hipMemcpy3DAsync",   "hipMemcpy_spt",
-        "hipMemcpyAsync_spt", "hipMemcpy2D_spt",     "hipMemcpy2DAsync_spt", "hipMemcpy3D_spt",  "hipMemcpy3DAsync_spt",
-        "hipMemcpy3DPeer",    "hipMemcpy3DPeerAsync", "hipMemcpyBatchAsync", "hipMemcpy3DBatchAsync",
-    };
     struct buffer *dst = some_buffer(), *src = some_buffer();
     if (!dst || dst == src)
         return;
@@ -240,18 +203,18 @@ static void step_copy(void)
     size_t src_offset = draw(3) ? 0 : draw((unsigned)src->size);
     size_t room = dst->size - dst_offset, there = src->size - src_offset, most = room < there ? room : there;
     size_t size = draw(2) ? most : 1 + draw((unsigned)most);
-    enum form form = draw(HIP_MAJOR >= 7 ? FORMS : BOX);
-    bool names_devices = form == PEER || form == PEER_ASYNC || form == BOX || form == BOX_ASYNC;
+    enum form form = draw(FORMS);
+    bool names_devices = strstr(names[form], "Peer"), is_box = names_devices && strstr(names[form], "3D");
     int dst_device = draw(8) ? dst->device : some_ordinal();
     int src_device = draw(8) ? src->device : some_ordinal();
     hipStream_t stream = some_stream();
     int right = hipSuccess;
     if (names_devices && (!is_device(dst_device) || !is_device(src_device)))
         right = hipErrorInvalidDevice;
-    else if (draw(25) == 0 && form != BATCH_3D) { /* of which the first copy is made */
+    else if (draw(25) == 0 && !strstr(names[form], "3DBatch")) { /* of which the first copy is made */
         size = most + 1; /* more than one of them has */
         right = hipErrorInvalidValue;
-    } else if (names_devices && form < BOX && draw(30) == 0)
+    } else if (names_devices && !is_box && draw(30) == 0)
         size = 0;
     move_to(draw(4) ? src->device : some_device());
     note("%s of %zu bytes: %d+%zu on %d to %d+%zu on %d", names[form], size, (int)(src - buffers), src_offset,
@@ -277,7 +240,7 @@ static void step_capture(void)
     note("captured %s", peer ? "hipMemcpyPeerAsync" : "hipMemcpyAsync");
     CHECK(hipStreamBeginCapture(stream->handle, hipStreamCaptureModeRelaxed));
     settled();
-    hipError_t code = copy(peer ? PEER_ASYNC : PLAIN_ASYNC, dst->at, dst->device, src->at, src->device, size, stream->handle);
+    hipError_t code = copy(peer ? BY_hipMemcpyPeerAsync : BY_hipMemcpyAsync, dst->at, dst->device, src->at, src->device, size, stream->handle);
     answered(code, hipSuccess, true);
     bool refused = HIP_MAJOR >= 7 && draw(4) == 0;
     if (refused) {
