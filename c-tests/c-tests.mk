@@ -42,9 +42,10 @@ c-programs: $(C_PROGRAMS) $(AMD)/stamp $(PATCHERS)/stamp
 $(C_PROGRAMS): $(wildcard $(C_FOLDERS:%=%/*.h)) $(NVIDIA)/stamp | $(sort $(dir $(C_PROGRAMS)))
 $(sort $(dir $(C_PROGRAMS))):
 	mkdir -p $@
-# The rows of the tables, which conformance.c compiles.
-$(filter $(C_TESTS)/conformance-%,$(C_PROGRAMS)): $(C_TESTS)/conformance_calls.h
-$(C_TESTS)/conformance_calls.h: c-tests/make-conformance $(addprefix tests/golden/conformance,.tsv -regular.tsv -graphs.tsv) c-tests/conformance-unmeasured.tsv
+# The rows of the tables, which these programs compile.
+$(filter $(C_TESTS)/conformance-% $(C_TESTS)/hip_conformance-%,$(C_PROGRAMS)): $(C_TESTS)/conformance_calls.h
+$(C_TESTS)/conformance_calls.h: c-tests/make-conformance $(addprefix tests/golden/,$(addprefix conformance,.tsv -regular.tsv -graphs.tsv) hip-conformance.tsv) \
+		c-tests/conformance-unmeasured.tsv
 	c-tests/make-conformance $(@D)
 # These are the simulator's business: ask for them, and link again only if they changed.
 $(SIM_LIB)/%: | sim ;
