@@ -44,8 +44,8 @@ $(sort $(dir $(C_PROGRAMS))):
 	mkdir -p $@
 # The rows of the tables, which these programs compile.
 $(filter $(C_TESTS)/conformance-% $(C_TESTS)/hip_conformance-%,$(C_PROGRAMS)): $(C_TESTS)/conformance_calls.h
-$(C_TESTS)/conformance_calls.h: c-tests/make-conformance $(addprefix tests/golden/,$(addprefix conformance,.tsv -regular.tsv -graphs.tsv) hip-conformance.tsv) \
-		c-tests/conformance-unmeasured.tsv
+CONFORMANCE_TABLES := $(addprefix tests/golden/,$(addprefix conformance,.tsv -regular.tsv -graphs.tsv) hip-conformance.tsv)
+$(C_TESTS)/conformance_calls.h: c-tests/make-conformance $(CONFORMANCE_TABLES) c-tests/conformance-unmeasured.tsv
 	c-tests/make-conformance $(@D)
 # These are the simulator's business: ask for them, and link again only if they changed.
 $(SIM_LIB)/%: | sim ;

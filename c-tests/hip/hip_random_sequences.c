@@ -184,7 +184,8 @@ static hipError_t copy(enum form form, void *dst, int dst_device, void *src, int
     hipMemcpy3DParms cube = {.srcPtr = {src, size, size, 1}, .dstPtr = {dst, size, size, 1}, .extent = {size, 1, 1}};
     cube.kind = hipMemcpyDefault;
 #if HIP_MAJOR >= 7
-    hipMemcpy3DPeerParms box = {.srcPtr = cube.srcPtr, .srcDevice = src_device, .dstPtr = cube.dstPtr, .dstDevice = dst_device, .extent = cube.extent};
+    hipMemcpy3DPeerParms box = {.srcPtr = cube.srcPtr, .srcDevice = src_device, .dstPtr = cube.dstPtr, .dstDevice = dst_device};
+    box.extent = cube.extent;
 #endif
     switch (form) {
         FORMS_OF_COPIES(FORM_CASE)

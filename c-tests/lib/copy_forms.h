@@ -112,7 +112,8 @@ struct transfer {
 
 static inline struct cudaMemcpy3DParms runtime_box(const struct transfer *t)
 {
-    return (struct cudaMemcpy3DParms){.srcPtr = {(void *)t->src, t->pitch, t->width, t->rows}, .dstPtr = {(void *)t->dst, t->pitch, t->width, t->rows},
+    return (struct cudaMemcpy3DParms){.srcPtr = {(void *)t->src, t->pitch, t->width, t->rows},
+                                      .dstPtr = {(void *)t->dst, t->pitch, t->width, t->rows},
                                       .extent = {t->width, t->rows, t->slices}, .kind = t->kind};
 }
 
@@ -162,7 +163,8 @@ static inline int copy_in_batch(const struct transfer *t)
 static inline int copy_in_3d_batch(const struct transfer *t)
 {
     size_t failed;
-    struct operation operation = {{.type = 1, .at = t->src, .row = t->pitch, .layer = t->rows}, {.type = 1, .at = t->dst, .row = t->pitch, .layer = t->rows},
+    struct operation operation = {{.type = 1, .at = t->src, .row = t->pitch, .layer = t->rows},
+                                  {.type = 1, .at = t->dst, .row = t->pitch, .layer = t->rows},
                                   t->width, t->rows, t->slices, IN_ORDER, 0};
     return batches.boxes ? (int)batches.boxes(1, &operation, &failed, 0, t->stream) : -1;
 }
