@@ -7,7 +7,7 @@ UCX := target/ucx
 PATCHERS := target/patchers
 SIM_LIB ?= target/sim/lib
 
-C_TESTS_FLAGS := -Wall -Wextra -Werror -O1 -g -Ic-tests
+C_TESTS_FLAGS := -Wall -Wextra -Werror -O1 -g -Ic-tests -I$(C_TESTS)
 C_TESTS_CC = $(CC) -std=c11 $(C_TESTS_FLAGS)
 C_TESTS_CXX = $(CXX) -std=c++17 $(C_TESTS_FLAGS)
 CU11 := -isystem $(NVIDIA)/cu11/include
@@ -42,6 +42,11 @@ c-programs: $(C_PROGRAMS) $(AMD)/stamp $(PATCHERS)/stamp
 $(C_PROGRAMS): $(wildcard $(C_FOLDERS:%=%/*.h)) $(NVIDIA)/stamp | $(sort $(dir $(C_PROGRAMS)))
 $(sort $(dir $(C_PROGRAMS))):
 	mkdir -p $@
+# The rows of the tables, which these programs compile.
+$(filter $(C_TESTS)/conformance-% $(C_TESTS)/hip_conformance-%,$(C_PROGRAMS)): $(C_TESTS)/conformance_calls.h
+CONFORMANCE_TABLES := $(addprefix tests/golden/,$(addprefix conformance,.tsv -regular.tsv -graphs.tsv) hip-conformance.tsv)
+$(C_TESTS)/conformance_calls.h: c-tests/make-conformance $(CONFORMANCE_TABLES) c-tests/conformance-unmeasured.tsv
+	c-tests/make-conformance $(@D)
 # These are the simulator's business: ask for them, and link again only if they changed.
 $(SIM_LIB)/%: | sim ;
 

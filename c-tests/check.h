@@ -6,6 +6,8 @@
  *   REQUIRE(cond)    any other condition
  *   SHOW(call)       prints "call = cudaErrorName", success or not
  *   SHOW_CU(call)    the same for a driver call
+ *   device_memory(device, bytes), context_memory(&context, device, bytes)    memory, by the runtime or the driver
+ *   has_word(argc, argv, word)    whether it is among the arguments
  *
  * Programs print no pointers and no times, so that a plain and a preloaded run can be compared.
  *
@@ -19,6 +21,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define REQUIRE(cond) ((cond) ? (void)0 : check_failed(__FILE__, __LINE__, #cond, "is false"))
 
@@ -43,6 +46,15 @@ static inline cudaError_t show_runtime(const char *call, cudaError_t error)
     printf("%s = %s\n", call, cudaGetErrorName(error));
     return error;
 }
+
+/* Memory on a device, which is current from now on. */
+static inline void *device_memory(int device, size_t bytes)
+{
+    void *memory;
+    CHECK(cudaSetDevice(device));
+    CHECK(cudaMalloc(&memory, bytes));
+    return memory;
+}
 #endif
 
 #if defined OLD_RUNTIME && defined __CUDA_RUNTIME_API_H__
@@ -63,6 +75,11 @@ static inline cudaError_t show_runtime(const char *call, cudaError_t error)
 #endif
 
 #ifdef __cuda_cuda_h__
+#ifndef __cplusplus
+/* This form is in all drivers; the headers of some releases hide or rename it. */
+CUresult CUDAAPI cuCtxCreate_v2(CUcontext *, unsigned int, CUdevice);
+#endif
+
 #define CHECK_CU(call) check_driver(__FILE__, __LINE__, #call, (call))
 #define SHOW_CU(call) show_driver(#call, (call))
 
@@ -83,7 +100,25 @@ static inline CUresult show_driver(const char *call, CUresult error)
     printf("%s = %s\n", call, driver_error_name(error));
     return error;
 }
+
+/* Memory of a device's primary context, which is current from now on. */
+static inline CUdeviceptr context_memory(CUcontext *context, int device, size_t bytes)
+{
+    CUdeviceptr memory;
+    CHECK_CU(cuDevicePrimaryCtxRetain(context, device));
+    CHECK_CU(cuCtxSetCurrent(*context));
+    CHECK_CU(cuMemAlloc(&memory, bytes));
+    return memory;
+}
 #endif
+
+static inline int has_word(int argc, char **argv, const char *word)
+{
+    int count = 0;
+    for (int i = 1; i < argc; i++)
+        count += strcmp(argv[i], word) == 0;
+    return count > 0;
+}
 
 /* Bytes that differ from one seed, and one position, to the next. */
 static inline void fill(void *bytes, size_t count, unsigned seed)

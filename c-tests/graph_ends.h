@@ -13,8 +13,7 @@ static cudaStream_t stream;
 static unsigned char *allocate(int device)
 {
     void *memory;
-    CHECK(cudaSetDevice(device));
-    CHECK(cudaMalloc(&memory, COUNT));
+    memory = device_memory(device, COUNT);
     return memory;
 }
 

@@ -48,8 +48,7 @@ int main(void)
     CHECK(cudaGetDeviceCount(&devices));
     REQUIRE(devices <= MOST);
     for (int device = 0; device < devices; device++) {
-        CHECK(cudaSetDevice(device));
-        CHECK(cudaMalloc(&src[device], SIZE));
+        src[device] = device_memory(device, SIZE);
         CHECK(cudaMalloc(&dst[device], SIZE));
     }
     copy_all("never enabled");

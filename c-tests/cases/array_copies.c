@@ -40,9 +40,7 @@ static void make(struct side *side, int device)
 {
     CUDA_ARRAY_DESCRIPTOR flat = {.Format = CU_AD_FORMAT_FLOAT, .NumChannels = 4};
     CUDA_ARRAY3D_DESCRIPTOR deep = {.Format = CU_AD_FORMAT_FLOAT, .NumChannels = 4};
-    CHECK_CU(cuDevicePrimaryCtxRetain(&side->context, device));
-    CHECK_CU(cuCtxSetCurrent(side->context));
-    CHECK_CU(cuMemAlloc(&side->memory, COUNT));
+    side->memory = context_memory(&side->context, device, COUNT);
     flat.Width = COUNT / TEXEL;
     CHECK_CU(cuArrayCreate(&side->line, &flat));
     flat.Width = WIDTH, flat.Height = ROWS;

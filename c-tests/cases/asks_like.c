@@ -25,8 +25,7 @@ static unsigned char host[BYTES];
 static void start(void)
 {
     for (int device = 0; device < DEVICES; device++) {
-        CHECK(cudaSetDevice(device));
-        CHECK(cudaMalloc((void **)&memory[device], BYTES));
+        memory[device] = device_memory(device, BYTES);
         CHECK(cudaStreamCreateWithFlags(&streams[device], cudaStreamNonBlocking));
     }
 }
@@ -156,8 +155,7 @@ static void like_vllm(const char *program)
 {
     int to_child[2], status, can;
     CUipcMemHandle handle;
-    CHECK(cudaSetDevice(1));
-    CHECK(cudaMalloc((void **)&memory[1], BYTES));
+    memory[1] = device_memory(1, BYTES);
     CHECK(cudaMemset(memory[1], 0x5a, BYTES));
     CHECK(cudaDeviceSynchronize());
     CHECK_CU(cuIpcGetMemHandle(&handle, (CUdeviceptr)memory[1]));

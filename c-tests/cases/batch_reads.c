@@ -31,11 +31,8 @@ int main(void)
     CUstream stream;
     size_t failed;
     CHECK_CU(cuInit(0));
-    for (int device = 1; device >= 0; device--) {
-        CHECK_CU(cuDevicePrimaryCtxRetain(&contexts[device], device));
-        CHECK_CU(cuCtxSetCurrent(contexts[device]));
-        CHECK_CU(cuMemAlloc(&memory[device], COPIES * EACH));
-    }
+    for (int device = 1; device >= 0; device--)
+        memory[device] = context_memory(&contexts[device], device, COPIES * EACH);
     CHECK_CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     for (int copy = 0; copy < COPIES; copy++) {
         srcs[copy] = memory[0] + (size_t)copy * EACH;

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "lib/runtime_batches.h"
 
 enum { COUNT = 2 << 20, PART = 300000, ROW = 1000, INSIDE = 5000, OWNERS_SEED = 1, OPENERS_SEED = 2, CHANNEL = 9 };
 
@@ -352,26 +353,6 @@ static void *open_pool(const struct ticket *ticket, int descriptor, cudaMemPool_
     return memory;
 }
 
-/* A batch of two copies, or a copy where there are none. */
-static void copy_batch(char *dst, const char *src, cudaStream_t stream)
-{
-#if CUDART_VERSION >= 12080
-    enum { HALF = PART / 2 };
-    struct cudaMemcpyAttributes attributes = {.srcAccessOrder = cudaMemcpySrcAccessOrderStream};
-    void *dsts[] = {dst, dst + HALF};
-    void *srcs[] = {(void *)src, (void *)(src + HALF)};
-    size_t sizes[] = {HALF, HALF}, first = 0;
-#if CUDART_VERSION >= 13000
-    CHECK(cudaMemcpyBatchAsync((void *const *)dsts, (const void *const *)srcs, sizes, 2, &attributes, &first, 1, stream));
-#else
-    size_t fail;
-    CHECK(cudaMemcpyBatchAsync(dsts, srcs, sizes, 2, &attributes, &first, 1, &fail, stream));
-#endif
-#else
-    CHECK(cudaMemcpyAsync(dst, src, PART, cudaMemcpyDefault, stream));
-#endif
-}
-
 static void copy_in_graph(char *dst, const char *src, cudaStream_t stream)
 {
     cudaGraph_t graph;
@@ -404,7 +385,7 @@ static void copy(char *dst, const char *src, cudaEvent_t after)
         CHECK(cudaStreamWaitEvent(stream, after, 0));
     CHECK(cudaMemcpyPeerAsync(dst, 0, src, 0, PART, stream));
     CHECK(cudaMemcpyAsync(dst + PART, src + PART, PART, cudaMemcpyDefault, stream));
-    copy_batch(dst + 2 * PART, src + 2 * PART, stream);
+    CHECK(copy_in_parts(dst + 2 * PART, (char *)src + 2 * PART, PART, 2, stream));
     copy_in_graph(dst + 3 * PART, src + 3 * PART, stream);
     copy_3d(dst + 4 * PART, src + 4 * PART, stream);
     CHECK(cudaMemcpy2DAsync(dst + REST, ROW, src + REST, ROW, ROW, ROWS, cudaMemcpyDeviceToDevice, stream));
@@ -420,8 +401,7 @@ static int open_it(void)
     cudaEvent_t event = NULL;
     void *own, *there;
     char answer;
-    CHECK(cudaSetDevice(0));
-    CHECK(cudaMalloc(&own, COUNT));
+    own = device_memory(0, COUNT);
     put(own, OPENERS_SEED);
     int descriptor = receive_message(&ticket, sizeof ticket);
     if (is(transport, "ipc"))

@@ -15,13 +15,11 @@
 #define _GNU_SOURCE
 #include <cuda.h>
 #include <cuda_runtime_api.h>
-#include <pthread.h>
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "check.h"
+#include "lib/kinds_of_memory.h"
 
 enum {
     PAIR = 2,
@@ -31,141 +29,68 @@ enum {
     NOISY = 4,              /* one thread of so many does not copy */
     SMALL = 160 << 10,      /* bytes of a buffer */
     LARGE = (8 << 20) + 4096,
-    GRANULE = 2 << 20,
     WARM = 40,              /* copies each way that a pair makes at first */
     SHOWN = 20,
 };
 
-enum kind { PLAIN, POOLED, OWN_POOL, GONE_POOL, MAPPED, GRANTED, KINDS };
-static const char *const kinds[KINDS] = {"plain", "pool", "own pool", "pool that is gone", "mapped", "mapped, granted"};
-
-struct buffer {
+/* In which ways memory is taken: a granted one is for the other device, too, if that is not refused; a pool that is gone ends with its memory. */
+static const struct {
+    const char *name;
     enum kind kind;
-    int device;
-    size_t bytes;
-    CUdeviceptr at;
-    CUmemoryPool pool;
-    CUmemGenericAllocationHandle physical;
-};
+    bool is_granted, is_gone;
+} kinds[] = {{"plain", PLAIN, false, false}, {"pool", POOLED, false, false},       {"own pool", OWN_POOL, true, false},
+             {"pool that is gone", OWN_POOL, true, true}, {"mapped", MAPPED, false, false}, {"mapped, granted", MAPPED, true, false}};
+enum { KINDS = sizeof kinds / sizeof *kinds };
 
 struct thread {
-    unsigned number, state;
+    unsigned number;
+    struct part part;
     int step;
     CUstream streams[PAIR];
-    struct buffer buffers[PAIR];
+    struct memory buffers[PAIR];
     unsigned char *sent, *got;
 };
 
-static CUcontext contexts[PAIR];
 static unsigned seed;
-static int thread_count = THREADS, steps = STEPS, device_count, is_real, is_late, hangs;
+static int thread_count = THREADS, steps = STEPS, is_real, is_late, hangs;
 static atomic_int copied, refused, wrong, workers;
-
-#include "lib/copy_forms.h"
-
-static unsigned draw(struct thread *t, unsigned count)
-{
-    t->state = t->state * 1664525u + 1013904223u;
-    return (t->state >> 8) % count;
-}
 
 /* ---- memory ---- */
 
-static CUmemAccessDesc access_of(int device)
-{
-    CUmemAccessDesc access = {.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-    access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    access.location.id = device;
-    return access;
-}
-
-static size_t whole(size_t bytes)
-{
-    return (bytes + GRANULE - 1) / GRANULE * GRANULE;
-}
-
-static void take(struct buffer *b, int device, enum kind kind, size_t bytes, CUstream stream)
-{
-    CUmemPoolProps pool = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = access_of(device).location};
-    CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = access_of(device).location};
-    CUmemAccessDesc own = access_of(device), other = access_of(!device);
-    *b = (struct buffer){.kind = kind, .device = device, .bytes = bytes};
-    switch (kind) {
-    case PLAIN:
-        CHECK_CU(cuMemAlloc(&b->at, bytes));
-        break;
-    case POOLED:
-        CHECK_CU(cuMemAllocAsync(&b->at, bytes, stream));
-        break;
-    case OWN_POOL:
-    case GONE_POOL:
-        CHECK_CU(cuMemPoolCreate(&b->pool, &pool));
-        (void)cuMemPoolSetAccess(b->pool, &other, 1); /* which may be refused */
-        CHECK_CU(cuMemAllocFromPoolAsync(&b->at, bytes, b->pool, stream));
-        if (kind == OWN_POOL)
-            break;
-        CHECK_CU(cuStreamSynchronize(stream));
-        CHECK_CU(cuMemPoolDestroy(b->pool)); /* once its memory is freed, too */
-        b->pool = NULL;
-        break;
-    default:
-        CHECK_CU(cuMemAddressReserve(&b->at, whole(bytes), 0, 0, 0));
-        CHECK_CU(cuMemCreate(&b->physical, whole(bytes), &properties, 0));
-        CHECK_CU(cuMemMap(b->at, whole(bytes), 0, b->physical, 0));
-        CHECK_CU(cuMemSetAccess(b->at, whole(bytes), &own, 1));
-        if (kind == GRANTED)
-            (void)cuMemSetAccess(b->at, whole(bytes), &other, 1);
-    }
-}
-
-static void give_back(struct buffer *b, CUstream stream)
-{
-    switch (b->kind) {
-    case PLAIN:
-        CHECK_CU(cuMemFree(b->at));
-        break;
-    case POOLED:
-    case OWN_POOL:
-    case GONE_POOL:
-        CHECK_CU(cuMemFreeAsync(b->at, stream));
-        CHECK_CU(cuStreamSynchronize(stream));
-        if (b->pool)
-            CHECK_CU(cuMemPoolDestroy(b->pool));
-        break;
-    default:
-        CHECK_CU(cuMemUnmap(b->at, whole(b->bytes)));
-        CHECK_CU(cuMemRelease(b->physical));
-        CHECK_CU(cuMemAddressFree(b->at, whole(b->bytes)));
-    }
-}
-
 /* Memory of cuMemAlloc waits for all work of the device when it is freed. */
-static enum kind any_kind(struct thread *t)
+static void take(struct thread *t, struct memory *m, int device, size_t bytes)
 {
-    enum kind kind;
+    unsigned wanted;
     do
-        kind = (enum kind)(hangs ? POOLED + draw(t, KINDS - POOLED) : draw(t, KINDS));
-    while (is_real && kind == GONE_POOL);
-    return kind;
+        wanted = hangs ? 1 + draw(KINDS - 1) : draw(KINDS);
+    while (is_real && kinds[wanted].is_gone);
+    make_current(device);
+    take_memory(m, kinds[wanted].kind, device, bytes, t->streams[device]);
+    m->wanted = (int)wanted;
+    if (kinds[wanted].is_granted)
+        (void)grant(m, !device);
+    if (!kinds[wanted].is_gone)
+        return;
+    CHECK_CU(cuMemPoolDestroy(m->pool)); /* once its memory is freed, too */
+    m->pool = NULL;
 }
 
 static void take_any(struct thread *t, int device)
 {
-    make_current(device);
-    take(&t->buffers[device], device, any_kind(t), draw(t, 24) == 0 ? LARGE : SMALL, t->streams[device]);
+    take(t, &t->buffers[device], device, draw(24) == 0 ? LARGE : SMALL);
 }
 
-static void give_back_any(struct thread *t, int device)
+static void give_back(struct thread *t, struct memory *m)
 {
-    make_current(device);
-    give_back(&t->buffers[device], t->streams[device]);
+    make_current(m->device);
+    give_back_memory(m, t->streams[m->device]);
 }
 
 /* ---- what a thread does ---- */
 
-static bool has_arrived(const struct thread *t, const struct copy *c)
+static bool has_arrived(const struct thread *t, const struct transfer *c)
 {
-    for (size_t line = 0; line < c->height * c->depth; line++)
+    for (size_t line = 0; line < c->rows * c->slices; line++)
         if (memcmp(t->sent + line * c->pitch, t->got + line * c->pitch, c->width) != 0)
             return false;
     return true;
@@ -173,31 +98,26 @@ static bool has_arrived(const struct thread *t, const struct copy *c)
 
 static void copy(struct thread *t)
 {
-    int from = (int)draw(t, PAIR), by = (int)draw(t, PAIR);
-    struct buffer *src = &t->buffers[from], *dst = &t->buffers[!from];
-    size_t bytes = src->bytes < dst->bytes ? src->bytes : dst->bytes;
-    enum form form = (enum form)draw(t, FORMS);
-    struct copy c = {.src = src, .dst = dst, .height = 1, .depth = 1};
-    if (forms[form].is_linear) {
-        c.width = c.pitch = draw(t, 4) == 0 ? 1 + draw(t, 64) : bytes - draw(t, 256);
-    } else {
-        c.pitch = 1024, c.width = 1 + draw(t, 1024), c.height = 1 + draw(t, 16), c.depth = 1 + draw(t, 8);
-    }
+    int from = (int)draw(PAIR), by = (int)draw(PAIR);
+    struct memory *src = &t->buffers[from], *dst = &t->buffers[!from];
+    struct transfer c = some_transfer(dst, src);
+    enum form form = c.form;
+    size_t extent = c.pitch * c.rows * c.slices;
     CUstream streams[] = {t->streams[by], t->streams[by], NULL, CU_STREAM_PER_THREAD};
-    c.stream = streams[draw(t, forms[form].takes_no_default ? 2 : 4)];
+    c.stream = streams[draw(is_batch(form) ? 2 : 4)];
 
-    fill(t->sent, extent(&c), draw(t, 1 << 16));
-    memset(t->got, 0, extent(&c));
+    fill(t->sent, extent, draw(1 << 16));
+    memset(t->got, 0, extent);
     make_current(from);
-    CHECK_CU(cuMemcpyHtoDAsync(src->at, t->sent, extent(&c), t->streams[from]));
+    CHECK_CU(cuMemcpyHtoDAsync(src->at, t->sent, extent, t->streams[from]));
     CHECK_CU(cuStreamSynchronize(t->streams[from]));
     make_current(!from);
-    CHECK_CU(cuMemsetD8Async(dst->at, 0xee, extent(&c), t->streams[!from]));
+    CHECK_CU(cuMemsetD8Async(dst->at, 0xee, extent, t->streams[!from]));
     CHECK_CU(cuStreamSynchronize(t->streams[!from]));
 
     make_current(by);
-    int ret = make(form, &c);
-    CUresult waited = wait_for(form, &c, by, !by);
+    int ret = make(&c);
+    CUresult waited = wait_for_transfer(&c, contexts[by], contexts[!by]);
     if (waited != CUDA_SUCCESS)
         printf("seed %u thread %u step %d: %s returned %d, and then its stream %s\n", seed, t->number, t->step, forms[form].name, ret,
                driver_error_name(waited));
@@ -206,18 +126,18 @@ static void copy(struct thread *t)
         /* Nobody refuses memory without rights of its own, but for a batch where there are none. */
         if (src->kind == PLAIN && dst->kind == PLAIN && ret != -1)
             printf("seed %u thread %u step %d: %s of %zu x %zu x %zu bytes returned %d\n", seed, t->number, t->step, forms[form].name, c.width,
-                   c.height, c.depth, ret);
+                   c.rows, c.slices, ret);
         REQUIRE(src->kind != PLAIN || dst->kind != PLAIN || ret == -1);
         refused++;
         return;
     }
     make_current(!from);
-    CHECK_CU(cuMemcpyDtoHAsync(t->got, dst->at, extent(&c), t->streams[!from]));
+    CHECK_CU(cuMemcpyDtoHAsync(t->got, dst->at, extent, t->streams[!from]));
     CHECK_CU(cuStreamSynchronize(t->streams[!from]));
     copied++;
     if (!has_arrived(t, &c) && wrong++ < SHOWN)
         printf("WRONG: seed %u thread %u step %d: %s of %zu bytes from device %d (%s) to %d (%s), made by %d\n", seed, t->number, t->step,
-               forms[form].name, extent(&c), from, kinds[src->kind], !from, kinds[dst->kind], by);
+               forms[form].name, extent, from, kinds[src->wanted].name, !from, kinds[dst->wanted].name, by);
 }
 
 static void destroy_stream(struct thread *t, int device)
@@ -234,15 +154,11 @@ static void copy_in_contexts(struct thread *t)
     CUcontext made[PAIR];
     CUdeviceptr at[PAIR];
     unsigned char sent[BYTES], got[BYTES] = {0};
-    fill(sent, BYTES, draw(t, 1 << 16));
+    fill(sent, BYTES, draw(1 << 16));
     for (int device = 0; device < PAIR; device++) {
-#if CUDA_VERSION >= 13000
-        CHECK_CU(cuCtxCreate(&made[device], NULL, 0, device));
-#else
-        CHECK_CU(cuCtxCreate(&made[device], 0, device));
-#endif
+        make_context(&made[device], device);
+        CHECK_CU(cuCtxSetCurrent(made[device]));
         CHECK_CU(cuMemAlloc(&at[device], BYTES));
-        CHECK_CU(cuCtxPopCurrent(NULL));
     }
     CHECK_CU(cuCtxSetCurrent(made[0]));
     (void)cuCtxEnablePeerAccess(made[1], 0);
@@ -261,10 +177,10 @@ static void copy_in_contexts(struct thread *t)
 
 static void step(struct thread *t)
 {
-    int device = (int)draw(t, PAIR);
-    switch (draw(t, 16)) {
+    int device = (int)draw(PAIR);
+    switch (draw(16)) {
     case 0:
-        give_back_any(t, device);
+        give_back(t, &t->buffers[device]);
         take_any(t, device);
         break;
     case 1:
@@ -281,10 +197,10 @@ static void step(struct thread *t)
 
 static void noise(struct thread *t)
 {
-    struct buffer b;
-    int device = (int)draw(t, PAIR);
+    struct memory b = {0};
+    int device = (int)draw(PAIR);
     make_current(device);
-    switch (draw(t, is_real ? 11 : 12) + (hangs ? 2u : 0u)) {
+    switch (draw(is_real ? 11 : 12) + (hangs ? 2u : 0u)) {
     case 0:
         destroy_stream(t, device);
         break;
@@ -292,24 +208,24 @@ static void noise(struct thread *t)
         copy_in_contexts(t);
         break;
     case 11:
-        if (device_count > PAIR && t->number == 0 && !hangs) {
-            CHECK(cudaSetDevice(device_count - 1));
+        if (devices > PAIR && t->number == 0 && !hangs) {
+            CHECK(cudaSetDevice(devices - 1));
             CHECK(cudaFree(NULL));
             CHECK(cudaDeviceReset());
         }
         break;
     default:
-        take(&b, device, any_kind(t), 1 + draw(t, SMALL), t->streams[device]);
+        take(t, &b, device, 1 + draw(SMALL));
         CHECK_CU(cuMemsetD8Async(b.at, 1, 1, t->streams[device]));
         CHECK_CU(cuStreamSynchronize(t->streams[device]));
-        make_current(device);
-        give_back(&b, t->streams[device]);
+        give_back(t, &b);
     }
 }
 
 static void *run(void *argument)
 {
     struct thread *t = argument;
+    mine = &t->part;
     bool is_noisy = t->number % NOISY == 0 && thread_count > 1;
     for (int device = 0; device < PAIR; device++) {
         make_current(device);
@@ -325,7 +241,7 @@ static void *run(void *argument)
     if (!is_noisy) {
         workers--;
         for (int device = 0; device < PAIR; device++)
-            give_back_any(t, device);
+            give_back(t, &t->buffers[device]);
     }
     free(t->sent), free(t->got);
     return NULL;
@@ -363,15 +279,12 @@ static void warm_up(void)
 
 static void set_up(void)
 {
-    CHECK(cudaGetDeviceCount(&device_count));
-    REQUIRE(device_count >= PAIR);
+    count_devices(MOST_DEVICES);
+    REQUIRE(devices >= PAIR);
     CUstream stream;
     CUgraph graph;
-    for (int device = 0; device < PAIR; device++) {
-        CHECK(cudaSetDevice(device));
-        CHECK(cudaFree(NULL));
-        CHECK_CU(cuCtxGetCurrent(&contexts[device]));
-    }
+    for (int device = 0; device < PAIR; device++)
+        find_context(device);
     if (is_late) {
         CHECK_CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
         CHECK_CU(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
@@ -393,18 +306,16 @@ int main(int argc, char **argv)
     seed = (unsigned)strtoul(argv[1], NULL, 10);
     thread_count = argc > 2 ? atoi(argv[2]) : THREADS;
     steps = argc > 3 ? atoi(argv[3]) : STEPS;
-    for (int word = 4; word < argc; word++) {
-        is_late |= strcmp(argv[word], "late") == 0;
-        hangs |= strcmp(argv[word], "hangs") == 0;
-        is_real |= strcmp(argv[word], "real") == 0;
-    }
+    is_late = has_word(argc, argv, "late");
+    hangs = has_word(argc, argv, "hangs");
+    is_real = has_word(argc, argv, "real");
     REQUIRE(thread_count > 0 && thread_count <= MOST_THREADS);
     setvbuf(stdout, NULL, _IOLBF, 0);
     set_up();
     for (int number = 0; number < thread_count; number++)
         workers += number % NOISY != 0 || thread_count == 1;
     for (int number = 0; number < thread_count; number++) {
-        threads[number] = (struct thread){.number = (unsigned)number, .state = seed * 2654435761u + (unsigned)number * 40503u};
+        threads[number] = (struct thread){.number = (unsigned)number, .part.state = (uint64_t)seed << 8 | (unsigned)number};
         REQUIRE(pthread_create(&handles[number], NULL, run, &threads[number]) == 0);
     }
     for (int number = 0; number < thread_count; number++)

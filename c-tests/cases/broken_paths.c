@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "lib/batches.h"
 
 enum {
     COUNT = 24, /* copies of each form; one alone would be too few for a pair to be worth enabling */
@@ -164,14 +165,9 @@ static CUresult copy_2d(CUdeviceptr dst, CUdeviceptr src, CUstream stream)
 
 static CUresult batch(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, CUstream stream)
 {
-    CUmemcpyAttributes attributes = {.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
+    struct attributes attributes = {.order = IN_ORDER};
     size_t first = 0, failed = 0;
-#if CUDA_VERSION >= 13000
-    (void)failed;
-    return cuMemcpyBatchAsync(dsts, srcs, sizes, COUNT, &attributes, &first, 1, stream);
-#else
-    return cuMemcpyBatchAsync(dsts, srcs, sizes, COUNT, &attributes, &first, 1, &failed, stream);
-#endif
+    return batches.linear(dsts, srcs, sizes, COUNT, &attributes, &first, 1, &failed, stream);
 }
 
 /* What is wrong with a batch is seen before anything is copied, on whichever path. */
@@ -268,6 +264,7 @@ int main(int argc, char **argv)
     CUstream streams[2];
     REQUIRE(argc == 2 || argc == 3);
     who = argv[1];
+    find_batches();
     CHECK_CU(cuInit(0));
     for (int device = 0; device < 2; device++) {
         CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED};

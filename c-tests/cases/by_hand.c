@@ -261,15 +261,27 @@ static void back(void)
     }
 }
 
+static const struct {
+    const char *name;
+    void (*run)(void);
+} ways[] = {
+    {"threads", by_threads}, {"driver", by_driver}, {"default", by_default}, {"parts", parts}, {"loader", loader},
+    {"offload", offload}, {"checkpoint", checkpoint}, {"in_turn", in_turn}, {"back", back},
+};
+enum { WAYS = sizeof ways / sizeof *ways };
+
 int main(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "pinned";
-    for (int device = 0; device < 2; device++) {
-        CHECK(cudaSetDevice(device));
-        CHECK(cudaMalloc(&memory[device], BYTES));
-    }
+    size_t way = 0;
+    while (way < WAYS && strcmp(what, ways[way].name) != 0)
+        way++;
+    for (int device = 0; device < 2; device++)
+        memory[device] = device_memory(device, BYTES);
     CHECK(cudaStreamCreate(&stream));
-    if (strcmp(what, "pinned") == 0)
+    if (way < WAYS)
+        ways[way].run();
+    else if (strcmp(what, "pinned") == 0)
         waiting(BYTES, COUNT);
     else if (strcmp(what, "twice") == 0)
         waiting(BYTES, 2);
@@ -281,26 +293,8 @@ int main(int argc, char **argv)
         on_streams(strcmp(what, "device") == 0);
     else if (strcmp(what, "pageable") == 0)
         on_stream(pageable());
-    else if (strcmp(what, "threads") == 0)
-        by_threads();
-    else if (strcmp(what, "driver") == 0)
-        by_driver();
-    else if (strcmp(what, "default") == 0)
-        by_default();
-    else if (strcmp(what, "parts") == 0)
-        parts();
-    else if (strcmp(what, "loader") == 0)
-        loader();
-    else if (strcmp(what, "offload") == 0)
-        offload();
-    else if (strcmp(what, "checkpoint") == 0)
-        checkpoint();
     else if (strcmp(what, "reused") == 0 || strcmp(what, "zeroed") == 0)
         reused(strcmp(what, "zeroed") == 0);
-    else if (strcmp(what, "in_turn") == 0)
-        in_turn();
-    else if (strcmp(what, "back") == 0)
-        back();
     else
         return 2;
     printf("%llu bytes\n", moved);

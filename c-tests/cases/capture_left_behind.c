@@ -18,7 +18,6 @@
 
 enum { SIZE = 2 << 20, COPIES = 40 };
 typedef int counts_fn(int, int, unsigned long long *, unsigned long long *);
-CUresult cuCtxCreate_v2(CUcontext *, unsigned int, CUdevice);
 CUresult cuStreamBeginCapture_v2_ptsz(CUstream, CUstreamCaptureMode);
 CUresult cuStreamEndCapture_ptsz(CUstream, CUgraph *);
 static CUcontext contexts[2];
@@ -36,9 +35,7 @@ static void *end(void *unused)
 
 static void make(int device)
 {
-    CHECK_CU(cuDevicePrimaryCtxRetain(&contexts[device], device));
-    CHECK_CU(cuCtxSetCurrent(contexts[device]));
-    CHECK_CU(cuMemAlloc(&memory[device], SIZE));
+    memory[device] = context_memory(&contexts[device], device, SIZE);
 }
 
 int main(int argc, char **argv)

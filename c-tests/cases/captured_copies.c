@@ -116,10 +116,8 @@ int main(int argc, char **argv)
 {
     int failed = 0;
     (void)argv;
-    CHECK(cudaSetDevice(1));
-    CHECK(cudaMalloc(&on_gpu1, COUNT));
-    CHECK(cudaSetDevice(0));
-    CHECK(cudaMalloc(&on_gpu0, COUNT));
+    on_gpu1 = device_memory(1, COUNT);
+    on_gpu0 = device_memory(0, COUNT);
 
     if (argc == 1) {
         const enum cudaStreamCaptureMode modes[] = {cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal,

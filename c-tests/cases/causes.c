@@ -19,10 +19,8 @@ static char *memory[2];
 /* Memory on devices 0 and 1; device 0 is current. */
 static void set_up(void)
 {
-    for (int device = 1; device >= 0; device--) {
-        CHECK(cudaSetDevice(device));
-        CHECK(cudaMalloc((void **)&memory[device], SIZE));
-    }
+    for (int device = 1; device >= 0; device--)
+        memory[device] = device_memory(device, SIZE);
 }
 
 static cudaStream_t stream_of(int device)
@@ -229,8 +227,7 @@ static void source_overwritten(void)
     pthread_t thread;
     cudaStream_t stream = stream_of(0);
     CHECK(cudaMalloc((void **)&dst, LARGE));
-    CHECK(cudaSetDevice(1));
-    CHECK(cudaMalloc((void **)&source, LARGE));
+    source = device_memory(1, LARGE);
     REQUIRE(pthread_create(&thread, NULL, overwrite, NULL) == 0);
     /* Each copy begins while the other thread runs, and the last ones when it has run for a while, however busy the machine is. */
     for (int i = 0; i < 100; i++) {

@@ -121,10 +121,8 @@ int main(int argc, char **argv)
     REQUIRE(argc >= 2);
     if (argc > 2)
         be_old();
-    for (int device = 1; device >= 0; device--) {
-        CHECK(cudaSetDevice(device));
-        CHECK(cudaMalloc(&memory[device], COUNT));
-    }
+    for (int device = 1; device >= 0; device--)
+        memory[device] = device_memory(device, COUNT);
     printf("before: can access %d, copies %s, the shim is %s\n", can_access(), copies_are_right(1) ? "right" : "WRONG",
            activity());
     for (int i = 0; i < CHILDREN; i++) {

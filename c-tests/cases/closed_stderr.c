@@ -20,10 +20,8 @@ static void peer_calls(void)
 {
     static void *a, *b;
     int can = -7;
-    CHECK(cudaSetDevice(1));
-    CHECK(cudaMalloc(&b, COUNT));
-    CHECK(cudaSetDevice(0));
-    CHECK(cudaMalloc(&a, COUNT));
+    b = device_memory(1, COUNT);
+    a = device_memory(0, COUNT);
     SHOW(cudaDeviceCanAccessPeer(&can, 0, 1));
     SHOW(cudaMemcpyPeer(b, 1, a, 0, COUNT));
     SHOW(cudaMemcpyPeer(b, 99, a, 0, COUNT));

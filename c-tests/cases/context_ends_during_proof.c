@@ -12,7 +12,6 @@
 #include "check.h"
 
 enum { SIZE = 2 << 20, MOST = 8 };
-CUresult cuCtxCreate_v2(CUcontext *, unsigned int, CUdevice);
 static CUcontext contexts[MOST];
 static CUdeviceptr pooled[MOST];
 static int devices, from, to;

@@ -84,10 +84,8 @@ int main(void)
                                           cudaStreamCaptureModeRelaxed};
     cudaStream_t stream, capturing;
     pthread_t other;
-    CHECK(cudaSetDevice(1));
-    CHECK(cudaMalloc(&on_gpu1, SIZE));
-    CHECK(cudaSetDevice(0));
-    CHECK(cudaMalloc(&on_gpu0, SIZE));
+    on_gpu1 = device_memory(1, SIZE);
+    on_gpu0 = device_memory(0, SIZE);
     CHECK(cudaMalloc(&inside, SMALL));
     CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     for (int i = 0; i < 3; i++) {

@@ -30,8 +30,7 @@ int main(int argc, char **argv)
     cudaStream_t streams[DEVICES];
     void *memory[DEVICES];
     for (int device = 0; device < DEVICES; device++) {
-        CHECK(cudaSetDevice(device));
-        CHECK(cudaMalloc(&memory[device], COUNT));
+        memory[device] = device_memory(device, COUNT);
         CHECK(cudaStreamCreateWithFlags(&streams[device], cudaStreamNonBlocking));
     }
     if (is_late) {

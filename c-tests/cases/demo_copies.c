@@ -65,8 +65,7 @@ int main(int argc, char **argv)
     REQUIRE(sent && received);
     fill(sent, bytes, 1);
     for (int gpu = 0; gpu < 2; gpu++) {
-        CHECK(cudaSetDevice(gpu));
-        CHECK(cudaMalloc(&memory[gpu], bytes));
+        memory[gpu] = device_memory(gpu, bytes);
         if (strcmp(argv[1], "enables") == 0)
             CHECK(cudaDeviceCanAccessPeer(&can, gpu, !gpu));
         /* If it is refused, copies go on without it. */

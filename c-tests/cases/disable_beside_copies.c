@@ -12,7 +12,6 @@
 
 enum { SIZE = 64, COPIES = 20 };
 
-CUresult cuCtxCreate_v2(CUcontext *, unsigned int, CUdevice);
 static CUcontext contexts[2];
 static pthread_barrier_t start, finished;
 static atomic_int copying;

@@ -57,12 +57,8 @@ static void set_up(void)
     CHECK_CU(cuInit(0));
     CHECK_CU(cuDeviceGet(&device0, 0));
     CHECK_CU(cuDeviceGet(&device1, 1));
-    CHECK_CU(cuDevicePrimaryCtxRetain(&context1, device1));
-    CHECK_CU(cuCtxSetCurrent(context1));
-    CHECK_CU(cuMemAlloc(&b, COUNT));
-    CHECK_CU(cuDevicePrimaryCtxRetain(&context0, device0));
-    CHECK_CU(cuCtxSetCurrent(context0));
-    CHECK_CU(cuMemAlloc(&a, COUNT));
+    b = context_memory(&context1, device1, COUNT);
+    a = context_memory(&context0, device0, COUNT);
     CHECK_CU(cuStreamCreate(&stream, CU_STREAM_DEFAULT));
 
     box.srcMemoryType = box.dstMemoryType = CU_MEMORYTYPE_DEVICE;
@@ -147,75 +143,52 @@ static void by_dlsym(void)
     REQUIRE(dlclose(cuda) == 0);
 }
 
-static void *get_v1(get_v1_fn *get, const char *name, int version, cuuint64_t flags)
-{
-    void *function = NULL;
-    CUresult error = get(name, &function, version, flags);
-    printf("    %s at %d, flags %d: %s, a function: %s\n", name, version, (int)flags, driver_error_name(error),
-           function ? "yes" : "no");
-    return function;
-}
+/* One of both forms of cuGetProcAddress. */
+struct finder {
+    get_v1_fn *v1;
+    get_v2_fn *v2;
+};
 
-static void *get_v2(get_v2_fn *get, const char *name, int version, cuuint64_t flags)
+static const struct finder v1 = {.v1 = cuGetProcAddress}, v2 = {.v2 = cuGetProcAddress_v2};
+
+static void *find(struct finder by, const char *name, int version, cuuint64_t flags)
 {
     void *function = NULL;
     CUdriverProcAddressQueryResult found = (CUdriverProcAddressQueryResult)-1;
-    CUresult error = get(name, &function, version, flags, &found);
+    CUresult error = by.v1 ? by.v1(name, &function, version, flags) : by.v2(name, &function, version, flags, &found);
     printf("    %s at %d, flags %d: %s, found %d, a function: %s\n", name, version, (int)flags,
            driver_error_name(error), (int)found, function ? "yes" : "no");
     return function;
 }
 
-static void copies_v1(const char *how, get_v1_fn *get, int version, cuuint64_t flags)
+static void copies_found(const char *how, struct finder by, int version, cuuint64_t flags)
 {
-    copy_fn *copy = (copy_fn *)get_v1(get, "cuMemcpyPeer", version, flags);
-    copy_async_fn *copy_async = (copy_async_fn *)get_v1(get, "cuMemcpyPeerAsync", version, flags);
-    copy_3d_fn *copy_3d = (copy_3d_fn *)get_v1(get, "cuMemcpy3DPeer", version, flags);
-    copy_3d_async_fn *copy_3d_async = (copy_3d_async_fn *)get_v1(get, "cuMemcpy3DPeerAsync", version, flags);
+    copy_fn *copy = (copy_fn *)find(by, "cuMemcpyPeer", version, flags);
+    copy_async_fn *copy_async = (copy_async_fn *)find(by, "cuMemcpyPeerAsync", version, flags);
+    copy_3d_fn *copy_3d = (copy_3d_fn *)find(by, "cuMemcpy3DPeer", version, flags);
+    copy_3d_async_fn *copy_3d_async = (copy_3d_async_fn *)find(by, "cuMemcpy3DPeerAsync", version, flags);
     copies(how, copy, copy_async, copy_3d, copy_3d_async);
 }
 
-static void by_v1(const char *how, get_v1_fn *get)
+static void by_finder(const char *how, struct finder by)
 {
-    printf("%s\n", how);
-    REQUIRE(get);
-    copies_v1("at 4000", get, 4000, 0);
-    copies_v1("at 7000, legacy stream", get, 7000, LEGACY_STREAM);
-    copies_v1("at 7000, per-thread default stream", get, 7000, PER_THREAD_STREAM);
-    get_v1(get, "cuMemcpyPear", 4000, 0);
-    get_v1(get, "cuMemcpyPeer", 3000, 0);
-    get_v1(get, "", 0, 0);
     void *function = NULL;
-    if (with_null_pointers) {
-        SHOW_CU(get("cuMemcpyPeer", NULL, 4000, 0));
-        SHOW_CU(get(NULL, &function, 4000, 0));
-    }
-}
-
-static void copies_v2(const char *how, get_v2_fn *get, int version, cuuint64_t flags)
-{
-    copy_fn *copy = (copy_fn *)get_v2(get, "cuMemcpyPeer", version, flags);
-    copy_async_fn *copy_async = (copy_async_fn *)get_v2(get, "cuMemcpyPeerAsync", version, flags);
-    copy_3d_fn *copy_3d = (copy_3d_fn *)get_v2(get, "cuMemcpy3DPeer", version, flags);
-    copy_3d_async_fn *copy_3d_async = (copy_3d_async_fn *)get_v2(get, "cuMemcpy3DPeerAsync", version, flags);
-    copies(how, copy, copy_async, copy_3d, copy_3d_async);
-}
-
-static void by_v2(const char *how, get_v2_fn *get)
-{
     printf("%s\n", how);
-    REQUIRE(get);
-    copies_v2("at 4000", get, 4000, 0);
-    copies_v2("at 7000, legacy stream", get, 7000, LEGACY_STREAM);
-    copies_v2("at 7000, per-thread default stream", get, 7000, PER_THREAD_STREAM);
-    get_v2(get, "cuMemcpyPear", 4000, 0);
-    get_v2(get, "cuMemcpyPeer", 3000, 0);
-    get_v2(get, "", 0, 0);
-    void *function = NULL;
-    SHOW_CU(get("cuMemcpyPeer", &function, 4000, 0, NULL));
-    if (with_null_pointers) {
-        SHOW_CU(get("cuMemcpyPeer", NULL, 4000, 0, NULL));
-        SHOW_CU(get(NULL, &function, 4000, 0, NULL));
+    REQUIRE(by.v1 || by.v2);
+    copies_found("at 4000", by, 4000, 0);
+    copies_found("at 7000, legacy stream", by, 7000, LEGACY_STREAM);
+    copies_found("at 7000, per-thread default stream", by, 7000, PER_THREAD_STREAM);
+    find(by, "cuMemcpyPear", 4000, 0);
+    find(by, "cuMemcpyPeer", 3000, 0);
+    find(by, "", 0, 0);
+    if (by.v2)
+        SHOW_CU(by.v2("cuMemcpyPeer", &function, 4000, 0, NULL));
+    if (with_null_pointers && by.v1) {
+        SHOW_CU(by.v1("cuMemcpyPeer", NULL, 4000, 0));
+        SHOW_CU(by.v1(NULL, &function, 4000, 0));
+    } else if (with_null_pointers) {
+        SHOW_CU(by.v2("cuMemcpyPeer", NULL, 4000, 0, NULL));
+        SHOW_CU(by.v2(NULL, &function, 4000, 0, NULL));
     }
 }
 
@@ -224,8 +197,8 @@ static void atomics(void)
 {
     const int operations[2] = {0, 9}; /* CU_ATOMIC_OPERATION_INTEGER_ADD, CU_ATOMIC_OPERATION_CAS */
     unsigned int capabilities[3] = {7, 7, 7};
-    get_v2(cuGetProcAddress_v2, "cuDeviceGetP2PAtomicCapabilities", 12090, 0);
-    atomics_fn *get = (atomics_fn *)get_v2(cuGetProcAddress_v2, "cuDeviceGetP2PAtomicCapabilities", 13000, 0);
+    find(v2, "cuDeviceGetP2PAtomicCapabilities", 12090, 0);
+    atomics_fn *get = (atomics_fn *)find(v2, "cuDeviceGetP2PAtomicCapabilities", 13000, 0);
     if (!get)
         return;
     SHOW_CU(get(capabilities, operations, 2, device0, device1));
@@ -240,9 +213,9 @@ static void atomics(void)
 static void with_attributes(cuuint64_t flags)
 {
     copy_attributes_fn *copy =
-        (copy_attributes_fn *)get_v2(cuGetProcAddress_v2, "cuMemcpyWithAttributesAsync", 13020, flags);
+        (copy_attributes_fn *)find(v2, "cuMemcpyWithAttributesAsync", 13020, flags);
     copy_3d_attributes_fn *copy_3d =
-        (copy_3d_attributes_fn *)get_v2(cuGetProcAddress_v2, "cuMemcpy3DWithAttributesAsync", 13020, flags);
+        (copy_3d_attributes_fn *)find(v2, "cuMemcpy3DWithAttributesAsync", 13020, flags);
     CUmemcpyAttributes attributes = {.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
     CUDA_MEMCPY3D_BATCH_OP op = {.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
     op.src.type = op.dst.type = CU_MEMCPY_OPERAND_TYPE_POINTER;
@@ -300,12 +273,12 @@ int main(int argc, char **argv)
     access();
     copies("by linking", cuMemcpyPeer, cuMemcpyPeerAsync, cuMemcpy3DPeer, cuMemcpy3DPeerAsync);
     by_dlsym();
-    by_v1("cuGetProcAddress", cuGetProcAddress);
-    by_v2("cuGetProcAddress_v2", cuGetProcAddress_v2);
-    by_v1("v1 from v1", (get_v1_fn *)get_v1(cuGetProcAddress, "cuGetProcAddress", 11030, 0));
-    by_v2("v2 from v1", (get_v2_fn *)get_v1(cuGetProcAddress, "cuGetProcAddress", 12000, 0));
-    by_v1("v1 from v2", (get_v1_fn *)get_v2(cuGetProcAddress_v2, "cuGetProcAddress", 11030, 0));
-    by_v2("v2 from v2", (get_v2_fn *)get_v2(cuGetProcAddress_v2, "cuGetProcAddress", 12000, 0));
+    by_finder("cuGetProcAddress", v1);
+    by_finder("cuGetProcAddress_v2", v2);
+    by_finder("v1 from v1", (struct finder){.v1 = (get_v1_fn *)find(v1, "cuGetProcAddress", 11030, 0)});
+    by_finder("v2 from v1", (struct finder){.v2 = (get_v2_fn *)find(v1, "cuGetProcAddress", 12000, 0)});
+    by_finder("v1 from v2", (struct finder){.v1 = (get_v1_fn *)find(v2, "cuGetProcAddress", 11030, 0)});
+    by_finder("v2 from v2", (struct finder){.v2 = (get_v2_fn *)find(v2, "cuGetProcAddress", 12000, 0)});
     second_context();
     return 0;
 }

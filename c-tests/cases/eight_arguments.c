@@ -43,10 +43,8 @@ int main(void)
     void *from, *to, *dsts[COPIES], *srcs[COPIES];
     size_t sizes[COPIES], which[1] = {0};
     cudaStream_t stream;
-    CHECK(cudaSetDevice(1));
-    CHECK(cudaMalloc(&to, BYTES));
-    CHECK(cudaSetDevice(0));
-    CHECK(cudaMalloc(&from, BYTES));
+    to = device_memory(1, BYTES);
+    from = device_memory(0, BYTES);
     CHECK(cudaStreamCreate(&stream));
     struct cudaMemcpyAttributes attributes = {.srcAccessOrder = cudaMemcpySrcAccessOrderStream};
     for (int i = 0; i < COPIES; i++) {

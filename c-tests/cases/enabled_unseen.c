@@ -27,11 +27,8 @@ int main(int argc, char **argv)
     CUcontext contexts[2];
     CUdeviceptr memory[2];
     CHECK_CU(cuInit(0));
-    for (int device = 0; device < 2; device++) {
-        CHECK_CU(cuDevicePrimaryCtxRetain(&contexts[device], device));
-        CHECK_CU(cuCtxSetCurrent(contexts[device]));
-        CHECK_CU(cuMemAlloc(&memory[device], SIZE));
-    }
+    for (int device = 0; device < 2; device++)
+        memory[device] = context_memory(&contexts[device], device, SIZE);
     enable_fn *enable = cuCtxEnablePeerAccess;
     if (argc > 1) {
         void *plugin = dlopen(argv[1], RTLD_NOW | RTLD_DEEPBIND);

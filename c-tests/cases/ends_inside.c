@@ -42,11 +42,9 @@ int main(int argc, char **argv)
 {
     REQUIRE(argc >= 2);
     becomes = argc > 2 ? argv + 2 : NULL;
-    CHECK(cudaSetDevice(1));
-    CHECK(cudaMalloc(&to, LARGE));
+    to = device_memory(1, LARGE);
     CHECK_CU(cuCtxGetCurrent(&context[1]));
-    CHECK(cudaSetDevice(0));
-    CHECK(cudaMalloc(&from, LARGE));
+    from = device_memory(0, LARGE);
     CHECK_CU(cuCtxGetCurrent(&context[0]));
     CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     CUdeviceptr src = (CUdeviceptr)from, dst = (CUdeviceptr)to;

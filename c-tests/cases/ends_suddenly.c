@@ -31,10 +31,8 @@ static void *thread(void *argument)
     struct returned *mine = argument;
     void *from, *to;
     cudaStream_t stream;
-    CHECK(cudaSetDevice(1));
-    CHECK(cudaMalloc(&to, COUNT));
-    CHECK(cudaSetDevice(0));
-    CHECK(cudaMalloc(&from, COUNT));
+    to = device_memory(1, COUNT);
+    from = device_memory(0, COUNT);
     CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     mine->thread = (uint64_t)syscall(SYS_gettid);
     ready++;

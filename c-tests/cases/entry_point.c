@@ -62,10 +62,8 @@ static void copy_with(void *function)
 
 int main(void)
 {
-    CHECK(cudaSetDevice(1));
-    CHECK(cudaMalloc(&b, COUNT));
-    CHECK(cudaSetDevice(0));
-    CHECK(cudaMalloc(&a, COUNT));
+    b = device_memory(1, COUNT);
+    a = device_memory(0, COUNT);
     context1 = current_context(1);
     context0 = current_context(0);
 

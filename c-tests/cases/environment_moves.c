@@ -16,11 +16,8 @@ int main(void)
     CUcontext contexts[3];
     CUdeviceptr memory[3];
     CHECK_CU(cuInit(0));
-    for (int device = 2; device >= 0; device--) {
-        CHECK_CU(cuDevicePrimaryCtxRetain(&contexts[device], device));
-        CHECK_CU(cuCtxSetCurrent(contexts[device]));
-        CHECK_CU(cuMemAlloc(&memory[device], BYTES));
-    }
+    for (int device = 2; device >= 0; device--)
+        memory[device] = context_memory(&contexts[device], device, BYTES);
     /* After one copy of each way, the driver has read all of its own. */
     for (int peer = 1; peer < 3; peer++)
         CHECK_CU(cuMemcpyPeer(memory[peer], contexts[peer], memory[0], contexts[0], 64));

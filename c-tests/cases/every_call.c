@@ -450,11 +450,9 @@ static int of_cuda(void)
 {
     static unsigned char sent[BYTES], received[BYTES];
     fill(sent, BYTES, 5);
-    CHECK(cudaSetDevice(1));
-    CHECK(cudaMalloc(&a1, BYTES));
+    a1 = device_memory(1, BYTES);
     CHECK_CU(cuDevicePrimaryCtxRetain(&c1, 1));
-    CHECK(cudaSetDevice(0));
-    CHECK(cudaMalloc(&a0, BYTES));
+    a0 = device_memory(0, BYTES);
     CHECK_CU(cuDevicePrimaryCtxRetain(&c0, 0));
     CHECK_CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     CHECK(cudaMemcpy(a0, sent, BYTES, cudaMemcpyHostToDevice));

@@ -9,10 +9,8 @@
 int main(int argc, char **argv)
 {
     void *to, *from;
-    CHECK(cudaSetDevice(1));
-    CHECK(cudaMalloc(&to, 64));
-    CHECK(cudaSetDevice(0));
-    CHECK(cudaMalloc(&from, 64));
+    to = device_memory(1, 64);
+    from = device_memory(0, 64);
     SHOW(cudaMemcpyPeer(to, 1, from, 0, 64));
     fflush(stdout);
     if (argc == 1) {

@@ -65,8 +65,7 @@ static int device_count(void)
 static void set_up(void)
 {
     for (int device = device_count() - 1; device >= 0; device--) {
-        CHECK(cudaSetDevice(device));
-        CHECK(cudaMalloc(&memory[device], SIZE));
+        memory[device] = device_memory(device, SIZE);
         CHECK_CU(cuCtxGetCurrent(&contexts[device]));
     }
 }

@@ -13,11 +13,8 @@ int main(void)
     CUcontext contexts[2];
     CUdeviceptr memory[2];
     CHECK_CU(cuInit(0));
-    for (int device = 1; device >= 0; device--) {
-        CHECK_CU(cuDevicePrimaryCtxRetain(&contexts[device], device));
-        CHECK_CU(cuCtxSetCurrent(contexts[device]));
-        CHECK_CU(cuMemAlloc(&memory[device], SIZE));
-    }
+    for (int device = 1; device >= 0; device--)
+        memory[device] = context_memory(&contexts[device], device, SIZE);
     for (int time = 0; time < 2; time++)
         SHOW_CU(cuMemcpyPeer(memory[1], NULL, memory[0], contexts[0], SIZE));
     return 0;

@@ -75,11 +75,8 @@ int main(void)
     int wrong, found, status, ends[2];
     pid_t child;
     CHECK_CU(cuInit(0));
-    for (int device = DEVICES - 1; device >= 0; device--) {
-        CHECK_CU(cuDevicePrimaryCtxRetain(&contexts[device], device));
-        CHECK_CU(cuCtxSetCurrent(contexts[device]));
-        CHECK_CU(cuMemAlloc(&memory[device], LARGE));
-    }
+    for (int device = DEVICES - 1; device >= 0; device--)
+        memory[device] = context_memory(&contexts[device], device, LARGE);
     wrong = copy(0, 1, SMALL, COPIES, 1) + copy(1, 2, LARGE, 2, 50);
     found = find_ranges();
     REQUIRE(pipe(ends) == 0);

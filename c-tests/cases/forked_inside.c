@@ -43,11 +43,8 @@ __attribute__((noinline)) static cudaError_t copy(void)
 int main(void)
 {
     CHECK_CU(cuInit(0));
-    for (int device = 1; device >= 0; device--) {
-        CHECK_CU(cuDevicePrimaryCtxRetain(&context[device], device));
-        CHECK_CU(cuCtxSetCurrent(context[device]));
-        CHECK_CU(cuMemAlloc(&memory[device], BYTES));
-    }
+    for (int device = 1; device >= 0; device--)
+        memory[device] = context_memory(&context[device], device, BYTES);
     standin_async_answers(cudaSuccess);
     standin_on_copy(copy_by_driver);
     for (int i = 0; i < BEFORE; i++)

@@ -95,10 +95,8 @@ static void boxes(size_t width, size_t height, size_t depth)
 int main(void)
 {
     static const size_t counts[] = {0, 1, 4, 4097, MIB};
-    for (int device = 1; device >= 0; device--) {
-        CHECK(cudaSetDevice(device));
-        CHECK(cudaMalloc((void **)&on_gpu[device], MIB));
-    }
+    for (int device = 1; device >= 0; device--)
+        on_gpu[device] = device_memory(device, MIB);
     CHECK(cudaStreamCreate(&stream));
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
         rows_of(counts[i], 1, 0);

@@ -96,9 +96,7 @@ int main(int argc, char **argv)
     REQUIRE(argc > 1);
     CHECK_CU(cuInit(0));
     for (int device = 1; device >= 0; device--) {
-        CHECK_CU(cuDevicePrimaryCtxRetain(&contexts[device], device));
-        CHECK_CU(cuCtxSetCurrent(contexts[device]));
-        CHECK_CU(cuMemAlloc(&others[device], BYTES));
+        others[device] = context_memory(&contexts[device], device, BYTES);
         if (device == 1)
             CHECK_CU(cuMemAlloc(&dst, BYTES));
     }

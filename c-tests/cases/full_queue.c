@@ -73,11 +73,8 @@ int main(int argc, char **argv)
     REQUIRE(argc > 1);
     leaves = !strcmp(argv[1], "leaves");
     CHECK_CU(cuInit(0));
-    for (int device = 1; device >= 0; device--) {
-        CHECK_CU(cuDevicePrimaryCtxRetain(&contexts[device], device));
-        CHECK_CU(cuCtxSetCurrent(contexts[device]));
-        CHECK_CU(cuMemAlloc(&memory[device], BYTES));
-    }
+    for (int device = 1; device >= 0; device--)
+        memory[device] = context_memory(&contexts[device], device, BYTES);
     CHECK_CU(cuMemAlloc(&small, SMALL));
     CHECK_CU(cuMemsetD8(memory[0], 0, BYTES));
     CHECK_CU(cuMemsetD8(small, VALUE, SMALL));

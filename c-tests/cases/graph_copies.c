@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "check.h"
+#include "lib/runtime_batches.h"
 
 enum { COUNT = 1 << 20, PITCH = 4096, LAUNCHES = 3 };
 
@@ -223,20 +224,6 @@ static int lost(bool reuses)
 }
 
 #if CUDART_VERSION >= 12080
-static void batch(void **dsts, void **srcs, size_t *sizes, size_t count)
-{
-    struct cudaMemcpyAttributes attributes;
-    size_t first = 0;
-    memset(&attributes, 0, sizeof attributes);
-    attributes.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
-#if CUDART_VERSION >= 13000
-    CHECK(cudaMemcpyBatchAsync((void *const *)dsts, (const void *const *)srcs, sizes, count, &attributes, &first, 1, stream));
-#else
-    size_t fail;
-    CHECK(cudaMemcpyBatchAsync(dsts, srcs, sizes, count, &attributes, &first, 1, &fail, stream));
-#endif
-}
-
 static void batch_3d(void *dst, void *src, size_t bytes)
 {
     struct cudaMemcpy3DBatchOp op;
@@ -262,19 +249,19 @@ static void batches(void)
     size_t sizes[] = {COUNT / 2, COUNT / 2, COUNT, COUNT};
     for (int i = 0; i < LAUNCHES; i++) {
         refill();
-        batch(dsts, srcs, sizes, 2);
+        CHECK(copy_batch(dsts, srcs, sizes, 2, stream));
         wait();
         compare(far_end, COUNT);
         /* Nothing of these is between devices. */
         void *inside[] = {near_copy, sent}, *from[] = {near_end, near_end};
         size_t both[] = {COUNT, COUNT};
-        batch(inside, from, both, 2);
+        CHECK(copy_batch(inside, from, both, 2, stream));
         batch_3d(near_copy, near_end, COUNT);
         wait();
         compare(near_copy, COUNT);
         /* Both ways at once. */
         void *ways[] = {far_copy, near_copy}, *ends[] = {near_end, far_end};
-        batch(ways, ends, both, 2);
+        CHECK(copy_batch(ways, ends, both, 2, stream));
         batch_3d(near_copy, far_end, COUNT);
         wait();
         compare(near_copy, COUNT);
@@ -310,7 +297,7 @@ static void many(void)
     for (int i = 0; i < COPIES; i++)
         dsts[i] = (char *)far_end + i, srcs[i] = (char *)near_end + i, sizes[i] = 1;
     refill();
-    batch(dsts, srcs, sizes, COPIES);
+    CHECK(copy_batch(dsts, srcs, sizes, COPIES, stream));
     wait();
     compare(far_end, COPIES);
 #endif

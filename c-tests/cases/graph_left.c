@@ -131,11 +131,8 @@ int main(int argc, char **argv)
     is_cancelled = strcmp(argv[1], "cancelled") == 0;
     is_copy = strcmp(argv[2], "copy") == 0;
     CHECK_CU(cuInit(0));
-    for (int device = 1; device >= 0; device--) {
-        CHECK_CU(cuDevicePrimaryCtxRetain(&contexts[device], device));
-        CHECK_CU(cuCtxSetCurrent(contexts[device]));
-        CHECK_CU(cuMemAlloc(&ends[device], BYTES));
-    }
+    for (int device = 1; device >= 0; device--)
+        ends[device] = context_memory(&contexts[device], device, BYTES);
     CHECK_CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     CUDA_MEMCPY3D copy = {.srcMemoryType = CU_MEMORYTYPE_DEVICE, .dstMemoryType = CU_MEMORYTYPE_DEVICE};
     copy.srcDevice = ends[0];

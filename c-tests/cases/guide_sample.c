@@ -99,10 +99,8 @@ int main(void)
         fprintf(stderr, "guide_sample: needs two GPUs, found %d\n", devices);
         return 1;
     }
-    CHECK(cudaSetDevice(1));
-    CHECK(cudaMalloc(&on_gpu1, COUNT));
-    CHECK(cudaSetDevice(0));
-    CHECK(cudaMalloc(&on_gpu0, COUNT));
+    on_gpu1 = device_memory(1, COUNT);
+    on_gpu0 = device_memory(0, COUNT);
     enable(1, 0);
     enable(0, 1);
     CHECK(cudaStreamCreate(&stream));

@@ -45,10 +45,8 @@ int main(int argc, char **argv)
     void *memory[2];
     cudaStream_t stream;
     cudaEvent_t event;
-    for (int device = 1; device >= 0; device--) {
-        CHECK(cudaSetDevice(device));
-        CHECK(cudaMalloc(&memory[device], BYTES));
-    }
+    for (int device = 1; device >= 0; device--)
+        memory[device] = device_memory(device, BYTES);
     CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     CHECK(cudaEventCreate(&event));
     for (int i = 0; i < 3; i++)

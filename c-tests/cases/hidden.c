@@ -109,8 +109,7 @@ static CUdeviceptr map_memory(int device)
 
 static void prepare(int device)
 {
-    CHECK(cudaSetDevice(device));
-    CHECK(cudaMalloc(&plain[device], COUNT));
+    plain[device] = device_memory(device, COUNT);
     CHECK(cudaMallocAsync(&pooled[device], COUNT, 0));
     CHECK(cudaDeviceSynchronize());
     REQUIRE(DRIVER("cuCtxGetCurrent", CUcontext *)(&context[device]) == CUDA_SUCCESS && context[device]);

@@ -212,18 +212,19 @@ static void destroy_stream_of_copy(void)
     stream = NULL;
 }
 
+/* With device 2 current for the call alone. */
+static int elsewhere(int (*operation)(int act), int act)
+{
+    if (act)
+        CHECK(cudaSetDevice(ELSEWHERE));
+    return operation(act);
+}
+
 static int synchronize(int act) { return act ? (int)cudaDeviceSynchronize() : 0; }
 static int free_far(int act) { return act ? free_end(far_end) : 0; }
 static int free_near(int act) { return act ? free_end(near_end) : 0; }
 static int free_spare(int act) { return act ? cudaFree(spare) : cudaMalloc((void **)&spare, BYTES); }
-
-static int free_elsewhere(int act)
-{
-    if (!act)
-        return free_spare(0);
-    CHECK(cudaSetDevice(ELSEWHERE));
-    return cudaFree(spare);
-}
+static int free_elsewhere(int act) { return elsewhere(free_spare, act); }
 
 static int free_async_far(int act)
 {
@@ -278,14 +279,7 @@ static int reset_primary(int act)
 }
 
 static int free_host(int act) { return act ? cudaFreeHost(host) : cudaHostAlloc((void **)&host, BYTES, 0); }
-
-static int free_host_elsewhere(int act)
-{
-    if (!act)
-        return free_host(0);
-    CHECK(cudaSetDevice(ELSEWHERE));
-    return cudaFreeHost(host);
-}
+static int free_host_elsewhere(int act) { return elsewhere(free_host, act); }
 
 static int register_host(int act)
 {
@@ -315,14 +309,7 @@ static int alloc_managed(int act)
 static int free_managed(int act) { return act ? (int)cudaFree(spare) : alloc_managed(1); }
 static int load_module(int act) { return act ? cuModuleLoadData(&module, empty_code) : 0; }
 static int unload_module(int act) { return act ? (int)cuModuleUnload(module) : load_module(1); }
-
-static int unload_module_elsewhere(int act)
-{
-    if (!act)
-        return load_module(1);
-    CHECK(cudaSetDevice(ELSEWHERE));
-    return cuModuleUnload(module);
-}
+static int unload_module_elsewhere(int act) { return elsewhere(unload_module, act); }
 
 /* Libraries and their kernels, which older headers do not have. */
 static void *library, *kernel;
@@ -365,26 +352,14 @@ static int unload_library(int act)
     int code = load_kernel();
     return code ? code : get_function_of_kernel(1);
 }
-
-static int unload_library_elsewhere(int act)
-{
-    if (act)
-        CHECK(cudaSetDevice(ELSEWHERE));
-    return unload_library(act);
-}
+static int unload_library_elsewhere(int act) { return elsewhere(unload_library, act); }
 
 static int destroy_array(int act)
 {
     CUDA_ARRAY_DESCRIPTOR shape = {.Width = 256, .Height = 256, .Format = CU_AD_FORMAT_UNSIGNED_INT8, .NumChannels = 1};
     return act ? cuArrayDestroy(array) : cuArrayCreate(&array, &shape);
 }
-
-static int destroy_array_elsewhere(int act)
-{
-    if (act)
-        CHECK(cudaSetDevice(ELSEWHERE));
-    return destroy_array(act);
-}
+static int destroy_array_elsewhere(int act) { return elsewhere(destroy_array, act); }
 
 static int destroy_mipmapped(int act)
 {

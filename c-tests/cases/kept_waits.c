@@ -65,11 +65,9 @@ static cudaStream_t new_stream(void)
 static void prepare(void)
 {
     fill(pattern, BYTES, 1);
-    CHECK(cudaSetDevice(1));
-    CHECK(cudaMalloc((void **)&dst, BYTES));
+    dst = device_memory(1, BYTES);
     CHECK(cudaMalloc((void **)&spare, BYTES));
-    CHECK(cudaSetDevice(0));
-    CHECK(cudaMalloc((void **)&src, BYTES));
+    src = device_memory(0, BYTES);
     CHECK(cudaMalloc((void **)&ignored, PART));
     CHECK(cudaMemset(src, 0, BYTES));
     stream = new_stream();

@@ -53,11 +53,8 @@ int main(int argc, char **argv)
 {
     const char *how = argc > 1 ? argv[1] : "";
     CHECK_CU(cuInit(0));
-    for (int device = 0; device < 2; device++) {
-        CHECK_CU(cuDevicePrimaryCtxRetain(&contexts[device], device));
-        CHECK_CU(cuCtxSetCurrent(contexts[device]));
-        CHECK_CU(cuMemAlloc(&memory[device], BYTES));
-    }
+    for (int device = 0; device < 2; device++)
+        memory[device] = context_memory(&contexts[device], device, BYTES);
     CHECK_CU(cuCtxSetCurrent(contexts[0]));
     int can = 0, is_direct = 0;
     CUresult access = CUDA_SUCCESS;

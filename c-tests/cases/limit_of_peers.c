@@ -73,11 +73,8 @@ int main(int argc, char **argv)
     CHECK_CU(cuInit(0));
     CHECK_CU(cuDeviceGetCount(&devices));
     REQUIRE(devices <= MOST);
-    for (int device = 0; device < devices; device++) {
-        CHECK_CU(cuDevicePrimaryCtxRetain(&contexts[device], device));
-        CHECK_CU(cuCtxSetCurrent(contexts[device]));
-        CHECK_CU(cuMemAlloc(&memory[device], SIZE));
-    }
+    for (int device = 0; device < devices; device++)
+        memory[device] = context_memory(&contexts[device], device, SIZE);
     copy_all();
     tell_direct();
     for (int round = 0; round < 2; round++) {

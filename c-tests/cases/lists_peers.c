@@ -13,8 +13,6 @@
 
 enum { MOST = 8, SIZE = (1 << 20) + 4096, SMALL = 16, SMALLS = 20, GRANULE = 2 << 20, OPERATIONS = 13 };
 
-CUresult cuCtxCreate_v2(CUcontext *, unsigned int, CUdevice);
-
 typedef CUresult can_fn(int *, CUdevice, CUdevice);
 typedef CUresult attribute_fn(int *, CUdevice_P2PAttribute, CUdevice, CUdevice);
 /* CUDA 13.0: the headers of older releases lack it, and its enumeration. */
@@ -270,8 +268,7 @@ static void copy_all(void)
     void *memory[MOST], *from_pool[MOST];
     int wrong = 0, copies = 0;
     for (int device = 0; device < devices; device++) {
-        CHECK(cudaSetDevice(device));
-        CHECK(cudaMalloc(&memory[device], SIZE));
+        memory[device] = device_memory(device, SIZE);
         CHECK(cudaMallocAsync(&from_pool[device], SIZE, NULL));
         CHECK(cudaDeviceSynchronize());
     }

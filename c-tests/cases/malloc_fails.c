@@ -50,11 +50,8 @@ int main(int argc __attribute__((unused)), char **argv)
     CUdeviceptr memory[2];
     int wrong = 0;
     CHECK_CU(cuInit(0));
-    for (int device = 1; device >= 0; device--) {
-        CHECK_CU(cuDevicePrimaryCtxRetain(&contexts[device], device));
-        CHECK_CU(cuCtxSetCurrent(contexts[device]));
-        CHECK_CU(cuMemAlloc(&memory[device], BYTES));
-    }
+    for (int device = 1; device >= 0; device--)
+        memory[device] = context_memory(&contexts[device], device, BYTES);
     for (int device = 0; argv[1] != NULL && device < 2; device++) {
         CHECK_CU(cuCtxSetCurrent(contexts[device]));
         CHECK_CU(cuCtxEnablePeerAccess(contexts[!device], 0));

@@ -31,9 +31,7 @@ static CUdeviceptr start(int ordinal)
     CUdeviceptr memory;
     CHECK_CU(cuInit(0));
     CHECK_CU(cuDeviceGet(&device, ordinal));
-    CHECK_CU(cuDevicePrimaryCtxRetain(&context, device));
-    CHECK_CU(cuCtxSetCurrent(context));
-    CHECK_CU(cuMemAlloc(&memory, COUNT));
+    memory = context_memory(&context, device, COUNT);
     return memory;
 }
 

@@ -48,12 +48,8 @@ int main(void)
     SHOW_CU(cuMemcpy3DPeer((const CUDA_MEMCPY3D_PEER *)(mapped + PAGE - 16)));
 
     CHECK_CU(cuInit(0));
-    CHECK_CU(cuDevicePrimaryCtxRetain(&context1, 1));
-    CHECK_CU(cuCtxSetCurrent(context1));
-    CHECK_CU(cuMemAlloc(&b, COUNT));
-    CHECK_CU(cuDevicePrimaryCtxRetain(&context0, 0));
-    CHECK_CU(cuCtxSetCurrent(context0));
-    CHECK_CU(cuMemAlloc(&a, COUNT));
+    b = context_memory(&context1, 1, COUNT);
+    a = context_memory(&context0, 0, COUNT);
     box.srcMemoryType = box.dstMemoryType = CU_MEMORYTYPE_DEVICE;
     box.srcDevice = a;
     box.srcContext = context0;

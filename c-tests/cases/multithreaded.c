@@ -18,10 +18,8 @@ static void *thread(void *argument)
     unsigned char sent[COUNT], received[COUNT];
     uintptr_t right = 0;
 
-    CHECK(cudaSetDevice(dst));
-    CHECK(cudaMalloc(&to, COUNT));
-    CHECK(cudaSetDevice(src));
-    CHECK(cudaMalloc(&from, COUNT));
+    to = device_memory(dst, COUNT);
+    from = device_memory(src, COUNT);
     CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
 
     struct cudaMemcpy3DPeerParms p = {0};

@@ -13,10 +13,8 @@ int main(void)
     enum { COUNT = 1024 };
     struct cudaMemcpy3DPeerParms zeros = {0};
     void *a, *b;
-    CHECK(cudaSetDevice(1));
-    CHECK(cudaMalloc(&b, COUNT));
-    CHECK(cudaSetDevice(0));
-    CHECK(cudaMalloc(&a, COUNT));
+    b = device_memory(1, COUNT);
+    a = device_memory(0, COUNT);
 
     SHOW_BOTH(cudaDeviceCanAccessPeer(NULL, 0, 1));
     SHOW_BOTH(cudaDeviceCanAccessPeer(NULL, 0, 0));

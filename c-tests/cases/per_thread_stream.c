@@ -29,10 +29,8 @@ int main(void)
     static unsigned char host[COUNT];
     struct cudaMemcpy3DPeerParms p = {0};
     fill(host, COUNT, 5);
-    CHECK(cudaSetDevice(1));
-    CHECK(cudaMalloc(&b, COUNT));
-    CHECK(cudaSetDevice(0));
-    CHECK(cudaMalloc(&a, COUNT));
+    b = device_memory(1, COUNT);
+    a = device_memory(0, COUNT);
     CHECK(cudaMemcpy(a, host, COUNT, cudaMemcpyHostToDevice));
     print_and_clear();
 

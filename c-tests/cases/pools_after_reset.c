@@ -10,8 +10,6 @@
 
 enum { SIZE = 4096, COPIES = 20, ROUNDS = 3 };
 
-CUresult cuCtxCreate_v2(CUcontext *, unsigned int, CUdevice);
-
 static unsigned char sent[SIZE], received[SIZE];
 
 /* In the current context, which is one of the source's device; the destination's is pushed where it is needed. */

@@ -15,37 +15,25 @@
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 #include <limits.h>
-#include <pthread.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <string.h>
 #include <sys/mman.h>
 
 #include "../../include/p2pshim.h"
 #include "check.h"
+#include "lib/copy_forms.h"
+#include "lib/devices.h"
+#include "lib/random.h"
 
 enum {
     CALLS = 200, /* of a sequence */
-    THREADS = 4,
     DEVICES = 4,
     SIZE = 5000, /* no multiple of what allocations are rounded up to, so that nothing begins where one ends */
     LARGE = 70000,
-    GRANULE = 2 << 20,
     EDGE = 4096, /* of mapped memory, so much is looked at, at either end */
     STREAMS = 6,
     ARRAYS = 4,
     INTERVAL = 25, /* calls after which all memory is looked at */
     MOST_RULES = 256,
 };
-
-/* In every driver and runtime; the headers of some releases hide them or rename them. */
-CUresult cuCtxCreate_v2(CUcontext *, unsigned int, CUdevice);
-__typeof__(cudaMemcpy3DPeer) cudaMemcpy3DPeer_ptds;
-__typeof__(cudaMemcpy3DPeerAsync) cudaMemcpy3DPeerAsync_ptsz;
-__typeof__(cuMemcpyPeer) cuMemcpyPeer_ptds;
-__typeof__(cuMemcpyPeerAsync) cuMemcpyPeerAsync_ptsz;
-__typeof__(cuMemcpy3DPeer) cuMemcpy3DPeer_ptds;
-__typeof__(cuMemcpy3DPeerAsync) cuMemcpy3DPeerAsync_ptsz;
 
 /* One piece of memory each. */
 enum piece {
@@ -68,9 +56,7 @@ struct buffer {
 
 /* What one thread has. */
 struct world {
-    int number, calls;
-    bool alone, was_none, wrong, last_wrong;
-    uint64_t state, sum;
+    bool was_none;
     struct buffer pieces[PIECES];
     CUdeviceptr unmapped, reserved[2]; /* addresses set aside; some of them were memory once */
     CUmemoryPool pool;
@@ -78,64 +64,22 @@ struct world {
     int created_on;
     CUstream streams[STREAMS], gone_stream;
     cudaArray_t arrays[ARRAYS], gone_array; /* of the sizes and devices below */
-    int left;                               /* what should be in the last-error slot */
-    FILE *log;
-    char *text;
-    size_t length;
 };
+
+static struct world worlds[MOST_PARTS];
+static _Thread_local struct world *world;
 
 static const struct {
     int device, bits;
 } array_kinds[ARRAYS] = {{0, 32}, {1, 32}, {1, 8}, {2, 32}};
 
 /* Of arrays, in elements of 4 bytes, and of boxes. */
-enum { WIDTH = 16, ROWS = 8, SLICES = 3 };
+enum { WIDTH = 16, HEIGHT = 8, SLICES = 3 };
 
-static CUcontext primaries[DEVICES];
-static bool logging, wild;
+static bool wild;
 static void *nowhere; /* a page that cannot be read */
 static p2pshim_status_t (*rule_get)(size_t, p2pshim_rule_t *);
 static size_t rules;
-
-static uint64_t next(uint64_t *state)
-{
-    uint64_t z = *state += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
-
-/* 0 to below - 1. */
-static unsigned draw(struct world *w, unsigned below)
-{
-    return (unsigned)(next(&w->state) % below);
-}
-
-static void fold(struct world *w, uint64_t value)
-{
-    w->sum = (w->sum ^ value) * 0x100000001b3u;
-}
-
-__attribute__((format(printf, 2, 3))) static void note(struct world *w, const char *format, ...)
-{
-    va_list arguments;
-    if (!w->log)
-        return;
-    va_start(arguments, format);
-    vfprintf(w->log, format, arguments);
-    va_end(arguments);
-}
-
-static void enter(CUcontext context)
-{
-    CHECK_CU(cuCtxPushCurrent(context));
-}
-
-static void leave(void)
-{
-    CUcontext gone;
-    CHECK_CU(cuCtxPopCurrent(&gone));
-}
 
 /* ---- memory ---- */
 
@@ -145,181 +89,146 @@ static size_t looked_at(const struct buffer *piece)
     return piece->size == GRANULE ? EDGE : piece->size;
 }
 
-static bool is_seen(const struct world *w, int piece)
+static bool is_seen(int piece)
 {
-    return piece != MAPPED_NO_RIGHTS && w->pieces[piece].at;
+    return piece != MAPPED_NO_RIGHTS && world->pieces[piece].at;
 }
 
-static void read_piece(struct world *w, int piece, unsigned char *bytes, bool from_end)
+static void read_piece(int piece, unsigned char *bytes, bool from_end)
 {
-    const struct buffer *from = &w->pieces[piece];
-    size_t count = looked_at(from), offset = from_end ? from->size - count : 0;
-    if (from->device < 0) {
-        memcpy(bytes, (void *)(from->at + offset), count);
-        return;
-    }
-    enter(primaries[from->device]);
-    CHECK_CU(cuMemcpyDtoH(bytes, from->at + offset, count));
-    leave();
+    const struct buffer *from = &world->pieces[piece];
+    size_t count = looked_at(from);
+    read_memory(from->device, bytes, from->at + (from_end ? from->size - count : 0), count);
 }
 
-static uint64_t sum_of(const unsigned char *bytes, size_t count)
-{
-    uint64_t sum = 0xcbf29ce484222325u, word;
-    for (; count >= sizeof word; count -= sizeof word, bytes += sizeof word) {
-        memcpy(&word, bytes, sizeof word);
-        sum = (sum ^ word) * 0x100000001b3u;
-    }
-    for (; count > 0; count--)
-        sum = (sum ^ *bytes++) * 0x100000001b3u;
-    return sum;
-}
-
-/* All that a copy could have written to. */
-static uint64_t sum_of_all(struct world *w)
+/* Takes all that a copy could have written to into the sum. */
+static void fold_all(void)
 {
     static _Thread_local unsigned char bytes[LARGE];
-    uint64_t sum = 0;
-    for (int piece = 0; piece < PIECES; piece++) {
-        if (!is_seen(w, piece))
-            continue;
-        for (int from_end = 0; from_end < 2; from_end++) {
-            read_piece(w, piece, bytes, from_end);
-            sum = sum * 31 + sum_of(bytes, looked_at(&w->pieces[piece]));
+    for (int piece = 0; piece < PIECES; piece++)
+        for (int from_end = 0; from_end < 2 && is_seen(piece); from_end++) {
+            read_piece(piece, bytes, from_end);
+            fold_bytes(bytes, looked_at(&world->pieces[piece]));
         }
-    }
     for (int i = 0; i < ARRAYS; i++) {
-        size_t row = WIDTH * 4, rows = ROWS * SLICES;
-        struct cudaMemcpy3DParms p = {.srcArray = w->arrays[i], .kind = cudaMemcpyDeviceToHost};
-        p.dstPtr = (struct cudaPitchedPtr){bytes, row, row, ROWS};
-        p.extent = (struct cudaExtent){row * 8 / (size_t)array_kinds[i].bits, ROWS, SLICES};
-        enter(primaries[array_kinds[i].device]);
+        size_t row = WIDTH * 4, rows = HEIGHT * SLICES;
+        struct cudaMemcpy3DParms p = {.srcArray = world->arrays[i], .kind = cudaMemcpyDeviceToHost};
+        p.dstPtr = (struct cudaPitchedPtr){bytes, row, row, HEIGHT};
+        p.extent = (struct cudaExtent){row * 8 / (size_t)array_kinds[i].bits, HEIGHT, SLICES};
+        enter(contexts[array_kinds[i].device]);
         CHECK(cudaMemcpy3D(&p));
         leave();
-        sum = sum * 31 + sum_of(bytes, row * rows);
+        fold_bytes(bytes, row * rows);
     }
-    return sum;
+    note(" memory %016llx", (unsigned long long)mine->sum);
 }
 
-static void fill_piece(struct world *w, int piece)
+static void fill_piece(int piece)
 {
     static _Thread_local unsigned char bytes[LARGE];
-    struct buffer *to = &w->pieces[piece];
+    struct buffer *to = &world->pieces[piece];
+    size_t count = looked_at(to);
     REQUIRE(to->at);
-    fill(bytes, looked_at(to), draw(w, 1000));
-    if (to->device < 0) {
-        memcpy((void *)to->at, bytes, looked_at(to));
-        return;
-    }
-    enter(primaries[to->device]);
-    CHECK_CU(cuMemcpyHtoD(to->at, bytes, looked_at(to)));
-    CHECK_CU(cuMemcpyHtoD(to->at + to->size - looked_at(to), bytes, looked_at(to)));
-    leave();
+    fill(bytes, count, draw(1000));
+    write_memory(to->device, to->at, bytes, count);
+    write_memory(to->device, to->at + to->size - count, bytes, count);
 }
 
-static void allocate(struct world *w, int piece)
+static void allocate(int piece)
 {
-    struct buffer *buffer = &w->pieces[piece];
+    struct buffer *buffer = &world->pieces[piece];
     buffer->size = piece < 2 ? LARGE : SIZE;
-    buffer->device = piece < OF_CONTEXT ? piece : w->created_on;
-    enter(piece < OF_CONTEXT ? primaries[piece] : w->created);
+    buffer->device = piece < OF_CONTEXT ? piece : world->created_on;
+    enter(piece < OF_CONTEXT ? contexts[piece] : world->created);
     CHECK_CU(cuMemAlloc(&buffer->at, buffer->size));
     leave();
-    fill_piece(w, piece);
+    fill_piece(piece);
 }
 
-static void allocate_from_pools(struct world *w)
+static void allocate_from_pools(void)
 {
-    CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
-                                 .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
-    properties.location.id = (int)draw(w, DEVICES);
-    CHECK_CU(cuMemPoolCreate(&w->pool, &properties));
+    int device_of_pool = (int)draw(DEVICES);
+    CHECK_CU(new_pool(&world->pool, device_of_pool));
     for (int piece = OF_POOL; piece <= OF_OTHER_POOL; piece++) {
-        struct buffer *buffer = &w->pieces[piece];
+        struct buffer *buffer = &world->pieces[piece];
         buffer->size = SIZE;
-        buffer->device = piece == OF_POOL ? properties.location.id : (int)draw(w, DEVICES);
-        enter(primaries[buffer->device]);
-        CHECK_CU(piece == OF_POOL ? cuMemAllocFromPoolAsync(&buffer->at, SIZE, w->pool, NULL)
+        buffer->device = piece == OF_POOL ? device_of_pool : (int)draw(DEVICES);
+        enter(contexts[buffer->device]);
+        CHECK_CU(piece == OF_POOL ? cuMemAllocFromPoolAsync(&buffer->at, SIZE, world->pool, NULL)
                                   : cuMemAllocAsync(&buffer->at, SIZE, NULL));
         CHECK_CU(cuCtxSynchronize());
         leave();
-        fill_piece(w, piece);
+        fill_piece(piece);
     }
 }
 
 /* Behind each, and in place of one of them, addresses stay set aside: they are no memory, and will never be. */
-static void map(struct world *w)
+static void map(void)
 {
     for (int i = 0; i < 2; i++) {
-        struct buffer *buffer = &w->pieces[MAPPED + i];
-        CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-                                          .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+        struct buffer *buffer = &world->pieces[MAPPED + i];
         CUmemGenericAllocationHandle physical;
-        buffer->device = properties.location.id = (int)draw(w, DEVICES);
+        buffer->device = (int)draw(DEVICES);
         buffer->size = GRANULE;
-        CUmemAccessDesc access = {.location = properties.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-        CHECK_CU(cuMemAddressReserve(&w->reserved[i], 4 * (size_t)GRANULE, 0, 0, 0));
-        CHECK_CU(cuMemCreate(&physical, GRANULE, &properties, 0));
+        CHECK_CU(cuMemAddressReserve(&world->reserved[i], 4 * (size_t)GRANULE, 0, 0, 0));
+        CHECK_CU(new_physical(&physical, buffer->device, GRANULE));
         /* Was memory, and is none any more. */
-        w->unmapped = w->reserved[i] + 2 * (size_t)GRANULE;
-        CHECK_CU(cuMemMap(w->unmapped, GRANULE, 0, physical, 0));
-        CHECK_CU(cuMemUnmap(w->unmapped, GRANULE));
-        CHECK_CU(cuMemMap(w->reserved[i], GRANULE, 0, physical, 0));
-        buffer->at = w->reserved[i];
+        world->unmapped = world->reserved[i] + 2 * (size_t)GRANULE;
+        CHECK_CU(cuMemMap(world->unmapped, GRANULE, 0, physical, 0));
+        CHECK_CU(cuMemUnmap(world->unmapped, GRANULE));
+        CHECK_CU(cuMemMap(world->reserved[i], GRANULE, 0, physical, 0));
+        buffer->at = world->reserved[i];
         if (i == 0) {
-            CHECK_CU(cuMemSetAccess(buffer->at, GRANULE, &access, 1));
-            fill_piece(w, MAPPED);
+            CHECK_CU(grant_mapping(buffer->at, GRANULE, buffer->device, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+            fill_piece(MAPPED);
         }
         CHECK_CU(cuMemRelease(physical));
     }
 }
 
-static void make_array(struct world *w, int which)
+static void make_array(int which)
 {
     int bits = array_kinds[which].bits;
     struct cudaChannelFormatDesc format = {.x = bits, .f = cudaChannelFormatKindUnsigned};
-    struct cudaExtent extent = {.width = WIDTH * 32 / (size_t)bits, .height = ROWS, .depth = SLICES};
+    struct cudaExtent extent = {.width = WIDTH * 32 / (size_t)bits, .height = HEIGHT, .depth = SLICES};
     struct cudaMemcpy3DParms p = {.kind = cudaMemcpyHostToDevice};
-    unsigned char bytes[WIDTH * 4 * ROWS * SLICES];
-    fill(bytes, sizeof bytes, draw(w, 1000));
-    enter(primaries[array_kinds[which].device]);
-    CHECK(cudaMalloc3DArray(&w->arrays[which], &format, extent, 0));
-    p.dstArray = w->arrays[which];
-    p.srcPtr = (struct cudaPitchedPtr){bytes, WIDTH * 4, WIDTH * 4, ROWS};
+    unsigned char bytes[WIDTH * 4 * HEIGHT * SLICES];
+    fill(bytes, sizeof bytes, draw(1000));
+    enter(contexts[array_kinds[which].device]);
+    CHECK(cudaMalloc3DArray(&world->arrays[which], &format, extent, 0));
+    p.dstArray = world->arrays[which];
+    p.srcPtr = (struct cudaPitchedPtr){bytes, WIDTH * 4, WIDTH * 4, HEIGHT};
     p.extent = extent;
     CHECK(cudaMemcpy3D(&p));
     leave();
 }
 
-static void drop_array(struct world *w, int which)
+static void drop_array(int which)
 {
-    enter(primaries[array_kinds[which].device]);
-    CHECK(cudaFreeArray(w->arrays[which]));
+    enter(contexts[array_kinds[which].device]);
+    CHECK(cudaFreeArray(world->arrays[which]));
     leave();
-    w->gone_array = w->arrays[which];
+    world->gone_array = world->arrays[which];
 }
 
 /* One a device, one of the created context, and one that does not wait for device 0's default stream. */
-static void make_stream(struct world *w, int which)
+static void make_stream(int which)
 {
-    enter(which < DEVICES ? primaries[which] : which == DEVICES ? w->created : primaries[0]);
-    CHECK_CU(cuStreamCreate(&w->streams[which], which > DEVICES || draw(w, 3) == 0 ? CU_STREAM_NON_BLOCKING : 0));
+    enter(which < DEVICES ? contexts[which] : which == DEVICES ? world->created : contexts[0]);
+    CHECK_CU(cuStreamCreate(&world->streams[which], which > DEVICES || draw(3) == 0 ? CU_STREAM_NON_BLOCKING : 0));
     leave();
 }
 
 /* Waits for everything that a copy may have been put in order with. */
-static void settle(struct world *w)
+static void settle(void)
 {
-    for (int device = 0; device <= DEVICES; device++) {
-        enter(device < DEVICES ? primaries[device] : w->created);
-        CHECK_CU(cuCtxSynchronize());
-        leave();
-    }
+    synchronize_all();
+    synchronize(world->created);
 }
 
 /* ---- arguments ---- */
 
-#define ONE_OF(w, array) ((array)[draw(w, sizeof(array) / sizeof *(array))])
+#define ONE_OF(array) ((array)[draw(sizeof(array) / sizeof *(array))])
 
 /* A memory that a copy begins in: which piece it is, if it is one, and where in it. */
 struct place {
@@ -328,29 +237,31 @@ struct place {
     size_t offset;
 };
 
-static struct place some_place(struct world *w, const char *name)
+static const struct place no_place = {.piece = -1};
+
+static struct place some_place(const char *name)
 {
     static const CUdeviceptr odd[] = {1, 0x10, 0xdeadb000, 1ull << 47, ~0ull, ~0ull - 4096, 0x7fffffffffff};
-    int piece = draw(w, 5) ? (int)draw(w, OF_OTHER_POOL + 1) : (int)draw(w, PIECES);
-    struct buffer *buffer = &w->pieces[piece];
+    int piece = draw(5) ? (int)draw(OF_OTHER_POOL + 1) : (int)draw(PIECES);
+    struct buffer *buffer = &world->pieces[piece];
     struct place place = {.piece = -1};
-    switch (draw(w, 24)) {
+    switch (draw(24)) {
     case 0:
-        note(w, " %s=NULL", name);
+        note(" %s=NULL", name);
         return place;
     case 1: {
-        unsigned which = draw(w, sizeof odd / sizeof *odd);
-        note(w, " %s=odd %u", name, which);
+        unsigned which = draw(sizeof odd / sizeof *odd);
+        note(" %s=odd %u", name, which);
         place.at = odd[which];
         return place;
     }
     case 2:
-        note(w, " %s=unmapped", name);
-        place.at = w->unmapped + draw(w, 2) * 8;
+        note(" %s=unmapped", name);
+        place.at = world->unmapped + draw(2) * 8;
         return place;
     case 3:
-        note(w, " %s=stack", name);
-        place.at = (CUdeviceptr)w;
+        note(" %s=stack", name);
+        place.at = (CUdeviceptr)&world->pieces;
         return place;
     case 4:
         place.offset = buffer->size;
@@ -360,15 +271,15 @@ static struct place some_place(struct world *w, const char *name)
         break;
     case 6:
     case 7:
-        place.offset = draw(w, SIZE - 1);
+        place.offset = draw(SIZE - 1);
         break;
     case 8:
-        if (w->alone && piece < OF_POOL) {
+        if (mine->is_alone && piece < OF_POOL) {
             /* Freed, and nothing has been allocated since. */
-            enter(piece < OF_CONTEXT ? primaries[piece] : w->created);
+            enter(piece < OF_CONTEXT ? contexts[piece] : world->created);
             CHECK_CU(cuMemFree(buffer->at));
             leave();
-            note(w, " %s=piece %d, freed", name, piece);
+            note(" %s=piece %d, freed", name, piece);
             place.at = buffer->at;
             buffer->at = 0;
             return place;
@@ -378,164 +289,170 @@ static struct place some_place(struct world *w, const char *name)
         break;
     }
     if (!buffer->at) {
-        note(w, " %s=NULL", name);
+        note(" %s=NULL", name);
         return place;
     }
-    note(w, " %s=piece %d+%zu", name, piece, place.offset);
+    note(" %s=piece %d+%zu", name, piece, place.offset);
     place.piece = place.offset < buffer->size ? piece : -1;
     place.at = buffer->at + place.offset;
     return place;
 }
 
-static int device_of(struct world *w, const struct place *place)
+static int device_of(const struct place *place)
 {
-    int device = place->piece < 0 ? -1 : w->pieces[place->piece].device;
-    return device < 0 ? (int)draw(w, DEVICES) : device;
+    int device = place->piece < 0 ? -1 : world->pieces[place->piece].device;
+    return device < 0 ? (int)draw(DEVICES) : device;
 }
 
-static int some_ordinal(struct world *w, const char *name, int right)
+static int some_ordinal(const char *name, int right)
 {
     static const int bad[] = {-1, DEVICES, DEVICES + 1, 99, INT_MAX, INT_MIN};
-    int ordinal = draw(w, 3) ? right : draw(w, 2) ? (int)draw(w, DEVICES) : ONE_OF(w, bad);
-    note(w, " %s=%d", name, ordinal);
+    int ordinal = draw(3) ? right : draw(2) ? (int)draw(DEVICES) : ONE_OF(bad);
+    note(" %s=%d", name, ordinal);
     return ordinal;
 }
 
-static CUcontext some_context(struct world *w, const char *name, int device)
+static CUcontext some_context(const char *name, int device)
 {
-    switch (draw(w, 12)) {
+    switch (draw(12)) {
     case 0:
-        note(w, " %s=NULL", name);
+        note(" %s=NULL", name);
         return NULL;
     case 1:
-        note(w, " %s=created", name);
-        return w->created;
+        note(" %s=created", name);
+        return world->created;
     case 2:
-        if (w->alone) {
-            note(w, " %s=destroyed", name);
-            return w->destroyed;
+        if (mine->is_alone) {
+            note(" %s=destroyed", name);
+            return world->destroyed;
         }
         break;
     case 3:
-        note(w, " %s=garbage", name);
-        return (CUcontext)w->pieces[PAGEABLE].at;
+        note(" %s=garbage", name);
+        return (CUcontext)world->pieces[PAGEABLE].at;
     case 4:
-        device = (int)draw(w, DEVICES);
+        device = (int)draw(DEVICES);
         break;
     default:
         break;
     }
-    note(w, " %s=primary %d", name, device);
-    return primaries[device];
+    note(" %s=primary %d", name, device);
+    return contexts[device];
 }
 
-static CUstream some_stream(struct world *w)
+static CUstream some_stream(void)
 {
-    unsigned which = draw(w, 24);
+    unsigned which = draw(24);
     if (which < 3) {
-        note(w, " stream=%u", which);
+        note(" stream=%u", which);
         return (CUstream)(uintptr_t)which;
     }
-    if (which == 3 && w->gone_stream) {
-        note(w, " stream=destroyed");
-        return w->gone_stream;
+    if (which == 3 && world->gone_stream) {
+        note(" stream=destroyed");
+        return world->gone_stream;
     }
     if (which == 4) {
-        note(w, " stream=garbage");
-        return (CUstream)w->pieces[PAGEABLE].at;
+        note(" stream=garbage");
+        return (CUstream)world->pieces[PAGEABLE].at;
     }
-    which = draw(w, STREAMS);
-    note(w, " stream=of %u", which);
-    return w->streams[which];
+    which = draw(STREAMS);
+    note(" stream=of %u", which);
+    return world->streams[which];
 }
 
-static size_t some_size(struct world *w, size_t right)
+static size_t some_size(size_t right)
 {
     const size_t sizes[] = {0, 1, 4, right, right, right, right, right + 1, 2 * right, (size_t)1 << 40, SIZE_MAX};
-    size_t size = draw(w, 4) ? ONE_OF(w, sizes) : 1 + draw(w, SIZE);
-    note(w, " size=%zu", size);
+    size_t size = draw(4) ? ONE_OF(sizes) : 1 + draw(SIZE);
+    note(" size=%zu", size);
     return size;
 }
 
 /* A field with another value: at the edge, or far beyond. */
-static size_t spoilt(struct world *w, const char *name, size_t right)
+static size_t spoilt(const char *name, size_t right)
 {
     const size_t values[] = {0, 1, right - 1, right + 1, right * 2, right / 2, 8, SIZE, 1 << 20, (size_t)1 << 31, (size_t)1 << 40,
                              SIZE_MAX, SIZE_MAX / 2 + 1};
-    size_t value = ONE_OF(w, values);
-    note(w, " %s=%zu", name, value);
+    size_t value = ONE_OF(values);
+    note(" %s=%zu", name, value);
     return value;
 }
 
-static unsigned some_flags(struct world *w)
+static unsigned some_flags(void)
 {
     static const unsigned flags[] = {0, 0, 0, 0, 0, 1, 2, UINT_MAX};
-    unsigned drawn = ONE_OF(w, flags);
-    note(w, " flags=%u", drawn);
+    unsigned drawn = ONE_OF(flags);
+    note(" flags=%u", drawn);
     return drawn;
 }
 
-static cudaArray_t some_array(struct world *w, const char *name)
+static cudaArray_t some_array(const char *name)
 {
-    if (w->gone_array && draw(w, 8) == 0) {
-        note(w, " %s=destroyed", name);
-        return w->gone_array;
+    if (world->gone_array && draw(8) == 0) {
+        note(" %s=destroyed", name);
+        return world->gone_array;
     }
-    unsigned which = draw(w, ARRAYS);
-    note(w, " %s=%u", name, which);
-    return w->arrays[which];
+    unsigned which = draw(ARRAYS);
+    note(" %s=%u", name, which);
+    return world->arrays[which];
 }
 
 /* ---- calls ---- */
 
 /* A copy between pointers, to be looked at when it has succeeded: memory of two pieces, before. */
+struct side {
+    size_t at, pitch, rows;
+};
+
 struct moved {
     int src, dst; /* -1: nothing to look at */
-    size_t src_at, dst_at, src_pitch, dst_pitch, src_rows, dst_rows, width, height, depth;
+    struct side from, to;
+    size_t width, height, depth;
     unsigned char src_before[LARGE], dst_before[LARGE];
 };
 
 static _Thread_local struct moved moved;
 
-static void expect_nothing(void)
+static bool is_whole(int piece)
 {
-    moved.src = moved.dst = -1;
-}
-
-static bool is_whole(struct world *w, int piece)
-{
-    return piece >= 0 && is_seen(w, piece) && w->pieces[piece].size != GRANULE;
+    return piece >= 0 && is_seen(piece) && world->pieces[piece].size != GRANULE;
 }
 
 /* Takes note of what is there before a copy, of one in four. */
-static void expect(struct world *w, const struct place *src, const struct place *dst, const struct moved *shape)
+static void expect(const struct place *dst, struct side to, const struct place *src, struct side from, size_t width, size_t height, size_t depth)
 {
-    expect_nothing();
-    if (draw(w, 4) || !is_whole(w, src->piece) || !is_whole(w, dst->piece) || src->piece == dst->piece)
+    moved.src = moved.dst = -1;
+    if (draw(4) || !is_whole(src->piece) || !is_whole(dst->piece) || src->piece == dst->piece)
         return;
-    memcpy(&moved.src_at, &shape->src_at, offsetof(struct moved, src_before) - offsetof(struct moved, src_at));
     moved.src = src->piece;
     moved.dst = dst->piece;
-    moved.src_at += src->offset;
-    moved.dst_at += dst->offset;
-    read_piece(w, moved.src, moved.src_before, false);
-    read_piece(w, moved.dst, moved.dst_before, false);
+    moved.from = from;
+    moved.to = to;
+    moved.from.at += src->offset;
+    moved.to.at += dst->offset;
+    moved.width = width;
+    moved.height = height;
+    moved.depth = depth;
+    read_piece(moved.src, moved.src_before, false);
+    read_piece(moved.dst, moved.dst_before, false);
 }
 
-static bool is_as_expected(struct world *w, bool has_succeeded)
+static void look_at_moved(bool has_succeeded)
 {
     static _Thread_local unsigned char now[LARGE];
     struct moved *m = &moved;
+    settle();
     if (m->src < 0)
-        return true;
-    read_piece(w, m->dst, now, false);
+        return;
+    read_piece(m->dst, now, false);
     size_t rows = has_succeeded && m->width ? m->height * m->depth : 0;
     for (size_t row = 0; row < rows; row++) {
         size_t y = row % m->height, z = row / m->height;
-        memcpy(m->dst_before + m->dst_at + (z * m->dst_rows + y) * m->dst_pitch,
-               m->src_before + m->src_at + (z * m->src_rows + y) * m->src_pitch, m->width);
+        memcpy(m->dst_before + m->to.at + (z * m->to.rows + y) * m->to.pitch,
+               m->src_before + m->from.at + (z * m->from.rows + y) * m->from.pitch, m->width);
     }
-    return memcmp(now, m->dst_before, w->pieces[m->dst].size) == 0;
+    if (memcmp(now, m->dst_before, world->pieces[m->dst].size) != 0)
+        is_wrong("bytes");
 }
 
 static void read_times(uint64_t *times)
@@ -548,283 +465,253 @@ static void read_times(uint64_t *times)
 }
 
 /* The rules that have spoken since: with threads, any thread's. */
-static void note_rules(struct world *w, const uint64_t *before)
+static void note_rules(const uint64_t *before)
 {
     static const char *const severities[] = {"none", "error", "hazard", "performance", "note"};
     for (size_t i = 0; i < rules; i++) {
         p2pshim_rule_t rule = P2PSHIM_INIT(p2pshim_rule_t);
         rule_get(i, &rule);
         if (rule.times != before[i])
-            note(w, " [%s %s %d %d]", rule.id, severities[rule.severity], rule.runtime_code, rule.driver_code);
+            note(" [%s %s %d %d]", rule.id, severities[rule.severity], rule.runtime_code, rule.driver_code);
     }
 }
 
 /* Takes note of what a call has answered, and looks at the last error. */
-static void answered(struct world *w, bool runtime, int code)
+static void answered(bool runtime, int code)
 {
     int peeked = cudaPeekAtLastError();
-    bool right = peeked == (runtime && code ? code : w->left);
-    note(w, " = %d, last %d", code, peeked);
-    fold(w, (uint64_t)code << 32 | (uint64_t)peeked);
-    w->left = peeked;
-    if (draw(w, 4)) {
+    bool right = peeked == (runtime && code ? code : mine->last);
+    note(" = %d, last %d", code, peeked);
+    fold((uint64_t)code << 32 | (uint64_t)peeked);
+    mine->last = peeked;
+    if (draw(4)) {
         right &= (int)cudaGetLastError() == peeked && cudaGetLastError() == cudaSuccess;
-        w->left = 0;
+        mine->last = 0;
     }
     if (!right)
-        note(w, " LAST");
-    w->last_wrong |= !right;
+        note(" LAST");
+    mine->last_wrong |= !right;
 }
 
 /* A call and all around it. A failed call that enables or disables does so by design. */
-#define MAKE(w, runtime, name, ...) \
+#define MAKE(runtime, name, ...) \
     do { \
         uint64_t before_[MOST_RULES]; \
-        note(w, " " name); \
-        if ((w)->log) \
+        note(" %s", name); \
+        if (mine->log) \
             read_times(before_); \
-        int code_ = (int)(__VA_ARGS__); \
-        (w)->calls++; \
-        answered(w, runtime, code_); \
-        if ((w)->log) \
-            note_rules(w, before_); \
-        code = code_; \
+        code = (int)(__VA_ARGS__); \
+        mine->calls++; \
+        answered(runtime, code); \
+        if (mine->log) \
+            note_rules(before_); \
     } while (0)
 
-static void enable_or_disable(struct world *w)
+static void enable_or_disable(void)
 {
     int code = 0;
     /* What other threads copy directly meanwhile would end with 719, and its context with it. */
-    bool runtime = draw(w, 2), enables = draw(w, 3) || !w->alone;
-    int device = w->alone ? (int)draw(w, DEVICES) : w->number;
+    bool runtime = draw(2), enables = draw(3) || !mine->is_alone;
+    int device = mine->is_alone ? (int)draw(DEVICES) : mine->number;
     /* With threads, each answers for its own device. */
-    unsigned where = draw(w, 8);
+    unsigned where = draw(8);
     if (runtime)
         CHECK(cudaSetDevice(device));
     else
-        CHECK_CU(cuCtxSetCurrent(where == 0 ? NULL : where == 1 ? w->created : primaries[device]));
-    w->was_none = !runtime && where == 0;
-    note(w, "on %s %d:", !runtime && where == 0 ? "none" : !runtime && where == 1 ? "created" : "primary", device);
-    settle(w);
+        CHECK_CU(cuCtxSetCurrent(where == 0 ? NULL : where == 1 ? world->created : contexts[device]));
+    world->was_none = !runtime && where == 0;
+    note("on %s %d:", !runtime && where == 0 ? "none" : !runtime && where == 1 ? "created" : "primary", device);
+    settle();
     if (runtime) {
-        int peer = some_ordinal(w, "peer", (int)draw(w, DEVICES));
-        unsigned flags = some_flags(w);
+        int peer = some_ordinal("peer", (int)draw(DEVICES));
+        unsigned flags = some_flags();
         if (enables)
-            MAKE(w, true, "cudaDeviceEnablePeerAccess", cudaDeviceEnablePeerAccess(peer, flags));
+            MAKE(true, "cudaDeviceEnablePeerAccess", cudaDeviceEnablePeerAccess(peer, flags));
         else
-            MAKE(w, true, "cudaDeviceDisablePeerAccess", cudaDeviceDisablePeerAccess(peer));
+            MAKE(true, "cudaDeviceDisablePeerAccess", cudaDeviceDisablePeerAccess(peer));
     } else {
-        CUcontext peer = some_context(w, "peer", (int)draw(w, DEVICES));
-        unsigned flags = some_flags(w);
+        CUcontext peer = some_context("peer", (int)draw(DEVICES));
+        unsigned flags = some_flags();
         if (enables)
-            MAKE(w, false, "cuCtxEnablePeerAccess", cuCtxEnablePeerAccess(peer, flags));
+            MAKE(false, "cuCtxEnablePeerAccess", cuCtxEnablePeerAccess(peer, flags));
         else
-            MAKE(w, false, "cuCtxDisablePeerAccess", cuCtxDisablePeerAccess(peer));
+            MAKE(false, "cuCtxDisablePeerAccess", cuCtxDisablePeerAccess(peer));
     }
     (void)code;
 }
 
-static void query(struct world *w)
+static void query(void)
 {
     static const int attributes[] = {-1, 0, 1, 2, 3, 4, 5, 6, 77, INT_MAX};
     int value = -7, code = 0;
-    int *out = draw(w, 8) ? &value : NULL;
-    bool runtime = draw(w, 2), is_attribute = draw(w, 2);
-    int attribute = ONE_OF(w, attributes);
-    note(w, " out=%s attribute=%d", out ? "&value" : "NULL", attribute);
-    int from = some_ordinal(w, "from", (int)draw(w, DEVICES)), to = some_ordinal(w, "to", (int)draw(w, DEVICES));
+    int *out = draw(8) ? &value : NULL;
+    bool runtime = draw(2), is_attribute = draw(2);
+    int attribute = ONE_OF(attributes);
+    note(" out=%s attribute=%d", out ? "&value" : "NULL", attribute);
+    int from = some_ordinal("from", (int)draw(DEVICES)), to = some_ordinal("to", (int)draw(DEVICES));
     if (runtime && is_attribute)
-        MAKE(w, true, "cudaDeviceGetP2PAttribute",
+        MAKE(true, "cudaDeviceGetP2PAttribute",
              cudaDeviceGetP2PAttribute(out, (enum cudaDeviceP2PAttr)attribute, from, to));
     else if (runtime)
-        MAKE(w, true, "cudaDeviceCanAccessPeer", cudaDeviceCanAccessPeer(out, from, to));
+        MAKE(true, "cudaDeviceCanAccessPeer", cudaDeviceCanAccessPeer(out, from, to));
     else if (is_attribute)
-        MAKE(w, false, "cuDeviceGetP2PAttribute",
+        MAKE(false, "cuDeviceGetP2PAttribute",
              cuDeviceGetP2PAttribute(out, (CUdevice_P2PAttribute)attribute, from, to));
     else
-        MAKE(w, false, "cuDeviceCanAccessPeer", cuDeviceCanAccessPeer(out, from, to));
+        MAKE(false, "cuDeviceCanAccessPeer", cuDeviceCanAccessPeer(out, from, to));
     (void)code;
-    fold(w, (uint64_t)value);
-    note(w, " -> %d", value);
+    fold((uint64_t)value);
+    note(" -> %d", value);
 }
 
 /* What is current when a copy is made: anything. */
-static void stand(struct world *w)
+static void stand(void)
 {
-    unsigned where = draw(w, 12);
-    w->was_none = where == 0;
+    unsigned where = draw(12);
+    world->was_none = where == 0;
     if (where == 0)
         CHECK_CU(cuCtxSetCurrent(NULL));
     else if (where == 1)
-        CHECK_CU(cuCtxSetCurrent(w->created));
+        CHECK_CU(cuCtxSetCurrent(world->created));
     else if (where < 6)
-        CHECK_CU(cuCtxSetCurrent(primaries[w->alone ? (int)draw(w, DEVICES) : w->number]));
-    note(w, "current %s:", where == 0 ? "none" : where == 1 ? "created" : where < 6 ? "changed" : "same");
+        CHECK_CU(cuCtxSetCurrent(contexts[mine->is_alone ? (int)draw(DEVICES) : mine->number]));
+    note("current %s:", where == 0 ? "none" : where == 1 ? "created" : where < 6 ? "changed" : "same");
 }
 
-static size_t left_of(struct world *w, const struct place *place)
+static size_t left_of(const struct place *place)
 {
-    return place->piece < 0 ? SIZE : w->pieces[place->piece].size - place->offset;
+    return place->piece < 0 ? SIZE : world->pieces[place->piece].size - place->offset;
 }
 
-static void copy_linear(struct world *w)
+/* A copy, with what may be expected of it. */
+static void make_transfer(const struct transfer *t)
 {
     int code = 0;
-    unsigned form = draw(w, 6);
-    bool runtime = form < 2;
-    stand(w);
-    struct place src = some_place(w, "src"), dst = some_place(w, "dst");
-    size_t left = left_of(w, &src) < left_of(w, &dst) ? left_of(w, &src) : left_of(w, &dst);
-    size_t size = some_size(w, left);
-    int src_device = device_of(w, &src), dst_device = device_of(w, &dst);
-    CUcontext src_context = NULL, dst_context = NULL;
-    if (runtime) {
-        src_device = some_ordinal(w, "srcDevice", src_device);
-        dst_device = some_ordinal(w, "dstDevice", dst_device);
+    MAKE(is_of_runtime(t->form), forms[t->form].name, make(t));
+    look_at_moved(code == 0);
+}
+
+static void copy_linear(void)
+{
+    static const enum form linear[] = {BY_cudaMemcpyPeer, BY_cudaMemcpyPeerAsync, BY_cuMemcpyPeer, BY_cuMemcpyPeerAsync, BY_cuMemcpyPeer_ptds,
+                                       BY_cuMemcpyPeerAsync_ptsz};
+    struct transfer t = {.form = ONE_OF(linear), .rows = 1, .slices = 1};
+    stand();
+    struct place src = some_place("src"), dst = some_place("dst");
+    size_t left = left_of(&src) < left_of(&dst) ? left_of(&src) : left_of(&dst);
+    t.dst = dst.at;
+    t.src = src.at;
+    t.width = some_size(left);
+    t.src_device = device_of(&src);
+    t.dst_device = device_of(&dst);
+    if (is_of_runtime(t.form)) {
+        t.src_device = some_ordinal("srcDevice", t.src_device);
+        t.dst_device = some_ordinal("dstDevice", t.dst_device);
     } else {
-        src_context = some_context(w, "srcContext", src_device);
-        dst_context = some_context(w, "dstContext", dst_device);
+        t.src_context = some_context("srcContext", t.src_device);
+        t.dst_context = some_context("dstContext", t.dst_device);
     }
-    CUstream stream = form % 2 ? some_stream(w) : NULL;
-    const struct moved shape = {.width = size, .height = 1, .depth = 1};
-    expect(w, &src, &dst, &shape);
-    switch (form) {
-    case 0:
-        MAKE(w, true, "cudaMemcpyPeer",
-             cudaMemcpyPeer((void *)dst.at, dst_device, (void *)src.at, src_device, size));
-        break;
-    case 1:
-        MAKE(w, true, "cudaMemcpyPeerAsync",
-             cudaMemcpyPeerAsync((void *)dst.at, dst_device, (void *)src.at, src_device, size, stream));
-        break;
-    case 2:
-        MAKE(w, false, "cuMemcpyPeer", cuMemcpyPeer(dst.at, dst_context, src.at, src_context, size));
-        break;
-    case 3:
-        MAKE(w, false, "cuMemcpyPeerAsync",
-             cuMemcpyPeerAsync(dst.at, dst_context, src.at, src_context, size, stream));
-        break;
-    case 4:
-        MAKE(w, false, "cuMemcpyPeer_ptds", cuMemcpyPeer_ptds(dst.at, dst_context, src.at, src_context, size));
-        break;
-    default:
-        MAKE(w, false, "cuMemcpyPeerAsync_ptsz",
-             cuMemcpyPeerAsync_ptsz(dst.at, dst_context, src.at, src_context, size, stream));
-    }
-    settle(w);
-    if (!is_as_expected(w, code == 0)) {
-        note(w, " WRONG");
-        w->wrong = true;
-    }
+    t.stream = is_async(t.form) ? some_stream() : NULL;
+    expect(&dst, (struct side){0}, &src, (struct side){0}, t.width, 1, 1);
+    make_transfer(&t);
 }
 
 /* Rows of a box as far as memory goes: twice as far apart as they are long. */
 enum { ROW = WIDTH * 4, PITCH = 2 * ROW };
 
 /* What lies behind a piece is anybody's: a box begins inside of it, or far beyond all memory. */
-static void stay_inside(struct world *w, const struct place *place, size_t *x, size_t *y, size_t *z, size_t pitch, size_t rows)
+static void stay_inside(const struct place *place, size_t *x, size_t *y, size_t *z, size_t pitch, size_t rows)
 {
     const unsigned __int128 far = (unsigned __int128)1 << 39;
     unsigned __int128 start = ((unsigned __int128)*z * rows + *y) * pitch + *x;
-    if (start >= far || (place->piece >= 0 && start < left_of(w, place)))
+    if (start >= far || (place->piece >= 0 && start < left_of(place)))
         return;
     *x = *y = *z = 0;
 }
 
-static void copy_3d_by_runtime(struct world *w)
+/* The parameters of a copy, or none. */
+static const void *some_parameters(const void *right)
 {
-    int code = 0;
-    unsigned form = draw(w, 4), arrays = draw(w, 8);
-    stand(w);
-    struct place src = some_place(w, "src"), dst = some_place(w, "dst");
-    struct cudaMemcpy3DPeerParms p = {0}, *given = &p;
-    p.srcDevice = some_ordinal(w, "srcDevice", device_of(w, &src));
-    p.dstDevice = some_ordinal(w, "dstDevice", device_of(w, &dst));
-    p.srcPtr = (struct cudaPitchedPtr){(void *)src.at, PITCH, ROW, ROWS};
-    p.dstPtr = (struct cudaPitchedPtr){(void *)dst.at, PITCH, ROW, ROWS};
-    p.extent = (struct cudaExtent){ROW, ROWS, SLICES};
+    switch (draw(32)) {
+    case 0:
+        note(" p=NULL");
+        return NULL;
+    case 1:
+        if (!wild)
+            return right;
+        note(" p=wild");
+        return draw(2) ? nowhere : (void *)0x10;
+    default:
+        return right;
+    }
+}
+
+/* A field of the parameters of a copy, and its name. */
+struct field {
+    const char *name;
+    size_t *at;
+};
+
+#define FIELD(name) {#name, &p.name}
+
+/* Half of all copies have one or two of them that are wrong. */
+static void spoil(const struct field *fields, unsigned count)
+{
+    for (unsigned i = draw(2) ? 0 : 1 + draw(2); i > 0; i--) {
+        const struct field *field = &fields[draw(count)];
+        *field->at = spoilt(field->name, *field->at);
+    }
+}
+
+static void copy_3d_by_runtime(void)
+{
+    static const enum form boxes[] = {BY_cudaMemcpy3DPeer, BY_cudaMemcpy3DPeerAsync, BY_cudaMemcpy3DPeer_ptds, BY_cudaMemcpy3DPeerAsync_ptsz};
+    struct transfer t = {.form = ONE_OF(boxes), .has_given = true};
+    unsigned arrays = draw(8);
+    stand();
+    struct place src = some_place("src"), dst = some_place("dst");
+    struct cudaMemcpy3DPeerParms p = {0};
+    const struct field fields[] = {
+        FIELD(srcPos.x),      FIELD(srcPos.y),      FIELD(srcPos.z),     FIELD(dstPos.x),      FIELD(dstPos.y),      FIELD(dstPos.z),
+        FIELD(srcPtr.pitch),  FIELD(srcPtr.xsize),  FIELD(srcPtr.ysize), FIELD(dstPtr.pitch),  FIELD(dstPtr.xsize),  FIELD(dstPtr.ysize),
+        FIELD(extent.width),  FIELD(extent.height), FIELD(extent.depth), FIELD(extent.width),  FIELD(extent.height), FIELD(extent.depth),
+    };
+    p.srcDevice = some_ordinal("srcDevice", device_of(&src));
+    p.dstDevice = some_ordinal("dstDevice", device_of(&dst));
+    p.srcPtr = (struct cudaPitchedPtr){(void *)src.at, PITCH, ROW, HEIGHT};
+    p.dstPtr = (struct cudaPitchedPtr){(void *)dst.at, PITCH, ROW, HEIGHT};
+    p.extent = (struct cudaExtent){ROW, HEIGHT, SLICES};
     if (arrays < 2 || arrays == 4) {
-        p.srcArray = some_array(w, "srcArray");
+        p.srcArray = some_array("srcArray");
         p.srcPtr.ptr = arrays == 4 ? p.srcPtr.ptr : NULL;
     }
     if (arrays == 1 || arrays == 2 || arrays == 5) {
-        p.dstArray = some_array(w, "dstArray");
+        p.dstArray = some_array("dstArray");
         p.dstPtr.ptr = arrays == 5 ? p.dstPtr.ptr : NULL;
     }
     if (p.srcArray || p.dstArray)
         p.extent.width = WIDTH;
     bool is_plain = !p.srcArray && !p.dstArray;
-    for (unsigned i = draw(w, 2) ? 0 : 1 + draw(w, 2); i > 0; i--) {
-        size_t *const fields[] = {&p.srcPos.x,      &p.srcPos.y,     &p.srcPos.z,      &p.dstPos.x,     &p.dstPos.y,
-                                  &p.dstPos.z,      &p.srcPtr.pitch, &p.srcPtr.xsize,  &p.srcPtr.ysize, &p.dstPtr.pitch,
-                                  &p.dstPtr.xsize,  &p.dstPtr.ysize, &p.extent.width,  &p.extent.height,
-                                  &p.extent.depth,  &p.extent.width, &p.extent.height, &p.extent.depth};
-        static const char *const names[] = {"srcPos.x",     "srcPos.y",     "srcPos.z",     "dstPos.x",     "dstPos.y",
-                                            "dstPos.z",     "srcPtr.pitch", "srcPtr.xsize", "srcPtr.ysize", "dstPtr.pitch",
-                                            "dstPtr.xsize", "dstPtr.ysize", "extent.width", "extent.height",
-                                            "extent.depth", "extent.width", "extent.height", "extent.depth"};
-        unsigned which = draw(w, sizeof fields / sizeof *fields);
-        *fields[which] = spoilt(w, names[which], *fields[which]);
-    }
-    stay_inside(w, &src, &p.srcPos.x, &p.srcPos.y, &p.srcPos.z, p.srcPtr.pitch, p.srcPtr.ysize);
-    stay_inside(w, &dst, &p.dstPos.x, &p.dstPos.y, &p.dstPos.z, p.dstPtr.pitch, p.dstPtr.ysize);
-    switch (draw(w, 32)) {
-    case 0:
-        note(w, " p=NULL");
-        given = NULL;
-        break;
-    case 1:
-        if (wild) {
-            note(w, " p=wild");
-            given = draw(w, 2) ? nowhere : (void *)0x10;
-        }
-        break;
-    default:
-        break;
-    }
-    CUstream stream = form % 2 ? some_stream(w) : NULL;
-    struct moved shape = {.src_at = (p.srcPos.z * p.srcPtr.ysize + p.srcPos.y) * p.srcPtr.pitch + p.srcPos.x,
-                          .dst_at = (p.dstPos.z * p.dstPtr.ysize + p.dstPos.y) * p.dstPtr.pitch + p.dstPos.x,
-                          .src_pitch = p.srcPtr.pitch,
-                          .dst_pitch = p.dstPtr.pitch,
-                          .src_rows = p.srcPtr.ysize,
-                          .dst_rows = p.dstPtr.ysize,
-                          .width = p.extent.width,
-                          .height = p.extent.height,
-                          .depth = p.extent.depth};
-    if (is_plain && given == &p)
-        expect(w, &src, &dst, &shape);
-    else
-        expect_nothing();
-    switch (form) {
-    case 0:
-        MAKE(w, true, "cudaMemcpy3DPeer", cudaMemcpy3DPeer(given));
-        break;
-    case 1:
-        MAKE(w, true, "cudaMemcpy3DPeerAsync", cudaMemcpy3DPeerAsync(given, stream));
-        break;
-    case 2:
-        MAKE(w, true, "cudaMemcpy3DPeer_ptds", cudaMemcpy3DPeer_ptds(given));
-        break;
-    default:
-        MAKE(w, true, "cudaMemcpy3DPeerAsync_ptsz", cudaMemcpy3DPeerAsync_ptsz(given, stream));
-    }
-    settle(w);
-    if (!is_as_expected(w, code == 0)) {
-        note(w, " WRONG");
-        w->wrong = true;
-    }
+    spoil(fields, sizeof fields / sizeof *fields);
+    stay_inside(&src, &p.srcPos.x, &p.srcPos.y, &p.srcPos.z, p.srcPtr.pitch, p.srcPtr.ysize);
+    stay_inside(&dst, &p.dstPos.x, &p.dstPos.y, &p.dstPos.z, p.dstPtr.pitch, p.dstPtr.ysize);
+    t.given = some_parameters(&p);
+    t.stream = is_async(t.form) ? some_stream() : NULL;
+    struct side from = {(p.srcPos.z * p.srcPtr.ysize + p.srcPos.y) * p.srcPtr.pitch + p.srcPos.x, p.srcPtr.pitch, p.srcPtr.ysize};
+    struct side to = {(p.dstPos.z * p.dstPtr.ysize + p.dstPos.y) * p.dstPtr.pitch + p.dstPos.x, p.dstPtr.pitch, p.dstPtr.ysize};
+    expect(is_plain && t.given == &p ? &dst : &no_place, to, &src, from, p.extent.width, p.extent.height, p.extent.depth);
+    make_transfer(&t);
 }
 
 /* Of one side. */
-static CUmemorytype some_type(struct world *w, const char *name)
+static CUmemorytype some_type(const char *name)
 {
     static const int types[] = {CU_MEMORYTYPE_DEVICE,  CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_DEVICE,  CU_MEMORYTYPE_DEVICE,
                                 CU_MEMORYTYPE_UNIFIED, CU_MEMORYTYPE_ARRAY,  CU_MEMORYTYPE_UNIFIED, CU_MEMORYTYPE_HOST,
                                 CU_MEMORYTYPE_DEVICE,  CU_MEMORYTYPE_DEVICE, 0,                     5,
                                 99};
-    int type = draw(w, 2) ? CU_MEMORYTYPE_DEVICE : ONE_OF(w, types);
-    note(w, " %sType=%d", name, type);
+    int type = draw(2) ? CU_MEMORYTYPE_DEVICE : ONE_OF(types);
+    note(" %sType=%d", name, type);
     return (CUmemorytype)type;
 }
 
@@ -845,29 +732,33 @@ static size_t rows_of(const CUDA_MEMCPY3D_PEER *p, size_t rows)
 }
 
 /* Pageable memory is as large as a copy says, and what no library knows is pageable memory to it. */
-static bool may_be_pageable(struct world *w, const CUDA_MEMCPY3D_PEER *p, const struct place *place, size_t start, size_t pitch,
-                            size_t rows)
+static bool may_be_pageable(const CUDA_MEMCPY3D_PEER *p, const struct place *place, struct side side)
 {
-    const unsigned __int128 slices = (unsigned __int128)(p->Depth - 1) * rows;
+    const unsigned __int128 slices = (unsigned __int128)(p->Depth - 1) * side.rows;
     if (place->at == 0 || p->WidthInBytes == 0 || p->Height == 0 || p->Depth == 0)
         return true;
-    if (place->piece < 0 || start >= left_of(w, place))
+    if (place->piece < 0 || side.at >= left_of(place))
         return false;
     if (place->piece != PAGEABLE)
         return true;
-    return p->Depth < SIZE && p->Height < SIZE && p->WidthInBytes < SIZE && pitch < SIZE && rows < SIZE
-           && start + (slices + p->Height - 1) * pitch + p->WidthInBytes <= left_of(w, place);
+    return p->Depth < SIZE && p->Height < SIZE && p->WidthInBytes < SIZE && side.pitch < SIZE && side.rows < SIZE
+           && side.at + (slices + p->Height - 1) * side.pitch + p->WidthInBytes <= left_of(place);
 }
 
-static void copy_3d_by_driver(struct world *w)
+static void copy_3d_by_driver(void)
 {
-    int code = 0;
-    unsigned form = draw(w, 4);
-    stand(w);
-    struct place src = some_place(w, "src"), dst = some_place(w, "dst");
-    CUDA_MEMCPY3D_PEER p = {0}, *given = &p;
-    p.srcMemoryType = some_type(w, "src");
-    p.dstMemoryType = some_type(w, "dst");
+    static const enum form boxes[] = {BY_cuMemcpy3DPeer, BY_cuMemcpy3DPeerAsync, BY_cuMemcpy3DPeer_ptds, BY_cuMemcpy3DPeerAsync_ptsz};
+    struct transfer t = {.form = ONE_OF(boxes), .has_given = true};
+    stand();
+    struct place src = some_place("src"), dst = some_place("dst");
+    CUDA_MEMCPY3D_PEER p = {0};
+    const struct field fields[] = {
+        FIELD(srcXInBytes), FIELD(srcY),      FIELD(srcZ),     FIELD(srcLOD),    FIELD(dstXInBytes),  FIELD(dstY),
+        FIELD(dstZ),        FIELD(dstLOD),    FIELD(srcPitch), FIELD(srcHeight), FIELD(dstPitch),     FIELD(dstHeight),
+        FIELD(Height),      FIELD(WidthInBytes), FIELD(Depth), FIELD(Height),    FIELD(WidthInBytes), FIELD(Depth),
+    };
+    p.srcMemoryType = some_type("src");
+    p.dstMemoryType = some_type("dst");
     p.srcDevice = src.at;
     p.dstDevice = dst.at;
     if (p.srcMemoryType == CU_MEMORYTYPE_HOST)
@@ -875,285 +766,184 @@ static void copy_3d_by_driver(struct world *w)
     if (p.dstMemoryType == CU_MEMORYTYPE_HOST)
         p.dstHost = (void *)dst.at;
     if (p.srcMemoryType == CU_MEMORYTYPE_ARRAY)
-        p.srcArray = draw(w, 8) ? (CUarray)some_array(w, "srcArray") : NULL;
+        p.srcArray = draw(8) ? (CUarray)some_array("srcArray") : NULL;
     if (p.dstMemoryType == CU_MEMORYTYPE_ARRAY)
-        p.dstArray = draw(w, 8) ? (CUarray)some_array(w, "dstArray") : NULL;
-    p.srcContext = some_context(w, "srcContext", device_of(w, &src));
-    p.dstContext = some_context(w, "dstContext", device_of(w, &dst));
+        p.dstArray = draw(8) ? (CUarray)some_array("dstArray") : NULL;
+    p.srcContext = some_context("srcContext", device_of(&src));
+    p.dstContext = some_context("dstContext", device_of(&dst));
     p.srcPitch = p.dstPitch = PITCH;
-    p.srcHeight = p.dstHeight = p.Height = ROWS;
+    p.srcHeight = p.dstHeight = p.Height = HEIGHT;
     p.WidthInBytes = ROW;
     p.Depth = SLICES;
     bool is_plain = p.srcMemoryType == CU_MEMORYTYPE_DEVICE && p.dstMemoryType == CU_MEMORYTYPE_DEVICE;
-    for (unsigned i = draw(w, 2) ? 0 : 1 + draw(w, 2); i > 0; i--) {
-        size_t *const fields[] = {&p.srcXInBytes, &p.srcY,     &p.srcZ,     &p.srcLOD,       &p.dstXInBytes,
-                                  &p.dstY,        &p.dstZ,     &p.dstLOD,   &p.srcPitch,     &p.srcHeight,
-                                  &p.dstPitch,    &p.dstHeight, &p.Height,  &p.WidthInBytes, &p.Depth,
-                                  &p.Height,      &p.WidthInBytes, &p.Depth};
-        static const char *const names[] = {"srcXInBytes", "srcY",      "srcZ",   "srcLOD",       "dstXInBytes",
-                                            "dstY",        "dstZ",      "dstLOD", "srcPitch",     "srcHeight",
-                                            "dstPitch",    "dstHeight", "Height", "WidthInBytes", "Depth",
-                                            "Height",      "WidthInBytes", "Depth"};
-        unsigned which = draw(w, sizeof fields / sizeof *fields);
-        *fields[which] = spoilt(w, names[which], *fields[which]);
-    }
-    size_t src_pitch = pitch_of(&p, p.srcPitch), src_rows = rows_of(&p, p.srcHeight);
-    size_t dst_pitch = pitch_of(&p, p.dstPitch), dst_rows = rows_of(&p, p.dstHeight);
-    stay_inside(w, &src, &p.srcXInBytes, &p.srcY, &p.srcZ, src_pitch, src_rows);
-    stay_inside(w, &dst, &p.dstXInBytes, &p.dstY, &p.dstZ, dst_pitch, dst_rows);
-    size_t src_at = (p.srcZ * src_rows + p.srcY) * src_pitch + p.srcXInBytes;
-    size_t dst_at = (p.dstZ * dst_rows + p.dstY) * dst_pitch + p.dstXInBytes;
-    if (is_any(p.srcMemoryType) && !may_be_pageable(w, &p, &src, src_at, src_pitch, src_rows)) {
-        note(w, " srcType=device");
+    spoil(fields, sizeof fields / sizeof *fields);
+    struct side from = {.pitch = pitch_of(&p, p.srcPitch), .rows = rows_of(&p, p.srcHeight)};
+    struct side to = {.pitch = pitch_of(&p, p.dstPitch), .rows = rows_of(&p, p.dstHeight)};
+    stay_inside(&src, &p.srcXInBytes, &p.srcY, &p.srcZ, from.pitch, from.rows);
+    stay_inside(&dst, &p.dstXInBytes, &p.dstY, &p.dstZ, to.pitch, to.rows);
+    from.at = (p.srcZ * from.rows + p.srcY) * from.pitch + p.srcXInBytes;
+    to.at = (p.dstZ * to.rows + p.dstY) * to.pitch + p.dstXInBytes;
+    if (is_any(p.srcMemoryType) && !may_be_pageable(&p, &src, from)) {
+        note(" srcType=device");
         p.srcMemoryType = CU_MEMORYTYPE_DEVICE;
     }
-    if (is_any(p.dstMemoryType) && !may_be_pageable(w, &p, &dst, dst_at, dst_pitch, dst_rows)) {
-        note(w, " dstType=device");
+    if (is_any(p.dstMemoryType) && !may_be_pageable(&p, &dst, to)) {
+        note(" dstType=device");
         p.dstMemoryType = CU_MEMORYTYPE_DEVICE;
     }
-    switch (draw(w, 32)) {
-    case 0:
-        note(w, " p=NULL");
-        given = NULL;
-        break;
-    case 1:
-        if (wild) {
-            note(w, " p=wild");
-            given = draw(w, 2) ? nowhere : (void *)0x10;
-        }
-        break;
-    default:
-        break;
-    }
-    CUstream stream = form % 2 ? some_stream(w) : NULL;
-    struct moved shape = {.src_at = src_at,
-                          .dst_at = dst_at,
-                          .src_pitch = src_pitch,
-                          .dst_pitch = dst_pitch,
-                          .src_rows = src_rows,
-                          .dst_rows = dst_rows,
-                          .width = p.WidthInBytes,
-                          .height = p.Height,
-                          .depth = p.Depth};
-    if (is_plain && given == &p)
-        expect(w, &src, &dst, &shape);
-    else
-        expect_nothing();
-    switch (form) {
-    case 0:
-        MAKE(w, false, "cuMemcpy3DPeer", cuMemcpy3DPeer(given));
-        break;
-    case 1:
-        MAKE(w, false, "cuMemcpy3DPeerAsync", cuMemcpy3DPeerAsync(given, stream));
-        break;
-    case 2:
-        MAKE(w, false, "cuMemcpy3DPeer_ptds", cuMemcpy3DPeer_ptds(given));
-        break;
-    default:
-        MAKE(w, false, "cuMemcpy3DPeerAsync_ptsz", cuMemcpy3DPeerAsync_ptsz(given, stream));
-    }
-    settle(w);
-    if (!is_as_expected(w, code == 0)) {
-        note(w, " WRONG");
-        w->wrong = true;
-    }
+    t.given = some_parameters(&p);
+    t.stream = is_async(t.form) ? some_stream() : NULL;
+    expect(is_plain && t.given == &p ? &dst : &no_place, to, &src, from, p.WidthInBytes, p.Height, p.Depth);
+    make_transfer(&t);
 }
 
 /* ---- sequences ---- */
 
 /* After calls without one. A call of the runtime makes one current, if it gets so far before it fails. */
-static void make_one_current(struct world *w)
+static void make_one_current(void)
 {
     CUcontext context = NULL;
-    if (w->was_none)
-        CHECK_CU(cuCtxSetCurrent(primaries[w->number]));
-    w->was_none = false;
+    if (world->was_none)
+        CHECK_CU(cuCtxSetCurrent(contexts[mine->number]));
+    world->was_none = false;
     CHECK_CU(cuCtxGetCurrent(&context));
     REQUIRE(context);
 }
 
 /* Handles that end, and are given again. */
-static void renew(struct world *w)
+static void renew(void)
 {
     int which;
-    switch (draw(w, 3)) {
+    switch (draw(3)) {
     case 0:
-        which = (int)draw(w, STREAMS);
-        CHECK_CU(cuStreamDestroy(w->streams[which]));
-        w->gone_stream = w->streams[which];
-        make_stream(w, which);
+        which = (int)draw(STREAMS);
+        CHECK_CU(cuStreamDestroy(world->streams[which]));
+        world->gone_stream = world->streams[which];
+        make_stream(which);
         break;
     case 1:
-        which = (int)draw(w, ARRAYS);
-        drop_array(w, which);
-        make_array(w, which);
+        which = (int)draw(ARRAYS);
+        drop_array(which);
+        make_array(which);
         break;
     default:
         for (int piece = 0; piece < OF_POOL; piece++)
-            if (!w->pieces[piece].at)
-                allocate(w, piece);
+            if (!world->pieces[piece].at)
+                allocate(piece);
     }
 }
 
-static void step(struct world *w)
+static void step(void)
 {
-    unsigned which = draw(w, 100);
-    if (draw(w, 16) == 0)
-        renew(w);
-    note(w, "  %d.%d ", w->number, w->calls);
+    unsigned which = draw(100);
+    if (draw(16) == 0)
+        renew();
+    note("  %d.%d ", mine->number, mine->calls);
     if (which < 35)
-        copy_linear(w);
+        copy_linear();
     else if (which < 60)
-        copy_3d_by_runtime(w);
+        copy_3d_by_runtime();
     else if (which < 80)
-        copy_3d_by_driver(w);
+        copy_3d_by_driver();
     else if (which < 90)
-        enable_or_disable(w);
+        enable_or_disable();
     else
-        query(w);
-    make_one_current(w);
-    if (w->calls % INTERVAL == 0) {
-        uint64_t sum = sum_of_all(w);
-        fold(w, sum);
-        note(w, " memory %016llx", (unsigned long long)sum);
+        query();
+    make_one_current();
+    if (mine->calls % INTERVAL == 0) {
+        fold_all();
     }
-    note(w, "\n");
+    note("\n");
 }
 
-static void *run_thread(void *world)
+static void take(void)
 {
-    struct world *w = world;
-    int calls = w->alone ? CALLS : CALLS / THREADS;
-    if (!w->alone)
-        CHECK(cudaSetDevice(w->number));
+    int calls = mine->is_alone ? CALLS : CALLS / MOST_PARTS;
+    world = &worlds[mine->number];
+    CHECK(cudaSetDevice(mine->number));
     cudaGetLastError();
-    while (w->calls < calls)
-        step(w);
-    return NULL;
+    while (mine->calls < calls)
+        step();
 }
 
-static void begin(struct world *w, unsigned seed, int number, bool alone)
+static void begin(void)
 {
-    memset(w, 0, sizeof *w);
-    w->number = number;
-    w->alone = alone;
-    w->state = (uint64_t)seed << 8 | (unsigned)number;
-    w->sum = 0xcbf29ce484222325u;
-    if (logging)
-        REQUIRE((w->log = open_memstream(&w->text, &w->length)));
-    w->created_on = alone ? (int)draw(w, DEVICES) : number;
-    CHECK_CU(cuCtxCreate_v2(&w->created, 0, w->created_on));
+    CHECK(cudaSetDevice(0));
+    world = &worlds[mine->number];
+    memset(world, 0, sizeof *world);
+    world->created_on = mine->is_alone ? (int)draw(DEVICES) : mine->number;
+    CHECK_CU(cuCtxCreate_v2(&world->created, 0, world->created_on));
     leave();
     for (int piece = 0; piece < OF_POOL; piece++)
-        allocate(w, piece);
-    allocate_from_pools(w);
-    map(w);
-    w->pieces[PINNED] = w->pieces[PAGEABLE] = (struct buffer){.size = SIZE, .device = -1};
-    enter(primaries[0]);
-    CHECK_CU(cuMemAllocHost((void **)&w->pieces[PINNED].at, SIZE));
+        allocate(piece);
+    allocate_from_pools();
+    map();
+    world->pieces[PINNED] = world->pieces[PAGEABLE] = (struct buffer){.size = SIZE, .device = -1};
+    enter(contexts[0]);
+    CHECK_CU(cuMemAllocHost((void **)&world->pieces[PINNED].at, SIZE));
     leave();
-    REQUIRE((w->pieces[PAGEABLE].at = (CUdeviceptr)malloc(SIZE)));
-    fill_piece(w, PINNED);
-    fill_piece(w, PAGEABLE);
+    REQUIRE((world->pieces[PAGEABLE].at = (CUdeviceptr)malloc(SIZE)));
+    fill_piece(PINNED);
+    fill_piece(PAGEABLE);
     for (int i = 0; i < ARRAYS; i++)
-        make_array(w, i);
+        make_array(i);
     for (int i = 0; i < STREAMS; i++)
-        make_stream(w, i);
+        make_stream(i);
+    if (mine->is_alone) {
+        /* The last that was made, so that nothing takes its place. */
+        CHECK_CU(cuCtxCreate_v2(&world->destroyed, 0, 0));
+        CHECK_CU(cuCtxDestroy(world->destroyed));
+    }
 }
 
-static void end(struct world *w)
+static void end(void)
 {
-    settle(w);
+    world = &worlds[mine->number];
+    settle();
     for (int i = 0; i < ARRAYS; i++)
-        drop_array(w, i);
+        drop_array(i);
     for (int i = 0; i < STREAMS; i++)
-        CHECK_CU(cuStreamDestroy(w->streams[i]));
+        CHECK_CU(cuStreamDestroy(world->streams[i]));
     for (int i = 0; i < 2; i++) {
-        CHECK_CU(cuMemUnmap(w->pieces[MAPPED + i].at, GRANULE));
-        CHECK_CU(cuMemAddressFree(w->reserved[i], 4 * (size_t)GRANULE));
+        CHECK_CU(cuMemUnmap(world->pieces[MAPPED + i].at, GRANULE));
+        CHECK_CU(cuMemAddressFree(world->reserved[i], 4 * (size_t)GRANULE));
     }
     for (int piece = 0; piece <= OF_OTHER_POOL; piece++) {
-        if (!w->pieces[piece].at)
+        if (!world->pieces[piece].at)
             continue;
-        enter(piece == OF_CONTEXT ? w->created : primaries[w->pieces[piece].device]);
-        CHECK_CU(cuMemFree(w->pieces[piece].at));
+        enter(piece == OF_CONTEXT ? world->created : contexts[world->pieces[piece].device]);
+        CHECK_CU(cuMemFree(world->pieces[piece].at));
         leave();
     }
-    CHECK_CU(cuMemPoolDestroy(w->pool));
-    enter(primaries[0]);
-    CHECK_CU(cuMemFreeHost((void *)w->pieces[PINNED].at));
+    CHECK_CU(cuMemPoolDestroy(world->pool));
+    enter(contexts[0]);
+    CHECK_CU(cuMemFreeHost((void *)world->pieces[PINNED].at));
     leave();
-    free((void *)w->pieces[PAGEABLE].at);
-    CHECK_CU(cuCtxDestroy(w->created));
+    free((void *)world->pieces[PAGEABLE].at);
+    CHECK_CU(cuCtxDestroy(world->created));
 }
 
-static void sequence(unsigned seed)
+static void finish(void)
 {
-    static struct world worlds[THREADS];
-    pthread_t threads[THREADS];
-    int count = seed % 8 == 7 ? THREADS : 1, calls = 0;
-    uint64_t sum = 0;
-    bool wrong = false, last_wrong = false;
-    CHECK(cudaSetDevice(0));
-    for (int i = 0; i < count; i++)
-        begin(&worlds[i], seed, i, count == 1);
-    if (count == 1) {
-        /* The last that was made, so that nothing takes its place. */
-        CHECK_CU(cuCtxCreate_v2(&worlds[0].destroyed, 0, 0));
-        CHECK_CU(cuCtxDestroy(worlds[0].destroyed));
-        CHECK(cudaSetDevice(0));
-        run_thread(&worlds[0]);
-    } else {
-        for (int i = 0; i < count; i++)
-            REQUIRE(pthread_create(&threads[i], NULL, run_thread, &worlds[i]) == 0);
-        for (int i = 0; i < count; i++)
-            REQUIRE(pthread_join(threads[i], NULL) == 0);
-    }
-    for (int i = 0; i < count; i++) {
-        struct world *w = &worlds[i];
-        end(w);
-        sum = sum * 31 + w->sum;
-        calls += w->calls;
-        wrong |= w->wrong;
-        last_wrong |= w->last_wrong;
-        if (!w->log)
-            continue;
-        fclose(w->log);
-        fputs(w->text, stdout);
-        free(w->text);
-    }
     for (int device = 0; device < DEVICES; device++) {
         CHECK(cudaSetDevice(device));
         for (int peer = 0; peer < DEVICES; peer++)
             cudaDeviceDisablePeerAccess(peer);
     }
     cudaGetLastError();
-    printf("sequence %u: %016llx, %d calls%s%s\n", seed, (unsigned long long)sum, calls, wrong ? " WRONG" : "",
-           last_wrong ? " LAST" : "");
-    fflush(stdout); /* so that a crash shows where */
 }
 
 int main(int argc, char **argv)
 {
-    int devices = 0;
+    static const struct program program = {.one_in = 8, .begin = begin, .take = take, .end = end, .finish = finish};
     size_t (*rule_count)(void) = (size_t (*)(void))dlsym(RTLD_DEFAULT, "p2pshim_rule_count");
     rule_get = (p2pshim_status_t (*)(size_t, p2pshim_rule_t *))dlsym(RTLD_DEFAULT, "p2pshim_rule_get");
     rules = rule_count && rule_get ? rule_count() : 0;
-    REQUIRE(argc >= 3 && rules <= MOST_RULES);
-    unsigned first = (unsigned)strtoul(argv[1], NULL, 10), count = (unsigned)strtoul(argv[2], NULL, 10);
-    for (int i = 3; i < argc; i++) {
-        logging |= strcmp(argv[i], "steps") == 0;
-        wild |= strcmp(argv[i], "wild") == 0;
-    }
-    CHECK_CU(cuInit(0));
-    CHECK_CU(cuDeviceGetCount(&devices));
+    REQUIRE(rules <= MOST_RULES);
+    wild = has_word(argc, argv, "wild");
+    count_devices(DEVICES);
     REQUIRE(devices == DEVICES);
-    for (int device = 0; device < DEVICES; device++) {
-        CHECK(cudaSetDevice(device));
-        CHECK_CU(cuDevicePrimaryCtxRetain(&primaries[device], device));
-    }
+    find_contexts();
     REQUIRE((nowhere = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) != MAP_FAILED);
-    for (unsigned seed = first; seed < first + count; seed++)
-        sequence(seed);
-    return 0;
+    return take_sequences(argc, argv, &program);
 }

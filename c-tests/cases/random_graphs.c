@@ -20,16 +20,14 @@
 #define _GNU_SOURCE
 #include <cuda.h>
 #include <cuda_runtime_api.h>
-#include <dlfcn.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <string.h>
 
 #include "check.h"
+#include "lib/copy_forms.h"
+#include "lib/devices.h"
+#include "lib/random.h"
 
 enum {
     STEPS = 40,
-    MOST_DEVICES = 4,
     BUFFERS = 8,
     STREAMS = 3,
     POOLS = 2,
@@ -40,44 +38,12 @@ enum {
     SLOT = 4096,  /* where a copy goes, within a buffer */
     SLOTS = 16,
     SIZE = SLOT * SLOTS,
-    PATTERN = 2 * SIZE,
     HOST = -1,    /* in place of a device */
+    PITCH = 64,
 };
-
-/* What a batch takes; the same for both APIs in all releases, and in the headers only since 12.8. */
-struct location {
-    int type, id;
-};
-
-struct attributes {
-    int order;
-    struct location src, dst;
-    unsigned flags;
-};
-
-struct operand {
-    int type;
-    CUdeviceptr at;
-    size_t row, layer;
-    struct location hint;
-};
-
-struct operation {
-    struct operand src, dst;
-    size_t width, height, depth;
-    int order;
-    unsigned flags;
-};
-
-enum { IN_ORDER = 1, DURING_CALL = 2, ANY_ORDER = 3 };
 
 /* Forms of the driver that headers hide or rename, found by name. */
 static struct {
-    CUresult (*batch)(CUdeviceptr *, CUdeviceptr *, size_t *, size_t, struct attributes *, size_t *, size_t, size_t *, CUstream);
-    CUresult (*batch_2)(CUdeviceptr *, CUdeviceptr *, size_t *, size_t, struct attributes *, size_t *, size_t, CUstream);
-    CUresult (*batch_2_per_thread)(CUdeviceptr *, CUdeviceptr *, size_t *, size_t, struct attributes *, size_t *, size_t, CUstream);
-    CUresult (*batch_3d)(size_t, struct operation *, size_t *, unsigned long long, CUstream);
-    CUresult (*batch_3d_2)(size_t, struct operation *, unsigned long long, CUstream);
     CUresult (*instantiate)(CUgraphExec *, CUgraph, CUgraphNode *, char *, size_t);
     CUresult (*instantiate_2)(CUgraphExec *, CUgraph, CUgraphNode *, char *, size_t);
     CUresult (*instantiate_flags)(CUgraphExec *, CUgraph, unsigned long long);
@@ -107,8 +73,6 @@ struct copy {
     int dst, src, dst_slot, src_slot; /* dst, src: indices of buffers */
     size_t width, height, depth;
 };
-
-enum { PITCH = 64 };
 
 /* A copy of a graph: by a node of its own, or in a child of the graph, whose number it has. */
 struct op {
@@ -187,15 +151,10 @@ static const char *const names[KINDS] = {
     "stream", "reset",
 };
 
-static int devices;
-static bool logging, is_real, is_plain, is_to_be_lost;
+static bool is_real, is_plain, is_to_be_lost;
 static unsigned done[KINDS], succeeded[KINDS];
-static unsigned char pattern[PATTERN], got[SIZE];
-static CUcontext primaries[MOST_DEVICES];
 
 /* The sequence. */
-static uint64_t state, sum;
-static bool wrong;
 static struct buffer buffers[BUFFERS];
 static struct pool pools[POOLS];
 static bool default_rights[MOST_DEVICES][MOST_DEVICES]; /* to the default pool of the first */
@@ -205,58 +164,19 @@ static struct graph graphs[GRAPHS];
 static struct exec execs[EXECS];
 static bool enabled[MOST_DEVICES][MOST_DEVICES];
 
-/* ---- drawing, and what goes into the checksum ---- */
-
-static uint64_t next(uint64_t *of)
-{
-    uint64_t z = *of += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
-
-/* 0 to below - 1. */
-static int draw(unsigned below)
-{
-    return (int)(next(&state) % below);
-}
-
-static void fold(uint64_t value)
-{
-    sum = (sum ^ value) * 0x100000001b3u;
-}
-
-__attribute__((format(printf, 1, 2))) static void note(const char *format, ...)
-{
-    va_list arguments;
-    if (!logging)
-        return;
-    va_start(arguments, format);
-    vprintf(format, arguments);
-    va_end(arguments);
-}
-
 /* Takes the code of a step into the sum, and counts it. */
-static int answer(enum step kind, int code)
+static int count_answer(enum step kind, int code)
 {
     done[kind]++;
     succeeded[kind] += code == 0;
-    fold((uint64_t)code + 1);
-    note(" = %d", code);
-    return code;
+    return answer(code);
 }
 
 /* ---- where we are ---- */
 
 static int some_device(void)
 {
-    return draw((unsigned)devices);
-}
-
-static int stand_on(int device)
-{
-    CHECK_CU(cuCtxSetCurrent(primaries[device]));
-    return device;
+    return (int)draw((unsigned)devices);
 }
 
 static CUstream some_stream(void)
@@ -275,18 +195,6 @@ static int device_of(CUstream stream, int current)
     return current;
 }
 
-/* Waits for everything: a copy of up to 64 KB from pageable memory, too, may be under way after its call. */
-static void settle(void)
-{
-    CUcontext before;
-    CHECK_CU(cuCtxGetCurrent(&before));
-    for (int device = 0; device < devices; device++) {
-        stand_on(device);
-        CHECK_CU(cuCtxSynchronize());
-    }
-    CHECK_CU(cuCtxSetCurrent(before));
-}
-
 /* ---- memory ---- */
 
 static unsigned char *place(int buffer, int slot)
@@ -299,74 +207,51 @@ static unsigned char *expected_at(int buffer, int slot)
     return buffers[buffer].expected + slot * SLOT;
 }
 
-static void read_slots(int number, int slot, int count)
-{
-    struct buffer *buffer = &buffers[number];
-    CUcontext before;
-    if (buffer->device == HOST) {
-        memcpy(got, place(number, slot), (size_t)(count * SLOT));
-        return;
-    }
-    /* A context of another device may have no access to a pool's memory. */
-    CHECK_CU(cuCtxGetCurrent(&before));
-    stand_on(buffer->device);
-    CHECK_CU(cuMemcpyDtoH(got, (CUdeviceptr)place(number, slot), (size_t)(count * SLOT)));
-    CHECK_CU(cuCtxSetCurrent(before));
-}
-
 /* What some slots hold, against what they should. What a refused call left on a real GPU is not known: it is taken as it is. */
 static void inspect(int number, int slot, int count, bool was_refused)
 {
+    static unsigned char got[SIZE];
     size_t bytes = (size_t)(count * SLOT);
-    read_slots(number, slot, count);
-    for (size_t i = 0; i < bytes; i += sizeof(uint64_t)) {
-        uint64_t word;
-        memcpy(&word, got + i, sizeof word);
-        fold(word);
-    }
+    read_memory(buffers[number].device, got, (CUdeviceptr)place(number, slot), bytes);
+    fold_bytes(got, bytes);
     if (memcmp(got, expected_at(number, slot), bytes) == 0)
         return;
     memcpy(expected_at(number, slot), got, bytes);
-    if (was_refused && is_real)
-        return;
-    note(" WRONG in buffer %d", number);
-    wrong = true;
+    if (!was_refused || !is_real)
+        is_wrong("bytes");
 }
 
 static void make_buffer(int number)
 {
     struct buffer *buffer = &buffers[number];
     void *at = NULL;
-    buffer->device = stand_on(some_device());
+    buffer->device = make_current(some_device());
     buffer->pool = -1;
     int which = draw(8), from = draw(POOLS);
     note("allocate %d on %d, way %d", number, buffer->device, which);
     buffer->kind = which < 3 || (is_plain && which < 6) ? PLAIN : which < 6 ? POOLED : which == 6 ? PINNED : PAGEABLE;
     if (buffer->kind == PLAIN) {
-        answer(ALLOCATE, draw(2) ? (int)cudaMalloc(&at, SIZE) : (int)cuMemAlloc((CUdeviceptr *)&at, SIZE));
+        count_answer(ALLOCATE, draw(2) ? (int)cudaMalloc(&at, SIZE) : (int)cuMemAlloc((CUdeviceptr *)&at, SIZE));
     } else if (buffer->kind == POOLED && pools[from].handle && draw(2)) {
         buffer->pool = from;
         buffer->device = pools[from].device;
-        answer(ALLOCATE, cuMemAllocFromPoolAsync((CUdeviceptr *)&at, SIZE, pools[from].handle, NULL));
+        count_answer(ALLOCATE, cuMemAllocFromPoolAsync((CUdeviceptr *)&at, SIZE, pools[from].handle, NULL));
     } else if (buffer->kind == POOLED) {
-        answer(ALLOCATE, cudaMallocAsync(&at, SIZE, NULL));
+        count_answer(ALLOCATE, cudaMallocAsync(&at, SIZE, NULL));
     } else if (buffer->kind == PINNED) {
-        answer(ALLOCATE, cudaMallocHost(&at, SIZE));
+        count_answer(ALLOCATE, cudaMallocHost(&at, SIZE));
     } else {
         at = malloc(SIZE);
     }
     REQUIRE((buffer->at = at));
     REQUIRE((buffer->expected = malloc(SIZE)));
-    memcpy(buffer->expected, pattern + draw(SIZE), SIZE);
-    settle();
-    if (buffer->kind >= PINNED) {
+    draw_bytes(buffer->expected, SIZE);
+    /* A copy from pageable memory, too, may be under way after its call. */
+    synchronize_all();
+    if (buffer->kind >= PINNED)
         buffer->device = HOST;
-        memcpy(at, buffer->expected, SIZE);
-    } else {
-        stand_on(buffer->device);
-        CHECK_CU(cuMemcpyHtoD((CUdeviceptr)at, buffer->expected, SIZE));
-        settle();
-    }
+    write_memory(buffer->device, (CUdeviceptr)at, buffer->expected, SIZE);
+    synchronize_all();
 }
 
 static bool uses(const struct graph *graph, int buffer)
@@ -395,17 +280,17 @@ static void free_buffer(int number)
     bool runtime = draw(2), on_stream = draw(2);
     let_go(number);
     if (buffer->device != HOST)
-        stand_on(buffer->device);
-    settle(); /* cudaFree takes a pool's memory away from a copy under way */
+        make_current(buffer->device);
+    synchronize_all(); /* cudaFree takes a pool's memory away from a copy under way */
     note("free %d", number);
     if (buffer->kind == PAGEABLE)
         free(buffer->at);
     else if (buffer->kind == PINNED)
-        answer(FREE, runtime ? (int)cudaFreeHost(buffer->at) : (int)cuMemFreeHost(buffer->at));
+        count_answer(FREE, runtime ? (int)cudaFreeHost(buffer->at) : (int)cuMemFreeHost(buffer->at));
     else if (buffer->kind == POOLED && on_stream)
-        answer(FREE, runtime ? (int)cudaFreeAsync(buffer->at, NULL) : (int)cuMemFreeAsync((CUdeviceptr)buffer->at, NULL));
+        count_answer(FREE, runtime ? (int)cudaFreeAsync(buffer->at, NULL) : (int)cuMemFreeAsync((CUdeviceptr)buffer->at, NULL));
     else
-        answer(FREE, runtime ? (int)cudaFree(buffer->at) : (int)cuMemFree((CUdeviceptr)buffer->at));
+        count_answer(FREE, runtime ? (int)cudaFree(buffer->at) : (int)cuMemFree((CUdeviceptr)buffer->at));
     free(buffer->expected);
     memset(buffer, 0, sizeof *buffer);
 }
@@ -439,11 +324,6 @@ static bool may_access(int device, int number)
     return buffer->pool < 0 ? default_rights[buffer->device][device] : pools[buffer->pool].rights[device];
 }
 
-static size_t span(const struct copy *copy)
-{
-    return copy->height == 1 && copy->depth == 1 ? copy->width : PITCH * copy->height * copy->depth;
-}
-
 /* 1D, or a box that fits into a slot; one that a device may make. The first two buffers are of no pool. */
 static struct copy some_copy(bool is_3d, int device)
 {
@@ -462,12 +342,18 @@ static struct copy some_copy(bool is_3d, int device)
     return copy;
 }
 
+static struct transfer transfer_of(const struct copy *copy)
+{
+    return (struct transfer){.dst = (CUdeviceptr)place(copy->dst, copy->dst_slot), .src = (CUdeviceptr)place(copy->src, copy->src_slot),
+                             .width = copy->width, .pitch = copy->height > 1 ? PITCH : copy->width, .rows = copy->height, .slices = copy->depth,
+                             .kind = cudaMemcpyDefault};
+}
+
 /* What has been copied is what is expected. */
 static void expect(const struct copy *copy)
 {
-    unsigned char *dst = expected_at(copy->dst, copy->dst_slot), *src = expected_at(copy->src, copy->src_slot);
-    for (size_t row = 0; row < copy->height * copy->depth; row++)
-        memcpy(dst + row * PITCH, src + row * PITCH, copy->width);
+    struct transfer t = transfer_of(copy);
+    expect_rows(expected_at(copy->dst, copy->dst_slot), expected_at(copy->src, copy->src_slot), &t);
 }
 
 static void inspect_copy(const struct copy *copy, bool was_refused)
@@ -475,71 +361,37 @@ static void inspect_copy(const struct copy *copy, bool was_refused)
     inspect(copy->dst, copy->dst_slot, 1, was_refused);
 }
 
-static struct cudaMemcpy3DParms runtime_parameters(const struct copy *copy)
-{
-    struct cudaMemcpy3DParms p = {.kind = cudaMemcpyDefault};
-    bool is_box = copy->height > 1;
-    p.srcPtr.ptr = place(copy->src, copy->src_slot);
-    p.dstPtr.ptr = place(copy->dst, copy->dst_slot);
-    p.srcPtr.pitch = p.dstPtr.pitch = is_box ? PITCH : copy->width;
-    p.srcPtr.xsize = p.dstPtr.xsize = p.extent.width = copy->width;
-    p.srcPtr.ysize = p.dstPtr.ysize = p.extent.height = copy->height;
-    p.extent.depth = copy->depth;
-    return p;
-}
-
-static CUDA_MEMCPY3D driver_parameters(const struct copy *copy)
-{
-    CUDA_MEMCPY3D p = {.srcMemoryType = CU_MEMORYTYPE_UNIFIED, .dstMemoryType = CU_MEMORYTYPE_UNIFIED};
-    p.srcDevice = (CUdeviceptr)place(copy->src, copy->src_slot);
-    p.dstDevice = (CUdeviceptr)place(copy->dst, copy->dst_slot);
-    p.srcPitch = p.dstPitch = copy->height > 1 ? PITCH : copy->width;
-    p.srcHeight = p.dstHeight = p.Height = copy->height;
-    p.WidthInBytes = copy->width;
-    p.Depth = copy->depth;
-    return p;
-}
-
 /* By one of the functions that can be captured. */
-static int copy_on(const struct copy *copy, CUstream stream, int form)
+static int copy_on(const struct copy *copy, CUstream stream, unsigned form)
 {
-    void *dst = place(copy->dst, copy->dst_slot), *src = place(copy->src, copy->src_slot);
-    struct cudaMemcpy3DParms p = runtime_parameters(copy);
-    CUDA_MEMCPY3D q = driver_parameters(copy);
-    if (copy->height > 1)
-        return form % 2 ? (int)cudaMemcpy3DAsync(&p, stream) : (int)cuMemcpy3DAsync(&q, stream);
-    bool inside = buffers[copy->dst].device != HOST && buffers[copy->src].device != HOST;
-    switch (form) {
-    case 0:
-        return cudaMemcpyAsync(dst, src, copy->width, inside ? cudaMemcpyDeviceToDevice : cudaMemcpyDefault, stream);
-    case 1:
-        return cuMemcpyAsync((CUdeviceptr)dst, (CUdeviceptr)src, copy->width, stream);
-    case 2:
-        return cudaMemcpy2DAsync(dst, copy->width, src, copy->width, copy->width, 1, cudaMemcpyDefault, stream);
-    default:
-        return inside ? (int)cuMemcpyDtoDAsync((CUdeviceptr)dst, (CUdeviceptr)src, copy->width, stream)
-                      : (int)cudaMemcpyAsync(dst, src, copy->width, cudaMemcpyDefault, stream);
-    }
+    bool is_inside = buffers[copy->dst].device != HOST && buffers[copy->src].device != HOST;
+    const enum form lines[] = {BY_cudaMemcpyAsync, BY_cuMemcpyAsync, BY_cudaMemcpy2DAsync, is_inside ? BY_cuMemcpyDtoDAsync : BY_cudaMemcpyAsync};
+    struct transfer t = transfer_of(copy);
+    t.form = copy->height == 1 ? lines[form] : form % 2 ? BY_cudaMemcpy3DAsync : BY_cuMemcpy3DAsync;
+    t.kind = is_inside && form == 0 && copy->height == 1 ? cudaMemcpyDeviceToDevice : cudaMemcpyDefault;
+    t.stream = stream;
+    return make(&t);
 }
 
 static void copy_once(void)
 {
-    int device = stand_on(some_device());
+    int device = make_current(some_device());
     struct copy copy = some_copy(draw(4) == 0, device);
     CUstream stream = some_stream();
-    int form = draw(4), times = draw(6) ? 1 : 17;
-    note("copy on %d, form %d, %d>%d, %zu bytes, %d times", device, form, buffers[copy.src].device,
-         buffers[copy.dst].device, span(&copy), times);
+    unsigned form = draw(4);
+    int times = draw(6) ? 1 : 17;
+    note("copy on %d, form %u, %d>%d, %zu bytes, %d times", device, form, buffers[copy.src].device,
+         buffers[copy.dst].device, copy.width * copy.height * copy.depth, times);
     if (draw(16) == 0)
         copy.width = copy.height > 1 ? 0 : (size_t)1 << 40;
     bool is_right = copy.width && copy.width <= SLOT;
     for (int i = 0; i < times; i++) {
         int code = copy_on(&copy, stream, form);
-        answer(COPY, code);
+        count_answer(COPY, code);
         if (code == 0 && is_right)
             expect(&copy);
     }
-    settle();
+    synchronize_all();
     inspect_copy(&copy, false);
 }
 
@@ -651,40 +503,40 @@ static int make_batch(struct batch *b, enum step form, CUstream stream)
         return cudaMemcpy3DBatchAsync(count, (struct cudaMemcpy3DBatchOp *)operations, FAIL(&b->fail) 0, stream);
 #endif
     case DRIVER_BATCH:
-        return driver.batch(dsts, srcs, sizes, count, attributes, b->firsts, b->number, &b->fail, stream);
+        return batches.linear(dsts, srcs, sizes, count, attributes, b->firsts, b->number, &b->fail, stream);
     case DRIVER_BATCH_2:
-        return (draw(3) ? driver.batch_2 : driver.batch_2_per_thread)(dsts, srcs, sizes, count, attributes, b->firsts, b->number,
+        return (draw(3) ? batches.linear_2 : batches.linear_2_per_thread)(dsts, srcs, sizes, count, attributes, b->firsts, b->number,
                                                                      stream);
     case DRIVER_BATCH_3D:
-        return driver.batch_3d(count, operations, &b->fail, 0, stream);
+        return batches.boxes(count, operations, &b->fail, 0, stream);
     default:
-        return driver.batch_3d_2(count, operations, 0, stream);
+        return batches.boxes_2(count, operations, 0, stream);
     }
 }
 
 static void batch(void)
 {
-    static const enum step forms[] = {
+    static const enum step steps[] = {
 #ifdef DSTS
         RUNTIME_BATCH, RUNTIME_BATCH, RUNTIME_BATCH_3D,
 #endif
         DRIVER_BATCH, DRIVER_BATCH_2, DRIVER_BATCH_3D, DRIVER_BATCH_3D_2,
     };
     struct batch b;
-    enum step form = forms[draw(sizeof forms / sizeof *forms)];
+    enum step form = ONE_OF(steps);
     bool is_3d = form == RUNTIME_BATCH_3D || form == DRIVER_BATCH_3D || form == DRIVER_BATCH_3D_2;
     CUstream stream = some_stream();
-    int device = stand_on(some_device());
+    int device = make_current(some_device());
     draw_batch(&b, is_3d, device_of(stream, device));
     int spoilt = spoil_batch(&b);
     note("%s of %d on %d, %s stream, wrong %d:", names[form], b.count, device, stream > (CUstream)2 ? "a" : "default", spoilt);
     for (int i = 0; i < b.count; i++)
         note(" %d>%d", buffers[b.copies[i].src].device, buffers[b.copies[i].dst].device);
     int code = make_batch(&b, form, stream);
-    answer(form, code);
+    count_answer(form, code);
     fold(b.fail);
     note(" fails at %d", (int)b.fail);
-    settle();
+    synchronize_all();
     for (int i = 0; i < b.count; i++)
         if (code == 0 && (is_3d || b.sizes[i]))
             expect(&b.copies[i]);
@@ -698,11 +550,12 @@ static void batch(void)
 static int add_node(struct graph *graph, const struct copy *copy, enum step form, int device)
 {
     cudaGraphNode_t node = NULL, *after = graph->last ? &graph->last : NULL;
-    struct cudaMemcpy3DParms p = runtime_parameters(copy);
-    CUDA_MEMCPY3D q = driver_parameters(copy);
-    CUcontext here = primaries[device];
+    struct transfer t = transfer_of(copy);
+    struct cudaMemcpy3DParms p = runtime_box(&t);
+    CUDA_MEMCPY3D q = driver_box_of(&t);
+    CUcontext here = contexts[device];
     int code;
-    stand_on(device);
+    make_current(device);
     if (form == NODE_1D)
         code = cudaGraphAddMemcpyNode1D(&node, graph->handle, after, after != NULL, p.dstPtr.ptr, p.srcPtr.ptr, copy->width,
                                         cudaMemcpyDefault);
@@ -744,37 +597,37 @@ static void add_wrong_node(struct graph *graph, int device)
     void *dst = place(copy.dst, copy.dst_slot), *src = place(copy.src, copy.src_slot);
     switch (draw(4)) {
     case 0:
-        answer(NODE_1D, cudaGraphAddMemcpyNode1D(&node, graph->handle, NULL, 0, NULL, src, 64, cudaMemcpyDefault));
+        count_answer(NODE_1D, cudaGraphAddMemcpyNode1D(&node, graph->handle, NULL, 0, NULL, src, 64, cudaMemcpyDefault));
         break;
     case 1:
-        answer(NODE_1D, cudaGraphAddMemcpyNode1D(&node, NULL, NULL, 0, dst, src, 64, cudaMemcpyDefault));
+        count_answer(NODE_1D, cudaGraphAddMemcpyNode1D(&node, NULL, NULL, 0, dst, src, 64, cudaMemcpyDefault));
         break;
     case 2:
-        answer(NODE_1D, cudaGraphAddMemcpyNode1D(&node, graph->handle, NULL, 0, dst, src, 64, (enum cudaMemcpyKind)7));
+        count_answer(NODE_1D, cudaGraphAddMemcpyNode1D(&node, graph->handle, NULL, 0, dst, src, 64, (enum cudaMemcpyKind)7));
         break;
     default:
-        answer(CHILD_NODE, cudaGraphAddChildGraphNode(&node, graph->handle, NULL, 0, NULL));
+        count_answer(CHILD_NODE, cudaGraphAddChildGraphNode(&node, graph->handle, NULL, 0, NULL));
     }
 }
 
 static void make_graph(struct graph *graph)
 {
-    static const enum step forms[] = {NODE_1D, NODE_1D, NODE_3D, NODE_BY_DRIVER};
-    int count = 1 + draw(4), device = stand_on(some_device());
+    static const enum step steps[] = {NODE_1D, NODE_1D, NODE_3D, NODE_BY_DRIVER};
+    int count = 1 + draw(4), device = make_current(some_device());
     note("make a graph on %d:", device);
     CHECK(cudaGraphCreate(&graph->handle, 0));
     graph->by_hand = true;
     for (int i = 0; i < count; i++) {
-        enum step form = forms[draw(4)];
+        enum step form = ONE_OF(steps);
         struct copy copy = some_copy(form == NODE_3D || (form == NODE_BY_DRIVER && draw(2)), device);
         struct graph *child = &graphs[draw(GRAPHS)];
         bool is_wrong = draw(16) == 0;
         if (draw(4) == 0 && may_be_child(child, graph)) {
             note(" child");
-            answer(CHILD_NODE, add_child(graph, child));
+            count_answer(CHILD_NODE, add_child(graph, child));
         } else if (graph->count < OPS) {
             note(" %d>%d", buffers[copy.src].device, buffers[copy.dst].device);
-            answer(form, add_node(graph, &copy, form, device));
+            count_answer(form, add_node(graph, &copy, form, device));
         }
         if (is_wrong)
             add_wrong_node(graph, device);
@@ -802,14 +655,14 @@ static void capture_steps(struct graph *graph, CUstream stream, int device)
             struct batch b;
             draw_batch(&b, false, device_of(stream, device));
             note(" batch");
-            answer(DRIVER_BATCH_2, driver.batch_2((CUdeviceptr *)b.dsts, (CUdeviceptr *)b.srcs, b.sizes, (size_t)b.count,
+            count_answer(DRIVER_BATCH_2, batches.linear_2((CUdeviceptr *)b.dsts, (CUdeviceptr *)b.srcs, b.sizes, (size_t)b.count,
                                                   b.attributes, b.firsts, b.number, stream));
         } else if (what == 1 && exec->handle && !exec->dead) {
             note(" launch");
-            answer(LAUNCH_CAPTURED, cudaGraphLaunch(exec->handle, stream));
+            count_answer(LAUNCH_CAPTURED, cudaGraphLaunch(exec->handle, stream));
         } else if (graph->count < OPS && buffers[copy.dst].kind != PAGEABLE && buffers[copy.src].kind != PAGEABLE) {
             note(" %d>%d", buffers[copy.src].device, buffers[copy.dst].device);
-            if (answer(COPY, copy_on(&copy, stream, form)) == 0)
+            if (count_answer(COPY, copy_on(&copy, stream, form)) == 0)
                 graph->ops[graph->count++] = (struct op){copy, NULL, NO_CHILD, device};
         }
     }
@@ -821,17 +674,17 @@ static void capture_graph(struct graph *graph)
     int mode = draw(3);
     if (!stream)
         return;
-    int device = stand_on(some_device());
+    int device = make_current(some_device());
     note("capture on %d, mode %d:", device, mode);
     CHECK(cudaStreamBeginCapture(stream, (enum cudaStreamCaptureMode)mode));
     capture_steps(graph, stream, device);
-    if (answer(CAPTURE, cudaStreamEndCapture(stream, &graph->handle)) != 0)
+    if (count_answer(CAPTURE, cudaStreamEndCapture(stream, &graph->handle)) != 0)
         memset(graph, 0, sizeof *graph);
 }
 
 static void destroy_graph(int number)
 {
-    answer(DESTROY_GRAPH, draw(2) ? (int)cudaGraphDestroy(graphs[number].handle) : (int)cuGraphDestroy(graphs[number].handle));
+    count_answer(DESTROY_GRAPH, draw(2) ? (int)cudaGraphDestroy(graphs[number].handle) : (int)cuGraphDestroy(graphs[number].handle));
     memset(&graphs[number], 0, sizeof graphs[number]);
     for (int i = 0; i < EXECS; i++)
         if (execs[i].of == number)
@@ -898,7 +751,7 @@ static int instantiate_as(enum step form, cudaGraphExec_t *exec, cudaGraph_t gra
 static void destroy_exec(int number)
 {
     cudaGraphExec_t handle = execs[number].handle;
-    answer(DESTROY_EXEC, draw(2) ? (int)cudaGraphExecDestroy(handle) : (int)cuGraphExecDestroy(handle));
+    count_answer(DESTROY_EXEC, draw(2) ? (int)cudaGraphExecDestroy(handle) : (int)cuGraphExecDestroy(handle));
     memset(&execs[number], 0, sizeof execs[number]);
 }
 
@@ -921,9 +774,9 @@ static void instantiate(void)
     }
     if (exec->handle || !graphs[of].handle)
         return;
-    note("%s of %d on %d", names[form], of, stand_on(some_device()));
+    note("%s of %d on %d", names[form], of, make_current(some_device()));
     cudaGraphExec_t made = NULL;
-    if (answer(form, instantiate_as(form, &made, wrong_how == 1 ? NULL : graphs[of].handle, flags)) == 0)
+    if (count_answer(form, instantiate_as(form, &made, wrong_how == 1 ? NULL : graphs[of].handle, flags)) == 0)
         *exec = (struct exec){.handle = made, .of = of, .what = graphs[of]};
 }
 
@@ -937,17 +790,17 @@ static void launch(void)
         return;
     enum step form = runtime ? RUNTIME_LAUNCH : DRIVER_LAUNCH;
     cudaGraphExec_t handle = is_null ? NULL : exec->handle;
-    note("%s of %d on %d, %d times", names[form], (int)(exec - execs), stand_on(some_device()), times);
+    note("%s of %d on %d, %d times", names[form], (int)(exec - execs), make_current(some_device()), times);
     for (int i = 0; i < times; i++) {
         int code = runtime      ? (int)cudaGraphLaunch(handle, stream)
                    : per_thread ? (int)driver.launch_per_thread(handle, stream)
                                 : (int)cuGraphLaunch(handle, stream);
-        if (answer(form, code) != 0)
+        if (count_answer(form, code) != 0)
             continue;
         for (int j = 0; j < exec->what.count; j++)
             expect(&exec->what.ops[j].copy);
     }
-    settle();
+    synchronize_all();
     for (int i = 0; i < exec->what.count; i++)
         inspect_copy(&exec->what.ops[i].copy, false);
 }
@@ -1032,14 +885,14 @@ static void update(void)
     int device = some_device();
     note("%s of %d on %d%s", names[form], (int)(exec - execs), device, is_other_shape ? ", another shape" : "");
     make_like(&other, &exec->what, NO_CHILD);
-    stand_on(is_other_shape && exec->what.count ? exec->what.ops[0].device : device);
+    make_current(is_other_shape && exec->what.count ? exec->what.ops[0].device : device);
     if (is_other_shape) {
         struct copy copy = moved(&exec->what.ops[0].copy);
         cudaGraphNode_t more;
         CHECK(cudaGraphAddMemcpyNode1D(&more, other.handle, &other.last, 1, place(copy.dst, copy.dst_slot),
                                        place(copy.src, copy.src_slot), 16, cudaMemcpyDefault));
     }
-    if (answer(form, update_with(exec->handle, other.handle, runtime)) == 0)
+    if (count_answer(form, update_with(exec->handle, other.handle, runtime)) == 0)
         for (int i = 0; i < exec->what.count; i++)
             exec->what.ops[i].copy = other.ops[i].copy;
     else
@@ -1049,8 +902,9 @@ static void update(void)
 
 static int set_node_as(enum step form, cudaGraphExec_t exec, cudaGraphNode_t node, const struct copy *copy)
 {
-    struct cudaMemcpy3DParms p = runtime_parameters(copy);
-    CUDA_MEMCPY3D q = driver_parameters(copy);
+    struct transfer t = transfer_of(copy);
+    struct cudaMemcpy3DParms p = runtime_box(&t);
+    CUDA_MEMCPY3D q = driver_box_of(&t);
     CUcontext here;
     CHECK_CU(cuCtxGetCurrent(&here));
     if (form == SET_NODE_1D)
@@ -1073,30 +927,30 @@ static void set_wrong_node(struct exec *exec, const struct op *op)
     void *src = place(op->copy.src, op->copy.src_slot);
     switch (draw(3)) {
     case 0:
-        answer(SET_NODE_1D, cudaGraphExecMemcpyNodeSetParams1D(exec->handle, op->node, NULL, src, 16, cudaMemcpyDefault));
+        count_answer(SET_NODE_1D, cudaGraphExecMemcpyNodeSetParams1D(exec->handle, op->node, NULL, src, 16, cudaMemcpyDefault));
         break;
     case 1:
-        answer(SET_NODE_1D, cudaGraphExecMemcpyNodeSetParams1D(NULL, op->node, src, src, 16, cudaMemcpyDefault));
+        count_answer(SET_NODE_1D, cudaGraphExecMemcpyNodeSetParams1D(NULL, op->node, src, src, 16, cudaMemcpyDefault));
         break;
     default:
-        answer(SET_NODE_1D, cudaGraphExecMemcpyNodeSetParams1D(exec->handle, NULL, src, src, 16, cudaMemcpyDefault));
+        count_answer(SET_NODE_1D, cudaGraphExecMemcpyNodeSetParams1D(exec->handle, NULL, src, src, 16, cudaMemcpyDefault));
     }
 }
 
 /* Has a node of a ready graph copy something else. */
 static void set_node(struct exec *exec)
 {
-    static const enum step forms[] = {SET_NODE_1D, SET_NODE_1D, SET_NODE, SET_NODE_BY_DRIVER};
+    static const enum step steps[] = {SET_NODE_1D, SET_NODE_1D, SET_NODE, SET_NODE_BY_DRIVER};
     struct op *op = &exec->what.ops[draw((unsigned)exec->what.count)];
-    enum step form = forms[draw(4)];
+    enum step form = ONE_OF(steps);
     struct copy copy = moved(&op->copy);
     bool is_wrong = draw(8) == 0;
     if (!op->node || op->copy.height > 1)
         return;
-    note("%s on %d", names[form], stand_on(op->device));
+    note("%s on %d", names[form], make_current(op->device));
     if (is_wrong)
         set_wrong_node(exec, op);
-    else if (answer(form, set_node_as(form, exec->handle, op->node, &copy)) == 0)
+    else if (count_answer(form, set_node_as(form, exec->handle, op->node, &copy)) == 0)
         op->copy = copy;
 }
 
@@ -1108,11 +962,11 @@ static void set_child(struct exec *exec)
     int device = some_device();
     note("%s on %d", names[SET_CHILD], device);
     make_like(&other, &exec->what, child);
-    stand_on(device);
+    make_current(device);
     cudaGraph_t graph = is_wrong ? NULL : other.handle;
     int code = runtime ? (int)cudaGraphExecChildGraphNodeSetParams(exec->handle, exec->what.child[child], graph)
                        : (int)cuGraphExecChildGraphNodeSetParams(exec->handle, exec->what.child[child], graph);
-    if (answer(SET_CHILD, code) == 0)
+    if (count_answer(SET_CHILD, code) == 0)
         for (int i = 0; i < exec->what.count; i++)
             if (exec->what.ops[i].child == child)
                 exec->what.ops[i].copy = other.ops[at++].copy;
@@ -1145,20 +999,20 @@ static bool is_between(const struct graph *graph, int from, int to)
 
 static void enable(void)
 {
-    int from = stand_on(some_device()), to = some_device(), flags = draw(16) == 0;
+    int from = make_current(some_device()), to = some_device(), flags = draw(16) == 0;
     note("enable %d>%d flags %d", from, to, flags);
     int code = draw(2) ? (int)cudaDeviceEnablePeerAccess(to, (unsigned)flags)
-                       : (int)cuCtxEnablePeerAccess(primaries[to], (unsigned)flags);
-    if (answer(ENABLE, code) == 0)
+                       : (int)cuCtxEnablePeerAccess(contexts[to], (unsigned)flags);
+    if (count_answer(ENABLE, code) == 0)
         enabled[from][to] = true;
 }
 
 static int disable_between(int from, int to)
 {
-    stand_on(from);
+    make_current(from);
     note("disable %d>%d", from, to);
-    int code = draw(2) ? (int)cudaDeviceDisablePeerAccess(to) : (int)cuCtxDisablePeerAccess(primaries[to]);
-    if (answer(DISABLE, code) == 0)
+    int code = draw(2) ? (int)cudaDeviceDisablePeerAccess(to) : (int)cuCtxDisablePeerAccess(contexts[to]);
+    if (count_answer(DISABLE, code) == 0)
         enabled[from][to] = false;
     return code;
 }
@@ -1175,20 +1029,18 @@ static void change_pool(void)
 {
     int number = draw(POOLS), device = some_device();
     struct pool *pool = &pools[number];
-    CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
     for (int i = 0; i < BUFFERS; i++)
         if (pool->handle && buffers[i].kind == POOLED && buffers[i].pool == number)
             return;
     if (pool->handle) {
         note("destroy a pool of %d", pool->device);
-        answer(POOL, cuMemPoolDestroy(pool->handle));
+        count_answer(POOL, cuMemPoolDestroy(pool->handle));
         pool->handle = NULL;
     } else {
         note("create a pool of %d", device);
-        pool->device = properties.location.id = device;
+        pool->device = device;
         memset(pool->rights, 0, sizeof pool->rights);
-        CHECK_CU(cuMemPoolCreate(&pool->handle, &properties));
-        answer(POOL, 0);
+        count_answer(POOL, (int)new_pool(&pool->handle, device));
     }
 }
 
@@ -1198,20 +1050,17 @@ static void change_rights(void)
     struct pool *pool = &pools[draw(POOLS)];
     int owner = pool->handle ? pool->device : some_device(), device = some_device();
     CUmemoryPool handle = pool->handle;
-    CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     bool takes = draw(3) == 0, runtime = draw(2);
     if (device == owner)
         device = (device + 1) % devices;
-    access.location.id = device;
-    if (takes)
-        access.flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    CUmemAccessDesc access = access_of(device, takes ? CU_MEM_ACCESS_FLAGS_PROT_NONE : CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     if (!handle)
         CHECK_CU(cuDeviceGetDefaultMemPool(&handle, owner));
-    stand_on(owner);
+    make_current(owner);
     note("a pool of %d: rights %d for %d", owner, (int)access.flags, device);
     int code = runtime ? (int)cudaMemPoolSetAccess((cudaMemPool_t)handle, (struct cudaMemAccessDesc *)&access, 1)
                        : (int)cuMemPoolSetAccess(handle, &access, 1);
-    if (answer(POOL_RIGHTS, code) == 0)
+    if (count_answer(POOL_RIGHTS, code) == 0)
         *(pool->handle ? &pool->rights[device] : &default_rights[owner][device]) = !takes;
     for (int i = 0; takes && i < BUFFERS; i++)
         if (buffers[i].kind == POOLED)
@@ -1224,16 +1073,16 @@ static void change_stream(void)
     CUstream *stream = &streams[number];
     if (*stream) {
         note("destroy a stream");
-        answer(STREAM, which ? (int)cuStreamDestroy(*stream) : (int)cudaStreamDestroy(*stream));
+        count_answer(STREAM, which ? (int)cuStreamDestroy(*stream) : (int)cudaStreamDestroy(*stream));
         *stream = NULL;
         return;
     }
-    stream_devices[number] = stand_on(some_device());
+    stream_devices[number] = make_current(some_device());
     note("create a stream on %d, kind %d", stream_devices[number], which);
     int code = which == 0   ? (int)cuStreamCreate(stream, CU_STREAM_DEFAULT)
                : which == 1 ? (int)cuStreamCreate(stream, CU_STREAM_NON_BLOCKING)
                             : (int)cudaStreamCreateWithPriority(stream, cudaStreamNonBlocking, -1);
-    answer(STREAM, code);
+    count_answer(STREAM, code);
 }
 
 /* ---- sequences ---- */
@@ -1272,7 +1121,7 @@ static void clean_up(void)
             inspect(i, 0, SLOTS, false);
             free_buffer(i);
         }
-    settle();
+    synchronize_all();
     for (int i = 0; i < POOLS; i++)
         if (pools[i].handle) {
             CHECK_CU(cuMemPoolDestroy(pools[i].handle));
@@ -1289,22 +1138,13 @@ static void clean_up(void)
                 REQUIRE(disable_between(from, to) == 0);
 }
 
-static void find_contexts(void)
-{
-    for (int device = 0; device < devices; device++) {
-        CHECK(cudaSetDevice(device));
-        CHECK(cudaFree(NULL));
-        CHECK_CU(cuCtxGetCurrent(&primaries[device]));
-    }
-}
-
 /* Now and then what the shim has done for a device is lost, too. */
 static void reset_one(void)
 {
     int device = some_device();
     note("reset %d", device);
     CHECK(cudaSetDevice(device));
-    answer(RESET, cudaDeviceReset());
+    count_answer(RESET, cudaDeviceReset());
     memset(default_rights[device], 0, sizeof default_rights[device]);
     find_contexts();
 }
@@ -1316,7 +1156,7 @@ static void lose(void)
     cudaGraphExec_t exec;
     struct copy copy = {.dst = 1, .src = 0, .width = 64, .height = 1, .depth = 1};
     int from = buffers[0].device, to = buffers[1].device;
-    stand_on(from);
+    make_current(from);
     if (!enabled[from][to])
         CHECK(cudaDeviceEnablePeerAccess(to, 0));
     CHECK(cudaGraphCreate(&graph.handle, 0));
@@ -1325,7 +1165,7 @@ static void lose(void)
     CHECK(cudaDeviceDisablePeerAccess(to));
     if (enabled[to][from])
         REQUIRE(disable_between(to, from) == 0);
-    stand_on(from);
+    make_current(from);
     int launched = cudaGraphLaunch(exec, streams[0]), ended = cudaStreamSynchronize(streams[0]);
     fold((uint64_t)ended);
     note("  lost: launch %d, then %d\n", launched, ended);
@@ -1346,19 +1186,16 @@ static void begin(void)
         note("\n");
     }
     for (int i = 0; i < STREAMS - 1; i++) {
-        stream_devices[i] = stand_on(some_device());
-        CHECK_CU(cuStreamCreate(&streams[i], draw(2) ? CU_STREAM_NON_BLOCKING : CU_STREAM_DEFAULT));
+        stream_devices[i] = some_device();
+        streams[i] = new_stream(stream_devices[i], draw(2) ? CU_STREAM_NON_BLOCKING : CU_STREAM_DEFAULT);
     }
     note("  begin ");
     make_graph(&graphs[0]);
     note("\n");
 }
 
-static void sequence(unsigned seed)
+static void take(void)
 {
-    state = (uint64_t)seed << 8;
-    sum = 0xcbf29ce484222325u;
-    wrong = false;
     begin();
     for (int i = 0; i < STEPS; i++) {
         note("  %d ", i);
@@ -1369,15 +1206,13 @@ static void sequence(unsigned seed)
     }
     if (is_to_be_lost) {
         lose();
-    } else {
-        note("  end ");
-        clean_up();
-        if (!is_real && draw(6) == 0)
-            reset_one();
-        note("\n");
+        return;
     }
-    printf("sequence %u: %016llx%s\n", seed, (unsigned long long)sum, wrong ? " WRONG" : "");
-    fflush(stdout); /* so that a crash shows where */
+    note("  end ");
+    clean_up();
+    if (!is_real && draw(6) == 0)
+        reset_one();
+    note("\n");
 }
 
 static void find_forms(void)
@@ -1385,12 +1220,7 @@ static void find_forms(void)
     const struct {
         void *to;
         const char *name;
-    } forms[] = {
-        {&driver.batch, "cuMemcpyBatchAsync"},
-        {&driver.batch_2, "cuMemcpyBatchAsync_v2"},
-        {&driver.batch_2_per_thread, "cuMemcpyBatchAsync_v2_ptsz"},
-        {&driver.batch_3d, "cuMemcpy3DBatchAsync"},
-        {&driver.batch_3d_2, "cuMemcpy3DBatchAsync_v2"},
+    } functions[] = {
         {&driver.instantiate, "cuGraphInstantiate"},
         {&driver.instantiate_2, "cuGraphInstantiate_v2"},
         {&driver.instantiate_flags, "cuGraphInstantiateWithFlags"},
@@ -1400,35 +1230,26 @@ static void find_forms(void)
         {&driver.launch_per_thread, "cuGraphLaunch_ptsz"},
         {&driver.set_node, "cuGraphExecNodeSetParams"},
     };
-    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
-        void *found = dlsym(RTLD_DEFAULT, forms[i].name);
-        if (!found)
-            check_failed(__FILE__, __LINE__, forms[i].name, "is not in the driver");
-        memcpy(forms[i].to, &found, sizeof found);
+    find_batches();
+    REQUIRE(batches.linear && batches.linear_2 && batches.linear_2_per_thread && batches.boxes && batches.boxes_2);
+    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
+        find_function(functions[i].name, functions[i].to);
+        if (!*(void **)functions[i].to)
+            check_failed(__FILE__, __LINE__, functions[i].name, "is not in the driver");
     }
 }
 
 int main(int argc, char **argv)
 {
-    REQUIRE(argc >= 3);
-    unsigned first = (unsigned)strtoul(argv[1], NULL, 10), count = (unsigned)strtoul(argv[2], NULL, 10);
-    uint64_t seed = 1;
-    for (int i = 3; i < argc; i++) {
-        logging |= strcmp(argv[i], "steps") == 0;
-        is_real |= strcmp(argv[i], "real") == 0;
-        is_plain |= strcmp(argv[i], "plain") == 0;
-        is_to_be_lost |= strcmp(argv[i], "lost") == 0;
-    }
-    CHECK_CU(cuInit(0));
-    CHECK_CU(cuDeviceGetCount(&devices));
-    devices = devices < MOST_DEVICES ? devices : MOST_DEVICES;
-    REQUIRE(devices >= 2 && (count == 1 || !is_to_be_lost));
+    static const struct program program = {.take = take};
+    is_real = has_word(argc, argv, "real");
+    is_plain = has_word(argc, argv, "plain");
+    is_to_be_lost = has_word(argc, argv, "lost");
+    count_devices(MOST_DEVICES);
+    REQUIRE(devices >= 2);
     find_forms();
     find_contexts();
-    for (size_t i = 0; i < PATTERN; i++)
-        pattern[i] = (unsigned char)next(&seed);
-    for (unsigned i = 0; i < count; i++)
-        sequence(first + i);
+    take_sequences(argc, argv, &program);
     for (int kind = 0; kind < KINDS; kind++)
         printf("done: %s %u, %u succeeded\n", names[kind], done[kind], succeeded[kind]);
     return 0;

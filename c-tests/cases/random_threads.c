@@ -21,18 +21,17 @@
 #define _GNU_SOURCE
 #include <cuda.h>
 #include <cuda_runtime_api.h>
-#include <pthread.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "check.h"
+#include "lib/copy_forms.h"
+#include "lib/devices.h"
+#include "lib/random.h"
 
 enum {
-    DEVICES = 4,          /* at most: those of the workers, and two more for peer access beside them */
+    DEVICES = MOST_DEVICES, /* those of the workers, and two more for peer access beside them */
     OF_WORKERS = 3,       /* devices, at most */
     WORKERS = 16,
     BESIDE = 4,           /* threads */
@@ -51,7 +50,7 @@ enum {
 
 /* The stream's device is the source's, the destination's or a third one. */
 enum role { PUSH, PULL, THIRD, ROLES };
-enum form { DEFAULT, DEVICE_TO_DEVICE, PEER, ROWS, BOX, PEER_BOX, GRAPH, NEW_GRAPH, UPDATED_GRAPH, ENDED_GRAPH, FORMS };
+enum way { DEFAULT, DEVICE_TO_DEVICE, PEER, BY_ROWS, BY_BOX, PEER_BOX, GRAPH, NEW_GRAPH, UPDATED_GRAPH, ENDED_GRAPH };
 enum kind { BLOCKING, NON_BLOCKING, PER_THREAD, KINDS };
 enum fate { KEPT, ANEW, ENDED, FATES };
 /* Those before LONGER also wait for a copy whose stream was destroyed. */
@@ -59,7 +58,7 @@ enum wait { SYNC_DEVICE, SYNC_CONTEXT, FREE_OTHER, FREE_END, LONGER, FREE_HOST =
             FREE_MIPMAPPED, RECORD_EVENT, WAITS };
 enum change { POOL, CONTEXT, ACCESS, ARRAY, STREAM, MODULE, MEMORY, EXEC, WITHIN, BETWEEN, ASYNC, HOST, LEGACY, CHANGES };
 
-static const char *const forms[] = {"cudaMemcpyAsync", "cudaMemcpyAsync, device to device", "cudaMemcpyPeerAsync", "cudaMemcpy2DAsync",
+static const char *const ways[] = {"cudaMemcpyAsync", "cudaMemcpyAsync, device to device", "cudaMemcpyPeerAsync", "cudaMemcpy2DAsync",
                                     "cudaMemcpy3DAsync", "cudaMemcpy3DPeerAsync", "a graph", "a new graph", "an updated graph",
                                     "a graph, destroyed after its launch"};
 static const char *const kinds[] = {"a blocking stream", "a non-blocking stream", "the stream of the thread"};
@@ -84,7 +83,7 @@ struct thread {
     pthread_t handle;
     int number;
     bool is_worker;
-    uint64_t state; /* of its draws */
+    struct part part;
     /* A worker's: */
     int from, to;
     char *src, *dst, *host; /* host: pinned */
@@ -96,7 +95,7 @@ struct thread {
     int round;
     uint64_t value;
     enum role role;
-    enum form form;
+    enum way way;
     enum kind kind;
     enum fate fate;
     enum wait wait;
@@ -108,30 +107,15 @@ struct thread {
 };
 
 static uint64_t seed;
-static int devices, of_workers;
-static CUcontext primaries[DEVICES];
+static int of_workers;
 static atomic_int wrong, workers_left;
 static pthread_barrier_t begun, ended;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static _Thread_local struct thread *self;
 static CUresult (*record_event)(CUcontext, CUevent);
-static CUresult (*create_context)(CUcontext *, unsigned, CUdevice);
 
 static const char code[] = ".version 6.0\n.target sm_50\n.address_size 64\n.visible .entry p2pshim_probe_copy(.param .u64 to, .param .u64 from, "
                            ".param .u64 words) { ret; }\n";
-
-static unsigned draw_from(uint64_t *state, unsigned below)
-{
-    uint64_t z = *state += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return (unsigned)((z ^ (z >> 31)) % below);
-}
-
-static unsigned draw(unsigned below)
-{
-    return draw_from(&self->state, below);
-}
 
 /* ---- what is wrong ---- */
 
@@ -155,7 +139,7 @@ __attribute__((format(printf, 1, 2))) static void tell(const char *format, ...)
     if (told++ < SHOWN) {
         printf("WRONG: seed %llu, thread %d, ", (unsigned long long)seed, self ? self->number : -1);
         if (self && self->is_worker)
-            printf("round %d: %s, %zu x %zu x %zu bytes, %d>%d, on %s of %d%s, then %s for %d: ", self->round, forms[self->form],
+            printf("round %d: %s, %zu x %zu x %zu bytes, %d>%d, on %s of %d%s, then %s for %d: ", self->round, ways[self->way],
                    self->copy.slices, self->copy.rows, self->copy.width, self->from, self->to, kinds[self->kind], stream_device(self),
                    fates[self->fate], waits[self->wait], far_device(self));
         else
@@ -263,14 +247,14 @@ static void launch_graph(struct thread *t, cudaStream_t stream)
     struct graph *g = t->graph;
     int count = draw(2) ? 1 : 2 + (int)draw(IN_GRAPH - 1);
     bool is_chain = draw(2);
-    if (t->form == NEW_GRAPH || t->form == ENDED_GRAPH || !g->exec) {
+    if (t->way == NEW_GRAPH || t->way == ENDED_GRAPH || !g->exec) {
         destroy_graph(g);
         make_graph(g, t->dst, t->src, &t->copy, count, is_chain);
-    } else if (t->form == UPDATED_GRAPH) {
+    } else if (t->way == UPDATED_GRAPH) {
         update_graph(g, t->dst, t->src, &t->copy);
     }
     MUST(cudaGraphLaunch(g->exec, stream));
-    if (t->form == ENDED_GRAPH)
+    if (t->way == ENDED_GRAPH)
         destroy_graph(g);
 }
 
@@ -293,12 +277,12 @@ static void make_many(struct thread *t)
 
 static void draw_round(struct thread *t)
 {
-    static const enum form of_forms[] = {DEFAULT, DEFAULT, DEVICE_TO_DEVICE, PEER, PEER, ROWS, BOX, PEER_BOX, GRAPH, NEW_GRAPH, UPDATED_GRAPH,
+    static const enum way of_ways[] = {DEFAULT, DEFAULT, DEVICE_TO_DEVICE, PEER, PEER, BY_ROWS, BY_BOX, PEER_BOX, GRAPH, NEW_GRAPH, UPDATED_GRAPH,
                                          ENDED_GRAPH};
     static const size_t sizes[] = {512, 4096, 4096, 65536, 65536, 262144, HALF};
     unsigned role = draw(10);
     t->role = role < 7 ? PUSH : role < 9 || of_workers < 3 ? PULL : THIRD;
-    t->form = of_forms[draw(sizeof of_forms / sizeof *of_forms)];
+    t->way = ONE_OF(of_ways);
     t->kind = (enum kind)draw(KINDS);
     t->fate = draw(3) ? KEPT : (enum fate)draw(FATES);
     if (t->kind == PER_THREAD)
@@ -308,16 +292,16 @@ static void draw_round(struct thread *t)
         t->wait = FREE_OTHER;
     if (t->wait == RECORD_EVENT && (t->kind == PER_THREAD || !record_event))
         t->wait = SYNC_DEVICE;
-    size_t bytes = sizes[draw(sizeof sizes / sizeof *sizes)];
+    size_t bytes = ONE_OF(sizes);
     t->copy = (struct copy){.at = draw(2) * (size_t)HALF, .pitch = bytes, .width = bytes, .rows = 1, .slices = 1};
-    if (t->form >= ROWS && t->form <= PEER_BOX && bytes > 512) {
+    if (t->way >= BY_ROWS && t->way <= PEER_BOX && bytes > 512) {
         t->copy.rows = 1 + draw(8);
-        t->copy.slices = t->form == ROWS ? 1 : 1 + draw(3);
+        t->copy.slices = t->way == BY_ROWS ? 1 : 1 + draw(3);
         t->copy.pitch = bytes / t->copy.rows / t->copy.slices / 64 * 64;
         t->copy.width = t->copy.pitch - 64 * draw(2);
     }
     t->graph = &t->graphs[t->role][draw(SLOTS)];
-    if (t->form == GRAPH && t->graph->exec)
+    if (t->way == GRAPH && t->graph->exec)
         t->copy = t->graph->copy;
 }
 
@@ -345,32 +329,18 @@ static cudaStream_t *stream_of(struct thread *t)
 
 static void copy(struct thread *t, cudaStream_t stream)
 {
+    static const enum form forms_of_ways[] = {BY_cudaMemcpyAsync,   BY_cudaMemcpyAsync,   BY_cudaMemcpyPeerAsync,
+                                              BY_cudaMemcpy2DAsync, BY_cudaMemcpy3DAsync, BY_cudaMemcpy3DPeerAsync};
     const struct copy *c = &t->copy;
-    char *to = t->dst + c->at, *from = t->src + c->at;
-    struct cudaPitchedPtr box_to = {to, c->pitch, c->width, c->rows}, box_from = {from, c->pitch, c->width, c->rows};
-    struct cudaExtent box = {c->width, c->rows, c->slices};
-    struct cudaMemcpy3DParms parameters = {.srcPtr = box_from, .dstPtr = box_to, .extent = box, .kind = cudaMemcpyDefault};
-    struct cudaMemcpy3DPeerParms of_peers = {.srcPtr = box_from, .srcDevice = t->from, .dstPtr = box_to, .dstDevice = t->to, .extent = box};
-    switch (t->form) {
-    case DEFAULT:
-    case DEVICE_TO_DEVICE:
-        MUST(cudaMemcpyAsync(to, from, c->width, t->form == DEFAULT ? cudaMemcpyDefault : cudaMemcpyDeviceToDevice, stream));
-        break;
-    case PEER:
-        MUST(cudaMemcpyPeerAsync(to, t->to, from, t->from, c->width, stream));
-        break;
-    case ROWS:
-        MUST(cudaMemcpy2DAsync(to, c->pitch, from, c->pitch, c->width, c->rows, cudaMemcpyDefault, stream));
-        break;
-    case BOX:
-        MUST(cudaMemcpy3DAsync(&parameters, stream));
-        break;
-    case PEER_BOX:
-        MUST(cudaMemcpy3DPeerAsync(&of_peers, stream));
-        break;
-    default:
+    if (t->way >= GRAPH) {
         launch_graph(t, stream);
+        return;
     }
+    struct transfer transfer = {.form = forms_of_ways[t->way], .dst = (CUdeviceptr)(t->dst + c->at), .src = (CUdeviceptr)(t->src + c->at),
+                                .dst_device = t->to, .src_device = t->from, .width = c->width, .pitch = c->pitch, .rows = c->rows,
+                                .slices = c->slices, .kind = t->way == DEVICE_TO_DEVICE ? cudaMemcpyDeviceToDevice : cudaMemcpyDefault,
+                                .stream = stream};
+    must_runtime(forms[transfer.form].name, (cudaError_t)make(&transfer));
 }
 
 /* What the waiting call takes, of the device that is current. */
@@ -442,7 +412,7 @@ static void wait_for_copy(struct thread *t, struct needed *n)
         MUST_CU(cuMipmappedArrayDestroy(n->mipmapped));
         break;
     case RECORD_EVENT:
-        MUST_CU(record_event(primaries[far], (CUevent)n->event));
+        MUST_CU(record_event(contexts[far], (CUevent)n->event));
         MUST(cudaEventSynchronize(n->event));
         break;
     default:
@@ -514,6 +484,7 @@ static int rounds;
 static void *work(void *thread)
 {
     struct thread *t = self = thread;
+    mine = &t->part;
     t->src = memory_on(t->from);
     t->dst = memory_on(t->to);
     MUST(cudaMallocHost((void **)&t->host, HALF));
@@ -552,57 +523,38 @@ static void warm_up(void)
     }
 }
 
-static void find(const char *name, int version, void *function)
-{
-    CUdriverProcAddressQueryResult found;
-    if (cuGetProcAddress_v2(name, function, version, CU_GET_PROC_ADDRESS_DEFAULT, &found) != CUDA_SUCCESS)
-        *(void **)function = NULL;
-}
-
-static void begin_device(int device)
-{
-    MUST(cudaSetDevice(device));
-    MUST(cudaFree(NULL));
-    MUST_CU(cuCtxGetCurrent(&primaries[device]));
-}
-
 int main(int argc, char **argv)
 {
     static struct thread threads[WORKERS + BESIDE];
     static const unsigned pauses[] = {0, 0, 0, 20, 100, 1000};
     unsigned long long waited[WAITS] = {0};
-    uint64_t state;
     REQUIRE(argc >= 2);
     seed = strtoull(argv[1], NULL, 10);
-    state = seed << 20;
+    mine->state = seed << 20;
     rounds = argc > 2 ? atoi(argv[2]) : ROUNDS;
-    CHECK_CU(cuInit(0));
-    CHECK(cudaGetDeviceCount(&devices));
-    devices = argc > 3 ? atoi(argv[3]) : devices < DEVICES ? devices : DEVICES;
+    count_devices(argc > 3 ? atoi(argv[3]) : DEVICES);
     REQUIRE(devices >= 2 && devices <= DEVICES && rounds > 0);
-    find("cuCtxRecordEvent", 12050, &record_event);
-    find("cuCtxCreate", 3020, &create_context);
-    REQUIRE(create_context);
+    find_function("cuCtxRecordEvent", &record_event);
 
-    int workers = 2 + (int)draw_from(&state, WORKERS - 1), beside = 1 + (int)draw_from(&state, BESIDE);
-    bool has_access = devices > 3 && draw_from(&state, 2), is_one_way = draw_from(&state, 2);
+    int workers = 2 + (int)draw(WORKERS - 1), beside = 1 + (int)draw(BESIDE);
+    bool has_access = devices > 3 && draw(2), is_one_way = draw(2);
     of_workers = has_access ? 2 : devices < OF_WORKERS ? devices : OF_WORKERS;
     for (int device = 0; device < (has_access ? DEVICES : of_workers); device++)
-        begin_device(device);
-    if (draw_from(&state, 4))
+        find_context(device);
+    if (draw(4))
         warm_up();
     for (int i = 0; i < workers + beside; i++) {
         struct thread *t = &threads[i];
-        *t = (struct thread){.number = i, .is_worker = i < workers, .state = state ^ (uint64_t)(i + 1) << 48};
-        t->from = is_one_way ? 0 : (int)draw_from(&t->state, (unsigned)of_workers);
-        t->to = (t->from + 1 + (is_one_way ? 0 : (int)draw_from(&t->state, (unsigned)of_workers - 1))) % of_workers;
-        t->has_many = i == 0 && draw_from(&state, 8) == 0;
-        t->has_fresh = draw_from(&t->state, 3) == 0;
-        t->pause = pauses[draw_from(&t->state, sizeof pauses / sizeof *pauses)];
-        bool is_single = draw_from(&t->state, 2);
+        *t = (struct thread){.number = i, .is_worker = i < workers, .part.state = mine->state ^ (uint64_t)(i + 1) << 48};
+        t->from = is_one_way ? 0 : (int)draw_from(&t->part.state, (unsigned)of_workers);
+        t->to = (t->from + 1 + (is_one_way ? 0 : (int)draw_from(&t->part.state, (unsigned)of_workers - 1))) % of_workers;
+        t->has_many = i == 0 && draw(8) == 0;
+        t->has_fresh = draw_from(&t->part.state, 3) == 0;
+        t->pause = pauses[draw_from(&t->part.state, sizeof pauses / sizeof *pauses)];
+        bool is_single = draw_from(&t->part.state, 2);
         for (int j = 0; j < 3; j++) {
             /* What outdates all that is remembered comes most often. */
-            unsigned what = draw_from(&t->state, CHANGES + 6);
+            unsigned what = draw_from(&t->part.state, CHANGES + 6);
             t->all[j] = what < CHANGES ? (enum change)what : what < CHANGES + 3 ? POOL : ACCESS;
             if (t->all[j] == ACCESS && !has_access)
                 t->all[j] = POOL;

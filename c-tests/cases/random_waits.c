@@ -22,17 +22,16 @@
 #define _GNU_SOURCE
 #include <cuda.h>
 #include <cuda_runtime_api.h>
-#include <dlfcn.h>
-#include <pthread.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <string.h>
 #include <time.h>
 
 #include "check.h"
 
+#define MOST_DEVICES 3
+#include "lib/copy_forms.h"
+#include "lib/devices.h"
+#include "lib/random.h"
+
 enum {
-    MOST_DEVICES = 3,
     THREADS = 2,
     CREATED = 7, /* streams, besides the default ones */
     STREAMS = MOST_DEVICES * (1 + THREADS) + CREATED,
@@ -149,10 +148,9 @@ struct graph {
     struct copy copies[IN_GRAPH];
 };
 
-static int devices, step;
+static int step;
 static bool is_documented;
 static _Thread_local int thread;
-static uint64_t state;
 static long delays_left = DELAYS;
 static struct stream streams[STREAMS];
 static struct buffer buffers[BUFFERS];
@@ -160,15 +158,7 @@ static struct event events[EVENTS];
 static struct graph graphs[GRAPHS];
 static void *freed[MOST_DEVICES][BLOCKS], *pinned[MOST_DEVICES][BLOCKS], *registered[MOST_DEVICES][BLOCKS];
 static unsigned char *landing[MOST_DEVICES]; /* where bytes are read to */
-static CUcontext primaries[MOST_DEVICES];
 static unsigned char value; /* of the last memset */
-
-/* Of the driver since 12.8. */
-struct attributes {
-    int order, src[2], dst[2];
-    unsigned flags;
-};
-static CUresult (*copy_batch)(CUdeviceptr *, CUdeviceptr *, size_t *, size_t, struct attributes *, size_t *, size_t, size_t *, CUstream);
 
 /* Kinds of calls, to be counted; the first ones are forms of copies. */
 enum kind {
@@ -182,8 +172,7 @@ enum kind {
     ROWS_SYNC,
     BOX_SYNC,
     PEER_BOX_SYNC,
-    FORMS,
-    BATCH = FORMS,
+    BATCH,
     LAUNCH,
     SAME_DEVICE,
     DELAY,
@@ -220,14 +209,6 @@ static const char *const names[KINDS] = {
     "cudaStreamWaitEvent", "stream created", "cudaStreamDestroy", "capture", "cudaDeviceReset",
 };
 static unsigned done[KINDS], only_staged[KINDS];
-
-static int draw(unsigned below)
-{
-    uint64_t z = state += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return (int)((z ^ (z >> 31)) % below);
-}
 
 /* ---- the model ---- */
 
@@ -464,6 +445,11 @@ static const char *name_of(const struct stream *s)
     return name;
 }
 
+static int some_device(void)
+{
+    return (int)draw((unsigned)devices);
+}
+
 static cudaStream_t handle_of(const struct stream *s)
 {
     return s->role == LEGACY && draw(2) ? cudaStreamLegacy : s->handle;
@@ -477,7 +463,7 @@ static bool is_usable(const struct stream *s)
 /* Where a stream is used: default streams are those of the current device, and others may be used from anywhere. */
 static int stand_for(const struct stream *s)
 {
-    return s->role == LEGACY || s->thread >= 0 || draw(3) ? s->device : draw((unsigned)devices);
+    return s->role == LEGACY || s->thread >= 0 || draw(3) ? s->device : some_device();
 }
 
 static void delay(struct stream *s)
@@ -509,6 +495,7 @@ struct candidate {
     int dst, src;
 };
 
+static enum heat looked_for;
 static struct candidate chosen;
 static int met;
 
@@ -525,7 +512,7 @@ static bool exists(int number)
 }
 
 /* Copies that a stream may make now; a stream of NULL is that of a synchronous peer copy, by a third device. */
-static bool find_copy(enum heat heat, bool is_regular, bool is_created, bool is_third)
+static bool find_copy(bool is_regular, bool is_created, bool is_third)
 {
     met = 0;
     for (int i = 0; i < (is_third ? 1 : STREAMS); i++) {
@@ -540,7 +527,7 @@ static bool find_copy(enum heat heat, bool is_regular, bool is_created, bool is_
                 if (is_regular && (buffers[dst].is_pooled || buffers[src].is_pooled))
                     continue;
                 struct order before = before_copy(s, buffers[dst].device, buffers[src].device);
-                if (heat_of(uses, 2, &before) == heat)
+                if (heat_of(uses, 2, &before) == looked_for)
                     offer(s, dst, src);
             }
     }
@@ -548,7 +535,7 @@ static bool find_copy(enum heat heat, bool is_regular, bool is_created, bool is_
 }
 
 /* A buffer that may be used on a stream of its device. */
-static bool find_use(enum heat heat, bool writes)
+static bool find_use(bool writes)
 {
     met = 0;
     for (int i = 0; i < STREAMS; i++) {
@@ -558,7 +545,7 @@ static bool find_use(enum heat heat, bool writes)
         struct order before = before_on(s, true);
         for (int number = 0; number < BUFFERS; number++) {
             struct use use = {number, writes};
-            if (exists(number) && buffers[number].device == s->device && heat_of(&use, 1, &before) == heat)
+            if (exists(number) && buffers[number].device == s->device && heat_of(&use, 1, &before) == looked_for)
                 offer(s, number, number);
         }
     }
@@ -593,37 +580,17 @@ static void expect(const struct copy *copy)
         memcpy(dst->expected + copy->dst_at + row * copy->pitch, src->expected + copy->src_at + row * copy->pitch, copy->width);
 }
 
-static cudaError_t make(enum kind form, const struct copy *c, cudaStream_t stream)
+static cudaError_t make_copy(enum kind kind, const struct copy *c, cudaStream_t stream)
 {
+    static const enum form forms_of_kinds[] = {
+        BY_cudaMemcpyPeerAsync, BY_cudaMemcpyAsync, BY_cudaMemcpy2DAsync, BY_cudaMemcpy3DAsync, BY_cudaMemcpy3DPeerAsync,
+        BY_cudaMemcpyPeer, BY_cudaMemcpy, BY_cudaMemcpy2D, BY_cudaMemcpy3D, BY_cudaMemcpy3DPeer,
+    };
     const struct buffer *dst = &buffers[c->dst], *src = &buffers[c->src];
-    unsigned char *to = dst->at + c->dst_at, *from = src->at + c->src_at;
-    struct cudaPitchedPtr box_to = {to, c->pitch, c->width, c->rows}, box_from = {from, c->pitch, c->width, c->rows};
-    struct cudaExtent extent = {c->width, c->rows, c->slices};
-    struct cudaMemcpy3DParms box = {.srcPtr = box_from, .dstPtr = box_to, .extent = extent, .kind = cudaMemcpyDefault};
-    struct cudaMemcpy3DPeerParms peer_box = {
-        .srcPtr = box_from, .srcDevice = src->device, .dstPtr = box_to, .dstDevice = dst->device, .extent = extent};
-    switch (form) {
-    case PEER_ASYNC:
-        return cudaMemcpyPeerAsync(to, dst->device, from, src->device, c->width, stream);
-    case DEFAULT_ASYNC:
-        return cudaMemcpyAsync(to, from, c->width, cudaMemcpyDefault, stream);
-    case ROWS_ASYNC:
-        return cudaMemcpy2DAsync(to, c->pitch, from, c->pitch, c->width, c->rows, cudaMemcpyDefault, stream);
-    case BOX_ASYNC:
-        return cudaMemcpy3DAsync(&box, stream);
-    case PEER_BOX_ASYNC:
-        return cudaMemcpy3DPeerAsync(&peer_box, stream);
-    case PEER_SYNC:
-        return cudaMemcpyPeer(to, dst->device, from, src->device, c->width);
-    case DEFAULT_SYNC:
-        return cudaMemcpy(to, from, c->width, cudaMemcpyDefault);
-    case ROWS_SYNC:
-        return cudaMemcpy2D(to, c->pitch, from, c->pitch, c->width, c->rows, cudaMemcpyDefault);
-    case BOX_SYNC:
-        return cudaMemcpy3D(&box);
-    default:
-        return cudaMemcpy3DPeer(&peer_box);
-    }
+    struct transfer t = {.form = forms_of_kinds[kind], .dst = (CUdeviceptr)(dst->at + c->dst_at), .src = (CUdeviceptr)(src->at + c->src_at),
+                         .dst_device = dst->device, .src_device = src->device, .width = c->width, .pitch = c->pitch, .rows = c->rows,
+                         .slices = c->slices, .kind = cudaMemcpyDefault, .stream = stream};
+    return (cudaError_t)make(&t);
 }
 
 static void say_copy(const struct copy *copy)
@@ -636,16 +603,16 @@ static void say_copy(const struct copy *copy)
 }
 
 /* In one of the forms. Those of rows and boxes may have one row. */
-static bool move_copy(enum heat heat)
+static bool move_copy(void)
 {
     bool is_third = devices > 2 && draw(20) == 0;
-    if (!find_copy(heat, false, false, is_third))
+    if (!find_copy(false, false, is_third))
         return false;
     struct stream *s = chosen.stream;
     int dst = chosen.dst, src = chosen.src;
     bool is_pooled = buffers[dst].is_pooled || buffers[src].is_pooled, is_sync = !s || (s->role == LEGACY && draw(2));
     static const enum kind peer[] = {PEER_ASYNC, PEER_BOX_ASYNC}, all[] = {PEER_ASYNC, PEER_ASYNC, DEFAULT_ASYNC, DEFAULT_ASYNC, ROWS_ASYNC, BOX_ASYNC, PEER_BOX_ASYNC};
-    enum kind form = is_pooled || !s ? peer[draw(2)] : all[draw(7)];
+    enum kind form = is_pooled || !s ? ONE_OF(peer) : ONE_OF(all);
     struct copy copy = some_copy(dst, src, form == ROWS_ASYNC, form == BOX_ASYNC || form == PEER_BOX_ASYNC);
     int device = !s ? 3 - buffers[dst].device - buffers[src].device : is_sync ? s->device : stand_for(s);
     if (is_sync && s && s->device != buffers[dst].device && s->device != buffers[src].device && (form == PEER_ASYNC || form == PEER_BOX_ASYNC))
@@ -661,15 +628,15 @@ static bool move_copy(enum heat heat)
     struct use uses[2];
     struct order before = before_copy(s, buffers[dst].device, buffers[src].device);
     explain(form, uses, uses_of(&copy, uses), &before);
-    end(make(form, &copy, is_sync ? NULL : handle_of(s)));
+    end(make_copy(form, &copy, is_sync ? NULL : handle_of(s)));
     expect(&copy);
     add_copy(s, &copy, false);
     return true;
 }
 
-static bool move_copy_within(enum heat heat)
+static bool move_copy_within(void)
 {
-    if (!find_use(heat, true))
+    if (!find_use(true))
         return false;
     struct candidate to = chosen;
     struct order before = before_on(to.stream, true);
@@ -682,7 +649,7 @@ static bool move_copy_within(enum heat heat)
         say_copy(&copy);
         printf(" on %s", name_of(to.stream));
         explain(SAME_DEVICE, uses, uses_of(&copy, uses), &before);
-        end(make(DEFAULT_ASYNC, &copy, handle_of(to.stream)));
+        end(make_copy(DEFAULT_ASYNC, &copy, handle_of(to.stream)));
         expect(&copy);
         add_copy(to.stream, &copy, false);
         return true;
@@ -691,20 +658,20 @@ static bool move_copy_within(enum heat heat)
 }
 
 /* Copies of a batch are not ordered among each other: each buffer has a part in one of them only. */
-static bool move_batch(enum heat heat)
+static bool move_batch(void)
 {
     struct copy copies[IN_BATCH];
     struct use uses[2 * IN_BATCH];
     CUdeviceptr to[IN_BATCH], from[IN_BATCH];
     size_t bytes[IN_BATCH], first = 0, failed;
-    struct attributes attributes = {.order = 1};
+    struct attributes attributes = {.order = IN_ORDER};
     int count = 0;
-    if (!copy_batch || !find_copy(heat, true, true, false))
+    if (!batches.linear || !find_copy(true, true, false))
         return false;
     struct stream *s = chosen.stream;
     unsigned taken = 0;
     for (int i = 0, wanted = 1 + draw(IN_BATCH); i < BUFFERS * BUFFERS && count < wanted; i++) {
-        int dst = i == 0 ? chosen.dst : draw(BUFFERS), src = i == 0 ? chosen.src : draw(BUFFERS);
+        int dst = i == 0 ? chosen.dst : (int)draw(BUFFERS), src = i == 0 ? chosen.src : (int)draw(BUFFERS);
         struct use both[] = {{dst, true}, {src, false}};
         struct order before = before_on(s, true);
         if (!exists(dst) || !exists(src) || buffers[dst].device == buffers[src].device || buffers[dst].is_pooled || buffers[src].is_pooled)
@@ -727,8 +694,8 @@ static bool move_batch(enum heat heat)
         say_copy(&copies[i]);
     printf(" on %s", name_of(s));
     explain(BATCH, uses, 2 * count, &before);
-    CHECK_CU(cuCtxSetCurrent(primaries[s->device]));
-    end_driver(copy_batch(to, from, bytes, (size_t)count, &attributes, &first, 1, &failed, s->handle));
+    make_current(s->device);
+    end_driver(batches.linear(to, from, bytes, (size_t)count, &attributes, &first, 1, &failed, s->handle));
     struct order own = s->order;
     for (int i = 0; i < count; i++) {
         s->order = own;
@@ -760,12 +727,11 @@ static void destroy_graphs_with(int buffer)
 }
 
 /* Some regular copies, one after the other, perhaps behind a delay. Nothing is done yet. */
-static bool move_capture(enum heat heat)
+static bool move_capture(void)
 {
     struct graph *graph = &graphs[draw(GRAPHS)];
     struct stream *s = NULL;
     cudaGraph_t captured;
-    (void)heat;
     met = 0;
     for (int i = 0; i < STREAMS; i++)
         if (is_usable(&streams[i]) && streams[i].role != LEGACY && streams[i].thread < 0)
@@ -795,7 +761,7 @@ static bool move_capture(enum heat heat)
     }
     for (int i = 0; i < graph->count; i++) {
         say_copy(&graph->copies[i]);
-        CHECK(make(graph->copies[i].rows > 1 ? ROWS_ASYNC : DEFAULT_ASYNC, &graph->copies[i], s->handle));
+        CHECK(make_copy(graph->copies[i].rows > 1 ? ROWS_ASYNC : DEFAULT_ASYNC, &graph->copies[i], s->handle));
     }
     CHECK(cudaStreamEndCapture(s->handle, &captured));
     end(cudaGraphInstantiateWithFlags(&graph->handle, captured, 0));
@@ -803,7 +769,7 @@ static bool move_capture(enum heat heat)
     return true;
 }
 
-static bool move_launch(enum heat heat)
+static bool move_launch(void)
 {
     struct use uses[2 * IN_GRAPH];
     met = 0;
@@ -814,7 +780,7 @@ static bool move_launch(enum heat heat)
             struct order before = before_on(&streams[i], true);
             for (int k = 0; k < graphs[j].count; k++)
                 uses_of(&graphs[j].copies[k], &uses[2 * k]);
-            if (heat_of(uses, 2 * graphs[j].count, &before) == heat)
+            if (heat_of(uses, 2 * graphs[j].count, &before) == looked_for)
                 offer(&streams[i], j, j);
         }
     if (met == 0)
@@ -842,7 +808,7 @@ static void allocate(int number, int device, bool is_pooled, struct stream *s)
     static const size_t sizes[] = {4096, 4096, 65536, 65536, 65536, 200000, 262144, 1 << 20, LARGEST};
     struct buffer *b = &buffers[number];
     memset(b, 0, sizeof *b);
-    b->bytes = sizes[draw(sizeof sizes / sizeof *sizes)];
+    b->bytes = ONE_OF(sizes);
     b->device = device;
     b->is_pooled = is_pooled;
     REQUIRE((b->expected = malloc(b->bytes)));
@@ -877,10 +843,9 @@ static bool allocate_on(int device)
     return false;
 }
 
-static bool move_allocate(enum heat heat)
+static bool move_allocate(void)
 {
-    (void)heat;
-    return allocate_on(draw((unsigned)devices));
+    return allocate_on(some_device());
 }
 
 static int count_of(int device)
@@ -898,7 +863,7 @@ static void forget(int number)
 }
 
 /* cudaFree waits for the work of the context of the memory, if that is not a pool's. What is allocated next has its place. */
-static bool move_free(enum heat heat)
+static bool move_free(void)
 {
     met = 0;
     for (int number = 0; number < BUFFERS; number++) {
@@ -910,7 +875,7 @@ static bool move_free(enum heat heat)
             struct order work = work_of(buffers[number].device);
             join(&before, &work);
         }
-        if (heat_of(&use, 1, &before) == heat)
+        if (heat_of(&use, 1, &before) == looked_for)
             offer(NULL, number, number);
     }
     if (met == 0)
@@ -923,7 +888,7 @@ static bool move_free(enum heat heat)
     if (!is_pooled)
         join(&before, &work);
     destroy_graphs_with(number);
-    begin(draw((unsigned)devices), kind, " of buffer %d of %d", number, device);
+    begin(some_device(), kind, " of buffer %d of %d", number, device);
     explain(kind, &use, 1, &before);
     end(cudaFree(buffers[number].at));
     if (!is_pooled)
@@ -934,9 +899,9 @@ static bool move_free(enum heat heat)
     return true;
 }
 
-static bool move_free_async(enum heat heat)
+static bool move_free_async(void)
 {
-    if (!find_use(heat, true) || !buffers[chosen.dst].is_pooled || count_of(chosen.stream->device) < 3)
+    if (!find_use(true) || !buffers[chosen.dst].is_pooled || count_of(chosen.stream->device) < 3)
         return false;
     int number = chosen.dst;
     struct stream *s = chosen.stream;
@@ -952,9 +917,9 @@ static bool move_free_async(enum heat heat)
     return true;
 }
 
-static bool move_memset(enum heat heat)
+static bool move_memset(void)
 {
-    if (!find_use(heat, true))
+    if (!find_use(true))
         return false;
     size_t bytes = buffers[chosen.dst].bytes;
     struct candidate to = chosen;
@@ -963,17 +928,6 @@ static bool move_memset(enum heat heat)
         delay(to.stream);
     set_bytes(to.stream, to.dst, is_whole ? 0 : bytes / 8, is_whole ? bytes : bytes / 2);
     return true;
-}
-
-static uint64_t sum_of(const unsigned char *bytes, size_t count)
-{
-    uint64_t sum = 0xcbf29ce484222325u, word;
-    for (size_t i = 0; i + sizeof word <= count; i += sizeof word) {
-        memcpy(&word, bytes + i, sizeof word);
-        sum = (sum ^ word) * 0x100000001b3u;
-        sum ^= sum >> 29;
-    }
-    return sum;
 }
 
 /* On a new stream, which is ordered with nothing, or on one that there is. */
@@ -1000,18 +954,20 @@ static void read_buffer(int number, struct stream *s)
     CHECK(cudaStreamSynchronize(stream));
     if (s)
         see(&s->order);
-    printf("%016llx%s\n", (unsigned long long)sum_of(landing[b->device], b->bytes),
+    mine->sum = 0;
+    fold_bytes(landing[b->device], b->bytes);
+    printf("%016llx%s\n", (unsigned long long)mine->sum,
            memcmp(landing[b->device], b->expected, b->bytes) ? " WRONG" : "");
     if (!s)
         CHECK(cudaStreamDestroy(stream));
 }
 
-static bool move_read(enum heat heat)
+static bool move_read(void)
 {
     met = 0;
     for (int number = 0; number < BUFFERS; number++) {
         struct use use = {number, false};
-        if (exists(number) && heat_of(&use, 1, &seen) == heat)
+        if (exists(number) && heat_of(&use, 1, &seen) == looked_for)
             offer(NULL, number, number);
     }
     if (met == 0)
@@ -1020,9 +976,9 @@ static bool move_read(enum heat heat)
     return true;
 }
 
-static bool move_read_on_stream(enum heat heat)
+static bool move_read_on_stream(void)
 {
-    if (!find_use(heat, false))
+    if (!find_use(false))
         return false;
     read_buffer(chosen.dst, chosen.stream);
     return true;
@@ -1046,10 +1002,9 @@ static void prepare(int device)
     }
 }
 
-static bool move_prepare(enum heat heat)
+static bool move_prepare(void)
 {
-    (void)heat;
-    prepare(draw((unsigned)devices));
+    prepare(some_device());
     return true;
 }
 
@@ -1065,8 +1020,8 @@ static void **some_block(void *blocks[BLOCKS])
 static void wait_for(int device)
 {
     static const enum kind kinds[] = {SYNC_DEVICE, SYNC_CONTEXT, FREE_OTHER, FREE_HOST, UNREGISTER};
-    enum kind kind = kinds[draw(5)];
-    int from = draw((unsigned)devices);
+    enum kind kind = ONE_OF(kinds);
+    int from = some_device();
     void **block = kind == FREE_OTHER ? some_block(freed[device]) : kind == FREE_HOST ? some_block(pinned[device]) : some_block(registered[device]);
     if (kind >= FREE_OTHER && kind <= UNREGISTER && !block)
         kind = SYNC_DEVICE;
@@ -1075,7 +1030,7 @@ static void wait_for(int device)
         end(cudaDeviceSynchronize());
     } else if (kind == SYNC_CONTEXT) {
         begin(device, kind, "%s", "");
-        CHECK_CU(cuCtxSetCurrent(primaries[device]));
+        make_current(device);
         end_driver(cuCtxSynchronize());
     } else {
         begin(from, kind, " of %d", device);
@@ -1088,9 +1043,8 @@ static void wait_for(int device)
 }
 
 /* For a context that copies are under way to or from which it has not queued. */
-static bool move_wait_far(enum heat heat)
+static bool move_wait_far(void)
 {
-    (void)heat;
     met = 0;
     for (int device = 0; device < devices; device++) {
         struct order work = work_of(device);
@@ -1106,18 +1060,16 @@ static bool move_wait_far(enum heat heat)
     return true;
 }
 
-static bool move_wait(enum heat heat)
+static bool move_wait(void)
 {
-    (void)heat;
-    wait_for(draw((unsigned)devices));
+    wait_for(some_device());
     return true;
 }
 
-static bool move_sync_stream(enum heat heat)
+static bool move_sync_stream(void)
 {
     struct stream *s = &streams[draw(STREAMS)];
     cudaError_t code;
-    (void)heat;
     if (!is_usable(s))
         return false;
     if (draw(2)) {
@@ -1135,11 +1087,10 @@ static bool move_sync_stream(enum heat heat)
 }
 
 /* Recorded on a stream, and waited for by another one, or by the host. */
-static bool move_event(enum heat heat)
+static bool move_event(void)
 {
     struct stream *from = &streams[draw(STREAMS)], *to = &streams[draw(STREAMS)];
     struct event *event = &events[draw(EVENTS)];
-    (void)heat;
     if (!is_usable(from) || !is_usable(to) || from == to || within(&from->order.of[STAGED], &seen.of[STAGED]))
         return false;
     CHECK(cudaSetDevice(from->device));
@@ -1155,7 +1106,7 @@ static bool move_event(enum heat heat)
         end(cudaStreamWaitEvent(handle_of(to), event->handle, 0));
         join(&to->waits, &event->order);
     } else {
-        begin(draw((unsigned)devices), SYNC_EVENT, " of %d for %s", from->device, name_of(from));
+        begin(some_device(), SYNC_EVENT, " of %d for %s", from->device, name_of(from));
         end(cudaEventSynchronize(event->handle));
         see(&event->order);
     }
@@ -1179,23 +1130,21 @@ static bool create_stream(int device)
     return false;
 }
 
-static bool move_create_stream(enum heat heat)
+static bool move_create_stream(void)
 {
-    (void)heat;
-    return create_stream(draw((unsigned)devices));
+    return create_stream(some_device());
 }
 
 /* Mostly with work that is not done. */
-static bool move_destroy_stream(enum heat heat)
+static bool move_destroy_stream(void)
 {
-    (void)heat;
     met = 0;
     for (int i = STREAMS - CREATED; i < STREAMS; i++)
         if (streams[i].exists && (draw(6) == 0 || !within(&streams[i].order.of[STAGED], &seen.of[STAGED])))
             offer(&streams[i], 0, 0);
     if (met == 0)
         return false;
-    begin(draw((unsigned)devices), DESTROY_STREAM, " of %s", name_of(chosen.stream));
+    begin(some_device(), DESTROY_STREAM, " of %s", name_of(chosen.stream));
     end(cudaStreamDestroy(chosen.stream->handle));
     memset(chosen.stream, 0, sizeof *chosen.stream);
     return true;
@@ -1203,9 +1152,7 @@ static bool move_destroy_stream(enum heat heat)
 
 static void begin_device(int device)
 {
-    CHECK(cudaSetDevice(device));
-    CHECK(cudaFree(NULL));
-    CHECK_CU(cuCtxGetCurrent(&primaries[device]));
+    find_context(device);
     CHECK(cudaMallocHost((void **)&landing[device], LARGEST));
     *legacy(device) = (struct stream){.exists = true, .device = device, .thread = -1, .role = LEGACY};
     for (int i = 0; i < THREADS; i++)
@@ -1243,10 +1190,9 @@ static void warm_up(int one, int other)
 }
 
 /* It waits for all work of the process. All of the device is gone then. */
-static bool move_reset(enum heat heat)
+static bool move_reset(void)
 {
-    int device = draw((unsigned)devices);
-    (void)heat;
+    int device = some_device();
     if (done[RESET] > 0 || (is_documented && !is_idle()))
         return false;
     for (int i = 0; i < GRAPHS; i++)
@@ -1285,18 +1231,19 @@ static bool move_reset(enum heat heat)
 
 struct move {
     int weight;
-    bool (*take)(enum heat heat);
+    bool (*take)(void);
 };
 
 static bool take_one(const struct move *moves, int count, enum heat heat)
 {
+    looked_for = heat;
     int all = 0, which;
     for (int i = 0; i < count; i++)
         all += moves[i].weight;
     which = draw((unsigned)all);
     for (int i = 0;; i++)
         if ((which -= moves[i].weight) < 0)
-            return moves[i].take(heat);
+            return moves[i].take();
 }
 
 /* What uses memory. */
@@ -1321,12 +1268,12 @@ static void take_step(void)
     for (int tries = 0; tries < 3 && what < 7; tries++)
         if (take_one(uses, sizeof uses / sizeof *uses, HOT))
             return;
-    if ((what < 3 || what == 9) && move_wait_far(HOT))
+    if ((what < 3 || what == 9) && move_wait_far())
         return;
     for (int tries = 0; tries < 20; tries++)
         if (take_one(moves, sizeof moves / sizeof *moves, draw(3) ? HOT : COLD))
             return;
-    move_wait(COLD);
+    move_wait();
 }
 
 /* The second thread takes a step when it is its turn. */
@@ -1396,15 +1343,12 @@ int main(int argc, char **argv)
     pthread_t second;
     REQUIRE(argc >= 2);
     int steps = argc > 2 ? atoi(argv[2]) : STEPS;
-    state = strtoull(argv[1], NULL, 10) << 8;
+    mine->state = strtoull(argv[1], NULL, 10) << 8;
     setvbuf(stdout, NULL, _IOLBF, 0);
-    CHECK_CU(cuInit(0));
-    CHECK(cudaGetDeviceCount(&devices));
-    devices = argc > 3 ? atoi(argv[3]) : devices < MOST_DEVICES ? devices : MOST_DEVICES;
+    count_devices(argc > 3 ? atoi(argv[3]) : MOST_DEVICES);
     REQUIRE(devices >= 2 && devices <= MOST_DEVICES);
-    is_documented = argc > 4 && strcmp(argv[4], "documented") == 0;
-    void *batch = dlsym(RTLD_DEFAULT, "cuMemcpyBatchAsync");
-    memcpy(&copy_batch, &batch, sizeof batch);
+    is_documented = has_word(argc, argv, "documented");
+    find_batches();
     begin_all();
     REQUIRE(pthread_create(&second, NULL, second_thread, NULL) == 0);
     for (step = 1; step <= steps && op_count < MOST_OPS - 64; step++) {

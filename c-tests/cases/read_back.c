@@ -15,6 +15,7 @@
 #include <time.h>
 
 #include "check.h"
+#include "lib/runtime_batches.h"
 
 enum {
     PITCH = 1024,
@@ -62,34 +63,12 @@ static cudaError_t copy_rows(unsigned char *dst, unsigned char *src, size_t byte
     return cudaMemcpy3DPeerAsync(&p, stream);
 }
 
-static cudaError_t copy_batch(unsigned char *dst, unsigned char *src, size_t bytes, cudaStream_t stream)
-{
-#if CUDART_VERSION >= 12080
-    void *dsts[PARTS], *srcs[PARTS];
-    size_t sizes[PARTS], first = 0, part = bytes / PARTS;
-    struct cudaMemcpyAttributes attributes = {.srcAccessOrder = cudaMemcpySrcAccessOrderStream};
-    for (int i = 0; i < PARTS; i++) {
-        dsts[i] = dst + i * part;
-        srcs[i] = src + i * part;
-        sizes[i] = i + 1 < PARTS ? part : bytes - i * part;
-    }
-#if CUDART_VERSION >= 13000
-    return cudaMemcpyBatchAsync(dsts, (const void *const *)srcs, sizes, PARTS, &attributes, &first, 1, stream);
-#else
-    size_t failed;
-    return cudaMemcpyBatchAsync(dsts, srcs, sizes, PARTS, &attributes, &first, 1, &failed, stream);
-#endif
-#else
-    return cudaMemcpyPeerAsync(dst, 1, src, 0, bytes, stream);
-#endif
-}
-
 static cudaError_t copy(unsigned char *dst, unsigned char *src, size_t bytes, cudaStream_t stream)
 {
     if (has_rows())
         return copy_rows(dst, src, bytes, stream);
     if (is("batch"))
-        return copy_batch(dst, src, bytes, stream);
+        return copy_in_parts((char *)dst, (char *)src, bytes, PARTS, stream);
     return cudaMemcpyPeerAsync(dst, 1, src, 0, bytes, stream);
 }
 
@@ -112,8 +91,7 @@ int main(int argc, char **argv)
     size_t bytes = strtoull(argv[3], NULL, 10);
     unsigned char *src, *dst, *seen, *other;
     cudaStream_t stream;
-    CHECK(cudaSetDevice(1));
-    CHECK(cudaMalloc((void **)&dst, bytes));
+    dst = device_memory(1, bytes);
     if (strcmp(argv[1], "enable") == 0)
         CHECK(cudaDeviceEnablePeerAccess(0, 0));
     CHECK(cudaSetDevice(0));

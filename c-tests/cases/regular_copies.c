@@ -66,8 +66,7 @@ static cudaError_t copy(enum form form, bool per_thread, void *dst, void *src, e
 static void *allocate(int device)
 {
     void *memory;
-    CHECK(cudaSetDevice(device));
-    CHECK(cudaMalloc(&memory, COUNT));
+    memory = device_memory(device, COUNT);
     return memory;
 }
 

@@ -17,7 +17,6 @@
 #include "check.h"
 #include "lib/threads_sleep.h"
 
-CUresult cuCtxCreate_v2(CUcontext *, unsigned int, CUdevice);
 CUresult cuMemcpyPeerAsync_ptsz(CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, size_t, CUstream);
 
 /* After each change 16 copies pass before one is like those before, and 16 make a pair worth enabling. */
@@ -130,8 +129,7 @@ static void loops(const char *when)
 
 static void take(struct place *place, size_t bytes)
 {
-    CHECK(cudaSetDevice(place->device));
-    CHECK(cudaMalloc((void **)&place->memory, bytes));
+    place->memory = device_memory(place->device, bytes);
     CHECK_CU(cuDevicePrimaryCtxRetain(&place->context, place->device));
     CHECK(cudaSetDevice(0));
 }

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "lib/runtime_batches.h"
 
 enum { DEVICES = 4, MEMORIES = 4096, POOLS = 64, HANDLE = 64, UUID = 41, ROW = 64 };
 
@@ -213,16 +214,6 @@ static void open_theirs(struct memory *it, const char *how, int device, const ch
     printf("ok\n");
 }
 
-static void copy_batch(char *dst, const char *src, size_t bytes, cudaStream_t stream)
-{
-    struct cudaMemcpyAttributes attributes = {.srcAccessOrder = cudaMemcpySrcAccessOrderStream};
-    const size_t half = bytes / 2;
-    void *dsts[] = {dst, dst + half};
-    const void *srcs[] = {src, src + half};
-    size_t sizes[] = {half, bytes - half}, first = 0;
-    CHECK(cudaMemcpyBatchAsync((void *const *)dsts, srcs, sizes, 2, &attributes, &first, 1, stream));
-}
-
 /* Twice. */
 static void copy_in_graph(char *dst, const char *src, size_t bytes, cudaStream_t stream)
 {
@@ -275,7 +266,7 @@ static void copy(const char *form, int device, const struct memory *to, size_t t
     else if (strcmp(form, "unified") == 0)
         CHECK_CU(cuMemcpy((CUdeviceptr)dst, (CUdeviceptr)src, bytes));
     else if (strcmp(form, "batch") == 0)
-        copy_batch(dst, src, bytes, stream);
+        CHECK(copy_in_parts(dst, src, bytes, 2, stream));
     else if (strcmp(form, "graph") == 0)
         copy_in_graph(dst, src, bytes, stream);
     else

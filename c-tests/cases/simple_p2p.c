@@ -27,10 +27,8 @@ int main(void)
     CHECK(cudaSetDevice(1));
     CHECK(cudaDeviceEnablePeerAccess(0, 0));
     puts("enabled");
-    for (int device = 0; device < 2; device++) {
-        CHECK(cudaSetDevice(device));
-        CHECK(cudaMalloc((void **)&memory[device], COUNT));
-    }
+    for (int device = 0; device < 2; device++)
+        memory[device] = device_memory(device, COUNT);
     fill(host, COUNT, 1);
     CHECK(cudaMemcpy(memory[0], host, COUNT, cudaMemcpyHostToDevice));
     CHECK(cudaMemcpy(memory[1], memory[0], COUNT, cudaMemcpyDefault));

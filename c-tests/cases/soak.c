@@ -27,11 +27,8 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/time.h>
 #include <sys/wait.h>
@@ -39,15 +36,16 @@
 
 #include "check.h"
 
+#define MOST_DEVICES 3
+#include "lib/kinds_of_memory.h"
+
 enum {
-    DEVICES = 3,            /* at most */
     THREADS = 8,
     MOST_THREADS = 64,
     STEPS = 200,
     BUFFERS = 5,
     SMALL = 96 << 10,       /* bytes of a buffer */
     LARGE = (8 << 20) + 4096,
-    GRANULE = 2 << 20,
     SHOWN = 20,
     TICK_US = 500,
     TICKED = 256,           /* bytes */
@@ -55,55 +53,37 @@ enum {
     HELD_UP_NS = 2000000,
 };
 
-enum kind { PLAIN, POOLED, OWN_POOL, MAPPED, OF_CONTEXT, KINDS };
-
-struct buffer {
-    enum kind kind, wanted; /* what is wanted may be refused */
-    int device;
-    size_t bytes;
-    CUdeviceptr at;
-    CUmemoryPool pool;
-    CUmemGenericAllocationHandle physical;
-    CUcontext context;
-    unsigned char *known; /* what is in it */
-};
+enum { KINDS = OF_CONTEXT + 1 };
 
 struct thread {
-    unsigned number, state;
+    unsigned number;
+    struct part part;
     int step;
-    CUstream streams[DEVICES], last; /* the stream of the last work */
+    CUstream streams[MOST_DEVICES], last; /* the stream of the last work */
     int last_device;
-    CUevent events[DEVICES];
-    struct buffer buffers[BUFFERS];
+    CUevent events[MOST_DEVICES];
+    struct memory buffers[BUFFERS];
     unsigned char *got;
     uint32_t codes;
-    unsigned long long copies[DEVICES][DEVICES], bytes[DEVICES][DEVICES];
+    unsigned long long copies[MOST_DEVICES][MOST_DEVICES], bytes[MOST_DEVICES][MOST_DEVICES];
     int partner[2]; /* to another process, and from there */
 };
 
-static CUcontext contexts[DEVICES];
 static struct thread threads[MOST_THREADS];
 static pthread_barrier_t barrier;
 static unsigned seed;
-static int device_count = DEVICES, thread_count = THREADS, steps = STEPS, rounds = 4, processes = 3;
+static int thread_count = THREADS, steps = STEPS, rounds = 4, processes = 3;
 static bool hangs, has_no_graphs, is_right, is_unasked, is_untold, is_real, is_measured, logs, is_pool_refused;
 static atomic_int wrong, ticks;
 static _Thread_local struct thread *handled; /* whose copy a handler makes */
 static _Thread_local volatile bool is_interruptible; /* nothing but p2pshim and the driver runs */
 static CUresult (*copy_with_attributes)(CUdeviceptr, CUdeviceptr, size_t, CUmemcpyAttributes *, CUstream);
 
-#include "lib/copy_forms.h"
 #include "lib/soak_children.h"
 #include "lib/soak_resources.h"
 
-static unsigned draw(struct thread *t, unsigned count)
-{
-    t->state = t->state * 1664525u + 1013904223u;
-    return (t->state >> 8) % count;
-}
-
 /* What a call returned that depends on this thread alone. */
-static void note(struct thread *t, const char *what, int code)
+static void returned(struct thread *t, const char *what, int code)
 {
     t->codes = (t->codes ^ (uint32_t)code) * 16777619u ^ checksum(what, strlen(what));
     if (logs)
@@ -142,121 +122,50 @@ static CUstream next_stream(struct thread *t, int device)
 
 /* ---- memory ---- */
 
-static CUmemAccessDesc access_of(int device)
-{
-    CUmemAccessDesc access = {.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-    access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    access.location.id = device;
-    return access;
-}
-
-static size_t whole(size_t bytes)
-{
-    return (bytes + GRANULE - 1) / GRANULE * GRANULE;
-}
-
-static void make_context(CUcontext *context, int device)
-{
-#if CUDA_VERSION >= 13000
-    CHECK_CU(cuCtxCreate(context, NULL, 0, device));
-#else
-    CHECK_CU(cuCtxCreate(context, 0, device));
-#endif
-    CHECK_CU(cuCtxPopCurrent(NULL));
-}
-
-static void give_back(struct thread *t, struct buffer *b)
+static void give_back(struct thread *t, struct memory *b)
 {
     make_current(b->device);
-    switch (b->kind) {
-    case PLAIN:
-        CHECK_CU(cuMemFree(b->at));
-        break;
-    case POOLED:
-    case OWN_POOL:
-        CHECK_CU(cuMemFreeAsync(b->at, t->streams[b->device]));
-        CHECK_CU(cuStreamSynchronize(t->streams[b->device]));
-        if (b->pool)
-            CHECK_CU(cuMemPoolDestroy(b->pool));
-        break;
-    case MAPPED:
-        CHECK_CU(cuMemUnmap(b->at, whole(b->bytes)));
-        CHECK_CU(cuMemRelease(b->physical));
-        CHECK_CU(cuMemAddressFree(b->at, whole(b->bytes)));
-        break;
-    default:
-        CHECK_CU(cuCtxDestroy(b->context));
-    }
-    b->at = 0;
+    give_back_memory(b, t->streams[b->device]);
 }
 
 /* All devices get access, so that it is not left to chance who has it. Where that is refused, the memory is given back. */
-static bool take(struct thread *t, struct buffer *b, enum kind kind, int device, size_t bytes)
+static bool take(struct thread *t, struct memory *b, enum kind kind, int device, size_t bytes)
 {
-    CUmemAccessDesc all[DEVICES];
-    CUmemPoolProps pool = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = access_of(device).location};
-    CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = access_of(device).location};
-    CUstream stream = t->streams[device];
     CUresult granted = CUDA_SUCCESS;
-    for (int i = 0; i < device_count; i++)
-        all[i] = access_of(i);
     make_current(device);
-    *b = (struct buffer){.kind = kind, .device = device, .bytes = bytes, .known = b->known};
-    switch (kind) {
-    case PLAIN:
-        CHECK_CU(cuMemAlloc(&b->at, bytes));
-        break;
-    case POOLED:
-        CHECK_CU(cuMemAllocAsync(&b->at, bytes, stream));
-        CHECK_CU(cuStreamSynchronize(stream));
-        break;
-    case OWN_POOL:
-        CHECK_CU(cuMemPoolCreate(&b->pool, &pool));
-        granted = cuMemPoolSetAccess(b->pool, all, (size_t)device_count);
-        CHECK_CU(cuMemAllocFromPoolAsync(&b->at, bytes, b->pool, stream));
-        CHECK_CU(cuStreamSynchronize(stream));
-        break;
-    case MAPPED:
-        CHECK_CU(cuMemAddressReserve(&b->at, whole(bytes), 0, 0, 0));
-        CHECK_CU(cuMemCreate(&b->physical, whole(bytes), &properties, 0));
-        CHECK_CU(cuMemMap(b->at, whole(bytes), 0, b->physical, 0));
-        granted = cuMemSetAccess(b->at, whole(bytes), all, (size_t)device_count);
-        break;
-    default:
-        make_context(&b->context, device);
-        CHECK_CU(cuCtxSetCurrent(b->context));
-        CHECK_CU(cuMemAlloc(&b->at, bytes));
-        make_current(device);
-    }
+    take_memory(b, kind, device, bytes, t->streams[device]);
+    for (int peer = 0; peer < devices && granted == CUDA_SUCCESS; peer++)
+        if (peer != device)
+            granted = grant(b, peer);
     if (granted != CUDA_SUCCESS)
         give_back(t, b);
     return granted == CUDA_SUCCESS;
 }
 
-static void refill(struct thread *t, struct buffer *b)
+static void refill(struct thread *t, struct memory *b)
 {
     CUstream stream = next_stream(t, b->device);
-    fill(b->known, b->bytes, draw(t, 1 << 16));
-    note(t, "upload", (int)cuMemcpyHtoDAsync(b->at, b->known, b->bytes, stream));
+    fill(b->known, b->bytes, draw(1 << 16));
+    returned(t, "upload", (int)cuMemcpyHtoDAsync(b->at, b->known, b->bytes, stream));
     settle(t);
 }
 
-static void take_any(struct thread *t, struct buffer *b)
+static void take_any(struct thread *t, struct memory *b)
 {
-    enum kind kind = (enum kind)draw(t, KINDS);
-    int device = (int)draw(t, (unsigned)device_count);
-    size_t bytes = draw(t, 20) == 0 ? LARGE : SMALL;
+    enum kind kind = (enum kind)draw(KINDS);
+    int device = (int)draw((unsigned)devices);
+    size_t bytes = draw(20) == 0 ? LARGE : SMALL;
     if (hangs || (kind == POOLED && is_pool_refused) || !take(t, b, kind, device, bytes))
         REQUIRE(take(t, b, PLAIN, device, bytes));
-    b->wanted = kind;
+    b->wanted = (int)kind;
     refill(t, b);
 }
 
-static void compare(struct thread *t, const struct buffer *b, const char *what)
+static void compare(struct thread *t, const struct memory *b, const char *what)
 {
     CUstream stream = next_stream(t, b->device);
     memset(t->got, 0, b->bytes);
-    note(t, "download", (int)cuMemcpyDtoHAsync(t->got, b->at, b->bytes, stream));
+    returned(t, "download", (int)cuMemcpyDtoHAsync(t->got, b->at, b->bytes, stream));
     settle(t);
     if (!is_untold && memcmp(t->got, b->known, b->bytes) != 0)
         say_wrong(t, what);
@@ -270,58 +179,45 @@ static void count(struct thread *t, int from, int to, unsigned copies, size_t by
     t->bytes[from][to] += bytes;
 }
 
-static void move_known(const struct copy *c)
+static void any_two(struct thread *t, struct memory **src, struct memory **dst)
 {
-    for (size_t line = 0; line < c->height * c->depth; line++)
-        memcpy(c->dst->known + line * c->pitch, c->src->known + line * c->pitch, c->width);
-}
-
-static bool any_two(struct thread *t, struct buffer **src, struct buffer **dst)
-{
-    unsigned first = draw(t, BUFFERS), second = (first + 1 + draw(t, BUFFERS - 1)) % BUFFERS;
+    unsigned first = draw(BUFFERS), second = (first + 1 + draw(BUFFERS - 1)) % BUFFERS;
     *src = &t->buffers[first], *dst = &t->buffers[second];
-    return true;
 }
 
 static void copy(struct thread *t)
 {
-    struct buffer *src, *dst;
+    struct memory *src, *dst;
     any_two(t, &src, &dst);
-    int by = draw(t, 2) ? src->device : (int)draw(t, (unsigned)device_count);
-    enum form form = (enum form)draw(t, FORMS);
-    size_t bytes = src->bytes < dst->bytes ? src->bytes : dst->bytes;
-    struct copy c = {.src = src, .dst = dst, .height = 1, .depth = 1};
-    if (forms[form].is_linear)
-        c.width = c.pitch = draw(t, 4) == 0 ? 2 + draw(t, 64) : bytes - draw(t, 256);
-    else
-        c.pitch = 1024, c.width = 1 + draw(t, 1024), c.height = 1 + draw(t, 10), c.depth = 1 + draw(t, 8);
-    bool is_async = strstr(forms[form].name, "Async");
-    if (is_async) {
+    int by = draw(2) ? src->device : (int)draw((unsigned)devices);
+    struct transfer c = some_transfer(dst, src);
+    enum form form = c.form;
+    if (is_async(form)) {
         c.stream = next_stream(t, by);
     } else {
         settle(t);
         make_current(by);
     }
-    is_interruptible = !handled && form >= D_PEER_ASYNC;
-    int ret = make(form, &c);
+    is_interruptible = !handled && !is_of_runtime(form);
+    int ret = make(&c);
     is_interruptible = false;
     CUcontext current;
     CHECK_CU(cuCtxGetCurrent(&current));
     if (current != contexts[by])
         say_wrong(t, "another context is current after a copy");
-    if (!is_async) {
-        CHECK_CU(wait_for(form, &c, src->device, dst->device));
+    if (!is_async(form)) {
+        CHECK_CU(wait_for_transfer(&c, contexts[src->device], contexts[dst->device]));
         make_current(by);
         CHECK_CU(cuStreamSynchronize(CU_STREAM_LEGACY));
     }
-    note(t, forms[form].name, ret);
+    returned(t, forms[form].name, ret);
     if (ret != 0)
         return;
-    move_known(&c);
+    expect_rows(dst->known, src->known, &c);
     if (src->device != dst->device)
-        count(t, src->device, dst->device, form == D_BATCH ? 2 : 1, c.width * c.height * c.depth);
+        count(t, src->device, dst->device, form == BY_cuMemcpyBatchAsync ? 2 : 1, c.width * c.rows * c.slices);
     /* Else other work comes between. */
-    if (draw(t, 2))
+    if (draw(2))
         compare(t, dst, forms[form].name);
 }
 
@@ -329,24 +225,24 @@ static void copy(struct thread *t)
 static void copy_by_another_runtime(struct thread *t)
 {
     static const char *const names[] = {"libcudart.so.11.0", "libcudart.so.12", "libcudart.so.13"};
-    struct buffer *src, *dst;
+    struct memory *src, *dst;
     any_two(t, &src, &dst);
     settle(t);
     make_current(src->device);
-    void *runtime = dlopen(names[draw(t, 3)], RTLD_NOW | RTLD_LOCAL);
+    void *runtime = dlopen(names[draw(3)], RTLD_NOW | RTLD_LOCAL);
     REQUIRE(runtime || is_real);
     if (!runtime)
         return;
     int (*copy_peer)(void *, int, const void *, int, size_t) =
         (int (*)(void *, int, const void *, int, size_t))dlsym(runtime, "cudaMemcpyPeer");
     REQUIRE(copy_peer);
-    size_t bytes = 1 + draw(t, SMALL);
+    size_t bytes = 1 + draw(SMALL);
     int ret = copy_peer((void *)dst->at, dst->device, (void *)src->at, src->device, bytes);
-    for (int device = 0; device < device_count; device++) {
+    for (int device = 0; device < devices; device++) {
         make_current(device);
         CHECK_CU(cuStreamSynchronize(CU_STREAM_LEGACY));
     }
-    note(t, "another runtime's cudaMemcpyPeer", ret);
+    returned(t, "another runtime's cudaMemcpyPeer", ret);
     REQUIRE(dlclose(runtime) == 0);
     if (ret != 0)
         return;
@@ -358,21 +254,21 @@ static void copy_by_another_runtime(struct thread *t)
 /* Through pages of the host that are registered for it. */
 static void copy_by_host(struct thread *t)
 {
-    struct buffer *src, *dst;
+    struct memory *src, *dst;
     any_two(t, &src, &dst);
-    size_t bytes = 1 + draw(t, SMALL);
+    size_t bytes = 1 + draw(SMALL);
     void *host = mmap(NULL, SMALL, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     REQUIRE(host != MAP_FAILED);
     make_current(src->device);
-    note(t, "cuMemHostRegister", (int)cuMemHostRegister(host, SMALL, CU_MEMHOSTREGISTER_PORTABLE));
+    returned(t, "cuMemHostRegister", (int)cuMemHostRegister(host, SMALL, CU_MEMHOSTREGISTER_PORTABLE));
     CUstream stream = next_stream(t, src->device);
-    note(t, "to the host", (int)cuMemcpyAsync((CUdeviceptr)host, src->at, bytes, stream));
+    returned(t, "to the host", (int)cuMemcpyAsync((CUdeviceptr)host, src->at, bytes, stream));
     stream = next_stream(t, dst->device);
-    note(t, "from the host", (int)cuMemcpyAsync(dst->at, (CUdeviceptr)host, bytes, stream));
+    returned(t, "from the host", (int)cuMemcpyAsync(dst->at, (CUdeviceptr)host, bytes, stream));
     settle(t);
     memcpy(dst->known, src->known, bytes);
     if (!hangs)
-        note(t, "cuMemHostUnregister", (int)cuMemHostUnregister(host));
+        returned(t, "cuMemHostUnregister", (int)cuMemHostUnregister(host));
     REQUIRE(hangs || munmap(host, SMALL) == 0);
 }
 
@@ -385,27 +281,27 @@ static void CUDA_CB hold_up(void *unused)
 /* A copy that reads its source during the call: what comes there afterwards does not arrive. */
 static void overwrite_source(struct thread *t)
 {
-    struct buffer ends[2] = {{0}};
+    struct memory ends[2] = {{0}};
     CUmemcpyAttributes attributes = {.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL};
-    size_t bytes = draw(t, 4) == 0 ? LARGE : SMALL;
+    size_t bytes = draw(4) == 0 ? LARGE : SMALL;
     CUstream other;
     if (!copy_with_attributes)
         return;
     for (int i = 0; i < 2; i++) {
         ends[i].known = t->got;
-        REQUIRE(take(t, &ends[i], PLAIN, (int)((t->number + (unsigned)i) % (unsigned)device_count), bytes));
+        REQUIRE(take(t, &ends[i], PLAIN, (int)((t->number + (unsigned)i) % (unsigned)devices), bytes));
     }
     settle(t);
     CUstream stream = next_stream(t, ends[0].device);
     CHECK_CU(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
-    fill(t->got, bytes, draw(t, 1 << 16));
+    fill(t->got, bytes, draw(1 << 16));
     uint32_t sum = checksum(t->got, bytes);
     CHECK_CU(cuMemcpyHtoDAsync(ends[0].at, t->got, bytes, stream));
     settle(t);
     make_current(ends[0].device);
     CHECK_CU(cuLaunchHostFunc(stream, hold_up, NULL));
     int ret = (int)copy_with_attributes(ends[1].at, ends[0].at, bytes, &attributes, stream);
-    note(t, "cuMemcpyWithAttributesAsync", ret);
+    returned(t, "cuMemcpyWithAttributesAsync", ret);
     CHECK_CU(cuMemsetD8Async(ends[0].at, 0, bytes, other));
     CHECK_CU(cuStreamSynchronize(other));
     settle(t);
@@ -422,20 +318,20 @@ static void overwrite_source(struct thread *t)
 
 /* ---- graphs ---- */
 
-static CUgraph capture(struct thread *t, CUstream stream, CUstreamCaptureMode mode, struct buffer *ends[2], size_t bytes)
+static CUgraph capture(struct thread *t, CUstream stream, CUstreamCaptureMode mode, struct memory *ends[2], size_t bytes)
 {
     CUgraph graph = NULL;
-    note(t, "begin", (int)cuStreamBeginCapture(stream, mode));
-    note(t, "captured", (int)cuMemcpyAsync(ends[1]->at, ends[0]->at, bytes, stream));
-    note(t, "end", (int)cuStreamEndCapture(stream, &graph));
+    returned(t, "begin", (int)cuStreamBeginCapture(stream, mode));
+    returned(t, "captured", (int)cuMemcpyAsync(ends[1]->at, ends[0]->at, bytes, stream));
+    returned(t, "end", (int)cuStreamEndCapture(stream, &graph));
     REQUIRE(graph);
     return graph;
 }
 
-static void launch(struct thread *t, CUgraphExec exec, CUstream stream, struct buffer *ends[2], size_t bytes)
+static void launch(struct thread *t, CUgraphExec exec, CUstream stream, struct memory *ends[2], size_t bytes)
 {
-    for (unsigned i = 1 + draw(t, 3); i > 0; i--) {
-        note(t, "launch", (int)cuGraphLaunch(exec, stream));
+    for (unsigned i = 1 + draw(3); i > 0; i--) {
+        returned(t, "launch", (int)cuGraphLaunch(exec, stream));
         if (ends[0]->device != ends[1]->device)
             count(t, ends[0]->device, ends[1]->device, 1, bytes);
     }
@@ -444,25 +340,25 @@ static void launch(struct thread *t, CUgraphExec exec, CUstream stream, struct b
 
 static void use_graph(struct thread *t, CUstreamCaptureMode mode)
 {
-    struct buffer *ends[2];
+    struct memory *ends[2];
     any_two(t, &ends[0], &ends[1]);
-    size_t bytes = 1 + draw(t, SMALL), others = 1 + draw(t, SMALL);
+    size_t bytes = 1 + draw(SMALL), others = 1 + draw(SMALL);
     CUgraphExec exec;
     CUgraph first, second;
     CUstream stream = next_stream(t, ends[0]->device);
     first = capture(t, stream, mode, ends, bytes);
-    note(t, "instantiate", (int)cuGraphInstantiateWithFlags(&exec, first, 0));
+    returned(t, "instantiate", (int)cuGraphInstantiateWithFlags(&exec, first, 0));
     launch(t, exec, stream, ends, bytes);
-    if (draw(t, 2)) {
+    if (draw(2)) {
         second = capture(t, stream, mode, ends, others);
         CUgraphExecUpdateResultInfo info;
-        note(t, "update", (int)cuGraphExecUpdate(exec, second, &info));
+        returned(t, "update", (int)cuGraphExecUpdate(exec, second, &info));
         launch(t, exec, stream, ends, others);
-        note(t, "destroy", (int)cuGraphDestroy(second));
+        returned(t, "destroy", (int)cuGraphDestroy(second));
     }
     settle(t);
-    note(t, "destroy", (int)cuGraphExecDestroy(exec));
-    note(t, "destroy", (int)cuGraphDestroy(first));
+    returned(t, "destroy", (int)cuGraphExecDestroy(exec));
+    returned(t, "destroy", (int)cuGraphDestroy(first));
 }
 
 /* ---- contexts, streams, events ---- */
@@ -471,56 +367,56 @@ static void use_graph(struct thread *t, CUstreamCaptureMode mode)
 static void copy_in_contexts(struct thread *t)
 {
     enum { BYTES = 4096 };
-    int devices[2] = {(int)draw(t, (unsigned)device_count), (int)draw(t, (unsigned)device_count)};
+    int on[2] = {(int)draw((unsigned)devices), (int)draw((unsigned)devices)};
     CUcontext made[2];
     CUdeviceptr at[2];
     unsigned char sent[BYTES], got[BYTES] = {0};
-    fill(sent, BYTES, draw(t, 1 << 16));
+    fill(sent, BYTES, draw(1 << 16));
     for (int i = 0; i < 2; i++) {
-        make_context(&made[i], devices[i]);
+        make_context(&made[i], on[i]);
         CHECK_CU(cuCtxSetCurrent(made[i]));
         CHECK_CU(cuMemAlloc(&at[i], BYTES));
     }
     CHECK_CU(cuCtxSetCurrent(made[0]));
     (void)cuCtxEnablePeerAccess(made[1], 0);
-    note(t, "upload", (int)cuMemcpyHtoD(at[0], sent, BYTES));
-    note(t, "copy in contexts", (int)cuMemcpyPeer(at[1], made[1], at[0], made[0], BYTES));
+    returned(t, "upload", (int)cuMemcpyHtoD(at[0], sent, BYTES));
+    returned(t, "copy in contexts", (int)cuMemcpyPeer(at[1], made[1], at[0], made[0], BYTES));
     CHECK_CU(cuCtxSynchronize());
     CHECK_CU(cuCtxSetCurrent(made[1]));
     CHECK_CU(cuCtxSynchronize());
-    note(t, "download", (int)cuMemcpyDtoH(got, at[1], BYTES));
-    if (devices[0] != devices[1])
-        count(t, devices[0], devices[1], 1, BYTES);
+    returned(t, "download", (int)cuMemcpyDtoH(got, at[1], BYTES));
+    if (on[0] != on[1])
+        count(t, on[0], on[1], 1, BYTES);
     if (!is_untold && memcmp(sent, got, BYTES) != 0)
         say_wrong(t, "copy in contexts of its own");
     for (int i = 0; i < 2; i++)
-        note(t, "cuCtxDestroy", (int)cuCtxDestroy(made[i]));
+        returned(t, "cuCtxDestroy", (int)cuCtxDestroy(made[i]));
     make_current(0);
 }
 
 static void renew_stream(struct thread *t)
 {
-    int device = (int)draw(t, (unsigned)device_count);
+    int device = (int)draw((unsigned)devices);
     settle(t);
     make_current(device);
-    note(t, "cuStreamDestroy", (int)cuStreamDestroy(t->streams[device]));
-    note(t, "cuStreamCreate", (int)cuStreamCreate(&t->streams[device], CU_STREAM_NON_BLOCKING));
+    returned(t, "cuStreamDestroy", (int)cuStreamDestroy(t->streams[device]));
+    returned(t, "cuStreamCreate", (int)cuStreamCreate(&t->streams[device], CU_STREAM_NON_BLOCKING));
     if (device == t->last_device)
         t->last = t->streams[device];
 }
 
 static void renew_event(struct thread *t)
 {
-    int device = (int)draw(t, (unsigned)device_count);
+    int device = (int)draw((unsigned)devices);
     make_current(device);
-    note(t, "cuEventDestroy", (int)cuEventDestroy(t->events[device]));
-    note(t, "cuEventCreate", (int)cuEventCreate(&t->events[device], CU_EVENT_DISABLE_TIMING));
+    returned(t, "cuEventDestroy", (int)cuEventDestroy(t->events[device]));
+    returned(t, "cuEventCreate", (int)cuEventCreate(&t->events[device], CU_EVENT_DISABLE_TIMING));
 }
 
 /* Others may have done it. */
 static void enable(struct thread *t)
 {
-    int device = (int)draw(t, (unsigned)device_count), peer = (device + 1 + (int)draw(t, (unsigned)device_count - 1)) % device_count;
+    int device = (int)draw((unsigned)devices), peer = (device + 1 + (int)draw((unsigned)devices - 1)) % devices;
     make_current(device);
     CUresult ret = cuCtxEnablePeerAccess(contexts[peer], 0);
     bool is_known = ret == CUDA_SUCCESS || ret == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED || ret == CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
@@ -530,31 +426,33 @@ static void enable(struct thread *t)
 
 static void do_wrong(struct thread *t)
 {
-    struct buffer *b = &t->buffers[draw(t, BUFFERS)];
+    struct memory *b = &t->buffers[draw(BUFFERS)];
     make_current(b->device);
-    switch (draw(t, 5)) {
+    switch (draw(5)) {
     case 0:
-        note(t, "free of nothing", (int)cuMemFree(8));
+        returned(t, "free of nothing", (int)cuMemFree(8));
         break;
     case 1:
-        note(t, "no such device", (int)cudaMemcpyPeer((void *)b->at, 99, (void *)b->at, b->device, 4));
-        note(t, "last error", (int)cudaGetLastError());
+        returned(t, "no such device", (int)cudaMemcpyPeer((void *)b->at, 99, (void *)b->at, b->device, 4));
+        returned(t, "last error", (int)cudaGetLastError());
         break;
     case 2:
-        note(t, "NULL", (int)cuMemcpyPeerAsync(0, contexts[0], b->at, contexts[b->device], 4, t->streams[b->device]));
+        returned(t, "NULL", (int)cuMemcpyPeerAsync(0, contexts[0], b->at, contexts[b->device], 4, t->streams[b->device]));
         break;
     case 3:
-        note(t, "itself", (int)cuCtxEnablePeerAccess(contexts[b->device], 0));
+        returned(t, "itself", (int)cuCtxEnablePeerAccess(contexts[b->device], 0));
         break;
     default:
-        note(t, "flags", (int)cuCtxEnablePeerAccess(contexts[!b->device], 7));
+        returned(t, "flags", (int)cuCtxEnablePeerAccess(contexts[!b->device], 7));
     }
 }
 
 /* ---- processes and threads ---- */
 
-static void *copy_in_thread(void *t)
+static void *copy_in_thread(void *thread)
 {
+    struct thread *t = thread;
+    mine = &t->part;
     copy(t);
     settle(t);
     return NULL;
@@ -592,7 +490,7 @@ static void use_child(struct thread *t)
     if (child == 0)
         _exit((int)cuMemcpyPeer(t->buffers[0].at, contexts[0], t->buffers[1].at, contexts[1], 4));
     REQUIRE(child > 0 && waitpid(child, &status, 0) == child);
-    note(t, "child", WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status));
+    returned(t, "child", WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status));
 }
 
 struct shared {
@@ -602,18 +500,18 @@ struct shared {
 };
 
 /* Another process looks whether what is shared is there, and writes something else, by a copy from another device. */
-static int answer(int from, int to)
+static int answer_requests(int from, int to)
 {
     static unsigned char sent[SMALL], got[SMALL];
     struct shared shared;
     while (read(from, &shared, sizeof shared) == sizeof shared) {
-        device_count = shared.device_count;
-        int own = (shared.device + 1) % device_count;
+        devices = shared.device_count;
+        int own = (shared.device + 1) % devices;
         CUdeviceptr theirs, mine;
         char is_there;
         if (!contexts[0]) {
             CHECK_CU(cuInit(0));
-            for (int device = 0; device < device_count; device++)
+            for (int device = 0; device < devices; device++)
                 CHECK_CU(cuDevicePrimaryCtxRetain(&contexts[device], device));
         }
         make_current(own);
@@ -639,15 +537,15 @@ static int answer(int from, int to)
 
 static void share(struct thread *t)
 {
-    struct buffer *b = &t->buffers[draw(t, BUFFERS)];
-    struct shared shared = {.device = b->device, .device_count = device_count, .seed = draw(t, 1 << 16)};
+    struct memory *b = &t->buffers[draw(BUFFERS)];
+    struct shared shared = {.device = b->device, .device_count = devices, .seed = draw(1 << 16)};
     char is_there;
     if (b->wanted != PLAIN || b->bytes != SMALL || !t->partner[1])
         return;
     fill(b->known, SMALL, shared.seed);
-    note(t, "upload", (int)cuMemcpyHtoDAsync(b->at, b->known, SMALL, next_stream(t, b->device)));
+    returned(t, "upload", (int)cuMemcpyHtoDAsync(b->at, b->known, SMALL, next_stream(t, b->device)));
     settle(t);
-    note(t, "cuIpcGetMemHandle", (int)cuIpcGetMemHandle(&shared.handle, b->at));
+    returned(t, "cuIpcGetMemHandle", (int)cuIpcGetMemHandle(&shared.handle, b->at));
     REQUIRE(write(t->partner[0], &shared, sizeof shared) == sizeof shared);
     ssize_t got;
     while ((got = read(t->partner[1], &is_there, 1)) < 0)
@@ -668,7 +566,7 @@ static void start_partner(struct thread *t)
     REQUIRE(child >= 0);
     if (child == 0) {
         close(there[1]), close(back[0]);
-        _exit(answer(there[0], back[1]));
+        _exit(answer_requests(there[0], back[1]));
     }
     close(there[0]), close(back[1]);
     t->partner[0] = there[1], t->partner[1] = back[0];
@@ -678,8 +576,8 @@ static void start_partner(struct thread *t)
 
 static void step(struct thread *t)
 {
-    struct buffer *b = &t->buffers[draw(t, BUFFERS)];
-    switch (draw(t, 28)) {
+    struct memory *b = &t->buffers[draw(BUFFERS)];
+    switch (draw(28)) {
     case 0:
         compare(t, b, "what is there");
         break;
@@ -722,10 +620,10 @@ static void step(struct thread *t)
             do_wrong(t);
         break;
     case 12:
-        use_thread(t, draw(t, 2) && !is_real ? SMALL_STACK : 0);
+        use_thread(t, draw(2) && !is_real ? SMALL_STACK : 0);
         break;
     case 13:
-        if (draw(t, 4) == 0)
+        if (draw(4) == 0)
             use_child(t);
         break;
     case 14:
@@ -740,14 +638,14 @@ static void step(struct thread *t)
         copy_in_handler(t);
         break;
     case 18:
-        if (!hangs && !is_untold && draw(t, is_real ? 32 : 16) == 0) {
-            enum child_end how = (enum child_end)draw(t, CHILD_ENDS);
-            unsigned copies = 1 + draw(t, CHILD_COPIES);
-            note(t, "program", use_program(draw(t, 1 << 16), how, copies));
+        if (!hangs && !is_untold && draw(is_real ? 32 : 16) == 0) {
+            enum child_end how = (enum child_end)draw(CHILD_ENDS);
+            unsigned copies = 1 + draw(CHILD_COPIES);
+            returned(t, "program", use_program(draw(1 << 16), how, copies));
         }
         break;
     case 19:
-        if (!hangs && !is_untold && draw(t, 4) == 0)
+        if (!hangs && !is_untold && draw(4) == 0)
             overwrite_source(t);
         break;
     default:
@@ -757,7 +655,7 @@ static void step(struct thread *t)
 
 static void begin(struct thread *t)
 {
-    for (int device = 0; device < device_count; device++) {
+    for (int device = 0; device < devices; device++) {
         make_current(device);
         CHECK_CU(cuStreamCreate(&t->streams[device], CU_STREAM_NON_BLOCKING));
         CHECK_CU(cuEventCreate(&t->events[device], CU_EVENT_DISABLE_TIMING));
@@ -775,7 +673,7 @@ static void end(struct thread *t)
         return;
     for (int i = 0; i < BUFFERS; i++)
         give_back(t, &t->buffers[i]);
-    for (int device = 0; device < device_count; device++) {
+    for (int device = 0; device < devices; device++) {
         make_current(device);
         CHECK_CU(cuStreamDestroy(t->streams[device]));
         CHECK_CU(cuEventDestroy(t->events[device]));
@@ -808,16 +706,12 @@ static void on_tick(int signal)
 static void set_up(void)
 {
     unsigned char sent[TICKED];
-    CUmemAccessDesc all[DEVICES];
-    for (int device = 0; device < device_count; device++)
-        all[device] = access_of(device);
-    for (int device = 0; device < device_count; device++) {
+    for (int device = 0; device < devices; device++) {
         CUmemoryPool pool;
-        CHECK(cudaSetDevice(device));
-        CHECK(cudaFree(NULL));
-        CHECK_CU(cuCtxGetCurrent(&contexts[device]));
+        find_context(device);
         CHECK_CU(cuDeviceGetDefaultMemPool(&pool, device));
-        is_pool_refused |= cuMemPoolSetAccess(pool, all, (size_t)device_count) != CUDA_SUCCESS;
+        for (int peer = 0; peer < devices; peer++)
+            is_pool_refused |= peer != device && grant_pool(pool, peer, CU_MEM_ACCESS_FLAGS_PROT_READWRITE) != CUDA_SUCCESS;
     }
     ticking.inside = (int (*)(unsigned *))dlsym(RTLD_DEFAULT, "p2psim_inside");
     if (hangs || is_real || !ticking.inside)
@@ -855,14 +749,14 @@ static void take_down(struct thread *t)
 /* While no other thread does anything, nor has any memory. */
 static void change_all(struct thread *t)
 {
-    int device = (int)draw(t, (unsigned)device_count), peer = (device + 1) % device_count;
+    int device = (int)draw((unsigned)devices), peer = (device + 1) % devices;
     if (hangs)
         return;
     take_down(t);
-    switch (is_real ? 1 + draw(t, 2) : draw(t, 3)) {
+    switch (is_real ? 1 + draw(2) : draw(3)) {
     case 0:
         CHECK(cudaSetDevice(device));
-        note(t, "cudaDeviceReset", (int)cudaDeviceReset());
+        returned(t, "cudaDeviceReset", (int)cudaDeviceReset());
         break;
     case 1:
         make_current(device);
@@ -882,6 +776,7 @@ static void change_all(struct thread *t)
 static void *run(void *argument)
 {
     struct thread *t = argument;
+    mine = &t->part;
     t->got = malloc(LARGE);
     REQUIRE(t->got);
     for (int i = 0; i < BUFFERS; i++)
@@ -895,7 +790,7 @@ static void *run(void *argument)
             end(t);
         pthread_barrier_wait(&barrier);
         if (t->number == 0 && is_measured && !hangs)
-            show_resources(round, device_count, is_real ? INT_MAX : thread_count + 1);
+            show_resources(round, devices, is_real ? INT_MAX : thread_count + 1);
         if (t->number == 0 && round < rounds - 1)
             change_all(t);
         pthread_barrier_wait(&barrier);
@@ -912,8 +807,8 @@ static void show(void)
 {
     for (int number = 0; number < thread_count; number++)
         printf("thread %d: %08x\n", number, threads[number].codes);
-    for (int from = 0; from < device_count; from++)
-        for (int to = 0; to < device_count; to++) {
+    for (int from = 0; from < devices; from++)
+        for (int to = 0; to < devices; to++) {
             unsigned long long copies = 0, bytes = 0;
             for (int number = 0; number < thread_count; number++) {
                 copies += threads[number].copies[from][to];
@@ -934,29 +829,27 @@ int main(int argc, char **argv)
     seed = (unsigned)strtoul(argv[1], NULL, 10);
     thread_count = argc > 2 ? atoi(argv[2]) : THREADS;
     steps = argc > 3 ? atoi(argv[3]) : STEPS;
+    hangs = has_word(argc, argv, "hangs");
+    has_no_graphs = has_word(argc, argv, "graphless");
+    is_right = has_word(argc, argv, "right");
+    is_unasked = has_word(argc, argv, "unasked");
+    is_untold = has_word(argc, argv, "untold");
+    is_real = has_word(argc, argv, "real");
+    logs = has_word(argc, argv, "log");
     for (int word = 4; word < argc; word++) {
-        hangs |= strcmp(argv[word], "hangs") == 0;
-        has_no_graphs |= strcmp(argv[word], "graphless") == 0;
-        is_right |= strcmp(argv[word], "right") == 0;
-        is_unasked |= strcmp(argv[word], "unasked") == 0;
-        is_untold |= strcmp(argv[word], "untold") == 0;
-        is_real |= strcmp(argv[word], "real") == 0;
-        logs |= strcmp(argv[word], "log") == 0;
         is_measured |= sscanf(argv[word], "rounds=%d", &rounds) == 1;
         (void)sscanf(argv[word], "processes=%d", &processes);
     }
     REQUIRE(thread_count > 0 && thread_count <= MOST_THREADS);
     setvbuf(stdout, NULL, _IOLBF, 0);
     for (int number = 0; number < thread_count; number++)
-        threads[number] = (struct thread){.number = (unsigned)number, .state = seed * 2654435761u + (unsigned)number * 40503u};
+        threads[number] = (struct thread){.number = (unsigned)number, .part.state = (uint64_t)seed << 8 | (unsigned)number};
     for (int number = 0; number < thread_count && number < processes - 1 && !hangs; number++)
         start_partner(&threads[number]);
     fprintf(stderr, "process %d\n", getpid());
-    CHECK(cudaGetDeviceCount(&device_count));
-    device_count = device_count < DEVICES ? device_count : DEVICES;
+    count_devices(MOST_DEVICES);
     find_batches();
-    CUdriverProcAddressQueryResult found;
-    (void)cuGetProcAddress("cuMemcpyWithAttributesAsync", (void **)&copy_with_attributes, 13020, CU_GET_PROC_ADDRESS_DEFAULT, &found);
+    find_function("cuMemcpyWithAttributesAsync", &copy_with_attributes);
     set_up();
     REQUIRE(pthread_barrier_init(&barrier, NULL, (unsigned)thread_count) == 0);
     struct sigaction action = {.sa_handler = on_tick, .sa_flags = SA_RESTART}, request = {.sa_handler = on_request, .sa_flags = SA_RESTART};

@@ -17,10 +17,10 @@
 #define _POSIX_C_SOURCE 200809L
 #include <cuda_runtime_api.h>
 #include <dirent.h>
-#include <string.h>
 #include <time.h>
 
 #include "check.h"
+#include "lib/random.h"
 
 enum { DEVICES = 2, BUFFERS = 3, STREAMS = 4, MIB = 1 << 20, LARGEST = 18 * MIB + 12345, STEPS = 14 };
 
@@ -38,19 +38,12 @@ struct stream {
 
 static struct buffer buffers[DEVICES * BUFFERS];
 static struct stream streams[DEVICES * STREAMS];
-static unsigned state;
-static int shows, is_real, enables;
-
-static unsigned draw(unsigned count)
-{
-    state = state * 1664525u + 1013904223u;
-    return (state >> 8) % count;
-}
+static int is_real, enables;
 
 static size_t size(void)
 {
     static const size_t sizes[] = {1, 4096, MIB, 8 * MIB - 1, 8 * MIB, 8 * MIB + 1, 16 * MIB - 1, 16 * MIB, LARGEST};
-    return sizes[draw(sizeof sizes / sizeof *sizes)];
+    return ONE_OF(sizes);
 }
 
 static void take(struct buffer *b, int device)
@@ -114,53 +107,46 @@ static struct cudaMemcpy3DPeerParms rows(struct buffer *dst, size_t to, struct b
 
 enum { PEER, PEER_ROWS, REGULAR, REGULAR_ROWS };
 
-static void copy(struct stream s, struct buffer *dst, size_t to, struct buffer *src, size_t from, size_t bytes)
+/* A part of a buffer. */
+struct part_of {
+    struct buffer *buffer;
+    size_t at;
+};
+
+/* On a stream, or synchronously, without one. */
+static cudaError_t make(unsigned form, const struct stream *s, struct part_of dst, struct part_of src, size_t bytes)
 {
-    /* A regular copy would need rights to a pool's memory. */
-    unsigned form = draw(dst->is_pooled || src->is_pooled ? 2 : 4);
-    begin(s, dst);
-    begin(s, src);
-    if (form == PEER) {
-        CHECK(cudaMemcpyPeerAsync(dst->address + to, dst->device, src->address + from, src->device, bytes, s.handle));
-    } else if (form == REGULAR) {
-        CHECK(cudaMemcpyAsync(dst->address + to, src->address + from, bytes, cudaMemcpyDefault, s.handle));
-    } else {
-        struct cudaMemcpy3DPeerParms p = rows(dst, to, src, from, bytes, form == PEER_ROWS ? 1 + draw(3) : 1);
-        if (form == PEER_ROWS)
-            CHECK(cudaMemcpy3DPeerAsync(&p, s.handle));
-        else
-            CHECK(cudaMemcpy2DAsync(p.dstPtr.ptr, p.dstPtr.pitch, p.srcPtr.ptr, p.srcPtr.pitch, p.extent.width, p.extent.height,
-                                    cudaMemcpyDefault, s.handle));
-    }
-    end(s, dst);
-    end(s, src);
+    unsigned char *to = dst.buffer->address + dst.at, *from = src.buffer->address + src.at;
+    if (form == PEER)
+        return s ? cudaMemcpyPeerAsync(to, dst.buffer->device, from, src.buffer->device, bytes, s->handle)
+                 : cudaMemcpyPeer(to, dst.buffer->device, from, src.buffer->device, bytes);
+    if (form == REGULAR)
+        return s ? cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, s->handle) : cudaMemcpy(to, from, bytes, cudaMemcpyDefault);
+    struct cudaMemcpy3DPeerParms p = rows(dst.buffer, dst.at, src.buffer, src.at, bytes, form == PEER_ROWS ? 1 + draw(3) : 1);
+    if (form == PEER_ROWS)
+        return s ? cudaMemcpy3DPeerAsync(&p, s->handle) : cudaMemcpy3DPeer(&p);
+    size_t pitch = p.dstPtr.pitch, width = p.extent.width, height = p.extent.height;
+    return s ? cudaMemcpy2DAsync(to, pitch, from, pitch, width, height, cudaMemcpyDefault, s->handle)
+             : cudaMemcpy2D(to, pitch, from, pitch, width, height, cudaMemcpyDefault);
 }
 
-/* Ordered by the default streams of both devices, or of the source's if the copy names none. */
-static void copy_synchronously(struct buffer *dst, size_t to, struct buffer *src, size_t from, size_t bytes)
+/* A synchronous copy is ordered by the default streams of both devices, or of the source's if it names none. */
+static void copy(const struct stream *s, struct part_of dst, struct part_of src, size_t bytes)
 {
-    unsigned form = draw(dst->is_pooled || src->is_pooled ? 2 : 4);
-    struct stream of_dst = {0, dst->device}, of_src = {0, src->device};
+    /* A regular copy would need rights to a pool's memory. */
+    unsigned form = draw(dst.buffer->is_pooled || src.buffer->is_pooled ? 2 : 4);
+    struct stream of_dst = {0, dst.buffer->device}, of_src = {0, src.buffer->device};
     if (form >= REGULAR)
         of_dst = of_src;
+    if (s)
+        of_dst = of_src = *s;
     CHECK(cudaSetDevice(of_dst.device));
-    begin(of_dst, dst);
+    begin(of_dst, dst.buffer);
     CHECK(cudaSetDevice(of_src.device));
-    begin(of_src, src);
-    if (form == PEER) {
-        CHECK(cudaMemcpyPeer(dst->address + to, dst->device, src->address + from, src->device, bytes));
-    } else if (form == REGULAR) {
-        CHECK(cudaMemcpy(dst->address + to, src->address + from, bytes, cudaMemcpyDefault));
-    } else {
-        struct cudaMemcpy3DPeerParms p = rows(dst, to, src, from, bytes, form == PEER_ROWS ? 1 + draw(3) : 1);
-        if (form == PEER_ROWS)
-            CHECK(cudaMemcpy3DPeer(&p));
-        else
-            CHECK(cudaMemcpy2D(p.dstPtr.ptr, p.dstPtr.pitch, p.srcPtr.ptr, p.srcPtr.pitch, p.extent.width, p.extent.height,
-                               cudaMemcpyDefault));
-    }
-    end(of_dst, dst);
-    end(of_src, src);
+    begin(of_src, src.buffer);
+    CHECK(make(form, s, dst, src, bytes));
+    end(of_dst, dst.buffer);
+    end(of_src, src.buffer);
 }
 
 static void step(int number)
@@ -180,9 +166,9 @@ static void step(int number)
         if (s.device != dst->device && s.device != src->device)
             s = streams[src->device];
         CHECK(cudaSetDevice(s.device));
-        copy(s, dst, to, src, from, bytes);
+        copy(&s, (struct part_of){dst, to}, (struct part_of){src, from}, bytes);
     } else if (what >= 10) {
-        copy_synchronously(dst, to, src, from, bytes);
+        copy(NULL, (struct part_of){dst, to}, (struct part_of){src, from}, bytes);
     } else if (what == 6) {
         if (s.device == dst->device) {
             begin(s, dst);
@@ -209,8 +195,7 @@ static void step(int number)
             CHECK(cudaStreamCreateWithFlags(&streams[i].handle, draw(2) ? cudaStreamNonBlocking : cudaStreamDefault));
         }
     }
-    if (shows)
-        printf("  step %d: %u, %zu bytes\n", number, what, bytes);
+    note("  step %d: %u, %zu bytes\n", number, what, bytes);
 }
 
 static void enable(int device, int peer)
@@ -229,12 +214,10 @@ static void enable(int device, int peer)
 #endif
 }
 
-static void sequence(unsigned seed)
+static void take_steps(void)
 {
     static unsigned char host[LARGEST];
-    uint32_t sum = 0;
 
-    state = seed * 2654435761u + 1;
     for (int i = 0; enables && i < DEVICES; i++)
         enable(i, !i);
     for (int i = 0; i < DEVICES * BUFFERS; i++)
@@ -251,7 +234,7 @@ static void sequence(unsigned seed)
         CHECK(cudaEventSynchronize(buffers[i].used));
         CHECK(cudaSetDevice(buffers[i].device));
         CHECK(cudaMemcpy(host, buffers[i].address, LARGEST, cudaMemcpyDeviceToHost));
-        sum = sum * 31 + checksum(host, LARGEST);
+        fold_bytes(host, LARGEST);
         give_back(&buffers[i]);
     }
     for (int i = DEVICES; i < DEVICES * STREAMS; i++) {
@@ -262,7 +245,6 @@ static void sequence(unsigned seed)
         CHECK(cudaSetDevice(device));
         CHECK(cudaDeviceReset());
     }
-    printf("sequence %u: %08x\n", seed, sum);
 }
 
 static volatile int may_go;
@@ -282,10 +264,8 @@ static void show_time(void)
     cudaStream_t s;
     struct timespec before, after;
 
-    for (int i = 0; i < DEVICES; i++) {
-        CHECK(cudaSetDevice(i));
-        CHECK(cudaMalloc((void **)&on[i], LARGEST));
-    }
+    for (int i = 0; i < DEVICES; i++)
+        on[i] = device_memory(i, LARGEST);
     CHECK(cudaSetDevice(0));
     CHECK(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
     fill(expected, LARGEST, 7);
@@ -309,10 +289,8 @@ static void show_sizes(void)
     double quickest = 1e9;
     unsigned char *on[DEVICES];
     cudaStream_t s;
-    for (int i = DEVICES - 1; i >= 0; i--) {
-        CHECK(cudaSetDevice(i));
-        CHECK(cudaMalloc((void **)&on[i], LARGEST));
-    }
+    for (int i = DEVICES - 1; i >= 0; i--)
+        on[i] = device_memory(i, LARGEST);
     CHECK(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
     for (int i = 0; i < 1030; i++) {
         struct timespec before, after;
@@ -333,10 +311,8 @@ static void show_ends(void)
     for (int round = 0; round < 20; round++) {
         unsigned char *on[DEVICES];
         fill(expected, LARGEST, (unsigned)round);
-        for (int i = 0; i < DEVICES; i++) {
-            CHECK(cudaSetDevice(i));
-            CHECK(cudaMalloc((void **)&on[i], LARGEST));
-        }
+        for (int i = 0; i < DEVICES; i++)
+            on[i] = device_memory(i, LARGEST);
         CHECK(cudaSetDevice(0));
         CHECK(cudaMemcpy(on[0], expected, LARGEST, cudaMemcpyHostToDevice));
         CHECK(cudaMemcpyPeerAsync(on[1], 1, on[0], 0, LARGEST, 0));
@@ -404,18 +380,15 @@ static void copy_again(int i)
 static void reset_after_large(int i)
 {
     (void)i;
-    CHECK(cudaSetDevice(0));
-    CHECK(cudaMalloc((void **)&many[0], 8 * MIB));
+    many[0] = device_memory(0, 8 * MIB);
     CHECK(cudaMemcpyPeerAsync(many[1], 1, many[0], 0, 8 * MIB, 0));
     CHECK(cudaDeviceReset());
 }
 
 static void show_many(int copies, int resets)
 {
-    for (int i = DEVICES - 1; i >= 0; i--) {
-        CHECK(cudaSetDevice(i));
-        CHECK(cudaMalloc((void **)&many[i], 8 * MIB));
-    }
+    for (int i = DEVICES - 1; i >= 0; i--)
+        many[i] = device_memory(i, 8 * MIB);
     cudaError_t enabled = cudaDeviceEnablePeerAccess(1, 0);
     REQUIRE(enabled == cudaSuccess || enabled == cudaErrorPeerAccessUnsupported);
     cudaGetLastError();
@@ -436,14 +409,10 @@ int main(int argc, char **argv)
     } else if (argc > 3 && strcmp(argv[1], "many") == 0) {
         show_many(atoi(argv[2]), atoi(argv[3]));
     } else {
-        REQUIRE(argc > 2);
-        for (int i = 3; i < argc; i++) {
-            shows |= strcmp(argv[i], "steps") == 0;
-            is_real |= strcmp(argv[i], "real") == 0;
-            enables |= strcmp(argv[i], "enables") == 0;
-        }
-        for (unsigned seed = (unsigned)atoi(argv[1]), last = seed + (unsigned)atoi(argv[2]); seed < last; seed++)
-            sequence(seed);
+        static const struct program program = {.take = take_steps};
+        is_real = has_word(argc, argv, "real");
+        enables = has_word(argc, argv, "enables");
+        return take_sequences(argc, argv, &program);
     }
     return 0;
 }

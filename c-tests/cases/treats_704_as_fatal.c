@@ -31,10 +31,8 @@ static cudaError_t library(void)
 int main(int argc, char **argv)
 {
     int fatal = argc > 1 && strcmp(argv[1], "fatal") == 0;
-    CHECK(cudaSetDevice(1));
-    CHECK(cudaMalloc(&on1, COUNT));
-    CHECK(cudaSetDevice(0));
-    CHECK(cudaMalloc(&on0, COUNT));
+    on1 = device_memory(1, COUNT);
+    on0 = device_memory(0, COUNT);
     CHECK(library());
     cudaError_t error = library();
     printf("the second library: %s\n", cudaGetErrorName(error));

@@ -39,11 +39,8 @@ int main(int argc, char **argv)
     int both = 0, neither = 0;
     rounds = argc > 1 ? atoi(argv[1]) : rounds;
     CHECK_CU(cuInit(0));
-    for (int device = 0; device < 2; device++) {
-        CHECK_CU(cuDevicePrimaryCtxRetain(&contexts[device], device));
-        CHECK_CU(cuCtxSetCurrent(contexts[device]));
-        CHECK_CU(cuMemAlloc(&memory[device], SIZE));
-    }
+    for (int device = 0; device < 2; device++)
+        memory[device] = context_memory(&contexts[device], device, SIZE);
     CHECK_CU(cuCtxSetCurrent(contexts[0]));
     for (int i = 0; i < 3; i++)
         CHECK_CU(cuMemcpyPeer(memory[1], contexts[1], memory[0], contexts[0], SIZE));

@@ -11,10 +11,8 @@ int main(void)
     enum { COUNT = 700 };
     unsigned char host[COUNT];
     void *a, *b;
-    CHECK(cudaSetDevice(1));
-    CHECK(cudaMalloc(&b, COUNT));
-    CHECK(cudaSetDevice(0));
-    CHECK(cudaMalloc(&a, COUNT));
+    b = device_memory(1, COUNT);
+    a = device_memory(0, COUNT);
     fill(host, COUNT, 8);
     CHECK(cudaMemcpy(a, host, COUNT, cudaMemcpyHostToDevice));
     SHOW(cudaMemcpyPeer(b, 1, a, 0, COUNT));

@@ -90,8 +90,7 @@ static void on_trap(int signal, siginfo_t *info, void *context)
 int main(void)
 {
     for (int i = 1; i >= 0; i--) {
-        CHECK(cudaSetDevice(i));
-        CHECK(cudaMalloc(&with.memory[i], 64));
+        with.memory[i] = device_memory(i, 64);
         REQUIRE(cuCtxGetCurrent(&with.contexts[i]) == CUDA_SUCCESS);
     }
     CHECK(cudaStreamCreate(&with.stream));

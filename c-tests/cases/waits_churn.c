@@ -19,9 +19,6 @@
 
 #include "check.h"
 
-/* This form is in all drivers; CUDA 13's header leaves it out. */
-CUresult CUDAAPI cuCtxCreate_v2(CUcontext *, unsigned int, CUdevice);
-
 enum { BYTES = 64 << 10, LARGE = 2 << 20, WARM_UP_BYTES = 1 << 20, WARM_UPS = 40, MOST_THREADS = 64, PER_STREAM = 4, DELAY_US = 300 };
 
 static int rounds, threads = 4;
@@ -43,8 +40,7 @@ static cudaStream_t new_stream(int device)
 static char *memory(int device, size_t bytes)
 {
     char *made;
-    CHECK(cudaSetDevice(device));
-    CHECK(cudaMalloc((void **)&made, bytes));
+    made = device_memory(device, bytes);
     return made;
 }
 

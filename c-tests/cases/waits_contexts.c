@@ -15,9 +15,6 @@
 
 #include "check.h"
 
-/* This form is in all drivers; CUDA 13's header leaves it out. */
-CUresult CUDAAPI cuCtxCreate_v2(CUcontext *, unsigned int, CUdevice);
-
 enum { BYTES = 1 << 20, WARM_UPS = 40, LATER_MS = 30, GIVES_UP_MS = 5000 };
 enum { PRIMARY, FIRST, SECOND, CONTEXTS };
 static const char *const names[CONTEXTS] = {"primary", "first", "second"};
@@ -59,9 +56,7 @@ static void make_contexts(void)
     CHECK_CU(cuDevicePrimaryCtxRetain(&contexts[PRIMARY], 1));
     CHECK_CU(cuCtxCreate_v2(&contexts[FIRST], 0, 1));
     CHECK_CU(cuCtxCreate_v2(&contexts[SECOND], 0, 1));
-    CHECK_CU(cuDevicePrimaryCtxRetain(&near_end, 0));
-    CHECK_CU(cuCtxSetCurrent(near_end));
-    CHECK_CU(cuMemAlloc(&src, BYTES));
+    src = context_memory(&near_end, 0, BYTES);
     CHECK_CU(cuMemsetD8(src, 1, BYTES));
     CHECK_CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 }

@@ -82,11 +82,9 @@ static cudaStream_t new_stream(int device)
 
 static void prepare(int is_known)
 {
-    CHECK(cudaSetDevice(1));
-    CHECK(cudaMalloc((void **)&dst, BYTES));
+    dst = device_memory(1, BYTES);
     reader = new_stream(1);
-    CHECK(cudaSetDevice(0));
-    CHECK(cudaMalloc((void **)&src, BYTES));
+    src = device_memory(0, BYTES);
     CHECK(cudaMemset(src, 0, BYTES));
     CHECK(cudaDeviceSynchronize());
     stream = new_stream(0);

@@ -20,8 +20,7 @@ static const size_t size = 4 * MIB;
 static void *memory_of(int device)
 {
     void *memory;
-    CHECK(cudaSetDevice(device));
-    CHECK(cudaMalloc(&memory, size));
+    memory = device_memory(device, size);
     return memory;
 }
 

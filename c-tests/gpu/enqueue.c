@@ -75,11 +75,9 @@ int main(int argc, char **argv)
     REQUIRE(large || is_many || ((argc == 2 || argc == 5) && strcmp(argv[1], "small") == 0));
     size_t size = is_many ? strtoull(argv[2], NULL, 10) : large ? 256 * MIB : 4;
 
-    CHECK(cudaSetDevice(1));
-    CHECK(cudaMalloc(&to, size));
+    to = device_memory(1, size);
     CHECK(cudaDeviceEnablePeerAccess(0, 0));
-    CHECK(cudaSetDevice(0));
-    CHECK(cudaMalloc(&from, size));
+    from = device_memory(0, size);
     CHECK(cudaDeviceEnablePeerAccess(1, 0));
     CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     CHECK(cudaEventCreate(&begun));

@@ -84,10 +84,8 @@ static void *make_link(void *argument)
     uint32_t *words = malloc(MIB);
     char *source, *target, *scratch;
     cudaStream_t stream;
-    CHECK(cudaSetDevice(to));
-    CHECK(cudaMalloc((void **)&target, largest));
-    CHECK(cudaSetDevice(from));
-    CHECK(cudaMalloc((void **)&source, largest));
+    target = device_memory(to, largest);
+    source = device_memory(from, largest);
     CHECK(cudaMalloc((void **)&scratch, scratch_bytes));
     CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     for (size_t block = 0; block < largest / MIB; block++) {

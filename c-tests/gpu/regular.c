@@ -14,6 +14,7 @@
 #include <cuda_runtime_api.h>
 
 #include "check.h"
+#include "lib/batches.h"
 #include "measure.h"
 
 enum { SAMPLES = 15, IN_A_ROW = 4, WARM_UP = 3, PITCH = 4096 };
@@ -98,17 +99,9 @@ static cudaError_t batch_of_runtime(void)
 /* With the place for the index of the copy that is to blame, which 13.0 does not have any more. */
 static CUresult batch_of_12_8(void)
 {
-    typedef CUresult Batch(CUdeviceptr *, CUdeviceptr *, size_t *, size_t, CUmemcpyAttributes *, size_t *, size_t, size_t *,
-                           CUstream);
-    static Batch *batch;
+    struct attributes in_order = {.order = IN_ORDER};
     size_t fail;
-    if (batch == NULL) {
-        CUdriverProcAddressQueryResult found;
-        void *function = NULL;
-        REQUIRE(cuGetProcAddress("cuMemcpyBatchAsync", &function, 12080, 0, &found) == CUDA_SUCCESS && function);
-        batch = (Batch *)function;
-    }
-    return batch(parts, from, sizes, PARTS, &attributes, &first, 1, &fail, stream);
+    return batches.linear(parts, from, sizes, PARTS, &in_order, &first, 1, &fail, stream);
 }
 
 #define FROM ((CUdeviceptr)source)
@@ -226,17 +219,17 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: regular never|enables [captured|made]\n");
         return 2;
     }
-    CHECK(cudaSetDevice(1));
-    CHECK(cudaMalloc(&target, large));
+    target = device_memory(1, large);
     if (strcmp(mode, "enables") == 0)
         CHECK(cudaDeviceEnablePeerAccess(0, 0));
-    CHECK(cudaSetDevice(0));
-    CHECK(cudaMalloc(&source, large));
+    source = device_memory(0, large);
     fill_device(source, large, 1);
     if (strcmp(mode, "enables") == 0)
         CHECK(cudaDeviceEnablePeerAccess(1, 0));
     CHECK(cudaStreamCreate(&stream));
     make_batch();
+    find_batches();
+    REQUIRE(batches.linear);
     if (argc > 2)
         make_graph(captured);
     int first = argc > 2 ? N_cudaGraphLaunch : 0, end = argc > 2 ? FUNCTIONS : N_cudaGraphLaunch;

@@ -1,6 +1,6 @@
 /* build: hip; run: P2PSIM_DEVICES=3 P2PSIM_NO_P2P=1-2 hip_conformance [ROW] on sim
- * What each peer function answers, in the order in which it looks at its arguments: the rows of conformance_rows.h, each in
- * a process of its own. A line has, separated by tabs: what was done before, the call, its code, the last error behind it
+ * What each peer function answers, in the order in which it looks at its arguments: the rows of tests/golden/hip-conformance.tsv, each
+ * in a process of its own. A line has, separated by tabs: what was done before, the call, its code, the last error behind it
  * (hipPeekAtLastError), and what the call has changed of outputs, bytes and captures ("-" for nothing).
  *
  * ROW is the number of one row, from 1. Device 0 has a path to both others, and these have none to each other.
@@ -193,7 +193,7 @@ static bool show_bytes(bool any)
         before; \
         return call; \
     }
-#include "conformance_rows.h"
+#include "hip_conformance_rows.h"
 #undef ROW
 
 static const struct {
@@ -201,7 +201,7 @@ static const struct {
     hipError_t (*run)(void);
 } rows[] = {
 #define ROW(before, call) {#before, #call, JOIN(row_, __LINE__)},
-#include "conformance_rows.h"
+#include "hip_conformance_rows.h"
 };
 
 static void run(size_t row)

@@ -1,166 +1,220 @@
 /*
- * Copies between two devices in every form. Include after check.h, where there are `contexts`, by device, and `struct buffer`, of which `at`
- * and `device` are used.
+ * Copies between devices in every form. Include after cuda.h, cuda_runtime_api.h and check.h. Where there are batches, find_batches() is called
+ * first.
  */
 #ifndef P2PSHIM_C_TESTS_COPY_FORMS_H
 #define P2PSHIM_C_TESTS_COPY_FORMS_H
 
-/* The batches of 12.8, which headers of 13 call otherwise; NULL if the driver has none. */
-typedef CUresult batch_fn(CUdeviceptr *, CUdeviceptr *, size_t *, size_t, CUmemcpyAttributes *, size_t *, size_t, size_t *, CUstream);
-typedef CUresult batch_3d_fn(size_t, CUDA_MEMCPY3D_BATCH_OP *, size_t *, unsigned long long, CUstream);
-static batch_fn *copy_batch;
-static batch_3d_fn *copy_batch_3d;
+#include <dlfcn.h>
+#include <stdbool.h>
 
-static void find_batches(void)
-{
-    CUdriverProcAddressQueryResult found;
-    (void)cuGetProcAddress("cuMemcpyBatchAsync", (void **)&copy_batch, 12080, CU_GET_PROC_ADDRESS_DEFAULT, &found);
-    (void)cuGetProcAddress("cuMemcpy3DBatchAsync", (void **)&copy_batch_3d, 12080, CU_GET_PROC_ADDRESS_DEFAULT, &found);
-}
+#include "batches.h"
 
-static void make_current(int device)
-{
-    CHECK_CU(cuCtxSetCurrent(contexts[device]));
-}
+/* In every driver and runtime; the headers of some releases hide them or rename them. */
+__typeof__(cudaMemcpy3DPeer) cudaMemcpy3DPeer_ptds;
+__typeof__(cudaMemcpy3DPeerAsync) cudaMemcpy3DPeerAsync_ptsz;
+__typeof__(cuMemcpyPeer) cuMemcpyPeer_ptds;
+__typeof__(cuMemcpyPeerAsync) cuMemcpyPeerAsync_ptsz;
+__typeof__(cuMemcpy3DPeer) cuMemcpy3DPeer_ptds;
+__typeof__(cuMemcpy3DPeerAsync) cuMemcpy3DPeerAsync_ptsz;
+__typeof__(cuMemcpy) cuMemcpy_ptds;
+__typeof__(cuMemcpyDtoDAsync) cuMemcpyDtoDAsync_v2_ptsz;
 
-/* What is copied: so many slices of rows, each `pitch` bytes after the last; and the stream, of asynchronous ones. */
-struct copy {
-    const struct buffer *src, *dst;
-    size_t width, height, depth, pitch;
-    CUstream stream;
-};
+/* A form copies bytes from the first to the last, or rows of the same pitch on both sides, or slices of such rows, too. */
+enum shape { LINE, ROWS, BOX };
 
-static size_t extent(const struct copy *c)
-{
-    return c->pitch * c->height * c->depth;
-}
+/* Each form: its function, the shape, and the call, in make(). */
+#define FORMS_OF_COPIES(FORM) \
+    FORM(cudaMemcpyPeer, LINE, cudaMemcpyPeer(dst, t->dst_device, src, t->src_device, t->width)) \
+    FORM(cudaMemcpyPeerAsync, LINE, cudaMemcpyPeerAsync(dst, t->dst_device, src, t->src_device, t->width, t->stream)) \
+    FORM(cudaMemcpy, LINE, cudaMemcpy(dst, src, t->width, t->kind)) \
+    FORM(cudaMemcpyAsync, LINE, cudaMemcpyAsync(dst, src, t->width, t->kind, t->stream)) \
+    FORM(cudaMemcpy2D, ROWS, cudaMemcpy2D(dst, t->pitch, src, t->pitch, t->width, lines, t->kind)) \
+    FORM(cudaMemcpy2DAsync, ROWS, cudaMemcpy2DAsync(dst, t->pitch, src, t->pitch, t->width, lines, t->kind, t->stream)) \
+    FORM(cudaMemcpy3D, BOX, cudaMemcpy3D(&box)) \
+    FORM(cudaMemcpy3DAsync, BOX, cudaMemcpy3DAsync(&box, t->stream)) \
+    FORM(cudaMemcpy3DPeer, BOX, cudaMemcpy3DPeer(peer_box)) \
+    FORM(cudaMemcpy3DPeerAsync, BOX, cudaMemcpy3DPeerAsync(peer_box, t->stream)) \
+    FORM(cuMemcpyPeer, LINE, cuMemcpyPeer(t->dst, t->dst_context, t->src, t->src_context, t->width)) \
+    FORM(cuMemcpyPeerAsync, LINE, cuMemcpyPeerAsync(t->dst, t->dst_context, t->src, t->src_context, t->width, t->stream)) \
+    FORM(cuMemcpyDtoD, LINE, cuMemcpyDtoD(t->dst, t->src, t->width)) \
+    FORM(cuMemcpyDtoDAsync, LINE, cuMemcpyDtoDAsync(t->dst, t->src, t->width, t->stream)) \
+    FORM(cuMemcpy, LINE, cuMemcpy(t->dst, t->src, t->width)) \
+    FORM(cuMemcpyAsync, LINE, cuMemcpyAsync(t->dst, t->src, t->width, t->stream)) \
+    FORM(cuMemcpy2D, ROWS, cuMemcpy2D(&driver_rows)) \
+    FORM(cuMemcpy2DUnaligned, ROWS, cuMemcpy2DUnaligned(&driver_rows)) \
+    FORM(cuMemcpy2DAsync, ROWS, cuMemcpy2DAsync(&driver_rows, t->stream)) \
+    FORM(cuMemcpy3D, BOX, cuMemcpy3D(&driver_box)) \
+    FORM(cuMemcpy3DAsync, BOX, cuMemcpy3DAsync(&driver_box, t->stream)) \
+    FORM(cuMemcpy3DPeer, BOX, cuMemcpy3DPeer(driver_peer_box)) \
+    FORM(cuMemcpy3DPeerAsync, BOX, cuMemcpy3DPeerAsync(driver_peer_box, t->stream))
 
-static CUDA_MEMCPY2D rows(const struct copy *c)
-{
-    return (CUDA_MEMCPY2D){.srcMemoryType = CU_MEMORYTYPE_UNIFIED, .dstMemoryType = CU_MEMORYTYPE_UNIFIED,
-                           .srcDevice = c->src->at, .dstDevice = c->dst->at, .srcPitch = c->pitch, .dstPitch = c->pitch,
-                           .WidthInBytes = c->width, .Height = c->height * c->depth};
-}
+/* These take no default stream. */
+#define BATCH_FORMS(FORM) \
+    FORM(cuMemcpyBatchAsync, LINE, copy_in_batch(t)) \
+    FORM(cuMemcpy3DBatchAsync, BOX, copy_in_3d_batch(t))
 
-static CUDA_MEMCPY3D slices(const struct copy *c)
-{
-    return (CUDA_MEMCPY3D){.srcMemoryType = CU_MEMORYTYPE_DEVICE, .dstMemoryType = CU_MEMORYTYPE_DEVICE,
-                           .srcDevice = c->src->at, .dstDevice = c->dst->at, .srcPitch = c->pitch, .dstPitch = c->pitch,
-                           .srcHeight = c->height, .dstHeight = c->height, .WidthInBytes = c->width, .Height = c->height, .Depth = c->depth};
-}
+/* On the thread's own default stream, if they are given none. */
+#define PER_THREAD_FORMS(FORM) \
+    FORM(cudaMemcpy3DPeer_ptds, BOX, cudaMemcpy3DPeer_ptds(peer_box)) \
+    FORM(cudaMemcpy3DPeerAsync_ptsz, BOX, cudaMemcpy3DPeerAsync_ptsz(peer_box, t->stream)) \
+    FORM(cuMemcpyPeer_ptds, LINE, cuMemcpyPeer_ptds(t->dst, t->dst_context, t->src, t->src_context, t->width)) \
+    FORM(cuMemcpyPeerAsync_ptsz, LINE, cuMemcpyPeerAsync_ptsz(t->dst, t->dst_context, t->src, t->src_context, t->width, t->stream)) \
+    FORM(cuMemcpyDtoDAsync_v2_ptsz, LINE, cuMemcpyDtoDAsync_v2_ptsz(t->dst, t->src, t->width, t->stream)) \
+    FORM(cuMemcpy_ptds, LINE, cuMemcpy_ptds(t->dst, t->src, t->width)) \
+    FORM(cuMemcpy3DPeer_ptds, BOX, cuMemcpy3DPeer_ptds(driver_peer_box)) \
+    FORM(cuMemcpy3DPeerAsync_ptsz, BOX, cuMemcpy3DPeerAsync_ptsz(driver_peer_box, t->stream))
 
-static CUDA_MEMCPY3D_PEER peer_slices(const struct copy *c)
-{
-    return (CUDA_MEMCPY3D_PEER){.srcMemoryType = CU_MEMORYTYPE_DEVICE, .dstMemoryType = CU_MEMORYTYPE_DEVICE,
-                                .srcDevice = c->src->at, .dstDevice = c->dst->at, .srcPitch = c->pitch, .dstPitch = c->pitch,
-                                .srcContext = contexts[c->src->device], .dstContext = contexts[c->dst->device],
-                                .srcHeight = c->height, .dstHeight = c->height, .WidthInBytes = c->width, .Height = c->height, .Depth = c->depth};
-}
-
-static struct cudaPitchedPtr pitched(const struct copy *c, const struct buffer *b)
-{
-    return (struct cudaPitchedPtr){.ptr = (void *)b->at, .pitch = c->pitch, .xsize = c->pitch, .ysize = c->height};
-}
-
-static struct cudaMemcpy3DParms runtime_slices(const struct copy *c)
-{
-    return (struct cudaMemcpy3DParms){.srcPtr = pitched(c, c->src), .dstPtr = pitched(c, c->dst),
-                                      .extent = {c->width, c->height, c->depth}, .kind = cudaMemcpyDefault};
-}
-
-static struct cudaMemcpy3DPeerParms runtime_peer_slices(const struct copy *c)
-{
-    return (struct cudaMemcpy3DPeerParms){.srcPtr = pitched(c, c->src), .dstPtr = pitched(c, c->dst), .srcDevice = c->src->device,
-                                          .dstDevice = c->dst->device, .extent = {c->width, c->height, c->depth}};
-}
-
-static int batch(const struct copy *c)
-{
-    size_t half = extent(c) / 2, sizes[2] = {half ? half : extent(c), extent(c) - half}, first = 0, failed;
-    CUdeviceptr from[2] = {c->src->at, c->src->at + half}, to[2] = {c->dst->at, c->dst->at + half};
-    CUmemcpyAttributes attributes = {.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
-    return copy_batch ? (int)copy_batch(to, from, sizes, half ? 2 : 1, &attributes, &first, 1, &failed, c->stream) : -1;
-}
-
-static int batch_3d(const struct copy *c)
-{
-    size_t failed;
-    CUDA_MEMCPY3D_BATCH_OP op = {.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
-    op.src.type = op.dst.type = CU_MEMCPY_OPERAND_TYPE_POINTER;
-    op.src.op.ptr.ptr = c->src->at, op.dst.op.ptr.ptr = c->dst->at;
-    op.src.op.ptr.rowLength = op.dst.op.ptr.rowLength = c->pitch;
-    op.src.op.ptr.layerHeight = op.dst.op.ptr.layerHeight = c->height;
-    op.extent.width = c->width, op.extent.height = c->height, op.extent.depth = c->depth;
-    return copy_batch_3d ? (int)copy_batch_3d(1, &op, &failed, 0, c->stream) : -1;
-}
-
+#define FORM_NUMBER(function, shape, call) BY_##function,
 enum form {
-    R_PEER_ASYNC, R_PEER, R_ASYNC, R_SYNC, R_2D_ASYNC, R_2D, R_3D_ASYNC, R_3D, R_3D_PEER_ASYNC, R_3D_PEER,
-    D_PEER_ASYNC, D_PEER, D_DTOD_ASYNC, D_DTOD, D_ASYNC, D_SYNC, D_2D_ASYNC, D_2D, D_3D_ASYNC, D_3D, D_3D_PEER_ASYNC, D_3D_PEER,
-    D_BATCH, D_BATCH_3D, FORMS
+    FORMS_OF_COPIES(FORM_NUMBER)
+    BATCH_FORMS(FORM_NUMBER)
+    FORMS,
+    BEFORE_PER_THREAD = FORMS - 1,
+    PER_THREAD_FORMS(FORM_NUMBER)
+    ALL_FORMS,
 };
+
+#define FORM_ROW(function, shape, call) {#function, shape},
 static const struct {
     const char *name;
-    bool is_linear; /* copies all bytes from the first to the last */
-    bool takes_no_default; /* no default stream */
-} forms[FORMS] = {
-    {"cudaMemcpyPeerAsync", true, false}, {"cudaMemcpyPeer", true, false}, {"cudaMemcpyAsync", true, false}, {"cudaMemcpy", true, false},
-    {"cudaMemcpy2DAsync", false, false}, {"cudaMemcpy2D", false, false}, {"cudaMemcpy3DAsync", false, false}, {"cudaMemcpy3D", false, false},
-    {"cudaMemcpy3DPeerAsync", false, false}, {"cudaMemcpy3DPeer", false, false},
-    {"cuMemcpyPeerAsync", true, false}, {"cuMemcpyPeer", true, false}, {"cuMemcpyDtoDAsync", true, false}, {"cuMemcpyDtoD", true, false},
-    {"cuMemcpyAsync", true, false}, {"cuMemcpy", true, false}, {"cuMemcpy2DAsync", false, false}, {"cuMemcpy2D", false, false},
-    {"cuMemcpy3DAsync", false, false}, {"cuMemcpy3D", false, false}, {"cuMemcpy3DPeerAsync", false, false}, {"cuMemcpy3DPeer", false, false},
-    {"cuMemcpyBatchAsync", true, true}, {"cuMemcpy3DBatchAsync", false, true},
+    enum shape shape;
+} forms[ALL_FORMS] = {FORMS_OF_COPIES(FORM_ROW) BATCH_FORMS(FORM_ROW) PER_THREAD_FORMS(FORM_ROW)};
+
+static inline bool is_of_runtime(enum form form)
+{
+    return strncmp(forms[form].name, "cuda", 4) == 0;
+}
+
+static inline bool is_async(enum form form)
+{
+    return strstr(forms[form].name, "Async");
+}
+
+static inline bool is_batch(enum form form)
+{
+    return strstr(forms[form].name, "Batch");
+}
+
+/* A call. Of one row and slice only the width counts. */
+struct transfer {
+    enum form form;
+    CUdeviceptr dst, src;
+    int dst_device, src_device;
+    CUcontext dst_context, src_context;
+    size_t width, pitch, rows, slices;
+    enum cudaMemcpyKind kind;        /* of copies of the runtime that name no devices */
+    CUmemorytype dst_type, src_type; /* of rows and boxes of the driver; 0: unified */
+    CUstream stream;
+    const void *given; /* parameters of a peer copy in 3D, in place of those that follow from the rest, if it has any */
+    bool has_given;
 };
 
-static int make(enum form form, const struct copy *c)
+static inline struct cudaMemcpy3DParms runtime_box(const struct transfer *t)
 {
-    void *dst = (void *)c->dst->at, *src = (void *)c->src->at;
-    int to = c->dst->device, from = c->src->device;
-    size_t bytes = extent(c), lines = c->height * c->depth;
-    cudaStream_t stream = c->stream;
-    CUDA_MEMCPY2D of_rows = rows(c);
-    CUDA_MEMCPY3D of_slices = slices(c);
-    CUDA_MEMCPY3D_PEER of_peer = peer_slices(c);
-    struct cudaMemcpy3DParms runtime = runtime_slices(c);
-    struct cudaMemcpy3DPeerParms runtime_peer = runtime_peer_slices(c);
-    switch (form) {
-    case R_PEER_ASYNC: return (int)cudaMemcpyPeerAsync(dst, to, src, from, bytes, stream);
-    case R_PEER: return (int)cudaMemcpyPeer(dst, to, src, from, bytes);
-    case R_ASYNC: return (int)cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToDevice, stream);
-    case R_SYNC: return (int)cudaMemcpy(dst, src, bytes, cudaMemcpyDefault);
-    case R_2D_ASYNC: return (int)cudaMemcpy2DAsync(dst, c->pitch, src, c->pitch, c->width, lines, cudaMemcpyDefault, stream);
-    case R_2D: return (int)cudaMemcpy2D(dst, c->pitch, src, c->pitch, c->width, lines, cudaMemcpyDeviceToDevice);
-    case R_3D_ASYNC: return (int)cudaMemcpy3DAsync(&runtime, stream);
-    case R_3D: return (int)cudaMemcpy3D(&runtime);
-    case R_3D_PEER_ASYNC: return (int)cudaMemcpy3DPeerAsync(&runtime_peer, stream);
-    case R_3D_PEER: return (int)cudaMemcpy3DPeer(&runtime_peer);
-    case D_PEER_ASYNC: return (int)cuMemcpyPeerAsync(c->dst->at, contexts[to], c->src->at, contexts[from], bytes, stream);
-    case D_PEER: return (int)cuMemcpyPeer(c->dst->at, contexts[to], c->src->at, contexts[from], bytes);
-    case D_DTOD_ASYNC: return (int)cuMemcpyDtoDAsync(c->dst->at, c->src->at, bytes, stream);
-    case D_DTOD: return (int)cuMemcpyDtoD(c->dst->at, c->src->at, bytes);
-    case D_ASYNC: return (int)cuMemcpyAsync(c->dst->at, c->src->at, bytes, stream);
-    case D_SYNC: return (int)cuMemcpy(c->dst->at, c->src->at, bytes);
-    case D_2D_ASYNC: return (int)cuMemcpy2DAsync(&of_rows, stream);
-    case D_2D: return (int)cuMemcpy2D(&of_rows);
-    case D_3D_ASYNC: return (int)cuMemcpy3DAsync(&of_slices, stream);
-    case D_3D: return (int)cuMemcpy3D(&of_slices);
-    case D_3D_PEER_ASYNC: return (int)cuMemcpy3DPeerAsync(&of_peer, stream);
-    case D_3D_PEER: return (int)cuMemcpy3DPeer(&of_peer);
-    case D_BATCH: return batch(c);
-    default: return batch_3d(c);
+    return (struct cudaMemcpy3DParms){.srcPtr = {(void *)t->src, t->pitch, t->width, t->rows},
+                                      .dstPtr = {(void *)t->dst, t->pitch, t->width, t->rows},
+                                      .extent = {t->width, t->rows, t->slices}, .kind = t->kind};
+}
+
+static inline struct cudaMemcpy3DPeerParms runtime_peer_box(const struct transfer *t)
+{
+    struct cudaMemcpy3DParms box = runtime_box(t);
+    return (struct cudaMemcpy3DPeerParms){.srcPtr = box.srcPtr, .dstPtr = box.dstPtr, .srcDevice = t->src_device, .dstDevice = t->dst_device,
+                                          .extent = box.extent};
+}
+
+static inline CUmemorytype type_or_unified(CUmemorytype type)
+{
+    return type ? type : CU_MEMORYTYPE_UNIFIED;
+}
+
+static inline CUDA_MEMCPY3D driver_box_of(const struct transfer *t)
+{
+    return (CUDA_MEMCPY3D){.srcMemoryType = type_or_unified(t->src_type), .dstMemoryType = type_or_unified(t->dst_type),
+                           .srcDevice = t->src, .dstDevice = t->dst, .srcPitch = t->pitch, .dstPitch = t->pitch,
+                           .srcHeight = t->rows, .dstHeight = t->rows, .WidthInBytes = t->width, .Height = t->rows, .Depth = t->slices};
+}
+
+static inline CUDA_MEMCPY3D_PEER driver_peer_box_of(const struct transfer *t)
+{
+    return (CUDA_MEMCPY3D_PEER){.srcMemoryType = CU_MEMORYTYPE_DEVICE, .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                                .srcDevice = t->src, .dstDevice = t->dst, .srcPitch = t->pitch, .dstPitch = t->pitch,
+                                .srcContext = t->src_context, .dstContext = t->dst_context,
+                                .srcHeight = t->rows, .dstHeight = t->rows, .WidthInBytes = t->width, .Height = t->rows, .Depth = t->slices};
+}
+
+static inline CUDA_MEMCPY2D driver_rows_of(const struct transfer *t)
+{
+    return (CUDA_MEMCPY2D){.srcMemoryType = type_or_unified(t->src_type), .dstMemoryType = type_or_unified(t->dst_type),
+                           .srcDevice = t->src, .dstDevice = t->dst, .srcPitch = t->pitch, .dstPitch = t->pitch,
+                           .WidthInBytes = t->width, .Height = t->rows * t->slices};
+}
+
+/* In two pieces, if it is long enough; -1 if the driver has no batches. */
+static inline int copy_in_batch(const struct transfer *t)
+{
+    size_t half = t->width / 2, sizes[2] = {half ? half : t->width, t->width - half}, first = 0, failed;
+    CUdeviceptr from[2] = {t->src, t->src + half}, to[2] = {t->dst, t->dst + half};
+    struct attributes attributes = {.order = IN_ORDER};
+    return batches.linear ? (int)batches.linear(to, from, sizes, half ? 2 : 1, &attributes, &first, 1, &failed, t->stream) : -1;
+}
+
+static inline int copy_in_3d_batch(const struct transfer *t)
+{
+    size_t failed;
+    struct operation operation = {{.type = 1, .at = t->src, .row = t->pitch, .layer = t->rows},
+                                  {.type = 1, .at = t->dst, .row = t->pitch, .layer = t->rows},
+                                  t->width, t->rows, t->slices, IN_ORDER, 0};
+    return batches.boxes ? (int)batches.boxes(1, &operation, &failed, 0, t->stream) : -1;
+}
+
+#define FORM_CASE(function, shape, call) \
+    case BY_##function: \
+        return (int)(call);
+
+static inline int make(const struct transfer *t)
+{
+    void *dst = (void *)t->dst, *src = (void *)t->src;
+    size_t lines = t->rows * t->slices;
+    struct cudaMemcpy3DParms box = runtime_box(t);
+    struct cudaMemcpy3DPeerParms own_box = runtime_peer_box(t);
+    const struct cudaMemcpy3DPeerParms *peer_box = t->has_given ? t->given : &own_box;
+    CUDA_MEMCPY2D driver_rows = driver_rows_of(t);
+    CUDA_MEMCPY3D driver_box = driver_box_of(t);
+    CUDA_MEMCPY3D_PEER own_driver_box = driver_peer_box_of(t);
+    const CUDA_MEMCPY3D_PEER *driver_peer_box = t->has_given ? t->given : &own_driver_box;
+    switch (t->form) {
+        FORMS_OF_COPIES(FORM_CASE)
+        BATCH_FORMS(FORM_CASE)
+        PER_THREAD_FORMS(FORM_CASE)
+    default:
+        return -1;
     }
 }
 
 /* A synchronous copy is work of the default stream, of one that names devices of those of both; its call need not have waited for it. */
-static CUresult wait_for(enum form form, const struct copy *c, int by, int other)
+static inline CUresult wait_for_transfer(const struct transfer *t, CUcontext by, CUcontext other)
 {
-    if (strstr(forms[form].name, "Async"))
-        return cuStreamSynchronize(c->stream ? c->stream : CU_STREAM_LEGACY);
-    make_current(other);
+    if (is_async(t->form))
+        return cuStreamSynchronize(t->stream ? t->stream : CU_STREAM_LEGACY);
+    CHECK_CU(cuCtxSetCurrent(other));
     CUresult waited = cuStreamSynchronize(CU_STREAM_LEGACY);
-    make_current(by);
+    CHECK_CU(cuCtxSetCurrent(by));
     return waited ? waited : cuStreamSynchronize(CU_STREAM_LEGACY);
+}
+
+/* Bytes from the first to the last. */
+static inline size_t span(const struct transfer *t)
+{
+    return t->pitch * (t->rows * t->slices - 1) + t->width;
+}
+
+/* What has been copied is what is expected at the destination; both pointers are those of the expected bytes. */
+static inline void expect_rows(unsigned char *dst, const unsigned char *src, const struct transfer *t)
+{
+    for (size_t row = 0; row < t->rows * t->slices; row++)
+        memmove(dst + row * t->pitch, src + row * t->pitch, t->width);
 }
 
 #endif

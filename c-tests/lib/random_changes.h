@@ -35,7 +35,7 @@ static void change_context(void)
 {
     CUcontext context;
     CUdeviceptr memory;
-    MUST_CU(create_context(&context, 0, devices > 2 ? 2 : (int)draw(2)));
+    MUST_CU(cuCtxCreate_v2(&context, 0, devices > 2 ? 2 : (int)draw(2)));
     MUST_CU(cuMemAlloc(&memory, BLOCK));
     if (draw(2))
         MUST_CU(cuMemFree(memory));
@@ -163,6 +163,7 @@ static void *go_on_beside(void *thread)
 {
     struct own own;
     self = thread;
+    mine = &self->part;
     for (int device = 0; device < of_workers; device++) {
         own.memory[device] = memory_on(device);
         MUST(cudaStreamCreateWithFlags(&own.streams[device], cudaStreamNonBlocking));
