@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::support::findings::Finding;
+use crate::support::soak::stride;
 use crate::support::{Outcome, Program, command, scratch};
 use p2pshim_trace::{Path as Taken, Trace};
 
@@ -106,7 +107,8 @@ fn graphs_of_threads_that_instantiate_at_the_same_moment_are_all_direct() {
 #[test]
 fn graph_whose_launches_were_left_is_destroyed() {
     for (how, what) in [("jumps", "launch"), ("cancelled", "launch"), ("jumps", "copy"), ("cancelled", "copy")] {
-        let program = Program::case("graph_left").args(&[how, what]);
+        let [every, first] = stride(&format!("graph_left {how} {what}"), 13, 1);
+        let program = Program::case("graph_left").args(&[how, what, &every, &first]);
         let (plain, outcome) = (program.plain(), program.preloaded());
         outcome.assert_success();
         assert_eq!(outcome.stdout, plain.stdout, "{how} {what}");
