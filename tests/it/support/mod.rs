@@ -339,6 +339,12 @@ impl Outcome {
         }
     }
 
+    /// The trace on standard error.
+    pub(crate) fn trace(&self) -> Trace {
+        let lines: Vec<_> = self.lines.iter().filter(|line| line.starts_with("p2pshim ")).map(String::as_str).collect();
+        Trace::parse(&lines.join("\n"))
+    }
+
     pub(crate) fn assert_success(&self) {
         assert_eq!(self.status, "exit status: 0", "stdout: {}\n{}", self.stdout, self.lines.join("\n"));
     }
