@@ -279,12 +279,16 @@ impl Program {
         }
     }
 
-    /// Runs plain, preloaded and preloaded with a trace; all three must do the same. Answers the plain run and the trace.
+    /// Runs plain and preloaded with a trace, and one time in three preloaded as users have it; all must do the same. Answers the plain
+    /// run and the trace.
     pub(crate) fn assert_same_preloaded(&self) -> (Outcome, Trace) {
+        const UNTRACED: usize = 3;
         let plain = self.plain();
-        let preloaded = self.preloaded();
-        preloaded.assert_same_as(&plain, "preloaded");
-        preloaded.assert_silent();
+        if soak::is_all() || soak::Draw::of(&self.name()).below(UNTRACED) == 0 {
+            let preloaded = self.preloaded();
+            preloaded.assert_same_as(&plain, "preloaded");
+            preloaded.assert_silent();
+        }
         let folder = scratch("traces");
         let (traced, trace) = self.clone().env("P2PSHIM_TRACE", folder.to_string_lossy()).traced();
         traced.assert_same_as(&plain, "preloaded with a trace");
