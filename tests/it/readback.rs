@@ -2,7 +2,7 @@
 //! nothing.
 
 use crate::support::sequences::{Sequences, Variables, difference};
-use crate::support::soak::seeds;
+use crate::support::soak::few_seeds;
 use crate::support::{Outcome, Program};
 
 const VALUES: [&str; 2] = ["sample", "all"];
@@ -162,7 +162,7 @@ fn assert_unnoticed(value: &str) {
         ("random_graphs", 1000, &[]),
     ];
     for (case, count, env) in cases {
-        let (first, count) = seeds(80_000, count);
+        let (first, count) = few_seeds(80_000, count);
         let env: Vec<_> = env.iter().copied().chain([("P2PSHIM_READBACK", value)]).collect();
         let program = Sequences { case }.program("12", first, count, &env).findings_apart();
         let (plain, preloaded) = (program.plain(), program.preloaded());
