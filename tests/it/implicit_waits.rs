@@ -4,6 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
+use crate::support::soak::{Draw, is_all};
 use crate::support::{Outcome, Program, path};
 
 /// Programs that run at once. Nearly all of their time they wait.
@@ -25,9 +26,14 @@ fn cells() -> Vec<Cell> {
         let [copy, operation, current, result] = line.split('\t').collect::<Vec<_>>()[..] else { panic!("{line}") };
         Cell { arguments: [copy, operation, current].map(str::to_owned), result: result.to_owned() }
     };
-    // All of one form of copy, and every third of the others, unless `IMPLICIT_WAITS=all` asks for them.
-    let is_all = std::env::var_os("IMPLICIT_WAITS").is_some_and(|all| all == "all");
-    let is_chosen = |(number, cell): &(usize, Cell)| is_all || cell.arguments[0] == "peer_async" || number % 3 == 0;
+    // Half of one form of copy, and every sixth of the others, from one on that is drawn; those that are tried with each runtime; in
+    // `make soak`, and if `IMPLICIT_WAITS=all` asks for them, all.
+    let is_all = is_all() || std::env::var_os("IMPLICIT_WAITS").is_some_and(|all| all == "all");
+    let drawn = Draw::of("implicit waits").below(6);
+    let is_chosen = |(number, cell): &(usize, Cell)| {
+        let every = if cell.arguments[0] == "peer_async" { 2 } else { 6 };
+        is_all || (number + drawn).is_multiple_of(every) || is_of_each_runtime(cell)
+    };
     lines.map(cell).enumerate().filter(is_chosen).map(|(_, cell)| cell).collect()
 }
 
