@@ -1,7 +1,7 @@
-/* build: -Ibenches -Iinclude null-driver/libcudart.so.12; run: P2PSHIM_VERIFY=off copies_interrupted [driver|below|above] on null-driver
+/* build: -Ibenches -Iinclude null-driver/libcudart.so.12; run: P2PSHIM_VERIFY=off copies_interrupted [driver EVERY FIRST|below|above] on null-driver
  * Copies like ones before, interrupted at every single instruction by a signal handler that copies as well, by a runtime that has
- * the driver copy; with the argument "driver", at one instruction after the other, each in another copy, by a handler that has
- * the driver copy itself; with "below" or "above", by one on a stack of its own, which lies below or above the thread's. All are made, and both layers' calls are counted as often as they were made. On a runtime, and the benchmarks' driver,
+ * the driver copy; with the argument "driver", at the instruction FIRST and EVERY so many further on, each in another copy, by a handler
+ * that has the driver copy itself; with "below" or "above", by one on a stack of its own, which lies below or above the thread's. All are made, and both layers' calls are counted as often as they were made. On a runtime, and the benchmarks' driver,
  * without locks and with nothing behind them.
  */
 #define _GNU_SOURCE
@@ -11,16 +11,18 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <ucontext.h>
 
 #include "check.h"
 #include "null_cuda.h"
 #include "p2pshim.h"
 
 /* Before: enough for whatever the shim does once, threads of its own included. */
-enum { BEFORE = 3000, ROUNDS = 3, BETWEEN = 7, BYTES = 8192 };
+enum { BEFORE = 3000, ROUNDS = 3, BETWEEN = 7, BYTES = 8192, TRAP_FLAG = 256 };
 
 static volatile unsigned long long made, by_driver, wrong, traps;
 static volatile int steps, at; /* of the copy that is interrupted once */
+static int every = 1, first = 1;
 static memcpy_peer_async_t *copy_by_driver;
 static void *contexts[DEVICES];
 
@@ -31,9 +33,9 @@ __attribute__((noinline)) static void copy(void)
     wrong += cudaMemcpyPeerAsync((void *)LARGE(1), 1, (void *)LARGE(0), 0, BYTES, NULL) != 0;
 }
 
-static void on_trap(int signal)
+static void on_trap(int signal, siginfo_t *info, void *context)
 {
-    (void)signal;
+    (void)signal, (void)info;
     traps++;
     if (!copy_by_driver) {
         copy();
@@ -41,6 +43,7 @@ static void on_trap(int signal)
     }
     if (++steps != at)
         return;
+    ((ucontext_t *)context)->uc_mcontext.gregs[REG_EFL] &= ~TRAP_FLAG;
     by_driver++;
     wrong += copy_by_driver(LARGE(1), contexts[1], LARGE(0), contexts[0], BYTES, NULL) != 0;
 }
@@ -90,14 +93,14 @@ static void *copies(void *unused)
     int is_above = strcmp(mode, "above") == 0;
     if (stacks)
         REQUIRE(sigaltstack(&(stack_t){.ss_sp = stacks + (is_above ? STACK : 0), .ss_size = STACK}, NULL) == 0);
-    REQUIRE(sigaction(SIGTRAP, &(struct sigaction){.sa_handler = on_trap, .sa_flags = SA_ONSTACK}, NULL) == 0);
+    REQUIRE(sigaction(SIGTRAP, &(struct sigaction){.sa_sigaction = on_trap, .sa_flags = SA_ONSTACK | SA_SIGINFO}, NULL) == 0);
     for (int i = 0; i < BEFORE; i++)
         copy();
     if (strcmp(mode, "driver") == 0)
         find_driver();
     for (int round = 0; copy_by_driver ? steps >= at : round < ROUNDS; round++) {
         steps = 0;
-        at = round + 1;
+        at = first + round * every;
         set_trap(1);
         copy();
         set_trap(0);
@@ -111,6 +114,11 @@ int main(int argc, char **argv)
 {
     if (argc > 1)
         mode = argv[1];
+    if (strcmp(mode, "driver") == 0) {
+        REQUIRE(argc == 4);
+        every = atoi(argv[2]);
+        first = atoi(argv[3]);
+    }
     if (strcmp(mode, "below") == 0 || strcmp(mode, "above") == 0) {
         stacks = mmap(NULL, 2 * STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         REQUIRE(stacks != MAP_FAILED);

@@ -1,4 +1,4 @@
-/* build: standin-runtime/libcudart.so.12; run: P2PSHIM_VALIDATE=off copies_stepped clocks|FUNCTION COPIES JUMPS EVERY on standin-runtime
+/* build: standin-runtime/libcudart.so.12; run: P2PSHIM_VALIDATE=off copies_stepped clocks FIRST|FUNCTION COPIES JUMPS EVERY FIRST on standin-runtime
  * Copies that are interrupted at one instruction after the other, where the file of a trace goes on in another chunk, by a
  * signal handler that copies as well and then goes back, or leaves by longjmp. Each copy has a number, which is how many bytes
  * it says it has. On the stand-in runtime, whose copies nobody can look at.
@@ -7,6 +7,7 @@
  *   COPIES    how many copies the handler makes
  *   JUMPS     1 if it then leaves by longjmp, else 0
  *   EVERY     how many instructions further each time
+ *   FIRST     at which instruction first, from 1 on
  *   clocks    a process each time makes its first copies, is interrupted in one, which also compares clocks, leaves it by longjmp, and
  *             sees whether its clocks are compared again
  *
@@ -149,11 +150,11 @@ static int is_compared_after(int instruction)
     return compared() > before;
 }
 
-static void leave_comparing(void)
+static void leave_comparing(int first)
 {
     enum { EVERY = 20, IS_OVER = 2 };
     int status = 0, left = 0, stuck = 0;
-    for (int instruction = 1; WEXITSTATUS(status) != IS_OVER; instruction += EVERY) {
+    for (int instruction = first; WEXITSTATUS(status) != IS_OVER; instruction += EVERY) {
         pid_t child = fork();
         if (child == 0) {
             int compared = is_compared_after(instruction);
@@ -171,22 +172,22 @@ int main(int argc, char **argv)
     struct sigaction trap = {.sa_sigaction = on_trap, .sa_flags = SA_SIGINFO}, user = {.sa_handler = on_user};
     REQUIRE(sigaction(SIGTRAP, &trap, NULL) == 0 && sigaction(SIGUSR1, &user, NULL) == 0);
     standin_async_answers(cudaSuccess);
-    if (argc == 2 && strcmp(argv[1], "clocks") == 0) {
+    if (argc == 3 && strcmp(argv[1], "clocks") == 0) {
         is_async = jumps = 1;
-        leave_comparing();
+        leave_comparing(atoi(argv[2]));
         return 0;
     }
-    REQUIRE(argc == 5);
+    REQUIRE(argc == 6);
     is_async = strcmp(argv[1], "async") == 0;
     copies_of_handler = atoi(argv[2]);
     jumps = atoi(argv[3]);
-    int every = atoi(argv[4]), interrupted = 0;
+    int every = atoi(argv[4]), first = atoi(argv[5]), interrupted = 0;
     for (int i = 0; i < CHUNKS_BEFORE * RECORDS; i++)
         copy();
     open_trace();
     /* The last but one of a chunk, the last, and the first. */
     for (int record = RECORDS - 2; record <= RECORDS; record++)
-        for (int instruction = 1; interrupt(record % RECORDS, instruction); instruction += every)
+        for (int instruction = first; interrupt(record % RECORDS, instruction); instruction += every)
             interrupted++;
     copy();
     printf("%d times interrupted\n%d copies\nleft:", interrupted, begun);

@@ -1,5 +1,5 @@
-/* build: driver; run: graph_left jumps|cancelled launch|copy on sim
- * A launch of a graph, or a copy, is left at one instruction after the other, until the real driver is reached. Afterwards the graph is
+/* build: driver; run: graph_left jumps|cancelled launch|copy EVERY FIRST on sim
+ * A launch of a graph, or a copy, is left at the instruction FIRST, and EVERY so many further on, until the real driver is reached. Afterwards the graph is
  * destroyed, which must not wait for anything that was left behind. For each instruction: a trap is taken there, and acts, which has
  * effect at once or, where that is held back, as soon as it may.
  *
@@ -127,7 +127,7 @@ int main(int argc, char **argv)
 {
     CUgraph graph;
     CUgraphNode node;
-    REQUIRE(argc == 3);
+    REQUIRE(argc == 5);
     is_cancelled = strcmp(argv[1], "cancelled") == 0;
     is_copy = strcmp(argv[2], "copy") == 0;
     CHECK_CU(cuInit(0));
@@ -148,7 +148,7 @@ int main(int argc, char **argv)
     struct sigaction trap = {.sa_sigaction = on_trap, .sa_flags = SA_SIGINFO}, user = {.sa_handler = on_user};
     REQUIRE(sigaction(SIGTRAP, &trap, NULL) == 0 && sigaction(SIGUSR1, &user, NULL) == 0);
     volatile int left = 0, is_left = 1;
-    for (at = 1; is_left; at++) {
+    for (at = atoi(argv[4]); is_left; at += atoi(argv[3])) {
         steps = 0;
         is_left = leave();
         left += is_left;

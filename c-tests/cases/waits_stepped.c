@@ -1,5 +1,5 @@
-/* build: -Ibenches blocking-driver/libcuda.so.1; run: P2PSHIM_VERIFY=off waits_stepped jump|cancel EVERY on blocking-driver
- * A copy is left at one instruction after the other, EVERY so many of its call, by a signal handler with siglongjmp, or since its thread is cancelled.
+/* build: -Ibenches blocking-driver/libcuda.so.1; run: P2PSHIM_VERIFY=off waits_stepped jump|cancel EVERY FIRST on blocking-driver
+ * A copy is left at the instruction FIRST of its call, and EVERY so many further on, by a signal handler with siglongjmp, or since its thread is cancelled.
  * If the driver has got the copy, cuCtxSynchronize of the other context waits for an event that was recorded behind it.
  *
  * Prints how many copies nobody waits for, and on standard error whether many were left. Without p2pshim no event is recorded, and none is needed.
@@ -99,7 +99,7 @@ static int is_waited_for(void)
 
 int main(int argc, char **argv)
 {
-    REQUIRE(argc == 3);
+    REQUIRE(argc == 4);
     is_cancel = strcmp(argv[1], "cancel") == 0;
     for (int device = 0; device < DEVICES; device++)
         REQUIRE(cuDevicePrimaryCtxRetain(&contexts[device], device) == 0);
@@ -109,7 +109,7 @@ int main(int argc, char **argv)
     struct sigaction trap = {.sa_sigaction = on_trap, .sa_flags = SA_SIGINFO}, user = {.sa_handler = on_user};
     REQUIRE(sigaction(SIGTRAP, &trap, NULL) == 0 && sigaction(SIGUSR1, &user, NULL) == 0);
     volatile int left = 0, missed = 0, is_left = 1;
-    for (at = 1; is_left; at += atoi(argv[2])) {
+    for (at = atoi(argv[3]); is_left; at += atoi(argv[2])) {
         uint64_t ignored;
         long before = blocking_copies(&ignored);
         steps = 0;

@@ -91,7 +91,7 @@ OTHERS = (
     ("waits_churn-12", "pools 200", {"P2PSIM_DEVICES": "4"}),
     ("waits_contexts", "", {}),
     ("waits_destroyed", "", ON_NULL_DRIVER),
-    ("waits_stepped", "jump 61", ON_NULL_DRIVER),
+    ("waits_stepped", "jump 61 1", ON_NULL_DRIVER),
 )
 MORE_STACK = 4096  # bytes that a call may take besides
 PATIENCE = 300 * int(os.environ.get("P2PSHIM_PATIENCE", "1"))  # seconds after which a program hangs

@@ -3,6 +3,7 @@
  *
  *   FAILING_ALLOC=EXPECTED    a file with what the program writes to standard output when nothing fails
  *   FAILING_ALLOC_STEP=N      each N-th only; 1 unless it is set
+ *   FAILING_ALLOC_FIRST=N     the N-th first; 1 unless it is set
  *   FAILING_ALLOC_LAST=N      none after the N-th; all unless it is set
  *
  * Before main it forks a child for each n. In one the shim's n-th allocation fails, in another all from the n-th on. Every child
@@ -142,7 +143,7 @@ static void clean(const char *folder)
 
 __attribute__((constructor)) static void run(void)
 {
-    const char *only = getenv("FAILING_ALLOC_ONLY"), *file = getenv("FAILING_ALLOC"), *last = getenv("FAILING_ALLOC_LAST"), *by = getenv("FAILING_ALLOC_STEP");
+    const char *only = getenv("FAILING_ALLOC_ONLY"), *file = getenv("FAILING_ALLOC"), *last = getenv("FAILING_ALLOC_LAST"), *by = getenv("FAILING_ALLOC_STEP"), *first = getenv("FAILING_ALLOC_FIRST");
     static long seen_here;
     if ((!file && !only) || !dl_iterate_phdr(find_shim, NULL))
         return;
@@ -160,7 +161,7 @@ __attribute__((constructor)) static void run(void)
     struct child children[JOBS] = {0};
     for (int i = 0; i < JOBS; i++)
         children[i].seen = shared + i * 8;
-    long n = 1, step = by ? atol(by) : 1, end = last ? atol(last) : MOST, most_seen = 0, wrong = 0, runs = 0;
+    long n = first ? atol(first) : 1, step = by ? atol(by) : 1, end = last ? atol(last) : MOST, most_seen = 0, wrong = 0, runs = 0;
     int is_for_good = 0, is_over = 0, running = 0;
     for (;;) {
         for (int i = 0; i < JOBS && !is_over; i++)

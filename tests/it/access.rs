@@ -2,10 +2,8 @@
 //! direct where a path was verified, paths that fail are given up, and hidden peers are hidden.
 
 use crate::support::sequences::{Sequences, Variables, difference};
-use crate::support::soak::{seeds, soak};
+use crate::support::soak::{few_seeds, flavours, seeds, soak};
 use crate::support::{Outcome, Program, doctor, path, scratch, warnings};
-
-const FLAVOURS: [&str; 4] = ["11", "12", "13", "static"];
 
 // ---- sequences drawn at random ----
 
@@ -70,7 +68,7 @@ fn random_sequences_with_each_option_are_the_same_preloaded() {
 fn random_sequences_with_denied_pairs_are_those_of_hardware_without_a_path() {
     let cases = [("0-1,2>3", [("P2PSHIM_DENY", "0-1,2>3")]), ("0-1,0-2,0-3,1-2,1-3,2-3", [("P2PSHIM_ACCESS", "off")])];
     for (without, denied) in cases {
-        let (first, count) = seeds(60_000, 500);
+        let (first, count) = few_seeds(60_000, 500);
         let plain = ACCESS.program("12", first, count, &[("P2PSIM_NO_P2P", without)]).arg("steps").plain();
         let preloaded = ACCESS.program("12", first, count, &denied).arg("steps").preloaded();
         plain.assert_success();
@@ -136,7 +134,7 @@ fn without_counts(outcome: &Outcome) -> String {
 
 #[test]
 fn never_enabling_program_copies_directly_preloaded() {
-    for flavour in FLAVOURS {
+    for flavour in flavours("never_enabling_program_copies_directly_preloaded") {
         for memory in [&[][..], &["pool"]] {
             let program = never_enables(flavour, &[memory, &["counts"]].concat());
             let (plain, preloaded) = (program.plain(), program.preloaded());
@@ -183,7 +181,7 @@ fn copies_stay_as_they_are_where_nothing_is_to_be_done() {
 
 #[test]
 fn enabling_program_sees_no_difference() {
-    for flavour in FLAVOURS {
+    for flavour in flavours("enabling_program_sees_no_difference") {
         for args in [&["enable", "counts"][..], &["enable"]] {
             let program = never_enables(flavour, args);
             let (plain, preloaded) = (program.plain(), program.preloaded());
@@ -351,7 +349,7 @@ fn faulty_path_that_the_program_enabled_is_left_enabled_and_copies_are_staged_by
 /// A program that enables a broken path itself is one on a machine without that path: its data is right.
 #[test]
 fn faulty_path_that_the_program_enables_is_refused_and_its_data_is_right() {
-    for flavour in FLAVOURS {
+    for flavour in flavours("faulty_path_that_the_program_enables_is_refused_and_its_data_is_right") {
         for fault in ["drop:0>1", "drop:0-1", "first:1>0", "corrupt:0-1", "hang:0>1"] {
             for access in ["auto", "app"] {
                 // Waiting for a whole device would last for ever where a path hangs, so the program ends without.
@@ -371,7 +369,7 @@ fn faulty_path_that_the_program_enables_is_refused_and_its_data_is_right() {
 /// By every function that tells of a path or grants rights, after a question and without one.
 #[test]
 fn faulty_path_looks_to_the_program_like_hardware_without_one() {
-    for flavour in FLAVOURS {
+    for flavour in flavours("faulty_path_looks_to_the_program_like_hardware_without_one") {
         for fault in ["0-1", "0-1,0-2,1-2"] {
             let plain = lists_peers(flavour).env("P2PSIM_NO_P2P", fault).plain();
             plain.assert_success();
@@ -489,7 +487,7 @@ fn lists_peers(flavour: &str) -> Program {
 
 #[test]
 fn listing_program_sees_all_peers_by_default() {
-    for flavour in FLAVOURS {
+    for flavour in flavours("listing_program_sees_all_peers_by_default") {
         lists_peers(flavour).assert_same_preloaded().0.assert_success();
     }
 }
@@ -504,7 +502,7 @@ fn listing_program_sees_no_hidden_peer() {
         ("2>1", ("P2PSHIM_DENY", "2>1")),
         ("0-2,1>0", ("P2PSHIM_DENY", "0-2,1>0")),
     ];
-    for flavour in FLAVOURS {
+    for flavour in flavours("listing_program_sees_no_hidden_peer") {
         for (without, (option, value)) in cases {
             let plain = lists_peers(flavour).env("P2PSIM_NO_P2P", without).plain();
             plain.assert_success();
@@ -534,7 +532,7 @@ fn hidden_peers_copies_are_staged_and_right() {
 
 #[test]
 fn guide_sample_without_peers_still_copies() {
-    for flavour in FLAVOURS {
+    for flavour in flavours("guide_sample_without_peers_still_copies") {
         let program = Program::case(&format!("guide_sample-{flavour}"));
         let plain = program.clone().env("P2PSIM_NO_P2P", "0-1").plain();
         program.env("P2PSHIM_ACCESS", "off").preloaded().assert_same_as(&plain, "without peers");
@@ -546,7 +544,7 @@ fn guide_sample_without_peers_still_copies() {
 /// Its very first copies are captured.
 #[test]
 fn captured_copies_replay_with_and_without_faults() {
-    for flavour in FLAVOURS {
+    for flavour in flavours("captured_copies_replay_with_and_without_faults") {
         let program = Program::case(&format!("captured_copies-{flavour}"));
         let right = program.preloaded();
         right.assert_success();
@@ -566,7 +564,7 @@ fn captured_copies_replay_with_and_without_faults() {
 
 #[test]
 fn copies_beside_a_capture_leave_it_whole() {
-    for flavour in FLAVOURS {
+    for flavour in flavours("copies_beside_a_capture_leave_it_whole") {
         let program = Program::case(&format!("copies_beside_capture-{flavour}"));
         let (plain, _) = program.assert_same_preloaded();
         plain.assert_success();

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use crate::support::soak::soak;
+use crate::support::soak::{Draw, soak};
 use crate::support::{Outcome, Program, path, scratch, shim};
 use p2pshim_trace::{NoteKind, Trace};
 
@@ -17,6 +17,8 @@ fn failing(program: &Program, expected: &Outcome, step: u32) -> (Outcome, u32) {
     let file = scratch("expected");
     fs::write(&file, &expected.stdout).unwrap();
     let program = program.clone().findings_apart().env("FAILING_ALLOC", file.to_string_lossy());
+    let first = 1 + Draw::of("allocations that fail").below(step as usize);
+    let program = program.env("FAILING_ALLOC_FIRST", first.to_string());
     let program = program.env("FAILING_ALLOC_STEP", step.to_string()).env("FAILING_ALLOC_LAST", "2000");
     let outcome = with_failing_alloc(&program);
     let _ = fs::remove_file(file);
@@ -34,7 +36,7 @@ fn with_failing_alloc(program: &Program) -> Outcome {
 
 /// The step of `make soak`; `make test` takes others, which are larger.
 fn steps(in_soak: u32) -> u32 {
-    if soak().is_some() { in_soak } else { 2 * in_soak + 9 }
+    if soak().is_some() { in_soak } else { 4 * in_soak + 19 }
 }
 
 /// Every call of CUDA, and of HIP.

@@ -10,7 +10,7 @@
 use std::fs;
 
 use crate::support::once::alone;
-use crate::support::soak::seeds;
+use crate::support::soak::{Draw, is_all, seeds};
 use crate::support::{LARGE_PAGES, Outcome, Program, command, doctor, path, scratch, virtual_machine, warnings};
 
 const GOLDEN: &str = "tests/golden/broken-paths.tsv";
@@ -75,7 +75,8 @@ fn kept_verdict_once_contexts_are_there_enabling_opens_no_file() {
 #[test]
 fn programs_that_ask_as_others_do_get_right_data_or_are_told() {
     let right = "24 of 24 copies right\n";
-    for flavour in ["12", "13", "static"] {
+    let shared = ["12", "13"][Draw::of("asks_like").below(2)];
+    for flavour in if is_all() { vec!["12", "13", "static"] } else { vec![shared, "static"] } {
         let program = |who: &str| Program::case(&format!("asks_like-{flavour}")).arg(who);
         for who in ["pytorch", "llama", "vllm"] {
             let plain = program(who).plain();
@@ -360,6 +361,9 @@ fn blocked_copies_of_many_threads_beside_all_that_takes_memory_away_are_right() 
     let flavours = || ["12", "13", "static"].into_iter().cycle();
     let drawn = (first..first + count)
         .flat_map(|seed| STRESSES.into_iter().zip(flavours()).map(move |(how, flavour)| (how, flavour, seed)));
+    // Every second of them, but in `make soak`.
+    let every = if is_all() { 1 } else { 2 };
+    let drawn = drawn.skip(Draw::of("blocked_stress").below(every)).step_by(every);
     let failed: Vec<_> = kept.chain(drawn).filter_map(|(how, flavour, seed)| stress(how, flavour, seed)).collect();
     assert!(failed.is_empty(), "add the first line of each to {STRESSED}:\n{}", failed.join("\n"));
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
+use crate::support::soak::flavours;
 use crate::support::{Program, scratch};
 use p2pshim_trace::{DeviceTime, NoteKind, Path, Record, Trace};
 
@@ -53,7 +54,7 @@ impl ByHand {
 
 #[test]
 fn by_hand_each_copy_is_counted_with_both_places() {
-    for flavour in ["11", "12", "13", "static"] {
+    for flavour in flavours("by_hand_each_copy_is_counted_with_both_places") {
         for (what, bytes) in
             [("pinned", BYTES), ("pageable", BYTES), ("threads", BYTES), ("driver", BYTES), ("default", BYTES)]
         {

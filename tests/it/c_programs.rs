@@ -1,5 +1,6 @@
 //! The programs of c-tests on simulated GPUs: the same output and status plain and preloaded, and their calls in the trace.
 
+use crate::support::soak::flavours;
 use crate::support::{Outcome, Program, Trace, below, path, shim};
 
 const COPIES: [&str; 4] = ["cudaMemcpyPeer", "cudaMemcpyPeerAsync", "cudaMemcpy3DPeer", "cudaMemcpy3DPeerAsync"];
@@ -38,20 +39,15 @@ macro_rules! in_every_flavour {
     ($($case:ident: $apis:expr;)*) => { $(
         mod $case {
             use super::*;
-            fn same_output_in(flavour: &str) {
-                let program = Program::case(&format!("{}-{flavour}", stringify!($case)));
-                let (plain, _) = same_output_and_seen(&program, flavour, &$apis);
-                plain.assert_success();
-                assert!(!plain.stdout.contains("WRONG"), "{}", plain.stdout);
+            #[test]
+            fn same_output_preloaded() {
+                for flavour in flavours(stringify!($case)) {
+                    let program = Program::case(&format!("{}-{flavour}", stringify!($case)));
+                    let (plain, _) = same_output_and_seen(&program, flavour, &$apis);
+                    plain.assert_success();
+                    assert!(!plain.stdout.contains("WRONG"), "{}", plain.stdout);
+                }
             }
-            #[test]
-            fn shared_11_same_output_preloaded() { same_output_in("11"); }
-            #[test]
-            fn shared_12_same_output_preloaded() { same_output_in("12"); }
-            #[test]
-            fn shared_13_same_output_preloaded() { same_output_in("13"); }
-            #[test]
-            fn static_same_output_preloaded() { same_output_in("static"); }
         }
     )* };
 }
@@ -139,23 +135,8 @@ fn per_thread_stream(flavour: &str) {
 }
 
 #[test]
-fn per_thread_stream_shared_11_same_output_preloaded() {
-    per_thread_stream("11");
-}
-
-#[test]
-fn per_thread_stream_shared_12_same_output_preloaded() {
-    per_thread_stream("12");
-}
-
-#[test]
-fn per_thread_stream_shared_13_same_output_preloaded() {
-    per_thread_stream("13");
-}
-
-#[test]
-fn per_thread_stream_static_same_output_preloaded() {
-    per_thread_stream("static");
+fn per_thread_stream_same_output_preloaded() {
+    flavours("per_thread_stream").into_iter().for_each(per_thread_stream);
 }
 
 /// The program calls the driver's functions itself, so they are the outermost.
@@ -170,29 +151,14 @@ fn entry_point(flavour: &str) {
 }
 
 #[test]
-fn entry_point_shared_11_same_output_preloaded() {
-    entry_point("11");
-}
-
-#[test]
-fn entry_point_shared_12_same_output_preloaded() {
-    entry_point("12");
-}
-
-#[test]
-fn entry_point_shared_13_same_output_preloaded() {
-    entry_point("13");
-}
-
-#[test]
-fn entry_point_static_same_output_preloaded() {
-    entry_point("static");
+fn entry_point_same_output_preloaded() {
+    flavours("entry_point").into_iter().for_each(entry_point);
 }
 
 /// The program asks by every route and sees peers by each, before its copies and after them.
 #[test]
 fn hidden_looks_by_every_route_same_output_preloaded() {
-    for flavour in ["11", "12", "13", "static"] {
+    for flavour in flavours("hidden_looks_by_every_route_same_output_preloaded") {
         let (plain, trace) = Program::case(&format!("hidden-{flavour}")).assert_same_preloaded();
         plain.assert_success();
         assert_eq!(plain.stdout.matches(" is reachable").count(), 4, "{}", plain.stdout);
@@ -425,7 +391,7 @@ fn signal_longjmp_calls_answer_as_before() {
 /// CUDA refuses peer copies on a capturing stream; the shim puts the equal copy in their place.
 #[test]
 fn captured_copies_fail_plain_and_replay_preloaded() {
-    for flavour in ["11", "12", "13", "static"] {
+    for flavour in flavours("captured_copies_fail_plain_and_replay_preloaded") {
         let program = Program::case(&format!("captured_copies-{flavour}"));
         let plain = program.plain();
         assert_eq!(plain.status, "exit status: 1");
@@ -632,7 +598,7 @@ fn closed_stderr_early_file_gets_no_log_line() {
 
 #[test]
 fn sigpipe_stderr_program_survives_and_keeps_its_signals() {
-    for flavour in ["11", "12", "13", "static"] {
+    for flavour in flavours("sigpipe_stderr_program_survives_and_keeps_its_signals") {
         let program = Program::case(&format!("sigpipe_stderr-{flavour}"));
         let (plain, logging) = (program.plain(), program.traced_to_stderr());
         plain.assert_success();

@@ -150,10 +150,10 @@ fn processes_are_as_few_for_many_gpus_as_for_two() {
     let counted = folder.join("count");
     for (fault, devices, level, processes) in [
         ("", "2", "--quick", 1),
-        ("", "8", "--quick", 1),
+        ("", "5", "--quick", 1),
         // The second measures what p2pshim stages.
         ("", "2", "--json", 2),
-        ("", "5", "--json", 2),
+        ("", "3", "--json", 2),
         // A failure costs no further ones, but a hang does: one for the pairs that it has kept from being tested, and one for its own.
         ("drop:0>1", "3", "--quick", 1),
         ("hang:0>1", "3", "--quick", 3),

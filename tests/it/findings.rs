@@ -1,6 +1,6 @@
 //! The shim's findings in calls: each rule speaks where it should, by either API, and is silent beside it.
 //!
-//! Rules about arguments: the rows of the conformance tables, each in a process of its own, against
+//! Rules about arguments: the rows of the conformance tables, which tests/it/conformance.rs runs, each in a process of its own, against
 //! tests/golden/conformance-findings.tsv. The others: [`CASES`], which `findings.c` implements, against
 //! tests/golden/findings.tsv.
 
@@ -9,8 +9,8 @@ use std::fs;
 use std::process::Command;
 
 use crate::support::findings::Finding;
-use crate::support::soak::soak;
-use crate::support::{Outcome, Program, legacy, path, scratch};
+use crate::support::soak::{flavours, soak};
+use crate::support::{Outcome, Program, path};
 
 // ---- The rules ----
 
@@ -46,7 +46,6 @@ fn is_of_runtime(function: &str) -> bool {
 
 const TABLES: [&str; 3] =
     ["tests/golden/conformance.tsv", "tests/golden/conformance-regular.tsv", "c-tests/conformance-unmeasured.tsv"];
-const FLAVOURS: [&str; 2] = ["12", "static"];
 const GOLDEN: &str = "tests/golden/conformance-findings.tsv";
 const HEAD: &str = "\
 # Findings of `P2PSHIM_VALIDATE=warn` in the rows of the conformance tables on simulated GPUs, with the shared runtime 12 and the
@@ -56,22 +55,20 @@ setup\tcall\tshared 12\tstatic
 ";
 
 /// A row's words: setup and call, without the answers.
-type Row = String;
+pub(crate) type Row = String;
 
-/// All rows, each once, with their answers on real GPUs: documented, and given, which may be `?`.
-fn rows() -> Vec<(Row, [String; 2])> {
-    let mut rows: Vec<(Row, [String; 2])> = Vec::new();
-    for table in TABLES {
-        let text = fs::read_to_string(path(table)).unwrap();
+/// All rows, with their answers on real GPUs: documented, and given, which may be `?`; and a table of them.
+pub(crate) fn all_rows() -> (Vec<(Row, [String; 2])>, String) {
+    let (mut rows, mut table) = (Vec::new(), "setup\tcall\tdocumented\tret\tlast\tv\n".to_owned());
+    for name in TABLES {
+        let text = fs::read_to_string(path(name)).unwrap();
         for line in text.lines().filter(|line| !line.starts_with('#')).skip(1) {
             let columns: Vec<_> = line.split('\t').collect();
-            let row = format!("{}\t{}", columns[0], columns[1]);
-            if !rows.iter().any(|(known, _)| *known == row) {
-                rows.push((row, [columns[2], columns[3]].map(str::to_owned)));
-            }
+            rows.push((format!("{}\t{}", columns[0], columns[1]), [columns[2], columns[3]].map(str::to_owned)));
+            table += &format!("{line}\n");
         }
     }
-    rows
+    (rows, table)
 }
 
 /// A row's function.
@@ -118,80 +115,67 @@ fn cell(row: &str, found: &[(bool, Finding)]) -> String {
     said.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join("; ")
 }
 
-fn run_rows(flavour: &str, table: &str) -> Outcome {
-    let program = Program::case(&format!("conformance-{flavour}")).arg("measure").arg("--announce");
-    let outcome = program.arg("--jobs").arg("4").arg(table).env("P2PSHIM_CAPTURE", "forward").with_notes().preloaded();
-    // A context that the row has lost cannot be used for a verification either.
-    let is_expected = |line: &&String| line.contains(" could not be verified: the driver returned ");
-    let others: Vec<_> = outcome.said_on_any_machine().into_iter().filter(|line| !is_expected(line)).collect();
-    assert!(others.is_empty(), "{others:#?}");
-    outcome
-}
-
-#[test]
-fn conformance_rows_findings_are_the_golden_ones() {
-    let rows = rows();
-    let table = scratch("rows.tsv");
-    let lines: String = rows.iter().map(|(row, _)| format!("{row}\t\t?\t?\t?\n")).collect();
-    fs::write(&table, format!("setup\tcall\tdocumented\tret\tlast\tv\n{lines}")).unwrap();
-    let found = FLAVOURS.map(|flavour| found(&run_rows(flavour, table.to_str().unwrap())));
-    fs::remove_file(table).unwrap();
-
-    let mut text = HEAD.to_owned();
+/// The findings of a run of all rows that announces them, against the golden ones: of shared runtimes, or of the static one.
+pub(crate) fn assert_rows(rows: &[(Row, [String; 2])], is_static: bool, outcome: &Outcome) {
+    let (found, golden) = (found(outcome), golden(is_static));
     for (number, (row, answers)) in rows.iter().enumerate() {
-        let of_row = found.each_ref().map(|found| found.get(&(number + 1)).map_or(&[][..], Vec::as_slice));
+        let of_row = found.get(&(number + 1)).map_or(&[][..], Vec::as_slice);
         // A call that is documented to succeed, and does, is no error.
         if *answers == ["0", "0"] {
             let is_error = |(is_call, finding): &&(bool, Finding)| *is_call && finding.severity == "error";
-            let errors: Vec<_> = of_row.iter().flat_map(|found| found.iter().filter(is_error)).collect();
+            let errors: Vec<_> = of_row.iter().filter(is_error).collect();
             assert!(errors.is_empty(), "{row}: {errors:#?}");
         }
         // A call that fails is explained, if it is of a function that rules are about.
         let fails = !["0", "?"].contains(&answers[1].as_str())
             && ["Peer", "P2P"].iter().any(|part| function(row).contains(part));
-        assert!(!fails || !of_row[0].is_empty(), "{row}: answered {}, and nothing is said", answers[1]);
-        let cells = of_row.map(|found| cell(row, found));
-        if cells.iter().any(|cell| !cell.is_empty()) {
+        assert!(is_static || !fails || !of_row.is_empty(), "{row}: answered {}, and nothing is said", answers[1]);
+        let expected = golden.get(row).map(String::as_str).unwrap_or_default();
+        assert_eq!(expected, cell(row, of_row), "{row}: expected (left) and found (right)");
+    }
+    let is_there = |row: &&String| !rows.iter().any(|(known, _)| known == *row);
+    assert_eq!(golden.keys().filter(is_there).collect::<Vec<_>>(), [""; 0], "rows of {GOLDEN} that no table has");
+}
+
+/// The cells of rows with findings.
+fn golden(is_static: bool) -> BTreeMap<Row, String> {
+    let golden = fs::read_to_string(path(GOLDEN)).unwrap();
+    let lines = golden.lines().filter(|line| !line.starts_with('#')).skip(1);
+    let cells = lines.map(|line| {
+        let [setup, call, shared, of_static] = line.split('\t').collect::<Vec<_>>()[..] else { panic!("{line}") };
+        (format!("{setup}\t{call}"), if is_static { of_static } else { shared }.to_owned())
+    });
+    cells.collect()
+}
+
+/// Writes the golden table anew, by runs with the shared runtime 12 and the static one.
+pub(crate) fn write_rows(rows: &[(Row, [String; 2])], outcomes: [&Outcome; 2]) {
+    let (found, mut text, mut written) = (outcomes.map(found), HEAD.to_owned(), BTreeSet::new());
+    for (number, (row, _)) in rows.iter().enumerate() {
+        let cells = found.each_ref().map(|found| found.get(&(number + 1)).map_or_else(String::new, |of| cell(row, of)));
+        if cells.iter().any(|cell| !cell.is_empty()) && written.insert(row) {
             text += &format!("{row}\t{}\n", cells.join("\t"));
         }
     }
-    if std::env::var_os("P2PSHIM_UPDATE").is_some() {
-        fs::write(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(GOLDEN), &text).unwrap();
+    fs::write(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(GOLDEN), &text).unwrap();
+}
+
+/// The findings of a run of the rows of a table on an old runtime, whose names of then are other numbers: the same.
+pub(crate) fn assert_rows_of_then(table: &str, outcome: &Outcome, how: &str) {
+    let (found, golden, mut speaking) = (found(outcome), golden(false), 0);
+    for (number, line) in table.lines().skip(1).enumerate() {
+        let row = line.splitn(3, '\t').take(2).collect::<Vec<_>>().join("\t");
+        let cell = found.get(&(number + 1)).map_or_else(String::new, |found| cell(&row, found));
+        assert_eq!(cell, golden.get(&row).map(String::as_str).unwrap_or_default(), "{how}: {row}");
+        speaking += usize::from(!cell.is_empty());
     }
-    let golden = fs::read_to_string(path(GOLDEN)).unwrap();
-    for (golden, found) in golden.lines().zip(text.lines()) {
-        assert_eq!(golden, found, "expected (left) and found (right)");
-    }
-    assert_eq!(golden.lines().count(), text.lines().count());
+    assert!(speaking > 300, "{how}: {speaking} rows with findings");
 }
 
 /// One of the old runtimes, or, in `make soak`, one of each kind.
 fn old_versions() -> impl Iterator<Item = &'static str> {
     let more: &[_] = if soak().is_some() { &["9.0", "10.2"] } else { &[] };
     ["10.0"].into_iter().chain(more.iter().copied())
-}
-
-/// The names of then are other numbers, and the same findings.
-#[test]
-fn conformance_rows_findings_are_the_same_on_old_runtimes() {
-    let golden = fs::read_to_string(path(GOLDEN)).unwrap();
-    let lines = golden.lines().filter_map(|line| line.rsplit_once('\t')?.0.rsplit_once('\t'));
-    let golden: BTreeMap<&str, &str> = lines.collect();
-    for version in old_versions() {
-        let text = legacy::rows("conformance.tsv", version).text;
-        let table = scratch("rows.tsv");
-        fs::write(&table, &text).unwrap();
-        let found = found(&run_rows(version, table.to_str().unwrap()));
-        fs::remove_file(table).unwrap();
-        let mut speaking = 0;
-        for (number, line) in text.lines().skip(1).enumerate() {
-            let row = line.splitn(3, '\t').take(2).collect::<Vec<_>>().join("\t");
-            let cell = found.get(&(number + 1)).map_or_else(String::new, |found| cell(&row, found));
-            assert_eq!(cell, golden.get(row.as_str()).copied().unwrap_or_default(), "{version}: {row}");
-            speaking += usize::from(!cell.is_empty());
-        }
-        assert!(speaking > 300, "{version}: {speaking} rows with findings");
-    }
 }
 
 // ---- What single calls cannot show ----
@@ -328,7 +312,7 @@ fn cases_each_fires_and_its_neighbour_is_silent_on_old_runtimes() {
 
 /// Expects these findings, by function of the runtime; with a static runtime those of the driver are seen.
 fn finds(case: &str, args: &[&str], env: &[(&str, &str)], expected: &[(&str, &str)]) {
-    for flavour in ["11", "12", "13", "static"] {
+    for flavour in flavours(case) {
         let program = args.iter().fold(Program::case(&format!("{case}-{flavour}")), |program, arg| program.arg(*arg));
         let program = env.iter().fold(program, |program, (name, value)| program.env(name, *value));
         let (plain, preloaded) = (program.plain(), program.with_notes().preloaded());
@@ -391,7 +375,7 @@ fn shown_by_rows() -> (BTreeSet<(String, bool)>, BTreeSet<String>) {
     }
     // A function of which a call succeeds, as is documented, and of which nothing is said.
     let is_right = |(row, answers): &(Row, [String; 2])| answers[0] == "0" && !rows_with_findings.contains(row);
-    let silent = rows().into_iter().filter(is_right).map(|(row, _)| base(function(&row))).collect();
+    let silent = all_rows().0.into_iter().filter(is_right).map(|(row, _)| base(function(&row))).collect();
     (speaking, silent)
 }
 

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
+use crate::support::soak::flavours;
 use crate::support::{Program, scratch};
 use p2pshim_trace::{NoteKind, State, Trace};
 
@@ -42,7 +43,7 @@ fn told(how: &str, hidden: bool) -> &'static str {
 
 #[test]
 fn access_off_after_a_child_is_still_off_and_a_broken_path_is_not_used() {
-    for flavour in ["11", "12", "13", "static"] {
+    for flavour in flavours("access_off_after_a_child_is_still_off_and_a_broken_path_is_not_used") {
         for how in SHARING.into_iter().chain(FORKED) {
             let program = case(flavour, how).env("P2PSHIM_ACCESS", "off").env("P2PSIM_FAULT", "drop:0-1");
             let outcome = program.preloaded();

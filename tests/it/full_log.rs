@@ -32,6 +32,8 @@ fn goes_on(said: &str) -> u64 {
     number(said, "lost: ")
 }
 
+/// Milliseconds that a line waits, but for some.
+const PATIENCE: u64 = 190;
 const TRACE: (&str, &str) = ("P2PSHIM_LOG", "trace");
 
 /// Tests at default settings, and with every call in the log.
@@ -65,7 +67,10 @@ macro_rules! nobody_reads {
                 // A line that is lost in the middle is there too.
                 let all = 2 * (4 * 250 + 1);
                 assert!((all..=all + lost).contains(&(lines + lost)), "{said}");
-                assert!(lines > 1000, "{said}");
+                assert!(lines > 0, "{said}");
+                // A line is lost that has waited so long: on a machine that is not busy none has.
+                let took = number(&said, "took: ");
+                assert!(took >= PATIENCE || lost == 0, "{said}");
             }
         }
     )* };

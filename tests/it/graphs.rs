@@ -7,14 +7,19 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::support::findings::Finding;
+use crate::support::soak::{Draw, flavours, is_all, stride};
 use crate::support::{Outcome, Program, command, scratch};
 use p2pshim_trace::{Path as Taken, Trace};
 
-const FLAVOURS: [&str; 4] = ["11", "12", "13", "static"];
 const MIB: u64 = 1 << 20;
 
-fn program(flavour: &str, what: &str) -> Program {
+fn verified(flavour: &str, what: &str) -> Program {
     Program::case(&format!("graph_copies-{flavour}")).arg(what)
+}
+
+/// Its pairs are enabled unverified: a verification measures, and on a busy machine a direct path may pass for slow.
+fn program(flavour: &str, what: &str) -> Program {
+    verified(flavour, what).env("P2PSHIM_VERIFY", "off")
 }
 
 /// The copies in a program's trace: by source, destination and path how many there were, and of how many bytes.
@@ -50,7 +55,7 @@ fn sums(expected: &[(u8, u8, &str, u64, u64)]) -> BTreeMap<(u8, u8, String), (u6
 
 #[test]
 fn graphs_make_the_same_copies_and_each_launch_is_counted_with_its_bytes() {
-    for flavour in FLAVOURS {
+    for flavour in flavours("graphs_make_the_same_copies_and_each_launch_is_counted_with_its_bytes") {
         for (what, copies) in [("captured", 2), ("made", 1)] {
             let (plain, trace) = program(flavour, what).assert_same_preloaded();
             plain.assert_success();
@@ -121,7 +126,8 @@ fn graph_that_was_staged_is_changed_as_without_us() {
 #[test]
 fn graph_whose_launches_were_left_is_destroyed() {
     for (how, what) in [("jumps", "launch"), ("cancelled", "launch"), ("jumps", "copy"), ("cancelled", "copy")] {
-        let program = Program::case("graph_left").args(&[how, what]);
+        let [every, first] = stride(&format!("graph_left {how} {what}"), 13, 1);
+        let program = Program::case("graph_left").args(&[how, what, &every, &first]);
         let (plain, outcome) = (program.plain(), program.preloaded());
         outcome.assert_success();
         assert_eq!(outcome.stdout, plain.stdout, "{how} {what}");
@@ -131,7 +137,7 @@ fn graph_whose_launches_were_left_is_destroyed() {
 
 #[test]
 fn updated_graphs_are_counted_with_what_they_copy_then() {
-    for flavour in FLAVOURS {
+    for flavour in flavours("updated_graphs_are_counted_with_what_they_copy_then") {
         let (plain, _) = program(flavour, "updated").assert_same_preloaded();
         plain.assert_success();
         let expected = [(0, 1, "direct", 3, MIB + MIB / 2 + MIB / 4), (1, 0, "direct", 3, MIB / 2 + MIB / 2 + MIB / 4)];
@@ -142,7 +148,7 @@ fn updated_graphs_are_counted_with_what_they_copy_then() {
 /// After an update with another graph a node is changed by its name in the first; one that is disabled copies nothing.
 #[test]
 fn changed_nodes_are_found_by_the_graph_that_was_instantiated() {
-    for flavour in FLAVOURS {
+    for flavour in flavours("changed_nodes_are_found_by_the_graph_that_was_instantiated") {
         let (plain, _) = program(flavour, "renamed").assert_same_preloaded();
         plain.assert_success();
         let expected = [(0, 1, "direct", 1, MIB / 2), (1, 0, "direct", 2, MIB / 4 + MIB)];
@@ -152,7 +158,7 @@ fn changed_nodes_are_found_by_the_graph_that_was_instantiated() {
 
 #[test]
 fn graphs_keep_the_path_of_their_instantiation_and_the_report_says_so() {
-    for flavour in FLAVOURS {
+    for flavour in flavours("graphs_keep_the_path_of_their_instantiation_and_the_report_says_so") {
         let program = || program(flavour, "late").env("P2PSHIM_ACCESS", "app");
         let never = "staged: access not enabled";
         let expected = [
@@ -171,8 +177,8 @@ fn graphs_keep_the_path_of_their_instantiation_and_the_report_says_so() {
 
 #[test]
 fn graphs_that_lose_their_access_are_reported_before_the_context_is_lost() {
-    for flavour in FLAVOURS {
-        let program = || program(flavour, "lost");
+    for flavour in flavours("graphs_that_lose_their_access_are_reported_before_the_context_is_lost") {
+        let program = || verified(flavour, "lost");
         let of_graphs = |findings: &[Finding]| -> Vec<String> {
             let of_graphs = findings.iter().filter(|finding| finding.rule.starts_with("P2P-graph"));
             of_graphs.map(|finding| format!("{} {}", finding.function, finding.rule)).collect()
@@ -280,15 +286,14 @@ const CAPTURED: [(&str, &str); 7] = [
     ("cudaStreamBeginCapture(s0,cudaStreamCaptureModeGlobal)", "cuMemcpy3DBatchAsync_v2(2,uo,0,s0)"),
 ];
 
-/// The answers of each row, without those that were expected.
-fn rows(outcome: &Outcome) -> Vec<(String, String, String)> {
-    let lines = outcome.stdout.lines().filter(|line| !line.starts_with('#')).skip(1);
+/// The rows that are not answered as on real GPUs, with their answers.
+fn differing(outcome: &Outcome) -> Vec<(&str, &str, &str)> {
+    let lines = outcome.stderr.lines().filter_map(|line| line.strip_prefix("row ")?.split_once(" differs: "));
     lines
-        .map(|line| {
-            let [setup, call, _documented, answers] = line.splitn(4, '\t').collect::<Vec<_>>()[..] else {
-                panic!("{line}")
-            };
-            (setup.to_owned(), call.to_owned(), answers.to_owned())
+        .map(|(_, line)| {
+            let (row, answers) = line.split_once(": expected ").unwrap();
+            let (setup, call) = row.split_once("; ").unwrap();
+            (setup, call, answers.split_once(", got ").unwrap().1)
         })
         .collect()
 }
@@ -296,24 +301,28 @@ fn rows(outcome: &Outcome) -> Vec<(String, String, String)> {
 #[test]
 fn conformance_every_row_is_as_on_real_gpus_and_preloaded_only_enabled_access_shows() {
     let table = crate::support::path(ROWS);
-    for flavour in ["12", "13", "static"] {
+    let tried =
+        if is_all() { vec!["12", "13", "static"] } else { vec!["static", ["12", "13"][Draw::of(ROWS).below(2)]] };
+    let drawn = Draw::of("graphs, otherwise").below(2 * tried.len());
+    for (number, flavour) in tried.into_iter().enumerate() {
         let program = Program::case(&format!("conformance-{flavour}")).arg("--jobs").arg("4");
         let program = program.arg("--allow-crash-rows-error").arg(table.to_string_lossy()).findings_apart();
-        let plain = program.plain();
-        plain.assert_success();
-        assert_eq!(plain.stdout.lines().last(), Some("# 257 rows: 257 as expected, 0 differ"), "{flavour}");
-        let alone = program.clone().env("P2PSHIM_ACCESS", "app").env("P2PSHIM_CAPTURE", "forward").preloaded();
-        alone.assert_same_as(&plain, "preloaded, access and captures left alone");
+        let is_all_right = |outcome: &Outcome, how: &str| {
+            let last = outcome.stdout.lines().last();
+            assert_eq!(last, Some("# 257 rows: 257 as expected, 0 differ"), "{flavour}, {how}: {}", outcome.stderr);
+        };
+        if is_all() || drawn == 2 * number {
+            is_all_right(&program.plain(), "plain");
+        }
+        if is_all() || drawn == 2 * number + 1 {
+            let alone = program.clone().env("P2PSHIM_ACCESS", "app").env("P2PSHIM_CAPTURE", "forward");
+            is_all_right(&alone.preloaded(), "access and captures left alone");
+        }
         let preloaded = program.preloaded();
-        let differ: Vec<_> = rows(&preloaded)
-            .into_iter()
-            .zip(rows(&plain))
-            .filter(|(row, plain)| row != plain)
-            .map(|(row, _)| row)
-            .collect();
-        let differ = differ.iter().map(|(setup, call, answers)| (&**setup, &**call, &**answers));
+        let count = Some("# 257 rows: 244 as expected, 13 differ");
+        assert_eq!(preloaded.stdout.lines().last(), count, "{flavour}: {}", preloaded.stderr);
         let is_captured = |&(setup, call, _): &(&str, &str, &str)| CAPTURED.contains(&(setup, call));
-        let (captured, differ): (Vec<_>, Vec<_>) = differ.partition(is_captured);
+        let (captured, differ): (Vec<_>, Vec<_>) = differing(&preloaded).into_iter().partition(is_captured);
         assert_eq!(differ, ENABLED, "{flavour}");
         let captured: Vec<_> = captured
             .iter()

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use crate::support::soak::soak;
+use crate::support::soak::{Draw, is_all};
 use crate::support::{Outcome, Program, path};
 
 /// Programs that run at once. Nearly all of their time they wait.
@@ -26,14 +26,14 @@ fn cells() -> Vec<Cell> {
         let [copy, operation, current, result] = line.split('\t').collect::<Vec<_>>()[..] else { panic!("{line}") };
         Cell { arguments: [copy, operation, current].map(str::to_owned), result: result.to_owned() }
     };
-    lines.map(cell).collect()
-}
-
-/// In `make soak` all lines; else those of calls that do not wait, which take no time, and every third of the others.
-fn drawn() -> impl Iterator<Item = Cell> {
-    let (is_soak, mut waiting) = (soak().is_some(), 0..);
-    let is_quick = |cell: &Cell| cell.result.starts_with("at once");
-    cells().into_iter().filter(move |cell| is_soak || is_quick(cell) || waiting.next().is_some_and(|n| n % 3 == 0))
+    // Half of one form of copy, and every sixth of the others, from one on that is drawn; those that are tried with each runtime. In
+    // `make soak` all.
+    let drawn = Draw::of("implicit waits").below(6);
+    let is_chosen = |(number, cell): &(usize, Cell)| {
+        let every = if cell.arguments[0] == "peer_async" { 2 } else { 6 };
+        is_all() || (number + drawn).is_multiple_of(every) || is_of_each_runtime(cell)
+    };
+    lines.map(cell).enumerate().filter(is_chosen).map(|(_, cell)| cell).collect()
 }
 
 impl Cell {
@@ -91,7 +91,7 @@ fn is_of_each_runtime(cell: &Cell) -> bool {
 
 #[test]
 fn simulated_gpus_wait_as_real_ones() {
-    assert_all(&drawn().collect::<Vec<_>>(), "12", Program::plain);
+    assert_all(&cells(), "12", Program::plain);
     let chosen: Vec<_> = cells().into_iter().filter(is_of_each_runtime).collect();
     assert_eq!(chosen.len(), 5);
     for flavour in ["13", "static"] {
@@ -102,7 +102,7 @@ fn simulated_gpus_wait_as_real_ones() {
 #[test]
 fn calls_wait_the_same_with_the_shim() {
     let is_kept = |cell: &Cell| !NOT_KEPT.contains(&cell.arguments[1].as_str());
-    assert_all(&drawn().filter(is_kept).collect::<Vec<_>>(), "12", Program::preloaded);
+    assert_all(&cells().into_iter().filter(is_kept).collect::<Vec<_>>(), "12", Program::preloaded);
     let chosen: Vec<_> = cells().into_iter().filter(is_of_each_runtime).collect();
     for flavour in ["13", "static"] {
         assert_all(&chosen, flavour, Program::preloaded);

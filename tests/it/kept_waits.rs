@@ -1,7 +1,7 @@
 //! Calls wait for queued copies as without p2pshim, whatever else there is or goes on: many graphs and streams, threads that change what
 //! belongs to whom, and calls that are left before they return.
 
-use crate::support::soak::soak;
+use crate::support::soak::stride;
 use crate::support::{Program, path};
 
 /// Words of the programs for what must not be, on any library.
@@ -119,9 +119,10 @@ fn streams_are_destroyed_beside_copies() {
 /// A copy is left at any instruction, also of p2pshim: if the driver has it, it is waited for.
 #[test]
 fn copies_that_are_left_at_any_instruction_are_waited_for() {
-    let every = if soak().is_some() { "3" } else { "61" };
     for how in ["jump", "cancel"] {
-        let program = Program::case("waits_stepped").args(&[how, every]).libraries("target/c-tests/blocking-driver");
+        let [every, first] = stride(&format!("waits_stepped {how}"), 61, 3);
+        let program =
+            Program::case("waits_stepped").args(&[how, &every, &first]).libraries("target/c-tests/blocking-driver");
         let preloaded = program.env("P2PSHIM_VERIFY", "off").preloaded();
         preloaded.assert_success();
         assert_eq!(preloaded.stdout, "0 copies that nobody waits for\n", "{how}");

@@ -4,10 +4,10 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
-use std::sync::{LazyLock, OnceLock};
 
 use crate::support::legacy::VERSIONS;
 use crate::support::sequences::Sequences;
+use crate::support::soak::{Draw, is_all};
 use crate::support::{Outcome, Program, Trace, path, scratch};
 
 type Variables = &'static [(&'static str, &'static str)];
@@ -138,24 +138,28 @@ fn program((run, env, _): &(&str, Variables, Since), flavour: &str) -> Program {
     env.iter().fold(program, |program, (name, value)| program.env(name, *value)).findings_apart()
 }
 
-/// Plain, preloaded, and preloaded with a trace: all three must do the same.
+/// Plain and preloaded with a trace: both must do the same. In `make soak` without a trace, too.
 struct Same {
     plain: Outcome,
-    preloaded: Outcome,
+    traced: Outcome,
     trace: Trace,
 }
 
 fn same_preloaded(program: &Program) -> Same {
     let is_quiet =
         |outcome: &Outcome| outcome.shim.iter().all(|line| line.contains(" times so far from the same place"));
-    let (plain, preloaded) = (program.plain(), program.clone().with_notes().preloaded());
-    preloaded.assert_same_as(&plain, "preloaded");
+    let plain = program.plain();
+    if is_all() {
+        let preloaded = program.clone().with_notes().preloaded();
+        preloaded.assert_same_as(&plain, "preloaded");
+        assert!(is_quiet(&preloaded), "{preloaded:#?}");
+    }
     let folder = scratch("traces");
     let (traced, trace) = program.clone().env("P2PSHIM_TRACE", folder.to_string_lossy()).traced();
     traced.assert_same_as(&plain, "preloaded with a trace");
-    assert!(is_quiet(&preloaded) && is_quiet(&traced), "{preloaded:#?}\n{traced:#?}");
+    assert!(is_quiet(&traced), "{traced:#?}");
     trace.assert_recorded_in(&folder);
-    Same { plain, preloaded, trace }
+    Same { plain, traced, trace }
 }
 
 /// The findings in a program, by their functions.
@@ -163,67 +167,42 @@ fn found(outcome: &Outcome) -> BTreeSet<(&str, &str)> {
     outcome.findings.iter().map(|finding| (finding.function.as_str(), finding.rule.as_str())).collect()
 }
 
-/// A run, preloaded, with the runtime of 12. It is made once.
-fn with_12(position: usize) -> &'static Outcome {
-    static KNOWN: LazyLock<Vec<OnceLock<Outcome>>> =
-        LazyLock::new(|| SAME.iter().chain(AS_WITH_12).map(|_| OnceLock::new()).collect());
-    KNOWN[position].get_or_init(|| {
-        if position < SAME.len() {
-            program(&SAME[position], "12").with_notes().preloaded()
-        } else {
-            program(&AS_WITH_12[position - SAME.len()], "12").preloaded()
-        }
-    })
+/// A run that is the same plain and preloaded, with a version, against that with the runtime of 12 if there is one.
+fn assert_same(run: &(&str, Variables, Since), version: &str, with_12: Option<&Outcome>) {
+    let how = format!("{} {:?}, {version}", run.0, run.1);
+    let Same { plain, traced, trace } = same_preloaded(&program(run, version));
+    assert!(!plain.stdout.contains("WRONG"), "{how}: {}", plain.stdout);
+    let is_seen = trace.calls.iter().any(|call| call.depth == 0 && call.name.starts_with("cuda"));
+    // Copies that are not between devices are not shown.
+    assert_eq!(is_seen, !run.0.ends_with(" elsewhere"), "{how}: {:#?}", trace.calls);
+    if let Some(new) = with_12 {
+        assert_eq!(found(&traced), found(new), "findings in {how} (left) and 12 (right)");
+        assert_eq!(traced.status, new.status, "{how} (left) and 12 (right)");
+    }
 }
 
-fn runs_of(version: &str) {
-    for (position, run) in SAME.iter().enumerate().filter(|(_, run)| run.2.has(version)) {
-        let how = format!("{} {:?}, {version}", run.0, run.1);
-        let Same { plain, preloaded, trace } = same_preloaded(&program(run, version));
-        assert!(!plain.stdout.contains("WRONG"), "{how}: {}", plain.stdout);
-        let is_seen = trace.calls.iter().any(|call| call.depth == 0 && call.name.starts_with("cuda"));
-        // Copies that are not between devices are not shown.
-        assert_eq!(is_seen, !run.0.ends_with(" elsewhere"), "{how}: {:#?}", trace.calls);
+/// The versions that a run is tried with: one of those that have all that it needs, or all of them.
+fn versions(run: &(&str, Variables, Since), draw: &mut Draw) -> Vec<&'static str> {
+    let all: Vec<_> = VERSIONS.into_iter().filter(|version| run.2.has(version)).collect();
+    if is_all() { all } else { vec![all[draw.below(all.len())]] }
+}
+
+#[test]
+fn programs_are_the_same_preloaded_and_as_with_12() {
+    let mut draw = Draw::of("old versions");
+    for run in SAME {
         // This program is for old runtimes only.
-        if run.0 != "enables_at_load" {
-            let new = with_12(position);
-            assert_eq!(found(&preloaded), found(new), "findings in {how} (left) and 12 (right)");
-            assert_eq!(preloaded.status, new.status, "{how} (left) and 12 (right)");
+        let with_12 = (run.0 != "enables_at_load").then(|| program(run, "12").with_notes().preloaded());
+        versions(run, &mut draw).into_iter().for_each(|version| assert_same(run, version, with_12.as_ref()));
+    }
+    for run in AS_WITH_12 {
+        let new = program(run, "12").preloaded();
+        for version in versions(run, &mut draw) {
+            let old = program(run, version).preloaded();
+            assert_eq!(old.stdout, new.stdout, "{} {:?}, {version} (left) and 12 (right)", run.0, run.1);
+            assert_eq!(old.status, new.status, "{} {:?}, {version} (left) and 12 (right)", run.0, run.1);
         }
     }
-    for (position, run) in AS_WITH_12.iter().enumerate().filter(|(_, run)| run.2.has(version)) {
-        let (old, new) = (program(run, version).preloaded(), with_12(SAME.len() + position));
-        assert_eq!(old.stdout, new.stdout, "{} {:?}, {version} (left) and 12 (right)", run.0, run.1);
-        assert_eq!(old.status, new.status, "{} {:?}, {version} (left) and 12 (right)", run.0, run.1);
-    }
-}
-
-#[test]
-fn runtime_8_0_programs_are_the_same_preloaded() {
-    runs_of("8.0");
-}
-
-#[test]
-#[ignore = "make soak"]
-fn runtime_9_0_programs_are_the_same_preloaded() {
-    runs_of("9.0");
-}
-
-#[test]
-#[ignore = "make soak"]
-fn runtime_10_0_programs_are_the_same_preloaded() {
-    runs_of("10.0");
-}
-
-#[test]
-#[ignore = "make soak"]
-fn runtime_10_1_programs_are_the_same_preloaded() {
-    runs_of("10.1");
-}
-
-#[test]
-fn runtime_10_2_programs_are_the_same_preloaded() {
-    runs_of("10.2");
 }
 
 #[test]

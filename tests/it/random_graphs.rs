@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::support::Outcome;
 use crate::support::sequences::{Sequences, Variables, difference};
-use crate::support::soak::seeds;
+use crate::support::soak::few_seeds;
 
 const GRAPHS: Sequences = Sequences { case: "random_graphs" };
 
@@ -67,7 +67,7 @@ const LEAST: [(&str, u32, u32); 37] = [
 fn random_graphs_are_the_same_preloaded() {
     const COUNT: u32 = 10_000;
     let printed = GRAPHS.assert_same("12", 0, COUNT, &[]);
-    let share = COUNT / seeds(0, COUNT).1;
+    let share = COUNT / few_seeds(0, COUNT).1;
     let counts = counts(&printed);
     let least: BTreeMap<_, _> = LEAST.iter().map(|&(kind, succeeded, refused)| (kind, [succeeded, refused])).collect();
     assert_eq!(counts.keys().collect::<Vec<_>>(), least.keys().collect::<Vec<_>>());
@@ -117,7 +117,7 @@ fn random_graphs_with_each_option_are_the_same_preloaded() {
 fn random_graphs_with_denied_pairs_are_those_of_hardware_without_a_path() {
     let cases = [("0-1,2>3", [("P2PSHIM_DENY", "0-1,2>3")]), ("0-1,0-2,0-3,1-2,1-3,2-3", [("P2PSHIM_ACCESS", "off")])];
     for (without, denied) in cases {
-        let (first, count) = seeds(60_000, 500);
+        let (first, count) = few_seeds(60_000, 500);
         let plain = GRAPHS.program("13", first, count, &[("P2PSIM_NO_P2P", without)]).arg("steps").plain();
         let preloaded = GRAPHS.program("13", first, count, &denied).arg("steps").findings_apart().preloaded();
         plain.assert_success();
@@ -129,7 +129,7 @@ fn random_graphs_with_denied_pairs_are_those_of_hardware_without_a_path() {
 /// The last step of a sequence launches what relies on access that is gone: the context is lost, as without the shim.
 #[test]
 fn random_graphs_that_lose_their_context_lose_it_preloaded() {
-    let (first, count) = seeds(70_000, 50);
+    let (first, count) = few_seeds(70_000, 50);
     for seed in first..first + count {
         let program = GRAPHS.program("12", seed, 1, &[("P2PSHIM_ACCESS", "app")]).arg("lost").findings_apart();
         let (plain, preloaded) = (program.plain(), program.preloaded());

@@ -8,7 +8,7 @@ use crate::support::soak::{compare_all, seeds, soak};
 use crate::support::{Outcome, Program, scratch, warnings};
 
 /// Programs that are tried by `make test`, and by `make soak`.
-const FEW: u32 = 12;
+const FEW: u32 = 6;
 const MANY: u32 = 1000;
 /// Programs at a time; they sleep more than they compute.
 const AT_A_TIME: usize = 3;

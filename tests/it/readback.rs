@@ -2,7 +2,7 @@
 //! nothing.
 
 use crate::support::sequences::{Sequences, Variables, difference};
-use crate::support::soak::seeds;
+use crate::support::soak::few_seeds;
 use crate::support::{Outcome, Program};
 
 const VALUES: [&str; 2] = ["sample", "all"];
@@ -107,12 +107,21 @@ fn data_of_rows_slices_and_batches_that_arrives_is_said_to() {
     }
 }
 
+/// Calls wait a second at most for a copy that is to be compared: on a machine that is too busy for that, another time.
+fn copies_in_time(flavour: &str, args: &[&str], fault: &str, value: &str) -> Outcome {
+    const TRIES: usize = 20;
+    let is_late =
+        |outcome: &Outcome| outcome.shim.iter().any(|line| line.contains("a copy had not been made a second"));
+    let mut tries = std::iter::repeat_with(|| copies(flavour, args, fault, value)).take(TRIES);
+    tries.find(|outcome| !is_late(outcome)).unwrap_or_else(|| panic!("{args:?} {value}: late each time"))
+}
+
 /// The end of a large copy is wrong, beyond what is read back first. No verification of p2pshim's own sees it.
 #[test]
 fn data_that_is_wrong_in_one_place_is_found_and_the_path_is_not_blamed() {
     for (value, offset) in [("sample", ""), ("all", "the first at offset 12582912 is 0x00, the source's 0x01")] {
         for flavour in ["11", "13", "static"] {
-            let outcome = copies(flavour, &["enable", "async", "20000000", "9"], "aperture:0-1", value);
+            let outcome = copies_in_time(flavour, &["enable", "async", "20000000", "9"], "aperture:0-1", value);
             let said = said(&outcome);
             assert!(
                 said.len() == 1
@@ -130,7 +139,7 @@ fn data_that_is_wrong_in_one_place_is_found_and_the_path_is_not_blamed() {
 fn data_that_arrives_is_said_to_and_buffers_are_free_at_once() {
     for args in [["enable", "async"], ["enable", "sync"], ["leave", "async"], ["leave", "sync"]] {
         for (value, of) in VALUES.into_iter().zip(["parts of 8 ", ": 8 "]) {
-            let outcome = copies("12", &[args[0], args[1], "20000000", "12"], "", value);
+            let outcome = copies_in_time("12", &[args[0], args[1], "20000000", "12"], "", value);
             assert_eq!(outcome.stdout, "0 of 12 copies wrong\n");
             assert_eq!(said(&outcome), [""; 0], "{args:?}");
             let is_it = |line: &&String| line.contains(of) && line.contains("with their source: none differs");
@@ -162,7 +171,7 @@ fn assert_unnoticed(value: &str) {
         ("random_graphs", 1000, &[]),
     ];
     for (case, count, env) in cases {
-        let (first, count) = seeds(80_000, count);
+        let (first, count) = few_seeds(80_000, count);
         let env: Vec<_> = env.iter().copied().chain([("P2PSHIM_READBACK", value)]).collect();
         let program = Sequences { case }.program("12", first, count, &env).findings_apart();
         let (plain, preloaded) = (program.plain(), program.preloaded());

@@ -3,10 +3,10 @@
 
 use std::fs;
 
+use crate::support::soak::{Draw, flavours, is_all};
 use crate::support::{Program, command, scratch};
 use p2pshim_trace::{Path, State};
 
-const FLAVOURS: [&str; 4] = ["11", "12", "13", "static"];
 /// Bytes that each function copies.
 const BYTES: u64 = 2 << 20;
 
@@ -32,7 +32,7 @@ fn program(flavour: &str, what: &str) -> Program {
 
 #[test]
 fn between_devices_each_function_is_seen_and_direct() {
-    for flavour in FLAVOURS {
+    for flavour in flavours("between_devices_each_function_is_seen_and_direct") {
         let (plain, trace) = program(flavour, "between").assert_same_preloaded();
         plain.assert_success();
         let (runtime, driver): (Vec<_>, Vec<_>) = FUNCTIONS.into_iter().unzip();
@@ -49,7 +49,7 @@ fn between_devices_each_function_is_seen_and_direct() {
 
 #[test]
 fn between_devices_records_have_devices_bytes_and_path() {
-    for flavour in FLAVOURS {
+    for flavour in flavours("between_devices_records_have_devices_bytes_and_path") {
         let folder = scratch("traces");
         let program = program(flavour, "between").findings_apart().env("P2PSHIM_TRACE", folder.to_string_lossy());
         program.preloaded().assert_success();
@@ -75,7 +75,7 @@ fn between_devices_records_have_devices_bytes_and_path() {
 
 #[test]
 fn elsewhere_nothing_is_shown_recorded_or_counted() {
-    for flavour in FLAVOURS {
+    for flavour in flavours("elsewhere_nothing_is_shown_recorded_or_counted") {
         let (plain, trace) = program(flavour, "elsewhere").assert_same_preloaded();
         plain.assert_success();
         assert!(trace.calls.is_empty(), "{flavour}: {:#?}", trace.calls);
@@ -85,7 +85,7 @@ fn elsewhere_nothing_is_shown_recorded_or_counted() {
 /// An address that the driver did not know is asked about again: it may become a device's without a call that is seen.
 #[test]
 fn reused_address_is_asked_about_again() {
-    for flavour in FLAVOURS {
+    for flavour in flavours("reused_address_is_asked_about_again") {
         let program = program(flavour, "reused").findings_apart();
         let (outcome, trace) = program.traced();
         outcome.assert_success();
@@ -203,28 +203,35 @@ fn report_counts_them() {
     assert!(text.contains("  GPU 0 > GPU 1      12  25.2 MB  direct "), "{text}");
 }
 
-/// Each function answers as on two H200 for good and bad arguments, tests/golden/conformance-regular.tsv; in captures and without a
-/// context too.
+/// Each function answers as on two H200 for good and bad arguments, tests/golden/conformance-regular.tsv, in captures and without a
+/// context too; with access left alone here, and otherwise in tests/it/conformance.rs.
 #[test]
 fn conformance_every_row_as_on_real_gpus() {
     let table = crate::support::path("tests/golden/conformance-regular.tsv");
-    for flavour in FLAVOURS {
+    let drawn = Draw::of("conformance of regular copies").below(2);
+    for (number, flavour) in flavours("conformance of regular copies").into_iter().enumerate() {
         let program = Program::case(&format!("conformance-{flavour}")).arg("--jobs").arg("4");
         let program = program.arg("--allow-crash-rows-error").arg(table.to_string_lossy()).findings_apart();
-        let plain = program.plain();
-        plain.assert_success();
-        assert_eq!(plain.stdout.lines().last(), Some("# 192 rows: 192 as expected, 0 differ"));
-        program.preloaded().assert_same_as(&plain, "preloaded");
-        let (traced, trace) = program.env("P2PSHIM_ACCESS", "app").traced();
-        traced.assert_same_as(&plain, "preloaded with a trace");
-        assert!(trace.calls.len() > 50, "{flavour}: {} calls", trace.calls.len());
+        let all = Some("# 192 rows: 192 as expected, 0 differ");
+        if is_all() || number == drawn {
+            let (traced, trace) = program.clone().env("P2PSHIM_ACCESS", "app").traced();
+            traced.assert_success();
+            assert_eq!(traced.stdout.lines().last(), all, "{flavour}");
+            assert!(trace.calls.len() > 50, "{flavour}: {} calls", trace.calls.len());
+        }
+        if is_all() {
+            assert_eq!(program.plain().stdout.lines().last(), all, "{flavour}, plain");
+        }
+        if is_all() || number != drawn {
+            assert_eq!(program.preloaded().stdout.lines().last(), all, "{flavour}, preloaded");
+        }
     }
 }
 
 /// `strict` returns what the real function returns too, and calls no driver function with other arguments.
 #[test]
 fn strict_refuses_with_the_code_of_the_real_function() {
-    for flavour in FLAVOURS {
+    for flavour in flavours("strict_refuses_with_the_code_of_the_real_function") {
         let program = program(flavour, "past").findings_apart();
         let plain = program.plain();
         plain.assert_success();

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 
-use crate::support::soak::soak;
+use crate::support::soak::{flavours, soak, stride};
 use crate::support::{Outcome, Program, scratch};
 use p2pshim_trace::{Capture, NoteKind, Path, Record, State, Trace};
 
@@ -216,7 +216,7 @@ scenarios! {
 
 #[test]
 fn every_flavour_makes_no_difference() {
-    for flavour in ["11", "13", "static"] {
+    for flavour in flavours("every_flavour_makes_no_difference") {
         for name in ["memory", "streams", "mistakes"] {
             same_in(name, flavour, &[]);
         }
@@ -291,7 +291,7 @@ fn threads_at_once_arrive_and_are_counted() {
 /// A copy on a stream that captures becomes one that can be captured, however many before were like it.
 #[test]
 fn captures_after_copies_like_these_are_replayed_right() {
-    for flavour in ["11", "12", "13", "static"] {
+    for flavour in flavours("captures_after_copies_like_these") {
         let program = scenario("captures", flavour, &[]).findings_apart();
         assert!(program.plain().stdout.contains("at first\n"));
         let preloaded = program.preloaded();
@@ -412,7 +412,8 @@ fn counted_once(program: &Program) {
 #[test]
 fn copies_that_are_interrupted_by_copies_of_the_driver_are_counted_once() {
     let program = Program::case("copies_interrupted").libraries("target/c-tests/null-driver").arg("driver");
-    let program = program.env("P2PSHIM_VERIFY", "off");
+    let [every, first] = stride("copies_interrupted", 13, 1);
+    let program = program.args(&[&every, &first]).env("P2PSHIM_VERIFY", "off");
     let plain = program.plain();
     plain.assert_success();
     assert_eq!(plain.stdout.matches("counted 0 more").count(), 2, "{}", plain.stdout);
@@ -426,11 +427,11 @@ fn copies_that_are_interrupted_by_copies_of_the_driver_are_counted_once() {
 #[test]
 fn copies_interrupted_where_a_chunk_ends_have_one_record_each_in_order() {
     std::thread::scope(|scope| {
-        scope.spawn(|| recorded_once("async", ["1", "0", "1"]));
-        scope.spawn(|| recorded_once("sync", ["1", "0", "11"]));
+        scope.spawn(|| recorded_once("async", ["1", "0"], (13, 1)));
+        scope.spawn(|| recorded_once("sync", ["1", "0"], (29, 3)));
         if soak().is_some() {
-            scope.spawn(|| recorded_once("async", ["1", "1", "2"]));
-            scope.spawn(|| recorded_once("async", ["300", "0", "5"]));
+            scope.spawn(|| recorded_once("async", ["1", "1"], (2, 2)));
+            scope.spawn(|| recorded_once("async", ["300", "0"], (5, 5)));
         }
     });
 }
@@ -440,6 +441,7 @@ fn copies_interrupted_where_a_chunk_ends_have_one_record_each_in_order() {
 fn copies_that_are_left_while_clocks_are_compared_do_not_stop_them() {
     let folder = scratch("traces");
     let program = Program::case("copies_stepped").libraries("target/c-tests/standin-runtime").arg("clocks");
+    let program = program.arg(&stride("clocks", 20, 20)[1]);
     let program = program.env("P2PSHIM_VALIDATE", "off").env("P2PSHIM_TRACE_LIMIT", "64M");
     let outcome = program.env("P2PSHIM_TRACE", folder.to_string_lossy()).preloaded();
     outcome.assert_success();
@@ -447,7 +449,10 @@ fn copies_that_are_left_while_clocks_are_compared_do_not_stop_them() {
     fs::remove_dir_all(folder).unwrap();
 }
 
-fn recorded_once(function: &str, arguments: [&str; 3]) {
+/// The stride, and that of `make soak`.
+fn recorded_once(function: &str, [copies, jumps]: [&str; 2], (every, in_soak): (usize, usize)) {
+    let [every, first] = stride("copies_stepped", every, in_soak);
+    let arguments = [copies, jumps, &every, &first];
     let folder = scratch(&format!("traces-{}", arguments.join("-")));
     let program = Program::case("copies_stepped").libraries("target/c-tests/standin-runtime").arg(function);
     let program = arguments.into_iter().fold(program, |program, argument| program.arg(argument));

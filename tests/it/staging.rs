@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use crate::support::sequences::{Sequences, Variables};
-use crate::support::soak::seeds;
+use crate::support::soak::few_seeds;
 use crate::support::{Outcome, Program, command, doctor, path, scratch};
 
 const STAGED: Sequences = Sequences { case: "staged_copies" };
@@ -58,7 +58,7 @@ fn random_sequences_in_turn_or_with_little_memory_are_the_same() {
 #[test]
 fn random_sequences_of_broken_pairs_that_the_program_enables_are_as_on_sound_ones() {
     for (number, fault) in ["drop:0>1", "corrupt:0-1"].into_iter().enumerate() {
-        let (first, count) = seeds(50_000 + number as u32 * 1000, 40);
+        let (first, count) = few_seeds(50_000 + number as u32 * 1000, 40);
         let program = || STAGED.program("12", first, count, &[("P2PSHIM_BROKEN", "warn")]).arg("enables");
         let sound = program().plain();
         sound.assert_success();

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use crate::support::soak::{seeds, soak};
+use crate::support::soak::{few_seeds, seeds, soak};
 use crate::support::{Outcome, Program, path, scratch};
 
 /// Names and values.
@@ -63,14 +63,15 @@ fn calls_in(stdout: &str) -> u32 {
 fn same_answers(flavour: &str, first: u32, count: u32, options: &[Variables]) -> u32 {
     let mut calls = 0;
     for block in (first..first + count).step_by(BLOCK as usize) {
-        let plain = sequences(flavour, (block, BLOCK), &[]).plain();
+        let count = BLOCK.min(first + count - block);
+        let plain = sequences(flavour, (block, count), &[]).plain();
         plain.assert_success();
-        let bad = first_bad(block, BLOCK, None, &plain.stdout);
+        let bad = first_bad(block, count, None, &plain.stdout);
         assert_eq!(bad, None, "plain, random_arguments-{flavour} from {block}: {}", plain.stdout);
         calls += calls_in(&plain.stdout);
         for env in options {
-            let preloaded = sequences(flavour, (block, BLOCK), env).preloaded();
-            if let Some(seed) = first_bad(block, BLOCK, Some(&plain.stdout), &preloaded.stdout) {
+            let preloaded = sequences(flavour, (block, count), env).preloaded();
+            if let Some(seed) = first_bad(block, count, Some(&plain.stdout), &preloaded.stdout) {
                 panic!(
                     "{} of the block from {block}: {}\n{}",
                     story(flavour, seed, env),
@@ -78,7 +79,7 @@ fn same_answers(flavour: &str, first: u32, count: u32, options: &[Variables]) ->
                     preloaded.stderr
                 );
             }
-            let how = format!("random_arguments-{flavour} {block} {BLOCK}, {env:?}");
+            let how = format!("random_arguments-{flavour} {block} {count}, {env:?}");
             preloaded.assert_same_as(&plain, &how);
             assert_says_findings_only(&preloaded, &how);
             let speaks = !env.contains(&("P2PSHIM_VALIDATE", "off"));
@@ -96,7 +97,7 @@ fn same_answers_by_default_and_off(flavour: &str, first: u32) {
         &[("P2PSHIM_VALIDATE", "off")],
         &[("P2PSHIM_VALIDATE", "off"), ("P2PSHIM_ACCESS", "app")],
     ];
-    let (first, count) = seeds(first, 10 * BLOCK);
+    let (first, count) = few_seeds(first, 10 * BLOCK);
     assert!(same_answers(flavour, first, count, &options) >= 6_000 * count / BLOCK);
 }
 
@@ -181,14 +182,15 @@ impl<'a> Step<'a> {
 /// Calls that no rule has a code for get what they get plain; those that fail plain fail; nothing that was refused has moved
 /// anything, and the last error is what was answered.
 fn strict_is_right(flavour: &str, first: u32) {
-    let run = |env: Variables| sequences(flavour, (first, BLOCK), env).arg("steps");
+    let count = if soak().is_some() { BLOCK } else { BLOCK / 2 };
+    let run = |env: Variables| sequences(flavour, (first, count), env).arg("steps");
     let (plain, warned, strict) = (run(&[]).plain(), run(&[]).preloaded(), run(&[STRICT]).preloaded());
     plain.assert_success();
     warned.assert_success();
     assert_says_findings_only(&strict, "strict");
     strict.assert_success();
-    let count = |outcome: &Outcome| outcome.stdout.lines().count();
-    assert!(count(&plain) == count(&warned) && count(&plain) == count(&strict), "from {first}");
+    let lines = |outcome: &Outcome| outcome.stdout.lines().count();
+    assert!(lines(&plain) == lines(&warned) && lines(&plain) == lines(&strict), "from {first}");
     let (mut good, mut refused, mut is_alone) = (0, 0, true);
     let mut bad = Vec::new();
     for ((plain, warned), strict) in plain.stdout.lines().zip(warned.stdout.lines()).zip(strict.stdout.lines()) {
@@ -217,8 +219,8 @@ fn strict_is_right(flavour: &str, first: u32) {
             bad.push(format!("{strict}\n    plain: {plain}\n    rules: {warned}"));
         }
     }
-    assert!(bad.is_empty(), "`{}`, and the next {BLOCK}:\n{}", command(flavour, first, &[STRICT]), bad.join("\n"));
-    assert!(good > 500 && refused > 100, "{good} good calls, {refused} answered otherwise");
+    assert!(bad.is_empty(), "`{}`, and the next {count}:\n{}", command(flavour, first, &[STRICT]), bad.join("\n"));
+    assert!(good > 250 && refused > 50, "{good} good calls, {refused} answered otherwise");
 }
 
 /// Whether the sequence after this line is one of a single thread.
@@ -307,12 +309,9 @@ impl Row {
     }
 }
 
-/// A table as it is answered here.
-fn answered(flavour: &str, table: &str, env: Variables, is_preloaded: bool) -> Vec<Row> {
-    let program = Program::case(&format!("conformance-{flavour}")).arg("measure").arg("--jobs").arg("4").arg(table);
-    let program = env.iter().fold(program, |program, (name, value)| program.env(name, *value));
-    let outcome = if is_preloaded { program.preloaded() } else { program.plain() };
-    let lines = outcome.stdout.lines().filter(|line| !line.starts_with('#')).skip(1);
+/// The rows of a table.
+fn table(text: &str) -> Vec<Row> {
+    let lines = text.lines().filter(|line| !line.starts_with('#')).skip(1);
     let row = |line: &str| {
         let columns: Vec<_> = line.split('\t').collect();
         let [setup, call, documented, code, last, _] = columns[..] else { panic!("{line}: not six columns") };
@@ -327,6 +326,12 @@ fn answered(flavour: &str, table: &str, env: Variables, is_preloaded: bool) -> V
     lines.map(row).collect()
 }
 
+/// A table as it is answered here, preloaded.
+fn answered(flavour: &str, name: &str, env: Variables) -> Vec<Row> {
+    let program = Program::case(&format!("conformance-{flavour}")).arg("measure").arg("--jobs").arg("4").arg(name);
+    table(&env.iter().fold(program, |program, (name, value)| program.env(name, *value)).preloaded().stdout)
+}
+
 /// Rows that real GPUs have answered, and rows that they have not yet; each with the least number of rows that are documented to fail.
 const TABLES: [(&str, usize); 2] = [("tests/golden/conformance.tsv", 250), ("c-tests/conformance-unmeasured.tsv", 0)];
 
@@ -336,32 +341,30 @@ const EXCEPTIONS: [(&str, &str); 1] = [
     ("make_context(&xd,1);stream_of(xd,&sx);cuCtxDestroy(xd)", "cuMemcpyPeerAsync(db,x1,da,x0,n,sx)"),
 ];
 
+/// Each documented error is answered. A call that is documented to succeed is not refused, and one that the documentation does not speak
+/// of is answered as by real GPUs; simulated ones answer like these: tests/it/conformance.rs.
 #[test]
-fn strict_every_documented_error_is_answered() {
-    for (table, least) in TABLES {
-        let table = path(table);
-        let rows = answered("12", table.to_str().unwrap(), &[STRICT], true);
-        let rows: Vec<_> = rows.iter().filter(|row| row.is_about_arguments() && row.is_documented_to_fail()).collect();
-        assert!(rows.len() >= least, "{} rows", rows.len());
+fn strict_every_documented_error_is_answered_and_nothing_else_otherwise() {
+    for (name, least) in TABLES {
+        let golden = table(&fs::read_to_string(path(name)).unwrap());
+        let rows = answered("12", path(name).to_str().unwrap(), &[STRICT]);
+        assert_eq!(golden.len(), rows.len(), "{name}");
+        let pairs = golden.iter().zip(&rows).filter(|(row, _)| row.is_about_arguments());
+        let (to_fail, others): (Vec<_>, Vec<_>) = pairs.partition(|(row, _)| row.is_documented_to_fail());
+        assert!(to_fail.len() >= least, "{name}: {} rows", to_fail.len());
         let is_right = |row: &Row| row.documented.contains(&row.code) && (row.last == "-" || row.last == row.code);
         let is_exception = |row: &Row| EXCEPTIONS.contains(&(row.setup.as_str(), row.call.as_str()));
-        let wrong: Vec<_> = rows.iter().filter(|row| !is_right(row) && !is_exception(row)).collect();
-        assert!(wrong.is_empty(), "{}: {wrong:#?}", table.display());
+        let wrong: Vec<_> =
+            to_fail.iter().map(|(_, row)| row).filter(|row| !is_right(row) && !is_exception(row)).collect();
+        assert!(wrong.is_empty(), "{name}: {wrong:#?}");
+        // What a call that crashes a real library is answered has a test of its own; some rows no real GPU has answered.
+        let is_answered = |row: &Row| row.code.parse::<i32>().is_ok();
+        let (wrong, right): (Vec<_>, Vec<_>) = others
+            .into_iter()
+            .filter(|(golden, _)| is_answered(golden))
+            .partition(|(golden, row)| golden.code != row.code);
+        assert!(wrong.is_empty() && right.len() >= least / 3, "{name}: {} rows; {wrong:#?}", right.len());
     }
-}
-
-/// A call that is documented to succeed is not refused, and one that the documentation does not speak of is answered as it is plain.
-#[test]
-fn strict_nothing_else_is_answered_otherwise() {
-    let tables = TABLES.map(|(table, _)| path(table));
-    let run = |env: Variables, is_preloaded: bool| {
-        tables.iter().flat_map(|table| answered("12", table.to_str().unwrap(), env, is_preloaded)).collect::<Vec<_>>()
-    };
-    let (plain, strict) = (run(&[], false), run(&[STRICT], true));
-    assert_eq!(plain.len(), strict.len());
-    let pairs = plain.iter().zip(&strict).filter(|(row, _)| row.is_about_arguments() && !row.is_documented_to_fail());
-    let (wrong, right): (Vec<_>, Vec<_>) = pairs.partition(|(plain, strict)| plain.code != strict.code);
-    assert!(wrong.is_empty() && right.len() > 100, "{} rows; {wrong:#?}", right.len());
 }
 
 /// A call that crashes a real library never gets to the driver: there it would be answered 711 here.
@@ -378,7 +381,7 @@ fn strict_calls_that_crash_a_library_are_refused() {
     let reached = format!("{},code:cuArray3DGetDescriptor_v2:711", reached.join(","));
     for flavour in ["11", "12", "13"] {
         let env = [STRICT, ("P2PSIM_FAULT", reached.as_str())];
-        let rows = answered(flavour, table.to_str().unwrap(), &env, true);
+        let rows = answered(flavour, table.to_str().unwrap(), &env);
         assert_eq!(rows.len(), text.lines().count());
         let is_right = |row: &Row| match &row.documented[..] {
             [] => ["201", "400"].contains(&row.code.as_str()),

@@ -20,6 +20,8 @@ const ROUNDS: usize = 3;
 const STORED_BYTES: usize = 4 << 20;
 /// Copies of each pair that are measured.
 const MEASURED: usize = 8;
+/// Between two looks at copies that are under way: a process that looks all the time takes the processor from others.
+const MOMENT: Duration = Duration::from_millis(1);
 /// It learns how the test goes on. Pairs are told by their place in the list.
 pub(super) trait Witness {
     /// How a pair came out.
@@ -224,7 +226,7 @@ fn wait(driver: &Driver, flows: &mut [Flow], (noun, time): (&str, Duration)) -> 
             flow.finding = Some(finding);
             false
         });
-        thread::yield_now();
+        thread::sleep(MOMENT);
     }
     let why = || format!("another pair's {noun} did not end, or ended in a device fault");
     if ended_badly { Err(why()) } else { Ok(()) }

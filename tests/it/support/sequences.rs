@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::thread;
 
-use super::soak::seeds;
+use super::soak::few_seeds;
 use super::{Outcome, Program, warnings};
 
 /// Names and values.
@@ -82,9 +82,9 @@ impl Sequences {
         Err(format!("sequences {differ:?} differ, {env:?}\n{}", self.story(flavour, first, *seed, env)))
     }
 
-    /// The sequences from `first` on, a tenth of `count`, or all in `make soak`; what their processes of at most [`BLOCK`] print.
+    /// The sequences from `first` on, a twentieth of `count`, or all in `make soak`; what their processes of at most [`BLOCK`] print.
     pub(crate) fn assert_same(&self, flavour: &str, first: u32, count: u32, env: Variables) -> Vec<String> {
-        let (first, count) = seeds(first, count);
+        let (first, count) = few_seeds(first, count);
         let step = BLOCK as usize;
         let blocks: VecDeque<u32> = (first..first + count).step_by(step).collect();
         let (blocks, done) = (Mutex::new(blocks), Mutex::new(Vec::new()));
