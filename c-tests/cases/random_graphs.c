@@ -15,7 +15,8 @@
  * No graph is launched whose access was closed or whose memory was freed, but by `lost`. Parameters of ready graphs change within the
  * allocations that they had: real GPUs take others only of copies that are direct. Memory of pools is copied only by devices that the
  * program has given rights to it: others are refused, and no more once p2pshim has granted them. On real GPUs ready graphs with copies
- * between devices are not changed: some changes are refused while the copies are staged.
+ * between devices are not changed: some changes are refused while the copies are staged. Nowhere are they once the program has enabled
+ * access between the devices, or has given rights: then all changes of copies that were staged are refused.
  */
 #define _GNU_SOURCE
 #include <cuda.h>
@@ -95,6 +96,7 @@ struct graph {
 struct exec {
     cudaGraphExec_t handle;
     bool dead; /* never to be launched any more */
+    bool late; /* not to be changed any more */
     int of;    /* which graph, while that is there, or -1 */
     struct graph what;
 };
@@ -879,7 +881,7 @@ static void update(void)
     struct exec *exec = some_exec();
     struct graph other;
     bool runtime = draw(2), is_other_shape = draw(6) == 0;
-    if (!exec->handle || exec->dead || !exec->what.by_hand || is_left(&exec->what))
+    if (!exec->handle || exec->dead || exec->late || !exec->what.by_hand || is_left(&exec->what))
         return;
     enum step form = runtime ? RUNTIME_UPDATE : DRIVER_UPDATE;
     int device = some_device();
@@ -977,7 +979,7 @@ static void set_child(struct exec *exec)
 static void set_parameters(void)
 {
     struct exec *exec = some_exec();
-    if (!exec->handle || exec->dead || exec->of < 0 || !exec->what.by_hand || exec->what.count == 0 || is_left(&exec->what))
+    if (!exec->handle || exec->dead || exec->late || exec->of < 0 || !exec->what.by_hand || exec->what.count == 0 || is_left(&exec->what))
         return;
     if (exec->what.children > 0 && draw(2))
         set_child(exec);
@@ -1003,8 +1005,11 @@ static void enable(void)
     note("enable %d>%d flags %d", from, to, flags);
     int code = draw(2) ? (int)cudaDeviceEnablePeerAccess(to, (unsigned)flags)
                        : (int)cuCtxEnablePeerAccess(contexts[to], (unsigned)flags);
-    if (count_answer(ENABLE, code) == 0)
-        enabled[from][to] = true;
+    if (count_answer(ENABLE, code) != 0)
+        return;
+    enabled[from][to] = true;
+    for (int i = 0; i < EXECS; i++)
+        execs[i].late |= execs[i].handle && is_between(&execs[i].what, from, to);
 }
 
 static int disable_between(int from, int to)
@@ -1062,6 +1067,8 @@ static void change_rights(void)
                        : (int)cuMemPoolSetAccess(handle, &access, 1);
     if (count_answer(POOL_RIGHTS, code) == 0)
         *(pool->handle ? &pool->rights[device] : &default_rights[owner][device]) = !takes;
+    for (int i = 0; i < EXECS; i++)
+        execs[i].late = true;
     for (int i = 0; takes && i < BUFFERS; i++)
         if (buffers[i].kind == POOLED)
             let_go(i);

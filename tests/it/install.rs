@@ -402,7 +402,8 @@ fn install_nothing_built_and_no_rust_says_what_to_do() {
 
 #[test]
 fn install_folder_of_libraries_elsewhere_is_refused() {
-    let output = make(&["install", "PREFIX=/nonexistent", "LIBDIR=/usr/lib"]);
+    let output =
+        make(&["install", "PREFIX=/nonexistent", "LIBDIR=/usr/lib", "CARGO=no-cargo", "INSTALLED=target/built"]);
     assert!(!output.status.success());
     assert!(text(&output.stderr).contains("/usr/lib is not below PREFIX=/nonexistent"), "{}", text(&output.stderr));
 }

@@ -319,7 +319,7 @@ mod tests {
             let is_other = matches!(path, Path::Broken | Path::ByHand);
             assert_eq!(path.class().is_staged(), !path.remedy().is_empty() && !is_other, "{path}");
         }
-        assert_eq!([0, 25, 255].map(Path::numbered), [None; 3]);
+        assert_eq!([0, 26, 255].map(Path::numbered), [None; 3]);
     }
 
     #[test]

@@ -42,7 +42,10 @@ pub(crate) fn warnings(outcome: &Outcome) -> Vec<&String> {
 
 /// The library under test: `P2PSHIM_LIB`, or what the makefile has built.
 pub(crate) fn shim() -> PathBuf {
+    // Programs see the file that it is in their maps, past the link to what was built.
     path(&std::env::var("P2PSHIM_LIB").unwrap_or_else(|_| "target/built/libp2pshim.so".to_owned()))
+        .canonicalize()
+        .unwrap()
 }
 
 /// The library as a debug build.

@@ -81,7 +81,8 @@ impl State {
             (Step::Copy(transfer), Step::Fixed(before, path, gate)) => {
                 let is_other = transfer.request() != before.request();
                 // Measured: once access is enabled, a staged copy can only be made as it is.
-                if !transfer.is_named_like(before) || is_other && *path == Path::Staged && self.way(transfer).0 != *path
+                if !transfer.is_named_like(before)
+                    || is_other && *path == Path::Staged && self.way(transfer).0 == Path::Direct
                 {
                     None
                 } else if keeps_way(&transfer, before, *path) {
