@@ -26,6 +26,8 @@ shim: $(if $(IS_DIST),dist-build)
 	$(if $(IS_DIST),,$(CARGO) build --profile $(P2PSHIM_PROFILE) -p p2pshim -p p2pshim-cli)
 	ln -sfn $(if $(IS_DIST),$(DIST_TARGET)/release,$(P2PSHIM_PROFILE)) target/built
 	ln -sfn libp2pshim.so target/built/libp2pshim.so.0
+	# The command looks for simulated GPUs beside its folder.
+	$(if $(IS_DIST),ln -sfn ../sim target/$(DIST_TARGET)/sim)
 
 $(SHIM): shim
 
