@@ -7,12 +7,12 @@ $(V).SILENT:
 .PHONY: build help shim tools programs test-programs demo figures test quick golden soak gauntlet gauntlet-faults neighbours fuzz models races privilege systems test-gpu bench lint check header sim c-tests gpu-bundle clean
 
 CARGO ?= cargo
-# What users get is built with the profile `release`. For tests it is built in less time, and with P2PSHIM_PROFILE=dist what is packaged
+# What users get is built with the profile `release`. For tests it is built in less time, and with SHIM_PROFILE=dist what is packaged
 # is tested. All find it in target/built.
 FOR_USERS := build demo install uninstall bench bench-instructions bench-many gpu-bundle test-gpu
-P2PSHIM_PROFILE ?= $(if $(filter-out $(FOR_USERS),$(MAKECMDGOALS)),tests,release)
-export P2PSHIM_PROFILE
-IS_DIST := $(filter dist,$(P2PSHIM_PROFILE))
+SHIM_PROFILE ?= $(if $(filter-out $(FOR_USERS),$(MAKECMDGOALS)),tests,release)
+export SHIM_PROFILE
+IS_DIST := $(filter dist,$(SHIM_PROFILE))
 SHIM := target/built/libp2pshim.so
 
 build: shim sim
@@ -23,8 +23,8 @@ help:
 
 # The library and the command. Cargo knows whether there is anything to do.
 shim: $(if $(IS_DIST),dist-build)
-	$(if $(IS_DIST),,$(CARGO) build --profile $(P2PSHIM_PROFILE) -p p2pshim -p p2pshim-cli)
-	ln -sfn $(if $(IS_DIST),$(DIST_TARGET)/release,$(P2PSHIM_PROFILE)) target/built
+	$(if $(IS_DIST),,$(CARGO) build --profile $(SHIM_PROFILE) -p p2pshim -p p2pshim-cli)
+	ln -sfn $(if $(IS_DIST),$(DIST_TARGET)/release,$(SHIM_PROFILE)) target/built
 	ln -sfn libp2pshim.so target/built/libp2pshim.so.0
 	# The command looks for simulated GPUs beside its folder.
 	$(if $(IS_DIST),ln -sfn ../sim target/$(DIST_TARGET)/sim)

@@ -57,8 +57,6 @@ dist: dist-build
 	packaging/stage $(DIST)/deb/usr lib/x86_64-linux-gnu lib/python3/dist-packages $(DIST_FILES)
 	packaging/debian/make-deb $(DIST)/deb $(DIST)
 
-# The packages in clean places, and some of the tests with the library that is in them. `make test P2PSHIM_PROFILE=dist` makes all.
-test-dist: export P2PSHIM_PROFILE := dist
-test-dist: dist valgrind
-	$(MAKE) programs
-	tests/run --profile dist
+# The packages in clean places, and some of the tests with the library that is in them. `make test SHIM_PROFILE=dist` makes all.
+test-dist: dist programs valgrind
+	P2PSHIM_LIB=$(DIST)/stage/lib/libp2pshim.so.0 tests/run --profile dist

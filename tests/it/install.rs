@@ -25,7 +25,7 @@ fn make(arguments: &[&str]) -> Output {
         "LIBDIR",
         "PYTHONDIR",
         "DESTDIR",
-        "P2PSHIM_PROFILE",
+        "SHIM_PROFILE",
     ] {
         command.env_remove(inherited);
     }

@@ -11,7 +11,7 @@ use crate::support::{Outcome, Program, scratch};
 /// Bytes of a stack that a call may take besides what it takes without p2pshim.
 fn most_besides() -> i64 {
     // As users get it, the library is linked as a whole, which saves frames.
-    let is_for_users = std::env::var("P2PSHIM_PROFILE").is_ok_and(|profile| profile != "tests");
+    let is_for_users = std::env::var("SHIM_PROFILE").is_ok_and(|profile| profile != "tests");
     if is_for_users { 4096 } else { 5120 }
 }
 /// Work that is done once is left to a copy with so many KiB: a verification, memory for staging, messages about them.

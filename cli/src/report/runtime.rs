@@ -160,7 +160,7 @@ mod tests {
         if !fetch.status.success() {
             let line = format!("skipped: old runtimes: {}\n", String::from_utf8_lossy(&fetch.stderr).trim());
             // tests/run shows and counts it.
-            let skipped = std::env::var_os("P2PSHIM_SKIPPED").unwrap_or_else(|| "/dev/stderr".into());
+            let skipped = std::env::var_os("SKIPPED_TESTS").unwrap_or_else(|| "/dev/stderr".into());
             return File::options().append(true).open(skipped).unwrap().write_all(line.as_bytes()).unwrap();
         }
         let shared = [("9.0", "9.0 to 9.2"), ("10.0", "10.0"), ("10.1", "10.1"), ("10.2", "10.2")];

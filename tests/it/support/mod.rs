@@ -113,7 +113,7 @@ pub(crate) fn virtual_machine(root: &Path) {
 pub(crate) fn say(line: &str) {
     eprintln!("{line}");
     let line = line.lines().next().unwrap_or_default();
-    let file = std::env::var_os("P2PSHIM_SKIPPED").filter(|_| line.starts_with("skipped: "));
+    let file = std::env::var_os("SKIPPED_TESTS").filter(|_| line.starts_with("skipped: "));
     let file = file.map(|file| File::options().append(true).create(true).open(file).unwrap());
     file.into_iter().for_each(|mut file| file.write_all(format!("{line}\n").as_bytes()).unwrap());
 }
