@@ -559,6 +559,12 @@ mod tests {
         let change = Change::Node(copy(1, [0, 1], 2));
         graphs.changed(access, &fake, EXEC, change).unwrap();
         assert_eq!(path(64 << 20).unwrap().path, Path::Staged(Why::Graph), "either way");
+        // A context of another device ends.
+        let other = Memcpy::linear(memory_of(2), memory_of(3), 1);
+        access.consider(&fake, &other, Circumstances::default());
+        fake.ids.borrow_mut().insert(context(2), 0);
+        access.contexts_have_changed(&fake, None, Some(context(2)));
+        assert_eq!(path(1 << 28).unwrap().path, Path::Staged(Why::Graph));
         assert_eq!(fake.enables.get(), 0);
         graphs.destroyed(access, EXEC);
         assert_eq!(path(1 << 30).unwrap().path, Path::Direct);

@@ -186,11 +186,12 @@ impl Access {
             }
         }
         if let Some(device) = device {
-            self.lock().forget_pools(device);
+            let mut registry = self.lock();
+            registry.forget_pools(device);
+            // Graphs go with the primary context of their copies. Of others it is not known which graphs went with them.
+            registry.held.retain(|&(one, other), _| ![i32::from(one), i32::from(other)].contains(&device));
         }
-        // Graphs go with the contexts of their copies.
         if is_any_gone {
-            self.lock().held.clear();
             self.cache.forget();
             self.cells.invalidate();
         }

@@ -1,4 +1,4 @@
-//! What several tests share. Each test is a process of its own: files and locks tell them of one another.
+//! Fixtures that several tests share. Since each test is a process of its own, they share files, under locks.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
