@@ -1,4 +1,4 @@
-/* build: runtime12+; run: graph_updated_later on sim
+/* build: runtime12+; run: graph_updated_later on sim gpu
  * A graph whose copy cannot be direct yet, since its thread is capturing, is instantiated. Later many copies between the same devices are
  * made, and then the graph is changed. CUDA refuses that if access was enabled in between, which this program does not do. A new graph
  * may have a direct copy.

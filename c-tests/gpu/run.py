@@ -371,6 +371,7 @@ def main():
         check("random_graphs", sequences.random_graphs)
         check("staged_copies", sequences.staged_copies)
         check("freed_early", sequences.freed_early)
+        check("graph_updated_later", sequences.graph_updated_later)
         check("blocked_stress", sequences.blocked_stress)
         check("gauntlet", gauntlet.on_gpus)
         check("other_process", sequences.other_process)

@@ -94,6 +94,15 @@ def random_graphs():
               f"{sums.get('runtime launch', 0) + sums.get('driver launch', 0)} launches")
 
 
+def graph_updated_later():
+    """A graph that was instantiated before access was enabled can be changed, as plain."""
+    for runtime in ("static", "shared"):
+        program = build("cases/graph_updated_later.c", runtime)
+        plain, shim = at_once(([program], {"trace": False}), ([program], {"preload": True, "trace": False}))
+        judge(plain.status == 0 and (plain.out, plain.status) == (shim.out, shim.status), f"graph_updated_later, {runtime} runtime",
+              f"plain {plain.ended()}; preloaded {shim.ended()}")
+
+
 def other_process():
     """Memory that another process opens: the same with the shim, and a warning where access is denied, or refused where that is known."""
     program = build("cases/memory_of_another_process.c")
