@@ -179,7 +179,10 @@ fn after_access_each_code_is_explained() {
     for (function, values, ret, rule, code) in cases {
         assert_eq!(process.said(function, &values, ret), [(rule, code)], "{}", rule.id());
     }
-    assert_eq!(process.said(disable, &[peer], 705), [(Rule::DisableNotEnabled, Some(705))]);
+    let of_driver = (Function::cuCtxDisablePeerAccess, Value::Address(context(1)));
+    for (function, peer) in [(disable, peer), of_driver, (Function::hipDeviceDisablePeerAccess, peer)] {
+        assert_eq!(process.said(function, &[peer], 705), [(Rule::DisableNotEnabled, Some(705))]);
+    }
     assert_eq!(process.said(disable, &[peer], 0), []);
     process.driver.current.set(0);
     assert_eq!(process.said(driver, &cases[7].1, 201), [(Rule::AccessNoContext, Some(201))]);
