@@ -132,6 +132,14 @@ pub(crate) fn thread_id() -> i32 {
     unsafe { libc::syscall(libc::SYS_gettid) as i32 }
 }
 
+/// Whether this process has a thread of that number.
+pub(crate) fn is_thread_there(number: i32) -> bool {
+    // SAFETY: signal 0 is none, the call only looks.
+    let is_found = unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), number, 0) } == 0;
+    // A sandbox may not let it look.
+    is_found || io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
+}
+
 pub(crate) fn process_id() -> i32 {
     // SAFETY: getpid takes and touches nothing.
     unsafe { libc::getpid() }

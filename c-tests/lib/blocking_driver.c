@@ -5,10 +5,14 @@
 #define _GNU_SOURCE
 #define cuEventCreate create_event
 #define cuMemcpyPeerAsync copy_between_peers
+#define cuCtxEnablePeerAccess enable_access
+#define cuCtxDisablePeerAccess disable_access
 #include "null_driver.c"
 #include "null_events.c"
 #undef cuEventCreate
 #undef cuMemcpyPeerAsync
+#undef cuCtxEnablePeerAccess
+#undef cuCtxDisablePeerAccess
 #include "blocking_driver.h"
 
 static void (*volatile on_event)(void);
@@ -23,6 +27,33 @@ int cuEventCreate(void **event, unsigned flags)
     if (on_event)
         on_event();
     return create_event(event, flags);
+}
+
+static void (*volatile on_disable)(void);
+
+void blocking_on_disable(void (*action)(void))
+{
+    on_disable = action;
+}
+
+int cuCtxDisablePeerAccess(char *peer)
+{
+    if (on_disable)
+        on_disable();
+    return disable_access(peer);
+}
+
+static volatile long enables;
+
+long blocking_enables(void)
+{
+    return enables;
+}
+
+int cuCtxEnablePeerAccess(char *peer, unsigned flags)
+{
+    enables++;
+    return enable_access(peer, flags);
 }
 
 static volatile long copies;

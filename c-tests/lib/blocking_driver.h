@@ -4,7 +4,10 @@
 
 #include <stdint.h>
 
-void blocking_on_event(void (*action)(void)); /* what cuEventCreate does first from now on; NULL: nothing */
-long blocking_copies(uint64_t *recorded);     /* how many cuMemcpyPeerAsync there were, and the events recorded before the last */
+/* What cuEventCreate and cuCtxDisablePeerAccess do first from now on; NULL: nothing. */
+void blocking_on_event(void (*action)(void));
+void blocking_on_disable(void (*action)(void));
+long blocking_copies(uint64_t *recorded); /* how many cuMemcpyPeerAsync there were, and the events recorded before the last */
+long blocking_enables(void);              /* how many cuCtxEnablePeerAccess there were */
 
 #endif

@@ -4,9 +4,10 @@ use std::ptr;
 
 use super::arrival::Call;
 use super::decision::{Decision, How};
+use super::thread::TAKES;
 use super::{mode, thread};
-use crate::api::Layer;
 use crate::api::abi::Code;
+use crate::api::{Function, Layer};
 use crate::model::{Access, Named};
 use crate::policy::{ACCESS, Driver, HarmlessEnable, VALIDATE, capture, validate};
 use crate::real::driver::RealDriver;
@@ -22,8 +23,9 @@ pub(super) fn decide(call: &Call<'_>) -> Decision {
             let under = unfinished_copy(call);
             thread::current().disables_under.set(under);
             let harmless = ACCESS.disabling(&RealDriver, peer);
-            if let Some((devices, _)) = under.filter(|_| harmless.is_none()) {
-                VALIDATE.facts().is_disabled_under_copy(devices);
+            if harmless.is_none() {
+                thread::current().set_unfinished(TAKES, true);
+                under.inspect(|(devices, _)| VALIDATE.facts().is_disabled_under_copy(*devices));
             }
             harmless
         }),
@@ -43,13 +45,14 @@ fn unfinished_copy(call: &Call<'_>) -> Option<([u8; 2], usize)> {
 /// The code that the program gets for the driver's.
 #[inline(never)]
 pub(super) fn revise(call: &Call<'_>, decision: &Decision, ret: Code) -> Code {
-    let was_harmless = matches!(decision.how, How::Harmless(_));
+    let harmless = if let How::Harmless(enable) = decision.how { Some(enable) } else { None };
     match call.request.access() {
-        Some(Access::Enable { peer: Named::Context(peer), flags }) if !was_harmless => {
+        Some(Access::Enable { peer: Named::Context(peer), flags }) if harmless.is_none() => {
             mode::unseen(|| Some(ACCESS.enabled(&RealDriver, peer, flags, ret))).unwrap_or(ret)
         }
         Some(Access::Disable { peer: Named::Context(peer) }) => {
-            mode::unseen(|| Some(ACCESS.disabled(&RealDriver, peer, ret, was_harmless))).unwrap_or(ret)
+            thread::current().set_unfinished(TAKES, false);
+            mode::unseen(|| Some(ACCESS.disabled(&RealDriver, peer, ret, harmless))).unwrap_or(ret)
         }
         Some(query @ Access::Query { device, peer, attribute, .. }) => {
             let is_hidden =
@@ -60,6 +63,20 @@ pub(super) fn revise(call: &Call<'_>, decision: &Decision, ret: Code) -> Code {
             ret
         }
         _ => ret,
+    }
+}
+
+/// Whether a call may take access or a right away.
+pub(super) fn takes_away(call: &Call<'_>) -> bool {
+    matches!(call.request.access(), Some(Access::Disable { .. })) || call.function() == Function::cuMemPoolSetAccess
+}
+
+/// A call of this thread that took something away, if there was one, has returned or was left.
+pub(super) fn taking_is_over() {
+    let thread = thread::current();
+    if thread.is_unfinished(TAKES) {
+        thread.set_unfinished(TAKES, false);
+        mode::unseen(|| ACCESS.disablings.is_over());
     }
 }
 

@@ -1,5 +1,7 @@
 //! Calls of the program that read or change rights to memory of pools and mapped memory.
 
+use super::peers::taking_is_over;
+use super::thread::TAKES;
 use super::{mode, read, thread};
 use crate::api::abi::Code;
 use crate::policy::ACCESS;
@@ -22,26 +24,24 @@ pub(super) fn before_grants(of: Grants, grants: *const AccessDesc, count: u64) -
             return None;
         }
         // First, since who gives a right says so under the lock and then looks here.
-        ACCESS.disabling_begins();
+        ACCESS.disablings.begins();
         let stays = |grant: &AccessDesc| {
             grant.takes_away() && grant.device().is_some_and(|device| ACCESS.keeps_right(pool, device))
         };
         if grants.iter().any(stays) && grants.len() as u64 == count {
             let kept = |grant: &AccessDesc| if stays(grant) { grant.giving() } else { *grant };
             let ret = driver::set_rights(pool, &grants.iter().map(kept).collect::<Vec<_>>());
-            ACCESS.disabling_is_over();
+            ACCESS.disablings.is_over();
             return Some(ret);
         }
-        thread::current().takes_right.set(true);
+        thread::current().set_unfinished(TAKES, true);
         None
     })
 }
 
 #[cold]
 pub(super) fn on_pool_set_access(pool: usize, grants: *const AccessDesc, count: u64, ret: Code) {
-    if thread::current().takes_right.replace(false) {
-        ACCESS.disabling_is_over();
-    }
+    taking_is_over();
     if ret == Code::SUCCESS {
         mode::unseen(|| {
             let grants = read::grants(grants, count).unwrap_or_default();

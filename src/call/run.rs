@@ -11,7 +11,7 @@ use std::time::Instant;
 use super::arrival::{Call, Caller};
 use super::decision::{Decision, How, Reason, Running};
 use super::room::Room;
-use super::thread;
+use super::thread::{self, STAGES};
 use super::{
     batch, callbacks, captured, copy, hands, hip, mode, origin, peers, readback, recording, regular, show, staging,
     timing, validate, waits,
@@ -104,11 +104,24 @@ fn write_forwarded(function: Function, why: Reason) {
 fn begin(call: &Call<'_>, decision: &Decision) -> Running {
     let thread = thread::current();
     let (depth, before) = thread.enter(call.frame());
-    if thread.is_staging.load(Relaxed) {
-        staging::have_streams_follow(before.is_in_progress());
+    if thread.is_unfinished(u8::MAX) {
+        begin_beside(call, before.is_in_progress());
     }
     let running = Running { depth, before, record: None, shown_since: None };
     if mode::sees().nothing() || thread.is_busy() { running } else { begin_seen(call, decision, running) }
+}
+
+/// A call begins while another of this thread has not returned: a signal handler or the other makes it, `is_within`, or the other was left by
+/// `longjmp`.
+#[cold]
+#[inline(never)]
+fn begin_beside(call: &Call<'_>, is_within: bool) {
+    if thread::current().is_unfinished(STAGES) {
+        staging::have_streams_follow(is_within);
+    }
+    if !is_within && !peers::takes_away(call) {
+        peers::taking_is_over();
+    }
 }
 
 /// Begins a call that is recorded or shown.

@@ -1,11 +1,11 @@
 //! Copies that the shim takes through the host in the driver's place.
 
 use std::ops::Range;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use super::arrival::Call;
-use super::{context, mode, read, readback, thread};
+use super::thread::{self, STAGES};
+use super::{context, mode, read, readback};
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code};
 use crate::model::{Memcpy, Traffic};
 use crate::os;
@@ -93,7 +93,7 @@ pub(super) fn make_each(call: &Call<'_>, stream: usize, copies: &[OfBatch]) -> E
 #[inline(never)]
 fn submit(staged: &mut Transfer) -> Code {
     let (mut number, mut ret) = (0, Code::SUCCESS);
-    thread::current().is_staging.store(true, Relaxed);
+    thread::current().set_unfinished(STAGES, true);
     while ret == Code::SUCCESS && staged.be_step(number) {
         ret = make_step(staged);
         number += 1;
@@ -101,7 +101,7 @@ fn submit(staged: &mut Transfer) -> Code {
     if mode::is_still_on() {
         mode::unseen(|| STAGING.rings.release(&staged.ring, thread::id()));
     }
-    thread::current().is_staging.store(false, Relaxed);
+    thread::current().set_unfinished(STAGES, false);
     // As a call of the program's that waits: signals arrive, and a cancelled thread leaves.
     if staged.blocks && ret == Code::SUCCESS {
         driver::staging::wait(&staged.ring);
@@ -164,7 +164,7 @@ pub(super) fn have_streams_follow(is_within: bool) {
         }
     }
     if !is_within {
-        thread::current().is_staging.store(false, Relaxed);
+        thread::current().set_unfinished(STAGES, false);
     }
 }
 

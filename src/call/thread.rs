@@ -45,6 +45,11 @@ const STRETCHES: usize = 8;
 /// The bits of a stretch that are the number of its pages.
 const PAGES: u32 = 16;
 
+/// A copy that is being staged.
+pub(crate) const STAGES: u8 = 1;
+/// A call of the driver that takes access or a right to a pool away.
+pub(crate) const TAKES: u8 = 2;
+
 /// Events and findings that a thread keeps for callbacks. All zero is nothing.
 pub(crate) struct Pending {
     /// The events for callbacks once the outermost call has returned.
@@ -63,8 +68,8 @@ pub(crate) struct Thread {
     innermost: Innermost,
     /// Whether our own code runs: whatever it calls is forwarded unseen.
     busy: AtomicBool,
-    /// Whether a copy of this thread is being staged, or was when a signal handler left it by `longjmp`.
-    pub(crate) is_staging: AtomicBool,
+    /// Which calls of this thread have not returned, or were left by `longjmp`: [`STAGES`], [`TAKES`].
+    unfinished: AtomicU8,
     /// Where this thread's copies are counted; 0 until the first.
     pub(crate) shard: AtomicU8,
     /// Whether the copy that is under way, or the next, is checked with what only the driver knows.
@@ -103,8 +108,6 @@ pub(crate) struct Thread {
     next_there: Cell<u8>,
     /// The copy under which the call that is under way disables access: from where to where it goes, and its stream.
     pub(crate) disables_under: Cell<Option<([u8; 2], usize)>>,
-    /// Whether a right to a pool is being taken away by this thread.
-    pub(crate) takes_right: Cell<bool>,
     /// Whether the capture of the last copy's stream was lost before that copy.
     pub(crate) capture_was_lost: Cell<bool>,
     /// The pending error of a runtime that needs no word any more: it was said, or a call returned it that is checked.
@@ -221,6 +224,20 @@ impl Thread {
     #[inline(always)]
     pub(crate) fn is_busy(&self) -> bool {
         self.busy.load(Relaxed)
+    }
+
+    /// Whether a call of this kind has not returned; of any kind if that is [`u8::MAX`].
+    #[inline(always)]
+    pub(crate) fn is_unfinished(&self, kind: u8) -> bool {
+        self.unfinished.load(Relaxed) & kind != 0
+    }
+
+    pub(crate) fn set_unfinished(&self, kind: u8, is_unfinished: bool) {
+        if is_unfinished {
+            self.unfinished.fetch_or(kind, Relaxed);
+        } else {
+            self.unfinished.fetch_and(!kind, Relaxed);
+        }
     }
 
     /// Says that our own code is running, or no longer.

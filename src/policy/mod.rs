@@ -15,6 +15,7 @@ pub(crate) mod hip;
 pub(crate) mod memory;
 pub(crate) mod readback;
 pub(crate) mod staging;
+pub(crate) mod taking;
 pub(crate) mod validate;
 pub(crate) mod verdicts;
 pub(crate) mod waits;

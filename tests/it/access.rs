@@ -5,6 +5,16 @@ use crate::support::sequences::{Sequences, Variables, difference};
 use crate::support::soak::{few_seeds, flavours, seeds, soak};
 use crate::support::{Outcome, Program, doctor, path, scratch, warnings};
 
+#[test]
+fn disabling_that_is_left_keeps_nobody_from_enabling() {
+    for how in ["jump", "cancel"] {
+        let program = Program::case("disable_left").args(&[how]).libraries("target/c-tests/blocking-driver");
+        let preloaded = program.env("P2PSHIM_VERIFY", "off").preloaded();
+        preloaded.assert_success();
+        assert_eq!(preloaded.stdout, "0, then enabled\n", "{how}");
+    }
+}
+
 // ---- sequences drawn at random ----
 
 const ACCESS: Sequences = Sequences { case: "random_access" };

@@ -1,7 +1,6 @@
 //! Enabling the path of a pair that was verified.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use super::judge::{Plan, Purpose};
@@ -210,7 +209,7 @@ impl Access {
     /// first copies. Returns whether they are over.
     fn disablings_are_over(&self) -> bool {
         const MOST: Duration = Duration::from_millis(100);
-        os::until(MOST, || self.disablings.load(SeqCst) == 0)
+        os::until(MOST, || self.disablings.is_none())
     }
 
     /// Whether neither context may have the other as one more peer.

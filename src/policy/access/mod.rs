@@ -70,6 +70,7 @@ use self::registry::Owner;
 use super::capture;
 use super::driver::{Driver, Holder};
 use super::memory::{Cache, Kind, Place};
+use super::taking::Taking;
 use crate::api::Layer;
 use crate::config::{Access as Policy, Config};
 use crate::model::{Ends, Memcpy, Named, Path, Traffic, Why, is_array};
@@ -85,8 +86,8 @@ pub(crate) struct Access {
     has_opened: AtomicBool,
     /// Devices on which the program was seen to get a context, a bit each.
     with_context: AtomicU64,
-    /// How many calls of the program are under way that disable a peer, or take a right to a pool away.
-    disablings: AtomicUsize,
+    /// The program's calls that disable a peer, or take a right to a pool away. Nothing is enabled meanwhile that they might disable.
+    pub(crate) disablings: Taking,
     /// How often the program has taken away access that there was.
     losses: AtomicUsize,
 }
@@ -100,7 +101,7 @@ impl Access {
             has_imported: AtomicBool::new(false),
             has_opened: AtomicBool::new(false),
             with_context: AtomicU64::new(0),
-            disablings: AtomicUsize::new(0),
+            disablings: Taking::new(),
             losses: AtomicUsize::new(0),
         }
     }

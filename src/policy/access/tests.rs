@@ -63,15 +63,15 @@ impl Process {
     fn disable(&self, from: usize, to: usize) -> i32 {
         self.driver.current.set(context(from));
         let harmless = self.access.disabling(&self.driver, context(to));
-        let (ret, stays) = match harmless {
+        let ret = match harmless {
             Some(HarmlessEnable { peer, flags: 0, from: expected, to }) => {
                 let ret = self.driver.relaxed(|| self.driver.enable(context(from), peer)).unwrap();
                 assert_eq!(ret, expected);
-                (to, true)
+                to
             }
-            _ => (self.driver.disable(context(from), context(to)), false),
+            _ => self.driver.disable(context(from), context(to)),
         };
-        self.access.disabled(&self.driver, context(to), ret, stays).0
+        self.access.disabled(&self.driver, context(to), ret, harmless).0
     }
 }
 
@@ -394,11 +394,19 @@ fn view_nothing_is_enabled_while_the_program_disables() {
     assert_eq!(process.access.disabling(&process.driver, context(1)), None);
     process.staged(0, 1, Why::Busy);
     assert!(process.driver.enabled.borrow().is_empty());
-    let ret = process.access.disabled(&process.driver, context(1), Code::PEER_ACCESS_NOT_ENABLED, false);
+    let ret = process.access.disabled(&process.driver, context(1), Code::PEER_ACCESS_NOT_ENABLED, None);
     assert_eq!(ret, Code::PEER_ACCESS_NOT_ENABLED);
     assert_eq!(process.copy(0, 1, 2 * ENOUGH), Path::Direct);
     assert_eq!(process.disable(0, 1), 705);
     assert_eq!(process.driver.disables.get(), 0);
+}
+
+#[test]
+fn view_thread_that_ends_while_it_disables_keeps_nobody_from_enabling() {
+    let process = Process::new(Fake::new());
+    process.copy(0, 1, 4);
+    std::thread::scope(|scope| scope.spawn(|| process.access.disablings.begins()).join()).unwrap();
+    assert_eq!(process.copy(0, 1, ENOUGH), Path::Direct);
 }
 
 #[test]
@@ -962,11 +970,11 @@ fn pools_nothing_is_granted_while_the_program_takes_a_right_away() {
     let process = Process::new(Fake::new());
     let contexts = Circumstances { contexts: [context(0), context(1)], ..Circumstances::default() };
     let copy = || process.copy_on(pooled(0), memory_of(1), ENOUGH, contexts);
-    process.access.disabling_begins();
+    process.access.disablings.begins();
     assert!(!process.access.keeps_right(pool(0), 1), "it is forwarded");
     (0..4).for_each(|_| assert_ne!(copy(), Some(Path::Direct)));
     assert!(process.driver.granted.borrow().is_empty());
-    process.access.disabling_is_over();
+    process.access.disablings.is_over();
     assert!((0..8).any(|_| copy() == Some(Path::Direct)));
     assert!(process.access.keeps_right(pool(0), 1));
 }

@@ -61,20 +61,15 @@ impl Access {
     }
 
     /// The call in place of `cuCtxDisablePeerAccess(peer)`: for a pair that stays enabled, enabling it once more. If there
-    /// is nothing, the function is called, and until [`Access::disabled`] nothing is enabled that it might disable.
+    /// is nothing, the function is called, and until [`Access::disabled`] that call is under way.
     pub(crate) fn disabling(&self, driver: &impl Driver, peer: usize) -> Option<HarmlessEnable> {
         // First, since who enables a link says so under the lock and then looks here.
-        self.disabling_begins();
+        self.disablings.begins();
         let instead = self.instead_of_disabling(driver, peer);
         if instead.is_some() {
-            self.disabling_is_over();
+            self.disablings.is_over();
         }
         instead
-    }
-
-    /// A call of the program that took something away has returned.
-    pub(crate) fn disabling_is_over(&self) {
-        let _ = self.disablings.fetch_update(SeqCst, SeqCst, |disablings| disablings.checked_sub(1));
     }
 
     fn instead_of_disabling(&self, driver: &impl Driver, peer: usize) -> Option<HarmlessEnable> {
@@ -88,8 +83,8 @@ impl Access {
             // It is enabled in any case after what is called now: this, or what we are about to call.
             registry.link_mut(from, to).ours = Ours::Held;
         }
-        let same = Code::PEER_ACCESS_ALREADY_ENABLED;
-        stays.then_some(HarmlessEnable { peer, flags: 0, from: same, to: same })
+        let to = after_disabling(program);
+        stays.then_some(HarmlessEnable { peer, flags: 0, from: Code::PEER_ACCESS_ALREADY_ENABLED, to })
     }
 
     /// The code that the program gets where `cuCtxEnablePeerAccess(peer, flags)` has returned `ret`.
@@ -118,18 +113,24 @@ impl Access {
         is_only_ours
     }
 
-    /// The code that the program gets for disabling a peer. `stays` if what was called left the access as it is, and returns 704
-    /// where disabling would do something.
-    pub(crate) fn disabled(&self, driver: &impl Driver, peer: usize, ret: Code, stays: bool) -> Code {
-        let ret = self.after_disabling(driver, peer, ret, stays);
-        if !stays {
-            self.disabling_is_over();
+    /// The code that the program gets for disabling a peer. `instead` if that was called, and left the access as it is.
+    pub(crate) fn disabled(
+        &self,
+        driver: &impl Driver,
+        peer: usize,
+        ret: Code,
+        instead: Option<HarmlessEnable>,
+    ) -> Code {
+        let ret = self.after_disabling(driver, peer, ret, instead);
+        if instead.is_none() {
+            self.disablings.is_over();
         }
         ret
     }
 
-    fn after_disabling(&self, driver: &impl Driver, peer: usize, ret: Code, stays: bool) -> Code {
-        let expected = if stays { Code::PEER_ACCESS_ALREADY_ENABLED } else { Code::SUCCESS };
+    fn after_disabling(&self, driver: &impl Driver, peer: usize, ret: Code, instead: Option<HarmlessEnable>) -> Code {
+        let stays = instead.is_some();
+        let expected = instead.map_or(Code::SUCCESS, |instead| instead.to);
         let numbers = if ret == expected { self.numbers(driver, peer) } else { None };
         let Some((from, to)) = numbers else { return ret };
         let mut registry = self.lock();
@@ -143,8 +144,7 @@ impl Access {
             self.losses.fetch_add(1, SeqCst);
         }
         // Whose was it that was disabled, or would have been?
-        let was_the_programs = program || (!stays && ours == Ours::No);
-        if was_the_programs { Code::SUCCESS } else { Code::PEER_ACCESS_NOT_ENABLED }
+        after_disabling(program || (!stays && ours == Ours::No))
     }
 
     fn on_enabled(&self, driver: &impl Driver, peer: usize) {
@@ -257,12 +257,6 @@ impl Access {
         self.lock().granted.contains(&(pool, device))
     }
 
-    /// The program is about to take access away that we have not given. Until [`Access::disabling_is_over`] nothing is enabled that this
-    /// might disable.
-    pub(crate) fn disabling_begins(&self) {
-        self.disablings.fetch_add(1, SeqCst);
-    }
-
     /// Whether it was us alone who granted a device access to a pool.
     pub(crate) fn has_granted(&self, pool: usize, device: i32) -> bool {
         let registry = self.lock();
@@ -279,6 +273,11 @@ impl Access {
         let is_it = |owner: &Owner| matches!(owner, Owner::Context { handle, id, .. } if (*handle, *id) == current);
         self.lock().find(is_it).map(|(number, _)| number)
     }
+}
+
+/// The code for disabling a link, by whether it was the program's.
+fn after_disabling(was_the_programs: bool) -> Code {
+    if was_the_programs { Code::SUCCESS } else { Code::PEER_ACCESS_NOT_ENABLED }
 }
 
 impl Registry {

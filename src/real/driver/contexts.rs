@@ -26,7 +26,8 @@ pub(super) fn primary_context(device: i32) -> Option<usize> {
     let context = asked(|context| unsafe { device_primary_ctx_retain(context, device) }).ok()?;
     // SAFETY: gives back what was taken just now.
     unsafe { device_primary_ctx_release(device) };
-    Some(context)
+    // The program may have released it meanwhile: then it has ended just now.
+    is_primary_active(device).then_some(context)
 }
 
 /// Runs `work` with a context current, and restores the one that was, after a panic too. If it is current already nothing is to be restored.
