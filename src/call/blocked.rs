@@ -2,8 +2,8 @@
 //! and when it was last heard of. Without a trace that costs nothing.
 //!
 //! A call that hangs is worth a line of Python or, where a runtime made it, the function that called the runtime. Looking for these takes some
-//! 100 us: a thread does so for a hundredth of its time at most, but for bursts. What a shared runtime makes is noted as the runtime's
-//! own call, of which the caller is known.
+//! 100 us: a thread does so a few times at first, and then for less than a thousandth of its time, so that short programs and benchmarks are not
+//! slowed down. What a shared runtime makes is noted as the runtime's own call, of which the caller is known.
 
 use super::arrival::Caller;
 use super::mode::Sees;
@@ -12,11 +12,11 @@ use crate::api::abi::Value;
 use crate::api::{Effect, Function, Layer, State};
 use crate::record::{log, trace};
 
-/// So many times as long as a thread has looked it has to rest.
-const REST: u64 = 100;
-/// So much rest, in ticks of the trace (some seconds), a thread may owe and look all the same: of a few waits, one soon after the other, it is
-/// often the last that hangs.
-const OWED: u64 = 10_000_000_000;
+/// So long, in ticks of the trace (some 0.3 s), a thread rests for each time that it has looked. How long that took does not count: the first time
+/// it is found out how to look, and a busy machine may let the thread wait.
+const REST: u64 = 800_000_000;
+/// So much rest a thread may owe and look all the same: of a few waits, one soon after the other, it is often the last that hangs.
+const OWED: u64 = 3 * REST;
 
 /// Notes a call that is about to be made.
 #[inline(always)]
@@ -59,8 +59,8 @@ fn has_returned(function: Function, caller: Caller) {
 fn note(function: Function, caller: Caller, first: Option<&Value>) {
     let Some((trace, thread)) = place(function, caller) else { return };
     let (address, now) = (caller.return_address() as usize, trace.now());
-    let is_looked_for = is_long(function) && now.saturating_add(OWED) >= thread.rests_until.get();
-    let found = if is_looked_for { look(trace, function, caller, now) } else { None };
+    let is_looked_for = is_long(function) && may_look(now, thread.rests_until.get());
+    let found = if is_looked_for { look(function, caller, now) } else { None };
     let site = found.or_else(|| trace.known_site(address));
     let site = site.unwrap_or_else(|| mode::unseen(|| trace.new_site(address)));
     let handle = match first {
@@ -90,12 +90,19 @@ fn is_long(function: Function) -> bool {
 /// Looks where in the program the call comes from.
 #[cold]
 #[inline(never)]
-fn look(trace: &trace::Trace, function: Function, caller: Caller, now: u64) -> Option<u16> {
-    let found = mode::unseen(|| origin::of_untraced(caller, function, true));
-    let took = trace.now().saturating_sub(now);
+fn look(function: Function, caller: Caller, now: u64) -> Option<u16> {
     let until = &thread::current().rests_until;
-    until.set(until.get().max(now).saturating_add(took.saturating_mul(REST)));
-    found
+    until.set(rest(until.get(), now));
+    mode::unseen(|| origin::of_untraced(caller, function, true))
+}
+
+fn may_look(now: u64, rests_until: u64) -> bool {
+    now.saturating_add(OWED) >= rests_until
+}
+
+/// Until when a thread rests that looks now.
+fn rest(until: u64, now: u64) -> u64 {
+    until.max(now).saturating_add(REST)
 }
 
 /// Has a thread have a part of the file, whose first call this is.
@@ -106,4 +113,25 @@ fn begin_segment(trace: &trace::Trace, thread: &thread::Thread) -> bool {
         && mode::unseen(|| {
             trace.has_more_room(&thread.segment).inspect_err(|why| log::untraced(why)).unwrap_or_default()
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thread_that_waits_all_the_time_looks_for_a_millisecond_in_its_first_second() {
+        const LOOK_US: u64 = 100;
+        for gigahertz in [2, 3, 4] {
+            let (second, begun) = (gigahertz * 1_000_000_000, 7 << 40);
+            let (mut now, mut until, mut looks) = (begun, 0, 0);
+            while now < begun + second {
+                if may_look(now, until) {
+                    (until, looks) = (rest(until, now), looks + 1);
+                }
+                now += 2 * gigahertz * 1000;
+            }
+            assert!((4..=1000 / LOOK_US).contains(&looks), "{looks} looks at {gigahertz} GHz");
+        }
+    }
 }
