@@ -67,7 +67,7 @@ pub(super) fn on_pool_get_access(flags: *mut u32, pool: usize, location: *const 
 pub(super) fn on_pool_create(out: usize, properties: Option<*const PoolProps>) {
     mode::unseen(|| {
         if let Some(pool) = read::handle_at(out) {
-            ACCESS.pool_is_new(pool, properties.and_then(read::device_of_pool));
+            ACCESS.pool_is_new(&RealDriver, pool, properties.and_then(read::device_of_pool));
         }
     });
 }

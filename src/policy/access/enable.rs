@@ -93,6 +93,7 @@ impl Access {
                 return Code::NOT_READY;
             }
             registry.granted.push((pool, by));
+            registry.granted_to.insert(by);
         }
         let code = if self.disablings_are_over() { driver.grant(pool, by) } else { Code::NOT_READY };
         if code != Code::SUCCESS {

@@ -144,6 +144,8 @@ pub(crate) struct Registry {
     /// Which device was let reach which scratch, by its address.
     pub(super) shared: Vec<(u64, i32)>,
     pub(super) granted: Vec<(usize, i32)>,
+    /// The devices that were granted access to any pool so far, by us.
+    pub(super) granted_to: BTreeSet<i32>,
     /// Which device the program was refused rights for, to memory of which.
     pub(super) refused_rights: BTreeSet<[i32; 2]>,
     /// Physical memory that was imported, by its handles. If its device is not visible, with the number that stands for that, or 0 as long as it

@@ -279,7 +279,7 @@ fn consider_busy_devices_pools_that_go_do_not_put_it_off_for_ever() {
         process.copy_on(memory_of(0), pooled(1), 4, Circumstances::default());
         process.access.pool_is_going(pool(1));
         process.access.pool_is_gone(pool(1), true);
-        process.access.pool_is_new(pool(1), Some(1));
+        process.access.pool_is_new(&process.driver, pool(1), Some(1));
         copies += 1;
         assert!(copies < 200);
     }
@@ -817,7 +817,7 @@ fn blocked_pair_memory_that_nobody_holds_is_staged() {
 fn pool_whose_handle_is_given_anew_is_there() {
     let process = Process::new(Fake::new());
     process.access.pool_is_going(pool(1));
-    process.access.pool_is_new(pool(1), Some(1));
+    process.access.pool_is_new(&process.driver, pool(1), Some(1));
     process.access.pool_has_changed(pool(1), [(0, true)].into_iter());
     process.access.pool_is_gone(pool(1), true);
     assert!(process.access.lock().granted_by_program.contains(&(pool(1), 0)));
@@ -980,11 +980,27 @@ fn pools_nothing_is_granted_while_the_program_takes_a_right_away() {
 }
 
 #[test]
+fn pools_rights_that_an_earlier_pool_has_left_are_ours_still() {
+    let process = Process::new(Fake::new());
+    let contexts = Circumstances { contexts: [context(0), context(1)], ..Circumstances::default() };
+    assert_eq!(process.copy_on(pooled(0), memory_of(1), ENOUGH, contexts), Some(Path::Direct));
+    process.access.pool_is_going(pool(0));
+    process.access.pool_is_gone(pool(0), true);
+    // Another right of the driver's that the program may see: no right of ours was left to that device.
+    process.driver.grant(pool(0), 2);
+    process.access.pool_is_new(&process.driver, pool(0), Some(0));
+    assert!(process.access.has_granted(pool(0), 1) && !process.access.has_granted(pool(0), 2));
+    process.driver.granted.borrow_mut().clear();
+    process.access.pool_is_new(&process.driver, pool(0), Some(0));
+    assert!(!process.access.has_granted(pool(0), 1));
+}
+
+#[test]
 fn pools_of_other_devices_are_known_after_a_reset() {
     let process = Process::new(Fake::new());
     let contexts = Circumstances { contexts: [context(0), context(1)], ..Circumstances::default() };
-    process.access.pool_is_new(pool(2), Some(2));
-    process.access.pool_is_new(pool(3), Some(3));
+    process.access.pool_is_new(&process.driver, pool(2), Some(2));
+    process.access.pool_is_new(&process.driver, pool(3), Some(3));
     for pool in [pool(2), pool(3)] {
         process.access.pool_is_going(pool);
         process.access.pool_is_gone(pool, true);

@@ -227,13 +227,18 @@ impl Access {
         }
     }
 
-    /// A pool is new, perhaps with the handle of one that is gone. `device` if it is one of a device's memory.
-    pub(crate) fn pool_is_new(&self, pool: usize, device: Option<i32>) {
+    /// A pool is new, perhaps with the handle of one that is gone. `device` if it is one of a device's memory. Some drivers hand rights that
+    /// an earlier pool had to a new one: those are ours still.
+    pub(crate) fn pool_is_new(&self, driver: &impl Driver, pool: usize, device: Option<i32>) {
+        let granted_to = self.lock().granted_to.clone();
+        let is_left = |by: &i32| Some(*by) != device && driver.pool_access(pool, *by);
+        let left: Vec<_> = granted_to.into_iter().filter(is_left).map(|by| (pool, by)).collect();
         let mut registry = self.lock();
         registry.gone_pools.remove(&pool);
         registry.going_pools.remove(&pool);
         registry.opened.pools.remove(&pool);
         registry.drop_grants(pool);
+        registry.granted.extend(left);
         device.and_then(|device| registry.number(Owner::Pool { handle: pool, device }));
     }
 
