@@ -294,7 +294,7 @@ pub(crate) fn graph_node(node: usize, parameters: usize) -> Option<Change> {
                 let each =
                     [batch.srcs, batch.dsts, batch.sizes].map(|array| unsafe { used(array.wrapping_add(index)) });
                 let [src, dst, bytes] = each;
-                Some(NodeCopy { node, parameters: linear(src?, dst?, usize::try_from(bytes?).ok()?) })
+                Some(NodeCopy { node, within: node, parameters: linear(src?, dst?, usize::try_from(bytes?).ok()?) })
             };
             Some(Change::Batch(alloc::collect_all((0..batch.count).map(one))?))
         }
@@ -309,7 +309,8 @@ pub(crate) fn memcpy_node(node: usize, parameters: *const CUDA_MEMCPY3D_PEER) ->
 }
 
 fn node_copy(node: usize, parameters: CUDA_MEMCPY3D_PEER) -> NodeCopy {
-    NodeCopy { node, parameters: CUDA_MEMCPY3D_PEER { srcContext: 0, dstContext: 0, ..parameters } }
+    let parameters = CUDA_MEMCPY3D_PEER { srcContext: 0, dstContext: 0, ..parameters };
+    NodeCopy { node, within: node, parameters }
 }
 
 /// The rights that are set; none if any descriptor is one that the driver refuses.

@@ -187,6 +187,8 @@ pub(crate) trait Driver: Judged {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct NodeCopy {
     pub(crate) node: usize,
+    /// The node of the graph itself: that, or the child graph that it is in.
+    pub(crate) within: usize,
     /// The copy; the contexts are reserved words.
     pub(crate) parameters: CUDA_MEMCPY3D_PEER,
 }

@@ -73,6 +73,7 @@ type Held = Arc<BTreeSet<(u8, u8)>>;
 /// A node that records an event behind copies between the same ends.
 struct Mark {
     node: usize,
+    /// One of each node that it is behind.
     copies: Vec<usize>,
     event: (Context, usize),
     ends: Ends,
@@ -84,7 +85,7 @@ struct Exec {
     nodes: Arc<Vec<usize>>,
     /// Those of them that are disabled.
     disabled: BTreeSet<usize>,
-    /// The nodes of copies behind which an event is recorded, and the event.
+    /// Copies behind which, or behind the child graphs of which, an event is recorded, and the event.
     marked: Arc<Vec<(Vec<usize>, usize)>>,
     held: Held,
     /// The parts that the others come to.
@@ -98,6 +99,8 @@ struct Exec {
 #[derive(Clone, Copy)]
 struct GraphCopy {
     node: usize,
+    /// As long as the graph is being instantiated: [`NodeCopy::within`].
+    within: usize,
     src: u64,
     dst: u64,
     traffic: Traffic,
@@ -190,39 +193,40 @@ impl Graphs {
     }
 
     /// Adds nodes to a graph that a thread is about to instantiate. They record events behind its copies that p2pshim has made direct: one node for
-    /// each pair of ends. Adds none if an event behind each launch does as well, since the graph ends with copies of one pair only; and none if a
-    /// copy is of a child graph, or nodes cannot be taken out again: then launches are followed by an event too.
+    /// each pair of ends, and behind all of a child graph that has copies. Adds none if an event behind each launch does as well, since the graph ends
+    /// with copies of one pair only; and none if nodes cannot be taken out again: then launches are followed by an event too.
     pub(crate) fn mark(&self, (waits, driver): (&Waits, &impl Driver), graph: usize, thread: usize) {
-        let mut copies: BTreeMap<Ends, BTreeSet<usize>> = BTreeMap::new();
+        let mut copies: BTreeMap<Ends, BTreeMap<usize, usize>> = BTreeMap::new();
         match os::lock(&self.prepared).get(&thread) {
             Some(prepared) => prepared
                 .copies
                 .iter()
                 .filter(|copy| copy.traffic.is_kept())
-                .for_each(|copy| _ = copies.entry(copy.traffic.kept).or_default().insert(copy.node)),
+                .for_each(|copy| _ = copies.entry(copy.traffic.kept).or_default().insert(copy.within, copy.node)),
             None => return,
         }
         let Some((nodes, edges)) = driver.graph_order(graph).filter(|_| driver.can_lose_nodes(graph)) else { return };
         let (nodes, followed) =
             (BTreeSet::from_iter(nodes), edges.iter().map(|[before, _]| *before).collect::<BTreeSet<_>>());
-        let ends_with_one_pair =
-            copies.len() == 1 && nodes.difference(&followed).all(|last| copies.values().any(|of| of.contains(last)));
-        if ends_with_one_pair || !copies.values().flatten().all(|copy| nodes.contains(copy)) {
+        let ends_with_one_pair = copies.len() == 1
+            && nodes.difference(&followed).all(|last| copies.values().any(|of| of.contains_key(last)));
+        if ends_with_one_pair || !copies.values().flat_map(BTreeMap::keys).all(|node| nodes.contains(node)) {
             return;
         }
         let mut marks = Vec::new();
         let is_whole = copies.into_iter().all(|(ends, copies)| {
             // Behind a copy that another of them follows, no event is needed.
-            let is_within = |[before, after]: &&[usize; 2]| copies.contains(before) && copies.contains(after);
+            let is_within = |[before, after]: &&[usize; 2]| copies.contains_key(before) && copies.contains_key(after);
             let followed: BTreeSet<usize> = edges.iter().filter(is_within).map(|[before, _]| *before).collect();
-            let copies: Vec<usize> = copies.difference(&followed).copied().collect();
+            let (behind, copies): (Vec<_>, Vec<_>) =
+                copies.into_iter().filter(|(node, _)| !followed.contains(node)).unzip();
             // The source's, if it has one: it lives as long as the copy makes sense.
             let context = ends.into_iter().find(|&end| end != 0);
             let Some(context) = context.and_then(|context| Some((context, driver.context_id(context)?))) else {
                 return false;
             };
             let Some(event) = waits.event(driver, context) else { return false };
-            let node = driver.add_record(graph, &copies, event);
+            let node = driver.add_record(graph, &behind, event);
             match node {
                 Some(node) => marks.push(Mark { node, copies, event: (context, event), ends }),
                 None => waits.give_back((context, event)),
@@ -247,7 +251,7 @@ impl Graphs {
         let own = driver.graph_copies(graph).unwrap_or_default();
         let is_like = own.len() == nodes.len();
         let marks = marked.iter().filter_map(|(copies, event)| {
-            let named = |copy| Some(own.get(nodes.iter().position(|node| node == copy)?)?.node);
+            let named = |copy| Some(own.get(nodes.iter().position(|node| node == copy)?)?.within);
             let behind: Vec<_> = copies.iter().filter(|_| is_like).filter_map(named).collect();
             let behind_nothing = || driver.add_record(graph, &[], *event);
             let node = driver.add_record(graph, &behind, *event).or_else(behind_nothing)?;
@@ -486,7 +490,7 @@ fn named(mut copies: Vec<NodeCopy>, nodes: impl ExactSizeIterator<Item = usize>)
 fn kept(
     access: &Access,
     driver: &impl Driver,
-    &NodeCopy { node, ref parameters }: &NodeCopy,
+    &NodeCopy { node, within, ref parameters }: &NodeCopy,
     find: impl FnOnce(&Memcpy) -> Option<Traffic>,
 ) -> Option<GraphCopy> {
     let copy = Memcpy::of_driver(parameters, None).regular();
@@ -494,7 +498,7 @@ fn kept(
         return None;
     }
     // Whatever is blocked: CUDA makes it.
-    Some(GraphCopy { node, src: copy.src, dst: copy.dst, traffic: find(&copy)?.unstaged() })
+    Some(GraphCopy { node, within, src: copy.src, dst: copy.dst, traffic: find(&copy)?.unstaged() })
 }
 
 #[cfg(test)]
@@ -519,7 +523,7 @@ mod tests {
             Depth: 1,
             ..CUDA_MEMCPY3D_PEER::ZERO
         };
-        NodeCopy { node, parameters }
+        NodeCopy { node, within: node, parameters }
     }
 
     fn part([src, dst]: [u8; 2], path: Path, copies: u32, bytes: u64) -> Part {

@@ -42,6 +42,15 @@ fn calls_wait_beside_many_graphs() {
     }
 }
 
+/// The host function behind a graph's copies may wait for the program, which waits for the copies.
+#[test]
+fn calls_wait_for_the_copies_of_a_child_graph_only() {
+    for flavour in ["12", "13", "static"] {
+        let said = assert_same(Program::case(&format!("graph_tail-{flavour}")));
+        assert_eq!(said.matches("does not wait for the tail, cudaSuccess; right").count(), 3, "{said}");
+    }
+}
+
 #[test]
 fn calls_wait_beside_many_streams() {
     kept_waits("12", &["streams", "1100", "synchronize"]);

@@ -26,24 +26,35 @@ const MEM_FREE: u32 = 11;
 /// The copies of a graph and of its child graphs; none if there is no memory for them.
 pub(super) fn copies(graph: usize) -> Option<Vec<NodeCopy>> {
     let mut copies = Vec::new();
-    let mut graphs = vec![graph];
-    while let Some(graph) = graphs.pop() {
-        let nodes = nodes(graph)?;
-        copies.try_reserve(nodes.len()).ok()?;
-        for node in nodes {
+    for_each_node(graph, |node, within, kind| {
+        copies.try_reserve(1).ok()?;
+        match kind {
+            MEMCPY => copies.extend(parameters(node).map(|parameters| NodeCopy { node, within, parameters })),
+            MEMCPY_BATCH => extend_by_batch(&mut copies, (node, within))?,
+            _ => {}
+        }
+        Some(())
+    })?;
+    Some(copies)
+}
+
+/// Gives each node of a graph and of its child graphs, the node of the graph itself that it is or is in, and its kind. None if there is no memory,
+/// or as soon as `each` says so.
+fn for_each_node(graph: usize, mut each: impl FnMut(usize, usize, u32) -> Option<()>) -> Option<()> {
+    let mut graphs = vec![(graph, None)];
+    while let Some((graph, child_node)) = graphs.pop() {
+        for node in nodes(graph)? {
+            let within = child_node.unwrap_or(node);
             // SAFETY: the node was just named; the function writes the place.
-            match asked(|kind| unsafe { graph_node_get_type(node, kind) }) {
-                Ok(MEMCPY) => copies.extend(parameters(node).map(|parameters| NodeCopy { node, parameters })),
-                Ok(MEMCPY_BATCH) => extend_by_batch(&mut copies, node)?,
-                Ok(GRAPH) => {
-                    graphs.try_reserve(1).ok()?;
-                    graphs.extend(child(node));
-                }
-                _ => {}
+            let Ok(kind) = asked(|kind| unsafe { graph_node_get_type(node, kind) }) else { continue };
+            each(node, within, kind)?;
+            if kind == GRAPH {
+                graphs.try_reserve(1).ok()?;
+                graphs.extend(child(node).map(|graph| (graph, Some(within))));
             }
         }
     }
-    Some(copies)
+    Some(())
 }
 
 pub(super) fn child(node: usize) -> Option<usize> {
@@ -53,10 +64,7 @@ pub(super) fn child(node: usize) -> Option<usize> {
 
 /// Whether nodes can be taken out of a graph: not if it has some that allocate or free memory.
 pub(super) fn can_lose_nodes(graph: usize) -> bool {
-    // SAFETY: the node was just named; the function writes the place.
-    let kind = |node| asked(|kind| unsafe { graph_node_get_type(node, kind) });
-    nodes(graph)
-        .is_some_and(|nodes| nodes.into_iter().all(|node| !matches!(kind(node), Ok(MEM_ALLOC | MEM_FREE) | Err(_))))
+    for_each_node(graph, |_, _, kind| (!matches!(kind, MEM_ALLOC | MEM_FREE)).then_some(())).is_some()
 }
 
 /// The nodes of a graph, and which comes directly before which. None if there is no memory, or for edges with data, which this form of the
@@ -121,7 +129,7 @@ fn parameters(node: usize) -> Option<CUDA_MEMCPY3D_PEER> {
 }
 
 /// Adds the copies of a node that makes a batch of them; none if there is no memory for them.
-fn extend_by_batch(copies: &mut Vec<NodeCopy>, node: usize) -> Option<()> {
+fn extend_by_batch(copies: &mut Vec<NodeCopy>, (node, within): (usize, usize)) -> Option<()> {
     let mut batch = BatchNodeParams::NONE;
     // SAFETY: the function writes the place, which has the size of all parameters of nodes.
     if checked(unsafe { graph_node_get_params(node, &mut batch) }).is_err() {
@@ -131,7 +139,7 @@ fn extend_by_batch(copies: &mut Vec<NodeCopy>, node: usize) -> Option<()> {
     for index in 0..batch.count {
         // SAFETY: the driver keeps so many as long as the node is there, and the program is about to use the node's graph.
         let [src, dst, bytes] = [batch.srcs, batch.dsts, batch.sizes].map(|array| unsafe { *array.add(index) });
-        copies.push(NodeCopy { node, parameters: linear(src, dst, usize::try_from(bytes).ok()?) });
+        copies.push(NodeCopy { node, within, parameters: linear(src, dst, usize::try_from(bytes).ok()?) });
     }
     Some(())
 }
