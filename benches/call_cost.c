@@ -2,7 +2,7 @@
  * threads.
  *
  * ROUTE is how the program comes by the function, and which it is: runtime, driver and driver-3d are
- * peer copies and free is cuMemFreeAsync, all linked symbols; lookup asks cuGetProcAddress as the CUDA
+ * peer copies and free is cuMemFreeAsync, all linked symbols; after-free is both, of other memory; lookup asks cuGetProcAddress as the CUDA
  * runtime does. The others are regular copies, linked: regular and same-device are cuMemcpyDtoDAsync_v2, and
  * runtime-same-device, runtime-to-device and runtime-default-host are cudaMemcpyAsync of the kind that they name. All are on
  * stream 0.
@@ -99,6 +99,12 @@ static int call_free(uint64_t dst, uint64_t src, void *stream)
 	return cuMemFreeAsync(dst, stream);
 }
 
+/* A copy that comes after a free of other memory. */
+static int call_after_free(uint64_t dst, uint64_t src, void *stream)
+{
+	return cuMemFreeAsync(SMALL(1), stream) | call_driver(dst, src, stream);
+}
+
 /* The graph that is launched, and one between devices. */
 static struct null_graph launched, between;
 static void *exec;
@@ -136,6 +142,7 @@ LOOP(runtime_dtod)
 LOOP(runtime_to_device)
 LOOP(runtime_default)
 LOOP(free)
+LOOP(after_free)
 LOOP(graph)
 LOOP(instantiate)
 
@@ -154,6 +161,7 @@ static const struct route {
 	{ "runtime-same-device", call_runtime_dtod, loop_runtime_dtod, ON_DEVICE },
 	{ "runtime-to-device", call_runtime_to_device, loop_runtime_to_device, FROM_HOST },
 	{ "runtime-default-host", call_runtime_default, loop_runtime_default, FROM_HOST },
+	{ "after-free", call_after_free, loop_after_free, BETWEEN_DEVICES },
 	{ "graph", call_graph, loop_graph, BETWEEN_DEVICES },
 	{ "graph-on-device", call_graph, loop_graph, ON_DEVICE },
 	{ "instantiate", call_instantiate, loop_instantiate, BETWEEN_DEVICES },
@@ -200,7 +208,7 @@ static void *target(void)
 		return (void *)cuGraphInstantiateWithFlags;
 	if (route->call == call_free)
 		return (void *)cuMemFreeAsync;
-	return route->call == call_driver ? (void *)cuMemcpyPeerAsync : (void *)looked_up;
+	return route->call == call_driver || route->call == call_after_free ? (void *)cuMemcpyPeerAsync : (void *)looked_up;
 }
 
 /* The code that the runtime goes to in turn, which is found as the program's is; or none. */

@@ -136,7 +136,7 @@ impl Change<'_> {
             (State::frees_memory | State::unmaps_memory, &[start, ref rest @ ..])
                 if self.function.layer() == Layer::Driver =>
             {
-                on_free(start, ret);
+                on_free(start, state == State::unmaps_memory, ret);
                 // Not those in a stream, of which there may be many.
                 if rest.is_empty() {
                     readback::harvest();
@@ -265,7 +265,7 @@ impl Change<'_> {
 
 /// Memory is gone, or was not there.
 #[inline(always)]
-fn on_free(start: Value, ret: Code) {
+fn on_free(start: Value, is_mapped: bool, ret: Code) {
     let start = match start {
         Value::UInt(start) => start,
         Value::Address(start) => start as u64,
@@ -278,7 +278,8 @@ fn on_free(start: Value, ret: Code) {
         let end = ACCESS.known(start).map_or(0, |(_, range)| range.end);
         VALIDATE.facts().memory_is_gone(start, end);
     }
-    ACCESS.memory_has_changed();
+    // What is unmapped may be parts of several allocations.
+    if is_mapped { ACCESS.memory_has_changed() } else { ACCESS.memory_is_gone(start) }
 }
 
 // ---- Captures ----

@@ -1,13 +1,13 @@
 //! Which device an address belongs to, without asking the driver twice.
 //!
-//! The driver is asked once about an allocation; what it says is kept until any memory goes away. Looking up takes no lock:
-//! each entry has a version that is odd while the entry is being written. A result that is out of date after all (the
+//! The driver is asked once about an allocation; what it says is kept until that is freed, or anything else changes. Looking up takes no
+//! lock: each entry has a version that is odd while the entry is being written. A result that is out of date after all (the
 //! memory went away unseen) costs a wrong word in the log or a copy that is slower than it could be, never a byte:
 //! copies are made by the driver, which knows better. Where copies must not be left to the driver, on blocked pairs, nothing that
 //! is remembered here decides about them.
 
 use std::ops::Range;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 
 use crate::os::table::spread;
@@ -84,7 +84,7 @@ impl Place {
 #[repr(align(64))]
 struct Entry {
     version: AtomicU64,
-    epoch: AtomicU64,
+    since: AtomicU64,
     start: AtomicU64,
     end: AtomicU64,
     info: AtomicU64,
@@ -95,7 +95,7 @@ impl Entry {
     const fn empty() -> Self {
         Self {
             version: AtomicU64::new(0),
-            epoch: AtomicU64::new(0),
+            since: AtomicU64::new(0),
             start: AtomicU64::new(0),
             end: AtomicU64::new(0),
             info: AtomicU64::new(0),
@@ -104,7 +104,7 @@ impl Entry {
     }
 
     #[inline(always)]
-    fn get(&self, address: u64, epoch: u64) -> Option<(Place, Range<u64>)> {
+    fn get(&self, address: u64, now: Since) -> Option<(Place, Range<u64>)> {
         let version = self.version.load(Acquire);
         let range = self.start.load(Relaxed)..self.end.load(Relaxed);
         // What is read while another thread writes is thrown away below, if it is not here.
@@ -112,31 +112,67 @@ impl Entry {
             return None;
         }
         let place = Place::unpack(self.info.load(Relaxed), self.of.load(Relaxed));
-        let is_current = self.epoch.load(Relaxed) == epoch;
+        let since = Since(self.since.load(Relaxed));
+        let is_current = since == now || since.epoch() == now.epoch() && place.kind != Kind::Unknown;
         fence(Acquire);
         let is_whole = version & 1 == 0 && self.version.load(Relaxed) == version;
         (is_current && is_whole).then_some((place, range))
     }
 
-    /// Whether an allocation that begins at `start` displaces no other valid one here.
-    fn is_free(&self, start: u64, epoch: u64) -> bool {
-        self.epoch.load(Relaxed) != epoch || self.start.load(Relaxed) == start
+    /// The allocation that is here, if it is valid, and another one than begins at `start`.
+    fn other(&self, start: u64, now: Since) -> Option<Range<u64>> {
+        let found = self.start.load(Relaxed);
+        if found == start { None } else { self.get(found, now).map(|(_, range)| range) }
     }
 
-    /// Fills the entry, unless another thread is doing so.
-    fn set(&self, start: u64, end: u64, place: Place, epoch: u64) {
-        let version = self.version.load(Relaxed);
+    /// Writes the entry. False if another thread is doing so.
+    fn write(&self, write: impl FnOnce()) -> bool {
+        let version = self.version.load(SeqCst);
         let odd = version.wrapping_add(1);
-        if version & 1 != 0 || self.version.compare_exchange(version, odd, AcqRel, Relaxed).is_err() {
-            return;
+        if version & 1 != 0 || self.version.compare_exchange(version, odd, SeqCst, Relaxed).is_err() {
+            return false;
         }
         fence(Release);
-        self.epoch.store(epoch, Relaxed);
-        self.start.store(start, Relaxed);
-        self.end.store(end, Relaxed);
-        self.info.store(place.pack(), Relaxed);
-        self.of.store(place.of, Relaxed);
+        write();
         self.version.store(odd.wrapping_add(1), Release);
+        true
+    }
+
+    /// Fills the entry, unless another thread is doing so, or something went away since the driver was asked.
+    fn set(&self, range: &Range<u64>, place: Place, since: Since, now: impl Fn() -> Since) {
+        self.write(|| {
+            self.since.store(since.0, Relaxed);
+            self.info.store(place.pack(), Relaxed);
+            self.of.store(place.of, Relaxed);
+            // Whoever forgets has said so before it looks here: it finds this entry being written, or that is seen now.
+            let is_still_so = now() == since;
+            self.start.store(if is_still_so { range.start } else { 0 }, Relaxed);
+            self.end.store(if is_still_so { range.end } else { 0 }, Relaxed);
+        });
+    }
+
+    /// Empties the entry if it is of an allocation that begins there. False if another thread is writing it.
+    fn clear(&self, start: u64) -> bool {
+        if self.version.load(SeqCst) & 1 == 0 && self.start.load(Relaxed) != start {
+            return true;
+        }
+        self.write(|| {
+            self.start.store(0, Relaxed);
+            self.end.store(0, Relaxed);
+        })
+    }
+}
+
+/// When something was known: how often everything was forgotten before, and in the low half how often anything was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Since(u64);
+
+impl Since {
+    const EPOCH: u64 = 1 << 32;
+
+    #[inline(always)]
+    fn epoch(self) -> u64 {
+        self.0 / Self::EPOCH
     }
 }
 
@@ -144,32 +180,29 @@ impl Entry {
 const SETS: usize = 2048;
 
 /// The cache finds an allocation by pieces of fixed size, a power of two. The size is the largest of these that does not exceed the
-/// allocation. So few pieces cover it, and at most two allocations share a piece.
-const PIECES: [u32; 4] = [31, 26, 21, ALIGNMENT];
+/// allocation. So few pieces cover it, and at most two allocations share a piece. The piece in which an allocation begins is there as long as any
+/// of its pieces is.
+const PIECES: [u32; 6] = [31, 26, 21, 16, 12, ALIGNMENT];
 /// CUDA aligns every allocation to so many bytes, by its programming guide.
 const ALIGNMENT: u32 = 8;
 
 /// The allocations seen so far.
 pub(crate) struct Cache {
     sets: [[Entry; 2]; SETS],
-    /// Entries of another are empty.
-    epoch: AtomicU64,
+    /// Entries of another epoch are empty, and so are entries from before anything was forgotten of what the driver does not know.
+    now: AtomicU64,
     /// The sizes of pieces for which there is any entry of this epoch: bit n stands for 2^n bytes.
     sizes: AtomicU32,
 }
 
 impl Cache {
     pub(crate) const fn new() -> Self {
-        Self {
-            sets: [const { [const { Entry::empty() }; 2] }; SETS],
-            epoch: AtomicU64::new(0),
-            sizes: AtomicU32::new(0),
-        }
+        Self { sets: [const { [const { Entry::empty() }; 2] }; SETS], now: AtomicU64::new(0), sizes: AtomicU32::new(0) }
     }
 
-    /// The current epoch. It is read before the driver is asked, and put in with the answer.
-    pub(crate) fn epoch(&self) -> u64 {
-        self.epoch.load(Acquire)
+    /// Read before the driver is asked, and put in with the answer.
+    pub(crate) fn now(&self) -> Since {
+        Since(self.now.load(SeqCst))
     }
 
     #[inline(always)]
@@ -186,11 +219,11 @@ impl Cache {
     /// The place of an address, also if the driver did not know it.
     #[inline(always)]
     pub(crate) fn find_any(&self, address: u64) -> Option<(Place, Range<u64>)> {
-        let epoch = self.epoch.load(Relaxed);
+        let now = Since(self.now.load(Relaxed));
         let mut sizes = self.sizes.load(Relaxed);
         let mut unknown = None;
         while let Some(bits) = sizes.checked_ilog2() {
-            match self.set(address, bits)?.iter().find_map(|entry| entry.get(address, epoch)) {
+            match self.set(address, bits)?.iter().find_map(|entry| entry.get(address, now)) {
                 // Of a piece of address space, in which smaller allocations may be known.
                 Some(found @ (Place { kind: Kind::Unknown, .. }, _)) => unknown = Some(found),
                 Some(found) => return Some(found),
@@ -201,34 +234,90 @@ impl Cache {
         unknown
     }
 
-    /// Remembers an allocation that `address` lies in. Dropped if memory has gone away since `epoch`.
-    pub(crate) fn insert(&self, address: u64, (start, bytes): (u64, u64), place: Place, epoch: u64) {
-        let bits = PIECES.into_iter().find(|bits| bytes >> bits != 0).unwrap_or(ALIGNMENT);
+    /// Remembers an allocation that `address` lies in. Dropped if memory has gone away since.
+    pub(crate) fn insert(&self, address: u64, (start, bytes): (u64, u64), place: Place, since: Since) {
+        let range = start..start.saturating_add(bytes);
+        self.insert_piece(start, &range, place, since);
+        let bits = bits_of(&range);
+        if start >> bits != address >> bits {
+            self.insert_piece(address, &range, place, since);
+            // Whoever pushes the first piece out takes that away before the others: it finds this one, or that is seen now.
+            fence(SeqCst);
+            if self.find_range(start).is_none_or(|(_, found)| found != range) {
+                self.forget_pieces(&range);
+            }
+        }
+    }
+
+    fn insert_piece(&self, address: u64, range: &Range<u64>, place: Place, since: Since) {
+        let bits = bits_of(range);
         let Some([one, other]) = self.set(address, bits) else { return };
-        let is_other = !one.is_free(start, epoch)
+        let [first, second] = [one, other].map(|entry| entry.other(range.start, since));
+        let (entry, displaced) = match (first, second) {
+            (None, _) => (one, None),
+            (_, None) => (other, None),
             // The one that was written less often: the others of this set take turns.
-            && (other.is_free(start, epoch) || other.version.load(Relaxed) < one.version.load(Relaxed));
-        let entry = if is_other { other } else { one };
+            (_, second) if other.version.load(Relaxed) < one.version.load(Relaxed) => (other, second),
+            (first, _) => (one, first),
+        };
         self.sizes.fetch_or(1 << bits, Relaxed);
-        entry.set(start, start.saturating_add(bytes), place, epoch);
+        if let Some(displaced) = displaced.filter(|displaced| self.is_at(displaced.start, bits_of(displaced), entry)) {
+            self.forget_pieces(&displaced);
+        }
+        entry.set(range, place, since, || self.now());
     }
 
     /// Remembers that the driver does not know an address. What lies around it is taken to be the same kind of memory: the
     /// driver takes address space for devices in larger pieces.
-    pub(crate) fn insert_unknown(&self, address: u64, epoch: u64) {
+    pub(crate) fn insert_unknown(&self, address: u64, since: Since) {
         const BYTES: u64 = 2 << 20;
         let place = Place::new(Kind::Unknown, 0, 0);
-        self.insert(address, (address / BYTES * BYTES, BYTES), place, epoch);
+        self.insert(address, (address / BYTES * BYTES, BYTES), place, since);
     }
 
     /// Forgets everything: memory has gone away, or its rights have changed.
     #[inline]
     pub(crate) fn forget(&self) {
         // Even if nothing is known: the driver may be answering a question that was asked before.
-        self.epoch.fetch_add(1, AcqRel);
+        self.now.fetch_add(Since::EPOCH, SeqCst);
         if self.sizes.load(Relaxed) != 0 {
             self.sizes.store(0, Relaxed);
         }
+    }
+
+    /// Forgets the allocation that begins at an address, which was freed, and whatever the driver did not know. All else stays.
+    #[inline]
+    pub(crate) fn forget_at(&self, start: u64) {
+        // First, so that no answer from before comes in behind us. In the low half, which wraps around.
+        let count = |now| Some(now & !(Since::EPOCH - 1) | (now + 1) & (Since::EPOCH - 1));
+        let _ = self.now.fetch_update(SeqCst, SeqCst, count);
+        match self.find_range(start) {
+            Some((_, range)) if range.start == start => self.forget_pieces(&range),
+            // A part of it only, or a handle that is none of memory that is known here.
+            Some(_) => self.forget(),
+            None => {}
+        }
+    }
+
+    /// Forgets an allocation, the piece in which it begins first.
+    #[cold]
+    fn forget_pieces(&self, range: &Range<u64>) {
+        let bits = bits_of(range);
+        let clear = |piece: u64| {
+            let set = self.set(piece << bits, bits);
+            set.is_some_and(|set| set.iter().all(|entry| entry.clear(range.start)))
+        };
+        let first = range.start >> bits;
+        let is_first_cleared = clear(first);
+        fence(SeqCst);
+        if !is_first_cleared || !(first + 1..=range.end.saturating_sub(1) >> bits).all(clear) {
+            // Another thread is writing there, and has perhaps asked the driver before.
+            self.forget();
+        }
+    }
+
+    fn is_at(&self, address: u64, bits: u32, entry: &Entry) -> bool {
+        self.set(address, bits).is_some_and(|set| set.iter().any(|other| std::ptr::eq(other, entry)))
     }
 
     /// Where the piece of 2^`bits` bytes that an address lies in is kept.
@@ -236,6 +325,12 @@ impl Cache {
     fn set(&self, address: u64, bits: u32) -> Option<&[Entry; 2]> {
         self.sets.get(spread(address >> bits, SETS.trailing_zeros()))
     }
+}
+
+/// The size of an allocation's pieces.
+fn bits_of(range: &Range<u64>) -> u32 {
+    let bytes = range.end.saturating_sub(range.start);
+    PIECES.into_iter().find(|bits| bytes >> bits != 0).unwrap_or(ALIGNMENT)
 }
 
 #[cfg(test)]
@@ -250,7 +345,7 @@ mod tests {
     fn find_any_address_inside_and_none_outside() {
         let cache = Box::new(Cache::new());
         for (start, size, owner) in [(0x7f00_0000_0000, 64 << 20, 1), (0x7f10_0000_0200, 512, 2)] {
-            cache.insert(start, (start, size), place(owner), cache.epoch());
+            cache.insert(start, (start, size), place(owner), cache.now());
             assert_eq!(cache.find(start), Some(place(owner)));
             assert_eq!(cache.find(start + size - 1).map_or(owner, |found| found.owner), owner);
             assert_eq!(cache.find(start - 1), None);
@@ -261,7 +356,7 @@ mod tests {
     /// How many of these addresses are not known, in allocations of `bytes` each; then they are.
     fn learn(cache: &Cache, bytes: u64, addresses: impl Iterator<Item = u64>) -> usize {
         let unknown = addresses.filter(|address| cache.find(*address).is_none());
-        unknown.map(|address| cache.insert(address, (address / bytes * bytes, bytes), place(1), cache.epoch())).count()
+        unknown.map(|address| cache.insert(address, (address / bytes * bytes, bytes), place(1), cache.now())).count()
     }
 
     #[test]
@@ -301,8 +396,8 @@ mod tests {
     fn find_small_allocation_in_address_space_that_is_unknown_elsewhere() {
         let cache = Box::new(Cache::new());
         let start = 0x7f00_0020_0000;
-        cache.insert_unknown(start + 0x40000, cache.epoch());
-        cache.insert(start, (start, 4096), place(1), cache.epoch());
+        cache.insert_unknown(start + 0x40000, cache.now());
+        cache.insert(start, (start, 4096), place(1), cache.now());
         assert_eq!(cache.find(start + 64), Some(place(1)));
         assert_eq!(cache.find(start + 0x40000), None);
         assert_eq!(cache.find_any(start + 0x40000).map(|(place, _)| place.kind), Some(Kind::Unknown));
@@ -311,23 +406,92 @@ mod tests {
     #[test]
     fn forget_all_and_late_results_are_dropped() {
         let cache = Box::new(Cache::new());
-        let before = cache.epoch();
+        let before = cache.now();
         cache.insert(0x1000, (0x1000, 64), place(1), before);
         cache.forget();
         assert_eq!(cache.find(0x1000), None);
         cache.insert(0x1000, (0x1000, 64), place(1), before);
         assert_eq!(cache.find(0x1000), None, "the result is from before");
-        cache.insert(0x1000, (0x1000, 64), place(2), cache.epoch());
+        cache.insert(0x1000, (0x1000, 64), place(2), cache.now());
         assert_eq!(cache.find(0x1000), Some(place(2)));
     }
 
     #[test]
     fn forget_while_nothing_is_known_late_results_are_dropped() {
         let cache = Box::new(Cache::new());
-        let before = cache.epoch();
+        let before = cache.now();
         cache.forget();
         cache.insert(0x1000, (0x1000, 64), place(1), before);
         assert_eq!(cache.find(0x1000), None, "the driver was asked before");
+    }
+
+    #[test]
+    fn forget_at_one_allocation_goes_and_others_stay() {
+        for bytes in [256, 700, 4096, 100_000, 3 << 20, 1 << 30, 5 << 30] {
+            let cache = Box::new(Cache::new());
+            let starts = [0, 1, 2].map(|n| 0x7f00_0000_0000 + n * bytes);
+            let places = |start: u64| (0..24).map(move |step| start + step * bytes / 24);
+            // Not from the beginning: a free names it all the same.
+            let learn = |start| {
+                let all = places(start).skip(5).filter(|&address| cache.find(address).is_none());
+                all.for_each(|address| cache.insert(address, (start, bytes), place(1), cache.now()));
+            };
+            starts.into_iter().for_each(learn);
+            cache.insert_unknown(0x1000, cache.now());
+            let late = cache.now();
+            cache.forget_at(starts[1]);
+            let known = starts.map(|start| places(start).filter(|&address| cache.find(address).is_some()).count());
+            assert_eq!([known[0] >= 19, known[1] == 0, known[2] >= 19], [true; 3], "{bytes} bytes: {known:?}");
+            assert_eq!(cache.find_any(0x1000), None, "it may be a device's now");
+            cache.insert(starts[1], (starts[1], bytes), place(1), late);
+            assert_eq!(cache.find(starts[1]), None, "the driver was asked before");
+            cache.forget_at(starts[0] + 1);
+            assert_eq!(cache.find(places(starts[2]).last().unwrap()), None, "no allocation begins there");
+        }
+    }
+
+    /// However many push each other out: of one that was freed nothing is left.
+    #[test]
+    fn forget_at_while_others_are_pushed_out_leaves_nothing() {
+        const BYTES: u64 = 128 << 20;
+        let cache = Box::new(Cache::new());
+        let starts = || (0..600).map(|n| 0x7f00_0000_0000 + n * BYTES);
+        let places = |start| [3, 1, 0, 2].map(|part| start + part * (BYTES / 4));
+        for start in starts().chain(starts()) {
+            places(start).into_iter().for_each(|at| cache.insert(at, (start, BYTES), place(1), cache.now()));
+        }
+        for start in starts() {
+            cache.forget_at(start);
+            assert!(places(start).into_iter().all(|at| cache.find(at).is_none()), "{start:#x}");
+        }
+    }
+
+    /// Whoever asks while another thread frees: once the free is over nothing is known that was asked for before it.
+    #[test]
+    fn forget_at_beside_answers_leaves_none_from_before() {
+        let cache: &Cache = Box::leak(Box::new(Cache::new()));
+        let (owner, is_over) = (AtomicU64::new(1), std::sync::atomic::AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            for thread in 0..2 {
+                let (owner, is_over) = (&owner, &is_over);
+                scope.spawn(move || {
+                    while !is_over.load(Relaxed) {
+                        let now = cache.now();
+                        let whose = owner.load(SeqCst) as u8;
+                        cache.insert(0x10_0000 + thread * 0x1000, (0x10_0000, 0x8000), place(whose), now);
+                    }
+                });
+            }
+            for next in 2..20_000 {
+                owner.store(next % 250, SeqCst);
+                cache.forget_at(0x10_0000);
+                for at in [0x10_0000, 0x10_1000] {
+                    let found = cache.find(at).map(|found| u64::from(found.owner));
+                    assert!(found.is_none_or(|found| found == next % 250), "{found:?} after {next}");
+                }
+            }
+            is_over.store(true, Relaxed);
+        });
     }
 
     #[test]
@@ -338,7 +502,7 @@ mod tests {
                 scope.spawn(move || {
                     for _ in 0..20_000 {
                         let of = u64::from(owner);
-                        cache.insert(0x1000, (0x1000, 64), Place { of, ..place(owner) }, cache.epoch());
+                        cache.insert(0x1000, (0x1000, 64), Place { of, ..place(owner) }, cache.now());
                     }
                 });
             }

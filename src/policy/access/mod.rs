@@ -213,7 +213,7 @@ impl Access {
 
     /// Whether it does, and the driver is asked about ends that it did not know, or was not asked about.
     pub(crate) fn ask_between(&self, driver: &impl Driver, copy: &Memcpy) -> Between {
-        let (ends, epoch) = ([copy.src, copy.dst], self.cache.epoch());
+        let (ends, now) = ([copy.src, copy.dst], self.cache.now());
         let is_unknown = |address| self.cache.find_any(address).is_some_and(|(place, _)| place.kind == Kind::Unknown);
         let were_unknown = ends.map(is_unknown);
         let places = ends.map(|address| self.place(driver, address));
@@ -226,7 +226,7 @@ impl Access {
             match place {
                 Some(_) if is_stale => self.learn(driver, address),
                 // Nobody is asked of an array that was not made in sight.
-                None if !is_array(address) => self.cache.insert_unknown(address, epoch),
+                None if !is_array(address) => self.cache.insert_unknown(address, now),
                 _ => {}
             }
         }
@@ -257,6 +257,12 @@ impl Access {
         self.cache.forget();
     }
 
+    /// Forgets whose the memory is that began there and was freed.
+    #[inline]
+    pub(crate) fn memory_is_gone(&self, start: u64) {
+        self.cache.forget_at(start);
+    }
+
     /// A number that changes when the program takes away access that there was.
     #[inline]
     pub(crate) fn losses(&self) -> usize {
@@ -284,10 +290,10 @@ impl Access {
         if let Some(known) = self.cache.find_range(address).filter(|_| !self.blocks()) {
             return Some(known);
         }
-        let epoch = self.cache.epoch();
+        let now = self.cache.now();
         if is_array(address) {
             let place = self.array_place(driver, address)?;
-            self.cache.insert(address, (address, 1), place, epoch);
+            self.cache.insert(address, (address, 1), place, now);
             return Some((place, address..address.saturating_add(1)));
         }
         let mut memory = driver.memory(address)?;
@@ -323,7 +329,7 @@ impl Access {
             }
         };
         if !place.is_nobodys() {
-            self.cache.insert(address, memory.range, place, epoch);
+            self.cache.insert(address, memory.range, place, now);
         }
         let (start, bytes) = memory.range;
         Some((place, start..start.saturating_add(bytes)))

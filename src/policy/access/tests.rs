@@ -692,12 +692,7 @@ fn blocked_pair_the_driver_is_asked_about_each_copy() {
     for address in [copy.src, copy.dst] {
         let (place, range) = process.access.place_and_range(&process.driver, address).unwrap();
         let host = Place { kind: Kind::Host, owner: 0, ..place };
-        process.access.cache.insert(
-            address,
-            (range.start, range.end - range.start),
-            host,
-            process.access.cache.epoch(),
-        );
+        process.access.cache.insert(address, (range.start, range.end - range.start), host, process.access.cache.now());
     }
     process.staged(0, 1, Why::BrokenInUse);
     let asked = process.driver.queries.get();

@@ -255,7 +255,7 @@ impl Peers {
         if let Some((place, end)) = self.known(address) {
             return End::Place(place, end);
         }
-        let epoch = self.cache.epoch();
+        let now = self.cache.now();
         let memory = match if address == 0 { Ok(None) } else { hip.memory(address) } {
             Ok(Some(memory)) => memory,
             Ok(None) if hip.is_readable(address) => return End::Unregistered,
@@ -275,7 +275,7 @@ impl Peers {
         if !(memory.range.0..end).contains(&address) {
             return End::Place(place, u64::MAX);
         }
-        self.cache.insert(address, memory.range, place, epoch);
+        self.cache.insert(address, memory.range, place, now);
         End::Place(place, end)
     }
 
