@@ -307,7 +307,8 @@ impl Fleet {
         let odd = odd.map(|machine| (&machine.name, shown(&machine.odd)));
         let unread = self.unread.iter().map(|(file, why)| (file, format!("cannot be read: {why}")));
         let all: Vec<_> = odd.chain(unread).collect();
-        let width = all.iter().map(|(name, _)| name.chars().count()).max().unwrap_or_default();
+        // A longer one moves only its own text.
+        let width = all.iter().map(|(name, _)| name.chars().count()).max().unwrap_or_default().min(64);
         if !all.is_empty() {
             writeln!(out)?;
         }
