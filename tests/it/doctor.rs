@@ -637,7 +637,7 @@ fn named_pairs_alone_are_tested() {
 #[test]
 fn pair_that_is_none_or_absent_is_refused() {
     let absent = doctor("").arg("0>2").plain();
-    assert_eq!(absent.status, "exit status: 2");
+    assert_eq!(absent.status, "exit status: 3");
     assert!(absent.shim[0].contains("there is no GPU 2: CUDA reports 2"), "{:?}", absent.shim);
     let none = doctor("").arg("0:1").plain();
     assert_eq!(none.status, "exit status: 2");
@@ -654,7 +654,7 @@ fn one_device_has_no_pair() {
 #[test]
 fn driver_without_devices_is_said() {
     let outcome = doctor("").env("P2PSIM_DEVICES", "0").plain();
-    assert_eq!(outcome.status, "exit status: 2");
+    assert_eq!(outcome.status, "exit status: 3");
     let said = "p2pshim: nothing was tested: cuInit returned CUDA_ERROR_NO_DEVICE (100): no GPU";
     assert!(outcome.shim[0].starts_with(said), "{:?}", outcome.shim);
     assert!(outcome.stdout.contains("kernel parameters"), "{}", outcome.stdout);
@@ -667,7 +667,7 @@ fn driver_that_cannot_be_loaded_is_said() {
     fs::create_dir(&folder).unwrap();
     fs::write(folder.join("libcuda.so.1"), "").unwrap();
     let outcome = Program::new(command()).arg("doctor").env("LD_LIBRARY_PATH", folder.to_string_lossy()).plain();
-    assert_eq!(outcome.status, "exit status: 2");
+    assert_eq!(outcome.status, "exit status: 3");
     assert!(outcome.shim[0].contains("libcuda.so.1") && outcome.shim[0].contains("Is NVIDIA's driver installed?"));
     fs::remove_dir_all(folder).unwrap();
 }
@@ -790,7 +790,7 @@ fn simulated_gpus_that_are_not_there_are_no_verdict() {
     fs::create_dir(&folder).unwrap();
     fs::copy(command(), folder.join("p2pshim")).unwrap();
     let outcome = Program::new(folder.join("p2pshim")).arg("doctor").arg("--sim").arg("2").plain();
-    assert_eq!(outcome.status, "exit status: 2");
+    assert_eq!(outcome.status, "exit status: 3");
     assert!(outcome.shim[0].contains("the simulated GPUs are not there"), "{:?}", outcome.shim);
     fs::remove_dir_all(folder).unwrap();
 }

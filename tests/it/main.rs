@@ -32,6 +32,7 @@ mod conformance;
 mod demo;
 mod docs;
 mod doctor;
+mod exit_status;
 mod exports;
 mod findings;
 mod fork;

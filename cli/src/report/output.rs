@@ -72,7 +72,7 @@ fn beside(path: &Path) -> PathBuf {
 }
 
 /// Says what could not be written. Whether it is a pipe that nobody reads any more can still be told.
-fn named(name: &str, error: io::Error) -> io::Error {
+pub(crate) fn named(name: &str, error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{name} cannot be written: {error}"))
 }
 
