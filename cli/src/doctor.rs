@@ -68,7 +68,7 @@ use progress::Progress;
 use report::{Examined, Row};
 use session::{Session, Settings};
 
-use crate::report::{STDOUT, check_output, is_stdout, named, write_to};
+use crate::report::{STDOUT, check_output, is_stdout, named, write_for_others};
 use crate::status::{self, Refusal};
 use crate::{complain, numbers, sim};
 
@@ -231,7 +231,7 @@ impl DoctorArguments {
                 let written = form(out, examined);
                 shown(out, written)
             } else {
-                write_to(path, |out| form(out, examined))
+                write_for_others(path, |out| form(out, examined))
             }
         };
         self.forms().map(write).collect()

@@ -1000,8 +1000,16 @@ fn forms_for_programs_go_to_files_and_many_machines_are_merged() {
         format!("--csv={}", at("a.csv")),
         format!("--prometheus={}", at("a.prom")),
     ];
-    let outcome = doctor("drop:0>1").args(&["--quick"]).args(&forms.each_ref().map(String::as_str)).plain();
+    let umask = ["-c", "umask 027; exec \"$@\"", "sh", &crate::support::command().to_string_lossy()].map(str::to_owned);
+    let doctor_by = umask.iter().fold(Program::new("sh"), |program, word| program.arg(word.as_str()));
+    let quick = doctor_by.args(&["doctor", "--timeout", "600", "--quick"]).args(&forms.each_ref().map(String::as_str));
+    let outcome = quick.libraries("target/sim/lib").env("P2PSIM_FAULT", "drop:0>1").plain();
     assert_eq!((outcome.status.as_str(), outcome.stdout.as_str()), ("exit status: 1", ""));
+    for name in ["a.json", "a.csv", "a.prom"] {
+        use std::os::unix::fs::PermissionsExt;
+        let mode = std::fs::metadata(folder.join(name)).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode, 0o640, "{name}: the umask says who reads it");
+    }
     let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
     let csv = read("a.csv");
     assert!(csv.starts_with("host,time,machine,summary,from,") && csv.lines().count() == 3, "{csv}");

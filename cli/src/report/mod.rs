@@ -70,7 +70,7 @@ use filter::Filter;
 use gather::Options;
 pub(crate) use hang::{EXAMPLES as EXAMPLES_OF_HANG, LiveArguments, hang, ps};
 use model::Report;
-pub(crate) use output::{STDOUT, check as check_output, is_stdout, named, write_to};
+pub(crate) use output::{STDOUT, check as check_output, is_stdout, named, write_for_others};
 pub(crate) use processes::without_arguments;
 use term::Style;
 pub(crate) use term::wrapped;
