@@ -35,6 +35,7 @@ mod doctor;
 mod exit_status;
 mod exports;
 mod findings;
+mod fleet;
 mod fork;
 mod full_log;
 mod gate;
