@@ -68,7 +68,8 @@ use progress::Progress;
 use report::{Examined, Row};
 use session::{Session, Settings};
 
-use crate::report::{STDOUT, check_output, is_stdout, write_to};
+use crate::report::{STDOUT, check_output, is_stdout, named, write_for_others};
+use crate::status::{self, Refusal};
 use crate::{complain, numbers, sim};
 
 /// Writes what was found in a form for programs.
@@ -77,11 +78,8 @@ type Form = fn(&mut dyn Write, &Examined) -> io::Result<()>;
 /// How long a pair may take, in seconds, unless the user says otherwise.
 const TIMEOUT_S: u64 = 20;
 
-/// Exit status if nothing could be tested.
-const FAILED: u8 = 2;
-
 /// The help's text after the options.
-pub(crate) const AFTER_HELP: &str = "\
+pub(crate) const EXAMPLES: &str = "\
 Examples:
   p2pshim doctor                  all pairs
   p2pshim doctor '0>1' 2-3        GPU 0 accessing the memory of GPU 1; 2 and 3 in both directions
@@ -92,13 +90,7 @@ Examples:
   p2pshim doctor --issue          Markdown, to paste into a bug report
   p2pshim doctor --sim 4          on four simulated GPUs
   P2PSIM_FAULT='lost:0>1' p2pshim doctor --sim 2
-                                  on two, one of which loses what its kernels write
-
-Exit status:
-  0  every pair is verified, or has no path
-  1  a pair is unsafe: it lost data, or hung
-  2  nothing could be tested, or wrong usage
-  3  a pair could not be verified, and none is unsafe";
+                                  on two, one of which loses what its kernels write";
 
 /// The pairs and tests that the user asks for.
 #[derive(Args)]
@@ -174,8 +166,7 @@ enum DoctorCommand {
     ///
     /// A machine stands out if it is unsafe or was not tested, or if its GPUs, driver, links or speeds (less than 80 % of the median) are
     /// not those of most machines with the same GPUs.
-    ///
-    /// Exit status: 0 all are well, 1 a machine is unsafe, 3 something was not tested or could not be read.
+    #[command(after_long_help = status::help("doctor merge"))]
     Merge {
         /// Files with the JSON of one machine or more, or folders with *.json
         #[arg(required = true, value_name = "PATH")]
@@ -190,18 +181,15 @@ enum DoctorCommand {
 }
 
 impl DoctorCommand {
-    /// # Errors
-    /// The output could not be written.
-    fn run(&self, out: &mut impl Write) -> io::Result<ExitCode> {
+    fn run(&self, out: &mut impl Write) -> ExitCode {
         let Self::Merge { paths, json, csv } = self;
         let fleet = Fleet::read(paths);
-        match (json, csv) {
-            (true, _) => fleet.json(out)?,
-            (_, true) => fleet::csv(&fleet.all(), out)?,
-            _ => fleet.write(out)?,
-        }
-        out.flush()?;
-        Ok(ExitCode::from(fleet.status()))
+        let written = match (json, csv) {
+            (true, _) => fleet.json(out),
+            (_, true) => fleet::csv(&fleet.all(), out),
+            _ => fleet.write(out),
+        };
+        status::end(fleet.status(), [shown(out, written)])
     }
 }
 
@@ -229,18 +217,24 @@ impl DoctorArguments {
     fn check_outputs(&self) -> Result<(), Box<dyn Error>> {
         let is_env = self.env.is_some() || self.issue;
         if self.forms().filter(|(path, _)| is_stdout(path)).count() + usize::from(is_env) > 1 {
-            return Err(
-                "only one form can go to standard output; name a file for the others, such as --json=out.json".into()
-            );
+            let said = "only one form can go to standard output; name a file for the others, such as --json=out.json";
+            return Err(Refusal::Usage(said.to_owned()).into());
         }
-        Ok(self.forms().try_for_each(|(path, _)| check_output(path))?)
+        let written = self.forms().try_for_each(|(path, _)| check_output(path));
+        Ok(written.map_err(|error| format!("nothing was tested: {error}"))?)
     }
 
-    /// Writes those forms. Those for standard output go to `out`.
-    fn write_forms(&self, out: &mut impl Write, examined: &Examined) -> io::Result<()> {
-        self.forms().try_for_each(|(path, form)| {
-            if is_stdout(path) { form(out, examined) } else { write_to(path, |out| form(out, examined)) }
-        })
+    /// Writes those forms, each whatever became of the others. Those for standard output go to `out`.
+    fn write_forms(&self, out: &mut impl Write, examined: &Examined) -> Vec<io::Result<()>> {
+        let write = |(path, form): (&Path, Form)| {
+            if is_stdout(path) {
+                let written = form(out, examined);
+                shown(out, written)
+            } else {
+                write_for_others(path, |out| form(out, examined))
+            }
+        };
+        self.forms().map(write).collect()
     }
 
     /// Whether the tables are shown.
@@ -249,25 +243,24 @@ impl DoctorArguments {
     }
 }
 
-/// Examines, and returns the exit status: 0 all verified or without a path, 1 a pair failed, 2 nothing could be tested, 3 some pair
-/// could not be.
+/// Flushes standard output, and names it if it could not be written.
+fn shown(out: &mut impl Write, written: io::Result<()>) -> io::Result<()> {
+    written.and_then(|()| out.flush()).map_err(|error| named("standard output", error))
+}
+
+/// Examines, and returns the exit status.
 ///
 /// # Errors
-/// The output could not be written.
-pub(crate) fn run(arguments: &DoctorArguments, out: &mut impl Write) -> io::Result<ExitCode> {
+/// There are no simulated GPUs, or nothing can be written there.
+pub(crate) fn run(arguments: &DoctorArguments, out: &mut impl Write) -> Result<ExitCode, Box<dyn Error>> {
     match &arguments.command {
-        _ if arguments.forget => return kept::forget(out),
-        Some(command) => return command.run(out),
+        _ if arguments.forget => return Ok(kept::forget(out)?),
+        Some(command) => return Ok(command.run(out)),
         None => {}
     }
-    let environment = arguments.sim.map(sim::environment).transpose().map_err(Box::from);
-    let environment = match environment.and_then(|it| arguments.check_outputs().map(|()| it)) {
-        Ok(environment) => environment.unwrap_or_default(),
-        Err(error) => {
-            complain(format_args!("nothing was tested: {error}"));
-            return Ok(ExitCode::from(FAILED));
-        }
-    };
+    let environment = arguments.sim.map(sim::environment).transpose();
+    let environment = environment.map_err(|error| format!("nothing was tested: {error}"))?.unwrap_or_default();
+    arguments.check_outputs()?;
     let (timeout, progress) = (Duration::from_secs(arguments.timeout), Progress::new());
     let level = arguments.level();
     let settings = Settings {
@@ -286,7 +279,7 @@ pub(crate) fn run(arguments: &DoctorArguments, out: &mut impl Write) -> io::Resu
     (examined.is_quick, examined.is_full) = (arguments.quick, arguments.full);
     let (pairs, session) = match wanted {
         Ok(wanted) => wanted,
-        Err(why) => return untested(examined, why, arguments, out),
+        Err(why) => return Ok(untested(examined, why, arguments, out)),
     };
     let rows = if level == Level::Quick {
         examine::test(&pairs, session, settings)
@@ -298,18 +291,19 @@ pub(crate) fn run(arguments: &DoctorArguments, out: &mut impl Write) -> io::Resu
     progress.clear();
     let kept_in = kept::keep_all(&examined.inventory, &examined.rows, arguments.timeout, arguments.quick);
     examined.kept_in = kept_in.filter(|_| arguments.sim.is_none());
-    arguments.write_forms(out, &examined)?;
-    if arguments.issue {
-        let status = examined.status();
-        report::print_issue(out, examined)?;
-        return Ok(ExitCode::from(status));
+    let mut written = arguments.write_forms(out, &examined);
+    let answer = examined.conclusion().status();
+    let printed = if arguments.issue {
+        report::print_issue(out, examined)
     } else if let Some(form) = arguments.env {
-        examined.environment(&arguments.env_for).write(out, form)?;
+        examined.environment(&arguments.env_for).write(out, form)
     } else if arguments.shows() {
-        report::print(out, &examined)?;
-    }
-    out.flush()?;
-    Ok(ExitCode::from(examined.status()))
+        report::print(out, &examined)
+    } else {
+        return Ok(status::end(answer, written));
+    };
+    written.push(shown(out, printed));
+    Ok(status::end(answer, written))
 }
 
 /// Starts a test process, and has it list the GPUs. If it cannot go on, the inventory is what it told before.
@@ -329,27 +323,20 @@ fn start(settings: Settings<'_>) -> (Result<Session<'_>, String>, Inventory) {
 }
 
 /// Says why nothing was tested, and what is known of the machine.
-///
-/// # Errors
-/// The output could not be written.
-fn untested(
-    mut examined: Examined,
-    why: String,
-    arguments: &DoctorArguments,
-    out: &mut impl Write,
-) -> io::Result<ExitCode> {
+fn untested(mut examined: Examined, why: String, arguments: &DoctorArguments, out: &mut impl Write) -> ExitCode {
     let said = format!("nothing was tested: {why}");
     examined.error = Some(why);
-    let status = examined.status();
-    arguments.write_forms(out, &examined)?;
+    let answer = examined.conclusion().status();
+    let mut written = arguments.write_forms(out, &examined);
     if arguments.issue {
-        report::print_issue(out, examined)?;
+        let printed = report::print_issue(out, examined);
+        written.push(shown(out, printed));
     } else if arguments.shows() {
-        report::print_untested(out, &examined)?;
+        let printed = report::print_untested(out, &examined);
+        written.push(shown(out, printed));
     }
-    out.flush()?;
     complain(said);
-    Ok(ExitCode::from(status))
+    status::end(answer, written)
 }
 
 impl Examined {
@@ -454,10 +441,6 @@ impl Examined {
             }
             _ => text,
         }
-    }
-
-    fn status(&self) -> u8 {
-        if self.error.is_some() { FAILED } else { self.conclusion().status() }
     }
 }
 

@@ -12,9 +12,10 @@ use p2pshim_host::nearest::nearest;
 
 use crate::report;
 use crate::shim::Rule;
+use crate::status::Refusal;
 
 /// The help's text after the options.
-pub(crate) const AFTER_HELP: &str = "\
+pub(crate) const EXAMPLES: &str = "\
 Examples:
   p2pshim explain 704
   p2pshim explain 50                                 of a runtime of CUDA 10.0 or older
@@ -25,13 +26,10 @@ Examples:
   p2pshim explain \"$(grep -m 1 ' = cudaError' app.log)\"";
 
 /// There is nothing in it that can be explained.
-#[derive(Debug)]
 struct Unknown {
     text: String,
     nearest: Option<String>,
 }
-
-impl Error for Unknown {}
 
 impl Display for Unknown {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
@@ -88,7 +86,7 @@ pub(crate) fn print(
         let known = rules.iter().map(|rule| rule.id.clone()).chain(code::known()).chain(path::known());
         let known: Vec<String> = known.collect();
         let nearest = nearest(text.trim(), known.iter().map(String::as_str)).map(str::to_owned);
-        return Err(Box::new(Unknown { text: text.to_owned(), nearest }));
+        return Err(Box::new(Refusal::none_found(Unknown { text: text.to_owned(), nearest })));
     }
     let functions: Vec<&str> = words(text).filter(|word| functions.iter().any(|known| known == word)).collect();
     for (number, &code) in codes.iter().enumerate() {

@@ -20,7 +20,7 @@ fn odd(random: &mut Random) -> Value {
         json!([]),
         json!({}),
         json!(true),
-        json!("x".repeat(3000)),
+        json!("x".repeat(100_000)),
     ];
     all[random.below(all.len())].clone()
 }

@@ -25,6 +25,7 @@ mod runs;
 mod schema;
 mod shim;
 mod sim;
+mod status;
 
 use std::ffi::OsString;
 use std::fmt::Display;
@@ -81,16 +82,13 @@ enum Command {
     /// If it cannot, the end of the output says what to do. Each pair is tested in a process of its own. It copies known data with the copy engines, runs kernels that load from and
     /// store to the peer's memory, reads the data back, and measures direct copies and copies through the host. The shim takes
     /// no part in the test. The verdicts are saved; the shim uses them with P2PSHIM_VERIFY=full.
-    #[command(after_long_help = doctor::AFTER_HELP)]
+    #[command(after_long_help = format!("{}\n\n{}", doctor::EXAMPLES, status::help("doctor")))]
     Doctor(DoctorArguments),
     /// Report on trace files: what was copied, how, and at what cost
     ///
     /// Copies, their paths and costs, findings, errors, and calls that never returned. Traces of all ranks and hosts of a job can
     /// be read together. Without an option a text report is printed on standard output.
-    ///
-    /// Exit status: 0 everything was read, 1 there is no report (no trace, no readable trace, no call that fits the filters, or
-    /// the output cannot be written), 2 wrong arguments, 3 there is a report, but some files were damaged, cut off, or of a later version, 120 a condition of
-    /// --fail-on is true.
+    #[command(after_long_help = status::help("report"))]
     Report(Box<ReportArguments>),
     /// Compare two runs: what got better or worse
     ///
@@ -98,22 +96,23 @@ enum Command {
     /// has changed most. A difference counts if it is above the threshold, and 1 ms of calls or 0.1 s of the whole run. If a folder holds several
     /// runs, medians are compared, and a difference within their spread does not count. Times are compared if the programs copied as much,
     /// times of a copy if the copies were as large; a rate, if all copies of the pair were timed (--gpu-timing all).
-    #[command(after_long_help = compare::AFTER_HELP)]
+    #[command(after_long_help = format!("{}\n\n{}", compare::EXAMPLES, status::help("compare")))]
     Compare(CompareArguments),
     /// Say what programs that hang are in, and for whom they wait
     ///
     /// The first line of a run says which process the others may wait for, as far as that can be told. The program need not end or be stopped.
-    #[command(after_long_help = report::AFTER_HELP_OF_HANG)]
+    #[command(after_long_help = format!("{}\n\n{}", report::EXAMPLES_OF_HANG, status::help("hang")))]
     Hang(LiveArguments),
     /// List the processes that run under the shim, and their calls
     ///
     /// As `p2pshim hang` it reads the traces of programs that `p2pshim run` has started.
+    #[command(after_long_help = status::help("ps"))]
     Ps(LiveArguments),
     /// Explain a code, a finding, a path or a line of the log
     ///
     /// For a code: its names, the functions that returned it on real GPUs, and the findings that say why. For a finding: what is
     /// wrong, what the documentation says, what the hardware does.
-    #[command(after_long_help = explain::AFTER_HELP)]
+    #[command(after_long_help = format!("{}\n\n{}", explain::EXAMPLES, status::help("explain")))]
     Explain {
         /// A code, its name, a finding, a path, or a line with one in it
         ///
@@ -126,23 +125,27 @@ enum Command {
         markdown: bool,
     },
     /// List the environment variables that the shim reads
+    #[command(after_long_help = status::help("options"))]
     Options {
         /// Print docs/OPTIONS.md
         #[arg(long)]
         markdown: bool,
     },
     /// List the functions that the shim intercepts
+    #[command(after_long_help = status::help("apis"))]
     Apis {
         /// Print the table of docs/INTERCEPTED.md
         #[arg(long)]
         markdown: bool,
     },
     /// Print a completion script for a shell
-    #[command(after_long_help = "Examples:\n  p2pshim completions bash >/etc/bash_completion.d/p2pshim\n  \
-        p2pshim completions zsh >~/.zfunc/_p2pshim\n  p2pshim completions fish >~/.config/fish/completions/p2pshim.fish")]
+    #[command(after_long_help = format!("Examples:\n  p2pshim completions bash >/etc/bash_completion.d/p2pshim\n  \
+        p2pshim completions zsh >~/.zfunc/_p2pshim\n  \
+        p2pshim completions fish >~/.config/fish/completions/p2pshim.fish\n\n{}", status::help("completions")))]
     Completions(CompletionsArguments),
     /// Write the manual pages
-    #[command(after_long_help = "Examples:\n  p2pshim man | man -l -\n  p2pshim man /usr/local/share/man/man1")]
+    #[command(after_long_help = format!(
+        "Examples:\n  p2pshim man | man -l -\n  p2pshim man /usr/local/share/man/man1\n\n{}", status::help("man")))]
     Man(ManArguments),
     /// The process that touches the GPUs, for `doctor` and `run`
     #[command(hide = true)]
@@ -153,23 +156,12 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    run::stay_at_limits();
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => return refuse(&error),
     };
-    match run(&arguments) {
-        Ok(status) => status,
-        Err(error)
-            if error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe) =>
-        {
-            // `p2pshim apis | head`: the reader has what it wanted.
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            complain(error);
-            ExitCode::FAILURE
-        }
-    }
+    run(&arguments).unwrap_or_else(status::of_error)
 }
 
 /// Says what is wrong with the arguments, or shows the help.
@@ -180,10 +172,12 @@ fn refuse(error: &clap::Error) -> ExitCode {
     if error.use_stderr() && !std::env::args_os().all(is_plain) {
         error.to_string().lines().for_each(|line| say(shortened(line)));
     } else {
-        // As `clap` itself does, a closed pipe is nobody's concern.
-        let _ = error.print();
+        let shown = error.print().and_then(|()| io::stdout().flush());
+        if !error.use_stderr() {
+            return status::end(status::GOOD, [shown]);
+        }
     }
-    u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from)
+    ExitCode::from(status::USAGE)
 }
 
 /// Says something on standard error.
@@ -212,7 +206,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn std::error::Error>> {
             let functions: Vec<String> = shim.apis()?.into_iter().map(|api| api.name).collect();
             explain::print(&mut out, &shim.rules()?, &functions, &what.join(" "))?;
         }
-        Command::Doctor(arguments) => return Ok(doctor::run(arguments, &mut out)?),
+        Command::Doctor(arguments) => return doctor::run(arguments, &mut out),
         Command::Completions(arguments) => pages::print_completions(&mut out, Arguments::command(), arguments)?,
         Command::Man(arguments) => pages::write_man(&mut out, Arguments::command(), arguments)?,
         Command::Report(arguments) => {
@@ -223,7 +217,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn std::error::Error>> {
         Command::Compare(arguments) => {
             // It writes by itself.
             drop(out);
-            return Ok(compare::run(arguments));
+            return compare::run(arguments);
         }
         Command::Hang(arguments) => {
             drop(out);

@@ -7,6 +7,7 @@ mod signals;
 mod traces;
 
 pub(crate) use options::print_markdown;
+pub(crate) use signals::stay_at_limits;
 
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -33,18 +34,12 @@ use crate::gate::{Gate, Judged};
 use crate::nvlink::{self, Reading, Watch};
 use crate::runs::{Run, signal_name};
 use crate::shim::{self, Shim};
+use crate::status::{self, FAILED, NOT_FOUND, NOT_STARTED};
 use crate::{complain, doctor, numbers, report, say, sim};
 
 /// The variable that tells NCCL to use no peer access.
 const NCCL_P2P_DISABLE: &str = "NCCL_P2P_DISABLE";
 const NCCL_PROTO: &str = "NCCL_PROTO";
-
-/// Exit status if this command itself fails, before the program is started; these are the shell's and `env`'s.
-const FAILED: u8 = 125;
-/// If the program is there and cannot be started.
-const NOT_STARTED: u8 = 126;
-/// If there is no such program.
-const NOT_FOUND: u8 = 127;
 
 /// The option of the shim that says where traces go.
 const TRACE: &str = "P2PSHIM_TRACE";
@@ -56,7 +51,7 @@ const GPU_TIMING: &str = "P2PSHIM_GPU_TIMING";
 const SUFFIX: &str = p2pshim_trace::SUFFIX;
 
 /// The help's text after the options.
-const AFTER_HELP: &str = "\
+const EXAMPLES: &str = "\
 Examples:
   p2pshim run ./app                        with a report at the end
   p2pshim run --trace traces ./app         the same, and the traces are kept; see p2pshim report
@@ -70,14 +65,6 @@ Examples:
                                            exit 120 if a copy is staged, or data may be wrong
   p2pshim run --sim 4 ./app                on four simulated GPUs
   p2pshim run mpirun -np 4 ./app           all processes that the program starts
-
-Exit status:
-  that of the program; if a signal killed it, p2pshim ends with the same signal
-  120  a condition of --fail-on is true, and the program ended with 0
-  2    wrong usage
-  125  p2pshim failed before it started the program
-  126  the program exists but cannot be started
-  127  no such program
 
 Signals:
   p2pshim passes HUP, INT, QUIT, TERM, USR1, USR2, WINCH, TSTP and CONT on to the program.
@@ -258,7 +245,9 @@ impl Args for RunArguments {
             .arg(no_check)
             .arg(simulated);
         let command = command.args(options::arguments()).arg(program);
-        command.override_usage("p2pshim run [OPTIONS] [--] COMMAND [ARGUMENT]...").after_long_help(AFTER_HELP)
+        command
+            .override_usage("p2pshim run [OPTIONS] [--] COMMAND [ARGUMENT]...")
+            .after_long_help(format!("{EXAMPLES}\n\n{}", status::help("run")))
     }
 
     fn augment_args_for_update(command: clap::Command) -> clap::Command {
@@ -329,7 +318,7 @@ fn judge(arguments: &RunArguments, traces: &[PathBuf], run: &Run) -> Option<u8> 
         true => report::apart::of_run(traces, run),
         false => Err("no process called an intercepted function, or the preload was lost on the way (`env -i`, sudo, a static child)".into()),
     };
-    arguments.gate.judge(reports, Some(&program))
+    arguments.gate.judge(reports, Some(&program), FAILED)
 }
 
 fn fail(error: &(impl std::fmt::Display + ?Sized), status: u8) -> ExitCode {

@@ -386,7 +386,8 @@ fn filter_that_nothing_can_fit_says_what_there_is() {
         for format in ["text", "calls"] {
             let arguments: Vec<&str> = filter.split(' ').chain(["--format", format]).collect();
             let (out, error, status) = report(&[&[folder.0.to_str().unwrap()], &arguments[..]].concat());
-            assert_eq!((out.as_str(), status), ("", 1), "{filter}");
+            let refused = if filter.contains("--until") { 2 } else { 1 };
+            assert_eq!((out.as_str(), status), ("", refused), "{filter}");
             assert!(error.starts_with(&format!("p2pshim: {expected}")), "{filter}: {error}");
         }
     }
@@ -449,7 +450,7 @@ fn format_and_output_are_what_the_short_forms_are() {
     assert_eq!(report_of(&folder, &["--format", "text", "-o", &at("out.json")]), "");
     assert!(read("out.json").contains("\nCopies\n"), "what was asked for counts more");
     let (_, error, status) = report(&[folder.0.to_str().unwrap(), &format!("--json={}", at("x")), "--html", &at("x")]);
-    assert!(status == 1 && error.contains("only one form can go to") && error.contains("x; name another"), "{error}");
+    assert!(status == 2 && error.contains("only one form can go to") && error.contains("x; name another"), "{error}");
 }
 
 #[test]
@@ -475,7 +476,7 @@ fn file_of_another_major_version_says_what_to_do() {
     fs::write(&path, &bytes).unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_p2pshim")).arg("report").arg(&folder.0).output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert_eq!(output.status.code(), Some(3), "{said}");
     let expected = "written in version 2.0 of the format; this command reads version 1 only. Read it with the p2pshim command of the \
                     release that wrote it, or record it again";
     assert!(said.contains(expected), "{said}");
@@ -786,9 +787,9 @@ fn outputs_to_files_are_written_together() {
     assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 4, "nothing unfinished is left");
 
     let (_, error, status) = report(&[folder.0.to_str().unwrap(), "--json", "--csv"]);
-    assert!(status == 1 && error.contains("--json=out.json"), "{error}");
+    assert!(status == 2 && error.contains("--json=out.json"), "{error}");
     let (_, error, status) = report(&[folder.0.to_str().unwrap(), "--json=/nowhere/a.json"]);
-    assert!(status == 1 && error.contains("/nowhere/a.json cannot be written"), "{error}");
+    assert!(status == 3 && error.contains("/nowhere/a.json cannot be written"), "{error}");
 }
 
 #[test]
@@ -802,9 +803,9 @@ fn folder_without_traces_says_what_to_do() {
     let (_, error, status) = report(&[folder.0.join("a.run.json").to_str().unwrap()]);
     assert!(status == 1 && error.contains("a.run.json: make one with"), "{error}");
     let (_, error, status) = report(&["/nowhere/at/all"]);
-    assert!(status == 1 && error.contains("/nowhere/at/all: No such file"), "{error}");
+    assert!(status == 3 && error.contains("/nowhere/at/all: No such file"), "{error}");
     let (_, error, status) = report(&[folder.0.join("notes.txt").to_str().unwrap()]);
-    assert!(status == 1 && error.contains("notes.txt: not a trace of p2pshim"), "{error}");
+    assert!(status == 3 && error.contains("notes.txt: not a trace of p2pshim"), "{error}");
     let (_, error, status) = report(&[]);
     assert!(status == 2 && error.contains("<PATH>"), "{error}");
 }
@@ -837,7 +838,7 @@ fn files_that_are_newer_or_cut_off_are_told_of_and_the_rest_is_read() {
         assert!(status == 3 && !out.is_empty() && said.iter().all(|part| error.contains(part)), "{error}");
     }
     let (_, error, status) = report(&[folder.0.join("newer.p2ptrace").to_str().unwrap()]);
-    assert!(status == 1 && error.contains("Read it with the p2pshim command of the release that wrote it"), "{error}");
+    assert!(status == 3 && error.contains("Read it with the p2pshim command of the release that wrote it"), "{error}");
 }
 
 fn now() -> u64 {

@@ -14,8 +14,9 @@ case $? in
     ;;
 0)
     rm -f "$nodes/$(hostname)".*-*
-    : >"$done"
+    # Not `: >`, which would end this script, and so drain the node, if it failed.
+    touch "$done"
     ;;
 esac
-# A node that could not be tested keeps working, and is tested again before the next job.
+# A node that could not be tested, or whose result could not be written, keeps working, and is tested again before the next job.
 exit 0

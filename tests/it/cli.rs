@@ -36,14 +36,14 @@ fn options_lists_each_variable_with_its_default() {
 #[test]
 fn library_absent_message_names_it() {
     let output = p2pshim(&["--library", "/nonexistent/libp2pshim.so", "apis"]);
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(3));
     assert!(text(&output.stderr).starts_with("p2pshim: /nonexistent/libp2pshim.so: "), "{}", text(&output.stderr));
 }
 
 #[test]
 fn library_another_message_says_so() {
     let output = p2pshim(&["--library", "/lib/x86_64-linux-gnu/libm.so.6", "apis"]);
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(3));
     assert!(text(&output.stderr).contains("not the shim"), "{}", text(&output.stderr));
 }
 
@@ -127,7 +127,7 @@ fn man_writes_a_page_for_every_command() {
 #[test]
 fn man_folder_that_cannot_be_made_is_named() {
     let output = p2pshim(&["man", "/proc/no-such"]);
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(3));
     assert!(text(&output.stderr).starts_with("p2pshim: /proc/no-such: "), "{}", text(&output.stderr));
 }
 

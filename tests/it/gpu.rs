@@ -236,7 +236,7 @@ fn driver_that_is_none_or_old_doctor_says_so_and_cudarc_panics() {
         let folder = drivers(&["libcuda.so.1", "libcuda.so"], source);
         let on = |program: Program| program.env("LD_LIBRARY_PATH", folder.to_string_lossy()).plain();
         let doctor = on(doctor());
-        assert_eq!(doctor.status, "exit status: 2");
+        assert_eq!(doctor.status, "exit status: 3");
         assert!(doctor.shim[0].contains(doctor_says), "{:?}", doctor.shim);
         let cudarc = on(program("start"));
         assert_eq!(cudarc.status, "exit status: 101", "{RECONSIDER}");
@@ -263,7 +263,7 @@ fn code_that_nobody_knows_doctor_says_its_number_and_cudarc_has_no_value_for_it(
     for code in [1000, 4242] {
         let doctor = doctor().arg("0>1").libraries("target/sim/lib");
         let doctor = doctor.env("P2PSIM_FAULT", format!("code:cuInit:{code}@1")).plain();
-        assert_eq!(doctor.status, "exit status: 2");
+        assert_eq!(doctor.status, "exit status: 3");
         let said = format!("nothing was tested: cuInit returned an error without a name ({code})");
         assert!(doctor.shim[0].contains(&said), "{:?}", doctor.shim);
     }

@@ -101,7 +101,7 @@ fn rank_that_stops_before_a_barrier_is_named_first() {
     // As a user asks, by the process of the command, and by the folder.
     for named in [job.run.id().to_string().as_str(), job.traces()] {
         let (lines, error, status) = hang(&[named]);
-        assert_eq!((error.as_str(), status), ("", Some(3)), "{lines:#?}");
+        assert_eq!((error.as_str(), status), ("", Some(1)), "{lines:#?}");
         assert!(lines[0].starts_with("Rank 5 has made no GPU call that p2pshim sees for "), "{lines:#?}");
         assert!(lines[1].ends_with(" …"), "arguments may be secret: {lines:#?}");
         assert!(
@@ -223,7 +223,7 @@ fn what_blocks_is_named() {
         let job = Job::new(what, 1, 1);
         job.wait_for(&[IN_CALL]);
         let (lines, error, status) = hang(&[job.traces()]);
-        assert_eq!((error.as_str(), status), ("", Some(3)), "{lines:#?}");
+        assert_eq!((error.as_str(), status), ("", Some(1)), "{lines:#?}");
         assert!(lines[0].starts_with("Rank 0 is in a GPU call that does not return, for "), "{lines:#?}");
         assert!(lines[2].contains(&format!(") has been in {function} for ")), "{what}: {lines:#?}");
     }
@@ -239,7 +239,7 @@ fn nothing_that_runs_and_others_files_are_said() {
         chown(&file, Some(12345), None).unwrap();
         let (lines, error, status) = hang(&[job.traces()]);
         assert!(lines.is_empty() && error.contains("is left out: it belongs to another user"), "{lines:?} {error}");
-        assert_eq!(status, Some(1));
+        assert_eq!(status, Some(3));
         chown(&file, Some(0), None).unwrap();
     } else {
         say("skipped: only root can give a file to another user");
@@ -247,7 +247,7 @@ fn nothing_that_runs_and_others_files_are_said() {
     let link = job.traces.join("link.p2ptrace");
     std::os::unix::fs::symlink(&file, &link).unwrap();
     let (_, error, status) = hang(&[link.to_str().unwrap()]);
-    assert_eq!(status, Some(1), "{error}");
+    assert_eq!(status, Some(3), "{error}");
     fs::remove_file(&link).unwrap();
     signal("KILL", &pid(&run, 0));
     let gone = Path::new("/proc").join(pid(&run, 0));
@@ -264,7 +264,7 @@ fn nothing_that_runs_and_others_files_are_said() {
     bare.args(["run", "--no-report", "--no-check", "sleep", "600"]).stdout(Stdio::null());
     let mut bare = bare.spawn().unwrap();
     let (_, error, status) = hang(&[&bare.id().to_string()]);
-    assert!(error.contains("no program runs here that writes a trace") && status == Some(1), "{error}");
+    assert!(error.contains("no program runs here that writes a trace") && status == Some(3), "{error}");
     signal("TERM", &bare.id().to_string());
     bare.wait().unwrap();
 }

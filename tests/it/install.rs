@@ -219,10 +219,14 @@ fn pytest_fails_where_a_copy_is_staged_and_passes_where_none_is() {
         ("skipped", "SKIPPED"),
         ("expected", "XFAIL"),
         ("killed", "FAILED"),
+        ("staged_then_ends", "FAILED"),
+        ("direct_then_ends", "PASSED"),
+        ("staged_then_torn", "FAILED"),
+        ("staged_then_torn", "ERROR"),
     ] {
         assert!(said.contains(&format!("test_copies.py::test_{test} {outcome}")), "{test} {outcome}: {said}");
     }
-    assert!(said.contains("4 failed, 5 passed, 1 skipped, 1 xfailed"), "{said}");
+    assert!(said.contains("6 failed, 6 passed, 1 skipped, 1 xfailed, 1 error"), "{said}");
     for part in [
         "--fail-on staged: 2.6 MB in 40 copies were staged, GPU 0 > GPU 1 (access not enabled)",
         "AssertionError: by itself",

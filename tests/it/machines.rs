@@ -24,7 +24,7 @@ fn issue_without_a_driver_says_that_nothing_was_tested() {
     let program = Program::new(command()).args(&["doctor", "--issue"]).env("LD_LIBRARY_PATH", "/nonexistent");
     let outcome = program.plain();
     assert!(outcome.stdout.contains("nothing was tested"), "{}", outcome.stdout);
-    assert_eq!(outcome.status, "exit status: 2");
+    assert_eq!(outcome.status, "exit status: 3");
 }
 
 /// NVML of simulated GPUs needs a folder, and says what the words tell it to.
@@ -44,7 +44,7 @@ fn fabric_is_named_first_also_where_cuda_does_not_start() {
         first[0].starts_with("Hint: NVLink fabric of GPU 0 1: not started. Start nvidia-fabricmanager"),
         "{first:?}"
     );
-    assert_eq!(outcome.status, "exit status: 2");
+    assert_eq!(outcome.status, "exit status: 3");
     fs::remove_dir_all(folder).unwrap();
 }
 

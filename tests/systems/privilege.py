@@ -207,11 +207,42 @@ def nothing_to_write():
         check(f"{what}: doctor", said([P2PSHIM, "doctor", "--quick", "--sim", "2"], within, HOME=""), "Data arrived in every test of every pair")
 
 
+def full_disk():
+    """A file system without room: the doctor's answer stays, and a healthy node is not drained."""
+    disk, bin_folder = FOLDER / "full", FOLDER / "bin"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "p2pshim", disk], capture_output=True, check=False).returncode != 0:
+        skip("a full disk", "no file system could be mounted")
+        return
+    try:
+        try:
+            (disk / "fill").write_bytes(bytes(MIB))
+        except OSError:
+            pass
+        doctor = [P2PSHIM, "doctor", "--quick", "--sim", "2"]
+        for form in ("--json", "--csv", "--prometheus"):
+            file = f"{form}={disk}/out"
+            lost = "out cannot be written: No space left"
+            check(f"full disk, {form}: healthy", said([*doctor, file]), lost, r"\[3\]$")
+            check(f"full disk, {form}: path loses data", said([*doctor, file], P2PSIM_FAULT="drop:0>1"), lost, r"\[1\]$")
+        bin_folder.mkdir()
+        for name, does in (("p2pshim", f'exec {P2PSHIM} "$@" --quick --sim 2'), ("scontrol", "echo drained")):
+            (bin_folder / name).write_text(f"#!/bin/sh\n{does}\n")
+            (bin_folder / name).chmod(0o755)
+        prolog = [ROOT / "docs/fleet/slurm-prolog.sh"]
+        variables = {"PATH": f"{bin_folder}:{os.environ['PATH']}", "P2PSHIM_NODES": str(disk)}
+        healthy = said(prolog, **variables)
+        check("full disk, prolog: healthy", healthy if "drained" not in healthy else "drained", "cannot be written", r"\[0\]$")
+        check("full disk, prolog: path loses data", said(prolog, **variables, P2PSIM_FAULT="drop:0>1"), "^drained$|\ndrained", r"\[1\]$")
+    finally:
+        subprocess.run(["umount", disk], check=True)
+
+
 def main():
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir(mode=0o700)
     (FOLDER / ".cache").mkdir(mode=0o700)
-    for part in (namespaces, hangs, memory, nothing_to_write):
+    for part in (namespaces, hangs, memory, nothing_to_write, full_disk):
         part()
     print(f"{sum(results)} of {len(results)} checks right, {len(not_run)} parts not run", flush=True)
     sys.exit(1 if not all(results) else 77 if not_run else 0)

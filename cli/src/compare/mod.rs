@@ -11,7 +11,6 @@ mod text;
 mod words;
 
 use std::error::Error;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -21,27 +20,18 @@ use crate::report::apart;
 use crate::report::filter::Filter;
 use crate::report::output;
 use crate::report::term::Style;
-use crate::{complain, json, numbers};
+use crate::{json, numbers, status};
 use facts::Facts;
 use judge::Runs;
 use model::{Comparison, Verdict};
 
 /// The help's text after the options.
-pub(crate) const AFTER_HELP: &str = "\
+pub(crate) const EXAMPLES: &str = "\
 Examples:
   p2pshim run --trace before ./app
   p2pshim run --trace after ./app
   p2pshim compare before after                      what got better or worse
-  p2pshim compare before after -o page.html         the same as a page
-
-Exit status:
-  0  the same, or better
-  1  worse, by more than --threshold
-  2  wrong arguments
-  3  the two cannot be compared, or a trace could not be read in whole and nothing is worse";
-
-/// The exit status if there is no comparison, or not of all that the files should hold.
-const NOT_COMPARED: u8 = 3;
+  p2pshim compare before after -o page.html         the same as a page";
 
 /// A form of the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -101,35 +91,24 @@ impl CompareArguments {
 }
 
 /// Compares, and writes what is asked for. Returns the exit status.
-pub(crate) fn run(arguments: &CompareArguments) -> ExitCode {
-    match try_run(arguments) {
-        Ok(status) => ExitCode::from(status),
-        // A reader that has what it wanted.
-        Err(error) if error.downcast_ref::<io::Error>().is_some_and(|it| it.kind() == io::ErrorKind::BrokenPipe) => {
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            complain(error);
-            ExitCode::from(NOT_COMPARED)
-        }
-    }
-}
-
-fn try_run(arguments: &CompareArguments) -> Result<u8, Box<dyn Error>> {
+///
+/// # Errors
+/// There is nothing to compare, or nothing can be written there.
+pub(crate) fn run(arguments: &CompareArguments) -> Result<ExitCode, Box<dyn Error>> {
     let outputs = arguments.outputs();
     outputs.iter().try_for_each(|(_, path)| output::check(path))?;
     let (before, after) = (load(&arguments.before)?, load(&arguments.after)?);
     let is_whole = before.runs.iter().chain(&after.runs).all(|run| run.is_whole);
     let comparison = judge::compare(&before, &after, arguments.threshold, arguments.with_arguments);
-    for (format, path) in outputs {
+    let written = outputs.into_iter().map(|(format, path)| {
         let style = if path == Path::new("-") { Style::of_stdout() } else { Style::of_file() };
         output::write_to(path, |out| match format {
             Format::Text => text::write(&comparison, style, out),
             Format::Html => page::write(&comparison, out),
             Format::Json => json::write_line(&comparison, out),
-        })?;
-    }
-    Ok(status(&comparison, is_whole))
+        })
+    });
+    Ok(status::end(answer(&comparison, is_whole), written))
 }
 
 /// The comparison of two folders as text and JSON, if there are traces in both.
@@ -142,12 +121,11 @@ pub(crate) fn of_folders(folders: [&PathBuf; 2]) -> Option<(String, serde_json::
     Some((String::from_utf8(out).ok()?, serde_json::to_value(&comparison).ok()?))
 }
 
-fn status(comparison: &Comparison, is_whole: bool) -> u8 {
+fn answer(comparison: &Comparison, is_whole: bool) -> u8 {
     match comparison.verdict {
-        Verdict::Worse => 1,
-        Verdict::NotComparable => NOT_COMPARED,
-        Verdict::Better | Verdict::Same if is_whole => 0,
-        Verdict::Better | Verdict::Same => NOT_COMPARED,
+        Verdict::Worse => status::NEGATIVE,
+        Verdict::Better | Verdict::Same if is_whole => status::GOOD,
+        Verdict::Better | Verdict::Same | Verdict::NotComparable => status::UNKNOWN,
     }
 }
 

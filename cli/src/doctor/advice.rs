@@ -6,6 +6,7 @@ use super::lines::{Finding, Known, Path, Test, Verdict};
 use super::narrow;
 use super::place::Joint;
 use super::report::Row;
+use crate::status;
 
 /// The verdict on the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,9 +48,9 @@ impl Conclusion {
     /// The exit status that tells it.
     pub(super) fn status(self) -> u8 {
         match self {
-            Self::Safe | Self::NoAccess => 0,
-            Self::Unsafe => 1,
-            Self::Untested => 3,
+            Self::Safe | Self::NoAccess => status::GOOD,
+            Self::Unsafe => status::NEGATIVE,
+            Self::Untested => status::UNKNOWN,
         }
     }
 

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::json::VERSION;
 use crate::report::field;
+use crate::status;
 
 /// The tests of a pair, by their keys.
 const TESTS: [&str; 14] = [
@@ -90,11 +91,7 @@ pub(super) fn prometheus(machine: &Value, out: &mut dyn Write) -> io::Result<()>
     let seconds = machine["time"].as_f64().unwrap_or_default() / 1e9;
     metric("time_seconds", "When the GPUs were examined, in seconds since 1970.", &[(String::new(), seconds.floor())])?;
     let status = machine["status"].as_f64().unwrap_or_default();
-    metric(
-        "status",
-        "0 safe or without peer access, 1 unsafe, 2 nothing tested, 3 not all tested.",
-        &[(String::new(), status)],
-    )?;
+    metric("status", "0 safe or without peer access, 1 unsafe, 3 not all tested.", &[(String::new(), status)])?;
     let hints = machine["hints"].as_array().map_or(0, Vec::len);
     metric("hints", "How many hints there are on speeds and the NVLink fabric.", &[(String::new(), hints as f64)])?;
     let verdicts =
@@ -152,6 +149,26 @@ struct Machine {
     /// The warning of an older result that the newest replaces.
     older: Option<String>,
     odd: Vec<String>,
+}
+
+/// The worst first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    Unsafe,
+    Nothing,
+    InPart,
+    Well,
+}
+
+impl Machine {
+    fn rank(&self) -> Rank {
+        match self.all["status"].as_u64() {
+            Some(1) => Rank::Unsafe,
+            _ if !self.all["error"].is_null() => Rank::Nothing,
+            Some(0) => Rank::Well,
+            _ => Rank::InPart,
+        }
+    }
 }
 
 impl Fleet {
@@ -224,15 +241,10 @@ impl Fleet {
 
     /// The exit status: 0 nothing is unsafe and all was tested, 1 something is unsafe, 3 something was not tested, or not read.
     pub(super) fn status(&self) -> u8 {
-        let has = |statuses: &[u64]| {
-            self.machines
-                .iter()
-                .any(|machine| machine.all["status"].as_u64().is_none_or(|status| statuses.contains(&status)))
-        };
-        match () {
-            () if has(&[1]) => 1,
-            () if has(&[2, 3]) || !self.unread.is_empty() => 3,
-            () => 0,
+        match self.machines.iter().map(Machine::rank).min() {
+            Some(Rank::Unsafe) => status::NEGATIVE,
+            Some(Rank::Well) | None if self.unread.is_empty() => status::GOOD,
+            _ => status::UNKNOWN,
         }
     }
 
@@ -268,13 +280,7 @@ impl Fleet {
                 machine.odd.extend(newest.and_then(|newest| age(&machine.all, newest)));
             }
         }
-        let rank = |machine: &Machine| match machine.all["status"].as_u64() {
-            Some(1) => 0,
-            Some(2) => 1,
-            Some(3) => 2,
-            _ if !machine.odd.is_empty() => 3,
-            _ => 4,
-        };
+        let rank = |machine: &Machine| (machine.rank(), machine.odd.is_empty());
         self.machines.sort_by(|one, other| {
             (rank(one), std::cmp::Reverse(one.odd.len()), &one.name).cmp(&(
                 rank(other),
@@ -286,13 +292,12 @@ impl Fleet {
 
     /// Writes it for people, the machines that stand out first.
     pub(super) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
-        let count =
-            |status: u64| self.machines.iter().filter(|machine| machine.all["status"].as_u64() == Some(status)).count();
+        let count = |rank| self.machines.iter().filter(|machine| machine.rank() == rank).count();
         let parts = [
-            (count(1), "UNSAFE"),
-            (count(2), "with nothing tested"),
-            (count(3), "not tested in full"),
-            (count(0), "well"),
+            (count(Rank::Unsafe), "UNSAFE"),
+            (count(Rank::Nothing), "with nothing tested"),
+            (count(Rank::InPart), "not tested in full"),
+            (count(Rank::Well), "well"),
         ];
         let parts: Vec<String> =
             parts.iter().filter(|(count, _)| *count > 0).map(|(count, word)| format!("{count} {word}")).collect();
@@ -307,7 +312,8 @@ impl Fleet {
         let odd = odd.map(|machine| (&machine.name, shown(&machine.odd)));
         let unread = self.unread.iter().map(|(file, why)| (file, format!("cannot be read: {why}")));
         let all: Vec<_> = odd.chain(unread).collect();
-        let width = all.iter().map(|(name, _)| name.chars().count()).max().unwrap_or_default();
+        // A longer one moves only its own text.
+        let width = all.iter().map(|(name, _)| name.chars().count()).max().unwrap_or_default().min(64);
         if !all.is_empty() {
             writeln!(out)?;
         }
@@ -469,6 +475,9 @@ fn of_verdict(machine: &Value) -> Vec<String> {
     if !failed.is_empty() {
         odd.push(format!("UNSAFE: peer access loses data or hangs on {}{}", names(&failed), detail(&failed)));
     }
+    if !matches!(machine["status"].as_u64(), Some(0 | 1 | 3)) {
+        odd.push("damaged: its status is none that there is".to_owned());
+    }
     if let Some(error) = machine["error"].as_str() {
         odd.push(format!("nothing was tested: {error}"));
     }
@@ -590,7 +599,7 @@ mod tests {
         all[8]["time"] = json!(3 * DAY);
         (all[9]["status"], all[9]["verdict"]) = (json!(1), json!("unsafe"));
         (all[9]["pairs"][0]["verdict"], all[9]["pairs"][0]["detail"]) = (json!("failed"), json!("copy engine: lost"));
-        (all[11]["status"], all[11]["error"], all[11]["pairs"]) = (json!(2), json!("cuInit answered 100"), json!([]));
+        (all[11]["status"], all[11]["error"], all[11]["pairs"]) = (json!(3), json!("cuInit answered 100"), json!([]));
         all.push(machine("odd", 1, 0.0));
         let fleet = fleet(all);
         let expected = [

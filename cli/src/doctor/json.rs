@@ -44,7 +44,7 @@ fn report(examined: &Examined) -> model::Report<'_> {
             driver: inventory.driver.map(version),
             kernel_module: kernel_module.filter(|_| simulated.is_none()),
         },
-        status: examined.status(),
+        status: examined.conclusion().status(),
         verdict: examined.conclusion().word(),
         summary: error.is_none().then(|| examined.summary()),
         advice: examined.advice(),

@@ -10,8 +10,9 @@ use p2pshim_host::verdicts::{self, Cache, Facts, Key, Question};
 
 use super::lines::{Test, Verdict};
 use super::published::publish;
-use super::{FAILED, Inventory, Row, TIMEOUT_S};
+use super::{Inventory, Row, TIMEOUT_S};
 use crate::complain;
+use crate::status::UNKNOWN;
 
 /// Where the user's verdicts are, if there is a place for them.
 pub(super) fn cache() -> Option<Cache> {
@@ -134,7 +135,7 @@ pub(super) fn forget(out: &mut impl Write) -> io::Result<ExitCode> {
     let places = own_places(&Inventory::default());
     let Some(first) = places.first() else {
         complain("neither XDG_CACHE_HOME nor HOME is set, so no verdicts are saved");
-        return Ok(ExitCode::from(FAILED));
+        return Ok(ExitCode::from(UNKNOWN));
     };
     for cache in &places {
         let folder = cache.folder().display();
@@ -144,7 +145,7 @@ pub(super) fn forget(out: &mut impl Write) -> io::Result<ExitCode> {
             Ok(count) => writeln!(out, "verdicts removed from {folder}: {count}")?,
             Err(error) => {
                 complain(format_args!("a verdict in {folder} cannot be removed: {error}"));
-                return Ok(ExitCode::from(FAILED));
+                return Ok(ExitCode::from(UNKNOWN));
             }
         }
     }

@@ -2,9 +2,10 @@
 //! is preloaded, and its pairs have no access.
 
 use std::ffi::{CStr, c_char, c_int};
+use std::panic::resume_unwind;
 use std::sync::Barrier;
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use libloading::os::unix::Library;
 use p2pshim_host::machine;
@@ -87,25 +88,66 @@ fn stager() -> Option<impl Fn(&CStr) -> bool> {
 
 /// GB/s a link, while each makes so many copies from a thread of its own: the driver's calls hold their callers.
 fn at_once(driver: &Driver, links: &[Link], bytes: usize, copies: usize) -> Result<f64> {
-    let barrier = Barrier::new(links.len() + 1);
+    let enter = |link: &Link| driver.enter(link.contexts[0]);
     let make = |link: &Link| {
         let [from, to] = link.contexts;
-        let entered = driver.enter(from);
-        barrier.wait();
-        entered?;
         (0..copies).try_for_each(|_| driver.copy((link.to, to), (link.from, from), bytes, link.stream))?;
         driver.wait(link.stream)
     };
-    thread::scope(|scope| {
-        let threads: Vec<_> = links.iter().map(|link| scope.spawn(|| make(link))).collect();
+    Ok((bytes * copies) as f64 / time_of_all(links, enter, make)?.as_nanos().max(1) as f64)
+}
+
+/// The time from the begin of the first to the end of the last, each made by a thread of its own. The threads take their own times: one
+/// that waits for them may get the processor back only when they are done.
+fn time_of_all<T: Sync>(
+    all: &[T],
+    prepare: impl Fn(&T) -> Result<()> + Sync,
+    make: impl Fn(&T) -> Result<()> + Sync,
+) -> Result<Duration> {
+    let barrier = Barrier::new(all.len());
+    let timed = |one: &T| {
+        let prepared = prepare(one);
         barrier.wait();
+        prepared?;
         let begun = Instant::now();
-        threads.into_iter().try_for_each(|thread| thread.join().unwrap_or(Ok(())))?;
-        Ok((bytes * copies) as f64 / begun.elapsed().as_nanos().max(1) as f64)
-    })
+        make(one).map(|()| [begun, Instant::now()])
+    };
+    let times = thread::scope(|scope| {
+        let threads: Vec<_> = all.iter().map(|one| scope.spawn(|| timed(one))).collect();
+        let ended = threads.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        ended.collect::<Result<Vec<_>>>()
+    })?;
+    let span = times.into_iter().reduce(|[begun, ended], [first, last]| [begun.min(first), ended.max(last)]);
+    Ok(span.map_or(Duration::ZERO, |[begun, ended]| ended - begun))
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    #[test]
+    fn time_of_all_is_no_shorter_than_the_work_on_a_busy_machine() {
+        let work = [(); 32];
+        for _ in 0..20 {
+            let seen = Mutex::new(Vec::new());
+            let spin = |(): &()| {
+                let begun = Instant::now();
+                let sum = (0..200_000u64).fold(0, |sum, number| std::hint::black_box(sum ^ number));
+                seen.lock().unwrap().push((begun, Instant::now(), sum));
+                Ok(())
+            };
+            let time = time_of_all(&work, |()| Ok(()), spin).unwrap();
+            let seen = seen.into_inner().unwrap();
+            let first = seen.iter().map(|(begun, ..)| *begun).min().unwrap();
+            let last = seen.iter().map(|(_, ended, _)| *ended).max().unwrap();
+            assert!(time >= last - first, "{time:?} of {:?}", last - first);
+        }
+    }
 }

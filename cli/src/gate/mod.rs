@@ -73,8 +73,9 @@ impl Gate {
         Ok(self.junit.as_deref().map_or(Ok(()), output::check)?)
     }
 
-    /// Judges runs: says which conditions they do not keep to, and writes the file. Returns the exit status if there are any.
-    pub(crate) fn judge(&self, reports: Reports, program: Option<&Judged>) -> Option<u8> {
+    /// Judges runs: says which conditions they do not keep to, and writes the file. Returns the exit status if there are any,
+    /// or `failed` if the file could not be written.
+    pub(crate) fn judge(&self, reports: Reports, program: Option<&Judged>, failed: u8) -> Option<u8> {
         let (runs, why_none) = match reports {
             Ok(runs) => (runs, None),
             Err(error) => (Vec::new(), Some(error.to_string())),
@@ -107,7 +108,11 @@ impl Gate {
             ));
         }
         let is_written = self.junit.as_deref().is_none_or(|file| write(file, program, &runs, cases));
-        (is_broken || !is_written).then_some(self.fail_code)
+        match (is_broken, is_written) {
+            (true, _) => Some(self.fail_code),
+            (false, false) => Some(failed),
+            _ => None,
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use p2pshim_trace::SUFFIX;
 
+use crate::status::Refusal;
 use crate::{complain, nvlink, runs};
 
 /// Folders in folders that are looked into.
@@ -25,6 +26,16 @@ pub(crate) enum Error {
 }
 
 impl std::error::Error for Error {}
+
+impl Error {
+    /// For a command to which it is an answer that there is no trace.
+    pub(super) fn refused(self) -> Box<dyn std::error::Error> {
+        match self {
+            Self::NoTraces(_) => Box::new(Refusal::none_found(self)),
+            _ => Box::new(self),
+        }
+    }
+}
 
 impl Display for Error {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {

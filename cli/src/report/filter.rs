@@ -152,6 +152,16 @@ impl Filter {
         self.to_string().is_empty()
     }
 
+    /// # Errors
+    /// No call of any report can fit it.
+    pub(super) fn check_order(&self) -> Result<(), String> {
+        let (since, until) = (self.since.unwrap_or_default(), self.until.unwrap_or(f64::MAX));
+        if since > until {
+            return Err(format!("--since {since} --until {until}: the end is before the start"));
+        }
+        Ok(())
+    }
+
     /// Looks for what it names in the report of all calls.
     ///
     /// # Errors
@@ -184,11 +194,8 @@ impl Filter {
     }
 
     fn check_times(&self, report: &Report) -> Result<(), String> {
-        let (since, until) = (self.since.unwrap_or_default(), self.until.unwrap_or(f64::MAX));
+        let since = self.since.unwrap_or_default();
         let lasts = report.end().saturating_sub(report.start()) as f64 / 1e9;
-        if since > until {
-            return Err(format!("--since {since} --until {until}: the end is before the start"));
-        }
         if since > lasts {
             return Err(format!("--since {since}: the report ends {lasts:.3} s after its start"));
         }

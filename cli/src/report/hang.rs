@@ -5,22 +5,23 @@
 
 use std::error::Error;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
 use p2pshim_host::machine;
 use serde_json::{Value, json};
 
+use super::files;
 use super::live::{self, LONG, Meant, Process, State};
 use super::model::{Call, Report, Run};
+use super::output;
 use super::sentence::{NAMED, what};
 use super::term::{Style, bytes, clean, duration, wrapped};
 use super::text::table::{Side, table};
 use crate::doctor;
+use crate::status::{self, Refusal};
 
-/// The exit status if a process is in a call that does not return.
-const HANGS: u8 = 3;
 /// The version of the JSON.
 const VERSION: u32 = 1;
 /// Threads of a process that has ended of which each has a line, after the first.
@@ -29,7 +30,7 @@ const THREADS: usize = 16;
 const LAST_BLOCKS: usize = 64;
 
 /// The help's text after the options of `hang`.
-pub(crate) const AFTER_HELP: &str = "\
+pub(crate) const EXAMPLES: &str = "\
 Examples:
   p2pshim hang                 all programs of yours that run here under p2pshim run
   p2pshim hang 4711            that of process 4711, such as p2pshim run or mpirun itself
@@ -41,13 +42,7 @@ What is seen:
   not launches of kernels, and not what the program does on the host. A line of Python, or the function
   that called, is looked for in a hundredth of a thread's time at most: without it the place is a library.
   Programs under `p2pshim run --no-report` without --trace have no trace, and are not seen; nor are
-  programs that preload the library by hand without P2PSHIM_TRACE. Traces of other users are not read.
-
-Exit status:
-  0    no process is in a call that has not returned for a second or more, nor ended in one
-  1    no program was found, or its traces cannot be read
-  2    wrong usage
-  3    a process is in such a call, or ended in one";
+  programs that preload the library by hand without P2PSHIM_TRACE. Traces of other users are not read.";
 
 /// Which programs are meant, and how they are shown.
 #[derive(Args)]
@@ -66,16 +61,16 @@ pub(crate) struct LiveArguments {
 /// Says what each process is in.
 ///
 /// # Errors
-/// Traces cannot be read, or there are none; or standard output cannot be written.
+/// Traces cannot be read, or there are none.
 pub(crate) fn hang(arguments: &LiveArguments) -> Result<ExitCode, Box<dyn Error>> {
     let (report, meant) = live::read(&arguments.named, LAST_BLOCKS, arguments.with_arguments)?;
     let report = report.unwrap_or_default();
     let found = found(&report, &meant)?;
     let hangs = found.iter().any(|(_, all)| all.iter().any(|it| it.state == State::InCall || it.ended_hanging()));
-    let mut out = io::BufWriter::new(io::stdout().lock());
-    write(&report, &found, (&meant, arguments.json), Style::of_stdout(), &mut out)?;
-    out.flush()?;
-    Ok(if hangs { ExitCode::from(HANGS) } else { ExitCode::SUCCESS })
+    let written = output::write_to(Path::new(output::STDOUT), |out| {
+        write(&report, &found, (&meant, arguments.json), Style::of_stdout(), out)
+    });
+    Ok(status::end(if hangs { status::NEGATIVE } else { status::GOOD }, [written]))
 }
 
 /// Writes what is known of programs, as text or JSON.
@@ -117,24 +112,23 @@ pub(super) fn write(
 /// # Errors
 /// As [`hang`].
 pub(crate) fn ps(arguments: &LiveArguments) -> Result<ExitCode, Box<dyn Error>> {
-    let (report, meant) = live::read(&arguments.named, usize::MAX, arguments.with_arguments)?;
+    let read = live::read(&arguments.named, usize::MAX, arguments.with_arguments);
+    let (report, meant) = read.map_err(files::Error::refused)?;
     let report = report.unwrap_or_default();
-    let found = found(&report, &meant)?;
-    let mut out = io::BufWriter::new(io::stdout().lock());
-    if arguments.json {
-        write_json(&report, &found, &mut out)?;
-    } else {
+    let found = found(&report, &meant).map_err(Refusal::NoneFound)?;
+    let written = output::write_to(Path::new(output::STDOUT), |out| {
+        if arguments.json {
+            return write_json(&report, &found, out);
+        }
         let names = ["pid", "rank", "host", "program", "state", "since", "last copy", "bytes"];
         let mut rows = vec![names.map(str::to_owned).to_vec()];
         rows.extend(found.iter().flat_map(|(_, all)| all).map(|it| row(&report, it, arguments.with_arguments)));
         use Side::{Left, Right};
         let sides = [Right, Right, Left, Left, Left, Right, Left, Right];
-        for line in table(&rows, &sides, Style::of_stdout().width, 6, &[2, 3]) {
-            writeln!(out, "{line}")?;
-        }
-    }
-    out.flush()?;
-    Ok(ExitCode::SUCCESS)
+        let lines = table(&rows, &sides, Style::of_stdout().width, 6, &[2, 3]);
+        lines.iter().try_for_each(|line| writeln!(out, "{line}"))
+    });
+    Ok(status::end(status::GOOD, [written]))
 }
 
 /// The runs that are meant, each with its processes.

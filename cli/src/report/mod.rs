@@ -63,19 +63,17 @@ use p2pshim_trace::Trace;
 
 use crate::gate::Gate;
 use crate::runs::{self, Run};
+use crate::status::{self, Refusal};
 use crate::{complain, numbers};
 pub(crate) use csv::field;
 use filter::Filter;
 use gather::Options;
-pub(crate) use hang::{AFTER_HELP as AFTER_HELP_OF_HANG, LiveArguments, hang, ps};
+pub(crate) use hang::{EXAMPLES as EXAMPLES_OF_HANG, LiveArguments, hang, ps};
 use model::Report;
-pub(crate) use output::{STDOUT, check as check_output, is_stdout, write_to};
+pub(crate) use output::{STDOUT, check as check_output, is_stdout, named, write_for_others};
 pub(crate) use processes::without_arguments;
 use term::Style;
 pub(crate) use term::wrapped;
-
-/// The exit status if a report was made, but not of all that the files should hold.
-const IN_PART: u8 = 3;
 
 /// A form of the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -216,21 +214,23 @@ pub(crate) struct ReportArguments {
 pub(crate) fn run(arguments: &ReportArguments) -> Result<ExitCode, Box<dyn Error>> {
     let ReportArguments { paths, filter, no_symbols, limit, gate, .. } = arguments;
     gate.check()?;
-    let (outputs, symbols, with_arguments) = (arguments.output.all()?, !no_symbols, arguments.output.with_arguments);
+    let outputs = arguments.output.all().map_err(Refusal::Usage)?;
+    let (symbols, with_arguments) = (!no_symbols, arguments.output.with_arguments);
     if limit.is_some() && !outputs.iter().any(|(format, _)| *format == Format::Calls) {
-        return Err("--limit is for --format calls".into());
+        return Err(Refusal::Usage("--limit is for --format calls".to_owned()).into());
     }
-    let files = files::find(paths)?;
+    filter.check_order().map_err(Refusal::Usage)?;
+    let files = files::find(paths).map_err(files::Error::refused)?;
     let runs = runs::load(&files.runs);
     let whole = gather::gather(&files, &runs, &Options { symbols, with_arguments, filter: None })?;
     let filtered = match filter.is_empty() {
         true => None,
         false => {
-            filter.check(&whole)?;
+            filter.check(&whole).map_err(Refusal::NoneFound)?;
             let of_some =
                 gather::gather(&files, &runs, &Options { symbols, with_arguments, filter: Some((filter, &whole)) })?;
             if of_some.functions.is_empty() && of_some.pairs.is_empty() {
-                return Err(filter.nothing(&whole).into());
+                return Err(Refusal::NoneFound(filter.nothing(&whole)).into());
             }
             Some(of_some)
         }
@@ -240,18 +240,17 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<ExitCode, Box<dyn Error
     if outputs.iter().all(|(format, _)| *format != Format::Text) {
         say_problems(&whole);
     }
-    for (format, path) in outputs {
+    let written = outputs.into_iter().map(|(format, path)| {
         output::write_to(path, |out| {
             let style = if output::is_stdout(path) { Style::of_stdout() } else { Style::of_file() };
             forms.write(format, style, out)
-        })?;
-    }
-    let broken = if gate.is_set() { gate.judge(apart::by_run(paths, filter), None) } else { None };
-    Ok(match broken {
-        _ if !whole.is_whole() => ExitCode::from(IN_PART),
-        Some(status) => ExitCode::from(status),
-        None => ExitCode::SUCCESS,
-    })
+        })
+    });
+    let written: Vec<io::Result<()>> = written.collect();
+    let judged = || gate.judge(apart::by_run(paths, filter), None, status::UNKNOWN);
+    let broken = gate.is_set().then(judged).flatten();
+    let answer = broken.unwrap_or(if whole.is_whole() { status::GOOD } else { status::UNKNOWN });
+    Ok(status::end(answer, written))
 }
 
 /// A report that can be written in each form.

@@ -14,8 +14,22 @@ pub(crate) fn is_stdout(path: &Path) -> bool {
     path == Path::new(STDOUT)
 }
 
+/// Only its user can read a file, as traces are.
+const PRIVATE: u32 = 0o600;
+/// Whoever the user's umask lets.
+const SHARED: u32 = 0o666;
+
 /// Has something written to a path. A file gets another name until it is whole.
 pub(crate) fn write_to(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+    write_as(PRIVATE, path, write)
+}
+
+/// [`write_to`] a file that programs of other users read.
+pub(crate) fn write_for_others(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+    write_as(SHARED, path, write)
+}
+
+fn write_as(mode: u32, path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
     if is_stdout(path) {
         let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
         return write(&mut out).and_then(|()| out.flush()).map_err(|error| named("standard output", error));
@@ -32,7 +46,7 @@ pub(crate) fn write_to(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Re
     }
     let unfinished = beside(path);
     let result = (|| {
-        let mut out = BufWriter::with_capacity(1 << 16, private(&unfinished)?);
+        let mut out = BufWriter::with_capacity(1 << 16, created(&unfinished, mode)?);
         write(&mut out)?;
         out.flush()?;
         fs::rename(&unfinished, path)
@@ -60,9 +74,8 @@ pub(crate) fn check(path: &Path) -> io::Result<()> {
     made.map_err(|error| named(&path.display().to_string(), error))
 }
 
-/// A new file that only its user can read, as traces are.
-fn private(path: &Path) -> io::Result<File> {
-    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
+fn created(path: &Path, mode: u32) -> io::Result<File> {
+    OpenOptions::new().write(true).create_new(true).mode(mode).open(path)
 }
 
 fn beside(path: &Path) -> PathBuf {
@@ -72,7 +85,7 @@ fn beside(path: &Path) -> PathBuf {
 }
 
 /// Says what could not be written. Whether it is a pipe that nobody reads any more can still be told.
-fn named(name: &str, error: io::Error) -> io::Error {
+pub(crate) fn named(name: &str, error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{name} cannot be written: {error}"))
 }
 

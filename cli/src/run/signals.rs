@@ -15,9 +15,9 @@ use rustix::process::{
     Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions, WaitIdStatus, kill_process, setrlimit, waitid,
 };
 use signal_hook::consts::{
-    SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGSTOP, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2, SIGWINCH,
+    SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGSTOP, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2, SIGWINCH, SIGXFSZ,
 };
-use signal_hook::flag::register_conditional_default;
+use signal_hook::flag::{register, register_conditional_default};
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::low_level::{emulate_default_handler, raise, siginfo::Origin};
@@ -115,6 +115,13 @@ pub(super) fn end_by(signal: c_int) {
     let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
     // Of signals that it does not know none is taken here.
     let _ = emulate_default_handler(signal).or_else(|_| raise(signal));
+}
+
+/// Has a write beyond `ulimit -f` fail, which would end this process. Programs that it starts inherit no handler.
+pub(crate) fn stay_at_limits() {
+    if !is_ignored(SIGXFSZ) {
+        let _ = register(SIGXFSZ, Arc::default());
+    }
 }
 
 fn is_ignored(signal: c_int) -> bool {

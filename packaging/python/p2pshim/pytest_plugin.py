@@ -19,6 +19,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import xml.etree.ElementTree as xml
 from typing import Any, List, Optional, Tuple
 
 import pytest
@@ -27,8 +28,6 @@ import p2pshim
 
 #: Where the process of a test writes its reports.
 _REPORTS = "P2PSHIM_PYTEST_REPORTS"
-#: The exit status of a test that breaks a condition. pytest has 0 to 5.
-_BROKEN = 120
 
 
 def pytest_addoption(parser: Any) -> None:
@@ -78,8 +77,9 @@ def _run(item: Any, mark: Any) -> List[Any]:
     """Runs a test in its own process, and gives the reports that it has made there."""
     conditions, options = _arguments(item, mark)
     with tempfile.TemporaryDirectory(prefix="p2pshim-pytest-") as folder:
-        told = os.path.join(folder, "reports")
-        command = [str(p2pshim.command_path()), "run", *options, "--fail-on", ",".join(conditions), "--", *_pytest(item)]
+        told, judged = os.path.join(folder, "reports"), os.path.join(folder, "conditions.xml")
+        options += ["--fail-on", ",".join(conditions), "--junit", judged]
+        command = [str(p2pshim.command_path()), "run", *options, "--", *_pytest(item)]
         environment = {**os.environ, _REPORTS: told}
         child = subprocess.run(
             command, cwd=str(item.config.invocation_params.dir), env=environment, stdin=subprocess.DEVNULL,
@@ -90,6 +90,7 @@ def _run(item: Any, mark: Any) -> List[Any]:
                 data = [json.loads(line) for line in lines]
         except FileNotFoundError:
             data = []
+        broken = _broken(judged, conditions)
     if item.config.getoption("capture") == "no":
         sys.stdout.write(child.stdout)
         sys.stderr.write(child.stderr)
@@ -102,10 +103,13 @@ def _run(item: Any, mark: Any) -> List[Any]:
     # One that is skipped, or fails as expected, copies less than it would.
     if whole and any(report.outcome == "skipped" for report in reports):
         return reports
-    why = _why(child, bool(whole))
-    if why is None:
-        return reports
     call = next((report for report in reports if report.when == "call"), None)
+    if not whole or broken is None:
+        why = f"the process of the test ended with {child.returncode}:\n{child.stdout}{child.stderr}"
+    elif broken and call is not None and call.outcome == "passed":
+        why = "\n".join(broken)
+    else:
+        return reports
     if call is None:
         call = _report(item, "call")
         reports = [report for report in reports if report.when == "setup"] + [call]
@@ -116,14 +120,16 @@ def _run(item: Any, mark: Any) -> List[Any]:
     return reports
 
 
-def _why(child: Any, is_whole: bool) -> Optional[str]:
-    """Why a test fails besides what it says itself."""
-    if child.returncode == _BROKEN:
-        lines = [line for line in child.stderr.splitlines() if "--fail-on" in line]
-        return "\n".join(lines) or child.stderr
-    if is_whole:
+def _broken(file: str, conditions: List[str]) -> Optional[List[str]]:
+    """Why conditions are broken, whatever status the process ended with; None if that was not judged."""
+    try:
+        cases = {case.get("name"): case.find("failure") for case in xml.parse(file).iter("testcase")}
+    except (FileNotFoundError, xml.ParseError):
         return None
-    return f"the process of the test ended with {child.returncode}:\n{child.stdout}{child.stderr}"
+    if any(condition not in cases for condition in conditions):
+        return None
+    failures = [(condition, cases[condition]) for condition in conditions]
+    return [f"--fail-on {condition}: {failure.get('message')}" for condition, failure in failures if failure is not None]
 
 
 def _report(item: Any, when: str) -> Any:

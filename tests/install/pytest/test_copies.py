@@ -1,5 +1,6 @@
 """A user's tests, of which some fail since copies are staged: tests/it/install.rs knows which."""
 
+import atexit
 import ctypes
 import os
 
@@ -75,3 +76,27 @@ def test_expected():
 @pytest.mark.p2pshim(no_staged=True)
 def test_killed():
     os.abort()
+
+
+@pytest.mark.p2pshim(no_staged=True)
+def test_staged_then_ends():
+    """Its process ends with a status of its own."""
+    copy(40, "app")
+    atexit.register(os._exit, 5)
+
+
+@pytest.mark.p2pshim(no_staged=True)
+def test_direct_then_ends():
+    copy(40)
+    atexit.register(os._exit, 5)
+
+
+@pytest.fixture
+def torn():
+    yield
+    raise RuntimeError("torn down")
+
+
+@pytest.mark.p2pshim(no_staged=True)
+def test_staged_then_torn(torn):
+    copy(40, "app")

@@ -17,7 +17,7 @@ pub(super) struct Report<'a> {
     pub(super) time: u64,
     /// Versions of what was examined, and by what.
     pub(super) versions: Versions<'a>,
-    /// The exit status: 0 all pairs are verified or have no path, 1 a pair is unsafe, 2 nothing could be tested, 3
+    /// The exit status: 0 all pairs are verified or have no path, 1 a pair is unsafe, 3
     /// a pair could not be verified and none is unsafe.
     #[cfg_attr(test, schemars(extend("enum" = [0, 1, 2, 3])))]
     pub(super) status: u8,

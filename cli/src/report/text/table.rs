@@ -11,6 +11,9 @@ pub(crate) enum Side {
     Right,
 }
 
+/// Letters of a cell that are shown at most.
+const WIDEST: usize = 4096;
+
 /// Lines of a table, the first of which are its names. If it is too wide, columns of `spare` are left out, the first of them
 /// first; then the cells of the column `flexible` lose their ends.
 pub(crate) fn table(
@@ -23,7 +26,8 @@ pub(crate) fn table(
     let wide = |column: usize| {
         rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or_default()
     };
-    let mut widths: Vec<usize> = (0..sides.len()).map(wide).collect();
+    // A damaged trace may have any name, and `format!` panics at a width above 65,535.
+    let mut widths: Vec<usize> = (0..sides.len()).map(|column| wide(column).min(WIDEST)).collect();
     let whole = |widths: &[usize]| widths.iter().filter(|&&width| width > 0).map(|width| width + 2).sum::<usize>();
     while let (Some(width), Some((&first, rest))) = (width, spare.split_first())
         && whole(&widths) > width
@@ -83,6 +87,17 @@ pub(super) fn hide_timed(rows: &mut [Vec<String>], column: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn table_cell_of_any_length_is_shown_as_far_as_it_fits() {
+        for letters in [10, 65_535, 65_536, 1_000_000] {
+            let rows = [vec!["name".to_owned()], vec!["x".repeat(letters)]];
+            for side in [Side::Left, Side::Right] {
+                let lines = table(&rows, &[side], None, 0, &[]);
+                assert_eq!(lines[1].trim().chars().count(), letters.min(WIDEST), "{letters}");
+            }
+        }
+    }
 
     #[test]
     fn table_that_is_too_wide_loses_of_one_column() {
