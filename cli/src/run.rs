@@ -7,6 +7,7 @@ mod signals;
 mod traces;
 
 pub(crate) use options::print_markdown;
+pub(crate) use signals::settle;
 
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -282,7 +283,7 @@ pub(crate) fn run(arguments: &RunArguments, library: Option<&Path>) -> ExitCode 
         Ok(relay) => relay,
         Err(error) => return fail(&error, FAILED),
     };
-    let mut child = match command.spawn() {
+    let mut child = match signals::spawn(&mut command) {
         Ok(child) => child,
         Err(error) => {
             drop(traces);
