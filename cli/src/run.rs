@@ -466,6 +466,8 @@ fn prepare(
         // The shim would make the last part of the path only, and go on without.
         let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
         made.map_err(|error| format!("cannot create the folder of the trace, {}: {error}", folder.display()))?;
+        traces::try_to_write(folder)
+            .map_err(|error| format!("cannot write traces to {}: {error}", folder.display()))?;
     }
     let named = asked.or_else(|| std::env::var_os(TRACE).filter(|folder| !folder.is_empty()).map(PathBuf::from));
     // The program may go elsewhere.

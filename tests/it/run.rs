@@ -567,6 +567,16 @@ fn limit_of_files_ends_the_program_only() {
 }
 
 #[test]
+fn trace_that_cannot_be_written_is_refused_before_the_program_starts() {
+    // Not even root can write there.
+    for (folder, why) in [("/proc/self", "cannot write traces to /proc/self: "), ("/dev/null", "cannot create ")] {
+        let outcome = run(&["--trace", folder, "echo", "started"]);
+        assert_eq!((outcome.status.as_str(), outcome.stdout.as_str()), ("exit status: 125", ""), "{outcome:#?}");
+        assert!(said(&outcome).contains(why), "{}", said(&outcome));
+    }
+}
+
+#[test]
 fn program_that_tells_its_group_gets_it_once() {
     let script = "\
 import subprocess, sys
