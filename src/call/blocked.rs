@@ -7,7 +7,7 @@
 
 use super::arrival::Caller;
 use super::mode::Sees;
-use super::{mode, origin, thread};
+use super::{mode, origin, recording, thread};
 use crate::api::abi::Value;
 use crate::api::{Effect, Function, Layer, State};
 use crate::record::{log, trace};
@@ -104,6 +104,7 @@ fn look(trace: &trace::Trace, function: Function, caller: Caller, now: u64) -> O
 fn begin_segment(trace: &trace::Trace, thread: &thread::Thread) -> bool {
     !trace.is_full()
         && mode::unseen(|| {
+            recording::leaves_its_segment();
             trace.has_more_room(&thread.segment).inspect_err(|why| log::untraced(why)).unwrap_or_default()
         })
 }
