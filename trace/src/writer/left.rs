@@ -53,6 +53,16 @@ impl Writer {
     }
 }
 
+impl Segment {
+    /// The thread ends: the word, if it leaves room. It has had no chunk from now on.
+    fn leave(&self) -> Option<u64> {
+        let word = self.next.swap(0, Relaxed);
+        self.room.fetch_sub(Self::left(word), Relaxed);
+        self.chunks.set(0);
+        (word & Self::ROOM != 0).then_some(word)
+    }
+}
+
 impl Stretch {
     /// Has readers find its header, which is filled by now, unless a chunk begins with it.
     pub(super) fn link(self) {

@@ -89,15 +89,15 @@ const _: () = {
 pub struct Segment {
     /// Where the thread's next record is, and, in the highest bits, how many are left of its chunk. One word, so that a signal
     /// handler that copies finds what was before a change, or after it.
-    next: AtomicU64,
+    pub(super) next: AtomicU64,
     /// The room for records in the chunks that it has had.
-    room: AtomicU32,
+    pub(super) room: AtomicU32,
     /// Which of them enclose the next, outermost first.
     open: [AtomicU32; NESTED],
     /// Where calls without a record are noted: in its last chunk.
     slot: AtomicPtr<Slot>,
     /// How many chunks it has had.
-    chunks: std::cell::Cell<u32>,
+    pub(super) chunks: std::cell::Cell<u32>,
     /// The thread's id and name, as the kernel has told them.
     thread: std::cell::Cell<u32>,
     name: std::cell::Cell<[u8; 16]>,
@@ -135,7 +135,7 @@ impl Segment {
     /// No address of a process has this bit, or a higher one, unless it asked for such addresses.
     const LEFT: u32 = 48;
     /// Set as long as there is one left. The bits below it, from [`Segment::LEFT`] on, say how many come after that.
-    const ROOM: u64 = 1 << 63;
+    pub(super) const ROOM: u64 = 1 << 63;
     const MOST_LEFT: u32 = (1 << (63 - Self::LEFT)) - 1;
 
     /// Whether there is room for one more record.
@@ -216,16 +216,8 @@ impl Segment {
     }
 
     /// How many records a word has room for.
-    fn left(word: u64) -> u32 {
+    pub(super) fn left(word: u64) -> u32 {
         if word & Self::ROOM == 0 { 0 } else { ((word >> Self::LEFT) as u32 & Self::MOST_LEFT) + 1 }
-    }
-
-    /// The thread ends: the word, if it leaves room. It has had no chunk from now on.
-    pub(super) fn leave(&self) -> Option<u64> {
-        let word = self.next.swap(0, Relaxed);
-        self.room.fetch_sub(Self::left(word), Relaxed);
-        self.chunks.set(0);
-        (word & Self::ROOM != 0).then_some(word)
     }
 
     /// Has the thread's next records be those of a stretch that nobody else has, unless a signal handler has had it go on elsewhere
