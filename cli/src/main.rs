@@ -153,9 +153,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    if let Err(error) = run::settle() {
-        complain(format_args!("signals keep their actions: {error}"));
-    }
+    run::settle();
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => return refuse(&error),

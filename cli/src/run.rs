@@ -281,7 +281,9 @@ pub(crate) fn run(arguments: &RunArguments, library: Option<&Path>) -> ExitCode 
     let watch = traces.folder().filter(|_| is_on).and_then(|_| Watch::start(&simulation));
     let relay = match signals::Relay::open() {
         Ok(relay) => relay,
-        Err(error) => return fail(&error, FAILED),
+        Err(error) => {
+            return fail(&format!("the program is not started, for signals could not be passed on: {error}"), FAILED);
+        }
     };
     let mut child = match signals::spawn(&mut command) {
         Ok(child) => child,

@@ -36,19 +36,15 @@ static IGNORES_CHILDREN: AtomicBool = AtomicBool::new(false);
 
 /// Has this process learn how its children end, even if its parent ignored that, and be told where a file may not grow, which would end it
 /// otherwise. What it starts has the second as it was.
-///
-/// # Errors
-/// The system's.
-pub(crate) fn settle() -> io::Result<()> {
+pub(crate) fn settle() {
     if is_ignored(SIGCHLD) {
         // SAFETY: the default action runs no code.
         unsafe { libc::signal(SIGCHLD, libc::SIG_DFL) };
         IGNORES_CHILDREN.store(true, Ordering::Relaxed);
     }
     if !is_ignored(SIGXFSZ) {
-        register(SIGXFSZ, Arc::default())?;
+        let _ = register(SIGXFSZ, Arc::default());
     }
-    Ok(())
 }
 
 /// Starts a program, with the actions of signals that this process was started with.
@@ -83,23 +79,20 @@ impl Relay {
     /// Begins to take signals. Signals that are ignored (by `nohup`, or for jobs of a script) stay so, here and in the program.
     ///
     /// # Errors
-    /// In a sentence for the user. All that may fail is done here: nothing has to be said of a program that runs already.
-    pub(super) fn open() -> Result<Self, String> {
+    /// The system's. All that may fail is done here, before the program runs.
+    pub(super) fn open() -> io::Result<Self> {
         let taken: Vec<c_int> = PASSED_ON.into_iter().filter(|&signal| !is_ignored(signal)).collect();
         let is_over = Arc::new(AtomicBool::new(false));
         for &signal in &taken {
-            register_conditional_default(signal, Arc::clone(&is_over)).map_err(not_taken)?;
+            register_conditional_default(signal, Arc::clone(&is_over))?;
         }
-        let mut arrivals = SignalsInfo::<WithOrigin>::new(taken).map_err(not_taken)?;
+        let mut arrivals = SignalsInfo::<WithOrigin>::new(taken)?;
         let (program, started) = mpsc::channel::<Target>();
         let pass_all = move || {
             let target = started.recv();
             target.into_iter().for_each(|target| arrivals.forever().for_each(|arrival| pass_on(arrival, &target)));
         };
-        let made = thread::Builder::new().name("signals".to_owned()).spawn(pass_all);
-        made.map_err(|error| {
-            format!("no thread can be made ({error}), so the program is not started: see `ulimit -u`")
-        })?;
+        thread::Builder::new().name("signals".to_owned()).spawn(pass_all)?;
         Ok(Self { program, is_over })
     }
 
@@ -118,10 +111,6 @@ impl Relay {
         is_over.store(true, Ordering::SeqCst);
         status
     }
-}
-
-fn not_taken(error: io::Error) -> String {
-    format!("signals cannot be passed on to the program ({error}), so it is not started")
 }
 
 /// Passes a signal on to the program, if it has not got it itself and still lives.
