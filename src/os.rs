@@ -107,6 +107,35 @@ pub(crate) fn on_exit(last: extern "C" fn(libc::c_int, *mut libc::c_void)) {
     unsafe { on_exit(last, std::ptr::null_mut()) };
 }
 
+/// Something that runs in a thread that ends by returning or by `pthread_exit`.
+pub(crate) struct ThreadEnd(libc::pthread_key_t);
+
+impl ThreadEnd {
+    /// None if there are many such things in the process: of the C library's first so many alone noting one in a thread allocates nothing,
+    /// and a signal handler may have interrupted malloc.
+    pub(crate) fn new(last: unsafe extern "C" fn(*mut libc::c_void)) -> Option<Self> {
+        const FIRST: libc::pthread_key_t = 32;
+        let mut key = FIRST;
+        // SAFETY: writes the key there. `last` lives as long as the process, since the library is linked with `-z nodelete`.
+        let is_made = unsafe { libc::pthread_key_create(&raw mut key, Some(last)) } == 0;
+        match key {
+            ..FIRST if is_made => Some(Self(key)),
+            _ if is_made => {
+                // SAFETY: ours, and nobody has used it.
+                unsafe { libc::pthread_key_delete(key) };
+                None
+            }
+            _ => None,
+        }
+    }
+
+    /// Has it run when the calling thread ends, with the address of `with`.
+    pub(crate) fn note<T>(&self, with: &'static T) {
+        // SAFETY: the key is ours.
+        unsafe { libc::pthread_setspecific(self.0, std::ptr::from_ref(with).cast()) };
+    }
+}
+
 /// Whether the program runs with more rights than its user (set-user-ID and the like).
 pub(crate) fn is_secure_execution() -> bool {
     // SAFETY: getauxval reads a vector that the kernel wrote.

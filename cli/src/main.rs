@@ -156,7 +156,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    run::stay_at_limits();
+    run::settle();
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => return refuse(&error),

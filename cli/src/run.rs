@@ -7,7 +7,7 @@ mod signals;
 mod traces;
 
 pub(crate) use options::print_markdown;
-pub(crate) use signals::stay_at_limits;
+pub(crate) use signals::settle;
 
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -269,9 +269,11 @@ pub(crate) fn run(arguments: &RunArguments, library: Option<&Path>) -> ExitCode 
     let watch = traces.folder().filter(|_| is_on).and_then(|_| Watch::start(&simulation));
     let relay = match signals::Relay::open() {
         Ok(relay) => relay,
-        Err(error) => return fail(&error, FAILED),
+        Err(error) => {
+            return fail(&format!("the program is not started, for signals could not be passed on: {error}"), FAILED);
+        }
     };
-    let mut child = match command.spawn() {
+    let mut child = match signals::spawn(&mut command) {
         Ok(child) => child,
         Err(error) => {
             drop(traces);
@@ -454,6 +456,8 @@ fn prepare(
         // The shim would make the last part of the path only, and go on without.
         let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
         made.map_err(|error| format!("cannot create the folder of the trace, {}: {error}", folder.display()))?;
+        traces::try_to_write(folder)
+            .map_err(|error| format!("cannot write traces to {}: {error}", folder.display()))?;
     }
     let named = asked.or_else(|| std::env::var_os(TRACE).filter(|folder| !folder.is_empty()).map(PathBuf::from));
     // The program may go elsewhere.

@@ -213,6 +213,8 @@ pub struct Cache {
     user: u32,
     /// The mode of files. Nobody may have more rights.
     mode: u32,
+    /// How many of the folders above it may have to be there: it is made in the nearest.
+    above: usize,
 }
 
 impl Cache {
@@ -222,13 +224,16 @@ impl Cache {
     /// The cache of the user whose folders these are, if there is a place for one.
     pub fn of(cache_home: Option<OsString>, home: Option<OsString>, user: u32) -> Option<Self> {
         let absolute = |path: OsString| Some(PathBuf::from(path)).filter(|path| path.is_absolute());
-        let base = cache_home.and_then(absolute).or_else(|| Some(home.and_then(absolute)?.join(".cache")))?;
-        Some(Self { folder: base.join("p2pshim"), user, mode: 0o600 })
+        // A home is never made: whoever names one that is not there has none.
+        let of_home = || Some((home.and_then(absolute)?.join(".cache"), 2));
+        let (base, above) = cache_home.and_then(absolute).map(|base| (base, usize::MAX)).or_else(of_home)?;
+        Some(Self { folder: base.join("p2pshim"), user, mode: 0o600, above })
     }
 
     /// The verdicts of root, which all users read, of the machine whose files are below `root`. They go with the boot that they are of.
     pub fn of_system(root: &Path) -> Self {
-        Self { folder: root.join("run/p2pshim"), user: 0, mode: 0o644 }
+        // The system makes the folder above.
+        Self { folder: root.join("run/p2pshim"), user: 0, mode: 0o644, above: 1 }
     }
 
     /// Where they are kept.
@@ -385,16 +390,10 @@ impl Cache {
         if fs::symlink_metadata(&self.folder).is_ok() {
             return true;
         }
-        let mut above = self.folder.ancestors().skip(1);
-        // The system makes the folder of root's.
-        let nearest = if self.is_systems() { above.next() } else { above.find(|folder| folder.exists()) };
+        let nearest = self.folder.ancestors().skip(1).take(self.above).find(|folder| folder.exists());
         let is_own = nearest.and_then(|folder| fs::metadata(folder).ok()).is_some_and(|found| self.is_own(&found, 0));
-        let mode = if self.is_systems() { 0o755 } else { 0o700 };
+        let mode = if self.mode == 0o644 { 0o755 } else { 0o700 };
         is_own && DirBuilder::new().recursive(true).mode(mode).create(&self.folder).is_ok()
-    }
-
-    fn is_systems(&self) -> bool {
-        self.mode == 0o644
     }
 
     /// Whether the folder is the user's and nobody else can put anything there.
@@ -441,7 +440,7 @@ mod tests {
 
         fn cache(&self) -> Cache {
             let user = fs::metadata(&self.0).unwrap().uid();
-            Cache { folder: self.0.path().join("cache/p2pshim"), user, mode: 0o600 }
+            Cache { folder: self.0.path().join("cache/p2pshim"), user, mode: 0o600, above: usize::MAX }
         }
     }
 

@@ -7,7 +7,7 @@
 
 use super::arrival::Caller;
 use super::mode::Sees;
-use super::{mode, origin, thread};
+use super::{mode, origin, recording, thread};
 use crate::api::abi::Value;
 use crate::api::{Effect, Function, Layer, State};
 use crate::record::{log, trace};
@@ -111,6 +111,7 @@ fn rest(until: u64, now: u64) -> u64 {
 fn begin_segment(trace: &trace::Trace, thread: &thread::Thread) -> bool {
     !trace.is_full()
         && mode::unseen(|| {
+            recording::leaves_its_segment();
             trace.has_more_room(&thread.segment).inspect_err(|why| log::untraced(why)).unwrap_or_default()
         })
 }

@@ -1,5 +1,8 @@
 //! The record of a call in the trace: begun when the call begins, since it may never return, and completed when it has.
 
+use std::ffi::c_void;
+use std::sync::OnceLock;
+
 use p2pshim_trace::{Begun, Capture, PART};
 
 use super::arrival::Call;
@@ -9,6 +12,7 @@ use super::{mode, peers, timing};
 use crate::api::abi::Code;
 use crate::api::{Effect, Layer};
 use crate::model::{Asks, Part, Path, Traffic};
+use crate::os::ThreadEnd;
 use crate::policy::Judged;
 use crate::real::driver::{self, RealDriver};
 use crate::record::trace::{self, Trace};
@@ -43,9 +47,21 @@ pub(super) fn begin_record(
         true => None,
         false => mode::unseen(|| {
             let extended = trace.extend(&thread.segment, depth, function, site);
+            leaves_its_segment();
             extended.inspect_err(|why| log::untraced(why)).ok().flatten()
         }),
     })
+}
+
+/// Has the calling thread give back what it leaves of its part of the file when it ends.
+pub(super) fn leaves_its_segment() {
+    static END: OnceLock<Option<ThreadEnd>> = OnceLock::new();
+    extern "C" fn ends(_: *mut c_void) {
+        if let Some(trace) = trace::file() {
+            trace.take_back(&thread::current().segment);
+        }
+    }
+    END.get_or_init(|| ThreadEnd::new(ends)).iter().for_each(|end| end.note(thread::current()));
 }
 
 /// Records what a call that has returned has copied between devices, behind its own record.

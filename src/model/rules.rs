@@ -573,8 +573,8 @@ rules! {
         "all copies between devices"
         "Virtual Memory Management: other devices can access mapped memory only after cuMemSetAccess. Enabling peer access is not enough."
         "As slow as without peer access."
-        "Copies of memory that the program mapped (cuMemMap) go through the host, even if peer access is enabled."
-        "Call cuMemSetAccess with a descriptor for the other device. PyTorch's expandable segments are such memory.";
+        "Copies of memory that the program, or a library in it, mapped (cuMemMap) go through the host, even if peer access is enabled."
+        "Call cuMemSetAccess with a descriptor for the other device. PyTorch's expandable segments are such memory, and beside cuInterpose what cudaMalloc gives.";
 
     GraphStaged "P2P-graph-staged" Performance [0, 0, 0]
         "cudaGraphLaunch, cuGraphLaunch"

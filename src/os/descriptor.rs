@@ -93,7 +93,7 @@ impl Descriptor {
         Self::new(out_of_the_way(file.into_raw_fd())).ok_or_else(io::Error::last_os_error)
     }
 
-    /// Writes a line, after one that says how many were lost before it. Whoever calls holds signals back. The line is lost if
+    /// Writes a line, or nothing, after one that says how many were lost before it. Whoever calls holds signals back. The line is lost if
     /// the descriptor refers to something else by now, and counted as well if it is not taken.
     pub(crate) fn write_line(&self, line: &[u8]) {
         if identity(self.number) != Some(self.identity) {
@@ -102,18 +102,24 @@ impl Descriptor {
         let (mut text, lost) = (Vec::new(), self.lost.swap(0, Relaxed));
         if lost != 0 {
             let end_of_line = if self.is_cut.load(Relaxed) { "\n" } else { "" };
-            text =
-                format!("{end_of_line}p2pshim: {lost} lines before this one are lost: nobody took them\n").into_bytes();
+            text = format!("{end_of_line}p2pshim: {lost} lines before this one are lost: they could not be written\n")
+                .into_bytes();
         }
         let report = text.len();
         text.extend(line);
         let taken = without_signals_of_writing(|| self.take(&text));
         if taken < text.len() {
-            self.lost.fetch_add(1 + if taken < report { lost } else { 0 }, Relaxed);
+            let lost = if taken < report { lost } else { 0 };
+            self.lost.fetch_add(lost + u64::from(!line.is_empty()), Relaxed);
         }
         if taken > 0 {
             self.is_cut.store(taken < text.len(), Relaxed);
         }
+    }
+
+    /// How many lines are lost of which nothing was said yet.
+    pub(crate) fn lost(&self) -> u64 {
+        self.lost.load(Relaxed)
     }
 
     /// Writes a text, and returns how much of it was taken.
@@ -253,7 +259,7 @@ mod tests {
         };
         take();
         undisturbed(|| log.write_line(b"line\n"));
-        assert_eq!(take(), "p2pshim: 101 lines before this one are lost: nobody took them\nline\n");
+        assert_eq!(take(), "p2pshim: 101 lines before this one are lost: they could not be written\nline\n");
         undisturbed(|| log.write_line(b"line\n"));
         assert_eq!(take(), "line\n");
         [read, write].into_iter().for_each(close);

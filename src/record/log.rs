@@ -19,8 +19,8 @@ use crate::api::abi::Code;
 use crate::api::codes::Numbering;
 use crate::api::{Function, codes};
 use crate::config::Config;
-use crate::model::Path;
 use crate::model::rules::Severity;
+use crate::model::{Path, process};
 use crate::os::{self, Descriptor};
 
 /// The target of lines that show a call, for filters such as `P2PSHIM_LOG=warn,p2pshim::call=trace`.
@@ -42,6 +42,9 @@ pub(crate) fn open(config: &Config, warnings: &mut Vec<String>) -> bool {
     };
     let Some(output) = output else { return false };
     let _ = OUTPUT.set((output, config.log_file.is_none()));
+    if config.log_file.is_some() {
+        os::at_exit(say_what_is_lost);
+    }
     if log::set_logger(&Lines).is_err() {
         return false;
     }
@@ -51,6 +54,19 @@ pub(crate) fn open(config: &Config, warnings: &mut Vec<String>) -> bool {
 
 /// Where lines go, and whether other processes may write there as well.
 static OUTPUT: OnceLock<(&Descriptor, bool)> = OnceLock::new();
+
+/// Says at the process's end how many lines are lost since that was last said: on standard error, if the log takes none.
+extern "C" fn say_what_is_lost() {
+    let Some((output, _)) = OUTPUT.get().filter(|(output, _)| output.lost() > 0 && process::is_seen()) else {
+        return;
+    };
+    os::undisturbed(|| output.write_line(b""));
+    let lost = output.lost();
+    if let Some(stderr) = Descriptor::stderr().filter(|_| lost > 0) {
+        let line = format!("p2pshim: {lost} lines are lost: they could not be written to P2PSHIM_LOG_FILE\n");
+        os::undisturbed(|| stderr.write_line(line.as_bytes()));
+    }
+}
 
 /// Says in the log and in the trace that memory has run out, and what follows.
 pub(crate) fn out_of_memory() {

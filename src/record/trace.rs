@@ -244,6 +244,11 @@ impl Trace {
         }
     }
 
+    /// Takes back what a thread that ends leaves of its part.
+    pub(crate) fn take_back(&self, segment: &Segment) {
+        self.writer.take_back(segment);
+    }
+
     /// Begins the record of a call for which the thread has no room left; none if there is no more.
     ///
     /// # Errors

@@ -191,6 +191,24 @@ fn check_of_root_is_that_of_all_users() {
     homes.iter().chain([&machine]).for_each(|folder| fs::remove_dir_all(folder).unwrap());
 }
 
+/// Whoever names a home that is not there wants none: some services run so.
+#[test]
+fn home_that_is_not_there_is_not_made() {
+    let folder = scratch("home");
+    fs::create_dir_all(&folder).unwrap();
+    let home = folder.join("none");
+    let run = Program::new(command()).args(&["run", "--no-report", "--sim", "2", "true"]).findings_apart();
+    let run = run.env("HOME", home.to_string_lossy()).env("XDG_CACHE_HOME", "");
+    let outcome = run.plain();
+    let why = format!("GPUs are not checked: {}/.cache/p2pshim cannot be made", home.display());
+    assert!(outcome.shim.join("\n").contains(&why) && outcome.status == "exit status: 0", "{outcome:#?}");
+    assert!(!home.exists());
+    fs::create_dir(&home).unwrap();
+    assert_eq!(checks(&run.plain()).len(), 1);
+    assert!(home.join(".cache/p2pshim").is_dir());
+    fs::remove_dir_all(folder).unwrap();
+}
+
 /// A path that hangs is found in processes of their own, and no copy of the program meets it.
 #[test]
 fn path_that_hangs_never_meets_the_program() {

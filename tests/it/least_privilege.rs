@@ -7,7 +7,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, Output};
 
-use crate::support::{path, scratch, shim};
+use crate::support::{command, path, scratch, shim};
 
 /// Copies of each form and of many sizes, each verified by the program; threads that copy.
 const PROGRAMS: [&str; 2] = ["four_copies_sizes-12", "multithreaded-12"];
@@ -51,15 +51,22 @@ fn program(name: &str, variables: &[(&str, &str)]) -> Command {
 }
 
 /// Runs a program that the kernel ends as it makes any other system call.
-fn filtered(mut command: Command, allowed: &BTreeSet<u32>) -> Output {
+fn filtered(command: Command, allowed: &BTreeSet<u32>) -> Output {
     use libc::{BPF_ABS, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W, SECCOMP_RET_ALLOW, SECCOMP_RET_KILL_PROCESS};
-    let step = |code: u32, jf, k| libc::sock_filter { code: code.try_into().unwrap(), jt: 0, jf, k };
     // The number is the first field of `seccomp_data`.
     let mut filter = vec![step(BPF_LD | BPF_W | BPF_ABS, 0, 0)];
     for &number in allowed {
         filter.extend([step(BPF_JMP | BPF_JEQ | BPF_K, 1, number), step(BPF_RET | BPF_K, 0, SECCOMP_RET_ALLOW)]);
     }
     filter.push(step(BPF_RET | BPF_K, 0, SECCOMP_RET_KILL_PROCESS));
+    with_filter(command, filter)
+}
+
+fn step(code: u32, jf: u8, k: u32) -> libc::sock_filter {
+    libc::sock_filter { code: code.try_into().unwrap(), jt: 0, jf, k }
+}
+
+fn with_filter(mut command: Command, filter: Vec<libc::sock_filter>) -> Output {
     let filter_it = move || {
         let program = libc::sock_fprog { len: filter.len().try_into().unwrap(), filter: filter.as_ptr().cast_mut() };
         // SAFETY: the filter is there; both calls take no memory but that.
@@ -115,6 +122,33 @@ fn filter_ends_programs_that_make_others() {
     let allowed = PLAIN.split(' ').filter(|name| *name != "madvise" && *name != "futex").map(number).collect();
     let seen = filtered(program("multithreaded-12", &[]), &allowed);
     assert_eq!(seen.status.signal(), Some(libc::SIGSYS), "{seen:?}");
+}
+
+/// A process that may have no thread but its first: a limit of processes may leave room for the program only.
+#[test]
+fn run_without_threads_fails_before_the_program_starts() {
+    use libc::{
+        BPF_ABS, BPF_JEQ, BPF_JMP, BPF_JSET, BPF_K, BPF_LD, BPF_RET, BPF_W, SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO,
+    };
+    const FIRST_ARGUMENT: u32 = 16;
+    let refused = |code: i32| step(BPF_RET | BPF_K, 0, SECCOMP_RET_ERRNO | code.cast_unsigned());
+    let allowed = || step(BPF_RET | BPF_K, 0, SECCOMP_RET_ALLOW);
+    let filter = vec![
+        step(BPF_LD | BPF_W | BPF_ABS, 0, 0),
+        // Its flags are in memory. The C library makes do with `clone`.
+        step(BPF_JMP | BPF_JEQ | BPF_K, 1, number("clone3")),
+        refused(libc::ENOSYS),
+        step(BPF_JMP | BPF_JEQ | BPF_K, 3, number("clone")),
+        step(BPF_LD | BPF_W | BPF_ABS, 0, FIRST_ARGUMENT),
+        step(BPF_JMP | BPF_JSET | BPF_K, 1, libc::CLONE_THREAD.cast_unsigned()),
+        refused(libc::EAGAIN),
+        allowed(),
+    ];
+    let mut run = Command::new(command());
+    run.args(["run", "--no-check", "--no-report", "echo", "started"]);
+    let seen = with_filter(run, filter);
+    assert_eq!((seen.status.code(), &*String::from_utf8_lossy(&seen.stdout)), (Some(125), ""), "{seen:?}");
+    assert!(String::from_utf8_lossy(&seen.stderr).contains("the program is not started"), "{seen:?}");
 }
 
 /// A program under a limit.

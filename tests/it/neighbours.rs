@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::support::soak::is_all;
-use crate::support::{Outcome, Program, path, scratch, shim};
+use crate::support::{Outcome, Program, command, path, scratch, shim};
 
 /// Programs that allocate before CUDA, in threads, at exit and in a forked child.
 const CASES: [&str; 5] =
@@ -206,6 +206,43 @@ fn injected_tool_same_output_and_set_up_once() {
         let (traced, trace) = program.traced();
         assert_same_and_quiet(&traced, &plain, "beside an injected tool");
         assert!(!trace.calls.is_empty(), "{case}: no call was seen");
+    }
+}
+
+/// As cuInterpose: what the program allocates is mapped, and others open it by tickets. Our own memory is as it was: a path that loses data
+/// is found, though copies of the program's do not take it.
+#[test]
+fn library_that_maps_what_is_allocated_in_either_order_same_output() {
+    let (ours, library) = (shim(), path("target/c-tests/libmaps_memory.so"));
+    let orders = [[ours.as_path(), &library], [&library, ours.as_path()]];
+    for case in ["never_enables-static", "fork_child-12", "memory_of_another_process"] {
+        let program = Program::case(case).findings_apart();
+        let alone = program.run(&[&library]);
+        alone.assert_success();
+        assert!(alone.stderr.contains("mapped: ") && !alone.stderr.contains("mapped: 0 allocations"), "{alone:#?}");
+        for order in orders {
+            let how = format!("{case}, {} first", order[0].display());
+            let with = program.run(&order);
+            assert_same_and_quiet(&with, &alone, &how);
+            // What the library has made of the memory; and what the last program passes is NULL.
+            let is_true = |rule: &str| ["P2P-staged-mapped", "P2P-copy-null-context"].contains(&rule);
+            assert!(with.findings.iter().all(|finding| is_true(&finding.rule)), "{how}: {:#?}", with.findings);
+            let (traced, trace) = program.traced_with(&order);
+            assert_same_and_quiet(&traced, &alone, &how);
+            assert!(!trace.calls.is_empty(), "{how}: no call was seen");
+        }
+    }
+    for order in orders {
+        let pools = Program::case("copies_from_pool-12").findings_apart().env("P2PSIM_FAULT", "drop:0>1").run(&order);
+        assert!(pools.shim.iter().any(|line| line.contains("data does not arrive")), "{pools:#?}");
+    }
+    let case = path("target/c-tests/memory_of_another_process").to_string_lossy().into_owned();
+    let run = Program::new(command()).args(&["run", "--sim", "2", "--no-check", &case]).findings_apart();
+    let shared = run.env("LD_PRELOAD", library.to_string_lossy()).plain();
+    let report = shared.lines.join("\n");
+    assert_eq!(shared.status, "exit status: 0", "{shared:#?}");
+    for said in ["mapped: 1 allocations, 1 exports, 0 opened", "2.1 MB of submitted copies were between processes: "] {
+        assert!(report.contains(said), "no {said}: {report}");
     }
 }
 

@@ -528,6 +528,54 @@ print(run.stdout.read().strip(), run.wait())
     assert_eq!(python(script, &[]), "end 0\n");
 }
 
+/// Supervisors ignore the ends of children, which their own children inherit.
+#[test]
+fn ends_of_children_that_are_ignored_are_seen_and_the_program_ignores_them() {
+    let within = |arguments: &[&str]| {
+        let own = command().to_string_lossy().into_owned();
+        Program::new("env").args(&["--ignore-signal=CHLD", &own]).args(arguments).findings_apart().plain()
+    };
+    let outcome = within(&["run", "--sim", "2", "--no-check", "sh", "-c", "exit 3"]);
+    assert_eq!(outcome.status, "exit status: 3", "{outcome:#?}");
+    assert!(said(&outcome).contains("no report: there is no trace"), "{}", said(&outcome));
+    let seen = within(&["run", "--no-report", "--no-check", "grep", "SigIgn", "/proc/self/status"]).stdout;
+    let ignored = u64::from_str_radix(seen.trim().strip_prefix("SigIgn:\t").unwrap(), 16).unwrap();
+    let is_ignored = |signal: i32| ignored >> (signal - 1) & 1 == 1;
+    assert_eq!([libc::SIGCHLD, libc::SIGXFSZ, libc::SIGPIPE].map(is_ignored), [true, false, false], "{seen}");
+    let outcome = within(&["doctor", "--sim", "2", "--quick"]);
+    assert_eq!(outcome.status, "exit status: 0", "{outcome:#?}");
+}
+
+/// Writing would end this process by SIGXFSZ. The program has the signal as it was.
+#[test]
+fn limit_of_files_ends_the_program_only() {
+    let folder = scratch("limit-of-files");
+    fs::create_dir_all(&folder).unwrap();
+    let within = |script: &str| {
+        let limited = "ulimit -f 0; exec \"$0\" run --sim 2 --no-check sh -c \"$1\"";
+        let mut shell = Command::new("sh");
+        let output = shell.args(["-c", limited]).arg(command()).arg(script).env("TMPDIR", &folder).output().unwrap();
+        (output.status.to_string(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (status, said) = within("exit 3");
+    assert!(status == "exit status: 3" && said.contains("how the program ended cannot be kept"), "{status} {said}");
+    let (status, said) = within("echo x >$TMPDIR/x");
+    assert_eq!(status, "signal: 25 (SIGXFSZ)", "{said}");
+    let left: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["x"]);
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn trace_that_cannot_be_written_is_refused_before_the_program_starts() {
+    // Not even root can write there.
+    for (folder, why) in [("/proc/self", "cannot write traces to /proc/self: "), ("/dev/null", "cannot create ")] {
+        let outcome = run(&["--trace", folder, "echo", "started"]);
+        assert_eq!((outcome.status.as_str(), outcome.stdout.as_str()), ("exit status: 125", ""), "{outcome:#?}");
+        assert!(said(&outcome).contains(why), "{}", said(&outcome));
+    }
+}
+
 #[test]
 fn program_that_tells_its_group_gets_it_once() {
     let script = "\

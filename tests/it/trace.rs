@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::support::{Outcome, Program, path, say, scratch};
+use crate::support::{Outcome, Program, command, path, say, scratch};
 use p2pshim_trace::{Capture, DeviceTime, NoteKind, Record, State, Trace};
 
 /// A folder for traces, which is gone with the test.
@@ -296,6 +296,32 @@ fn limit_each_call_is_recorded_or_counted() {
         assert!(recorded > 2000 && trace.dropped() > 2000, "{recorded} and {}", trace.dropped());
         assert_eq!(recorded + trace.dropped(), threads.parse::<u64>().unwrap() * copies);
     }
+}
+
+/// Each thread that ends leaves its room to one that begins.
+#[test]
+fn threads_that_come_and_go_take_room_for_their_records_only() {
+    const THREADS: u64 = 4000;
+    let folder = Folder::new();
+    let program = Program::case("trace_at_limit").libraries("target/c-tests/standin-runtime");
+    let program = program.args(&["8", "2", &(THREADS / 8).to_string()]).env("P2PSHIM_VALIDATE", "off");
+    let outcome = traced(&program, &folder);
+    assert_eq!(outcome.status, "exit status: 0", "{outcome:#?}");
+    let trace = folder.one_trace();
+    let bytes = fs::metadata(trace.path()).unwrap().len();
+    assert!(bytes < 2 << 20, "{bytes} bytes for {} of records", THREADS * 3 * 64);
+    assert_eq!((trace.dropped(), trace.problems()), (0, &[][..]));
+    let mut threads: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
+    let mut buffer = Vec::new();
+    for number in 0..trace.blocks() {
+        let block = trace.block(number, &mut buffer).unwrap().unwrap();
+        block.calls().for_each(|call| threads.entry(call.bytes).or_default().push(block.thread));
+    }
+    assert!(threads.keys().copied().eq(1..=THREADS), "{} threads", threads.len());
+    assert!(threads.values().all(|of| of.len() == 2 && of[0] == of[1]), "calls of one thread under another");
+    let report = Program::new(command()).args(&["report", "--json"]).arg(folder.text()).plain();
+    let counted = format!("\"calls\":{},\"records\":{0},\"dropped\":0", THREADS * 2);
+    assert!(report.stdout.contains(&counted), "not {counted}");
 }
 
 #[test]

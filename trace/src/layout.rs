@@ -1,7 +1,7 @@
 //! Where what lies in a file.
 
 /// Major and minor version of the layout.
-pub const VERSION: (u16, u16) = (1, 0);
+pub const VERSION: (u16, u16) = (1, 1);
 /// The bit of [`header::EXIT`] that says that it has a status.
 pub(crate) const HAS_EXITED: u64 = 1 << 32;
 /// The first bytes of a file.
@@ -69,6 +69,8 @@ pub(crate) mod chunk {
     pub(crate) const SITE: usize = 56;
     pub(crate) const FUNCTION: usize = 58;
     pub(crate) const STATE: usize = 59;
+    /// How many records further the next header is, if another thread has gone on behind this one, which has ended; else 0. 2 bytes.
+    pub(crate) const NEXT: usize = 60;
 }
 
 /// Offsets in a record: a line of the processor's cache.

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use crate::layout::{
     CHUNK_BYTES, CHUNK_HEADER_BYTES, ChunkKind, Clock, HAS_EXITED, HEADER_BYTES, MAGIC, NoteKind, RECORD_BYTES,
-    RECORDS, VERSION, chunk, header,
+    VERSION, chunk, header,
 };
 pub use note::Note;
 use note::read_notes;
@@ -75,14 +75,18 @@ fn without_header(head: &[u8], had_more: bool) -> Error {
     }
 }
 
-/// How many records must have been in chunks that are not there: more than the chunks before one can hold. Those that a signal
-/// handler has left can hold less than they might.
-fn missing(mut firsts: Vec<(u32, u64)>) -> u64 {
+/// How many records must have been in chunks that are not there: more than the blocks before one can hold, each of a thread, with how
+/// many come before it and how many it can hold. Those that a signal handler has left can hold less than they might.
+fn missing(mut firsts: Vec<(u32, u64, u64)>) -> u64 {
     firsts.sort_unstable();
-    let of_threads = firsts.chunk_by(|(one, _), (other, _)| one == other);
-    let of_thread = |chunks: &[(u32, u64)]| {
-        let most = (0..).step_by(RECORDS);
-        chunks.iter().zip(most).map(|((_, first), most)| first.saturating_sub(most)).max().unwrap_or_default()
+    let of_threads = firsts.chunk_by(|(one, ..), (other, ..)| one == other);
+    let of_thread = |blocks: &[(u32, u64, u64)]| {
+        let lacks = blocks.iter().scan(0, |most, &(_, first, room)| {
+            let lacks = first.saturating_sub(*most);
+            *most += room;
+            Some(lacks)
+        });
+        lacks.max().unwrap_or_default()
     };
     of_threads.map(of_thread).fold(0, u64::saturating_add)
 }
@@ -126,7 +130,11 @@ impl Source {
 #[derive(Clone, Copy, Debug)]
 struct Place {
     offset: u64,
+    /// Until the end of the chunk: more than the block has, if another follows.
+    bytes: usize,
     thread: u32,
+    /// When a thread took it, in ticks.
+    time: u64,
 }
 
 /// A trace file.
@@ -228,8 +236,7 @@ impl Trace {
         }
         let mut unknown = 0u64;
         let mut empty = 0;
-        // Threads of chunks, and how many records each had before.
-        let mut firsts: Vec<(u32, u64)> = Vec::new();
+        let mut firsts: Vec<(u32, u64, u64)> = Vec::new();
         for number in 0..there {
             // Space that was taken from the disk and not used, or a hole of terabytes.
             if number >= chunks && empty > EMPTY {
@@ -242,11 +249,7 @@ impl Trace {
                 result => result?,
             }
             match (u32_at(&head, chunk::KIND), ChunkKind::numbered(u32_at(&head, chunk::KIND))) {
-                (_, Some(ChunkKind::Calls)) => {
-                    let (thread, first) = (u32_at(&head, chunk::THREAD), u64_at(&head, chunk::FIRST));
-                    firsts.push((thread, first));
-                    self.blocks.push(Place { offset, thread });
-                }
+                (_, Some(ChunkKind::Calls)) => unknown += u64::from(!self.index_calls(offset, head, &mut firsts)),
                 (_, Some(ChunkKind::Notes)) => {
                     let mut bytes = vec![0; CHUNK_BYTES];
                     match self.source.read_exact_at(&self.path, &mut bytes, offset) {
@@ -260,6 +263,8 @@ impl Trace {
                 (_, None) => unknown += 1,
             }
         }
+        // A thread begins in what one before it has left, and there may be numbers of threads among these that were used before.
+        self.blocks.sort_by_key(|place| place.time);
         let missing = missing(firsts);
         if missing > 0 {
             self.problems
@@ -269,6 +274,38 @@ impl Trace {
             self.problems.push(format!("{unknown} parts or notes are damaged, or of a later version; left out"));
         }
         Ok(())
+    }
+
+    /// Finds the blocks of a chunk of calls, which begins with this header; false if a later header makes no sense.
+    fn index_calls(
+        &mut self,
+        start: u64,
+        mut head: [u8; CHUNK_HEADER_BYTES],
+        firsts: &mut Vec<(u32, u64, u64)>,
+    ) -> bool {
+        let mut at = 0;
+        loop {
+            let (thread, first) = (u32_at(&head, chunk::THREAD), u64_at(&head, chunk::FIRST));
+            let next = usize::from(u16_at(&head, chunk::NEXT)) * RECORD_BYTES;
+            let left = CHUNK_BYTES - at;
+            let has_next = (1..left).contains(&next);
+            let bytes = if has_next { next } else { left };
+            firsts.push((thread, first, (bytes / RECORD_BYTES) as u64 - 1));
+            self.blocks.push(Place {
+                offset: start + at as u64,
+                bytes: left,
+                thread,
+                time: u64_at(&head, chunk::TIME),
+            });
+            if !has_next {
+                return next == 0;
+            }
+            at += next;
+            let is_there = self.source.read_exact_at(&self.path, &mut head, start + at as u64).is_ok();
+            if !is_there || ChunkKind::numbered(u32_at(&head, chunk::KIND)) != Some(ChunkKind::Calls) {
+                return false;
+            }
+        }
     }
 
     /// Closes the file until something of it is read, and again after that: there may be more files than a process can
@@ -343,7 +380,7 @@ impl Trace {
     /// Reads a block. Several threads may do so at once, each into a buffer of its own, which any block fits into.
     pub fn block<'a>(&self, number: usize, buffer: &'a mut Vec<u8>) -> io::Result<Option<Block<'a>>> {
         let Some(place) = self.blocks.get(number) else { return Ok(None) };
-        buffer.resize(CHUNK_BYTES, 0);
+        buffer.resize(place.bytes, 0);
         self.source.read_exact_at(&self.path, buffer, place.offset)?;
         let bytes: &'a [u8] = buffer;
         Ok(Some(Block::of(place.thread, bytes)))

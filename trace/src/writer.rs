@@ -3,7 +3,8 @@
 //! A file is mapped into memory for good, a region at a time as it grows: nothing that was handed out is ever taken back. Mapped
 //! memory lies in the page cache from the moment it is written, so that only the end of the system loses it.
 //!
-//! A thread takes a chunk at a time by one atomic addition and fills it alone. Where its next record is and how many are left is
+//! A thread takes a chunk at a time by one atomic addition and fills it alone; its first is what a thread that has ended left of one, if
+//! any has. Where its next record is and how many are left is
 //! one word, changed by one instruction: a signal handler that copies in the middle of that takes another record, and neither is
 //! lost. Space is taken before it is needed, since every 64th record touches a new page.
 //!
@@ -12,6 +13,7 @@
 
 mod chunks;
 mod clock;
+mod left;
 mod note;
 mod room;
 mod segment;
@@ -30,6 +32,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::layout::{CHUNK_BYTES, Clock, HAS_EXITED, HEADER_BYTES, MAGIC, RECORD_BYTES, VERSION, header};
 use chunks::{Space, allocate, is_in_memory, map};
 use clock::{FIRST_CALIBRATION, clock};
+use left::Left;
 use room::{Room, STEP};
 pub use segment::{Begun, Open, Segment};
 
@@ -58,6 +61,7 @@ pub struct Writer {
     /// The header.
     base: *mut u8,
     room: Room,
+    left: Left,
     clock: Clock,
     space: Mutex<Space>,
     /// Whether there is no more space; `space` knows why.
@@ -111,6 +115,7 @@ impl Writer {
         let writer = Self {
             base: map(&file, 0, HEADER_BYTES, libc::PROT_READ | libc::PROT_WRITE)?,
             room: Room::new(most).ok_or(io::ErrorKind::InvalidInput)?,
+            left: Left::new(),
             clock: clock(),
             space: Mutex::new(Space::of(file, path)?),
             is_full: AtomicBool::new(false),

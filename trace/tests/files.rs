@@ -246,6 +246,58 @@ fn threads_have_chunks_of_their_own() {
     }
 }
 
+/// Threads that come and go need no more space than those that are there at once, and all that is recorded.
+#[test]
+fn threads_that_end_leave_their_space_to_others() {
+    const AT_ONCE: u64 = 8;
+    const ROUNDS: u64 = 500;
+    let folder = Folder::new("ends");
+    let writer = Writer::create(&folder.options(64 * MIB)).unwrap();
+    let calls_of = |number: u64| number % 5;
+    for round in 0..ROUNDS {
+        std::thread::scope(|scope| {
+            for number in round * AT_ONCE..(round + 1) * AT_ONCE {
+                let writer = &writer;
+                scope.spawn(move || {
+                    let segment = Segment::default();
+                    // One in five only waits.
+                    assert_eq!(writer.extend(&segment), Ok(true));
+                    segment.waits(3, 4, number, writer.now());
+                    for call in 0..calls_of(number) {
+                        if !segment.has_room() {
+                            assert_eq!(writer.extend(&segment), Ok(true));
+                        }
+                        segment.begin(0, 7, 1, writer.now()).unwrap().copies(number, call, 0, 0);
+                    }
+                    writer.take_back(&segment);
+                    assert!(!segment.has_room());
+                });
+            }
+        });
+    }
+    let trace = Trace::open(&folder.file()).unwrap();
+    assert!(trace.problems().is_empty(), "{:?}", trace.problems());
+    // Of a chunk that is nearly full a thread may leave nothing.
+    let bytes = (ROUNDS * AT_ONCE * (1 + 2)) as usize * 64 + 2 * AT_ONCE as usize * CHUNK_BYTES;
+    let chunks = fs::metadata(folder.file()).unwrap().len() as usize;
+    assert!(chunks <= HEADER_BYTES + bytes.next_multiple_of(32 * CHUNK_BYTES), "{chunks}, not {bytes}");
+    let mut seen = std::collections::BTreeMap::new();
+    let mut buffer = Vec::new();
+    for number in 0..trace.blocks() {
+        let block = trace.block(number, &mut buffer).unwrap().unwrap();
+        let of = block.wait.map(|wait| wait.handle);
+        for call in block.calls() {
+            assert!(of.is_none_or(|of| of == call.src), "a call of another thread");
+            seen.entry(call.src).or_insert_with(Vec::new).push((block.thread, call.dst));
+        }
+    }
+    for number in 0..ROUNDS * AT_ONCE {
+        let calls = seen.remove(&number).unwrap_or_default();
+        assert!(calls.iter().map(|(_, call)| *call).eq(0..calls_of(number)), "{number}: {calls:?}");
+        assert!(calls.windows(2).all(|two| two[0].0 == two[1].0), "{number}: {calls:?}");
+    }
+}
+
 /// A signal handler's writer and segment, and the number of records that it has completed.
 static INTERRUPTED: (AtomicPtr<Writer>, AtomicPtr<Segment>, AtomicU64) =
     (AtomicPtr::new(ptr::null_mut()), AtomicPtr::new(ptr::null_mut()), AtomicU64::new(0));

@@ -5,8 +5,10 @@
 
 use std::io;
 use std::os::raw::c_int;
-use std::process::{Child, ExitStatus};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -15,7 +17,8 @@ use rustix::process::{
     Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions, WaitIdStatus, kill_process, setrlimit, waitid,
 };
 use signal_hook::consts::{
-    SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGSTOP, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2, SIGWINCH, SIGXFSZ,
+    SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGSTOP, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2, SIGWINCH,
+    SIGXFSZ,
 };
 use signal_hook::flag::{register, register_conditional_default};
 use signal_hook::iterator::SignalsInfo;
@@ -28,9 +31,43 @@ use crate::processes::{descends, fields_of, parent};
 /// The signals that are passed on. `SIGKILL` and `SIGSTOP` cannot be.
 const PASSED_ON: [c_int; 9] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH, SIGTSTP, SIGCONT];
 
+/// Whether this process was started with [`SIGCHLD`] ignored.
+static IGNORES_CHILDREN: AtomicBool = AtomicBool::new(false);
+
+/// Has this process learn how its children end, even if its parent ignored that, and be told where a file may not grow, which would end it
+/// otherwise. What it starts has the second as it was.
+pub(crate) fn settle() {
+    if is_ignored(SIGCHLD) {
+        // SAFETY: the default action runs no code.
+        unsafe { libc::signal(SIGCHLD, libc::SIG_DFL) };
+        IGNORES_CHILDREN.store(true, Ordering::Relaxed);
+    }
+    if !is_ignored(SIGXFSZ) {
+        let _ = register(SIGXFSZ, Arc::default());
+    }
+}
+
+/// Starts a program, with the actions of signals that this process was started with.
+///
+/// # Errors
+/// The system's.
+pub(super) fn spawn(command: &mut Command) -> io::Result<Child> {
+    let ignore = || {
+        // SAFETY: ignoring runs no code.
+        unsafe { libc::signal(SIGCHLD, libc::SIG_IGN) };
+        Ok(())
+    };
+    if IGNORES_CHILDREN.load(Ordering::Relaxed) {
+        // SAFETY: signal(2) may be called between fork and exec.
+        unsafe { command.pre_exec(ignore) };
+    }
+    command.spawn()
+}
+
 /// Signals that arrive from now on, for a program that is to be started.
 pub(super) struct Relay {
-    arrivals: SignalsInfo<WithOrigin>,
+    /// The thread that passes them on waits for the program.
+    program: Sender<Target>,
     /// Set once signals are for this process.
     is_over: Arc<AtomicBool>,
 }
@@ -42,14 +79,21 @@ impl Relay {
     /// Begins to take signals. Signals that are ignored (by `nohup`, or for jobs of a script) stay so, here and in the program.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's. All that may fail is done here, before the program runs.
     pub(super) fn open() -> io::Result<Self> {
         let taken: Vec<c_int> = PASSED_ON.into_iter().filter(|&signal| !is_ignored(signal)).collect();
         let is_over = Arc::new(AtomicBool::new(false));
         for &signal in &taken {
             register_conditional_default(signal, Arc::clone(&is_over))?;
         }
-        Ok(Self { arrivals: SignalsInfo::new(taken)?, is_over })
+        let mut arrivals = SignalsInfo::<WithOrigin>::new(taken)?;
+        let (program, started) = mpsc::channel::<Target>();
+        let pass_all = move || {
+            let target = started.recv();
+            target.into_iter().for_each(|target| arrivals.forever().for_each(|arrival| pass_on(arrival, &target)));
+        };
+        thread::Builder::new().name("signals".to_owned()).spawn(pass_all)?;
+        Ok(Self { program, is_over })
     }
 
     /// Passes signals on to the program until it ends, and waits for that. Stops with it if the terminal stopped it.
@@ -59,10 +103,8 @@ impl Relay {
     pub(super) fn wait(self, child: &mut Child) -> io::Result<ExitStatus> {
         let process = Pid::from_child(child);
         let target: Target = Arc::new(Mutex::new(Some(process)));
-        let theirs = Arc::clone(&target);
-        let Self { mut arrivals, is_over } = self;
-        let pass_all = move || arrivals.forever().for_each(|arrival| pass_on(arrival, &theirs));
-        thread::Builder::new().name("signals".to_owned()).spawn(pass_all)?;
+        let Self { program, is_over } = self;
+        let _ = program.send(Arc::clone(&target));
         wait_for_end(process)?;
         *lock(&target) = None;
         let status = child.wait();
@@ -115,13 +157,6 @@ pub(super) fn end_by(signal: c_int) {
     let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
     // Of signals that it does not know none is taken here.
     let _ = emulate_default_handler(signal).or_else(|_| raise(signal));
-}
-
-/// Has a write beyond `ulimit -f` fail, which would end this process. Programs that it starts inherit no handler.
-pub(crate) fn stay_at_limits() {
-    if !is_ignored(SIGXFSZ) {
-        let _ = register(SIGXFSZ, Arc::default());
-    }
 }
 
 fn is_ignored(signal: c_int) -> bool {

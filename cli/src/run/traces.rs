@@ -5,7 +5,7 @@
 //! only the last part of a path, so that a process that outlives the run makes none anew.
 
 use std::fs::{self, DirBuilder, File, TryLockError};
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -62,6 +62,16 @@ impl Traces {
             }
         }
     }
+}
+
+/// Whether something can be written to a folder.
+///
+/// # Errors
+/// The system's, if not.
+pub(super) fn try_to_write(folder: &Path) -> io::Result<()> {
+    let path = folder.join(format!(".p2pshim.{}", std::process::id()));
+    let written = File::create_new(&path)?.write_all(b"\n");
+    fs::remove_file(&path).and(written)
 }
 
 /// A path as a shell takes it for one word.

@@ -69,6 +69,10 @@ mod api {
 }
 
 mod policy {
+    pub(crate) mod driver {
+        pub(crate) use super::Driver;
+    }
+
     pub(crate) trait Driver {
         fn context_id(&self, handle: usize) -> Option<u64>;
 
@@ -110,6 +114,10 @@ mod writer {
         library!("segment.rs");
     }
 
+    impl segment::Stretch {
+        fn link(self) {}
+    }
+
     pub(crate) use room::{A_REGION, Opened};
     pub(crate) use segment::{Begun, Segment};
 
@@ -121,6 +129,11 @@ mod writer {
         fn now(&self) -> u64 {
             crate::signal::compiler_fence(std::sync::atomic::Ordering::SeqCst);
             1
+        }
+
+        /// No thread has left any.
+        fn take_left(&self) -> Option<segment::Stretch> {
+            None
         }
 
         pub(crate) fn extend(&self, segment: &Segment) -> bool {
@@ -147,7 +160,9 @@ mod locks {
 
 /// Rings, by the copies that they take.
 mod staging {
-    pub(crate) const SLOTS: usize = 1;
+    pub(crate) mod links {
+        pub(crate) const SLOTS: usize = 1;
+    }
 
     pub(crate) mod ring {
         library!("ring.rs");

@@ -36,7 +36,7 @@ fn model(name: &str, interruptions: usize, run: impl Fn() + Sync + Send + 'stati
 const ADDRESS: u64 = 0x7000_0000_0100;
 
 fn place(owner: u8) -> Place {
-    Place { kind: Kind::Plain, device: owner, owner, reach: owner.into() }
+    Place { kind: Kind::Plain, device: owner, owner, of: owner.into() }
 }
 
 /// An allocation of an owner: they differ in all words.

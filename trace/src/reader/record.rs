@@ -142,7 +142,7 @@ impl Wait {
     }
 }
 
-/// A chunk's calls, in the order in which they began.
+/// Calls of a thread in a chunk, in the order in which they began.
 #[derive(Clone, Copy, Debug)]
 pub struct Block<'a> {
     /// The thread's id.
@@ -156,8 +156,10 @@ pub struct Block<'a> {
 }
 
 impl<'a> Block<'a> {
-    /// The block of a thread whose chunk has these bytes.
+    /// The block of a thread at the beginning of these bytes.
     pub(super) fn of(thread: u32, bytes: &'a [u8]) -> Self {
+        let end = usize::from(u16_at(bytes, chunk::NEXT)) * RECORD_BYTES;
+        let bytes = bytes.get(..end).filter(|block| !block.is_empty()).unwrap_or(bytes);
         let wait = |state| Wait {
             state,
             when: u64_at(bytes, chunk::WAIT),

@@ -89,18 +89,38 @@ const _: () = {
 pub struct Segment {
     /// Where the thread's next record is, and, in the highest bits, how many are left of its chunk. One word, so that a signal
     /// handler that copies finds what was before a change, or after it.
-    next: AtomicU64,
+    pub(super) next: AtomicU64,
     /// The room for records in the chunks that it has had.
-    room: AtomicU32,
+    pub(super) room: AtomicU32,
     /// Which of them enclose the next, outermost first.
     open: [AtomicU32; NESTED],
     /// Where calls without a record are noted: in its last chunk.
     slot: AtomicPtr<Slot>,
     /// How many chunks it has had.
-    chunks: std::cell::Cell<u32>,
+    pub(super) chunks: std::cell::Cell<u32>,
     /// The thread's id and name, as the kernel has told them.
     thread: std::cell::Cell<u32>,
     name: std::cell::Cell<[u8; 16]>,
+}
+
+/// Space in a chunk that is one thread's alone: a header, and room for so many records behind it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stretch {
+    pub(super) start: *mut u8,
+    pub(super) records: u32,
+}
+
+impl Stretch {
+    /// All of a chunk.
+    fn whole(start: *mut u8) -> Self {
+        Self { start, records: RECORDS as u32 }
+    }
+
+    /// What a thread has left, as a word like [`Segment::next`] says it; none if it has no room for a record.
+    pub(super) fn of(word: u64) -> Option<Self> {
+        let records = Segment::left(word).checked_sub(1).filter(|&records| records > 0)?;
+        Some(Self { start: Segment::cell(word).cast(), records })
+    }
 }
 
 /// The record of a call that has begun.
@@ -115,7 +135,7 @@ impl Segment {
     /// No address of a process has this bit, or a higher one, unless it asked for such addresses.
     const LEFT: u32 = 48;
     /// Set as long as there is one left. The bits below it, from [`Segment::LEFT`] on, say how many come after that.
-    const ROOM: u64 = 1 << 63;
+    pub(super) const ROOM: u64 = 1 << 63;
     const MOST_LEFT: u32 = (1 << (63 - Self::LEFT)) - 1;
 
     /// Whether there is room for one more record.
@@ -183,19 +203,29 @@ impl Segment {
             cold_path();
             return None;
         }
-        let address = word << (u64::BITS - Self::LEFT) >> (u64::BITS - Self::LEFT);
-        let cell: *const Cell = ptr::with_exposed_provenance(address as usize);
         // SAFETY: a record of this thread's chunk, which stays mapped.
-        let cell = unsafe { NonNull::new_unchecked(cell.cast_mut()).as_ref() };
+        let cell = unsafe { NonNull::new_unchecked(Self::cell(word)).as_ref() };
         Some((cell, (word >> Self::LEFT) as u32 & Self::MOST_LEFT))
     }
 
-    /// Has the thread's next records be those of a chunk that nobody else has, unless a signal handler has had it go on elsewhere
+    /// The record that a word says is next.
+    #[inline(always)]
+    fn cell(word: u64) -> *mut Cell {
+        let address = word << (u64::BITS - Self::LEFT) >> (u64::BITS - Self::LEFT);
+        ptr::with_exposed_provenance_mut(address as usize)
+    }
+
+    /// How many records a word has room for.
+    pub(super) fn left(word: u64) -> u32 {
+        if word & Self::ROOM == 0 { 0 } else { ((word >> Self::LEFT) as u32 & Self::MOST_LEFT) + 1 }
+    }
+
+    /// Has the thread's next records be those of a stretch that nobody else has, unless a signal handler has had it go on elsewhere
     /// since its word was `before`: then false.
-    fn continue_at(&self, first: *mut u8, before: u64) -> bool {
-        const AFTER_IT: u64 = RECORDS as u64 - 1;
-        const _: () = assert!(AFTER_IT << Segment::LEFT < Segment::ROOM);
-        let word = first.expose_provenance() as u64 | AFTER_IT << Self::LEFT | Self::ROOM;
+    fn continue_at(&self, Stretch { start, records }: Stretch, before: u64) -> bool {
+        const _: () = assert!((RECORDS as u64 - 1) << Segment::LEFT < Segment::ROOM);
+        let first = start.wrapping_add(CHUNK_HEADER_BYTES);
+        let word = first.expose_provenance() as u64 | u64::from(records - 1) << Self::LEFT | Self::ROOM;
         self.next.compare_exchange(before, word, Release, Relaxed).is_ok()
     }
 
@@ -358,7 +388,8 @@ impl Begun {
 }
 
 impl Writer {
-    /// Gives a thread a chunk that `take` takes, or more, if a signal handler fills one meanwhile.
+    /// Gives a thread what another has left of its chunk, if it begins, or else a chunk that `take` takes, or more, if a signal handler fills
+    /// one meanwhile.
     pub(super) fn hand_out<E>(
         &self,
         segment: &Segment,
@@ -371,15 +402,19 @@ impl Writer {
             if before & Segment::ROOM != 0 {
                 return Ok(true);
             }
-            let Some(start) = take()? else { return Ok(segment.has_room()) };
+            let left = if segment.chunks.get() == 0 { self.take_left() } else { None };
+            let Some(stretch) = left.map_or_else(|| Ok(take()?.map(Stretch::whole)), |left| Ok(Some(left)))? else {
+                return Ok(segment.has_room());
+            };
+            let start = stretch.start;
             self.describe(start, segment, first);
-            // SAFETY: the chunk is as large as that.
-            if segment.continue_at(unsafe { start.add(CHUNK_HEADER_BYTES) }, before) {
-                segment.room.store(first.wrapping_add(RECORDS as u32), Relaxed);
+            stretch.link();
+            if segment.continue_at(stretch, before) {
+                segment.room.store(first.wrapping_add(stretch.records), Relaxed);
             }
             // A call that is under way ends where it began.
             if !segment.slot().is_some_and(Slot::is_open) {
-                // SAFETY: as above.
+                // SAFETY: the stretch is as large as that.
                 segment.slot.store(unsafe { start.add(chunk::WAIT) }.cast(), Relaxed);
             }
         }
@@ -398,7 +433,7 @@ impl Writer {
             unsafe { libc::prctl(libc::PR_GET_NAME, segment.name.as_ptr()) };
         }
         segment.chunks.set(chunks.wrapping_add(1));
-        // SAFETY: the chunk is this thread's alone, and as large as that.
+        // SAFETY: the stretch is this thread's alone, and as large as that.
         unsafe {
             start.add(chunk::THREAD).cast::<u32>().write(segment.thread.get());
             start.add(chunk::FIRST).cast::<u64>().write(u64::from(first));
