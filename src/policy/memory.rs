@@ -7,7 +7,7 @@
 //! is remembered here decides about them.
 
 use std::ops::Range;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 
 use crate::os::table::spread;
@@ -119,28 +119,31 @@ impl Entry {
         (is_current && is_whole).then_some((place, range))
     }
 
-    /// The allocation that is here, if it is valid, and another one than begins at `start`.
-    fn other(&self, start: u64, now: Since) -> Option<Range<u64>> {
+    /// Whether an allocation that begins at `start` displaces no other valid one here.
+    fn is_free(&self, start: u64, now: Since) -> bool {
         let found = self.start.load(Relaxed);
-        if found == start { None } else { self.get(found, now).map(|(_, range)| range) }
+        found == start || self.get(found, now).is_none()
     }
 
     /// Writes the entry. False if another thread is doing so.
     fn write(&self, write: impl FnOnce()) -> bool {
-        let version = self.version.load(SeqCst);
+        let version = self.version.load(Relaxed);
         let odd = version.wrapping_add(1);
-        if version & 1 != 0 || self.version.compare_exchange(version, odd, SeqCst, Relaxed).is_err() {
+        if version & 1 != 0 || self.version.compare_exchange(version, odd, AcqRel, Relaxed).is_err() {
             return false;
         }
-        fence(Release);
+        fence(SeqCst);
         write();
         self.version.store(odd.wrapping_add(1), Release);
         true
     }
 
-    /// Fills the entry, unless another thread is doing so, or something went away since the driver was asked.
-    fn set(&self, range: &Range<u64>, place: Place, since: Since, now: impl Fn() -> Since) {
+    /// Fills the entry, unless another thread is doing so, or something went away since the driver was asked. Returns which other allocation was
+    /// here.
+    fn set(&self, range: &Range<u64>, place: Place, since: Since, now: impl Fn() -> Since) -> Option<Range<u64>> {
+        let mut before = 0..0;
         self.write(|| {
+            before = self.start.load(Relaxed)..self.end.load(Relaxed);
             self.since.store(since.0, Relaxed);
             self.info.store(place.pack(), Relaxed);
             self.of.store(place.of, Relaxed);
@@ -149,11 +152,16 @@ impl Entry {
             self.start.store(if is_still_so { range.start } else { 0 }, Relaxed);
             self.end.store(if is_still_so { range.end } else { 0 }, Relaxed);
         });
+        Some(before).filter(|before| !before.is_empty() && before.start != range.start)
+    }
+
+    fn is_being_written(&self) -> bool {
+        self.version.load(Acquire) & 1 != 0
     }
 
     /// Empties the entry if it is of an allocation that begins there. False if another thread is writing it.
     fn clear(&self, start: u64) -> bool {
-        if self.version.load(SeqCst) & 1 == 0 && self.start.load(Relaxed) != start {
+        if self.version.load(Acquire) & 1 == 0 && self.start.load(Relaxed) != start {
             return true;
         }
         self.write(|| {
@@ -202,7 +210,7 @@ impl Cache {
 
     /// Read before the driver is asked, and put in with the answer.
     pub(crate) fn now(&self) -> Since {
-        Since(self.now.load(SeqCst))
+        Since(self.now.load(Acquire))
     }
 
     #[inline(always)]
@@ -252,19 +260,15 @@ impl Cache {
     fn insert_piece(&self, address: u64, range: &Range<u64>, place: Place, since: Since) {
         let bits = bits_of(range);
         let Some([one, other]) = self.set(address, bits) else { return };
-        let [first, second] = [one, other].map(|entry| entry.other(range.start, since));
-        let (entry, displaced) = match (first, second) {
-            (None, _) => (one, None),
-            (_, None) => (other, None),
+        let is_other = !one.is_free(range.start, since)
             // The one that was written less often: the others of this set take turns.
-            (_, second) if other.version.load(Relaxed) < one.version.load(Relaxed) => (other, second),
-            (first, _) => (one, first),
-        };
+            && (other.is_free(range.start, since) || other.version.load(Relaxed) < one.version.load(Relaxed));
+        let entry = if is_other { other } else { one };
         self.sizes.fetch_or(1 << bits, Relaxed);
+        let displaced = entry.set(range, place, since, || self.now());
         if let Some(displaced) = displaced.filter(|displaced| self.is_at(displaced.start, bits_of(displaced), entry)) {
             self.forget_pieces(&displaced);
         }
-        entry.set(range, place, since, || self.now());
     }
 
     /// Remembers that the driver does not know an address. What lies around it is taken to be the same kind of memory: the
@@ -279,7 +283,7 @@ impl Cache {
     #[inline]
     pub(crate) fn forget(&self) {
         // Even if nothing is known: the driver may be answering a question that was asked before.
-        self.now.fetch_add(Since::EPOCH, SeqCst);
+        self.now.fetch_add(Since::EPOCH, AcqRel);
         if self.sizes.load(Relaxed) != 0 {
             self.sizes.store(0, Relaxed);
         }
@@ -290,7 +294,14 @@ impl Cache {
     pub(crate) fn forget_at(&self, start: u64) {
         // First, so that no answer from before comes in behind us. In the low half, which wraps around.
         let count = |now| Some(now & !(Since::EPOCH - 1) | (now + 1) & (Since::EPOCH - 1));
-        let _ = self.now.fetch_update(SeqCst, SeqCst, count);
+        let _ = self.now.fetch_update(AcqRel, Acquire, count);
+        fence(SeqCst);
+        let sizes = self.sizes.load(Relaxed);
+        let sets = PIECES.into_iter().filter(|bits| sizes >> bits & 1 != 0).filter_map(|bits| self.set(start, bits));
+        if sets.flatten().any(Entry::is_being_written) {
+            // Whoever does has perhaps asked the driver before.
+            return self.forget();
+        }
         match self.find_range(start) {
             Some((_, range)) if range.start == start => self.forget_pieces(&range),
             // A part of it only, or a handle that is none of memory that is known here.

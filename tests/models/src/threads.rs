@@ -50,7 +50,7 @@ fn what_is_found_while_two_threads_remember_is_of_one_of_them_and_whole() {
         let cache = Arc::new(Cache::new());
         let writers = [1, 2].map(|owner| {
             let cache = Arc::clone(&cache);
-            thread::spawn(move || cache.insert(ADDRESS, range(owner), place(owner), cache.epoch()))
+            thread::spawn(move || cache.insert(ADDRESS, range(owner), place(owner), cache.now()))
         });
         if let Some((found, at)) = cache.find_any(ADDRESS) {
             let owner = found.owner;
@@ -63,19 +63,22 @@ fn what_is_found_while_two_threads_remember_is_of_one_of_them_and_whole() {
 }
 
 /// One thread frees memory, which another context gets at that address, while another asks whose it is and remembers the answer.
-fn free_beside_a_question(reads_epoch_first: bool) {
-    model("a free beside a question", 3, move || {
+fn free_beside_a_question(reads_time_first: bool, is_known: bool) {
+    model("a free beside a question", if is_known { 2 } else { 3 }, move || {
         let (cache, driver) = (Arc::new(Cache::new()), Arc::new(AtomicU64::new(1)));
+        if is_known {
+            cache.insert(ADDRESS, (ADDRESS, 0x100), place(1), cache.now());
+        }
         let asks = {
             let (cache, driver) = (Arc::clone(&cache), Arc::clone(&driver));
             thread::spawn(move || {
-                let early = reads_epoch_first.then(|| cache.epoch());
+                let early = reads_time_first.then(|| cache.now());
                 let owner = driver.load(Acquire) as u8;
-                cache.insert(ADDRESS, range(owner), place(owner), early.unwrap_or_else(|| cache.epoch()));
+                cache.insert(ADDRESS, (ADDRESS, 0x100), place(owner), early.unwrap_or_else(|| cache.now()));
             })
         };
         driver.store(2, Release);
-        cache.forget();
+        cache.forget_at(ADDRESS);
         // From here on nobody may be told of the first owner.
         for _ in 0..2 {
             assert!(cache.find(ADDRESS).is_none_or(|found| found.owner == 2));
@@ -87,14 +90,38 @@ fn free_beside_a_question(reads_epoch_first: bool) {
 
 #[test]
 fn memory_that_is_freed_beside_a_question_is_not_remembered() {
-    free_beside_a_question(true);
+    free_beside_a_question(true, false);
+    free_beside_a_question(true, true);
 }
 
 /// The model can fail.
 #[test]
 #[should_panic(expected = "owner == 2")]
-fn epoch_that_is_read_after_the_question_is_found_out() {
-    free_beside_a_question(false);
+fn time_that_is_read_after_the_question_is_found_out() {
+    free_beside_a_question(false, false);
+}
+
+/// One thread remembers the second piece of an allocation, while others have its first piece pushed out. Once it is freed nothing is left of it.
+#[test]
+fn memory_whose_first_piece_is_pushed_out_is_forgotten_when_it_is_freed() {
+    const BYTES: u64 = 0x100;
+    model("a first piece that is pushed out", 2, || {
+        let cache = Arc::new(Cache::new());
+        let piece = |address: u64| spread(address >> 8, 1);
+        let second = ADDRESS + BYTES;
+        // Two more in the place of the first piece.
+        let others: Vec<u64> = (2..).map(|n| ADDRESS + n * BYTES).filter(|&at| piece(at) == piece(ADDRESS)).take(2).collect();
+        cache.insert(others[0], (others[0], BYTES), place(7), cache.now());
+        let pushes = {
+            let (cache, other) = (Arc::clone(&cache), others[1]);
+            thread::spawn(move || cache.insert(other, (other, BYTES), place(8), cache.now()))
+        };
+        cache.insert(second, (ADDRESS, 2 * BYTES - 1), place(1), cache.now());
+        pushes.join().unwrap();
+        cache.forget_at(ADDRESS);
+        assert_eq!(cache.find(second), None);
+        assert_eq!(cache.find(ADDRESS), None);
+    });
 }
 
 type Small = Table<8, 48>;
