@@ -19,7 +19,7 @@ const LIBRARY_SIZE_0_1: usize = 32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub enum p2pshim_activity_t {
-    /// Nothing yet: no function was called or looked up. Options can be set.
+    /// Nothing yet: no function was called. Options can be set.
     P2PSHIM_ACTIVITY_NOT_STARTED = 0,
     /// It intercepts the calls that reach it; p2pshim_library_get() says which do.
     P2PSHIM_ACTIVITY_ON = 1,
