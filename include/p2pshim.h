@@ -117,7 +117,7 @@ const char *p2pshim_status_text(int status);
 
 /** The shim may intercept calls, or only forward them. */
 typedef enum {
-  /** Nothing yet: no function was called or looked up. Options can be set. */
+  /** Nothing yet: no function was called. Options can be set. */
   P2PSHIM_ACTIVITY_NOT_STARTED = 0,
   /** It intercepts the calls that reach it; p2pshim_library_get() says which do. */
   P2PSHIM_ACTIVITY_ON = 1,

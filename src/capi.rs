@@ -27,6 +27,20 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire};
 
 use status::p2pshim_status_t::{self, *};
 
+use crate::call::mode::caught;
+use crate::os;
+
+/// Runs a function's work. Signals wait meanwhile: a handler's call may have a finding, or leave by `longjmp`, while we hold a lock. A
+/// panic ends here.
+fn guarded(work: impl FnOnce() -> p2pshim_status_t) -> p2pshim_status_t {
+    os::undisturbed(|| unbroken(work))
+}
+
+/// Runs the work of a function that waits, and holds signals back where it locks by itself.
+fn unbroken(work: impl FnOnce() -> p2pshim_status_t) -> p2pshim_status_t {
+    caught(|| Some(work())).unwrap_or(P2PSHIM_INTERNAL_ERROR)
+}
+
 /// A text of the tables as C sees it; they end in NUL.
 fn text(text: &'static str) -> *const c_char {
     text.as_ptr().cast()

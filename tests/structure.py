@@ -330,6 +330,64 @@ def forms(root):
                         yield f"{path.relative_to(root)}:{number}: {what}: {line.strip()}"
 
 
+ATOMIC = re.compile(r"\.\s*(load|store|swap|compare_exchange(?:_weak)?|fetch_\w+)\(")
+ORDERS = r"\b(Relaxed|Acquire|Release|AcqRel|SeqCst)\b"
+
+
+def atomics(code):
+    """What code does with atomics: the word, whether it is a load, the first order, and where."""
+    for found in ATOMIC.finditer(code):
+        depth, start = 0, found.start()
+        while start and (depth or re.match(r"[\w.:()\[\]]", code[start - 1])):
+            depth += (code[start - 1] in ")]") - (code[start - 1] in "([")
+            if depth < 0:
+                break
+            start -= 1
+        depth, end = 1, found.end()
+        while depth and end < len(code):
+            depth += (code[end] in "([{") - (code[end] in ")]}")
+            end += 1
+        if orders := re.findall(ORDERS, code[found.end() : end]):
+            # The order of success: others may stand in what is stored, in closures, and for failure.
+            order = orders[{"fetch_update": 0}.get(found[1], -2 if found[1].startswith("compare") else -1)]
+            is_fenced = re.match(r"\s*;\s*fence\(Release\)", code[end:]) is not None
+            yield code[start : found.start()], found[1] == "load", "Release" if is_fenced else order, found.start()
+
+
+def published(root, crates):
+    """Words that publish others are in ARCHITECTURE.md, and are neither stored nor loaded with Relaxed. `*` is a file with rules of its own."""
+    text = (root / "ARCHITECTURE.md").read_text()
+    rows = re.findall(r"^\| `([^`]+\.rs)` \| ([^|]+) \|", text, re.MULTILINE)
+    listed = {path: re.findall(r"`([^`]+)`", words) for path, words in rows}
+    files = [file for crate in crates for file in crate.files.values() if file.path.startswith(("src/", "trace/src/"))]
+    stored = set()
+    for file in files:
+        words = listed.get(file.path, [])
+        for word, is_load, order, at in atomics(file.code):
+            publishes = not is_load and order in ("Release", "AcqRel", "SeqCst")
+            stored |= {(file.path, word)} if publishes else set()
+            if "*" in words:
+                continue
+            if publishes and word not in words:
+                yield f"{file.place(at)}: {word} publishes, and ARCHITECTURE.md does not say what"
+            # A writer of a trace loads its own words; who reads them is another process.
+            if word in words and order == "Relaxed" and not (is_load and file.path.startswith("trace/")):
+                yield f"{file.place(at)}: {word} publishes, and is {'loaded' if is_load else 'stored'} with Relaxed"
+    for path, words in listed.items():
+        for word in words:
+            if not any(path == there and word in ("*", known) for there, known in stored):
+                yield f"ARCHITECTURE.md: {path} publishes nothing by {word}"
+
+
+def unguarded(root):
+    """Each function of the C interface holds signals back and stops a panic, but for those that handlers may call: they only look up."""
+    function = re.compile(r'((?:///.*\n)*)#\[unsafe\(no_mangle\)\]\npub (?:unsafe )?extern "C" fn (\w+)(.*?\n)\}\n', re.DOTALL)
+    for path in sorted((root / "src/capi").glob("*.rs")):
+        for doc, name, body in function.findall(path.read_text()):
+            if "in signal handlers too" not in doc and not re.search(r"\b(guarded|unbroken|undisturbed)\(", body):
+                yield f"{path.relative_to(root)}: {name} neither holds signals back nor stops a panic"
+
+
 def conflict_markers(root):
     """Lines that git has left where it could not merge. One of = counts between the two others only: it can be below a heading."""
     for path in kept_by_git(root):
@@ -415,6 +473,8 @@ def main():
         "circles of files": [knot for one in [crate, *others] for knot in knots(one)],
         "lengths": [length for one in [crate, *others] for length in lengths(one)],
         "forms": list(forms(root)),
+        "words that publish": list(published(root, [crate, *others])),
+        "C interface": list(unguarded(root)),
         "conflict markers": list(conflict_markers(root)),
         "crates": [] if any(other.files for other in others) else ["Cargo.toml has no members with source files"],
     }

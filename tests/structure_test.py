@@ -54,6 +54,28 @@ class Structure(unittest.TestCase):
         self.assertEqual(status, 0, said)
         self.assertNotIn("offences", said)
 
+    def test_word_that_publishes_is_in_the_table_and_not_relaxed(self):
+        table = "# Architecture\n\n| `src/api/mod.rs` | `self.0`, `slot.state` | a pointer |\n"
+        code = "fn f() { self.0.store(self.0.load(Acquire), Release); slot.state.store(0, Relaxed); fence(Release); }\n"
+        said, status = self.check(files={"ARCHITECTURE.md": table, "src/api/mod.rs": CLEAN["src/api/mod.rs"] + code})
+        self.assertEqual(status, 0, said)
+        for more, expected in (
+            ("self.0.load(Relaxed)", "src/api/mod.rs:4: self.0 publishes, and is loaded with Relaxed"),
+            ("self.0.compare_exchange(a, b, Relaxed, Acquire)", "self.0 publishes, and is stored with Relaxed"),
+            ("OTHER.swap(1, AcqRel)", "OTHER publishes, and ARCHITECTURE.md does not say what"),
+        ):
+            files = {"ARCHITECTURE.md": table, "src/api/mod.rs": CLEAN["src/api/mod.rs"] + code + f"fn g() {{ {more}; }}\n"}
+            self.finds(expected, files)
+        self.finds("ARCHITECTURE.md: src/api/mod.rs publishes nothing by `x`".replace("`", ""), {"ARCHITECTURE.md": "| `src/api/mod.rs` | `x` | y |\n"})
+
+    def test_function_of_the_c_interface_that_holds_no_signals_back_is_found(self):
+        begin = 'use super::call;\n%s#[unsafe(no_mangle)]\npub extern "C" fn p2pshim_x() {\n    %s\n}\n'
+        said, status = self.check(files={"src/capi/copy.rs": begin % ("", "guarded(|| {})")})
+        self.assertEqual(status, 0, said)
+        said, status = self.check(files={"src/capi/copy.rs": begin % ("/// any time, in signal handlers too.\n", "1")})
+        self.assertEqual(status, 0, said)
+        self.finds("p2pshim_x neither holds signals back nor stops a panic", {"src/capi/copy.rs": begin % ("", "1")})
+
     def test_room_uses_an_earlier_one_is_found(self):
         files = {"src/policy/rules.rs": "pub struct Rule;\n\nfn x() { crate::call::run() }\n"}
         self.finds("src/policy/rules.rs:3: policy may not use call (call::run)", files)

@@ -4,6 +4,10 @@
 //! this process's memory, since locks and threads are the parent's there. A child that shares it (`vfork`) is as good as its
 //! parent. Nothing else is stored that a parent and a child could see differently.
 //!
+//! The start waits for the first call: a look-up takes slots, which are atomic, and no lock. So a process that only looks functions
+//! up, as one that loads a runtime does, has children that start by themselves. After cuInit CUDA fails in children anyway. Where it
+//! works although the parent has started, copies are counted in the parent's trace.
+//!
 //! The page with that word is set up before the start says that calls are seen, so that no thread takes itself for a child. A fork
 //! handler stores 0 there too: a child then does not wait for a start that another thread of its parent was in.
 //!
@@ -12,25 +16,28 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU8};
 use std::time::{Duration, Instant};
 
 use p2pshim_host::job;
 
 use super::thread;
+use crate::api::abi::Code;
+use crate::api::{AccessKind, Effect, Function, Layer};
 use crate::config::given::Given;
 use crate::config::{self, Config, GpuTiming, Stacks};
 use crate::model::process;
 use crate::os::{self, alloc};
 use crate::policy::{self, VALIDATE};
+use crate::real::slot;
 use crate::record::{self, trace};
 
 /// How far the shim takes part in calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Activity {
-    /// Nothing yet: there was no call.
+    /// Nothing yet: there was no call; a look-up is none.
     Unstarted = 0,
     /// It forwards them: `P2PSHIM=off`, or a fault of ours at the start.
     Off = 1,
@@ -47,7 +54,7 @@ static STARTED: AtomicU8 = AtomicU8::new(Activity::Unstarted as u8);
 
 /// How far the shim takes part in calls by now.
 pub(crate) fn activity() -> Activity {
-    match STARTED.load(Relaxed) {
+    match STARTED.load(Acquire) {
         0 => Activity::Unstarted,
         1 => Activity::Off,
         _ if is_exhausted() => Activity::Exhausted,
@@ -59,7 +66,27 @@ pub(crate) fn activity() -> Activity {
 /// Whether calls are seen; if this is not decided yet, it is now.
 #[inline(always)]
 pub(crate) fn is_on() -> bool {
-    process::is_seen() || (STARTED.load(Relaxed) == Activity::Unstarted as u8 && start())
+    process::is_seen() || starts()
+}
+
+/// Another thread may have started since this one looked whether calls are seen.
+#[cold]
+#[inline(never)]
+fn starts() -> bool {
+    if STARTED.load(Acquire) == Activity::Unstarted as u8 { start() } else { process::is_seen() }
+}
+
+/// A call was forwarded unseen, and what it returned. In a child nothing protects a copy, and nothing is known of it: gates must not pass.
+#[cold]
+#[inline(never)]
+pub(crate) fn forwarded(function: Function, ret: Code) -> Code {
+    // A runtime's call ends in the driver's.
+    let matters = function.layer() != Layer::Runtime
+        && matches!(function.effect(), Effect::Copy(_) | Effect::Copies(_) | Effect::Access(AccessKind::enable));
+    if matters && ret == Code::SUCCESS && activity() == Activity::Child {
+        trace::miss_child();
+    }
+    ret
 }
 
 /// Whether calls are seen still: not in a child that was forked inside a call, and returns from it as well.
@@ -156,6 +183,8 @@ fn configure() -> bool {
         set_recorded(config, records);
         observe(Sees::TRACE, records);
         record::log::warnings(&warnings);
+        // Those before the log was open.
+        Function::ALL.iter().filter(|&&of| slot::is_handed_out(of)).for_each(|&of| record::log::looked_up(of));
         true
     })
 }
@@ -219,7 +248,7 @@ impl Sees {
 /// The observers of calls by now.
 #[inline(always)]
 pub(crate) fn sees() -> Sees {
-    Sees(SEES.load(Relaxed))
+    Sees(SEES.load(Acquire))
 }
 
 /// Someone observes calls from now on, or no longer. Whether it was so before.

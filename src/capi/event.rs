@@ -13,7 +13,7 @@ use super::process::p2pshim_layer_t;
 use super::status::p2pshim_status_t::{
     self, P2PSHIM_FULL, P2PSHIM_INACTIVE, P2PSHIM_INVALID_ARGUMENT, P2PSHIM_NOT_FOUND, P2PSHIM_OK,
 };
-use super::text;
+use super::{guarded, text};
 use crate::api::codes;
 use crate::call::callbacks;
 use crate::call::mode::{self, Activity};
@@ -152,23 +152,25 @@ pub unsafe extern "C" fn p2pshim_callback_add(
     data: *mut c_void,
     id: *mut u64,
 ) -> p2pshim_status_t {
-    let Some(call) = callback.filter(|_| !id.is_null()) else { return P2PSHIM_INVALID_ARGUMENT };
-    if matches!(mode::activity(), Activity::Off | Activity::Child | Activity::Exhausted) {
-        return P2PSHIM_INACTIVE;
-    }
-    {
-        let mut ever = EVER.lock();
-        let Some(free) = CALLBACKS.iter().find(|slot| slot.load(Acquire).is_null()) else { return P2PSHIM_FULL };
-        let number = ever.len() as u64 + 1;
-        // First: the callback may run at once.
-        // SAFETY: the caller's promise.
-        unsafe { id.write_unaligned(number) };
-        let added = Box::into_raw(Box::new(Callback { id: number, call, data }));
-        ever.push(added as usize);
-        free.store(added, Release);
-        callbacks::have_changed(true, call_back);
-    }
-    P2PSHIM_OK
+    guarded(|| {
+        let Some(call) = callback.filter(|_| !id.is_null()) else { return P2PSHIM_INVALID_ARGUMENT };
+        if matches!(mode::activity(), Activity::Off | Activity::Child | Activity::Exhausted) {
+            return P2PSHIM_INACTIVE;
+        }
+        {
+            let mut ever = EVER.lock();
+            let Some(free) = CALLBACKS.iter().find(|slot| slot.load(Acquire).is_null()) else { return P2PSHIM_FULL };
+            let number = ever.len() as u64 + 1;
+            // First: the callback may run at once.
+            // SAFETY: the caller's promise.
+            unsafe { id.write_unaligned(number) };
+            let added = Box::into_raw(Box::new(Callback { id: number, call, data }));
+            ever.push(added as usize);
+            free.store(added, Release);
+            callbacks::have_changed(true, call_back);
+        }
+        P2PSHIM_OK
+    })
 }
 
 /// Removes a callback.
@@ -183,17 +185,20 @@ pub unsafe extern "C" fn p2pshim_callback_add(
 /// @return P2PSHIM_OK; P2PSHIM_NOT_FOUND if there is no such callback, or it was removed before.
 #[unsafe(no_mangle)]
 pub extern "C" fn p2pshim_callback_remove(id: u64) -> p2pshim_status_t {
-    if mode::activity() == Activity::Child {
-        return P2PSHIM_NOT_FOUND;
-    }
-    {
-        let _held = EVER.lock();
-        // SAFETY: a callback is never freed.
-        let is_it = |slot: &&AtomicPtr<Callback>| unsafe { slot.load(Acquire).as_ref() }.is_some_and(|of| of.id == id);
-        let Some(slot) = CALLBACKS.iter().find(is_it) else { return P2PSHIM_NOT_FOUND };
-        slot.store(null_mut(), Release);
-        let are_there = CALLBACKS.iter().any(|slot| !slot.load(Acquire).is_null());
-        callbacks::have_changed(are_there, call_back);
-    }
-    P2PSHIM_OK
+    guarded(|| {
+        if mode::activity() == Activity::Child {
+            return P2PSHIM_NOT_FOUND;
+        }
+        {
+            let _held = EVER.lock();
+            // SAFETY: a callback is never freed.
+            let is_it =
+                |slot: &&AtomicPtr<Callback>| unsafe { slot.load(Acquire).as_ref() }.is_some_and(|of| of.id == id);
+            let Some(slot) = CALLBACKS.iter().find(is_it) else { return P2PSHIM_NOT_FOUND };
+            slot.store(null_mut(), Release);
+            let are_there = CALLBACKS.iter().any(|slot| !slot.load(Acquire).is_null());
+            callbacks::have_changed(are_there, call_back);
+        }
+        P2PSHIM_OK
+    })
 }

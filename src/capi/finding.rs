@@ -6,7 +6,7 @@ use std::mem::size_of;
 use super::status::p2pshim_status_t::{
     self, P2PSHIM_INACTIVE, P2PSHIM_INVALID_ARGUMENT, P2PSHIM_NOT_FOUND, P2PSHIM_OK,
 };
-use super::{give, put, text};
+use super::{give, guarded, put, text};
 use crate::call::mode::{self, Activity};
 use crate::record::finding;
 
@@ -45,26 +45,28 @@ pub unsafe extern "C" fn p2pshim_finding_last(
     message: *mut c_char,
     size: usize,
 ) -> p2pshim_status_t {
-    if finding.is_null() || (message.is_null() && size > 0) {
-        return P2PSHIM_INVALID_ARGUMENT;
-    }
-    // Another thread may have held the lock when the process was forked.
-    if mode::activity() == Activity::Child {
-        return P2PSHIM_INACTIVE;
-    }
-    let Some(last) = finding::last() else { return P2PSHIM_NOT_FOUND };
-    let described = p2pshim_finding_t {
-        size: size_of::<p2pshim_finding_t>(),
-        rule: text(last.finding.rule.text().id),
-        function: last.function.c_name().as_ptr(),
-        number: last.count,
-        result: last.ret.map_or(0, |code| last.numbering.given(code).0),
-        thread: last.thread,
-    };
-    // SAFETY: the caller's promise.
-    match unsafe { give(&described, finding, FINDING_SIZE_0_1) } {
-        // SAFETY: as above.
-        P2PSHIM_OK if size > 0 => unsafe { put(last.text().as_bytes(), message, size, std::ptr::null_mut()) },
-        status => status,
-    }
+    guarded(|| {
+        if finding.is_null() || (message.is_null() && size > 0) {
+            return P2PSHIM_INVALID_ARGUMENT;
+        }
+        // Another thread may have held the lock when the process was forked.
+        if mode::activity() == Activity::Child {
+            return P2PSHIM_INACTIVE;
+        }
+        let Some(last) = finding::last() else { return P2PSHIM_NOT_FOUND };
+        let described = p2pshim_finding_t {
+            size: size_of::<p2pshim_finding_t>(),
+            rule: text(last.finding.rule.text().id),
+            function: last.function.c_name().as_ptr(),
+            number: last.count,
+            result: last.ret.map_or(0, |code| last.numbering.given(code).0),
+            thread: last.thread,
+        };
+        // SAFETY: the caller's promise.
+        match unsafe { give(&described, finding, FINDING_SIZE_0_1) } {
+            // SAFETY: as above.
+            P2PSHIM_OK if size > 0 => unsafe { put(last.text().as_bytes(), message, size, std::ptr::null_mut()) },
+            status => status,
+        }
+    })
 }

@@ -5,7 +5,7 @@ use std::mem::size_of;
 
 use super::process::p2pshim_layer_t;
 use super::status::p2pshim_status_t::{self, P2PSHIM_OUT_OF_RANGE};
-use super::{give, text};
+use super::{give, guarded, text};
 use crate::api::{Effect, Function, Layer, codes};
 use crate::model::Rule;
 use crate::model::counters;
@@ -114,26 +114,28 @@ pub extern "C" fn p2pshim_api_count() -> usize {
 /// @return P2PSHIM_OK; P2PSHIM_OUT_OF_RANGE if there is no such function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn p2pshim_api_get(index: usize, api: *mut p2pshim_api_t) -> p2pshim_status_t {
-    let Some(&function) = Function::ALL.get(index) else { return P2PSHIM_OUT_OF_RANGE };
-    let [calls, failures] = counters::calls(function);
-    let described = p2pshim_api_t {
-        size: size_of::<p2pshim_api_t>(),
-        name: function.c_name().as_ptr(),
-        layer: function.layer().into(),
-        kind: match function.effect() {
-            Effect::State(_) | Effect::Host(_) => p2pshim_kind_t::P2PSHIM_KIND_STATE,
-            Effect::Lookup => p2pshim_kind_t::P2PSHIM_KIND_LOOKUP,
-            Effect::Traced | Effect::Copy(_) | Effect::Copies(_) | Effect::Access(_) => {
-                p2pshim_kind_t::P2PSHIM_KIND_TRACED
-            }
-        },
-        parameters: text(function.c_arguments()),
-        since: function.since(),
-        calls,
-        failures,
-    };
-    // SAFETY: the caller's promise.
-    unsafe { give(&described, api, API_SIZE_0_1) }
+    guarded(|| {
+        let Some(&function) = Function::ALL.get(index) else { return P2PSHIM_OUT_OF_RANGE };
+        let [calls, failures] = counters::calls(function);
+        let described = p2pshim_api_t {
+            size: size_of::<p2pshim_api_t>(),
+            name: function.c_name().as_ptr(),
+            layer: function.layer().into(),
+            kind: match function.effect() {
+                Effect::State(_) | Effect::Host(_) => p2pshim_kind_t::P2PSHIM_KIND_STATE,
+                Effect::Lookup => p2pshim_kind_t::P2PSHIM_KIND_LOOKUP,
+                Effect::Traced | Effect::Copy(_) | Effect::Copies(_) | Effect::Access(_) => {
+                    p2pshim_kind_t::P2PSHIM_KIND_TRACED
+                }
+            },
+            parameters: text(function.c_arguments()),
+            since: function.since(),
+            calls,
+            failures,
+        };
+        // SAFETY: the caller's promise.
+        unsafe { give(&described, api, API_SIZE_0_1) }
+    })
 }
 
 /// How many rules there are.
@@ -155,31 +157,33 @@ pub extern "C" fn p2pshim_rule_count() -> usize {
 /// @return P2PSHIM_OK; P2PSHIM_OUT_OF_RANGE if there is no such rule.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn p2pshim_rule_get(index: usize, rule: *mut p2pshim_rule_t) -> p2pshim_status_t {
-    let Some(&found) = Rule::ALL.get(index) else { return P2PSHIM_OUT_OF_RANGE };
-    let said = found.text();
-    let name = |layer| text(found.code(layer).and_then(|code| codes::c_name(layer, code)).unwrap_or("\0"));
-    let described = p2pshim_rule_t {
-        size: size_of::<p2pshim_rule_t>(),
-        id: text(said.id),
-        severity: match said.severity {
-            Severity::Error => p2pshim_severity_t::P2PSHIM_SEVERITY_ERROR,
-            Severity::Hazard => p2pshim_severity_t::P2PSHIM_SEVERITY_HAZARD,
-            Severity::Performance => p2pshim_severity_t::P2PSHIM_SEVERITY_PERFORMANCE,
-            Severity::Note => p2pshim_severity_t::P2PSHIM_SEVERITY_NOTE,
-        },
-        functions: text(said.functions),
-        documentation: text(said.documentation),
-        hardware: text(said.hardware),
-        why: text(said.why),
-        remedy: text(said.remedy),
-        runtime_code: said.code(Layer::Runtime).0,
-        driver_code: said.code(Layer::Driver).0,
-        runtime_code_name: name(Layer::Runtime),
-        driver_code_name: name(Layer::Driver),
-        times: counters::findings(found),
-    };
-    // SAFETY: the caller's promise.
-    unsafe { give(&described, rule, RULE_SIZE_0_1) }
+    guarded(|| {
+        let Some(&found) = Rule::ALL.get(index) else { return P2PSHIM_OUT_OF_RANGE };
+        let said = found.text();
+        let name = |layer| text(found.code(layer).and_then(|code| codes::c_name(layer, code)).unwrap_or("\0"));
+        let described = p2pshim_rule_t {
+            size: size_of::<p2pshim_rule_t>(),
+            id: text(said.id),
+            severity: match said.severity {
+                Severity::Error => p2pshim_severity_t::P2PSHIM_SEVERITY_ERROR,
+                Severity::Hazard => p2pshim_severity_t::P2PSHIM_SEVERITY_HAZARD,
+                Severity::Performance => p2pshim_severity_t::P2PSHIM_SEVERITY_PERFORMANCE,
+                Severity::Note => p2pshim_severity_t::P2PSHIM_SEVERITY_NOTE,
+            },
+            functions: text(said.functions),
+            documentation: text(said.documentation),
+            hardware: text(said.hardware),
+            why: text(said.why),
+            remedy: text(said.remedy),
+            runtime_code: said.code(Layer::Runtime).0,
+            driver_code: said.code(Layer::Driver).0,
+            runtime_code_name: name(Layer::Runtime),
+            driver_code_name: name(Layer::Driver),
+            times: counters::findings(found),
+        };
+        // SAFETY: the caller's promise.
+        unsafe { give(&described, rule, RULE_SIZE_0_1) }
+    })
 }
 
 #[cfg(test)]

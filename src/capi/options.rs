@@ -5,7 +5,7 @@ use std::mem::size_of;
 use std::os::unix::ffi::OsStrExt;
 
 use super::status::p2pshim_status_t::{self, P2PSHIM_INVALID_ARGUMENT, P2PSHIM_OUT_OF_RANGE, P2PSHIM_UNKNOWN_NAME};
-use super::{give, given, put, text};
+use super::{give, given, guarded, put, text};
 use crate::call::control;
 use crate::config::Variable;
 
@@ -46,16 +46,18 @@ pub extern "C" fn p2pshim_option_count() -> usize {
 /// @return P2PSHIM_OK; P2PSHIM_OUT_OF_RANGE if there is no such option.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn p2pshim_option_get(index: usize, option: *mut p2pshim_option_t) -> p2pshim_status_t {
-    let Some(&variable) = Variable::ALL.get(index) else { return P2PSHIM_OUT_OF_RANGE };
-    let described = p2pshim_option_t {
-        size: size_of::<p2pshim_option_t>(),
-        name: text(variable.c_name()),
-        values: text(variable.c_values()),
-        default_value: text(variable.c_default()),
-        help: text(variable.c_help()),
-    };
-    // SAFETY: the caller's promise.
-    unsafe { give(&described, option, OPTION_SIZE_0_1) }
+    guarded(|| {
+        let Some(&variable) = Variable::ALL.get(index) else { return P2PSHIM_OUT_OF_RANGE };
+        let described = p2pshim_option_t {
+            size: size_of::<p2pshim_option_t>(),
+            name: text(variable.c_name()),
+            values: text(variable.c_values()),
+            default_value: text(variable.c_default()),
+            help: text(variable.c_help()),
+        };
+        // SAFETY: the caller's promise.
+        unsafe { give(&described, option, OPTION_SIZE_0_1) }
+    })
 }
 
 /// # Safety
@@ -80,12 +82,14 @@ unsafe fn named(name: *const c_char) -> Result<Variable, p2pshim_status_t> {
 /// P2PSHIM_INACTIVE; P2PSHIM_INTERNAL_ERROR.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn p2pshim_option_set(name: *const c_char, value: *const c_char) -> p2pshim_status_t {
-    // SAFETY: the caller's promise.
-    let (option, value) = unsafe { (named(name), given(value).unwrap_or_default()) };
-    match option {
-        Ok(option) => control::set_option(option, OsStr::from_bytes(value.to_bytes())).into(),
-        Err(status) => status,
-    }
+    guarded(|| {
+        // SAFETY: the caller's promise.
+        let (option, value) = unsafe { (named(name), given(value).unwrap_or_default()) };
+        match option {
+            Ok(option) => control::set_option(option, OsStr::from_bytes(value.to_bytes())).into(),
+            Err(status) => status,
+        }
+    })
 }
 
 /// Returns the value of an option. Before the first intercepted call this is the value that will apply, according to the
@@ -107,11 +111,13 @@ pub unsafe extern "C" fn p2pshim_option_value(
     size: usize,
     length: *mut usize,
 ) -> p2pshim_status_t {
-    // SAFETY: the caller's promise.
-    match unsafe { named(name) }.map(control::option_value) {
+    guarded(|| {
         // SAFETY: the caller's promise.
-        Ok(Ok(text)) => unsafe { put(text.as_bytes(), value, size, length) },
-        Ok(Err(failure)) => Err(failure).into(),
-        Err(status) => status,
-    }
+        match unsafe { named(name) }.map(control::option_value) {
+            // SAFETY: the caller's promise.
+            Ok(Ok(text)) => unsafe { put(text.as_bytes(), value, size, length) },
+            Ok(Err(failure)) => Err(failure).into(),
+            Err(status) => status,
+        }
+    })
 }

@@ -3,10 +3,10 @@
 use std::ffi::{CStr, c_char, c_int, c_uint};
 use std::mem::size_of;
 
-use super::give;
 use super::status::p2pshim_status_t::{
     self, P2PSHIM_INACTIVE, P2PSHIM_NOT_READY, P2PSHIM_OK, P2PSHIM_OUT_OF_RANGE, P2PSHIM_STAGED,
 };
+use super::{give, guarded, unbroken};
 use crate::call::control::{self, Failure};
 use crate::call::mode::{self, Activity};
 use crate::model::counters;
@@ -154,36 +154,38 @@ pub unsafe extern "C" fn p2pshim_pair_state_get(
     peer: c_int,
     state: *mut p2pshim_pair_state_t,
 ) -> p2pshim_status_t {
-    let Some([one, other]) = ordinals([device, peer]) else { return P2PSHIM_OUT_OF_RANGE };
-    // Another thread may have held the lock when the process was forked.
-    if mode::activity() == Activity::Child {
-        return P2PSHIM_INACTIVE;
-    }
-    let possible = match control::quietly(|| Some(RealDriver.can_access(device, peer))) {
-        _ if one == other => 1,
-        Some(Ok(can)) => can.into(),
-        Some(Err(_)) | None => -1,
-    };
-    let of_hip = if control::has_driver() { None } else { os::undisturbed(|| HIP.pair_state(one, other)) };
-    let known = of_hip.unwrap_or_else(|| os::undisturbed(|| ACCESS.pair_state(one, other)));
-    let possible = match known.path {
-        Path::MappedOnUse | Path::Broken => 1,
-        Path::Staged(Why::NoPath) if of_hip.is_some() => 0,
-        _ => possible,
-    };
-    let bits = [(known.by_program, P2PSHIM_BY_PROGRAM), (known.by_shim, P2PSHIM_BY_SHIM)];
-    let described = p2pshim_pair_state_t {
-        size: size_of::<p2pshim_pair_state_t>(),
-        possible,
-        enabled_by: bits.into_iter().filter(|&(has, _)| has).map(|(_, bit)| bit).sum(),
-        denied: known.is_denied.into(),
-        verification: known.verification.into(),
-        pool_verification: known.pool_verification.into(),
-        path: Some(known.path).into(),
-        reason: reason(Some(known.path)),
-    };
-    // SAFETY: the caller's promise.
-    unsafe { give(&described, state, PAIR_STATE_SIZE_0_1) }
+    guarded(|| {
+        let Some([one, other]) = ordinals([device, peer]) else { return P2PSHIM_OUT_OF_RANGE };
+        // Another thread may have held the lock when the process was forked.
+        if mode::activity() == Activity::Child {
+            return P2PSHIM_INACTIVE;
+        }
+        let possible = match control::quietly(|| Some(RealDriver.can_access(device, peer))) {
+            _ if one == other => 1,
+            Some(Ok(can)) => can.into(),
+            Some(Err(_)) | None => -1,
+        };
+        let of_hip = if control::has_driver() { None } else { os::undisturbed(|| HIP.pair_state(one, other)) };
+        let known = of_hip.unwrap_or_else(|| os::undisturbed(|| ACCESS.pair_state(one, other)));
+        let possible = match known.path {
+            Path::MappedOnUse | Path::Broken => 1,
+            Path::Staged(Why::NoPath) if of_hip.is_some() => 0,
+            _ => possible,
+        };
+        let bits = [(known.by_program, P2PSHIM_BY_PROGRAM), (known.by_shim, P2PSHIM_BY_SHIM)];
+        let described = p2pshim_pair_state_t {
+            size: size_of::<p2pshim_pair_state_t>(),
+            possible,
+            enabled_by: bits.into_iter().filter(|&(has, _)| has).map(|(_, bit)| bit).sum(),
+            denied: known.is_denied.into(),
+            verification: known.verification.into(),
+            pool_verification: known.pool_verification.into(),
+            path: Some(known.path).into(),
+            reason: reason(Some(known.path)),
+        };
+        // SAFETY: the caller's promise.
+        unsafe { give(&described, state, PAIR_STATE_SIZE_0_1) }
+    })
 }
 
 /// Verifies the path between two devices and enables peer access now: else the first copy of more than 1 MiB, or the 17th, does so, and
@@ -204,20 +206,22 @@ pub unsafe extern "C" fn p2pshim_pair_state_get(
 /// programs too; P2PSHIM_INACTIVE; P2PSHIM_INTERNAL_ERROR.
 #[unsafe(no_mangle)]
 pub extern "C" fn p2pshim_pair_prepare(device: c_int, peer: c_int) -> p2pshim_status_t {
-    let Some(devices) = ordinals([device, peer]).filter(|[one, other]| one != other) else {
-        return P2PSHIM_OUT_OF_RANGE;
-    };
-    // The driver counts none before it is initialised.
-    let is_beyond = || (1..=device.max(peer)).contains(&control::quietly(|| RealDriver.device_count()));
-    match control::prepare(devices) {
-        Ok(Path::Direct) => P2PSHIM_OK,
-        Ok(Path::Staged(Why::Busy | Why::Verifying | Why::Capturing | Why::NotYetWorth | Why::Graph)) => {
-            P2PSHIM_NOT_READY
+    unbroken(|| {
+        let Some(devices) = ordinals([device, peer]).filter(|[one, other]| one != other) else {
+            return P2PSHIM_OUT_OF_RANGE;
+        };
+        // The driver counts none before it is initialised.
+        let is_beyond = || (1..=device.max(peer)).contains(&control::quietly(|| RealDriver.device_count()));
+        match control::prepare(devices) {
+            Ok(Path::Direct) => P2PSHIM_OK,
+            Ok(Path::Staged(Why::Busy | Why::Verifying | Why::Capturing | Why::NotYetWorth | Why::Graph)) => {
+                P2PSHIM_NOT_READY
+            }
+            Ok(_) => P2PSHIM_STAGED,
+            Err(Failure::NotReady) if is_beyond() => P2PSHIM_OUT_OF_RANGE,
+            Err(failure) => Err(failure).into(),
         }
-        Ok(_) => P2PSHIM_STAGED,
-        Err(Failure::NotReady) if is_beyond() => P2PSHIM_OUT_OF_RANGE,
-        Err(failure) => Err(failure).into(),
-    }
+    })
 }
 
 /// Ordinals that the shim tells apart.
@@ -241,16 +245,20 @@ pub unsafe extern "C" fn p2pshim_pair_get(
     dst_device: c_int,
     pair: *mut p2pshim_pair_t,
 ) -> p2pshim_status_t {
-    let Some(sums) = ordinals([src_device, dst_device]).and_then(counters::sums) else { return P2PSHIM_OUT_OF_RANGE };
-    let described = p2pshim_pair_t {
-        size: size_of::<p2pshim_pair_t>(),
-        direct_copies: sums.direct.copies,
-        direct_bytes: sums.direct.bytes,
-        staged_copies: sums.staged.copies,
-        staged_bytes: sums.staged.bytes,
-    };
-    // SAFETY: the caller's promise.
-    unsafe { give(&described, pair, PAIR_SIZE_0_1) }
+    guarded(|| {
+        let Some(sums) = ordinals([src_device, dst_device]).and_then(counters::sums) else {
+            return P2PSHIM_OUT_OF_RANGE;
+        };
+        let described = p2pshim_pair_t {
+            size: size_of::<p2pshim_pair_t>(),
+            direct_copies: sums.direct.copies,
+            direct_bytes: sums.direct.bytes,
+            staged_copies: sums.staged.copies,
+            staged_bytes: sums.staged.bytes,
+        };
+        // SAFETY: the caller's promise.
+        unsafe { give(&described, pair, PAIR_SIZE_0_1) }
+    })
 }
 
 impl From<Option<Verification>> for p2pshim_verification_t {

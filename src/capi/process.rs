@@ -4,11 +4,12 @@ use std::ffi::{c_char, c_int, c_uint};
 use std::mem::size_of;
 
 use super::status::p2pshim_status_t::{self, P2PSHIM_OUT_OF_RANGE};
-use super::{give, kept, text};
+use super::{give, guarded, kept, text};
 use crate::api::{Function, Layer};
 use crate::call::control;
 use crate::call::mode::{self, Activity};
 use crate::model::counters;
+use crate::os;
 use crate::policy::Judged;
 use crate::real::driver::{self, RealDriver};
 
@@ -19,7 +20,7 @@ const LIBRARY_SIZE_0_1: usize = 32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub enum p2pshim_activity_t {
-    /// Nothing yet: no function was called or looked up. Options can be set.
+    /// Nothing yet: no function was called. Options can be set.
     P2PSHIM_ACTIVITY_NOT_STARTED = 0,
     /// It intercepts the calls that reach it; p2pshim_library_get() says which do.
     P2PSHIM_ACTIVITY_ON = 1,
@@ -108,27 +109,30 @@ pub struct p2pshim_library_t {
 /// @return P2PSHIM_OK.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn p2pshim_state_get(state: *mut p2pshim_state_t) -> p2pshim_status_t {
-    let sums = Function::ALL.iter().map(|&function| counters::calls(function));
-    let [calls, failures] = sums.fold([0; 2], |[calls, failures], [more, failed]| [calls + more, failures + failed]);
-    let (driver_version, device_count) =
-        control::quietly(|| (driver::version().unwrap_or(0), RealDriver.device_count()));
-    let described = p2pshim_state_t {
-        size: size_of::<p2pshim_state_t>(),
-        activity: match mode::activity() {
-            Activity::Unstarted => p2pshim_activity_t::P2PSHIM_ACTIVITY_NOT_STARTED,
-            Activity::On => p2pshim_activity_t::P2PSHIM_ACTIVITY_ON,
-            Activity::Off => p2pshim_activity_t::P2PSHIM_ACTIVITY_OFF,
-            Activity::Child => p2pshim_activity_t::P2PSHIM_ACTIVITY_FORKED,
-            Activity::Exhausted => p2pshim_activity_t::P2PSHIM_ACTIVITY_EXHAUSTED,
-        },
-        recording: control::is_recording().into(),
-        driver_version,
-        device_count,
-        calls,
-        failures,
-    };
-    // SAFETY: the caller's promise.
-    unsafe { give(&described, state, STATE_SIZE_0_1) }
+    guarded(|| {
+        let sums = Function::ALL.iter().map(|&function| counters::calls(function));
+        let [calls, failures] =
+            sums.fold([0; 2], |[calls, failures], [more, failed]| [calls + more, failures + failed]);
+        let (driver_version, device_count) =
+            control::quietly(|| (driver::version().unwrap_or(0), RealDriver.device_count()));
+        let described = p2pshim_state_t {
+            size: size_of::<p2pshim_state_t>(),
+            activity: match mode::activity() {
+                Activity::Unstarted => p2pshim_activity_t::P2PSHIM_ACTIVITY_NOT_STARTED,
+                Activity::On => p2pshim_activity_t::P2PSHIM_ACTIVITY_ON,
+                Activity::Off => p2pshim_activity_t::P2PSHIM_ACTIVITY_OFF,
+                Activity::Child => p2pshim_activity_t::P2PSHIM_ACTIVITY_FORKED,
+                Activity::Exhausted => p2pshim_activity_t::P2PSHIM_ACTIVITY_EXHAUSTED,
+            },
+            recording: control::is_recording().into(),
+            driver_version,
+            device_count,
+            calls,
+            failures,
+        };
+        // SAFETY: the caller's promise.
+        unsafe { give(&described, state, STATE_SIZE_0_1) }
+    })
 }
 
 /// How many runtimes and drivers are loaded now. A statically linked runtime does not count: its calls are intercepted where
@@ -139,7 +143,7 @@ pub unsafe extern "C" fn p2pshim_state_get(state: *mut p2pshim_state_t) -> p2psh
 /// @return The number of indexes that p2pshim_library_get() takes, until the program loads or unloads one.
 #[unsafe(no_mangle)]
 pub extern "C" fn p2pshim_library_count() -> usize {
-    control::libraries().len()
+    os::undisturbed(|| control::libraries().len())
 }
 
 /// Describes a loaded runtime or driver: by which routes its calls reach the shim, and which calls bypass it.
@@ -151,25 +155,27 @@ pub extern "C" fn p2pshim_library_count() -> usize {
 /// @return P2PSHIM_OK; P2PSHIM_OUT_OF_RANGE if there is no such library, or no longer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn p2pshim_library_get(index: usize, library: *mut p2pshim_library_t) -> p2pshim_status_t {
-    let mut libraries = control::libraries();
-    if index >= libraries.len() {
-        return P2PSHIM_OUT_OF_RANGE;
-    }
-    let found = libraries.swap_remove(index);
-    let bits = [
-        (found.is_shadowed, P2PSHIM_ROUTE_LINKED),
-        (found.is_looked_up, P2PSHIM_ROUTE_LOOKED_UP),
-        (found.is_called, P2PSHIM_ROUTE_CALLED),
-    ];
-    let described = p2pshim_library_t {
-        size: size_of::<p2pshim_library_t>(),
-        layer: found.layer.into(),
-        routes: bits.into_iter().filter(|&(is_one, _)| is_one).map(|(_, bit)| bit).sum(),
-        bypass: text(bypass(&found)),
-        path: kept(found.object.path),
-    };
-    // SAFETY: the caller's promise.
-    unsafe { give(&described, library, LIBRARY_SIZE_0_1) }
+    guarded(|| {
+        let mut libraries = control::libraries();
+        if index >= libraries.len() {
+            return P2PSHIM_OUT_OF_RANGE;
+        }
+        let found = libraries.swap_remove(index);
+        let bits = [
+            (found.is_shadowed, P2PSHIM_ROUTE_LINKED),
+            (found.is_looked_up, P2PSHIM_ROUTE_LOOKED_UP),
+            (found.is_called, P2PSHIM_ROUTE_CALLED),
+        ];
+        let described = p2pshim_library_t {
+            size: size_of::<p2pshim_library_t>(),
+            layer: found.layer.into(),
+            routes: bits.into_iter().filter(|&(is_one, _)| is_one).map(|(_, bit)| bit).sum(),
+            bypass: text(bypass(&found)),
+            path: kept(found.object.path),
+        };
+        // SAFETY: the caller's promise.
+        unsafe { give(&described, library, LIBRARY_SIZE_0_1) }
+    })
 }
 
 /// Which of a library's calls bypass the shim.

@@ -5,7 +5,7 @@ use std::mem::size_of;
 use std::os::unix::ffi::OsStrExt;
 
 use super::status::p2pshim_status_t::{self, P2PSHIM_INVALID_ARGUMENT, P2PSHIM_NOT_FOUND};
-use super::{give, given, kept};
+use super::{give, given, guarded, kept};
 use crate::call::control;
 use crate::record::trace;
 
@@ -40,12 +40,14 @@ pub struct p2pshim_trace_t {
 /// P2PSHIM_INACTIVE; P2PSHIM_INTERNAL_ERROR.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn p2pshim_trace_start(folder: *const c_char) -> p2pshim_status_t {
-    // SAFETY: the caller's promise.
-    let folder = unsafe { given(folder) }.map(|folder| OsStr::from_bytes(folder.to_bytes()));
-    if folder.is_some_and(OsStr::is_empty) {
-        return P2PSHIM_INVALID_ARGUMENT;
-    }
-    control::start_trace(folder).into()
+    guarded(|| {
+        // SAFETY: the caller's promise.
+        let folder = unsafe { given(folder) }.map(|folder| OsStr::from_bytes(folder.to_bytes()));
+        if folder.is_some_and(OsStr::is_empty) {
+            return P2PSHIM_INVALID_ARGUMENT;
+        }
+        control::start_trace(folder).into()
+    })
 }
 
 /// Stops recording until p2pshim_trace_start(). Calls in progress are still completed.
@@ -56,7 +58,7 @@ pub unsafe extern "C" fn p2pshim_trace_start(folder: *const c_char) -> p2pshim_s
 /// P2PSHIM_INTERNAL_ERROR.
 #[unsafe(no_mangle)]
 pub extern "C" fn p2pshim_trace_stop() -> p2pshim_status_t {
-    control::stop_trace().into()
+    guarded(|| control::stop_trace().into())
 }
 
 /// Writes a mark to the trace, such as "epoch 3 begins": a text with the time and the calling thread. It is also logged, at
@@ -69,12 +71,14 @@ pub extern "C" fn p2pshim_trace_stop() -> p2pshim_status_t {
 /// recorded; P2PSHIM_INTERNAL_ERROR.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn p2pshim_trace_mark(text: *const c_char) -> p2pshim_status_t {
-    const MOST: usize = 4096;
-    // SAFETY: the caller's promise.
-    let Some(text) = unsafe { given(text) }.and_then(|text| text.to_str().ok()) else {
-        return P2PSHIM_INVALID_ARGUMENT;
-    };
-    control::mark(text.get(..text.floor_char_boundary(MOST)).unwrap_or_default()).into()
+    guarded(|| {
+        const MOST: usize = 4096;
+        // SAFETY: the caller's promise.
+        let Some(text) = unsafe { given(text) }.and_then(|text| text.to_str().ok()) else {
+            return P2PSHIM_INVALID_ARGUMENT;
+        };
+        control::mark(text.get(..text.floor_char_boundary(MOST)).unwrap_or_default()).into()
+    })
 }
 
 /// Describes the trace.
@@ -85,13 +89,15 @@ pub unsafe extern "C" fn p2pshim_trace_mark(text: *const c_char) -> p2pshim_stat
 /// @return P2PSHIM_OK; P2PSHIM_NOT_FOUND if there is none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn p2pshim_trace_get(trace: *mut p2pshim_trace_t) -> p2pshim_status_t {
-    let Some(there) = trace::file() else { return P2PSHIM_NOT_FOUND };
-    let described = p2pshim_trace_t {
-        size: size_of::<p2pshim_trace_t>(),
-        path: kept(CString::new(there.path().as_os_str().as_bytes()).unwrap_or_default()),
-        dropped: there.dropped(),
-        recording: control::is_recording().into(),
-    };
-    // SAFETY: the caller's promise.
-    unsafe { give(&described, trace, TRACE_SIZE_0_1) }
+    guarded(|| {
+        let Some(there) = trace::file() else { return P2PSHIM_NOT_FOUND };
+        let described = p2pshim_trace_t {
+            size: size_of::<p2pshim_trace_t>(),
+            path: kept(CString::new(there.path().as_os_str().as_bytes()).unwrap_or_default()),
+            dropped: there.dropped(),
+            recording: control::is_recording().into(),
+        };
+        // SAFETY: the caller's promise.
+        unsafe { give(&described, trace, TRACE_SIZE_0_1) }
+    })
 }

@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_uint};
 use std::mem::size_of;
 
 use super::status::p2pshim_status_t::{self, P2PSHIM_INVALID_ARGUMENT, P2PSHIM_NOT_FOUND};
-use super::{give, given};
+use super::{give, given, guarded};
 use crate::policy::verdicts;
 use p2pshim_host::verdict::{Finding, Part};
 
@@ -69,21 +69,23 @@ pub unsafe extern "C" fn p2pshim_verdict_get(
     to: *const c_char,
     verdict: *mut p2pshim_verdict_t,
 ) -> p2pshim_status_t {
-    // SAFETY: the caller's promise.
-    let uuids = unsafe { [given(from), given(to)] }.map(|text| text.and_then(|text| text.to_str().ok()));
-    let [Some(from), Some(to)] = uuids else { return P2PSHIM_INVALID_ARGUMENT };
-    let Some(known) = verdicts::of_uuids([from, to]) else { return P2PSHIM_NOT_FOUND };
-    let parts = |is_meant: fn(&Finding) -> bool| {
-        let is_meant = |(part, _): &(Part, _)| known.finding(*part).is_some_and(is_meant);
-        BITS.into_iter().filter(is_meant).map(|(_, bit)| bit).sum()
-    };
-    let described = p2pshim_verdict_t {
-        size: size_of::<p2pshim_verdict_t>(),
-        right: parts(|finding| *finding == Finding::Right),
-        wrong: parts(Finding::is_failure),
-    };
-    // SAFETY: the caller's promise.
-    unsafe { give(&described, verdict, VERDICT_SIZE_0_1) }
+    guarded(|| {
+        // SAFETY: the caller's promise.
+        let uuids = unsafe { [given(from), given(to)] }.map(|text| text.and_then(|text| text.to_str().ok()));
+        let [Some(from), Some(to)] = uuids else { return P2PSHIM_INVALID_ARGUMENT };
+        let Some(known) = verdicts::of_uuids([from, to]) else { return P2PSHIM_NOT_FOUND };
+        let parts = |is_meant: fn(&Finding) -> bool| {
+            let is_meant = |(part, _): &(Part, _)| known.finding(*part).is_some_and(is_meant);
+            BITS.into_iter().filter(is_meant).map(|(_, bit)| bit).sum()
+        };
+        let described = p2pshim_verdict_t {
+            size: size_of::<p2pshim_verdict_t>(),
+            right: parts(|finding| *finding == Finding::Right),
+            wrong: parts(Finding::is_failure),
+        };
+        // SAFETY: the caller's promise.
+        unsafe { give(&described, verdict, VERDICT_SIZE_0_1) }
+    })
 }
 
 const BITS: [(Part, c_uint); Part::ALL.len()] = [

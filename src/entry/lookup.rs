@@ -25,7 +25,7 @@ use std::ptr::{self, NonNull};
 use super::exports::entrance;
 use crate::api::abi::{self, Code};
 use crate::api::{Function, Layer};
-use crate::call::mode::{self, unseen, while_busy};
+use crate::call::mode::{unseen, while_busy};
 use crate::call::{Arrival, Caller, unavailable};
 use crate::real::loader::{self, Object, Wanted, next_dlsym};
 use crate::real::slot;
@@ -104,8 +104,10 @@ unsafe extern "C" fn route(handle: *mut c_void, name: *const c_char, caller: *co
     match while_busy(|| Some(look_up(handle, asked_for, wanted, caller))) {
         None | Some(Found::ByTheReal) => Route::real(),
         Some(Found::Nothing) => Route::returning(ptr::null_mut()),
-        // Only now is it a GPU call: many programs ask for what is not there.
-        Some(Found::Function(found)) => Route::returning(hook_for("dlsym", function, found, caller)),
+        Some(Found::Function(found)) => {
+            let hook = hook(found, || if is_left_alone(caller) { None } else { Some(function) });
+            Route::returning(hook.unwrap_or(found))
+        }
     }
 }
 
@@ -163,42 +165,37 @@ fn look_up_next(wanted: Wanted, caller: *const c_void) -> Found {
     Found::ByTheReal
 }
 
-/// The pointer that a look-up by `caller` returns in place of `real`.
-fn hook_for(how: &str, function: Function, real: *mut c_void, caller: *const c_void) -> *mut c_void {
-    let hook = unseen(|| {
-        let hook = if is_left_alone(caller) { None } else { hook(how, function, real) };
+/// The pointer that a look-up returns in place of `real`, which is the function that `named` says. A look-up starts nothing: a process
+/// that only looks functions up may fork, and its child begins as if it had not.
+fn hook(real: *mut c_void, named: impl FnOnce() -> Option<Function>) -> Option<*mut c_void> {
+    let (function, position) = while_busy(|| {
+        let placed = named().and_then(|function| Some((function, place(function, real)?)));
         // The program may ask dlerror whether it succeeded.
         loader::forget_error();
-        hook
-    });
-    hook.unwrap_or(real)
+        placed
+    })?;
+    if position.is_none() {
+        unseen(|| record::log::no_slot(function));
+    }
+    Some(entrance(function).trampoline(position?))
 }
 
-fn hook(how: &str, function: Function, real: *mut c_void) -> Option<*mut c_void> {
-    if !mode::is_on() || !loader::is_function(real) {
-        return None;
-    }
-    let entrance = entrance(function);
-    if let Some(position) = slot::holding(entrance.slots, real) {
-        slot::hand_out(function, position);
-        return Some(entrance.trampoline(position));
-    }
-    if !loader::pin(real) {
+/// The position of the slot that leads to `real` from now on, or none for want of one; none at all where that cannot be seen.
+fn place(function: Function, real: *mut c_void) -> Option<Option<usize>> {
+    let slots = entrance(function).slots;
+    let held = slot::holding(slots, real);
+    if !loader::is_function(real) || held.is_none() && !loader::pin(real) {
         return None;
     }
     // A program may compare the pointer with its own reference to the function, which is bound to our export.
-    let position = slot::exported(function, entrance.slots, real).or_else(|| slot::claim(entrance.slots, real));
-    match position {
-        Some(position) => {
-            slot::hand_out(function, position);
-            record::log::looked_up(how, function);
-            Some(entrance.trampoline(position))
-        }
-        None => {
-            record::log::no_slot(function);
-            None
+    let position = held.or_else(|| slot::exported(function, slots, real)).or_else(|| slot::claim(slots, real));
+    if let Some(position) = position {
+        slot::hand_out(function, position);
+        if held.is_none() {
+            record::log::looked_up(function);
         }
     }
+    Some(position)
 }
 
 /// Whether look-ups from there return real functions: the driver's own parts and the
@@ -226,8 +223,7 @@ unsafe fn replace(symbol: *const c_char, pfn: *mut *mut c_void, version: c_int, 
     if Function::variants(base).next().is_none() {
         return;
     }
-    let hook = unseen(|| hook("cuGetProcAddress", told_apart(base, found, version, flags)?, found));
-    if let Some(hook) = hook {
+    if let Some(hook) = hook(found, || told_apart(base, found, version, flags)) {
         // SAFETY: as above.
         unsafe { *pfn = hook };
     }
@@ -327,7 +323,7 @@ macro_rules! hip_lookups {
             let ret = unsafe { transmute::<NonNull<c_void>, Real>(real)(symbol, pfn, $($argument),*) };
             if ret == Code::SUCCESS {
                 // SAFETY: the real function took these and succeeded.
-                unsafe { replace_hip(stringify!($name), symbol.0, pfn.0.cast()) };
+                unsafe { replace_hip(symbol.0, pfn.0.cast()) };
             }
             ret
         }
@@ -346,7 +342,7 @@ hip_lookups! {
 ///
 /// # Safety
 /// `symbol` and `pfn` are what the real function took, and it succeeded.
-unsafe fn replace_hip(how: &str, symbol: *const c_char, pfn: *mut *mut c_void) {
+unsafe fn replace_hip(symbol: *const c_char, pfn: *mut *mut c_void) {
     if symbol.is_null() || pfn.is_null() {
         return;
     }
@@ -356,7 +352,7 @@ unsafe fn replace_hip(how: &str, symbol: *const c_char, pfn: *mut *mut c_void) {
         return;
     }
     let Some(named) = Function::named(name).filter(|function| function.layer() == Layer::Hip) else { return };
-    if let Some(hook) = unseen(|| hook(how, hip_form(named, found), found)) {
+    if let Some(hook) = hook(found, || Some(hip_form(named, found))) {
         // SAFETY: as above.
         unsafe { *pfn = hook };
     }

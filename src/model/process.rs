@@ -1,11 +1,11 @@
 //! Whether calls are seen in this process: from the start on, and in no child that has memory of its own.
 
 use std::sync::atomic::AtomicI32;
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
 use crate::os;
 
-/// 0 as long as nothing has started, where calls are only forwarded. In a page of its own, which a child does not get.
+/// 0 as long as nothing has started, where calls are only forwarded. Publishes what the start has set up, the options too. In a page of its own, which a child does not get.
 static STATE: os::Page = os::Page::new();
 const SEEN: u64 = 1;
 /// Where the system gives children the page, the process has to be compared.
@@ -16,7 +16,7 @@ static PROCESS: AtomicI32 = AtomicI32::new(0);
 /// Whether calls are seen: the shim has started, and this is no child of the process in which it has.
 #[inline(always)]
 pub(crate) fn is_seen() -> bool {
-    match STATE.word().load(Relaxed) {
+    match STATE.word().load(Acquire) {
         SEEN => true,
         0 => false,
         _ => is_same_process(),

@@ -7,7 +7,8 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicPtr, AtomicUsize};
 
 /// The type of `dlsym`.
 pub(crate) type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
@@ -39,10 +40,10 @@ pub(crate) fn next_dlsym() -> Option<Dlsym> {
 }
 
 fn kept(place: &AtomicPtr<c_void>, find: impl FnOnce() -> Option<*mut c_void>) -> Option<Dlsym> {
-    let mut found = place.load(Relaxed);
+    let mut found = place.load(Acquire);
     if found.is_null() {
         found = find()?;
-        place.store(found, Relaxed);
+        place.store(found, Release);
     }
     // SAFETY: both places hold what was looked up as `dlsym`.
     Some(unsafe { std::mem::transmute::<*mut c_void, Dlsym>(found) })

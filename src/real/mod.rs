@@ -17,7 +17,8 @@ pub(crate) mod stack;
 
 use std::ffi::{c_uint, c_void};
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
+use std::sync::atomic::AtomicPtr;
+use std::sync::atomic::Ordering::{Acquire, Release};
 
 use crate::api::abi::Code;
 use crate::os;
@@ -36,14 +37,14 @@ impl LazySymbol {
 
     /// A library that is there and lacks it is not asked again: then `look` returns `Some(None)`.
     fn get(&self, look: impl FnOnce() -> Option<Option<*mut c_void>>) -> Option<*mut c_void> {
-        let mut found = self.0.load(Relaxed);
+        let mut found = self.0.load(Acquire);
         if found.is_null() {
             found = os::undisturbed(|| {
                 let found = look().map(|found| found.filter(|&found| loader::pin(found)).unwrap_or(Self::ABSENT));
                 loader::forget_error();
                 found
             })?;
-            self.0.store(found, Relaxed);
+            self.0.store(found, Release);
         }
         (found != Self::ABSENT).then_some(found)
     }

@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 use std::ptr;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicPtr, AtomicUsize};
 
 use crate::os::table::spread;
@@ -24,19 +24,19 @@ impl Slot {
     /// The real function, or null if it has to be looked for first.
     #[inline(always)]
     pub(crate) fn real(&self) -> *mut c_void {
-        let real = self.0.load(Relaxed);
+        let real = self.0.load(Acquire);
         if real == Self::BY_CALLER { ptr::null_mut() } else { real }
     }
 
     /// A number that tells the real function from others, as far as it is known.
     #[inline(always)]
     pub(crate) fn number(&self) -> usize {
-        self.0.load(Relaxed) as usize
+        self.0.load(Acquire) as usize
     }
 
     /// Takes the slot for `real`, whose library must be there for good. False if it holds another function, or none for all callers.
     pub(crate) fn claim(&self, real: *mut c_void) -> bool {
-        match self.0.compare_exchange(ptr::null_mut(), real, Relaxed, Relaxed) {
+        match self.0.compare_exchange(ptr::null_mut(), real, AcqRel, Acquire) {
             Ok(_) => true,
             Err(holder) => holder == real,
         }
@@ -96,7 +96,7 @@ impl<const COUNT: usize> Routes<COUNT> {
     /// Has a call site's calls by the slot go to `real`, unless the slot has been taken for all callers. Where they go. With all entries
     /// taken, further call sites are looked up at every call.
     pub(crate) fn keep(&self, slot: &Slot, caller: *const c_void, real: *mut c_void) -> *mut c_void {
-        if let Err(holder) = slot.0.compare_exchange(ptr::null_mut(), Slot::BY_CALLER, Relaxed, Relaxed)
+        if let Err(holder) = slot.0.compare_exchange(ptr::null_mut(), Slot::BY_CALLER, AcqRel, Acquire)
             && holder != Slot::BY_CALLER
         {
             return holder;

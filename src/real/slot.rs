@@ -107,12 +107,14 @@ pub(crate) fn claim(slots: &[Slot], real: *mut c_void) -> Option<usize> {
     slots.iter().take(CLAIMABLE).position(|slot| slot.claim(real))
 }
 
-/// Whether a function's export is handed out by look-ups: 0 no, `LINKED`, or `ALONE`.
+/// Whether look-ups hand a function out as ours: 0 no; its export, `LINKED` or `ALONE`; or only otherwise, `APART`.
 static HANDED_OUT: [AtomicU8; Function::ALL.len()] = [const { AtomicU8::new(0) }; Function::ALL.len()];
 /// To programs that are linked with the driver as well.
 const LINKED: u8 = 1;
 /// To programs that are not: who calls it has looked it up.
 const ALONE: u8 = 2;
+/// By a slot of a look-up, or an export of a runtime.
+const APART: u8 = 3;
 
 fn handed_out(function: Function) -> u8 {
     HANDED_OUT.get(function as usize).map_or(0, |state| state.load(Relaxed))
@@ -120,11 +122,10 @@ fn handed_out(function: Function) -> u8 {
 
 /// Notes that a look-up returns the trampoline of this slot.
 pub(crate) fn hand_out(function: Function, position: usize) {
-    if position == UNVERSIONED
-        && function.layer() == Layer::Driver
-        && let Some(state) = HANDED_OUT.get(function as usize)
-        && state.load(Relaxed) != ALONE
-    {
+    let Some(state) = HANDED_OUT.get(function as usize) else { return };
+    if position != UNVERSIONED || function.layer() != Layer::Driver {
+        let _ = state.compare_exchange(0, APART, Relaxed, Relaxed);
+    } else if state.load(Relaxed) != ALONE {
         let is_linked = wanted(function, position).is_some_and(|wanted| wanted.next_global().is_some());
         state.store(if is_linked { LINKED } else { ALONE }, Relaxed);
     }
@@ -133,8 +134,13 @@ pub(crate) fn hand_out(function: Function, position: usize) {
 /// The real functions that look-ups have handed out as ours.
 pub(crate) fn looked_up(function: Function) -> impl Iterator<Item = *mut c_void> {
     let slots = of(function);
-    let export = slots.get(UNVERSIONED).filter(|_| handed_out(function) != 0);
+    let export = slots.get(UNVERSIONED).filter(|_| [LINKED, ALONE].contains(&handed_out(function)));
     slots.iter().take(CLAIMABLE).chain(export).map(Slot::real)
+}
+
+/// Whether look-ups have handed the function out as ours.
+pub(crate) fn is_handed_out(function: Function) -> bool {
+    handed_out(function) != 0
 }
 
 /// Whether calls by a slot are made by pointers that were looked up, or may be.

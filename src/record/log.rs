@@ -254,9 +254,9 @@ pub(crate) fn no_slot(function: Function) {
     }
 }
 
-/// Shows a look-up that returned a hook.
-pub(crate) fn looked_up(how: &str, function: Function) {
-    log::debug!(target: LOOKUPS, "{how} found {}: its calls are intercepted", function.name());
+/// Shows that look-ups return a hook of ours from now on.
+pub(crate) fn looked_up(function: Function) {
+    log::debug!(target: LOOKUPS, "a look-up found {}: its calls are intercepted", function.name());
 }
 
 fn write_line(out: &mut (impl Write + ?Sized), record: &Record<'_>) -> io::Result<()> {

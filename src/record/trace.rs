@@ -160,6 +160,13 @@ pub(crate) fn drop_call() {
     }
 }
 
+/// Counts a copy, or an enabling, of a forked child, for the reader of its parent's file.
+pub(crate) fn miss_child() {
+    if let Some(trace) = TRACE.get() {
+        trace.writer.miss_child();
+    }
+}
+
 /// Keeps with what status the process exits.
 extern "C" fn exits(status: libc::c_int, _: *mut libc::c_void) {
     if let Some(trace) = TRACE.get() {

@@ -67,6 +67,19 @@ fn everywhere(task: &str, env: &[(&str, &str)]) {
     }
 }
 
+/// A handler's call has a finding, or leaves by `siglongjmp`, wherever the function allocates.
+#[test]
+fn functions_that_a_signal_interrupts_leave_no_lock_locked() {
+    for how in ["finds", "leaves"] {
+        let folder = scratch("interrupted");
+        let program = Program::case("questions_interrupted").arg(how).env("FOLDER", folder.to_string_lossy());
+        let outcome = program.findings_apart().preloaded();
+        outcome.assert_success();
+        assert_eq!(outcome.stdout, "15 functions have returned each time\n", "{how}");
+        fs::remove_dir_all(folder).unwrap();
+    }
+}
+
 #[test]
 fn functions_of_the_header_are_all_called_by_the_c_tests() {
     let files = fs::read_dir(crate::support::path("c-tests/capi")).unwrap().map(|entry| entry.unwrap().path());

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use crate::support::soak::flavours;
-use crate::support::{Program, scratch};
+use crate::support::{Outcome, Program, command, path, scratch};
 use p2pshim_trace::{NoteKind, State, Trace};
 
 /// How a child is made that shares the memory of its process.
@@ -173,4 +173,49 @@ fn child_that_is_forked_between_two_verifications_shares_nothing_that_is_page_lo
     assert_eq!(program.stdout, "the child lacks all, 0 copies wrong\n", "{:#?}", program.shim);
     let said = |what: &str| program.lines.iter().any(|line| line.contains(what));
     assert!(said("staged by p2pshim") && said("direct"), "{}", program.lines.join("\n"));
+}
+
+/// What a process does before it forks that has not initialised CUDA.
+const BEFORE: [&str; 5] = ["lookup", "version", "grandchild", "thread", "raw"];
+
+/// The program with a child that copies, under `p2pshim run`, which judges its copies.
+fn judged(flavour: &str, how: &str, fault: Option<&str>) -> Outcome {
+    let case = path(&format!("target/c-tests/fork_after_lookup-{flavour}")).to_string_lossy().into_owned();
+    let options = ["run", "--quiet", "--no-check", "--sim", "2", "--fail-on", "staged,hazard,error,unverified"];
+    let program = Program::new(command()).args(&options).args(&[&case, how]);
+    match fault {
+        Some(fault) => program.arg("enable").env("P2PSIM_FAULT", fault).plain(),
+        None => program.plain(),
+    }
+}
+
+#[test]
+fn child_of_a_process_without_cuda_has_its_copies_made_direct_and_recorded() {
+    for flavour in flavours("child_of_a_process_without_cuda_has_its_copies_made_direct_and_recorded") {
+        for how in BEFORE {
+            let outcome = judged(flavour, how, None);
+            outcome.assert_success();
+            assert_eq!(outcome.stdout, "the child's data is right\n", "{how}, {flavour}");
+        }
+    }
+}
+
+#[test]
+fn child_of_a_process_without_cuda_gets_no_path_that_loses_data() {
+    for how in BEFORE {
+        let outcome = judged("12", how, Some("drop:0>1"));
+        assert_eq!(outcome.status, "exit status: 120", "{how}: {}", outcome.stdout);
+        let enabled = "cudaDeviceEnablePeerAccess(1, 0) = cudaErrorPeerAccessUnsupported";
+        assert!(outcome.stdout.starts_with(enabled), "{how}: {}", outcome.stdout);
+        assert!(!outcome.stdout.contains("wrong"), "{how}: {}", outcome.stdout);
+    }
+}
+
+/// The shim has started in its parent, so it only forwards in the child, where CUDA works.
+#[test]
+fn child_of_which_nothing_is_known_does_not_pass() {
+    let outcome = judged("12", "call", None);
+    assert_eq!(outcome.stdout, "before cuInit: 3\nthe child's data is right\n");
+    assert_eq!(outcome.status, "exit status: 120");
+    assert!(outcome.shim.iter().any(|line| line.contains("not all is known")), "{:#?}", outcome.shim);
 }

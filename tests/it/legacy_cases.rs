@@ -47,6 +47,7 @@ const SAME: &[(&str, Variables, Since)] = &[
     ("null_arguments", &[], V8_0),
     ("exit_paths", &[], V8_0),
     ("fork_child", &[], V8_0),
+    ("fork_after_lookup lookup", &[], V8_0),
     ("log_limits descriptors", &[], V8_0),
     ("raw_fork", &[], V8_0),
     ("copies_beside_capture", &[], V10_0),

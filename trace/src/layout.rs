@@ -47,6 +47,8 @@ pub(crate) mod header {
     pub(crate) const EXIT: usize = 56;
     /// [`super::CALIBRATIONS`] of 24 bytes.
     pub(crate) const CALIBRATIONS: usize = 64;
+    /// How many copies, and enablings of access, succeeded in forked children, and are in no file.
+    pub(crate) const UNSEEN: usize = super::HEADER_BYTES - 8;
 }
 
 /// Offsets in a chunk.

@@ -145,6 +145,7 @@ pub struct Trace {
     version: (u16, u16),
     process: u32,
     dropped: u64,
+    unseen: u64,
     limit: u64,
     exit: u64,
     timeline: Timeline,
@@ -212,6 +213,7 @@ impl Trace {
             version,
             process: u32_at(&head, header::PROCESS),
             dropped: u64_at(&head, header::DROPPED),
+            unseen: u64_at(&head, header::UNSEEN),
             limit: u64_at(&head, header::LIMIT),
             exit: u64_at(&head, header::EXIT),
             timeline,
@@ -334,6 +336,11 @@ impl Trace {
     /// How many calls found no room in the file.
     pub fn dropped(&self) -> u64 {
         self.dropped
+    }
+
+    /// How many copies, and enablings of access, succeeded in forked children, and are in no file.
+    pub fn unseen(&self) -> u64 {
+        self.unseen
     }
 
     /// How many bytes the file could have.

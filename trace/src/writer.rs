@@ -176,6 +176,11 @@ impl Writer {
         self.u64_at(header::DROPPED).fetch_add(1, Relaxed);
     }
 
+    /// Counts what a forked child has done that is in no file: the header is shared with it.
+    pub fn miss_child(&self) {
+        self.u64_at(header::UNSEEN).fetch_add(1, Relaxed);
+    }
+
     /// Keeps the status that the process gives to `exit`. Takes no lock: a signal handler may have called it.
     pub fn exits(&self, status: u8) {
         if !self.is_in_a_child() {

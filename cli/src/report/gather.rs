@@ -322,6 +322,7 @@ fn file(index: usize, path: String, trace: &Trace, names: &Names, tally: &Tally)
         calls: tally.calls,
         records: tally.records,
         dropped: trace.dropped(),
+        unseen: trace.unseen(),
         limit: trace.limit(),
         threads,
         marks,

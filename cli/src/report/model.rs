@@ -119,7 +119,8 @@ impl Report {
     /// Whether numbers are lower bounds, since not all was recorded or read.
     pub(crate) fn is_at_least(&self) -> bool {
         self.files.iter().any(|file| {
-            file.process.is_none() && !file.is_begun || file.dropped > 0 || !file.is_whole && !file.lacks_only_times
+            let lacks_calls = file.dropped > 0 || file.unseen > 0 || !file.is_whole && !file.lacks_only_times;
+            lacks_calls || file.process.is_none() && !file.is_begun
         })
     }
 

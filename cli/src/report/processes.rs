@@ -155,6 +155,14 @@ fn gaps(files: &[File]) -> Vec<String> {
             counted(dropped.saturating_add(written), "record")
         ));
     }
+    let unseen = files.iter().map(|file| file.unseen).fold(0, u64::saturating_add);
+    if unseen > 0 {
+        gaps.push(format!(
+            "{} of forked children passed p2pshim by, since it had started in their parent: have the parent make no call of CUDA before it \
+             forks, or the child call exec",
+            counted(unseen, "call")
+        ));
+    }
     gaps
 }
 

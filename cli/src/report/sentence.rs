@@ -8,7 +8,7 @@ use super::model::{Call, NvLink, Report};
 use super::term::bytes;
 
 /// Further words of a report without copies.
-pub(super) const NOT_SEEN: &str = "Loads and stores of kernels (NCCL, NVSHMEM) are not seen, nor copies of managed memory, nor calls of children that were forked without exec.";
+pub(super) const NOT_SEEN: &str = "Loads and stores of kernels (NCCL, NVSHMEM) are not seen, nor copies of managed memory, nor calls of children that were forked after a call.";
 
 /// Pairs, processes and rules that a sentence names.
 pub(super) const NAMED: usize = 4;

@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, NamedTuple, Tuple
 class Activity(enum.IntEnum):
     """What the library does with calls."""
 
-    #: Nothing yet: no function was called or looked up. Options can be set.
+    #: Nothing yet: no function was called. Options can be set.
     NOT_STARTED = 0
     #: It sees the calls that reach it.
     ON = 1

@@ -2,6 +2,7 @@
 
 use std::arch::x86_64::{__cpuid, _rdtsc};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::fence;
 
 use super::Writer;
 use crate::layout::{CALIBRATIONS, Clock, header};
@@ -24,7 +25,10 @@ impl Writer {
     pub fn ticks(&self, nanos: u64) -> u64 {
         let at = |slot: usize| {
             let at = header::CALIBRATIONS + slot * 24;
-            (self.u64_at(at).load(Acquire), self.u64_at(at + 8).load(Relaxed))
+            let (ticks, monotonic) = (self.u64_at(at).load(Acquire), self.u64_at(at + 8).load(Relaxed));
+            fence(Acquire);
+            // Another thread may be writing it anew.
+            if self.u64_at(at).load(Relaxed) == ticks { (ticks, monotonic) } else { (0, 0) }
         };
         let (first, last) = (at(0), (1..CALIBRATIONS).map(at).max().unwrap_or_default());
         let (ticks, elapsed) = (last.0.saturating_sub(first.0), last.1.saturating_sub(first.1));
@@ -60,9 +64,11 @@ impl Writer {
         });
         let Some((_, ticks, monotonic, real)) = measured.min_by_key(|&(took, ..)| took) else { return };
         let at = header::CALIBRATIONS + slot * 24;
-        self.u64_at(at).store(0, Release);
+        self.u64_at(at).store(0, Relaxed);
+        // Whoever finds any of the new words finds 0, or the ticks behind them.
+        fence(Release);
         self.u64_at(at + 8).store(monotonic, Relaxed);
-        self.u64_at(at + 16).store(real, Release);
+        self.u64_at(at + 16).store(real, Relaxed);
         self.u64_at(at).store(ticks, Release);
         // The last two take turns.
         let following = if slot + 1 == CALIBRATIONS { slot - 1 } else { slot + 1 };

@@ -6,7 +6,7 @@ use std::hint::cold_path;
 use std::mem::offset_of;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::Ordering::{Relaxed, Release};
-use std::sync::atomic::{AtomicI16, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicI16, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, fence};
 
 use super::Writer;
 use crate::layout::{
@@ -167,7 +167,9 @@ impl Segment {
     pub fn waits(&self, function: u8, site: u16, handle: u64, now: u64) -> bool {
         let Some(slot) = self.slot() else { return false };
         slot.state.store(0, Relaxed);
-        slot.when.store(now, Release);
+        // Whoever finds any of the new words finds 0, or the state behind them.
+        fence(Release);
+        slot.when.store(now, Relaxed);
         slot.handle.store(handle, Relaxed);
         slot.site.store(site, Relaxed);
         slot.function.store(function, Relaxed);

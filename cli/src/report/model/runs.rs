@@ -139,6 +139,9 @@ pub(crate) struct File {
     pub(crate) records: u64,
     /// Records (calls of the program, and calls inside them) that were not written.
     pub(crate) dropped: u64,
+    /// Copies, and enablings of access, of its forked children that no file has.
+    #[serde(skip)]
+    pub(crate) unseen: u64,
     /// How long the file may get, in bytes.
     pub(crate) limit: u64,
     /// Threads that called.
