@@ -457,7 +457,7 @@ mod tests {
             cache.insert(starts[1], (starts[1], bytes), place(1), late);
             assert_eq!(cache.find(starts[1]), None, "the driver was asked before");
             cache.forget_at(starts[0] + 1);
-            assert_eq!(cache.find(places(starts[2]).last().unwrap()), None, "no allocation begins there");
+            assert_eq!(cache.find(places(starts[2]).next_back().unwrap()), None, "no allocation begins there");
         }
     }
 
