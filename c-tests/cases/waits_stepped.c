@@ -25,7 +25,7 @@ int cuCtxPopCurrent_v2(void **context);
 
 static void *contexts[DEVICES], *stream;
 static sigjmp_buf out;
-static volatile int steps, at;
+static volatile int steps, at, is_copying;
 static int is_cancel;
 
 static void on_user(int signal)
@@ -39,7 +39,8 @@ static void on_trap(int signal, siginfo_t *info, void *argument)
 {
     ucontext_t *context = argument;
     (void)signal, (void)info;
-    if (++steps != at)
+    /* What sets and clears the flag has the stack otherwise than unwinding a cancelled thread expects it. */
+    if (!is_copying || ++steps != at)
         return;
     context->uc_mcontext.gregs[REG_EFL] &= ~TRAP_FLAG;
     if (is_cancel)
@@ -55,8 +56,11 @@ static void copy(void)
 
 __attribute__((noinline)) static void copy_in_steps(void)
 {
+    is_copying = 0;
     __asm__ volatile("pushfq; orq $256, (%%rsp); popfq" ::: "memory", "cc");
+    is_copying = 1;
     copy();
+    is_copying = 0;
     __asm__ volatile("pushfq; andq $-257, (%%rsp); popfq" ::: "memory", "cc");
 }
 

@@ -51,7 +51,7 @@ def hangs(name, command, expected, first, *parts, **variables):
     problems = [] if said.stdout.startswith(first) else [f"the first line does not begin with {first!r}"]
     problems += [f"there is no {part!r}" for part in parts if part not in said.stdout]
     problems += [f"ends with {child.returncode}: {error[-300:]}"] if child.returncode else []
-    problems += [f"exit status {said.returncode}"] if said.returncode != 3 else []
+    problems += [f"exit status {said.returncode}"] if said.returncode != 1 else []
     judge(not problems, name, "; ".join(problems) + f" {took:.2f} s: {said.stdout.strip()}")
 
 

@@ -2,13 +2,13 @@
 //!
 //! The driver is asked once about an allocation; what it says is kept until that is freed, or anything else changes. Looking up takes no
 //! lock: each entry has a version that is odd while the entry is being written. A result that is out of date after all (the
-//! memory went away unseen) costs a wrong word in the log or a copy that is slower than it could be, never a byte:
-//! copies are made by the driver, which knows better. Where copies must not be left to the driver, on blocked pairs, nothing that
+//! memory went away unseen) costs a wrong word in the log, a copy that is slower than it could be or does not keep its waits; copies are made by
+//! the driver, which knows better. Where copies must not be left to the driver, on blocked pairs, nothing that
 //! is remembered here decides about them.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
-use std::sync::atomic::{AtomicU32, AtomicU64, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
 
 use crate::os::table::spread;
 
@@ -125,49 +125,17 @@ impl Entry {
         found == start || self.get(found, now).is_none()
     }
 
-    /// Writes the entry. False if another thread is doing so.
-    fn write(&self, write: impl FnOnce()) -> bool {
+    /// By the one thread that may write.
+    fn set(&self, range: Range<u64>, place: Place, since: Since) {
         let version = self.version.load(Relaxed);
-        let odd = version.wrapping_add(1);
-        if version & 1 != 0 || self.version.compare_exchange(version, odd, AcqRel, Relaxed).is_err() {
-            return false;
-        }
-        fence(SeqCst);
-        write();
-        self.version.store(odd.wrapping_add(1), Release);
-        true
-    }
-
-    /// Fills the entry, unless another thread is doing so, or something went away since the driver was asked. Returns which other allocation was
-    /// here.
-    fn set(&self, range: &Range<u64>, place: Place, since: Since, now: impl Fn() -> Since) -> Option<Range<u64>> {
-        let mut before = 0..0;
-        self.write(|| {
-            before = self.start.load(Relaxed)..self.end.load(Relaxed);
-            self.since.store(since.0, Relaxed);
-            self.info.store(place.pack(), Relaxed);
-            self.of.store(place.of, Relaxed);
-            // Whoever forgets has said so before it looks here: it finds this entry being written, or that is seen now.
-            let is_still_so = now() == since;
-            self.start.store(if is_still_so { range.start } else { 0 }, Relaxed);
-            self.end.store(if is_still_so { range.end } else { 0 }, Relaxed);
-        });
-        Some(before).filter(|before| !before.is_empty() && before.start != range.start)
-    }
-
-    fn is_being_written(&self) -> bool {
-        self.version.load(Acquire) & 1 != 0
-    }
-
-    /// Empties the entry if it is of an allocation that begins there. False if another thread is writing it.
-    fn clear(&self, start: u64) -> bool {
-        if self.version.load(Acquire) & 1 == 0 && self.start.load(Relaxed) != start {
-            return true;
-        }
-        self.write(|| {
-            self.start.store(0, Relaxed);
-            self.end.store(0, Relaxed);
-        })
+        self.version.store(version.wrapping_add(1), Relaxed);
+        fence(Release);
+        self.since.store(since.0, Relaxed);
+        self.start.store(range.start, Relaxed);
+        self.end.store(range.end, Relaxed);
+        self.info.store(place.pack(), Relaxed);
+        self.of.store(place.of, Relaxed);
+        self.version.store(version.wrapping_add(2), Release);
     }
 }
 
@@ -199,13 +167,20 @@ pub(crate) struct Cache {
     sets: [[Entry; 2]; SETS],
     /// Entries of another epoch are empty, and so are entries from before anything was forgotten of what the driver does not know.
     now: AtomicU64,
-    /// The sizes of pieces for which there is any entry of this epoch: bit n stands for 2^n bytes.
+    /// The sizes of pieces for which there was any entry so far: bit n stands for 2^n bytes.
     sizes: AtomicU32,
+    /// Whether a thread is writing entries. Nobody waits for it: an answer is dropped then, and who forgets forgets everything.
+    is_being_written: AtomicBool,
 }
 
 impl Cache {
     pub(crate) const fn new() -> Self {
-        Self { sets: [const { [const { Entry::empty() }; 2] }; SETS], now: AtomicU64::new(0), sizes: AtomicU32::new(0) }
+        Self {
+            sets: [const { [const { Entry::empty() }; 2] }; SETS],
+            now: AtomicU64::new(0),
+            sizes: AtomicU32::new(0),
+            is_being_written: AtomicBool::new(false),
+        }
     }
 
     /// Read before the driver is asked, and put in with the answer.
@@ -231,43 +206,53 @@ impl Cache {
         let mut sizes = self.sizes.load(Relaxed);
         let mut unknown = None;
         while let Some(bits) = sizes.checked_ilog2() {
-            match self.set(address, bits)?.iter().find_map(|entry| entry.get(address, now)) {
-                // Of a piece of address space, in which smaller allocations may be known.
-                Some(found @ (Place { kind: Kind::Unknown, .. }, _)) => unknown = Some(found),
-                Some(found) => return Some(found),
-                None => {}
+            for found in self.set(address, bits)?.iter().filter_map(|entry| entry.get(address, now)) {
+                // Of a piece of address space, in which allocations may be known.
+                if found.0.kind != Kind::Unknown {
+                    return Some(found);
+                }
+                unknown = Some(found);
             }
             sizes ^= 1 << bits;
         }
         unknown
     }
 
-    /// Remembers an allocation that `address` lies in. Dropped if memory has gone away since.
+    /// Remembers an allocation that `address` lies in. Dropped if memory has gone away since, or another thread is writing.
     pub(crate) fn insert(&self, address: u64, (start, bytes): (u64, u64), place: Place, since: Since) {
         let range = start..start.saturating_add(bytes);
-        self.insert_piece(start, &range, place, since);
         let bits = bits_of(&range);
-        if start >> bits != address >> bits {
-            self.insert_piece(address, &range, place, since);
-            // Whoever pushes the first piece out takes that away before the others: it finds this one, or that is seen now.
-            fence(SeqCst);
-            if self.find_range(start).is_none_or(|(_, found)| found != range) {
-                self.forget_pieces(&range);
+        self.write(|| {
+            if self.now() != since {
+                return;
             }
-        }
+            self.sizes.fetch_or(1 << bits, Relaxed);
+            self.insert_piece(start, &range, place, since);
+            if start >> bits != address >> bits {
+                self.insert_piece(address, &range, place, since);
+                // If both pieces have one place, and another allocation the other one.
+                if self.find_range(start).is_none_or(|(_, found)| found != range) {
+                    self.forget_pieces(&range);
+                }
+            }
+        });
     }
 
     fn insert_piece(&self, address: u64, range: &Range<u64>, place: Place, since: Since) {
-        let bits = bits_of(range);
-        let Some([one, other]) = self.set(address, bits) else { return };
+        let Some([one, other]) = self.set(address, bits_of(range)) else { return };
         let is_other = !one.is_free(range.start, since)
             // The one that was written less often: the others of this set take turns.
             && (other.is_free(range.start, since) || other.version.load(Relaxed) < one.version.load(Relaxed));
         let entry = if is_other { other } else { one };
-        self.sizes.fetch_or(1 << bits, Relaxed);
-        let displaced = entry.set(range, place, since, || self.now());
-        if let Some(displaced) = displaced.filter(|displaced| self.is_at(displaced.start, bits_of(displaced), entry)) {
-            self.forget_pieces(&displaced);
+        let before = entry.start.load(Relaxed)..entry.end.load(Relaxed);
+        entry.set(range.clone(), place, since);
+        // Without its first piece the rest of an allocation would not be found when that is freed.
+        if before.start != range.start
+            && self
+                .set(before.start, bits_of(&before))
+                .is_some_and(|set| set.as_ptr_range().contains(&&raw const *entry))
+        {
+            self.forget_pieces(&before);
         }
     }
 
@@ -284,51 +269,54 @@ impl Cache {
     pub(crate) fn forget(&self) {
         // Even if nothing is known: the driver may be answering a question that was asked before.
         self.now.fetch_add(Since::EPOCH, AcqRel);
-        if self.sizes.load(Relaxed) != 0 {
-            self.sizes.store(0, Relaxed);
-        }
     }
 
-    /// Forgets the allocation that begins at an address, which was freed, and whatever the driver did not know. All else stays.
+    /// The allocation that begins at an address was freed. What the driver did not know, and answers that it is giving, are forgotten. Whether
+    /// [`Cache::forget_at`] has to follow.
     #[inline]
-    pub(crate) fn forget_at(&self, start: u64) {
-        // First, so that no answer from before comes in behind us. In the low half, which wraps around.
+    pub(crate) fn may_know_freed(&self, start: u64) -> bool {
+        // In the low half, which wraps around.
         let count = |now| Some(now & !(Since::EPOCH - 1) | (now + 1) & (Since::EPOCH - 1));
-        let _ = self.now.fetch_update(AcqRel, Acquire, count);
+        let _ = self.now.fetch_update(AcqRel, Relaxed, count);
         fence(SeqCst);
-        let sizes = self.sizes.load(Relaxed);
-        let sets = PIECES.into_iter().filter(|bits| sizes >> bits & 1 != 0).filter_map(|bits| self.set(start, bits));
-        if sets.flatten().any(Entry::is_being_written) {
-            // Whoever does has perhaps asked the driver before.
-            return self.forget();
-        }
-        match self.find_range(start) {
-            Some((_, range)) if range.start == start => self.forget_pieces(&range),
-            // A part of it only, or a handle that is none of memory that is known here.
-            Some(_) => self.forget(),
-            None => {}
-        }
+        // Who begins to write after this finds that time has gone on.
+        self.is_being_written.load(Acquire) || self.find_range(start).is_some()
     }
 
-    /// Forgets an allocation, the piece in which it begins first.
+    /// Forgets the allocation that begins at an address. All else stays.
     #[cold]
-    fn forget_pieces(&self, range: &Range<u64>) {
-        let bits = bits_of(range);
-        let clear = |piece: u64| {
-            let set = self.set(piece << bits, bits);
-            set.is_some_and(|set| set.iter().all(|entry| entry.clear(range.start)))
+    pub(crate) fn forget_at(&self, start: u64) {
+        let is_whole = || match self.find_range(start) {
+            Some((_, range)) if range.start == start => {
+                self.forget_pieces(&range);
+                true
+            }
+            // A part of it only, or a handle that is none of memory that is known here.
+            Some(_) => false,
+            None => true,
         };
-        let first = range.start >> bits;
-        let is_first_cleared = clear(first);
-        fence(SeqCst);
-        if !is_first_cleared || !(first + 1..=range.end.saturating_sub(1) >> bits).all(clear) {
-            // Another thread is writing there, and has perhaps asked the driver before.
+        if self.write(is_whole) != Some(true) {
             self.forget();
         }
     }
 
-    fn is_at(&self, address: u64, bits: u32, entry: &Entry) -> bool {
-        self.set(address, bits).is_some_and(|set| set.iter().any(|other| std::ptr::eq(other, entry)))
+    fn forget_pieces(&self, range: &Range<u64>) {
+        let bits = bits_of(range);
+        let sets = (range.start >> bits..=range.end.saturating_sub(1) >> bits)
+            .filter_map(|piece| self.set(piece << bits, bits));
+        let entries = sets.flatten().filter(|entry| entry.start.load(Relaxed) == range.start);
+        entries.for_each(|entry| entry.set(0..0, Place::new(Kind::Unknown, 0, 0), Since(0)));
+    }
+
+    /// Writes entries, if no other thread does. With signals held back: a handler may leave by `longjmp`.
+    fn write<T>(&self, write: impl FnOnce() -> T) -> Option<T> {
+        if self.is_being_written.swap(true, Acquire) {
+            return None;
+        }
+        fence(SeqCst);
+        let result = write();
+        self.is_being_written.store(false, Release);
+        Some(result)
     }
 
     /// Where the piece of 2^`bits` bytes that an address lies in is kept.
@@ -436,6 +424,38 @@ mod tests {
         assert_eq!(cache.find(0x1000), None, "the driver was asked before");
     }
 
+    fn free(cache: &Cache, start: u64) {
+        if cache.may_know_freed(start) {
+            cache.forget_at(start);
+        }
+    }
+
+    #[test]
+    fn forget_at_late_answer_about_it_leaves_what_came_after() {
+        const BYTES: u64 = 2 << 20;
+        let cache = Box::new(Cache::new());
+        let (start, late) = (0x7f00_0000_0000, cache.now());
+        free(&cache, start + 8 * BYTES);
+        cache.insert(start + BYTES, (start, 2 * BYTES), place(1), cache.now());
+        cache.insert(start, (start, 2 * BYTES), place(1), late);
+        assert_eq!((cache.find(start), cache.find(start + BYTES)), (Some(place(1)), Some(place(1))));
+        free(&cache, start);
+        assert_eq!((cache.find(start), cache.find(start + BYTES)), (None, None));
+    }
+
+    #[test]
+    fn find_what_begins_in_unknown_address_space_is_kept() {
+        const BYTES: u64 = 4 << 20;
+        let cache = Box::new(Cache::new());
+        let start = 0x7f00_0000_1000;
+        cache.insert_unknown(0x7f00_0000_0000, cache.now());
+        for at in [start + BYTES / 2, start] {
+            cache.insert(at, (start, BYTES), place(1), cache.now());
+            assert_eq!((cache.find(at), cache.find(start)), (Some(place(1)), Some(place(1))));
+        }
+        assert_eq!(cache.find_any(0x7f00_0000_0000).map(|(place, _)| place.kind), Some(Kind::Unknown));
+    }
+
     #[test]
     fn forget_at_one_allocation_goes_and_others_stay() {
         for bytes in [256, 700, 4096, 100_000, 3 << 20, 1 << 30, 5 << 30] {
@@ -450,13 +470,13 @@ mod tests {
             starts.into_iter().for_each(learn);
             cache.insert_unknown(0x1000, cache.now());
             let late = cache.now();
-            cache.forget_at(starts[1]);
+            free(&cache, starts[1]);
             let known = starts.map(|start| places(start).filter(|&address| cache.find(address).is_some()).count());
             assert_eq!([known[0] >= 19, known[1] == 0, known[2] >= 19], [true; 3], "{bytes} bytes: {known:?}");
             assert_eq!(cache.find_any(0x1000), None, "it may be a device's now");
             cache.insert(starts[1], (starts[1], bytes), place(1), late);
             assert_eq!(cache.find(starts[1]), None, "the driver was asked before");
-            cache.forget_at(starts[0] + 1);
+            free(&cache, starts[0] + 1);
             assert_eq!(cache.find(places(starts[2]).next_back().unwrap()), None, "no allocation begins there");
         }
     }
@@ -472,7 +492,7 @@ mod tests {
             places(start).into_iter().for_each(|at| cache.insert(at, (start, BYTES), place(1), cache.now()));
         }
         for start in starts() {
-            cache.forget_at(start);
+            free(&cache, start);
             assert!(places(start).into_iter().all(|at| cache.find(at).is_none()), "{start:#x}");
         }
     }
@@ -480,29 +500,29 @@ mod tests {
     /// Whoever asks while another thread frees: once the free is over nothing is known that was asked for before it.
     #[test]
     fn forget_at_beside_answers_leaves_none_from_before() {
+        const FREES: u64 = 100_000;
         let cache: &Cache = Box::leak(Box::new(Cache::new()));
-        let (owner, is_over) = (AtomicU64::new(1), std::sync::atomic::AtomicBool::new(false));
+        let owner = AtomicU64::new(1);
+        let mut stale = Vec::new();
         std::thread::scope(|scope| {
             for thread in 0..2 {
-                let (owner, is_over) = (&owner, &is_over);
+                let owner = &owner;
                 scope.spawn(move || {
-                    while !is_over.load(Relaxed) {
+                    while owner.load(Relaxed) < FREES {
                         let now = cache.now();
                         let whose = owner.load(SeqCst) as u8;
                         cache.insert(0x10_0000 + thread * 0x1000, (0x10_0000, 0x8000), place(whose), now);
                     }
                 });
             }
-            for next in 2..20_000 {
-                owner.store(next % 250, SeqCst);
-                cache.forget_at(0x10_0000);
-                for at in [0x10_0000, 0x10_1000] {
-                    let found = cache.find(at).map(|found| u64::from(found.owner));
-                    assert!(found.is_none_or(|found| found == next % 250), "{found:?} after {next}");
-                }
+            for next in 2..=FREES {
+                owner.store(next, SeqCst);
+                free(cache, 0x10_0000);
+                let found = [0x10_0000, 0x10_1000].map(|at| cache.find(at).map(|found| found.owner));
+                stale.extend(found.into_iter().flatten().filter(|&found| found != next as u8));
             }
-            is_over.store(true, Relaxed);
         });
+        assert_eq!(stale, [0; 0], "owners from before a free");
     }
 
     #[test]

@@ -40,7 +40,7 @@ Examples:
 What is seen:
   copies, waits for a stream, event, context or device, frees, and other calls that p2pshim intercepts;
   not launches of kernels, and not what the program does on the host. A line of Python, or the function
-  that called, is looked for in a hundredth of a thread's time at most: without it the place is a library.
+  that called, is looked for four times at first and then every 0.3 s: without it the place is a library.
   Programs under `p2pshim run --no-report` without --trace have no trace, and are not seen; nor are
   programs that preload the library by hand without P2PSHIM_TRACE. Traces of other users are not read.";
 

@@ -70,7 +70,11 @@ impl Traces {
 /// The system's, if not.
 pub(super) fn try_to_write(folder: &Path) -> io::Result<()> {
     let path = folder.join(format!(".p2pshim.{}", std::process::id()));
-    let written = File::create_new(&path)?.write_all(b"\n");
+    let written = match File::create_new(&path) {
+        // Of another run with this number, in another container or on another machine, or one that was killed.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
+        file => file?.write_all(b"\n"),
+    };
     fs::remove_file(&path).and(written)
 }
 

@@ -74,6 +74,7 @@ use super::taking::Taking;
 use crate::api::Layer;
 use crate::config::{Access as Policy, Config};
 use crate::model::{Ends, Memcpy, Named, Path, Traffic, Why, is_array};
+use crate::os;
 
 /// All that is known of memory, contexts and peers.
 pub(crate) struct Access {
@@ -260,7 +261,9 @@ impl Access {
     /// Forgets whose the memory is that began there and was freed.
     #[inline]
     pub(crate) fn memory_is_gone(&self, start: u64) {
-        self.cache.forget_at(start);
+        if self.cache.may_know_freed(start) {
+            os::undisturbed(|| self.cache.forget_at(start));
+        }
     }
 
     /// A number that changes when the program takes away access that there was.

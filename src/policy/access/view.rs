@@ -10,6 +10,7 @@ use super::registry::{Link, Ours, Owner, Registry, Verification};
 use super::{Access, Kind};
 use crate::api::abi::Code;
 use crate::config;
+use crate::policy::capture;
 use crate::policy::driver::Driver;
 
 /// The call in place of a function about peer access: `cuCtxEnablePeerAccess(peer, flags)`, such that it enables
@@ -228,9 +229,10 @@ impl Access {
     }
 
     /// A pool is new, perhaps with the handle of one that is gone. `device` if it is one of a device's memory. Some drivers hand rights that
-    /// an earlier pool had to a new one: those are ours still.
+    /// an earlier pool had to a new one: those are ours still. To ask while a stream is captured would end the capture.
     pub(crate) fn pool_is_new(&self, driver: &impl Driver, pool: usize, device: Option<i32>) {
-        let granted_to = self.lock().granted_to.clone();
+        let asked = device.filter(|_| !capture::may_be_under_way());
+        let granted_to = asked.map(|_| self.lock().granted_to.clone()).unwrap_or_default();
         let is_left = |by: &i32| Some(*by) != device && driver.pool_access(pool, *by);
         let left: Vec<_> = granted_to.into_iter().filter(is_left).map(|by| (pool, by)).collect();
         let mut registry = self.lock();

@@ -22,6 +22,8 @@ const MEMCPY_BATCH: u32 = 14;
 /// `CU_GRAPH_NODE_TYPE_MEM_ALLOC`, `CU_GRAPH_NODE_TYPE_MEM_FREE`.
 const MEM_ALLOC: u32 = 10;
 const MEM_FREE: u32 = 11;
+/// The driver does not tell.
+const UNKNOWN: u32 = u32::MAX;
 
 /// The copies of a graph and of its child graphs; none if there is no memory for them.
 pub(super) fn copies(graph: usize) -> Option<Vec<NodeCopy>> {
@@ -46,7 +48,7 @@ fn for_each_node(graph: usize, mut each: impl FnMut(usize, usize, u32) -> Option
         for node in nodes(graph)? {
             let within = child_node.unwrap_or(node);
             // SAFETY: the node was just named; the function writes the place.
-            let Ok(kind) = asked(|kind| unsafe { graph_node_get_type(node, kind) }) else { continue };
+            let kind = asked(|kind| unsafe { graph_node_get_type(node, kind) }).unwrap_or(UNKNOWN);
             each(node, within, kind)?;
             if kind == GRAPH {
                 graphs.try_reserve(1).ok()?;
@@ -64,7 +66,7 @@ pub(super) fn child(node: usize) -> Option<usize> {
 
 /// Whether nodes can be taken out of a graph: not if it has some that allocate or free memory.
 pub(super) fn can_lose_nodes(graph: usize) -> bool {
-    for_each_node(graph, |_, _, kind| (!matches!(kind, MEM_ALLOC | MEM_FREE)).then_some(())).is_some()
+    for_each_node(graph, |_, _, kind| (!matches!(kind, MEM_ALLOC | MEM_FREE | UNKNOWN)).then_some(())).is_some()
 }
 
 /// The nodes of a graph, and which comes directly before which. None if there is no memory, or for edges with data, which this form of the

@@ -54,12 +54,12 @@ impl Writer {
 }
 
 impl Segment {
-    /// The thread ends: the word, if it leaves room. It has had no chunk from now on.
+    /// The thread ends: the word, if it leaves room for a header and a record. It has had no chunk from now on.
     fn leave(&self) -> Option<u64> {
         let word = self.next.swap(0, Relaxed);
         self.room.fetch_sub(Self::left(word), Relaxed);
         self.chunks.set(0);
-        (word & Self::ROOM != 0).then_some(word)
+        (Self::left(word) > 1).then_some(word)
     }
 }
 
