@@ -19,7 +19,7 @@ ROOM, SEGMENT = "trace/src/writer/room.rs", "trace/src/writer/segment.rs"
 FAULTS = (
     ("entry without a version", MEMORY, "let is_whole = version & 1 == 0 && self.version.load(Relaxed) == version;", "let is_whole = true;"),
     ("frees not seen", MEMORY, "let _ = self.now.fetch_update(AcqRel, Relaxed, count);", "let _: Option<u64> = count(0);"),
-    ("answers not looked at again", MEMORY, "if self.now() != since {", "if false {"),
+    ("answers not looked at again", MEMORY, "if self.now() == since {", "if true {"),
     ("answer written beside a free", MEMORY, "self.is_being_written.load(Acquire) || self", "false && self.is_being_written.load(Acquire) || self"),
     ("first piece pushed out", MEMORY, "self.forget_pieces(&before);", ""),
     ("table stored relaxed", "src/os/table.rs", "place.compare_exchange(there, key | value << KEY, AcqRel, Relaxed)", "place.compare_exchange(there, key | value << KEY, Relaxed, Relaxed)"),

@@ -7,6 +7,7 @@
 //! is remembered here decides about them.
 
 use std::ops::Range;
+use std::ptr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
 
@@ -113,7 +114,8 @@ impl Entry {
         }
         let place = Place::unpack(self.info.load(Relaxed), self.of.load(Relaxed));
         let since = Since(self.since.load(Relaxed));
-        let is_current = since == now || since.epoch() == now.epoch() && place.kind != Kind::Unknown;
+        // What the driver did not know may have been given away whenever anything was freed.
+        let is_current = since.0 ^ now.0 < if place.kind == Kind::Unknown { 1 } else { Since::EPOCH };
         fence(Acquire);
         let is_whole = version & 1 == 0 && self.version.load(Relaxed) == version;
         (is_current && is_whole).then_some((place, range))
@@ -145,11 +147,6 @@ pub(crate) struct Since(u64);
 
 impl Since {
     const EPOCH: u64 = 1 << 32;
-
-    #[inline(always)]
-    fn epoch(self) -> u64 {
-        self.0 / Self::EPOCH
-    }
 }
 
 /// Number of sets, a power of two. Two allocations fit into a set.
@@ -159,6 +156,8 @@ const SETS: usize = 2048;
 /// allocation. So few pieces cover it, and at most two allocations share a piece. The piece in which an allocation begins is there as long as any
 /// of its pieces is.
 const PIECES: [u32; 6] = [31, 26, 21, 16, 12, ALIGNMENT];
+/// The size of pieces that the driver does not know, which no allocation has.
+const UNKNOWN: u32 = 20;
 /// CUDA aligns every allocation to so many bytes, by its programming guide.
 const ALIGNMENT: u32 = 8;
 
@@ -206,12 +205,11 @@ impl Cache {
         let mut sizes = self.sizes.load(Relaxed);
         let mut unknown = None;
         while let Some(bits) = sizes.checked_ilog2() {
-            for found in self.set(address, bits)?.iter().filter_map(|entry| entry.get(address, now)) {
-                // Of a piece of address space, in which allocations may be known.
-                if found.0.kind != Kind::Unknown {
-                    return Some(found);
-                }
-                unknown = Some(found);
+            match self.set(address, bits)?.iter().find_map(|entry| entry.get(address, now)) {
+                // Of a piece of address space, in which smaller allocations may be known.
+                Some(found @ (Place { kind: Kind::Unknown, .. }, _)) => unknown = Some(found),
+                Some(found) => return Some(found),
+                None => {}
             }
             sizes ^= 1 << bits;
         }
@@ -222,14 +220,10 @@ impl Cache {
     pub(crate) fn insert(&self, address: u64, (start, bytes): (u64, u64), place: Place, since: Since) {
         let range = start..start.saturating_add(bytes);
         let bits = bits_of(&range);
-        self.write(|| {
-            if self.now() != since {
-                return;
-            }
-            self.sizes.fetch_or(1 << bits, Relaxed);
-            self.insert_piece(start, &range, place, since);
+        self.insert_with(since, bits, || {
+            self.insert_piece(start, bits, &range, place, since);
             if start >> bits != address >> bits {
-                self.insert_piece(address, &range, place, since);
+                self.insert_piece(address, bits, &range, place, since);
                 // If both pieces have one place, and another allocation the other one.
                 if self.find_range(start).is_none_or(|(_, found)| found != range) {
                     self.forget_pieces(&range);
@@ -238,8 +232,26 @@ impl Cache {
         });
     }
 
-    fn insert_piece(&self, address: u64, range: &Range<u64>, place: Place, since: Since) {
-        let Some([one, other]) = self.set(address, bits_of(range)) else { return };
+    /// Remembers that the driver does not know an address. What lies around it is taken to be the same kind of memory: the
+    /// driver takes address space for devices in larger pieces.
+    pub(crate) fn insert_unknown(&self, address: u64, since: Since) {
+        let start = address >> UNKNOWN << UNKNOWN;
+        let range = start..start.saturating_add(1 << UNKNOWN);
+        let place = Place::new(Kind::Unknown, 0, 0);
+        self.insert_with(since, UNKNOWN, || self.insert_piece(start, UNKNOWN, &range, place, since));
+    }
+
+    fn insert_with(&self, since: Since, bits: u32, insert: impl FnOnce()) {
+        self.write(|| {
+            if self.now() == since {
+                self.sizes.fetch_or(1 << bits, Relaxed);
+                insert();
+            }
+        });
+    }
+
+    fn insert_piece(&self, address: u64, bits: u32, range: &Range<u64>, place: Place, since: Since) {
+        let Some([one, other]) = self.set(address, bits) else { return };
         let is_other = !one.is_free(range.start, since)
             // The one that was written less often: the others of this set take turns.
             && (other.is_free(range.start, since) || other.version.load(Relaxed) < one.version.load(Relaxed));
@@ -247,21 +259,10 @@ impl Cache {
         let before = entry.start.load(Relaxed)..entry.end.load(Relaxed);
         entry.set(range.clone(), place, since);
         // Without its first piece the rest of an allocation would not be found when that is freed.
-        if before.start != range.start
-            && self
-                .set(before.start, bits_of(&before))
-                .is_some_and(|set| set.as_ptr_range().contains(&&raw const *entry))
-        {
+        let first = self.set(before.start, bits_of(&before)).map(|set| set.as_ptr_range());
+        if before.start != range.start && first.is_some_and(|set| set.contains(&ptr::from_ref(entry))) {
             self.forget_pieces(&before);
         }
-    }
-
-    /// Remembers that the driver does not know an address. What lies around it is taken to be the same kind of memory: the
-    /// driver takes address space for devices in larger pieces.
-    pub(crate) fn insert_unknown(&self, address: u64, since: Since) {
-        const BYTES: u64 = 2 << 20;
-        let place = Place::new(Kind::Unknown, 0, 0);
-        self.insert(address, (address / BYTES * BYTES, BYTES), place, since);
     }
 
     /// Forgets everything: memory has gone away, or its rights have changed.
