@@ -1,6 +1,7 @@
 //! Atomics for code that is interrupted by signals: a handler comes between any two accesses, or the process is killed there. Stores that
 //! nothing orders, as a compiler may make them in any order, are made by then or later, in each combination.
 
+pub(crate) use std::sync::atomic::fence;
 use std::cell::{RefCell, UnsafeCell};
 
 pub(crate) use std::sync::atomic::Ordering;
