@@ -1,7 +1,6 @@
 //! Atomics for code that is interrupted by signals: a handler comes between any two accesses, or the process is killed there. Stores that
 //! nothing orders, as a compiler may make them in any order, are made by then or later, in each combination.
 
-pub(crate) use std::sync::atomic::fence;
 use std::cell::{RefCell, UnsafeCell};
 
 pub(crate) use std::sync::atomic::Ordering;
@@ -75,6 +74,11 @@ pub(crate) fn settle() {
 pub(crate) fn compiler_fence(_: Ordering) {
     moment();
     settle();
+}
+
+/// What was stored before it is there before what is stored after it.
+pub(crate) fn fence(order: Ordering) {
+    compiler_fence(order);
 }
 
 /// The handler comes here, if it is time.
