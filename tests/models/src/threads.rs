@@ -116,11 +116,13 @@ fn memory_whose_first_piece_is_pushed_out_is_forgotten_when_it_is_freed() {
         let piece = |address: u64| spread(address >> 8, 1);
         let second = ADDRESS + BYTES;
         // Two more in the place of the first piece.
-        let others: Vec<u64> = (2..).map(|n| ADDRESS + n * BYTES).filter(|&at| piece(at) == piece(ADDRESS)).take(2).collect();
-        cache.insert(others[0], (others[0], BYTES), place(7), cache.now());
+        let others: Vec<u64> =
+            (2..).map(|n| ADDRESS + n * BYTES).filter(|&at| piece(at) == piece(ADDRESS)).take(2).collect();
         let pushes = {
-            let (cache, other) = (Arc::clone(&cache), others[1]);
-            thread::spawn(move || cache.insert(other, (other, BYTES), place(8), cache.now()))
+            let cache = Arc::clone(&cache);
+            thread::spawn(move || {
+                others.into_iter().for_each(|at| cache.insert(at, (at, BYTES), place(7), cache.now()))
+            })
         };
         cache.insert(second, (ADDRESS, 2 * BYTES - 1), place(1), cache.now());
         pushes.join().unwrap();
