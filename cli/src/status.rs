@@ -73,7 +73,7 @@ pub(crate) fn help(command: &str) -> String {
 #[derive(Debug)]
 pub(crate) enum Refusal {
     Usage(String),
-    /// What was asked for is not there.
+    /// Nothing fits the request.
     NoneFound(String),
 }
 

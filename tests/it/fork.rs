@@ -175,7 +175,7 @@ fn child_that_is_forked_between_two_verifications_shares_nothing_that_is_page_lo
     assert!(said("staged by p2pshim") && said("direct"), "{}", program.lines.join("\n"));
 }
 
-/// What a process does before it forks that has not initialised CUDA.
+/// Calls of a process before it forks; none of them initialises CUDA.
 const BEFORE: [&str; 5] = ["lookup", "version", "grandchild", "thread", "raw"];
 
 /// The program with a child that copies, under `p2pshim run`, which judges its copies.

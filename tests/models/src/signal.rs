@@ -76,7 +76,7 @@ pub(crate) fn compiler_fence(_: Ordering) {
     settle();
 }
 
-/// What was stored before it is there before what is stored after it.
+/// Stores before it are made before stores after it.
 pub(crate) fn fence(order: Ordering) {
     compiler_fence(order);
 }

@@ -1,4 +1,4 @@
-//! What threads that have ended leave of their chunks: those that begin go on there.
+//! Threads that end leave the rest of their chunks, and threads that begin go on there.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU16, AtomicU64, AtomicUsize};
@@ -47,7 +47,7 @@ impl Writer {
         }
     }
 
-    /// What another thread has left, for one that begins; with a header at its start that is still to be filled.
+    /// Takes the rest of a chunk that another thread has left. The caller fills the header at its start.
     pub(super) fn take_left(&self) -> Option<Stretch> {
         Stretch::of(self.left.take()?)
     }

@@ -116,7 +116,7 @@ impl Stretch {
         Self { start, records: RECORDS as u32 }
     }
 
-    /// What a thread has left, as a word like [`Segment::next`] says it; none if it has no room for a record.
+    /// The rest of a chunk that a thread has left, of a word like [`Segment::next`]; none if a record has no room there.
     pub(super) fn of(word: u64) -> Option<Self> {
         let records = Segment::left(word).checked_sub(1).filter(|&records| records > 0)?;
         Some(Self { start: Segment::cell(word).cast(), records })
