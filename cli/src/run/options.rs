@@ -73,7 +73,7 @@ pub(crate) fn print_markdown(out: &mut impl Write) -> io::Result<()> {
     writeln!(out)?;
     writeln!(
         out,
-        "Options are environment variables. They are read once, when the program first calls or looks up an intercepted \
+        "Options are environment variables. They are read once, when the program first calls an intercepted \
          function. `p2pshim run` takes each of them but `P2PSHIM` as an argument. A variable that begins with `P2PSHIM` and is \
          not listed here has no effect, and neither has an invalid value; a warning names the nearest valid one, if one is \
          near (no warning with `P2PSHIM=off`). An empty value means the default. Simulated GPUs have their own variables: \
