@@ -2,8 +2,9 @@
  * threads.
  *
  * ROUTE is how the program comes by the function, and which it is: runtime, driver and driver-3d are
- * peer copies and free is cuMemFreeAsync, all linked symbols; after-free is both, of other memory; lookup asks cuGetProcAddress as the CUDA
- * runtime does. The others are regular copies, linked: regular and same-device are cuMemcpyDtoDAsync_v2, and
+ * peer copies and free is cuMemFreeAsync, all linked symbols; lookup asks cuGetProcAddress as the CUDA
+ * runtime does. other-free, pool, access and context change something that the copies have nothing to do with; after-free, after-pool,
+ * after-access and after-context are such a change and then a copy. The others are regular copies, linked: regular and same-device are cuMemcpyDtoDAsync_v2, and
  * runtime-same-device, runtime-to-device and runtime-default-host are cudaMemcpyAsync of the kind that they name. All are on
  * stream 0.
  *
@@ -24,6 +25,7 @@
 
 /* The drivers define them with types of their own. */
 int cuCtxEnablePeerAccess(void *peer, unsigned flags);
+int cuCtxDisablePeerAccess(void *peer);
 int cuCtxGetCurrent(void **context);
 
 enum { MAX_THREADS = 64, WARM_UP = 1000, BYTES = 256, ARRIVED = 1236, NODES = 10 };
@@ -99,11 +101,47 @@ static int call_free(uint64_t dst, uint64_t src, void *stream)
 	return cuMemFreeAsync(dst, stream);
 }
 
-/* A copy that comes after a free of other memory. */
-static int call_after_free(uint64_t dst, uint64_t src, void *stream)
+/* Changes of other memory, of a pool, of a third context's access, and of such a context. Each is a call that takes a stream last, or none. */
+static void *pool, *third;
+
+static int call_other_free(uint64_t dst, uint64_t src, void *stream)
 {
-	return cuMemFreeAsync(SMALL(1), stream) | call_driver(dst, src, stream);
+	(void)dst, (void)src;
+	return cuMemFreeAsync(SMALL(1), stream);
 }
+
+static int call_pool(uint64_t dst, uint64_t src, void *stream)
+{
+	(void)dst, (void)src;
+	static const int grant[3] = { 1, 1, 3 }; /* device 1 may read and write */
+	int code = cuMemPoolSetAccess(pool, grant, 1);
+	return code ? code : answer(stream);
+}
+
+static int call_access(uint64_t dst, uint64_t src, void *stream)
+{
+	(void)dst, (void)src;
+	int code = cuCtxDisablePeerAccess(third) | cuCtxEnablePeerAccess(third, 0);
+	return code ? code : answer(stream);
+}
+
+static int call_context(uint64_t dst, uint64_t src, void *stream)
+{
+	(void)dst, (void)src;
+	int code = cuCtxDestroy_v2(third);
+	return code ? code : answer(stream);
+}
+
+/* A change, and the copy that comes after it. */
+#define AFTER(change)                                                                        \
+	static int call_after_##change(uint64_t dst, uint64_t src, void *stream)                 \
+	{                                                                                        \
+		return call_##change(dst, src, stream) | call_driver(dst, src, stream);              \
+	}
+AFTER(other_free)
+AFTER(pool)
+AFTER(access)
+AFTER(context)
 
 /* The graph that is launched, and one between devices. */
 static struct null_graph launched, between;
@@ -142,7 +180,14 @@ LOOP(runtime_dtod)
 LOOP(runtime_to_device)
 LOOP(runtime_default)
 LOOP(free)
-LOOP(after_free)
+LOOP(other_free)
+LOOP(pool)
+LOOP(access)
+LOOP(context)
+LOOP(after_other_free)
+LOOP(after_pool)
+LOOP(after_access)
+LOOP(after_context)
 LOOP(graph)
 LOOP(instantiate)
 
@@ -161,7 +206,14 @@ static const struct route {
 	{ "runtime-same-device", call_runtime_dtod, loop_runtime_dtod, ON_DEVICE },
 	{ "runtime-to-device", call_runtime_to_device, loop_runtime_to_device, FROM_HOST },
 	{ "runtime-default-host", call_runtime_default, loop_runtime_default, FROM_HOST },
-	{ "after-free", call_after_free, loop_after_free, BETWEEN_DEVICES },
+	{ "other-free", call_other_free, loop_other_free, BETWEEN_DEVICES },
+	{ "pool", call_pool, loop_pool, BETWEEN_DEVICES },
+	{ "access", call_access, loop_access, BETWEEN_DEVICES },
+	{ "context", call_context, loop_context, BETWEEN_DEVICES },
+	{ "after-free", call_after_other_free, loop_after_other_free, BETWEEN_DEVICES },
+	{ "after-pool", call_after_pool, loop_after_pool, BETWEEN_DEVICES },
+	{ "after-access", call_after_access, loop_after_access, BETWEEN_DEVICES },
+	{ "after-context", call_after_context, loop_after_context, BETWEEN_DEVICES },
 	{ "graph", call_graph, loop_graph, BETWEEN_DEVICES },
 	{ "graph-on-device", call_graph, loop_graph, ON_DEVICE },
 	{ "instantiate", call_instantiate, loop_instantiate, BETWEEN_DEVICES },
@@ -206,9 +258,15 @@ static void *target(void)
 		return (void *)cuGraphLaunch;
 	if (route->call == call_instantiate)
 		return (void *)cuGraphInstantiateWithFlags;
-	if (route->call == call_free)
+	if (route->call == call_free || route->call == call_other_free)
 		return (void *)cuMemFreeAsync;
-	return route->call == call_driver || route->call == call_after_free ? (void *)cuMemcpyPeerAsync : (void *)looked_up;
+	if (route->call == call_pool)
+		return (void *)cuMemPoolSetAccess;
+	if (route->call == call_access)
+		return (void *)cuCtxEnablePeerAccess;
+	if (route->call == call_context)
+		return (void *)cuCtxDestroy_v2;
+	return route->call == call_lookup ? (void *)looked_up : (void *)cuMemcpyPeerAsync;
 }
 
 /* The code that the runtime goes to in turn, which is found as the program's is; or none. */
@@ -250,7 +308,8 @@ static double cpu_time_ns(void)
 
 static void *measure(void *ns_per_call)
 {
-	int succeeded = route->loop(WARM_UP);
+	/* A change alone is measured where the copies are known as well. */
+	int succeeded = route->loop(WARM_UP) & (route->call == call_free || loop_driver(WARM_UP));
 	pthread_barrier_wait(&start);
 	double since = cpu_time_ns();
 	succeeded &= route->loop(calls);
@@ -291,6 +350,9 @@ int main(int argc, char **argv)
 		if (cuDevicePrimaryCtxRetain(&contexts[device], device))
 			fail("no context", argv[1]);
 	}
+	const uint64_t on_device_0[11] = { 1, 1 };
+	if (cuCtxCreate_v2(&third, 0, 1) || cuMemPoolCreate(&pool, on_device_0) || cuCtxEnablePeerAccess(third, 0))
+		fail("no third context, or no pool", argv[1]);
 
 	/* Behind copies that the shim has made direct there is an event more. */
 	for (int device = 0; device < DEVICES && getenv("CALL_COST_ENABLES"); device++) {

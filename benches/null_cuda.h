@@ -38,6 +38,11 @@ int cuGraphInstantiateWithFlags(void **exec, void *graph, uint64_t flags);
 int cuGraphExecDestroy(void *exec);
 int cuGraphLaunch(void *exec, void *stream);
 get_proc_address_t cuGetProcAddress_v2;
+/* A third context, which is always there and never current, and a pool. */
+int cuCtxCreate_v2(void **context, unsigned flags, int device);
+int cuCtxDestroy_v2(void *context);
+int cuMemPoolCreate(void **pool, const void *properties);
+int cuMemPoolSetAccess(void *pool, const void *grants, size_t count);
 int cuStreamBeginCapture_v2(void *stream, int mode);
 int cuDevicePrimaryCtxRetain(void **context, int device);
 

@@ -110,13 +110,13 @@ int cuThreadExchangeStreamCaptureMode(unsigned *mode)
 	return 0;
 }
 
-static char contexts[DEVICES];
+static char contexts[DEVICES + 1];
 static _Thread_local char *current[8] = { &contexts[0] };
 static _Thread_local unsigned top;
 
 static int is_context(const char *context)
 {
-	return context >= contexts && context < contexts + DEVICES;
+	return context >= contexts && context < contexts + DEVICES + 1;
 }
 
 int cuDevicePrimaryCtxRetain(void **context, int device)
@@ -128,6 +128,32 @@ int cuDevicePrimaryCtxRetain(void **context, int device)
 int cuCtxGetCurrent(char **context)
 {
 	*context = current[top];
+	return 0;
+}
+
+int cuCtxCreate_v2(void **context, unsigned flags, int device)
+{
+	(void)flags, (void)device;
+	*context = &contexts[DEVICES];
+	return 0;
+}
+
+int cuCtxDestroy_v2(void *context)
+{
+	return is_context(context) ? 0 : INVALID_CONTEXT;
+}
+
+int cuMemPoolCreate(void **pool, const void *properties)
+{
+	(void)properties;
+	static char only;
+	*pool = &only;
+	return 0;
+}
+
+int cuMemPoolSetAccess(void *pool, const void *grants, size_t count)
+{
+	(void)pool, (void)grants, (void)count;
 	return 0;
 }
 
@@ -157,7 +183,7 @@ int cuCtxGetId(char *context, uint64_t *id)
 
 int cuCtxGetDevice(int *device)
 {
-	*device = current[top] - contexts;
+	*device = current[top] - contexts < DEVICES ? current[top] - contexts : DEVICES - 1;
 	return 0;
 }
 

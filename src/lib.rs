@@ -13,6 +13,7 @@ mod call;
 pub mod capi;
 mod entry;
 mod model;
+mod objects;
 mod os;
 mod policy;
 mod real;

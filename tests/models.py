@@ -13,12 +13,14 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-MEMORY, ROUTE, RINGS, FRAME = "src/policy/memory.rs", "src/real/route.rs", "src/policy/staging/rings.rs", "src/call/frame.rs"
+MEMORY, ROUTE, RINGS, FRAME = "src/objects/memory.rs", "src/real/route.rs", "src/policy/staging/rings.rs", "src/call/frame.rs"
 ROOM, SEGMENT = "trace/src/writer/room.rs", "trace/src/writer/segment.rs"
 # The name; the file; a text that is there once, and another in its place.
 FAULTS = (
     ("entry without a version", MEMORY, "let is_whole = version & 1 == 0 && self.version.load(Relaxed) == version;", "let is_whole = true;"),
-    ("frees not seen", MEMORY, "let _ = self.now.fetch_update(AcqRel, Relaxed, count);", "let _: Option<u64> = count(0);"),
+    ("changes not seen", MEMORY, "self.changes.fetch_add(1, AcqRel);", ""),
+    ("end of an owner not seen", MEMORY, "self.owners.end(owner);", ""),
+    ("generation read late", MEMORY, "self.insert_piece(start, bits, &range, place, generation);", "self.insert_piece(start, bits, &range, place, self.owners.of(place.owner));"),
     ("answers not looked at again", MEMORY, "if self.now() == since {", "if true {"),
     ("answer written beside a free", MEMORY, "self.is_being_written.load(Acquire) || self", "false && self.is_being_written.load(Acquire) || self"),
     ("first piece pushed out", MEMORY, "self.forget_pieces(&before);", ""),

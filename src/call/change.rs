@@ -149,7 +149,7 @@ impl Change<'_> {
             }
             (State::sets_mapped_access, &[Value::Address(address), Value::UInt(bytes), ..]) => {
                 mode::unseen(|| VALIDATE.facts().access_was_set(address as u64, bytes, ret));
-                ACCESS.memory_has_changed();
+                mode::unseen(|| ACCESS.mappings_have_changed());
             }
             _ if self.moves_memory(state) => self.on_move(ret),
             (State::clears_last_error, _) => thread::current().nothing_is_pending(),
@@ -279,7 +279,7 @@ fn on_free(start: Value, is_mapped: bool, ret: Code) {
         VALIDATE.facts().memory_is_gone(start, end);
     }
     // What is unmapped may be parts of several allocations.
-    if is_mapped { ACCESS.memory_has_changed() } else { ACCESS.memory_is_gone(start) }
+    if is_mapped { mode::unseen(|| ACCESS.mappings_have_changed()) } else { ACCESS.memory_is_gone(start) }
 }
 
 // ---- Captures ----
@@ -420,8 +420,7 @@ fn before_reset(device: i32) {
 fn before_context_ends(context: Option<usize>, primary_of: Option<i32>, with_memory: bool) {
     if with_memory {
         waits::before_context_ends();
-        // Not only when it has ended: by then the addresses may be those of another thread's memory on another device.
-        mode::unseen(|| ACCESS.memory_has_changed());
+        mode::unseen(|| ACCESS.context_is_ending(context, primary_of));
     }
     let context = mode::unseen(|| {
         timing::contexts_are_going();

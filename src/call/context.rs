@@ -1,7 +1,7 @@
 //! The context that orders a copy of the program.
 
 use crate::model::{Memcpy, Named};
-use crate::policy::memory::Kind;
+use crate::objects::memory::Kind;
 use crate::policy::staging::Context;
 use crate::policy::{ACCESS, Driver, VALIDATE};
 use crate::real::driver::RealDriver;

@@ -4,12 +4,12 @@ use super::thread;
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code, Value};
 use crate::api::{Copies, Effect, FAIL_INDEX, Function};
 use crate::model::{Memcpy, Origin, Request, Shape, is_array};
+use crate::objects::memory::Kind;
 use crate::os::{self, alloc};
 use crate::policy::ACCESS;
 use crate::policy::access::Handle;
 use crate::policy::driver::NodeCopy;
 use crate::policy::graph::Change;
-use crate::policy::memory::Kind;
 use crate::policy::staging::linear;
 use crate::policy::validate::Array;
 use crate::real::driver::{

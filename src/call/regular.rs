@@ -1,7 +1,7 @@
 //! Regular copies, `cudaMemcpyAsync` and the like, which name no devices: those whose pointers lie on two devices are ours, and
 //! all others are passed on as if there were no shim: neither recorded nor counted nor checked.
 //!
-//! The pointers are known as those of peer copies are ([memory](crate::policy::memory)). Memory of the host that the driver does not know is
+//! The pointers are known as those of peer copies are ([memory](crate::objects::memory)). Memory of the host that the driver does not know is
 //! remembered too, and asked about again now and then, since a device's may come to lie there. If the shim takes a copy between
 //! devices for another, that costs a word in the log or a slower copy. Once any pair is blocked it would cost bytes: then the driver is asked
 //! about each copy.

@@ -7,7 +7,7 @@
 //! Whether the bytes are those that came from the device is seen by samples of a few of them. Where as many differ as agree, the buffer
 //! carries other data, and nothing is counted.
 //!
-//! But for a copy of which a sample is still to be taken nothing here takes a lock, as in [`super::memory`]: each entry has a version that
+//! But for a copy of which a sample is still to be taken nothing here takes a lock, as in [`crate::objects::memory`]: each entry has a version that
 //! is odd while it is written. What gets lost that way is one copy that is not counted.
 
 use std::sync::Mutex;

@@ -12,7 +12,6 @@ pub(crate) mod driver;
 pub(crate) mod graph;
 pub(crate) mod hands;
 pub(crate) mod hip;
-pub(crate) mod memory;
 pub(crate) mod readback;
 pub(crate) mod staging;
 pub(crate) mod taking;

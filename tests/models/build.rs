@@ -8,13 +8,22 @@ const SIGNAL: [&str; 2] = ["use std::sync::atomic::", "use crate::signal::"];
 const NOT_CONST: [&str; 2] = ["const fn ", "fn "];
 
 /// For each file what is replaced, which has to be there.
-const FILES: [(&str, &[[&str; 2]]); 9] = [
+const FILES: [(&str, &[[&str; 2]]); 10] = [
     (
         "src/os/table.rs",
         &[LOOM, NOT_CONST, ["[const { AtomicU64::new(0) }; PLACES]", "std::array::from_fn(|_| AtomicU64::new(0))"]],
     ),
     (
-        "src/policy/memory.rs",
+        "src/objects/generations.rs",
+        &[
+            LOOM,
+            NOT_CONST,
+            ["const OWNERS: usize = 128;", "const OWNERS: usize = 8;"],
+            ["[const { AtomicU64::new(0) }; COUNT]", "std::array::from_fn(|_| AtomicU64::new(0))"],
+        ],
+    ),
+    (
+        "src/objects/memory.rs",
         &[
             LOOM,
             NOT_CONST,

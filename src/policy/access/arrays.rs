@@ -21,7 +21,7 @@ impl Access {
             }
         };
         if before.is_some() && before != made {
-            self.memory_has_changed();
+            self.memory_is_gone(of_array(handle));
         }
         made.map(Owner::device)
     }
@@ -38,7 +38,7 @@ impl Access {
     pub(crate) fn array_is_gone(&self, handle: usize) {
         let was_known = self.lock().arrays.remove(&of_array(handle)).is_some();
         if was_known {
-            self.memory_has_changed();
+            self.memory_is_gone(of_array(handle));
         }
     }
 

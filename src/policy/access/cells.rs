@@ -1,19 +1,18 @@
 //! Decisions about pairs of owners, where a copy finds them without a lock.
 
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::model::Path;
-
-/// How many contexts, pools and the like are told apart. Number 0 is nobody.
-pub(crate) const OWNERS: usize = 128;
+use crate::objects::generations::{Generations, OWNERS};
 
 /// Beside the number of a path.
 const KEPT: u64 = 1 << 7;
 
 /// All that is known of copies from memory of one owner to memory of another.
 pub(crate) struct Cell {
-    /// The epoch in which the path was decided, and in the low byte its number, with [`KEPT`] if p2pshim alone has made it direct.
+    /// The generations of both owners for which the path was decided, plus one, and in the low byte its number, with [`KEPT`] if p2pshim alone
+    /// has made it direct.
     decided: AtomicU64,
     /// Copies since the beginning, until the pair was decided.
     copies: AtomicU32,
@@ -42,13 +41,17 @@ impl Cell {
 /// All pairs.
 pub(crate) struct Cells<const COUNT: usize = OWNERS> {
     cells: [[Cell; COUNT]; COUNT],
-    /// Decisions of an earlier epoch are to be made anew.
-    epoch: AtomicU64,
+    /// A decision rests on the links and rights of both owners.
+    owners: Generations<COUNT>,
 }
+
+/// For which generations of two owners a decision is made.
+#[derive(Clone, Copy)]
+pub(crate) struct Rests(u64);
 
 impl<const COUNT: usize> Cells<COUNT> {
     pub(crate) const fn new() -> Self {
-        Self { cells: [const { [const { Cell::new() }; COUNT] }; COUNT], epoch: AtomicU64::new(0) }
+        Self { cells: [const { [const { Cell::new() }; COUNT] }; COUNT], owners: Generations::new() }
     }
 
     #[inline(always)]
@@ -59,31 +62,37 @@ impl<const COUNT: usize> Cells<COUNT> {
     /// The path that copies of a pair take, if that is decided, and whether p2pshim alone has made it direct.
     #[inline(always)]
     pub(crate) fn decided(&self, src: u8, dst: u8) -> Option<(Path, bool)> {
-        let cell = self.get(src, dst)?;
-        let word = cell.decided.load(Relaxed);
-        if word >> 8 != self.epoch.load(Relaxed) {
+        let word = self.get(src, dst)?.decided.load(Relaxed);
+        if word >> 8 != self.now(src, dst).0 {
             return None;
         }
         Some((Path::numbered((word & (KEPT - 1)) as u8)?, word & KEPT != 0))
     }
 
-    pub(crate) fn epoch(&self) -> u64 {
-        self.epoch.load(Acquire)
+    /// Read before anything is asked that a decision rests on.
+    #[inline(always)]
+    pub(crate) fn now(&self, src: u8, dst: u8) -> Rests {
+        Rests(self.owners.of_both(src, dst) + 1)
     }
 
-    /// Keeps a decision that rests on what was true in `epoch`.
-    pub(crate) fn keep(&self, cell: &Cell, (path, is_kept): (Path, bool), epoch: u64) {
+    pub(crate) fn keep(&self, cell: &Cell, (path, is_kept): (Path, bool), Rests(on): Rests) {
         let kept = if is_kept { KEPT } else { 0 };
-        cell.decided.store(epoch << 8 | kept | u64::from(path.number()), Release);
+        cell.decided.store(on << 8 | kept | u64::from(path.number()), Release);
     }
 
-    /// Everything is to be decided anew: peers, pools or contexts have changed.
-    pub(crate) fn invalidate(&self) {
-        self.epoch.fetch_add(1, AcqRel);
+    /// The links or rights of an owner have changed: its pairs are to be decided anew.
+    pub(crate) fn change(&self, owner: u8) {
+        self.owners.end(owner);
+    }
+
+    /// Everything is to be decided anew.
+    pub(crate) fn change_all(&self) {
+        self.owners.end_all();
     }
 
     /// Forgets all pairs of an owner, whose number may get another.
     pub(crate) fn forget(&self, owner: u8) {
+        self.change(owner);
         for other in 0..COUNT as u8 {
             [self.get(owner, other), self.get(other, owner)].into_iter().flatten().for_each(Cell::forget);
         }
@@ -95,20 +104,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn decided_until_anything_changes() {
+    fn decided_until_either_owner_changes() {
         let cells = Box::<Cells>::new(Cells::new());
         let cell = cells.get(1, 2).unwrap();
         assert_eq!(cells.decided(1, 2), None);
-        cells.keep(cell, (Path::Direct, false), cells.epoch());
-        assert_eq!(cells.decided(1, 2), Some((Path::Direct, false)));
-        cells.keep(cell, (Path::Direct, true), cells.epoch());
-        assert_eq!(cells.decided(1, 2), Some((Path::Direct, true)));
+        for is_kept in [false, true] {
+            cells.keep(cell, (Path::Direct, is_kept), cells.now(1, 2));
+            assert_eq!(cells.decided(1, 2), Some((Path::Direct, is_kept)));
+        }
         assert_eq!(cells.decided(2, 1), None);
-        let before = cells.epoch();
-        cells.invalidate();
-        assert_eq!(cells.decided(1, 2), None);
-        cells.keep(cell, (Path::Direct, true), before);
-        assert_eq!(cells.decided(1, 2), None, "decided before the change");
+        cells.change(3);
+        assert_eq!(cells.decided(1, 2), Some((Path::Direct, true)), "another owner's");
+        for change in
+            [|cells: &Cells| cells.change(1), |cells: &Cells| cells.change(2), |cells: &Cells| cells.change_all()]
+        {
+            let before = cells.now(1, 2);
+            change(&cells);
+            assert_eq!(cells.decided(1, 2), None);
+            cells.keep(cell, (Path::Direct, true), before);
+            assert_eq!(cells.decided(1, 2), None, "decided before the change");
+            cells.keep(cell, (Path::Direct, true), cells.now(1, 2));
+            assert!(cells.decided(1, 2).is_some());
+        }
     }
 
     #[test]

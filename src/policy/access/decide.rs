@@ -104,7 +104,7 @@ impl Access {
         self.look_up_denied(driver);
         let cell = self.cells.get(src.owner, dst.owner)?;
         let counted = cell.count(bytes);
-        let epoch = self.cells.epoch();
+        let rests = self.cells.now(src.owner, dst.owner);
         // Asking about a pool would end a capture, whichever thread's.
         let may_ask = !capture::may_be_under_way();
         let is_granted = may_ask && (self.is_granted(driver, src, dst) || self.is_granted(driver, dst, src));
@@ -125,7 +125,7 @@ impl Access {
         let (step, is_kept) = next();
         match step {
             Step::Decided(path) => {
-                self.cells.keep(cell, (path, is_kept), epoch);
+                self.cells.keep(cell, (path, is_kept), rests);
                 self.tell_once(src, dst, path);
                 Some((path, is_kept))
             }

@@ -211,7 +211,8 @@ impl Access {
             }
             (number, known.is_none())
         };
-        self.cache.forget();
+        // What was asked of it before has no owner.
+        self.cache.forget(0);
         if is_new {
             let gpu = if let Of::Gpu(uuid) = of { Some(format!("gpu={uuid}")) } else { None };
             note_opened(number, (how, &hex(handle)), bytes, by, gpu);

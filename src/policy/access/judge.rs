@@ -8,13 +8,13 @@ use std::sync::{LazyLock, Mutex, MutexGuard};
 use std::time::Duration;
 
 use super::cells::Cells;
-use super::registry::{Registry, ordered};
+use super::registry::{Owner, Registry, ordered};
 use super::verify::Failure;
 use crate::api::Layer;
 use crate::config::{self, Config, Verify};
+use crate::objects::memory::{Kind, Place};
 use crate::os;
 use crate::policy::driver::Judged;
-use crate::policy::memory::{Kind, Place};
 use crate::policy::verdicts::Verdict;
 use crate::record::log::{self, Verified};
 
@@ -100,13 +100,17 @@ impl DerefMut for RegistryGuard<'_> {
     }
 }
 
-/// A thread acts on two devices, until this goes away, after a panic too. Then what was decided is decided anew.
+/// A thread acts on two devices, until this goes away, after a panic too. Then what was decided about them is decided anew.
 pub(crate) struct PairLock<'a>(&'a Judge, [u8; 2], Option<&'a Cells>);
 
 impl Drop for PairLock<'_> {
     fn drop(&mut self) {
-        self.2.into_iter().for_each(Cells::invalidate);
-        self.0.lock().acting.retain(|devices| *devices != self.1);
+        let mut registry = self.0.lock();
+        if let Some(cells) = self.2 {
+            let is_on = |owner: Owner| self.1.map(i32::from).contains(&owner.device());
+            registry.numbered().filter(|&(_, owner)| is_on(owner)).for_each(|(number, _)| cells.change(number));
+        }
+        registry.acting.retain(|devices| *devices != self.1);
     }
 }
 
@@ -148,7 +152,7 @@ impl Judge {
         self.is_hip.load(Relaxed)
     }
 
-    /// Lets nobody else act on these devices, and has what `cells` hold decided anew at the end. None if another thread acts on one, for
+    /// Lets nobody else act on these devices, and has what `cells` hold about them decided anew at the end. None if another thread acts on one, for
     /// longer than is waited.
     pub(crate) fn begin<'a>(
         &'a self,

@@ -69,11 +69,11 @@ use self::judge::{Judge, RegistryGuard};
 use self::registry::Owner;
 use super::capture;
 use super::driver::{Driver, Holder};
-use super::memory::{Cache, Kind, Place};
 use super::taking::Taking;
 use crate::api::Layer;
 use crate::config::{Access as Policy, Config};
 use crate::model::{Ends, Memcpy, Named, Path, Traffic, Why, is_array};
+use crate::objects::memory::{Cache, Kind, Place};
 use crate::os;
 
 /// All that is known of memory, contexts and peers.
@@ -110,7 +110,7 @@ impl Access {
     /// Takes over the options: what was decided is decided anew.
     pub(crate) fn configure(&self, config: &Config) {
         self.judge.configure(config, Layer::Driver);
-        self.cells.invalidate();
+        self.cells.change_all();
     }
 
     /// Whether there is something to do about a context on a device: it is the program's first there, as far as is known.
@@ -146,12 +146,17 @@ impl Access {
     pub(crate) fn process_is_restored(&self, driver: &impl Driver) {
         self.lock().process_is_restored();
         self.look_up_denied(driver);
-        self.cache.forget();
-        self.cells.invalidate();
+        self.cache.forget_all();
+        self.cells.change_all();
     }
 
     fn lock(&self) -> RegistryGuard<'_> {
         self.judge.lock()
+    }
+
+    /// All that is remembered of owners without the lock.
+    fn caches(&self) -> (&Cache, &Cells) {
+        (&self.cache, &self.cells)
     }
 
     /// From where to where a copy goes, and on which path, if that is decided. Once any pair is blocked no copy's is: the driver is
@@ -221,7 +226,7 @@ impl Access {
         // What was the host's is a device's now, and perhaps what lies around it.
         let is_stale = places.iter().zip(were_unknown).any(|(place, was_unknown)| was_unknown && place.is_some());
         if is_stale {
-            self.cache.forget();
+            self.cache.has_changed();
         }
         for (address, place) in ends.into_iter().zip(places) {
             match place {
@@ -252,10 +257,30 @@ impl Access {
         Some(ends([self.place(driver, copy.src)?, self.place(driver, copy.dst)?], copy))
     }
 
-    /// Forgets which memory is whose: some has gone away, or rights have changed.
-    #[inline]
+    /// Any memory may have gone away, or mean other memory.
     pub(crate) fn memory_has_changed(&self) {
-        self.cache.forget();
+        self.cache.forget_all();
+    }
+
+    /// What the program has mapped, or opened, has gone away, or its rights have changed.
+    pub(crate) fn mappings_have_changed(&self) {
+        let mapped: Vec<u8> =
+            self.lock().numbered().filter(|(_, owner)| owner.is_mapped()).map(|(number, _)| number).collect();
+        // What another process has exported has no owner here.
+        mapped.into_iter().chain([0]).for_each(|number| self.cache.forget(number));
+    }
+
+    /// A context is about to end, which may be the primary one of a device, and its memory with it. Not only when it has ended: by then the addresses
+    /// may be those of another thread's memory on another device.
+    pub(crate) fn context_is_ending(&self, context: Option<usize>, primary_of: Option<i32>) {
+        let is_going = |owner: &Owner| match *owner {
+            Owner::Context { handle, device, .. } => Some(handle) == context || Some(device) == primary_of,
+            Owner::Pool { device, .. } | Owner::Mapped { device } => Some(device) == primary_of,
+        };
+        let going: Vec<u8> =
+            self.lock().numbered().filter(|(_, owner)| is_going(owner)).map(|(number, _)| number).collect();
+        // Its memory of the host has no owner.
+        going.into_iter().chain([0]).for_each(|number| self.cache.forget(number));
     }
 
     /// Forgets whose the memory is that began there and was freed.
@@ -274,12 +299,7 @@ impl Access {
 
     /// The number of a context that exists.
     fn context_number(&self, handle: usize, id: u64, device: i32) -> Option<u8> {
-        let (number, is_another_gone) = self.lock().context(&self.cells, handle, id, device);
-        if is_another_gone {
-            self.cache.forget();
-            self.cells.invalidate();
-        }
-        number
+        self.lock().context(self.caches(), handle, id, device)
     }
 
     /// The owner of an address. Asks the driver, if it is not known.

@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::back_off::BackOff;
-use super::cells::{Cells, OWNERS};
+use super::cells::Cells;
 use super::opened::Opened;
 use crate::api::Layer;
 use crate::config::{self, Broken, Config, Denied, GpuName, Verify};
 use crate::model::{Hidden, Why};
+use crate::objects::generations::OWNERS;
+use crate::objects::memory::{Cache, Kind, Place};
 use crate::policy::driver::{Scratch, ScratchKind};
-use crate::policy::memory::{Kind, Place};
 use crate::policy::verdicts::Verdict;
 
 /// Somebody whose memory is copied; its number is its position plus one.
@@ -41,6 +42,10 @@ impl Owner {
     /// The context that it is, if it is one of this device.
     pub(super) fn context_on(self, on: i32) -> Option<(usize, u64)> {
         if let Self::Context { handle, id, device } = self { Some((handle, id)).filter(|_| device == on) } else { None }
+    }
+
+    pub(super) fn is_mapped(self) -> bool {
+        matches!(self, Self::Mapped { .. })
     }
 
     pub(super) fn pool(self) -> Option<usize> {
@@ -253,15 +258,14 @@ impl Registry {
         self.is_denied(one, other) || self.is_denied(other, one)
     }
 
-    /// The number of a context, and whether an earlier one of the same handle was forgotten.
-    pub(super) fn context(&mut self, cells: &Cells, handle: usize, id: u64, device: i32) -> (Option<u8>, bool) {
-        let known = |owner: &Owner| matches!(owner, Owner::Context { handle: h, .. } if *h == handle);
-        let known = self.find(known);
+    /// The number of a context. An earlier one of the same handle is forgotten.
+    pub(super) fn context(&mut self, caches: (&Cache, &Cells), handle: usize, id: u64, device: i32) -> Option<u8> {
+        let known = self.find(|owner| matches!(owner, Owner::Context { handle: h, .. } if *h == handle));
         match known {
-            Some((number, owner)) if owner == (Owner::Context { handle, id, device }) => (Some(number), false),
+            Some((number, owner)) if owner == (Owner::Context { handle, id, device }) => Some(number),
             _ => {
-                known.into_iter().for_each(|(number, _)| self.forget(cells, number));
-                (self.add(Owner::Context { handle, id, device }), known.is_some())
+                known.into_iter().for_each(|(number, _)| self.forget(caches, number));
+                self.add(Owner::Context { handle, id, device })
             }
         }
     }
@@ -295,18 +299,24 @@ impl Registry {
         *self.owners.get(usize::from(number).checked_sub(1)?)?
     }
 
-    /// Forgets somebody who is gone, with all its links.
-    pub(super) fn forget(&mut self, cells: &Cells, number: u8) {
+    /// Forgets an owner that is gone, with all its links.
+    pub(super) fn forget(&mut self, (cache, cells): (&Cache, &Cells), number: u8) {
         let Some(owner) = self.owner(number) else { return };
         if let Owner::Context { handle, .. } = owner {
             self.drop_scratches(|scratch| scratch.context == handle);
             // Not with a pool: a program may make and destroy one all the time.
             self.attempts.retain(|&(one, other), _| ![one, other].map(i32::from).contains(&owner.device()));
         }
-        self.links.retain(|&(from, to), _| from != number && to != number);
+        self.links.retain(|&(from, to), _| {
+            if from == number {
+                cells.change(to);
+            }
+            from != number && to != number
+        });
         if let Some(slot) = self.owners.get_mut(usize::from(number) - 1) {
             *slot = None;
         }
+        cache.forget(number);
         cells.forget(number);
     }
 

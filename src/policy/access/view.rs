@@ -109,7 +109,7 @@ impl Access {
             registry.link_mut(from, to).program = true;
             drop(registry);
             // From now on its copies are as the program has them: nobody waits for them in the driver's place.
-            self.cells.invalidate();
+            self.cells.change(to);
         }
         is_only_ours
     }
@@ -140,7 +140,7 @@ impl Access {
         link.program = false;
         link.ours = if stays { Ours::Held } else { Ours::No };
         drop(registry);
-        self.cells.invalidate();
+        self.cells.change(to);
         if !stays {
             self.losses.fetch_add(1, SeqCst);
         }
@@ -161,14 +161,13 @@ impl Access {
         // Whatever we held was not there any more.
         link.ours = Ours::No;
         drop(registry);
-        self.cells.invalidate();
+        self.cells.change(to);
     }
 
     /// After a call by which contexts may be gone: those that the driver does not know any more are forgotten.
     /// For drivers that do not number contexts, all those of `device`, or the one with this handle.
     pub(crate) fn contexts_have_changed(&self, driver: &impl Driver, device: Option<i32>, destroyed: Option<usize>) {
         let known: Vec<(u8, Owner)> = self.lock().numbered().collect();
-        let mut is_any_gone = false;
         for (number, owner) in known {
             let is_gone = match owner {
                 Owner::Context { handle, id: 0, device: of } => Some(of) == device || Some(handle) == destroyed,
@@ -181,9 +180,8 @@ impl Access {
                 let mut registry = self.lock();
                 // Another thread may have found it gone as well, and its number has been given anew.
                 if registry.owner(number) == Some(owner) {
-                    registry.forget(&self.cells, number);
+                    registry.forget(self.caches(), number);
                 }
-                is_any_gone = true;
             }
         }
         if let Some(device) = device {
@@ -191,10 +189,6 @@ impl Access {
             registry.forget_pools(device);
             // Graphs go with the primary context of their copies. Of others it is not known which graphs went with them.
             registry.held.retain(|&(one, other), _| ![i32::from(one), i32::from(other)].contains(&device));
-        }
-        if is_any_gone {
-            self.cache.forget();
-            self.cells.invalidate();
         }
     }
 
@@ -205,16 +199,13 @@ impl Access {
         let is_it = |owner: &Owner| matches!(owner, Owner::Pool { handle, .. } if *handle == pool);
         let found = registry.find(is_it);
         if let Some((number, _)) = found {
-            registry.forget(&self.cells, number);
+            registry.forget(self.caches(), number);
         }
         let is_known = registry.gone_pools.contains_key(&pool);
         registry.gone_pools.entry(pool).or_insert(found.map(|(_, owner)| owner.device()));
         if !is_known {
             registry.going_pools.insert(pool);
         }
-        drop(registry);
-        self.cache.forget();
-        self.cells.invalidate();
     }
 
     /// Whether a pool that was to go is gone.
@@ -222,7 +213,11 @@ impl Access {
         let mut registry = self.lock();
         match registry.going_pools.remove(&pool) {
             true if is_gone => registry.drop_grants(pool),
-            true => drop(registry.gone_pools.remove(&pool)),
+            true => {
+                registry.gone_pools.remove(&pool);
+                // Meanwhile its memory was taken for that of a pool that is gone, which has no owner.
+                self.cache.forget(0);
+            }
             // It was gone before, or its handle is another's by now.
             false => {}
         }
@@ -254,8 +249,9 @@ impl Access {
                 registry.granted_by_program.remove(&(pool, device));
             }
         }
+        let number = registry.find(|owner| owner.pool() == Some(pool)).map(|(number, _)| number);
         drop(registry);
-        self.cells.invalidate();
+        number.into_iter().for_each(|number| self.cells.change(number));
     }
 
     /// Whether a right stays though the program takes it away: we have given it too, and copies that are under way may need

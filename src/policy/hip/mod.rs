@@ -27,11 +27,11 @@ use super::access::registry::{Ours, Owner};
 use super::access::{Verification, evident};
 use super::capture;
 use super::driver::{Holder, Judged, Memory};
-use super::memory::{Cache, Kind, Place};
 use crate::api::Layer;
 use crate::api::abi::Code;
 use crate::config::{self, Config};
 use crate::model::{Memcpy, Path, Traffic, Why};
+use crate::objects::memory::{Cache, Kind, Place};
 use crate::os;
 use crate::record;
 
@@ -157,7 +157,7 @@ impl Peers {
     }
 
     fn invalidate(&self) {
-        self.libraries.iter().for_each(|library| library.cells.invalidate());
+        self.libraries.iter().for_each(|library| library.cells.change_all());
     }
 
     /// The place of an address, and the end of its allocation, if that is known.
@@ -168,7 +168,7 @@ impl Peers {
     /// Forgets which memory is whose: some has gone away.
     #[inline]
     pub(crate) fn memory_has_changed(&self) {
-        self.cache.forget();
+        self.cache.forget_all();
     }
 
     /// From where to where a copy goes, and on which path, if all about it is decided.
@@ -299,10 +299,10 @@ impl Peers {
         };
         let is_wanted = !wanted.is_empty();
         let known = if is_wanted { self.admit(library, hip, pair, Purpose::Enable) } else { None };
-        let epoch = cells.epoch();
+        let rests = directions.map(|[from, to]| cells.now(from, to));
         let keep = || {
-            for link @ [from, to] in directions {
-                cells.get(from, to).into_iter().for_each(|cell| cells.keep(cell, (self.path(link), false), epoch));
+            for (link @ [from, to], on) in directions.into_iter().zip(rests) {
+                cells.get(from, to).into_iter().for_each(|cell| cells.keep(cell, (self.path(link), false), on));
             }
         };
         if is_wanted && self.judge.admits() && known != Some(Verification::Passed) {

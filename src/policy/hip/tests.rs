@@ -10,9 +10,9 @@ use p2pshim_host::verdict::{Finding, Part};
 use super::*;
 use crate::config::{Broken, Denied, Verify};
 use crate::model::{Named, Shape};
+use crate::objects::memory::Place;
 use crate::policy::access::verify::WHOLE;
 use crate::policy::driver::{Scratch, ScratchKind, Span};
-use crate::policy::memory::Place;
 use crate::policy::verdicts::{Gpu, Verdict};
 
 /// Where each device's memory begins: at its ordinal, plus one, times this.

@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use super::{DEVICES, Hip, Peers, Runtime, pair};
 use crate::api::abi::Code;
+use crate::objects::memory::{Kind, Place};
 use crate::os;
 use crate::policy::access::Verification;
 use crate::policy::access::back_off::BackOff;
 use crate::policy::access::judge::{PATIENCE, Plan, Purpose};
 use crate::policy::access::registry::ordered;
 use crate::policy::capture;
-use crate::policy::memory::{Kind, Place};
 
 impl Peers {
     pub(super) fn verification(&self, [one, other]: [u8; 2]) -> Option<Verification> {

@@ -8,11 +8,11 @@ use super::{Hip, Peers, pair};
 use crate::api::abi::Code;
 use crate::config;
 use crate::model::Hidden;
+use crate::objects::memory::Kind;
 use crate::os;
 use crate::policy::access::PairState;
 use crate::policy::access::judge::{PATIENCE, Purpose};
 use crate::policy::access::registry::{Ours, Owner, ordered};
-use crate::policy::memory::Kind;
 
 /// The call in place of a function that enables or disables access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,7 +166,7 @@ impl Peers {
                 }
             });
         }
-        own.cells.invalidate();
+        own.cells.change_all();
         hip.make_current(current);
         // Somebody whom we do not see may have disabled it: then disabling it fails, and the program must not find that.
         if is_empty && hip.last_error() != Some(Code::SUCCESS) {

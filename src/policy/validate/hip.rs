@@ -10,9 +10,9 @@ use super::{Validate, crashes_hip, is_apart};
 use crate::api::Layer;
 use crate::api::abi::Code;
 use crate::model::{Access, Asks, Finding, Memcpy, Named, Path, Rule, Traffic};
+use crate::objects::memory::{Kind as MemoryKind, Place};
 use crate::policy::driver::{Holder, Memory};
 use crate::policy::hip::End;
-use crate::policy::memory::{Kind as MemoryKind, Place};
 
 impl Validate {
     /// The finding before a call of HIP is made, by what is known of the ends of its copy: see [`Validate::before`].

@@ -49,12 +49,12 @@ use parking_lot::Mutex;
 use self::facts::Facts;
 use super::access::Access;
 use super::driver::Driver;
-use super::memory::{self, Place};
 use crate::api::abi::Code;
 use crate::api::{AccessKind, Effect, Layer};
 use crate::config;
 use crate::model::finding::documents;
 use crate::model::{self, Finding, Memcpy, Named, Path, Rule, Why, counters};
+use crate::objects::memory::{self, Place};
 
 /// All that is known for the rules.
 pub(crate) struct Validate {

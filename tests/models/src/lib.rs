@@ -21,6 +21,10 @@ mod os {
     }
 }
 
+mod generations {
+    library!("generations.rs");
+}
+
 mod memory {
     library!("memory.rs");
 }

@@ -107,6 +107,26 @@ fn time_that_is_read_after_the_question_is_found_out() {
     free_beside_a_question(false, false);
 }
 
+/// An owner ends, and another gets its memory, while a thread asks whose that is and remembers the answer.
+#[test]
+fn memory_of_an_owner_that_ends_beside_a_question_is_not_remembered() {
+    model("an owner that ends beside a question", 2, || {
+        let (cache, driver) = (Arc::new(Cache::new()), Arc::new(AtomicU64::new(1)));
+        let asks = {
+            let (cache, driver) = (Arc::clone(&cache), Arc::clone(&driver));
+            thread::spawn(move || {
+                let now = cache.now();
+                cache.insert(ADDRESS, (ADDRESS, 0x100), place(driver.load(Acquire) as u8), now);
+            })
+        };
+        driver.store(2, Release);
+        cache.forget(1);
+        assert!(cache.find(ADDRESS).is_none_or(|found| found.owner == 2));
+        asks.join().unwrap();
+        assert!(cache.find(ADDRESS).is_none_or(|found| found.owner == 2));
+    });
+}
+
 /// One thread remembers the second piece of an allocation, while others have its first piece pushed out. Once it is freed nothing is left of it.
 #[test]
 fn memory_whose_first_piece_is_pushed_out_is_forgotten_when_it_is_freed() {

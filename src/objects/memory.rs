@@ -1,6 +1,6 @@
 //! Which device an address belongs to, without asking the driver twice.
 //!
-//! The driver is asked once about an allocation; what it says is kept until that is freed, or anything else changes. Looking up takes no
+//! The driver is asked once about an allocation. Its answer is kept until the allocation is freed, or its owner ends. Looking up takes no
 //! lock: each entry has a version that is odd while the entry is being written. A result that is out of date after all (the
 //! memory went away unseen) costs a wrong word in the log, a copy that is slower than it could be or does not keep its waits; copies are made by
 //! the driver, which knows better. Where copies must not be left to the driver, on blocked pairs, nothing that
@@ -11,6 +11,7 @@ use std::ptr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
 
+use super::generations::Generations;
 use crate::os::table::spread;
 
 /// The kind of memory at an address, as far as the path of a copy depends on it.
@@ -85,6 +86,7 @@ impl Place {
 #[repr(align(64))]
 struct Entry {
     version: AtomicU64,
+    /// The generation of the owner. Of address space that the driver does not know: how often memory had changed.
     since: AtomicU64,
     start: AtomicU64,
     end: AtomicU64,
@@ -104,8 +106,9 @@ impl Entry {
         }
     }
 
+    /// The allocation, if it contains the address, and its owner's generation, or for unknown address space the count of changes.
     #[inline(always)]
-    fn get(&self, address: u64, now: Since) -> Option<(Place, Range<u64>)> {
+    fn get(&self, address: u64) -> Option<(Place, Range<u64>, u64)> {
         let version = self.version.load(Acquire);
         let range = self.start.load(Relaxed)..self.end.load(Relaxed);
         // What is read while another thread writes is thrown away below, if it is not here.
@@ -113,26 +116,18 @@ impl Entry {
             return None;
         }
         let place = Place::unpack(self.info.load(Relaxed), self.of.load(Relaxed));
-        let since = Since(self.since.load(Relaxed));
-        // What the driver did not know may have been given away whenever anything was freed.
-        let is_current = since.0 ^ now.0 < if place.kind == Kind::Unknown { 1 } else { Since::EPOCH };
+        let since = self.since.load(Relaxed);
         fence(Acquire);
         let is_whole = version & 1 == 0 && self.version.load(Relaxed) == version;
-        (is_current && is_whole).then_some((place, range))
-    }
-
-    /// Whether an allocation that begins at `start` displaces no other valid one here.
-    fn is_free(&self, start: u64, now: Since) -> bool {
-        let found = self.start.load(Relaxed);
-        found == start || self.get(found, now).is_none()
+        is_whole.then_some((place, range, since))
     }
 
     /// By the one thread that may write.
-    fn set(&self, range: Range<u64>, place: Place, since: Since) {
+    fn set(&self, range: Range<u64>, place: Place, since: u64) {
         let version = self.version.load(Relaxed);
         self.version.store(version.wrapping_add(1), Relaxed);
         fence(Release);
-        self.since.store(since.0, Relaxed);
+        self.since.store(since, Relaxed);
         self.start.store(range.start, Relaxed);
         self.end.store(range.end, Relaxed);
         self.info.store(place.pack(), Relaxed);
@@ -141,13 +136,9 @@ impl Entry {
     }
 }
 
-/// When something was known: how often everything was forgotten before, and in the low half how often anything was.
+/// How often memory had changed when the driver was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Since(u64);
-
-impl Since {
-    const EPOCH: u64 = 1 << 32;
-}
 
 /// Number of sets, a power of two. Two allocations fit into a set.
 const SETS: usize = 2048;
@@ -164,8 +155,11 @@ const ALIGNMENT: u32 = 8;
 /// The allocations seen so far.
 pub(crate) struct Cache {
     sets: [[Entry; 2]; SETS],
-    /// Entries of another epoch are empty, and so are entries from before anything was forgotten of what the driver does not know.
-    now: AtomicU64,
+    /// An entry holds for one generation of its owner.
+    owners: Generations,
+    /// How often any memory has changed. An answer from before is dropped; so is an entry of what the driver does not know, which may have been given
+    /// away.
+    changes: AtomicU64,
     /// The sizes of pieces for which there was any entry so far: bit n stands for 2^n bytes.
     sizes: AtomicU32,
     /// Whether a thread is writing entries. Nobody waits for it: an answer is dropped then, and who forgets forgets everything.
@@ -176,7 +170,8 @@ impl Cache {
     pub(crate) const fn new() -> Self {
         Self {
             sets: [const { [const { Entry::empty() }; 2] }; SETS],
-            now: AtomicU64::new(0),
+            owners: Generations::new(),
+            changes: AtomicU64::new(0),
             sizes: AtomicU32::new(0),
             is_being_written: AtomicBool::new(false),
         }
@@ -184,7 +179,7 @@ impl Cache {
 
     /// Read before the driver is asked, and put in with the answer.
     pub(crate) fn now(&self) -> Since {
-        Since(self.now.load(Acquire))
+        Since(self.changes.load(Acquire))
     }
 
     #[inline(always)]
@@ -201,11 +196,10 @@ impl Cache {
     /// The place of an address, also if the driver did not know it.
     #[inline(always)]
     pub(crate) fn find_any(&self, address: u64) -> Option<(Place, Range<u64>)> {
-        let now = Since(self.now.load(Relaxed));
         let mut sizes = self.sizes.load(Relaxed);
         let mut unknown = None;
         while let Some(bits) = sizes.checked_ilog2() {
-            match self.set(address, bits)?.iter().find_map(|entry| entry.get(address, now)) {
+            match self.set(address, bits)?.iter().find_map(|entry| self.current(entry, address)) {
                 // Of a piece of address space, in which smaller allocations may be known.
                 Some(found @ (Place { kind: Kind::Unknown, .. }, _)) => unknown = Some(found),
                 Some(found) => return Some(found),
@@ -216,14 +210,24 @@ impl Cache {
         unknown
     }
 
-    /// Remembers an allocation that `address` lies in. Dropped if memory has gone away since, or another thread is writing.
+    /// What an entry says of an address, if that holds still.
+    #[inline(always)]
+    fn current(&self, entry: &Entry, address: u64) -> Option<(Place, Range<u64>)> {
+        let (place, range, since) = entry.get(address)?;
+        let now = if place.kind == Kind::Unknown { self.changes.load(Acquire) } else { self.owners.of(place.owner) };
+        (since == now).then_some((place, range))
+    }
+
+    /// Remembers an allocation that `address` lies in. Dropped if memory has changed since, or another thread is writing.
     pub(crate) fn insert(&self, address: u64, (start, bytes): (u64, u64), place: Place, since: Since) {
         let range = start..start.saturating_add(bytes);
         let bits = bits_of(&range);
+        // Read before it is known that nothing has changed since: then it is the generation of the answer.
+        let generation = self.owners.of(place.owner);
         self.insert_with(since, bits, || {
-            self.insert_piece(start, bits, &range, place, since);
+            self.insert_piece(start, bits, &range, place, generation);
             if start >> bits != address >> bits {
-                self.insert_piece(address, bits, &range, place, since);
+                self.insert_piece(address, bits, &range, place, generation);
                 // If both pieces have one place, and another allocation the other one.
                 if self.find_range(start).is_none_or(|(_, found)| found != range) {
                     self.forget_pieces(&range);
@@ -238,7 +242,7 @@ impl Cache {
         let start = address >> UNKNOWN << UNKNOWN;
         let range = start..start.saturating_add(1 << UNKNOWN);
         let place = Place::new(Kind::Unknown, 0, 0);
-        self.insert_with(since, UNKNOWN, || self.insert_piece(start, UNKNOWN, &range, place, since));
+        self.insert_with(since, UNKNOWN, || self.insert_piece(start, UNKNOWN, &range, place, since.0));
     }
 
     fn insert_with(&self, since: Since, bits: u32, insert: impl FnOnce()) {
@@ -250,11 +254,16 @@ impl Cache {
         });
     }
 
-    fn insert_piece(&self, address: u64, bits: u32, range: &Range<u64>, place: Place, since: Since) {
+    fn insert_piece(&self, address: u64, bits: u32, range: &Range<u64>, place: Place, since: u64) {
         let Some([one, other]) = self.set(address, bits) else { return };
-        let is_other = !one.is_free(range.start, since)
+        // Whether the allocation displaces no other valid one there.
+        let is_free = |entry: &Entry| {
+            let found = entry.start.load(Relaxed);
+            found == range.start || self.current(entry, found).is_none()
+        };
+        let is_other = !is_free(one)
             // The one that was written less often: the others of this set take turns.
-            && (other.is_free(range.start, since) || other.version.load(Relaxed) < one.version.load(Relaxed));
+            && (is_free(other) || other.version.load(Relaxed) < one.version.load(Relaxed));
         let entry = if is_other { other } else { one };
         let before = entry.start.load(Relaxed)..entry.end.load(Relaxed);
         entry.set(range.clone(), place, since);
@@ -265,22 +274,31 @@ impl Cache {
         }
     }
 
-    /// Forgets everything: memory has gone away, or its rights have changed.
+    /// Some memory has changed, of which nothing may be known: the driver may be answering a question that was asked before.
+    pub(crate) fn has_changed(&self) {
+        self.changes.fetch_add(1, AcqRel);
+    }
+
+    /// The memory of an owner has gone away, or its rights have changed.
+    pub(crate) fn forget(&self, owner: u8) {
+        self.has_changed();
+        self.owners.end(owner);
+    }
+
+    /// Any memory may have gone away.
     #[inline]
-    pub(crate) fn forget(&self) {
-        // Even if nothing is known: the driver may be answering a question that was asked before.
-        self.now.fetch_add(Since::EPOCH, AcqRel);
+    pub(crate) fn forget_all(&self) {
+        self.has_changed();
+        self.owners.end_all();
     }
 
     /// The allocation that begins at an address was freed. What the driver did not know, and answers that it is giving, are forgotten. Whether
     /// [`Cache::forget_at`] has to follow.
     #[inline]
     pub(crate) fn may_know_freed(&self, start: u64) -> bool {
-        // In the low half, which wraps around.
-        let count = |now| Some(now & !(Since::EPOCH - 1) | (now + 1) & (Since::EPOCH - 1));
-        let _ = self.now.fetch_update(AcqRel, Relaxed, count);
+        self.has_changed();
         fence(SeqCst);
-        // Who begins to write after this finds that time has gone on.
+        // Who begins to write after this finds that memory has changed.
         self.is_being_written.load(Acquire) || self.find_range(start).is_some()
     }
 
@@ -297,7 +315,7 @@ impl Cache {
             None => true,
         };
         if self.write(is_whole) != Some(true) {
-            self.forget();
+            self.forget_all();
         }
     }
 
@@ -306,7 +324,7 @@ impl Cache {
         let sets = (range.start >> bits..=range.end.saturating_sub(1) >> bits)
             .filter_map(|piece| self.set(piece << bits, bits));
         let entries = sets.flatten().filter(|entry| entry.start.load(Relaxed) == range.start);
-        entries.for_each(|entry| entry.set(0..0, Place::new(Kind::Unknown, 0, 0), Since(0)));
+        entries.for_each(|entry| entry.set(0..0, Place::new(Kind::Unknown, 0, 0), 0));
     }
 
     /// Writes entries, if no other thread does. With signals held back: a handler may leave by `longjmp`.
@@ -338,7 +356,7 @@ mod tests {
     use super::*;
 
     fn place(owner: u8) -> Place {
-        Place::new(Kind::Plain, owner, owner)
+        Place::new(Kind::Plain, owner, owner % 128)
     }
 
     #[test]
@@ -408,7 +426,7 @@ mod tests {
         let cache = Box::new(Cache::new());
         let before = cache.now();
         cache.insert(0x1000, (0x1000, 64), place(1), before);
-        cache.forget();
+        cache.forget_all();
         assert_eq!(cache.find(0x1000), None);
         cache.insert(0x1000, (0x1000, 64), place(1), before);
         assert_eq!(cache.find(0x1000), None, "the result is from before");
@@ -420,7 +438,7 @@ mod tests {
     fn forget_while_nothing_is_known_late_results_are_dropped() {
         let cache = Box::new(Cache::new());
         let before = cache.now();
-        cache.forget();
+        cache.forget_all();
         cache.insert(0x1000, (0x1000, 64), place(1), before);
         assert_eq!(cache.find(0x1000), None, "the driver was asked before");
     }
@@ -519,7 +537,7 @@ mod tests {
             for next in 2..=FREES {
                 owner.store(next, SeqCst);
                 free(cache, 0x10_0000);
-                let found = [0x10_0000, 0x10_1000].map(|at| cache.find(at).map(|found| found.owner));
+                let found = [0x10_0000, 0x10_1000].map(|at| cache.find(at).map(|found| found.device));
                 stale.extend(found.into_iter().flatten().filter(|&found| found != next as u8));
             }
         });
@@ -540,7 +558,7 @@ mod tests {
             }
             for _ in 0..20_000 {
                 if let Some(found) = cache.find(0x1010) {
-                    assert!(found.owner == found.device && u64::from(found.owner) == found.of, "{found:?}");
+                    assert!(u64::from(found.owner) == found.of, "{found:?}");
                 }
             }
         });
