@@ -16,10 +16,11 @@ use super::{captured, context, copy, hip, mode, regular, thread, validate};
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code, Value};
 use crate::api::{Copies, FAIL_INDEX, Function, Layer};
 use crate::model::{Finding, Memcpy, Part, Path, Rule, Traffic};
+use crate::objects::captures;
 use crate::objects::memory::Kind;
 use crate::os::alloc;
 use crate::policy::access::{Between, Circumstances};
-use crate::policy::{ACCESS, GRAPHS, HIP, STAGING, VALIDATE, capture};
+use crate::policy::{ACCESS, GRAPHS, HIP, STAGING, VALIDATE};
 use crate::real::driver::RealDriver;
 use crate::real::hip::Library;
 use crate::real::runtime;
@@ -81,7 +82,7 @@ fn found_out(judge: Judge, arrays: &BatchArrays) -> Result<Copied, Reason> {
 /// Whether a call's stream is being captured, as far as the driver tells.
 fn is_captured(call: &Call<'_>) -> bool {
     let function = call.function();
-    capture::may_be_under_way()
+    captures::may_be_under_way()
         && function.layer() == Layer::Driver
         && copy::is_captured(call.stream(), function.per_thread()).0 != Some(false)
 }
@@ -185,7 +186,7 @@ impl Judge {
         }
         let Self::Driver(stream, per_thread) = self else { return ACCESS.traffic_now(&RealDriver, copy) };
         let made_by = context::of_stream(stream, per_thread).map_or(0, |(context, _)| context);
-        let thread_captures = capture::is_capturing(thread::id());
+        let thread_captures = captures::is_capturing(thread::id());
         let on = Circumstances { thread_captures, made_by, ..Circumstances::default() };
         ACCESS.decided(copy).or_else(|| ACCESS.consider(&RealDriver, copy, on))
     }

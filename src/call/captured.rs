@@ -7,8 +7,9 @@ use super::{copy, mode, read, thread, validate};
 use crate::api::abi::{Code, Value};
 use crate::api::{Copies, Effect, FAIL_INDEX, Layer};
 use crate::model::{Finding, Rule};
+use crate::objects::captures;
+use crate::policy::VALIDATE;
 use crate::policy::batches::{self, Missing};
-use crate::policy::{VALIDATE, capture};
 use crate::real::driver::{self, RealDriver};
 use crate::record;
 
@@ -18,7 +19,7 @@ const REFUSED: Code = Code(900);
 /// Whether a batch may be one that CUDA refuses to capture.
 pub(super) fn may_be_refused(call: &Call<'_>) -> bool {
     matches!(call.function().effect(), Effect::Copies(Copies::batch | Copies::batch_3d))
-        && capture::may_be_under_way()
+        && captures::may_be_under_way()
         && call.function().layer() != Layer::Hip
 }
 
@@ -80,7 +81,7 @@ fn capture_each(call: &Call<'_>) -> Code {
 
 /// Says of a call of the program, once no other encloses it, that its copies are missing from the graph.
 pub(super) fn say_missing(call: &Call<'_>, ret: Code) {
-    if ret == REFUSED && capture::may_be_under_way() {
+    if ret == REFUSED && captures::may_be_under_way() {
         say_refused(call);
     }
 }

@@ -8,10 +8,11 @@ use super::rights::{before_grants, on_pool_create, on_pool_get_access, on_pool_s
 use super::{blocked, graphs, hands, hip, mode, nvml, read, readback, shared, staging, thread, timing, waits};
 use crate::api::abi::{Code, Value};
 use crate::api::{Function, Layer, State};
+use crate::objects::streams::{self, Known};
+use crate::objects::{OBJECTS, arrays, captures};
 use crate::policy::access::{Grants, How};
-use crate::policy::validate::{Array, Fact};
-use crate::policy::waits::{PER_THREAD, Stream};
-use crate::policy::{ACCESS, Driver, HIP, STAGING, VALIDATE, WAITS, capture};
+use crate::policy::waits::Stream;
+use crate::policy::{ACCESS, Driver, Ended, HIP, STAGING, VALIDATE, WAITS};
 use crate::real::driver::{self, AccessDesc, Location, PoolProps, RealDriver};
 
 /// Makes a call that changes state. `found` is the real function, which `real` calls.
@@ -34,8 +35,8 @@ pub(crate) fn changing(
     };
     blocked::end(function, caller);
     if mode::is_still_on() {
-        if ret != Code::SUCCESS && capture::may_be_under_way() {
-            capture::has_failed(function, ret);
+        if ret != Code::SUCCESS && captures::may_be_under_way() {
+            captures::has_failed(function, ret);
         }
         change.after(state, ret);
     }
@@ -93,11 +94,10 @@ impl Change<'_> {
             (State::destroys_array, &[Value::Address(array)]) => {
                 waits::before_array_free(array);
                 mode::unseen(|| ACCESS.array_is_gone(array));
-                mode::unseen(|| VALIDATE.facts().array_is_gone(array));
             }
             (State::destroys_context, &[Value::Address(context)]) => before_context_ends(Some(context), None, true),
             (State::releases_primary_context, &[Value::Ordinal(device)]) => {
-                before_context_ends(None, Some(device), waits::is_last_release(device));
+                before_context_ends(None, Some(device), OBJECTS.contexts.is_last_release(device));
             }
             (State::resets_primary_context, &[Value::Ordinal(device)]) => before_reset(device),
             (State::destroys_green_context, _) => before_context_ends(None, None, false),
@@ -155,11 +155,11 @@ impl Change<'_> {
             (State::clears_last_error, _) => thread::current().nothing_is_pending(),
             (State::begins_capture, &[Value::Stream(stream), ..]) => self.after_capture_begun(stream, ret),
             (State::ends_capture, &[Value::Stream(stream), ..]) => {
-                mode::unseen(|| capture::has_ended(self.stream(stream), ret));
+                mode::unseen(|| captures::has_ended(self.stream(stream), ret));
             }
             (State::destroys_stream, &[Value::Stream(stream)]) => self.after_stream_destroy(stream, ret),
             (State::destroys_array, &[Value::Address(array)]) if is_there_still(ret) => {
-                mode::unseen(|| VALIDATE.facts().array_is_there(array));
+                mode::unseen(|| OBJECTS.arrays.is_there(array));
             }
             (State::destroys_green_context, _) => mode::unseen(|| contexts_have_changed(None, None)),
             (State::releases_primary_context | State::resets_primary_context, &[Value::Ordinal(device)]) => {
@@ -289,14 +289,13 @@ impl Change<'_> {
     #[cold]
     fn before_capture(self, stream: usize) {
         mode::unseen(|| {
-            let facts = VALIDATE.facts();
             // While it may still be asked, and only of a stream that is there: of no other does the driver return safely.
-            let context = match VALIDATE.is_there(stream) {
-                true => facts.beside_no_capture(|| RealDriver.stream_context(stream, self.function.per_thread())),
+            let context = match VALIDATE.is_on() && OBJECTS.streams.there(stream).is_some() {
+                true => captures::beside_none(|| RealDriver.stream_context(stream, self.function.per_thread())),
                 false => None,
             };
-            capture::is_about_to_begin();
-            facts.let_askers_finish();
+            captures::is_about_to_begin();
+            captures::let_askers_finish();
             thread::current().begins_capture.set(Some(context.unwrap_or(0)));
         });
     }
@@ -310,12 +309,12 @@ impl Change<'_> {
             let context = context.and_then(|context| Some((context, RealDriver.context_id(context)?)));
             let is_for_graphics =
                 matches!(self.function, Function::cuStreamBeginCaptureToCig | Function::cuStreamBeginCaptureToCig_ptsz);
-            capture::has_begun((self.stream(stream), is_for_graphics), ret, begun.is_some(), context);
+            captures::has_begun((self.stream(stream), thread::id(), is_for_graphics), ret, begun.is_some(), context);
         });
     }
 
-    fn stream(self, handle: usize) -> capture::Stream {
-        capture::Stream::new(handle, self.function.per_thread(), thread::id())
+    fn stream(self, handle: usize) -> streams::Stream {
+        streams::Stream::new(handle, self.function.per_thread(), thread::id())
     }
 }
 
@@ -335,9 +334,9 @@ fn on_stream_create(out: usize, rest: &[Value], is_of_current_context: bool) {
         // A green context may be current elsewhere, and so must not be asked.
         let context = if is_of_current_context { RealDriver.current_context() } else { None };
         let device = context.and_then(|context| VALIDATE.device_of(&RealDriver, context));
-        let fact = Fact::on(device.unwrap_or(Fact::NOWHERE));
-        let non_blocking = flags & NON_BLOCKING != 0;
-        VALIDATE.facts().stream_is_made(stream, Fact { non_blocking, thread: thread::current().tag(), ..fact });
+        let (context, non_blocking) = (context.unwrap_or(0), flags & NON_BLOCKING != 0);
+        let known = Known { context, non_blocking, thread: thread::current().tag(), ..Known::on(device) };
+        OBJECTS.streams.is_made(stream, known);
     });
 }
 
@@ -352,11 +351,12 @@ fn on_stream_destroy(function: Function, stream: usize) {
 #[inline(never)]
 fn stream_is_gone(stream: usize) {
     mode::unseen(|| {
-        if VALIDATE.is_on() {
-            VALIDATE.facts().stream_is_gone(stream);
+        if VALIDATE.is_on() && streams::is_created(stream) {
+            OBJECTS.streams.is_gone(stream);
+            captures::let_askers_finish();
         }
         STAGING.rings.stream_is_gone(stream);
-        if stream > PER_THREAD {
+        if streams::is_created(stream) {
             WAITS.stream_is_gone(&RealDriver, Stream::Created(stream));
         }
     });
@@ -366,10 +366,10 @@ impl Change<'_> {
     #[cold]
     fn after_stream_destroy(self, stream: usize, ret: Code) {
         if self.function.layer() == Layer::Driver && is_there_still(ret) {
-            VALIDATE.facts().streams.forget(stream);
+            mode::unseen(|| OBJECTS.streams.forget(stream));
         }
         if ret == Code::SUCCESS {
-            mode::unseen(|| capture::stream_is_destroyed(self.stream(stream)));
+            mode::unseen(|| captures::stream_is_destroyed(self.stream(stream)));
         }
     }
 }
@@ -385,13 +385,10 @@ fn is_there_still(ret: Code) -> bool {
 
 /// An array was created, of which the shape may not be known.
 #[cold]
-fn on_array_create(out: usize, shape: impl FnOnce() -> Option<Array>) {
+fn on_array_create(out: usize, shape: impl FnOnce() -> Option<arrays::Shape>) {
     mode::unseen(|| {
-        let Some(array) = read::handle_at(out) else { return };
-        let device = ACCESS.array_is_made(&RealDriver, array);
-        match shape().filter(|_| VALIDATE.is_on()) {
-            Some(shape) => VALIDATE.facts().array_is_made(array, Array { device, ..shape }),
-            None => VALIDATE.facts().array_is_there(array),
+        if let Some(array) = read::handle_at(out) {
+            ACCESS.array_is_made(&RealDriver, array, shape());
         }
     });
 }
@@ -401,7 +398,7 @@ fn on_array_create(out: usize, shape: impl FnOnce() -> Option<Array>) {
 /// A context on a device was created, or its primary context retained.
 fn on_context_create(function: Function, device: i32) {
     if function == Function::cuDevicePrimaryCtxRetain {
-        waits::primary_is_retained(device);
+        OBJECTS.contexts.primary_is_retained(device);
     }
     if ACCESS.is_first_context(device) {
         mode::unseen(|| ACCESS.context_is_made(&RealDriver, device));
@@ -411,7 +408,7 @@ fn on_context_create(function: Function, device: i32) {
 /// A device is about to be reset.
 #[cold]
 fn before_reset(device: i32) {
-    mode::unseen(|| VALIDATE.facts().device_is_reset(device));
+    mode::unseen(|| OBJECTS.streams.device_is_reset(device));
     before_context_ends(None, Some(device), true);
 }
 
@@ -424,12 +421,15 @@ fn before_context_ends(context: Option<usize>, primary_of: Option<i32>, with_mem
     }
     let context = mode::unseen(|| {
         timing::contexts_are_going();
-        VALIDATE.facts().contexts_have_changed();
+        OBJECTS.context_has_changed(context, primary_of);
         let primary = || RealDriver.primary_context(primary_of?);
         if STAGING.rings.is_used() || !WAITS.are_none() { context.or_else(primary) } else { None }
     });
     if with_memory && let Some(context) = context {
-        mode::unseen(|| WAITS.context_is_ending(context));
+        mode::unseen(|| {
+            OBJECTS.contexts.begins_to_end(context);
+            WAITS.context_is_ending(context);
+        });
     }
     staging::before_context_ends(context);
     readback::harvest();
@@ -438,7 +438,7 @@ fn before_context_ends(context: Option<usize>, primary_of: Option<i32>, with_mem
 #[cold]
 fn on_context_destroy(context: usize) {
     mode::unseen(|| {
-        VALIDATE.facts().contexts_have_changed();
+        OBJECTS.context_has_changed(Some(context), None);
         contexts_have_changed(None, Some(context));
     });
 }
@@ -451,10 +451,12 @@ fn on_primary_context_end(device: i32) {
     });
 }
 
-/// Contexts may be gone: that of a device, or one by its handle, if it is known which.
-fn contexts_have_changed(device: Option<i32>, context: Option<usize>) {
-    capture::contexts_have_changed(&RealDriver);
-    ACCESS.contexts_have_changed(&RealDriver, device, context);
-    STAGING.rings.contexts_have_changed(&RealDriver, device, context);
-    WAITS.contexts_have_changed(&RealDriver, device.is_some(), context);
+/// Contexts may have ended: the primary one of a device, or one by its handle, if it is known which.
+fn contexts_have_changed(primary_of: Option<i32>, destroyed: Option<usize>) {
+    let ended = Ended::new(&RealDriver, primary_of, destroyed);
+    captures::contexts_have_ended(|context| ended.has(context));
+    ACCESS.contexts_have_ended(&ended);
+    STAGING.rings.contexts_have_ended(&RealDriver, (&|&context| ended.has(context), ended.is_any_known()));
+    WAITS.contexts_have_ended(&RealDriver, &ended);
+    OBJECTS.contexts.none_is_ending();
 }

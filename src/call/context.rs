@@ -1,9 +1,10 @@
 //! The context that orders a copy of the program.
 
 use crate::model::{Memcpy, Named};
+use crate::objects::OBJECTS;
 use crate::objects::memory::Kind;
 use crate::policy::staging::Context;
-use crate::policy::{ACCESS, Driver, VALIDATE};
+use crate::policy::{ACCESS, Driver};
 use crate::real::driver::RealDriver;
 
 /// The context of a stream. That of a default stream is the current one, without which no copy is made.
@@ -11,7 +12,7 @@ pub(super) fn of_stream(stream: usize, per_thread: bool) -> Option<Context> {
     let current = RealDriver.current_context()?;
     let context = match stream {
         0..=2 => current,
-        _ if VALIDATE.is_destroyed(stream) => return None,
+        _ if OBJECTS.streams.is_destroyed(stream) => return None,
         _ => RealDriver.stream_context(stream, per_thread)?,
     };
     Some((context, RealDriver.context_id(context)?))

@@ -11,8 +11,9 @@ use crate::api::{Function, Layer};
 use crate::config::given::Refused;
 use crate::config::{self, Config, Variable};
 use crate::model::{Path, Why};
+use crate::objects::captures;
 use crate::os;
-use crate::policy::{self, ACCESS, capture};
+use crate::policy::{self, ACCESS};
 use crate::real::driver::{self, RealDriver};
 use crate::real::loader::{self, Object};
 use crate::real::slot::{self, CLAIMABLE, Slot};
@@ -182,7 +183,7 @@ pub(crate) fn prepare(devices: [u8; 2]) -> Result<Path, Failure> {
     let since = Instant::now();
     loop {
         let path = attempt(|| {
-            if capture::may_be_under_way() {
+            if captures::may_be_under_way() {
                 return Err(Failure::NotReady);
             }
             let path = ACCESS.prepare(&RealDriver, devices).ok_or(Failure::NotReady)?;

@@ -5,6 +5,8 @@ use super::decision::{Decision, How, Reason};
 use super::{mode, recording, thread};
 use crate::api::{CopyKind, Effect};
 use crate::model::{Memcpy, Traffic};
+use crate::objects::captures;
+use crate::objects::streams::Stream;
 use crate::policy::access::Circumstances;
 use crate::policy::{ACCESS, STAGING, capture};
 use crate::real::driver::{self, CaptureStatus, ReadyCopy, RealDriver};
@@ -32,7 +34,7 @@ fn staged_or_real(copy: &Memcpy<'_>, traffic: Option<Traffic>) -> Decision {
 /// Whether the copy may be on a stream that is being captured.
 #[inline(always)]
 fn may_be_captured(copy: &Memcpy<'_>) -> bool {
-    copy.stream.is_some() && capture::may_be_under_way()
+    copy.stream.is_some() && captures::may_be_under_way()
 }
 
 /// Whether CUDA refuses to capture it.
@@ -50,7 +52,7 @@ pub(super) fn is_captured(stream: usize, per_thread: bool) -> (Option<bool>, boo
 /// A query like any of the program's own, with nothing of ours around it: most copies are not being captured. The driver is not asked
 /// about a capture for a graphics API.
 fn capture_status(stream: usize, per_thread: bool) -> (Option<CaptureStatus>, bool) {
-    if capture::is_for_graphics(capture::Stream::new(stream, per_thread, thread::id())) {
+    if captures::is_for_graphics(Stream::new(stream, per_thread, thread::id())) {
         return (Some(CaptureStatus::Active), true);
     }
     (driver::capture_status(stream, per_thread), false)
@@ -80,7 +82,7 @@ fn consider(call: &Call<'_>, copy: &Memcpy<'_>) -> Decision {
             recording::note_gpus_before_a_copy();
         }
         // If the driver does not report the capture's status, assume that the thread captures.
-        let thread_captures = captured != Some(false) || capture::is_capturing(thread::id());
+        let thread_captures = captured != Some(false) || captures::is_capturing(thread::id());
         let contexts = [copy.src_named.context(), copy.dst_named.context()];
         let on = Circumstances { contexts, thread_captures, ..Circumstances::default() };
         let traffic = if is_exhausted { None } else { ACCESS.consider(&RealDriver, copy, on) };

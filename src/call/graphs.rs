@@ -3,8 +3,9 @@
 use super::{mode, read, thread};
 use crate::api::Function;
 use crate::api::abi::{Code, Value};
+use crate::objects::captures;
 use crate::policy::waits::Stream;
-use crate::policy::{ACCESS, GRAPHS, WAITS, capture, graph};
+use crate::policy::{ACCESS, GRAPHS, WAITS, graph};
 use crate::real::driver::RealDriver;
 
 /// A graph is about to be instantiated: its copies keep for ever the path that they get now.
@@ -12,7 +13,7 @@ use crate::real::driver::RealDriver;
 pub(super) fn before_instantiation(graph: usize, rest: &[Value]) {
     mode::unseen(|| {
         let thread = thread::id();
-        GRAPHS.prepare(&ACCESS, &RealDriver, graph, (thread, capture::is_capturing(thread)));
+        GRAPHS.prepare(&ACCESS, &RealDriver, graph, (thread, captures::is_capturing(thread)));
         if !is_for_devices(rest) {
             GRAPHS.mark((&WAITS, &RealDriver), graph, thread);
         }

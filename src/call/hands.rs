@@ -13,10 +13,11 @@ use super::arrival::{Call, Caller};
 use super::{blocked, mode, origin, recording, thread};
 use crate::api::abi::{Code, Value};
 use crate::api::{Function, Half, Layer};
+use crate::objects::captures;
 use crate::objects::memory::Kind;
 use crate::os::Memory;
 use crate::policy::hands::{Download, Sampled, UnderWay, ZEROS};
-use crate::policy::{ACCESS, Driver, HANDS, capture};
+use crate::policy::{ACCESS, Driver, HANDS};
 use crate::real::driver::RealDriver;
 use crate::record::trace;
 
@@ -159,7 +160,7 @@ struct Started {
 #[inline(never)]
 fn begin(copy: &HostCopy) -> Option<Started> {
     let at = trace::file()?.now();
-    if thread::current().is_busy() || capture::may_be_under_way() {
+    if thread::current().is_busy() || captures::may_be_under_way() {
         return None;
     }
     if copy.half == Half::download {

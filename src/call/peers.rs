@@ -9,7 +9,8 @@ use super::{mode, thread};
 use crate::api::abi::Code;
 use crate::api::{Function, Layer};
 use crate::model::{Access, Named};
-use crate::policy::{ACCESS, Driver, HarmlessEnable, VALIDATE, capture, validate};
+use crate::objects::captures;
+use crate::policy::{ACCESS, Driver, HarmlessEnable, VALIDATE, validate};
 use crate::real::driver::RealDriver;
 
 /// Decides what is called in place of a function about peer access.
@@ -86,7 +87,7 @@ pub(super) fn taking_is_over() {
 #[inline(never)]
 pub(crate) fn current_device(call: &Call<'_>) -> Option<i32> {
     let depends = matches!(call.request.access(), Some(Access::Enable { .. } | Access::Disable { .. }));
-    if !depends || call.function().layer() == Layer::Hip || capture::may_be_under_way() {
+    if !depends || call.function().layer() == Layer::Hip || captures::may_be_under_way() {
         return None;
     }
     mode::unseen(|| RealDriver.device_of_context(RealDriver.current_context()?))

@@ -4,6 +4,7 @@ use super::thread;
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code, Value};
 use crate::api::{Copies, Effect, FAIL_INDEX, Function};
 use crate::model::{Memcpy, Origin, Request, Shape, is_array};
+use crate::objects::arrays::Shape as ArrayShape;
 use crate::objects::memory::Kind;
 use crate::os::{self, alloc};
 use crate::policy::ACCESS;
@@ -11,7 +12,6 @@ use crate::policy::access::Handle;
 use crate::policy::driver::NodeCopy;
 use crate::policy::graph::Change;
 use crate::policy::staging::linear;
-use crate::policy::validate::Array;
 use crate::real::driver::{
     self, AccessDesc, AllocationProp, Array3dDescriptor, ArrayDescriptor, BatchAttributes, BatchNodeParams, BatchOp,
     ChildGraphNodeParams, Location, MemcpyNodeParams, PoolProps,
@@ -90,20 +90,20 @@ fn contents(request: &Request<'_>, value: Value, ret: Code) -> Option<Contents> 
 }
 
 /// The shape of an array that was created from a `CUDA_ARRAY_DESCRIPTOR`.
-pub(crate) fn array_2d(descriptor: usize) -> Option<Array> {
+pub(crate) fn array_2d(descriptor: usize) -> Option<ArrayShape> {
     // SAFETY: the array was created; the struct is made of integers: any bytes are a valid one.
     let descriptor = unsafe { used(descriptor as *const ArrayDescriptor) }?;
     shape([descriptor.width, descriptor.height, 0], descriptor.format, descriptor.channels)
 }
 
 /// The shape of an array that was created from a `CUDA_ARRAY3D_DESCRIPTOR`.
-pub(crate) fn array_3d(descriptor: usize) -> Option<Array> {
+pub(crate) fn array_3d(descriptor: usize) -> Option<ArrayShape> {
     // SAFETY: as above.
     let descriptor = unsafe { used(descriptor as *const Array3dDescriptor) }?;
     shape([descriptor.width, descriptor.height, descriptor.depth], descriptor.format, descriptor.channels)
 }
 
-fn shape(extent: [usize; 3], format: u32, channels: u32) -> Option<Array> {
+fn shape(extent: [usize; 3], format: u32, channels: u32) -> Option<ArrayShape> {
     // `CUarray_format`; others have no element of whole bytes.
     let bytes = match format {
         0x01 | 0x08 => 1,
@@ -111,7 +111,7 @@ fn shape(extent: [usize; 3], format: u32, channels: u32) -> Option<Array> {
         0x03 | 0x0a | 0x20 => 4,
         _ => return None,
     };
-    Some(Array { extent: extent.map(|size| size.max(1) as u64), element: bytes * u64::from(channels), device: None })
+    Some(ArrayShape { extent: extent.map(|size| size.max(1) as u64), element: bytes * u64::from(channels) })
 }
 
 // ---- Batches ----

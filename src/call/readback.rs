@@ -13,10 +13,11 @@ use super::{context, mode, origin, read, thread};
 use crate::api::Layer;
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code};
 use crate::model::{Asks, Memcpy, Path, Traffic};
+use crate::objects::captures;
 use crate::os::{self, alloc};
 use crate::policy::readback::{self, Made};
 use crate::policy::staging::{Difference, Stager, Transfer};
-use crate::policy::{ACCESS, READBACK, STAGING, VALIDATE, capture};
+use crate::policy::{ACCESS, READBACK, STAGING, VALIDATE};
 use crate::real::driver::{self, RealDriver};
 use crate::record;
 use crate::record::Said;
@@ -131,7 +132,7 @@ fn begin(
     record: Option<Begun>,
 ) -> Option<(Box<Made>, Box<Transfer>)> {
     // What is queued in a capture is not made, and a default stream must not be asked for anything beside one.
-    if capture::may_be_under_way() || mode::is_exhausted() || call.function().layer() == Layer::Hip {
+    if captures::may_be_under_way() || mode::is_exhausted() || call.function().layer() == Layer::Hip {
         return None;
     }
     let waits = READBACK.wants(copy, &traffic)?;
@@ -177,7 +178,7 @@ fn finish_turn(made: &Made, mut reading: Box<Transfer>, (next, has_stream): (usi
         }
         let is_same = is_read == Some(true) && difference.is_none();
         let has_next = is_same && reading.be_step(next);
-        if has_next && !capture::may_be_under_way() {
+        if has_next && !captures::may_be_under_way() {
             return Some(reading);
         }
         STAGING.rings.give_back(&reading.ring);

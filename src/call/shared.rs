@@ -8,9 +8,10 @@ use super::arrival::Caller;
 use super::{mode, origin, read, recording};
 use crate::api::abi::{Code, Value};
 use crate::api::{Function, Layer, codes};
+use crate::objects::captures;
 use crate::policy::access::How;
 use crate::policy::driver::Holder;
-use crate::policy::{ACCESS, Driver, capture};
+use crate::policy::{ACCESS, Driver};
 use crate::real::driver::{AccessDesc, RealDriver};
 use crate::record::{exports, trace};
 
@@ -64,7 +65,7 @@ pub(super) fn on_open(how: How, out: usize, handle: usize) {
         recording::note_gpus_before_a_copy();
         let handle = read::shared_handle(handle)?;
         ACCESS.memory_is_opened(&RealDriver, how, read::handle_at(out)? as u64, &handle);
-        if how == How::Ipc && ACCESS.may_hide() && !capture::may_be_under_way() {
+        if how == How::Ipc && ACCESS.may_hide() && !captures::may_be_under_way() {
             ACCESS.warn_of_foreign_memory(&RealDriver, &handle);
         }
         Some(())

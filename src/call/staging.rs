@@ -8,9 +8,11 @@ use super::thread::{self, STAGES};
 use super::{context, mode, read, readback};
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code};
 use crate::model::{Memcpy, Traffic};
+use crate::objects::captures;
+use crate::objects::streams::Stream;
 use crate::os;
-use crate::policy::staging::{Begun, Share, Transfer, User};
-use crate::policy::{ACCESS, Driver, STAGING, capture};
+use crate::policy::staging::{Begun, Share, Transfer};
+use crate::policy::{ACCESS, Driver, STAGING};
 use crate::real::driver::{self, RealDriver};
 use crate::record::log;
 
@@ -41,7 +43,7 @@ fn prepare(
 ) {
     mode::unseen(|| {
         // A synchronous copy is not made beside a capture: CUDA may refuse it.
-        if mode::is_exhausted() || copy.stream.is_none() && capture::may_be_under_way() {
+        if mode::is_exhausted() || copy.stream.is_none() && captures::may_be_under_way() {
             return None;
         }
         let share = share.or_else(|| STAGING.share(&RealDriver, copy, traffic))?;
@@ -154,7 +156,7 @@ fn submit_step(step: &Transfer) -> Result<Result<(), Code>, Begun> {
 #[inline(never)]
 pub(super) fn have_streams_follow(is_within: bool) {
     // To have a stream follow work of no capture would end its capture.
-    if capture::may_be_under_way() {
+    if captures::may_be_under_way() {
         return;
     }
     for (ring, stream) in mode::unseen(|| STAGING.rings.kept_by(thread::id())) {
@@ -181,10 +183,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(super) fn before_free(start: u64, stream: usize, per_thread: bool) {
     mode::unseen(|| {
         // What is freed in a capture belongs to a graph.
-        if capture::may_be_under_way() {
+        if captures::may_be_under_way() {
             return None;
         }
-        let user = User::new(stream, per_thread, thread::id());
+        let user = Stream::new(stream, per_thread, thread::id());
         for (mark, [src, dst]) in STAGING.rings.copies_of(&RealDriver, &allocation(start), Some(user)) {
             // If that is refused, so is what the program asks of the stream.
             let _ = driver::staging::have_program_follow((stream, per_thread), mark);

@@ -19,9 +19,10 @@ use p2pshim_trace::{Begun, Open, Segment};
 use super::frame::{Frame, Innermost};
 use crate::model::Path;
 use crate::model::event::{CallEvent, FOUND};
+use crate::objects::streams::Known;
 use crate::os::{self, Held};
 use crate::policy::batches::Missing;
-use crate::policy::validate::{Fact, Run};
+use crate::policy::validate::Run;
 
 /// The state that a call finds in the block, and puts back when it has returned: a signal handler's call leaves nothing behind.
 #[derive(Clone, Copy, Default)]
@@ -297,13 +298,13 @@ impl Thread {
     /// A tag that tells this thread's streams from those of others, of which the last share one.
     #[inline(always)]
     pub(crate) fn tag(&self) -> u8 {
-        self.number().min(usize::from(Fact::MANY)) as u8
+        self.number().min(usize::from(Known::MANY)) as u8
     }
 }
 
 #[cold]
 fn next_number() -> usize {
-    static LAST: AtomicUsize = AtomicUsize::new(Fact::NO_THREAD as usize);
+    static LAST: AtomicUsize = AtomicUsize::new(Known::NO_THREAD as usize);
     LAST.fetch_add(1, Relaxed) + 1
 }
 
@@ -337,10 +338,10 @@ mod tests {
     fn tag_each_thread_has_its_own_until_there_are_too_many() {
         let (one, other) = (fresh(), fresh());
         let tags = [one.tag(), one.tag(), other.tag()];
-        assert!(tags[0] == tags[1] && tags[0] != Fact::NO_THREAD);
-        assert!(tags[0] != tags[2] || tags[0] == Fact::MANY);
-        (0..Fact::TAGS).for_each(|_| _ = fresh().tag());
-        assert_eq!(fresh().tag(), Fact::MANY);
+        assert!(tags[0] == tags[1] && tags[0] != Known::NO_THREAD);
+        assert!(tags[0] != tags[2] || tags[0] == Known::MANY);
+        (0..Known::TAGS).for_each(|_| _ = fresh().tag());
+        assert_eq!(fresh().tag(), Known::MANY);
     }
 
     const RUNTIME: Function = Function::cudaMemcpyPeerAsync;

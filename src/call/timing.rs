@@ -24,8 +24,10 @@ use super::thread::{self, Thread};
 use crate::api::abi::Code;
 use crate::api::{Effect, Function, Layer};
 use crate::config::GpuTiming;
+use crate::objects::captures;
+use crate::objects::streams::Stream;
 use crate::os;
-use crate::policy::{Driver, VALIDATE, capture};
+use crate::policy::Driver;
 use crate::real::driver::RealDriver;
 use crate::real::driver::timing::{Context, Event};
 use crate::record::trace;
@@ -113,14 +115,11 @@ fn is_due(call: &Call<'_>, thread: &Thread) -> bool {
         SAMPLE => thread.untimed_left.get() == 0,
         wanted => wanted == ALL,
     };
-    is_wanted && !call.request.stream().is_none_or(|stream| is_legacy(stream, call.function().per_thread()))
-}
-
-/// Whether a handle is the legacy default stream, for a function whose default stream is one per thread or not.
-fn is_legacy(stream: usize, per_thread: bool) -> bool {
-    /// `CU_STREAM_LEGACY`.
-    const LEGACY: usize = 1;
-    stream == LEGACY || (stream == 0 && !per_thread)
+    is_wanted
+        && call
+            .request
+            .stream()
+            .is_some_and(|stream| Stream::new(stream, call.function().per_thread(), 0) != Stream::Legacy)
 }
 
 /// Counts a recorded copy, and once more for each MiB, which takes a GPU longer than a small copy the host.
@@ -136,7 +135,7 @@ pub(crate) fn begin(call: &Call<'_>, running: &mut Running) -> Option<Timing> {
         return None;
     }
     let thread = thread::current();
-    if !is_due(call, thread) || capture::may_be_under_way() {
+    if !is_due(call, thread) || captures::may_be_under_way() {
         return None;
     }
     thread.first_timed.set(thread.first_timed.get().saturating_add(1));
@@ -162,7 +161,7 @@ fn begin_measuring(call: &Call<'_>) -> Option<Timing> {
 
 /// The events that measure a copy in a stream.
 fn measurement(stream: usize, per_thread: bool) -> Option<Measurement> {
-    let context = VALIDATE.facts().beside_no_capture(|| RealDriver.stream_context(stream, per_thread))?;
+    let context = captures::beside_none(|| RealDriver.stream_context(stream, per_thread))?;
     let context = (context, RealDriver.context_id(context)?);
     let origin = origin(context)?;
     let [before, after] = Event::pair(context)?;
@@ -213,7 +212,7 @@ fn measuring<T>(work: impl FnOnce() -> Option<T>) -> Option<T> {
 /// Records an event on a stream of the program's while nothing is captured. Returns whether it was. If the stream is full, that waits as the
 /// program's own call does: signals arrive, and nobody who wants to begin a capture waits for it.
 fn record(event: &Event, stream: usize, per_thread: bool) -> bool {
-    !capture::may_be_under_way() && event.record(stream, per_thread)
+    !captures::may_be_under_way() && event.record(stream, per_thread)
 }
 
 /// Where a context's times are counted from by now.
@@ -235,7 +234,7 @@ fn origin(context: Context) -> Option<Arc<Origin>> {
 /// Checks the measurements that have waited longest. No capture begins meanwhile: to ask about an event may end that of
 /// another thread.
 fn look() {
-    VALIDATE.facts().beside_no_capture(|| {
+    captures::beside_none(|| {
         // Whoever has it looks for us.
         let mut clocks = CLOCKS.try_lock()?;
         for _ in 0..LOOKS.min(clocks.measurements.len()) {
@@ -254,7 +253,7 @@ fn look() {
 pub(crate) fn contexts_are_going() {
     let mut left = take(&mut *lock());
     let mut earlier = take(&mut *LEFT.lock());
-    let is_given_back = VALIDATE.facts().beside_no_capture(|| {
+    let is_given_back = captures::beside_none(|| {
         let left_over = left.measurements.drain(..).filter(|(it, record)| !it.complete(*record));
         left_over.for_each(|(_, record)| record.timed(None));
         left.origins.clear();

@@ -12,8 +12,9 @@ use super::{callbacks, mode, origin, read, thread};
 use crate::api::abi::Code;
 use crate::api::{AccessKind, Effect, Function, Layer};
 use crate::model::{Access, Finding, Memcpy, Path, Request, Rule, Shape, Traffic};
+use crate::objects::{OBJECTS, captures};
 use crate::policy::validate::{self, Caller, Seen};
-use crate::policy::{ACCESS, VALIDATE, capture};
+use crate::policy::{ACCESS, VALIDATE};
 use crate::real::driver::RealDriver;
 use crate::real::runtime;
 use crate::record::{self, Said};
@@ -42,8 +43,8 @@ pub(crate) fn refusal(call: &Call<'_>) -> Option<Refusal> {
 #[inline(always)]
 fn may_crash(request: &Request<'_>) -> bool {
     let Some(copy) = request.copy() else { return false };
-    let is_unknown = |context| context != 0 && !VALIDATE.knows_context(context);
-    copy.stream.is_some_and(|stream| VALIDATE.is_destroyed(stream))
+    let is_unknown = |context| context != 0 && OBJECTS.contexts.device_of(context).is_none();
+    copy.stream.is_some_and(|stream| OBJECTS.streams.is_destroyed(stream))
         || match copy.shape {
             Shape::Linear | Shape::Driver3D(_) => copy.contexts().into_iter().any(is_unknown),
             Shape::Runtime3D(p) => p.srcArray | p.dstArray != 0,
@@ -73,7 +74,7 @@ pub(super) fn after_copy(call: &Call<'_>, traffic: Option<Traffic>) {
         && call.function().layer() == Layer::Driver
         && let Some(stream) = call.request.copy().and_then(|copy| copy.stream)
     {
-        VALIDATE.facts().has_copied([src, dst], stream);
+        OBJECTS.streams.has_copied([src, dst], stream);
     }
 }
 
@@ -135,8 +136,8 @@ fn check_with_driver(call: &Call<'_>, ret: Code, path: Option<Path>) {
         let seen = Seen { standing: standing.as_ref(), ..seen };
         let mut found = VALIDATE.after(&RealDriver, &seen);
         found.extend(disables_under_copy(&seen));
-        if ret != Code::SUCCESS && capture::may_be_under_way() {
-            capture::has_failed(call.function(), ret);
+        if ret != Code::SUCCESS && captures::may_be_under_way() {
+            captures::has_failed(call.function(), ret);
         }
         // Only now and then is it asked which device the default stream is of; once it is wrong, of the next copy as well.
         let is_check_due = found.iter().any(|finding| finding.rule == Rule::OrderDefaultStream);
@@ -205,7 +206,7 @@ fn say_of_run(call: &Call<'_>) {
 
 fn seen<'a>(request: &'a Request<'a>, ret: Option<Code>) -> Seen<'a> {
     let thread = thread::current();
-    let is_capture_lost = thread.capture_was_lost.take() && capture::may_be_under_way();
+    let is_capture_lost = thread.capture_was_lost.take() && captures::may_be_under_way();
     Seen { thread: thread.tag(), is_capture_lost, ..Seen::of(&RealDriver, request, ret) }
 }
 

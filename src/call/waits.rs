@@ -3,10 +3,7 @@
 //! A thread waits here as in the program's own call: signals arrive, and a cancelled thread leaves.
 
 use std::cell::OnceCell;
-use std::collections::BTreeMap;
 use std::mem::ManuallyDrop;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use super::arrival::Call;
 use super::decision::{Decision, FEW};
@@ -14,9 +11,11 @@ use super::{context, mode, thread};
 use crate::api::abi::{Code, Value};
 use crate::api::{Copies, Effect, Layer};
 use crate::model::{Ends, Part};
+use crate::objects::streams::{self, PER_THREAD};
+use crate::objects::{OBJECTS, captures};
 use crate::os::{self, alloc};
-use crate::policy::waits::{Announced, Context, LEGACY, Left, Of, PER_THREAD, Pending, Stream};
-use crate::policy::{ACCESS, Driver, Judged, WAITS, capture};
+use crate::policy::waits::{Announced, Context, Left, Of, Pending, Stream};
+use crate::policy::{Driver, Judged, WAITS};
 use crate::real::driver::RealDriver;
 use crate::real::driver::waits;
 
@@ -96,18 +95,18 @@ fn announce(call: &Call<'_>, parts: &[Part]) -> Announcements {
 
 /// The stream of a call's copies; none if no context is current.
 fn stream(call: &Call<'_>, is_launch: bool) -> Option<Stream> {
-    Some(match (call.stream(), call.function().per_thread()) {
-        (0, false) | (LEGACY, _) if is_launch => Stream::LegacyOf(RealDriver.current_context()?),
-        (0, false) | (LEGACY, _) => Stream::Legacy,
-        (0, true) | (PER_THREAD, _) => {
+    Some(match streams::Stream::new(call.stream(), call.function().per_thread(), thread::id()) {
+        streams::Stream::Legacy if is_launch => Stream::LegacyOf(RealDriver.current_context()?),
+        streams::Stream::Legacy => Stream::Legacy,
+        streams::Stream::PerThread(thread) => {
             let own = match call.request.copy() {
                 // It has to be asked whose memory that is.
                 Some(copy) if copy.stream.is_none() => mode::unseen(|| context::of_copy(copy, true)),
                 _ => context::of_stream(PER_THREAD, true),
             };
-            Stream::PerThread(own?.0, thread::id() as u32)
+            Stream::PerThread(own?.0, thread as u32)
         }
-        (stream, _) => Stream::Created(stream),
+        streams::Stream::Created(stream) => Stream::Created(stream),
     })
 }
 
@@ -173,7 +172,7 @@ fn record_anew(call: &Call<'_>, announced: Option<Announced>, ends: Ends) {
     }
     log::debug!("no event can be recorded behind a copy, which is waited for");
     let handle = if call.stream() == 0 && call.function().per_thread() { PER_THREAD } else { call.stream() };
-    if capture::may_be_under_way() {
+    if captures::may_be_under_way() {
         while mode::unseen(|| RealDriver.relaxed(|| RealDriver.is_stream_idle(handle)).flatten()) == Some(false) {
             os::nap();
         }
@@ -214,7 +213,10 @@ pub(super) fn before_free(address: u64) {
 pub(super) fn before_array_free(array: usize) {
     if WAITS.are_pending(&Of::All) {
         // One that was not made in sight is taken to be of the current context.
-        wait_to_free(|| mode::unseen(|| ACCESS.context_of_array(array)).or_else(|| RealDriver.current_context()));
+        wait_to_free(|| {
+            mode::unseen(|| OBJECTS.arrays.made_in(array).map(|(context, ..)| context))
+                .or_else(|| RealDriver.current_context())
+        });
     }
 }
 
@@ -265,7 +267,7 @@ fn wait(of: &Of) {
 
 /// Waits for an event of a context, such that no capture is disturbed. False if that cannot be.
 fn wait_for(event: usize, (own, _): Context) -> bool {
-    if !capture::may_be_under_way() {
+    if !captures::may_be_under_way() {
         waits::wait(event);
         return true;
     }
@@ -289,7 +291,7 @@ fn wait_for(event: usize, (own, _): Context) -> bool {
 /// Waits for the legacy default stream of one end's context, behind which a copy on any legacy default stream is ordered. While anything is
 /// captured, that may be a stream which it would have to wait for.
 fn wait_for_legacy(context: usize) -> bool {
-    if capture::may_be_under_way() {
+    if captures::may_be_under_way() {
         return false;
     }
     let Some(event) = mode::unseen(|| waits::mark_legacy(context)) else { return false };
@@ -324,39 +326,15 @@ pub(super) fn before_record_of(context: usize) {
 
 // ---- Modules ----
 
-/// The contexts of modules that were loaded in sight: unloading waits for that context, whichever is current.
-static MODULES: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
-
 /// A module was loaded into the current context.
 pub(super) fn module_is_loaded(module: usize) {
     mode::unseen(|| {
-        let context = RealDriver.current_context()?;
-        os::lock(&MODULES).insert(module, context)
+        OBJECTS.contexts.module_is_loaded(module, RealDriver.current_context()?);
+        Some(())
     });
 }
 
 /// The program is about to unload a module.
 pub(super) fn before_unload(module: usize) {
-    let context = mode::unseen(|| os::lock(&MODULES).remove(&module));
-    before_work_of(context);
-}
-
-// ---- Primary contexts ----
-
-/// How often the program has retained the primary context of each device, as far as was seen.
-static RETAINED: [AtomicU32; 64] = [const { AtomicU32::new(0) }; 64];
-
-fn retained(device: i32) -> Option<&'static AtomicU32> {
-    RETAINED.get(usize::try_from(device).ok()?)
-}
-
-/// It has retained one.
-pub(super) fn primary_is_retained(device: i32) {
-    retained(device).inspect(|count| _ = count.fetch_add(1, Relaxed));
-}
-
-/// It is about to release one. Whether that may end it.
-pub(super) fn is_last_release(device: i32) -> bool {
-    let before = retained(device).map(|count| count.fetch_update(Relaxed, Relaxed, |count| count.checked_sub(1)));
-    !matches!(before, Some(Ok(2..)))
+    before_work_of(mode::unseen(|| OBJECTS.contexts.module_is_going(module)));
 }

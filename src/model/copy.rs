@@ -179,6 +179,11 @@ pub(crate) const fn of_array(handle: usize) -> u64 {
     if handle == 0 { 0 } else { handle as u64 | 1 << 63 }
 }
 
+/// The handle of an array whose memory is known by that; none of other memory.
+pub(crate) const fn array_of(end: u64) -> Option<usize> {
+    if is_array(end) { Some((end & !(1 << 63)) as usize) } else { None }
+}
+
 /// Whether memory is known by the handle of an array.
 pub(crate) const fn is_array(end: u64) -> bool {
     end >> 63 != 0

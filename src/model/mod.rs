@@ -12,7 +12,7 @@ pub(crate) mod process;
 pub(crate) mod request;
 pub(crate) mod rules;
 
-pub(crate) use copy::{Ends, Memcpy, Named, Part, Shape, Traffic, is_array, of_array};
+pub(crate) use copy::{Ends, Memcpy, Named, Part, Shape, Traffic, array_of, is_array, of_array};
 pub(crate) use finding::{Finding, Hidden};
 pub(crate) use line::{Line, Origin};
 pub(crate) use p2pshim_trace::{Path, Why};

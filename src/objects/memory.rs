@@ -81,8 +81,7 @@ impl Place {
     }
 }
 
-/// One allocation; in a cache line of its own. Six words, so a version guards them, which no
-/// [`Table`](crate::os::table::Table) has.
+/// One allocation; in a cache line of its own. A version guards its words.
 #[repr(align(64))]
 struct Entry {
     version: AtomicU64,

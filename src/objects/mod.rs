@@ -2,5 +2,37 @@
 
 #![forbid(unsafe_code)]
 
+pub(crate) mod arrays;
+pub(crate) mod captures;
+pub(crate) mod contexts;
 pub(crate) mod generations;
+pub(crate) mod index;
+pub(crate) mod map;
 pub(crate) mod memory;
+pub(crate) mod streams;
+
+use arrays::Arrays;
+use contexts::Contexts;
+use streams::Streams;
+
+/// The objects of this process.
+pub(crate) static OBJECTS: Objects = Objects::new();
+
+pub(crate) struct Objects {
+    pub(crate) arrays: Arrays,
+    pub(crate) contexts: Contexts,
+    pub(crate) streams: Streams,
+}
+
+impl Objects {
+    pub(crate) const fn new() -> Self {
+        Self { arrays: Arrays::new(), contexts: Contexts::new(), streams: Streams::new() }
+    }
+
+    /// A context may have ended, or be about to: the one with this handle, or the primary one of a device. If neither is known, any may be it.
+    pub(crate) fn context_has_changed(&self, context: Option<usize>, primary_of: Option<i32>) {
+        self.contexts.has_changed(context, primary_of);
+        self.streams.context_has_changed(context, primary_of);
+        captures::let_askers_finish();
+    }
+}

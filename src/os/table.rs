@@ -76,28 +76,6 @@ impl<const PLACES: usize, const KEY: u32> Table<PLACES, KEY> {
         }
         before
     }
-
-    /// Two threads may have put one key in two places.
-    pub(crate) fn forget(&self, key: u64) {
-        for (place, word) in self.places(key).filter(|&(_, word)| word != 0 && word & Self::MASK == key) {
-            let _ = place.compare_exchange(word, 0, AcqRel, Relaxed);
-        }
-    }
-
-    /// Forgets all keys of whose values this does not hold.
-    pub(crate) fn retain(&self, keeps: impl Fn(u64) -> bool) {
-        for place in &self.0 {
-            let word = place.load(Acquire);
-            if word != 0 && !keeps(word >> KEY) {
-                let _ = place.compare_exchange(word, 0, AcqRel, Relaxed);
-            }
-        }
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, u64)> {
-        let words = self.0.iter().map(|place| place.load(Acquire)).filter(|&word| word != 0);
-        words.map(|word| (word & Self::MASK, word >> KEY))
-    }
 }
 
 #[cfg(test)]
@@ -111,24 +89,11 @@ mod tests {
     }
 
     #[test]
-    fn find_the_last_that_was_set_and_none_after_it_is_forgotten() {
+    fn find_the_last_that_was_set() {
         let table = Small::new();
         assert_eq!(table.find(0x10), None);
         assert!(add(&table, 0x10, 1) && add(&table, 0x10, 0xffff));
-        assert_eq!((table.find(0x10), table.iter().collect::<Vec<_>>()), (Some(0xffff), vec![(0x10, 0xffff)]));
-        table.forget(0x10);
-        assert_eq!((table.find(0x10), table.iter().count()), (None, 0));
-    }
-
-    #[test]
-    fn forget_a_key_that_two_threads_have_set_in_two_places() {
-        let table = Small::new();
-        add(&table, 0x10, 1);
-        let first = table.0.iter().position(|place| place.load(Relaxed) != 0).unwrap();
-        let word = table.0[first].load(Relaxed);
-        table.0[(first + 1) % 1024].store(word + (1 << 48), Relaxed);
-        table.forget(0x10);
-        assert_eq!((table.find(0x10), table.iter().count()), (None, 0));
+        assert_eq!((table.find(0x10), table.find(0x20)), (Some(0xffff), None));
     }
 
     #[test]
@@ -148,14 +113,6 @@ mod tests {
         assert!(more().all(|key| table.set(key, 2, |value| value == 1, false)));
         assert!(more().all(|key| table.find(key) == Some(2)));
         assert!(table.set(0x7e00_0000_0000, 2, |_| false, true));
-    }
-
-    #[test]
-    fn retain_only_what_is_kept_is_found() {
-        let table = Small::new();
-        (1..=40).for_each(|n| _ = add(&table, n * 0x100, n % 2));
-        table.retain(|value| value == 1);
-        assert!(table.iter().count() > 0 && table.iter().all(|(_, value)| value == 1));
     }
 
     #[test]

@@ -506,6 +506,8 @@ mod tests {
     use super::*;
     use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code, MEMORYTYPE_UNIFIED};
     use crate::model::Why;
+    use crate::objects::OBJECTS;
+    use crate::policy::Ended;
     use crate::policy::access::fake::{Fake, context, memory_of};
 
     const THREAD: usize = 1;
@@ -550,7 +552,7 @@ mod tests {
     /// CUDA refuses to update a staged copy once access is enabled.
     #[test]
     fn pair_of_a_staged_copy_is_not_enabled_until_the_graph_is_destroyed() {
-        static ACCESS: Access = Access::new();
+        static ACCESS: Access = Access::new(&OBJECTS);
         let (graphs, access, fake) = (Graphs::new(), &ACCESS, Fake::new());
         fake.graphs.borrow_mut().insert(GRAPH, vec![copy(1, [0, 1], 4)]);
         let path = |bytes| {
@@ -567,7 +569,7 @@ mod tests {
         let other = Memcpy::linear(memory_of(2), memory_of(3), 1);
         access.consider(&fake, &other, Circumstances::default());
         fake.ids.borrow_mut().insert(context(2), 0);
-        access.contexts_have_changed(&fake, None, Some(context(2)));
+        access.contexts_have_ended(&Ended::new(&fake, None, Some(context(2))));
         assert_eq!(path(1 << 28).unwrap().path, Path::Staged(Why::Graph));
         assert_eq!(fake.enables.get(), 0);
         graphs.destroyed(access, EXEC);
@@ -576,7 +578,7 @@ mod tests {
 
     #[test]
     fn launched_each_pair_once_and_only_what_goes_between_devices() {
-        static ACCESS: Access = Access::new();
+        static ACCESS: Access = Access::new(&OBJECTS);
         let (graphs, access, fake) = (Graphs::new(), &ACCESS, Fake::new());
         let copies =
             vec![copy(1, [0, 1], 4), copy(2, [0, 0], 8), copy(3, [1, 0], 16), copy(4, [0, 1], 32), copy(5, [0, 1], 0)];
@@ -600,7 +602,7 @@ mod tests {
 
     #[test]
     fn changed_copies_keep_the_path_of_their_pair() {
-        static ACCESS: Access = Access::new();
+        static ACCESS: Access = Access::new(&OBJECTS);
         let (graphs, access, fake) = (Graphs::new(), &ACCESS, Fake::new());
         fake.graphs.borrow_mut().insert(GRAPH, vec![copy(1, [0, 1], 4), copy(2, [0, 1], 8)]);
         // Nothing is verified while the thread captures.
@@ -628,7 +630,7 @@ mod tests {
     #[test]
     fn marked_as_long_as_it_is_instantiated_or_an_update() {
         const OTHER: usize = GRAPH + 1;
-        static ACCESS: Access = Access::new();
+        static ACCESS: Access = Access::new(&OBJECTS);
         let (graphs, access, fake, waits) = (Graphs::new(), &ACCESS, Fake::new(), Waits::new());
         fake.graphs.borrow_mut().insert(GRAPH, vec![copy(1, [0, 1], 4), copy(2, [0, 0], 8), copy(3, [1, 0], 16)]);
         let behind = || fake.records.borrow().values().flat_map(|(nodes, _)| nodes.clone()).collect::<Vec<_>>();
@@ -653,7 +655,7 @@ mod tests {
 
     #[test]
     fn marked_behind_the_last_copies_of_a_pair() {
-        static ACCESS: Access = Access::new();
+        static ACCESS: Access = Access::new(&OBJECTS);
         let (graphs, access, fake, waits) = (Graphs::new(), &ACCESS, Fake::new(), Waits::new());
         fake.graphs.borrow_mut().insert(GRAPH, vec![copy(1, [0, 1], 4), copy(2, [0, 1], 8), copy(3, [0, 1], 8)]);
         let behind = |edges: &[[usize; 2]]| {
@@ -676,7 +678,7 @@ mod tests {
     #[test]
     fn marked_in_whole_or_not_at_all() {
         const CHILD: usize = GRAPH + 1;
-        static ACCESS: Access = Access::new();
+        static ACCESS: Access = Access::new(&OBJECTS);
         let (graphs, access, fake, waits) = (Graphs::new(), &ACCESS, Fake::new(), Waits::new());
         fake.graphs.borrow_mut().insert(GRAPH, vec![copy(1, [0, 1], 4), copy(2, [0, 1], 8)]);
         graphs.prepare(access, &fake, GRAPH, (THREAD, false));
@@ -691,7 +693,7 @@ mod tests {
 
     #[test]
     fn launched_with_each_copy_of_a_batch_that_is_one_node() {
-        static ACCESS: Access = Access::new();
+        static ACCESS: Access = Access::new(&OBJECTS);
         let (graphs, access, fake, waits) = (Graphs::new(), &ACCESS, Fake::new(), Waits::new());
         let batch = vec![copy(1, [0, 1], 4), copy(1, [0, 1], 8), copy(1, [1, 0], 16), copy(2, [0, 1], 32)];
         fake.graphs.borrow_mut().insert(GRAPH, batch);
@@ -711,7 +713,7 @@ mod tests {
     /// As in a signal handler that has interrupted a launch.
     #[test]
     fn launched_by_who_is_reading_nothing_waits() {
-        static ACCESS: Access = Access::new();
+        static ACCESS: Access = Access::new(&OBJECTS);
         let (graphs, access, fake) = (Graphs::new(), &ACCESS, Fake::new());
         fake.graphs.borrow_mut().insert(GRAPH, vec![copy(1, [0, 1], 4)]);
         graphs.prepare(access, &fake, GRAPH, (THREAD, true));
@@ -729,7 +731,7 @@ mod tests {
         const OTHER: usize = GRAPH + 1;
         /// A node that is a child graph, which the fake driver takes for that graph.
         const CHILD: usize = GRAPH + 2;
-        static ACCESS: Access = Access::new();
+        static ACCESS: Access = Access::new(&OBJECTS);
         let (graphs, access, fake) = (Graphs::new(), &ACCESS, Fake::new());
         fake.graphs.borrow_mut().insert(GRAPH, vec![copy(1, [0, 1], 4), copy(2, [0, 0], 8), copy(3, [0, 1], 16)]);
         fake.graphs.borrow_mut().insert(CHILD, vec![copy(3, [0, 1], 16)]);

@@ -9,6 +9,7 @@ pub(crate) mod access;
 pub(crate) mod batches;
 pub(crate) mod capture;
 pub(crate) mod driver;
+pub(crate) mod ended;
 pub(crate) mod graph;
 pub(crate) mod hands;
 pub(crate) mod hip;
@@ -21,8 +22,10 @@ pub(crate) mod waits;
 
 pub(crate) use access::HarmlessEnable;
 pub(crate) use driver::{Driver, Judged};
+pub(crate) use ended::Ended;
 
 use crate::config::Config;
+use crate::objects::OBJECTS;
 use access::Access;
 use graph::Graphs;
 use hands::Hands;
@@ -33,7 +36,7 @@ use validate::Validate;
 use waits::Waits;
 
 /// All that is known of memory, contexts and peers in this process.
-pub(crate) static ACCESS: Access = Access::new();
+pub(crate) static ACCESS: Access = Access::new(&OBJECTS);
 
 /// The copies of executable graphs of this process.
 pub(crate) static GRAPHS: Graphs = Graphs::new();
@@ -51,7 +54,7 @@ pub(crate) static READBACK: Readback = Readback::new();
 pub(crate) static STAGING: Staging = Staging::new();
 
 /// All that is known of what the program gets wrong.
-pub(crate) static VALIDATE: Validate = Validate::new();
+pub(crate) static VALIDATE: Validate = Validate::new(&OBJECTS);
 
 /// The copies whose waits are kept.
 pub(crate) static WAITS: Waits = Waits::new();

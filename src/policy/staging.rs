@@ -27,7 +27,7 @@ mod transfer;
 pub(crate) use links::Share;
 pub(crate) use pieces::{as_row, linear};
 pub(crate) use ring::{Context, Contexts, Host, NEEDED, Part, Ring, Stager};
-pub(crate) use rings::{Begun, Rings, User};
+pub(crate) use rings::{Begun, Rings};
 pub(crate) use transfer::{Difference, Transfer};
 
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -43,6 +43,7 @@ use super::access::Access;
 use crate::api::abi::Code;
 use crate::config::{self, Config};
 use crate::model::{Memcpy, Named, Path, Traffic, Why};
+use crate::objects::streams::Stream;
 use crate::os;
 use crate::record::log::{self, Once};
 
@@ -180,7 +181,7 @@ impl Staging {
         ([src, dst], bytes): ([Context; 2], usize),
         (context, per_thread, thread): Caller,
     ) -> Option<Ring> {
-        let user = User::new(copy.stream.unwrap_or(0), per_thread, thread);
+        let user = Stream::new(copy.stream.unwrap_or(0), per_thread, thread);
         let kind = ([context, src, dst], bytes);
         let ring = self.rings.find(kind, user).or_else(|| self.rings.take_over(driver, kind, user));
         ring.or_else(|| {
@@ -204,7 +205,7 @@ impl Staging {
         &self,
         driver: &impl Stager,
         kind @ (contexts, bytes): (Contexts, usize),
-        user: User,
+        user: Stream,
         traffic: &Traffic,
     ) -> Option<Ring> {
         let is_limited = bytes != NEEDED;
@@ -264,6 +265,8 @@ mod tests {
 
     use super::*;
     use crate::api::abi::CUDA_MEMCPY3D_PEER;
+    use crate::objects::OBJECTS;
+    use crate::policy::Ended;
     use crate::policy::access::Circumstances;
     use crate::policy::access::fake::{Fake, context, memory_of};
     use crate::policy::staging::pieces::Piece;
@@ -318,7 +321,7 @@ mod tests {
         fn new(limit: u64) -> Self {
             let config = Config { access: config::Access::Off, staging: config::Staging::Always, ..Config::default() };
             let config = Config { staging_limit: limit, ..config };
-            let (access, staging) = (Box::new(Access::new()), Staging::new());
+            let (access, staging) = (Box::new(Access::new(&OBJECTS)), Staging::new());
             access.configure(&config);
             staging.configure(&config);
             Self { access, driver: Fake::new(), staging }
@@ -500,7 +503,7 @@ mod tests {
             mark
         };
         let is_in_use = |at: u64| {
-            let other = User::new(6, false, 7);
+            let other = Stream::new(6, false, 7);
             !process.staging.rings.copies_of(&process.driver, &(at..at + 1), Some(other)).is_empty()
         };
         let at = |number: u64| memory_of(0) + number * LEAST;
@@ -555,9 +558,10 @@ mod tests {
         BUSY.with_borrow_mut(BTreeSet::clear);
         assert!(!is_in_use(0));
         process.driver.ids.borrow_mut().insert(context(1), 2);
-        process.staging.rings.contexts_have_changed(&process.driver, None, Some(context(1)));
+        let ended = Ended::new(&process.driver, None, Some(context(1)));
+        process.staging.rings.contexts_have_ended(&process.driver, (&|&context| ended.has(context), true));
         assert!(process.staging.rings.is_empty());
-        process.access.contexts_have_changed(&process.driver, None, None);
+        process.access.contexts_have_ended(&Ended::new(&process.driver, None, None));
         let parts = PARTS.get();
         assert_eq!(process.copy(5), Some(ring), "the same memory");
         assert_eq!(PARTS.get() - parts, 2 + SLOTS + MARKS, "and of the context that is there streams and events");

@@ -31,14 +31,12 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::time::Duration;
 
 use super::driver::Driver;
+use super::ended::Ended;
 use crate::model::Ends;
+use crate::objects::streams::{LEGACY, PER_THREAD};
 use crate::os;
 use crate::os::arena::Arena;
 use crate::os::table::spread;
-
-/// `CU_STREAM_LEGACY`, `CU_STREAM_PER_THREAD`.
-pub(crate) const LEGACY: usize = 1;
-pub(crate) const PER_THREAD: usize = 2;
 
 /// A stream, or what takes its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -236,13 +234,11 @@ struct Locked {
 struct Own {
     context: Context,
     spare: Vec<usize>,
-    /// Whether the program is about to end it.
-    is_ending: bool,
 }
 
 impl Own {
     const fn new(context: Context) -> Self {
-        Self { context, spare: Vec::new(), is_ending: false }
+        Self { context, spare: Vec::new() }
     }
 }
 
@@ -552,22 +548,15 @@ impl Waits {
                 self.detach(locked, number, entry);
             }
         }
-        locked.contexts.iter_mut().filter(|own| own.context.0 == context).for_each(|own| own.is_ending = true);
     }
 
-    /// Contexts may be gone, with their events. If the driver does not number contexts, those are that the program was about to end, if it did:
-    /// a primary one, or the one with this handle.
-    pub(crate) fn contexts_have_changed(&self, driver: &impl Driver, is_primary: bool, destroyed: Option<usize>) {
+    /// Contexts have ended, and their events with them.
+    pub(crate) fn contexts_have_ended(&self, driver: &impl Driver, ended: &Ended<'_, impl Driver>) {
         if self.are_none() {
             return;
         }
-        let told = |own: &mut Own| (own.context, std::mem::take(&mut own.is_ending));
-        let contexts: Vec<_> = os::lock(&self.locked).contexts.iter_mut().map(told).collect();
-        let is_gone = |&((handle, id), is_ending): &(Context, bool)| match id {
-            0 => is_ending && (is_primary || destroyed == Some(handle)),
-            _ => driver.context_id(handle) != Some(id),
-        };
-        let gone: Vec<Context> = contexts.into_iter().filter(is_gone).map(|(context, _)| context).collect();
+        let contexts: Vec<Context> = os::lock(&self.locked).contexts.iter().map(|own| own.context).collect();
+        let gone: Vec<Context> = contexts.into_iter().filter(|&context| ended.has(context)).collect();
         let ends = self.pairs().flat_map(|(_, pair)| ends_of(pair));
         let gone_ends: Vec<usize> = ends.filter(|&end| end != 0 && driver.context_id(end).is_none()).collect();
         let locked = &mut *os::lock(&self.locked);
@@ -1126,7 +1115,7 @@ mod tests {
         copied(&waits, &fake, stream(0));
         let late = waits.announce(stream(0), ENDS).unwrap();
         fake.ids.borrow_mut().insert(context(0), 2);
-        waits.contexts_have_changed(&fake, false, None);
+        waits.contexts_have_ended(&fake, &Ended::new(&fake, None, None));
         assert!(!waits.finish(&fake, late));
         waits.withdraw(late);
         assert!(!waits.are_pending(&Of::All));
@@ -1157,12 +1146,12 @@ mod tests {
         waits.context_is_ending(context(0));
         assert!(waits.announce(stream(0), ENDS).is_none());
         fake.ids.borrow_mut().insert(context(0), 2);
-        waits.contexts_have_changed(&fake, false, None);
+        waits.contexts_have_ended(&fake, &Ended::new(&fake, None, None));
         assert_eq!(count(&waits, Of::All), 1, "its legacy default stream is another, too, but that is not known");
         assert!(waits.add(&fake, stream(0), Some((context(0), 2)), ENDS).is_some());
         assert_eq!(made(&fake), 2, "no event of the former context serves the next");
         fake.ids.borrow_mut().insert(context(0), 0);
-        waits.contexts_have_changed(&fake, false, None);
+        waits.contexts_have_ended(&fake, &Ended::new(&fake, None, None));
         assert!(!waits.are_pending(&Of::All) && waits.announce(stream(0), ENDS).is_none());
         copied(&waits, &fake, stream(0));
         assert_eq!(waits.pair_count.load(Relaxed), 1);

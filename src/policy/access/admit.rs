@@ -10,8 +10,8 @@ use super::back_off::BackOff;
 use super::judge::{PATIENCE, Plan, Purpose};
 use super::registry::ordered;
 use super::{Access, Kind, Place, Verification};
+use crate::objects::captures;
 use crate::os;
-use crate::policy::capture;
 use crate::policy::driver::Driver;
 
 impl Access {
@@ -40,7 +40,7 @@ impl Access {
             let is_known = registry.verification(Kind::Plain, one, other).is_some();
             is_known && !registry.is_late(one, other) || registry.has_passed_earlier(one, other)
         };
-        if !self.admits() || src.device == dst.device || !os::has_room() || capture::may_be_under_way() || is_known() {
+        if !self.admits() || src.device == dst.device || !os::has_room() || captures::may_be_under_way() || is_known() {
             return false;
         }
         let Some(_acting) = self.judge.begin(pair, PATIENCE, Some(&self.cells)) else { return false };
@@ -80,7 +80,7 @@ impl Access {
                 return *passes;
             }
         }
-        if capture::may_be_under_way() || !os::has_room() {
+        if captures::may_be_under_way() || !os::has_room() {
             return None;
         }
         let _acting = self.judge.begin(devices, Duration::ZERO, Some(&self.cells))?;

@@ -7,8 +7,8 @@ use super::registry::{Owner, Registry, Verification};
 use super::{Access, Kind, Place, evident, is_reached_by_mapping, left_alone, traffic};
 use crate::config::{self, Verify};
 use crate::model::{Memcpy, Named, Path, Traffic, Why};
+use crate::objects::captures;
 use crate::os;
-use crate::policy::capture;
 use crate::policy::driver::Driver;
 use crate::record::log::{self, Once};
 
@@ -106,7 +106,7 @@ impl Access {
         let counted = cell.count(bytes);
         let rests = self.cells.now(src.owner, dst.owner);
         // Asking about a pool would end a capture, whichever thread's.
-        let may_ask = !capture::may_be_under_way();
+        let may_ask = !captures::may_be_under_way();
         let is_granted = may_ask && (self.is_granted(driver, src, dst) || self.is_granted(driver, dst, src));
         // Without a context no copy is made: there is nothing to enable a path for. On a small stack another copy has to do it.
         let may_know = may_ask || kind_of(src, dst) != Kind::Pool;
@@ -182,7 +182,7 @@ impl Access {
                 let registry = self.lock();
                 registry.reach(src, dst).or_else(|| registry.reach(dst, src)).is_some()
             };
-            let may_ask = kind_of(src, dst) == Kind::Pool && !capture::may_be_under_way();
+            let may_ask = kind_of(src, dst) == Kind::Pool && !captures::may_be_under_way();
             is_linked || may_ask && (self.is_granted(driver, src, dst) || self.is_granted(driver, dst, src))
         };
         let path = match evident(src, dst) {
@@ -204,7 +204,7 @@ impl Access {
     /// Whether a regular copy is refused: memory with rights of its own takes part only if the device that makes the copy has some.
     /// (Peer copies ask for none. Measured on H100.) The nodes of a graph were accepted when they were made.
     fn is_beyond_rights(&self, driver: &impl Driver, ends: [Place; 2], on: Circumstances) -> bool {
-        if on.keeps_path || !ends.iter().any(Place::has_rights) || capture::may_be_under_way() {
+        if on.keeps_path || !ends.iter().any(Place::has_rights) || captures::may_be_under_way() {
             return false;
         }
         let context = Some(on.made_by).filter(|&context| context != 0).or_else(|| driver.current_context());

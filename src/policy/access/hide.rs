@@ -4,7 +4,7 @@ use super::Access;
 use super::registry::Owner;
 use crate::api::abi::Code;
 use crate::config;
-use crate::policy::capture;
+use crate::objects::captures;
 use crate::policy::driver::{Driver, Holder};
 use crate::record::log;
 
@@ -158,7 +158,7 @@ impl Access {
         let devices = || 0..driver.device_count();
         match devices().find(|&device| driver.default_pool(device) == Some(pool)) {
             Some(device) => vec![device],
-            None if self.denies_all() && !capture::may_be_under_way() => {
+            None if self.denies_all() && !captures::may_be_under_way() => {
                 devices().filter(|&device| driver.pool_access(pool, device)).collect()
             }
             None => Vec::new(),

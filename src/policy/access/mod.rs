@@ -67,17 +67,19 @@ use p2pshim_trace::REMOTE_LAST;
 use self::cells::Cells;
 use self::judge::{Judge, RegistryGuard};
 use self::registry::Owner;
-use super::capture;
 use super::driver::{Driver, Holder};
 use super::taking::Taking;
 use crate::api::Layer;
 use crate::config::{Access as Policy, Config};
 use crate::model::{Ends, Memcpy, Named, Path, Traffic, Why, is_array};
+use crate::objects::Objects;
+use crate::objects::captures;
 use crate::objects::memory::{Cache, Kind, Place};
 use crate::os;
 
 /// All that is known of memory, contexts and peers.
 pub(crate) struct Access {
+    objects: &'static Objects,
     cache: Cache,
     cells: Cells,
     judge: Judge,
@@ -94,8 +96,9 @@ pub(crate) struct Access {
 }
 
 impl Access {
-    pub(crate) const fn new() -> Self {
+    pub(crate) const fn new(objects: &'static Objects) -> Self {
         Self {
+            objects,
             cache: Cache::new(),
             cells: Cells::new(),
             judge: Judge::new(),
@@ -122,7 +125,7 @@ impl Access {
     /// The program has its first context on a device: reads the verdicts on the device and those with a context. A program should not wait
     /// for the files, on H100 0.2 ms for the first pair, when it enables peer access; to get a context takes a thousand times as long.
     pub(crate) fn context_is_made(&self, driver: &impl Driver, device: i32) {
-        if capture::may_be_under_way() {
+        if captures::may_be_under_way() {
             return;
         }
         let before = self.with_context.fetch_or(1 << device, Relaxed);

@@ -144,8 +144,6 @@ pub(crate) struct Registry {
     /// Pairs of devices of which these say that data arrives.
     pub(super) passed_earlier: BTreeSet<(u8, u8)>,
     scratch: Vec<Scratch>,
-    /// The contexts of arrays that were made in sight, by what the arrays are known by.
-    pub(super) arrays: BTreeMap<u64, Owner>,
     /// Which device was let reach which scratch, by its address.
     pub(super) shared: Vec<(u64, i32)>,
     pub(super) granted: Vec<(usize, i32)>,

@@ -10,6 +10,8 @@ use super::*;
 use crate::api::abi::Code;
 use crate::config::{self, Broken, Denied, GpuName, Verify};
 use crate::model::{Hidden, Named, Shape};
+use crate::objects::OBJECTS;
+use crate::policy::Ended;
 use crate::policy::verdicts::Verdict;
 use crate::policy::{HarmlessEnable, Judged};
 
@@ -26,7 +28,7 @@ impl Process {
     }
 
     fn configured(driver: Fake, config: &Config) -> Self {
-        let access = Box::new(Access::new());
+        let access = Box::new(Access::new(&OBJECTS));
         access.configure(config);
         Self { access, driver }
     }
@@ -204,7 +206,7 @@ fn consider_pair_that_was_disturbed_for_some_rounds_is_enabled() {
 
 #[test]
 fn begin_threads_at_once_on_pairs_without_a_device_in_common() {
-    static ACCESS: Access = Access::new();
+    static ACCESS: Access = Access::new(&OBJECTS);
     let begin = |src: u8, dst: u8| ACCESS.judge.begin([src, dst], Duration::ZERO, None);
     let (first, other) = (begin(0, 1), begin(2, 3));
     assert!(first.is_some() && other.is_some());
@@ -821,7 +823,7 @@ fn pool_whose_handle_is_given_anew_is_there() {
 
 #[test]
 fn contexts_that_are_gone_their_numbers_are_given_anew_meanwhile() {
-    let access: &Access = Box::leak(Box::new(Access::new()));
+    let access: &Access = Box::leak(Box::new(Access::new(&OBJECTS)));
     let driver = Fake::new();
     let [one, other] = [0, 1].map(|device| access.context_number(context(device), 1, device as i32).unwrap());
     // The handle of a context that was destroyed is another's now, which gets the number, and access, while this thread still looks.
@@ -830,7 +832,7 @@ fn contexts_that_are_gone_their_numbers_are_given_anew_meanwhile() {
         assert_eq!(access.context_number(context(1), 2, 1), Some(other));
         access.lock().link_mut(one, other).program = true;
     })));
-    access.contexts_have_changed(&driver, None, None);
+    access.contexts_have_ended(&Ended::new(&driver, None, None));
     assert!(access.lock().link(one, other).is_some_and(|link| link.program));
 }
 
@@ -842,7 +844,7 @@ fn contexts_that_are_gone_lose_their_peers() {
     // The primary context of device 1 is reset: the handle stays, the id does not, and the driver has no links.
     process.driver.ids.borrow_mut().insert(context(1), 2);
     process.driver.enabled.borrow_mut().clear();
-    process.access.contexts_have_changed(&process.driver, None, None);
+    process.access.contexts_have_ended(&Ended::new(&process.driver, None, None));
     assert_eq!(process.disable(0, 1), 705);
     assert_eq!(process.enable(0, 1), 0);
     assert_eq!(process.copy(0, 1, 4), Path::Direct);
@@ -1002,12 +1004,12 @@ fn pools_of_other_devices_are_known_after_a_reset() {
     }
     process.access.pool_has_changed(pool(1), [(2, true)].into_iter());
     assert_eq!(process.copy_on(pooled(0), pooled(1), ENOUGH, contexts), Some(Path::Direct));
-    process.access.contexts_have_changed(&process.driver, Some(3), None);
+    process.access.contexts_have_ended(&Ended::new(&process.driver, Some(3), None));
     assert!(process.access.keeps_right(pool(0), 1) && process.access.has_granted(pool(1), 0));
     assert!(!process.access.has_granted(pool(1), 2));
     let gone = || process.access.lock().gone_pools.keys().copied().collect::<Vec<_>>();
     assert_eq!(gone(), [pool(2)], "what a reset has ended may be another pool soon");
-    process.access.contexts_have_changed(&process.driver, Some(0), None);
+    process.access.contexts_have_ended(&Ended::new(&process.driver, Some(0), None));
     assert!(!process.access.keeps_right(pool(0), 1) && process.access.keeps_right(pool(1), 0));
 }
 

@@ -10,8 +10,9 @@ use super::registry::{Link, Ours, Owner, Registry, Verification};
 use super::{Access, Kind};
 use crate::api::abi::Code;
 use crate::config;
-use crate::policy::capture;
+use crate::objects::captures;
 use crate::policy::driver::Driver;
+use crate::policy::ended::Ended;
 
 /// The call in place of a function about peer access: `cuCtxEnablePeerAccess(peer, flags)`, such that it enables
 /// nothing that was not enabled.
@@ -164,27 +165,24 @@ impl Access {
         self.cells.change(to);
     }
 
-    /// After a call by which contexts may be gone: those that the driver does not know any more are forgotten.
-    /// For drivers that do not number contexts, all those of `device`, or the one with this handle.
-    pub(crate) fn contexts_have_changed(&self, driver: &impl Driver, device: Option<i32>, destroyed: Option<usize>) {
+    /// Forgets contexts that have ended, and the pools of a device whose primary context has.
+    pub(crate) fn contexts_have_ended(&self, ended: &Ended<'_, impl Driver>) {
         let known: Vec<(u8, Owner)> = self.lock().numbered().collect();
         for (number, owner) in known {
-            let is_gone = match owner {
-                Owner::Context { handle, id: 0, device: of } => Some(of) == device || Some(handle) == destroyed,
-                Owner::Context { handle, id, .. } => driver.context_id(handle) != Some(id),
+            let has_ended = match owner {
+                Owner::Context { id: 0, device, .. } if Some(device) == ended.primary_of => true,
+                Owner::Context { handle, id, .. } => ended.has((handle, id)),
                 // What a reset leaves of them is seen at their next copy.
-                Owner::Pool { device: of, .. } => Some(of) == device,
+                Owner::Pool { device, .. } => Some(device) == ended.primary_of,
                 Owner::Mapped { .. } => false,
             };
-            if is_gone {
-                let mut registry = self.lock();
-                // Another thread may have found it gone as well, and its number has been given anew.
-                if registry.owner(number) == Some(owner) {
-                    registry.forget(self.caches(), number);
-                }
+            let mut registry = self.lock();
+            // Another thread may have found that it has ended as well, and its number has been given anew.
+            if has_ended && registry.owner(number) == Some(owner) {
+                registry.forget(self.caches(), number);
             }
         }
-        if let Some(device) = device {
+        if let Some(device) = ended.primary_of {
             let mut registry = self.lock();
             registry.forget_pools(device);
             // Graphs go with the primary context of their copies. Of others it is not known which graphs went with them.
@@ -226,7 +224,7 @@ impl Access {
     /// A pool is new, perhaps with the handle of one that is gone. `device` if it is one of a device's memory. Some drivers hand rights that
     /// an earlier pool had to a new one: those are ours still. To ask while a stream is captured would end the capture.
     pub(crate) fn pool_is_new(&self, driver: &impl Driver, pool: usize, device: Option<i32>) {
-        let asked = device.filter(|_| !capture::may_be_under_way());
+        let asked = device.filter(|_| !captures::may_be_under_way());
         let granted_to = asked.map(|_| self.lock().granted_to.clone()).unwrap_or_default();
         let is_left = |by: &i32| Some(*by) != device && driver.pool_access(pool, *by);
         let left: Vec<_> = granted_to.into_iter().filter(is_left).map(|by| (pool, by)).collect();

@@ -25,12 +25,12 @@ use super::access::cells::Cells;
 use super::access::judge::{Judge, Purpose};
 use super::access::registry::{Ours, Owner};
 use super::access::{Verification, evident};
-use super::capture;
 use super::driver::{Holder, Judged, Memory};
 use crate::api::Layer;
 use crate::api::abi::Code;
 use crate::config::{self, Config};
 use crate::model::{Memcpy, Path, Traffic, Why};
+use crate::objects::captures;
 use crate::objects::memory::{Cache, Kind, Place};
 use crate::os;
 use crate::record;
@@ -201,7 +201,7 @@ impl Peers {
         let Some(own) = self.libraries.get(library) else { return (None, before) };
         before.devices = own.devices();
         // A question is a call like any other: a capture might not bear it, and it would overwrite what was left.
-        if capture::may_be_under_way() || hip.last_error() != Some(Code::SUCCESS) {
+        if captures::may_be_under_way() || hip.last_error() != Some(Code::SUCCESS) {
             return (None, before);
         }
         (before.current, before.devices) = self.whereabouts(own, hip);

@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use super::{DEVICES, Hip, Peers, Runtime, pair};
 use crate::api::abi::Code;
+use crate::objects::captures;
 use crate::objects::memory::{Kind, Place};
 use crate::os;
 use crate::policy::access::Verification;
 use crate::policy::access::back_off::BackOff;
 use crate::policy::access::judge::{PATIENCE, Plan, Purpose};
 use crate::policy::access::registry::ordered;
-use crate::policy::capture;
 
 impl Peers {
     pub(super) fn verification(&self, [one, other]: [u8; 2]) -> Option<Verification> {
@@ -92,7 +92,7 @@ impl Peers {
     /// Whether HIP may be asked for a verification: a capture might not bear it, nor a pending error that only the program clears.
     fn may_ask(&self, hip: &impl Hip) -> bool {
         let is_empty = || hip.last_error() == Some(Code::SUCCESS) || !hip.keeps_last_error();
-        self.judge.admits() && !capture::may_be_under_way() && is_empty()
+        self.judge.admits() && !captures::may_be_under_way() && is_empty()
     }
 
     /// Whether these are two devices, as far as they are told apart.

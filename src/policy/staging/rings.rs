@@ -9,36 +9,16 @@ use parking_lot::Mutex;
 use super::ring::{Context, Contexts, Host, MARKS, Part, Ring, Stager};
 use super::transfer::{Ends, QUEUED, Transfer};
 use crate::api::abi::Code;
+use crate::objects::streams::Stream;
 
-/// The handle of a stream that is gone, which no stream has.
-const GONE: usize = usize::MAX;
+/// A stream that is gone, whose handle no stream has.
+const GONE: Stream = Stream::Created(usize::MAX);
 /// Page-locked memory of the copies from one device to another, at most.
 const A_PAIR: u64 = 64 << 20;
 
-/// Whose copies a ring takes: a stream's handle, and for a thread's own default stream the thread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct User {
-    stream: usize,
-    thread: usize,
-}
-
-impl User {
-    pub(crate) fn new(stream: usize, per_thread: bool, thread: usize) -> Self {
-        /// `CU_STREAM_LEGACY` and `CU_STREAM_PER_THREAD`.
-        const LEGACY: usize = 1;
-        const PER_THREAD: usize = 2;
-        match stream {
-            PER_THREAD => Self { stream, thread },
-            0 if per_thread => Self { stream: PER_THREAD, thread },
-            0 => Self { stream: LEGACY, thread: 0 },
-            _ => Self { stream, thread: 0 },
-        }
-    }
-}
-
 struct Entry {
     ring: Ring,
-    user: User,
+    user: Stream,
     /// The devices that it copies between.
     pair: [u8; 2],
     /// Bytes of a piece of its last copy; 0 if that was read back.
@@ -57,7 +37,7 @@ struct Entry {
 
 impl Entry {
     /// A ring that its maker has.
-    fn new(ring: Ring, user: User, pair: [u8; 2]) -> Self {
+    fn new(ring: Ring, user: Stream, pair: [u8; 2]) -> Self {
         let (piece, ends, kept_by) = (ring.host.bytes, Vec::new(), Vec::new());
         Self { ring, user, pair, piece, ends, steps: 0, queued: 0, is_taken: true, kept_by }
     }
@@ -179,7 +159,7 @@ impl Rings {
     }
 
     /// The ring of this stream, these contexts and so many bytes, if nobody is using it in this moment.
-    pub(super) fn find(&self, kind: (Contexts, usize), user: User) -> Option<Ring> {
+    pub(super) fn find(&self, kind: (Contexts, usize), user: Stream) -> Option<Ring> {
         let mut rings = self.table.lock();
         let entry = rings.entries.iter_mut().find(|entry| entry.is_free(kind) && entry.user == user)?;
         entry.is_taken = true;
@@ -189,7 +169,7 @@ impl Rings {
     /// One of another stream that has nothing left to do.
     #[cold]
     #[inline(never)]
-    pub(super) fn take_over(&self, driver: &impl Stager, kind: (Contexts, usize), user: User) -> Option<Ring> {
+    pub(super) fn take_over(&self, driver: &impl Stager, kind: (Contexts, usize), user: Stream) -> Option<Ring> {
         let is_free = |entry: &Entry| entry.is_free(kind) && entry.kept_by.is_empty();
         let candidates: Vec<Ring> =
             self.table.lock().entries.iter().filter(|entry| is_free(entry)).map(|entry| entry.ring).collect();
@@ -240,7 +220,7 @@ impl Rings {
         &self,
         bytes: usize,
         made: Result<Ring, (Code, Option<Host>)>,
-        user: User,
+        user: Stream,
         pair: [u8; 2],
     ) -> bool {
         let mut rings = self.table.lock();
@@ -315,8 +295,8 @@ impl Rings {
     /// The rings of a thread's copies that have steps to come, and the streams of the program that they are for.
     pub(crate) fn kept_by(&self, thread: usize) -> Vec<(Ring, usize)> {
         let rings = self.table.lock();
-        let kept = rings.entries.iter().filter(|entry| entry.kept_by.contains(&thread) && entry.user.stream != GONE);
-        kept.map(|entry| (entry.ring, entry.user.stream)).collect()
+        let kept = rings.entries.iter().filter(|entry| entry.kept_by.contains(&thread) && entry.user != GONE);
+        kept.map(|entry| (entry.ring, entry.user.handle())).collect()
     }
 
     /// Takes a ring that was kept, for the next step of its copy.
@@ -363,8 +343,8 @@ impl Rings {
     /// A stream is about to be destroyed. What it has left to do is not waited for by another with its handle.
     pub(crate) fn stream_is_gone(&self, stream: usize) {
         let mut rings = self.table.lock();
-        rings.entries.iter_mut().filter(|entry| entry.user.stream == stream).for_each(|entry| {
-            entry.user.stream = GONE;
+        rings.entries.iter_mut().filter(|entry| entry.user == Stream::Created(stream)).for_each(|entry| {
+            entry.user = GONE;
             entry.kept_by.clear();
         });
     }
@@ -375,7 +355,7 @@ impl Rings {
         &self,
         driver: &impl Stager,
         memory: &Range<u64>,
-        besides: Option<User>,
+        besides: Option<Stream>,
     ) -> Vec<(usize, [u8; 2])> {
         let is_of_it = |&(start, end): &(u64, u64)| start < memory.end && memory.start < end;
         let last = |entry: &Entry| {
@@ -392,27 +372,24 @@ impl Rings {
         !self.under_way(driver, |entry| entry.ring.needs(|&(handle, _)| handle == context)).is_empty()
     }
 
-    /// Contexts may be gone. Their rings are; the memory of the host serves others. `device` and `destroyed` say what is gone where
-    /// the driver does not number contexts.
-    pub(crate) fn contexts_have_changed(&self, driver: &impl Stager, device: Option<i32>, destroyed: Option<usize>) {
-        let (known, mut gone): (Vec<Ring>, BTreeSet<Context>) = {
+    /// Contexts have ended, and their rings with them; the memory of the host serves others.
+    pub(crate) fn contexts_have_ended(
+        &self,
+        driver: &impl Stager,
+        (has_ended, is_any_known): (&dyn Fn(&Context) -> bool, bool),
+    ) {
+        let (known, mut ended): (Vec<Ring>, BTreeSet<Context>) = {
             let rings = self.table.lock();
             let known: Vec<Ring> = rings.entries.iter().map(|entry| entry.ring).collect();
             let of_rings = known.iter().flat_map(|ring| ring.contexts.into_iter().chain([ring.host.locked_in]));
             let contexts = of_rings.chain(rings.parts.iter().map(|(part, _)| part.context())).collect();
             (known, contexts)
         };
-        gone.retain(|&(handle, id)| match id {
-            0 => {
-                Some(handle) == destroyed
-                    || device.is_some() && driver.device_of_context(handle).is_none_or(|of| Some(of) == device)
-            }
-            id => driver.context_id(handle) != Some(id),
-        });
-        let is_gone = |context: &Context| gone.contains(context);
-        self.table.lock().parts.retain(|(part, _)| !is_gone(&part.context()));
-        for ring in known.iter().filter(|ring| ring.needs(is_gone)) {
-            let waits = !is_gone(&ring.contexts[2]);
+        ended.retain(has_ended);
+        let has_ended = |context: &Context| ended.contains(context);
+        self.table.lock().parts.retain(|(part, _)| !has_ended(&part.context()));
+        for ring in known.iter().filter(|ring| ring.needs(has_ended)) {
+            let waits = !has_ended(&ring.contexts[2]);
             // The end of a green context waits for nothing: the other streams may be using the memory. Then it is the next time's.
             if waits && !driver.is_ring_done(ring) {
                 continue;
@@ -421,8 +398,8 @@ impl Rings {
             if let Some(position) = rings.entries.iter().position(|entry| entry.ring == *ring) {
                 let entry = rings.entries.swap_remove(position);
                 rings.spare.push(ring.host);
-                if !entry.is_had() && (waits || device.is_some() || destroyed.is_some()) {
-                    rings.keep(*ring, |context| !is_gone(context));
+                if !entry.is_had() && (waits || is_any_known) {
+                    rings.keep(*ring, |context| !has_ended(context));
                 }
             }
         }
@@ -454,7 +431,7 @@ mod tests {
     fn marks_tell_the_last_steps_apart_and_others_are_made_before_them() {
         let mut ring = Ring::empty([(1, 1); 3], Host { address: 1, bytes: 1, locked_in: Host::UNLOCKED });
         ring.marks = std::array::from_fn(|number| 1 + number);
-        let mut entry = Entry::new(ring, User::new(5, false, 7), [0, 1]);
+        let mut entry = Entry::new(ring, Stream::new(5, false, 7), [0, 1]);
         (0..20).for_each(|_| entry.goes_between([(0, 1); 2]));
         let marks =
             |steps: std::ops::RangeInclusive<usize>| steps.map(|step| entry.mark(step)).collect::<BTreeSet<_>>();
@@ -465,7 +442,7 @@ mod tests {
     #[test]
     fn ends_of_more_copies_than_are_told_apart_are_known_together() {
         let ring = Ring::empty([(1, 1); 3], Host { address: 1, bytes: 1, locked_in: Host::UNLOCKED });
-        let mut entry = Entry::new(ring, User::new(5, false, 7), [0, 1]);
+        let mut entry = Entry::new(ring, Stream::new(5, false, 7), [0, 1]);
         let ends = |number: u64| [(number * 10, number * 10 + 5), (9_000, 9_001)];
         (0..200).for_each(|number| entry.goes_between(ends(number)));
         (0..3).for_each(|_| entry.goes_between(ends(199)));

@@ -162,7 +162,7 @@ fn check_copy(driver: &impl Driver, facts: &Facts, seen: &Seen<'_>) -> Vec<Findi
         }
     }
     if let Some(stream) = seen.request.stream()
-        && facts.streams.find(stream).is_some_and(|fact| fact.is_destroyed)
+        && facts.objects.streams.is_destroyed(stream)
     {
         found.push(Finding::new(Rule::CopyDestroyedStream, layer, format!("stream={stream:#x} was destroyed")));
     }

@@ -1,12 +1,12 @@
 //! A call as the rules see it, of either layer; and the two sides of its copy.
 
-use super::handles::Fact;
 use crate::api::abi::{
     CUDA_MEMCPY3D_PEER, Code, MEMORYTYPE_ARRAY, MEMORYTYPE_DEVICE, MEMORYTYPE_HOST, MEMORYTYPE_UNIFIED,
     cudaMemcpy3DPeerParms, cudaPitchedPtr, is_pointer,
 };
 use crate::api::{Function, Layer};
 use crate::model::{Access, Asks, Memcpy, Named, Path, Request, Shape};
+use crate::objects::streams::Known;
 use crate::policy::access::Standing;
 use crate::policy::driver::Driver;
 use crate::policy::hip::Before;
@@ -35,7 +35,7 @@ impl<'a> Seen<'a> {
         let device = driver.current_context().and_then(|context| driver.device_of_context(context));
         let devices = Some(driver.device_count()).filter(|&count| count > 0);
         let pair = access_pair(driver, request);
-        let thread = Fact::NO_THREAD;
+        let thread = Known::NO_THREAD;
         Self { request, ret, path: None, thread, is_capture_lost: false, standing: None, devices, device, pair }
     }
 
@@ -46,7 +46,7 @@ impl<'a> Seen<'a> {
             Some(Access::Enable { peer, .. } | Access::Disable { peer }) => peer.ordinal(),
             _ => None,
         };
-        let (pair, thread) = (device.zip(peer).map(<[i32; 2]>::from), Fact::NO_THREAD);
+        let (pair, thread) = (device.zip(peer).map(<[i32; 2]>::from), Known::NO_THREAD);
         Self { request, ret, path: None, thread, is_capture_lost: false, standing: None, devices, device, pair }
     }
 

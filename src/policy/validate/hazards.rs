@@ -3,10 +3,10 @@
 use std::fmt::Display;
 
 use super::call::{Given, Seen, Sides};
-use super::facts::{Facts, LAST_DEFAULT_STREAM};
-use super::handles::Fact;
+use super::facts::Facts;
 use crate::model::{Finding, Named, Path, Rule, Why, counters};
-use crate::policy::capture;
+use crate::objects::captures;
+use crate::objects::streams::{self, Known};
 use crate::policy::driver::{Driver, Holder};
 
 /// A pair whose copies are staged is spoken of from the copy on that exceeds either.
@@ -38,7 +38,7 @@ fn devices(driver: &impl Driver, facts: &Facts, call: &Sides) -> Option<[i32; 2]
     let device = |index: usize| {
         let address = match call.sides.get(index)?.given {
             Given::Device(address) | Given::Any(address) => address,
-            Given::Array(array) => return facts.array(array)??.device,
+            Given::Array(array) => return facts.objects.arrays.made_in(array).map(|(.., device)| device),
             _ => return None,
         };
         let memory = driver.memory(address)?;
@@ -56,19 +56,19 @@ fn check_stream(
     (stream, devices): (usize, [i32; 2]),
     found: &mut Vec<Finding>,
 ) {
-    let is_default = stream <= LAST_DEFAULT_STREAM;
+    let is_default = !streams::is_created(stream);
     let device = if is_default {
         let Some(context) = driver.current_context() else { return };
         let device = driver.device_of_context(context).and_then(|device| u8::try_from(device).ok());
-        device.inspect(|&device| facts.contexts.learn(context, Fact::on(device)))
+        device.inspect(|&device| facts.objects.contexts.is_seen(context, device))
     } else {
         // Not to be made current here to be asked: a green context may be current to one thread only.
         let context = driver.stream_context(stream, seen.request.function.per_thread());
-        let device = context.and_then(|context| facts.contexts.find(context)).map(|fact| fact.device);
-        let known = facts.streams.find(stream).unwrap_or(Fact::on(Fact::NOWHERE));
-        let device = device.unwrap_or(known.device);
-        facts.stream_is_made(stream, Fact { device, ..known });
-        (device != Fact::NOWHERE).then_some(device)
+        let device = context.and_then(|context| facts.objects.contexts.device_of(context));
+        let known = facts.objects.streams.there(stream).unwrap_or(Known::on(None));
+        let (context, device) = (context.unwrap_or(known.context), device.unwrap_or(known.device));
+        facts.objects.streams.is_made(stream, Known { context, device, ..known });
+        (device != Known::NOWHERE).then_some(device)
     };
     let Some(device) = device.map(i32::from).filter(|device| !devices.contains(device)) else { return };
     let [src, dst] = devices;
@@ -89,16 +89,14 @@ fn check_synchronous(
     devices: [i32; 2],
     found: &mut Vec<Finding>,
 ) {
-    let is_near = |fact: Fact| {
-        let is_own = fact.non_blocking && fact.is_of(seen.thread);
-        is_own && !fact.is_destroyed && devices.contains(&i32::from(fact.device))
-    };
+    let is_near =
+        |known: Known| known.non_blocking && known.is_of(seen.thread) && devices.contains(&i32::from(known.device));
     // Asking about a stream could end a capture.
-    let may_ask = || !capture::may_be_under_way();
+    let may_ask = || !captures::may_be_under_way();
     let is_busy = |stream| may_ask() && driver.is_stream_idle(stream) == Some(false);
-    let busy = facts.find_stream(|stream, fact| is_near(fact) && is_busy(stream));
-    if let Some((stream, fact)) = busy {
-        let what = format!("stream {stream:#x} of device {} is non-blocking and has unfinished work", fact.device);
+    let busy = facts.find_stream(|stream, known| is_near(known) && is_busy(stream));
+    if let Some((stream, known)) = busy {
+        let what = format!("stream {stream:#x} of device {} is non-blocking and has unfinished work", known.device);
         found.push(Finding::new(Rule::OrderNonBlocking, seen.layer(), what));
     }
 }

@@ -24,7 +24,6 @@
 mod arguments;
 mod call;
 mod facts;
-mod handles;
 mod hazards;
 mod hip;
 mod objects;
@@ -35,8 +34,6 @@ mod tests;
 
 use call::{Given, Sides};
 pub(crate) use call::{Seen, access_pair};
-pub(crate) use facts::Array;
-pub(crate) use handles::Fact;
 pub(crate) use hazards::Run;
 pub(crate) use hip::is_clean as is_clean_hip;
 
@@ -54,7 +51,9 @@ use crate::api::{AccessKind, Effect, Layer};
 use crate::config;
 use crate::model::finding::documents;
 use crate::model::{self, Finding, Memcpy, Named, Path, Rule, Why, counters};
+use crate::objects::Objects;
 use crate::objects::memory::{self, Place};
+use crate::objects::streams::Known;
 
 /// All that is known for the rules.
 pub(crate) struct Validate {
@@ -79,10 +78,10 @@ const WARN: u8 = 1;
 const STRICT: u8 = 2;
 
 impl Validate {
-    pub(crate) const fn new() -> Self {
+    pub(crate) const fn new(objects: &'static Objects) -> Self {
         Self {
             mode: AtomicU8::new(OFF),
-            facts: Facts::new(),
+            facts: Facts::new(objects),
             enabled: Mutex::new(BTreeMap::new()),
             found: Mutex::new(BTreeMap::new()),
         }
@@ -121,17 +120,6 @@ impl Validate {
         &self.facts
     }
 
-    /// Whether a stream may be one that the program destroyed.
-    #[inline(always)]
-    pub(crate) fn is_destroyed(&self, stream: usize) -> bool {
-        stream > 2 && self.facts.streams.find(stream).is_some_and(|fact| fact.is_destroyed)
-    }
-
-    /// Whether a stream was created in sight, and is not destroyed.
-    pub(crate) fn is_there(&self, stream: usize) -> bool {
-        stream > 2 && self.is_on() && self.facts.streams.find(stream).is_some_and(|fact| !fact.is_destroyed)
-    }
-
     /// Whether there is nothing to say of a copy that succeeded, as far as that is known without asking.
     #[inline(always)]
     pub(crate) fn is_clean(&self, driver: &impl Driver, access: &Access, copy: &Memcpy, by: Caller) -> bool {
@@ -163,9 +151,7 @@ impl Validate {
     fn is_on_device(&self, named: Named, place: Place) -> bool {
         match named {
             Named::Ordinal(ordinal) => ordinal == i32::from(place.device),
-            Named::Context(context) => {
-                self.facts.contexts.find(context).is_some_and(|fact| fact.device == place.device)
-            }
+            Named::Context(context) => self.facts.objects.contexts.device_of(context) == Some(place.device),
             Named::Pointer => true,
         }
     }
@@ -174,16 +160,17 @@ impl Validate {
     /// not wait for.
     #[inline(always)]
     fn is_stream_near(&self, driver: &impl Driver, stream: Option<usize>, devices: [u8; 2], by: Caller) -> bool {
-        let fact = match stream {
+        let objects = self.facts.objects;
+        let device = match stream {
             None => {
-                let has_stream = |device: &u8| self.facts.has_non_blocking(*device, by.thread);
+                let has_stream = |device: &u8| objects.streams.has_non_blocking(*device, by.thread);
                 return !by.is_check_due || !devices.iter().any(has_stream);
             }
             Some(0..=2) if !by.is_check_due => return true,
-            Some(0..=2) => driver.current_context().and_then(|context| self.facts.contexts.find(context)),
-            Some(stream) => self.facts.streams.find(stream).filter(|fact| !fact.is_destroyed),
+            Some(0..=2) => driver.current_context().and_then(|context| objects.contexts.device_of(context)),
+            Some(stream) => objects.streams.there(stream).map(|known| known.device),
         };
-        fact.is_some_and(|fact| devices.contains(&fact.device) || fact.device == Fact::NOWHERE)
+        device.is_some_and(|device| devices.contains(&device) || device == Known::NOWHERE)
     }
 
     /// The finding before a call is made: in strict mode the documented error that the call is refused with, else what would
@@ -231,15 +218,17 @@ impl Validate {
     fn revive(&self, seen: &Seen<'_>) {
         let Some(call) = Sides::of(seen.request) else { return };
         let is_stream_used = !call.is_empty() || call.is_3d || seen.layer() == Layer::Driver;
-        if let Some(stream) = seen.request.stream().filter(|&stream| is_stream_used && self.is_destroyed(stream)) {
-            self.facts.streams.forget(stream);
+        if let Some(stream) =
+            seen.request.stream().filter(|&stream| is_stream_used && self.facts.objects.streams.is_destroyed(stream))
+        {
+            self.facts.objects.streams.forget(stream);
         }
         if call.is_empty() {
             return;
         }
         for side in call.sides {
             if let Given::Array(array) = side.given {
-                self.facts.array_is_there(array);
+                self.facts.objects.arrays.is_there(array);
             }
         }
     }
@@ -250,20 +239,15 @@ impl Validate {
         found
     }
 
-    /// Whether a context was seen, and exists.
-    #[inline(always)]
-    pub(crate) fn knows_context(&self, context: usize) -> bool {
-        self.facts.contexts.find(context).is_some()
-    }
-
     /// The device of a context that exists.
     pub(crate) fn device_of(&self, driver: &impl Driver, context: usize) -> Option<u8> {
-        if let Some(fact) = self.facts.contexts.find(context) {
-            return Some(fact.device);
+        let contexts = &self.facts.objects.contexts;
+        if let known @ Some(_) = contexts.device_of(context) {
+            return known;
         }
         driver.context_id(context)?;
         let device = u8::try_from(driver.device_of_context(context)?).ok()?;
-        self.facts.contexts.set(context, Fact::on(device));
+        contexts.is_seen(context, device);
         Some(device)
     }
 

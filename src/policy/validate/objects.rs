@@ -1,9 +1,10 @@
 //! The sides of a copy: whether they hold what is copied.
 
 use super::call::{Given, Side, Sides, pitch_name};
-use super::facts::{Array, Facts};
+use super::facts::Facts;
 use crate::api::{Function, Layer};
 use crate::model::{Finding, Rule};
+use crate::objects::arrays::{Array, Shape};
 use crate::policy::driver::{Driver, Holder, Memory};
 
 /// One side of a copy, by the driver's account.
@@ -13,7 +14,7 @@ pub(super) enum Object {
     /// An address that the driver does not know.
     Unknown { address: u64, may_be_host: bool, rule: Rule },
     /// An array that was created in sight.
-    Array(Array),
+    Array(Shape),
     /// An array that was destroyed in sight.
     DestroyedArray(usize),
     /// Nothing is known of it, or it is wrong anyway.
@@ -27,10 +28,10 @@ impl Object {
             Given::Device(address) => (address, false),
             Given::Any(address) => (address, true),
             Given::Array(array) => {
-                return match facts.array(array) {
-                    Some(Some(known)) => Self::Array(known),
-                    Some(None) => Self::DestroyedArray(array),
-                    None => Self::Other,
+                return match facts.objects.arrays.find(array) {
+                    Some(Array::There { shape: Some(shape), .. }) => Self::Array(shape),
+                    Some(Array::Destroyed) => Self::DestroyedArray(array),
+                    Some(Array::There { shape: None, .. }) | None => Self::Other,
                 };
             }
             Given::Both { .. } | Given::Nothing | Given::Type(_) => return Self::Other,
@@ -218,7 +219,7 @@ fn bytes_from_address(call: &Sides, side: &Side, unit: u64) -> u128 {
 }
 
 /// Whether an array holds the extent.
-fn check_array(layer: Layer, call: &Sides, side: &Side, array: Array, found: &mut Vec<Finding>) {
+fn check_array(layer: Layer, call: &Sides, side: &Side, array: Shape, found: &mut Vec<Finding>) {
     // The driver counts bytes.
     let width = match layer {
         Layer::Runtime | Layer::Hip => array.extent[0],

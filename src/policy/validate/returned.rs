@@ -8,7 +8,8 @@ use crate::api::{Function, Layer, codes};
 use crate::model::finding::documents;
 use crate::model::rules::Severity;
 use crate::model::{Access, Asks, Finding, Named, Request, Rule};
-use crate::policy::capture;
+use crate::objects::captures;
+use crate::objects::streams::{Known, State};
 use crate::policy::driver::{Driver, Holder};
 
 /// `cudaErrorStreamCaptureUnsupported`, `…Invalidated`, `…Implicit`.
@@ -58,11 +59,11 @@ pub(super) fn explain(
     if let (Code::INVALID_HANDLE | CONTEXT_IS_DESTROYED, Some(stream)) = (ret, seen.request.stream())
         && (ret == Code::INVALID_HANDLE || !is_context_gone())
     {
-        let what = match facts.reset_of(stream) {
-            Some(device) => {
+        let what = match facts.objects.streams.find(stream) {
+            Some(Known { device, state: State::Reset, .. }) => {
                 format!("stream={stream:#x} was destroyed when device {device} was reset (cudaDeviceReset)")
             }
-            None => format!("stream={stream:#x} is not a stream, or no longer"),
+            _ => format!("stream={stream:#x} is not a stream, or no longer"),
         };
         return plain(Rule::CopyDestroyedStream, &what);
     }
@@ -134,7 +135,7 @@ fn of_capture(request: &Request<'_>, is_capture_lost: bool, ret: Code) -> Option
 /// The finding that a capture was lost before a copy, and by which call, if that was seen.
 fn lost(has_stream: bool) -> String {
     let which = if has_stream { "the capture of the copy's stream" } else { "a capture that is under way" };
-    let by = capture::lost_by().map(|(function, code)| {
+    let by = captures::lost_by().map(|(function, code)| {
         let name = codes::name(function.layer(), code).unwrap_or("an error");
         format!(": {} had returned {name} ({})", function.name(), code.0)
     });

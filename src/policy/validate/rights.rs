@@ -4,7 +4,7 @@ use super::call::{Seen, Side};
 use super::facts::Facts;
 use crate::api::{Layer, codes};
 use crate::model::{Finding, Named, Rule};
-use crate::policy::capture;
+use crate::objects::captures;
 use crate::policy::driver::{Driver, Holder, Memory};
 
 /// Says that the program has asked for access to what is mapped there, and did not get it.
@@ -36,7 +36,7 @@ pub(super) fn check(
     let current = current.filter(|&current| current != device && is_regular && layer != Layer::Hip)?;
     let (what, has_access) = match holder {
         // To ask about a pool would end a capture.
-        Holder::Pool(_) if capture::may_be_under_way() => return None,
+        Holder::Pool(_) if captures::may_be_under_way() => return None,
         Holder::Pool(pool) => ("memory of a pool", driver.pool_access(pool, current)),
         Holder::Mapped => ("mapped memory", driver.mapped_access(address, current)),
         _ => return None,

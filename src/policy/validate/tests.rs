@@ -5,6 +5,7 @@ use super::*;
 use crate::api::Function;
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Value, cudaExtent, cudaMemcpy3DPeerParms, cudaPitchedPtr, cudaPos};
 use crate::model::{Request, Shape, Traffic, Why};
+use crate::objects::arrays::Shape as ArrayShape;
 use crate::policy::access::fake::{Fake, context, mapped, memory_of, pooled};
 
 /// Bytes of every allocation of the fake driver.
@@ -15,6 +16,7 @@ struct Process {
     driver: Fake,
     access: Box<Access>,
     validate: Box<Validate>,
+    objects: &'static Objects,
 }
 
 /// In a frame of its own: together they are too large for a test's stack.
@@ -24,9 +26,15 @@ fn boxed<T>(new: impl Fn() -> T) -> Box<T> {
 
 impl Process {
     fn new() -> Self {
-        let process = Self { driver: Fake::new(), access: boxed(Access::new), validate: boxed(Validate::new) };
+        let objects: &Objects = Box::leak(boxed(Objects::new));
+        let process = Self {
+            driver: Fake::new(),
+            access: boxed(|| Access::new(objects)),
+            validate: boxed(|| Validate::new(objects)),
+            objects,
+        };
         process.mode(config::Validate::Warn);
-        process.validate.facts().contexts.set(context(2), Fact::on(2));
+        objects.contexts.is_seen(context(2), 2);
         process.driver.streams.borrow_mut().extend([(STREAM, context(0)), (STREAM + 0x100, context(2))]);
         process
     }
@@ -261,8 +269,7 @@ fn after_default_stream_of_a_device_that_takes_no_part() {
 fn after_synchronous_copy_beside_a_busy_stream_of_its_own_thread() {
     let process = Process::new();
     let made = |stream, thread| {
-        let fact = Fact { non_blocking: true, thread, ..Fact::on(1) };
-        process.validate.facts().stream_is_made(stream, fact);
+        process.objects.streams.is_made(stream, Known { non_blocking: true, thread, ..Known::on(Some(1)) });
     };
     let said = || process.said(Function::cudaMemcpyPeer, &good()[..5], 0);
     made(0x100, 0);
@@ -273,7 +280,7 @@ fn after_synchronous_copy_beside_a_busy_stream_of_its_own_thread() {
     assert_eq!(said(), [], "another thread's");
     process.driver.busy_streams.borrow_mut().insert(0x100);
     assert_eq!(said(), [(Rule::OrderNonBlocking, None)]);
-    process.validate.facts().stream_is_gone(0x100);
+    process.objects.streams.is_gone(0x100);
     assert_eq!(said(), []);
     assert!(process.is_clean(&good()[..5]));
 }
@@ -286,7 +293,7 @@ fn is_clean_once_seen_without_asking() {
         let function = if matches!(values[1], Value::Ordinal(_)) { RUNTIME } else { DRIVER };
         assert_eq!(process.said(function, &values, 0), []);
         assert!(process.is_clean(&values));
-        process.validate.facts().contexts_have_changed();
+        process.objects.context_has_changed(None, None);
     }
     let pool = with(good(), 2, pointer(pooled(0)));
     process.said(RUNTIME, &pool, 0);
@@ -315,7 +322,7 @@ fn before_strict_returns_what_is_documented_and_nothing_else() {
     let nothing = with(with(good(), 4, Value::UInt(0)), 1, Value::Ordinal(99));
     assert_eq!(before(RUNTIME, &nothing), refused(Rule::CopyZeroBytes, 101));
     assert_eq!(before(DRIVER, &with(good_of_driver(), 1, pointer(0))), refused(Rule::CopyNullContext, 201));
-    process.validate.facts().stream_is_gone(STREAM);
+    process.objects.streams.is_gone(STREAM);
     assert_eq!(before(RUNTIME, &good()), refused(Rule::CopyDestroyedStream, 400));
     // Of what is wrong with it, what the function's own page lists.
     assert_eq!(before(RUNTIME, &with(good(), 0, pointer(0))), refused(Rule::CopyNullPointer, 1));
@@ -330,7 +337,7 @@ fn before_strict_returns_what_is_documented_and_nothing_else() {
 fn before_strict_copies_of_nothing_on_destroyed_streams_do_not_reach_the_driver() {
     let process = Process::new();
     process.mode(config::Validate::Strict);
-    process.validate.facts().stream_is_gone(STREAM);
+    process.objects.streams.is_gone(STREAM);
     let nothing = with(good_of_driver(), 4, Value::UInt(0));
     let before = |function, values: &[Value]| process.before(function, values);
     let refused = (Some(Rule::CopyDestroyedStream), Some(Code(400)));
@@ -446,9 +453,9 @@ fn after_3d_copy_of_the_driver_may_be_of_the_host() {
 #[test]
 fn after_3d_copy_with_arrays_counts_their_elements() {
     let process = Process::new();
-    let array = Array { extent: [256, 16, 4], element: 4, device: None };
-    process.validate.facts().array_is_made(0xa0, array);
-    process.validate.facts().array_is_made(0xa1, Array { element: 1, ..array });
+    let shape = ArrayShape { extent: [256, 16, 4], element: 4 };
+    process.objects.arrays.is_made(0xa0, Some(shape), None);
+    process.objects.arrays.is_made(0xa1, Some(ArrayShape { element: 1, ..shape }), None);
     let mut from_array = parms();
     (from_array.srcArray, from_array.srcPtr.ptr, from_array.extent.width) = (0xa0, 0, 256);
     assert_eq!(said_of(&process, &from_array, 0), []);
@@ -459,7 +466,7 @@ fn after_3d_copy_with_arrays_counts_their_elements() {
     (both.srcArray, both.srcPtr.ptr, both.extent.width) = (0xa0, 0, 256);
     (both.dstArray, both.dstPtr.ptr) = (0xa1, 0);
     assert_eq!(said_of(&process, &both, 1), [(Rule::Copy3dElementSize, Some(1))]);
-    process.validate.facts().array_is_gone(0xa1);
+    process.objects.arrays.is_going(0xa1);
     assert_eq!(said_of(&process, &both, 1), [(Rule::Copy3dDestroyedArray, Some(1))]);
     // Evidently there is one again.
     both.srcArray = 0xa1;
@@ -480,12 +487,13 @@ fn sides_memory_of_the_host_and_arrays_have_no_context() {
 
 #[test]
 fn configure_on_again_what_was_known_before_is_forgotten() {
-    let validate = boxed(Validate::new);
+    let objects: &Objects = Box::leak(boxed(Objects::new));
+    let validate = boxed(|| Validate::new(objects));
     validate.configure(config::Validate::Warn);
-    validate.facts().stream_is_gone(0x500);
+    objects.streams.is_gone(0x500);
     validate.configure(config::Validate::Strict);
-    assert!(validate.is_destroyed(0x500));
+    assert!(objects.streams.is_destroyed(0x500));
     validate.configure(config::Validate::Off);
     validate.configure(config::Validate::Warn);
-    assert!(!validate.is_destroyed(0x500), "it may have been made anew while nobody looked");
+    assert!(!objects.streams.is_destroyed(0x500), "it may have been made anew while nobody looked");
 }

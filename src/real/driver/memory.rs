@@ -12,7 +12,7 @@ use super::functions::{
 };
 use super::types::{AccessDesc, AllocationProp};
 use crate::api::abi::{Code, MEMORYTYPE_DEVICE, MEMORYTYPE_HOST};
-use crate::policy::capture;
+use crate::objects::captures;
 use crate::policy::driver::{Holder, Memory};
 
 /// `CU_POINTER_ATTRIBUTE_…`
@@ -109,7 +109,7 @@ fn has_legacy_ipc(context: usize, device: i32) -> bool {
     let Some(bit) = u32::try_from(device).ok().and_then(|device| 1u64.checked_shl(device)) else { return true };
     if ASKED.load(Acquire) & bit == 0 {
         // An allocation would end a capture.
-        if capture::may_be_under_way() {
+        if captures::may_be_under_way() {
             return true;
         }
         // It is never freed: that would wait for the device.

@@ -33,11 +33,11 @@ use self::functions::{
 };
 use self::types::READ_WRITE;
 use crate::api::abi::Code;
+use crate::objects::captures;
+use crate::objects::streams::PER_THREAD;
 use crate::os;
-use crate::policy::capture;
 use crate::policy::driver::{Driver, Judged, Memory, NodeCopy, Scratch, ScratchKind, Span};
 use crate::policy::verdicts::{self, Gpu, Verdict};
-use crate::policy::waits::PER_THREAD;
 use crate::real::{downloaded, fill};
 
 /// The driver of this process.
@@ -109,7 +109,7 @@ impl Judged for RealDriver {
     fn relaxed<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
         // SAFETY: the function swaps the calling thread's mode with `mode`.
         let exchange = |mode: &mut c_uint| unsafe { exchange_capture_mode(mode) };
-        super::relaxed(exchange, |code| is_missing(code) && !capture::may_be_under_way(), work)
+        super::relaxed(exchange, |code| is_missing(code) && !captures::may_be_under_way(), work)
     }
 
     fn scratch(&self, kind: ScratchKind, context: (usize, u64), device: i32) -> Result<Scratch, Code> {
@@ -260,7 +260,7 @@ impl Driver for RealDriver {
 
     fn may_record(&self, stream: usize) -> bool {
         let is_free = || stream > PER_THREAD && capture_status(stream, false) == Some(CaptureStatus::None);
-        !capture::may_be_under_way() || is_free()
+        !captures::may_be_under_way() || is_free()
     }
 
     fn record_within(&self, context: usize, event: usize, stream: usize) -> bool {

@@ -7,7 +7,7 @@ use super::functions::{
     asked, checked, ctx_get_flags, event_create, event_destroy, event_query, event_record, event_synchronize, is_ready,
     stream_create, stream_destroy, stream_synchronize, stream_wait_event,
 };
-use crate::policy::waits::LEGACY;
+use crate::objects::streams::LEGACY;
 
 /// An event of a context that keeps no time. Who waits for it does so as the context's flags say.
 pub(super) fn new_event(context: usize) -> Option<usize> {

@@ -1,0 +1,122 @@
+//! Contexts of the program, and what the driver does not tell of them.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::map::Map;
+use crate::os;
+
+const DEVICES: usize = 64;
+
+pub(crate) struct Contexts {
+    /// Their devices.
+    devices: Map,
+    /// Those that the program is about to end.
+    ending: Mutex<Vec<usize>>,
+    /// How often the program has retained the primary context of each device, as far as was seen.
+    retained: [AtomicU32; DEVICES],
+    /// The contexts of modules that were loaded in sight: unloading waits for that context, whichever is current.
+    modules: Mutex<BTreeMap<usize, usize>>,
+}
+
+impl Contexts {
+    pub(crate) const fn new() -> Self {
+        Self {
+            devices: Map::new(),
+            ending: Mutex::new(Vec::new()),
+            retained: [const { AtomicU32::new(0) }; DEVICES],
+            modules: Mutex::new(BTreeMap::new()),
+        }
+    }
+
+    /// The device of a context that was seen, and exists.
+    #[inline(always)]
+    pub(crate) fn device_of(&self, context: usize) -> Option<u8> {
+        self.devices.find(context).map(|device| device as u8)
+    }
+
+    pub(crate) fn is_seen(&self, context: usize, device: u8) {
+        if self.device_of(context) != Some(device) {
+            self.devices.set(context, device.into());
+        }
+    }
+
+    /// A context may have ended, or be about to. If it is not known which, any may be it.
+    pub(crate) fn has_changed(&self, context: Option<usize>, primary_of: Option<i32>) {
+        match (context, primary_of) {
+            (Some(context), _) => drop(self.devices.remove(context)),
+            (None, Some(primary_of)) => self.devices.retain(|_, device| device as i32 != primary_of),
+            (None, None) => self.devices.retain(|_, _| false),
+        }
+    }
+
+    /// The program is about to end a context.
+    pub(crate) fn begins_to_end(&self, context: usize) {
+        os::lock(&self.ending).push(context);
+    }
+
+    pub(crate) fn is_ending(&self, context: usize) -> bool {
+        os::lock(&self.ending).contains(&context)
+    }
+
+    /// The calls that were to end contexts have returned.
+    pub(crate) fn none_is_ending(&self) {
+        os::lock(&self.ending).clear();
+    }
+
+    fn retained(&self, device: i32) -> Option<&AtomicU32> {
+        self.retained.get(usize::try_from(device).ok()?)
+    }
+
+    /// The program has retained the primary context of a device.
+    pub(crate) fn primary_is_retained(&self, device: i32) {
+        self.retained(device).inspect(|count| _ = count.fetch_add(1, Relaxed));
+    }
+
+    /// The program is about to release one. Whether that may end it.
+    pub(crate) fn is_last_release(&self, device: i32) -> bool {
+        let less = |count: u32| count.checked_sub(1);
+        let before = self.retained(device).map(|count| count.fetch_update(Relaxed, Relaxed, less));
+        !matches!(before, Some(Ok(2..)))
+    }
+
+    pub(crate) fn module_is_loaded(&self, module: usize, context: usize) {
+        os::lock(&self.modules).insert(module, context);
+    }
+
+    /// A module is about to be unloaded. Its context, if it was loaded in sight.
+    pub(crate) fn module_is_going(&self, module: usize) -> Option<usize> {
+        os::lock(&self.modules).remove(&module)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn has_changed_others_are_known_still() {
+        let contexts = Contexts::new();
+        let learn = || [(0xa0, 0), (0xb0, 1), (0xc0, 1)].map(|(context, device)| contexts.is_seen(context, device));
+        let known = || [0xa0, 0xb0, 0xc0].map(|context| contexts.device_of(context));
+        learn();
+        contexts.has_changed(Some(0xb0), Some(1));
+        assert_eq!(known(), [Some(0), None, Some(1)]);
+        learn();
+        contexts.has_changed(None, Some(1));
+        assert_eq!(known(), [Some(0), None, None]);
+        contexts.has_changed(None, None);
+        assert_eq!(known(), [None; 3]);
+    }
+
+    #[test]
+    fn is_last_release_by_how_often_it_was_retained() {
+        let contexts = Contexts::new();
+        assert!(contexts.is_last_release(0), "retained unseen");
+        (0..2).for_each(|_| contexts.primary_is_retained(0));
+        assert_eq!([contexts.is_last_release(0), contexts.is_last_release(0)], [false, true]);
+        assert!(contexts.is_last_release(-1) && contexts.is_last_release(64));
+    }
+}

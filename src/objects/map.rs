@@ -1,0 +1,196 @@
+//! A word about each object of a kind, found by the object's handle without a lock.
+//!
+//! Handles come again: a row's key has a generation beside the handle, so that a thread that looks up while the row goes to another object
+//! finds one or the other. Who changes a map holds signals back.
+
+use std::sync::Mutex;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use super::index::{Index, set_low};
+use crate::os;
+use crate::os::table::spread;
+
+/// The handle, and above it the generation of the row. The handle of an unused row is 0.
+const KEY: usize = 0;
+const VALUE: usize = 1;
+/// The next row of the chain, or the next unused one.
+const LINK: usize = 2;
+type Row = [AtomicU64; 3];
+
+/// Handles are addresses of user space.
+const BITS: u32 = 48;
+const HANDLE: u64 = (1 << BITS) - 1;
+
+pub(crate) struct Map {
+    index: Index<3, LINK>,
+    rows: Mutex<Rows>,
+}
+
+struct Rows {
+    /// How many there are.
+    count: u32,
+    /// The first unused one, its number plus one.
+    unused: u32,
+    /// How many are used.
+    used: usize,
+}
+
+fn hash_of(row: &Row) -> u32 {
+    hash(row[KEY].load(Relaxed) & HANDLE)
+}
+
+#[inline(always)]
+fn hash(handle: u64) -> u32 {
+    spread(handle, u32::BITS) as u32
+}
+
+impl Map {
+    pub(crate) const fn new() -> Self {
+        Self { index: Index::new(), rows: Mutex::new(Rows { count: 0, unused: 0, used: 0 }) }
+    }
+
+    #[inline(always)]
+    fn row(&self, handle: u64) -> Option<(u32, &Row)> {
+        self.index.find(hash(handle), |row, _| row[KEY].load(Acquire) & HANDLE == handle)
+    }
+
+    /// The word about an object; none if nothing is known of it.
+    #[inline(always)]
+    pub(crate) fn find(&self, handle: usize) -> Option<u64> {
+        let handle = handle as u64;
+        let (_, row) = self.row(handle)?;
+        let key = row[KEY].load(Acquire);
+        let value = row[VALUE].load(Acquire);
+        // Else the row has gone to another object meanwhile, and the handle with it.
+        (key & HANDLE == handle && row[KEY].load(Relaxed) == key).then_some(value)
+    }
+
+    /// Remembers a word about an object, in place of the one that was known, which is returned. Without memory nothing is known of it.
+    pub(crate) fn set(&self, handle: usize, value: u64) -> Option<u64> {
+        let handle = handle as u64;
+        let rows = &mut *os::lock(&self.rows);
+        if let Some((_, row)) = self.row(handle) {
+            return Some(row[VALUE].swap(value, Relaxed));
+        }
+        if handle == 0 || handle > HANDLE {
+            return None;
+        }
+        if rows.unused == 0 && self.index.rows.reach(rows.count) {
+            rows.count += 1;
+            rows.unused = rows.count;
+        }
+        let number = rows.unused.checked_sub(1)?;
+        let row = self.index.rows.get(number)?;
+        rows.unused = row[LINK].load(Relaxed) as u32;
+        row[VALUE].store(value, Release);
+        row[KEY].store((row[KEY].load(Relaxed) & !HANDLE) | handle, Release);
+        rows.used += 1;
+        if !self.index.add(number, hash_of) {
+            self.free(rows, number, row);
+        }
+        None
+    }
+
+    /// Forgets an object. The word about it.
+    pub(crate) fn remove(&self, handle: usize) -> Option<u64> {
+        let rows = &mut *os::lock(&self.rows);
+        let (number, row) = self.row(handle as u64)?;
+        let value = row[VALUE].load(Relaxed);
+        self.take_out(rows, number, row);
+        Some(value)
+    }
+
+    /// Forgets all objects of which this does not hold.
+    pub(crate) fn retain(&self, keeps: impl Fn(usize, u64) -> bool) {
+        let rows = &mut *os::lock(&self.rows);
+        for number in 0..rows.count {
+            if let Some(row) = self.index.rows.get(number)
+                && let handle @ 1.. = row[KEY].load(Relaxed) & HANDLE
+                && !keeps(handle as usize, row[VALUE].load(Relaxed))
+            {
+                self.take_out(rows, number, row);
+            }
+        }
+    }
+
+    fn take_out(&self, rows: &mut Rows, number: u32, row: &Row) {
+        self.index.remove(number, hash_of(row));
+        self.free(rows, number, row);
+    }
+
+    /// A row that is in no chain serves another object.
+    fn free(&self, rows: &mut Rows, number: u32, row: &Row) {
+        row[KEY].store(((row[KEY].load(Relaxed) >> BITS) + 1) << BITS, Release);
+        set_low(&row[LINK], rows.unused);
+        rows.unused = number + 1;
+        rows.used -= 1;
+    }
+
+    /// All objects. Of one that comes or goes meanwhile either.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, u64)> {
+        let count = os::lock(&self.rows).count;
+        let rows = (0..count).filter_map(|number| self.index.rows.get(number));
+        let handles = rows.map(|row| (row[KEY].load(Acquire) & HANDLE) as usize).filter(|&handle| handle != 0);
+        handles.filter_map(|handle| Some((handle, self.find(handle)?)))
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        os::lock(&self.rows).used
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn find_what_was_set_last_until_it_is_removed() {
+        let map = Map::new();
+        assert_eq!(map.find(0x10), None);
+        assert_eq!([map.set(0x10, 1), map.set(0x10, 2), map.set(0x20, 3)], [None, Some(1), None]);
+        assert_eq!([map.find(0x10), map.find(0x20), map.find(0x30)], [Some(2), Some(3), None]);
+        assert_eq!([map.remove(0x10), map.remove(0x10), map.find(0x10)], [Some(2), None, None]);
+        assert_eq!((map.iter().collect::<Vec<_>>(), map.len()), (vec![(0x20, 3)], 1));
+        assert_eq!([map.set(0, 1), map.set(1 << 48, 1)], [None; 2]);
+        assert_eq!([map.find(0), map.find(1 << 48)], [None; 2]);
+    }
+
+    #[test]
+    fn set_as_many_as_there_are_and_rows_serve_others() {
+        const MANY: usize = 100_000;
+        let map = Map::new();
+        for round in 0..3 {
+            let handles = || (1..=MANY).map(move |n| (n + round * MANY) * 0x40);
+            handles().for_each(|handle| assert_eq!(map.set(handle, handle as u64), None));
+            assert!(handles().all(|handle| map.find(handle) == Some(handle as u64)));
+            map.retain(|handle, _| handle % 0x80 == 0);
+            assert_eq!(map.len(), MANY / 2);
+            map.retain(|_, _| false);
+        }
+        assert_eq!((map.len(), os::lock(&map.rows).count), (0, MANY as u32));
+    }
+
+    /// While rows come, go and move between buckets, what stays is found, with its own word.
+    #[test]
+    fn find_beside_changes_misses_nothing_that_stays() {
+        let map = &Map::new();
+        let stays = || (1..=64).map(|n| n * 0x1000);
+        stays().for_each(|handle| _ = map.set(handle, handle as u64));
+        std::thread::scope(|scope| {
+            let changes = scope.spawn(|| {
+                for round in 0..200 {
+                    let comes = || (1..=500).map(move |n| 0x10_0000 + n * 0x40 + round * 0x10_0000);
+                    comes().for_each(|handle| _ = map.set(handle, handle as u64));
+                    comes().for_each(|handle| _ = map.remove(handle));
+                }
+            });
+            while !changes.is_finished() {
+                stays().for_each(|handle| assert_eq!(map.find(handle), Some(handle as u64)));
+                let others = (1..=500).map(|n| 0x10_0000 + n * 0x40);
+                others.for_each(|handle| assert!(map.find(handle).is_none_or(|found| found == handle as u64)));
+            }
+        });
+    }
+}
