@@ -33,6 +33,7 @@ use std::time::Duration;
 use super::driver::Driver;
 use super::ended::Ended;
 use crate::model::Ends;
+use crate::objects::index::{Index, set_low};
 use crate::objects::streams::{LEGACY, PER_THREAD};
 use crate::os;
 use crate::os::arena::Arena;
@@ -162,7 +163,7 @@ const EVENT: usize = 2;
 const STATE: usize = 3;
 /// How often the event was recorded.
 const RECORDED: usize = 4;
-/// The next entry of the bucket, or the next unused one; in the upper half the pair (not plus one).
+/// The next entry in the chain, or the next unused one; in the upper half the pair (not plus one).
 const NEXT: usize = 5;
 
 const USED: u64 = 1 << 31;
@@ -186,7 +187,7 @@ type Pair = [AtomicU64; 9];
 /// The contexts of the source and of the destination.
 const SRC: usize = 0;
 const DST: usize = 1;
-/// The next pair of the bucket.
+/// The next pair in the chain.
 const NEXT_PAIR: usize = 2;
 const FIRST_BLOCK: usize = 3;
 /// The first unused entry.
@@ -200,32 +201,23 @@ const IDLE_HAND: usize = 8;
 
 /// Entries of a block.
 const BITS: u32 = u64::BITS;
-const PAIR_BUCKETS: usize = 64;
-/// Entries that a bucket has on average before there are more buckets.
-const LOAD: u32 = 2;
-/// A look-up without the lock stops after so many steps: another thread may relink the chain meanwhile.
-const LONGEST: usize = 256;
 /// So long a thread waits for others that use a stream which it is about to destroy.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// All copies whose waits are kept.
 pub(crate) struct Waits {
-    entries: Arena<6>,
+    entries: Index<6, NEXT>,
     blocks: Arena<3>,
-    pairs: Arena<9>,
-    /// The first entry of each stream's bucket, its number plus one. There is one bucket more at a time (linear hashing).
-    buckets: Arena<1>,
-    bucket_count: AtomicU32,
+    pairs: Index<9, NEXT_PAIR>,
     pair_count: AtomicU32,
-    pair_buckets: [AtomicU32; PAIR_BUCKETS],
     locked: Mutex<Locked>,
 }
 
 struct Locked {
     contexts: Vec<Own>,
     block_count: u32,
-    /// Entries in buckets.
-    hashed: u32,
+    /// Pairs whose contexts have ended.
+    spare_pairs: Vec<u32>,
     /// Entries on whose streams a thread that waits records an event. Another thread that destroys such a stream waits for that.
     in_use: Vec<u32>,
 }
@@ -252,11 +244,6 @@ fn high(word: &AtomicU64) -> u32 {
     (word.load(Acquire) >> 32) as u32
 }
 
-/// Sets the lower half. Only under the lock.
-fn set_low(word: &AtomicU64, value: u32) {
-    word.store(word.load(Relaxed) >> 32 << 32 | u64::from(value), Release);
-}
-
 #[inline(always)]
 fn hash((handle, kind): (u64, u32), pair: u32) -> u32 {
     spread(handle.wrapping_add(spread(u64::from(kind) << 32 | u64::from(pair), u64::BITS) as u64), u32::BITS) as u32
@@ -264,15 +251,12 @@ fn hash((handle, kind): (u64, u32), pair: u32) -> u32 {
 
 impl Waits {
     pub(crate) const fn new() -> Self {
-        let locked = Locked { contexts: Vec::new(), block_count: 0, hashed: 0, in_use: Vec::new() };
+        let locked = Locked { contexts: Vec::new(), block_count: 0, spare_pairs: Vec::new(), in_use: Vec::new() };
         Self {
-            entries: Arena::new(),
+            entries: Index::new(),
             blocks: Arena::new(),
-            pairs: Arena::new(),
-            buckets: Arena::new(),
-            bucket_count: AtomicU32::new(0),
+            pairs: Index::new(),
             pair_count: AtomicU32::new(0),
-            pair_buckets: [const { AtomicU32::new(0) }; PAIR_BUCKETS],
             locked: Mutex::new(locked),
         }
     }
@@ -284,7 +268,7 @@ impl Waits {
     }
 
     fn pairs(&self) -> impl Iterator<Item = (u32, &Pair)> {
-        (0..self.pair_count.load(Acquire)).filter_map(|number| Some((number, self.pairs.get(number)?)))
+        (0..self.pair_count.load(Acquire)).filter_map(|number| Some((number, self.pairs.rows.get(number)?)))
     }
 
     /// Whether any copy may be under way that a call waits for.
@@ -318,7 +302,7 @@ impl Waits {
     /// The copy was made: records the event behind it. False if that cannot be done: the announcement stays.
     #[inline]
     pub(crate) fn finish(&self, driver: &impl Driver, announced: Announced) -> bool {
-        let Some(entry) = self.entries.get(announced.entry) else { return false };
+        let Some(entry) = self.entries.rows.get(announced.entry) else { return false };
         let state = entry[STATE].load(Acquire);
         if (state >> 32) as u32 != announced.turn && state & TAKEN == 0 {
             // The entry serves another stream.
@@ -335,7 +319,7 @@ impl Waits {
 
     /// The copy was not made, or is recorded.
     pub(crate) fn withdraw(&self, announced: Announced) {
-        let Some(entry) = self.entries.get(announced.entry) else { return };
+        let Some(entry) = self.entries.rows.get(announced.entry) else { return };
         let mut state = entry[STATE].load(Acquire);
         while (state >> 32) as u32 == announced.turn {
             match entry[STATE].compare_exchange(state, state - 1, SeqCst, Acquire) {
@@ -389,11 +373,11 @@ impl Waits {
 
     /// The driver does not take the entry's event: the stream's handle was given to another unseen. Whoever waits for the old copies still does.
     pub(crate) fn forget(&self, stream: Stream, ends: Ends) {
-        let locked = &mut *os::lock(&self.locked);
+        let _locked = os::lock(&self.locked);
         if let Some((pair, _)) = self.find_pair(ends)
             && let Some((number, entry)) = self.find(stream.key(), pair)
         {
-            self.detach(locked, number, entry);
+            self.detach(number, entry);
         }
     }
 
@@ -455,7 +439,7 @@ impl Waits {
     /// From now on [`Self::stream_is_gone`] waits before it lets another thread destroy the stream of an entry. None if that has begun: then
     /// the entry's event is recorded, and the driver may not know the stream any more.
     fn use_stream(&self, pending: &Pending) -> Option<()> {
-        let entry = self.entries.get(pending.entry)?;
+        let entry = self.entries.rows.get(pending.entry)?;
         let locked = &mut *os::lock(&self.locked);
         let stream = Stream::of_key(entry[STREAM].load(Acquire) as usize, low(&entry[KIND]));
         (stream == pending.stream && stream != Stream::Created(0)).then(|| locked.in_use.push(pending.entry))
@@ -470,7 +454,7 @@ impl Waits {
 
     /// Nobody has to record the announcements any more. A call that is under way still marks the entry when it has returned.
     fn take(&self, pending: &mut Pending) {
-        let Some(entry) = self.entries.get(pending.entry) else { return };
+        let Some(entry) = self.entries.rows.get(pending.entry) else { return };
         let next = (pending.state & !ANNOUNCED | TAKEN).wrapping_add(TURN);
         if entry[STATE].compare_exchange(pending.state, next, SeqCst, Acquire).is_ok() {
             pending.state = next;
@@ -481,7 +465,7 @@ impl Waits {
     pub(crate) fn is_over(&self, pending: &Pending) {
         let locked = &mut *os::lock(&self.locked);
         let (Some(entry), Some(pair), Some((block, bit))) =
-            (self.entries.get(pending.entry), self.pair_of(pending.entry), self.bit(pending.entry))
+            (self.entries.rows.get(pending.entry), self.pair_of(pending.entry), self.bit(pending.entry))
         else {
             return;
         };
@@ -517,14 +501,18 @@ impl Waits {
             // No call is under way on a stream that is destroyed: what was announced was left.
             let is_left = pending.state & ANNOUNCED != 0 && stream.may_record(driver);
             if is_left && stream.record(driver, pending.event.unwrap_or(0)) {
-                self.entries.get(pending.entry).into_iter().for_each(|entry| _ = entry[RECORDED].fetch_add(1, SeqCst));
+                self.entries
+                    .rows
+                    .get(pending.entry)
+                    .into_iter()
+                    .for_each(|entry| _ = entry[RECORDED].fetch_add(1, SeqCst));
             }
             self.take(&mut pending);
             let detached = {
-                let locked = &mut *os::lock(&self.locked);
+                let _locked = os::lock(&self.locked);
                 let found = self.find(stream.key(), pair);
                 found
-                    .inspect(|&(number, entry)| self.detach(locked, number, entry))
+                    .inspect(|&(number, entry)| self.detach(number, entry))
                     .map(|(number, entry)| (number, entry, entry[STATE].load(Acquire)))
             };
             let Some((number, entry, state)) = detached else { continue };
@@ -545,7 +533,7 @@ impl Waits {
             let own = locked.contexts.get(own_number(entry)).map(|own| own.context.0);
             // A graph's nodes record its event as long as there is the graph.
             if own == Some(context) && low(&entry[KIND]) != Stream::GRAPH {
-                self.detach(locked, number, entry);
+                self.detach(number, entry);
             }
         }
     }
@@ -582,42 +570,14 @@ impl Waits {
 
     #[inline(always)]
     fn find_pair(&self, ends: Ends) -> Option<(u32, &Pair)> {
-        self.find_pair_in(pair_bucket(ends), ends)
-    }
-
-    #[inline(always)]
-    fn find_pair_in(&self, bucket: usize, ends: Ends) -> Option<(u32, &Pair)> {
-        let mut next = self.pair_buckets.get(bucket)?.load(Acquire);
-        for _ in 0..LONGEST {
-            let number = next.checked_sub(1)?;
-            let pair = self.pairs.get(number)?;
-            if is_between(pair, ends) {
-                return Some((number, pair));
-            }
-            next = low(&pair[NEXT_PAIR]);
-        }
-        None
+        self.pairs.find(hash_of_ends(ends), |pair, _| is_between(pair, ends))
     }
 
     #[inline(always)]
     fn find(&self, key @ (handle, kind): (u64, u32), pair: u32) -> Option<(u32, &Entry)> {
-        let mut next = low(&self.bucket(key, pair)?[0]);
-        for _ in 0..LONGEST {
-            let number = next.checked_sub(1)?;
-            let entry = self.entries.get(number)?;
-            let link = entry[NEXT].load(Acquire);
-            if entry[STREAM].load(Acquire) == handle && low(&entry[KIND]) == kind && (link >> 32) as u32 == pair {
-                return Some((number, entry));
-            }
-            next = link as u32;
-        }
-        None
-    }
-
-    #[inline(always)]
-    fn bucket(&self, key: (u64, u32), pair: u32) -> Option<&[AtomicU64; 1]> {
-        let count = self.bucket_count.load(Acquire);
-        self.buckets.get(bucket_of(hash(key, pair), count)?)
+        self.entries.find(hash(key, pair), |entry, link| {
+            entry[STREAM].load(Acquire) == handle && low(&entry[KIND]) == kind && (link >> 32) as u32 == pair
+        })
     }
 
     fn bit(&self, number: u32) -> Option<(&Block, u64)> {
@@ -629,7 +589,7 @@ impl Waits {
     }
 
     fn pair_of(&self, number: u32) -> Option<&Pair> {
-        self.pairs.get(low(&self.blocks.get(number / BITS)?[PAIR]))
+        self.pairs.rows.get(low(&self.blocks.get(number / BITS)?[PAIR]))
     }
 
     /// Notes that copies of an entry may be under way. A thread may leave this at any instruction: then the count is too high, or another copy
@@ -672,7 +632,7 @@ impl Waits {
     }
 
     fn pending(&self, locked: &Locked, number: u32) -> Option<Pending> {
-        let entry = self.entries.get(number)?;
+        let entry = self.entries.rows.get(number)?;
         let (state, recorded) = (entry[STATE].load(SeqCst), entry[RECORDED].load(SeqCst));
         let event = Some(entry[EVENT].load(Acquire) as usize).filter(|&event| event != 0);
         let stream = Stream::of_key(entry[STREAM].load(Acquire) as usize, low(&entry[KIND]));
@@ -683,7 +643,7 @@ impl Waits {
     }
 
     fn used(&self, block_count: u32) -> impl Iterator<Item = (u32, &Entry)> {
-        let entries = (0..block_count * BITS).filter_map(|number| Some((number, self.entries.get(number)?)));
+        let entries = (0..block_count * BITS).filter_map(|number| Some((number, self.entries.rows.get(number)?)));
         entries.filter(|(_, entry)| entry[STATE].load(Acquire) & USED != 0)
     }
 
@@ -720,7 +680,7 @@ impl Waits {
             return;
         }
         let is_idle = |number: &u32| {
-            let entry = self.entries.get(*number)?;
+            let entry = self.entries.rows.get(*number)?;
             let state = entry[STATE].load(Acquire);
             let is_free = state & LOW == USED && !self.is_pending(*number);
             // The event of a graph is in its nodes.
@@ -741,7 +701,9 @@ impl Waits {
 
     /// Adds an entry. False if there is one, or no memory.
     fn insert(&self, locked: &mut Locked, stream: Stream, event: Option<(Context, usize)>, ends: Ends) -> bool {
-        let Some((pair_number, pair)) = self.find_pair(ends).or_else(|| self.new_pair(ends)) else { return false };
+        let Some((pair_number, pair)) = self.find_pair(ends).or_else(|| self.new_pair(locked, ends)) else {
+            return false;
+        };
         if self.find(stream.key(), pair_number).is_some() {
             return false;
         }
@@ -755,7 +717,7 @@ impl Waits {
         // Nobody announces anything at an entry that is not used.
         let state = entry[STATE].load(Acquire);
         entry[STATE].store((state & !LOW).wrapping_add(TURN) | USED, SeqCst);
-        let is_found = self.link(locked, number, entry, pair_number);
+        let is_found = self.entries.add(number, hash_of);
         if !is_found {
             entry[EVENT].store(0, Release);
             self.cease(locked, number, entry, entry[STATE].load(Acquire));
@@ -768,7 +730,7 @@ impl Waits {
         if pair[UNUSED].load(Relaxed) == 0 {
             let number = locked.block_count;
             let last = number * BITS + (BITS - 1);
-            (self.blocks.reach(number) && self.entries.reach(last)).then_some(())?;
+            (self.blocks.reach(number) && self.entries.rows.reach(last)).then_some(())?;
             let block = self.blocks.get(number)?;
             block[PAIR].store(u64::from(pair_number), Relaxed);
             block[NEXT_BLOCK].store(pair[FIRST_BLOCK].load(Relaxed), Relaxed);
@@ -776,71 +738,28 @@ impl Waits {
             locked.block_count += 1;
             pair[ENTRIES].fetch_add(u64::from(BITS), Relaxed);
             for entry in (number * BITS..=last).rev() {
+                self.entries.rows.get(entry)?[NEXT].store(u64::from(pair_number) << 32, Relaxed);
                 self.put_to_unused(entry, pair);
             }
         }
         let number = low(&pair[UNUSED]).checked_sub(1)?;
-        let entry = self.entries.get(number)?;
+        let entry = self.entries.rows.get(number)?;
         pair[UNUSED].store(u64::from(low(&entry[NEXT])), Relaxed);
         Some((number, entry))
     }
 
     fn put_to_unused(&self, number: u32, pair: &Pair) {
-        if let Some(entry) = self.entries.get(number) {
+        if let Some(entry) = self.entries.rows.get(number) {
             set_low(&entry[NEXT], low(&pair[UNUSED]));
             pair[UNUSED].store(u64::from(number) + 1, Relaxed);
         }
     }
 
-    /// From now on copies find an entry by its stream. False if there is no memory.
-    fn link(&self, locked: &mut Locked, number: u32, entry: &Entry, pair: u32) -> bool {
-        if locked.hashed >= LOAD * self.bucket_count.load(Relaxed) {
-            self.split();
-        }
-        let key = (entry[STREAM].load(Relaxed), low(&entry[KIND]));
-        let Some(bucket) = self.bucket(key, pair) else { return false };
-        entry[NEXT].store(u64::from(pair) << 32 | bucket[0].load(Relaxed), Release);
-        bucket[0].store(u64::from(number) + 1, Release);
-        locked.hashed += 1;
-        true
-    }
-
-    /// Adds a bucket, which gets entries of one other.
-    fn split(&self) {
-        let count = self.bucket_count.load(Relaxed);
-        let (true, Some(new)) = (self.buckets.reach(count), self.buckets.get(count)) else { return };
-        let old = if count == 0 { None } else { self.buckets.get(count - (1 << count.ilog2())) };
-        new[0].store(0, Relaxed);
-        let mut next = old.map_or(0, |old| old[0].swap(0, Relaxed) as u32);
-        self.bucket_count.store(count + 1, Release);
-        while let Some(number) = next.checked_sub(1)
-            && let Some(entry) = self.entries.get(number)
-        {
-            next = low(&entry[NEXT]);
-            let key = (entry[STREAM].load(Relaxed), low(&entry[KIND]));
-            if let Some(bucket) = self.bucket(key, high(&entry[NEXT])) {
-                set_low(&entry[NEXT], bucket[0].load(Relaxed) as u32);
-                bucket[0].store(u64::from(number) + 1, Release);
-            }
-        }
-    }
-
-    /// From now on no copy finds an entry. Those that have are waited for.
-    fn detach(&self, locked: &mut Locked, number: u32, entry: &Entry) {
-        let (key, pair) = ((entry[STREAM].load(Relaxed), low(&entry[KIND])), high(&entry[NEXT]));
-        let Some(bucket) = self.bucket(key, pair).filter(|_| key.0 != 0) else { return };
-        let mut word = &bucket[0];
-        while let Some(other) = low(word).checked_sub(1)
-            && let Some(next) = self.entries.get(other)
-        {
-            if other == number {
-                set_low(word, low(&next[NEXT]));
-                entry[STREAM].store(0, Release);
-                set_low(&entry[KIND], Stream::CREATED);
-                locked.hashed -= 1;
-                return;
-            }
-            word = &next[NEXT];
+    /// From now on no copy finds an entry. Those that have are waited for. Only under the lock.
+    fn detach(&self, number: u32, entry: &Entry) {
+        if entry[STREAM].load(Relaxed) != 0 && self.entries.remove(number, hash_of(entry)) {
+            entry[STREAM].store(0, Release);
+            set_low(&entry[KIND], Stream::CREATED);
         }
     }
 
@@ -850,7 +769,7 @@ impl Waits {
         if entry[STATE].compare_exchange(state, next, SeqCst, Acquire).is_err() {
             return false;
         }
-        self.detach(locked, number, entry);
+        self.detach(number, entry);
         let context = locked.contexts.get(own_number(entry)).map(|own| own.context);
         let event = entry[EVENT].swap(0, SeqCst) as usize;
         if let Some(context) = context.filter(|_| event != 0) {
@@ -863,19 +782,21 @@ impl Waits {
         true
     }
 
-    /// A pair that is not there. It takes the place of one in its bucket whose contexts are gone.
-    fn new_pair(&self, ends: Ends) -> Option<(u32, &Pair)> {
-        if let spare @ Some((_, pair)) = self.find_pair_in(pair_bucket(ends), [0; 2]) {
-            set_ends(pair, ends);
-            return spare;
-        }
-        let (number, bucket) = (self.pair_count.load(Relaxed), self.pair_buckets.get(pair_bucket(ends))?);
-        self.pairs.reach(number).then_some(())?;
-        let pair = self.pairs.get(number)?;
+    /// A pair that is not there. It takes the place of one whose contexts have ended, if there is any.
+    fn new_pair(&self, locked: &mut Locked, ends: Ends) -> Option<(u32, &Pair)> {
+        let spare = locked.spare_pairs.last().copied();
+        let number = spare.unwrap_or(self.pair_count.load(Relaxed));
+        self.pairs.rows.reach(number).then_some(())?;
+        let pair = self.pairs.rows.get(number)?;
         set_ends(pair, ends);
-        pair[NEXT_PAIR].store(u64::from(bucket.load(Relaxed)), Release);
-        bucket.store(number + 1, Release);
-        self.pair_count.store(number + 1, Release);
+        if !self.pairs.add(number, |pair| hash_of_ends(ends_of(pair))) {
+            set_ends(pair, [0; 2]);
+            return None;
+        }
+        match spare {
+            Some(_) => drop(locked.spare_pairs.pop()),
+            None => self.pair_count.store(number + 1, Release),
+        }
         Some((number, pair))
     }
 
@@ -887,7 +808,10 @@ impl Waits {
                 return;
             }
         }
-        set_ends(pair, [0; 2]);
+        if self.pairs.remove(number, hash_of_ends(ends_of(pair))) {
+            set_ends(pair, [0; 2]);
+            locked.spare_pairs.push(number);
+        }
     }
 }
 
@@ -927,16 +851,13 @@ fn is_between(pair: &Pair, ends: Ends) -> bool {
 }
 
 #[inline(always)]
-fn pair_bucket([src, dst]: Ends) -> usize {
-    spread((src as u64).wrapping_add((dst as u64).rotate_left(21)), PAIR_BUCKETS.ilog2())
+fn hash_of_ends([src, dst]: Ends) -> u32 {
+    spread((src as u64).wrapping_add((dst as u64).rotate_left(21)), u32::BITS) as u32
 }
 
-/// The bucket of a hash among so many; none if there is none.
-#[inline(always)]
-fn bucket_of(hash: u32, count: u32) -> Option<u32> {
-    let level = 1 << count.checked_ilog2()?;
-    let wide = hash & (2 * level - 1);
-    Some(if wide < count { wide } else { hash & (level - 1) })
+/// The hash by which an entry in use is found.
+fn hash_of(entry: &Entry) -> u32 {
+    hash((entry[STREAM].load(Relaxed), low(&entry[KIND])), high(&entry[NEXT]))
 }
 
 impl Pending {
