@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+INDEX, MAP = "src/objects/index.rs", "src/objects/map.rs"
 MEMORY, ROUTE, RINGS, FRAME = "src/objects/memory.rs", "src/real/route.rs", "src/policy/staging/rings.rs", "src/call/frame.rs"
 ROOM, SEGMENT = "trace/src/writer/room.rs", "trace/src/writer/segment.rs"
 # The name; the file; a text that is there once, and another in its place.
@@ -24,6 +25,11 @@ FAULTS = (
     ("answers not looked at again", MEMORY, "if self.now() == since {", "if true {"),
     ("answer written beside a free", MEMORY, "self.is_being_written.load(Acquire) || self", "false && self.is_being_written.load(Acquire) || self"),
     ("first piece pushed out", MEMORY, "self.forget_pieces(&before);", ""),
+    ("row without a generation", MAP, "(key & HANDLE == handle && row[KEY].load(Relaxed) == key).then_some(value)", "Some(value)"),
+    ("key before its word", MAP, "row[VALUE].store(value, Release);\n        row[KEY].store((row[KEY].load(Relaxed) & !HANDLE) | handle, Release);", "row[KEY].store((row[KEY].load(Relaxed) & !HANDLE) | handle, Release);\n        row[VALUE].store(value, Release);"),
+    ("chains not looked at again", INDEX, "if found.is_some() || changes & 1 == 0 && self.changes.load(Relaxed) == changes {", "if true {"),
+    ("growth not noted", INDEX, "self.change(|| self.grow(size, &hash_of));", "self.grow(size, &hash_of);"),
+    ("row taken out unnoted", INDEX, "self.change(|| set_low(word, next.load(Relaxed) as u32));", "set_low(word, next.load(Relaxed) as u32);"),
     ("table stored relaxed", "src/os/table.rs", "place.compare_exchange(there, key | value << KEY, AcqRel, Relaxed)", "place.compare_exchange(there, key | value << KEY, Relaxed, Relaxed)"),
     ("route not published", ROUTE, "entry.real.store(real, Release);", "entry.real.store(real, Relaxed);"),
     ("slot claimed beside routes", ROUTE, "slot.0.compare_exchange(ptr::null_mut(), Slot::BY_CALLER, AcqRel, Acquire)", "slot.0.compare_exchange(Slot::BY_CALLER, Slot::BY_CALLER, AcqRel, Acquire)\n            && !holder.is_null()"),

@@ -5,14 +5,14 @@ use std::sync::Mutex;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::map::Map;
 use crate::os;
+use crate::os::table::Table;
 
 const DEVICES: usize = 64;
 
 pub(crate) struct Contexts {
-    /// Their devices.
-    devices: Map,
+    /// Their devices. The driver is asked about one that does not fit.
+    devices: Table<256, 48>,
     /// Those that the program is about to end.
     ending: Mutex<Vec<usize>>,
     /// How often the program has retained the primary context of each device, as far as was seen.
@@ -24,7 +24,7 @@ pub(crate) struct Contexts {
 impl Contexts {
     pub(crate) const fn new() -> Self {
         Self {
-            devices: Map::new(),
+            devices: Table::new(),
             ending: Mutex::new(Vec::new()),
             retained: [const { AtomicU32::new(0) }; DEVICES],
             modules: Mutex::new(BTreeMap::new()),
@@ -34,22 +34,22 @@ impl Contexts {
     /// The device of a context that was seen, and exists.
     #[inline(always)]
     pub(crate) fn device_of(&self, context: usize) -> Option<u8> {
-        self.devices.find(context).map(|device| device as u8)
+        self.devices.find(context as u64).map(|device| device as u8)
     }
 
     pub(crate) fn is_seen(&self, context: usize, device: u8) {
         if self.device_of(context) != Some(device) {
-            self.devices.set(context, device.into());
+            self.devices.set(context as u64, device.into(), |_| false, true);
         }
     }
 
     /// A context may have ended, or be about to. If it is not known which, any may be it.
     pub(crate) fn has_changed(&self, context: Option<usize>, primary_of: Option<i32>) {
-        match (context, primary_of) {
-            (Some(context), _) => drop(self.devices.remove(context)),
-            (None, Some(primary_of)) => self.devices.retain(|_, device| device as i32 != primary_of),
-            (None, None) => self.devices.retain(|_, _| false),
-        }
+        self.devices.retain(|known, device| match (context, primary_of) {
+            (Some(context), _) => known != context as u64,
+            (None, Some(primary_of)) => device as i32 != primary_of,
+            (None, None) => false,
+        });
     }
 
     /// The program is about to end a context.

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire};
 use std::sync::atomic::{AtomicPtr, AtomicU64};
 
 /// Rows of the first chunk; each further chunk has twice as many as the one before.
-const FIRST: u64 = 64;
+pub(crate) const FIRST: usize = 64;
 /// Together they have a row for each 32-bit number.
 const CHUNKS: usize = 27;
 
@@ -23,7 +23,7 @@ impl<const WORDS: usize> Arena<WORDS> {
     /// The chunk that has a row, and which row of the chunk it is.
     #[inline(always)]
     fn place(number: u32) -> (usize, usize) {
-        let from_first = u64::from(number) + FIRST;
+        let from_first = u64::from(number) + FIRST as u64;
         let level = from_first.ilog2();
         ((level - FIRST.ilog2()) as usize, (from_first - (1 << level)) as usize)
     }
@@ -32,16 +32,26 @@ impl<const WORDS: usize> Arena<WORDS> {
     #[inline(always)]
     pub(crate) fn get(&self, number: u32) -> Option<&[AtomicU64; WORDS]> {
         let (chunk, row) = Self::place(number);
-        let chunk = self.chunks.get(chunk)?.load(Acquire);
-        // SAFETY: a chunk has all rows that `place` names in it, and is never freed.
-        (!chunk.is_null()).then(|| unsafe { &*chunk.add(row) })
+        self.at(chunk, row)
+    }
+
+    /// A row by its chunk, and its number in that.
+    #[inline(always)]
+    pub(crate) fn at(&self, chunk: usize, row: usize) -> Option<&[AtomicU64; WORDS]> {
+        let rows = self.chunks.get(chunk)?.load(Acquire);
+        // SAFETY: a chunk has so many rows, and is never freed.
+        (!rows.is_null() && row < FIRST << chunk).then(|| unsafe { &*rows.add(row) })
     }
 
     /// Makes room for a row. False if there is no memory.
     pub(crate) fn reach(&self, number: u32) -> bool {
         let (chunk, _) = Self::place(number);
-        let (Some(slot), Ok(layout)) =
-            (self.chunks.get(chunk), Layout::array::<[AtomicU64; WORDS]>((FIRST as usize) << chunk))
+        self.reach_chunk(chunk)
+    }
+
+    /// Makes room for the rows of a chunk. False if there is no memory.
+    pub(crate) fn reach_chunk(&self, chunk: usize) -> bool {
+        let (Some(slot), Ok(layout)) = (self.chunks.get(chunk), Layout::array::<[AtomicU64; WORDS]>(FIRST << chunk))
         else {
             return false;
         };

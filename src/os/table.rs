@@ -76,6 +76,16 @@ impl<const PLACES: usize, const KEY: u32> Table<PLACES, KEY> {
         }
         before
     }
+
+    /// Forgets all keys of which this does not hold.
+    pub(crate) fn retain(&self, keeps: impl Fn(u64, u64) -> bool) {
+        for place in &self.0 {
+            let word = place.load(Acquire);
+            if word != 0 && !keeps(word & Self::MASK, word >> KEY) {
+                let _ = place.compare_exchange(word, 0, AcqRel, Relaxed);
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -113,6 +123,15 @@ mod tests {
         assert!(more().all(|key| table.set(key, 2, |value| value == 1, false)));
         assert!(more().all(|key| table.find(key) == Some(2)));
         assert!(table.set(0x7e00_0000_0000, 2, |_| false, true));
+    }
+
+    #[test]
+    fn retain_only_what_is_kept_is_found() {
+        let table = Small::new();
+        (1..=40).for_each(|n| _ = add(&table, n * 0x100, n % 2));
+        table.retain(|key, value| value == 1 && key != 0x100);
+        let found = (1..=40).filter(|n| table.find(n * 0x100).is_some()).collect::<Vec<_>>();
+        assert_eq!(found, (3..=40).step_by(2).collect::<Vec<_>>());
     }
 
     #[test]

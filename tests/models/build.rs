@@ -8,7 +8,7 @@ const SIGNAL: [&str; 2] = ["use std::sync::atomic::", "use crate::signal::"];
 const NOT_CONST: [&str; 2] = ["const fn ", "fn "];
 
 /// For each file what is replaced, which has to be there.
-const FILES: [(&str, &[[&str; 2]]); 10] = [
+const FILES: [(&str, &[[&str; 2]]); 12] = [
     (
         "src/os/table.rs",
         &[LOOM, NOT_CONST, ["[const { AtomicU64::new(0) }; PLACES]", "std::array::from_fn(|_| AtomicU64::new(0))"]],
@@ -22,6 +22,11 @@ const FILES: [(&str, &[[&str; 2]]); 10] = [
             ["[const { AtomicU64::new(0) }; COUNT]", "std::array::from_fn(|_| AtomicU64::new(0))"],
         ],
     ),
+    (
+        "src/objects/index.rs",
+        &[LOOM, NOT_CONST, ["use std::hint::", "use loom::hint::"], ["const TRIES: usize = 64;", "const TRIES: usize = 3;"]],
+    ),
+    ("src/objects/map.rs", &[LOOM, NOT_CONST, ["use std::sync::Mutex;", "use loom::sync::Mutex;"]]),
     (
         "src/objects/memory.rs",
         &[

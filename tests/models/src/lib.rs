@@ -19,14 +19,74 @@ mod os {
     pub(crate) mod table {
         library!("table.rs");
     }
+
+    /// Rows as the library's, of which there are few.
+    pub(crate) mod arena {
+        use loom::sync::atomic::AtomicU64;
+
+        pub(crate) const FIRST: usize = 1;
+        const ROWS: usize = 7;
+
+        pub(crate) struct Arena<const WORDS: usize>([[AtomicU64; WORDS]; ROWS]);
+
+        impl<const WORDS: usize> Arena<WORDS> {
+            pub(crate) fn new() -> Self {
+                Self(std::array::from_fn(|_| std::array::from_fn(|_| AtomicU64::new(0))))
+            }
+
+            pub(crate) fn get(&self, number: u32) -> Option<&[AtomicU64; WORDS]> {
+                self.0.get(number as usize)
+            }
+
+            pub(crate) fn at(&self, chunk: usize, row: usize) -> Option<&[AtomicU64; WORDS]> {
+                self.0.get((FIRST << chunk) - FIRST + row)
+            }
+
+            pub(crate) fn reach(&self, number: u32) -> bool {
+                (number as usize) < ROWS
+            }
+
+            pub(crate) fn reach_chunk(&self, chunk: usize) -> bool {
+                (FIRST << chunk) * 2 - FIRST <= ROWS
+            }
+        }
+    }
+
+    pub(crate) fn lock<T>(mutex: &loom::sync::Mutex<T>) -> loom::sync::MutexGuard<'_, T> {
+        mutex.lock().unwrap()
+    }
 }
 
-mod generations {
-    library!("generations.rs");
-}
+mod objects {
+    pub(crate) mod generations {
+        library!("generations.rs");
+    }
 
-mod memory {
-    library!("memory.rs");
+    pub(crate) mod index {
+        library!("index.rs");
+    }
+
+    pub(crate) mod map {
+        library!("map.rs");
+    }
+
+    pub(crate) mod memory {
+        library!("memory.rs");
+    }
+
+    pub(crate) mod streams {
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Stream {
+            Created(usize),
+        }
+
+        impl Stream {
+            pub(crate) fn handle(self) -> usize {
+                let Self::Created(handle) = self;
+                handle
+            }
+        }
+    }
 }
 
 mod route {
@@ -214,7 +274,7 @@ mod staging {
                 &self,
                 driver: &impl Stager,
                 kind: (Contexts, usize),
-                user: User,
+                user: Stream,
                 new: impl FnOnce() -> Host,
             ) -> Ring {
                 let ring = self.find(kind, user).or_else(|| self.take_over(driver, kind, user));
@@ -229,5 +289,5 @@ mod staging {
         }
     }
 
-    pub(crate) use rings::{Begun, Rings, User};
+    pub(crate) use rings::{Begun, Rings};
 }

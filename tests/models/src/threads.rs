@@ -9,13 +9,15 @@ use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use loom::thread;
 
 use crate::api::abi::Code;
-use crate::memory::{Cache, Kind, Place};
+use crate::objects::map::Map;
+use crate::objects::memory::{Cache, Kind, Place};
+use crate::objects::streams::Stream;
 use crate::os::table::{Table, spread};
 use crate::policy::Driver;
 use crate::route::{Routes, Slot};
 use crate::staging::ring::{Contexts, Host, NEEDED, Ring, Stager};
 use crate::staging::transfer::Transfer;
-use crate::staging::{Begun, Rings, User};
+use crate::staging::{Begun, Rings};
 use crate::writer::{A_REGION, Opened};
 
 /// Tries all orders in which threads are interrupted so often, and says how many there were.
@@ -156,26 +158,6 @@ type Small = Table<8, 48>;
 const KEY: u64 = 0x1000;
 
 #[test]
-fn key_that_two_threads_set_beside_another_that_goes_is_gone_once_it_is_forgotten() {
-    model("a key that goes", 3, || {
-        let table = Arc::new(Small::new());
-        // In the first place of the key, from where it goes meanwhile.
-        let other = (1..).find(|&other| other != KEY && spread(other, 3) == spread(KEY, 3)).unwrap();
-        assert!(table.set(other, 9, |_| false, false));
-        let sets = [1, 2].map(|value| {
-            let table = Arc::clone(&table);
-            thread::spawn(move || _ = table.set(KEY, value, |_| false, false))
-        });
-        table.forget(other);
-        assert!(table.find(KEY).is_none_or(|value| [1, 2].contains(&value)));
-        sets.into_iter().for_each(|set| set.join().unwrap());
-        assert!(table.find(KEY).is_some() && table.find(other).is_none());
-        table.forget(KEY);
-        assert_eq!(table.find(KEY), None);
-    });
-}
-
-#[test]
 fn who_finds_a_key_sees_what_was_done_before_it_was_set() {
     model("what was done before a key", 3, || {
         let (table, done) = (Arc::new(Small::new()), Arc::new(AtomicU64::new(0)));
@@ -204,6 +186,72 @@ fn counts_of_two_threads_are_never_more_than_there_were() {
         counts.into_iter().for_each(|count| count.join().unwrap());
         assert!((1..=2).contains(&table.find(KEY).unwrap()));
     });
+}
+
+// ---- Objects by their handles ----
+
+/// One thread changes a map, and another looks for what is in it.
+fn changes_beside_a_look(
+    name: &str,
+    known: &'static [(usize, u64)],
+    change: impl Fn(&Map) + Copy + Send + Sync + 'static,
+    look: impl Fn(&Map) + Copy + Send + Sync + 'static,
+) {
+    model(name, 3, move || {
+        let map = Arc::new(Map::new());
+        known.iter().for_each(|&(handle, word)| _ = map.set(handle, word));
+        let changes = {
+            let map = Arc::clone(&map);
+            thread::spawn(move || change(&map))
+        };
+        let looks = {
+            let map = Arc::clone(&map);
+            thread::spawn(move || look(&map))
+        };
+        changes.join().unwrap();
+        looks.join().unwrap();
+        look(&map);
+    });
+}
+
+/// Handles by the last bits of their hashes, which say which chains they are in.
+fn handle(bits: usize) -> usize {
+    (0x10..).find(|&handle| spread(handle as u64, 32) & 3 == bits).unwrap()
+}
+
+#[test]
+fn object_whose_row_goes_to_another_is_found_with_its_own_word_or_not() {
+    let [one, other] = [handle(0), handle(2)];
+    let known: &'static [(usize, u64)] = Box::leak(Box::new([(one, 1)]));
+    let change = move |map: &Map| {
+        map.remove(one);
+        map.set(other, 2);
+    };
+    let look = move |map: &Map| {
+        assert!(map.find(one).is_none_or(|found| found == 1));
+        assert!(map.find(other).is_none_or(|found| found == 2));
+    };
+    changes_beside_a_look("a row that goes to another object", known, change, look);
+}
+
+#[test]
+fn object_that_stays_is_found_while_there_come_to_be_more_chains() {
+    let [one, stays, comes] = [handle(0), handle(1), handle(2)];
+    let known: &'static [(usize, u64)] = Box::leak(Box::new([(one, 1), (stays, 2)]));
+    let look = move |map: &Map| assert_eq!(map.find(stays), Some(2));
+    changes_beside_a_look("more chains", known, move |map| _ = map.set(comes, 3), look);
+}
+
+#[test]
+fn object_that_stays_is_found_while_the_one_before_it_goes_to_another_chain() {
+    let [stays, goes, comes] = [handle(0), handle(2), handle(1)];
+    let known: &'static [(usize, u64)] = Box::leak(Box::new([(stays, 1), (goes, 2)]));
+    let change = move |map: &Map| {
+        map.remove(goes);
+        map.set(comes, 3);
+    };
+    let look = move |map: &Map| assert_eq!(map.find(stays), Some(1));
+    changes_beside_a_look("a row that goes to another chain", known, change, look);
 }
 
 // ---- Slots of real functions ----
@@ -394,7 +442,7 @@ const MEMORY: [(u64, u64); 2] = [(0x1000, 0x2000), (0x8000, 0x9000)];
 /// A copy from memory of a context by a stream, of a thread, in one step. False if its context is gone, or its ring is another's in this moment.
 fn copy((rings, gpus): &(Rings, Gpus), context: usize, stream: usize, ends: (u64, u64)) -> bool {
     let kind: (Contexts, usize) = ([(1, 1), (context, 1), (1, 1)], NEEDED);
-    let ring = rings.ring(gpus, kind, User::new(stream, false, stream), || gpus.host_memory(NEEDED).unwrap());
+    let ring = rings.ring(gpus, kind, Stream::Created(stream), || gpus.host_memory(NEEDED).unwrap());
     rings.keep(&ring, stream);
     let step = Transfer { ring, piece: 1, ends: [ends; 2] };
     let is_taken = matches!(rings.begin_step(gpus, &step), Begun::Taken { .. });
@@ -419,7 +467,7 @@ fn memory_of_a_copy_that_is_under_way_is_not_freed_before_it() {
         };
         let is_copied = copy(&both, 1, 5, MEMORY[0]);
         let (start, end) = MEMORY[0];
-        let waits_for = both.0.copies_of(&both.1, &(start..end), Some(User::new(6, false, 6)));
+        let waits_for = both.0.copies_of(&both.1, &(start..end), Some(Stream::Created(6)));
         assert!(!is_copied || !waits_for.is_empty(), "nothing waits for the copy");
         other.join().unwrap();
     });
@@ -450,7 +498,7 @@ fn memory_of_a_ring_that_goes_with_its_context_serves_one_other() {
             thread::spawn(move || _ = copy(&both, 1, stream, MEMORY[1]))
         });
         both.1.has_context.store(false, Release);
-        both.0.contexts_have_changed(&both.1, None, Some(2));
+        both.0.contexts_have_ended(&both.1, (&|&(context, _)| context == 2, true));
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         assert!(!both.0.is_in_use(&both.1, 2));
         assert!(both.0.are_apart(), "two rings have one stream, or one memory");
