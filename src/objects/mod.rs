@@ -9,6 +9,7 @@ pub(crate) mod generations;
 pub(crate) mod index;
 pub(crate) mod map;
 pub(crate) mod memory;
+pub(crate) mod pools;
 pub(crate) mod streams;
 
 use arrays::Arrays;

@@ -74,7 +74,7 @@ impl Access {
                     path = Path::Direct;
                 }
                 // Another thread has destroyed it meanwhile.
-                _ if self.lock().gone_pools.contains_key(&pool) => path = Path::Unknown,
+                _ if self.lock().pools.is_gone(pool) => path = Path::Unknown,
                 Code::NOT_READY if path != Path::Direct => {
                     path = Path::Staged(self.judge.put_off(plan, self.busy_or_held(plan)));
                 }
@@ -92,12 +92,11 @@ impl Access {
             if registry.is_held(pair) {
                 return Code::NOT_READY;
             }
-            registry.granted.push((pool, by));
-            registry.granted_to.insert(by);
+            registry.pools.grant(pool, by);
         }
         let code = if self.disablings_are_over() { driver.grant(pool, by) } else { Code::NOT_READY };
         if code != Code::SUCCESS {
-            self.lock().granted.retain(|&grant| grant != (pool, by));
+            self.lock().pools.is_not_granted(pool, by);
         }
         code
     }

@@ -98,7 +98,7 @@ impl Access {
 
     /// The code for giving devices rights to an imported pool, if any is not to reach it; none if it is not known on which GPU that lies.
     pub(super) fn refused_pool(&self, driver: &impl Driver, pool: usize, devices: &[i32]) -> Option<Code> {
-        let theirs = self.lock().opened.pools.get(&pool).cloned()?;
+        let theirs = self.lock().pools.imported_from(pool).cloned()?;
         for &device in devices {
             let why = self.why_not_theirs(driver, device, &theirs, Part::Vmm);
             let Some((peer, why)) = why.filter(|(_, why)| self.refuses(why)) else { continue };
@@ -187,7 +187,7 @@ impl Access {
         let is_told = how == How::Pool && by.is_some_and(|by| by != device);
         let names = if is_told { driver.names(device) } else { exports::find(handle) };
         if let (Holder::Pool(pool), Some(names)) = (holder, &names) {
-            self.lock().opened.pools.insert(pool, names.clone());
+            self.lock().pools.is_imported_from(pool, names);
         }
         let ordinal = names.as_ref().and_then(|names| ordinal_of(driver, names));
         let visible = ordinal.map(|ordinal| (how, *handle, ordinal));

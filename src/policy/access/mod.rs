@@ -338,9 +338,8 @@ impl Access {
             }
             Holder::Pool(pool) => {
                 let mut registry = self.lock();
-                let is_gone = registry.gone_pools.contains_key(&pool);
-                let owner =
-                    if is_gone { None } else { registry.number(Owner::Pool { handle: pool, device: memory.device }) };
+                let is_gone = registry.pools.is_gone(pool);
+                let owner = if is_gone { None } else { registry.pool(pool, memory.device) };
                 match owner.or_else(nobody) {
                     Some(owner) => Place::new(Kind::Pool, device?, owner),
                     None if is_gone => Place::new(Kind::Foreign, device?, 0),

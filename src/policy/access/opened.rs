@@ -48,8 +48,6 @@ pub(super) struct Opened {
     pub(super) visible: BTreeMap<u64, (How, Handle, u8)>,
     /// Memory that was exported by handles, and not freed, by where it begins.
     pub(super) exported: BTreeMap<u64, (How, Handle, i32)>,
-    /// The GPUs of imported pools, by their handles, as far as memory in them has told.
-    pub(super) pools: BTreeMap<usize, [String; 2]>,
     /// Bytes of physical memory, by its handles, which may come again.
     pub(super) physical: BTreeMap<usize, u64>,
 }

@@ -10,6 +10,7 @@ use crate::config::{self, Broken, Config, Denied, GpuName, Verify};
 use crate::model::{Hidden, Why};
 use crate::objects::generations::OWNERS;
 use crate::objects::memory::{Cache, Kind, Place};
+use crate::objects::pools::Pools;
 use crate::policy::driver::{Scratch, ScratchKind};
 use crate::policy::verdicts::Verdict;
 
@@ -146,21 +147,13 @@ pub(crate) struct Registry {
     scratch: Vec<Scratch>,
     /// Which device was let reach which scratch, by its address.
     pub(super) shared: Vec<(u64, i32)>,
-    pub(super) granted: Vec<(usize, i32)>,
-    /// The devices that were granted access to any pool so far, by us.
-    pub(super) granted_to: BTreeSet<i32>,
+    pub(super) pools: Pools,
     /// Which device the program was refused rights for, to memory of which.
     pub(super) refused_rights: BTreeSet<[i32; 2]>,
     /// Physical memory that was imported, by its handles. If its device is not visible, with the number that stands for that, or 0 as long as it
     /// has none.
     pub(super) imported: BTreeMap<usize, Option<u8>>,
     pub(super) opened: Opened,
-    /// Which device the program has granted access to which pool.
-    pub(super) granted_by_program: BTreeSet<(usize, i32)>,
-    /// Pools that are gone, by their handles, and their devices, as far as those are known.
-    pub(super) gone_pools: BTreeMap<usize, Option<i32>>,
-    /// Those of them that the program is about to destroy.
-    pub(super) going_pools: BTreeSet<usize>,
     /// Pairs of devices that were verified for a program that asks, or with HIP, in vain.
     pub(crate) asked: BTreeMap<(u8, u8), BackOff>,
     /// Pairs of devices that were verified anew, and whether data arrived; none if that could not be found out.
@@ -273,6 +266,12 @@ impl Registry {
         self.find(|known| *known == owner).map(|(number, _)| number).or_else(|| self.add(owner))
     }
 
+    /// The number of a pool that is there.
+    pub(super) fn pool(&mut self, pool: usize, device: i32) -> Option<u8> {
+        self.pools.is_on(pool, device);
+        self.number(Owner::Pool { handle: pool, device })
+    }
+
     pub(super) fn find(&self, wanted: impl Fn(&Owner) -> bool) -> Option<(u8, Owner)> {
         self.numbered().find(|(_, owner)| wanted(owner))
     }
@@ -366,8 +365,8 @@ impl Registry {
         let rights =
             || sides.into_iter().filter_map(|(by, to)| Some((self.owner(to.owner)?.pool()?, i32::from(by.device))));
         let is_the_programs =
-            links().any(|link| link.program) || rights().any(|right| self.granted_by_program.contains(&right));
-        let is_ours = links().next().is_some() || rights().any(|right| self.granted.contains(&right));
+            links().any(|link| link.program) || rights().any(|(pool, by)| self.pools.is_granted_by_program(pool, by));
+        let is_ours = links().next().is_some() || rights().any(|(pool, by)| self.pools.is_granted_by_us(pool, by));
         is_ours && !is_the_programs
     }
 
@@ -400,23 +399,10 @@ impl Registry {
         self.scratch.push(scratch);
     }
 
-    /// A reset ends the pools of a device; and those of which it is not known whose they are, perhaps.
+    /// A reset ends the pools of a device.
     pub(super) fn forget_pools(&mut self, device: i32) {
-        let elsewhere = |owner: Owner| match owner {
-            Owner::Pool { handle, device: of } if of != device => Some(handle),
-            _ => None,
-        };
-        let elsewhere: BTreeSet<usize> = self.numbered().filter_map(|(_, owner)| elsewhere(owner)).collect();
-        self.granted.retain(|(pool, _)| elsewhere.contains(pool));
-        self.granted_by_program.retain(|(pool, _)| elsewhere.contains(pool));
-        self.gone_pools.retain(|_, of| of.is_some_and(|of| of != device));
+        self.pools.device_is_reset(device);
         self.drop_scratches(|scratch| scratch.kind == ScratchKind::Pool && scratch.device == device);
-    }
-
-    /// Nobody is granted access to a pool any more.
-    pub(super) fn drop_grants(&mut self, pool: usize) {
-        self.granted.retain(|&(granted, _)| granted != pool);
-        self.granted_by_program.retain(|&(granted, _)| granted != pool);
     }
 
     pub(super) fn drop_scratches(&mut self, is_dropped: impl Fn(&Scratch) -> bool) {

@@ -817,7 +817,7 @@ fn pool_whose_handle_is_given_anew_is_there() {
     process.access.pool_is_new(&process.driver, pool(1), Some(1));
     process.access.pool_has_changed(pool(1), [(0, true)].into_iter());
     process.access.pool_is_gone(pool(1), true);
-    assert!(process.access.lock().granted_by_program.contains(&(pool(1), 0)));
+    assert!(process.access.lock().pools.is_granted_by_program(pool(1), 0));
     assert_ne!(process.copy_on(memory_of(0), pooled(1), 4, Circumstances::default()), Some(Path::Unknown));
 }
 
@@ -1007,8 +1007,8 @@ fn pools_of_other_devices_are_known_after_a_reset() {
     process.access.contexts_have_ended(&Ended::new(&process.driver, Some(3), None));
     assert!(process.access.keeps_right(pool(0), 1) && process.access.has_granted(pool(1), 0));
     assert!(!process.access.has_granted(pool(1), 2));
-    let gone = || process.access.lock().gone_pools.keys().copied().collect::<Vec<_>>();
-    assert_eq!(gone(), [pool(2)], "what a reset has ended may be another pool soon");
+    let is_gone = |of| process.access.lock().pools.is_gone(pool(of));
+    assert_eq!([is_gone(2), is_gone(3)], [true, false], "what a reset has ended may be another pool soon");
     process.access.contexts_have_ended(&Ended::new(&process.driver, Some(0), None));
     assert!(!process.access.keeps_right(pool(0), 1) && process.access.keeps_right(pool(1), 0));
 }

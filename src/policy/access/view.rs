@@ -195,29 +195,17 @@ impl Access {
     pub(crate) fn pool_is_going(&self, pool: usize) {
         let mut registry = self.lock();
         let is_it = |owner: &Owner| matches!(owner, Owner::Pool { handle, .. } if *handle == pool);
-        let found = registry.find(is_it);
-        if let Some((number, _)) = found {
+        if let Some((number, _)) = registry.find(is_it) {
             registry.forget(self.caches(), number);
         }
-        let is_known = registry.gone_pools.contains_key(&pool);
-        registry.gone_pools.entry(pool).or_insert(found.map(|(_, owner)| owner.device()));
-        if !is_known {
-            registry.going_pools.insert(pool);
-        }
+        registry.pools.begins_to_go(pool);
     }
 
     /// Whether a pool that was to go is gone.
     pub(crate) fn pool_is_gone(&self, pool: usize, is_gone: bool) {
-        let mut registry = self.lock();
-        match registry.going_pools.remove(&pool) {
-            true if is_gone => registry.drop_grants(pool),
-            true => {
-                registry.gone_pools.remove(&pool);
-                // Meanwhile its memory was taken for that of a pool that is gone, which has no owner.
-                self.cache.forget(0);
-            }
-            // It was gone before, or its handle is another's by now.
-            false => {}
+        if self.lock().pools.has_gone(pool, is_gone) {
+            // Meanwhile its memory was taken for that of a pool that is gone, which has no owner.
+            self.cache.forget(0);
         }
     }
 
@@ -225,28 +213,18 @@ impl Access {
     /// an earlier pool had to a new one: those are ours still. To ask while a stream is captured would end the capture.
     pub(crate) fn pool_is_new(&self, driver: &impl Driver, pool: usize, device: Option<i32>) {
         let asked = device.filter(|_| !captures::may_be_under_way());
-        let granted_to = asked.map(|_| self.lock().granted_to.clone()).unwrap_or_default();
+        let granted_to = asked.map(|_| self.lock().pools.granted_to.clone()).unwrap_or_default();
         let is_left = |by: &i32| Some(*by) != device && driver.pool_access(pool, *by);
-        let left: Vec<_> = granted_to.into_iter().filter(is_left).map(|by| (pool, by)).collect();
+        let left = granted_to.into_iter().filter(is_left).collect();
         let mut registry = self.lock();
-        registry.gone_pools.remove(&pool);
-        registry.going_pools.remove(&pool);
-        registry.opened.pools.remove(&pool);
-        registry.drop_grants(pool);
-        registry.granted.extend(left);
-        device.and_then(|device| registry.number(Owner::Pool { handle: pool, device }));
+        registry.pools.is_new(pool, device, left);
+        device.and_then(|device| registry.pool(pool, device));
     }
 
     /// The program has set a pool's rights: for these devices, whether they have any now.
     pub(crate) fn pool_has_changed(&self, pool: usize, devices: impl Iterator<Item = (i32, bool)>) {
         let mut registry = self.lock();
-        for (device, is_granted) in devices {
-            if is_granted {
-                registry.granted_by_program.insert((pool, device));
-            } else {
-                registry.granted_by_program.remove(&(pool, device));
-            }
-        }
+        devices.for_each(|(device, is_granted)| registry.pools.set_by_program(pool, device, is_granted));
         let number = registry.find(|owner| owner.pool() == Some(pool)).map(|(number, _)| number);
         drop(registry);
         number.into_iter().for_each(|number| self.cells.change(number));
@@ -255,13 +233,13 @@ impl Access {
     /// Whether a right stays though the program takes it away: we have given it too, and copies that are under way may need
     /// it.
     pub(crate) fn keeps_right(&self, pool: usize, device: i32) -> bool {
-        self.lock().granted.contains(&(pool, device))
+        self.lock().pools.is_granted_by_us(pool, device)
     }
 
     /// Whether it was us alone who granted a device access to a pool.
     pub(crate) fn has_granted(&self, pool: usize, device: i32) -> bool {
         let registry = self.lock();
-        registry.granted.contains(&(pool, device)) && !registry.granted_by_program.contains(&(pool, device))
+        registry.pools.is_granted_by_us(pool, device) && !registry.pools.is_granted_by_program(pool, device)
     }
 
     /// The numbers of the current context and a peer, if both are known.
