@@ -148,7 +148,7 @@ impl Change<'_> {
                 HIP.memory_has_changed();
             }
             (State::sets_mapped_access, &[Value::Address(address), Value::UInt(bytes), ..]) => {
-                mode::unseen(|| VALIDATE.facts().access_was_set(address as u64, bytes, ret));
+                mode::unseen(|| OBJECTS.past.access_was_set(address as u64, bytes, ret));
                 mode::unseen(|| ACCESS.mappings_have_changed());
             }
             _ if self.moves_memory(state) => self.on_move(ret),
@@ -276,7 +276,7 @@ fn on_free(start: Value, is_mapped: bool, ret: Code) {
     }
     if ret == Code::SUCCESS && VALIDATE.is_on() {
         let end = ACCESS.known(start).map_or(0, |(_, range)| range.end);
-        VALIDATE.facts().memory_is_gone(start, end);
+        OBJECTS.past.memory_is_gone(start, end);
     }
     // What is unmapped may be parts of several allocations.
     if is_mapped { mode::unseen(|| ACCESS.mappings_have_changed()) } else { ACCESS.memory_is_gone(start) }

@@ -9,7 +9,7 @@ use super::{mode, thread};
 use crate::api::abi::Code;
 use crate::api::{Function, Layer};
 use crate::model::{Access, Named};
-use crate::objects::captures;
+use crate::objects::{OBJECTS, captures};
 use crate::policy::{ACCESS, Driver, HarmlessEnable, VALIDATE, validate};
 use crate::real::driver::RealDriver;
 
@@ -26,7 +26,7 @@ pub(super) fn decide(call: &Call<'_>) -> Decision {
             let harmless = ACCESS.disabling(&RealDriver, peer);
             if harmless.is_none() {
                 thread::current().set_unfinished(TAKES, true);
-                under.inspect(|(devices, _)| VALIDATE.facts().is_disabled_under_copy(*devices));
+                under.inspect(|(devices, _)| OBJECTS.past.is_disabled_under_copy(*devices));
             }
             harmless
         }),
@@ -40,7 +40,7 @@ pub(super) fn decide(call: &Call<'_>) -> Decision {
 fn unfinished_copy(call: &Call<'_>) -> Option<([u8; 2], usize)> {
     let pair = validate::access_pair(&RealDriver, &call.request).filter(|_| VALIDATE.is_on())?;
     let [Ok(device), Ok(peer)] = pair.map(u8::try_from) else { return None };
-    VALIDATE.facts().unfinished(&RealDriver, [device, peer])
+    VALIDATE.unfinished(&RealDriver, [device, peer])
 }
 
 /// The code that the program gets for the driver's.

@@ -9,11 +9,14 @@ pub(crate) mod generations;
 pub(crate) mod index;
 pub(crate) mod map;
 pub(crate) mod memory;
+pub(crate) mod past;
 pub(crate) mod pools;
+pub(crate) mod shared;
 pub(crate) mod streams;
 
 use arrays::Arrays;
 use contexts::Contexts;
+use past::Past;
 use streams::Streams;
 
 /// The objects of this process.
@@ -22,12 +25,20 @@ pub(crate) static OBJECTS: Objects = Objects::new();
 pub(crate) struct Objects {
     pub(crate) arrays: Arrays,
     pub(crate) contexts: Contexts,
+    pub(crate) past: Past,
     pub(crate) streams: Streams,
 }
 
 impl Objects {
     pub(crate) const fn new() -> Self {
-        Self { arrays: Arrays::new(), contexts: Contexts::new(), streams: Streams::new() }
+        Self { arrays: Arrays::new(), contexts: Contexts::new(), past: Past::new(), streams: Streams::new() }
+    }
+
+    /// Forgets all that may have changed while nobody looked.
+    pub(crate) fn forget(&self) {
+        self.context_has_changed(None, None);
+        self.streams.forget_all();
+        self.past.forget();
     }
 
     /// A context may have ended, or be about to: the one with this handle, or the primary one of a device. If neither is known, any may be it.

@@ -8,8 +8,8 @@ use p2pshim_trace::{NoteKind, REMOTE_LAST};
 
 use super::Access;
 use super::hide::granules;
-use super::opened::{Handle, How, Of, hex};
 use crate::api::abi::Code;
+use crate::objects::shared::{Handle, How, Of, hex};
 use crate::policy::driver::{Driver, Holder, Memory};
 use crate::record::exports;
 use crate::record::log::{self, Once};
@@ -150,7 +150,7 @@ impl Access {
     /// Physical memory was imported, by that handle: of another process, or what this one has exported.
     pub(crate) fn memory_is_imported(&self, driver: &impl Driver, handle: usize) {
         let is_seen = driver.location(handle).is_none_or(|device| device >= 0);
-        self.lock().imported.insert(handle, (!is_seen).then_some(0));
+        self.lock().shared_memory.imported.insert(handle, (!is_seen).then_some(0));
         self.has_imported.store(true, Relaxed);
     }
 
@@ -158,8 +158,8 @@ impl Access {
     pub(crate) fn is_not_imported(&self, handle: usize) {
         if self.has_imported() {
             let mut registry = self.lock();
-            registry.imported.remove(&handle);
-            self.has_imported.store(!registry.imported.is_empty(), Relaxed);
+            registry.shared_memory.imported.remove(&handle);
+            self.has_imported.store(!registry.shared_memory.imported.is_empty(), Relaxed);
         }
     }
 
@@ -172,7 +172,8 @@ impl Access {
 
     /// Whether what is mapped there was imported.
     pub(super) fn is_imported(&self, driver: &impl Driver, at: u64) -> bool {
-        self.has_imported() && driver.mapped_memory(at).is_some_and(|handle| self.lock().imported.contains_key(&handle))
+        self.has_imported()
+            && driver.mapped_memory(at).is_some_and(|handle| self.lock().shared_memory.imported.contains_key(&handle))
     }
 }
 
@@ -192,7 +193,7 @@ impl Access {
         let ordinal = names.as_ref().and_then(|names| ordinal_of(driver, names));
         let visible = ordinal.map(|ordinal| (how, *handle, ordinal));
         if let Some(it) = visible
-            && self.lock().opened.visible.insert(start, it) != visible
+            && self.lock().shared_memory.visible.insert(start, it) != visible
         {
             note_visible(start, &it, bytes, by);
         }
@@ -202,7 +203,7 @@ impl Access {
         }
         let of = names.map_or(Of::Handle(*handle), |[uuid, _]| Of::Gpu(uuid));
         let (number, is_new) = {
-            let opened = &mut self.lock().opened;
+            let opened = &mut self.lock().shared_memory;
             let known = ordinal.or_else(|| opened.numbers.get(&of).copied());
             let number = known.unwrap_or_else(|| opened.next());
             opened.ranges.insert((how, start), number);
@@ -228,13 +229,13 @@ impl Access {
     /// Memory was freed or closed, which may have been exported, or opened: a handle may be so several times.
     pub(crate) fn memory_is_freed(&self, driver: &impl Driver, start: u64) {
         let (visible, exported) = {
-            let opened = &mut self.lock().opened;
+            let opened = &mut self.lock().shared_memory;
             opened.ranges.remove(&(How::Pool, start));
             (opened.visible.get(&start).copied(), opened.exported.remove(&start))
         };
         exported.iter().for_each(|export| note_exported(export, 0));
         if let Some(it) = visible.filter(|it| it.0 == How::Pool || driver.memory(start).is_none()) {
-            self.lock().opened.visible.remove(&start);
+            self.lock().shared_memory.visible.remove(&start);
             note_visible(start, &it, 0, None);
         }
     }
@@ -242,21 +243,21 @@ impl Access {
     /// The number that stands for the device of memory, if it is another process's and the device is not known. What is mapped is cut to
     /// its mapping.
     pub(super) fn remote(&self, driver: &impl Driver, address: u64, memory: &mut Memory) -> Option<u8> {
-        let at = |how| self.lock().opened.ranges.get(&(how, memory.range.0)).copied();
+        let at = |how| self.lock().shared_memory.ranges.get(&(how, memory.range.0)).copied();
         match memory.holder {
             Holder::Opened => Some(at(How::Ipc).unwrap_or(REMOTE_LAST)),
             Holder::Pool(_) if self.has_opened() => at(How::Pool),
             Holder::Mapped if self.has_imported() => {
                 let physical = driver.mapped_memory(address)?;
-                let known = (*self.lock().imported.get(&physical)?)?;
+                let known = (*self.lock().shared_memory.imported.get(&physical)?)?;
                 memory.range = driver.mapping(address).unwrap_or(memory.range);
                 if known != 0 {
                     return Some(known);
                 }
                 let number = {
                     let mut registry = self.lock();
-                    let number = registry.opened.next();
-                    registry.imported.insert(physical, Some(number));
+                    let number = registry.shared_memory.next();
+                    registry.shared_memory.imported.insert(physical, Some(number));
                     number
                 };
                 let by = driver.current_context().and_then(|context| driver.device_of_context(context));
@@ -269,12 +270,12 @@ impl Access {
 
     /// Physical memory was made, that may be exported.
     pub(crate) fn physical_is_made(&self, physical: usize, bytes: u64) {
-        self.lock().opened.physical.insert(physical, bytes);
+        self.lock().shared_memory.physical.insert(physical, bytes);
     }
 
     /// The program has a descriptor of physical memory, for others.
     pub(crate) fn physical_is_exported(&self, driver: &impl Driver, physical: usize) {
-        let bytes = self.lock().opened.physical.get(&physical).copied().unwrap_or(0);
+        let bytes = self.lock().shared_memory.physical.get(&physical).copied().unwrap_or(0);
         if let Some(device) = driver.location(physical) {
             note_exported(&(How::Vmm, [0; 64], device), bytes);
         }
@@ -282,14 +283,14 @@ impl Access {
 
     /// Whether the program has made a handle itself, as far as that is noted.
     pub(crate) fn has_exported(&self, handle: &Handle) -> bool {
-        self.lock().opened.exported.values().any(|(_, it, _)| it == handle)
+        self.lock().shared_memory.exported.values().any(|(_, it, _)| it == handle)
     }
 
     /// The program has a handle of the memory at an address, for others.
     pub(crate) fn memory_is_exported(&self, driver: &impl Driver, how: How, address: u64, handle: &Handle) {
         if let Some(memory) = driver.memory(address)
             && let export = (how, *handle, memory.device)
-            && self.lock().opened.exported.insert(memory.range.0, export) != Some(export)
+            && self.lock().shared_memory.exported.insert(memory.range.0, export) != Some(export)
         {
             self.has_opened.store(true, Relaxed);
             note_exported(&export, memory.range.1);

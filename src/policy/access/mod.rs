@@ -38,7 +38,6 @@ pub(crate) mod fake;
 mod foreign;
 mod hide;
 pub(crate) mod judge;
-mod opened;
 pub(crate) mod outcome;
 mod pair_state;
 pub(crate) mod registry;
@@ -50,9 +49,9 @@ mod verified;
 pub(crate) mod verify;
 mod view;
 
+pub(crate) use crate::objects::shared::{Handle, How};
 pub(crate) use decide::Circumstances;
 pub(crate) use hide::Grants;
-pub(crate) use opened::{Handle, How};
 pub(crate) use pair_state::PairState;
 pub(crate) use registry::{Verification, ordered};
 pub(crate) use standing::Standing;

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::back_off::BackOff;
 use super::cells::Cells;
-use super::opened::Opened;
 use crate::api::Layer;
 use crate::config::{self, Broken, Config, Denied, GpuName, Verify};
 use crate::model::{Hidden, Why};
 use crate::objects::generations::OWNERS;
 use crate::objects::memory::{Cache, Kind, Place};
 use crate::objects::pools::Pools;
+use crate::objects::shared::Shared;
 use crate::policy::driver::{Scratch, ScratchKind};
 use crate::policy::verdicts::Verdict;
 
@@ -150,10 +150,7 @@ pub(crate) struct Registry {
     pub(super) pools: Pools,
     /// Which device the program was refused rights for, to memory of which.
     pub(super) refused_rights: BTreeSet<[i32; 2]>,
-    /// Physical memory that was imported, by its handles. If its device is not visible, with the number that stands for that, or 0 as long as it
-    /// has none.
-    pub(super) imported: BTreeMap<usize, Option<u8>>,
-    pub(super) opened: Opened,
+    pub(super) shared_memory: Shared,
     /// Pairs of devices that were verified for a program that asks, or with HIP, in vain.
     pub(crate) asked: BTreeMap<(u8, u8), BackOff>,
     /// Pairs of devices that were verified anew, and whether data arrived; none if that could not be found out.

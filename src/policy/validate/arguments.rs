@@ -1,21 +1,21 @@
 //! Faults that a call's arguments show by themselves, or by what the driver knows of them.
 
 use super::call::{Given, Seen, Side, Sides};
-use super::facts::Facts;
 use super::objects::{Object, Part, check_both, check_object};
 use super::rights;
 use crate::api::Layer;
 use crate::api::abi::Code;
 use crate::model::{Access, Asks, Finding, Named, Request, Rule, Shape};
+use crate::objects::Objects;
 use crate::policy::driver::Driver;
 
 /// The findings about a call's arguments, the weightiest first.
-pub(super) fn check(driver: &impl Driver, facts: &Facts, seen: &Seen<'_>) -> Vec<Finding> {
+pub(super) fn check(driver: &impl Driver, objects: &Objects, seen: &Seen<'_>) -> Vec<Finding> {
     if seen.devices.is_none() {
         return Vec::new();
     }
     match seen.request.asks {
-        Asks::Copy(_) => check_copy(driver, facts, seen),
+        Asks::Copy(_) => check_copy(driver, objects, seen),
         Asks::Access(Access::Enable { peer, .. } | Access::Disable { peer }) => check_access(driver, seen, peer),
         Asks::Access(query @ Access::Query { .. }) => check_query(seen, query),
         Asks::Batch { .. } | Asks::Other => Vec::new(),
@@ -142,7 +142,7 @@ pub(super) fn unreadable(request: &Request<'_>) -> Option<Finding> {
     Some(Finding::new(Rule::Copy3dNullParameters, request.function.layer(), format!("{name}{what}")))
 }
 
-fn check_copy(driver: &impl Driver, facts: &Facts, seen: &Seen<'_>) -> Vec<Finding> {
+fn check_copy(driver: &impl Driver, objects: &Objects, seen: &Seen<'_>) -> Vec<Finding> {
     let layer = seen.layer();
     let mut found: Vec<Finding> = unreadable(seen.request).into_iter().collect();
     let Some(call) = Sides::of(seen.request) else { return found };
@@ -162,7 +162,7 @@ fn check_copy(driver: &impl Driver, facts: &Facts, seen: &Seen<'_>) -> Vec<Findi
         }
     }
     if let Some(stream) = seen.request.stream()
-        && facts.objects.streams.is_destroyed(stream)
+        && objects.streams.is_destroyed(stream)
     {
         found.push(Finding::new(Rule::CopyDestroyedStream, layer, format!("stream={stream:#x} was destroyed")));
     }
@@ -172,8 +172,8 @@ fn check_copy(driver: &impl Driver, facts: &Facts, seen: &Seen<'_>) -> Vec<Findi
     if call.is_empty() {
         return found;
     }
-    let objects = [0, 1].map(|index| call.sides.get(index).map(|side| Object::of(driver, facts, side)));
-    let [Some(src), Some(dst)] = objects else { return found };
+    let sides = [0, 1].map(|index| call.sides.get(index).map(|side| Object::of(driver, objects, side)));
+    let [Some(src), Some(dst)] = sides else { return found };
     // In the runtime an array decides what the extent counts.
     let unit = match (layer, src.element().or(dst.element())) {
         (Layer::Runtime, Some(bytes)) => Some(bytes),
@@ -182,7 +182,7 @@ fn check_copy(driver: &impl Driver, facts: &Facts, seen: &Seen<'_>) -> Vec<Findi
     };
     for (side, object) in call.sides.iter().zip([&src, &dst]) {
         if let (false, Object::Memory { address, memory, .. }) = (seen.has_succeeded(), object) {
-            found.extend(rights::check(driver, facts, seen, side, (*address, *memory)));
+            found.extend(rights::check(driver, objects, seen, side, (*address, *memory)));
         }
         let function = seen.request.function;
         let part = Part { function, call: &call, side, unit, has_succeeded: seen.has_succeeded() };

@@ -3,10 +3,9 @@
 use std::fmt::Display;
 
 use super::call::{Given, Seen, Sides};
-use super::facts::Facts;
 use crate::model::{Finding, Named, Path, Rule, Why, counters};
-use crate::objects::captures;
 use crate::objects::streams::{self, Known};
+use crate::objects::{Objects, captures};
 use crate::policy::driver::{Driver, Holder};
 
 /// A pair whose copies are staged is spoken of from the copy on that exceeds either.
@@ -14,17 +13,17 @@ const COPIES: u64 = 16;
 const BYTES: u64 = 1 << 20;
 
 /// Adds what is dangerous or slow about a copy that has succeeded.
-pub(super) fn find(driver: &impl Driver, facts: &Facts, seen: &Seen<'_>, found: &mut Vec<Finding>) {
+pub(super) fn find(driver: &impl Driver, objects: &Objects, seen: &Seen<'_>, found: &mut Vec<Finding>) {
     let Some(call) = Sides::of(seen.request) else { return };
     if call.is_empty() {
         return;
     }
-    let Some(devices) = devices(driver, facts, &call) else { return };
+    let Some(devices) = devices(driver, objects, &call) else { return };
     match seen.request.stream() {
-        Some(stream) => check_stream(driver, facts, seen, (stream, devices), found),
+        Some(stream) => check_stream(driver, objects, seen, (stream, devices), found),
         // A regular copy may well have nothing to do with the stream.
         None if is_regular(seen) => {}
-        None => check_synchronous(driver, facts, seen, devices, found),
+        None => check_synchronous(driver, objects, seen, devices, found),
     }
     check_path(driver, seen, devices, found);
 }
@@ -34,11 +33,11 @@ fn is_regular(seen: &Seen<'_>) -> bool {
 }
 
 /// The devices of a copy: the source's, the destination's.
-fn devices(driver: &impl Driver, facts: &Facts, call: &Sides) -> Option<[i32; 2]> {
+fn devices(driver: &impl Driver, objects: &Objects, call: &Sides) -> Option<[i32; 2]> {
     let device = |index: usize| {
         let address = match call.sides.get(index)?.given {
             Given::Device(address) | Given::Any(address) => address,
-            Given::Array(array) => return facts.objects.arrays.made_in(array).map(|(.., device)| device),
+            Given::Array(array) => return objects.arrays.made_in(array).map(|(.., device)| device),
             _ => return None,
         };
         let memory = driver.memory(address)?;
@@ -51,7 +50,7 @@ fn devices(driver: &impl Driver, facts: &Facts, call: &Sides) -> Option<[i32; 2]
 /// Whether the stream belongs to a device that takes part.
 fn check_stream(
     driver: &impl Driver,
-    facts: &Facts,
+    objects: &Objects,
     seen: &Seen<'_>,
     (stream, devices): (usize, [i32; 2]),
     found: &mut Vec<Finding>,
@@ -60,14 +59,14 @@ fn check_stream(
     let device = if is_default {
         let Some(context) = driver.current_context() else { return };
         let device = driver.device_of_context(context).and_then(|device| u8::try_from(device).ok());
-        device.inspect(|&device| facts.objects.contexts.is_seen(context, device))
+        device.inspect(|&device| objects.contexts.is_seen(context, device))
     } else {
         // Not to be made current here to be asked: a green context may be current to one thread only.
         let context = driver.stream_context(stream, seen.request.function.per_thread());
-        let device = context.and_then(|context| facts.objects.contexts.device_of(context));
-        let known = facts.objects.streams.there(stream).unwrap_or(Known::on(None));
+        let device = context.and_then(|context| objects.contexts.device_of(context));
+        let known = objects.streams.there(stream).unwrap_or(Known::on(None));
         let (context, device) = (context.unwrap_or(known.context), device.unwrap_or(known.device));
-        facts.objects.streams.is_made(stream, Known { context, device, ..known });
+        objects.streams.is_made(stream, Known { context, device, ..known });
         (device != Known::NOWHERE).then_some(device)
     };
     let Some(device) = device.map(i32::from).filter(|device| !devices.contains(device)) else { return };
@@ -84,7 +83,7 @@ fn check_stream(
 /// beside each other is not meant to be ordered.
 fn check_synchronous(
     driver: &impl Driver,
-    facts: &Facts,
+    objects: &Objects,
     seen: &Seen<'_>,
     devices: [i32; 2],
     found: &mut Vec<Finding>,
@@ -94,7 +93,9 @@ fn check_synchronous(
     // Asking about a stream could end a capture.
     let may_ask = || !captures::may_be_under_way();
     let is_busy = |stream| may_ask() && driver.is_stream_idle(stream) == Some(false);
-    let busy = facts.find_stream(|stream, known| is_near(known) && is_busy(stream));
+    // Nobody is about to destroy one meanwhile.
+    let busy = captures::ask()
+        .and_then(|_asking| objects.streams.all().find(|&(stream, known)| is_near(known) && is_busy(stream)));
     if let Some((stream, known)) = busy {
         let what = format!("stream {stream:#x} of device {} is non-blocking and has unfinished work", known.device);
         found.push(Finding::new(Rule::OrderNonBlocking, seen.layer(), what));

@@ -35,7 +35,7 @@ impl Validate {
                 wrong
             }
             Some(Code::SUCCESS) => self.churn(seen).into_iter().collect(),
-            Some(ret) => vec![explain((&self.facts, seen, ret), wrong, || false, || by_arguments(seen, ret))],
+            Some(ret) => vec![explain((self.objects, seen, ret), wrong, || false, || by_arguments(seen, ret))],
             None => Vec::new(),
         }
     }

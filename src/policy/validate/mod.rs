@@ -23,7 +23,6 @@
 
 mod arguments;
 mod call;
-mod facts;
 mod hazards;
 mod hip;
 mod objects;
@@ -43,7 +42,6 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::Mutex;
 
-use self::facts::Facts;
 use super::access::Access;
 use super::driver::Driver;
 use crate::api::abi::Code;
@@ -51,14 +49,14 @@ use crate::api::{AccessKind, Effect, Layer};
 use crate::config;
 use crate::model::finding::documents;
 use crate::model::{self, Finding, Memcpy, Named, Path, Rule, Why, counters};
-use crate::objects::Objects;
 use crate::objects::memory::{self, Place};
 use crate::objects::streams::Known;
+use crate::objects::{Objects, captures};
 
 /// All that is known for the rules.
 pub(crate) struct Validate {
     mode: AtomicU8,
-    facts: Facts,
+    objects: &'static Objects,
     /// How often the program has enabled access: whether of HIP, from device, to device.
     enabled: Mutex<BTreeMap<(bool, i32, i32), u32>>,
     /// How often each rule has spoken of each place in the program.
@@ -81,7 +79,7 @@ impl Validate {
     pub(crate) const fn new(objects: &'static Objects) -> Self {
         Self {
             mode: AtomicU8::new(OFF),
-            facts: Facts::new(objects),
+            objects,
             enabled: Mutex::new(BTreeMap::new()),
             found: Mutex::new(BTreeMap::new()),
         }
@@ -95,7 +93,7 @@ impl Validate {
         };
         // What came and went while nobody looked is not known.
         if !self.is_on() && mode != OFF {
-            self.facts.forget();
+            self.objects.forget();
         }
         self.mode.store(mode, Relaxed);
     }
@@ -115,9 +113,13 @@ impl Validate {
         self.mode.load(Relaxed) == STRICT
     }
 
-    /// The facts that were seen of handles and memory.
-    pub(crate) fn facts(&self) -> &Facts {
-        &self.facts
+    /// The last stream of direct copies between two devices, in either direction, that has something left to do.
+    pub(crate) fn unfinished(&self, driver: &impl Driver, [one, other]: [u8; 2]) -> Option<([u8; 2], usize)> {
+        captures::beside_none(|| {
+            let last = |devices| Some((devices, self.objects.streams.last_of(devices)?));
+            let mut copies = [[one, other], [other, one]].into_iter().filter_map(last);
+            copies.find(|&(_, stream)| driver.is_stream_idle(stream) == Some(false))
+        })
     }
 
     /// Whether there is nothing to say of a copy that succeeded, as far as that is known without asking.
@@ -151,7 +153,7 @@ impl Validate {
     fn is_on_device(&self, named: Named, place: Place) -> bool {
         match named {
             Named::Ordinal(ordinal) => ordinal == i32::from(place.device),
-            Named::Context(context) => self.facts.objects.contexts.device_of(context) == Some(place.device),
+            Named::Context(context) => self.objects.contexts.device_of(context) == Some(place.device),
             Named::Pointer => true,
         }
     }
@@ -160,7 +162,7 @@ impl Validate {
     /// not wait for.
     #[inline(always)]
     fn is_stream_near(&self, driver: &impl Driver, stream: Option<usize>, devices: [u8; 2], by: Caller) -> bool {
-        let objects = self.facts.objects;
+        let objects = self.objects;
         let device = match stream {
             None => {
                 let has_stream = |device: &u8| objects.streams.has_non_blocking(*device, by.thread);
@@ -176,7 +178,7 @@ impl Validate {
     /// The finding before a call is made: in strict mode the documented error that the call is refused with, else what would
     /// crash the library, which can be said of at no other time.
     pub(crate) fn before(&self, driver: &impl Driver, seen: &Seen<'_>) -> Option<Finding> {
-        let mut wrong = arguments::check(driver, &self.facts, seen);
+        let mut wrong = arguments::check(driver, self.objects, seen);
         if self.is_strict() {
             // A code that the function's own page lists goes before one that is another page's.
             let is_listed = |code: Code| documents(seen.request.function, code);
@@ -192,11 +194,11 @@ impl Validate {
         if seen.has_succeeded() {
             self.revive(seen);
         }
-        let mut wrong = arguments::check(driver, &self.facts, seen);
+        let mut wrong = arguments::check(driver, self.objects, seen);
         match seen.ret {
             Some(Code::SUCCESS) if seen.request.copy().is_some() => {
                 self.remember(driver, seen);
-                hazards::find(driver, &self.facts, seen, &mut wrong);
+                hazards::find(driver, self.objects, seen, &mut wrong);
                 wrong
             }
             Some(Code::SUCCESS) => {
@@ -206,8 +208,8 @@ impl Validate {
             }
             Some(ret) => {
                 let is_context_gone = || returned::is_current_context_gone(driver);
-                let by_driver = || returned::by_driver(driver, &self.facts, seen, ret);
-                vec![returned::explain((&self.facts, seen, ret), wrong, is_context_gone, by_driver)]
+                let by_driver = || returned::by_driver(driver, self.objects, seen, ret);
+                vec![returned::explain((self.objects, seen, ret), wrong, is_context_gone, by_driver)]
             }
             None => Vec::new(),
         }
@@ -219,16 +221,16 @@ impl Validate {
         let Some(call) = Sides::of(seen.request) else { return };
         let is_stream_used = !call.is_empty() || call.is_3d || seen.layer() == Layer::Driver;
         if let Some(stream) =
-            seen.request.stream().filter(|&stream| is_stream_used && self.facts.objects.streams.is_destroyed(stream))
+            seen.request.stream().filter(|&stream| is_stream_used && self.objects.streams.is_destroyed(stream))
         {
-            self.facts.objects.streams.forget(stream);
+            self.objects.streams.forget(stream);
         }
         if call.is_empty() {
             return;
         }
         for side in call.sides {
             if let Given::Array(array) = side.given {
-                self.facts.objects.arrays.is_there(array);
+                self.objects.arrays.is_there(array);
             }
         }
     }
@@ -241,7 +243,7 @@ impl Validate {
 
     /// The device of a context that exists.
     pub(crate) fn device_of(&self, driver: &impl Driver, context: usize) -> Option<u8> {
-        let contexts = &self.facts.objects.contexts;
+        let contexts = &self.objects.contexts;
         if let known @ Some(_) = contexts.device_of(context) {
             return known;
         }

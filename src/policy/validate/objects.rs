@@ -1,9 +1,9 @@
 //! The sides of a copy: whether they hold what is copied.
 
 use super::call::{Given, Side, Sides, pitch_name};
-use super::facts::Facts;
 use crate::api::{Function, Layer};
 use crate::model::{Finding, Rule};
+use crate::objects::Objects;
 use crate::objects::arrays::{Array, Shape};
 use crate::policy::driver::{Driver, Holder, Memory};
 
@@ -22,13 +22,13 @@ pub(super) enum Object {
 }
 
 impl Object {
-    pub(super) fn of(driver: &impl Driver, facts: &Facts, side: &Side) -> Self {
+    pub(super) fn of(driver: &impl Driver, objects: &Objects, side: &Side) -> Self {
         let (address, may_be_host) = match side.given {
             Given::Device(0) => return Self::Other,
             Given::Device(address) => (address, false),
             Given::Any(address) => (address, true),
             Given::Array(array) => {
-                return match facts.objects.arrays.find(array) {
+                return match objects.arrays.find(array) {
                     Some(Array::There { shape: Some(shape), .. }) => Self::Array(shape),
                     Some(Array::Destroyed) => Self::DestroyedArray(array),
                     Some(Array::There { shape: None, .. }) | None => Self::Other,
@@ -40,7 +40,7 @@ impl Object {
             Some(memory) => Self::Memory { address, memory },
             None if !driver.is_unknown(address) => Self::Other,
             None => {
-                let rule = match facts.was_freed(address) {
+                let rule = match objects.past.was_freed(address) {
                     true => Rule::CopyFreedMemory,
                     false if driver.is_readable(address) => Rule::CopyHostMemory,
                     false => Rule::CopyUnknownPointer,

@@ -1,15 +1,14 @@
 //! The meaning of an error that the program gets.
 
 use super::call::{Given, Seen, Side, Sides};
-use super::facts::Facts;
 use super::rights::refused;
 use crate::api::abi::Code;
 use crate::api::{Function, Layer, codes};
 use crate::model::finding::documents;
 use crate::model::rules::Severity;
 use crate::model::{Access, Asks, Finding, Named, Request, Rule};
-use crate::objects::captures;
 use crate::objects::streams::{Known, State};
+use crate::objects::{Objects, captures};
 use crate::policy::driver::{Driver, Holder};
 
 /// `cudaErrorStreamCaptureUnsupported`, `…Invalidated`, `…Implicit`.
@@ -22,7 +21,7 @@ const CONTEXT_IS_DESTROYED: Code = Code(709);
 /// Explains an error that the program gets, by what is wrong with the arguments if that is it. `otherwise` is what explains it if
 /// nothing else does; with a context that is gone a stream is not blamed.
 pub(super) fn explain(
-    (facts, seen, ret): (&Facts, &Seen<'_>, Code),
+    (objects, seen, ret): (&Objects, &Seen<'_>, Code),
     wrong: Vec<Finding>,
     is_context_gone: impl FnOnce() -> bool,
     otherwise: impl FnOnce() -> Option<Finding>,
@@ -33,7 +32,7 @@ pub(super) fn explain(
         let of = seen.device.map_or(String::new(), |device| format!(" of device {device}"));
         let mut what =
             format!("an error of work that was queued earlier, in the current context{of} or in one of the copy");
-        if let Some([src, dst]) = facts.disabled_under_copy().filter(|_| !is_hip) {
+        if let Some([src, dst]) = objects.past.disabled_under_copy().filter(|_| !is_hip) {
             what += &format!(
                 "; before it, peer access was disabled under an unfinished copy from device {src} to device {dst} (P2P-disable-under-copy)"
             );
@@ -59,7 +58,7 @@ pub(super) fn explain(
     if let (Code::INVALID_HANDLE | CONTEXT_IS_DESTROYED, Some(stream)) = (ret, seen.request.stream())
         && (ret == Code::INVALID_HANDLE || !is_context_gone())
     {
-        let what = match facts.objects.streams.find(stream) {
+        let what = match objects.streams.find(stream) {
             Some(Known { device, state: State::Reset, .. }) => {
                 format!("stream={stream:#x} was destroyed when device {device} was reset (cudaDeviceReset)")
             }
@@ -71,13 +70,13 @@ pub(super) fn explain(
 }
 
 /// Explains an error of CUDA by what only its driver knows.
-pub(super) fn by_driver(driver: &impl Driver, facts: &Facts, seen: &Seen<'_>, ret: Code) -> Option<Finding> {
+pub(super) fn by_driver(driver: &impl Driver, objects: &Objects, seen: &Seen<'_>, ret: Code) -> Option<Finding> {
     if seen.changes_access() && ret == Code::PEER_ACCESS_UNSUPPORTED {
         // Without a path in the hardware there is nothing to hide.
         let has_path = seen.pair.is_some_and(|[device, peer]| driver.can_access(device, peer) == Ok(true));
         return Some(unsupported(seen, has_path));
     }
-    if let Some(what) = unreachable_mapping(driver, facts, seen) {
+    if let Some(what) = unreachable_mapping(driver, objects, seen) {
         return Some(Finding::new(Rule::CopyMappedNoAccess, seen.layer(), what));
     }
     Some(Finding::new(Rule::Copy3dHeight, seen.layer(), short_slice(seen)?).without_code())
@@ -189,7 +188,7 @@ pub(super) fn is_current_context_gone(driver: &impl Driver) -> bool {
 }
 
 /// The end of a copy that was mapped by the program, and is not its own device's to use.
-fn unreachable_mapping(driver: &impl Driver, facts: &Facts, seen: &Seen<'_>) -> Option<String> {
+fn unreachable_mapping(driver: &impl Driver, objects: &Objects, seen: &Seen<'_>) -> Option<String> {
     let call = Sides::of(seen.request).filter(|call| !call.is_empty())?;
     let is_out_of_reach = |side: &&Side| {
         let (Given::Device(address) | Given::Any(address)) = side.given else { return false };
@@ -198,7 +197,7 @@ fn unreachable_mapping(driver: &impl Driver, facts: &Facts, seen: &Seen<'_>) -> 
     };
     let side = call.sides.iter().find(is_out_of_reach)?;
     let (Given::Device(address) | Given::Any(address)) = side.given else { return None };
-    Some(format!("{} is mapped memory that its own device cannot access{}", side.name, refused(facts, address)))
+    Some(format!("{} is mapped memory that its own device cannot access{}", side.name, refused(objects, address)))
 }
 
 /// Which side's slices are shorter than the extent. With one slice the documentation does not mind, but the hardware does.

@@ -1,15 +1,14 @@
 //! Memory with rights of its own: of pools, and mapped by the program.
 
 use super::call::{Seen, Side};
-use super::facts::Facts;
 use crate::api::{Layer, codes};
 use crate::model::{Finding, Named, Rule};
-use crate::objects::captures;
+use crate::objects::{Objects, captures};
 use crate::policy::driver::{Driver, Holder, Memory};
 
 /// Says that the program has asked for access to what is mapped there, and did not get it.
-pub(super) fn refused(facts: &Facts, address: u64) -> String {
-    let Some(code) = facts.refused_access(address) else { return String::new() };
+pub(super) fn refused(objects: &Objects, address: u64) -> String {
+    let Some(code) = objects.past.refused_access(address) else { return String::new() };
     let name = codes::name(Layer::Driver, code).unwrap_or("an error");
     format!(": cuMemSetAccess returned {name} ({}) for it", code.0)
 }
@@ -18,7 +17,7 @@ pub(super) fn refused(facts: &Facts, address: u64) -> String {
 /// failed tells.
 pub(super) fn check(
     driver: &impl Driver,
-    facts: &Facts,
+    objects: &Objects,
     seen: &Seen<'_>,
     side: &Side,
     (address, memory): (u64, Memory),
@@ -27,7 +26,7 @@ pub(super) fn check(
     if holder == Holder::Mapped && !driver.mapped_access(address, device) {
         let what = format!(
             "{name}={address:#x} is mapped, but its device {device} cannot access it{}",
-            refused(facts, address)
+            refused(objects, address)
         );
         return Some(Finding::new(Rule::CopyMappedNoAccess, layer, what));
     }
@@ -43,7 +42,7 @@ pub(super) fn check(
     };
     let what = format!(
         "{name}={address:#x} is {what} of device {device}, to which the current device {current} has no access{}",
-        refused(facts, address)
+        refused(objects, address)
     );
     (!has_access).then(|| Finding::new(Rule::CopyNoRights, layer, what))
 }

@@ -139,7 +139,7 @@ fn after_linear_copy_each_wrong_argument_has_its_rule() {
         assert!(ret != 0 || !process.is_clean(&values), "{}", rule.id());
     }
     let process = Process::new();
-    process.validate.facts().memory_is_gone(freed, freed + 100);
+    process.objects.past.memory_is_gone(freed, freed + 100);
     let values = with(good(), 2, pointer(freed + 50));
     assert_eq!(process.said(RUNTIME, &values, 1), [(Rule::CopyFreedMemory, Some(1))]);
 }

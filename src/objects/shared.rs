@@ -19,7 +19,7 @@ pub(crate) enum How {
 }
 
 impl How {
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Ipc => "ipc",
             Self::Vmm => "vmm",
@@ -30,36 +30,39 @@ impl How {
 
 /// All memory that a number stands for: of a handle, or of a GPU that is not visible, by its UUID.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Of {
+pub(crate) enum Of {
     Handle(Handle),
     Gpu(String),
 }
 
 #[derive(Default)]
-pub(super) struct Opened {
+pub(crate) struct Shared {
+    /// Physical memory that was imported, by its handles. If its device is not visible, with the number that stands for that, or 0 as long as it
+    /// has none.
+    pub(crate) imported: BTreeMap<usize, Option<u8>>,
     /// The numbers of memory, which stay: records have them.
-    pub(super) numbers: BTreeMap<Of, u8>,
+    pub(crate) numbers: BTreeMap<Of, u8>,
     /// How many numbers were given out.
     given: u8,
     /// The numbers of what was opened by handles, by how and where its memory begins. Of what is closed some may be left, until other
     /// memory is opened there in that way.
-    pub(super) ranges: BTreeMap<(How, u64), u8>,
+    pub(crate) ranges: BTreeMap<(How, u64), u8>,
     /// Memory that was opened by handles on visible GPUs, by where it begins: records have the GPU's ordinal.
-    pub(super) visible: BTreeMap<u64, (How, Handle, u8)>,
+    pub(crate) visible: BTreeMap<u64, (How, Handle, u8)>,
     /// Memory that was exported by handles, and not freed, by where it begins.
-    pub(super) exported: BTreeMap<u64, (How, Handle, i32)>,
+    pub(crate) exported: BTreeMap<u64, (How, Handle, i32)>,
     /// Bytes of physical memory, by its handles, which may come again.
-    pub(super) physical: BTreeMap<usize, u64>,
+    pub(crate) physical: BTreeMap<usize, u64>,
 }
 
-impl Opened {
+impl Shared {
     /// A number that nothing has, or the one for the rest.
-    pub(super) fn next(&mut self) -> u8 {
+    pub(crate) fn next(&mut self) -> u8 {
         self.given = self.given.saturating_add(1).min(REMOTE_LAST - REMOTE + 1);
         REMOTE + self.given - 1
     }
 }
 
-pub(super) fn hex(handle: &Handle) -> String {
+pub(crate) fn hex(handle: &Handle) -> String {
     handle.iter().map(|byte| format!("{byte:02x}")).collect()
 }
