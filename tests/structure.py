@@ -388,6 +388,55 @@ def unguarded(root):
                 yield f"{path.relative_to(root)}: {name} neither holds signals back nor stops a panic"
 
 
+# Fields and statics outside `objects` whose type may keep an object of the driver by its handle or address, and why each does not, or may.
+KEPT_ELSEWHERE = {
+    ("src/call/control.rs", "looked_up"): "counts of functions",
+    ("src/call/control.rs", "called"): "counts of functions",
+    ("src/call/origin.rs", "COUNTS"): "places in the program",
+    ("src/capi/event.rs", "EVER"): "callbacks",
+    ("src/model/line.rs", "callers"): "places in the program",
+    ("src/policy/access/registry.rs", "taken"): "memory of ours, by the context that it is in",
+    ("src/policy/ended.rs", "asked"): "answers within one call",
+    ("src/policy/graph.rs", "prepared"): "graphs within one call, by threads",
+    ("src/policy/graph.rs", "nodes"): "graphs within one call",
+    ("src/policy/graph.rs", "copies"): "graphs within one call",
+    ("src/policy/hands.rs", "onward"): "bytes of copies with the host, by addresses",
+    ("src/policy/hands.rs", "noted"): "bytes of copies with the host, by addresses",
+    ("src/policy/staging/rings.rs", "kept_by"): "threads",
+    ("src/policy/validate/mod.rs", "found"): "places in the program",
+    ("src/policy/waits.rs", "entries"): "copies, in the objects' index",
+    ("src/policy/waits.rs", "pairs"): "ends of copies, in the objects' index",
+    ("src/policy/waits.rs", "spare"): "events of ours",
+    ("src/real/stack.rs", "read"): "words of a stack",
+    ("src/record/trace.rs", "origins"): "places in the program",
+    ("src/record/trace.rs", "numbers"): "places in the program",
+}
+# A collection by handles or addresses, or rows that are found by them.
+BY_HANDLE = re.compile(r"\b(?:(?:BTree|Hash)(?:Map|Set)<\(*(?:usize|u64)\b|Vec<\(*usize\b|Index<|Map\b(?!<)|Table<)|\[AtomicUsize;")
+
+
+def kept_elsewhere(crate):
+    """The driver's objects are kept in `objects`, not where they are used."""
+    known = set()
+    for file in crate.files.values():
+        if file.room in ("objects", "os"):
+            continue
+        code, fields = file.code, []
+        for found in re.finditer(r"\bstruct\s+\w+[^;{(]*\{", code):
+            end = end_of_braces(code, found.end() - 1)
+            body = re.finditer(r"\b(\w+):\s*([^\n]*)", code[found.end() : end])
+            fields += [(found.end() + field.start(), field[1], field[2]) for field in body]
+        fields += [(found.start(), found[1], found[2]) for found in re.finditer(r"\b(?:static|type)\s+(\w+)\s*[:=]\s*([^=;]*)", code)]
+        for at, name, kind in fields:
+            if BY_HANDLE.search(kind):
+                known.add((file.path, name))
+                if (file.path, name) not in KEPT_ELSEWHERE:
+                    yield f"{file.place(at)}: {name} may keep an object of the driver outside `objects`, and KEPT_ELSEWHERE does not say why"
+    paths = {file.path for file in crate.files.values()}
+    for path, name in sorted(reason for reason in set(KEPT_ELSEWHERE) - known if reason[0] in paths):
+        yield f"{path}: KEPT_ELSEWHERE has {name}, which is not there"
+
+
 def conflict_markers(root):
     """Lines that git has left where it could not merge. One of = counts between the two others only: it can be below a heading."""
     for path in kept_by_git(root):
@@ -474,6 +523,7 @@ def main():
         "lengths": [length for one in [crate, *others] for length in lengths(one)],
         "forms": list(forms(root)),
         "words that publish": list(published(root, [crate, *others])),
+        "objects kept elsewhere": list(kept_elsewhere(crate)),
         "C interface": list(unguarded(root)),
         "conflict markers": list(conflict_markers(root)),
         "crates": [] if any(other.files for other in others) else ["Cargo.toml has no members with source files"],

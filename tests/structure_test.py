@@ -68,6 +68,16 @@ class Structure(unittest.TestCase):
             self.finds(expected, files)
         self.finds("ARCHITECTURE.md: src/api/mod.rs publishes nothing by `x`".replace("`", ""), {"ARCHITECTURE.md": "| `src/api/mod.rs` | `x` | y |\n"})
 
+    def test_object_that_is_kept_outside_objects_is_found(self):
+        for field in ("streams: Mutex<BTreeMap<usize, u8>>", "mapped: BTreeMap<(u64, u64), u8>", "rows: Index<3, LINK>", "last: [AtomicUsize; 4]"):
+            name = field.split(":")[0]
+            expected = f"src/api/mod.rs:3: {name} may keep an object of the driver outside `objects`, and KEPT_ELSEWHERE does not say why"
+            self.finds(expected, {"src/api/mod.rs": CLEAN["src/api/mod.rs"] + f"struct Facts {{ {field}, n: u8 }}\n"})
+            self.finds(expected, {"src/api/mod.rs": CLEAN["src/api/mod.rs"] + f"static {field.replace(': ', ': ', 1)} = x();\n"})
+        said, status = self.check(files={"src/api/mod.rs": CLEAN["src/api/mod.rs"] + "struct Facts { rules: BTreeMap<Rule, u64> }\n"})
+        self.assertEqual(status, 0, said)
+        self.finds("src/policy/waits.rs: KEPT_ELSEWHERE has", {"src/policy/waits.rs": "struct Waits { entries: Index<6, NEXT>, pairs: Index<9, NEXT> }\n"})
+
     def test_function_of_the_c_interface_that_holds_no_signals_back_is_found(self):
         begin = 'use super::call;\n%s#[unsafe(no_mangle)]\npub extern "C" fn p2pshim_x() {\n    %s\n}\n'
         said, status = self.check(files={"src/capi/copy.rs": begin % ("", "guarded(|| {})")})

@@ -6,6 +6,7 @@ pub(crate) mod arrays;
 pub(crate) mod captures;
 pub(crate) mod contexts;
 pub(crate) mod generations;
+pub(crate) mod graphs;
 pub(crate) mod index;
 pub(crate) mod map;
 pub(crate) mod memory;

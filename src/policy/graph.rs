@@ -8,16 +8,9 @@
 //!
 //! Changes to an executable graph name nodes of the graph that it was instantiated from, also after it was updated with
 //! another; what was disabled stays so until it is enabled (measured on H200, docs/MEASUREMENTS.md).
-//!
-//! Launches look it up under a lock that is held for a moment, by everybody with signals and cancellation held back: a handler that leaves by
-//! `longjmp`, or a thread that ends, would leave it locked. What a launch itself would change waits for the next one if anybody is reading.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
-
-use parking_lot::{RwLock, RwLockReadGuard};
 
 use super::access::{Access, Between, Circumstances, ordered};
 use super::driver::{Driver, NodeCopy};
@@ -25,35 +18,14 @@ use super::validate;
 use super::waits::{Context, Stream, Waits};
 use crate::api::Layer;
 use crate::model::{Ends, Finding, Memcpy, Part, Path, Rule, Traffic};
-use crate::os::table::spread;
+use crate::objects::graphs::{Exec, Execs, GraphCopy, Held};
 use crate::os::{self, alloc};
 
-/// All executable graphs that copy between devices, by their handles.
+/// All executable graphs that copy between devices.
 pub(crate) struct Graphs {
-    execs: RwLock<Execs>,
-    count: AtomicUsize,
+    execs: Execs,
     /// The graphs that are being instantiated, by the thread that does.
     prepared: Mutex<BTreeMap<usize, Instantiation>>,
-}
-
-type Execs = HashMap<usize, Exec, BuildHasherDefault<OfHandle>>;
-
-/// A look-up among 10,000 handles costs as much as one among few.
-#[derive(Default)]
-struct OfHandle(u64);
-
-impl Hasher for OfHandle {
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.write_usize(usize::from(*byte)));
-    }
-
-    fn write_usize(&mut self, handle: usize) {
-        self.0 = spread(self.0.rotate_left(8) ^ handle as u64, u64::BITS) as u64;
-    }
-
-    fn finish(&self) -> u64 {
-        self.0 ^ self.0 >> 32
-    }
 }
 
 /// A graph that a thread is instantiating, or updating an executable graph with.
@@ -67,9 +39,6 @@ struct Instantiation {
     held: Held,
 }
 
-/// The pairs of devices whose copies in a graph are staged: p2pshim enables none of them as long as there is the graph.
-type Held = Arc<BTreeSet<(u8, u8)>>;
-
 /// A node that records an event behind copies between the same ends.
 struct Mark {
     node: usize,
@@ -79,61 +48,10 @@ struct Mark {
     ends: Ends,
 }
 
-struct Exec {
-    copies: Arc<Vec<GraphCopy>>,
-    /// The nodes that copy, as those of the graph that it was instantiated from.
-    nodes: Arc<Vec<usize>>,
-    /// Those of them that are disabled.
-    disabled: BTreeSet<usize>,
-    /// Copies behind which, or behind the child graphs of which, an event is recorded, and the event.
-    marked: Arc<Vec<(Vec<usize>, usize)>>,
-    held: Held,
-    /// The parts that the others come to.
-    parts: Arc<[Part]>,
-    /// [`Access::losses`] when it was instantiated.
-    losses: usize,
-    /// Whether it is known whether there is anything to say of its paths.
-    is_checked: bool,
-}
-
-#[derive(Clone, Copy)]
-struct GraphCopy {
-    node: usize,
-    /// As long as the graph is being instantiated: [`NodeCopy::within`].
-    within: usize,
-    src: u64,
-    dst: u64,
-    traffic: Traffic,
-}
-
-impl Exec {
-    fn new(copies: Vec<GraphCopy>, nodes: Arc<Vec<usize>>, disabled: BTreeSet<usize>, losses: usize) -> Self {
-        let enabled = copies.iter().filter(|copy| !disabled.contains(&copy.node));
-        let parts = Part::sum(enabled.map(|copy| copy.traffic)).into();
-        Self {
-            copies: Arc::new(copies),
-            nodes,
-            disabled,
-            marked: Arc::default(),
-            held: Held::default(),
-            parts,
-            losses,
-            is_checked: false,
-        }
-    }
-
-    /// The copies, and the nodes whose copies a launch does not make.
-    fn copies(&self) -> (Arc<Vec<GraphCopy>>, BTreeSet<usize>) {
-        (Arc::clone(&self.copies), self.disabled.clone())
-    }
-}
-
-impl GraphCopy {
-    /// The path that a copy like it would take now, as far as is known.
-    fn now(&self, access: &Access, driver: &impl Driver) -> Option<Path> {
-        let copy = Memcpy::linear(self.src, self.dst, self.traffic.bytes);
-        access.traffic_now(driver, &copy).map(|traffic| traffic.unstaged().path)
-    }
+/// The path that a copy like it would take now, as far as is known.
+fn path_now(copy: &GraphCopy, access: &Access, driver: &impl Driver) -> Option<Path> {
+    let copy = Memcpy::linear(copy.src, copy.dst, copy.traffic.bytes);
+    access.traffic_now(driver, &copy).map(|traffic| traffic.unstaged().path)
 }
 
 #[derive(Clone, Debug)]
@@ -158,11 +76,7 @@ pub(crate) enum Change {
 
 impl Graphs {
     pub(crate) const fn new() -> Self {
-        Self {
-            execs: RwLock::new(HashMap::with_hasher(BuildHasherDefault::new())),
-            count: AtomicUsize::new(0),
-            prepared: Mutex::new(BTreeMap::new()),
-        }
+        Self { execs: Execs::new(), prepared: Mutex::new(BTreeMap::new()) }
     }
 
     /// A thread is about to instantiate a graph: gives the pairs of its copies access. Nothing is done that the thread's own captures
@@ -243,8 +157,7 @@ impl Graphs {
     /// Adds the nodes that record events to a graph that an executable graph is about to be updated with: without them the two would have
     /// different nodes. One of another shape gets as many, so that it is refused for what it is refused for without them.
     pub(crate) fn mark_update(&self, driver: &impl Driver, exec: usize, graph: usize, thread: usize) {
-        let known = self.read().get(&exec).map(|exec| (Arc::clone(&exec.marked), Arc::clone(&exec.nodes)));
-        let Some((marked, nodes)) = known.filter(|(marked, _)| !marked.is_empty()) else { return };
+        let Some(Exec { marked, nodes, .. }) = self.execs.find_if(exec, |exec| !exec.marked.is_empty()) else { return };
         if !driver.can_lose_nodes(graph) {
             return;
         }
@@ -300,10 +213,7 @@ impl Graphs {
     /// An executable graph has changed. Its copies keep the path of their pair.
     /// None if it is not known, or there is no memory for what it copies now: then it stays known as it was.
     pub(crate) fn changed(&self, access: &Access, driver: &impl Driver, exec: usize, change: Change) -> Option<()> {
-        let known = self.read().get(&exec).map(|Exec { copies, nodes, marked, disabled, held, losses, .. }| {
-            (Arc::clone(copies), Arc::clone(nodes), Arc::clone(marked), disabled.clone(), Arc::clone(held), *losses)
-        });
-        let (known, nodes, marked, mut disabled, held, losses) = known?;
+        let Exec { copies: known, nodes, marked, mut disabled, held, losses, .. } = self.execs.find(exec)?;
         let is_whole = matches!(change, Change::Whole { .. });
         let new = match change {
             Change::Whole { graph } => named(driver.graph_copies(graph)?, nodes.iter().copied()),
@@ -344,19 +254,13 @@ impl Graphs {
 
     #[inline(always)]
     pub(crate) fn are_there(&self) -> bool {
-        self.count.load(Relaxed) != 0
+        self.execs.are_there()
     }
 
     /// The copies between devices of a launch of an executable graph, if it has any.
     #[inline(always)]
     pub(crate) fn launched(&self, exec: usize) -> Option<Arc<[Part]>> {
-        if !self.are_there() {
-            return None;
-        }
-        os::undisturbed(|| {
-            let execs = self.read();
-            execs.get(&exec).filter(|exec| !exec.parts.is_empty()).map(|exec| Arc::clone(&exec.parts))
-        })
+        self.execs.launched(exec)
     }
 
     /// Whether anything was disabled so far that a graph may rely on.
@@ -368,20 +272,14 @@ impl Graphs {
     /// The finding about launching an executable graph now, if the program has disabled access since it was instantiated.
     pub(crate) fn lost(&self, access: &Access, driver: &impl Driver, exec: usize, layer: Layer) -> Option<Finding> {
         let losses = access.losses();
-        let (copies, disabled) = {
-            let execs = self.read();
-            execs.get(&exec).filter(|known| known.losses != losses)?.copies()
-        };
+        let known = self.execs.find_if(exec, |known| known.losses != losses)?;
         let is_lost = |copy: &&GraphCopy| {
             let is_direct = |path| matches!(path, Path::Direct | Path::Broken);
-            is_direct(copy.traffic.path) && copy.now(access, driver).is_some_and(|path| !is_direct(path))
+            is_direct(copy.traffic.path) && path_now(copy, access, driver).is_some_and(|path| !is_direct(path))
         };
-        let mut made = copies.iter().filter(|copy| !disabled.contains(&copy.node));
-        let Some(copy) = made.find(is_lost) else {
+        let Some(copy) = known.made().find(is_lost) else {
             // What was taken away does not concern it.
-            if let Some(known) = self.execs.try_write().as_mut().and_then(|execs| execs.get_mut(&exec)) {
-                known.losses = losses;
-            }
+            self.execs.change(exec, |known| known.losses = losses);
             return None;
         };
         let Traffic { src, dst, .. } = copy.traffic;
@@ -392,20 +290,15 @@ impl Graphs {
 
     /// The finding, once, about an executable graph whose copies are staged though they need not be.
     pub(crate) fn staged(&self, access: &Access, driver: &impl Driver, exec: usize, layer: Layer) -> Option<Finding> {
-        let (copies, disabled) = {
-            let mut execs = self.execs.try_write()?;
-            let known = execs.get_mut(&exec).filter(|known| !known.is_checked)?;
-            known.is_checked = true;
-            known.copies()
-        };
+        let check = |known: &mut Exec| (!std::mem::replace(&mut known.is_checked, true)).then(|| known.clone());
+        let known = self.execs.change(exec, check)??;
         let is_detour = |copy: &&GraphCopy| {
             let path = copy.traffic.path;
-            let is_late = || copy.now(access, driver) == Some(Path::Direct);
+            let is_late = || path_now(copy, access, driver) == Some(Path::Direct);
             validate::is_detour(Some(path)) || matches!(path, Path::Staged(_)) && is_late()
         };
-        let made = || copies.iter().filter(|copy| !disabled.contains(&copy.node));
-        let Traffic { src, dst, path, .. } = made().find(is_detour)?.traffic;
-        let all = Part::sum(made().map(|copy| copy.traffic).filter(|of| (of.src, of.dst) == (src, dst)));
+        let Traffic { src, dst, path, .. } = known.made().find(is_detour)?.traffic;
+        let all = Part::sum(known.made().map(|copy| copy.traffic).filter(|of| (of.src, of.dst) == (src, dst)));
         let (copies, bytes) = all.iter().fold((0, 0), |(copies, bytes), part| {
             (part.copies.saturating_add(copies), part.traffic.bytes.saturating_add(bytes))
         });
@@ -414,41 +307,9 @@ impl Graphs {
         Some(Finding::new(Rule::GraphStaged, layer, what))
     }
 
-    /// Waits, if need be, without the lock's own way, which allocates and registers a destructor: see [`os::lock`].
-    #[inline(always)]
-    fn read(&self) -> RwLockReadGuard<'_, Execs> {
-        match self.execs.try_read_recursive() {
-            Some(execs) => execs,
-            None => self.read_later(),
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn read_later(&self) -> RwLockReadGuard<'_, Execs> {
-        loop {
-            os::pause();
-            if let Some(execs) = self.execs.try_read_recursive() {
-                return execs;
-            }
-        }
-    }
-
     fn set(&self, access: &Access, exec: usize, to: Option<Exec>) {
         let held = to.as_ref().map(|to| Arc::clone(&to.held)).unwrap_or_default();
-        let mut execs = loop {
-            match self.execs.try_write() {
-                Some(execs) => break execs,
-                None => os::pause(),
-            }
-        };
-        // Taken out first, so that it is dropped outside the lock.
-        let before = match to {
-            Some(to) => execs.insert(exec, to),
-            None => execs.remove(&exec),
-        };
-        self.count.store(execs.len(), Relaxed);
-        drop(execs);
+        let before = self.execs.set(exec, to);
         let is_other = |before: &Exec| !Arc::ptr_eq(&before.held, &held);
         before.filter(is_other).into_iter().for_each(|before| access.release(&before.held));
     }
@@ -719,7 +580,7 @@ mod tests {
         graphs.prepare(access, &fake, GRAPH, (THREAD, true));
         graphs.instantiated((access, &Waits::new(), &fake), Some(EXEC), THREAD);
         program_enables(access, &fake);
-        let reading = graphs.execs.read_recursive();
+        let reading = graphs.execs.read();
         assert!(graphs.launched(EXEC).is_some());
         assert_eq!(graphs.staged(access, &fake, EXEC, Layer::Driver), None);
         drop(reading);
