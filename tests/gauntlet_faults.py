@@ -32,7 +32,7 @@ SHOWN_BY = {"record-dropped": "waits_churn-12", "left-forgotten": "waits_stepped
 # The name; the file; a text that is there once, and another in its place; perhaps more of these.
 FAULTS = (
     # Calls do not wait for copies that p2pshim has made direct.
-    ("lost-waits", "src/call/waits.rs", "while WAITS.are_pending(of) {", "while WAITS.are_pending(of) && capture::may_be_under_way() {"),
+    ("lost-waits", "src/call/waits.rs", "while WAITS.are_pending(of) {", "while WAITS.are_pending(of) && captures::may_be_under_way() {"),
     # No event is recorded behind a copy.
     ("record-dropped", WAITS, "let is_recorded = stream.record(driver, entry[EVENT].load(Acquire) as usize);", "let is_recorded = stream != Stream::Created(usize::from(driver.is_device_memory(0)));"),
     # A copy whose call was left is not recorded by who waits.
@@ -57,7 +57,7 @@ FAULTS = (
     # Beside a free what is remembered decides that a copy is left to CUDA.
     ("blocked-beside-frees", "src/policy/access/mod.rs", "if self.blocks() {\n            return None;\n        }\n        let (src, dst) = (self.cache", "let (src, dst) = (self.cache",
      ".filter(|_| !self.blocks())", ""),
-    ("frees-not-seen", "src/policy/memory.rs", "                self.forget_pieces(&range);\n                true\n", "                true\n"),
+    ("frees-not-seen", "src/objects/memory.rs", "                self.forget_pieces(&range);\n                true\n", "                true\n"),
     # A source that is to be read during the call is read later.
     ("attributes-ignored", "src/call/read.rs", "attributes.is_some_and(|attributes| is_put_off(attributes.order, attributes.flags))\n        }\n        _ => true", "attributes.is_some()\n        }\n        _ => true"),
     # Look-ups do not go through a library behind that wraps dlsym.
@@ -72,7 +72,7 @@ FAULTS = (
     # What the process holds grows, and records are lost.
     ("memory-leaks", "src/call/waits.rs", FIRST, FIRST + "    std::mem::forget(vec![1_u8; 1 << 14]);\n"),
     ("descriptors-leak", "src/call/waits.rs", FIRST, FIRST + '    std::mem::forget(std::fs::File::open("/dev/null"));\n'),
-    ("streams-leak", "src/policy/staging/rings.rs", "rings.keep(*ring, |context| !is_gone(context));", "drop(rings);"),
+    ("streams-leak", "src/policy/staging/rings.rs", "rings.keep(*ring, |context| !has_ended(context));", "drop(rings);"),
     ("records-lost", "src/record/trace.rs", "return Ok(segment.begin(depth, function, site, self.now()));", "return Ok(None);"),
 )
 

@@ -426,7 +426,8 @@ def kept_elsewhere(crate):
             end = end_of_braces(code, found.end() - 1)
             body = re.finditer(r"\b(\w+):\s*([^\n]*)", code[found.end() : end])
             fields += [(found.end() + field.start(), field[1], field[2]) for field in body]
-        fields += [(found.start(), found[1], found[2]) for found in re.finditer(r"\b(?:static|type)\s+(\w+)\s*[:=]\s*([^=;]*)", code)]
+        for pattern in (r"\bstatic\s+(\w+):\s*([^=]*)", r"\btype\s+(\w+)\s*=\s*([^;]*)"):
+            fields += [(found.start(), found[1], found[2]) for found in re.finditer(pattern, code)]
         for at, name, kind in fields:
             if BY_HANDLE.search(kind):
                 known.add((file.path, name))
