@@ -164,7 +164,7 @@ impl<W: Write> Page<'_, W> {
 /// docs/MESSAGES.md.
 pub(crate) fn print_markdown(out: &mut impl Write, rules: &[Rule]) -> io::Result<()> {
     writeln!(out, "# Findings\n")?;
-    writeln!(out, "Generated from src/model/rules.rs by `make header`; do not edit.\n")?;
+    writeln!(out, "Generated from src/model/rules.txt by `make header`; do not edit.\n")?;
     writeln!(
         out,
         "Findings of `P2PSHIM_VALIDATE=warn` (the default) and `strict` about peer calls. `p2pshim explain ID` prints one of \
