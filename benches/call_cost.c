@@ -196,28 +196,29 @@ static const struct route {
 	int (*call)(uint64_t dst, uint64_t src, void *stream);
 	int (*loop)(long calls);
 	enum { BETWEEN_DEVICES, ON_DEVICE, FROM_HOST } ends;
+	enum { NOTHING, ALONE, BEFORE_A_COPY } changes;
 } routes[] = {
-	{ "runtime", call_runtime, loop_runtime, BETWEEN_DEVICES },
-	{ "driver", call_driver, loop_driver, BETWEEN_DEVICES },
-	{ "lookup", call_lookup, loop_lookup, BETWEEN_DEVICES },
-	{ "driver-3d", call_driver_3d, loop_driver_3d, BETWEEN_DEVICES },
-	{ "regular", call_dtod, loop_dtod, BETWEEN_DEVICES },
-	{ "same-device", call_dtod, loop_dtod, ON_DEVICE },
-	{ "runtime-same-device", call_runtime_dtod, loop_runtime_dtod, ON_DEVICE },
-	{ "runtime-to-device", call_runtime_to_device, loop_runtime_to_device, FROM_HOST },
-	{ "runtime-default-host", call_runtime_default, loop_runtime_default, FROM_HOST },
-	{ "other-free", call_other_free, loop_other_free, BETWEEN_DEVICES },
-	{ "pool", call_pool, loop_pool, BETWEEN_DEVICES },
-	{ "access", call_access, loop_access, BETWEEN_DEVICES },
-	{ "context", call_context, loop_context, BETWEEN_DEVICES },
-	{ "after-free", call_after_other_free, loop_after_other_free, BETWEEN_DEVICES },
-	{ "after-pool", call_after_pool, loop_after_pool, BETWEEN_DEVICES },
-	{ "after-access", call_after_access, loop_after_access, BETWEEN_DEVICES },
-	{ "after-context", call_after_context, loop_after_context, BETWEEN_DEVICES },
-	{ "graph", call_graph, loop_graph, BETWEEN_DEVICES },
-	{ "graph-on-device", call_graph, loop_graph, ON_DEVICE },
-	{ "instantiate", call_instantiate, loop_instantiate, BETWEEN_DEVICES },
-	{ "free", call_free, loop_free, BETWEEN_DEVICES },
+	{ "runtime", call_runtime, loop_runtime, BETWEEN_DEVICES, NOTHING },
+	{ "driver", call_driver, loop_driver, BETWEEN_DEVICES, NOTHING },
+	{ "lookup", call_lookup, loop_lookup, BETWEEN_DEVICES, NOTHING },
+	{ "driver-3d", call_driver_3d, loop_driver_3d, BETWEEN_DEVICES, NOTHING },
+	{ "regular", call_dtod, loop_dtod, BETWEEN_DEVICES, NOTHING },
+	{ "same-device", call_dtod, loop_dtod, ON_DEVICE, NOTHING },
+	{ "runtime-same-device", call_runtime_dtod, loop_runtime_dtod, ON_DEVICE, NOTHING },
+	{ "runtime-to-device", call_runtime_to_device, loop_runtime_to_device, FROM_HOST, NOTHING },
+	{ "runtime-default-host", call_runtime_default, loop_runtime_default, FROM_HOST, NOTHING },
+	{ "other-free", call_other_free, loop_other_free, BETWEEN_DEVICES, ALONE },
+	{ "pool", call_pool, loop_pool, BETWEEN_DEVICES, ALONE },
+	{ "access", call_access, loop_access, BETWEEN_DEVICES, ALONE },
+	{ "context", call_context, loop_context, BETWEEN_DEVICES, ALONE },
+	{ "after-free", call_after_other_free, loop_after_other_free, BETWEEN_DEVICES, BEFORE_A_COPY },
+	{ "after-pool", call_after_pool, loop_after_pool, BETWEEN_DEVICES, BEFORE_A_COPY },
+	{ "after-access", call_after_access, loop_after_access, BETWEEN_DEVICES, BEFORE_A_COPY },
+	{ "after-context", call_after_context, loop_after_context, BETWEEN_DEVICES, BEFORE_A_COPY },
+	{ "graph", call_graph, loop_graph, BETWEEN_DEVICES, NOTHING },
+	{ "graph-on-device", call_graph, loop_graph, ON_DEVICE, NOTHING },
+	{ "instantiate", call_instantiate, loop_instantiate, BETWEEN_DEVICES, NOTHING },
+	{ "free", call_free, loop_free, BETWEEN_DEVICES, NOTHING },
 };
 
 static const struct route *route;
@@ -308,8 +309,10 @@ static double cpu_time_ns(void)
 
 static void *measure(void *ns_per_call)
 {
-	/* A change alone is measured where the copies are known as well. */
-	int succeeded = route->loop(WARM_UP) & (route->call == call_free || loop_driver(WARM_UP));
+	int succeeded = route->loop(WARM_UP);
+	/* It is measured where copies are known. */
+	if (route->changes == ALONE)
+		succeeded &= loop_driver(WARM_UP);
 	pthread_barrier_wait(&start);
 	double since = cpu_time_ns();
 	succeeded &= route->loop(calls);
@@ -351,7 +354,7 @@ int main(int argc, char **argv)
 			fail("no context", argv[1]);
 	}
 	const uint64_t on_device_0[11] = { 1, 1 };
-	if (cuCtxCreate_v2(&third, 0, 1) || cuMemPoolCreate(&pool, on_device_0) || cuCtxEnablePeerAccess(third, 0))
+	if (route->changes && (cuCtxCreate_v2(&third, 0, 1) || cuMemPoolCreate(&pool, on_device_0) || cuCtxEnablePeerAccess(third, 0)))
 		fail("no third context, or no pool", argv[1]);
 
 	/* Behind copies that the shim has made direct there is an event more. */
