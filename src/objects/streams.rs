@@ -245,7 +245,7 @@ impl Streams {
 
     /// The last stream of direct copies from one device to another, if it is there.
     pub(crate) fn last_of(&self, devices: [u8; 2]) -> Option<usize> {
-        let stream = self.last(devices)?.load(Relaxed);
+        let stream = Some(self.last(devices)?.load(Relaxed)).filter(|&stream| is_created(stream))?;
         self.there(stream).map(|_| stream)
     }
 

@@ -1,7 +1,7 @@
 //! Where what lies in a file.
 
 /// Major and minor version of the layout.
-pub const VERSION: (u16, u16) = (1, 1);
+pub const VERSION: (u16, u16) = (1, 0);
 /// The bit of [`header::EXIT`] that says that it has a status.
 pub(crate) const HAS_EXITED: u64 = 1 << 32;
 /// The first bytes of a file.

@@ -212,8 +212,9 @@ impl Access {
             }
             (number, known.is_none())
         };
-        // What was asked of it before has no owner.
+        // Whoever it was asked of before: an imported pool, or nobody.
         self.cache.forget(0);
+        self.memory_is_gone(start);
         if is_new {
             let gpu = if let Of::Gpu(uuid) = of { Some(format!("gpu={uuid}")) } else { None };
             note_opened(number, (how, &hex(handle)), bytes, by, gpu);
