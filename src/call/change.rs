@@ -149,7 +149,7 @@ impl Change<'_> {
             }
             (State::sets_mapped_access, &[Value::Address(address), Value::UInt(bytes), ..]) => {
                 mode::unseen(|| OBJECTS.past.access_was_set(address as u64, bytes, ret));
-                mode::unseen(|| ACCESS.mappings_have_changed());
+                mappings_have_changed();
             }
             _ if self.moves_memory(state) => self.on_move(ret),
             (State::clears_last_error, _) => thread::current().nothing_is_pending(),
@@ -279,7 +279,14 @@ fn on_free(start: Value, is_mapped: bool, ret: Code) {
         OBJECTS.past.memory_is_gone(start, end);
     }
     // What is unmapped may be parts of several allocations.
-    if is_mapped { mode::unseen(|| ACCESS.mappings_have_changed()) } else { ACCESS.memory_is_gone(start) }
+    if is_mapped { mappings_have_changed() } else { ACCESS.memory_is_gone(start) }
+}
+
+/// Mapped memory is gone, or has other rights. If nothing can be looked up now, all memory is forgotten.
+fn mappings_have_changed() {
+    if !mode::unseen(|| ACCESS.mappings_have_changed()) {
+        ACCESS.memory_has_changed();
+    }
 }
 
 // ---- Captures ----
@@ -417,19 +424,20 @@ fn before_reset(device: i32) {
 fn before_context_ends(context: Option<usize>, primary_of: Option<i32>, with_memory: bool) {
     if with_memory {
         waits::before_context_ends();
-        mode::unseen(|| ACCESS.context_is_ending(context, primary_of));
+        if !mode::unseen(|| ACCESS.context_is_ending(context, primary_of)) {
+            ACCESS.memory_has_changed();
+        }
     }
     let context = mode::unseen(|| {
         timing::contexts_are_going();
         OBJECTS.context_has_changed(context, primary_of);
         let primary = || RealDriver.primary_context(primary_of?);
-        if STAGING.rings.is_used() || !WAITS.are_none() { context.or_else(primary) } else { None }
+        let context = if STAGING.rings.is_used() || !WAITS.are_none() { context.or_else(primary) } else { None };
+        OBJECTS.contexts.begins_to_end(thread::id(), context);
+        context
     });
     if with_memory && let Some(context) = context {
-        mode::unseen(|| {
-            OBJECTS.contexts.begins_to_end(context);
-            WAITS.context_is_ending(context);
-        });
+        mode::unseen(|| WAITS.context_is_ending(context));
     }
     staging::before_context_ends(context);
     readback::harvest();
@@ -453,10 +461,11 @@ fn on_primary_context_end(device: i32) {
 
 /// Contexts may have ended: the primary one of a device, or one by its handle, if it is known which.
 fn contexts_have_changed(primary_of: Option<i32>, destroyed: Option<usize>) {
-    let ended = Ended::new(&RealDriver, primary_of, destroyed);
+    // The primary context's handle, which the driver does not tell any more.
+    let ending = OBJECTS.contexts.ended_by(thread::id()).filter(|_| primary_of.is_some());
+    let ended = Ended::new(&RealDriver, primary_of, destroyed.or(ending));
     captures::contexts_have_ended(|context| ended.has(context));
     ACCESS.contexts_have_ended(&ended);
     STAGING.rings.contexts_have_ended(&RealDriver, (&|&context| ended.has(context), ended.is_any_known()));
     WAITS.contexts_have_ended(&RealDriver, &ended);
-    OBJECTS.contexts.none_is_ending();
 }

@@ -23,19 +23,25 @@ pub(crate) enum Array {
     Destroyed,
 }
 
-/// How many arrays are remembered before destroyed ones are forgotten.
-const MOST: usize = 4096;
+/// How many destroyed arrays are remembered. Then all of them are forgotten.
+const DESTROYED: usize = 4096;
 
-pub(crate) struct Arrays(Mutex<BTreeMap<usize, Array>>);
+pub(crate) struct Arrays(Mutex<All>);
+
+struct All {
+    known: BTreeMap<usize, Array>,
+    /// How many were destroyed since destroyed ones were last forgotten.
+    destroyed: usize,
+}
 
 impl Arrays {
     pub(crate) const fn new() -> Self {
-        Self(Mutex::new(BTreeMap::new()))
+        Self(Mutex::new(All { known: BTreeMap::new(), destroyed: 0 }))
     }
 
-    /// What is known of an array.
+    /// The facts known of an array.
     pub(crate) fn find(&self, handle: usize) -> Option<Array> {
-        os::lock(&self.0).get(&handle).copied()
+        os::lock(&self.0).known.get(&handle).copied()
     }
 
     /// The context that an array was made in which is there.
@@ -48,25 +54,27 @@ impl Arrays {
 
     /// One was made. Its handle may have been another's, of which nothing holds any more.
     pub(crate) fn is_made(&self, handle: usize, shape: Option<Shape>, made_in: Option<MadeIn>) {
-        let arrays = &mut *os::lock(&self.0);
-        if arrays.len() >= MOST {
-            arrays.retain(|_, array| *array != Array::Destroyed);
-        }
-        arrays.insert(handle, Array::There { shape, made_in });
+        os::lock(&self.0).known.insert(handle, Array::There { shape, made_in });
     }
 
     /// One is about to be destroyed. Whether it was known.
     pub(crate) fn is_going(&self, handle: usize) -> bool {
-        let arrays = &mut *os::lock(&self.0);
-        let known = arrays.get_mut(&handle);
-        known.is_some_and(|array| std::mem::replace(array, Array::Destroyed) != Array::Destroyed)
+        let All { known, destroyed } = &mut *os::lock(&self.0);
+        if *destroyed >= DESTROYED {
+            *destroyed = 0;
+            known.retain(|_, array| *array != Array::Destroyed);
+        }
+        let was_there =
+            known.get_mut(&handle).is_some_and(|array| std::mem::replace(array, Array::Destroyed) != Array::Destroyed);
+        *destroyed += usize::from(was_there);
+        was_there
     }
 
     /// There is an array where one was destroyed, or was to be.
     pub(crate) fn is_there(&self, handle: usize) {
-        let arrays = &mut *os::lock(&self.0);
-        if arrays.get(&handle) == Some(&Array::Destroyed) {
-            arrays.remove(&handle);
+        let known = &mut os::lock(&self.0).known;
+        if known.get(&handle) == Some(&Array::Destroyed) {
+            known.remove(&handle);
         }
     }
 }
@@ -91,10 +99,11 @@ mod tests {
     #[test]
     fn destroyed_arrays_do_not_pile_up() {
         let arrays = Arrays::new();
-        for handle in 1..=3 * MOST {
+        for handle in 1..=3 * DESTROYED {
             arrays.is_made(handle, None, None);
             arrays.is_going(handle);
         }
-        assert!(os::lock(&arrays.0).len() <= MOST);
+        assert!(os::lock(&arrays.0).known.len() <= DESTROYED);
+        assert_eq!(arrays.find(3 * DESTROYED), Some(Array::Destroyed));
     }
 }

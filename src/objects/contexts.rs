@@ -12,9 +12,9 @@ const DEVICES: usize = 64;
 
 pub(crate) struct Contexts {
     /// Their devices. The driver is asked about one that does not fit.
-    devices: Table<256, 48>,
-    /// Those that the program is about to end.
-    ending: Mutex<Vec<usize>>,
+    devices: Table<1024, 48>,
+    /// The context that each thread is about to end.
+    ending: Mutex<BTreeMap<usize, usize>>,
     /// How often the program has retained the primary context of each device, as far as was seen.
     retained: [AtomicU32; DEVICES],
     /// The contexts of modules that were loaded in sight: unloading waits for that context, whichever is current.
@@ -25,7 +25,7 @@ impl Contexts {
     pub(crate) const fn new() -> Self {
         Self {
             devices: Table::new(),
-            ending: Mutex::new(Vec::new()),
+            ending: Mutex::new(BTreeMap::new()),
             retained: [const { AtomicU32::new(0) }; DEVICES],
             modules: Mutex::new(BTreeMap::new()),
         }
@@ -52,18 +52,18 @@ impl Contexts {
         });
     }
 
-    /// The program is about to end a context.
-    pub(crate) fn begins_to_end(&self, context: usize) {
-        os::lock(&self.ending).push(context);
+    /// A thread is about to end a context, if it is known which.
+    pub(crate) fn begins_to_end(&self, thread: usize, context: Option<usize>) {
+        let ending = &mut *os::lock(&self.ending);
+        match context {
+            Some(context) => ending.insert(thread, context),
+            None => ending.remove(&thread),
+        };
     }
 
-    pub(crate) fn is_ending(&self, context: usize) -> bool {
-        os::lock(&self.ending).contains(&context)
-    }
-
-    /// The calls that were to end contexts have returned.
-    pub(crate) fn none_is_ending(&self) {
-        os::lock(&self.ending).clear();
+    /// The thread's call has returned. The context that it was to end.
+    pub(crate) fn ended_by(&self, thread: usize) -> Option<usize> {
+        os::lock(&self.ending).remove(&thread)
     }
 
     fn retained(&self, device: i32) -> Option<&AtomicU32> {

@@ -1,6 +1,6 @@
 //! How long a fact about an owner of memory holds: until the owner's generation changes.
 //!
-//! A change raises the generation after it was made. Who keeps a fact reads the generation before it asks, and keeps the fact with it.
+//! A change raises the generation after it was made. A thread that keeps a fact reads the generation before it asks, and keeps the fact with it.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};

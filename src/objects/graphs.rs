@@ -104,9 +104,9 @@ impl Execs {
         self.read().get(&exec).cloned()
     }
 
-    /// One of which that holds.
-    pub(crate) fn find_if(&self, exec: usize, is_it: impl FnOnce(&Exec) -> bool) -> Option<Exec> {
-        self.read().get(&exec).filter(|known| is_it(known)).cloned()
+    /// A part of one.
+    pub(crate) fn with<T>(&self, exec: usize, part: impl FnOnce(&Exec) -> Option<T>) -> Option<T> {
+        self.read().get(&exec).and_then(part)
     }
 
     /// The copies between devices of a launch, if it has any.

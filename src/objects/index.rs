@@ -1,18 +1,19 @@
 //! Rows that are found by a hash without a lock, also in signal handlers.
 //!
-//! One thread at a time changes chains, under its caller's lock. A thread that looks up meanwhile may leave a chain that is relinked. If it
-//! finds nothing, and chains have changed since it began, it looks again.
+//! One thread at a time changes chains, under its caller's lock and with signals held back. A thread that looks up meanwhile may leave a chain that is
+//! relinked. If it finds nothing, it waits until no chain is being changed, and looks again.
 
-use std::hint::spin_loop;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 
+use crate::os;
 use crate::os::arena::{Arena, FIRST};
 
 /// A look-up stops after so many steps: another thread may have made a ring of what it follows.
 const LONGEST: usize = 256;
-/// So often it looks again.
+/// So often it looks again, and so often it waits for a moment: a process that was forked meanwhile would wait for ever.
 const TRIES: usize = 64;
+const PAUSES: usize = 10_000;
 
 /// Rows of so many words. The lower half of the word `LINK` is the number, plus one, of the next row in its chain; 0 is the end.
 pub(crate) struct Index<const WORDS: usize, const LINK: usize> {
@@ -86,24 +87,29 @@ impl<const WORDS: usize, const LINK: usize> Index<WORDS, LINK> {
         hash: u32,
         is_it: impl Fn(&[AtomicU64; WORDS], u64) -> bool,
     ) -> Option<(u32, &[AtomicU64; WORDS])> {
+        let mut pauses = 0;
         for _ in 0..TRIES {
-            let changes = self.changes.load(Acquire);
+            let mut changes = self.changes.load(Acquire);
+            while changes & 1 != 0 && pauses < PAUSES {
+                os::pause();
+                pauses += 1;
+                changes = self.changes.load(Acquire);
+            }
             let found = self.find_once(hash, &is_it);
             fence(Acquire);
             if found.is_some() || changes & 1 == 0 && self.changes.load(Relaxed) == changes {
                 return found;
             }
-            spin_loop();
         }
         None
     }
 
     fn change<T>(&self, change: impl FnOnce() -> T) -> T {
-        let changes = self.changes.load(Relaxed);
-        self.changes.store(changes.wrapping_add(1), Relaxed);
+        let changes = self.changes.load(Relaxed) | 1;
+        self.changes.store(changes, Relaxed);
         fence(SeqCst);
         let result = change();
-        self.changes.store(changes.wrapping_add(2), Release);
+        self.changes.store(changes.wrapping_add(1), Release);
         result
     }
 

@@ -1,7 +1,7 @@
 //! A word about each object of a kind, found by the object's handle without a lock.
 //!
 //! Handles come again: a row's key has a generation beside the handle, so that a thread that looks up while the row goes to another object
-//! finds one or the other. Who changes a map holds signals back.
+//! finds one or the other. A thread that changes a map holds signals back.
 
 use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
@@ -57,6 +57,10 @@ impl Map {
     #[inline(always)]
     pub(crate) fn find(&self, handle: usize) -> Option<u64> {
         let handle = handle as u64;
+        // The handle of a row that nobody has.
+        if handle == 0 {
+            return None;
+        }
         let (_, row) = self.row(handle)?;
         let key = row[KEY].load(Acquire);
         let value = row[VALUE].load(Acquire);
@@ -163,7 +167,7 @@ mod tests {
         assert_eq!((map.iter().count(), os::lock(&map.rows).count), (0, MANY as u32));
     }
 
-    /// While rows come, go and move between buckets, what stays is found, with its own word.
+    /// While rows come, go and move between chains, what stays is found, with its own word.
     #[test]
     fn find_beside_changes_misses_nothing_that_stays() {
         let map = &Map::new();

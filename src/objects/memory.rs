@@ -161,7 +161,7 @@ pub(crate) struct Cache {
     changes: AtomicU64,
     /// The sizes of pieces for which there was any entry so far: bit n stands for 2^n bytes.
     sizes: AtomicU32,
-    /// Whether a thread is writing entries. Nobody waits for it: an answer is dropped then, and who forgets forgets everything.
+    /// Whether a thread is writing entries. Nobody waits for it: an answer is dropped then, and a thread that forgets then forgets all.
     is_being_written: AtomicBool,
 }
 
@@ -209,7 +209,7 @@ impl Cache {
         unknown
     }
 
-    /// What an entry says of an address, if that holds still.
+    /// The place that an entry gives an address, if it still holds.
     #[inline(always)]
     fn current(&self, entry: &Entry, address: u64) -> Option<(Place, Range<u64>)> {
         let (place, range, since) = entry.get(address)?;
@@ -297,7 +297,7 @@ impl Cache {
     pub(crate) fn may_know_freed(&self, start: u64) -> bool {
         self.has_changed();
         fence(SeqCst);
-        // Who begins to write after this finds that memory has changed.
+        // A thread that begins to write after this finds that memory has changed.
         self.is_being_written.load(Acquire) || self.find_range(start).is_some()
     }
 

@@ -111,9 +111,13 @@ impl Pools {
         self.of(pool).imported_from = Some(names.clone());
     }
 
-    /// A reset ends the pools of a device; and those of which it is not known whose they are, perhaps.
+    /// A reset ends the pools of a device; and those of which it is not known whose they are, perhaps. The GPU of one that was imported stays known.
     pub(crate) fn device_is_reset(&mut self, device: i32) {
-        self.known.retain(|_, known| known.imported_from.is_some() || known.device.is_some_and(|of| of != device));
+        let elsewhere = |known: &Pool| known.device.is_some_and(|of| of != device);
+        self.known.retain(|_, known| elsewhere(known) || known.imported_from.is_some());
+        for known in self.known.values_mut().filter(|known| !elsewhere(known)) {
+            *known = Pool { imported_from: known.imported_from.take(), ..Pool::default() };
+        }
     }
 }
 
@@ -146,7 +150,9 @@ mod tests {
         for (pool, device) in [(0x10, Some(0)), (0x20, Some(1)), (0x30, None)] {
             pools.is_new(pool, device, [3].into());
         }
+        pools.is_imported_from(0x30, &["GPU-1".to_owned(), "0000:01:00.0".to_owned()]);
         pools.device_is_reset(1);
         assert_eq!([0x10, 0x20, 0x30].map(|pool| pools.is_granted_by_us(pool, 3)), [true, false, false]);
+        assert!(pools.imported_from(0x30).is_some() && pools.imported_from(0x20).is_none());
     }
 }

@@ -4,15 +4,14 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use super::driver::Driver;
-use crate::objects::OBJECTS;
 
 /// Asks the driver once about each context.
 pub(crate) struct Ended<'a, D> {
     driver: &'a D,
     /// The device whose primary context has ended, if one has.
     pub(crate) primary_of: Option<i32>,
-    /// The context that was destroyed, if one was.
-    pub(crate) destroyed: Option<usize>,
+    /// The context that has ended, if it is known which.
+    destroyed: Option<usize>,
     asked: RefCell<BTreeMap<(usize, u64), bool>>,
 }
 
@@ -26,10 +25,10 @@ impl<'a, D: Driver> Ended<'a, D> {
         self.primary_of.is_some() || self.destroyed.is_some()
     }
 
-    /// Whether a context has ended. A driver that does not number contexts does not tell: then those have that the program was about to end.
+    /// Whether a context has ended. A driver that does not number contexts does not tell: then only the one has that the program has ended.
     pub(crate) fn has(&self, context @ (handle, id): (usize, u64)) -> bool {
         let ask = || match id {
-            0 => self.destroyed == Some(handle) || self.primary_of.is_some() && OBJECTS.contexts.is_ending(handle),
+            0 => self.destroyed == Some(handle),
             _ => self.driver.context_id(handle) != Some(id),
         };
         *self.asked.borrow_mut().entry(context).or_insert_with(ask)

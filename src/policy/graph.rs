@@ -157,7 +157,9 @@ impl Graphs {
     /// Adds the nodes that record events to a graph that an executable graph is about to be updated with: without them the two would have
     /// different nodes. One of another shape gets as many, so that it is refused for what it is refused for without them.
     pub(crate) fn mark_update(&self, driver: &impl Driver, exec: usize, graph: usize, thread: usize) {
-        let Some(Exec { marked, nodes, .. }) = self.execs.find_if(exec, |exec| !exec.marked.is_empty()) else { return };
+        let parts =
+            |exec: &Exec| (!exec.marked.is_empty()).then(|| (Arc::clone(&exec.marked), Arc::clone(&exec.nodes)));
+        let Some((marked, nodes)) = self.execs.with(exec, parts) else { return };
         if !driver.can_lose_nodes(graph) {
             return;
         }
@@ -272,7 +274,7 @@ impl Graphs {
     /// The finding about launching an executable graph now, if the program has disabled access since it was instantiated.
     pub(crate) fn lost(&self, access: &Access, driver: &impl Driver, exec: usize, layer: Layer) -> Option<Finding> {
         let losses = access.losses();
-        let known = self.execs.find_if(exec, |known| known.losses != losses)?;
+        let known = self.execs.with(exec, |known| (known.losses != losses).then(|| known.clone()))?;
         let is_lost = |copy: &&GraphCopy| {
             let is_direct = |path| matches!(path, Path::Direct | Path::Broken);
             is_direct(copy.traffic.path) && path_now(copy, access, driver).is_some_and(|path| !is_direct(path))

@@ -14,7 +14,7 @@
 //!
 //! **Identity.** An entry is found by the stream's handle, and left by it before the stream is destroyed. Ends are contexts by their handles:
 //! an entry holds for whichever context has the handle, since it stands for copies of that stream. An event belongs to a context by handle and
-//! id, and serves no other. Nothing here depends on owners' numbers or on an epoch.
+//! id, and serves no other. Nothing here depends on owners' numbers.
 //!
 //! **Memory.** Entries lie in blocks of 64, each of one pair of ends. When a stream is destroyed, and its copies are over, its entry serves
 //! another, and its event goes back to its context's spare ones. The number of streams, graphs and copies has no limit.

@@ -232,7 +232,6 @@ impl Access {
         }
         for (address, place) in ends.into_iter().zip(places) {
             match place {
-                Some(_) if is_stale => self.learn(driver, address),
                 // Nobody is asked of an array that was not made in sight.
                 None if !is_array(address) => self.cache.insert_unknown(address, now),
                 _ => {}
@@ -264,17 +263,21 @@ impl Access {
         self.cache.forget_all();
     }
 
-    /// What the program has mapped, or opened, has gone away, or its rights have changed.
-    pub(crate) fn mappings_have_changed(&self) {
+    /// The program has unmapped or closed memory, or changed its rights. True, so that a caller sees that this ran.
+    pub(crate) fn mappings_have_changed(&self) -> bool {
+        // Before owners are looked for: another thread may be giving a first mapping its owner.
+        self.cache.has_changed();
         let mapped: Vec<u8> =
             self.lock().numbered().filter(|(_, owner)| owner.is_mapped()).map(|(number, _)| number).collect();
-        // What another process has exported has no owner here.
+        // Memory that another process has exported has no owner here.
         mapped.into_iter().chain([0]).for_each(|number| self.cache.forget(number));
+        true
     }
 
     /// A context is about to end, which may be the primary one of a device, and its memory with it. Not only when it has ended: by then the addresses
-    /// may be those of another thread's memory on another device.
-    pub(crate) fn context_is_ending(&self, context: Option<usize>, primary_of: Option<i32>) {
+    /// may be those of another thread's memory on another device. True, so that a caller sees that this ran.
+    pub(crate) fn context_is_ending(&self, context: Option<usize>, primary_of: Option<i32>) -> bool {
+        self.cache.has_changed();
         let is_going = |owner: &Owner| match *owner {
             Owner::Context { handle, device, .. } => Some(handle) == context || Some(device) == primary_of,
             Owner::Pool { device, .. } | Owner::Mapped { device } => Some(device) == primary_of,
@@ -283,6 +286,7 @@ impl Access {
             self.lock().numbered().filter(|(_, owner)| is_going(owner)).map(|(number, _)| number).collect();
         // Its memory of the host has no owner.
         going.into_iter().chain([0]).for_each(|number| self.cache.forget(number));
+        true
     }
 
     /// Forgets whose the memory is that began there and was freed.

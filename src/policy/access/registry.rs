@@ -252,7 +252,11 @@ impl Registry {
         match known {
             Some((number, owner)) if owner == (Owner::Context { handle, id, device }) => Some(number),
             _ => {
-                known.into_iter().for_each(|(number, _)| self.forget(caches, number));
+                if let Some((number, _)) = known {
+                    self.forget(caches, number);
+                    // Its memory of the host.
+                    caches.0.forget(0);
+                }
                 self.add(Owner::Context { handle, id, device })
             }
         }

@@ -1209,3 +1209,110 @@ fn memory_of_other_processes_is_never_staged() {
         assert_eq!(shared(&process, memory_of(0), opened(0)), direct);
     }
 }
+
+// ---- A change forgets what it concerns, and nothing else ----
+
+/// A process that knows memory of contexts 0 to 3, and of a pool and mapped memory of device 1. Copies from 0 to 1, from 2 to 3, and from 0 to the pool and
+/// the mapped memory are decided.
+fn decided() -> Process {
+    let app = Config { access: config::Access::App, ..Config::default() };
+    let process = Process::configured(Fake::new(), &app);
+    let copies = [
+        (memory_of(0), memory_of(1)),
+        (memory_of(2), memory_of(3)),
+        (memory_of(0), pooled(1)),
+        (memory_of(0), mapped(1)),
+    ];
+    for (src, dst) in copies {
+        let _ = process.copy_on(src, dst, ENOUGH, Circumstances::default());
+    }
+    assert_eq!((are_decided(&process), are_known(&process)), ([true; 4], [true; 6]));
+    process
+}
+
+fn are_decided(process: &Process) -> [bool; 4] {
+    let copies = [
+        (memory_of(0), memory_of(1)),
+        (memory_of(2), memory_of(3)),
+        (memory_of(0), pooled(1)),
+        (memory_of(0), mapped(1)),
+    ];
+    copies.map(|(src, dst)| process.access.decided(&Memcpy::linear(src, dst, ENOUGH)).is_some())
+}
+
+fn are_known(process: &Process) -> [bool; 6] {
+    let all = [memory_of(0), memory_of(1), memory_of(2), memory_of(3), pooled(1), mapped(1)];
+    all.map(|address| process.access.known(address).is_some())
+}
+
+#[test]
+fn mappings_have_changed_only_mapped_memory_is_forgotten() {
+    let process = decided();
+    assert!(process.access.mappings_have_changed());
+    assert_eq!(are_known(&process), [true, true, true, true, true, false]);
+    assert_eq!(are_decided(&process), [true, true, true, false]);
+}
+
+#[test]
+fn context_is_ending_only_its_memory_is_forgotten() {
+    let process = decided();
+    assert!(process.access.context_is_ending(Some(context(2)), None));
+    assert_eq!(are_known(&process), [true, true, false, true, true, true]);
+    assert_eq!(are_decided(&process), [true, false, true, true]);
+    assert!(process.access.context_is_ending(None, Some(1)));
+    assert_eq!(are_known(&process), [true, false, false, true, false, false], "all that is on the device");
+}
+
+#[test]
+fn contexts_have_ended_only_their_memory_is_forgotten() {
+    let process = decided();
+    process.driver.ids.borrow_mut().insert(context(3), 2);
+    process.access.contexts_have_ended(&Ended::new(&process.driver, None, Some(context(3))));
+    assert_eq!(are_known(&process), [true, true, true, false, true, true]);
+    assert_eq!(are_decided(&process), [true, false, true, true]);
+}
+
+#[test]
+fn pool_has_changed_only_its_pairs_are_decided_anew() {
+    let process = decided();
+    process.access.pool_has_changed(pool(2), [(0, true)].into_iter());
+    assert_eq!(are_decided(&process), [true; 4], "another pool");
+    process.access.pool_has_changed(pool(1), [(0, true)].into_iter());
+    assert_eq!(are_decided(&process), [true, true, false, true]);
+    process.access.pool_is_going(pool(1));
+    assert_eq!(are_known(&process), [true, true, true, true, false, true]);
+}
+
+#[test]
+fn enabled_and_disabled_only_pairs_that_the_link_reaches_are_decided_anew() {
+    let process = decided();
+    assert_eq!(process.enable(2, 3), 0);
+    assert_eq!(are_decided(&process), [true, false, true, true]);
+    assert_eq!(process.copy(2, 3, ENOUGH), Path::Direct);
+    assert_eq!(process.disable(2, 3), 0);
+    assert_eq!(are_decided(&process), [true, false, true, true]);
+    assert_eq!(process.copy(2, 3, ENOUGH), Path::Staged(Why::NotEnabled));
+    // Memory of a pool is reached by whichever context of its device.
+    assert_eq!(process.enable(1, 0), 0);
+    assert_eq!(are_decided(&process), [false, true, false, false]);
+}
+
+#[test]
+fn contexts_have_ended_pairs_that_were_reached_by_them_are_decided_anew() {
+    let process = decided();
+    assert_eq!(process.enable(1, 0), 0);
+    assert_eq!(process.copy_on(pooled(1), memory_of(0), 4, Circumstances::default()), Some(Path::Direct));
+    process.driver.ids.borrow_mut().insert(context(1), 2);
+    process.access.contexts_have_ended(&Ended::new(&process.driver, None, Some(context(1))));
+    let copy = Memcpy::linear(pooled(1), memory_of(0), 4);
+    assert_eq!(process.access.decided(&copy).map(|traffic| traffic.path), None);
+}
+
+#[test]
+fn begin_decisions_about_other_devices_stay() {
+    let process = decided();
+    drop(process.access.judge.begin([2, 3], Duration::ZERO, Some(&process.access.cells)));
+    assert_eq!(are_decided(&process), [true, false, true, true]);
+    drop(process.access.judge.begin([1, 2], Duration::ZERO, Some(&process.access.cells)));
+    assert_eq!(are_decided(&process), [false; 4]);
+}

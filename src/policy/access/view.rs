@@ -176,6 +176,10 @@ impl Access {
                 Owner::Pool { device, .. } => Some(device) == ended.primary_of,
                 Owner::Mapped { .. } => false,
             };
+            // Its memory of the host has no owner. Of mapped memory it is not known whether it went with a reset.
+            if has_ended || owner.is_mapped() && Some(owner.device()) == ended.primary_of {
+                [0, number].into_iter().for_each(|owner| self.cache.forget(owner));
+            }
             let mut registry = self.lock();
             // Another thread may have found that it has ended as well, and its number has been given anew.
             if has_ended && registry.owner(number) == Some(owner) {

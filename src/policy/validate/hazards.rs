@@ -66,7 +66,7 @@ fn check_stream(
         let device = context.and_then(|context| objects.contexts.device_of(context));
         let known = objects.streams.there(stream).unwrap_or(Known::on(None));
         let (context, device) = (context.unwrap_or(known.context), device.unwrap_or(known.device));
-        objects.streams.is_made(stream, Known { context, device, ..known });
+        objects.streams.is_made(stream, Known { context, device: Known::on(Some(device)).device, ..known });
         (device != Known::NOWHERE).then_some(device)
     };
     let Some(device) = device.map(i32::from).filter(|device| !devices.contains(device)) else { return };

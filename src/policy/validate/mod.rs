@@ -11,7 +11,7 @@
 //! destroyed before it is, never after: by then another thread may have been given its handle. Non-blocking ones are counted by
 //! device and by a tag of the thread that made them, so that a synchronous copy asks whether they are idle only where its own thread
 //! has some: what threads do beside each other is not meant to be ordered. Nothing is asked about a stream that may be captured, be
-//! destroyed, or belong to a context that is current elsewhere; those who are asking are waited for ([`Facts::let_askers_finish`]).
+//! destroyed, or belong to a context that is current elsewhere; those who are asking are waited for ([`captures::let_askers_finish`]).
 //!
 //! **The pending error.** 704 and 705 are noted by thread when an outermost call of the runtime returns them; `cudaGetLastError`,
 //! a state row, takes the note away. The next peer call of the runtime that finds it speaks. The runtime is asked for any other error

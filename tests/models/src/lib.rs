@@ -52,6 +52,10 @@ mod os {
         }
     }
 
+    pub(crate) fn pause() {
+        loom::thread::yield_now();
+    }
+
     pub(crate) fn lock<T>(mutex: &loom::sync::Mutex<T>) -> loom::sync::MutexGuard<'_, T> {
         mutex.lock().unwrap()
     }
