@@ -185,9 +185,8 @@ impl Copy {
         copy_rows(self.dst, self.src, self.extent);
         if self.path == Path::Host && self.extent.bytes() >= LARGE {
             let copied = Instant::now();
-            while copied.elapsed() < HOST_LINK {
-                std::hint::spin_loop();
-            }
+            // A program's clock may stand still.
+            (0..SPINS).take_while(|_| copied.elapsed() < HOST_LINK).for_each(|_| std::hint::spin_loop());
         }
         if self.defect == Some(Defect::Corrupt) {
             corrupt(self.dst, self.extent);
@@ -203,6 +202,8 @@ const MEMORY_SPEED: u64 = 2_000_000;
 /// a `memcpy`, may take direct copies to be the slower ones.
 const HOST_LINK: Duration = Duration::from_micros(40);
 const LARGE: u64 = 128 << 10;
+/// So often the clock is read meanwhile, at most: some milliseconds.
+const SPINS: u32 = 100_000;
 /// The time that anything takes besides.
 const LATENCY: Duration = Duration::from_micros(2);
 
