@@ -1,46 +1,59 @@
 //! Makes the rules of their data file, and hands the symbol versions to the linker.
 
-use std::{env, fmt::Write, fs, path::Path};
+use std::error::Error;
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::{env, fs};
 
-fn main() {
-    let root = env::var("CARGO_MANIFEST_DIR").unwrap_or_default();
+fn main() -> Result<(), Box<dyn Error>> {
+    const RULES: &str = "src/model/rules.txt";
+    let root = env::var("CARGO_MANIFEST_DIR")?;
     println!("cargo::rerun-if-changed=exports.map");
     println!("cargo::rustc-cdylib-link-arg=-Wl,--version-script={root}/exports.map");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libp2pshim.so.0");
     // Pointers into the library are handed to the program: it must never be unloaded.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
-    const RULES: &str = "src/model/rules.txt";
     println!("cargo::rerun-if-changed={RULES}");
-    let text = fs::read_to_string(RULES).expect(RULES);
-    let out = env::var("OUT_DIR").expect("cargo sets OUT_DIR");
-    fs::write(Path::new(&out).join("rules.rs"), rules(&text)).expect("rules.rs is written");
+    let out = PathBuf::from(env::var("OUT_DIR")?).join("rules.rs");
+    fs::write(out, rules(&fs::read_to_string(RULES)?)?)?;
+    Ok(())
 }
 
 /// The enum of all rules, and their texts.
-fn rules(text: &str) -> String {
+fn rules(text: &str) -> Result<String, Box<dyn Error>> {
     const PARTS: [&str; 5] = ["functions", "documentation", "hardware", "why", "remedy"];
-    let (mut names, mut texts) = (String::new(), String::new());
-    let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()).collect();
-    for block in lines.chunks(1 + PARTS.len()) {
-        let [name, id, severity, runtime, driver, hip] = block[0].split(' ').collect::<Vec<_>>()[..] else {
-            panic!("rules.txt: a block begins with a name, an id, how bad it is, and three codes: {}", block[0]);
+    let (mut names, mut all, mut texts) = (String::new(), String::new(), String::new());
+    let mut lines = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
+    while let Some(first) = lines.next() {
+        let [name, id, severity, runtime, driver, hip] = first.split(' ').collect::<Vec<_>>()[..] else {
+            return Err(format!(
+                "rules.txt: a block begins with a name, an id, how bad it is, and three codes, not {first}"
+            )
+            .into());
         };
-        let severity: String = severity[..1].to_uppercase() + &severity[1..];
-        writeln!(names, "    {name},").expect("a string takes all");
-        write!(texts, "            Self::{name} => &Text {{ id: \"{id}\\0\", severity: Severity::{severity}, codes: [{runtime}, {driver}, {hip}]")
-            .expect("a string takes all");
-        assert_eq!(block.len(), 1 + PARTS.len(), "rules.txt: {name} has not all of {PARTS:?}");
-        for (part, line) in PARTS.iter().zip(&block[1..]) {
+        let severity = match severity {
+            "error" => "Error",
+            "hazard" => "Hazard",
+            "performance" => "Performance",
+            "note" => "Note",
+            _ => return Err(format!("rules.txt: {name} is {severity}").into()),
+        };
+        writeln!(names, "    {name},")?;
+        write!(all, " Self::{name},")?;
+        write!(texts, "            Self::{name} => &Text {{ id: \"{id}\\0\", severity: Severity::{severity}")?;
+        write!(texts, ", codes: [{runtime}, {driver}, {hip}]")?;
+        for part in PARTS {
+            let line = lines.next().unwrap_or_default();
             let said = line.trim_start().strip_prefix(part).and_then(|line| line.strip_prefix(':'));
-            let said = said.unwrap_or_else(|| panic!("rules.txt: {name}: {part} is expected, not {line}")).trim();
-            write!(texts, ", {part}: {:?}", format!("{said}\0")).expect("a string takes all");
+            let said = said.ok_or_else(|| format!("rules.txt: {name}: {part} is expected, not {line}"))?;
+            write!(texts, ", {part}: {:?}", format!("{}\0", said.trim()))?;
         }
         texts.push_str(" },\n");
     }
-    let all: String = names.lines().map(|name| format!(" Self::{}", name.trim())).collect();
-    format!(
-        "/// A rule.\n#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]\n#[repr(u8)]\npub(crate) enum Rule {{\n{names}}}\n\nimpl Rule {{\n    \
-         /// All rules, in the order of the documents.\n    pub(crate) const ALL: &[Self] = &[{all}];\n\n    /// The texts of the rule.\n    \
-         pub(crate) const fn text(self) -> &'static Text {{\n        match self {{\n{texts}        }}\n    }}\n}}\n"
-    )
+    Ok(format!(
+        "/// A rule.\n#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]\n#[repr(u8)]\npub(crate) enum Rule {{\n{names}}}\n\n\
+         impl Rule {{\n    /// All rules, in the order of the documents.\n    pub(crate) const ALL: &[Self] = &[{all}];\n\n    \
+         /// The texts of the rule.\n    pub(crate) const fn text(self) -> &'static Text {{\n        \
+         match self {{\n{texts}        }}\n    }}\n}}\n"
+    ))
 }

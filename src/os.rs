@@ -23,7 +23,7 @@ pub(crate) use environment::{environment, ignores_variables, remember_environmen
 pub(crate) use stack::has_room;
 
 /// Locks a mutex of the standard library, which stands where threads may wait for it when memory has run out. A thread that
-/// waits for one of parking_lot's allocates, and registers a destructor: glibc ends a process that has no memory for that. What
+/// waits for one of parking_lot's allocates, and registers a destructor: glibc ends a process that has no memory for that. State that
 /// a panic of ours has left half done is no worse than what the driver may say anyway.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

@@ -438,6 +438,19 @@ def kept_elsewhere(crate):
         yield f"{path}: KEPT_ELSEWHERE has {name}, which is not there"
 
 
+# Crates whose comments are read sentence by sentence.
+PLAIN = ("src", "host/src", "trace/src")
+
+
+def inverted(root):
+    """Sentences of comments that begin with What or Who: the actor comes first."""
+    for folder in PLAIN:
+        for path in sorted(Path(root, folder).rglob("*.rs")):
+            for number, line in enumerate(path.read_text().splitlines(), 1):
+                if found := re.search(r"//[/!]?\s*(?:.*[.!?] )?((?:What|Who)\b[^.!?]*)", line):
+                    yield f"{path.relative_to(root)}:{number}: a sentence begins with {found[1].split()[0]}: {found[1][:60]}"
+
+
 def conflict_markers(root):
     """Lines that git has left where it could not merge. One of = counts between the two others only: it can be below a heading."""
     for path in kept_by_git(root):
@@ -525,6 +538,7 @@ def main():
         "forms": list(forms(root)),
         "words that publish": list(published(root, [crate, *others])),
         "objects kept elsewhere": list(kept_elsewhere(crate)),
+        "inverted sentences": list(inverted(root)),
         "C interface": list(unguarded(root)),
         "conflict markers": list(conflict_markers(root)),
         "crates": [] if any(other.files for other in others) else ["Cargo.toml has no members with source files"],

@@ -78,6 +78,13 @@ class Structure(unittest.TestCase):
         self.assertEqual(status, 0, said)
         self.finds("src/policy/waits.rs: KEPT_ELSEWHERE has pairs, which is not there", {"src/policy/waits.rs": "struct Waits {\n entries: Index<6, NEXT>,\n spare: Vec<usize>,\n}\n"})
 
+    def test_sentence_that_begins_with_what_or_who_is_found(self):
+        for comment, word in (("// What is freed goes.", "What"), ("/// It goes. Who asks waits.", "Who"), ("let _ = 1; // What it is", "What")):
+            expected = f"src/api/mod.rs:3: a sentence begins with {word}"
+            self.finds(expected, {"src/api/mod.rs": CLEAN["src/api/mod.rs"] + comment + "\n"})
+        said, status = self.check(files={"src/api/mod.rs": CLEAN["src/api/mod.rs"] + "// It says what is there, and who asks. Whatever comes, Whoever asks.\n"})
+        self.assertEqual(status, 0, said)
+
     def test_function_of_the_c_interface_that_holds_no_signals_back_is_found(self):
         begin = 'use super::call;\n%s#[unsafe(no_mangle)]\npub extern "C" fn p2pshim_x() {\n    %s\n}\n'
         said, status = self.check(files={"src/capi/copy.rs": begin % ("", "guarded(|| {})")})

@@ -57,7 +57,7 @@ impl Exports {
         is_private.then_some(Self { folder, user, namespace, read, known })
     }
 
-    /// Tells the others of memory that this process has exported. What finds no place is not told.
+    /// Tells the others of memory that this process has exported. An export that finds no place is not told.
     pub fn publish(&self, handle: &Handle, gpu: &Gpu) {
         if gpu.uuid.len() > UUID || gpu.bus_id.len() > BUS_ID {
             return;
@@ -90,7 +90,7 @@ impl Exports {
         (found.len() < (MOST * RECORD) as u64 && found.len() % RECORD as u64 == 0).then_some(file)
     }
 
-    /// Whether nobody has said this here before: a file stands for it. What cannot be found out is news.
+    /// Whether nobody has said this here before: a file stands for it. If that cannot be found out, it is news.
     pub fn is_news(&self, said: &str) -> bool {
         let mut hasher = DefaultHasher::new();
         said.hash(&mut hasher);

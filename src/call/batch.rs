@@ -114,7 +114,7 @@ fn judge_each(call: &Call<'_>, stream: usize) -> Option<Vec<OfBatch>> {
     let judged = |parameters: CUDA_MEMCPY3D_PEER| {
         let copy = Memcpy::of_driver(&parameters, Some(stream)).regular();
         let traffic = judge.known(&copy).unwrap_or_else(|NotKnown| judge.found_out(&copy));
-        // What the real function refuses it refuses before it copies anything.
+        // The real function refuses before it copies anything.
         let is_whole = |(address, bytes): (u64, u64)| {
             ACCESS
                 .place_and_range(&RealDriver, address)
@@ -204,7 +204,7 @@ pub(crate) fn declared(function: Function, found: *const c_void, arguments: &mut
     let Some(index) = index.filter(|_| function.layer() == Layer::Runtime && !has_fail_index(found)) else {
         return arguments;
     };
-    // What was read as one argument is the next.
+    // The word that was read as one argument is the next.
     for place in index..arguments.len() {
         if let Some([argument, next]) = arguments.get_mut(place..).and_then(<[Value]>::first_chunk_mut) {
             *argument = argument.as_the_word_of(*next);

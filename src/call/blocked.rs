@@ -3,7 +3,7 @@
 //!
 //! A call that hangs is worth a line of Python or, where a runtime made it, the function that called the runtime. Looking for these takes some
 //! 100 us: a thread does so a few times at first, and then for less than a thousandth of its time, so that short programs and benchmarks are not
-//! slowed down. What a shared runtime makes is noted as the runtime's own call, of which the caller is known.
+//! slowed down. A call that a shared runtime makes is noted as the runtime's own call, of which the caller is known.
 
 use super::arrival::Caller;
 use super::mode::Sees;

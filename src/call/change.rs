@@ -1,5 +1,5 @@
 //! Calls that change what copies and peer access depend on: one `match` on the row's effect before the real function
-//! ([`Change::before`]), and one after it ([`Change::after`]). What an effect does stands below them.
+//! ([`Change::before`]), and one after it ([`Change::after`]). The work of each effect stands below them.
 
 use std::ffi::c_void;
 
@@ -278,7 +278,7 @@ fn on_free(start: Value, is_mapped: bool, ret: Code) {
         let end = ACCESS.known(start).map_or(0, |(_, range)| range.end);
         OBJECTS.past.memory_is_gone(start, end);
     }
-    // What is unmapped may be parts of several allocations.
+    // Parts of several allocations may be unmapped.
     if is_mapped { mappings_have_changed() } else { ACCESS.memory_is_gone(start) }
 }
 

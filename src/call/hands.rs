@@ -105,7 +105,7 @@ fn large(call: &Call<'_>, [src, dst]: [u64; 2], bytes: u64, rest: &[Value], real
     const WITH_HOST: std::ops::RangeInclusive<i32> = 1..=2;
     let is_of_a_device = |end| place(end).is_some_and(|kind| kind != Kind::Host);
     let half = match (call.function().layer(), rest, [dst, src].map(is_of_a_device)) {
-        // What is inside is known to be recorded by nobody, so that its caller need not be.
+        // Nobody records a call inside one of these, so that its caller need not be known.
         (Layer::Runtime, [Value::MemcpyKind(kind), ..], _) if WITH_HOST.contains(kind) => return under_way(call, real),
         (Layer::Driver, _, [false, true]) => Half::download,
         (Layer::Driver, _, [true, false]) => Half::upload,

@@ -95,14 +95,14 @@ pub(crate) fn is_still_on() -> bool {
     process::is_seen()
 }
 
-/// Reads the options and opens the log, once. What is done while others may wait for it calls nothing of the dynamic
+/// Reads the options and opens the log, once. Work that others may wait for calls nothing of the dynamic
 /// linker: another thread may hold its lock and wait for us in a library's constructor.
 #[cold]
 #[inline(never)]
 fn start() -> bool {
     /// The standard library's, and not parking_lot's: a thread that waits for it must not allocate.
     static ONCE: Once = Once::new();
-    // What starting calls may come back to us on this thread (an allocator that looks functions up); it is forwarded,
+    // A function that the start calls may come back to us on this thread (an allocator that looks functions up); it is forwarded,
     // and does not wait for itself.
     while_busy(|| {
         // First, so that a child that another thread forks meanwhile does not wait for us.
@@ -121,13 +121,13 @@ fn start() -> bool {
     process::is_seen()
 }
 
-/// Whether memory has run out. What the program is shown of its peers stays as it was, and calls are counted; what takes more
+/// Whether memory has run out. The program sees its peers as before, and calls are counted; what takes more
 /// memory is over: pairs are not verified, and calls neither recorded, nor shown, nor checked.
 pub(crate) fn is_exhausted() -> bool {
     sees().has(Sees::EXHAUSTED)
 }
 
-/// malloc has failed us, and the reserve has helped out. What is under way goes on from the reserve and ends as it would have.
+/// malloc has failed us, and the reserve has helped out. Work that is under way goes on from the reserve and ends as it would have.
 #[cold]
 pub(crate) fn memory_has_run_out() {
     if !process::is_seen() {
@@ -137,7 +137,7 @@ pub(crate) fn memory_has_run_out() {
         VALIDATE.stop();
         record::log::out_of_memory();
     } else if alloc::is_reserve_half_used() {
-        // Before the rest is gone, which would end the program. What the program is shown of its peers may be another now.
+        // Before the rest is gone, which would end the program. The program may see its peers otherwise now.
         process::stop();
     }
 }

@@ -131,7 +131,7 @@ fn begin(
     (copy, traffic): (&Memcpy<'_>, Traffic),
     record: Option<Begun>,
 ) -> Option<(Box<Made>, Box<Transfer>)> {
-    // What is queued in a capture is not made, and a default stream must not be asked for anything beside one.
+    // A copy that is queued in a capture is not made, and a default stream must not be asked for anything beside one.
     if captures::may_be_under_way() || mode::is_exhausted() || call.function().layer() == Layer::Hip {
         return None;
     }
@@ -170,7 +170,7 @@ fn finish_turn(made: &Made, mut reading: Box<Transfer>, (next, has_stream): (usi
         if is_late {
             READBACK.is_late(&made.traffic);
         }
-        // What is late is compared later, as the program's next work in its stream comes behind: of others the program may do what it likes
+        // A late copy is compared later, as the program's next work in its stream comes behind: of others the program may do what it likes
         // with its memory. On a small stack another thread's call says what differs.
         if is_late && has_stream || difference.is_some() && !os::has_room() {
             READBACK.keep(Box::new(made.clone()), reading);

@@ -16,7 +16,7 @@ use crate::policy::{ACCESS, Driver, STAGING};
 use crate::real::driver::{self, RealDriver};
 use crate::record::log;
 
-/// Makes a copy that is to be staged; none if the real function is to be called instead. What the copy takes may take milliseconds to
+/// Makes a copy that is to be staged; none if the real function is to be called instead. The ring of a copy may take milliseconds to
 /// make, so that the call's record has begun before.
 #[inline(always)]
 pub(super) fn make(call: &Call<'_>, copy: &Memcpy<'_>, traffic: Option<Traffic>) -> Option<Code> {
@@ -111,7 +111,7 @@ fn submit(staged: &mut Transfer) -> Code {
     ret
 }
 
-/// Makes a step of a copy. What the program's stream is given it is given as by the program itself, which may have to wait for room there.
+/// Makes a step of a copy. The program's stream gets work as from the program itself, which may have to wait for room there.
 fn make_step(step: &Transfer) -> Code {
     /// `CUDA_ERROR_UNKNOWN`: our own code has failed when some of it may have been submitted.
     const UNKNOWN: Code = Code(999);
@@ -182,7 +182,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 #[inline(never)]
 pub(super) fn before_free(start: u64, stream: usize, per_thread: bool) {
     mode::unseen(|| {
-        // What is freed in a capture belongs to a graph.
+        // Memory that is freed in a capture belongs to a graph.
         if captures::may_be_under_way() {
             return None;
         }

@@ -62,7 +62,7 @@ pub(crate) struct Pending {
     pub(crate) found: Cell<[u8; FOUND]>,
 }
 
-/// The calling thread's block. All zero is a valid state. What each copy needs comes first.
+/// The calling thread's block. All zero is a valid state. The fields that each copy needs come first.
 #[repr(C)]
 pub(crate) struct Thread {
     /// The innermost call in progress.

@@ -4,7 +4,7 @@
 //! 10 µs, so in the mode `sample` of a thread's copies the first are measured, and then one in [`EVERY`].
 //!
 //! One copy counts for as many as it has MiB, so that large ones are measured more often. When the GPU began is counted from an event
-//! of our own whose time is known. All events are forgotten when a context is about to end. What measuring costs is taken out of the
+//! of our own whose time is known. All events are forgotten when a context is about to end. The cost of measuring is taken out of the
 //! time of the call around it.
 
 use std::collections::VecDeque;
@@ -198,7 +198,7 @@ fn give_up(Timing(measurement): Timing) {
     unseen(|| drop(ManuallyDrop::into_inner(measurement)));
 }
 
-/// Does something that is part of measuring. What that costs is taken out of the time of the call around it.
+/// Does something that is part of measuring. The cost is taken out of the time of the call around it.
 fn measuring<T>(work: impl FnOnce() -> Option<T>) -> Option<T> {
     let trace = trace::file()?;
     let begun = trace.now();

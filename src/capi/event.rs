@@ -176,7 +176,7 @@ pub unsafe extern "C" fn p2pshim_callback_add(
 /// Removes a callback.
 ///
 /// It does not wait: a thread that is about to run the callback may still do so after this function has returned, for a call
-/// that returned from the real function earlier. What the callback uses must therefore stay valid until every thread that calls
+/// that returned from the real function earlier. All that the callback uses must therefore stay valid until every thread that calls
 /// CUDA has begun another call or has ended. A callback that removes itself is not called again by its own thread.
 ///
 /// Thread-safety: any thread, also in a callback; not in signal handlers.

@@ -55,7 +55,7 @@ impl Route {
     }
 }
 
-/// `dlsym`. What the table does not name is left to the real function by a jump, with the caller's
+/// `dlsym`. A name that is not in the table is left to the real function by a jump, with the caller's
 /// return address on top of the stack: RTLD_NEXT and RTLD_DEFAULT depend on who calls.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 #[cfg_attr(test, allow(dead_code, reason = "a test program keeps its own dlsym"))]

@@ -61,7 +61,7 @@ pub(crate) fn documents(function: Function, code: Code) -> bool {
 /// The codes that the documentation of CUDA 13.0, or of HIP, lists for a function, besides success and errors of earlier work.
 pub(crate) fn documented(function: Function) -> &'static [i32] {
     match (function.layer(), function.base()) {
-        // What any call of the runtime returns that is the first, and so initialises it: 3, 35, 100.
+        // Codes that any call of the runtime returns if it is the first, and so initialises it: 3, 35, 100.
         (Layer::Runtime, "cudaMemcpyPeer" | "cudaMemcpyPeerAsync") => &[1, 101, 3, 35, 100],
         (Layer::Runtime, "cudaMemcpy3DPeer" | "cudaMemcpy3DPeerAsync") => &[1, 12, 101, 3, 35, 100],
         (Layer::Runtime, "cudaMemcpy" | "cudaMemcpyAsync") => &[1, 21, 3, 35, 100],

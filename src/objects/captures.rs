@@ -232,14 +232,14 @@ mod tests {
         let begun = Instant::now();
         let asked = beside_none(|| {
             // A driver that returns only when the caller has gone on.
-            thread::scope(|scope| scope.spawn(|| let_askers_finish()).join().ok())?;
+            thread::scope(|scope| scope.spawn(let_askers_finish).join().ok())?;
             Some(begun.elapsed())
         });
         assert!(asked.is_some_and(|waited| waited >= PATIENCE), "{asked:?}");
         assert_eq!(beside_none(|| Some(1)), Some(1), "it is over");
         thread::scope(|scope| {
             beside_none(|| {
-                let waiter = scope.spawn(|| let_askers_finish());
+                let waiter = scope.spawn(let_askers_finish);
                 while WAITING.load(Relaxed) == 0 && !waiter.is_finished() {
                     thread::yield_now();
                 }

@@ -47,7 +47,7 @@ impl<const WORDS: usize, const LINK: usize> Index<WORDS, LINK> {
     #[inline(always)]
     fn first(&self, hash: u32) -> Option<&AtomicU64> {
         let size = self.sizes.load(Acquire).checked_sub(1)?;
-        let [first] = self.firsts.at(size as usize, hash as usize & (FIRST << size) - 1)?;
+        let [first] = self.firsts.at(size as usize, hash as usize & ((FIRST << size) - 1))?;
         Some(first)
     }
 

@@ -110,7 +110,7 @@ impl Entry {
     fn get(&self, address: u64) -> Option<(Place, Range<u64>, u64)> {
         let version = self.version.load(Acquire);
         let range = self.start.load(Relaxed)..self.end.load(Relaxed);
-        // What is read while another thread writes is thrown away below, if it is not here.
+        // Words read while another thread writes are thrown away below, if they are not here.
         if !range.contains(&address) {
             return None;
         }
@@ -235,7 +235,7 @@ impl Cache {
         });
     }
 
-    /// Remembers that the driver does not know an address. What lies around it is taken to be the same kind of memory: the
+    /// Remembers that the driver does not know an address. Memory around it is taken to be of the same kind: the
     /// driver takes address space for devices in larger pieces.
     pub(crate) fn insert_unknown(&self, address: u64, since: Since) {
         let start = address >> UNKNOWN << UNKNOWN;
@@ -291,7 +291,7 @@ impl Cache {
         self.owners.end_all();
     }
 
-    /// The allocation that begins at an address was freed. What the driver did not know, and answers that it is giving, are forgotten. Whether
+    /// The allocation that begins at an address was freed. Space that the driver did not know, and answers that it is giving, are forgotten. Whether
     /// [`Cache::forget_at`] has to follow.
     #[inline]
     pub(crate) fn may_know_freed(&self, start: u64) -> bool {

@@ -2,7 +2,7 @@
 //! program. Rust ends the process where memory is asked for that cannot be had; the program might well go on.
 //!
 //! The reserve is part of the library's zeroed data: the system has promised it when the library was loaded, it takes no
-//! memory until it is used, and it can neither fail nor be forgotten. It is given out from its beginning to its end. What was
+//! memory until it is used, and it can neither fail nor be forgotten. It is given out from its beginning to its end. Memory that was
 //! given out last can be given out again once it comes back, and everything once nothing is in use. One word says all that, and is
 //! changed by a compare-and-swap: a signal handler, another thread and a forked child find it as it is.
 //!
@@ -55,7 +55,7 @@ pub(crate) fn collect_all<T>(items: impl Iterator<Item = Option<T>>) -> Option<V
 const BYTES: usize = 3 << 19;
 /// It begins where anything may.
 const ALIGN: usize = 4096;
-/// So much is given at once: the maps of a process with 3,000 mappings. What is asked for beyond that is memory for copies, by
+/// So much is given at once: the maps of a process with 3,000 mappings. Requests beyond that are for memory of copies, by
 /// who can do without.
 const MOST: usize = 256 << 10;
 

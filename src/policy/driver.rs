@@ -84,8 +84,8 @@ pub(crate) trait Judged {
 
 /// Questions and orders of decisions to the real driver. Nothing here waits for a device.
 ///
-/// Contexts, pools and streams are handles, devices are ordinals, addresses are those of the unified address space. What
-/// changes anything is called within [`Judged::relaxed`] only.
+/// Contexts, pools and streams are handles, devices are ordinals, addresses are those of the unified address space. Functions that
+/// change anything are called within [`Judged::relaxed`] only.
 pub(crate) trait Driver: Judged {
     fn is_device_memory(&self, address: u64) -> bool;
 

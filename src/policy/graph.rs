@@ -280,7 +280,7 @@ impl Graphs {
             is_direct(copy.traffic.path) && path_now(copy, access, driver).is_some_and(|path| !is_direct(path))
         };
         let Some(copy) = known.made().find(is_lost) else {
-            // What was taken away does not concern it.
+            // The access that was taken away does not concern it.
             self.execs.change(exec, |known| known.losses = losses);
             return None;
         };

@@ -8,7 +8,7 @@
 //! carries other data, and nothing is counted.
 //!
 //! But for a copy of which a sample is still to be taken nothing here takes a lock, as in [`crate::objects::memory`]: each entry has a version that
-//! is odd while it is written. What gets lost that way is one copy that is not counted.
+//! is odd while it is written. One copy that is not counted gets lost that way.
 
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};

@@ -1,4 +1,4 @@
-//! Where calls by one route go: a real function for all callers, or one for each call site. What is found, without a lock, stays.
+//! Where calls by one route go: a real function for all callers, or one for each call site. A function that is found, without a lock, stays.
 
 use std::ffi::c_void;
 use std::ptr;

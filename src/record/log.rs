@@ -177,7 +177,7 @@ fn pair(level: Level, one: u8, other: u8, verified: Option<Verified>, what: fmt:
 const FINDINGS: &str = "p2pshim::finding";
 
 /// Says what is wrong with a call: the first time in a place of the program, a note at `info` and all else at `warn`; later only that it
-/// was so often. What a rule means and what to do is said once.
+/// was so often. The meaning of a rule, and the remedy, are said once.
 pub(crate) fn finding(said: &Said<'_>, times: u64, caller: impl FnOnce() -> Option<CallSite>) {
     let finding = said.finding;
     let (id, name) = (finding.rule.id(), said.function.name());

@@ -1,7 +1,7 @@
 //! Peer access that the program itself asks for: it gets it if data arrives.
 //!
 //! A pair whose path is broken looks to the program like hardware without a path. So it is verified before the program's own
-//! enabling, and nothing that was given is ever taken back; then what was found out holds for all who ask. What cannot be
+//! enabling, and nothing that was given is ever taken back; then what was found out holds for all who ask. A path that cannot be
 //! decided, since the devices are busy, a stream is being captured, or there is no memory, is left to the program.
 
 use std::time::Duration;
@@ -65,7 +65,7 @@ impl Access {
     }
 
     /// Verifies a path anew, on which a copy of the program has not arrived as it was. Whether data arrives; none if that cannot be
-    /// found out now. What has access already keeps it. One that failed is not tried again, no other at once.
+    /// found out now. A context that has access already keeps it. One that failed is not tried again, no other at once.
     pub(crate) fn verify_again(&self, driver: &impl Driver, devices: [u8; 2]) -> Option<bool> {
         let [src, dst] = devices.map(|device| Place::new(Kind::Plain, device, 0));
         let has_failed = || self.lock().verification(Kind::Plain, src.device, dst.device) == Some(Verification::Broken);

@@ -73,7 +73,7 @@ impl Access {
     }
 
     /// Why a copy is staged that CUDA refuses for want of rights: p2pshim may have refused them, since the path is broken. If it has not,
-    /// CUDA gets the copy, and refuses it: a staged one would succeed. What the user denies is as on hardware without a path.
+    /// CUDA gets the copy, and refuses it: a staged one would succeed. A denied pair is as on hardware without a path.
     fn beyond_rights(&self, src: Place, dst: Place) -> Why {
         let pair = [i32::from(src.device), i32::from(dst.device)];
         let was_refused = {
@@ -266,7 +266,7 @@ impl Access {
         let is_mine = |handle: &usize| {
             let id = driver.context_id(*handle)?;
             let is_here = driver.device_of_context(*handle) == Some(device);
-            // What is taken in it has to be forgotten with it.
+            // Memory that is taken in it has to be forgotten with it.
             (is_here && self.context_number(*handle, id, device).is_some()).then_some((*handle, id))
         };
         let mine = [Some(named).filter(|&named| named != 0), driver.current_context()];

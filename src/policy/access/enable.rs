@@ -111,7 +111,7 @@ impl Access {
             directions().map(|(_, from, to)| self.enable_link(driver, plan.pair(), from, to)).collect();
         let enabled = codes.iter().filter(|&&code| code == Code::SUCCESS).count();
         let worst = codes.into_iter().find(|&code| code != Code::SUCCESS).unwrap_or(Code::SUCCESS);
-        // One direction is enough for copies. Who was first keeps its place.
+        // One direction is enough for copies. The first keeps its place.
         match (enabled, worst) {
             (0, Code::TOO_MANY_PEERS) => self.limited(plan),
             (0, Code::NOT_READY) => Path::Staged(self.judge.put_off(plan, self.busy_or_held(plan))),

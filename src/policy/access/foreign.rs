@@ -241,7 +241,7 @@ impl Access {
         }
     }
 
-    /// The number that stands for the device of memory, if it is another process's and the device is not known. What is mapped is cut to
+    /// The number that stands for the device of memory, if it is another process's and the device is not known. Mapped memory is cut to
     /// its mapping.
     pub(super) fn remote(&self, driver: &impl Driver, address: u64, memory: &mut Memory) -> Option<u8> {
         let at = |how| self.lock().shared_memory.ranges.get(&(how, memory.range.0)).copied();

@@ -140,7 +140,7 @@ impl Access {
     /// The devices whose memory it is.
     fn owners(&self, driver: &impl Driver, of: Grants) -> Vec<i32> {
         match of {
-            // What was imported is never refused.
+            // Imported memory is never refused.
             Grants::OfMapped { address, bytes } => {
                 owners_of_mapped(driver, address, bytes, |at| !self.is_imported(driver, at))
             }

@@ -1,7 +1,7 @@
 //! Peer access that takes care of itself.
 //!
 //! A copy asks three things, without a lock, as long as nothing has changed: whose memory is its source, whose its
-//! destination ([`Cache`]), and what was decided about the two ([`Cells`]). What is not decided yet is, under one lock
+//! destination ([`Cache`]), and what was decided about the two ([`Cells`]). If that is not decided yet, it is, under one lock
 //! that is never held while the driver is called:
 //!
 //! 1. A pair that has copied too little stays as it is.
@@ -181,11 +181,11 @@ impl Access {
     pub(crate) fn contexts_of(&self, driver: &impl Driver, copy: &Memcpy) -> Option<[(usize, u64); 2]> {
         let context = |address: u64, bytes: u64, named: Named| {
             let (place, range) = self.place_and_range(driver, address)?;
-            // What is mapped may go on in what is mapped behind it; of arrays the driver knows.
+            // A mapping may go on in the one behind it; of arrays the driver knows.
             let is_open = place.kind == Kind::Mapped || is_array(address);
             let is_whole = is_open || bytes <= range.end.saturating_sub(address);
             let is_of_a_device = matches!(place.kind, Kind::Plain | Kind::Pool | Kind::Mapped);
-            // What is no context the driver refuses.
+            // The driver refuses a handle that is no context.
             let is_named = matches!(named.context(), 0) || driver.context_id(named.context()).is_some();
             (is_whole && is_of_a_device && is_named).then(|| self.context_for(driver, place, named.context()))?
         };
@@ -225,7 +225,7 @@ impl Access {
         let is_unknown = |address| self.cache.find_any(address).is_some_and(|(place, _)| place.kind == Kind::Unknown);
         let were_unknown = ends.map(is_unknown);
         let places = ends.map(|address| self.place(driver, address));
-        // What was the host's is a device's now, and perhaps what lies around it.
+        // Memory of the host is a device's now, and perhaps memory around it.
         let is_stale = places.iter().zip(were_unknown).any(|(place, was_unknown)| was_unknown && place.is_some());
         if is_stale {
             self.cache.has_changed();
@@ -414,7 +414,7 @@ pub(crate) fn evident(src: Place, dst: Place) -> Option<Path> {
     if is_one_device(src, dst) {
         return Some(Path::SameDevice);
     }
-    // What was opened is accessed over the link, or lies on the other's device.
+    // Opened memory is accessed over the link, or lies on the other's device.
     if src.kind == Kind::Remote || dst.kind == Kind::Remote {
         return Some(Path::Direct);
     }

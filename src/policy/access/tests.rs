@@ -879,7 +879,7 @@ fn many() -> Process {
 
 #[test]
 fn limit_of_few_devices_program_may_enable_all_peers() {
-    // What the others are does not matter: they reach nobody.
+    // The others do not matter: they reach nobody.
     let apart = (0..9).flat_map(|one| (9..16).flat_map(move |other| [(one, other), (other, one)])).collect();
     for driver in [Fake { devices: 9, ..Fake::new() }, Fake { no_path: apart, ..Fake::new() }] {
         let process = Process::new(driver);

@@ -178,7 +178,7 @@ fn takes_long(
 }
 
 /// Compares a copy with one through the host, in alternating rounds, until the quickest direct one beats the quickest
-/// staged one. If none ever does, direct is the worse path. What else the machine does can make any round slower but none
+/// staged one. If none ever does, direct is the worse path. Other work of the machine can make any round slower but none
 /// quicker, even three in a row, so only the quickest of many say something.
 fn not_slower(driver: &impl Judged, direction: (&Scratch, &Scratch)) -> Result<(), Failure> {
     const MOST: u32 = 12;

@@ -172,7 +172,7 @@ impl Access {
             let has_ended = match owner {
                 Owner::Context { id: 0, device, .. } if Some(device) == ended.primary_of => true,
                 Owner::Context { handle, id, .. } => ended.has((handle, id)),
-                // What a reset leaves of them is seen at their next copy.
+                // The rest that a reset leaves of them is seen at their next copy.
                 Owner::Pool { device, .. } => Some(device) == ended.primary_of,
                 Owner::Mapped { .. } => false,
             };

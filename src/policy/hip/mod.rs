@@ -7,7 +7,7 @@
 //! **The last error.** Before 7.0 each call overwrites it, from 7.0 on failures only. To be right for both, questions about
 //! a copy are asked before it is made, while the slot is empty, and the slot is emptied again; a thread that has left an error
 //! there is not asked for. Around functions about peer access, verifications aside, only calls are made that succeed if the
-//! program's own may: those leave no trace that the program's own call does not cover. What a verification leaves is cleared.
+//! program's own may: those leave no trace that the program's own call does not cover. An error that a verification leaves is cleared.
 //!
 //! Source: the published code of HIP 5.7 to 7.2; no AMD GPU was run. Why it is so: docs/dev/decisions/hip-*.md.
 
@@ -306,7 +306,7 @@ impl Peers {
             }
         };
         if is_wanted && self.judge.admits() && known != Some(Verification::Passed) {
-            // What is not known yet is at a later copy.
+            // A later copy finds out the rest.
             if known.is_some() {
                 keep();
             }
@@ -346,7 +346,7 @@ impl Peers {
             *ours = Ours::Intended;
         }
         let ret = std::cell::Cell::new(Code::NOT_READY);
-        // What the program has enabled itself stays its own.
+        // Access that the program has enabled itself stays its own.
         let end = || {
             self.judge.lock().link_mut(link.0, link.1).ours =
                 if ret.get() == Code::SUCCESS { Ours::Held } else { Ours::No }

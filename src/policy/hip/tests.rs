@@ -356,7 +356,7 @@ impl Hip for Fake {
     fn memory(&self, address: u64) -> Result<Option<Memory>, Code> {
         let device = i32::try_from(address / BASE).unwrap_or_default() - 1;
         if !(0..self.state.borrow().devices).contains(&device) {
-            // What it does not know is an error that it leaves behind.
+            // An address that it does not know is an error that it leaves behind.
             let ret = self.returning(Code::INVALID_VALUE);
             return if self.is_mute { Err(ret) } else { Ok(None) };
         }

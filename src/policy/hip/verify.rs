@@ -77,7 +77,7 @@ impl Peers {
         }
         self.aside(hip, || {
             let can = hip.can_reach(pair.map(i32::from)).unwrap_or_default();
-            // Who cannot have access need not be tested.
+            // A device that cannot have access need not be tested.
             let is_wanted = if is_asked { can[0] } else { can.contains(&true) };
             let plan = self.plan(library, pair, purpose);
             if is_wanted && !self.look_up(hip, &plan, can) {

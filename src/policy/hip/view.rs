@@ -79,7 +79,7 @@ impl Peers {
     /// Decides about a call that disables access from the current device; ends with [`Peers::asked`].
     pub(crate) fn disabling(&self, library: usize, hip: &impl Hip, peer: i32) -> PendingAccess {
         self.asking(hip, peer, |link| {
-            // What the program never enabled is disabled first, so that HIP returns what it would without us.
+            // Access that the program never enabled is disabled first, so that HIP returns what it would without us.
             self.disable(library, link, || _ = hip.disable(peer));
             self.unless_refused(library, link)
         })
@@ -155,7 +155,7 @@ impl Peers {
         self.resets.fetch_add(1, SeqCst);
         let Some(current) = hip.current_device() else { return };
         let Ok(device) = u8::try_from(current) else { return };
-        // What is under way with them ends first.
+        // Calls of ours with them end first.
         let _acting = self.judge.begin([device; 2], PATIENCE, None);
         self.judge.lock().reset_scratch((device.into(), library as u64));
         let is_empty = hip.last_error() == Some(Code::SUCCESS);

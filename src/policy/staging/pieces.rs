@@ -50,7 +50,7 @@ pub(super) fn parameters(copy: &Memcpy<'_>) -> Option<CUDA_MEMCPY3D_PEER> {
     match copy.shape {
         Shape::Linear => Some(linear(copy.src, copy.dst, usize::try_from(copy.bytes).ok()?)),
         Shape::Runtime3D(p) if copy.has_ends() && copy.reach().is_some() => Some(pitched(p)),
-        // What has addresses that the driver refuses it is to refuse.
+        // A copy of addresses that the driver refuses is left to it.
         Shape::Driver3D(p) if copy.has_ends() && (copy.reach().is_some() || !copy.has_addresses()) => {
             (p.srcLOD == 0 && p.dstLOD == 0).then_some(CUDA_MEMCPY3D_PEER { srcContext: 0, dstContext: 0, ..*p })
         }

@@ -340,7 +340,7 @@ impl Rings {
         self.is_used.load(Relaxed)
     }
 
-    /// A stream is about to be destroyed. What it has left to do is not waited for by another with its handle.
+    /// A stream is about to be destroyed. Another stream with its handle does not wait for the rest of its work.
     pub(crate) fn stream_is_gone(&self, stream: usize) {
         let mut rings = self.table.lock();
         rings.entries.iter_mut().filter(|entry| entry.user == Stream::Created(stream)).for_each(|entry| {

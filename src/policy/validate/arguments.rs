@@ -146,7 +146,7 @@ fn check_copy(driver: &impl Driver, objects: &Objects, seen: &Seen<'_>) -> Vec<F
     let layer = seen.layer();
     let mut found: Vec<Finding> = unreadable(seen.request).into_iter().collect();
     let Some(call) = Sides::of(seen.request) else { return found };
-    // What a copy of nothing is not asked for.
+    // These arguments are not checked for a copy of nothing.
     if layer == Layer::Driver && driver.current_context().is_none() {
         found.push(Finding::new(Rule::CopyNoContext, layer, "no context is current in this thread".to_owned()));
     }

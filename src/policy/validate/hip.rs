@@ -21,7 +21,7 @@ impl Validate {
         if !self.is_strict() {
             return wrong.into_iter().find(|finding| crashes_hip(finding.rule));
         }
-        // What HIP refuses itself it refuses with the documented code.
+        // HIP refuses these itself, with the documented code.
         let first = wrong.iter().position(|finding| finding.code.is_some())?;
         Some(wrong.swap_remove(first)).filter(|first| is_accepted(first.rule))
     }

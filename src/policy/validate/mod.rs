@@ -91,7 +91,7 @@ impl Validate {
             config::Validate::Strict => STRICT,
             config::Validate::Off => OFF,
         };
-        // What came and went while nobody looked is not known.
+        // Objects that came and went while nobody looked are not known.
         if !self.is_on() && mode != OFF {
             self.objects.forget();
         }

@@ -118,7 +118,7 @@ pub(super) fn check_object(
             if call.is_3d && layer != Layer::Hip {
                 check_layout(layer, part, found);
             }
-            // What has succeeded lies inside: the library checks that.
+            // A copy that has succeeded lies inside: the library checks that.
             if !has_succeeded {
                 check_range(memory_at, layer, part, (address, memory), found);
             }
@@ -191,7 +191,7 @@ fn check_range(
     }
 }
 
-/// Where the memory ends that a copy up to `wanted` may touch. What the program maps piece by piece is one to a copy.
+/// Where the memory ends that a copy up to `wanted` may touch. Memory that the program maps piece by piece is one to a copy.
 fn end_of(memory_at: impl Fn(u64) -> Option<Memory>, memory: Memory, wanted: u128) -> u64 {
     /// More than any program maps one after another.
     const PIECES: usize = 1 << 16;

@@ -131,7 +131,7 @@ pub(crate) fn submit(transfer: &Transfer, is_divided_anew: bool, mark: Option<us
     if stream.is_some() {
         follow(from, ring.begins)?;
     } else {
-        // What went through the ring before: the event is recorded anew.
+        // Earlier copies through the ring: the event is recorded anew.
         follow(from, ring.ends)?;
         for (context, event) in sides {
             within(context, || record_on_program(event, by_default))?;

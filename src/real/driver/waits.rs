@@ -9,7 +9,7 @@ use super::functions::{
 };
 use crate::objects::streams::LEGACY;
 
-/// An event of a context that keeps no time. Who waits for it does so as the context's flags say.
+/// An event of a context that keeps no time. A thread waits for it as the context's flags say.
 pub(super) fn new_event(context: usize) -> Option<usize> {
     /// `CU_EVENT_BLOCKING_SYNC`, `CU_EVENT_DISABLE_TIMING`.
     const BLOCKING: c_uint = 1;

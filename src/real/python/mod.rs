@@ -1,6 +1,6 @@
 //! Which line the Python program of the calling thread is at.
 //!
-//! One function of CPython is called, `PyGILState_GetThisThreadState`, which reads a variable of the thread. What its state
+//! One function of CPython is called, `PyGILState_GetThisThreadState`, which reads a variable of the thread. The memory that its state
 //! leads to is read by the system ([`Memory`]), and believed only where it is of the type that it should be: another
 //! thread may end the interpreter meanwhile and give the memory back. A thread's own frames change only while it runs Python,
 //! and it is in a call of ours: so the interpreter's lock is not needed. `_Py_DumpTraceback`, which some versions export, would
