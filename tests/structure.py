@@ -439,7 +439,7 @@ def kept_elsewhere(crate):
 
 
 # Crates whose comments are read sentence by sentence.
-PLAIN = ("src", "host/src", "trace/src")
+PLAIN = ("src", "host/src", "trace/src", "cli/src", "sim")
 
 
 def inverted(root):

@@ -86,7 +86,7 @@ pub(crate) fn check(
     let full = key(Check::Full).unwrap_or_else(|| own.clone());
     let done = |cache: &Cache| {
         let (key, verdict) = [&own, &full].into_iter().find_map(|key| Some((key, cache.get(key)?)))?;
-        // What was found since then counts too.
+        // Faults that were found since then count too.
         let is_right = verdict.within_process() == Some(Ok(())) && kept::for_nccl(simulated.is_some()).broken.is_none();
         Some(Checked { line: None, is_right, earlier: cache.time(key) })
     };
@@ -276,7 +276,7 @@ fn line(inventory: &Inventory, rows: &[Row], check: Check, time: Duration) -> St
         parts.push(format!("undecided on {names}: {why}"));
     }
     if parts.is_empty() && count - unfit > 1 {
-        // What kernels do a quick check does not see.
+        // A quick check does not see the work of kernels.
         let right = if check == Check::Quick { "copies right" } else { "right" };
         parts.push(if rows.is_empty() { "no pair has a path" } else { right }.to_owned());
     }

@@ -228,7 +228,7 @@ fn stagers(rig: &Arc<Rig>, pairs: &[[usize; 2]]) {
     let (sender, measured) = mpsc::channel();
     let used = Arc::clone(rig);
     thread::spawn(move || {
-        // What could not be measured the driver stages.
+        // The driver stages a pair that could not be measured.
         let _ = stagers::measure(&used.driver, &devices, |class, are_all_busy, Rates { driver, shim }| {
             let _ = sender.send(Line::Stagers { class, are_all_busy, driver, shim });
         });

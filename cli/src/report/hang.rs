@@ -1,6 +1,6 @@
 //! `p2pshim ps` and `p2pshim hang`: what programs that run are in, and which process the others may wait for.
 //!
-//! All of it is read from traces, which their processes write in place: nothing is asked of the processes. What is not known is not said: a
+//! All of it is read from traces, which their processes write in place: nothing is asked of the processes. Nothing is said that is not known: a
 //! process in no call may run kernels, or the host's own code.
 
 use std::error::Error;

@@ -44,7 +44,7 @@ pub(super) fn arguments() -> impl Iterator<Item = Arg> {
             if values != SWITCH {
                 return argument;
             }
-            // What follows it after a space is the program.
+            // The word after a space is the program.
             return argument.num_args(0..=1).require_equals(true).default_missing_value("on");
         }
         let parser = OsStringValueParser::new().try_map(move |value| checked(variable, value));

@@ -35,7 +35,7 @@ const PASSED_ON: [c_int; 9] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR
 static IGNORES_CHILDREN: AtomicBool = AtomicBool::new(false);
 
 /// Has this process learn how its children end, even if its parent ignored that, and be told where a file may not grow, which would end it
-/// otherwise. What it starts has the second as it was.
+/// otherwise. A program that it starts has the second as it was.
 pub(crate) fn settle() {
     if is_ignored(SIGCHLD) {
         // SAFETY: the default action runs no code.

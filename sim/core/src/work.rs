@@ -263,7 +263,7 @@ pub(crate) struct Fill {
     pub dst: Layout,
     /// How much.
     pub extent: Extent,
-    /// What, in its low `unit` bytes.
+    /// The value, in its low `unit` bytes.
     pub value: u32,
     /// 1, 2 or 4.
     pub unit: u64,
