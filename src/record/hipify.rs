@@ -13,7 +13,7 @@ const PHRASES: &[(&str, &str)] = &[
     ("(cudaSetDevice, cuCtxSetCurrent)", "(hipSetDevice)"),
     (
         " Run p2pshim doctor once after each boot: it names the cause, and programs are told at their first question.",
-        " What the log says of the pair names the likely cause.",
+        " The log's line about the pair names the likely cause.",
     ),
     // It does not, in HIP.
     (" A reset of either device ends it.", ""),
@@ -30,7 +30,7 @@ const PHRASES: &[(&str, &str)] = &[
     (
         "Do not let the program enable peer access: without P2PSHIM_BROKEN=warn it gets none where data does not arrive. p2pshim doctor \
          shows the cause.",
-        "Copy through memory of the host. What the log says of the pair names the likely cause.",
+        "Copy through memory of the host. The log's line about the pair names the likely cause.",
     ),
     ("the attributes 1 to 5; an older driver has fewer", "the attributes 0 to 3"),
     ("CUDA 13", "HIP 7"),

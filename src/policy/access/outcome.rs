@@ -199,7 +199,7 @@ impl Judge {
                     "keeps the peer access that it has"
                 };
                 return format!(
-                    "The program {has}. What its copies and kernels move between them may be wrong, and p2pshim does not stage it"
+                    "The program {has}. Data that its copies and kernels move between them may be wrong, and p2pshim does not stage it"
                 );
             }
             (Purpose::Admit, true) => {
@@ -225,7 +225,7 @@ impl Judge {
                 "The program gets the access that it asks for; with P2PSHIM_DENY for this pair its copies would go through the host"
             }
             (Purpose::Again, _) => {
-                "What has peer access between them keeps it, so copies still use it. To send them through the host, run the program \
+                "Contexts that have peer access between them keep it, so copies still use it. To send them through the host, run the program \
                  with P2PSHIM_DENY for this pair"
             }
             (Purpose::Enable, _) => "Copies between them go through the host",
