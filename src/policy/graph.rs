@@ -369,7 +369,6 @@ mod tests {
     use super::*;
     use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code, MEMORYTYPE_UNIFIED};
     use crate::model::Why;
-    use crate::objects::OBJECTS;
     use crate::policy::Ended;
     use crate::policy::access::fake::{Fake, context, memory_of};
 
@@ -415,7 +414,7 @@ mod tests {
     /// CUDA refuses to update a staged copy once access is enabled.
     #[test]
     fn pair_of_a_staged_copy_is_not_enabled_until_the_graph_is_destroyed() {
-        static ACCESS: Access = Access::new(&OBJECTS);
+        static ACCESS: Access = Access::new();
         let (graphs, access, fake) = (Graphs::new(), &ACCESS, Fake::new());
         fake.graphs.borrow_mut().insert(GRAPH, vec![copy(1, [0, 1], 4)]);
         let path = |bytes| {
@@ -441,7 +440,7 @@ mod tests {
 
     #[test]
     fn launched_each_pair_once_and_only_what_goes_between_devices() {
-        static ACCESS: Access = Access::new(&OBJECTS);
+        static ACCESS: Access = Access::new();
         let (graphs, access, fake) = (Graphs::new(), &ACCESS, Fake::new());
         let copies =
             vec![copy(1, [0, 1], 4), copy(2, [0, 0], 8), copy(3, [1, 0], 16), copy(4, [0, 1], 32), copy(5, [0, 1], 0)];
@@ -465,7 +464,7 @@ mod tests {
 
     #[test]
     fn changed_copies_keep_the_path_of_their_pair() {
-        static ACCESS: Access = Access::new(&OBJECTS);
+        static ACCESS: Access = Access::new();
         let (graphs, access, fake) = (Graphs::new(), &ACCESS, Fake::new());
         fake.graphs.borrow_mut().insert(GRAPH, vec![copy(1, [0, 1], 4), copy(2, [0, 1], 8)]);
         // Nothing is verified while the thread captures.
@@ -493,7 +492,7 @@ mod tests {
     #[test]
     fn marked_as_long_as_it_is_instantiated_or_an_update() {
         const OTHER: usize = GRAPH + 1;
-        static ACCESS: Access = Access::new(&OBJECTS);
+        static ACCESS: Access = Access::new();
         let (graphs, access, fake, waits) = (Graphs::new(), &ACCESS, Fake::new(), Waits::new());
         fake.graphs.borrow_mut().insert(GRAPH, vec![copy(1, [0, 1], 4), copy(2, [0, 0], 8), copy(3, [1, 0], 16)]);
         let behind = || fake.records.borrow().values().flat_map(|(nodes, _)| nodes.clone()).collect::<Vec<_>>();
@@ -518,7 +517,7 @@ mod tests {
 
     #[test]
     fn marked_behind_the_last_copies_of_a_pair() {
-        static ACCESS: Access = Access::new(&OBJECTS);
+        static ACCESS: Access = Access::new();
         let (graphs, access, fake, waits) = (Graphs::new(), &ACCESS, Fake::new(), Waits::new());
         fake.graphs.borrow_mut().insert(GRAPH, vec![copy(1, [0, 1], 4), copy(2, [0, 1], 8), copy(3, [0, 1], 8)]);
         let behind = |edges: &[[usize; 2]]| {
@@ -541,7 +540,7 @@ mod tests {
     #[test]
     fn marked_in_whole_or_not_at_all() {
         const CHILD: usize = GRAPH + 1;
-        static ACCESS: Access = Access::new(&OBJECTS);
+        static ACCESS: Access = Access::new();
         let (graphs, access, fake, waits) = (Graphs::new(), &ACCESS, Fake::new(), Waits::new());
         fake.graphs.borrow_mut().insert(GRAPH, vec![copy(1, [0, 1], 4), copy(2, [0, 1], 8)]);
         graphs.prepare(access, &fake, GRAPH, (THREAD, false));
@@ -556,7 +555,7 @@ mod tests {
 
     #[test]
     fn launched_with_each_copy_of_a_batch_that_is_one_node() {
-        static ACCESS: Access = Access::new(&OBJECTS);
+        static ACCESS: Access = Access::new();
         let (graphs, access, fake, waits) = (Graphs::new(), &ACCESS, Fake::new(), Waits::new());
         let batch = vec![copy(1, [0, 1], 4), copy(1, [0, 1], 8), copy(1, [1, 0], 16), copy(2, [0, 1], 32)];
         fake.graphs.borrow_mut().insert(GRAPH, batch);
@@ -576,7 +575,7 @@ mod tests {
     /// As in a signal handler that has interrupted a launch.
     #[test]
     fn launched_by_who_is_reading_nothing_waits() {
-        static ACCESS: Access = Access::new(&OBJECTS);
+        static ACCESS: Access = Access::new();
         let (graphs, access, fake) = (Graphs::new(), &ACCESS, Fake::new());
         fake.graphs.borrow_mut().insert(GRAPH, vec![copy(1, [0, 1], 4)]);
         graphs.prepare(access, &fake, GRAPH, (THREAD, true));
@@ -594,7 +593,7 @@ mod tests {
         const OTHER: usize = GRAPH + 1;
         /// A node that is a child graph, which the fake driver takes for that graph.
         const CHILD: usize = GRAPH + 2;
-        static ACCESS: Access = Access::new(&OBJECTS);
+        static ACCESS: Access = Access::new();
         let (graphs, access, fake) = (Graphs::new(), &ACCESS, Fake::new());
         fake.graphs.borrow_mut().insert(GRAPH, vec![copy(1, [0, 1], 4), copy(2, [0, 0], 8), copy(3, [0, 1], 16)]);
         fake.graphs.borrow_mut().insert(CHILD, vec![copy(3, [0, 1], 16)]);

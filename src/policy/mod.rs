@@ -36,7 +36,7 @@ use validate::Validate;
 use waits::Waits;
 
 /// All that is known of memory, contexts and peers in this process.
-pub(crate) static ACCESS: Access = Access::new(&OBJECTS);
+pub(crate) static ACCESS: Access = Access::new();
 
 /// The copies of executable graphs of this process.
 pub(crate) static GRAPHS: Graphs = Graphs::new();

@@ -265,7 +265,6 @@ mod tests {
 
     use super::*;
     use crate::api::abi::CUDA_MEMCPY3D_PEER;
-    use crate::objects::OBJECTS;
     use crate::policy::Ended;
     use crate::policy::access::Circumstances;
     use crate::policy::access::fake::{Fake, context, memory_of};
@@ -321,7 +320,7 @@ mod tests {
         fn new(limit: u64) -> Self {
             let config = Config { access: config::Access::Off, staging: config::Staging::Always, ..Config::default() };
             let config = Config { staging_limit: limit, ..config };
-            let (access, staging) = (Box::new(Access::new(&OBJECTS)), Staging::new());
+            let (access, staging) = (Box::new(Access::new()), Staging::new());
             access.configure(&config);
             staging.configure(&config);
             Self { access, driver: Fake::new(), staging }

@@ -2,6 +2,7 @@
 
 use super::{Access, Kind, Place};
 use crate::model::{array_of, of_array};
+use crate::objects::OBJECTS;
 use crate::objects::arrays::Shape;
 use crate::policy::driver::Driver;
 
@@ -12,8 +13,8 @@ impl Access {
             let (id, device) = (driver.context_id(context)?, driver.device_of_context(context)?);
             Some((context, id, device))
         });
-        let before = self.objects.arrays.made_in(handle);
-        self.objects.arrays.is_made(handle, shape, made_in);
+        let before = OBJECTS.arrays.made_in(handle);
+        OBJECTS.arrays.is_made(handle, shape, made_in);
         if before.is_some() && before != made_in {
             self.memory_is_gone(of_array(handle));
         }
@@ -21,14 +22,14 @@ impl Access {
 
     /// An array is about to be destroyed.
     pub(crate) fn array_is_gone(&self, handle: usize) {
-        if self.objects.arrays.is_going(handle) {
+        if OBJECTS.arrays.is_going(handle) {
             self.memory_is_gone(of_array(handle));
         }
     }
 
     /// The owner of an array's memory, unless its context is gone.
     pub(super) fn array_place(&self, driver: &impl Driver, end: u64) -> Option<Place> {
-        let (context, id, device) = self.objects.arrays.made_in(array_of(end)?)?;
+        let (context, id, device) = OBJECTS.arrays.made_in(array_of(end)?)?;
         (driver.context_id(context)? == id).then_some(())?;
         let owner = self.context_number(context, id, device)?;
         Some(Place { of: context as u64, ..Place::new(Kind::Plain, u8::try_from(device).ok()?, owner) })

@@ -71,14 +71,12 @@ use super::taking::Taking;
 use crate::api::Layer;
 use crate::config::{Access as Policy, Config};
 use crate::model::{Ends, Memcpy, Named, Path, Traffic, Why, is_array};
-use crate::objects::Objects;
 use crate::objects::captures;
 use crate::objects::memory::{Cache, Kind, Place};
 use crate::os;
 
-/// All that is known of memory, contexts and peers.
+/// All that is known of memory, contexts and peers. All is zero at the start, and takes no room in the library's file.
 pub(crate) struct Access {
-    objects: &'static Objects,
     cache: Cache,
     cells: Cells,
     judge: Judge,
@@ -95,9 +93,8 @@ pub(crate) struct Access {
 }
 
 impl Access {
-    pub(crate) const fn new(objects: &'static Objects) -> Self {
+    pub(crate) const fn new() -> Self {
         Self {
-            objects,
             cache: Cache::new(),
             cells: Cells::new(),
             judge: Judge::new(),

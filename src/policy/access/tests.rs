@@ -10,7 +10,6 @@ use super::*;
 use crate::api::abi::Code;
 use crate::config::{self, Broken, Denied, GpuName, Verify};
 use crate::model::{Hidden, Named, Shape};
-use crate::objects::OBJECTS;
 use crate::policy::Ended;
 use crate::policy::verdicts::Verdict;
 use crate::policy::{HarmlessEnable, Judged};
@@ -28,7 +27,7 @@ impl Process {
     }
 
     fn configured(driver: Fake, config: &Config) -> Self {
-        let access = Box::new(Access::new(&OBJECTS));
+        let access = Box::new(Access::new());
         access.configure(config);
         Self { access, driver }
     }
@@ -206,7 +205,7 @@ fn consider_pair_that_was_disturbed_for_some_rounds_is_enabled() {
 
 #[test]
 fn begin_threads_at_once_on_pairs_without_a_device_in_common() {
-    static ACCESS: Access = Access::new(&OBJECTS);
+    static ACCESS: Access = Access::new();
     let begin = |src: u8, dst: u8| ACCESS.judge.begin([src, dst], Duration::ZERO, None);
     let (first, other) = (begin(0, 1), begin(2, 3));
     assert!(first.is_some() && other.is_some());
@@ -823,7 +822,7 @@ fn pool_whose_handle_is_given_anew_is_there() {
 
 #[test]
 fn contexts_that_are_gone_their_numbers_are_given_anew_meanwhile() {
-    let access: &Access = Box::leak(Box::new(Access::new(&OBJECTS)));
+    let access: &Access = Box::leak(Box::new(Access::new()));
     let driver = Fake::new();
     let [one, other] = [0, 1].map(|device| access.context_number(context(device), 1, device as i32).unwrap());
     // The handle of a context that was destroyed is another's now, which gets the number, and access, while this thread still looks.

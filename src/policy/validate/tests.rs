@@ -29,7 +29,7 @@ impl Process {
         let objects: &Objects = Box::leak(boxed(Objects::new));
         let process = Self {
             driver: Fake::new(),
-            access: boxed(|| Access::new(objects)),
+            access: boxed(Access::new),
             validate: boxed(|| Validate::new(objects)),
             objects,
         };
