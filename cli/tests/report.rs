@@ -471,13 +471,13 @@ fn file_of_another_major_version_says_what_to_do() {
     let folder = one_process("version");
     let path = folder.0.join("app.p2ptrace");
     let mut bytes = fs::read(&path).unwrap();
-    assert_eq!(bytes[8..12], [1, 0, 1, 0]);
+    assert_eq!(bytes[8..12], [1, 0, 0, 0]);
     bytes[8] = 2;
     fs::write(&path, &bytes).unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_p2pshim")).arg("report").arg(&folder.0).output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(3), "{said}");
-    let expected = "written in version 2.1 of the format; this command reads version 1 only. Read it with the p2pshim command of the \
+    let expected = "written in version 2.0 of the format; this command reads version 1 only. Read it with the p2pshim command of the \
                     release that wrote it, or record it again";
     assert!(said.contains(expected), "{said}");
 }
@@ -824,7 +824,7 @@ fn files_that_are_newer_or_cut_off_are_told_of_and_the_rest_is_read() {
     let (out, error, status) = report(&[folder.0.to_str().unwrap()]);
     assert_eq!((error.as_str(), status), ("", 3));
     let said = [
-        "newer.p2ptrace: written in version 9.1",
+        "newer.p2ptrace: written in version 9.0",
         "cut.p2ptrace: 1 of 2 parts",
         "empty.p2ptrace: just being begun",
         "begun.p2ptrace: cut off within its header",
