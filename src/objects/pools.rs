@@ -19,7 +19,7 @@ struct Pool {
     /// The devices that p2pshim, or the program, has let access it.
     by_us: BTreeSet<i32>,
     by_program: BTreeSet<i32>,
-    /// Of one that was imported: the UUID and PCI address of its GPU, as far as memory in it has told.
+    /// The UUID and PCI address of the GPU that an imported pool lies on. None until the program imports memory of the pool.
     imported_from: Option<[String; 2]>,
 }
 
@@ -40,12 +40,12 @@ impl Pools {
         self.of(pool).device = Some(device);
     }
 
-    /// Whether it is gone, or about to go.
+    /// Whether the program has destroyed the pool, or is about to.
     pub(crate) fn is_gone(&self, pool: usize) -> bool {
         self.known.get(&pool).is_some_and(|known| known.state != State::There)
     }
 
-    /// The program is about to destroy it.
+    /// The program is about to destroy a pool.
     pub(crate) fn begins_to_go(&mut self, pool: usize) {
         let known = self.of(pool);
         if known.state == State::There {
@@ -53,7 +53,7 @@ impl Pools {
         }
     }
 
-    /// The program has destroyed it, or could not. Whether it is there still.
+    /// The program has destroyed a pool, or `cuMemPoolDestroy` has failed. Returns whether the pool is there still.
     pub(crate) fn has_gone(&mut self, pool: usize, is_gone: bool) -> bool {
         let known = self.of(pool);
         // It was gone before, or its handle is another's by now.
@@ -68,23 +68,24 @@ impl Pools {
         !is_gone
     }
 
-    /// One is new, perhaps with the handle of one that is gone. The driver has left it access by these devices that p2pshim had granted.
+    /// The program has created or imported a pool, perhaps with the handle of one that is gone. `by_us` are devices to which p2pshim had granted an
+    /// earlier pool, and whose access the driver has left to this one.
     pub(crate) fn is_new(&mut self, pool: usize, device: Option<i32>, by_us: BTreeSet<i32>) {
         self.known.insert(pool, Pool { device, by_us, ..Pool::default() });
     }
 
-    /// P2pshim is about to let a device access it.
+    /// P2pshim is about to let a device access a pool.
     pub(crate) fn grant(&mut self, pool: usize, to: i32) {
         self.of(pool).by_us.insert(to);
         self.granted_to.insert(to);
     }
 
-    /// It has not.
+    /// The driver has refused that.
     pub(crate) fn is_not_granted(&mut self, pool: usize, to: i32) {
         self.of(pool).by_us.remove(&to);
     }
 
-    /// The program lets a device access it, or no longer.
+    /// The program has let a device access a pool, or has taken that right away.
     pub(crate) fn set_by_program(&mut self, pool: usize, device: i32, has_access: bool) {
         let by_program = &mut self.of(pool).by_program;
         if has_access {
@@ -102,7 +103,7 @@ impl Pools {
         self.known.get(&pool).is_some_and(|known| known.by_program.contains(&to))
     }
 
-    /// The UUID and PCI address of the GPU of one that was imported.
+    /// The UUID and PCI address of the GPU that an imported pool lies on, if they are known.
     pub(crate) fn imported_from(&self, pool: usize) -> Option<&[String; 2]> {
         self.known.get(&pool)?.imported_from.as_ref()
     }
