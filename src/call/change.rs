@@ -341,7 +341,7 @@ fn on_stream_create(out: usize, rest: &[Value], is_of_current_context: bool) {
         // A green context may be current elsewhere, and so must not be asked.
         let context = if is_of_current_context { RealDriver.current_context() } else { None };
         let device = context.and_then(|context| VALIDATE.device_of(&RealDriver, context));
-        let (context, non_blocking) = (context.unwrap_or(0), flags & NON_BLOCKING != 0);
+        let (context, non_blocking) = (Known::context(context.unwrap_or(0)), flags & NON_BLOCKING != 0);
         let known = Known { context, non_blocking, thread: thread::current().tag(), ..Known::on(device) };
         OBJECTS.streams.is_made(stream, known);
     });

@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 use crate::os;
 use crate::os::arena::{Arena, FIRST};
 
+/// Rows that a chain has on average before there are more chains.
+const LOAD: u32 = 2;
 /// A look-up stops after so many steps: another thread may have made a ring of what it follows.
 const LONGEST: usize = 256;
 /// So often it looks again, and so often it waits for a moment: a process that was forked meanwhile would wait for ever.
@@ -18,7 +20,7 @@ const PAUSES: usize = 10_000;
 /// Rows of so many words. The lower half of the word `LINK` is the number, plus one, of the next row in its chain; 0 is the end.
 pub(crate) struct Index<const WORDS: usize, const LINK: usize> {
     pub(crate) rows: Arena<WORDS>,
-    /// The first row of each chain, its number plus one. Each chunk has the chains of one size; the last that is used has all rows.
+    /// The first row of each chain, its number plus one: two in a word. Each chunk has the chains of one size; the last that is used has all rows.
     firsts: Arena<1>,
     /// How many chunks are used.
     sizes: AtomicU32,
@@ -45,10 +47,15 @@ impl<const WORDS: usize, const LINK: usize> Index<WORDS, LINK> {
 
     /// The first row of a hash; none if there are no chains yet.
     #[inline(always)]
-    fn first(&self, hash: u32) -> Option<&AtomicU64> {
+    fn first(&self, hash: u32) -> Option<Half<'_>> {
         let size = self.sizes.load(Acquire).checked_sub(1)?;
-        let [first] = self.firsts.at(size as usize, hash as usize & ((FIRST << size) - 1))?;
-        Some(first)
+        self.chain(size, hash as usize & ((FIRST << (size + 1)) - 1))
+    }
+
+    #[inline(always)]
+    fn chain(&self, size: u32, number: usize) -> Option<Half<'_>> {
+        let [word] = self.firsts.at(size as usize, number / 2)?;
+        Some(Half { word, shift: (number as u32 & 1) * 32 })
     }
 
     /// The row of a hash of which this holds, given the row and its word `LINK`.
@@ -68,7 +75,7 @@ impl<const WORDS: usize, const LINK: usize> Index<WORDS, LINK> {
         hash: u32,
         is_it: &impl Fn(&[AtomicU64; WORDS], u64) -> bool,
     ) -> Option<(u32, &[AtomicU64; WORDS])> {
-        let mut next = self.first(hash)?.load(Acquire) as u32;
+        let mut next = self.first(hash)?.load();
         for _ in 0..LONGEST {
             let number = next.checked_sub(1)?;
             let row = self.rows.get(number)?;
@@ -116,8 +123,8 @@ impl<const WORDS: usize, const LINK: usize> Index<WORDS, LINK> {
     /// From now on a row is found. Only under the lock. False if there is no memory. `hash_of` is that of any row in a chain.
     pub(crate) fn add(&self, number: u32, hash_of: impl Fn(&[AtomicU64; WORDS]) -> u32) -> bool {
         let size = self.sizes.load(Relaxed);
-        let chains = if size == 0 { 0 } else { FIRST << (size - 1) };
-        if self.linked.load(Relaxed) as usize >= chains {
+        let chains = if size == 0 { 0 } else { (FIRST as u32) << size };
+        if self.linked.load(Relaxed) >= LOAD * chains {
             self.change(|| self.grow(size, &hash_of));
         }
         let Some(row) = self.rows.get(number) else { return false };
@@ -127,39 +134,38 @@ impl<const WORDS: usize, const LINK: usize> Index<WORDS, LINK> {
     }
 
     /// Puts a row before the first of a chain.
-    fn put(&self, first: Option<&AtomicU64>, number: u32) -> bool {
+    fn put(&self, first: Option<Half<'_>>, number: u32) -> bool {
         let (Some(first), Some(link)) = (first, self.link(number)) else { return false };
-        set_low(link, first.load(Relaxed) as u32);
-        first.store(u64::from(number) + 1, Release);
+        set_low(link, first.load());
+        first.set(number + 1);
         true
     }
 
     /// From now on a row is not found. Only under the lock. Whether it was.
     pub(crate) fn remove(&self, number: u32, hash: u32) -> bool {
-        let Some(mut word) = self.first(hash) else { return false };
-        while let Some(other) = (word.load(Relaxed) as u32).checked_sub(1)
+        let Some(mut before) = self.first(hash) else { return false };
+        while let Some(other) = before.load().checked_sub(1)
             && let Some(next) = self.link(other)
         {
             if other == number {
-                self.change(|| set_low(word, next.load(Relaxed) as u32));
+                self.change(|| before.set(next.load(Relaxed) as u32));
                 self.linked.fetch_sub(1, Relaxed);
                 return true;
             }
-            word = next;
+            before = Half { word: next, shift: 0 };
         }
         false
     }
 
     /// Puts all rows into twice as many chains, if there is memory for that.
     fn grow(&self, size: u32, hash_of: impl Fn(&[AtomicU64; WORDS]) -> u32) {
-        let chains = FIRST << size;
         if !self.firsts.reach_chunk(size as usize) {
             return;
         }
         self.sizes.store(size + 1, Release);
-        for old in (0..chains / 2).filter(|_| size != 0) {
-            let first = self.firsts.at(size as usize - 1, old).map_or(0, |[first]| first.load(Relaxed));
-            let mut next = first as u32;
+        let Some(before) = size.checked_sub(1) else { return };
+        for old in 0..FIRST << size {
+            let mut next = self.chain(before, old).map_or(0, |first| first.load());
             while let Some(number) = next.checked_sub(1)
                 && let (Some(row), Some(link)) = (self.rows.get(number), self.link(number))
             {
@@ -170,7 +176,27 @@ impl<const WORDS: usize, const LINK: usize> Index<WORDS, LINK> {
     }
 }
 
+/// Half of a word, with the number of a row plus one.
+#[derive(Clone, Copy)]
+struct Half<'a> {
+    word: &'a AtomicU64,
+    shift: u32,
+}
+
+impl Half<'_> {
+    #[inline(always)]
+    fn load(self) -> u32 {
+        (self.word.load(Acquire) >> self.shift) as u32
+    }
+
+    /// Only under the lock.
+    fn set(self, value: u32) {
+        let other = self.word.load(Relaxed) & !(u64::from(u32::MAX) << self.shift);
+        self.word.store(other | u64::from(value) << self.shift, Release);
+    }
+}
+
 /// Sets the lower half of a word. Only under the lock.
 pub(crate) fn set_low(word: &AtomicU64, value: u32) {
-    word.store(word.load(Relaxed) >> 32 << 32 | u64::from(value), Release);
+    Half { word, shift: 0 }.set(value);
 }

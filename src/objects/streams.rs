@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU16, AtomicUsize};
 
 use super::map::Map;
+use crate::os::table::spread;
 
 /// `CU_STREAM_LEGACY`, `CU_STREAM_PER_THREAD`.
 pub(crate) const LEGACY: usize = 1;
@@ -52,8 +53,8 @@ impl Stream {
 /// A stream that the program created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Known {
-    /// Its context by the handle; 0 if that is not known.
-    pub(crate) context: usize,
+    /// Its context, by a number that others may have too: [`Known::context`]. 0 if that is not known.
+    pub(crate) context: u16,
     /// [`Known::NOWHERE`] if that is not known.
     pub(crate) device: u8,
     /// Whether the legacy default stream does not wait for it.
@@ -95,23 +96,28 @@ impl Known {
         self.thread == thread && thread != Self::MANY
     }
 
-    fn pack(self) -> u64 {
-        u64::from(self.device)
-            | u64::from(self.non_blocking) << 7
-            | (self.state as u64) << 8
-            | u64::from(self.thread) << 10
-            | (self.context as u64) << 16
+    /// The number of a context; 0 for none.
+    pub(crate) fn context(handle: usize) -> u16 {
+        if handle == 0 { 0 } else { (spread(handle as u64, 16) as u16).max(1) }
+    }
+
+    fn pack(self) -> u32 {
+        u32::from(self.device)
+            | u32::from(self.non_blocking) << 7
+            | (self.state as u32) << 8
+            | u32::from(self.thread) << 10
+            | u32::from(self.context) << 16
     }
 
     #[inline(always)]
-    fn unpack(word: u64) -> Self {
+    fn unpack(word: u32) -> Self {
         let state = match word >> 8 & 3 {
             0 => State::There,
             1 => State::Destroyed,
             _ => State::Reset,
         };
         Self {
-            context: (word >> 16) as usize,
+            context: (word >> 16) as u16,
             device: word as u8 & 127,
             non_blocking: word >> 7 & 1 != 0,
             state,
@@ -121,6 +127,8 @@ impl Known {
 }
 
 const DEVICES: usize = 64;
+/// How many streams are known. A copy on another is checked with what the driver says.
+const MOST: u32 = 32_768;
 /// How many destroyed streams are remembered. Then all of them are forgotten.
 const DESTROYED: usize = 4096;
 
@@ -137,7 +145,7 @@ pub(crate) struct Streams {
 impl Streams {
     pub(crate) const fn new() -> Self {
         Self {
-            known: Map::new(),
+            known: Map::new(MOST),
             destroyed: AtomicUsize::new(0),
             non_blocking: [const { [const { AtomicU16::new(0) }; Known::TAGS] }; DEVICES],
             last: [const { [const { AtomicUsize::new(0) }; DEVICES] }; DEVICES],
@@ -203,7 +211,7 @@ impl Streams {
     pub(crate) fn context_has_changed(&self, context: Option<usize>, primary_of: Option<i32>) {
         let may_be_its = |known: &Known| match (context, primary_of) {
             _ if known.device == Known::NOWHERE => true,
-            (Some(context), _) => known.context == context || known.context == 0,
+            (Some(context), _) => known.context == Known::context(context) || known.context == 0,
             (None, Some(device)) => i32::from(known.device) == device,
             (None, None) => true,
         };
@@ -215,7 +223,7 @@ impl Streams {
         self.non_blocking.iter().flatten().for_each(|count| count.store(0, Relaxed));
     }
 
-    fn count(&self, word: Option<u64>, by: i16) {
+    fn count(&self, word: Option<u32>, by: i16) {
         let known = word.map(Known::unpack).filter(|known| known.non_blocking && known.state == State::There);
         if let Some(known) = known.filter(|known| known.thread != Known::MANY)
             && let Some(count) = self.counter(known.device, known.thread)
@@ -286,7 +294,7 @@ mod tests {
     #[test]
     fn context_has_changed_others_streams_stay() {
         let streams = Box::new(Streams::new());
-        let of = |context, device| Known { context, ..stream(device, true) };
+        let of = |context, device| Known { context: Known::context(context), ..stream(device, true) };
         for (stream, known) in [(0x100, of(0xa0, 0)), (0x200, of(0xb0, 0)), (0x300, of(0, 1)), (0x400, of(0xc0, 1))] {
             streams.is_made(stream, known);
         }
@@ -326,7 +334,7 @@ mod tests {
     fn pack_every_stream_comes_back() {
         for state in [State::There, State::Destroyed, State::Reset] {
             for (device, non_blocking, thread) in [(0, false, 0), (63, true, 63), (Known::NOWHERE, true, 1)] {
-                let known = Known { context: (1 << 47) | 0x10, device, non_blocking, state, thread };
+                let known = Known { context: u16::MAX, device, non_blocking, state, thread };
                 assert_eq!(Known::unpack(known.pack()), known);
             }
         }

@@ -24,7 +24,7 @@ const FILES: [(&str, &[[&str; 2]]); 12] = [
     ),
     (
         "src/objects/index.rs",
-        &[LOOM, NOT_CONST, ["const TRIES: usize = 64;", "const TRIES: usize = 2;"], ["const PAUSES: usize = 10_000;", "const PAUSES: usize = 8;"]],
+        &[LOOM, NOT_CONST, ["const LOAD: u32 = 2;", "const LOAD: u32 = 1;"], ["const TRIES: usize = 64;", "const TRIES: usize = 2;"], ["const PAUSES: usize = 10_000;", "const PAUSES: usize = 8;"]],
     ),
     ("src/objects/map.rs", &[LOOM, NOT_CONST, ["use std::sync::Mutex;", "use loom::sync::Mutex;"]]),
     (

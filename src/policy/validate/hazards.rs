@@ -65,7 +65,7 @@ fn check_stream(
         let context = driver.stream_context(stream, seen.request.function.per_thread());
         let device = context.and_then(|context| objects.contexts.device_of(context));
         let known = objects.streams.there(stream).unwrap_or(Known::on(None));
-        let (context, device) = (context.unwrap_or(known.context), device.unwrap_or(known.device));
+        let (context, device) = (context.map_or(known.context, Known::context), device.unwrap_or(known.device));
         objects.streams.is_made(stream, Known { context, device: Known::on(Some(device)).device, ..known });
         (device != Known::NOWHERE).then_some(device)
     };

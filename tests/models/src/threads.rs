@@ -194,12 +194,12 @@ fn counts_of_two_threads_are_never_more_than_there_were() {
 fn changes_beside_a_look(
     name: &str,
     interruptions: usize,
-    known: &'static [(usize, u64)],
+    known: &'static [(usize, u32)],
     change: impl Fn(&Map) + Copy + Send + Sync + 'static,
     look: impl Fn(&Map) + Copy + Send + Sync + 'static,
 ) {
     model(name, interruptions, move || {
-        let map = Arc::new(Map::new());
+        let map = Arc::new(Map::new(8));
         known.iter().for_each(|&(handle, word)| _ = map.set(handle, word));
         let changes = {
             let map = Arc::clone(&map);
@@ -223,7 +223,7 @@ fn handle(bits: usize) -> usize {
 #[test]
 fn object_whose_row_goes_to_another_is_found_with_its_own_word_or_not() {
     let [one, other] = [handle(0), handle(2)];
-    let known: &'static [(usize, u64)] = Box::leak(Box::new([(one, 1)]));
+    let known: &'static [(usize, u32)] = Box::leak(Box::new([(one, 1)]));
     let change = move |map: &Map| {
         map.remove(one);
         map.set(other, 2);
@@ -238,7 +238,7 @@ fn object_whose_row_goes_to_another_is_found_with_its_own_word_or_not() {
 #[test]
 fn object_that_stays_is_found_while_there_come_to_be_more_chains() {
     let [one, stays, comes] = [handle(0), handle(1), handle(2)];
-    let known: &'static [(usize, u64)] = Box::leak(Box::new([(one, 1), (stays, 2)]));
+    let known: &'static [(usize, u32)] = Box::leak(Box::new([(one, 1), (stays, 2)]));
     let look = move |map: &Map| assert_eq!(map.find(stays), Some(2));
     changes_beside_a_look("more chains", 3, known, move |map| _ = map.set(comes, 3), look);
 }
@@ -246,7 +246,7 @@ fn object_that_stays_is_found_while_there_come_to_be_more_chains() {
 #[test]
 fn object_that_stays_is_found_while_the_one_before_it_goes_to_another_chain() {
     let [stays, goes, comes] = [handle(0), handle(2), handle(1)];
-    let known: &'static [(usize, u64)] = Box::leak(Box::new([(stays, 1), (goes, 2)]));
+    let known: &'static [(usize, u32)] = Box::leak(Box::new([(stays, 1), (goes, 2)]));
     // Twice, since whoever finds nothing looks again.
     let change = move |map: &Map| {
         for _ in 0..2 {
