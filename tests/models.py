@@ -25,7 +25,7 @@ FAULTS = (
     ("answers not looked at again", MEMORY, "if self.now() == since {", "if true {"),
     ("answer written beside a free", MEMORY, "self.is_being_written.load(Acquire) || self", "false && self.is_being_written.load(Acquire) || self"),
     ("first piece pushed out", MEMORY, "self.forget_pieces(&before);", ""),
-    ("row without a generation", MAP, "(key & HANDLE == handle && row[KEY].load(Relaxed) == key).then_some(value)", "Some(value)"),
+    ("row without a generation", MAP, "(row[KEY].load(Relaxed) == key).then_some((key & HANDLE, value))", "Some((key & HANDLE, value))"),
     ("key before its word", MAP, "row[LINK].store(u64::from(value) << 32, Release);\n        row[KEY].store((row[KEY].load(Relaxed) & !HANDLE) | handle, Release);", "row[KEY].store((row[KEY].load(Relaxed) & !HANDLE) | handle, Release);\n        row[LINK].store(u64::from(value) << 32, Release);"),
     ("chains not looked at again", INDEX, "if found.is_some() || changes & 1 == 0 && self.changes.load(Relaxed) == changes {", "if true {"),
     ("growth not noted", INDEX, "self.change(|| self.grow(size, &hash_of));", "self.grow(size, &hash_of);"),

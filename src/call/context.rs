@@ -1,8 +1,8 @@
 //! The context that orders a copy of the program.
 
 use crate::model::{Memcpy, Named};
-use crate::objects::OBJECTS;
 use crate::objects::memory::Kind;
+use crate::objects::{OBJECTS, streams};
 use crate::policy::staging::Context;
 use crate::policy::{ACCESS, Driver};
 use crate::real::driver::RealDriver;
@@ -11,7 +11,7 @@ use crate::real::driver::RealDriver;
 pub(super) fn of_stream(stream: usize, per_thread: bool) -> Option<Context> {
     let current = RealDriver.current_context()?;
     let context = match stream {
-        0..=2 => current,
+        _ if !streams::is_created(stream) => current,
         _ if OBJECTS.streams.is_destroyed(stream) => return None,
         _ => RealDriver.stream_context(stream, per_thread)?,
     };

@@ -35,6 +35,18 @@ struct Rows {
     unused: u32,
 }
 
+/// The handle of a row, and its value. None if the row goes to another object meanwhile.
+#[inline(always)]
+fn read(row: &Row) -> Option<(u64, u32)> {
+    let key = row[KEY].load(Acquire);
+    let value = (row[LINK].load(Acquire) >> 32) as u32;
+    (row[KEY].load(Relaxed) == key).then_some((key & HANDLE, value))
+}
+
+/// There is no room for one more object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Full;
+
 fn hash_of(row: &Row) -> u32 {
     hash(row[KEY].load(Relaxed) & HANDLE)
 }
@@ -63,38 +75,39 @@ impl Map {
         if handle == 0 {
             return None;
         }
-        let (_, row) = self.row(handle)?;
-        let key = row[KEY].load(Acquire);
-        let value = (row[LINK].load(Acquire) >> 32) as u32;
-        // Else the row has gone to another object meanwhile, and the handle with it.
-        (key & HANDLE == handle && row[KEY].load(Relaxed) == key).then_some(value)
+        let (found, value) = read(self.row(handle)?.1)?;
+        (found == handle).then_some(value)
     }
 
-    /// Remembers a word about an object, in place of the one that was known, which is returned. Without memory nothing is known of it.
-    pub(crate) fn set(&self, handle: usize, value: u32) -> Option<u32> {
+    /// Remembers a value of an object, in place of the one that was known, which is returned.
+    ///
+    /// # Errors
+    /// There is no room for one more object, or no memory.
+    pub(crate) fn set(&self, handle: usize, value: u32) -> Result<Option<u32>, Full> {
         let handle = handle as u64;
         let rows = &mut *os::lock(&self.rows);
         if let Some((_, row)) = self.row(handle) {
             let link = row[LINK].load(Relaxed);
             row[LINK].store(u64::from(value) << 32 | u64::from(link as u32), Release);
-            return Some((link >> 32) as u32);
+            return Ok(Some((link >> 32) as u32));
         }
         if handle == 0 || handle > HANDLE {
-            return None;
+            return Err(Full);
         }
         if rows.unused == 0 && rows.count < rows.most && self.index.rows.reach(rows.count) {
             rows.count += 1;
             rows.unused = rows.count;
         }
-        let number = rows.unused.checked_sub(1)?;
-        let row = self.index.rows.get(number)?;
+        let number = rows.unused.checked_sub(1).ok_or(Full)?;
+        let row = self.index.rows.get(number).ok_or(Full)?;
         rows.unused = row[LINK].load(Relaxed) as u32;
         row[LINK].store(u64::from(value) << 32, Release);
         row[KEY].store((row[KEY].load(Relaxed) & !HANDLE) | handle, Release);
-        if !self.index.add(number, hash_of) {
-            self.free(rows, number, row);
+        if self.index.add(number, hash_of) {
+            return Ok(None);
         }
-        None
+        self.free(rows, number, row);
+        Err(Full)
     }
 
     /// Forgets an object. The word about it.
@@ -135,8 +148,7 @@ impl Map {
     pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, u32)> {
         let count = os::lock(&self.rows).count;
         let rows = (0..count).filter_map(|number| self.index.rows.get(number));
-        let handles = rows.map(|row| (row[KEY].load(Acquire) & HANDLE) as usize).filter(|&handle| handle != 0);
-        handles.filter_map(|handle| Some((handle, self.find(handle)?)))
+        rows.filter_map(read).filter(|&(handle, _)| handle != 0).map(|(handle, value)| (handle as usize, value))
     }
 }
 
@@ -148,21 +160,21 @@ mod tests {
     fn find_what_was_set_last_until_it_is_removed() {
         let map = Map::new(1 << 20);
         assert_eq!(map.find(0x10), None);
-        assert_eq!([map.set(0x10, 1), map.set(0x10, 2), map.set(0x20, 3)], [None, Some(1), None]);
+        assert_eq!([map.set(0x10, 1), map.set(0x10, 2), map.set(0x20, 3)], [Ok(None), Ok(Some(1)), Ok(None)]);
         assert_eq!([map.find(0x10), map.find(0x20), map.find(0x30)], [Some(2), Some(3), None]);
         assert_eq!([map.remove(0x10), map.remove(0x10), map.find(0x10)], [Some(2), None, None]);
         assert_eq!((map.iter().collect::<Vec<_>>(), map.iter().count()), (vec![(0x20, 3)], 1));
-        assert_eq!([map.set(0, 1), map.set(1 << 48, 1)], [None; 2]);
+        assert_eq!([map.set(0, 1), map.set(1 << 48, 1)], [Err(Full); 2]);
         assert_eq!([map.find(0), map.find(1 << 48)], [None; 2]);
     }
 
     #[test]
     fn set_more_than_there_may_be_the_rest_is_not_known() {
         let map = Map::new(2);
-        [0x10, 0x20, 0x30].into_iter().for_each(|handle| _ = map.set(handle, 1));
+        assert_eq!([0x10, 0x20, 0x30].map(|handle| map.set(handle, 1)), [Ok(None), Ok(None), Err(Full)]);
         assert_eq!([0x10, 0x20, 0x30].map(|handle| map.find(handle)), [Some(1), Some(1), None]);
         map.remove(0x10);
-        map.set(0x30, 2);
+        assert_eq!(map.set(0x30, 2), Ok(None));
         assert_eq!(map.find(0x30), Some(2));
     }
 
@@ -172,7 +184,7 @@ mod tests {
         let map = Map::new(1 << 20);
         for round in 0..3 {
             let handles = || (1..=MANY).map(move |n| (n + round * MANY) * 0x40);
-            handles().for_each(|handle| assert_eq!(map.set(handle, handle as u32), None));
+            handles().for_each(|handle| assert_eq!(map.set(handle, handle as u32), Ok(None)));
             assert!(handles().all(|handle| map.find(handle) == Some(handle as u32)));
             map.retain(|handle, _| handle % 0x80 == 0);
             assert_eq!(map.iter().count(), MANY / 2);

@@ -35,10 +35,11 @@ impl Objects {
         Self { arrays: Arrays::new(), contexts: Contexts::new(), past: Past::new(), streams: Streams::new() }
     }
 
-    /// Forgets all that may have changed while nobody looked.
+    /// Forgets contexts and streams, and what happened to memory: nobody looked for a time. Arrays are looked at all the time.
     pub(crate) fn forget(&self) {
-        self.context_has_changed(None, None);
+        self.contexts.has_changed(None, None);
         self.streams.forget_all();
+        captures::let_askers_finish();
         self.past.forget();
     }
 

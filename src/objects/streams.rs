@@ -5,7 +5,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU16, AtomicUsize};
 
-use super::map::Map;
+use super::map::{Full, Map};
 use crate::os::table::spread;
 
 /// `CU_STREAM_LEGACY`, `CU_STREAM_PER_THREAD`.
@@ -127,15 +127,11 @@ impl Known {
 }
 
 const DEVICES: usize = 64;
-/// How many streams are known. A copy on another is checked with what the driver says.
+/// How many streams are known, destroyed ones included, which go first. A copy on another is checked with what the driver says.
 const MOST: u32 = 32_768;
-/// How many destroyed streams are remembered. Then all of them are forgotten.
-const DESTROYED: usize = 4096;
 
 pub(crate) struct Streams {
     known: Map,
-    /// How many were destroyed since destroyed ones were last forgotten.
-    destroyed: AtomicUsize,
     /// How many non-blocking streams each device has, by the tag of the thread that made them.
     non_blocking: [[AtomicU16; Known::TAGS]; DEVICES],
     /// The last of each pair's direct copies: from device, to device.
@@ -146,7 +142,6 @@ impl Streams {
     pub(crate) const fn new() -> Self {
         Self {
             known: Map::new(MOST),
-            destroyed: AtomicUsize::new(0),
             non_blocking: [const { [const { AtomicU16::new(0) }; Known::TAGS] }; DEVICES],
             last: [const { [const { AtomicUsize::new(0) }; DEVICES] }; DEVICES],
         }
@@ -180,19 +175,26 @@ impl Streams {
         if self.find(stream) == Some(known) {
             return;
         }
-        let before = self.known.set(stream, known.pack());
-        self.count(before, -1);
-        self.count(Some(known.pack()), 1);
+        self.set(stream, known);
+    }
+
+    /// If there is no room, destroyed streams are forgotten.
+    fn set(&self, stream: usize, known: Known) {
+        let set = || self.known.set(stream, known.pack());
+        let before = set().or_else(|Full| {
+            self.known.retain(|_, word| Known::unpack(word).state == State::There);
+            set()
+        });
+        if let Ok(before) = before {
+            self.count(before, -1);
+            self.count(Some(known.pack()), 1);
+        }
     }
 
     /// It is destroyed, or about to be.
     pub(crate) fn is_gone(&self, stream: usize) {
-        if self.destroyed.fetch_add(1, Relaxed) >= DESTROYED {
-            self.destroyed.store(0, Relaxed);
-            self.known.retain(|_, word| Known::unpack(word).state != State::Destroyed);
-        }
-        let known = Known { state: State::Destroyed, ..Known::on(self.find(stream).map(|known| known.device)) };
-        self.count(self.known.set(stream, known.pack()), -1);
+        let device = self.find(stream).map(|known| known.device);
+        self.set(stream, Known { state: State::Destroyed, ..Known::on(device) });
     }
 
     /// Nothing is known of it any more.
@@ -323,11 +325,11 @@ mod tests {
     fn destroyed_streams_do_not_pile_up() {
         let streams = Box::new(Streams::new());
         streams.is_made(0x100, stream(1, false));
-        for number in 1..=20_000 {
+        for number in 1..=80_000 {
             streams.is_gone(0x1000 + number * 0x40);
             assert!(streams.is_destroyed(0x1000 + number * 0x40), "it is about to be destroyed");
         }
-        assert!(streams.known.iter().count() <= DESTROYED + 2 && streams.there(0x100).is_some());
+        assert!(streams.known.iter().count() <= MOST as usize && streams.there(0x100).is_some());
     }
 
     #[test]

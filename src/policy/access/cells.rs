@@ -1,6 +1,6 @@
 //! Decisions about pairs of owners, where a copy finds them without a lock.
 
-use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::model::Path;
@@ -62,7 +62,8 @@ impl<const COUNT: usize> Cells<COUNT> {
     /// The path that copies of a pair take, if that is decided, and whether p2pshim alone has made it direct.
     #[inline(always)]
     pub(crate) fn decided(&self, src: u8, dst: u8) -> Option<(Path, bool)> {
-        let word = self.get(src, dst)?.decided.load(Relaxed);
+        // With Acquire, so that the generations are read at least as new as the thread that decided had them.
+        let word = self.get(src, dst)?.decided.load(Acquire);
         if word >> 8 != self.now(src, dst).0 {
             return None;
         }

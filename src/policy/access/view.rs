@@ -180,10 +180,12 @@ impl Access {
             if has_ended || owner.is_mapped() && Some(owner.device()) == ended.primary_of {
                 [0, number].into_iter().for_each(|owner| self.cache.forget(owner));
             }
-            let mut registry = self.lock();
-            // Another thread may have found that it has ended as well, and its number has been given anew.
-            if has_ended && registry.owner(number) == Some(owner) {
-                registry.forget(self.caches(), number);
+            if has_ended {
+                let mut registry = self.lock();
+                // Another thread may have found that it has ended as well, and its number has been given anew.
+                if registry.owner(number) == Some(owner) {
+                    registry.forget(self.caches(), number);
+                }
             }
         }
         if let Some(device) = ended.primary_of {

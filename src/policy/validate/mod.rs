@@ -50,7 +50,7 @@ use crate::config;
 use crate::model::finding::documents;
 use crate::model::{self, Finding, Memcpy, Named, Path, Rule, Why, counters};
 use crate::objects::memory::{self, Place};
-use crate::objects::streams::Known;
+use crate::objects::streams::{self, Known};
 use crate::objects::{Objects, captures};
 
 /// All that is known for the rules.
@@ -168,8 +168,10 @@ impl Validate {
                 let has_stream = |device: &u8| objects.streams.has_non_blocking(*device, by.thread);
                 return !by.is_check_due || !devices.iter().any(has_stream);
             }
-            Some(0..=2) if !by.is_check_due => return true,
-            Some(0..=2) => driver.current_context().and_then(|context| objects.contexts.device_of(context)),
+            Some(stream) if !streams::is_created(stream) && !by.is_check_due => return true,
+            Some(stream) if !streams::is_created(stream) => {
+                driver.current_context().and_then(|context| objects.contexts.device_of(context))
+            }
             Some(stream) => objects.streams.there(stream).map(|known| known.device),
         };
         device.is_some_and(|device| devices.contains(&device) || device == Known::NOWHERE)
