@@ -430,7 +430,7 @@ fn before_context_ends(context: Option<usize>, primary_of: Option<i32>, with_mem
     }
     let context = mode::unseen(|| {
         timing::contexts_are_going();
-        OBJECTS.context_has_changed(context, primary_of);
+        OBJECTS.context_is_ending(context, primary_of);
         let primary = || RealDriver.primary_context(primary_of?);
         let context = if STAGING.rings.is_used() || !WAITS.are_none() { context.or_else(primary) } else { None };
         OBJECTS.contexts.begins_to_end(thread::id(), context);

@@ -1,6 +1,7 @@
 //! Captures that are under way, and questions to the driver that no capture could bear.
 //!
-//! A capture is known by its stream and the thread that began it, and ends with the stream or its context. A capture for a graphics API
+//! A capture is known by its stream and the thread that began it, and ends with the stream. If calls are checked and the stream was made in sight, its
+//! context is known, and the capture ends with that too. A capture for a graphics API
 //! is known by its function alone: nothing says that the driver calls it a capture.
 
 use std::sync::Mutex;

@@ -1,7 +1,8 @@
 //! Rows that are found by a hash without a lock, also in signal handlers.
 //!
 //! One thread at a time changes chains, under its caller's lock and with signals held back. A thread that looks up meanwhile may leave a chain that is
-//! relinked. If it finds nothing, it waits until no chain is being changed, and looks again.
+//! relinked. If it finds nothing, it waits for a limited time until no chain is being changed, and looks again. So a row may be missed, for example
+//! in a process that was forked meanwhile. A caller for which that matters looks again under its lock.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicU32, AtomicU64, fence};

@@ -43,10 +43,15 @@ impl Objects {
         self.past.forget();
     }
 
-    /// A context may have ended, or be about to: the one with this handle, or the primary one of a device. If neither is known, any may be it.
+    /// A context has ended: the one with this handle, or the primary one of a device. If neither is known, any may be it.
     pub(crate) fn context_has_changed(&self, context: Option<usize>, primary_of: Option<i32>) {
         self.contexts.has_changed(context, primary_of);
         self.streams.context_has_changed(context, primary_of);
+    }
+
+    /// A context may be about to end. Threads that ask the driver about its streams are waited for.
+    pub(crate) fn context_is_ending(&self, context: Option<usize>, primary_of: Option<i32>) {
+        self.context_has_changed(context, primary_of);
         captures::let_askers_finish();
     }
 }

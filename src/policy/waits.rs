@@ -24,6 +24,7 @@
 //!
 //! Announcing takes no lock if there is an entry. The lock for the rest is never held while the driver is called.
 
+use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::AtomicU64;
@@ -546,7 +547,8 @@ impl Waits {
         let contexts: Vec<Context> = os::lock(&self.locked).contexts.iter().map(|own| own.context).collect();
         let gone: Vec<Context> = contexts.into_iter().filter(|&context| ended.has(context)).collect();
         let ends = self.pairs().flat_map(|(_, pair)| ends_of(pair));
-        let gone_ends: Vec<usize> = ends.filter(|&end| end != 0 && driver.context_id(end).is_none()).collect();
+        let ends: BTreeSet<usize> = ends.filter(|&end| end != 0).collect();
+        let gone_ends: Vec<usize> = ends.into_iter().filter(|&end| driver.context_id(end).is_none()).collect();
         let locked = &mut *os::lock(&self.locked);
         for (number, entry) in self.used(locked.block_count) {
             let is_gone = locked.contexts.get(own_number(entry)).is_some_and(|own| gone.contains(&own.context));
