@@ -400,8 +400,6 @@ KEPT_ELSEWHERE = {
     ("src/policy/graph.rs", "prepared"): "graphs within one call, by threads",
     ("src/policy/graph.rs", "nodes"): "graphs within one call",
     ("src/policy/graph.rs", "copies"): "graphs within one call",
-    ("src/policy/hands.rs", "onward"): "bytes of copies with the host, by addresses",
-    ("src/policy/hands.rs", "noted"): "bytes of copies with the host, by addresses",
     ("src/policy/staging/rings.rs", "kept_by"): "threads",
     ("src/policy/validate/mod.rs", "found"): "places in the program",
     ("src/policy/waits.rs", "entries"): "copies, in the objects' index",

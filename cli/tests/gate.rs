@@ -13,7 +13,6 @@ use scene::{BLOCKED, Call, DIRECT, ENABLE_TWICE, Folder, NEVER_ENABLED, OVERLAP,
 const MS: u64 = 1_000_000;
 const MIB: u64 = 1 << 20;
 const START_UP: u8 = Path::Staged(Why::NotYetWorth).number();
-const BY_HAND: u8 = Path::ByHand.number();
 
 fn copy(path: u8) -> Call {
     Call::copy(0, (0, 1), MIB, path)
@@ -136,19 +135,23 @@ fn direct_copies_of_a_pair_that_was_not_verified_fail() {
 
 #[test]
 fn copies_by_hand_fail_if_samples_show_that_they_are_that() {
-    let way_of = |sampled: &str, condition: &str| {
-        let calls = [Call { function: 2, ..copy(BY_HAND) }];
-        said_with(&calls, &[(NoteKind::HostWay, 1, &["1", sampled, "0", "1"])], condition)
+    let way_of = |samples: [u32; 2], condition: &str| {
+        let folder = Folder::new("gate");
+        let mut scene = Scene::named(&folder.0, "a.p2ptrace", 1, "node");
+        scene.gpus(&[("GPU-a", ""), ("GPU-b", "")]);
+        (0..3).for_each(|number| scene.by_hand(number * 10 * MS, samples));
+        scene.finish();
+        judged(&folder, &["--fail-on", condition])
     };
-    let way = |sampled: &str| way_of(sampled, "host-way");
-    let passes = "p2pshim: --fail-on staged is kept to, but 1.0 MB in 1 copy went through the host by the program's own copies, \
+    let [same, differ, unknown] = [[5, 5], [5, 6], [0, 5]];
+    let passes = "p2pshim: --fail-on staged is kept to, but 3.1 MB in 3 copies went through the host by the program's own copies, \
                   GPU 0 > GPU 1: `--fail-on host-way` is the condition for that.\n";
-    assert_eq!(way_of("same", "staged"), (passes.to_owned(), 0));
-    assert!(!way_of("same", "staged,host-way").0.contains("is kept to"), "it fails by itself");
-    assert_eq!([way_of("differ", "staged"), way_of("same", "hazard")], [(String::new(), 0), (String::new(), 0)]);
-    let (said, status) = way("same");
-    assert!(status == 120 && said.contains("1.0 MB in 1 copy went through the host by the program's own copies, GPU 0 > GPU 1. Copy directly from GPU to GPU, such as"), "{said}");
-    assert_eq!(way("differ"), (String::new(), 0));
+    assert_eq!(way_of(same, "staged"), (passes.to_owned(), 0));
+    assert!(!way_of(same, "staged,host-way").0.contains("is kept to"), "it fails by itself");
+    assert_eq!([way_of(differ, "staged"), way_of(same, "hazard")], [(String::new(), 0), (String::new(), 0)]);
+    let (said, status) = way_of(same, "host-way");
+    assert!(status == 120 && said.contains("3.1 MB in 3 copies went through the host by the program's own copies, GPU 0 > GPU 1. Copy directly from GPU to GPU, such as"), "{said}");
+    assert_eq!([way_of(differ, "host-way"), way_of(unknown, "host-way")], [(String::new(), 0), (String::new(), 0)]);
     assert_kept(&[copy(STAGED), copy(DIRECT)], "host-way");
 }
 

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 
 use super::arrival::Caller;
 use super::rights::{before_grants, on_pool_create, on_pool_get_access, on_pool_set_access};
-use super::{blocked, graphs, hands, hip, mode, nvml, read, readback, shared, staging, thread, timing, waits};
+use super::{blocked, graphs, hip, host, mode, nvml, read, readback, shared, staging, thread, timing, waits};
 use crate::api::abi::{Code, Value};
 use crate::api::{Function, Layer, State};
 use crate::objects::streams::{self, Known};
@@ -194,8 +194,8 @@ impl Change<'_> {
             (State::imports_pointer, &[Value::Address(out), _, Value::Address(handle)]) => {
                 shared::on_open(How::Pool, out, handle);
             }
-            (State::waits_for_stream, &[Value::Stream(stream)]) => hands::has_waited(Some(stream)),
-            (State::waits_for_context, &[]) => hands::has_waited(None),
+            (State::waits_for_stream, &[Value::Stream(stream)]) => host::has_waited(Some(stream)),
+            (State::waits_for_context, &[]) => host::has_waited(None),
             (State::creates_stream | State::creates_green_stream, &[Value::Address(out), ref rest @ ..]) => {
                 on_stream_create(out, rest, state == State::creates_stream);
             }

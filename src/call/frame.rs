@@ -122,9 +122,4 @@ impl Innermost {
         let outermost = self.outermost.load(Relaxed);
         (self.is_in_progress() && outermost > stack).then_some(outermost)
     }
-
-    /// The number of the function that encloses a call which entered with this stack pointer.
-    pub(crate) fn function_around(&self, stack: usize) -> Option<u8> {
-        self.enclosing(stack).map(|_| self.kind.load(Relaxed) as u8)
-    }
 }

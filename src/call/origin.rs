@@ -53,6 +53,13 @@ fn is_due(before: u32) -> bool {
     before.wrapping_add(1).is_power_of_two()
 }
 
+/// Whether a copy with the host is one of the first of its kind, or, after these, its number is a power of two: then it is looked at closely.
+pub(super) fn is_looked_at(address: usize, devices: [Option<u8>; 2], bytes: u64) -> bool {
+    const ALL: u32 = 8;
+    let before = COUNTS.count(kind(address, devices.map(|device| device.unwrap_or(u8::MAX)), bytes)) as u32;
+    before < ALL || is_due(before)
+}
+
 /// Finds out where a call was made that nothing encloses, and whose record is complete, if it is its turn: of a copy between
 /// devices the line, of any call its callers.
 pub(super) fn after(call: &Call<'_>, decision: &Decision, record: Begun) {

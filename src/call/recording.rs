@@ -75,18 +75,6 @@ fn record_parts(call: Begun, depth: usize, parts: &[Part]) {
     }
 }
 
-/// Completes the record of a copy by hand, by its second half, which returned at `end`, and notes for how long the whole way took if that
-/// is known, in nanoseconds.
-pub(super) fn by_hand(record: Begun, [src, dst]: [u8; 2], bytes: u64, (end, took): (u64, Option<u64>)) {
-    record.copies(0, 0, bytes, 0);
-    record.between(Some(src), Some(dst));
-    record.takes(Path::ByHand.number());
-    record.done(end, 0, Capture::None);
-    if took.is_some() {
-        record.timed(took.map(|took| (0, took)));
-    }
-}
-
 /// Notes in a record what the call is about, and which path it is to take.
 pub(crate) fn note(call: &Call<'_>, decision: &Decision, record: Begun) {
     let (request, copied) = (&call.request, decision.copied.parts());

@@ -13,7 +13,7 @@ use super::decision::{Decision, How, Reason, Running};
 use super::room::Room;
 use super::thread::{self, STAGES};
 use super::{
-    batch, callbacks, captured, copy, hands, hip, mode, origin, peers, readback, recording, regular, show, staging,
+    batch, callbacks, captured, copy, hip, host, mode, origin, peers, readback, recording, regular, show, staging,
     timing, validate, waits,
 };
 use crate::api::abi::{Code, Value};
@@ -46,7 +46,7 @@ pub(crate) fn traced(
             return if captured::may_be_refused(&call) {
                 captured::make(&call, real)
             } else {
-                hands::passed_on(&call, real)
+                host::passed_on(&call, real)
             };
         }
     }

@@ -62,6 +62,18 @@ pub(crate) struct Pending {
     pub(crate) found: Cell<[u8; FOUND]>,
 }
 
+/// The last copy to the host of a thread that was looked at.
+#[derive(Clone, Copy)]
+pub(crate) struct Download {
+    pub(crate) record: Begun,
+    pub(crate) host: u64,
+    pub(crate) bytes: u64,
+    pub(crate) stream: usize,
+    pub(crate) context: usize,
+    /// Whether its sample is still to be taken.
+    pub(crate) is_awaited: bool,
+}
+
 /// The calling thread's block. All zero is a valid state. The fields that each copy needs come first.
 #[repr(C)]
 pub(crate) struct Thread {
@@ -97,6 +109,8 @@ pub(crate) struct Thread {
     pub(crate) inner_record: Cell<Option<Begun>>,
     /// The record of the last call that has returned, for what is found out about it afterwards.
     pub(crate) last_record: Cell<Option<Begun>>,
+    /// The last copy to the host that was looked at.
+    pub(crate) download: Cell<Option<Download>>,
     /// Until when the thread should not look for the place of a call without a record, in ticks of the trace.
     pub(crate) rests_until: Cell<u64>,
     /// The stack pointer of the runtime's call without a record that is under way; 0 for none.
@@ -214,11 +228,6 @@ impl Thread {
     /// The stack pointer at entry of the outermost call, if that encloses the one that entered with this stack pointer.
     pub(crate) fn enclosing(&self, stack: usize) -> Option<usize> {
         self.innermost.enclosing(stack)
-    }
-
-    /// The number of the function that encloses a call which entered with this stack pointer.
-    pub(crate) fn function_around(&self, stack: usize) -> Option<u8> {
-        self.innermost.function_around(stack)
     }
 
     /// Whether our own code is running.

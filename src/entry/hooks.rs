@@ -12,7 +12,7 @@ pub(crate) use super::lookup::{
 use crate::api::abi::{self, Argument, Code};
 use crate::api::table::for_each_function;
 use crate::api::{Function, Half, State};
-use crate::call::{Arrival, Caller, batch, change, hands, run, unavailable};
+use crate::call::{Arrival, Caller, batch, change, host, run, unavailable};
 
 /// Makes a hook. `$caller`, `$found`, `$real` and `$values` name what the flow gets: who calls, the real function as an address
 /// and as a function, and the arguments as plain values.
@@ -85,7 +85,7 @@ macro_rules! define_hook {
     (host($half:ident) $layer:ident $symbol:ident($($argument:ident: $type:ident),*)) => {
         hook!($symbol($($argument: $type),*), |caller, found, real, values| {
             // SAFETY: the arguments are the program's own, unchanged.
-            hands::half(Function::$symbol, Half::$half, caller, values, || unsafe { real($($argument),*) })
+            host::half(Function::$symbol, Half::$half, caller, values, || unsafe { real($($argument),*) })
         });
     };
     (copies(batch) runtime $symbol:ident($($parameters:tt)*)) => {

@@ -11,7 +11,6 @@ pub(crate) mod capture;
 pub(crate) mod driver;
 pub(crate) mod ended;
 pub(crate) mod graph;
-pub(crate) mod hands;
 pub(crate) mod hip;
 pub(crate) mod readback;
 pub(crate) mod staging;
@@ -28,7 +27,6 @@ use crate::config::Config;
 use crate::objects::OBJECTS;
 use access::Access;
 use graph::Graphs;
-use hands::Hands;
 use hip::Peers;
 use readback::Readback;
 use staging::Staging;
@@ -40,9 +38,6 @@ pub(crate) static ACCESS: Access = Access::new();
 
 /// The copies of executable graphs of this process.
 pub(crate) static GRAPHS: Graphs = Graphs::new();
-
-/// The copies between devices that the program makes by hand.
-pub(crate) static HANDS: Hands = Hands::new();
 
 /// All that is known of HIP in this process.
 pub(crate) static HIP: Peers = Peers::new();

@@ -112,12 +112,6 @@ pub(crate) fn ticks(nanos: u64) -> u64 {
     TRACE.get().map_or(0, |trace| trace.writer.ticks(nanos))
 }
 
-/// How many nanoseconds so many ticks are.
-pub(crate) fn nanos(of: u64) -> u64 {
-    const SECOND: u64 = 1_000_000_000;
-    (of as f64 * (SECOND as f64 / ticks(SECOND).max(1) as f64)) as u64
-}
-
 /// Notes a GPU by its ordinal: name, UUID, PCI bus id, and what else is known as `key=value`.
 pub(crate) fn gpu(ordinal: u8, strings: &[&str]) {
     note(NoteKind::Gpu, ordinal.into(), strings);
@@ -290,13 +284,6 @@ impl Trace {
     fn note(&self, kind: NoteKind, number: u32, strings: &[&[u8]]) {
         // A note that finds no room is the least that is lost then; calls are counted.
         os::without_signals_of_writing(|| self.writer.note(kind, number, strings));
-    }
-
-    /// Notes the places of both halves of copies by hand, their devices, and what samples of the bytes say.
-    pub(crate) fn host_way(&self, [first, second]: [u16; 2], [src, dst]: [u8; 2], sampled: &str) {
-        let [first, src, dst] = [first, src.into(), dst.into()].map(|number: u16| number.to_string());
-        let strings = [&first, sampled, &src, &dst].map(str::as_bytes);
-        self.note(NoteKind::HostWay, second.into(), &strings);
     }
 
     /// Which process of which job this is.

@@ -3,18 +3,19 @@
 use std::collections::BTreeSet;
 use std::fs;
 
+use serde_json::Value;
+
 use crate::support::soak::flavours;
-use crate::support::{Program, scratch};
-use p2pshim_trace::{DeviceTime, NoteKind, Path, Record, Trace};
+use crate::support::{Program, command, scratch};
 
 const BYTES: u64 = 1 << 20;
 const COUNT: u64 = 20;
 
-/// Copies by hand in a trace, and what it says of their places: where they come from, where they go on, and what samples say.
+/// The report's table of copies by hand, and the path of them between the two GPUs, if there is one.
 struct ByHand {
-    records: Vec<Record>,
-    ways: BTreeSet<(u32, u32, String)>,
-    functions: BTreeSet<String>,
+    ways: Vec<Value>,
+    path: Option<Value>,
+    process: Value,
 }
 
 fn by_hand(flavour: &str, what: &str) -> ByHand {
@@ -24,56 +25,51 @@ fn by_hand(flavour: &str, what: &str) -> ByHand {
     plain.assert_success();
     let outcome = program.env("P2PSHIM_TRACE", folder.to_string_lossy()).preloaded();
     assert_eq!((&outcome.status, &outcome.stdout), (&plain.status, &plain.stdout), "{flavour} {what}: {outcome:#?}");
-    let file = fs::read_dir(&folder).unwrap().next().unwrap().unwrap().path();
-    let trace = Trace::open(&file).unwrap();
-    let (mut records, mut buffer) = (Vec::new(), Vec::new());
-    for block in 0..trace.blocks() {
-        let calls = trace.block(block, &mut buffer).unwrap().unwrap().calls();
-        records.extend(calls.filter(|call| Path::numbered(call.path) == Some(Path::ByHand)));
-    }
-    let way = |note: &p2pshim_trace::Note| (note.string(0).parse().unwrap(), note.number, note.string(1).to_owned());
-    let name = |record: &Record| {
-        let is_it = |note: &&p2pshim_trace::Note| note.number == u32::from(record.function);
-        trace.notes_of(NoteKind::Function).find(is_it).unwrap().string(1).to_owned()
-    };
-    let functions = records.iter().map(name).collect();
-    let ways = trace.notes_of(NoteKind::HostWay).map(way).collect();
+    let report = Program::new(command()).arg("report").arg(folder.to_string_lossy()).arg("--json").plain();
+    report.assert_success();
+    let report: Value = serde_json::from_str(&report.stdout).unwrap();
+    let paths = report["pairs"].as_array().unwrap().iter().filter(|pair| pair["src"] != pair["dst"]);
+    let mut paths = paths.flat_map(|pair| pair["paths"].as_array().unwrap()).filter(|path| path["class"] == "by-hand");
+    let ways = report["by_hand"].as_array().unwrap().clone();
     fs::remove_dir_all(&folder).unwrap();
-    ByHand { records, ways, functions }
+    ByHand { ways, path: paths.next().cloned(), process: report["files"][0].clone() }
 }
 
 impl ByHand {
-    fn bytes(&self) -> u64 {
-        self.records.iter().map(|record| record.bytes).sum()
+    /// How many copies, and their bytes.
+    fn sums(&self) -> [u64; 2] {
+        let of = |name: &str| self.ways.iter().map(|way| way[name].as_u64().unwrap()).sum();
+        let path = |name: &str| self.path.as_ref().map_or(0, |path| path[name].as_u64().unwrap());
+        let sums = ["calls", "bytes"].map(of);
+        assert_eq!(sums, ["calls", "bytes"].map(path));
+        sums
     }
 
     fn sampled(&self) -> BTreeSet<&str> {
-        self.ways.iter().map(|(.., sampled)| sampled.as_str()).collect()
+        self.ways.iter().map(|way| way["sampled"].as_str().unwrap()).collect()
     }
 }
 
 #[test]
 fn by_hand_each_copy_is_counted_with_both_places() {
     for flavour in flavours("by_hand_each_copy_is_counted_with_both_places") {
-        for (what, bytes) in
-            [("pinned", BYTES), ("pageable", BYTES), ("threads", BYTES), ("driver", BYTES), ("default", BYTES)]
-        {
+        for what in ["pinned", "pageable", "threads", "driver", "default"] {
             let found = by_hand(flavour, what);
-            assert_eq!((found.records.len() as u64, found.bytes()), (COUNT, COUNT * bytes), "{flavour} {what}");
-            for record in &found.records {
-                let ends = (record.src_device, record.dst_device, record.depth, record.bytes);
-                assert_eq!(ends, (Some(0), Some(1), 0, bytes), "{flavour} {what}");
-            }
+            assert_eq!(found.sums(), [COUNT, COUNT * BYTES], "{flavour} {what}");
+            assert!(found.ways.iter().all(|way| way["src"] == 0 && way["dst"] == 1), "{flavour} {what}");
             assert!(found.sampled().contains("same") && !found.sampled().contains("differ"), "{flavour} {what}");
-            let places: BTreeSet<u32> = found.ways.iter().flat_map(|(from, to, _)| [*from, *to]).collect();
-            // Where the runtime is in the program, or finds out the direction, only its own place is known.
-            let least = if what == "default" || flavour == "static" { 1 } else { 2 };
-            assert!(!places.contains(&0) && places.len() >= least, "{flavour} {what}: {:?}", found.ways);
-            let timed = found.records.iter().filter(|record| record.device_time == DeviceTime::Known).count();
-            assert!(timed > 0, "{flavour} {what}");
-            let function = if what == "driver" || flavour == "static" { "cuMemcpy" } else { "cudaMemcpy" };
-            let is_named = what == "default" || found.functions.iter().all(|name| name.starts_with(function));
-            assert!(is_named, "{flavour} {what}: {:?}", found.functions);
+            let end = |way: &Value, end: &str| way[end]["site"].as_str().unwrap().to_owned();
+            let places: BTreeSet<String> =
+                found.ways.iter().flat_map(|way| [end(way, "from"), end(way, "to")]).collect();
+            // Where the runtime is in the program only its own place is known.
+            let least = if flavour == "static" { 1 } else { 2 };
+            assert!(places.len() >= least && places.iter().all(|place| !place.contains("unknown")), "{places:?}");
+            assert!(
+                found.path.as_ref().is_some_and(|path| path["device_calls"].as_u64() > Some(0)),
+                "{flavour} {what}"
+            );
+            let [to, from] = ["to_host_bytes", "from_host_bytes"].map(|name| found.process[name].as_u64().unwrap());
+            assert_eq!([to, from], [COUNT * BYTES; 2], "{flavour} {what}");
         }
     }
 }
@@ -81,19 +77,18 @@ fn by_hand_each_copy_is_counted_with_both_places() {
 #[test]
 fn by_hand_a_part_and_a_buffer_that_goes_both_ways_are_counted() {
     let parts = by_hand("12", "parts");
-    assert_eq!((parts.records.len() as u64, parts.bytes()), (COUNT, COUNT * BYTES / 2));
+    assert_eq!(parts.sums(), [COUNT, COUNT * BYTES / 2]);
     assert_eq!(parts.sampled(), BTreeSet::from(["unknown"]));
-    let back = by_hand("12", "back");
-    assert_eq!((back.records.len() as u64, back.bytes()), (COUNT / 2, COUNT / 2 * BYTES));
+    assert_eq!(by_hand("12", "back").sums(), [COUNT / 2, COUNT / 2 * BYTES]);
 }
 
 #[test]
 fn by_hand_through_pinned_memory_on_a_stream_is_counted_and_compared_if_it_was_waited_for() {
-    for (what, sampled) in [("async", true), ("device", true), ("event", false)] {
+    for (what, sampled) in [("async", "same"), ("device", "same"), ("event", "unknown")] {
         let found = by_hand("12", what);
-        assert_eq!((found.records.len() as u64, found.bytes()), (COUNT, COUNT * BYTES), "{what}");
-        assert_eq!(found.sampled().contains("same"), sampled, "{what}");
-        assert!(!found.sampled().contains("differ"), "{what}");
+        assert_eq!(found.sums(), [COUNT, COUNT * BYTES], "{what}");
+        assert!(found.sampled().contains(sampled), "{what}: {:?}", found.sampled());
+        assert!(found.sampled().iter().all(|word| [sampled, "unknown"].contains(word)), "{what}");
     }
 }
 
@@ -101,6 +96,6 @@ fn by_hand_through_pinned_memory_on_a_stream_is_counted_and_compared_if_it_was_w
 fn by_hand_what_only_looks_so_is_not_counted() {
     for what in ["twice", "small", "loader", "offload", "checkpoint", "reused", "zeroed", "in_turn"] {
         let found = by_hand("12", what);
-        assert!(found.records.is_empty() && found.ways.is_empty(), "{what}: {:?}", found.ways);
+        assert!(found.ways.is_empty() && found.sums() == [0; 2], "{what}: {:?}", found.ways);
     }
 }

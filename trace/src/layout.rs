@@ -265,9 +265,6 @@ numbered! {
         /// the handle, its bytes (0 if not known), the opener's ordinal, then `key=value` (`gpu`: the UUID of the GPU where it lies, if
         /// that is known). Below [`REMOTE`] the number is the ordinal of a visible GPU; then `at` is the address, and 0 bytes mean that it is closed.
         Opened = 23,
-        /// By number of the place of copies from the host to a device: the number of the place of the copies to the host before them, what
-        /// samples of the bytes say (`same`, `differ`, or `unknown` if there are none), and the ordinals of source and destination.
-        HostWay = 24,
         /// By number of the place: a call by which processes share memory, and that has failed: the driver's function, the code and its name, what is
         /// special about the memory (`mapped`, `pool`, `managed`, `opened`), its handle (`own`, `fabric`), flags or rights (`none`). With code 0 and `inside`: it has succeeded, of an
         /// address inside an allocation.

@@ -167,6 +167,7 @@ impl Gathering<'_> {
         let selection = self.filter.map(|(filter, whole)| filter.of_file(whole, index, &names));
         let lens = Lens::new(trace.timeline(), &names, selection);
         let mut tally = tally(&trace, &lens, by_several, self.last_blocks.unwrap_or(usize::MAX));
+        tally.count_bounces(&lens, &names);
         let mut unfinished = unfinished(&tally);
         let last_copy = last_copy(&tally);
         for hanging in &unfinished {
@@ -193,8 +194,7 @@ impl Gathering<'_> {
         let errors = tally.errors.keys().map(|&(_, _, site)| site);
         let findings = tally.findings.keys().map(|&(_, site)| site);
         let copies = tally.copies.keys().map(|&(_, site)| site);
-        let ways = names.host_ways.iter().filter(|(way, _)| tally.by_hand.contains_key(way));
-        let ends = ways.flat_map(|(&(_, to), from)| std::iter::once(to).chain(from.iter().map(|&(from, _)| from)));
+        let ends = tally.by_hand.iter().flat_map(|(&(_, to), way)| [way.from, to]);
         let unshared = names.unshared.keys().map(|(site, ..)| *site);
         let calls = calls.map(|call| call.record.site).chain(ends).chain(unshared);
         let mut symbols = lock(&self.symbols);
@@ -321,6 +321,8 @@ fn file(index: usize, path: String, trace: &Trace, names: &Names, tally: &Tally)
         ended,
         calls: tally.calls,
         records: tally.records,
+        to_host_bytes: tally.host_bytes[0],
+        from_host_bytes: tally.host_bytes[1],
         dropped: trace.dropped(),
         unseen: trace.unseen(),
         limit: trace.limit(),
@@ -370,6 +372,9 @@ fn unlisted(trace: &Trace, tally: &Tally) -> Vec<String> {
     }
     if tally.uncounted > 0 {
         problems.push(format!("{} more errors or findings are not listed", tally.uncounted));
+    }
+    if tally.left_out > 0 {
+        problems.push(format!("{} more copies with the host are not looked at for copies by hand", tally.left_out));
     }
     if let Some(more @ 1..) = trace.notes_of(NoteKind::Mark).count().checked_sub(MARKS) {
         problems.push(format!("{more} more marks are not listed"));

@@ -117,15 +117,6 @@ fn place(of: &Origin) -> String {
 }
 
 impl Sampled {
-    /// The word of a trace for it.
-    pub(super) fn named(word: &str) -> Self {
-        match word {
-            "same" => Self::Same,
-            "differ" => Self::Differ,
-            _ => Self::Unknown,
-        }
-    }
-
     /// Both together: one that differs says more than any that agree.
     pub(super) fn and(self, other: Self) -> Self {
         match (self, other) {

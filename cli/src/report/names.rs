@@ -7,7 +7,7 @@ use std::ops::Range;
 use p2pshim_host::{job, machine};
 use p2pshim_trace::{DeviceTime, Note, NoteKind, PART, REMOTE, REMOTE_LAST, Record, State, Timeline, Trace};
 
-use super::model::{Line, Origin, Sampled};
+use super::model::{Line, Origin};
 use super::symbols::{Module, Place, Symbols};
 
 /// Handles of memory on visible GPUs that are told apart.
@@ -140,9 +140,6 @@ impl Visible {
     }
 }
 
-/// The second halves of copies by hand, by their devices and their site.
-pub(super) type SecondHalf = ([u8; 2], u16);
-
 /// The notes of a file, by what they are about.
 #[derive(Debug, Default)]
 pub(super) struct Names {
@@ -155,8 +152,6 @@ pub(super) struct Names {
     /// By site in a runtime: where that was called from, innermost first.
     callers: HashMap<u16, Vec<u64>>,
     modules: Vec<(u64, Module)>,
-    /// The sites of the first halves of copies by hand, and what samples of the bytes say.
-    pub(super) host_ways: BTreeMap<SecondHalf, Vec<(u16, Sampled)>>,
     /// Calls to share memory that have failed, by site, function, code and what is special: the code's name, and how many.
     pub(super) unshared: BTreeMap<(u16, String, i32, String), (String, u64)>,
     pub(super) devices: BTreeMap<u8, Device>,
@@ -233,10 +228,6 @@ impl Names {
             }
             (NoteKind::Peer, _) => self.access.extend(pair().map(|pair| (pair, Access::of(note)))),
             (NoteKind::Site, _) => self.add_site(note),
-            (NoteKind::HostWay, _) => {
-                let way = host_way(note);
-                way.into_iter().for_each(|(to, from)| self.host_ways.entry(to).or_default().push(from));
-            }
             (NoteKind::Unshared, _) => {
                 let (Ok(site), Ok(code)) = (u16::try_from(note.number), note.string(1).parse()) else { return };
                 let [function, name, of] = [0, 2, 3].map(|index| note.string(index).to_owned());
@@ -352,6 +343,11 @@ impl Names {
         job::RANKS.iter().find_map(|name| self.variables.get(*name)).cloned()
     }
 
+    /// Where in memory a site is; 0 if it is not known.
+    pub(super) fn address(&self, site: u16) -> u64 {
+        self.sites.get(&site).map_or(0, |&(address, _)| address)
+    }
+
     /// The line of Python that a site is of, if it was looked for.
     pub(super) fn line(&self, site: u16) -> Option<&Line> {
         self.lines.get(&site)
@@ -394,13 +390,6 @@ impl Names {
         let module = self.modules.iter().filter(covering).filter(before).max_by_key(|(noted, _)| *noted);
         Place { address, module: module.map(|(_, module)| module.clone()) }
     }
-}
-
-/// The halves of copies by hand that a note names, and what samples say.
-fn host_way(note: &Note) -> Option<(SecondHalf, (u16, Sampled))> {
-    let device = |index| note.string(index).parse().ok();
-    let (from, to) = (note.string(0).parse().ok()?, u16::try_from(note.number).ok()?);
-    Some((([device(2)?, device(3)?], to), (from, Sampled::named(note.string(1)))))
 }
 
 fn hexadecimal(text: &str) -> Option<u64> {

@@ -1,5 +1,6 @@
 //! Counts of one file: what can be counted in any order, by several threads, and added up.
 
+mod bounces;
 mod busy;
 mod pairs;
 mod walk;
@@ -13,8 +14,10 @@ use p2pshim_trace::{Class, DeviceTime, Path, Record, State, Timeline, Trace, Wai
 use super::buckets;
 use super::filter::Selection;
 use super::histogram::Histogram;
-use super::names::{AllVisible, Bounds, Names, SecondHalf, Visible};
+use super::names::{AllVisible, Bounds, Names, Visible};
 use super::paths::Taken;
+use bounces::HostCopies;
+pub(super) use bounces::Way;
 pub(super) use busy::Busy;
 pub(super) use pairs::{ENOUGH, PairTally, PathTally, Sums};
 pub(super) use walk::{Step, Walk};
@@ -89,8 +92,13 @@ pub(super) struct Tally {
     pub(super) of_unknown_devices: u64,
     /// Copies that have returned, by devices and site, in programs of which more than that is known.
     pub(super) copies: HashMap<([u8; 2], u16), u64>,
-    /// Copies by hand, and their bytes, by devices and the site of the second half.
-    pub(super) by_hand: HashMap<SecondHalf, [u64; 2]>,
+    host: HostCopies,
+    /// Bytes copied to the host, and from there.
+    pub(super) host_bytes: [u64; 2],
+    /// Copies with the host that were not kept.
+    pub(super) left_out: u64,
+    /// Copies by hand, by devices and the site of the second half.
+    pub(super) by_hand: HashMap<([u8; 2], u16), Way>,
     /// By function, code and site.
     pub(super) errors: HashMap<(u8, i32, u16), u64>,
     /// By rule and site.
@@ -248,6 +256,17 @@ impl Tally {
                 self.impossible += 1;
                 continue;
             }
+            // It may be a half of a copy between devices, and is counted as that.
+            if record.is_with_host() && record.state == State::Done {
+                thread.last = thread.last.max((key, record.start));
+                if record.result == 0 {
+                    let [to, from] = &mut self.host_bytes;
+                    let bytes = if record.src_device.is_some() { to } else { from };
+                    *bytes = bytes.saturating_add(record.bytes);
+                    self.host.add((Visible::place(&lens.visible, record), block.thread));
+                }
+                continue;
+            }
             // The order of copies is known by pair of GPUs.
             let unplaced = record;
             let record = Visible::place(&lens.visible, record);
@@ -325,12 +344,6 @@ impl Tally {
             let pair = [src, dst];
             self.uncounted += add(&mut self.copies, (pair, site), (pair, 0), 1);
         }
-        if let (Some(Path::ByHand), Some(src), Some(dst)) =
-            (Path::numbered(record.path), record.src_device, record.dst_device)
-        {
-            let [calls, bytes] = self.by_hand.entry(([src, dst], site)).or_default();
-            (*calls, *bytes) = (*calls + 1, bytes.saturating_add(record.bytes));
-        }
         let Some(pair) = self.count_pair(lens, record) else {
             self.of_unknown_devices += u64::from(lens.is_single_copy(record) && !is_error);
             return;
@@ -376,8 +389,7 @@ impl Tally {
     fn keep_last_copy(&mut self, lens: &Lens, walk: &Walk, thread: u32, record: &Record) {
         /// Default streams are 0, 1 and 2.
         const DEFAULT: u64 = 2;
-        // A copy by hand is counted once both of its halves have returned.
-        let has_failed = record.state == State::Done && record.result != 0 || record.path == Path::ByHand.number();
+        let has_failed = record.state == State::Done && record.result != 0;
         let Some((pair, _)) = walk.copy(record).filter(|_| lens.is_copy(record) && !has_failed) else { return };
         let made_began = if record.device_time == DeviceTime::Known { record.start } else { 0 };
         let queue = (pair, record.stream, if record.stream > DEFAULT { 0 } else { thread });
@@ -444,10 +456,8 @@ impl Tally {
         for (copies, count) in other.copies {
             self.uncounted += add(&mut self.copies, copies, (copies.0, 0), count);
         }
-        for (place, theirs) in other.by_hand {
-            let ours = self.by_hand.entry(place).or_default();
-            ours.iter_mut().zip(theirs).for_each(|(ours, theirs)| *ours = ours.saturating_add(theirs));
-        }
+        self.host.merge(other.host);
+        self.host_bytes.iter_mut().zip(other.host_bytes).for_each(|(ours, theirs)| *ours = ours.saturating_add(theirs));
         for (error, count) in other.errors {
             self.uncounted += add(&mut self.errors, error, (error.0, error.1, 0), count);
         }

@@ -13,13 +13,13 @@ use super::buckets::{self, Buckets};
 use super::histogram::Histogram;
 use super::lost::lost;
 use super::model::{
-    ByHand, Call, Decision, Error, File, Finding, Function, Gpu, Moment, Numbering, Origin, Progress, Report, Sampled,
-    Share, Site, VERSION,
+    ByHand, Call, Decision, Error, File, Finding, Function, Gpu, Moment, Numbering, Origin, Progress, Report, Share,
+    Site, VERSION,
 };
-use super::names::{Access, MOST_BYTES, Names, SecondHalf};
+use super::names::{Access, MOST_BYTES, Names};
 use super::paths::Taken;
 use super::symbols::UNKNOWN;
-use super::tally::{Busy, FunctionTally, Hanging, PairTally, PathTally, Sums, Tally};
+use super::tally::{Busy, FunctionTally, Hanging, PairTally, PathTally, Sums, Tally, Way};
 use super::term::counted;
 use super::timeline::timeline;
 use super::unshared;
@@ -201,13 +201,10 @@ impl Totals {
         &mut self,
         file: &mut File,
         names: &Names,
-        copies: HashMap<SecondHalf, [u64; 2]>,
+        ways: HashMap<([u8; 2], u16), Way>,
         site: impl Fn(u16) -> Origin,
     ) {
-        for ((ordinals, to), [calls, bytes]) in copies {
-            let ways = names.host_ways.get(&(ordinals, to)).map_or(&[][..], Vec::as_slice);
-            let sampled = ways.iter().fold(Sampled::Unknown, |all, &(_, sampled)| all.and(sampled));
-            let from = ways.iter().max_by_key(|&&(from, _)| names.line(from).is_some()).map_or(0, |&(from, _)| from);
+        for ((ordinals, to), Way { calls, bytes, sampled, from }) in ways {
             let [src, dst] = ordinals.map(|ordinal| self.gpu(file, names, ordinal, None));
             self.by_hand.push(ByHand { src, dst, calls, bytes, sampled, from: site(from), to: site(to) });
         }

@@ -179,16 +179,17 @@ impl Scene {
         self.segment = Segment::default();
     }
 
+    fn begin(&mut self, depth: usize, function: u8, site: u16, start: u64) -> Begun {
+        let begin = || self.segment.begin(depth, function, site, start);
+        begin().unwrap_or_else(|| {
+            assert_eq!(self.writer.extend(&self.segment), Ok(true));
+            begin().unwrap()
+        })
+    }
+
     pub(crate) fn call(&mut self, call: &Call) {
         let start = TICKS + call.at;
-        let begin = || self.segment.begin(call.depth, call.function, call.site, start);
-        let begun: Begun = match begin() {
-            Some(begun) => begun,
-            None => {
-                assert_eq!(self.writer.extend(&self.segment), Ok(true));
-                self.segment.begin(call.depth, call.function, call.site, start).unwrap()
-            }
-        };
+        let begun = self.begin(call.depth, call.function, call.site, start);
         if call.bytes > 0 {
             begun.copies(0x7f00_0000_0000, 0x7e00_0000_0000, call.bytes, call.stream);
         }
@@ -205,6 +206,23 @@ impl Scene {
         }
         if let Some((at, took)) = call.device {
             begun.timed(Some((TICKS + at, took)));
+        }
+    }
+
+    /// A copy of 1 MiB from GPU 0 to a buffer on the host, and one from there to GPU 1, with samples of their bytes; 0 for none.
+    pub(crate) fn by_hand(&mut self, at: u64, samples: [u32; 2]) {
+        const DEVICE: u64 = 0x7f00_0000_0000;
+        const HOST: u64 = 0x7e00_0000_0000;
+        let halves = [(DEVICE, HOST, (Some(0), None)), (HOST, DEVICE, (None, Some(1)))];
+        for (number, ((src, dst, devices), sample)) in halves.into_iter().zip(samples).enumerate() {
+            let start = TICKS + at + number as u64 * 10_000;
+            let begun = self.begin(0, 2, 1, start);
+            begun.copies(src, dst, 1 << 20, 0);
+            begun.between(devices.0, devices.1);
+            begun.takes(Taken::Host.number());
+            begun.sampled(start, sample);
+            begun.has_ended();
+            begun.done(start + 5_000, 0, Capture::None);
         }
     }
 

@@ -1,6 +1,7 @@
 //! Calls: what a record says, and which of them a chunk holds.
 
 use super::{text, u8_at, u16_at, u32_at, u64_at};
+use crate::Path;
 use crate::layout::{CHUNK_HEADER_BYTES, Capture, DeviceTime, PART, RECORD_BYTES, State, chunk, record, unpack};
 
 /// A call.
@@ -46,6 +47,10 @@ pub struct Record {
     pub depth: u8,
     /// Whether the time that the GPU took is known.
     pub device_time: DeviceTime,
+    /// Of a copy between a device and the host, whether it is known to have ended when its call returned.
+    pub has_ended: bool,
+    /// A sample of the bytes of such a copy, and when it was taken, in ticks.
+    pub sample: Option<(u64, u64)>,
 }
 
 impl Record {
@@ -58,6 +63,10 @@ impl Record {
         let finding = |index| u8_at(bytes, record::FINDINGS + index);
         let start = u64_at(bytes, record::START);
         let after = |offset| start.saturating_add(unpack(u32_at(bytes, offset)));
+        let [src_device, dst_device] = [device(record::SRC_DEVICE), device(record::DST_DEVICE)];
+        let is_with_host = is_with_host(u8_at(bytes, record::PATH), [src_device, dst_device]);
+        let device_time = DeviceTime::numbered(word >> 4 & 3).unwrap_or(DeviceTime::None);
+        let (device_start, device_nanos) = (after(record::DEVICE_AFTER), unpack(u32_at(bytes, record::DEVICE_NANOS)));
         Some(Self {
             state,
             start,
@@ -67,19 +76,26 @@ impl Record {
             bytes: u64_at(bytes, record::BYTES),
             stream: u64_at(bytes, record::STREAM),
             site: u16_at(bytes, record::SITE),
-            device_start: after(record::DEVICE_AFTER),
-            device_nanos: unpack(u32_at(bytes, record::DEVICE_NANOS)),
+            device_start,
+            device_nanos,
             result: u16_at(bytes, record::RESULT).cast_signed().into(),
             parent: u8_at(bytes, record::PARENT),
             function: u8_at(bytes, record::FUNCTION),
-            src_device: device(record::SRC_DEVICE),
-            dst_device: device(record::DST_DEVICE),
+            src_device,
+            dst_device,
             path: u8_at(bytes, record::PATH),
             capture: Capture::numbered(word >> 2 & 3).unwrap_or(Capture::None),
             findings: [finding(0), finding(1)],
             depth: word >> 6,
-            device_time: DeviceTime::numbered(word >> 4 & 3).unwrap_or(DeviceTime::None),
+            device_time: if is_with_host { DeviceTime::None } else { device_time },
+            has_ended: is_with_host && device_time == DeviceTime::Known,
+            sample: (is_with_host && device_nanos != 0).then_some((device_start, device_nanos)),
         })
+    }
+
+    /// Whether it is of a copy between a device and the host.
+    pub fn is_with_host(&self) -> bool {
+        is_with_host(self.path, [self.src_device, self.dst_device])
     }
 
     /// Whether it is of a part of what a call copies: from one device to another, on one path.
@@ -96,6 +112,10 @@ impl Record {
     pub fn rules(&self) -> impl Iterator<Item = u8> {
         self.findings.into_iter().filter_map(|finding| finding.checked_sub(1))
     }
+}
+
+fn is_with_host(path: u8, devices: [Option<u8>; 2]) -> bool {
+    path == Path::Host.number() && matches!(devices, [Some(_), None] | [None, Some(_)])
 }
 
 /// A call that has no record, and that may block.
@@ -138,6 +158,8 @@ impl Wait {
             findings: [0; 2],
             depth: 0,
             device_time: DeviceTime::None,
+            has_ended: false,
+            sample: None,
         }
     }
 }

@@ -376,11 +376,24 @@ impl Begun {
             Some((start, nanos)) => {
                 let after = start.saturating_sub(cell.start.load(Relaxed));
                 cell.device_after.store(pack(after), Relaxed);
-                cell.device_nanos.store(pack(nanos), Relaxed);
+                cell.device_nanos.store(pack(nanos), Release);
                 self.set_device_time(DeviceTime::Known);
             }
             None => self.set_device_time(DeviceTime::Failed),
         }
+    }
+
+    /// Notes of a copy with the host a sample of its bytes, of 31 bits, and when it was taken, in ticks; 0 for none.
+    pub fn sampled(self, when: u64, sample: u32) {
+        let Self(cell) = self;
+        // A reader that finds the sample finds the time.
+        cell.device_after.store(pack(when.saturating_sub(cell.start.load(Relaxed))), Relaxed);
+        cell.device_nanos.store(sample, Release);
+    }
+
+    /// Notes that a copy with the host had ended when its call returned.
+    pub fn has_ended(self) {
+        self.set_device_time(DeviceTime::Known);
     }
 
     fn set_device_time(self, time: DeviceTime) {

@@ -215,7 +215,7 @@ pub(crate) struct ByHand {
 }
 
 /// A sample's word on whether the bytes that left the host are those that had come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Sampled {
@@ -224,6 +224,7 @@ pub(crate) enum Sampled {
     /// Some are not.
     Differ,
     /// None were compared.
+    #[default]
     Unknown,
 }
 

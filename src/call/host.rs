@@ -1,0 +1,216 @@
+//! Copies between a device and the host. They are forwarded. While a trace is written, large ones have a record in it: the report finds there
+//! which of them make up copies between devices.
+//!
+//! The outermost call is recorded. Copies while a stream may be captured, and those of rows of memory (2D, 3D), are not.
+//!
+//! Some records have a sample of the bytes. It is read inside the program's own call, which uses the buffer: before a copy from the host, and
+//! after a copy to the host that has ended by then, else when the thread next waits for the copy's stream or context. Until then the record has
+//! none.
+
+use p2pshim_trace::{Begun, Capture};
+
+use super::arrival::{Call, Caller};
+use super::thread::{self, Download};
+use super::{blocked, mode, origin, recording};
+use crate::api::abi::{Code, Value};
+use crate::api::{Function, Half, Layer};
+use crate::model::Path;
+use crate::objects::captures;
+use crate::objects::memory::Kind;
+use crate::os::Memory;
+use crate::policy::{ACCESS, Driver};
+use crate::real::driver::RealDriver;
+use crate::record::{numbers, trace};
+
+/// Copies of fewer bytes have no record.
+const LEAST: u64 = 64 << 10;
+
+/// A copy under way that has a record.
+#[derive(Clone, Copy)]
+struct HostCopy {
+    record: Begun,
+    function: Function,
+    caller: Caller,
+    half: Half,
+    host: u64,
+    bytes: u64,
+    stream: usize,
+    /// Whether its bytes are sampled and its place in the program is looked for.
+    is_looked_at: bool,
+}
+
+/// Makes a copy by a function that names its half. `real` calls the real function.
+#[inline(always)]
+pub(crate) fn half(
+    function: Function,
+    half: Half,
+    caller: Caller,
+    arguments: &[Value],
+    real: impl Fn() -> Code,
+) -> Code {
+    make((function, caller), Some(half), arguments, real)
+}
+
+/// Makes a regular copy that is not between devices, or a call about which nothing is decided.
+#[inline(always)]
+pub(super) fn passed_on(call: &Call<'_>, real: impl Fn() -> Code) -> Code {
+    make((call.function(), call.caller), None, call.request.arguments, real)
+}
+
+#[inline(always)]
+fn make(
+    (function, caller): (Function, Caller),
+    half: Option<Half>,
+    arguments: &[Value],
+    real: impl Fn() -> Code,
+) -> Code {
+    let copy = if mode::sees().records() { begin((function, caller), half, arguments) } else { None };
+    if copy.is_none() {
+        blocked::begin(function, caller, arguments);
+    }
+    let ret = real();
+    match copy {
+        Some(copy) => end(&copy, ret),
+        None => blocked::end(function, caller),
+    }
+    ret
+}
+
+#[inline(never)]
+fn begin((function, caller): (Function, Caller), half: Option<Half>, arguments: &[Value]) -> Option<HostCopy> {
+    let [Value::Address(dst), Value::Address(src), Value::UInt(bytes), ref rest @ ..] = *arguments else { return None };
+    let is_meant = bytes >= LEAST && function.layer() != Layer::Hip && (half.is_some() || function.is_regular());
+    let thread = thread::current();
+    let is_inside = function.layer() == Layer::Driver && caller.stack() < thread.noted.get();
+    if !is_meant || is_inside || !mode::is_on() || !thread.is_idle() || captures::may_be_under_way() {
+        return None;
+    }
+    let trace = trace::file()?;
+    let half = half.or_else(|| direction(rest, [dst, src].map(|end| end as u64)))?;
+    let (host, end) = if half == Half::download { (dst as u64, src as u64) } else { (src as u64, dst as u64) };
+    let device = device(end)?;
+    let devices = if half == Half::download { [Some(device), None] } else { [None, Some(device)] };
+    let stream = if let [.., Value::Stream(stream)] = *rest { stream } else { 0 };
+    let address = caller.return_address() as usize;
+    let is_looked_at = origin::is_looked_at(address, devices, bytes) || leaves_download(host);
+    let sample = if is_looked_at && half == Half::upload { mode::unseen(|| sample(host, bytes)) } else { 0 };
+    let site = trace.known_site(address).unwrap_or_else(|| mode::unseen(|| trace.new_site(address)));
+    let now = trace.now();
+    let record = recording::begin_record(trace, thread, (0, function as u8), site, now)?;
+    record.copies(src as u64, dst as u64, bytes, stream as u64);
+    record.between(devices[0], devices[1]);
+    record.takes(Path::Host.number());
+    if sample != 0 {
+        record.sampled(now, sample);
+    }
+    if function.layer() == Layer::Runtime {
+        thread.noted.set(caller.stack());
+    }
+    Some(HostCopy { record, function, caller, half, host, bytes, stream, is_looked_at })
+}
+
+/// The half that a copy is, by the direction that it names, or by the memory at its ends.
+fn direction(rest: &[Value], ends: [u64; 2]) -> Option<Half> {
+    /// `cudaMemcpyHostToDevice` and `cudaMemcpyDeviceToHost`.
+    const UPLOAD: i32 = 1;
+    const DOWNLOAD: i32 = 2;
+    let is_of_a_device = |end| ACCESS.known(end).is_some_and(|(place, _)| place.kind != Kind::Host);
+    match (rest, ends.map(is_of_a_device)) {
+        ([Value::MemcpyKind(UPLOAD), ..], _) | (_, [true, false]) => Some(Half::upload),
+        ([Value::MemcpyKind(DOWNLOAD), ..], _) | (_, [false, true]) => Some(Half::download),
+        _ => None,
+    }
+}
+
+/// The device at whose address memory is, if it is one of this process.
+fn device(address: u64) -> Option<u8> {
+    let known = || ACCESS.known(address).map(|(place, _)| place);
+    let asked = || {
+        mode::unseen(|| ACCESS.learn(&RealDriver, address));
+        known()
+    };
+    let place = known().or_else(asked)?;
+    matches!(place.kind, Kind::Plain | Kind::Pool | Kind::Mapped).then_some(place.device)
+}
+
+/// Whether a copy from the host takes what the thread's last copy that was looked at has brought there.
+fn leaves_download(host: u64) -> bool {
+    thread::current().download.get().is_some_and(|download| download.host == host && !download.is_awaited)
+}
+
+/// A sum of some of the bytes: 1 if all are 0, and 0 if they cannot be read, or may not be there yet.
+fn sample(host: u64, bytes: u64) -> u32 {
+    const PLACES: u64 = 8;
+    if thread::current().download.get().is_some_and(|download| download.host == host && download.is_awaited) {
+        return 0;
+    }
+    let memory = Memory::new();
+    let read = |place| memory.word((host + (bytes - PLACES) / (PLACES - 1) * place) as usize);
+    let sum = (0..PLACES).try_fold((0u64, false), |(sum, is_any), place| {
+        let word = read(place)? as u64;
+        Some(((sum ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29), is_any || word != 0))
+    });
+    // 31 bits, as a record has them.
+    sum.map_or(0, |(sum, is_any)| if is_any { ((sum >> 33) as u32).max(2) } else { 1 })
+}
+
+#[inline(never)]
+fn end(copy: &HostCopy, ret: Code) {
+    let thread = thread::current();
+    if copy.function.layer() == Layer::Runtime {
+        thread.noted.set(0);
+    }
+    let (Some(trace), true) = (trace::file(), mode::is_still_on()) else { return };
+    let result = if ret == Code::SUCCESS { 0 } else { numbers::result(copy.caller.numbering(copy.function), ret) };
+    copy.record.done(trace.now(), result, Capture::None);
+    if copy.is_looked_at && ret == Code::SUCCESS {
+        mode::unseen(|| look_at(copy, trace));
+    }
+}
+
+/// Adds to the record where in the program the copy was made, and of a copy to the host the sample. Inside our own work.
+#[cold]
+fn look_at(copy: &HostCopy, trace: &trace::Trace) {
+    if trace.wants_gpus() {
+        recording::note_gpus_before_a_copy();
+    }
+    origin::of_untraced(copy.caller, copy.function, false).into_iter().for_each(|site| copy.record.comes_from(site));
+    // CUDA documents that a copy with memory that it does not know has ended once its call returns.
+    let has_ended = !copy.function.base().contains("Async") || RealDriver.memory(copy.host).is_none();
+    if has_ended {
+        copy.record.has_ended();
+    }
+    if copy.half == Half::upload {
+        return;
+    }
+    let &HostCopy { record, host, bytes, stream, .. } = copy;
+    thread::current().download.set(None);
+    if has_ended {
+        record.sampled(trace.now(), sample(host, bytes));
+    }
+    let context = RealDriver.current_context().unwrap_or(0);
+    thread::current().download.set(Some(Download { record, host, bytes, stream, context, is_awaited: !has_ended }));
+}
+
+/// The thread has waited for a stream, or for all of the current context: its copies there have ended.
+#[inline(always)]
+pub(super) fn has_waited(stream: Option<usize>) {
+    if let Some(download) = thread::current().download.get().filter(|download| download.is_awaited) {
+        sample_later(download, stream);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn sample_later(download: Download, stream: Option<usize>) {
+    mode::unseen(|| {
+        let is_over = match stream {
+            Some(stream) => stream == download.stream,
+            None => RealDriver.current_context() == Some(download.context),
+        };
+        if let Some(trace) = trace::file().filter(|_| is_over) {
+            thread::current().download.set(Some(Download { is_awaited: false, ..download }));
+            download.record.sampled(trace.now(), sample(download.host, download.bytes));
+        }
+    });
+}
