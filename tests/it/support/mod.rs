@@ -19,7 +19,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use findings::Finding;
-use p2pshim_trace::{NoteKind, Path as Taken, Record, State};
+use p2pshim_trace::{NoteKind, Record, State};
 
 /// After that, a program hangs. On a machine that is very slow P2PSHIM_PATIENCE makes it so many times as long.
 pub(crate) fn hang() -> Duration {
@@ -430,8 +430,8 @@ impl Trace {
             let mut buffer = Vec::new();
             for block in 0..trace.blocks() {
                 let block = trace.block(block, &mut buffer).unwrap().unwrap();
-                // A copy by hand is no call.
-                let is_call = |call: &Record| !call.is_part() && call.path != Taken::ByHand.number();
+                // Copies with the host are recorded and not shown.
+                let is_call = |call: &Record| !call.is_part() && !call.is_with_host();
                 for call in block.calls().filter(|call| call.state == State::Done && is_call(call)) {
                     let function = function(call.function);
                     let (process, thread) = (trace.process().to_string(), block.thread.to_string());
