@@ -17,9 +17,10 @@ use crate::record;
 pub(super) fn decide(call: &Call<'_>) -> Decision {
     let Some(copy) = call.request.copy() else { return Decision::new(How::Forward(Reason::NotOurs)) };
     if !may_be_captured(copy)
-        && let traffic @ Some(_) = ACCESS.decided(copy)
+        && let Some((traffic, places)) = ACCESS.decided_between(copy)
     {
-        return staged_or_real(copy, traffic);
+        thread::current().ends.keep(copy, places);
+        return staged_or_real(copy, Some(traffic));
     }
     consider(call, copy)
 }
@@ -62,6 +63,7 @@ fn capture_status(stream: usize, per_thread: bool) -> (Option<CaptureStatus>, bo
 #[cold]
 #[inline(never)]
 fn consider(call: &Call<'_>, copy: &Memcpy<'_>) -> Decision {
+    thread::current().ends.forget();
     let (captured, is_for_graphics) = match copy.stream.filter(|_| may_be_captured(copy)) {
         Some(stream) => {
             let (status, is_for_graphics) = capture_status(stream, call.function().per_thread());

@@ -9,7 +9,7 @@
 
 use p2pshim_trace::{Begun, Capture};
 
-use super::arrival::{Call, Caller};
+use super::arrival::Caller;
 use super::thread::{self, Download};
 use super::{blocked, mode, origin, recording};
 use crate::api::abi::{Code, Value};
@@ -53,8 +53,8 @@ pub(crate) fn half(
 
 /// Makes a regular copy that is not between devices, or a call about which nothing is decided.
 #[inline(always)]
-pub(super) fn passed_on(call: &Call<'_>, real: impl Fn() -> Code) -> Code {
-    make((call.function(), call.caller), None, call.request.arguments, real)
+pub(super) fn passed_on(by: (Function, Caller), arguments: &[Value], real: impl Fn() -> Code) -> Code {
+    make(by, None, arguments, real)
 }
 
 #[inline(always)]

@@ -12,7 +12,8 @@ use super::arrival::Call;
 use super::decision::Reason;
 use super::mode;
 use super::thread::{self, Thread};
-use crate::api::Layer;
+use crate::api::abi::{Value, is_between_devices};
+use crate::api::{Function, Layer};
 use crate::model::Memcpy;
 use crate::policy::ACCESS;
 use crate::policy::access::Between;
@@ -22,6 +23,30 @@ use crate::real::driver::RealDriver;
 /// that a loop makes in turn each is.
 const AGAIN: u8 = 250;
 
+/// Whether a call is a copy of CUDA in one dimension that does not go between devices, as far as is known without more than its pointers.
+#[inline(always)]
+pub(super) fn leaves_at_once(function: Function, arguments: &[Value]) -> bool {
+    match *arguments {
+        _ if !function.is_regular() || function.layer() == Layer::Hip => false,
+        [.., Value::MemcpyKind(kind)] | [.., Value::MemcpyKind(kind), Value::Stream(_)]
+            if !is_between_devices(kind) =>
+        {
+            true
+        }
+        [Value::Address(dst), Value::Address(src), Value::UInt(_), ..] => {
+            is_known(function) && ACCESS.between([src as u64, dst as u64]) == Some(Between::Others)
+        }
+        _ => false,
+    }
+}
+
+/// Whether memory need not be asked about that is known. Once any pair is blocked the driver is asked about each of its copies: it is decided there who
+/// makes them.
+#[inline(always)]
+fn is_known(function: Function) -> bool {
+    function.layer() != Layer::Driver || !ACCESS.blocks()
+}
+
 /// Why a call of CUDA is passed on as it came, if it is. The driver is asked about memory that is not known.
 #[inline(always)]
 pub(super) fn passed_on(call: &Call<'_>) -> Option<Reason> {
@@ -30,16 +55,14 @@ pub(super) fn passed_on(call: &Call<'_>) -> Option<Reason> {
     }
     // The call says that the host takes part, or cannot be read; or it copies nothing.
     let Some(copy) = call.request.copy().filter(|copy| copy.has_ends()) else { return Some(Reason::OfTheHost) };
-    // Once any pair is blocked the driver is asked about each of its copies: it is decided there who makes them.
-    let is_known = call.function().layer() != Layer::Driver || !ACCESS.blocks();
-    let is_between = if is_known { goes_between_devices(copy) } else { None };
+    let is_between = if is_known(call.function()) { goes_between_devices(copy) } else { None };
     if is_between.unwrap_or_else(|| ask(copy)) { None } else { Some(Reason::NotBetweenDevices) }
 }
 
 /// Whether a copy goes between devices; none if the driver is to be asked.
 #[inline(always)]
 pub(super) fn goes_between_devices(copy: &Memcpy<'_>) -> Option<bool> {
-    match ACCESS.between(copy)? {
+    match ACCESS.between([copy.src, copy.dst])? {
         Between::Devices => Some(true),
         Between::Others => Some(false),
         Between::Unknown if is_asked_again(thread::current()) => None,
@@ -61,7 +84,7 @@ fn is_asked_again(thread: &Thread) -> bool {
 #[cold]
 #[inline(never)]
 fn ask(copy: &Memcpy<'_>) -> bool {
-    if ACCESS.between(copy) == Some(Between::Devices) {
+    if ACCESS.between([copy.src, copy.dst]) == Some(Between::Devices) {
         return true;
     }
     thread::current().not_asked.store(0, Relaxed);

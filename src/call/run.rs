@@ -37,31 +37,70 @@ pub(crate) fn traced(
     if !mode::is_on() {
         return mode::forwarded(function, real());
     }
+    if regular::leaves_at_once(function, arguments) {
+        return host::passed_on((function, caller), arguments, real);
+    }
     let mut parameters = Room::new();
     let call = Call::new(function, caller, found, arguments, &mut parameters);
+    if is_named(function) {
+        if let Some(why) = regular::passed_on(&call) {
+            return passed_on(&call, why, real);
+        }
+        return match validate::refusal(&call) {
+            Some(refusal) => make_instead(&call, Decision::new(How::Refused(refusal))),
+            None => named(&call, real),
+        };
+    }
     let mut decision = decide(&call);
-    if let How::Forward(why) = decision.how {
-        say_forwarded(function, why);
-        if why.is_passed_on(function) {
-            return if captured::may_be_refused(&call) {
-                captured::make(&call, real)
-            } else {
-                host::passed_on(&call, real)
-            };
+    match decision.how {
+        How::Forward(why) if why.is_passed_on(function) => return passed_on(&call, why, real),
+        How::Forward(why) => say_forwarded(function, why),
+        How::Real | How::Staged => {}
+        How::Refused(_) | How::Captured(_) | How::Harmless(_) | How::Answered(..) => {
+            return make_instead(&call, decision);
         }
     }
     let mut begun = begin(&call, &decision);
-    let timing = if decision.refusal().is_none() { timing::begin(&call, &mut begun) } else { None };
+    let timing = timing::begin(&call, &mut begun);
     let announced = waits::before(&call, &decision);
-    let ret = make(&call, &mut decision, &begun, real);
+    let staged = if let How::Staged = decision.how { make_staged(&call, &mut decision, &begun) } else { None };
+    let ret = if let Some(ret) = staged { ret } else { real() };
     let ret = end(&call, &decision, &begun, (&announced, timing), ret);
     announced.give_back();
     decision.copied.give_back();
     ret
 }
 
-/// Decides what is done about a call. A call of CUDA whose arguments are wrong is refused where the program makes it; all else is decided
-/// for calls of the driver, where every client of CUDA ends.
+/// Whether a call only says which function the program has called, and who: a copy or a call about access, about which the driver's call inside
+/// it decides.
+#[inline(always)]
+const fn is_named(function: Function) -> bool {
+    matches!(function.layer(), Layer::Runtime) && validate::has_rules(function)
+}
+
+/// The runtime's half of a call.
+#[inline(always)]
+fn named(call: &Call<'_>, real: impl Fn() -> Code) -> Code {
+    let begun = begin(call, NOTHING);
+    thread::current().ends.forget();
+    let ret = real();
+    end_named(call, &begun, ret)
+}
+
+/// Makes a call as if there were no shim.
+#[inline(always)]
+fn passed_on(call: &Call<'_>, why: Reason, real: impl Fn() -> Code) -> Code {
+    say_forwarded(call.function(), why);
+    match captured::may_be_refused(call) {
+        true => captured::make(call, real),
+        false => host::passed_on((call.function(), call.caller), call.request.arguments, real),
+    }
+}
+
+/// The decision about a call that the driver's call inside it decides.
+const NOTHING: &Decision = &Decision::new(How::Forward(Reason::DriverDecides));
+
+/// Decides about a call of the driver, where every client of CUDA ends, or of HIP, or of several copies.
 #[inline(always)]
 fn decide(call: &Call<'_>) -> Decision {
     match (call.function().layer(), call.function().effect()) {
@@ -75,10 +114,9 @@ fn decide(call: &Call<'_>) -> Decision {
     if let Some(refusal) = validate::refusal(call) {
         return Decision::new(How::Refused(refusal));
     }
-    match (call.function().layer(), call.function().effect()) {
-        (Layer::Driver, Effect::Copy(_)) => copy::decide(call),
-        (Layer::Driver, Effect::Access(_)) => peers::decide(call),
-        (_, Effect::Copy(_) | Effect::Access(_)) => Decision::new(How::Forward(Reason::DriverDecides)),
+    match call.function().effect() {
+        Effect::Copy(_) => copy::decide(call),
+        Effect::Access(_) => peers::decide(call),
         _ => Decision::new(How::Forward(Reason::NotOurs)),
     }
 }
@@ -138,35 +176,19 @@ fn begin_seen(call: &Call<'_>, decision: &Decision, running: Running) -> Running
     Running { record, shown_since: sees.shows().then(|| os::uncancelled(Instant::now)), ..running }
 }
 
-/// Makes a call as was decided.
-#[inline(always)]
-fn make(call: &Call<'_>, decision: &mut Decision, begun: &Running, real: impl Fn() -> Code) -> Code {
-    match decision.how {
-        How::Real | How::Forward(_) => real(),
+/// Makes a call by another function than the real one, or refuses it.
+#[cold]
+#[inline(never)]
+fn make_instead(call: &Call<'_>, decision: Decision) -> Code {
+    let begun = begin(call, &decision);
+    let ret = match decision.how {
         How::Refused(refusal) => match decision.hip {
             Some(facts) => fail(facts.library, refusal.code),
             None => validate::refuse(call, refusal),
         },
-        How::Staged => match make_staged(call, decision, begun) {
-            Some(ret) => ret,
-            None => real(),
-        },
-        // SAFETY: made of the program's arguments, in place of the real function.
-        How::Captured(_) | How::Harmless(_) | How::Answered(..) => unsafe { make_instead(call, decision.how) },
-    }
-}
-
-/// Makes a call by another function.
-///
-/// # Safety
-/// The caller meets the conditions of the function whose place that takes.
-#[cold]
-#[inline(never)]
-unsafe fn make_instead(call: &Call<'_>, how: How) -> Code {
-    match how {
         How::Captured(_) => {
             let replacement = call.request.copy().and_then(|copy| capture::replacement(call.function(), copy));
-            // SAFETY: the caller's.
+            // SAFETY: made of the program's arguments, in place of the real function.
             let make = |copy: ReadyCopy| unsafe { copy.make() };
             replacement.and_then(|of| driver::ready(&of)).map_or(Code::INVALID_VALUE, make)
         }
@@ -177,8 +199,11 @@ unsafe fn make_instead(call: &Call<'_>, how: How) -> Code {
             ret if ret == enable.from || ret == Code::SUCCESS => enable.to,
             ret => ret,
         },
-        _ => Code::INVALID_VALUE,
-    }
+        How::Real | How::Forward(_) | How::Staged => Code::INVALID_VALUE,
+    };
+    let ret = end(call, &decision, &begun, (&waits::Announcements::NONE, None), ret);
+    decision.copied.give_back();
+    ret
 }
 
 /// Stages the copies of a call; none if the caller must call the real function instead.
@@ -242,6 +267,39 @@ fn end(
     }
     if begun.is_outermost() && VALIDATE.is_on() && decision.refusal().is_none() {
         check(call, decision, ret, path);
+    }
+    if begun.shown_since.is_some() {
+        callbacks::run(begun);
+    }
+    given
+}
+
+/// Does what there is to do when a runtime's half has returned: the driver's has decided and counted what was copied.
+#[inline(never)]
+fn end_named(call: &Call<'_>, begun: &Running, given: Code) -> Code {
+    let thread = thread::current();
+    thread.leave(&begun.before);
+    if !mode::is_still_on() {
+        return given;
+    }
+    let ret = call.usual(given);
+    counters::count_call(&thread.shard, call.function(), ret != Code::SUCCESS);
+    let path = thread.take_path(&begun.before).filter(|_| ret == Code::SUCCESS);
+    if let Some(record) = begun.record {
+        recording::end(call, NOTHING, begun.depth, record, (ret, path));
+    }
+    if begun.is_outermost() {
+        thread.put_back(&begun.before);
+    }
+    readback::after(call, begun, ret);
+    if let Some(record) = begun.record {
+        origin::after(call, NOTHING, record);
+    }
+    if let Some(since) = begun.shown_since {
+        show::call(call, NOTHING, begun, os::uncancelled(|| since.elapsed()), ret, path);
+    }
+    if begun.is_outermost() && VALIDATE.is_on() {
+        validate::check(call, ret, path);
     }
     if begun.shown_since.is_some() {
         callbacks::run(begun);

@@ -17,8 +17,9 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, AtomicUsize}
 use p2pshim_trace::{Begun, Open, Segment};
 
 use super::frame::{Frame, Innermost};
-use crate::model::Path;
 use crate::model::event::{CallEvent, FOUND};
+use crate::model::{Memcpy, Path};
+use crate::objects::memory::Place;
 use crate::objects::streams::Known;
 use crate::os::{self, Held};
 use crate::policy::batches::Missing;
@@ -74,6 +75,32 @@ pub(crate) struct Download {
     pub(crate) is_awaited: bool,
 }
 
+/// The addresses of both ends of a copy, and whose memory they are: so the check of the call need not look again.
+pub(crate) struct Ends {
+    /// 0 for none.
+    addresses: Cell<[u64; 2]>,
+    places: Cell<[Place; 2]>,
+}
+
+impl Ends {
+    #[inline(always)]
+    pub(crate) fn keep(&self, copy: &Memcpy<'_>, places: [Place; 2]) {
+        self.addresses.set([copy.src, copy.dst]);
+        self.places.set(places);
+    }
+
+    #[inline(always)]
+    pub(crate) fn forget(&self) {
+        self.addresses.set([0; 2]);
+    }
+
+    #[inline(always)]
+    pub(crate) fn of(&self, copy: &Memcpy<'_>) -> Option<[Place; 2]> {
+        let is_it = copy.src != 0 && self.addresses.get() == [copy.src, copy.dst];
+        is_it.then(|| self.places.get())
+    }
+}
+
 /// The calling thread's block. All zero is a valid state. The fields that each copy needs come first.
 #[repr(C)]
 pub(crate) struct Thread {
@@ -109,6 +136,8 @@ pub(crate) struct Thread {
     pub(crate) inner_record: Cell<Option<Begun>>,
     /// The record of the last call that has returned, for what is found out about it afterwards.
     pub(crate) last_record: Cell<Option<Begun>>,
+    /// The ends of the last copy about which the driver's half has decided; none in a runtime's call before that.
+    pub(crate) ends: Ends,
     /// The last copy to the host that was looked at.
     pub(crate) download: Cell<Option<Download>>,
     /// Until when the thread should not look for the place of a call without a record, in ticks of the trace.

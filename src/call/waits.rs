@@ -30,7 +30,7 @@ pub(super) struct Announcements {
 }
 
 impl Announcements {
-    const NONE: Self = Self { first: [None; FEW], more: ManuallyDrop::new(None) };
+    pub(super) const NONE: Self = Self { first: [None; FEW], more: ManuallyDrop::new(None) };
 
     /// Frees them. If a thread is cancelled inside the real function, this does not run, and they leak.
     #[inline(always)]

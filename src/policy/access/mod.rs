@@ -162,6 +162,12 @@ impl Access {
     /// asked about each.
     #[inline(always)]
     pub(crate) fn decided(&self, copy: &Memcpy) -> Option<Traffic> {
+        self.decided_between(copy).map(|(traffic, _)| traffic)
+    }
+
+    /// Likewise, and the places of its ends.
+    #[inline(always)]
+    pub(crate) fn decided_between(&self, copy: &Memcpy) -> Option<(Traffic, [Place; 2])> {
         if self.blocks() {
             return None;
         }
@@ -170,7 +176,7 @@ impl Access {
             Some(path) => (path, false),
             None => self.cells.decided(src.owner, dst.owner)?,
         };
-        Some(traffic([src, dst], path, is_kept, copy))
+        Some((traffic([src, dst], path, is_kept, copy), [src, dst]))
     }
 
     /// Contexts on the devices of a copy's source and destination, if each end is a device's and lies within one allocation. Where no context is
@@ -211,8 +217,8 @@ impl Access {
 
     /// Whether a copy that names no devices goes from one to another; none if that is not known yet.
     #[inline(always)]
-    pub(crate) fn between(&self, copy: &Memcpy) -> Option<Between> {
-        let ((src, _), (dst, _)) = (self.cache.find_any(copy.src)?, self.cache.find_any(copy.dst)?);
+    pub(crate) fn between(&self, [src, dst]: [u64; 2]) -> Option<Between> {
+        let ((src, _), (dst, _)) = (self.cache.find_any(src)?, self.cache.find_any(dst)?);
         Some(Between::of(src, dst))
     }
 

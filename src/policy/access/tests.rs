@@ -1118,7 +1118,7 @@ fn regular(src: u64, dst: u64) -> Memcpy<'static> {
 /// The ends of a copy when nobody has asked, and then when somebody has.
 fn between(process: &Process, src: u64, dst: u64) -> (Option<Between>, Between) {
     let copy = regular(src, dst);
-    (process.access.between(&copy), process.access.ask_between(&process.driver, &copy))
+    (process.access.between([copy.src, copy.dst]), process.access.ask_between(&process.driver, &copy))
 }
 
 #[test]
@@ -1132,11 +1132,11 @@ fn between_is_known_once_it_was_asked() {
     assert_eq!(between(&process, host, here), (None, Between::Unknown));
     let queries = process.driver.queries.get();
     for (src, dst) in [(host, there), (here, host + 0x1000), (host, host)] {
-        assert_eq!(process.access.between(&regular(src, dst)), Some(Between::Unknown), "what lies beside it too");
+        assert_eq!(process.access.between([src, dst]), Some(Between::Unknown), "what lies beside it too");
     }
     assert_eq!(process.driver.queries.get(), queries, "without a question");
     process.access.memory_has_changed();
-    assert_eq!(process.access.between(&regular(here, there)), None);
+    assert_eq!(process.access.between([here, there]), None);
 }
 
 #[test]
@@ -1147,7 +1147,7 @@ fn between_what_was_the_hosts_and_is_a_devices_is_found_out_when_it_is_asked_aga
     assert_eq!(between(&process, here, there), (None, Between::Unknown));
     process.driver.unknown_from.set(u64::MAX);
     assert_eq!(between(&process, here, there + 64), (Some(Between::Unknown), Between::Devices));
-    assert_eq!(process.access.between(&regular(here, there)), Some(Between::Devices));
+    assert_eq!(process.access.between([here, there]), Some(Between::Devices));
     // Peer copies never rest on what the driver did not know.
     process.driver.unknown_from.set(there);
     process.access.memory_has_changed();

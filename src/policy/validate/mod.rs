@@ -122,9 +122,16 @@ impl Validate {
         })
     }
 
-    /// Whether there is nothing to say of a copy that succeeded, as far as that is known without asking.
+    /// Whether there is nothing to say of a copy that succeeded, as far as that is known without asking; `ends` are its places, if they were looked up
+    /// during the call.
     #[inline(always)]
-    pub(crate) fn is_clean(&self, driver: &impl Driver, access: &Access, copy: &Memcpy, by: Caller) -> bool {
+    pub(crate) fn is_clean(
+        &self,
+        driver: &impl Driver,
+        access: &Access,
+        (copy, ends): (&Memcpy, Option<[Place; 2]>),
+        by: Caller,
+    ) -> bool {
         // To ask costs as much as all the rest, so that not each copy of a place is.
         if by.is_check_due && lacks_context(driver, copy) {
             return false;
@@ -133,9 +140,8 @@ impl Validate {
         if copy.bytes == 0 {
             return false;
         }
-        let (Some((src, _)), Some((dst, _))) = (access.known(copy.src), access.known(copy.dst)) else {
-            return false;
-        };
+        let looked_up = || Some([access.known(copy.src)?.0, access.known(copy.dst)?.0]);
+        let Some([src, dst]) = ends.or_else(looked_up) else { return false };
         // Of these it is not known where they are.
         if [src, dst].iter().any(|place| matches!(place.kind, memory::Kind::Foreign | memory::Kind::Remote)) {
             return copy.reach().is_some();

@@ -66,7 +66,7 @@ impl Process {
         let copy = request.copy().unwrap();
         [copy.src, copy.dst].iter().for_each(|&address| self.access.learn(&self.driver, address));
         let by = Caller { thread: 0, is_check_due: true };
-        self.validate.is_clean(&self.driver, &self.access, copy, by)
+        self.validate.is_clean(&self.driver, &self.access, (copy, None), by)
     }
 }
 
@@ -423,7 +423,7 @@ fn after_3d_copy_each_wrong_parameter_has_its_rule() {
         let copy = Memcpy::of_runtime(&parms, None);
         [copy.src, copy.dst].iter().for_each(|&address| process.access.learn(&process.driver, address));
         let by = Caller { thread: 0, is_check_due: true };
-        let is_clean = process.validate.is_clean(&process.driver, &process.access, &copy, by);
+        let is_clean = process.validate.is_clean(&process.driver, &process.access, (&copy, None), by);
         assert!(!is_clean, "{}", rule.id());
     }
     let last = cudaMemcpy3DPeerParms { srcPos: cudaPos { x: 0, y: 0, z: 1020 }, ..parms() };
