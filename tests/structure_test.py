@@ -230,8 +230,16 @@ class Structure(unittest.TestCase):
             said, status = self.check("--figures", files=many)
             self.assertEqual(status, 1, said)
             self.assertRegex(said, rf"lines of {name} without tests +\d+,\d+  goal +\d+,\d+  over\n")
-            self.assertIn(f"structure: more lines than their goals: {name}\n", said)
+            self.assertRegex(said, rf"structure: more lines than their goals: {name}(, src/api/many.rs)?\n")
             self.assertEqual(self.check(files=many)[1], 0, "a goal is no offence")
+
+    def test_figures_fail_if_a_file_of_the_library_is_too_long(self):
+        lines = "//\n" * 501
+        said, status = self.check("--figures", files={"src/policy/tests.rs": lines, "cli/src/long.rs": lines, "src/policy/rules.rs": "//\n" * 500})
+        self.assertEqual((status, "files of src over 500 lines              0\n" in said), (0, True), said)
+        said, status = self.check("--figures", files={"src/policy/rules.rs": lines})
+        self.assertEqual((status, "files of src over 500 lines              1  over\n  src/policy/rules.rs: 501\n" in said), (1, True), said)
+        self.assertIn("structure: more lines than their goals: src/policy/rules.rs\n", said)
 
     def test_forms_of_pairs_and_bytes(self):
         self.finds("cli/src/report/x.rs:1: an arrow between", {"cli/src/report/x.rs": 'fn f() { format!("{} -> {}", 1, 2); }\n'})
