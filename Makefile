@@ -116,9 +116,15 @@ lint:
 	tests/structure_test.py
 	tests/structure.py
 
-# Sizes of code and documents, and circles of files. Fails if a goal is exceeded.
-figures:
-	tests/structure.py --figures
+# Sizes of code and documents, circles of files, and the functions that a copy passes. Fails if a goal is exceeded.
+figures: sim $(NVIDIA)/stamp
+	command -v gdb >/dev/null || packaging/get-tools gdb
+	$(CARGO) build --quiet --profile figures -p p2pshim
+	$(MAKE) --no-print-directory $(C_TESTS)/one_copy-12
+	status=0; \
+	tests/structure.py --figures || status=1; \
+	tests/path_of_a_call.py --check || status=1; \
+	exit $$status
 
 check: lint test
 

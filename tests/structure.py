@@ -9,8 +9,8 @@ Reads the src/ of each crate of the workspace, without its tests, and finds
 4. conflict markers: lines that git has left where it could not merge, in the source and documents that it keeps.
 
 Prints a line for each, and a table of the rooms. Exit status 1 if anything was found; with --report always 0.
-With --figures it prints the words of documents, the lines of code with their goals, and the circles of every crate, and no more.
-Exit status 1 if a goal is exceeded.
+With --figures it prints the words of documents, the lines of code with their goals, the files of the library that are too long, and the
+circles of every crate, and no more. Exit status 1 if a goal is exceeded.
 """
 
 import re
@@ -26,6 +26,8 @@ FUNCTION_LINES = 70
 MERGED = re.compile(r"\.(?:rs|md|py|cu?|cpp|hp?p?|js|css|html|mk|sh|in|map|toml|lock)$|(?:^|/)Makefile$")
 # Each change that promises fewer lines lowers them.
 GOALS = {"src": 28_400, "cli": 26_200}
+# Of a file of the library with the tests in it; files that are tests only may have more.
+FILE_LINES = 500
 USER_PAGES = tuple(f"docs/{name}.md" for name in ("USAGE", "DOCTOR", "LIMITS", "TROUBLESHOOTING"))
 # Pages that tests write (`make header`, or the golden machines).
 GENERATED = tuple(f"docs/{name}.md" for name in ("CONFORMANCE", "CONSUMERS", "INTERCEPTED", "MACHINES", "MESSAGES", "OPTIONS"))
@@ -475,7 +477,7 @@ def kept_by_git(root):
 
 
 def print_sizes(root, crates):
-    """Words of documents, lines of crates, and circles. Which goals are exceeded."""
+    """Words of documents, lines of crates, long files, and circles. Which goals are exceeded."""
     words = {path: len((root / path).read_text().split()) for path in kept_by_git(root) if path.endswith(".md")}
     pages = {
         "README.md": ["README.md"],
@@ -495,6 +497,12 @@ def print_sizes(root, crates):
         exceeded += [name] if total > goal else []
         note = f"  goal {goal:>7,}{'  over' if total > goal else ''}" if name in GOALS else ""
         print(f"{f'lines of {name} without tests':<34} {total:>7,}{note}")
+    files = {file.path: len((root / file.path).read_text().splitlines()) for file in crates[0].files.values()}
+    long = [path for path, lines in files.items() if lines > FILE_LINES]
+    exceeded += long
+    print(f"{f'files of src over {FILE_LINES} lines':<34} {len(long):>7,}{'  over' if long else ''}")
+    for path in long:
+        print(f"  {path}: {files[path]:,}")
     for one in crates:
         found = list(knots(one))
         print(f"{'circles of files in ' + (one.folder or 'the library'):<34} {len(found):>7,}")
