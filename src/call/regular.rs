@@ -23,20 +23,35 @@ use crate::real::driver::RealDriver;
 /// that a loop makes in turn each is.
 const AGAIN: u8 = 250;
 
-/// Whether a call is a copy of CUDA in one dimension that does not go between devices, as far as is known without more than its pointers.
+/// A call, as far as its arguments tell and is known without a question.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Look {
+    /// A regular copy of CUDA in one dimension that does not go between devices.
+    Leaves,
+    /// One that does.
+    Between,
+    /// Anything else.
+    Open,
+}
+
+/// Looks whether a call can leave at once.
 #[inline(always)]
-pub(super) fn leaves_at_once(function: Function, arguments: &[Value]) -> bool {
+pub(super) fn look(function: Function, arguments: &[Value]) -> Look {
     match *arguments {
-        _ if !function.is_regular() || function.layer() == Layer::Hip => false,
+        _ if !function.is_regular() || function.layer() == Layer::Hip => Look::Open,
         [.., Value::MemcpyKind(kind)] | [.., Value::MemcpyKind(kind), Value::Stream(_)]
             if !is_between_devices(kind) =>
         {
-            true
+            Look::Leaves
         }
-        [Value::Address(dst), Value::Address(src), Value::UInt(_), ..] => {
-            is_known(function) && ACCESS.between([src as u64, dst as u64]) == Some(Between::Others)
+        [Value::Address(dst), Value::Address(src), Value::UInt(_), ..] if is_known(function) => {
+            match ACCESS.between([src as u64, dst as u64]) {
+                Some(Between::Others) => Look::Leaves,
+                Some(Between::Devices) => Look::Between,
+                Some(Between::Unknown) | None => Look::Open,
+            }
         }
-        _ => false,
+        _ => Look::Open,
     }
 }
 
@@ -49,8 +64,8 @@ fn is_known(function: Function) -> bool {
 
 /// Why a call of CUDA is passed on as it came, if it is. The driver is asked about memory that is not known.
 #[inline(always)]
-pub(super) fn passed_on(call: &Call<'_>) -> Option<Reason> {
-    if !call.function().is_regular() {
+pub(super) fn passed_on(call: &Call<'_>, look: Look) -> Option<Reason> {
+    if !call.function().is_regular() || look == Look::Between {
         return None;
     }
     // The call says that the host takes part, or cannot be read; or it copies nothing.

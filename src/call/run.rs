@@ -1,4 +1,4 @@
-//! The path of a call, from its arrival to its return: read [`traced`] from top to bottom. It is one for CUDA and HIP, for a copy and a
+//! The path of a call, from its arrival to its return: read [`traced`] from top to bottom, and then [`seen`]. It is one for CUDA and HIP, for a copy and a
 //! batch, and for a call that is refused. Only `state` rows ([`super::change`]) take another.
 //!
 //! The real function is called in one place ([`make`]), outside every lock and outside the panic boundary. A cancelled thread unwinds
@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use super::arrival::{Call, Caller};
 use super::decision::{Decision, How, Reason, Running};
+use super::regular::Look;
 use super::room::Room;
 use super::thread::{self, STAGES};
 use super::{
@@ -37,13 +38,41 @@ pub(crate) fn traced(
     if !mode::is_on() {
         return mode::forwarded(function, real());
     }
-    if regular::leaves_at_once(function, arguments) {
+    let look = regular::look(function, arguments);
+    if look == Look::Leaves {
         return host::passed_on((function, caller), arguments, real);
     }
+    if function.is_regular() || function.layer() == Layer::Hip {
+        return considered(function, (caller, found), arguments, look, &real);
+    }
+    seen(function, (caller, found), arguments, look, real)
+}
+
+/// [`seen`], once for all functions that it makes one: each hook with its own made the library a tenth larger.
+#[inline(never)]
+fn considered(
+    function: Function,
+    by: (Caller, *const c_void),
+    arguments: &[Value],
+    look: Look,
+    real: &dyn Fn() -> Code,
+) -> Code {
+    seen(function, by, arguments, look, real)
+}
+
+/// Makes a call that does not leave at once.
+#[inline(always)]
+fn seen(
+    function: Function,
+    (caller, found): (Caller, *const c_void),
+    arguments: &[Value],
+    look: Look,
+    real: impl Fn() -> Code,
+) -> Code {
     let mut parameters = Room::new();
     let call = Call::new(function, caller, found, arguments, &mut parameters);
     if is_named(function) {
-        if let Some(why) = regular::passed_on(&call) {
+        if let Some(why) = regular::passed_on(&call, look) {
             return passed_on(&call, why, real);
         }
         return match validate::refusal(&call) {
@@ -51,7 +80,7 @@ pub(crate) fn traced(
             None => named(&call, real),
         };
     }
-    let mut decision = decide(&call);
+    let mut decision = decide(&call, look);
     match decision.how {
         How::Forward(why) if why.is_passed_on(function) => return passed_on(&call, why, real),
         How::Forward(why) => say_forwarded(function, why),
@@ -102,13 +131,13 @@ const NOTHING: &Decision = &Decision::new(How::Forward(Reason::DriverDecides));
 
 /// Decides about a call of the driver, where every client of CUDA ends, or of HIP, or of several copies.
 #[inline(always)]
-fn decide(call: &Call<'_>) -> Decision {
+fn decide(call: &Call<'_>, look: Look) -> Decision {
     match (call.function().layer(), call.function().effect()) {
         (_, Effect::Copies(kind)) => return batch::decide(call, kind),
         (Layer::Hip, _) => return hip::decide(call),
         _ => {}
     }
-    if let Some(why) = regular::passed_on(call) {
+    if let Some(why) = regular::passed_on(call, look) {
         return Decision::new(How::Forward(why));
     }
     if let Some(refusal) = validate::refusal(call) {
