@@ -1,8 +1,9 @@
-//! The path of a call, from its arrival to its return: read [`traced`] from top to bottom, and then [`seen`]. It is one for CUDA and HIP, for a copy and a
-//! batch, and for a call that is refused. Only `state` rows ([`super::change`]) take another.
+//! The path of a call, from its arrival to its return: read [`traced`] and [`seen`] from top to bottom. A runtime's call that the driver decides about is
+//! one half ([`named`]); calls of the driver and of HIP, and batches, take the rest of [`seen`]. Only `state` rows ([`super::change`]) and copies
+//! with the host ([`super::host`]) take another path.
 //!
-//! The real function is called in one place ([`make`]), outside every lock and outside the panic boundary. A cancelled thread unwinds
-//! through it, so nothing in these frames may have a destructor while it runs.
+//! The real function is called outside every lock and outside the panic boundary. A cancelled thread unwinds through it, so nothing in these frames
+//! may have a destructor while it runs.
 
 use std::ffi::c_void;
 use std::sync::atomic::Ordering::Relaxed;
@@ -93,7 +94,7 @@ fn seen(
     let timing = timing::begin(&call, &mut begun);
     let announced = waits::before(&call, &decision);
     let staged = if let How::Staged = decision.how { make_staged(&call, &mut decision, &begun) } else { None };
-    let ret = if let Some(ret) = staged { ret } else { real() };
+    let ret = staged.unwrap_or_else(real);
     let ret = end(&call, &decision, &begun, (&announced, timing), ret);
     announced.give_back();
     decision.copied.give_back();
