@@ -1,4 +1,4 @@
-/* libcudart.so.12 with nothing behind it but the driver's regular copies: what remains of a call is what reaching it
+/* libcudart.so.12 with nothing behind it but the driver's copies: what remains of a call is what reaching it
  * costs.
  *
  * Linked without the driver: its calls go where the program's would, to a preload if there is one. */
@@ -6,18 +6,25 @@
 
 static _Thread_local int last_error;
 
-int cudaMemcpyPeerAsync(void *dst, int dstDevice, const void *src, int srcDevice, size_t count, void *stream)
-{
-	(void)dst, (void)dstDevice, (void)src, (void)srcDevice, (void)count;
-	return answer(stream);
-}
-
 /* Like NVIDIA's it looks at what the driver answers, so it calls and does not jump. */
 static int noted(int code)
 {
 	if (code)
 		last_error = code;
 	return code;
+}
+
+static void *primary(int device)
+{
+	static void *known[2];
+	if (!known[device & 1])
+		cuDevicePrimaryCtxRetain(&known[device & 1], device);
+	return known[device & 1];
+}
+
+int cudaMemcpyPeerAsync(void *dst, int dstDevice, const void *src, int srcDevice, size_t count, void *stream)
+{
+	return noted(cuMemcpyPeerAsync((uintptr_t)dst, primary(dstDevice), (uintptr_t)src, primary(srcDevice), count, stream));
 }
 
 int cudaMemcpyAsync(void *dst, const void *src, size_t count, int kind, void *stream)

@@ -124,16 +124,6 @@ impl Decision {
         }
     }
 
-    /// The path of its copies, if they have one; or that any is on a path that is blocked.
-    #[inline(always)]
-    pub(crate) fn path(&self) -> Option<Path> {
-        let is_broken = |part: &Part| part.traffic.path == Path::Broken;
-        match self.copied.parts() {
-            [only] => Some(only.traffic.path),
-            parts => parts.iter().any(is_broken).then_some(Path::Broken),
-        }
-    }
-
     /// Its words in the log.
     pub(crate) fn note(&self) -> Option<&'static str> {
         match self.how {
@@ -142,6 +132,16 @@ impl Decision {
             How::Refused(_) => Some("refused by P2PSHIM_VALIDATE=strict"),
             _ => None,
         }
+    }
+}
+
+/// The path of a call's copies, if they have one; or that any is on a path that is blocked.
+#[inline(always)]
+pub(crate) fn path_of(parts: &[Part]) -> Option<Path> {
+    let is_broken = |part: &Part| part.traffic.path == Path::Broken;
+    match parts {
+        [only] => Some(only.traffic.path),
+        parts => parts.iter().any(is_broken).then_some(Path::Broken),
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use super::arrival::{Call, Caller};
-use super::decision::{Decision, How, Reason, Running};
+use super::decision::{Decision, How, Reason, Running, path_of};
 use super::regular::Look;
 use super::room::Room;
 use super::thread::{self, STAGES};
@@ -20,7 +20,7 @@ use super::{
 };
 use crate::api::abi::{Code, Value};
 use crate::api::{Effect, Function, Layer};
-use crate::model::{Path, counters};
+use crate::model::{Part, Path, counters};
 use crate::os;
 use crate::policy::{VALIDATE, capture};
 use crate::real::driver::{self, ReadyCopy};
@@ -168,15 +168,18 @@ fn write_forwarded(function: Function, why: Reason) {
 }
 
 /// Notes that the real function is about to be called.
-#[inline(never)]
+#[inline(always)]
 fn begin(call: &Call<'_>, decision: &Decision) -> Running {
     let thread = thread::current();
     let (depth, before) = thread.enter(call.frame());
     if thread.is_unfinished(u8::MAX) {
         begin_beside(call, before.is_in_progress());
     }
-    let running = Running { depth, before, record: None, shown_since: None };
-    if mode::sees().nothing() || thread.is_busy() { running } else { begin_seen(call, decision, running) }
+    let mut running = Running { depth, before, record: None, shown_since: None };
+    if !mode::sees().nothing() && !thread.is_busy() {
+        begin_seen(call, decision, &mut running);
+    }
+    running
 }
 
 /// A call begins while another of this thread has not returned: a signal handler or the other makes it, `is_within`, or the other was left by
@@ -194,7 +197,7 @@ fn begin_beside(call: &Call<'_>, is_within: bool) {
 
 /// Begins a call that is recorded or shown.
 #[inline(never)]
-fn begin_seen(call: &Call<'_>, decision: &Decision, running: Running) -> Running {
+fn begin_seen(call: &Call<'_>, decision: &Decision, running: &mut Running) {
     let sees = mode::sees();
     if running.is_outermost() && sees.shows() {
         callbacks::forget(thread::current());
@@ -202,8 +205,8 @@ fn begin_seen(call: &Call<'_>, decision: &Decision, running: Running) -> Running
     if sees.drops() {
         trace::drop_call();
     }
-    let record = if sees.records() { recording::begin(call, decision, running.depth) } else { None };
-    Running { record, shown_since: sees.shows().then(|| os::uncancelled(Instant::now)), ..running }
+    running.record = if sees.records() { recording::begin(call, decision, running.depth) } else { None };
+    running.shown_since = sees.shows().then(|| os::uncancelled(Instant::now));
 }
 
 /// Makes a call by another function than the real one, or refuses it.
@@ -276,9 +279,10 @@ fn end(
     }
     let given = revise(call, decision, ret);
     let ret = call.usual(given);
-    count(call, decision, ret);
-    waits::after(call, decision, announced, ret);
-    let path = path(call, decision, begun, ret);
+    let parts = decision.copied.parts();
+    count(call, parts, ret);
+    waits::after(call, parts, announced, ret);
+    let path = path(call, parts, begun, ret);
     if let Some(record) = begun.record {
         recording::end(call, decision, begun.depth, record, (ret, path));
     }
@@ -348,20 +352,22 @@ fn revise(call: &Call<'_>, decision: &Decision, ret: Code) -> Code {
 }
 
 /// Counts a call, and of copies that were made their bytes. A runtime's copy is counted as that of the driver inside it.
-fn count(call: &Call<'_>, decision: &Decision, ret: Code) {
+fn count(call: &Call<'_>, parts: &[Part], ret: Code) {
     let shard = &thread::current().shard;
     counters::count_call(shard, call.function(), ret != Code::SUCCESS);
-    let made = if ret == Code::SUCCESS { decision.copied.parts() } else { &[] };
-    if call.function().layer() != Layer::Runtime && !made.is_empty() {
-        made.iter().for_each(|part| counters::count(shard, &part.traffic, part.copies.into()));
-        validate::after_copy(call, decision.traffic());
+    if ret != Code::SUCCESS || call.function().layer() == Layer::Runtime {
+        return;
+    }
+    parts.iter().for_each(|part| counters::count(shard, &part.traffic, part.copies.into()));
+    if let [only] = parts {
+        validate::after_copy(call, only.traffic);
     }
 }
 
 /// The path of copies that were made. For a call of the runtime, the driver's call inside it decides the path, also whether a batch used
 /// a blocked one.
-fn path(call: &Call<'_>, decision: &Decision, begun: &Running, ret: Code) -> Option<Path> {
-    let own = decision.path().filter(|_| ret == Code::SUCCESS);
+fn path(call: &Call<'_>, parts: &[Part], begun: &Running, ret: Code) -> Option<Path> {
+    let own = path_of(parts).filter(|_| ret == Code::SUCCESS);
     match call.function().layer() {
         Layer::Runtime => {
             let inner = thread::current().take_path(&begun.before).filter(|_| ret == Code::SUCCESS);

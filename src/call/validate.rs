@@ -69,8 +69,8 @@ pub(crate) fn refuse(call: &Call<'_>, Refusal { code, .. }: Refusal) -> Code {
 
 /// Notes the stream of a direct copy, for who disables access before it has completed.
 #[inline(always)]
-pub(super) fn after_copy(call: &Call<'_>, traffic: Option<Traffic>) {
-    if let Some(Traffic { src, dst, path: Path::Direct, .. }) = traffic
+pub(super) fn after_copy(call: &Call<'_>, Traffic { src, dst, path, .. }: Traffic) {
+    if path == Path::Direct
         && call.function().layer() == Layer::Driver
         && let Some(stream) = call.request.copy().and_then(|copy| copy.stream)
     {

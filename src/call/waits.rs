@@ -45,21 +45,17 @@ impl Announcements {
     }
 }
 
-/// The parts of a call, if p2pshim keeps waits for any of them.
+/// Whether p2pshim keeps waits for any part of a call.
 #[inline(always)]
-fn kept<'a>(call: &Call<'_>, decision: &'a Decision) -> Option<&'a [Part]> {
-    let parts = decision.copied.parts();
-    let is_any = call.function().layer() == Layer::Driver && parts.iter().any(|part| part.traffic.is_kept());
-    is_any.then_some(parts)
+fn are_kept(call: &Call<'_>, parts: &[Part]) -> bool {
+    call.function().layer() == Layer::Driver && parts.iter().any(|part| part.traffic.is_kept())
 }
 
 /// Copies are about to be made. Announces each that only p2pshim makes direct, so that later calls that wait find it.
 #[inline(always)]
 pub(super) fn before(call: &Call<'_>, decision: &Decision) -> Announcements {
-    match kept(call, decision) {
-        Some(parts) => announce(call, parts),
-        None => Announcements::NONE,
-    }
+    let parts = decision.copied.parts();
+    if are_kept(call, parts) { announce(call, parts) } else { Announcements::NONE }
 }
 
 #[inline(never)]
@@ -134,8 +130,8 @@ fn announce_first(call: &Call<'_>, stream: Stream, ends: Ends) -> Option<Announc
 
 /// The copies were made, or not. Records an event behind each that was announced.
 #[inline(always)]
-pub(super) fn after(call: &Call<'_>, decision: &Decision, announcements: &Announcements, ret: Code) {
-    if let Some(parts) = kept(call, decision) {
+pub(super) fn after(call: &Call<'_>, parts: &[Part], announcements: &Announcements, ret: Code) {
+    if are_kept(call, parts) {
         record(call, parts, announcements, ret);
     }
 }
