@@ -27,7 +27,7 @@ use p2pshim_trace::{Begun, NoteKind, Options, SUFFIX, Segment, Writer};
 use super::modules::{self, Module};
 use super::numbers;
 use crate::config::{self, Config};
-use crate::model::{Origin, Rule};
+use crate::model::{Origin, Rule, process};
 use crate::os;
 use crate::os::table::Table;
 
@@ -169,7 +169,7 @@ pub(crate) fn miss_child() {
 
 /// Keeps with what status the process exits.
 extern "C" fn exits(status: libc::c_int, _: *mut libc::c_void) {
-    if let Some(trace) = TRACE.get() {
+    if let Some(trace) = TRACE.get().filter(|_| process::is_own()) {
         // As whoever waits for the process sees it.
         trace.writer.exits(status as u8);
     }
