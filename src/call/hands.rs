@@ -269,7 +269,7 @@ fn go_on(copy: &HostCopy, started: &Started) {
     let took = if is_timed { Some(trace::nanos(end.saturating_sub(download.start))) } else { None };
     let records = counted.into_iter().filter(|&bytes| bytes != 0);
     for (bytes, took) in records.map(|bytes| (bytes, took.filter(|_| bytes == copy.bytes))) {
-        let record: Option<Begun> = recording::begin_record(trace, thread, (0, function), site, started.at);
+        let record: Option<Begun> = recording::begin_record(trace, thread, (0, function), site, || started.at);
         let Some(record) = record else { return };
         recording::by_hand(record, devices, bytes, (end, took));
     }

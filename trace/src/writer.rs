@@ -121,10 +121,8 @@ impl Writer {
             calibration_due: AtomicU64::new(0),
             calibration: Mutex::new((0, FIRST_CALIBRATION)),
         };
-        writer.open_up(&lock(&writer.space), 0, step)?;
-        writer.room.open(step);
         writer.calibrate(writer.now());
-        writer.populate(0, step);
+        writer.open_up(&lock(&writer.space), step)?;
         for (offset, value) in [
             (header::HEADER_BYTES, HEADER_BYTES as u32),
             (header::CHUNK_BYTES, CHUNK_BYTES as u32),
@@ -140,16 +138,6 @@ impl Writer {
         writer.calibrate(writer.now());
         writer.u64_at(header::MAGIC).store(u64::from_le_bytes(MAGIC), Release);
         Ok(writer)
-    }
-
-    /// Counts a call that finds no room, if there is no more room for any.
-    #[inline(always)]
-    pub fn drops(&self) -> bool {
-        let is_full = self.is_full();
-        if is_full {
-            self.drop_call();
-        }
-        is_full
     }
 
     /// Whether there is no more room for any call.
