@@ -3,6 +3,8 @@
 use std::ffi::c_void;
 use std::ptr::NonNull;
 
+use p2pshim_trace::UNTIL_10_0;
+
 use super::frame::Frame;
 use super::mode::{self, contained};
 use super::room::Room;
@@ -179,10 +181,11 @@ impl<'a> Call<'a> {
         self.caller.numbering(self.function())
     }
 
-    /// The numbering of the code that it has returned: success has one number in all.
+    /// A code that it has returned, as a record holds it. Success has one number in all.
     #[inline(always)]
-    pub(crate) fn numbering_of(&self, ret: Code) -> Numbering {
-        if ret == Code::SUCCESS { Numbering::Usual } else { self.numbering() }
+    pub(crate) fn recorded(&self, Code(given): Code) -> i32 {
+        let is_old = given != Code::SUCCESS.0 && self.numbering() == Numbering::Until10_0;
+        if is_old { given | UNTIL_10_0 } else { given }
     }
 
     /// The code that it has returned, in the usual numbers.

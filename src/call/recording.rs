@@ -15,8 +15,8 @@ use crate::model::{Asks, Part, Path, Traffic};
 use crate::os::ThreadEnd;
 use crate::policy::Judged;
 use crate::real::driver::{self, RealDriver};
+use crate::record::log;
 use crate::record::trace::{self, Trace};
-use crate::record::{log, numbers};
 
 /// Begins the record of a call that `depth` calls enclose, if the trace has room for it.
 #[inline(never)]
@@ -138,9 +138,9 @@ pub(crate) fn end(
     decision: &Decision,
     depth: usize,
     record: Begun,
-    (ret, path): (Code, Option<Path>),
+    (given, path): (Code, Option<Path>),
 ) {
-    /// `cudaErrorStreamCaptureUnsupported`, and the driver's.
+    /// `cudaErrorStreamCaptureUnsupported`, of all runtimes, and the driver's.
     const CAPTURED: Code = Code(900);
     let Some(trace) = trace::file() else { return };
     if matches!(call.function().effect(), Effect::Access(_)) {
@@ -157,21 +157,20 @@ pub(crate) fn end(
     record.takes(path.filter(|_| !is_batch(call)).map_or(0, Path::number));
     let capture = match decision.how {
         How::Captured(_) => Capture::Rewritten,
-        _ if ret == CAPTURED => Capture::Forwarded,
+        _ if given == CAPTURED => Capture::Forwarded,
         _ => Capture::None,
     };
     // Of measuring inside it the call knows nothing.
-    let result = numbers::result(call.numbering_of(ret), ret);
-    record.done(end.saturating_sub(thread.timing_cost.get()), result, capture);
+    record.done(end.saturating_sub(thread.timing_cost.get()), call.recorded(given), capture);
     if timing::is_timed(call.function()) {
         timing::count(thread, record.bytes());
     }
     thread.last_record.set(Some(record));
-    if is_batch(call) && ret == Code::SUCCESS && call.function().layer() != Layer::Runtime {
+    if is_batch(call) && given == Code::SUCCESS && call.function().layer() != Layer::Runtime {
         record_parts(record, depth, decision.copied.parts());
     }
     if trace.is_calibration_due(end) || (is_of_driver && trace.wants_gpus()) {
-        describe(trace, end, is_of_driver && ret == Code::SUCCESS);
+        describe(trace, end, is_of_driver && given == Code::SUCCESS);
     }
 }
 

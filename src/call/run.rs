@@ -225,7 +225,7 @@ fn end(
     waits::after(call, decision, announced, ret);
     let path = path(call, decision, begun, ret);
     if let Some(record) = begun.record {
-        recording::end(call, decision, begun.depth, record, (ret, path));
+        recording::end(call, decision, begun.depth, record, (given, path));
     }
     if begun.is_outermost() {
         thread.put_back(&begun.before);
@@ -238,7 +238,7 @@ fn end(
         origin::after(call, decision, record);
     }
     if let Some(since) = begun.shown_since {
-        show::call(call, decision, begun, os::uncancelled(|| since.elapsed()), ret, path);
+        show::call(call, decision, begun, os::uncancelled(|| since.elapsed()), (given, ret), path);
     }
     if begun.is_outermost() && VALIDATE.is_on() && decision.refusal().is_none() {
         check(call, decision, ret, path);
