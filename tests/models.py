@@ -46,9 +46,8 @@ FAULTS = (
     ("call returned before what it was", SEGMENT, "cell.state.store(kept | capture.number() << 2 | State::Done.number(), Release);", "cell.state.store(kept | capture.number() << 2 | State::Done.number(), Relaxed);"),
     ("chunk before whose it is", SEGMENT, "start.add(chunk::THREAD).cast::<u32>()", "(*start.cast::<AtomicU32>()).store(ChunkKind::Calls.number(), Release);\n            self.now();\n            start.add(chunk::THREAD).cast::<u32>()"),
     ("record taken in two steps", SEGMENT, "let mut word = (RECORD_BYTES as u64).wrapping_sub(1 << Self::LEFT);", "let more = (RECORD_BYTES as u64).wrapping_sub(1 << Self::LEFT);\n        let mut word = self.next.load(Relaxed);\n        self.next.store(word.wrapping_add(more), Relaxed);\n        let taken = word;\n        word = 0;\n        let _ = || ();"),
-    ("chunk continued though a handler has", SEGMENT, "self.next.compare_exchange(before, word, Release, Relaxed).is_ok()", "{ self.next.store(word, Release); true }"),
     ("calls of a handler left open", SEGMENT, "self.open.iter().zip(before).for_each(|(open, before)| open.store(before, Relaxed));", "let _ = before;"),
-    ("room read after a chunk is taken", SEGMENT, "self.describe(start, segment, first);", "let first = segment.room.load(Relaxed);\n            self.describe(start, segment, first);"),
+    ("room of a chunk not counted", SEGMENT, "segment.room.store(first.wrapping_add(stretch.records), Relaxed);", ""),
     ("wait before what it is", SEGMENT, "slot.state.store(State::Begun.number(), Release);", "slot.state.store(State::Begun.number(), Relaxed);"),
     ("findings in one place", SEGMENT, "match finding.compare_exchange(0, number, Relaxed, Relaxed) {", "match Ok::<u8, u8>({ finding.store(number, Relaxed); 0 }) {"),
 )

@@ -3,6 +3,8 @@
 use std::ffi::c_void;
 use std::ptr::NonNull;
 
+use p2pshim_trace::UNTIL_10_0;
+
 use super::frame::Frame;
 use super::mode::{self, contained};
 use super::room::Room;
@@ -91,6 +93,13 @@ impl Caller {
         runtime::numbering(function, self.slot, self.real(function).map(NonNull::as_ptr))
     }
 
+    /// A code that a call has returned, as a record holds it. Success has one number in all.
+    #[inline(always)]
+    pub(crate) fn recorded(self, function: Function, Code(given): Code) -> i32 {
+        let is_old = given != Code::SUCCESS.0 && self.numbering(function) == Numbering::Until10_0;
+        if is_old { given | UNTIL_10_0 } else { given }
+    }
+
     #[cold]
     #[inline(never)]
     fn find_real(self, function: Function) -> Option<NonNull<c_void>> {
@@ -177,12 +186,6 @@ impl<'a> Call<'a> {
     /// The numbers in which the codes are that it returns.
     pub(crate) fn numbering(&self) -> Numbering {
         self.caller.numbering(self.function())
-    }
-
-    /// The numbering of the code that it has returned: success has one number in all.
-    #[inline(always)]
-    pub(crate) fn numbering_of(&self, ret: Code) -> Numbering {
-        if ret == Code::SUCCESS { Numbering::Usual } else { self.numbering() }
     }
 
     /// The code that it has returned, in the usual numbers.

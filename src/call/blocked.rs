@@ -10,7 +10,7 @@ use super::mode::Sees;
 use super::{mode, origin, recording, thread};
 use crate::api::abi::Value;
 use crate::api::{Effect, Function, Layer, State};
-use crate::record::{log, trace};
+use crate::record::trace;
 
 /// So long, in ticks of the trace (some 0.3 s), a thread rests for each time that it has looked. How long that took does not count: the first time
 /// it is found out how to look, and a busy machine may let the thread wait.
@@ -70,7 +70,7 @@ fn note(function: Function, caller: Caller, first: Option<&Value>) {
         _ => 0,
     };
     let note = || thread.segment.waits(function as u8, site, handle, now);
-    let is_noted = note() || (begin_segment(trace, thread) && note());
+    let is_noted = note() || (recording::has_more_room(trace, thread) && note());
     if is_noted && function.layer() == Layer::Runtime {
         thread.noted.set(caller.stack());
     }
@@ -103,17 +103,6 @@ fn may_look(now: u64, rests_until: u64) -> bool {
 /// Until when a thread rests that looks now.
 fn rest(until: u64, now: u64) -> u64 {
     until.max(now).saturating_add(REST)
-}
-
-/// Has a thread have a part of the file, whose first call this is.
-#[cold]
-#[inline(never)]
-fn begin_segment(trace: &trace::Trace, thread: &thread::Thread) -> bool {
-    !trace.is_full()
-        && mode::unseen(|| {
-            recording::leaves_its_segment();
-            trace.has_more_room(&thread.segment).inspect_err(|why| log::untraced(why)).unwrap_or_default()
-        })
 }
 
 #[cfg(test)]

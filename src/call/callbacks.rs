@@ -56,7 +56,8 @@ pub(crate) fn forget(thread: &Thread) {
 pub(crate) fn keep(
     call: &Call<'_>,
     depth: usize,
-    (ret, pair, path): (Code, Option<(i32, i32)>, Option<Path>),
+    (given, ret): (Code, Code),
+    (pair, path): (Option<(i32, i32)>, Option<Path>),
     took: Duration,
 ) {
     let Some(pending) = kept() else { return };
@@ -82,8 +83,7 @@ pub(crate) fn keep(
     };
     let start = os::monotonic_nanos().saturating_sub(took);
     let (thread, stream) = (os::thread_id(), request.stream().unwrap_or_default() as u64);
-    let numbering = call.numbering_of(ret);
-    events.push(CallEvent { function, depth, thread, start, took, ret, numbering, devices, ends, bytes, stream, path });
+    events.push(CallEvent { function, depth, thread, start, took, ret, given, devices, ends, bytes, stream, path });
     pending.events.set(Some(events));
 }
 

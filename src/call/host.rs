@@ -20,7 +20,7 @@ use crate::objects::memory::Kind;
 use crate::os::Memory;
 use crate::policy::{ACCESS, Driver};
 use crate::real::driver::RealDriver;
-use crate::record::{numbers, trace};
+use crate::record::trace;
 
 /// Copies of fewer bytes have no record.
 const LEAST: u64 = 64 << 10;
@@ -96,7 +96,7 @@ fn begin((function, caller): (Function, Caller), half: Option<Half>, arguments: 
     let sample = if is_looked_at && half == Half::upload { mode::unseen(|| sample(host, bytes)) } else { 0 };
     let site = trace.known_site(address).unwrap_or_else(|| mode::unseen(|| trace.new_site(address)));
     let now = trace.now();
-    let record = recording::begin_record(trace, thread, (0, function as u8), site, now)?;
+    let record = recording::begin_record(trace, thread, (0, function as u8), site, || now)?;
     record.copies(src as u64, dst as u64, bytes, stream as u64);
     record.between(devices[0], devices[1]);
     record.takes(Path::Host.number());
@@ -161,8 +161,7 @@ fn end(copy: &HostCopy, ret: Code) {
         thread.noted.set(0);
     }
     let (Some(trace), true) = (trace::file(), mode::is_still_on()) else { return };
-    let result = if ret == Code::SUCCESS { 0 } else { numbers::result(copy.caller.numbering(copy.function), ret) };
-    copy.record.done(trace.now(), result, Capture::None);
+    copy.record.done(trace.now(), copy.caller.recorded(copy.function, ret), Capture::None);
     if copy.is_looked_at && ret == Code::SUCCESS {
         mode::unseen(|| look_at(copy, trace));
     }

@@ -143,7 +143,7 @@ pub(crate) fn memory_has_run_out() {
 }
 
 extern "C" fn forked() {
-    process::stop();
+    process::be_child();
     // Another thread was in the start, and will not end it here.
     let (unstarted, on) = (Activity::Unstarted as u8, Activity::On as u8);
     let _ = STARTED.compare_exchange(unstarted, on, SeqCst, SeqCst);

@@ -15,8 +15,8 @@ use crate::model::{Asks, Part, Path, Traffic};
 use crate::os::ThreadEnd;
 use crate::policy::Judged;
 use crate::real::driver::{self, RealDriver};
+use crate::record::log;
 use crate::record::trace::{self, Trace};
-use crate::record::{log, numbers};
 
 /// Begins the record of a call that `depth` calls enclose, if the trace has room for it.
 #[inline(never)]
@@ -29,32 +29,40 @@ pub(crate) fn begin(call: &Call<'_>, decision: &Decision, depth: usize) -> Optio
         thread.timing_cost.set(0);
     }
     thread.last_record.set(None);
-    let begun = begin_record(trace, thread, (depth, call.function() as u8), site, trace.now())?;
+    let begun = begin_record(trace, thread, (depth, call.function() as u8), site, || trace.now())?;
     note(call, decision, begun);
     Some(begun)
 }
 
-/// Begins the next record of a thread; none if there is no room for any.
+/// Begins the next record of a thread, of a call that began at `start`; none if there is no room for any, which is counted.
 pub(super) fn begin_record(
     trace: &Trace,
     thread: &Thread,
     (depth, function): (usize, u8),
     site: u16,
-    now: u64,
+    start: impl Fn() -> u64,
 ) -> Option<Begun> {
-    let begun = thread.segment.begin(depth, function, site, now);
-    begun.or_else(|| match trace.drops() {
-        true => None,
-        false => mode::unseen(|| {
-            let extended = trace.extend(&thread.segment, depth, function, site);
+    let begin = || thread.segment.begin(depth, function, site, start());
+    let begun = begin().or_else(|| if has_more_room(trace, thread) { begin() } else { None });
+    if begun.is_none() {
+        trace::drop_call();
+    }
+    begun
+}
+
+/// Has a thread have room in the trace, if there is any.
+#[cold]
+#[inline(never)]
+pub(super) fn has_more_room(trace: &Trace, thread: &Thread) -> bool {
+    !trace.is_full()
+        && mode::unseen(|| {
             leaves_its_segment();
-            extended.inspect_err(|why| log::untraced(why)).ok().flatten()
-        }),
-    })
+            trace.extend(&thread.segment).inspect_err(|why| log::untraced(why)).unwrap_or_default()
+        })
 }
 
 /// Has the calling thread give back what it leaves of its part of the file when it ends.
-pub(super) fn leaves_its_segment() {
+fn leaves_its_segment() {
     static END: OnceLock<Option<ThreadEnd>> = OnceLock::new();
     extern "C" fn ends(_: *mut c_void) {
         if let Some(trace) = trace::file() {
@@ -68,7 +76,7 @@ pub(super) fn leaves_its_segment() {
 fn record_parts(call: Begun, depth: usize, parts: &[Part]) {
     let (Some(trace), thread) = (trace::file(), thread::current()) else { return };
     for Part { traffic, copies } in parts {
-        let Some(record) = begin_record(trace, thread, (depth + 1, PART), 0, trace.now()) else { return };
+        let Some(record) = begin_record(trace, thread, (depth + 1, PART), 0, || trace.now()) else { return };
         record.between(Some(traffic.src), Some(traffic.dst));
         record.takes(traffic.path.number());
         record.is_part_of(call, (*copies).into(), traffic.bytes);
@@ -118,9 +126,9 @@ pub(crate) fn end(
     decision: &Decision,
     depth: usize,
     record: Begun,
-    (ret, path): (Code, Option<Path>),
+    (given, path): (Code, Option<Path>),
 ) {
-    /// `cudaErrorStreamCaptureUnsupported`, and the driver's.
+    /// `cudaErrorStreamCaptureUnsupported`, of all runtimes, and the driver's.
     const CAPTURED: Code = Code(900);
     let Some(trace) = trace::file() else { return };
     if matches!(call.function().effect(), Effect::Access(_)) {
@@ -137,21 +145,20 @@ pub(crate) fn end(
     record.takes(path.filter(|_| !is_batch(call)).map_or(0, Path::number));
     let capture = match decision.how {
         How::Captured(_) => Capture::Rewritten,
-        _ if ret == CAPTURED => Capture::Forwarded,
+        _ if given == CAPTURED => Capture::Forwarded,
         _ => Capture::None,
     };
     // Of measuring inside it the call knows nothing.
-    let result = numbers::result(call.numbering_of(ret), ret);
-    record.done(end.saturating_sub(thread.timing_cost.get()), result, capture);
+    record.done(end.saturating_sub(thread.timing_cost.get()), call.caller.recorded(call.function(), given), capture);
     if timing::is_timed(call.function()) {
         timing::count(thread, record.bytes());
     }
     thread.last_record.set(Some(record));
-    if is_batch(call) && ret == Code::SUCCESS && call.function().layer() != Layer::Runtime {
+    if is_batch(call) && given == Code::SUCCESS && call.function().layer() != Layer::Runtime {
         record_parts(record, depth, decision.copied.parts());
     }
     if trace.is_calibration_due(end) || (is_of_driver && trace.wants_gpus()) {
-        describe(trace, end, is_of_driver && ret == Code::SUCCESS);
+        describe(trace, end, is_of_driver && given == Code::SUCCESS);
     }
 }
 

@@ -284,7 +284,7 @@ fn end(
     waits::after(call, parts, announced, ret);
     let path = path(call, parts, begun, ret);
     if let Some(record) = begun.record {
-        recording::end(call, decision, begun.depth, record, (ret, path));
+        recording::end(call, decision, begun.depth, record, (given, path));
     }
     if begun.is_outermost() {
         thread.put_back(&begun.before);
@@ -297,7 +297,7 @@ fn end(
         origin::after(call, decision, record);
     }
     if let Some(since) = begun.shown_since {
-        show::call(call, decision, begun, os::uncancelled(|| since.elapsed()), ret, path);
+        show::call(call, decision, begun, os::uncancelled(|| since.elapsed()), (given, ret), path);
     }
     if begun.is_outermost() && VALIDATE.is_on() && decision.refusal().is_none() {
         check(call, decision, ret, path);
@@ -320,7 +320,7 @@ fn end_named(call: &Call<'_>, begun: &Running, given: Code) -> Code {
     counters::count_call(&thread.shard, call.function(), ret != Code::SUCCESS);
     let path = thread.take_path(&begun.before).filter(|_| ret == Code::SUCCESS);
     if let Some(record) = begun.record {
-        recording::end(call, NOTHING, begun.depth, record, (ret, path));
+        recording::end(call, NOTHING, begun.depth, record, (given, path));
     }
     if begun.is_outermost() {
         thread.put_back(&begun.before);
@@ -330,7 +330,7 @@ fn end_named(call: &Call<'_>, begun: &Running, given: Code) -> Code {
         origin::after(call, NOTHING, record);
     }
     if let Some(since) = begun.shown_since {
-        show::call(call, NOTHING, begun, os::uncancelled(|| since.elapsed()), ret, path);
+        show::call(call, NOTHING, begun, os::uncancelled(|| since.elapsed()), (given, ret), path);
     }
     if begun.is_outermost() && VALIDATE.is_on() {
         validate::check(call, ret, path);

@@ -17,14 +17,14 @@ pub(crate) fn call(
     decision: &Decision,
     running: &Running,
     elapsed: Duration,
-    ret: Code,
+    (given, ret): (Code, Code),
     path: Option<Path>,
 ) {
     let pair = decision.traffic().map(|traffic| (i32::from(traffic.src), i32::from(traffic.dst)));
     let request = &call.request;
     let device = peers::current_device(call);
     mode::unseen(|| {
-        callbacks::keep(call, running.depth, (ret, pair, path), elapsed);
+        callbacks::keep(call, running.depth, (given, ret), (pair, path), elapsed);
         if !record::log::shows_calls() {
             return;
         }
@@ -37,7 +37,7 @@ pub(crate) fn call(
             pair: if parts.is_empty() { pair.or_else(|| read::pair(request)) } else { None },
             arguments: &arguments,
             ret,
-            numbering: call.numbering_of(ret),
+            given,
             elapsed,
             device,
             path: path.filter(|_| parts.is_empty()),

@@ -105,7 +105,7 @@ fn call_back(call: &CallEvent, found: [u8; FOUND]) {
         depth: c_int::try_from(call.depth).unwrap_or(c_int::MAX),
         start_ns: call.start,
         duration_ns: call.took,
-        result: call.numbering.given(call.ret).0,
+        result: call.given.0,
         result_name: text(codes::c_name(layer, call.ret).unwrap_or("\0")),
         src_device,
         dst_device,

@@ -3,7 +3,6 @@
 use super::Path;
 use crate::api::Function;
 use crate::api::abi::Code;
-use crate::api::codes::Numbering;
 
 /// How many rules the event of a call names.
 pub(crate) const FOUND: usize = 4;
@@ -18,8 +17,8 @@ pub(crate) struct CallEvent {
     pub(crate) start: u64,
     pub(crate) took: u64,
     pub(crate) ret: Code,
-    /// The numbers in which the program gets it.
-    pub(crate) numbering: Numbering,
+    /// The code as the program gets it.
+    pub(crate) given: Code,
     /// Source and destination; -1 for none.
     pub(crate) devices: [i32; 2],
     /// Source and destination, as addresses.

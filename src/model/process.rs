@@ -10,6 +10,7 @@ static STATE: os::Page = os::Page::new();
 const SEEN: u64 = 1;
 /// Where the system gives children the page, the process has to be compared.
 const INHERITED: u64 = 2;
+const STOPPED: u64 = 3;
 
 static PROCESS: AtomicI32 = AtomicI32::new(0);
 
@@ -18,16 +19,17 @@ static PROCESS: AtomicI32 = AtomicI32::new(0);
 pub(crate) fn is_seen() -> bool {
     match STATE.word().load(Acquire) {
         SEEN => true,
-        0 => false,
-        _ => is_same_process(),
+        0 | STOPPED => false,
+        _ => is_own(),
     }
 }
 
-/// Before Linux 4.14 a child gets the page.
+/// Whether this is the process in which the shim has started, and no child of it, whether or not calls are still seen. Before Linux 4.14 a child
+/// gets the page.
 #[cold]
 #[inline(never)]
-fn is_same_process() -> bool {
-    PROCESS.load(Relaxed) == os::process_id()
+pub(crate) fn is_own() -> bool {
+    STATE.word().load(Acquire) != 0 && PROCESS.load(Relaxed) == os::process_id()
 }
 
 /// From now on calls are seen, but not in children.
@@ -39,6 +41,11 @@ pub(crate) fn start() {
 
 /// They are not any more.
 pub(crate) fn stop() {
+    STATE.word().store(STOPPED, SeqCst);
+}
+
+/// This is a child that was forked.
+pub(crate) fn be_child() {
     STATE.word().store(0, SeqCst);
 }
 
@@ -49,11 +56,13 @@ mod tests {
     /// The only one that starts and stops: other tests see nothing.
     #[test]
     fn is_seen_from_start_to_stop() {
-        assert!(!is_seen());
+        assert!(!is_seen() && !is_own());
         start();
         start();
-        assert!(is_seen());
+        assert!(is_seen() && is_own());
         stop();
-        assert!(!is_seen());
+        assert!(!is_seen() && is_own());
+        be_child();
+        assert!(!is_seen() && !is_own());
     }
 }

@@ -26,8 +26,8 @@ pub(crate) struct Event<'a> {
     pub(crate) depth: usize,
     pub(crate) arguments: &'a [Argument],
     pub(crate) ret: Code,
-    /// The numbers in which the program gets it.
-    pub(crate) numbering: Numbering,
+    /// The code as the program gets it.
+    pub(crate) given: Code,
     /// How long the host was in the real function.
     pub(crate) elapsed: Duration,
     /// The device that was current, where the call depends on it.

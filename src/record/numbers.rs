@@ -1,22 +1,9 @@
 //! The meaning of the numbers in a trace.
 
-use p2pshim_host::codes::until_10_0;
-use p2pshim_trace::{NoteKind, UNTIL_10_0};
+use p2pshim_trace::NoteKind;
 
-use crate::api::abi::Code;
-use crate::api::codes::Numbering;
 use crate::api::{Function, Layer, codes};
 use crate::model::Rule;
-
-/// A code as a record holds it.
-#[inline(always)]
-pub(crate) fn result(numbering: Numbering, code: Code) -> i32 {
-    let given = numbering.given(code).0;
-    match numbering {
-        Numbering::Usual => given,
-        Numbering::Until10_0 => given | UNTIL_10_0,
-    }
-}
 
 /// Has it noted what numbers in records mean.
 pub(super) fn name(note: impl Fn(NoteKind, u32, &[&[u8]])) {
@@ -29,12 +16,7 @@ pub(super) fn name(note: impl Fn(NoteKind, u32, &[&[u8]])) {
     }
     for layer in Layer::ALL {
         for (code, name) in codes::all(layer) {
-            let strings = [layer.name().as_bytes(), name.as_bytes()];
-            note(NoteKind::Code, code.0.cast_unsigned(), &strings);
-            let old = until_10_0(code.0).filter(|_| layer == Layer::Runtime);
-            if let Some(old) = old {
-                note(NoteKind::Code, (old | UNTIL_10_0).cast_unsigned(), &strings);
-            }
+            note(NoteKind::Code, code.0.cast_unsigned(), &[layer.name().as_bytes(), name.as_bytes()]);
         }
     }
 }

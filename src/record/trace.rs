@@ -22,12 +22,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use parking_lot::Mutex;
 
 use p2pshim_host::{job, machine};
-use p2pshim_trace::{Begun, NoteKind, Options, SUFFIX, Segment, Writer};
+use p2pshim_trace::{NoteKind, Options, SUFFIX, Segment, Writer};
 
 use super::modules::{self, Module};
 use super::numbers;
 use crate::config::{self, Config};
-use crate::model::{Origin, Rule};
+use crate::model::{Origin, Rule, process};
 use crate::os;
 use crate::os::table::Table;
 
@@ -163,7 +163,7 @@ pub(crate) fn miss_child() {
 
 /// Keeps with what status the process exits.
 extern "C" fn exits(status: libc::c_int, _: *mut libc::c_void) {
-    if let Some(trace) = TRACE.get() {
+    if let Some(trace) = TRACE.get().filter(|_| process::is_own()) {
         // As whoever waits for the process sees it.
         trace.writer.exits(status as u8);
     }
@@ -223,11 +223,6 @@ impl Trace {
         SITES.find(address)
     }
 
-    /// Counts a call for which there is no room, if there is no more room for any.
-    pub(crate) fn drops(&self) -> bool {
-        self.writer.drops()
-    }
-
     /// Whether there is no more room for any call.
     pub(crate) fn is_full(&self) -> bool {
         self.writer.is_full()
@@ -237,37 +232,13 @@ impl Trace {
     ///
     /// # Errors
     /// Why there is none, the first time.
-    pub(crate) fn has_more_room(&self, segment: &Segment) -> Result<bool, String> {
-        // Only space from the disk can raise a signal.
-        match self.writer.extend_at_once(segment) {
-            true => Ok(true),
-            false => os::without_signals_of_writing(|| self.writer.extend(segment)),
-        }
+    pub(crate) fn extend(&self, segment: &Segment) -> Result<bool, String> {
+        os::without_signals_of_writing(|| self.writer.extend(segment))
     }
 
     /// Takes back what a thread that ends leaves of its part.
     pub(crate) fn take_back(&self, segment: &Segment) {
         self.writer.take_back(segment);
-    }
-
-    /// Begins the record of a call for which the thread has no room left; none if there is no more.
-    ///
-    /// # Errors
-    /// Why calls are not recorded any more, the first time.
-    #[cold]
-    pub(crate) fn extend(
-        &self,
-        segment: &Segment,
-        depth: usize,
-        function: u8,
-        site: u16,
-    ) -> Result<Option<Begun>, String> {
-        let is_extended = self.has_more_room(segment);
-        if is_extended == Ok(true) {
-            return Ok(segment.begin(depth, function, site, self.now()));
-        }
-        self.drops();
-        is_extended.map(|_| None)
     }
 
     /// Whether it is still to be noted which GPUs there are.

@@ -241,6 +241,15 @@ fn forked_children_leave_the_file_alone() {
 }
 
 #[test]
+fn forked_child_that_exits_leaves_its_status_in_no_file_of_its_process() {
+    let folder = Folder::new();
+    traced(&Program::case("fork_child-12").arg("_exit").findings_apart(), &folder);
+    let mut statuses: Vec<_> = folder.traces().iter().map(Trace::exit_status).collect();
+    statuses.sort_unstable();
+    assert_eq!(statuses, [None, Some(7)], "of the process, and of the child that was forked before its first call");
+}
+
+#[test]
 fn program_that_is_started_in_its_place_has_a_file_of_its_own() {
     let folder = Folder::new();
     let program = Program::case("exec_again-12");

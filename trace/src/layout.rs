@@ -120,7 +120,7 @@ pub(crate) mod record {
 /// many copies. It stands behind the record of the call, as if the call had made it, and returned when that did.
 pub const PART: u8 = u8::MAX;
 
-/// Added to the results of calls, and to the numbers of codes, of CUDA runtimes until 10.0: their numbers are others.
+/// Added to the results of calls of CUDA runtimes until 10.0: their numbers are others.
 pub const UNTIL_10_0: i32 = 1 << 14;
 
 /// The number that the program got, of a result that may be one of a runtime until 10.0; and whether it is.
@@ -251,7 +251,7 @@ numbered! {
         Function = 10,
         /// By number: a rule's id and severity.
         Rule = 12,
-        /// By code, as results have it: the layer, and the code's name there.
+        /// By code, a runtime's as since 10.1: the layer, and the code's name there.
         Code = 13,
         /// By ordinal: a GPU's name, UUID and PCI bus id, then `key=value`.
         Gpu = 20,

@@ -70,8 +70,6 @@ pub struct Writer {
     /// When clocks are to be compared again, in ticks.
     calibration_due: AtomicU64,
     calibration: Mutex<(usize, u64)>,
-    /// See [`own`].
-    own: &'static AtomicU32,
 }
 
 // SAFETY: no mapping is ever undone, and all that several threads write to in it is atomic or under a lock.
@@ -122,12 +120,9 @@ impl Writer {
             notes: Mutex::new(Notes { at: ptr::null_mut(), left: 0 }),
             calibration_due: AtomicU64::new(0),
             calibration: Mutex::new((0, FIRST_CALIBRATION)),
-            own: own()?,
         };
-        writer.open_up(&lock(&writer.space), 0, step)?;
-        writer.room.open(step);
         writer.calibrate(writer.now());
-        writer.populate(0, step);
+        writer.open_up(&lock(&writer.space), step)?;
         for (offset, value) in [
             (header::HEADER_BYTES, HEADER_BYTES as u32),
             (header::CHUNK_BYTES, CHUNK_BYTES as u32),
@@ -143,26 +138,6 @@ impl Writer {
         writer.calibrate(writer.now());
         writer.u64_at(header::MAGIC).store(u64::from_le_bytes(MAGIC), Release);
         Ok(writer)
-    }
-
-    /// Whether this is a child of the process whose file it is, however it was made, and must leave it alone.
-    #[inline(always)]
-    pub fn is_in_a_child(&self) -> bool {
-        match self.own.load(Relaxed) {
-            OWN => false,
-            0 => true,
-            process => is_another(process),
-        }
-    }
-
-    /// Counts a call that finds no room, if there is no more room for any.
-    #[inline(always)]
-    pub fn drops(&self) -> bool {
-        let is_full = self.is_full();
-        if is_full {
-            self.drop_call();
-        }
-        is_full
     }
 
     /// Whether there is no more room for any call.
@@ -183,9 +158,7 @@ impl Writer {
 
     /// Keeps the status that the process gives to `exit`. Takes no lock: a signal handler may have called it.
     pub fn exits(&self, status: u8) {
-        if !self.is_in_a_child() {
-            self.u64_at(header::EXIT).store(HAS_EXITED | u64::from(status), Relaxed);
-        }
+        self.u64_at(header::EXIT).store(HAS_EXITED | u64::from(status), Relaxed);
     }
 
     /// How many calls have found no room.
@@ -204,34 +177,6 @@ impl Writer {
         // SAFETY: as above.
         unsafe { &*self.base.add(offset).cast() }
     }
-}
-
-/// The number at [`own`] in the process whose file it is. No process has this number.
-const OWN: u32 = u32::MAX;
-
-/// A number in memory that a child finds to be 0, unless it shares the process's memory, and so its records too. Where the system
-/// cannot do that it is the process.
-fn own() -> io::Result<&'static AtomicU32> {
-    const BYTES: usize = 4096;
-    // SAFETY: a new mapping at an address that the system chooses, which is never undone.
-    unsafe {
-        let (rights, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        let page = libc::mmap(ptr::null_mut(), BYTES, rights, kind, -1, 0);
-        if page == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let is_wiped = libc::madvise(page, BYTES, libc::MADV_WIPEONFORK) == 0;
-        let own: &'static AtomicU32 = &*page.cast();
-        own.store(if is_wiped { OWN } else { std::process::id() }, Relaxed);
-        Ok(own)
-    }
-}
-
-/// Whether this is another process.
-#[cold]
-#[inline(never)]
-fn is_another(process: u32) -> bool {
-    process != std::process::id()
 }
 
 fn make_folder(folder: &Path) -> io::Result<()> {

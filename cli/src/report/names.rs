@@ -7,7 +7,7 @@ use std::ops::Range;
 use p2pshim_host::{job, machine};
 use p2pshim_trace::{DeviceTime, Note, NoteKind, PART, REMOTE, REMOTE_LAST, Record, State, Timeline, Trace};
 
-use super::model::{Line, Origin};
+use super::model::{Line, Numbering, Origin};
 use super::symbols::{Module, Place, Symbols};
 
 /// Handles of memory on visible GPUs that are told apart.
@@ -327,8 +327,10 @@ impl Names {
         self.boot_id.as_deref() == Some(boot_id.trim()) && self.process_namespace.as_ref().is_none_or(is_ours)
     }
 
-    /// A code's name.
-    pub(super) fn code(&self, layer: &str, code: i32) -> Option<String> {
+    /// The name of the code of a record.
+    pub(super) fn code(&self, layer: &str, result: i32) -> Option<String> {
+        let (given, numbering) = Numbering::split(result);
+        let code = numbering.usual(given)?;
         let name = self.codes.get(&(layer.to_owned(), code)).cloned();
         name.or_else(|| match (layer, code) {
             ("runtime", 0) => Some("cudaSuccess".to_owned()),

@@ -423,8 +423,12 @@ impl Trace {
             let function =
                 |number: u8| trace.notes_of(NoteKind::Function).find(|note| note.number == u32::from(number)).unwrap();
             let answer = |layer: &str, code: i32| {
+                let usual = match p2pshim_trace::given(code) {
+                    (old, true) => p2pshim_host::codes::since_10_1(old).unwrap_or(code),
+                    (code, false) => code,
+                };
                 let mut codes = trace.notes_of(NoteKind::Code).filter(|note| note.string(0) == layer);
-                let named = codes.find(|note| note.number == code.cast_unsigned());
+                let named = codes.find(|note| note.number == usual.cast_unsigned());
                 named.map_or_else(|| code.to_string(), |note| note.string(1).to_owned())
             };
             let mut buffer = Vec::new();

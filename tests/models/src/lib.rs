@@ -204,9 +204,8 @@ mod writer {
             None
         }
 
-        pub(crate) fn extend(&self, segment: &Segment) -> bool {
-            let take = || Ok::<_, ()>(self.0.get(self.1.replace(self.1.get() + 1)).copied());
-            self.hand_out(segment, take).unwrap()
+        fn take_chunk(&self) -> Result<Option<*mut u8>, String> {
+            Ok(self.0.get(self.1.replace(self.1.get() + 1)).copied())
         }
     }
 }

@@ -29,6 +29,9 @@ struct Run {
     /// Which of the stores that were under way it sees.
     seen: usize,
     handler: Option<Box<dyn FnOnce()>>,
+    /// Whether it is a reader, who comes though signals are held back.
+    reads: bool,
+    is_held: bool,
     pending: Vec<Store>,
     /// How many stores were under way.
     found: usize,
@@ -65,6 +68,22 @@ pub(crate) fn interrupt_by(handler: impl FnOnce() + 'static) {
     RUN.with_borrow_mut(|run| run.handler = Some(Box::new(handler)));
 }
 
+/// From now on the process may be killed: the reader finds what there is then.
+pub(crate) fn read_by(reader: impl FnOnce() + 'static) {
+    interrupt_by(reader);
+    RUN.with_borrow_mut(|run| run.reads = true);
+}
+
+/// No signal arrives in the midst of the work. All stores of it are made when the next may.
+pub(crate) fn held<T>(work: impl FnOnce() -> T) -> T {
+    settle();
+    RUN.with_borrow_mut(|run| run.is_held = true);
+    let result = work();
+    settle();
+    RUN.with_borrow_mut(|run| run.is_held = false);
+    result
+}
+
 /// All stores are made by now.
 pub(crate) fn settle() {
     let pending = RUN.with_borrow_mut(|run| std::mem::take(&mut run.pending));
@@ -84,6 +103,7 @@ pub(crate) fn fence(order: Ordering) {
 /// The handler comes here, if it is time.
 fn moment() {
     let handler = RUN.with_borrow_mut(|run| match run.left.checked_sub(1) {
+        _ if run.is_held && !run.reads => None,
         Some(left) if run.handler.is_some() => {
             run.left = left;
             None

@@ -1,6 +1,5 @@
 //! Where chunks come from: space is taken on the disk, brought into memory and handed out.
 
-use std::convert::Infallible;
 use std::fs::File;
 use std::io;
 use std::mem::{ManuallyDrop, MaybeUninit};
@@ -11,7 +10,7 @@ use std::ptr;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::room::{REGION, STEP};
-use super::{Segment, Writer, lock, open};
+use super::{Writer, lock, open};
 use crate::layout::{CHUNK_BYTES, HEADER_BYTES, header};
 
 /// Where more space comes from.
@@ -34,23 +33,10 @@ enum Exhausted {
 }
 
 impl Writer {
-    /// Gives a thread another chunk, if there is one for which no space has to be taken from the disk. A signal handler may get
-    /// between, take one too, and go on or leave by `longjmp`: then ours stays empty, so that a thread's chunks are in its order.
-    #[cold]
-    pub fn extend_at_once(&self, segment: &Segment) -> bool {
-        self.hand_out(segment, || Ok::<_, Infallible>(self.take_ready())).unwrap_or_default()
-    }
-
-    /// Gives a thread another chunk. False if there is no more room; whoever is told first gets the reason.
-    #[cold]
-    pub fn extend(&self, segment: &Segment) -> Result<bool, String> {
-        self.hand_out(segment, || self.take_chunk())
-    }
-
     /// A chunk of zeros that nobody else has. None if there are no more; the first time, with the reason.
     pub(super) fn take_chunk(&self) -> Result<Option<*mut u8>, String> {
         loop {
-            if let Some(chunk) = self.take_ready() {
+            if let Some(chunk) = self.room.take(self.u64_at(header::CHUNKS)) {
                 return Ok(Some(chunk));
             }
             let mut space = lock(&self.space);
@@ -65,26 +51,11 @@ impl Writer {
             if matches!(space.exhausted, Some(Exhausted::System(_))) {
                 return Ok(None);
             }
-            if let Err(error) = self.grow(&mut space) {
+            let step = STEP.min(self.room.most - ready);
+            if let Err(error) = space.grow(ready, step).and_then(|()| self.open_up(&space, step)) {
                 return self.exhausted(&mut space, Exhausted::System(error.raw_os_error().unwrap_or(libc::EIO)));
             }
         }
-    }
-
-    /// A chunk for which space was taken.
-    fn take_ready(&self) -> Option<*mut u8> {
-        self.room.take(self.u64_at(header::CHUNKS))
-    }
-
-    /// Takes space for some more chunks.
-    fn grow(&self, space: &mut Space) -> io::Result<()> {
-        let ready = self.room.ready();
-        let step = STEP.min(self.room.most - ready);
-        space.grow(ready, step)?;
-        self.open_up(space, ready, step)?;
-        self.populate(ready, step);
-        self.room.open(ready + step);
-        Ok(())
     }
 
     fn exhausted(&self, space: &mut Space, why: Exhausted) -> Result<Option<*mut u8>, String> {
@@ -105,36 +76,29 @@ impl Writer {
         })
     }
 
-    /// Makes chunks accessible that the file has by now, a step of them. Its future is out of reach: valgrind reads all that is
-    /// within reach when it looks for leaks, and each word past the end of a file is a signal.
-    pub(super) fn open_up(&self, space: &Space, from: u64, count: u64) -> io::Result<()> {
-        let room = &self.room;
+    /// Has threads take chunks that the file has by now, a step of them: makes them accessible, and brings them into memory where the system
+    /// can do that. The file's future is out of reach: valgrind reads all that is within reach when it looks for leaks, and each word past the
+    /// end of a file is a signal.
+    pub(super) fn open_up(&self, space: &Space, count: u64) -> io::Result<()> {
+        /// Linux 5.14.
+        const MADV_POPULATE_WRITE: i32 = 23;
+        let (room, from) = (&self.room, self.room.ready());
         if room.chunk(from).is_none() {
             let first = from - from % REGION;
             let bytes = REGION.min(room.most.saturating_sub(first)) as usize * CHUNK_BYTES;
             let offset = HEADER_BYTES as u64 + first * CHUNK_BYTES as u64;
             room.map(from, map(&space.file, offset, bytes, libc::PROT_NONE)?);
         }
-        let Some((start, bytes)) = self.chunks(from, count) else { return Ok(()) };
-        // SAFETY: within the mapping and the file, where nobody has been handed anything yet.
-        if unsafe { libc::mprotect(start, bytes, libc::PROT_READ | libc::PROT_WRITE) } != 0 {
-            return Err(io::Error::last_os_error());
+        let (start, bytes) = (room.chunk(from).ok_or(io::ErrorKind::InvalidInput)?, count as usize * CHUNK_BYTES);
+        // SAFETY: within the mapping and the file, where nobody has been handed anything yet; pages are only touched.
+        unsafe {
+            if libc::mprotect(start.cast(), bytes, libc::PROT_READ | libc::PROT_WRITE) != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            libc::madvise(start.cast(), bytes, MADV_POPULATE_WRITE);
         }
+        room.open(from + count);
         Ok(())
-    }
-
-    /// Brings chunks into memory, where the system can do that.
-    pub(super) fn populate(&self, from: u64, count: u64) {
-        /// Linux 5.14.
-        const MADV_POPULATE_WRITE: i32 = 23;
-        let Some((start, bytes)) = self.chunks(from, count) else { return };
-        // SAFETY: within the mapping and the file; pages are only touched.
-        unsafe { libc::madvise(start, bytes, MADV_POPULATE_WRITE) };
-    }
-
-    /// Where the chunks of a step lie, and how many bytes they are.
-    fn chunks(&self, from: u64, count: u64) -> Option<(*mut libc::c_void, usize)> {
-        Some((self.room.chunk(from)?.cast(), count as usize * CHUNK_BYTES))
     }
 }
 

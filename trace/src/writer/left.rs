@@ -42,7 +42,7 @@ impl Left {
 impl Writer {
     /// Takes back what a thread that ends leaves of its chunk. If it makes more calls after all, it is as one that begins.
     pub fn take_back(&self, segment: &Segment) {
-        if let Some(left) = segment.leave().filter(|_| !self.is_in_a_child()) {
+        if let Some(left) = segment.leave() {
             self.left.put(left);
         }
     }

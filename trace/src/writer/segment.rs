@@ -222,13 +222,12 @@ impl Segment {
         if word & Self::ROOM == 0 { 0 } else { ((word >> Self::LEFT) as u32 & Self::MOST_LEFT) + 1 }
     }
 
-    /// Has the thread's next records be those of a stretch that nobody else has, unless a signal handler has had it go on elsewhere
-    /// since its word was `before`: then false.
-    fn continue_at(&self, Stretch { start, records }: Stretch, before: u64) -> bool {
+    /// Has the thread's next records be those of a stretch that nobody else has.
+    fn continue_at(&self, Stretch { start, records }: Stretch) {
         const _: () = assert!((RECORDS as u64 - 1) << Segment::LEFT < Segment::ROOM);
         let first = start.wrapping_add(CHUNK_HEADER_BYTES);
         let word = first.expose_provenance() as u64 | u64::from(records - 1) << Self::LEFT | Self::ROOM;
-        self.next.compare_exchange(before, word, Release, Relaxed).is_ok()
+        self.next.store(word, Release);
     }
 
     /// Begins the record of a call that `depth` calls enclose, from the place in the code with the number `site`. None if the
@@ -403,36 +402,31 @@ impl Begun {
 }
 
 impl Writer {
-    /// Gives a thread what another has left of its chunk, if it begins, or else a chunk that `take` takes, or more, if a signal handler fills
-    /// one meanwhile.
-    pub(super) fn hand_out<E>(
-        &self,
-        segment: &Segment,
-        take: impl Fn() -> Result<Option<*mut u8>, E>,
-    ) -> Result<bool, E> {
-        loop {
-            // Both before a chunk is taken: a signal handler that takes one meanwhile has the later one.
-            let first = segment.room.load(Relaxed);
-            let before = segment.next.load(Relaxed);
-            if before & Segment::ROOM != 0 {
-                return Ok(true);
-            }
-            let left = if segment.chunks.get() == 0 { self.take_left() } else { None };
-            let Some(stretch) = left.map_or_else(|| Ok(take()?.map(Stretch::whole)), |left| Ok(Some(left)))? else {
-                return Ok(segment.has_room());
-            };
-            let start = stretch.start;
-            self.describe(start, segment, first);
-            stretch.link();
-            if segment.continue_at(stretch, before) {
-                segment.room.store(first.wrapping_add(stretch.records), Relaxed);
-            }
-            // A call that is under way ends where it began.
-            if !segment.slot().is_some_and(Slot::is_open) {
-                // SAFETY: the stretch is as large as that.
-                segment.slot.store(unsafe { start.add(chunk::WAIT) }.cast(), Relaxed);
-            }
+    /// Gives a thread what another has left of its chunk, if it begins, or else a chunk. False if there is no more room; whoever is told
+    /// first gets the reason. The caller holds signals back: space is taken under a lock.
+    #[cold]
+    pub fn extend(&self, segment: &Segment) -> Result<bool, String> {
+        // A signal handler may have come before.
+        if segment.has_room() {
+            return Ok(true);
         }
+        let left = if segment.chunks.get() == 0 { self.take_left() } else { None };
+        let stretch = match left {
+            Some(left) => Some(left),
+            None => self.take_chunk()?.map(Stretch::whole),
+        };
+        let Some(stretch) = stretch else { return Ok(false) };
+        let (start, first) = (stretch.start, segment.room.load(Relaxed));
+        self.describe(start, segment, first);
+        stretch.link();
+        segment.continue_at(stretch);
+        segment.room.store(first.wrapping_add(stretch.records), Relaxed);
+        // A call that is under way ends where it began.
+        if !segment.slot().is_some_and(Slot::is_open) {
+            // SAFETY: the stretch is as large as that.
+            segment.slot.store(unsafe { start.add(chunk::WAIT) }.cast(), Relaxed);
+        }
+        Ok(true)
     }
 
     /// Notes whose calls a chunk holds, and how many come before them.
