@@ -49,7 +49,7 @@ typedef enum {
   P2PSHIM_INVALID_ARGUMENT = 1,
   /** The index is not below the count, or there can be no such device. */
   P2PSHIM_OUT_OF_RANGE = 2,
-  /** There is no option of that name. */
+  /** There is no option, function or rule of that name. */
   P2PSHIM_UNKNOWN_NAME = 3,
   /** The option has no such value. */
   P2PSHIM_INVALID_VALUE = 4,
@@ -104,7 +104,7 @@ const char *p2pshim_status_name(int status);
  */
 const char *p2pshim_status_text(int status);
 
-/* ---- The shim in this process: whether it is active, and which libraries it reaches ---- */
+/* ---- The shim in this process: whether it is active, what it has counted, and which libraries it reaches ---- */
 
 /** Programs that are linked with the library call the shim: it was preloaded, or linked first. */
 #define P2PSHIM_ROUTE_LINKED 1
@@ -183,6 +183,19 @@ typedef struct {
  * @return P2PSHIM_OK.
  */
 p2pshim_status_t p2pshim_state_get(p2pshim_state_t *state);
+
+/**
+ * Returns how often an intercepted function was called so far in this process. Calls of traced functions are counted
+ * (docs/INTERCEPTED.md), those of others are not.
+ *
+ * Thread-safety: any thread, also in a callback; not in signal handlers.
+ *
+ * @param name The exported name, such as "cudaMemcpyPeer".
+ * @param calls Where to write the number of calls; may be NULL.
+ * @param failures Where to write how many of these calls returned an error; may be NULL.
+ * @return P2PSHIM_OK; P2PSHIM_UNKNOWN_NAME if the shim does not intercept such a function.
+ */
+p2pshim_status_t p2pshim_calls_get(const char *name, uint64_t *calls, uint64_t *failures);
 
 /**
  * How many runtimes and drivers are loaded now. A statically linked runtime does not count: its calls are intercepted where
@@ -594,7 +607,7 @@ size_t p2pshim_rule_count(void);
  */
 p2pshim_status_t p2pshim_rule_get(size_t index, p2pshim_rule_t *rule);
 
-/* ---- The last finding ---- */
+/* ---- Findings: how many there were, and the last one ---- */
 
 /** Something that was found wrong with a call. */
 typedef struct {
@@ -624,6 +637,17 @@ typedef struct {
  * yet; P2PSHIM_INACTIVE in a forked child.
  */
 p2pshim_status_t p2pshim_finding_last(p2pshim_finding_t *finding, char *message, size_t size);
+
+/**
+ * Returns how often calls broke a rule so far in this process.
+ *
+ * Thread-safety: any thread, also in a callback; not in signal handlers.
+ *
+ * @param rule The id of the rule, such as "P2P-enable-twice".
+ * @param count Where to write the number of findings; may be NULL.
+ * @return P2PSHIM_OK; P2PSHIM_UNKNOWN_NAME if there is no such rule.
+ */
+p2pshim_status_t p2pshim_findings_get(const char *rule, uint64_t *count);
 
 /* ---- The trace: started, stopped and marked by the program ---- */
 

@@ -99,6 +99,25 @@ static void check_rules(void)
     CHECK_SIZES(p2pshim_rule_t, 96, API(rule_get)(0, into));
 }
 
+static void check_counts(void)
+{
+    uint64_t calls = 7, failures = 7, times = 7;
+    SAME(API(calls_get)("cudaMemcpyPeerAsync", &calls, &failures), P2PSHIM_OK);
+    SAME(API(findings_get)("P2P-enable-twice", &times), P2PSHIM_OK);
+    REQUIRE(calls == 0 && failures == 0 && times == 0);
+    SAME(API(calls_get)("cuGetProcAddress_v2", NULL, NULL), P2PSHIM_OK);
+    SAME(API(findings_get)("P2P-enable-twice", NULL), P2PSHIM_OK);
+    calls = failures = times = 7;
+    static const char *const wrong[] = {"", "cuda", "cudaMemcpyPeerAsyncs", "malloc", "P2P", "P2P-enable-twic", "\xff\xfe"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        SAME(API(calls_get)(wrong[i], &calls, &failures), P2PSHIM_UNKNOWN_NAME);
+        SAME(API(findings_get)(wrong[i], &times), P2PSHIM_UNKNOWN_NAME);
+    }
+    SAME(API(calls_get)(NULL, &calls, &failures), P2PSHIM_INVALID_ARGUMENT);
+    SAME(API(findings_get)(NULL, &times), P2PSHIM_INVALID_ARGUMENT);
+    REQUIRE(calls == 7 && failures == 7 && times == 7);
+}
+
 static void check_pairs(void)
 {
     p2pshim_pair_t pair;
@@ -150,6 +169,7 @@ static void run(const char *folder)
     check_apis();
     check_options();
     check_rules();
+    check_counts();
     check_pairs();
     check_states();
     check_names();

@@ -25,6 +25,8 @@ FUNCTIONS: Any = {
     "status_text": ([_INT], _TEXT),
     "api_count": ([], _SIZE),
     "api_get": ([_SIZE, _ANY],),
+    "calls_get": ([_TEXT, _ANY, _ANY],),
+    "findings_get": ([_TEXT, _ANY],),
     "option_count": ([], _SIZE),
     "option_get": ([_SIZE, _ANY],),
     "option_set": ([_TEXT, _TEXT],),
