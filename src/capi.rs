@@ -11,7 +11,6 @@
 
 pub mod event;
 pub mod finding;
-pub mod lists;
 pub mod options;
 pub mod pair;
 pub mod process;

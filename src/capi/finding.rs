@@ -19,7 +19,7 @@ const FINDING_SIZE_0_1: usize = 40;
 pub struct p2pshim_finding_t {
     /// Set by the caller: sizeof(p2pshim_finding_t).
     pub size: usize,
-    /// The id of the rule, such as "P2P-enable-twice"; `p2pshim explain` and p2pshim_rule_get() explain it.
+    /// The id of the rule, such as "P2P-enable-twice"; `p2pshim explain` explains it.
     pub rule: *const c_char,
     /// The function that was called.
     pub function: *const c_char,

@@ -73,7 +73,7 @@ pub struct p2pshim_state_t {
     pub driver_version: c_int,
     /// How many devices the process sees; 0 if there is no driver, or it is not initialised yet.
     pub device_count: c_int,
-    /// How many calls of functions whose kind is P2PSHIM_KIND_TRACED were intercepted.
+    /// How many calls of traced functions (docs/INTERCEPTED.md) were intercepted.
     pub calls: u64,
     /// How many of them returned an error.
     pub failures: u64,
@@ -137,8 +137,8 @@ pub unsafe extern "C" fn p2pshim_state_get(state: *mut p2pshim_state_t) -> p2psh
     })
 }
 
-/// Returns how often an intercepted function was called so far in this process. Calls of traced functions are counted
-/// (docs/INTERCEPTED.md), those of others are not.
+/// Returns how often an intercepted function was called so far in this process. Only calls of traced functions
+/// (docs/INTERCEPTED.md) are counted.
 ///
 /// Thread-safety: any thread, also in a callback; not in signal handlers.
 ///
