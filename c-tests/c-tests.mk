@@ -47,6 +47,9 @@ $(filter $(C_TESTS)/conformance-% $(C_TESTS)/hip_conformance-%,$(C_PROGRAMS)): $
 CONFORMANCE_TABLES := $(addprefix tests/golden/,$(addprefix conformance,.tsv -regular.tsv -graphs.tsv) hip-conformance.tsv)
 $(C_TESTS)/conformance_calls.h: c-tests/make-conformance $(CONFORMANCE_TABLES) c-tests/conformance-unmeasured.tsv
 	c-tests/make-conformance $(@D)
+$(filter $(C_TESTS)/random_arguments-%,$(C_PROGRAMS)): $(C_TESTS)/finding_rules.h
+$(C_TESTS)/finding_rules.h: src/model/rules.txt
+	sed -n 's/^[A-Z]\w* \(P2P-\S*\) \(\w*\) \(\S*\) \(\S*\) .*/{"\1", "\2", \3, \4},/p' $< >$@
 # These are the simulator's business: ask for them, and link again only if they changed.
 $(SIM_LIB)/%: | sim ;
 

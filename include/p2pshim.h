@@ -49,7 +49,7 @@ typedef enum {
   P2PSHIM_INVALID_ARGUMENT = 1,
   /** The index is not below the count, or there can be no such device. */
   P2PSHIM_OUT_OF_RANGE = 2,
-  /** There is no option of that name. */
+  /** There is no option, function or rule of that name. */
   P2PSHIM_UNKNOWN_NAME = 3,
   /** The option has no such value. */
   P2PSHIM_INVALID_VALUE = 4,
@@ -104,7 +104,7 @@ const char *p2pshim_status_name(int status);
  */
 const char *p2pshim_status_text(int status);
 
-/* ---- The shim in this process: whether it is active, and which libraries it reaches ---- */
+/* ---- The shim in this process: whether it is active, what it has counted, and which libraries it reaches ---- */
 
 /** Programs that are linked with the library call the shim: it was preloaded, or linked first. */
 #define P2PSHIM_ROUTE_LINKED 1
@@ -153,7 +153,7 @@ typedef struct {
   int driver_version;
   /** How many devices the process sees; 0 if there is no driver, or it is not initialised yet. */
   int device_count;
-  /** How many calls of functions whose kind is P2PSHIM_KIND_TRACED were intercepted. */
+  /** How many calls of traced functions (docs/INTERCEPTED.md) were intercepted. */
   uint64_t calls;
   /** How many of them returned an error. */
   uint64_t failures;
@@ -183,6 +183,19 @@ typedef struct {
  * @return P2PSHIM_OK.
  */
 p2pshim_status_t p2pshim_state_get(p2pshim_state_t *state);
+
+/**
+ * Returns how often an intercepted function was called so far in this process. Only calls of traced functions
+ * (docs/INTERCEPTED.md) are counted.
+ *
+ * Thread-safety: any thread, also in a callback; not in signal handlers.
+ *
+ * @param name The exported name, such as "cudaMemcpyPeer".
+ * @param calls Where to write the number of calls; may be NULL.
+ * @param failures Where to write how many of these calls returned an error; may be NULL.
+ * @return P2PSHIM_OK; P2PSHIM_UNKNOWN_NAME if the shim does not intercept such a function.
+ */
+p2pshim_status_t p2pshim_calls_get(const char *name, uint64_t *calls, uint64_t *failures);
 
 /**
  * How many runtimes and drivers are loaded now. A statically linked runtime does not count: its calls are intercepted where
@@ -414,40 +427,6 @@ p2pshim_status_t p2pshim_verdict_get(const char *from, const char *to, p2pshim_v
 
 /* ---- The options: environment variables, whose values a program can ask for and set ---- */
 
-/** An environment variable that the shim reads. */
-typedef struct {
-  /** Set by the caller: sizeof(p2pshim_option_t). */
-  size_t size;
-  /** The variable's name, such as "P2PSHIM_LOG". */
-  const char *name;
-  /** The accepted values. */
-  const char *values;
-  /** The default value; empty for none. */
-  const char *default_value;
-  /** Its effect. */
-  const char *help;
-} p2pshim_option_t;
-
-/**
- * How many options the shim has.
- *
- * Thread-safety: any thread, at any time, in signal handlers too.
- *
- * @return The number of indexes that p2pshim_option_get() takes.
- */
-size_t p2pshim_option_count(void);
-
-/**
- * Describes an option. p2pshim_option_value() returns its value, p2pshim_option_set() sets it.
- *
- * Thread-safety: any thread, at any time.
- *
- * @param index Which one: below p2pshim_option_count().
- * @param option Where to write; its size is set.
- * @return P2PSHIM_OK; P2PSHIM_OUT_OF_RANGE if there is no such option.
- */
-p2pshim_status_t p2pshim_option_get(size_t index, p2pshim_option_t *option);
-
 /**
  * Sets an option.
  *
@@ -457,7 +436,7 @@ p2pshim_status_t p2pshim_option_get(size_t index, p2pshim_option_t *option);
  *
  * Thread-safety: any thread, also in a callback; not in signal handlers. Of two threads that set the same option one is last.
  *
- * @param name The option's name, such as "P2PSHIM_VALIDATE".
+ * @param name The option's name, such as "P2PSHIM_VALIDATE"; docs/OPTIONS.md has all.
  * @param value One of its values; NULL or "" for the default.
  * @return P2PSHIM_OK, also if it has that value already; P2PSHIM_UNKNOWN_NAME; P2PSHIM_INVALID_VALUE; P2PSHIM_TOO_LATE;
  * P2PSHIM_INACTIVE; P2PSHIM_INTERNAL_ERROR.
@@ -480,127 +459,13 @@ p2pshim_status_t p2pshim_option_set(const char *name, const char *value);
  */
 p2pshim_status_t p2pshim_option_value(const char *name, char *value, size_t size, size_t *length);
 
-/* ---- The intercepted functions and the rules, with what was counted of each ---- */
-
-/** The treatment of an intercepted function. 0 is none. */
-typedef enum {
-  /** Its calls are counted, traced and shown. */
-  P2PSHIM_KIND_TRACED = 1,
-  /** Its calls are watched, and not shown. */
-  P2PSHIM_KIND_STATE = 2,
-  /** It looks functions up. */
-  P2PSHIM_KIND_LOOKUP = 3,
-} p2pshim_kind_t;
-
-/** The severity of a rule's findings. 0 is none. */
-typedef enum {
-  /** The call fails, or would fail if CUDA checked its arguments. */
-  P2PSHIM_SEVERITY_ERROR = 1,
-  /** Data may be wrong. */
-  P2PSHIM_SEVERITY_HAZARD = 2,
-  /** It costs time. */
-  P2PSHIM_SEVERITY_PERFORMANCE = 3,
-  /** It is worth knowing. */
-  P2PSHIM_SEVERITY_NOTE = 4,
-} p2pshim_severity_t;
-
-/** An intercepted function. */
-typedef struct {
-  /** Set by the caller: sizeof(p2pshim_api_t). */
-  size_t size;
-  /** The exported name, such as "cudaMemcpyPeer". */
-  const char *name;
-  /** The kind of library that it belongs to. */
-  p2pshim_layer_t layer;
-  /** Its treatment. */
-  p2pshim_kind_t kind;
-  /** The names of its parameters, separated by ", ". */
-  const char *parameters;
-  /** The version of CUDA, or of HIP, that introduced it: 1000 times the major plus 10 times the minor. */
-  int since;
-  /** How often it was called so far in this process; counted of P2PSHIM_KIND_TRACED only. */
-  uint64_t calls;
-  /** How many of these calls returned an error. */
-  uint64_t failures;
-} p2pshim_api_t;
-
-/** A rule about peer calls: what programs get wrong, and what errors mean. */
-typedef struct {
-  /** Set by the caller: sizeof(p2pshim_rule_t). */
-  size_t size;
-  /** The stable id, such as "P2P-enable-twice". */
-  const char *id;
-  /** How bad its findings are. */
-  p2pshim_severity_t severity;
-  /** The functions that it is about. */
-  const char *functions;
-  /** The statement of CUDA's documentation, and where it stands. */
-  const char *documentation;
-  /** The behaviour of real hardware where it differs; empty if nothing is known. */
-  const char *hardware;
-  /** Why it matters. */
-  const char *why;
-  /** The remedy. */
-  const char *remedy;
-  /** The code that the documentation gives for the runtime's functions; 0 for none. */
-  int runtime_code;
-  /** The code that it gives for the driver's functions; 0 for none. */
-  int driver_code;
-  /** The name of the runtime's code; empty for none. */
-  const char *runtime_code_name;
-  /** The name of the driver's code; empty for none. */
-  const char *driver_code_name;
-  /** How many findings of this rule there were in this process so far. */
-  uint64_t times;
-} p2pshim_rule_t;
-
-/**
- * How many functions the shim intercepts.
- *
- * Thread-safety: any thread, at any time, in signal handlers too.
- *
- * @return The number of indexes that p2pshim_api_get() takes.
- */
-size_t p2pshim_api_count(void);
-
-/**
- * Describes an intercepted function, with the number of its calls so far.
- *
- * Thread-safety: any thread, at any time.
- *
- * @param index Which one: below p2pshim_api_count().
- * @param api Where to write; its size is set.
- * @return P2PSHIM_OK; P2PSHIM_OUT_OF_RANGE if there is no such function.
- */
-p2pshim_status_t p2pshim_api_get(size_t index, p2pshim_api_t *api);
-
-/**
- * How many rules there are.
- *
- * Thread-safety: any thread, at any time, in signal handlers too.
- *
- * @return The number of indexes that p2pshim_rule_get() takes.
- */
-size_t p2pshim_rule_count(void);
-
-/**
- * Describes a rule, with the number of its findings so far.
- *
- * Thread-safety: any thread, at any time.
- *
- * @param index Which one: below p2pshim_rule_count().
- * @param rule Where to write; its size is set.
- * @return P2PSHIM_OK; P2PSHIM_OUT_OF_RANGE if there is no such rule.
- */
-p2pshim_status_t p2pshim_rule_get(size_t index, p2pshim_rule_t *rule);
-
-/* ---- The last finding ---- */
+/* ---- Findings: how many there were, and the last one ---- */
 
 /** Something that was found wrong with a call. */
 typedef struct {
   /** Set by the caller: sizeof(p2pshim_finding_t). */
   size_t size;
-  /** The id of the rule, such as "P2P-enable-twice"; `p2pshim explain` and p2pshim_rule_get() explain it. */
+  /** The id of the rule, such as "P2P-enable-twice"; `p2pshim explain` explains it. */
   const char *rule;
   /** The function that was called. */
   const char *function;
@@ -624,6 +489,17 @@ typedef struct {
  * yet; P2PSHIM_INACTIVE in a forked child.
  */
 p2pshim_status_t p2pshim_finding_last(p2pshim_finding_t *finding, char *message, size_t size);
+
+/**
+ * Returns how often calls broke a rule so far in this process.
+ *
+ * Thread-safety: any thread, also in a callback; not in signal handlers.
+ *
+ * @param rule The id of the rule, such as "P2P-enable-twice".
+ * @param count Where to write the number of findings; may be NULL.
+ * @return P2PSHIM_OK; P2PSHIM_UNKNOWN_NAME if there is no such rule.
+ */
+p2pshim_status_t p2pshim_findings_get(const char *rule, uint64_t *count);
 
 /* ---- The trace: started, stopped and marked by the program ---- */
 
@@ -745,8 +621,7 @@ typedef struct {
 typedef void (*p2pshim_callback_t)(const p2pshim_event_t *event, void *data);
 
 /**
- * Adds a callback. It is called for each intercepted call whose kind in p2pshim_api_get() is P2PSHIM_KIND_TRACED, after the call has
- * returned.
+ * Adds a callback. It is called for each call of a traced function (docs/INTERCEPTED.md), after the call has returned.
  *
  * The thread that made the call runs the callback when the outermost call has returned: first for the calls inside it, in the
  * order in which they ended, then for the outermost call itself. The shim holds no lock meanwhile. The callback may call

@@ -11,7 +11,6 @@
 
 pub mod event;
 pub mod finding;
-pub mod lists;
 pub mod options;
 pub mod pair;
 pub mod process;
@@ -91,10 +90,8 @@ unsafe fn put(text: &[u8], buffer: *mut c_char, size: usize, length: *mut usize)
     if buffer.is_null() && size > 0 {
         return P2PSHIM_INVALID_ARGUMENT;
     }
-    if !length.is_null() {
-        // SAFETY: the caller's promise.
-        unsafe { length.write_unaligned(text.len()) };
-    }
+    // SAFETY: the caller's promise.
+    unsafe { tell(text.len(), length) };
     let Some(room) = size.checked_sub(1) else { return P2PSHIM_TOO_SMALL };
     let fits = text.len().min(room);
     // SAFETY: there is room for `fits` bytes and one more; a local text cannot overlap it.
@@ -103,6 +100,17 @@ unsafe fn put(text: &[u8], buffer: *mut c_char, size: usize, length: *mut usize)
         buffer.add(fits).write(0);
     }
     if fits < text.len() { P2PSHIM_TOO_SMALL } else { P2PSHIM_OK }
+}
+
+/// Writes a number, if it is wanted.
+///
+/// # Safety
+/// `to` points to one number, or is NULL.
+unsafe fn tell<T>(number: T, to: *mut T) {
+    if !to.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { to.write_unaligned(number) };
+    }
 }
 
 /// Copies as much of `from` as the caller's struct has room for; its size field stays the caller's.

@@ -76,7 +76,7 @@ struct task {
     const char *name;
     void (*run)(const char *folder);
 };
-extern const struct task lists_task, settings_task, state_task, denied_task, vetoed_task, trace_task, events_task, runtime_events_task,
+extern const struct task numbers_task, settings_task, state_task, denied_task, vetoed_task, trace_task, events_task, runtime_events_task,
     late_task, findings_task, prepare_task, enabled_task, hip_task, threads_task, forked_task, off_task, repeated_copies_task, verdict_task;
 
 #endif

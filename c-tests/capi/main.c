@@ -87,7 +87,7 @@ bool has_arrived(struct gpus *gpus, unsigned seed)
 
 int main(int argc, char **argv)
 {
-    static const struct task *const tasks[] = {&lists_task,  &settings_task, &state_task,    &denied_task, &vetoed_task,
+    static const struct task *const tasks[] = {&numbers_task,  &settings_task, &state_task,    &denied_task, &vetoed_task,
                                                &trace_task,  &events_task,   &runtime_events_task, &late_task, &findings_task,
                                                &prepare_task, &enabled_task, &hip_task, &threads_task,  &forked_task,   &off_task,
                                                &repeated_copies_task, &verdict_task};

@@ -59,15 +59,11 @@ static void set_trap(int on)
 /* How often a function was called, by the shim's account. */
 static unsigned long long calls_of(const char *name, unsigned long long otherwise)
 {
-    p2pshim_status_t (*get)(size_t, p2pshim_api_t *);
-    *(void **)&get = dlsym(RTLD_DEFAULT, "p2pshim_api_get");
-    if (!get)
-        return otherwise; /* nobody counts */
-    p2pshim_api_t api = P2PSHIM_INIT(p2pshim_api_t);
-    for (size_t i = 0; get(i, &api) == P2PSHIM_OK; i++)
-        if (strcmp(api.name, name) == 0)
-            return api.calls;
-    return 0;
+    __typeof__(&p2pshim_calls_get) get;
+    *(void **)&get = dlsym(RTLD_DEFAULT, "p2pshim_calls_get");
+    uint64_t calls = otherwise; /* nobody counts */
+    REQUIRE(!get || get(name, &calls, NULL) == P2PSHIM_OK);
+    return calls;
 }
 
 /* As the runtime does. */

@@ -32,7 +32,6 @@ enum {
     STREAMS = 6,
     ARRAYS = 4,
     INTERVAL = 25, /* calls after which all memory is looked at */
-    MOST_RULES = 256,
 };
 
 /* One piece of memory each. */
@@ -78,8 +77,14 @@ enum { WIDTH = 16, HEIGHT = 8, SLICES = 3 };
 
 static bool wild;
 static void *nowhere; /* a page that cannot be read */
-static p2pshim_status_t (*rule_get)(size_t, p2pshim_rule_t *);
-static size_t rules;
+static __typeof__(&p2pshim_findings_get) findings_get;
+static const struct {
+    const char *id, *severity;
+    int runtime_code, driver_code;
+} rules[] = {
+#include "finding_rules.h"
+};
+enum { RULES = sizeof rules / sizeof *rules };
 
 /* ---- memory ---- */
 
@@ -457,23 +462,18 @@ static void look_at_moved(bool has_succeeded)
 
 static void read_times(uint64_t *times)
 {
-    for (size_t i = 0; i < rules; i++) {
-        p2pshim_rule_t rule = P2PSHIM_INIT(p2pshim_rule_t);
-        rule_get(i, &rule);
-        times[i] = rule.times;
-    }
+    for (size_t i = 0; findings_get && i < RULES; i++)
+        REQUIRE(findings_get(rules[i].id, &times[i]) == P2PSHIM_OK);
 }
 
 /* The rules that have spoken since: with threads, any thread's. */
 static void note_rules(const uint64_t *before)
 {
-    static const char *const severities[] = {"none", "error", "hazard", "performance", "note"};
-    for (size_t i = 0; i < rules; i++) {
-        p2pshim_rule_t rule = P2PSHIM_INIT(p2pshim_rule_t);
-        rule_get(i, &rule);
-        if (rule.times != before[i])
-            note(" [%s %s %d %d]", rule.id, severities[rule.severity], rule.runtime_code, rule.driver_code);
-    }
+    uint64_t now[RULES];
+    read_times(now);
+    for (size_t i = 0; findings_get && i < RULES; i++)
+        if (now[i] != before[i])
+            note(" [%s %s %d %d]", rules[i].id, rules[i].severity, rules[i].runtime_code, rules[i].driver_code);
 }
 
 /* Takes note of what a call has answered, and looks at the last error. */
@@ -496,7 +496,7 @@ static void answered(bool runtime, int code)
 /* A call and all around it. A failed call that enables or disables does so by design. */
 #define MAKE(runtime, name, ...) \
     do { \
-        uint64_t before_[MOST_RULES]; \
+        uint64_t before_[RULES]; \
         note(" %s", name); \
         if (mine->log) \
             read_times(before_); \
@@ -936,10 +936,7 @@ static void finish(void)
 int main(int argc, char **argv)
 {
     static const struct program program = {.one_in = 8, .begin = begin, .take = take, .end = end, .finish = finish};
-    size_t (*rule_count)(void) = (size_t (*)(void))dlsym(RTLD_DEFAULT, "p2pshim_rule_count");
-    rule_get = (p2pshim_status_t (*)(size_t, p2pshim_rule_t *))dlsym(RTLD_DEFAULT, "p2pshim_rule_get");
-    rules = rule_count && rule_get ? rule_count() : 0;
-    REQUIRE(rules <= MOST_RULES);
+    *(void **)&findings_get = dlsym(RTLD_DEFAULT, "p2pshim_findings_get");
     wild = has_word(argc, argv, "wild");
     count_devices(DEVICES);
     REQUIRE(devices == DEVICES);

@@ -11,8 +11,8 @@ use std::io::{self, Write};
 use p2pshim_host::nearest::nearest;
 
 use crate::report;
-use crate::shim::Rule;
 use crate::status::Refusal;
+use crate::tables::Rule;
 
 /// The help's text after the options.
 pub(crate) const EXAMPLES: &str = "\
@@ -187,12 +187,10 @@ pub(crate) fn print_markdown(out: &mut impl Write, rules: &[Rule]) -> io::Result
 }
 
 fn sections(rule: &Rule) -> Vec<(&'static str, String)> {
-    let code = match &rule.codes {
-        [Some(runtime), Some(driver)] => format!("runtime {runtime}, driver {driver}"),
-        [Some(runtime), None] => format!("runtime {runtime}"),
-        [None, Some(driver)] => format!("driver {driver}"),
-        [None, None] => String::new(),
-    };
+    let Rule { runtime_code, driver_code, runtime_code_name, driver_code_name, .. } = rule;
+    let codes = [("runtime", *runtime_code, runtime_code_name), ("driver", *driver_code, driver_code_name)];
+    let codes = codes.iter().filter(|(_, code, _)| *code != 0);
+    let code = codes.map(|(layer, code, name)| format!("{layer} {code} ({name})")).collect::<Vec<_>>().join(", ");
     let all = [
         ("Functions", &rule.functions),
         ("Why it matters", &rule.why),
@@ -235,7 +233,10 @@ mod tests {
             hardware: String::new(),
             why: "word ".repeat(40).trim().to_owned(),
             remedy: "Do it.".to_owned(),
-            codes: [Some("704 (cudaErrorPeerAccessAlreadyEnabled)".to_owned()), None],
+            runtime_code: 704,
+            driver_code: 0,
+            runtime_code_name: "cudaErrorPeerAccessAlreadyEnabled".to_owned(),
+            driver_code_name: String::new(),
         }
     }
 

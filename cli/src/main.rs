@@ -1,8 +1,5 @@
-//! The p2pshim command: what the shim intercepts, how it is configured, what its findings mean, whether peer access can be
-//! trusted, and what traces tell.
-//!
-//! For all but the last two it loads the shim and reads everything through its C interface, so that it tells what the library
-//! at hand does and not what this program was built with.
+//! The p2pshim command: runs programs under the shim, and tells what it intercepts, how it is configured, what its findings
+//! mean, whether peer access can be trusted, and what traces tell.
 
 mod compare;
 mod doctor;
@@ -26,15 +23,16 @@ mod schema;
 mod shim;
 mod sim;
 mod status;
+mod tables;
 
 use std::ffi::OsString;
 use std::fmt::Display;
 use std::io::{self, Write};
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
+use p2pshim_host::config::Variable;
 use p2pshim_host::text::{Escaped, is_escaped, shortened};
 
 use compare::CompareArguments;
@@ -43,7 +41,7 @@ use doctor::worker::{self, WorkerArguments};
 use pages::{CompletionsArguments, ManArguments};
 use report::{LiveArguments, ReportArguments};
 use run::RunArguments;
-use shim::{Api, Shim, Variable};
+use tables::{Api, Tables};
 
 /// The help's text after the list of commands.
 const AFTER_HELP: &str = "\
@@ -62,9 +60,6 @@ Examples:
 #[derive(Parser)]
 #[command(name = "p2pshim", version, arg_required_else_help = true, after_long_help = AFTER_HELP)]
 struct Arguments {
-    /// The shim [default: the one beside this command]
-    #[arg(long, global = true, value_name = "PATH", value_hint = clap::ValueHint::FilePath)]
-    library: Option<PathBuf>,
     #[command(subcommand)]
     command: Command,
 }
@@ -191,20 +186,19 @@ fn say(line: impl Display) {
 }
 
 fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn std::error::Error>> {
-    let shim = || Shim::load(arguments.library.as_deref());
     let mut out = io::stdout().lock();
     match &arguments.command {
-        Command::Run(to_run) => return Ok(run::run(to_run, arguments.library.as_deref())),
-        Command::Apis { markdown: true } => print_markdown(&mut out, &shim()?.apis()?)?,
-        Command::Apis { markdown: false } => print_apis(&mut out, &shim()?.apis()?)?,
+        Command::Run(to_run) => return Ok(run::run(to_run)),
+        Command::Apis { markdown: true } => print_markdown(&mut out, &tables::read()?.apis)?,
+        Command::Apis { markdown: false } => print_apis(&mut out, &tables::read()?.apis)?,
         Command::Options { markdown: true } => run::print_markdown(&mut out)?,
-        Command::Options { markdown: false } => print_options(&mut out, &shim()?.options()?)?,
-        Command::Explain { markdown: true, .. } => explain::print_markdown(&mut out, &shim()?.rules()?)?,
-        Command::Explain { what, .. } if what.is_empty() => explain::print_list(&mut out, &shim()?.rules()?)?,
+        Command::Options { markdown: false } => print_options(&mut out)?,
+        Command::Explain { markdown: true, .. } => explain::print_markdown(&mut out, &tables::read()?.rules)?,
+        Command::Explain { what, .. } if what.is_empty() => explain::print_list(&mut out, &tables::read()?.rules)?,
         Command::Explain { what, .. } => {
-            let shim = shim()?;
-            let functions: Vec<String> = shim.apis()?.into_iter().map(|api| api.name).collect();
-            explain::print(&mut out, &shim.rules()?, &functions, &what.join(" "))?;
+            let Tables { apis, rules } = tables::read()?;
+            let functions: Vec<String> = apis.into_iter().map(|api| api.name).collect();
+            explain::print(&mut out, &rules, &functions, &what.join(" "))?;
         }
         Command::Doctor(arguments) => return doctor::run(arguments, &mut out),
         Command::Completions(arguments) => pages::print_completions(&mut out, Arguments::command(), arguments)?,
@@ -266,10 +260,11 @@ fn print_markdown(out: &mut impl Write, apis: &[Api]) -> io::Result<()> {
     Ok(())
 }
 
-fn print_options(out: &mut impl Write, options: &[Variable]) -> io::Result<()> {
-    for Variable { name, values, default, help } in options {
-        let default = if default.is_empty() { "unset" } else { default };
-        writeln!(out, "{name}={values}  [default: {default}]")?;
+fn print_options(out: &mut impl Write) -> io::Result<()> {
+    for variable in Variable::ALL {
+        let [values, help, _] = variable.texts();
+        let default = if variable.default().is_empty() { "unset" } else { variable.default() };
+        writeln!(out, "{}={values}  [default: {default}]", variable.name())?;
         writeln!(out, "    {help}")?;
     }
     Ok(())

@@ -33,7 +33,7 @@ use crate::doctor::Check;
 use crate::gate::{Gate, Judged};
 use crate::nvlink::{self, Reading, Watch};
 use crate::runs::{Run, signal_name};
-use crate::shim::{self, Shim};
+use crate::shim;
 use crate::status::{self, FAILED, NOT_FOUND, NOT_STARTED};
 use crate::{complain, doctor, numbers, report, say, sim};
 
@@ -82,6 +82,8 @@ struct Switch {
 
 /// A program, and what the shim is told.
 pub(crate) struct RunArguments {
+    /// The shim, if it is not the one beside this command.
+    library: Option<PathBuf>,
     /// Variables of the shim.
     settings: Vec<(OsString, OsString)>,
     /// So many simulated GPUs.
@@ -188,6 +190,7 @@ impl FromArgMatches for RunArguments {
             settings.push((GPU_TIMING.into(), "all".into()));
         }
         Ok(Self {
+            library: matches.get_one("library").cloned(),
             settings,
             simulated: matches.get_one("sim").copied(),
             reports: !matches.get_flag("no-report"),
@@ -207,6 +210,9 @@ impl FromArgMatches for RunArguments {
 
 impl Args for RunArguments {
     fn augment_args(command: clap::Command) -> clap::Command {
+        let library = Arg::new("library").long("library").value_name("PATH").value_parser(value_parser!(PathBuf));
+        let library = library.value_hint(clap::ValueHint::FilePath);
+        let library = library.help("The shim [default: the one beside this command]");
         let simulated = Arg::new("sim").long("sim").value_name("N").value_parser(numbers::whole::<u8>(0..=sim::MOST));
         let simulated = simulated.help("Run on N simulated GPUs").long_help(
             "Run on N simulated GPUs. NVIDIA's static runtime (nvcc's default) does not work there; the shared one \
@@ -243,6 +249,7 @@ impl Args for RunArguments {
             .arg(quiet)
             .arg(no_report.conflicts_with_all(["file", "format", "json", "csv", "calls", "perfetto", "html"]))
             .arg(no_check)
+            .arg(library)
             .arg(simulated);
         let command = command.args(options::arguments()).arg(program);
         command
@@ -256,10 +263,9 @@ impl Args for RunArguments {
 }
 
 /// Runs the program and ends as it ends.
-pub(crate) fn run(arguments: &RunArguments, library: Option<&Path>) -> ExitCode {
+pub(crate) fn run(arguments: &RunArguments) -> ExitCode {
     let Some((name, rest)) = arguments.command.split_first() else { return ExitCode::from(FAILED) };
-    let prepared = prepare(arguments, library, name, rest);
-    let Prepared { mut command, traces, simulation, run, hindrance } = match prepared {
+    let Prepared { mut command, traces, simulation, run, hindrance } = match prepare(arguments, name, rest) {
         Ok(prepared) => prepared,
         Err(error) => return fail(&*error, FAILED),
     };
@@ -423,15 +429,9 @@ struct Prepared {
 }
 
 /// Prepares the program.
-fn prepare(
-    arguments: &RunArguments,
-    library: Option<&Path>,
-    name: &OsStr,
-    rest: &[OsString],
-) -> Result<Prepared, Box<dyn Error>> {
-    let shim = shim::find(library)?;
-    // The dynamic linker only warns of what it cannot preload.
-    Shim::load(Some(&shim))?.options()?;
+fn prepare(arguments: &RunArguments, name: &OsStr, rest: &[OsString]) -> Result<Prepared, Box<dyn Error>> {
+    let shim = shim::find(arguments.library.as_deref())?;
+    shim::check(&shim)?;
     let hindrance = program::find(name, std::env::var_os("PATH")).and_then(|path| program::hindrance(&path));
     let mut command = Command::new(name);
     command.args(rest);

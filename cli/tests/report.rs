@@ -1087,17 +1087,6 @@ fn path_that_is_no_text_is_read_twice_all_the_same() {
 }
 
 #[test]
-fn report_needs_no_library() {
-    let folder = one_process("library");
-    let output = Command::new(env!("CARGO_BIN_EXE_p2pshim"))
-        .args(["--library", "/nowhere/libp2pshim.so", "report", "."])
-        .current_dir(&folder.0)
-        .output()
-        .unwrap();
-    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
-}
-
-#[test]
 fn verdict_of_each_kind_of_trace() {
     let folder = Folder::new("verdict");
     let verdict = |calls: &[Call], gpus: &[(&str, &str)]| {

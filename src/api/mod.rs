@@ -192,16 +192,6 @@ macro_rules! has {
     };
 }
 
-/// Names separated by ", ", with a terminating NUL; C's word for none.
-macro_rules! listed {
-    () => {
-        "void\0"
-    };
-    ($first:ident $($name:ident)*) => {
-        concat!(stringify!($first) $(, ", ", stringify!($name))*, "\0")
-    };
-}
-
 macro_rules! define_functions {
     ($(
         $effect:ident $(($($detail:tt),*))? $layer:ident $since:literal $symbol:ident($($argument:ident: $type:ident),*);
@@ -244,7 +234,6 @@ macro_rules! define_functions {
                         since: $since,
                         symbol: concat!(stringify!($symbol), "\0"),
                         arguments: &[$(stringify!($argument)),*],
-                        c_arguments: listed!($($argument)*),
                     }),*
                 }
             }
@@ -257,8 +246,6 @@ struct Row {
     /// With its terminating NUL, so that it can be handed to C.
     symbol: &'static str,
     arguments: &'static [&'static str],
-    /// The names of its arguments, separated by ", ", with a terminating NUL.
-    c_arguments: &'static str,
 }
 
 for_each_function!(define_functions);
@@ -293,10 +280,6 @@ impl Function {
     /// The C names of its parameters.
     pub(crate) fn arguments(self) -> &'static [&'static str] {
         self.row().arguments
-    }
-
-    pub(crate) fn c_arguments(self) -> &'static str {
-        self.row().c_arguments
     }
 
     /// Whether its streams default to one per thread (`_ptds`, `_ptsz`).

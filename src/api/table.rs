@@ -25,7 +25,7 @@
 //!
 //! The arguments of `copy` and `access` are read in `model/request.rs`, by their types and order.
 //!
-//! Then run `make header`, which writes docs/INTERCEPTED.md anew. An argument type whose name begins with `Out` is for a pointer
+//! Then run `make header`, which writes tables.json and docs/INTERCEPTED.md anew. An argument type whose name begins with `Out` is for a pointer
 //! to exactly one value; a pointer to an array is a `Pointer`. docs/dev/HOWTO_ADD_API.md tells all.
 
 /// Calls `$with!` with all rows.

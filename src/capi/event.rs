@@ -128,8 +128,7 @@ fn call_back(call: &CallEvent, found: [u8; FOUND]) {
     }
 }
 
-/// Adds a callback. It is called for each intercepted call whose kind in p2pshim_api_get() is P2PSHIM_KIND_TRACED, after the call has
-/// returned.
+/// Adds a callback. It is called for each call of a traced function (docs/INTERCEPTED.md), after the call has returned.
 ///
 /// The thread that made the call runs the callback when the outermost call has returned: first for the calls inside it, in the
 /// order in which they ended, then for the outermost call itself. The shim holds no lock meanwhile. The callback may call

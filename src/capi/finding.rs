@@ -1,13 +1,14 @@
-//! The last finding.
+//! Findings: how many there were, and the last one.
 
 use std::ffi::{c_char, c_int};
 use std::mem::size_of;
 
 use super::status::p2pshim_status_t::{
-    self, P2PSHIM_INACTIVE, P2PSHIM_INVALID_ARGUMENT, P2PSHIM_NOT_FOUND, P2PSHIM_OK,
+    self, P2PSHIM_INACTIVE, P2PSHIM_INVALID_ARGUMENT, P2PSHIM_NOT_FOUND, P2PSHIM_OK, P2PSHIM_UNKNOWN_NAME,
 };
-use super::{give, guarded, put, text};
+use super::{give, given, guarded, put, tell, text};
 use crate::call::mode::{self, Activity};
+use crate::model::{Rule, counters};
 use crate::record::finding;
 
 const FINDING_SIZE_0_1: usize = 40;
@@ -18,7 +19,7 @@ const FINDING_SIZE_0_1: usize = 40;
 pub struct p2pshim_finding_t {
     /// Set by the caller: sizeof(p2pshim_finding_t).
     pub size: usize,
-    /// The id of the rule, such as "P2P-enable-twice"; `p2pshim explain` and p2pshim_rule_get() explain it.
+    /// The id of the rule, such as "P2P-enable-twice"; `p2pshim explain` explains it.
     pub rule: *const c_char,
     /// The function that was called.
     pub function: *const c_char,
@@ -68,5 +69,25 @@ pub unsafe extern "C" fn p2pshim_finding_last(
             P2PSHIM_OK if size > 0 => unsafe { put(last.text().as_bytes(), message, size, std::ptr::null_mut()) },
             status => status,
         }
+    })
+}
+
+/// Returns how often calls broke a rule so far in this process.
+///
+/// Thread-safety: any thread, also in a callback; not in signal handlers.
+///
+/// @param rule The id of the rule, such as "P2P-enable-twice".
+/// @param count Where to write the number of findings; may be NULL.
+/// @return P2PSHIM_OK; P2PSHIM_UNKNOWN_NAME if there is no such rule.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn p2pshim_findings_get(rule: *const c_char, count: *mut u64) -> p2pshim_status_t {
+    guarded(|| {
+        // SAFETY: the caller's promise.
+        let Some(id) = (unsafe { given(rule) }) else { return P2PSHIM_INVALID_ARGUMENT };
+        let is_it = |rule: &&Rule| rule.id().as_bytes() == id.to_bytes();
+        let Some(&rule) = Rule::ALL.iter().find(is_it) else { return P2PSHIM_UNKNOWN_NAME };
+        // SAFETY: the caller's promise.
+        unsafe { tell(counters::findings(rule), count) };
+        P2PSHIM_OK
     })
 }

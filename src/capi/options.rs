@@ -1,64 +1,12 @@
 //! The options: environment variables, whose values a program can ask for and set.
 
 use std::ffi::{OsStr, c_char};
-use std::mem::size_of;
 use std::os::unix::ffi::OsStrExt;
 
-use super::status::p2pshim_status_t::{self, P2PSHIM_INVALID_ARGUMENT, P2PSHIM_OUT_OF_RANGE, P2PSHIM_UNKNOWN_NAME};
-use super::{give, given, guarded, put, text};
+use super::status::p2pshim_status_t::{self, P2PSHIM_INVALID_ARGUMENT, P2PSHIM_UNKNOWN_NAME};
+use super::{given, guarded, put};
 use crate::call::control;
 use crate::config::Variable;
-
-const OPTION_SIZE_0_1: usize = 40;
-
-/// An environment variable that the shim reads.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct p2pshim_option_t {
-    /// Set by the caller: sizeof(p2pshim_option_t).
-    pub size: usize,
-    /// The variable's name, such as "P2PSHIM_LOG".
-    pub name: *const c_char,
-    /// The accepted values.
-    pub values: *const c_char,
-    /// The default value; empty for none.
-    pub default_value: *const c_char,
-    /// Its effect.
-    pub help: *const c_char,
-}
-
-/// How many options the shim has.
-///
-/// Thread-safety: any thread, at any time, in signal handlers too.
-///
-/// @return The number of indexes that p2pshim_option_get() takes.
-#[unsafe(no_mangle)]
-pub extern "C" fn p2pshim_option_count() -> usize {
-    Variable::ALL.len()
-}
-
-/// Describes an option. p2pshim_option_value() returns its value, p2pshim_option_set() sets it.
-///
-/// Thread-safety: any thread, at any time.
-///
-/// @param index Which one: below p2pshim_option_count().
-/// @param option Where to write; its size is set.
-/// @return P2PSHIM_OK; P2PSHIM_OUT_OF_RANGE if there is no such option.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn p2pshim_option_get(index: usize, option: *mut p2pshim_option_t) -> p2pshim_status_t {
-    guarded(|| {
-        let Some(&variable) = Variable::ALL.get(index) else { return P2PSHIM_OUT_OF_RANGE };
-        let described = p2pshim_option_t {
-            size: size_of::<p2pshim_option_t>(),
-            name: text(variable.c_name()),
-            values: text(variable.c_values()),
-            default_value: text(variable.c_default()),
-            help: text(variable.c_help()),
-        };
-        // SAFETY: the caller's promise.
-        unsafe { give(&described, option, OPTION_SIZE_0_1) }
-    })
-}
 
 /// # Safety
 /// `name` is NULL or a C string.
@@ -76,7 +24,7 @@ unsafe fn named(name: *const c_char) -> Result<Variable, p2pshim_status_t> {
 ///
 /// Thread-safety: any thread, also in a callback; not in signal handlers. Of two threads that set the same option one is last.
 ///
-/// @param name The option's name, such as "P2PSHIM_VALIDATE".
+/// @param name The option's name, such as "P2PSHIM_VALIDATE"; docs/OPTIONS.md has all.
 /// @param value One of its values; NULL or "" for the default.
 /// @return P2PSHIM_OK, also if it has that value already; P2PSHIM_UNKNOWN_NAME; P2PSHIM_INVALID_VALUE; P2PSHIM_TOO_LATE;
 /// P2PSHIM_INACTIVE; P2PSHIM_INTERNAL_ERROR.

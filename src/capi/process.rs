@@ -1,10 +1,12 @@
-//! The shim in this process: whether it is active, and which libraries it reaches.
+//! The shim in this process: whether it is active, what it has counted, and which libraries it reaches.
 
 use std::ffi::{c_char, c_int, c_uint};
 use std::mem::size_of;
 
-use super::status::p2pshim_status_t::{self, P2PSHIM_OUT_OF_RANGE};
-use super::{give, guarded, kept, text};
+use super::status::p2pshim_status_t::{
+    self, P2PSHIM_INVALID_ARGUMENT, P2PSHIM_OK, P2PSHIM_OUT_OF_RANGE, P2PSHIM_UNKNOWN_NAME,
+};
+use super::{give, given, guarded, kept, tell, text};
 use crate::api::{Function, Layer};
 use crate::call::control;
 use crate::call::mode::{self, Activity};
@@ -71,7 +73,7 @@ pub struct p2pshim_state_t {
     pub driver_version: c_int,
     /// How many devices the process sees; 0 if there is no driver, or it is not initialised yet.
     pub device_count: c_int,
-    /// How many calls of functions whose kind is P2PSHIM_KIND_TRACED were intercepted.
+    /// How many calls of traced functions (docs/INTERCEPTED.md) were intercepted.
     pub calls: u64,
     /// How many of them returned an error.
     pub failures: u64,
@@ -132,6 +134,35 @@ pub unsafe extern "C" fn p2pshim_state_get(state: *mut p2pshim_state_t) -> p2psh
         };
         // SAFETY: the caller's promise.
         unsafe { give(&described, state, STATE_SIZE_0_1) }
+    })
+}
+
+/// Returns how often an intercepted function was called so far in this process. Only calls of traced functions
+/// (docs/INTERCEPTED.md) are counted.
+///
+/// Thread-safety: any thread, also in a callback; not in signal handlers.
+///
+/// @param name The exported name, such as "cudaMemcpyPeer".
+/// @param calls Where to write the number of calls; may be NULL.
+/// @param failures Where to write how many of these calls returned an error; may be NULL.
+/// @return P2PSHIM_OK; P2PSHIM_UNKNOWN_NAME if the shim does not intercept such a function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn p2pshim_calls_get(
+    name: *const c_char,
+    calls: *mut u64,
+    failures: *mut u64,
+) -> p2pshim_status_t {
+    guarded(|| {
+        // SAFETY: the caller's promise.
+        let Some(name) = (unsafe { given(name) }) else { return P2PSHIM_INVALID_ARGUMENT };
+        let Some(function) = Function::named(name.to_bytes()) else { return P2PSHIM_UNKNOWN_NAME };
+        let [called, failed] = counters::calls(function);
+        // SAFETY: the caller's promise.
+        unsafe {
+            tell(called, calls);
+            tell(failed, failures);
+        }
+        P2PSHIM_OK
     })
 }
 

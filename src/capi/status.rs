@@ -21,7 +21,7 @@ pub enum p2pshim_status_t {
     P2PSHIM_INVALID_ARGUMENT = 1,
     /// The index is not below the count, or there can be no such device.
     P2PSHIM_OUT_OF_RANGE = 2,
-    /// There is no option of that name.
+    /// There is no option, function or rule of that name.
     P2PSHIM_UNKNOWN_NAME = 3,
     /// The option has no such value.
     P2PSHIM_INVALID_VALUE = 4,
@@ -77,7 +77,7 @@ const STATUSES: &[(p2pshim_status_t, &str, &str)] = statuses! {
     P2PSHIM_OK: "done",
     P2PSHIM_INVALID_ARGUMENT: "a pointer is NULL, a struct's size is too small, or an argument contradicts another",
     P2PSHIM_OUT_OF_RANGE: "the index is not below the count, or there can be no such device",
-    P2PSHIM_UNKNOWN_NAME: "there is no option of that name",
+    P2PSHIM_UNKNOWN_NAME: "there is no option, function or rule of that name",
     P2PSHIM_INVALID_VALUE: "the option has no such value",
     P2PSHIM_TOO_LATE: "it cannot change any more: the options have been read, or a trace lies elsewhere",
     P2PSHIM_TOO_SMALL: "the text is longer than the buffer; what fits has been written",

@@ -11,6 +11,8 @@ pub(crate) mod line;
 pub(crate) mod process;
 pub(crate) mod request;
 pub(crate) mod rules;
+#[cfg(test)]
+mod tables;
 
 pub(crate) use copy::{Ends, Memcpy, Named, Part, Shape, Traffic, array_of, is_array, of_array};
 pub(crate) use finding::{Finding, Hidden};

@@ -56,7 +56,7 @@ mod tests {
             let said = [rule.text().why, rule.text().remedy].map(hipify).concat();
             assert!(!said.contains("stages") && !said.contains("through the host"), "{said}");
         }
-        assert!(hipify(Rule::DataBlocked.text().why).ends_with("p2pshim does not stage them.\0"));
+        assert!(hipify(Rule::DataBlocked.text().why).ends_with("p2pshim does not stage them."));
     }
 
     #[test]

@@ -124,8 +124,8 @@ impl Display for Found<'_> {
             (Some(ret), _) => write!(out, "; returned {}", named(ret))?,
         }
         let shown = |text: &'static str| match function.layer() {
-            Layer::Hip => Cow::Owned(hipify(text.trim_end_matches('\0'))),
-            _ => Cow::Borrowed(text.trim_end_matches('\0')),
+            Layer::Hip => Cow::Owned(hipify(text)),
+            _ => Cow::Borrowed(text),
         };
         if !self.is_brief {
             write!(out, ". {} {}", shown(text.why), shown(text.remedy))?;

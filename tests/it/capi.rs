@@ -92,8 +92,8 @@ fn functions_of_the_header_are_all_called_by_the_c_tests() {
 }
 
 #[test]
-fn lists_are_whole_and_bad_arguments_are_answered() {
-    everywhere("lists", &[]);
+fn numbers_are_told_and_bad_arguments_are_answered() {
+    everywhere("numbers", &[]);
 }
 
 #[test]

@@ -34,20 +34,6 @@ fn options_lists_each_variable_with_its_default() {
 }
 
 #[test]
-fn library_absent_message_names_it() {
-    let output = p2pshim(&["--library", "/nonexistent/libp2pshim.so", "apis"]);
-    assert_eq!(output.status.code(), Some(3));
-    assert!(text(&output.stderr).starts_with("p2pshim: /nonexistent/libp2pshim.so: "), "{}", text(&output.stderr));
-}
-
-#[test]
-fn library_another_message_says_so() {
-    let output = p2pshim(&["--library", "/lib/x86_64-linux-gnu/libm.so.6", "apis"]);
-    assert_eq!(output.status.code(), Some(3));
-    assert!(text(&output.stderr).contains("not the shim"), "{}", text(&output.stderr));
-}
-
-#[test]
 fn unknown_command_is_a_usage_error() {
     assert_eq!(p2pshim(&["apos"]).status.code(), Some(2));
 }

@@ -4,24 +4,24 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
-/// The functions of a layer, as the library itself tells.
-fn functions(library: &Path, layer: &str) -> Vec<String> {
-    let output = Command::new(crate::support::command()).arg("--library").arg(library).arg("apis").output().unwrap();
+/// The functions of a layer.
+fn functions(layer: &str) -> Vec<String> {
+    let output = Command::new(crate::support::command()).arg("apis").output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout).unwrap();
     let rows = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     rows.filter(|row| row[1] == layer).map(|row| row[0].to_owned()).collect()
 }
 
-fn expected(library: &Path) -> BTreeSet<String> {
+fn expected() -> BTreeSet<String> {
     const VERSIONS: &str = "8.0 9.0 9.1 9.2 10.0 10.1 10.2 11.0 12 13 14";
-    let unversioned = ["driver", "nvml"].into_iter().flat_map(|layer| functions(library, layer));
+    let unversioned = ["driver", "nvml"].into_iter().flat_map(functions);
     let mut symbols: BTreeSet<String> = unversioned.collect();
-    for name in functions(library, "runtime") {
+    for name in functions("runtime") {
         symbols.extend(VERSIONS.split(' ').map(|version| format!("{name}@libcudart.so.{version}")));
         symbols.insert(format!("{name}@@P2PSHIM"));
     }
-    for name in functions(library, "hip") {
+    for name in functions("hip") {
         symbols.extend(
             ["4.2", "4.3", "5.1", "5.2", "5.3", "6.1", "7.1", "7.2"].map(|version| format!("{name}@hip_{version}")),
         );
@@ -44,7 +44,7 @@ fn exported(library: &Path) -> BTreeSet<String> {
 }
 
 fn check(library: &Path) {
-    let (expected, exported) = (expected(library), exported(library));
+    let (expected, exported) = (expected(), exported(library));
     let missing: Vec<_> = expected.difference(&exported).collect();
     let surplus: Vec<_> = exported.difference(&expected).collect();
     assert!(missing.is_empty() && surplus.is_empty(), "missing {missing:?}, surplus {surplus:?}");
@@ -67,7 +67,7 @@ fn exports_debug_build_are_the_rows_and_nothing_else() {
 fn check_table_of_addresses(library: &Path) {
     let output = Command::new("readelf").args(["-rW"]).arg(library).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
-    let exports = expected(library);
+    let exports = expected();
     let named = text.lines().filter_map(|line| line.split_whitespace().nth(4));
     // Rust's standard library looks for optional functions by `dlsym`, whichever library's that is.
     let ours: Vec<_> = named.filter(|name| exports.contains(*name) && *name != "dlsym").collect();

@@ -124,10 +124,14 @@ fn shim_that_cannot_be_preloaded_is_said_and_nothing_is_run() {
     let spaced = folder.join("libp2pshim.so");
     symlink(shim(), &spaced).unwrap();
     let libm = "/lib/x86_64-linux-gnu/libm.so.6".to_owned();
+    let (source, older) = (folder.join("older.c"), folder.join("older.so"));
+    fs::write(&source, "const char *p2pshim_version(void) { return \"0.0.1\"; }").unwrap();
+    assert!(Command::new("cc").args(["-shared", "-o"]).args([&older, &source]).status().unwrap().success());
     for (library, expected) in [
         (spaced.to_string_lossy().into_owned(), "a space or a colon ends a path"),
         ("/nonexistent.so".to_owned(), "/nonexistent.so"),
         (libm, "not the shim"),
+        (older.to_string_lossy().into_owned(), "its version differs"),
     ] {
         let outcome = run(&["--library", &library, "echo", "run"]);
         assert_eq!((outcome.status.as_str(), outcome.stdout.as_str()), ("exit status: 125", ""));

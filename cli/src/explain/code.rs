@@ -7,7 +7,7 @@ use p2pshim_host::codes;
 
 use super::measured::{self, Call};
 use super::{Page, words};
-use crate::shim::Rule;
+use crate::tables::Rule;
 
 /// Findings that are told in full; of more only what they are of.
 const IN_FULL: usize = 4;
@@ -175,12 +175,12 @@ fn of_old_runtimes(page: &mut Page<impl Write>, code: i32) -> io::Result<()> {
 /// Whether a finding is about a code: it documents it, or speaks of it.
 fn concerns(rule: &Rule, code: i32) -> bool {
     let number = code.to_string();
-    let is_code = |text: &String| text.split(' ').next() == Some(&number);
     // Smaller numbers count other things.
     let is_said = |text: &String| {
         words(text).any(|word| (code >= 100 && word == number) || (word.contains("Error") && named(word) == Some(code)))
     };
-    rule.codes.iter().flatten().any(is_code) || [&rule.hardware, &rule.why, &rule.remedy].into_iter().any(is_said)
+    [rule.runtime_code, rule.driver_code].contains(&code)
+        || [&rule.hardware, &rule.why, &rule.remedy].into_iter().any(is_said)
 }
 
 fn tell(page: &mut Page<impl Write>, reason: &Reason, in_full: bool) -> io::Result<()> {

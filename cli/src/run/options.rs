@@ -24,18 +24,17 @@ const SHORT: [(&str, &str); 3] = [
 /// An argument for each option but the switch that turns the shim off.
 pub(super) fn arguments() -> impl Iterator<Item = Arg> {
     variables().map(|variable| {
-        let name = name(variable);
-        let values = shown(variable.c_values());
-        let default = match shown(variable.c_default()) {
+        let (name, [values, help, _]) = (variable.name(), variable.texts());
+        let default = match variable.default() {
             "" => String::new(),
             default => format!("; default: {default}"),
         };
         // Values of more than a word do not fit where the value stands.
         let explained = if values.contains(' ') { format!(": {values}") } else { String::new() };
-        let help = format!("{} [{name}{explained}{default}]", shown(variable.c_help()));
+        let long_help = format!("{help} [{name}{explained}{default}]");
         let short = SHORT.iter().find(|(of, _)| *of == name).map(|(_, short)| *short);
         let argument = Arg::new(name).long(long_name(name)).help_heading(TITLE).allow_hyphen_values(false);
-        let argument = argument.help(short.unwrap_or(shown(variable.c_help()))).long_help(help);
+        let argument = argument.help(short.unwrap_or(help)).long_help(long_help);
         let argument = argument.hide_short_help(short.is_none());
         if are_words(values) {
             let parser = PossibleValuesParser::new(values.split('|')).map(OsString::from);
@@ -56,13 +55,13 @@ pub(super) fn arguments() -> impl Iterator<Item = Arg> {
 pub(super) fn settings(matches: &ArgMatches) -> Vec<(OsString, OsString)> {
     variables()
         .filter_map(|variable| {
-            let value = matches.get_one::<OsString>(name(variable))?;
-            Some((name(variable).into(), value.clone()))
+            let value = matches.get_one::<OsString>(variable.name())?;
+            Some((variable.name().into(), value.clone()))
         })
         .collect()
 }
 
-/// The table of docs/OPTIONS.md, of this command's own rows: the library has no words for documents.
+/// The table of docs/OPTIONS.md.
 ///
 /// # Errors
 /// The errors of `out`.
@@ -80,19 +79,20 @@ pub(crate) fn print_markdown(out: &mut impl Write) -> io::Result<()> {
          [sim/README.md](../sim/README.md)."
     )?;
     for &variable in Variable::ALL {
-        let default = match shown(variable.c_default()) {
+        let (name, [values, help, details]) = (variable.name(), variable.texts());
+        let default = match variable.default() {
             "" => "unset".to_owned(),
             default => format!("`{default}`"),
         };
-        writeln!(out, "\n## {}\n", name(variable))?;
-        writeln!(out, "{}; default: {default}.", listed(shown(variable.c_values())))?;
-        if name(variable) != PREFIX {
-            writeln!(out, "`p2pshim run --{}`.", long_name(name(variable)))?;
+        writeln!(out, "\n## {name}\n")?;
+        writeln!(out, "{}; default: {default}.", listed(values))?;
+        if name != PREFIX {
+            writeln!(out, "`p2pshim run --{}`.", long_name(name))?;
         }
         writeln!(out, "{}", changes(variable))?;
-        writeln!(out, "\n{}.", shown(variable.c_help()))?;
-        if !variable.details().is_empty() {
-            writeln!(out, "\n{}", variable.details())?;
+        writeln!(out, "\n{help}.")?;
+        if !details.is_empty() {
+            writeln!(out, "\n{details}")?;
         }
     }
     Ok(())
@@ -119,15 +119,7 @@ fn listed(values: &str) -> String {
 }
 
 fn variables() -> impl Iterator<Item = Variable> {
-    Variable::ALL.iter().copied().filter(|&variable| name(variable) != PREFIX)
-}
-
-fn name(variable: Variable) -> &'static str {
-    shown(variable.c_name())
-}
-
-fn shown(text: &'static str) -> &'static str {
-    text.trim_end_matches('\0')
+    Variable::ALL.iter().copied().filter(|variable| variable.name() != PREFIX)
 }
 
 /// Whether the values are exactly these words, such as `on|off`.
@@ -236,10 +228,7 @@ mod tests {
 
     #[test]
     fn checked_pairs_and_filters_are_looked_at_and_paths_made_absolute() {
-        let value = |name: &str, value: &str| {
-            let variable = variables().find(|&variable| self::name(variable) == name);
-            checked(variable.unwrap(), value.into())
-        };
+        let value = |name: &str, value: &str| checked(Variable::named(name).unwrap(), value.into());
         assert!(value("P2PSHIM_DENY", "0:1").unwrap_err().contains("`0:1` is no pair of devices"));
         assert_eq!(value("P2PSHIM_DENY", "0-1").unwrap(), "0-1");
         assert!(value("P2PSHIM_LOG", "trce").unwrap_err().contains("did you mean trace?"));

@@ -126,7 +126,7 @@ impl Variable {
     /// The value that holds if the option was given this: that, or the default if it is empty or cannot be used.
     fn holding(self, given: Option<OsString>) -> OsString {
         let given = given.filter(|value| !value.is_empty() && self.check(value).is_ok());
-        given.unwrap_or_else(|| self.shown_default().into())
+        given.unwrap_or_else(|| self.default.into())
     }
 
     /// Whether an option can still change once the options were read.

@@ -11,14 +11,8 @@ use crate::text::shortened;
 pub struct Variable {
     /// The variable's name.
     pub(super) name: &'static str,
-    /// The accepted values, or what kind of value it is.
-    pub(super) values: &'static str,
     /// Its value when it is not set.
     pub(super) default: &'static str,
-    /// Its effect, in a sentence or two.
-    pub(super) help: &'static str,
-    /// More about it for docs/OPTIONS.md, in Markdown. Only the command reads it, so there is no NUL.
-    pub(super) details: &'static str,
     /// Whether it can change once the options were read.
     pub(super) changes: Changes,
     /// Whether the value is a path.
@@ -72,13 +66,10 @@ macro_rules! options {
             }
         }
 
-        /// All options. The texts end in NUL so that they can be handed to C as they are.
+        /// All options.
         const OPTIONS: &[Variable] = &[$(Variable {
-            name: concat!(stringify!($variable), "\0"),
-            values: values!(shown $kind $values),
+            name: stringify!($variable),
             default: values!(default_text $kind $values),
-            help: concat!($help, "\0"),
-            details: $details,
             changes: $changes,
             is_path: values!(is_path $kind),
             take: |config, given| {
@@ -86,19 +77,30 @@ macro_rules! options {
                 Ok(())
             },
         },)+];
+
+        impl Variable {
+            /// The accepted values or what kind of value it is; its effect, in a sentence or two; and more about it in
+            /// Markdown, mostly nothing. The library never asks, and so has none of these texts.
+            pub fn texts(self) -> [&'static str; 3] {
+                match self.name {
+                    $(stringify!($variable) => [values!(shown $kind $values), $help, $details],)+
+                    _ => [""; 3],
+                }
+            }
+        }
     };
 }
 
 /// Expands to a fact about an option's values, by their kind.
 macro_rules! values {
     (shown words($first:literal = $_1:expr $(, $word:literal = $_2:expr)* $(,)?)) => {
-        concat!($first, $("|", $word,)* "\0")
+        concat!($first $(, "|", $word)*)
     };
-    (shown text($shown:literal, $_1:literal = $_2:expr, $_3:path $(,)?)) => { concat!($shown, "\0") };
-    (shown path($shown:literal)) => { concat!($shown, "\0") };
-    (default_text words($first:literal = $($_rest:tt)*)) => { concat!($first, "\0") };
-    (default_text text($_1:literal, $default:literal = $($_rest:tt)*)) => { concat!($default, "\0") };
-    (default_text path($_1:literal)) => { "\0" };
+    (shown text($shown:literal, $_1:literal = $_2:expr, $_3:path $(,)?)) => { $shown };
+    (shown path($shown:literal)) => { $shown };
+    (default_text words($first:literal = $($_rest:tt)*)) => { $first };
+    (default_text text($_1:literal, $default:literal = $($_rest:tt)*)) => { $default };
+    (default_text path($_1:literal)) => { "" };
     (default words($_1:literal = $value:expr $(, $($_rest:tt)*)?)) => { $value };
     (default text($_1:literal, $_2:literal = $value:expr, $_3:path $(,)?)) => { $value };
     (default path($_1:literal)) => { None };
@@ -145,31 +147,6 @@ impl Variable {
     /// All options, in the order of the documents.
     pub const ALL: &[Self] = super::OPTIONS;
 
-    /// The name, as C text.
-    pub fn c_name(self) -> &'static str {
-        self.name
-    }
-
-    /// The accepted values, as C text.
-    pub fn c_values(self) -> &'static str {
-        self.values
-    }
-
-    /// The default, as C text; empty if there is none.
-    pub fn c_default(self) -> &'static str {
-        self.default
-    }
-
-    /// The help, as C text.
-    pub fn c_help(self) -> &'static str {
-        self.help
-    }
-
-    /// More about it, in Markdown; mostly empty.
-    pub fn details(self) -> &'static str {
-        self.details
-    }
-
     /// Whether it can change once the options were read.
     pub fn changes(self) -> Changes {
         self.changes
@@ -182,7 +159,7 @@ impl Variable {
 
     /// The name.
     pub fn name(self) -> &'static str {
-        self.name.trim_end_matches('\0')
+        self.name
     }
 
     /// The option of that name.
@@ -190,8 +167,9 @@ impl Variable {
         Self::ALL.iter().copied().find(|option| option.name() == name)
     }
 
-    pub(super) fn shown_default(self) -> &'static str {
-        self.default.trim_end_matches('\0')
+    /// The default; empty if there is none.
+    pub fn default(self) -> &'static str {
+        self.default
     }
 
     /// Takes a value over.
@@ -199,7 +177,7 @@ impl Variable {
     /// # Errors
     /// A sentence that names the value and the nearest valid one; then nothing has changed.
     pub(super) fn take(self, config: &mut Config, given: &OsStr) -> Result<(), String> {
-        let (name, default) = (self.name(), self.shown_default());
+        let (name, default) = (self.name(), self.default);
         let shown = shortened(&given.to_string_lossy());
         (self.take)(config, given).map_err(|unusable| match unusable {
             Unusable::NotText => format!("{name}: the value is not UTF-8; the default holds: {default}"),

@@ -14,7 +14,7 @@ and ask it from inside that program::
         print(p2pshim.pair_state(0, 1).reason)
 
 CUDA calls are intercepted only in processes into which the library is preloaded. ``p2pshim run`` and ``environment`` do
-that for processes that start later; importing this module does not. All functions may be called from any thread. They are
+that for processes that start later; importing this module does not. All functions may be called from any thread. Most are
 those of p2pshim.h, which documents them in full; callbacks are available in C only.
 """
 
@@ -26,7 +26,7 @@ import pathlib
 import sys
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
-from . import _library, _verdict
+from . import _library, _rows, _verdict
 from ._library import Error
 from ._rows import (
     Activity, Api, By, Finding, Kind, Layer, Library, Option, Pair, PairState, Path, Verification, Route, Rule, Severity, State, Trace,
@@ -126,12 +126,16 @@ def is_active() -> bool:
 
 def apis() -> List[Api]:
     """The functions that it intercepts, with how often each was called."""
-    return _library.ask_all(Api)
+    def counted(row: Dict[str, Any]) -> Api:
+        calls, failures = _library.counts("calls_get", row["name"], 2)
+        return Api(**row, calls=calls, failures=failures)
+
+    return [counted(row) for row in _rows.table("apis")]
 
 
 def options() -> List[Option]:
     """The environment variables that it reads."""
-    return _library.ask_all(Option)
+    return [Option(**row) for row in _rows.table("options")]
 
 
 def option(name: str) -> str:
@@ -161,7 +165,7 @@ def set_option(name: str, value: Any) -> None:
 
 def rules() -> List[Rule]:
     """The rules about peer calls, with the number of findings of each."""
-    return _library.ask_all(Rule)
+    return [Rule(**row, times=_library.counts("findings_get", row["id"], 1)[0]) for row in _rows.table("rules")]
 
 
 def last_finding() -> Optional[Tuple[Finding, str]]:
@@ -177,7 +181,7 @@ def last_finding() -> Optional[Tuple[Finding, str]]:
 
 def libraries() -> List[Library]:
     """The runtimes and drivers that are loaded: by which routes their calls reach p2pshim, and which calls bypass it."""
-    return _library.ask_all(Library)
+    return [_library.ask(Library, index) for index in range(_library.call("library_count"))]
 
 
 def pair(src_device: int, dst_device: int) -> Pair:

@@ -23,14 +23,10 @@ FUNCTIONS: Any = {
     "version": ([], _TEXT),
     "status_name": ([_INT], _TEXT),
     "status_text": ([_INT], _TEXT),
-    "api_count": ([], _SIZE),
-    "api_get": ([_SIZE, _ANY],),
-    "option_count": ([], _SIZE),
-    "option_get": ([_SIZE, _ANY],),
+    "calls_get": ([_TEXT, _ANY, _ANY],),
+    "findings_get": ([_TEXT, _ANY],),
     "option_set": ([_TEXT, _TEXT],),
     "option_value": ([_TEXT, _ANY, _SIZE, _ANY],),
-    "rule_count": ([], _SIZE),
-    "rule_get": ([_SIZE, _ANY],),
     "library_count": ([], _SIZE),
     "library_get": ([_SIZE, _ANY],),
     "pair_get": ([_INT, _INT, _ANY],),
@@ -141,6 +137,8 @@ def ask(row: Any, *arguments: int) -> Any:
     return taken(row, struct)
 
 
-def ask_all(row: Any) -> List[Any]:
-    """All rows of which there are a number."""
-    return [ask(row, index) for index in range(call(_rows.noun(row) + "_count"))]
+def counts(name: str, of: str, number: int) -> List[int]:
+    """So many numbers that a function tells of something by its name."""
+    numbers = [ctypes.c_uint64() for _ in range(number)]
+    do(name, of.encode(), *map(ctypes.byref, numbers), detail=": " + of)
+    return [number.value for number in numbers]

@@ -1,4 +1,5 @@
-"""What the library tells, as Python has it, and how p2pshim.h has it: one class a struct.
+"""What the library tells, as Python has it, and how p2pshim.h has it: one class a struct. And the rows of tables.json, which
+``make header`` writes, with counts.
 
 To add a struct: write its class, with the fields of the struct in their order (but for its size), and a row in FIELDS. The
 test ``test_structs_are_those_of_the_header`` compares both with the header.
@@ -8,7 +9,9 @@ from __future__ import annotations
 
 import ctypes
 import enum
-from typing import Any, Callable, Dict, NamedTuple, Tuple
+import json
+import pathlib
+from typing import Any, Callable, Dict, List, NamedTuple, Tuple
 
 
 class Activity(enum.IntEnum):
@@ -279,9 +282,6 @@ COUNT: Field = (ctypes.c_uint64, int)
 
 #: The fields that are no texts.
 FIELDS: Dict[Any, Dict[str, Field]] = {
-    Api: {"layer": (ctypes.c_int, Layer), "kind": (ctypes.c_int, Kind), "since": INT, "calls": COUNT, "failures": COUNT},
-    Option: {},
-    Rule: {"severity": (ctypes.c_int, Severity), "runtime_code": INT, "driver_code": INT, "times": COUNT},
     Finding: {"number": COUNT, "result": INT, "thread": INT},
     Pair: dict.fromkeys(Pair._fields, COUNT),
     State: {
@@ -315,3 +315,12 @@ def _struct(row: Any) -> Any:
 
 #: The structs by class.
 STRUCTS: Dict[Any, Any] = {row: _struct(row) for row in FIELDS}
+
+_TABLES = pathlib.Path(__file__).with_name("tables.json")
+_ENUMS: Dict[str, Any] = {"layer": Layer, "kind": Kind, "severity": Severity}
+
+
+def table(name: str) -> List[Dict[str, Any]]:
+    """The rows of a table: "apis", "options" or "rules"."""
+    rows = json.loads(_TABLES.read_text(encoding="utf-8"))[name]
+    return [{key: _ENUMS[key][value.upper()] if key in _ENUMS else value for key, value in row.items()} for row in rows]
