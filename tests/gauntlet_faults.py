@@ -73,7 +73,7 @@ FAULTS = (
     ("memory-leaks", "src/call/waits.rs", FIRST, FIRST + "    std::mem::forget(vec![1_u8; 1 << 14]);\n"),
     ("descriptors-leak", "src/call/waits.rs", FIRST, FIRST + '    std::mem::forget(std::fs::File::open("/dev/null"));\n'),
     ("streams-leak", "src/policy/staging/rings.rs", "rings.keep(*ring, |context| !has_ended(context));", "drop(rings);"),
-    ("records-lost", "src/record/trace.rs", "return Ok(segment.begin(depth, function, site, self.now()));", "return Ok(None);"),
+    ("records-lost", "src/call/recording.rs", "let begun = begin().or_else(|| if has_more_room(trace, thread) { begin() } else { None });", "let begun = begin();\n    if begun.is_none() && has_more_room(trace, thread) {\n        return None;\n    }"),
 )
 
 
