@@ -1,5 +1,7 @@
 //! Copies and who waits for them, on a driver that is plain values.
 
+use std::sync::atomic::AtomicU64;
+
 use super::*;
 use crate::policy::access::fake::{Fake, context};
 
@@ -187,7 +189,7 @@ fn contexts_that_are_gone_take_their_events_along() {
     waits.contexts_have_ended(&fake, &Ended::new(&fake, None, None));
     assert!(!waits.are_pending(&Of::All) && waits.announce(stream(0), ENDS).is_none());
     copied(&waits, &fake, stream(0));
-    assert_eq!(waits.pair_count.load(Relaxed), 1);
+    assert_eq!(waits.entries.pair_count(), 1);
 }
 
 #[test]
@@ -254,7 +256,7 @@ fn next_misses_no_copy_while_others_wait() {
                 for round in 0..5000 {
                     let own = stream(thread * 100 + round % 7);
                     copied(waits, &fake, own);
-                    let (number, entry) = waits.find(own.key(), 0).unwrap();
+                    let (number, entry) = waits.entries.find(own.key(), 0).unwrap();
                     let recorded = entry[RECORDED].load(SeqCst);
                     let pending = all(waits, *of);
                     let is_over = || seen[number as usize].load(SeqCst) >= recorded;
