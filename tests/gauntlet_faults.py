@@ -23,7 +23,7 @@ LEFT_OUT = ("target", ".git")
 sys.path.insert(0, str(ROOT / "c-tests/gpu"))
 from gauntlet import OTHERS  # noqa: E402
 BRIEF = 84  # small rounds: one of each program that the gauntlet has
-WAITS = "src/policy/waits.rs"
+WAITS, ENTRIES = "src/policy/waits.rs", "src/policy/waits/entries.rs"
 FIRST = "fn announce_first(call: &Call<'_>, stream: Stream, ends: Ends) -> Option<Announced> {\n"
 # The program that shows a fault, which is tried first: its place among the gauntlet's other programs decides the seed.
 SHOWN_BY = {"record-dropped": "waits_churn-12", "left-forgotten": "waits_stepped", "wrong-generation": "random_threads-12", "event-given-away": "random_threads-12",
@@ -43,10 +43,10 @@ FAULTS = (
     # Whoever records an announcement does not begin another turn: the call that it belongs to takes back another one's.
     ("wrong-generation", WAITS, "let next = (pending.state & !ANNOUNCED | TAKEN).wrapping_add(TURN);", "let next = pending.state & !ANNOUNCED | TAKEN;"),
     # The event of a destroyed stream, or of a graph, serves another while its copy is under way.
-    ("event-given-away", WAITS, "if !self.is_pending(number) && state & ANNOUNCED == 0 {", "if state & ANNOUNCED == 0 {"),
+    ("event-given-away", WAITS, "if !self.entries.is_pending(number) && state & ANNOUNCED == 0 {", "if state & ANNOUNCED == 0 {"),
     ("graph-event-given-away", "src/policy/graph.rs", "if !waits.add_graph(exec, *event, *ends) {", "waits.give_back(*event);\n            if !waits.add_graph(exec, *event, *ends) {"),
     # Of more than 1,024 entries nobody knows that they are under way.
-    ("limit-of-entries", WAITS, "let Some((block, bit)) = self.bit(number) else { return };", "let Some((block, bit)) = self.bit(number).filter(|_| number < 1024) else { return };"),
+    ("limit-of-entries", ENTRIES, "let Some((block, bit)) = self.bit(number) else { return };", "let Some((block, bit)) = self.bit(number).filter(|_| number < 1024) else { return };"),
     # A lock is held while the driver makes an event.
     ("lock-over-driver", WAITS, "let spare = os::lock(&self.locked).own(context).and_then(|(_, own)| own.spare.pop());\n        spare.or_else", "let mut locked = os::lock(&self.locked);\n        let spare = locked.own(context).and_then(|(_, own)| own.spare.pop());\n        spare.or_else"),
     # The thread's capture mode is another while a call waits.
@@ -54,7 +54,7 @@ FAULTS = (
     # A copy of memory of a pool is not work of the context that it names.
     ("named-context-ignored", "src/policy/access/mod.rs", "if place.has_rights() { named.context() } else { place.of as usize }", "if place.has_rights() { 0 } else { place.of as usize }"),
     # Copies from one context are one, wherever they go.
-    ("ends-confused", WAITS, "    ends_of(pair) == ends\n", "    ends_of(pair)[0] == ends[0]\n"),
+    ("ends-confused", ENTRIES, "    ends_of(pair) == ends\n", "    ends_of(pair)[0] == ends[0]\n"),
     # The first instructions of hooks cannot be moved.
     ("unpatchable", "src/entry/exports.rs", '".rept 4\n         mov eax, 0\n         .endr\n         lea r10', '"lea r10'),
     # Beside a free what is remembered decides that a copy is left to CUDA.
@@ -76,7 +76,7 @@ FAULTS = (
     ("memory-leaks", "src/call/waits.rs", FIRST, FIRST + "    std::mem::forget(vec![1_u8; 1 << 14]);\n"),
     ("descriptors-leak", "src/call/waits.rs", FIRST, FIRST + '    std::mem::forget(std::fs::File::open("/dev/null"));\n'),
     ("streams-leak", "src/policy/staging/rings.rs", "rings.keep(*ring, |context| !has_ended(context));", "drop(rings);"),
-    ("records-lost", "src/record/trace.rs", "return Ok(segment.begin(depth, function, site, self.now()));", "return Ok(None);"),
+    ("records-lost", "src/call/recording.rs", "let begun = begin().or_else(|| if has_more_room(trace, thread) { begin() } else { None });", "let begun = begin();\n    if begun.is_none() && has_more_room(trace, thread) {\n        return None;\n    }"),
 )
 
 

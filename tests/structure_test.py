@@ -78,7 +78,7 @@ class Structure(unittest.TestCase):
             self.finds(expected, {"src/api/mod.rs": CLEAN["src/api/mod.rs"] + f"static {field.replace(': ', ': ', 1)} = x();\n"})
         said, status = self.check(files={"src/api/mod.rs": CLEAN["src/api/mod.rs"] + "struct Facts { rules: BTreeMap<Rule, u64> }\n"})
         self.assertEqual(status, 0, said)
-        self.finds("src/policy/waits.rs: KEPT_ELSEWHERE has pairs, which is not there", {"src/policy/waits.rs": "struct Waits {\n entries: Index<6, NEXT>,\n spare: Vec<usize>,\n}\n"})
+        self.finds("src/policy/waits/entries.rs: KEPT_ELSEWHERE has pairs, which is not there", {"src/policy/waits/entries.rs": "struct Entries {\n rows: Index<6, NEXT>,\n spare: Vec<usize>,\n}\n"})
 
     def test_sentence_that_begins_with_what_or_who_is_found(self):
         for comment, word in (("// What is freed goes.", "What"), ("/// It goes. Who asks waits.", "Who"), ("let _ = 1; // What it is", "What")):

@@ -24,94 +24,24 @@
 //!
 //! Announcing takes no lock if there is an entry. The lock for the rest is never held while the driver is called.
 
+mod entries;
+mod stream;
+
 use std::collections::BTreeSet;
 use std::sync::Mutex;
-use std::sync::atomic::AtomicU32;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::time::Duration;
 
 use super::driver::Driver;
 use super::ended::Ended;
 use crate::model::Ends;
-use crate::objects::index::{Index, set_low};
-use crate::objects::streams::{LEGACY, PER_THREAD};
 use crate::os;
-use crate::os::arena::Arena;
-use crate::os::table::spread;
-
-/// A stream, or what takes its place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stream {
-    /// One that the program created, by its handle.
-    Created(usize),
-    /// The legacy default streams of all contexts, for copies.
-    Legacy,
-    /// The legacy default stream of a context, for launches of graphs: their copies are ordered with no other stream.
-    LegacyOf(usize),
-    /// The default stream that a thread has in a context.
-    PerThread(usize, u32),
-    /// An executable graph that records its event itself.
-    Graph(usize),
-}
-
-impl Stream {
-    const CREATED: u32 = 0;
-    const GRAPH: u32 = u32::MAX;
-    const LEGACY_OF: u32 = u32::MAX - 1;
-
-    /// A handle, and what it is of: a thread's number, or one of the above.
-    #[inline(always)]
-    fn key(self) -> (u64, u32) {
-        match self {
-            Self::Created(stream) => (stream as u64, Self::CREATED),
-            Self::Legacy => (LEGACY as u64, Self::CREATED),
-            Self::LegacyOf(context) => (context as u64, Self::LEGACY_OF),
-            Self::PerThread(context, thread) => (context as u64, thread),
-            Self::Graph(exec) => (exec as u64, Self::GRAPH),
-        }
-    }
-
-    fn of_key(handle: usize, kind: u32) -> Self {
-        match kind {
-            Self::CREATED if handle == LEGACY => Self::Legacy,
-            Self::CREATED => Self::Created(handle),
-            Self::LEGACY_OF => Self::LegacyOf(handle),
-            Self::GRAPH => Self::Graph(handle),
-            thread => Self::PerThread(handle, thread),
-        }
-    }
-
-    /// Whether an event recorded on the stream becomes part of no capture, and ends none.
-    fn may_record(self, driver: &impl Driver) -> bool {
-        match self {
-            Self::Created(stream) => driver.may_record(stream),
-            Self::PerThread(..) => driver.may_record(PER_THREAD),
-            Self::LegacyOf(_) => driver.may_record(LEGACY),
-            Self::Legacy | Self::Graph(_) => true,
-        }
-    }
-
-    /// Records an event on the stream, unless a graph does that itself.
-    #[inline(always)]
-    fn record(self, driver: &impl Driver, event: usize) -> bool {
-        match self {
-            // It was destroyed.
-            Self::Created(0) => false,
-            Self::Created(stream) => {
-                // Perhaps no context is current.
-                let own = || driver.stream_context(stream, false);
-                driver.record(event, stream) || own().is_some_and(|own| driver.record_within(own, event, stream))
-            }
-            Self::LegacyOf(context) => driver.record_within(context, event, LEGACY),
-            Self::PerThread(context, _) => driver.record_within(context, event, PER_THREAD),
-            Self::Legacy | Self::Graph(_) => true,
-        }
-    }
-}
-
-/// A context, with what tells it from later ones with the same handle.
-pub(crate) type Context = (usize, u64);
+pub(crate) use entries::Context;
+use entries::{
+    ANNOUNCED, COUNT, EVENT, Entries, HAND, KIND, Locked, NOBODY, Own, PENDING, Pair, RECORDED, STATE, STREAM, TAKEN,
+    TURN, USED, ends_of, has_end, is_between, low, own_number, stream_of,
+};
+pub(crate) use stream::Stream;
 
 /// An event behind the copies of calls that were left; none if the entry's own is enough.
 #[must_use]
@@ -152,129 +82,29 @@ pub(crate) struct Pending {
     pub(crate) end: usize,
 }
 
-/// Copies of a stream, or of an executable graph, between two ends. Numbers of entries, blocks, pairs and contexts are stored plus one; 0 is none.
-type Entry = [AtomicU64; 6];
-/// The handle of a [`Stream`]; 0 once the stream is destroyed.
-const STREAM: usize = 0;
-/// The kind of the stream ([`Stream::key`]); in the upper half the stream's context in [`Locked::contexts`], none for a legacy default stream.
-const KIND: usize = 1;
-const EVENT: usize = 2;
-/// How many announcements were not recorded, [`TAKEN`] and [`USED`]. The upper half is the turn: it changes when another thread has dealt with
-/// announcements, and when the entry begins or ceases to be used.
-const STATE: usize = 3;
-/// How often the event was recorded.
-const RECORDED: usize = 4;
-/// The next entry in the chain, or the next unused one; in the upper half the pair (not plus one).
-const NEXT: usize = 5;
-
-const USED: u64 = 1 << 31;
-/// Another thread has dealt with an announcement whose call may still be under way: the entry serves no other stream until this one is destroyed.
-const TAKEN: u64 = 1 << 30;
-const ANNOUNCED: u64 = TAKEN - 1;
-const TURN: u64 = 1 << 32;
-const LOW: u64 = TURN - 1;
-
-/// 64 entries of one pair.
-type Block = [AtomicU64; 3];
-/// A bit for each entry whose copies may be under way.
-const PENDING: usize = 0;
-/// The pair's next block.
-const NEXT_BLOCK: usize = 1;
-/// The pair (not plus one).
-const PAIR: usize = 2;
-
-/// Two ends.
-type Pair = [AtomicU64; 9];
-/// The contexts of the source and of the destination.
-const SRC: usize = 0;
-const DST: usize = 1;
-/// The next pair in the chain.
-const NEXT_PAIR: usize = 2;
-const FIRST_BLOCK: usize = 3;
-/// The first unused entry.
-const UNUSED: usize = 4;
-/// How many entries have copies that may be under way, and how many entries there are.
-const COUNT: usize = 5;
-const ENTRIES: usize = 6;
-/// The entry, and the block, at which [`Waits::reuse`] goes on.
-const HAND: usize = 7;
-const IDLE_HAND: usize = 8;
-
-/// Entries of a block.
-const BITS: u32 = u64::BITS;
 /// So long a thread waits for others that use a stream which it is about to destroy.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// All copies whose waits are kept.
 pub(crate) struct Waits {
-    entries: Index<6, NEXT>,
-    blocks: Arena<3>,
-    pairs: Index<9, NEXT_PAIR>,
-    pair_count: AtomicU32,
+    entries: Entries,
     locked: Mutex<Locked>,
-}
-
-struct Locked {
-    contexts: Vec<Own>,
-    block_count: u32,
-    /// Pairs whose contexts have ended.
-    spare_pairs: Vec<u32>,
-    /// Entries on whose streams a thread that waits records an event. Another thread that destroys such a stream waits for that.
-    in_use: Vec<u32>,
-}
-
-/// A context with streams, and events of it that no entry has.
-struct Own {
-    context: Context,
-    spare: Vec<usize>,
-}
-
-impl Own {
-    const fn new(context: Context) -> Self {
-        Self { context, spare: Vec::new() }
-    }
-}
-
-#[inline(always)]
-fn low(word: &AtomicU64) -> u32 {
-    word.load(Acquire) as u32
-}
-
-#[inline(always)]
-fn high(word: &AtomicU64) -> u32 {
-    (word.load(Acquire) >> 32) as u32
-}
-
-#[inline(always)]
-fn hash((handle, kind): (u64, u32), pair: u32) -> u32 {
-    spread(handle.wrapping_add(spread(u64::from(kind) << 32 | u64::from(pair), u64::BITS) as u64), u32::BITS) as u32
 }
 
 impl Waits {
     pub(crate) const fn new() -> Self {
-        let locked = Locked { contexts: Vec::new(), block_count: 0, spare_pairs: Vec::new(), in_use: Vec::new() };
-        Self {
-            entries: Index::new(),
-            blocks: Arena::new(),
-            pairs: Index::new(),
-            pair_count: AtomicU32::new(0),
-            locked: Mutex::new(locked),
-        }
+        Self { entries: Entries::new(), locked: Mutex::new(Locked::new()) }
     }
 
     /// Whether p2pshim has made no copy direct so far.
     #[inline(always)]
     pub(crate) fn are_none(&self) -> bool {
-        self.pair_count.load(Relaxed) == 0
-    }
-
-    fn pairs(&self) -> impl Iterator<Item = (u32, &Pair)> {
-        (0..self.pair_count.load(Acquire)).filter_map(|number| Some((number, self.pairs.rows.get(number)?)))
+        self.entries.pair_count() == 0
     }
 
     /// Whether any copy may be under way that a call waits for.
     pub(crate) fn are_pending(&self, of: &Of) -> bool {
-        self.pairs().any(|(_, pair)| pair[COUNT].load(SeqCst) != 0 && concerns(pair, of))
+        self.entries.pairs().any(|(_, pair)| pair[COUNT].load(SeqCst) != 0 && concerns(pair, of))
     }
 
     // ---- Copies ----
@@ -282,8 +112,8 @@ impl Waits {
     /// A copy is about to be made. None if there is no entry for its stream and ends: see [`Self::add`].
     #[inline]
     pub(crate) fn announce(&self, stream: Stream, ends: Ends) -> Option<Announced> {
-        let (pair_number, pair) = self.find_pair(ends)?;
-        let (number, entry) = self.find(stream.key(), pair_number)?;
+        let (pair_number, pair) = self.entries.find_pair(ends)?;
+        let (number, entry) = self.entries.find(stream.key(), pair_number)?;
         let (mut state, (handle, kind)) = (entry[STATE].load(Acquire), stream.key());
         loop {
             // If the entry begins or ceases to be used, the turn changes, and the exchange fails.
@@ -296,20 +126,20 @@ impl Waits {
                 Err(now) => state = now,
             }
         }
-        self.mark(number, pair);
+        self.entries.mark(number, pair);
         Some(Announced { entry: number, turn: (state >> 32) as u32 })
     }
 
     /// The copy was made: records the event behind it. False if that cannot be done: the announcement stays.
     #[inline]
     pub(crate) fn finish(&self, driver: &impl Driver, announced: Announced) -> bool {
-        let Some(entry) = self.entries.rows.get(announced.entry) else { return false };
+        let Some(entry) = self.entries.get(announced.entry) else { return false };
         let state = entry[STATE].load(Acquire);
         if (state >> 32) as u32 != announced.turn && state & TAKEN == 0 {
             // The entry serves another stream.
             return false;
         }
-        let stream = Stream::of_key(entry[STREAM].load(Acquire) as usize, low(&entry[KIND]));
+        let stream = stream_of(entry);
         let is_recorded = stream.record(driver, entry[EVENT].load(Acquire) as usize);
         if is_recorded {
             entry[RECORDED].fetch_add(1, SeqCst);
@@ -320,7 +150,7 @@ impl Waits {
 
     /// The copy was not made, or is recorded.
     pub(crate) fn withdraw(&self, announced: Announced) {
-        let Some(entry) = self.entries.rows.get(announced.entry) else { return };
+        let Some(entry) = self.entries.get(announced.entry) else { return };
         let mut state = entry[STATE].load(Acquire);
         while (state >> 32) as u32 == announced.turn {
             match entry[STATE].compare_exchange(state, state - 1, SeqCst, Acquire) {
@@ -329,8 +159,8 @@ impl Waits {
             }
         }
         // Another thread has waited for it in the meantime, and may have cleared the bit.
-        if let Some(pair) = self.pair_of(announced.entry).filter(|_| state & USED != 0) {
-            self.mark(announced.entry, pair);
+        if let Some(pair) = self.entries.pair_of(announced.entry).filter(|_| state & USED != 0) {
+            self.entries.mark(announced.entry, pair);
         }
     }
 
@@ -349,7 +179,7 @@ impl Waits {
             None => None,
         };
         let locked = &mut *os::lock(&self.locked);
-        if !self.insert(locked, stream, event, ends) {
+        if !self.entries.insert(locked, stream, event, ends) {
             event.into_iter().for_each(|(context, event)| locked.give_back(context, event));
         }
         // Under the lock nobody changes what leads to it.
@@ -358,7 +188,7 @@ impl Waits {
 
     /// Adds the entry of an executable graph, which records an event itself. False if there is no memory: nobody else may get the event.
     pub(crate) fn add_graph(&self, exec: usize, event: (Context, usize), ends: Ends) -> bool {
-        self.insert(&mut os::lock(&self.locked), Stream::Graph(exec), Some(event), ends)
+        self.entries.insert(&mut os::lock(&self.locked), Stream::Graph(exec), Some(event), ends)
     }
 
     /// An event of a context that nobody has. None if the driver makes none.
@@ -375,10 +205,10 @@ impl Waits {
     /// The driver does not take the entry's event: the stream's handle was given to another unseen. Whoever waits for the old copies still does.
     pub(crate) fn forget(&self, stream: Stream, ends: Ends) {
         let _locked = os::lock(&self.locked);
-        if let Some((pair, _)) = self.find_pair(ends)
-            && let Some((number, entry)) = self.find(stream.key(), pair)
+        if let Some((pair, _)) = self.entries.find_pair(ends)
+            && let Some((number, entry)) = self.entries.find(stream.key(), pair)
         {
-            self.detach(number, entry);
+            self.entries.detach(number, entry);
         }
     }
 
@@ -388,7 +218,7 @@ impl Waits {
     pub(crate) fn next(&self, of: &Of, behind: Option<&Pending>) -> Option<Pending> {
         let locked = &*os::lock(&self.locked);
         let behind = behind.map(|pending| pending.entry);
-        let first = behind.and_then(|entry| Some(low(&self.blocks.get(entry / BITS)?[PAIR])));
+        let first = behind.and_then(|entry| self.entries.pair_number(entry));
         let is_next =
             |number, pair: &Pair| Some(number) >= first && pair[COUNT].load(SeqCst) != 0 && concerns(pair, of);
         let is_waited_for = |pending: &Pending| {
@@ -400,8 +230,9 @@ impl Waits {
                 (Of::Context(context), _) => pending.own.0 != context,
             }
         };
-        let pairs = self.pairs().filter(|(number, pair)| is_next(*number, pair));
-        let entries = pairs.flat_map(|(number, pair)| self.pending_of(pair, behind.filter(|_| Some(number) == first)));
+        let pairs = self.entries.pairs().filter(|(number, pair)| is_next(*number, pair));
+        let entries =
+            pairs.flat_map(|(number, pair)| self.entries.pending_of(pair, behind.filter(|_| Some(number) == first)));
         entries.filter_map(|number| self.pending(locked, number)).find(is_waited_for)
     }
 
@@ -440,9 +271,9 @@ impl Waits {
     /// From now on [`Self::stream_is_gone`] waits before it lets another thread destroy the stream of an entry. None if that has begun: then
     /// the entry's event is recorded, and the driver may not know the stream any more.
     fn use_stream(&self, pending: &Pending) -> Option<()> {
-        let entry = self.entries.rows.get(pending.entry)?;
+        let entry = self.entries.get(pending.entry)?;
         let locked = &mut *os::lock(&self.locked);
-        let stream = Stream::of_key(entry[STREAM].load(Acquire) as usize, low(&entry[KIND]));
+        let stream = stream_of(entry);
         (stream == pending.stream && stream != Stream::Created(0)).then(|| locked.in_use.push(pending.entry))
     }
 
@@ -455,7 +286,7 @@ impl Waits {
 
     /// Nobody has to record the announcements any more. A call that is under way still marks the entry when it has returned.
     fn take(&self, pending: &mut Pending) {
-        let Some(entry) = self.entries.rows.get(pending.entry) else { return };
+        let Some(entry) = self.entries.get(pending.entry) else { return };
         let next = (pending.state & !ANNOUNCED | TAKEN).wrapping_add(TURN);
         if entry[STATE].compare_exchange(pending.state, next, SeqCst, Acquire).is_ok() {
             pending.state = next;
@@ -466,7 +297,7 @@ impl Waits {
     pub(crate) fn is_over(&self, pending: &Pending) {
         let locked = &mut *os::lock(&self.locked);
         let (Some(entry), Some(pair), Some((block, bit))) =
-            (self.entries.rows.get(pending.entry), self.pair_of(pending.entry), self.bit(pending.entry))
+            (self.entries.get(pending.entry), self.entries.pair_of(pending.entry), self.entries.bit(pending.entry))
         else {
             return;
         };
@@ -483,7 +314,7 @@ impl Waits {
             pair[COUNT].fetch_sub(1, SeqCst);
         }
         if is_as_it_was() && pending.stream == Stream::Created(0) {
-            self.cease(locked, pending.entry, entry, pending.state);
+            self.entries.cease(locked, pending.entry, entry, pending.state);
         }
     }
 
@@ -494,26 +325,22 @@ impl Waits {
         let mut from = 0;
         let next = |from: u32| {
             let locked = &mut *os::lock(&self.locked);
-            let mut pairs = from..self.pair_count.load(Acquire);
-            pairs.find_map(|pair| Some((pair, self.pending(locked, self.find(stream.key(), pair)?.0)?)))
+            let mut pairs = from..self.entries.pair_count();
+            pairs.find_map(|pair| Some((pair, self.pending(locked, self.entries.find(stream.key(), pair)?.0)?)))
         };
         while let Some((pair, mut pending)) = next(from) {
             from = pair + 1;
             // No call is under way on a stream that is destroyed: what was announced was left.
             let is_left = pending.state & ANNOUNCED != 0 && stream.may_record(driver);
             if is_left && stream.record(driver, pending.event.unwrap_or(0)) {
-                self.entries
-                    .rows
-                    .get(pending.entry)
-                    .into_iter()
-                    .for_each(|entry| _ = entry[RECORDED].fetch_add(1, SeqCst));
+                self.entries.get(pending.entry).into_iter().for_each(|entry| _ = entry[RECORDED].fetch_add(1, SeqCst));
             }
             self.take(&mut pending);
             let detached = {
                 let _locked = os::lock(&self.locked);
-                let found = self.find(stream.key(), pair);
+                let found = self.entries.find(stream.key(), pair);
                 found
-                    .inspect(|&(number, entry)| self.detach(number, entry))
+                    .inspect(|&(number, entry)| self.entries.detach(number, entry))
                     .map(|(number, entry)| (number, entry, entry[STATE].load(Acquire)))
             };
             let Some((number, entry, state)) = detached else { continue };
@@ -521,8 +348,8 @@ impl Waits {
             os::until(PATIENCE, || !os::lock(&self.locked).in_use.contains(&number));
             let locked = &mut *os::lock(&self.locked);
             // Unless it serves another stream by now.
-            if !self.is_pending(number) && state & ANNOUNCED == 0 {
-                self.cease(locked, number, entry, state);
+            if !self.entries.is_pending(number) && state & ANNOUNCED == 0 {
+                self.entries.cease(locked, number, entry, state);
             }
         }
     }
@@ -530,11 +357,11 @@ impl Waits {
     /// A context is about to end. From now on no copy finds an entry with an event of it.
     pub(crate) fn context_is_ending(&self, context: usize) {
         let locked = &mut *os::lock(&self.locked);
-        for (number, entry) in self.used(locked.block_count) {
+        for (number, entry) in self.entries.used(locked.block_count) {
             let own = locked.contexts.get(own_number(entry)).map(|own| own.context.0);
             // A graph's nodes record its event as long as there is the graph.
             if own == Some(context) && low(&entry[KIND]) != Stream::GRAPH {
-                self.detach(number, entry);
+                self.entries.detach(number, entry);
             }
         }
     }
@@ -546,122 +373,53 @@ impl Waits {
         }
         let contexts: Vec<Context> = os::lock(&self.locked).contexts.iter().map(|own| own.context).collect();
         let gone: Vec<Context> = contexts.into_iter().filter(|&context| ended.has(context)).collect();
-        let ends = self.pairs().flat_map(|(_, pair)| ends_of(pair));
+        let ends = self.entries.pairs().flat_map(|(_, pair)| ends_of(pair));
         let ends: BTreeSet<usize> = ends.filter(|&end| end != 0).collect();
         let gone_ends: Vec<usize> = ends.into_iter().filter(|&end| driver.context_id(end).is_none()).collect();
         let locked = &mut *os::lock(&self.locked);
-        for (number, entry) in self.used(locked.block_count) {
+        for (number, entry) in self.entries.used(locked.block_count) {
             let is_gone = locked.contexts.get(own_number(entry)).is_some_and(|own| gone.contains(&own.context));
-            let pair = self.pair_of(number);
+            let pair = self.entries.pair_of(number);
             // The legacy default stream of an end is gone with the end.
             let is_over = own_number(entry) == NOBODY && pair.is_some_and(|pair| has_end(pair, &gone_ends));
             if is_gone || is_over {
                 entry[EVENT].store(0, Release);
-                while !self.cease(locked, number, entry, entry[STATE].load(Acquire)) {}
+                while !self.entries.cease(locked, number, entry, entry[STATE].load(Acquire)) {}
             }
         }
         for own in locked.contexts.iter_mut().filter(|own| gone.contains(&own.context)) {
             *own = Own::new((0, 0));
         }
-        for (number, pair) in self.pairs().filter(|(_, pair)| has_end(pair, &gone_ends)) {
-            self.spare_pair(locked, number, pair);
+        for (number, pair) in self.entries.pairs().filter(|(_, pair)| has_end(pair, &gone_ends)) {
+            self.entries.spare_pair(locked, number, pair);
         }
-    }
-
-    // ---- Entries and pairs ----
-
-    #[inline(always)]
-    fn find_pair(&self, ends: Ends) -> Option<(u32, &Pair)> {
-        self.pairs.find(hash_of_ends(ends), |pair, _| is_between(pair, ends))
-    }
-
-    #[inline(always)]
-    fn find(&self, key @ (handle, kind): (u64, u32), pair: u32) -> Option<(u32, &Entry)> {
-        self.entries.find(hash(key, pair), |entry, link| {
-            entry[STREAM].load(Acquire) == handle && low(&entry[KIND]) == kind && (link >> 32) as u32 == pair
-        })
-    }
-
-    fn bit(&self, number: u32) -> Option<(&Block, u64)> {
-        Some((self.blocks.get(number / BITS)?, 1 << (number % BITS)))
-    }
-
-    fn is_pending(&self, number: u32) -> bool {
-        self.bit(number).is_some_and(|(block, bit)| block[PENDING].load(SeqCst) & bit != 0)
-    }
-
-    fn pair_of(&self, number: u32) -> Option<&Pair> {
-        self.pairs.rows.get(low(&self.blocks.get(number / BITS)?[PAIR]))
-    }
-
-    /// Notes that copies of an entry may be under way. A thread may leave this at any instruction: then the count is too high, or another copy
-    /// sets the bit.
-    #[inline(always)]
-    fn mark(&self, number: u32, pair: &Pair) {
-        let Some((block, bit)) = self.bit(number) else { return };
-        if block[PENDING].load(SeqCst) & bit == 0 {
-            pair[COUNT].fetch_add(1, SeqCst);
-            if block[PENDING].fetch_or(bit, SeqCst) & bit != 0 {
-                pair[COUNT].fetch_sub(1, SeqCst);
-            }
-        }
-    }
-
-    fn unmark(&self, number: u32, pair: &Pair) {
-        let is_marked = |(block, bit): (&Block, u64)| block[PENDING].fetch_and(!bit, SeqCst) & bit != 0;
-        if self.bit(number).is_some_and(is_marked) {
-            pair[COUNT].fetch_sub(1, SeqCst);
-        }
-    }
-
-    /// The entries of a pair whose copies may be under way; those behind one.
-    fn pending_of<'a>(&'a self, pair: &'a Pair, behind: Option<u32>) -> impl Iterator<Item = u32> + 'a {
-        let first = behind.map_or(low(&pair[FIRST_BLOCK]), |entry| entry / BITS + 1);
-        let blocks = std::iter::successors(first.checked_sub(1), |&number| {
-            low(&self.blocks.get(number)?[NEXT_BLOCK]).checked_sub(1)
-        });
-        blocks.flat_map(move |number| {
-            let mut bits = self.blocks.get(number).map_or(0, |block| block[PENDING].load(SeqCst));
-            if let Some(entry) = behind.filter(|entry| entry / BITS == number) {
-                bits &= (u64::MAX << (entry % BITS)) << 1;
-            }
-            std::iter::from_fn(move || {
-                let bit = bits.trailing_zeros();
-                bits &= bits.wrapping_sub(1);
-                (bit < BITS).then_some(number * BITS + bit)
-            })
-        })
     }
 
     fn pending(&self, locked: &Locked, number: u32) -> Option<Pending> {
-        let entry = self.entries.rows.get(number)?;
+        let entry = self.entries.get(number)?;
         let (state, recorded) = (entry[STATE].load(SeqCst), entry[RECORDED].load(SeqCst));
         let event = Some(entry[EVENT].load(Acquire) as usize).filter(|&event| event != 0);
-        let stream = Stream::of_key(entry[STREAM].load(Acquire) as usize, low(&entry[KIND]));
+        let stream = stream_of(entry);
         let own = locked.contexts.get(own_number(entry)).map_or((0, 0), |own| own.context);
-        let pair = self.pair_of(number)?;
+        let pair = self.entries.pair_of(number)?;
         let end = ends_of(pair).into_iter().find(|&end| end != 0)?;
         (state & USED != 0).then_some(Pending { entry: number, state, recorded, own, stream, event, end })
     }
 
-    fn used(&self, block_count: u32) -> impl Iterator<Item = (u32, &Entry)> {
-        let entries = (0..block_count * BITS).filter_map(|number| Some((number, self.entries.rows.get(number)?)));
-        entries.filter(|(_, entry)| entry[STATE].load(Acquire) & USED != 0)
-    }
-
     /// Reclaims entries of destroyed streams whose copies are over, a few at a time; otherwise they would pile up if nobody waits. Reclaims idle
-    /// entries of live streams too ([`Self::reuse_idle`]).
+    /// entries of live streams too ([`Entries::reuse_idle`]).
     fn reuse(&self, driver: &impl Driver, ends: Ends) {
         const TRIES: usize = 2;
         const LOOKED_AT: usize = 8;
         for _ in 0..TRIES {
             let found = {
                 let locked = &mut *os::lock(&self.locked);
-                let Some((_, pair)) = self.find_pair(ends) else { return };
-                self.reuse_idle(locked, pair);
+                let Some((_, pair)) = self.entries.find_pair(ends) else { return };
+                self.entries.reuse_idle(locked, pair);
                 let hand = low(&pair[HAND]).checked_sub(1);
                 let mut last = None;
-                let looked_at = self.pending_of(pair, hand).take(LOOKED_AT).inspect(|&number| last = Some(number));
+                let looked_at =
+                    self.entries.pending_of(pair, hand).take(LOOKED_AT).inspect(|&number| last = Some(number));
                 let found = looked_at.filter_map(|number| self.pending(locked, number)).find(Pending::is_nobodys);
                 pair[HAND].store(last.map_or(0, |number| u64::from(number) + 1), Relaxed);
                 found
@@ -673,193 +431,6 @@ impl Waits {
             }
         }
     }
-
-    /// Reclaims an entry of a stream without copies under way, if there are many. The stream's next copy gets another.
-    fn reuse_idle(&self, locked: &mut Locked, pair: &Pair) {
-        const LEFT: u64 = 1024;
-        const LOOKED_AT: usize = 4;
-        if pair[UNUSED].load(Relaxed) != 0 || pair[ENTRIES].load(Relaxed) < pair[COUNT].load(SeqCst) + LEFT {
-            return;
-        }
-        let is_idle = |number: &u32| {
-            let entry = self.entries.rows.get(*number)?;
-            let state = entry[STATE].load(Acquire);
-            let is_free = state & LOW == USED && !self.is_pending(*number);
-            // The event of a graph is in its nodes.
-            (is_free && low(&entry[KIND]) != Stream::GRAPH).then_some((*number, entry, state))
-        };
-        for _ in 0..LOOKED_AT {
-            let block = low(&pair[IDLE_HAND]).checked_sub(1).or_else(|| low(&pair[FIRST_BLOCK]).checked_sub(1));
-            let Some(block) = block else { return };
-            if let Some((number, entry, state)) = (block * BITS..(block + 1) * BITS).find_map(|number| is_idle(&number))
-            {
-                self.cease(locked, number, entry, state);
-                return;
-            }
-            let next = self.blocks.get(block).map_or(0, |block| low(&block[NEXT_BLOCK]));
-            pair[IDLE_HAND].store(u64::from(next), Relaxed);
-        }
-    }
-
-    /// Adds an entry. False if there is one, or no memory.
-    fn insert(&self, locked: &mut Locked, stream: Stream, event: Option<(Context, usize)>, ends: Ends) -> bool {
-        let Some((pair_number, pair)) = self.find_pair(ends).or_else(|| self.new_pair(locked, ends)) else {
-            return false;
-        };
-        if self.find(stream.key(), pair_number).is_some() {
-            return false;
-        }
-        let own = event.and_then(|(context, _)| locked.own(context)).map_or(0, |(number, _)| number as u64 + 1);
-        let Some((number, entry)) = self.unused(locked, (pair_number, pair)) else { return false };
-        self.unmark(number, pair);
-        let (handle, kind) = stream.key();
-        entry[KIND].store(own << 32 | u64::from(kind), Release);
-        entry[EVENT].store(event.map_or(0, |(_, event)| event as u64), Release);
-        entry[STREAM].store(handle, Release);
-        // Nobody announces anything at an entry that is not used.
-        let state = entry[STATE].load(Acquire);
-        entry[STATE].store((state & !LOW).wrapping_add(TURN) | USED, SeqCst);
-        let is_found = self.entries.add(number, hash_of);
-        if !is_found {
-            entry[EVENT].store(0, Release);
-            self.cease(locked, number, entry, entry[STATE].load(Acquire));
-        }
-        is_found
-    }
-
-    /// An entry of a pair that nobody uses. None if there is no memory.
-    fn unused(&self, locked: &mut Locked, (pair_number, pair): (u32, &Pair)) -> Option<(u32, &Entry)> {
-        if pair[UNUSED].load(Relaxed) == 0 {
-            let number = locked.block_count;
-            let last = number * BITS + (BITS - 1);
-            (self.blocks.reach(number) && self.entries.rows.reach(last)).then_some(())?;
-            let block = self.blocks.get(number)?;
-            block[PAIR].store(u64::from(pair_number), Relaxed);
-            block[NEXT_BLOCK].store(pair[FIRST_BLOCK].load(Relaxed), Relaxed);
-            pair[FIRST_BLOCK].store(u64::from(number) + 1, Release);
-            locked.block_count += 1;
-            pair[ENTRIES].fetch_add(u64::from(BITS), Relaxed);
-            for entry in (number * BITS..=last).rev() {
-                self.entries.rows.get(entry)?[NEXT].store(u64::from(pair_number) << 32, Relaxed);
-                self.put_to_unused(entry, pair);
-            }
-        }
-        let number = low(&pair[UNUSED]).checked_sub(1)?;
-        let entry = self.entries.rows.get(number)?;
-        pair[UNUSED].store(u64::from(low(&entry[NEXT])), Relaxed);
-        Some((number, entry))
-    }
-
-    fn put_to_unused(&self, number: u32, pair: &Pair) {
-        if let Some(entry) = self.entries.rows.get(number) {
-            set_low(&entry[NEXT], low(&pair[UNUSED]));
-            pair[UNUSED].store(u64::from(number) + 1, Relaxed);
-        }
-    }
-
-    /// From now on no copy finds an entry. Those that have are waited for. Only under the lock.
-    fn detach(&self, number: u32, entry: &Entry) {
-        if entry[STREAM].load(Relaxed) != 0 && self.entries.remove(number, hash_of(entry)) {
-            entry[STREAM].store(0, Release);
-            set_low(&entry[KIND], Stream::CREATED);
-        }
-    }
-
-    /// Has an entry be used for another stream, if its state is this one still. Whether it was.
-    fn cease(&self, locked: &mut Locked, number: u32, entry: &Entry, state: u64) -> bool {
-        let next = (state & !LOW).wrapping_add(TURN);
-        if entry[STATE].compare_exchange(state, next, SeqCst, Acquire).is_err() {
-            return false;
-        }
-        self.detach(number, entry);
-        let context = locked.contexts.get(own_number(entry)).map(|own| own.context);
-        let event = entry[EVENT].swap(0, SeqCst) as usize;
-        if let Some(context) = context.filter(|_| event != 0) {
-            locked.give_back(context, event);
-        }
-        if let Some(pair) = self.pair_of(number) {
-            self.unmark(number, pair);
-            self.put_to_unused(number, pair);
-        }
-        true
-    }
-
-    /// A pair that is not there. It takes the place of one whose contexts have ended, if there is any.
-    fn new_pair(&self, locked: &mut Locked, ends: Ends) -> Option<(u32, &Pair)> {
-        let spare = locked.spare_pairs.last().copied();
-        let number = spare.unwrap_or(self.pair_count.load(Relaxed));
-        self.pairs.rows.reach(number).then_some(())?;
-        let pair = self.pairs.rows.get(number)?;
-        set_ends(pair, ends);
-        if !self.pairs.add(number, |pair| hash_of_ends(ends_of(pair))) {
-            set_ends(pair, [0; 2]);
-            return None;
-        }
-        match spare {
-            Some(_) => drop(locked.spare_pairs.pop()),
-            None => self.pair_count.store(number + 1, Release),
-        }
-        Some((number, pair))
-    }
-
-    /// Has a pair be used for other ends, if none of its copies is under way.
-    fn spare_pair(&self, locked: &mut Locked, number: u32, pair: &Pair) {
-        for (number, entry) in self.used(locked.block_count).filter(|(_, entry)| high(&entry[NEXT]) == number) {
-            let state = entry[STATE].load(Acquire);
-            if self.is_pending(number) || state & ANNOUNCED != 0 || !self.cease(locked, number, entry, state) {
-                return;
-            }
-        }
-        if self.pairs.remove(number, hash_of_ends(ends_of(pair))) {
-            set_ends(pair, [0; 2]);
-            locked.spare_pairs.push(number);
-        }
-    }
-}
-
-/// The number of a legacy default stream's context.
-const NOBODY: usize = usize::MAX;
-
-/// The number of the context of an entry's stream.
-#[inline(always)]
-fn own_number(entry: &Entry) -> usize {
-    (high(&entry[KIND]) as usize).wrapping_sub(1)
-}
-
-fn has_end(pair: &Pair, ends: &[usize]) -> bool {
-    ends_of(pair).iter().any(|end| ends.contains(end))
-}
-
-fn concerns(pair: &Pair, of: &Of) -> bool {
-    match *of {
-        Of::All => true,
-        Of::Context(context) | Of::Memory(context) => has_end(pair, &[context]),
-    }
-}
-
-fn set_ends(pair: &Pair, [src, dst]: Ends) {
-    pair[SRC].store(src as u64, Release);
-    pair[DST].store(dst as u64, Release);
-}
-
-#[inline(always)]
-fn ends_of(pair: &Pair) -> Ends {
-    [pair[SRC].load(Acquire) as usize, pair[DST].load(Acquire) as usize]
-}
-
-#[inline(always)]
-fn is_between(pair: &Pair, ends: Ends) -> bool {
-    ends_of(pair) == ends
-}
-
-#[inline(always)]
-fn hash_of_ends([src, dst]: Ends) -> u32 {
-    spread((src as u64).wrapping_add((dst as u64).rotate_left(21)), u32::BITS) as u32
-}
-
-/// The hash by which an entry in use is found.
-fn hash_of(entry: &Entry) -> u32 {
-    hash((entry[STREAM].load(Relaxed), low(&entry[KIND])), high(&entry[NEXT]))
 }
 
 impl Pending {
@@ -869,297 +440,12 @@ impl Pending {
     }
 }
 
-impl Locked {
-    /// A context with streams, and its number.
-    fn own(&mut self, context: Context) -> Option<(usize, &mut Own)> {
-        let known = self.contexts.iter().position(|own| own.context == context);
-        let number = known.or_else(|| self.contexts.iter().position(|own| own.context == (0, 0)));
-        let number = number.unwrap_or(self.contexts.len());
-        if number == self.contexts.len() {
-            self.contexts.push(Own::new(context));
-        }
-        let own = self.contexts.get_mut(number)?;
-        own.context = context;
-        Some((number, own))
-    }
-
-    fn give_back(&mut self, context: Context, event: usize) {
-        self.own(context).into_iter().for_each(|(_, own)| own.spare.push(event));
+fn concerns(pair: &Pair, of: &Of) -> bool {
+    match *of {
+        Of::All => true,
+        Of::Context(context) | Of::Memory(context) => has_end(pair, &[context]),
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::policy::access::fake::{Fake, context};
-
-    const OWN: Option<Context> = Some((context(0), 1));
-    const ENDS: Ends = [context(0), context(1)];
-
-    fn stream(number: usize) -> Stream {
-        Stream::Created(0x5000 + number * 0x10)
-    }
-
-    /// A copy on a stream of context 0 from there to context 1.
-    fn copied(waits: &Waits, fake: &Fake, stream: Stream) {
-        let add = || waits.add(fake, stream, OWN.filter(|_| stream != Stream::Legacy), ENDS);
-        let announced = waits.announce(stream, ENDS).or_else(add).unwrap();
-        assert!(waits.finish(fake, announced));
-    }
-
-    fn all(waits: &Waits, of: Of) -> Vec<Pending> {
-        let mut last = None;
-        let next = || {
-            last = waits.next(&of, last.as_ref());
-            last
-        };
-        std::iter::from_fn(next).collect()
-    }
-
-    fn count(waits: &Waits, of: Of) -> usize {
-        let count = all(waits, of).len();
-        assert!(count == 0 || waits.are_pending(&of));
-        count
-    }
-
-    /// Waits for all that a call waits for.
-    fn wait(waits: &Waits, fake: &Fake, of: Of) {
-        for mut pending in all(waits, of) {
-            let left = waits.record_left(fake, &pending, 0);
-            let events = [pending.event, left.and_then(|Left(left)| Some(left?.1))];
-            events.iter().flatten().for_each(|event| _ = fake.events.borrow_mut().remove(event));
-            left.into_iter().for_each(|left| waits.left_is_over(&mut pending, left));
-            waits.is_over(&pending);
-        }
-    }
-
-    /// How many events were made.
-    fn made(fake: &Fake) -> u64 {
-        fake.next.get() - Fake::new().next.get()
-    }
-
-    #[test]
-    fn next_at_the_far_end_until_it_is_over() {
-        let (waits, fake) = (Waits::new(), Fake::new());
-        assert!(waits.are_none());
-        copied(&waits, &fake, stream(0));
-        assert_eq!(count(&waits, Of::Context(context(1))), 1);
-        assert_eq!(count(&waits, Of::Context(context(0))), 0, "the driver waits for the stream's own context");
-        assert_eq!(count(&waits, Of::Context(context(2))), 0);
-        assert_eq!(count(&waits, Of::Memory(context(0))), 1, "but not before it takes memory away");
-        let pending = all(&waits, Of::Context(context(1)))[0];
-        assert_eq!(fake.events.borrow().get(&pending.event.unwrap()), Some(&0x5000));
-        // One more copy, before it is known that the first is over.
-        copied(&waits, &fake, stream(0));
-        waits.is_over(&pending);
-        assert_eq!(count(&waits, Of::All), 1);
-        wait(&waits, &fake, Of::Memory(context(1)));
-        assert!(!waits.are_pending(&Of::All) && !waits.are_none());
-        copied(&waits, &fake, stream(0));
-        assert_eq!((count(&waits, Of::All), made(&fake)), (1, 1));
-    }
-
-    #[test]
-    fn next_of_a_third_device_at_both_ends() {
-        let (waits, fake) = (Waits::new(), Fake::new());
-        let announced = waits.add(&fake, stream(0), Some((context(2), 1)), ENDS).unwrap();
-        assert!(waits.finish(&fake, announced));
-        assert_eq!([0, 1, 2].map(|number| count(&waits, Of::Context(context(number)))), [1, 1, 0]);
-    }
-
-    #[test]
-    fn next_on_the_legacy_stream_only_for_who_takes_away() {
-        let (waits, fake) = (Waits::new(), Fake::new());
-        copied(&waits, &fake, Stream::Legacy);
-        assert!(fake.events.borrow().is_empty());
-        assert_eq!([Of::Context(context(1)), Of::All].map(|of| count(&waits, of)), [0, 1]);
-        let pending = all(&waits, Of::Memory(context(1)))[0];
-        assert_eq!((pending.event, pending.end), (None, context(0)));
-    }
-
-    #[test]
-    fn announced_and_left_is_recorded_by_the_next_that_waits() {
-        let (waits, fake) = (Waits::new(), Fake::new());
-        copied(&waits, &fake, stream(0));
-        wait(&waits, &fake, Of::All);
-        let left = waits.announce(stream(0), ENDS).unwrap();
-        let mut pending = all(&waits, Of::Context(context(1)))[0];
-        waits.is_over(&pending);
-        assert_eq!(count(&waits, Of::All), 1, "a thread that recorded nothing has not waited for it");
-        let recorded = waits.record_left(&fake, &pending, 0).unwrap();
-        let Left(Some((_, event))) = recorded else { panic!("{recorded:?}") };
-        assert_eq!((fake.events.borrow().get(&event), pending.event == Some(event)), (Some(&0x5000), false));
-        waits.left_is_over(&mut pending, recorded);
-        waits.is_over(&pending);
-        assert_eq!(count(&waits, Of::All), 0);
-        // The call was only under way: its copy may have come after that event.
-        assert!(waits.finish(&fake, left));
-        assert_eq!(count(&waits, Of::All), 1);
-        wait(&waits, &fake, Of::All);
-        let failed = waits.announce(stream(0), ENDS).unwrap();
-        waits.withdraw(failed);
-        let pending = all(&waits, Of::All)[0];
-        assert!(waits.record_left(&fake, &pending, 0).is_none(), "the copy was not made");
-    }
-
-    /// The call returns, and the stream gets more work, while another thread is about to record an event for it.
-    #[test]
-    fn announced_and_finished_meanwhile_keeps_the_event_of_its_call() {
-        let (waits, fake) = (Waits::new(), Fake::new());
-        copied(&waits, &fake, stream(0));
-        let under_way = waits.announce(stream(0), ENDS).unwrap();
-        let mut pending = all(&waits, Of::All)[0];
-        assert!(waits.finish(&fake, under_way));
-        let late = waits.record_left(&fake, &pending, 0).unwrap();
-        let Left(Some((_, event))) = late else { panic!("{late:?}") };
-        assert_ne!(pending.event, Some(event), "whoever comes later does not wait for later work");
-        waits.left_is_over(&mut pending, late);
-        waits.is_over(&pending);
-        assert_eq!(all(&waits, Of::All)[0].event, pending.event);
-    }
-
-    #[test]
-    fn announced_on_another_threads_stream_is_not_recorded() {
-        let (waits, fake) = (Waits::new(), Fake::new());
-        let stream = Stream::PerThread(context(0), 7);
-        copied(&waits, &fake, stream);
-        fake.events.borrow_mut().clear();
-        let _left = waits.announce(stream, ENDS).unwrap();
-        let pending = all(&waits, Of::All)[0];
-        assert!(waits.record_left(&fake, &pending, 8).is_none() && fake.events.borrow().is_empty());
-        assert!(waits.record_left(&fake, &pending, 7).is_some());
-        assert_eq!(fake.events.borrow().len(), 1);
-    }
-
-    /// A call that returns after its entry has ceased to be used.
-    #[test]
-    fn finish_of_an_entry_that_serves_another_stream_fails() {
-        let (waits, fake) = (Waits::new(), Fake::new());
-        copied(&waits, &fake, stream(0));
-        let late = waits.announce(stream(0), ENDS).unwrap();
-        fake.ids.borrow_mut().insert(context(0), 2);
-        waits.contexts_have_ended(&fake, &Ended::new(&fake, None, None));
-        assert!(!waits.finish(&fake, late));
-        waits.withdraw(late);
-        assert!(!waits.are_pending(&Of::All));
-    }
-
-    #[test]
-    fn stream_is_gone_and_its_handle_is_given_anew() {
-        let (waits, fake) = (Waits::new(), Fake::new());
-        copied(&waits, &fake, stream(0));
-        waits.stream_is_gone(&fake, stream(0));
-        assert!(waits.announce(stream(0), ENDS).is_none());
-        copied(&waits, &fake, stream(0));
-        assert_eq!((count(&waits, Of::All), made(&fake)), (2, 2), "the copy goes on, each by an event of its own");
-        let _left = waits.announce(stream(0), ENDS).unwrap();
-        fake.events.borrow_mut().clear();
-        waits.stream_is_gone(&fake, stream(0));
-        assert_eq!(fake.events.borrow().len(), 1, "recorded while there is the stream");
-        wait(&waits, &fake, Of::All);
-        (1..3).for_each(|number| copied(&waits, &fake, stream(number)));
-        assert_eq!((count(&waits, Of::All), made(&fake)), (2, 2), "they serve other streams");
-    }
-
-    #[test]
-    fn contexts_that_are_gone_take_their_events_along() {
-        let (waits, fake) = (Waits::new(), Fake::new());
-        copied(&waits, &fake, stream(0));
-        copied(&waits, &fake, Stream::Legacy);
-        waits.context_is_ending(context(0));
-        assert!(waits.announce(stream(0), ENDS).is_none());
-        fake.ids.borrow_mut().insert(context(0), 2);
-        waits.contexts_have_ended(&fake, &Ended::new(&fake, None, None));
-        assert_eq!(count(&waits, Of::All), 1, "its legacy default stream is another, too, but that is not known");
-        assert!(waits.add(&fake, stream(0), Some((context(0), 2)), ENDS).is_some());
-        assert_eq!(made(&fake), 2, "no event of the former context serves the next");
-        fake.ids.borrow_mut().insert(context(0), 0);
-        waits.contexts_have_ended(&fake, &Ended::new(&fake, None, None));
-        assert!(!waits.are_pending(&Of::All) && waits.announce(stream(0), ENDS).is_none());
-        copied(&waits, &fake, stream(0));
-        assert_eq!(waits.pair_count.load(Relaxed), 1);
-    }
-
-    #[test]
-    fn add_as_many_streams_as_there_are_and_no_more_events_than_copies_under_way() {
-        const MANY: usize = 10_000;
-        let (waits, fake) = (Waits::new(), Fake::new());
-        (0..MANY).for_each(|number| copied(&waits, &fake, stream(number)));
-        assert_eq!((count(&waits, Of::Context(context(1))), made(&fake)), (MANY, MANY as u64));
-        (0..MANY).for_each(|number| assert!(waits.announce(stream(number), ENDS).is_some(), "{number}"));
-        (0..MANY).for_each(|number| waits.stream_is_gone(&fake, stream(number)));
-        wait(&waits, &fake, Of::All);
-        let blocks = os::lock(&waits.locked).block_count;
-        // Some are under way all the time, and nobody waits.
-        for number in 0..3 * MANY {
-            copied(&waits, &fake, stream(number));
-            waits.stream_is_gone(&fake, stream(number));
-            let keep = |_: &usize, stream: &mut usize| *stream < 0x5000 + 16 * 0x10;
-            fake.events.borrow_mut().retain(keep);
-        }
-        assert!(count(&waits, Of::All) <= 64, "{}", count(&waits, Of::All));
-        assert_eq!((os::lock(&waits.locked).block_count, made(&fake)), (blocks, MANY as u64));
-    }
-
-    #[test]
-    fn add_takes_the_events_of_streams_whose_copies_are_over() {
-        const MANY: usize = 5000;
-        let (waits, fake) = (Waits::new(), Fake::new());
-        let event = waits.event(&fake, OWN.unwrap()).unwrap();
-        assert!(waits.add_graph(0x7000, (OWN.unwrap(), event), ENDS));
-        for round in 0..5 {
-            (0..MANY).for_each(|number| copied(&waits, &fake, stream(round * MANY + number)));
-            assert_eq!(count(&waits, Of::All), MANY);
-            wait(&waits, &fake, Of::All);
-        }
-        assert!(made(&fake) <= MANY as u64 + 1024 + 64, "{}", made(&fake));
-        assert!(waits.announce(Stream::Graph(0x7000), ENDS).is_some(), "its nodes record the event still");
-    }
-
-    #[test]
-    fn graph_records_its_event_itself() {
-        const EXEC: Stream = Stream::Graph(0x7000);
-        let (waits, fake) = (Waits::new(), Fake::new());
-        let event = waits.event(&fake, OWN.unwrap()).unwrap();
-        assert!(waits.announce(EXEC, ENDS).is_none() && waits.add_graph(0x7000, (OWN.unwrap(), event), ENDS));
-        copied(&waits, &fake, EXEC);
-        assert!(fake.events.borrow().is_empty());
-        assert_eq!([0, 1].map(|number| count(&waits, Of::Context(context(number)))), [1, 1], "launched on any stream");
-        waits.stream_is_gone(&fake, EXEC);
-        assert_eq!(all(&waits, Of::All)[0].event, Some(event));
-        wait(&waits, &fake, Of::All);
-        assert_eq!(waits.event(&fake, OWN.unwrap()), Some(event));
-    }
-
-    /// Four threads copy on their own streams and wait now and then. No thread misses a copy that it made before.
-    #[test]
-    fn next_misses_no_copy_while_others_wait() {
-        let (waits, seen) = (Waits::new(), [const { AtomicU64::new(0) }; 1024]);
-        let of = Of::Context(context(1));
-        std::thread::scope(|scope| {
-            for thread in 0..4 {
-                let (waits, seen, of) = (&waits, &seen, &of);
-                scope.spawn(move || {
-                    let fake = Fake::new();
-                    for round in 0..5000 {
-                        let own = stream(thread * 100 + round % 7);
-                        copied(waits, &fake, own);
-                        let (number, entry) = waits.find(own.key(), 0).unwrap();
-                        let recorded = entry[RECORDED].load(SeqCst);
-                        let pending = all(waits, *of);
-                        let is_over = || seen[number as usize].load(SeqCst) >= recorded;
-                        let mine = pending.iter().find(|pending| pending.stream == own);
-                        assert!(mine.is_some() || is_over(), "thread {thread}, round {round}");
-                        for pending in pending.iter().filter(|_| round % 3 == 0) {
-                            seen[pending.entry as usize].fetch_max(pending.recorded, SeqCst);
-                            waits.is_over(pending);
-                        }
-                        if round % 11 == 0 {
-                            waits.stream_is_gone(&fake, own);
-                        }
-                    }
-                });
-            }
-        });
-    }
-}
+mod tests;

@@ -7,6 +7,7 @@
 //! system says.
 
 use std::ffi::c_void;
+use std::ops::Range;
 
 use gimli::{
     BaseAddresses, CfaRule, EhFrame, EhFrameOffset, EndianSlice, LittleEndian, Operation, Register, RegisterRule,
@@ -16,7 +17,7 @@ use parking_lot::Mutex;
 
 use super::loader;
 use crate::os::{self, Memory, Registers};
-use crate::record::modules::{self, Module, u32_at};
+use crate::record::modules::{self, u32_at};
 
 /// How many functions are found at most; those of a static runtime are some four.
 pub(crate) const CALLERS: usize = 8;
@@ -49,8 +50,16 @@ struct Stack {
     /// Whether the frame's function is in a call: then that lies before the address.
     is_call: bool,
     blocks: Blocks,
-    /// The module of the last frame, and its table.
-    place: Option<(Module, usize)>,
+    /// Where the last frame's function is.
+    place: Option<Place>,
+}
+
+/// A piece of code, and where the table for its unwinding is.
+#[derive(Clone)]
+struct Place {
+    code: Range<usize>,
+    table: usize,
+    is_c_library: bool,
 }
 
 impl Stack {
@@ -61,7 +70,7 @@ impl Stack {
             && let Some(address) = self.get(RETURN)
             && let Some(at) = address.checked_sub(1)
             && self.table(at).is_some()
-            && self.place.as_ref().is_some_and(|(module, _)| !module.is_c_library())
+            && self.place.as_ref().is_some_and(|place| !place.is_c_library)
         {
             // A hook of ours around an enclosing call is no place in the program.
             if !loader::is_own(at as *const c_void) {
@@ -151,28 +160,25 @@ impl Stack {
 
     /// The table of the module that an address lies in.
     fn table(&mut self, at: usize) -> Option<usize> {
-        if let Some((_, table)) = self.place.as_ref().filter(|(module, _)| module.covers(at)) {
-            return Some(*table);
+        /// Where walks have come by.
+        static KNOWN: Mutex<Vec<Place>> = Mutex::new(Vec::new());
+        if !self.place.as_ref().is_some_and(|place| place.code.contains(&at)) {
+            let known = KNOWN.lock().iter().find(|place| place.code.contains(&at)).cloned();
+            // A library may have gone, and another come to where it was: if a table is there still, it is of what is there.
+            self.place = known.filter(|place| self.blocks.functions(place.table).is_some()).or_else(|| {
+                let there = modules::in_memory();
+                let module = there.iter().find(|module| module.covers(at))?;
+                let table = module.unwind_table(|bytes, from| self.blocks.fill(from, bytes).is_some())?;
+                let place = Place { code: module.range.clone(), table, is_c_library: module.is_c_library() };
+                let mut known = KNOWN.lock();
+                let is_there = |other: &Place| there.iter().any(|module| module.range == other.code);
+                known.retain(|other| other.code != place.code && is_there(other));
+                known.push(place.clone());
+                Some(place)
+            });
         }
-        // A library may have gone, and another come to where it was.
-        let place = [false, true].into_iter().find_map(|is_anew| {
-            let module = module_at(at, is_anew)?;
-            let table = module.unwind_table(|bytes, from| self.blocks.fill(from, bytes).is_some())?;
-            Some((module, table))
-        });
-        self.place = place;
-        self.place.as_ref().map(|(_, table)| *table)
+        self.place.as_ref().map(|place| place.table)
     }
-}
-
-/// The module that an address lies in, by what is known of the process's memory, or was found out anew.
-fn module_at(address: usize, is_anew: bool) -> Option<Module> {
-    static MODULES: Mutex<Vec<Module>> = Mutex::new(Vec::new());
-    let mut modules = MODULES.lock();
-    if is_anew {
-        *modules = modules::in_memory();
-    }
-    modules.iter().find(|module| module.covers(address)).cloned()
 }
 
 type Section<'a> = EhFrame<EndianSlice<'a, LittleEndian>>;
@@ -263,15 +269,18 @@ impl Blocks {
         (8..=Self::RULES).contains(&bytes).then_some(bytes + 4)
     }
 
-    /// Where the rules are of the last function in the table that begins at an address or before it.
-    fn find(&mut self, table: usize, at: usize) -> Option<usize> {
+    /// How many functions a table has; none if there is no table.
+    fn functions(&mut self, table: usize) -> Option<u32> {
         /// Version 1, and how numbers are stored: as all linkers for this machine do. Then the address of all rules, and the count.
         const HEADER: [u8; 4] = [1, 0x1b, 0x03, 0x3b];
         let mut header = [0; 12];
         self.fill(table, &mut header)?;
-        if !header.starts_with(&HEADER) {
-            return None;
-        }
+        if header.starts_with(&HEADER) { u32_at(&header, 8) } else { None }
+    }
+
+    /// Where the rules are of the last function in the table that begins at an address or before it.
+    fn find(&mut self, table: usize, at: usize) -> Option<usize> {
+        let count = self.functions(table)?;
         let mut entry = |index: u32| {
             let mut pair = [0; 8];
             self.fill(table.checked_add(12 + 8 * index as usize)?, &mut pair)?;
@@ -279,7 +288,7 @@ impl Blocks {
             Some((address(0)?, address(4)?))
         };
         // Between the last that begins before it, and the first that does not.
-        let (mut low, mut high) = (0, u32_at(&header, 8)?);
+        let (mut low, mut high) = (0, count);
         while low + 1 < high {
             let middle = low + (high - low) / 2;
             if entry(middle)?.0 <= at { low = middle } else { high = middle }

@@ -10,7 +10,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 /// A piece of code in memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Module {
-    pub(super) range: Range<usize>,
+    pub(crate) range: Range<usize>,
     /// Where the beginning of the file is in memory, if it is there.
     start: Option<usize>,
     /// Where it begins in the file.
