@@ -43,13 +43,18 @@ pub(crate) fn traced(
     if look == Look::Leaves {
         return host::passed_on((function, caller), arguments, real);
     }
-    if function.is_regular() || function.layer() == Layer::Hip {
+    if !has_own_path(function) {
         return considered(function, (caller, found), arguments, look, &real);
     }
     seen(function, (caller, found), arguments, look, real)
 }
 
-/// [`seen`], once for all functions that it makes one: each hook with its own made the library a tenth larger.
+/// Whether a hook has [`seen`] for itself, which saves its calls some 100 instructions: copies of CUDA that name devices.
+const fn has_own_path(function: Function) -> bool {
+    matches!(function.effect(), Effect::Copy(_)) && !function.is_regular() && !matches!(function.layer(), Layer::Hip)
+}
+
+/// [`seen`], once for all other functions: each hook with its own would make the library a tenth larger.
 #[inline(never)]
 fn considered(
     function: Function,
