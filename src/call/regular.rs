@@ -26,7 +26,7 @@ const AGAIN: u8 = 250;
 /// A call, as far as its arguments tell and is known without a question.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Look {
-    /// A regular copy of CUDA in one dimension that does not go between devices.
+    /// A regular copy of CUDA in one dimension that does not go between devices, as far as is known.
     Leaves,
     /// One that does.
     Between,
@@ -48,6 +48,7 @@ pub(super) fn look(function: Function, arguments: &[Value]) -> Look {
             match ACCESS.between([src as u64, dst as u64]) {
                 Some(Between::Others) => Look::Leaves,
                 Some(Between::Devices) => Look::Between,
+                Some(Between::Unknown) if !is_asked_again(thread::current()) => Look::Leaves,
                 Some(Between::Unknown) | None => Look::Open,
             }
         }

@@ -19,7 +19,7 @@ use super::{
     timing, validate, waits,
 };
 use crate::api::abi::{Code, Value};
-use crate::api::{Effect, Function, Layer};
+use crate::api::{Copies, Effect, Function, Layer};
 use crate::model::{Part, Path, counters};
 use crate::os;
 use crate::policy::{VALIDATE, capture};
@@ -49,9 +49,11 @@ pub(crate) fn traced(
     seen(function, (caller, found), arguments, look, real)
 }
 
-/// Whether a hook has [`seen`] for itself, which saves its calls some 100 instructions: copies of CUDA that name devices.
+/// Whether a hook has [`seen`] for itself, which saves its calls some 100 instructions: copies of CUDA that name devices, and launches of graphs.
+#[inline(always)]
 const fn has_own_path(function: Function) -> bool {
-    matches!(function.effect(), Effect::Copy(_)) && !function.is_regular() && !matches!(function.layer(), Layer::Hip)
+    let is_common = matches!(function.effect(), Effect::Copy(_) | Effect::Copies(Copies::graph));
+    is_common && !function.is_regular() && !matches!(function.layer(), Layer::Hip)
 }
 
 /// [`seen`], once for all other functions: each hook with its own would make the library a tenth larger.
