@@ -59,9 +59,7 @@ fn has_returned(function: Function, caller: Caller) {
 fn note(function: Function, caller: Caller, first: Option<&Value>) {
     let Some((trace, thread)) = place(function, caller) else { return };
     let (address, now) = (caller.return_address() as usize, trace.now());
-    let is_looked_for = is_long(function) && may_look(now, thread.rests_until.get());
-    let found = if is_looked_for { look(function, caller, now) } else { None };
-    let site = found.or_else(|| trace.known_site(address));
+    let site = looked_for(function, caller, now).or_else(|| trace.known_site(address));
     let site = site.unwrap_or_else(|| mode::unseen(|| trace.new_site(address)));
     let handle = match first {
         Some(&(Value::Address(word) | Value::Stream(word))) => word as u64,
@@ -74,6 +72,12 @@ fn note(function: Function, caller: Caller, first: Option<&Value>) {
     if is_noted && function.layer() == Layer::Runtime {
         thread.noted.set(caller.stack());
     }
+}
+
+/// The number of the place of a call that may block for long, if the thread may look for it, and more is found than the address.
+pub(super) fn looked_for(function: Function, caller: Caller, now: u64) -> Option<u16> {
+    let may_look = is_long(function) && may_look(now, thread::current().rests_until.get());
+    if may_look { look(function, caller, now) } else { None }
 }
 
 /// Whether a call may block for long, and does not only begin something.

@@ -194,7 +194,11 @@ impl Shared {
             let block = trace.block(block, &mut buffer).unwrap().unwrap();
             // A batch or a graph has its pairs in records of their own.
             let is_counted = |call: &Record| call.function == PART || call.depth == 0 && call.src_device.is_some();
-            for call in block.calls().filter(|call| is_counted(call) && call.result == 0 && call.bytes > 0) {
+            for call in block
+                .calls()
+                .filter(|call| !call.is_with_host())
+                .filter(|call| is_counted(call) && call.result == 0 && call.bytes > 0)
+            {
                 *copied.entry([call.src_device.unwrap(), call.dst_device.unwrap()]).or_default() += call.bytes;
                 paths.insert(Taken::numbered(call.path));
             }

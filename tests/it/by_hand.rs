@@ -28,6 +28,9 @@ fn by_hand(flavour: &str, what: &str) -> ByHand {
     let report = Program::new(command()).arg("report").arg(folder.to_string_lossy()).arg("--json").plain();
     report.assert_success();
     let report: Value = serde_json::from_str(&report.stdout).unwrap();
+    let calls = Program::new(command()).arg("report").arg(folder.to_string_lossy()).arg("--calls").plain().stdout;
+    let of_the_host = calls.lines().filter(|line| line.contains("Memcpy")).filter(|line| line.contains(", host, "));
+    assert_eq!(of_the_host.count(), calls.lines().filter(|line| line.contains("> host ")).count(), "{calls}");
     let paths = report["pairs"].as_array().unwrap().iter().filter(|pair| pair["src"] != pair["dst"]);
     let mut paths = paths.flat_map(|pair| pair["paths"].as_array().unwrap()).filter(|path| path["class"] == "by-hand");
     let ways = report["by_hand"].as_array().unwrap().clone();

@@ -114,7 +114,7 @@ fn recorded(program: &Program) -> (BTreeMap<String, usize>, usize) {
     let mut buffer = Vec::new();
     for block in 0..trace.blocks() {
         let block = trace.block(block, &mut buffer).unwrap().unwrap();
-        for call in block.calls().filter(|call| call.depth == 0) {
+        for call in block.calls().filter(|call| !call.is_with_host()).filter(|call| call.depth == 0) {
             let name = |number: u8| trace.notes_of(NoteKind::Function).find(|note| note.number == u32::from(number));
             match call.state {
                 State::Done => {

@@ -36,7 +36,7 @@ fn copied_in(file: &Path) -> BTreeMap<(u8, u8, String), (u64, u64)> {
     let trace = Trace::open(file).unwrap();
     let (mut sums, mut buffer) = (BTreeMap::new(), Vec::new());
     for block in 0..trace.blocks() {
-        for call in trace.block(block, &mut buffer).unwrap().unwrap().calls() {
+        for call in trace.block(block, &mut buffer).unwrap().unwrap().calls().filter(|call| !call.is_with_host()) {
             let path = Taken::numbered(call.path).filter(|&path| path != Taken::Captured);
             if let Some(path) = path.filter(|_| call.is_part() || call.depth == 0) {
                 let pair = (call.src_device.unwrap(), call.dst_device.unwrap(), path.title());

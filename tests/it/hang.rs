@@ -217,7 +217,7 @@ fn what_blocks_is_named() {
     for (what, function) in [
         ("event", "cudaEventSynchronize"),
         ("context", "cudaDeviceSynchronize"),
-        ("copy", "cudaMemcpy"),
+        ("copy", "cudaMemcpy (1.0 MB, host)"),
         ("free", "cuMemFree_v2"),
     ] {
         let job = Job::new(what, 1, 1);

@@ -74,7 +74,15 @@ fn copies(trace: &Trace) -> BTreeMap<u64, Vec<Option<(u32, String)>>> {
     let mut records: Vec<Record> = Vec::new();
     let mut buffer = Vec::new();
     for block in 0..trace.blocks() {
-        records.extend(trace.block(block, &mut buffer).unwrap().unwrap().calls().filter(|call| call.depth == 0));
+        records.extend(
+            trace
+                .block(block, &mut buffer)
+                .unwrap()
+                .unwrap()
+                .calls()
+                .filter(|call| !call.is_with_host())
+                .filter(|call| call.depth == 0),
+        );
     }
     for record in records.iter().filter(|record| record.bytes > 0) {
         copies.entry(record.bytes).or_default().push(lines.get(&u32::from(record.site)).cloned());
@@ -163,7 +171,14 @@ fn python_programs_do_the_same_and_each_copy_is_recorded() {
     let mut buffer = Vec::new();
     let mut inner = 0;
     for block in 0..trace.blocks() {
-        inner += trace.block(block, &mut buffer).unwrap().unwrap().calls().filter(|call| call.depth == 1).count();
+        inner += trace
+            .block(block, &mut buffer)
+            .unwrap()
+            .unwrap()
+            .calls()
+            .filter(|call| !call.is_with_host())
+            .filter(|call| call.depth == 1)
+            .count();
     }
     assert!(inner > 3000, "{inner} of the driver's copies have a record");
     fs::remove_dir_all(folder).unwrap();

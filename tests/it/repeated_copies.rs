@@ -43,7 +43,7 @@ fn read(trace: &Trace) -> Recorded {
     let mut buffer = Vec::new();
     for number in 0..trace.blocks() {
         let block = trace.block(number, &mut buffer).unwrap().unwrap();
-        for call in block.calls().filter(|call| !call.is_part()) {
+        for call in block.calls().filter(|call| !call.is_with_host()).filter(|call| !call.is_part()) {
             assert_eq!(call.state, State::Done, "{call:?}");
             if call.depth == 0 {
                 around.insert(block.thread, call);
@@ -329,7 +329,7 @@ fn copies_that_are_left_or_interrupted_leave_nothing_behind() {
     let mut buffer = Vec::new();
     for number in 0..trace.blocks() {
         let block = trace.block(number, &mut buffer).unwrap().unwrap();
-        threads.entry(block.thread).or_default().extend(block.calls());
+        threads.entry(block.thread).or_default().extend(block.calls().filter(|call| !call.is_with_host()));
     }
     let main = threads.remove(&trace.process()).unwrap();
     // 40 before each jump, and the copy that was left; 40 after it, and after each thread.
@@ -388,7 +388,7 @@ fn counted_once(program: &Program) {
         let mut by_program = 0;
         let mut buffer = Vec::new();
         for number in 0..trace.blocks() {
-            for call in trace.block(number, &mut buffer).unwrap().unwrap().calls() {
+            for call in trace.block(number, &mut buffer).unwrap().unwrap().calls().filter(|call| !call.is_with_host()) {
                 assert_eq!((call.state, call.result, call.bytes), (State::Done, 0, 8192), "{call:?}");
                 // The program's own, whatever it has interrupted, and so one copy in a report, with devices and path.
                 assert_eq!((call.src_device, call.dst_device, call.path != 0), (Some(0), Some(1), true), "{call:?}");
@@ -470,7 +470,7 @@ fn recorded_once(function: &str, [copies, jumps]: [&str; 2], (every, in_soak): (
     let mut buffer = Vec::new();
     for number in 0..trace.blocks() {
         let block = trace.block(number, &mut buffer).unwrap().unwrap();
-        let calls: Vec<Record> = block.calls().collect();
+        let calls: Vec<Record> = block.calls().filter(|call| !call.is_with_host()).collect();
         calls
             .iter()
             .filter(|call| call.state == State::Done)

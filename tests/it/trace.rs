@@ -58,7 +58,10 @@ fn returned_by_thread(trace: &Trace, function: &str) -> BTreeMap<u32, u64> {
     let mut returned = BTreeMap::new();
     for block in 0..trace.blocks() {
         let block = trace.block(block, &mut buffer).unwrap().unwrap();
-        let calls = block.calls().filter(|call| u32::from(call.function) == number && call.depth == 0);
+        let calls = block
+            .calls()
+            .filter(|call| !call.is_with_host())
+            .filter(|call| u32::from(call.function) == number && call.depth == 0);
         *returned.entry(block.thread).or_default() += calls.filter(|call| call.state == State::Done).count() as u64;
     }
     returned
@@ -164,8 +167,11 @@ fn findings_are_noted_in_full_and_at_each_call() {
     assert!(finding.string(0).contains("cudaErrorPeerAccessAlreadyEnabled"), "{}", finding.string(0));
     let mut buffer = Vec::new();
     let block = trace.block(0, &mut buffer).unwrap().unwrap();
-    let broken: Vec<_> =
-        block.calls().filter(|call| call.rules().any(|rule| u32::from(rule) == finding.number)).collect();
+    let broken: Vec<_> = block
+        .calls()
+        .filter(|call| !call.is_with_host())
+        .filter(|call| call.rules().any(|rule| u32::from(rule) == finding.number))
+        .collect();
     assert!(!broken.is_empty() && broken.iter().all(|call| call.depth == 0 && call.result == 704), "{broken:?}");
 }
 
@@ -176,7 +182,10 @@ fn answers_by_rule(trace: &Trace, rule: &str) -> Vec<(i32, bool)> {
     let mut answers = Vec::new();
     for block in 0..trace.blocks() {
         let block = trace.block(block, &mut buffer).unwrap().unwrap();
-        let calls = block.calls().filter(|call| call.depth == 0 && call.state == State::Done);
+        let calls = block
+            .calls()
+            .filter(|call| !call.is_with_host())
+            .filter(|call| call.depth == 0 && call.state == State::Done);
         answers.extend(calls.map(|call| (call.result, call.rules().any(|rule| u32::from(rule) == number))));
     }
     answers
@@ -215,7 +224,7 @@ fn finding_that_becomes_true_in_a_loop_is_made_soon_and_then_at_each_call() {
         let mut copies: Vec<Record> = Vec::new();
         for block in 0..trace.blocks() {
             let block = trace.block(block, &mut buffer).unwrap().unwrap();
-            copies.extend(block.calls().filter(|call| call.depth == 0));
+            copies.extend(block.calls().filter(|call| !call.is_with_host()).filter(|call| call.depth == 0));
         }
         let found: Vec<usize> = (0..copies.len()).filter(|&copy| copies[copy].rules().next().is_some()).collect();
         assert_eq!(copies.len(), 200);
@@ -324,7 +333,10 @@ fn threads_that_come_and_go_take_room_for_their_records_only() {
     let mut buffer = Vec::new();
     for number in 0..trace.blocks() {
         let block = trace.block(number, &mut buffer).unwrap().unwrap();
-        block.calls().for_each(|call| threads.entry(call.bytes).or_default().push(block.thread));
+        block
+            .calls()
+            .filter(|call| !call.is_with_host())
+            .for_each(|call| threads.entry(call.bytes).or_default().push(block.thread));
     }
     assert!(threads.keys().copied().eq(1..=THREADS), "{} threads", threads.len());
     assert!(threads.values().all(|of| of.len() == 2 && of[0] == of[1]), "calls of one thread under another");
@@ -473,7 +485,14 @@ fn calls(trace: &Trace) -> Vec<(String, Record)> {
     let mut buffer = Vec::new();
     let mut calls = Vec::new();
     for block in 0..trace.blocks() {
-        for call in trace.block(block, &mut buffer).unwrap().unwrap().calls().filter(|call| !call.is_part()) {
+        for call in trace
+            .block(block, &mut buffer)
+            .unwrap()
+            .unwrap()
+            .calls()
+            .filter(|call| !call.is_with_host())
+            .filter(|call| !call.is_part())
+        {
             let function = trace.notes_of(NoteKind::Function).find(|note| note.number == u32::from(call.function));
             calls.push((function.unwrap().string(1).to_owned(), call));
         }
@@ -626,7 +645,7 @@ fn gpu_timing_samples_copies_and_measures_some() {
     let mut buffer = Vec::new();
     for (block, thread) in trace.block_threads().enumerate() {
         let [copies, timed, known] = threads.entry(thread).or_default();
-        for call in trace.block(block, &mut buffer).unwrap().unwrap().calls() {
+        for call in trace.block(block, &mut buffer).unwrap().unwrap().calls().filter(|call| !call.is_with_host()) {
             let function = trace.notes_of(NoteKind::Function).find(|note| note.number == u32::from(call.function));
             if function.unwrap().string(1) == "cuMemcpyPeerAsync" && call.state == State::Done && call.result == 0 {
                 *copies += 1;

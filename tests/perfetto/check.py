@@ -214,7 +214,7 @@ def perfetto(t, export):
     same("processes are named by their ranks", [name.split(":")[0] for name, in named], [f"rank {rank}" for rank in ranks])
 
     functions = {(f["layer"], f["name"]): f["calls"] for f in export.report["functions"]}
-    counted = rows(f"select category, name, count(*) from {SLICES} where category not in ('copy', 'mark') group by 1, 2")
+    counted = rows(f"select category, name, count(*) from {SLICES} where category not in ('copy', 'mark', 'host') group by 1, 2")
     check("functions and how often they were called", {(layer, name): calls for layer, name, calls in counted}, functions)
     arguments = f"from {SLICES} s join args using (arg_set_id) where s.category not in ('copy', 'mark') and args.key = 'args.%s'"
     open_calls = rows(f"select pid - 1, tid, ts, name {arguments % 'unfinished'} and depth = 0")

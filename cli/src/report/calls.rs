@@ -206,7 +206,8 @@ fn gpu(report: &Report, call: &Call, ordinal: Option<u8>) -> Option<String> {
 /// Writes the arguments that are known. Devices are the ordinals of the process.
 fn arguments(line: &mut String, call: &Call, words: &Words) -> fmt::Result {
     let record = &call.record;
-    let (from, to) = (Device(record.src_device), Device(record.dst_device));
+    let end = |device| Device(device, if record.is_with_host() { "host" } else { "?" });
+    let (from, to) = (end(record.src_device), end(record.dst_device));
     if record.src_device.is_none() && record.dst == 0 && record.src == 0 && record.bytes > 0 {
         write!(line, "{} bytes between devices, stream={}", record.bytes, stream(record.stream, &words.layer))?;
     } else if words.function.contains("Memcpy") {
@@ -230,14 +231,15 @@ impl Display for Address {
     }
 }
 
-struct Device(Option<u8>);
+/// A device, and the word where there is none.
+struct Device(Option<u8>, &'static str);
 
 impl Display for Device {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
         match self.0 {
             Some(REMOTE..) => out.write_str("another process"),
             Some(ordinal) => write!(out, "{ordinal}"),
-            None => out.write_str("?"),
+            None => out.write_str(self.1),
         }
     }
 }

@@ -299,7 +299,9 @@ impl Events<'_> {
             return Ok(begins);
         }
         let args = self.told(call, words, from);
-        let layer = Json(&words.layer);
+        // Copies with the host are no calls that the report counts, unless they hang.
+        let is_with_host = record.is_with_host() && record.state == State::Done;
+        let layer = Json(if is_with_host { "host" } else { &words.layer });
         let [at, took] = [begins.saturating_sub(self.start), end.saturating_sub(begins.max(self.start))].map(Micros);
         let process = source.file + 1;
         let place = format_args!("\"ts\":{at},\"pid\":{process},\"tid\":{thread}");

@@ -137,12 +137,12 @@ pub(crate) struct File {
     pub(crate) calls: u64,
     /// Calls of the program, and calls inside them.
     pub(crate) records: u64,
+    /// Records (calls of the program, and calls inside them) that were not written.
+    pub(crate) dropped: u64,
     /// Bytes that it copied from its GPUs to the host, by copies of 64 KiB and more.
     pub(crate) to_host_bytes: u64,
     /// Bytes that it copied from the host to its GPUs, likewise.
     pub(crate) from_host_bytes: u64,
-    /// Records (calls of the program, and calls inside them) that were not written.
-    pub(crate) dropped: u64,
     /// Copies, and enablings of access, of its forked children that no file has.
     #[serde(skip)]
     pub(crate) unseen: u64,

@@ -139,3 +139,75 @@ impl Tally {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use p2pshim_trace::{State, Wait};
+
+    use super::*;
+
+    const BUFFER: u64 = 0x7000;
+    const MIB: u64 = 1 << 20;
+
+    /// A copy by `device` that is under way from `when` on for 10 ticks; a download if `to_host`.
+    fn copy(device: u8, to_host: bool, when: u64, bytes: u64, sample: u64) -> Record {
+        let wait = Wait { state: State::Done, when, handle: 0, site: 1 + u16::from(to_host), function: 0 };
+        let (src_device, dst_device) = if to_host { (Some(device), None) } else { (None, Some(device)) };
+        let (src, dst) = if to_host { (0, BUFFER) } else { (BUFFER, 0) };
+        let sample = (sample != 0).then_some((when, sample));
+        Record { end: when + 10, src_device, dst_device, src, dst, bytes, sample, ..wait.record() }
+    }
+
+    fn bounced(copies: &[Record]) -> Vec<u64> {
+        let mut host = HostCopies::default();
+        copies.iter().for_each(|copy| host.add((*copy, 1)));
+        host.bounces(|site| site.into()).iter().map(|(_, (upload, _), _)| upload.bytes).collect()
+    }
+
+    /// Downloads by device 0 and uploads by device 1, with these samples.
+    fn with_samples(samples: &[[u64; 2]]) -> usize {
+        let halves = (0..).zip(samples).flat_map(|(number, [came, leaves])| {
+            [copy(0, true, number * 100, MIB, *came), copy(1, false, number * 100 + 50, MIB, *leaves)]
+        });
+        bounced(&halves.collect::<Vec<_>>()).len()
+    }
+
+    #[test]
+    fn bounces_from_three_on_and_none_if_as_many_samples_differ_as_agree() {
+        const UNKNOWN: [u64; 2] = [0, 5];
+        const SAME: [u64; 2] = [5, 5];
+        const DIFFER: [u64; 2] = [5, 6];
+        for (samples, expected) in [
+            (&[UNKNOWN; 2][..], 0),
+            (&[UNKNOWN; 5], 5),
+            (&[DIFFER, UNKNOWN, UNKNOWN, UNKNOWN], 0),
+            (&[UNKNOWN, SAME, SAME, DIFFER, UNKNOWN], 4),
+            (&[DIFFER, SAME, UNKNOWN, UNKNOWN, UNKNOWN], 0),
+            (&[[1, 1], [1, 1], [1, 1]], 3),
+        ] {
+            assert_eq!(with_samples(samples), expected, "{samples:?}");
+        }
+    }
+
+    #[test]
+    fn bounces_once_for_each_other_device_from_the_start_of_the_buffer_as_it_was_last_filled() {
+        let round = |at: u64| {
+            [
+                copy(0, true, at, MIB, 0),
+                // Back to where it came from; on; once more; to a third; more than there was; while it is being filled.
+                copy(0, false, at + 20, MIB, 0),
+                copy(1, false, at + 21, MIB / 2, 0),
+                copy(1, false, at + 22, MIB, 0),
+                copy(2, false, at + 23, MIB, 0),
+                copy(3, false, at + 24, MIB + 1, 0),
+                copy(1, true, at + 30, MIB, 0),
+                copy(4, false, at + 35, MIB, 0),
+            ]
+        };
+        let copies: Vec<Record> = (0..3).flat_map(|number| round(number * 100)).collect();
+        assert_eq!(bounced(&copies), [MIB / 2, MIB, MIB].repeat(3));
+        let elsewhere = copies.iter().filter(|copy| copy.src == 0).map(|copy| Record { dst: BUFFER + 64, ..*copy });
+        let uploads = copies.iter().filter(|copy| copy.src != 0).copied();
+        assert_eq!(bounced(&elsewhere.chain(uploads).collect::<Vec<_>>()), [0; 0]);
+    }
+}
