@@ -12,6 +12,7 @@ use super::decision::Running;
 use super::{context, mode, origin, read, thread};
 use crate::api::Layer;
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code};
+use crate::api::codes::Numbering;
 use crate::model::{Asks, Memcpy, Path, Traffic};
 use crate::objects::captures;
 use crate::os::{self, alloc};
@@ -146,15 +147,7 @@ fn begin(
         // Those of a call inside the program's say where that was made, which is the place itself.
         origin.callers.clear();
     }
-    let made = Box::new(Made {
-        function: call.function(),
-        numbering: call.numbering(),
-        site: site as usize,
-        origin,
-        record,
-        traffic,
-        waits,
-    });
+    let made = Box::new(Made { function: call.function(), site: site as usize, origin, record, traffic, waits });
     Some((made, reading))
 }
 
@@ -234,7 +227,9 @@ fn say(made: &Made, difference: Option<Difference>) {
     if let Some(record) = made.record {
         record.breaks(finding.rule as u8);
     }
-    let said = Said { function: made.function, numbering: made.numbering, finding: &finding, ret: Some(Code::SUCCESS) };
+    // Such a finding is of success, and has no code.
+    let numbering = Numbering::Usual;
+    let said = Said { function: made.function, numbering, finding: &finding, ret: Some(Code::SUCCESS) };
     record::finding::keep(&said);
     record::log::finding(&said, times, || read::call_site(made.site as *const c_void, made.origin.clone()));
 }

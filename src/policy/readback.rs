@@ -15,7 +15,6 @@ use parking_lot::Mutex;
 use super::staging::{Difference, Stager, Staging, Transfer};
 use crate::api::Function;
 use crate::api::abi::Code;
-use crate::api::codes::Numbering;
 use crate::config::{Config, Readback as Mode};
 use crate::model::{Finding, Memcpy, Origin, Path, Rule, Traffic};
 use crate::record::log;
@@ -33,7 +32,6 @@ const PENDING: usize = 4;
 #[derive(Clone)]
 pub(crate) struct Made {
     pub(crate) function: Function,
-    pub(crate) numbering: Numbering,
     /// Where the call returned to.
     pub(crate) site: usize,
     pub(crate) origin: Option<Origin>,
@@ -240,8 +238,8 @@ mod tests {
         let traffic = Traffic::new([0, 1], Path::Direct, 64);
         let [waits, has_stream] = [None, Some(5)].map(|stream| Memcpy { stream, ..Memcpy::linear(0, 1 << 40, 64) });
         assert_eq!([waits, has_stream].map(|copy| readback.wants(&copy, &traffic)), [Some(true); 2]);
-        let (function, numbering, waits_for) = (Function::cuMemcpyPeer, Numbering::Usual, true);
-        let made = Made { function, numbering, site: 0, origin: None, record: None, traffic, waits: waits_for };
+        let function = Function::cuMemcpyPeer;
+        let made = Made { function, site: 0, origin: None, record: None, traffic, waits: true };
         readback.keep(Box::new(made), Box::new(Transfer::of_test(64, 1, 1)));
         readback.is_late(&traffic);
         assert_eq!([waits, has_stream].map(|copy| readback.wants(&copy, &traffic)), [None, Some(false)]);
