@@ -95,9 +95,7 @@ fn begin((function, caller): (Function, Caller), half: Option<Half>, arguments: 
     let is_looked_at = origin::is_looked_at(address, devices, bytes) || leaves_download(host);
     let sample = if is_looked_at && half == Half::upload { mode::unseen(|| sample(host, bytes)) } else { 0 };
     let now = trace.now();
-    // It may hang.
-    let site = blocked::looked_for(function, caller, now).or_else(|| trace.known_site(address));
-    let site = site.unwrap_or_else(|| mode::unseen(|| trace.new_site(address)));
+    let site = trace.known_site(address).unwrap_or_else(|| mode::unseen(|| trace.new_site(address)));
     let record = recording::begin_record(trace, thread, (0, function as u8), site, || now)?;
     record.copies(src as u64, dst as u64, bytes, stream as u64);
     record.between(devices[0], devices[1]);
