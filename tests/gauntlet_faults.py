@@ -34,8 +34,8 @@ FAULTS = (
     # Calls do not wait for copies that p2pshim has made direct.
     ("lost-waits", "src/call/waits.rs", "while WAITS.are_pending(of) {", "while WAITS.are_pending(of) && captures::may_be_under_way() {"),
     # A copy is announced once it was made: a call of another thread that waits in between does not find it.
-    ("announced-late", "src/call/run.rs", "    let announced = waits::before(&call, &decision);\n", "",
-     "    let ret = staged.unwrap_or_else(real);\n", "    let ret = staged.unwrap_or_else(real);\n    let announced = waits::before(&call, &decision);\n"),
+    ("announced-late", "src/call/run.rs", "    let announced = waits::before(call, &decision);\n", "",
+     "    let ret = staged.unwrap_or_else(real);\n", "    let ret = staged.unwrap_or_else(real);\n    let announced = waits::before(call, &decision);\n"),
     # No event is recorded behind a copy.
     ("record-dropped", WAITS, "let is_recorded = stream.record(driver, entry[EVENT].load(Acquire) as usize);", "let is_recorded = stream != Stream::Created(usize::from(driver.is_device_memory(0)));"),
     # A copy whose call was left is not recorded by who waits.

@@ -165,6 +165,12 @@ impl<'a> Call<'a> {
         Self { request, caller, found }
     }
 
+    /// A regular copy in one dimension.
+    #[inline(always)]
+    pub(crate) fn linear(function: Function, (caller, found): (Caller, *const c_void), arguments: &'a [Value]) -> Self {
+        Self { request: Request::regular(function, arguments, |_| None), caller, found }
+    }
+
     /// Which function is called.
     #[inline(always)]
     pub(crate) fn function(&self) -> Function {

@@ -26,6 +26,7 @@ use crate::real::hip::Library;
 use crate::real::runtime;
 
 /// Decides about each copy of a call.
+#[inline(never)]
 pub(super) fn decide(call: &Call<'_>, kind: Copies) -> Decision {
     let copied = match if kind == Copies::graph { of_graph(call) } else { of_arrays(call, kind) } {
         Ok(copied) => copied,

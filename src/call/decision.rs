@@ -164,7 +164,7 @@ impl HipFacts {
 }
 
 /// A call whose real function is running: what has to be put right when that has returned. It has nothing to drop.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub(crate) struct Running {
     /// How many calls enclose this one.
     pub(crate) depth: usize,

@@ -16,6 +16,7 @@ use crate::real::hip::Library;
 use crate::record::trace;
 
 /// Decides about a call: without a question, if the path of its copy is decided already.
+#[inline(never)]
 pub(super) fn decide(call: &Call<'_>) -> Decision {
     match &call.request.asks {
         Asks::Copy(copy) => {

@@ -10,6 +10,7 @@
 use p2pshim_trace::{Begun, Capture};
 
 use super::arrival::Caller;
+use super::mode::Sees;
 use super::thread::{self, Download};
 use super::{blocked, mode, origin, recording};
 use crate::api::abi::{Code, Value};
@@ -29,12 +30,7 @@ const LEAST: u64 = 64 << 10;
 #[derive(Clone, Copy)]
 struct HostCopy {
     record: Begun,
-    function: Function,
-    caller: Caller,
     half: Half,
-    host: u64,
-    bytes: u64,
-    stream: usize,
     /// Whether its bytes are sampled and its place in the program is looked for.
     is_looked_at: bool,
 }
@@ -58,19 +54,21 @@ pub(super) fn passed_on(by: (Function, Caller), arguments: &[Value], real: impl 
 }
 
 #[inline(always)]
-fn make(
-    (function, caller): (Function, Caller),
-    half: Option<Half>,
-    arguments: &[Value],
-    real: impl Fn() -> Code,
-) -> Code {
-    let copy = if mode::sees().records() { begin((function, caller), half, arguments) } else { None };
+fn make(by: (Function, Caller), half: Option<Half>, arguments: &[Value], real: impl Fn() -> Code) -> Code {
+    if mode::sees().has(Sees::TRACE) { noted(by, half, arguments, &real) } else { real() }
+}
+
+/// Makes a copy of which the trace says something.
+#[inline(never)]
+fn noted(by: (Function, Caller), half: Option<Half>, arguments: &[Value], real: &dyn Fn() -> Code) -> Code {
+    let (function, caller) = by;
+    let copy = if mode::sees().records() { begin(by, half, arguments) } else { None };
     if copy.is_none() {
         blocked::begin(function, caller, arguments);
     }
     let ret = real();
     match copy {
-        Some(copy) => end(&copy, ret),
+        Some(copy) => end(copy, by, arguments, ret),
         None => blocked::end(function, caller),
     }
     ret
@@ -78,7 +76,7 @@ fn make(
 
 #[inline(never)]
 fn begin((function, caller): (Function, Caller), half: Option<Half>, arguments: &[Value]) -> Option<HostCopy> {
-    let [Value::Address(dst), Value::Address(src), Value::UInt(bytes), ref rest @ ..] = *arguments else { return None };
+    let (dst, src, bytes, stream) = copied(arguments)?;
     let is_meant = bytes >= LEAST && function.layer() != Layer::Hip && (half.is_some() || function.is_regular());
     let thread = thread::current();
     let is_inside = function.layer() == Layer::Driver && caller.stack() < thread.noted.get();
@@ -86,18 +84,17 @@ fn begin((function, caller): (Function, Caller), half: Option<Half>, arguments: 
         return None;
     }
     let trace = trace::file()?;
-    let half = half.or_else(|| direction(rest, [dst, src].map(|end| end as u64)))?;
-    let (host, end) = if half == Half::download { (dst as u64, src as u64) } else { (src as u64, dst as u64) };
+    let half = half.or_else(|| direction(arguments, [dst, src]))?;
+    let (host, end) = if half == Half::download { (dst, src) } else { (src, dst) };
     let device = device(end)?;
     let devices = if half == Half::download { [Some(device), None] } else { [None, Some(device)] };
-    let stream = if let [.., Value::Stream(stream)] = *rest { stream } else { 0 };
     let address = caller.return_address() as usize;
     let is_looked_at = origin::is_looked_at(address, devices, bytes) || leaves_download(host);
     let sample = if is_looked_at && half == Half::upload { mode::unseen(|| sample(host, bytes)) } else { 0 };
     let now = trace.now();
     let site = trace.known_site(address).unwrap_or_else(|| mode::unseen(|| trace.new_site(address)));
     let record = recording::begin_record(trace, thread, (0, function as u8), site, || now)?;
-    record.copies(src as u64, dst as u64, bytes, stream as u64);
+    record.copies(src, dst, bytes, stream as u64);
     record.between(devices[0], devices[1]);
     record.takes(Path::Host.number());
     if sample != 0 {
@@ -106,18 +103,25 @@ fn begin((function, caller): (Function, Caller), half: Option<Half>, arguments: 
     if function.layer() == Layer::Runtime {
         thread.noted.set(caller.stack());
     }
-    Some(HostCopy { record, function, caller, half, host, bytes, stream, is_looked_at })
+    Some(HostCopy { record, half, is_looked_at })
+}
+
+/// Destination, source, bytes and stream (0 if it names none) of a copy in one dimension.
+fn copied(arguments: &[Value]) -> Option<(u64, u64, u64, usize)> {
+    let [Value::Address(dst), Value::Address(src), Value::UInt(bytes), ref rest @ ..] = *arguments else { return None };
+    let stream = if let [.., Value::Stream(stream)] = *rest { stream } else { 0 };
+    Some((dst as u64, src as u64, bytes, stream))
 }
 
 /// The half that a copy is, by the direction that it names, or by the memory at its ends.
-fn direction(rest: &[Value], ends: [u64; 2]) -> Option<Half> {
+fn direction(arguments: &[Value], ends: [u64; 2]) -> Option<Half> {
     /// `cudaMemcpyHostToDevice` and `cudaMemcpyDeviceToHost`.
     const UPLOAD: i32 = 1;
     const DOWNLOAD: i32 = 2;
     let is_of_a_device = |end| ACCESS.known(end).is_some_and(|(place, _)| place.kind != Kind::Host);
-    match (rest, ends.map(is_of_a_device)) {
-        ([Value::MemcpyKind(UPLOAD), ..], _) | (_, [true, false]) => Some(Half::upload),
-        ([Value::MemcpyKind(DOWNLOAD), ..], _) | (_, [false, true]) => Some(Half::download),
+    match (arguments, ends.map(is_of_a_device)) {
+        ([_, _, _, Value::MemcpyKind(UPLOAD), ..], _) | (_, [true, false]) => Some(Half::upload),
+        ([_, _, _, Value::MemcpyKind(DOWNLOAD), ..], _) | (_, [false, true]) => Some(Half::download),
         _ => None,
     }
 }
@@ -155,40 +159,46 @@ fn sample(host: u64, bytes: u64) -> u32 {
 }
 
 #[inline(never)]
-fn end(copy: &HostCopy, ret: Code) {
-    let thread = thread::current();
-    if copy.function.layer() == Layer::Runtime {
-        thread.noted.set(0);
+fn end(copy: HostCopy, (function, caller): (Function, Caller), arguments: &[Value], ret: Code) {
+    if function.layer() == Layer::Runtime {
+        thread::current().noted.set(0);
     }
     let (Some(trace), true) = (trace::file(), mode::is_still_on()) else { return };
-    copy.record.done(trace.now(), copy.caller.recorded(copy.function, ret), Capture::None);
+    copy.record.done(trace.now(), caller.recorded(function, ret), Capture::None);
     if copy.is_looked_at && ret == Code::SUCCESS {
-        mode::unseen(|| look_at(copy, trace));
+        mode::unseen(|| look_at(copy, (function, caller), arguments, trace));
     }
 }
 
 /// Adds to the record where in the program the copy was made, and of a copy to the host the sample. Inside our own work.
 #[cold]
-fn look_at(copy: &HostCopy, trace: &trace::Trace) {
+fn look_at(
+    HostCopy { record, half, .. }: HostCopy,
+    (function, caller): (Function, Caller),
+    arguments: &[Value],
+    trace: &trace::Trace,
+) -> Option<()> {
+    let (dst, src, bytes, stream) = copied(arguments)?;
+    let host = if half == Half::download { dst } else { src };
     if trace.wants_gpus() {
         recording::note_gpus_before_a_copy();
     }
-    origin::of_untraced(copy.caller, copy.function, false).into_iter().for_each(|site| copy.record.comes_from(site));
+    origin::of_untraced(caller, function, false).into_iter().for_each(|site| record.comes_from(site));
     // CUDA documents that a copy with memory that it does not know has ended once its call returns.
-    let has_ended = !copy.function.base().contains("Async") || RealDriver.memory(copy.host).is_none();
+    let has_ended = !function.base().contains("Async") || RealDriver.memory(host).is_none();
     if has_ended {
-        copy.record.has_ended();
+        record.has_ended();
     }
-    if copy.half == Half::upload {
-        return;
+    if half == Half::upload {
+        return None;
     }
-    let &HostCopy { record, host, bytes, stream, .. } = copy;
     thread::current().download.set(None);
     if has_ended {
         record.sampled(trace.now(), sample(host, bytes));
     }
     let context = RealDriver.current_context().unwrap_or(0);
     thread::current().download.set(Some(Download { record, host, bytes, stream, context, is_awaited: !has_ended }));
+    Some(())
 }
 
 /// The thread has waited for a stream, or for all of the current context: its copies there have ended.

@@ -24,7 +24,6 @@ use crate::real::driver::RealDriver;
 const AGAIN: u8 = 250;
 
 /// A call, as far as its arguments tell and is known without a question.
-#[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Look {
     /// A regular copy of CUDA in one dimension that does not go between devices, as far as is known.
     Leaves,
@@ -65,8 +64,8 @@ fn is_known(function: Function) -> bool {
 
 /// Why a call of CUDA is passed on as it came, if it is. The driver is asked about memory that is not known.
 #[inline(always)]
-pub(super) fn passed_on(call: &Call<'_>, look: Look) -> Option<Reason> {
-    if !call.function().is_regular() || look == Look::Between {
+pub(super) fn passed_on(call: &Call<'_>) -> Option<Reason> {
+    if !call.function().is_regular() || call.function().layer() == Layer::Hip {
         return None;
     }
     // The call says that the host takes part, or cannot be read; or it copies nothing.

@@ -1,6 +1,6 @@
-//! The path of a call, from its arrival to its return: read [`traced`] and [`seen`] from top to bottom. A runtime's call that the driver decides about is
-//! one half ([`named`]); calls of the driver and of HIP, and batches, take the rest of [`seen`]. Only `state` rows ([`super::change`]) and copies
-//! with the host ([`super::host`]) take another path.
+//! The path of a call, from its arrival to its return: read [`traced`], [`half`] and [`whole`] from top to bottom. A runtime's copy or call about access
+//! is one half: the driver's call inside it decides. Calls of the driver and of HIP, and batches, are decided about here. Only `state` rows
+//! ([`super::change`]) and copies with the host ([`super::host`]) take another path.
 //!
 //! The real function is called outside every lock and outside the panic boundary. A cancelled thread unwinds through it, so nothing in these frames
 //! may have a destructor while it runs.
@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use super::arrival::{Call, Caller};
-use super::decision::{Decision, How, Reason, Running, path_of};
+use super::decision::{Decision, How, Reason, Refusal, Running, path_of};
 use super::regular::Look;
 use super::room::Room;
 use super::thread::{self, STAGES};
@@ -39,70 +39,112 @@ pub(crate) fn traced(
     if !mode::is_on() {
         return mode::forwarded(function, real());
     }
-    let look = regular::look(function, arguments);
-    if look == Look::Leaves {
-        return host::passed_on((function, caller), arguments, real);
+    let by = (caller, found);
+    match regular::look(function, arguments) {
+        Look::Leaves => host::passed_on((function, caller), arguments, real),
+        Look::Between if function.layer() == Layer::Runtime => linear_half(function, by, arguments, &real),
+        Look::Between => linear(function, by, arguments, &real),
+        Look::Open if has_own_path(function) => {
+            let mut room = Room::new();
+            let call = Call::new(function, caller, found, arguments, &mut room);
+            if is_half(function) { half(&call, real) } else { whole(&call, real) }
+        }
+        Look::Open if is_half(function) => any_half(function, by, arguments, &real),
+        Look::Open => any(function, by, arguments, &real),
     }
-    if !has_own_path(function) {
-        return considered(function, (caller, found), arguments, look, &real);
-    }
-    seen(function, (caller, found), arguments, look, real)
 }
 
-/// Whether a hook has [`seen`] for itself, which saves its calls some 100 instructions: copies of CUDA that name devices, and launches of graphs.
+/// Whether a hook has its path for itself, which saves its calls some 100 instructions: copies of CUDA that name devices, and launches of graphs. For
+/// each other function to have its own would make the library a tenth larger.
 #[inline(always)]
 const fn has_own_path(function: Function) -> bool {
     let is_common = matches!(function.effect(), Effect::Copy(_) | Effect::Copies(Copies::graph));
     is_common && !function.is_regular() && !matches!(function.layer(), Layer::Hip)
 }
 
-/// [`seen`], once for all other functions: each hook with its own would make the library a tenth larger.
+/// A caller, and the real function.
+type By = (Caller, *const c_void);
+
+// What these do not need is not in their frames: a stack may be small.
+
+/// The runtime's half of a regular copy in one dimension between devices.
 #[inline(never)]
-fn considered(
-    function: Function,
-    by: (Caller, *const c_void),
-    arguments: &[Value],
-    look: Look,
-    real: &dyn Fn() -> Code,
-) -> Code {
-    seen(function, by, arguments, look, real)
+fn linear_half(function: Function, by: By, arguments: &[Value], real: &dyn Fn() -> Code) -> Code {
+    half(&Call::linear(function, by, arguments), real)
 }
 
-/// Makes a call that does not leave at once.
-#[inline(always)]
-fn seen(
-    function: Function,
-    (caller, found): (Caller, *const c_void),
-    arguments: &[Value],
-    look: Look,
-    real: impl Fn() -> Code,
-) -> Code {
-    let mut parameters = Room::new();
-    let call = Call::new(function, caller, found, arguments, &mut parameters);
-    if is_named(function) {
-        if let Some(why) = regular::passed_on(&call, look) {
-            return passed_on(&call, why, real);
-        }
-        return match validate::refusal(&call) {
-            Some(refusal) => make_instead(&call, Decision::new(How::Refused(refusal))),
-            None => named(&call, real),
-        };
+/// The driver's half of such a copy.
+#[inline(never)]
+fn linear(function: Function, by: By, arguments: &[Value], real: &dyn Fn() -> Code) -> Code {
+    whole(&Call::linear(function, by, arguments), real)
+}
+
+/// The runtime's half of any call.
+#[inline(never)]
+fn any_half(function: Function, by: By, arguments: &[Value], real: &dyn Fn() -> Code) -> Code {
+    let mut room = Room::new();
+    let call = parsed(function, by, arguments, &mut room);
+    match regular::passed_on(&call) {
+        Some(why) => passed_on(&call, why, real),
+        None => half(&call, real),
     }
-    let mut decision = decide(&call, look);
+}
+
+/// Any other call.
+#[inline(never)]
+fn any(function: Function, by: By, arguments: &[Value], real: &dyn Fn() -> Code) -> Code {
+    let mut room = Room::new();
+    let call = parsed(function, by, arguments, &mut room);
+    match regular::passed_on(&call) {
+        Some(why) => passed_on(&call, why, real),
+        None => whole(&call, real),
+    }
+}
+
+/// [`Call::new`] in a frame of its own.
+#[inline(never)]
+fn parsed<'a>(function: Function, (caller, found): By, arguments: &'a [Value], room: &'a mut Room) -> Call<'a> {
+    Call::new(function, caller, found, arguments, room)
+}
+
+/// A runtime's call, which only says which function the program has called, and who.
+#[inline(always)]
+fn half(call: &Call<'_>, real: impl Fn() -> Code) -> Code {
+    if let Some(refusal) = validate::refusal(call) {
+        return refused(call, refusal);
+    }
+    let mut begun = Running::default();
+    begin(call, NOTHING, &mut begun);
+    thread::current().ends.forget();
+    let ret = real();
+    end_half(call, &begun, ret)
+}
+
+/// A call about which is decided here.
+#[inline(always)]
+fn whole(call: &Call<'_>, real: impl Fn() -> Code) -> Code {
+    // HIP is asked first.
+    if call.function().layer() != Layer::Hip
+        && let Some(refusal) = validate::refusal(call)
+    {
+        return refused(call, refusal);
+    }
+    let mut decision = decide(call);
     match decision.how {
-        How::Forward(why) if why.is_passed_on(function) => return passed_on(&call, why, real),
-        How::Forward(why) => say_forwarded(function, why),
+        How::Forward(why) if why.is_passed_on(call.function()) => return passed_on(call, why, real),
+        How::Forward(why) => say_forwarded(call.function(), why),
         How::Real | How::Staged => {}
         How::Refused(_) | How::Captured(_) | How::Harmless(_) | How::Answered(..) => {
-            return make_instead(&call, decision);
+            return make_instead(call, &decision);
         }
     }
-    let mut begun = begin(&call, &decision);
-    let timing = timing::begin(&call, &mut begun);
-    let announced = waits::before(&call, &decision);
-    let staged = if let How::Staged = decision.how { make_staged(&call, &mut decision, &begun) } else { None };
+    let mut begun = Running::default();
+    begin(call, &decision, &mut begun);
+    let timing = timing::begin(call, &mut begun);
+    let announced = waits::before(call, &decision);
+    let staged = if let How::Staged = decision.how { make_staged(call, &mut decision, &begun) } else { None };
     let ret = staged.unwrap_or_else(real);
-    let ret = end(&call, &decision, &begun, (&announced, timing), ret);
+    let ret = end(call, &decision, &begun, (&announced, timing), ret);
     announced.give_back();
     decision.copied.give_back();
     ret
@@ -111,17 +153,8 @@ fn seen(
 /// Whether a call only says which function the program has called, and who: a copy or a call about access, about which the driver's call inside
 /// it decides.
 #[inline(always)]
-const fn is_named(function: Function) -> bool {
+const fn is_half(function: Function) -> bool {
     matches!(function.layer(), Layer::Runtime) && validate::has_rules(function)
-}
-
-/// The runtime's half of a call.
-#[inline(always)]
-fn named(call: &Call<'_>, real: impl Fn() -> Code) -> Code {
-    let begun = begin(call, NOTHING);
-    thread::current().ends.forget();
-    let ret = real();
-    end_named(call, &begun, ret)
 }
 
 /// Makes a call as if there were no shim.
@@ -139,21 +172,12 @@ const NOTHING: &Decision = &Decision::new(How::Forward(Reason::DriverDecides));
 
 /// Decides about a call of the driver, where every client of CUDA ends, or of HIP, or of several copies.
 #[inline(always)]
-fn decide(call: &Call<'_>, look: Look) -> Decision {
+fn decide(call: &Call<'_>) -> Decision {
     match (call.function().layer(), call.function().effect()) {
-        (_, Effect::Copies(kind)) => return batch::decide(call, kind),
-        (Layer::Hip, _) => return hip::decide(call),
-        _ => {}
-    }
-    if let Some(why) = regular::passed_on(call, look) {
-        return Decision::new(How::Forward(why));
-    }
-    if let Some(refusal) = validate::refusal(call) {
-        return Decision::new(How::Refused(refusal));
-    }
-    match call.function().effect() {
-        Effect::Copy(_) => copy::decide(call),
-        Effect::Access(_) => peers::decide(call),
+        (_, Effect::Copies(kind)) => batch::decide(call, kind),
+        (Layer::Hip, _) => hip::decide(call),
+        (_, Effect::Copy(_)) => copy::decide(call),
+        (_, Effect::Access(_)) => peers::decide(call),
         _ => Decision::new(How::Forward(Reason::NotOurs)),
     }
 }
@@ -174,19 +198,17 @@ fn write_forwarded(function: Function, why: Reason) {
     }
 }
 
-/// Notes that the real function is about to be called.
-#[inline(always)]
-fn begin(call: &Call<'_>, decision: &Decision) -> Running {
+/// Notes that the real function is about to be called. In place, since stacks may be small.
+#[inline(never)]
+fn begin(call: &Call<'_>, decision: &Decision, running: &mut Running) {
     let thread = thread::current();
-    let (depth, before) = thread.enter(call.frame());
+    (running.depth, running.before) = thread.enter(call.frame());
     if thread.is_unfinished(u8::MAX) {
-        begin_beside(call, before.is_in_progress());
+        begin_beside(call, running.before.is_in_progress());
     }
-    let mut running = Running { depth, before, record: None, shown_since: None };
     if !mode::sees().nothing() && !thread.is_busy() {
-        begin_seen(call, decision, &mut running);
+        begin_seen(call, decision, running);
     }
-    running
 }
 
 /// A call begins while another of this thread has not returned: a signal handler or the other makes it, `is_within`, or the other was left by
@@ -216,11 +238,19 @@ fn begin_seen(call: &Call<'_>, decision: &Decision, running: &mut Running) {
     running.shown_since = sees.shows().then(|| os::uncancelled(Instant::now));
 }
 
+/// Refuses a call whose arguments are wrong.
+#[cold]
+#[inline(never)]
+fn refused(call: &Call<'_>, refusal: Refusal) -> Code {
+    make_instead(call, &Decision::new(How::Refused(refusal)))
+}
+
 /// Makes a call by another function than the real one, or refuses it.
 #[cold]
 #[inline(never)]
-fn make_instead(call: &Call<'_>, decision: Decision) -> Code {
-    let begun = begin(call, &decision);
+fn make_instead(call: &Call<'_>, decision: &Decision) -> Code {
+    let mut begun = Running::default();
+    begin(call, decision, &mut begun);
     let ret = match decision.how {
         How::Refused(refusal) => match decision.hip {
             Some(facts) => fail(facts.library, refusal.code),
@@ -241,9 +271,8 @@ fn make_instead(call: &Call<'_>, decision: Decision) -> Code {
         },
         How::Real | How::Forward(_) | How::Staged => Code::INVALID_VALUE,
     };
-    let ret = end(call, &decision, &begun, (&waits::Announcements::NONE, None), ret);
-    decision.copied.give_back();
-    ret
+    // Of several copies none is made otherwise, so that there is nothing to give back.
+    end(call, decision, &begun, (&waits::Announcements::NONE, None), ret)
 }
 
 /// Stages the copies of a call; none if the caller must call the real function instead.
@@ -317,7 +346,7 @@ fn end(
 
 /// Does what there is to do when a runtime's half has returned: the driver's has decided and counted what was copied.
 #[inline(never)]
-fn end_named(call: &Call<'_>, begun: &Running, given: Code) -> Code {
+fn end_half(call: &Call<'_>, begun: &Running, given: Code) -> Code {
     let thread = thread::current();
     thread.leave(&begun.before);
     if !mode::is_still_on() {

@@ -1,8 +1,8 @@
 //! How long a fact about an owner of memory holds: until the owner's generation changes.
 //!
 //! A change raises the generation after it was made. A thread that keeps a fact reads the generation before it asks, and keeps the fact with it.
-//! Of memory the owner is known only from the answer. So a count of all changes is read before the question and compared after the generation is
-//! read; each change raises that count before the generation.
+//! Only the driver's answer tells the owner of memory. So the cache reads a count of all changes before it asks the driver, and compares it after it has
+//! read the owner's generation. Each change raises that count before the generation.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};

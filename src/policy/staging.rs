@@ -125,25 +125,37 @@ impl Staging {
         }
     }
 
-    /// The ring and pieces of a copy that is to be staged; none if there is no ring for it.
+    /// The ring and pieces of a copy that is to be staged; none if there is no ring for it. Whatever needs much of the stack is in frames of its
+    /// own, which are gone when a ring is made.
     pub(crate) fn take(
         &self,
-        (access, driver): (&Access, &impl Stager),
+        of: (&Access, &impl Stager),
         (copy, traffic, share): (&Memcpy<'_>, &Traffic, Share),
-        caller @ (_, per_thread, _): Caller,
+        caller: Caller,
     ) -> Option<Transfer> {
-        let contexts = access.contexts_of(driver, copy)?;
-        let parameters = pieces::parameters(copy)?;
-        let ring = |bytes| self.ring(driver, (copy, traffic), (contexts, bytes), caller);
+        let contexts = contexts(of, copy)?;
+        let ring = |bytes| self.ring(of.1, (copy, traffic), (contexts, bytes), caller);
         let large = if copy.bytes >= LEAST { ring(RING) } else { None };
         let ring = large.or_else(|| if traffic.path.has_to_be_staged_by_us() { ring(NEEDED) } else { None })?;
+        if traffic.path.has_to_be_staged_by_us() || !self.is(config::Staging::Auto) {
+            self.say_once(traffic);
+        }
+        self.transfer((copy, share), ring, caller)
+    }
+
+    /// The pieces of a copy that a ring stages.
+    #[inline(never)]
+    fn transfer(
+        &self,
+        (copy, share): (&Memcpy<'_>, Share),
+        ring: Ring,
+        (_, per_thread, _): Caller,
+    ) -> Option<Transfer> {
+        let parameters = pieces::parameters(copy)?;
         let share = if ring.host.bytes == RING { share } else { Share::whole(ring.host.bytes) };
         let piece = pieces::size(copy.bytes, share);
         let [src, dst] = copy.reach().unwrap_or([copy.bytes; 2]);
         let ends = [(copy.src, src), (copy.dst, dst)].map(|(start, bytes)| (start, start.saturating_add(bytes)));
-        if traffic.path.has_to_be_staged_by_us() || !self.is(config::Staging::Auto) {
-            self.say_once(traffic);
-        }
         let is_of_both = copy.stream.is_none() && copy.src_named != Named::Pointer;
         let on = if is_of_both { None } else { Some(copy.stream.unwrap_or(0)) };
         let division = (piece, (share.bytes / piece).clamp(1, SLOTS));
@@ -256,6 +268,13 @@ impl Staging {
 /// Whether a pair that is staged for this reason will be so for long.
 const fn is_lasting(why: Why) -> bool {
     !matches!(why, Why::NotYetWorth | Why::Verifying | Why::Capturing | Why::Busy)
+}
+
+/// The contexts of both ends of a copy that can be staged.
+#[inline(never)]
+fn contexts((access, driver): (&Access, &impl Stager), copy: &Memcpy<'_>) -> Option<[Context; 2]> {
+    pieces::parameters(copy)?;
+    access.contexts_of(driver, copy)
 }
 
 #[cfg(test)]

@@ -47,7 +47,7 @@ pub struct Record {
     pub depth: u8,
     /// Whether the time that the GPU took is known.
     pub device_time: DeviceTime,
-    /// Of a copy between a device and the host, whether it is known to have ended when its call returned.
+    /// Whether the writer knew that a copy between a device and the host had ended when its call returned.
     pub has_ended: bool,
     /// A sample of the bytes of such a copy, and when it was taken, in ticks.
     pub sample: Option<(u64, u64)>,
