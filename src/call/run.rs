@@ -65,7 +65,7 @@ const fn has_own_path(function: Function) -> bool {
 /// A caller, and the real function.
 type By = (Caller, *const c_void);
 
-// What these do not need is not in their frames: a stack may be small.
+// Each of these is a function, so that a frame holds no more than its own call needs: a stack may have 16 KiB.
 
 /// The runtime's half of a regular copy in one dimension between devices.
 #[inline(never)]
