@@ -12,6 +12,7 @@ mod api;
 mod call;
 pub mod capi;
 mod entry;
+mod machine;
 mod model;
 mod objects;
 mod os;

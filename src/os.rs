@@ -9,7 +9,6 @@ pub(crate) mod pages;
 mod stack;
 pub(crate) mod table;
 
-use std::arch::asm;
 use std::ffi::c_int;
 use std::io;
 use std::mem::{ManuallyDrop, MaybeUninit};
@@ -365,39 +364,6 @@ impl Memory {
         let mut bytes = [0; size_of::<usize>()];
         self.read(from, &mut bytes).then(|| usize::from_le_bytes(bytes))
     }
-}
-
-/// The contents of the registers that a function keeps for its caller, and where it is: by their numbers in DWARF.
-pub(crate) type Registers = [Option<usize>; 17];
-
-/// Those of the calling function, which must not return before they are used.
-#[inline(always)]
-pub(crate) fn registers() -> Registers {
-    let mut kept = [0usize; 8];
-    // SAFETY: writes to `kept` only.
-    unsafe {
-        asm!(
-            "mov [{kept}], rbx",
-            "mov [{kept} + 8], rbp",
-            "mov [{kept} + 16], rsp",
-            "mov [{kept} + 24], r12",
-            "mov [{kept} + 32], r13",
-            "mov [{kept} + 40], r14",
-            "mov [{kept} + 48], r15",
-            "lea {here}, [rip]",
-            "mov [{kept} + 56], {here}",
-            kept = in(reg) kept.as_mut_ptr(),
-            here = out(reg) _,
-            options(nostack, preserves_flags),
-        );
-    }
-    let mut registers = [None; 17];
-    for (number, value) in [3, 6, 7, 12, 13, 14, 15, 16].into_iter().zip(kept) {
-        if let Some(register) = registers.get_mut(number) {
-            *register = Some(value);
-        }
-    }
-    registers
 }
 
 /// Runs `work` with all signals held back; those that writing raises, because the reader is gone or the file may not grow, are

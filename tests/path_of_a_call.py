@@ -99,7 +99,8 @@ class Sources:
     def spans(self, path):
         """The functions of a file: name, first and last line. None for a file that is not ours."""
         if path not in self.files:
-            source = next((source for source in SOURCES if path.startswith(f"{source}/")), None)
+            folders = (*SOURCES, *re.findall(r"^target/[^/]+/build/p2pshim-[^/]+/out", path))
+            source = next((source for source in folders if path.startswith(f"{source}/")), None)
             file = structure.File(ROOT, ROOT / source, ROOT / path) if source and (ROOT / path).exists() else None
             lines = ((name, structure.line_of(file.code, at), count) for name, at, count in file.functions()) if file else ()
             self.files[path] = [(name, first, first + count - 1) for name, first, count in lines] if file else None

@@ -20,7 +20,7 @@ from collections import defaultdict
 from pathlib import Path
 
 # A part may use all parts that come later, and none of its own line.
-ORDER = (("entry", "capi"), ("call",), ("real",), ("policy",), ("objects",), ("record",), ("model",), ("api", "os", "config"))
+ORDER = (("entry", "capi"), ("call",), ("real",), ("policy",), ("objects",), ("record",), ("model",), ("api", "os", "config"), ("machine",))
 FUNCTION_LINES = 70
 # In which files conflict markers are looked for.
 MERGED = re.compile(r"\.(?:rs|md|py|cu?|cpp|hp?p?|js|css|html|mk|sh|in|map|toml|lock)$|(?:^|/)Makefile$")

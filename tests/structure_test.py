@@ -292,10 +292,11 @@ class PathOfACall(unittest.TestCase):
         self.assertIs(sources.function("src/call/run.rs", last, "p2pshim::call::run::traced<u8>::{closure#0}"), traced)
         self.assertIsNone(sources.function("src/call/run.rs", 1, "p2pshim::call::run::{impl#1}::eq"))
         self.assertIsNone(sources.function("../core/src/option.rs", 1, "core::option::Option<u8>::map"))
-        _, first, _ = next(span for span in sources.spans("src/entry/hooks.rs") if span[0] == "$symbol")
-        hooks = [sources.function("src/entry/hooks.rs", first, f"p2pshim::entry::hooks::{name}") for name in ("cuA", "cuB")]
-        self.assertEqual([hook.name for hook in hooks], ["cuA", "cuB"])
-        self.assertIs(sources.function("src/entry/hooks.rs", 1, "p2pshim::entry::hooks::cuB::{closure#0}"), hooks[1])
+        made = "src/real/driver/functions.rs"
+        _, first, _ = next(span for span in sources.spans(made) if span[0] == "$name")
+        calls = [sources.function(made, first, f"p2pshim::real::driver::functions::{name}") for name in ("mem_map", "mem_alloc")]
+        self.assertEqual([call.name for call in calls], ["mem_map", "mem_alloc"])
+        self.assertIs(sources.function(made, 1, "p2pshim::real::driver::functions::mem_alloc::{closure#0}"), calls[1])
 
 
 if __name__ == "__main__":

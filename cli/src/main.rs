@@ -247,7 +247,7 @@ fn print_apis(out: &mut impl Write, apis: &[Api]) -> io::Result<()> {
 fn print_markdown(out: &mut impl Write, apis: &[Api]) -> io::Result<()> {
     writeln!(out, "# Intercepted functions")?;
     writeln!(out)?;
-    writeln!(out, "Generated from src/api/table.rs by `make header`; do not edit.")?;
+    writeln!(out, "Generated from src/api/functions.txt by `make header`; do not edit.")?;
     writeln!(out)?;
     writeln!(out, "*traced*: forwarded and shown. *state*: watched, never shown. *lookup*: returns functions.")?;
     writeln!(out)?;

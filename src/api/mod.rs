@@ -4,9 +4,8 @@
 
 pub(crate) mod abi;
 pub(crate) mod codes;
-pub(crate) mod table;
 
-use table::for_each_function;
+use std::ffi::CStr;
 
 /// Which library a function belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,99 +155,15 @@ impl Effect {
     }
 }
 
-/// The effect that a row's first column says.
-macro_rules! effect {
-    (traced) => {
-        Effect::Traced
-    };
-    (copy $($detail:ident)*) => {
-        Effect::Copy(CopyKind {
-            is_async: has!(b"async", $($detail)*),
-            is_refused_in_capture: has!(b"refused_in_capture", $($detail)*),
-            is_regular: has!(b"regular", $($detail)*),
-        })
-    };
-    (copies $kind:ident) => {
-        Effect::Copies(Copies::$kind)
-    };
-    (host $half:ident) => {
-        Effect::Host(Half::$half)
-    };
-    (access $kind:ident) => {
-        Effect::Access(AccessKind::$kind)
-    };
-    (state $state:ident) => {
-        Effect::State(State::$state)
-    };
-    (lookup) => {
-        Effect::Lookup
-    };
-}
+include!(concat!(env!("OUT_DIR"), "/functions.rs"));
 
-/// Whether a row's details contain a word. At compile time bytes can be compared, strings cannot.
-macro_rules! has {
-    ($word:literal, $($detail:ident)*) => {
-        false $(|| matches!(stringify!($detail).as_bytes(), $word))*
-    };
-}
-
-macro_rules! define_functions {
-    ($(
-        $effect:ident $(($($detail:tt),*))? $layer:ident $since:literal $symbol:ident($($argument:ident: $type:ident),*);
-    )*) => {
-        /// An intercepted function; the variants have the vendor's names.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        #[repr(u16)]
-        #[allow(non_camel_case_types, reason = "the vendor's spelling")]
-        pub(crate) enum Function { $($symbol),* }
-
-        impl Function {
-            /// All rows, in the order of the table.
-            pub(crate) const ALL: &[Self] = &[$(Self::$symbol),*];
-
-            #[inline(always)]
-            #[expect(clippy::indexing_slicing, reason = "each function has its place")]
-            pub(crate) const fn layer(self) -> Layer {
-                use Layer::{Driver as driver, Hip as hip, Nvml as nvml, Runtime as runtime};
-                const LAYERS: &[Layer] = &[$($layer),*];
-                LAYERS[self as usize]
-            }
-
-            /// Whether it is a copy that names no devices.
-            #[inline(always)]
-            pub(crate) const fn is_regular(self) -> bool {
-                matches!(self.effect(), Effect::Copy(CopyKind { is_regular: true, .. }))
-            }
-
-            /// Its meaning to the shim.
-            #[inline(always)]
-            #[expect(clippy::indexing_slicing, reason = "each function has its place")]
-            pub(crate) const fn effect(self) -> Effect {
-                const EFFECTS: &[Effect] = &[$(effect!($effect $($($detail)*)?)),*];
-                EFFECTS[self as usize]
-            }
-
-            const fn row(self) -> Row {
-                match self {
-                    $(Self::$symbol => Row {
-                        since: $since,
-                        symbol: concat!(stringify!($symbol), "\0"),
-                        arguments: &[$(stringify!($argument)),*],
-                    }),*
-                }
-            }
-        }
-    };
-}
-
+/// The other columns of a function: where its texts begin in [`TEXT`], how long the name is, which ends in a NUL, and how long the arguments are.
 struct Row {
     since: i32,
-    /// With its terminating NUL, so that it can be handed to C.
-    symbol: &'static str,
-    arguments: &'static [&'static str],
+    at: u16,
+    name: u8,
+    arguments: u8,
 }
-
-for_each_function!(define_functions);
 
 // A trace record has one byte for the number, and 255 is none of them; what is kept of a call is the number plus one.
 const _: () = assert!(Function::ALL.len() < u8::MAX as usize - 1);
@@ -263,13 +178,43 @@ pub(crate) const FAIL_INDEX: &str = "failIdx";
 /// `CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM`.
 const PER_THREAD_DEFAULT_STREAM: u64 = 2;
 
+#[expect(clippy::indexing_slicing, reason = "each function has its place")]
 impl Function {
-    pub(crate) fn name(self) -> &'static str {
-        self.row().symbol.trim_end_matches('\0')
+    /// All rows, in the order of the table.
+    pub(crate) const ALL: &[Self] = ALL;
+
+    #[inline(always)]
+    pub(crate) const fn layer(self) -> Layer {
+        LAYERS[self as usize]
     }
 
-    pub(crate) fn c_name(self) -> &'static std::ffi::CStr {
-        std::ffi::CStr::from_bytes_with_nul(self.row().symbol.as_bytes()).unwrap_or_default()
+    /// Whether it is a copy that names no devices.
+    #[inline(always)]
+    pub(crate) const fn is_regular(self) -> bool {
+        matches!(self.effect(), Effect::Copy(CopyKind { is_regular: true, .. }))
+    }
+
+    /// Its meaning to the shim.
+    #[inline(always)]
+    pub(crate) const fn effect(self) -> Effect {
+        EFFECTS[self as usize]
+    }
+
+    fn row(self) -> &'static Row {
+        &ROWS[self as usize]
+    }
+
+    fn text(self, from: usize, bytes: usize) -> &'static str {
+        let start = usize::from(self.row().at) + from;
+        TEXT.get(start..start + bytes).unwrap_or_default()
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        self.text(0, self.row().name.into())
+    }
+
+    pub(crate) fn c_name(self) -> &'static CStr {
+        CStr::from_bytes_with_nul(self.text(0, usize::from(self.row().name) + 1).as_bytes()).unwrap_or_default()
     }
 
     /// The version of CUDA or HIP that introduced it, as `cuGetProcAddress` counts.
@@ -278,8 +223,9 @@ impl Function {
     }
 
     /// The C names of its parameters.
-    pub(crate) fn arguments(self) -> &'static [&'static str] {
-        self.row().arguments
+    pub(crate) fn arguments(self) -> impl Iterator<Item = &'static str> + Clone {
+        let Row { name, arguments, .. } = self.row();
+        self.text(usize::from(*name) + 1, (*arguments).into()).split(' ').filter(|name| !name.is_empty())
     }
 
     /// Whether its streams default to one per thread (`_ptds`, `_ptsz`).

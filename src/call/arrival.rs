@@ -12,19 +12,11 @@ use super::thread;
 use crate::api::abi::{Code, Value};
 use crate::api::codes::Numbering;
 use crate::api::{Function, Layer};
+use crate::machine::{self, Arrival};
 use crate::model::Request;
 use crate::real::runtime;
 use crate::real::slot::{self, Slot};
 use crate::record;
-
-/// A trampoline adds this to the arguments: two addresses, as the bits of two numbers. The ABI passes such a struct in
-/// two vector registers, behind integers and pointers of any number.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub(crate) struct Arrival {
-    slot: f64,
-    stack: f64,
-}
 
 /// The caller, and its route. It has nothing to drop, so that a thread may be cancelled inside the real function.
 #[derive(Clone, Copy)]
@@ -39,9 +31,9 @@ impl Caller {
     /// # Safety
     /// `arrival` was made by a trampoline that jumped to the calling hook.
     #[inline(always)]
-    pub(crate) unsafe fn new(Arrival { slot, stack }: Arrival) -> Self {
+    pub(crate) unsafe fn new(arrival: Arrival) -> Self {
         // SAFETY: the trampoline's slot is a static.
-        Self { slot: unsafe { &*(slot.to_bits() as usize as *const Slot) }, stack: stack.to_bits() as usize }
+        Self { slot: unsafe { &*(arrival.slot() as *const Slot) }, stack: arrival.stack() }
     }
 
     /// The stack pointer at entry.
@@ -53,9 +45,8 @@ impl Caller {
     /// Where the program goes on after the call.
     #[inline(always)]
     pub(crate) fn return_address(self) -> *const c_void {
-        // SAFETY: at entry the stack pointer points to the return address, which stays there until
-        // the hook returns.
-        unsafe { *(self.stack as *const *const c_void) }
+        // SAFETY: a caller lives in its hook's frame.
+        unsafe { machine::return_address(self.stack) }
     }
 
     /// A parameter that the caller has passed on its stack, by its place among integers and pointers, from 0.
@@ -64,9 +55,8 @@ impl Caller {
     /// The function has so many parameters.
     #[inline(always)]
     pub(crate) unsafe fn parameter(self, place: usize) -> usize {
-        const IN_REGISTERS: usize = 6;
-        // SAFETY: the ABI has them above the return address.
-        unsafe { *(self.stack as *const usize).add(1 + place - IN_REGISTERS) }
+        // SAFETY: the caller's, and a caller lives in its hook's frame.
+        unsafe { machine::parameter(self.stack, place) }
     }
 
     /// Which of a function's routes the call came by.

@@ -14,7 +14,7 @@ use super::read::{self, BatchArrays};
 use super::staging::{self, Each, OfBatch};
 use super::{captured, context, copy, hip, mode, regular, thread, validate};
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code, Value};
-use crate::api::{Copies, FAIL_INDEX, Function, Layer};
+use crate::api::{Copies, Layer};
 use crate::model::{Finding, Memcpy, Part, Path, Rule, Traffic};
 use crate::objects::captures;
 use crate::objects::memory::Kind;
@@ -193,18 +193,17 @@ impl Judge {
     }
 }
 
-/// Whether a real function of the runtime has [`FAIL_INDEX`]: they lost it with 13.0, under one name.
+/// Whether a real function of the runtime has [`FAIL_INDEX`](crate::api::FAIL_INDEX): they lost it with 13.0, under one name.
 pub(crate) fn has_fail_index(found: *const c_void) -> bool {
     runtime::version(found).is_none_or(|version| version < 13_000)
 }
 
-/// The arguments that a real function has. A row has all that any version has: where there is no [`FAIL_INDEX`], the last is whatever lies
-/// behind the arguments.
-pub(crate) fn declared(function: Function, found: *const c_void, arguments: &mut [Value]) -> &[Value] {
-    let index = function.arguments().iter().position(|&name| name == FAIL_INDEX);
-    let Some(index) = index.filter(|_| function.layer() == Layer::Runtime && !has_fail_index(found)) else {
+/// The arguments that a real function of the runtime has. A row has all that any version has: where there is no [`FAIL_INDEX`](crate::api::FAIL_INDEX), which is at
+/// `index`, the last is whatever lies behind the arguments.
+pub(crate) fn declared(found: *const c_void, index: usize, arguments: &mut [Value]) -> &[Value] {
+    if has_fail_index(found) {
         return arguments;
-    };
+    }
     // The word that was read as one argument is the next.
     for place in index..arguments.len() {
         if let Some([argument, next]) = arguments.get_mut(place..).and_then(<[Value]>::first_chunk_mut) {

@@ -104,7 +104,7 @@ fn say_refused(call: &Call<'_>) {
 
 /// Writes which copy of a batch has failed, or that none has, where the program wants that.
 pub(super) fn tell_failed(call: &Call<'_>, failed: usize) {
-    let index = call.function().arguments().iter().position(|&name| name == FAIL_INDEX);
+    let index = call.function().arguments().position(|name| name == FAIL_INDEX);
     if let Some(&Value::Address(output)) = index.and_then(|index| call.request.arguments.get(index))
         && output != 0
     {

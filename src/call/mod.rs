@@ -34,4 +34,4 @@ mod timing;
 mod validate;
 mod waits;
 
-pub(crate) use arrival::{Arrival, Caller, unavailable};
+pub(crate) use arrival::{Caller, unavailable};

@@ -68,11 +68,11 @@ unsafe fn used<T: Copy>(from: *const T) -> Option<T> {
 /// Names the arguments of a call that has returned `ret`, with what they point to: outputs only if it succeeded, nothing
 /// through NULL.
 pub(crate) fn arguments(request: &Request<'_>, ret: Code) -> Vec<Argument> {
-    let names = request.function.arguments().iter();
-    let is_fewer = request.arguments.len() < names.len();
-    let names = names.filter(|&&name| !(is_fewer && name == FAIL_INDEX));
+    let names = request.function.arguments();
+    let is_fewer = request.arguments.len() < names.clone().count();
+    let names = names.filter(|name| !(is_fewer && *name == FAIL_INDEX));
     let named = names.zip(request.arguments);
-    named.map(|(&name, &value)| Argument { name, value, contents: contents(request, value, ret) }).collect()
+    named.map(|(name, &value)| Argument { name, value, contents: contents(request, value, ret) }).collect()
 }
 
 fn contents(request: &Request<'_>, value: Value, ret: Code) -> Option<Contents> {

@@ -8,7 +8,7 @@
 //! borrowed mutably: a field is an atomic where a handler's call may come between a read and a write of it, and a `Cell` where
 //! signals are held meanwhile, or where it does not matter whose value remains.
 
-use std::arch::{asm, global_asm};
+use std::arch::global_asm;
 use std::cell::Cell;
 use std::ops::RangeInclusive;
 use std::sync::atomic::Ordering::Relaxed;
@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, AtomicUsize}
 use p2pshim_trace::{Begun, Open, Segment};
 
 use super::frame::{Frame, Innermost};
+use crate::machine;
 use crate::model::event::{CallEvent, FOUND};
 use crate::model::{Memcpy, Path};
 use crate::objects::memory::Place;
@@ -136,7 +137,7 @@ pub(crate) struct Thread {
     pub(crate) inner_record: Cell<Option<Begun>>,
     /// The record of the last call that has returned, for what is found out about it afterwards.
     pub(crate) last_record: Cell<Option<Begun>>,
-    /// The ends of the last copy about which the driver's half has decided; none in a runtime's call before that.
+    /// The ends of the last copy whose path the driver's half knew without a question; none in a runtime's call before that.
     pub(crate) ends: Ends,
     /// The last copy to the host that was looked at.
     pub(crate) download: Cell<Option<Download>>,
@@ -179,35 +180,14 @@ pub(crate) fn pages(start: usize, bytes: usize) -> RangeInclusive<usize> {
 /// all for such libraries, of which others need some.
 const _: () = assert!(size_of::<Thread>() <= 1_024);
 
-global_asm!(
-    ".section .tbss.p2p_thread,\"awT\",@nobits",
-    ".globl p2p_thread",
-    ".hidden p2p_thread",
-    ".type p2p_thread, @object",
-    ".size p2p_thread, {size}",
-    ".p2align 6",
-    "p2p_thread:",
-    ".zero {size}",
-    ".text",
-    size = const size_of::<Thread>(),
-);
+global_asm!(include_str!(concat!(env!("MACHINE"), "/thread.s")), size = const size_of::<Thread>());
 
 /// The calling thread's block.
 #[inline(always)]
 pub(crate) fn current() -> &'static Thread {
-    let thread: *const Thread;
-    // SAFETY: reads the thread's own base address and the constant offset of p2p_thread from it.
-    unsafe {
-        asm!(
-            "mov {thread}, qword ptr [rip + p2p_thread@GOTTPOFF]",
-            "add {thread}, qword ptr fs:[0]",
-            thread = out(reg) thread,
-            options(pure, readonly, nostack),
-        );
-    }
     // SAFETY: the block is there for as long as the thread runs, all zero is a valid one, it is never borrowed mutably, and it
     // is not Sync, so that no other thread gets the reference.
-    unsafe { &*thread }
+    unsafe { &*machine::thread_block().cast() }
 }
 
 impl Thread {

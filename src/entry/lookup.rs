@@ -19,14 +19,11 @@
 
 use std::arch::naked_asm;
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::mem::transmute;
-use std::ptr::{self, NonNull};
+use std::ptr;
 
 use super::exports::entrance;
-use crate::api::abi::{self, Code};
 use crate::api::{Function, Layer};
 use crate::call::mode::{unseen, while_busy};
-use crate::call::{Arrival, Caller, unavailable};
 use crate::real::loader::{self, Object, Wanted, next_dlsym};
 use crate::real::slot;
 use crate::record;
@@ -61,30 +58,7 @@ impl Route {
 #[cfg_attr(test, allow(dead_code, reason = "a test program keeps its own dlsym"))]
 #[unsafe(naked)]
 unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void {
-    naked_asm!(
-        ".cfi_startproc",
-        "push rdi",
-        ".cfi_adjust_cfa_offset 8",
-        "push rsi",
-        ".cfi_adjust_cfa_offset 8",
-        "sub rsp, 8",
-        ".cfi_adjust_cfa_offset 8",
-        "mov rdx, qword ptr [rsp + 24]",
-        "call {route}",
-        "add rsp, 8",
-        ".cfi_adjust_cfa_offset -8",
-        "pop rsi",
-        ".cfi_adjust_cfa_offset -8",
-        "pop rdi",
-        ".cfi_adjust_cfa_offset -8",
-        "test rdx, rdx",
-        "jz 2f",
-        "jmp rax",
-        "2:",
-        "ret",
-        ".cfi_endproc",
-        route = sym route,
-    )
+    naked_asm!(include_str!(concat!(env!("MACHINE"), "/dlsym.s")), route = sym route)
 }
 
 /// Decides on a `dlsym`.
@@ -210,7 +184,7 @@ fn is_left_alone(caller: *const c_void) -> bool {
 ///
 /// # Safety
 /// `symbol` and `pfn` are what the real function took, and it succeeded.
-unsafe fn replace(symbol: *const c_char, pfn: *mut *mut c_void, version: c_int, flags: u64) {
+pub(super) unsafe fn replace(symbol: *const c_char, pfn: *mut *mut c_void, version: c_int, flags: u64) {
     if symbol.is_null() || pfn.is_null() {
         return;
     }
@@ -246,103 +220,12 @@ fn told_apart(base: &[u8], found: *mut c_void, version: c_int, flags: u64) -> Op
     }
 }
 
-/// `cuGetProcAddress` as it was before CUDA 12.
-///
-/// # Safety
-/// As the real function asks of its caller; entered from its trampolines only.
-#[expect(non_snake_case, reason = "the vendor's spelling")]
-pub(crate) unsafe extern "C-unwind" fn cuGetProcAddress(
-    symbol: abi::Text,
-    pfn: abi::Pointer,
-    cudaVersion: abi::Int,
-    flags: abi::UInt64,
-    arrival: Arrival,
-) -> Code {
-    type Real = unsafe extern "C-unwind" fn(abi::Text, abi::Pointer, abi::Int, abi::UInt64) -> Code;
-    // SAFETY: a trampoline of this function made the arrival.
-    let caller = unsafe { Caller::new(arrival) };
-    let Some(real) = caller.real(Function::cuGetProcAddress) else {
-        return unavailable(Function::cuGetProcAddress, caller);
-    };
-    // SAFETY: a function's slots hold nothing but what was looked up under its name.
-    let ret = unsafe { transmute::<NonNull<c_void>, Real>(real)(symbol, pfn, cudaVersion, flags) };
-    if ret == Code::SUCCESS {
-        // SAFETY: the real function took these and succeeded.
-        unsafe { replace(symbol.0, pfn.0.cast(), cudaVersion.0, flags.0) };
-    }
-    ret
-}
-
-/// `cuGetProcAddress` from CUDA 12 on.
-///
-/// # Safety
-/// As the real function asks of its caller; entered from its trampolines only.
-#[expect(non_snake_case, reason = "the vendor's spelling")]
-pub(crate) unsafe extern "C-unwind" fn cuGetProcAddress_v2(
-    symbol: abi::Text,
-    pfn: abi::Pointer,
-    cudaVersion: abi::Int,
-    flags: abi::UInt64,
-    symbolStatus: abi::Pointer,
-    arrival: Arrival,
-) -> Code {
-    type Real = unsafe extern "C-unwind" fn(abi::Text, abi::Pointer, abi::Int, abi::UInt64, abi::Pointer) -> Code;
-    // SAFETY: a trampoline of this function made the arrival.
-    let caller = unsafe { Caller::new(arrival) };
-    let Some(real) = caller.real(Function::cuGetProcAddress_v2) else {
-        return unavailable(Function::cuGetProcAddress_v2, caller);
-    };
-    // SAFETY: a function's slots hold nothing but what was looked up under its name.
-    let ret = unsafe { transmute::<NonNull<c_void>, Real>(real)(symbol, pfn, cudaVersion, flags, symbolStatus) };
-    if ret == Code::SUCCESS {
-        // SAFETY: the real function took these and succeeded.
-        unsafe { replace(symbol.0, pfn.0.cast(), cudaVersion.0, flags.0) };
-    }
-    ret
-}
-
-/// Hooks of HIP's look-ups, which differ in their arguments between the pointer's place and the end.
-macro_rules! hip_lookups {
-    ($($name:ident($($argument:ident: $type:ident),*);)*) => { $(
-        #[doc = concat!("`", stringify!($name), "`.")]
-        ///
-        /// # Safety
-        /// As the real function asks of its caller; entered from its trampolines only.
-        #[expect(non_snake_case, reason = "the vendor's spelling")]
-        pub(crate) unsafe extern "C-unwind" fn $name(
-            symbol: abi::Text,
-            pfn: abi::Pointer,
-            $($argument: abi::$type,)*
-            arrival: Arrival,
-        ) -> Code {
-            type Real = unsafe extern "C-unwind" fn(abi::Text, abi::Pointer, $(abi::$type),*) -> Code;
-            // SAFETY: a trampoline of this function made the arrival.
-            let caller = unsafe { Caller::new(arrival) };
-            let Some(real) = caller.real(Function::$name) else { return unavailable(Function::$name, caller) };
-            // SAFETY: a function's slots hold nothing but what was looked up under its name.
-            let ret = unsafe { transmute::<NonNull<c_void>, Real>(real)(symbol, pfn, $($argument),*) };
-            if ret == Code::SUCCESS {
-                // SAFETY: the real function took these and succeeded.
-                unsafe { replace_hip(symbol.0, pfn.0.cast()) };
-            }
-            ret
-        }
-    )* };
-}
-
-hip_lookups! {
-    hipGetProcAddress(hipVersion: Int, flags: UInt64, symbolStatus: Pointer);
-    hipGetProcAddress_spt(hipVersion: Int, flags: UInt64, symbolStatus: Pointer);
-    hipGetDriverEntryPoint(flags: UInt64, driverStatus: Pointer);
-    hipGetDriverEntryPoint_spt(flags: UInt64, driverStatus: Pointer);
-}
-
 /// Replaces what a real look-up of HIP handed out, if it is a function of the table. (HIP finds it by `dlsym`, which may have
 /// returned our trampoline already.)
 ///
 /// # Safety
 /// `symbol` and `pfn` are what the real function took, and it succeeded.
-unsafe fn replace_hip(symbol: *const c_char, pfn: *mut *mut c_void) {
+pub(super) unsafe fn replace_hip(symbol: *const c_char, pfn: *mut *mut c_void) {
     if symbol.is_null() || pfn.is_null() {
         return;
     }

@@ -11,9 +11,10 @@ fn function(function: Function) -> Value {
     let kind = match function.effect() {
         Effect::State(_) | Effect::Host(_) => "state",
         Effect::Lookup => "lookup",
-        Effect::Traced | Effect::Copy(_) | Effect::Copies(_) | Effect::Access(_) => "traced",
+        _ => "traced",
     };
-    let parameters = if function.arguments().is_empty() { "void".to_owned() } else { function.arguments().join(", ") };
+    let parameters: Vec<_> = function.arguments().collect();
+    let parameters = if parameters.is_empty() { "void".to_owned() } else { parameters.join(", ") };
     json!({
         "name": function.name(), "layer": function.layer().name(), "kind": kind, "parameters": parameters,
         "since": function.since(),

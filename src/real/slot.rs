@@ -17,8 +17,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::loader::{self, Handle, Wanted};
 use super::route::Routes;
 pub(crate) use super::route::Slot;
-use crate::api::table::{for_each_function, with_hip_versions, with_runtime_versions};
-use crate::api::{Function, Layer};
+use crate::api::{Function, HIP_VERSIONS, Layer, RUNTIME_VERSIONS};
 
 /// How many definitions of one name a program may look up and have seen: each loaded copy of a
 /// runtime or driver takes one.
@@ -28,20 +27,6 @@ pub(crate) const UNVERSIONED: usize = CLAIMABLE;
 /// The slot of the export with the first of the library's versions.
 pub(crate) const FIRST_VERSION: usize = UNVERSIONED + 1;
 
-macro_rules! c_strings {
-    ($($version:literal)*) => {
-        &[$(match CStr::from_bytes_with_nul(concat!($version, "\0").as_bytes()) {
-            Ok(version) => version,
-            Err(_) => panic!("a version holds a NUL"),
-        }),*]
-    };
-}
-
-/// The symbol versions under which runtime functions are exported.
-pub(crate) const RUNTIME_VERSIONS: &[&CStr] = with_runtime_versions!(c_strings);
-/// Those under which functions of HIP are.
-pub(crate) const HIP_VERSIONS: &[&CStr] = with_hip_versions!(c_strings);
-
 /// How many slots a function of the driver has.
 pub(crate) const DRIVER_SLOTS: usize = FIRST_VERSION;
 /// How many slots a function of the runtime has.
@@ -49,42 +34,7 @@ pub(crate) const RUNTIME_SLOTS: usize = FIRST_VERSION + RUNTIME_VERSIONS.len();
 /// How many slots a function of HIP has.
 pub(crate) const HIP_SLOTS: usize = FIRST_VERSION + HIP_VERSIONS.len();
 
-macro_rules! slot_count {
-    (runtime) => {
-        RUNTIME_SLOTS
-    };
-    (driver) => {
-        DRIVER_SLOTS
-    };
-    (nvml) => {
-        DRIVER_SLOTS
-    };
-    (hip) => {
-        HIP_SLOTS
-    };
-}
-
-macro_rules! define_slots {
-    ($(
-        $effect:ident $(($($detail:tt),*))? $layer:ident $since:literal $symbol:ident($($argument:ident: $type:ident),*);
-    )*) => {
-        /// The slots of each function; trampolines refer to them by name.
-        #[expect(non_upper_case_globals, reason = "the vendor's spelling")]
-        pub(crate) mod slots {
-            use super::*;
-            $( pub(crate) static $symbol: [Slot; slot_count!($layer)] = [const { Slot::empty() }; slot_count!($layer)]; )*
-        }
-
-        /// Where the calls of a function go, by route.
-        pub(crate) fn of(function: Function) -> &'static [Slot] {
-            match function {
-                $(Function::$symbol => &slots::$symbol),*
-            }
-        }
-    };
-}
-
-for_each_function!(define_slots);
+include!(concat!(env!("OUT_DIR"), "/slots.rs"));
 
 /// Which of a function's routes a slot belongs to. Those of one runtime have the same number, whichever the function.
 pub(crate) fn position(function: Function, slot: &Slot) -> usize {

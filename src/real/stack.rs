@@ -16,7 +16,8 @@ use gimli::{
 use parking_lot::Mutex;
 
 use super::loader;
-use crate::os::{self, Memory, Registers};
+use crate::machine::{self, Registers};
+use crate::os::Memory;
 use crate::record::modules::{self, u32_at};
 
 /// How many functions are found at most; those of a static runtime are some four.
@@ -24,14 +25,14 @@ pub(crate) const CALLERS: usize = 8;
 /// How many of our own there may be before them.
 const OWN: usize = 32;
 /// Registers by their numbers in DWARF.
-const STACK: Register = Register(7);
-const RETURN: Register = Register(16);
+const STACK: Register = Register(machine::STACK);
+const RETURN: Register = Register(machine::RETURN);
 
 /// Return addresses above the function that was entered with the stack pointer `entry`, which encloses the calling one: where that
 /// goes on that called its caller, and so on. None if they cannot be found.
 #[inline(never)]
 pub(crate) fn callers(entry: usize) -> Vec<usize> {
-    let registers = os::registers();
+    let registers = machine::registers();
     let mut stack = Stack { registers, is_call: false, blocks: Blocks::new(), place: None };
     for _ in 0..OWN {
         // Our caller's frame ends where the address is that we return to.
@@ -113,7 +114,7 @@ impl Stack {
         if end <= self.get(STACK)? || end % size_of::<usize>() != 0 {
             return None;
         }
-        let mut registers = [None; 17];
+        let mut registers = Registers::default();
         for (number, register) in (0..).map(Register).zip(&mut registers) {
             let saved = |offset: i64| end.checked_add_signed(offset as isize);
             *register = match row.register(number) {

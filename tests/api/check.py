@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Accounts for every function of CUDA and HIP, for tests/it/api.rs.
 
-    check.py functions    each has a row in src/api/table.rs, or a line in not-intercepted.txt that says why it has none
+    check.py functions    each has a row in src/api/functions.txt, or a line in not-intercepted.txt that says why it has none
     check.py types        the arguments of each row are those of the vendor's declaration
     check.py codes        each code that a function can return has its names in host/src/codes.rs
 
@@ -85,8 +85,8 @@ HIP_TYPES = {
 def rows():
     """The rows of the table: layer, name, arguments as name and type."""
     found = []
-    for line in (ROOT / "src/api/table.rs").read_text().splitlines():
-        row = re.match(r"\s+[a-z_]+(?:\([a-z0-9_, ]*\))? +(runtime|driver|hip|nvml) +\d+ (\w+)\((.*)\);$", line)
+    for line in (ROOT / "src/api/functions.txt").read_text().splitlines():
+        row = re.match(r"[a-z_]+(?:\([a-z0-9_, ]*\))? +(runtime|driver|hip|nvml) +\d+ (\w+)\((.*)\)$", line)
         if row:
             arguments = [part.split(": ") for part in row[3].split(", ") if part]
             found.append((row[1], row[2], arguments))
@@ -161,7 +161,7 @@ def functions():
         reasons = found or reasons
     for name in sorted(declared | hip):
         if name not in with_row and less_per_thread(name) not in reasons:
-            yield f"{name} has neither a row in src/api/table.rs nor a line in {LINES.name} that says why"
+            yield f"{name} has neither a row in src/api/functions.txt nor a line in {LINES.name} that says why"
     forms = {}
     for name in declared | hip:
         forms.setdefault(less_per_thread(name), set()).add(name)

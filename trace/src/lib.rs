@@ -16,6 +16,7 @@
 //! skipped, and give a meaning to bytes that are 0 now.
 
 mod layout;
+mod machine;
 mod path;
 mod reader;
 mod writer;

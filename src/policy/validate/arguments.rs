@@ -23,10 +23,10 @@ pub(super) fn check(driver: &impl Driver, objects: &Objects, seen: &Seen<'_>) ->
 }
 
 /// The fault of an ordinal, if it has one, where there are so many devices.
-fn bad_ordinal(count: Option<i32>, name: &str, ordinal: i32) -> Option<String> {
+fn bad_ordinal(count: Option<i32>, name: impl FnOnce() -> String, ordinal: i32) -> Option<String> {
     let count = count.filter(|&count| count > 0)?;
     (!(0..count).contains(&ordinal))
-        .then(|| format!("{name}={ordinal}, but this process sees {count} devices, 0 to {}", count - 1))
+        .then(|| format!("{}={ordinal}, but this process sees {count} devices, 0 to {}", name(), count - 1))
 }
 
 // ---- Peer access ----
@@ -74,7 +74,7 @@ pub(super) fn check_peer(
     found: &mut Vec<Finding>,
 ) {
     let of = |rule, what| Finding::new(rule, seen.layer(), what);
-    let name = seen.request.function.arguments().first().copied().unwrap_or_default();
+    let name = || seen.request.function.arguments().next().unwrap_or_default().to_owned();
     let bad = named.ordinal().and_then(|peer| bad_ordinal(seen.devices, name, peer));
     let flags = match seen.request.access() {
         Some(Access::Enable { flags, .. }) => flags,
@@ -106,9 +106,9 @@ pub(super) fn check_query(seen: &Seen<'_>, query: Access) -> Vec<Finding> {
     let Access::Query { output, attribute, device, peer, .. } = query else { return found };
     let pair = [device, peer];
     let names = seen.request.function.arguments();
-    let ordinals = names.get(names.len().saturating_sub(2)..).unwrap_or_default();
-    for (name, ordinal) in ordinals.iter().zip(pair) {
-        if let Some(what) = bad_ordinal(seen.devices, name, ordinal) {
+    let before = names.clone().count().saturating_sub(2);
+    for (name, ordinal) in names.clone().skip(before).zip(pair) {
+        if let Some(what) = bad_ordinal(seen.devices, || name.to_owned(), ordinal) {
             add(Rule::QueryDeviceOrdinal, what);
         }
     }
@@ -123,7 +123,7 @@ pub(super) fn check_query(seen: &Seen<'_>, query: Access) -> Vec<Finding> {
         }
     }
     if output.is_null() {
-        let name = names.first().copied().unwrap_or_default();
+        let name = names.clone().next().unwrap_or_default();
         let finding = Finding::new(Rule::QueryNullOutput, seen.layer(), format!("{name} is NULL"));
         // The page of CUDA's other function says nothing of it.
         let has_code = attribute.is_some() || seen.layer() == Layer::Hip;
@@ -137,7 +137,7 @@ pub(super) fn check_query(seen: &Seen<'_>, query: Access) -> Vec<Finding> {
 /// The finding about a copy whose parameters cannot be read.
 pub(super) fn unreadable(request: &Request<'_>) -> Option<Finding> {
     let Shape::Unreadable(pointer) = request.copy()?.shape else { return None };
-    let name = request.function.arguments().first().copied().unwrap_or_default();
+    let name = request.function.arguments().next().unwrap_or_default();
     let what = if pointer == 0 { " is NULL".to_owned() } else { format!("={pointer:#x} cannot be read") };
     Some(Finding::new(Rule::Copy3dNullParameters, request.function.layer(), format!("{name}{what}")))
 }
@@ -211,7 +211,7 @@ fn as_of_zero_bytes(layer: Layer, finding: Finding) -> Option<Finding> {
 }
 
 pub(super) fn bad_device(seen: &Seen<'_>, side: &Side) -> Option<Finding> {
-    let what = bad_ordinal(seen.devices, &format!("{}Device", side.name), side.ordinal?)?;
+    let what = bad_ordinal(seen.devices, || format!("{}Device", side.name), side.ordinal?)?;
     Some(Finding::new(Rule::CopyDeviceOrdinal, seen.layer(), what))
 }
 

@@ -215,7 +215,7 @@ fn sides_of_driver(copy: &Memcpy, peer: &CUDA_MEMCPY3D_PEER) -> [Side; 2] {
 pub(super) fn pitch_name(function: Function, side: &str) -> String {
     let own = if side == "src" { "spitch" } else { "dpitch" };
     match function.layer() {
-        _ if function.arguments().contains(&own) => own.to_owned(),
+        _ if function.arguments().any(|name| name == own) => own.to_owned(),
         Layer::Runtime | Layer::Hip => format!("{side}Ptr.pitch"),
         Layer::Driver | Layer::Nvml => format!("{side}Pitch"),
     }

@@ -95,7 +95,7 @@ pub(super) fn unsupported(seen: &Seen<'_>, has_path: bool) -> Finding {
 /// The finding about an error that nothing explains.
 fn unexplained(function: Function, ret: Code) -> Finding {
     let (rule, what) = match documents(function, ret) {
-        true if function.layer() != Layer::Hip && function.arguments().contains(&"attr") => {
+        true if function.layer() != Layer::Hip && function.arguments().any(|name| name == "attr") => {
             (Rule::ErrorUnexplained, "the arguments look valid, apart from the attributes, which are not checked")
         }
         true => (Rule::ErrorUnexplained, "the arguments look valid"),

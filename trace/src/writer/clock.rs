@@ -1,11 +1,11 @@
 //! The clock of a file, and how it compares with those of the system.
 
-use std::arch::x86_64::{__cpuid, _rdtsc};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::fence;
 
 use super::Writer;
 use crate::layout::{CALIBRATIONS, Clock, header};
+use crate::machine;
 
 /// After so many ticks the clocks are compared for the second time, then after twice as many, and so on.
 pub(super) const FIRST_CALIBRATION: u64 = 1 << 14;
@@ -16,7 +16,7 @@ impl Writer {
     #[inline(always)]
     pub fn now(&self) -> u64 {
         match self.clock {
-            Clock::TimeStampCounter => time_stamp(),
+            Clock::TimeStampCounter => machine::ticks(),
             Clock::Monotonic => nanos(libc::CLOCK_MONOTONIC),
         }
     }
@@ -77,21 +77,9 @@ impl Writer {
     }
 }
 
-/// The processor's time-stamp counter.
-#[inline(always)]
-fn time_stamp() -> u64 {
-    // SAFETY: every x86-64 processor has it.
-    unsafe { _rdtsc() }
-}
-
-/// The time-stamp counter where it runs at one speed, never stops, and the system relies on it too.
+/// The processor's counter, if it can be relied on.
 pub(super) fn clock() -> Clock {
-    const INVARIANT: u32 = 1 << 8;
-    let has_power_leaf = __cpuid(0x8000_0000).eax >= 0x8000_0007;
-    let is_invariant = has_power_leaf && __cpuid(0x8000_0007).edx & INVARIANT != 0;
-    let source = std::fs::read("/sys/devices/system/clocksource/clocksource0/current_clocksource");
-    let is_trusted = source.is_ok_and(|source| source.trim_ascii() == b"tsc");
-    if is_invariant && is_trusted { Clock::TimeStampCounter } else { Clock::Monotonic }
+    if machine::has_steady_ticks() { Clock::TimeStampCounter } else { Clock::Monotonic }
 }
 
 fn nanos(clock: libc::clockid_t) -> u64 {

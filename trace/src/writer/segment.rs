@@ -1,7 +1,5 @@
 //! A thread's part of a file: where its next record is, what a call notes in one, and which chunk comes after that.
 
-use std::arch::asm;
-use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
 use std::hint::cold_path;
 use std::mem::offset_of;
 use std::ptr::{self, NonNull};
@@ -12,6 +10,7 @@ use super::Writer;
 use crate::layout::{
     CHUNK_HEADER_BYTES, Capture, ChunkKind, DeviceTime, RECORD_BYTES, RECORDS, State, chunk, pack, record,
 };
+use crate::machine;
 
 /// How many calls enclose each other at most whose records know of each other.
 const NESTED: usize = 4;
@@ -189,18 +188,10 @@ impl Segment {
     /// Takes the next record; and how many come after it in its chunk. There was room when the caller looked.
     #[inline(always)]
     fn take(&self) -> Option<(&'static Cell, u32)> {
-        let mut word = (RECORD_BYTES as u64).wrapping_sub(1 << Self::LEFT);
-        // One instruction, inside which no signal handler takes it too; other threads have their own, so that it need not be
-        // locked. If a handler has taken the last meanwhile, there is still none left afterwards.
-        // SAFETY: changes the word only.
-        unsafe {
-            asm!(
-                "xadd qword ptr [{next}], {word}",
-                next = in(reg) self.next.as_ptr(),
-                word = inout(reg) word,
-                options(nostack),
-            );
-        }
+        let step = (RECORD_BYTES as u64).wrapping_sub(1 << Self::LEFT);
+        // If a signal handler has taken the last meanwhile, there is still none left afterwards.
+        // SAFETY: a word of this thread, which no other writes.
+        let word = unsafe { machine::add_unlocked(self.next.as_ptr(), step) };
         if word & Self::ROOM == 0 {
             cold_path();
             return None;
@@ -241,7 +232,7 @@ impl Segment {
         // None if a signal handler has taken the last since.
         let (cell, left) = self.take()?;
         // The one after the next is nowhere near yet. Behind a chunk it may be anything: nothing comes of that.
-        prefetch(ptr::from_ref(cell).wrapping_add(2));
+        machine::prefetch_to_write(ptr::from_ref(cell).wrapping_add(2).cast());
         // Where it lies, whoever begins first. If a signal handler has gone on to another chunk since, it is out of reach of the others.
         let number = self.room.load(Relaxed).wrapping_sub(left);
         let distance = match depth.checked_sub(1).and_then(|outer| self.open.get(outer)) {
@@ -451,11 +442,4 @@ impl Writer {
             (*start.add(chunk::KIND).cast::<AtomicU32>()).store(ChunkKind::Calls.number(), Release);
         }
     }
-}
-
-/// Has the processor fetch a record that is about to be written.
-#[inline(always)]
-fn prefetch(cell: *const Cell) {
-    // SAFETY: every x86-64 processor takes it, if only as nothing, and whatever is there.
-    unsafe { _mm_prefetch::<_MM_HINT_ET0>(cell.cast()) };
 }

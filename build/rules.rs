@@ -1,26 +1,10 @@
-//! Makes the rules of their data file, and hands the symbol versions to the linker.
+//! The rules, of `src/model/rules.txt`.
 
 use std::error::Error;
 use std::fmt::Write;
-use std::path::PathBuf;
-use std::{env, fs};
-
-fn main() -> Result<(), Box<dyn Error>> {
-    const RULES: &str = "src/model/rules.txt";
-    let root = env::var("CARGO_MANIFEST_DIR")?;
-    println!("cargo::rerun-if-changed=exports.map");
-    println!("cargo::rustc-cdylib-link-arg=-Wl,--version-script={root}/exports.map");
-    println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libp2pshim.so.0");
-    // Pointers into the library are handed to the program: it must never be unloaded.
-    println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
-    println!("cargo::rerun-if-changed={RULES}");
-    let out = PathBuf::from(env::var("OUT_DIR")?).join("rules.rs");
-    fs::write(out, rules(&fs::read_to_string(RULES)?)?)?;
-    Ok(())
-}
 
 /// The enum of all rules, and their texts.
-fn rules(text: &str) -> Result<String, Box<dyn Error>> {
+pub(crate) fn rules(text: &str) -> Result<String, Box<dyn Error>> {
     const PARTS: [&str; 5] = ["functions", "documentation", "hardware", "why", "remedy"];
     let (mut names, mut all, mut texts) = (String::new(), String::new(), String::new());
     let mut lines = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty());

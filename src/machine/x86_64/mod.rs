@@ -1,0 +1,104 @@
+//! x86-64, with the System V ABI.
+
+use std::arch::asm;
+use std::ffi::c_void;
+
+/// The room a trampoline takes.
+pub(crate) const STRIDE: usize = 64;
+
+/// A trampoline adds this to the arguments: two addresses, as the bits of two numbers. The ABI passes such a struct in
+/// two vector registers, behind integers and pointers of any number.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Arrival {
+    slot: f64,
+    stack: f64,
+}
+
+impl Arrival {
+    /// The address of the slot that the call came by.
+    #[inline(always)]
+    pub(crate) fn slot(self) -> usize {
+        self.slot.to_bits() as usize
+    }
+
+    /// The stack pointer at entry.
+    #[inline(always)]
+    pub(crate) fn stack(self) -> usize {
+        self.stack.to_bits() as usize
+    }
+}
+
+/// Where the program goes on after a call that was entered with this stack pointer.
+///
+/// # Safety
+/// The hook has not returned.
+#[inline(always)]
+pub(crate) unsafe fn return_address(stack: usize) -> *const c_void {
+    // SAFETY: at entry the stack pointer points to the return address, which stays there until the hook returns.
+    unsafe { *(stack as *const *const c_void) }
+}
+
+/// A parameter that the caller has passed on its stack, by its place among integers and pointers, from 0.
+///
+/// # Safety
+/// The function has so many parameters, and the hook has not returned.
+#[inline(always)]
+pub(crate) unsafe fn parameter(stack: usize, place: usize) -> usize {
+    const IN_REGISTERS: usize = 6;
+    // SAFETY: the ABI has them above the return address.
+    unsafe { *(stack as *const usize).add(1 + place - IN_REGISTERS) }
+}
+
+/// The address of the calling thread's block, which `thread.s` lays out.
+#[inline(always)]
+pub(crate) fn thread_block() -> *const c_void {
+    let block: *const c_void;
+    // SAFETY: reads the thread's own base address and the constant offset of p2p_thread from it.
+    unsafe {
+        asm!(
+            "mov {block}, qword ptr [rip + p2p_thread@GOTTPOFF]",
+            "add {block}, qword ptr fs:[0]",
+            block = out(reg) block,
+            options(pure, readonly, nostack),
+        );
+    }
+    block
+}
+
+/// The contents of the registers that a function keeps for its caller, and where it is: by their numbers in DWARF.
+pub(crate) type Registers = [Option<usize>; 17];
+
+/// The DWARF numbers of the stack pointer, and of the place to return to.
+pub(crate) const STACK: u16 = 7;
+pub(crate) const RETURN: u16 = 16;
+
+/// The registers of the calling function, which must not return before they are used.
+#[inline(always)]
+pub(crate) fn registers() -> Registers {
+    let mut kept = [0usize; 8];
+    // SAFETY: writes to `kept` only.
+    unsafe {
+        asm!(
+            "mov [{kept}], rbx",
+            "mov [{kept} + 8], rbp",
+            "mov [{kept} + 16], rsp",
+            "mov [{kept} + 24], r12",
+            "mov [{kept} + 32], r13",
+            "mov [{kept} + 40], r14",
+            "mov [{kept} + 48], r15",
+            "lea {here}, [rip]",
+            "mov [{kept} + 56], {here}",
+            kept = in(reg) kept.as_mut_ptr(),
+            here = out(reg) _,
+            options(nostack, preserves_flags),
+        );
+    }
+    let mut registers = [None; 17];
+    for (number, value) in [3, 6, 7, 12, 13, 14, 15, 16].into_iter().zip(kept) {
+        if let Some(register) = registers.get_mut(number) {
+            *register = Some(value);
+        }
+    }
+    registers
+}

@@ -1,0 +1,6 @@
+//! The machine's own text: a file for each machine, with the same functions.
+
+#[cfg(target_arch = "x86_64")]
+mod x86_64;
+#[cfg(target_arch = "x86_64")]
+pub(crate) use x86_64::*;
