@@ -2,7 +2,7 @@
  * Copies by the functions that name no devices: between two devices, inside one, and with the host. The program never
  * enables peer access. Exits with 0 only if all bytes arrive.
  *
- *   between     2 MiB from device 0 to device 1, once by each function
+ *   between     2 MiB from device 0 to device 1, once by each function, and then nothing
  *   elsewhere   copies that are not between devices, by each function
  *   past        copies of more than there is, by each function
  *   reused      2,000 copies, and as many to the host beside them, to memory at an address that was no memory when it was first copied to
@@ -96,6 +96,8 @@ static void between(void)
     for (enum form form = 0; form < FORMS; form++)
         for (int per_thread = 0; per_thread < 2; per_thread++)
             move(form, per_thread, on_gpu1, on_gpu0, form % 2 ? cudaMemcpyDefault : cudaMemcpyDeviceToDevice, stream);
+    CHECK(cudaMemcpyAsync(on_gpu1, on_gpu0, 0, cudaMemcpyDefault, stream));
+    CHECK(cudaMemcpy(on_gpu1, on_gpu0, 0, cudaMemcpyDeviceToDevice));
     CHECK(cudaStreamDestroy(stream));
     CHECK(cudaFree(on_gpu0));
     CHECK(cudaFree(on_gpu1));

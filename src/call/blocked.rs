@@ -75,7 +75,8 @@ fn note(function: Function, caller: Caller, first: Option<&Value>) {
 }
 
 /// The number of the place of a call that may block for long, if the thread may look for it, and more is found than the address.
-fn looked_for(function: Function, caller: Caller, now: u64) -> Option<u16> {
+#[inline(never)]
+pub(super) fn looked_for(function: Function, caller: Caller, now: u64) -> Option<u16> {
     let may_look = is_long(function) && may_look(now, thread::current().rests_until.get());
     if may_look { look(function, caller, now) } else { None }
 }

@@ -18,6 +18,7 @@ use crate::api::{Function, Half, Layer};
 use crate::model::Path;
 use crate::objects::captures;
 use crate::objects::memory::Kind;
+use crate::objects::streams::Stream;
 use crate::os::Memory;
 use crate::policy::{ACCESS, Driver};
 use crate::real::driver::RealDriver;
@@ -33,6 +34,8 @@ struct HostCopy {
     half: Half,
     /// Whether its bytes are sampled and its place in the program is looked for.
     is_looked_at: bool,
+    /// The thread's noted call as it was before: a signal handler may copy inside another.
+    noted: usize,
 }
 
 /// Makes a copy by a function that names its half. `real` calls the real function.
@@ -89,10 +92,14 @@ fn begin((function, caller): (Function, Caller), half: Option<Half>, arguments: 
     let device = device(end)?;
     let devices = if half == Half::download { [Some(device), None] } else { [None, Some(device)] };
     let address = caller.return_address() as usize;
-    let is_looked_at = origin::is_looked_at(address, devices, bytes) || leaves_download(host);
+    let is_looked_at = origin::is_looked_at(address, devices, bytes) || half == Half::upload && takes_download(host);
+    if !is_looked_at && half == Half::download && thread.download.get().is_some_and(|download| download.host == host) {
+        thread.download.set(None);
+    }
     let sample = if is_looked_at && half == Half::upload { mode::unseen(|| sample(host, bytes)) } else { 0 };
     let now = trace.now();
-    let site = trace.known_site(address).unwrap_or_else(|| mode::unseen(|| trace.new_site(address)));
+    let site = blocked::looked_for(function, caller, now).or_else(|| trace.known_site(address));
+    let site = site.unwrap_or_else(|| mode::unseen(|| trace.new_site(address)));
     let record = recording::begin_record(trace, thread, (0, function as u8), site, || now)?;
     record.copies(src, dst, bytes, stream as u64);
     record.between(devices[0], devices[1]);
@@ -100,10 +107,11 @@ fn begin((function, caller): (Function, Caller), half: Option<Half>, arguments: 
     if sample != 0 {
         record.sampled(now, sample);
     }
+    let noted = thread.noted.get();
     if function.layer() == Layer::Runtime {
         thread.noted.set(caller.stack());
     }
-    Some(HostCopy { record, half, is_looked_at })
+    Some(HostCopy { record, half, is_looked_at, noted })
 }
 
 /// Destination, source, bytes and stream (0 if it names none) of a copy in one dimension.
@@ -137,9 +145,14 @@ fn device(address: u64) -> Option<u8> {
     matches!(place.kind, Kind::Plain | Kind::Pool | Kind::Mapped).then_some(place.device)
 }
 
-/// Whether a copy from the host takes what the thread's last copy that was looked at has brought there.
-fn leaves_download(host: u64) -> bool {
-    thread::current().download.get().is_some_and(|download| download.host == host && !download.is_awaited)
+/// Whether a copy from the host takes what the thread's last copy that was looked at has brought there. It counts as one that does: only a few are
+/// looked at.
+fn takes_download(host: u64) -> bool {
+    const MOST: u8 = 8;
+    let takes = |download: &Download| download.host == host && !download.is_awaited && download.taken < MOST;
+    let Some(download) = thread::current().download.get().filter(takes) else { return false };
+    thread::current().download.set(Some(Download { taken: download.taken + 1, ..download }));
+    true
 }
 
 /// A sum of some of the bytes: 1 if all are 0, and 0 if they cannot be read, or may not be there yet.
@@ -161,7 +174,7 @@ fn sample(host: u64, bytes: u64) -> u32 {
 #[inline(never)]
 fn end(copy: HostCopy, (function, caller): (Function, Caller), arguments: &[Value], ret: Code) {
     if function.layer() == Layer::Runtime {
-        thread::current().noted.set(0);
+        thread::current().noted.set(copy.noted);
     }
     let (Some(trace), true) = (trace::file(), mode::is_still_on()) else { return };
     copy.record.done(trace.now(), caller.recorded(function, ret), Capture::None);
@@ -197,13 +210,15 @@ fn look_at(
         record.sampled(trace.now(), sample(host, bytes));
     }
     let context = RealDriver.current_context().unwrap_or(0);
-    thread::current().download.set(Some(Download { record, host, bytes, stream, context, is_awaited: !has_ended }));
+    let stream = Stream::new(stream, function.per_thread(), thread::id());
+    let download = Download { record, host, bytes, stream, context, is_awaited: !has_ended, taken: 0 };
+    thread::current().download.set(Some(download));
     Some(())
 }
 
 /// The thread has waited for a stream, or for all of the current context: its copies there have ended.
 #[inline(always)]
-pub(super) fn has_waited(stream: Option<usize>) {
+pub(super) fn has_waited(stream: Option<Stream>) {
     if let Some(download) = thread::current().download.get().filter(|download| download.is_awaited) {
         sample_later(download, stream);
     }
@@ -211,11 +226,14 @@ pub(super) fn has_waited(stream: Option<usize>) {
 
 #[cold]
 #[inline(never)]
-fn sample_later(download: Download, stream: Option<usize>) {
+fn sample_later(download: Download, stream: Option<Stream>) {
     mode::unseen(|| {
+        // Each context has its own default streams.
+        let is_here = || RealDriver.current_context() == Some(download.context);
         let is_over = match stream {
-            Some(stream) => stream == download.stream,
-            None => RealDriver.current_context() == Some(download.context),
+            Some(stream @ Stream::Created(_)) => stream == download.stream,
+            Some(default) => default == download.stream && is_here(),
+            None => is_here(),
         };
         if let Some(trace) = trace::file().filter(|_| is_over) {
             thread::current().download.set(Some(Download { is_awaited: false, ..download }));

@@ -1,5 +1,5 @@
 //! Regular copies, `cudaMemcpyAsync` and the like, which name no devices: those whose pointers lie on two devices are ours, and
-//! all others are passed on as if there were no shim: neither recorded nor counted nor checked.
+//! all others are passed on: neither counted nor checked, and only large ones with the host have a record ([`super::host`]).
 //!
 //! The pointers are known as those of peer copies are ([memory](crate::objects::memory)). Memory of the host that the driver does not know is
 //! remembered too, and asked about again now and then, since a device's may come to lie there. If the shim takes a copy between
@@ -25,7 +25,7 @@ const AGAIN: u8 = 250;
 
 /// A call, as far as its arguments tell and is known without a question.
 pub(super) enum Look {
-    /// A regular copy of CUDA in one dimension that does not go between devices, as far as is known.
+    /// A regular copy of CUDA in one dimension that does not go between devices, as far as is known, or copies nothing.
     Leaves,
     /// One that does.
     Between,
@@ -43,6 +43,8 @@ pub(super) fn look(function: Function, arguments: &[Value]) -> Look {
         {
             Look::Leaves
         }
+        // It copies nothing.
+        [Value::Address(_), Value::Address(_), Value::UInt(0), ..] => Look::Leaves,
         [Value::Address(dst), Value::Address(src), Value::UInt(_), ..] if is_known(function) => {
             match ACCESS.between([src as u64, dst as u64]) {
                 Some(Between::Others) => Look::Leaves,

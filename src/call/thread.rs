@@ -21,7 +21,7 @@ use crate::machine;
 use crate::model::event::{CallEvent, FOUND};
 use crate::model::{Memcpy, Path};
 use crate::objects::memory::Place;
-use crate::objects::streams::Known;
+use crate::objects::streams::{Known, Stream};
 use crate::os::{self, Held};
 use crate::policy::batches::Missing;
 use crate::policy::validate::Run;
@@ -70,10 +70,13 @@ pub(crate) struct Download {
     pub(crate) record: Begun,
     pub(crate) host: u64,
     pub(crate) bytes: u64,
-    pub(crate) stream: usize,
+    /// Its stream, on this thread.
+    pub(crate) stream: Stream,
     pub(crate) context: usize,
     /// Whether its sample is still to be taken.
     pub(crate) is_awaited: bool,
+    /// How many copies from there were looked at since.
+    pub(crate) taken: u8,
 }
 
 /// The addresses of both ends of a copy, and whose memory they are: so the check of the call need not look again.
