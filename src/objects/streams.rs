@@ -132,6 +132,8 @@ const MOST: u32 = 32_768;
 
 pub(crate) struct Streams {
     known: Map,
+    /// How many of them are not there any more.
+    past: AtomicUsize,
     /// How many non-blocking streams each device has, by the tag of the thread that made them.
     non_blocking: [[AtomicU16; Known::TAGS]; DEVICES],
     /// The last of each pair's direct copies: from device, to device.
@@ -142,6 +144,7 @@ impl Streams {
     pub(crate) const fn new() -> Self {
         Self {
             known: Map::new(MOST),
+            past: AtomicUsize::new(0),
             non_blocking: [const { [const { AtomicU16::new(0) }; Known::TAGS] }; DEVICES],
             last: [const { [const { AtomicUsize::new(0) }; DEVICES] }; DEVICES],
         }
@@ -182,6 +185,10 @@ impl Streams {
     fn set(&self, stream: usize, known: Known) {
         let set = || self.known.set(stream, known.pack());
         let before = set().or_else(|Full| {
+            // If all are there, to look for others would take long each time.
+            if self.past.swap(0, Relaxed) == 0 {
+                return Err(Full);
+            }
             self.known.retain(|_, word| Known::unpack(word).state == State::There);
             set()
         });
@@ -226,7 +233,11 @@ impl Streams {
     }
 
     fn count(&self, word: Option<u32>, by: i16) {
-        let known = word.map(Known::unpack).filter(|known| known.non_blocking && known.state == State::There);
+        let known = word.map(Known::unpack);
+        if known.is_some_and(|known| known.state != State::There) {
+            let _ = self.past.fetch_update(Relaxed, Relaxed, |past| past.checked_add_signed(by.into()));
+        }
+        let known = known.filter(|known| known.non_blocking && known.state == State::There);
         if let Some(known) = known.filter(|known| known.thread != Known::MANY)
             && let Some(count) = self.counter(known.device, known.thread)
         {
@@ -319,6 +330,23 @@ mod tests {
         assert!(!streams.has_non_blocking(1, 5));
         streams.is_made(0x100, stream(0, true));
         assert_eq!(state(0x100), Some(State::There));
+    }
+
+    #[test]
+    fn table_full_of_streams_takes_another_once_one_is_destroyed() {
+        let streams = Box::new(Streams::new());
+        let handle = |number: usize| 0x1000 + number * 0x40;
+        let mut made = 0;
+        while made == 0 || streams.there(handle(made)).is_some() {
+            made += 1;
+            streams.is_made(handle(made), stream(0, false));
+        }
+        assert!(made >= MOST as usize / 2, "{made}");
+        streams.is_made(handle(made), stream(0, false));
+        assert!(streams.there(handle(made)).is_none() && streams.there(handle(1)).is_some());
+        streams.is_gone(handle(1));
+        streams.is_made(handle(made), stream(0, false));
+        assert!(streams.there(handle(made)).is_some());
     }
 
     #[test]
