@@ -34,8 +34,8 @@ pub(in crate::report) struct Way {
     pub(in crate::report) from: u16,
 }
 
-/// A copy by hand: its halves, and what samples of them say.
-type Bounce = (Record, HostCopy, Sampled);
+/// A copy by hand: which copies its halves are, and what samples of them say.
+type Bounce = ([usize; 2], Sampled);
 
 fn is_download(record: &Record) -> bool {
     record.src_device.is_some()
@@ -58,27 +58,28 @@ impl HostCopies {
         self.left_out += other.left_out;
     }
 
-    /// The copies by hand among them. `address` is where in memory a numbered place is: some have several numbers.
-    fn bounces(mut self, address: impl Fn(u16) -> u64) -> Vec<Bounce> {
+    /// The copies by hand among them, which are sorted for that. `address` is where in memory a numbered place is: some have several numbers.
+    fn bounces(&mut self, address: impl Fn(u16) -> u64) -> Vec<Bounce> {
         // A copy has brought its bytes when its call returns, and takes them when it begins.
         self.copies.sort_by_key(|(copy, _)| if is_download(copy) { copy.end } else { copy.start });
-        let mut buffers: HashMap<u64, (Record, Vec<Option<u8>>)> = HashMap::new();
+        let mut buffers: HashMap<u64, (usize, Vec<Option<u8>>)> = HashMap::new();
         let mut ways: HashMap<_, Vec<Bounce>> = HashMap::new();
-        for (copy, thread) in self.copies {
-            if is_download(&copy) {
-                buffers.insert(copy.dst, (copy, Vec::new()));
-            } else if let Some((download, taken)) = buffers.get_mut(&copy.src)
+        for (place, (copy, _)) in self.copies.iter().enumerate() {
+            if is_download(copy) {
+                buffers.insert(copy.dst, (place, Vec::new()));
+            } else if let Some((from, taken)) = buffers.get_mut(&copy.src)
+                && let Some((download, _)) = self.copies.get(*from)
                 && copy.bytes <= download.bytes
                 && copy.dst_device != download.src_device
                 && !taken.contains(&copy.dst_device)
             {
                 taken.push(copy.dst_device);
                 let way = (address(download.site), address(copy.site), download.src_device, copy.dst_device);
-                ways.entry(way).or_default().push((*download, (copy, thread), sampled(download, &copy)));
+                ways.entry(way).or_default().push(([*from, place], sampled(download, copy)));
             }
         }
         let mut bounces: Vec<Bounce> = ways.into_values().flat_map(counted).collect();
-        bounces.sort_by_key(|(_, (upload, _), _)| upload.start);
+        bounces.sort_by_key(|([_, upload], _)| *upload);
         bounces
     }
 }
@@ -109,9 +110,12 @@ fn counted(mut way: Vec<Bounce>) -> Vec<Bounce> {
 impl Tally {
     /// Counts copies by hand, each as one call from device to device that its second half made.
     pub(in crate::report) fn count_bounces(&mut self, lens: &Lens, names: &Names) {
-        let host = take(&mut self.host);
+        let mut host = take(&mut self.host);
         self.left_out = host.left_out;
-        for (download, (upload, thread), sampled) in host.bounces(|site| names.address(site)) {
+        for (halves, sampled) in host.bounces(|site| names.address(site)) {
+            let [Some((download, _)), Some((upload, thread))] = halves.map(|place| host.copies.get(place)) else {
+                continue;
+            };
             let is_timed = download.has_ended && upload.has_ended && download.bytes == upload.bytes;
             let record = Record {
                 src_device: download.src_device,
@@ -119,12 +123,12 @@ impl Tally {
                 device_start: download.start,
                 device_nanos: lens.timeline.nanos(upload.end.saturating_sub(download.start)),
                 device_time: if is_timed { DeviceTime::Known } else { DeviceTime::None },
-                ..upload
+                ..*upload
             };
             let mut walk = Walk::default();
             let wants = lens.selection.as_ref().map(|selection| (selection, lens.timeline));
-            let step = walk.step((0, 0), &record, thread, wants);
-            self.count(lens, &walk, (0, 0), thread, &record, step);
+            let step = walk.step((0, 0), &record, *thread, wants);
+            self.count(lens, &walk, (0, 0), *thread, &record, step);
             if step.is_timed {
                 self.count_device(lens, &walk, &record);
             }
@@ -161,7 +165,8 @@ mod tests {
     fn bounced(copies: &[Record]) -> Vec<u64> {
         let mut host = HostCopies::default();
         copies.iter().for_each(|copy| host.add((*copy, 1)));
-        host.bounces(|site| site.into()).iter().map(|(_, (upload, _), _)| upload.bytes).collect()
+        let bounces = host.bounces(|site| site.into());
+        bounces.iter().map(|([_, upload], _)| host.copies[*upload].0.bytes).collect()
     }
 
     /// Downloads by device 0 and uploads by device 1, with these samples.
