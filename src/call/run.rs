@@ -117,7 +117,7 @@ fn half(call: &Call<'_>, real: impl Fn() -> Code) -> Code {
     begin(call, NOTHING, &mut begun);
     thread::current().ends.forget();
     let ret = real();
-    end_half(call, &begun, ret)
+    end(call, NOTHING, &begun, (&waits::Announcements::NONE, None), ret)
 }
 
 /// A call about which is decided here.
@@ -157,7 +157,7 @@ const fn is_half(function: Function) -> bool {
     matches!(function.layer(), Layer::Runtime) && validate::has_rules(function)
 }
 
-/// Makes a call as if there were no shim.
+/// Makes a call that is neither counted nor shown.
 #[inline(always)]
 fn passed_on(call: &Call<'_>, why: Reason, real: impl Fn() -> Code) -> Code {
     say_forwarded(call.function(), why);
@@ -337,39 +337,6 @@ fn end(
     }
     if begun.is_outermost() && VALIDATE.is_on() && decision.refusal().is_none() {
         check(call, decision, ret, path);
-    }
-    if begun.shown_since.is_some() {
-        callbacks::run(begun);
-    }
-    given
-}
-
-/// Does what there is to do when a runtime's half has returned: the driver's has decided and counted what was copied.
-#[inline(never)]
-fn end_half(call: &Call<'_>, begun: &Running, given: Code) -> Code {
-    let thread = thread::current();
-    thread.leave(&begun.before);
-    if !mode::is_still_on() {
-        return given;
-    }
-    let ret = call.usual(given);
-    counters::count_call(&thread.shard, call.function(), ret != Code::SUCCESS);
-    let path = thread.take_path(&begun.before).filter(|_| ret == Code::SUCCESS);
-    if let Some(record) = begun.record {
-        recording::end(call, NOTHING, begun.depth, record, (given, path));
-    }
-    if begun.is_outermost() {
-        thread.put_back(&begun.before);
-    }
-    readback::after(call, begun, ret);
-    if let Some(record) = begun.record {
-        origin::after(call, NOTHING, record);
-    }
-    if let Some(since) = begun.shown_since {
-        show::call(call, NOTHING, begun, os::uncancelled(|| since.elapsed()), (given, ret), path);
-    }
-    if begun.is_outermost() && VALIDATE.is_on() {
-        validate::check(call, ret, path);
     }
     if begun.shown_since.is_some() {
         callbacks::run(begun);
