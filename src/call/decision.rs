@@ -69,7 +69,7 @@ pub(crate) enum Reason {
 }
 
 impl Reason {
-    /// Whether a call is neither counted nor recorded nor shown, as if there were no shim.
+    /// Whether a call is neither counted nor shown; only large copies with the host have a record then.
     #[inline(always)]
     pub(crate) fn is_passed_on(self, function: Function) -> bool {
         match self {

@@ -96,9 +96,9 @@ pub(crate) mod record {
     pub(crate) const BYTES: usize = 32;
     /// Stream handle.
     pub(crate) const STREAM: usize = 40;
-    /// How many ticks after `START` the GPU began with the copy, packed.
+    /// How many ticks after `START` the GPU began with the copy, packed. Of a copy with the host: when its bytes were sampled.
     pub(crate) const DEVICE_AFTER: usize = 48;
-    /// How many nanoseconds the GPU took, packed.
+    /// How many nanoseconds the GPU took, packed. Of a copy with the host: the sample, and whether the copy had ended when its call returned.
     pub(crate) const DEVICE_NANOS: usize = 52;
     /// Number of the place in the code that called; 0 if it is not known.
     pub(crate) const SITE: usize = 56;
