@@ -30,7 +30,7 @@ pub(super) fn begin(function: Function, caller: Caller, arguments: &[Value]) {
 #[inline(always)]
 pub(super) fn end(function: Function, caller: Caller) {
     if mode::sees().has(Sees::TRACE) {
-        has_returned(function, caller);
+        note_return(function, caller);
     }
 }
 
@@ -47,9 +47,9 @@ fn place(function: Function, caller: Caller) -> Option<(&'static trace::Trace, &
 }
 
 #[inline(never)]
-fn has_returned(function: Function, caller: Caller) {
+fn note_return(function: Function, caller: Caller) {
     let Some((trace, thread)) = place(function, caller) else { return };
-    thread.segment.has_waited(trace.now());
+    thread.segment.note_return(trace.now());
     if function.layer() == Layer::Runtime {
         thread.noted.set(0);
     }

@@ -28,7 +28,7 @@ pub(crate) type Runner = fn(&CallEvent, [u8; FOUND]);
 static RUNNER: OnceLock<Runner> = OnceLock::new();
 
 /// Whether there are any callbacks from now on, which `runner` calls.
-pub(crate) fn have_changed(are_there: bool, runner: Runner) {
+pub(crate) fn set_present(are_there: bool, runner: Runner) {
     RUNNER.get_or_init(|| runner);
     mode::observe(Sees::CALLBACKS, are_there);
 }

@@ -36,7 +36,7 @@ pub(crate) fn changing(
     blocked::end(function, caller);
     if mode::is_still_on() {
         if ret != Code::SUCCESS && captures::may_be_under_way() {
-            captures::has_failed(function, ret);
+            captures::note_failure(function, ret);
         }
         change.after(state, ret);
     }
@@ -86,18 +86,18 @@ impl Change<'_> {
                     staging::before_unmap(start as u64, bytes);
                 }
                 if ACCESS.has_imported() {
-                    mode::unseen(|| ACCESS.memory_is_unmapped(&RealDriver, start as u64, bytes));
+                    mode::unseen(|| ACCESS.on_unmap(&RealDriver, start as u64, bytes));
                 }
             }
             (State::destroys_stream, &[Value::Stream(stream)]) => on_stream_destroy(self.function, stream),
-            (State::destroys_pool, &[Value::Address(pool)]) => mode::unseen(|| ACCESS.pool_is_going(pool)),
+            (State::destroys_pool, &[Value::Address(pool)]) => mode::unseen(|| ACCESS.on_pool_destroy(pool)),
             (State::destroys_array, &[Value::Address(array)]) => {
                 waits::before_array_free(array);
-                mode::unseen(|| ACCESS.array_is_gone(array));
+                mode::unseen(|| ACCESS.on_array_destroy(array));
             }
             (State::destroys_context, &[Value::Address(context)]) => before_context_ends(Some(context), None, true),
             (State::releases_primary_context, &[Value::Ordinal(device)]) => {
-                before_context_ends(None, Some(device), OBJECTS.contexts.is_last_release(device));
+                before_context_ends(None, Some(device), OBJECTS.contexts.count_release(device));
             }
             (State::resets_primary_context, &[Value::Ordinal(device)]) => before_reset(device),
             (State::destroys_green_context, _) => before_context_ends(None, None, false),
@@ -130,7 +130,7 @@ impl Change<'_> {
     fn after(self, state: State, ret: Code) {
         let has_succeeded = ret == Code::SUCCESS;
         if !has_succeeded && shares_memory(state) {
-            shared::has_failed(self.function, self.caller, self.arguments, ret);
+            shared::note_failure(self.function, self.caller, self.arguments, ret);
         }
         match (state, self.arguments) {
             (State::frees_memory | State::unmaps_memory, &[start, ref rest @ ..])
@@ -142,26 +142,26 @@ impl Change<'_> {
                     readback::harvest();
                 }
             }
-            (State::frees_memory, _) => HIP.memory_has_changed(),
+            (State::frees_memory, _) => HIP.forget_all_memory(),
             (State::resets_device, _) => {
                 hip::after_device_reset(self.found);
-                HIP.memory_has_changed();
+                HIP.forget_all_memory();
             }
             (State::sets_mapped_access, &[Value::Address(address), Value::UInt(bytes), ..]) => {
-                mode::unseen(|| OBJECTS.past.access_was_set(address as u64, bytes, ret));
-                mappings_have_changed();
+                mode::unseen(|| OBJECTS.past.note_access_set(address as u64, bytes, ret));
+                on_mappings_changed();
             }
             _ if self.moves_memory(state) => self.on_move(ret),
-            (State::clears_last_error, _) => thread::current().nothing_is_pending(),
+            (State::clears_last_error, _) => thread::current().clear_pending_error(),
             (State::begins_capture, &[Value::Stream(stream), ..]) => self.after_capture_begun(stream, ret),
             (State::ends_capture, &[Value::Stream(stream), ..]) => {
-                mode::unseen(|| captures::has_ended(self.stream(stream), ret));
+                mode::unseen(|| captures::on_end(self.stream(stream), ret));
             }
             (State::destroys_stream, &[Value::Stream(stream)]) => self.after_stream_destroy(stream, ret),
             (State::destroys_array, &[Value::Address(array)]) if is_there_still(ret) => {
-                mode::unseen(|| OBJECTS.arrays.is_there(array));
+                mode::unseen(|| OBJECTS.arrays.unmark_destroyed(array));
             }
-            (State::destroys_green_context, _) => mode::unseen(|| contexts_have_changed(None, None)),
+            (State::destroys_green_context, _) => mode::unseen(|| on_contexts_changed(None, None)),
             (State::releases_primary_context | State::resets_primary_context, &[Value::Ordinal(device)]) => {
                 on_primary_context_end(device);
             }
@@ -169,7 +169,7 @@ impl Change<'_> {
                 on_pool_set_access(pool, grants as *const AccessDesc, count, ret);
             }
             (State::destroys_pool, &[Value::Address(pool)]) => {
-                mode::unseen(|| ACCESS.pool_is_gone(pool, has_succeeded));
+                mode::unseen(|| ACCESS.on_pool_destroy_returned(pool, has_succeeded));
             }
             (State::instantiates_graph, &[Value::Address(exec), ..]) => graphs::on_instantiation(exec, ret),
             (State::updates_graph, &[Value::Address(exec), Value::Address(graph), Value::Address(output), ..]) => {
@@ -195,9 +195,9 @@ impl Change<'_> {
                 shared::on_open(How::Pool, out, handle);
             }
             (State::waits_for_stream, &[Value::Stream(stream)]) => {
-                host::has_waited(Some(self.stream(stream)));
+                host::note_wait(Some(self.stream(stream)));
             }
-            (State::waits_for_context, &[]) => host::has_waited(None),
+            (State::waits_for_context, &[]) => host::note_wait(None),
             (State::creates_stream | State::creates_green_stream, &[Value::Address(out), ref rest @ ..]) => {
                 on_stream_create(out, rest, state == State::creates_stream);
             }
@@ -221,7 +221,7 @@ impl Change<'_> {
             }
             (State::imports_memory, &[Value::Address(out), ..]) => {
                 let handle = || read::handle_at(out);
-                mode::unseen(|| handle().into_iter().for_each(|handle| ACCESS.memory_is_imported(&RealDriver, handle)));
+                mode::unseen(|| handle().into_iter().for_each(|handle| ACCESS.note_imported(&RealDriver, handle)));
             }
             (State::imports_pool, &[Value::Address(out), ..]) => on_pool_create(out, None),
             (State::sets_graph_node, &[Value::Address(exec), Value::Address(node), to, ..]) => {
@@ -229,7 +229,7 @@ impl Change<'_> {
             }
             (State::creates_context, &[.., Value::Ordinal(device)]) => on_context_create(self.function, device),
             (State::loads_module, &[Value::Address(out), ..]) => {
-                mode::unseen(|| read::handle_at(out)).into_iter().for_each(waits::module_is_loaded);
+                mode::unseen(|| read::handle_at(out)).into_iter().for_each(waits::on_module_loaded);
             }
             _ => {}
         }
@@ -258,9 +258,9 @@ impl Change<'_> {
         match *self.arguments {
             // From a checkpoint, perhaps onto other devices. Another process's p2pshim does not know of that.
             [Value::Int(process), _] if ret == Code::SUCCESS && is_own(process) => {
-                mode::unseen(|| ACCESS.process_is_restored(&RealDriver));
+                mode::unseen(|| ACCESS.on_process_restored(&RealDriver));
             }
-            _ => ACCESS.memory_has_changed(),
+            _ => ACCESS.forget_all_memory(),
         }
     }
 }
@@ -274,20 +274,20 @@ fn on_free(start: Value, is_mapped: bool, ret: Code) {
         _ => 0,
     };
     if ret == Code::SUCCESS && ACCESS.has_opened() {
-        mode::unseen(|| ACCESS.memory_is_freed(&RealDriver, start));
+        mode::unseen(|| ACCESS.on_shared_memory_freed(&RealDriver, start));
     }
     if ret == Code::SUCCESS && VALIDATE.is_on() {
         let end = ACCESS.known(start).map_or(0, |(_, range)| range.end);
-        OBJECTS.past.memory_is_gone(start, end);
+        OBJECTS.past.note_freed(start, end);
     }
     // Parts of several allocations may be unmapped.
-    if is_mapped { mappings_have_changed() } else { ACCESS.memory_is_gone(start) }
+    if is_mapped { on_mappings_changed() } else { ACCESS.forget_memory(start) }
 }
 
 /// Mapped memory is gone, or has other rights. If nothing can be looked up now, all memory is forgotten.
-fn mappings_have_changed() {
-    if !mode::unseen(|| ACCESS.mappings_have_changed()) {
-        ACCESS.memory_has_changed();
+fn on_mappings_changed() {
+    if !mode::unseen(|| ACCESS.forget_mappings()) {
+        ACCESS.forget_all_memory();
     }
 }
 
@@ -303,7 +303,7 @@ impl Change<'_> {
                 true => captures::beside_none(|| RealDriver.stream_context(stream, self.function.per_thread())),
                 false => None,
             };
-            captures::is_about_to_begin();
+            captures::announce();
             captures::let_askers_finish();
             thread::current().begins_capture.set(Some(context.unwrap_or(0)));
         });
@@ -318,7 +318,7 @@ impl Change<'_> {
             let context = context.and_then(|context| Some((context, RealDriver.context_id(context)?)));
             let is_for_graphics =
                 matches!(self.function, Function::cuStreamBeginCaptureToCig | Function::cuStreamBeginCaptureToCig_ptsz);
-            captures::has_begun((self.stream(stream), thread::id(), is_for_graphics), ret, begun.is_some(), context);
+            captures::on_begun((self.stream(stream), thread::id(), is_for_graphics), ret, begun.is_some(), context);
         });
     }
 
@@ -345,7 +345,7 @@ fn on_stream_create(out: usize, rest: &[Value], is_of_current_context: bool) {
         let device = context.and_then(|context| VALIDATE.device_of(&RealDriver, context));
         let (context, non_blocking) = (Known::context(context.unwrap_or(0)), flags & NON_BLOCKING != 0);
         let known = Known { context, non_blocking, thread: thread::current().tag(), ..Known::on(device) };
-        OBJECTS.streams.is_made(stream, known);
+        OBJECTS.streams.note(stream, known);
     });
 }
 
@@ -353,20 +353,20 @@ fn on_stream_create(out: usize, rest: &[Value], is_of_current_context: bool) {
 #[inline(always)]
 fn on_stream_destroy(function: Function, stream: usize) {
     if function.layer() == Layer::Driver && (VALIDATE.is_on() || STAGING.rings.is_used() || !WAITS.are_none()) {
-        stream_is_gone(stream);
+        leave_stream(stream);
     }
 }
 
 #[inline(never)]
-fn stream_is_gone(stream: usize) {
+fn leave_stream(stream: usize) {
     mode::unseen(|| {
         if VALIDATE.is_on() && streams::is_created(stream) {
-            OBJECTS.streams.is_gone(stream);
+            OBJECTS.streams.mark_destroyed(stream);
             captures::let_askers_finish();
         }
-        STAGING.rings.stream_is_gone(stream);
+        STAGING.rings.on_stream_destroy(stream);
         if streams::is_created(stream) {
-            WAITS.stream_is_gone(&RealDriver, Stream::Created(stream));
+            WAITS.on_stream_destroy(&RealDriver, Stream::Created(stream));
         }
     });
 }
@@ -378,7 +378,7 @@ impl Change<'_> {
             mode::unseen(|| OBJECTS.streams.forget(stream));
         }
         if ret == Code::SUCCESS {
-            mode::unseen(|| captures::stream_is_destroyed(self.stream(stream)));
+            mode::unseen(|| captures::on_stream_destroyed(self.stream(stream)));
         }
     }
 }
@@ -397,7 +397,7 @@ fn is_there_still(ret: Code) -> bool {
 fn on_array_create(out: usize, shape: impl FnOnce() -> Option<arrays::Shape>) {
     mode::unseen(|| {
         if let Some(array) = read::handle_at(out) {
-            ACCESS.array_is_made(&RealDriver, array, shape());
+            ACCESS.on_array_created(&RealDriver, array, shape());
         }
     });
 }
@@ -407,17 +407,17 @@ fn on_array_create(out: usize, shape: impl FnOnce() -> Option<arrays::Shape>) {
 /// A context on a device was created, or its primary context retained.
 fn on_context_create(function: Function, device: i32) {
     if function == Function::cuDevicePrimaryCtxRetain {
-        OBJECTS.contexts.primary_is_retained(device);
+        OBJECTS.contexts.count_retain(device);
     }
     if ACCESS.is_first_context(device) {
-        mode::unseen(|| ACCESS.context_is_made(&RealDriver, device));
+        mode::unseen(|| ACCESS.on_context_created(&RealDriver, device));
     }
 }
 
 /// A device is about to be reset.
 #[cold]
 fn before_reset(device: i32) {
-    mode::unseen(|| OBJECTS.streams.device_is_reset(device));
+    mode::unseen(|| OBJECTS.streams.on_device_reset(device));
     before_context_ends(None, Some(device), true);
 }
 
@@ -426,20 +426,20 @@ fn before_reset(device: i32) {
 fn before_context_ends(context: Option<usize>, primary_of: Option<i32>, with_memory: bool) {
     if with_memory {
         waits::before_context_ends();
-        if !mode::unseen(|| ACCESS.context_is_ending(context, primary_of)) {
-            ACCESS.memory_has_changed();
+        if !mode::unseen(|| ACCESS.on_context_ending(context, primary_of)) {
+            ACCESS.forget_all_memory();
         }
     }
     let context = mode::unseen(|| {
-        timing::contexts_are_going();
-        OBJECTS.context_is_ending(context, primary_of);
+        timing::on_contexts_ending();
+        OBJECTS.on_context_ending(context, primary_of);
         let primary = || RealDriver.primary_context(primary_of?);
         let context = if STAGING.rings.is_used() || !WAITS.are_none() { context.or_else(primary) } else { None };
-        OBJECTS.contexts.begins_to_end(thread::id(), context);
+        OBJECTS.contexts.mark_ending(thread::id(), context);
         context
     });
     if with_memory && let Some(context) = context {
-        mode::unseen(|| WAITS.context_is_ending(context));
+        mode::unseen(|| WAITS.on_context_ending(context));
     }
     staging::before_context_ends(context);
     readback::harvest();
@@ -448,8 +448,8 @@ fn before_context_ends(context: Option<usize>, primary_of: Option<i32>, with_mem
 #[cold]
 fn on_context_destroy(context: usize) {
     mode::unseen(|| {
-        OBJECTS.context_has_changed(Some(context), None);
-        contexts_have_changed(None, Some(context));
+        OBJECTS.forget_context(Some(context), None);
+        on_contexts_changed(None, Some(context));
     });
 }
 
@@ -457,17 +457,17 @@ fn on_context_destroy(context: usize) {
 fn on_primary_context_end(device: i32) {
     mode::unseen(|| {
         let is_gone = !driver::is_primary_active(device);
-        contexts_have_changed(is_gone.then_some(device), None);
+        on_contexts_changed(is_gone.then_some(device), None);
     });
 }
 
 /// Contexts may have ended: the primary one of a device, or one by its handle, if it is known which.
-fn contexts_have_changed(primary_of: Option<i32>, destroyed: Option<usize>) {
+fn on_contexts_changed(primary_of: Option<i32>, destroyed: Option<usize>) {
     // The primary context's handle, which the driver does not tell any more.
     let ending = OBJECTS.contexts.ended_by(thread::id()).filter(|_| primary_of.is_some());
     let ended = Ended::new(&RealDriver, primary_of, destroyed.or(ending));
-    captures::contexts_have_ended(|context| ended.has(context));
-    ACCESS.contexts_have_ended(&ended);
-    STAGING.rings.contexts_have_ended(&RealDriver, (&|&context| ended.has(context), ended.is_any_known()));
-    WAITS.contexts_have_ended(&RealDriver, &ended);
+    captures::on_contexts_ended(|context| ended.has(context));
+    ACCESS.on_contexts_ended(&ended);
+    STAGING.rings.on_contexts_ended(&RealDriver, (&|&context| ended.has(context), ended.is_any_known()));
+    WAITS.on_contexts_ended(&RealDriver, &ended);
 }

@@ -75,7 +75,7 @@ pub(super) fn on_instantiation(exec: usize, ret: Code) {
 pub(super) fn on_exec_destroy(exec: usize) {
     if GRAPHS.are_there() {
         mode::unseen(|| {
-            WAITS.stream_is_gone(&RealDriver, Stream::Graph(exec));
+            WAITS.on_stream_destroy(&RealDriver, Stream::Graph(exec));
             GRAPHS.destroyed(&ACCESS, exec);
         });
     }

@@ -110,7 +110,7 @@ fn consider_access(library: Library, access: Access) -> Decision {
 }
 
 /// A call about access has returned: what it has changed is noted, and what a query tells of hidden access is written over.
-pub(super) fn has_returned(call: &Call<'_>, decision: &Decision, ret: Code) {
+pub(super) fn on_return(call: &Call<'_>, decision: &Decision, ret: Code) {
     if let Some(HipFacts { library, asked: Some(asked), .. }) = decision.hip {
         let enables = matches!(call.request.access(), Some(Access::Enable { .. }));
         mode::unseen(|| HIP.asked(library.number(), asked, enables, ret));
@@ -184,6 +184,6 @@ pub(super) fn before_device_reset(found: *const c_void) {
 #[inline(never)]
 pub(super) fn after_device_reset(found: *const c_void) {
     if Library::seen(found).is_some() {
-        HIP.has_reset();
+        HIP.on_reset();
     }
 }

@@ -33,7 +33,7 @@ struct HostCopy {
     record: Begun,
     half: Half,
     /// Whether its bytes are sampled and its place in the program is looked for.
-    is_looked_at: bool,
+    count_host_copy: bool,
     /// The thread's noted call as it was before: a signal handler may copy inside another.
     noted: usize,
 }
@@ -92,11 +92,13 @@ fn begin((function, caller): (Function, Caller), half: Option<Half>, arguments: 
     let device = device(end)?;
     let devices = if half == Half::download { [Some(device), None] } else { [None, Some(device)] };
     let address = caller.return_address() as usize;
-    let is_looked_at = origin::is_looked_at(address, devices, bytes) || half == Half::upload && takes_download(host);
-    if !is_looked_at && half == Half::download && thread.download.get().is_some_and(|download| download.host == host) {
+    let count_host_copy =
+        origin::count_host_copy(address, devices, bytes) || half == Half::upload && takes_download(host);
+    if !count_host_copy && half == Half::download && thread.download.get().is_some_and(|download| download.host == host)
+    {
         thread.download.set(None);
     }
-    let sample = if is_looked_at && half == Half::upload { mode::unseen(|| sample(host, bytes)) } else { 0 };
+    let sample = if count_host_copy && half == Half::upload { mode::unseen(|| sample(host, bytes)) } else { 0 };
     let now = trace.now();
     let site = blocked::looked_for(function, caller, now).or_else(|| trace.known_site(address));
     let site = site.unwrap_or_else(|| mode::unseen(|| trace.new_site(address)));
@@ -111,7 +113,7 @@ fn begin((function, caller): (Function, Caller), half: Option<Half>, arguments: 
     if function.layer() == Layer::Runtime {
         thread.noted.set(caller.stack());
     }
-    Some(HostCopy { record, half, is_looked_at, noted })
+    Some(HostCopy { record, half, count_host_copy, noted })
 }
 
 /// Destination, source, bytes and stream (0 if it names none) of a copy in one dimension.
@@ -178,7 +180,7 @@ fn end(copy: HostCopy, (function, caller): (Function, Caller), arguments: &[Valu
     }
     let (Some(trace), true) = (trace::file(), mode::is_still_on()) else { return };
     copy.record.done(trace.now(), caller.recorded(function, ret), Capture::None);
-    if copy.is_looked_at && ret == Code::SUCCESS {
+    if copy.count_host_copy && ret == Code::SUCCESS {
         mode::unseen(|| look_at(copy, (function, caller), arguments, trace));
     }
 }
@@ -200,7 +202,7 @@ fn look_at(
     // CUDA documents that a copy with memory that it does not know has ended once its call returns.
     let has_ended = !function.base().contains("Async") || RealDriver.memory(host).is_none();
     if has_ended {
-        record.has_ended();
+        record.mark_ended();
     }
     if half == Half::upload {
         return None;
@@ -218,7 +220,7 @@ fn look_at(
 
 /// The thread has waited for a stream, or for all of the current context: its copies there have ended.
 #[inline(always)]
-pub(super) fn has_waited(stream: Option<Stream>) {
+pub(super) fn note_wait(stream: Option<Stream>) {
     if let Some(download) = thread::current().download.get().filter(|download| download.is_awaited) {
         sample_later(download, stream);
     }

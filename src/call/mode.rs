@@ -129,7 +129,7 @@ pub(crate) fn is_exhausted() -> bool {
 
 /// malloc has failed us, and the reserve has helped out. Work that is under way goes on from the reserve and ends as it would have.
 #[cold]
-pub(crate) fn memory_has_run_out() {
+pub(crate) fn on_out_of_memory() {
     if !process::is_seen() {
         return;
     }
@@ -303,7 +303,7 @@ pub(crate) fn contained<T: Default>(work: impl FnOnce() -> T) -> T {
 pub(crate) fn caught<T: Default>(work: impl FnOnce() -> T) -> T {
     let result = catch_unwind(AssertUnwindSafe(work)).unwrap_or_default();
     if alloc::has_reserve_served() {
-        memory_has_run_out();
+        on_out_of_memory();
     }
     result
 }

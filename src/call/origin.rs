@@ -54,7 +54,7 @@ fn is_due(before: u32) -> bool {
 }
 
 /// Whether a copy with the host is one of the first of its kind, or, after these, its number is a power of two: then it is looked at closely.
-pub(super) fn is_looked_at(address: usize, devices: [Option<u8>; 2], bytes: u64) -> bool {
+pub(super) fn count_host_copy(address: usize, devices: [Option<u8>; 2], bytes: u64) -> bool {
     const ALL: u32 = 8;
     let before = COUNTS.count(kind(address, devices.map(|device| device.unwrap_or(u8::MAX)), bytes)) as u32;
     before < ALL || is_due(before)

@@ -26,7 +26,7 @@ pub(super) fn decide(call: &Call<'_>) -> Decision {
             let harmless = ACCESS.disabling(&RealDriver, peer);
             if harmless.is_none() {
                 thread::current().set_unfinished(TAKES, true);
-                under.inspect(|(devices, _)| OBJECTS.past.is_disabled_under_copy(*devices));
+                under.inspect(|(devices, _)| OBJECTS.past.set_disabled_under_copy(*devices));
             }
             harmless
         }),
@@ -73,11 +73,11 @@ pub(super) fn takes_away(call: &Call<'_>) -> bool {
 }
 
 /// A call of this thread that took something away, if there was one, has returned or was left.
-pub(super) fn taking_is_over() {
+pub(super) fn end_taking() {
     let thread = thread::current();
     if thread.is_unfinished(TAKES) {
         thread.set_unfinished(TAKES, false);
-        mode::unseen(|| ACCESS.disablings.is_over());
+        mode::unseen(|| ACCESS.disablings.mark_over());
     }
 }
 

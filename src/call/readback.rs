@@ -161,7 +161,7 @@ fn finish_turn(made: &Made, mut reading: Box<Transfer>, (next, has_stream): (usi
         let difference =
             is_read.filter(|_| !is_late).and_then(|_| reading.difference(RealDriver.bytes_of(&reading.ring)));
         if is_late {
-            READBACK.is_late(&made.traffic);
+            READBACK.mark_late(&made.traffic);
         }
         // A late copy is compared later, as the program's next work in its stream comes behind: of others the program may do what it likes
         // with its memory. On a small stack another thread's call says what differs.

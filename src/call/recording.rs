@@ -79,7 +79,7 @@ fn record_parts(call: Begun, depth: usize, parts: &[Part]) {
         let Some(record) = begin_record(trace, thread, (depth + 1, PART), 0, || trace.now()) else { return };
         record.between(Some(traffic.src), Some(traffic.dst));
         record.takes(traffic.path.number());
-        record.is_part_of(call, (*copies).into(), traffic.bytes);
+        record.set_part_of(call, (*copies).into(), traffic.bytes);
     }
 }
 

@@ -49,7 +49,7 @@ pub(super) fn look(function: Function, arguments: &[Value]) -> Look {
             match ACCESS.between([src as u64, dst as u64]) {
                 Some(Between::Others) => Look::Leaves,
                 Some(Between::Devices) => Look::Between,
-                Some(Between::Unknown) if !is_asked_again(thread::current()) => Look::Leaves,
+                Some(Between::Unknown) if !take_turn_to_ask(thread::current()) => Look::Leaves,
                 Some(Between::Unknown) | None => Look::Open,
             }
         }
@@ -82,14 +82,14 @@ pub(super) fn goes_between_devices(copy: &Memcpy<'_>) -> Option<bool> {
     match ACCESS.between([copy.src, copy.dst])? {
         Between::Devices => Some(true),
         Between::Others => Some(false),
-        Between::Unknown if is_asked_again(thread::current()) => None,
+        Between::Unknown if take_turn_to_ask(thread::current()) => None,
         Between::Unknown => Some(false),
     }
 }
 
 /// Whether the driver is asked again about memory that it did not know.
 #[inline(always)]
-fn is_asked_again(thread: &Thread) -> bool {
+fn take_turn_to_ask(thread: &Thread) -> bool {
     let turn = thread.not_asked.load(Relaxed);
     if turn == AGAIN {
         return true;

@@ -1,6 +1,6 @@
 //! Calls of the program that read or change rights to memory of pools and mapped memory.
 
-use super::peers::taking_is_over;
+use super::peers::end_taking;
 use super::thread::TAKES;
 use super::{mode, read, thread};
 use crate::api::abi::Code;
@@ -31,7 +31,7 @@ pub(super) fn before_grants(of: Grants, grants: *const AccessDesc, count: u64) -
         if grants.iter().any(stays) && grants.len() as u64 == count {
             let kept = |grant: &AccessDesc| if stays(grant) { grant.giving() } else { *grant };
             let ret = driver::set_rights(pool, &grants.iter().map(kept).collect::<Vec<_>>());
-            ACCESS.disablings.is_over();
+            ACCESS.disablings.mark_over();
             return Some(ret);
         }
         thread::current().set_unfinished(TAKES, true);
@@ -41,12 +41,12 @@ pub(super) fn before_grants(of: Grants, grants: *const AccessDesc, count: u64) -
 
 #[cold]
 pub(super) fn on_pool_set_access(pool: usize, grants: *const AccessDesc, count: u64, ret: Code) {
-    taking_is_over();
+    end_taking();
     if ret == Code::SUCCESS {
         mode::unseen(|| {
             let grants = read::grants(grants, count).unwrap_or_default();
             let rights = grants.iter().filter_map(|grant| Some((grant.device()?, !grant.takes_away())));
-            ACCESS.pool_has_changed(pool, rights);
+            ACCESS.on_pool_access_set(pool, rights);
         });
     }
 }
@@ -67,7 +67,7 @@ pub(super) fn on_pool_get_access(flags: *mut u32, pool: usize, location: *const 
 pub(super) fn on_pool_create(out: usize, properties: Option<*const PoolProps>) {
     mode::unseen(|| {
         if let Some(pool) = read::handle_at(out) {
-            ACCESS.pool_is_new(&RealDriver, pool, properties.and_then(read::device_of_pool));
+            ACCESS.on_pool_created(&RealDriver, pool, properties.and_then(read::device_of_pool));
         }
     });
 }

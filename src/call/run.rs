@@ -220,7 +220,7 @@ fn begin_beside(call: &Call<'_>, is_within: bool) {
         staging::have_streams_follow(is_within);
     }
     if !is_within && !peers::takes_away(call) {
-        peers::taking_is_over();
+        peers::end_taking();
     }
 }
 
@@ -348,7 +348,7 @@ fn end(
 fn revise(call: &Call<'_>, decision: &Decision, ret: Code) -> Code {
     match (call.function().layer(), call.function().effect()) {
         (Layer::Driver, Effect::Access(_)) => return peers::revise(call, decision, ret),
-        (Layer::Hip, Effect::Access(_)) => hip::has_returned(call, decision, ret),
+        (Layer::Hip, Effect::Access(_)) => hip::on_return(call, decision, ret),
         _ => {}
     }
     ret

@@ -24,10 +24,10 @@ pub(super) fn on_export(function: Function, caller: Caller, arguments: &[Value])
         }
         recording::note_gpus_before_a_copy();
         match *arguments {
-            [_, Value::UInt(physical), ..] => ACCESS.physical_is_exported(&RealDriver, physical as usize),
+            [_, Value::UInt(physical), ..] => ACCESS.on_physical_exported(&RealDriver, physical as usize),
             [Value::Address(out), Value::Address(address)] => {
                 let how = if function == Function::cuIpcGetMemHandle { How::Ipc } else { How::Pool };
-                ACCESS.memory_is_exported(&RealDriver, how, address as u64, &read::shared_handle(out)?);
+                ACCESS.on_memory_exported(&RealDriver, how, address as u64, &read::shared_handle(out)?);
                 if how == How::Ipc && RealDriver.memory(address as u64)?.range.0 != address as u64 {
                     note(function, caller, Code::SUCCESS, "inside");
                 }
@@ -43,9 +43,9 @@ pub(super) fn on_export(function: Function, caller: Caller, arguments: &[Value])
 pub(super) fn on_creation(out: usize, bytes: u64, properties: usize) {
     mode::unseen(|| {
         let physical = read::handle_at(out)?;
-        ACCESS.is_not_imported(physical);
+        ACCESS.forget_imported(physical);
         if read::may_be_exported(properties) {
-            ACCESS.physical_is_made(physical, bytes);
+            ACCESS.note_physical(physical, bytes);
         }
         Some(())
     });
@@ -64,7 +64,7 @@ pub(super) fn on_open(how: How, out: usize, handle: usize) {
     mode::unseen(|| {
         recording::note_gpus_before_a_copy();
         let handle = read::shared_handle(handle)?;
-        ACCESS.memory_is_opened(&RealDriver, how, read::handle_at(out)? as u64, &handle);
+        ACCESS.on_memory_opened(&RealDriver, how, read::handle_at(out)? as u64, &handle);
         if how == How::Ipc && ACCESS.may_hide() && !captures::may_be_under_way() {
             ACCESS.warn_of_foreign_memory(&RealDriver, &handle);
         }
@@ -75,7 +75,7 @@ pub(super) fn on_open(how: How, out: usize, handle: usize) {
 /// A call by which processes share memory has failed: a note in the trace says where it was made, and of which memory.
 #[cold]
 #[inline(never)]
-pub(super) fn has_failed(function: Function, caller: Caller, arguments: &[Value], code: Code) {
+pub(super) fn note_failure(function: Function, caller: Caller, arguments: &[Value], code: Code) {
     if trace::file().is_some() {
         mode::unseen(|| note(function, caller, code, fault(function, arguments)?));
     }

@@ -190,7 +190,7 @@ pub(super) fn before_free(start: u64, stream: usize, per_thread: bool) {
         for (mark, [src, dst]) in STAGING.rings.copies_of(&RealDriver, &allocation(start), Some(user)) {
             // If that is refused, so is what the program asks of the stream.
             let _ = driver::staging::have_program_follow((stream, per_thread), mark);
-            if log::Once::FreedEarly.is_first() {
+            if log::Once::FreedEarly.mark_logged() {
                 let what = "memory of a copy that p2pshim stages is freed in another stream before the copy is made: that stream waits for it";
                 log::pair_info(src, dst, format_args!("{what}"));
             }

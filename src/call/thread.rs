@@ -268,7 +268,7 @@ impl Thread {
     }
 
     /// The program has taken the pending error out.
-    pub(crate) fn nothing_is_pending(&self) {
+    pub(crate) fn clear_pending_error(&self) {
         self.pending_error.store(0, Relaxed);
         self.known_pending.set(0);
     }

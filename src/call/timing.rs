@@ -187,7 +187,7 @@ fn end_measuring(call: &Call<'_>, timing: Timing, record: Option<Begun>, has_suc
             return None;
         };
         unseen(|| {
-            record.is_timed();
+            record.mark_timed();
             lock().measurements.push_back((ManuallyDrop::into_inner(timing.0), record));
             Some(())
         })
@@ -250,7 +250,7 @@ fn look() {
 
 /// Completes what can be completed, and forgets the rest: a context is about to end, and its events with it. Those of others
 /// are given back to the driver, since whoever releases a primary context again and again would pile them up.
-pub(crate) fn contexts_are_going() {
+pub(crate) fn on_contexts_ending() {
     let mut left = take(&mut *lock());
     let mut earlier = take(&mut *LEFT.lock());
     let is_given_back = captures::beside_none(|| {

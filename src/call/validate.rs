@@ -74,7 +74,7 @@ pub(super) fn after_copy(call: &Call<'_>, Traffic { src, dst, path, .. }: Traffi
         && call.function().layer() == Layer::Driver
         && let Some(stream) = call.request.copy().and_then(|copy| copy.stream)
     {
-        OBJECTS.streams.has_copied([src, dst], stream);
+        OBJECTS.streams.note_copy([src, dst], stream);
     }
 }
 
@@ -137,7 +137,7 @@ fn check_with_driver(call: &Call<'_>, ret: Code, path: Option<Path>) {
         let mut found = VALIDATE.after(&RealDriver, &seen);
         found.extend(disables_under_copy(&seen));
         if ret != Code::SUCCESS && captures::may_be_under_way() {
-            captures::has_failed(call.function(), ret);
+            captures::note_failure(call.function(), ret);
         }
         // Only now and then is it asked which device the default stream is of; once it is wrong, of the next copy as well.
         let is_check_due = found.iter().any(|finding| finding.rule == Rule::OrderDefaultStream);

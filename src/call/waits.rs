@@ -239,8 +239,8 @@ fn wait(of: &Of) {
         let next = mode::unseen(|| {
             let last = last.as_mut().map(|(last, left)| {
                 if is_over {
-                    left.take().into_iter().for_each(|left| WAITS.left_is_over(last, left));
-                    WAITS.is_over(last);
+                    left.take().into_iter().for_each(|left| WAITS.finish_left(last, left));
+                    WAITS.mark_done(last);
                 }
                 &*last
             });
@@ -323,14 +323,14 @@ pub(super) fn before_record_of(context: usize) {
 // ---- Modules ----
 
 /// A module was loaded into the current context.
-pub(super) fn module_is_loaded(module: usize) {
+pub(super) fn on_module_loaded(module: usize) {
     mode::unseen(|| {
-        OBJECTS.contexts.module_is_loaded(module, RealDriver.current_context()?);
+        OBJECTS.contexts.note_module(module, RealDriver.current_context()?);
         Some(())
     });
 }
 
 /// The program is about to unload a module.
 pub(super) fn before_unload(module: usize) {
-    before_work_of(mode::unseen(|| OBJECTS.contexts.module_is_going(module)));
+    before_work_of(mode::unseen(|| OBJECTS.contexts.forget_module(module)));
 }

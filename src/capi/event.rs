@@ -166,7 +166,7 @@ pub unsafe extern "C" fn p2pshim_callback_add(
             let added = Box::into_raw(Box::new(Callback { id: number, call, data }));
             ever.push(added as usize);
             free.store(added, Release);
-            callbacks::have_changed(true, call_back);
+            callbacks::set_present(true, call_back);
         }
         P2PSHIM_OK
     })
@@ -196,7 +196,7 @@ pub extern "C" fn p2pshim_callback_remove(id: u64) -> p2pshim_status_t {
             let Some(slot) = CALLBACKS.iter().find(is_it) else { return P2PSHIM_NOT_FOUND };
             slot.store(null_mut(), Release);
             let are_there = CALLBACKS.iter().any(|slot| !slot.load(Acquire).is_null());
-            callbacks::have_changed(are_there, call_back);
+            callbacks::set_present(are_there, call_back);
         }
         P2PSHIM_OK
     })

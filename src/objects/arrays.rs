@@ -53,12 +53,12 @@ impl Arrays {
     }
 
     /// One was made. Its handle may have been another's, of which nothing holds any more.
-    pub(crate) fn is_made(&self, handle: usize, shape: Option<Shape>, made_in: Option<MadeIn>) {
+    pub(crate) fn note_made(&self, handle: usize, shape: Option<Shape>, made_in: Option<MadeIn>) {
         os::lock(&self.0).known.insert(handle, Array::There { shape, made_in });
     }
 
     /// One is about to be destroyed. Whether it was known.
-    pub(crate) fn is_going(&self, handle: usize) -> bool {
+    pub(crate) fn mark_destroyed(&self, handle: usize) -> bool {
         let All { known, destroyed } = &mut *os::lock(&self.0);
         if *destroyed >= DESTROYED {
             *destroyed = 0;
@@ -71,7 +71,7 @@ impl Arrays {
     }
 
     /// There is an array where one was destroyed, or was to be.
-    pub(crate) fn is_there(&self, handle: usize) {
+    pub(crate) fn unmark_destroyed(&self, handle: usize) {
         let known = &mut os::lock(&self.0).known;
         if known.get(&handle) == Some(&Array::Destroyed) {
             known.remove(&handle);
@@ -87,12 +87,15 @@ mod tests {
     fn array_destroyed_is_not_unknown() {
         let arrays = Arrays::new();
         let shape = Some(Shape { extent: [4, 1, 1], element: 4 });
-        arrays.is_made(0x10, shape, Some((0xa0, 1, 0)));
+        arrays.note_made(0x10, shape, Some((0xa0, 1, 0)));
         assert_eq!(arrays.find(0x10), Some(Array::There { shape, made_in: Some((0xa0, 1, 0)) }));
-        assert_eq!([arrays.is_going(0x10), arrays.is_going(0x10), arrays.is_going(0x20)], [true, false, false]);
+        assert_eq!(
+            [arrays.mark_destroyed(0x10), arrays.mark_destroyed(0x10), arrays.mark_destroyed(0x20)],
+            [true, false, false]
+        );
         assert_eq!((arrays.find(0x10), arrays.find(0x20)), (Some(Array::Destroyed), None));
         assert_eq!(arrays.made_in(0x10), None);
-        arrays.is_there(0x10);
+        arrays.unmark_destroyed(0x10);
         assert_eq!(arrays.find(0x10), None);
     }
 
@@ -100,8 +103,8 @@ mod tests {
     fn destroyed_arrays_do_not_pile_up() {
         let arrays = Arrays::new();
         for handle in 1..=3 * DESTROYED {
-            arrays.is_made(handle, None, None);
-            arrays.is_going(handle);
+            arrays.note_made(handle, None, None);
+            arrays.mark_destroyed(handle);
         }
         assert!(os::lock(&arrays.0).known.len() <= DESTROYED);
         assert_eq!(arrays.find(3 * DESTROYED), Some(Array::Destroyed));

@@ -38,7 +38,7 @@ static LOST: Mutex<Option<(Function, Code)>> = Mutex::new(None);
 
 /// A call returned an error while a capture may be under way, which may be lost by it.
 #[cold]
-pub(crate) fn has_failed(function: Function, ret: Code) {
+pub(crate) fn note_failure(function: Function, ret: Code) {
     /// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`, `…MERGE`, `…ISOLATION`, `…IMPLICIT`: each invalidates a capture.
     const LOSES: [Code; 4] = [Code(900), Code(902), Code(905), Code(906)];
     if LOSES.contains(&ret) {
@@ -63,26 +63,26 @@ pub(crate) fn is_capturing(thread: usize) -> bool {
 }
 
 /// A capture is about to begin: from now on nothing is asked that it might not bear.
-pub(crate) fn is_about_to_begin() {
+pub(crate) fn announce() {
     UNDER_WAY.fetch_add(1, SeqCst);
 }
 
-fn is_over() {
+fn count_ended() {
     let _ = UNDER_WAY.fetch_update(SeqCst, SeqCst, |captures| captures.checked_sub(1));
 }
 
-/// A capture has begun, or was refused; `is_counted` if [`is_about_to_begin`] was called. It ends with its stream's context, if
+/// A capture has begun, or was refused; `is_announced` if [`announce`] was called. It ends with its stream's context, if
 /// that is known.
-pub(crate) fn has_begun(
+pub(crate) fn on_begun(
     (stream, thread, is_for_graphics): (Stream, usize, bool),
     ret: Code,
-    is_counted: bool,
+    is_announced: bool,
     context: Option<(usize, u64)>,
 ) {
-    match (ret, is_counted) {
-        (Code::SUCCESS, false) => is_about_to_begin(),
+    match (ret, is_announced) {
+        (Code::SUCCESS, false) => announce(),
         (Code::SUCCESS, true) | (_, false) => {}
-        (_, true) => is_over(),
+        (_, true) => count_ended(),
     }
     if ret == Code::SUCCESS {
         os::lock(&CAPTURES).push(Capture { stream, thread, context, is_for_graphics });
@@ -90,7 +90,7 @@ pub(crate) fn has_begun(
 }
 
 /// A capture was to end. Whether it has: one that was invalidated ends with an error, one that was not begun does not end.
-pub(crate) fn has_ended(stream: Stream, ret: Code) -> bool {
+pub(crate) fn on_end(stream: Stream, ret: Code) -> bool {
     ends(stream, ret) && forget(stream)
 }
 
@@ -101,12 +101,12 @@ pub(crate) fn is_for_graphics(stream: Stream) -> bool {
 }
 
 /// A stream is gone. Whether a capture has ended with it.
-pub(crate) fn stream_is_destroyed(stream: Stream) -> bool {
+pub(crate) fn on_stream_destroyed(stream: Stream) -> bool {
     may_be_under_way() && forget(stream)
 }
 
 /// Contexts have ended: captures end with the context of their stream.
-pub(crate) fn contexts_have_ended(has_ended: impl Fn((usize, u64)) -> bool) {
+pub(crate) fn on_contexts_ended(has_ended: impl Fn((usize, u64)) -> bool) {
     if !may_be_under_way() {
         return;
     }
@@ -116,7 +116,7 @@ pub(crate) fn contexts_have_ended(has_ended: impl Fn((usize, u64)) -> bool) {
     os::lock(&CAPTURES).retain(|begun| {
         let has_ended = begun.context.is_some_and(|context| ended.contains(&context));
         if has_ended {
-            is_over();
+            count_ended();
         }
         !has_ended
     });
@@ -128,7 +128,7 @@ fn forget(stream: Stream) -> bool {
     if let Some(position) = found {
         captures.swap_remove(position);
         *os::lock(&LOST) = None;
-        is_over();
+        count_ended();
     }
     found.is_some()
 }
@@ -187,45 +187,45 @@ mod tests {
     fn captures_end_by_their_stream() {
         let (here, there) = (901, 902);
         let stream = |handle, thread| Stream::new(handle, false, thread);
-        let begin = |stream, ret| has_begun((stream, here, false), ret, false, None);
-        assert!(!has_ended(stream(0x50, here), Code::SUCCESS), "an end without a beginning");
+        let begin = |stream, ret| on_begun((stream, here, false), ret, false, None);
+        assert!(!on_end(stream(0x50, here), Code::SUCCESS), "an end without a beginning");
         begin(stream(0x50, here), Code(900));
         assert!(!is_capturing(here), "it failed");
         begin(stream(0x50, here), Code::SUCCESS);
         assert!(is_capturing(here) && !is_capturing(there) && may_be_under_way());
-        assert!(!has_ended(stream(0x50, here), Code(400)), "400 ends nothing");
-        assert!(has_ended(stream(0x50, there), Code(901)), "another thread may end it");
+        assert!(!on_end(stream(0x50, here), Code(400)), "400 ends nothing");
+        assert!(on_end(stream(0x50, there), Code(901)), "another thread may end it");
         assert!(!is_capturing(here));
         begin(stream(0x51, here), Code::SUCCESS);
-        assert!(stream_is_destroyed(stream(0x51, there)) && !is_capturing(here));
+        assert!(on_stream_destroyed(stream(0x51, there)) && !is_capturing(here));
         // A recapture that has failed ends with a code of its own, or has ended before.
         for ret in [918, 401] {
             begin(stream(0x51, here), Code::SUCCESS);
-            assert!(has_ended(stream(0x51, here), Code(ret)) && !is_capturing(here), "{ret}");
+            assert!(on_end(stream(0x51, here), Code(ret)) && !is_capturing(here), "{ret}");
         }
         // One for a graphics API is not ended by the function that ends others.
-        has_begun((stream(0x51, here), here, true), Code::SUCCESS, false, None);
+        on_begun((stream(0x51, here), here, true), Code::SUCCESS, false, None);
         assert!(is_for_graphics(stream(0x51, there)) && !is_for_graphics(stream(0x52, here)));
-        assert!(!has_ended(stream(0x51, here), Code(401)) && has_ended(stream(0x51, here), Code::SUCCESS));
+        assert!(!on_end(stream(0x51, here), Code(401)) && on_end(stream(0x51, here), Code::SUCCESS));
         // The handle of a thread's own default stream means another stream in each thread.
         begin(stream(2, here), Code::SUCCESS);
-        has_begun((stream(2, there), there, false), Code::SUCCESS, false, None);
-        assert!(has_ended(stream(2, there), Code::SUCCESS) && is_capturing(here) && !is_capturing(there));
-        assert!(has_ended(stream(2, here), Code::SUCCESS) && !is_capturing(here));
+        on_begun((stream(2, there), there, false), Code::SUCCESS, false, None);
+        assert!(on_end(stream(2, there), Code::SUCCESS) && is_capturing(here) && !is_capturing(there));
+        assert!(on_end(stream(2, here), Code::SUCCESS) && !is_capturing(here));
         // It has two handles in functions of the one kind.
         begin(Stream::new(0, true, here), Code::SUCCESS);
-        assert!(has_ended(stream(2, here), Code::SUCCESS) && !is_capturing(here));
+        assert!(on_end(stream(2, here), Code::SUCCESS) && !is_capturing(here));
         begin(stream(2, here), Code::SUCCESS);
-        assert!(has_ended(Stream::new(0, true, here), Code::SUCCESS) && !is_capturing(here));
+        assert!(on_end(Stream::new(0, true, here), Code::SUCCESS) && !is_capturing(here));
         // With its context each ends, and no other.
         for (handle, context) in [(0x52, (0xa0, 1)), (0x53, (0xb0, 1))] {
-            has_begun((stream(handle, here), here, false), Code::SUCCESS, false, Some(context));
+            on_begun((stream(handle, here), here, false), Code::SUCCESS, false, Some(context));
         }
-        contexts_have_ended(|_| false);
+        on_contexts_ended(|_| false);
         assert!(os::lock(&CAPTURES).iter().filter(|begun| begun.thread == here).count() == 2);
-        contexts_have_ended(|context| context == (0xa0, 1));
-        assert!(!has_ended(stream(0x52, here), Code::SUCCESS) && is_capturing(here));
-        assert!(has_ended(stream(0x53, here), Code::SUCCESS) && !is_capturing(here));
+        on_contexts_ended(|context| context == (0xa0, 1));
+        assert!(!on_end(stream(0x52, here), Code::SUCCESS) && is_capturing(here));
+        assert!(on_end(stream(0x53, here), Code::SUCCESS) && !is_capturing(here));
     }
 
     #[test]

@@ -37,14 +37,14 @@ impl Contexts {
         self.devices.find(context as u64).map(|device| device as u8)
     }
 
-    pub(crate) fn is_seen(&self, context: usize, device: u8) {
+    pub(crate) fn note_device(&self, context: usize, device: u8) {
         if self.device_of(context) != Some(device) {
             self.devices.set(context as u64, device.into(), |_| false, true);
         }
     }
 
     /// A context may have ended, or be about to. If it is not known which, any may be it.
-    pub(crate) fn has_changed(&self, context: Option<usize>, primary_of: Option<i32>) {
+    pub(crate) fn forget(&self, context: Option<usize>, primary_of: Option<i32>) {
         self.devices.retain(|known, device| match (context, primary_of) {
             (Some(context), _) => known != context as u64,
             (None, Some(primary_of)) => device as i32 != primary_of,
@@ -53,7 +53,7 @@ impl Contexts {
     }
 
     /// A thread is about to end a context, if it is known which.
-    pub(crate) fn begins_to_end(&self, thread: usize, context: Option<usize>) {
+    pub(crate) fn mark_ending(&self, thread: usize, context: Option<usize>) {
         let ending = &mut *os::lock(&self.ending);
         match context {
             Some(context) => ending.insert(thread, context),
@@ -71,23 +71,23 @@ impl Contexts {
     }
 
     /// The program has retained the primary context of a device.
-    pub(crate) fn primary_is_retained(&self, device: i32) {
+    pub(crate) fn count_retain(&self, device: i32) {
         self.retained(device).inspect(|count| _ = count.fetch_add(1, Relaxed));
     }
 
     /// The program is about to release one. Whether that may end it.
-    pub(crate) fn is_last_release(&self, device: i32) -> bool {
+    pub(crate) fn count_release(&self, device: i32) -> bool {
         let less = |count: u32| count.checked_sub(1);
         let before = self.retained(device).map(|count| count.fetch_update(Relaxed, Relaxed, less));
         !matches!(before, Some(Ok(2..)))
     }
 
-    pub(crate) fn module_is_loaded(&self, module: usize, context: usize) {
+    pub(crate) fn note_module(&self, module: usize, context: usize) {
         os::lock(&self.modules).insert(module, context);
     }
 
     /// A module is about to be unloaded. Its context, if it was loaded in sight.
-    pub(crate) fn module_is_going(&self, module: usize) -> Option<usize> {
+    pub(crate) fn forget_module(&self, module: usize) -> Option<usize> {
         os::lock(&self.modules).remove(&module)
     }
 }
@@ -97,26 +97,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn has_changed_others_are_known_still() {
+    fn forget_others_are_known_still() {
         let contexts = Contexts::new();
-        let learn = || [(0xa0, 0), (0xb0, 1), (0xc0, 1)].map(|(context, device)| contexts.is_seen(context, device));
+        let learn = || [(0xa0, 0), (0xb0, 1), (0xc0, 1)].map(|(context, device)| contexts.note_device(context, device));
         let known = || [0xa0, 0xb0, 0xc0].map(|context| contexts.device_of(context));
         learn();
-        contexts.has_changed(Some(0xb0), Some(1));
+        contexts.forget(Some(0xb0), Some(1));
         assert_eq!(known(), [Some(0), None, Some(1)]);
         learn();
-        contexts.has_changed(None, Some(1));
+        contexts.forget(None, Some(1));
         assert_eq!(known(), [Some(0), None, None]);
-        contexts.has_changed(None, None);
+        contexts.forget(None, None);
         assert_eq!(known(), [None; 3]);
     }
 
     #[test]
-    fn is_last_release_by_how_often_it_was_retained() {
+    fn count_release_by_how_often_it_was_retained() {
         let contexts = Contexts::new();
-        assert!(contexts.is_last_release(0), "retained unseen");
-        (0..2).for_each(|_| contexts.primary_is_retained(0));
-        assert_eq!([contexts.is_last_release(0), contexts.is_last_release(0)], [false, true]);
-        assert!(contexts.is_last_release(-1) && contexts.is_last_release(64));
+        assert!(contexts.count_release(0), "retained unseen");
+        (0..2).for_each(|_| contexts.count_retain(0));
+        assert_eq!([contexts.count_release(0), contexts.count_release(0)], [false, true]);
+        assert!(contexts.count_release(-1) && contexts.count_release(64));
     }
 }

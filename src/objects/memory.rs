@@ -274,20 +274,20 @@ impl Cache {
     }
 
     /// Some memory has changed, of which nothing may be known: the driver may be answering a question that was asked before.
-    pub(crate) fn has_changed(&self) {
+    pub(crate) fn count_change(&self) {
         self.changes.fetch_add(1, AcqRel);
     }
 
     /// The memory of an owner has gone away, or its rights have changed.
     pub(crate) fn forget(&self, owner: u8) {
-        self.has_changed();
+        self.count_change();
         self.owners.end(owner);
     }
 
     /// Any memory may have gone away.
     #[inline]
     pub(crate) fn forget_all(&self) {
-        self.has_changed();
+        self.count_change();
         self.owners.end_all();
     }
 
@@ -295,7 +295,7 @@ impl Cache {
     /// [`Cache::forget_at`] has to follow.
     #[inline]
     pub(crate) fn may_know_freed(&self, start: u64) -> bool {
-        self.has_changed();
+        self.count_change();
         fence(SeqCst);
         // A thread that begins to write after this finds that memory has changed.
         self.is_being_written.load(Acquire) || self.find_range(start).is_some()

@@ -37,21 +37,21 @@ impl Objects {
 
     /// Forgets contexts and streams, and what happened to memory: nobody looked for a time. Arrays are looked at all the time.
     pub(crate) fn forget(&self) {
-        self.contexts.has_changed(None, None);
+        self.contexts.forget(None, None);
         self.streams.forget_all();
         captures::let_askers_finish();
         self.past.forget();
     }
 
     /// A context has ended: the one with this handle, or the primary one of a device. If neither is known, any may be it.
-    pub(crate) fn context_has_changed(&self, context: Option<usize>, primary_of: Option<i32>) {
-        self.contexts.has_changed(context, primary_of);
-        self.streams.context_has_changed(context, primary_of);
+    pub(crate) fn forget_context(&self, context: Option<usize>, primary_of: Option<i32>) {
+        self.contexts.forget(context, primary_of);
+        self.streams.forget_context(context, primary_of);
     }
 
     /// A context may be about to end. Threads that ask the driver about its streams are waited for.
-    pub(crate) fn context_is_ending(&self, context: Option<usize>, primary_of: Option<i32>) {
-        self.context_has_changed(context, primary_of);
+    pub(crate) fn on_context_ending(&self, context: Option<usize>, primary_of: Option<i32>) {
+        self.forget_context(context, primary_of);
         captures::let_askers_finish();
     }
 }

@@ -35,7 +35,7 @@ impl Past {
     }
 
     /// Access was disabled, not only by the program's account, under a copy from a device to another.
-    pub(crate) fn is_disabled_under_copy(&self, [src, dst]: [u8; 2]) {
+    pub(crate) fn set_disabled_under_copy(&self, [src, dst]: [u8; 2]) {
         self.disabled_under_copy.store(1 << 16 | u32::from(src) << 8 | u32::from(dst), Relaxed);
     }
 
@@ -46,7 +46,7 @@ impl Past {
     }
 
     /// Access to what is mapped in a range was asked for, and returned a code.
-    pub(crate) fn access_was_set(&self, start: u64, bytes: u64, ret: Code) {
+    pub(crate) fn note_access_set(&self, start: u64, bytes: u64, ret: Code) {
         let mut refused = os::lock(&self.refused);
         let end = start.saturating_add(bytes);
         refused.retain(|&from, &mut (to, _)| to <= start || end <= from);
@@ -68,7 +68,7 @@ impl Past {
     }
 
     /// Memory was freed; `end` is just after it, or 0 if no more is known.
-    pub(crate) fn memory_is_gone(&self, start: u64, end: u64) {
+    pub(crate) fn note_freed(&self, start: u64, end: u64) {
         if let Some([from, to]) = self.frees.get(self.next_free.fetch_add(1, Relaxed) % FREES) {
             to.store(0, Relaxed);
             from.store(start, Relaxed);
@@ -89,23 +89,23 @@ mod tests {
     #[test]
     fn was_freed_only_lately() {
         let past = Box::new(Past::new());
-        past.memory_is_gone(0x1000, 0x2000);
-        past.memory_is_gone(0x8000, 0);
+        past.note_freed(0x1000, 0x2000);
+        past.note_freed(0x8000, 0);
         assert!([0x1000, 0x1fff, 0x8000].iter().all(|&address| past.was_freed(address)));
         assert!([0xfff, 0x2000, 0x8001, 0].iter().all(|&address| !past.was_freed(address)));
-        (0..FREES as u64).for_each(|number| past.memory_is_gone(0x10_0000 + number * 0x1000, 0));
+        (0..FREES as u64).for_each(|number| past.note_freed(0x10_0000 + number * 0x1000, 0));
         assert!(!past.was_freed(0x1000));
     }
 
     #[test]
     fn refused_access_is_that_of_the_last_call_about_an_address() {
         let past = Box::new(Past::new());
-        past.access_was_set(0x1000, 0x1000, Code(101));
+        past.note_access_set(0x1000, 0x1000, Code(101));
         assert_eq!(
             [0xfff, 0x1000, 0x1fff, 0x2000].map(|at| past.refused_access(at).is_some()),
             [false, true, true, false]
         );
-        past.access_was_set(0x1800, 0x100, Code::SUCCESS);
+        past.note_access_set(0x1800, 0x100, Code::SUCCESS);
         assert_eq!(past.refused_access(0x1000), None, "what is left of a range is not known");
     }
 
@@ -113,7 +113,7 @@ mod tests {
     fn disabled_under_copy_is_the_last() {
         let past = Box::new(Past::new());
         assert_eq!(past.disabled_under_copy(), None);
-        past.is_disabled_under_copy([0, 3]);
+        past.set_disabled_under_copy([0, 3]);
         assert_eq!(past.disabled_under_copy(), Some([0, 3]));
     }
 }

@@ -23,7 +23,7 @@ struct Pool {
     imported_from: Option<[String; 2]>,
 }
 
-/// By their handles. A handle is a new pool's only after [`Pools::is_new`].
+/// By their handles. A handle is a new pool's only after [`Pools::on_created`].
 #[derive(Default)]
 pub(crate) struct Pools {
     known: BTreeMap<usize, Pool>,
@@ -36,7 +36,7 @@ impl Pools {
         self.known.entry(pool).or_default()
     }
 
-    pub(crate) fn is_on(&mut self, pool: usize, device: i32) {
+    pub(crate) fn set_device(&mut self, pool: usize, device: i32) {
         self.of(pool).device = Some(device);
     }
 
@@ -46,7 +46,7 @@ impl Pools {
     }
 
     /// The program is about to destroy a pool.
-    pub(crate) fn begins_to_go(&mut self, pool: usize) {
+    pub(crate) fn mark_going(&mut self, pool: usize) {
         let known = self.of(pool);
         if known.state == State::There {
             known.state = State::Going;
@@ -54,7 +54,7 @@ impl Pools {
     }
 
     /// The program has destroyed a pool, or `cuMemPoolDestroy` has failed. Returns whether the pool is there still.
-    pub(crate) fn has_gone(&mut self, pool: usize, is_gone: bool) -> bool {
+    pub(crate) fn on_destroy_returned(&mut self, pool: usize, is_gone: bool) -> bool {
         let known = self.of(pool);
         // It was gone before, or its handle is another's by now.
         if known.state != State::Going {
@@ -70,7 +70,7 @@ impl Pools {
 
     /// The program has created or imported a pool, perhaps with the handle of one that is gone. `by_us` are devices to which p2pshim had granted an
     /// earlier pool, and whose access the driver has left to this one.
-    pub(crate) fn is_new(&mut self, pool: usize, device: Option<i32>, by_us: BTreeSet<i32>) {
+    pub(crate) fn on_created(&mut self, pool: usize, device: Option<i32>, by_us: BTreeSet<i32>) {
         self.known.insert(pool, Pool { device, by_us, ..Pool::default() });
     }
 
@@ -81,7 +81,7 @@ impl Pools {
     }
 
     /// The driver has refused that.
-    pub(crate) fn is_not_granted(&mut self, pool: usize, to: i32) {
+    pub(crate) fn withdraw_grant(&mut self, pool: usize, to: i32) {
         self.of(pool).by_us.remove(&to);
     }
 
@@ -108,12 +108,12 @@ impl Pools {
         self.known.get(&pool)?.imported_from.as_ref()
     }
 
-    pub(crate) fn is_imported_from(&mut self, pool: usize, names: &[String; 2]) {
+    pub(crate) fn set_imported_from(&mut self, pool: usize, names: &[String; 2]) {
         self.of(pool).imported_from = Some(names.clone());
     }
 
     /// A reset ends the pools of a device; and those of which it is not known whose they are, perhaps. The GPU of one that was imported stays known.
-    pub(crate) fn device_is_reset(&mut self, device: i32) {
+    pub(crate) fn on_device_reset(&mut self, device: i32) {
         let elsewhere = |known: &Pool| known.device.is_some_and(|of| of != device);
         self.known.retain(|_, known| elsewhere(known) || known.imported_from.is_some());
         for known in self.known.values_mut().filter(|known| !elsewhere(known)) {
@@ -127,32 +127,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn has_gone_rights_go_and_stay_if_it_could_not_be_destroyed() {
+    fn on_destroy_returned_rights_go_and_stay_if_it_could_not_be_destroyed() {
         let mut pools = Pools::default();
-        pools.is_new(0x10, Some(0), BTreeSet::new());
+        pools.on_created(0x10, Some(0), BTreeSet::new());
         pools.grant(0x10, 1);
         pools.set_by_program(0x10, 2, true);
-        pools.begins_to_go(0x10);
+        pools.mark_going(0x10);
         assert!(pools.is_gone(0x10));
-        assert!(pools.has_gone(0x10, false), "it is there still");
+        assert!(pools.on_destroy_returned(0x10, false), "it is there still");
         assert!(!pools.is_gone(0x10) && pools.is_granted_by_us(0x10, 1) && pools.is_granted_by_program(0x10, 2));
-        pools.begins_to_go(0x10);
-        assert!(!pools.has_gone(0x10, true) && pools.is_gone(0x10) && !pools.is_granted_by_us(0x10, 1));
-        pools.begins_to_go(0x10);
-        assert!(!pools.has_gone(0x10, false), "it was gone before");
+        pools.mark_going(0x10);
+        assert!(!pools.on_destroy_returned(0x10, true) && pools.is_gone(0x10) && !pools.is_granted_by_us(0x10, 1));
+        pools.mark_going(0x10);
+        assert!(!pools.on_destroy_returned(0x10, false), "it was gone before");
         assert!(pools.is_gone(0x10));
-        pools.is_new(0x10, Some(0), [1].into());
+        pools.on_created(0x10, Some(0), [1].into());
         assert!(!pools.is_gone(0x10) && pools.is_granted_by_us(0x10, 1) && !pools.is_granted_by_program(0x10, 2));
     }
 
     #[test]
-    fn device_is_reset_pools_elsewhere_stay() {
+    fn on_device_reset_pools_elsewhere_stay() {
         let mut pools = Pools::default();
         for (pool, device) in [(0x10, Some(0)), (0x20, Some(1)), (0x30, None)] {
-            pools.is_new(pool, device, [3].into());
+            pools.on_created(pool, device, [3].into());
         }
-        pools.is_imported_from(0x30, &["GPU-1".to_owned(), "0000:01:00.0".to_owned()]);
-        pools.device_is_reset(1);
+        pools.set_imported_from(0x30, &["GPU-1".to_owned(), "0000:01:00.0".to_owned()]);
+        pools.on_device_reset(1);
         assert_eq!([0x10, 0x20, 0x30].map(|pool| pools.is_granted_by_us(pool, 3)), [true, false, false]);
         assert!(pools.imported_from(0x30).is_some() && pools.imported_from(0x20).is_none());
     }

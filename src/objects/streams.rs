@@ -174,7 +174,7 @@ impl Streams {
     }
 
     /// It was made, or more is known of it.
-    pub(crate) fn is_made(&self, stream: usize, known: Known) {
+    pub(crate) fn note(&self, stream: usize, known: Known) {
         if self.find(stream) == Some(known) {
             return;
         }
@@ -199,7 +199,7 @@ impl Streams {
     }
 
     /// It is destroyed, or about to be.
-    pub(crate) fn is_gone(&self, stream: usize) {
+    pub(crate) fn mark_destroyed(&self, stream: usize) {
         let device = self.find(stream).map(|known| known.device);
         self.set(stream, Known { state: State::Destroyed, ..Known::on(device) });
     }
@@ -210,14 +210,14 @@ impl Streams {
     }
 
     /// A device is about to be reset, and its streams with it.
-    pub(crate) fn device_is_reset(&self, device: i32) {
+    pub(crate) fn on_device_reset(&self, device: i32) {
         for (stream, known) in self.all().filter(|(_, known)| i32::from(known.device) == device) {
-            self.is_made(stream, Known { state: State::Reset, ..known });
+            self.note(stream, Known { state: State::Reset, ..known });
         }
     }
 
     /// A context may have ended, or be about to: those of it that are there are forgotten. If it is not known which, all may be its own.
-    pub(crate) fn context_has_changed(&self, context: Option<usize>, primary_of: Option<i32>) {
+    pub(crate) fn forget_context(&self, context: Option<usize>, primary_of: Option<i32>) {
         let may_be_its = |known: &Known| match (context, primary_of) {
             _ if known.device == Known::NOWHERE => true,
             (Some(context), _) => known.context == Known::context(context) || known.context == 0,
@@ -258,7 +258,7 @@ impl Streams {
 
     /// A direct copy between two devices was queued on a stream.
     #[inline(always)]
-    pub(crate) fn has_copied(&self, devices: [u8; 2], stream: usize) {
+    pub(crate) fn note_copy(&self, devices: [u8; 2], stream: usize) {
         if let Some(last) = self.last(devices).filter(|_| is_created(stream)) {
             last.store(stream, Relaxed);
         }
@@ -287,48 +287,48 @@ mod tests {
     #[test]
     fn non_blocking_streams_are_counted_by_device() {
         let streams = Box::new(Streams::new());
-        streams.is_made(0x100, stream(1, true));
-        streams.is_made(0x200, stream(0, false));
+        streams.note(0x100, stream(1, true));
+        streams.note(0x200, stream(0, false));
         assert!(streams.has_non_blocking(1, 5) && !streams.has_non_blocking(0, 5));
         assert!(!streams.has_non_blocking(1, 6), "another thread's");
-        streams.is_made(0x300, Known { thread: Known::MANY, ..stream(1, true) });
+        streams.note(0x300, Known { thread: Known::MANY, ..stream(1, true) });
         assert!(!streams.has_non_blocking(1, Known::MANY), "any thread's");
-        streams.is_made(0x100, stream(0, true));
+        streams.note(0x100, stream(0, true));
         assert!(streams.has_non_blocking(0, 5) && !streams.has_non_blocking(1, 5), "the handle was given again");
-        streams.is_gone(0x100);
-        streams.is_gone(0x100);
+        streams.mark_destroyed(0x100);
+        streams.mark_destroyed(0x100);
         assert!(!streams.has_non_blocking(0, 5) && !streams.has_non_blocking(200, 5));
         assert!(streams.is_destroyed(0x100) && streams.there(0x100).is_none());
-        streams.is_made(0x100, stream(1, true));
-        streams.context_has_changed(None, None);
+        streams.note(0x100, stream(1, true));
+        streams.forget_context(None, None);
         assert!(!streams.has_non_blocking(1, 5) && streams.find(0x100).is_none());
     }
 
     #[test]
-    fn context_has_changed_others_streams_stay() {
+    fn forget_context_others_streams_stay() {
         let streams = Box::new(Streams::new());
         let of = |context, device| Known { context: Known::context(context), ..stream(device, true) };
         for (stream, known) in [(0x100, of(0xa0, 0)), (0x200, of(0xb0, 0)), (0x300, of(0, 1)), (0x400, of(0xc0, 1))] {
-            streams.is_made(stream, known);
+            streams.note(stream, known);
         }
         let there = || [0x100, 0x200, 0x300, 0x400].map(|stream| streams.there(stream).is_some());
-        streams.context_has_changed(Some(0xa0), None);
+        streams.forget_context(Some(0xa0), None);
         assert_eq!(there(), [false, true, false, true], "the third may be its own");
-        streams.context_has_changed(None, Some(1));
+        streams.forget_context(None, Some(1));
         assert_eq!(there(), [false, true, false, false]);
     }
 
     #[test]
     fn streams_that_a_reset_took_are_known_until_the_handle_is_given_again() {
         let streams = Box::new(Streams::new());
-        streams.is_made(0x100, stream(1, true));
-        streams.is_made(0x200, stream(0, true));
-        streams.device_is_reset(1);
-        streams.context_has_changed(None, Some(1));
+        streams.note(0x100, stream(1, true));
+        streams.note(0x200, stream(0, true));
+        streams.on_device_reset(1);
+        streams.forget_context(None, Some(1));
         let state = |stream| streams.find(stream).map(|known| known.state);
         assert_eq!([0x100, 0x200].map(state), [Some(State::Reset), Some(State::There)]);
         assert!(!streams.has_non_blocking(1, 5));
-        streams.is_made(0x100, stream(0, true));
+        streams.note(0x100, stream(0, true));
         assert_eq!(state(0x100), Some(State::There));
     }
 
@@ -339,22 +339,22 @@ mod tests {
         let mut made = 0;
         while made == 0 || streams.there(handle(made)).is_some() {
             made += 1;
-            streams.is_made(handle(made), stream(0, false));
+            streams.note(handle(made), stream(0, false));
         }
         assert!(made >= MOST as usize / 2, "{made}");
-        streams.is_made(handle(made), stream(0, false));
+        streams.note(handle(made), stream(0, false));
         assert!(streams.there(handle(made)).is_none() && streams.there(handle(1)).is_some());
-        streams.is_gone(handle(1));
-        streams.is_made(handle(made), stream(0, false));
+        streams.mark_destroyed(handle(1));
+        streams.note(handle(made), stream(0, false));
         assert!(streams.there(handle(made)).is_some());
     }
 
     #[test]
     fn destroyed_streams_do_not_pile_up() {
         let streams = Box::new(Streams::new());
-        streams.is_made(0x100, stream(1, false));
+        streams.note(0x100, stream(1, false));
         for number in 1..=80_000 {
-            streams.is_gone(0x1000 + number * 0x40);
+            streams.mark_destroyed(0x1000 + number * 0x40);
             assert!(streams.is_destroyed(0x1000 + number * 0x40), "it is about to be destroyed");
         }
         assert!(streams.known.iter().count() <= MOST as usize && streams.there(0x100).is_some());

@@ -199,7 +199,7 @@ impl Graphs {
         };
         marks.iter().for_each(|mark| driver.remove_node(mark.node));
         // An earlier graph may have had this handle.
-        waits.stream_is_gone(driver, Stream::Graph(exec));
+        waits.on_stream_destroy(driver, Stream::Graph(exec));
         for Mark { event, ends, .. } in &marks {
             if !waits.add_graph(exec, *event, *ends) {
                 // Then launches are followed by an event, and this one, which its nodes record, is nobody's.

@@ -134,7 +134,7 @@ impl Readback {
     }
 
     /// A call has waited in vain for a copy of this pair: no other waits.
-    pub(crate) fn is_late(&self, traffic: &Traffic) {
+    pub(crate) fn mark_late(&self, traffic: &Traffic) {
         let was_late = {
             let mut state = self.state.lock();
             let pair = state.pairs.iter_mut().find(|pair| pair.is_of(traffic));
@@ -241,7 +241,7 @@ mod tests {
         let function = Function::cuMemcpyPeer;
         let made = Made { function, site: 0, origin: None, record: None, traffic, waits: true };
         readback.keep(Box::new(made), Box::new(Transfer::of_test(64, 1, 1)));
-        readback.is_late(&traffic);
+        readback.mark_late(&traffic);
         assert_eq!([waits, has_stream].map(|copy| readback.wants(&copy, &traffic)), [None, Some(false)]);
         let other = Traffic { dst: 2, ..traffic };
         assert_eq!(readback.wants(&waits, &other), Some(true));

@@ -178,7 +178,7 @@ impl Staging {
             false => (SAMPLES, transfer::sample(&parameters), (SAMPLED, SLOTS)),
         };
         let ring = self.ring(driver, (copy, traffic), (contexts, bytes), caller)?;
-        self.rings.is_read_back(&ring);
+        self.rings.mark_read_back(&ring);
         let on = (ring, Some(copy.stream.unwrap_or(0)), per_thread);
         Some(Box::new(Transfer::new(parameters, purpose, on, division)))
     }
@@ -224,7 +224,7 @@ impl Staging {
         let spare = match self.rings.begin_making(kind, is_limited.then(|| self.limit.load(Relaxed))) {
             Ok(spare) => spare,
             Err(is_limit) => {
-                if is_limit && Once::NoMemoryLeft.is_first() {
+                if is_limit && Once::NoMemoryLeft.mark_logged() {
                     let what = "not for every copy is there page-locked memory to stage it or to read it back (P2PSHIM_STAGING_LIMIT)";
                     log::pair_info(traffic.src, traffic.dst, format_args!("{what}"));
                 }
@@ -254,7 +254,7 @@ impl Staging {
     }
 
     fn say_once(&self, traffic: &Traffic) {
-        if !Once::StagedByUs([traffic.src, traffic.dst]).is_first() {
+        if !Once::StagedByUs([traffic.src, traffic.dst]).mark_logged() {
             return;
         }
         let what = match traffic.path.has_to_be_staged_by_us() {

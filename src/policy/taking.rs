@@ -21,7 +21,7 @@ impl Taking {
     }
 
     /// Its call has returned, or was left.
-    pub(crate) fn is_over(&self) {
+    pub(crate) fn mark_over(&self) {
         os::lock(&self.threads).remove(&os::thread_id());
     }
 

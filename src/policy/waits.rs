@@ -237,7 +237,7 @@ impl Waits {
     }
 
     /// Records an event behind the copies of calls that were left, or are under way: not the entry's own, since such a call may have
-    /// returned by now, and recorded that before later work of the stream. The caller waits for both, and then calls [`Self::left_is_over`].
+    /// returned by now, and recorded that before later work of the stream. The caller waits for both, and then calls [`Self::finish_left`].
     /// None if there is no such call, or nothing can be recorded now.
     pub(crate) fn record_left(&self, driver: &impl Driver, pending: &Pending, thread: u32) -> Option<Left> {
         if pending.state & ANNOUNCED == 0 {
@@ -268,7 +268,7 @@ impl Waits {
         is_recorded.then_some(event)
     }
 
-    /// From now on [`Self::stream_is_gone`] waits before it lets another thread destroy the stream of an entry. None if that has begun: then
+    /// From now on [`Self::on_stream_destroy`] waits before it lets another thread destroy the stream of an entry. None if that has begun: then
     /// the entry's event is recorded, and the driver may not know the stream any more.
     fn use_stream(&self, pending: &Pending) -> Option<()> {
         let entry = self.entries.get(pending.entry)?;
@@ -278,7 +278,7 @@ impl Waits {
     }
 
     /// The caller has waited for what [`Self::record_left`] returned, and for the entry's event.
-    pub(crate) fn left_is_over(&self, pending: &mut Pending, left: Left) {
+    pub(crate) fn finish_left(&self, pending: &mut Pending, left: Left) {
         let Left(event) = left;
         event.into_iter().for_each(|event| self.give_back(event));
         self.take(pending);
@@ -294,7 +294,7 @@ impl Waits {
     }
 
     /// The caller has waited for the copies.
-    pub(crate) fn is_over(&self, pending: &Pending) {
+    pub(crate) fn mark_done(&self, pending: &Pending) {
         let locked = &mut *os::lock(&self.locked);
         let (Some(entry), Some(pair), Some((block, bit))) =
             (self.entries.get(pending.entry), self.entries.pair_of(pending.entry), self.entries.bit(pending.entry))
@@ -321,7 +321,7 @@ impl Waits {
     // ---- What ends ----
 
     /// A stream, or an executable graph, is about to be destroyed, and another may get its handle. Its copies go on.
-    pub(crate) fn stream_is_gone(&self, driver: &impl Driver, stream: Stream) {
+    pub(crate) fn on_stream_destroy(&self, driver: &impl Driver, stream: Stream) {
         let mut from = 0;
         let next = |from: u32| {
             let locked = &mut *os::lock(&self.locked);
@@ -355,7 +355,7 @@ impl Waits {
     }
 
     /// A context is about to end. From now on no copy finds an entry with an event of it.
-    pub(crate) fn context_is_ending(&self, context: usize) {
+    pub(crate) fn on_context_ending(&self, context: usize) {
         let locked = &mut *os::lock(&self.locked);
         for (number, entry) in self.entries.used(locked.block_count) {
             let own = locked.contexts.get(own_number(entry)).map(|own| own.context.0);
@@ -367,7 +367,7 @@ impl Waits {
     }
 
     /// Contexts have ended, and their events with them.
-    pub(crate) fn contexts_have_ended(&self, driver: &impl Driver, ended: &Ended<'_, impl Driver>) {
+    pub(crate) fn on_contexts_ended(&self, driver: &impl Driver, ended: &Ended<'_, impl Driver>) {
         if self.are_none() {
             return;
         }
@@ -427,7 +427,7 @@ impl Waits {
             if let Some(pending @ Pending { event: Some(event), .. }) = found
                 && driver.has_passed(event)
             {
-                self.is_over(&pending);
+                self.mark_done(&pending);
             }
         }
     }

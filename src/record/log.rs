@@ -182,7 +182,7 @@ pub(crate) fn finding(said: &Said<'_>, times: u64, caller: impl FnOnce() -> Opti
     let finding = said.finding;
     let (id, name) = (finding.rule.id(), said.function.name());
     if times == 1 {
-        let is_brief = !Once::Finding(finding.rule as u16).is_first();
+        let is_brief = !Once::Finding(finding.rule as u16).mark_logged();
         let text = super::text::Found { said: *said, caller: caller(), is_brief };
         if trace::is_open() {
             trace::finding(finding.rule, &text.to_string());
@@ -220,7 +220,7 @@ static LOGGED: Mutex<BTreeSet<Once>> = Mutex::new(BTreeSet::new());
 
 impl Once {
     /// Whether it was not logged yet, but is now.
-    pub(crate) fn is_first(self) -> bool {
+    pub(crate) fn mark_logged(self) -> bool {
         os::lock(&LOGGED).insert(self)
     }
 
@@ -232,7 +232,7 @@ impl Once {
 
 /// Says, once a function, that no loaded library has it.
 pub(crate) fn unavailable(function: Function, ret: Code, numbering: Numbering) {
-    if Once::Unavailable(function as u16).is_first() {
+    if Once::Unavailable(function as u16).mark_logged() {
         log::warn!(
             "{name}: the program calls it, but no loaded {layer} library has it; returned {ret} ({code}). \
              Is the right version of the library on the library path?",
@@ -246,7 +246,7 @@ pub(crate) fn unavailable(function: Function, ret: Code, numbering: Numbering) {
 
 /// Says, once a function, that a look-up returned the real function for want of a slot.
 pub(crate) fn no_slot(function: Function) {
-    if Once::NoSlot(function as u16).is_first() {
+    if Once::NoSlot(function as u16).mark_logged() {
         log::warn!(
             "{}: too many copies of the library are loaded; calls to this one are not intercepted",
             function.name()

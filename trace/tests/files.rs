@@ -154,14 +154,14 @@ fn call_without_a_record_is_read_while_it_lasts_and_afterwards() {
     // A chunk that the thread takes meanwhile gets the next call.
     while segment.begin(0, 8, 1, 150).is_some() {}
     writer.extend(&segment).unwrap();
-    segment.has_waited(200);
+    segment.note_return(200);
     assert_eq!(read().0, Some(Wait { state: State::Done, when: 200, ..wait }));
-    segment.has_waited(250);
+    segment.note_return(250);
     assert_eq!(read().0.unwrap().when, 200, "once");
     assert!(segment.waits(9, 0, 0, 300));
     let wait = Wait { state: State::Begun, when: 300, handle: 0, site: 0, function: 9 };
     assert_eq!(read().0, Some(wait), "where the last one was");
-    segment.has_waited(400);
+    segment.note_return(400);
     while segment.begin(0, 8, 1, 450).is_some() {}
     writer.extend(&segment).unwrap();
     assert!(segment.waits(9, 0, 0, 500));
@@ -178,7 +178,7 @@ fn parts_are_read_as_they_were_written_and_sums_of_damaged_ones_do_not_overflow(
     call.done(writer.now(), 0, Capture::None);
     for copies in [3, u64::MAX, u64::MAX] {
         let part = segment.begin(1, PART, 0, writer.now()).unwrap();
-        part.is_part_of(call, copies, 4096);
+        part.set_part_of(call, copies, 4096);
     }
     let calls = calls(&Trace::open(&folder.file()).unwrap());
     assert_eq!((calls[0].1.is_part(), calls[0].1.copies()), (false, 1));
@@ -215,7 +215,7 @@ fn device_times_come_later() {
     writer.extend(&segment).unwrap();
     let begun: Vec<_> = (0..3).map(|_| segment.begin(0, 1, 1, writer.now()).unwrap()).collect();
     begun.iter().for_each(|begun| begun.done(writer.now(), 0, Capture::Forwarded));
-    begun.iter().for_each(|begun| begun.is_timed());
+    begun.iter().for_each(|begun| begun.mark_timed());
     let late = writer.now() + (1 << 40);
     begun[0].timed(Some((late, 1000)));
     begun[1].timed(None);

@@ -149,12 +149,12 @@ impl Entry {
     }
 
     /// Notes that a failure says nothing of the path.
-    pub(super) fn is_not_of_path(&self, why: String) {
+    pub(super) fn set_not_of_path(&self, why: String) {
         self.note(|state| state.verdict = Verdict::Unknown(why));
     }
 
     /// Notes that there is nothing to test.
-    pub(super) fn has_no_path(&self) {
+    pub(super) fn set_no_path(&self) {
         self.note(|state| state.verdict = Verdict::NoPath);
     }
 
@@ -243,7 +243,7 @@ mod tests {
         [&failed, &other].into_iter().for_each(|entry| entry.undecided("no memory".to_owned()));
         assert_eq!(failed.verdict(), Verdict::Failed("kernel loads: lost".to_owned()));
         assert_eq!(other.verdict(), Verdict::Unknown("no memory".to_owned()));
-        failed.is_not_of_path("wrong through the host too".to_owned());
+        failed.set_not_of_path("wrong through the host too".to_owned());
         assert_eq!(failed.verdict(), Verdict::Unknown("wrong through the host too".to_owned()));
     }
 

@@ -124,7 +124,7 @@ impl Sweep<'_> {
         for (entry, [from, to]) in self.entries().iter().zip(self.pairs) {
             match self.rig.driver.can_access(device(*from), device(*to)) {
                 Ok(true) => places.push(entry.place),
-                Ok(false) => entry.has_no_path(),
+                Ok(false) => entry.set_no_path(),
                 Err(error) => entry.undecided(error.to_string()),
             }
         }

@@ -106,7 +106,7 @@ impl<'a> Verification<'a> {
     pub(super) fn through_host(&self, entry: &Entry) {
         entry.rests();
         if let Ok(Finding::Wrong(wrong)) = self.copies_there_too(entry.wrong_at()) {
-            entry.is_not_of_path(format!(
+            entry.set_not_of_path(format!(
                 "{THROUGH_HOST}, {wrong}: that is not the path's fault, but that of a GPU, of its memory or of the driver"
             ));
         }

@@ -202,7 +202,7 @@ impl Scene {
             begun.done(start + took, call.result, call.capture);
         }
         if call.is_pending {
-            begun.is_timed();
+            begun.mark_timed();
         }
         if let Some((at, took)) = call.device {
             begun.timed(Some((TICKS + at, took)));
@@ -221,7 +221,7 @@ impl Scene {
             begun.between(devices.0, devices.1);
             begun.takes(Taken::Host.number());
             begun.sampled(start, sample);
-            begun.has_ended();
+            begun.mark_ended();
             begun.done(start + 5_000, 0, Capture::None);
         }
     }
@@ -235,7 +235,7 @@ impl Scene {
         let part = self.segment.begin(1, PART, 0, start).unwrap();
         part.between(copy.pair.map(|(src, _)| src), copy.pair.map(|(_, dst)| dst));
         part.takes(copy.path);
-        part.is_part_of(launch, 1, copy.bytes);
+        part.set_part_of(launch, 1, copy.bytes);
     }
 
     /// The thread waits for its stream, and does not return from that.

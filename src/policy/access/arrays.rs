@@ -8,22 +8,22 @@ use crate::policy::driver::Driver;
 
 impl Access {
     /// An array was made, in the current context.
-    pub(crate) fn array_is_made(&self, driver: &impl Driver, handle: usize, shape: Option<Shape>) {
+    pub(crate) fn on_array_created(&self, driver: &impl Driver, handle: usize, shape: Option<Shape>) {
         let made_in = driver.current_context().and_then(|context| {
             let (id, device) = (driver.context_id(context)?, driver.device_of_context(context)?);
             Some((context, id, device))
         });
         let before = OBJECTS.arrays.made_in(handle);
-        OBJECTS.arrays.is_made(handle, shape, made_in);
+        OBJECTS.arrays.note_made(handle, shape, made_in);
         if before.is_some() && before != made_in {
-            self.memory_is_gone(of_array(handle));
+            self.forget_memory(of_array(handle));
         }
     }
 
     /// An array is about to be destroyed.
-    pub(crate) fn array_is_gone(&self, handle: usize) {
-        if OBJECTS.arrays.is_going(handle) {
-            self.memory_is_gone(of_array(handle));
+    pub(crate) fn on_array_destroy(&self, handle: usize) {
+        if OBJECTS.arrays.mark_destroyed(handle) {
+            self.forget_memory(of_array(handle));
         }
     }
 

@@ -164,7 +164,7 @@ impl Access {
         let is_out_of_reach = |place: Place| place.kind == Kind::Mapped && !is_reached_by_mapping(place, place);
         if let Path::Staged(_) = path
             && !(is_out_of_reach(src) || is_out_of_reach(dst))
-            && Once::Path([src.device, dst.device], path).is_first()
+            && Once::Path([src.device, dst.device], path).mark_logged()
         {
             let are = if path == Path::Staged(Why::Capturing) { "would be" } else { "are" };
             log::pair_info(src.device, dst.device, format_args!("copies {are} {path}"));
@@ -356,7 +356,7 @@ impl Registry {
     }
 
     /// Whether nobody is acting on one of these devices, so that the caller now may; others have devices of their own.
-    pub(super) fn may_act(&mut self, devices @ [one, other]: [u8; 2]) -> bool {
+    pub(super) fn begin_acting(&mut self, devices @ [one, other]: [u8; 2]) -> bool {
         let is_free = !self.acting.iter().flatten().any(|&device| device == one || device == other);
         if is_free {
             self.acting.push(devices);

@@ -94,9 +94,9 @@ impl Access {
             }
             registry.pools.grant(pool, by);
         }
-        let code = if self.disablings_are_over() { driver.grant(pool, by) } else { Code::NOT_READY };
+        let code = if self.wait_for_disablings() { driver.grant(pool, by) } else { Code::NOT_READY };
         if code != Code::SUCCESS {
-            self.lock().pools.is_not_granted(pool, by);
+            self.lock().pools.withdraw_grant(pool, by);
         }
         code
     }
@@ -145,7 +145,7 @@ impl Access {
             }
             registry.link_mut(from, to).ours = Ours::Intended;
         }
-        if !self.disablings_are_over() {
+        if !self.wait_for_disablings() {
             let mut registry = self.lock();
             let link = registry.link_mut(from, to);
             // Or the program has been here meanwhile, and left it enabled.
@@ -207,7 +207,7 @@ impl Access {
 
     /// Waits for calls of the program that have not seen that a path is about to be enabled, and would disable it under the
     /// first copies. Returns whether they are over.
-    fn disablings_are_over(&self) -> bool {
+    fn wait_for_disablings(&self) -> bool {
         const MOST: Duration = Duration::from_millis(100);
         os::until(MOST, || self.disablings.is_none())
     }

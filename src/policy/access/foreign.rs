@@ -148,14 +148,14 @@ impl Access {
     }
 
     /// Physical memory was imported, by that handle: of another process, or what this one has exported.
-    pub(crate) fn memory_is_imported(&self, driver: &impl Driver, handle: usize) {
+    pub(crate) fn note_imported(&self, driver: &impl Driver, handle: usize) {
         let is_seen = driver.location(handle).is_none_or(|device| device >= 0);
         self.lock().shared_memory.imported.insert(handle, (!is_seen).then_some(0));
         self.has_imported.store(true, Relaxed);
     }
 
     /// A handle stands for memory of the program itself from now on. That of what was imported and never mapped may come again.
-    pub(crate) fn is_not_imported(&self, handle: usize) {
+    pub(crate) fn forget_imported(&self, handle: usize) {
         if self.has_imported() {
             let mut registry = self.lock();
             registry.shared_memory.imported.remove(&handle);
@@ -164,10 +164,10 @@ impl Access {
     }
 
     /// A mapping is about to be unmapped: its handles may come again, for other memory.
-    pub(crate) fn memory_is_unmapped(&self, driver: &impl Driver, address: u64, bytes: u64) {
+    pub(crate) fn on_unmap(&self, driver: &impl Driver, address: u64, bytes: u64) {
         granules(address, bytes)
             .filter_map(|at| driver.mapped_memory(at))
-            .for_each(|handle| self.is_not_imported(handle));
+            .for_each(|handle| self.forget_imported(handle));
     }
 
     /// Whether what is mapped there was imported.
@@ -181,14 +181,14 @@ impl Access {
 
 impl Access {
     /// Another process's memory, if a handle was needed for it, is open at an address.
-    pub(crate) fn memory_is_opened(&self, driver: &impl Driver, how: How, address: u64, handle: &Handle) {
+    pub(crate) fn on_memory_opened(&self, driver: &impl Driver, how: How, address: u64, handle: &Handle) {
         let Some(Memory { range: (start, bytes), device, holder }) = driver.memory(address) else { return };
         let by = driver.current_context().and_then(|context| driver.device_of_context(context));
         // The current device may stand for one that is not visible; no other does.
         let is_told = how == How::Pool && by.is_some_and(|by| by != device);
         let names = if is_told { driver.names(device) } else { exports::find(handle) };
         if let (Holder::Pool(pool), Some(names)) = (holder, &names) {
-            self.lock().pools.is_imported_from(pool, names);
+            self.lock().pools.set_imported_from(pool, names);
         }
         let ordinal = names.as_ref().and_then(|names| ordinal_of(driver, names));
         let visible = ordinal.map(|ordinal| (how, *handle, ordinal));
@@ -214,7 +214,7 @@ impl Access {
         };
         // Whoever it was asked of before: an imported pool, or nobody.
         self.cache.forget(0);
-        self.memory_is_gone(start);
+        self.forget_memory(start);
         if is_new {
             let gpu = if let Of::Gpu(uuid) = of { Some(format!("gpu={uuid}")) } else { None };
             note_opened(number, (how, &hex(handle)), bytes, by, gpu);
@@ -228,7 +228,7 @@ impl Access {
     }
 
     /// Memory was freed or closed, which may have been exported, or opened: a handle may be so several times.
-    pub(crate) fn memory_is_freed(&self, driver: &impl Driver, start: u64) {
+    pub(crate) fn on_shared_memory_freed(&self, driver: &impl Driver, start: u64) {
         let (visible, exported) = {
             let opened = &mut self.lock().shared_memory;
             opened.ranges.remove(&(How::Pool, start));
@@ -270,12 +270,12 @@ impl Access {
     }
 
     /// Physical memory was made, that may be exported.
-    pub(crate) fn physical_is_made(&self, physical: usize, bytes: u64) {
+    pub(crate) fn note_physical(&self, physical: usize, bytes: u64) {
         self.lock().shared_memory.physical.insert(physical, bytes);
     }
 
     /// The program has a descriptor of physical memory, for others.
-    pub(crate) fn physical_is_exported(&self, driver: &impl Driver, physical: usize) {
+    pub(crate) fn on_physical_exported(&self, driver: &impl Driver, physical: usize) {
         let bytes = self.lock().shared_memory.physical.get(&physical).copied().unwrap_or(0);
         if let Some(device) = driver.location(physical) {
             note_exported(&(How::Vmm, [0; 64], device), bytes);
@@ -288,7 +288,7 @@ impl Access {
     }
 
     /// The program has a handle of the memory at an address, for others.
-    pub(crate) fn memory_is_exported(&self, driver: &impl Driver, how: How, address: u64, handle: &Handle) {
+    pub(crate) fn on_memory_exported(&self, driver: &impl Driver, how: How, address: u64, handle: &Handle) {
         if let Some(memory) = driver.memory(address)
             && let export = (how, *handle, memory.device)
             && self.lock().shared_memory.exported.insert(memory.range.0, export) != Some(export)
@@ -324,7 +324,7 @@ fn say_refused(pair: [i32; 2], what: &str, why: &Why) {
 }
 
 fn say_once(pair @ [device, peer]: [i32; 2], what: &str) {
-    if !Once::Foreign(pair).is_first() {
+    if !Once::Foreign(pair).mark_logged() {
         return;
     }
     match u8::try_from(device).ok().zip(u8::try_from(peer).ok()) {

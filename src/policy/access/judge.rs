@@ -160,7 +160,7 @@ impl Judge {
         patience: Duration,
         cells: Option<&'a Cells>,
     ) -> Option<PairLock<'a>> {
-        os::until(patience, || self.lock().may_act(devices)).then(|| PairLock(self, devices, cells))
+        os::until(patience, || self.lock().begin_acting(devices)).then(|| PairLock(self, devices, cells))
     }
 
     /// The verdict that is kept on a device's access to the memory of another.

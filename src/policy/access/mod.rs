@@ -120,7 +120,7 @@ impl Access {
 
     /// The program has its first context on a device: reads the verdicts on the device and those with a context. A program should not wait
     /// for the files, on H100 0.2 ms for the first pair, when it enables peer access; to get a context takes a thousand times as long.
-    pub(crate) fn context_is_made(&self, driver: &impl Driver, device: i32) {
+    pub(crate) fn on_context_created(&self, driver: &impl Driver, device: i32) {
         if captures::may_be_under_way() {
             return;
         }
@@ -142,8 +142,8 @@ impl Access {
 
     /// Other devices may have taken the places of those that there were: their paths are verified anew. The rights to memory
     /// stay.
-    pub(crate) fn process_is_restored(&self, driver: &impl Driver) {
-        self.lock().process_is_restored();
+    pub(crate) fn on_process_restored(&self, driver: &impl Driver) {
+        self.lock().on_process_restored();
         self.look_up_denied(driver);
         self.cache.forget_all();
         self.cells.change_all();
@@ -231,7 +231,7 @@ impl Access {
         // Memory of the host is a device's now, and perhaps memory around it.
         let is_stale = places.iter().zip(were_unknown).any(|(place, was_unknown)| was_unknown && place.is_some());
         if is_stale {
-            self.cache.has_changed();
+            self.cache.count_change();
         }
         for (address, place) in ends.into_iter().zip(places) {
             match place {
@@ -262,14 +262,14 @@ impl Access {
     }
 
     /// Any memory may have gone away, or mean other memory.
-    pub(crate) fn memory_has_changed(&self) {
+    pub(crate) fn forget_all_memory(&self) {
         self.cache.forget_all();
     }
 
     /// The program has unmapped or closed memory, or changed its rights. True, so that a caller sees that this ran.
-    pub(crate) fn mappings_have_changed(&self) -> bool {
+    pub(crate) fn forget_mappings(&self) -> bool {
         // Before owners are looked for: another thread may be giving a first mapping its owner.
-        self.cache.has_changed();
+        self.cache.count_change();
         let mapped: Vec<u8> =
             self.lock().numbered().filter(|(_, owner)| owner.is_mapped()).map(|(number, _)| number).collect();
         // Memory that another process has exported has no owner here.
@@ -279,8 +279,8 @@ impl Access {
 
     /// A context is about to end, which may be the primary one of a device, and its memory with it. Not only when it has ended: by then the addresses
     /// may be those of another thread's memory on another device. True, so that a caller sees that this ran.
-    pub(crate) fn context_is_ending(&self, context: Option<usize>, primary_of: Option<i32>) -> bool {
-        self.cache.has_changed();
+    pub(crate) fn on_context_ending(&self, context: Option<usize>, primary_of: Option<i32>) -> bool {
+        self.cache.count_change();
         let is_going = |owner: &Owner| match *owner {
             Owner::Context { handle, device, .. } => Some(handle) == context || Some(device) == primary_of,
             Owner::Pool { device, .. } | Owner::Mapped { device } => Some(device) == primary_of,
@@ -294,7 +294,7 @@ impl Access {
 
     /// Forgets whose the memory is that began there and was freed.
     #[inline]
-    pub(crate) fn memory_is_gone(&self, start: u64) {
+    pub(crate) fn forget_memory(&self, start: u64) {
         if self.cache.may_know_freed(start) {
             os::undisturbed(|| self.cache.forget_at(start));
         }

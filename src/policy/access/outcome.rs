@@ -100,7 +100,7 @@ impl Judge {
             plan.say(format_args!("{what}"));
             return Path::Staged(why);
         }
-        if Once::Unverified(ordered(plan.src.device, plan.dst.device)).is_first() {
+        if Once::Unverified(ordered(plan.src.device, plan.dst.device)).mark_logged() {
             plan.say_verified(
                 Verified::Unknown,
                 format_args!(
@@ -148,7 +148,7 @@ impl Judge {
         if self.is_hip() {
             self.lock().set_verification(plan.kind, plan.src.device, plan.dst.device, Verification::Risky);
         }
-        match Once::Risky.is_first() {
+        match Once::Risky.mark_logged() {
             true => plan.say_verified(Verified::Unknown, format_args!("{what}")),
             false => plan.say(format_args!("{what}")),
         }
@@ -157,7 +157,7 @@ impl Judge {
 
     /// Says, once, that there is no verdict where there should be one.
     pub(super) fn misses_verdict(&self) {
-        if Once::NoVerdict.is_first() {
+        if Once::NoVerdict.mark_logged() {
             log::warnings(&[
                 "P2PSHIM_VERIFY=full: there is no verdict on these GPUs since the machine was booted, so pairs \
                              are verified as with quick. `p2pshim doctor` and `p2pshim run --verify full` write verdicts"

@@ -269,7 +269,7 @@ impl Registry {
 
     /// The number of a pool that is there.
     pub(super) fn pool(&mut self, pool: usize, device: i32) -> Option<u8> {
-        self.pools.is_on(pool, device);
+        self.pools.set_device(pool, device);
         self.number(Owner::Pool { handle: pool, device })
     }
 
@@ -402,7 +402,7 @@ impl Registry {
 
     /// A reset ends the pools of a device.
     pub(super) fn forget_pools(&mut self, device: i32) {
-        self.pools.device_is_reset(device);
+        self.pools.on_device_reset(device);
         self.drop_scratches(|scratch| scratch.kind == ScratchKind::Pool && scratch.device == device);
     }
 

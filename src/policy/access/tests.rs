@@ -156,7 +156,7 @@ fn decided_seen_before_the_driver_is_not_asked() {
         assert_eq!(process.copy(0, 1, ENOUGH), Path::Direct);
     }
     assert_eq!(process.driver.queries.get(), queries);
-    process.access.memory_has_changed();
+    process.access.forget_all_memory();
     assert_eq!(process.copy(0, 1, ENOUGH), Path::Direct);
     assert_eq!(process.driver.queries.get(), queries + 2, "asked once after memory went away");
 }
@@ -215,13 +215,13 @@ fn begin_threads_at_once_on_pairs_without_a_device_in_common() {
 }
 
 #[test]
-fn is_not_imported_handle_of_memory_that_the_program_makes_under_it() {
+fn forget_imported_handle_of_memory_that_the_program_makes_under_it() {
     let (handle, mut driver) = (mapped(0) as usize, Fake::new());
     driver.mapped.insert((mapped(0), 0));
     let process = Process::new(driver);
-    process.access.memory_is_imported(&process.driver, handle);
+    process.access.note_imported(&process.driver, handle);
     assert!(process.access.is_imported(&process.driver, mapped(0)));
-    process.access.is_not_imported(handle);
+    process.access.forget_imported(handle);
     assert!(!process.access.has_imported() && !process.access.is_imported(&process.driver, mapped(0)));
 }
 
@@ -278,9 +278,9 @@ fn consider_busy_devices_pools_that_go_do_not_put_it_off_for_ever() {
     let mut copies = 1;
     while process.copy(0, 1, ENOUGH) != Path::Direct {
         process.copy_on(memory_of(0), pooled(1), 4, Circumstances::default());
-        process.access.pool_is_going(pool(1));
-        process.access.pool_is_gone(pool(1), true);
-        process.access.pool_is_new(&process.driver, pool(1), Some(1));
+        process.access.on_pool_destroy(pool(1));
+        process.access.on_pool_destroy_returned(pool(1), true);
+        process.access.on_pool_created(&process.driver, pool(1), Some(1));
         copies += 1;
         assert!(copies < 200);
     }
@@ -357,7 +357,7 @@ fn consider_copy_that_was_late_nothing_is_asked_of_a_context_that_is_gone() {
     process.staged(0, 1, Why::Broken);
     process.driver.faults.clear();
     process.driver.ids.borrow_mut().insert(context(0), 2);
-    process.access.memory_has_changed();
+    process.access.forget_all_memory();
     assert!((0..10_000).any(|_| process.copy(0, 1, ENOUGH) == Path::Direct), "its streams are gone with it");
 }
 
@@ -433,11 +433,11 @@ fn view_access_app_leaves_everything_to_the_program() {
 }
 
 #[test]
-fn context_is_made_where_the_driver_has_no_path_that_is_why_copies_are_staged_whoever_enables_access() {
+fn on_context_created_where_the_driver_has_no_path_that_is_why_copies_are_staged_whoever_enables_access() {
     for access in [config::Access::Auto, config::Access::App] {
         let driver = Fake { no_path: [(0, 1), (1, 0), (2, 0)].into(), ..Fake::new() };
         let process = Process::configured(driver, &Config { access, ..Config::default() });
-        (0..3).for_each(|device| process.access.context_is_made(&process.driver, device));
+        (0..3).for_each(|device| process.access.on_context_created(&process.driver, device));
         process.staged(0, 1, Why::NoPath);
         let one_way = process.copy(0, 2, ENOUGH);
         let is_left = access == config::Access::App;
@@ -535,12 +535,12 @@ fn admit_verdict_that_passed_nothing_is_copied() {
 }
 
 #[test]
-fn context_is_made_verdicts_are_read_once_and_before_the_program_enables_a_pair() {
+fn on_context_created_verdicts_are_read_once_and_before_the_program_enables_a_pair() {
     let verdicts = [((0, 1), passed()), ((1, 0), passed())].into();
     let process = Process::new(Fake { verdicts, ..Fake::new() });
     let make = |device| {
         if process.access.is_first_context(device) {
-            process.access.context_is_made(&process.driver, device);
+            process.access.on_context_created(&process.driver, device);
         }
         process.driver.readings.get()
     };
@@ -551,12 +551,12 @@ fn context_is_made_verdicts_are_read_once_and_before_the_program_enables_a_pair(
     process.access.configure(&Config::default());
     assert_eq!((process.enable(1, 2), process.driver.readings.get()), (0, 8), "options may make others of them");
     let hidden = Process::configured(Fake::new(), &Config { access: config::Access::Off, ..Config::default() });
-    (0..2).for_each(|device| hidden.access.context_is_made(&hidden.driver, device));
+    (0..2).for_each(|device| hidden.access.on_context_created(&hidden.driver, device));
     assert!(hidden.driver.readings.get() == 0 && !process.access.is_first_context(-1));
 }
 
 #[test]
-fn context_is_made_pair_that_failed_before_says_so_of_its_first_copy_and_of_those_that_the_program_leaves_staged() {
+fn on_context_created_pair_that_failed_before_says_so_of_its_first_copy_and_of_those_that_the_program_leaves_staged() {
     let (app, off) = (config::Access::App, Verify::Off);
     let (failed_before, not_enabled) = (Path::Staged(Why::Broken), Path::Staged(Why::BrokenNotEnabled));
     for (config, verdict, few, enough) in [
@@ -567,7 +567,7 @@ fn context_is_made_pair_that_failed_before_says_so_of_its_first_copy_and_of_thos
         (Config { verify: off, ..Config::default() }, failed("lost"), Path::Staged(Why::NotYetWorth), Path::Direct),
     ] {
         let process = Process::configured(Fake { verdicts: [((1, 0), verdict)].into(), ..Fake::new() }, &config);
-        (0..2).for_each(|device| process.access.context_is_made(&process.driver, device));
+        (0..2).for_each(|device| process.access.on_context_created(&process.driver, device));
         assert_eq!([process.copy(0, 1, 1), process.copy(0, 1, ENOUGH)], [few, enough], "{config:?}");
     }
 }
@@ -700,7 +700,7 @@ fn blocked_pair_the_driver_is_asked_about_each_copy() {
     process.staged(0, 1, Why::BrokenInUse);
     assert_eq!(process.driver.queries.get(), asked + 2);
     // Another thread frees memory after the copy was decided.
-    process.access.memory_has_changed();
+    process.access.forget_all_memory();
     assert!(process.access.contexts_of(&process.driver, &copy).is_some(), "without them it could not be staged");
     assert!(process.access.decided(&copy).is_none());
 }
@@ -788,7 +788,7 @@ fn blocked_pair_memory_that_nobody_holds_is_staged() {
         process.copy_on(memory_of(0), memory_of(1), 4, Circumstances::default()),
         Some(Path::Staged(Why::Broken))
     );
-    process.access.pool_is_going(pool(1));
+    process.access.on_pool_destroy(pool(1));
     staged(memory_of(0), pooled(1));
     staged(pooled(1), memory_of(0));
     assert_eq!(
@@ -796,7 +796,7 @@ fn blocked_pair_memory_that_nobody_holds_is_staged() {
         Some(Path::Unknown),
         "not blocked"
     );
-    process.access.pool_is_gone(pool(1), false);
+    process.access.on_pool_destroy_returned(pool(1), false);
     assert_eq!(
         process.copy_on(memory_of(0), pooled(1), 4, Circumstances::default()),
         Some(Path::Staged(Why::Broken)),
@@ -812,10 +812,10 @@ fn blocked_pair_memory_that_nobody_holds_is_staged() {
 #[test]
 fn pool_whose_handle_is_given_anew_is_there() {
     let process = Process::new(Fake::new());
-    process.access.pool_is_going(pool(1));
-    process.access.pool_is_new(&process.driver, pool(1), Some(1));
-    process.access.pool_has_changed(pool(1), [(0, true)].into_iter());
-    process.access.pool_is_gone(pool(1), true);
+    process.access.on_pool_destroy(pool(1));
+    process.access.on_pool_created(&process.driver, pool(1), Some(1));
+    process.access.on_pool_access_set(pool(1), [(0, true)].into_iter());
+    process.access.on_pool_destroy_returned(pool(1), true);
     assert!(process.access.lock().pools.is_granted_by_program(pool(1), 0));
     assert_ne!(process.copy_on(memory_of(0), pooled(1), 4, Circumstances::default()), Some(Path::Unknown));
 }
@@ -831,7 +831,7 @@ fn contexts_that_are_gone_their_numbers_are_given_anew_meanwhile() {
         assert_eq!(access.context_number(context(1), 2, 1), Some(other));
         access.lock().link_mut(one, other).program = true;
     })));
-    access.contexts_have_ended(&Ended::new(&driver, None, None));
+    access.on_contexts_ended(&Ended::new(&driver, None, None));
     assert!(access.lock().link(one, other).is_some_and(|link| link.program));
 }
 
@@ -843,7 +843,7 @@ fn contexts_that_are_gone_lose_their_peers() {
     // The primary context of device 1 is reset: the handle stays, the id does not, and the driver has no links.
     process.driver.ids.borrow_mut().insert(context(1), 2);
     process.driver.enabled.borrow_mut().clear();
-    process.access.contexts_have_ended(&Ended::new(&process.driver, None, None));
+    process.access.on_contexts_ended(&Ended::new(&process.driver, None, None));
     assert_eq!(process.disable(0, 1), 705);
     assert_eq!(process.enable(0, 1), 0);
     assert_eq!(process.copy(0, 1, 4), Path::Direct);
@@ -970,7 +970,7 @@ fn pools_nothing_is_granted_while_the_program_takes_a_right_away() {
     assert!(!process.access.keeps_right(pool(0), 1), "it is forwarded");
     (0..4).for_each(|_| assert_ne!(copy(), Some(Path::Direct)));
     assert!(process.driver.granted.borrow().is_empty());
-    process.access.disablings.is_over();
+    process.access.disablings.mark_over();
     assert!((0..8).any(|_| copy() == Some(Path::Direct)));
     assert!(process.access.keeps_right(pool(0), 1));
 }
@@ -980,14 +980,14 @@ fn pools_rights_that_an_earlier_pool_has_left_are_ours_still() {
     let process = Process::new(Fake::new());
     let contexts = Circumstances { contexts: [context(0), context(1)], ..Circumstances::default() };
     assert_eq!(process.copy_on(pooled(0), memory_of(1), ENOUGH, contexts), Some(Path::Direct));
-    process.access.pool_is_going(pool(0));
-    process.access.pool_is_gone(pool(0), true);
+    process.access.on_pool_destroy(pool(0));
+    process.access.on_pool_destroy_returned(pool(0), true);
     // Another right of the driver's that the program may see: no right of ours was left to that device.
     process.driver.grant(pool(0), 2);
-    process.access.pool_is_new(&process.driver, pool(0), Some(0));
+    process.access.on_pool_created(&process.driver, pool(0), Some(0));
     assert!(process.access.has_granted(pool(0), 1) && !process.access.has_granted(pool(0), 2));
     process.driver.granted.borrow_mut().clear();
-    process.access.pool_is_new(&process.driver, pool(0), Some(0));
+    process.access.on_pool_created(&process.driver, pool(0), Some(0));
     assert!(!process.access.has_granted(pool(0), 1));
 }
 
@@ -995,20 +995,20 @@ fn pools_rights_that_an_earlier_pool_has_left_are_ours_still() {
 fn pools_of_other_devices_are_known_after_a_reset() {
     let process = Process::new(Fake::new());
     let contexts = Circumstances { contexts: [context(0), context(1)], ..Circumstances::default() };
-    process.access.pool_is_new(&process.driver, pool(2), Some(2));
-    process.access.pool_is_new(&process.driver, pool(3), Some(3));
+    process.access.on_pool_created(&process.driver, pool(2), Some(2));
+    process.access.on_pool_created(&process.driver, pool(3), Some(3));
     for pool in [pool(2), pool(3)] {
-        process.access.pool_is_going(pool);
-        process.access.pool_is_gone(pool, true);
+        process.access.on_pool_destroy(pool);
+        process.access.on_pool_destroy_returned(pool, true);
     }
-    process.access.pool_has_changed(pool(1), [(2, true)].into_iter());
+    process.access.on_pool_access_set(pool(1), [(2, true)].into_iter());
     assert_eq!(process.copy_on(pooled(0), pooled(1), ENOUGH, contexts), Some(Path::Direct));
-    process.access.contexts_have_ended(&Ended::new(&process.driver, Some(3), None));
+    process.access.on_contexts_ended(&Ended::new(&process.driver, Some(3), None));
     assert!(process.access.keeps_right(pool(0), 1) && process.access.has_granted(pool(1), 0));
     assert!(!process.access.has_granted(pool(1), 2));
     let is_gone = |of| process.access.lock().pools.is_gone(pool(of));
     assert_eq!([is_gone(2), is_gone(3)], [true, false], "what a reset has ended may be another pool soon");
-    process.access.contexts_have_ended(&Ended::new(&process.driver, Some(0), None));
+    process.access.on_contexts_ended(&Ended::new(&process.driver, Some(0), None));
     assert!(!process.access.keeps_right(pool(0), 1) && process.access.keeps_right(pool(1), 0));
 }
 
@@ -1135,7 +1135,7 @@ fn between_is_known_once_it_was_asked() {
         assert_eq!(process.access.between([src, dst]), Some(Between::Unknown), "what lies beside it too");
     }
     assert_eq!(process.driver.queries.get(), queries, "without a question");
-    process.access.memory_has_changed();
+    process.access.forget_all_memory();
     assert_eq!(process.access.between([here, there]), None);
 }
 
@@ -1150,7 +1150,7 @@ fn between_what_was_the_hosts_and_is_a_devices_is_found_out_when_it_is_asked_aga
     assert_eq!(process.access.between([here, there]), Some(Between::Devices));
     // Peer copies never rest on what the driver did not know.
     process.driver.unknown_from.set(there);
-    process.access.memory_has_changed();
+    process.access.forget_all_memory();
     between(&process, here, there);
     process.driver.unknown_from.set(u64::MAX);
     assert_eq!(process.copy(0, 1, ENOUGH), Path::Direct);
@@ -1171,7 +1171,7 @@ fn shared(process: &Process, src: u64, dst: u64) -> ([u8; 2], Path, Between) {
 fn memory_of_other_processes_has_a_number_for_each_handle() {
     let process = Process::new(Fake::new());
     let open = |number: usize, handle: u8| {
-        process.access.memory_is_opened(&process.driver, How::Ipc, opened(number), &[handle; 64]);
+        process.access.on_memory_opened(&process.driver, How::Ipc, opened(number), &[handle; 64]);
     };
     let direct = |pair| (pair, Path::Direct, Between::Devices);
     open(0, 1);
@@ -1201,7 +1201,7 @@ fn memory_of_other_processes_is_never_staged() {
     for config in [Config { denied, ..Config::default() }, Config { access: config::Access::Off, ..Config::default() }]
     {
         let process = Process::configured(Fake::new(), &config);
-        process.access.memory_is_opened(&process.driver, How::Ipc, opened(0), &[1; 64]);
+        process.access.on_memory_opened(&process.driver, How::Ipc, opened(0), &[1; 64]);
         let direct = ([0, REMOTE], Path::Direct, Between::Devices);
         assert_eq!(shared(&process, memory_of(0), opened(0)), direct);
         process.staged(0, 1, Why::Denied);
@@ -1245,40 +1245,40 @@ fn are_known(process: &Process) -> [bool; 6] {
 }
 
 #[test]
-fn mappings_have_changed_only_mapped_memory_is_forgotten() {
+fn forget_mappings_only_mapped_memory_is_forgotten() {
     let process = decided();
-    assert!(process.access.mappings_have_changed());
+    assert!(process.access.forget_mappings());
     assert_eq!(are_known(&process), [true, true, true, true, true, false]);
     assert_eq!(are_decided(&process), [true, true, true, false]);
 }
 
 #[test]
-fn context_is_ending_only_its_memory_is_forgotten() {
+fn on_context_ending_only_its_memory_is_forgotten() {
     let process = decided();
-    assert!(process.access.context_is_ending(Some(context(2)), None));
+    assert!(process.access.on_context_ending(Some(context(2)), None));
     assert_eq!(are_known(&process), [true, true, false, true, true, true]);
     assert_eq!(are_decided(&process), [true, false, true, true]);
-    assert!(process.access.context_is_ending(None, Some(1)));
+    assert!(process.access.on_context_ending(None, Some(1)));
     assert_eq!(are_known(&process), [true, false, false, true, false, false], "all that is on the device");
 }
 
 #[test]
-fn contexts_have_ended_only_their_memory_is_forgotten() {
+fn on_contexts_ended_only_their_memory_is_forgotten() {
     let process = decided();
     process.driver.ids.borrow_mut().insert(context(3), 2);
-    process.access.contexts_have_ended(&Ended::new(&process.driver, None, Some(context(3))));
+    process.access.on_contexts_ended(&Ended::new(&process.driver, None, Some(context(3))));
     assert_eq!(are_known(&process), [true, true, true, false, true, true]);
     assert_eq!(are_decided(&process), [true, false, true, true]);
 }
 
 #[test]
-fn pool_has_changed_only_its_pairs_are_decided_anew() {
+fn on_pool_access_set_only_its_pairs_are_decided_anew() {
     let process = decided();
-    process.access.pool_has_changed(pool(2), [(0, true)].into_iter());
+    process.access.on_pool_access_set(pool(2), [(0, true)].into_iter());
     assert_eq!(are_decided(&process), [true; 4], "another pool");
-    process.access.pool_has_changed(pool(1), [(0, true)].into_iter());
+    process.access.on_pool_access_set(pool(1), [(0, true)].into_iter());
     assert_eq!(are_decided(&process), [true, true, false, true]);
-    process.access.pool_is_going(pool(1));
+    process.access.on_pool_destroy(pool(1));
     assert_eq!(are_known(&process), [true, true, true, true, false, true]);
 }
 
@@ -1297,12 +1297,12 @@ fn enabled_and_disabled_only_pairs_that_the_link_reaches_are_decided_anew() {
 }
 
 #[test]
-fn contexts_have_ended_pairs_that_were_reached_by_them_are_decided_anew() {
+fn on_contexts_ended_pairs_that_were_reached_by_them_are_decided_anew() {
     let process = decided();
     assert_eq!(process.enable(1, 0), 0);
     assert_eq!(process.copy_on(pooled(1), memory_of(0), 4, Circumstances::default()), Some(Path::Direct));
     process.driver.ids.borrow_mut().insert(context(1), 2);
-    process.access.contexts_have_ended(&Ended::new(&process.driver, None, Some(context(1))));
+    process.access.on_contexts_ended(&Ended::new(&process.driver, None, Some(context(1))));
     let copy = Memcpy::linear(pooled(1), memory_of(0), 4);
     assert_eq!(process.access.decided(&copy).map(|traffic| traffic.path), None);
 }

@@ -144,7 +144,7 @@ impl Judge {
             if let Some(scratch) = known {
                 return Ok(scratch);
             }
-            if self.is_hip() && !self.lock().may_take(context) {
+            if self.is_hip() && !self.lock().count_taken(context) {
                 return Err(Failure::Unknown(Code::OUT_OF_MEMORY));
             }
             let scratch = driver.scratch(kind, context, device)?;
@@ -180,7 +180,7 @@ fn is_missing(code: Code) -> bool {
 
 impl Registry {
     /// Whether memory may be taken in a context, as is about to be done: what cannot be used any more is lost.
-    pub(crate) fn may_take(&mut self, context: (usize, u64)) -> bool {
+    pub(crate) fn count_taken(&mut self, context: (usize, u64)) -> bool {
         const MOST: u8 = 4;
         let taken = self.taken.entry(context).or_default();
         let may_take = *taken < MOST;

@@ -54,7 +54,7 @@ impl Registry {
         self.verifications.retain(|&(_, low, high), known| (low, high) != pair || *known != Verification::Late);
     }
 
-    pub(super) fn process_is_restored(&mut self) {
+    pub(super) fn on_process_restored(&mut self) {
         self.is_restored = true;
         self.gpus.clear();
         self.verifications.clear();

@@ -69,7 +69,7 @@ impl Access {
         self.disablings.begins();
         let instead = self.instead_of_disabling(driver, peer);
         if instead.is_some() {
-            self.disablings.is_over();
+            self.disablings.mark_over();
         }
         instead
     }
@@ -125,7 +125,7 @@ impl Access {
     ) -> Code {
         let ret = self.after_disabling(driver, peer, ret, instead);
         if instead.is_none() {
-            self.disablings.is_over();
+            self.disablings.mark_over();
         }
         ret
     }
@@ -166,7 +166,7 @@ impl Access {
     }
 
     /// Forgets contexts that have ended, and the pools of a device whose primary context has.
-    pub(crate) fn contexts_have_ended(&self, ended: &Ended<'_, impl Driver>) {
+    pub(crate) fn on_contexts_ended(&self, ended: &Ended<'_, impl Driver>) {
         let known: Vec<(u8, Owner)> = self.lock().numbered().collect();
         for (number, owner) in known {
             let has_ended = match owner {
@@ -198,18 +198,18 @@ impl Access {
 
     /// A pool is about to go: once it is gone another may have its handle. Memory of it may still be there, and have its handle, of
     /// which nothing can be asked any more.
-    pub(crate) fn pool_is_going(&self, pool: usize) {
+    pub(crate) fn on_pool_destroy(&self, pool: usize) {
         let mut registry = self.lock();
         let is_it = |owner: &Owner| matches!(owner, Owner::Pool { handle, .. } if *handle == pool);
         if let Some((number, _)) = registry.find(is_it) {
             registry.forget(self.caches(), number);
         }
-        registry.pools.begins_to_go(pool);
+        registry.pools.mark_going(pool);
     }
 
     /// Whether a pool that was to go is gone.
-    pub(crate) fn pool_is_gone(&self, pool: usize, is_gone: bool) {
-        if self.lock().pools.has_gone(pool, is_gone) {
+    pub(crate) fn on_pool_destroy_returned(&self, pool: usize, is_gone: bool) {
+        if self.lock().pools.on_destroy_returned(pool, is_gone) {
             // Meanwhile its memory was taken for that of a pool that is gone, which has no owner.
             self.cache.forget(0);
         }
@@ -217,18 +217,18 @@ impl Access {
 
     /// A pool is new, perhaps with the handle of one that is gone. `device` if it is one of a device's memory. Some drivers hand rights that
     /// an earlier pool had to a new one: those are ours still. To ask while a stream is captured would end the capture.
-    pub(crate) fn pool_is_new(&self, driver: &impl Driver, pool: usize, device: Option<i32>) {
+    pub(crate) fn on_pool_created(&self, driver: &impl Driver, pool: usize, device: Option<i32>) {
         let asked = device.filter(|_| !captures::may_be_under_way());
         let granted_to = asked.map(|_| self.lock().pools.granted_to.clone()).unwrap_or_default();
         let is_left = |by: &i32| Some(*by) != device && driver.pool_access(pool, *by);
         let left = granted_to.into_iter().filter(is_left).collect();
         let mut registry = self.lock();
-        registry.pools.is_new(pool, device, left);
+        registry.pools.on_created(pool, device, left);
         device.and_then(|device| registry.pool(pool, device));
     }
 
     /// The program has set a pool's rights: for these devices, whether they have any now.
-    pub(crate) fn pool_has_changed(&self, pool: usize, devices: impl Iterator<Item = (i32, bool)>) {
+    pub(crate) fn on_pool_access_set(&self, pool: usize, devices: impl Iterator<Item = (i32, bool)>) {
         let mut registry = self.lock();
         devices.for_each(|(device, is_granted)| registry.pools.set_by_program(pool, device, is_granted));
         let number = registry.find(|owner| owner.pool() == Some(pool)).map(|(number, _)| number);

@@ -64,7 +64,7 @@ fn pair_of_a_staged_copy_is_not_enabled_until_the_graph_is_destroyed() {
     let other = Memcpy::linear(memory_of(2), memory_of(3), 1);
     access.consider(&fake, &other, Circumstances::default());
     fake.ids.borrow_mut().insert(context(2), 0);
-    access.contexts_have_ended(&Ended::new(&fake, None, Some(context(2))));
+    access.on_contexts_ended(&Ended::new(&fake, None, Some(context(2))));
     assert_eq!(path(1 << 28).unwrap().path, Path::Staged(Why::Graph));
     assert_eq!(fake.enables.get(), 0);
     graphs.destroyed(access, EXEC);

@@ -167,7 +167,7 @@ impl Peers {
 
     /// Forgets which memory is whose: some has gone away.
     #[inline]
-    pub(crate) fn memory_has_changed(&self) {
+    pub(crate) fn forget_all_memory(&self) {
         self.cache.forget_all();
     }
 

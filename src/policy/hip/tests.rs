@@ -512,8 +512,8 @@ fn resetting_disables_what_is_ours_and_enables_it_again_later() {
     hip.program_copies(&peers, 1, 2);
     peers.resetting(0, &hip);
     assert_eq!((hip.enabled(), hip.current()), (vec![(1, 2), (2, 1)], 0));
-    peers.has_reset();
-    peers.memory_has_changed();
+    peers.on_reset();
+    peers.forget_all_memory();
     assert_eq!(hip.program_enables(&peers, 1, 0), Code::SUCCESS);
     hip.program_copies(&peers, 0, 1);
     assert_eq!(hip.enabled(), [(0, 1), (1, 0), (1, 2), (2, 1)]);
@@ -550,7 +550,7 @@ fn decided_is_by_pointers_and_by_library() {
     assert!(peers.decided(0, &copy(1, 0)).is_some());
     assert_eq!(peers.decided(1, &copy(1, 0)), None, "another copy of HIP has its own access");
     assert_eq!(peers.decided(LIBRARIES, &copy(1, 0)), None);
-    peers.memory_has_changed();
+    peers.forget_all_memory();
     assert_eq!(peers.decided(0, &copy(1, 0)), None);
 }
 
@@ -711,7 +711,7 @@ fn undecided_pair_takes_memory_a_few_times_only() {
             peers.judge.lock().put_aside(((8, number), 0), [one, other]);
         }
     }
-    let may_take = |device| peers.judge.lock().may_take((device, 0));
+    let may_take = |device| peers.judge.lock().count_taken((device, 0));
     (0..2).for_each(|device| assert!(!may_take(device)));
     peers.judge.lock().reset_scratch((0, 0));
     assert!(may_take(0));
@@ -830,7 +830,7 @@ fn resetting_takes_the_memory_of_ours_with_it() {
     let (hip, peers) = (Fake::new(3, true), peers(&Config::default()));
     hip.program_enables(&peers, 1, 0);
     peers.resetting(0, &hip);
-    peers.has_reset();
+    peers.on_reset();
     hip.program_enables(&peers, 2, 0);
     assert_eq!(hip.state.borrow().scratches, 4, "those of 0 and 1, of 0 anew, and of 2");
 }
@@ -841,7 +841,7 @@ fn enabling_while_a_device_is_reset_verifies_nothing() {
     let (hip, peers) = (Fake::with(Fault::Drop), peers(&Config::default()));
     peers.resetting(0, &hip);
     assert_eq!((hip.program_enables(&peers, 1, 0), hip.copies()), (Code::SUCCESS, 0), "as without us");
-    peers.has_reset();
+    peers.on_reset();
     assert_eq!(hip.program_disables(&peers, 1), Code::SUCCESS);
     assert_eq!(hip.program_enables(&peers, 1, 0), Code::INVALID_DEVICE, "at once when that is over");
 }

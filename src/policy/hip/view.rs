@@ -139,16 +139,16 @@ impl Peers {
         if let Some((from, to)) = link.and_then(|link| self.numbers(library, link)) {
             self.judge.lock().link_mut(from, to).program = enables;
         }
-        is_over(&self.asking);
+        count_ended(&self.asking);
     }
 
-    pub(crate) fn has_reset(&self) {
-        is_over(&self.resets);
-        is_over(&self.asking);
+    pub(crate) fn on_reset(&self) {
+        count_ended(&self.resets);
+        count_ended(&self.asking);
     }
 
     /// Disables what was enabled from and to the current device, which is about to be reset: whether a reset does so itself is
-    /// another matter in each release. Ends with [`Peers::has_reset`].
+    /// another matter in each release. Ends with [`Peers::on_reset`].
     pub(crate) fn resetting(&self, library: usize, hip: &impl Hip) {
         let Some(own) = self.libraries.get(library) else { return };
         self.asking.fetch_add(1, SeqCst);
@@ -185,6 +185,6 @@ impl Peers {
     }
 }
 
-fn is_over(calls: &AtomicUsize) {
+fn count_ended(calls: &AtomicUsize) {
     let _ = calls.fetch_update(SeqCst, SeqCst, |calls| calls.checked_sub(1));
 }

@@ -58,7 +58,7 @@ impl Entry {
     }
 
     /// Notes from where to where the next step goes.
-    fn goes_between(&mut self, ends: Ends) {
+    fn note_step(&mut self, ends: Ends) {
         /// So many copies are told apart; of others it is only known between which addresses their memory lies.
         const COPIES: usize = 64;
         self.steps += 1;
@@ -102,7 +102,7 @@ struct Table {
 impl Table {
     /// Whether a ring is to be made. After a failure the next copy tries again, then fewer and fewer: the reason may be over, but each try may
     /// cost as much as page-locking.
-    fn may_try(&mut self) -> bool {
+    fn count_try(&mut self) -> bool {
         /// At least one of so many copies does.
         const RARELY: u32 = 64;
         self.since_failure = self.since_failure.map(|copies| copies.wrapping_add(1));
@@ -194,7 +194,7 @@ impl Rings {
         limit: Option<u64>,
     ) -> Result<Option<Host>, bool> {
         let mut rings = self.table.lock();
-        if limit.is_some() && !rings.may_try() {
+        if limit.is_some() && !rings.count_try() {
             return Err(false);
         }
         if limit.is_some_and(|limit| !rings.have_room(kind, limit)) {
@@ -245,7 +245,7 @@ impl Rings {
     }
 
     /// A copy is about to be read back through a ring, as the next copy has to know.
-    pub(super) fn is_read_back(&self, ring: &Ring) {
+    pub(super) fn mark_read_back(&self, ring: &Ring) {
         self.with(ring, |entry| entry.piece = 0);
     }
 
@@ -319,7 +319,7 @@ impl Rings {
             if is_done {
                 entry.ends.clear();
             }
-            entry.goes_between(step.ends);
+            entry.note_step(step.ends);
             let is_divided_anew = std::mem::replace(&mut entry.piece, step.piece) != step.piece;
             Begun::Taken { is_divided_anew, mark: entry.mark(entry.steps) }
         };
@@ -341,7 +341,7 @@ impl Rings {
     }
 
     /// A stream is about to be destroyed. Another stream with its handle does not wait for the rest of its work.
-    pub(crate) fn stream_is_gone(&self, stream: usize) {
+    pub(crate) fn on_stream_destroy(&self, stream: usize) {
         let mut rings = self.table.lock();
         rings.entries.iter_mut().filter(|entry| entry.user == Stream::Created(stream)).for_each(|entry| {
             entry.user = GONE;
@@ -373,7 +373,7 @@ impl Rings {
     }
 
     /// Contexts have ended, and their rings with them; the memory of the host serves others.
-    pub(crate) fn contexts_have_ended(
+    pub(crate) fn on_contexts_ended(
         &self,
         driver: &impl Stager,
         (has_ended, is_any_known): (&dyn Fn(&Context) -> bool, bool),
@@ -421,9 +421,9 @@ mod tests {
     fn copies_after_a_failure_try_again_ever_less_often() {
         let rings = Rings::new();
         let mut rings = rings.table.lock();
-        assert!((0..9).all(|_| rings.may_try()));
+        assert!((0..9).all(|_| rings.count_try()));
         rings.since_failure = Some(0);
-        let tries: Vec<_> = (1..=200).filter(|_| rings.may_try()).collect();
+        let tries: Vec<_> = (1..=200).filter(|_| rings.count_try()).collect();
         assert_eq!(tries, [1, 2, 4, 8, 16, 32, 64, 128, 192]);
     }
 
@@ -432,7 +432,7 @@ mod tests {
         let mut ring = Ring::empty([(1, 1); 3], Host { address: 1, bytes: 1, locked_in: Host::UNLOCKED });
         ring.marks = std::array::from_fn(|number| 1 + number);
         let mut entry = Entry::new(ring, Stream::new(5, false, 7), [0, 1]);
-        (0..20).for_each(|_| entry.goes_between([(0, 1); 2]));
+        (0..20).for_each(|_| entry.note_step([(0, 1); 2]));
         let marks =
             |steps: std::ops::RangeInclusive<usize>| steps.map(|step| entry.mark(step)).collect::<BTreeSet<_>>();
         assert_eq!(marks(13..=20).len(), MARKS);
@@ -444,8 +444,8 @@ mod tests {
         let ring = Ring::empty([(1, 1); 3], Host { address: 1, bytes: 1, locked_in: Host::UNLOCKED });
         let mut entry = Entry::new(ring, Stream::new(5, false, 7), [0, 1]);
         let ends = |number: u64| [(number * 10, number * 10 + 5), (9_000, 9_001)];
-        (0..200).for_each(|number| entry.goes_between(ends(number)));
-        (0..3).for_each(|_| entry.goes_between(ends(199)));
+        (0..200).for_each(|number| entry.note_step(ends(number)));
+        (0..3).for_each(|_| entry.note_step(ends(199)));
         assert_eq!(entry.ends.len(), 64);
         let is_known = |at: u64| entry.ends.iter().any(|([(start, end), _], _)| (*start..*end).contains(&at));
         assert!((0..200).all(|number| is_known(number * 10)) && !is_known(2_000) && !is_known(1_999));

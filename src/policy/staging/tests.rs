@@ -156,7 +156,7 @@ fn each_stream_has_its_ring_until_it_has_nothing_to_do() {
     BUSY.with_borrow_mut(|busy| busy.remove(&one));
     assert_eq!(process.copy(8), Some(one), "taken over");
     assert_ne!(process.copy(5), Some(one));
-    process.staging.rings.stream_is_gone(8);
+    process.staging.rings.on_stream_destroy(8);
     assert_ne!(process.copy(8), Some(one), "a new stream with the handle of one that has work left");
     let taken = process.take(6, LEAST).unwrap();
     assert_ne!(process.take(6, LEAST).map(|staged| staged.ring), Some(taken.ring), "by another thread, just now");
@@ -294,9 +294,9 @@ fn ring_goes_with_a_context_and_leaves_its_memory() {
     assert!(!is_in_use(0));
     process.driver.ids.borrow_mut().insert(context(1), 2);
     let ended = Ended::new(&process.driver, None, Some(context(1)));
-    process.staging.rings.contexts_have_ended(&process.driver, (&|&context| ended.has(context), true));
+    process.staging.rings.on_contexts_ended(&process.driver, (&|&context| ended.has(context), true));
     assert!(process.staging.rings.is_empty());
-    process.access.contexts_have_ended(&Ended::new(&process.driver, None, None));
+    process.access.on_contexts_ended(&Ended::new(&process.driver, None, None));
     let parts = PARTS.get();
     assert_eq!(process.copy(5), Some(ring), "the same memory");
     assert_eq!(PARTS.get() - parts, 2 + SLOTS + MARKS, "and of the context that is there streams and events");

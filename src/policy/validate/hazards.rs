@@ -59,14 +59,14 @@ fn check_stream(
     let device = if is_default {
         let Some(context) = driver.current_context() else { return };
         let device = driver.device_of_context(context).and_then(|device| u8::try_from(device).ok());
-        device.inspect(|&device| objects.contexts.is_seen(context, device))
+        device.inspect(|&device| objects.contexts.note_device(context, device))
     } else {
         // Not to be made current here to be asked: a green context may be current to one thread only.
         let context = driver.stream_context(stream, seen.request.function.per_thread());
         let device = context.and_then(|context| objects.contexts.device_of(context));
         let known = objects.streams.there(stream).unwrap_or(Known::on(None));
         let (context, device) = (context.map_or(known.context, Known::context), device.unwrap_or(known.device));
-        objects.streams.is_made(stream, Known { context, device: Known::on(Some(device)).device, ..known });
+        objects.streams.note(stream, Known { context, device: Known::on(Some(device)).device, ..known });
         (device != Known::NOWHERE).then_some(device)
     };
     let Some(device) = device.map(i32::from).filter(|device| !devices.contains(device)) else { return };

@@ -238,7 +238,7 @@ impl Validate {
         }
         for side in call.sides {
             if let Given::Array(array) = side.given {
-                self.objects.arrays.is_there(array);
+                self.objects.arrays.unmark_destroyed(array);
             }
         }
     }
@@ -257,7 +257,7 @@ impl Validate {
         }
         driver.context_id(context)?;
         let device = u8::try_from(driver.device_of_context(context)?).ok()?;
-        contexts.is_seen(context, device);
+        contexts.note_device(context, device);
         Some(device)
     }
 

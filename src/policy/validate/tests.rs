@@ -34,7 +34,7 @@ impl Process {
             objects,
         };
         process.mode(config::Validate::Warn);
-        objects.contexts.is_seen(context(2), 2);
+        objects.contexts.note_device(context(2), 2);
         process.driver.streams.borrow_mut().extend([(STREAM, context(0)), (STREAM + 0x100, context(2))]);
         process
     }
@@ -139,7 +139,7 @@ fn after_linear_copy_each_wrong_argument_has_its_rule() {
         assert!(ret != 0 || !process.is_clean(&values), "{}", rule.id());
     }
     let process = Process::new();
-    process.objects.past.memory_is_gone(freed, freed + 100);
+    process.objects.past.note_freed(freed, freed + 100);
     let values = with(good(), 2, pointer(freed + 50));
     assert_eq!(process.said(RUNTIME, &values, 1), [(Rule::CopyFreedMemory, Some(1))]);
 }
@@ -269,7 +269,7 @@ fn after_default_stream_of_a_device_that_takes_no_part() {
 fn after_synchronous_copy_beside_a_busy_stream_of_its_own_thread() {
     let process = Process::new();
     let made = |stream, thread| {
-        process.objects.streams.is_made(stream, Known { non_blocking: true, thread, ..Known::on(Some(1)) });
+        process.objects.streams.note(stream, Known { non_blocking: true, thread, ..Known::on(Some(1)) });
     };
     let said = || process.said(Function::cudaMemcpyPeer, &good()[..5], 0);
     made(0x100, 0);
@@ -280,7 +280,7 @@ fn after_synchronous_copy_beside_a_busy_stream_of_its_own_thread() {
     assert_eq!(said(), [], "another thread's");
     process.driver.busy_streams.borrow_mut().insert(0x100);
     assert_eq!(said(), [(Rule::OrderNonBlocking, None)]);
-    process.objects.streams.is_gone(0x100);
+    process.objects.streams.mark_destroyed(0x100);
     assert_eq!(said(), []);
     assert!(process.is_clean(&good()[..5]));
 }
@@ -293,7 +293,7 @@ fn is_clean_once_seen_without_asking() {
         let function = if matches!(values[1], Value::Ordinal(_)) { RUNTIME } else { DRIVER };
         assert_eq!(process.said(function, &values, 0), []);
         assert!(process.is_clean(&values));
-        process.objects.context_has_changed(None, None);
+        process.objects.forget_context(None, None);
     }
     let pool = with(good(), 2, pointer(pooled(0)));
     process.said(RUNTIME, &pool, 0);
@@ -322,7 +322,7 @@ fn before_strict_returns_what_is_documented_and_nothing_else() {
     let nothing = with(with(good(), 4, Value::UInt(0)), 1, Value::Ordinal(99));
     assert_eq!(before(RUNTIME, &nothing), refused(Rule::CopyZeroBytes, 101));
     assert_eq!(before(DRIVER, &with(good_of_driver(), 1, pointer(0))), refused(Rule::CopyNullContext, 201));
-    process.objects.streams.is_gone(STREAM);
+    process.objects.streams.mark_destroyed(STREAM);
     assert_eq!(before(RUNTIME, &good()), refused(Rule::CopyDestroyedStream, 400));
     // Of what is wrong with it, what the function's own page lists.
     assert_eq!(before(RUNTIME, &with(good(), 0, pointer(0))), refused(Rule::CopyNullPointer, 1));
@@ -337,7 +337,7 @@ fn before_strict_returns_what_is_documented_and_nothing_else() {
 fn before_strict_copies_of_nothing_on_destroyed_streams_do_not_reach_the_driver() {
     let process = Process::new();
     process.mode(config::Validate::Strict);
-    process.objects.streams.is_gone(STREAM);
+    process.objects.streams.mark_destroyed(STREAM);
     let nothing = with(good_of_driver(), 4, Value::UInt(0));
     let before = |function, values: &[Value]| process.before(function, values);
     let refused = (Some(Rule::CopyDestroyedStream), Some(Code(400)));
@@ -454,8 +454,8 @@ fn after_3d_copy_of_the_driver_may_be_of_the_host() {
 fn after_3d_copy_with_arrays_counts_their_elements() {
     let process = Process::new();
     let shape = ArrayShape { extent: [256, 16, 4], element: 4 };
-    process.objects.arrays.is_made(0xa0, Some(shape), None);
-    process.objects.arrays.is_made(0xa1, Some(ArrayShape { element: 1, ..shape }), None);
+    process.objects.arrays.note_made(0xa0, Some(shape), None);
+    process.objects.arrays.note_made(0xa1, Some(ArrayShape { element: 1, ..shape }), None);
     let mut from_array = parms();
     (from_array.srcArray, from_array.srcPtr.ptr, from_array.extent.width) = (0xa0, 0, 256);
     assert_eq!(said_of(&process, &from_array, 0), []);
@@ -466,7 +466,7 @@ fn after_3d_copy_with_arrays_counts_their_elements() {
     (both.srcArray, both.srcPtr.ptr, both.extent.width) = (0xa0, 0, 256);
     (both.dstArray, both.dstPtr.ptr) = (0xa1, 0);
     assert_eq!(said_of(&process, &both, 1), [(Rule::Copy3dElementSize, Some(1))]);
-    process.objects.arrays.is_going(0xa1);
+    process.objects.arrays.mark_destroyed(0xa1);
     assert_eq!(said_of(&process, &both, 1), [(Rule::Copy3dDestroyedArray, Some(1))]);
     // Evidently there is one again.
     both.srcArray = 0xa1;
@@ -490,7 +490,7 @@ fn configure_on_again_what_was_known_before_is_forgotten() {
     let objects: &Objects = Box::leak(boxed(Objects::new));
     let validate = boxed(|| Validate::new(objects));
     validate.configure(config::Validate::Warn);
-    objects.streams.is_gone(0x500);
+    objects.streams.mark_destroyed(0x500);
     validate.configure(config::Validate::Strict);
     assert!(objects.streams.is_destroyed(0x500));
     validate.configure(config::Validate::Off);

@@ -40,8 +40,8 @@ fn wait(waits: &Waits, fake: &Fake, of: Of) {
         let left = waits.record_left(fake, &pending, 0);
         let events = [pending.event, left.and_then(|Left(left)| Some(left?.1))];
         events.iter().flatten().for_each(|event| _ = fake.events.borrow_mut().remove(event));
-        left.into_iter().for_each(|left| waits.left_is_over(&mut pending, left));
-        waits.is_over(&pending);
+        left.into_iter().for_each(|left| waits.finish_left(&mut pending, left));
+        waits.mark_done(&pending);
     }
 }
 
@@ -63,7 +63,7 @@ fn next_at_the_far_end_until_it_is_over() {
     assert_eq!(fake.events.borrow().get(&pending.event.unwrap()), Some(&0x5000));
     // One more copy, before it is known that the first is over.
     copied(&waits, &fake, stream(0));
-    waits.is_over(&pending);
+    waits.mark_done(&pending);
     assert_eq!(count(&waits, Of::All), 1);
     wait(&waits, &fake, Of::Memory(context(1)));
     assert!(!waits.are_pending(&Of::All) && !waits.are_none());
@@ -96,13 +96,13 @@ fn announced_and_left_is_recorded_by_the_next_that_waits() {
     wait(&waits, &fake, Of::All);
     let left = waits.announce(stream(0), ENDS).unwrap();
     let mut pending = all(&waits, Of::Context(context(1)))[0];
-    waits.is_over(&pending);
+    waits.mark_done(&pending);
     assert_eq!(count(&waits, Of::All), 1, "a thread that recorded nothing has not waited for it");
     let recorded = waits.record_left(&fake, &pending, 0).unwrap();
     let Left(Some((_, event))) = recorded else { panic!("{recorded:?}") };
     assert_eq!((fake.events.borrow().get(&event), pending.event == Some(event)), (Some(&0x5000), false));
-    waits.left_is_over(&mut pending, recorded);
-    waits.is_over(&pending);
+    waits.finish_left(&mut pending, recorded);
+    waits.mark_done(&pending);
     assert_eq!(count(&waits, Of::All), 0);
     // The call was only under way: its copy may have come after that event.
     assert!(waits.finish(&fake, left));
@@ -125,8 +125,8 @@ fn announced_and_finished_meanwhile_keeps_the_event_of_its_call() {
     let late = waits.record_left(&fake, &pending, 0).unwrap();
     let Left(Some((_, event))) = late else { panic!("{late:?}") };
     assert_ne!(pending.event, Some(event), "whoever comes later does not wait for later work");
-    waits.left_is_over(&mut pending, late);
-    waits.is_over(&pending);
+    waits.finish_left(&mut pending, late);
+    waits.mark_done(&pending);
     assert_eq!(all(&waits, Of::All)[0].event, pending.event);
 }
 
@@ -150,23 +150,23 @@ fn finish_of_an_entry_that_serves_another_stream_fails() {
     copied(&waits, &fake, stream(0));
     let late = waits.announce(stream(0), ENDS).unwrap();
     fake.ids.borrow_mut().insert(context(0), 2);
-    waits.contexts_have_ended(&fake, &Ended::new(&fake, None, None));
+    waits.on_contexts_ended(&fake, &Ended::new(&fake, None, None));
     assert!(!waits.finish(&fake, late));
     waits.withdraw(late);
     assert!(!waits.are_pending(&Of::All));
 }
 
 #[test]
-fn stream_is_gone_and_its_handle_is_given_anew() {
+fn on_stream_destroy_its_handle_is_given_anew() {
     let (waits, fake) = (Waits::new(), Fake::new());
     copied(&waits, &fake, stream(0));
-    waits.stream_is_gone(&fake, stream(0));
+    waits.on_stream_destroy(&fake, stream(0));
     assert!(waits.announce(stream(0), ENDS).is_none());
     copied(&waits, &fake, stream(0));
     assert_eq!((count(&waits, Of::All), made(&fake)), (2, 2), "the copy goes on, each by an event of its own");
     let _left = waits.announce(stream(0), ENDS).unwrap();
     fake.events.borrow_mut().clear();
-    waits.stream_is_gone(&fake, stream(0));
+    waits.on_stream_destroy(&fake, stream(0));
     assert_eq!(fake.events.borrow().len(), 1, "recorded while there is the stream");
     wait(&waits, &fake, Of::All);
     (1..3).for_each(|number| copied(&waits, &fake, stream(number)));
@@ -178,15 +178,15 @@ fn contexts_that_are_gone_take_their_events_along() {
     let (waits, fake) = (Waits::new(), Fake::new());
     copied(&waits, &fake, stream(0));
     copied(&waits, &fake, Stream::Legacy);
-    waits.context_is_ending(context(0));
+    waits.on_context_ending(context(0));
     assert!(waits.announce(stream(0), ENDS).is_none());
     fake.ids.borrow_mut().insert(context(0), 2);
-    waits.contexts_have_ended(&fake, &Ended::new(&fake, None, None));
+    waits.on_contexts_ended(&fake, &Ended::new(&fake, None, None));
     assert_eq!(count(&waits, Of::All), 1, "its legacy default stream is another, too, but that is not known");
     assert!(waits.add(&fake, stream(0), Some((context(0), 2)), ENDS).is_some());
     assert_eq!(made(&fake), 2, "no event of the former context serves the next");
     fake.ids.borrow_mut().insert(context(0), 0);
-    waits.contexts_have_ended(&fake, &Ended::new(&fake, None, None));
+    waits.on_contexts_ended(&fake, &Ended::new(&fake, None, None));
     assert!(!waits.are_pending(&Of::All) && waits.announce(stream(0), ENDS).is_none());
     copied(&waits, &fake, stream(0));
     assert_eq!(waits.entries.pair_count(), 1);
@@ -199,13 +199,13 @@ fn add_as_many_streams_as_there_are_and_no_more_events_than_copies_under_way() {
     (0..MANY).for_each(|number| copied(&waits, &fake, stream(number)));
     assert_eq!((count(&waits, Of::Context(context(1))), made(&fake)), (MANY, MANY as u64));
     (0..MANY).for_each(|number| assert!(waits.announce(stream(number), ENDS).is_some(), "{number}"));
-    (0..MANY).for_each(|number| waits.stream_is_gone(&fake, stream(number)));
+    (0..MANY).for_each(|number| waits.on_stream_destroy(&fake, stream(number)));
     wait(&waits, &fake, Of::All);
     let blocks = os::lock(&waits.locked).block_count;
     // Some are under way all the time, and nobody waits.
     for number in 0..3 * MANY {
         copied(&waits, &fake, stream(number));
-        waits.stream_is_gone(&fake, stream(number));
+        waits.on_stream_destroy(&fake, stream(number));
         let keep = |_: &usize, stream: &mut usize| *stream < 0x5000 + 16 * 0x10;
         fake.events.borrow_mut().retain(keep);
     }
@@ -237,7 +237,7 @@ fn graph_records_its_event_itself() {
     copied(&waits, &fake, EXEC);
     assert!(fake.events.borrow().is_empty());
     assert_eq!([0, 1].map(|number| count(&waits, Of::Context(context(number)))), [1, 1], "launched on any stream");
-    waits.stream_is_gone(&fake, EXEC);
+    waits.on_stream_destroy(&fake, EXEC);
     assert_eq!(all(&waits, Of::All)[0].event, Some(event));
     wait(&waits, &fake, Of::All);
     assert_eq!(waits.event(&fake, OWN.unwrap()), Some(event));
@@ -264,10 +264,10 @@ fn next_misses_no_copy_while_others_wait() {
                     assert!(mine.is_some() || is_over(), "thread {thread}, round {round}");
                     for pending in pending.iter().filter(|_| round % 3 == 0) {
                         seen[pending.entry as usize].fetch_max(pending.recorded, SeqCst);
-                        waits.is_over(pending);
+                        waits.mark_done(pending);
                     }
                     if round % 11 == 0 {
-                        waits.stream_is_gone(&fake, own);
+                        waits.on_stream_destroy(&fake, own);
                     }
                 }
             });

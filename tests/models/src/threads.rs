@@ -504,7 +504,7 @@ fn memory_of_a_ring_that_goes_with_its_context_serves_one_other() {
             thread::spawn(move || _ = copy(&both, 1, stream, MEMORY[1]))
         });
         both.1.has_context.store(false, Release);
-        both.0.contexts_have_ended(&both.1, (&|&(context, _)| context == 2, true));
+        both.0.on_contexts_ended(&both.1, (&|&(context, _)| context == 2, true));
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         assert!(!both.0.is_in_use(&both.1, 2));
         assert!(both.0.are_apart(), "two rings have one stream, or one memory");

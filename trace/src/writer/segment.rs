@@ -178,7 +178,7 @@ impl Segment {
 
     /// Notes that it has returned.
     #[inline(always)]
-    pub fn has_waited(&self, now: u64) {
+    pub fn note_return(&self, now: u64) {
         if let Some(slot) = self.slot().filter(|slot| slot.is_open()) {
             slot.when.store(now, Relaxed);
             slot.state.store(State::Done.number(), Release);
@@ -306,7 +306,7 @@ impl Begun {
     }
 
     /// Makes it the record of a part of what a call has copied that has returned: `copies` copies of so many bytes together.
-    pub fn is_part_of(self, call: Self, copies: u64, bytes: u64) {
+    pub fn set_part_of(self, call: Self, copies: u64, bytes: u64) {
         let (Self(cell), Self(call)) = (self, call);
         self.copies(copies, 0, bytes, call.stream.load(Relaxed));
         cell.start.store(call.start.load(Relaxed), Relaxed);
@@ -354,7 +354,7 @@ impl Begun {
     }
 
     /// Notes that the time of the GPU is being measured.
-    pub fn is_timed(self) {
+    pub fn mark_timed(self) {
         self.set_device_time(DeviceTime::Pending);
     }
 
@@ -382,7 +382,7 @@ impl Begun {
     }
 
     /// Notes that a copy with the host had ended when its call returned.
-    pub fn has_ended(self) {
+    pub fn mark_ended(self) {
         self.set_device_time(DeviceTime::Known);
     }
 
