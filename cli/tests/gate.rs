@@ -145,14 +145,14 @@ fn copies_by_hand_fail_if_samples_show_that_they_are_that() {
     };
     let [same, differ, unknown] = [[5, 5], [5, 6], [0, 5]];
     let passes = "p2pshim: --fail-on staged is kept to, but 3.1 MB in 3 copies went through the host by the program's own copies, \
-                  GPU 0 > GPU 1: `--fail-on host-way` is the condition for that.\n";
+                  GPU 0 > GPU 1: `--fail-on bounce` is the condition for that.\n";
     assert_eq!(way_of(same, "staged"), (passes.to_owned(), 0));
-    assert!(!way_of(same, "staged,host-way").0.contains("is kept to"), "it fails by itself");
+    assert!(!way_of(same, "staged,bounce").0.contains("is kept to"), "it fails by itself");
     assert_eq!([way_of(differ, "staged"), way_of(same, "hazard")], [(String::new(), 0), (String::new(), 0)]);
-    let (said, status) = way_of(same, "host-way");
+    let (said, status) = way_of(same, "bounce");
     assert!(status == 120 && said.contains("3.1 MB in 3 copies went through the host by the program's own copies, GPU 0 > GPU 1. Copy directly from GPU to GPU, such as"), "{said}");
-    assert_eq!([way_of(differ, "host-way"), way_of(unknown, "host-way")], [(String::new(), 0), (String::new(), 0)]);
-    assert_kept(&[copy(STAGED), copy(DIRECT)], "host-way");
+    assert_eq!([way_of(differ, "bounce"), way_of(unknown, "bounce")], [(String::new(), 0), (String::new(), 0)]);
+    assert_kept(&[copy(STAGED), copy(DIRECT)], "bounce");
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn several_conditions_have_a_line_each_and_a_code_of_their_own() {
     let lines: Vec<_> = said.lines().map(|line| line.split(':').nth(2).unwrap()).collect();
     assert_eq!((lines, status), (vec![" --fail-on staged", " --fail-on error"], 7));
     for (options, expected) in [
-        (&["--fail-on", "stagd"][..], "did you mean staged? There are staged[=BYTES], host-way"),
+        (&["--fail-on", "stagd"][..], "did you mean staged? There are staged[=BYTES], bounce"),
         (&["--fail-on", ""], "is no condition. There are"),
         (&["--fail-on", "slow"], "such as slow=20"),
         (&["--fail-on", "staged", "--fail-code", "0"], "write a whole number from 1 to 255"),

@@ -2,7 +2,7 @@
 #                  [FAIL_ON condition...] [OPTIONS option...] [JUNIT file] [WORKING_DIRECTORY folder])
 #
 # Adds a test that runs a command under `p2pshim run --fail-on`, and fails if the command does, or if a condition is true:
-# staged[=BYTES], host-way, hazard, error, unverified, slow=GB/s (staged, hazard and error if none is named). The command may
+# staged[=BYTES], bounce, hazard, error, unverified, slow=GB/s (staged, hazard and error if none is named). The command may
 # be a target. OPTIONS are further ones of `p2pshim run`, such as --sim 2.
 function(p2pshim_add_test)
   cmake_parse_arguments(PARSE_ARGV 0 _test "" "NAME;JUNIT;WORKING_DIRECTORY" "COMMAND;FAIL_ON;OPTIONS")

@@ -22,7 +22,7 @@ fn why(outcome: &Outcome) -> Vec<&String> {
 
 #[test]
 fn direct_copies_pass_and_staged_ones_end_with_120() {
-    let conditions = ["--fail-on", "staged,error,host-way"];
+    let conditions = ["--fail-on", "staged,error,bounce"];
     let direct = run(&conditions, &[&case("guide_sample-12")]);
     direct.assert_success();
     assert_eq!(why(&direct), Vec::<&String>::new());
@@ -96,10 +96,10 @@ fn cases(file: &Path) -> [Vec<String>; 2] {
 fn junit_has_the_program_and_each_condition() {
     let file = scratch("junit.xml");
     let name = file.to_string_lossy();
-    let options = ["--access", "app", "--fail-on", "staged,host-way,slow=1", "--junit", &name];
+    let options = ["--access", "app", "--fail-on", "staged,bounce,slow=1", "--junit", &name];
     run(&options, &[&case("never_enables-12")]);
     let [passed, failed] = cases(&file);
-    assert!(passed.starts_with(&["the program itself".to_owned(), "host-way".to_owned()]), "{passed:?}");
+    assert!(passed.starts_with(&["the program itself".to_owned(), "bounce".to_owned()]), "{passed:?}");
     assert!(failed.contains(&"staged".to_owned()), "{failed:?}");
     // A program that copies nothing, and fails, with a name that XML has to escape.
     let program = file.with_file_name("<a&b>\u{1b}\"");

@@ -78,6 +78,7 @@ mod shared_random;
 mod shared_report;
 mod small_stacks;
 mod staging;
+mod table;
 mod trace;
 mod unshared;
 mod validate;

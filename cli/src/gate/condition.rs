@@ -7,7 +7,7 @@ use p2pshim_host::nearest::nearest;
 
 /// The names, and after an equals sign what may or has to follow.
 const NAMES: [(&str, &str); 6] =
-    [("staged", "[=BYTES]"), ("host-way", ""), ("hazard", ""), ("error", ""), ("unverified", ""), ("slow", "=GB/s")];
+    [("staged", "[=BYTES]"), ("bounce", ""), ("hazard", ""), ("error", ""), ("unverified", ""), ("slow", "=GB/s")];
 
 /// Something that is not to happen.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,7 +22,7 @@ pub(super) enum What {
     /// More than so many bytes are staged, without the first copies of a pair.
     Staged(u64),
     /// The program copies from GPU to GPU by its own copies through the host.
-    HostWay,
+    Bounce,
     /// A finding is a hazard.
     Hazard,
     /// A call fails, or a finding is an error.
@@ -56,7 +56,7 @@ impl FromStr for Condition {
                 let rate = rate.filter(|rate: &f64| rate.is_finite() && *rate > 0.0);
                 What::Slow(rate.ok_or("slow needs the GB/s that copies have to make at least, such as slow=20")?)
             }
-            ("host-way", None) => What::HostWay,
+            ("bounce", None) => What::Bounce,
             ("hazard", None) => What::Hazard,
             ("error", None) => What::Error,
             ("unverified", None) => What::Unverified,
@@ -106,7 +106,7 @@ mod tests {
             ("staged=4096", What::Staged(4096)),
             ("staged=10MB", What::Staged(10_000_000)),
             ("staged=1 MiB", What::Staged(1 << 20)),
-            ("host-way", What::HostWay),
+            ("bounce", What::Bounce),
             ("hazard", What::Hazard),
             ("error", What::Error),
             ("unverified", What::Unverified),
@@ -123,7 +123,7 @@ mod tests {
         let wrong = |text: &str| text.parse::<Condition>().unwrap_err();
         assert_eq!(
             wrong("stagd"),
-            "\"stagd\" is no condition; did you mean staged? There are staged[=BYTES], host-way, hazard, error, unverified, slow=GB/s"
+            "\"stagd\" is no condition; did you mean staged? There are staged[=BYTES], bounce, hazard, error, unverified, slow=GB/s"
         );
         assert!(wrong("x").starts_with("\"x\" is no condition. There are staged"), "{}", wrong("x"));
         assert!(wrong("").starts_with("\"\" is no condition. There are"), "{}", wrong(""));

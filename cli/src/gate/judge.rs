@@ -23,7 +23,7 @@ pub(super) fn broken(condition: &Condition, runs: &[Report]) -> Option<String> {
 fn by(condition: &Condition, run: &Report) -> Option<String> {
     match condition.is {
         What::Staged(most) => staged(run, most),
-        What::HostWay => host_way(run),
+        What::Bounce => bounce(run),
         What::Hazard => finding(run, "hazard"),
         What::Error => failed(run).or_else(|| finding(run, "error")),
         What::Unverified => unverified(run),
@@ -100,7 +100,7 @@ pub(super) fn by_hand(runs: &[Report]) -> Option<String> {
     runs.iter().find_map(went_by_hand)
 }
 
-fn host_way(run: &Report) -> Option<String> {
+fn bounce(run: &Report) -> Option<String> {
     Some(format!("{}. {}", went_by_hand(run)?, Taken::ByHand.remedy()))
 }
 

@@ -24,7 +24,7 @@ pub(crate) struct Gate {
     /// Fail if a copy is staged, a call fails, …
     ///
     /// Fail if one of these is true of the program: staged[=BYTES]: more than BYTES (0) were staged, without the first copies of a
-    /// pair; host-way: the program copied from GPU to GPU by its own copies through the host; hazard: a finding is a hazard;
+    /// pair; bounce: the program copied from GPU to GPU by its own copies through the host; hazard: a finding is a hazard;
     /// error: a call failed, or a finding is an error; unverified: copies were direct between GPUs that were not verified;
     /// slow=GB/s: copies of at least 1 MiB of a pair were slower. Whatever cannot be judged fails, too. A line says why.
     #[arg(long, value_name = "CONDITION", value_delimiter = ',')]
@@ -101,10 +101,10 @@ impl Gate {
         let is_meant = |what: fn(&What) -> bool| self.fail_on.iter().zip(&cases).find(|(it, _)| what(&it.is));
         let staged = is_meant(|what| matches!(what, What::Staged(_))).filter(|(_, case)| case.failure.is_none());
         if let (Some((condition, _)), None, Some(went)) =
-            (staged, is_meant(|what| *what == What::HostWay), judge::by_hand(&runs))
+            (staged, is_meant(|what| *what == What::Bounce), judge::by_hand(&runs))
         {
             complain(format_args!(
-                "--fail-on {condition} is kept to, but {went}: `--fail-on host-way` is the condition for that."
+                "--fail-on {condition} is kept to, but {went}: `--fail-on bounce` is the condition for that."
             ));
         }
         let is_written = self.junit.as_deref().is_none_or(|file| write(file, program, &runs, cases));
