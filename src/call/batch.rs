@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::arrival::Call;
 use super::decision::{Copied, Decision, How, NotKnown, Reason};
 use super::read::{self, BatchArrays};
-use super::staging::{self, Each, OfBatch};
+use super::staging::{self, BatchResult, OfBatch};
 use super::{captured, context, copy, hip, mode, regular, thread, validate};
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code, Value};
 use crate::api::{Copies, Layer};
@@ -55,26 +55,26 @@ fn of_arrays(call: &Call<'_>, kind: Copies) -> Result<Copied, Reason> {
     if is_captured(call) {
         return Err(Reason::Captured);
     }
-    let judge = Judge::of(call).ok_or(Reason::UnknownLibrary)?;
+    let resolver = DeviceResolver::of(call).ok_or(Reason::UnknownLibrary)?;
     if !arrays.are_there() {
         return Err(Reason::Unreadable);
     }
     // SAFETY: they are.
-    match Copied::few(unsafe { arrays.copies() }.map(|copy| judge.known(&copy))) {
+    match Copied::few(unsafe { arrays.copies() }.map(|copy| resolver.known(&copy))) {
         Some(copied) if copied.parts().is_empty() => Err(Reason::NotBetweenDevices),
         Some(copied) => Ok(copied),
-        None => found_out(judge, &arrays),
+        None => found_out(resolver, &arrays),
     }
 }
 
 /// The copies as the driver or HIP tells them. Their paths are decided, but for a call of CUDA's runtime.
 #[cold]
 #[inline(never)]
-fn found_out(judge: Judge, arrays: &BatchArrays) -> Result<Copied, Reason> {
+fn found_out(resolver: DeviceResolver, arrays: &BatchArrays) -> Result<Copied, Reason> {
     thread::current().not_asked.store(0, Relaxed);
     let copied = mode::unseen(|| {
         // SAFETY: they are there.
-        let parts = Part::sum(unsafe { arrays.copies() }.filter_map(|copy| judge.found_out(&copy)));
+        let parts = Part::sum(unsafe { arrays.copies() }.filter_map(|copy| resolver.found_out(&copy)));
         Some(if parts.is_empty() { Err(Reason::NotBetweenDevices) } else { Ok(Copied::shared(parts.into())) })
     });
     copied.unwrap_or(Err(Reason::OwnCode))
@@ -94,8 +94,8 @@ pub(super) fn make_each(call: &Call<'_>) -> Option<(Code, bool)> {
     const LEGACY: usize = 1;
     let stream = Some(call.stream()).filter(|&stream| stream > LEGACY)?;
     // A thread may be cancelled in the calls that follow.
-    let copies = ManuallyDrop::new(judge_each(call, stream)?);
-    let Each { ret, failed, is_staged } = staging::make_each(call, stream, &copies);
+    let copies = ManuallyDrop::new(resolve_each(call, stream)?);
+    let BatchResult { ret, failed, is_staged } = staging::make_each(call, stream, &copies);
     mode::unseen(|| {
         drop(ManuallyDrop::into_inner(copies));
         Some(())
@@ -110,11 +110,11 @@ pub(super) fn make_each(call: &Call<'_>) -> Option<(Code, bool)> {
 
 /// The copies of a batch. None if none is to be staged, or the driver may refuse one.
 #[inline(never)]
-fn judge_each(call: &Call<'_>, stream: usize) -> Option<Vec<OfBatch>> {
-    let judge = Judge::Driver(stream, call.function().per_thread());
-    let judged = |parameters: CUDA_MEMCPY3D_PEER| {
+fn resolve_each(call: &Call<'_>, stream: usize) -> Option<Vec<OfBatch>> {
+    let resolver = DeviceResolver::Driver(stream, call.function().per_thread());
+    let resolved = |parameters: CUDA_MEMCPY3D_PEER| {
         let copy = Memcpy::of_driver(&parameters, Some(stream)).regular();
-        let traffic = judge.known(&copy).unwrap_or_else(|NotKnown| judge.found_out(&copy));
+        let traffic = resolver.known(&copy).unwrap_or_else(|NotKnown| resolver.found_out(&copy));
         // The real function refuses before it copies anything.
         let is_whole = |(address, bytes): (u64, u64)| {
             ACCESS
@@ -127,15 +127,15 @@ fn judge_each(call: &Call<'_>, stream: usize) -> Option<Vec<OfBatch>> {
         are_whole.then(|| (parameters, staged.and_then(share)))
     };
     mode::unseen(|| {
-        let copies = read::each_alone(&call.request)?.into_iter().map(judged);
+        let copies = read::each_alone(&call.request)?.into_iter().map(resolved);
         let copies = alloc::collect_all(copies)?;
         copies.iter().any(|(_, staged)| staged.is_some()).then_some(copies)
     })
 }
 
-/// The library that knows from where to where the copies of a batch go.
+/// Finds the source and destination devices of the copies of a batch, by the library that knows them.
 #[derive(Clone, Copy)]
-enum Judge {
+enum DeviceResolver {
     /// The driver, about a call of CUDA's runtime: that inside it decides.
     Around,
     /// The driver, about one of its own calls on a stream, which is each thread's own default stream if it is none and the second says so.
@@ -144,8 +144,8 @@ enum Judge {
     Hip(Library),
 }
 
-impl Judge {
-    /// The judge of a call; none if there are more copies of HIP than are told apart.
+impl DeviceResolver {
+    /// The resolver of a call; none if there are more copies of HIP than are told apart.
     fn of(call: &Call<'_>) -> Option<Self> {
         match call.function().layer() {
             Layer::Runtime => Some(Self::Around),

@@ -6,7 +6,7 @@
 //! slowed down. A call that a shared runtime makes is noted as the runtime's own call, of which the caller is known.
 
 use super::arrival::Caller;
-use super::mode::Sees;
+use super::mode::Observers;
 use super::{mode, origin, recording, thread};
 use crate::api::abi::Value;
 use crate::api::{Effect, Function, Layer, State};
@@ -21,7 +21,7 @@ const OWED: u64 = 3 * REST;
 /// Notes a call that is about to be made.
 #[inline(always)]
 pub(super) fn begin(function: Function, caller: Caller, arguments: &[Value]) {
-    if mode::sees().has(Sees::TRACE) {
+    if mode::observers().has(Observers::TRACE) {
         note(function, caller, arguments.first());
     }
 }
@@ -29,7 +29,7 @@ pub(super) fn begin(function: Function, caller: Caller, arguments: &[Value]) {
 /// Notes that it has returned.
 #[inline(always)]
 pub(super) fn end(function: Function, caller: Caller) {
-    if mode::sees().has(Sees::TRACE) {
+    if mode::observers().has(Observers::TRACE) {
         note_return(function, caller);
     }
 }
@@ -39,7 +39,7 @@ fn place(function: Function, caller: Caller) -> Option<(&'static trace::Trace, &
     let thread = thread::current();
     let is_meant = function.layer() != Layer::Nvml && function.effect() != Effect::State(State::clears_last_error);
     let is_inside = function.layer() == Layer::Driver && caller.stack() < thread.noted.get();
-    if !is_meant || is_inside || !mode::sees().records() || thread.is_busy() || !mode::is_still_on() {
+    if !is_meant || is_inside || !mode::observers().records() || thread.is_busy() || !mode::is_still_on() {
         None
     } else {
         Some((trace::file()?, thread))

@@ -14,7 +14,7 @@ use p2pshim_trace::REMOTE;
 
 use super::arrival::Call;
 use super::decision::Running;
-use super::mode::{self, Sees, contained};
+use super::mode::{self, Observers, contained};
 use super::thread::{self, Pending, Thread};
 use crate::api::abi::Code;
 use crate::api::{Effect, Function, Layer};
@@ -30,7 +30,7 @@ static RUNNER: OnceLock<Runner> = OnceLock::new();
 /// Whether there are any callbacks from now on, which `runner` calls.
 pub(crate) fn set_present(are_there: bool, runner: Runner) {
     RUNNER.get_or_init(|| runner);
-    mode::observe(Sees::CALLBACKS, are_there);
+    mode::observe(Observers::CALLBACKS, are_there);
 }
 
 /// The calling thread's events and findings, unless it is inside a callback.
@@ -40,7 +40,7 @@ fn pending() -> Option<&'static Pending> {
 
 /// Those, if there are callbacks to keep more for.
 fn kept() -> Option<&'static Pending> {
-    pending().filter(|_| mode::sees().has(Sees::CALLBACKS))
+    pending().filter(|_| mode::observers().has(Observers::CALLBACKS))
 }
 
 /// Forgets the events of a call that has not returned.

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::mode::{self, Activity, OPTIONS, Sees, while_busy};
+use super::mode::{self, Activity, OPTIONS, Observers, while_busy};
 use crate::api::{Function, Layer};
-use crate::config::given::Refused;
+use crate::config::settings::Refused;
 use crate::config::{self, Config, Variable};
 use crate::model::{Path, Why};
 use crate::objects::captures;
@@ -72,7 +72,7 @@ fn apply(config: &Config) {
     record::log::set_filter(&config.log);
     record::summary::write_at_exit(config.summary);
     mode::set_recorded(config, trace::file().is_some());
-    mode::observe(Sees::LOG, record::log::shows_calls());
+    mode::observe(Observers::LOG, record::log::shows_calls());
 }
 
 /// The value that an option has, or will have; empty for none.
@@ -116,7 +116,7 @@ pub(crate) fn start_trace(folder: Option<&OsStr>) -> Result<(), Failure> {
             }
             mode::set_recorded(&config, true);
         }
-        mode::observe(Sees::TRACE, true);
+        mode::observe(Observers::TRACE, true);
         Ok(())
     })
 }
@@ -133,14 +133,14 @@ pub(crate) fn stop_trace() -> Result<(), Failure> {
         return Err(Failure::Inactive);
     }
     attempt(|| {
-        mode::observe(Sees::TRACE, false);
+        mode::observe(Observers::TRACE, false);
         Ok(())
     })
 }
 
 /// Whether calls are recorded.
 pub(crate) fn is_recording() -> bool {
-    mode::activity() == Activity::On && mode::sees().has(Sees::TRACE)
+    mode::activity() == Activity::On && mode::observers().has(Observers::TRACE)
 }
 
 /// Leaves a mark in the trace, if calls are recorded.

@@ -4,7 +4,7 @@ use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::time::Instant;
 
-use p2pshim_trace::Begun;
+use p2pshim_trace::OpenRecord;
 
 use super::thread::Before;
 use crate::api::abi::Code;
@@ -170,7 +170,7 @@ pub(crate) struct Running {
     pub(crate) depth: usize,
     /// The state that it has found in the thread's block.
     pub(crate) before: Before,
-    pub(crate) record: Option<Begun>,
+    pub(crate) record: Option<OpenRecord>,
     /// Whether it is shown, in the log or to callbacks, and when the real function was called.
     pub(crate) shown_since: Option<Instant>,
 }

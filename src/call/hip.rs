@@ -10,8 +10,8 @@ use crate::api::abi::Code;
 use crate::model::{Access, Asks, Memcpy, Named, Path, Traffic};
 use crate::policy::access::Standing;
 use crate::policy::hip::{AccessCall, Before, Hip};
-use crate::policy::validate::{Seen, is_clean_hip};
-use crate::policy::{HIP, Judged, VALIDATE};
+use crate::policy::validate::{CallView, is_clean_hip};
+use crate::policy::{HIP, VALIDATE, VerifyBackend};
 use crate::real::hip::Library;
 use crate::record::trace;
 
@@ -74,7 +74,7 @@ fn consider_copy(call: &Call<'_>, library: Library, copy: &Memcpy<'_>) -> Decisi
     let hip = HipFacts::new(library, before, false);
     describe_gpus(library, &before);
     if VALIDATE.is_on() {
-        let finding = VALIDATE.before_hip(&Seen::of_hip(&before, &call.request, None), before.ends);
+        let finding = VALIDATE.before_hip(&CallView::of_hip(&before, &call.request, None), before.ends);
         // Now, since the library may crash or the call is not made.
         if let Some(refusal) = finding.and_then(|finding| validate::say_before(call, &finding)) {
             return Decision { hip, ..Decision::new(How::Refused(refusal)) };
@@ -142,10 +142,10 @@ fn check_with_facts(call: &Call<'_>, facts: &HipFacts, traffic: Option<Traffic>,
         let ends = request.copy().filter(|copy| copy.has_addresses()).map(|copy| [copy.src, copy.dst]);
         let ends = ends.map_or([None; 2], |ends| ends.map(|address| HIP.known(address)));
         let before = facts.before.with_remembered(ends);
-        let seen = Seen::of_hip(&before, request, Some(ret));
+        let seen = CallView::of_hip(&before, request, Some(ret));
         let hidden = seen.pair.and_then(|[device, peer]| HIP.why_hidden(device, peer));
         let standing = Standing { hidden, ..Standing::default() };
-        let seen = Seen { standing: Some(&standing), ..seen };
+        let seen = CallView { standing: Some(&standing), ..seen };
         for finding in VALIDATE.after_hip(&seen, before.ends, traffic) {
             validate::say(call, &finding, Some(ret));
         }

@@ -7,10 +7,10 @@
 //! after a copy to the host that has ended by then, else when the thread next waits for the copy's stream or context. Until then the record has
 //! none.
 
-use p2pshim_trace::{Begun, Capture};
+use p2pshim_trace::{Capture, OpenRecord};
 
 use super::arrival::Caller;
-use super::mode::Sees;
+use super::mode::Observers;
 use super::thread::{self, Download};
 use super::{blocked, mode, origin, recording};
 use crate::api::abi::{Code, Value};
@@ -30,7 +30,7 @@ const LEAST: u64 = 64 << 10;
 /// A copy under way that has a record.
 #[derive(Clone, Copy)]
 struct HostCopy {
-    record: Begun,
+    record: OpenRecord,
     half: Half,
     /// Whether its bytes are sampled and its place in the program is looked for.
     count_host_copy: bool,
@@ -58,14 +58,14 @@ pub(super) fn passed_on(by: (Function, Caller), arguments: &[Value], real: impl 
 
 #[inline(always)]
 fn make(by: (Function, Caller), half: Option<Half>, arguments: &[Value], real: impl Fn() -> Code) -> Code {
-    if mode::sees().has(Sees::TRACE) { noted(by, half, arguments, &real) } else { real() }
+    if mode::observers().has(Observers::TRACE) { noted(by, half, arguments, &real) } else { real() }
 }
 
 /// Makes a copy of which the trace says something.
 #[inline(never)]
 fn noted(by: (Function, Caller), half: Option<Half>, arguments: &[Value], real: &dyn Fn() -> Code) -> Code {
     let (function, caller) = by;
-    let copy = if mode::sees().records() { begin(by, half, arguments) } else { None };
+    let copy = if mode::observers().records() { begin(by, half, arguments) } else { None };
     if copy.is_none() {
         blocked::begin(function, caller, arguments);
     }

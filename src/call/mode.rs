@@ -25,7 +25,7 @@ use p2pshim_host::job;
 use super::thread;
 use crate::api::abi::Code;
 use crate::api::{AccessKind, Effect, Function, Layer};
-use crate::config::given::Given;
+use crate::config::settings::Settings;
 use crate::config::{self, Config, GpuTiming, Stacks};
 use crate::model::process;
 use crate::os::{self, alloc};
@@ -124,7 +124,7 @@ fn start() -> bool {
 /// Whether memory has run out. The program sees its peers as before, and calls are counted; what takes more
 /// memory is over: pairs are not verified, and calls neither recorded, nor shown, nor checked.
 pub(crate) fn is_exhausted() -> bool {
-    sees().has(Sees::EXHAUSTED)
+    observers().has(Observers::EXHAUSTED)
 }
 
 /// malloc has failed us, and the reserve has helped out. Work that is under way goes on from the reserve and ends as it would have.
@@ -133,7 +133,7 @@ pub(crate) fn on_out_of_memory() {
     if !process::is_seen() {
         return;
     }
-    if !observe(Sees::EXHAUSTED, true) {
+    if !observe(Observers::EXHAUSTED, true) {
         VALIDATE.stop();
         record::log::out_of_memory();
     } else if alloc::is_reserve_half_used() {
@@ -177,11 +177,11 @@ fn configure() -> bool {
         }
         policy::configure(config);
         report_panics_to_the_log();
-        observe(Sees::LOG, record::log::open(config, &mut warnings));
+        observe(Observers::LOG, record::log::open(config, &mut warnings));
         record::summary::write_at_exit(config.summary);
         let records = trace::open(config, &mut warnings);
         set_recorded(config, records);
-        observe(Sees::TRACE, records);
+        observe(Observers::TRACE, records);
         record::log::warnings(&warnings);
         // Those before the log was open.
         Function::ALL.iter().filter(|&&of| slot::is_handed_out(of)).for_each(|&of| record::log::looked_up(of));
@@ -190,7 +190,7 @@ fn configure() -> bool {
 }
 
 /// The options, as the environment and the program give them.
-pub(crate) static OPTIONS: Given = Given::new();
+pub(crate) static OPTIONS: Settings = Settings::new();
 
 /// Facts that are recorded with a call: numbers of [`GpuTiming`] and [`Stacks`]; and whether lines may be of Python, as long as nobody has looked
 /// for one.
@@ -206,13 +206,13 @@ pub(super) fn set_recorded(config: &Config, records: bool) {
 }
 
 /// Each call looks at this: who observes calls, and whether memory has run out.
-static SEES: AtomicU8 = AtomicU8::new(0);
+static OBSERVERS: AtomicU8 = AtomicU8::new(0);
 
-/// The observers of calls.
+/// A set of observers of calls.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Sees(u8);
+pub(crate) struct Observers(u8);
 
-impl Sees {
+impl Observers {
     pub(crate) const TRACE: Self = Self(1);
     pub(crate) const LOG: Self = Self(2);
     pub(crate) const CALLBACKS: Self = Self(4);
@@ -247,13 +247,13 @@ impl Sees {
 
 /// The observers of calls by now.
 #[inline(always)]
-pub(crate) fn sees() -> Sees {
-    Sees(SEES.load(Acquire))
+pub(crate) fn observers() -> Observers {
+    Observers(OBSERVERS.load(Acquire))
 }
 
 /// Someone observes calls from now on, or no longer. Whether it was so before.
-pub(crate) fn observe(Sees(who): Sees, is_on: bool) -> bool {
-    let before = if is_on { SEES.fetch_or(who, SeqCst) } else { SEES.fetch_and(!who, SeqCst) };
+pub(crate) fn observe(Observers(who): Observers, is_on: bool) -> bool {
+    let before = if is_on { OBSERVERS.fetch_or(who, SeqCst) } else { OBSERVERS.fetch_and(!who, SeqCst) };
     before & who != 0
 }
 

@@ -10,7 +10,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use p2pshim_trace::Begun;
+use p2pshim_trace::OpenRecord;
 
 use super::arrival::{Call, Caller};
 use super::decision::Decision;
@@ -62,7 +62,7 @@ pub(super) fn count_host_copy(address: usize, devices: [Option<u8>; 2], bytes: u
 
 /// Finds out where a call was made that nothing encloses, and whose record is complete, if it is its turn: of a copy between
 /// devices the line, of any call its callers.
-pub(super) fn after(call: &Call<'_>, decision: &Decision, record: Begun) {
+pub(super) fn after(call: &Call<'_>, decision: &Decision, record: OpenRecord) {
     let is_copy = matches!(call.function().effect(), Effect::Copy(_) | Effect::Copies(_));
     if (is_copy && mode::MAY_BE_PYTHON.load(Relaxed)) || (wants_callers(call) && thread::current().is_idle()) {
         after_call(call, decision, record);
@@ -71,7 +71,7 @@ pub(super) fn after(call: &Call<'_>, decision: &Decision, record: Begun) {
 
 #[cold]
 #[inline(never)]
-fn after_call(call: &Call<'_>, decision: &Decision, record: Begun) {
+fn after_call(call: &Call<'_>, decision: &Decision, record: OpenRecord) {
     let thread = thread::current();
     let first = decision.copied.parts().first().map(|part| part.traffic);
     let devices = record.devices().or_else(|| first.map(|traffic| [traffic.src, traffic.dst]));
@@ -89,7 +89,7 @@ fn after_call(call: &Call<'_>, decision: &Decision, record: Begun) {
 }
 
 /// Where a call was made that something was found about. Inside our own work.
-pub(super) fn of_finding(call: &Call<'_>, record: Option<Begun>, is_first: bool) -> Option<Origin> {
+pub(super) fn of_finding(call: &Call<'_>, record: Option<OpenRecord>, is_first: bool) -> Option<Origin> {
     let is_known = record.is_some_and(|record| {
         let address = call.caller.return_address() as usize;
         trace::file().and_then(|trace| trace.known_site(address)) != Some(record.site())
@@ -115,7 +115,7 @@ pub(super) fn of_untraced(caller: Caller, function: Function, are_spared: bool) 
 
 /// Finds out where the thread is, and notes it in a record. In a signal handler, which may have come in the middle of
 /// anything, and on a small stack that is not looked for.
-fn find(call: &Call<'_>, record: Option<Begun>) -> Option<Origin> {
+fn find(call: &Call<'_>, record: Option<OpenRecord>) -> Option<Origin> {
     if are(Stacks::Off) || thread::current().held.get().has_handler() || !os::has_room() {
         return None;
     }
@@ -124,7 +124,7 @@ fn find(call: &Call<'_>, record: Option<Begun>) -> Option<Origin> {
 
 #[cold]
 #[inline(never)]
-fn look_for(call: &Call<'_>, record: Option<Begun>) -> Option<Origin> {
+fn look_for(call: &Call<'_>, record: Option<OpenRecord>) -> Option<Origin> {
     let callers = if wants_callers(call) { stack::callers(call.caller.stack()) } else { Vec::new() };
     let origin = Origin { line: line(), callers }.known()?;
     if let (Some(record), Some(trace)) = (record, trace::file())

@@ -5,7 +5,7 @@ use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use p2pshim_trace::{Begun, REMOTE};
+use p2pshim_trace::{OpenRecord, REMOTE};
 
 use super::arrival::Call;
 use super::decision::Running;
@@ -16,12 +16,12 @@ use crate::api::codes::Numbering;
 use crate::model::{Asks, Memcpy, Path, Traffic};
 use crate::objects::captures;
 use crate::os::{self, alloc};
-use crate::policy::readback::{self, Made};
+use crate::policy::readback::{self, FinishedCopy};
 use crate::policy::staging::{Difference, Stager, Transfer};
 use crate::policy::{ACCESS, READBACK, STAGING, VALIDATE};
 use crate::real::driver::{self, RealDriver};
 use crate::record;
-use crate::record::Said;
+use crate::record::FindingLine;
 
 /// A call of the program has returned: what it has copied is read back.
 pub(super) fn after(call: &Call<'_>, begun: &Running, ret: Code) {
@@ -56,7 +56,7 @@ fn after_copy(call: &Call<'_>, copy: &Memcpy<'_>, begun: &Running) {
 /// at.
 #[cold]
 #[inline(never)]
-fn after_each(call: &Call<'_>, stream: usize, record: Option<Begun>) {
+fn after_each(call: &Call<'_>, stream: usize, record: Option<OpenRecord>) {
     // As above, before any is found to be wrong.
     let copies = to_read(call, stream);
     harvest();
@@ -87,7 +87,7 @@ fn to_read(call: &Call<'_>, stream: usize) -> Option<Vec<(CUDA_MEMCPY3D_PEER, Op
 }
 
 /// Has a copy read back: waits for that, turn after turn, or keeps it for later.
-fn go_on(begun: Option<(Box<Made>, Box<Transfer>)>, copy: &Memcpy<'_>) {
+fn go_on(begun: Option<(Box<FinishedCopy>, Box<Transfer>)>, copy: &Memcpy<'_>) {
     let Some((made, mut reading)) = begun else { return };
     for turn in 1.. {
         if !read(&reading) {
@@ -104,7 +104,7 @@ fn go_on(begun: Option<(Box<Made>, Box<Transfer>)>, copy: &Memcpy<'_>) {
 }
 
 #[inline(never)]
-fn keep(made: Box<Made>, reading: Box<Transfer>) {
+fn keep(made: Box<FinishedCopy>, reading: Box<Transfer>) {
     mode::unseen(|| READBACK.keep(made, reading));
 }
 
@@ -118,7 +118,7 @@ fn read(reading: &Transfer) -> bool {
 }
 
 #[inline(never)]
-fn give_up(made: Box<Made>, reading: Box<Transfer>) {
+fn give_up(made: Box<FinishedCopy>, reading: Box<Transfer>) {
     mode::unseen(move || {
         STAGING.rings.give_back(&reading.ring);
         drop((made, reading));
@@ -130,8 +130,8 @@ fn give_up(made: Box<Made>, reading: Box<Transfer>) {
 fn begin(
     call: &Call<'_>,
     (copy, traffic): (&Memcpy<'_>, Traffic),
-    record: Option<Begun>,
-) -> Option<(Box<Made>, Box<Transfer>)> {
+    record: Option<OpenRecord>,
+) -> Option<(Box<FinishedCopy>, Box<Transfer>)> {
     // A copy that is queued in a capture is not made, and a default stream must not be asked for anything beside one.
     if captures::may_be_under_way() || mode::is_exhausted() || call.function().layer() == Layer::Hip {
         return None;
@@ -147,14 +147,19 @@ fn begin(
         // Those of a call inside the program's say where that was made, which is the place itself.
         origin.callers.clear();
     }
-    let made = Box::new(Made { function: call.function(), site: site as usize, origin, record, traffic, waits });
+    let made =
+        Box::new(FinishedCopy { function: call.function(), site: site as usize, origin, record, traffic, waits });
     Some((made, reading))
 }
 
 /// Waits for a turn of a copy that is read back, and says what came of it. Returns what is to be read in the next, which has a number, if
 /// there is one.
 #[inline(never)]
-fn finish_turn(made: &Made, mut reading: Box<Transfer>, (next, has_stream): (usize, bool)) -> Option<Box<Transfer>> {
+fn finish_turn(
+    made: &FinishedCopy,
+    mut reading: Box<Transfer>,
+    (next, has_stream): (usize, bool),
+) -> Option<Box<Transfer>> {
     let is_read = has_been_read(&reading);
     mode::unseen(|| {
         let is_late = is_read == Some(false);
@@ -210,7 +215,7 @@ fn harvest_now() {
     });
 }
 
-fn say(made: &Made, difference: Option<Difference>) {
+fn say(made: &FinishedCopy, difference: Option<Difference>) {
     READBACK.count(made, difference.is_some());
     let Some(difference) = difference else { return };
     let traffic = &made.traffic;
@@ -229,7 +234,7 @@ fn say(made: &Made, difference: Option<Difference>) {
     }
     // Such a finding is of success, and has no code.
     let numbering = Numbering::Usual;
-    let said = Said { function: made.function, numbering, finding: &finding, ret: Some(Code::SUCCESS) };
+    let said = FindingLine { function: made.function, numbering, finding: &finding, ret: Some(Code::SUCCESS) };
     record::finding::keep(&said);
     record::log::finding(&said, times, || read::call_site(made.site as *const c_void, made.origin.clone()));
 }

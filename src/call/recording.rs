@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::sync::OnceLock;
 
-use p2pshim_trace::{Begun, Capture, PART};
+use p2pshim_trace::{Capture, OpenRecord, PART};
 
 use super::arrival::Call;
 use super::decision::{Decision, How};
@@ -13,14 +13,14 @@ use crate::api::abi::Code;
 use crate::api::{Effect, Layer};
 use crate::model::{Asks, Part, Path, Traffic};
 use crate::os::ThreadEnd;
-use crate::policy::Judged;
+use crate::policy::VerifyBackend;
 use crate::real::driver::{self, RealDriver};
 use crate::record::log;
 use crate::record::trace::{self, Trace};
 
 /// Begins the record of a call that `depth` calls enclose, if the trace has room for it.
 #[inline(never)]
-pub(crate) fn begin(call: &Call<'_>, decision: &Decision, depth: usize) -> Option<Begun> {
+pub(crate) fn begin(call: &Call<'_>, decision: &Decision, depth: usize) -> Option<OpenRecord> {
     let (trace, thread) = (trace::file()?, thread::current());
     let address = call.caller.return_address() as usize;
     let site = trace.known_site(address).unwrap_or_else(|| mode::unseen(|| trace.new_site(address)));
@@ -41,7 +41,7 @@ pub(super) fn begin_record(
     (depth, function): (usize, u8),
     site: u16,
     start: impl Fn() -> u64,
-) -> Option<Begun> {
+) -> Option<OpenRecord> {
     let begin = || thread.segment.begin(depth, function, site, start());
     let begun = begin().or_else(|| if has_more_room(trace, thread) { begin() } else { None });
     if begun.is_none() {
@@ -73,7 +73,7 @@ fn leaves_its_segment() {
 }
 
 /// Records what a call that has returned has copied between devices, behind its own record.
-fn record_parts(call: Begun, depth: usize, parts: &[Part]) {
+fn record_parts(call: OpenRecord, depth: usize, parts: &[Part]) {
     let (Some(trace), thread) = (trace::file(), thread::current()) else { return };
     for Part { traffic, copies } in parts {
         let Some(record) = begin_record(trace, thread, (depth + 1, PART), 0, || trace.now()) else { return };
@@ -84,7 +84,7 @@ fn record_parts(call: Begun, depth: usize, parts: &[Part]) {
 }
 
 /// Notes in a record what the call is about, and which path it is to take.
-pub(crate) fn note(call: &Call<'_>, decision: &Decision, record: Begun) {
+pub(crate) fn note(call: &Call<'_>, decision: &Decision, record: OpenRecord) {
     let (request, copied) = (&call.request, decision.copied.parts());
     let stream = request.stream().unwrap_or_default() as u64;
     let ([src, dst], bytes) = request.copied();
@@ -112,7 +112,7 @@ fn is_batch(call: &Call<'_>) -> bool {
 /// Notes in the record of a call that enables or disables access which device's access it is.
 #[cold]
 #[inline(never)]
-fn add_current_device(call: &Call<'_>, record: Begun) {
+fn add_current_device(call: &Call<'_>, record: OpenRecord) {
     if let Some(device) = peers::current_device(call).and_then(|device| u8::try_from(device).ok()) {
         let [_, peer] = call.request.named_devices();
         record.between(Some(device), peer);
@@ -125,7 +125,7 @@ pub(crate) fn end(
     call: &Call<'_>,
     decision: &Decision,
     depth: usize,
-    record: Begun,
+    record: OpenRecord,
     (given, path): (Code, Option<Path>),
 ) {
     /// `cudaErrorStreamCaptureUnsupported`, of all runtimes, and the driver's.
@@ -196,7 +196,7 @@ fn note_gpus_of_driver() {
 }
 
 /// Notes for the trace which GPUs there are, and what the hardware says of each pair.
-pub(super) fn note_gpus(of: &impl Judged, count: i32, pair: impl Fn([i32; 2]) -> Vec<String>) {
+pub(super) fn note_gpus(of: &impl VerifyBackend, count: i32, pair: impl Fn([i32; 2]) -> Vec<String>) {
     let count = u8::try_from(count).unwrap_or(0).min(64);
     for device in 0..count {
         if let Some(gpu) = of.gpu(device.into()) {

@@ -206,7 +206,7 @@ fn begin(call: &Call<'_>, decision: &Decision, running: &mut Running) {
     if thread.is_unfinished(u8::MAX) {
         begin_beside(call, running.before.is_in_progress());
     }
-    if !mode::sees().nothing() && !thread.is_busy() {
+    if !mode::observers().nothing() && !thread.is_busy() {
         begin_seen(call, decision, running);
     }
 }
@@ -227,7 +227,7 @@ fn begin_beside(call: &Call<'_>, is_within: bool) {
 /// Begins a call that is recorded or shown.
 #[inline(never)]
 fn begin_seen(call: &Call<'_>, decision: &Decision, running: &mut Running) {
-    let sees = mode::sees();
+    let sees = mode::observers();
     if running.is_outermost() && sees.shows() {
         callbacks::forget(thread::current());
     }

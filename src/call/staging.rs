@@ -11,7 +11,7 @@ use crate::model::{Memcpy, Traffic};
 use crate::objects::captures;
 use crate::objects::streams::Stream;
 use crate::os;
-use crate::policy::staging::{Begun, Share, Transfer};
+use crate::policy::staging::{Share, StepAdmission, Transfer};
 use crate::policy::{ACCESS, Driver, STAGING};
 use crate::real::driver::{self, RealDriver};
 use crate::record::log;
@@ -59,8 +59,8 @@ fn prepare(
     });
 }
 
-/// The result of a batch whose copies were made one by one.
-pub(super) struct Each {
+/// The result of a batch whose copies p2pshim has submitted one by one.
+pub(super) struct BatchResult {
     pub(super) ret: Code,
     /// The first that failed.
     pub(super) failed: usize,
@@ -74,7 +74,7 @@ pub(super) type OfBatch = (CUDA_MEMCPY3D_PEER, Option<(Traffic, Share)>);
 
 /// Makes the copies of a batch one by one in its stream.
 #[inline(never)]
-pub(super) fn make_each(call: &Call<'_>, stream: usize, copies: &[OfBatch]) -> Each {
+pub(super) fn make_each(call: &Call<'_>, stream: usize, copies: &[OfBatch]) -> BatchResult {
     let mut is_staged = true;
     let per_thread = call.function().per_thread();
     let context = mode::unseen(|| context::of_stream(stream, per_thread)).map_or(0, |(context, _)| context);
@@ -84,10 +84,10 @@ pub(super) fn make_each(call: &Call<'_>, stream: usize, copies: &[OfBatch]) -> E
         is_staged &= made.is_some() || !staged.is_some_and(|(traffic, _)| traffic.path.has_to_be_staged_by_us());
         let ret = made.unwrap_or_else(|| driver::make_copy(context, parameters, stream, per_thread));
         if ret != Code::SUCCESS {
-            return Each { ret, failed: index, is_staged };
+            return BatchResult { ret, failed: index, is_staged };
         }
     }
-    Each { ret: Code::SUCCESS, failed: usize::MAX, is_staged }
+    BatchResult { ret: Code::SUCCESS, failed: usize::MAX, is_staged }
 }
 
 /// Makes a copy that is staged, step after step. Each is a copy of its own behind the last, and leaves nothing that the next needs: between
@@ -130,7 +130,7 @@ fn make_step(step: &Transfer) -> Code {
             None => return UNKNOWN,
             // Whatever became of it, the program's next work comes after what was submitted.
             Some(Ok(made)) => return driver::staging::end(step).and(made).err().unwrap_or(Code::SUCCESS),
-            Some(Err(Begun::Gone)) => return CONTEXT_IS_DESTROYED,
+            Some(Err(StepAdmission::Gone)) => return CONTEXT_IS_DESTROYED,
             Some(Err(_)) => {
                 readback::harvest();
                 os::uncancelled(|| std::thread::sleep(Duration::from_micros(20)));
@@ -140,9 +140,9 @@ fn make_step(step: &Transfer) -> Code {
 }
 
 /// Submits a step of a copy to its ring, which is kept: what came of it, or why the ring does not take it.
-fn submit_step(step: &Transfer) -> Result<Result<(), Code>, Begun> {
+fn submit_step(step: &Transfer) -> Result<Result<(), Code>, StepAdmission> {
     let (is_divided_anew, mark) = match STAGING.rings.begin_step(&RealDriver, step) {
-        Begun::Taken { is_divided_anew, mark } => (is_divided_anew, mark),
+        StepAdmission::Taken { is_divided_anew, mark } => (is_divided_anew, mark),
         not_taken => return Err(not_taken),
     };
     let made = driver::staging::submit(step, is_divided_anew, Some(mark));

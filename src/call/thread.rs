@@ -14,7 +14,7 @@ use std::ops::RangeInclusive;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, AtomicUsize};
 
-use p2pshim_trace::{Begun, Open, Segment};
+use p2pshim_trace::{Open, OpenRecord, Segment};
 
 use super::frame::{Frame, Innermost};
 use crate::machine;
@@ -31,7 +31,7 @@ use crate::policy::validate::Run;
 pub(crate) struct Before {
     frame: Frame,
     path: u8,
-    inner_record: Option<Begun>,
+    inner_record: Option<OpenRecord>,
     /// The record that a signal handler's call interrupts, if it is open.
     open: Open,
 }
@@ -67,7 +67,7 @@ pub(crate) struct Pending {
 /// The last copy to the host of a thread that was looked at.
 #[derive(Clone, Copy)]
 pub(crate) struct Download {
-    pub(crate) record: Begun,
+    pub(crate) record: OpenRecord,
     pub(crate) host: u64,
     pub(crate) bytes: u64,
     /// Its stream, on this thread.
@@ -137,9 +137,9 @@ pub(crate) struct Thread {
     /// The cost of measuring GPUs inside the call that is under way, in ticks of the trace.
     pub(crate) timing_cost: Cell<u64>,
     /// The record of the last driver call inside a call of the runtime.
-    pub(crate) inner_record: Cell<Option<Begun>>,
+    pub(crate) inner_record: Cell<Option<OpenRecord>>,
     /// The record of the last call that has returned, for what is found out about it afterwards.
-    pub(crate) last_record: Cell<Option<Begun>>,
+    pub(crate) last_record: Cell<Option<OpenRecord>>,
     /// The ends of the last copy whose path the driver's half knew without a question; none in a runtime's call before that.
     pub(crate) ends: Ends,
     /// The last copy to the host that was looked at.

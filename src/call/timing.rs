@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use parking_lot::{Mutex, MutexGuard};
 
-use p2pshim_trace::Begun;
+use p2pshim_trace::OpenRecord;
 
 use super::arrival::Call;
 use super::decision::Running;
@@ -63,7 +63,7 @@ pub(crate) struct Measurement {
 
 impl Measurement {
     /// Completes it, if it is over.
-    fn complete(&self, record: Begun) -> bool {
+    fn complete(&self, record: OpenRecord) -> bool {
         match self.after.has_passed() {
             Some(false) => return false,
             Some(true) => record.timed(self.measured()),
@@ -87,7 +87,7 @@ struct Clocks {
     /// Where times are counted from, one for each context.
     origins: Vec<Arc<Origin>>,
     /// The events of copies that have returned, each with its record.
-    measurements: VecDeque<(Box<Measurement>, Begun)>,
+    measurements: VecDeque<(Box<Measurement>, OpenRecord)>,
 }
 
 static CLOCKS: Mutex<Clocks> = Mutex::new(Clocks { origins: Vec::new(), measurements: VecDeque::new() });
@@ -170,7 +170,7 @@ fn measurement(stream: usize, per_thread: bool) -> Option<Measurement> {
 
 /// Goes on measuring, once the copy was made: from now on the measurement is checked now and then.
 #[inline(always)]
-pub(crate) fn end(call: &Call<'_>, timing: Option<Timing>, record: Option<Begun>, ret: Code) {
+pub(crate) fn end(call: &Call<'_>, timing: Option<Timing>, record: Option<OpenRecord>, ret: Code) {
     if let Some(timing) = timing {
         end_measuring(call, timing, record, ret == Code::SUCCESS);
     }
@@ -178,7 +178,7 @@ pub(crate) fn end(call: &Call<'_>, timing: Option<Timing>, record: Option<Begun>
 
 #[cold]
 #[inline(never)]
-fn end_measuring(call: &Call<'_>, timing: Timing, record: Option<Begun>, has_succeeded: bool) {
+fn end_measuring(call: &Call<'_>, timing: Timing, record: Option<OpenRecord>, has_succeeded: bool) {
     measuring(|| {
         let of = &timing.0;
         let is_recorded = has_succeeded && self::record(&of.after, of.stream, call.function().per_thread());

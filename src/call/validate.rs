@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::Relaxed;
 
-use p2pshim_trace::Begun;
+use p2pshim_trace::OpenRecord;
 
 use super::arrival::Call;
 use super::decision::Refusal;
@@ -13,11 +13,11 @@ use crate::api::abi::Code;
 use crate::api::{AccessKind, Effect, Function, Layer};
 use crate::model::{Access, Finding, Memcpy, Path, Request, Rule, Shape, Traffic};
 use crate::objects::{OBJECTS, captures};
-use crate::policy::validate::{self, Caller, Seen};
+use crate::policy::validate::{self, CallView, Caller};
 use crate::policy::{ACCESS, VALIDATE};
 use crate::real::driver::RealDriver;
 use crate::real::runtime;
-use crate::record::{self, Said};
+use crate::record::{self, FindingLine};
 
 /// Whether rules are about a function.
 #[inline(always)]
@@ -87,7 +87,7 @@ pub(crate) fn say_before(call: &Call<'_>, finding: &Finding) -> Option<Refusal> 
 }
 
 /// Notes at the record of a call that was refused by which rule.
-pub(crate) fn record_refusal(call: &Call<'_>, record: Option<Begun>, refusal: Refusal) {
+pub(crate) fn record_refusal(call: &Call<'_>, record: Option<OpenRecord>, refusal: Refusal) {
     if let Some(record) = record {
         record.breaks(refusal.rule as u8);
         mode::unseen(|| _ = origin::of_finding(call, Some(record), false));
@@ -131,9 +131,9 @@ fn check_with_driver(call: &Call<'_>, ret: Code, path: Option<Path>) {
     mode::unseen(|| {
         let thread = thread::current();
         let request = &call.request;
-        let seen = Seen { path, ..seen(request, Some(ret)) };
+        let seen = CallView { path, ..seen(request, Some(ret)) };
         let standing = seen.pair.filter(|_| ret != Code::SUCCESS).map(|pair| ACCESS.standing(pair));
-        let seen = Seen { standing: standing.as_ref(), ..seen };
+        let seen = CallView { standing: standing.as_ref(), ..seen };
         let mut found = VALIDATE.after(&RealDriver, &seen);
         found.extend(disables_under_copy(&seen));
         if ret != Code::SUCCESS && captures::may_be_under_way() {
@@ -171,14 +171,14 @@ fn unknown_pending(call: &Call<'_>) -> Option<Code> {
 }
 
 /// The finding about a call that has disabled access under copies that had not completed.
-fn disables_under_copy(seen: &Seen<'_>) -> Option<Finding> {
+fn disables_under_copy(seen: &CallView<'_>) -> Option<Finding> {
     let Some(Access::Disable { .. }) = seen.request.access() else { return None };
     let copy = thread::current().disables_under.take().filter(|_| seen.has_succeeded())?;
     Some(validate::of_disabling(seen.layer(), seen.pair?, copy))
 }
 
 /// The pending error of the runtime that this call is one of; notes the one that it leaves itself.
-fn take_pending(call: &Call<'_>, seen: &Seen<'_>) -> i32 {
+fn take_pending(call: &Call<'_>, seen: &CallView<'_>) -> i32 {
     let thread = thread::current();
     let by = call.caller.route(call.function());
     let pending = thread.pending_error.swap(validate::pending_after(seen), Relaxed);
@@ -204,10 +204,10 @@ fn say_of_run(call: &Call<'_>) {
     }
 }
 
-fn seen<'a>(request: &'a Request<'a>, ret: Option<Code>) -> Seen<'a> {
+fn seen<'a>(request: &'a Request<'a>, ret: Option<Code>) -> CallView<'a> {
     let thread = thread::current();
     let is_capture_lost = thread.capture_was_lost.take() && captures::may_be_under_way();
-    Seen { thread: thread.tag(), is_capture_lost, ..Seen::of(&RealDriver, request, ret) }
+    CallView { thread: thread.tag(), is_capture_lost, ..CallView::of(&RealDriver, request, ret) }
 }
 
 /// Says a finding in full once a place and rule; then only counts, with a word now and then.
@@ -219,7 +219,7 @@ pub(crate) fn say(call: &Call<'_>, finding: &Finding, ret: Option<Code>) {
         record.breaks(finding.rule as u8);
     }
     let origin = origin::of_finding(call, record, times == 1);
-    let said = Said { function: call.function(), numbering: call.numbering(), finding, ret };
+    let said = FindingLine { function: call.function(), numbering: call.numbering(), finding, ret };
     record::finding::keep(&said);
     callbacks::keep_rule(finding.rule);
     record::log::finding(&said, times, || read::call_site(site, origin));

@@ -14,8 +14,8 @@ use crate::model::{Ends, Part};
 use crate::objects::streams::{self, PER_THREAD};
 use crate::objects::{OBJECTS, captures};
 use crate::os::{self, alloc};
-use crate::policy::waits::{Announced, Context, Left, Of, Pending, Stream};
-use crate::policy::{Driver, Judged, WAITS};
+use crate::policy::waits::{Announced, Context, Left, Pending, Stream, SyncScope};
+use crate::policy::{Driver, VerifyBackend, WAITS};
 use crate::real::driver::RealDriver;
 use crate::real::driver::waits;
 
@@ -48,7 +48,7 @@ impl Announcements {
 /// Whether p2pshim keeps waits for any part of a call.
 #[inline(always)]
 fn are_kept(call: &Call<'_>, parts: &[Part]) -> bool {
-    call.function().layer() == Layer::Driver && parts.iter().any(|part| part.traffic.is_kept())
+    call.function().layer() == Layer::Driver && parts.iter().any(|part| part.traffic.keeps_waits())
 }
 
 /// Copies are about to be made. Announces each that only p2pshim makes direct, so that later calls that wait find it.
@@ -67,7 +67,7 @@ fn announce(call: &Call<'_>, parts: &[Part]) -> Announcements {
     let stream = OnceCell::new();
     let stream = || *stream.get_or_init(|| self::stream(call, exec.is_some()));
     let announce = |part: &Part| {
-        let ends = part.traffic.kept;
+        let ends = part.traffic.wait_contexts;
         if ends == [0; 2] {
             return None;
         }
@@ -138,14 +138,14 @@ pub(super) fn after(call: &Call<'_>, parts: &[Part], announcements: &Announcemen
 
 #[inline(never)]
 fn record(call: &Call<'_>, parts: &[Part], announcements: &Announcements, ret: Code) {
-    for (number, part) in parts.iter().enumerate().filter(|(_, part)| part.traffic.is_kept()) {
+    for (number, part) in parts.iter().enumerate().filter(|(_, part)| part.traffic.keeps_waits()) {
         let announced = announcements.of(number);
         if ret != Code::SUCCESS {
             // Of several copies some may have been made.
             let is_recorded = |announced| call.request.copy().is_none() && WAITS.finish(&RealDriver, announced);
             announced.into_iter().filter(|&announced| !is_recorded(announced)).for_each(|one| WAITS.withdraw(one));
         } else if !announced.is_some_and(|announced| WAITS.finish(&RealDriver, announced)) {
-            record_anew(call, announced, part.traffic.kept);
+            record_anew(call, announced, part.traffic.wait_contexts);
         }
     }
 }
@@ -183,7 +183,7 @@ fn record_anew(call: &Call<'_>, announced: Option<Announced>, ends: Ends) {
 /// The program is about to wait for all work of a context; of the current one, if none is given.
 #[inline(always)]
 pub(super) fn before_work_of(context: Option<usize>) {
-    if WAITS.are_pending(&Of::All) {
+    if WAITS.are_pending(&SyncScope::All) {
         wait_for_work_of(context);
     }
 }
@@ -192,14 +192,14 @@ pub(super) fn before_work_of(context: Option<usize>) {
 #[inline(never)]
 fn wait_for_work_of(context: Option<usize>) {
     if let Some(context) = context.or_else(|| RealDriver.current_context()) {
-        wait(&Of::Context(context));
+        wait(&SyncScope::Context(context));
     }
 }
 
 /// It is about to free memory, which waits for all work of the context that the memory belongs to.
 #[inline(always)]
 pub(super) fn before_free(address: u64) {
-    if WAITS.are_pending(&Of::All) {
+    if WAITS.are_pending(&SyncScope::All) {
         wait_to_free(|| RealDriver.context_of_memory(address));
     }
 }
@@ -207,7 +207,7 @@ pub(super) fn before_free(address: u64) {
 /// It is about to destroy an array.
 #[inline(always)]
 pub(super) fn before_array_free(array: usize) {
-    if WAITS.are_pending(&Of::All) {
+    if WAITS.are_pending(&SyncScope::All) {
         // One that was not made in sight is taken to be of the current context.
         wait_to_free(|| {
             mode::unseen(|| OBJECTS.arrays.made_in(array).map(|(context, ..)| context))
@@ -221,18 +221,18 @@ pub(super) fn before_array_free(array: usize) {
 #[inline(never)]
 fn wait_to_free(context: impl FnOnce() -> Option<usize>) {
     if let Some(context) = context() {
-        wait(&Of::Memory(context));
+        wait(&SyncScope::Memory(context));
     }
 }
 
 /// It is about to end a context, which waits for all work of the process.
 pub(super) fn before_context_ends() {
-    if WAITS.are_pending(&Of::All) {
-        wait(&Of::All);
+    if WAITS.are_pending(&SyncScope::All) {
+        wait(&SyncScope::All);
     }
 }
 
-fn wait(of: &Of) {
+fn wait(of: &SyncScope) {
     let mut last: Option<(Pending, Option<Left>)> = None;
     let mut is_over = false;
     while WAITS.are_pending(of) {
@@ -251,7 +251,7 @@ fn wait(of: &Of) {
         is_over = match (pending.event, of) {
             (Some(event), _) => wait_for(event, pending.own),
             // Of the end whose memory goes: the other's stream may have more to do since.
-            (None, &Of::Memory(context)) => wait_for_legacy(context),
+            (None, &SyncScope::Memory(context)) => wait_for_legacy(context),
             (None, _) => wait_for_legacy(pending.end),
         };
         if let Some(Left(Some((own, event)))) = left {
@@ -298,13 +298,13 @@ fn wait_for_legacy(context: usize) -> bool {
 
 /// The program is about to record an event behind all work of a context.
 pub(super) fn before_record_of(context: usize) {
-    if !WAITS.are_pending(&Of::Context(context)) {
+    if !WAITS.are_pending(&SyncScope::Context(context)) {
         return;
     }
     let has_followed = mode::unseen(|| {
         let mut last = None;
         let next = || {
-            last = WAITS.next(&Of::Context(context), last.as_ref());
+            last = WAITS.next(&SyncScope::Context(context), last.as_ref());
             Some((last?, WAITS.record_left(&RealDriver, &last?, thread::id() as u32)))
         };
         let all = alloc::collect(std::iter::from_fn(next))?;
@@ -316,7 +316,7 @@ pub(super) fn before_record_of(context: usize) {
         Some(has_followed)
     });
     if has_followed != Some(true) {
-        wait(&Of::Context(context));
+        wait(&SyncScope::Context(context));
     }
 }
 

@@ -13,7 +13,7 @@ use crate::model::counters;
 use crate::model::{Path, Why};
 use crate::os;
 use crate::policy::access::Verification;
-use crate::policy::{ACCESS, HIP, Judged};
+use crate::policy::{ACCESS, HIP, VerifyBackend};
 use crate::real::driver::RealDriver;
 
 const PAIR_STATE_SIZE_0_1: usize = 40;

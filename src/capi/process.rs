@@ -12,7 +12,7 @@ use crate::call::control;
 use crate::call::mode::{self, Activity};
 use crate::model::counters;
 use crate::os;
-use crate::policy::Judged;
+use crate::policy::VerifyBackend;
 use crate::real::driver::{self, RealDriver};
 
 const STATE_SIZE_0_1: usize = 40;

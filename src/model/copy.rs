@@ -213,15 +213,15 @@ pub(crate) struct Traffic {
     pub(crate) dst: u8,
     pub(crate) path: Path,
     pub(crate) bytes: u64,
-    /// The contexts that the copy is work of if it is staged, the source's first, besides its stream's; 0 for none. Only if p2pshim alone has
-    /// made its path direct, or may do so: the driver's calls that wait for them have to wait for the copy still.
-    pub(crate) kept: Ends,
+    /// The contexts of source and destination, whose implicit waits the copy keeps; 0 for none. They are set only if p2pshim alone has enabled
+    /// the path, or may do so: calls that wait for these contexts would have waited for the staged copy.
+    pub(crate) wait_contexts: Ends,
 }
 
 impl Traffic {
     /// So many bytes from one device to another, on a path whose waits are the driver's.
     pub(crate) const fn new([src, dst]: [u8; 2], path: Path, bytes: u64) -> Self {
-        Self { src, dst, path, bytes, kept: [0; 2] }
+        Self { src, dst, path, bytes, wait_contexts: [0; 2] }
     }
 
     /// Whether anything goes from one device to another, as far as is known.
@@ -230,10 +230,10 @@ impl Traffic {
         self.src != self.dst && self.bytes != 0 && !matches!(self.path, Path::Host | Path::Unknown)
     }
 
-    /// Whether p2pshim keeps waits for it.
+    /// Whether p2pshim keeps the implicit waits of the copy, because it has enabled the path.
     #[inline(always)]
-    pub(crate) fn is_kept(&self) -> bool {
-        self.kept != [0; 2]
+    pub(crate) fn keeps_waits(&self) -> bool {
+        self.wait_contexts != [0; 2]
     }
 
     /// The traffic of a copy that CUDA makes, though it had to be staged.
@@ -243,7 +243,7 @@ impl Traffic {
 
     /// The traffic of a copy that becomes part of a graph.
     pub(crate) fn captured(self) -> Self {
-        Self { path: Path::Captured, kept: [0; 2], ..self }
+        Self { path: Path::Captured, wait_contexts: [0; 2], ..self }
     }
 }
 

@@ -1,4 +1,4 @@
-//! How long a fact about an owner of memory holds: until the owner's generation changes.
+//! How long a fact about an allocation owner holds: until the owner's generation changes.
 //!
 //! A change raises the generation after it was made. A thread that keeps a fact reads the generation before it asks, and keeps the fact with it.
 //! Only the driver's answer tells the owner of memory. So the cache reads a count of all changes before it asks the driver, and compares it after it has

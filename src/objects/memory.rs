@@ -38,7 +38,7 @@ pub(crate) struct Place {
     pub(crate) kind: Kind,
     /// The device where it lies, by ordinal or the number that stands for it; 0 for the host.
     pub(crate) device: u8,
-    /// The number of its owner; 0 for none.
+    /// The number of its allocation owner; 0 for none.
     pub(crate) owner: u8,
     /// For mapped memory: the devices that may access it, a bit each. For memory of a context: that, if it is known. 0 else.
     pub(crate) of: u64,

@@ -30,7 +30,7 @@ impl How {
 
 /// All memory that a number stands for: of a handle, or of a GPU that is not visible, by its UUID.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Of {
+pub(crate) enum SharedObject {
     Handle(Handle),
     Gpu(String),
 }
@@ -41,7 +41,7 @@ pub(crate) struct Shared {
     /// has none.
     pub(crate) imported: BTreeMap<usize, Option<u8>>,
     /// The numbers of memory, which stay: records have them.
-    pub(crate) numbers: BTreeMap<Of, u8>,
+    pub(crate) numbers: BTreeMap<SharedObject, u8>,
     /// How many numbers were given out.
     given: u8,
     /// The numbers of what was opened by handles, by how and where its memory begins. Of what is closed some may be left, until other

@@ -8,8 +8,8 @@ use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code};
 /// Bytes of a half of a [`Scratch`].
 pub(crate) const HALF: usize = 512 << 10;
 
-/// Questions and orders of the judge of a path to CUDA's driver or HIP. Nothing here waits for a device.
-pub(crate) trait Judged {
+/// CUDA's driver or HIP, as [`PeerVerifier`](super::access::verifier::PeerVerifier) uses it. Nothing here waits for a device.
+pub(crate) trait VerifyBackend {
     fn device_count(&self) -> i32;
 
     /// Begins to copy bytes to where they are sent from, on the memory's own stream.
@@ -85,8 +85,8 @@ pub(crate) trait Judged {
 /// Questions and orders of decisions to the real driver. Nothing here waits for a device.
 ///
 /// Contexts, pools and streams are handles, devices are ordinals, addresses are those of the unified address space. Functions that
-/// change anything are called within [`Judged::relaxed`] only.
-pub(crate) trait Driver: Judged {
+/// change anything are called within [`VerifyBackend::relaxed`] only.
+pub(crate) trait Driver: VerifyBackend {
     fn is_device_memory(&self, address: u64) -> bool;
 
     /// The memory that an address belongs to; none if the driver does not know it, or does not tell.

@@ -112,11 +112,9 @@ impl Graphs {
     pub(crate) fn mark(&self, (waits, driver): (&Waits, &impl Driver), graph: usize, thread: usize) {
         let mut copies: BTreeMap<Ends, BTreeMap<usize, usize>> = BTreeMap::new();
         match os::lock(&self.prepared).get(&thread) {
-            Some(prepared) => prepared
-                .copies
-                .iter()
-                .filter(|copy| copy.traffic.is_kept())
-                .for_each(|copy| _ = copies.entry(copy.traffic.kept).or_default().insert(copy.within, copy.node)),
+            Some(prepared) => prepared.copies.iter().filter(|copy| copy.traffic.keeps_waits()).for_each(|copy| {
+                _ = copies.entry(copy.traffic.wait_contexts).or_default().insert(copy.within, copy.node)
+            }),
             None => return,
         }
         let Some((nodes, edges)) = driver.graph_order(graph).filter(|_| driver.can_lose_nodes(graph)) else { return };
@@ -240,8 +238,8 @@ impl Graphs {
             let is_like = |of: &&GraphCopy| (of.traffic.src, of.traffic.dst) == (now.src, now.dst);
             let Some(&GraphCopy { traffic: known, .. }) = known.iter().find(is_like) else { return Some(now) };
             // It has the path of its pair, and ends of its own.
-            let kept = if known.is_kept() { access.ends(driver, copy)? } else { known.kept };
-            Some(Traffic { bytes: now.bytes, kept, ..known })
+            let wait_contexts = if known.keeps_waits() { access.ends(driver, copy)? } else { known.wait_contexts };
+            Some(Traffic { bytes: now.bytes, wait_contexts, ..known })
         };
         let changed: BTreeSet<usize> = new.iter().filter(|_| !is_whole).map(|copy| copy.node).collect();
         let stay = known.iter().filter(|copy| !is_whole && !changed.contains(&copy.node)).copied();

@@ -20,7 +20,7 @@ pub(crate) mod verdicts;
 pub(crate) mod waits;
 
 pub(crate) use access::HarmlessEnable;
-pub(crate) use driver::{Driver, Judged};
+pub(crate) use driver::{Driver, VerifyBackend};
 pub(crate) use ended::Ended;
 
 use crate::config::Config;

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use p2pshim_trace::{Begun, REMOTE};
+use p2pshim_trace::{OpenRecord, REMOTE};
 use parking_lot::Mutex;
 
 use super::staging::{Difference, Stager, Staging, Transfer};
@@ -28,15 +28,15 @@ const ENDING: u8 = u8::MAX;
 /// Copies that have been read back and not been compared, at most.
 const PENDING: usize = 4;
 
-/// Whose copy it is.
+/// A copy whose call has returned, and which is being read back.
 #[derive(Clone)]
-pub(crate) struct Made {
+pub(crate) struct FinishedCopy {
     pub(crate) function: Function,
     /// Where the call returned to.
     pub(crate) site: usize,
     pub(crate) origin: Option<Origin>,
     /// The call's record in the trace.
-    pub(crate) record: Option<Begun>,
+    pub(crate) record: Option<OpenRecord>,
     pub(crate) traffic: Traffic,
     /// Whether the call waits until it has been read back.
     pub(crate) waits: bool,
@@ -63,7 +63,7 @@ impl Pair {
 
 struct State {
     pairs: Vec<Pair>,
-    pending: Vec<(Box<Made>, Box<Transfer>)>,
+    pending: Vec<(Box<FinishedCopy>, Box<Transfer>)>,
 }
 
 /// All copies that are read back.
@@ -129,7 +129,7 @@ impl Readback {
     }
 
     /// Notes what is being read back, for later.
-    pub(crate) fn keep(&self, made: Box<Made>, reading: Box<Transfer>) {
+    pub(crate) fn keep(&self, made: Box<FinishedCopy>, reading: Box<Transfer>) {
         self.state.lock().pending.push((made, reading));
     }
 
@@ -149,7 +149,7 @@ impl Readback {
 
     /// The copies that were read back, each with the difference that there is. One that cannot be read any more, because its context has
     /// gone, is left.
-    pub(crate) fn done(&self, staging: &Staging, driver: &impl Stager) -> Vec<(Box<Made>, Option<Difference>)> {
+    pub(crate) fn done(&self, staging: &Staging, driver: &impl Stager) -> Vec<(Box<FinishedCopy>, Option<Difference>)> {
         let pending = std::mem::take(&mut self.state.lock().pending);
         let (mut done, mut left) = (Vec::new(), Vec::new());
         for (made, reading) in pending {
@@ -173,7 +173,7 @@ impl Readback {
     }
 
     /// Counts a copy that was compared; how many of its pair and path were is said at each power of 8.
-    pub(crate) fn count(&self, made: &Made, is_different: bool) {
+    pub(crate) fn count(&self, made: &FinishedCopy, is_different: bool) {
         let traffic = &made.traffic;
         let (read, differed, is_whole) = {
             let mut state = self.state.lock();
@@ -195,7 +195,7 @@ impl Readback {
 }
 
 /// The finding about a difference. `passes` is whether the path was verified anew, if it was.
-pub(crate) fn finding(made: &Made, difference: &Difference, passes: Option<bool>) -> Finding {
+pub(crate) fn finding(made: &FinishedCopy, difference: &Difference, passes: Option<bool>) -> Finding {
     let Traffic { src, dst, bytes, path, .. } = made.traffic;
     let Difference { at: [byte, row, slice], bytes: [from, to], differ, of, is_zero } = *difference;
     let which = if path == Path::Direct { "direct" } else { "staged" };
@@ -239,7 +239,7 @@ mod tests {
         let [waits, has_stream] = [None, Some(5)].map(|stream| Memcpy { stream, ..Memcpy::linear(0, 1 << 40, 64) });
         assert_eq!([waits, has_stream].map(|copy| readback.wants(&copy, &traffic)), [Some(true); 2]);
         let function = Function::cuMemcpyPeer;
-        let made = Made { function, site: 0, origin: None, record: None, traffic, waits: true };
+        let made = FinishedCopy { function, site: 0, origin: None, record: None, traffic, waits: true };
         readback.keep(Box::new(made), Box::new(Transfer::of_test(64, 1, 1)));
         readback.mark_late(&traffic);
         assert_eq!([waits, has_stream].map(|copy| readback.wants(&copy, &traffic)), [None, Some(false)]);

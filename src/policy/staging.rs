@@ -27,7 +27,7 @@ mod transfer;
 pub(crate) use links::Share;
 pub(crate) use pieces::{as_row, linear};
 pub(crate) use ring::{Context, Contexts, Host, NEEDED, Part, Ring, Stager};
-pub(crate) use rings::{Begun, Rings};
+pub(crate) use rings::{Rings, StepAdmission};
 pub(crate) use transfer::{Difference, Transfer};
 
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};

@@ -48,9 +48,9 @@ pub(crate) use stream::Stream;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Left(pub(crate) Option<(Context, usize)>);
 
-/// Whose work a call of the program waits for.
+/// The scope of a synchronizing call: whose work it waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Of {
+pub(crate) enum SyncScope {
     /// All work of a context.
     Context(usize),
     /// All work of a context whose memory is about to go.
@@ -103,7 +103,7 @@ impl Waits {
     }
 
     /// Whether any copy may be under way that a call waits for.
-    pub(crate) fn are_pending(&self, of: &Of) -> bool {
+    pub(crate) fn are_pending(&self, of: &SyncScope) -> bool {
         self.entries.pairs().any(|(_, pair)| pair[COUNT].load(SeqCst) != 0 && concerns(pair, of))
     }
 
@@ -215,7 +215,7 @@ impl Waits {
     // ---- Calls that wait ----
 
     /// The first entry behind another one with copies that may be under way and that a call waits for.
-    pub(crate) fn next(&self, of: &Of, behind: Option<&Pending>) -> Option<Pending> {
+    pub(crate) fn next(&self, of: &SyncScope, behind: Option<&Pending>) -> Option<Pending> {
         let locked = &*os::lock(&self.locked);
         let behind = behind.map(|pending| pending.entry);
         let first = behind.and_then(|entry| self.entries.pair_number(entry));
@@ -225,9 +225,9 @@ impl Waits {
             // The driver waits for work of the stream's own context, and for that of the legacy default stream. But what goes with memory or
             // a context loses its mapping before the driver waits. A graph may be launched on any stream.
             match (*of, pending.stream) {
-                (Of::All | Of::Memory(_), _) | (_, Stream::Graph(_)) => true,
+                (SyncScope::All | SyncScope::Memory(_), _) | (_, Stream::Graph(_)) => true,
                 (_, Stream::Legacy) => false,
-                (Of::Context(context), _) => pending.own.0 != context,
+                (SyncScope::Context(context), _) => pending.own.0 != context,
             }
         };
         let pairs = self.entries.pairs().filter(|(number, pair)| is_next(*number, pair));
@@ -440,10 +440,10 @@ impl Pending {
     }
 }
 
-fn concerns(pair: &Pair, of: &Of) -> bool {
+fn concerns(pair: &Pair, of: &SyncScope) -> bool {
     match *of {
-        Of::All => true,
-        Of::Context(context) | Of::Memory(context) => has_end(pair, &[context]),
+        SyncScope::All => true,
+        SyncScope::Context(context) | SyncScope::Memory(context) => has_end(pair, &[context]),
     }
 }
 

@@ -14,7 +14,7 @@ use super::{LazySymbol, asked, checked, downloaded, fill, is_ready};
 use crate::api::abi::Code;
 use crate::os::{self, pages};
 use crate::policy::access::verify::WHOLE;
-use crate::policy::driver::{Holder, Judged, Memory, Scratch, ScratchKind, Span};
+use crate::policy::driver::{Holder, Memory, Scratch, ScratchKind, Span, VerifyBackend};
 use crate::policy::hip::{Hip, LIBRARIES};
 use crate::policy::verdicts::Gpu;
 
@@ -197,7 +197,7 @@ impl Library {
     }
 }
 
-impl Judged for Library {
+impl VerifyBackend for Library {
     fn device_count(&self) -> i32 {
         // SAFETY: the function writes the place.
         asked(|count| unsafe { get_device_count(*self, count) }).unwrap_or(0)

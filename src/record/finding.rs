@@ -2,7 +2,7 @@
 
 use parking_lot::Mutex;
 
-use super::Said;
+use super::FindingLine;
 use super::text::Found;
 use crate::api::Function;
 use crate::api::abi::Code;
@@ -27,13 +27,13 @@ impl LastFinding {
     /// As the log says it.
     pub(crate) fn text(&self) -> String {
         let Self { function, finding, ret, numbering, .. } = self;
-        let said = Said { function: *function, finding, ret: *ret, numbering: *numbering };
+        let said = FindingLine { function: *function, finding, ret: *ret, numbering: *numbering };
         Found { said, caller: None, is_brief: false }.to_string()
     }
 }
 
 /// Keeps a finding in place of the last.
-pub(crate) fn keep(&Said { function, finding, ret, numbering }: &Said<'_>) {
+pub(crate) fn keep(&FindingLine { function, finding, ret, numbering }: &FindingLine<'_>) {
     let mut last = LAST.lock();
     let count = last.as_ref().map_or(0, |last| last.count) + 1;
     *last = Some(LastFinding { function, finding: finding.clone(), ret, numbering, thread: os::thread_id(), count });

@@ -14,7 +14,7 @@ use log::{Level, Log, Metadata, Record};
 use p2pshim_host::text::Escaped;
 pub(crate) use p2pshim_trace::Verified;
 
-use super::{CallSite, Event, Said, exports, trace};
+use super::{CallSite, Event, FindingLine, exports, trace};
 use crate::api::abi::Code;
 use crate::api::codes::Numbering;
 use crate::api::{Function, codes};
@@ -178,7 +178,7 @@ const FINDINGS: &str = "p2pshim::finding";
 
 /// Says what is wrong with a call: the first time in a place of the program, a note at `info` and all else at `warn`; later only that it
 /// was so often. The meaning of a rule, and the remedy, are said once.
-pub(crate) fn finding(said: &Said<'_>, times: u64, caller: impl FnOnce() -> Option<CallSite>) {
+pub(crate) fn finding(said: &FindingLine<'_>, times: u64, caller: impl FnOnce() -> Option<CallSite>) {
     let finding = said.finding;
     let (id, name) = (finding.rule.id(), said.function.name());
     if times == 1 {

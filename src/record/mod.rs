@@ -42,9 +42,9 @@ pub(crate) struct Event<'a> {
     pub(crate) caller: Option<CallSite>,
 }
 
-/// A finding about a call, to be said.
+/// A line of the log about a finding.
 #[derive(Clone, Copy)]
-pub(crate) struct Said<'a> {
+pub(crate) struct FindingLine<'a> {
     pub(crate) function: Function,
     pub(crate) finding: &'a Finding,
     /// The code that the program gets; none before a call that may crash.

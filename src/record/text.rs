@@ -8,7 +8,7 @@ use p2pshim_host::text::Elapsed;
 
 use super::hipify::hipify;
 use super::summary::End;
-use super::{Argument, CallSite, Contents, Event, Place, Said};
+use super::{Argument, CallSite, Contents, Event, FindingLine, Place};
 use crate::api::abi::{
     CUDA_MEMCPY3D_PEER, Code, MEMORYTYPE_ARRAY, MEMORYTYPE_HOST, Value, cudaMemcpy3DPeerParms, cudaPitchedPtr, cudaPos,
 };
@@ -93,7 +93,7 @@ impl Display for Place {
 
 /// A finding, as the log says it.
 pub(super) struct Found<'a> {
-    pub(super) said: Said<'a>,
+    pub(super) said: FindingLine<'a>,
     pub(super) caller: Option<CallSite>,
     /// Whether it goes without what the rule means, and what to do.
     pub(super) is_brief: bool,
@@ -101,7 +101,7 @@ pub(super) struct Found<'a> {
 
 impl Display for Found<'_> {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
-        let Said { function, finding, ret, numbering } = self.said;
+        let FindingLine { function, finding, ret, numbering } = self.said;
         let (rule, text) = (finding.rule, finding.rule.text());
         write!(out, "{} ({}): {}", rule.id(), text.severity.name(), function.name())?;
         if let Some(caller) = &self.caller {

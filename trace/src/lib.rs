@@ -27,7 +27,7 @@ pub use layout::{
 };
 pub use path::{Class, Path, Verified, Why};
 pub use reader::{Block, Calls, Error, GUESSED_TIMES, Note, Record, Timeline, Trace, Wait};
-pub use writer::{Begun, Open, Options, Segment, Writer};
+pub use writer::{Open, OpenRecord, Options, Segment, Writer};
 
 /// The end of the names of trace files.
 pub const SUFFIX: &str = ".p2ptrace";

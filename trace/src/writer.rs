@@ -34,7 +34,7 @@ use chunks::{Space, allocate, is_in_memory, map};
 use clock::{FIRST_CALIBRATION, clock};
 use left::Left;
 use room::{Room, STEP};
-pub use segment::{Begun, Open, Segment};
+pub use segment::{Open, OpenRecord, Segment};
 
 /// The smallest file that has room for calls.
 const LEAST: u64 = (HEADER_BYTES + 2 * CHUNK_BYTES) as u64;

@@ -191,10 +191,10 @@ fn serve(ordinals: &[usize]) -> Result<(), String> {
     Ok(())
 }
 
-/// Says how pairs come out that all copy at once.
-struct Said;
+/// Reports the results of pairs that all copy at once.
+struct Reporter;
 
-impl at_once::Witness for Said {
+impl at_once::Witness for Reporter {
     fn found(&self, pair: usize, test: Test, finding: &Finding) {
         say(&Line::Pair(pair, Box::new(Line::Found(test, finding.clone()))));
     }
@@ -213,7 +213,7 @@ fn at_once(rig: &Arc<Rig>, pairs: &[[usize; 2]]) {
         pairs.iter().map(|pair| pair.map(|ordinal| rig.devices.get(ordinal).copied().unwrap_or_default())).collect();
     let (used, patience) = (Arc::clone(rig), rig.patience);
     thread::spawn(move || {
-        let _ = sender.send(at_once::verify(&used, &devices, patience, &Said));
+        let _ = sender.send(at_once::verify(&used, &devices, patience, &Reporter));
     });
     let hangs = Verdict::Failed(format!("{}: a call of the driver did not return", Test::AllPairs.name()));
     say(&Line::Verdict(ended.recv_timeout(patience * ROUNDS).unwrap_or(hangs)));

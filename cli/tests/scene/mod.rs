@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use p2pshim_trace::{
-    Begun, CHUNK_BYTES, Capture, HEADER_BYTES, NoteKind, Options, PART, Path as Taken, Segment, Why, Writer,
+    CHUNK_BYTES, Capture, HEADER_BYTES, NoteKind, OpenRecord, Options, PART, Path as Taken, Segment, Why, Writer,
 };
 
 /// When all traces begin: 2027-01-15 08:00:00 UTC.
@@ -179,7 +179,7 @@ impl Scene {
         self.segment = Segment::default();
     }
 
-    fn begin(&mut self, depth: usize, function: u8, site: u16, start: u64) -> Begun {
+    fn begin(&mut self, depth: usize, function: u8, site: u16, start: u64) -> OpenRecord {
         let begin = || self.segment.begin(depth, function, site, start);
         begin().unwrap_or_else(|| {
             assert_eq!(self.writer.extend(&self.segment), Ok(true));

@@ -12,7 +12,7 @@
 //!
 //! `p2pshim options`, the arguments of `p2pshim run`, docs/OPTIONS.md and Python's table (`make header`) follow.
 
-pub mod given;
+pub mod settings;
 #[macro_use]
 mod option;
 mod values;

@@ -7,8 +7,8 @@
 use std::time::Duration;
 
 use super::back_off::BackOff;
-use super::judge::{PATIENCE, Plan, Purpose};
 use super::registry::ordered;
+use super::verifier::{PATIENCE, Plan, Purpose};
 use super::{Access, Kind, Place, Verification};
 use crate::objects::captures;
 use crate::os;
@@ -17,7 +17,7 @@ use crate::policy::driver::Driver;
 impl Access {
     #[inline(always)]
     pub(super) fn admits(&self) -> bool {
-        self.judge.admits()
+        self.verifier.admits()
     }
 
     /// Whether anything is hidden from the program, or may be once it was verified.
@@ -43,7 +43,7 @@ impl Access {
         if !self.admits() || src.device == dst.device || !os::has_room() || captures::may_be_under_way() || is_known() {
             return false;
         }
-        let Some(_acting) = self.judge.begin(pair, PATIENCE, Some(&self.cells)) else { return false };
+        let Some(_acting) = self.verifier.begin(pair, PATIENCE, Some(&self.cells)) else { return false };
         // Another thread may have done it.
         if is_known() {
             return false;
@@ -83,13 +83,13 @@ impl Access {
         if captures::may_be_under_way() || !os::has_room() {
             return None;
         }
-        let _acting = self.judge.begin(devices, Duration::ZERO, Some(&self.cells))?;
+        let _acting = self.verifier.begin(devices, Duration::ZERO, Some(&self.cells))?;
         let passes = driver
             .relaxed(|| {
                 let can = driver.can_reach(devices.map(i32::from)).ok().filter(|can| can.contains(&true))?;
                 let contexts = [self.context_for(driver, src, 0)?, self.context_for(driver, dst, 0)?];
                 let plan = Plan { src, dst, kind: Kind::Plain, purpose: Purpose::Again, contexts, pools: [None; 2] };
-                let is_right = self.judge.verify_path(driver, &plan, can).is_ok();
+                let is_right = self.verifier.verify_path(driver, &plan, can).is_ok();
                 (is_right || has_failed()).then_some(is_right)
             })
             .flatten();
@@ -106,14 +106,14 @@ impl Access {
         let can = driver.can_reach(devices).ok().filter(|can| can.contains(&true))?;
         let plan =
             Plan { src, dst, kind: Kind::Plain, purpose: Purpose::Admit, contexts: [(0, 0); 2], pools: [None; 2] };
-        match self.judge.check_verdicts(driver, &plan, can) {
+        match self.verifier.check_verdicts(driver, &plan, can) {
             Ok(true) => {}
             Ok(false) => {
                 let contexts = [self.context_for(driver, src, named[0])?, self.context_for(driver, dst, named[1])?];
-                let _ = self.judge.verify_path(driver, &Plan { contexts, ..plan }, can);
+                let _ = self.verifier.verify_path(driver, &Plan { contexts, ..plan }, can);
             }
             Err(failure) => {
-                self.judge.failed(driver, &plan, &failure);
+                self.verifier.failed(driver, &plan, &failure);
             }
         }
         Some(())

@@ -1,4 +1,4 @@
-//! Decisions about pairs of owners, where a copy finds them without a lock.
+//! Decisions about pairs of allocation owners, where a copy finds them without a lock.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -7,11 +7,11 @@ use crate::model::Path;
 use crate::objects::generations::{Generations, OWNERS};
 
 /// Beside the number of a path.
-const KEPT: u64 = 1 << 7;
+const KEEPS_WAITS: u64 = 1 << 7;
 
 /// All that is known of copies from memory of one owner to memory of another.
 pub(crate) struct Cell {
-    /// The generations of both owners for which the path was decided, plus one, and in the low byte its number, with [`KEPT`] if p2pshim alone
+    /// The generations of both owners for which the path was decided, plus one, and in the low byte its number, with [`KEEPS_WAITS`] if p2pshim alone
     /// has made it direct.
     decided: AtomicU64,
     /// Copies since the beginning, until the pair was decided.
@@ -67,7 +67,7 @@ impl<const COUNT: usize> Cells<COUNT> {
         if word >> 8 != self.now(src, dst).0 {
             return None;
         }
-        Some((Path::numbered((word & (KEPT - 1)) as u8)?, word & KEPT != 0))
+        Some((Path::numbered((word & (KEEPS_WAITS - 1)) as u8)?, word & KEEPS_WAITS != 0))
     }
 
     /// Read before anything is asked that a decision rests on.
@@ -76,9 +76,9 @@ impl<const COUNT: usize> Cells<COUNT> {
         Rests(self.owners.of_both(src, dst) + 1)
     }
 
-    pub(crate) fn keep(&self, cell: &Cell, (path, is_kept): (Path, bool), Rests(on): Rests) {
-        let kept = if is_kept { KEPT } else { 0 };
-        cell.decided.store(on << 8 | kept | u64::from(path.number()), Release);
+    pub(crate) fn keep(&self, cell: &Cell, (path, keeps_waits): (Path, bool), Rests(on): Rests) {
+        let bit = if keeps_waits { KEEPS_WAITS } else { 0 };
+        cell.decided.store(on << 8 | bit | u64::from(path.number()), Release);
     }
 
     /// The links or rights of an owner have changed: its pairs are to be decided anew.
@@ -109,9 +109,9 @@ mod tests {
         let cells = Box::<Cells>::new(Cells::new());
         let cell = cells.get(1, 2).unwrap();
         assert_eq!(cells.decided(1, 2), None);
-        for is_kept in [false, true] {
-            cells.keep(cell, (Path::Direct, is_kept), cells.now(1, 2));
-            assert_eq!(cells.decided(1, 2), Some((Path::Direct, is_kept)));
+        for keeps_waits in [false, true] {
+            cells.keep(cell, (Path::Direct, keeps_waits), cells.now(1, 2));
+            assert_eq!(cells.decided(1, 2), Some((Path::Direct, keeps_waits)));
         }
         assert_eq!(cells.decided(2, 1), None);
         cells.change(3);

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::judge::{Plan, Purpose};
-use super::registry::{Owner, Registry, Verification};
+use super::registry::{AllocationOwner, Registry, Verification};
+use super::verifier::{Plan, Purpose};
 use super::{Access, Kind, Place, evident, is_reached_by_mapping, left_alone, traffic};
 use crate::config::{self, Verify};
 use crate::model::{Memcpy, Named, Path, Traffic, Why};
@@ -41,7 +41,7 @@ impl Access {
     /// Finds the path of a copy, and enables a better one, if it is worth it.
     pub(crate) fn consider(&self, driver: &impl Driver, copy: &Memcpy, on: Circumstances) -> Option<Traffic> {
         let (src, dst) = (self.place(driver, copy.src)?, self.place(driver, copy.dst)?);
-        let (path, is_kept) = match evident(src, dst) {
+        let (path, keeps_waits) = match evident(src, dst) {
             Some(path) => (self.unless_blocked(path, src, dst), false),
             // Nobody can be asked who has access.
             None if src.is_nobodys() || dst.is_nobodys() => {
@@ -52,7 +52,7 @@ impl Access {
             }
             None => self.weigh(driver, (src, dst), copy.bytes, on)?,
         };
-        Some(traffic([src, dst], path, is_kept, copy))
+        Some(traffic([src, dst], path, keeps_waits, copy))
     }
 
     /// Verifies the path between two devices and enables it now. Returns the path of their copies, or none if either has no context.
@@ -68,7 +68,7 @@ impl Access {
 
     /// Whether a copy is direct only because p2pshim has enabled access, or granted a right. Without that it would be staged, and the
     /// driver would wait for it where it does not wait for a direct copy.
-    fn is_kept(&self, path: Path, src: Place, dst: Place) -> bool {
+    fn keeps_waits(&self, path: Path, src: Place, dst: Place) -> bool {
         path == Path::Direct && evident(src, dst).is_none() && self.lock().is_made_direct(src, dst)
     }
 
@@ -116,35 +116,35 @@ impl Access {
         let next = || {
             let mut registry = self.lock();
             let step = registry.next_step((src, dst), counted, is_granted, on);
-            let is_kept = match step {
+            let keeps_waits = match step {
                 Step::Decided(path) => path == Path::Direct && registry.is_made_direct(src, dst),
                 Step::Now(path) | Step::Act(_, path) => registry.may_be_made_direct(path, src, dst),
             };
-            (step, is_kept)
+            (step, keeps_waits)
         };
-        let (step, is_kept) = next();
+        let (step, keeps_waits) = next();
         match step {
             Step::Decided(path) => {
-                self.cells.keep(cell, (path, is_kept), rests);
+                self.cells.keep(cell, (path, keeps_waits), rests);
                 self.tell_once(src, dst, path);
-                Some((path, is_kept))
+                Some((path, keeps_waits))
             }
             Step::Now(path) => {
                 if path == Path::Staged(Why::Capturing) {
                     self.tell_once(src, dst, path);
                 }
-                Some((path, is_kept))
+                Some((path, keeps_waits))
             }
             Step::Act(_, meanwhile) => {
                 // A graph's copies have the path that they get now for good. Captures that are under way may wait for this thread.
                 let waits = on.keeps_path && !on.is_asked_for && may_ask;
                 let patience = Duration::from_millis(if waits { 100 } else { 0 });
-                let Some(_acting) = self.judge.begin([src.device, dst.device], patience, Some(&self.cells)) else {
+                let Some(_acting) = self.verifier.begin([src.device, dst.device], patience, Some(&self.cells)) else {
                     if waits {
                         let what = "copies of a graph stay staged: another thread is still verifying after";
                         log::pair_info(src.device, dst.device, format_args!("{what} {} ms", patience.as_millis()));
                     }
-                    return Some((meanwhile, is_kept));
+                    return Some((meanwhile, keeps_waits));
                 };
                 // Another thread may have acted before.
                 match next() {
@@ -152,7 +152,7 @@ impl Access {
                         let path = self.act(driver, (src, dst), purpose, on);
                         Some((path, self.lock().may_be_made_direct(path, src, dst)))
                     }
-                    (Step::Decided(path) | Step::Now(path), is_kept) => Some((path, is_kept)),
+                    (Step::Decided(path) | Step::Now(path), keeps_waits) => Some((path, keeps_waits)),
                 }
             }
         }
@@ -191,7 +191,7 @@ impl Access {
             None => Path::Staged(left_alone(src, dst)),
         };
         let path = self.unless_blocked(path, src, dst);
-        Some(traffic([src, dst], path, self.is_kept(path, src, dst), copy))
+        Some(traffic([src, dst], path, self.keeps_waits(path, src, dst), copy))
     }
 
     /// Whether the driver refuses a copy for want of rights, made by the current context.
@@ -219,7 +219,7 @@ impl Access {
 
     /// Whether a pool's memory may be accessed from the other side's device.
     fn is_granted(&self, driver: &impl Driver, of: Place, by: Place) -> bool {
-        let pool = self.lock().owner(of.owner).and_then(Owner::pool);
+        let pool = self.lock().owner(of.owner).and_then(AllocationOwner::pool);
         pool.is_some_and(|pool| driver.pool_access(pool, by.device.into()))
     }
 
@@ -257,12 +257,13 @@ impl Access {
     /// A context on a place's device: its own, else the one that the program named, or the current, or the primary one, else any that is known.
     pub(super) fn context_for(&self, driver: &impl Driver, place: Place, named: usize) -> Option<(usize, u64)> {
         let device = i32::from(place.device);
-        let (own, known): (Option<Owner>, Vec<Owner>) = {
+        let (own, known): (Option<AllocationOwner>, Vec<AllocationOwner>) = {
             let registry = self.lock();
             (registry.owner(place.owner), registry.numbered().map(|(_, owner)| owner).collect())
         };
-        let is_here =
-            |owner: &Owner| owner.context_on(device).filter(|&(handle, id)| driver.context_id(handle) == Some(id));
+        let is_here = |owner: &AllocationOwner| {
+            owner.context_on(device).filter(|&(handle, id)| driver.context_id(handle) == Some(id))
+        };
         let is_mine = |handle: &usize| {
             let id = driver.context_id(*handle)?;
             let is_here = driver.device_of_context(*handle) == Some(device);

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::judge::{Plan, Purpose};
-use super::registry::{MOST_PEERS, Ours, Owner, Registry, Verification, ordered};
+use super::registry::{AllocationOwner, MOST_PEERS, Ours, Registry, Verification, ordered};
+use super::verifier::{Plan, Purpose};
 use super::{Access, Kind, Path, Why};
 use crate::api::abi::Code;
 use crate::config::Verify;
@@ -16,7 +16,7 @@ impl Access {
     pub(super) fn carry_out(&self, driver: &impl Driver, plan: &Plan) -> Path {
         let can = match driver.can_reach(plan.devices()) {
             Ok(can) => can,
-            Err(code) => return self.judge.unverified(plan, code),
+            Err(code) => return self.verifier.unverified(plan, code),
         };
         if can == [false, false] {
             self.lock().set_verification(plan.kind, plan.src.device, plan.dst.device, Verification::NoPath);
@@ -27,7 +27,7 @@ impl Access {
             return self.limited(plan);
         }
         if plan.purpose == Purpose::Enable && self.lock().is_held(plan.pair()) {
-            return Path::Staged(self.judge.put_off(plan, Why::Graph));
+            return Path::Staged(self.verifier.put_off(plan, Why::Graph));
         }
         let is_verified = {
             let registry = self.lock();
@@ -37,10 +37,10 @@ impl Access {
         if is_verified {
             return self.enable(driver, plan, can);
         }
-        if let Err(failure) = self.judge.check_verdicts(driver, plan, can) {
-            return self.judge.failed(driver, plan, &failure);
+        if let Err(failure) = self.verifier.check_verdicts(driver, plan, can) {
+            return self.verifier.failed(driver, plan, &failure);
         }
-        match self.judge.verify_path(driver, plan, can) {
+        match self.verifier.verify_path(driver, plan, can) {
             Ok(()) => self.enable(driver, plan, can),
             Err(path) => path,
         }
@@ -76,9 +76,9 @@ impl Access {
                 // Another thread has destroyed it meanwhile.
                 _ if self.lock().pools.is_gone(pool) => path = Path::Unknown,
                 Code::NOT_READY if path != Path::Direct => {
-                    path = Path::Staged(self.judge.put_off(plan, self.busy_or_held(plan)));
+                    path = Path::Staged(self.verifier.put_off(plan, self.busy_or_held(plan)));
                 }
-                code if path != Path::Direct => path = self.judge.unverified(plan, code),
+                code if path != Path::Direct => path = self.verifier.unverified(plan, code),
                 _ => {}
             }
         }
@@ -114,8 +114,8 @@ impl Access {
         // One direction is enough for copies. The first keeps its place.
         match (enabled, worst) {
             (0, Code::TOO_MANY_PEERS) => self.limited(plan),
-            (0, Code::NOT_READY) => Path::Staged(self.judge.put_off(plan, self.busy_or_held(plan))),
-            (0, code) => self.judge.unverified(plan, code),
+            (0, Code::NOT_READY) => Path::Staged(self.verifier.put_off(plan, self.busy_or_held(plan))),
+            (0, code) => self.verifier.unverified(plan, code),
             (enabled, _) => {
                 let directions = if enabled == 2 { "both directions" } else { "one direction" };
                 plan.say(format_args!("peer access enabled in {directions}"));
@@ -225,7 +225,7 @@ impl Access {
     /// Whether the device of a context has more peers than a context can have.
     pub(super) fn is_scarce(&self, driver: &impl Driver, context: u8) -> bool {
         let devices = driver.device_count();
-        let Some(Owner::Context { device, .. }) = self.lock().owner(context) else { return false };
+        let Some(AllocationOwner::Context { device, .. }) = self.lock().owner(context) else { return false };
         let is_peer = |&peer: &i32| peer != device && driver.can_access(device, peer) == Ok(true);
         devices > MOST_PEERS as i32 && (0..devices).filter(is_peer).count() > MOST_PEERS
     }
@@ -234,7 +234,7 @@ impl Access {
         plan.say(format_args!(
             "the contexts have as many peers as they can have, or as p2pshim uses; copies go through the host"
         ));
-        Path::Staged(self.judge.put_off(plan, Why::Limit))
+        Path::Staged(self.verifier.put_off(plan, Why::Limit))
     }
 }
 

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use p2pshim_host::machine::Machine;
 
 use crate::api::abi::Code;
-use crate::policy::driver::{Driver, Holder, Judged, Memory, NodeCopy, Scratch, ScratchKind, Span};
+use crate::policy::driver::{Driver, Holder, Memory, NodeCopy, Scratch, ScratchKind, Span, VerifyBackend};
 use crate::policy::verdicts::{Gpu, Verdict};
 
 /// The fate of direct copies from one device to another.
@@ -169,7 +169,7 @@ impl Fake {
     }
 }
 
-impl Judged for Fake {
+impl VerifyBackend for Fake {
     fn device_count(&self) -> i32 {
         self.devices
     }

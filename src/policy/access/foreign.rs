@@ -9,7 +9,7 @@ use p2pshim_trace::{NoteKind, REMOTE_LAST};
 use super::Access;
 use super::hide::granules;
 use crate::api::abi::Code;
-use crate::objects::shared::{Handle, How, Of, hex};
+use crate::objects::shared::{Handle, How, SharedObject, hex};
 use crate::policy::driver::{Driver, Holder, Memory};
 use crate::record::exports;
 use crate::record::log::{self, Once};
@@ -125,7 +125,8 @@ impl Access {
             return Some(Why::Denied);
         }
         // Data may go either way, whoever has opened the memory.
-        let kept = |by, of| if self.admits() { self.judge.kept(driver, by, of)?.between_processes(way) } else { None };
+        let kept =
+            |by, of| if self.admits() { self.verifier.kept(driver, by, of)?.between_processes(way) } else { None };
         let is_broken = self.lock().is_broken(device, peer);
         let has_failed = is_broken.then(|| "peer access there is broken".to_owned());
         has_failed.or_else(|| kept(device, peer)).or_else(|| kept(peer, device)).map(Why::Lost)
@@ -201,7 +202,7 @@ impl Access {
         if is_told {
             return;
         }
-        let of = names.map_or(Of::Handle(*handle), |[uuid, _]| Of::Gpu(uuid));
+        let of = names.map_or(SharedObject::Handle(*handle), |[uuid, _]| SharedObject::Gpu(uuid));
         let (number, is_new) = {
             let opened = &mut self.lock().shared_memory;
             let known = ordinal.or_else(|| opened.numbers.get(&of).copied());
@@ -216,7 +217,7 @@ impl Access {
         self.cache.forget(0);
         self.forget_memory(start);
         if is_new {
-            let gpu = if let Of::Gpu(uuid) = of { Some(format!("gpu={uuid}")) } else { None };
+            let gpu = if let SharedObject::Gpu(uuid) = of { Some(format!("gpu={uuid}")) } else { None };
             note_opened(number, (how, &hex(handle)), bytes, by, gpu);
         }
     }

@@ -1,7 +1,7 @@
 //! Peer access that is hidden from the program: `P2PSHIM_ACCESS=off`, `P2PSHIM_DENY`, `P2PSHIM_BROKEN=refuse`.
 
 use super::Access;
-use super::registry::Owner;
+use super::registry::AllocationOwner;
 use crate::api::abi::Code;
 use crate::config;
 use crate::objects::captures;
@@ -32,7 +32,7 @@ impl Grants {
 impl Access {
     #[inline(always)]
     pub(crate) fn blocks(&self) -> bool {
-        self.judge.blocks()
+        self.verifier.blocks()
     }
 
     /// Looks up the devices that `P2PSHIM_DENY` names, once there are any.
@@ -151,8 +151,8 @@ impl Access {
     /// The device of a pool: known since it was made or copied, or its device's from the start. Of a pool from another
     /// process only those are known that have access to it: if nobody may have any, that will do.
     fn owners_of_pool(&self, driver: &impl Driver, pool: usize) -> Vec<i32> {
-        let known = self.lock().find(|owner| matches!(owner, Owner::Pool { handle, .. } if *handle == pool));
-        if let Some((_, Owner::Pool { device, .. })) = known {
+        let known = self.lock().find(|owner| matches!(owner, AllocationOwner::Pool { handle, .. } if *handle == pool));
+        if let Some((_, AllocationOwner::Pool { device, .. })) = known {
             return vec![device];
         }
         let devices = || 0..driver.device_count();

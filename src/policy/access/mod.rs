@@ -37,7 +37,6 @@ mod enable;
 pub(crate) mod fake;
 mod foreign;
 mod hide;
-pub(crate) mod judge;
 pub(crate) mod outcome;
 mod pair_state;
 pub(crate) mod registry;
@@ -46,6 +45,7 @@ mod standing;
 mod tests;
 mod verification;
 mod verified;
+pub(crate) mod verifier;
 pub(crate) mod verify;
 mod view;
 
@@ -64,8 +64,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use p2pshim_trace::REMOTE_LAST;
 
 use self::cells::Cells;
-use self::judge::{Judge, RegistryGuard};
-use self::registry::Owner;
+use self::registry::AllocationOwner;
+use self::verifier::{PeerVerifier, RegistryGuard};
 use super::driver::{Driver, Holder};
 use super::taking::Taking;
 use crate::api::Layer;
@@ -79,7 +79,7 @@ use crate::os;
 pub(crate) struct Access {
     cache: Cache,
     cells: Cells,
-    judge: Judge,
+    verifier: PeerVerifier,
     /// Whether physical memory of other processes was imported.
     has_imported: AtomicBool,
     /// Whether memory of other processes was opened by handles.
@@ -97,7 +97,7 @@ impl Access {
         Self {
             cache: Cache::new(),
             cells: Cells::new(),
-            judge: Judge::new(),
+            verifier: PeerVerifier::new(),
             has_imported: AtomicBool::new(false),
             has_opened: AtomicBool::new(false),
             with_context: AtomicU64::new(0),
@@ -108,7 +108,7 @@ impl Access {
 
     /// Takes over the options: what was decided is decided anew.
     pub(crate) fn configure(&self, config: &Config) {
-        self.judge.configure(config, Layer::Driver);
+        self.verifier.configure(config, Layer::Driver);
         self.cells.change_all();
     }
 
@@ -128,7 +128,7 @@ impl Access {
         let is_left = self.lock().access == Policy::App;
         for other in (0..64).filter(|&other| other != device && before >> other & 1 == 1) {
             for pair in [[device, other], [other, device]] {
-                self.judge.read_kept(driver, pair);
+                self.verifier.read_kept(driver, pair);
             }
             // Nothing else asks where that is left to the program.
             if is_left
@@ -150,7 +150,7 @@ impl Access {
     }
 
     fn lock(&self) -> RegistryGuard<'_> {
-        self.judge.lock()
+        self.verifier.lock()
     }
 
     /// All that is remembered of owners without the lock.
@@ -172,11 +172,11 @@ impl Access {
             return None;
         }
         let (src, dst) = (self.cache.find(copy.src)?, self.cache.find(copy.dst)?);
-        let (path, is_kept) = match evident(src, dst) {
+        let (path, keeps_waits) = match evident(src, dst) {
             Some(path) => (path, false),
             None => self.cells.decided(src.owner, dst.owner)?,
         };
-        Some((traffic([src, dst], path, is_kept, copy), [src, dst]))
+        Some((traffic([src, dst], path, keeps_waits, copy), [src, dst]))
     }
 
     /// Contexts on the devices of a copy's source and destination, if each end is a device's and lies within one allocation. Where no context is
@@ -256,7 +256,7 @@ impl Access {
         self.place(driver, address);
     }
 
-    /// The contexts of both ends of a copy, as [`Traffic::kept`] has them.
+    /// The contexts of both ends of a copy, as [`Traffic::wait_contexts`] has them.
     pub(crate) fn ends(&self, driver: &impl Driver, copy: &Memcpy) -> Option<Ends> {
         Some(ends([self.place(driver, copy.src)?, self.place(driver, copy.dst)?], copy))
     }
@@ -281,9 +281,9 @@ impl Access {
     /// may be those of another thread's memory on another device. True, so that a caller sees that this ran.
     pub(crate) fn on_context_ending(&self, context: Option<usize>, primary_of: Option<i32>) -> bool {
         self.cache.count_change();
-        let is_going = |owner: &Owner| match *owner {
-            Owner::Context { handle, device, .. } => Some(handle) == context || Some(device) == primary_of,
-            Owner::Pool { device, .. } | Owner::Mapped { device } => Some(device) == primary_of,
+        let is_going = |owner: &AllocationOwner| match *owner {
+            AllocationOwner::Context { handle, device, .. } => Some(handle) == context || Some(device) == primary_of,
+            AllocationOwner::Pool { device, .. } | AllocationOwner::Mapped { device } => Some(device) == primary_of,
         };
         let going: Vec<u8> =
             self.lock().numbered().filter(|(_, owner)| is_going(owner)).map(|(number, _)| number).collect();
@@ -353,7 +353,7 @@ impl Access {
                 }
             }
             Holder::Mapped => {
-                let owner = self.lock().number(Owner::Mapped { device: memory.device }).or_else(nobody)?;
+                let owner = self.lock().number(AllocationOwner::Mapped { device: memory.device }).or_else(nobody)?;
                 let devices = (0..driver.device_count().min(64)).filter(|&by| driver.mapped_access(address, by));
                 let of = devices.fold(0, |reach, by| reach | 1 << by);
                 Place { of, ..Place::new(Kind::Mapped, device?, owner) }
@@ -390,11 +390,11 @@ impl Between {
     }
 }
 
-/// A copy from one place to another; `is_kept` if p2pshim alone has made its path direct, or may do so before the copy is made.
+/// A copy from one place to another; `keeps_waits` if p2pshim alone has made its path direct, or may do so before the copy is made.
 #[inline(always)]
-fn traffic(places: [Place; 2], path: Path, is_kept: bool, copy: &Memcpy) -> Traffic {
-    let kept = if is_kept { ends(places, copy) } else { [0; 2] };
-    Traffic { kept, ..Traffic::new(places.map(|place| place.device), path, copy.bytes) }
+fn traffic(places: [Place; 2], path: Path, keeps_waits: bool, copy: &Memcpy) -> Traffic {
+    let wait_contexts = if keeps_waits { ends(places, copy) } else { [0; 2] };
+    Traffic { wait_contexts, ..Traffic::new(places.map(|place| place.device), path, copy.bytes) }
 }
 
 /// The contexts that a staged copy is work of, besides its stream's: those that the memory belongs to. If it belongs to none, since it is of a pool or

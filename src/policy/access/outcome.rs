@@ -5,16 +5,16 @@ use std::sync::atomic::Ordering::Relaxed;
 use p2pshim_host::machine;
 use p2pshim_host::text::Elapsed;
 
-use super::judge::{Judge, Plan, Purpose};
 use super::registry::{Verification, ordered};
+use super::verifier::{PeerVerifier, Plan, Purpose};
 use super::verify::{self, Failure};
 use super::{Kind, Path, Why};
 use crate::api::abi::Code;
 use crate::api::{Layer, codes};
-use crate::policy::driver::Judged;
+use crate::policy::driver::VerifyBackend;
 use crate::record::log::{self, Once, Verified};
 
-impl Judge {
+impl PeerVerifier {
     pub(super) fn of_hip(&self) -> &'static str {
         if self.is_hip() { " (HIP)" } else { "" }
     }
@@ -34,7 +34,7 @@ impl Judge {
     }
 
     /// Keeps and logs that a pair cannot be trusted, or that nothing is known of it.
-    pub(crate) fn failed(&self, driver: &impl Judged, plan: &Plan, failure: &Failure) -> Path {
+    pub(crate) fn failed(&self, driver: &impl VerifyBackend, plan: &Plan, failure: &Failure) -> Path {
         let (verification, why) = match failure {
             Failure::Unknown(code) => return self.unverified(plan, *code),
             Failure::Slower { .. } => (Verification::Slower, Why::Slower),
@@ -277,7 +277,7 @@ pub(super) fn story(failure: &Failure) -> String {
     }
 }
 
-fn likely_cause(driver: &impl Judged, devices: [i32; 2]) -> String {
+fn likely_cause(driver: &impl VerifyBackend, devices: [i32; 2]) -> String {
     let cause = driver.machine(devices).map(|machine| machine.likely_cause([0, 1]));
     cause.unwrap_or_else(|| machine::SIMULATED_CAUSE.to_owned())
 }

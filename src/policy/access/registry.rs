@@ -1,4 +1,4 @@
-//! Owners of memory, access between them, and verdicts: all that is kept under the lock.
+//! Allocation owners, access between them, and verdicts: all that is kept under the lock.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,9 +14,9 @@ use crate::objects::shared::Shared;
 use crate::policy::driver::{Scratch, ScratchKind};
 use crate::policy::verdicts::Verdict;
 
-/// Somebody whose memory is copied; its number is its position plus one.
+/// The context, pool or device that an allocation belongs to. Its number is its position plus one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Owner {
+pub(crate) enum AllocationOwner {
     /// A context. The id tells it from a later one with the same handle.
     Context {
         handle: usize,
@@ -33,7 +33,7 @@ pub(crate) enum Owner {
     },
 }
 
-impl Owner {
+impl AllocationOwner {
     pub(super) fn device(self) -> i32 {
         match self {
             Self::Context { device, .. } | Self::Pool { device, .. } | Self::Mapped { device } => device,
@@ -128,7 +128,7 @@ pub(crate) struct Registry {
     pub(super) denied: Vec<Denied>,
     /// The UUID and PCI address of each device, once a denied one was looked up among them.
     pub(super) gpus: Vec<[String; 2]>,
-    owners: Vec<Option<Owner>>,
+    owners: Vec<Option<AllocationOwner>>,
     links: BTreeMap<(u8, u8), Link>,
     /// By devices.
     pub(super) attempts: BTreeMap<(u8, u8), Attempts>,
@@ -248,40 +248,40 @@ impl Registry {
 
     /// The number of a context. An earlier one of the same handle is forgotten.
     pub(super) fn context(&mut self, caches: (&Cache, &Cells), handle: usize, id: u64, device: i32) -> Option<u8> {
-        let known = self.find(|owner| matches!(owner, Owner::Context { handle: h, .. } if *h == handle));
+        let known = self.find(|owner| matches!(owner, AllocationOwner::Context { handle: h, .. } if *h == handle));
         match known {
-            Some((number, owner)) if owner == (Owner::Context { handle, id, device }) => Some(number),
+            Some((number, owner)) if owner == (AllocationOwner::Context { handle, id, device }) => Some(number),
             _ => {
                 if let Some((number, _)) = known {
                     self.forget(caches, number);
                     // Its memory of the host.
                     caches.0.forget(0);
                 }
-                self.add(Owner::Context { handle, id, device })
+                self.add(AllocationOwner::Context { handle, id, device })
             }
         }
     }
 
-    /// The number of an owner; none if there are more than are told apart.
-    pub(crate) fn number(&mut self, owner: Owner) -> Option<u8> {
+    /// The number of an allocation owner; none if there are more than are told apart.
+    pub(crate) fn number(&mut self, owner: AllocationOwner) -> Option<u8> {
         self.find(|known| *known == owner).map(|(number, _)| number).or_else(|| self.add(owner))
     }
 
     /// The number of a pool that is there.
     pub(super) fn pool(&mut self, pool: usize, device: i32) -> Option<u8> {
         self.pools.set_device(pool, device);
-        self.number(Owner::Pool { handle: pool, device })
+        self.number(AllocationOwner::Pool { handle: pool, device })
     }
 
-    pub(super) fn find(&self, wanted: impl Fn(&Owner) -> bool) -> Option<(u8, Owner)> {
+    pub(super) fn find(&self, wanted: impl Fn(&AllocationOwner) -> bool) -> Option<(u8, AllocationOwner)> {
         self.numbered().find(|(_, owner)| wanted(owner))
     }
 
-    pub(super) fn numbered(&self) -> impl Iterator<Item = (u8, Owner)> {
+    pub(super) fn numbered(&self) -> impl Iterator<Item = (u8, AllocationOwner)> {
         self.owners.iter().zip(1..).filter_map(|(owner, number)| Some((number, (*owner)?)))
     }
 
-    fn add(&mut self, owner: Owner) -> Option<u8> {
+    fn add(&mut self, owner: AllocationOwner) -> Option<u8> {
         let free = self.owners.iter().position(Option::is_none).unwrap_or(self.owners.len());
         if free + 1 >= OWNERS {
             return None;
@@ -293,14 +293,14 @@ impl Registry {
         u8::try_from(free + 1).ok()
     }
 
-    pub(crate) fn owner(&self, number: u8) -> Option<Owner> {
+    pub(crate) fn owner(&self, number: u8) -> Option<AllocationOwner> {
         *self.owners.get(usize::from(number).checked_sub(1)?)?
     }
 
     /// Forgets an owner that is gone, with all its links.
     pub(super) fn forget(&mut self, (cache, cells): (&Cache, &Cells), number: u8) {
         let Some(owner) = self.owner(number) else { return };
-        if let Owner::Context { handle, .. } = owner {
+        if let AllocationOwner::Context { handle, .. } = owner {
             self.drop_scratches(|scratch| scratch.context == handle);
             // Not with a pool: a program may make and destroy one all the time.
             self.attempts.retain(|&(one, other), _| ![one, other].map(i32::from).contains(&owner.device()));

@@ -12,7 +12,7 @@ use crate::config::{self, Broken, Denied, GpuName, Verify};
 use crate::model::{Hidden, Named, Shape};
 use crate::policy::Ended;
 use crate::policy::verdicts::Verdict;
-use crate::policy::{HarmlessEnable, Judged};
+use crate::policy::{HarmlessEnable, VerifyBackend};
 
 struct Process {
     access: Box<Access>,
@@ -206,7 +206,7 @@ fn consider_pair_that_was_disturbed_for_some_rounds_is_enabled() {
 #[test]
 fn begin_threads_at_once_on_pairs_without_a_device_in_common() {
     static ACCESS: Access = Access::new();
-    let begin = |src: u8, dst: u8| ACCESS.judge.begin([src, dst], Duration::ZERO, None);
+    let begin = |src: u8, dst: u8| ACCESS.verifier.begin([src, dst], Duration::ZERO, None);
     let (first, other) = (begin(0, 1), begin(2, 3));
     assert!(first.is_some() && other.is_some());
     assert!(begin(1, 4).is_none() && begin(1, 0).is_none() && begin(4, 3).is_none());
@@ -1310,8 +1310,8 @@ fn on_contexts_ended_pairs_that_were_reached_by_them_are_decided_anew() {
 #[test]
 fn begin_decisions_about_other_devices_stay() {
     let process = decided();
-    drop(process.access.judge.begin([2, 3], Duration::ZERO, Some(&process.access.cells)));
+    drop(process.access.verifier.begin([2, 3], Duration::ZERO, Some(&process.access.cells)));
     assert_eq!(are_decided(&process), [true, false, true, true]);
-    drop(process.access.judge.begin([1, 2], Duration::ZERO, Some(&process.access.cells)));
+    drop(process.access.verifier.begin([1, 2], Duration::ZERO, Some(&process.access.cells)));
     assert_eq!(are_decided(&process), [false; 4]);
 }

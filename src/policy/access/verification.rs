@@ -5,13 +5,13 @@
 
 use p2pshim_host::verdict::{Finding, Part};
 
-use super::judge::{Judge, Plan, Purpose};
 use super::outcome::story;
 use super::registry::{Registry, ordered};
+use super::verifier::{PeerVerifier, Plan, Purpose};
 use super::verify::{self, Failure};
 use super::{Kind, Path, Why};
 use crate::api::abi::Code;
-use crate::policy::driver::{Judged, Scratch, ScratchKind};
+use crate::policy::driver::{Scratch, ScratchKind, VerifyBackend};
 use crate::policy::verdicts::Verdict;
 
 /// How often a verification is put off because the devices are busy, at twice the copies each time, before it is made anyway: it
@@ -32,12 +32,12 @@ impl From<Failure> for Setback {
     }
 }
 
-impl Judge {
+impl PeerVerifier {
     /// Verifies the path of a plan, keeps and logs what came of it.
     ///
     /// # Errors
     /// The path that its copies take from now on.
-    pub(crate) fn verify_path(&self, driver: &impl Judged, plan: &Plan, can: [bool; 2]) -> Result<(), Path> {
+    pub(crate) fn verify_path(&self, driver: &impl VerifyBackend, plan: &Plan, can: [bool; 2]) -> Result<(), Path> {
         if let Some(risk) = self.risk(driver, plan) {
             return Err(self.too_risky(plan, &risk));
         }
@@ -70,7 +70,7 @@ impl Judge {
 
     /// Why a copy to verify the path may hang, where no verdict says that it does not. Copies of the program that go there already
     /// would hang as well.
-    fn risk(&self, driver: &impl Judged, plan: &Plan) -> Option<String> {
+    fn risk(&self, driver: &impl VerifyBackend, plan: &Plan) -> Option<String> {
         let is_in_use = matches!(plan.purpose, Purpose::Check | Purpose::Again) && !self.is_hip();
         let has_passed = self.lock().has_passed_earlier(plan.src.device, plan.dst.device);
         if is_in_use || has_passed || driver.is_linked(plan.devices()) {
@@ -81,7 +81,7 @@ impl Judge {
 
     /// Verifies the path by memory that has rights of its own: the program's copies take no path that is not verified. HIP has no
     /// such memory: it maps any for a copy on first use, whatever is enabled, so nothing of the program's is affected.
-    fn verify_apart(&self, driver: &impl Judged, plan: &Plan, can: [bool; 2]) -> Result<(), Setback> {
+    fn verify_apart(&self, driver: &impl VerifyBackend, plan: &Plan, can: [bool; 2]) -> Result<(), Setback> {
         const BUSY: Setback = Setback::Undecided("the devices are busy");
         if !self.take_back(driver, plan) {
             return Err(Setback::Undecided("a copy has still not ended"));
@@ -136,7 +136,7 @@ impl Judge {
     }
 
     /// Memory of both devices, which is taken once.
-    fn scratches(&self, driver: &impl Judged, plan: &Plan, kind: ScratchKind) -> Result<[Scratch; 2], Failure> {
+    fn scratches(&self, driver: &impl VerifyBackend, plan: &Plan, kind: ScratchKind) -> Result<[Scratch; 2], Failure> {
         let [src, dst] = plan.devices();
         let [src_context, dst_context] = plan.contexts;
         let take = |context: (usize, u64), device: i32| {
@@ -161,7 +161,7 @@ impl Judge {
     }
 
     /// Takes what was put aside of a pair into use again. False if its copies have not ended.
-    fn take_back(&self, driver: &impl Judged, plan: &Plan) -> bool {
+    fn take_back(&self, driver: &impl VerifyBackend, plan: &Plan) -> bool {
         let hung = self.lock().hung.get(&self.aside(plan)).copied();
         let Some(scratches) = hung else { return true };
         let have_ended = scratches.iter().all(|scratch| verify::has_ended(driver, scratch));

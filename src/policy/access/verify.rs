@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::api::abi::Code;
-use crate::policy::driver::{HALF, Judged, Scratch, Span};
+use crate::policy::driver::{HALF, Scratch, Span, VerifyBackend};
 
 /// The two sizes that are copied: less than a page, and much more. Where a page ends the larger one begins.
 const SMALL: Span = Span { offset: 0, bytes: 4092 };
@@ -57,14 +57,14 @@ impl From<Code> for Failure {
 }
 
 /// Copies between two devices, both ways at once; then compares the times of direct and staged copies, if wanted.
-pub(super) fn quick(driver: &impl Judged, pair: [&Scratch; 2], is_timed: bool) -> Result<(), Failure> {
+pub(super) fn quick(driver: &impl VerifyBackend, pair: [&Scratch; 2], is_timed: bool) -> Result<(), Failure> {
     arrives(driver, pair)?;
     let [a, b] = pair;
     [(a, b), (b, a)].into_iter().filter(|_| is_timed).try_for_each(|direction| not_slower(driver, direction))
 }
 
 /// Copies between two devices, both ways at once.
-pub(crate) fn arrives(copies: &impl Judged, [a, b]: [&Scratch; 2]) -> Result<(), Failure> {
+pub(crate) fn arrives(copies: &impl VerifyBackend, [a, b]: [&Scratch; 2]) -> Result<(), Failure> {
     let directions = [(a, b), (b, a)];
     for _ in 0..ROUNDS {
         let sent = [next_pattern()?, next_pattern()?];
@@ -88,7 +88,7 @@ pub(crate) fn arrives(copies: &impl Judged, [a, b]: [&Scratch; 2]) -> Result<(),
 }
 
 /// Copies from the host to a device and back, where it sends and receives in one place.
-pub(crate) fn returns(copies: &impl Judged, on: &Scratch) -> Result<(), Failure> {
+pub(crate) fn returns(copies: &impl VerifyBackend, on: &Scratch) -> Result<(), Failure> {
     let sent = next_pattern()?;
     copies.upload(on, &sent)?;
     copies.download(on, WHOLE)?;
@@ -116,7 +116,7 @@ fn compare(got: Option<&[u8]>, sent: &[u8], (src, dst): (&Scratch, &Scratch)) ->
 
 /// Whether a device has other things to do than to copy: a small copy takes far longer than usual. A verification is no good
 /// then: what it needs from the driver takes long as well, and times mean nothing.
-pub(crate) fn is_busy(copies: &impl Judged, on: &Scratch) -> Result<bool, Failure> {
+pub(crate) fn is_busy(copies: &impl VerifyBackend, on: &Scratch) -> Result<bool, Failure> {
     /// Far more than the 12 to 35 µs that it takes on an idle device.
     const USUAL: Duration = Duration::from_micros(400);
     takes_long(copies, USUAL, [on; 2], || copies.upload(on, &[0; 64]))
@@ -125,7 +125,7 @@ pub(crate) fn is_busy(copies: &impl Judged, on: &Scratch) -> Result<bool, Failur
 /// Whether a copy that did not end in time says nothing about the path on which it is: the devices have other things to do, copies through
 /// the host are as slow, or it has ended since. `own` are what the copies of the verification use, `controls` others of the same devices.
 pub(crate) fn is_held_up(
-    copies: &impl Judged,
+    copies: &impl VerifyBackend,
     from: i32,
     controls: [&Scratch; 2],
     own: [&Scratch; 2],
@@ -144,13 +144,13 @@ pub(crate) fn is_held_up(
 }
 
 /// Whether nothing is under way any more, right or wrong.
-pub(crate) fn has_ended(copies: &impl Judged, on: &Scratch) -> bool {
+pub(crate) fn has_ended(copies: &impl VerifyBackend, on: &Scratch) -> bool {
     copies.is_done(on) != Ok(false)
 }
 
 /// Whether what is begun, on two streams, is never done within a time.
 fn takes_long(
-    copies: &impl Judged,
+    copies: &impl VerifyBackend,
     usual: Duration,
     [one, other]: [&Scratch; 2],
     begin: impl Fn() -> Result<(), Code>,
@@ -180,7 +180,7 @@ fn takes_long(
 /// Compares a copy with one through the host, in alternating rounds, until the quickest direct one beats the quickest
 /// staged one. If none ever does, direct is the worse path. Other work of the machine can make any round slower but none
 /// quicker, even three in a row, so only the quickest of many say something.
-fn not_slower(driver: &impl Judged, direction: (&Scratch, &Scratch)) -> Result<(), Failure> {
+fn not_slower(driver: &impl VerifyBackend, direction: (&Scratch, &Scratch)) -> Result<(), Failure> {
     const MOST: u32 = 12;
     /// One round alone may have been disturbed.
     const LEAST: u32 = 3;
@@ -219,7 +219,7 @@ fn not_slower(driver: &impl Judged, direction: (&Scratch, &Scratch)) -> Result<(
     Ok(())
 }
 
-fn wait(copies: &impl Judged, on: &Scratch, (src, dst): (&Scratch, &Scratch)) -> Result<(), Failure> {
+fn wait(copies: &impl VerifyBackend, on: &Scratch, (src, dst): (&Scratch, &Scratch)) -> Result<(), Failure> {
     let started = Instant::now();
     while !copies.is_done(on)? {
         // Once more: it may have been this thread that took so long.

@@ -6,7 +6,7 @@
 
 use std::sync::atomic::Ordering::SeqCst;
 
-use super::registry::{Link, Ours, Owner, Registry, Verification};
+use super::registry::{AllocationOwner, Link, Ours, Registry, Verification};
 use super::{Access, Kind};
 use crate::api::abi::Code;
 use crate::config;
@@ -167,14 +167,14 @@ impl Access {
 
     /// Forgets contexts that have ended, and the pools of a device whose primary context has.
     pub(crate) fn on_contexts_ended(&self, ended: &Ended<'_, impl Driver>) {
-        let known: Vec<(u8, Owner)> = self.lock().numbered().collect();
+        let known: Vec<(u8, AllocationOwner)> = self.lock().numbered().collect();
         for (number, owner) in known {
             let has_ended = match owner {
-                Owner::Context { id: 0, device, .. } if Some(device) == ended.primary_of => true,
-                Owner::Context { handle, id, .. } => ended.has((handle, id)),
+                AllocationOwner::Context { id: 0, device, .. } if Some(device) == ended.primary_of => true,
+                AllocationOwner::Context { handle, id, .. } => ended.has((handle, id)),
                 // The rest that a reset leaves of them is seen at their next copy.
-                Owner::Pool { device, .. } => Some(device) == ended.primary_of,
-                Owner::Mapped { .. } => false,
+                AllocationOwner::Pool { device, .. } => Some(device) == ended.primary_of,
+                AllocationOwner::Mapped { .. } => false,
             };
             // Its memory of the host has no owner. Of mapped memory it is not known whether it went with a reset.
             if has_ended || owner.is_mapped() && Some(owner.device()) == ended.primary_of {
@@ -200,7 +200,7 @@ impl Access {
     /// which nothing can be asked any more.
     pub(crate) fn on_pool_destroy(&self, pool: usize) {
         let mut registry = self.lock();
-        let is_it = |owner: &Owner| matches!(owner, Owner::Pool { handle, .. } if *handle == pool);
+        let is_it = |owner: &AllocationOwner| matches!(owner, AllocationOwner::Pool { handle, .. } if *handle == pool);
         if let Some((number, _)) = registry.find(is_it) {
             registry.forget(self.caches(), number);
         }
@@ -255,7 +255,7 @@ impl Access {
 
     fn number(&self, driver: &impl Driver, context: usize) -> Option<u8> {
         let current = (context, driver.context_id(context)?);
-        let is_it = |owner: &Owner| matches!(owner, Owner::Context { handle, id, .. } if (*handle, *id) == current);
+        let is_it = |owner: &AllocationOwner| matches!(owner, AllocationOwner::Context { handle, id, .. } if (*handle, *id) == current);
         self.lock().find(is_it).map(|(number, _)| number)
     }
 }
@@ -269,7 +269,7 @@ impl Registry {
     /// Whether a link that the program has enabled is one that we would enable: its path is verified and in use.
     fn wants(&self, from: u8, to: u8) -> bool {
         let device = |number| match self.owner(number) {
-            Some(Owner::Context { device, .. }) => u8::try_from(device).ok(),
+            Some(AllocationOwner::Context { device, .. }) => u8::try_from(device).ok(),
             _ => None,
         };
         let (Some(one), Some(other)) = (device(from), device(to)) else { return false };

@@ -36,7 +36,7 @@ fn program_enables(access: &Access, fake: &Fake) {
 
 /// The copies of a launch, without regard for whose memory it is.
 fn launched(graphs: &Graphs) -> Vec<Part> {
-    let of = |part: &Part| Part { traffic: Traffic { kept: [0; 2], ..part.traffic }, ..*part };
+    let of = |part: &Part| Part { traffic: Traffic { wait_contexts: [0; 2], ..part.traffic }, ..*part };
     graphs.launched(EXEC).unwrap().iter().map(of).collect()
 }
 
@@ -183,7 +183,7 @@ fn marked_in_whole_or_not_at_all() {
     assert!(fake.records.borrow().is_empty());
     graphs.instantiated((access, &waits, &fake), Some(EXEC), THREAD);
     assert!(waits.announce(Stream::Graph(EXEC), [context(0), context(1)]).is_none());
-    assert!(launched(&graphs).len() == 1 && graphs.launched(EXEC).unwrap()[0].traffic.is_kept());
+    assert!(launched(&graphs).len() == 1 && graphs.launched(EXEC).unwrap()[0].traffic.keeps_waits());
 }
 
 #[test]

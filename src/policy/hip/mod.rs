@@ -22,10 +22,10 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicI32, AtomicUsize};
 
 use super::access::cells::Cells;
-use super::access::judge::{Judge, Purpose};
-use super::access::registry::{Ours, Owner};
+use super::access::registry::{AllocationOwner, Ours};
+use super::access::verifier::{PeerVerifier, Purpose};
 use super::access::{Verification, evident};
-use super::driver::{Holder, Judged, Memory};
+use super::driver::{Holder, Memory, VerifyBackend};
 use crate::api::Layer;
 use crate::api::abi::Code;
 use crate::config::{self, Config};
@@ -50,7 +50,7 @@ fn pair(device: i32, peer: i32) -> Option<[u8; 2]> {
 ///
 /// Devices are ordinals. All of it may change the calling thread's last error. Another device may be current after each copy of a
 /// verification.
-pub(crate) trait Hip: Judged {
+pub(crate) trait Hip: VerifyBackend {
     /// The calling thread's last error; none if the library cannot tell.
     fn last_error(&self) -> Option<Code>;
 
@@ -127,12 +127,12 @@ impl Runtime {
     }
 }
 
-/// All that is known of HIP in this process. In the judge's registry a device is, for each copy of the runtime, a context by the
+/// All that is known of HIP in this process. In the verifier's registry a device is, for each copy of the runtime, a context by the
 /// device's ordinal as handle and the library's number as id.
 pub(crate) struct Peers {
     cache: Cache,
     libraries: [Runtime; LIBRARIES],
-    judge: Judge,
+    verifier: PeerVerifier,
     /// How many calls of the program are under way that change access: nothing is enabled meanwhile.
     asking: AtomicUsize,
     /// How many of them reset a device, and take memory along that is on it.
@@ -144,7 +144,7 @@ impl Peers {
         Self {
             cache: Cache::new(),
             libraries: [const { Runtime { cells: Cells::new(), devices: AtomicI32::new(0) } }; LIBRARIES],
-            judge: Judge::new(),
+            verifier: PeerVerifier::new(),
             asking: AtomicUsize::new(0),
             resets: AtomicUsize::new(0),
         }
@@ -152,7 +152,7 @@ impl Peers {
 
     /// Takes over the options: what was decided is decided anew.
     pub(crate) fn configure(&self, config: &Config) {
-        self.judge.configure(config, Layer::Hip);
+        self.verifier.configure(config, Layer::Hip);
         self.invalidate();
     }
 
@@ -179,7 +179,7 @@ impl Peers {
 
     /// The path of a copy from one device to another, as far as is known.
     fn path(&self, [src, dst]: [u8; 2]) -> Path {
-        let registry = self.judge.lock();
+        let registry = self.verifier.lock();
         match registry.verification(Kind::Plain, src, dst) {
             Some(Verification::NoPath) => Path::Staged(Why::NoPath),
             _ if registry.is_broken(src.into(), dst.into()) => Path::Broken,
@@ -288,7 +288,7 @@ impl Peers {
         let directions = [[src, dst], [dst, src]];
         let reaches = hip.can_reach(pair.map(i32::from)).unwrap_or_default();
         let wanted: Vec<[u8; 2]> = {
-            let mut registry = self.judge.lock();
+            let mut registry = self.verifier.lock();
             if reaches == [false; 2] && registry.verification(Kind::Plain, src, dst).is_none() {
                 registry.set_verification(Kind::Plain, src, dst, Verification::NoPath);
             }
@@ -305,7 +305,7 @@ impl Peers {
                 cells.get(from, to).into_iter().for_each(|cell| cells.keep(cell, (self.path(link), false), on));
             }
         };
-        if is_wanted && self.judge.admits() && known != Some(Verification::Passed) {
+        if is_wanted && self.verifier.admits() && known != Some(Verification::Passed) {
             // A later copy finds out the rest.
             if known.is_some() {
                 keep();
@@ -327,8 +327,9 @@ impl Peers {
 
     /// The numbers of two devices of a copy of the runtime in the registry.
     fn numbers(&self, library: usize, devices: [u8; 2]) -> Option<(u8, u8)> {
-        let mut registry = self.judge.lock();
-        let owner = |device: u8| Owner::Context { handle: device.into(), id: library as u64, device: device.into() };
+        let mut registry = self.verifier.lock();
+        let owner =
+            |device: u8| AllocationOwner::Context { handle: device.into(), id: library as u64, device: device.into() };
         let [from, to] = devices.map(|device| registry.number(owner(device)));
         Some((from?, to?))
     }
@@ -337,7 +338,7 @@ impl Peers {
     fn enable(&self, library: usize, hip: &impl Hip, [from, to]: [u8; 2]) -> bool {
         let Some(link) = self.numbers(library, [from, to]) else { return true };
         {
-            let mut registry = self.judge.lock();
+            let mut registry = self.verifier.lock();
             let ours = &mut registry.link_mut(link.0, link.1).ours;
             // It is ours, or another thread changes it.
             if *ours != Ours::No {
@@ -348,7 +349,7 @@ impl Peers {
         let ret = std::cell::Cell::new(Code::NOT_READY);
         // Access that the program has enabled itself stays its own.
         let end = || {
-            self.judge.lock().link_mut(link.0, link.1).ours =
+            self.verifier.lock().link_mut(link.0, link.1).ours =
                 if ret.get() == Code::SUCCESS { Ours::Held } else { Ours::No }
         };
         os::finally(end, || {

@@ -214,7 +214,7 @@ fn copy(src: i32, dst: i32) -> Memcpy<'static> {
     }
 }
 
-impl Judged for Fake {
+impl VerifyBackend for Fake {
     fn device_count(&self) -> i32 {
         self.returning(Code::SUCCESS);
         self.state.borrow().devices
@@ -558,7 +558,7 @@ fn decided_is_by_pointers_and_by_library() {
 fn take_of_a_link_that_is_slow_to_enable_waits_for_it() {
     let peers = peers(&Config::default());
     let (from, to) = peers.numbers(0, [0, 1]).unwrap();
-    let becomes = |ours| peers.judge.lock().link_mut(from, to).ours = ours;
+    let becomes = |ours| peers.verifier.lock().link_mut(from, to).ours = ours;
     becomes(Ours::Intended);
     std::thread::scope(|scope| {
         let taker = scope.spawn(|| peers.take(0, [0, 1], Ours::No));
@@ -667,7 +667,7 @@ fn undecided_pair_is_forwarded_not_enabled_and_tried_again() {
         hip.state.borrow_mut().hung.clear();
         hip.program_copies(&peers, 0, 1);
         assert_eq!((hip.copies(), hip.enabled()), (calls, vec![(0, 1)]), "{number}: not at once");
-        peers.judge.lock().asked.clear();
+        peers.verifier.lock().asked.clear();
         assert!(hip.program_copies(&peers, 0, 1).is_some());
         assert_eq!(hip.enabled(), [(0, 1), (1, 0)], "{number}");
     }
@@ -681,12 +681,12 @@ fn late_pair_is_refused_until_its_copies_have_ended_and_arrive() {
         assert_eq!(hip.program_copies(&peers, 0, 1).map(|traffic| traffic.path), Some(Path::Broken));
         assert_eq!(hip.program_enables(&peers, 1, 0), Code::INVALID_DEVICE);
         let copies = hip.copies();
-        peers.judge.lock().asked.clear();
+        peers.verifier.lock().asked.clear();
         assert_eq!((hip.program_enables(&peers, 1, 0), hip.copies()), (Code::INVALID_DEVICE, copies), "not ended yet");
         hip.state.borrow_mut().hung.clear();
         hip.faults = if passes { Vec::new() } else { vec![(0, 1, Fault::Drop)] };
         assert_eq!((hip.program_enables(&peers, 1, 0), hip.copies()), (Code::INVALID_DEVICE, copies), "not at once");
-        peers.judge.lock().asked.clear();
+        peers.verifier.lock().asked.clear();
         hip.clear_last_error();
         let path = hip.program_copies(&peers, 0, 1).map(|traffic| traffic.path);
         assert_eq!(path, Some(if passes { Path::MappedOnUse } else { Path::Broken }));
@@ -703,17 +703,17 @@ fn undecided_pair_takes_memory_a_few_times_only() {
     let (mut hip, peers) = (Fake::new(2, true), peers(&Config::default()));
     hip.host_fault = Some(Fault::Hang);
     for number in 0..50 {
-        peers.judge.lock().asked.clear();
+        peers.verifier.lock().asked.clear();
         hip.program_copies(&peers, 0, 1);
-        let scratch = |device| peers.judge.lock().scratch(ScratchKind::Mapped, (device, 0));
+        let scratch = |device| peers.verifier.lock().scratch(ScratchKind::Mapped, (device, 0));
         assert_eq!(scratch(0).is_some(), number < 4);
         if let [Some(one), Some(other)] = [0, 1].map(scratch) {
-            peers.judge.lock().put_aside(((8, number), 0), [one, other]);
+            peers.verifier.lock().put_aside(((8, number), 0), [one, other]);
         }
     }
-    let may_take = |device| peers.judge.lock().count_taken((device, 0));
+    let may_take = |device| peers.verifier.lock().count_taken((device, 0));
     (0..2).for_each(|device| assert!(!may_take(device)));
-    peers.judge.lock().reset_scratch((0, 0));
+    peers.verifier.lock().reset_scratch((0, 0));
     assert!(may_take(0));
 }
 
@@ -743,7 +743,7 @@ fn what_the_program_has_it_keeps() {
     hip.host_fault = Some(Fault::Drop);
     assert_eq!(hip.program_enables(&peers, 1, 0), Code::SUCCESS, "undecided");
     hip.host_fault = None;
-    peers.judge.lock().asked.clear();
+    peers.verifier.lock().asked.clear();
     hip.make_current(1);
     assert_eq!(hip.program_enables(&peers, 0, 0), Code::INVALID_DEVICE);
     hip.make_current(0);

@@ -1,5 +1,5 @@
-//! The path between two devices is verified before access is enabled, by the program or by us, by the judge of CUDA's paths
-//! ([`Judge`](crate::policy::access::judge)).
+//! The path between two devices is verified before access is enabled, by the program or by us, by the verifier of CUDA's paths
+//! ([`PeerVerifier`](crate::policy::access::verifier)).
 //!
 //! **The last error** is left as it was, where nothing is pending; else nothing is asked. Before 7.0 the program's call overwrites
 //! it in any case.
@@ -14,12 +14,12 @@ use crate::objects::memory::{Kind, Place};
 use crate::os;
 use crate::policy::access::Verification;
 use crate::policy::access::back_off::BackOff;
-use crate::policy::access::judge::{PATIENCE, Plan, Purpose};
 use crate::policy::access::registry::ordered;
+use crate::policy::access::verifier::{PATIENCE, Plan, Purpose};
 
 impl Peers {
     pub(super) fn verification(&self, [one, other]: [u8; 2]) -> Option<Verification> {
-        self.judge.lock().verification(Kind::Plain, one, other)
+        self.verifier.lock().verification(Kind::Plain, one, other)
     }
 
     /// The verdict that holds for good.
@@ -32,13 +32,13 @@ impl Peers {
         let Some(own) = self.libraries.get(library) else { return };
         let Some(pair) = pair(device, peer) else { return };
         let is_known = {
-            let registry = self.judge.lock();
+            let registry = self.verifier.lock();
             registry.is_denied(device, peer) || registry.kept.contains_key(&[device, peer])
         };
         if is_known || self.lasting(pair).is_some() || !self.may_ask(hip) || !self.are_devices(own, hip, pair) {
             return;
         }
-        let Some(_acting) = self.judge.begin(pair, PATIENCE, None) else { return };
+        let Some(_acting) = self.verifier.begin(pair, PATIENCE, None) else { return };
         self.aside(hip, || {
             let can = hip.can_reach(pair.map(i32::from)).unwrap_or_default();
             self.look_up(hip, &self.plan(library, pair, Purpose::Admit), can);
@@ -63,11 +63,11 @@ impl Peers {
         }
         // A copy does not wait for the verification of another pair, nor for a reset.
         let is_asked = purpose == Purpose::Admit;
-        let is_due = self.judge.lock().asked.get(&ordered(pair[0], pair[1])).is_none_or(BackOff::is_due);
+        let is_due = self.verifier.lock().asked.get(&ordered(pair[0], pair[1])).is_none_or(BackOff::is_due);
         if !is_due || !is_asked && self.asking.load(SeqCst) != 0 {
             return None;
         }
-        let _acting = self.judge.begin(pair, if is_asked { PATIENCE } else { Duration::ZERO }, None)?;
+        let _acting = self.verifier.begin(pair, if is_asked { PATIENCE } else { Duration::ZERO }, None)?;
         // Another thread may have done it, or reset a device meanwhile, which takes the memory along that is used here.
         if let known @ Some(_) = self.lasting(pair) {
             return known;
@@ -81,8 +81,8 @@ impl Peers {
             let is_wanted = if is_asked { can[0] } else { can.contains(&true) };
             let plan = self.plan(library, pair, purpose);
             if is_wanted && !self.look_up(hip, &plan, can) {
-                self.judge.lock().asked.entry(ordered(pair[0], pair[1])).or_default().mark();
-                let _ = self.judge.verify_path(hip, &plan, can);
+                self.verifier.lock().asked.entry(ordered(pair[0], pair[1])).or_default().mark();
+                let _ = self.verifier.verify_path(hip, &plan, can);
             }
         });
         self.note(pair);
@@ -92,7 +92,7 @@ impl Peers {
     /// Whether HIP may be asked for a verification: a capture might not bear it, nor a pending error that only the program clears.
     fn may_ask(&self, hip: &impl Hip) -> bool {
         let is_empty = || hip.last_error() == Some(Code::SUCCESS) || !hip.keeps_last_error();
-        self.judge.admits() && !captures::may_be_under_way() && is_empty()
+        self.verifier.admits() && !captures::may_be_under_way() && is_empty()
     }
 
     /// Whether these are two devices, as far as they are told apart.
@@ -120,15 +120,15 @@ impl Peers {
         if !can.contains(&true) || self.lasting(plan.pair()).is_some() {
             return true;
         }
-        match self.judge.check_verdicts(hip, plan, can) {
+        match self.verifier.check_verdicts(hip, plan, can) {
             Ok(has_passed) => {
                 if has_passed {
-                    self.judge.passed(plan);
+                    self.verifier.passed(plan);
                 }
                 has_passed
             }
             Err(failure) => {
-                self.judge.failed(hip, plan, &failure);
+                self.verifier.failed(hip, plan, &failure);
                 true
             }
         }
@@ -137,7 +137,7 @@ impl Peers {
     /// Decides about the pair anew; once it is known there is nothing more to be tried.
     fn note(&self, pair: [u8; 2]) {
         if self.lasting(pair).is_some() {
-            self.judge.lock().asked.remove(&ordered(pair[0], pair[1]));
+            self.verifier.lock().asked.remove(&ordered(pair[0], pair[1]));
         }
         self.invalidate();
     }
@@ -145,7 +145,7 @@ impl Peers {
     fn plan(&self, library: usize, pair: [u8; 2], purpose: Purpose) -> Plan {
         let [src, dst] = pair.map(|device| Place::new(Kind::Plain, device, 0));
         let contexts = pair.map(|device| (device.into(), library as u64));
-        let has_access = self.judge.lock().is_any_the_programs(pair);
+        let has_access = self.verifier.lock().is_any_the_programs(pair);
         let purpose = if has_access { Purpose::Check } else { purpose };
         Plan { src, dst, kind: Kind::Plain, purpose, contexts, pools: [None; 2] }
     }

@@ -11,8 +11,8 @@ use crate::model::Hidden;
 use crate::objects::memory::Kind;
 use crate::os;
 use crate::policy::access::PairState;
-use crate::policy::access::judge::{PATIENCE, Purpose};
-use crate::policy::access::registry::{Ours, Owner, ordered};
+use crate::policy::access::registry::{AllocationOwner, Ours, ordered};
+use crate::policy::access::verifier::{PATIENCE, Purpose};
 
 /// The call in place of a function that enables or disables access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl Peers {
     pub(crate) fn pair_state(&self, device: u8, peer: u8) -> Option<PairState> {
         let is_decided = self.libraries.iter().any(|library| library.cells.decided(device, peer).is_some());
         let state = {
-            let registry = self.judge.lock();
+            let registry = self.verifier.lock();
             let is_known = is_decided
                 || registry.verification(Kind::Plain, device, peer).is_some()
                 || registry.asked.contains_key(&ordered(device, peer));
@@ -59,7 +59,7 @@ impl Peers {
     }
 
     pub(crate) fn why_hidden(&self, device: i32, peer: i32) -> Option<Hidden> {
-        self.judge.lock().why_hidden(device, peer)
+        self.verifier.lock().why_hidden(device, peer)
     }
 
     /// Decides about a call that enables access from the current device; ends with [`Peers::asked`].
@@ -87,13 +87,13 @@ impl Peers {
 
     /// A pair whose path is broken looks like devices without a path, but for what the program has already.
     fn unless_refused(&self, library: usize, link @ [from, to]: [u8; 2]) -> AccessCall {
-        let is_refused = self.judge.lock().is_refused(from.into(), to.into());
+        let is_refused = self.verifier.lock().is_refused(from.into(), to.into());
         if is_refused && !self.is_the_programs(library, link) { AccessCall::Unreachable } else { AccessCall::Forward }
     }
 
     fn is_the_programs(&self, library: usize, link: [u8; 2]) -> bool {
         let numbers = self.numbers(library, link);
-        numbers.is_some_and(|(from, to)| self.judge.lock().link(from, to).is_some_and(|link| link.program))
+        numbers.is_some_and(|(from, to)| self.verifier.lock().link(from, to).is_some_and(|link| link.program))
     }
 
     /// Lets another thread finish with a link, which may have much memory to map; not for ever, since it may have been ended. If the link
@@ -101,9 +101,9 @@ impl Peers {
     pub(super) fn take(&self, library: usize, link: [u8; 2], now: Ours) -> bool {
         const MOST: Duration = Duration::from_secs(10);
         let Some((from, to)) = self.numbers(library, link) else { return false };
-        let is_changing = || self.judge.lock().link(from, to).is_some_and(|link| link.ours == Ours::Intended);
+        let is_changing = || self.verifier.lock().link(from, to).is_some_and(|link| link.ours == Ours::Intended);
         os::until(MOST, || !is_changing());
-        let mut registry = self.judge.lock();
+        let mut registry = self.verifier.lock();
         let is_ours = registry.link(from, to).is_some_and(|link| link.ours == Ours::Held);
         if is_ours {
             registry.link_mut(from, to).ours = now;
@@ -115,18 +115,18 @@ impl Peers {
         if self.take(library, link, Ours::Intended)
             && let Some((from, to)) = self.numbers(library, link)
         {
-            os::finally(|| self.judge.lock().link_mut(from, to).ours = Ours::No, disable);
+            os::finally(|| self.verifier.lock().link_mut(from, to).ours = Ours::No, disable);
         }
     }
 
     fn asking(&self, hip: &impl Hip, peer: i32, decide: impl FnOnce([u8; 2]) -> AccessCall) -> PendingAccess {
         self.asking.fetch_add(1, SeqCst);
-        let is_left = self.judge.lock().access != config::Access::Auto;
-        if is_left && !self.judge.admits() && !self.judge.blocks() {
+        let is_left = self.verifier.lock().access != config::Access::Auto;
+        if is_left && !self.verifier.admits() && !self.verifier.blocks() {
             return PendingAccess::FORWARD;
         }
         let Some(device) = hip.current_device() else { return PendingAccess::FORWARD };
-        let is_denied = self.judge.lock().is_denied(device, peer);
+        let is_denied = self.verifier.lock().is_denied(device, peer);
         if is_denied {
             return PendingAccess { ask: AccessCall::Unreachable, link: None };
         }
@@ -137,7 +137,7 @@ impl Peers {
     pub(crate) fn asked(&self, library: usize, asked: PendingAccess, enables: bool, ret: Code) {
         let link = asked.link.filter(|_| ret == Code::SUCCESS);
         if let Some((from, to)) = link.and_then(|link| self.numbers(library, link)) {
-            self.judge.lock().link_mut(from, to).program = enables;
+            self.verifier.lock().link_mut(from, to).program = enables;
         }
         count_ended(&self.asking);
     }
@@ -156,8 +156,8 @@ impl Peers {
         let Some(current) = hip.current_device() else { return };
         let Ok(device) = u8::try_from(current) else { return };
         // Calls of ours with them end first.
-        let _acting = self.judge.begin([device; 2], PATIENCE, None);
-        self.judge.lock().reset_scratch((device.into(), library as u64));
+        let _acting = self.verifier.begin([device; 2], PATIENCE, None);
+        self.verifier.lock().reset_scratch((device.into(), library as u64));
         let is_empty = hip.last_error() == Some(Code::SUCCESS);
         for link @ [from, to] in self.links_of(library, device) {
             self.disable(library, link, || {
@@ -175,9 +175,9 @@ impl Peers {
     }
 
     fn links_of(&self, library: usize, device: u8) -> Vec<[u8; 2]> {
-        let registry = self.judge.lock();
+        let registry = self.verifier.lock();
         let device_of = |number| match registry.owner(number)? {
-            Owner::Context { id, device, .. } if id == library as u64 => u8::try_from(device).ok(),
+            AllocationOwner::Context { id, device, .. } if id == library as u64 => u8::try_from(device).ok(),
             _ => None,
         };
         let links = registry.links().filter_map(|link| Some([device_of(link.from)?, device_of(link.to)?]));

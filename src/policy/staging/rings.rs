@@ -77,8 +77,8 @@ impl Entry {
     }
 }
 
-/// Whether a ring takes a step of a copy.
-pub(crate) enum Begun {
+/// The reply of a ring that is asked to take the next step of a copy.
+pub(crate) enum StepAdmission {
     /// It does. The memory may have been divided otherwise before. The mark is to be recorded after the step.
     Taken { is_divided_anew: bool, mark: usize },
     /// Not now: it is in use, or its streams have too much to do.
@@ -300,11 +300,11 @@ impl Rings {
     }
 
     /// Takes a ring that was kept, for the next step of its copy.
-    pub(crate) fn begin_step(&self, driver: &impl Stager, step: &Transfer) -> Begun {
+    pub(crate) fn begin_step(&self, driver: &impl Stager, step: &Transfer) -> StepAdmission {
         match self.with(&step.ring, |entry| std::mem::replace(&mut entry.is_taken, true)) {
-            None => return Begun::Gone,
+            None => return StepAdmission::Gone,
             // By a handler's copy, or another thread's.
-            Some(true) => return Begun::Full,
+            Some(true) => return StepAdmission::Full,
             Some(false) => {}
         }
         let is_done = driver.is_ring_done(&step.ring);
@@ -313,7 +313,7 @@ impl Rings {
             // A step that is too long for any stream has to wait there.
             if !is_done && queued > QUEUED {
                 entry.is_taken = false;
-                return Begun::Full;
+                return StepAdmission::Full;
             }
             entry.queued = queued;
             if is_done {
@@ -321,9 +321,9 @@ impl Rings {
             }
             entry.note_step(step.ends);
             let is_divided_anew = std::mem::replace(&mut entry.piece, step.piece) != step.piece;
-            Begun::Taken { is_divided_anew, mark: entry.mark(entry.steps) }
+            StepAdmission::Taken { is_divided_anew, mark: entry.mark(entry.steps) }
         };
-        self.with(&step.ring, begin).unwrap_or(Begun::Gone)
+        self.with(&step.ring, begin).unwrap_or(StepAdmission::Gone)
     }
 
     /// A step was submitted, all of it or some.

@@ -211,7 +211,7 @@ fn copies_that_are_read_back_have_rings_of_their_size_and_the_next_copy_knows() 
     let staged = process.take(5, LEAST).unwrap();
     process.staging.rings.keep(&staged.ring, 7);
     let begins_anew = || match process.staging.rings.begin_step(&process.driver, &staged) {
-        Begun::Taken { is_divided_anew, .. } => is_divided_anew,
+        StepAdmission::Taken { is_divided_anew, .. } => is_divided_anew,
         _ => panic!("it is there, and nobody has it"),
     };
     assert!(begins_anew(), "it was read back");
@@ -235,7 +235,7 @@ fn memory_of_each_copy_that_is_under_way_is_in_use_until_it_is_made() {
             BUSY.with_borrow_mut(BTreeSet::clear);
         }
         let begun = process.staging.rings.begin_step(&process.driver, &step);
-        let Begun::Taken { mark, .. } = begun else { panic!("it is there, and nobody has it") };
+        let StepAdmission::Taken { mark, .. } = begun else { panic!("it is there, and nobody has it") };
         PAST.with_borrow_mut(|past| past.remove(&mark));
         BUSY.with_borrow_mut(|busy| busy.insert(step.ring.host.address));
         process.staging.rings.end_step(&step.ring, 7, true);

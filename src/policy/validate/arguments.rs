@@ -1,6 +1,6 @@
 //! Faults that a call's arguments show by themselves, or by what the driver knows of them.
 
-use super::call::{Given, Seen, Side, Sides};
+use super::call::{CallView, Operand, Side, Sides};
 use super::objects::{Object, Part, check_both, check_object};
 use super::rights;
 use crate::api::Layer;
@@ -10,7 +10,7 @@ use crate::objects::Objects;
 use crate::policy::driver::Driver;
 
 /// The findings about a call's arguments, the weightiest first.
-pub(super) fn check(driver: &impl Driver, objects: &Objects, seen: &Seen<'_>) -> Vec<Finding> {
+pub(super) fn check(driver: &impl Driver, objects: &Objects, seen: &CallView<'_>) -> Vec<Finding> {
     if seen.devices.is_none() {
         return Vec::new();
     }
@@ -31,7 +31,7 @@ fn bad_ordinal(count: Option<i32>, name: impl FnOnce() -> String, ordinal: i32) 
 
 // ---- Peer access ----
 
-fn check_access(driver: &impl Driver, seen: &Seen<'_>, named: Named) -> Vec<Finding> {
+fn check_access(driver: &impl Driver, seen: &CallView<'_>, named: Named) -> Vec<Finding> {
     let mut found = Vec::new();
     let (peer, is_current) = match named {
         Named::Context(context) => {
@@ -48,7 +48,7 @@ fn check_access(driver: &impl Driver, seen: &Seen<'_>, named: Named) -> Vec<Find
 }
 
 /// Whether the current context and the peer's are any.
-fn check_contexts(driver: &impl Driver, seen: &Seen<'_>, peer: usize, found: &mut Vec<Finding>) {
+fn check_contexts(driver: &impl Driver, seen: &CallView<'_>, peer: usize, found: &mut Vec<Finding>) {
     let of = |rule, what| Finding::new(rule, seen.layer(), what);
     match driver.current_context() {
         None => found.push(of(Rule::AccessNoContext, "no context is current in this thread".to_owned())),
@@ -68,7 +68,7 @@ fn check_contexts(driver: &impl Driver, seen: &Seen<'_>, peer: usize, found: &mu
 /// Adds the faults of a peer, as it is named and by its ordinal, and of the flags. `is_current` says that a peer on the current device
 /// is the current context.
 pub(super) fn check_peer(
-    seen: &Seen<'_>,
+    seen: &CallView<'_>,
     (named, peer, is_current): (Named, Option<i32>, bool),
     has_path: impl Fn([i32; 2]) -> bool,
     found: &mut Vec<Finding>,
@@ -100,7 +100,7 @@ pub(super) fn check_peer(
     }
 }
 
-pub(super) fn check_query(seen: &Seen<'_>, query: Access) -> Vec<Finding> {
+pub(super) fn check_query(seen: &CallView<'_>, query: Access) -> Vec<Finding> {
     let mut found = Vec::new();
     let mut add = |rule, what| found.push(Finding::new(rule, seen.layer(), what));
     let Access::Query { output, attribute, device, peer, .. } = query else { return found };
@@ -142,7 +142,7 @@ pub(super) fn unreadable(request: &Request<'_>) -> Option<Finding> {
     Some(Finding::new(Rule::Copy3dNullParameters, request.function.layer(), format!("{name}{what}")))
 }
 
-fn check_copy(driver: &impl Driver, objects: &Objects, seen: &Seen<'_>) -> Vec<Finding> {
+fn check_copy(driver: &impl Driver, objects: &Objects, seen: &CallView<'_>) -> Vec<Finding> {
     let layer = seen.layer();
     let mut found: Vec<Finding> = unreadable(seen.request).into_iter().collect();
     let Some(call) = Sides::of(seen.request) else { return found };
@@ -154,7 +154,7 @@ fn check_copy(driver: &impl Driver, objects: &Objects, seen: &Seen<'_>) -> Vec<F
         check_place(driver, seen, side, &mut found);
     }
     // So NVIDIA's runtimes ask the driver for a 3D copy of nothing, whatever they were given.
-    let is_of_no_memory = call.sides.iter().all(|side| side.given == Given::Device(0));
+    let is_of_no_memory = call.sides.iter().all(|side| side.given == Operand::Device(0));
     let is_of_nothing = call.is_empty() && (!call.is_3d || layer == Layer::Driver && is_of_no_memory);
     if !is_of_nothing {
         for side in &call.sides {
@@ -210,17 +210,17 @@ fn as_of_zero_bytes(layer: Layer, finding: Finding) -> Option<Finding> {
     }
 }
 
-pub(super) fn bad_device(seen: &Seen<'_>, side: &Side) -> Option<Finding> {
+pub(super) fn bad_device(seen: &CallView<'_>, side: &Side) -> Option<Finding> {
     let what = bad_ordinal(seen.devices, || format!("{}Device", side.name), side.ordinal?)?;
     Some(Finding::new(Rule::CopyDeviceOrdinal, seen.layer(), what))
 }
 
 /// Whether ordinal and context are any.
-fn check_place(driver: &impl Driver, seen: &Seen<'_>, side: &Side, found: &mut Vec<Finding>) {
+fn check_place(driver: &impl Driver, seen: &CallView<'_>, side: &Side, found: &mut Vec<Finding>) {
     let (layer, name) = (seen.layer(), side.name);
     found.extend(bad_device(seen, side));
     match (side.context, side.given) {
-        (Some(0), Given::Device(_)) => {
+        (Some(0), Operand::Device(_)) => {
             found.push(Finding::new(Rule::CopyNullContext, layer, format!("{name}Context is NULL")));
         }
         (Some(context), _) if context != 0 && driver.context_id(context).is_none() => {
@@ -236,14 +236,14 @@ pub(super) fn check_given(layer: Layer, side: &Side, found: &mut Vec<Finding>) {
     let name = side.name;
     let mut add = |rule, what| found.push(Finding::new(rule, layer, what));
     match side.given {
-        Given::Device(0) => add(Rule::CopyNullPointer, format!("{name} is NULL")),
-        Given::Nothing => add(Rule::Copy3dNoMemory, format!("{name} has neither an array nor a pointer")),
-        Given::Both { array, pointer } => {
+        Operand::Device(0) => add(Rule::CopyNullPointer, format!("{name} is NULL")),
+        Operand::Nothing => add(Rule::Copy3dNoMemory, format!("{name} has neither an array nor a pointer")),
+        Operand::Both { array, pointer } => {
             let what = format!("{name}Array={array:#x} and {name}Ptr.ptr={pointer:#x} are both set");
             add(Rule::Copy3dArrayAndPointer, what);
         }
-        Given::Type(kind) => add(Rule::Copy3dMemoryType, format!("{name}MemoryType={kind}")),
-        Given::Device(_) | Given::Any(_) | Given::Array(_) => {}
+        Operand::Type(kind) => add(Rule::Copy3dMemoryType, format!("{name}MemoryType={kind}")),
+        Operand::Device(_) | Operand::Any(_) | Operand::Array(_) => {}
     }
     if side.lod != 0 {
         add(Rule::Copy3dReservedField, format!("{name}LOD={}", side.lod));

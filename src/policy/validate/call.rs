@@ -11,8 +11,9 @@ use crate::policy::access::Standing;
 use crate::policy::driver::Driver;
 use crate::policy::hip::Before;
 
+/// A call, as rules see it: its request, its result, and the state around it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Seen<'a> {
+pub(crate) struct CallView<'a> {
     pub(crate) request: &'a Request<'a>,
     /// The code that it returned; none before it is made.
     pub(crate) ret: Option<Code>,
@@ -30,7 +31,7 @@ pub(crate) struct Seen<'a> {
     pub(crate) pair: Option<[i32; 2]>,
 }
 
-impl<'a> Seen<'a> {
+impl<'a> CallView<'a> {
     pub(crate) fn of(driver: &impl Driver, request: &'a Request<'a>, ret: Option<Code>) -> Self {
         let device = driver.current_context().and_then(|context| driver.device_of_context(context));
         let devices = Some(driver.device_count()).filter(|&count| count > 0);
@@ -63,9 +64,9 @@ impl<'a> Seen<'a> {
     }
 }
 
-/// One side of a copy, as the program gave it.
+/// The source or destination argument of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Given {
+pub(crate) enum Operand {
     /// A pointer, NULL perhaps, that must be memory of a device.
     Device(u64),
     /// A pointer to any memory.
@@ -85,7 +86,7 @@ pub(crate) enum Given {
 pub(crate) struct Side {
     /// `src` or `dst`.
     pub(crate) name: &'static str,
-    pub(crate) given: Given,
+    pub(crate) given: Operand,
     /// The device, for the runtime.
     pub(crate) ordinal: Option<i32>,
     /// The context, for the driver.
@@ -133,14 +134,14 @@ impl Sides {
     }
 
     pub(crate) fn has_array(&self) -> bool {
-        self.sides.iter().any(|side| matches!(side.given, Given::Array(_) | Given::Both { .. }))
+        self.sides.iter().any(|side| matches!(side.given, Operand::Array(_) | Operand::Both { .. }))
     }
 }
 
 fn sides_of_linear(copy: &Memcpy) -> [Side; 2] {
     let of = |name, address, named: Named| Side {
         name,
-        given: Given::Device(address),
+        given: Operand::Device(address),
         ordinal: named.ordinal(),
         context: match named {
             Named::Context(context) => Some(context),
@@ -159,10 +160,10 @@ fn sides_of_runtime(copy: &Memcpy, parms: &cudaMemcpy3DPeerParms) -> [Side; 2] {
     let of = |name, array, pointer: cudaPitchedPtr, named: Named, position: [usize; 3]| Side {
         name,
         given: match (array, pointer.ptr) {
-            (0, 0) => Given::Nothing,
-            (0, pointer) => Given::Any(pointer as u64),
-            (array, 0) => Given::Array(array),
-            (array, pointer) => Given::Both { array, pointer: pointer as u64 },
+            (0, 0) => Operand::Nothing,
+            (0, pointer) => Operand::Any(pointer as u64),
+            (array, 0) => Operand::Array(array),
+            (array, pointer) => Operand::Both { array, pointer: pointer as u64 },
         },
         ordinal: named.ordinal(),
         context: None,
@@ -179,14 +180,14 @@ fn sides_of_runtime(copy: &Memcpy, parms: &cudaMemcpy3DPeerParms) -> [Side; 2] {
 
 fn sides_of_driver(copy: &Memcpy, peer: &CUDA_MEMCPY3D_PEER) -> [Side; 2] {
     let given = |kind, host: usize, device: u64, array| match (kind, array) {
-        (MEMORYTYPE_HOST, _) if host == 0 => Given::Nothing,
-        (MEMORYTYPE_HOST, _) => Given::Any(host as u64),
-        (MEMORYTYPE_DEVICE, _) => Given::Device(device),
-        (MEMORYTYPE_UNIFIED, _) if device == 0 => Given::Nothing,
-        (MEMORYTYPE_UNIFIED, _) => Given::Any(device),
-        (MEMORYTYPE_ARRAY, 0) => Given::Nothing,
-        (MEMORYTYPE_ARRAY, array) => Given::Array(array),
-        _ => Given::Type(kind),
+        (MEMORYTYPE_HOST, _) if host == 0 => Operand::Nothing,
+        (MEMORYTYPE_HOST, _) => Operand::Any(host as u64),
+        (MEMORYTYPE_DEVICE, _) => Operand::Device(device),
+        (MEMORYTYPE_UNIFIED, _) if device == 0 => Operand::Nothing,
+        (MEMORYTYPE_UNIFIED, _) => Operand::Any(device),
+        (MEMORYTYPE_ARRAY, 0) => Operand::Nothing,
+        (MEMORYTYPE_ARRAY, array) => Operand::Array(array),
+        _ => Operand::Type(kind),
     };
     // That of an array is ignored, memory of the host has none, and a regular copy names none.
     let has_context = |kind| is_pointer(kind) && copy.src_named != Named::Pointer;

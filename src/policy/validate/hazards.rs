@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use super::call::{Given, Seen, Sides};
+use super::call::{CallView, Operand, Sides};
 use crate::model::{Finding, Named, Path, Rule, Why, counters};
 use crate::objects::streams::{self, Known};
 use crate::objects::{Objects, captures};
@@ -13,7 +13,7 @@ const COPIES: u64 = 16;
 const BYTES: u64 = 1 << 20;
 
 /// Adds what is dangerous or slow about a copy that has succeeded.
-pub(super) fn find(driver: &impl Driver, objects: &Objects, seen: &Seen<'_>, found: &mut Vec<Finding>) {
+pub(super) fn find(driver: &impl Driver, objects: &Objects, seen: &CallView<'_>, found: &mut Vec<Finding>) {
     let Some(call) = Sides::of(seen.request) else { return };
     if call.is_empty() {
         return;
@@ -28,7 +28,7 @@ pub(super) fn find(driver: &impl Driver, objects: &Objects, seen: &Seen<'_>, fou
     check_path(driver, seen, devices, found);
 }
 
-fn is_regular(seen: &Seen<'_>) -> bool {
+fn is_regular(seen: &CallView<'_>) -> bool {
     seen.request.copy().is_some_and(|copy| copy.src_named == Named::Pointer)
 }
 
@@ -36,8 +36,8 @@ fn is_regular(seen: &Seen<'_>) -> bool {
 fn devices(driver: &impl Driver, objects: &Objects, call: &Sides) -> Option<[i32; 2]> {
     let device = |index: usize| {
         let address = match call.sides.get(index)?.given {
-            Given::Device(address) | Given::Any(address) => address,
-            Given::Array(array) => return objects.arrays.made_in(array).map(|(.., device)| device),
+            Operand::Device(address) | Operand::Any(address) => address,
+            Operand::Array(array) => return objects.arrays.made_in(array).map(|(.., device)| device),
             _ => return None,
         };
         let memory = driver.memory(address)?;
@@ -51,7 +51,7 @@ fn devices(driver: &impl Driver, objects: &Objects, call: &Sides) -> Option<[i32
 fn check_stream(
     driver: &impl Driver,
     objects: &Objects,
-    seen: &Seen<'_>,
+    seen: &CallView<'_>,
     (stream, devices): (usize, [i32; 2]),
     found: &mut Vec<Finding>,
 ) {
@@ -84,7 +84,7 @@ fn check_stream(
 fn check_synchronous(
     driver: &impl Driver,
     objects: &Objects,
-    seen: &Seen<'_>,
+    seen: &CallView<'_>,
     devices: [i32; 2],
     found: &mut Vec<Finding>,
 ) {
@@ -103,13 +103,13 @@ fn check_synchronous(
 }
 
 /// The finding about a copy that was made on a path that is blocked.
-pub(super) fn blocked(seen: &Seen<'_>, [src, dst]: [impl Display; 2]) -> Finding {
+pub(super) fn blocked(seen: &CallView<'_>, [src, dst]: [impl Display; 2]) -> Finding {
     let what = format!("a copy from device {src} to device {dst} was {}", Path::Broken);
     Finding::new(Rule::DataBlocked, seen.layer(), what)
 }
 
 /// Whether the copy took a detour that the program could have spared it.
-fn check_path(driver: &impl Driver, seen: &Seen<'_>, [src, dst]: [i32; 2], found: &mut Vec<Finding>) {
+fn check_path(driver: &impl Driver, seen: &CallView<'_>, [src, dst]: [i32; 2], found: &mut Vec<Finding>) {
     let rule = match seen.path {
         Some(Path::Broken) => return found.push(blocked(seen, [src, dst])),
         Some(Path::Staged(Why::NotEnabled)) => Rule::StagedNeverEnabled,
@@ -133,7 +133,7 @@ fn check_path(driver: &impl Driver, seen: &Seen<'_>, [src, dst]: [i32; 2], found
 }
 
 /// Adds what a run of copies from one place shows.
-pub(super) fn of_run(seen: &Seen<'_>, run: Run, found: &mut Vec<Finding>) {
+pub(super) fn of_run(seen: &CallView<'_>, run: Run, found: &mut Vec<Finding>) {
     if run.is_small() {
         let what = format!("{} copies of less than {SMALL} bytes in a row", run.small);
         found.push(Finding::new(Rule::SlowSmallCopies, seen.layer(), what));

@@ -2,7 +2,7 @@
 //! the place of the program's last error.
 
 use super::arguments::{bad_device, check_given, check_peer, check_query, unreadable};
-use super::call::{Given, Seen, Side, Sides, pitch_name};
+use super::call::{CallView, Operand, Side, Sides, pitch_name};
 use super::hazards::blocked;
 use super::objects::{Object, Part, check_both, check_object};
 use super::returned::{explain, unsupported};
@@ -16,7 +16,7 @@ use crate::policy::hip::End;
 
 impl Validate {
     /// The finding before a call of HIP is made, by what is known of the ends of its copy: see [`Validate::before`].
-    pub(crate) fn before_hip(&self, seen: &Seen<'_>, ends: [End; 2]) -> Option<Finding> {
+    pub(crate) fn before_hip(&self, seen: &CallView<'_>, ends: [End; 2]) -> Option<Finding> {
         let mut wrong = check(seen, ends);
         if !self.is_strict() {
             return wrong.into_iter().find(|finding| crashes_hip(finding.rule));
@@ -27,7 +27,7 @@ impl Validate {
     }
 
     /// The findings about a call of HIP that has returned. `traffic` is the copy's, if it is known.
-    pub(crate) fn after_hip(&self, seen: &Seen<'_>, ends: [End; 2], traffic: Option<Traffic>) -> Vec<Finding> {
+    pub(crate) fn after_hip(&self, seen: &CallView<'_>, ends: [End; 2], traffic: Option<Traffic>) -> Vec<Finding> {
         let mut wrong = check(seen, ends);
         match seen.ret {
             Some(Code::SUCCESS) if seen.request.copy().is_some() => {
@@ -63,7 +63,7 @@ pub(crate) fn is_clean(copy: &Memcpy, known: impl Fn(u64) -> Option<(Place, u64)
 }
 
 /// The faults of a call's arguments.
-fn check(seen: &Seen<'_>, ends: [End; 2]) -> Vec<Finding> {
+fn check(seen: &CallView<'_>, ends: [End; 2]) -> Vec<Finding> {
     let mut found = Vec::new();
     match seen.request.asks {
         Asks::Copy(_) => check_copy(seen, ends, &mut found),
@@ -77,7 +77,7 @@ fn check(seen: &Seen<'_>, ends: [End; 2]) -> Vec<Finding> {
 }
 
 /// Adds the faults of a copy, in the order in which HIP checks them.
-fn check_copy(seen: &Seen<'_>, ends: [End; 2], found: &mut Vec<Finding>) {
+fn check_copy(seen: &CallView<'_>, ends: [End; 2], found: &mut Vec<Finding>) {
     found.extend(unreadable(seen.request));
     let Some(copy) = Sides::of(seen.request) else { return };
     found.extend(copy.sides.iter().filter_map(|side| bad_device(seen, side)));
@@ -100,7 +100,7 @@ fn check_copy(seen: &Seen<'_>, ends: [End; 2], found: &mut Vec<Finding>) {
 
 /// One side of a copy, by what was known before the call.
 fn object(copy: &Sides, side: &Side, known: End) -> Object {
-    let (Given::Device(address) | Given::Any(address)) = side.given else { return Object::Other };
+    let (Operand::Device(address) | Operand::Any(address)) = side.given else { return Object::Other };
     let rule = match known {
         End::NotAsked => return Object::Other,
         End::Unregistered => Rule::CopyHostMemory,
@@ -118,7 +118,7 @@ fn object(copy: &Sides, side: &Side, known: End) -> Object {
 }
 
 /// Which side's rows go past its pitch, in a 3D copy that HIP has refused.
-fn beyond_rows(seen: &Seen<'_>) -> Option<String> {
+fn beyond_rows(seen: &CallView<'_>) -> Option<String> {
     let copy = Sides::of(seen.request).filter(|copy| copy.is_3d && !copy.has_array())?;
     let [width, ..] = copy.extent;
     let side = copy.sides.iter().find(|side| {
@@ -131,7 +131,7 @@ fn beyond_rows(seen: &Seen<'_>) -> Option<String> {
 }
 
 /// Explains an error that HIP returned for arguments which are right by what was known of them.
-fn by_arguments(seen: &Seen<'_>, ret: Code) -> Option<Finding> {
+fn by_arguments(seen: &CallView<'_>, ret: Code) -> Option<Finding> {
     let of = |rule, what| Some(Finding::new(rule, Layer::Hip, what));
     match ret {
         Code::INVALID_PITCH if seen.request.copy().is_some() => {

@@ -31,8 +31,8 @@ mod rights;
 #[cfg(test)]
 mod tests;
 
-use call::{Given, Sides};
-pub(crate) use call::{Seen, access_pair};
+pub(crate) use call::{CallView, access_pair};
+use call::{Operand, Sides};
 pub(crate) use hazards::Run;
 pub(crate) use hip::is_clean as is_clean_hip;
 
@@ -185,7 +185,7 @@ impl Validate {
 
     /// The finding before a call is made: in strict mode the documented error that the call is refused with, else what would
     /// crash the library, which can be said of at no other time.
-    pub(crate) fn before(&self, driver: &impl Driver, seen: &Seen<'_>) -> Option<Finding> {
+    pub(crate) fn before(&self, driver: &impl Driver, seen: &CallView<'_>) -> Option<Finding> {
         let mut wrong = arguments::check(driver, self.objects, seen);
         if self.is_strict() {
             // A code that the function's own page lists goes before one that is another page's.
@@ -198,7 +198,7 @@ impl Validate {
     }
 
     /// The findings about a call that has returned.
-    pub(crate) fn after(&self, driver: &impl Driver, seen: &Seen<'_>) -> Vec<Finding> {
+    pub(crate) fn after(&self, driver: &impl Driver, seen: &CallView<'_>) -> Vec<Finding> {
         if seen.has_succeeded() {
             self.revive(seen);
         }
@@ -225,7 +225,7 @@ impl Validate {
 
     /// Notes that a handle which was destroyed, and has been copied with, is there again, made in a way that is not seen. A copy of nothing is no
     /// proof of it: nobody looks at its handles, but the driver at the stream.
-    fn revive(&self, seen: &Seen<'_>) {
+    fn revive(&self, seen: &CallView<'_>) {
         let Some(call) = Sides::of(seen.request) else { return };
         let is_stream_used = !call.is_empty() || call.is_3d || seen.layer() == Layer::Driver;
         if let Some(stream) =
@@ -237,13 +237,13 @@ impl Validate {
             return;
         }
         for side in call.sides {
-            if let Given::Array(array) = side.given {
+            if let Operand::Array(array) = side.given {
                 self.objects.arrays.unmark_destroyed(array);
             }
         }
     }
 
-    pub(crate) fn of_run(&self, seen: &Seen<'_>, run: Run) -> Vec<Finding> {
+    pub(crate) fn of_run(&self, seen: &CallView<'_>, run: Run) -> Vec<Finding> {
         let mut found = Vec::new();
         hazards::of_run(seen, run, &mut found);
         found
@@ -262,7 +262,7 @@ impl Validate {
     }
 
     /// Remembers the devices of the contexts that a copy names.
-    fn remember(&self, driver: &impl Driver, seen: &Seen<'_>) {
+    fn remember(&self, driver: &impl Driver, seen: &CallView<'_>) {
         let contexts = seen.request.copy().map_or([0; 2], |copy| copy.contexts());
         for context in contexts.into_iter().filter(|&context| context != 0) {
             self.device_of(driver, context);
@@ -270,7 +270,7 @@ impl Validate {
     }
 
     /// Whether a program enables access to the same peer again and again. It has succeeded just now.
-    fn churn(&self, seen: &Seen<'_>) -> Option<Finding> {
+    fn churn(&self, seen: &CallView<'_>) -> Option<Finding> {
         /// So often is not by chance.
         const OFTEN: u32 = 4;
         let Some(model::Access::Enable { .. }) = seen.request.access() else { return None };
@@ -332,7 +332,7 @@ fn crashes_hip(rule: Rule) -> bool {
 }
 
 /// The pending error that a call of the runtime leaves and that is no failure of its own: a code, or 0.
-pub(crate) fn pending_after(seen: &Seen<'_>) -> i32 {
+pub(crate) fn pending_after(seen: &CallView<'_>) -> i32 {
     let changes_access =
         matches!(seen.request.function.effect(), Effect::Access(AccessKind::enable | AccessKind::disable));
     match seen.ret {
@@ -342,7 +342,7 @@ pub(crate) fn pending_after(seen: &Seen<'_>) -> i32 {
 }
 
 /// The finding about a call that meets a pending error, left by one about peer access or by one that is not checked.
-pub(crate) fn of_pending(code: Code, is_of_access: bool, seen: &Seen<'_>) -> Finding {
+pub(crate) fn of_pending(code: Code, is_of_access: bool, seen: &CallView<'_>) -> Finding {
     let who = if is_of_access { "an earlier call about peer access" } else { "a call that p2pshim does not check" };
     let name = crate::api::codes::name(seen.layer(), code).unwrap_or("an error");
     let what = if seen.request.copy().is_some() { "copy" } else { "call" };

@@ -1,6 +1,6 @@
 //! The sides of a copy: whether they hold what is copied.
 
-use super::call::{Given, Side, Sides, pitch_name};
+use super::call::{Operand, Side, Sides, pitch_name};
 use crate::api::{Function, Layer};
 use crate::model::{Finding, Rule};
 use crate::objects::Objects;
@@ -24,17 +24,17 @@ pub(super) enum Object {
 impl Object {
     pub(super) fn of(driver: &impl Driver, objects: &Objects, side: &Side) -> Self {
         let (address, may_be_host) = match side.given {
-            Given::Device(0) => return Self::Other,
-            Given::Device(address) => (address, false),
-            Given::Any(address) => (address, true),
-            Given::Array(array) => {
+            Operand::Device(0) => return Self::Other,
+            Operand::Device(address) => (address, false),
+            Operand::Any(address) => (address, true),
+            Operand::Array(array) => {
                 return match objects.arrays.find(array) {
                     Some(Array::There { shape: Some(shape), .. }) => Self::Array(shape),
                     Some(Array::Destroyed) => Self::DestroyedArray(array),
                     Some(Array::There { shape: None, .. }) | None => Self::Other,
                 };
             }
-            Given::Both { .. } | Given::Nothing | Given::Type(_) => return Self::Other,
+            Operand::Both { .. } | Operand::Nothing | Operand::Type(_) => return Self::Other,
         };
         match driver.memory(address) {
             Some(memory) => Self::Memory { address, memory },

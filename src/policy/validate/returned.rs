@@ -1,6 +1,6 @@
 //! The meaning of an error that the program gets.
 
-use super::call::{Given, Seen, Side, Sides};
+use super::call::{CallView, Operand, Side, Sides};
 use super::rights::refused;
 use crate::api::abi::Code;
 use crate::api::{Function, Layer, codes};
@@ -21,7 +21,7 @@ const CONTEXT_IS_DESTROYED: Code = Code(709);
 /// Explains an error that the program gets, by what is wrong with the arguments if that is it. `otherwise` is what explains it if
 /// nothing else does; with a context that is gone a stream is not blamed.
 pub(super) fn explain(
-    (objects, seen, ret): (&Objects, &Seen<'_>, Code),
+    (objects, seen, ret): (&Objects, &CallView<'_>, Code),
     wrong: Vec<Finding>,
     is_context_gone: impl FnOnce() -> bool,
     otherwise: impl FnOnce() -> Option<Finding>,
@@ -70,7 +70,7 @@ pub(super) fn explain(
 }
 
 /// Explains an error of CUDA by what only its driver knows.
-pub(super) fn by_driver(driver: &impl Driver, objects: &Objects, seen: &Seen<'_>, ret: Code) -> Option<Finding> {
+pub(super) fn by_driver(driver: &impl Driver, objects: &Objects, seen: &CallView<'_>, ret: Code) -> Option<Finding> {
     if seen.changes_access() && ret == Code::PEER_ACCESS_UNSUPPORTED {
         // Without a path in the hardware there is nothing to hide.
         let has_path = seen.pair.is_some_and(|[device, peer]| driver.can_access(device, peer) == Ok(true));
@@ -83,7 +83,7 @@ pub(super) fn by_driver(driver: &impl Driver, objects: &Objects, seen: &Seen<'_>
 }
 
 /// The finding about access that is not to be had: p2pshim refuses it, or the hardware.
-pub(super) fn unsupported(seen: &Seen<'_>, has_path: bool) -> Finding {
+pub(super) fn unsupported(seen: &CallView<'_>, has_path: bool) -> Finding {
     let hidden = seen.standing.and_then(|standing| standing.hidden).filter(|_| has_path);
     if let Some((pair, hidden)) = seen.pair.zip(hidden) {
         return hidden.finding(seen.layer(), pair);
@@ -142,7 +142,7 @@ fn lost(has_stream: bool) -> String {
 }
 
 /// How the state of a pair's access explains an error.
-fn of_access(seen: &Seen<'_>, ret: Code) -> Option<Finding> {
+fn of_access(seen: &CallView<'_>, ret: Code) -> Option<Finding> {
     let [device, peer] = names(seen.pair);
     let (rule, what) = match ret {
         _ if !seen.changes_access() => return None,
@@ -167,7 +167,7 @@ fn names(pair: Option<[i32; 2]>) -> [String; 2] {
 }
 
 /// The finding about a device that has as many peers as it can have: it names them, and says whether copies are direct all the same.
-fn limit(seen: &Seen<'_>, [device, peer]: [&str; 2]) -> String {
+fn limit(seen: &CallView<'_>, [device, peer]: [&str; 2]) -> String {
     let (peers, is_reached) = seen.standing.map_or((&[][..], false), |it| (&it.peers[..], it.is_reached));
     let list: Vec<String> = peers.iter().map(ToString::to_string).collect();
     let has = match list.len() {
@@ -188,23 +188,23 @@ pub(super) fn is_current_context_gone(driver: &impl Driver) -> bool {
 }
 
 /// The end of a copy that was mapped by the program, and is not its own device's to use.
-fn unreachable_mapping(driver: &impl Driver, objects: &Objects, seen: &Seen<'_>) -> Option<String> {
+fn unreachable_mapping(driver: &impl Driver, objects: &Objects, seen: &CallView<'_>) -> Option<String> {
     let call = Sides::of(seen.request).filter(|call| !call.is_empty())?;
     let is_out_of_reach = |side: &&Side| {
-        let (Given::Device(address) | Given::Any(address)) = side.given else { return false };
+        let (Operand::Device(address) | Operand::Any(address)) = side.given else { return false };
         let memory = driver.memory(address).filter(|memory| memory.holder == Holder::Mapped);
         memory.is_some_and(|memory| !driver.mapped_access(address, memory.device))
     };
     let side = call.sides.iter().find(is_out_of_reach)?;
-    let (Given::Device(address) | Given::Any(address)) = side.given else { return None };
+    let (Operand::Device(address) | Operand::Any(address)) = side.given else { return None };
     Some(format!("{} is mapped memory that its own device cannot access{}", side.name, refused(objects, address)))
 }
 
 /// Which side's slices are shorter than the extent. With one slice the documentation does not mind, but the hardware does.
-fn short_slice(seen: &Seen<'_>) -> Option<String> {
+fn short_slice(seen: &CallView<'_>) -> Option<String> {
     let call = Sides::of(seen.request).filter(|call| call.is_3d && !call.is_empty())?;
     let [_, height, _] = call.extent;
-    let is_short = |side: &&Side| matches!(side.given, Given::Device(_) | Given::Any(_)) && side.rows < height;
+    let is_short = |side: &&Side| matches!(side.given, Operand::Device(_) | Operand::Any(_)) && side.rows < height;
     let side = call.sides.iter().find(is_short)?;
     Some(format!("{} has slices of {} rows, fewer than the extent's height of {height}", side.name, side.rows))
 }

@@ -1,6 +1,6 @@
 //! Memory with rights of its own: of pools, and mapped by the program.
 
-use super::call::{Seen, Side};
+use super::call::{CallView, Side};
 use crate::api::{Layer, codes};
 use crate::model::{Finding, Named, Rule};
 use crate::objects::{Objects, captures};
@@ -18,7 +18,7 @@ pub(super) fn refused(objects: &Objects, address: u64) -> String {
 pub(super) fn check(
     driver: &impl Driver,
     objects: &Objects,
-    seen: &Seen<'_>,
+    seen: &CallView<'_>,
     side: &Side,
     (address, memory): (u64, Memory),
 ) -> Option<Finding> {

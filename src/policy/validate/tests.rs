@@ -44,7 +44,7 @@ impl Process {
     }
 
     /// The rules that speak of a call that has returned, and the codes that they name.
-    fn after(&self, seen: &Seen<'_>) -> Vec<(Rule, Option<i32>)> {
+    fn after(&self, seen: &CallView<'_>) -> Vec<(Rule, Option<i32>)> {
         let found = self.validate.after(&self.driver, seen);
         found.into_iter().map(|finding| (finding.rule, finding.code.map(|code| code.0))).collect()
     }
@@ -75,8 +75,8 @@ fn request(function: Function, values: &[Value]) -> Request<'_> {
     Request::new(function, values, |_| Shape::Linear)
 }
 
-fn seen<'a>(request: &'a Request<'a>, ret: Option<i32>) -> Seen<'a> {
-    Seen::of(&Fake::new(), request, ret.map(Code))
+fn seen<'a>(request: &'a Request<'a>, ret: Option<i32>) -> CallView<'a> {
+    CallView::of(&Fake::new(), request, ret.map(Code))
 }
 
 fn pointer(address: u64) -> Value {
@@ -243,7 +243,7 @@ fn after_detours_are_reported_by_their_reason() {
         let path = Some(Path::Staged(why));
         let values = good();
         let request = request(RUNTIME, &values);
-        let seen = Seen { path, ..seen(&request, Some(0)) };
+        let seen = CallView { path, ..seen(&request, Some(0)) };
         assert_eq!(process.after(&seen), rule.map(|rule| (rule, None)).into_iter().collect::<Vec<_>>());
         assert_eq!(is_detour(path), rule.is_some());
     }
@@ -251,7 +251,7 @@ fn after_detours_are_reported_by_their_reason() {
     let without = Process { driver: Fake { no_path, ..Fake::new() }, ..Process::new() };
     let values = good();
     let request = request(RUNTIME, &values);
-    let seen = Seen { path: Some(Path::Staged(Why::NotEnabled)), ..seen(&request, Some(0)) };
+    let seen = CallView { path: Some(Path::Staged(Why::NotEnabled)), ..seen(&request, Some(0)) };
     assert_eq!(without.after(&seen), [], "the two could not access each other");
 }
 

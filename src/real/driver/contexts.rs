@@ -88,7 +88,7 @@ mod tests {
     use super::super::RealDriver;
     use super::super::functions::exchange_capture_mode;
     use super::*;
-    use crate::policy::Judged;
+    use crate::policy::VerifyBackend;
     use crate::real::loader::Handle;
 
     /// With the simulated driver, which `make sim` builds.

@@ -36,7 +36,7 @@ use crate::api::abi::Code;
 use crate::objects::captures;
 use crate::objects::streams::PER_THREAD;
 use crate::os;
-use crate::policy::driver::{Driver, Judged, Memory, NodeCopy, Scratch, ScratchKind, Span};
+use crate::policy::driver::{Driver, Memory, NodeCopy, Scratch, ScratchKind, Span, VerifyBackend};
 use crate::policy::verdicts::{self, Gpu, Verdict};
 use crate::real::{downloaded, fill};
 
@@ -67,7 +67,7 @@ pub(crate) fn capture_status(stream: usize, per_thread: bool) -> Option<CaptureS
     })
 }
 
-impl Judged for RealDriver {
+impl VerifyBackend for RealDriver {
     fn device_count(&self) -> i32 {
         // SAFETY: the function writes the place.
         asked(|count| unsafe { device_get_count(count) }).unwrap_or(0)

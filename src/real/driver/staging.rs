@@ -9,7 +9,7 @@ use super::functions::{
 };
 use super::{RealDriver, scratch};
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code};
-use crate::policy::Judged;
+use crate::policy::VerifyBackend;
 use crate::policy::staging::{Host, Part, Ring, Stager, Transfer, as_row};
 
 /// `CU_EVENT_DISABLE_TIMING`.

@@ -187,7 +187,7 @@ mod writer {
     }
 
     pub(crate) use room::{A_REGION, Opened};
-    pub(crate) use segment::{Begun, Segment};
+    pub(crate) use segment::{OpenRecord, Segment};
 
     /// Chunks that there is space for, in order.
     pub(crate) struct Writer(pub(crate) Vec<*mut u8>, pub(crate) std::cell::Cell<usize>);
@@ -292,5 +292,5 @@ mod staging {
         }
     }
 
-    pub(crate) use rings::{Begun, Rings};
+    pub(crate) use rings::{Rings, StepAdmission};
 }

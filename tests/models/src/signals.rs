@@ -8,7 +8,7 @@ use crate::frame::{Frame, Innermost};
 use crate::layout::{CHUNK_BYTES, CHUNK_HEADER_BYTES, Capture, ChunkKind, RECORD_BYTES, RECORDS, State, chunk, record};
 use crate::signal::Ordering::SeqCst;
 use crate::signal::{compiler_fence, each_interruption, held, interrupt_by, read_by, settle};
-use crate::writer::{Begun, Segment, Writer};
+use crate::writer::{OpenRecord, Segment, Writer};
 
 /// Tries a model, and says how many orders there were.
 fn model(name: &str, run: impl Fn()) {
@@ -124,7 +124,7 @@ impl Trace {
         }
     }
 
-    fn begin(&self, depth: usize, number: u64) -> Begun {
+    fn begin(&self, depth: usize, number: u64) -> OpenRecord {
         let before = self.2.borrow().len();
         loop {
             if let Some(begun) = self.1.begin(depth, number as u8, number as u16, number) {

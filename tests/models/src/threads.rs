@@ -17,7 +17,7 @@ use crate::policy::Driver;
 use crate::route::{Routes, Slot};
 use crate::staging::ring::{Contexts, Host, NEEDED, Ring, Stager};
 use crate::staging::transfer::Transfer;
-use crate::staging::{Begun, Rings};
+use crate::staging::{Rings, StepAdmission};
 use crate::writer::{A_REGION, Opened};
 
 /// Tries all orders in which threads are interrupted so often, and says how many there were.
@@ -451,7 +451,7 @@ fn copy((rings, gpus): &(Rings, Gpus), context: usize, stream: usize, ends: (u64
     let ring = rings.ring(gpus, kind, Stream::Created(stream), || gpus.host_memory(NEEDED).unwrap());
     rings.keep(&ring, stream);
     let step = Transfer { ring, piece: 1, ends: [ends; 2] };
-    let is_taken = matches!(rings.begin_step(gpus, &step), Begun::Taken { .. });
+    let is_taken = matches!(rings.begin_step(gpus, &step), StepAdmission::Taken { .. });
     if is_taken {
         let user = &gpus.user[ring.host.address];
         assert_eq!(user.swap(stream, Relaxed), 0, "another is using this memory");

@@ -124,7 +124,7 @@ impl Stretch {
 
 /// The record of a call that has begun.
 #[derive(Clone, Copy, Debug)]
-pub struct Begun(&'static Cell);
+pub struct OpenRecord(&'static Cell);
 
 /// The bits of a state that say what is known of the time that the GPU took, and how many calls enclose it.
 const DEVICE_TIME: u8 = 3 << 4;
@@ -224,7 +224,7 @@ impl Segment {
     /// Begins the record of a call that `depth` calls enclose, from the place in the code with the number `site`. None if the
     /// thread's chunk is full: it gets another by [`Writer::extend`].
     #[inline(always)]
-    pub fn begin(&self, depth: usize, function: u8, site: u16, start: u64) -> Option<Begun> {
+    pub fn begin(&self, depth: usize, function: u8, site: u16, start: u64) -> Option<OpenRecord> {
         if !self.has_room() {
             cold_path();
             return None;
@@ -247,11 +247,11 @@ impl Segment {
         cell.function.store(function, Relaxed);
         cell.parent.store(u8::try_from(distance).unwrap_or(0), Relaxed);
         cell.state.store((depth.min(3) as u8) << 6 | State::Begun.number(), Release);
-        Some(Begun(cell))
+        Some(OpenRecord(cell))
     }
 }
 
-impl Begun {
+impl OpenRecord {
     /// Notes what a copy copies: addresses of source and destination, bytes, and the stream.
     #[inline(always)]
     pub fn copies(self, src: u64, dst: u64, bytes: u64, stream: u64) {

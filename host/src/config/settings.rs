@@ -18,9 +18,9 @@ pub enum Refused {
     TooLate,
 }
 
-/// The options as they hold, and as the program has set them. The lock is the standard library's: threads wait for it during the
+/// The options that are in effect, and those that the program has set. The lock is the standard library's: threads wait for it during the
 /// start, when nothing may be allocated that they would wait with.
-pub struct Given(Mutex<State>);
+pub struct Settings(Mutex<State>);
 
 struct State {
     /// The values that the program has set; empty for the default.
@@ -34,13 +34,13 @@ struct Held {
     values: BTreeMap<&'static str, OsString>,
 }
 
-impl Default for Given {
+impl Default for Settings {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Given {
+impl Settings {
     /// Nothing is given yet.
     pub const fn new() -> Self {
         Self(Mutex::new(State { own: BTreeMap::new(), held: None }))
@@ -153,13 +153,13 @@ mod tests {
         Variable::named(name).unwrap()
     }
 
-    fn set(given: &Given, name: &str, value: &str) -> Result<(), Refused> {
+    fn set(given: &Settings, name: &str, value: &str) -> Result<(), Refused> {
         given.set(option(name), OsStr::new(value), || false, |_| {})
     }
 
     #[test]
     fn set_before_the_options_are_read_goes_before_the_environment() {
-        let given = Given::new();
+        let given = Settings::new();
         let there = [("P2PSHIM_VALIDATE", "strict"), ("P2PSHIM_ACCESS", "app"), ("P2PSHIM_VERIFY", "nonsense")];
         set(&given, "P2PSHIM_VALIDATE", "off").unwrap();
         set(&given, "P2PSHIM_ACCESS", "").unwrap();
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn set_afterwards_only_what_can_change_does() {
-        let given = Given::new();
+        let given = Settings::new();
         given.read(environment(&[("P2PSHIM_DENY", "0-1"), ("P2PSHIM", "on")]), |_, _| {});
         for (name, value) in [("P2PSHIM_VALIDATE", "strict"), ("P2PSHIM_ACCESS", "app"), ("P2PSHIM_VERIFY", "off")] {
             assert_eq!(set(&given, name, value), Ok(()), "{name}");
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn set_unusable_value_nothing_has_changed() {
-        let given = Given::new();
+        let given = Settings::new();
         for (name, value) in
             [("P2PSHIM", "yes"), ("P2PSHIM_LOG", "loud"), ("P2PSHIM_DENY", "0"), ("P2PSHIM_TRACE_LIMIT", "x")]
         {

@@ -1,4 +1,4 @@
-//! The judge of paths, CUDA's and HIP's: what was found out about two devices holds for the process, for all who ask.
+//! Verification of paths, for CUDA and for HIP. The result for two devices holds for the whole process.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -8,13 +8,13 @@ use std::sync::{LazyLock, Mutex, MutexGuard};
 use std::time::Duration;
 
 use super::cells::Cells;
-use super::registry::{Owner, Registry, ordered};
+use super::registry::{AllocationOwner, Registry, ordered};
 use super::verify::Failure;
 use crate::api::Layer;
 use crate::config::{self, Config, Verify};
 use crate::objects::memory::{Kind, Place};
 use crate::os;
-use crate::policy::driver::Judged;
+use crate::policy::driver::VerifyBackend;
 use crate::policy::verdicts::Verdict;
 use crate::record::log::{self, Verified};
 
@@ -69,8 +69,8 @@ impl Plan {
     }
 }
 
-/// The judge of the paths between a vendor's devices, and all that is known of them.
-pub(crate) struct Judge {
+/// Verifies the paths between a vendor's devices, and holds all that is known of them.
+pub(crate) struct PeerVerifier {
     /// Whether it is HIP's. All is zero at the start, and takes no room in the library's file.
     is_hip: AtomicBool,
     /// The standard library's: see [`os::lock`]. Made at its first change.
@@ -101,20 +101,20 @@ impl DerefMut for RegistryGuard<'_> {
 }
 
 /// A thread acts on two devices, until this goes away, after a panic too. Then what was decided about them is decided anew.
-pub(crate) struct PairLock<'a>(&'a Judge, [u8; 2], Option<&'a Cells>);
+pub(crate) struct PairLock<'a>(&'a PeerVerifier, [u8; 2], Option<&'a Cells>);
 
 impl Drop for PairLock<'_> {
     fn drop(&mut self) {
         let mut registry = self.0.lock();
         if let Some(cells) = self.2 {
-            let is_on = |owner: Owner| self.1.map(i32::from).contains(&owner.device());
+            let is_on = |owner: AllocationOwner| self.1.map(i32::from).contains(&owner.device());
             registry.numbered().filter(|&(_, owner)| is_on(owner)).for_each(|(number, _)| cells.change(number));
         }
         registry.acting.retain(|devices| *devices != self.1);
     }
 }
 
-impl Judge {
+impl PeerVerifier {
     pub(crate) const fn new() -> Self {
         let [is_hip, blocks, admits] = [const { AtomicBool::new(false) }; 3];
         Self { is_hip, registry: Mutex::new(None), blocks, admits }
@@ -164,7 +164,7 @@ impl Judge {
     }
 
     /// The verdict that is kept on a device's access to the memory of another.
-    pub(super) fn kept(&self, driver: &impl Judged, by: i32, of: i32) -> Option<Verdict> {
+    pub(super) fn kept(&self, driver: &impl VerifyBackend, by: i32, of: i32) -> Option<Verdict> {
         if let Some(kept) = self.lock().kept.get(&[by, of]) {
             return kept.clone();
         }
@@ -174,7 +174,7 @@ impl Judge {
     }
 
     /// Reads the verdict on a pair before it is needed. If nothing goes by it, says that data may be wrong.
-    pub(super) fn read_kept(&self, driver: &impl Judged, [by, of]: [i32; 2]) {
+    pub(super) fn read_kept(&self, driver: &impl VerifyBackend, [by, of]: [i32; 2]) {
         if self.lock().is_either_denied(by, of) {
             return;
         }
@@ -194,7 +194,12 @@ impl Judge {
     ///
     /// # Errors
     /// One says that data does not arrive.
-    pub(crate) fn check_verdicts(&self, driver: &impl Judged, plan: &Plan, can: [bool; 2]) -> Result<bool, Failure> {
+    pub(crate) fn check_verdicts(
+        &self,
+        driver: &impl VerifyBackend,
+        plan: &Plan,
+        can: [bool; 2],
+    ) -> Result<bool, Failure> {
         let verdicts = plan.directions(can).map(|[by, of]| self.kept(driver, by, of).unwrap_or_default());
         let verdicts: Vec<Verdict> = verdicts.collect();
         let is_full = self.lock().verify == Verify::Full && !self.is_hip();
