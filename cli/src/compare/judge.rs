@@ -6,7 +6,7 @@ use super::facts::{Ended, Facts, Key, PairFacts, RankFacts};
 use super::model::{
     Change, Comparison, CountRow, Figure, Judged, PairRow, PairSide, RankRow, RankSide, Side, Spread, VERSION, Verdict,
 };
-use super::words::{self, Way, listed, one};
+use super::words::{self, MainPath, listed, one};
 use crate::report::without_arguments;
 
 /// Seconds of calls that do not count.
@@ -50,8 +50,8 @@ impl Runs {
         self.spread(|run| what(run.pairs.get(key)?))
     }
 
-    fn way(&self, key: &Key) -> Option<Way> {
-        way(|what| self.pair(key, |pair| Some(what(pair) as f64)).map_or(0.0, |it| it.median))
+    fn main_path(&self, key: &Key) -> Option<MainPath> {
+        main_path(|what| self.pair(key, |pair| Some(what(pair) as f64)).map_or(0.0, |it| it.median))
     }
 
     fn pairs(&self) -> BTreeSet<&Key> {
@@ -226,7 +226,7 @@ impl Judge<'_> {
         figures.extend(self.whole(work));
         for key in self.common() {
             let rate = |runs: &Runs| runs.pair(key, |pair| pair.gb_per_s);
-            let best = (before.way(key) == after.way(key)).then_some(Best::High);
+            let best = (before.main_path(key) == after.main_path(key)).then_some(Best::High);
             let figure = self.figure("gb-per-s", rate(before), rate(after), best, 0.0);
             if figure.before.is_some() || figure.after.is_some() {
                 figures.push(Figure { of: Some(words::pair(key)), ..figure });
@@ -362,15 +362,15 @@ impl Judge<'_> {
     fn paths(&self) -> Vec<Change> {
         let common = self.common();
         if common.is_empty() {
-            let ways = [self.before, self.after].map(|runs| way(|what| runs.median(|run| run.sum(what))));
-            let change = self.path(ways, self.before.pairs().into_iter().chain(self.after.pairs()).collect(), None);
+            let paths = [self.before, self.after].map(|runs| main_path(|what| runs.median(|run| run.sum(what))));
+            let change = self.path(paths, self.before.pairs().into_iter().chain(self.after.pairs()).collect(), None);
             return change.into_iter().map(|(is, what)| Change { is, text: format!("copies were {what}") }).collect();
         }
         let mut alike: BTreeMap<(Judged, String), Vec<&Key>> = BTreeMap::new();
         for key in common {
-            let ways = [self.before, self.after].map(|runs| runs.way(key));
+            let paths = [self.before, self.after].map(|runs| runs.main_path(key));
             let why = self.after.runs.iter().rev().find_map(|run| run.pairs.get(key)).map(|pair| pair.path.as_str());
-            if let Some(change) = self.path(ways, vec![key], why) {
+            if let Some(change) = self.path(paths, vec![key], why) {
                 alike.entry(change).or_default().push(key);
             }
         }
@@ -378,11 +378,11 @@ impl Judge<'_> {
         said.collect()
     }
 
-    /// How the way of some pairs has changed, if it has.
-    fn path(&self, ways: [Option<Way>; 2], of: Vec<&Key>, why: Option<&str>) -> Option<(Judged, String)> {
-        let [Some(before), Some(after)] = ways else { return None };
+    /// How the main path of some pairs has changed, if it has.
+    fn path(&self, paths: [Option<MainPath>; 2], of: Vec<&Key>, why: Option<&str>) -> Option<(Judged, String)> {
+        let [Some(before), Some(after)] = paths else { return None };
         let far = f64::from(before.percent().abs_diff(after.percent())) > self.threshold.min(99.0);
-        if before == after || !far && before != Way::ByHand && after != Way::ByHand {
+        if before == after || !far && before != MainPath::ByHand && after != MainPath::ByHand {
             return None;
         }
         let mut pairs = self
@@ -397,7 +397,7 @@ impl Judge<'_> {
             (before, after) if before < after => Judged::Worse,
             _ => Judged::Different,
         };
-        Some((is, words::way(before, after, why.unwrap_or_default())))
+        Some((is, words::main_path(before, after, why.unwrap_or_default())))
     }
 
     /// Differences that are neither better nor worse.
@@ -545,17 +545,17 @@ impl Judge<'_> {
     }
 }
 
-/// The way of most bytes of which there are these sums, and the part of them that was staged. First copies do not count.
-fn way(sum: impl Fn(fn(&PairFacts) -> u64) -> f64) -> Option<Way> {
+/// The path of most bytes of which there are these sums, and the part of them that was staged. First copies do not count.
+fn main_path(sum: impl Fn(fn(&PairFacts) -> u64) -> f64) -> Option<MainPath> {
     let [direct, staged, by_hand] = [sum(|it| it.direct), sum(|it| it.staged), sum(|it| it.by_hand)];
     if by_hand > direct + staged {
-        return Some(Way::ByHand);
+        return Some(MainPath::ByHand);
     }
     match staged / (direct + staged) {
         share if share.is_nan() => None,
-        ..0.005 => Some(Way::Direct),
-        0.995.. => Some(Way::Staged),
-        share => Some(Way::Mixed((share * 100.0).round() as u8)),
+        ..0.005 => Some(MainPath::Direct),
+        0.995.. => Some(MainPath::Staged),
+        share => Some(MainPath::Mixed((share * 100.0).round() as u8)),
     }
 }
 

@@ -7,9 +7,9 @@ use crate::report::term;
 /// Changes, and pairs, that a line names.
 const NAMED: usize = 3;
 
-/// The way of most of a pair's bytes.
+/// The path of most of a pair's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum MainPath {
     Direct,
     /// So many percent staged.
     Mixed(u8),
@@ -17,7 +17,7 @@ pub(super) enum Way {
     ByHand,
 }
 
-impl Way {
+impl MainPath {
     /// The part that goes through the host.
     pub(super) fn percent(self) -> u8 {
         match self {
@@ -193,14 +193,14 @@ pub(super) fn listed(keys: &[&Key]) -> String {
 }
 
 /// The words for a changed path, after `was` or `were`.
-pub(super) fn way(before: Way, after: Way, why: &str) -> String {
-    let word = |way: Way| match way {
-        Way::Direct => "direct".to_owned(),
-        Way::Mixed(percent) => format!("{percent} % staged"),
-        Way::Staged => "staged".to_owned(),
-        Way::ByHand => "copied by hand through the host".to_owned(),
+pub(super) fn main_path(before: MainPath, after: MainPath, why: &str) -> String {
+    let word = |path: MainPath| match path {
+        MainPath::Direct => "direct".to_owned(),
+        MainPath::Mixed(percent) => format!("{percent} % staged"),
+        MainPath::Staged => "staged".to_owned(),
+        MainPath::ByHand => "copied by hand through the host".to_owned(),
     };
-    let why = why.split_once(": ").filter(|_| matches!(after, Way::Mixed(_) | Way::Staged));
+    let why = why.split_once(": ").filter(|_| matches!(after, MainPath::Mixed(_) | MainPath::Staged));
     let why = why.filter(|(path, _)| *path == "staged").map(|(_, why)| format!(" ({why})")).unwrap_or_default();
     format!("{}, now {}{why}", word(before), word(after))
 }

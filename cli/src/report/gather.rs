@@ -194,7 +194,7 @@ impl Gathering<'_> {
         let errors = tally.errors.keys().map(|&(_, _, site)| site);
         let findings = tally.findings.keys().map(|&(_, site)| site);
         let copies = tally.copies.keys().map(|&(_, site)| site);
-        let ends = tally.by_hand.iter().flat_map(|(&(_, to), way)| [way.from, to]);
+        let ends = tally.by_hand.iter().flat_map(|(&(_, to), pair)| [pair.from, to]);
         let unshared = names.unshared.keys().map(|(site, ..)| *site);
         let calls = calls.map(|call| call.record.site).chain(ends).chain(unshared);
         let mut symbols = lock(&self.symbols);

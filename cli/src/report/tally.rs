@@ -16,8 +16,8 @@ use super::filter::Selection;
 use super::histogram::Histogram;
 use super::names::{AllVisible, Bounds, Names, Visible};
 use super::paths::Taken;
+pub(super) use bounces::BouncePair;
 use bounces::HostCopies;
-pub(super) use bounces::Way;
 pub(super) use busy::Busy;
 pub(super) use pairs::{ENOUGH, PairTally, PathTally, Sums};
 pub(super) use walk::{Step, Walk};
@@ -98,7 +98,7 @@ pub(super) struct Tally {
     /// Copies with the host that were not kept.
     pub(super) left_out: u64,
     /// Copies by hand, by devices and the site of the second half.
-    pub(super) by_hand: HashMap<([u8; 2], u16), Way>,
+    pub(super) by_hand: HashMap<([u8; 2], u16), BouncePair>,
     /// By function, code and site.
     pub(super) errors: HashMap<(u8, i32, u16), u64>,
     /// By rule and site.

@@ -19,7 +19,7 @@ use super::model::{
 use super::names::{Access, MOST_BYTES, Names};
 use super::paths::Taken;
 use super::symbols::UNKNOWN;
-use super::tally::{Busy, FunctionTally, Hanging, PairTally, PathTally, Sums, Tally, Way};
+use super::tally::{BouncePair, Busy, FunctionTally, Hanging, PairTally, PathTally, Sums, Tally};
 use super::term::counted;
 use super::timeline::timeline;
 use super::unshared;
@@ -201,10 +201,10 @@ impl Totals {
         &mut self,
         file: &mut File,
         names: &Names,
-        ways: HashMap<([u8; 2], u16), Way>,
+        pairs_by_hand: HashMap<([u8; 2], u16), BouncePair>,
         site: impl Fn(u16) -> Origin,
     ) {
-        for ((ordinals, to), Way { calls, bytes, sampled, from }) in ways {
+        for ((ordinals, to), BouncePair { calls, bytes, sampled, from }) in pairs_by_hand {
             let [src, dst] = ordinals.map(|ordinal| self.gpu(file, names, ordinal, None));
             self.by_hand.push(ByHand { src, dst, calls, bytes, sampled, from: site(from), to: site(to) });
         }

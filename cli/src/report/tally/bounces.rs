@@ -1,6 +1,6 @@
 //! Copies between devices that a program makes by hand: one to the host, and one from the same buffer to another device.
 //!
-//! The second may take a part from the buffer's start. Each copy to the host counts once for each device that it goes on to. Two copies alone
+//! The second may take a part from the buffer's start. Each copy to the host counts once for each device to which it continues. Two copies alone
 //! may be chance, since allocators hand out buffers again: the same two places have to make three between the same devices. Samples tell
 //! whether the bytes that left the buffer were those that came; if as many differ as agree, nothing counts.
 
@@ -24,9 +24,9 @@ pub(in crate::report) struct HostCopies {
     pub(in crate::report) left_out: u64,
 }
 
-/// The copies by hand to a device from a place.
+/// The bounces between a pair of GPUs whose uploads are made at one place of the program.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::report) struct Way {
+pub(in crate::report) struct BouncePair {
     pub(in crate::report) calls: u64,
     pub(in crate::report) bytes: u64,
     pub(in crate::report) sampled: Sampled,
@@ -34,7 +34,7 @@ pub(in crate::report) struct Way {
     pub(in crate::report) from: u16,
 }
 
-/// A copy by hand: which copies its halves are, and what samples of them say.
+/// A copy by hand: the indices of its two halves, and what their samples say.
 type Bounce = ([usize; 2], Sampled);
 
 fn is_download(record: &Record) -> bool {
@@ -63,7 +63,7 @@ impl HostCopies {
         // A copy has brought its bytes when its call returns, and takes them when it begins.
         self.copies.sort_by_key(|(copy, _)| if is_download(copy) { copy.end } else { copy.start });
         let mut buffers: HashMap<u64, (usize, Vec<Option<u8>>)> = HashMap::new();
-        let mut ways: HashMap<_, Vec<Bounce>> = HashMap::new();
+        let mut pairs: HashMap<_, Vec<Bounce>> = HashMap::new();
         for (place, (copy, _)) in self.copies.iter().enumerate() {
             if is_download(copy) {
                 buffers.insert(copy.dst, (place, Vec::new()));
@@ -74,11 +74,11 @@ impl HostCopies {
                 && !taken.contains(&copy.dst_device)
             {
                 taken.push(copy.dst_device);
-                let way = (address(download.site), address(copy.site), download.src_device, copy.dst_device);
-                ways.entry(way).or_default().push(([*from, place], sampled(download, copy)));
+                let pair = (address(download.site), address(copy.site), download.src_device, copy.dst_device);
+                pairs.entry(pair).or_default().push(([*from, place], sampled(download, copy)));
             }
         }
-        let mut bounces: Vec<Bounce> = ways.into_values().flat_map(counted).collect();
+        let mut bounces: Vec<Bounce> = pairs.into_values().flat_map(counted).collect();
         bounces.sort_by_key(|([_, upload], _)| *upload);
         bounces
     }
@@ -99,12 +99,12 @@ fn sampled(download: &Record, upload: &Record) -> Sampled {
 }
 
 /// Those between two places that count.
-fn counted(mut way: Vec<Bounce>) -> Vec<Bounce> {
+fn counted(mut pair: Vec<Bounce>) -> Vec<Bounce> {
     const LEAST: usize = 3;
-    let of = |sampled: Sampled| way.iter().filter(|(.., of)| *of == sampled).count();
+    let of = |sampled: Sampled| pair.iter().filter(|(.., of)| *of == sampled).count();
     let (same, differ) = (of(Sampled::Same), of(Sampled::Differ));
-    way.retain(|(.., sampled)| *sampled != Sampled::Differ);
-    if way.len() < LEAST || (differ > 0 && same <= differ) { Vec::new() } else { way }
+    pair.retain(|(.., sampled)| *sampled != Sampled::Differ);
+    if pair.len() < LEAST || (differ > 0 && same <= differ) { Vec::new() } else { pair }
 }
 
 impl Tally {
@@ -133,12 +133,12 @@ impl Tally {
                 self.count_device(lens, &walk, &record);
             }
             let (Some(src), Some(dst), true) = (record.src_device, record.dst_device, step.is_wanted) else { continue };
-            let way = self.by_hand.entry(([src, dst], upload.site)).or_default();
-            way.calls += 1;
-            way.bytes = way.bytes.saturating_add(upload.bytes);
-            way.sampled = way.sampled.and(sampled);
-            if way.from == 0 || names.line(download.site).is_some() {
-                way.from = download.site;
+            let pair = self.by_hand.entry(([src, dst], upload.site)).or_default();
+            pair.calls += 1;
+            pair.bytes = pair.bytes.saturating_add(upload.bytes);
+            pair.sampled = pair.sampled.and(sampled);
+            if pair.from == 0 || names.line(download.site).is_some() {
+                pair.from = download.site;
             }
         }
     }
