@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT / "c-tests/gpu"))
 from gauntlet import OTHERS  # noqa: E402
 BRIEF = 84  # small rounds: one of each program that the gauntlet has
 WAITS, ENTRIES = "src/policy/waits.rs", "src/policy/waits/entries.rs"
-FIRST = "fn announce_first(call: &Call<'_>, stream: Stream, ends: Ends) -> Option<Announced> {\n"
+FIRST = "fn announce_first(call: &Call<'_>, stream: Stream, ends: Endpoints) -> Option<Announced> {\n"
 # The program that shows a fault, which is tried first: its place among the gauntlet's other programs decides the seed.
 SHOWN_BY = {"record-dropped": "waits_churn-12", "left-forgotten": "waits_stepped", "wrong-generation": "random_threads-12", "event-given-away": "random_threads-12",
             "graph-event-given-away": "kept_waits-static", "limit-of-entries": "kept_waits-13", "lock-over-driver": "waits_destroyed", "mode-left": "waits_left-12",
@@ -44,7 +44,7 @@ FAULTS = (
     ("wrong-generation", WAITS, "let next = (pending.state & !ANNOUNCED | TAKEN).wrapping_add(TURN);", "let next = pending.state & !ANNOUNCED | TAKEN;"),
     # The event of a destroyed stream, or of a graph, serves another while its copy is under way.
     ("event-given-away", WAITS, "if !self.entries.is_pending(number) && state & ANNOUNCED == 0 {", "if state & ANNOUNCED == 0 {"),
-    ("graph-event-given-away", "src/policy/graph.rs", "if !waits.add_graph(exec, *event, *ends) {", "waits.give_back(*event);\n            if !waits.add_graph(exec, *event, *ends) {"),
+    ("graph-event-given-away", "src/policy/graph.rs", "if !waits.add_graph(exec, *event, *endpoints) {", "waits.give_back(*event);\n            if !waits.add_graph(exec, *event, *endpoints) {"),
     # Of more than 1,024 entries nobody knows that they are under way.
     ("limit-of-entries", ENTRIES, "let Some((block, bit)) = self.bit(number) else { return };", "let Some((block, bit)) = self.bit(number).filter(|_| number < 1024) else { return };"),
     # A lock is held while the driver makes an event.

@@ -19,7 +19,7 @@ pub(super) fn decide(call: &Call<'_>) -> Decision {
     if !may_be_captured(copy)
         && let Some((traffic, places)) = ACCESS.decided_between(copy)
     {
-        thread::current().ends.keep(copy, places);
+        thread::current().endpoints.keep(copy, places);
         return staged_or_real(copy, Some(traffic));
     }
     consider(call, copy)
@@ -63,7 +63,7 @@ fn capture_status(stream: usize, per_thread: bool) -> (Option<CaptureStatus>, bo
 #[cold]
 #[inline(never)]
 fn consider(call: &Call<'_>, copy: &Memcpy<'_>) -> Decision {
-    thread::current().ends.forget();
+    thread::current().endpoints.forget();
     let (captured, is_for_graphics) = match copy.stream.filter(|_| may_be_captured(copy)) {
         Some(stream) => {
             let (status, is_for_graphics) = capture_status(stream, call.function().per_thread());

@@ -74,7 +74,7 @@ fn consider_copy(call: &Call<'_>, library: Library, copy: &Memcpy<'_>) -> Decisi
     let hip = HipFacts::new(library, before, false);
     describe_gpus(library, &before);
     if VALIDATE.is_on() {
-        let finding = VALIDATE.before_hip(&CallView::of_hip(&before, &call.request, None), before.ends);
+        let finding = VALIDATE.before_hip(&CallView::of_hip(&before, &call.request, None), before.endpoints);
         // Now, since the library may crash or the call is not made.
         if let Some(refusal) = finding.and_then(|finding| validate::say_before(call, &finding)) {
             return Decision { hip, ..Decision::new(How::Refused(refusal)) };
@@ -146,7 +146,7 @@ fn check_with_facts(call: &Call<'_>, facts: &HipFacts, traffic: Option<Traffic>,
         let hidden = seen.pair.and_then(|[device, peer]| HIP.why_hidden(device, peer));
         let standing = Standing { hidden, ..Standing::default() };
         let seen = CallView { standing: Some(&standing), ..seen };
-        for finding in VALIDATE.after_hip(&seen, before.ends, traffic) {
+        for finding in VALIDATE.after_hip(&seen, before.endpoints, traffic) {
             validate::say(call, &finding, Some(ret));
         }
     });

@@ -115,7 +115,7 @@ fn half(call: &Call<'_>, real: impl Fn() -> Code) -> Code {
     }
     let mut begun = Running::default();
     begin(call, NOTHING, &mut begun);
-    thread::current().ends.forget();
+    thread::current().endpoints.forget();
     let ret = real();
     end(call, NOTHING, &begun, (&waits::Announcements::NONE, None), ret)
 }

@@ -151,7 +151,7 @@ fn submit_step(step: &Transfer) -> Result<Result<(), Code>, StepAdmission> {
 }
 
 /// A call begins while a copy of this thread is staged: a signal handler makes the call, or has left the copy by `longjmp`. Then the copy's
-/// stream may not yet wait for pieces that were submitted, and nobody else will see to it. `is_within` says that the copy may go on.
+/// stream may not yet wait for chunks that were submitted, and nobody else will see to it. `is_within` says that the copy may go on.
 #[cold]
 #[inline(never)]
 pub(super) fn have_streams_follow(is_within: bool) {

@@ -79,14 +79,14 @@ pub(crate) struct Download {
     pub(crate) taken: u8,
 }
 
-/// The addresses of both ends of a copy, and whose memory they are: so the check of the call need not look again.
-pub(crate) struct Ends {
+/// The endpoints of a copy: their addresses and places. The check of the call need not look them up again.
+pub(crate) struct EndpointPlaces {
     /// 0 for none.
     addresses: Cell<[u64; 2]>,
     places: Cell<[Place; 2]>,
 }
 
-impl Ends {
+impl EndpointPlaces {
     #[inline(always)]
     pub(crate) fn keep(&self, copy: &Memcpy<'_>, places: [Place; 2]) {
         self.addresses.set([copy.src, copy.dst]);
@@ -140,8 +140,8 @@ pub(crate) struct Thread {
     pub(crate) inner_record: Cell<Option<OpenRecord>>,
     /// The record of the last call that has returned, for what is found out about it afterwards.
     pub(crate) last_record: Cell<Option<OpenRecord>>,
-    /// The ends of the last copy whose path the driver's half knew without a question; none in a runtime's call before that.
-    pub(crate) ends: Ends,
+    /// The endpoints of the last copy whose path the driver's half knew without a question; none in a runtime's call before that.
+    pub(crate) endpoints: EndpointPlaces,
     /// The last copy to the host that was looked at.
     pub(crate) download: Cell<Option<Download>>,
     /// Until when the thread should not look for the place of a call without a record, in ticks of the trace.

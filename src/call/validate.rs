@@ -115,7 +115,7 @@ pub(crate) fn check(call: &Call<'_>, ret: Code, path: Option<Path>) {
         && ret == Code::SUCCESS
         && !is_any_pending
         && !(is_check_due && validate::is_of_note(path))
-        && VALIDATE.is_clean(&RealDriver, &ACCESS, (copy, thread.ends.of(copy)), by)
+        && VALIDATE.is_clean(&RealDriver, &ACCESS, (copy, thread.endpoints.of(copy)), by)
     {
         if add_to_run(call, copy) {
             mode::unseen(|| say_of_run(call));

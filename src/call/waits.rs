@@ -10,7 +10,7 @@ use super::decision::{Decision, FEW};
 use super::{context, mode, thread};
 use crate::api::abi::{Code, Value};
 use crate::api::{Copies, Effect, Layer};
-use crate::model::{Ends, Part};
+use crate::model::{Endpoints, Part};
 use crate::objects::streams::{self, PER_THREAD};
 use crate::objects::{OBJECTS, captures};
 use crate::os::{self, alloc};
@@ -109,7 +109,7 @@ fn stream(call: &Call<'_>, is_launch: bool) -> Option<Stream> {
 /// Announces the first copy of a stream between two ends.
 #[cold]
 #[inline(never)]
-fn announce_first(call: &Call<'_>, stream: Stream, ends: Ends) -> Option<Announced> {
+fn announce_first(call: &Call<'_>, stream: Stream, ends: Endpoints) -> Option<Announced> {
     mode::unseen(|| {
         let own = match stream {
             Stream::Legacy | Stream::Graph(_) => None,
@@ -153,7 +153,7 @@ fn record(call: &Call<'_>, parts: &[Part], announcements: &Announcements, ret: C
 /// The copy could not be announced, or the event not recorded: if another entry does not help, waits for the copy.
 #[cold]
 #[inline(never)]
-fn record_anew(call: &Call<'_>, announced: Option<Announced>, ends: Ends) {
+fn record_anew(call: &Call<'_>, announced: Option<Announced>, ends: Endpoints) {
     let stream = stream(call, matches!(call.function().effect(), Effect::Copies(Copies::graph)));
     if let (Some(announced), Some(stream)) = (announced, stream) {
         mode::unseen(|| {
@@ -252,7 +252,7 @@ fn wait(of: &SyncScope) {
             (Some(event), _) => wait_for(event, pending.own),
             // Of the end whose memory goes: the other's stream may have more to do since.
             (None, &SyncScope::Memory(context)) => wait_for_legacy(context),
-            (None, _) => wait_for_legacy(pending.end),
+            (None, _) => wait_for_legacy(pending.endpoint),
         };
         if let Some(Left(Some((own, event)))) = left {
             is_over &= wait_for(event, own);

@@ -201,8 +201,8 @@ fn reach(extent: [usize; 3], at: [usize; 3], pitch: usize, rows: usize) -> Optio
     rows.checked_add(x)?.checked_add(width).map(|reach| reach as u64)
 }
 
-/// The contexts of a copy's source and destination, by their handles; 0 for none.
-pub(crate) type Ends = [usize; 2];
+/// The contexts of a copy's endpoints, source first, by their handles; 0 for none.
+pub(crate) type Endpoints = [usize; 2];
 
 /// A copy as it is counted and shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -215,7 +215,7 @@ pub(crate) struct Traffic {
     pub(crate) bytes: u64,
     /// The contexts of source and destination, whose implicit waits the copy keeps; 0 for none. They are set only if p2pshim alone has enabled
     /// the path, or may do so: calls that wait for these contexts would have waited for the staged copy.
-    pub(crate) wait_contexts: Ends,
+    pub(crate) wait_contexts: Endpoints,
 }
 
 impl Traffic {

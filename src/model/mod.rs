@@ -14,7 +14,7 @@ pub(crate) mod rules;
 #[cfg(test)]
 mod tables;
 
-pub(crate) use copy::{Ends, Memcpy, Named, Part, Shape, Traffic, array_of, is_array, of_array};
+pub(crate) use copy::{Endpoints, Memcpy, Named, Part, Shape, Traffic, array_of, is_array, of_array};
 pub(crate) use finding::{Finding, Hidden};
 pub(crate) use line::{Line, Origin};
 pub(crate) use p2pshim_trace::{Path, Why};

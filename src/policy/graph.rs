@@ -17,7 +17,7 @@ use super::driver::{Driver, NodeCopy};
 use super::validate;
 use super::waits::{Context, Stream, Waits};
 use crate::api::Layer;
-use crate::model::{Ends, Finding, Memcpy, Part, Path, Rule, Traffic};
+use crate::model::{Endpoints, Finding, Memcpy, Part, Path, Rule, Traffic};
 use crate::objects::graphs::{Exec, Execs, GraphCopy, Held};
 use crate::os::{self, alloc};
 
@@ -39,13 +39,13 @@ struct Instantiation {
     held: Held,
 }
 
-/// A node that records an event behind copies between the same ends.
+/// A node that records an event behind copies between the same endpoints.
 struct Mark {
     node: usize,
     /// One of each node that it is behind.
     copies: Vec<usize>,
     event: (Context, usize),
-    ends: Ends,
+    endpoints: Endpoints,
 }
 
 /// The path that a copy like it would take now, as far as is known.
@@ -107,10 +107,10 @@ impl Graphs {
     }
 
     /// Adds nodes to a graph that a thread is about to instantiate. They record events behind its copies that p2pshim has made direct: one node for
-    /// each pair of ends, and behind all of a child graph that has copies. Adds none if an event behind each launch does as well, since the graph ends
+    /// each pair of endpoints, and behind all of a child graph that has copies. Adds none if an event behind each launch does as well, since the graph ends
     /// with copies of one pair only; and none if nodes cannot be taken out again: then launches are followed by an event too.
     pub(crate) fn mark(&self, (waits, driver): (&Waits, &impl Driver), graph: usize, thread: usize) {
-        let mut copies: BTreeMap<Ends, BTreeMap<usize, usize>> = BTreeMap::new();
+        let mut copies: BTreeMap<Endpoints, BTreeMap<usize, usize>> = BTreeMap::new();
         match os::lock(&self.prepared).get(&thread) {
             Some(prepared) => prepared.copies.iter().filter(|copy| copy.traffic.keeps_waits()).for_each(|copy| {
                 _ = copies.entry(copy.traffic.wait_contexts).or_default().insert(copy.within, copy.node)
@@ -140,7 +140,7 @@ impl Graphs {
             let Some(event) = waits.event(driver, context) else { return false };
             let node = driver.add_record(graph, &behind, event);
             match node {
-                Some(node) => marks.push(Mark { node, copies, event: (context, event), ends }),
+                Some(node) => marks.push(Mark { node, copies, event: (context, event), endpoints: ends }),
                 None => waits.give_back((context, event)),
             }
             node.is_some()
@@ -168,7 +168,7 @@ impl Graphs {
             let behind: Vec<_> = copies.iter().filter(|_| is_like).filter_map(named).collect();
             let behind_nothing = || driver.add_record(graph, &[], *event);
             let node = driver.add_record(graph, &behind, *event).or_else(behind_nothing)?;
-            Some(Mark { node, copies: Vec::new(), event: ((0, 0), *event), ends: [0; 2] })
+            Some(Mark { node, copies: Vec::new(), event: ((0, 0), *event), endpoints: [0; 2] })
         });
         let prepared = Instantiation { marks: marks.collect(), ..Instantiation::default() };
         os::lock(&self.prepared).insert(thread, prepared);
@@ -198,8 +198,8 @@ impl Graphs {
         marks.iter().for_each(|mark| driver.remove_node(mark.node));
         // An earlier graph may have had this handle.
         waits.on_stream_destroy(driver, Stream::Graph(exec));
-        for Mark { event, ends, .. } in &marks {
-            if !waits.add_graph(exec, *event, *ends) {
+        for Mark { event, endpoints, .. } in &marks {
+            if !waits.add_graph(exec, *event, *endpoints) {
                 // Then launches are followed by an event, and this one, which its nodes record, is nobody's.
                 log::debug!("no memory to note that a graph records an event");
             }
@@ -237,7 +237,7 @@ impl Graphs {
             let now = access.traffic_now(driver, copy)?;
             let is_like = |of: &&GraphCopy| (of.traffic.src, of.traffic.dst) == (now.src, now.dst);
             let Some(&GraphCopy { traffic: known, .. }) = known.iter().find(is_like) else { return Some(now) };
-            // It has the path of its pair, and ends of its own.
+            // It has the path of its pair, and endpoints of its own.
             let wait_contexts = if known.keeps_waits() { access.ends(driver, copy)? } else { known.wait_contexts };
             Some(Traffic { bytes: now.bytes, wait_contexts, ..known })
         };

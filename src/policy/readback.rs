@@ -1,6 +1,6 @@
 //! Copies of the program that are compared with their source once they are made, with `P2PSHIM_READBACK`.
 //!
-//! The device that has the source reads pieces of it back into a [ring](super::staging), as if the copy were to be staged, and then the
+//! The device that has the source reads chunks of it back into a [ring](super::staging), as if the copy were to be staged, and then the
 //! device that has the destination those of the destination. The copy's stream waits for both: what the program does in it next
 //! overwrites nothing too early, and its host waits for nothing. The result is found out with a later call. A call that waits for
 //! its copy waits for this too; so does each with `all`, where a large copy takes several turns.

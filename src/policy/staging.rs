@@ -1,10 +1,10 @@
-//! Copies that no direct path takes go through the host. The driver does that piece by piece while its caller waits. This does it in
-//! pieces that overlap, and nobody waits: one stream copies each piece from the source into a [`Ring`] of page-locked memory, another
+//! Copies that no direct path takes go through the host. The driver does that chunk by chunk while its caller waits. This does it in
+//! chunks that overlap, and nobody waits: one stream copies each chunk from the source into a [`Ring`] of page-locked memory, another
 //! from there to the destination, and events join the two. The caller's stream is recorded at the start and waits at the end.
 //!
 //! **Which copies.** Those of [`LEAST`] bytes and more between addresses, of pairs that will stay as they are ([`is_lasting`]), if they
 //! are asked for; and all of blocked pairs that CUDA would copy on the broken path, or refuse ([`Path::has_to_be_staged_by_us`]). All others are the driver's.
-//! Any form is divided into [pieces](pieces::Piece), each half of which is a copy of the driver's that names addresses or arrays only, so that the
+//! Any form is divided into [chunks](chunks::Chunk), each half of which is a copy of the driver's that names addresses or arrays only, so that the
 //! driver finds out where they are: if what is remembered of an allocation is out of date, the copy is slow, and right.
 //!
 //! **Order.** A copy comes after what its stream had to do, and before what that gets to do; a synchronous one is ordered by the default
@@ -17,15 +17,15 @@
 //! **The end of a context.** It takes along the page-locked memory that was registered in it, while another context's copy may be
 //! reading that. So before the program ends a context its staged copies are waited for, as the real call waits for work of the context.
 
+mod chunks;
 mod links;
 mod measured;
-mod pieces;
 mod ring;
 mod rings;
 mod transfer;
 
+pub(crate) use chunks::{as_row, linear};
 pub(crate) use links::Share;
-pub(crate) use pieces::{as_row, linear};
 pub(crate) use ring::{Context, Contexts, Host, NEEDED, Part, Ring, Stager};
 pub(crate) use rings::{Rings, StepAdmission};
 pub(crate) use transfer::{Difference, Transfer};
@@ -108,7 +108,7 @@ impl Staging {
     /// How much of a ring a copy is to use; none if the driver is to stage it, who is faster.
     #[inline(never)]
     pub(crate) fn share(&self, driver: &impl Stager, copy: &Memcpy<'_>, traffic: &Traffic) -> Option<Share> {
-        let parameters = pieces::parameters(copy)?;
+        let parameters = chunks::parameters(copy)?;
         let busy = if copy.bytes < LEAST { 1 } else { self.busy_links(driver, [traffic.src, traffic.dst]) };
         let is_ours = traffic.path.has_to_be_staged_by_us()
             || !self.is(config::Staging::Auto)
@@ -125,7 +125,7 @@ impl Staging {
         }
     }
 
-    /// The ring and pieces of a copy that is to be staged; none if there is no ring for it. Whatever needs much of the stack is in frames of its
+    /// The ring and chunks of a copy that is to be staged; none if there is no ring for it. Whatever needs much of the stack is in frames of its
     /// own, which are gone when a ring is made.
     pub(crate) fn take(
         &self,
@@ -143,7 +143,7 @@ impl Staging {
         self.transfer((copy, share), ring, caller)
     }
 
-    /// The pieces of a copy that a ring stages.
+    /// The chunks of a copy that a ring stages.
     #[inline(never)]
     fn transfer(
         &self,
@@ -151,19 +151,19 @@ impl Staging {
         ring: Ring,
         (_, per_thread, _): Caller,
     ) -> Option<Transfer> {
-        let parameters = pieces::parameters(copy)?;
+        let parameters = chunks::parameters(copy)?;
         let share = if ring.host.bytes == RING { share } else { Share::whole(ring.host.bytes) };
-        let piece = pieces::size(copy.bytes, share);
+        let chunk = chunks::size(copy.bytes, share);
         let [src, dst] = copy.reach().unwrap_or([copy.bytes; 2]);
-        let ends = [(copy.src, src), (copy.dst, dst)].map(|(start, bytes)| (start, start.saturating_add(bytes)));
+        let endpoints = [(copy.src, src), (copy.dst, dst)].map(|(start, bytes)| (start, start.saturating_add(bytes)));
         let is_of_both = copy.stream.is_none() && copy.src_named != Named::Pointer;
         let on = if is_of_both { None } else { Some(copy.stream.unwrap_or(0)) };
-        let division = (piece, (share.bytes / piece).clamp(1, SLOTS));
+        let division = (chunk, (share.bytes / chunk).clamp(1, SLOTS));
         let transfer = Transfer::new(parameters, Purpose::Stage, (ring, on, per_thread), division);
-        Some(Transfer { blocks: self.is(config::Staging::Blocking), ends, ..transfer })
+        Some(Transfer { blocks: self.is(config::Staging::Blocking), endpoints, ..transfer })
     }
 
-    /// The ring and pieces of a copy that is to be read back, all of it or a sample; none if there is no ring for it.
+    /// The ring and chunks of a copy that is to be read back, all of it or a sample; none if there is no ring for it.
     #[inline(never)]
     pub(crate) fn take_to_compare(
         &self,
@@ -172,7 +172,7 @@ impl Staging {
         caller @ (_, per_thread, _): Caller,
     ) -> Option<Box<Transfer>> {
         let contexts = access.contexts_of(driver, copy)?;
-        let parameters = pieces::parameters(copy)?;
+        let parameters = chunks::parameters(copy)?;
         let (bytes, purpose, division) = match is_whole {
             true => (RING, Purpose::Compare, (RING / 2, 1)),
             false => (SAMPLES, transfer::sample(&parameters), (SAMPLED, SLOTS)),
@@ -273,7 +273,7 @@ const fn is_lasting(why: Why) -> bool {
 /// The contexts of both ends of a copy that can be staged.
 #[inline(never)]
 fn contexts((access, driver): (&Access, &impl Stager), copy: &Memcpy<'_>) -> Option<[Context; 2]> {
-    pieces::parameters(copy)?;
+    chunks::parameters(copy)?;
     access.contexts_of(driver, copy)
 }
 

@@ -1,22 +1,22 @@
 //! Waits of the driver that a copy loses when p2pshim makes it direct.
 //!
-//! A copy that the driver stages is work of its stream's context and of the contexts of both ends. Calls that wait for a context, such as
+//! A copy that the driver stages is work of its stream's context and of the contexts of both endpoints. Calls that wait for a context, such as
 //! `cuCtxSynchronize` and `cuMemFree`, wait for it on either side. A direct copy is work of its stream's context alone. A program that has
 //! never enabled peer access may rest on those waits, so p2pshim keeps them for each pair that it has made direct itself.
 //!
-//! **Announced, then recorded.** Before the driver gets a copy, the copy is announced at the entry of its stream and ends
+//! **Announced, then recorded.** Before the driver gets a copy, the copy is announced at the entry of its stream and endpoints
 //! ([`Waits::announce`]). When the call has returned, the entry's event is recorded behind the copy ([`Waits::finish`]). One event serves all
-//! copies of a stream between the same ends, since a later copy ends later. A call that was left by `longjmp` or cancellation leaves its
+//! copies of a stream between the same endpoints, since a later copy ends later. A call that was left by `longjmp` or cancellation leaves its
 //! announcement: the next thread that waits records an event behind it. So there is no moment at which a copy may be direct and no entry says so.
 //!
 //! **Waiting.** A bit for each entry says that its copies may be under way. Before the program makes a call that waits for a context, the host
-//! waits for the events of such entries with an end there. Then it clears the bit, unless another copy has come meanwhile.
+//! waits for the events of such entries with an endpoint there. Then it clears the bit, unless another copy has come meanwhile.
 //!
-//! **Identity.** An entry is found by the stream's handle, and left by it before the stream is destroyed. Ends are contexts by their handles:
+//! **Identity.** An entry is found by the stream's handle, and left by it before the stream is destroyed. Endpoints are contexts by their handles:
 //! an entry holds for whichever context has the handle, since it stands for copies of that stream. An event belongs to a context by handle and
 //! id, and serves no other. Nothing here depends on owners' numbers.
 //!
-//! **Memory.** Entries lie in blocks of 64, each of one pair of ends. When a stream is destroyed, and its copies are over, its entry serves
+//! **Memory.** Entries lie in blocks of 64, each of one pair of endpoints. When a stream is destroyed, and its copies are over, its entry serves
 //! another, and its event goes back to its context's spare ones. The number of streams, graphs and copies has no limit.
 //!
 //! On a legacy default stream the driver keeps all waits but one: memory that is freed loses its mapping before the driver waits. There no
@@ -34,7 +34,7 @@ use std::time::Duration;
 
 use super::driver::Driver;
 use super::ended::Ended;
-use crate::model::Ends;
+use crate::model::Endpoints;
 use crate::os;
 pub(crate) use entries::Context;
 use entries::{
@@ -78,8 +78,8 @@ pub(crate) struct Pending {
     stream: Stream,
     /// None of a legacy default stream.
     pub(crate) event: Option<usize>,
-    /// The context of one end: work that its legacy default stream gets later comes after the copies.
-    pub(crate) end: usize,
+    /// The context of one endpoint: work that its legacy default stream gets later comes after the copies.
+    pub(crate) endpoint: usize,
 }
 
 /// So long a thread waits for others that use a stream which it is about to destroy.
@@ -109,9 +109,9 @@ impl Waits {
 
     // ---- Copies ----
 
-    /// A copy is about to be made. None if there is no entry for its stream and ends: see [`Self::add`].
+    /// A copy is about to be made. None if there is no entry for its stream and endpoints: see [`Self::add`].
     #[inline]
-    pub(crate) fn announce(&self, stream: Stream, ends: Ends) -> Option<Announced> {
+    pub(crate) fn announce(&self, stream: Stream, ends: Endpoints) -> Option<Announced> {
         let (pair_number, pair) = self.entries.find_pair(ends)?;
         let (number, entry) = self.entries.find(stream.key(), pair_number)?;
         let (mut state, (handle, kind)) = (entry[STATE].load(Acquire), stream.key());
@@ -171,7 +171,7 @@ impl Waits {
         driver: &impl Driver,
         stream: Stream,
         own: Option<Context>,
-        ends: Ends,
+        ends: Endpoints,
     ) -> Option<Announced> {
         self.reuse(driver, ends);
         let event = match own {
@@ -187,7 +187,7 @@ impl Waits {
     }
 
     /// Adds the entry of an executable graph, which records an event itself. False if there is no memory: nobody else may get the event.
-    pub(crate) fn add_graph(&self, exec: usize, event: (Context, usize), ends: Ends) -> bool {
+    pub(crate) fn add_graph(&self, exec: usize, event: (Context, usize), ends: Endpoints) -> bool {
         self.entries.insert(&mut os::lock(&self.locked), Stream::Graph(exec), Some(event), ends)
     }
 
@@ -203,7 +203,7 @@ impl Waits {
     }
 
     /// The driver does not take the entry's event: the stream's handle was given to another unseen. Whoever waits for the old copies still does.
-    pub(crate) fn forget(&self, stream: Stream, ends: Ends) {
+    pub(crate) fn forget(&self, stream: Stream, ends: Endpoints) {
         let _locked = os::lock(&self.locked);
         if let Some((pair, _)) = self.entries.find_pair(ends)
             && let Some((number, entry)) = self.entries.find(stream.key(), pair)
@@ -380,7 +380,7 @@ impl Waits {
         for (number, entry) in self.entries.used(locked.block_count) {
             let is_gone = locked.contexts.get(own_number(entry)).is_some_and(|own| gone.contains(&own.context));
             let pair = self.entries.pair_of(number);
-            // The legacy default stream of an end is gone with the end.
+            // The legacy default stream of an endpoint is gone with the endpoint.
             let is_over = own_number(entry) == NOBODY && pair.is_some_and(|pair| has_end(pair, &gone_ends));
             if is_gone || is_over {
                 entry[EVENT].store(0, Release);
@@ -402,13 +402,13 @@ impl Waits {
         let stream = stream_of(entry);
         let own = locked.contexts.get(own_number(entry)).map_or((0, 0), |own| own.context);
         let pair = self.entries.pair_of(number)?;
-        let end = ends_of(pair).into_iter().find(|&end| end != 0)?;
-        (state & USED != 0).then_some(Pending { entry: number, state, recorded, own, stream, event, end })
+        let endpoint = ends_of(pair).into_iter().find(|&end| end != 0)?;
+        (state & USED != 0).then_some(Pending { entry: number, state, recorded, own, stream, event, endpoint })
     }
 
     /// Reclaims entries of destroyed streams whose copies are over, a few at a time; otherwise they would pile up if nobody waits. Reclaims idle
     /// entries of live streams too ([`Entries::reuse_idle`]).
-    fn reuse(&self, driver: &impl Driver, ends: Ends) {
+    fn reuse(&self, driver: &impl Driver, ends: Endpoints) {
         const TRIES: usize = 2;
         const LOOKED_AT: usize = 8;
         for _ in 0..TRIES {

@@ -82,7 +82,7 @@ impl Display for Summary {
             writeln!(
                 out,
                 "  {:>9}  {:>12} {:>17}  {:>12} {:>17}",
-                format!("{} > {}", End(*src), End(*dst)),
+                format!("{} > {}", Endpoint(*src), Endpoint(*dst)),
                 direct.copies,
                 Bytes(direct.bytes).to_string(),
                 staged.copies,
@@ -104,9 +104,9 @@ impl Display for Summary {
 }
 
 /// A device by its ordinal, or what stands for it.
-pub(super) struct End(pub(super) u8);
+pub(super) struct Endpoint(pub(super) u8);
 
-impl Display for End {
+impl Display for Endpoint {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
         if self.0 >= REMOTE { out.write_str("another process") } else { self.0.fmt(out) }
     }

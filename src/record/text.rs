@@ -7,7 +7,7 @@ use std::iter;
 use p2pshim_host::text::Elapsed;
 
 use super::hipify::hipify;
-use super::summary::End;
+use super::summary::Endpoint;
 use super::{Argument, CallSite, Contents, Event, FindingLine, Place};
 use crate::api::abi::{
     CUDA_MEMCPY3D_PEER, Code, MEMORYTYPE_ARRAY, MEMORYTYPE_HOST, Value, cudaMemcpy3DPeerParms, cudaPitchedPtr, cudaPos,
@@ -47,12 +47,12 @@ impl Display for Event<'_> {
         for (Part { traffic, copies }, separator) in self.parts.iter().zip(separators) {
             let Traffic { src, dst, path, bytes, .. } = traffic;
             let word = if *copies == 1 { "copy" } else { "copies" };
-            let (src, dst) = (End(*src), End(*dst));
+            let (src, dst) = (Endpoint(*src), Endpoint(*dst));
             write!(out, "{separator} {src}>{dst} {path} ({copies} {word}, {bytes} bytes)")?;
         }
         if let Some((src, dst)) = self.pair {
             let end = |device: i32| {
-                u8::try_from(device).map_or_else(|_| device.to_string(), |device| End(device).to_string())
+                u8::try_from(device).map_or_else(|_| device.to_string(), |device| Endpoint(device).to_string())
             };
             write!(out, " {}>{}", end(src), end(dst))?;
         }

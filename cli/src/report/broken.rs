@@ -13,9 +13,9 @@ use super::term::bytes;
 pub(super) const WRONG: &str = "Data wrong";
 
 /// A pair in both directions, the smaller number first: it is verified in both.
-pub(super) type Ends = (usize, usize);
+pub(super) type Endpoints = (usize, usize);
 
-pub(super) fn ends(src: usize, dst: usize) -> Ends {
+pub(super) fn ends(src: usize, dst: usize) -> Endpoints {
     (src.min(dst), src.max(dst))
 }
 
@@ -59,9 +59,9 @@ impl Broken {
 }
 
 /// All of them, whatever was copied.
-fn all(report: &Report) -> BTreeMap<Ends, Broken> {
-    let mut all: BTreeMap<Ends, Broken> = BTreeMap::new();
-    let mut seen: BTreeMap<(usize, Ends), (bool, bool)> = BTreeMap::new();
+fn all(report: &Report) -> BTreeMap<Endpoints, Broken> {
+    let mut all: BTreeMap<Endpoints, Broken> = BTreeMap::new();
+    let mut seen: BTreeMap<(usize, Endpoints), (bool, bool)> = BTreeMap::new();
     for decision in &report.decisions {
         let (Some(src), Some(dst)) = (decision.src, decision.dst) else { continue };
         let (right, wrong) = seen.entry((decision.file, ends(src, dst))).or_default();
@@ -89,7 +89,7 @@ fn all(report: &Report) -> BTreeMap<Ends, Broken> {
 }
 
 /// Whether it is known of each copy whether it took the path between two GPUs.
-fn is_known(report: &Report, both: Ends) -> bool {
+fn is_known(report: &Report, both: Endpoints) -> bool {
     let is_unclear = |path: &Path| matches!(path.taken.class(), Class::Unknown | Class::Captured | Class::Mapped);
     let is_about = |pair: &&Pair| ends(pair.src, pair.dst) == both;
     let may_lack = report.is_at_least()
@@ -109,7 +109,7 @@ pub(super) fn staged_bytes(report: &Report) -> u64 {
 pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
     let all = all(report);
     let those = |is_meant: &dyn Fn(&Broken) -> bool| {
-        let pairs: Vec<Ends> = all.iter().filter(|(_, it)| is_meant(it)).map(|(ends, _)| *ends).collect();
+        let pairs: Vec<Endpoints> = all.iter().filter(|(_, it)| is_meant(it)).map(|(ends, _)| *ends).collect();
         let names = between(report, pairs.iter().copied());
         names.map(|names| (pairs, names))
     };
@@ -163,7 +163,7 @@ pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
 }
 
 /// The remedy that keeps copies from such a path: with HIP no option does.
-fn remedy(report: &Report, pairs: &[Ends]) -> String {
+fn remedy(report: &Report, pairs: &[Endpoints]) -> String {
     let has =
         |names: &[&str]| report.processes().any(|file| names.iter().any(|&name| file.versions.contains_key(name)));
     let (has_hip, has_cuda) = (has(&["hip"]), has(&["driver", "runtime", STATIC_RUNTIME]));
@@ -182,7 +182,7 @@ fn remedy(report: &Report, pairs: &[Ends]) -> String {
 }
 
 /// The option that keeps pairs from peer access: it takes the numbers that the program has for its devices.
-pub(super) fn deny(report: &Report, pairs: &[Ends]) -> String {
+pub(super) fn deny(report: &Report, pairs: &[Endpoints]) -> String {
     let of = |src: usize, dst: usize, numbers: &dyn Fn(usize) -> Option<u32>| {
         let (src, dst) = (numbers(src)?, numbers(dst)?);
         Some(format!("{}-{}", src.min(dst), src.max(dst)))

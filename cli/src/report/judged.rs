@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use p2pshim_trace::{Class, Verified};
 
-use super::broken::{Ends, ends, is_broken};
+use super::broken::{Endpoints, ends, is_broken};
 use super::model::{Decision, Report, Run, Share};
 use super::term::count;
 
@@ -16,8 +16,8 @@ pub(super) struct Judged<'a> {
     report: &'a Report,
     runs: BTreeMap<usize, Which>,
     /// The last decision of a run about a pair counts.
-    last: BTreeMap<(Which, Ends), &'a Decision>,
-    blocked: BTreeSet<(Which, Ends)>,
+    last: BTreeMap<(Which, Endpoints), &'a Decision>,
+    blocked: BTreeSet<(Which, Endpoints)>,
     /// The pairs, in a direction, of which a run has direct copies.
     direct: BTreeSet<(Which, [usize; 2])>,
 }
@@ -54,7 +54,7 @@ impl<'a> Judged<'a> {
         self.runs.get(&file).copied().unwrap_or(Err(file))
     }
 
-    fn key(&self, share: &Share) -> (Which, Ends) {
+    fn key(&self, share: &Share) -> (Which, Endpoints) {
         (self.run(share.file), ends(share.pair[0], share.pair[1]))
     }
 

@@ -68,13 +68,13 @@ impl Access {
         driver: &impl Driver,
         device: i32,
         theirs: &[String; 2],
-        way: Part,
+        sharing: Part,
     ) -> Option<(Option<i32>, Why)> {
         self.look_up_denied(driver);
         let peer = ordinal_of(driver, theirs).map(i32::from);
         let why = match peer {
-            Some(peer) => self.why_not(driver, [device, peer], way),
-            None => self.why_not_by_name(driver, [&driver.names(device)?, theirs], way),
+            Some(peer) => self.why_not(driver, [device, peer], sharing),
+            None => self.why_not_by_name(driver, [&driver.names(device)?, theirs], sharing),
         };
         Some((peer, why?))
     }
@@ -117,7 +117,7 @@ impl Access {
     }
 
     /// Why a device is not to use memory of a peer that another process owns, and shares in that way.
-    fn why_not(&self, driver: &impl Driver, [device, peer]: [i32; 2], way: Part) -> Option<Why> {
+    fn why_not(&self, driver: &impl Driver, [device, peer]: [i32; 2], sharing: Part) -> Option<Why> {
         if device == peer || [device, peer].iter().any(|known| !(0..64).contains(known)) {
             return None;
         }
@@ -126,19 +126,19 @@ impl Access {
         }
         // Data may go either way, whoever has opened the memory.
         let kept =
-            |by, of| if self.admits() { self.verifier.kept(driver, by, of)?.between_processes(way) } else { None };
+            |by, of| if self.admits() { self.verifier.kept(driver, by, of)?.between_processes(sharing) } else { None };
         let is_broken = self.lock().is_broken(device, peer);
         let has_failed = is_broken.then(|| "peer access there is broken".to_owned());
         has_failed.or_else(|| kept(device, peer)).or_else(|| kept(peer, device)).map(Why::Lost)
     }
 
     /// As [`why_not`](Self::why_not), where the peer is not visible.
-    fn why_not_by_name(&self, driver: &impl Driver, [own, theirs]: [&[String; 2]; 2], way: Part) -> Option<Why> {
+    fn why_not_by_name(&self, driver: &impl Driver, [own, theirs]: [&[String; 2]; 2], sharing: Part) -> Option<Why> {
         if self.denies_all() || self.lock().is_denied_by_name([own, theirs]) {
             return Some(Why::Denied);
         }
         let kept =
-            |by: &[String; 2], of: &[String; 2]| driver.verdict_between([&by[0], &of[0]])?.between_processes(way);
+            |by: &[String; 2], of: &[String; 2]| driver.verdict_between([&by[0], &of[0]])?.between_processes(sharing);
         let lost = || kept(own, theirs).or_else(|| kept(theirs, own)).map(Why::Lost);
         if self.admits() { lost() } else { None }
     }

@@ -70,7 +70,7 @@ use super::driver::{Driver, Holder};
 use super::taking::Taking;
 use crate::api::Layer;
 use crate::config::{Access as Policy, Config};
-use crate::model::{Ends, Memcpy, Named, Path, Traffic, Why, is_array};
+use crate::model::{Endpoints, Memcpy, Named, Path, Traffic, Why, is_array};
 use crate::objects::captures;
 use crate::objects::memory::{Cache, Kind, Place};
 use crate::os;
@@ -257,7 +257,7 @@ impl Access {
     }
 
     /// The contexts of both ends of a copy, as [`Traffic::wait_contexts`] has them.
-    pub(crate) fn ends(&self, driver: &impl Driver, copy: &Memcpy) -> Option<Ends> {
+    pub(crate) fn ends(&self, driver: &impl Driver, copy: &Memcpy) -> Option<Endpoints> {
         Some(ends([self.place(driver, copy.src)?, self.place(driver, copy.dst)?], copy))
     }
 
@@ -400,7 +400,7 @@ fn traffic(places: [Place; 2], path: Path, keeps_waits: bool, copy: &Memcpy) -> 
 /// The contexts that a staged copy is work of, besides its stream's: those that the memory belongs to. If it belongs to none, since it is of a pool or
 /// mapped, the context that the call names for that end (measured on H200).
 #[inline(always)]
-fn ends([src, dst]: [Place; 2], copy: &Memcpy) -> Ends {
+fn ends([src, dst]: [Place; 2], copy: &Memcpy) -> Endpoints {
     let end = |place: Place, named: Named| if place.has_rights() { named.context() } else { place.of as usize };
     [end(src, copy.src_named), end(dst, copy.dst_named)]
 }

@@ -73,9 +73,9 @@ pub(crate) trait Hip: VerifyBackend {
     fn memory(&self, address: u64) -> Result<Option<Memory>, Code>;
 }
 
-/// One side of a copy, as far as it is known.
+/// An endpoint of a copy, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum Endpoint {
     /// It was not asked for, or the library does not tell.
     NotAsked,
     /// Memory that HIP knows, and where its allocation ends.
@@ -94,21 +94,21 @@ pub(crate) struct Before {
     /// The calling thread's device.
     pub(crate) current: Option<i32>,
     /// Source, destination.
-    pub(crate) ends: [End; 2],
+    pub(crate) endpoints: [Endpoint; 2],
 }
 
 impl Before {
-    pub(crate) const NOTHING: Self = Self { devices: None, current: None, ends: [End::NotAsked; 2] };
+    pub(crate) const NOTHING: Self = Self { devices: None, current: None, endpoints: [Endpoint::NotAsked; 2] };
 
-    /// Adds the remembered ends of a copy, where nothing was asked.
+    /// Adds the remembered endpoints of a copy, where nothing was asked.
     pub(crate) fn with_remembered(self, ends: [Option<(Place, u64)>; 2]) -> Self {
-        let remembered = |(known, end): (End, Option<(Place, u64)>)| match (known, end) {
-            (End::NotAsked, Some((place, end))) => End::Place(place, end),
+        let remembered = |(known, end): (Endpoint, Option<(Place, u64)>)| match (known, end) {
+            (Endpoint::NotAsked, Some((place, end))) => Endpoint::Place(place, end),
             (known, _) => known,
         };
-        let [src, dst] = self.ends;
+        let [src, dst] = self.endpoints;
         let [src_end, dst_end] = ends;
-        Self { ends: [(src, src_end), (dst, dst_end)].map(remembered), ..self }
+        Self { endpoints: [(src, src_end), (dst, dst_end)].map(remembered), ..self }
     }
 }
 
@@ -208,12 +208,12 @@ impl Peers {
         if let Some(copy) = copy
             && before.current.is_some()
         {
-            before.ends = [copy.src, copy.dst].map(|address| self.identify(hip, address));
+            before.endpoints = [copy.src, copy.dst].map(|address| self.identify(hip, address));
             let device = |known| match known {
-                End::Place(Place { kind: Kind::Plain, device, .. }, _) => Some(device),
+                Endpoint::Place(Place { kind: Kind::Plain, device, .. }, _) => Some(device),
                 _ => None,
             };
-            if let [Some(src), Some(dst)] = before.ends.map(device)
+            if let [Some(src), Some(dst)] = before.endpoints.map(device)
                 && src != dst
             {
                 self.decide(library, own, hip, [src, dst], before.current);
@@ -251,16 +251,16 @@ impl Peers {
     }
 
     /// The place of an address. Asks the library, if it is not known.
-    fn identify(&self, hip: &impl Hip, address: u64) -> End {
+    fn identify(&self, hip: &impl Hip, address: u64) -> Endpoint {
         if let Some((place, end)) = self.known(address) {
-            return End::Place(place, end);
+            return Endpoint::Place(place, end);
         }
         let now = self.cache.now();
         let memory = match if address == 0 { Ok(None) } else { hip.memory(address) } {
             Ok(Some(memory)) => memory,
-            Ok(None) if hip.is_readable(address) => return End::Unregistered,
-            Ok(None) => return End::Nothing,
-            Err(_) => return End::NotAsked,
+            Ok(None) if hip.is_readable(address) => return Endpoint::Unregistered,
+            Ok(None) => return Endpoint::Nothing,
+            Err(_) => return Endpoint::NotAsked,
         };
         let device = u8::try_from(memory.device).ok().filter(|&device| usize::from(device) < DEVICES);
         let kind = match (memory.holder, device) {
@@ -273,10 +273,10 @@ impl Peers {
         let end = memory.range.0.saturating_add(memory.range.1);
         // HIP may know registered memory by another address, or by none: then it does not tell where this one's ends.
         if !(memory.range.0..end).contains(&address) {
-            return End::Place(place, u64::MAX);
+            return Endpoint::Place(place, u64::MAX);
         }
         self.cache.insert(address, memory.range, place, now);
-        End::Place(place, end)
+        Endpoint::Place(place, end)
     }
 
     /// Finds out whether two devices reach each other, and has them do so if data arrives and nobody objects.

@@ -449,8 +449,8 @@ fn consider_memory_that_is_not_known_leaves_no_error() {
     let (hip, peers) = (Fake::new(2, true), peers(&Config::default()));
     let unknown = Memcpy { src: 64, ..copy(0, 1) };
     let (traffic, before) = peers.consider(0, &hip, Some(&unknown));
-    assert_eq!((traffic, before.ends[0], hip.last()), (None, End::Unregistered, Code::SUCCESS));
-    assert!(matches!(before.ends[1], End::Place(Place { device: 1, .. }, _)));
+    assert_eq!((traffic, before.endpoints[0], hip.last()), (None, Endpoint::Unregistered, Code::SUCCESS));
+    assert!(matches!(before.endpoints[1], Endpoint::Place(Place { device: 1, .. }, _)));
     assert!(hip.enabled().is_empty());
 }
 
@@ -459,7 +459,7 @@ fn consider_library_that_cannot_tell_says_nothing_of_the_memory() {
     let (mut hip, peers) = (Fake::new(2, true), peers(&Config::default()));
     hip.is_mute = true;
     let (traffic, before) = peers.consider(0, &hip, Some(&Memcpy { src: 64, dst: 64, ..copy(0, 1) }));
-    assert_eq!((traffic, before.ends, hip.last()), (None, [End::NotAsked; 2], Code::SUCCESS));
+    assert_eq!((traffic, before.endpoints, hip.last()), (None, [Endpoint::NotAsked; 2], Code::SUCCESS));
 }
 
 /// Registered memory that HIP knows by another address: how much is left from this one on is not known.
@@ -469,8 +469,8 @@ fn consider_memory_outside_its_range_has_no_end() {
     hip.registers = true;
     let beyond = BASE + (2 << 20);
     let (_, before) = peers.consider(0, &hip, Some(&Memcpy { src: beyond, dst: BASE, ..copy(0, 1) }));
-    let ends = before.ends.map(|known| match known {
-        End::Place(Place { kind: Kind::Host, .. }, end) => end,
+    let ends = before.endpoints.map(|known| match known {
+        Endpoint::Place(Place { kind: Kind::Host, .. }, end) => end,
         other => panic!("{other:?}"),
     });
     assert_eq!(ends, [u64::MAX, BASE + (1 << 20)]);

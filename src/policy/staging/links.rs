@@ -3,22 +3,22 @@
 
 /// Bytes of a ring that stages.
 pub(crate) const RING: usize = 20 << 20;
-/// Pieces that are under way, at most.
+/// Chunks that are under way, at most.
 pub(crate) const SLOTS: usize = 4;
 
-/// The part of a ring that a copy uses: its largest piece, and all its bytes.
+/// The part of a ring that a copy uses: its largest chunk, and all its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Share {
-    pub(super) piece: usize,
+    pub(super) chunk: usize,
     pub(super) bytes: usize,
 }
 
 /// By the number of busy links; the last is for all greater ones. GB/s a link of 256 MiB on four H100 of one host (2026-11-26), where the
 /// driver had 37.5 on one link, 22.8 to 37.4 on two, and 12.9 to 19.2 on four.
 const SHARES: [Share; 3] = [
-    Share { piece: 10 << 20, bytes: RING }, // 51.7; 8 MiB x 2 had 50.8, 2 MiB x 3 had 44.4
-    Share { piece: 4 << 20, bytes: 12 << 20 }, // 48.2 (1 GiB: 49.8); 8 MiB x 2 had 45.9 (46.3) the same day
-    Share { piece: 2 << 20, bytes: 6 << 20 }, // 40.3; 8 MiB x 2 had 25.4, 10 MiB x 2 21.2
+    Share { chunk: 10 << 20, bytes: RING }, // 51.7; 8 MiB x 2 had 50.8, 2 MiB x 3 had 44.4
+    Share { chunk: 4 << 20, bytes: 12 << 20 }, // 48.2 (1 GiB: 49.8); 8 MiB x 2 had 45.9 (46.3) the same day
+    Share { chunk: 2 << 20, bytes: 6 << 20 }, // 40.3; 8 MiB x 2 had 25.4, 10 MiB x 2 21.2
 ];
 
 impl Share {
@@ -30,7 +30,7 @@ impl Share {
 
     /// All of a ring for copies that have to be staged.
     pub(super) const fn whole(bytes: usize) -> Self {
-        Self { piece: bytes / SLOTS, bytes }
+        Self { chunk: bytes / SLOTS, bytes }
     }
 }
 
@@ -69,7 +69,7 @@ mod tests {
             [0, 1, 2, 3, 4, 16].map(|busy| SHARES.iter().position(|share| *share == Share::of(busy))),
             [0, 0, 1, 2, 2, 2].map(Some)
         );
-        assert!(SHARES.iter().all(|share| share.piece <= share.bytes && share.bytes <= RING));
+        assert!(SHARES.iter().all(|share| share.chunk <= share.bytes && share.bytes <= RING));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::policy::driver::Driver;
 
 /// Bytes of a ring for copies that have to be staged, small ones, or if there is no other: no limit holds for it.
 pub(crate) const NEEDED: usize = 1 << 20;
-/// Bytes of each piece of a sample.
+/// Bytes of each chunk of a sample.
 pub(super) const SAMPLED: usize = 4 << 10;
 /// Bytes of a ring for samples of copies that are read back.
 pub(super) const SAMPLES: usize = 2 * SLOTS * SAMPLED;
@@ -28,7 +28,7 @@ pub(crate) struct Ring {
     pub(crate) streams: [usize; 2],
     /// Recorded on the caller's stream.
     pub(crate) begins: usize,
-    /// Recorded on the destination's stream after the last piece.
+    /// Recorded on the destination's stream after the last chunk.
     pub(crate) ends: usize,
     /// Recorded on the source's stream, when a slot is full.
     pub(crate) filled: [usize; SLOTS],

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use parking_lot::Mutex;
 
 use super::ring::{Context, Contexts, Host, MARKS, Part, Ring, Stager};
-use super::transfer::{Ends, QUEUED, Transfer};
+use super::transfer::{EndpointRanges, QUEUED, Transfer};
 use crate::api::abi::Code;
 use crate::objects::streams::Stream;
 
@@ -21,10 +21,10 @@ struct Entry {
     user: Stream,
     /// The devices that it copies between.
     pair: [u8; 2],
-    /// Bytes of a piece of its last copy; 0 if that was read back.
-    piece: usize,
-    /// From where to where the copies go that it has to make, oldest first, each with the number of its last step.
-    ends: Vec<(Ends, usize)>,
+    /// Bytes of a chunk of its last copy; 0 if that was read back.
+    chunk: usize,
+    /// The endpoints of copies that the ring has not finished, oldest first, each with the number of its last step.
+    endpoints: Vec<(EndpointRanges, usize)>,
     /// Steps so far.
     steps: usize,
     /// Launches on each of its streams since it was last seen to have nothing to do, at most.
@@ -38,8 +38,8 @@ struct Entry {
 impl Entry {
     /// A ring that its maker has.
     fn new(ring: Ring, user: Stream, pair: [u8; 2]) -> Self {
-        let (piece, ends, kept_by) = (ring.host.bytes, Vec::new(), Vec::new());
-        Self { ring, user, pair, piece, ends, steps: 0, queued: 0, is_taken: true, kept_by }
+        let (chunk, endpoints, kept_by) = (ring.host.bytes, Vec::new(), Vec::new());
+        Self { ring, user, pair, chunk, endpoints, steps: 0, queued: 0, is_taken: true, kept_by }
     }
 
     /// Whether nobody is using it in this moment, and it is for these contexts and has so many bytes.
@@ -57,19 +57,19 @@ impl Entry {
         self.ring.marks.get(known % MARKS).copied().unwrap_or_default()
     }
 
-    /// Notes from where to where the next step goes.
-    fn note_step(&mut self, ends: Ends) {
+    /// Notes the endpoints of the next step.
+    fn note_step(&mut self, ends: EndpointRanges) {
         /// So many copies are told apart; of others it is only known between which addresses their memory lies.
         const COPIES: usize = 64;
         self.steps += 1;
-        self.ends.retain(|(known, _)| *known != ends);
-        if self.ends.len() >= COPIES
-            && let [([from, to], _), ([next_from, next_to], step), ..] = self.ends[..]
+        self.endpoints.retain(|(known, _)| *known != ends);
+        if self.endpoints.len() >= COPIES
+            && let [([from, to], _), ([next_from, next_to], step), ..] = self.endpoints[..]
         {
             let hull = |one: (u64, u64), other: (u64, u64)| (one.0.min(other.0), one.1.max(other.1));
-            self.ends.splice(..2, [([hull(from, next_from), hull(to, next_to)], step)]);
+            self.endpoints.splice(..2, [([hull(from, next_from), hull(to, next_to)], step)]);
         }
-        self.ends.push((ends, self.steps));
+        self.endpoints.push((ends, self.steps));
     }
 
     fn is_other(&self, bytes: usize, besides: [u8; 2]) -> bool {
@@ -246,7 +246,7 @@ impl Rings {
 
     /// A copy is about to be read back through a ring, as the next copy has to know.
     pub(super) fn mark_read_back(&self, ring: &Ring) {
-        self.with(ring, |entry| entry.piece = 0);
+        self.with(ring, |entry| entry.chunk = 0);
     }
 
     /// The devices between which rings of so many bytes copy that a thread has, or are between two steps, besides one pair.
@@ -317,10 +317,10 @@ impl Rings {
             }
             entry.queued = queued;
             if is_done {
-                entry.ends.clear();
+                entry.endpoints.clear();
             }
-            entry.note_step(step.ends);
-            let is_divided_anew = std::mem::replace(&mut entry.piece, step.piece) != step.piece;
+            entry.note_step(step.endpoints);
+            let is_divided_anew = std::mem::replace(&mut entry.chunk, step.chunk) != step.chunk;
             StepAdmission::Taken { is_divided_anew, mark: entry.mark(entry.steps) }
         };
         self.with(&step.ring, begin).unwrap_or(StepAdmission::Gone)
@@ -329,7 +329,7 @@ impl Rings {
     /// A step was submitted, all of it or some.
     pub(crate) fn end_step(&self, ring: &Ring, thread: usize, is_whole: bool) {
         if !is_whole {
-            self.with(ring, |entry| entry.piece = 0);
+            self.with(ring, |entry| entry.chunk = 0);
         }
         self.keep(ring, thread);
     }
@@ -349,7 +349,7 @@ impl Rings {
         });
     }
 
-    /// The copies under way that have an end in some memory, but not those of one user: for each ring the mark after the last of them, and
+    /// The copies under way that have an endpoint in some memory, but not those of one user: for each ring the mark after the last of them, and
     /// the devices.
     pub(crate) fn copies_of(
         &self,
@@ -359,7 +359,7 @@ impl Rings {
     ) -> Vec<(usize, [u8; 2])> {
         let is_of_it = |&(start, end): &(u64, u64)| start < memory.end && memory.start < end;
         let last = |entry: &Entry| {
-            let (_, step) = entry.ends.iter().rfind(|(ends, _)| ends.iter().any(is_of_it))?;
+            let (_, step) = entry.endpoints.iter().rfind(|(ends, _)| ends.iter().any(is_of_it))?;
             (Some(entry.user) != besides).then(|| (entry.ring, entry.mark(*step), entry.pair))
         };
         let mut found: Vec<_> = self.table.lock().entries.iter().filter_map(last).collect();
@@ -446,8 +446,8 @@ mod tests {
         let ends = |number: u64| [(number * 10, number * 10 + 5), (9_000, 9_001)];
         (0..200).for_each(|number| entry.note_step(ends(number)));
         (0..3).for_each(|_| entry.note_step(ends(199)));
-        assert_eq!(entry.ends.len(), 64);
-        let is_known = |at: u64| entry.ends.iter().any(|([(start, end), _], _)| (*start..*end).contains(&at));
+        assert_eq!(entry.endpoints.len(), 64);
+        let is_known = |at: u64| entry.endpoints.iter().any(|([(start, end), _], _)| (*start..*end).contains(&at));
         assert!((0..200).all(|number| is_known(number * 10)) && !is_known(2_000) && !is_known(1_999));
     }
 }

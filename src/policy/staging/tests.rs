@@ -8,7 +8,7 @@ use crate::api::abi::CUDA_MEMCPY3D_PEER;
 use crate::policy::Ended;
 use crate::policy::access::Circumstances;
 use crate::policy::access::fake::{Fake, context, memory_of};
-use crate::policy::staging::pieces::Piece;
+use crate::policy::staging::chunks::Chunk;
 use crate::policy::staging::ring::MARKS;
 
 thread_local! {
@@ -96,10 +96,10 @@ fn pieces_are_the_copy_and_lie_in_the_ring() {
     let sizes = [LEAST, LEAST + 1, (64 << 20) - 1, 64 << 20, (256 << 20) + 3, 3 << 30];
     for (bytes, busy) in sizes.into_iter().flat_map(|bytes| [(bytes, 1), (bytes, 2), (bytes, 3)]) {
         let copy = CUDA_MEMCPY3D_PEER { WidthInBytes: bytes as usize, ..ring.copy };
-        let step = Piece { extent: pieces::extent(&copy), ..ring.step };
+        let step = Chunk { extent: chunks::extent(&copy), ..ring.step };
         let share = Share::of(busy);
-        let piece = pieces::size(bytes, share);
-        let staged = Transfer { copy, step, piece, slots: (share.bytes / piece).clamp(1, SLOTS), ..ring };
+        let chunk = chunks::size(bytes, share);
+        let staged = Transfer { copy, step, chunk, slots: (share.bytes / chunk).clamp(1, SLOTS), ..ring };
         let mut end = 0;
         let (mut step, mut number) = (staged, 0);
         while step.be_step(number) {
@@ -111,14 +111,14 @@ fn pieces_are_the_copy_and_lie_in_the_ring() {
         assert_eq!(end as u64, bytes);
         let mut end = 0;
         let division = staged.division();
-        for Piece { at, extent: [bytes, ..], slot } in (0..division.count()).map(|number| division.piece(number)) {
+        for Chunk { at, extent: [bytes, ..], slot } in (0..division.count()).map(|number| division.chunk(number)) {
             assert_eq!(at, [end, 0, 0]);
-            assert!(bytes > 0 && bytes <= staged.piece && (slot + 1) * staged.piece <= share.bytes && slot < SLOTS);
+            assert!(bytes > 0 && bytes <= staged.chunk && (slot + 1) * staged.chunk <= share.bytes && slot < SLOTS);
             end += bytes;
         }
         let end = end as u64;
         assert_eq!(end, bytes);
-        // A stream takes about a thousand launches; each piece is three.
+        // A stream takes about a thousand launches; each chunk is three.
         assert!(bytes > 1 << 30 || division.count() <= 300, "{bytes}");
     }
 }
@@ -278,8 +278,8 @@ fn copies_that_need_it_are_staged_beyond_the_limit_of_any_size_and_order() {
             assert_eq!((regular.ring.host.bytes, regular.stream), (ring, Some(stream.unwrap_or(0))), "{limit} {bytes}");
             assert_eq!(peer.stream, stream, "by the default streams of both sides");
             let division = regular.division();
-            let mut pieces = (0..division.count()).map(|number| division.piece(number));
-            assert!(pieces.all(|piece| (piece.slot + 1) * regular.piece <= ring));
+            let mut chunks = (0..division.count()).map(|number| division.chunk(number));
+            assert!(chunks.all(|chunk| (chunk.slot + 1) * regular.chunk <= ring));
         }
     }
 }

@@ -1,24 +1,24 @@
-//! A copy on its way through a ring: in steps, each of rounds of pieces.
+//! A copy on its way through a ring: in steps, each of rounds of chunks.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::pieces::{self, Division, Piece};
+use super::chunks::{self, Chunk, Division};
 use super::ring::{Ring, SAMPLED};
 use crate::api::abi::CUDA_MEMCPY3D_PEER;
 
-/// Pieces that are submitted while signals are held back, at most.
+/// Chunks that are submitted while signals are held back, at most.
 const STEP: usize = 64;
 /// Launches that a ring's streams have to do, at most. A stream takes about a thousand, and then makes its callers wait.
 pub(super) const QUEUED: usize = 900;
 
-/// The fate of a piece that lies in a ring.
+/// The fate of a chunk that lies in a ring.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Purpose {
-    /// It goes on to the destination: the copy is staged.
+    /// It is copied to the destination: the copy is staged.
     Stage,
-    /// It is compared with the same piece of the destination, which lies half a ring behind: the copy is read back.
+    /// It is compared with the same chunk of the destination, which lies half a ring behind: the copy is read back.
     Compare,
-    /// So are these pieces, and no others.
+    /// So are these chunks, and no others.
     Sample([usize; 3]),
 }
 
@@ -28,86 +28,86 @@ pub(crate) struct Transfer {
     /// The extent, as in a 3D copy of the driver.
     pub(super) copy: CUDA_MEMCPY3D_PEER,
     pub(super) purpose: Purpose,
-    /// The part of it that is made now.
-    pub(super) step: Piece,
+    /// The step of it that is submitted next.
+    pub(super) step: Chunk,
     /// The stream that orders it; none if the default streams of both sides' contexts do.
     pub(crate) stream: Option<usize>,
     pub(crate) per_thread: bool,
     pub(crate) ring: Ring,
-    /// Bytes of a piece, and how many are under way.
-    pub(crate) piece: usize,
+    /// Bytes of a chunk, and how many are under way.
+    pub(crate) chunk: usize,
     pub(super) slots: usize,
     /// Whether the call returns when the copy is done.
     pub(crate) blocks: bool,
     /// From where to where it goes, if it is staged.
-    pub(super) ends: Ends,
+    pub(super) endpoints: EndpointRanges,
 }
 
-/// The memory at both ends of a copy: where it begins and ends.
-pub(super) type Ends = [(u64, u64); 2];
+/// The memory of both endpoints of a copy: its first address, and the address behind it. The source's comes first.
+pub(super) type EndpointRanges = [(u64, u64); 2];
 
 impl Transfer {
-    /// A transfer of a whole copy, in pieces of so many bytes, of which so many are under way.
+    /// A transfer of a whole copy, in chunks of so many bytes, of which so many are under way.
     pub(super) fn new(
         copy: CUDA_MEMCPY3D_PEER,
         purpose: Purpose,
         (ring, stream, per_thread): (Ring, Option<usize>, bool),
-        (piece, slots): (usize, usize),
+        (chunk, slots): (usize, usize),
     ) -> Self {
-        let step = Piece { at: [0; 3], extent: pieces::extent(&copy), slot: 0 };
+        let step = Chunk { at: [0; 3], extent: chunks::extent(&copy), slot: 0 };
         let mut new =
-            Self { copy, purpose, step, stream, per_thread, ring, piece, slots, blocks: false, ends: [(0, 0); 2] };
+            Self { copy, purpose, step, stream, per_thread, ring, chunk, slots, blocks: false, endpoints: [(0, 0); 2] };
         new.be_step(0);
         new
     }
 
     /// The whole is made in steps, each a copy of its own behind the last: signals arrive between those of a copy that is staged, and what
-    /// is read back is compared. From now on this is that of a number; false if there is none.
+    /// is read back is compared. Selects step `number`; false past the last.
     #[inline(never)]
     pub(crate) fn be_step(&mut self, number: usize) -> bool {
-        let pieces = match self.purpose {
+        let chunks = match self.purpose {
             Purpose::Stage => STEP,
             Purpose::Compare => 1,
             Purpose::Sample(_) => return number == 0,
         };
-        let steps = Division::new(pieces::extent(&self.copy), self.piece.saturating_mul(pieces), 1);
+        let steps = Division::new(chunks::extent(&self.copy), self.chunk.saturating_mul(chunks), 1);
         let is_there = number < steps.count();
         if is_there {
-            self.step = steps.piece(number);
+            self.step = steps.chunk(number);
         }
         is_there
     }
 
     /// How many launches that takes on each of the ring's streams, at most.
     pub(super) fn launches(&self) -> usize {
-        /// For a piece, and for the beginning and the end.
+        /// For a chunk, and for the beginning and the end.
         const EACH: usize = 3;
         const BESIDE: usize = 4;
         self.division().count() * EACH + BESIDE
     }
 
-    /// Its parts.
+    /// The chunks of the step.
     pub(crate) fn division(&self) -> Division {
         let chosen = if let Purpose::Sample(chosen) = self.purpose { Some(chosen) } else { None };
-        Division::new(self.step.extent, self.piece, self.slots).only(chosen)
+        Division::new(self.step.extent, self.chunk, self.slots).only(chosen)
     }
 
-    /// The halves of a part's copy: into its slot, and out of it, or to where it is compared.
-    pub(crate) fn filling(&self, piece: &Piece) -> CUDA_MEMCPY3D_PEER {
-        pieces::to_host(&self.copy, &piece.within(&self.step), self.ring.host.address + self.slot(piece))
+    /// The halves of a chunk's copy: into its slot, and out of it, or to where it is compared.
+    pub(crate) fn filling(&self, chunk: &Chunk) -> CUDA_MEMCPY3D_PEER {
+        chunks::to_host(&self.copy, &chunk.within(&self.step), self.ring.host.address + self.slot(chunk))
     }
 
-    pub(crate) fn draining(&self, piece: &Piece) -> CUDA_MEMCPY3D_PEER {
-        let (part, host) = (piece.within(&self.step), self.ring.host.address + self.slot(piece));
+    pub(crate) fn draining(&self, chunk: &Chunk) -> CUDA_MEMCPY3D_PEER {
+        let (chunk, host) = (chunk.within(&self.step), self.ring.host.address + self.slot(chunk));
         match self.purpose {
-            Purpose::Stage => pieces::from_host(&self.copy, &part, host),
-            _ => pieces::to_host(&pieces::reversed(&self.copy), &part, host + self.side()),
+            Purpose::Stage => chunks::from_host(&self.copy, &chunk, host),
+            _ => chunks::to_host(&chunks::reversed(&self.copy), &chunk, host + self.side()),
         }
     }
 
-    /// Where a piece lies in the ring's memory.
-    fn slot(&self, piece: &Piece) -> usize {
-        piece.slot * self.piece
+    /// Where a chunk lies in the ring's memory.
+    fn slot(&self, chunk: &Chunk) -> usize {
+        chunk.slot * self.chunk
     }
 
     /// The bytes of either side that are compared, at most.
@@ -119,16 +119,16 @@ impl Transfer {
     pub(crate) fn difference(&self, memory: &[u8]) -> Option<Difference> {
         let division = self.division();
         let (mut found, mut of): (Option<Difference>, _) = (None, 0);
-        for piece in (0..division.count()).map(|number| division.piece(number)) {
-            let [width, height, _] = piece.extent;
-            let side = |begins| memory.get(begins..)?.get(..piece.bytes());
-            let (src, dst) = (side(self.slot(&piece))?, side(self.slot(&piece) + self.side())?);
-            of += piece.bytes();
+        for chunk in (0..division.count()).map(|number| division.chunk(number)) {
+            let [width, height, _] = chunk.extent;
+            let side = |begins| memory.get(begins..)?.get(..chunk.bytes());
+            let (src, dst) = (side(self.slot(&chunk))?, side(self.slot(&chunk) + self.side())?);
+            of += chunk.bytes();
             let is_equal = src == dst;
             let differ = src.iter().zip(dst).enumerate().filter(|(_, (src, dst))| !is_equal && src != dst);
             for (offset, (&src, &dst)) in differ {
                 let at = [offset % width, offset / width % height, offset / width / height];
-                let first = Piece { at, ..piece }.within(&piece).within(&self.step).at;
+                let first = Chunk { at, ..chunk }.within(&chunk).within(&self.step).at;
                 let new = Difference { at: first, bytes: [src, dst], differ: 0, of: 0, is_zero: true };
                 let found = found.get_or_insert(new);
                 (found.differ, found.is_zero) = (found.differ + 1, found.is_zero && dst == 0);
@@ -152,9 +152,9 @@ pub(crate) struct Difference {
     pub(crate) is_zero: bool,
 }
 
-/// Which pieces of a copy are a sample: the first, the last, and one between that is another each time.
+/// Which chunks of a copy are a sample: the first, the last, and one between that is another each time.
 pub(super) fn sample(copy: &CUDA_MEMCPY3D_PEER) -> Purpose {
-    let count = Division::new(pieces::extent(copy), SAMPLED, 1).count();
+    let count = Division::new(chunks::extent(copy), SAMPLED, 1).count();
     Purpose::Sample(if count > 3 { [0, 1 + below(count - 2), count - 1] } else { [0, 1, 2] })
 }
 
@@ -172,7 +172,7 @@ impl Transfer {
     /// A transfer of a sample of rows, in a ring that is nobody's.
     pub(crate) fn of_test(width: usize, height: usize, depth: usize) -> Self {
         use super::ring::{Host, SAMPLES};
-        let copy = CUDA_MEMCPY3D_PEER { Height: height, Depth: depth, ..pieces::linear(0, 1 << 40, width) };
+        let copy = CUDA_MEMCPY3D_PEER { Height: height, Depth: depth, ..chunks::linear(0, 1 << 40, width) };
         let host = Host { address: 0, bytes: SAMPLES, locked_in: Host::UNLOCKED };
         let ring = Ring::empty([(0, 0); 3], host);
         Self::new(copy, sample(&copy), (ring, Some(0), false), (SAMPLED, super::links::SLOTS))
@@ -195,9 +195,9 @@ mod tests {
         [1, SAMPLED + 1, 1],
     ];
 
-    fn pieces_of(transfer: &Transfer) -> Vec<Piece> {
+    fn chunks_of(transfer: &Transfer) -> Vec<Chunk> {
         let division = transfer.division();
-        (0..division.count()).map(|number| division.piece(number)).collect()
+        (0..division.count()).map(|number| division.chunk(number)).collect()
     }
 
     #[test]
@@ -205,16 +205,16 @@ mod tests {
         for extent @ [width, height, depth] in EXTENTS {
             let mut between = Vec::new();
             for _ in 0..100 {
-                let pieces = pieces_of(&Transfer::of_test(width, height, depth));
-                let (first, last) = (pieces[0], pieces[pieces.len() - 1]);
+                let chunks = chunks_of(&Transfer::of_test(width, height, depth));
+                let (first, last) = (chunks[0], chunks[chunks.len() - 1]);
                 let end = [0, 1, 2].map(|axis| last.at[axis] + last.extent[axis]);
                 assert_eq!((first.at, end), ([0; 3], extent));
-                assert!(pieces.len() <= 3 && pieces.iter().all(|piece| piece.bytes() <= SAMPLED), "{extent:?}");
-                assert!(pieces.iter().enumerate().all(|(slot, piece)| piece.slot == slot), "{extent:?}");
-                let mut places: Vec<_> = pieces.iter().map(|piece| piece.at).collect();
+                assert!(chunks.len() <= 3 && chunks.iter().all(|chunk| chunk.bytes() <= SAMPLED), "{extent:?}");
+                assert!(chunks.iter().enumerate().all(|(slot, chunk)| chunk.slot == slot), "{extent:?}");
+                let mut places: Vec<_> = chunks.iter().map(|chunk| chunk.at).collect();
                 places.dedup();
-                assert_eq!(places.len(), pieces.len(), "no byte twice: {extent:?}");
-                between.extend(pieces.get(1).filter(|_| pieces.len() == 3).map(|piece| piece.at));
+                assert_eq!(places.len(), chunks.len(), "no byte twice: {extent:?}");
+                between.extend(chunks.get(1).filter(|_| chunks.len() == 3).map(|chunk| chunk.at));
             }
             let size: usize = extent.iter().product();
             between.sort_unstable();
@@ -226,23 +226,23 @@ mod tests {
     /// The first and the last are not one byte.
     #[test]
     fn pieces_of_a_sample_of_one_row_are_alike() {
-        let pieces = pieces_of(&Transfer::of_test(2 * SAMPLED + 1, 1, 1));
-        assert!(pieces.len() == 3 && pieces.iter().all(|piece| piece.bytes() > SAMPLED / 2), "{pieces:?}");
+        let chunks = chunks_of(&Transfer::of_test(2 * SAMPLED + 1, 1, 1));
+        assert!(chunks.len() == 3 && chunks.iter().all(|chunk| chunk.bytes() > SAMPLED / 2), "{chunks:?}");
     }
 
     #[test]
     fn all_of_a_copy_is_compared_in_turns() {
         for extent @ [width, height, depth] in EXTENTS {
-            for piece in [1, 64, 1000, 1 << 20] {
+            for chunk in [1, 64, 1000, 1 << 20] {
                 let mut turn =
-                    Transfer { purpose: Purpose::Compare, piece, slots: 1, ..Transfer::of_test(width, height, depth) };
+                    Transfer { purpose: Purpose::Compare, chunk, slots: 1, ..Transfer::of_test(width, height, depth) };
                 let (mut bytes, mut number) = (0, 0);
                 while turn.be_step(number) {
-                    let pieces = pieces_of(&turn);
-                    assert!(pieces.len() == 1 && pieces[0].bytes() <= piece, "{extent:?} {piece}");
-                    (bytes, number) = (bytes + pieces[0].bytes(), number + 1);
+                    let chunks = chunks_of(&turn);
+                    assert!(chunks.len() == 1 && chunks[0].bytes() <= chunk, "{extent:?} {chunk}");
+                    (bytes, number) = (bytes + chunks[0].bytes(), number + 1);
                 }
-                assert_eq!(bytes, extent.iter().product::<usize>(), "{extent:?} {piece}");
+                assert_eq!(bytes, extent.iter().product::<usize>(), "{extent:?} {chunk}");
             }
         }
     }
@@ -250,17 +250,17 @@ mod tests {
     #[test]
     fn difference_says_where_in_the_copy_it_begins() {
         let transfer = Transfer::of_test(100_000, 1, 1);
-        let (side, last) = (transfer.side(), pieces_of(&transfer)[2]);
+        let (side, last) = (transfer.side(), chunks_of(&transfer)[2]);
         let mut memory = vec![0; transfer.ring.host.bytes];
         assert_eq!(transfer.difference(&memory), None);
         (memory[2 * SAMPLED + 6], memory[2 * SAMPLED + 9]) = (7, 8);
-        let of = pieces_of(&transfer).iter().map(Piece::bytes).sum();
+        let of = chunks_of(&transfer).iter().map(Chunk::bytes).sum();
         let found = Difference { at: [last.at[0] + 6, 0, 0], bytes: [7, 0], differ: 2, of, is_zero: true };
         assert_eq!(transfer.difference(&memory), Some(found));
         memory[side + 2 * SAMPLED + 9] = 1;
         assert_eq!(transfer.difference(&memory), Some(Difference { is_zero: false, ..found }));
         memory[side + 3 * SAMPLED] = 1;
-        assert_eq!(transfer.difference(&memory), Some(Difference { is_zero: false, ..found }), "behind the pieces");
+        assert_eq!(transfer.difference(&memory), Some(Difference { is_zero: false, ..found }), "behind the chunks");
         let rows = Transfer::of_test(10, 4, 300);
         let mut memory = vec![0; rows.ring.host.bytes];
         memory[side + 102] = 3;

@@ -12,11 +12,11 @@ use crate::api::abi::Code;
 use crate::model::{Access, Asks, Finding, Memcpy, Named, Path, Rule, Traffic};
 use crate::objects::memory::{Kind as MemoryKind, Place};
 use crate::policy::driver::{Holder, Memory};
-use crate::policy::hip::End;
+use crate::policy::hip::Endpoint;
 
 impl Validate {
     /// The finding before a call of HIP is made, by what is known of the ends of its copy: see [`Validate::before`].
-    pub(crate) fn before_hip(&self, seen: &CallView<'_>, ends: [End; 2]) -> Option<Finding> {
+    pub(crate) fn before_hip(&self, seen: &CallView<'_>, ends: [Endpoint; 2]) -> Option<Finding> {
         let mut wrong = check(seen, ends);
         if !self.is_strict() {
             return wrong.into_iter().find(|finding| crashes_hip(finding.rule));
@@ -27,7 +27,7 @@ impl Validate {
     }
 
     /// The findings about a call of HIP that has returned. `traffic` is the copy's, if it is known.
-    pub(crate) fn after_hip(&self, seen: &CallView<'_>, ends: [End; 2], traffic: Option<Traffic>) -> Vec<Finding> {
+    pub(crate) fn after_hip(&self, seen: &CallView<'_>, ends: [Endpoint; 2], traffic: Option<Traffic>) -> Vec<Finding> {
         let mut wrong = check(seen, ends);
         match seen.ret {
             Some(Code::SUCCESS) if seen.request.copy().is_some() => {
@@ -63,7 +63,7 @@ pub(crate) fn is_clean(copy: &Memcpy, known: impl Fn(u64) -> Option<(Place, u64)
 }
 
 /// The faults of a call's arguments.
-fn check(seen: &CallView<'_>, ends: [End; 2]) -> Vec<Finding> {
+fn check(seen: &CallView<'_>, ends: [Endpoint; 2]) -> Vec<Finding> {
     let mut found = Vec::new();
     match seen.request.asks {
         Asks::Copy(_) => check_copy(seen, ends, &mut found),
@@ -77,7 +77,7 @@ fn check(seen: &CallView<'_>, ends: [End; 2]) -> Vec<Finding> {
 }
 
 /// Adds the faults of a copy, in the order in which HIP checks them.
-fn check_copy(seen: &CallView<'_>, ends: [End; 2], found: &mut Vec<Finding>) {
+fn check_copy(seen: &CallView<'_>, ends: [Endpoint; 2], found: &mut Vec<Finding>) {
     found.extend(unreadable(seen.request));
     let Some(copy) = Sides::of(seen.request) else { return };
     found.extend(copy.sides.iter().filter_map(|side| bad_device(seen, side)));
@@ -99,13 +99,13 @@ fn check_copy(seen: &CallView<'_>, ends: [End; 2], found: &mut Vec<Finding>) {
 }
 
 /// One side of a copy, by what was known before the call.
-fn object(copy: &Sides, side: &Side, known: End) -> Object {
+fn object(copy: &Sides, side: &Side, known: Endpoint) -> Object {
     let (Operand::Device(address) | Operand::Any(address)) = side.given else { return Object::Other };
     let rule = match known {
-        End::NotAsked => return Object::Other,
-        End::Unregistered => Rule::CopyHostMemory,
-        End::Nothing => Rule::CopyUnknownPointer,
-        End::Place(Place { kind, device, .. }, end) => {
+        Endpoint::NotAsked => return Object::Other,
+        Endpoint::Unregistered => Rule::CopyHostMemory,
+        Endpoint::Nothing => Rule::CopyUnknownPointer,
+        Endpoint::Place(Place { kind, device, .. }, end) => {
             let holder = match kind {
                 MemoryKind::Host => Holder::Host,
                 MemoryKind::Plain => Holder::Context(0),

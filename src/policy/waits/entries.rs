@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use super::stream::Stream;
-use crate::model::Ends;
+use crate::model::Endpoints;
 use crate::objects::index::{Index, set_low};
 use crate::os::arena::Arena;
 use crate::os::table::spread;
@@ -133,7 +133,7 @@ impl Entries {
     }
 
     #[inline(always)]
-    pub(super) fn find_pair(&self, ends: Ends) -> Option<(u32, &Pair)> {
+    pub(super) fn find_pair(&self, ends: Endpoints) -> Option<(u32, &Pair)> {
         self.pairs.find(hash_of_ends(ends), |pair, _| is_between(pair, ends))
     }
 
@@ -238,7 +238,7 @@ impl Entries {
         locked: &mut Locked,
         stream: Stream,
         event: Option<(Context, usize)>,
-        ends: Ends,
+        ends: Endpoints,
     ) -> bool {
         let Some((pair_number, pair)) = self.find_pair(ends).or_else(|| self.new_pair(locked, ends)) else {
             return false;
@@ -322,7 +322,7 @@ impl Entries {
     }
 
     /// A pair that is not there. It takes the place of one whose contexts have ended, if there is any.
-    fn new_pair(&self, locked: &mut Locked, ends: Ends) -> Option<(u32, &Pair)> {
+    fn new_pair(&self, locked: &mut Locked, ends: Endpoints) -> Option<(u32, &Pair)> {
         let spare = locked.spare_pairs.last().copied();
         let number = spare.unwrap_or(self.pair_count.load(Relaxed));
         self.pairs.rows.reach(number).then_some(())?;
@@ -372,23 +372,23 @@ pub(super) fn has_end(pair: &Pair, ends: &[usize]) -> bool {
     ends_of(pair).iter().any(|end| ends.contains(end))
 }
 
-fn set_ends(pair: &Pair, [src, dst]: Ends) {
+fn set_ends(pair: &Pair, [src, dst]: Endpoints) {
     pair[SRC].store(src as u64, Release);
     pair[DST].store(dst as u64, Release);
 }
 
 #[inline(always)]
-pub(super) fn ends_of(pair: &Pair) -> Ends {
+pub(super) fn ends_of(pair: &Pair) -> Endpoints {
     [pair[SRC].load(Acquire) as usize, pair[DST].load(Acquire) as usize]
 }
 
 #[inline(always)]
-pub(super) fn is_between(pair: &Pair, ends: Ends) -> bool {
+pub(super) fn is_between(pair: &Pair, ends: Endpoints) -> bool {
     ends_of(pair) == ends
 }
 
 #[inline(always)]
-fn hash_of_ends([src, dst]: Ends) -> u32 {
+fn hash_of_ends([src, dst]: Endpoints) -> u32 {
     spread((src as u64).wrapping_add((dst as u64).rotate_left(21)), u32::BITS) as u32
 }
 

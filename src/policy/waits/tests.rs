@@ -6,7 +6,7 @@ use super::*;
 use crate::policy::access::fake::{Fake, context};
 
 const OWN: Option<Context> = Some((context(0), 1));
-const ENDS: Ends = [context(0), context(1)];
+const ENDS: Endpoints = [context(0), context(1)];
 
 fn stream(number: usize) -> Stream {
     Stream::Created(0x5000 + number * 0x10)
@@ -86,7 +86,7 @@ fn next_on_the_legacy_stream_only_for_who_takes_away() {
     assert!(fake.events.borrow().is_empty());
     assert_eq!([SyncScope::Context(context(1)), SyncScope::All].map(|of| count(&waits, of)), [0, 1]);
     let pending = all(&waits, SyncScope::Memory(context(1)))[0];
-    assert_eq!((pending.event, pending.end), (None, context(0)));
+    assert_eq!((pending.event, pending.endpoint), (None, context(0)));
 }
 
 #[test]

@@ -75,7 +75,7 @@ fn record(event: usize, stream: usize) -> Result<(), Code> {
     checked(unsafe { event_record(event, stream) })
 }
 
-/// Makes one half of a part: one row between addresses, if it is that. One end is the program's, which it has asked to copy; the other lies
+/// Submits one half of a chunk: one row between addresses, if it is that. One endpoint is the program's, which it has asked to copy; the other lies
 /// in a ring.
 fn copy_half(half: &CUDA_MEMCPY3D_PEER, stream: usize) -> Result<(), Code> {
     checked(match as_row(half) {
@@ -154,19 +154,19 @@ fn submit_pieces(transfer: &Transfer, is_divided_anew: bool) -> Result<(), Code>
     }
     let division = &transfer.division();
     for round in division.rounds() {
-        let pieces = || round.clone().zip(ring.filled.iter().zip(&ring.drained));
+        let chunks = || round.clone().zip(ring.filled.iter().zip(&ring.drained));
         // Each half in the context of its side: memory of a pool can be copied in no other.
         within(src, || {
-            pieces().try_for_each(|(number, (&filled, &drained))| {
+            chunks().try_for_each(|(number, (&filled, &drained))| {
                 follow(from, drained)?;
-                copy_half(&transfer.filling(&division.piece(number)), from)?;
+                copy_half(&transfer.filling(&division.chunk(number)), from)?;
                 record(filled, from)
             })
         })?;
         within(dst, || {
-            pieces().try_for_each(|(number, (&filled, &drained))| {
+            chunks().try_for_each(|(number, (&filled, &drained))| {
                 follow(to, filled)?;
-                copy_half(&transfer.draining(&division.piece(number)), to)?;
+                copy_half(&transfer.draining(&division.chunk(number)), to)?;
                 record(drained, to)
             })
         })?;

@@ -237,12 +237,12 @@ mod staging {
 
     pub(crate) mod transfer {
         pub(crate) const QUEUED: usize = 900;
-        pub(crate) type Ends = [(u64, u64); 2];
+        pub(crate) type EndpointRanges = [(u64, u64); 2];
 
         pub(crate) struct Transfer {
             pub(crate) ring: super::ring::Ring,
-            pub(crate) piece: usize,
-            pub(crate) ends: Ends,
+            pub(crate) chunk: usize,
+            pub(crate) endpoints: EndpointRanges,
         }
 
         impl Transfer {

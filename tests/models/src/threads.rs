@@ -450,7 +450,7 @@ fn copy((rings, gpus): &(Rings, Gpus), context: usize, stream: usize, ends: (u64
     let kind: (Contexts, usize) = ([(1, 1), (context, 1), (1, 1)], NEEDED);
     let ring = rings.ring(gpus, kind, Stream::Created(stream), || gpus.host_memory(NEEDED).unwrap());
     rings.keep(&ring, stream);
-    let step = Transfer { ring, piece: 1, ends: [ends; 2] };
+    let step = Transfer { ring, chunk: 1, endpoints: [ends; 2] };
     let is_taken = matches!(rings.begin_step(gpus, &step), StepAdmission::Taken { .. });
     if is_taken {
         let user = &gpus.user[ring.host.address];

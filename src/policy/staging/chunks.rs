@@ -1,4 +1,4 @@
-//! The pieces of a copy: parts that fit into a slot of a ring, of whole rows and slices where these do.
+//! The chunks of a staged copy. Each fits into a slot of the ring. A chunk is whole rows and slices where these fit.
 
 use std::ops::Range;
 
@@ -6,25 +6,25 @@ use super::links::Share;
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, MEMORYTYPE_HOST, MEMORYTYPE_UNIFIED, cudaMemcpy3DPeerParms, is_pointer};
 use crate::model::{Memcpy, Shape};
 
-/// Parts of a row are multiples of this, but the last; of small ones, of their 32nd part.
+/// The width of chunks that are less than a row is a multiple of this, except the last; of small chunks, of a 32nd of the chunk.
 const ALIGNMENT: usize = 64 << 10;
 
-/// A part of a copy: bytes of a row, rows, and slices.
+/// A chunk of a copy: bytes of a row, rows, and slices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Piece {
+pub(crate) struct Chunk {
     pub(crate) at: [usize; 3],
     pub(crate) extent: [usize; 3],
     pub(crate) slot: usize,
 }
 
-impl Piece {
+impl Chunk {
     pub(super) fn bytes(&self) -> usize {
         self.extent.into_iter().product()
     }
 
-    /// It, of a part, as one of all.
-    pub(super) fn within(&self, part: &Self) -> Self {
-        let ([x, y, z], [left, top, front]) = (self.at, part.at);
+    /// Translates the chunk's coordinates within a step into the copy's.
+    pub(super) fn within(&self, step: &Self) -> Self {
+        let ([x, y, z], [left, top, front]) = (self.at, step.at);
         Self { at: [x + left, y + top, z + front], ..*self }
     }
 }
@@ -34,15 +34,15 @@ pub(super) const fn extent(copy: &CUDA_MEMCPY3D_PEER) -> [usize; 3] {
     [copy.WidthInBytes, copy.Height, copy.Depth]
 }
 
-/// How a copy is divided. Small pieces begin to arrive sooner; of large ones fewer fill the queue of a stream, which takes about a
+/// How a copy is divided. Small chunks begin to arrive sooner; of large ones fewer fill the queue of a stream, which takes about a
 /// thousand (measured on H200 and H100, docs/dev/decisions/staging.md).
 pub(super) fn size(bytes: u64, share: Share) -> usize {
-    let piece = match bytes >> 20 {
+    let chunk = match bytes >> 20 {
         0..64 => 2 << 20,
         64..256 => 4 << 20,
         _ => 10 << 20,
     };
-    piece.min(share.piece)
+    chunk.min(share.chunk)
 }
 
 /// A copy as a 3D copy of the driver, which names addresses or arrays; none if it is not known, or cannot be divided.
@@ -122,32 +122,32 @@ pub(super) const fn reversed(p: &CUDA_MEMCPY3D_PEER) -> CUDA_MEMCPY3D_PEER {
 
 /// How a copy is divided.
 pub(crate) struct Division {
-    /// Bytes of a row, rows and slices; of all, and of a part at most.
+    /// Bytes of a row, rows and slices: of the whole copy, and of a chunk at most.
     whole: [usize; 3],
     most: [usize; 3],
     slots: usize,
-    /// The numbers of those parts that are meant, if that is not each.
+    /// The numbers of the chunks that are copied, if not all are.
     chosen: Option<[usize; 3]>,
 }
 
 impl Division {
-    /// Into parts of at most `piece` bytes, which lie in so many slots by turns.
-    pub(super) fn new(whole: [usize; 3], piece: usize, slots: usize) -> Self {
+    /// Into chunks of at most `chunk` bytes, which use so many slots by turns.
+    pub(super) fn new(whole: [usize; 3], chunk: usize, slots: usize) -> Self {
         let [width, height, depth] = whole;
-        // Parts of a long row are alike: a short one takes as long to submit as another.
-        let alignment = (piece / 32).clamp(1, ALIGNMENT);
-        let bytes = width.div_ceil(width.div_ceil(piece)).next_multiple_of(alignment).min(piece).min(width);
-        let rows = if bytes < width { 1 } else { (piece / bytes).min(height) };
-        let slices = if rows < height || bytes < width { 1 } else { (piece / (bytes * rows)).min(depth) };
+        // Chunks of a long row are alike: a short one takes as long to submit as another.
+        let alignment = (chunk / 32).clamp(1, ALIGNMENT);
+        let bytes = width.div_ceil(width.div_ceil(chunk)).next_multiple_of(alignment).min(chunk).min(width);
+        let rows = if bytes < width { 1 } else { (chunk / bytes).min(height) };
+        let slices = if rows < height || bytes < width { 1 } else { (chunk / (bytes * rows)).min(depth) };
         Self { whole, most: [bytes, rows, slices], slots, chosen: None }
     }
 
-    /// A few of these parts, chosen by their numbers.
+    /// Copies only these chunks, by their numbers.
     pub(super) fn only(self, chosen: Option<[usize; 3]>) -> Self {
         Self { chosen, ..self }
     }
 
-    /// How many parts there are in each direction.
+    /// How many chunks there are in each direction.
     fn counts(&self) -> [usize; 3] {
         let ([width, height, depth], [bytes, rows, slices]) = (self.whole, self.most);
         [width.div_ceil(bytes), height.div_ceil(rows), depth.div_ceil(slices)]
@@ -165,9 +165,9 @@ impl Division {
         (0..count).step_by(slots).map(move |first| first..count.min(first + slots))
     }
 
-    /// The piece with a number.
+    /// The chunk with a number.
     #[inline(never)]
-    pub(crate) fn piece(&self, index: usize) -> Piece {
+    pub(crate) fn chunk(&self, index: usize) -> Chunk {
         let number = self.chosen.and_then(|chosen| chosen.get(index).copied()).unwrap_or(index);
         let [columns, lines, _] = self.counts();
         let position = [number % columns, number / columns % lines, number / columns / lines];
@@ -178,13 +178,13 @@ impl Division {
             *at = position * most;
             *extent = most.min(whole - *at);
         }
-        Piece { at, extent, slot: index % self.slots }
+        Chunk { at, extent, slot: index % self.slots }
     }
 }
 
-/// A part of a copy, as a copy of its own.
-const fn part(copy: &CUDA_MEMCPY3D_PEER, piece: &Piece) -> CUDA_MEMCPY3D_PEER {
-    let ([x, y, z], [width, height, depth]) = (piece.at, piece.extent);
+/// A chunk of a copy, as a copy of its own.
+const fn copy_of(copy: &CUDA_MEMCPY3D_PEER, chunk: &Chunk) -> CUDA_MEMCPY3D_PEER {
+    let ([x, y, z], [width, height, depth]) = (chunk.at, chunk.extent);
     CUDA_MEMCPY3D_PEER {
         srcXInBytes: copy.srcXInBytes + x,
         srcY: copy.srcY + y,
@@ -199,10 +199,10 @@ const fn part(copy: &CUDA_MEMCPY3D_PEER, piece: &Piece) -> CUDA_MEMCPY3D_PEER {
     }
 }
 
-/// The first half of a part's copy: from the source to `host`.
+/// The first half of a chunk's copy: from the source to `host`.
 #[inline(never)]
-pub(super) fn to_host(copy: &CUDA_MEMCPY3D_PEER, piece: &Piece, host: usize) -> CUDA_MEMCPY3D_PEER {
-    let [width, height, _] = piece.extent;
+pub(super) fn to_host(copy: &CUDA_MEMCPY3D_PEER, chunk: &Chunk, host: usize) -> CUDA_MEMCPY3D_PEER {
+    let [width, height, _] = chunk.extent;
     CUDA_MEMCPY3D_PEER {
         dstXInBytes: 0,
         dstY: 0,
@@ -213,14 +213,14 @@ pub(super) fn to_host(copy: &CUDA_MEMCPY3D_PEER, piece: &Piece, host: usize) -> 
         dstArray: 0,
         dstPitch: width,
         dstHeight: height,
-        ..part(copy, piece)
+        ..copy_of(copy, chunk)
     }
 }
 
 /// The second: from there to the destination.
 #[inline(never)]
-pub(super) fn from_host(copy: &CUDA_MEMCPY3D_PEER, piece: &Piece, host: usize) -> CUDA_MEMCPY3D_PEER {
-    reversed(&to_host(&reversed(copy), piece, host))
+pub(super) fn from_host(copy: &CUDA_MEMCPY3D_PEER, chunk: &Chunk, host: usize) -> CUDA_MEMCPY3D_PEER {
+    reversed(&to_host(&reversed(copy), chunk, host))
 }
 
 /// Destination, source and bytes of what is one row between addresses.
@@ -252,20 +252,20 @@ mod tests {
     use crate::api::abi::MEMORYTYPE_ARRAY;
 
     const SLOTS: usize = 4;
-    const PIECE: usize = 16;
+    const CHUNK: usize = 16;
 
-    /// Every byte of a copy is in one piece, pieces fit into their slots, and no two of a round share one.
+    /// Every byte of a copy is in one chunk, chunks fit into their slots, and no two of a round share one.
     #[test]
     fn rounds_of_each_extent_are_the_copy() {
         for extent @ [width, height, depth] in
             [[1, 1, 1], [100, 1, 1], [16, 9, 1], [5, 7, 3], [3, 2, 11], [17, 2, 2], [64, 1, 5], [1, 40, 40]]
         {
             let mut copied = vec![0; width * height * depth];
-            let division = Division::new(extent, PIECE, SLOTS);
+            let division = Division::new(extent, CHUNK, SLOTS);
             for round in division.rounds() {
                 for (position, number) in round.enumerate() {
-                    let Piece { at: [x, y, z], extent: [w, h, d], slot } = division.piece(number);
-                    assert!(slot == position && slot < SLOTS && w * h * d <= PIECE, "{extent:?}");
+                    let Chunk { at: [x, y, z], extent: [w, h, d], slot } = division.chunk(number);
+                    assert!(slot == position && slot < SLOTS && w * h * d <= CHUNK, "{extent:?}");
                     let all = (z..z + d).flat_map(|z| (y..y + h).flat_map(move |y| (x..x + w).map(move |x| [x, y, z])));
                     all.for_each(|[x, y, z]| copied[(z * height + y) * width + x] += 1);
                 }
@@ -276,15 +276,15 @@ mod tests {
 
     /// None is short, which would take as long to submit as the others.
     #[test]
-    fn rounds_of_long_rows_are_of_parts_that_are_alike() {
+    fn rounds_of_long_rows_are_of_chunks_that_are_alike() {
         const MIB: usize = 1 << 20;
-        for (width, parts) in [(32 * MIB, 4), (1024 * MIB, 103), (21 * MIB + 5, 3), (10 * MIB, 1)] {
+        for (width, chunks) in [(32 * MIB, 4), (1024 * MIB, 103), (21 * MIB + 5, 3), (10 * MIB, 1)] {
             let division = Division::new([width, 2, 1], 10 * MIB, 2);
-            let mut widths: Vec<usize> = (0..division.count()).map(|number| division.piece(number).extent[0]).collect();
-            assert_eq!(widths.len(), 2 * parts);
+            let mut widths: Vec<usize> = (0..division.count()).map(|number| division.chunk(number).extent[0]).collect();
+            assert_eq!(widths.len(), 2 * chunks);
             widths.sort_unstable();
             let (least, most) = (widths[0], widths[widths.len() - 1]);
-            assert!(most <= 10 * MIB && most - least <= parts * ALIGNMENT, "{width}: {least} to {most}");
+            assert!(most <= 10 * MIB && most - least <= chunks * ALIGNMENT, "{width}: {least} to {most}");
         }
     }
 
@@ -305,8 +305,8 @@ mod tests {
             Depth: 2,
             ..CUDA_MEMCPY3D_PEER::ZERO
         };
-        let piece = Piece { at: [0, 2, 1], extent: [16, 1, 1], slot: 0 };
-        let (from, to) = (to_host(&copy, &piece, 0x50), from_host(&copy, &piece, 0x50));
+        let chunk = Chunk { at: [0, 2, 1], extent: [16, 1, 1], slot: 0 };
+        let (from, to) = (to_host(&copy, &chunk, 0x50), from_host(&copy, &chunk, 0x50));
         assert_eq!(as_row(&from), Some((0x50, 0x1000 + (8 + 3) * 32 + 4, 16)));
         assert_eq!(as_row(&to), None, "to an array");
         assert_eq!((to.srcHost, to.srcPitch, to.dstArray, to.dstY, to.dstZ), (0x50, 16, 7, 2, 3));
