@@ -2,8 +2,8 @@
 //!
 //! The path of a call: program → `entry` → `call` → the real library. `call` asks `policy` what is done about it, `real` for
 //! the real function and for calls of our own, and has `record` write down what happened. All of them talk in the plain values
-//! of `model`, and read `api`, the table of functions. `capi` is the C interface, which enters `call` too. A room uses only what
-//! comes after it in ARCHITECTURE.md's map; read `traced` in `call/run.rs` first.
+//! of `model`, and read `api`, the table of functions. `capi` is the C interface, which enters `call` too. A module depends
+//! only on modules to its right in ARCHITECTURE.md's map; read `traced` in `call/run.rs` first.
 
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu")))]
 compile_error!("p2pshim supports x86-64 Linux with glibc only: its entry points are written for that ABI");

@@ -28,13 +28,13 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Lets other threads go on for a moment, whatever their priority is.
+/// Lets other threads continue for a moment, whatever their priority is.
 #[cold]
 pub(crate) fn pause() {
     undisturbed(|| std::thread::sleep(std::time::Duration::from_micros(20)));
 }
 
-/// Lets other threads go on for a moment. Signals arrive, a handler may leave by `longjmp`, and a cancelled thread ends.
+/// Lets other threads continue for a moment. Signals arrive, a handler may leave by `longjmp`, and pthread_cancel unwinds through.
 pub(crate) fn nap() {
     unsafe extern "C-unwind" {
         fn nanosleep(time: *const libc::timespec, left: *mut libc::timespec) -> c_int;

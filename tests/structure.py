@@ -3,12 +3,12 @@
 
 Reads the src/ of each crate of the workspace, without its tests, and finds
 
-1. a room of the library (a folder or a file directly below src/) that uses one that it may not use;
+1. a top-level module of the library (a folder or a file directly below src/) that depends on one that it may not depend on;
 2. files that use each other in a circle, in any crate;
 3. functions that are too long, in any crate;
 4. conflict markers: lines that git has left where it could not merge, in the source and documents that it keeps.
 
-Prints a line for each, and a table of the rooms. Exit status 1 if anything was found; with --report always 0.
+Prints a line for each, and a table of the top-level modules. Exit status 1 if anything was found; with --report always 0.
 With --figures it prints the words of documents, the lines of code with their goals, the files of the library that are too long, and the
 circles of every crate, and no more. Exit status 1 if a goal is exceeded.
 """
@@ -19,7 +19,7 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
-# A part may use all parts that come later, and none of its own line.
+# A module depends only on modules that come later, and on none of its own line.
 ORDER = (("entry", "capi"), ("call",), ("real",), ("policy",), ("objects",), ("record",), ("model",), ("api", "os", "config"), ("machine",))
 FUNCTION_LINES = 70
 # In which files conflict markers are looked for.
@@ -113,7 +113,7 @@ class File:
         self.path = str(path.relative_to(root))
         parts = path.relative_to(source).with_suffix("").parts
         self.module = parts[:-1] if parts[-1] in ("mod", "lib", "main") else parts
-        self.room = self.module[0] if self.module else None
+        self.top = self.module[0] if self.module else None
         text = path.read_text()
         code = clean(text)
         self.tests, spans = set(), []
@@ -262,35 +262,35 @@ class Crate:
                     yield file, target, at
 
 
-def rank(room):
-    return next((rank for rank, rooms in enumerate(ORDER) if room in rooms), None)
+def rank(top):
+    return next((rank for rank, tops in enumerate(ORDER) if top in tops), None)
 
 
-def between_rooms(crate):
-    for room in sorted({file.room for file in crate.files.values() if file.room}):
-        if rank(room) is None:
-            yield f"room {room} has no place in the order"
-    # The first room of a path counts, whoever passes the name on: `real` must not reach `call` through `policy`.
+def between_modules(crate):
+    for top in sorted({file.top for file in crate.files.values() if file.top}):
+        if rank(top) is None:
+            yield f"module {top} has no place in the order"
+    # The first module of a path counts, whoever passes the name on: `real` must not reach `call` through `policy`.
     seen = set()
     for file, at, path, _ in crate.edges:
         direct = path[0] if (path[0],) in crate.files else None
         target = (crate.targets(path) or [None])[-1]
-        for room in {direct, target.room if target else None} - {None, file.room}:
+        for top in {direct, target.top if target else None} - {None, file.top}:
             place = file.place(at)
-            if file.room is None or rank(file.room) is None or rank(room) is None or (place, room) in seen:
+            if file.top is None or rank(file.top) is None or rank(top) is None or (place, top) in seen:
                 continue
-            seen.add((place, room))
-            if rank(file.room) >= rank(room):
-                yield f"{place}: {file.room} may not use {room} ({'::'.join(path)})"
+            seen.add((place, top))
+            if rank(file.top) >= rank(top):
+                yield f"{place}: {file.top} may not use {top} ({'::'.join(path)})"
 
 
 def knots(crate):
-    """Files that use each other in a circle: in the library those of a room, in another crate any two, but that a file
+    """Files that use each other in a circle: in the library those of one top-level module, in another crate any two, but that a file
     may use what the modules that it lies in define."""
     graph, example = defaultdict(set), {}
     for file, target, at in crate.uses():
         is_above = file.module[: len(target.module)] == target.module
-        if not is_above if crate.folder else file.room and file.room == target.room:
+        if not is_above if crate.folder else file.top and file.top == target.top:
             graph[file.path].add(target.path)
             example.setdefault((file.path, target.path), file.place(at))
     reach = {path: reachable(graph, path) for path in graph}
@@ -405,7 +405,7 @@ KEPT_ELSEWHERE = {
     ("src/policy/staging/rings.rs", "kept_by"): "threads",
     ("src/policy/validate/mod.rs", "found"): "places in the program",
     ("src/policy/waits/entries.rs", "rows"): "copies, in the objects' index",
-    ("src/policy/waits/entries.rs", "pairs"): "ends of copies, in the objects' index",
+    ("src/policy/waits/entries.rs", "pairs"): "endpoints of copies, in the objects' index",
     ("src/policy/waits/entries.rs", "spare"): "events of ours",
     ("src/real/stack.rs", "read"): "words of a stack",
     ("src/record/trace.rs", "origins"): "places in the program",
@@ -419,7 +419,7 @@ def kept_elsewhere(crate):
     """The driver's objects are kept in `objects`, not where they are used."""
     known = set()
     for file in crate.files.values():
-        if file.room in ("objects", "os"):
+        if file.top in ("objects", "os"):
             continue
         code, fields = file.code, []
         for found in re.finditer(r"\bstruct\s+\w+[^;{(]*\{", code):
@@ -515,17 +515,17 @@ def lines_of(crate):
     return sum(file.lines for file in crate.files.values())
 
 
-def print_rooms(crate):
-    rooms = defaultdict(lambda: [0, 0, 0])
+def print_modules(crate):
+    tops = defaultdict(lambda: [0, 0, 0])
     for file in crate.files.values():
-        if file.room:
-            figures_of_room = rooms[file.room]
-            figures_of_room[0] += 1
-            figures_of_room[1] += file.lines
-            figures_of_room[2] += len(re.findall(r"\bunsafe\s*\{", file.code))
-    print(f"{'room':<10} {'files':>6} {'lines':>7} {'unsafe blocks':>14}")
-    for room, (files, lines, unsafe) in sorted(rooms.items(), key=lambda item: (rank(item[0]) or 0, item[0])):
-        print(f"{room:<10} {files:>6} {lines:>7,} {unsafe:>14,}")
+        if file.top:
+            figures_of_module = tops[file.top]
+            figures_of_module[0] += 1
+            figures_of_module[1] += file.lines
+            figures_of_module[2] += len(re.findall(r"\bunsafe\s*\{", file.code))
+    print(f"{'module':<10} {'files':>6} {'lines':>7} {'unsafe blocks':>14}")
+    for top, (files, lines, unsafe) in sorted(tops.items(), key=lambda item: (rank(item[0]) or 0, item[0])):
+        print(f"{top:<10} {files:>6} {lines:>7,} {unsafe:>14,}")
 
 
 def main():
@@ -538,7 +538,7 @@ def main():
         sys.exit(f"structure: more lines than their goals: {', '.join(exceeded)}" if exceeded else 0)
     total = 0
     checks = {
-        "rooms": list(between_rooms(crate)),
+        "modules": list(between_modules(crate)),
         "circles of files": [knot for one in [crate, *others] for knot in knots(one)],
         "lengths": [length for one in [crate, *others] for length in lengths(one)],
         "forms": list(forms(root)),
@@ -555,7 +555,7 @@ def main():
             print(f"{what}: {len(offences)}")
         for offence in offences:
             print(f"  {offence}")
-    print_rooms(crate)
+    print_modules(crate)
     if total and not is_report:
         sys.exit(f"structure: {total} offences")
 

@@ -95,23 +95,23 @@ class Structure(unittest.TestCase):
         self.assertEqual(status, 0, said)
         self.finds("p2pshim_x neither holds signals back nor stops a panic", {"src/capi/copy.rs": begin % ("", "1")})
 
-    def test_room_uses_an_earlier_one_is_found(self):
+    def test_module_uses_an_earlier_one_is_found(self):
         files = {"src/policy/rules.rs": "pub struct Rule;\n\nfn x() { crate::call::run() }\n"}
         self.finds("src/policy/rules.rs:3: policy may not use call (call::run)", files)
 
-    def test_room_uses_an_earlier_one_by_super_is_found(self):
+    def test_module_uses_an_earlier_one_by_super_is_found(self):
         self.finds("src/policy/rules.rs:1: policy may not use call", {"src/policy/rules.rs": "use super::super::call;\npub struct Rule;\n"})
 
-    def test_room_uses_an_earlier_one_in_braces_is_found(self):
+    def test_module_uses_an_earlier_one_in_braces_is_found(self):
         files = {"src/policy/rules.rs": "use crate::{\n    api::{self, Code},\n    call::run as go,\n};\npub struct Rule;\n"}
         self.finds("policy may not use call", files)
 
-    def test_room_entry_and_capi_use_each_other_is_found(self):
+    def test_module_entry_and_capi_use_each_other_is_found(self):
         self.finds("src/capi/copy.rs:1: capi may not use entry", {"src/capi/copy.rs": "use crate::entry::hooks;\n"})
         self.finds("src/entry/hooks.rs:1: entry may not use capi", {"src/entry/hooks.rs": "use crate::capi::copy;\n"})
 
-    def test_room_that_nobody_knows_is_found(self):
-        self.finds("room util has no place in the order", {"src/util.rs": "\n"})
+    def test_module_that_nobody_knows_is_found(self):
+        self.finds("module util has no place in the order", {"src/util.rs": "\n"})
 
     def test_files_in_a_circle_are_found(self):
         files = {"src/policy/rules.rs": "use super::decide;\npub struct Rule;\n"}
@@ -169,7 +169,7 @@ class Structure(unittest.TestCase):
         for manifest in ("[package]\n", '[workspace]\nmembers = ["sim/core"]\n'):
             self.finds("Cargo.toml has no members with source files", {"Cargo.toml": manifest})
 
-    def test_another_crate_has_neither_rooms_nor_figures(self):
+    def test_another_crate_has_neither_modules_nor_figures(self):
         code = "use crate::capi;\n"
         said, status = self.check(files={"cli/src/entry.rs": code, "cli/src/call.rs": "use crate::entry;\n"})
         self.assertEqual((said, status), self.check(), "nor figures")
@@ -194,7 +194,7 @@ class Structure(unittest.TestCase):
         said, status = self.check(files={"docs/A.md": "<<<<<<< ours\n"})
         self.assertEqual((status, "conflict markers are not looked for" in said), (0, True), said)
 
-    def test_rooms_have_their_figures(self):
+    def test_modules_have_their_figures(self):
         said, status = self.check()
         self.assertEqual(status, 0)
         self.assertRegex(said, r"call +1 +2 +1\n")

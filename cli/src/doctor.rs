@@ -306,7 +306,7 @@ pub(crate) fn run(arguments: &DoctorArguments, out: &mut impl Write) -> Result<E
     Ok(status::end(answer, written))
 }
 
-/// Starts a test process, and has it list the GPUs. If it cannot go on, the inventory is what it told before.
+/// Starts a test process, and has it list the GPUs. If it cannot continue, the inventory is what it told before.
 fn start(settings: Settings<'_>) -> (Result<Session<'_>, String>, Inventory) {
     let mut session = match Session::start(settings) {
         Ok(session) => session,

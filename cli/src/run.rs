@@ -453,7 +453,7 @@ fn prepare(arguments: &RunArguments, name: &OsStr, rest: &[OsString]) -> Result<
     };
     let asked = arguments.settings.iter().find(|(name, _)| name == TRACE).map(|(_, value)| PathBuf::from(value));
     if let Some(folder) = &asked {
-        // The shim would make the last part of the path only, and go on without.
+        // The shim would make the last part of the path only, and continue without.
         let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
         made.map_err(|error| format!("cannot create the folder of the trace, {}: {error}", folder.display()))?;
         traces::try_to_write(folder)

@@ -42,7 +42,7 @@ impl Caller {
         self.stack
     }
 
-    /// Where the program goes on after the call.
+    /// Where the program continues after the call.
     #[inline(always)]
     pub(crate) fn return_address(self) -> *const c_void {
         // SAFETY: a caller lives in its hook's frame.

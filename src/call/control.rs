@@ -1,4 +1,4 @@
-//! Questions of a program to the shim, and changes of it, while it runs: the C interface uses these of this room.
+//! Queries and changes of the shim by a program that runs. The C interface calls these.
 
 use std::ffi::{OsStr, OsString, c_void};
 use std::thread;

@@ -127,7 +127,7 @@ pub(crate) fn is_exhausted() -> bool {
     observers().has(Observers::EXHAUSTED)
 }
 
-/// malloc has failed us, and the reserve has helped out. Work that is under way goes on from the reserve and ends as it would have.
+/// malloc has failed us, and the reserve has helped out. Work that is under way continues from the reserve and ends as it would have.
 #[cold]
 pub(crate) fn on_out_of_memory() {
     if !process::is_seen() {

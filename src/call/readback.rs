@@ -144,7 +144,7 @@ fn begin(
     let (site, own_site) = (call.caller.program_address(), call.caller.return_address());
     let mut origin = origin::of_finding(call, None, true);
     if let Some(origin) = origin.as_mut().filter(|_| site != own_site) {
-        // Those of a call inside the program's say where that was made, which is the place itself.
+        // For a nested call the frames only repeat the call site.
         origin.callers.clear();
     }
     let made =

@@ -104,7 +104,7 @@ fn submit(staged: &mut Transfer) -> Code {
         mode::unseen(|| STAGING.rings.release(&staged.ring, thread::id()));
     }
     thread::current().set_unfinished(STAGES, false);
-    // As a call of the program's that waits: signals arrive, and a cancelled thread leaves.
+    // As in a synchronizing call of the program: signals arrive, and pthread_cancel unwinds through.
     if staged.blocks && ret == Code::SUCCESS {
         driver::staging::wait(&staged.ring);
     }
@@ -151,7 +151,7 @@ fn submit_step(step: &Transfer) -> Result<Result<(), Code>, StepAdmission> {
 }
 
 /// A call begins while a copy of this thread is staged: a signal handler makes the call, or has left the copy by `longjmp`. Then the copy's
-/// stream may not yet wait for chunks that were submitted, and nobody else will see to it. `is_within` says that the copy may go on.
+/// stream may not yet wait for chunks that were submitted, and nobody else will see to it. `is_within` says that the copy may continue.
 #[cold]
 #[inline(never)]
 pub(super) fn have_streams_follow(is_within: bool) {

@@ -1,6 +1,6 @@
 //! Waits of the driver that copies lose where p2pshim has made them direct: see [`crate::policy::waits`].
 //!
-//! A thread waits here as in the program's own call: signals arrive, and a cancelled thread leaves.
+//! A thread waits here as in the program's own call: signals arrive, and pthread_cancel unwinds through.
 
 use std::cell::OnceCell;
 use std::mem::ManuallyDrop;

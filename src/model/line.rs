@@ -7,7 +7,7 @@ use std::fmt::{self, Display, Formatter};
 pub(crate) struct Origin {
     /// Where the Python program was, if it is one.
     pub(crate) line: Option<Line>,
-    /// Where the functions go on that enclose the one that made the call, innermost first.
+    /// Where the functions continue that enclose the one that made the call, innermost first.
     pub(crate) callers: Vec<usize>,
 }
 

@@ -1,4 +1,4 @@
-//! The subjects of the other rooms, as plain values: a call and its request, the path of a copy, what was found wrong
+//! The subjects of the other modules, as plain values: a call and its request, the path of a copy, what was found wrong
 //! with a call, how much was copied, and whether calls are seen.
 
 #![forbid(unsafe_code)]

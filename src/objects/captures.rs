@@ -232,7 +232,7 @@ mod tests {
     fn let_askers_finish_waits_for_them_but_not_for_ever() {
         let begun = Instant::now();
         let asked = beside_none(|| {
-            // A driver that returns only when the caller has gone on.
+            // A driver that returns only when the caller has continued.
             thread::scope(|scope| scope.spawn(let_askers_finish).join().ok())?;
             Some(begun.elapsed())
         });

@@ -1,5 +1,5 @@
 //! The library's memory: malloc's, and behind it a reserve, so that an allocation of ours that fails does not end the
-//! program. Rust ends the process where memory is asked for that cannot be had; the program might well go on.
+//! program. Rust ends the process where memory is asked for that cannot be had; the program might well continue.
 //!
 //! The reserve is part of the library's zeroed data: the system has promised it when the library was loaded, it takes no
 //! memory until it is used, and it can neither fail nor be forgotten. It is given out from its beginning to its end. Memory that was

@@ -1,4 +1,4 @@
-//! Pages that forked children do not get. A GPU goes on using the physical page that was registered with it. Where a child shares that until
+//! Pages that forked children do not get. A GPU continues to use the physical page that was registered with it. Where a child shares that until
 //! either writes, which is so for registered memory before Linux 5.10, the parent's next write goes to another page than the GPU reads.
 //! Later kernels copy such pages at each fork, which takes its time.
 

@@ -320,7 +320,7 @@ impl Waits {
 
     // ---- What ends ----
 
-    /// A stream, or an executable graph, is about to be destroyed, and another may get its handle. Its copies go on.
+    /// A stream, or an executable graph, is about to be destroyed, and another may get its handle. Its copies continue.
     pub(crate) fn on_stream_destroy(&self, driver: &impl Driver, stream: Stream) {
         let mut from = 0;
         let next = |from: u32| {

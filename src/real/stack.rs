@@ -29,7 +29,7 @@ const STACK: Register = Register(machine::STACK);
 const RETURN: Register = Register(machine::RETURN);
 
 /// Return addresses above the function that was entered with the stack pointer `entry`, which encloses the calling one: where that
-/// goes on that called its caller, and so on. None if they cannot be found.
+/// continues that called its caller, and so on. None if they cannot be found.
 #[inline(never)]
 pub(crate) fn callers(entry: usize) -> Vec<usize> {
     let registers = machine::registers();

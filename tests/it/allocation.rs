@@ -92,7 +92,7 @@ fn many_copies_at_once_allocations_fail_the_program_notices_nothing() {
     }
 }
 
-/// Log, trace and table say what has happened, and calls go on being counted.
+/// Log, trace and table say what has happened, and calls are still counted.
 #[test]
 fn memory_runs_out_it_is_said_once_and_calls_are_counted() {
     let folder = scratch("traces");

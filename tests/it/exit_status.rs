@@ -136,7 +136,7 @@ fn trace(folder: &Path, name: &str, calls: &[Call]) {
     for call in calls {
         scene.calls(call);
         if call.took.is_none() {
-            // Another thread goes on for longer.
+            // Another thread continues for longer.
             scene.another_segment();
             scene.calls(&Call::copy(call.at + 10_000_000_000, (0, 1), 4096, DIRECT));
         }

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::support::{command, hang as patience, path, say, scratch};
 
-/// A job of ranks under `p2pshim run`, each `hanging-12 WHAT`; all go on when it is dropped.
+/// A job of ranks under `p2pshim run`, each `hanging-12 WHAT`; all continue when it is dropped.
 struct Job {
     folder: PathBuf,
     traces: PathBuf,

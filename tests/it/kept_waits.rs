@@ -73,7 +73,7 @@ fn copies_find_room_in_a_queue() {
     assert!(preloaded.stdout.contains("1020 copies find room: yes"), "{}", preloaded.stdout);
 }
 
-/// A call that waits is left, or goes on after a signal. The thread's capture mode is not another one afterwards.
+/// A call that waits is left, or continues after a signal. The thread's capture mode is not another one afterwards.
 #[test]
 fn calls_that_wait_can_be_left() {
     for how in ["jump", "return", "cancel"] {

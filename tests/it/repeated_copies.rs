@@ -19,7 +19,7 @@ struct Call {
     path: String,
     capture: String,
     findings: Vec<String>,
-    /// Where in its page the program goes on after it; of the program's own calls.
+    /// Where in its page the program continues after it; of the program's own calls.
     site: Option<u64>,
     /// Source and destination: where in their pages they are. The stream: the how manieth of the thread it is.
     handles: [u64; 3],
@@ -423,7 +423,7 @@ fn copies_that_are_interrupted_by_copies_of_the_driver_are_counted_once() {
 }
 
 /// By a signal handler, which makes copies, and leaves by longjmp or does not, at one instruction after the other of the copies
-/// before and after which a thread's records go on in another chunk.
+/// before and after which a thread's records continue in another chunk.
 #[test]
 fn copies_interrupted_where_a_chunk_ends_have_one_record_each_in_order() {
     std::thread::scope(|scope| {

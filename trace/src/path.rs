@@ -274,7 +274,7 @@ pub enum Verified {
     Unknown,
     /// The pair loses data, or hangs, and is not used.
     Avoided,
-    /// The pair loses data, or hangs, and the program goes on using it.
+    /// The pair loses data, or hangs, and the program continues to use it.
     InUse,
     /// The pair was found before to lose data, or to hang, and `P2PSHIM_VERIFY=off` disregards that.
     Disregarded,

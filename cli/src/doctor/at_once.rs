@@ -22,7 +22,7 @@ const STORED_BYTES: usize = 4 << 20;
 const MEASURED: usize = 8;
 /// Between two looks at copies that are under way: a process that looks all the time takes the processor from others.
 const MOMENT: Duration = Duration::from_millis(1);
-/// It learns how the test goes on. Pairs are told by their place in the list.
+/// It learns how the test continues. Pairs are told by their place in the list.
 pub(super) trait Witness {
     /// How a pair came out.
     fn found(&self, pair: usize, test: Test, finding: &Finding);

@@ -42,7 +42,7 @@ pub(super) struct Session<'a> {
     input: Option<ChildStdin>,
     lines: Receiver<Line>,
     partners: Vec<u32>,
-    /// The GPUs that it told of before it refused to go on.
+    /// The GPUs that it told of before it refused to continue.
     pub(super) told: Inventory,
     /// Whether it can be asked for more.
     pub(super) is_whole: bool,

@@ -1,6 +1,6 @@
 //! All pairs in one process: those that have no GPU in common at the same time, in as many rounds as that takes.
 //!
-//! A copy or kernel that hangs keeps its thread, and its GPUs are of no use any more; the others go on. Pairs that it did not come to are for
+//! A copy or kernel that hangs keeps its thread, and its GPUs are of no use any more; the others continue. Pairs that it did not come to are for
 //! another process.
 
 use std::sync::Arc;

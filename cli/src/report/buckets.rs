@@ -1,4 +1,4 @@
-//! Bytes over time, in buckets that get wider as time goes on.
+//! Bytes over time, in buckets that get wider as time passes.
 
 use std::collections::BTreeMap;
 

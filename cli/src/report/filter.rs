@@ -414,7 +414,7 @@ fn matches(wanted: &str, name: &str) -> bool {
 }
 
 fn fits(mut pattern: &[u8], mut name: &[u8]) -> bool {
-    // Where to go on if what followed the last star does not fit.
+    // Where to continue if what followed the last star does not fit.
     let mut star: Option<(&[u8], &[u8])> = None;
     loop {
         match (pattern.split_first(), name.split_first()) {

@@ -79,7 +79,7 @@ fn say_what_became_of(files: &mut [File]) {
     }
 }
 
-/// How many processes ended in which way, those that exited with 0 first. One that became another program goes on as that.
+/// How many processes ended in which way, those that exited with 0 first. One that became another program continues as that.
 pub(super) fn ends<'a>(all: impl Iterator<Item = (&'a End, u64)>) -> Vec<Ends> {
     let mut counts: BTreeMap<&End, u64> = BTreeMap::new();
     for (end, processes) in all.filter(|(end, _)| end.how != How::Exec) {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::model::{Timeline, TimelinePair};
 
-/// How many times as long as the timeline a rate is kept for: copies may go on after the last call.
+/// How many times as long as the timeline a rate is kept for: copies may continue after the last call.
 const LONGER: usize = 2;
 
 /// A time, and the GB/s from then on.

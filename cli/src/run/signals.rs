@@ -144,7 +144,7 @@ fn wait_for_end(process: Pid) -> io::Result<()> {
         // Takes the news, so that it is told once.
         wait(WaitIdOptions::STOPPED | WaitIdOptions::NOHANG)?;
         // By the terminal: whoever started this process is to see that the job has stopped. SIGSTOP is sent by others, who
-        // need not think of this process when they let the program go on.
+        // need not think of this process when they let the program continue.
         if [SIGTSTP, SIGTTIN, SIGTTOU].contains(&signal) {
             raise(SIGSTOP)?;
         }

@@ -184,7 +184,7 @@ impl Access {
     pub(crate) fn contexts_of(&self, driver: &impl Driver, copy: &Memcpy) -> Option<[(usize, u64); 2]> {
         let context = |address: u64, bytes: u64, named: Named| {
             let (place, range) = self.place_and_range(driver, address)?;
-            // A mapping may go on in the one behind it; of arrays the driver knows.
+            // A mapping may continue in the one behind it; of arrays the driver knows.
             let is_open = place.kind == Kind::Mapped || is_array(address);
             let is_whole = is_open || bytes <= range.end.saturating_sub(address);
             let is_of_a_device = matches!(place.kind, Kind::Plain | Kind::Pool | Kind::Mapped);

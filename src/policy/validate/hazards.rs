@@ -155,7 +155,7 @@ const LONG: u32 = 256;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct Run {
-    /// Where the program goes on after each.
+    /// Where the program continues after each.
     site: usize,
     length: u32,
     /// How many of the last were small.

@@ -60,7 +60,7 @@ const UNUSED: usize = 4;
 /// How many entries have copies that may be under way, and how many entries there are.
 pub(super) const COUNT: usize = 5;
 const ENTRIES: usize = 6;
-/// The entry, and the block, at which [`super::Waits::reuse`] goes on.
+/// The entry, and the block, at which [`super::Waits::reuse`] continues.
 pub(super) const HAND: usize = 7;
 const IDLE_HAND: usize = 8;
 

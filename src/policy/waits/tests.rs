@@ -163,7 +163,7 @@ fn on_stream_destroy_its_handle_is_given_anew() {
     waits.on_stream_destroy(&fake, stream(0));
     assert!(waits.announce(stream(0), ENDS).is_none());
     copied(&waits, &fake, stream(0));
-    assert_eq!((count(&waits, SyncScope::All), made(&fake)), (2, 2), "the copy goes on, each by an event of its own");
+    assert_eq!((count(&waits, SyncScope::All), made(&fake)), (2, 2), "the copy continues, each by an event of its own");
     let _left = waits.announce(stream(0), ENDS).unwrap();
     fake.events.borrow_mut().clear();
     waits.on_stream_destroy(&fake, stream(0));

@@ -96,7 +96,7 @@ pub(crate) fn follow(context: usize, events: impl Iterator<Item = usize>, mark: 
         // SAFETY: the event and the stream are ours.
         let waits = |event| checked(unsafe { stream_wait_event(stream, event, 0) }).is_ok();
         let has_followed = events.into_iter().all(waits) && mark.is_none_or(|mark| record(mark, stream));
-        // SAFETY: the stream is ours. Its work goes on.
+        // SAFETY: the stream is ours. Its work continues.
         checked(unsafe { stream_destroy(stream) }).map(|()| has_followed)
     });
     followed == Ok(true)

@@ -1,4 +1,4 @@
-//! Threads that end leave the rest of their chunks, and threads that begin go on there.
+//! Threads that end leave the rest of their chunks, and threads that begin continue there.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU16, AtomicU64, AtomicUsize};
