@@ -6,7 +6,8 @@ Reads the src/ of each crate of the workspace, without its tests, and finds
 1. a top-level module of the library (a folder or a file directly below src/) that depends on one that it may not depend on;
 2. files that use each other in a circle, in any crate;
 3. functions that are too long, in any crate;
-4. conflict markers: lines that git has left where it could not merge, in the source and documents that it keeps.
+4. conflict markers: lines that git has left where it could not merge, in the source and documents that it keeps;
+5. words of the glossary that are defined a second time.
 
 Prints a line for each, and a table of the top-level modules. Exit status 1 if anything was found; with --report always 0.
 With --figures it prints the words of documents, the lines of code with their goals, the files of the library that are too long, and the
@@ -451,6 +452,22 @@ def inverted(root):
                     yield f"{path.relative_to(root)}:{number}: a sentence begins with {found[1].split()[0]}: {found[1][:60]}"
 
 
+def defined_twice(root):
+    """Words that GLOSSARY.md defines twice, or that another page or a doc comment defines again: `*word* ...: ` or `A *word* is`."""
+    glossary, defined = root / "docs/dev/GLOSSARY.md", {}
+    for number, line in enumerate(glossary.read_text().splitlines() if glossary.is_file() else (), 1):
+        for word in re.findall(r"\*([^*]+)\*", line.split(" | ")[0]) if line.startswith("| *") else ():
+            if defined.setdefault(word.lower(), number) != number:
+                yield f"docs/dev/GLOSSARY.md:{number}: *{word}* is defined in line {defined[word.lower()]}"
+    words = "|".join(map(re.escape, defined)) or "(?!)"
+    again = re.compile(rf"(?<![*`])\*({words})\*(?!\*)[^*.:;|`]{{0,40}}:(?:\s|$)|\bAn? \*({words})\* is\b", re.IGNORECASE)
+    pages = {*root.glob("*.md"), *root.glob("docs/**/*.md")} - {glossary, root / "CHANGELOG.md"}
+    for path in sorted([*pages, *(path for folder in PLAIN for path in Path(root, folder).rglob("*.rs"))]):
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            if (path.suffix == ".md" or re.match(r"\s*//[/!]", line)) and (found := again.search(line)):
+                yield f"{path.relative_to(root)}:{number}: *{found[1] or found[2]}* is defined in docs/dev/GLOSSARY.md"
+
+
 def conflict_markers(root):
     """Lines that git has left where it could not merge. One of = counts between the two others only: it can be below a heading."""
     for path in kept_by_git(root):
@@ -545,6 +562,7 @@ def main():
         "words that publish": list(published(root, [crate, *others])),
         "objects kept elsewhere": list(kept_elsewhere(crate)),
         "inverted sentences": list(inverted(root)),
+        "words defined twice": list(defined_twice(root)),
         "C interface": list(unguarded(root)),
         "conflict markers": list(conflict_markers(root)),
         "crates": [] if any(other.files for other in others) else ["Cargo.toml has no members with source files"],

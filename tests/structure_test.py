@@ -87,6 +87,16 @@ class Structure(unittest.TestCase):
         said, status = self.check(files={"src/api/mod.rs": CLEAN["src/api/mod.rs"] + "// It says what is there, and who asks. Whatever comes, Whoever asks.\n"})
         self.assertEqual(status, 0, said)
 
+    def test_word_that_is_defined_twice_is_found(self):
+        glossary = "# Glossary\n\n| term | meaning |\n| --- | --- |\n| *pair* | two devices; a *path* joins them |\n| *chunk*, *slot* | bytes |\n"
+        uses = {"docs/A.md": "*Pair* of shoes. A *chunk* goes, **slot**: x. `*pair*: x`\n", "docs/dev/GLOSSARY.md": glossary}
+        uses["src/api/mod.rs"] = CLEAN["src/api/mod.rs"] + "// A *pair* is no doc comment.\n"
+        said, status = self.check(files=uses)
+        self.assertEqual(status, 0, said)
+        self.finds("GLOSSARY.md:7: *Slot* is defined in line 6", {"docs/dev/GLOSSARY.md": glossary + "| *path*, *Slot* | x |\n"})
+        for path, line in (("README.md", "A *pair* is two.\n"), ("docs/dev/B.md", "- *Chunk* of a copy: bytes\n"), ("src/api/more.rs", "//! A *slot* is one.\n")):
+            self.finds(f"{path}:1: *", {"docs/dev/GLOSSARY.md": glossary, path: line})
+
     def test_function_of_the_c_interface_that_holds_no_signals_back_is_found(self):
         begin = 'use super::call;\n%s#[unsafe(no_mangle)]\npub extern "C" fn p2pshim_x() {\n    %s\n}\n'
         said, status = self.check(files={"src/capi/copy.rs": begin % ("", "guarded(|| {})")})
