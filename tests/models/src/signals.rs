@@ -255,7 +255,7 @@ fn what_a_thread_waits_in_is_one_call_whenever_that_is_read() {
         });
         for number in [10, 20] {
             assert!(trace.1.waits(number as u8, number as u16, number, number));
-            trace.1.has_waited(number + 1);
+            trace.1.note_return(number + 1);
         }
     });
 }
