@@ -45,7 +45,7 @@ FAULTS = (
     ("record before what it says", SEGMENT, "State::Begun.number(), Release);\n        Some(OpenRecord(cell))", "State::Begun.number(), Relaxed);\n        Some(OpenRecord(cell))"),
     ("call returned before what it was", SEGMENT, "cell.state.store(kept | capture.number() << 2 | State::Done.number(), Release);", "cell.state.store(kept | capture.number() << 2 | State::Done.number(), Relaxed);"),
     ("chunk before whose it is", SEGMENT, "start.add(chunk::THREAD).cast::<u32>()", "(*start.cast::<AtomicU32>()).store(ChunkKind::Calls.number(), Release);\n            self.now();\n            start.add(chunk::THREAD).cast::<u32>()"),
-    ("record taken in two steps", SEGMENT, "let mut word = (RECORD_BYTES as u64).wrapping_sub(1 << Self::LEFT);", "let more = (RECORD_BYTES as u64).wrapping_sub(1 << Self::LEFT);\n        let mut word = self.next.load(Relaxed);\n        self.next.store(word.wrapping_add(more), Relaxed);\n        let taken = word;\n        word = 0;\n        let _ = || ();"),
+    ("record taken in two steps", SEGMENT, "let word = unsafe { machine::add_unlocked(self.next.as_ptr(), step) };", "let word = self.next.load(Relaxed);\n        self.next.store(word.wrapping_add(step), Relaxed);\n        let _ = || unsafe { machine::add_unlocked(self.next.as_ptr(), step) };"),
     ("calls of a handler left open", SEGMENT, "self.open.iter().zip(before).for_each(|(open, before)| open.store(before, Relaxed));", "let _ = before;"),
     ("room of a chunk not counted", SEGMENT, "segment.room.store(first.wrapping_add(stretch.records), Relaxed);", ""),
     ("wait before what it is", SEGMENT, "slot.state.store(State::Begun.number(), Release);", "slot.state.store(State::Begun.number(), Relaxed);"),

@@ -125,7 +125,7 @@ impl<'a> Memcpy<'a> {
         self.bytes != 0 && (self.shape == Shape::Linear || self.src != 0 && self.dst != 0)
     }
 
-    /// Whether both ends are given as addresses, and so lie in the unified address space: neither an array nor, for a 3D copy of
+    /// Whether both endpoints are given as addresses, and so lie in the unified address space: neither an array nor, for a 3D copy of
     /// the driver, memory that is said to be the host's.
     #[inline(always)]
     pub(crate) fn has_addresses(&self) -> bool {
@@ -137,7 +137,7 @@ impl<'a> Memcpy<'a> {
         }
     }
 
-    /// The contexts that it names, the source's first; 0 for an end that names none.
+    /// The contexts that it names, the source's first; 0 for an endpoint that names none.
     #[inline(always)]
     pub(crate) fn contexts(&self) -> [usize; 2] {
         match self.shape {

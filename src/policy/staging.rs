@@ -270,7 +270,7 @@ const fn is_lasting(why: Why) -> bool {
     !matches!(why, Why::NotYetWorth | Why::Verifying | Why::Capturing | Why::Busy)
 }
 
-/// The contexts of both ends of a copy that can be staged.
+/// The contexts of both endpoints of a copy that can be staged.
 #[inline(never)]
 fn contexts((access, driver): (&Access, &impl Stager), copy: &Memcpy<'_>) -> Option<[Context; 2]> {
     chunks::parameters(copy)?;

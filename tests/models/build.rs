@@ -48,7 +48,7 @@ const FILES: [(&str, &[[&str; 2]]); 12] = [
     ("trace/src/writer/room.rs", &[LOOM, ["const STEP: u64 = 32;", "const STEP: u64 = 1;"]]),
     (
         "trace/src/writer/segment.rs",
-        &[SIGNAL, ["asm!(\n", "word = self.next.wrapping_add(word);\n#[cfg(any())]\nasm!(\n"]],
+        &[SIGNAL, ["unsafe { machine::add_unlocked(self.next.as_ptr(), step) }", "self.next.wrapping_add(step)"]],
     ),
     ("trace/src/layout.rs", &[]),
     ("src/call/frame.rs", &[SIGNAL]),

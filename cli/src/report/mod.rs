@@ -8,6 +8,7 @@
 //! `calls` and `perfetto` read the files again, in the order of time (`merge`).
 
 pub(crate) mod apart;
+mod bounces;
 mod broken;
 mod buckets;
 mod calls;
@@ -17,7 +18,6 @@ mod figures;
 pub(crate) mod files;
 pub(crate) mod filter;
 pub(crate) mod gather;
-mod hands;
 mod hang;
 mod histogram;
 mod html;

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use p2pshim_trace::{Class, Path as Taken, Why};
 
+use super::bounces;
 use super::broken;
-use super::hands;
 use super::judged::Judged;
 use super::lost::NO_RATE;
 use super::model::{Call, Error, File, How, LostBy, Pair, Path, Report, Share};
@@ -82,16 +82,16 @@ fn nothing_copied(report: &Report) -> Sentence {
     };
     let fits = if report.filter.is_some() { " that fits" } else { "" };
     let more = if seen == "was seen" && nvlink(report).is_none() { NOT_SEEN } else { "" };
-    let other = if hands::are_known(report) { "other " } else { "" };
+    let other = if bounces::are_known(report) { "other " } else { "" };
     Sentence::new(Level::Note, "No copies", format!("No {other}copy between GPUs{fits} {seen}.")).more(more)
 }
 
 fn copied(report: &Report) -> Option<Sentence> {
-    let made = hands::others(report);
+    let made = bounces::others(report);
     if made.is_empty() {
         return Some(nothing_copied(report));
     }
-    let total = hands::bytes_of_others(&made);
+    let total = bounces::bytes_of_others(&made);
     let direct = bytes_of(report, |class| class == Class::Direct);
     let (staged, copies) = (staged(report), copies(report));
     if report.lost.could_be_direct_bytes > 0 {

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use p2pshim_trace::{Class, Verified};
 
+use super::bounces::{self, BY_HAND};
 use super::broken;
 use super::ends::{self, PROCESSES};
-use super::hands::{self, BY_HAND};
 use super::judged::Judged;
 use super::model::{Error, Finding, Path, Report, Share};
 use super::sentence::{BEGUN, DIRECT, Level, NAMED, RUNNING, Sentence, at_least, between, nvlink};
@@ -41,7 +41,7 @@ pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
     ];
     let few = |those: &[Option<Sentence>]| those.iter().flatten().cloned().collect();
     let mut first: Vec<Sentence> = few(&[gaps(report), several(report)]);
-    let mut others = [wrong, few(&ends), avoided, few(&others), hands::sentences(report)].concat();
+    let mut others = [wrong, few(&ends), avoided, few(&others), bounces::sentences(report)].concat();
     // Nothing is fine beside what is not, or before the end.
     let is_fine = first
         .iter()

@@ -256,7 +256,7 @@ impl Access {
         self.place(driver, address);
     }
 
-    /// The contexts of both ends of a copy, as [`Traffic::wait_contexts`] has them.
+    /// The contexts of both endpoints of a copy, as [`Traffic::wait_contexts`] has them.
     pub(crate) fn ends(&self, driver: &impl Driver, copy: &Memcpy) -> Option<Endpoints> {
         Some(ends([self.place(driver, copy.src)?, self.place(driver, copy.dst)?], copy))
     }

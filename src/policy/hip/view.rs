@@ -168,7 +168,7 @@ impl Peers {
         }
         own.cells.change_all();
         hip.make_current(current);
-        // Somebody whom we do not see may have disabled it: then disabling it fails, and the program must not find that.
+        // Code that p2pshim does not see may have disabled it: then disabling it fails, and the program must not find that.
         if is_empty && hip.last_error() != Some(Code::SUCCESS) {
             hip.clear_last_error();
         }

@@ -101,6 +101,11 @@ mod layout {
     library!("layout.rs");
 }
 
+/// The machine's instructions that the library uses between atomics. The models have none of their own.
+mod machine {
+    pub(crate) const fn prefetch_to_write(_: *const i8) {}
+}
+
 mod frame {
     library!("frame.rs");
 }

@@ -270,7 +270,7 @@ fn what_is_found_out_later_is_added_to_a_record() {
         let is_told: &Cell<bool> = Box::leak(Box::default());
         let begun = trace.begin(0, 10);
         begun.done(30, 10, Capture::Rewritten);
-        begun.is_timed();
+        begun.mark_timed();
         interrupt_by(move || {
             begun.timed(Some((20, 5)));
             begun.breaks(3);
