@@ -377,7 +377,7 @@ impl Change<'_> {
         if self.function.layer() == Layer::Driver && is_there_still(ret) {
             mode::unseen(|| OBJECTS.streams.forget(stream));
         }
-        if ret == Code::SUCCESS {
+        if ret == Code::SUCCESS && captures::may_be_under_way() {
             mode::unseen(|| captures::stream_is_destroyed(self.stream(stream)));
         }
     }
