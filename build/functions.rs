@@ -72,7 +72,8 @@ impl<'a> Table<'a> {
         for Row { since, name, arguments, .. } in &self.rows {
             let (at, arguments) = (text.len(), Self::names(arguments));
             let lengths = format!("name: {}, base: {}, arguments: {}", name.len(), base(name).len(), arguments.len());
-            add!(rows, "    Row {{ since: {since}, at: {at}, {lengths} }}, // {name}");
+            let per_thread = name.ends_with("_ptds") || name.ends_with("_ptsz");
+            add!(rows, "    Row {{ since: {since}, at: {at}, {lengths}, per_thread: {per_thread} }}, // {name}");
             let _ = write!(text, "{name}\0{arguments}");
         }
         add!(out, "const ROWS: &[Row] = &[\n{rows}];\n\nconst TEXT: &str = {text:?};\n");

@@ -165,6 +165,7 @@ struct Row {
     name: u8,
     base: u8,
     arguments: u8,
+    per_thread: bool,
 }
 
 // A trace record has one byte for the number, and 255 is none of them; what is kept of a call is the number plus one.
@@ -232,7 +233,7 @@ impl Function {
 
     /// Whether its streams default to one per thread (`_ptds`, `_ptsz`).
     pub(crate) fn per_thread(self) -> bool {
-        self.name().ends_with("_ptds") || self.name().ends_with("_ptsz")
+        self.row().per_thread
     }
 
     /// The name by which `cuGetProcAddress` knows it: without stream and version suffix. Of HIP likewise, without `_spt`.

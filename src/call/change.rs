@@ -195,9 +195,9 @@ impl Change<'_> {
                 shared::on_open(How::Pool, out, handle);
             }
             (State::waits_for_stream, &[Value::Stream(stream)]) => {
-                host::has_waited(Some(self.stream(stream)));
+                host::has_waited(|| Some(self.stream(stream)));
             }
-            (State::waits_for_context, &[]) => host::has_waited(None),
+            (State::waits_for_context, &[]) => host::has_waited(|| None),
             (State::creates_stream | State::creates_green_stream, &[Value::Address(out), ref rest @ ..]) => {
                 on_stream_create(out, rest, state == State::creates_stream);
             }

@@ -222,9 +222,9 @@ fn look_at(
 
 /// The thread has waited for a stream, or for all of the current context: its copies there have ended.
 #[inline(always)]
-pub(super) fn has_waited(stream: Option<Stream>) {
+pub(super) fn has_waited(stream: impl Fn() -> Option<Stream>) {
     if let Some(download) = thread::current().download.get().filter(|download| download.is_awaited) {
-        sample_later(download, stream);
+        sample_later(download, stream());
     }
 }
 
