@@ -71,11 +71,9 @@ impl<'a> Table<'a> {
         let (mut text, mut rows) = (String::new(), String::new());
         for Row { since, name, arguments, .. } in &self.rows {
             let (at, arguments) = (text.len(), Self::names(arguments));
-            let (name_bytes, arguments_bytes) = (name.len(), arguments.len());
-            add!(
-                rows,
-                "    Row {{ since: {since}, at: {at}, name: {name_bytes}, arguments: {arguments_bytes} }}, // {name}"
-            );
+            let lengths = format!("name: {}, base: {}, arguments: {}", name.len(), base(name).len(), arguments.len());
+            let per_thread = name.ends_with("_ptds") || name.ends_with("_ptsz");
+            add!(rows, "    Row {{ since: {since}, at: {at}, {lengths}, per_thread: {per_thread} }}, // {name}");
             let _ = write!(text, "{name}\0{arguments}");
         }
         add!(out, "const ROWS: &[Row] = &[\n{rows}];\n\nconst TEXT: &str = {text:?};\n");
@@ -170,6 +168,15 @@ impl<'a> Table<'a> {
         // Defaults, for references without a version.
         out.push_str("P2PSHIM { };\n");
         out
+    }
+}
+
+/// The name of a function without the suffixes of its default stream and of its version.
+fn base(name: &str) -> &str {
+    let name = ["_ptds", "_ptsz", "_spt"].iter().find_map(|suffix| name.strip_suffix(suffix)).unwrap_or(name);
+    match name.rsplit_once("_v") {
+        Some((base, version)) if !version.is_empty() && version.bytes().all(|b| b.is_ascii_digit()) => base,
+        _ => name,
     }
 }
 

@@ -157,12 +157,15 @@ impl Effect {
 
 include!(concat!(env!("OUT_DIR"), "/functions.rs"));
 
-/// The other columns of a function: where its texts begin in [`TEXT`], how long the name is, which ends in a NUL, and how long the arguments are.
+/// The other columns of a function: where its texts begin in [`TEXT`], how long the name is, which ends in a NUL, how long it is without suffixes, and how
+/// long the arguments are.
 struct Row {
     since: i32,
     at: u16,
     name: u8,
+    base: u8,
     arguments: u8,
+    per_thread: bool,
 }
 
 // A trace record has one byte for the number, and 255 is none of them; what is kept of a call is the number plus one.
@@ -230,17 +233,12 @@ impl Function {
 
     /// Whether its streams default to one per thread (`_ptds`, `_ptsz`).
     pub(crate) fn per_thread(self) -> bool {
-        self.name().ends_with("_ptds") || self.name().ends_with("_ptsz")
+        self.row().per_thread
     }
 
     /// The name by which `cuGetProcAddress` knows it: without stream and version suffix. Of HIP likewise, without `_spt`.
     pub(crate) fn base(self) -> &'static str {
-        let name = self.name();
-        let name = ["_ptds", "_ptsz", "_spt"].iter().find_map(|suffix| name.strip_suffix(suffix)).unwrap_or(name);
-        match name.rsplit_once("_v") {
-            Some((base, version)) if !version.is_empty() && version.bytes().all(|b| b.is_ascii_digit()) => base,
-            _ => name,
-        }
+        self.text(0, self.row().base.into())
     }
 
     /// The function that is exported under exactly this name.

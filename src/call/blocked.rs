@@ -18,11 +18,21 @@ const REST: u64 = 800_000_000;
 /// So much rest a thread may owe and look all the same: of a few waits, one soon after the other, it is often the last that hangs.
 const OWED: u64 = 3 * REST;
 
+/// Where the calls of a thread are noted.
+pub(super) type Place = (&'static trace::Trace, &'static thread::Thread);
+
 /// Notes a call that is about to be made.
 #[inline(always)]
 pub(super) fn begin(function: Function, caller: Caller, arguments: &[Value]) {
     if mode::observers().has(Observers::TRACE) {
-        note(function, caller, arguments.first());
+        note_in_place(function, caller, arguments.first());
+    }
+}
+
+#[inline(never)]
+fn note_in_place(function: Function, caller: Caller, first: Option<&Value>) {
+    if let Some(place) = place(function, caller) {
+        note((function, caller), first, place);
     }
 }
 
@@ -30,12 +40,19 @@ pub(super) fn begin(function: Function, caller: Caller, arguments: &[Value]) {
 #[inline(always)]
 pub(super) fn end(function: Function, caller: Caller) {
     if mode::observers().has(Observers::TRACE) {
-        note_return(function, caller);
+        returned_in_place(function, caller);
+    }
+}
+
+#[inline(never)]
+fn returned_in_place(function: Function, caller: Caller) {
+    if let Some(place) = place(function, caller) {
+        note_return(function, place);
     }
 }
 
 /// The trace and the thread, if the call is to be noted: not inside a runtime's that is.
-fn place(function: Function, caller: Caller) -> Option<(&'static trace::Trace, &'static thread::Thread)> {
+pub(super) fn place(function: Function, caller: Caller) -> Option<Place> {
     let thread = thread::current();
     let is_meant = function.layer() != Layer::Nvml && function.effect() != Effect::State(State::clears_last_error);
     let is_inside = function.layer() == Layer::Driver && caller.stack() < thread.noted.get();
@@ -46,18 +63,16 @@ fn place(function: Function, caller: Caller) -> Option<(&'static trace::Trace, &
     }
 }
 
-#[inline(never)]
-fn note_return(function: Function, caller: Caller) {
-    let Some((trace, thread)) = place(function, caller) else { return };
+/// Notes that a call has returned that was noted.
+pub(super) fn note_return(function: Function, (trace, thread): Place) {
     thread.segment.note_return(trace.now());
     if function.layer() == Layer::Runtime {
         thread.noted.set(0);
     }
 }
 
-#[inline(never)]
-fn note(function: Function, caller: Caller, first: Option<&Value>) {
-    let Some((trace, thread)) = place(function, caller) else { return };
+/// Notes a call that is about to be made.
+pub(super) fn note((function, caller): (Function, Caller), first: Option<&Value>, (trace, thread): Place) {
     let (address, now) = (caller.return_address() as usize, trace.now());
     let site = looked_for(function, caller, now).or_else(|| trace.known_site(address));
     let site = site.unwrap_or_else(|| mode::unseen(|| trace.new_site(address)));

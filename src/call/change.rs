@@ -195,9 +195,9 @@ impl Change<'_> {
                 shared::on_open(How::Pool, out, handle);
             }
             (State::waits_for_stream, &[Value::Stream(stream)]) => {
-                host::note_wait(Some(self.stream(stream)));
+                host::note_wait(|| Some(self.stream(stream)));
             }
-            (State::waits_for_context, &[]) => host::note_wait(None),
+            (State::waits_for_context, &[]) => host::note_wait(|| None),
             (State::creates_stream | State::creates_green_stream, &[Value::Address(out), ref rest @ ..]) => {
                 on_stream_create(out, rest, state == State::creates_stream);
             }
@@ -377,7 +377,7 @@ impl Change<'_> {
         if self.function.layer() == Layer::Driver && is_there_still(ret) {
             mode::unseen(|| OBJECTS.streams.forget(stream));
         }
-        if ret == Code::SUCCESS {
+        if ret == Code::SUCCESS && captures::may_be_under_way() {
             mode::unseen(|| captures::on_stream_destroyed(self.stream(stream)));
         }
     }

@@ -64,29 +64,32 @@ fn make(by: (Function, Caller), half: Option<Half>, arguments: &[Value], real: i
 /// Makes a copy of which the trace says something.
 #[inline(never)]
 fn noted(by: (Function, Caller), half: Option<Half>, arguments: &[Value], real: &dyn Fn() -> Code) -> Code {
-    let (function, caller) = by;
-    let copy = if mode::observers().records() { begin(by, half, arguments) } else { None };
+    let Some(place) = blocked::place(by.0, by.1) else { return real() };
+    let copy = begin(by, half, arguments, place);
     if copy.is_none() {
-        blocked::begin(function, caller, arguments);
+        blocked::note(by, arguments.first(), place);
     }
     let ret = real();
     match copy {
         Some(copy) => end(copy, by, arguments, ret),
-        None => blocked::end(function, caller),
+        None if mode::is_still_on() => blocked::note_return(by.0, place),
+        None => {}
     }
     ret
 }
 
 #[inline(never)]
-fn begin((function, caller): (Function, Caller), half: Option<Half>, arguments: &[Value]) -> Option<HostCopy> {
-    let (dst, src, bytes, stream) = copied(arguments)?;
-    let is_meant = bytes >= LEAST && function.layer() != Layer::Hip && (half.is_some() || function.is_regular());
-    let thread = thread::current();
-    let is_inside = function.layer() == Layer::Driver && caller.stack() < thread.noted.get();
-    if !is_meant || is_inside || !mode::is_on() || !thread.is_idle() || captures::may_be_under_way() {
+fn begin(
+    (function, caller): (Function, Caller),
+    half: Option<Half>,
+    arguments: &[Value],
+    (trace, thread): blocked::Place,
+) -> Option<HostCopy> {
+    let (dst, src, bytes, stream) = copied(arguments).filter(|&(_, _, bytes, _)| bytes >= LEAST)?;
+    let is_meant = function.layer() != Layer::Hip && (half.is_some() || function.is_regular());
+    if !is_meant || !thread.is_idle() || captures::may_be_under_way() {
         return None;
     }
-    let trace = trace::file()?;
     let half = half.or_else(|| direction(arguments, [dst, src]))?;
     let (host, end) = if half == Half::download { (dst, src) } else { (src, dst) };
     let device = device(end)?;
@@ -117,6 +120,7 @@ fn begin((function, caller): (Function, Caller), half: Option<Half>, arguments: 
 }
 
 /// Destination, source, bytes and stream (0 if it names none) of a copy in one dimension.
+#[inline(always)]
 fn copied(arguments: &[Value]) -> Option<(u64, u64, u64, usize)> {
     let [Value::Address(dst), Value::Address(src), Value::UInt(bytes), ref rest @ ..] = *arguments else { return None };
     let stream = if let [.., Value::Stream(stream)] = *rest { stream } else { 0 };
@@ -220,9 +224,9 @@ fn look_at(
 
 /// The thread has waited for a stream, or for all of the current context: its copies there have ended.
 #[inline(always)]
-pub(super) fn note_wait(stream: Option<Stream>) {
+pub(super) fn note_wait(stream: impl Fn() -> Option<Stream>) {
     if let Some(download) = thread::current().download.get().filter(|download| download.is_awaited) {
-        sample_later(download, stream);
+        sample_later(download, stream());
     }
 }
 

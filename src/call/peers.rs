@@ -58,7 +58,7 @@ pub(super) fn revise(call: &Call<'_>, decision: &Decision, ret: Code) -> Code {
         Some(query @ Access::Query { device, peer, attribute, .. }) => {
             let is_hidden =
                 || mode::unseen(|| Some(ACCESS.is_hidden(&RealDriver, device, peer, attribute))).unwrap_or(false);
-            if ret == Code::SUCCESS && ACCESS.may_hide() && is_hidden() {
+            if ret == Code::SUCCESS && ACCESS.may_hide() && !ACCESS.is_shown(device, peer) && is_hidden() {
                 hide(query);
             }
             ret

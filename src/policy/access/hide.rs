@@ -1,5 +1,8 @@
 //! Peer access that is hidden from the program: `P2PSHIM_ACCESS=off`, `P2PSHIM_DENY`, `P2PSHIM_BROKEN=refuse`.
 
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
 use super::Access;
 use super::registry::AllocationOwner;
 use crate::api::abi::Code;
@@ -65,7 +68,24 @@ impl Access {
         }
         self.look_up_denied(driver);
         self.admit_asking(driver, [device, peer]);
-        self.lock().is_hidden(device, peer)
+        let registry = self.lock();
+        let is_hidden = registry.is_hidden(device, peer);
+        if !is_hidden && (!self.admits() || registry.is_verified(device, peer)) {
+            self.shown_to(device).inspect(|peers| _ = peers.fetch_or(bit(peer), Relaxed));
+        }
+        is_hidden
+    }
+
+    /// Whether nothing can be hidden of a device's access to another: it is itself, or the pair was verified before, and no pair is blocked.
+    #[inline(always)]
+    pub(crate) fn is_shown(&self, device: i32, peer: i32) -> bool {
+        let is_known = || self.shown_to(device).is_some_and(|peers| peers.load(Relaxed) & bit(peer) != 0);
+        device == peer || !self.blocks() && is_known()
+    }
+
+    #[inline(always)]
+    fn shown_to(&self, device: i32) -> Option<&AtomicU64> {
+        self.shown.get(usize::try_from(device).ok()?)
     }
 
     /// Whether the access of a device to another is hidden, by their UUIDs and PCI addresses: a process may not see both.
@@ -164,6 +184,12 @@ impl Access {
             None => Vec::new(),
         }
     }
+}
+
+/// The bit of a peer; none for one that is no device.
+#[inline(always)]
+fn bit(peer: i32) -> u64 {
+    1u64.checked_shl(peer.cast_unsigned()).unwrap_or(0)
 }
 
 pub(super) fn granules(address: u64, bytes: u64) -> impl Iterator<Item = u64> {

@@ -90,6 +90,8 @@ pub(crate) struct Access {
     pub(crate) disablings: Taking,
     /// How often the program has taken away access that there was.
     losses: AtomicUsize,
+    /// The peers of each device of which a query was answered as it came, after the pair was verified: a bit each.
+    shown: [AtomicU64; 64],
 }
 
 impl Access {
@@ -103,12 +105,14 @@ impl Access {
             with_context: AtomicU64::new(0),
             disablings: Taking::new(),
             losses: AtomicUsize::new(0),
+            shown: [const { AtomicU64::new(0) }; 64],
         }
     }
 
     /// Takes over the options: what was decided is decided anew.
     pub(crate) fn configure(&self, config: &Config) {
         self.verifier.configure(config, Layer::Driver);
+        self.shown.iter().for_each(|peers| peers.store(0, Relaxed));
         self.cells.change_all();
     }
 

@@ -591,6 +591,20 @@ fn admit_question_before_there_are_contexts_is_asked_again() {
 }
 
 #[test]
+fn question_about_a_verified_pair_is_answered_from_memory_until_a_pair_is_blocked() {
+    let process = Process::new(Fake { primaries: [1].into(), ..Fake::new() });
+    let access = &process.access;
+    assert!(!access.is_shown(0, 1), "nothing is verified");
+    assert!(!access.is_hidden(&process.driver, 0, 1, None));
+    assert!(access.is_shown(0, 1) && !access.is_shown(0, 2) && !access.is_shown(-1, 1) && !access.is_shown(0, 64));
+    access.configure(&Config { access: config::Access::Off, ..Config::default() });
+    assert!(!access.is_shown(0, 1) && access.is_shown(0, 0) && access.is_hidden(&process.driver, 0, 1, None));
+    let broken = broken(&Config::default());
+    assert!(!broken.access.is_hidden(&broken.driver, 0, 1, None));
+    assert!(!broken.access.is_shown(0, 1), "it could not be verified");
+}
+
+#[test]
 fn admit_question_that_cannot_be_decided_is_not_verified_each_time() {
     let process = Process::new(Fake { primaries: [1].into(), mapping: std::cell::Cell::new(Code(2)), ..Fake::new() });
     assert!(!process.access.is_hidden(&process.driver, 0, 1, None));

@@ -43,6 +43,13 @@ impl Registry {
         self.verifications.get(&(kind, low, high)).copied()
     }
 
+    /// Whether it is known that the path between two devices, if there is one, is right.
+    pub(super) fn is_verified(&self, device: i32, peer: i32) -> bool {
+        use Verification::{NoPath, Passed, Slower};
+        let [Ok(device), Ok(peer)] = [device, peer].map(u8::try_from) else { return false };
+        matches!(self.verification(Kind::Plain, device, peer), Some(Passed | NoPath | Slower))
+    }
+
     pub(crate) fn set_verification(&mut self, kind: Kind, one: u8, other: u8, verification: Verification) {
         let (low, high) = ordered(one, other);
         self.verifications.insert((kind, low, high), verification);
