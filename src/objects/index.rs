@@ -46,11 +46,12 @@ impl<const WORDS: usize, const LINK: usize> Index<WORDS, LINK> {
         self.rows.get(row)?.get(LINK)
     }
 
-    /// The first row of a hash; none if there are no chains yet.
+    /// The first row of a hash; none if there are no chains yet. The upper bits choose the chain: handles that follow one another go to different ones.
     #[inline(always)]
     fn first(&self, hash: u32) -> Option<Half<'_>> {
+        const LEAST_BITS: u32 = FIRST.ilog2() + 1;
         let size = self.sizes.load(Acquire).checked_sub(1)?;
-        self.chain(size, hash as usize & ((FIRST << (size + 1)) - 1))
+        self.chain(size, (hash >> (u32::BITS - LEAST_BITS - size)) as usize)
     }
 
     #[inline(always)]

@@ -32,7 +32,9 @@ impl<const WORDS: usize> Arena<WORDS> {
     #[inline(always)]
     pub(crate) fn get(&self, number: u32) -> Option<&[AtomicU64; WORDS]> {
         let (chunk, row) = Self::place(number);
-        self.at(chunk, row)
+        let rows = self.chunks.get(chunk)?.load(Acquire);
+        // SAFETY: the chunk has the row, since it is that of the number; and it is never freed.
+        (!rows.is_null()).then(|| unsafe { &*rows.add(row) })
     }
 
     /// A row by its chunk, and its number in that.
