@@ -5,7 +5,7 @@ use std::ffi::c_void;
 
 use super::arrival::Caller;
 use super::rights::{before_grants, on_pool_create, on_pool_get_access, on_pool_set_access};
-use super::{blocked, graphs, hip, host, mode, nvml, read, readback, shared, staging, thread, timing, waits};
+use super::{blocked, failures, graphs, hip, host, mode, nvml, read, readback, shared, staging, thread, timing, waits};
 use crate::api::abi::{Code, Value};
 use crate::api::{Function, Layer, State};
 use crate::objects::streams::{self, Known};
@@ -129,8 +129,11 @@ impl Change<'_> {
     #[inline(always)]
     fn after(self, state: State, ret: Code) {
         let has_succeeded = ret == Code::SUCCESS;
-        if !has_succeeded && shares_memory(state) {
-            shared::note_failure(self.function, self.caller, self.arguments, ret);
+        if !has_succeeded {
+            match shares_memory(state) {
+                true => shared::note_failure(self.function, self.caller, self.arguments, ret),
+                false => failures::note(self.function, self.caller, ret),
+            }
         }
         match (state, self.arguments) {
             (State::frees_memory | State::unmaps_memory, &[start, ref rest @ ..])

@@ -12,7 +12,7 @@ use p2pshim_trace::{Capture, OpenRecord};
 use super::arrival::Caller;
 use super::mode::Observers;
 use super::thread::{self, Download};
-use super::{blocked, mode, origin, recording};
+use super::{blocked, failures, mode, origin, recording};
 use crate::api::abi::{Code, Value};
 use crate::api::{Function, Half, Layer};
 use crate::model::Path;
@@ -74,6 +74,9 @@ fn noted(by: (Function, Caller), half: Option<Half>, arguments: &[Value], real: 
         Some(copy) => end(copy, by, arguments, ret),
         None if mode::is_still_on() => blocked::note_return(by.0, place),
         None => {}
+    }
+    if ret != Code::SUCCESS && mode::is_still_on() {
+        failures::note(by.0, by.1, ret);
     }
     ret
 }

@@ -11,6 +11,7 @@ mod context;
 pub(crate) mod control;
 mod copy;
 mod decision;
+mod failures;
 mod frame;
 mod graphs;
 pub(crate) mod hip;

@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use p2pshim_trace::NoteKind;
 
 use super::arrival::Caller;
-use super::{mode, origin, read, recording};
+use super::{failures, mode, origin, read, recording};
 use crate::api::abi::{Code, Value};
 use crate::api::{Function, Layer, codes};
 use crate::objects::captures;
-use crate::policy::access::How;
+use crate::os;
+use crate::policy::access::{Handle, How};
 use crate::policy::driver::Holder;
 use crate::policy::{ACCESS, Driver};
 use crate::real::driver::{AccessDesc, RealDriver};
@@ -86,13 +87,16 @@ fn note(function: Function, caller: Caller, code: Code, of: &str) -> Option<()> 
     const NOTED: u32 = 4096;
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let trace = trace::file().filter(|_| COUNT.load(Relaxed) < NOTED)?;
-    let address = caller.program_address() as usize;
-    let site = || trace.known_site(address).unwrap_or_else(|| trace.new_site(address));
-    let site = origin::of_untraced(caller, function, false).unwrap_or_else(site);
+    let site = origin::of_untraced(caller, function, false).unwrap_or_else(|| failures::site(trace, caller));
     let name = codes::name(Layer::Driver, code).unwrap_or_default();
     trace::note(NoteKind::Unshared, site.into(), &[function.base(), &code.0.to_string(), name, of]);
     COUNT.fetch_add(1, Relaxed);
     Some(())
+}
+
+/// The number that the process has, in its PID namespace, that made a handle of memory (as measured on H200).
+fn owner(handle: &Handle) -> Option<i32> {
+    handle.get(8..12)?.try_into().ok().map(i32::from_le_bytes)
 }
 
 /// The special feature of the memory, or of the handle, of a call that has failed; none if it is not about sharing.
@@ -105,8 +109,11 @@ fn fault(function: Function, arguments: &[Value]) -> Option<&'static str> {
         [_, _, Value::Address(properties), _] => return read::wants(properties, FABRIC).then_some("fabric"),
         [.., Value::Int(FABRIC)] | [.., Value::Int(FABRIC), _] => "fabric",
         [_, Value::Address(handle), Value::UInt(flags)] if function.base() == "cuIpcOpenMemHandle" => match flags {
-            LAZY_ENABLE_PEER_ACCESS if ACCESS.has_exported(&read::shared_handle(handle)?) => "own",
-            LAZY_ENABLE_PEER_ACCESS => "",
+            LAZY_ENABLE_PEER_ACCESS => match read::shared_handle(handle)? {
+                handle if ACCESS.has_exported(&handle) => "own",
+                handle if owner(&handle) == Some(os::process_id()) => "namespace",
+                _ => "",
+            },
             _ => "flags",
         },
         [_, Value::Address(grants), Value::UInt(count)] => {

@@ -266,9 +266,12 @@ numbered! {
         /// that is known). Below [`REMOTE`] the number is the ordinal of a visible GPU; then `at` is the address, and 0 bytes mean that it is closed.
         Opened = 23,
         /// By number of the place: a call by which processes share memory, and that has failed: the driver's function, the code and its name, what is
-        /// special about the memory (`mapped`, `pool`, `managed`, `opened`), its handle (`own`, `fabric`), flags or rights (`none`). With code 0 and `inside`: it has succeeded, of an
+        /// special about the memory (`mapped`, `pool`, `managed`, `opened`), its handle (`own`, `namespace`, `fabric`), flags or rights (`none`). With code 0 and `inside`: it has succeeded, of an
         /// address inside an allocation.
         Unshared = 25,
+        /// By number of the place: another call without a record that has failed, and the first, second, fourth, … of its function and code: the function,
+        /// the code, a runtime's as since 10.1, and its name; the ordinal of the current context's GPU, if that is known.
+        Failed = 26,
         /// By number: a place in the code that calls were made from, as an address in hexadecimal, then `key=value` (`python`,
         /// `line`, `function`, `callers`).
         Site = 31,

@@ -1,0 +1,47 @@
+//! Calls that have no record and fail: a note in the trace says which, with which code, from where, and on which GPU. So the report knows who was
+//! first told that a context is lost.
+
+use p2pshim_trace::NoteKind;
+
+use super::arrival::Caller;
+use super::{blocked, mode, origin};
+use crate::api::abi::Code;
+use crate::api::{Function, codes};
+use crate::objects::{OBJECTS, captures};
+use crate::os::table::Table;
+use crate::policy::Driver;
+use crate::real::driver::RealDriver;
+use crate::record::trace;
+
+/// How often a function has returned a code.
+static TIMES: Table<64, 32> = Table::new();
+
+/// A call has failed that has no record. Of a function and code the first is noted, the second, the fourth, and so on: a program may go on for ever.
+#[cold]
+#[inline(never)]
+pub(super) fn note(function: Function, caller: Caller, code: Code) {
+    /// `CUDA_ERROR_NOT_READY`.
+    const NOT_READY: Code = Code(600);
+    let Some((trace, _)) = blocked::place(function, caller).filter(|_| code != NOT_READY) else { return };
+    let code = caller.numbering(function).usual(code);
+    let kind = (function as u64 + 1) << 16 | u64::from(code.0.unsigned_abs() & 0xffff);
+    if !(TIMES.count(kind) + 1).is_power_of_two() {
+        return;
+    }
+    mode::unseen(|| {
+        let site = origin::of_untraced(caller, function, false).unwrap_or_else(|| site(trace, caller));
+        let device = RealDriver.current_context().and_then(|context| {
+            let asked = || u8::try_from(RealDriver.device_of_context(context)?).ok();
+            OBJECTS.contexts.device_of(context).or_else(|| if captures::may_be_under_way() { None } else { asked() })
+        });
+        let device = device.map_or_else(String::new, |device| device.to_string());
+        let name = codes::name(function.layer(), code).unwrap_or_default();
+        trace::note(NoteKind::Failed, site.into(), &[function.base(), &code.0.to_string(), name, &device]);
+    });
+}
+
+/// The number of the place in the program that a call comes from.
+pub(super) fn site(trace: &trace::Trace, caller: Caller) -> u16 {
+    let address = caller.program_address() as usize;
+    trace.known_site(address).unwrap_or_else(|| trace.new_site(address))
+}
