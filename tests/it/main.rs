@@ -34,6 +34,7 @@ mod docs;
 mod doctor;
 mod exit_status;
 mod exports;
+mod failures;
 mod findings;
 mod fleet;
 mod fork;

@@ -256,6 +256,7 @@ impl Filter {
         report.findings.retain(|finding| finding.count > 0);
         // They are of any rank and time.
         report.unshared.clear();
+        report.failures.clear();
         for file in &mut report.files {
             let is_wanted = self.wants_rank(file);
             file.marks.retain(|mark| is_wanted && is_then(mark.time));

@@ -196,7 +196,8 @@ impl Gathering<'_> {
         let copies = tally.copies.keys().map(|&(_, site)| site);
         let ends = tally.by_hand.iter().flat_map(|(&(_, to), pair)| [pair.from, to]);
         let unshared = names.unshared.keys().map(|(site, ..)| *site);
-        let calls = calls.map(|call| call.record.site).chain(ends).chain(unshared);
+        let failed = names.failed.iter().map(|call| call.site);
+        let calls = calls.map(|call| call.record.site).chain(ends).chain(unshared).chain(failed);
         let mut symbols = lock(&self.symbols);
         let mut sites = HashMap::new();
         for site in errors.chain(findings).chain(copies).chain(calls) {

@@ -14,6 +14,7 @@ mod buckets;
 mod calls;
 mod csv;
 mod ends;
+mod failures;
 mod figures;
 pub(crate) mod files;
 pub(crate) mod filter;

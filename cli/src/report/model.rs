@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 pub(crate) use calls::{
-    Call, Durations, Error, Finding, Function, Line, Moment, Numbering, Origin, Progress, Site, Unshared,
+    Call, Durations, Error, Failure, Finding, Function, Line, Moment, Numbering, Origin, Progress, Site, Unshared,
 };
 pub(crate) use copies::{
     BetweenProcesses, ByHand, CopyCaller, CopyLine, CopySite, Decision, Does, Gpu, Lost, LostBy, NvLink, NvLinkGpu,
@@ -65,6 +65,9 @@ pub(crate) struct Report {
     /// Calls by which processes share memory and that failed, or that need care (code 0), with why and what
     /// to do; none with a filter.
     pub(crate) unshared: Vec<Unshared>,
+    /// Other calls that are not traced and failed, in the order of time: of a process the first, second, fourth, …
+    /// of each function and code; none with a filter.
+    pub(crate) failures: Vec<Failure>,
     /// Functions that were called, by their time on the host, the longest first. Runtime calls contain driver
     /// calls: do not add them up.
     pub(crate) functions: Vec<Function>,

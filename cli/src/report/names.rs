@@ -83,6 +83,18 @@ pub(super) struct Visible {
     pub(super) number: u8,
 }
 
+/// A call without a record that has failed.
+#[derive(Clone, Debug)]
+pub(super) struct Failed {
+    pub(super) site: u16,
+    pub(super) time: u64,
+    pub(super) function: String,
+    pub(super) code: i32,
+    pub(super) name: Option<String>,
+    /// The ordinal of the current context's GPU.
+    pub(super) device: Option<u8>,
+}
+
 /// No allocation is larger.
 pub(super) const MOST_BYTES: u64 = 1 << 42;
 
@@ -154,6 +166,8 @@ pub(super) struct Names {
     modules: Vec<(u64, Module)>,
     /// Calls to share memory that have failed, by site, function, code and what is special: the code's name, and how many.
     pub(super) unshared: BTreeMap<(u16, String, i32, String), (String, u64)>,
+    /// Other calls without a record that have failed.
+    pub(super) failed: Vec<Failed>,
     pub(super) devices: BTreeMap<u8, Device>,
     pub(super) access: HashMap<[u8; 2], Access>,
     pub(super) exported: Vec<Exported>,
@@ -232,6 +246,11 @@ impl Names {
                 let (Ok(site), Ok(code)) = (u16::try_from(note.number), note.string(1).parse()) else { return };
                 let [function, name, of] = [0, 2, 3].map(|index| note.string(index).to_owned());
                 self.unshared.entry((site, function, code, of)).or_insert((name, 0)).1 += 1;
+            }
+            (NoteKind::Failed, _) => {
+                let (Ok(site), Ok(code)) = (u16::try_from(note.number), note.string(1).parse()) else { return };
+                let ((function, _), name, device) = (two(), known(note.string(2)), note.string(3).parse().ok());
+                self.failed.push(Failed { site, time, function, code, name, device });
             }
             (NoteKind::Module, _) => {
                 let [first, end, offset] = [0, 1, 2].map(|index| hexadecimal(note.string(index)));

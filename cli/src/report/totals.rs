@@ -13,10 +13,10 @@ use super::buckets::{self, Buckets};
 use super::histogram::Histogram;
 use super::lost::lost;
 use super::model::{
-    ByHand, Call, Decision, Error, File, Finding, Function, Gpu, Moment, Numbering, Origin, Progress, Report, Share,
-    Site, VERSION,
+    ByHand, Call, Decision, Error, Failure, File, Finding, Function, Gpu, Moment, Numbering, Origin, Progress, Report,
+    Share, Site, VERSION,
 };
-use super::names::{Access, MOST_BYTES, Names};
+use super::names::{Access, Failed, MOST_BYTES, Names};
 use super::paths::Taken;
 use super::symbols::UNKNOWN;
 use super::tally::{BouncePair, Busy, FunctionTally, Hanging, PairTally, PathTally, Sums, Tally};
@@ -93,6 +93,7 @@ pub(super) struct Totals {
     unfinished: Vec<Call>,
     shared: Shared,
     unshared: unshared::Totals,
+    failures: Vec<Failure>,
 }
 
 impl Totals {
@@ -149,6 +150,12 @@ impl Totals {
         }
         self.add_by_hand(&mut file, names, tally.by_hand, site);
         self.unshared.add(file.index, names, site);
+        for failed in &names.failed {
+            let Failed { time, code, ref function, ref name, .. } = *failed;
+            let gpu = failed.device.and_then(|ordinal| file.devices.get(&ordinal).copied());
+            let (function, name, from) = (function.clone(), name.clone(), site(failed.site));
+            self.failures.push(Failure { file: file.index, time, function, code, name, gpu, from });
+        }
         for ((function, code, from), count) in tally.errors {
             let (layer, function) = names.function(function);
             let name = names.code(&layer, code);
@@ -361,6 +368,7 @@ impl Totals {
             judge(pair, last.get(&ends).copied(), broken.contains(&ends));
         }
         let lost = lost(&pairs, &shares, &[]);
+        self.failures.sort_by_key(|failure| failure.time);
         Report {
             version: VERSION,
             filter: None,
@@ -371,6 +379,7 @@ impl Totals {
             exporters,
             by_hand: self.by_hand,
             unshared: self.unshared.into_rows(sites),
+            failures: self.failures,
             functions: functions(self.functions),
             errors: errors(self.errors),
             findings: findings(self.findings),

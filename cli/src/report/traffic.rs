@@ -6,9 +6,10 @@ use p2pshim_trace::{Class, Path as Taken, Why};
 
 use super::bounces;
 use super::broken;
+use super::failures;
 use super::judged::Judged;
 use super::lost::NO_RATE;
-use super::model::{Call, Error, File, How, LostBy, Pair, Path, Report, Share};
+use super::model::{Call, File, How, LostBy, Pair, Path, Report, Share};
 use super::sentence::{DIRECT, Level, NOT_SEEN, Sentence, are_made, at_least, between, copies, nvlink};
 use super::shared;
 use super::term::{bytes, count, date, seconds};
@@ -32,6 +33,25 @@ pub(super) fn between_processes(report: &Report) -> Option<Sentence> {
     copied(report).and_then(|_| shared::sentence(report))
 }
 
+/// A process that has copied as many bytes to the host as another has copied from there, if no copy between GPUs is known.
+pub(super) fn hop(report: &Report) -> Option<Sentence> {
+    const LEAST: u64 = 1 << 20;
+    if !bounces::others(report).is_empty() {
+        return None;
+    }
+    let takes = |from: &&File, to: &File| to.index != from.index && to.from_host_bytes == from.to_host_bytes;
+    let mut from: Vec<&File> = report.processes().filter(|file| file.to_host_bytes >= LEAST).collect();
+    from.sort_by_key(|file| std::cmp::Reverse(file.to_host_bytes));
+    let (from, to) = from.iter().find_map(|from| Some((from, report.processes().find(|to| takes(from, to))?)))?;
+    let (one, other) = (report.name(from), report.name(to));
+    let text = format!(
+        "{one} copied {} to the host, and {other} as many bytes from the host: together that may be a copy between GPUs through the host.",
+        bytes(from.to_host_bytes)
+    );
+    let more = "cudaIpcOpenMemHandle lets a process copy from another's GPU memory directly; NCCL and UCX do so where `p2pshim doctor` finds a path.";
+    Some(Sentence::new(Level::Note, "Through the host", text).more(more).section("processes"))
+}
+
 /// Whether there is a sign that copies that were counted may not have been made.
 fn may_lack(report: &Report) -> bool {
     let is_cut = |file: &File| match file.end.how {
@@ -44,10 +64,7 @@ fn may_lack(report: &Report) -> bool {
 
 /// Whether earlier work of the program has failed: then all that was queued in its context has.
 fn has_died(report: &Report) -> bool {
-    /// Errors after which a context is of no use, by CUDA's numbers, which HIP shares.
-    const STICKY: [i32; 11] = [214, 220, 700, 702, 710, 714, 715, 716, 717, 718, 719];
-    let is_sticky = |error: &Error| error.numbering.usual(error.code).is_some_and(|code| STICKY.contains(&code));
-    report.errors.iter().any(is_sticky) || report.findings.iter().any(|it| it.rule == "P2P-graph-access-lost")
+    failures::is_context_lost(report) || report.findings.iter().any(|it| it.rule == "P2P-graph-access-lost")
 }
 
 fn say(report: &Report, level: Level, word: &'static str, text: String) -> Sentence {

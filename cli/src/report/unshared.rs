@@ -30,6 +30,8 @@ const CLOSE: &str = "Close the older memory first: cudaIpcCloseMemHandle.";
 const PATH: &str =
     "`p2pshim doctor` says why. p2pshim answers this itself where the pair is denied, or its data does not arrive.";
 const NAMESPACE: &str = "Processes in containers need one IPC namespace and one PID namespace: --ipc=host --pid=host.";
+const PIDS: &str = "Let both processes share a PID namespace: --pid=host, or shareProcessNamespace in a pod.";
+const IMPORT: &str = "Send descriptors through a Unix socket (SCM_RIGHTS), let each process see all GPUs, and check who closes the descriptor.";
 const PEERS: &str = "A context has eight peers without NVSwitch. Close memory, or disable peers, that are not used.";
 const OWNER: &str = "Leave the device of the pool out: it always has access.";
 
@@ -46,8 +48,16 @@ fn why(function: &str, code: i32, of: &str) -> Why {
         ("none", _) => ("the device of a pool cannot lose access to it", OWNER),
         ("flags", 1) => ("the flags are not those that there are", "Pass cudaIpcMemLazyEnablePeerAccess."),
         ("own", 201) => ("a handle was opened by the process that made it", OWN),
+        ("namespace", 201) => (
+            "a handle is of a process of another PID namespace that has this one's number: CUDA takes it for its own",
+            PIDS,
+        ),
         (_, 201) if is_open => ("another context of the device has the memory open, or no context is current", CLOSE),
         (_, 101) if is_open => ("the memory is of a GPU that the process does not see", VISIBLE),
+        (_, 1 | 101) if function.contains("Import") => (
+            "the descriptor is none that the driver knows, or its memory is of a GPU that the process does not see",
+            IMPORT,
+        ),
         (_, 205) => ("the memory, or the process that owns it, is gone", KEEP),
         (_, 208) => ("older memory of the same address is still open", CLOSE),
         (_, 217) => ("there is no usable path to the GPU of the memory", PATH),
@@ -119,8 +129,13 @@ pub(super) fn sentence(report: &Report) -> Option<Sentence> {
         told.push(format!("and {} more", count(more as u64)));
     }
     let calls = if all == 1 { "A call".to_owned() } else { format!("{} calls", count(all)) };
-    let text = format!("{calls} to share memory between processes failed: {}.", told.join("; "));
-    Some(Sentence::new(Level::Note, "Not shared", text).more(remedy).section("unshared"))
+    // Within a process memory is shared by rights alone.
+    let (what, level, word) = match rows.iter().all(|row| row.function == "cuMemPoolSetAccess") {
+        true => ("that gives access to a pool", Level::Warn, "No access"),
+        false => ("to share memory between processes", Level::Note, "Not shared"),
+    };
+    let text = format!("{calls} {what} failed: {}.", told.join("; "));
+    Some(Sentence::new(level, word, text).more(remedy).section("unshared"))
 }
 
 #[cfg(test)]

@@ -7,8 +7,9 @@ use p2pshim_trace::{Class, Verified};
 use super::bounces::{self, BY_HAND};
 use super::broken;
 use super::ends::{self, PROCESSES};
+use super::failures;
 use super::judged::Judged;
-use super::model::{Error, Finding, Path, Report, Share};
+use super::model::{Error, Finding, Path, Report, Run, Share};
 use super::sentence::{BEGUN, DIRECT, Level, NAMED, RUNNING, Sentence, at_least, between, nvlink};
 use super::shared;
 use super::symbols::UNKNOWN;
@@ -29,6 +30,7 @@ pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
         graded(report, ODD_CODES),
         graded(report, BY_ACCIDENT),
         slower(report),
+        traffic::hop(report),
         traffic::sentence(report),
         traffic::between_processes(report),
         unshared::sentence(report),
@@ -41,7 +43,8 @@ pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
     ];
     let few = |those: &[Option<Sentence>]| those.iter().flatten().cloned().collect();
     let mut first: Vec<Sentence> = few(&[gaps(report), several(report)]);
-    let mut others = [wrong, few(&ends), avoided, few(&others), bounces::sentences(report)].concat();
+    let mut others =
+        [failures::sentences(report), wrong, few(&ends), avoided, few(&others), bounces::sentences(report)].concat();
     // Nothing is fine beside what is not, or before the end.
     let is_fine = first
         .iter()
@@ -207,9 +210,10 @@ const UNSUPPORTED: i32 = 217;
 fn failed(report: &Report) -> Option<Sentence> {
     // Enabled already, and not enabled: programs expect them.
     let is_expected = |error: &Error| matches!(error.numbering.usual(error.code), Some(704 | 705));
-    let worst = report.errors.iter().min_by_key(|it| (is_expected(it), std::cmp::Reverse(it.count)))?;
+    let errors = || report.errors.iter().filter(|error| !failures::explains(error));
+    let worst = errors().min_by_key(|it| (is_expected(it), std::cmp::Reverse(it.count)))?;
     let name = worst.name.clone().unwrap_or_else(|| worst.code.to_string());
-    let failed = report.errors.iter().map(|error| error.count).fold(0, u64::saturating_add);
+    let failed = errors().map(|error| error.count).fold(0, u64::saturating_add);
     let text = match failed {
         1 if !report.is_at_least() => format!("A call failed: {} with {name}.", worst.function),
         1 => format!("1 call failed: {} with {name}.", worst.function),
@@ -217,7 +221,12 @@ fn failed(report: &Report) -> Option<Sentence> {
         all => format!("{} calls failed, {} of them {} with {name}.", count(all), count(worst.count), worst.function),
     };
     let text = at_least(report, text);
+    let has_died = |run: &Run| run.end.signal.is_some() || run.end.code.is_some_and(|code| code != 0);
     let sentence = match worst.numbering.usual(worst.code) {
+        _ if is_expected(worst) && report.failures.is_empty() && report.runs.iter().any(has_died) => {
+            let more = "Nothing else is known to have failed. Access was enabled, or disabled, already: a program that takes this for an error ends there.";
+            Sentence::new(Level::Warn, FAILED_CALLS, text).more(more)
+        }
         _ if is_expected(worst) => {
             Sentence::new(Level::Note, FAILED_CALLS, text).more("Many programs expect this one.")
         }

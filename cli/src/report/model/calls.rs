@@ -178,6 +178,26 @@ pub(crate) struct Unshared {
     pub(crate) files: BTreeSet<usize>,
 }
 
+/// A call without a record that has failed.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Failure {
+    /// The process: the `index` of its file in `files`.
+    pub(crate) file: usize,
+    /// When it was noted. Nanoseconds since 1970, UTC.
+    pub(crate) time: u64,
+    /// The function.
+    pub(crate) function: String,
+    /// The number of its code, a runtime's as since 10.1.
+    pub(crate) code: i32,
+    /// The code's name.
+    pub(crate) name: Option<String>,
+    /// The GPU whose context was current: its `index` in `gpus`; null if it is not known.
+    pub(crate) gpu: Option<usize>,
+    #[serde(flatten)]
+    pub(crate) from: Origin,
+}
+
 /// Something that is wrong with calls.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
