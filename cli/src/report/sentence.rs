@@ -58,6 +58,7 @@ impl Sentence {
     }
 }
 
+pub(super) const NVLINK: &str = "NVLink";
 pub(super) const RUNNING: &str = "Still runs";
 pub(super) const BEGUN: &str = "Just begun";
 pub(super) const DIRECT: &str = "Direct";
@@ -106,5 +107,5 @@ pub(super) fn nvlink(report: &Report) -> Option<Sentence> {
     let NvLink { text, more, .. } = report.nvlink.as_ref().filter(|nvlink| !nvlink.text.is_empty())?;
     let has_copies = report.pairs.iter().any(|pair| pair.calls > 0);
     let more = if more.is_empty() && !has_copies { NOT_SEEN } else { more };
-    Some(Sentence::new(Level::Note, "NVLink", text.clone()).more(more).section("environment"))
+    Some(Sentence::new(Level::Note, NVLINK, text.clone()).more(more).section("environment"))
 }

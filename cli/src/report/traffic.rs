@@ -14,6 +14,8 @@ use super::sentence::{DIRECT, Level, NOT_SEEN, Sentence, are_made, at_least, bet
 use super::shared;
 use super::term::{bytes, count, date, seconds};
 
+/// The word of a sentence that says of no copy that it was made.
+pub(super) const NO_COPIES: &str = "No copies";
 const RETURNED: &str = "Copies are counted when their calls return; whether all were made is not known.";
 /// Reasons for staging that a sentence names.
 const NAMED: usize = 3;
@@ -100,7 +102,7 @@ fn nothing_copied(report: &Report) -> Sentence {
     let fits = if report.filter.is_some() { " that fits" } else { "" };
     let more = if seen == "was seen" && nvlink(report).is_none() { NOT_SEEN } else { "" };
     let other = if bounces::are_known(report) { "other " } else { "" };
-    Sentence::new(Level::Note, "No copies", format!("No {other}copy between GPUs{fits} {seen}.")).more(more)
+    Sentence::new(Level::Note, NO_COPIES, format!("No {other}copy between GPUs{fits} {seen}.")).more(more)
 }
 
 fn copied(report: &Report) -> Option<Sentence> {
@@ -274,7 +276,7 @@ fn none_finished(report: &Report) -> Sentence {
         failed if failed == copies => format!("All {} copies{between}{known} failed.", count(copies)),
         _ => format!("No copy{between} is known to have finished."),
     };
-    Sentence::new(Level::Note, "No copies", text).section("pairs")
+    Sentence::new(Level::Note, NO_COPIES, text).section("pairs")
 }
 
 /// The copies that were staged for one reason.

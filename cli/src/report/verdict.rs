@@ -10,7 +10,7 @@ use super::ends::{self, PROCESSES};
 use super::failures;
 use super::judged::Judged;
 use super::model::{Error, Finding, Path, Report, Run, Share};
-use super::sentence::{BEGUN, DIRECT, Level, NAMED, RUNNING, Sentence, at_least, between, nvlink};
+use super::sentence::{BEGUN, DIRECT, Level, NAMED, NVLINK, RUNNING, Sentence, at_least, between, nvlink};
 use super::shared;
 use super::symbols::UNKNOWN;
 use super::term::{bytes, count, counted};
@@ -53,7 +53,8 @@ pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
     for sentence in others.iter_mut().filter(|sentence| sentence.level == Level::Good && !is_fine) {
         (sentence.level, sentence.word) = (Level::Note, DIRECT);
     }
-    others.sort_by_key(|sentence| sentence.level as u8);
+    // That there are none says the least, but NVLink's sentence follows it.
+    others.sort_by_key(|it| (it.level as u8, [traffic::NO_COPIES, NVLINK].contains(&it.word)));
     first.append(&mut others);
     first
 }

@@ -103,7 +103,8 @@ impl Access {
     ) -> Option<(Path, bool)> {
         self.look_up_denied(driver);
         let cell = self.cells.get(src.owner, dst.owner)?;
-        let counted = cell.count(bytes);
+        // No allocation is larger: the size was negative, and the copy fails.
+        let counted = cell.count(if bytes >> 42 == 0 { bytes } else { 0 });
         let rests = self.cells.now(src.owner, dst.owner);
         // Asking about a pool would end a capture, whichever thread's.
         let may_ask = !captures::may_be_under_way();

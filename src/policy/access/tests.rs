@@ -142,6 +142,7 @@ fn consider_regular_copies_that_are_refused_change_nothing() {
 #[test]
 fn consider_large_copy_pair_is_enabled_before_it() {
     let process = Process::new(Fake::new());
+    assert_eq!(process.copy(0, 1, (-1i64).cast_unsigned()), Path::Staged(Why::NotYetWorth), "no memory is so large");
     assert_eq!(process.copy(0, 1, 1 << 20), Path::Staged(Why::NotYetWorth), "1 MiB is not over 1 MiB");
     assert_eq!(process.copy(0, 1, 1), Path::Direct);
 }

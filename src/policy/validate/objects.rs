@@ -183,8 +183,12 @@ fn check_range(
     if bytes > u128::from(left) {
         // Of HIP's only the end is kept.
         let of = if layer == Layer::Hip { String::new() } else { format!(" of {size} bytes at {start:#x}") };
+        let signed = match i64::try_from(bytes) {
+            Err(_) if bytes <= u64::MAX.into() => format!(" ({} as a signed number)", bytes as i64),
+            _ => String::new(),
+        };
         let what = format!(
-            "{}={address:#x}: the copy needs {bytes} bytes, but {left} are left of the allocation{of}",
+            "{}={address:#x}: the copy needs {bytes} bytes{signed}, but {left} are left of the allocation{of}",
             side.name
         );
         found.push(Finding::new(Rule::CopyPastAllocation, layer, what));
