@@ -130,7 +130,7 @@ impl Change<'_> {
     fn after(self, state: State, ret: Code) {
         let has_succeeded = ret == Code::SUCCESS;
         if !has_succeeded {
-            match shares_memory(state) {
+            match shares_memory(state) && !failures::loses_context(ret) {
                 true => shared::note_failure(self.function, self.caller, self.arguments, ret),
                 false => failures::note(self.function, self.caller, ret),
             }

@@ -1,12 +1,12 @@
-//! Calls that have no record and fail: a note in the trace says which, with which code, from where, and on which GPU. So the report knows who was
-//! first told that a context is lost.
+//! Calls that have no record and fail: a note in the trace says which, with which code, from where, and which GPU's context was current. So the
+//! report knows of a context that is lost.
 
 use p2pshim_trace::NoteKind;
 
 use super::arrival::Caller;
 use super::{blocked, mode, origin};
 use crate::api::abi::Code;
-use crate::api::{Function, codes};
+use crate::api::{Function, Layer, codes};
 use crate::objects::{OBJECTS, captures};
 use crate::os::table::Table;
 use crate::policy::Driver;
@@ -30,7 +30,9 @@ pub(super) fn note(function: Function, caller: Caller, code: Code) {
     }
     mode::unseen(|| {
         let site = origin::of_untraced(caller, function, false).unwrap_or_else(|| site(trace, caller));
-        let device = RealDriver.current_context().and_then(|context| {
+        // CUDA's says nothing of HIP's.
+        let current = if function.layer() == Layer::Hip { None } else { RealDriver.current_context() };
+        let device = current.and_then(|context| {
             let asked = || u8::try_from(RealDriver.device_of_context(context)?).ok();
             OBJECTS.contexts.device_of(context).or_else(|| if captures::may_be_under_way() { None } else { asked() })
         });
@@ -38,6 +40,11 @@ pub(super) fn note(function: Function, caller: Caller, code: Code) {
         let name = codes::name(function.layer(), code).unwrap_or_default();
         trace::note(NoteKind::Failed, site.into(), &[function.base(), &code.0.to_string(), name, &device]);
     });
+}
+
+/// Whether a code says that a context is lost.
+pub(super) fn loses_context(code: Code) -> bool {
+    matches!(code.0, 214 | 220 | 226 | 700 | 702 | 710 | 714..=719)
 }
 
 /// The number of the place in the program that a call comes from.

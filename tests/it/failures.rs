@@ -29,12 +29,12 @@ fn failure_that_loses_a_context_is_the_first_sentence() {
     for (fault, begins, says) in [
         (
             "code:cuStreamSynchronize:700@1",
-            "The context of GPU 0 was lost: cudaStreamSynchronize returned 700 (cudaErrorIllegalAddress) at ",
-            "a kernel used an address that its GPU cannot reach",
+            "A context was lost (GPU 0 was current): cudaStreamSynchronize returned 700 (cudaErrorIllegalAddress) at ",
+            "work on the GPU used an address that it cannot reach",
         ),
         (
             "code:cuStreamSynchronize:719@1",
-            "The context of GPU 0 was lost: cudaStreamSynchronize returned 719 (cudaErrorLaunchFailure) at ",
+            "A context was lost (GPU 0 was current): cudaStreamSynchronize returned 719 (cudaErrorLaunchFailure) at ",
             "work on the GPU failed",
         ),
         (
@@ -45,7 +45,7 @@ fn failure_that_loses_a_context_is_the_first_sentence() {
         (
             "code:cuCtxEnablePeerAccess:205@1",
             "cudaDeviceEnablePeerAccess returned 205 (cudaErrorMapBufferObjectFailed) at ",
-            "the peer's PCI window (BAR1) must hold all of its memory",
+            "the driver could not map the peer's memory",
         ),
     ] {
         let (sentences, failures) = reported(fault);

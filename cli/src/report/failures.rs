@@ -12,22 +12,24 @@ const LOST: &str = "Context lost";
 const NO_ACCESS: &str = "No access";
 const CAPTURE: &str = "Capture failed";
 
-const RIGHTS: &str =
-    "`p2pshim doctor` says why. p2pshim answers this itself where the pair is denied, or its data does not arrive.";
-const AFTER_LOSS: &str = "All later calls there fail. The work that failed was queued earlier: compute-sanitizer, or CUDA_LAUNCH_BLOCKING=1, names it; so may \
-                          Xid lines in the kernel log.";
+const RIGHTS: &str = "`p2pshim doctor` says why there is no path. p2pshim answers this itself where the pair is denied, or its data does not arrive.";
+const AFTER_LOSS: &str = "All later calls there fail. The work that failed was queued earlier: compute-sanitizer, or CUDA_LAUNCH_BLOCKING=1, names it \
+                          (with HIP AMD_SERIALIZE_KERNEL=3).";
+const HARDWARE: &str = "Xid lines in the kernel log name the GPU or the link; it may have to be reset or replaced.";
 
 const ROWS: &[Row] = &[
     (
         LOST,
         "",
-        &[700, 714, 715, 716, 717, 718],
-        "a kernel used an address that its GPU cannot reach: memory that was freed, or memory of a GPU to which it has no peer access (copies need none)",
+        &[700],
+        "work on the GPU used an address that it cannot reach: past the end of memory, freed, or of a GPU to which it has no peer access (copies need none)",
         AFTER_LOSS,
     ),
+    (LOST, "", &[716], "a kernel used an address that is not aligned", AFTER_LOSS),
+    (LOST, "", &[714, 715, 717, 718], "a kernel could not go on: bad instruction, stack or address space", AFTER_LOSS),
     (LOST, "", &[719], "work on the GPU failed; so it does if peer access is taken away under a copy", AFTER_LOSS),
     (LOST, "", &[710], "a kernel's assertion failed", "The kernel has printed which."),
-    (LOST, "", &[214, 220, 226], "the hardware reported an error that could not be corrected", AFTER_LOSS),
+    (LOST, "", &[214, 220, 226], "the hardware reported an error that could not be corrected", HARDWARE),
     (
         LOST,
         "",
@@ -39,20 +41,21 @@ const ROWS: &[Row] = &[
         NO_ACCESS,
         "EnablePeerAccess",
         &[205],
-        "the driver could not map the peer's memory: the peer's PCI window (BAR1) must hold all of its memory",
-        "Turn on Resizable BAR and Above 4G Decoding in the firmware. NVRM lines in the kernel log name the window.",
+        "the driver could not map the peer's memory",
+        "Without NVLink a cause is a PCI window (BAR1) smaller than the peer's memory: Resizable BAR and Above 4G Decoding in the firmware. NVRM lines \
+         in the kernel log say more.",
     ),
     (
         NO_ACCESS,
         "cuMemSetAccess",
-        &[1, 101, 217],
-        "a GPU that was to get access to the memory has no path to it",
+        &[101, 217],
+        "a GPU may not have access to the memory: there is no path, or p2pshim refuses it",
         RIGHTS,
     ),
     (
         "Not closed",
         "cuIpcCloseMemHandle",
-        &[4, 201, 709],
+        &[201, 709],
         "no context is current there, or the one that had the memory open has ended",
         "Close memory of other processes before main returns, and before cudaDeviceReset.",
     ),
@@ -66,9 +69,16 @@ const ROWS: &[Row] = &[
     (
         CAPTURE,
         "cuStreamEndCapture",
-        &[900, 901, 905, 906, 907, 908],
-        "a call while the stream was captured is none that a graph can hold",
-        "The first call that failed before names it.",
+        &[908],
+        "a capture that is not relaxed has to end on the thread that began it",
+        "End it there, or begin it with cudaStreamCaptureModeRelaxed.",
+    ),
+    (
+        CAPTURE,
+        "cuStreamEndCapture",
+        &[900, 901, 905, 906, 907],
+        "a call during the capture was not permitted: on the stream, in another capture or, in global mode, by another thread",
+        "The log names it where p2pshim sees it: P2PSHIM_LOG=info.",
     ),
 ];
 
@@ -102,7 +112,7 @@ pub(super) fn is_context_lost(report: &Report) -> bool {
     report.errors.iter().any(recorded) || report.failures.iter().any(|it| is_lost(&it.function, it.code))
 }
 
-/// The sentences: of each kind the first failure.
+/// The sentences: of each row the first failure that is known.
 pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
     let mut told: Vec<((usize, &Row), Told)> = Vec::new();
     let noted = report.failures.iter().map(|Failure { function, code, name, gpu, from, .. }| Told {
@@ -120,7 +130,7 @@ pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
     });
     for failure in noted.chain(recorded) {
         let Some(place) = place(failure.function, failure.code) else { continue };
-        if told.iter().all(|((_, other), _)| other.0 != place.1.0) {
+        if told.iter().all(|((other, _), _)| *other != place.0) {
             told.push((place, failure));
         }
     }
@@ -133,9 +143,9 @@ fn sentence(report: &Report, &(word, _, _, why, remedy): &Row, told: &Told) -> S
     let at = if told.place.is_empty() || told.place == UNKNOWN { String::new() } else { format!(" at {}", told.place) };
     let call = format!("{} returned {}{name}{at}: {why}", told.function, told.code);
     let (level, text) = match (word, told.gpu) {
-        (LOST, Some(gpu)) => (Level::Bad, format!("The context of {} was lost: {call}.", report.label(gpu))),
+        (LOST, Some(gpu)) => (Level::Bad, format!("A context was lost ({} was current): {call}.", report.label(gpu))),
         (LOST, None) => (Level::Bad, format!("A context was lost: {call}.")),
         _ => (Level::Warn, format!("{call}.")),
     };
-    Sentence::new(level, word, text).more(remedy).section("errors")
+    Sentence::new(level, word, text).more(remedy)
 }

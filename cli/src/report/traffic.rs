@@ -38,13 +38,17 @@ pub(super) fn between_processes(report: &Report) -> Option<Sentence> {
 /// A process that has copied as many bytes to the host as another has copied from there, if no copy between GPUs is known.
 pub(super) fn hop(report: &Report) -> Option<Sentence> {
     const LEAST: u64 = 1 << 20;
-    if !bounces::others(report).is_empty() {
+    let is_whole = report.filter.is_none() && !report.is_at_least() && report.runs.len() < 2;
+    if !is_whole || report.gpus.len() < 2 || !bounces::others(report).is_empty() {
         return None;
     }
-    let takes = |from: &&File, to: &File| to.index != from.index && to.from_host_bytes == from.to_host_bytes;
-    let mut from: Vec<&File> = report.processes().filter(|file| file.to_host_bytes >= LEAST).collect();
-    from.sort_by_key(|file| std::cmp::Reverse(file.to_host_bytes));
-    let (from, to) = from.iter().find_map(|from| Some((from, report.processes().find(|to| takes(from, to))?)))?;
+    // Where each does both, or several did alike, equal sums say nothing.
+    let gives = |file: &&File| file.to_host_bytes >= LEAST && file.to_host_bytes != file.from_host_bytes;
+    let mut found = report.processes().filter(gives).flat_map(|from| {
+        let takes = move |to: &&File| to.index != from.index && to.from_host_bytes == from.to_host_bytes;
+        report.processes().filter(takes).map(move |to| (from, to))
+    });
+    let (Some((from, to)), None) = (found.next(), found.next()) else { return None };
     let (one, other) = (report.name(from), report.name(to));
     let text = format!(
         "{one} copied {} to the host, and {other} as many bytes from the host: together that may be a copy between GPUs through the host.",

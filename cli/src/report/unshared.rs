@@ -49,22 +49,26 @@ fn why(function: &str, code: i32, of: &str) -> Why {
         ("flags", 1) => ("the flags are not those that there are", "Pass cudaIpcMemLazyEnablePeerAccess."),
         ("own", 201) => ("a handle was opened by the process that made it", OWN),
         ("namespace", 201) => (
-            "a handle is of a process of another PID namespace that has this one's number: CUDA takes it for its own",
+            "a handle has the number of this process, which is not known to have made it: its owner is in another PID namespace, or had the number before",
             PIDS,
         ),
         (_, 201) if is_open => ("another context of the device has the memory open, or no context is current", CLOSE),
         (_, 101) if is_open => ("the memory is of a GPU that the process does not see", VISIBLE),
-        (_, 1 | 101) if function.contains("Import") => (
+        ("fabric", 1) if function.ends_with("ImportFromShareableHandle") => {
+            ("the fabric handle is of another IMEX domain, or its memory is gone", IMEX)
+        }
+        (_, 1) if function == "cuMemPoolImportPointer" => ("the data is not that of a pointer of the pool", POOL),
+        (_, 1 | 101) if function.ends_with("ImportFromShareableHandle") => (
             "the descriptor is none that the driver knows, or its memory is of a GPU that the process does not see",
             IMPORT,
         ),
-        (_, 205) => ("the memory, or the process that owns it, is gone", KEEP),
+        (_, 205) if is_open => ("the memory, or the process that owns it, is gone", KEEP),
         (_, 208) => ("older memory of the same address is still open", CLOSE),
         (_, 217) => ("there is no usable path to the GPU of the memory", PATH),
         (_, 101) if function == "cuMemPoolSetAccess" => ("there is no usable path to the GPU of the pool", PATH),
         (_, 711) => ("the context has too many peers", PEERS),
         (_, 1 | 400) if is_open => ("the handle is not one that the process can open", NAMESPACE),
-        _ if function == "cuIpcGetMemHandle" => {
+        (_, 1) if function == "cuIpcGetMemHandle" => {
             ("the address is not that of memory of a device", "Allocate it by cudaMalloc.")
         }
         ("pool", _) => ("memory of a pool without handle types cannot be shared", TYPES),
@@ -130,8 +134,8 @@ pub(super) fn sentence(report: &Report) -> Option<Sentence> {
     }
     let calls = if all == 1 { "A call".to_owned() } else { format!("{} calls", count(all)) };
     // Within a process memory is shared by rights alone.
-    let (what, level, word) = match rows.iter().all(|row| row.function == "cuMemPoolSetAccess") {
-        true => ("that gives access to a pool", Level::Warn, "No access"),
+    let (what, level, word) = match rows.iter().all(|row| row.function == "cuMemPoolSetAccess" && row.remedy == PATH) {
+        true => ("to give access to a pool", Level::Warn, "No access"),
         false => ("to share memory between processes", Level::Note, "Not shared"),
     };
     let text = format!("{calls} {what} failed: {}.", told.join("; "));
@@ -197,6 +201,15 @@ mod tests {
             ("cuMemCreate", 800, "fabric", "there are no fabric handles here"),
             ("cuMemExportToShareableHandle", 1, "fabric", "memory that was made without handle types cannot be shared"),
             ("cuMemImportFromShareableHandle", 999, "", "see the code"),
+            (
+                "cuMemImportFromShareableHandle",
+                1,
+                "fabric",
+                "the fabric handle is of another IMEX domain, or its memory is gone",
+            ),
+            ("cuMemPoolImportPointer", 1, "", "the data is not that of a pointer of the pool"),
+            ("cuIpcGetMemHandle", 700, "", "see the code"),
+            ("cuMemMap", 205, "", "see the code"),
         ] {
             assert_eq!(why(function, code, of).0, said, "{function} {code} {of}");
         }

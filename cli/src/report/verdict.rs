@@ -204,6 +204,14 @@ pub(super) fn least(report: &Report, finding: &Finding) -> &'static str {
     if is_sampled || report.is_at_least() { "at least " } else { "" }
 }
 
+/// Whether a run has ended with a status of its program, and nothing but enabling access twice is known to have failed.
+fn is_only_failure(report: &Report) -> bool {
+    let is_it = |error: &Error| error.numbering.usual(error.code) == Some(704);
+    let has_failed = |run: &Run| run.end.signal.is_none() && run.end.code.is_some_and(|code| code != 0);
+    let are_others = report.filter.is_some() || !report.failures.is_empty() || unshared::sentence(report).is_some();
+    matches!(&report.runs[..], [run] if has_failed(run)) && !are_others && report.errors.iter().all(is_it)
+}
+
 /// `cudaErrorPeerAccessUnsupported`.
 const UNSUPPORTED: i32 = 217;
 
@@ -222,10 +230,9 @@ fn failed(report: &Report) -> Option<Sentence> {
         all => format!("{} calls failed, {} of them {} with {name}.", count(all), count(worst.count), worst.function),
     };
     let text = at_least(report, text);
-    let has_died = |run: &Run| run.end.signal.is_some() || run.end.code.is_some_and(|code| code != 0);
     let sentence = match worst.numbering.usual(worst.code) {
-        _ if is_expected(worst) && report.failures.is_empty() && report.runs.iter().any(has_died) => {
-            let more = "Nothing else is known to have failed. Access was enabled, or disabled, already: a program that takes this for an error ends there.";
+        Some(704) if is_only_failure(report) => {
+            let more = "Nothing else is known to have failed. Access was enabled already: a program that takes this for an error ends there.";
             Sentence::new(Level::Warn, FAILED_CALLS, text).more(more)
         }
         _ if is_expected(worst) => {

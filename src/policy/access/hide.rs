@@ -83,6 +83,10 @@ impl Access {
         device == peer || !self.blocks() && is_known()
     }
 
+    pub(super) fn forget_shown(&self) {
+        self.shown.iter().for_each(|peers| peers.store(0, Relaxed));
+    }
+
     #[inline(always)]
     fn shown_to(&self, device: i32) -> Option<&AtomicU64> {
         self.shown.get(usize::try_from(device).ok()?)

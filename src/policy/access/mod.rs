@@ -112,7 +112,7 @@ impl Access {
     /// Takes over the options: what was decided is decided anew.
     pub(crate) fn configure(&self, config: &Config) {
         self.verifier.configure(config, Layer::Driver);
-        self.shown.iter().for_each(|peers| peers.store(0, Relaxed));
+        self.forget_shown();
         self.cells.change_all();
     }
 
@@ -147,6 +147,7 @@ impl Access {
     /// Other devices may have taken the places of those that there were: their paths are verified anew. The rights to memory
     /// stay.
     pub(crate) fn on_process_restored(&self, driver: &impl Driver) {
+        self.forget_shown();
         self.lock().on_process_restored();
         self.look_up_denied(driver);
         self.cache.forget_all();

@@ -598,6 +598,8 @@ fn question_about_a_verified_pair_is_answered_from_memory_until_a_pair_is_blocke
     assert!(!access.is_shown(0, 1), "nothing is verified");
     assert!(!access.is_hidden(&process.driver, 0, 1, None));
     assert!(access.is_shown(0, 1) && !access.is_shown(0, 2) && !access.is_shown(-1, 1) && !access.is_shown(0, 64));
+    access.on_process_restored(&process.driver);
+    assert!(!access.is_shown(0, 1) && !access.is_hidden(&process.driver, 0, 1, None) && access.is_shown(0, 1));
     access.configure(&Config { access: config::Access::Off, ..Config::default() });
     assert!(!access.is_shown(0, 1) && access.is_shown(0, 0) && access.is_hidden(&process.driver, 0, 1, None));
     let broken = broken(&Config::default());
