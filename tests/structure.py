@@ -395,6 +395,7 @@ def unguarded(root):
 KEPT_ELSEWHERE = {
     ("src/call/control.rs", "looked_up"): "counts of functions",
     ("src/call/control.rs", "called"): "counts of functions",
+    ("src/call/failures.rs", "TIMES"): "functions and codes",
     ("src/call/origin.rs", "COUNTS"): "places in the program",
     ("src/capi/event.rs", "EVER"): "callbacks",
     ("src/model/line.rs", "callers"): "places in the program",

@@ -150,12 +150,7 @@ impl Totals {
         }
         self.add_by_hand(&mut file, names, tally.by_hand, site);
         self.unshared.add(file.index, names, site);
-        for failed in &names.failed {
-            let Failed { time, code, ref function, ref name, .. } = *failed;
-            let gpu = failed.device.and_then(|ordinal| file.devices.get(&ordinal).copied());
-            let (function, name, from) = (function.clone(), name.clone(), site(failed.site));
-            self.failures.push(Failure { file: file.index, time, function, code, name, gpu, from });
-        }
+        self.add_failures(&file, names, site);
         for ((function, code, from), count) in tally.errors {
             let (layer, function) = names.function(function);
             let name = names.code(&layer, code);
@@ -176,6 +171,17 @@ impl Totals {
         let seen = file.devices.iter().filter(|(ordinal, _)| !is_remote(**ordinal));
         file.gpus = seen.map(|(_, gpu)| *gpu).collect();
         self.files.push(file);
+    }
+
+    /// Adds calls without a record that have failed, in the order of time.
+    fn add_failures(&mut self, file: &File, names: &Names, site: impl Fn(u16) -> Origin) {
+        for failed in &names.failed {
+            let Failed { time, code, ref function, ref name, .. } = *failed;
+            let gpu = failed.device.and_then(|ordinal| file.devices.get(&ordinal).copied());
+            let (function, name, from) = (function.clone(), name.clone(), site(failed.site));
+            self.failures.push(Failure { file: file.index, time, function, code, name, gpu, from });
+        }
+        self.failures.sort_by_key(|failure| failure.time);
     }
 
     fn add_decisions(&mut self, file: &mut File, trace: &Trace, names: &Names, real: &Real) {
@@ -323,6 +329,15 @@ impl Totals {
         }
     }
 
+    /// Gives the GPUs of decisions and calls other numbers.
+    fn renumber(&mut self, number: impl Fn(usize) -> usize) {
+        let last = self.files.iter_mut().filter_map(|file| file.last_copy.as_mut());
+        let of_calls = self.unfinished.iter_mut().chain(last).flat_map(|it| [&mut it.src, &mut it.dst]);
+        let of_decisions = self.decisions.iter_mut().flat_map(|it| [&mut it.src, &mut it.dst]);
+        let of_failures = self.failures.iter_mut().map(|it| &mut it.gpu);
+        of_calls.chain(of_decisions).chain(of_failures).for_each(|gpu| *gpu = gpu.map(&number));
+    }
+
     /// The report. Rows that threads have found in any order come in one order.
     pub(super) fn report(mut self) -> Report {
         self.files.sort_by_key(|file| file.index);
@@ -334,14 +349,7 @@ impl Totals {
             file.gpus.sort_unstable();
             file.gpus.dedup();
         }
-        for gpu in self.decisions.iter_mut().flat_map(|it| [&mut it.src, &mut it.dst]).chain(
-            self.unfinished
-                .iter_mut()
-                .chain(self.files.iter_mut().filter_map(|file| file.last_copy.as_mut()))
-                .flat_map(|it| [&mut it.src, &mut it.dst]),
-        ) {
-            *gpu = gpu.map(number);
-        }
+        self.renumber(number);
         let exporters = self.shared.exporters().map(|(file, gpu)| (file, number(gpu))).collect();
         between_processes.iter_mut().for_each(|it| (it.src, it.dst) = (number(it.src), number(it.dst)));
         between_processes.sort_by_key(|it| (it.file, it.src, it.dst, it.src_file, it.dst_file));
@@ -368,7 +376,6 @@ impl Totals {
             judge(pair, last.get(&ends).copied(), broken.contains(&ends));
         }
         let lost = lost(&pairs, &shares, &[]);
-        self.failures.sort_by_key(|failure| failure.time);
         Report {
             version: VERSION,
             filter: None,
