@@ -66,6 +66,7 @@ fn made_up_trace(traces: &Path) {
         &["401234", "python=/home/u/train.py", "line=88", "function=step", "callers=402345"],
     );
     scene.note(MS, NoteKind::Decision, 1, &["verified", "verified=right"]);
+    scene.note(MS, NoteKind::Failed, 1, &["cudaStreamSynchronize", "700", "cudaErrorIllegalAddress", "0"]);
     scene.note(MS, NoteKind::Opened, 128, &["ipc", "5eed", "4096", "0"]);
     scene.calls(&Call::copy(MS / 2, (0, 128), 4096, DIRECT));
     scene.note(MS, NoteKind::Finding, OVERLAP.into(), &["source and destination overlap"]);
