@@ -7,7 +7,7 @@ $(V).SILENT:
 .PHONY: build help shim tools programs test-programs demo figures test quick golden soak gauntlet gauntlet-faults neighbours fuzz models races privilege systems test-gpu bench lint check header sim c-tests gpu-bundle clean
 
 CARGO ?= cargo
-# What users get is built with the profile `release`. For tests it is built in less time, and with SHIM_PROFILE=dist what is packaged
+# The profile `release` builds the library and command that users get. For tests it is built in less time, and with SHIM_PROFILE=dist what is packaged
 # is tested. All find it in target/built.
 FOR_USERS := build demo install uninstall bench bench-instructions bench-many gpu-bundle test-gpu
 SHIM_PROFILE ?= $(if $(filter-out $(FOR_USERS),$(MAKECMDGOALS)),tests,release)

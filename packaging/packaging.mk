@@ -44,7 +44,7 @@ dist-build:
 	$(ZIG_ENV) $(MAKE) -s --no-print-directory -f sim/link.mk LIB=$(DIST_SIM) ARCHIVES=$(DIST_BUILD) UNWIND=-lunwind \
 		CC="$(ZIG) cc -target x86_64-linux-gnu.$(GLIBC)" shared
 
-# What is laid out for packages, but for where.
+# The layout of packages, but for its place.
 DIST_FILES := $(DIST_BUILD)/libp2pshim.so $(DIST_BUILD)/p2pshim $(DIST_SIM) $(DIST)/THIRD-PARTY
 
 dist: export SOURCE_DATE_EPOCH := $(SOURCE_DATE_EPOCH)

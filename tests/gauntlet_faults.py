@@ -72,7 +72,7 @@ FAULTS = (
     # State is not restored: the context that was current, and what a restored process knows of its paths.
     ("context-left", "src/real/driver/contexts.rs", "let restore = || {\n        if !is_current {", "let restore = || {\n        if is_current {"),
     ("restored-remembers", "src/policy/access/verified.rs", "        self.verifications.clear();\n", ""),
-    # What the process holds grows, and records are lost.
+    # The process holds more and more, and records are lost.
     ("memory-leaks", "src/call/waits.rs", FIRST, FIRST + "    std::mem::forget(vec![1_u8; 1 << 14]);\n"),
     ("descriptors-leak", "src/call/waits.rs", FIRST, FIRST + '    std::mem::forget(std::fs::File::open("/dev/null"));\n'),
     ("streams-leak", "src/policy/staging/rings.rs", "rings.keep(*ring, |context| !has_ended(context));", "drop(rings);"),

@@ -48,7 +48,7 @@ def types(name):
 
 class Frida:
     def __init__(self):
-        # What it leaves behind goes away with this process.
+        # Its leftovers go away with this process.
         self.folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"} | {"TMPDIR": self.folder.name}
         self.other = subprocess.Popen([sys.executable, "-c", ATTACH, str(os.getpid())], env=environment, text=True,

@@ -179,7 +179,7 @@ def what_traces_lack(place, preloaded, folder):
     if isinstance(of_all, str):
         return [of_all]
     files = {file["process"]: file for file in of_all["files"]}
-    # What it says of options is no matter of the trace.
+    # The trace does not have its words about options.
     problems = {process: [text for text in file["problems"] if not text.startswith("P2PSHIM_")] for process, file in files.items()}
     wrong = [f"trace of {process}: {problems[process]}, {file['dropped']} dropped" for process, file in files.items() if problems[process] or file["dropped"]]
     for process, made, more in re.findall(r"^child (\d+): (\d+) copies( or more)?$", preloaded.err, re.M):

@@ -340,7 +340,7 @@ def main():
         sys.exit("run.sh: two GPUs and nvcc are needed; nothing was checked")
     subprocess.run("nvcc --version | tail -2 | head -1; ldd --version | head -1", shell=True)
 
-    # What measures comes first, with the GPUs to itself.
+    # Measurements come first, with the GPUs to themselves.
     for measurement in (speed.bandwidth, speed.first_use, speed.spinning, speed.held_up, speed.pinning, speed.staging, speed.staging_forms, speed.staging_beside, speed.exchange, speed.probe,
                         speed.alloc_cost, speed.read_back, speed.trace_cost, speed.trace_bandwidth):
         check(measurement.__name__, measurement)

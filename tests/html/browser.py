@@ -29,7 +29,7 @@ class Browser:
         # The protocol wants descriptors 3 and 4.
         self.process = subprocess.Popen(
             ["sh", "-c", f'exec "$0" "$@" 3<&{commands} 4>&{answers}', program, *FLAGS, f"--user-data-dir={self.profile}", "about:blank"],
-            # What it leaves behind when it is killed goes away with its profile.
+            # If it is killed, its leftovers go away with its profile.
             pass_fds=(commands, answers), env={**os.environ, "TMPDIR": self.profile}, start_new_session=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         os.close(commands)

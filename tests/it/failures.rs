@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::support::{Program, command, scratch};
 
-/// What the report of a program says whose driver fails so: its sentences, and the calls without a record that have failed.
+/// Runs a program whose driver fails in this way. Returns the sentences of its report, and the calls without a record that have failed.
 fn reported(fault: &str) -> (Vec<String>, Value) {
     let folder = scratch("failures");
     fs::create_dir(&folder).unwrap();

@@ -33,7 +33,7 @@ fn make(arguments: &[&str]) -> Output {
 }
 
 fn installed(arguments: &[&str]) {
-    // What is under test, instead of what users build.
+    // The library under test, instead of the one that users build.
     let output = make(&[&["install", "CARGO=no-cargo", "INSTALLED=target/built"], arguments].concat());
     assert!(output.status.success(), "{}\n{}", text(&output.stdout), text(&output.stderr));
 }

@@ -141,7 +141,7 @@ fn copies_that_are_left_at_any_instruction_are_waited_for() {
 
 // ---- Races ----
 
-/// What changes meanwhile; rounds, and rounds of `make soak`.
+/// The kind of change meanwhile; rounds, and rounds of `make soak`.
 const CHANGES: [(&str, &str, &str); 3] = [("pools", "200", "1000"), ("owners", "40", "200"), ("rights", "40", "100")];
 
 fn churn(mode: &str, rounds: &str) -> Program {

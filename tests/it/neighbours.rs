@@ -224,7 +224,7 @@ fn library_that_maps_what_is_allocated_in_either_order_same_output() {
             let how = format!("{case}, {} first", order[0].display());
             let with = program.run(&order);
             assert_same_and_quiet(&with, &alone, &how);
-            // What the library has made of the memory; and what the last program passes is NULL.
+            // The library has changed the memory; and the last program passes NULL.
             let is_true = |rule: &str| ["P2P-staged-mapped", "P2P-copy-null-context"].contains(&rule);
             assert!(with.findings.iter().all(|finding| is_true(&finding.rule)), "{how}: {:#?}", with.findings);
             let (traced, trace) = program.traced_with(&order);

@@ -17,7 +17,7 @@ const TRACED: u32 = 3;
 const FLAVOURS: [&str; 3] = ["12", "13", "static"];
 /// Failures that are told.
 const TOLD: usize = 10;
-/// What may be said of a program that changes so much: direct copies are slow on a busy machine, and a pool is gone while it is looked at.
+/// Findings that are right about a program that changes so much: direct copies are slow on a busy machine, and a pool is gone while it is looked at.
 const EXPECTED: [&str; 2] = [" slower than ", " the driver returned CUDA_ERROR_INVALID_VALUE (1). "];
 
 /// A program as a seed makes it.

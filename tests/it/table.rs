@@ -1,4 +1,4 @@
-//! What the build writes for the rows of `src/api/functions.txt`.
+//! The build writes these files from the rows of `src/api/functions.txt`.
 
 #[path = "../../build/functions.rs"]
 mod functions;

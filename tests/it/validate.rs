@@ -357,7 +357,7 @@ fn strict_every_documented_error_is_answered_and_nothing_else_otherwise() {
         let wrong: Vec<_> =
             to_fail.iter().map(|(_, row)| row).filter(|row| !is_right(row) && !is_exception(row)).collect();
         assert!(wrong.is_empty(), "{name}: {wrong:#?}");
-        // What a call that crashes a real library is answered has a test of its own; some rows no real GPU has answered.
+        // A test of its own has the answers to calls that crash a real library; some rows no real GPU has answered.
         let is_answered = |row: &Row| row.code.parse::<i32>().is_ok();
         let (wrong, right): (Vec<_>, Vec<_>) = others
             .into_iter()

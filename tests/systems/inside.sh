@@ -22,7 +22,7 @@ check() {
     fi
 }
 
-# What is installed, but for what the packages' tools remember.
+# The installed files, but for those that the packages' tools remember.
 installed() {
     find / -xdev \( -path /work -o -path /tmp -o -path /root -o -path /var/lib/dpkg -o -path /var/log -o -path /var/cache \
         -o -path /etc/ld.so.cache \) -prune -o -print | sort

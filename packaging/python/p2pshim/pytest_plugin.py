@@ -157,7 +157,7 @@ def pytest_runtest_protocol(item: Any, nextitem: Any) -> Optional[bool]:
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     for report in _run(item, mark):
         item.ihook.pytest_runtest_logreport(report=report)
-    # What tests before have set up for this one, which it did not use.
+    # Earlier tests have set this up for this one, which did not use it.
     item.session._setupstate.teardown_exact(nextitem)
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
     return True
