@@ -76,7 +76,8 @@ impl Access {
         is_hidden
     }
 
-    /// Whether nothing can be hidden of a device's access to another: it is itself, or the pair was verified before, and no pair is blocked.
+    /// Whether nothing can be hidden of a device's access to another: it is itself, or its path was verified, or is not to be,
+    /// and no pair is blocked.
     #[inline(always)]
     pub(crate) fn is_shown(&self, device: i32, peer: i32) -> bool {
         let is_known = || self.shown_to(device).is_some_and(|peers| peers.load(Relaxed) & bit(peer) != 0);

@@ -90,7 +90,7 @@ pub(crate) struct Access {
     pub(crate) disablings: Taking,
     /// How often the program has taken away access that there was.
     losses: AtomicUsize,
-    /// The peers of each device of which a query was answered as it came, after the pair was verified: a bit each.
+    /// The peers of each device of which a query was answered as it came, and need not be looked at again: a bit each.
     shown: [AtomicU64; 64],
 }
 
@@ -147,8 +147,8 @@ impl Access {
     /// Other devices may have taken the places of those that there were: their paths are verified anew. The rights to memory
     /// stay.
     pub(crate) fn on_process_restored(&self, driver: &impl Driver) {
-        self.forget_shown();
         self.lock().on_process_restored();
+        self.forget_shown();
         self.look_up_denied(driver);
         self.cache.forget_all();
         self.cells.change_all();
