@@ -3,7 +3,7 @@
 //! A fact about a stream may be out of date: the stream may have ended unseen. So the driver is asked again before p2pshim says anything.
 
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicU16, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize};
 
 use super::map::{Full, Map};
 use crate::os::table::spread;
@@ -132,8 +132,8 @@ const MOST: u32 = 32_768;
 
 pub(crate) struct Streams {
     known: Map,
-    /// How many of them are not there any more.
-    past: AtomicUsize,
+    /// Whether any of them may be there no more.
+    has_past: AtomicBool,
     /// How many non-blocking streams each device has, by the tag of the thread that made them.
     non_blocking: [[AtomicU16; Known::TAGS]; DEVICES],
     /// The last of each pair's direct copies: from device, to device.
@@ -144,7 +144,7 @@ impl Streams {
     pub(crate) const fn new() -> Self {
         Self {
             known: Map::new(MOST),
-            past: AtomicUsize::new(0),
+            has_past: AtomicBool::new(false),
             non_blocking: [const { [const { AtomicU16::new(0) }; Known::TAGS] }; DEVICES],
             last: [const { [const { AtomicUsize::new(0) }; DEVICES] }; DEVICES],
         }
@@ -184,9 +184,12 @@ impl Streams {
     /// If there is no room, destroyed streams are forgotten.
     fn set(&self, stream: usize, known: Known) {
         let set = || self.known.set(stream, known.pack());
+        if known.state != State::There {
+            self.has_past.store(true, Relaxed);
+        }
         let before = set().or_else(|Full| {
             // If all are there, to look for others would take long each time.
-            if self.past.swap(0, Relaxed) == 0 {
+            if !self.has_past.swap(false, Relaxed) {
                 return Err(Full);
             }
             self.known.retain(|_, word| Known::unpack(word).state == State::There);
@@ -233,11 +236,7 @@ impl Streams {
     }
 
     fn count(&self, word: Option<u32>, by: i16) {
-        let known = word.map(Known::unpack);
-        if known.is_some_and(|known| known.state != State::There) {
-            let _ = self.past.fetch_update(Relaxed, Relaxed, |past| past.checked_add_signed(by.into()));
-        }
-        let known = known.filter(|known| known.non_blocking && known.state == State::There);
+        let known = word.map(Known::unpack).filter(|known| known.non_blocking && known.state == State::There);
         if let Some(known) = known.filter(|known| known.thread != Known::MANY)
             && let Some(count) = self.counter(known.device, known.thread)
         {
