@@ -397,6 +397,7 @@ KEPT_ELSEWHERE = {
     ("src/call/control.rs", "called"): "counts of functions",
     ("src/call/failures.rs", "TIMES"): "functions and codes",
     ("src/call/origin.rs", "COUNTS"): "places in the program",
+    ("src/call/shared.rs", "TIMES"): "functions and codes",
     ("src/capi/event.rs", "EVER"): "callbacks",
     ("src/model/line.rs", "callers"): "places in the program",
     ("src/policy/access/registry.rs", "taken"): "memory of ours, by the context that it is in",

@@ -1,4 +1,4 @@
-//! Calls that have no record and fail: a note in the trace says which, with which code, from where, and which GPU's context was current. So the
+//! Calls that have no record, or copy with the host, and fail: a note in the trace says which, with which code, from where, and which GPU's context was current. So the
 //! report knows of a context that is lost.
 
 use p2pshim_trace::NoteKind;
@@ -14,7 +14,7 @@ use crate::real::driver::RealDriver;
 use crate::record::trace;
 
 /// How often a function has returned a code.
-static TIMES: Table<64, 32> = Table::new();
+static TIMES: Table<512, 32> = Table::new();
 
 /// A call has failed that has no record. Of a function and code the first is noted, the second, the fourth, and so on: a program may go on for ever.
 #[cold]
@@ -22,7 +22,10 @@ static TIMES: Table<64, 32> = Table::new();
 pub(super) fn note(function: Function, caller: Caller, code: Code) {
     /// `CUDA_ERROR_NOT_READY`.
     const NOT_READY: Code = Code(600);
-    let Some((trace, _)) = blocked::place(function, caller).filter(|_| code != NOT_READY) else { return };
+    if code == NOT_READY {
+        return;
+    }
+    let Some((trace, _)) = blocked::place(function, caller) else { return };
     let code = caller.numbering(function).usual(code);
     let kind = (function as u64 + 1) << 16 | u64::from(code.0.unsigned_abs() & 0xffff);
     if !(TIMES.count(kind) + 1).is_power_of_two() {

@@ -33,7 +33,7 @@ struct HostCopy {
     record: OpenRecord,
     half: Half,
     /// Whether its bytes are sampled and its place in the program is looked for.
-    count_host_copy: bool,
+    is_looked_at: bool,
     /// The thread's noted call as it was before: a signal handler may copy inside another.
     noted: usize,
 }
@@ -98,13 +98,11 @@ fn begin(
     let device = device(end)?;
     let devices = if half == Half::download { [Some(device), None] } else { [None, Some(device)] };
     let address = caller.return_address() as usize;
-    let count_host_copy =
-        origin::count_host_copy(address, devices, bytes) || half == Half::upload && takes_download(host);
-    if !count_host_copy && half == Half::download && thread.download.get().is_some_and(|download| download.host == host)
-    {
+    let is_looked_at = origin::count_host_copy(address, devices, bytes) || half == Half::upload && takes_download(host);
+    if !is_looked_at && half == Half::download && thread.download.get().is_some_and(|download| download.host == host) {
         thread.download.set(None);
     }
-    let sample = if count_host_copy && half == Half::upload { mode::unseen(|| sample(host, bytes)) } else { 0 };
+    let sample = if is_looked_at && half == Half::upload { mode::unseen(|| sample(host, bytes)) } else { 0 };
     let now = trace.now();
     let site = blocked::looked_for(function, caller, now).or_else(|| trace.known_site(address));
     let site = site.unwrap_or_else(|| mode::unseen(|| trace.new_site(address)));
@@ -119,7 +117,7 @@ fn begin(
     if function.layer() == Layer::Runtime {
         thread.noted.set(caller.stack());
     }
-    Some(HostCopy { record, half, count_host_copy, noted })
+    Some(HostCopy { record, half, is_looked_at, noted })
 }
 
 /// Destination, source, bytes and stream (0 if it names none) of a copy in one dimension.
@@ -187,7 +185,7 @@ fn end(copy: HostCopy, (function, caller): (Function, Caller), arguments: &[Valu
     }
     let (Some(trace), true) = (trace::file(), mode::is_still_on()) else { return };
     copy.record.done(trace.now(), caller.recorded(function, ret), Capture::None);
-    if copy.count_host_copy && ret == Code::SUCCESS {
+    if copy.is_looked_at && ret == Code::SUCCESS {
         mode::unseen(|| look_at(copy, (function, caller), arguments, trace));
     }
 }

@@ -1,7 +1,5 @@
 //! Calls of the program that share memory with other processes: they export and open it.
 
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-
 use p2pshim_trace::NoteKind;
 
 use super::arrival::Caller;
@@ -9,7 +7,7 @@ use super::{failures, mode, origin, read, recording};
 use crate::api::abi::{Code, Value};
 use crate::api::{Function, Layer, codes};
 use crate::objects::captures;
-use crate::os;
+use crate::os::{self, table::Table};
 use crate::policy::access::{Handle, How};
 use crate::policy::driver::Holder;
 use crate::policy::{ACCESS, Driver};
@@ -84,13 +82,15 @@ pub(super) fn note_failure(function: Function, caller: Caller, arguments: &[Valu
 
 /// Notes a call by which processes share memory. Inside our own work.
 fn note(function: Function, caller: Caller, code: Code, of: &str) -> Option<()> {
-    const NOTED: u32 = 4096;
-    static COUNT: AtomicU32 = AtomicU32::new(0);
-    let trace = trace::file().filter(|_| COUNT.load(Relaxed) < NOTED)?;
+    /// By function, code and what is special: libraries try fabric handles for ever, and others must be noted all the same.
+    static TIMES: Table<512, 32> = Table::new();
+    const NOTED: u64 = 4096;
+    let special = of.bytes().fold(0u8, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte));
+    let kind = (function as u64 + 1) << 20 | u64::from(code.0.unsigned_abs() & 0xfff) << 8 | u64::from(special);
+    let trace = trace::file().filter(|_| TIMES.count(kind) < NOTED)?;
     let site = origin::of_untraced(caller, function, false).unwrap_or_else(|| failures::site(trace, caller));
     let name = codes::name(Layer::Driver, code).unwrap_or_default();
     trace::note(NoteKind::Unshared, site.into(), &[function.base(), &code.0.to_string(), name, of]);
-    COUNT.fetch_add(1, Relaxed);
     Some(())
 }
 
