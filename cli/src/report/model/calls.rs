@@ -170,7 +170,7 @@ pub(crate) struct Unshared {
     pub(crate) why: &'static str,
     /// The remedy.
     pub(crate) remedy: &'static str,
-    /// How often; of a process the first 4,096 failures are counted.
+    /// How often; of a process the first 4,096 such failures are counted.
     pub(crate) count: u64,
     /// From where, the most frequent first.
     pub(crate) sites: Vec<Site>,
@@ -178,7 +178,7 @@ pub(crate) struct Unshared {
     pub(crate) files: BTreeSet<usize>,
 }
 
-/// A call without a record that has failed.
+/// A call without a record, or a copy with the host, that has failed.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Failure {
