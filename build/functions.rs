@@ -237,6 +237,7 @@ impl<'a> Row<'a> {
             "host" => format!("Effect::Host(Half::{detail})"),
             "access" => format!("Effect::Access(AccessKind::{detail})"),
             "state" => format!("Effect::State(State::{detail})"),
+            "order" => format!("Effect::Order(Order::{detail})"),
             other => other.into(),
         }
     }
@@ -267,12 +268,23 @@ impl<'a> Row<'a> {
         }
         add!(out, "    // SAFETY: the arguments are the program's own, unchanged.");
         let real = format!("|| unsafe {{ real({names}) }}");
+        // Every client of CUDA ends in the driver; HIP has one layer.
+        let order = match self.layer {
+            "driver" | "hip" => format!("order::seen(Function::{name}, caller, values, "),
+            _ => String::new(),
+        };
+        let seen = |call: String| if order.is_empty() { call } else { format!("{order}|| {call})") };
         match self.effect {
             "state" => {
                 let by = "(caller, found.as_ptr().cast_const())";
-                add!(out, "    change::changing(Function::{name}, State::{detail}, {by}, values, {real})");
+                let call = format!("change::changing(Function::{name}, State::{detail}, {by}, values, {real})");
+                add!(out, "    {}", seen(call));
             }
-            "host" => add!(out, "    host::half(Function::{name}, Half::{detail}, caller, values, {real})"),
+            "host" => {
+                let call = format!("host::half(Function::{name}, Half::{detail}, caller, values, {real})");
+                add!(out, "    {}", seen(call));
+            }
+            "order" => add!(out, "    {order}{real})"),
             "lookup" => {
                 add!(out, "    let ret = unsafe {{ real({names}) }};\n    if ret == Code::SUCCESS {{");
                 add!(out, "        // SAFETY: the real function took these and succeeded.");
@@ -281,6 +293,10 @@ impl<'a> Row<'a> {
                     _ => add!(out, "        unsafe {{ lookup::replace({}) }};", self.looked_up(4)),
                 }
                 add!(out, "    }}\n    ret");
+            }
+            "copy" | "copies" => {
+                let call = format!("run::traced(Function::{name}, caller, found.as_ptr(), values, {real})");
+                add!(out, "    {}", seen(call));
             }
             _ => add!(out, "    run::traced(Function::{name}, caller, found.as_ptr(), values, {real})"),
         }

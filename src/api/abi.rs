@@ -108,6 +108,10 @@ arguments! {
     Size(usize) => |n| Value::UInt(n as u64);
     /// `int`.
     Int(i32) => |n| Value::Int(i64::from(n));
+    /// `unsigned char`.
+    UChar(u8) => |n| Value::UInt(u64::from(n));
+    /// `unsigned short`.
+    UShort(u16) => |n| Value::UInt(u64::from(n));
     /// `unsigned int`.
     UInt(u32) => |n| Value::UInt(u64::from(n));
     /// `cuuint64_t`.
@@ -133,10 +137,26 @@ arguments! {
 #[repr(C)]
 pub(crate) struct IpcMemHandle([u8; 64]);
 
+/// `CUipcEventHandle`, likewise.
+pub(crate) type IpcEventHandle = IpcMemHandle;
+
 impl Argument for IpcMemHandle {
     #[inline(always)]
     fn value(&self) -> Value {
         Value::Address(self.0.as_ptr() as usize)
+    }
+}
+
+/// `dim3`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Dim3([u32; 3]);
+
+impl Argument for Dim3 {
+    #[inline(always)]
+    fn value(&self) -> Value {
+        let [x, y, z] = self.0.map(u64::from);
+        Value::UInt(x * y * z)
     }
 }
 

@@ -50,6 +50,8 @@ pub(crate) enum Effect {
     State(State),
     /// It hands out functions.
     Lookup,
+    /// It matters to the checker of order alone. If that is off, look-ups leave the function to the driver.
+    Order(Order),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,6 +145,35 @@ pub(crate) enum State {
     waits_for_stream,
 }
 
+/// A function's part in the order of work. `call/order.rs` acts on each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(non_camel_case_types, reason = "as the rows spell them")]
+pub(crate) enum Order {
+    allocates_at_once,
+    allocates_memory,
+    calls_host,
+    context_waits_for_event,
+    destroys_event,
+    exports_event,
+    green_context_waits_for_event,
+    launches,
+    launches_configured,
+    launches_graph,
+    launches_on_devices,
+    makes_memory_operations,
+    opens_event,
+    queries_event,
+    queries_stream,
+    records_event,
+    records_event_of_green_context,
+    sets_memory,
+    signals,
+    waits_for_event,
+    waits_for_signals,
+    waits_for_value,
+    writes_value,
+}
+
 impl Effect {
     /// Whether calls appear in the log and in traces.
     pub(crate) fn is_traced(self) -> bool {
@@ -168,8 +199,21 @@ struct Row {
     per_thread: bool,
 }
 
-// A trace record has one byte for the number, and 255 is none of them; what is kept of a call is the number plus one.
-const _: () = assert!(Function::ALL.len() < u8::MAX as usize - 1);
+// A trace record has one byte for the number, and 255 is none of them; what is kept of a call is the number plus one. Functions that are in no record
+// come last.
+#[expect(clippy::indexing_slicing, reason = "the index is below the length")]
+const _: () = {
+    let mut recorded = ALL.len();
+    while recorded > 0 && matches!(EFFECTS[recorded - 1], Effect::Order(_)) {
+        recorded -= 1;
+    }
+    assert!(recorded < u8::MAX as usize - 1);
+    let mut at = 0;
+    while at < recorded {
+        assert!(!matches!(EFFECTS[at], Effect::Order(_)));
+        at += 1;
+    }
+};
 
 /// The newest CUDA version whose signatures the table knows. A function asked for by a later
 /// version may be another one under the same name.

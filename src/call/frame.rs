@@ -117,6 +117,12 @@ impl Innermost {
         call.depth_in(self.get())
     }
 
+    /// The function of the innermost call, if that encloses the one that entered with this stack pointer.
+    pub(crate) fn function(&self, stack: usize) -> Option<Function> {
+        self.enclosing(stack)?;
+        Function::ALL.get((self.kind.load(Relaxed) & 0xff) as usize).copied()
+    }
+
     /// The stack pointer at entry of the outermost call, if that encloses the one that entered with this stack pointer.
     pub(crate) fn enclosing(&self, stack: usize) -> Option<usize> {
         let outermost = self.outermost.load(Relaxed);

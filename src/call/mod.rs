@@ -18,6 +18,7 @@ pub(crate) mod hip;
 pub(crate) mod host;
 pub(crate) mod mode;
 mod nvml;
+pub(crate) mod order;
 mod origin;
 mod peers;
 mod read;

@@ -194,6 +194,33 @@ impl BatchArrays {
     }
 }
 
+impl BatchArrays {
+    /// Whether the copies have attributes that the driver knows, and those of one dimension may read their sources later.
+    fn are_plain(&self, arguments: &[Value]) -> bool {
+        match (self, arguments) {
+            (
+                &Self::Linear(_, count),
+                &[_, _, _, _, Value::Address(attributes), Value::Address(firsts), Value::UInt(number), ..],
+            ) => are_attributes_plain((attributes as *const _, firsts as *const _), number, count),
+            (Self::Of3D(..), [.., Value::UInt(0), Value::Stream(_)]) => true,
+            _ => false,
+        }
+    }
+
+    /// Whether all of them may read their sources when the stream has come there.
+    ///
+    /// # Safety
+    /// As for [`Self::each`].
+    pub(super) unsafe fn may_be_put_off(&self, arguments: &[Value]) -> bool {
+        let may_be = |one| match one {
+            One::Linear(_) => true,
+            One::Op(op) => is_put_off(op.order, op.flags),
+        };
+        // SAFETY: the caller's.
+        self.are_plain(arguments) && unsafe { self.each() }.all(may_be)
+    }
+}
+
 impl One {
     /// The copy as a call of its own asks for it. None if it has to read its source during the call, or has an array; nor of what the real
     /// function refuses before it copies anything.
@@ -210,16 +237,8 @@ impl One {
 pub(crate) fn each_alone(request: &Request<'_>) -> Option<Vec<CUDA_MEMCPY3D_PEER>> {
     let (Effect::Copies(kind), arguments) = (request.function.effect(), request.arguments) else { return None };
     let arrays = BatchArrays::of(kind, arguments).filter(BatchArrays::are_there)?;
-    let is_plain = match (&arrays, arguments) {
-        (
-            &BatchArrays::Linear(_, count),
-            &[_, _, _, _, Value::Address(attributes), Value::Address(firsts), Value::UInt(number), ..],
-        ) => are_attributes_plain((attributes as *const _, firsts as *const _), number, count),
-        (BatchArrays::Of3D(..), [.., Value::UInt(0), Value::Stream(_)]) => true,
-        _ => false,
-    };
     // SAFETY: they are there.
-    is_plain.then(|| alloc::collect_all(unsafe { arrays.each() }.map(One::alone)))?
+    arrays.are_plain(arguments).then(|| alloc::collect_all(unsafe { arrays.each() }.map(One::alone)))?
 }
 
 /// Whether a copy may read its source when the stream has come there: not if its attributes say otherwise, or the driver refuses them.
@@ -358,6 +377,27 @@ pub(crate) fn device_at(location: *const Location) -> Option<i32> {
 pub(crate) fn word_at(from: usize) -> Option<usize> {
     // SAFETY: any bytes are a valid number.
     unsafe { value(from as *const usize) }
+}
+
+/// The words among a kernel's parameters that may be addresses of a device.
+pub(super) fn kernel_addresses(kernel: usize, parameters: usize) -> Vec<u64> {
+    /// More parameters, and longer ones, no kernel has.
+    const MOST: usize = 4096;
+    const WORD: usize = size_of::<u64>();
+    let mut found = Vec::new();
+    for index in 0..MOST {
+        let Some(bytes @ WORD..=MOST) = driver::parameter_bytes(kernel, index) else {
+            match driver::parameter_bytes(kernel, index) {
+                Some(_) => continue,
+                None => break,
+            }
+        };
+        let Some(parameter) = word_at(parameters + index * WORD) else { break };
+        found.extend((0..bytes / WORD).filter_map(|word| word_at(parameter + word * WORD)).map(|word| word as u64));
+    }
+    // Below lies nothing of a device, above no address.
+    found.retain(|word| (1 << 20..1 << 56).contains(word));
+    found
 }
 
 /// A handle that a call which succeeded has written.

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, AtomicUsize}
 use p2pshim_trace::{Open, OpenRecord, Segment};
 
 use super::frame::{Frame, Innermost};
+use crate::api::Function;
 use crate::machine;
 use crate::model::event::{CallEvent, FOUND};
 use crate::model::{Memcpy, Path};
@@ -235,6 +236,11 @@ impl Thread {
     #[inline(always)]
     pub(crate) fn is_outermost(&self, call: Frame) -> bool {
         self.innermost.depth_of(call) == 0
+    }
+
+    /// The function of the call in progress, if that encloses the one that entered with this stack pointer.
+    pub(crate) fn enclosing_function(&self, stack: usize) -> Option<Function> {
+        self.innermost.function(stack)
     }
 
     /// The stack pointer at entry of the outermost call, if that encloses the one that entered with this stack pointer.

@@ -11,7 +11,7 @@ use std::mem::transmute;
 use super::lookup;
 use crate::api::abi::{self, Argument, Code};
 use crate::api::{Function, Half, State};
-use crate::call::{Caller, batch, change, host, run, unavailable};
+use crate::call::{Caller, batch, change, host, order, run, unavailable};
 use crate::machine::Arrival;
 
 include!(concat!(env!("OUT_DIR"), "/hooks.rs"));

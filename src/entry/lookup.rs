@@ -24,6 +24,7 @@ use std::ptr;
 use super::exports::entrance;
 use crate::api::{Function, Layer};
 use crate::call::mode::{unseen, while_busy};
+use crate::call::order;
 use crate::real::loader::{self, Object, Wanted, next_dlsym};
 use crate::real::slot;
 use crate::record;
@@ -70,7 +71,8 @@ unsafe extern "C" fn route(handle: *mut c_void, name: *const c_char, caller: *co
         return Route::real();
     }
     // SAFETY: dlsym takes C strings.
-    let Some(function) = Function::named(unsafe { CStr::from_ptr(name) }.to_bytes()) else { return Route::real() };
+    let named = Function::named(unsafe { CStr::from_ptr(name) }.to_bytes());
+    let Some(function) = named.filter(|&function| order::is_wanted(function)) else { return Route::real() };
     // Another's dlsym, which may do anything: not under the hold of our own work.
     let wanted = Wanted { name: function.c_name(), version: None };
     let asked_for = if depends_on_place(handle) { None } else { wanted.asked_for(handle) };
@@ -194,10 +196,11 @@ pub(super) unsafe fn replace(symbol: *const c_char, pfn: *mut *mut c_void, versi
         return;
     }
     // Most names are none of ours, and cost no more than this.
-    if Function::variants(base).next().is_none() {
+    if !Function::variants(base).any(order::is_wanted) {
         return;
     }
-    if let Some(hook) = hook(found, || told_apart(base, found, version, flags)) {
+    let named = || told_apart(base, found, version, flags).filter(|&function| order::is_wanted(function));
+    if let Some(hook) = hook(found, named) {
         // SAFETY: as above.
         unsafe { *pfn = hook };
     }
@@ -234,7 +237,8 @@ pub(super) unsafe fn replace_hip(symbol: *const c_char, pfn: *mut *mut c_void) {
     if found.is_null() || loader::is_own(found) {
         return;
     }
-    let Some(named) = Function::named(name).filter(|function| function.layer() == Layer::Hip) else { return };
+    let is_meant = |function: &Function| function.layer() == Layer::Hip && order::is_wanted(*function);
+    let Some(named) = Function::named(name).filter(is_meant) else { return };
     if let Some(hook) = hook(found, || Some(hip_form(named, found))) {
         // SAFETY: as above.
         unsafe { *pfn = hook };

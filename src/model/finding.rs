@@ -115,7 +115,12 @@ mod tests {
             let has_rules = match function.effect() {
                 Effect::Copy(_) => true,
                 Effect::Access(kind) => kind != AccessKind::query_capabilities,
-                Effect::Traced | Effect::Copies(_) | Effect::Host(_) | Effect::State(_) | Effect::Lookup => false,
+                Effect::Traced
+                | Effect::Copies(_)
+                | Effect::Host(_)
+                | Effect::State(_)
+                | Effect::Lookup
+                | Effect::Order(_) => false,
             };
             assert_eq!(!documented(function).is_empty(), has_rules, "{}", function.name());
         }

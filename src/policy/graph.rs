@@ -263,6 +263,12 @@ impl Graphs {
         self.execs.launched(exec)
     }
 
+    /// The copies between devices that a launch makes: from, to, bytes.
+    pub(crate) fn copied(&self, exec: usize) -> Vec<(u64, u64, u64)> {
+        let copied = |known: &Exec| Some(known.made().map(|copy| (copy.src, copy.dst, copy.traffic.bytes)).collect());
+        self.execs.with(exec, copied).unwrap_or_default()
+    }
+
     /// Whether anything was disabled so far that a graph may rely on.
     #[inline(always)]
     pub(crate) fn may_have_lost(&self, access: &Access) -> bool {

@@ -12,6 +12,7 @@ pub(crate) mod driver;
 pub(crate) mod ended;
 pub(crate) mod graph;
 pub(crate) mod hip;
+pub(crate) mod order;
 pub(crate) mod readback;
 pub(crate) mod staging;
 pub(crate) mod taking;
@@ -28,6 +29,7 @@ use crate::objects::OBJECTS;
 use access::Access;
 use graph::Graphs;
 use hip::Peers;
+use order::Order;
 use readback::Readback;
 use staging::Staging;
 use validate::Validate;
@@ -41,6 +43,9 @@ pub(crate) static GRAPHS: Graphs = Graphs::new();
 
 /// All that is known of HIP in this process.
 pub(crate) static HIP: Peers = Peers::new();
+
+/// The order of all work, while it is checked.
+pub(crate) static ORDER: Order = Order::new();
 
 /// The copies that are read back.
 pub(crate) static READBACK: Readback = Readback::new();

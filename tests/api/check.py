@@ -44,12 +44,15 @@ CONDITIONS = {
     "Ordinal": "IS(T, int)",
     "Size": "IS(T, size_t)",
     "Int": "(IS(T, int) || IS_ENUM(T))",
+    "UChar": "IS(T, unsigned char)",
+    "UShort": "IS(T, unsigned short)",
     "UInt": "IS(T, unsigned int)",
     "UInt64": "(IS(T, unsigned long long) || IS(T, cuuint64_t))",
     "P2pAttribute": "(IS(T, CUdevice_P2PAttribute) || IS(T, enum cudaDeviceP2PAttr))",
     "MemcpyKind": "IS(T, enum cudaMemcpyKind)",
     "OutInt": "IS(T, int *)",
     "IpcMemHandle": "IS(T, CUipcMemHandle)",
+    "IpcEventHandle": "IS(T, CUipcEventHandle)",
     "Text": "IS(T, const char *)",
     "RuntimePeer3D": "IS(T, const struct cudaMemcpy3DPeerParms *)",
     "DriverPeer3D": "IS(T, const CUDA_MEMCPY3D_PEER *)",
@@ -65,7 +68,8 @@ MACROS = """
 """
 # Conditions for HIP, whose bindings are no C: expressions on a type without spaces.
 HIP_TYPES = {
-    "Pointer": r".*\*|hipGraph_t|hipGraphExec_t|hipMemPool_t|hipArray_t|hipEvent_t",
+    "Pointer": r".*\*|hipGraph_t|hipGraphExec_t|hipMemPool_t|hipArray_t|hipEvent_t|hipFunction_t|hipHostFn_t|hipStreamCallback_t",
+    "Dim3": "dim3",
     "Context": "hipCtx_t",
     "Stream": "hipStream_t",
     "Ordinal": "int",

@@ -272,6 +272,10 @@ numbered! {
         /// By number of the place: another call without a record that has failed, and the first, second, fourth, … of its function and code: the function,
         /// the code, a runtime's as since 10.1, and its name; the ordinal of the current context's GPU, if that is known.
         Failed = 26,
+        /// Two accesses that nothing orders; by 65536 × the number of the place of the first + that of the second. How sure it is (`race`, `possible race`,
+        /// `lifetime`); of each access the function, its verb (`reads`, `writes`, `may use`, `frees`) and its stream; the bytes of the range in which both lie;
+        /// the ordinal of the GPU that has them, if one has.
+        Race = 27,
         /// By number: a place in the code that calls were made from, as an address in hexadecimal, then `key=value` (`python`,
         /// `line`, `function`, `callers`).
         Site = 31,

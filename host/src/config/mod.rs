@@ -105,6 +105,15 @@ options! {
         details: "Large are copies of 8 MiB and more, in every form: synchronous and asynchronous ones, 2D and 3D copies, batches; if the pair will stay without a path: no hardware path, denied, blocked, at the limit of peers, a pool or mapped memory without access, or access that `P2PSHIM_ACCESS=app` leaves to the program. `auto` obeys the check: run `p2pshim doctor` once per boot, or start with `p2pshim run`, which measures where a pair has no path. The check measures both stagers by the size of copies, on one busy link and on all; rows of less than 4 KiB it does not measure, and the driver stages them. A line of the log at level `info` says who stages. If a staged copy differs when `P2PSHIM_READBACK` reads it back, the driver stages the pair from then on. The more links are busy, the less page-locked memory each uses at a time; the launchers' variables for the number of processes on the machine (`LOCAL_WORLD_SIZE` and others) count as so many links. Arrays, managed memory, captures and graphs are always the driver's. A program that overwrites memory of a copy before the copy's stream has come to its end was protected by the driver's waiting: if `blocking` makes a fault go away, that is its cause. (One that frees it in another stream, or unmaps it, still is: that stream, or the call, waits for the copy.) A pair that is broken or denied and is accessed all the same p2pshim stages in any case.",
     }
 
+    /// Whether order is checked.
+    order: bool {
+        variable: P2PSHIM_ORDER,
+        values: words("off" = false, "on" = true),
+        changes: Changes::Never,
+        help: "on: copies, kernels and frees are checked for an order that is missing: a stream or event that nothing waits for",
+        details: "What it finds, and what it cannot: [ORDER.md](ORDER.md). It is decided when the first function is looked up, and needs events, kernels and memory operations to be seen, which p2pshim leaves to the driver otherwise. `p2pshim run --order` without a value is the same as `--order=on`.",
+    }
+
     /// Page-locked memory of the host for staging.
     staging_limit: u64 {
         variable: P2PSHIM_STAGING_LIMIT,
@@ -225,6 +234,12 @@ impl Config {
             }
         }
         (config, warnings)
+    }
+
+    /// Whether the environment says that order is checked: as long as nothing else is read.
+    pub fn checks_order(environment: impl Iterator<Item = (OsString, OsString)>) -> bool {
+        let (config, _) = Self::read(environment);
+        config.on && config.order
     }
 
     /// Whether findings, notes or others, are told in full on standard error while the program runs.

@@ -27,9 +27,9 @@ use std::ffi::c_uint;
 use self::contexts::within;
 use self::functions::{
     asked, checked, device_can_access_peer, device_get_count, device_get_default_mem_pool, exchange_capture_mode,
-    is_missing, is_ready, mem_get_access, mem_pool_get_access, mem_release, mem_retain_allocation_handle,
-    mem_set_access, memcpy_device_to_host, memcpy_host_to_device, memcpy_peer, stream_get_ctx, stream_get_ctx_ptsz,
-    stream_is_capturing, stream_is_capturing_ptsz, stream_query,
+    func_get_param_info, is_missing, is_ready, mem_get_access, mem_pool_get_access, mem_release,
+    mem_retain_allocation_handle, mem_set_access, memcpy_device_to_host, memcpy_host_to_device, memcpy_peer,
+    stream_get_ctx, stream_get_ctx_ptsz, stream_is_capturing, stream_is_capturing_ptsz, stream_query,
 };
 use self::types::READ_WRITE;
 use crate::api::abi::Code;
@@ -65,6 +65,14 @@ pub(crate) fn capture_status(stream: usize, per_thread: bool) -> Option<CaptureS
         INVALIDATED => CaptureStatus::Lost,
         _ => CaptureStatus::None,
     })
+}
+
+/// How many bytes the parameter of a kernel has; none if it has no such parameter, or the driver does not tell (before 12.4).
+pub(crate) fn parameter_bytes(kernel: usize, index: usize) -> Option<usize> {
+    let (mut offset, mut bytes) = (0, 0);
+    // SAFETY: the function writes both places. The kernel is the program's own argument, which the real function gets next.
+    checked(unsafe { func_get_param_info(kernel, index, &raw mut offset, &raw mut bytes) }).ok()?;
+    Some(bytes)
 }
 
 impl VerifyBackend for RealDriver {

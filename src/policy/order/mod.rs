@@ -1,0 +1,276 @@
+//! Order: whether an access to memory comes after the one before it, as far as streams, events and waits say.
+//!
+//! **Clocks.** An operation is work that the program queues on a stream. Each stream has a vector clock of what comes before its next operation, and the host
+//! has one for all threads: an operation comes after all for which any thread has waited before. So a lock of the program raises no false
+//! alarm, and an order that only the host's timing makes is not missed either. An event keeps the clock of its stream when it was recorded.
+//!
+//! **Accesses.** Of each allocation the accesses are kept that something later may have to come after. Two accesses of which one writes are a *race* if the
+//! later one's clock lacks the earlier one. It is a *possible race* if a kernel is one of the two, since it is not known what a kernel touches; or if
+//! something came behind the earlier one that may have told the program that it is over: a kernel, a function of the host, a copy to the host, a memory
+//! operation. An access to memory that is freed or unmapped without a wait is a *lifetime* fault.
+//!
+//! If record and wait of an event overlap in time, the order that has more counts, and a call that waits for a stream waits for what was queued before
+//! it.
+
+mod clock;
+mod operation;
+mod span;
+mod state;
+#[cfg(test)]
+mod tests;
+
+use std::ops::Range;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use crate::api::Function;
+use crate::os;
+pub(crate) use clock::{Clock, Stamp};
+pub(crate) use operation::{Access, Kind, Level, Operation, Place, Queue, Race, Side};
+pub(crate) use span::Span;
+use state::State;
+
+/// Pairs of places that are told of.
+const MOST_TOLD: usize = 4096;
+
+/// The order of all work of the process.
+pub(crate) struct Order {
+    state: Mutex<Option<Box<State>>>,
+    has_lost: AtomicBool,
+}
+
+impl Order {
+    pub(crate) const fn new() -> Self {
+        Self { state: Mutex::new(None), has_lost: AtomicBool::new(false) }
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&mut State) -> T) -> T {
+        work(os::lock(&self.state).get_or_insert_default())
+    }
+
+    // ---- Operations ----
+
+    /// An operation is about to be queued: its stamp, and what it is not ordered with.
+    pub(crate) fn submit(&self, operation: &Operation<'_>) -> (Stamp, Vec<Race>) {
+        self.with(|state| {
+            let submitted = state.submit(operation);
+            self.has_lost.store(state.has_lost, Relaxed);
+            submitted
+        })
+    }
+
+    /// The stream that a handle names, if it has had work.
+    pub(crate) fn known_queue(&self, handle: usize) -> Option<Queue> {
+        self.with(|state| state.by_handle.get(&handle).copied())
+    }
+
+    /// It was not queued.
+    pub(crate) fn withdraw(&self, stamp: Stamp, memory: &[Access]) {
+        self.with(|state| {
+            for access in memory {
+                if let Some(memory) = state.memory.get_mut(&access.memory.start) {
+                    memory.kept.retain(|kept| kept.stamp != stamp);
+                }
+            }
+        });
+    }
+
+    /// Two accesses are told of if no two of these places were before.
+    pub(crate) fn is_new(&self, race: &Race) -> bool {
+        self.with(|state| {
+            let is_room = state.told.len() < MOST_TOLD;
+            is_room && state.told.insert((race.level, race.first.place, race.second.place))
+        })
+    }
+
+    /// Whether accesses were forgotten, so that what came later was not compared with them.
+    pub(crate) fn has_lost(&self) -> bool {
+        self.has_lost.load(Relaxed)
+    }
+
+    // ---- Waits of the host ----
+
+    /// The work that a wait for a stream waits for.
+    pub(crate) fn of_stream(&self, queue: Queue) -> Clock {
+        self.with(|state| {
+            let slot = state.number(queue);
+            state.catch_up(slot);
+            state.slot(slot).map(|slot| slot.clock.clone()).unwrap_or_default()
+        })
+    }
+
+    /// The work that a wait for a context waits for; of all contexts, if none is given.
+    pub(crate) fn of_context(&self, context: Option<usize>) -> Clock {
+        self.with(|state| state.work_of(context))
+    }
+
+    /// The work that a wait for an event waits for.
+    pub(crate) fn of_event(&self, event: usize) -> Clock {
+        self.with(|state| state.event(event))
+    }
+
+    /// The host has waited for that.
+    pub(crate) fn reach(&self, clock: &Clock) {
+        self.with(|state| state.host_reaches(clock));
+    }
+
+    // ---- Events ----
+
+    /// An event was recorded on a stream, behind what the stream had when the call began, and has now.
+    pub(crate) fn record(&self, event: usize, queue: Queue) {
+        self.with(|state| {
+            let slot = state.number(queue);
+            state.catch_up(slot);
+            let clock = state.slot(slot).map(|slot| slot.clock.clone()).unwrap_or_default();
+            if state.shared_events.contains(&event) {
+                state.shared.join(&clock);
+            }
+            state.events.insert(event, clock);
+        });
+    }
+
+    /// An event of a whole context was recorded; if none is given, of one that is not known.
+    pub(crate) fn record_context(&self, event: usize, context: Option<usize>) {
+        self.with(|state| {
+            let clock = state.work_of(context);
+            state.events.insert(event, clock);
+        });
+    }
+
+    /// A stream waits for an event.
+    pub(crate) fn wait(&self, queue: Queue, event: usize) {
+        self.with(|state| {
+            let clock = state.event(event);
+            state.order_behind(queue, &clock);
+        });
+    }
+
+    /// All streams of a context wait for an event; if none is given, of one that is not known.
+    pub(crate) fn wait_in_context(&self, context: Option<usize>, event: usize) {
+        self.with(|state| {
+            let clock = state.event(event);
+            let queues: Vec<_> = state
+                .slots
+                .iter()
+                .map(|slot| slot.queue)
+                .filter(|of| context.is_none_or(|context| of.context() == context))
+                .collect();
+            queues.into_iter().for_each(|queue| state.order_behind(queue, &clock));
+        });
+    }
+
+    /// The event is gone, or its handle means nothing that is known any more.
+    pub(crate) fn forget_event(&self, event: usize) {
+        self.with(|state| {
+            state.events.remove(&event);
+            state.shared_events.remove(&event);
+        });
+    }
+
+    /// Another process has the event too.
+    pub(crate) fn share_event(&self, event: usize) {
+        self.with(|state| {
+            let clock = state.events.get(&event).cloned().unwrap_or_default();
+            state.shared.join(&clock);
+            state.shared_events.insert(event);
+        });
+    }
+
+    // ---- Values and semaphores ----
+
+    /// A stream writes a value that others may wait for; to a semaphore of others if there is no address.
+    pub(crate) fn signal(&self, stamp: Stamp, address: Option<u64>) {
+        self.with(|state| {
+            let clock = state.slot(stamp.0).map(|slot| slot.clock.clone()).unwrap_or_default();
+            match address {
+                Some(address) => state.values.entry(address).or_default().join(&clock),
+                None => state.shared.join(&clock),
+            }
+        });
+    }
+
+    /// A stream waits for a value, or for a semaphore of others. Of a value that no stream was seen to write, anything unseen may be the cause.
+    pub(crate) fn wait_for_signal(&self, queue: Queue, address: Option<u64>) {
+        self.with(|state| {
+            let mut clock = state.shared.clone();
+            if let Some(address) = address {
+                match state.values.get(&address) {
+                    Some(value) => clock.join(value),
+                    None => clock.join(&state.published),
+                }
+            }
+            state.order_behind(queue, &clock);
+        });
+    }
+
+    // ---- Graphs ----
+
+    /// An executable graph is about to be launched: its launches come one after another.
+    pub(crate) fn before_launch(&self, exec: usize, queue: Queue) {
+        self.with(|state| {
+            if let Some(clock) = state.graphs.get(&exec).cloned() {
+                state.order_behind(queue, &clock);
+            }
+        });
+    }
+
+    pub(crate) fn on_launch(&self, exec: usize, stamp: Stamp) {
+        self.with(|state| {
+            let clock = state.slot(stamp.0).map(|slot| slot.clock.clone()).unwrap_or_default();
+            state.launched.join(&clock);
+            state.graphs.insert(exec, clock);
+        });
+    }
+
+    // ---- Memory ----
+
+    /// Memory is about to be given back at once, after a wait for `clock`: what is under way there.
+    pub(crate) fn before_release(&self, start: u64, end: u64, clock: &Clock, by: Side) -> Vec<Race> {
+        self.with(|state| state.release(start, end, clock, by))
+    }
+
+    /// Memory is gone.
+    pub(crate) fn forget_memory(&self, start: u64, end: u64) {
+        self.with(|state| state.memory.retain(|&at, memory| memory.end <= start || at >= end.max(start + 1)));
+    }
+
+    /// Memory was handed out. If it is of a pool, its first use on the stream comes after what gave it back.
+    pub(crate) fn allocated(&self, queue: Option<Queue>, address: u64) {
+        self.with(|state| {
+            let found = state.memory.range(..=address).next_back();
+            let Some((&start, _)) = found.filter(|(_, memory)| address < memory.end) else { return };
+            let freed = state.memory.remove(&start).and_then(|memory| memory.freed);
+            if let (Some(queue), Some(freed)) = (queue, freed) {
+                state.order_behind(queue, &freed);
+            }
+        });
+    }
+
+    // ---- Ends ----
+
+    /// A stream was destroyed: its handle may come again.
+    pub(crate) fn forget_stream(&self, handle: usize) {
+        self.with(|state| state.forget_stream(handle));
+    }
+
+    /// A context has ended, after all of its work. A reset waits for all work of the process (measured on H100).
+    pub(crate) fn forget_context(&self, context: Option<usize>, is_reset: bool) {
+        self.with(|state| {
+            let clock = state.work_of(context.filter(|_| !is_reset));
+            state.host_reaches(&clock);
+            let ended: Vec<_> = state
+                .slots
+                .iter()
+                .filter(|slot| context.is_none_or(|of| slot.queue.context() == of))
+                .map(|slot| slot.queue)
+                .collect();
+            for queue in ended {
+                state.forget_queue(queue);
+            }
+            match context {
+                Some(context) => _ = state.contexts.remove(&context),
+                None => state.contexts.clear(),
+            }
+        });
+    }
+}
