@@ -6,8 +6,16 @@ use std::str::FromStr;
 use p2pshim_host::nearest::nearest;
 
 /// The names, and after an equals sign what may or has to follow.
-const NAMES: [(&str, &str); 6] =
-    [("staged", "[=BYTES]"), ("bounce", ""), ("hazard", ""), ("error", ""), ("unverified", ""), ("slow", "=GB/s")];
+const NAMES: [(&str, &str); 8] = [
+    ("staged", "[=BYTES]"),
+    ("bounce", ""),
+    ("hazard", ""),
+    ("error", ""),
+    ("unverified", ""),
+    ("slow", "=GB/s"),
+    ("race", ""),
+    ("possible-race", ""),
+];
 
 /// Something that is not to happen.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,6 +39,10 @@ pub(super) enum What {
     Unverified,
     /// Large copies of a pair make fewer GB/s.
     Slow(f64),
+    /// Two accesses have no order, or memory is freed too early.
+    Race,
+    /// They may have none.
+    PossibleRace,
 }
 
 impl Display for Condition {
@@ -60,6 +72,8 @@ impl FromStr for Condition {
             ("hazard", None) => What::Hazard,
             ("error", None) => What::Error,
             ("unverified", None) => What::Unverified,
+            ("race", None) => What::Race,
+            ("possible-race", None) => What::PossibleRace,
             (name, Some(_)) if NAMES.iter().any(|(known, _)| *known == name) => {
                 return Err(format!("{name} takes no value"));
             }
@@ -112,6 +126,8 @@ mod tests {
             ("unverified", What::Unverified),
             ("slow=20", What::Slow(20.0)),
             ("slow=0.5GB/s", What::Slow(0.5)),
+            ("race", What::Race),
+            ("possible-race", What::PossibleRace),
         ] {
             let condition: Condition = text.parse().unwrap();
             assert_eq!((condition.is, condition.to_string().as_str()), (is, text));
@@ -123,7 +139,7 @@ mod tests {
         let wrong = |text: &str| text.parse::<Condition>().unwrap_err();
         assert_eq!(
             wrong("stagd"),
-            "\"stagd\" is no condition; did you mean staged? There are staged[=BYTES], bounce, hazard, error, unverified, slow=GB/s"
+            "\"stagd\" is no condition; did you mean staged? There are staged[=BYTES], bounce, hazard, error, unverified, slow=GB/s, race, possible-race"
         );
         assert!(wrong("x").starts_with("\"x\" is no condition. There are staged"), "{}", wrong("x"));
         assert!(wrong("").starts_with("\"\" is no condition. There are"), "{}", wrong(""));

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use p2pshim_trace::{Class, Path as Taken};
 
 use super::condition::{Condition, What};
-use crate::report::model::{Error, Finding, Pair, Path, Report};
+use crate::report::model::{Error, File, Finding, Pair, Path, Report};
+use crate::report::order;
 use crate::report::term::{bytes, count, counted};
 
 /// The size from which on a copy is large, as a power of two.
@@ -28,7 +29,24 @@ fn by(condition: &Condition, run: &Report) -> Option<String> {
         What::Error => failed(run).or_else(|| finding(run, "error")),
         What::Unverified => unverified(run),
         What::Slow(least) => slow(run, least),
+        What::Race => unordered(run, &["race", "lifetime"]),
+        What::PossibleRace => unordered(run, &["race", "lifetime", "possible race"]),
     }
+}
+
+/// Accesses that nothing orders. If order was not checked, nothing is known of them.
+fn unordered(run: &Report, levels: &[&str]) -> Option<String> {
+    let is_checked = |file: &File| file.variables.get("P2PSHIM_ORDER").is_some_and(|value| value == "on");
+    if run.files.iter().any(|file| !is_checked(file)) {
+        return Some("order was not checked: run it with --order".to_owned());
+    }
+    let all: Vec<_> = run.races.iter().filter(|race| levels.contains(&race.level.as_str())).collect();
+    let first = all.first()?;
+    let others = match all.len() {
+        1 => String::new(),
+        more => format!(", and {}", counted(more as u64 - 1, "other pair of places")),
+    };
+    Some(format!("{}: {}{others}", first.level, order::pair(first)))
 }
 
 /// Why nothing can be said for sure.

@@ -257,6 +257,7 @@ impl Filter {
         // They are of any rank and time.
         report.unshared.clear();
         report.failures.clear();
+        report.races.clear();
         for file in &mut report.files {
             let is_wanted = self.wants_rank(file);
             file.marks.retain(|mark| is_wanted && is_then(mark.time));

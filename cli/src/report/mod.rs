@@ -30,6 +30,7 @@ mod merge;
 pub(crate) mod model;
 mod names;
 mod nvlink;
+pub(crate) mod order;
 pub(crate) mod output;
 mod paths;
 mod perfetto;

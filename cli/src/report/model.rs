@@ -12,7 +12,8 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 pub(crate) use calls::{
-    Call, Durations, Error, Failure, Finding, Function, Line, Moment, Numbering, Origin, Progress, Site, Unshared,
+    Call, Durations, Error, Failure, Finding, Function, Line, Moment, Numbering, Origin, Progress, Race, RaceSide,
+    Site, Unshared,
 };
 pub(crate) use copies::{
     BetweenProcesses, ByHand, CopyCaller, CopyLine, CopySite, Decision, Does, Gpu, Lost, LostBy, NvLink, NvLinkGpu,
@@ -68,6 +69,8 @@ pub(crate) struct Report {
     /// Other calls that are not traced and failed, in the order of time: of a process the first, second, fourth, …
     /// of each function and code; none with a filter.
     pub(crate) failures: Vec<Failure>,
+    /// Accesses to memory that nothing orders, the surest first; none without `--order`, and none with a filter.
+    pub(crate) races: Vec<Race>,
     /// Functions that were called, by their time on the host, the longest first. Runtime calls contain driver
     /// calls: do not add them up.
     pub(crate) functions: Vec<Function>,

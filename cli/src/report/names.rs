@@ -95,6 +95,17 @@ pub(super) struct Failed {
     pub(super) device: Option<u8>,
 }
 
+/// Two accesses that nothing orders.
+#[derive(Clone, Debug)]
+pub(super) struct Unordered {
+    pub(super) time: u64,
+    pub(super) level: String,
+    /// Of each the site, and its function, verb and stream; the first that was queued before the other.
+    pub(super) sides: [(u16, [String; 3]); 2],
+    pub(super) bytes: u64,
+    pub(super) device: Option<u8>,
+}
+
 /// No allocation is larger.
 pub(super) const MOST_BYTES: u64 = 1 << 42;
 
@@ -168,6 +179,8 @@ pub(super) struct Names {
     pub(super) unshared: BTreeMap<(u16, String, i32, String), (String, u64)>,
     /// Other calls without a record that have failed.
     pub(super) failed: Vec<Failed>,
+    /// Accesses that nothing orders.
+    pub(super) unordered: Vec<Unordered>,
     pub(super) devices: BTreeMap<u8, Device>,
     pub(super) access: HashMap<[u8; 2], Access>,
     pub(super) exported: Vec<Exported>,
@@ -251,6 +264,13 @@ impl Names {
                 let (Ok(site), Ok(code)) = (u16::try_from(note.number), note.string(1).parse()) else { return };
                 let ((function, _), name, device) = (two(), known(note.string(2)), note.string(3).parse().ok());
                 self.failed.push(Failed { site, time, function, code, name, device });
+            }
+            (NoteKind::Race, _) => {
+                let side = |first: usize| std::array::from_fn(|index| note.string(first + index).to_owned());
+                let sides = [((note.number >> 16) as u16, side(1)), (note.number as u16, side(4))];
+                let (level, bytes) = (note.string(0).to_owned(), note.string(7).parse().unwrap_or_default());
+                let device = note.string(8).parse().ok();
+                self.unordered.push(Unordered { time, level, sides, bytes, device });
             }
             (NoteKind::Module, _) => {
                 let [first, end, offset] = [0, 1, 2].map(|index| hexadecimal(note.string(index)));

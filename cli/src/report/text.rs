@@ -42,6 +42,7 @@ pub(super) fn write(report: &Report, style: Style, out: &mut dyn Write) -> io::R
     text.nvlink(out)?;
     text.lines(out)?;
     text.callers(out)?;
+    text.races(out)?;
     text.findings(out)?;
     text.errors(out)?;
     text.decisions(out)?;

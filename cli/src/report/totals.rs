@@ -13,10 +13,10 @@ use super::buckets::{self, Buckets};
 use super::histogram::Histogram;
 use super::lost::lost;
 use super::model::{
-    ByHand, Call, Decision, Error, Failure, File, Finding, Function, Gpu, Moment, Numbering, Origin, Progress, Report,
-    Share, Site, VERSION,
+    ByHand, Call, Decision, Error, Failure, File, Finding, Function, Gpu, Moment, Numbering, Origin, Progress, Race,
+    RaceSide, Report, Share, Site, VERSION,
 };
-use super::names::{Access, Failed, MOST_BYTES, Names};
+use super::names::{Access, Failed, MOST_BYTES, Names, Unordered};
 use super::paths::Taken;
 use super::symbols::UNKNOWN;
 use super::tally::{BouncePair, Busy, FunctionTally, Hanging, PairTally, PathTally, Sums, Tally};
@@ -94,6 +94,7 @@ pub(super) struct Totals {
     shared: Shared,
     unshared: unshared::Totals,
     failures: Vec<Failure>,
+    races: Vec<Race>,
 }
 
 impl Totals {
@@ -151,6 +152,7 @@ impl Totals {
         self.add_by_hand(&mut file, names, tally.by_hand, site);
         self.unshared.add(file.index, names, site);
         self.add_failures(&file, names, site);
+        self.add_races(&file, names, site);
         for ((function, code, from), count) in tally.errors {
             let (layer, function) = names.function(function);
             let name = names.code(&layer, code);
@@ -182,6 +184,21 @@ impl Totals {
             self.failures.push(Failure { file: file.index, time, function, code, name, gpu, from });
         }
         self.failures.sort_by_key(|failure| failure.time);
+    }
+
+    /// Adds accesses that nothing orders.
+    fn add_races(&mut self, file: &File, names: &Names, site: impl Fn(u16) -> Origin) {
+        for Unordered { time, level, sides, bytes, device } in &names.unordered {
+            let gpu = device.and_then(|ordinal| file.devices.get(&ordinal).copied());
+            let [first, second] = sides.clone().map(|(place, [function, verb, stream])| RaceSide {
+                function,
+                verb,
+                stream,
+                from: site(place),
+            });
+            let (file, time, level, bytes) = (file.index, *time, level.clone(), *bytes);
+            self.races.push(Race { file, time, level, first, second, bytes, gpu });
+        }
     }
 
     fn add_decisions(&mut self, file: &mut File, trace: &Trace, names: &Names, real: &Real) {
@@ -335,7 +352,8 @@ impl Totals {
         let of_calls = self.unfinished.iter_mut().chain(last).flat_map(|it| [&mut it.src, &mut it.dst]);
         let of_decisions = self.decisions.iter_mut().flat_map(|it| [&mut it.src, &mut it.dst]);
         let of_failures = self.failures.iter_mut().map(|it| &mut it.gpu);
-        of_calls.chain(of_decisions).chain(of_failures).for_each(|gpu| *gpu = gpu.map(&number));
+        let of_races = self.races.iter_mut().map(|it| &mut it.gpu);
+        of_calls.chain(of_decisions).chain(of_failures).chain(of_races).for_each(|gpu| *gpu = gpu.map(&number));
     }
 
     /// The report. Rows that threads have found in any order come in one order.
@@ -387,6 +405,7 @@ impl Totals {
             by_hand: self.by_hand,
             unshared: self.unshared.into_rows(sites),
             failures: self.failures,
+            races: self.races,
             functions: functions(self.functions),
             errors: errors(self.errors),
             findings: findings(self.findings),

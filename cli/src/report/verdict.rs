@@ -10,6 +10,7 @@ use super::ends::{self, PROCESSES};
 use super::failures;
 use super::judged::Judged;
 use super::model::{Error, Finding, Path, Report, Run, Share};
+use super::order;
 use super::sentence::{BEGUN, DIRECT, Level, NAMED, NVLINK, RUNNING, Sentence, at_least, between, nvlink};
 use super::shared;
 use super::symbols::UNKNOWN;
@@ -43,8 +44,16 @@ pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
     ];
     let few = |those: &[Option<Sentence>]| those.iter().flatten().cloned().collect();
     let mut first: Vec<Sentence> = few(&[gaps(report), several(report)]);
-    let mut others =
-        [failures::sentences(report), wrong, few(&ends), avoided, few(&others), bounces::sentences(report)].concat();
+    let mut others = [
+        order::sentences(report),
+        failures::sentences(report),
+        wrong,
+        few(&ends),
+        avoided,
+        few(&others),
+        bounces::sentences(report),
+    ]
+    .concat();
     // Nothing is fine beside what is not, or before the end.
     let is_fine = first
         .iter()
@@ -150,7 +159,9 @@ fn race(report: &Report) -> Option<Sentence> {
 
 /// Other findings by which data may be wrong.
 fn at_risk(report: &Report) -> Option<Sentence> {
-    let is_meant = |it: &Finding| it.severity == "hazard" && !is_race(it) && !ACCIDENTS.contains(&it.rule.as_str());
+    let is_meant = |it: &Finding| {
+        it.severity == "hazard" && !is_race(it) && ![ACCIDENTS, order::RULES].concat().contains(&it.rule.as_str())
+    };
     let rules = rules(report, is_meant)?;
     let text = format!("Data may be wrong although the calls succeed: {rules}.");
     Some(
@@ -163,8 +174,9 @@ fn at_risk(report: &Report) -> Option<Sentence> {
 /// Findings that have a sentence: the same in a word, what they have in common, and which they are.
 type Grade = (&'static str, &'static str, fn(&Finding) -> bool);
 
-const WRONG_CALLS: Grade =
-    ("Wrong calls", "Wrong calls", |it| it.severity == "error" && !CODES.contains(&it.rule.as_str()));
+const WRONG_CALLS: Grade = ("Wrong calls", "Wrong calls", |it| {
+    it.severity == "error" && ![&CODES[..], &order::RULES].concat().contains(&it.rule.as_str())
+});
 const ODD_CODES: Grade =
     ("Odd codes", "Calls failed with codes that nothing in them explains", |it| CODES.contains(&it.rule.as_str()));
 /// Rules about the code that a call returned, which need not be wrong.

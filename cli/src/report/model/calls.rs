@@ -178,6 +178,40 @@ pub(crate) struct Unshared {
     pub(crate) files: BTreeSet<usize>,
 }
 
+/// Two accesses to the same memory, of which one writes, and nothing orders them.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Race {
+    /// The process: the `index` of its file in `files`.
+    pub(crate) file: usize,
+    /// When the second access was queued. Nanoseconds since 1970, UTC.
+    pub(crate) time: u64,
+    /// `race`, `possible race`, or `lifetime` if the second frees the memory.
+    pub(crate) level: String,
+    /// The access that was queued first.
+    pub(crate) first: RaceSide,
+    /// The access that was queued later.
+    pub(crate) second: RaceSide,
+    /// The bytes of the range in which both lie.
+    pub(crate) bytes: u64,
+    /// The GPU that has them: its `index` in `gpus`; null for memory of the host, or if it is not known.
+    pub(crate) gpu: Option<usize>,
+}
+
+/// An access of a race.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct RaceSide {
+    /// The driver's function, which a runtime may have called.
+    pub(crate) function: String,
+    /// `reads`, `writes`, `may use` of a kernel, or `frees`.
+    pub(crate) verb: String,
+    /// The stream; empty for a call that frees memory at once.
+    pub(crate) stream: String,
+    #[serde(flatten)]
+    pub(crate) from: Origin,
+}
+
 /// A call without a record, or a copy with the host, that has failed.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use super::{SHOWN, Text};
 use crate::report::model::Site;
 use crate::report::term::{self, clean, counted};
-use crate::report::verdict;
+use crate::report::{order, verdict};
 
 /// Places that are shown of each finding and error.
 const SITES: usize = 4;
@@ -31,6 +31,24 @@ impl Text<'_> {
             self.sites(out, &finding.sites)?;
         }
         self.more(out, self.report.findings.len(), "--json has all")
+    }
+
+    pub(super) fn races(&self, out: &mut dyn Write) -> io::Result<()> {
+        if self.report.races.is_empty() {
+            return Ok(());
+        }
+        self.title(out, "Order (docs/ORDER.md says how to read it)")?;
+        for race in self.report.races.iter().take(SHOWN) {
+            let (first, second) = (order::on_stream(&race.first), order::on_stream(&race.second));
+            let (first, second) = (format!("{first} {}", race.first.verb), format!("{second} {}", race.second.verb));
+            self.line(
+                out,
+                &format!("  {}: {first}, then {second}: {}", race.level, term::bytes(race.bytes)),
+                "      ",
+            )?;
+            self.line(out, &format!("      {}", order::remedy(race)), "      ")?;
+        }
+        self.more(out, self.report.races.len(), "--json has all")
     }
 
     pub(super) fn errors(&self, out: &mut dyn Write) -> io::Result<()> {

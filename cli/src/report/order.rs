@@ -1,0 +1,90 @@
+//! Accesses to memory that nothing orders: what `p2pshim run --order` finds.
+
+use super::model::{Race, RaceSide, Report};
+use super::sentence::{Level, NAMED, Sentence};
+use super::symbols::UNKNOWN;
+use super::term::{bytes, counted};
+
+/// The findings that a race has too: its sentence says more.
+pub(super) const RULES: [&str; 3] = ["P2P-race", "P2P-possible-race", "P2P-lifetime"];
+
+const RACE: &str = "Race";
+const LIFETIME: &str = "Freed too early";
+const POSSIBLE: &str = "Possible race";
+
+/// The sentences: of each kind the first pairs of places.
+pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
+    let kinds =
+        [("race", RACE, Level::Bad), ("lifetime", LIFETIME, Level::Bad), ("possible race", POSSIBLE, Level::Warn)];
+    let mut said = Vec::new();
+    for (kind, word, level) in kinds {
+        let races: Vec<&Race> = report.races.iter().filter(|race| race.level == kind).collect();
+        let named = races.iter().take(if kind == "possible race" { 1 } else { NAMED });
+        said.extend(named.map(|race| sentence(report, race, (word, level))));
+        if let Some(last) = said.last_mut()
+            && let Some(more @ 1..) = races.len().checked_sub(if kind == "possible race" { 1 } else { NAMED })
+        {
+            let remedy = last.more.take().unwrap_or_default();
+            last.more = Some(format!("{remedy} {} of this kind in the list.", counted(more as u64, "more pair")));
+        }
+    }
+    said
+}
+
+fn sentence(report: &Report, race: &Race, (word, level): (&'static str, Level)) -> Sentence {
+    let Race { first, second, .. } = race;
+    let gpu = race.gpu.map(|gpu| format!(" on {}", report.label(gpu))).unwrap_or_default();
+    let text = format!(
+        "{word}: {} {} {}{gpu} that {} {}, and nothing orders the two.",
+        on_stream(second),
+        second.verb,
+        bytes(race.bytes),
+        on_stream(first),
+        first.verb,
+    );
+    Sentence::new(level, word, text).more(remedy(race)).section("races")
+}
+
+/// The missing edge in words.
+pub(super) fn remedy(Race { level, first, second, .. }: &Race) -> String {
+    if second.stream.is_empty() {
+        return format!("Wait for {} before {} (cudaStreamSynchronize).", named(first), call(second));
+    }
+    let doubt = match level.as_str() {
+        "possible race" => " p2pshim does not see all that may order them: see docs/ORDER.md.",
+        _ => "",
+    };
+    format!(
+        "Record an event on {} behind {}, and have {} wait for it before {} (cudaStreamWaitEvent).{doubt}",
+        named(first),
+        place(first),
+        named(second),
+        place(second)
+    )
+}
+
+/// The place of a call, or its function if that is not known.
+fn place(side: &RaceSide) -> String {
+    let place = side.from.in_short();
+    if place.is_empty() || place == UNKNOWN { side.function.clone() } else { place }
+}
+
+/// A call with its place in the program.
+pub(super) fn call(side: &RaceSide) -> String {
+    let place = side.from.in_short();
+    if place.is_empty() || place == UNKNOWN { side.function.clone() } else { format!("{} at {place}", side.function) }
+}
+
+fn named(side: &RaceSide) -> &str {
+    if side.stream.is_empty() { "its stream" } else { &side.stream }
+}
+
+/// A call with its place and its stream.
+pub(super) fn on_stream(side: &RaceSide) -> String {
+    if side.stream.is_empty() { call(side) } else { format!("{} ({})", call(side), side.stream) }
+}
+
+/// Both calls.
+pub(crate) fn pair(race: &Race) -> String {
+    format!("{} and {}", on_stream(&race.first), on_stream(&race.second))
+}
