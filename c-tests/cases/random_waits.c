@@ -1,4 +1,4 @@
-/* build: runtime driver; run: random_waits SEED [STEPS [DEVICES [documented]]] on sim gpu
+/* build: runtime driver; run: random_waits SEED [STEPS [DEVICES [documented] [unordered]]] on sim gpu
  * A program that is right, drawn from a seed: copies between devices, memsets and delays on streams of all kinds, memory and streams that
  * come and go, and calls that wait. It never enables peer access, so the driver stages its copies, and calls that do not name a copy's
  * stream wait for it all the same. The program relies on that, as often as it can, and on nothing else: where its copies are made direct
@@ -7,6 +7,7 @@
  * There are 60 steps on all devices, but no more than 3, if no numbers are given.
  *
  *   documented    relies on what is documented only, which direct copies keep too
+ *   unordered     makes no stream wait for an event, though it relies on that: it is wrong
  *
  * Prints a line for each call of a step, with its code, and what was read; WRONG follows if that is not what the program expects. A use of
  * memory that nothing but staging orders says so, with the step that it has to come after and the step that waited for that. The last
@@ -149,7 +150,7 @@ struct graph {
 };
 
 static int step;
-static bool is_documented;
+static bool is_documented, is_unordered;
 static _Thread_local int thread;
 static long delays_left = DELAYS;
 static struct stream streams[STREAMS];
@@ -1103,7 +1104,7 @@ static bool move_event(void)
     if (draw(3)) {
         begin(to->device, EVENT_WAIT, " by %s", name_of(to));
         printf(", of %d for %s", from->device, name_of(from));
-        end(cudaStreamWaitEvent(handle_of(to), event->handle, 0));
+        end(is_unordered ? cudaSuccess : cudaStreamWaitEvent(handle_of(to), event->handle, 0));
         join(&to->waits, &event->order);
     } else {
         begin(some_device(), SYNC_EVENT, " of %d for %s", from->device, name_of(from));
@@ -1348,6 +1349,7 @@ int main(int argc, char **argv)
     count_devices(argc > 3 ? atoi(argv[3]) : MOST_DEVICES);
     REQUIRE(devices >= 2 && devices <= MOST_DEVICES);
     is_documented = has_word(argc, argv, "documented");
+    is_unordered = has_word(argc, argv, "unordered");
     find_batches();
     begin_all();
     REQUIRE(pthread_create(&second, NULL, second_thread, NULL) == 0);

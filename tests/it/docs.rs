@@ -19,7 +19,15 @@ fn commands_of_the_first_documents_do_what_is_shown() {
     for needed in ["target/c-tests/guide_sample-12", "target/sim/lib/libcuda.so.1", "target/built/p2pshim"] {
         path(needed);
     }
-    check(&["run", "README.md", "docs/USAGE.md", "docs/DOCTOR.md", "docs/LIMITS.md", "docs/TROUBLESHOOTING.md"]);
+    check(&[
+        "run",
+        "README.md",
+        "docs/USAGE.md",
+        "docs/DOCTOR.md",
+        "docs/LIMITS.md",
+        "docs/ORDER.md",
+        "docs/TROUBLESHOOTING.md",
+    ]);
 }
 
 #[test]

@@ -64,6 +64,7 @@ mod neighbours;
 mod not_gpu;
 mod nvlink;
 mod nvml;
+mod order;
 mod perfetto;
 mod python;
 mod random_graphs;
