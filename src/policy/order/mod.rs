@@ -19,11 +19,9 @@ mod state;
 #[cfg(test)]
 mod tests;
 
-use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use crate::api::Function;
 use crate::os;
 pub(crate) use clock::{Clock, Stamp};
 pub(crate) use operation::{Access, Kind, Level, Operation, Place, Queue, Race, Side};

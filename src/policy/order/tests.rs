@@ -1,5 +1,8 @@
+use std::ops::Range;
+
 use super::state::MOST;
 use super::*;
+use crate::api::Function;
 
 const GPU_0: usize = 0x1000;
 const GPU_1: usize = 0x2000;
