@@ -132,6 +132,34 @@ static int call_context(uint64_t dst, uint64_t src, void *stream)
 	return code ? code : answer(stream);
 }
 
+/* Calls that only wait, record or ask, and a copy to the host. */
+static int call_synchronize(uint64_t dst, uint64_t src, void *stream)
+{
+	(void)dst, (void)src;
+	return cuStreamSynchronize(stream);
+}
+
+static int call_event(uint64_t dst, uint64_t src, void *stream)
+{
+	(void)dst, (void)src;
+	return cuEventRecord(NULL, stream);
+}
+
+static int call_to_host(uint64_t dst, uint64_t src, void *stream)
+{
+	static char host[128 << 10];
+	(void)dst;
+	return cuMemcpyDtoHAsync_v2(host, src, sizeof host, stream);
+}
+
+static int call_peers(uint64_t dst, uint64_t src, void *stream)
+{
+	(void)dst, (void)src;
+	int can;
+	int code = cuDeviceCanAccessPeer(&can, 0, 1);
+	return code ? code : answer(stream);
+}
+
 /* A change, and the copy that comes after it. */
 #define AFTER(change)                                                                        \
 	static int call_after_##change(uint64_t dst, uint64_t src, void *stream)                 \
@@ -190,6 +218,10 @@ LOOP(after_access)
 LOOP(after_context)
 LOOP(graph)
 LOOP(instantiate)
+LOOP(synchronize)
+LOOP(event)
+LOOP(to_host)
+LOOP(peers)
 
 static const struct route {
 	const char *name;
@@ -218,6 +250,10 @@ static const struct route {
 	{ "graph", call_graph, loop_graph, BETWEEN_DEVICES, NOTHING },
 	{ "graph-on-device", call_graph, loop_graph, ON_DEVICE, NOTHING },
 	{ "instantiate", call_instantiate, loop_instantiate, BETWEEN_DEVICES, NOTHING },
+	{ "synchronize", call_synchronize, loop_synchronize, BETWEEN_DEVICES, NOTHING },
+	{ "event", call_event, loop_event, BETWEEN_DEVICES, NOTHING },
+	{ "to-host", call_to_host, loop_to_host, BETWEEN_DEVICES, NOTHING },
+	{ "peers", call_peers, loop_peers, BETWEEN_DEVICES, NOTHING },
 	{ "free", call_free, loop_free, BETWEEN_DEVICES, NOTHING },
 };
 
@@ -265,6 +301,14 @@ static void *target(void)
 		return (void *)cuMemPoolSetAccess;
 	if (route->call == call_access)
 		return (void *)cuCtxEnablePeerAccess;
+	if (route->call == call_synchronize)
+		return (void *)cuStreamSynchronize;
+	if (route->call == call_event)
+		return (void *)cuEventRecord;
+	if (route->call == call_to_host)
+		return (void *)cuMemcpyDtoHAsync_v2;
+	if (route->call == call_peers)
+		return (void *)cuDeviceCanAccessPeer;
 	if (route->call == call_context)
 		return (void *)cuCtxDestroy_v2;
 	return route->call == call_lookup ? (void *)looked_up : (void *)cuMemcpyPeerAsync;

@@ -38,6 +38,11 @@ int cuGraphInstantiateWithFlags(void **exec, void *graph, uint64_t flags);
 int cuGraphExecDestroy(void *exec);
 int cuGraphLaunch(void *exec, void *stream);
 get_proc_address_t cuGetProcAddress_v2;
+/* Calls that are no copies between devices. */
+int cuStreamSynchronize(void *stream);
+int cuEventRecord(void *event, void *stream);
+int cuMemcpyDtoHAsync_v2(void *dst, uint64_t src, size_t count, void *stream);
+int cuDeviceCanAccessPeer(int *can, int device, int peer);
 /* A third context, which is always there and never current, and a pool. */
 int cuCtxCreate_v2(void **context, unsigned flags, int device);
 int cuCtxDestroy_v2(void *context);
