@@ -375,6 +375,8 @@ impl Call<'_> {
 
     fn copy_of(&self, copy: &Memcpy<'_>) -> Option<Then> {
         let stream = copy.stream.unwrap_or(0);
+        // Nothing is asked about a copy that becomes part of a graph.
+        self.queue(stream)?;
         let ends = match self.function.layer() {
             Layer::Hip => self.ends_of_hip(),
             _ => [copy.src, copy.dst].map(memory),
@@ -425,6 +427,7 @@ impl Call<'_> {
 
     fn batch(&self, kind: Copies) -> Option<Then> {
         let &[.., Value::Stream(stream)] = self.arguments else { return None };
+        self.queue(stream)?;
         let arrays = BatchArrays::of(kind, self.arguments).filter(BatchArrays::are_there)?;
         // SAFETY: they are there.
         let (copies, is_later) = unsafe { (arrays.copies().collect(), arrays.may_be_put_off(self.arguments)) };
