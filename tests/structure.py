@@ -405,6 +405,7 @@ KEPT_ELSEWHERE = {
     ("src/policy/graph.rs", "prepared"): "graphs within one call, by threads",
     ("src/policy/graph.rs", "nodes"): "graphs within one call",
     ("src/policy/graph.rs", "copies"): "graphs within one call",
+    ("src/call/order.rs", "SIZES"): "bytes of kernels' parameters, only while order is checked",
     ("src/call/order.rs", "with"): "contexts within one call",
     ("src/call/order.rs", "work_of"): "contexts within one call",
     ("src/policy/order/state.rs", "by_handle"): "the clock of each stream, only while order is checked",

@@ -4,7 +4,9 @@
 //! it may not overlap, and after it what the call has made true is noted. Functions that only this needs are rows `order(...)`: as long as it is off,
 //! look-ups leave them to the driver.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Mutex;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU8};
 
@@ -317,14 +319,13 @@ impl Call<'_> {
             {
                 Then::Reaches(ORDER.of_context(Some(context)))
             }
-            (
-                State::waits_for_context
-                | State::loads_module
-                | State::unloads_module
-                | State::destroys_array
-                | State::creates_context,
-                _,
-            ) => Then::Reaches(ORDER.of_context(Some(current()?))),
+            (State::unloads_module, _) => {
+                os::lock(&SIZES).clear();
+                Then::Reaches(ORDER.of_context(Some(current()?)))
+            }
+            (State::waits_for_context | State::loads_module | State::destroys_array | State::creates_context, _) => {
+                Then::Reaches(ORDER.of_context(Some(current()?)))
+            }
             (State::records_event_of_context, &[Value::Address(context), Value::Address(event)]) => {
                 Then::RecordsContext { event, context: Some(context) }
             }
@@ -462,7 +463,9 @@ impl Call<'_> {
 
     /// A kernel, and the addresses among its parameters.
     fn kernel(&self, stream: usize, parameters: Option<(usize, usize)>) -> Option<Then> {
-        let addresses = parameters.map(|(kernel, parameters)| read::kernel_addresses(kernel, parameters));
+        self.queue(stream)?;
+        let of = |(kernel, parameters)| with_sizes(kernel, |sizes| read::kernel_addresses(parameters, sizes));
+        let addresses = parameters.map(of);
         let mut accesses: Vec<Access> = Vec::new();
         for address in addresses.unwrap_or_default() {
             let Some(found) = self.memory(address).filter(|found| !found.is_host) else {
@@ -617,6 +620,24 @@ impl Call<'_> {
             .unwrap_or_else(|| trace.new_site(address));
         Place { site, address }
     }
+}
+
+/// The bytes of the parameters of kernels that were launched, until a module is unloaded: then a handle may come again.
+static SIZES: Mutex<BTreeMap<usize, Vec<u16>>> = Mutex::new(BTreeMap::new());
+
+fn with_sizes<T>(kernel: usize, work: impl FnOnce(&[u16]) -> T) -> T {
+    /// No kernel has more parameters.
+    const MOST: usize = 4096;
+    let asked = || {
+        let sizes = (0..MOST).map_while(|index| driver::parameter_bytes(kernel, index));
+        sizes.map(|bytes| u16::try_from(bytes).unwrap_or(u16::MAX)).collect()
+    };
+    // The driver is not asked under the lock.
+    let is_known = os::lock(&SIZES).contains_key(&kernel);
+    let sizes: Option<Vec<u16>> = if is_known { None } else { Some(asked()) };
+    let mut known = os::lock(&SIZES);
+    sizes.into_iter().for_each(|sizes| _ = known.insert(kernel, sizes));
+    work(known.get(&kernel).map_or(&[], Vec::as_slice))
 }
 
 fn current() -> Option<usize> {

@@ -379,21 +379,14 @@ pub(crate) fn word_at(from: usize) -> Option<usize> {
     unsafe { value(from as *const usize) }
 }
 
-/// The words among a kernel's parameters that may be addresses of a device.
-pub(super) fn kernel_addresses(kernel: usize, parameters: usize) -> Vec<u64> {
-    /// More parameters, and longer ones, no kernel has.
-    const MOST: usize = 4096;
+/// The words among a kernel's parameters that may be addresses of a device. `sizes` are the bytes of each parameter.
+pub(super) fn kernel_addresses(parameters: usize, sizes: &[u16]) -> Vec<u64> {
     const WORD: usize = size_of::<u64>();
     let mut found = Vec::new();
-    for index in 0..MOST {
-        let Some(bytes @ WORD..=MOST) = driver::parameter_bytes(kernel, index) else {
-            match driver::parameter_bytes(kernel, index) {
-                Some(_) => continue,
-                None => break,
-            }
-        };
+    for (index, &bytes) in sizes.iter().enumerate().filter(|(_, bytes)| usize::from(**bytes) >= WORD) {
         let Some(parameter) = word_at(parameters + index * WORD) else { break };
-        found.extend((0..bytes / WORD).filter_map(|word| word_at(parameter + word * WORD)).map(|word| word as u64));
+        let words = 0..usize::from(bytes) / WORD;
+        found.extend(words.filter_map(|word| word_at(parameter + word * WORD)).map(|word| word as u64));
     }
     // Below lies nothing of a device, above no address.
     found.retain(|word| (1 << 20..1 << 56).contains(word));
