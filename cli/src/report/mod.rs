@@ -41,6 +41,7 @@ mod runtime;
 pub(crate) mod scene;
 mod sentence;
 mod shared;
+mod suspect;
 mod symbols;
 mod tally;
 pub(crate) mod term;

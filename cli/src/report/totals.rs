@@ -6,7 +6,7 @@ mod shared;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use p2pshim_trace::{NoteKind, State, Trace, Verified};
+use p2pshim_trace::{DeviceTime, NoteKind, State, Trace, Verified};
 
 use super::broken::{ends, is_broken};
 use super::buckets::{self, Buckets};
@@ -322,6 +322,7 @@ impl Totals {
             bytes: Some(record.bytes).filter(|bytes| (1..=MOST_BYTES).contains(bytes)),
             stream: record.stream,
             is_wait,
+            is_made: record.device_time == DeviceTime::Known,
             path: p2pshim_trace::Path::numbered(record.path),
             from,
             inner: inner.map(|inner| names.function(inner).1),

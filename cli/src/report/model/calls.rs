@@ -278,6 +278,9 @@ pub(crate) struct Call {
     /// Whether it has no record: it copies nothing between GPUs.
     #[serde(skip)]
     pub(crate) is_wait: bool,
+    /// Whether the GPU is known to have made it.
+    #[serde(skip)]
+    pub(crate) is_made: bool,
     /// The path that it was to take, and why, as far as that is known.
     #[serde(flatten, serialize_with = "paths::of_call")]
     #[cfg_attr(test, schemars(with = "paths::CallFields"))]
