@@ -269,7 +269,7 @@ numbered! {
         /// special about the memory (`mapped`, `pool`, `managed`, `opened`), its handle (`own`, `namespace`, `fabric`), flags or rights (`none`). With code 0 and `inside`: it has succeeded, of an
         /// address inside an allocation.
         Unshared = 25,
-        /// By number of the place: another call without a record that has failed, and the first, second, fourth, … of its function and code: the function,
+        /// By number of the place: another call without a record that has failed, or one about peer access that is forgiven, and the first, second, fourth, … of its function and code: the function,
         /// the code, a runtime's as since 10.1, and its name; the ordinal of the current context's GPU, if that is known.
         Failed = 26,
         /// By number: a place in the code that calls were made from, as an address in hexadecimal, then `key=value` (`python`,
