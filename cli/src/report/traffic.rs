@@ -182,20 +182,30 @@ fn direct_only(report: &Report, direct: u64, staged: &[Staged], more: Option<Str
     let (level, word) = if is_good { (Level::Good, "Fine") } else { (Level::Note, DIRECT) };
     let text = after_first(report, direct, first);
     let were = if may_lack(report) { "were queued to go directly" } else { "were direct" };
-    let text = text.unwrap_or_else(|| format!("{} of {copies} {were}{tail}.", bytes(direct)));
+    let text = text.unwrap_or_else(|| format!("{} of {copies} {were}{tail}.{}", bytes(direct), of_kernels(report)));
     say(report, level, word, text)
+}
+
+/// That the check before the start was of copies, where the program enables access itself: its kernels may use that, as copies do not.
+fn of_kernels(report: &Report) -> &'static str {
+    let is_full = |file: &File| file.variables.get("P2PSHIM_VERIFY").is_some_and(|value| value == "full");
+    let is_quick = is_checked(report) && !report.processes().any(is_full);
+    if is_quick && enables_itself(report) { " The check did not test loads and stores of kernels." } else { "" }
+}
+
+/// Whether the program asks for access itself.
+fn enables_itself(report: &Report) -> bool {
+    report.functions.iter().any(|it| it.name.contains("EnablePeerAccess") || it.name.contains("SetAccess"))
 }
 
 /// The sentence about direct copies after the first ones, if each pair that staged some was direct later, and by nobody but p2pshim.
 fn after_first(report: &Report, direct: u64, first_bytes: u64) -> Option<String> {
     let is_known = report.filter.is_none() && !report.is_at_least();
-    let by_program =
-        report.functions.iter().any(|it| it.name.contains("EnablePeerAccess") || it.name.contains("SetAccess"));
     let has = |share: &Share, class| share.path.taken.class() == class && share.path.bytes > 0;
     let judged = Judged::of(report);
     let first = || report.shares.iter().filter(|share| has(share, Class::StartUp));
     let is_direct_later = |share: &Share| judged.is_tested(share) && judged.is_direct_too(share);
-    let is_meant = is_known && !by_program && first().all(is_direct_later);
+    let is_meant = is_known && !enables_itself(report) && first().all(is_direct_later);
     let pairs = if first().map(|share| share.pair).collect::<BTreeSet<_>>().len() == 1 { "pair" } else { "pairs" };
     let (direct, copies, staged) = (bytes(direct), copies(report), bytes(first_bytes));
     let went = if may_lack(report) { "were queued to go" } else { "went" };

@@ -2,10 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::model::{Origin, Report, Site, Unshared};
+use super::model::{Origin, Report, Run, Site, Unshared};
 use super::names::Names;
 use super::sentence::{Level, Sentence};
 use super::term::{count, counted};
+
+pub(super) const NOT_SHARED: &str = "Not shared";
 
 /// Faults that a sentence names.
 const NAMED: usize = 2;
@@ -123,7 +125,11 @@ fn is_only_listed(row: &Unshared) -> bool {
 
 /// The sentence about the others.
 pub(super) fn sentence(report: &Report) -> Option<Sentence> {
-    let rows: Vec<&Unshared> = report.unshared.iter().filter(|row| !is_only_listed(row)).collect();
+    // Fabric handles alone are of interest if a program has ended badly, and nothing else has failed.
+    let has_failed = |run: &Run| run.end.signal.is_some() || run.end.code.is_some_and(|code| code != 0);
+    let are_all = report.errors.is_empty() && report.failures.is_empty() && report.runs.iter().any(has_failed);
+    let is_told = |row: &&Unshared| !is_only_listed(row) || (are_all && row.code != 0);
+    let rows: Vec<&Unshared> = report.unshared.iter().filter(is_told).collect();
     let remedy = rows.first()?.remedy;
     let all: u64 = rows.iter().map(|row| row.count).sum();
     let mut told: Vec<String> = (rows.iter().take(NAMED))
@@ -136,7 +142,7 @@ pub(super) fn sentence(report: &Report) -> Option<Sentence> {
     // Within a process memory is shared by rights alone.
     let (what, level, word) = match rows.iter().all(|row| row.function == "cuMemPoolSetAccess" && row.remedy == PATH) {
         true => ("to give access to a pool", Level::Warn, "No access"),
-        false => ("to share memory between processes", Level::Note, "Not shared"),
+        false => ("to share memory between processes", Level::Note, NOT_SHARED),
     };
     let text = format!("{calls} {what} failed: {}.", told.join("; "));
     Some(Sentence::new(level, word, text).more(remedy).section("unshared"))

@@ -146,6 +146,12 @@ pub(crate) struct File {
     /// Copies, and enablings of access, of its forked children that no file has.
     #[serde(skip)]
     pub(crate) unseen: u64,
+    /// Pieces of memory of other processes that it has never closed and that their owners have freed, and their bytes.
+    #[serde(skip)]
+    pub(crate) never_closed: (u64, u64),
+    /// A process whose memory it has opened while the GPU where that lies was current: its file, and the GPU's number in this process.
+    #[serde(skip)]
+    pub(crate) may_share_gpu: Option<(usize, u8)>,
     /// How long the file may get, in bytes.
     pub(crate) limit: u64,
     /// Threads that called.
