@@ -273,7 +273,7 @@ numbered! {
         /// the code, a runtime's as since 10.1, and its name; the ordinal of the current context's GPU, if that is known.
         Failed = 26,
         /// By number: a place in the code that calls were made from, as an address in hexadecimal, then `key=value` (`python`,
-        /// `line`, `function`, `callers`).
+        /// `line`, `function`, with 2 and 3 for lines in other files that called it; `callers`).
         Site = 31,
         /// A piece of code in memory from now on: first address, address after the last, and offset in the file, in
         /// hexadecimal, then the file's name, then `key=value` (`build_id`, in hexadecimal).

@@ -324,10 +324,14 @@ impl Names {
         if let Some(callers) = note.value("callers") {
             self.callers.insert(number, callers.split(' ').filter_map(hexadecimal).collect());
         }
-        if let Some(file) = note.value("python") {
-            let text = |key| note.value(key).unwrap_or_default();
-            let line = text("line").parse().unwrap_or_default();
-            self.lines.insert(number, Line { file: file.to_owned(), line, function: text("function").to_owned() });
+        let line = |nth: &str| {
+            let text = |key: &str| note.value(&format!("{key}{nth}"));
+            let (line, function) = (text("line")?.parse().ok()?, text("function")?.to_owned());
+            Some(Line { file: text("python")?.to_owned(), line, function, outer: Vec::new() })
+        };
+        if let Some(inner) = line("") {
+            let outer = ["2", "3"].into_iter().filter_map(line).collect();
+            self.lines.insert(number, Line { outer, ..inner });
         }
     }
 

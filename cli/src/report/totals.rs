@@ -19,7 +19,7 @@ use super::model::{
 use super::names::{Access, Failed, MOST_BYTES, Names};
 use super::paths::Taken;
 use super::symbols::UNKNOWN;
-use super::tally::{BouncePair, Busy, FunctionTally, Hanging, PairTally, PathTally, Sums, Tally};
+use super::tally::{BouncePair, Busy, FunctionTally, Hanging, Made, PairTally, PathTally, Sums, Tally};
 use super::term::counted;
 use super::timeline::timeline;
 use super::unshared;
@@ -52,7 +52,7 @@ struct PairTotal {
     host: Histogram,
     buckets: Buckets,
     busy: Busy,
-    sites: HashMap<Origin, u64>,
+    sites: HashMap<Origin, Made>,
 }
 
 #[derive(Debug, Default)]

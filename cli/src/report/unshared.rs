@@ -31,7 +31,7 @@ const KEEP: &str = "Have the owner live, and keep the memory, until the other pr
 const CLOSE: &str = "Close the older memory first: cudaIpcCloseMemHandle.";
 const PATH: &str =
     "`p2pshim doctor` says why. p2pshim answers this itself where the pair is denied, or its data does not arrive.";
-const NAMESPACE: &str = "Processes in containers need one IPC namespace and one PID namespace: --ipc=host --pid=host.";
+const NAMESPACE: &str = "Processes in containers need one IPC namespace and one PID namespace: --ipc=host --pid=host. On WSL, NVIDIA's guide lists IPC handles as not supported.";
 const PIDS: &str = "Let both processes share a PID namespace: --pid=host, or shareProcessNamespace in a pod.";
 const IMPORT: &str = "Send descriptors through a Unix socket (SCM_RIGHTS), let each process see all GPUs, and check who closes the descriptor.";
 const PEERS: &str = "A context has eight peers without NVSwitch. Close memory, or disable peers, that are not used.";
