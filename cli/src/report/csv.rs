@@ -55,7 +55,7 @@ pub(crate) fn write(report: &Report, out: &mut impl Write) -> io::Result<()> {
 fn lines(pair: &Pair) -> String {
     let of_site = |site: &CopySite| {
         let line = |it: &CopyLine| {
-            format!("{} ({} of {}, {} B in {} ns)", it.line.in_full(), it.calls, site.calls, it.bytes, it.host_ns)
+            format!("{} ({} of {}: {} B in {} ns)", it.line.in_full(), it.calls, site.calls, it.bytes, it.host_ns)
         };
         site.lines.iter().map(line).collect::<Vec<_>>()
     };

@@ -206,8 +206,22 @@ fn after_first(report: &Report, direct: u64, first_bytes: u64) -> Option<String>
     let first = || report.shares.iter().filter(|share| has(share, Class::StartUp));
     let is_direct_later = |share: &Share| judged.is_tested(share) && judged.is_direct_too(share);
     let is_meant = is_known && !enables_itself(report) && first().all(is_direct_later);
-    let pairs = if first().map(|share| share.pair).collect::<BTreeSet<_>>().len() == 1 { "pair" } else { "pairs" };
+    let switched: BTreeSet<[usize; 2]> = first().map(|share| share.pair).collect();
+    let pairs = if switched.len() == 1 { "pair" } else { "pairs" };
     let (direct, copies, staged) = (bytes(direct), copies(report), bytes(first_bytes));
+    // CUDA stages copies without access; memory of other processes is direct without p2pshim, and HIP has ways of its own.
+    let has_first = |share: &Share| first().any(|first| (first.file, first.pair) == (share.file, share.pair));
+    let is_switched = |share: &Share| !has(share, Class::Direct) || has_first(share);
+    let is_cuda = report.functions.iter().all(|it| it.layer != "hip");
+    if is_meant && first_bytes > 0 && is_cuda && !may_lack(report) && report.shares.iter().all(is_switched) {
+        let enabled = match switched.len() {
+            1 => "a pair that the program never enables".to_owned(),
+            several => format!("{several} pairs that the program never enables"),
+        };
+        return Some(format!(
+            "p2pshim enabled {enabled}: {direct} of {copies} were direct that would have been staged. The first {staged} were staged, before p2pshim switched the {pairs} over."
+        ));
+    }
     let went = if may_lack(report) { "were queued to go" } else { "went" };
     (is_meant && first_bytes > 0).then(|| {
         format!(
