@@ -1,7 +1,8 @@
-/* build: cudart13 driver; run: failing [asks | opens DEVICE closes|keeps] on sim
+/* build: cudart13 driver; run: failing [asks | hops | opens DEVICE closes|keeps] on sim
  * Calls that may fail, and a program that goes on: it enables access, copies from GPU 0 to GPU 1, waits, captures a copy on a stream that a second
  * one joins and does not leave, and waits again, many times. Prints the code of each.
  * `asks`: asks whether there is a path, and ends if that fails.
+ * `hops`: rank 0 copies from GPU 0 to the host, and rank 1 as much from there to GPU 1.
  * `opens`: rank 1 opens memory of GPU 0 that rank 0 shares, copies it to its own device, and closes it or keeps it open; then rank 0 frees it.
  */
 #define _GNU_SOURCE
@@ -78,8 +79,37 @@ static int shares(char **argv)
     return 0;
 }
 
+/* Copies to the host, or from there. */
+static int copies(int device, enum cudaMemcpyKind kind)
+{
+    static char host[BYTES];
+    void *memory;
+    CHECK(cudaSetDevice(device));
+    CHECK(cudaMalloc(&memory, BYTES));
+    if (kind == cudaMemcpyDeviceToHost)
+        CHECK(cudaMemcpy(host, memory, BYTES, kind));
+    else
+        CHECK(cudaMemcpy(memory, host, BYTES, kind));
+    return 0;
+}
+
+static int hops(char *program)
+{
+    int status;
+    pid_t child = fork();
+    if (child == 0) {
+        setenv("RANK", "1", 1);
+        execl(program, program, "hopped", (char *)NULL);
+        _exit(127);
+    }
+    REQUIRE(waitpid(child, &status, 0) == child && status == 0);
+    return copies(0, cudaMemcpyDeviceToHost);
+}
+
 int main(int argc, char **argv)
 {
+    if (argc == 2 && strcmp(argv[1], "asks") != 0)
+        return strcmp(argv[1], "hops") == 0 ? hops(argv[0]) : copies(1, cudaMemcpyHostToDevice);
     if (argc == 4) {
         int is_rank_1 = strcmp(argv[1], "opened") == 0;
         return is_rank_1 ? opens(atoi(argv[2]), strcmp(argv[3], "closes") == 0) : shares(argv);

@@ -142,6 +142,20 @@ fn memory_that_is_kept_open_and_ranks_on_one_gpu_are_told() {
 }
 
 #[test]
+fn hop_between_ranks_and_what_each_copied_with_the_host_are_told() {
+    let (first, said, _) = first_line(&["--no-check"], ("failing", &["hops"]), &[("RANK", "0")]);
+    let hop = "rank 0 copied 1.0 MB to the host, and rank 1 as many bytes from the host: ";
+    assert!(first.starts_with(hop), "{said}");
+    let row = |rank: &str| said.lines().find(|line| line.starts_with(&format!("  {rank}  "))).unwrap_or_default();
+    let words = |rank: &str| {
+        row(rank).split("  ").map(str::trim).filter(|it| !it.is_empty()).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert!(said.contains("  to host  from host  "), "{said}");
+    assert_eq!(words("rank 0")[3..6], ["-", "1.0 MB", "0 B"], "{said}");
+    assert_eq!(words("rank 1")[3..6], ["-", "0 B", "1.0 MB"], "{said}");
+}
+
+#[test]
 fn check_of_copies_says_so_where_kernels_may_use_access() {
     let untested = "The check did not test loads and stores of kernels.";
     let (first, said, _) = first_line(&[], ("treats_704_as_fatal-12", &[]), &[]);
