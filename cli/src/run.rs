@@ -438,6 +438,23 @@ struct Prepared {
     hindrance: Option<String>,
 }
 
+/// Names denied pairs for the program by UUIDs. Returns whether any of them may be there.
+fn name_denied(command: &mut Command, denied: &[Denied], simulation: &[(OsString, OsString)]) -> bool {
+    if !deny::names_ordinals(denied) {
+        return !denied.is_empty();
+    }
+    match doctor::uuids(simulation) {
+        Ok(uuids) => {
+            command.env(deny::DENY, deny::value(denied, &uuids));
+            deny::is_any_there(denied, &uuids)
+        }
+        Err(why) => {
+            complain(format_args!("warning: ordinals of {} stay, and mean those of each process: {why}", deny::DENY));
+            true
+        }
+    }
+}
+
 /// Prepares the program.
 fn prepare(arguments: &RunArguments, name: &OsStr, rest: &[OsString]) -> Result<Prepared, Box<dyn Error>> {
     if let Some(why) = arguments.refusal() {
@@ -456,20 +473,7 @@ fn prepare(arguments: &RunArguments, name: &OsStr, rest: &[OsString]) -> Result<
     command.envs(simulation.iter().map(|(name, value)| (name, value)));
     let (is_checked, checked_at) = arguments.check_gpus(&simulation);
     command.envs(arguments.settings.iter().map(|(name, value)| (name, value)));
-    let denied = arguments.denied();
-    let mut is_any_denied = !denied.is_empty();
-    if deny::names_ordinals(&denied) {
-        match doctor::uuids(&simulation) {
-            Ok(uuids) => {
-                is_any_denied = deny::is_any_there(&denied, &uuids);
-                command.env(deny::DENY, deny::value(&denied, &uuids));
-            }
-            Err(why) => complain(format_args!(
-                "warning: ordinals of {} stay, and mean those of each process: {why}",
-                deny::DENY
-            )),
-        }
-    }
+    let is_any_denied = name_denied(&mut command, &arguments.denied(), &simulation);
     arguments.switch_nccl(&mut command, is_any_denied);
     let asked = arguments.settings.iter().find(|(name, _)| name == TRACE).map(|(_, value)| PathBuf::from(value));
     if let Some(folder) = &asked {

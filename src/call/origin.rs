@@ -107,7 +107,7 @@ pub(super) fn of_untraced(caller: Caller, function: Function, are_spared: bool) 
     }
     let lines = lines();
     let is_inner = caller.has_looked_up(function) && thread.enclosing(caller.stack()).is_none();
-    let are_wanted = is_inner && !(are_spared && !lines.is_empty());
+    let are_wanted = is_inner && (!are_spared || lines.is_empty());
     let callers = if are_wanted { stack::callers(caller.stack()) } else { Vec::new() };
     let origin = Origin { lines, callers }.known()?;
     trace::file()?.site_with(caller.program_address() as usize, &origin)

@@ -5,12 +5,12 @@ use std::ptr;
 use super::arrival::Call;
 use super::decision::{Decision, How};
 use super::thread::TAKES;
-use super::{failures, mode, thread};
+use super::{mode, thread};
 use crate::api::abi::Code;
 use crate::api::{Function, Layer};
 use crate::model::{Access, Named};
 use crate::objects::{OBJECTS, captures};
-use crate::policy::{ACCESS, Driver, HarmlessEnable, VALIDATE, forgive, validate};
+use crate::policy::{ACCESS, Driver, HarmlessEnable, VALIDATE, validate};
 use crate::real::driver::RealDriver;
 
 /// Decides what is called in place of a function about peer access.
@@ -43,19 +43,9 @@ fn unfinished_copy(call: &Call<'_>) -> Option<([u8; 2], usize)> {
     VALIDATE.unfinished(&RealDriver, [device, peer])
 }
 
-/// The code that the program gets for the driver's, and for which it may get success.
+/// The code that the program gets for the driver's, unless it is forgiven.
 #[inline(never)]
 pub(super) fn revise(call: &Call<'_>, decision: &Decision, ret: Code) -> Code {
-    let given = of_access(call, decision, ret);
-    if !forgive::forgives(call.request.access(), given) {
-        return given;
-    }
-    failures::note(call.function(), call.caller, given);
-    Code::SUCCESS
-}
-
-/// The code as access that is hidden, or that p2pshim has enabled itself, makes it.
-fn of_access(call: &Call<'_>, decision: &Decision, ret: Code) -> Code {
     let harmless = if let How::Harmless(enable) = decision.how { Some(enable) } else { None };
     match call.request.access() {
         Some(Access::Enable { peer: Named::Context(peer), flags }) if harmless.is_none() => {

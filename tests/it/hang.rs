@@ -257,7 +257,9 @@ fn what_blocks_is_named() {
         job.wait_for(&[IN_CALL]);
         let (lines, error, status) = hang(&[job.traces()]);
         assert_eq!((error.as_str(), status), ("", Some(1)), "{lines:#?}");
-        assert!(lines[0].starts_with("Rank 0 is in a GPU call that does not return, for "), "{lines:#?}");
+        let first = &lines[0];
+        assert!(first.starts_with("Rank 0 is in a GPU call that does not return, for "), "{lines:#?}");
+        assert!(first.contains(&format!(": {function} at ")), "{lines:#?}");
         assert!(lines[2].contains(&format!(") has been in {function} for ")), "{what}: {lines:#?}");
     }
 }

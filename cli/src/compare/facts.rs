@@ -31,7 +31,7 @@ pub(super) struct Facts {
     pub(super) ranks: BTreeMap<String, RankFacts>,
     /// Calls by finding, with its severity.
     pub(super) findings: BTreeMap<String, (String, u64)>,
-    /// What it ran on, and how: by name.
+    /// Versions, options and machine, by name.
     pub(super) setting: BTreeMap<String, BTreeSet<String>>,
     /// Failed calls, by function and code.
     pub(super) errors: BTreeMap<String, u64>,

@@ -415,7 +415,7 @@ impl Judge<'_> {
         Some((is, words::main_path(before, after, why.unwrap_or_default())))
     }
 
-    /// What the sides ran on, and how, where that differs: its name, before and now.
+    /// Versions, options and machine where the sides differ: the name, before and now.
     fn settings(&self) -> Vec<(String, [String; 2])> {
         let of = |runs: &Runs, name: &String| {
             let values: BTreeSet<&String> =

@@ -53,7 +53,7 @@ pub(super) fn first(
     format!("{programs}{text}")
 }
 
-/// What differs in machine, versions and options, before the verdict.
+/// The versions, options and machines that differ, before the verdict.
 pub(super) fn settings(differ: &[(String, [String; 2])]) -> String {
     let name = |name: &str| name.replace('_', " ");
     let value = |value: &str| if value.is_empty() { "not set".to_owned() } else { value.to_owned() };

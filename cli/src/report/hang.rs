@@ -211,7 +211,10 @@ fn says(report: &Report, (all, suspects): (&[Process], &[Suspect])) -> String {
     let others = in_calls(&waiting);
     match (&waiting[..], &idle[..]) {
         _ if !moving.is_empty() => format!("{others}; {} made calls within the last second.", who(&moving)),
-        ([one], []) => format!("{others}, for {}.", since(one)),
+        ([one], []) => {
+            let what = one.call.map(|call| format!(": {} at {}", in_call(report, call), call.from.in_short()));
+            format!("{others}, for {}{}.", since(one), what.unwrap_or_default())
+        }
         ([_], [_]) => format!("{others}, and {}. Which of them waits for the other is not known.", in_none(&idle)),
         (_, [_, ..]) => {
             format!("{others}, and {}. Which of them the others wait for is not known.", in_none(&idle))

@@ -10,7 +10,7 @@ use p2pshim_host::job;
 
 use super::live::{Process, State, has_child};
 
-/// What tells of a process that others may wait for it.
+/// A process that others may wait for, and the reason.
 pub(super) enum Suspect<'p, 'a> {
     Ended(Vec<&'p Process<'a>>),
     Stopped(Vec<&'p Process<'a>>),
