@@ -176,18 +176,20 @@ impl RunArguments {
         }
     }
 
-    /// Checks the GPUs, and says how that came out; returns whether all were found to be right, and the time if that was earlier.
-    fn check_gpus(&self, simulation: &[(OsString, OsString)]) -> (bool, Option<u64>) {
+    /// Checks the GPUs, and says how that came out; returns the run with what is to be kept of that: whether all were found to be right, of kernels
+    /// too, and the time if that was earlier.
+    fn check_gpus(&self, simulation: &[(OsString, OsString)]) -> Run {
         let checked = self.check().map_or(Ok(None), |check| doctor::check(simulation, self.simulated, check));
         let checked = checked.unwrap_or_else(|why| {
             complain(format_args!("GPUs are not checked: {why}; pairs are verified at their first use"));
             None
         });
-        let Some(checked) = checked else { return (false, None) };
+        let Some(checked) = checked else { return Run::default() };
         checked.line.filter(|_| !(self.quiet && checked.is_right)).into_iter().for_each(complain);
         let since = |time: SystemTime| time.duration_since(SystemTime::UNIX_EPOCH).ok();
         let nanos = checked.earlier.and_then(since).and_then(|since| u64::try_from(since.as_nanos()).ok());
-        (checked.is_right, nanos)
+        let (is_checked, is_checked_in_full) = (checked.is_right, checked.is_right && checked.is_full);
+        Run { is_checked, is_checked_in_full, checked_at: nanos, ..Run::default() }
     }
 }
 
@@ -471,7 +473,7 @@ fn prepare(arguments: &RunArguments, name: &OsStr, rest: &[OsString]) -> Result<
     }
     let simulation = arguments.simulated.map(sim::environment).transpose()?.unwrap_or_default();
     command.envs(simulation.iter().map(|(name, value)| (name, value)));
-    let (is_checked, checked_at) = arguments.check_gpus(&simulation);
+    let checked = arguments.check_gpus(&simulation);
     command.envs(arguments.settings.iter().map(|(name, value)| (name, value)));
     let is_any_denied = name_denied(&mut command, &arguments.denied(), &simulation);
     arguments.switch_nccl(&mut command, is_any_denied);
@@ -506,7 +508,8 @@ fn prepare(arguments: &RunArguments, name: &OsStr, rest: &[OsString]) -> Result<
         complain(format_args!("warning: {} {}", file.display(), hindrance.text()));
     }
     let run = Run::new(arguments.command.iter().map(|word| word.to_string_lossy().into_owned()).collect());
-    let run = Run { is_checked, checked_at, ..run };
+    let Run { is_checked, is_checked_in_full, checked_at, .. } = checked;
+    let run = Run { is_checked, is_checked_in_full, checked_at, ..run };
     // Inside another run its processes are of that.
     if std::env::var_os(job::RUN).is_none() {
         command.env(job::RUN, &run.id);

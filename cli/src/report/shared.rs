@@ -117,7 +117,9 @@ pub(super) fn freed(report: &Report) -> Option<Sentence> {
 
 /// The sentence about memory that is kept open although its owner has freed it.
 pub(super) fn never_closed(report: &Report) -> Option<Sentence> {
-    let files: Vec<&File> = report.processes().filter(|file| file.never_closed.0 > 0).collect();
+    // A trace that is full may lack that it was closed, and who runs may still close it.
+    let is_known = |file: &&File| file.dropped == 0 && file.is_whole && !file.running && !file.may_run;
+    let files: Vec<&File> = report.processes().filter(is_known).filter(|file| file.never_closed.0 > 0).collect();
     let who = match files[..] {
         [] => return None,
         [file] => report.name(file),

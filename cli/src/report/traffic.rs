@@ -188,8 +188,7 @@ fn direct_only(report: &Report, direct: u64, staged: &[Staged], more: Option<Str
 
 /// That the check before the start was of copies, where the program enables access itself: its kernels may use that, as copies do not.
 fn of_kernels(report: &Report) -> &'static str {
-    let is_full = |file: &File| file.variables.get("P2PSHIM_VERIFY").is_some_and(|value| value == "full");
-    let is_quick = is_checked(report) && !report.processes().any(is_full);
+    let is_quick = is_checked(report) && !report.runs.iter().any(|run| run.is_checked_in_full);
     if is_quick && enables_itself(report) { " The check did not test loads and stores of kernels." } else { "" }
 }
 

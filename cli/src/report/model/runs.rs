@@ -69,6 +69,9 @@ pub(crate) struct Run {
     /// Whether the GPUs of all its processes were found to be right before it began.
     #[serde(skip)]
     pub(crate) is_checked: bool,
+    /// And that kernels' accesses were among it.
+    #[serde(skip)]
+    pub(crate) is_checked_in_full: bool,
     /// The earliest time of that, if it was not just before.
     #[serde(skip)]
     pub(crate) checked_at: Option<u64>,
