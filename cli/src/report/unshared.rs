@@ -128,8 +128,10 @@ pub(super) fn sentence(report: &Report) -> Option<Sentence> {
     // Fabric handles alone are of interest if a program has ended badly, and nothing else has failed.
     let has_failed = |run: &Run| run.end.signal.is_some() || run.end.code.is_some_and(|code| code != 0);
     let are_all = report.errors.is_empty() && report.failures.is_empty() && report.runs.iter().any(has_failed);
-    let is_told = |row: &&Unshared| !is_only_listed(row) || (are_all && row.code != 0);
-    let rows: Vec<&Unshared> = report.unshared.iter().filter(is_told).collect();
+    let mut rows: Vec<&Unshared> = report.unshared.iter().filter(|row| !is_only_listed(row)).collect();
+    if rows.is_empty() && are_all {
+        rows.extend(report.unshared.iter().filter(|row| row.code != 0));
+    }
     let remedy = rows.first()?.remedy;
     let all: u64 = rows.iter().map(|row| row.count).sum();
     let mut told: Vec<String> = (rows.iter().take(NAMED))
@@ -237,6 +239,20 @@ mod tests {
              6 calls); the memory is of a GPU that the process does not see (cuIpcOpenMemHandle, 2 calls)."
         );
         assert_eq!(sentence.more.as_deref(), Some(ALLOCATE));
+    }
+
+    #[test]
+    fn unshared_fabric_handles_are_a_sentence_if_a_program_ended_badly_and_nothing_else_failed() {
+        let ended = |failures: &[(&str, i32, &str, u32)], code| {
+            let end = crate::report::model::End { code: Some(code), ..Default::default() };
+            let report = Report { runs: vec![Run { end, ..Run::default() }], ..report_of(failures) };
+            sentence(&report).map(|sentence| sentence.text)
+        };
+        let fabric = ("cuMemCreate", 801, "fabric", 1);
+        assert!(ended(&[fabric], 1).is_some_and(|text| text.contains("there are no fabric handles here")));
+        assert_eq!(ended(&[fabric], 0), None);
+        let text = ended(&[fabric, ("cuIpcOpenMemHandle", 217, "", 1)], 1);
+        assert!(text.is_some_and(|text| text.starts_with("2 calls to share")), "each of two processes made one");
     }
 
     #[test]
