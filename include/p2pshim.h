@@ -308,6 +308,16 @@ typedef struct {
 const char *p2pshim_path_name(int path);
 
 /**
+ * The name of what verifying a path has shown.
+ *
+ * Thread-safety: any thread, at any time, in signal handlers too.
+ *
+ * @param verification A p2pshim_verification_t; any number is accepted.
+ * @return A text such as "passed"; empty for P2PSHIM_VERIFICATION_NONE and for numbers that are none.
+ */
+const char *p2pshim_verification_name(int verification);
+
+/**
  * Returns the state of a device's access to the memory of another: whether it is possible, who has enabled it, whether it is
  * verified or blocked, and which path copies take. Before the first intercepted call only the first is known. In a process
  * without CUDA's driver the state is that of HIP, if a copy between the two was seen.

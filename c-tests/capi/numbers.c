@@ -95,6 +95,10 @@ static void check_names(void)
 {
     REQUIRE(strcmp(API(path_name)(P2PSHIM_PATH_DIRECT), "direct") == 0);
     REQUIRE(strcmp(API(path_name)(P2PSHIM_PATH_MAPPED_ON_USE), "mapped on first use") == 0);
+    REQUIRE(strcmp(API(verification_name)(P2PSHIM_VERIFICATION_PASSED), "passed") == 0);
+    REQUIRE(strcmp(API(verification_name)(P2PSHIM_VERIFICATION_SLOWER), "slower") == 0);
+    REQUIRE(strcmp(API(verification_name)(P2PSHIM_VERIFICATION_NONE), "") == 0);
+    REQUIRE(strcmp(API(verification_name)(5), "") == 0 && strcmp(API(verification_name)(-1), "") == 0);
     static const int none[] = {P2PSHIM_PATH_NONE, -1, P2PSHIM_PATH_MAPPED_ON_USE + 1, 1 << 30};
     for (size_t i = 0; i < sizeof none / sizeof *none; i++)
         REQUIRE(*API(path_name)(none[i]) == 0);

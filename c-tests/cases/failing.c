@@ -1,9 +1,16 @@
-/* build: cudart13 driver; run: failing on sim
+/* build: cudart13 driver; run: failing [asks | hops | opens DEVICE closes|keeps] on sim
  * Calls that may fail, and a program that goes on: it enables access, copies from GPU 0 to GPU 1, waits, captures a copy on a stream that a second
  * one joins and does not leave, and waits again, many times. Prints the code of each.
+ * `asks`: asks whether there is a path, and ends if that fails.
+ * `hops`: rank 0 copies from GPU 0 to the host, and rank 1 as much from there to GPU 1.
+ * `opens`: rank 1 opens memory of GPU 0 that rank 0 shares, copies it to its own device, and closes it or keeps it open; then rank 0 frees it.
  */
+#define _GNU_SOURCE
 #include <cuda.h>
 #include <cuda_runtime_api.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "check.h"
 
@@ -22,8 +29,94 @@ static void unjoined(cudaStream_t first, cudaStream_t second, void *to, void *fr
     CHECK(cudaEventDestroy(event));
 }
 
-int main(void)
+/* Rank 1, once rank 0 has sent it a handle: the descriptors are 3 and 4. */
+static int opens(int device, int closes)
 {
+    cudaIpcMemHandle_t handle;
+    void *from, *to;
+    CHECK(cudaSetDevice(device));
+    CHECK(cudaMalloc(&to, BYTES));
+    REQUIRE(read(3, &handle, sizeof handle) == sizeof handle);
+    CHECK(cudaIpcOpenMemHandle(&from, handle, cudaIpcMemLazyEnablePeerAccess));
+    CHECK(cudaMemcpy(to, from, BYTES, cudaMemcpyDefault));
+    CHECK(cudaDeviceSynchronize());
+    if (closes)
+        CHECK(cudaIpcCloseMemHandle(from));
+    REQUIRE(write(4, "x", 1) == 1);
+    /* Until rank 0 has freed it. */
+    REQUIRE(read(3, &handle, 1) == 0);
+    return 0;
+}
+
+static int shares(char **argv)
+{
+    int to[2], back[2];
+    cudaIpcMemHandle_t handle;
+    void *memory;
+    char byte;
+    REQUIRE(pipe(to) == 0 && pipe(back) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+        close(to[1]);
+        int descriptors[2] = {dup(to[0]), dup(back[1])};
+        dup2(descriptors[0], 3);
+        dup2(descriptors[1], 4);
+        for (int other = 5; other < 16; other++)
+            close(other);
+        setenv("RANK", "1", 1);
+        execl(argv[0], argv[0], "opened", argv[2], argv[3], (char *)NULL);
+        _exit(127);
+    }
+    close(to[0]);
+    CHECK(cudaSetDevice(0));
+    CHECK(cudaMalloc(&memory, BYTES));
+    CHECK(cudaIpcGetMemHandle(&handle, memory));
+    REQUIRE(write(to[1], &handle, sizeof handle) == sizeof handle && read(back[0], &byte, 1) == 1);
+    CHECK(cudaFree(memory));
+    close(to[1]);
+    int status;
+    REQUIRE(waitpid(child, &status, 0) == child && status == 0);
+    return 0;
+}
+
+/* Copies to the host, or from there. */
+static int copies(int device, enum cudaMemcpyKind kind)
+{
+    static char host[BYTES];
+    void *memory;
+    CHECK(cudaSetDevice(device));
+    CHECK(cudaMalloc(&memory, BYTES));
+    if (kind == cudaMemcpyDeviceToHost)
+        CHECK(cudaMemcpy(host, memory, BYTES, kind));
+    else
+        CHECK(cudaMemcpy(memory, host, BYTES, kind));
+    return 0;
+}
+
+static int hops(char *program)
+{
+    int status;
+    pid_t child = fork();
+    if (child == 0) {
+        setenv("RANK", "1", 1);
+        execl(program, program, "hopped", (char *)NULL);
+        _exit(127);
+    }
+    REQUIRE(waitpid(child, &status, 0) == child && status == 0);
+    return copies(0, cudaMemcpyDeviceToHost);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 2 && strcmp(argv[1], "asks") != 0)
+        return strcmp(argv[1], "hops") == 0 ? hops(argv[0]) : copies(1, cudaMemcpyHostToDevice);
+    if (argc == 4) {
+        int is_rank_1 = strcmp(argv[1], "opened") == 0;
+        return is_rank_1 ? opens(atoi(argv[2]), strcmp(argv[3], "closes") == 0) : shares(argv);
+    }
+    int can;
+    if (argc == 2)
+        return cudaDeviceCanAccessPeer(&can, 0, 1) != cudaSuccess;
     void *from, *to;
     cudaStream_t first, second;
     CHECK(cudaSetDevice(1));

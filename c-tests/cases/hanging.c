@@ -1,9 +1,10 @@
-/* build: 12; run: hanging STOPS|event|context|copy|free|idle|spawns FOLDER on sim gpu
+/* build: 12; run: hanging STOPS|event|context|copy|free|idle|spawns|barrierN FOLDER on sim gpu
  * Programs that hang until FOLDER/go is there, for tests/it/hang.rs.
  *
  *   STOPS    a rank of a job: all wait for their stream, in which something waits for the others; rank STOPS does not come that far
  *   event    waits for an event, others for the context, in a synchronous copy, or for memory to be freed
  *   idle     makes no further call
+ *   barrierN rank N waits for its stream; all others make no further call, as in a barrier of the host
  *   spawns   starts a program that waits for its stream, then one that makes no further call, and waits for both
  */
 #define _GNU_SOURCE
@@ -52,7 +53,8 @@ int main(int argc, char **argv)
     for (int i = 0; i < 3; i++)
         CHECK(cudaMemcpyPeerAsync(memory[1], 1, memory[0], 0, BYTES, stream));
     CHECK(cudaStreamSynchronize(stream));
-    if (strcmp(what, "idle") == 0 || (rank && strcmp(rank, what) == 0)) {
+    int is_at_barrier = rank && strncmp(what, "barrier", 7) == 0 && strcmp(rank, what + 7) != 0;
+    if (strcmp(what, "idle") == 0 || is_at_barrier || (rank && strcmp(rank, what) == 0)) {
         wait_for_go(NULL);
         return 0;
     }

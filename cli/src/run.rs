@@ -103,14 +103,24 @@ pub(crate) struct RunArguments {
 impl RunArguments {
     /// The shim's options as the program will have them. The shim warns of what cannot be used of them.
     fn config(&self) -> Config {
+        self.read_config().0
+    }
+
+    fn read_config(&self) -> (Config, Vec<String>) {
         let given = |name: &OsString| self.settings.iter().any(|(own, _)| own == name);
         let others = std::env::vars_os().filter(|(name, _)| !given(name));
-        Config::read(others.chain(self.settings.iter().cloned())).0
+        Config::read(others.chain(self.settings.iter().cloned()))
+    }
+
+    /// Why the program is not started: a pair that is to be kept off would be used.
+    fn refusal(&self) -> Option<String> {
+        let (config, warnings) = self.read_config();
+        warnings.into_iter().find(|warning| config.on && warning.starts_with(&format!("{}=", deny::DENY)))
     }
 
     /// Variables for NCCL, and why it gets them: it asks NVML about peer access where each process sees one GPU.
-    fn switches_of_nccl(&self) -> Vec<Switch> {
-        let Config { on, access, denied, verify, broken, .. } = self.config();
+    fn switches_of_nccl(&self, is_any_denied: bool) -> Vec<Switch> {
+        let Config { on, access, verify, broken, .. } = self.config();
         let switch = |name, value, why, is_chosen| Switch { name, value, why, is_chosen };
         let disable =
             |why: String, is_chosen| switch(NCCL_P2P_DISABLE, "1", format!("{why}; NCCL may not ask CUDA"), is_chosen);
@@ -118,7 +128,7 @@ impl RunArguments {
         match () {
             () if !on => Vec::new(),
             () if access == Access::Off => hides("P2PSHIM_ACCESS=off"),
-            () if !denied.is_empty() => hides("P2PSHIM_DENY"),
+            () if is_any_denied => hides("P2PSHIM_DENY"),
             () if verify == Verify::Off || access != Access::Auto && broken != Broken::Refuse => Vec::new(),
             () => {
                 let said = doctor::for_nccl(self.simulated.is_some());
@@ -130,8 +140,8 @@ impl RunArguments {
     }
 
     /// Sets variables for NCCL. A user's own value stays, and is warned about if it leaves on what is broken.
-    fn switch_nccl(&self, command: &mut Command) {
-        for Switch { name, value, why, is_chosen } in self.switches_of_nccl() {
+    fn switch_nccl(&self, command: &mut Command, is_any_denied: bool) {
+        for Switch { name, value, why, is_chosen } in self.switches_of_nccl(is_any_denied) {
             match std::env::var_os(name) {
                 None => {
                     command.env(name, value);
@@ -166,18 +176,20 @@ impl RunArguments {
         }
     }
 
-    /// Checks the GPUs, and says how that came out; returns whether all were found to be right, and the time if that was earlier.
-    fn check_gpus(&self, simulation: &[(OsString, OsString)]) -> (bool, Option<u64>) {
+    /// Checks the GPUs, and says how that came out; returns the run with what is to be kept of that: whether all were found to be right, of kernels
+    /// too, and the time if that was earlier.
+    fn check_gpus(&self, simulation: &[(OsString, OsString)]) -> Run {
         let checked = self.check().map_or(Ok(None), |check| doctor::check(simulation, self.simulated, check));
         let checked = checked.unwrap_or_else(|why| {
             complain(format_args!("GPUs are not checked: {why}; pairs are verified at their first use"));
             None
         });
-        let Some(checked) = checked else { return (false, None) };
+        let Some(checked) = checked else { return Run::default() };
         checked.line.filter(|_| !(self.quiet && checked.is_right)).into_iter().for_each(complain);
         let since = |time: SystemTime| time.duration_since(SystemTime::UNIX_EPOCH).ok();
         let nanos = checked.earlier.and_then(since).and_then(|since| u64::try_from(since.as_nanos()).ok());
-        (checked.is_right, nanos)
+        let (is_checked, is_checked_in_full) = (checked.is_right, checked.is_right && checked.is_full);
+        Run { is_checked, is_checked_in_full, checked_at: nanos, ..Run::default() }
     }
 }
 
@@ -428,8 +440,28 @@ struct Prepared {
     hindrance: Option<String>,
 }
 
+/// Names denied pairs for the program by UUIDs. Returns whether any of them may be there.
+fn name_denied(command: &mut Command, denied: &[Denied], simulation: &[(OsString, OsString)]) -> bool {
+    if !deny::names_ordinals(denied) {
+        return !denied.is_empty();
+    }
+    match doctor::uuids(simulation) {
+        Ok(uuids) => {
+            command.env(deny::DENY, deny::value(denied, &uuids));
+            deny::is_any_there(denied, &uuids)
+        }
+        Err(why) => {
+            complain(format_args!("warning: ordinals of {} stay, and mean those of each process: {why}", deny::DENY));
+            true
+        }
+    }
+}
+
 /// Prepares the program.
 fn prepare(arguments: &RunArguments, name: &OsStr, rest: &[OsString]) -> Result<Prepared, Box<dyn Error>> {
+    if let Some(why) = arguments.refusal() {
+        return Err(format!("the program is not started: {why}").into());
+    }
     let shim = shim::find(arguments.library.as_deref())?;
     shim::check(&shim)?;
     let hindrance = program::find(name, std::env::var_os("PATH")).and_then(|path| program::hindrance(&path));
@@ -441,16 +473,10 @@ fn prepare(arguments: &RunArguments, name: &OsStr, rest: &[OsString]) -> Result<
     }
     let simulation = arguments.simulated.map(sim::environment).transpose()?.unwrap_or_default();
     command.envs(simulation.iter().map(|(name, value)| (name, value)));
-    let (is_checked, checked_at) = arguments.check_gpus(&simulation);
-    arguments.switch_nccl(&mut command);
+    let checked = arguments.check_gpus(&simulation);
     command.envs(arguments.settings.iter().map(|(name, value)| (name, value)));
-    match deny::by_uuid(&arguments.denied(), &simulation) {
-        Ok(value) => command.envs(value.map(|value| (deny::DENY, value))),
-        Err(why) => {
-            complain(format_args!("warning: ordinals of {} stay, and mean those of each process: {why}", deny::DENY));
-            &mut command
-        }
-    };
+    let is_any_denied = name_denied(&mut command, &arguments.denied(), &simulation);
+    arguments.switch_nccl(&mut command, is_any_denied);
     let asked = arguments.settings.iter().find(|(name, _)| name == TRACE).map(|(_, value)| PathBuf::from(value));
     if let Some(folder) = &asked {
         // The shim would make the last part of the path only, and continue without.
@@ -482,7 +508,8 @@ fn prepare(arguments: &RunArguments, name: &OsStr, rest: &[OsString]) -> Result<
         complain(format_args!("warning: {} {}", file.display(), hindrance.text()));
     }
     let run = Run::new(arguments.command.iter().map(|word| word.to_string_lossy().into_owned()).collect());
-    let run = Run { is_checked, checked_at, ..run };
+    let Run { is_checked, is_checked_in_full, checked_at, .. } = checked;
+    let run = Run { is_checked, is_checked_in_full, checked_at, ..run };
     // Inside another run its processes are of that.
     if std::env::var_os(job::RUN).is_none() {
         command.env(job::RUN, &run.id);

@@ -31,6 +31,9 @@ pub(crate) struct Run {
     /// Whether `p2pshim run` has found all GPUs to be right, just before or since the boot.
     #[serde(default)]
     pub(crate) is_checked: bool,
+    /// Whether that was of kernels' accesses too.
+    #[serde(default)]
+    pub(crate) is_checked_in_full: bool,
     /// When, in nanoseconds since 1970, if not just before.
     #[serde(default)]
     pub(crate) checked_at: Option<u64>,

@@ -103,6 +103,48 @@ fn assert_first(before: Run, after: Run, expected: &str, status: i32) {
 const ONE_RUN_EACH: &str = "One run each: it is not known how much runs differ by themselves. If a folder holds several runs, their spread counts.";
 
 #[test]
+fn setting_that_differs_comes_first_and_names_of_rows_are_whole() {
+    let folders = [Folder::new("before"), Folder::new("after")];
+    let settings: [&[(NoteKind, &[&str])]; 2] = [
+        &[(NoteKind::Version, &["driver", "12.4"]), (NoteKind::Version, &["runtime", "12"])],
+        &[(NoteKind::Version, &["driver", "13.0"]), (NoteKind::Variable, &["P2PSHIM_ACCESS", "app"])],
+    ];
+    for (folder, notes) in folders.iter().zip(settings) {
+        let mut scene = Scene::named(&folder.0, "a.p2ptrace", 1, "node");
+        scene.gpus(&[("GPU-a", ""), ("GPU-b", "")]);
+        notes.iter().for_each(|(kind, strings)| scene.note(0, *kind, 0, strings));
+        copies(10, 500, DIRECT).iter().for_each(|call| scene.calls(call));
+        scene.finish();
+    }
+    let (text, ..) = compared(&folders[0], &folders[1], &[]);
+    let first = "Not alike: P2PSHIM_ACCESS not set, now app; driver 12.4, now 13.0. No difference above 10 %: ";
+    assert!(text.starts_with(first), "{text}");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_p2pshim"));
+    let narrow = command.arg("compare").args([&folders[0].0, &folders[1].0]).env("COLUMNS", "80").output().unwrap();
+    let narrow = String::from_utf8(narrow.stdout).unwrap();
+    assert!(narrow.contains("\n  bytes staged after that  ") && narrow.contains("\n  GPU 0 > GPU 1  "), "{narrow}");
+    assert!(narrow.lines().all(|line| line.chars().count() <= 80), "{narrow}");
+}
+
+#[test]
+fn copies_by_hand_beside_others_are_no_new_path_of_these() {
+    let write = |folder: &Folder, by_hand: u64| {
+        let mut scene = Scene::named(&folder.0, "a.p2ptrace", 1, "node");
+        scene.gpus(&[("GPU-a", ""), ("GPU-b", "")]);
+        copies(5, 500, DIRECT).iter().for_each(|call| scene.calls(call));
+        (0..by_hand).for_each(|number| scene.by_hand(1000 * MS + number * 10 * MS, [5, 5]));
+        scene.finish();
+    };
+    let said = |before: u64, after: u64| {
+        let folders = [Folder::new("before"), Folder::new("after")];
+        write(&folders[0], before);
+        write(&folders[1], after);
+        compared(&folders[0], &folders[1], &[]).0
+    };
+    assert!(!said(4, 6).contains("by hand through the host"), "{}", said(4, 6));
+}
+
+#[test]
 fn same_runs_are_the_same() {
     let one = || run(copies(100, 500, DIRECT));
     let text = format!("No difference above 10 %: calls that copy took 50.0 ms, now 50.0 ms.\n{ONE_RUN_EACH}");

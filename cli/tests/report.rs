@@ -235,16 +235,16 @@ fn lines_of_python_are_shown_with_how_many_calls_were_looked_at() {
     let expected = "
 Lines of Python that copy
   GPU 0 > GPU 1: 10 from libframework.so+0x234
-      train.py:88 in step (4 of 10 looked at)
-      train.py:12 in Net.forward (1 of 10 looked at)
+      train.py:88 in step (4 of 10 looked at, 16.4 kB in 5.2us)
+      train.py:12 in Net.forward (1 of 10 looked at, 4.1 kB in 1.3us)
 ";
     assert!(text.contains(expected), "{text}");
     assert!(text.contains("\n      at train.py:12 in Net.forward, libframework.so+0x234\n"), "{text}");
     assert!(!text.contains("GPU 1 > GPU 0: 1 from"), "{text}");
     let json = json_of(&folder);
     let sites = serde_json::json!([{"site": "libframework.so+0x234", "calls": 10, "lines": [
-        {"file": "/home/u/train.py", "line": 88, "function": "step", "calls": 4},
-        {"file": "/home/u/train.py", "line": 12, "function": "Net.forward", "calls": 1},
+        {"file": "/home/u/train.py", "line": 88, "function": "step", "calls": 4, "bytes": 16384, "host_ns": 5200},
+        {"file": "/home/u/train.py", "line": 12, "function": "Net.forward", "calls": 1, "bytes": 4096, "host_ns": 1300},
     ], "callers": []}]);
     assert_eq!(json["pairs"][0]["sites"], sites);
     let line = serde_json::json!({"file": "/home/u/train.py", "line": 12, "function": "Net.forward"});
@@ -253,7 +253,7 @@ Lines of Python that copy
     assert_eq!(calls.matches(" at train.py:88 in step, libframework.so+0x234\n").count(), 4, "{calls}");
     assert_eq!(calls.matches(" at libframework.so+0x234\n").count(), 6, "{calls}");
     let csv = report_of(&folder, &["--csv"]);
-    let lines = "/home/u/train.py:88 in step (4 of 10); /home/u/train.py:12 in Net.forward (1 of 10)";
+    let lines = "/home/u/train.py:88 in step (4 of 10: 16384 B in 5200 ns); /home/u/train.py:12 in Net.forward (1 of 10: 4096 B in 1300 ns)";
     assert!(csv.contains(&format!(",probably NVLink,{lines},,0\n")), "{csv}");
     let events = checked_events(&report_of(&folder, &["--perfetto", "-"]));
     let found = events.iter().filter(|event| event["args"]["python"] == "/home/u/train.py:88 in step").count();

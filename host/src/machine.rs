@@ -117,6 +117,8 @@ const HOSTS: [(&str, &str); 10] = [
     ("", "allow peer-to-peer between devices (IOMMU, ACS)"),
 ];
 const OF_QEMU: &str = "give each GPU x-nv-gpudirect-clique=0 (vfio-pci), and switch ACS off above them";
+const OF_QEMU_WITH_PATH: &str = "switch ACS off above them, and have both below one PCI host bridge; or else to take x-nv-gpudirect-clique \
+                                 away, which is probably set, as the driver offers a path: without it there is none";
 const OF_NVLINK: &str = "provide GPUs that NVLink joins: by PCI none is known to work there";
 
 /// An obstacle between two GPUs, and the words for it.
@@ -232,10 +234,15 @@ impl Machine {
         }
         match self.obstacle(pair) {
             Some(Obstacle::Hypervisor(name)) => {
+                let remedy = match self.host_remedy() {
+                    // Without the option the driver offers no path, unless it was changed.
+                    Some((_, OF_QEMU)) => OF_QEMU_WITH_PATH,
+                    Some((_, remedy)) => remedy,
+                    None => "enable it",
+                };
                 return format!(
                     "this is a virtual machine ({name}): the host's IOMMU or ACS may block peer-to-peer between the GPUs. Ask \
-                     the host's administrator to {}; nothing inside the virtual machine can change it",
-                    self.host_remedy().map_or("enable it", |(_, remedy)| remedy)
+                     the host's administrator to {remedy}; nothing inside the virtual machine can change it"
                 );
             }
             Some(Obstacle::Translation(what)) => {

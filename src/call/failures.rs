@@ -1,5 +1,5 @@
 //! Calls that have no record, or copy with the host, and fail: a note in the trace says which, with which code, from where, and which GPU's context was current. So the
-//! report knows of a context that is lost.
+//! report knows of a context that is lost. Calls about peer access are noted if their code is forgiven.
 
 use p2pshim_trace::NoteKind;
 

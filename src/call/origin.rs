@@ -105,11 +105,11 @@ pub(super) fn of_untraced(caller: Caller, function: Function, are_spared: bool) 
     if are(Stacks::Off) || thread.held.get().has_handler() || !os::has_room() {
         return None;
     }
-    let line = line();
+    let lines = lines();
     let is_inner = caller.has_looked_up(function) && thread.enclosing(caller.stack()).is_none();
-    let are_wanted = is_inner && !(are_spared && line.is_some());
+    let are_wanted = is_inner && (!are_spared || lines.is_empty());
     let callers = if are_wanted { stack::callers(caller.stack()) } else { Vec::new() };
-    let origin = Origin { line, callers }.known()?;
+    let origin = Origin { lines, callers }.known()?;
     trace::file()?.site_with(caller.program_address() as usize, &origin)
 }
 
@@ -126,7 +126,7 @@ fn find(call: &Call<'_>, record: Option<OpenRecord>) -> Option<Origin> {
 #[inline(never)]
 fn look_for(call: &Call<'_>, record: Option<OpenRecord>) -> Option<Origin> {
     let callers = if wants_callers(call) { stack::callers(call.caller.stack()) } else { Vec::new() };
-    let origin = Origin { line: line(), callers }.known()?;
+    let origin = Origin { lines: lines(), callers }.known()?;
     if let (Some(record), Some(trace)) = (record, trace::file())
         && let Some(place) = trace.site_with(call.caller.return_address() as usize, &origin)
     {
@@ -135,16 +135,16 @@ fn look_for(call: &Call<'_>, record: Option<OpenRecord>) -> Option<Origin> {
     Some(origin)
 }
 
-/// The line of Python that the thread is at. Whether there is a Python is found out at the first copy between devices.
-fn line() -> Option<Line> {
+/// The lines of Python that the thread is at. Whether there is a Python is found out at the first copy between devices.
+fn lines() -> Vec<Line> {
     if !mode::MAY_BE_PYTHON.load(Relaxed) {
-        return None;
+        return Vec::new();
     }
     if !python::search() {
         mode::MAY_BE_PYTHON.store(false, Relaxed);
-        return None;
+        return Vec::new();
     }
-    python::line()
+    python::lines()
 }
 
 #[cfg(test)]

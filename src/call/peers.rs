@@ -43,7 +43,7 @@ fn unfinished_copy(call: &Call<'_>) -> Option<([u8; 2], usize)> {
     VALIDATE.unfinished(&RealDriver, [device, peer])
 }
 
-/// The code that the program gets for the driver's.
+/// The code that the program gets for the driver's, unless it is forgiven.
 #[inline(never)]
 pub(super) fn revise(call: &Call<'_>, decision: &Decision, ret: Code) -> Code {
     let harmless = if let How::Harmless(enable) = decision.how { Some(enable) } else { None };

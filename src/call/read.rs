@@ -415,7 +415,7 @@ pub(crate) fn pair(request: &Request<'_>) -> Option<(i32, i32)> {
 
 /// Where a call came from, by its return address, and the line of Python, if that is known.
 pub(crate) fn call_site(return_address: *const c_void, origin: Option<Origin>) -> Option<CallSite> {
-    let Origin { line, callers } = origin.unwrap_or_default();
+    let Origin { lines, callers } = origin.unwrap_or_default();
     let mut places = vec![place(return_address as usize)?];
     places.extend(callers.into_iter().map_while(place));
     // Of a shared runtime it is sure where it ends.
@@ -423,7 +423,7 @@ pub(crate) fn call_site(return_address: *const c_void, origin: Option<Origin>) -
         Some(0) | None => {}
         Some(outside) => places = places.drain(outside..).take(1).collect(),
     }
-    Some(CallSite { places, line })
+    Some(CallSite { places, line: lines.into_iter().next() })
 }
 
 /// The name of a place in the code.

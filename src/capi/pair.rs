@@ -137,6 +137,19 @@ pub extern "C" fn p2pshim_path_name(path: c_int) -> *const c_char {
     name.map_or(c"".as_ptr(), |name| name.as_ptr())
 }
 
+/// The name of what verifying a path has shown.
+///
+/// Thread-safety: any thread, at any time, in signal handlers too.
+///
+/// @param verification A p2pshim_verification_t; any number is accepted.
+/// @return A text such as "passed"; empty for P2PSHIM_VERIFICATION_NONE and for numbers that are none.
+#[unsafe(no_mangle)]
+pub extern "C" fn p2pshim_verification_name(verification: c_int) -> *const c_char {
+    const NAMES: [&CStr; 4] = [c"passed", c"no path", c"failed", c"slower"];
+    let name = usize::try_from(verification).ok().and_then(|number| NAMES.get(number.checked_sub(1)?));
+    name.map_or(c"".as_ptr(), |name| name.as_ptr())
+}
+
 /// Returns the state of a device's access to the memory of another: whether it is possible, who has enabled it, whether it is
 /// verified or blocked, and which path copies take. Before the first intercepted call only the first is known. In a process
 /// without CUDA's driver the state is that of HIP, if a copy between the two was seen.

@@ -5,8 +5,8 @@ use std::fmt::{self, Display, Formatter};
 /// Where a call comes from, as far as it was found out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Origin {
-    /// Where the Python program was, if it is one.
-    pub(crate) line: Option<Line>,
+    /// Where the Python program was, if it is one; then where in other files the call came from, innermost first.
+    pub(crate) lines: Vec<Line>,
     /// Where the functions continue that enclose the one that made the call, innermost first.
     pub(crate) callers: Vec<usize>,
 }
@@ -19,8 +19,8 @@ impl Origin {
 
     /// As `key=value`, for a trace.
     pub(crate) fn described(&self) -> impl Iterator<Item = String> {
-        let line = self.line.iter().flat_map(|Line { file, number, function }| {
-            [format!("python={file}"), format!("line={number}"), format!("function={function}")]
+        let line = self.lines.iter().zip(["", "2", "3"]).flat_map(|(Line { file, number, function }, nth)| {
+            [format!("python{nth}={file}"), format!("line{nth}={number}"), format!("function{nth}={function}")]
         });
         let callers: Vec<String> = self.callers.iter().map(|caller| format!("{caller:x}")).collect();
         line.chain((!callers.is_empty()).then(|| format!("callers={}", callers.join(" "))))

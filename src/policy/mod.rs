@@ -10,6 +10,7 @@ pub(crate) mod batches;
 pub(crate) mod capture;
 pub(crate) mod driver;
 pub(crate) mod ended;
+pub(crate) mod forgive;
 pub(crate) mod graph;
 pub(crate) mod hip;
 pub(crate) mod order;
@@ -62,6 +63,7 @@ pub(crate) static WAITS: Waits = Waits::new();
 /// Takes over the options, before the first decision and whenever they have changed.
 pub(crate) fn configure(config: &Config) {
     capture::configure(config.rewrites_captured);
+    forgive::configure(config.forgiven);
     ACCESS.configure(config);
     HIP.configure(config);
     READBACK.configure(config);

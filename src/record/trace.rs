@@ -271,7 +271,7 @@ impl Trace {
         self.note(NoteKind::Host, 0, &[host, &boot, &namespace, &start].map(str::as_bytes));
         self.note(NoteKind::Version, 0, &[b"p2pshim", env!("CARGO_PKG_VERSION").as_bytes()]);
         let ours = os::environment(config::PREFIX);
-        let of_job = job::RANKS.iter().chain(job::SIZES).chain(job::OTHERS);
+        let of_job = job::RANKS.iter().chain(job::HERE).chain(job::SIZES).chain(job::OTHERS);
         let ranks = of_job.filter_map(|&name| Some((OsString::from(name), os::variable(name)?)));
         let variables: Vec<(OsString, OsString)> = ours.chain(ranks).collect();
         for (name, value) in variables {

@@ -434,7 +434,7 @@ def others(t):
     t.equal("all_direct: nothing was staged, and the legend has no colour for it", t.texts("#timeline .legend"), ["direct"])
     t.equal("all_direct: good news are green", b.js("document.querySelector('#verdict .tag').className"), "tag good")
     t.equal("all_direct: lines of Python are listed, the most seen first", t.texts("#lines tbody tr:first-child td"),
-            ["train.py:88 in Trainer.step", "GPU 0 > GPU 1", "9", "512", "libtorch_cuda.so+0x1f04c2"])
+            ["train.py:88 in Trainer.step < main.py:5 in main", "GPU 0 > GPU 1", "9", "512", "9.0 MB", "12 µs", "libtorch_cuda.so+0x1f04c2"])
     t.equal("all_direct: with their files", b.js("document.querySelector('#lines tbody span').title"), "/home/u/train.py")
     t.equal("all_direct: what calls a static runtime is listed", t.texts("#callers tbody tr:first-child td"),
             ["app+0x3021 main (app.c:12)", "GPU 0 > GPU 1", "11", "512", "libtorch_cuda.so+0x1f04c2"])

@@ -304,8 +304,9 @@ def wrong():
 def all_direct():
     """One pair, and nothing wrong: a program with Python."""
     size = 42_949_672_960
-    lines = [{"file": "/home/u/train.py", "line": 88, "function": "Trainer.step", "calls": 9},
-             {"file": "/home/u/model.py", "line": 12, "function": "forward", "calls": 2}]
+    lines = [{"file": "/home/u/train.py", "line": 88, "function": "Trainer.step", "calls": 9, "bytes": 9_000_000, "host_ns": 12_000,
+              "outer": [{"file": "/home/u/main.py", "line": 5, "function": "main"}]},
+             {"file": "/home/u/model.py", "line": 12, "function": "forward", "calls": 2, "bytes": 2_000_000, "host_ns": 3_000}]
     return {
         "version": 1, "files": [file(0, variables={})], "gpus": [gpu(0), gpu(1)],
         "pairs": [dict(pair(0, 1, path("direct", 512, size, 393.8)), sites=[{"site": "libtorch_cuda.so+0x1f04c2", "calls": 512, "lines": lines,

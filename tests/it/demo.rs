@@ -35,7 +35,7 @@ fn demo_shows_in_25_lines_what_is_gained() {
     }
     // Of the 84 copies of 1 MiB, the first one is staged. A rate of simulated GPUs means nothing.
     let report = shown.split_once("$ p2pshim report runs\n").expect(shown).1;
-    assert!(report.starts_with("  87.0 MB "), "{shown}");
+    assert!(report.starts_with("  p2pshim enabled a pair that the program never enables: 87.0 MB "), "{shown}");
     for row in ["  GPU 0 > GPU 1      83  87.0 MB  direct\n", "1   1.0 MB  staged: "] {
         assert!(report.contains(row), "{row}: {shown}");
     }

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::support::{Program, command, scratch};
+use crate::support::{Program, command, path, scratch};
 
 /// Runs a program whose driver fails in this way. Returns the sentences of its report, and the calls without a record that have failed.
 fn reported(fault: &str) -> (Vec<String>, Value) {
@@ -66,4 +66,102 @@ fn failure_of_a_capture_is_told_and_calls_that_go_on_failing_are_noted_now_and_t
     // The first, 2nd, 4th, … 64th.
     assert_eq!((of("cuStreamEndCapture"), of("cudaDeviceSynchronize")), (1, 7), "{failures:#}");
     assert_eq!(failures[0]["code"], 904);
+}
+
+/// The report's first line of a program that `p2pshim run` runs, all of the report, and what the program printed.
+fn first_line(options: &[&str], (case, args): (&str, &[&str]), env: &[(&str, &str)]) -> (String, String, String) {
+    let mut run = Command::new(command());
+    run.args(["run", "--sim", "2", "--log", "off"]).args(options).arg(path("target/c-tests").join(case)).args(args);
+    let cache = scratch("cache");
+    run.envs(env.iter().copied()).env("XDG_CACHE_HOME", &cache);
+    let output = run.output().unwrap();
+    let _ = fs::remove_dir_all(cache);
+    let [said, printed] = [output.stderr, output.stdout].map(|text| String::from_utf8(text).unwrap());
+    let first = said.lines().find(|line| !line.starts_with("p2pshim: ")).unwrap_or_default().to_owned();
+    (first, said, printed)
+}
+
+const FATAL: (&str, &[&str]) = ("treats_704_as_fatal-12", &["fatal"]);
+
+#[test]
+fn code_of_a_call_that_had_nothing_to_do_comes_first_if_the_program_ends_for_it() {
+    for program in [FATAL, ("treats_704_as_fatal-12", &[])] {
+        let (first, said, _) = first_line(&["--no-check"], program, &[]);
+        let begin = "treats_704_as_fatal-12 ended with exit 1 after cudaDeviceEnablePeerAccess returned 704 (cudaErrorPeerAccessAlreadyEnabled) at ";
+        assert!(first.starts_with(begin) && first.contains("treats_704_as_fatal.c:"), "{said}");
+        assert!(first.ends_with(": access was enabled already."), "{said}");
+    }
+    // A program that has other failures, or ends well, does not begin with it.
+    let lost = [("P2PSIM_FAULT", "code:cuStreamSynchronize:700@1")];
+    assert!(first_line(&["--no-check"], ("failing", &[]), &lost).0.starts_with("A context was lost"));
+}
+
+#[test]
+fn forgiven_codes_are_success_and_told() {
+    for program in [FATAL, ("treats_704_as_fatal-12", &[])] {
+        let (first, said, printed) = first_line(&["--no-check", "--forgive", "704"], program, &[]);
+        assert!(
+            printed.contains("the second library: cudaSuccess") && printed.contains("the copy: cudaSuccess"),
+            "{printed}"
+        );
+        assert!(!printed.contains("failed") && !first.contains("exit"), "{printed} {said}");
+        let told = "The program got success in place of 704, as P2PSHIM_FORGIVE says: first for ";
+        assert!(said.contains(told) && said.contains("These calls had nothing to do."), "{said}");
+    }
+    let (_, said, printed) = first_line(&["--no-check", "--forgive", "705"], FATAL, &[]);
+    assert!(printed.contains("cudaErrorPeerAccessAlreadyEnabled") && !said.contains("got success"), "{printed} {said}");
+    let refused = first_line(&["--forgive", "217"], FATAL, &[]);
+    assert!(refused.1.contains("`217` cannot be forgiven") && refused.2.is_empty(), "{refused:?}");
+}
+
+#[test]
+fn gpus_that_are_not_ready_are_the_first_line() {
+    let fault = [("P2PSIM_FAULT", "code:cuInit:802@1")];
+    let (first, said, _) = first_line(&["--no-check"], ("failing", &["asks"]), &fault);
+    assert!(
+        first.contains(" returned 802 (cudaErrorSystemNotReady) at ") && first.contains("fabric manager"),
+        "{said}"
+    );
+    assert!(!said.contains("Wrong calls"), "{said}");
+}
+
+#[test]
+fn memory_that_is_kept_open_and_ranks_on_one_gpu_are_told() {
+    let rank = [("RANK", "0")];
+    let (first, said, _) = first_line(&["--no-check"], ("failing", &["opens", "1", "keeps"]), &rank);
+    let kept =
+        "rank 1 opened memory of other processes and never closed it: 1 mapping, 1.0 MB, which its owner has freed.";
+    assert!(first.starts_with(kept), "{said}");
+    let (_, said, _) = first_line(&["--no-check"], ("failing", &["opens", "1", "closes"]), &rank);
+    assert!(!said.contains("never closed") && !said.contains("both work on"), "{said}");
+    let (first, said, _) = first_line(&["--no-check"], ("failing", &["opens", "0", "closes"]), &rank);
+    assert!(
+        first.starts_with("rank 1 and rank 0 may both work on GPU 0: memory of the latter was opened there"),
+        "{said}"
+    );
+}
+
+#[test]
+fn hop_between_ranks_and_what_each_copied_with_the_host_are_told() {
+    let (first, said, _) = first_line(&["--no-check"], ("failing", &["hops"]), &[("RANK", "0")]);
+    let hop = "rank 0 copied 1.0 MB to the host, and rank 1 as many bytes from the host: ";
+    assert!(first.starts_with(hop), "{said}");
+    let row = |rank: &str| said.lines().find(|line| line.starts_with(&format!("  {rank}  "))).unwrap_or_default();
+    let words = |rank: &str| {
+        row(rank).split("  ").map(str::trim).filter(|it| !it.is_empty()).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert!(said.contains("  to host  from host  "), "{said}");
+    assert_eq!(words("rank 0")[3..6], ["-", "1.0 MB", "0 B"], "{said}");
+    assert_eq!(words("rank 1")[3..6], ["-", "0 B", "1.0 MB"], "{said}");
+}
+
+#[test]
+fn check_of_copies_says_so_where_kernels_may_use_access() {
+    let untested = "The check did not test loads and stores of kernels.";
+    let (first, said, _) = first_line(&[], ("treats_704_as_fatal-12", &[]), &[]);
+    assert!(first.contains(" returned 704 ") && said.contains(untested), "{said}");
+    let (_, said, _) = first_line(&["--verify", "full"], ("treats_704_as_fatal-12", &[]), &[]);
+    assert!(!said.contains(untested), "{said}");
+    let (_, said, _) = first_line(&["--no-check"], ("treats_704_as_fatal-12", &[]), &[]);
+    assert!(!said.contains(untested), "{said}");
 }

@@ -105,7 +105,7 @@ fn rank_that_stops_before_a_barrier_is_named_first() {
         assert!(lines[0].starts_with("Rank 5 has made no GPU call that p2pshim sees for "), "{lines:#?}");
         assert!(lines[1].ends_with(" …"), "arguments may be secret: {lines:#?}");
         assert!(
-            lines[0].ends_with("; 7 ranks are in GPU calls that do not return. They may wait for that."),
+            lines[0].ends_with("; 7 others are in GPU calls that do not return, and may wait for it."),
             "{lines:#?}"
         );
         for rank in [0, 1, 2, 3, 4, 6, 7] {
@@ -121,6 +121,34 @@ fn rank_that_stops_before_a_barrier_is_named_first() {
     let table = String::from_utf8(p2pshim("ps", &[job.traces()]).stdout).unwrap();
     assert_eq!(table.lines().filter(|line| line.contains("  cudaStreamSynchronize  ")).count(), 7, "{table}");
     assert!(table.lines().filter(|line| line.ends_with("  3.1 MB")).count() == 8, "{table}");
+}
+
+#[test]
+fn rank_in_a_copy_is_what_ranks_in_a_barrier_of_the_host_wait_for() {
+    let job = Job::new("barrier2", 4, 4);
+    let run = job.wait_for(&["idle", "idle", IN_CALL, "idle"]);
+    let (lines, error, status) = hang(&[job.traces()]);
+    assert_eq!((error.as_str(), status), ("", Some(1)), "{lines:#?}");
+    assert!(lines[0].starts_with("Rank 2 has been in cudaStreamSynchronize for ") && lines[0].contains("hanging.c:"));
+    assert!(lines[0].contains("; its last copy (GPU 0 > GPU 1, 1.0 MB, "), "{lines:#?}");
+    assert!(lines[0].ends_with(". 3 others are in no GPU call, and may wait for it."), "{lines:#?}");
+    // One of those at the barrier dies: all of them wait for it.
+    signal("KILL", &pid(&run, 1));
+    job.wait_for(&["idle", "ended", IN_CALL, "idle"]);
+    let first = hang(&[job.traces()]).0[0].clone();
+    let others =
+        "rank 2 is in a GPU call that does not return, and 2 ranks are in no GPU call. They may wait for that.";
+    assert_eq!(first, format!("Rank 1 has ended, by a signal or by `_exit`; {others}"));
+    drop(job);
+    // And where no rank is in a GPU call at all.
+    let job = Job::new("barrier-", 3, 3);
+    let run = job.wait_for(&["idle"; 3]);
+    assert_eq!(hang(&[job.traces()]).0[0], "No process is in a GPU call: nothing tells whether anything hangs.");
+    signal("KILL", &pid(&run, 2));
+    job.wait_for(&["idle", "idle", "ended"]);
+    let (lines, _, status) = hang(&[job.traces()]);
+    let first = "Rank 2 has ended, by a signal or by `_exit`; 2 ranks are in no GPU call. They may wait for that.";
+    assert_eq!((lines[0].as_str(), status), (first, Some(1)));
 }
 
 #[test]
@@ -200,10 +228,15 @@ fn process_that_waits_for_those_it_started_is_not_what_they_wait_for() {
         sleep(Duration::from_millis(20));
     };
     let parents: Vec<u64> = processes.iter().map(|it| parent(it["pid"].as_u64().unwrap())).collect();
-    let missed = processes.iter().find(|it| it["state"] == "idle" && !parents.contains(&it["pid"].as_u64().unwrap()));
+    let other = processes.iter().find(|it| it["state"] == "idle" && !parents.contains(&it["pid"].as_u64().unwrap()));
+    let waits = processes.iter().find(|it| it["state"] == IN_CALL);
     let first = hang(&[job.traces()]).0[0].clone();
-    let begin = format!("Process {} has made no GPU call that p2pshim sees for ", missed.unwrap()["pid"]);
-    assert!(first.starts_with(&begin) && !first.contains("longer than others"), "{first}");
+    // Which of two that differ waits for the other is not known.
+    let [waits, other] = [waits, other].map(|it| it.unwrap()["pid"].as_u64().unwrap());
+    let said = format!(
+        "Process {waits} is in a GPU call that does not return, and process {other} is in no GPU call. Which of them waits for the other is not known."
+    );
+    assert_eq!(first, said);
 }
 
 /// The process that has started this one; source: proc_pid_stat(5).
@@ -216,15 +249,17 @@ fn parent(process: u64) -> u64 {
 fn what_blocks_is_named() {
     for (what, function) in [
         ("event", "cudaEventSynchronize"),
-        ("context", "cudaDeviceSynchronize"),
+        ("context", "cudaDeviceSynchronize, which waits for all work of its device,"),
         ("copy", "cudaMemcpy (1.0 MB, host)"),
-        ("free", "cuMemFree_v2"),
+        ("free", "cuMemFree_v2, which waits for all work of its device, of kernels and callbacks too,"),
     ] {
         let job = Job::new(what, 1, 1);
         job.wait_for(&[IN_CALL]);
         let (lines, error, status) = hang(&[job.traces()]);
         assert_eq!((error.as_str(), status), ("", Some(1)), "{lines:#?}");
-        assert!(lines[0].starts_with("Rank 0 is in a GPU call that does not return, for "), "{lines:#?}");
+        let first = &lines[0];
+        assert!(first.starts_with("Rank 0 is in a GPU call that does not return, for "), "{lines:#?}");
+        assert!(first.contains(&format!(": {function} at ")), "{lines:#?}");
         assert!(lines[2].contains(&format!(") has been in {function} for ")), "{what}: {lines:#?}");
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 
 use crate::support::{Outcome, Program, command, path, scratch};
 use p2pshim_trace::{NoteKind, Record, Trace};
@@ -93,6 +94,55 @@ fn copies(trace: &Trace) -> BTreeMap<u64, Vec<Option<(u32, String)>>> {
 /// Which of some copies were looked at, counted from 1.
 fn numbers<T>(copies: &[Option<T>]) -> Vec<usize> {
     copies.iter().enumerate().filter(|(_, line)| line.is_some()).map(|(index, _)| index + 1).collect()
+}
+
+#[test]
+fn python_lines_of_other_files_that_called_a_helper_are_noted_and_told() {
+    const HELPER: &str = "
+import ctypes
+cuda = ctypes.CDLL('libcudart.so.12')
+
+def allocate(device):
+    pointer = ctypes.c_void_p()
+    cuda.cudaSetDevice(device)
+    cuda.cudaMalloc(ctypes.byref(pointer), ctypes.c_size_t(1 << 20))
+    return pointer
+
+def inner(to, of):
+    cuda.cudaMemcpyPeerAsync(to, 1, of, 0, ctypes.c_size_t(4096), None)
+
+def send(to, of):
+    inner(to, of)
+";
+    const TRAIN: &str = "
+import threading
+import helper
+to, of = helper.allocate(1), helper.allocate(0)
+
+def step():
+    helper.send(to, of)
+
+thread = threading.Thread(target=step)
+thread.start()
+thread.join()
+";
+    let folder = scratch("helper");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("helper.py"), HELPER).unwrap();
+    fs::write(folder.join("train.py"), TRAIN).unwrap();
+    let (_, trace, traces) = traced(&python().arg(folder.join("train.py").to_string_lossy()));
+    let notes: Vec<_> = trace.notes_of(NoteKind::Site).filter(|note| note.value("function") == Some("inner")).collect();
+    let [note] = notes[..] else { panic!("{notes:?}") };
+    let of =
+        |nth: &str| ["python", "line", "function"].map(|key| note.value(&format!("{key}{nth}")).unwrap_or_default());
+    let [file, line, function] = of("2");
+    assert_eq!((file.ends_with("/train.py"), line, function), (true, "7", "step"), "{note:?}");
+    assert_eq!(of("3"), [""; 3], "threading.py is the interpreter's: {note:?}");
+    let report = Command::new(command()).arg("report").arg(&traces).output().unwrap();
+    let report = String::from_utf8(report.stdout).unwrap();
+    assert!(report.contains("helper.py:12 in inner < train.py:7 in step (1 of 1 looked at, 4.1 kB in "), "{report}");
+    fs::remove_dir_all(traces).unwrap();
+    fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]
@@ -199,12 +249,14 @@ fn python_report_names_the_lines() {
     let (program, line) = program(1000);
     let (_, _, folder) = traced(&program);
     let report = Program::new(crate::support::command()).arg("report").arg(folder.to_string_lossy()).plain();
-    let step = format!("      python_lines.py:{} in Trainer.step (12 of 1 010 looked at)\n", line("step"));
+    let step = format!("      python_lines.py:{} in Trainer.step (12 of 1 010 looked at, ", line("step"));
     assert!(report.stdout.contains(&step), "{step}{}", report.stdout);
-    let copy = format!("      python_lines.py:{} in Trainer.copy (4 of 1 010 looked at)\n", line("copy"));
+    let copy = format!("      python_lines.py:{} in Trainer.copy (2 of 1 010 looked at, ", line("copy"));
     assert!(report.stdout.contains(&copy), "{copy}{}", report.stdout);
+    let outer = format!("python_lines.py:{} in Trainer.copy < <string>:1 in <module> < python_lines.py:", line("copy"));
+    assert!(report.stdout.contains(&outer), "{outer}{}", report.stdout);
     assert!(
-        report.stdout.contains(&format!("at python_lines.py:{} in mistake, ", line("mistake"))),
+        report.stdout.contains(&format!("at python_lines.py:{} in mistake\n", line("mistake"))),
         "{}",
         report.stdout
     );

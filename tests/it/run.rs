@@ -54,6 +54,20 @@ fn options_become_the_environment_and_others_stay() {
     assert!(has(&format!("LD_PRELOAD={}", shim().display())), "{}", outcome.stdout);
 }
 
+#[test]
+fn deny_that_is_no_list_of_pairs_starts_nothing_and_absent_pairs_switch_nothing_off_for_nccl() {
+    let bad = program(&["echo", "started"]).env("P2PSHIM_DENY", "0,0-1,x>2").plain();
+    assert_eq!((bad.stdout.as_str(), bad.status.as_str()), ("", "exit status: 125"));
+    let why = "the program is not started: P2PSHIM_DENY=\"0,0-1,x>2\": `0`, `x>2` are no pairs of devices";
+    assert!(said(&bad).contains(why), "{}", said(&bad));
+    let off = program(&["echo", "started"]).env("P2PSHIM_DENY", "x>2").env("P2PSHIM", "off").plain();
+    assert_eq!(off.stdout, "started\n");
+    for (pair, value) in [("0-1", "1\n"), ("0-7", "\n"), ("0-7,1>0", "1\n")] {
+        let nccl = run(&["--sim", "2", "--deny", pair, "sh", "-c", "echo $NCCL_P2P_DISABLE"]);
+        assert_eq!(nccl.stdout, value, "{pair}: {}", said(&nccl));
+    }
+}
+
 /// Which device is which the program may see otherwise than the user: a launcher gives each rank one.
 #[test]
 fn deny_ordinals_become_uuids_before_the_program_starts() {

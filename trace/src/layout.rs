@@ -269,7 +269,7 @@ numbered! {
         /// special about the memory (`mapped`, `pool`, `managed`, `opened`), its handle (`own`, `namespace`, `fabric`), flags or rights (`none`). With code 0 and `inside`: it has succeeded, of an
         /// address inside an allocation.
         Unshared = 25,
-        /// By number of the place: another call without a record that has failed, and the first, second, fourth, … of its function and code: the function,
+        /// By number of the place: another call without a record that has failed, or one about peer access that is forgiven, and the first, second, fourth, … of its function and code: the function,
         /// the code, a runtime's as since 10.1, and its name; the ordinal of the current context's GPU, if that is known.
         Failed = 26,
         /// Two accesses that nothing orders; by 65536 × the number of the place of the first + that of the second. How sure it is (`race`, `possible race`,
@@ -277,7 +277,7 @@ numbered! {
         /// the ordinal of the GPU that has them, if one has.
         Race = 27,
         /// By number: a place in the code that calls were made from, as an address in hexadecimal, then `key=value` (`python`,
-        /// `line`, `function`, `callers`).
+        /// `line`, `function`, with 2 and 3 for lines in other files that called it; `callers`).
         Site = 31,
         /// A piece of code in memory from now on: first address, address after the last, and offset in the file, in
         /// hexadecimal, then the file's name, then `key=value` (`build_id`, in hexadecimal).

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use p2pshim_host::config::PREFIX;
 use p2pshim_trace::{Class, Path as Taken, Why};
 
 use crate::report::model::{Error, File, How, Pair, Report, Run};
@@ -30,6 +31,8 @@ pub(super) struct Facts {
     pub(super) ranks: BTreeMap<String, RankFacts>,
     /// Calls by finding, with its severity.
     pub(super) findings: BTreeMap<String, (String, u64)>,
+    /// Versions, options and machine, by name.
+    pub(super) setting: BTreeMap<String, BTreeSet<String>>,
     /// Failed calls, by function and code.
     pub(super) errors: BTreeMap<String, u64>,
 }
@@ -101,7 +104,13 @@ impl Facts {
         }
         for file in report.processes() {
             facts.add_rank(file);
+            facts.add_setting(file);
         }
+        let names = own().filter_map(|gpu| Some(("GPUs".to_owned(), gpu.name.clone()?)));
+        let hosts = report.hosts().len();
+        let machine =
+            report.hosts().first().filter(|_| hosts == 1).map(|host| ("machine".to_owned(), (*host).to_owned()));
+        names.chain(machine).for_each(|(name, value)| _ = facts.setting.entry(name).or_default().insert(value));
         for finding in &report.findings {
             facts.findings.insert(finding.rule.clone(), (finding.severity.clone(), finding.count));
         }
@@ -110,6 +119,24 @@ impl Facts {
             *facts.errors.entry(format!("{} with {name}", error.function)).or_default() += error.count;
         }
         facts
+    }
+
+    /// Versions, and the options that decide what the library does.
+    fn add_setting(&mut self, file: &File) {
+        /// Options about what is written, and where.
+        const OUTPUT: [&str; 6] = [
+            "P2PSHIM_TRACE",
+            "P2PSHIM_TRACE_LIMIT",
+            "P2PSHIM_LOG",
+            "P2PSHIM_LOG_FILE",
+            "P2PSHIM_SUMMARY",
+            "P2PSHIM_STACKS",
+        ];
+        let options =
+            file.variables.iter().filter(|(name, _)| name.starts_with(PREFIX) && !OUTPUT.contains(&name.as_str()));
+        for (name, value) in file.versions.iter().chain(options) {
+            self.setting.entry(name.clone()).or_default().insert(value.clone());
+        }
     }
 
     fn add_rank(&mut self, file: &File) {

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use p2pshim_host::config::PREFIX;
+
 use super::facts::{Ended, Facts, Key, PairFacts, RankFacts};
 use super::model::{
     Change, Comparison, CountRow, Figure, Judged, PairRow, PairSide, RankRow, RankSide, Side, Spread, VERSION, Verdict,
@@ -130,7 +132,8 @@ pub(super) fn compare(before: &Runs, after: &Runs, threshold: f64, with_argument
         _ => Verdict::Same,
     };
     let (is_other, notes) = judge.notes();
-    let text = words::first(verdict, &changes, &figures, why_not.as_deref(), threshold, is_other);
+    let first = words::first(verdict, &changes, &figures, why_not.as_deref(), threshold, is_other);
+    let text = format!("{}{first}", words::settings(&judge.settings()));
     Comparison {
         version: VERSION,
         verdict,
@@ -382,6 +385,18 @@ impl Judge<'_> {
     fn path(&self, paths: [Option<MainPath>; 2], of: Vec<&Key>, why: Option<&str>) -> Option<(Judged, String)> {
         let [Some(before), Some(after)] = paths else { return None };
         let far = f64::from(before.percent().abs_diff(after.percent())) > self.threshold.min(99.0);
+        // More or fewer copies by hand beside others that are as before are no other path of these.
+        let is_by_hand = [before, after].map(|path| path == MainPath::ByHand);
+        let others = |runs: &Runs| {
+            let of_pair = |key: &Key| runs.pair(key, |pair| Some((pair.direct + pair.staged) as f64));
+            of.iter().filter_map(|key| of_pair(key)).map(|spread| spread.median).sum::<f64>()
+        };
+        if is_by_hand[0] != is_by_hand[1]
+            && others(self.before) > 0.0
+            && self.are_alike(others(self.before), others(self.after))
+        {
+            return None;
+        }
         if before == after || !far && before != MainPath::ByHand && after != MainPath::ByHand {
             return None;
         }
@@ -398,6 +413,23 @@ impl Judge<'_> {
             _ => Judged::Different,
         };
         Some((is, words::main_path(before, after, why.unwrap_or_default())))
+    }
+
+    /// Versions, options and machine where the sides differ: the name, before and now.
+    fn settings(&self) -> Vec<(String, [String; 2])> {
+        let of = |runs: &Runs, name: &String| {
+            let values: BTreeSet<&String> =
+                runs.runs.iter().filter_map(|run| run.setting.get(name)).flatten().collect();
+            values.into_iter().cloned().collect::<Vec<_>>().join(", ")
+        };
+        let runs = || self.before.runs.iter().chain(&self.after.runs);
+        let names: BTreeSet<&String> = runs().flat_map(|run| run.setting.keys()).collect();
+        let both = names.into_iter().map(|name| (name.clone(), [self.before, self.after].map(|side| of(side, name))));
+        // A version that one side does not know need not be another one.
+        let is_known = |(name, values): &(String, [String; 2])| {
+            name.starts_with(PREFIX) || values.iter().all(|value| !value.is_empty())
+        };
+        both.filter(|it| it.1[0] != it.1[1]).filter(is_known).collect()
     }
 
     /// Differences that are neither better nor worse.

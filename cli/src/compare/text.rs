@@ -26,11 +26,13 @@ pub(super) fn write(comparison: &Comparison, style: Style, out: &mut dyn Write) 
         writeln!(out, "\n{}", style.bold(title))?;
         let all = rows.len();
         let names = names.into_iter().map(str::to_owned).collect();
-        let cells: Vec<Vec<String>> = std::iter::once(names).chain(rows.into_iter().take(SHOWN)).collect();
+        let mut cells: Vec<Vec<String>> = std::iter::once(names).chain(rows.into_iter().take(SHOWN)).collect();
         let columns = cells.first().map_or(0, Vec::len);
         let sides: Vec<Side> =
             (0..columns).map(|column| if is_text(column, columns) { Side::Left } else { Side::Right }).collect();
-        for line in table(&cells, &sides, style.width, 0, &[]) {
+        let spare: &[usize] = if columns > 6 { &[5, 6, 1, 2] } else { &[] };
+        fit(&mut cells, style.width);
+        for line in table(&cells, &sides, style.width, columns.saturating_sub(1), spare) {
             writeln!(out, "{line}")?;
         }
         if let Some(more @ 1..) = all.checked_sub(SHOWN) {
@@ -38,6 +40,22 @@ pub(super) fn write(comparison: &Comparison, style: Style, out: &mut dyn Write) 
         }
     }
     Ok(())
+}
+
+/// Shortens what both sides are, such that names of rows are whole: paths and commands lose their beginnings.
+fn fit(cells: &mut [Vec<String>], width: Option<usize>) {
+    const COLUMNS: usize = 4;
+    let wide = |column: usize, cells: &[Vec<String>]| {
+        cells.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or_default()
+    };
+    let Some(width) = width.filter(|_| cells.first().is_some_and(|row| row.len() == COLUMNS)) else { return };
+    let most = (width.saturating_sub(wide(0, cells) + wide(3, cells) + 2 * COLUMNS) / 2).max(8);
+    for cell in cells.iter_mut().flat_map(|row| row.iter_mut().skip(1).take(2)) {
+        let letters = cell.chars().count();
+        if letters > most {
+            *cell = std::iter::once('…').chain(cell.chars().skip(letters - most + 1)).collect();
+        }
+    }
 }
 
 /// Whether a column is text.

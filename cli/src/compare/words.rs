@@ -53,6 +53,19 @@ pub(super) fn first(
     format!("{programs}{text}")
 }
 
+/// The versions, options and machines that differ, before the verdict.
+pub(super) fn settings(differ: &[(String, [String; 2])]) -> String {
+    let name = |name: &str| name.replace('_', " ");
+    let value = |value: &str| if value.is_empty() { "not set".to_owned() } else { value.to_owned() };
+    let one = |(of, [before, after]): &(String, [String; 2])| {
+        let of = if of.starts_with(p2pshim_host::config::PREFIX) { of.clone() } else { name(of) };
+        format!("{of} {}, now {}", value(before), value(after))
+    };
+    let all: Vec<String> = differ.iter().map(one).collect();
+    let all: Vec<&str> = all.iter().map(String::as_str).collect();
+    if all.is_empty() { String::new() } else { format!("Not alike: {}. ", some(&all)) }
+}
+
 /// The sentence that nothing got better or worse, without its end.
 fn same(figures: &[Figure], threshold: f64) -> String {
     let judged = |is: Judged| figures.iter().find(|figure| figure.is == is).and_then(told);

@@ -56,6 +56,8 @@ pub(crate) struct Checked {
     pub(crate) line: Option<String>,
     /// Whether all GPUs were checked, and no data was lost.
     pub(crate) is_right: bool,
+    /// Whether kernels' accesses were checked too.
+    pub(crate) is_full: bool,
     /// The time of an earlier check.
     pub(crate) earlier: Option<SystemTime>,
 }
@@ -88,7 +90,8 @@ pub(crate) fn check(
         let (key, verdict) = [&own, &full].into_iter().find_map(|key| Some((key, cache.get(key)?)))?;
         // Faults that were found since then count too.
         let is_right = verdict.within_process() == Some(Ok(())) && kept::for_nccl(simulated.is_some()).broken.is_none();
-        Some(Checked { line: None, is_right, earlier: cache.time(key) })
+        let is_full = cache.get(&full).is_some();
+        Some(Checked { line: None, is_right, is_full, earlier: cache.time(key) })
     };
     if let done @ Some(_) = places.iter().find_map(done) {
         return Ok(done);
@@ -217,7 +220,7 @@ fn make(
     if is_decided && !kept::own_places(&inventory).iter().map(note).fold(false, |any, one| any | one) {
         return Err(format!("{} cannot be written to", cache.folder().display()));
     }
-    Ok(Some(Checked { line: Some(line), is_right, earlier: None }))
+    Ok(Some(Checked { line: Some(line), is_right, is_full: check == Check::Full, earlier: None }))
 }
 
 /// The pairs whose copies will go through the host, with who stages them faster: those without a path, and those that are not right.

@@ -293,11 +293,14 @@ impl Fleet {
     /// Writes it for people, the machines that stand out first.
     pub(super) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         let count = |rank| self.machines.iter().filter(|machine| machine.rank() == rank).count();
+        let is_to_look_at = |machine: &&Machine| machine.rank() == Rank::Well && !machine.odd.is_empty();
+        let to_look_at = self.machines.iter().filter(is_to_look_at).count();
         let parts = [
             (count(Rank::Unsafe), "UNSAFE"),
             (count(Rank::Nothing), "with nothing tested"),
             (count(Rank::InPart), "not tested in full"),
-            (count(Rank::Well), "well"),
+            (to_look_at, "to look at"),
+            (count(Rank::Well) - to_look_at, "well"),
         ];
         let parts: Vec<String> =
             parts.iter().filter(|(count, _)| *count > 0).map(|(count, word)| format!("{count} {word}")).collect();
@@ -603,7 +606,7 @@ mod tests {
         all.push(machine("odd", 1, 0.0));
         let fleet = fleet(all);
         let expected = [
-            "21 machines: 1 UNSAFE, 1 with nothing tested, 19 well.",
+            "21 machines: 1 UNSAFE, 1 with nothing tested, 5 to look at, 14 well.",
             "",
             "node09  UNSAFE: peer access loses data or hangs on 0>1 (copy engine: lost)",
             "node11  nothing was tested: cuInit answered 100",
@@ -642,7 +645,10 @@ mod tests {
         newer["time"] = json!(11 * DAY);
         for order in [[broken.clone(), newer.clone()], [newer.clone(), broken.clone()]] {
             let text = text(&self::fleet(order.to_vec()));
-            assert!(text.starts_with("1 machine: 1 well.\n\na  an older result of this machine is UNSAFE\n"), "{text}");
+            assert!(
+                text.starts_with("1 machine: 1 to look at.\n\na  an older result of this machine is UNSAFE\n"),
+                "{text}"
+            );
         }
         broken["devices"][0]["uuid"] = json!("GPU-of-another");
         assert_eq!(self::fleet(vec![newer, broken]).status(), 1, "another machine of that name");

@@ -5,12 +5,15 @@ use std::str::FromStr;
 
 use p2pshim_host::nearest::nearest;
 
+use crate::tables;
+
 /// The names, and after an equals sign what may or has to follow.
-const NAMES: [(&str, &str); 8] = [
+const NAMES: [(&str, &str); 9] = [
     ("staged", "[=BYTES]"),
     ("bounce", ""),
     ("hazard", ""),
     ("error", ""),
+    ("finding", "[=ID]"),
     ("unverified", ""),
     ("slow", "=GB/s"),
     ("race", ""),
@@ -25,7 +28,7 @@ pub(crate) struct Condition {
     pub(super) is: What,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) enum What {
     /// More than so many bytes are staged, without the first copies of a pair.
     Staged(u64),
@@ -35,6 +38,8 @@ pub(super) enum What {
     Hazard,
     /// A call fails, or a finding is an error.
     Error,
+    /// There is a finding: of this id, or else any that is no note.
+    Finding(Option<String>),
     /// Copies are direct between GPUs that were not verified, or failed that.
     Unverified,
     /// Large copies of a pair make fewer GB/s.
@@ -68,6 +73,8 @@ impl FromStr for Condition {
                 let rate = rate.filter(|rate: &f64| rate.is_finite() && *rate > 0.0);
                 What::Slow(rate.ok_or("slow needs the GB/s that copies have to make at least, such as slow=20")?)
             }
+            ("finding", None) => What::Finding(None),
+            ("finding", Some(id)) => What::Finding(Some(known_id(id)?)),
             ("bounce", None) => What::Bounce,
             ("hazard", None) => What::Hazard,
             ("error", None) => What::Error,
@@ -81,6 +88,17 @@ impl FromStr for Condition {
         };
         Ok(Self { text: text.to_owned(), is })
     }
+}
+
+/// The id of a finding, as it is written.
+fn known_id(id: &str) -> Result<String, String> {
+    let rules = tables::read().map_err(|error| error.to_string())?.rules;
+    let known = rules.iter().map(|rule| rule.id.as_str());
+    let meant = nearest(id, known.clone()).map(|meant| format!("; did you mean {meant}?")).unwrap_or_default();
+    let found = { known }.find(|known| known.eq_ignore_ascii_case(id));
+    found.map(str::to_owned).ok_or_else(|| {
+        format!("{id:?} is no finding{meant} `p2pshim explain` lists them").replace("finding `", "finding. `")
+    })
 }
 
 fn unknown(name: &str) -> String {
@@ -123,6 +141,8 @@ mod tests {
             ("bounce", What::Bounce),
             ("hazard", What::Hazard),
             ("error", What::Error),
+            ("finding", What::Finding(None)),
+            ("finding=P2P-enable-twice", What::Finding(Some("P2P-enable-twice".to_owned()))),
             ("unverified", What::Unverified),
             ("slow=20", What::Slow(20.0)),
             ("slow=0.5GB/s", What::Slow(0.5)),
@@ -130,7 +150,8 @@ mod tests {
             ("possible-race", What::PossibleRace),
         ] {
             let condition: Condition = text.parse().unwrap();
-            assert_eq!((condition.is, condition.to_string().as_str()), (is, text));
+            assert_eq!(condition.to_string(), text);
+            assert_eq!(condition.is, is);
         }
     }
 
@@ -139,7 +160,7 @@ mod tests {
         let wrong = |text: &str| text.parse::<Condition>().unwrap_err();
         assert_eq!(
             wrong("stagd"),
-            "\"stagd\" is no condition; did you mean staged? There are staged[=BYTES], bounce, hazard, error, unverified, slow=GB/s, race, possible-race"
+            "\"stagd\" is no condition; did you mean staged? There are staged[=BYTES], bounce, hazard, error, finding[=ID], unverified, slow=GB/s, race, possible-race"
         );
         assert!(wrong("x").starts_with("\"x\" is no condition. There are staged"), "{}", wrong("x"));
         assert!(wrong("").starts_with("\"\" is no condition. There are"), "{}", wrong(""));
@@ -150,5 +171,7 @@ mod tests {
             assert!(wrong(text).starts_with("slow needs the GB/s"), "{text}: {}", wrong(text));
         }
         assert_eq!(wrong("hazard=1"), "hazard takes no value");
+        let meant = "\"P2P-enable-twise\" is no finding; did you mean P2P-enable-twice? `p2pshim explain` lists them";
+        assert_eq!(wrong("finding=P2P-enable-twise"), meant);
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use p2pshim_trace::{Class, Path as Taken};
 
 use super::condition::{Condition, What};
-use crate::report::model::{Error, File, Finding, Pair, Path, Report};
+use crate::report::model::{Error, File, Finding, Pair, Path, Report, Sampled};
 use crate::report::order;
 use crate::report::term::{bytes, count, counted};
 
@@ -22,13 +22,15 @@ pub(super) fn broken(condition: &Condition, runs: &[Report]) -> Option<String> {
 
 /// Why one run does not.
 fn by(condition: &Condition, run: &Report) -> Option<String> {
-    match condition.is {
-        What::Staged(most) => staged(run, most),
+    match &condition.is {
+        What::Staged(most) => staged(run, *most),
         What::Bounce => bounce(run),
-        What::Hazard => finding(run, "hazard"),
-        What::Error => failed(run).or_else(|| finding(run, "error")),
+        What::Hazard => finding(run, |it| it.severity == "hazard"),
+        What::Error => failed(run).or_else(|| finding(run, |it| it.severity == "error")),
+        What::Finding(None) => finding(run, |it| it.severity != "note"),
+        What::Finding(Some(id)) => finding(run, |it| it.rule == *id),
         What::Unverified => unverified(run),
-        What::Slow(least) => slow(run, least),
+        What::Slow(least) => slow(run, *least),
         What::Race => unordered(run, &["race", "lifetime"]),
         What::PossibleRace => unordered(run, &["race", "lifetime", "possible race"]),
     }
@@ -119,7 +121,21 @@ pub(super) fn by_hand(runs: &[Report]) -> Option<String> {
 }
 
 fn bounce(run: &Report) -> Option<String> {
-    Some(format!("{}. {}", went_by_hand(run)?, Taken::ByHand.remedy()))
+    let remedy = Taken::ByHand.remedy();
+    if let Some(by_hand) = went_by_hand(run) {
+        return Some(format!("{by_hand}. {remedy}"));
+    }
+    // Equal sizes are a sign; whether the bytes were the same is not known.
+    let differ = |pair: &Pair| {
+        run.by_hand.iter().any(|it| (it.src, it.dst) == (pair.src, pair.dst) && it.sampled == Sampled::Differ)
+    };
+    let all = paths(run, |pair, path| path.taken.class() == Class::ByHand && !differ(pair));
+    all.first()?;
+    Some(format!(
+        "{} went to the host and as many bytes from there to another GPU, {}: whether they were the same was not compared, so that it cannot be judged. {remedy}",
+        sum(&all),
+        most(run, &all)
+    ))
 }
 
 fn went_by_hand(run: &Report) -> Option<String> {
@@ -128,15 +144,15 @@ fn went_by_hand(run: &Report) -> Option<String> {
     Some(format!("{} went through the host by the program's own copies, {}", sum(&all), most(run, &all)))
 }
 
-fn finding(run: &Report, severity: &str) -> Option<String> {
-    let all: Vec<&Finding> = run.findings.iter().filter(|finding| finding.severity == severity).collect();
+fn finding(run: &Report, is_meant: impl Fn(&Finding) -> bool) -> Option<String> {
+    let all: Vec<&Finding> = run.findings.iter().filter(|finding| is_meant(finding)).collect();
     let first = all.first()?;
     let at = first.sites.first().map(|site| format!(" at {}", site.from.in_short())).unwrap_or_default();
     let others = match all.len() {
         1 => String::new(),
         more => format!(", and {}", counted(more as u64 - 1, "other finding")),
     };
-    let rule = &first.rule;
+    let (rule, severity) = (&first.rule, &first.severity);
     Some(format!(
         "{severity} {rule} in at least {}{at}{others}. `p2pshim explain {rule}` says what to do",
         counted(first.count, "call")

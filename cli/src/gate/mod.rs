@@ -25,7 +25,7 @@ pub(crate) struct Gate {
     ///
     /// Fail if one of these is true of the program: staged[=BYTES]: more than BYTES (0) were staged, without the first copies of a
     /// pair; bounce: the program copied from GPU to GPU by its own copies through the host; hazard: a finding is a hazard;
-    /// error: a call failed, or a finding is an error; unverified: copies were direct between GPUs that were not verified;
+    /// error: a call failed, or a finding is an error; finding[=ID]: there is a finding that is no note, or the one with this ID; unverified: copies were direct between GPUs that were not verified;
     /// slow=GB/s: copies of at least 1 MiB of a pair were slower. Whatever cannot be judged fails, too. A line says why.
     #[arg(long, value_name = "CONDITION", value_delimiter = ',')]
     fail_on: Vec<Condition>,

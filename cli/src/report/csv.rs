@@ -54,7 +54,9 @@ pub(crate) fn write(report: &Report, out: &mut impl Write) -> io::Result<()> {
 /// The lines of Python that copy, each with how many of its calls were looked at, of all from that place in the code.
 fn lines(pair: &Pair) -> String {
     let of_site = |site: &CopySite| {
-        let line = |it: &CopyLine| format!("{} ({} of {})", it.line.in_full(), it.calls, site.calls);
+        let line = |it: &CopyLine| {
+            format!("{} ({} of {}: {} B in {} ns)", it.line.in_full(), it.calls, site.calls, it.bytes, it.host_ns)
+        };
         site.lines.iter().map(line).collect::<Vec<_>>()
     };
     pair.sites.iter().flat_map(of_site).collect::<Vec<_>>().join("; ")

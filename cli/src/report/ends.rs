@@ -15,7 +15,7 @@ pub(super) const PROCESSES: &str = "processes";
 /// How programs ended that `p2pshim run` ran, if not well: the worst of them.
 pub(super) fn ended(report: &Report) -> Option<Sentence> {
     let how = |run: &Run| match (&run.end.signal, run.end.code) {
-        (Some(signal), _) => Some((Level::Bad, "Ended", format!("was ended by {signal}"))),
+        (Some(signal), _) => Some((Level::Bad, ENDED, format!("was ended by {signal}"))),
         (None, Some(code @ (i32::MIN..=-1 | 1..))) => Some((Level::Warn, FAILED, format!("ended with exit {code}"))),
         _ => None,
     };
@@ -109,7 +109,7 @@ pub(super) fn ended_elsewhere(report: &Report) -> Option<Sentence> {
         &|_| "has not called `exit`; whether it still runs cannot be seen from here".to_owned(),
         "have not called `exit`; whether they still run cannot be seen from here",
     );
-    let word = if killed.is_none() && failed.is_none() && gone.is_none() { "No exit" } else { "Ended" };
+    let word = if killed.is_none() && failed.is_none() && gone.is_none() { "No exit" } else { ENDED };
     let level = if killed.is_some() { Level::Bad } else { Level::Warn };
     let said: Vec<String> = [failed, killed, gone, not_seen].into_iter().flatten().collect();
     let text = Some(said.join(", and ")).filter(|text| !text.is_empty())?;
@@ -299,7 +299,9 @@ pub(super) fn left(report: &Report, calls: &[&Call]) -> &'static str {
 }
 
 const CUT_OFF: &str = "Cut off";
-const FAILED: &str = "Failed";
+pub(super) const FAILED: &str = "Failed";
+/// A signal has ended it.
+pub(super) const ENDED: &str = "Ended";
 
 /// How a process ended that has a status.
 fn exited(end: &End) -> String {

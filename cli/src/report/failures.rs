@@ -17,7 +17,41 @@ const AFTER_LOSS: &str = "All later calls there fail. The work that failed was q
                           (with HIP AMD_SERIALIZE_KERNEL=3).";
 const HARDWARE: &str = "Xid lines in the kernel log name the GPU or the link; it may have to be reset or replaced.";
 
+const NO_GPUS: &str = "No GPUs";
+const NOT_CLOSED: &str = "Not closed";
+
+/// The words of all sentences but those about lost contexts, which are the worst anyway.
+pub(super) const WORDS: [&str; 4] = [NO_ACCESS, CAPTURE, NO_GPUS, NOT_CLOSED];
+
 const ROWS: &[Row] = &[
+    (
+        NO_GPUS,
+        "",
+        &[802],
+        "the GPUs are not ready: on a machine with NVSwitch that is so until the fabric manager has set it up",
+        "`systemctl status nvidia-fabricmanager` says whether it runs; its version has to be that of the driver. `nvidia-smi -q` shows the state under Fabric.",
+    ),
+    (
+        NO_GPUS,
+        "",
+        &[35, 803, 804],
+        "the driver is older than the CUDA runtime, or does not fit libcuda.so",
+        "Install a newer driver, or a runtime of the driver's version. After an upgrade load the kernel module again: a reboot does.",
+    ),
+    (
+        NO_GPUS,
+        "",
+        &[46],
+        "another process has the GPU for itself, or it is in a state in which nobody may use it",
+        "`nvidia-smi -q -d COMPUTE` shows the compute mode, and `nvidia-smi` which processes use the GPU; with MIG, it needs an instance.",
+    ),
+    (
+        NO_GPUS,
+        "",
+        &[100],
+        "the process sees no GPU",
+        "Look at CUDA_VISIBLE_DEVICES, at `nvidia-smi -L`, and in a container at the option that hands GPUs to it (--gpus all).",
+    ),
     (
         LOST,
         "",
@@ -53,7 +87,7 @@ const ROWS: &[Row] = &[
         RIGHTS,
     ),
     (
-        "Not closed",
+        NOT_CLOSED,
         "cuIpcCloseMemHandle",
         &[201, 709],
         "no context is current there, or the one that had the memory open has ended",
@@ -103,6 +137,30 @@ fn row(function: &str, code: i32) -> Option<&'static Row> {
 /// Whether a sentence is about calls of this kind.
 pub(super) fn explains(error: &Error) -> bool {
     error.numbering.usual(error.code).is_some_and(|code| row(&error.function, code).is_some())
+}
+
+/// Whether it is about a call whose code P2PSHIM_FORGIVE has turned into success: of calls with a record no other has a note.
+pub(super) fn is_forgiven(failure: &Failure) -> bool {
+    failure.function.ends_with("PeerAccess") && matches!(failure.code, 704 | 705)
+}
+
+/// The sentence about these.
+pub(super) fn forgiven(report: &Report) -> Option<Sentence> {
+    let all = || report.failures.iter().filter(|it| is_forgiven(it));
+    let first = all().next()?;
+    let of = |code| all().any(|it| it.code == code);
+    let codes = match (of(704), of(705)) {
+        (true, true) => "704 and 705",
+        (true, false) => "704",
+        _ => "705",
+    };
+    let text = format!(
+        "The program got success in place of {codes}, as P2PSHIM_FORGIVE says: first for {} at {}.",
+        first.function,
+        first.from.in_short()
+    );
+    let more = "These calls had nothing to do. Without the option they fail.";
+    Some(Sentence::new(Level::Note, "Forgiven", text).more(more).section("errors"))
 }
 
 /// Whether work of the program has failed, so that a context is of no use any more.

@@ -3,6 +3,7 @@
 //! All of it is read from traces, which their processes write in place: nothing is asked of the processes. Nothing is said that is not known: a
 //! process in no call may run kernels, or the host's own code.
 
+use std::collections::BTreeSet;
 use std::error::Error;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -17,6 +18,7 @@ use super::live::{self, LONG, Meant, Process, State};
 use super::model::{Call, Report, Run};
 use super::output;
 use super::sentence::{NAMED, what};
+use super::suspect::{self, Suspect, suspects};
 use super::term::{Style, bytes, clean, duration, wrapped};
 use super::text::table::{Side, table};
 use crate::doctor;
@@ -63,12 +65,22 @@ pub(crate) struct LiveArguments {
 /// # Errors
 /// Traces cannot be read, or there are none.
 pub(crate) fn hang(arguments: &LiveArguments) -> Result<ExitCode, Box<dyn Error>> {
-    let (report, meant) = live::read(&arguments.named, LAST_BLOCKS, arguments.with_arguments)?;
-    let report = report.unwrap_or_default();
+    let read = |blocks| {
+        let (report, meant) = live::read(&arguments.named, blocks, arguments.with_arguments)?;
+        Ok::<_, Box<dyn Error>>((report.unwrap_or_default(), meant))
+    };
+    let (mut report, mut meant) = read(LAST_BLOCKS)?;
+    let are_whole = found(&report, &meant)?.iter().any(|(_, all)| suspect::needs_bytes(all));
+    if are_whole {
+        (report, meant) = read(usize::MAX)?;
+    }
     let found = found(&report, &meant)?;
-    let hangs = found.iter().any(|(_, all)| all.iter().any(|it| it.state == State::InCall || it.ended_hanging()));
+    let hangs = found.iter().any(|(_, all)| {
+        let in_call = all.iter().any(|it| it.state == State::InCall || it.ended_hanging());
+        in_call || !suspects(all, are_whole).is_empty()
+    });
     let written = output::write_to(Path::new(output::STDOUT), |out| {
-        write(&report, &found, (&meant, arguments.json), Style::of_stdout(), out)
+        write(&report, &found, (&meant, arguments.json, are_whole), Style::of_stdout(), out)
     });
     Ok(status::end(if hangs { status::NEGATIVE } else { status::GOOD }, [written]))
 }
@@ -77,12 +89,12 @@ pub(crate) fn hang(arguments: &LiveArguments) -> Result<ExitCode, Box<dyn Error>
 pub(super) fn write(
     report: &Report,
     found: &Found,
-    (meant, is_json): (&Meant, bool),
+    (meant, is_json, are_whole): (&Meant, bool, bool),
     style: Style,
     out: &mut dyn Write,
 ) -> io::Result<()> {
     if is_json {
-        return write_json(report, found, out);
+        return write_json(report, found, are_whole, out);
     }
     let line =
         |out: &mut dyn Write, text: &str, indent| writeln!(out, "{}", wrapped(&clean(text), style.width, indent));
@@ -90,13 +102,24 @@ pub(super) fn write(
         if number > 0 {
             writeln!(out)?;
         }
-        line(out, &says(all), "")?;
+        let suspects = suspects(all, are_whole);
+        line(out, &says(report, (all, &suspects)), "")?;
         writeln!(out, "{}", style.dim(&wrapped(&clean(&run.command.join(" ")), style.width, "  ")))?;
         for it in all {
             line(out, &format!("  {}", sentence(report, it)), "    ")?;
             for call in it.at_end.iter().skip(1).take(THREADS) {
                 let at_end = at_end(report, it, call);
                 line(out, &format!("    Thread {} was then in {at_end}.", call.thread), "      ")?;
+            }
+            let is_other = |call: &&&Call| it.call.is_some_and(|main| !std::ptr::eq(main, **call));
+            for call in it.calls.iter().filter(is_other).take(THREADS) {
+                let since = duration(machine::now().saturating_sub(call.started));
+                let (what, place) = (in_call(report, call), call.from.in_short());
+                line(
+                    out,
+                    &format!("    Thread {} has been in {what} for {since}, at {place}.", call.thread),
+                    "      ",
+                )?;
             }
         }
     }
@@ -118,7 +141,7 @@ pub(crate) fn ps(arguments: &LiveArguments) -> Result<ExitCode, Box<dyn Error>> 
     let found = found(&report, &meant).map_err(Refusal::NoneFound)?;
     let written = output::write_to(Path::new(output::STDOUT), |out| {
         if arguments.json {
-            return write_json(&report, &found, out);
+            return write_json(&report, &found, true, out);
         }
         let names = ["pid", "rank", "host", "program", "state", "since", "last copy", "bytes"];
         let mut rows = vec![names.map(str::to_owned).to_vec()];
@@ -164,10 +187,12 @@ pub(super) fn found<'a>(report: &'a Report, meant: &Meant) -> Result<Found<'a>, 
 // ---- The first sentence ----
 
 /// The process that the others may wait for, as far as that can be told; else that it cannot.
-fn says(all: &[Process]) -> String {
-    let of = |state| all.iter().filter(move |it| it.state == state).collect::<Vec<_>>();
-    let (waiting, idle, moving) = (of(State::InCall), of(State::Idle), of(State::Moves));
-    let since = |it: &Process| it.since.map_or_else(|| "a time that is not known".to_owned(), duration);
+fn says(report: &Report, (all, suspects): (&[Process], &[Suspect])) -> String {
+    if !suspects.is_empty() {
+        let sentences: Vec<String> = suspects.iter().map(|it| suspected(report, all, it)).collect();
+        return sentences.join(" ");
+    }
+    let [waiting, idle, moving] = by_state(all);
     if all.iter().all(|it| it.state == State::Ended) {
         let hung: Vec<&Process> = all.iter().filter(|it| !it.at_end.is_empty()).collect();
         let them = match hung[..] {
@@ -183,43 +208,140 @@ fn says(all: &[Process]) -> String {
             _ => "Nothing hangs in a GPU call: no process has been in one for a second.".to_owned(),
         };
     }
-    let others = match waiting.len() {
-        1 => format!("{} is in a GPU call that does not return", who(waiting.iter())),
-        _ => format!("{} are in GPU calls that do not return", who(waiting.iter())),
-    };
-    let wait = if waiting.len() == 1 { "It may wait" } else { "They may wait" };
-    let missed: Vec<&Process> = all.iter().filter(|it| it.is_missed()).collect();
-    let stopped = of(State::Stopped);
-    let missing = live::missing_ranks(all);
-    let is_of_ranks = waiting.iter().all(|it| it.file.rank.is_some());
-    let may_be_missed = |it: &&Process| it.file.rank.is_some() == is_of_ranks && !live::has_child(it, all);
-    let idle: Vec<&Process> = idle.into_iter().filter(may_be_missed).collect();
-    let longest = idle.iter().max_by_key(|it| it.since);
-    let suspect = match (&missed[..], &stopped[..], longest, &missing[..]) {
-        ([one], ..) => Some(format!("{} {}", named(one), one.end())),
-        ([_, ..], ..) => Some(format!("{} have ended", who(missed.iter()))),
-        (_, [one], ..) => Some(format!("{} is stopped", named(one))),
-        (_, [_, ..], ..) => Some(format!("{} are stopped", who(stopped.iter()))),
-        (.., Some(it), _) => {
-            let longest = if idle.len() > 1 { ", longer than others" } else { "" };
-            Some(format!("{} has made no GPU call that p2pshim sees for {}{longest}", named(it), since(it)))
+    let others = in_calls(&waiting);
+    match (&waiting[..], &idle[..]) {
+        _ if !moving.is_empty() => format!("{others}; {} made calls within the last second.", who(&moving)),
+        ([one], []) => {
+            let what = one.call.map(|call| format!(": {} at {}", in_call(report, call), call.from.in_short()));
+            format!("{others}, for {}{}.", since(one), what.unwrap_or_default())
         }
-        (.., [rank]) => Some(format!("Rank {rank} has made no GPU call here yet, or runs elsewhere")),
-        (.., [_, ..]) => Some(format!("{} have made no GPU call here yet, or run elsewhere", ranks(&missing))),
-        _ => None,
-    };
-    match suspect {
-        Some(suspect) => format!("{suspect}; {others}. {wait} for that."),
-        None if all.len() == 1 => {
-            format!("{others}, for {}.", waiting.first().map(|it| since(it)).unwrap_or_default())
+        ([_], [_]) => format!("{others}, and {}. Which of them waits for the other is not known.", in_none(&idle)),
+        (_, [_, ..]) => {
+            format!("{others}, and {}. Which of them the others wait for is not known.", in_none(&idle))
         }
-        None if moving.is_empty() => {
+        _ => {
             let last = waiting.iter().min_by_key(|it| it.since);
             let last = last.map(|it| format!(" The last to enter its call was {}, {} ago.", name(it), since(it)));
             format!("{others}. Which of them the others wait for is not known.{}", last.unwrap_or_default())
         }
-        None => format!("{others}; {} made calls within the last second.", who(moving.iter())),
     }
+}
+
+/// Those that are in calls, in none, and that make calls; one that has started others waits for them, and does not count.
+fn by_state<'p, 'a>(all: &'p [Process<'a>]) -> [Vec<&'p Process<'a>>; 3] {
+    [State::InCall, State::Idle, State::Moves].map(|state| {
+        let is_parent = |it: &Process| state == State::Idle && live::has_child(it, all);
+        all.iter().filter(|it| it.state == state && !is_parent(it)).collect()
+    })
+}
+
+fn in_calls(all: &[&Process]) -> String {
+    match all.len() {
+        1 => format!("{} is in a GPU call that does not return", who(all)),
+        _ => format!("{} are in GPU calls that do not return", who(all)),
+    }
+}
+
+/// As it stands inside a sentence.
+fn small(text: &str) -> String {
+    text.replacen("Rank ", "rank ", 1).replacen("Process ", "process ", 1)
+}
+
+fn in_none(all: &[&Process]) -> String {
+    format!("{} {} in no GPU call", small(&who(all)), if all.len() == 1 { "is" } else { "are" })
+}
+
+/// The sentence about processes that others may wait for.
+fn suspected(report: &Report, all: &[Process], suspect: &Suspect) -> String {
+    let [waiting, idle, moving] = by_state(all);
+    let hosts: BTreeSet<_> = all.iter().map(|it| &it.file.host).collect();
+    let named = |it: &Process| match &it.file.host {
+        Some(host) if hosts.len() > 1 => format!("{} on {host}", named(it)),
+        _ => named(it),
+    };
+    let those = |those: &[&Process]| those.iter().map(|it| name(it)).take(NAMED).collect::<Vec<_>>().join(", ");
+    let first = match suspect {
+        Suspect::Ended(ended) => match ended[..] {
+            [one] => format!("{} {}", named(one), one.end()),
+            _ => format!("{} have ended ({})", who(ended), those(ended)),
+        },
+        Suspect::Stopped(stopped) => match stopped[..] {
+            [one] => format!("{} is stopped", named(one)),
+            _ => format!("{} are stopped ({})", who(stopped), those(stopped)),
+        },
+        Suspect::Missing(missing, lack) => match (&missing[..], lack) {
+            ([rank], 0) => format!("Rank {rank} has made no GPU call here yet, or runs elsewhere"),
+            (_, 0) => format!("{} have made no GPU call here yet, or run elsewhere", ranks(missing)),
+            ([rank], _) => format!("Rank {rank} has made no GPU call yet"),
+            (_, lack) if *lack == missing.len() as u64 => format!("{} have made no GPU call yet", ranks(missing)),
+            (_, 1) => format!("One of {} runs here and has made no GPU call yet", ranks(missing).to_lowercase()),
+            _ => format!("{lack} of {} run here and have made no GPU call yet", ranks(missing).to_lowercase()),
+        },
+        Suspect::Inside(it, others) => {
+            let (call, place) = it.call.map(|call| (in_call(report, call), call.from.in_short())).unwrap_or_default();
+            let is_wait = it.call.is_some_and(|call| call.is_wait && call.bytes.is_none());
+            let copy = it.file.last_copy.as_ref().filter(|_| is_wait).map(|copy| {
+                let what = what(report, copy);
+                let done = if copy.is_made { "is done" } else { "is not known to be done" };
+                format!("; its last copy ({}) {done}", what.strip_prefix(", ").unwrap_or(&copy.function))
+            });
+            let copy = copy.unwrap_or_default();
+            return format!(
+                "{} has been in {call} for {}, at {place}{copy}. {others} others are in no GPU call, and may wait for it.",
+                named(it),
+                since(it)
+            );
+        }
+        Suspect::Outside(it, others) => {
+            return format!(
+                "{} has made no GPU call that p2pshim sees for {}; {others} others are in GPU calls that do not return, and may wait for it.",
+                named(it),
+                since(it)
+            );
+        }
+        Suspect::Behind(it, others, bytes_of_others) => {
+            let [own, more] = [it.file.copied_bytes, *bytes_of_others].map(bytes);
+            return format!(
+                "{} has submitted copies of {own}, and each of the {others} others {more}. All are in GPU calls that do not return, and may wait for it.",
+                named(it)
+            );
+        }
+    };
+    let others: Vec<String> = [(&waiting, small(&in_calls(&waiting))), (&idle, in_none(&idle))]
+        .into_iter()
+        .filter_map(|(those, said)| (!those.is_empty()).then_some(said))
+        .collect();
+    match (waiting.len() + idle.len(), moving.len()) {
+        (0, 0) => format!("{first}."),
+        (0, _) => format!("{first}; {} made calls within the last second.", who(&moving)),
+        (1, _) => format!("{first}; {}. It may wait for that.", others.join("")),
+        _ => format!("{first}; {}. They may wait for that.", others.join(", and ")),
+    }
+}
+
+/// How long it has been in what it is in.
+fn since(it: &Process) -> String {
+    it.since.map_or_else(|| "a time that is not known".to_owned(), duration)
+}
+
+/// Functions that wait for more than what their arguments name: parts of their names, and what for.
+const WAITS: &[(&str, &str)] = &[
+    ("Async", ""),
+    ("FreeHost", ""),
+    ("MemFree", ", which waits for all work of its device, of kernels and callbacks too,"),
+    ("hipFree", ", which waits for all work of its device, of kernels and callbacks too,"),
+    ("CtxSynchronize", ", which waits for all work of its context,"),
+    ("DeviceSynchronize", ", which waits for all work of its device,"),
+    ("ModuleUnload", ", which may wait for all work of its context,"),
+    ("LibraryUnload", ", which may wait for all work of its context,"),
+];
+
+/// A call with what it copies, or what it waits for.
+fn in_call(report: &Report, call: &Call) -> String {
+    let what = what(report, call);
+    let what = what.strip_prefix(", ").map(|what| format!(" ({what})")).unwrap_or_default();
+    let waits = WAITS.iter().find(|(part, _)| call.function.contains(part)).map_or("", |(_, waits)| waits);
+    format!("{}{what}{waits}", call.function)
 }
 
 /// `Rank 2`.
@@ -238,10 +360,9 @@ fn name(it: &Process) -> String {
 }
 
 /// `Rank 2`, or `7 processes`.
-fn who<'a, 'b: 'a>(all: impl ExactSizeIterator<Item = &'a &'a Process<'b>>) -> String {
-    let all: Vec<_> = all.collect();
+fn who(all: &[&Process]) -> String {
     let is_of_ranks = all.iter().all(|it| it.file.rank.is_some());
-    match all[..] {
+    match all {
         [one] => named(one),
         _ => format!("{} {}", all.len(), if is_of_ranks { "ranks" } else { "processes" }),
     }
@@ -257,7 +378,6 @@ fn ranks(all: &[u64]) -> String {
 /// Everything that is known of a process, in a sentence.
 fn sentence(report: &Report, it: &Process) -> String {
     let file = it.file;
-    let since = || it.since.map_or_else(|| "a time that is not known".to_owned(), duration);
     let pid = file.process.unwrap_or_default();
     let who = match (&file.rank, file.host.as_deref().unwrap_or("host not known")) {
         (Some(_), host) => format!("{} (pid {pid}, {host})", named(it)),
@@ -270,13 +390,11 @@ fn sentence(report: &Report, it: &Process) -> String {
             format!("{}{}", it.end(), call.unwrap_or_default())
         }
         Some(call) => {
-            let what = what(report, call);
-            let what = what.strip_prefix(", ").map(|what| format!(" ({what})")).unwrap_or_default();
-            format!("{stopped}has been in {}{what} for {}, at {}", call.function, since(), call.from.in_short())
+            format!("{stopped}has been in {} for {}, at {}", in_call(report, call), since(it), call.from.in_short())
         }
-        None => format!("{stopped}has made no GPU call that p2pshim sees for {}", since()),
+        None => format!("{stopped}has made no GPU call that p2pshim sees for {}", since(it)),
     };
-    let more = match it.threads_in_calls {
+    let more = match it.calls.len() {
         threads @ 2.. if it.state != State::Ended => format!("; {threads} threads are in calls"),
         _ => String::new(),
     };
@@ -296,8 +414,6 @@ fn sentence(report: &Report, it: &Process) -> String {
 
 /// A call in which a process ended.
 fn at_end(report: &Report, it: &Process, call: &Call) -> String {
-    let what = what(report, call);
-    let what = what.strip_prefix(", ").map(|what| format!(" ({what})")).unwrap_or_default();
     let most = call.age_ns.or_else(|| it.file.gone_after(call.started));
     let before = it.file.run_ended.and_then(|end| end.checked_sub(call.started));
     let age = match (call.age_ns, most, before) {
@@ -306,7 +422,7 @@ fn at_end(report: &Report, it: &Process, call: &Call) -> String {
         (None, None, Some(before)) => format!(", begun {} before the end of the run", duration(before)),
         (None, None, None) => String::new(),
     };
-    format!("{}{what}{age}, at {}", call.function, call.from.in_short())
+    format!("{}{age}, at {}", in_call(report, call), call.from.in_short())
 }
 
 /// A process as a row of a table.
@@ -339,7 +455,7 @@ fn row(report: &Report, it: &Process, with_arguments: bool) -> Vec<String> {
 
 // ---- JSON ----
 
-fn write_json(report: &Report, found: &Found, out: &mut dyn Write) -> io::Result<()> {
+fn write_json(report: &Report, found: &Found, are_whole: bool, out: &mut dyn Write) -> io::Result<()> {
     let call = |call: &Call| {
         let gpu = |gpu: Option<usize>| gpu.map(|gpu| report.label(gpu));
         json!({
@@ -353,15 +469,15 @@ fn write_json(report: &Report, found: &Found, out: &mut dyn Write) -> io::Result
         json!({
             "rank": file.rank, "pid": file.process, "host": file.host, "program": file.program.first(),
             "state": it.state, "seen": !file.may_run, "since_ns": it.since, "end": file.end,
-            "at_end": it.at_end.iter().copied().map(call).collect::<Vec<Value>>(), "call": it.call.map(call), "threads_in_calls": it.threads_in_calls, "last_call": it.last.map(call),
+            "at_end": it.at_end.iter().copied().map(call).collect::<Vec<Value>>(), "call": it.call.map(call), "threads_in_calls": it.calls.len(), "last_call": it.last.map(call),
             "last_copy": file.last_copy.as_ref().map(call), "dropped": file.dropped,
         })
     };
     let run = |(run, all): &(&Run, Vec<Process>)| {
         json!({
-            "id": run.id, "command": run.command, "says": says(all),
+            "id": run.id, "command": run.command, "says": says(report, (all, &suspects(all, are_whole))),
             "hangs": all.iter().any(|it| it.state == State::InCall),
-            "missing_ranks": live::missing_ranks(all), "processes": all.iter().map(process).collect::<Vec<Value>>(),
+            "missing_ranks": suspect::missing(all).0, "processes": all.iter().map(process).collect::<Vec<Value>>(),
         })
     };
     let all = json!({ "version": VERSION, "long_ns": LONG, "runs": found.iter().map(run).collect::<Vec<Value>>() });

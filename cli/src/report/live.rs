@@ -39,8 +39,8 @@ pub(super) struct Process<'a> {
     pub(super) state: State,
     /// The call that it is in: that of its first thread, or else the oldest.
     pub(super) call: Option<&'a Call>,
-    /// How many threads are in one.
-    pub(super) threads_in_calls: usize,
+    /// The calls that its threads are in, with that one.
+    pub(super) calls: Vec<&'a Call>,
     /// If it has ended, the calls in which its threads were then.
     pub(super) at_end: Vec<&'a Call>,
     /// The last call that has returned.
@@ -74,17 +74,19 @@ impl<'a> Process<'a> {
         };
         let mut at_end: Vec<&Call> = calls().filter(|call| !runs && was_in(call)).collect();
         at_end.sort_by_key(|call| (call.thread != id, call.started));
-        Self { file, state, call, threads_in_calls: open.len(), at_end, last, since }
+        Self { file, state, call, calls: open, at_end, last, since }
+    }
+
+    /// One in this state, of which no more is known.
+    #[cfg(test)]
+    pub(super) fn made(file: &'a File, state: State) -> Self {
+        let (call, last, since) = (None, None, None);
+        Self { file, state, call, calls: Vec::new(), at_end: Vec::new(), last, since }
     }
 
     /// Whether it ended in a call that did not return, for all that is known.
     pub(super) fn ended_hanging(&self) -> bool {
         self.at_end.iter().any(|call| call.progress == Progress::Hangs)
-    }
-
-    /// Whether it was ended, or ended itself, such that others may wait for it in vain.
-    pub(super) fn is_missed(&self) -> bool {
-        self.state == State::Ended && (self.file.rank.is_some() || self.file.end.code != Some(0))
     }
 
     pub(super) fn end(&self) -> String {
@@ -126,16 +128,6 @@ pub(super) fn processes<'a>(report: &'a Report, run: &Run) -> Vec<Process<'a>> {
 pub(super) fn has_child(it: &Process, all: &[Process]) -> bool {
     let id = |it: &Process| it.file.process.unwrap_or_default();
     all.iter().any(|other| other.file.running && id(other) != id(it) && is_below(id(other), id(it)))
-}
-
-/// Ranks of a run of which there is no trace, by the number of ranks that a variable says.
-pub(super) fn missing_ranks(all: &[Process]) -> Vec<u64> {
-    let ranks: BTreeSet<u64> = all.iter().filter_map(|it| it.file.rank.as_ref()?.parse().ok()).collect();
-    let number = |name: &&str| all.iter().find_map(|it| it.file.variables.get(*name)?.parse().ok());
-    /// No job has more.
-    const MOST: u64 = 1 << 20;
-    let size = p2pshim_host::job::SIZES.iter().find_map(number).filter(|&size: &u64| size <= MOST).unwrap_or(0);
-    if ranks.is_empty() { Vec::new() } else { (0..size).filter(|rank| !ranks.contains(rank)).collect() }
 }
 
 /// Which programs are meant.

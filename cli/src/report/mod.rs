@@ -42,6 +42,7 @@ mod runtime;
 pub(crate) mod scene;
 mod sentence;
 mod shared;
+mod suspect;
 mod symbols;
 mod tally;
 pub(crate) mod term;

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 pub(crate) use calls::{
     Call, Durations, Error, Failure, Finding, Function, Line, Moment, Numbering, Origin, Progress, Race, RaceSide,
-    Site, Unshared,
+    Site, Unshared, is_glue,
 };
 pub(crate) use copies::{
     BetweenProcesses, ByHand, CopyCaller, CopyLine, CopySite, Decision, Does, Gpu, Lost, LostBy, NvLink, NvLinkGpu,

@@ -69,6 +69,8 @@ pub(super) struct Opened {
     pub(super) uuid: Option<String>,
     /// Whether the process sees that GPU: then it is of this handle alone.
     pub(super) is_visible: bool,
+    /// The device that was current then.
+    pub(super) by: Option<u8>,
     pub(super) time: u64,
 }
 
@@ -247,7 +249,8 @@ impl Names {
             (NoteKind::Opened, Ok(number)) => {
                 let (how, handle) = two();
                 let (bytes, uuid) = (note.string(2).parse().unwrap_or_default(), note.value("gpu").and_then(known));
-                let opened = Opened { how, handle, bytes, uuid, is_visible: false, time };
+                let by = note.string(3).parse().ok();
+                let opened = Opened { how, handle, bytes, uuid, is_visible: false, by, time };
                 match note.value("at").and_then(hexadecimal) {
                     Some(at) => self.add_visible(number, at, opened, note.time),
                     None => self.opened.entry(number).or_default().push(opened),
@@ -316,6 +319,23 @@ impl Names {
         self.opened.entry(number).or_insert_with(|| vec![Opened { uuid, is_visible: true, ..opened }]);
     }
 
+    /// The handles of memory that was opened while the GPU where it lies was current, each with the GPU.
+    pub(super) fn opened_where_it_lies(&self) -> impl Iterator<Item = (&str, u8)> {
+        self.visible.values().flatten().filter_map(|it| {
+            let opened = self.opened.get(&it.number)?.first()?;
+            (opened.by == Some(it.ordinal)).then_some((&*opened.handle, it.ordinal))
+        })
+    }
+
+    /// The handles of memory that is never closed, as far as that is known, each with its bytes.
+    pub(super) fn never_closed(&self) -> impl Iterator<Item = (&str, u64)> {
+        let open = self.visible.values().flatten().filter(|it| it.ticks.end == u64::MAX);
+        open.filter_map(|it| {
+            let [opened] = &self.opened.get(&it.number)?[..] else { return None };
+            Some((&*opened.handle, it.addresses.end - it.addresses.start)).filter(|(handle, _)| !handle.is_empty())
+        })
+    }
+
     fn add_site(&mut self, note: &Note) {
         let (Ok(number), Some(address)) = (u16::try_from(note.number), hexadecimal(note.string(0))) else {
             return;
@@ -324,10 +344,14 @@ impl Names {
         if let Some(callers) = note.value("callers") {
             self.callers.insert(number, callers.split(' ').filter_map(hexadecimal).collect());
         }
-        if let Some(file) = note.value("python") {
-            let text = |key| note.value(key).unwrap_or_default();
-            let line = text("line").parse().unwrap_or_default();
-            self.lines.insert(number, Line { file: file.to_owned(), line, function: text("function").to_owned() });
+        let line = |nth: &str| {
+            let text = |key: &str| note.value(&format!("{key}{nth}"));
+            let (line, function) = (text("line")?.parse().ok()?, text("function")?.to_owned());
+            Some(Line { file: text("python")?.to_owned(), line, function, outer: Vec::new() })
+        };
+        if let Some(inner) = line("") {
+            let outer = ["2", "3"].into_iter().filter_map(line).collect();
+            self.lines.insert(number, Line { outer, ..inner });
         }
     }
 

@@ -232,6 +232,7 @@ fn run(id: Option<String>, files: &[&File], kept: &[runs::Run]) -> Run {
         ended: of_it().map(|run| run.end).max().or_else(|| files.iter().filter_map(|file| file.ended).max()),
         end: kept.map(end).unwrap_or_default(),
         is_checked,
+        is_checked_in_full: of_it().next().is_some() && of_it().all(|run| run.is_checked_in_full),
         checked_at: of_it().filter_map(|run| run.checked_at).min(),
         ends: ends(files.iter().map(|file| (&file.end, 1))),
         files: files.iter().map(|file| file.index).collect(),

@@ -115,6 +115,49 @@ pub(super) fn freed(report: &Report) -> Option<Sentence> {
     Some(Sentence::new(Level::Bad, "Data at risk", text).more(more).section("between-processes"))
 }
 
+/// The sentence about memory that is kept open although its owner has freed it.
+pub(super) fn never_closed(report: &Report) -> Option<Sentence> {
+    // A trace that is full may lack that it was closed, and who runs may still close it.
+    let is_known = |file: &&File| file.dropped == 0 && file.is_whole && !file.running && !file.may_run;
+    let files: Vec<&File> = report.processes().filter(is_known).filter(|file| file.never_closed.0 > 0).collect();
+    let who = match files[..] {
+        [] => return None,
+        [file] => report.name(file),
+        _ => format!("{} processes", count(files.len() as u64)),
+    };
+    let (pieces, size) = files.iter().fold((0, 0u64), |(pieces, size), file| {
+        (pieces + file.never_closed.0, size.saturating_add(file.never_closed.1))
+    });
+    let text = format!(
+        "{who} opened memory of other processes and never closed it: {}, {}, which its owner has freed. The GPU has it back once nobody has it open.",
+        counted(pieces, "mapping"),
+        bytes(size)
+    );
+    let more = "Call cudaIpcCloseMemHandle before the owner frees the memory.";
+    Some(Sentence::new(Level::Note, "Kept open", text).more(more).section("between-processes"))
+}
+
+/// The sentence about a rank that may work on the GPU of another one: neither copies anything between GPUs.
+pub(super) fn on_one_gpu(report: &Report) -> Option<Sentence> {
+    let is_meant = |file: &File| file.rank.is_some() && file.copies == 0 && file.copies_of_unknown_devices == 0;
+    let mut found = report.processes().filter(|file| is_meant(file)).filter_map(|file| {
+        let (owner, ordinal) = file.may_share_gpu?;
+        let owner = report.files.get(owner).filter(|owner| is_meant(owner) && owner.rank != file.rank)?;
+        Some((file, owner, report.label(*file.devices.get(&ordinal)?)))
+    });
+    let (file, owner, gpu) = found.next()?;
+    let more_ranks = found.count() as u64;
+    let others =
+        if more_ranks == 0 { String::new() } else { format!("; so did {}", counted(more_ranks, "other rank")) };
+    let text = format!(
+        "{} and {} may both work on {gpu}: memory of the latter was opened there with {gpu} as the current device, and neither copied anything between GPUs{others}.",
+        report.name(file),
+        report.name(owner)
+    );
+    let more = "Copies within a GPU are not counted. If each rank is to have a GPU of its own: cudaSetDevice with the local rank, before all else.";
+    Some(Sentence::new(Level::Note, "One GPU", text).more(more).section("processes"))
+}
+
 /// Bytes of the rows that are named.
 fn sum_of(rows: &[&BetweenProcesses]) -> u64 {
     rows.iter().take(NAMED).map(|row| row.bytes).fold(0, u64::saturating_add)

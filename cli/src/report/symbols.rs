@@ -10,6 +10,7 @@ use std::path::Path;
 
 use object::{Object, ObjectSegment, ReadCache};
 
+use super::model::is_glue;
 use super::runtime::{self, Runtime};
 
 /// The words for a place that nothing is known of.
@@ -88,6 +89,11 @@ impl Symbols {
     /// Describes, of a place in the code and those that it was called from in turn, the first that is not in the CUDA runtime; all
     /// of them if that cannot be told, and nothing if it is the place itself.
     pub(super) fn describe_caller(&mut self, places: &[Place], host: Option<&str>) -> Option<String> {
+        let is_glue = |place: &Place| place.module.as_ref().is_some_and(|module| is_glue(module.name()));
+        let (first, outer) = places.split_first()?;
+        let kept: Vec<Place> =
+            std::iter::once(first).chain(outer.iter().filter(|place| !is_glue(place))).cloned().collect();
+        let places = if kept.len() > 1 { &kept[..] } else { places };
         let mut before: Option<&str> = None;
         for (index, place) in places.iter().enumerate() {
             let path = place.module.as_ref().map(|module| module.path.as_str());
@@ -264,6 +270,20 @@ mod tests {
         assert_eq!(say(Some(&Place { address: 0x1234, module: None })), "0x1234");
         assert_eq!(say(Some(&Place { address: 0x7000_0000, module: Some(module("")) })), "unknown module+0x1000");
         assert_eq!(say(None), UNKNOWN);
+    }
+
+    #[test]
+    fn describe_caller_leaves_out_libraries_by_which_interpreters_call() {
+        let mut symbols = Symbols::new(true);
+        let place = |path: &str| Place { address: 0x7000_0234, module: Some(module(path)) };
+        let chain = |symbols: &mut Symbols, paths: &[&str]| {
+            symbols.describe_caller(&paths.iter().map(|path| place(path)).collect::<Vec<_>>(), None)
+        };
+        let ffi = "/nowhere/libffi.so.8";
+        let all = ["/nowhere/app", ffi, "/nowhere/_ctypes.cpython-311.so", "/nowhere/python3.11"];
+        assert_eq!(chain(&mut symbols, &all).as_deref(), Some("app+0x1234 < python3.11+0x1234"));
+        assert_eq!(chain(&mut symbols, &["/nowhere/app", ffi]).as_deref(), Some("app+0x1234 < libffi.so.8+0x1234"));
+        assert_eq!(chain(&mut symbols, &[]), None);
     }
 
     #[test]

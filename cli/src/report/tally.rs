@@ -8,6 +8,7 @@ mod walk;
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::io;
+use std::ops::AddAssign;
 
 use p2pshim_trace::{Class, DeviceTime, Path, Record, State, Timeline, Trace, Wait};
 
@@ -91,7 +92,7 @@ pub(super) struct Tally {
     /// Copies that have returned and of which the devices are not known.
     pub(super) of_unknown_devices: u64,
     /// Copies that have returned, by devices and site, in programs of which more than that is known.
-    pub(super) copies: HashMap<([u8; 2], u16), u64>,
+    pub(super) copies: HashMap<([u8; 2], u16), Made>,
     host: HostCopies,
     /// Bytes copied to the host, and from there.
     pub(super) host_bytes: [u64; 2],
@@ -342,7 +343,9 @@ impl Tally {
             && lens.is_copy(record)
         {
             let pair = [src, dst];
-            self.uncounted += add(&mut self.copies, (pair, site), (pair, 0), 1);
+            let nanos = lens.timeline.nanos(record.end.saturating_sub(record.start));
+            let made = Made { calls: 1, bytes: if is_error { 0 } else { record.bytes }, host_ns: nanos };
+            self.uncounted += add(&mut self.copies, (pair, site), (pair, 0), made).calls;
         }
         let Some(pair) = self.count_pair(lens, record) else {
             self.of_unknown_devices += u64::from(lens.is_single_copy(record) && !is_error);
@@ -454,7 +457,7 @@ impl Tally {
             self.pairs.entry(pair).or_default().merge(theirs);
         }
         for (copies, count) in other.copies {
-            self.uncounted += add(&mut self.copies, copies, (copies.0, 0), count);
+            self.uncounted += add(&mut self.copies, copies, (copies.0, 0), count).calls;
         }
         self.host.merge(other.host);
         self.host_bytes.iter_mut().zip(other.host_bytes).for_each(|(ours, theirs)| *ours = ours.saturating_add(theirs));
@@ -494,17 +497,38 @@ impl Tally {
     }
 }
 
+/// Copies from a place: how many, their bytes, and how long their calls took on the host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Made {
+    pub(super) calls: u64,
+    pub(super) bytes: u64,
+    pub(super) host_ns: u64,
+}
+
+impl AddAssign for Made {
+    fn add_assign(&mut self, other: Self) {
+        self.calls += other.calls;
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.host_ns = self.host_ns.saturating_add(other.host_ns);
+    }
+}
+
 /// Adds to a count; if there are too many already, to that of all other places. Returns what was not counted.
-fn add<Key: Eq + Hash>(counts: &mut HashMap<Key, u64>, key: Key, anywhere: Key, count: u64) -> u64 {
+fn add<Key: Eq + Hash, Count: AddAssign + Default>(
+    counts: &mut HashMap<Key, Count>,
+    key: Key,
+    anywhere: Key,
+    count: Count,
+) -> Count {
     let is_full = counts.len() >= PLACES;
     for key in [key, anywhere] {
         if let Some(known) = counts.get_mut(&key) {
             *known += count;
-            return 0;
+            return Count::default();
         }
         if !is_full {
             counts.insert(key, count);
-            return 0;
+            return Count::default();
         }
     }
     count

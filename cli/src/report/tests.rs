@@ -291,8 +291,14 @@ fn damaged_traces_of_programs_that_hang_or_are_compared_are_shown_as_far_as_they
         {
             let shown = |is_json| {
                 let mut out = Vec::new();
-                hang::write(&report, &found, (&meant, is_json), Style { colour: false, width: Some(80) }, &mut out)
-                    .unwrap();
+                hang::write(
+                    &report,
+                    &found,
+                    (&meant, is_json, true),
+                    Style { colour: false, width: Some(80) },
+                    &mut out,
+                )
+                .unwrap();
                 String::from_utf8(out).unwrap()
             };
             [false, true].map(shown).iter().for_each(|text| assert!(is_plain(text), "{text:?}"));

@@ -6,7 +6,7 @@ mod shared;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use p2pshim_trace::{NoteKind, State, Trace, Verified};
+use p2pshim_trace::{DeviceTime, NoteKind, State, Trace, Verified};
 
 use super::broken::{ends, is_broken};
 use super::buckets::{self, Buckets};
@@ -19,7 +19,7 @@ use super::model::{
 use super::names::{Access, Failed, MOST_BYTES, Names, Unordered};
 use super::paths::Taken;
 use super::symbols::UNKNOWN;
-use super::tally::{BouncePair, Busy, FunctionTally, Hanging, PairTally, PathTally, Sums, Tally};
+use super::tally::{BouncePair, Busy, FunctionTally, Hanging, Made, PairTally, PathTally, Sums, Tally};
 use super::term::counted;
 use super::timeline::timeline;
 use super::unshared;
@@ -52,7 +52,7 @@ struct PairTotal {
     host: Histogram,
     buckets: Buckets,
     busy: Busy,
-    sites: HashMap<Origin, u64>,
+    sites: HashMap<Origin, Made>,
 }
 
 #[derive(Debug, Default)]
@@ -339,6 +339,7 @@ impl Totals {
             bytes: Some(record.bytes).filter(|bytes| (1..=MOST_BYTES).contains(bytes)),
             stream: record.stream,
             is_wait,
+            is_made: record.device_time == DeviceTime::Known,
             path: p2pshim_trace::Path::numbered(record.path),
             from,
             inner: inner.map(|inner| names.function(inner).1),

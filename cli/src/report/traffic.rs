@@ -182,22 +182,45 @@ fn direct_only(report: &Report, direct: u64, staged: &[Staged], more: Option<Str
     let (level, word) = if is_good { (Level::Good, "Fine") } else { (Level::Note, DIRECT) };
     let text = after_first(report, direct, first);
     let were = if may_lack(report) { "were queued to go directly" } else { "were direct" };
-    let text = text.unwrap_or_else(|| format!("{} of {copies} {were}{tail}.", bytes(direct)));
+    let text = text.unwrap_or_else(|| format!("{} of {copies} {were}{tail}.{}", bytes(direct), of_kernels(report)));
     say(report, level, word, text)
+}
+
+/// That the check before the start was of copies, where the program enables access itself: its kernels may use that, as copies do not.
+fn of_kernels(report: &Report) -> &'static str {
+    let is_quick = is_checked(report) && !report.runs.iter().any(|run| run.is_checked_in_full);
+    if is_quick && enables_itself(report) { " The check did not test loads and stores of kernels." } else { "" }
+}
+
+/// Whether the program asks for access itself.
+fn enables_itself(report: &Report) -> bool {
+    report.functions.iter().any(|it| it.name.contains("EnablePeerAccess") || it.name.contains("SetAccess"))
 }
 
 /// The sentence about direct copies after the first ones, if each pair that staged some was direct later, and by nobody but p2pshim.
 fn after_first(report: &Report, direct: u64, first_bytes: u64) -> Option<String> {
     let is_known = report.filter.is_none() && !report.is_at_least();
-    let by_program =
-        report.functions.iter().any(|it| it.name.contains("EnablePeerAccess") || it.name.contains("SetAccess"));
     let has = |share: &Share, class| share.path.taken.class() == class && share.path.bytes > 0;
     let judged = Judged::of(report);
     let first = || report.shares.iter().filter(|share| has(share, Class::StartUp));
     let is_direct_later = |share: &Share| judged.is_tested(share) && judged.is_direct_too(share);
-    let is_meant = is_known && !by_program && first().all(is_direct_later);
-    let pairs = if first().map(|share| share.pair).collect::<BTreeSet<_>>().len() == 1 { "pair" } else { "pairs" };
+    let is_meant = is_known && !enables_itself(report) && first().all(is_direct_later);
+    let switched: BTreeSet<[usize; 2]> = first().map(|share| share.pair).collect();
+    let pairs = if switched.len() == 1 { "pair" } else { "pairs" };
     let (direct, copies, staged) = (bytes(direct), copies(report), bytes(first_bytes));
+    // CUDA stages copies without access; memory of other processes is direct without p2pshim, and HIP has ways of its own.
+    let has_first = |share: &Share| first().any(|first| (first.file, first.pair) == (share.file, share.pair));
+    let is_switched = |share: &Share| !has(share, Class::Direct) || has_first(share);
+    let is_cuda = report.functions.iter().all(|it| it.layer != "hip");
+    if is_meant && first_bytes > 0 && is_cuda && !may_lack(report) && report.shares.iter().all(is_switched) {
+        let enabled = match switched.len() {
+            1 => "a pair that the program never enables".to_owned(),
+            several => format!("{several} pairs that the program never enables"),
+        };
+        return Some(format!(
+            "p2pshim enabled {enabled}: {direct} of {copies} were direct that would have been staged. The first {staged} were staged, before p2pshim switched the {pairs} over."
+        ));
+    }
     let went = if may_lack(report) { "were queued to go" } else { "went" };
     (is_meant && first_bytes > 0).then(|| {
         format!(

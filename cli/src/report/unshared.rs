@@ -2,10 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::model::{Origin, Report, Site, Unshared};
+use super::model::{Origin, Report, Run, Site, Unshared};
 use super::names::Names;
 use super::sentence::{Level, Sentence};
 use super::term::{count, counted};
+
+pub(super) const NOT_SHARED: &str = "Not shared";
 
 /// Faults that a sentence names.
 const NAMED: usize = 2;
@@ -29,7 +31,7 @@ const KEEP: &str = "Have the owner live, and keep the memory, until the other pr
 const CLOSE: &str = "Close the older memory first: cudaIpcCloseMemHandle.";
 const PATH: &str =
     "`p2pshim doctor` says why. p2pshim answers this itself where the pair is denied, or its data does not arrive.";
-const NAMESPACE: &str = "Processes in containers need one IPC namespace and one PID namespace: --ipc=host --pid=host.";
+const NAMESPACE: &str = "Processes in containers need one IPC namespace and one PID namespace: --ipc=host --pid=host. On WSL, NVIDIA's guide lists IPC handles as not supported.";
 const PIDS: &str = "Let both processes share a PID namespace: --pid=host, or shareProcessNamespace in a pod.";
 const IMPORT: &str = "Send descriptors through a Unix socket (SCM_RIGHTS), let each process see all GPUs, and check who closes the descriptor.";
 const PEERS: &str = "A context has eight peers without NVSwitch. Close memory, or disable peers, that are not used.";
@@ -123,7 +125,13 @@ fn is_only_listed(row: &Unshared) -> bool {
 
 /// The sentence about the others.
 pub(super) fn sentence(report: &Report) -> Option<Sentence> {
-    let rows: Vec<&Unshared> = report.unshared.iter().filter(|row| !is_only_listed(row)).collect();
+    // Fabric handles alone are of interest if a program has ended badly, and nothing else has failed.
+    let has_failed = |run: &Run| run.end.signal.is_some() || run.end.code.is_some_and(|code| code != 0);
+    let are_all = report.errors.is_empty() && report.failures.is_empty() && report.runs.iter().any(has_failed);
+    let mut rows: Vec<&Unshared> = report.unshared.iter().filter(|row| !is_only_listed(row)).collect();
+    if rows.is_empty() && are_all {
+        rows.extend(report.unshared.iter().filter(|row| row.code != 0));
+    }
     let remedy = rows.first()?.remedy;
     let all: u64 = rows.iter().map(|row| row.count).sum();
     let mut told: Vec<String> = (rows.iter().take(NAMED))
@@ -136,7 +144,7 @@ pub(super) fn sentence(report: &Report) -> Option<Sentence> {
     // Within a process memory is shared by rights alone.
     let (what, level, word) = match rows.iter().all(|row| row.function == "cuMemPoolSetAccess" && row.remedy == PATH) {
         true => ("to give access to a pool", Level::Warn, "No access"),
-        false => ("to share memory between processes", Level::Note, "Not shared"),
+        false => ("to share memory between processes", Level::Note, NOT_SHARED),
     };
     let text = format!("{calls} {what} failed: {}.", told.join("; "));
     Some(Sentence::new(level, word, text).more(remedy).section("unshared"))
@@ -231,6 +239,20 @@ mod tests {
              6 calls); the memory is of a GPU that the process does not see (cuIpcOpenMemHandle, 2 calls)."
         );
         assert_eq!(sentence.more.as_deref(), Some(ALLOCATE));
+    }
+
+    #[test]
+    fn unshared_fabric_handles_are_a_sentence_if_a_program_ended_badly_and_nothing_else_failed() {
+        let ended = |failures: &[(&str, i32, &str, u32)], code| {
+            let end = crate::report::model::End { code: Some(code), ..Default::default() };
+            let report = Report { runs: vec![Run { end, ..Run::default() }], ..report_of(failures) };
+            sentence(&report).map(|sentence| sentence.text)
+        };
+        let fabric = ("cuMemCreate", 801, "fabric", 1);
+        assert!(ended(&[fabric], 1).is_some_and(|text| text.contains("there are no fabric handles here")));
+        assert_eq!(ended(&[fabric], 0), None);
+        let text = ended(&[fabric, ("cuIpcOpenMemHandle", 217, "", 1)], 1);
+        assert!(text.is_some_and(|text| text.starts_with("2 calls to share")), "each of two processes made one");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::broken;
 use super::ends::{self, PROCESSES};
 use super::failures;
 use super::judged::Judged;
-use super::model::{Error, Finding, Path, Report, Run, Share};
+use super::model::{Error, Finding, Path, Report, Share};
 use super::order;
 use super::sentence::{BEGUN, DIRECT, Level, NAMED, NVLINK, RUNNING, Sentence, at_least, between, nvlink};
 use super::shared;
@@ -27,10 +27,13 @@ pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
         at_risk(report),
         shared::freed(report),
         failed(report),
+        failures::forgiven(report),
         graded(report, WRONG_CALLS),
         graded(report, ODD_CODES),
         graded(report, BY_ACCIDENT),
         slower(report),
+        shared::never_closed(report),
+        shared::on_one_gpu(report),
         traffic::hop(report),
         traffic::sentence(report),
         traffic::between_processes(report),
@@ -62,10 +65,24 @@ pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
     for sentence in others.iter_mut().filter(|sentence| sentence.level == Level::Good && !is_fine) {
         (sentence.level, sentence.word) = (Level::Note, DIRECT);
     }
-    // That there are none says the least, but NVLink's sentence follows it.
-    others.sort_by_key(|it| (it.level as u8, [traffic::NO_COPIES, NVLINK].contains(&it.word)));
+    // Whatever kept a program from its work comes before the end that it led to. That there are no copies says the least, but NVLink's sentence
+    // follows it.
+    let has_failed = others.iter().any(|it| [ends::FAILED, ends::ENDED].contains(&it.word));
+    let rank = |it: &Sentence| match it.word {
+        _ if has_failed && is_cause(it) => 0,
+        traffic::NO_COPIES | NVLINK => 2,
+        _ => 1,
+    };
+    let level = |it: &Sentence| if rank(it) == 0 { (Level::Warn as u8).min(it.level as u8) } else { it.level as u8 };
+    others.sort_by_key(|it| (level(it), rank(it)));
     first.append(&mut others);
     first
+}
+
+/// Whether a sentence is about calls that failed, such that a program that ended badly may have ended for that.
+fn is_cause(it: &Sentence) -> bool {
+    let is_failure = failures::WORDS.contains(&it.word) || it.word == unshared::NOT_SHARED;
+    is_failure || (it.word == FAILED_CALLS && it.level != Level::Note)
 }
 
 /// The sentences that the text begins with: not what its lists say as well.
@@ -175,8 +192,10 @@ fn at_risk(report: &Report) -> Option<Sentence> {
 type Grade = (&'static str, &'static str, fn(&Finding) -> bool);
 
 const WRONG_CALLS: Grade = ("Wrong calls", "Wrong calls", |it| {
-    it.severity == "error" && ![&CODES[..], &order::RULES].concat().contains(&it.rule.as_str())
+    it.severity == "error" && ![&CODES[..], &NOT_WRONG, &order::RULES].concat().contains(&it.rule.as_str())
 });
+/// Rules by which a call is right and the machine, p2pshim or earlier work has made it fail: other sentences say so.
+const NOT_WRONG: [&str; 3] = ["P2P-enable-broken", "P2P-error-no-driver", "P2P-error-earlier-work"];
 const ODD_CODES: Grade =
     ("Odd codes", "Calls failed with codes that nothing in them explains", |it| CODES.contains(&it.rule.as_str()));
 /// Rules about the code that a call returned, which need not be wrong.
@@ -216,12 +235,33 @@ pub(super) fn least(report: &Report, finding: &Finding) -> &'static str {
     if is_sampled || report.is_at_least() { "at least " } else { "" }
 }
 
-/// Whether a run has ended with a status of its program, and nothing but enabling access twice is known to have failed.
-fn is_only_failure(report: &Report) -> bool {
-    let is_it = |error: &Error| error.numbering.usual(error.code) == Some(704);
-    let has_failed = |run: &Run| run.end.signal.is_none() && run.end.code.is_some_and(|code| code != 0);
-    let are_others = report.filter.is_some() || !report.failures.is_empty() || unshared::sentence(report).is_some();
-    matches!(&report.runs[..], [run] if has_failed(run)) && !are_others && report.errors.iter().all(is_it)
+/// The meaning of an error that says of something that it is so already, or is not to be had: no failure in itself.
+fn benign(error: &Error) -> Option<&'static str> {
+    let is_question = error.function.contains("CanAccessPeer") || error.function.contains("P2PAttribute");
+    match error.numbering.usual(error.code)? {
+        704 => Some("access was enabled already"),
+        705 => Some("access was not enabled"),
+        UNSUPPORTED if is_question => Some("the pair has no path"),
+        _ => None,
+    }
+}
+
+/// How the program ended, if it did so badly and nothing is known to have failed but calls whose errors are benign: it may have ended for that.
+fn ended_for_benign(report: &Report) -> Option<(Level, String)> {
+    let [run] = &report.runs[..] else { return None };
+    let are_others = report.filter.is_some()
+        || !report.failures.iter().all(failures::is_forgiven)
+        || unshared::sentence(report).is_some();
+    let end = match (&run.end.signal, run.end.code) {
+        (Some(signal), _) if signal == "SIGABRT" => {
+            (Level::Bad, format!("{} was ended by {signal}", ends::program(run)))
+        }
+        (None, Some(code @ (i32::MIN..=-1 | 1..))) => {
+            (Level::Warn, format!("{} ended with exit {code}", ends::program(run)))
+        }
+        _ => return None,
+    };
+    (!are_others && report.errors.iter().all(|error| benign(error).is_some())).then_some(end)
 }
 
 /// `cudaErrorPeerAccessUnsupported`.
@@ -231,6 +271,16 @@ const UNSUPPORTED: i32 = 217;
 fn failed(report: &Report) -> Option<Sentence> {
     // Enabled already, and not enabled: programs expect them.
     let is_expected = |error: &Error| matches!(error.numbering.usual(error.code), Some(704 | 705));
+    if let (Some((level, end)), Some((worst, why))) =
+        (ended_for_benign(report), report.errors.first().and_then(|error| Some((error, benign(error)?))))
+    {
+        let name = worst.name.as_ref().map(|name| format!(" ({name})")).unwrap_or_default();
+        let at = worst.sites.first().map(|site| site.from.in_short()).filter(|place| place != UNKNOWN);
+        let at = at.map(|at| format!(" at {at}")).unwrap_or_default();
+        let text = format!("{end} after {} returned {}{name}{at}: {why}.", worst.function, worst.code);
+        let more = "Nothing else is known to have failed. A program that takes this for a failure ends there.";
+        return Some(Sentence::new(level, FAILED_CALLS, text).more(more).section("errors"));
+    }
     let errors = || report.errors.iter().filter(|error| !failures::explains(error));
     let worst = errors().min_by_key(|it| (is_expected(it), std::cmp::Reverse(it.count)))?;
     let name = worst.name.clone().unwrap_or_else(|| worst.code.to_string());
@@ -243,10 +293,6 @@ fn failed(report: &Report) -> Option<Sentence> {
     };
     let text = at_least(report, text);
     let sentence = match worst.numbering.usual(worst.code) {
-        Some(704) if is_only_failure(report) => {
-            let more = "Nothing else is known to have failed. Access was enabled already: a program that takes this for an error ends there.";
-            Sentence::new(Level::Warn, FAILED_CALLS, text).more(more)
-        }
         _ if is_expected(worst) => {
             Sentence::new(Level::Note, FAILED_CALLS, text).more("Many programs expect this one.")
         }

@@ -1,29 +1,32 @@
 //! `P2PSHIM_DENY` for the program: ordinals become UUIDs. A launcher may give each rank other GPUs, and the ordinals of the user mean
 //! nothing there. HIP knows ordinals only, so that they stay for it.
 
-use std::ffi::OsString;
-
 use p2pshim_host::config::{Denied, GpuName};
-
-use crate::doctor;
 
 /// The option.
 pub(super) const DENY: &str = "P2PSHIM_DENY";
 
-/// Its value for the program, where it names any GPU by an ordinal; `environment` is what the program gets besides. An ordinal that no
-/// device has stays, and the shim warns of it.
-///
-/// # Errors
-/// Why the GPUs are not known.
-pub(super) fn by_uuid(denied: &[Denied], environment: &[(OsString, OsString)]) -> Result<Option<String>, String> {
-    let names = || denied.iter().flat_map(|Denied { device, peer }| [device, peer]);
-    if !names().any(|name| matches!(name, GpuName::Ordinal(_))) {
-        return Ok(None);
-    }
-    Ok(Some(value(denied, &doctor::uuids(environment)?)))
+/// Whether any of the pairs is named by an ordinal, so that the GPUs have to be known.
+pub(super) fn names_ordinals(denied: &[Denied]) -> bool {
+    names(denied).any(|name| matches!(name, GpuName::Ordinal(_)))
 }
 
-fn value(denied: &[Denied], uuids: &[String]) -> String {
+fn names(denied: &[Denied]) -> impl Iterator<Item = &GpuName> {
+    denied.iter().flat_map(|Denied { device, peer }| [device, peer])
+}
+
+/// Whether any of the pairs may be there, of GPUs that have these UUIDs by ordinals.
+pub(super) fn is_any_there(denied: &[Denied], uuids: &[String]) -> bool {
+    let is_there = |name: &GpuName| match name {
+        GpuName::Ordinal(ordinal) => usize::try_from(*ordinal).is_ok_and(|ordinal| ordinal < uuids.len()),
+        GpuName::Uuid(name) => uuids.iter().any(|uuid| uuid.eq_ignore_ascii_case(name)),
+        GpuName::Hip(_) | GpuName::BusId(_) => true,
+    };
+    denied.iter().any(|Denied { device, peer }| is_there(device) && is_there(peer))
+}
+
+/// Its value for the program, with UUIDs in place of ordinals. An ordinal that no device has stays, and the shim warns of it.
+pub(super) fn value(denied: &[Denied], uuids: &[String]) -> String {
     let name = |name: &GpuName| match name {
         GpuName::Ordinal(ordinal) => {
             let uuid = usize::try_from(*ordinal).ok().and_then(|ordinal| uuids.get(ordinal));
@@ -56,8 +59,12 @@ mod tests {
     }
 
     #[test]
-    fn by_uuid_without_ordinals_no_gpu_is_asked() {
-        let denied = Config::read([(DENY.into(), "1a:00.0-1b:00.0".into())].into_iter()).0.denied;
-        assert_eq!((by_uuid(&denied, &[]), by_uuid(&[], &[])), (Ok(None), Ok(None)));
+    fn pair_that_is_not_there_is_known() {
+        let read = |text: &str| Config::read([(DENY.into(), text.into())].into_iter()).0.denied;
+        let uuids = ["0", "1"].map(|last| format!("GPU-70327073-696d-2047-5055-202e2e2e2e0{last}"));
+        let there = |text: &str| is_any_there(&read(text), &uuids);
+        assert!(there("0-1") && there("0-7,1>0") && there("1a:00.0-1b:00.0") && there(&format!("{}>0", uuids[1])));
+        assert!(!there("0-7") && !there("5>6") && !there("GPU-70327073-696d-2047-5055-202e2e2e2e0f>0"));
+        assert!(names_ordinals(&read("0-1")) && !names_ordinals(&read("1a:00.0-1b:00.0")));
     }
 }

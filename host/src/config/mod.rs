@@ -24,7 +24,7 @@ use log::{Level, Metadata};
 use crate::nearest::nearest;
 use crate::text::shortened;
 pub use option::{Changes, Variable};
-pub use values::{Access, Broken, Denied, GpuName, GpuTiming, Readback, Stacks, Staging, Validate, Verify};
+pub use values::{Access, Broken, Denied, Forgiven, GpuName, GpuTiming, Readback, Stacks, Staging, Validate, Verify};
 
 /// The beginning of every option's name.
 pub const PREFIX: &str = "P2PSHIM";
@@ -76,6 +76,15 @@ options! {
         changes: Changes::Never,
         help: "what a program gets that enables peer access itself where data does not arrive; refuse: the pair is verified first, and if that fails, the program sees no peer access and its copies go through the host; warn: peer access, and a warning; p2pshim takes its copies through the host, but those of graphs, and what kernels access, are wrong",
         details: "A broken pair looks like hardware without a path: `cudaDeviceCanAccessPeer` writes 0, the P2P attributes 2 to 5 are 0, enabling returns 217, and granting a device access to a pool or to mapped memory returns 101. The pair is verified as P2PSHIM_VERIFY says (some milliseconds on H200), or judged by the verdict of `p2pshim doctor`, before the program's own `cudaDeviceEnablePeerAccess`, `cuMemPoolSetAccess` or `cuMemSetAccess`; and when the program asks whether there is a path, if both devices have a context. A pair that cannot be verified, because the devices are busy or a stream is being captured, is left to the program. Memory of another process is refused where it is known on which GPU it lies: opening an IPC handle returns 217 under `p2pshim run`. With HIP enabling returns 101, and no copies are staged: [HIP.md](HIP.md).",
+    }
+
+    /// Codes of calls that had nothing to do, in place of which the program gets success.
+    forgiven: Forgiven {
+        variable: P2PSHIM_FORGIVE,
+        values: text("704 and 705, with a comma between", "" = Forgiven::default(), values::forgiven),
+        changes: Changes::Never,
+        help: "704: enabling peer access that is enabled already returns success; 705: so does disabling what is not enabled. For programs that take these codes for failures",
+        details: "Both codes say that there was nothing to do. CUDA only; with HIP the option has no effect. The report says which calls it was.",
     }
 
     /// Which copies of the program are read back.
@@ -196,7 +205,7 @@ options! {
         values: words("sites" = Stacks::Sites, "all" = Stacks::All, "off" = Stacks::Off),
         changes: Changes::UntilTraced,
         help: "for which copies between devices a trace names the line of the Python program, and the function that called NVIDIA's static runtime; sites: for the first from each place, of each pair and size, and for those whose number is a power of two; all: for each; off: for none",
-        details: "*Lines* are noted only while a trace is written, and in programs with CPython 3.11 to 3.15. The line is that of the innermost frame outside `site-packages`, `dist-packages` and frozen modules: `train.py:88 in step`. To find it out takes the host [some 30 µs](USAGE.md#which-line-makes-the-copies), and not the interpreter's lock. A copy that breaks a rule has its line noted in any case, unless the value is `off`. *Functions* are noted for calls of the driver by functions that were looked up, as a static runtime does; and for each finding, without a trace too. To find one out takes the host [some 40 µs](USAGE.md#which-function-calls-a-static-runtime).",
+        details: "*Lines* are noted only while a trace is written, and in programs with CPython 3.11 to 3.15. The line is that of the innermost frame outside `site-packages`, `dist-packages` and frozen modules: `train.py:88 in step`. Where that was called from another file, up to two such lines follow: `helper.py:12 in send < train.py:88 in step`. To find it out takes the host [some 30 µs](USAGE.md#which-line-makes-the-copies), and not the interpreter's lock. A copy that breaks a rule has its line noted in any case, unless the value is `off`. *Functions* are noted for calls of the driver by functions that were looked up, as a static runtime does; and for each finding, without a trace too. To find one out takes the host [some 40 µs](USAGE.md#which-function-calls-a-static-runtime).",
     }
 
     /// Whether a table is written when the program ends.
@@ -418,6 +427,19 @@ mod tests {
             assert!(config.denied.is_empty(), "{pairs}");
             assert!(warnings.len() == 1 && warnings[0].contains("is no pair of devices"), "{warnings:?}");
         }
+        let (config, warnings) = read(&[("P2PSHIM_DENY", "0,0-1,x>2")]);
+        assert!(config.denied.is_empty() && warnings[0].contains("`0`, `x>2` are no pairs of devices"), "{warnings:?}");
+    }
+
+    #[test]
+    fn read_codes_that_had_nothing_to_do_are_forgiven_and_no_others() {
+        let forgiven = |codes: &str| {
+            let (config, warnings) = read(&[("P2PSHIM_FORGIVE", codes)]);
+            ([config.forgiven.enabled, config.forgiven.not_enabled], warnings.len())
+        };
+        assert_eq!(forgiven("704"), ([true, false], 0));
+        assert_eq!(forgiven("705, 704"), ([true, true], 0));
+        assert_eq!(forgiven("704,217"), ([false, false], 1));
     }
 
     #[test]

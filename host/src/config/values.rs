@@ -38,6 +38,15 @@ pub enum Broken {
     Warn,
 }
 
+/// The codes that are forgiven: of calls that had nothing to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Forgiven {
+    /// 704: peer access is enabled already.
+    pub enabled: bool,
+    /// 705: peer access is not enabled.
+    pub not_enabled: bool,
+}
+
 /// The stager of a copy for which there is no direct path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -193,22 +202,49 @@ impl Denied {
 /// Reads `0-1,2>3`.
 ///
 /// # Errors
-/// A sentence about the item that is no pair.
+/// A sentence about the items that are no pairs.
 pub(super) fn pairs(text: &str) -> Result<Vec<Denied>, String> {
-    let mut pairs = Vec::new();
+    let (mut pairs, mut wrong) = (Vec::new(), Vec::new());
     for item in text.split(',').map(str::trim).filter(|item| !item.is_empty()) {
-        let (pair, is_both_ways) = pair(item).filter(|([device, peer], _)| device != peer).ok_or_else(|| {
-            format!(
-                "`{item}` is no pair of devices; write 0-1 (both ways) or 0>1, with ordinals, UUIDs or PCI addresses. Nothing is denied"
-            )
-        })?;
+        let Some((pair, is_both_ways)) = pair(item).filter(|([device, peer], _)| device != peer) else {
+            wrong.push(format!("`{item}`"));
+            continue;
+        };
         let [device, peer] = pair;
         if is_both_ways {
             pairs.push(Denied { device: peer.clone(), peer: device.clone() });
         }
         pairs.push(Denied { device, peer });
     }
-    Ok(pairs)
+    let are = match wrong.len() {
+        0 => return Ok(pairs),
+        1 => "is no pair of devices",
+        _ => "are no pairs of devices",
+    };
+    Err(format!(
+        "{} {are}; write 0-1 (both ways) or 0>1, with ordinals, UUIDs or PCI addresses. Nothing is denied",
+        wrong.join(", ")
+    ))
+}
+
+/// Reads `704,705`: codes that may be forgiven.
+///
+/// # Errors
+/// A sentence about the item that is none of them.
+pub(super) fn forgiven(text: &str) -> Result<Forgiven, String> {
+    let mut forgiven = Forgiven::default();
+    for item in text.split(',').map(str::trim).filter(|item| !item.is_empty()) {
+        match item {
+            "704" => forgiven.enabled = true,
+            "705" => forgiven.not_enabled = true,
+            _ => {
+                return Err(format!(
+                    "`{item}` cannot be forgiven; write 704 (access is enabled already) or 705 (it is not enabled): calls that had nothing to do. Nothing is forgiven"
+                ));
+            }
+        }
+    }
+    Ok(forgiven)
 }
 
 /// Reads a pair, and whether both ways are meant.

@@ -79,7 +79,7 @@ class Header(unittest.TestCase):
     """The module has what p2pshim.h has."""
 
     #: Left to C: callbacks would need Python's lock in any thread that calls CUDA. A Path has its name. verdict() reads files itself.
-    LEFT_OUT = {"callback_add", "callback_remove", "path_name", "verdict_get"}
+    LEFT_OUT = {"callback_add", "callback_remove", "path_name", "verdict_get", "verification_name"}
     ENUMS = {
         "ACTIVITY": p2pshim.Activity, "VERIFICATION": p2pshim.Verification, "LAYER": p2pshim.Layer, "PATH": p2pshim.Path,
     }  # fmt: skip

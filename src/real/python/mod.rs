@@ -18,8 +18,10 @@ use crate::model::Line;
 use crate::os::Memory;
 use layout::{Layout, REACH, WORDS, line_at};
 
-/// Frames that are looked through for one of the program.
+/// Frames that are looked through for one of the program; so many further ones for others; lines that are told at most.
 const FRAMES: usize = 256;
+const FURTHER: usize = 32;
+const LINES: usize = 3;
 /// So many bytes are read of names and tables at most.
 const NAME: usize = 1024;
 const TABLE: usize = 1 << 20;
@@ -54,8 +56,14 @@ pub(crate) fn search() -> bool {
 }
 
 /// The line that the calling thread's Python program is at, after a search: in the innermost frame that is not of a package or
-/// of the interpreter itself.
-pub(crate) fn line() -> Option<Line> {
+/// of the interpreter itself. Then, of frames outside it, the next in another file each time: the innermost may be of a helper.
+pub(crate) fn lines() -> Vec<Line> {
+    let mut lines = Vec::new();
+    let _ = find_lines(&mut lines);
+    lines
+}
+
+fn find_lines(lines: &mut Vec<Line>) -> Option<()> {
     // SAFETY: what was stored there stays.
     let python = unsafe { FOUND.load(Acquire).as_ref() }?;
     // SAFETY: the function takes nothing, may be called by any thread at any time, and its library is pinned.
@@ -65,7 +73,7 @@ pub(crate) fn line() -> Option<Line> {
     if state == 0 {
         return None;
     }
-    Look { python, memory: Memory::new() }.line_of(state, thread)
+    Look { python, memory: Memory::new() }.lines_of(state, thread, lines)
 }
 
 impl Python {
@@ -108,8 +116,8 @@ struct Look<'a> {
 }
 
 impl Look<'_> {
-    /// The line of a thread, by its state.
-    fn line_of(&self, state: usize, thread: usize) -> Option<Line> {
+    /// The lines of a thread, by its state: those before a frame that cannot be read.
+    fn lines_of(&self, state: usize, thread: usize, lines: &mut Vec<Line>) -> Option<()> {
         /// Frames that belong to the interpreter have owners from here on.
         const OF_INTERPRETER: u8 = 3;
         /// A reference has these besides an address, in its lowest bits.
@@ -123,24 +131,30 @@ impl Look<'_> {
         if let Some(within) = at.within {
             next = self.memory.word(next.checked_add(within)?)?;
         }
-        for _ in 0..FRAMES {
+        let mut left = FRAMES;
+        while let Some(further) = left.checked_sub(1) {
+            left = further;
             let frame = Block::read(self.memory, next)?;
             next = frame.word(at.previous)?;
             if frame.byte(at.owner)? < OF_INTERPRETER
-                && let Some(line) = self.line_in(frame.word(at.code)? & !TAGS, frame.word(at.instruction)?)?
+                && let Some(line) =
+                    self.line_in(frame.word(at.code)? & !TAGS, frame.word(at.instruction)?, lines.last())?
             {
-                return Some(line);
+                lines.push(line);
+                left = if lines.len() == LINES { 0 } else { left.min(FURTHER) };
             }
         }
-        None
+        Some(())
     }
 
-    /// The line of an instruction, in its turn none if the code is not the program's; none if that cannot be read.
-    fn line_in(&self, code: usize, instruction: usize) -> Option<Option<Line>> {
+    /// The line of an instruction, in its turn none if the code is not the program's; outside `inner` none if it is of its file, or of the
+    /// interpreter's library; none if that cannot be read.
+    fn line_in(&self, code: usize, instruction: usize, inner: Option<&Line>) -> Option<Option<Line>> {
         let at = &self.python.layout;
         let object = self.object(code, self.python.code)?;
         let file = self.text(object.word(at.file)?)?;
-        if is_others(&file) {
+        let is_known = |inner: &Line| inner.file == file || file.contains("/lib/python3.");
+        if is_others(&file) || inner.is_some_and(is_known) {
             return Some(None);
         }
         let offset = instruction.checked_sub(code.checked_add(at.instructions)?)?;
@@ -235,7 +249,7 @@ mod tests {
     #[test]
     fn search_here_finds_no_python_and_no_line() {
         assert!(!search());
-        assert_eq!(line(), None);
+        assert!(lines().is_empty());
     }
 
     #[test]

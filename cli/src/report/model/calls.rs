@@ -49,20 +49,35 @@ pub(crate) struct Line {
     pub(crate) line: u32,
     /// The function.
     pub(crate) function: String,
+    /// The lines in other files that it was called from, innermost first; two at most.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) outer: Vec<Line>,
 }
 
 impl Line {
-    /// The line with the whole path.
+    /// The lines with the whole paths.
     pub(crate) fn in_full(&self) -> String {
-        let Self { file, line, function } = self;
-        format!("{file}:{line} in {function}")
+        let all = std::iter::once(self).chain(&self.outer);
+        all.map(|Self { file, line, function, .. }| format!("{file}:{line} in {function}"))
+            .collect::<Vec<_>>()
+            .join(" < ")
+    }
+
+    /// `train.py:11`, and where that was called from.
+    fn in_short(&self) -> String {
+        let all = std::iter::once(self).chain(&self.outer);
+        all.map(|it| format!("{}:{}", it.file_name(), it.line)).collect::<Vec<_>>().join(" < ")
+    }
+
+    fn file_name(&self) -> &str {
+        self.file.rsplit('/').next().unwrap_or_default()
     }
 }
 
 impl Display for Line {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
-        let file = self.file.rsplit('/').next().unwrap_or_default();
-        write!(out, "{file}:{} in {}", self.line, self.function)
+        write!(out, "{}:{} in {}", self.file_name(), self.line, self.function)?;
+        self.outer.iter().try_for_each(|outer| write!(out, " < {outer}"))
     }
 }
 
@@ -83,7 +98,7 @@ impl Origin {
     /// The place as `train.py:11`, or as it is printed where no line of Python is known.
     pub(crate) fn in_short(&self) -> String {
         match &self.python {
-            Some(Line { file, line, .. }) => format!("{}:{line}", file.rsplit('/').next().unwrap_or_default()),
+            Some(line) => line.in_short(),
             None => self.to_string(),
         }
     }
@@ -92,10 +107,18 @@ impl Origin {
 impl Display for Origin {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
         if let Some(line) = &self.python {
+            if self.caller.is_none() && is_glue(&self.site) {
+                return write!(out, "{line}");
+            }
             write!(out, "{line}, ")?;
         }
         out.write_str(self.caller.as_ref().unwrap_or(&self.site))
     }
+}
+
+/// Whether a module, or a place in one, is of a library by which an interpreter calls any function: that tells nothing.
+pub(crate) fn is_glue(name: &str) -> bool {
+    ["libffi", "_ctypes", "_cffi_backend"].iter().any(|glue| name.starts_with(glue))
 }
 
 /// How often something was called from where.
@@ -312,6 +335,9 @@ pub(crate) struct Call {
     /// Whether it has no record: it copies nothing between GPUs.
     #[serde(skip)]
     pub(crate) is_wait: bool,
+    /// Whether the GPU is known to have made it.
+    #[serde(skip)]
+    pub(crate) is_made: bool,
     /// The path that it was to take, and why, as far as that is known.
     #[serde(flatten, serialize_with = "paths::of_call")]
     #[cfg_attr(test, schemars(with = "paths::CallFields"))]

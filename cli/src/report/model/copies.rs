@@ -236,6 +236,10 @@ pub(crate) struct CopyLine {
     pub(crate) line: Line,
     /// Copies.
     pub(crate) calls: u64,
+    /// Their bytes.
+    pub(crate) bytes: u64,
+    /// How long their calls took on the host, in nanoseconds.
+    pub(crate) host_ns: u64,
 }
 
 /// A caller, and of how many copies.

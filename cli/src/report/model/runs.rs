@@ -69,6 +69,9 @@ pub(crate) struct Run {
     /// Whether the GPUs of all its processes were found to be right before it began.
     #[serde(skip)]
     pub(crate) is_checked: bool,
+    /// And that kernels' accesses were among it.
+    #[serde(skip)]
+    pub(crate) is_checked_in_full: bool,
     /// The earliest time of that, if it was not just before.
     #[serde(skip)]
     pub(crate) checked_at: Option<u64>,
@@ -146,6 +149,12 @@ pub(crate) struct File {
     /// Copies, and enablings of access, of its forked children that no file has.
     #[serde(skip)]
     pub(crate) unseen: u64,
+    /// Pieces of memory of other processes that it has never closed and that their owners have freed, and their bytes.
+    #[serde(skip)]
+    pub(crate) never_closed: (u64, u64),
+    /// A process whose memory it has opened while the GPU where that lies was current: its file, and the GPU's number in this process.
+    #[serde(skip)]
+    pub(crate) may_share_gpu: Option<(usize, u8)>,
     /// How long the file may get, in bytes.
     pub(crate) limit: u64,
     /// Threads that called.

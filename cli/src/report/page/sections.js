@@ -94,6 +94,8 @@ const lineTable = () => [
     short("Pair", way),
     figure("Looked at", (row) => row.calls),
     figure("Of", (row) => row.of),
+    figure("Their bytes", (row) => row.bytes, bytes),
+    figure("Their calls", (row) => row.host_ns, duration),
     text("Place", (row) => row.site, (row) => code(row.site), "text"),
   ], lines, { sort: 2 }),
 ];

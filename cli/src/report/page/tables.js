@@ -103,7 +103,8 @@ function table(label, columns, rows, { sort = null, down = true, detail = null }
   ];
 }
 
-const lineName = ({ file, line, function: name }) => `${String(file).split("/").pop()}:${line} in ${name}`;
+const lineName = ({ file, line, function: name, outer }) =>
+  [`${String(file).split("/").pop()}:${line} in ${name}`, ...list(outer).map(lineName)].join(" < ");
 /** Callers of which it cannot be told which one it is: what called is on the right. */
 const chain = (caller) => String(caller).replaceAll(" < ", " ← ");
 const placeName = ({ site, caller, python }) => (python ? `${lineName(python)}, ${chain(caller || site)}` : chain(caller || site || "–"));

@@ -138,14 +138,16 @@ impl Text<'_> {
     /// Which lines of a Python program copy, as far as they were looked at.
     pub(super) fn lines(&self, out: &mut dyn Write) -> io::Result<()> {
         self.origins(out, "Lines of Python that copy", |site| {
-            site.lines.iter().map(|CopyLine { line, calls }| (line.to_string(), *calls)).collect()
+            let sums = |it: &CopyLine| format!(", {} in {}", bytes(it.bytes), duration(it.host_ns));
+            site.lines.iter().map(|it| (it.line.to_string(), it.calls, sums(it))).collect()
         })
     }
 
     /// Which functions of the program copy by a runtime whose calls are not seen, likewise.
     pub(super) fn callers(&self, out: &mut dyn Write) -> io::Result<()> {
         self.origins(out, "Call sites that copy", |site| {
-            site.callers.iter().map(|CopyCaller { caller, calls }| (caller.clone(), *calls)).collect()
+            let whole = |CopyCaller { caller, calls }: &CopyCaller| (caller.clone(), *calls, String::new());
+            site.callers.iter().map(whole).collect()
         })
     }
 
@@ -155,12 +157,13 @@ impl Text<'_> {
         self.report.by_hand.iter().filter(is_meant).map(|it| it.from.in_short()).collect()
     }
 
-    /// Writes further places that copies came from: `of` gives them for a place in the code, each with how often it was found.
+    /// Writes further places that copies came from: `of` gives them for a place in the code, each with how often it was found, and what
+    /// these copies add up to.
     fn origins(
         &self,
         out: &mut dyn Write,
         title: &str,
-        of: impl Fn(&CopySite) -> Vec<(String, u64)>,
+        of: impl Fn(&CopySite) -> Vec<(String, u64, String)>,
     ) -> io::Result<()> {
         let sites = self.report.pairs.iter().flat_map(|pair| pair.sites.iter().map(move |site| (pair, site)));
         let mut sites: Vec<(&Pair, &CopySite)> = sites.filter(|(_, site)| !of(site).is_empty()).collect();
@@ -173,8 +176,9 @@ impl Text<'_> {
             let (calls, origins) = (count(*calls), of(copies));
             let (src, dst) = (self.report.label(pair.src), self.report.label(pair.dst));
             self.line(out, &format!("  {src} > {dst}: {calls} from {site}"), "    ")?;
-            for (origin, found) in origins.iter().take(SHOWN) {
-                self.line(out, &format!("      {origin} ({} of {calls} looked at)", count(*found)), "        ")?;
+            for (origin, found, sums) in origins.iter().take(SHOWN) {
+                let looked_at = format!("{} of {calls} looked at", count(*found));
+                self.line(out, &format!("      {origin} ({looked_at}{sums})"), "        ")?;
             }
             for first in self.first_halves(pair, site).iter().take(SHOWN) {
                 self.line(out, &format!("      before that, to the host: {first}"), "        ")?;

@@ -62,8 +62,12 @@ impl Text<'_> {
         let mut files = files;
         files.sort_by_key(|file| file.differs.is_empty());
         self.title(out, "Processes")?;
-        let names = ["process", "host", "copied", "staged", "last copy", "", "ended"];
+        // A column without any text is not shown.
+        let has_host = files.iter().any(|file| file.to_host_bytes > 0 || file.from_host_bytes > 0);
+        let host = |text: String| if has_host { text } else { String::new() };
+        let names = ["process", "host", "copied", "staged", "to host", "from host", "last copy", "", "ended"];
         let mut rows = vec![names.map(str::to_owned).to_vec()];
+        rows.iter_mut().flat_map(|row| row.iter_mut().skip(4).take(2)).for_each(|name| *name = host(name.clone()));
         for file in files.iter().take(SHOWN) {
             let at = |call: &Call| format!("{:.3} s", call.started.saturating_sub(self.report.start()) as f64 / 1e9);
             let way =
@@ -74,13 +78,16 @@ impl Text<'_> {
                 clean(file.host.as_deref().unwrap_or_default()),
                 bytes(file.copied_bytes),
                 share(file.staged_bytes, file.copied_bytes),
+                host(bytes(file.to_host_bytes)),
+                host(bytes(file.from_host_bytes)),
                 last.map_or_else(|| "none".to_owned(), at),
                 clean(&last.and_then(way).unwrap_or_default()),
                 ended(&file.end),
             ]);
         }
         use Side::{Left, Right};
-        let lines = table(&rows, &[Left, Left, Right, Right, Right, Left, Left], self.style.width, 1, &[5]);
+        let sides = [Left, Left, Right, Right, Right, Right, Right, Left, Left];
+        let lines = table(&rows, &sides, self.style.width, 1, &[7, 5, 4]);
         let differ = std::iter::once(false).chain(files.iter().map(|file| !file.differs.is_empty()));
         for (line, differs) in lines.iter().zip(differ) {
             writeln!(out, "{}", if differs { self.style.yellow(line) } else { line.clone() })?;

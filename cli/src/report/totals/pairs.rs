@@ -9,7 +9,7 @@ use crate::report::buckets::Buckets;
 use crate::report::model::{CopyCaller, CopyLine, CopySite, Decision, Origin, Pair, Path, Rate, Size};
 use crate::report::names::Access;
 use crate::report::paths::Taken;
-use crate::report::tally::{ENOUGH, PathTally, Sums};
+use crate::report::tally::{ENOUGH, Made, PathTally, Sums};
 
 /// The pairs in the order of their GPUs' numbers, and when each has copied.
 pub(super) fn pairs(
@@ -104,16 +104,20 @@ fn size(taken: Taken, power: u32, sums: Sums) -> Size {
 }
 
 /// Where copies came from, by the place in the code, with the lines of Python and the callers that were found for some of the calls from there.
-fn copy_sites(counts: HashMap<Origin, u64>) -> Vec<CopySite> {
+fn copy_sites(counts: HashMap<Origin, Made>) -> Vec<CopySite> {
     let mut sites: BTreeMap<String, CopySite> = BTreeMap::new();
-    for (Origin { site, caller, python }, calls) in counts {
+    for (Origin { site, caller, python }, Made { calls, bytes, host_ns }) in counts {
         let ours = sites.entry(site.clone()).or_insert_with(|| CopySite { site, ..CopySite::default() });
         ours.calls += calls;
         // One line may have several callers, and one caller several lines.
         if let Some(line) = python {
             match ours.lines.iter_mut().find(|known| known.line == line) {
-                Some(known) => known.calls += calls,
-                None => ours.lines.push(CopyLine { line, calls }),
+                Some(known) => {
+                    known.calls += calls;
+                    known.bytes = known.bytes.saturating_add(bytes);
+                    known.host_ns = known.host_ns.saturating_add(host_ns);
+                }
+                None => ours.lines.push(CopyLine { line, calls, bytes, host_ns }),
             }
         }
         if let Some(caller) = caller {

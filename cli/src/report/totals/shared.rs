@@ -56,6 +56,10 @@ pub(super) struct Shared {
     /// By the handle: the processes that have freed the memory, each with the time.
     freed: HashMap<String, Vec<(usize, u64)>>,
     copies: Vec<Copies>,
+    /// Memory that a process has never closed: its handle and bytes.
+    never_closed: Vec<(usize, String, u64)>,
+    /// Memory that a process has opened while the GPU where it lies was current: its handle and the GPU.
+    opened_where_it_lies: Vec<(usize, String, u8)>,
 }
 
 /// Where memory of another process lies, and whose it is.
@@ -92,6 +96,10 @@ impl Totals {
                 Export { file: file.index, gpu, how: exported.how.clone(), bytes: exported.bytes, time: exported.time };
             self.shared.exports.entry(exported.handle.clone()).or_default().push(export);
         }
+        let never_closed = names.never_closed().map(|(handle, bytes)| (file.index, handle.to_owned(), bytes));
+        self.shared.never_closed.extend(never_closed);
+        let there = names.opened_where_it_lies().map(|(handle, gpu)| (file.index, handle.to_owned(), gpu));
+        self.shared.opened_where_it_lies.extend(there);
         for (handle, &time) in &names.freed {
             self.shared.freed.entry(handle.clone()).or_default().push((file.index, time));
         }
@@ -136,6 +144,22 @@ impl Totals {
             }
         }
         let rows = self.rows(&copies, of);
+        for (file, handle, bytes) in std::mem::take(&mut self.shared.never_closed) {
+            let owners = self.shared.freed.get(&handle).into_iter().flatten();
+            let is_freed = { owners }.any(|&(owner, _)| owner != file && self.are_of_one_machine(owner, file));
+            if let Some(file) = self.files.get_mut(file).filter(|_| is_freed) {
+                file.never_closed.0 += 1;
+                file.never_closed.1 = file.never_closed.1.saturating_add(bytes);
+            }
+        }
+        for (file, handle, ordinal) in std::mem::take(&mut self.shared.opened_where_it_lies) {
+            let exports = self.shared.exports.get(&handle).into_iter().flatten();
+            let mut owners = exports.map(|it| it.file).filter(|&it| it != file && self.are_of_one_machine(it, file));
+            let owner = owners.next();
+            if let (Some(owner), Some(file)) = (owner, self.files.get_mut(file)) {
+                file.may_share_gpu.get_or_insert((owner, ordinal));
+            }
+        }
         (meant, rows)
     }
 
