@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::ptr;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU8};
@@ -62,12 +63,20 @@ pub(crate) fn seen(function: Function, caller: Caller, arguments: &[Value], make
     let begun = if is_on() { before(function, caller, arguments) } else { None };
     let ret = make();
     if let Some(begun) = begun {
-        after(begun, caller, ret);
+        after(begun, (function, caller), arguments, ret);
     }
     ret
 }
 
-/// A call that is under way. It has no destructor, since a thread may be cancelled inside the real function: then it leaks.
+/// Whether all there is to do about a call is to be done once it has returned.
+fn is_done_after(function: Function) -> bool {
+    use Part::{allocates_at_once, allocates_memory, exports_event, opens_event, records_event, waits_for_event};
+    matches!(function.effect(), Effect::Order(records_event | waits_for_event | exports_event))
+        || matches!(function.effect(), Effect::Order(opens_event | allocates_memory | allocates_at_once))
+}
+
+/// A call that is under way: what there is to do, or NULL if that is found out when it has returned. It has no destructor, since a thread may be
+/// cancelled inside the real function: then it leaks.
 struct Begun(*mut Then);
 
 /// Something to do once a call has succeeded.
@@ -112,7 +121,6 @@ enum Then {
         races: Vec<Race>,
         clock: Clock,
     },
-    ForgetsStream(usize),
     /// The stream is where the argument points to: its handle may have been another's.
     CreatesStream(usize),
     ForgetsContext {
@@ -140,6 +148,9 @@ fn before(function: Function, caller: Caller, arguments: &[Value]) -> Option<Beg
     if !mode::is_on() || mode::is_exhausted() || thread::current().is_busy() {
         return None;
     }
+    if is_done_after(function) {
+        return Some(Begun(ptr::null_mut()));
+    }
     mode::unseen(|| {
         let then = Call { function, caller, arguments }.then()?;
         Some(Begun(Box::into_raw(Box::new(then))))
@@ -147,12 +158,18 @@ fn before(function: Function, caller: Caller, arguments: &[Value]) -> Option<Beg
 }
 
 #[inline(never)]
-fn after(Begun(then): Begun, caller: Caller, ret: Code) {
+fn after(Begun(then): Begun, (function, caller): (Function, Caller), arguments: &[Value], ret: Code) {
+    if then.is_null() && ret != Code::SUCCESS {
+        return;
+    }
     mode::unseen(|| {
-        // SAFETY: made by `before`, for this call alone.
-        let then = unsafe { Box::from_raw(then) };
-        if mode::is_still_on() {
-            finish(*then, caller, ret);
+        let then = match then.is_null() {
+            true => Call { function, caller, arguments }.then(),
+            // SAFETY: made by `before`, for this call alone.
+            false => Some(*unsafe { Box::from_raw(then) }),
+        };
+        if let Some(then) = then.filter(|_| mode::is_still_on()) {
+            finish(then, caller, ret);
         }
     });
 }
@@ -172,8 +189,6 @@ fn finish(then: Then, caller: Caller, ret: Code) {
             races.iter().for_each(|race| say(race, caller));
             say_lost();
         }
-        // An end of a context is none that fails; a stream that cannot be destroyed is none that is known.
-        Then::ForgetsStream(handle) => ORDER.forget_stream(handle),
         _ if !has_succeeded => {}
         Then::CreatesStream(out) => read::handle_at(out).into_iter().for_each(|handle| ORDER.forget_stream(handle)),
         Then::Reaches(clock) => ORDER.reach(&clock),
@@ -242,7 +257,11 @@ impl Call<'_> {
             }
             (Part::queries_event, &[Value::Address(event)]) => Then::Reaches(ORDER.of_event(event)),
             (Part::queries_stream, &[Value::Stream(stream)]) => Then::Reaches(ORDER.of_stream(self.queue(stream)?)),
-            (Part::destroys_event, &[Value::Address(event)]) => Then::ForgetsEvent(event),
+            // Before another thread may get the handle anew.
+            (Part::destroys_event, &[Value::Address(event)]) => {
+                ORDER.forget_event(event);
+                return None;
+            }
             (Part::exports_event, &[_, Value::Address(event)]) => Then::SharesEvent(event),
             (Part::opens_event, &[Value::Address(out), _]) => Then::OpensEvent(out),
             (Part::calls_host, &[Value::Stream(stream), ..]) => self.queued(stream, Vec::new(), true, Also::Nothing)?,
@@ -344,7 +363,10 @@ impl Call<'_> {
             (State::creates_stream | State::creates_green_stream, &[Value::Address(out), ..]) => {
                 Then::CreatesStream(out)
             }
-            (State::destroys_stream, &[Value::Stream(stream)]) => Then::ForgetsStream(stream),
+            (State::destroys_stream, &[Value::Stream(stream)]) => {
+                ORDER.forget_stream(stream);
+                return None;
+            }
             (State::destroys_context, &[Value::Address(context)]) => {
                 Then::ForgetsContext { context: Some(context), is_reset: false }
             }

@@ -27,7 +27,7 @@ use std::ffi::c_uint;
 use self::contexts::within;
 use self::functions::{
     asked, checked, device_can_access_peer, device_get_count, device_get_default_mem_pool, exchange_capture_mode,
-    func_get_param_info, is_missing, is_ready, mem_get_access, mem_pool_get_access, mem_release,
+    func_get_param_info, is_missing, is_ready, kernel_get_param_info, mem_get_access, mem_pool_get_access, mem_release,
     mem_retain_allocation_handle, mem_set_access, memcpy_device_to_host, memcpy_host_to_device, memcpy_peer,
     stream_get_ctx, stream_get_ctx_ptsz, stream_is_capturing, stream_is_capturing_ptsz, stream_query,
 };
@@ -71,7 +71,11 @@ pub(crate) fn capture_status(stream: usize, per_thread: bool) -> Option<CaptureS
 pub(crate) fn parameter_bytes(kernel: usize, index: usize) -> Option<usize> {
     let (mut offset, mut bytes) = (0, 0);
     // SAFETY: the function writes both places. The kernel is the program's own argument, which the real function gets next.
-    checked(unsafe { func_get_param_info(kernel, index, &raw mut offset, &raw mut bytes) }).ok()?;
+    let of_function = checked(unsafe { func_get_param_info(kernel, index, &raw mut offset, &raw mut bytes) });
+    // A launch also takes the kernel of a library, as CUDA's runtime has them from 12 on.
+    // SAFETY: as above.
+    let mut of_kernel = || checked(unsafe { kernel_get_param_info(kernel, index, &raw mut offset, &raw mut bytes) });
+    of_function.or_else(|_| of_kernel()).ok()?;
     Some(bytes)
 }
 
