@@ -57,13 +57,18 @@ pub(crate) fn is_wanted(function: Function) -> bool {
     !matches!(function.effect(), Effect::Order(_)) || is_on()
 }
 
-/// Makes a call that may matter to order.
+/// Makes a call that may matter to order. The arguments are looked at in a copy: what is known of them at compile time stays known to `make`.
 #[inline(always)]
-pub(crate) fn seen(function: Function, caller: Caller, arguments: &[Value], make: impl FnOnce() -> Code) -> Code {
-    let begun = if is_on() { before(function, caller, arguments) } else { None };
+pub(crate) fn seen<const N: usize>(
+    function: Function,
+    caller: Caller,
+    arguments: &[Value; N],
+    make: impl FnOnce() -> Code,
+) -> Code {
+    let begun = if is_on() { before(function, caller, &{ *arguments }) } else { None };
     let ret = make();
     if let Some(begun) = begun {
-        after(begun, (function, caller), arguments, ret);
+        after(begun, (function, caller), &{ *arguments }, ret);
     }
     ret
 }
