@@ -1,4 +1,4 @@
-/* build: plain
+/* build: cudart13 driver; run: probes [WORD...] on gpu sim
  * The same questions to CUDA on a machine with GPUs and to simulated GPUs: a line a probe, its name and the answer, with a tab between.
  * Each probe is a process of its own; numbers are error codes. `late` is about 200 ms, for which a host function holds a stream up.
  * A probe that needs two devices says "unmeasured" if there is one.
@@ -578,18 +578,17 @@ static void upload_returns(size_t size, int async)
     CUdeviceptr target = memory(size);
     unsigned char *source = pageable(size, 0), *last = pinned(1);
     CUstream other = stream(), own = stream();
-    int old = 0, under_way = 0;
+    int old = 0;
     enum { TIMES = 40 };
     for (int time = 1; time <= TIMES; time++) {
         memset(source, time, size);
         MUST(async ? cuMemcpyHtoDAsync(target, source, size, own) : cuMemcpyHtoD(target, source, size));
         MUST(cuMemcpyDtoHAsync(last, target + size - 1, 1, other));
-        under_way += cuStreamQuery(async ? own : CU_STREAM_LEGACY) == CUDA_ERROR_NOT_READY;
         MUST(cuStreamSynchronize(other));
         old += *last != time;
         MUST(cuCtxSynchronize());
     }
-    say("old bytes %s, stream %s", old == 0 ? "never" : "at times", under_way == 0 ? "done" : "under way at times");
+    say("old bytes %s", old == 0 ? "never" : "at times");
 }
 
 static void upload_sync_small(void) { upload_returns(4096, 0); }
@@ -604,8 +603,8 @@ static void upload_async_64m(void) { upload_returns(64 * MIB, 1); }
 static void behind_work(void)
 {
     context(0);
-    static const size_t sizes[] = {4096, 65536, 65536 + 4096, MIB, 16 * MIB};
-    for (unsigned i = 0; i < 5; i++) {
+    static const size_t sizes[] = {4096, 65536, 65536 + 4096, MIB, 2 * MIB, 4 * MIB, 6 * MIB, 8 * MIB, 16 * MIB};
+    for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         size_t size = sizes[i];
         CUdeviceptr target = memory(size);
         unsigned char *source = pageable(size, 1), value = 0;
@@ -725,7 +724,7 @@ static void *wait_inside(void *argument)
     return NULL;
 }
 
-static void stalls(int what, CUcontext peer)
+static void stalls(int what, CUcontext peer, CUcontext asker)
 {
     CUcontext own = context(0);
     struct waiter w = {.context = own, .what = what, .size = 64 * MIB};
@@ -740,6 +739,8 @@ static void stalls(int what, CUcontext peer)
     } else {
         w.other = memory(MIB);
     }
+    if (asker)
+        MUST(cuCtxSetCurrent(asker));
     CUstream other = stream();
     CUevent event;
     MUST(cuEventCreate(&event, 0));
@@ -751,6 +752,7 @@ static void stalls(int what, CUcontext peer)
     static const char *names[] = {"query", "alloc", "attribute", "record", "copy", "stream", "host function", "synchronize"};
     for (int call = 0; call < 8; call++) {
         w.begun = w.ended = 0;
+        MUST(cuCtxSetCurrent(own));
         w.stream = held();
         if (what == 2 && call > 0)
             w.other = memory(MIB);
@@ -759,6 +761,8 @@ static void stalls(int what, CUcontext peer)
         while (!w.begun)
             usleep(1000);
         usleep(30000);
+        if (asker)
+            MUST(cuCtxSetCurrent(asker));
         int inside = !w.ended, result = -1;
         double begun = now();
         CUstream made;
@@ -779,11 +783,22 @@ static void stalls(int what, CUcontext peer)
     }
 }
 
-static void stalls_upload(void) { stalls(0, NULL); }
-static void stalls_download(void) { stalls(1, NULL); }
-static void stalls_free(void) { stalls(2, NULL); }
-static void stalls_synchronize(void) { stalls(3, NULL); }
-static void stalls_staged(void) { stalls(4, context(1)); }
+static void stalls_upload(void) { stalls(0, NULL, NULL); }
+static void stalls_download(void) { stalls(1, NULL, NULL); }
+static void stalls_free(void) { stalls(2, NULL, NULL); }
+static void stalls_synchronize(void) { stalls(3, NULL, NULL); }
+static void stalls_staged(void) { stalls(4, context(1), NULL); }
+
+static CUcontext second_context(void)
+{
+    CUcontext made;
+    context(0);
+    MUST(cuCtxCreate_v2(&made, 0, 0));
+    return made;
+}
+
+static void stalls_upload_elsewhere(void) { stalls(0, NULL, second_context()); }
+static void stalls_free_elsewhere(void) { stalls(2, NULL, second_context()); }
 
 /* --- Single answers --- */
 
@@ -852,14 +867,19 @@ static void elapsed_errors(void)
     say("under way %d", cuEventElapsedTime(&ms, timed, unrecorded));
 }
 
-static CUmemoryPool pool(void)
+static CUmemoryPool pool_of(size_t most)
 {
-    CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
+    CUmemPoolProps props = {.maxSize = most, .allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
     CUmemoryPool made;
     MUST(cuMemPoolCreate(&made, &props));
     cuuint64_t all = ~(cuuint64_t)0;
     MUST(cuMemPoolSetAttribute(made, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &all));
     return made;
+}
+
+static CUmemoryPool pool(void)
+{
+    return pool_of(0);
 }
 
 static void pool_handles(void)
@@ -913,9 +933,9 @@ static void pool_access_without_path(void)
 static void reuse(int how)
 {
     context(0);
-    CUmemoryPool from = pool();
+    CUmemoryPool from = how >= 6 ? pool_of(32 * MIB) : pool();
     int off = 0;
-    if (how != 1)
+    if (how != 1 && how != 6)
         MUST(cuMemPoolSetAttribute(from, CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, &off));
     if (how == 4)
         MUST(cuMemPoolSetAttribute(from, CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES, &off));
@@ -955,6 +975,8 @@ static void reuse_none(void) { reuse(2); }
 static void reuse_event(void) { reuse(3); }
 static void reuse_event_off(void) { reuse(4); }
 static void reuse_opportunistic_off(void) { reuse(5); }
+static void reuse_full(void) { reuse(6); }
+static void reuse_full_none(void) { reuse(7); }
 
 /* The same with all that a pool does by default, in the device's own pool. */
 static void reuse_default(void)
@@ -1225,8 +1247,6 @@ static void symbols(void)
         if (!dlsym(RTLD_DEFAULT, names[i]))
             say("without %s ", names[i]);
     static int nothing;
-    int threads = 0;
-    struct cudaFuncAttributes attributes;
     cudaError_t (*launch)(const void *, dim3, dim3, void **, size_t, cudaStream_t) = dlsym(RTLD_DEFAULT, "cudaLaunchKernel");
     if (launch)
         say("launch of an unregistered function %d", launch(&nothing, (dim3){1, 1, 1}, (dim3){1, 1, 1}, NULL, 0, 0));
@@ -1269,6 +1289,8 @@ static const struct {
     {"stall.upload", stalls_upload, 1},
     {"stall.download", stalls_download, 1},
     {"stall.free", stalls_free, 1},
+    {"stall.upload_other_context", stalls_upload_elsewhere, 1},
+    {"stall.free_other_context", stalls_free_elsewhere, 1},
     {"stall.synchronize", stalls_synchronize, 1},
     {"stall.staged_copy", stalls_staged, 2},
     {"elapsed.contexts", elapsed_across_contexts, 1},
@@ -1284,6 +1306,8 @@ static const struct {
     {"pool.reuse_event", reuse_event, 1},
     {"pool.reuse_event_off", reuse_event_off, 1},
     {"pool.reuse_opportunistic_off", reuse_opportunistic_off, 1},
+    {"pool.reuse_full", reuse_full, 1},
+    {"pool.reuse_full_none", reuse_full_none, 1},
     {"pool.reuse_default", reuse_default, 1},
     {"map.twice", two_mappings, 1},
     {"host.reads_memory", host_reads_memory, 1},

@@ -77,6 +77,7 @@ mod run;
 mod schema;
 mod shared_random;
 mod shared_report;
+mod sim;
 mod small_stacks;
 mod staging;
 mod table;

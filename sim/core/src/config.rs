@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use crate::fault::{Faults, parse_pair};
+use crate::declared::Declared;
+use crate::fault::{Faults, kinds, parse_pair};
 
 /// The most devices that can be simulated.
 pub const MAX_DEVICES: usize = 64;
@@ -34,6 +35,8 @@ pub struct Config {
     pub has_legacy_ipc: bool,
     /// Whether addresses of one device may be another's, or the host's, once they are freed (`P2PSIM_ONE_SPACE`).
     pub shares_addresses: bool,
+    /// Kernels of the program (`P2PSIM_KERNELS`, such as `add:r1=4096:w0=4096`).
+    pub kernels: &'static [Declared],
     /// Faults of the machine (`P2PSIM_FAULT`, such as `drop:0>1,code:cuMemFree_v2:700@2`).
     pub faults: Faults,
     /// Whether the devices hang on PCI only, on a machine that says so (`P2PSIM_ROOT`, a folder with its `proc` and `sys`).
@@ -57,6 +60,7 @@ impl Default for Config {
             exclusive: Vec::new(),
             has_legacy_ipc: true,
             shares_addresses: false,
+            kernels: &[],
             faults: Faults::default(),
             is_pci: false,
             nvlink: None,
@@ -106,9 +110,17 @@ impl Config {
             let (faults, bad) = Faults::parse(&text);
             config.faults = faults;
             complaints.extend(bad.iter().map(|item| {
+                format!("P2PSIM_FAULT={text}: {item} is none of {}; ignored", kinds())
+            }));
+        }
+        if let Some(text) = lookup("P2PSIM_KERNELS") {
+            let (kernels, bad) = Declared::parse(&text);
+            // Read once, for the life of the process.
+            config.kernels = kernels.leak();
+            complaints.extend(bad.iter().map(|item| {
                 format!(
-                    "P2PSIM_FAULT={text}: {item} is none of drop, corrupt, first, hang, slow, lost, aperture, window, both with a pair (drop:0>1), \
-                     stall with a pair and a time (stall:0>1:300ms), nor code:FUNCTION:CODE@USE (code:cuMemFree_v2:700@2); ignored"
+                    "P2PSIM_KERNELS: {item} is no name followed by r or w, a parameter and bytes (saxpy:r1=4*i2:w0=4*i2), or by a time (200ms); \
+                     ignored"
                 )
             }));
         }
@@ -159,7 +171,7 @@ impl Config {
 
     /// Whether the hardware lets device `from` reach the memory of device `to`.
     pub fn has_path(&self, from: usize, to: usize) -> bool {
-        from != to && !self.no_path.contains(&(from, to))
+        from != to && !self.is_mig && !self.no_path.contains(&(from, to))
     }
 }
 
@@ -205,6 +217,14 @@ mod tests {
     }
 
     #[test]
+    fn parse_unknown_fault_names_all_kinds() {
+        let complaint = &parse(&[("P2PSIM_FAULT", "bogus")]).1[0];
+        for kind in ["drop", "all-to-all", "ll128", "ipc-kernels-hang", "crowd", "vmm", "pull", "stall", "code:"] {
+            assert!(complaint.contains(&format!(" {kind}")), "{complaint}");
+        }
+    }
+
+    #[test]
     fn parse_bad_value_complains_and_keeps_default() {
         for (name, value) in [
             ("P2PSIM_DEVICES", "many"),
@@ -213,6 +233,7 @@ mod tests {
             ("P2PSIM_MAX_PEERS", "65"),
             ("P2PSIM_STAGING_SPEED", "0"),
             ("P2PSIM_FAULT", "drop:0"),
+            ("P2PSIM_KERNELS", "add r0"),
         ] {
             let (config, complaints) = parse(&[(name, value)]);
             assert_eq!(config, Config::default());

@@ -342,7 +342,7 @@ impl Work {
             Work::Nothing | Work::Host(_) => Duration::ZERO,
             Work::Copy(copy) => copy.time(),
             Work::Fill(fill) => transfer_time(fill.extent.bytes(), MEMORY_SPEED),
-            Work::Kernel(kernel) => transfer_time(kernel.words * 8, DIRECT_SPEED),
+            Work::Kernel(kernel) => kernel.time() + transfer_time(kernel.words * 8, DIRECT_SPEED),
             Work::Gated(gated) => gated.work.time(),
         }
     }

@@ -283,6 +283,12 @@ functions! {
         cuGraphInstantiate 11000 (exec: Out<u64>, graph: u64, error: Opaque, log: Opaque, room: u64);
         cuGraphInstantiateWithFlags 11040 (exec: Out<u64>, graph: u64, flags: u64);
         cuGraphExecDestroy 10000 (exec: u64);
+        cuLibraryLoadData 12000 (
+            library: To<u64>, image: u64, options: Opaque, option_values: Opaque, option_count: u32,
+            library_options: Opaque, library_values: Opaque, library_option_count: u32
+        );
+        cuLibraryGetKernel 12000 (kernel: To<u64>, library: u64, name: From<c_char>);
+        cuKernelGetFunction 12000 (function: To<u64>, kernel: u64);
         cuEventCreate 2000 (event: To<u64>, flags: u32);
         cuEventDestroy 4000 (event: u64);
         cuEventQuery 2000 (event: u64);
@@ -347,6 +353,10 @@ functions! {
         cuGraphUpload 11010 11010 (exec: u64, stream: u64);
         cuGraphLaunch 10000 10000 (exec: u64, stream: u64);
         cuStreamAddCallback 5000 7000 (stream: u64, callback: Opaque, data: Opaque, flags: u32);
+        cuLaunchKernel 4000 7000 (
+            function: u64, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32, block_z: u32,
+            shared: u32, stream: u64, arguments: Opaque, extra: Opaque
+        );
         cuLaunchHostFunc 10000 10000 (stream: u64, function: Opaque, data: Opaque);
         cuEventRecord 2000 7000 (event: u64, stream: u64);
         cuEventRecordWithFlags 11010 11010 (event: u64, stream: u64, flags: u32);

@@ -313,8 +313,8 @@ impl State {
     }
 
     /// The gates that work of a context relies on if it touches these addresses.
-    pub(super) fn kept_at<const N: usize>(&self, by: ContextId, addresses: [u64; N]) -> Vec<Arc<Gate>> {
-        addresses.into_iter().filter_map(|address| self.kept(by, address)).collect()
+    pub(super) fn kept_at(&self, by: ContextId, addresses: &[u64]) -> Vec<Arc<Gate>> {
+        addresses.iter().filter_map(|address| self.kept(by, *address)).collect()
     }
 
     /// Work of a context, which breaks it if what the work relies on is gone by then.

@@ -36,6 +36,7 @@ pub use shared_events::EventExport;
 pub use sharing::Export;
 pub use streams::{StreamInfo, StreamRef};
 
+pub use self::kernels::Entries;
 use self::kernels::Module;
 use self::libraries::Library;
 use self::mappings::Mappings;
