@@ -38,7 +38,10 @@ impl TryFrom<IpcHandle> for EventExport {
     type Error = Error;
 
     fn try_from(IpcHandle([mark, process, descriptor, inode, ..]): IpcHandle) -> Result<Self> {
-        require(mark == EVENT_MARK)?;
+        // Measured on an H200 of zeroes.
+        if mark != EVENT_MARK {
+            return Err(Error::MAP_FAILED);
+        }
         Ok(Self { process: narrow(process)?, descriptor: narrow(descriptor)?, inode })
     }
 }
