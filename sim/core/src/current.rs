@@ -1,20 +1,31 @@
 //! The state of a thread of the program: its stack of contexts and its number.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::capture::{Caller, CaptureMode};
 use crate::ids::ContextHandle;
 
 thread_local! {
-    static STACK: RefCell<Vec<ContextHandle>> = const { RefCell::new(Vec::new()) };
+    /// Without a destructor: handlers at exit and destructors of a thread's values still have their context.
+    static STACK: Cell<Stack> = const { Cell::new(Stack { places: [ContextHandle(0); PLACES], used: 0 }) };
     static CAPTURE_MODE: Cell<CaptureMode> = const { Cell::new(CaptureMode::Global) };
     static THREAD: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The context on top of the calling thread's stack. None while the thread ends.
+/// The most contexts on a stack; one more pushes the lowest out.
+const PLACES: usize = 64;
+
+#[derive(Clone, Copy)]
+struct Stack {
+    places: [ContextHandle; PLACES],
+    used: usize,
+}
+
+/// The context on top of the calling thread's stack.
 pub fn get() -> Option<ContextHandle> {
-    STACK.try_with(|stack| stack.borrow().last().copied()).ok().flatten()
+    let Stack { places, used } = STACK.get();
+    used.checked_sub(1).and_then(|top| places.get(top).copied())
 }
 
 /// Replaces the top of the stack; `None` empties that place.
@@ -25,13 +36,22 @@ pub fn set(context: Option<ContextHandle>) {
 
 /// Puts a context on top.
 pub fn push(context: ContextHandle) {
-    // A thread that ends has no use for a current context.
-    let _ = STACK.try_with(|stack| stack.borrow_mut().push(context));
+    let mut stack = STACK.get();
+    if stack.used == PLACES {
+        stack.places.rotate_left(1);
+        stack.used -= 1;
+    }
+    stack.places.iter_mut().skip(stack.used).take(1).for_each(|place| *place = context);
+    stack.used += 1;
+    STACK.set(stack);
 }
 
 /// Takes the top away.
 pub fn pop() -> Option<ContextHandle> {
-    STACK.try_with(|stack| stack.borrow_mut().pop()).ok().flatten()
+    let top = get()?;
+    let stack = STACK.get();
+    STACK.set(Stack { used: stack.used - 1, ..stack });
+    Some(top)
 }
 
 /// A number of the calling thread that no other thread of the process ever has.

@@ -277,6 +277,12 @@ pub fn inject(library: &CStr) -> bool {
     initialise() != 0
 }
 
+/// Has a function called when the process ends, before all that were given before.
+pub fn at_exit(function: extern "C" fn()) {
+    // SAFETY: the function is the library's own, which is never unloaded.
+    unsafe { libc::atexit(function) };
+}
+
 /// Has `hook` called in every child of a fork from now on.
 pub fn at_fork_in_child(hook: unsafe extern "C" fn()) {
     // SAFETY: `hook` is a function that lives as long as the library, which is never unloaded.

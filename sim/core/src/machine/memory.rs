@@ -50,10 +50,13 @@ impl Machine {
         state.space.allocate(kind, size, Owner::Context(context), device, flags)
     }
 
-    /// Frees what [`Machine::allocate`] made of that kind, after all work of its context submitted so far; memory of a pool at once.
+    /// Frees what [`Machine::allocate`] made of that kind, after all work of its context submitted so far; memory of a pool at once. No context
+    /// need be current: measured on an H200.
     pub fn free(&self, base: u64, kind: Kind) -> Result<()> {
         let mut state = self.lock();
-        state.current()?;
+        if current::get().is_some() {
+            state.current()?;
+        }
         state.captures.refuse_unseen(current::caller())?;
         let gone = state.take_freed(base, kind)?;
         state.leave(&gone);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::sharing::{Origin, POOL};
 use super::{Machine, PoolHandle, State, StreamRef};
-use crate::access::{READ_WRITE, Rights};
+use crate::access::{NO_ACCESS, READ_WRITE, Rights};
 use crate::error::{Error, Result};
 use crate::fence::Fence;
 use crate::os;
@@ -180,13 +180,15 @@ impl Machine {
     }
 
     /// Grants or takes devices' rights on all of a pool's memory, also what was allocated before: all of them or, if one cannot
-    /// be, none. Its own device keeps them.
+    /// be, none. Its own device keeps them. As documented, a device without a path may get rights on a pool of which nothing is allocated;
+    /// then nothing can be.
     pub fn set_pool_access(&self, handle: PoolHandle, wanted: &[(usize, u32)]) -> Result<()> {
         let mut state = self.lock();
         let pool = state.pool_mut(handle)?;
         for &(device, flags) in wanted {
             let is_own = pool.device == device;
-            if if is_own { flags != READ_WRITE } else { !self.config.has_path(device, pool.device) } {
+            let has_path = pool.used == 0 || self.config.has_path(device, pool.device);
+            if if is_own { flags != READ_WRITE } else { !has_path } {
                 return Err(Error::INVALID_DEVICE);
             }
         }
@@ -236,6 +238,10 @@ impl Machine {
         state.recycle_retired();
         let State { pools, space, .. } = &mut *state;
         let pool = pools.get_mut(&handle).ok_or(Error::INVALID_VALUE)?;
+        let has_path = |device: usize| device == pool.device || self.config.has_path(device, pool.device);
+        if (0..self.config.all_devices()).any(|device| pool.rights.get(device) != NO_ACCESS && !has_path(device)) {
+            return Err(Error::INVALID_DEVICE);
+        }
         let owner = Owner::Pool(handle);
         let base = match &pool.origin {
             Origin::Own => space.allocate(Kind::Device, size, owner, pool.device, 0)?,

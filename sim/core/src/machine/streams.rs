@@ -104,7 +104,8 @@ impl Machine {
     /// wait for.
     fn pending(&self, stream: StreamRef) -> Result<(ContextId, Vec<Arc<Fence>>)> {
         let mut state = self.lock();
-        let stream = state.stream(stream)?;
+        // Measured on an H200.
+        let stream = state.stream_of_async_copy(stream)?;
         state.refuse_synchronous(&stream)?;
         let mut fences = vec![stream.tail()];
         if stream.role == Role::Legacy {
@@ -249,6 +250,10 @@ impl Machine {
                 _ => Err(Error::INVALID_HANDLE),
             }
         };
+        // Measured on an H200 for two contexts of one device; documented for two devices.
+        if state.event(start)?.context != state.event(end)?.context {
+            return Err(Error::INVALID_HANDLE);
+        }
         let (start, end) = (done_at(start)?, done_at(end)?);
         Ok(((end.as_secs_f64() - start.as_secs_f64()) * 1000.0) as f32)
     }
@@ -266,7 +271,7 @@ impl State {
         }
     }
 
-    /// Finds the stream of an asynchronous copy: one that was created is enough where no context is current. Measured on H200.
+    /// Finds the stream of an asynchronous copy, or of a wait: one that was created is enough where no context is current. Measured on H200.
     pub(super) fn stream_of_async_copy(&mut self, stream: StreamRef) -> Result<Arc<Stream>> {
         match stream {
             StreamRef::Created(handle) if current::get().is_none() => {
