@@ -7,8 +7,10 @@
 
 use std::ffi::CStr;
 use std::fs::{self, File};
+use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::ptr;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -27,10 +29,59 @@ pub(crate) fn map(length: u64) -> Result<u64> {
 pub(crate) fn expect_use(address: u64, length: u64) {
     const LARGE: u64 = 4 << 20;
     if length >= LARGE {
+        let address = at(address);
         let start = address / PAGE * PAGE;
         // SAFETY: only how the pages are made changes, not what they hold; without such pages it fails, which changes nothing.
         unsafe { libc::madvise(start as *mut libc::c_void, (address + length - start) as usize, libc::MADV_HUGEPAGE) };
     }
+}
+
+/// Ranges of addresses of devices, which the host cannot touch: the memory itself is as far behind one as it is long. Whoever touches memory
+/// reads this meanwhile, so that pages can be replaced.
+static GUARDED: RwLock<Vec<Range<u64>>> = RwLock::new(Vec::new());
+
+/// Sets `length` addresses aside for memory of a device. Nobody can read there, and it cannot be read here before [`allow`].
+pub(crate) fn guard(length: u64) -> Result<u64> {
+    let base = map(length.checked_mul(2).ok_or(Error::OUT_OF_MEMORY)?)?;
+    protect(base, 2 * length, libc::PROT_NONE)?;
+    GUARDED.write().unwrap_or_else(PoisonError::into_inner).push(base..base + length);
+    Ok(base)
+}
+
+/// Gives back what [`guard`] returned.
+pub(crate) fn unguard(base: u64, length: u64) {
+    GUARDED.write().unwrap_or_else(PoisonError::into_inner).retain(|range| range.start != base);
+    unmap(base, 2 * length);
+}
+
+/// Keeps pages as they are while memory is touched.
+struct Touching(RwLockReadGuard<'static, Vec<Range<u64>>>);
+
+impl Touching {
+    fn begin() -> Touching {
+        Touching(GUARDED.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn at(&self, address: u64) -> u64 {
+        place(&self.0, address)
+    }
+}
+
+/// Where the memory of an address is.
+fn place(guarded: &[Range<u64>], address: u64) -> u64 {
+    let range = guarded.iter().find(|range| range.contains(&address));
+    range.map_or(address, |range| address + (range.end - range.start))
+}
+
+/// Where the memory of an address is, for one whose pages nobody else replaces.
+fn at(address: u64) -> u64 {
+    Touching::begin().at(address)
+}
+
+fn protect(address: u64, length: u64, access: libc::c_int) -> Result<()> {
+    // SAFETY: the range is one of whole pages inside a mapping made by `map`, and its owner decides who may touch it.
+    let failed = unsafe { libc::mprotect(address as *mut libc::c_void, length as usize, access) } != 0;
+    if failed { Err(Error::OUT_OF_MEMORY) } else { Ok(()) }
 }
 
 /// Gives back what [`map`] returned; the caller knows that no work uses it any more.
@@ -45,6 +96,7 @@ pub(crate) const PAGE: u64 = 4096;
 /// Lets the kernel take back the whole pages of a freed range. Until [`allow`] nobody can read there, as is so with addresses
 /// of a device at which nothing is; afterwards they read as zeroes.
 pub(crate) fn discard(address: u64, length: u64) {
+    let address = at(address);
     let start = address.next_multiple_of(PAGE);
     let end = (address + length) / PAGE * PAGE;
     if start < end {
@@ -59,12 +111,9 @@ pub(crate) fn discard(address: u64, length: u64) {
 
 /// Lets all pages of a range be read and written.
 pub(crate) fn allow(address: u64, length: u64) -> Result<()> {
+    let address = at(address);
     let start = address / PAGE * PAGE;
-    let length = (address + length - start).next_multiple_of(PAGE) as usize;
-    let access = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: the range lies inside a mapping made by `map`, whose length is one of whole pages.
-    let failed = unsafe { libc::mprotect(start as *mut libc::c_void, length, access) } != 0;
-    if failed { Err(Error::OUT_OF_MEMORY) } else { Ok(()) }
+    protect(start, (address + length - start).next_multiple_of(PAGE), libc::PROT_READ | libc::PROT_WRITE)
 }
 
 /// A file of zeroes that holds memory which other processes can map. Others that have it open can read the name.
@@ -78,6 +127,27 @@ pub(crate) fn memory_file(name: &CStr, length: u64) -> Result<File> {
     let file = unsafe { File::from_raw_fd(descriptor as libc::c_int) };
     file.set_len(length).map_err(|_| Error::OUT_OF_MEMORY)?;
     Ok(file)
+}
+
+/// Marks a file as in use by whoever opened it, until that closes it.
+pub(crate) fn hold(file: &File) {
+    // Without it its owner's memory is given back earlier, and nothing else.
+    let _ = lock_file(file, libc::F_OFD_SETLK, libc::F_RDLCK);
+}
+
+/// Whether somebody else has marked a file as in use.
+pub(crate) fn is_held(file: &File) -> bool {
+    lock_file(file, libc::F_OFD_GETLK, libc::F_WRLCK).is_some_and(|found| found != libc::F_UNLCK)
+}
+
+fn lock_file(file: &File, what: libc::c_int, kind: libc::c_int) -> Option<libc::c_int> {
+    // SAFETY: all bytes of the structure may be zero; the call reads and writes it alone.
+    let (failed, lock) = unsafe {
+        let mut lock: libc::flock = std::mem::zeroed();
+        lock.l_type = kind as libc::c_short;
+        (libc::fcntl(file.as_raw_fd(), what, &raw mut lock) != 0, lock)
+    };
+    (!failed).then(|| lock.l_type.into())
 }
 
 /// The file behind a descriptor of the program; none if there is no such descriptor.
@@ -97,13 +167,16 @@ pub(crate) fn name_of(file: &File) -> Option<String> {
     Some(path.to_str()?.strip_prefix("/memfd:")?.trim_end_matches(" (deleted)").to_owned())
 }
 
-/// Puts a file that other processes can map in the place of whole pages, whose bytes it then holds; nobody uses them meanwhile.
+/// Puts a file that other processes can map in the place of whole pages, whose bytes it then holds; whoever is about to use them waits.
 pub(crate) fn share(name: &CStr, address: u64, length: u64) -> Result<File> {
     let file = memory_file(name, length)?;
     let held = map_file(&file, length)?;
-    copy(held, address, length);
+    let guarded = GUARDED.write().unwrap_or_else(PoisonError::into_inner);
+    let address = place(&guarded, address);
+    // SAFETY: the range was checked against its allocation, and `held` is as long.
+    unsafe { ptr::copy_nonoverlapping(address as *const u8, held as *mut u8, length as usize) };
     unmap(held, length);
-    put_file(address, length, &file, 0)?;
+    map_at(address, length, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED, (file.as_raw_fd(), 0))?;
     Ok(file)
 }
 
@@ -114,14 +187,14 @@ pub(crate) fn put_file(address: u64, length: u64, file: &File, place: u64) -> Re
         return Err(Error::INVALID_VALUE);
     }
     let access = libc::PROT_READ | libc::PROT_WRITE;
-    map_at(address, length, access, libc::MAP_SHARED, (file.as_raw_fd(), place))
+    map_at(at(address), length, access, libc::MAP_SHARED, (file.as_raw_fd(), place))
 }
 
 /// Puts pages that are the process's own in the place of shared ones. Until [`allow`] nobody can read there.
 pub(crate) fn unshare(address: u64, length: u64) {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // Without memory for that, what is allocated there next is shared with who has imported this.
-    let _ = map_at(address, length, libc::PROT_NONE, flags, (-1, 0));
+    let _ = map_at(at(address), length, libc::PROT_NONE, flags, (-1, 0));
 }
 
 /// Maps a file that holds shared memory.
@@ -149,13 +222,16 @@ fn map_at(
 
 /// Copies `length` bytes; the ranges may overlap.
 pub(crate) fn copy(dst: u64, src: u64, length: u64) {
+    let touching = Touching::begin();
+    let (dst, src) = (touching.at(dst), touching.at(src));
     // SAFETY: both ranges were checked against their allocation, or are the program's own memory (module comment).
     unsafe { ptr::copy(src as *const u8, dst as *mut u8, length as usize) };
 }
 
 /// Fills `length` bytes by repeating the low `unit` (1, 2 or 4) bytes of `value`.
 pub(crate) fn fill(dst: u64, value: u32, unit: u64, length: u64) {
-    let bytes = value.to_le_bytes();
+    let touching = Touching::begin();
+    let (bytes, dst) = (value.to_le_bytes(), touching.at(dst));
     if unit == 1 {
         // SAFETY: the range was checked against its allocation, or is the program's own memory (module comment).
         unsafe { ptr::write_bytes(dst as *mut u8, value as u8, length as usize) };
@@ -169,27 +245,31 @@ pub(crate) fn fill(dst: u64, value: u32, unit: u64, length: u64) {
 
 /// Adds to a word whose address is a multiple of 8, whoever else does so meanwhile; returns what was there before.
 pub(crate) fn add(address: u64, value: u64) -> u64 {
+    let touching = Touching::begin();
     // SAFETY: the word was checked against its allocation and is aligned, and whoever else touches it now does so by this function, or
     // the program has made a mistake that real memory bears too.
-    unsafe { AtomicU64::from_ptr(address as *mut u64) }.fetch_add(value, Ordering::SeqCst)
+    unsafe { AtomicU64::from_ptr(touching.at(address) as *mut u64) }.fetch_add(value, Ordering::SeqCst)
 }
 
 /// Makes a word whose address is a multiple of 8 at least that large.
 pub(crate) fn raise(address: u64, value: u64) {
+    let touching = Touching::begin();
     // SAFETY: as in `add`.
-    unsafe { AtomicU64::from_ptr(address as *mut u64) }.fetch_max(value, Ordering::SeqCst);
+    unsafe { AtomicU64::from_ptr(touching.at(address) as *mut u64) }.fetch_max(value, Ordering::SeqCst);
 }
 
 /// Stores a word whose address is a multiple of 8, after all that was stored before.
 pub(crate) fn store(address: u64, value: u64) {
+    let touching = Touching::begin();
     // SAFETY: as in `add`.
-    unsafe { AtomicU64::from_ptr(address as *mut u64) }.store(value, Ordering::SeqCst);
+    unsafe { AtomicU64::from_ptr(touching.at(address) as *mut u64) }.store(value, Ordering::SeqCst);
 }
 
 /// Loads a word whose address is a multiple of 8.
 pub(crate) fn load(address: u64) -> u64 {
+    let touching = Touching::begin();
     // SAFETY: as in `add`.
-    unsafe { AtomicU64::from_ptr(address as *mut u64) }.load(Ordering::SeqCst)
+    unsafe { AtomicU64::from_ptr(touching.at(address) as *mut u64) }.load(Ordering::SeqCst)
 }
 
 /// Never returns; the process can still end.
@@ -213,7 +293,8 @@ pub(crate) fn reaches(address: u64, value: u64, time: Duration) -> bool {
 
 /// Makes a byte wrong, and wrong again each time: a copy there and back does not make it right.
 pub(crate) fn spoil(address: u64) {
-    let byte = address as *mut u8;
+    let touching = Touching::begin();
+    let byte = touching.at(address) as *mut u8;
     // SAFETY: as in `copy`; the byte is one that was just written.
     unsafe { byte.write(byte.read().wrapping_add(0x55)) };
 }
