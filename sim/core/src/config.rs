@@ -7,6 +7,8 @@ use crate::fault::{Faults, kinds, parse_pair};
 
 /// The most devices that can be simulated.
 pub const MAX_DEVICES: usize = 64;
+/// Microseconds of the longest delay, if none is said.
+const MOST_DELAY: u64 = 2000;
 
 /// A machine to simulate.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +27,8 @@ pub struct Config {
     pub max_peers: usize,
     /// MB/s of copies that the driver stages (`P2PSIM_STAGING_SPEED`, default 40000).
     pub staging_speed: usize,
+    /// What a delay of each piece of work is drawn from, and the most microseconds of one (`P2PSIM_DELAYS`, such as `7` or `7:2000`).
+    pub delays: Option<(u64, u64)>,
     /// Places in each queue of a stream, which callers wait for (`P2PSIM_QUEUE`, default no limit).
     pub queue: usize,
     /// Whether the devices are instances of partitioned GPUs (`P2PSIM_MIG`, 1).
@@ -37,6 +41,8 @@ pub struct Config {
     pub shares_addresses: bool,
     /// Kernels of the program (`P2PSIM_KERNELS`, such as `add:r1=4096:w0=4096`).
     pub kernels: &'static [Declared],
+    /// Whether the host cannot touch memory of devices: only that of CUDA's (`P2PSIM_HOST_READS`, 1 if it can).
+    pub is_guarded: bool,
     /// Faults of the machine (`P2PSIM_FAULT`, such as `drop:0>1,code:cuMemFree_v2:700@2`).
     pub faults: Faults,
     /// Whether the devices hang on PCI only, on a machine that says so (`P2PSIM_ROOT`, a folder with its `proc` and `sys`).
@@ -55,11 +61,13 @@ impl Default for Config {
             no_path: Vec::new(),
             max_peers: 8,
             staging_speed: 40_000,
+            delays: None,
             queue: usize::MAX,
             is_mig: false,
             exclusive: Vec::new(),
             has_legacy_ipc: true,
             shares_addresses: false,
+            is_guarded: true,
             kernels: &[],
             faults: Faults::default(),
             is_pci: false,
@@ -98,6 +106,13 @@ impl Config {
         number("P2PSIM_MAX_PEERS", 0..=MAX_DEVICES, &mut config.max_peers);
         number("P2PSIM_STAGING_SPEED", 1..=10_000_000, &mut config.staging_speed);
         number("P2PSIM_QUEUE", 1..=usize::MAX, &mut config.queue);
+        if let Some(text) = lookup("P2PSIM_DELAYS") {
+            let (seed, most) = text.split_once(':').map_or((&*text, None), |(seed, most)| (seed, Some(most)));
+            config.delays = seed.parse().ok().zip(most.map_or(Some(MOST_DELAY), |most| most.parse().ok()));
+            if config.delays.is_none() {
+                complaints.push(format!("P2PSIM_DELAYS={text}: not a number, or two like 7:2000; no delays"));
+            }
+        }
         if let Some(text) = lookup("P2PSIM_NO_P2P") {
             match parse_pairs(&text) {
                 Some(pairs) => config.no_path = pairs,
@@ -132,6 +147,7 @@ impl Config {
         config.exclusive = exclusive.split(',').filter_map(|ordinal| ordinal.trim().parse().ok()).collect();
         config.has_legacy_ipc = lookup("P2PSIM_LEGACY_IPC").is_none_or(|value| value != "0");
         config.shares_addresses = lookup("P2PSIM_ONE_SPACE").is_some_and(|value| value == "1");
+        config.is_guarded = lookup("P2PSIM_HOST_READS").is_none_or(|value| value != "1");
         config.is_pci = lookup("P2PSIM_ROOT").is_some_and(|root| !root.is_empty());
         config.nvlink = lookup("P2PSIM_NVLINK").filter(|folder| !folder.is_empty()).map(PathBuf::from);
         (config, complaints)
@@ -233,7 +249,8 @@ mod tests {
             ("P2PSIM_MAX_PEERS", "65"),
             ("P2PSIM_STAGING_SPEED", "0"),
             ("P2PSIM_FAULT", "drop:0"),
-            ("P2PSIM_KERNELS", "add r0"),
+            ("P2PSIM_KERNELS", "add:r0"),
+            ("P2PSIM_DELAYS", "7:many"),
         ] {
             let (config, complaints) = parse(&[(name, value)]);
             assert_eq!(config, Config::default());

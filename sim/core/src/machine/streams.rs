@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::stalls::Asked;
 use super::{ContextHandle, ContextId, DefaultStream, Event, EventHandle, Machine, Recorded, State, StreamHandle};
 use crate::capture::CaptureInfo;
 use crate::current;
@@ -40,6 +41,7 @@ pub struct StreamInfo {
 impl Machine {
     /// Creates a stream of the current context.
     pub fn create_stream(&self, role: Role, priority: i32) -> Result<StreamHandle> {
+        self.wait_for_others(Asked::Objects);
         let mut state = self.lock();
         let context = state.current()?;
         let handle = StreamHandle(STREAM_HANDLES + state.number() * 0x10);
@@ -116,6 +118,7 @@ impl Machine {
 
     /// Has a function of the program called in a stream's order.
     pub fn launch_host(&self, stream: StreamRef, function: Arc<dyn Fn() + Send + Sync>) -> Result<()> {
+        self.wait_for_others(Asked::Objects);
         let mut state = self.lock();
         let stream = state.stream(stream)?;
         let step = Step::Host(function);
@@ -153,6 +156,7 @@ impl Machine {
 
     /// Records an event on a stream of its context.
     pub fn record_event(&self, handle: EventHandle, stream: StreamRef) -> Result<()> {
+        self.wait_for_others(Asked::Work);
         let mut state = self.lock();
         let stream = state.stream(stream)?;
         let context = state.event(handle)?.context;
