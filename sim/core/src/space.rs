@@ -180,7 +180,7 @@ pub(crate) struct Space {
     /// Files with what other processes may see of allocations, by their numbers.
     shared: HashMap<u64, Arc<File>>,
     /// Memory that was freed, by device and size, while another process has it open: it is given back when that is closed. Measured on an H200.
-    lingering: Vec<(usize, u64, Arc<File>)>,
+    lingering: Vec<(usize, u64, File)>,
     last_id: u64,
 }
 
@@ -419,7 +419,9 @@ impl Space {
                 let shared = self.shared.remove(&gone.id);
                 let is_shared = shared.is_some();
                 let length = if is_shared { pages(gone.size) } else { granules(gone.size) }.unwrap_or_default();
+                // By another descriptor, so that nobody opens it any more.
                 let open = shared.filter(|file| gone.owner.context().is_some() && os::is_held(file));
+                let open = open.and_then(|file| file.try_clone().ok());
                 self.lingering.extend(open.map(|file| (gone.device, length, file)));
                 // An importer keeps the bytes that are there.
                 if is_shared {

@@ -45,6 +45,31 @@ impl Export {
     }
 }
 
+/// The first word of a handle of ours.
+const MARK: u64 = u64::from_le_bytes(*b"p2psim\0\0");
+
+pub(super) fn narrow(number: u64) -> Result<u32> {
+    u32::try_from(number).map_err(|_| Error::INVALID_VALUE)
+}
+
+impl From<Export> for [u64; 8] {
+    /// Bytes 8 to 11 are the process, 16 to 23 the size, as was measured.
+    fn from(Export { process, size, descriptor, inode, address }: Export) -> Self {
+        [MARK, process.into(), size, descriptor.into(), inode, address, 0, 0]
+    }
+}
+
+impl TryFrom<[u64; 8]> for Export {
+    type Error = Error;
+
+    fn try_from([mark, process, size, descriptor, inode, address, ..]: [u64; 8]) -> Result<Self> {
+        if mark != MARK {
+            return Err(Error::INVALID_VALUE);
+        }
+        Ok(Self { process: narrow(process)?, size, descriptor: narrow(descriptor)?, inode, address })
+    }
+}
+
 /// A file that another process holds open; none if it is gone, or not to be seen from here.
 pub(super) fn open_of(process: u32, descriptor: u32, inode: u64) -> Option<File> {
     let file = File::options().read(true).write(true).open(format!("/proc/{process}/fd/{descriptor}")).ok()?;
@@ -100,7 +125,7 @@ impl Machine {
     pub fn export(&self, address: u64) -> Result<Export> {
         let mut state = self.lock();
         state.current()?;
-        let found = state.space.find(address).filter(|found| matches!(found.owner, Owner::Context(_))).cloned();
+        let found = state.space.find(address).filter(|found| matches!(found.owner, Owner::Context(_) | Owner::Device)).cloned();
         let found = found.filter(|found| found.kind == Kind::Device).ok_or(Error::INVALID_VALUE)?;
         let file = state.space.share(&found, &self.file_name(MEMORY, found.device)?)?;
         let inode = file.metadata().map_err(|_| Error::OPERATING_SYSTEM)?.ino();
@@ -208,5 +233,19 @@ impl State {
         let imports = self.imports.values().filter(|import| import.context == context).map(|import| import.device);
         let own = self.info(context).map(|info| info.device).ok();
         peers.chain(imports).filter(|device| Some(*device) != own).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn handle_says_what_was_exported_and_others_are_refused() {
+        let export = Export { process: 7, size: 4096, descriptor: 3, inode: 1 << 40, address: 1 << 20 };
+        let words = <[u64; 8]>::from(export);
+        assert_eq!(Export::try_from(words), Ok(export));
+        assert_eq!((words[1] as u32, words[2]), (7, 4096));
+        assert_eq!(Export::try_from([0; 8]), Err(Error::INVALID_VALUE));
     }
 }
