@@ -3,7 +3,7 @@
  * Each probe is a process of its own; numbers are error codes. `late` is about 200 ms, for which a host function holds a stream up.
  * A probe that needs two devices says "unmeasured" if there is one.
  *
- *   probes [WORD...]    those whose names contain a word; or all
+ *   probes [WORD...]    those that have these names, or whose names contain a word without a point; or all
  *
  * By hand: gcc -O1 -w probes.c -I$CUDA/include -L$CUDA/lib64 -lcudart -lcuda -lpthread -ldl -o probes && ./probes
  * With kernels: nvcc -x cu -cudart shared -arch=native probes.c -o kernels && ./kernels kernel.image; with -arch=sm_75: kernel.no_image
@@ -98,8 +98,7 @@ static double now(void)
 /* How long something took, in words. */
 static const char *took(double begun)
 {
-    double ms = now() - begun;
-    return ms < 60 ? "at once" : ms < 150 ? "unclear" : ms < 330 ? "late" : "very late";
+    return now() - begun < HELD * 3 / 4 ? "at once" : "late";
 }
 
 static void nap(void *ms)
@@ -600,12 +599,11 @@ static void upload_async_1m(void) { upload_returns(MIB, 1); }
 static void upload_async_64m(void) { upload_returns(64 * MIB, 1); }
 
 /* Copies with the host behind work that takes its time: does the call wait? If not, whose bytes are copied after the source has changed? */
-static void behind_work(void)
+static void behind(const size_t *sizes)
 {
     context(0);
-    static const size_t sizes[] = {4096, 65536, 65536 + 4096, MIB, 2 * MIB, 4 * MIB, 6 * MIB, 8 * MIB, 16 * MIB};
-    for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        size_t size = sizes[i];
+    for (; *sizes; sizes++) {
+        size_t size = *sizes;
         CUdeviceptr target = memory(size);
         unsigned char *source = pageable(size, 1), value = 0;
         CUstream busy = held();
@@ -623,6 +621,9 @@ static void behind_work(void)
         MUST(cuStreamSynchronize(busy));
     }
 }
+
+static void behind_work(void) { behind((const size_t[]){4096, 65536, 65536 + 4096, MIB, 16 * MIB, 0}); }
+static void behind_work_more(void) { behind((const size_t[]){2 * MIB, 4 * MIB, 6 * MIB, 8 * MIB, 0}); }
 
 static void behind_work_pinned(void)
 {
@@ -777,7 +778,7 @@ static void stalls(int what, CUcontext peer, CUcontext asker)
         case 6: result = cuLaunchHostFunc(other, nap, NULL); break;
         default: result = cuStreamSynchronize(other); break;
         }
-        say("%s%s %d %s; ", inside ? "" : "(not inside) ", names[call], result, now() - begun < 60 ? "at once" : "late");
+        say("%s%s %d %s; ", inside ? "" : "(not inside) ", names[call], result, now() - begun < HELD / 2 ? "at once" : "late");
         pthread_join(thread, NULL);
         MUST(cuCtxSynchronize());
     }
@@ -962,6 +963,10 @@ static void reuse(int how)
         MUST(cuStreamSynchronize(first));
     double begun = now();
     int result = cuMemAllocFromPoolAsync(&again, 32 * MIB, from, how == 0 ? first : second);
+    if (result) {
+        say("%d %s", result, took(begun));
+        return;
+    }
     say("%d %s, %s memory", result, took(begun), again == made ? "the same" : "other");
     CUstream used = how == 0 ? first : second;
     MUST(cuMemsetD8Async(again, 1, MIB, used));
@@ -1282,6 +1287,7 @@ static const struct {
     {"upload.async_1m", upload_async_1m, 1},
     {"upload.async_64m", upload_async_64m, 1},
     {"behind.pageable", behind_work, 1},
+    {"behind.pageable_more", behind_work_more, 1},
     {"behind.pinned", behind_work_pinned, 1},
     {"batch.stream", batch_stream, 1},
     {"batch.during_call", batch_during, 1},
@@ -1384,7 +1390,7 @@ int main(int argc, char **argv)
     for (unsigned i = 0; i < sizeof PROBES / sizeof *PROBES; i++) {
         int chosen = argc == 1;
         for (int word = 1; word < argc; word++)
-            chosen |= strstr(PROBES[i].name, argv[word]) != NULL;
+            chosen |= strchr(argv[word], '.') ? strcmp(PROBES[i].name, argv[word]) == 0 : strstr(PROBES[i].name, argv[word]) != NULL;
         if (!chosen)
             continue;
         if (devices < PROBES[i].needs)

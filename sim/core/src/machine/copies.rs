@@ -158,7 +158,13 @@ impl Machine {
         } else if state.capture(&stream, &step)? {
             return Ok(());
         }
-        state.run(&stream, &step).map(drop)
+        let fence = state.run(&stream, &step)?;
+        // Documented: only setting page-locked memory is over when the call returns.
+        if completion == Completion::Sync && matches!(side.memory, Memory::Pinned { .. }) {
+            drop(state);
+            fence.wait();
+        }
+        Ok(())
     }
 }
 
@@ -217,10 +223,11 @@ impl State {
             Completion::Async => (bytes > BUFFERED, bytes <= BUFFERED),
             // Measured on an H200, but for sources on devices, which wait for nobody here.
             Completion::Batch(SourceOrder::Stream) => (is_pageable, false),
+            Completion::Batch(_) if is_pageable => (false, bytes < SMALL),
             Completion::Batch(SourceOrder::DuringCall) => {
                 (matches!(src, Memory::Pinned { .. }), matches!(src, Memory::Device(_)))
             }
-            Completion::Batch(SourceOrder::Any) => (false, is_pageable && bytes < SMALL),
+            Completion::Batch(SourceOrder::Any) => (false, false),
         };
         // The call has read all of the source when it returns; where delays are drawn the last bytes have yet to get there.
         let is_late = has_delays()
