@@ -253,8 +253,8 @@ hipError_t hipEventDestroy(hipEvent_t event);
 hipError_t hipEventRecord(hipEvent_t event, hipStream_t stream);
 hipError_t hipEventQuery(hipEvent_t event);
 hipError_t hipEventSynchronize(hipEvent_t event);
-/* Flags of events that other processes can open, and the one of memory that they open. */
-enum { hipEventDisableTiming = 2, hipEventInterprocess = 4, hipIpcMemLazyEnablePeerAccess = 1 };
+/* The flag of events that other processes can open, and the one of memory that they open. */
+enum { hipEventInterprocess = 4, hipIpcMemLazyEnablePeerAccess = 1 };
 typedef struct hipIpcMemHandle_st {
     char reserved[64];
 } hipIpcMemHandle_t;

@@ -41,10 +41,13 @@ fn probes_are_answered_as_by_an_h200() {
             scope.spawn(|| {
                 while let Some(row) = { left.lock().unwrap().pop_front() } {
                     let expected = if row[2].is_empty() { row[1] } else { row[2] };
-                    let answers: Vec<String> = (0..TRIES).map(|_| answer(row[0])).scan(false, |right, answer| {
-                        let is_over = std::mem::replace(right, answer == expected);
-                        (!is_over).then_some(answer)
-                    }).collect();
+                    let answers: Vec<String> = (0..TRIES)
+                        .map(|_| answer(row[0]))
+                        .scan(false, |right, answer| {
+                            let is_over = std::mem::replace(right, answer == expected);
+                            (!is_over).then_some(answer)
+                        })
+                        .collect();
                     if answers.last().is_none_or(|last| last != expected) {
                         differ.lock().unwrap().push((row[0], expected.to_owned(), answers));
                     }
@@ -76,8 +79,11 @@ fn programs_at_fault_show_it() {
     let slow = |what: &str| program(what).env("P2PSIM_STAGING_SPEED", "20");
     let shown = [
         (program("host"), "ended by the signal"),
-        (program("upload").env("P2PSIM_DELAYS", "1"), "old bytes"),
-        (program("elapsed"), "cudaEventElapsedTime(&milliseconds, events[0], events[1]) = cudaErrorInvalidResourceHandle"),
+        (program("upload").env("P2PSIM_DELAYS", "1:40000"), "old bytes"),
+        (
+            program("elapsed"),
+            "cudaEventElapsedTime(&milliseconds, events[0], events[1]) = cudaErrorInvalidResourceHandle",
+        ),
         (program("batch"), "the batch copied what came later"),
         (slow("stall"), "cudaMalloc waits"),
     ];

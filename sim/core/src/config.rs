@@ -41,6 +41,8 @@ pub struct Config {
     pub shares_addresses: bool,
     /// Kernels of the program (`P2PSIM_KERNELS`, such as `add:r1=4096:w0=4096`).
     pub kernels: &'static [Declared],
+    /// Whether rights without a path on a pool that has no memory are refused late, when it gets some (`P2PSIM_LATE_POOLS`, 1).
+    pub has_late_pools: bool,
     /// Whether the host cannot touch memory of devices: only that of CUDA's (`P2PSIM_HOST_READS`, 1 if it can).
     pub is_guarded: bool,
     /// Faults of the machine (`P2PSIM_FAULT`, such as `drop:0>1,code:cuMemFree_v2:700@2`).
@@ -67,6 +69,7 @@ impl Default for Config {
             exclusive: Vec::new(),
             has_legacy_ipc: true,
             shares_addresses: false,
+            has_late_pools: false,
             is_guarded: true,
             kernels: &[],
             faults: Faults::default(),
@@ -124,9 +127,8 @@ impl Config {
         if let Some(text) = lookup("P2PSIM_FAULT") {
             let (faults, bad) = Faults::parse(&text);
             config.faults = faults;
-            complaints.extend(bad.iter().map(|item| {
-                format!("P2PSIM_FAULT={text}: {item} is none of {}; ignored", kinds())
-            }));
+            complaints
+                .extend(bad.iter().map(|item| format!("P2PSIM_FAULT={text}: {item} is none of {}; ignored", kinds())));
         }
         if let Some(text) = lookup("P2PSIM_KERNELS") {
             let (kernels, bad) = Declared::parse(&text);
@@ -147,6 +149,7 @@ impl Config {
         config.exclusive = exclusive.split(',').filter_map(|ordinal| ordinal.trim().parse().ok()).collect();
         config.has_legacy_ipc = lookup("P2PSIM_LEGACY_IPC").is_none_or(|value| value != "0");
         config.shares_addresses = lookup("P2PSIM_ONE_SPACE").is_some_and(|value| value == "1");
+        config.has_late_pools = lookup("P2PSIM_LATE_POOLS").is_some_and(|value| value == "1");
         config.is_guarded = lookup("P2PSIM_HOST_READS").is_none_or(|value| value != "1");
         config.is_pci = lookup("P2PSIM_ROOT").is_some_and(|root| !root.is_empty());
         config.nvlink = lookup("P2PSIM_NVLINK").filter(|folder| !folder.is_empty()).map(PathBuf::from);

@@ -142,14 +142,16 @@ mod tests {
     #[test]
     fn is_named_by_symbol_and_in_the_source() {
         let (known, _) = Declared::parse("saxpy");
-        let named = ["saxpy", "_Z5saxpyPfPKfi", "_Z6saxpy2v", "_Z5saxp", "_Z", "other"].map(|name| known[0].is_named(name));
+        let named =
+            ["saxpy", "_Z5saxpyPfPKfi", "_Z6saxpy2v", "_Z5saxp", "_Z", "other"].map(|name| known[0].is_named(name));
         assert_eq!(named, [true, true, false, false, false, false]);
     }
 
     #[test]
     fn run_adds_what_it_reads_and_one() {
         let (mut to, from) = ([0u8; 4], [10u8, 20]);
-        let span = |bytes: *const u8, count, writes| Span { address: bytes as u64, bytes: count, writes, is_lost: false };
+        let span =
+            |bytes: *const u8, count, writes| Span { address: bytes as u64, bytes: count, writes, is_lost: false };
         let mut spans = [span(from.as_ptr(), 2, false), span(to.as_ptr(), 4, false), span(to.as_mut_ptr(), 4, true)];
         run(&spans);
         assert_eq!(to, [11, 21, 11, 21]);

@@ -106,7 +106,8 @@ impl Launch {
         }
         let [to, from, words, ..] = self.parameters;
         let [at_to, at_from] = self.kernel.reach(words);
-        let span = |address, words: u64, writes| Span { address, bytes: words.saturating_mul(8), writes, is_lost: false };
+        let span =
+            |address, words: u64, writes| Span { address, bytes: words.saturating_mul(8), writes, is_lost: false };
         vec![span(to, at_to, true), span(from, at_from, false)]
     }
 

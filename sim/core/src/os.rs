@@ -10,8 +10,8 @@ use std::fs::{self, File};
 use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::ptr;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};

@@ -179,6 +179,8 @@ pub(crate) struct Space {
     reservations: BTreeMap<u64, Reservation>,
     /// Files with what other processes may see of allocations, by their numbers.
     shared: HashMap<u64, Arc<File>>,
+    /// Pages of small allocations that other processes may see: how many bytes, and their file, by the first address.
+    small: BTreeMap<u64, (u64, File)>,
     /// Memory that was freed, by device and size, while another process has it open: it is given back when that is closed. Measured on an H200.
     lingering: Vec<(usize, u64, File)>,
     last_id: u64,
@@ -192,7 +194,18 @@ impl Space {
         let reserves = (0..if is_shared { devices.min(1) } else { devices }).map(|_| Reserve::new(is_guarded));
         let reserves = reserves.collect::<Result<_>>()?;
         let (allocations, reservations, shared) = (BTreeMap::new(), BTreeMap::new(), HashMap::new());
-        Ok(Space { reserves, is_shared, is_guarded, imports: None, allocations, reservations, shared, lingering: Vec::new(), last_id: 0 })
+        Ok(Space {
+            reserves,
+            is_shared,
+            is_guarded,
+            imports: None,
+            allocations,
+            reservations,
+            shared,
+            small: BTreeMap::new(),
+            lingering: Vec::new(),
+            last_id: 0,
+        })
     }
 
     fn reserve_of(&mut self, device: usize) -> Option<&mut Reserve> {
@@ -234,17 +247,35 @@ impl Space {
         Ok(())
     }
 
-    /// Shares an allocation with other processes, by a file of that name whose bytes are the allocation's from now on. No work may be
-    /// using it the first time. It has whole pages of its own, or cannot be shared.
-    pub(crate) fn share(&mut self, found: &Allocation, name: &CStr) -> Result<&File> {
-        if granule(found.size) != os::PAGE {
-            return Err(Error::NOT_SUPPORTED);
+    /// Shares an allocation with other processes, by a file of that name whose bytes are the allocation's from now on, and the place in it.
+    /// What is smaller than a page is shared with all else that is there, as small memory is with a real driver.
+    pub(crate) fn share(&mut self, found: &Allocation, name: &CStr) -> Result<(&File, u64)> {
+        let start = found.base / os::PAGE * os::PAGE;
+        let length = pages(found.base - start + found.size).ok_or(Error::INVALID_VALUE)?;
+        if granule(found.size) == os::PAGE {
+            let file = match self.shared.entry(found.id) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(new) => {
+                    let overlaps = |from: u64, size: u64| from < start + length && start < from + size;
+                    self.small.retain(|from, (size, _)| !overlaps(*from, *size));
+                    new.insert(Arc::new(os::share(name, found.base, length)?))
+                }
+            };
+            return Ok((file, 0));
         }
-        let length = granules(found.size).ok_or(Error::INVALID_VALUE)?;
-        match self.shared.entry(found.id) {
-            Entry::Occupied(known) => Ok(known.into_mut()),
-            Entry::Vacant(new) => Ok(new.insert(Arc::new(os::share(name, found.base, length)?))),
-        }
+        let known = self.small.range(..=start).next_back().map(|(from, (size, _))| (*from, from + size));
+        let holder = match known {
+            Some((from, end)) if start + length <= end => from,
+            // Pages that are shared in part already.
+            Some((_, end)) if start < end => return Err(Error::NOT_SUPPORTED),
+            _ if self.small.range(start..start + length).next().is_some() => return Err(Error::NOT_SUPPORTED),
+            _ => {
+                self.small.insert(start, (length, os::share(name, start, length)?));
+                start
+            }
+        };
+        let (_, file) = self.small.get(&holder).ok_or(Error::UNKNOWN)?;
+        Ok((file, found.base - holder))
     }
 
     /// Allocates on a device whole pages of a file of [`RESERVE`] bytes, which lie in it as they lie in the device's memory.
@@ -270,18 +301,20 @@ impl Space {
         owner: Owner,
         device: usize,
     ) -> Result<u64> {
-        let length = pages(size).filter(|length| *length > 0).ok_or(Error::INVALID_VALUE)?;
+        let within = place % os::PAGE;
+        let whole = size.checked_add(within).and_then(pages).filter(|_| size > 0);
+        let length = whole.ok_or(Error::INVALID_VALUE)?;
         let reserve = match &mut self.imports {
             Some(reserve) => reserve,
             none => none.insert(Reserve { limit: u64::MAX, ..Reserve::new(self.is_guarded)? }),
         };
         let base = reserve.take(length, os::PAGE)?;
-        if os::put_file(base, length, file, place).is_err() {
+        if os::put_file(base, length, file, place - within).is_err() {
             reserve.give_back(base, length);
             return Err(Error::MAP_FAILED);
         }
-        self.insert(base, size, Kind::Imported, owner, device, 0);
-        Ok(base)
+        self.insert(base + within, size, Kind::Imported, owner, device, 0);
+        Ok(base + within)
     }
 
     fn insert(&mut self, base: u64, size: u64, kind: Kind, owner: Owner, device: usize, flags: u32) {
@@ -411,9 +444,10 @@ impl Space {
             Kind::Mapped => os::unshare(gone.base, gone.size),
             Kind::Pinned if !self.is_shared => os::unmap(gone.base, gone.size),
             Kind::Imported => {
-                let length = pages(gone.size).unwrap_or_default();
-                os::unshare(gone.base, length);
-                self.imports.iter_mut().for_each(|reserve| reserve.give_back(gone.base, length));
+                let start = gone.base / os::PAGE * os::PAGE;
+                let length = pages(gone.base - start + gone.size).unwrap_or_default();
+                os::unshare(start, length);
+                self.imports.iter_mut().for_each(|reserve| reserve.give_back(start, length));
             }
             Kind::Device | Kind::Array | Kind::Pinned => {
                 let shared = self.shared.remove(&gone.id);
@@ -527,7 +561,7 @@ mod tests {
         let base = allocate(&mut space, 5000);
         os::fill(base, 7, 1, 5000);
         let found = space.find(base).unwrap().clone();
-        let file = space.share(&found, c"test").unwrap().try_clone().unwrap();
+        let file = space.share(&found, c"test").unwrap().0.try_clone().unwrap();
         let there = space.import((&file, 0), 5000, Owner::Import(ContextId(2)), 0).unwrap();
         let byte = |address: u64| {
             let mut byte = 0u8;
@@ -571,11 +605,23 @@ mod tests {
     }
 
     #[test]
-    fn share_less_than_a_page_is_refused() {
+    fn share_less_than_a_page_shares_what_is_beside_it() {
         let mut space = Space::new(1, false, true).unwrap();
-        let base = allocate(&mut space, 4095);
-        let found = space.find(base).unwrap().clone();
-        assert_eq!(space.share(&found, c"test").err(), Some(Error::NOT_SUPPORTED));
+        let all = [80, 80].map(|size| allocate(&mut space, size));
+        let mut imported = Vec::new();
+        for (base, byte) in all.into_iter().zip([7, 8]) {
+            os::fill(base, byte, 1, 80);
+            let found = space.find(base).unwrap().clone();
+            let (file, place) = space.share(&found, c"test").unwrap();
+            let file = file.try_clone().unwrap();
+            imported.push(space.import((&file, place), 80, Owner::Import(ContextId(2)), 0).unwrap());
+        }
+        let mut bytes = [0u8; 2];
+        let last = bytes.as_mut_ptr() as u64;
+        imported.iter().zip(0..).for_each(|(there, at)| os::copy(last + at, there + 79, 1));
+        assert_eq!((bytes, imported[1] % os::PAGE), ([7, 8], all[1] % os::PAGE));
+        let gone = space.take(imported[1], Kind::Imported).unwrap();
+        space.recycle(&gone);
     }
 
     #[test]

@@ -189,14 +189,14 @@ impl Machine {
     }
 
     /// Grants or takes devices' rights on all of a pool's memory, also what was allocated before: all of them or, if one cannot
-    /// be, none. Its own device keeps them. As documented, a device without a path may get rights on a pool of which nothing is allocated;
-    /// then nothing can be.
+    /// be, none. Its own device keeps them. As is documented of some machines, a device without a path may get rights on a pool of which nothing
+    /// is allocated; then nothing can be.
     pub fn set_pool_access(&self, handle: PoolHandle, wanted: &[(usize, u32)]) -> Result<()> {
         let mut state = self.lock();
         let pool = state.pool_mut(handle)?;
         for &(device, flags) in wanted {
             let is_own = pool.device == device;
-            let has_path = pool.used == 0 || self.config.has_path(device, pool.device);
+            let has_path = self.config.has_late_pools && pool.used == 0 || self.config.has_path(device, pool.device);
             if if is_own { flags != READ_WRITE } else { !has_path } {
                 return Err(Error::INVALID_DEVICE);
             }

@@ -35,6 +35,8 @@ pub struct Export {
     pub inode: u64,
     /// The allocation's first address there.
     pub address: u64,
+    /// Where it begins in the file.
+    pub place: u64,
 }
 
 impl Export {
@@ -54,19 +56,19 @@ pub(super) fn narrow(number: u64) -> Result<u32> {
 
 impl From<Export> for [u64; 8] {
     /// Bytes 8 to 11 are the process, 16 to 23 the size, as was measured.
-    fn from(Export { process, size, descriptor, inode, address }: Export) -> Self {
-        [MARK, process.into(), size, descriptor.into(), inode, address, 0, 0]
+    fn from(Export { process, size, descriptor, inode, address, place }: Export) -> Self {
+        [MARK, process.into(), size, descriptor.into(), inode, address, place, 0]
     }
 }
 
 impl TryFrom<[u64; 8]> for Export {
     type Error = Error;
 
-    fn try_from([mark, process, size, descriptor, inode, address, ..]: [u64; 8]) -> Result<Self> {
+    fn try_from([mark, process, size, descriptor, inode, address, place, _]: [u64; 8]) -> Result<Self> {
         if mark != MARK {
             return Err(Error::INVALID_VALUE);
         }
-        Ok(Self { process: narrow(process)?, size, descriptor: narrow(descriptor)?, inode, address })
+        Ok(Self { process: narrow(process)?, size, descriptor: narrow(descriptor)?, inode, address, place })
     }
 }
 
@@ -125,12 +127,13 @@ impl Machine {
     pub fn export(&self, address: u64) -> Result<Export> {
         let mut state = self.lock();
         state.current()?;
-        let found = state.space.find(address).filter(|found| matches!(found.owner, Owner::Context(_) | Owner::Device)).cloned();
+        let found =
+            state.space.find(address).filter(|found| matches!(found.owner, Owner::Context(_) | Owner::Device)).cloned();
         let found = found.filter(|found| found.kind == Kind::Device).ok_or(Error::INVALID_VALUE)?;
-        let file = state.space.share(&found, &self.file_name(MEMORY, found.device)?)?;
+        let (file, place) = state.space.share(&found, &self.file_name(MEMORY, found.device)?)?;
         let inode = file.metadata().map_err(|_| Error::OPERATING_SYSTEM)?.ino();
         let (process, descriptor) = (std::process::id(), file.as_raw_fd().cast_unsigned());
-        Ok(Export { process, size: found.size, descriptor, inode, address: found.base })
+        Ok(Export { process, size: found.size, descriptor, inode, address: found.base, place })
     }
 
     /// Maps what another process exports, for the current context, which reaches it from then on. It counts how often.
@@ -159,7 +162,7 @@ impl Machine {
                 return Err(Error::TOO_MANY_PEERS);
             }
         }
-        let base = state.space.import((&file, 0), export.size, Owner::Import(context), device)?;
+        let base = state.space.import((&file, export.place), export.size, Owner::Import(context), device)?;
         os::hold(&file);
         state.imports.insert(base, Import { export, context, device, references: 1, _file: file });
         Ok(base)
@@ -242,7 +245,7 @@ mod tests {
 
     #[test]
     fn handle_says_what_was_exported_and_others_are_refused() {
-        let export = Export { process: 7, size: 4096, descriptor: 3, inode: 1 << 40, address: 1 << 20 };
+        let export = Export { process: 7, size: 4096, descriptor: 3, inode: 1 << 40, address: 1 << 20, place: 512 };
         let words = <[u64; 8]>::from(export);
         assert_eq!(Export::try_from(words), Ok(export));
         assert_eq!((words[1] as u32, words[2]), (7, 4096));

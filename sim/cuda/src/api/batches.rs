@@ -7,7 +7,9 @@
 use std::result;
 
 use p2psim_core::Extent;
-use p2psim_core::machine::{ArrayHandle, BatchError, Completion, DefaultStream, Locus, Place, Request, SourceOrder, StreamRef};
+use p2psim_core::machine::{
+    ArrayHandle, BatchError, Completion, DefaultStream, Locus, Place, Request, SourceOrder, StreamRef,
+};
 use p2psim_core::{Error, Machine, Result};
 
 use super::require;

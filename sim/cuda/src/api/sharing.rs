@@ -1,7 +1,7 @@
 //! Memory that processes share.
 
-use p2psim_core::machine::{EventExport, EventHandle, Export};
 use p2psim_core::Result;
+use p2psim_core::machine::{EventExport, EventHandle, Export};
 
 use super::require;
 use super::structs::IpcHandle;

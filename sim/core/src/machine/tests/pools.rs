@@ -64,14 +64,20 @@ fn pool_memory_to_plain_memory_follows_the_contexts_of_its_device() {
 fn set_pool_access_checks_device_and_path() {
     let rig = Rig::with(Config { devices: 3, no_path: vec![(1, 0)], ..Config::default() });
     let pool = rig.machine.default_pool(0).unwrap();
-    let used = rig.pooled(0, None, 1);
     assert_eq!(rig.machine.set_pool_access(pool, &[(1, READ_WRITE)]), Err(Error::INVALID_DEVICE));
     assert_eq!(rig.machine.set_pool_access(pool, &[(2, READ_WRITE)]), Ok(()));
     assert_eq!(rig.machine.set_pool_access(pool, &[(0, READ_WRITE)]), Ok(()));
     assert_eq!(rig.machine.set_pool_access(pool, &[(0, NO_ACCESS)]), Err(Error::INVALID_DEVICE));
     assert_eq!([0, 1, 2].map(|device| rig.machine.pool_access(pool, device).unwrap()), [3, 0, 3]);
     assert_eq!(rig.machine.pool_access(PoolHandle(1), 0), Err(Error::INVALID_VALUE));
-    // Of a pool that has no memory it says nothing; the next allocation fails.
+}
+
+#[test]
+fn pool_that_refuses_late_has_no_memory_for_a_device_without_a_path() {
+    let rig = Rig::with(Config { no_path: vec![(1, 0)], has_late_pools: true, ..Config::default() });
+    let pool = rig.machine.default_pool(0).unwrap();
+    let used = rig.pooled(0, None, 1);
+    assert_eq!(rig.machine.set_pool_access(pool, &[(1, READ_WRITE)]), Err(Error::INVALID_DEVICE));
     rig.on(0).free(used, Kind::Device).unwrap();
     assert_eq!(rig.machine.set_pool_access(pool, &[(1, READ_WRITE)]), Ok(()));
     assert_eq!(rig.on(0).allocate_async(SIZE as u64, None, LEGACY), Err(Error::INVALID_DEVICE));
