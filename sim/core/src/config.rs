@@ -27,7 +27,7 @@ pub struct Config {
     pub max_peers: usize,
     /// MB/s of copies that the driver stages (`P2PSIM_STAGING_SPEED`, default 40000).
     pub staging_speed: usize,
-    /// What a delay of each piece of work is drawn from, and the most microseconds of one (`P2PSIM_DELAYS`, such as `7` or `7:2000`).
+    /// The seed of a delay of each piece of work, and the most microseconds of one (`P2PSIM_DELAYS`, such as `7` or `7:2000`).
     pub delays: Option<(u64, u64)>,
     /// Places in each queue of a stream, which callers wait for (`P2PSIM_QUEUE`, default no limit).
     pub queue: usize,

@@ -60,7 +60,7 @@ impl Declared {
         self.accesses.iter().map(last).max().unwrap_or_default()
     }
 
-    /// What a launch with these parameters accesses.
+    /// The accesses of a launch with these parameters.
     pub(crate) fn spans(&self, parameters: [u64; PARAMETERS]) -> impl Iterator<Item = Span> {
         let value = move |parameter: usize| parameters.get(parameter).copied().unwrap_or_default();
         self.accesses.iter().map(move |access| {

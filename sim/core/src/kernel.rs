@@ -147,7 +147,7 @@ pub(crate) struct KernelRun {
     pub from: u64,
     /// How many words of 8 bytes, or additions.
     pub words: u64,
-    /// What a declared kernel accesses.
+    /// The accesses of a declared kernel.
     pub spans: Vec<Span>,
     /// The fate of its stores, or its additions.
     pub stores: Touch,

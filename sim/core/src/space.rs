@@ -248,7 +248,7 @@ impl Space {
     }
 
     /// Shares an allocation with other processes, by a file of that name whose bytes are the allocation's from now on, and the place in it.
-    /// What is smaller than a page is shared with all else that is there, as small memory is with a real driver.
+    /// An allocation smaller than a page is shared with all else that is there, as small memory is with a real driver.
     pub(crate) fn share(&mut self, found: &Allocation, name: &CStr) -> Result<(&File, u64)> {
         let start = found.base / os::PAGE * os::PAGE;
         let length = pages(found.base - start + found.size).ok_or(Error::INVALID_VALUE)?;

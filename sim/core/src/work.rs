@@ -260,7 +260,7 @@ pub(crate) fn set_staging_speed(speed: usize) {
     STAGING_SPEED.store(speed, Relaxed);
 }
 
-/// What delays are drawn from, and the most microseconds of one; none if that is 0.
+/// The seed of delays, and the most microseconds of one; none if that is 0.
 static DELAYS: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
 /// Has a delay drawn from now on for each piece of work.

@@ -18,7 +18,8 @@ use crate::space::{Allocation, Kind, Owner};
 pub const MAPPING_GRANULE: u64 = 2 << 20;
 const PHYSICAL_HANDLES: u64 = 0x505a_0000_0000;
 
-/// Memory without an address. Its bytes are in a file, and at all addresses that it is mapped to.
+/// Memory without an address. Its bytes stay with the address that it was mapped to, unless they are in a file: if other processes can map it,
+/// or once it has several addresses.
 struct Physical {
     device: usize,
     size: u64,
@@ -82,7 +83,7 @@ impl Machine {
 
     /// Takes physical memory of a device.
     pub fn create_physical(&self, device: usize, size: u64) -> Result<PhysicalHandle> {
-        self.create(device, size, || os::memory_file(c"p2psim memory", size).map(Arc::new).map(Origin::Private))
+        self.create(device, size, || Ok(Origin::Own))
     }
 
     /// Takes physical memory of a device that other processes can map.
@@ -144,13 +145,19 @@ impl Machine {
     pub fn map(&self, base: u64, size: u64, handle: PhysicalHandle) -> Result<()> {
         let mut state = self.lock();
         let State { mappings, space, .. } = &mut *state;
-        let physical = mappings.physical_mut(handle)?;
+        let Mappings { physicals, mappings: known } = mappings;
+        let physical = physicals.get_mut(&handle).filter(|physical| physical.references > 0);
+        let physical = physical.ok_or(Error::INVALID_VALUE)?;
         if physical.size != size {
             return Err(Error::INVALID_VALUE);
         }
+        let first = known.iter().find(|(_, mapping)| mapping.physical == handle).map(|(first, _)| *first);
+        if let (Some(first), Origin::Own) = (first, &physical.origin) {
+            physical.origin = Origin::Private(Arc::new(os::share(c"p2psim memory", first, size)?));
+        }
         space.map(base, size, physical.device, physical.origin.bytes().map(Arc::as_ref))?;
         physical.mappings += 1;
-        mappings.mappings.insert(base, Mapping { physical: handle, rights: Rights::default(), mapped: Gate::open() });
+        known.insert(base, Mapping { physical: handle, rights: Rights::default(), mapped: Gate::open() });
         Ok(())
     }
 

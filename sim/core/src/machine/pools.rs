@@ -14,7 +14,7 @@ use crate::fence::Fence;
 use crate::os;
 use crate::space::{Allocation, Kind, Owner, RESERVE};
 use crate::stream::Stream;
-use crate::work::Work;
+use crate::work::{Work, has_delays};
 
 const POOL_HANDLES: u64 = 0x5059_0000_0000;
 
@@ -254,7 +254,10 @@ impl Machine {
         let owner = Owner::Pool(handle);
         let [by_event, _, by_wait] = pool.switches.map(|switch| switch != 0);
         let is_own = matches!(pool.origin, Origin::Own);
-        let of_pool = |(_, gone): &&Retiring| is_own && gone.owner == owner && gone.is_as_large_as(size);
+        let is_unused = |gone: &Allocation| has_delays() || Arc::strong_count(&gone.mapped) == 1;
+        let of_pool =
+            |(_, gone): &&Retiring| is_unused(gone) && is_own && gone.owner == owner && gone.is_as_large_as(size);
+        // Where no delays are drawn, memory that other queued work still uses is left alone.
         // Measured on an H200: memory that this stream comes after the freeing of is used again at once.
         let mut freed = retiring.iter().filter(of_pool);
         let again = freed.find(|(before, _)| before.iter().all(|fence| stream.is_after(fence, by_event)));

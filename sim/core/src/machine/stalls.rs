@@ -36,7 +36,7 @@ impl Until {
     }
 }
 
-/// What a call does that may have to wait for others.
+/// The kind of a call that may have to wait for others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asked {
     /// It submits copies or events.

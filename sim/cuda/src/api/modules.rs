@@ -23,7 +23,7 @@ const GLOBAL_SIZE: u64 = 4 << 20;
 /// Where the variables of modules are.
 static GLOBALS: LazyLock<Mutex<HashMap<u64, u64>>> = LazyLock::new(Mutex::default);
 
-/// What images begin with that were compiled: code for devices in a file (ELF), several in one, and nvcc's reference to those.
+/// The first bytes of compiled images: code for devices in a file (ELF), several in one, and nvcc's reference to those.
 const COMPILED: [[u8; 4]; 3] = [*b"\x7fELF", 0xBA55_ED50_u32.to_le_bytes(), 0x4662_43B1_u32.to_le_bytes()];
 
 /// The entry points of an image; none if it is no image.

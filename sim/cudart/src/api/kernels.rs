@@ -30,7 +30,7 @@ pub(crate) struct Configuration {
     stream: u64,
 }
 
-/// What a program has registered.
+/// All that a program has registered.
 #[derive(Default)]
 struct Registered {
     /// The libraries of binaries that were loaded, by the addresses of the images.
