@@ -79,7 +79,7 @@ fn programs_at_fault_show_it() {
     let slow = |what: &str| program(what).env("P2PSIM_STAGING_SPEED", "20");
     let shown = [
         (program("host"), "ended by the signal"),
-        (program("upload").env("P2PSIM_DELAYS", "1:40000"), "old bytes"),
+        (program("upload").env("P2PSIM_DELAYS", "5:400000"), "old bytes"),
         (
             program("elapsed"),
             "cudaEventElapsedTime(&milliseconds, events[0], events[1]) = cudaErrorInvalidResourceHandle",
