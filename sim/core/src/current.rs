@@ -8,7 +8,8 @@ use crate::ids::ContextHandle;
 
 thread_local! {
     /// Without a destructor: handlers at exit and destructors of a thread's values still have their context.
-    static STACK: Cell<Stack> = const { Cell::new(Stack { places: [ContextHandle(0); PLACES], used: 0 }) };
+    static STACK: Stack =
+        const { Stack { places: [const { Cell::new(ContextHandle(0)) }; PLACES], used: Cell::new(0) } };
     static CAPTURE_MODE: Cell<CaptureMode> = const { Cell::new(CaptureMode::Global) };
     static THREAD: Cell<u64> = const { Cell::new(0) };
 }
@@ -16,16 +17,15 @@ thread_local! {
 /// The most contexts on a stack; one more pushes the lowest out.
 const PLACES: usize = 64;
 
-#[derive(Clone, Copy)]
+/// In place: threads may have small stacks of their own.
 struct Stack {
-    places: [ContextHandle; PLACES],
-    used: usize,
+    places: [Cell<ContextHandle>; PLACES],
+    used: Cell<usize>,
 }
 
 /// The context on top of the calling thread's stack.
 pub fn get() -> Option<ContextHandle> {
-    let Stack { places, used } = STACK.get();
-    used.checked_sub(1).and_then(|top| places.get(top).copied())
+    STACK.with(|stack| Some(stack.places.get(stack.used.get().checked_sub(1)?)?.get()))
 }
 
 /// Replaces the top of the stack; `None` empties that place.
@@ -36,21 +36,20 @@ pub fn set(context: Option<ContextHandle>) {
 
 /// Puts a context on top.
 pub fn push(context: ContextHandle) {
-    let mut stack = STACK.get();
-    if stack.used == PLACES {
-        stack.places.rotate_left(1);
-        stack.used -= 1;
-    }
-    stack.places.iter_mut().skip(stack.used).take(1).for_each(|place| *place = context);
-    stack.used += 1;
-    STACK.set(stack);
+    STACK.with(|stack| {
+        if stack.used.get() == PLACES {
+            stack.places.iter().zip(stack.places.iter().skip(1)).for_each(|(low, high)| low.set(high.get()));
+            stack.used.set(PLACES - 1);
+        }
+        stack.places.iter().skip(stack.used.get()).take(1).for_each(|place| place.set(context));
+        stack.used.set(stack.used.get() + 1);
+    });
 }
 
 /// Takes the top away.
 pub fn pop() -> Option<ContextHandle> {
     let top = get()?;
-    let stack = STACK.get();
-    STACK.set(Stack { used: stack.used - 1, ..stack });
+    STACK.with(|stack| stack.used.set(stack.used.get() - 1));
     Some(top)
 }
 

@@ -7,10 +7,9 @@
 
 use std::ffi::CStr;
 use std::fs::{self, File};
-use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::ptr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
@@ -36,46 +35,51 @@ pub(crate) fn expect_use(address: u64, length: u64) {
     }
 }
 
-/// Ranges of addresses of devices, which the host cannot touch: the memory itself is as far behind one as it is long. Whoever touches memory
-/// reads this meanwhile, so that pages can be replaced.
-static GUARDED: RwLock<Vec<Range<u64>>> = RwLock::new(Vec::new());
+/// The most ranges that are kept from the host; memory of further ones it can touch.
+const MOST_GUARDED: usize = 1024;
+/// Ranges of addresses of devices, which the host cannot touch, by begin and end; the memory itself is as far behind one as it is long. A begin
+/// of 0 is none.
+static GUARDED: [[AtomicU64; 2]; MOST_GUARDED] = [const { [const { AtomicU64::new(0) }; 2] }; MOST_GUARDED];
+/// As many of them may be in use.
+static USED: AtomicUsize = AtomicUsize::new(0);
+/// Read by whoever copies or fills memory, so that pages can be replaced.
+static PAGES: RwLock<()> = RwLock::new(());
 
 /// Sets `length` addresses aside for memory of a device. Nobody can read there, and it cannot be read here before [`allow`].
 pub(crate) fn guard(length: u64) -> Result<u64> {
     let base = map(length.checked_mul(2).ok_or(Error::OUT_OF_MEMORY)?)?;
-    protect(base, 2 * length, libc::PROT_NONE)?;
-    GUARDED.write().unwrap_or_else(PoisonError::into_inner).push(base..base + length);
+    let is_free =
+        |[begin, _]: &&[AtomicU64; 2]| begin.compare_exchange(0, u64::MAX, Ordering::SeqCst, Ordering::SeqCst).is_ok();
+    match GUARDED.iter().zip(1..).find(|(range, _)| is_free(range)) {
+        Some(([begin, end], used)) => {
+            protect(base, 2 * length, libc::PROT_NONE)?;
+            end.store(base + length, Ordering::SeqCst);
+            begin.store(base, Ordering::SeqCst);
+            USED.fetch_max(used, Ordering::SeqCst);
+        }
+        None => unmap(base + length, length),
+    }
     Ok(base)
 }
 
 /// Gives back what [`guard`] returned.
 pub(crate) fn unguard(base: u64, length: u64) {
-    GUARDED.write().unwrap_or_else(PoisonError::into_inner).retain(|range| range.start != base);
-    unmap(base, 2 * length);
-}
-
-/// Keeps pages as they are while memory is touched.
-struct Touching(RwLockReadGuard<'static, Vec<Range<u64>>>);
-
-impl Touching {
-    fn begin() -> Touching {
-        Touching(GUARDED.read().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    fn at(&self, address: u64) -> u64 {
-        place(&self.0, address)
-    }
+    let range = GUARDED.iter().find(|[begin, _]| begin.load(Ordering::SeqCst) == base);
+    range.into_iter().for_each(|[begin, _]| begin.store(0, Ordering::SeqCst));
+    unmap(base, if range.is_some() { 2 * length } else { length });
 }
 
 /// Where the memory of an address is.
-fn place(guarded: &[Range<u64>], address: u64) -> u64 {
-    let range = guarded.iter().find(|range| range.contains(&address));
-    range.map_or(address, |range| address + (range.end - range.start))
+fn at(address: u64) -> u64 {
+    let ranges = GUARDED.iter().take(USED.load(Ordering::Relaxed));
+    let mut ranges = ranges.map(|range| [&range[0], &range[1]].map(|bound| bound.load(Ordering::Acquire)));
+    let found = ranges.find(|[begin, end]| *begin != 0 && (*begin..*end).contains(&address));
+    found.map_or(address, |[begin, end]| address + (end - begin))
 }
 
-/// Where the memory of an address is, for one whose pages nobody else replaces.
-fn at(address: u64) -> u64 {
-    Touching::begin().at(address)
+/// Keeps pages as they are.
+fn touching() -> RwLockReadGuard<'static, ()> {
+    PAGES.read().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn protect(address: u64, length: u64, access: libc::c_int) -> Result<()> {
@@ -171,8 +175,8 @@ pub(crate) fn name_of(file: &File) -> Option<String> {
 pub(crate) fn share(name: &CStr, address: u64, length: u64) -> Result<File> {
     let file = memory_file(name, length)?;
     let held = map_file(&file, length)?;
-    let guarded = GUARDED.write().unwrap_or_else(PoisonError::into_inner);
-    let address = place(&guarded, address);
+    let _replacing = PAGES.write().unwrap_or_else(PoisonError::into_inner);
+    let address = at(address);
     // SAFETY: the range was checked against its allocation, and `held` is as long.
     unsafe { ptr::copy_nonoverlapping(address as *const u8, held as *mut u8, length as usize) };
     unmap(held, length);
@@ -222,16 +226,16 @@ fn map_at(
 
 /// Copies `length` bytes; the ranges may overlap.
 pub(crate) fn copy(dst: u64, src: u64, length: u64) {
-    let touching = Touching::begin();
-    let (dst, src) = (touching.at(dst), touching.at(src));
+    let _touching = touching();
+    let (dst, src) = (at(dst), at(src));
     // SAFETY: both ranges were checked against their allocation, or are the program's own memory (module comment).
     unsafe { ptr::copy(src as *const u8, dst as *mut u8, length as usize) };
 }
 
 /// Fills `length` bytes by repeating the low `unit` (1, 2 or 4) bytes of `value`.
 pub(crate) fn fill(dst: u64, value: u32, unit: u64, length: u64) {
-    let touching = Touching::begin();
-    let (bytes, dst) = (value.to_le_bytes(), touching.at(dst));
+    let _touching = touching();
+    let (bytes, dst) = (value.to_le_bytes(), at(dst));
     if unit == 1 {
         // SAFETY: the range was checked against its allocation, or is the program's own memory (module comment).
         unsafe { ptr::write_bytes(dst as *mut u8, value as u8, length as usize) };
@@ -245,31 +249,27 @@ pub(crate) fn fill(dst: u64, value: u32, unit: u64, length: u64) {
 
 /// Adds to a word whose address is a multiple of 8, whoever else does so meanwhile; returns what was there before.
 pub(crate) fn add(address: u64, value: u64) -> u64 {
-    let touching = Touching::begin();
     // SAFETY: the word was checked against its allocation and is aligned, and whoever else touches it now does so by this function, or
     // the program has made a mistake that real memory bears too.
-    unsafe { AtomicU64::from_ptr(touching.at(address) as *mut u64) }.fetch_add(value, Ordering::SeqCst)
+    unsafe { AtomicU64::from_ptr(at(address) as *mut u64) }.fetch_add(value, Ordering::SeqCst)
 }
 
 /// Makes a word whose address is a multiple of 8 at least that large.
 pub(crate) fn raise(address: u64, value: u64) {
-    let touching = Touching::begin();
     // SAFETY: as in `add`.
-    unsafe { AtomicU64::from_ptr(touching.at(address) as *mut u64) }.fetch_max(value, Ordering::SeqCst);
+    unsafe { AtomicU64::from_ptr(at(address) as *mut u64) }.fetch_max(value, Ordering::SeqCst);
 }
 
 /// Stores a word whose address is a multiple of 8, after all that was stored before.
 pub(crate) fn store(address: u64, value: u64) {
-    let touching = Touching::begin();
     // SAFETY: as in `add`.
-    unsafe { AtomicU64::from_ptr(touching.at(address) as *mut u64) }.store(value, Ordering::SeqCst);
+    unsafe { AtomicU64::from_ptr(at(address) as *mut u64) }.store(value, Ordering::SeqCst);
 }
 
 /// Loads a word whose address is a multiple of 8.
 pub(crate) fn load(address: u64) -> u64 {
-    let touching = Touching::begin();
     // SAFETY: as in `add`.
-    unsafe { AtomicU64::from_ptr(touching.at(address) as *mut u64) }.load(Ordering::SeqCst)
+    unsafe { AtomicU64::from_ptr(at(address) as *mut u64) }.load(Ordering::SeqCst)
 }
 
 /// Never returns; the process can still end.
@@ -293,8 +293,7 @@ pub(crate) fn reaches(address: u64, value: u64, time: Duration) -> bool {
 
 /// Makes a byte wrong, and wrong again each time: a copy there and back does not make it right.
 pub(crate) fn spoil(address: u64) {
-    let touching = Touching::begin();
-    let byte = touching.at(address) as *mut u8;
+    let byte = at(address) as *mut u8;
     // SAFETY: as in `copy`; the byte is one that was just written.
     unsafe { byte.write(byte.read().wrapping_add(0x55)) };
 }

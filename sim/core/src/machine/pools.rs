@@ -163,7 +163,8 @@ impl Machine {
         let State { pools, space, .. } = &mut *state;
         let pool = pools.get_mut(&handle).filter(|pool| !pool.destroyed).ok_or(Error::INVALID_VALUE)?;
         let Origin::Imported(file) = &pool.origin else { return Err(Error::INVALID_VALUE) };
-        if !file.metadata().is_ok_and(|data| data.ino() == export.inode) {
+        let is_whole = export.place.is_multiple_of(os::PAGE);
+        if !is_whole || !file.metadata().is_ok_and(|data| data.ino() == export.inode) {
             return Err(Error::INVALID_VALUE);
         }
         if let Some(base) = pool.imports.get(&export.place) {
