@@ -145,8 +145,9 @@ macro_rules! functions {
         }
 
         impl Driver {
-            fn look_up(finder: Finder) -> Driver {
-                Driver {
+            #[inline(never)]
+            fn look_up(finder: Finder) -> Box<Driver> {
+                Box::new(Driver {
                     finder,
                     devices: 0,
                     $($name: {
@@ -160,7 +161,7 @@ macro_rules! functions {
                             finder.function(name, $thread_version, PER_THREAD_FLAGS),
                         ]
                     },)*
-                }
+                })
             }
         }
 
@@ -379,11 +380,12 @@ impl Driver {
 
 /// The driver, or why there is none: found out once.
 pub(crate) fn get() -> Result<&'static Driver> {
-    static DRIVER: OnceLock<Result<Driver>> = OnceLock::new();
-    DRIVER.get_or_init(start).as_ref().map_err(|error| *error)
+    static DRIVER: OnceLock<Result<Box<Driver>>> = OnceLock::new();
+    DRIVER.get_or_init(start).as_deref().map_err(|error| *error)
 }
 
-fn start() -> Result<Driver> {
+/// On the heap, and looked up in a frame of its own: the calling thread may have a small stack.
+fn start() -> Result<Box<Driver>> {
     let mut driver = Driver::look_up(Finder::new().ok_or(Error::INSUFFICIENT_DRIVER)?);
     driver.cuInit(0)?;
     let mut devices = 0;
