@@ -23,13 +23,16 @@ ABSENT_13 := $(NOT_IN_13) cudaThreadExit; cudaThreadSynchronize; $(call both,cud
 ABSENT_12 := cudaDeviceGetP2PAtomicCapabilities; cudaMemGetDefaultMemPool; cudaMemGetMemPool; cudaMemSetMemPool;
 ABSENT_11.0 := $(NOT_IN_13) $(ABSENT_12) cudaInitDevice; $(call both,cudaGetDriverEntryPointByVersion \
 	cudaStreamBeginCaptureToGraph cudaStreamGetCaptureInfo_v3 cudaGraphInstantiateWithParams \
-	cudaMemcpyBatchAsync cudaMemcpy3DBatchAsync,_ptsz)
+	cudaMemcpyBatchAsync cudaMemcpy3DBatchAsync __cudaLaunchKernel,_ptsz) __cudaGetKernel; cudaGetKernel;
+# Programs that nvcc has built start on 11.0 and later.
+KERNELS := __cuda*; $(call both,cudaLaunchKernel cudaLaunchKernelExC,_ptsz) $(call both,cudaMemcpyToSymbol cudaMemcpyFromSymbol,_ptds) \
+	cudaOccupancyMaxActiveBlocksPerMultiprocessor; cudaFuncGetAttributes; cudaFuncSetAttribute; cudaGetFuncBySymbol; cudaGetSymbolAddress; cudaGetSymbolSize;
 # Before 11.0, by what NVIDIA's 9.0, 10.0, 10.1 and 10.2 export.
 ABSENT_10.2 := $(ABSENT_11.0) $(patsubst %,cudaMemPool%;,Create Destroy ExportToShareableHandle ImportFromShareableHandle \
 	ExportPointer ImportPointer GetAccess SetAccess GetAttribute SetAttribute TrimTo) cudaDeviceGetDefaultMemPool; cudaDeviceGetMemPool; cudaDeviceSetMemPool; \
 	cudaGraphAddMemcpyNode1D; cudaGraphExecChildGraphNodeSetParams; cudaGraphExecMemcpyNodeSetParams1D; \
 	cudaGraphInstantiateWithFlags; cudaGraphNodeSetEnabled; $(call both,cudaGraphUpload cudaMallocAsync cudaMallocFromPoolAsync \
-	cudaFreeAsync cudaEventRecordWithFlags cudaGetDriverEntryPoint cudaStreamGetCaptureInfo_v2,_ptsz)
+	cudaFreeAsync cudaEventRecordWithFlags cudaGetDriverEntryPoint cudaStreamGetCaptureInfo_v2,_ptsz) $(KERNELS)
 ABSENT_10.1 := $(ABSENT_10.2) cudaGraphExecMemcpyNodeSetParams; cudaGraphExecUpdate;
 ABSENT_10.0 := $(ABSENT_10.1) cudaThreadExchangeStreamCaptureMode; $(call both,cudaStreamGetCaptureInfo,_ptsz)
 ABSENT_9.0 := $(ABSENT_10.0) $(patsubst %,cudaGraph%;,AddChildGraphNode AddMemcpyNode ChildGraphNodeGetGraph Create Destroy ExecDestroy \
@@ -72,7 +75,7 @@ $(LIB)/libnvidia-ml.so.1: sim/nvml/nvml.c sim/link.mk | $(LIB)
 
 # Exact names win over patterns.
 $(VERSIONS:%=$(OBJ)/cudart.%.map): $(OBJ)/cudart.%.map: sim/link.mk | $(OBJ)
-	echo 'libcudart.so.$* { global: cuda*; local: $(ABSENT_$*) *; };' >$@
+	echo 'libcudart.so.$* { global: cuda*; __cuda*; local: $(ABSENT_$*) *; };' >$@
 
 # The one thing that tells the versions apart at run time.
 $(VERSIONS:%=$(OBJ)/version.%.o): $(OBJ)/version.%.o: sim/link.mk | $(OBJ)
@@ -86,7 +89,7 @@ $(VERSIONS:%=$(LIB)/libcudart.so.%): $(LIB)/libcudart.so.%: $(CUDART) $(OBJ)/cud
 # One object with nothing global but the API, so that it fits into programs that have Rust parts of their own.
 $(LIB)/libcudart_static.a: $(CUDART) $(OBJ)/version.13.o | $(LIB)
 	$(LD) -r -u cudaMemcpyPeer -o $(OBJ)/cudart.o $(OBJ)/version.13.o $(CUDART)
-	objcopy --wildcard --keep-global-symbol='cuda*' $(OBJ)/cudart.o
+	objcopy --wildcard --keep-global-symbol='cuda*' --keep-global-symbol='__cuda*' $(OBJ)/cudart.o
 	rm -f $@
 	$(AR) rcs $@ $(OBJ)/cudart.o
 

@@ -253,6 +253,19 @@ hipError_t hipEventDestroy(hipEvent_t event);
 hipError_t hipEventRecord(hipEvent_t event, hipStream_t stream);
 hipError_t hipEventQuery(hipEvent_t event);
 hipError_t hipEventSynchronize(hipEvent_t event);
+/* The flag of events that other processes can open, and the one of memory that they open. */
+enum { hipEventInterprocess = 4, hipIpcMemLazyEnablePeerAccess = 1 };
+typedef struct hipIpcMemHandle_st {
+    char reserved[64];
+} hipIpcMemHandle_t;
+typedef struct hipIpcEventHandle_st {
+    char reserved[64];
+} hipIpcEventHandle_t;
+hipError_t hipIpcGetMemHandle(hipIpcMemHandle_t *handle, void *memory);
+hipError_t hipIpcOpenMemHandle(void **memory, hipIpcMemHandle_t handle, unsigned flags);
+hipError_t hipIpcCloseMemHandle(void *memory);
+hipError_t hipIpcGetEventHandle(hipIpcEventHandle_t *handle, hipEvent_t event);
+hipError_t hipIpcOpenEventHandle(hipEvent_t *event, hipIpcEventHandle_t handle);
 hipError_t hipEventElapsedTime(float *milliseconds, hipEvent_t start, hipEvent_t stop);
 
 hipError_t hipCtxCreate(hipCtx_t *context, unsigned flags, hipDevice_t device);

@@ -66,6 +66,22 @@ static int known(void *device) {
     return number_of(device) < devices();
 }
 
+// Measured, of driver 580.159.
+const char *nvmlErrorString(int code) {
+    static const char *const texts[] = {
+        "Success", "Uninitialized", "Invalid Argument", "Not Supported", "Insufficient Permissions",
+        "Already Initialized", "Not Found", "Insufficient Size", "Insufficient External Power", "Driver Not Loaded",
+        "Timeout", "Interrupt Request Issue", "NVML Shared Library Not Found", "Function Not Found",
+        "Corrupted infoROM", "GPU is lost", "GPU requires reset", "GPU access blocked by the operating system",
+        "Driver/library version mismatch", "In use by another client", "Insufficient Memory", "No data",
+        "vGPU ECC not supported", "Insufficient Resources", "Invalid Frequency", "Argument version mismatch",
+        "Requested functionality has been deprecated", "System is not in ready state", "No supported GPUs were found",
+        "Resource not in correct state to perform requested operation",
+        "Reset type is not supported for given device",
+    };
+    return code >= 0 && code < (int)(sizeof texts / sizeof *texts) ? texts[code] : "Unknown Error";
+}
+
 int nvmlInit_v2(void) {
     if (fault("hang")) hang();
     return folder() == NULL || fault("fail") ? NO_DRIVER : OK;
@@ -189,6 +205,7 @@ struct pci {
 };
 
 int nvmlDeviceGetPciInfo_v3(void *device, struct pci *pci) {
+    if (pci == NULL) return INVALID;
     // As the simulated driver has it, with a longer domain.
     *pci = (struct pci){.bus = number_of(device) + 1};
     snprintf(pci->legacy, sizeof pci->legacy, "0000:%02x:00.0", pci->bus);
@@ -246,8 +263,24 @@ int nvmlDeviceGetGpuFabricInfoV(void *device, struct fabric *fabric) {
     return OK;
 }
 
+// Whether one device has a path to another.
+static int has_path(unsigned from, unsigned to) {
+    const char *list = getenv("P2PSIM_NO_P2P");
+    for (; list != NULL && *list != 0; list += *list == ',') {
+        unsigned one, other;
+        char way;
+        if (sscanf(list, " %u%c%u", &one, &way, &other) == 3 &&
+            ((one == from && other == to) || (way == '-' && one == to && other == from)))
+            return 0;
+        list += strcspn(list, ",");
+    }
+    return 1;
+}
+
 int nvmlDeviceGetP2PStatus(void *one, void *other, int index, int *status) {
+    if (status == NULL) return INVALID;
     // NVML_P2P_CAPS_INDEX_NVLINK; NVML_P2P_STATUS_CHIPSET_NOT_SUPPORTED. Two H100 say OK of a device and itself.
-    *status = one == other || index != 2 || !is_pci() ? OK : 1;
+    int has_it = has_path(number_of(one), number_of(other)) && (index != 2 || !is_pci());
+    *status = one == other || has_it ? OK : 1;
     return known(one) && known(other) ? OK : INVALID;
 }

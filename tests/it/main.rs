@@ -78,6 +78,7 @@ mod run;
 mod schema;
 mod shared_random;
 mod shared_report;
+mod sim;
 mod small_stacks;
 mod staging;
 mod table;

@@ -2,10 +2,13 @@
 
 use std::path::PathBuf;
 
-use crate::fault::{Faults, parse_pair};
+use crate::declared::Declared;
+use crate::fault::{Faults, kinds, parse_pair};
 
 /// The most devices that can be simulated.
 pub const MAX_DEVICES: usize = 64;
+/// Microseconds of the longest delay, if none is said.
+const MOST_DELAY: u64 = 2000;
 
 /// A machine to simulate.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +27,8 @@ pub struct Config {
     pub max_peers: usize,
     /// MB/s of copies that the driver stages (`P2PSIM_STAGING_SPEED`, default 40000).
     pub staging_speed: usize,
+    /// The seed of a delay of each piece of work, and the most microseconds of one (`P2PSIM_DELAYS`, such as `7` or `7:2000`).
+    pub delays: Option<(u64, u64)>,
     /// Places in each queue of a stream, which callers wait for (`P2PSIM_QUEUE`, default no limit).
     pub queue: usize,
     /// Whether the devices are instances of partitioned GPUs (`P2PSIM_MIG`, 1).
@@ -34,6 +39,12 @@ pub struct Config {
     pub has_legacy_ipc: bool,
     /// Whether addresses of one device may be another's, or the host's, once they are freed (`P2PSIM_ONE_SPACE`).
     pub shares_addresses: bool,
+    /// Kernels of the program (`P2PSIM_KERNELS`, such as `add:r1=4096:w0=4096`).
+    pub kernels: &'static [Declared],
+    /// Whether rights without a path on a pool that has no memory are refused late, when it gets some (`P2PSIM_LATE_POOLS`, 1).
+    pub has_late_pools: bool,
+    /// Whether the host cannot touch memory of devices: only that of CUDA's (`P2PSIM_HOST_READS`, 1 if it can).
+    pub is_guarded: bool,
     /// Faults of the machine (`P2PSIM_FAULT`, such as `drop:0>1,code:cuMemFree_v2:700@2`).
     pub faults: Faults,
     /// Whether the devices hang on PCI only, on a machine that says so (`P2PSIM_ROOT`, a folder with its `proc` and `sys`).
@@ -52,11 +63,15 @@ impl Default for Config {
             no_path: Vec::new(),
             max_peers: 8,
             staging_speed: 40_000,
+            delays: None,
             queue: usize::MAX,
             is_mig: false,
             exclusive: Vec::new(),
             has_legacy_ipc: true,
             shares_addresses: false,
+            has_late_pools: false,
+            is_guarded: true,
+            kernels: &[],
             faults: Faults::default(),
             is_pci: false,
             nvlink: None,
@@ -94,6 +109,13 @@ impl Config {
         number("P2PSIM_MAX_PEERS", 0..=MAX_DEVICES, &mut config.max_peers);
         number("P2PSIM_STAGING_SPEED", 1..=10_000_000, &mut config.staging_speed);
         number("P2PSIM_QUEUE", 1..=usize::MAX, &mut config.queue);
+        if let Some(text) = lookup("P2PSIM_DELAYS") {
+            let (seed, most) = text.split_once(':').map_or((&*text, None), |(seed, most)| (seed, Some(most)));
+            config.delays = seed.parse().ok().zip(most.map_or(Some(MOST_DELAY), |most| most.parse().ok()));
+            if config.delays.is_none() {
+                complaints.push(format!("P2PSIM_DELAYS={text}: not a number, or two like 7:2000; no delays"));
+            }
+        }
         if let Some(text) = lookup("P2PSIM_NO_P2P") {
             match parse_pairs(&text) {
                 Some(pairs) => config.no_path = pairs,
@@ -105,10 +127,17 @@ impl Config {
         if let Some(text) = lookup("P2PSIM_FAULT") {
             let (faults, bad) = Faults::parse(&text);
             config.faults = faults;
+            complaints
+                .extend(bad.iter().map(|item| format!("P2PSIM_FAULT={text}: {item} is none of {}; ignored", kinds())));
+        }
+        if let Some(text) = lookup("P2PSIM_KERNELS") {
+            let (kernels, bad) = Declared::parse(&text);
+            // Read once, for the life of the process.
+            config.kernels = kernels.leak();
             complaints.extend(bad.iter().map(|item| {
                 format!(
-                    "P2PSIM_FAULT={text}: {item} is none of drop, corrupt, first, hang, slow, lost, aperture, window, both with a pair (drop:0>1), \
-                     stall with a pair and a time (stall:0>1:300ms), nor code:FUNCTION:CODE@USE (code:cuMemFree_v2:700@2); ignored"
+                    "P2PSIM_KERNELS: {item} is no name followed by r or w, a parameter and bytes (saxpy:r1=4*i2:w0=4*i2), or by a time (200ms); \
+                     ignored"
                 )
             }));
         }
@@ -120,6 +149,8 @@ impl Config {
         config.exclusive = exclusive.split(',').filter_map(|ordinal| ordinal.trim().parse().ok()).collect();
         config.has_legacy_ipc = lookup("P2PSIM_LEGACY_IPC").is_none_or(|value| value != "0");
         config.shares_addresses = lookup("P2PSIM_ONE_SPACE").is_some_and(|value| value == "1");
+        config.has_late_pools = lookup("P2PSIM_LATE_POOLS").is_some_and(|value| value == "1");
+        config.is_guarded = lookup("P2PSIM_HOST_READS").is_none_or(|value| value != "1");
         config.is_pci = lookup("P2PSIM_ROOT").is_some_and(|root| !root.is_empty());
         config.nvlink = lookup("P2PSIM_NVLINK").filter(|folder| !folder.is_empty()).map(PathBuf::from);
         (config, complaints)
@@ -159,7 +190,7 @@ impl Config {
 
     /// Whether the hardware lets device `from` reach the memory of device `to`.
     pub fn has_path(&self, from: usize, to: usize) -> bool {
-        from != to && !self.no_path.contains(&(from, to))
+        from != to && !self.is_mig && !self.no_path.contains(&(from, to))
     }
 }
 
@@ -205,6 +236,14 @@ mod tests {
     }
 
     #[test]
+    fn parse_unknown_fault_names_all_kinds() {
+        let complaint = &parse(&[("P2PSIM_FAULT", "bogus")]).1[0];
+        for kind in ["drop", "all-to-all", "ll128", "ipc-kernels-hang", "crowd", "vmm", "pull", "stall", "code:"] {
+            assert!(complaint.contains(&format!(" {kind}")), "{complaint}");
+        }
+    }
+
+    #[test]
     fn parse_bad_value_complains_and_keeps_default() {
         for (name, value) in [
             ("P2PSIM_DEVICES", "many"),
@@ -213,6 +252,8 @@ mod tests {
             ("P2PSIM_MAX_PEERS", "65"),
             ("P2PSIM_STAGING_SPEED", "0"),
             ("P2PSIM_FAULT", "drop:0"),
+            ("P2PSIM_KERNELS", "add:r0"),
+            ("P2PSIM_DELAYS", "7:many"),
         ] {
             let (config, complaints) = parse(&[(name, value)]);
             assert_eq!(config, Config::default());

@@ -1,20 +1,31 @@
 //! The state of a thread of the program: its stack of contexts and its number.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::capture::{Caller, CaptureMode};
 use crate::ids::ContextHandle;
 
 thread_local! {
-    static STACK: RefCell<Vec<ContextHandle>> = const { RefCell::new(Vec::new()) };
+    /// Without a destructor: handlers at exit and destructors of a thread's values still have their context.
+    static STACK: Stack =
+        const { Stack { places: [const { Cell::new(ContextHandle(0)) }; PLACES], used: Cell::new(0) } };
     static CAPTURE_MODE: Cell<CaptureMode> = const { Cell::new(CaptureMode::Global) };
     static THREAD: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The context on top of the calling thread's stack. None while the thread ends.
+/// The most contexts on a stack; one more pushes the lowest out.
+const PLACES: usize = 64;
+
+/// In place: threads may have small stacks of their own.
+struct Stack {
+    places: [Cell<ContextHandle>; PLACES],
+    used: Cell<usize>,
+}
+
+/// The context on top of the calling thread's stack.
 pub fn get() -> Option<ContextHandle> {
-    STACK.try_with(|stack| stack.borrow().last().copied()).ok().flatten()
+    STACK.with(|stack| Some(stack.places.get(stack.used.get().checked_sub(1)?)?.get()))
 }
 
 /// Replaces the top of the stack; `None` empties that place.
@@ -25,13 +36,21 @@ pub fn set(context: Option<ContextHandle>) {
 
 /// Puts a context on top.
 pub fn push(context: ContextHandle) {
-    // A thread that ends has no use for a current context.
-    let _ = STACK.try_with(|stack| stack.borrow_mut().push(context));
+    STACK.with(|stack| {
+        if stack.used.get() == PLACES {
+            stack.places.iter().zip(stack.places.iter().skip(1)).for_each(|(low, high)| low.set(high.get()));
+            stack.used.set(PLACES - 1);
+        }
+        stack.places.iter().skip(stack.used.get()).take(1).for_each(|place| place.set(context));
+        stack.used.set(stack.used.get() + 1);
+    });
 }
 
 /// Takes the top away.
 pub fn pop() -> Option<ContextHandle> {
-    STACK.try_with(|stack| stack.borrow_mut().pop()).ok().flatten()
+    let top = get()?;
+    STACK.with(|stack| stack.used.set(stack.used.get() - 1));
+    Some(top)
 }
 
 /// A number of the calling thread that no other thread of the process ever has.

@@ -97,6 +97,15 @@ const DEFECTS: &[(&str, Defect)] = &[
     ("all-to-all", Defect::Of(Kernels::Copy, Touch::Crowded)),
 ];
 
+/// All kinds of faults, as the variable names them.
+pub(crate) fn kinds() -> String {
+    let of_pairs = DEFECTS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+    format!(
+        "{of_pairs} with a pair (drop:0>1, or drop:0-1), stall with a pair and a time (stall:0>1:300ms), nor \
+         code:FUNCTION:CODE@USE (code:cuMemFree_v2:700@2)"
+    )
+}
+
 /// A function that fails, having done nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {

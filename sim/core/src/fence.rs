@@ -7,6 +7,7 @@ use std::cell::Cell;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::ids::StreamId;
 use crate::os;
 
 /// How often a thread that waits looks whether it has been cancelled.
@@ -35,6 +36,8 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Done or not yet done; once done, for ever.
 #[derive(Debug, Default)]
 pub(crate) struct Fence {
+    /// The stream whose work it is the end of, and the place of that work there.
+    place: Option<(StreamId, u64)>,
     done_at: Mutex<Option<Duration>>,
     changed: Condvar,
 }
@@ -43,6 +46,16 @@ impl Fence {
     /// A fence that is still to be reached.
     pub(crate) fn pending() -> Arc<Fence> {
         Arc::default()
+    }
+
+    /// A fence that is reached when that work of a stream is done.
+    pub(crate) fn of(stream: StreamId, number: u64) -> Arc<Fence> {
+        Arc::new(Fence { place: Some((stream, number)), ..Fence::default() })
+    }
+
+    /// The stream whose work it is the end of, and the place of that work there.
+    pub(crate) fn place(&self) -> Option<(StreamId, u64)> {
+        self.place
     }
 
     /// A fence that has been reached already.

@@ -4,6 +4,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use crate::declared::{self, Declared, PARAMETERS, Span};
 use crate::error::Error;
 use crate::ids::ContextId;
 use crate::os;
@@ -41,6 +42,8 @@ pub(crate) enum Kernel {
     SendLines(Lines),
     /// Waits for the flags, looks at the lines, and answers.
     ReceiveLines(Lines),
+    /// Accesses memory as the environment says.
+    Declared(&'static Declared),
 }
 
 /// Lines with flags in them.
@@ -69,10 +72,16 @@ impl Kernel {
         }
     }
 
+    /// How many parameters have to be read for a launch.
+    pub(crate) fn parameters(self) -> usize {
+        if let Kernel::Declared(declared) = self { declared.parameters() } else { 3 }
+    }
+
     /// How many words it touches on either side: the number that it is launched with, or fewer.
-    pub(crate) fn reach(self, words: u64) -> [u64; 2] {
+    fn reach(self, words: u64) -> [u64; 2] {
         match self {
             Kernel::Copy => [words; 2],
+            Kernel::Declared(_) => [0; 2],
             Kernel::Add => [ADDED_WORDS, words],
             Kernel::Send | Kernel::Receive => [MAILBOX_WORDS, COUNTED_WORDS],
             Kernel::SendLines(_) => [(ANSWERS + LANES * 8) / 8, LANES],
@@ -86,15 +95,25 @@ impl Kernel {
 pub(crate) struct Launch {
     pub(crate) kernel: Kernel,
     pub(crate) context: ContextId,
-    pub(crate) to: u64,
-    pub(crate) from: u64,
-    pub(crate) words: u64,
+    pub(crate) parameters: [u64; PARAMETERS],
 }
 
 impl Launch {
+    /// The spans that it accesses: that of stores or, of another kernel than a declared one, of its other work there, and that of loads.
+    pub(crate) fn spans(&self) -> Vec<Span> {
+        if let Kernel::Declared(declared) = self.kernel {
+            return declared.spans(self.parameters).filter(|span| span.bytes > 0).collect();
+        }
+        let [to, from, words, ..] = self.parameters;
+        let [at_to, at_from] = self.kernel.reach(words);
+        let span =
+            |address, words: u64, writes| Span { address, bytes: words.saturating_mul(8), writes, is_lost: false };
+        vec![span(to, at_to, true), span(from, at_from, false)]
+    }
+
     /// The addresses that it begins to touch memory at.
-    pub(crate) fn touched(&self) -> [u64; 2] {
-        [self.to, self.from]
+    pub(crate) fn touched(&self) -> Vec<u64> {
+        self.spans().iter().map(|span| span.address).collect()
     }
 }
 
@@ -128,6 +147,8 @@ pub(crate) struct KernelRun {
     pub from: u64,
     /// How many words of 8 bytes, or additions.
     pub words: u64,
+    /// The accesses of a declared kernel.
+    pub spans: Vec<Span>,
     /// The fate of its stores, or its additions.
     pub stores: Touch,
     /// The fate of its loads.
@@ -178,6 +199,11 @@ impl Meeting {
 }
 
 impl KernelRun {
+    /// How long it takes by the modelled clock, besides what it copies.
+    pub(crate) fn time(&self) -> Duration {
+        if let Kernel::Declared(declared) = self.kernel { declared.time } else { Duration::ZERO }
+    }
+
     /// Runs it on the calling thread.
     pub(crate) fn run(&self) {
         let (&Self { to, from, words, .. }, bytes) = (self, self.words * 8);
@@ -187,6 +213,10 @@ impl KernelRun {
                 self.broken.get_or_init(|| Error::ILLEGAL_ADDRESS);
             }
             (_, Touch::Endless, _) => os::hang(),
+            (Kernel::Declared(declared), ..) => {
+                os::pause(declared.time);
+                declared::run(&self.spans);
+            }
             (Kernel::Send, stores, _) => self.send(stores),
             (Kernel::Receive, loads, _) => self.receive(loads),
             (Kernel::SendLines(lines), stores, _) => self.send_lines(lines, stores),

@@ -9,7 +9,8 @@ use std::ffi::CStr;
 use std::fs::{self, File};
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::ptr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
@@ -27,10 +28,64 @@ pub(crate) fn map(length: u64) -> Result<u64> {
 pub(crate) fn expect_use(address: u64, length: u64) {
     const LARGE: u64 = 4 << 20;
     if length >= LARGE {
+        let address = at(address);
         let start = address / PAGE * PAGE;
         // SAFETY: only how the pages are made changes, not what they hold; without such pages it fails, which changes nothing.
         unsafe { libc::madvise(start as *mut libc::c_void, (address + length - start) as usize, libc::MADV_HUGEPAGE) };
     }
+}
+
+/// The most ranges that are kept from the host; memory of further ones it can touch.
+const MOST_GUARDED: usize = 1024;
+/// Ranges of addresses of devices, which the host cannot touch, by begin and end; the memory itself is as far behind one as it is long. A begin
+/// of 0 is none.
+static GUARDED: [[AtomicU64; 2]; MOST_GUARDED] = [const { [const { AtomicU64::new(0) }; 2] }; MOST_GUARDED];
+/// As many of them may be in use.
+static USED: AtomicUsize = AtomicUsize::new(0);
+/// Read by whoever copies or fills memory, so that pages can be replaced.
+static PAGES: RwLock<()> = RwLock::new(());
+
+/// Sets `length` addresses aside for memory of a device. Nobody can read there, and it cannot be read here before [`allow`].
+pub(crate) fn guard(length: u64) -> Result<u64> {
+    let base = map(length.checked_mul(2).ok_or(Error::OUT_OF_MEMORY)?)?;
+    let is_free =
+        |[begin, _]: &&[AtomicU64; 2]| begin.compare_exchange(0, u64::MAX, Ordering::SeqCst, Ordering::SeqCst).is_ok();
+    match GUARDED.iter().zip(1..).find(|(range, _)| is_free(range)) {
+        Some(([begin, end], used)) => {
+            protect(base, 2 * length, libc::PROT_NONE)?;
+            end.store(base + length, Ordering::SeqCst);
+            begin.store(base, Ordering::SeqCst);
+            USED.fetch_max(used, Ordering::SeqCst);
+        }
+        None => unmap(base + length, length),
+    }
+    Ok(base)
+}
+
+/// Gives back what [`guard`] returned.
+pub(crate) fn unguard(base: u64, length: u64) {
+    let range = GUARDED.iter().find(|[begin, _]| begin.load(Ordering::SeqCst) == base);
+    range.into_iter().for_each(|[begin, _]| begin.store(0, Ordering::SeqCst));
+    unmap(base, if range.is_some() { 2 * length } else { length });
+}
+
+/// Where the memory of an address is.
+fn at(address: u64) -> u64 {
+    let ranges = GUARDED.iter().take(USED.load(Ordering::Relaxed));
+    let mut ranges = ranges.map(|range| [&range[0], &range[1]].map(|bound| bound.load(Ordering::Acquire)));
+    let found = ranges.find(|[begin, end]| *begin != 0 && (*begin..*end).contains(&address));
+    found.map_or(address, |[begin, end]| address + (end - begin))
+}
+
+/// Keeps pages as they are.
+fn touching() -> RwLockReadGuard<'static, ()> {
+    PAGES.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn protect(address: u64, length: u64, access: libc::c_int) -> Result<()> {
+    // SAFETY: the range is one of whole pages inside a mapping made by `map`, and its owner decides who may touch it.
+    let failed = unsafe { libc::mprotect(address as *mut libc::c_void, length as usize, access) } != 0;
+    if failed { Err(Error::OUT_OF_MEMORY) } else { Ok(()) }
 }
 
 /// Gives back what [`map`] returned; the caller knows that no work uses it any more.
@@ -45,6 +100,7 @@ pub(crate) const PAGE: u64 = 4096;
 /// Lets the kernel take back the whole pages of a freed range. Until [`allow`] nobody can read there, as is so with addresses
 /// of a device at which nothing is; afterwards they read as zeroes.
 pub(crate) fn discard(address: u64, length: u64) {
+    let address = at(address);
     let start = address.next_multiple_of(PAGE);
     let end = (address + length) / PAGE * PAGE;
     if start < end {
@@ -59,12 +115,9 @@ pub(crate) fn discard(address: u64, length: u64) {
 
 /// Lets all pages of a range be read and written.
 pub(crate) fn allow(address: u64, length: u64) -> Result<()> {
+    let address = at(address);
     let start = address / PAGE * PAGE;
-    let length = (address + length - start).next_multiple_of(PAGE) as usize;
-    let access = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: the range lies inside a mapping made by `map`, whose length is one of whole pages.
-    let failed = unsafe { libc::mprotect(start as *mut libc::c_void, length, access) } != 0;
-    if failed { Err(Error::OUT_OF_MEMORY) } else { Ok(()) }
+    protect(start, (address + length - start).next_multiple_of(PAGE), libc::PROT_READ | libc::PROT_WRITE)
 }
 
 /// A file of zeroes that holds memory which other processes can map. Others that have it open can read the name.
@@ -78,6 +131,27 @@ pub(crate) fn memory_file(name: &CStr, length: u64) -> Result<File> {
     let file = unsafe { File::from_raw_fd(descriptor as libc::c_int) };
     file.set_len(length).map_err(|_| Error::OUT_OF_MEMORY)?;
     Ok(file)
+}
+
+/// Marks a file as in use by whoever opened it, until that closes it.
+pub(crate) fn hold(file: &File) {
+    // Without it its owner's memory is given back earlier, and nothing else.
+    let _ = lock_file(file, libc::F_OFD_SETLK, libc::F_RDLCK);
+}
+
+/// Whether somebody else has marked a file as in use.
+pub(crate) fn is_held(file: &File) -> bool {
+    lock_file(file, libc::F_OFD_GETLK, libc::F_WRLCK).is_some_and(|found| found != libc::F_UNLCK)
+}
+
+fn lock_file(file: &File, what: libc::c_int, kind: libc::c_int) -> Option<libc::c_int> {
+    // SAFETY: all bytes of the structure may be zero; the call reads and writes it alone.
+    let (failed, lock) = unsafe {
+        let mut lock: libc::flock = std::mem::zeroed();
+        lock.l_type = kind as libc::c_short;
+        (libc::fcntl(file.as_raw_fd(), what, &raw mut lock) != 0, lock)
+    };
+    (!failed).then(|| lock.l_type.into())
 }
 
 /// The file behind a descriptor of the program; none if there is no such descriptor.
@@ -97,13 +171,16 @@ pub(crate) fn name_of(file: &File) -> Option<String> {
     Some(path.to_str()?.strip_prefix("/memfd:")?.trim_end_matches(" (deleted)").to_owned())
 }
 
-/// Puts a file that other processes can map in the place of whole pages, whose bytes it then holds; nobody uses them meanwhile.
+/// Puts a file that other processes can map in the place of whole pages, whose bytes it then holds; whoever is about to use them waits.
 pub(crate) fn share(name: &CStr, address: u64, length: u64) -> Result<File> {
     let file = memory_file(name, length)?;
     let held = map_file(&file, length)?;
-    copy(held, address, length);
+    let _replacing = PAGES.write().unwrap_or_else(PoisonError::into_inner);
+    let address = at(address);
+    // SAFETY: the range was checked against its allocation, and `held` is as long.
+    unsafe { ptr::copy_nonoverlapping(address as *const u8, held as *mut u8, length as usize) };
     unmap(held, length);
-    put_file(address, length, &file, 0)?;
+    map_at(address, length, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED, (file.as_raw_fd(), 0))?;
     Ok(file)
 }
 
@@ -114,14 +191,14 @@ pub(crate) fn put_file(address: u64, length: u64, file: &File, place: u64) -> Re
         return Err(Error::INVALID_VALUE);
     }
     let access = libc::PROT_READ | libc::PROT_WRITE;
-    map_at(address, length, access, libc::MAP_SHARED, (file.as_raw_fd(), place))
+    map_at(at(address), length, access, libc::MAP_SHARED, (file.as_raw_fd(), place))
 }
 
 /// Puts pages that are the process's own in the place of shared ones. Until [`allow`] nobody can read there.
 pub(crate) fn unshare(address: u64, length: u64) {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // Without memory for that, what is allocated there next is shared with who has imported this.
-    let _ = map_at(address, length, libc::PROT_NONE, flags, (-1, 0));
+    let _ = map_at(at(address), length, libc::PROT_NONE, flags, (-1, 0));
 }
 
 /// Maps a file that holds shared memory.
@@ -149,13 +226,16 @@ fn map_at(
 
 /// Copies `length` bytes; the ranges may overlap.
 pub(crate) fn copy(dst: u64, src: u64, length: u64) {
+    let _touching = touching();
+    let (dst, src) = (at(dst), at(src));
     // SAFETY: both ranges were checked against their allocation, or are the program's own memory (module comment).
     unsafe { ptr::copy(src as *const u8, dst as *mut u8, length as usize) };
 }
 
 /// Fills `length` bytes by repeating the low `unit` (1, 2 or 4) bytes of `value`.
 pub(crate) fn fill(dst: u64, value: u32, unit: u64, length: u64) {
-    let bytes = value.to_le_bytes();
+    let _touching = touching();
+    let (bytes, dst) = (value.to_le_bytes(), at(dst));
     if unit == 1 {
         // SAFETY: the range was checked against its allocation, or is the program's own memory (module comment).
         unsafe { ptr::write_bytes(dst as *mut u8, value as u8, length as usize) };
@@ -171,25 +251,25 @@ pub(crate) fn fill(dst: u64, value: u32, unit: u64, length: u64) {
 pub(crate) fn add(address: u64, value: u64) -> u64 {
     // SAFETY: the word was checked against its allocation and is aligned, and whoever else touches it now does so by this function, or
     // the program has made a mistake that real memory bears too.
-    unsafe { AtomicU64::from_ptr(address as *mut u64) }.fetch_add(value, Ordering::SeqCst)
+    unsafe { AtomicU64::from_ptr(at(address) as *mut u64) }.fetch_add(value, Ordering::SeqCst)
 }
 
 /// Makes a word whose address is a multiple of 8 at least that large.
 pub(crate) fn raise(address: u64, value: u64) {
     // SAFETY: as in `add`.
-    unsafe { AtomicU64::from_ptr(address as *mut u64) }.fetch_max(value, Ordering::SeqCst);
+    unsafe { AtomicU64::from_ptr(at(address) as *mut u64) }.fetch_max(value, Ordering::SeqCst);
 }
 
 /// Stores a word whose address is a multiple of 8, after all that was stored before.
 pub(crate) fn store(address: u64, value: u64) {
     // SAFETY: as in `add`.
-    unsafe { AtomicU64::from_ptr(address as *mut u64) }.store(value, Ordering::SeqCst);
+    unsafe { AtomicU64::from_ptr(at(address) as *mut u64) }.store(value, Ordering::SeqCst);
 }
 
 /// Loads a word whose address is a multiple of 8.
 pub(crate) fn load(address: u64) -> u64 {
     // SAFETY: as in `add`.
-    unsafe { AtomicU64::from_ptr(address as *mut u64) }.load(Ordering::SeqCst)
+    unsafe { AtomicU64::from_ptr(at(address) as *mut u64) }.load(Ordering::SeqCst)
 }
 
 /// Never returns; the process can still end.
@@ -213,7 +293,7 @@ pub(crate) fn reaches(address: u64, value: u64, time: Duration) -> bool {
 
 /// Makes a byte wrong, and wrong again each time: a copy there and back does not make it right.
 pub(crate) fn spoil(address: u64) {
-    let byte = address as *mut u8;
+    let byte = at(address) as *mut u8;
     // SAFETY: as in `copy`; the byte is one that was just written.
     unsafe { byte.write(byte.read().wrapping_add(0x55)) };
 }
@@ -275,6 +355,12 @@ pub fn inject(library: &CStr) -> bool {
     // SAFETY: by agreement a function of that name has this type. The library stays loaded.
     let initialise = unsafe { std::mem::transmute::<*mut libc::c_void, extern "C" fn() -> libc::c_int>(entry) };
     initialise() != 0
+}
+
+/// Has a function called when the process ends, before all that were given before.
+pub fn at_exit(function: extern "C" fn()) {
+    // SAFETY: the function is the library's own, which is never unloaded.
+    unsafe { libc::atexit(function) };
 }
 
 /// Has `hook` called in every child of a fork from now on.

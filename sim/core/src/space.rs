@@ -87,6 +87,11 @@ pub struct Allocation {
 }
 
 impl Allocation {
+    /// Whether one of that size would take as much memory.
+    pub(crate) fn is_as_large_as(&self, size: u64) -> bool {
+        granules(self.size) == granules(size) && granule(self.size) == granule(size)
+    }
+
     /// Whether `length` bytes from `address` on lie inside.
     pub fn holds(&self, address: u64, length: u64) -> bool {
         address >= self.base && address - self.base <= self.size && length <= self.size - (address - self.base)
@@ -104,11 +109,12 @@ struct Reserve {
 }
 
 impl Reserve {
-    fn new() -> Result<Reserve> {
-        let (base, length) = match os::map(RESERVE) {
+    fn new(is_guarded: bool) -> Result<Reserve> {
+        let map = if is_guarded { os::guard } else { os::map };
+        let (base, length) = match map(RESERVE) {
             Ok(base) => (base, RESERVE),
             // Limits on address space (ulimit -v, valgrind) may leave room for less.
-            Err(_) => (os::map(DEVICE_MEMORY)?, DEVICE_MEMORY),
+            Err(_) => (map(DEVICE_MEMORY)?, DEVICE_MEMORY),
         };
         os::discard(base, length);
         let free = BTreeMap::from([(base, length)]);
@@ -165,22 +171,41 @@ pub(crate) struct Space {
     /// One for each device, or one for all of them and for page-locked memory.
     reserves: Vec<Reserve>,
     is_shared: bool,
+    /// Whether the host cannot touch memory of devices.
+    is_guarded: bool,
     /// Addresses of what other processes allocated; set aside at the first import.
     imports: Option<Reserve>,
     allocations: BTreeMap<u64, Allocation>,
     reservations: BTreeMap<u64, Reservation>,
     /// Files with what other processes may see of allocations, by their numbers.
     shared: HashMap<u64, Arc<File>>,
+    /// Pages of small allocations that other processes may see: how many bytes, and their file, by the first address.
+    small: BTreeMap<u64, (u64, File)>,
+    /// Memory that was freed, by device and size, while another process has it open: it is given back when that is closed. Measured on an H200.
+    lingering: Vec<(usize, u64, File)>,
     last_id: u64,
 }
 
 impl Space {
     /// Sets addresses aside for `devices` devices; where `is_shared`, those of one may be another's, or the host's, next time.
-    pub(crate) fn new(devices: usize, is_shared: bool) -> Result<Space> {
-        let reserves = (0..if is_shared { devices.min(1) } else { devices }).map(|_| Reserve::new());
+    /// Where `is_guarded`, and not that, the host cannot touch memory of devices.
+    pub(crate) fn new(devices: usize, is_shared: bool, is_guarded: bool) -> Result<Space> {
+        let is_guarded = is_guarded && !is_shared;
+        let reserves = (0..if is_shared { devices.min(1) } else { devices }).map(|_| Reserve::new(is_guarded));
         let reserves = reserves.collect::<Result<_>>()?;
         let (allocations, reservations, shared) = (BTreeMap::new(), BTreeMap::new(), HashMap::new());
-        Ok(Space { reserves, is_shared, imports: None, allocations, reservations, shared, last_id: 0 })
+        Ok(Space {
+            reserves,
+            is_shared,
+            is_guarded,
+            imports: None,
+            allocations,
+            reservations,
+            shared,
+            small: BTreeMap::new(),
+            lingering: Vec::new(),
+            last_id: 0,
+        })
     }
 
     fn reserve_of(&mut self, device: usize) -> Option<&mut Reserve> {
@@ -222,17 +247,35 @@ impl Space {
         Ok(())
     }
 
-    /// Shares an allocation with other processes, by a file of that name whose bytes are the allocation's from now on. No work may be
-    /// using it the first time. It has whole pages of its own, or cannot be shared.
-    pub(crate) fn share(&mut self, found: &Allocation, name: &CStr) -> Result<&File> {
-        if granule(found.size) != os::PAGE {
-            return Err(Error::NOT_SUPPORTED);
+    /// Shares an allocation with other processes, by a file of that name whose bytes are the allocation's from now on, and the place in it.
+    /// An allocation smaller than a page is shared with all else that is there, as small memory is with a real driver.
+    pub(crate) fn share(&mut self, found: &Allocation, name: &CStr) -> Result<(&File, u64)> {
+        let start = found.base / os::PAGE * os::PAGE;
+        let length = pages(found.base - start + found.size).ok_or(Error::INVALID_VALUE)?;
+        if granule(found.size) == os::PAGE {
+            let file = match self.shared.entry(found.id) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(new) => {
+                    let overlaps = |from: u64, size: u64| from < start + length && start < from + size;
+                    self.small.retain(|from, (size, _)| !overlaps(*from, *size));
+                    new.insert(Arc::new(os::share(name, found.base, length)?))
+                }
+            };
+            return Ok((file, 0));
         }
-        let length = granules(found.size).ok_or(Error::INVALID_VALUE)?;
-        match self.shared.entry(found.id) {
-            Entry::Occupied(known) => Ok(known.into_mut()),
-            Entry::Vacant(new) => Ok(new.insert(Arc::new(os::share(name, found.base, length)?))),
-        }
+        let known = self.small.range(..=start).next_back().map(|(from, (size, _))| (*from, from + size));
+        let holder = match known {
+            Some((from, end)) if start + length <= end => from,
+            // Pages that are shared in part already.
+            Some((_, end)) if start < end => return Err(Error::NOT_SUPPORTED),
+            _ if self.small.range(start..start + length).next().is_some() => return Err(Error::NOT_SUPPORTED),
+            _ => {
+                self.small.insert(start, (length, os::share(name, start, length)?));
+                start
+            }
+        };
+        let (_, file) = self.small.get(&holder).ok_or(Error::UNKNOWN)?;
+        Ok((file, found.base - holder))
     }
 
     /// Allocates on a device whole pages of a file of [`RESERVE`] bytes, which lie in it as they lie in the device's memory.
@@ -249,11 +292,6 @@ impl Space {
         Ok(base)
     }
 
-    /// Whether [`Space::share`] was asked for an allocation before.
-    pub(crate) fn is_shared(&self, found: &Allocation) -> bool {
-        self.shared.contains_key(&found.id)
-    }
-
     /// Makes memory of a device known that another process shares, from a place in a file on. Its address is one of device memory also when
     /// it is gone again.
     pub(crate) fn import(
@@ -263,18 +301,20 @@ impl Space {
         owner: Owner,
         device: usize,
     ) -> Result<u64> {
-        let length = pages(size).filter(|length| *length > 0).ok_or(Error::INVALID_VALUE)?;
+        let within = place % os::PAGE;
+        let whole = size.checked_add(within).and_then(pages).filter(|_| size > 0);
+        let length = whole.ok_or(Error::INVALID_VALUE)?;
         let reserve = match &mut self.imports {
             Some(reserve) => reserve,
-            none => none.insert(Reserve { limit: u64::MAX, ..Reserve::new()? }),
+            none => none.insert(Reserve { limit: u64::MAX, ..Reserve::new(self.is_guarded)? }),
         };
         let base = reserve.take(length, os::PAGE)?;
-        if os::put_file(base, length, file, place).is_err() {
+        if os::put_file(base, length, file, place - within).is_err() {
             reserve.give_back(base, length);
             return Err(Error::MAP_FAILED);
         }
-        self.insert(base, size, Kind::Imported, owner, device, 0);
-        Ok(base)
+        self.insert(base + within, size, Kind::Imported, owner, device, 0);
+        Ok(base + within)
     }
 
     fn insert(&mut self, base: u64, size: u64, kind: Kind, owner: Owner, device: usize, flags: u32) {
@@ -335,7 +375,8 @@ impl Space {
     /// Sets addresses aside that start at a multiple of `alignment`.
     pub(crate) fn reserve(&mut self, size: u64, alignment: u64) -> Result<u64> {
         let length = size.checked_add(alignment).ok_or(Error::OUT_OF_MEMORY)?;
-        let start = os::map(length)?;
+        let length = pages(length).ok_or(Error::OUT_OF_MEMORY)?;
+        let start = if self.is_guarded { os::guard(length)? } else { os::map(length)? };
         os::discard(start, length);
         let base = start.next_multiple_of(alignment);
         self.reservations.insert(base, Reservation { size, whole: start..start + length });
@@ -349,7 +390,8 @@ impl Space {
             return Err(Error::INVALID_VALUE);
         }
         if let Some(Reservation { whole, .. }) = self.reservations.remove(&base) {
-            os::unmap(whole.start, whole.end - whole.start);
+            let release = if self.is_guarded { os::unguard } else { os::unmap };
+            release(whole.start, whole.end - whole.start);
         }
         Ok(())
     }
@@ -390,6 +432,11 @@ impl Space {
         }
     }
 
+    /// Makes the memory of an allocation that was taken out, and not given back, another one of that size, with the bytes that it has.
+    pub(crate) fn revive(&mut self, gone: &Allocation, size: u64) {
+        self.insert(gone.base, size, gone.kind, gone.owner, gone.device, gone.flags);
+    }
+
     /// Gives the memory of an allocation back that was taken out.
     pub(crate) fn recycle(&mut self, gone: &Allocation) {
         match gone.kind {
@@ -397,13 +444,19 @@ impl Space {
             Kind::Mapped => os::unshare(gone.base, gone.size),
             Kind::Pinned if !self.is_shared => os::unmap(gone.base, gone.size),
             Kind::Imported => {
-                let length = pages(gone.size).unwrap_or_default();
-                os::unshare(gone.base, length);
-                self.imports.iter_mut().for_each(|reserve| reserve.give_back(gone.base, length));
+                let start = gone.base / os::PAGE * os::PAGE;
+                let length = pages(gone.base - start + gone.size).unwrap_or_default();
+                os::unshare(start, length);
+                self.imports.iter_mut().for_each(|reserve| reserve.give_back(start, length));
             }
             Kind::Device | Kind::Array | Kind::Pinned => {
-                let is_shared = self.shared.remove(&gone.id).is_some();
+                let shared = self.shared.remove(&gone.id);
+                let is_shared = shared.is_some();
                 let length = if is_shared { pages(gone.size) } else { granules(gone.size) }.unwrap_or_default();
+                // By another descriptor, so that nobody opens it any more.
+                let open = shared.filter(|file| gone.owner.context().is_some() && os::is_held(file));
+                let open = open.and_then(|file| file.try_clone().ok());
+                self.lingering.extend(open.map(|file| (gone.device, length, file)));
                 // An importer keeps the bytes that are there.
                 if is_shared {
                     os::unshare(gone.base, length);
@@ -417,8 +470,11 @@ impl Space {
     }
 
     /// Bytes of a device's memory that are not allocated.
-    pub(crate) fn free_memory(&self, device: usize) -> u64 {
-        self.reserves.get(if self.is_shared { 0 } else { device }).map_or(0, |reserve| DEVICE_MEMORY - reserve.used)
+    pub(crate) fn free_memory(&mut self, device: usize) -> u64 {
+        self.lingering.retain(|(.., file)| os::is_held(file));
+        let open: u64 = self.lingering.iter().filter(|(of, ..)| *of == device).map(|(_, length, _)| *length).sum();
+        let reserve = self.reserves.get(if self.is_shared { 0 } else { device });
+        reserve.map_or(0, |reserve| (DEVICE_MEMORY - reserve.used).saturating_sub(open))
     }
 }
 
@@ -453,7 +509,7 @@ mod tests {
 
     #[test]
     fn find_inside_and_outside_an_allocation() {
-        let mut space = Space::new(1, false).unwrap();
+        let mut space = Space::new(1, false, true).unwrap();
         let base = allocate(&mut space, 1000);
         assert_eq!(space.find(base + 999).unwrap().base, base);
         assert!(space.find(base + 1000).is_none());
@@ -464,7 +520,7 @@ mod tests {
 
     #[test]
     fn free_makes_the_address_unknown_and_usable_again() {
-        let mut space = Space::new(1, false).unwrap();
+        let mut space = Space::new(1, false, true).unwrap();
         let first = allocate(&mut space, 4096);
         let second = allocate(&mut space, 4096);
         let id = space.find(first).unwrap().id;
@@ -481,7 +537,7 @@ mod tests {
 
     #[test]
     fn allocate_more_than_the_device_has_is_refused() {
-        let mut space = Space::new(1, false).unwrap();
+        let mut space = Space::new(1, false, true).unwrap();
         let refused = space.allocate(Kind::Device, DEVICE_MEMORY + 1, OWNER, 0, 0);
         assert_eq!(refused, Err(Error::OUT_OF_MEMORY));
         assert_eq!(space.allocate(Kind::Device, u64::MAX, OWNER, 0, 0), Err(Error::OUT_OF_MEMORY));
@@ -490,7 +546,7 @@ mod tests {
 
     #[test]
     fn allocate_large_after_small_shares_no_page_and_leaves_no_hole() {
-        let mut space = Space::new(1, false).unwrap();
+        let mut space = Space::new(1, false, true).unwrap();
         let (small, large, other) = (allocate(&mut space, 512), allocate(&mut space, 5000), allocate(&mut space, 512));
         assert!(large.is_multiple_of(os::PAGE) && other == small + 512);
         for base in [small, large, other] {
@@ -501,11 +557,11 @@ mod tests {
 
     #[test]
     fn share_keeps_the_bytes_and_import_sees_what_comes_later() {
-        let mut space = Space::new(1, false).unwrap();
+        let mut space = Space::new(1, false, true).unwrap();
         let base = allocate(&mut space, 5000);
         os::fill(base, 7, 1, 5000);
         let found = space.find(base).unwrap().clone();
-        let file = space.share(&found, c"test").unwrap().try_clone().unwrap();
+        let file = space.share(&found, c"test").unwrap().0.try_clone().unwrap();
         let there = space.import((&file, 0), 5000, Owner::Import(ContextId(2)), 0).unwrap();
         let byte = |address: u64| {
             let mut byte = 0u8;
@@ -528,7 +584,7 @@ mod tests {
 
     #[test]
     fn allocate_in_a_file_that_an_import_sees() {
-        let mut space = Space::new(1, false).unwrap();
+        let mut space = Space::new(1, false, true).unwrap();
         let file = Arc::new(os::memory_file(c"test", RESERVE).unwrap());
         let [small, large] = [100, 5000].map(|size| space.allocate_in(&file, size, OWNER, 0).unwrap());
         assert_eq!((small % os::PAGE, large % os::PAGE), (0, 0));
@@ -549,17 +605,28 @@ mod tests {
     }
 
     #[test]
-    fn share_less_than_a_page_is_refused() {
-        let mut space = Space::new(1, false).unwrap();
-        let base = allocate(&mut space, 4095);
-        let found = space.find(base).unwrap().clone();
-        assert_eq!(space.share(&found, c"test").err(), Some(Error::NOT_SUPPORTED));
-        assert!(!space.is_shared(&found));
+    fn share_less_than_a_page_shares_what_is_beside_it() {
+        let mut space = Space::new(1, false, true).unwrap();
+        let all = [80, 80].map(|size| allocate(&mut space, size));
+        let mut imported = Vec::new();
+        for (base, byte) in all.into_iter().zip([7, 8]) {
+            os::fill(base, byte, 1, 80);
+            let found = space.find(base).unwrap().clone();
+            let (file, place) = space.share(&found, c"test").unwrap();
+            let file = file.try_clone().unwrap();
+            imported.push(space.import((&file, place), 80, Owner::Import(ContextId(2)), 0).unwrap());
+        }
+        let mut bytes = [0u8; 2];
+        let last = bytes.as_mut_ptr() as u64;
+        imported.iter().zip(0..).for_each(|(there, at)| os::copy(last + at, there + 79, 1));
+        assert_eq!((bytes, imported[1] % os::PAGE), ([7, 8], all[1] % os::PAGE));
+        let gone = space.take(imported[1], Kind::Imported).unwrap();
+        space.recycle(&gone);
     }
 
     #[test]
     fn register_overlapping_is_refused() {
-        let mut space = Space::new(1, false).unwrap();
+        let mut space = Space::new(1, false, true).unwrap();
         assert_eq!(space.register(0x1000, 0x1000, OWNER, 0, 0), Ok(()));
         for base in [0x800, 0x1000, 0x1fff] {
             assert_eq!(space.register(base, 0x1000, OWNER, 0, 0), Err(Error::HOST_MEMORY_ALREADY_REGISTERED));
@@ -569,7 +636,7 @@ mod tests {
     #[test]
     fn map_only_where_addresses_are_set_aside_and_free() {
         const SIZE: u64 = 1 << 21;
-        let mut space = Space::new(1, false).unwrap();
+        let mut space = Space::new(1, false, true).unwrap();
         let base = space.reserve(2 * SIZE, SIZE).unwrap();
         assert!(base.is_multiple_of(SIZE) && space.is_device_address(base));
         assert_eq!(space.map(base, SIZE, 0, None), Ok(()));

@@ -1,7 +1,7 @@
 //! Streams: queues of work, each carried out in order by a thread of its own while there is any.
 
 use std::cell::Cell;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::fence::{Fence, lock, now, wait_all};
 use crate::ids::{ContextId, StreamHandle, StreamId};
 use crate::os;
-use crate::work::{Places, Work};
+use crate::work::{Places, Work, delay};
 
 /// A worker that has had nothing to do for so long ends; the next work starts another.
 const IDLE: Duration = Duration::from_millis(200);
@@ -37,6 +37,8 @@ pub enum Role {
 }
 
 struct Item {
+    /// Its place among the work of the stream.
+    number: u64,
     after: Vec<Arc<Fence>>,
     /// It begins no earlier, by the modelled clock.
     floor: Duration,
@@ -50,6 +52,10 @@ struct Queue {
     /// The modelled time of the last item that was carried out.
     clock: Duration,
     has_worker: bool,
+    /// Items so far.
+    count: u64,
+    /// How far this stream's work comes after other streams': the last item of each that it has waited for.
+    follows: HashMap<StreamId, u64>,
     /// Whether an item is being carried out.
     is_running: bool,
 }
@@ -90,7 +96,8 @@ impl Stream {
         static LAST: AtomicU64 = AtomicU64::new(0);
         let id = StreamId(LAST.fetch_add(1, Ordering::Relaxed) + 1);
         let (items, tail, clock) = (VecDeque::new(), Fence::reached(), Duration::ZERO);
-        let queue = Queue { items, tail, clock, has_worker: false, is_running: false };
+        let queue =
+            Queue { items, tail, clock, has_worker: false, count: 0, follows: HashMap::new(), is_running: false };
         Arc::new(Stream { id, handle, context, role, priority, queue: Mutex::new(queue), filled: Condvar::new() })
     }
 
@@ -102,10 +109,16 @@ impl Stream {
             queue.has_worker = true;
         }
         let floor = after.iter().filter_map(|fence| fence.done_at()).fold(now(), Duration::max);
+        for (stream, number) in after.iter().filter_map(|fence| fence.place()) {
+            let last = queue.follows.entry(stream).or_default();
+            *last = number.max(*last);
+        }
         after.retain(|fence| !fence.is_done());
-        let done = Fence::pending();
+        queue.count += 1;
+        let number = queue.count;
+        let done = Fence::of(self.id, number);
         queue.tail = Arc::clone(&done);
-        queue.items.push_back(Item { after, floor, work, done: Arc::clone(&done) });
+        queue.items.push_back(Item { number, after, floor, work, done: Arc::clone(&done) });
         self.filled.notify_one();
         Ok(done)
     }
@@ -113,6 +126,13 @@ impl Stream {
     /// The places that are taken by work that was not begun.
     pub(crate) fn taken(&self) -> Places {
         lock(&self.queue).items.iter().map(|item| item.work.places()).sum()
+    }
+
+    /// Whether all work submitted from now on comes after a fence, by the order of this stream or a wait of it.
+    pub(crate) fn is_after(&self, fence: &Fence, counts_waits: bool) -> bool {
+        let Some((stream, number)) = fence.place() else { return false };
+        let follows = || lock(&self.queue).follows.get(&stream).is_some_and(|last| *last >= number);
+        stream == self.id || (counts_waits && follows())
     }
 
     /// The fence of the last work that was submitted.
@@ -146,7 +166,9 @@ impl Stream {
     }
 
     fn carry_out(&self, item: &Item) {
-        let took = item.work.run();
+        let delay = if item.work.is_nothing() { Duration::ZERO } else { delay(self.id.0, item.number) };
+        os::pause(delay);
+        let took = delay + item.work.run();
         let begin = item.after.iter().filter_map(|fence| fence.done_at()).fold(item.floor, Duration::max);
         let mut queue = lock(&self.queue);
         queue.is_running = false;

@@ -1,12 +1,13 @@
 //! The work of streams.
 
 use std::iter::Sum;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::error::Error;
 use crate::fault::Defect;
+use crate::fence::Fence;
 use crate::gate::{Gate, pass_all};
 use crate::kernel::KernelRun;
 use crate::os;
@@ -127,7 +128,12 @@ pub(crate) struct Copy {
     pub traffic: Option<Arc<Traffic>>,
     /// Holds what `src` points to if the program's buffer was read when the copy was submitted.
     pub snapshot: Option<Arc<[u8]>>,
+    /// Reached when all of one row of the program's has been read, whose last bytes then get there later.
+    pub read: Option<Arc<Fence>>,
 }
+
+/// Bytes that have been read, and get there later.
+const LAST: u64 = 64 << 10;
 
 impl Copy {
     /// Reads the source now, so that the program may change it before the copy runs.
@@ -142,6 +148,17 @@ impl Copy {
         copy_rows(packed, self.src, self.extent);
         self.src = packed;
         self.snapshot = Some(bytes);
+    }
+
+    fn copy_row_late(&self, read: &Fence) {
+        let last = self.extent.width.min(LAST);
+        let first = self.extent.width - last;
+        let mut bytes = vec![0u8; last as usize];
+        os::copy(self.dst.address, self.src.address, first);
+        os::copy(bytes.as_mut_ptr() as u64, self.src.address + first, last);
+        read.signal();
+        os::pause(late(0, self.extent.width));
+        os::copy(self.dst.address + first, bytes.as_ptr() as u64, last);
     }
 
     /// How long it takes by the modelled clock.
@@ -182,7 +199,10 @@ impl Copy {
             }
             Some(_) | None => {}
         }
-        copy_rows(self.dst, self.src, self.extent);
+        match &self.read {
+            Some(read) => self.copy_row_late(read),
+            None => copy_rows(self.dst, self.src, self.extent),
+        }
         if self.path == Path::Host && self.extent.bytes() >= LARGE {
             let copied = Instant::now();
             // A program's clock may stand still.
@@ -238,6 +258,40 @@ static STAGING_SPEED: AtomicUsize = AtomicUsize::new(40_000);
 /// Says how many MB/s staged copies have from now on.
 pub(crate) fn set_staging_speed(speed: usize) {
     STAGING_SPEED.store(speed, Relaxed);
+}
+
+/// The seed of delays, and the most microseconds of one; none if that is 0.
+static DELAYS: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+
+/// Has a delay drawn from now on for each piece of work.
+pub(crate) fn set_delays(seed: u64, most: u64) {
+    DELAYS.iter().zip([seed, most]).for_each(|(known, value)| known.store(value, Relaxed));
+}
+
+/// Whether delays are drawn.
+pub(crate) fn has_delays() -> bool {
+    DELAYS[1].load(Relaxed) > 0
+}
+
+/// The delay of a piece of work: the same for the same seed, and the same place among the work of the same stream.
+pub(crate) fn delay(stream: u64, number: u64) -> Duration {
+    let [seed, most] = [&DELAYS[0], &DELAYS[1]].map(|known| known.load(Relaxed));
+    Duration::from_micros(drawn([seed, stream, number]).checked_rem(most + 1).unwrap_or_default())
+}
+
+/// The delay of bytes that have been read: as drawn, and so much more than any other that work elsewhere finds old ones.
+fn late(stream: u64, bytes: u64) -> Duration {
+    Duration::from_micros(DELAYS[1].load(Relaxed)) + delay(stream, bytes)
+}
+
+/// A number that looks as if it were drawn, the same for the same three.
+fn drawn(from: [u64; 3]) -> u64 {
+    from.into_iter().fold(0, |sum, part| {
+        let mixed = (sum ^ part).wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    })
 }
 
 /// How long a staged copy keeps both its stream and the submitting thread busy: 16 µs more than it takes at that speed were measured.
@@ -308,10 +362,17 @@ impl Work {
         }
     }
 
+    /// Whether there is nothing to do.
+    pub(crate) fn is_nothing(&self) -> bool {
+        matches!(self, Work::Nothing)
+    }
+
     /// Whether it takes hardly any time.
     pub(crate) fn is_prompt(&self) -> bool {
         match self {
-            Work::Nothing | Work::Fill(_) => true,
+            Work::Nothing => true,
+            _ if has_delays() => false,
+            Work::Fill(_) => true,
             Work::Copy(copy) => {
                 copy.path != Path::Staged
                     && !matches!(
@@ -342,7 +403,7 @@ impl Work {
             Work::Nothing | Work::Host(_) => Duration::ZERO,
             Work::Copy(copy) => copy.time(),
             Work::Fill(fill) => transfer_time(fill.extent.bytes(), MEMORY_SPEED),
-            Work::Kernel(kernel) => transfer_time(kernel.words * 8, DIRECT_SPEED),
+            Work::Kernel(kernel) => kernel.time() + transfer_time(kernel.words * 8, DIRECT_SPEED),
             Work::Gated(gated) => gated.work.time(),
         }
     }
@@ -384,6 +445,7 @@ mod tests {
             defect: None,
             traffic: None,
             snapshot: None,
+            read: None,
         });
         work.run();
         assert_eq!(dst, [0, 1, 99, 99, 3, 4, 99, 99, 12, 13, 99, 99, 15, 16, 99, 99]);
@@ -402,6 +464,7 @@ mod tests {
             defect: None,
             traffic: None,
             snapshot: None,
+            read: None,
         };
         copy.take_snapshot();
         src.fill(0);
@@ -424,9 +487,17 @@ mod tests {
             defect,
             traffic: None,
             snapshot: None,
+            read: None,
         };
         Work::Copy(copy).run();
         assert_eq!(dst, [0x56, 1, 0, 0, 0x56, 1, 0, 0]);
+    }
+
+    #[test]
+    fn drawn_is_the_same_for_the_same_and_differs_by_each_part() {
+        let all = [[1, 1, 1], [2, 1, 1], [1, 2, 1], [1, 1, 2]].map(drawn);
+        assert_eq!(drawn([1, 1, 1]), all[0]);
+        assert_eq!(all.iter().collect::<std::collections::BTreeSet<_>>().len(), all.len());
     }
 
     #[test]

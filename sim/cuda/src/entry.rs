@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use p2psim_core::config::Config;
 use p2psim_core::fault::Failure;
 use p2psim_core::machine::{DefaultStream, StreamHandle, StreamRef};
-use p2psim_core::{Error, Machine, Repeated, Result, at_fork_in_child, inject, on_worker, visible};
+use p2psim_core::{Error, Machine, Repeated, Result, at_exit, at_fork_in_child, inject, on_worker, visible};
 
 use crate::{table, uuid};
 
@@ -61,6 +61,8 @@ pub(crate) use api;
 
 static MACHINE: OnceLock<Result<Machine>> = OnceLock::new();
 static FORKED: AtomicBool = AtomicBool::new(false);
+/// Whether the process ends: handlers of the program that it gave after `cuInit` have run.
+static ENDED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
     /// Calls of the driver that the thread is in.
@@ -142,6 +144,7 @@ pub(crate) fn initialise() -> Result<()> {
     check_process()?;
     let machine = MACHINE.get_or_init(|| {
         at_fork_in_child(after_fork);
+        at_exit(after_end);
         let config = setup().config.clone();
         if config.devices == 0 { Err(Error::NO_DEVICE) } else { Machine::new(config) }
     });
@@ -192,9 +195,17 @@ pub(crate) fn machine() -> Result<&'static Machine> {
 }
 
 /// A child of a fork has none of the parent's worker threads and perhaps a lock that nobody will release:
-/// it is turned away before it touches anything, with the code that a real driver gives.
+/// it is turned away before it touches anything, with the code that a real driver gives. So is a process that ends: measured on an H200.
 fn check_process() -> Result<()> {
-    if FORKED.load(Ordering::Relaxed) { Err(Error::NOT_INITIALIZED) } else { Ok(()) }
+    match (FORKED.load(Ordering::Relaxed), ENDED.load(Ordering::Relaxed)) {
+        (true, _) => Err(Error::NOT_INITIALIZED),
+        (_, true) => Err(Error::DEINITIALIZED),
+        _ => Ok(()),
+    }
+}
+
+extern "C" fn after_end() {
+    ENDED.store(true, Ordering::Relaxed);
 }
 
 extern "C" fn after_fork() {

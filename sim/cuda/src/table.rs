@@ -24,6 +24,7 @@ macro_rules! functions {
             cuDeviceGetUuid 11040 cuDeviceGetUuid_v2;
             cuDeviceTotalMem 3020 cuDeviceTotalMem_v2;
             cuDeviceGetAttribute 2000 cuDeviceGetAttribute;
+            cuDeviceComputeCapability 2000 cuDeviceComputeCapability;
             cuDeviceGetPCIBusId 4010 cuDeviceGetPCIBusId;
             cuDeviceGetByPCIBusId 4010 cuDeviceGetByPCIBusId;
 

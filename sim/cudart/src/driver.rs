@@ -145,8 +145,9 @@ macro_rules! functions {
         }
 
         impl Driver {
-            fn look_up(finder: Finder) -> Driver {
-                Driver {
+            #[inline(never)]
+            fn look_up(finder: Finder) -> Box<Driver> {
+                Box::new(Driver {
                     finder,
                     devices: 0,
                     $($name: {
@@ -160,7 +161,7 @@ macro_rules! functions {
                             finder.function(name, $thread_version, PER_THREAD_FLAGS),
                         ]
                     },)*
-                }
+                })
             }
         }
 
@@ -283,6 +284,12 @@ functions! {
         cuGraphInstantiate 11000 (exec: Out<u64>, graph: u64, error: Opaque, log: Opaque, room: u64);
         cuGraphInstantiateWithFlags 11040 (exec: Out<u64>, graph: u64, flags: u64);
         cuGraphExecDestroy 10000 (exec: u64);
+        cuLibraryLoadData 12000 (
+            library: To<u64>, image: u64, options: Opaque, option_values: Opaque, option_count: u32,
+            library_options: Opaque, library_values: Opaque, library_option_count: u32
+        );
+        cuLibraryGetKernel 12000 (kernel: To<u64>, library: u64, name: From<c_char>);
+        cuKernelGetFunction 12000 (function: To<u64>, kernel: u64);
         cuEventCreate 2000 (event: To<u64>, flags: u32);
         cuEventDestroy 4000 (event: u64);
         cuEventQuery 2000 (event: u64);
@@ -347,6 +354,10 @@ functions! {
         cuGraphUpload 11010 11010 (exec: u64, stream: u64);
         cuGraphLaunch 10000 10000 (exec: u64, stream: u64);
         cuStreamAddCallback 5000 7000 (stream: u64, callback: Opaque, data: Opaque, flags: u32);
+        cuLaunchKernel 4000 7000 (
+            function: u64, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32, block_z: u32,
+            shared: u32, stream: u64, arguments: Opaque, extra: Opaque
+        );
         cuLaunchHostFunc 10000 10000 (stream: u64, function: Opaque, data: Opaque);
         cuEventRecord 2000 7000 (event: u64, stream: u64);
         cuEventRecordWithFlags 11010 11010 (event: u64, stream: u64, flags: u32);
@@ -369,11 +380,12 @@ impl Driver {
 
 /// The driver, or why there is none: found out once.
 pub(crate) fn get() -> Result<&'static Driver> {
-    static DRIVER: OnceLock<Result<Driver>> = OnceLock::new();
-    DRIVER.get_or_init(start).as_ref().map_err(|error| *error)
+    static DRIVER: OnceLock<Result<Box<Driver>>> = OnceLock::new();
+    DRIVER.get_or_init(start).as_deref().map_err(|error| *error)
 }
 
-fn start() -> Result<Driver> {
+/// On the heap, and looked up in a frame of its own: the calling thread may have a small stack.
+fn start() -> Result<Box<Driver>> {
     let mut driver = Driver::look_up(Finder::new().ok_or(Error::INSUFFICIENT_DRIVER)?);
     driver.cuInit(0)?;
     let mut devices = 0;

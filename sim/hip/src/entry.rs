@@ -161,7 +161,7 @@ impl Setup {
     /// Functions of CUDA are the other simulation's business.
     fn new() -> Setup {
         // AMD's devices are none of NVML's.
-        let mut config = Config { nvlink: None, ..Config::from_env() };
+        let mut config = Config { nvlink: None, is_guarded: false, ..Config::from_env() };
         show_visible(&mut config, |name| std::env::var(name).ok());
         let ours = config.faults.failures.iter().filter(|failure| failure.function.starts_with("hip")).cloned();
         let (known, unknown): (Vec<_>, Vec<_>) = ours.partition(|failure| exports(&failure.function));

@@ -342,8 +342,8 @@ impl State {
                     .filter_map(|copy| copy.step.as_ref())
                     .try_fold(last, |_, step| self.run(stream, step));
             }
-            Step::Fill(fill) => (Work::Fill(fill.clone()), self.kept_at(by, [fill.dst.address])),
-            Step::Kernel(launch) => (Work::Kernel(self.plan_kernel(*launch)), self.kept_at(by, launch.touched())),
+            Step::Fill(fill) => (Work::Fill(fill.clone()), self.kept_at(by, &[fill.dst.address])),
+            Step::Kernel(launch) => (Work::Kernel(self.plan_kernel(*launch)), self.kept_at(by, &launch.touched())),
             Step::Host(function) => (Work::Host(Arc::clone(function)), Vec::new()),
             // Flat since it was made ready; records are no work.
             Step::Child(_) | Step::Record(..) => (Work::Nothing, Vec::new()),

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::{ContextId, FunctionHandle, Machine, ModuleHandle, State, StreamRef};
 use crate::access::NO_ACCESS;
 use crate::current;
+use crate::declared::{PARAMETERS, Span};
 use crate::error::{Error, Result};
 use crate::fault::Means;
 use crate::fence::wait_all;
@@ -25,13 +26,30 @@ const WORD: u64 = 8;
 /// A module of a context.
 pub(super) struct Module {
     pub(super) context: ContextId,
-    entries: Vec<String>,
+    entries: Entries,
     /// The kernels that were asked for.
     functions: Vec<(Kernel, FunctionHandle)>,
 }
 
+/// The entry points of a module: in text they can be read, in what was compiled not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Entries {
+    /// Those that the text has.
+    Text(Vec<String>),
+    /// Whatever the program asks for.
+    Compiled,
+    /// None: a library finds out when it is needed that its image is none. Measured on an H200.
+    Unreadable,
+}
+
+impl From<Vec<String>> for Entries {
+    fn from(names: Vec<String>) -> Entries {
+        Entries::Text(names)
+    }
+}
+
 impl Module {
-    pub(super) fn new(context: ContextId, entries: Vec<String>) -> Module {
+    pub(super) fn new(context: ContextId, entries: Entries) -> Module {
         Module { context, entries, functions: Vec::new() }
     }
 
@@ -42,12 +60,12 @@ impl Module {
 
 impl Machine {
     /// Loads a module with these entry points into the current context; waits for all its work, as was measured.
-    pub fn load_module(&self, entries: Vec<String>) -> Result<ModuleHandle> {
+    pub fn load_module(&self, entries: impl Into<Entries>) -> Result<ModuleHandle> {
         let mut state = self.lock();
         let context = state.current()?;
         state.captures.refuse_unseen(current::caller())?;
         let handle = ModuleHandle(MODULE_HANDLES + state.number() * 0x10);
-        state.modules.insert(handle, Module::new(context, entries));
+        state.modules.insert(handle, Module::new(context, entries.into()));
         let tails = state.work_of(context);
         drop(state);
         wait_all(&tails);
@@ -72,10 +90,7 @@ impl Machine {
         state.current()?;
         let function = FunctionHandle(FUNCTION_HANDLES + state.number() * 0x10);
         let module = state.modules.get_mut(&handle).ok_or(Error::INVALID_HANDLE)?;
-        if !module.entries.iter().any(|entry| entry == name) {
-            return Err(Error::NOT_FOUND);
-        }
-        let kernel = Kernel::named(name).ok_or(Error::NOT_SUPPORTED)?;
+        let kernel = self.kernel(&module.entries, name)?;
         if let Some((_, function)) = module.functions.iter().find(|(known, _)| *known == kernel) {
             return Ok(*function);
         }
@@ -83,20 +98,36 @@ impl Machine {
         Ok(function)
     }
 
-    /// Whether a function can be launched.
-    pub fn is_kernel(&self, function: FunctionHandle) -> bool {
-        self.lock().modules.values().any(|module| module.kernel(function).is_some())
+    /// An entry point that can run: one that the simulation has, or that was declared. Nothing else has an image for these devices.
+    pub(super) fn kernel(&self, entries: &Entries, name: &str) -> Result<Kernel> {
+        match entries {
+            Entries::Text(names) if !names.iter().any(|entry| entry == name) => return Err(Error::NOT_FOUND),
+            Entries::Unreadable => return Err(Error::INVALID_IMAGE),
+            Entries::Text(_) | Entries::Compiled => {}
+        }
+        let declared = || self.config.kernels.iter().find(|declared| declared.is_named(name));
+        Kernel::named(name).or_else(|| declared().map(Kernel::Declared)).ok_or(Error::NO_BINARY_FOR_GPU)
+    }
+
+    /// How many parameters a function has that have to be read, if it can be launched.
+    pub fn kernel_parameters(&self, function: FunctionHandle) -> Option<usize> {
+        self.lock().modules.values().find_map(|module| module.kernel(function)).map(Kernel::parameters)
     }
 
     /// Runs a kernel on a stream of its context.
-    pub fn launch(&self, stream: StreamRef, function: FunctionHandle, [to, from, words]: [u64; 3]) -> Result<()> {
+    pub fn launch(&self, stream: StreamRef, function: FunctionHandle, values: impl AsRef<[u64]>) -> Result<()> {
         let mut state = self.lock();
         let stream = state.stream(stream)?;
         let mut modules = state.modules.values();
         let found = modules.find_map(|module| Some((module.context, module.kernel(function)?)));
         let (context, kernel) = found.filter(|(of, _)| *of == stream.context).ok_or(Error::INVALID_HANDLE)?;
-        words.checked_mul(WORD).ok_or(Error::INVALID_VALUE)?;
-        let step = Step::Kernel(Launch { kernel, context, to, from, words });
+        let mut parameters = [0; PARAMETERS];
+        parameters.iter_mut().zip(values.as_ref()).for_each(|(parameter, value)| *parameter = *value);
+        let [_, _, words, ..] = parameters;
+        if !matches!(kernel, Kernel::Declared(_)) {
+            words.checked_mul(WORD).ok_or(Error::INVALID_VALUE)?;
+        }
+        let step = Step::Kernel(Launch { kernel, context, parameters });
         if state.capture(&stream, &step)? {
             return Ok(());
         }
@@ -107,13 +138,30 @@ impl Machine {
 impl State {
     /// Decides what the kernel will see of both sides.
     pub(super) fn plan_kernel(&mut self, launch: Launch) -> KernelRun {
-        let Launch { kernel, context, to, from, words } = launch;
+        let Launch { kernel, context, parameters: [to, from, words, ..] } = launch;
         let broken = self.contexts.get(&context).map(|context| Arc::clone(&context.broken)).unwrap_or_default();
-        let [at_to, at_from] = kernel.reach(words);
-        let stores = self.touch(context, to, at_to * WORD, kernel);
-        let loads = self.touch(context, from, at_from * WORD, Kernel::Copy);
+        let mut spans = launch.spans();
+        let as_kernel = |span: &Span| if span.writes { kernel } else { Kernel::Copy };
+        let touch = |span: &mut Span| {
+            let touch = self.touch(context, span.address, span.bytes, as_kernel(span));
+            span.is_lost = touch == Touch::Lost;
+            touch
+        };
+        let touches: Vec<_> = spans.iter_mut().map(|span| (span.writes, touch(span))).collect();
+        // One that a declared kernel cannot make ends all of it.
+        let worst = |writes: bool| {
+            let mut of_it = touches.iter().filter(|(of, _)| *of == writes).map(|(_, touch)| *touch);
+            let first = of_it.clone().next().unwrap_or(Touch::Right);
+            of_it.find(|touch| *touch == Touch::Illegal).unwrap_or(first)
+        };
+        let (stores, loads) = (worst(true), worst(false));
         let traffic = self.kernel_traffic(context, to, kernel);
-        KernelRun { kernel, to, from, words, stores, loads, traffic, broken }
+        let words = if matches!(kernel, Kernel::Declared(_)) {
+            spans.iter().map(|span| span.bytes).sum::<u64>() / WORD
+        } else {
+            words
+        };
+        KernelRun { kernel, to, from, words, spans, stores, loads, traffic, broken }
     }
 
     /// The counter of a kernel that copies to another device.
@@ -126,7 +174,7 @@ impl State {
 
     /// The fate of a kernel's accesses to these bytes: loads and stores, or its other work there.
     fn touch(&self, context: ContextId, address: u64, bytes: u64, kernel: Kernel) -> Touch {
-        if kernel != Kernel::Copy && !address.is_multiple_of(WORD) {
+        if !matches!(kernel, Kernel::Copy | Kernel::Declared(_)) && !address.is_multiple_of(WORD) {
             return Touch::Illegal;
         }
         if bytes == 0 {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::kernels::{FUNCTION_HANDLES, MODULE_HANDLES, Module};
+use super::kernels::{Entries, FUNCTION_HANDLES, MODULE_HANDLES, Module};
 use super::{ContextId, FunctionHandle, KernelHandle, LibraryHandle, Machine, ModuleHandle, State};
 use crate::current;
 use crate::error::{Error, Result};
@@ -13,7 +13,7 @@ const LIBRARY_HANDLES: u64 = 0x505d_0000_0000;
 
 /// A library of the process.
 pub(super) struct Library {
-    entries: Vec<String>,
+    entries: Entries,
     /// The entry points that were asked for.
     kernels: HashMap<KernelHandle, String>,
     /// The module that was loaded for it in each context that has needed it.
@@ -22,7 +22,8 @@ pub(super) struct Library {
 
 impl Machine {
     /// Makes a library with these entry points known, and waits for nothing.
-    pub fn load_library(&self, entries: Vec<String>) -> Result<LibraryHandle> {
+    pub fn load_library(&self, entries: impl Into<Entries>) -> Result<LibraryHandle> {
+        let entries = entries.into();
         let mut state = self.lock();
         let handle = LibraryHandle(LIBRARY_HANDLES + state.number() * 0x10);
         state.libraries.insert(handle, Library { entries, kernels: HashMap::new(), modules: HashMap::new() });
@@ -46,9 +47,7 @@ impl Machine {
         let mut state = self.lock();
         let kernel = KernelHandle(FUNCTION_HANDLES + state.number() * 0x10);
         let library = state.libraries.get_mut(&handle).ok_or(Error::INVALID_HANDLE)?;
-        if !library.entries.iter().any(|entry| entry == name) {
-            return Err(Error::NOT_FOUND);
-        }
+        self.kernel(&library.entries, name)?;
         let known = library.kernels.iter().find(|(_, known)| *known == name).map(|(kernel, _)| *kernel);
         library.kernels.entry(known.unwrap_or(kernel)).or_insert_with(|| name.to_owned());
         Ok(known.unwrap_or(kernel))

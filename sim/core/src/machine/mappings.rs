@@ -18,12 +18,13 @@ use crate::space::{Allocation, Kind, Owner};
 pub const MAPPING_GRANULE: u64 = 2 << 20;
 const PHYSICAL_HANDLES: u64 = 0x505a_0000_0000;
 
-/// Memory without an address. Its bytes stay with the address that it was mapped to, unless other processes can map it.
+/// Memory without an address. Its bytes stay with the address that it was mapped to, unless they are in a file: if other processes can map it,
+/// or once it has several addresses.
 struct Physical {
     device: usize,
     size: u64,
     references: u32,
-    mapped: bool,
+    mappings: u32,
     origin: Origin,
 }
 
@@ -96,7 +97,7 @@ impl Machine {
         let mut state = self.lock();
         let origin = origin()?;
         state.space.charge(device, size)?;
-        Ok(state.add_physical(Physical { device, size, references: 1, mapped: false, origin }))
+        Ok(state.add_physical(Physical { device, size, references: 1, mappings: 0, origin }))
     }
 
     /// A descriptor by which other processes import physical memory that was created for that.
@@ -112,7 +113,7 @@ impl Machine {
         let device = self.device_of_file(&file, MEMORY)?;
         let size = file.metadata().map_err(|_| Error::OPERATING_SYSTEM)?.len();
         let origin = Origin::Imported(Arc::new(file));
-        let physical = Physical { device, size, references: 1, mapped: false, origin };
+        let physical = Physical { device, size, references: 1, mappings: 0, origin };
         Ok(self.lock().add_physical(physical))
     }
 
@@ -140,21 +141,23 @@ impl Machine {
         Ok((physical.device, physical.origin.file().is_some()))
     }
 
-    /// Maps all of some physical memory to addresses that were set aside; nobody may reach it yet. One mapping at
-    /// a time is simulated.
+    /// Maps all of some physical memory to addresses that were set aside; nobody may reach it yet.
     pub fn map(&self, base: u64, size: u64, handle: PhysicalHandle) -> Result<()> {
         let mut state = self.lock();
         let State { mappings, space, .. } = &mut *state;
-        let physical = mappings.physical_mut(handle)?;
+        let Mappings { physicals, mappings: known } = mappings;
+        let physical = physicals.get_mut(&handle).filter(|physical| physical.references > 0);
+        let physical = physical.ok_or(Error::INVALID_VALUE)?;
         if physical.size != size {
             return Err(Error::INVALID_VALUE);
         }
-        if physical.mapped {
-            return Err(Error::NOT_SUPPORTED);
+        let first = known.iter().find(|(_, mapping)| mapping.physical == handle).map(|(first, _)| *first);
+        if let (Some(first), Origin::Own) = (first, &physical.origin) {
+            physical.origin = Origin::Private(Arc::new(os::share(c"p2psim memory", first, size)?));
         }
-        space.map(base, size, physical.device, physical.origin.file().map(Arc::as_ref))?;
-        physical.mapped = true;
-        mappings.mappings.insert(base, Mapping { physical: handle, rights: Rights::default(), mapped: Gate::open() });
+        space.map(base, size, physical.device, physical.origin.bytes().map(Arc::as_ref))?;
+        physical.mappings += 1;
+        known.insert(base, Mapping { physical: handle, rights: Rights::default(), mapped: Gate::open() });
         Ok(())
     }
 
@@ -173,7 +176,7 @@ impl Machine {
         let mut state = self.lock();
         state.space.recycle(&gone);
         if let Some(physical) = state.mappings.physicals.get_mut(&mapping.physical) {
-            physical.mapped = false;
+            physical.mappings -= 1;
         }
         state.drop_unused_physical(mapping.physical);
         Ok(())
@@ -237,7 +240,7 @@ impl State {
     }
 
     fn drop_unused_physical(&mut self, handle: PhysicalHandle) {
-        let unused = |physical: &Physical| physical.references == 0 && !physical.mapped;
+        let unused = |physical: &Physical| physical.references == 0 && physical.mappings == 0;
         if self.mappings.physicals.get(&handle).is_some_and(unused)
             && let Some(physical) = self.mappings.physicals.remove(&handle)
         {

@@ -17,6 +17,7 @@ mod places;
 mod pools;
 mod shared_events;
 mod sharing;
+mod stalls;
 mod streams;
 mod updates;
 mod waits;
@@ -27,7 +28,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 pub use batches::BatchError;
 pub use contexts::{ContextInfo, PrimaryState};
-pub use copies::Completion;
+pub use copies::{Completion, SourceOrder};
 pub use devices::{Followed, InCapture};
 pub use mappings::MAPPING_GRANULE;
 pub use memory::ArrayShape;
@@ -36,12 +37,14 @@ pub use shared_events::EventExport;
 pub use sharing::Export;
 pub use streams::{StreamInfo, StreamRef};
 
+pub use self::kernels::Entries;
 use self::kernels::Module;
 use self::libraries::Library;
 use self::mappings::Mappings;
 use self::pools::{Pool, Retiring};
 use self::shared_events::SharedEvent;
 use self::sharing::Imports;
+use self::stalls::Stall;
 use crate::capture::Captures;
 use crate::config::Config;
 use crate::error::{Error, Result};
@@ -175,6 +178,7 @@ struct State {
     /// By device.
     current_pools: Vec<PoolHandle>,
     retiring: Vec<Retiring>,
+    stalls: Vec<Stall>,
     mappings: Mappings,
     imports: Imports,
     peers: Peers,
@@ -195,6 +199,7 @@ impl Machine {
     /// A machine at power-on.
     pub fn new(config: Config) -> Result<Machine> {
         work::set_staging_speed(config.staging_speed);
+        config.delays.into_iter().for_each(|(seed, most)| work::set_delays(seed, most));
         let numbers = (0..config.all_devices()).map(|device| config.number(device)).collect();
         let state = State {
             primaries: (0..config.all_devices()).map(|_| Primary::default()).collect(),
@@ -209,10 +214,11 @@ impl Machine {
             execs: HashMap::new(),
             modules: HashMap::new(),
             libraries: HashMap::new(),
-            space: Space::new(config.all_devices(), config.shares_addresses)?,
+            space: Space::new(config.all_devices(), config.shares_addresses, config.is_guarded)?,
             pools: State::default_pools(config.all_devices()).collect(),
             current_pools: State::default_pools(config.all_devices()).map(|(handle, _)| handle).collect(),
             retiring: Vec::new(),
+            stalls: Vec::new(),
             mappings: Mappings::default(),
             imports: Imports::new(),
             peers: Peers::default(),

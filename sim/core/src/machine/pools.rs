@@ -8,17 +8,17 @@ use std::sync::Arc;
 
 use super::sharing::{Origin, POOL};
 use super::{Machine, PoolHandle, State, StreamRef};
-use crate::access::{READ_WRITE, Rights};
+use crate::access::{NO_ACCESS, READ_WRITE, Rights};
 use crate::error::{Error, Result};
 use crate::fence::Fence;
 use crate::os;
 use crate::space::{Allocation, Kind, Owner, RESERVE};
 use crate::stream::Stream;
-use crate::work::Work;
+use crate::work::{Work, has_delays};
 
 const POOL_HANDLES: u64 = 0x5059_0000_0000;
 
-/// A memory pool. It keeps nothing that is free.
+/// A memory pool. It keeps nothing that is free, but for what a stream will free.
 pub(super) struct Pool {
     pub(super) device: usize,
     pub(super) rights: Rights,
@@ -28,9 +28,12 @@ pub(super) struct Pool {
     imports: HashMap<u64, u64>,
     /// Only memory is left of it.
     destroyed: bool,
-    /// Three switches and a threshold that the program may set and read; they change nothing.
+    /// Ways of using memory again that a stream will free: where work comes after that by an event, where it is free, and where the new work is
+    /// made to wait. A threshold changes nothing.
     switches: [u64; 3],
     threshold: u64,
+    /// The most bytes that it may have.
+    most: u64,
     used: u64,
     used_most: u64,
 }
@@ -46,6 +49,7 @@ impl Pool {
             destroyed: false,
             switches: [1; 3],
             threshold: 0,
+            most: u64::MAX,
             used: 0,
             used_most: 0,
         }
@@ -108,10 +112,15 @@ impl Machine {
 
     /// Creates a pool of a device's memory.
     pub fn create_pool(&self, device: usize) -> Result<PoolHandle> {
+        self.create_pool_of(device, u64::MAX)
+    }
+
+    /// Creates a pool that has so many bytes at most.
+    pub fn create_pool_of(&self, device: usize, most: u64) -> Result<PoolHandle> {
         if device >= self.config.devices {
             return Err(Error::INVALID_DEVICE);
         }
-        Ok(self.lock().add_pool(Pool::new(device, false, Origin::Own)))
+        Ok(self.lock().add_pool(Pool { most, ..Pool::new(device, false, Origin::Own) }))
     }
 
     /// Creates a pool of a device's memory from which other processes can import.
@@ -154,7 +163,8 @@ impl Machine {
         let State { pools, space, .. } = &mut *state;
         let pool = pools.get_mut(&handle).filter(|pool| !pool.destroyed).ok_or(Error::INVALID_VALUE)?;
         let Origin::Imported(file) = &pool.origin else { return Err(Error::INVALID_VALUE) };
-        if !file.metadata().is_ok_and(|data| data.ino() == export.inode) {
+        let is_whole = export.place.is_multiple_of(os::PAGE);
+        if !is_whole || !file.metadata().is_ok_and(|data| data.ino() == export.inode) {
             return Err(Error::INVALID_VALUE);
         }
         if let Some(base) = pool.imports.get(&export.place) {
@@ -180,13 +190,15 @@ impl Machine {
     }
 
     /// Grants or takes devices' rights on all of a pool's memory, also what was allocated before: all of them or, if one cannot
-    /// be, none. Its own device keeps them.
+    /// be, none. Its own device keeps them. As is documented of some machines, a device without a path may get rights on a pool of which nothing
+    /// is allocated; then nothing can be.
     pub fn set_pool_access(&self, handle: PoolHandle, wanted: &[(usize, u32)]) -> Result<()> {
         let mut state = self.lock();
         let pool = state.pool_mut(handle)?;
         for &(device, flags) in wanted {
             let is_own = pool.device == device;
-            if if is_own { flags != READ_WRITE } else { !self.config.has_path(device, pool.device) } {
+            let has_path = self.config.has_late_pools && pool.used == 0 || self.config.has_path(device, pool.device);
+            if if is_own { flags != READ_WRITE } else { !has_path } {
                 return Err(Error::INVALID_DEVICE);
             }
         }
@@ -234,15 +246,45 @@ impl Machine {
         let handle = pool.unwrap_or(current);
         state.pool(handle)?;
         state.recycle_retired();
-        let State { pools, space, .. } = &mut *state;
+        let State { pools, space, retiring, .. } = &mut *state;
         let pool = pools.get_mut(&handle).ok_or(Error::INVALID_VALUE)?;
+        let has_path = |device: usize| device == pool.device || self.config.has_path(device, pool.device);
+        if (0..self.config.all_devices()).any(|device| pool.rights.get(device) != NO_ACCESS && !has_path(device)) {
+            return Err(Error::INVALID_DEVICE);
+        }
         let owner = Owner::Pool(handle);
-        let base = match &pool.origin {
-            Origin::Own => space.allocate(Kind::Device, size, owner, pool.device, 0)?,
-            Origin::Shareable(file) => space.allocate_in(file, size, owner, pool.device)?,
-            Origin::Imported(_) => return Err(Error::INVALID_VALUE),
+        let [by_event, _, by_wait] = pool.switches.map(|switch| switch != 0);
+        let is_own = matches!(pool.origin, Origin::Own);
+        let is_unused = |gone: &Allocation| has_delays() || Arc::strong_count(&gone.mapped) == 1;
+        let of_pool =
+            |(_, gone): &&Retiring| is_unused(gone) && is_own && gone.owner == owner && gone.is_as_large_as(size);
+        // Where no delays are drawn, memory that other queued work still uses is left alone.
+        // Measured on an H200: memory that this stream comes after the freeing of is used again at once.
+        let mut freed = retiring.iter().filter(of_pool);
+        let again = freed.find(|(before, _)| before.iter().all(|fence| stream.is_after(fence, by_event)));
+        let again = again.map(|(_, gone)| gone.base);
+        let held: u64 = retiring.iter().filter(|(_, gone)| gone.owner == owner).map(|(_, gone)| gone.size).sum();
+        let base = match (again, &pool.origin) {
+            (Some(base), _) => Ok(base),
+            _ if size > pool.most.saturating_sub(pool.used).saturating_sub(held) => Err(Error::OUT_OF_MEMORY),
+            (_, Origin::Own) => space.allocate(Kind::Device, size, owner, pool.device, 0),
+            (_, Origin::Shareable(file)) => space.allocate_in(file, size, owner, pool.device),
+            (_, Origin::Imported(_) | Origin::Private(_)) => Err(Error::INVALID_VALUE),
         };
+        // Where there is no other memory the driver may use such memory again for any stream, which it makes wait.
+        let waits = base == Err(Error::OUT_OF_MEMORY) && by_wait;
+        let awaited = if waits { retiring.iter().find(of_pool).map(|(_, gone)| gone.base) } else { None };
+        let base = awaited.map_or(base, Ok)?;
+        let mut before = Vec::new();
+        if let Some(at) = retiring.iter().position(|(_, gone)| again.or(awaited) == Some(gone.base)) {
+            let (fences, gone) = retiring.remove(at);
+            before = fences;
+            space.revive(&gone, size);
+        }
         pool.charge(size);
+        if awaited.is_some() {
+            state.submit(&stream, before, Work::Nothing)?;
+        }
         Ok(base)
     }
 

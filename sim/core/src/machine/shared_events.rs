@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::sharing::{GONE, open_of};
+use super::sharing::{GONE, narrow, open_of};
 use super::{Event, EventHandle, Machine, Recorded};
 use crate::error::{Error, Result};
 use crate::os::{self, PAGE};
@@ -21,6 +21,27 @@ pub struct EventExport {
     pub descriptor: u32,
     /// The number of that file.
     pub inode: u64,
+}
+
+/// The first word of a handle of an event of ours.
+const EVENT_MARK: u64 = u64::from_le_bytes(*b"p2psimev");
+
+impl From<EventExport> for [u64; 8] {
+    fn from(EventExport { process, descriptor, inode }: EventExport) -> Self {
+        [EVENT_MARK, process.into(), descriptor.into(), inode, 0, 0, 0, 0]
+    }
+}
+
+impl TryFrom<[u64; 8]> for EventExport {
+    type Error = Error;
+
+    /// Measured on an H200 of zeroes.
+    fn try_from([mark, process, descriptor, inode, ..]: [u64; 8]) -> Result<Self> {
+        if mark != EVENT_MARK {
+            return Err(GONE);
+        }
+        Ok(Self { process: narrow(process)?, descriptor: narrow(descriptor)?, inode })
+    }
 }
 
 /// An event that other processes can open: a page of a file, with how often it was recorded, the last record that was reached, and the

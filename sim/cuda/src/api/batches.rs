@@ -7,7 +7,9 @@
 use std::result;
 
 use p2psim_core::Extent;
-use p2psim_core::machine::{ArrayHandle, BatchError, Completion, DefaultStream, Locus, Place, Request, StreamRef};
+use p2psim_core::machine::{
+    ArrayHandle, BatchError, Completion, DefaultStream, Locus, Place, Request, SourceOrder, StreamRef,
+};
 use p2psim_core::{Error, Machine, Result};
 
 use super::require;
@@ -20,13 +22,13 @@ type BatchResult<T> = result::Result<T, BatchError>;
 /// A copy of a batch.
 type Part = (Request, Completion);
 
-/// The attribute of a copy that matters: `CUmemcpySrcAccessOrder`. A source that may be read in any order is read in that of
-/// the stream.
+/// The attribute of a copy that matters: `CUmemcpySrcAccessOrder`.
 pub(super) fn completion(access_order: u32, flags: u32) -> Result<Completion> {
     require(flags <= 1)?;
     match access_order {
-        1 | 3 => Ok(Completion::Async),
-        2 => Ok(Completion::SourceRead),
+        1 => Ok(Completion::Batch(SourceOrder::Stream)),
+        2 => Ok(Completion::Batch(SourceOrder::DuringCall)),
+        3 => Ok(Completion::Batch(SourceOrder::Any)),
         _ => Err(Error::INVALID_VALUE),
     }
 }

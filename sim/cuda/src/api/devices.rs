@@ -127,6 +127,18 @@ api! {
         Ok(())
     }
 
+    /// Deprecated.
+    fn cuDeviceComputeCapability(major: Out<i32>, minor: Out<i32>, device: i32) {
+        const MAJOR: i32 = 75;
+        const MINOR: i32 = 76;
+        let machine = machine()?;
+        let (major, minor) = (major.required()?, minor.required()?);
+        let number = machine.number(machine.device(device)?);
+        major.set(attribute(MAJOR, number)?);
+        minor.set(attribute(MINOR, number)?);
+        Ok(())
+    }
+
     fn cuDeviceGetPCIBusId(text: Out<c_char>, length: i32, device: i32) {
         let machine = machine()?;
         let text = text.required()?;

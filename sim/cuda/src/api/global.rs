@@ -12,6 +12,11 @@ fn checkpoint(process: i32) -> Result<&'static Machine> {
     machine()
 }
 
+/// Whether the driver has a code: one came with 13.3.
+fn is_of_driver(error: u32) -> bool {
+    Error(error) != Error::GRAPH_RECAPTURE_FAILURE || driver_version() >= 13_030
+}
+
 api! {
     fn cuInit(flags: u32) {
         require(flags == 0)?;
@@ -34,11 +39,11 @@ api! {
     }
 
     fn cuGetErrorName(error: u32, name: Out<Opaque>) {
-        set_text(name, Error::name(error))
+        set_text(name, Error::name(error).filter(|_| is_of_driver(error)))
     }
 
     fn cuGetErrorString(error: u32, text: Out<Opaque>) {
-        set_text(text, Error::text(error))
+        set_text(text, Error::text(error).filter(|_| is_of_driver(error)))
     }
 
     /// The tables behind it are the vendor's own.

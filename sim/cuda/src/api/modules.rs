@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::ffi::c_char;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
-use p2psim_core::machine::{FunctionHandle, KernelHandle, LibraryHandle, ModuleHandle};
+use p2psim_core::machine::{Entries, FunctionHandle, KernelHandle, LibraryHandle, ModuleHandle};
 use p2psim_core::{Error, Kind, Machine, Result};
 
 use super::require;
@@ -22,6 +22,20 @@ const GLOBAL_SIZE: u64 = 4 << 20;
 
 /// Where the variables of modules are.
 static GLOBALS: LazyLock<Mutex<HashMap<u64, u64>>> = LazyLock::new(Mutex::default);
+
+/// The first bytes of compiled images: code for devices in a file (ELF), several in one, and nvcc's reference to those.
+const COMPILED: [[u8; 4]; 3] = [*b"\x7fELF", 0xBA55_ED50_u32.to_le_bytes(), 0x4662_43B1_u32.to_le_bytes()];
+
+/// The entry points of an image; none if it is no image.
+fn entries(image: In<c_char>) -> Result<Entries> {
+    let begins = |with: &[u8; 4]| {
+        with.iter().enumerate().all(|(at, byte)| image.read_nth(at).is_ok_and(|found| found as u8 == *byte))
+    };
+    if COMPILED.iter().any(begins) {
+        return Ok(Entries::Compiled);
+    }
+    entry_points(image.text()?).map(Entries::Text).ok_or(Error::INVALID_IMAGE)
+}
 
 /// The names of a PTX module's entry points; none if the text is not one.
 fn entry_points(ptx: &str) -> Option<Vec<String>> {
@@ -53,12 +67,8 @@ impl Shape {
 }
 
 /// Reads the arguments of a kernel: addresses of values.
-fn arguments(parameters: In<In<u64>>) -> Result<[u64; 3]> {
-    let mut values = [0; 3];
-    for (index, value) in values.iter_mut().enumerate() {
-        *value = parameters.read_nth(index)?.read()?;
-    }
-    Ok(values)
+fn arguments(parameters: In<In<u64>>, count: usize) -> Result<Vec<u64>> {
+    (0..count).map(|index| Ok(parameters.read_nth(index)?.read()?)).collect()
 }
 
 /// The variable of a module that is gone.
@@ -68,12 +78,11 @@ fn free_global(machine: &Machine, module: u64) -> Result<()> {
 }
 
 api! {
-    /// PTX text only: anything else is no image for this device.
+    /// Of PTX text the names of the entry points are read; what was compiled has those that were declared.
     fn cuModuleLoadData(module: Out<u64>, image: In<c_char>) {
         let machine = machine()?;
         let module = module.required()?;
-        let entries = entry_points(image.text()?).ok_or(Error::INVALID_IMAGE)?;
-        module.set(machine.load_module(entries)?.0);
+        module.set(machine.load_module(entries(image)?)?.0);
         Ok(())
     }
 
@@ -104,7 +113,7 @@ api! {
         Ok(())
     }
 
-    /// Takes PTX text only. The options change nothing.
+    /// Takes the same images. The options change nothing.
     fn cuLibraryLoadData(
         library: Out<u64>,
         code: In<c_char>,
@@ -117,7 +126,10 @@ api! {
     ) {
         let machine = machine()?;
         let library = library.required()?;
-        let entries = entry_points(code.text()?).ok_or(Error::INVALID_IMAGE)?;
+        let entries = match entries(code) {
+            Err(Error::INVALID_IMAGE) => Entries::Unreadable,
+            entries => entries?,
+        };
         library.set(machine.load_library(entries)?.0);
         Ok(())
     }
@@ -167,14 +179,12 @@ api! {
         machine.current_context()?;
         let of_library = machine.kernel_function(KernelHandle(function));
         let function = of_library.unwrap_or(FunctionHandle(function));
-        if !machine.is_kernel(function) {
-            return Err(Error::INVALID_HANDLE);
-        }
+        let count = machine.kernel_parameters(function).ok_or(Error::INVALID_HANDLE)?;
         Shape { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z] }.check()?;
         if extra.required().is_ok() {
             return Err(Error::NOT_SUPPORTED);
         }
-        machine.launch(stream(queue, default), function, arguments(parameters)?)
+        machine.launch(stream(queue, default), function, arguments(parameters, count)?)
     }
 }
 

@@ -166,11 +166,11 @@ api! {
     fn cuMemPoolCreate(pool: Out<u64>, properties: In<PoolProperties>) {
         let machine = machine()?;
         let pool = pool.required()?;
-        let PoolProperties { kind, handle_types, location } = properties.read()?;
+        let PoolProperties { kind, handle_types, location, most, .. } = properties.read()?;
         require(kind == PINNED)?;
         let device = device_at(machine, location)?;
         let created = match handle_types {
-            NONE => machine.create_pool(device)?,
+            NONE => machine.create_pool_of(device, if most == 0 { u64::MAX } else { most })?,
             DESCRIPTOR => machine.create_shareable_pool(device)?,
             _ => return Err(Error::NOT_SUPPORTED),
         };

@@ -160,6 +160,9 @@ pub(crate) struct PoolProperties {
     pub(crate) kind: u32,
     pub(crate) handle_types: u32,
     pub(crate) location: Location,
+    _security: u64,
+    /// As of 12.2; 0 for no limit.
+    pub(crate) most: u64,
 }
 
 /// `CUmemAllocationProp`.
@@ -193,7 +196,7 @@ pub(crate) struct PoolExportData(pub(crate) [u64; 8]);
 
 const _: () = {
     assert!(size_of::<IpcHandle>() == 64 && size_of::<PoolExportData>() == 64);
-    assert!(size_of::<AccessDescriptor>() == 12 && size_of::<PoolProperties>() == 16);
+    assert!(size_of::<AccessDescriptor>() == 12 && size_of::<PoolProperties>() == 32);
     assert!(size_of::<AllocationProperties>() == 32 && offset_of!(AllocationProperties, location) == 8);
     assert!(size_of::<InstantiateParameters>() == 32 && offset_of!(InstantiateParameters, error_node) == 16);
     assert!(size_of::<Memcpy3d>() == 200);

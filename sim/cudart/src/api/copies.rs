@@ -47,7 +47,7 @@ impl Kind {
     }
 }
 
-fn copy(driver: &Driver, default: DefaultStream, dst: u64, src: u64, size: u64, kind: u32) -> Result<()> {
+pub(super) fn copy(driver: &Driver, default: DefaultStream, dst: u64, src: u64, size: u64, kind: u32) -> Result<()> {
     thread::bind(driver)?;
     let kind = Kind::new(kind)?;
     match kind {

@@ -7,6 +7,7 @@ mod copies;
 mod devices;
 mod global;
 mod graphs;
+mod kernels;
 mod memory;
 mod peers;
 mod pools;

@@ -20,7 +20,8 @@ fn create(gpus: &Gpus, event: Out<u64>, flags: u32) -> Result<()> {
     let event = event.required().map_err(|_| silent(Error::INVALID_VALUE))?;
     require(flags & !FLAGS == 0 && (flags & FENCES).count_ones() <= 1)?;
     require(flags & INTERPROCESS == 0 || flags & NO_TIME != 0)?;
-    event.set(gpus.create_event(flags & NO_TIME == 0)?.0);
+    let is_shared = flags & INTERPROCESS != 0;
+    event.set(if is_shared { gpus.create_shareable_event()? } else { gpus.create_event(flags & NO_TIME == 0)? }.0);
     Ok(())
 }
 

@@ -12,6 +12,7 @@ pub(crate) mod global;
 pub(crate) mod graphs;
 pub(crate) mod memory;
 pub(crate) mod peers;
+pub(crate) mod sharing;
 pub(crate) mod streams;
 pub(crate) mod structs;
 

@@ -86,7 +86,7 @@ fn source_read_during_the_call_may_change_before_the_copy_runs() {
     let (a, b, c) = (rig.memory(0, 1), rig.memory(1, 0), rig.memory(1, 0));
     let stream = rig.stream(0, Role::Blocking);
     let gate = rig.block(stream);
-    let copies = [(linear(b, a, 8), Completion::SourceRead), (linear(c, a, 8), Completion::Async)];
+    let copies = [(linear(b, a, 8), Completion::Batch(SourceOrder::DuringCall)), (linear(c, a, 8), Completion::Async)];
     assert_eq!(rig.on(0).copy_batch(stream, &copies), Ok(()));
     write(a, &[9]);
     gate.signal();

@@ -208,7 +208,7 @@ fn launch_after_the_module_or_on_another_context_is_refused() {
 fn module_function_only_the_copying_kernel_runs() {
     let rig = Rig::new(1);
     let module = rig.on(0).load_module(vec!["other".to_owned()]).unwrap();
-    assert_eq!(rig.machine.module_function(module, "other"), Err(Error::NOT_SUPPORTED));
+    assert_eq!(rig.machine.module_function(module, "other"), Err(Error::NO_BINARY_FOR_GPU));
     assert_eq!(rig.machine.module_function(module, COPY_KERNEL), Err(Error::NOT_FOUND));
     assert_eq!(rig.machine.unload_module(module), Ok(()));
     assert_eq!(rig.machine.unload_module(module), Err(Error::INVALID_HANDLE));
