@@ -269,22 +269,26 @@ impl<'a> Row<'a> {
         add!(out, "    // SAFETY: the arguments are the program's own, unchanged.");
         let real = format!("|| unsafe {{ real({names}) }}");
         // Every client of CUDA ends in the driver; HIP has one layer.
-        let order = match self.layer {
-            "driver" | "hip" => format!("order::seen(Function::{name}, caller, values, "),
-            _ => String::new(),
+        let is_last = matches!(self.layer, "driver" | "hip");
+        // No closure around the call: what is known of the arguments at compile time would be lost.
+        let mut seen = |call: String| match is_last {
+            true => {
+                add!(out, "    let begun = order::begin(Function::{name}, caller, values);");
+                add!(out, "    let ret = {call};");
+                add!(out, "    order::end(begun, (Function::{name}, caller), values, ret);\n    ret");
+            }
+            false => add!(out, "    {call}"),
         };
-        let seen = |call: String| if order.is_empty() { call } else { format!("{order}|| {call})") };
         match self.effect {
             "state" => {
                 let by = "(caller, found.as_ptr().cast_const())";
-                let call = format!("change::changing(Function::{name}, State::{detail}, {by}, values, {real})");
-                add!(out, "    {}", seen(call));
+                seen(format!("change::changing(Function::{name}, State::{detail}, {by}, values, {real})"));
             }
-            "host" => {
-                let call = format!("host::half(Function::{name}, Half::{detail}, caller, values, {real})");
-                add!(out, "    {}", seen(call));
+            "host" => seen(format!("host::half(Function::{name}, Half::{detail}, caller, values, {real})")),
+            "order" => seen(format!("unsafe {{ real({names}) }}")),
+            "copy" | "copies" => {
+                seen(format!("run::traced(Function::{name}, caller, found.as_ptr(), values, {real})"));
             }
-            "order" => add!(out, "    {order}{real})"),
             "lookup" => {
                 add!(out, "    let ret = unsafe {{ real({names}) }};\n    if ret == Code::SUCCESS {{");
                 add!(out, "        // SAFETY: the real function took these and succeeded.");
@@ -293,10 +297,6 @@ impl<'a> Row<'a> {
                     _ => add!(out, "        unsafe {{ lookup::replace({}) }};", self.looked_up(4)),
                 }
                 add!(out, "    }}\n    ret");
-            }
-            "copy" | "copies" => {
-                let call = format!("run::traced(Function::{name}, caller, found.as_ptr(), values, {real})");
-                add!(out, "    {}", seen(call));
             }
             _ => add!(out, "    run::traced(Function::{name}, caller, found.as_ptr(), values, {real})"),
         }

@@ -57,20 +57,18 @@ pub(crate) fn is_wanted(function: Function) -> bool {
     !matches!(function.effect(), Effect::Order(_)) || is_on()
 }
 
-/// Makes a call that may matter to order. The arguments are looked at in a copy: what is known of them at compile time stays known to `make`.
+/// A call begins that may matter to order. The arguments are looked at in a copy: what is known of them at compile time stays known to the hook.
 #[inline(always)]
-pub(crate) fn seen<const N: usize>(
-    function: Function,
-    caller: Caller,
-    arguments: &[Value; N],
-    make: impl FnOnce() -> Code,
-) -> Code {
-    let begun = if is_on() { before(function, caller, &{ *arguments }) } else { None };
-    let ret = make();
+pub(crate) fn begin<const N: usize>(function: Function, caller: Caller, arguments: &[Value; N]) -> Option<Begun> {
+    if is_on() { before(function, caller, &{ *arguments }) } else { None }
+}
+
+/// It has returned.
+#[inline(always)]
+pub(crate) fn end<const N: usize>(begun: Option<Begun>, by: (Function, Caller), arguments: &[Value; N], ret: Code) {
     if let Some(begun) = begun {
-        after(begun, (function, caller), &{ *arguments }, ret);
+        after(begun, by, &{ *arguments }, ret);
     }
-    ret
 }
 
 /// Whether all there is to do about a call is to be done once it has returned.
@@ -82,7 +80,7 @@ fn is_done_after(function: Function) -> bool {
 
 /// A call that is under way: what there is to do, or NULL if that is found out when it has returned. It has no destructor, since a thread may be
 /// cancelled inside the real function: then it leaks.
-struct Begun(*mut Then);
+pub(crate) struct Begun(*mut Then);
 
 /// Something to do once a call has succeeded.
 enum Then {
