@@ -6,7 +6,6 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::ptr;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU8};
@@ -38,18 +37,17 @@ const ON: u8 = 2;
 /// Whether order is checked. A look-up may ask before anything has started: only the environment is read.
 #[inline(always)]
 pub(crate) fn is_on() -> bool {
-    match IS_ON.load(Relaxed) {
-        UNKNOWN => find_out(),
-        state => state == ON,
-    }
+    IS_ON.load(Relaxed) != OFF && find_out()
 }
 
 #[cold]
 #[inline(never)]
 fn find_out() -> bool {
-    let is_on = mode::while_busy(|| Config::checks_order(os::environment(config::PREFIX)));
-    IS_ON.store(if is_on { ON } else { OFF }, Relaxed);
-    is_on
+    if IS_ON.load(Relaxed) == UNKNOWN {
+        let is_on = mode::while_busy(|| Config::checks_order(os::environment(config::PREFIX)));
+        IS_ON.store(if is_on { ON } else { OFF }, Relaxed);
+    }
+    IS_ON.load(Relaxed) == ON
 }
 
 /// Whether look-ups hand out a function as ours.
@@ -59,14 +57,14 @@ pub(crate) fn is_wanted(function: Function) -> bool {
 
 /// A call begins that may matter to order. The arguments are looked at in a copy: what is known of them at compile time stays known to the hook.
 #[inline(always)]
-pub(crate) fn begin<const N: usize>(function: Function, caller: Caller, arguments: &[Value; N]) -> Option<Begun> {
-    if is_on() { before(function, caller, &{ *arguments }) } else { None }
+pub(crate) fn begin<const N: usize>(function: Function, caller: Caller, arguments: &[Value; N]) -> Begun {
+    if is_on() { before(function, caller, &{ *arguments }) } else { Begun(NOTHING) }
 }
 
 /// It has returned.
 #[inline(always)]
-pub(crate) fn end<const N: usize>(begun: Option<Begun>, by: (Function, Caller), arguments: &[Value; N], ret: Code) {
-    if let Some(begun) = begun {
+pub(crate) fn end<const N: usize>(begun: Begun, by: (Function, Caller), arguments: &[Value; N], ret: Code) {
+    if begun.0 != NOTHING {
         after(begun, by, &{ *arguments }, ret);
     }
 }
@@ -78,9 +76,12 @@ fn is_done_after(function: Function) -> bool {
         || matches!(function.effect(), Effect::Order(opens_event | allocates_memory | allocates_at_once))
 }
 
-/// A call that is under way: what there is to do, or NULL if that is found out when it has returned. It has no destructor, since a thread may be
-/// cancelled inside the real function: then it leaks.
-pub(crate) struct Begun(*mut Then);
+/// A call that is under way: the address of a [`Then`], `NOTHING`, or `LATER` if all there is to do is found out when it has returned. It has no
+/// destructor, since a thread may be cancelled inside the real function: then it leaks.
+pub(crate) struct Begun(usize);
+
+const NOTHING: usize = 0;
+const LATER: usize = 1;
 
 /// Something to do once a call has succeeded.
 enum Then {
@@ -145,31 +146,31 @@ enum Also {
     Launches(usize),
 }
 
+#[cold]
 #[inline(never)]
-fn before(function: Function, caller: Caller, arguments: &[Value]) -> Option<Begun> {
+fn before(function: Function, caller: Caller, arguments: &[Value]) -> Begun {
     // Without memory not all is seen, and nothing is said any more.
     if !mode::is_on() || mode::is_exhausted() || thread::current().is_busy() {
-        return None;
+        return Begun(NOTHING);
     }
     if is_done_after(function) {
-        return Some(Begun(ptr::null_mut()));
+        return Begun(LATER);
     }
-    mode::unseen(|| {
-        let then = Call { function, caller, arguments }.then()?;
-        Some(Begun(Box::into_raw(Box::new(then))))
-    })
+    let then = mode::unseen(|| Some(Box::into_raw(Box::new(Call { function, caller, arguments }.then()?)) as usize));
+    Begun(then.unwrap_or(NOTHING))
 }
 
+#[cold]
 #[inline(never)]
 fn after(Begun(then): Begun, (function, caller): (Function, Caller), arguments: &[Value], ret: Code) {
-    if then.is_null() && ret != Code::SUCCESS {
+    if then == LATER && ret != Code::SUCCESS {
         return;
     }
     mode::unseen(|| {
-        let then = match then.is_null() {
-            true => Call { function, caller, arguments }.then(),
+        let then = match then {
+            LATER => Call { function, caller, arguments }.then(),
             // SAFETY: made by `before`, for this call alone.
-            false => Some(*unsafe { Box::from_raw(then) }),
+            then => Some(*unsafe { Box::from_raw(then as *mut Then) }),
         };
         if let Some(then) = then.filter(|_| mode::is_still_on()) {
             finish(then, caller, ret);
@@ -501,7 +502,11 @@ impl Call<'_> {
                 accesses.push(found.access(span, Kind::Kernel));
             }
         }
-        self.queued(stream, accesses, true, Also::Nothing)
+        // To find the caller of a launch out would take many times as long as the launch: the kernel's name says more.
+        let kernel = parameters.map_or(0, |(kernel, _)| kernel);
+        let site = trace::file().and_then(|trace| trace.known_site(self.caller.program_address() as usize));
+        let place = Place { site: site.unwrap_or(0), address: kernel };
+        self.queued_at(stream, Parts { accesses, ..Parts::default() }, true, Also::Nothing, place)
     }
 
     /// Memory is set, in one dimension or in two.
@@ -563,6 +568,11 @@ impl Call<'_> {
     }
 
     fn queued_with(&self, stream: usize, parts: Parts, publishes: bool, also: Also) -> Option<Then> {
+        let place = if parts.accesses.is_empty() { Place { site: 0, address: 0 } } else { self.place() };
+        self.queued_at(stream, parts, publishes, also, place)
+    }
+
+    fn queued_at(&self, stream: usize, parts: Parts, publishes: bool, also: Also, place: Place) -> Option<Then> {
         let queue = self.queue(stream)?;
         let Parts { accesses, with, work_of } = parts;
         let operation = Operation {
@@ -572,7 +582,7 @@ impl Call<'_> {
             work_of: &work_of,
             publishes,
             function: self.named(),
-            place: if accesses.is_empty() { Place { site: 0, address: 0 } } else { self.place() },
+            place,
         };
         let (stamp, races) = ORDER.submit(&operation);
         let also = match also {
@@ -797,7 +807,7 @@ fn say(race: &Race, caller: Caller) {
     };
     let device = race.device.map_or_else(String::new, |device| device.to_string());
     let (start, end) = race.bytes;
-    let side = |side: &Side| [side.function.base().to_owned(), verb(side.kind).to_owned(), stream(side.queue)];
+    let side = |side: &Side| [called(side), verb(side.kind).to_owned(), stream(side.queue)];
     let [first, second] = [side(&race.first), side(&race.second)];
     let what = format!(
         "{} bytes from {start:#x} on: it {} them{}, and {}, which {} them{}, is not ordered before it",
@@ -818,6 +828,13 @@ fn say(race: &Race, caller: Caller) {
     let strings = [&first[0], &first[1], &first[2], &second[0], &second[1], &second[2], &bytes, &device];
     let strings: Vec<&str> = [race.level.name()].into_iter().chain(strings.into_iter().map(String::as_str)).collect();
     trace::note(NoteKind::Race, sites, &strings);
+}
+
+/// The function, and of a launch the kernel.
+fn called(side: &Side) -> String {
+    let name = side.function.base();
+    let kernel = if side.kind == Kind::Kernel { driver::kernel_name(side.place.address) } else { None };
+    kernel.map_or_else(|| name.to_owned(), |kernel| format!("{name} of {kernel}"))
 }
 
 fn on(stream: &str) -> String {

@@ -117,6 +117,8 @@ driver_functions! {
     fn graph_destroy_node c"cuGraphDestroyNode" (node: usize);
     fn func_get_param_info c"cuFuncGetParamInfo" (function: usize, index: usize, offset: *mut usize, bytes: *mut usize);
     fn kernel_get_param_info c"cuKernelGetParamInfo" (kernel: usize, index: usize, offset: *mut usize, bytes: *mut usize);
+    fn func_get_name c"cuFuncGetName" (name: *mut *const c_char, function: usize);
+    fn kernel_get_name c"cuKernelGetName" (name: *mut *const c_char, kernel: usize);
     fn stream_create c"cuStreamCreate" (stream: *mut usize, flags: c_uint);
     fn stream_destroy c"cuStreamDestroy_v2" (stream: usize);
     fn stream_get_ctx c"cuStreamGetCtx" (stream: usize, context: *mut usize);

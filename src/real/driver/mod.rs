@@ -22,14 +22,15 @@ pub(crate) use types::{
     ChildGraphNodeParams, Location, MemcpyNodeParams, PoolProps, device_of_pool,
 };
 
-use std::ffi::c_uint;
+use std::ffi::{CStr, c_char, c_uint};
 
 use self::contexts::within;
 use self::functions::{
     asked, checked, device_can_access_peer, device_get_count, device_get_default_mem_pool, exchange_capture_mode,
-    func_get_param_info, is_missing, is_ready, kernel_get_param_info, mem_get_access, mem_pool_get_access, mem_release,
-    mem_retain_allocation_handle, mem_set_access, memcpy_device_to_host, memcpy_host_to_device, memcpy_peer,
-    stream_get_ctx, stream_get_ctx_ptsz, stream_is_capturing, stream_is_capturing_ptsz, stream_query,
+    func_get_name, func_get_param_info, is_missing, is_ready, kernel_get_name, kernel_get_param_info, mem_get_access,
+    mem_pool_get_access, mem_release, mem_retain_allocation_handle, mem_set_access, memcpy_device_to_host,
+    memcpy_host_to_device, memcpy_peer, stream_get_ctx, stream_get_ctx_ptsz, stream_is_capturing,
+    stream_is_capturing_ptsz, stream_query,
 };
 use self::types::READ_WRITE;
 use crate::api::abi::Code;
@@ -77,6 +78,17 @@ pub(crate) fn parameter_bytes(kernel: usize, index: usize) -> Option<usize> {
     let mut of_kernel = || checked(unsafe { kernel_get_param_info(kernel, index, &raw mut offset, &raw mut bytes) });
     of_function.or_else(|_| of_kernel()).ok()?;
     Some(bytes)
+}
+
+/// The name of a kernel; none if the driver does not tell (before 12.3).
+pub(crate) fn kernel_name(kernel: usize) -> Option<String> {
+    // SAFETY: the function writes the place. The kernel was launched; if its module is gone, the driver says so.
+    let of_function = || asked(|name| unsafe { func_get_name(name, kernel) });
+    // SAFETY: as above.
+    let of_kernel = |_| asked(|name| unsafe { kernel_get_name(name, kernel) });
+    let name: *const c_char = of_function().or_else(of_kernel).ok().filter(|name: &*const c_char| !name.is_null())?;
+    // SAFETY: the driver's text, which stays as long as the kernel.
+    Some(unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned())
 }
 
 impl VerifyBackend for RealDriver {
