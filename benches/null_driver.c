@@ -46,7 +46,8 @@ int cuMemFreeAsync(uint64_t pointer, void *stream)
 	return answer(stream);
 }
 
-/* null_events.c has streams and events. */
+/* null_events.c has streams and events; a file that includes both defines WITH_EVENTS. */
+#ifndef WITH_EVENTS
 __attribute__((weak)) int cuStreamSynchronize(void *stream)
 {
 	return answer(stream);
@@ -57,6 +58,7 @@ __attribute__((weak)) int cuEventRecord(void *event, void *stream)
 	(void)event;
 	return answer(stream);
 }
+#endif
 
 int cuMemcpyDtoHAsync_v2(void *dst, uint64_t src, size_t count, void *stream)
 {

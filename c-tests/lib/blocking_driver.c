@@ -7,6 +7,7 @@
 #define cuMemcpyPeerAsync copy_between_peers
 #define cuCtxEnablePeerAccess enable_access
 #define cuCtxDisablePeerAccess disable_access
+#define WITH_EVENTS
 #include "null_driver.c"
 #include "null_events.c"
 #undef cuEventCreate
