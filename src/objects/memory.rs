@@ -121,6 +121,15 @@ impl Entry {
         is_whole.then_some((place, range, since))
     }
 
+    /// Whether it may be an allocation that contains the address: it is, or it is being written.
+    #[inline(always)]
+    fn may_contain(&self, address: u64) -> bool {
+        let version = self.version.load(Acquire);
+        let contains = (self.start.load(Relaxed)..self.end.load(Relaxed)).contains(&address);
+        fence(Acquire);
+        contains || version & 1 != 0 || self.version.load(Relaxed) != version
+    }
+
     /// By the one thread that may write.
     fn set(&self, range: Range<u64>, place: Place, since: u64) {
         let version = self.version.load(Relaxed);
@@ -298,7 +307,20 @@ impl Cache {
         self.count_change();
         fence(SeqCst);
         // A thread that begins to write after this finds that memory has changed.
-        self.is_being_written.load(Acquire) || self.find_range(start).is_some()
+        self.is_being_written.load(Acquire) || self.may_hold(start)
+    }
+
+    /// Whether an entry may be of an address. One that is being written counts: the pieces of the allocation that it was of are still there.
+    #[inline(always)]
+    fn may_hold(&self, address: u64) -> bool {
+        let mut sizes = self.sizes.load(Relaxed);
+        while let Some(bits) = sizes.checked_ilog2() {
+            if self.set(address, bits).is_some_and(|set| set.iter().any(|entry| entry.may_contain(address))) {
+                return true;
+            }
+            sizes ^= 1 << bits;
+        }
+        false
     }
 
     /// Forgets the allocation that begins at an address. All else stays.
