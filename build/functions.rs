@@ -266,18 +266,18 @@ impl<'a> Row<'a> {
         if let Some(index) = self.fail_index() {
             add!(out, "    let values = batch::declared(found.as_ptr(), {index}, values);");
         }
-        add!(out, "    // SAFETY: the arguments are the program's own, unchanged.");
+        const SAFETY: &str = "    // SAFETY: the arguments are the program's own, unchanged.";
         let real = format!("|| unsafe {{ real({names}) }}");
         // Every client of CUDA ends in the driver; HIP has one layer.
         let is_last = matches!(self.layer, "driver" | "hip");
         // No closure around the call: what is known of the arguments at compile time would be lost.
         let mut seen = |call: String| match is_last {
             true => {
-                add!(out, "    let begun = order::begin(Function::{name}, caller, values);");
+                add!(out, "    let begun = order::begin(Function::{name}, caller, values);\n{SAFETY}");
                 add!(out, "    let ret = {call};");
                 add!(out, "    order::end(begun, (Function::{name}, caller), values, ret);\n    ret");
             }
-            false => add!(out, "    {call}"),
+            false => add!(out, "{SAFETY}\n    {call}"),
         };
         match self.effect {
             "state" => {
@@ -290,7 +290,7 @@ impl<'a> Row<'a> {
                 seen(format!("run::traced(Function::{name}, caller, found.as_ptr(), values, {real})"));
             }
             "lookup" => {
-                add!(out, "    let ret = unsafe {{ real({names}) }};\n    if ret == Code::SUCCESS {{");
+                add!(out, "{SAFETY}\n    let ret = unsafe {{ real({names}) }};\n    if ret == Code::SUCCESS {{");
                 add!(out, "        // SAFETY: the real function took these and succeeded.");
                 match self.layer {
                     "hip" => add!(out, "        unsafe {{ lookup::replace_hip({}) }};", self.looked_up(2)),
@@ -298,7 +298,7 @@ impl<'a> Row<'a> {
                 }
                 add!(out, "    }}\n    ret");
             }
-            _ => add!(out, "    run::traced(Function::{name}, caller, found.as_ptr(), values, {real})"),
+            _ => add!(out, "{SAFETY}\n    run::traced(Function::{name}, caller, found.as_ptr(), values, {real})"),
         }
         out.push_str("}\n\n");
         out

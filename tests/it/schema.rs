@@ -39,6 +39,7 @@ fn traces_of_programs(traces: &Path) {
         Program::case("call_sites-frames"),
         Program::case("by_hand-12"),
         Program::case("unshared"),
+        Program::case("unordered-12").args(&["event", "wrong"]).env("P2PSHIM_ORDER", "on"),
         Program::case("ends_suddenly-12").arg("kill").arg(returned.to_string_lossy()),
     ];
     for program in programs {

@@ -43,9 +43,11 @@ pub(super) fn release(path: &str) -> Option<&'static str> {
 }
 
 fn release_among(strings: &[u8]) -> Option<&'static str> {
-    let (mut is_runtime, mut has) = (false, [false; RELEASES.len()]);
+    let (mut is_runtime, mut has_old, mut has) = (false, false, [false; RELEASES.len()]);
     for string in strings.split(|&byte| byte == 0) {
         is_runtime |= string == MARK;
+        // The simulated one lacks it.
+        has_old |= string == b"cudaThreadExit";
         if string.starts_with(b"cuda") {
             for (has, (_, name)) in has.iter_mut().zip(RELEASES) {
                 *has |= string == name.as_bytes();
@@ -57,7 +59,7 @@ fn release_among(strings: &[u8]) -> Option<&'static str> {
     for ((release, _), _) in releases.take_while(|(_, has)| *has) {
         found = release;
     }
-    is_runtime.then_some(found)
+    (is_runtime && (has_old || found != BEFORE_RELEASES)).then_some(found)
 }
 
 /// Addresses in a file, in its own terms.
@@ -175,7 +177,8 @@ mod tests {
             release_among([&["startup failure in cuda runtime"], names].concat().join("\0").as_bytes())
         };
         assert_eq!(release_among(b"cudaLaunchCooperativeKernel_ptsz\0"), None);
-        assert_eq!(with(&[]), Some("8.0 or earlier"));
+        assert_eq!(with(&["cudaThreadExit"]), Some("8.0 or earlier"));
+        assert_eq!(with(&[]), None, "simulated");
         assert_eq!(with(&["cudaGraphLaunch_ptsz", "cudaLaunchCooperativeKernel_ptsz"]), Some("10.0"));
         assert_eq!(with(&["cudaLaunchCooperativeKernel_ptsz", "cudaGraphUpload_ptsz"]), Some("9.0 to 9.2"));
         assert_eq!(with(&RELEASES.map(|(_, name)| name)), Some("13.0 or later"));
