@@ -145,7 +145,7 @@ pub(crate) enum State {
     waits_for_stream,
 }
 
-/// A function's part in the order of work. `call/order.rs` acts on each.
+/// A function's part in the order of work. `call/order/calls.rs` acts on each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(non_camel_case_types, reason = "as the rows spell them")]
 pub(crate) enum Order {

@@ -1,0 +1,470 @@
+//! Calls, as far as they matter to order.
+
+use super::memory::{ALL_OF_HIP, Found, SIZES, address, memory, spans, with_sizes};
+use super::then::{Also, Then};
+use crate::api::abi::Value;
+use crate::api::{Copies, Effect, Function, Half, Layer, Order as Part, State};
+use crate::call::arrival::Caller;
+use crate::call::read::{self, BatchArrays};
+use crate::call::room::Room;
+use crate::call::{origin, thread};
+use crate::model::{Memcpy, Path, Request};
+use crate::objects::{OBJECTS, captures, streams};
+use crate::os;
+use crate::policy::order::{Access, Clock, Kind, Operation, Place, Queue, Side, Span};
+use crate::policy::{ACCESS, Driver, GRAPHS, ORDER};
+use crate::real::driver::{self, CaptureStatus, RealDriver};
+use crate::record::trace;
+
+pub(super) struct Call<'a> {
+    pub(super) function: Function,
+    pub(super) caller: Caller,
+    pub(super) arguments: &'a [Value],
+}
+
+impl Call<'_> {
+    pub(super) fn then(&self) -> Option<Then> {
+        match self.function.effect() {
+            Effect::Copy(_) => self.copy(),
+            Effect::Host(half) => self.host_copy(half),
+            Effect::Copies(Copies::graph) => self.launch_of_graph(),
+            Effect::Copies(kind) => self.batch(kind),
+            Effect::State(state) => self.state(state),
+            Effect::Order(part) => self.part(part),
+            Effect::Traced | Effect::Access(_) | Effect::Lookup => None,
+        }
+    }
+
+    fn part(&self, part: Part) -> Option<Then> {
+        Some(match (part, self.arguments) {
+            (Part::records_event, &[Value::Address(event), Value::Stream(stream), ..]) => {
+                match self.queue(stream) {
+                    Some(queue) => Then::Records { event, queue },
+                    // In a capture: what the event was recorded for before counts no more.
+                    None => Then::ForgetsEvent(event),
+                }
+            }
+            (Part::waits_for_event, &[Value::Stream(stream), Value::Address(event), _]) => {
+                Then::Waits { queue: self.queue(stream)?, event }
+            }
+            (Part::context_waits_for_event, &[Value::Address(context), Value::Address(event)]) => {
+                Then::WaitsInContext { context: Some(context), event }
+            }
+            // Of a green context it is not known which streams are its own.
+            (Part::green_context_waits_for_event, &[_, Value::Address(event)]) => {
+                Then::WaitsInContext { context: None, event }
+            }
+            (Part::records_event_of_green_context, &[_, Value::Address(event)]) => {
+                Then::RecordsContext { event, context: None }
+            }
+            (Part::queries_event, &[Value::Address(event)]) => Then::Reaches(ORDER.of_event(event)),
+            (Part::queries_stream, &[Value::Stream(stream)]) => Then::Reaches(ORDER.of_stream(self.queue(stream)?)),
+            // Before another thread may get the handle anew.
+            (Part::destroys_event, &[Value::Address(event)]) => {
+                ORDER.forget_event(event);
+                return None;
+            }
+            (Part::exports_event, &[_, Value::Address(event)]) => Then::SharesEvent(event),
+            (Part::opens_event, &[Value::Address(out), _]) => Then::OpensEvent(out),
+            (Part::calls_host, &[Value::Stream(stream), ..]) => self.queued(stream, Vec::new(), true, Also::Nothing)?,
+            (Part::launches_graph, &[Value::Address(exec), Value::Stream(stream)]) => self.graph(exec, stream)?,
+            (Part::launches, arguments) => {
+                let stream = arguments.iter().find_map(|value| match *value {
+                    Value::Stream(stream) => Some(stream),
+                    _ => None,
+                })?;
+                let parameters = match *arguments {
+                    [Value::Address(kernel), .., Value::Stream(_), Value::Address(parameters)]
+                    | [Value::Address(kernel), .., Value::Stream(_), Value::Address(parameters), Value::Address(0)]
+                        if self.function.layer() == Layer::Driver =>
+                    {
+                        Some((kernel, parameters))
+                    }
+                    _ => None,
+                };
+                self.kernel(stream, parameters)?
+            }
+            (
+                Part::launches_configured,
+                &[Value::Address(config), Value::Address(kernel), Value::Address(parameters), Value::Address(extra)],
+            ) => {
+                // The stream is behind the six sizes and the bytes of shared memory.
+                let stream = read::word_at(config + 32)?;
+                self.kernel(stream, (extra == 0).then_some((kernel, parameters)))?
+            }
+            // On a stream of each device.
+            (Part::launches_on_devices, _) => return None,
+            (Part::sets_memory, &[Value::Address(start), ref rest @ ..]) => self.set(start as u64, rest)?,
+            (Part::allocates_memory, &[Value::Address(out), .., Value::Stream(stream)]) => {
+                Then::Allocates { queue: Some(self.queue(stream)?), out }
+            }
+            (Part::allocates_at_once, &[Value::Address(out), ..]) => Then::Allocates { queue: None, out },
+            _ => return self.signal(part),
+        })
+    }
+
+    /// Values in memory and semaphores, by which streams wait for each other, and for others.
+    fn signal(&self, part: Part) -> Option<Then> {
+        Some(match (part, self.arguments) {
+            (Part::waits_for_value, &[Value::Stream(stream), Value::Address(address), ..]) => {
+                Then::WaitsForSignal { queue: self.queue(stream)?, address: Some(address as u64) }
+            }
+            (Part::waits_for_signals, &[.., Value::Stream(stream)]) => {
+                Then::WaitsForSignal { queue: self.queue(stream)?, address: None }
+            }
+            (Part::writes_value, &[Value::Stream(stream), Value::Address(address), ..]) => {
+                self.queued(stream, Vec::new(), true, Also::Signals(Some(address as u64)))?
+            }
+            // Waits among them count as for anything: what comes behind may come behind all that was told of.
+            (Part::makes_memory_operations, &[Value::Stream(stream), ..]) => {
+                ORDER.wait_for_signal(self.queue(stream)?, Some(0));
+                self.queued(stream, Vec::new(), true, Also::Signals(None))?
+            }
+            (Part::signals, &[.., Value::Stream(stream)]) => {
+                self.queued(stream, Vec::new(), true, Also::Signals(None))?
+            }
+            _ => return None,
+        })
+    }
+
+    fn state(&self, state: State) -> Option<Then> {
+        let is_hip = self.function.layer() == Layer::Hip;
+        Some(match (state, self.arguments) {
+            (State::waits_for_stream, &[Value::Stream(stream)]) => Then::Reaches(ORDER.of_stream(self.queue(stream)?)),
+            (State::waits, &[Value::Stream(stream)]) => Then::Reaches(ORDER.of_stream(self.queue(stream)?)),
+            (State::waits, &[Value::Address(event)]) => Then::Reaches(ORDER.of_event(event)),
+            // Of HIP's current device it is not known which it is.
+            (State::waits, _) if is_hip => Then::Reaches(ORDER.of_context(None)),
+            (State::waits_for_context, &[Value::Address(context)])
+                if self.function == Function::cuCtxSynchronize_v2 && context != 0 =>
+            {
+                Then::Reaches(ORDER.of_context(Some(context)))
+            }
+            (State::unloads_module, _) => {
+                os::lock(&SIZES).clear();
+                Then::Reaches(ORDER.of_context(Some(current()?)))
+            }
+            (State::waits_for_context | State::loads_module | State::destroys_array | State::creates_context, _) => {
+                Then::Reaches(ORDER.of_context(Some(current()?)))
+            }
+            (State::records_event_of_context, &[Value::Address(context), Value::Address(event)]) => {
+                Then::RecordsContext { event, context: Some(context) }
+            }
+            (State::frees_memory, &[start, Value::Stream(stream)]) => {
+                let memory = self.memory(address(start)?)?;
+                let span = Span { start: memory.range.start, end: memory.range.end, rows: None };
+                let access = Access { memory: memory.range, span, kind: Kind::Frees, device: memory.device };
+                self.queued(stream, vec![access], false, Also::Nothing)?
+            }
+            // A copy by a handle waits for what its process has queued, as a free does.
+            (State::frees_memory, &[start, ..]) => self.release(address(start)?, None, !is_hip)?,
+            (State::unmaps_memory, &[start]) => self.release(address(start)?, None, true)?,
+            (State::unmaps_memory, &[start, Value::UInt(bytes)]) => {
+                self.release(address(start)?, Some(bytes), false)?
+            }
+            (State::creates_stream | State::creates_green_stream, &[Value::Address(out), ..]) => {
+                Then::CreatesStream(out)
+            }
+            (State::destroys_stream, &[Value::Stream(stream)]) => {
+                ORDER.forget_stream(stream);
+                return None;
+            }
+            (State::destroys_context, &[Value::Address(context)]) => {
+                Then::ForgetsContext { context: Some(context), is_reset: false }
+            }
+            (State::resets_primary_context | State::releases_primary_context, &[Value::Ordinal(device)]) => {
+                let context = RealDriver.primary_context(device)?;
+                if state == State::releases_primary_context {
+                    Then::Reaches(Clock::new())
+                } else {
+                    Then::ForgetsContext { context: Some(context), is_reset: true }
+                }
+            }
+            (State::resets_device, _) => Then::ForgetsContext { context: None, is_reset: true },
+            _ => return None,
+        })
+    }
+
+    fn copy(&self) -> Option<Then> {
+        let mut room = Room::new();
+        let request = match self.function.is_regular() {
+            true => Request::regular(self.function, self.arguments, |arguments| room.regular_parameters(arguments)),
+            false => Request::new(self.function, self.arguments, |of| room.parameters(of)),
+        };
+        match request.copy() {
+            Some(copy) => self.copy_of(copy),
+            // It says that the host takes part.
+            None => self.host_copy(Half::download),
+        }
+    }
+
+    fn copy_of(&self, copy: &Memcpy<'_>) -> Option<Then> {
+        let stream = copy.stream.unwrap_or(0);
+        // Nothing is asked about a copy that becomes part of a graph.
+        self.queue(stream)?;
+        let ends = match self.function.layer() {
+            Layer::Hip => self.ends_of_hip(),
+            _ => [copy.src, copy.dst].map(memory),
+        };
+        let is_host = |end: &Option<Found>| end.as_ref().is_none_or(|found| found.is_host);
+        let [of_host, to_host] = [0, 1].map(|end| ends.get(end).is_none_or(is_host));
+        let is_pageable = ends.last().is_none_or(Option::is_none);
+        let accesses = ends.iter().zip(spans(copy)).zip([Kind::Reads, Kind::Writes]);
+        // A source that is read during the call is read when it returns.
+        let is_later = read::may_be_put_off(self.function, self.arguments);
+        let accesses = accesses
+            .skip(if is_later { 0 } else { 1 })
+            .filter_map(|((end, span), kind)| Some(end.as_ref()?.access(span?, kind)))
+            .collect();
+        // A copy with the host returns when it is done, if it is synchronous, or if the memory is pageable and written.
+        let waits = copy.stream.is_none() && (of_host || to_host) || to_host && is_pageable;
+        let parts = Parts { accesses, with: self.sides(copy), work_of: self.work_of(copy) };
+        self.queued_with(stream, parts, to_host, if waits { Also::Reaches(Clock::new()) } else { Also::Nothing })
+    }
+
+    /// The ends of a copy of HIP that are memory of a device, as the function and its arguments say. HIP is not asked: that could leave an error pending.
+    fn ends_of_hip(&self) -> [Option<Found>; 2] {
+        let kind = self.arguments.iter().find_map(|value| match *value {
+            Value::MemcpyKind(kind) => Some(kind),
+            _ => None,
+        });
+        // `hipMemcpyHostToHost`, `…HostToDevice`, `…DeviceToHost`; `hipMemcpyDefault` says nothing.
+        let are_devices = match kind {
+            Some(0 | 4) => [false; 2],
+            Some(1) => [false, true],
+            Some(2) => [true, false],
+            _ => [true; 2],
+        };
+        are_devices.map(|is_device| is_device.then_some(ALL_OF_HIP))
+    }
+
+    /// A copy between the host and a device in one dimension.
+    fn host_copy(&self, _: Half) -> Option<Then> {
+        let [Value::Address(dst), Value::Address(src), Value::UInt(bytes), ref rest @ ..] = *self.arguments else {
+            return None;
+        };
+        let stream = match *rest {
+            [.., Value::Stream(stream)] => Some(stream),
+            _ => None,
+        };
+        self.copy_of(&Memcpy { stream, ..Memcpy::linear(src as u64, dst as u64, bytes) })
+    }
+
+    fn batch(&self, kind: Copies) -> Option<Then> {
+        let &[.., Value::Stream(stream)] = self.arguments else { return None };
+        self.queue(stream)?;
+        let arrays = BatchArrays::of(kind, self.arguments).filter(BatchArrays::are_there)?;
+        // SAFETY: they are there.
+        let (copies, is_later) = unsafe { (arrays.copies().collect(), arrays.may_be_put_off(self.arguments)) };
+        self.copies(stream, copies, is_later, Also::Nothing)
+    }
+
+    /// Several copies without a shape, which are one operation. Any of them may be with the host.
+    fn copies(&self, stream: usize, copies: Vec<Memcpy<'_>>, read_later: bool, also: Also) -> Option<Then> {
+        let (mut accesses, mut work_of) = (Vec::new(), Vec::new());
+        for copy in &copies {
+            // Sources that are read during the call are read when it returns.
+            let src = Some((copy.src, Kind::Reads)).filter(|_| read_later);
+            let ends = src.into_iter().chain([(copy.dst, Kind::Writes)]);
+            let known = ends.filter_map(|(end, kind)| Some((end, kind, self.memory(end)?)));
+            accesses.extend(known.map(|(end, kind, found)| found.access(Span::bytes(end, copy.bytes), kind)));
+            work_of.extend(self.work_of(copy));
+        }
+        self.queued_with(stream, Parts { accesses, with: Vec::new(), work_of }, true, also)
+    }
+
+    fn launch_of_graph(&self) -> Option<Then> {
+        let &[Value::Address(exec), Value::Stream(stream)] = self.arguments else { return None };
+        self.graph(exec, stream)
+    }
+
+    fn graph(&self, exec: usize, stream: usize) -> Option<Then> {
+        let queue = self.queue(stream)?;
+        ORDER.before_launch(exec, queue);
+        let copies = GRAPHS.copied(exec).into_iter().map(|(src, dst, bytes)| Memcpy::linear(src, dst, bytes)).collect();
+        self.copies(stream, copies, true, Also::Launches(exec))
+    }
+
+    /// A kernel, and the addresses among its parameters.
+    fn kernel(&self, stream: usize, parameters: Option<(usize, usize)>) -> Option<Then> {
+        self.queue(stream)?;
+        let of = |(kernel, parameters)| with_sizes(kernel, |sizes| read::kernel_addresses(parameters, sizes));
+        let addresses = parameters.map(of);
+        let mut accesses: Vec<Access> = Vec::new();
+        for address in addresses.unwrap_or_default() {
+            let Some(found) = self.memory(address).filter(|found| !found.is_host) else {
+                continue;
+            };
+            if accesses.iter().all(|access| access.memory != found.range) {
+                let span = Span { start: found.range.start, end: found.range.end, rows: None };
+                accesses.push(found.access(span, Kind::Kernel));
+            }
+        }
+        // To find the caller of a launch out would take many times as long as the launch: the kernel's name says more.
+        let kernel = parameters.map_or(0, |(kernel, _)| kernel);
+        let site = trace::file().and_then(|trace| trace.known_site(self.caller.program_address() as usize));
+        let place = Place { site: site.unwrap_or(0), address: kernel };
+        self.queued_at(stream, Parts { accesses, ..Parts::default() }, true, Also::Nothing, place)
+    }
+
+    /// Memory is set, in one dimension or in two.
+    fn set(&self, start: u64, rest: &[Value]) -> Option<Then> {
+        let width = match self.function.base() {
+            name if name.contains("D32") => 4,
+            name if name.contains("D16") => 2,
+            _ => 1,
+        };
+        let (span, stream) = match *rest {
+            [_, Value::UInt(count)] | [_, Value::UInt(count), Value::Stream(_)] => {
+                (Span::bytes(start, count * width), rest)
+            }
+            [Value::UInt(pitch), _, Value::UInt(columns), Value::UInt(rows), ..] => {
+                let reach = pitch.saturating_mul(rows.saturating_sub(1)).saturating_add(columns * width);
+                (Span::rows(start, reach, pitch, columns * width), rest)
+            }
+            _ => return None,
+        };
+        let stream = match *stream {
+            [.., Value::Stream(stream)] => stream,
+            _ => 0,
+        };
+        let access = self.memory(start)?.access(span, Kind::Writes);
+        self.queued(stream, vec![access], false, Also::Nothing)
+    }
+
+    /// Memory is freed or unmapped; `waits` says whether the call waits for the work of its context.
+    fn release(&self, start: u64, bytes: Option<u64>, waits: bool) -> Option<Then> {
+        let found = if self.function.layer() == Layer::Hip { None } else { memory(start) };
+        let end = match (bytes, &found) {
+            (Some(bytes), _) => start.saturating_add(bytes),
+            (None, Some(found)) => found.range.end,
+            (None, None) => start.saturating_add(1),
+        };
+        let is_of_pool = found.as_ref().is_some_and(|found| found.is_of_pool);
+        let context = match self.function.layer() {
+            Layer::Hip => None,
+            _ => found.and_then(|found| found.context).or_else(|| RealDriver.context_of_memory(start)).or_else(current),
+        };
+        // Memory of a pool goes at once.
+        let clock = match (waits && !is_of_pool) || self.function.layer() == Layer::Hip {
+            true => ORDER.of_context(context),
+            false => Clock::new(),
+        };
+        let by = Side { kind: Kind::Frees, function: self.named(), place: self.place(), queue: None };
+        let races = ORDER.before_release(start, end, &clock, by);
+        Some(Then::Releases { memory: start..end, races, clock })
+    }
+
+    fn memory(&self, address: u64) -> Option<Found> {
+        if self.function.layer() == Layer::Hip { Some(ALL_OF_HIP) } else { memory(address) }
+    }
+
+    // ---- Operations ----
+
+    fn queued(&self, stream: usize, accesses: Vec<Access>, publishes: bool, also: Also) -> Option<Then> {
+        self.queued_with(stream, Parts { accesses, ..Parts::default() }, publishes, also)
+    }
+
+    fn queued_with(&self, stream: usize, parts: Parts, publishes: bool, also: Also) -> Option<Then> {
+        let place = if parts.accesses.is_empty() { Place { site: 0, address: 0 } } else { self.place() };
+        self.queued_at(stream, parts, publishes, also, place)
+    }
+
+    fn queued_at(&self, stream: usize, parts: Parts, publishes: bool, also: Also, place: Place) -> Option<Then> {
+        let queue = self.queue(stream)?;
+        let Parts { accesses, with, work_of } = parts;
+        let operation = Operation {
+            queue,
+            with: if matches!(queue, Queue::Legacy { .. }) { &with } else { &[] },
+            accesses: &accesses,
+            work_of: &work_of,
+            publishes,
+            function: self.named(),
+            place,
+        };
+        let (stamp, races) = ORDER.submit(&operation);
+        let also = match also {
+            Also::Reaches(_) => Also::Reaches(ORDER.of_stream(queue)),
+            also => also,
+        };
+        Some(Then::Queued { stamp, accesses, races, also })
+    }
+
+    /// The contexts of both endpoints: on a legacy default stream a copy between devices is ordered with the default streams of both.
+    fn sides(&self, copy: &Memcpy<'_>) -> Vec<usize> {
+        if self.function.layer() == Layer::Hip {
+            return Vec::new();
+        }
+        let ends = ACCESS.ends(&RealDriver, copy).unwrap_or_default();
+        ends.into_iter().filter(|&context| context != 0).collect()
+    }
+
+    /// The contexts for which a copy between devices is work: those of both endpoints, unless it is direct by the program's own will.
+    fn work_of(&self, copy: &Memcpy<'_>) -> Vec<usize> {
+        let is_direct = || {
+            let traffic = ACCESS.traffic_now(&RealDriver, copy);
+            traffic.is_some_and(|traffic| !traffic.keeps_waits() && traffic.path == Path::Direct)
+        };
+        let sides = self.sides(copy);
+        if sides.len() < 2 || is_direct() { Vec::new() } else { sides }
+    }
+
+    /// The stream that a handle names; none while it is captured, since nothing is queued then, or if no context is current.
+    fn queue(&self, handle: usize) -> Option<Queue> {
+        let per_thread = self.function.per_thread();
+        if self.function.layer() == Layer::Hip {
+            let is_captured = captures::may_be_under_way();
+            let stream = streams::Stream::new(handle, per_thread, thread::id());
+            return (!is_captured).then_some(match stream {
+                streams::Stream::Created(handle) => Queue::Created { handle, context: 0, is_blocking: true },
+                streams::Stream::Legacy => Queue::Legacy { context: 0 },
+                streams::Stream::PerThread(thread) => Queue::PerThread { context: 0, thread },
+            });
+        }
+        if captures::may_be_under_way() && driver::capture_status(handle, per_thread) != Some(CaptureStatus::None) {
+            return None;
+        }
+        Some(match streams::Stream::new(handle, per_thread, thread::id()) {
+            streams::Stream::Created(handle) => {
+                if let Some(known) = ORDER.known_queue(handle) {
+                    return Some(known);
+                }
+                let context = RealDriver.stream_context(handle, per_thread).unwrap_or(0);
+                // If it is not known, it counts as ordered by the default stream: so nothing is said that is not so.
+                let is_blocking = OBJECTS.streams.there(handle).is_none_or(|known| !known.non_blocking);
+                Queue::Created { handle, context, is_blocking }
+            }
+            streams::Stream::Legacy => Queue::Legacy { context: current()? },
+            streams::Stream::PerThread(thread) => Queue::PerThread { context: current()?, thread },
+        })
+    }
+
+    /// The function that the program has called: a runtime's, if that makes the call, and p2pshim sees it.
+    fn named(&self) -> Function {
+        thread::current().enclosing_function(self.caller.stack()).unwrap_or(self.function)
+    }
+
+    /// The place of the call in the program.
+    fn place(&self) -> Place {
+        let address = self.caller.program_address() as usize;
+        let Some(trace) = trace::file() else { return Place { site: 0, address } };
+        let site = origin::of_untraced(self.caller, self.function, true)
+            .or_else(|| trace.known_site(address))
+            .unwrap_or_else(|| trace.new_site(address));
+        Place { site, address }
+    }
+}
+
+fn current() -> Option<usize> {
+    RealDriver.current_context()
+}
+
+/// The memory and contexts that an operation touches.
+#[derive(Default)]
+struct Parts {
+    accesses: Vec<Access>,
+    /// Contexts with default streams that it is ordered with, if it is on one.
+    with: Vec<usize>,
+    /// Contexts for which it is work.
+    work_of: Vec<usize>,
+}
