@@ -156,7 +156,7 @@ impl Argument for Dim3 {
     #[inline(always)]
     fn value(&self) -> Value {
         let [x, y, z] = self.0.map(u64::from);
-        Value::UInt(x * y * z)
+        Value::UInt(x.wrapping_mul(y).wrapping_mul(z))
     }
 }
 

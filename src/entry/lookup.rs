@@ -71,8 +71,7 @@ unsafe extern "C" fn route(handle: *mut c_void, name: *const c_char, caller: *co
         return Route::real();
     }
     // SAFETY: dlsym takes C strings.
-    let named = Function::named(unsafe { CStr::from_ptr(name) }.to_bytes());
-    let Some(function) = named.filter(|&function| order::is_wanted(function)) else { return Route::real() };
+    let Some(function) = Function::named(unsafe { CStr::from_ptr(name) }.to_bytes()) else { return Route::real() };
     // Another's dlsym, which may do anything: not under the hold of our own work.
     let wanted = Wanted { name: function.c_name(), version: None };
     let asked_for = if depends_on_place(handle) { None } else { wanted.asked_for(handle) };
@@ -159,6 +158,12 @@ fn hook(real: *mut c_void, named: impl FnOnce() -> Option<Function>) -> Option<*
 /// The position of the slot that leads to `real` from now on, or none for want of one; none at all where that cannot be seen.
 fn place(function: Function, real: *mut c_void) -> Option<Option<usize>> {
     let slots = entrance(function).slots;
+    // A function that only the checker of order needs stays the driver's own, unless the program's references to it are bound to our export.
+    if !order::is_wanted(function) {
+        let position = slot::linked(function, slots, real)?;
+        slot::hand_out(function, position);
+        return Some(Some(position));
+    }
     let held = slot::holding(slots, real);
     if !loader::is_function(real) || held.is_none() && !loader::pin(real) {
         return None;
@@ -196,11 +201,10 @@ pub(super) unsafe fn replace(symbol: *const c_char, pfn: *mut *mut c_void, versi
         return;
     }
     // Most names are none of ours, and cost no more than this.
-    if !Function::variants(base).any(order::is_wanted) {
+    if Function::variants(base).next().is_none() {
         return;
     }
-    let named = || told_apart(base, found, version, flags).filter(|&function| order::is_wanted(function));
-    if let Some(hook) = hook(found, named) {
+    if let Some(hook) = hook(found, || told_apart(base, found, version, flags)) {
         // SAFETY: as above.
         unsafe { *pfn = hook };
     }
@@ -237,8 +241,7 @@ pub(super) unsafe fn replace_hip(symbol: *const c_char, pfn: *mut *mut c_void) {
     if found.is_null() || loader::is_own(found) {
         return;
     }
-    let is_meant = |function: &Function| function.layer() == Layer::Hip && order::is_wanted(*function);
-    let Some(named) = Function::named(name).filter(is_meant) else { return };
+    let Some(named) = Function::named(name).filter(|function| function.layer() == Layer::Hip) else { return };
     if let Some(hook) = hook(found, || Some(hip_form(named, found))) {
         // SAFETY: as above.
         unsafe { *pfn = hook };

@@ -114,6 +114,15 @@ pub(crate) fn exported(function: Function, slots: &[Slot], real: *mut c_void) ->
     None
 }
 
+/// As [`exported`], but only where the definition behind ours is `real`: linked references to it are bound to us.
+pub(crate) fn linked(function: Function, slots: &[Slot], real: *mut c_void) -> Option<usize> {
+    let mut positions = (FIRST_VERSION..slots.len()).chain([UNVERSIONED]);
+    positions.find(|&position| {
+        let is_it = || wanted(function, position).is_some_and(|wanted| wanted.next_global() == Some(real));
+        slots.get(position).is_some_and(|slot| is_it() && loader::pin(real) && slot.claim(real))
+    })
+}
+
 /// Whether `real` is of the driver, which a process has once: it is the one by whatever scope a caller sees it. So each
 /// route to it leads through one trampoline, and a tool that patches the code of that sees the calls by all.
 fn is_of_the_driver(function: Function, real: *mut c_void) -> bool {

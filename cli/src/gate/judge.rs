@@ -1,7 +1,9 @@
 //! Whether runs keep to a condition; and if not, the worst offender, how much there is of it, and what to do.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 
+use p2pshim_host::config::Config;
 use p2pshim_trace::{Class, Path as Taken};
 
 use super::condition::{Condition, What};
@@ -38,7 +40,10 @@ fn by(condition: &Condition, run: &Report) -> Option<String> {
 
 /// Accesses that nothing orders. If order was not checked, nothing is known of them.
 fn unordered(run: &Report, levels: &[&str]) -> Option<String> {
-    let is_checked = |file: &File| file.variables.get("P2PSHIM_ORDER").is_some_and(|value| value == "on");
+    let is_checked = |file: &File| {
+        let variables = file.variables.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
+        Config::checks_order(variables)
+    };
     if run.files.iter().any(|file| !is_checked(file)) {
         return Some("order was not checked: run it with --order".to_owned());
     }

@@ -11,7 +11,7 @@ use crate::call::{origin, thread};
 use crate::model::{Memcpy, Path, Request};
 use crate::objects::{OBJECTS, captures, streams};
 use crate::os;
-use crate::policy::order::{Access, Clock, Kind, Operation, Place, Queue, Side, Span};
+use crate::policy::order::{Access, Clock, Kind, Operation, Place, Publishes, Queue, Side, Span};
 use crate::policy::{ACCESS, Driver, GRAPHS, ORDER};
 use crate::real::driver::{self, CaptureStatus, RealDriver};
 use crate::record::trace;
@@ -66,7 +66,21 @@ impl Call<'_> {
             }
             (Part::exports_event, &[_, Value::Address(event)]) => Then::SharesEvent(event),
             (Part::opens_event, &[Value::Address(out), _]) => Then::OpensEvent(out),
-            (Part::calls_host, &[Value::Stream(stream), ..]) => self.queued(stream, Vec::new(), true, Also::Nothing)?,
+            (Part::sets_memory, &[Value::Address(start), ref rest @ ..]) => self.set(start as u64, rest)?,
+            (Part::allocates_memory, &[Value::Address(out), .., Value::Stream(stream)]) => {
+                Then::Allocates { queue: Some(self.queue(stream)?), out }
+            }
+            (Part::allocates_at_once, &[Value::Address(out), ..]) => Then::Allocates { queue: None, out },
+            _ => return self.launch(part),
+        })
+    }
+
+    /// Kernels, graphs and functions of the host.
+    fn launch(&self, part: Part) -> Option<Then> {
+        Some(match (part, self.arguments) {
+            (Part::calls_host, &[Value::Stream(stream), ..]) => {
+                self.queued(stream, Vec::new(), Publishes::Before, Also::Nothing)?
+            }
             (Part::launches_graph, &[Value::Address(exec), Value::Stream(stream)]) => self.graph(exec, stream)?,
             (Part::launches, arguments) => {
                 let stream = arguments.iter().find_map(|value| match *value {
@@ -92,13 +106,14 @@ impl Call<'_> {
                 let stream = read::word_at(config + 32)?;
                 self.kernel(stream, (extra == 0).then_some((kernel, parameters)))?
             }
-            // On a stream of each device.
-            (Part::launches_on_devices, _) => return None,
-            (Part::sets_memory, &[Value::Address(start), ref rest @ ..]) => self.set(start as u64, rest)?,
-            (Part::allocates_memory, &[Value::Address(out), .., Value::Stream(stream)]) => {
-                Then::Allocates { queue: Some(self.queue(stream)?), out }
+            // On a stream of each device, which are not looked for.
+            (Part::launches_on_devices, _) => {
+                ORDER.publish_all();
+                return None;
             }
-            (Part::allocates_at_once, &[Value::Address(out), ..]) => Then::Allocates { queue: None, out },
+            (Part::allocates_memory | Part::allocates_at_once, _) if self.function.layer() == Layer::Hip => {
+                return None;
+            }
             _ => return self.signal(part),
         })
     }
@@ -113,21 +128,24 @@ impl Call<'_> {
                 Then::WaitsForSignal { queue: self.queue(stream)?, address: None }
             }
             (Part::writes_value, &[Value::Stream(stream), Value::Address(address), ..]) => {
-                self.queued(stream, Vec::new(), true, Also::Signals(Some(address as u64)))?
+                self.queued(stream, Vec::new(), Publishes::Before, Also::Signals(Some(address as u64)))?
             }
             // Waits among them count as for anything: what comes behind may come behind all that was told of.
             (Part::makes_memory_operations, &[Value::Stream(stream), ..]) => {
                 ORDER.wait_for_signal(self.queue(stream)?, Some(0));
-                self.queued(stream, Vec::new(), true, Also::Signals(None))?
+                self.queued(stream, Vec::new(), Publishes::Before, Also::Signals(None))?
             }
             (Part::signals, &[.., Value::Stream(stream)]) => {
-                self.queued(stream, Vec::new(), true, Also::Signals(None))?
+                self.queued(stream, Vec::new(), Publishes::Before, Also::Signals(None))?
             }
             _ => return None,
         })
     }
 
     fn state(&self, state: State) -> Option<Then> {
+        if ends_kernels(state) || self.function == Function::cuLibraryUnload {
+            os::lock(&SIZES).clear();
+        }
         let is_hip = self.function.layer() == Layer::Hip;
         Some(match (state, self.arguments) {
             (State::waits_for_stream, &[Value::Stream(stream)]) => Then::Reaches(ORDER.of_stream(self.queue(stream)?)),
@@ -140,21 +158,29 @@ impl Call<'_> {
             {
                 Then::Reaches(ORDER.of_context(Some(context)))
             }
-            (State::unloads_module, _) => {
-                os::lock(&SIZES).clear();
-                Then::Reaches(ORDER.of_context(Some(current()?)))
+            (State::destroys_graph, &[Value::Address(exec)]) => {
+                ORDER.forget_graph(exec);
+                return None;
             }
+            // A capture of HIP: meanwhile nothing is seen, and all before and after it counts as ordered.
+            (State::begins_capture | State::ends_capture, _) if is_hip => Then::Reaches(ORDER.of_context(None)),
+            (State::sets_limit, _) => Then::Reaches(ORDER.of_context(Some(current()?))),
+            (State::unloads_module, _) => Then::Reaches(ORDER.of_context(Some(current()?))),
             (State::waits_for_context | State::loads_module | State::destroys_array | State::creates_context, _) => {
                 Then::Reaches(ORDER.of_context(Some(current()?)))
             }
             (State::records_event_of_context, &[Value::Address(context), Value::Address(event)]) => {
                 Then::RecordsContext { event, context: Some(context) }
             }
+            // Of HIP's memory it is not known where it ends.
+            (State::frees_memory, &[_, Value::Stream(stream)]) if is_hip => {
+                self.queued(stream, Vec::new(), Publishes::Nothing, Also::Nothing)?
+            }
             (State::frees_memory, &[start, Value::Stream(stream)]) => {
                 let memory = self.memory(address(start)?)?;
                 let span = Span { start: memory.range.start, end: memory.range.end, rows: None };
                 let access = Access { memory: memory.range, span, kind: Kind::Frees, device: memory.device };
-                self.queued(stream, vec![access], false, Also::Nothing)?
+                self.queued(stream, vec![access], Publishes::Nothing, Also::Nothing)?
             }
             // A copy by a handle waits for what its process has queued, as a free does.
             (State::frees_memory, &[start, ..]) => self.release(address(start)?, None, !is_hip)?,
@@ -219,7 +245,9 @@ impl Call<'_> {
         // A copy with the host returns when it is done, if it is synchronous, or if the memory is pageable and written.
         let waits = copy.stream.is_none() && (of_host || to_host) || to_host && is_pageable;
         let parts = Parts { accesses, with: self.sides(copy), work_of: self.work_of(copy) };
-        self.queued_with(stream, parts, to_host, if waits { Also::Reaches(Clock::new()) } else { Also::Nothing })
+        // A few bytes may be a flag that says that all before is done.
+        let publishes = if to_host || copy.bytes <= FLAG { Publishes::Before } else { Publishes::Nothing };
+        self.queued_with(stream, parts, publishes, if waits { Also::Reaches(Clock::new()) } else { Also::Nothing })
     }
 
     /// The ends of a copy of HIP that are memory of a device, as the function and its arguments say. HIP is not asked: that could leave an error pending.
@@ -261,6 +289,8 @@ impl Call<'_> {
 
     /// Several copies without a shape, which are one operation. Any of them may be with the host.
     fn copies(&self, stream: usize, copies: Vec<Memcpy<'_>>, read_later: bool, also: Also) -> Option<Then> {
+        // In a graph something may come behind the copies that tells of them.
+        let publishes = if let Also::Launches(_) = also { Publishes::Itself } else { Publishes::Before };
         let (mut accesses, mut work_of) = (Vec::new(), Vec::new());
         for copy in &copies {
             // Sources that are read during the call are read when it returns.
@@ -270,7 +300,7 @@ impl Call<'_> {
             accesses.extend(known.map(|(end, kind, found)| found.access(Span::bytes(end, copy.bytes), kind)));
             work_of.extend(self.work_of(copy));
         }
-        self.queued_with(stream, Parts { accesses, with: Vec::new(), work_of }, true, also)
+        self.queued_with(stream, Parts { accesses, with: Vec::new(), work_of }, publishes, also)
     }
 
     fn launch_of_graph(&self) -> Option<Then> {
@@ -304,7 +334,7 @@ impl Call<'_> {
         let kernel = parameters.map_or(0, |(kernel, _)| kernel);
         let site = trace::file().and_then(|trace| trace.known_site(self.caller.program_address() as usize));
         let place = Place { site: site.unwrap_or(0), address: kernel };
-        self.queued_at(stream, Parts { accesses, ..Parts::default() }, true, Also::Nothing, place)
+        self.queued_at(stream, Parts { accesses, ..Parts::default() }, Publishes::Before, Also::Nothing, place)
     }
 
     /// Memory is set, in one dimension or in two.
@@ -324,12 +354,17 @@ impl Call<'_> {
             }
             _ => return None,
         };
-        let stream = match *stream {
-            [.., Value::Stream(stream)] => stream,
-            _ => 0,
+        let (stream, is_async) = match *stream {
+            [.., Value::Stream(stream)] => (stream, true),
+            _ => (0, false),
         };
-        let access = self.memory(start)?.access(span, Kind::Writes);
-        self.queued(stream, vec![access], false, Also::Nothing)
+        let found = self.memory(start)?;
+        // To set memory of the host is synchronous.
+        let also = if found.is_host && !is_async { Also::Reaches(Clock::new()) } else { Also::Nothing };
+        let is_flag = span.end.saturating_sub(span.start) <= FLAG;
+        let publishes = if is_flag { Publishes::Before } else { Publishes::Nothing };
+        let parts = Parts { accesses: vec![found.access(span, Kind::Writes)], ..Parts::default() };
+        self.queued_with(stream, parts, publishes, also)
     }
 
     /// Memory is freed or unmapped; `waits` says whether the call waits for the work of its context.
@@ -352,7 +387,9 @@ impl Call<'_> {
         };
         let by = Side { kind: Kind::Frees, function: self.named(), place: self.place(), queue: None };
         let races = ORDER.before_release(start, end, &clock, by);
-        Some(Then::Releases { memory: start..end, races, clock })
+        // HIP's accesses are in one place: they stay, and the host has waited for them.
+        let memory = if self.function.layer() == Layer::Hip { 0..0 } else { start..end };
+        Some(Then::Releases { memory, races, clock })
     }
 
     fn memory(&self, address: u64) -> Option<Found> {
@@ -361,16 +398,16 @@ impl Call<'_> {
 
     // ---- Operations ----
 
-    fn queued(&self, stream: usize, accesses: Vec<Access>, publishes: bool, also: Also) -> Option<Then> {
+    fn queued(&self, stream: usize, accesses: Vec<Access>, publishes: Publishes, also: Also) -> Option<Then> {
         self.queued_with(stream, Parts { accesses, ..Parts::default() }, publishes, also)
     }
 
-    fn queued_with(&self, stream: usize, parts: Parts, publishes: bool, also: Also) -> Option<Then> {
+    fn queued_with(&self, stream: usize, parts: Parts, publishes: Publishes, also: Also) -> Option<Then> {
         let place = if parts.accesses.is_empty() { Place { site: 0, address: 0 } } else { self.place() };
         self.queued_at(stream, parts, publishes, also, place)
     }
 
-    fn queued_at(&self, stream: usize, parts: Parts, publishes: bool, also: Also, place: Place) -> Option<Then> {
+    fn queued_at(&self, stream: usize, parts: Parts, publishes: Publishes, also: Also, place: Place) -> Option<Then> {
         let queue = self.queue(stream)?;
         let Parts { accesses, with, work_of } = parts;
         let operation = Operation {
@@ -455,9 +492,18 @@ impl Call<'_> {
     }
 }
 
+/// Whether handles of kernels may come again after such a call.
+fn ends_kernels(state: State) -> bool {
+    use State::{destroys_context, releases_primary_context, resets_primary_context, unloads_module};
+    matches!(state, unloads_module | destroys_context | releases_primary_context | resets_primary_context)
+}
+
 fn current() -> Option<usize> {
     RealDriver.current_context()
 }
+
+/// So many bytes may be a flag.
+const FLAG: u64 = 64;
 
 /// The memory and contexts that an operation touches.
 #[derive(Default)]

@@ -44,7 +44,7 @@ pub(super) fn memory(address: u64) -> Option<Found> {
     };
     let (place, range) = known().or_else(asked)?;
     let device = match place.kind {
-        MemoryKind::Unknown => return None,
+        MemoryKind::Unknown | MemoryKind::Foreign => return None,
         MemoryKind::Host => None,
         _ => Some(place.device),
     };

@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::os;
 pub(crate) use clock::{Clock, Stamp};
-pub(crate) use operation::{Access, Kind, Level, Operation, Place, Queue, Race, Side};
+pub(crate) use operation::{Access, Kind, Level, Operation, Place, Publishes, Queue, Race, Side};
 pub(crate) use span::Span;
 use state::State;
 
@@ -147,9 +147,14 @@ impl Order {
     pub(crate) fn wait_in_context(&self, context: Option<usize>, event: usize) {
         self.with(|state| {
             let clock = state.event(event);
+            match context {
+                Some(context) => state.contexts.entry(context).or_default().waits.join(&clock),
+                None => state.waits.join(&clock),
+            }
             let queues: Vec<_> = state
                 .slots
                 .iter()
+                .filter(|slot| !slot.is_destroyed)
                 .map(|slot| slot.queue)
                 .filter(|of| context.is_none_or(|context| of.context() == context))
                 .collect();
@@ -227,8 +232,25 @@ impl Order {
         self.with(|state| state.release(start, end, clock, by))
     }
 
+    /// The executable graph is gone.
+    pub(crate) fn forget_graph(&self, exec: usize) {
+        self.with(|state| _ = state.graphs.remove(&exec));
+    }
+
+    /// All work so far may be told of by memory.
+    pub(crate) fn publish_all(&self) {
+        self.with(|state| {
+            let clock = state.work_of(None);
+            state.published.join(&clock);
+        });
+    }
+
     /// Memory is gone.
     pub(crate) fn forget_memory(&self, start: u64, end: u64) {
+        if end == 0 {
+            return;
+        }
+        self.with(|state| state.values.retain(|at, _| !(start..end).contains(at)));
         self.with(|state| state.memory.retain(|&at, memory| memory.end <= start || at >= end.max(start + 1)));
     }
 

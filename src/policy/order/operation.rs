@@ -66,6 +66,16 @@ pub(crate) struct Access {
     pub(crate) device: Option<u8>,
 }
 
+/// The work that may be told of by memory, which is not seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Publishes {
+    Nothing,
+    /// The work before it.
+    Before,
+    /// Its own accesses, too: something in it may come behind them.
+    Itself,
+}
+
 /// An operation that is about to be queued.
 pub(crate) struct Operation<'a> {
     pub(crate) queue: Queue,
@@ -74,8 +84,7 @@ pub(crate) struct Operation<'a> {
     pub(crate) accesses: &'a [Access],
     /// Contexts for which it is work: calls that wait for one of them wait for the operation.
     pub(crate) work_of: &'a [usize],
-    /// Whether its end may be told by memory: that is not seen.
-    pub(crate) publishes: bool,
+    pub(crate) publishes: Publishes,
     pub(crate) function: Function,
     pub(crate) place: Place,
 }

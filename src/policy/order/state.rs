@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
 use super::clock::{Clock, Stamp};
-use super::operation::{Access, Kind, Level, Operation, Place, Queue, Race, Side};
+use super::operation::{Access, Kind, Level, Operation, Place, Publishes, Queue, Race, Side};
 use super::span::{Overlap, Span};
 
 /// Accesses that are kept of one allocation. Beyond, the oldest go.
@@ -36,7 +36,7 @@ pub(super) struct Slot {
     pub(super) count: u32,
     /// How often the host's clock had changed when it was last taken over.
     host: u64,
-    is_destroyed: bool,
+    pub(super) is_destroyed: bool,
 }
 
 /// A context.
@@ -47,6 +47,8 @@ pub(super) struct Context {
     blocking: Vec<u32>,
     /// The work that destroyed streams had left, for which the default stream waits still.
     left: Clock,
+    /// Work that each of its streams comes after, also one that is not known yet.
+    pub(super) waits: Clock,
     /// Work of other contexts' streams that calls which wait for this one wait for.
     work: Clock,
 }
@@ -58,6 +60,8 @@ pub(super) struct State {
     pub(super) by_handle: HashMap<usize, Queue>,
     pub(super) contexts: HashMap<usize, Context>,
     pub(super) events: HashMap<usize, Clock>,
+    /// Work that all streams come after, also those that are not known yet.
+    pub(super) waits: Clock,
     host: Clock,
     host_changes: u64,
     /// The work that something unseen may have told of.
@@ -93,11 +97,21 @@ impl State {
             self.forget_queue(before);
         }
         let host = &self.host;
-        let is_over = |(number, slot): &(usize, &Slot)| slot.is_destroyed && host.has((*number as u32, slot.count));
-        let over = self.slots.iter().enumerate().find(is_over).map(|(number, slot)| (number, slot.count));
+        // Threads end unseen: the default stream of one gets a new slot if it is used again.
+        let may_be_gone = |slot: &Slot| slot.is_destroyed || matches!(slot.queue, Queue::PerThread { .. });
+        let is_over = |(number, slot): &(usize, &Slot)| may_be_gone(slot) && host.has((*number as u32, slot.count));
+        let over = self.slots.iter().enumerate().find(is_over).map(|(number, slot)| (number, slot.queue, slot.count));
+        if let Some((_, queue, _)) = over {
+            self.forget_queue(queue);
+        }
+        let over = over.map(|(number, _, count)| (number, count));
         let number = over.map_or(self.slots.len(), |(number, _)| number);
         let count = over.map_or(0, |(_, count)| count);
-        let slot = Slot { queue, clock: Clock::new(), count, host: u64::MAX, is_destroyed: false };
+        let mut clock = self.waits.clone();
+        if let Some(context) = self.contexts.get(&queue.context()) {
+            clock.join(&context.waits);
+        }
+        let slot = Slot { queue, clock, count, host: u64::MAX, is_destroyed: false };
         match self.slots.get_mut(number) {
             Some(old) => *old = slot,
             None => self.slots.push(slot),
@@ -174,7 +188,7 @@ impl State {
         }
         let mut races = Vec::new();
         let clock = self.slot(number).map(|slot| slot.clock.clone()).unwrap_or_default();
-        if operation.publishes {
+        if operation.publishes != Publishes::Nothing {
             self.published.join(&clock);
         }
         for access in operation.accesses {
@@ -182,6 +196,9 @@ impl State {
         }
         let stamp = self.next(number);
         let clock = self.slot(number).map(|slot| slot.clock.clone()).unwrap_or_default();
+        if operation.publishes == Publishes::Itself {
+            self.published.join(&clock);
+        }
         for access in operation.accesses {
             self.keep(access, stamp, &clock, operation);
         }
@@ -272,7 +289,12 @@ impl State {
                 clock.join(&self.shared);
                 clock
             }
-            Some(clock) => clock.clone(),
+            // A graph may have recorded it since.
+            Some(clock) => {
+                let mut clock = clock.clone();
+                clock.join(&self.launched);
+                clock
+            }
             None if self.shared_events.contains(&event) => self.shared.clone(),
             // Recorded by a graph, if at all.
             None => self.launched.clone(),

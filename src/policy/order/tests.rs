@@ -42,7 +42,7 @@ impl Program {
         Self { order: Order::new(), calls: 0 }
     }
 
-    fn made(&mut self, queue: Queue, accesses: &[Access], publishes: bool, with: &[usize]) -> (Stamp, Vec<Race>) {
+    fn made(&mut self, queue: Queue, accesses: &[Access], publishes: Publishes, with: &[usize]) -> (Stamp, Vec<Race>) {
         self.calls += 1;
         self.order.submit(&Operation {
             queue,
@@ -57,12 +57,12 @@ impl Program {
 
     /// Which earlier calls an operation is not ordered behind, and how sure that is.
     fn queue(&mut self, queue: Queue, accesses: &[Access]) -> Vec<(Level, usize)> {
-        let (_, races) = self.made(queue, accesses, false, &[]);
+        let (_, races) = self.made(queue, accesses, Publishes::Nothing, &[]);
         races.iter().map(|race| (race.level, race.first.place.address)).collect()
     }
 
     fn kernel(&mut self, queue: Queue, accesses: &[Access]) -> Vec<(Level, usize)> {
-        let (_, races) = self.made(queue, accesses, true, &[]);
+        let (_, races) = self.made(queue, accesses, Publishes::Before, &[]);
         races.iter().map(|race| (race.level, race.first.place.address)).collect()
     }
 
@@ -143,7 +143,7 @@ fn legacy_default_stream_orders_blocking_streams_of_its_context_only() {
     program.queue(blocking(8), &[writes()]);
     assert_eq!(program.queue(Queue::Legacy { context: GPU_1 }, &[reads()]), [(Level::Race, 1)]);
     // A copy between both is ordered by both default streams.
-    let (_, races) = program.made(legacy, &[reads()], false, &[GPU_0, GPU_1]);
+    let (_, races) = program.made(legacy, &[reads()], Publishes::Nothing, &[GPU_0, GPU_1]);
     assert_eq!(races, []);
     assert_eq!(program.queue(Queue::Legacy { context: GPU_1 }, &[writes()]), []);
     // A thread's own default stream is a blocking one.
@@ -191,7 +191,7 @@ fn frees_wait_for_their_context_and_those_in_a_stream_for_that() {
     assert_eq!(program.free(OTHER, None), []);
     // A copy that is work of another context.
     let mut program = Program::new();
-    program.made(stream(8), &[writes()], false, &[GPU_1]);
+    program.made(stream(8), &[writes()], Publishes::Nothing, &[GPU_1]);
     assert_eq!(program.free(BUFFER, Some(GPU_1)), []);
     // In the order of a stream.
     let mut program = Program::new();
@@ -207,7 +207,7 @@ fn frees_wait_for_their_context_and_those_in_a_stream_for_that() {
 #[test]
 fn signals_values_and_other_processes_order_what_waits_for_them() {
     let mut program = Program::new();
-    let (stamp, _) = program.made(stream(8), &[writes()], false, &[]);
+    let (stamp, _) = program.made(stream(8), &[writes()], Publishes::Nothing, &[]);
     program.order.signal(stamp, Some(0x500));
     program.order.wait_for_signal(stream(16), Some(0x600));
     assert_eq!(program.queue(stream(16), &[reads()]), [(Level::Race, 1)]);
@@ -226,14 +226,14 @@ fn signals_values_and_other_processes_order_what_waits_for_them() {
 #[test]
 fn launches_of_a_graph_come_one_after_another_and_may_record_events() {
     let mut program = Program::new();
-    let (stamp, _) = program.made(stream(8), &[writes()], true, &[]);
+    let (stamp, _) = program.made(stream(8), &[writes()], Publishes::Before, &[]);
     program.order.on_launch(77, stamp);
     program.order.before_launch(77, stream(16));
     assert_eq!(program.queue(stream(16), &[writes()]), []);
     program.order.wait(stream(24), 5);
     assert_eq!(program.queue(stream(24), &[writes()]).len(), 1, "what came after the launch");
     let mut program = Program::new();
-    let (stamp, _) = program.made(stream(8), &[writes()], true, &[]);
+    let (stamp, _) = program.made(stream(8), &[writes()], Publishes::Before, &[]);
     program.order.on_launch(77, stamp);
     program.order.wait(stream(24), 5);
     assert_eq!(program.queue(stream(24), &[writes()]), []);
@@ -259,7 +259,7 @@ fn streams_that_come_and_go_take_the_slots_of_those_that_are_over() {
 #[test]
 fn call_that_fails_leaves_nothing() {
     let mut program = Program::new();
-    let (stamp, _) = program.made(stream(8), &[writes()], false, &[]);
+    let (stamp, _) = program.made(stream(8), &[writes()], Publishes::Nothing, &[]);
     program.order.withdraw(stamp, &[writes()]);
     assert_eq!(program.queue(stream(16), &[writes()]), []);
 }
