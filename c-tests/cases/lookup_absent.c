@@ -23,7 +23,7 @@ static void look_up(const char *where, void *handle, const char *name)
 int main(void)
 {
     static const char *names[] = {"cudaMemcpyPeer", "cuMemcpyPeer", "cuGetProcAddress", "cuGetProcAddress_v2",
-                                  "cudaDeviceCanAccessPeer", "cudaMemcpyPear"};
+                                  "cudaDeviceCanAccessPeer", "cudaMemcpyPear", "cuLaunchKernel", "hipMalloc"};
     void *math = dlopen("libm.so.6", RTLD_NOW | RTLD_LOCAL), *self = dlopen(NULL, RTLD_NOW);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         look_up("RTLD_DEFAULT", RTLD_DEFAULT, names[i]);
