@@ -36,7 +36,9 @@ pub(crate) fn is_on() -> bool {
 #[inline(never)]
 fn find_out() -> bool {
     if IS_ON.load(Relaxed) == UNKNOWN {
-        let is_on = mode::while_busy(|| Config::checks_order(os::environment(config::PREFIX)));
+        let read = || Config::checks_order(os::environment(config::PREFIX));
+        // A look-up asks within our own work.
+        let is_on = if thread::current().is_busy() { read() } else { mode::while_busy(read) };
         IS_ON.store(if is_on { ON } else { OFF }, Relaxed);
     }
     IS_ON.load(Relaxed) == ON
