@@ -58,7 +58,7 @@ fn probes_are_answered_as_by_an_h200() {
     assert_eq!(differ.into_inner().unwrap(), []);
 }
 
-/// What the runtime's headers make of `kernel<<<…>>>`: a declared kernel does what was declared, any other has no image.
+/// A program that nvcc would build launches kernels as `kernel<<<…>>>` does: a declared kernel does its declared work, any other one has no image.
 #[test]
 fn program_that_nvcc_built_runs_declared_kernels() {
     let expected = "cudaGetLastError() = cudaSuccess\nstored: 1\ncudaGetLastError() = cudaErrorInvalidValue\n\

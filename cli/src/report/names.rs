@@ -102,7 +102,7 @@ pub(super) struct Failed {
 pub(super) struct Unordered {
     pub(super) time: u64,
     pub(super) level: String,
-    /// Of each the site, and its function, verb and stream; the first that was queued before the other.
+    /// The site, function, verb and stream of each access. The program queued the first one earlier.
     pub(super) sides: [(u16, [String; 3]); 2],
     pub(super) bytes: u64,
     pub(super) device: Option<u8>,

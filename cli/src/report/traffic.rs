@@ -186,7 +186,7 @@ fn direct_only(report: &Report, direct: u64, staged: &[Staged], more: Option<Str
     say(report, level, word, text)
 }
 
-/// That the check before the start was of copies, where the program enables access itself: its kernels may use that, as copies do not.
+/// A sentence if the check before the start tested copies only, and the program enables access itself: its kernels may use that access.
 fn of_kernels(report: &Report) -> &'static str {
     let is_quick = is_checked(report) && !report.runs.iter().any(|run| run.is_checked_in_full);
     if is_quick && enables_itself(report) { " The check did not test loads and stores of kernels." } else { "" }

@@ -78,7 +78,7 @@ fn free_global(machine: &Machine, module: u64) -> Result<()> {
 }
 
 api! {
-    /// Of PTX text the names of the entry points are read; what was compiled has those that were declared.
+    /// A module of PTX text has the entry points that the text names. A compiled module has those that `P2PSIM_KERNELS` declares.
     fn cuModuleLoadData(module: Out<u64>, image: In<c_char>) {
         let machine = machine()?;
         let module = module.required()?;

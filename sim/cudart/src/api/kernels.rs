@@ -257,7 +257,7 @@ api! {
         Ok(())
     }
 
-    /// Of a small kernel.
+    /// Returns the attributes of a small kernel.
     fn cudaFuncGetAttributes [driver] (attributes: Out<u64>, function: u64) {
         /// Threads of a block, registers, versions of PTX and code, how it caches, shared memory, and how much of the cache that is.
         const NUMBERS: [i32; 7] = [1024, 16, 90, 90, 0, 48 << 10, -1];
