@@ -235,6 +235,10 @@ numbered! {
     }
 }
 
+/// The message of a process whose order was not checked in full.
+pub const ORDER_LOST: &str =
+    "order: there were more accesses of an allocation, or more races, than are kept; not all were compared and named";
+
 numbered! {
     /// The kind of a note. A note's text is strings, separated by zeros.
     NoteKind: u16 {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 
 use p2pshim_host::config::Config;
-use p2pshim_trace::{Class, Path as Taken};
+use p2pshim_trace::{Class, ORDER_LOST, Path as Taken};
 
 use super::condition::{Condition, What};
 use crate::report::model::{Error, File, Finding, Pair, Path, Report, Sampled};
@@ -47,8 +47,14 @@ fn unordered(run: &Report, levels: &[&str]) -> Option<String> {
     if run.files.iter().any(|file| !is_checked(file)) {
         return Some("order was not checked: run it with --order".to_owned());
     }
+    if run.filter.is_some() {
+        return Some("races are of no pair, rank or time: leave the filter out".to_owned());
+    }
     let all: Vec<_> = run.races.iter().filter(|race| levels.contains(&race.level.as_str())).collect();
-    let first = all.first()?;
+    let is_partial = |file: &File| file.problems.iter().any(|problem| problem == ORDER_LOST);
+    let Some(first) = all.first() else {
+        return run.files.iter().any(is_partial).then(|| format!("not all is known: {ORDER_LOST}"));
+    };
     let others = match all.len() {
         1 => String::new(),
         more => format!(", and {}", counted(more as u64 - 1, "other pair of places")),

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
-use p2pshim_trace::NoteKind;
+use p2pshim_trace::{NoteKind, ORDER_LOST};
 
 use crate::api::abi::Code;
 use crate::call::arrival::Caller;
@@ -120,11 +120,9 @@ pub(super) fn finish(then: Then, caller: Caller, ret: Code) {
 fn say_lost() {
     static IS_SAID: AtomicBool = AtomicBool::new(false);
     if ORDER.has_lost() && !IS_SAID.swap(true, Relaxed) {
-        trace::note(NoteKind::Message, 0, &[LOST]);
+        trace::note(NoteKind::Message, 0, &[ORDER_LOST]);
     }
 }
-
-const LOST: &str = "order: an allocation had more accesses in different parts than are kept; later ones were not compared with the oldest";
 
 fn say(race: &Race, caller: Caller) {
     if !ORDER.is_new(race) {

@@ -77,11 +77,15 @@ impl Order {
     pub(crate) fn is_new(&self, race: &Race) -> bool {
         self.with(|state| {
             let is_room = state.told.len() < MOST_TOLD;
+            if !is_room {
+                state.has_lost = true;
+                self.has_lost.store(true, Relaxed);
+            }
             is_room && state.told.insert((race.level, race.first.place, race.second.place))
         })
     }
 
-    /// Whether accesses were forgotten, so that what came later was not compared with them.
+    /// Whether accesses were forgotten, so that later ones were not compared with them, or races were not named.
     pub(crate) fn has_lost(&self) -> bool {
         self.has_lost.load(Relaxed)
     }
@@ -192,15 +196,14 @@ impl Order {
         });
     }
 
-    /// A stream waits for a value, or for a semaphore of others. Of a value that no stream was seen to write, anything unseen may be the cause.
+    /// A stream waits for a value, or for a semaphore of others. Streams write values, and anything unseen may.
     pub(crate) fn wait_for_signal(&self, queue: Queue, address: Option<u64>) {
         self.with(|state| {
             let mut clock = state.shared.clone();
+            // Others may have written the value since.
             if let Some(address) = address {
-                match state.values.get(&address) {
-                    Some(value) => clock.join(value),
-                    None => clock.join(&state.published),
-                }
+                clock.join(&state.published);
+                state.values.get(&address).into_iter().for_each(|value| clock.join(value));
             }
             state.order_behind(queue, &clock);
         });
