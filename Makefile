@@ -112,7 +112,9 @@ lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) clippy --test dist -- -D warnings
-	RUSTDOCFLAGS=-Dwarnings $(CARGO) doc --quiet --no-deps --workspace --document-private-items
+	# The library and the command have one name, and their documents one folder: not at the same time.
+	RUSTDOCFLAGS=-Dwarnings $(CARGO) doc --quiet --no-deps --workspace --exclude p2pshim-cli --document-private-items
+	RUSTDOCFLAGS=-Dwarnings $(CARGO) doc --quiet --no-deps -p p2pshim-cli --document-private-items
 	tests/structure_test.py
 	tests/structure.py
 
