@@ -3,7 +3,7 @@
 use super::memory::{ALL_OF_HIP, Found, SIZES, address, memory, spans, with_sizes};
 use super::then::{Also, Then};
 use crate::api::abi::Value;
-use crate::api::{Copies, Effect, Function, Half, Layer, Order as Part, State};
+use crate::api::{Copies, Effect, Function, Layer, Order as Part, State};
 use crate::call::arrival::Caller;
 use crate::call::read::{self, BatchArrays};
 use crate::call::room::Room;
@@ -26,8 +26,8 @@ impl Call<'_> {
     pub(super) fn then(&self) -> Option<Then> {
         match self.function.effect() {
             Effect::Copy(_) => self.copy(),
-            Effect::Host(half) => self.host_copy(half),
-            Effect::Copies(Copies::graph) => self.launch_of_graph(),
+            Effect::Host(_) => self.host_copy(),
+            Effect::Copies(Copies::graph) => self.launch(Part::launches_graph),
             Effect::Copies(kind) => self.batch(kind),
             Effect::State(state) => self.state(state),
             Effect::Order(part) => self.part(part),
@@ -79,7 +79,7 @@ impl Call<'_> {
     fn launch(&self, part: Part) -> Option<Then> {
         Some(match (part, self.arguments) {
             (Part::calls_host, &[Value::Stream(stream), ..]) => {
-                self.queued(stream, Vec::new(), Publishes::Before, Also::Nothing)?
+                self.queued(self.queue(stream)?, Vec::new(), Publishes::Before, Also::Nothing)
             }
             (Part::launches_graph, &[Value::Address(exec), Value::Stream(stream)]) => self.graph(exec, stream)?,
             (Part::launches, arguments) => {
@@ -128,15 +128,15 @@ impl Call<'_> {
                 Then::WaitsForSignal { queue: self.queue(stream)?, address: None }
             }
             (Part::writes_value, &[Value::Stream(stream), Value::Address(address), ..]) => {
-                self.queued(stream, Vec::new(), Publishes::Before, Also::Signals(Some(address as u64)))?
+                self.queued(self.queue(stream)?, Vec::new(), Publishes::Before, Also::Signals(Some(address as u64)))
             }
             // Waits among them count as for anything: what comes behind may come behind all that was told of.
             (Part::makes_memory_operations, &[Value::Stream(stream), ..]) => {
                 ORDER.wait_for_signal(self.queue(stream)?, Some(0));
-                self.queued(stream, Vec::new(), Publishes::Before, Also::Signals(None))?
+                self.queued(self.queue(stream)?, Vec::new(), Publishes::Before, Also::Signals(None))
             }
             (Part::signals, &[.., Value::Stream(stream)]) => {
-                self.queued(stream, Vec::new(), Publishes::Before, Also::Signals(None))?
+                self.queued(self.queue(stream)?, Vec::new(), Publishes::Before, Also::Signals(None))
             }
             _ => return None,
         })
@@ -174,13 +174,13 @@ impl Call<'_> {
             }
             // Of HIP's memory it is not known where it ends.
             (State::frees_memory, &[_, Value::Stream(stream)]) if is_hip => {
-                self.queued(stream, Vec::new(), Publishes::Nothing, Also::Nothing)?
+                self.queued(self.queue(stream)?, Vec::new(), Publishes::Nothing, Also::Nothing)
             }
             (State::frees_memory, &[start, Value::Stream(stream)]) => {
                 let memory = self.memory(address(start)?)?;
                 let span = Span { start: memory.range.start, end: memory.range.end, rows: None };
                 let access = Access { memory: memory.range, span, kind: Kind::Frees, device: memory.device };
-                self.queued(stream, vec![access], Publishes::Nothing, Also::Nothing)?
+                self.queued(self.queue(stream)?, vec![access], Publishes::Nothing, Also::Nothing)
             }
             // A copy by a handle waits for what its process has queued, as a free does.
             (State::frees_memory, &[start, ..]) => self.release(address(start)?, None, !is_hip)?,
@@ -220,14 +220,14 @@ impl Call<'_> {
         match request.copy() {
             Some(copy) => self.copy_of(copy),
             // It says that the host takes part.
-            None => self.host_copy(Half::download),
+            None => self.host_copy(),
         }
     }
 
     fn copy_of(&self, copy: &Memcpy<'_>) -> Option<Then> {
         let stream = copy.stream.unwrap_or(0);
         // Nothing is asked about a copy that becomes part of a graph.
-        self.queue(stream)?;
+        let queue = self.queue(stream)?;
         let ends = match self.function.layer() {
             Layer::Hip => self.ends_of_hip(),
             _ => [copy.src, copy.dst].map(memory),
@@ -244,10 +244,11 @@ impl Call<'_> {
             .collect();
         // A copy with the host returns when it is done, if it is synchronous, or if the memory is pageable and written.
         let waits = copy.stream.is_none() && (of_host || to_host) || to_host && is_pageable;
-        let parts = Parts { accesses, with: self.sides(copy), work_of: self.work_of(copy) };
+        let sides = self.sides(copy);
+        let parts = Parts { accesses, work_of: self.work_of(copy, &sides), with: sides };
         // A few bytes may be a flag that says that all before is done.
         let publishes = if to_host || copy.bytes <= FLAG { Publishes::Before } else { Publishes::Nothing };
-        self.queued_with(stream, parts, publishes, if waits { Also::Reaches(Clock::new()) } else { Also::Nothing })
+        Some(self.queued_with(queue, parts, publishes, if waits { Also::Reaches } else { Also::Nothing }))
     }
 
     /// The ends of a copy of HIP that are memory of a device, as the function and its arguments say. HIP is not asked: that could leave an error pending.
@@ -267,7 +268,7 @@ impl Call<'_> {
     }
 
     /// A copy between the host and a device in one dimension.
-    fn host_copy(&self, _: Half) -> Option<Then> {
+    fn host_copy(&self) -> Option<Then> {
         let [Value::Address(dst), Value::Address(src), Value::UInt(bytes), ref rest @ ..] = *self.arguments else {
             return None;
         };
@@ -280,15 +281,15 @@ impl Call<'_> {
 
     fn batch(&self, kind: Copies) -> Option<Then> {
         let &[.., Value::Stream(stream)] = self.arguments else { return None };
-        self.queue(stream)?;
+        let queue = self.queue(stream)?;
         let arrays = BatchArrays::of(kind, self.arguments).filter(BatchArrays::are_there)?;
         // SAFETY: they are there.
         let (copies, is_later) = unsafe { (arrays.copies().collect(), arrays.may_be_put_off(self.arguments)) };
-        self.copies(stream, copies, is_later, Also::Nothing)
+        Some(self.copies(queue, copies, is_later, Also::Nothing))
     }
 
     /// Several copies without a shape, which are one operation. Any of them may be with the host.
-    fn copies(&self, stream: usize, copies: Vec<Memcpy<'_>>, read_later: bool, also: Also) -> Option<Then> {
+    fn copies(&self, queue: Queue, copies: Vec<Memcpy<'_>>, read_later: bool, also: Also) -> Then {
         // In a graph something may come behind the copies that tells of them.
         let publishes = if let Also::Launches(_) = also { Publishes::Itself } else { Publishes::Before };
         let (mut accesses, mut work_of) = (Vec::new(), Vec::new());
@@ -298,26 +299,21 @@ impl Call<'_> {
             let ends = src.into_iter().chain([(copy.dst, Kind::Writes)]);
             let known = ends.filter_map(|(end, kind)| Some((end, kind, self.memory(end)?)));
             accesses.extend(known.map(|(end, kind, found)| found.access(Span::bytes(end, copy.bytes), kind)));
-            work_of.extend(self.work_of(copy));
+            work_of.extend(self.work_of(copy, &self.sides(copy)));
         }
-        self.queued_with(stream, Parts { accesses, with: Vec::new(), work_of }, publishes, also)
-    }
-
-    fn launch_of_graph(&self) -> Option<Then> {
-        let &[Value::Address(exec), Value::Stream(stream)] = self.arguments else { return None };
-        self.graph(exec, stream)
+        self.queued_with(queue, Parts { accesses, with: Vec::new(), work_of }, publishes, also)
     }
 
     fn graph(&self, exec: usize, stream: usize) -> Option<Then> {
         let queue = self.queue(stream)?;
         ORDER.before_launch(exec, queue);
         let copies = GRAPHS.copied(exec).into_iter().map(|(src, dst, bytes)| Memcpy::linear(src, dst, bytes)).collect();
-        self.copies(stream, copies, true, Also::Launches(exec))
+        Some(self.copies(queue, copies, true, Also::Launches(exec)))
     }
 
     /// A kernel, and the addresses among its parameters.
     fn kernel(&self, stream: usize, parameters: Option<(usize, usize)>) -> Option<Then> {
-        self.queue(stream)?;
+        let queue = self.queue(stream)?;
         let of = |(kernel, parameters)| with_sizes(kernel, |sizes| read::kernel_addresses(parameters, sizes));
         let addresses = parameters.map(of);
         let mut accesses: Vec<Access> = Vec::new();
@@ -334,7 +330,8 @@ impl Call<'_> {
         let kernel = parameters.map_or(0, |(kernel, _)| kernel);
         let site = trace::file().and_then(|trace| trace.known_site(self.caller.program_address() as usize));
         let place = Place { site: site.unwrap_or(0), address: kernel };
-        self.queued_at(stream, Parts { accesses, ..Parts::default() }, Publishes::Before, Also::Nothing, place)
+        let parts = Parts { accesses, ..Parts::default() };
+        Some(self.queued_at(queue, parts, Publishes::Before, Also::Nothing, place))
     }
 
     /// Memory is set, in one dimension or in two.
@@ -358,13 +355,14 @@ impl Call<'_> {
             [.., Value::Stream(stream)] => (stream, true),
             _ => (0, false),
         };
+        let queue = self.queue(stream)?;
         let found = self.memory(start)?;
         // To set memory of the host is synchronous.
-        let also = if found.is_host && !is_async { Also::Reaches(Clock::new()) } else { Also::Nothing };
+        let also = if found.is_host && !is_async { Also::Reaches } else { Also::Nothing };
         let is_flag = span.end.saturating_sub(span.start) <= FLAG;
         let publishes = if is_flag { Publishes::Before } else { Publishes::Nothing };
         let parts = Parts { accesses: vec![found.access(span, Kind::Writes)], ..Parts::default() };
-        self.queued_with(stream, parts, publishes, also)
+        Some(self.queued_with(queue, parts, publishes, also))
     }
 
     /// Memory is freed or unmapped; `waits` says whether the call waits for the work of its context.
@@ -387,8 +385,7 @@ impl Call<'_> {
         };
         let by = Side { kind: Kind::Frees, function: self.named(), place: self.place(), queue: None };
         let races = ORDER.before_release(start, end, &clock, by);
-        // HIP's accesses are in one place: they stay, and the host has waited for them.
-        let memory = if self.function.layer() == Layer::Hip { 0..0 } else { start..end };
+        let memory = (self.function.layer() != Layer::Hip).then_some(start..end);
         Some(Then::Releases { memory, races, clock })
     }
 
@@ -398,17 +395,16 @@ impl Call<'_> {
 
     // ---- Operations ----
 
-    fn queued(&self, stream: usize, accesses: Vec<Access>, publishes: Publishes, also: Also) -> Option<Then> {
-        self.queued_with(stream, Parts { accesses, ..Parts::default() }, publishes, also)
+    fn queued(&self, queue: Queue, accesses: Vec<Access>, publishes: Publishes, also: Also) -> Then {
+        self.queued_with(queue, Parts { accesses, ..Parts::default() }, publishes, also)
     }
 
-    fn queued_with(&self, stream: usize, parts: Parts, publishes: Publishes, also: Also) -> Option<Then> {
+    fn queued_with(&self, queue: Queue, parts: Parts, publishes: Publishes, also: Also) -> Then {
         let place = if parts.accesses.is_empty() { Place { site: 0, address: 0 } } else { self.place() };
-        self.queued_at(stream, parts, publishes, also, place)
+        self.queued_at(queue, parts, publishes, also, place)
     }
 
-    fn queued_at(&self, stream: usize, parts: Parts, publishes: Publishes, also: Also, place: Place) -> Option<Then> {
-        let queue = self.queue(stream)?;
+    fn queued_at(&self, queue: Queue, parts: Parts, publishes: Publishes, also: Also, place: Place) -> Then {
         let Parts { accesses, with, work_of } = parts;
         let operation = Operation {
             queue,
@@ -419,12 +415,8 @@ impl Call<'_> {
             function: self.named(),
             place,
         };
-        let (stamp, races) = ORDER.submit(&operation);
-        let also = match also {
-            Also::Reaches(_) => Also::Reaches(ORDER.of_stream(queue)),
-            also => also,
-        };
-        Some(Then::Queued { stamp, accesses, races, also })
+        let submitted = ORDER.submit(&operation);
+        Then::Queued { submitted, accesses, also }
     }
 
     /// The contexts of both endpoints: on a legacy default stream a copy between devices is ordered with the default streams of both.
@@ -437,13 +429,12 @@ impl Call<'_> {
     }
 
     /// The contexts for which a copy between devices is work: those of both endpoints, unless it is direct by the program's own will.
-    fn work_of(&self, copy: &Memcpy<'_>) -> Vec<usize> {
+    fn work_of(&self, copy: &Memcpy<'_>, sides: &[usize]) -> Vec<usize> {
         let is_direct = || {
             let traffic = ACCESS.traffic_now(&RealDriver, copy);
             traffic.is_some_and(|traffic| !traffic.keeps_waits() && traffic.path == Path::Direct)
         };
-        let sides = self.sides(copy);
-        if sides.len() < 2 || is_direct() { Vec::new() } else { sides }
+        if sides.len() < 2 || is_direct() { Vec::new() } else { sides.to_vec() }
     }
 
     /// The stream that a handle names; none while it is captured, since nothing is queued then, or if no context is current.

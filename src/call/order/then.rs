@@ -11,7 +11,7 @@ use crate::call::arrival::Caller;
 use crate::call::read;
 use crate::model::{Finding, Rule};
 use crate::policy::ORDER;
-use crate::policy::order::{Access, Clock, Kind, Level, Queue, Race, Side, Stamp};
+use crate::policy::order::{Access, Clock, Kind, Level, Queue, Race, Side, Submitted};
 use crate::real::driver;
 use crate::record::{self, FindingLine, trace};
 
@@ -19,9 +19,8 @@ use crate::record::{self, FindingLine, trace};
 pub(super) enum Then {
     /// An operation was queued.
     Queued {
-        stamp: Stamp,
+        submitted: Submitted,
         accesses: Vec<Access>,
-        races: Vec<Race>,
         also: Also,
     },
     /// The host has waited for that.
@@ -51,9 +50,9 @@ pub(super) enum Then {
         queue: Option<Queue>,
         out: usize,
     },
-    /// Memory is gone, for which the host has waited so.
+    /// Memory is gone, for which the host has waited so; none of HIP, which has all accesses in one place.
     Releases {
-        memory: Range<u64>,
+        memory: Option<Range<u64>>,
         races: Vec<Race>,
         clock: Clock,
     },
@@ -73,7 +72,7 @@ pub(super) enum Then {
 pub(super) enum Also {
     Nothing,
     /// The host has waited for it.
-    Reaches(Clock),
+    Reaches,
     Signals(Option<u64>),
     Launches(usize),
 }
@@ -82,16 +81,17 @@ pub(super) enum Also {
 pub(super) fn finish(then: Then, caller: Caller, ret: Code) {
     let has_succeeded = ret == Code::SUCCESS;
     match then {
-        Then::Queued { stamp, accesses, .. } if !has_succeeded => ORDER.withdraw(stamp, &accesses),
-        Then::Queued { stamp, races, also, .. } => {
+        Then::Queued { submitted, accesses, .. } if !has_succeeded => ORDER.withdraw(submitted.stamp, &accesses),
+        Then::Queued { submitted, accesses, also } => {
+            ORDER.settle(&submitted, &accesses);
+            submitted.races.iter().for_each(|race| say(race, caller));
+            say_lost();
             match also {
                 Also::Nothing => {}
-                Also::Reaches(clock) => ORDER.reach(&clock),
-                Also::Signals(address) => ORDER.signal(stamp, address),
-                Also::Launches(exec) => ORDER.on_launch(exec, stamp),
+                Also::Reaches => ORDER.reach(&submitted.clock),
+                Also::Signals(address) => ORDER.signal(&submitted.clock, address),
+                Also::Launches(exec) => ORDER.on_launch(exec, submitted.clock),
             }
-            races.iter().for_each(|race| say(race, caller));
-            say_lost();
         }
         _ if !has_succeeded => {}
         Then::CreatesStream(out) => read::handle_at(out).into_iter().for_each(|handle| ORDER.forget_stream(handle)),
@@ -108,7 +108,7 @@ pub(super) fn finish(then: Then, caller: Caller, ret: Code) {
         }
         Then::Releases { memory, races, clock } => {
             ORDER.reach(&clock);
-            ORDER.forget_memory(memory.start, memory.end);
+            memory.iter().for_each(|memory| ORDER.forget_memory(memory));
             races.iter().for_each(|race| say(race, caller));
         }
         Then::ForgetsContext { context, is_reset } => ORDER.forget_context(context, is_reset),

@@ -19,12 +19,13 @@ mod state;
 #[cfg(test)]
 mod tests;
 
+use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::os;
 pub(crate) use clock::{Clock, Stamp};
-pub(crate) use operation::{Access, Kind, Level, Operation, Place, Publishes, Queue, Race, Side};
+pub(crate) use operation::{Access, Kind, Level, Operation, Place, Publishes, Queue, Race, Side, Submitted};
 pub(crate) use span::Span;
 use state::State;
 
@@ -48,8 +49,8 @@ impl Order {
 
     // ---- Operations ----
 
-    /// An operation is about to be queued: its stamp, and what it is not ordered with.
-    pub(crate) fn submit(&self, operation: &Operation<'_>) -> (Stamp, Vec<Race>) {
+    /// An operation is about to be queued.
+    pub(crate) fn submit(&self, operation: &Operation<'_>) -> Submitted {
         self.with(|state| {
             let submitted = state.submit(operation);
             self.has_lost.store(state.has_lost, Relaxed);
@@ -60,6 +61,13 @@ impl Order {
     /// The stream that a handle names, if it has had work.
     pub(crate) fn known_queue(&self, handle: usize) -> Option<Queue> {
         self.with(|state| state.by_handle.get(&handle).copied())
+    }
+
+    /// It was queued.
+    pub(crate) fn settle(&self, submitted: &Submitted, accesses: &[Access]) {
+        if !accesses.is_empty() {
+            self.with(|state| state.settle(submitted, accesses));
+        }
     }
 
     /// It was not queued.
@@ -186,13 +194,10 @@ impl Order {
     // ---- Values and semaphores ----
 
     /// A stream writes a value that others may wait for; to a semaphore of others if there is no address.
-    pub(crate) fn signal(&self, stamp: Stamp, address: Option<u64>) {
-        self.with(|state| {
-            let clock = state.slot(stamp.0).map(|slot| slot.clock.clone()).unwrap_or_default();
-            match address {
-                Some(address) => state.values.entry(address).or_default().join(&clock),
-                None => state.shared.join(&clock),
-            }
+    pub(crate) fn signal(&self, clock: &Clock, address: Option<u64>) {
+        self.with(|state| match address {
+            Some(address) => state.values.entry(address).or_default().join(clock),
+            None => state.shared.join(clock),
         });
     }
 
@@ -220,9 +225,8 @@ impl Order {
         });
     }
 
-    pub(crate) fn on_launch(&self, exec: usize, stamp: Stamp) {
+    pub(crate) fn on_launch(&self, exec: usize, clock: Clock) {
         self.with(|state| {
-            let clock = state.slot(stamp.0).map(|slot| slot.clock.clone()).unwrap_or_default();
             state.launched.join(&clock);
             state.graphs.insert(exec, clock);
         });
@@ -249,12 +253,11 @@ impl Order {
     }
 
     /// Memory is gone.
-    pub(crate) fn forget_memory(&self, start: u64, end: u64) {
-        if end == 0 {
-            return;
-        }
-        self.with(|state| state.values.retain(|at, _| !(start..end).contains(at)));
-        self.with(|state| state.memory.retain(|&at, memory| memory.end <= start || at >= end.max(start + 1)));
+    pub(crate) fn forget_memory(&self, memory: &Range<u64>) {
+        self.with(|state| {
+            state.values.retain(|at, _| !memory.contains(at));
+            state.forget_memory(memory.start, memory.end);
+        });
     }
 
     /// Memory was handed out. If it is of a pool, its first use on the stream comes after what gave it back.

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::clock::{Clock, Stamp};
 use super::span::Span;
 use crate::api::Function;
 
@@ -126,4 +127,14 @@ pub(crate) struct Race {
     /// The range in which both lie.
     pub(crate) bytes: (u64, u64),
     pub(crate) device: Option<u8>,
+}
+
+/// An operation that is being queued.
+#[derive(Debug)]
+pub(crate) struct Submitted {
+    pub(crate) stamp: Stamp,
+    /// All that its end comes after, itself included.
+    pub(crate) clock: Clock,
+    /// Accesses with which nothing orders it.
+    pub(crate) races: Vec<Race>,
 }

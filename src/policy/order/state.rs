@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
 use super::clock::{Clock, Stamp};
-use super::operation::{Access, Kind, Level, Operation, Place, Publishes, Queue, Race, Side};
+use super::operation::{Access, Kind, Level, Operation, Place, Publishes, Queue, Race, Side, Submitted};
 use super::span::{Overlap, Span};
 
 /// Accesses that are kept of one allocation. Beyond, the oldest go.
@@ -174,7 +174,7 @@ impl State {
         self.next(number);
     }
 
-    pub(super) fn submit(&mut self, operation: &Operation<'_>) -> (Stamp, Vec<Race>) {
+    pub(super) fn submit(&mut self, operation: &Operation<'_>) -> Submitted {
         let number = self.number(operation.queue);
         self.catch_up(number);
         // Default streams of other contexts.
@@ -200,7 +200,7 @@ impl State {
             self.published.join(&clock);
         }
         for access in operation.accesses {
-            self.keep(access, stamp, &clock, operation);
+            self.keep(access, stamp, operation);
         }
         for &other in &others {
             if let Some(slot) = self.slots.get_mut(other as usize) {
@@ -211,7 +211,7 @@ impl State {
         for &context in operation.work_of {
             self.contexts.entry(context).or_default().work.join(&clock);
         }
-        (stamp, races)
+        Submitted { stamp, clock, races }
     }
 
     /// Compares an access with those that are kept of its memory.
@@ -240,20 +240,15 @@ impl State {
     }
 
     /// Keeps an access, and forgets those that it stands for: whatever comes after it comes after them.
-    fn keep(&mut self, access: &Access, stamp: Stamp, clock: &Clock, operation: &Operation<'_>) {
+    fn keep(&mut self, access: &Access, stamp: Stamp, operation: &Operation<'_>) {
         // Memory that has gone unseen.
         let Range { start, end } = access.memory;
         if self.memory.get(&start).is_none_or(|memory| memory.end != end) {
-            self.memory.retain(|&at, memory| memory.end <= start || at >= end);
+            self.forget_memory(start, end);
         }
         let memory = self.memory.entry(start).or_insert_with(|| Memory { end, ..Memory::default() });
         let host = &self.host;
-        let is_needed = |kept: &Kept| {
-            let stands_for =
-                access.span.covers(&kept.span) && clock.has(kept.stamp) && stands_for(access.kind, kept.side.kind);
-            !stands_for && !host.has(kept.stamp)
-        };
-        memory.kept.retain(is_needed);
+        memory.kept.retain(|kept| !host.has(kept.stamp));
         if memory.kept.len() >= MOST {
             memory.kept.remove(0);
             self.has_lost = true;
@@ -265,7 +260,28 @@ impl State {
             queue: Some(operation.queue),
         };
         memory.kept.push(Kept { stamp, span: access.span, side });
-        memory.freed = (access.kind == Kind::Frees).then(|| clock.clone());
+    }
+
+    /// An operation was queued: forgets the accesses that its own stand for, since whatever comes after them comes after those.
+    pub(super) fn settle(&mut self, Submitted { stamp, clock, .. }: &Submitted, accesses: &[Access]) {
+        for access in accesses {
+            let Some(memory) = self.memory.get_mut(&access.memory.start) else { continue };
+            let is_needed = |kept: &Kept| {
+                kept.stamp == *stamp
+                    || !access.span.covers(&kept.span)
+                    || !clock.has(kept.stamp)
+                    || !stands_for(access.kind, kept.side.kind)
+            };
+            memory.kept.retain(is_needed);
+            memory.freed = (access.kind == Kind::Frees).then(|| clock.clone());
+        }
+    }
+
+    /// Allocations with an address of the range are gone.
+    pub(super) fn forget_memory(&mut self, start: u64, end: u64) {
+        while let Some((&at, _)) = self.memory.range(..end).next_back().filter(|(_, memory)| memory.end > start) {
+            self.memory.remove(&at);
+        }
     }
 
     pub(super) fn release(&self, start: u64, end: u64, clock: &Clock, by: Side) -> Vec<Race> {

@@ -42,7 +42,15 @@ impl Program {
         Self { order: Order::new(), calls: 0 }
     }
 
-    fn made(&mut self, queue: Queue, accesses: &[Access], publishes: Publishes, with: &[usize]) -> (Stamp, Vec<Race>) {
+    /// An operation that is queued.
+    fn made(&mut self, queue: Queue, accesses: &[Access], publishes: Publishes, with: &[usize]) -> Submitted {
+        let submitted = self.submitted(queue, accesses, publishes, with);
+        self.order.settle(&submitted, accesses);
+        submitted
+    }
+
+    /// An operation that is about to be queued.
+    fn submitted(&mut self, queue: Queue, accesses: &[Access], publishes: Publishes, with: &[usize]) -> Submitted {
         self.calls += 1;
         self.order.submit(&Operation {
             queue,
@@ -57,12 +65,12 @@ impl Program {
 
     /// Which earlier calls an operation is not ordered behind, and how sure that is.
     fn queue(&mut self, queue: Queue, accesses: &[Access]) -> Vec<(Level, usize)> {
-        let (_, races) = self.made(queue, accesses, Publishes::Nothing, &[]);
+        let Submitted { races, .. } = self.made(queue, accesses, Publishes::Nothing, &[]);
         races.iter().map(|race| (race.level, race.first.place.address)).collect()
     }
 
     fn kernel(&mut self, queue: Queue, accesses: &[Access]) -> Vec<(Level, usize)> {
-        let (_, races) = self.made(queue, accesses, Publishes::Before, &[]);
+        let Submitted { races, .. } = self.made(queue, accesses, Publishes::Before, &[]);
         races.iter().map(|race| (race.level, race.first.place.address)).collect()
     }
 
@@ -143,7 +151,7 @@ fn legacy_default_stream_orders_blocking_streams_of_its_context_only() {
     program.queue(blocking(8), &[writes()]);
     assert_eq!(program.queue(Queue::Legacy { context: GPU_1 }, &[reads()]), [(Level::Race, 1)]);
     // A copy between both is ordered by both default streams.
-    let (_, races) = program.made(legacy, &[reads()], Publishes::Nothing, &[GPU_0, GPU_1]);
+    let Submitted { races, .. } = program.made(legacy, &[reads()], Publishes::Nothing, &[GPU_0, GPU_1]);
     assert_eq!(races, []);
     assert_eq!(program.queue(Queue::Legacy { context: GPU_1 }, &[writes()]), []);
     // A thread's own default stream is a blocking one.
@@ -207,8 +215,8 @@ fn frees_wait_for_their_context_and_those_in_a_stream_for_that() {
 #[test]
 fn signals_values_and_other_processes_order_what_waits_for_them() {
     let mut program = Program::new();
-    let (stamp, _) = program.made(stream(8), &[writes()], Publishes::Nothing, &[]);
-    program.order.signal(stamp, Some(0x500));
+    let submitted = program.made(stream(8), &[writes()], Publishes::Nothing, &[]);
+    program.order.signal(&submitted.clock, Some(0x500));
     program.order.wait_for_signal(stream(16), Some(0x600));
     assert_eq!(program.queue(stream(16), &[reads()]), [(Level::Race, 1)]);
     program.order.wait_for_signal(stream(24), Some(0x500));
@@ -226,15 +234,15 @@ fn signals_values_and_other_processes_order_what_waits_for_them() {
 #[test]
 fn launches_of_a_graph_come_one_after_another_and_may_record_events() {
     let mut program = Program::new();
-    let (stamp, _) = program.made(stream(8), &[writes()], Publishes::Before, &[]);
-    program.order.on_launch(77, stamp);
+    let submitted = program.made(stream(8), &[writes()], Publishes::Before, &[]);
+    program.order.on_launch(77, submitted.clock);
     program.order.before_launch(77, stream(16));
     assert_eq!(program.queue(stream(16), &[writes()]), []);
     program.order.wait(stream(24), 5);
     assert_eq!(program.queue(stream(24), &[writes()]).len(), 1, "what came after the launch");
     let mut program = Program::new();
-    let (stamp, _) = program.made(stream(8), &[writes()], Publishes::Before, &[]);
-    program.order.on_launch(77, stamp);
+    let submitted = program.made(stream(8), &[writes()], Publishes::Before, &[]);
+    program.order.on_launch(77, submitted.clock);
     program.order.wait(stream(24), 5);
     assert_eq!(program.queue(stream(24), &[writes()]), []);
 }
@@ -257,11 +265,12 @@ fn streams_that_come_and_go_take_the_slots_of_those_that_are_over() {
 }
 
 #[test]
-fn call_that_fails_leaves_nothing() {
+fn call_that_fails_leaves_nothing_and_takes_nothing_away() {
     let mut program = Program::new();
-    let (stamp, _) = program.made(stream(8), &[writes()], Publishes::Nothing, &[]);
-    program.order.withdraw(stamp, &[writes()]);
-    assert_eq!(program.queue(stream(16), &[writes()]), []);
+    program.queue(stream(8), &[reads()]);
+    let submitted = program.submitted(stream(8), &[writes()], Publishes::Nothing, &[]);
+    program.order.withdraw(submitted.stamp, &[writes()]);
+    assert_eq!(program.queue(stream(16), &[writes()]), [(Level::Race, 1)]);
 }
 
 #[test]
