@@ -75,14 +75,17 @@ pub(crate) fn hang(arguments: &LiveArguments) -> Result<ExitCode, Box<dyn Error>
         (report, meant) = read(usize::MAX)?;
     }
     let found = found(&report, &meant)?;
-    let hangs = found.iter().any(|(_, all)| {
-        let in_call = all.iter().any(|it| it.state == State::InCall || it.ended_hanging());
-        in_call || !suspects(all, are_whole).is_empty()
-    });
+    let hangs = found.iter().any(|(_, all)| hangs(all, are_whole));
     let written = output::write_to(Path::new(output::STDOUT), |out| {
         write(&report, &found, (&meant, arguments.json, are_whole), Style::of_stdout(), out)
     });
     Ok(status::end(if hangs { status::NEGATIVE } else { status::GOOD }, [written]))
+}
+
+/// Whether a run hangs: a process is in a call that does not return, or ended in one, or a rank keeps the others waiting.
+fn hangs(all: &[Process], are_whole: bool) -> bool {
+    let in_call = all.iter().any(|it| it.state == State::InCall || it.ended_hanging());
+    in_call || !suspects(all, are_whole).is_empty()
 }
 
 /// Writes what is known of programs, as text or JSON.
@@ -476,7 +479,7 @@ fn write_json(report: &Report, found: &Found, are_whole: bool, out: &mut dyn Wri
     let run = |(run, all): &(&Run, Vec<Process>)| {
         json!({
             "id": run.id, "command": run.command, "says": says(report, (all, &suspects(all, are_whole))),
-            "hangs": all.iter().any(|it| it.state == State::InCall),
+            "hangs": hangs(all, are_whole),
             "missing_ranks": suspect::missing(all).0, "processes": all.iter().map(process).collect::<Vec<Value>>(),
         })
     };
