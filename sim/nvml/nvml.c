@@ -279,8 +279,9 @@ static int has_path(unsigned from, unsigned to) {
 
 int nvmlDeviceGetP2PStatus(void *one, void *other, int index, int *status) {
     if (status == NULL) return INVALID;
-    // NVML_P2P_CAPS_INDEX_NVLINK; NVML_P2P_STATUS_CHIPSET_NOT_SUPPORTED. Two H100 say OK of a device and itself.
+    // NVML_P2P_CAPS_INDEX_NVLINK; NVML_P2P_STATUS_CHIPSET_NOT_SUPPORTED. Two H100 say OK of a device and itself. Two H200 say
+    // NVML_P2P_STATUS_NOT_SUPPORTED of NVML_P2P_CAPS_INDEX_PCI, since NVLink connects them.
     int has_it = has_path(number_of(one), number_of(other)) && (index != 2 || !is_pci());
-    *status = one == other || has_it ? OK : 1;
+    *status = one == other ? OK : !has_it ? 1 : index == 4 && !is_pci() ? 5 : OK;
     return known(one) && known(other) ? OK : INVALID;
 }

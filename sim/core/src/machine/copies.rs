@@ -42,8 +42,8 @@ pub enum SourceOrder {
 
 /// Pageable sources of fewer bytes are copied at once. Measured on an H200.
 const SMALL: u64 = 64 << 10;
-/// With more bytes to upload than this a call waits for the stream's earlier work: 1 MiB did not on an H200, 16 MiB did.
-const BUFFERED: u64 = 4 << 20;
+/// With more bytes to upload than this a call waits for the stream's earlier work: 2 MiB did not on an H200, 4 MiB did.
+const BUFFERED: u64 = 2 << 20;
 
 impl Machine {
     /// Copies on a stream.
