@@ -79,7 +79,7 @@ fn graphs_make_the_same_copies_and_each_launch_is_counted_with_its_bytes() {
 }
 
 /// One of the threads verifies the pair; the others wait for it. Where this machine is busy, verifying may take longer than they wait: then
-/// each says so, and for how long it has waited. No other graph is staged.
+/// they say so, and for how long they have waited. Their graphs are staged, and while those are there the others' are too.
 #[test]
 fn graphs_of_threads_that_instantiate_at_the_same_moment_are_all_direct() {
     const ROUNDS: usize = 64;
@@ -98,9 +98,12 @@ fn graphs_of_threads_that_instantiate_at_the_same_moment_are_all_direct() {
             assert!(waited.iter().all(enough), "{:#?}", outcome.shim);
             // A verification that did not end is made again, later.
             let is_put_off = outcome.shim.iter().any(|line| line.contains("is to be verified later"));
-            let expected = format!("{} direct, {} staged\n", 3 * (threads - waited.len()), 3 * waited.len());
-            assert!(is_put_off || outcome.stdout == expected, "{}: {:#?}", outcome.stdout, outcome.shim);
-            !is_put_off && waited.is_empty()
+            let is_quick = !is_put_off && waited.is_empty();
+            let copies = 3 * threads;
+            let ways: Vec<usize> = outcome.stdout.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+            assert_eq!((ways.len(), ways.iter().sum::<usize>()), (2, copies), "{}", outcome.stdout);
+            assert!(!is_quick || ways == [copies, 0], "{}: {:#?}", outcome.stdout, outcome.shim);
+            is_quick
         };
         let right = (0..ROUNDS).filter(is_right).take(RIGHT).count();
         assert_eq!(right, RIGHT, "{threads} threads: of {ROUNDS} rounds");

@@ -140,18 +140,19 @@ impl Access {
                 // A graph's copies have the path that they get now for good. Captures that are under way may wait for this thread.
                 let waits = on.keeps_path && !on.is_asked_for && may_ask;
                 let patience = Duration::from_millis(if waits { 100 } else { 0 });
-                let Some(_acting) = self.verifier.begin([src.device, dst.device], patience, Some(&self.cells)) else {
-                    if waits {
-                        let what = "copies of a graph stay staged: another thread is still verifying after";
-                        log::pair_info(src.device, dst.device, format_args!("{what} {} ms", patience.as_millis()));
-                    }
-                    return Some((meanwhile, keeps_waits));
-                };
+                let acting = self.verifier.begin([src.device, dst.device], patience, Some(&self.cells));
                 // Another thread may have acted before.
                 match next() {
-                    (Step::Act(purpose, _), _) => {
+                    (Step::Act(purpose, _), _) if acting.is_some() => {
                         let path = self.act(driver, (src, dst), purpose, on);
                         Some((path, self.lock().may_be_made_direct(path, src, dst)))
+                    }
+                    (Step::Act(..), _) => {
+                        if waits {
+                            let what = "copies of a graph stay staged: another thread is still verifying after";
+                            log::pair_info(src.device, dst.device, format_args!("{what} {} ms", patience.as_millis()));
+                        }
+                        Some((meanwhile, keeps_waits))
                     }
                     (Step::Decided(path) | Step::Now(path), keeps_waits) => Some((path, keeps_waits)),
                 }
