@@ -72,7 +72,8 @@ fn program_that_nvcc_built_runs_declared_kernels() {
     }
 }
 
-/// Each program is wrong, and a machine that is kinder than CUDA would not show it.
+/// Each program is wrong, and a machine that is kinder than CUDA would not show it. One of them needs the host to be fast enough: it gets
+/// several tries.
 #[test]
 fn programs_at_fault_show_it() {
     let program = |what: &str| Program::case("programs_at_fault").arg(what);
@@ -88,9 +89,16 @@ fn programs_at_fault_show_it() {
         (slow("stall"), "cudaMalloc waits"),
     ];
     for (program, expected) in shown {
-        let outcome = program.plain();
-        outcome.assert_success();
-        assert_eq!(outcome.stdout.trim_end(), expected);
+        let output = || {
+            let outcome = program.plain();
+            outcome.assert_success();
+            outcome.stdout.trim_end().to_owned()
+        };
+        let mut outputs = vec![output()];
+        while outputs.last().is_some_and(|output| output != expected) && outputs.len() < TRIES {
+            outputs.push(output());
+        }
+        assert_eq!(outputs.last().unwrap(), expected, "{outputs:#?}");
     }
 }
 
