@@ -62,6 +62,7 @@ mod machines;
 mod manners;
 mod neighbours;
 mod not_gpu;
+mod numba;
 mod nvlink;
 mod nvml;
 mod order;
