@@ -25,6 +25,8 @@ pub struct Config {
     pub no_path: Vec<(usize, usize)>,
     /// Peers that one context may have enabled at a time (`P2PSIM_MAX_PEERS`, default 8).
     pub max_peers: usize,
+    /// The folder in which processes count the peers of a device together (`P2PSIM_PEERS`; without it each process counts its own).
+    pub peers: Option<PathBuf>,
     /// MB/s of copies that the driver stages (`P2PSIM_STAGING_SPEED`, default 40000).
     pub staging_speed: usize,
     /// The seed of a delay of each piece of work, and the most microseconds of one (`P2PSIM_DELAYS`, such as `7` or `7:2000`).
@@ -62,6 +64,7 @@ impl Default for Config {
             driver: 13_000,
             no_path: Vec::new(),
             max_peers: 8,
+            peers: None,
             staging_speed: 40_000,
             delays: None,
             queue: usize::MAX,
@@ -152,7 +155,8 @@ impl Config {
         config.has_late_pools = lookup("P2PSIM_LATE_POOLS").is_some_and(|value| value == "1");
         config.is_guarded = lookup("P2PSIM_HOST_READS").is_none_or(|value| value != "1");
         config.is_pci = lookup("P2PSIM_ROOT").is_some_and(|root| !root.is_empty());
-        config.nvlink = lookup("P2PSIM_NVLINK").filter(|folder| !folder.is_empty()).map(PathBuf::from);
+        let folder = |name| lookup(name).filter(|folder| !folder.is_empty()).map(PathBuf::from);
+        (config.nvlink, config.peers) = (folder("P2PSIM_NVLINK"), folder("P2PSIM_PEERS"));
         (config, complaints)
     }
 

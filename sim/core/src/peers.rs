@@ -1,16 +1,30 @@
 //! Which context may reach the memory of which other context.
 
+use std::fs::File;
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::gate::Gate;
 use crate::ids::ContextId;
 
-/// Enabled accesses: ordered pairs, first the context that may reach, second the owner of the memory; and what direct
-/// copies rely on.
+/// Enabled accesses: ordered pairs, first the context that may reach, second the owner of the memory; what direct copies rely on; and the
+/// place among the peers that a device may have on the whole machine, if processes count them together.
 #[derive(Debug, Default)]
 pub(crate) struct Peers {
-    enabled: Vec<((ContextId, ContextId), Arc<Gate>)>,
+    enabled: Vec<((ContextId, ContextId), Arc<Gate>, Option<File>)>,
+}
+
+/// A place among as many as `limit` that processes with one folder share. Dropping it frees it, and so does the end of the process.
+///
+/// # Errors
+/// All places are taken.
+pub(crate) fn place(folder: &Path, device: usize, limit: usize) -> Result<File> {
+    let take = |number| {
+        let file = File::options().create(true).append(true).open(folder.join(format!("{device}-{number}"))).ok()?;
+        file.try_lock().ok().map(|()| file)
+    };
+    (0..limit).find_map(take).ok_or(Error::TOO_MANY_PEERS)
 }
 
 impl Peers {
@@ -20,8 +34,8 @@ impl Peers {
     }
 
     /// Lets `from` reach memory of `to`.
-    pub(crate) fn enable(&mut self, from: ContextId, to: ContextId) {
-        self.enabled.push(((from, to), Gate::open()));
+    pub(crate) fn enable(&mut self, from: ContextId, to: ContextId, place: Option<File>) {
+        self.enabled.push(((from, to), Gate::open(), place));
     }
 
     /// Fails if `from` can reach memory of `to` already.
@@ -36,13 +50,13 @@ impl Peers {
 
     /// The contexts that `from` has enabled access to.
     pub(crate) fn of(&self, from: ContextId) -> impl Iterator<Item = ContextId> {
-        self.enabled.iter().filter(move |(pair, _)| pair.0 == from).map(|(pair, _)| pair.1)
+        self.enabled.iter().filter(move |(pair, ..)| pair.0 == from).map(|(pair, ..)| pair.1)
     }
 
     /// Undoes [`Peers::enable`]. Direct copies that are queued end, as was measured.
     pub(crate) fn disable(&mut self, from: ContextId, to: ContextId) -> Result<()> {
         self.gate(from, to).ok_or(Error::PEER_ACCESS_NOT_ENABLED)?.close(Error::LAUNCH_FAILED);
-        self.enabled.retain(|(pair, _)| *pair != (from, to));
+        self.enabled.retain(|(pair, ..)| *pair != (from, to));
         Ok(())
     }
 
@@ -53,12 +67,12 @@ impl Peers {
 
     /// The gate of direct copies that `from` makes to or from memory of `to`; None if it may not reach it.
     pub(crate) fn gate(&self, from: ContextId, to: ContextId) -> Option<Arc<Gate>> {
-        self.enabled.iter().find(|(pair, _)| *pair == (from, to)).map(|(_, gate)| Arc::clone(gate))
+        self.enabled.iter().find(|(pair, ..)| *pair == (from, to)).map(|(_, gate, _)| Arc::clone(gate))
     }
 
     /// Drops every access from and to a context that ends.
     pub(crate) fn forget(&mut self, context: ContextId) {
-        self.enabled.retain(|(pair, _)| pair.0 != context && pair.1 != context);
+        self.enabled.retain(|(pair, ..)| pair.0 != context && pair.1 != context);
     }
 }
 
@@ -74,7 +88,7 @@ mod tests {
     fn enable_is_one_way_and_only_once() {
         let mut peers = Peers::default();
         assert_eq!(peers.refuse_again(A, B), Ok(()));
-        peers.enable(A, B);
+        peers.enable(A, B, None);
         assert!(peers.reaches(A, B) && !peers.reaches(B, A));
         assert_eq!(peers.refuse_again(A, B), Err(Error::PEER_ACCESS_ALREADY_ENABLED));
         assert_eq!(peers.refuse_again(B, A), Ok(()));
@@ -83,7 +97,7 @@ mod tests {
     #[test]
     fn enable_beyond_limit_is_refused_until_one_is_disabled() {
         let mut peers = Peers::default();
-        peers.enable(A, B);
+        peers.enable(A, B, None);
         assert_eq!(peers.refuse_more(A, 1), Err(Error::TOO_MANY_PEERS));
         assert_eq!(peers.refuse_more(B, 1), Ok(()));
         assert_eq!(peers.disable(A, B), Ok(()));
@@ -93,9 +107,9 @@ mod tests {
     #[test]
     fn forget_ends_both_directions() {
         let mut peers = Peers::default();
-        peers.enable(A, B);
-        peers.enable(B, A);
-        peers.enable(B, C);
+        peers.enable(A, B, None);
+        peers.enable(B, A, None);
+        peers.enable(B, C, None);
         peers.forget(A);
         assert_eq!(peers.disable(A, B), Err(Error::PEER_ACCESS_NOT_ENABLED));
         assert_eq!(peers.disable(B, A), Err(Error::PEER_ACCESS_NOT_ENABLED));

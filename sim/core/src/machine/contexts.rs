@@ -8,6 +8,7 @@ use crate::config::Config;
 use crate::current;
 use crate::error::{Error, Result};
 use crate::fence::wait_all;
+use crate::peers::place;
 use crate::space::Owner;
 use crate::stream::{Role, Stream};
 
@@ -204,8 +205,10 @@ impl Machine {
         for refusal in ENABLE_REFUSALS {
             state.refuse_enabling(*refusal, from, peer, flags, &self.config)?;
         }
-        let to = state.named(peer)?;
-        state.peers.enable(from, to);
+        let (to, device) = (state.named(peer)?, state.info(from)?.device);
+        let of_machine = self.config.peers.as_deref();
+        let place = of_machine.map(|folder| place(folder, device, self.config.max_peers)).transpose()?;
+        state.peers.enable(from, to, place);
         Ok(())
     }
 

@@ -307,3 +307,24 @@ fn vmm_fault_is_of_pool_memory_too() {
     }
     assert_eq!([memory, own].map(first_byte), [7, 7], "the first copy is lost, the second one is not");
 }
+
+/// Processes with one folder have one limit; two machines in this process stand for them.
+#[test]
+fn enable_peer_beyond_the_limit_of_all_processes_is_refused() {
+    let folder = std::env::temp_dir().join(format!("p2psim-peers-{}", std::process::id()));
+    std::fs::create_dir(&folder).unwrap();
+    let [first, second] = [(); 2].map(|()| {
+        Rig::with(with(&[
+            ("P2PSIM_DEVICES", "3"),
+            ("P2PSIM_MAX_PEERS", "2"),
+            ("P2PSIM_PEERS", folder.to_str().unwrap()),
+        ]))
+    });
+    let enable = |rig: &Rig, peer: usize| rig.on(0).enable_peer(rig.contexts[peer], 0);
+    assert_eq!((enable(&first, 1), enable(&second, 1)), (Ok(()), Ok(())));
+    assert_eq!((enable(&first, 2), enable(&second, 2)), (Err(Error::TOO_MANY_PEERS), Err(Error::TOO_MANY_PEERS)));
+    assert_eq!(first.on(1).enable_peer(first.contexts[2], 0), Ok(()), "another device has places of its own");
+    assert_eq!(second.on(0).disable_peer(second.contexts[1]), Ok(()));
+    assert_eq!(enable(&first, 2), Ok(()));
+    std::fs::remove_dir_all(folder).unwrap();
+}
