@@ -14,6 +14,8 @@ impl Code {
     pub(crate) const SUCCESS: Self = Self(0);
     pub(crate) const INVALID_VALUE: Self = Self(1);
     pub(crate) const OUT_OF_MEMORY: Self = Self(2);
+    /// The process ends.
+    pub(crate) const DEINITIALIZED: Self = Self(4);
     pub(crate) const INVALID_PITCH: Self = Self(12);
     pub(crate) const INVALID_DEVICE: Self = Self(101);
     pub(crate) const PEER_ACCESS_UNSUPPORTED: Self = Self(217);

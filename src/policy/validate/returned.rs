@@ -41,7 +41,13 @@ pub(super) fn explain(
     }
     // Releases of HIP before 6 return invalid device on a machine without any.
     if is_of_the_machine(ret) || (is_hip && ret == Code::INVALID_DEVICE && seen.devices == Some(0)) {
-        return plain(Rule::ErrorNoDriver, "no driver, no device, or not initialised");
+        let is_ending = ret == Code::DEINITIALIZED;
+        let what = if is_ending {
+            "CUDA has shut down: the process is ending"
+        } else {
+            "no driver, no device, or not initialised"
+        };
+        return plain(Rule::ErrorNoDriver, what);
     }
     if let Some(finding) = of_capture(seen.request, seen.is_capture_lost, ret).or_else(|| of_access(seen, ret)) {
         return finding;

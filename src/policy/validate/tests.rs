@@ -226,6 +226,7 @@ fn after_errors_of_no_argument_are_told_apart() {
     process.driver.current.set(context(0));
     let no_devices = Process { driver: Fake { devices: 0, ..Fake::new() }, ..Process::new() };
     assert_eq!(no_devices.said(RUNTIME, &with(good(), 1, Value::Ordinal(99)), 100), [(Rule::ErrorNoDriver, None)]);
+    assert_eq!(process.said(RUNTIME, &good(), 4), [(Rule::ErrorNoDriver, None)]);
 }
 
 #[test]
