@@ -4,6 +4,7 @@
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
 use libloading::Library;
+use p2pshim_host::machine;
 
 use super::lines::Attributes;
 use crate::shim::linkers_words;
@@ -242,6 +243,11 @@ impl Driver {
         let mut text = [0; 256];
         call!(self, cuDeviceGetName(text.as_mut_ptr(), text.len() as c_int, device))?;
         Ok(from_c(&text))
+    }
+
+    /// Whether the devices are simulated: all are or none is.
+    pub(super) fn is_simulated(&self, devices: &[Device]) -> bool {
+        devices.first().is_some_and(|&device| self.name(device).is_ok_and(|name| name == machine::SIMULATED_NAME))
     }
 
     /// A device's place on the PCI bus, as sysfs writes it.

@@ -6,9 +6,6 @@ use super::lines::Test;
 const SIZES: [(usize, u64); 4] = [(4 << 10, 2), (1 << 20, 2), (16 << 20, 1), (64 << 20, 1)];
 /// The last of these is for the thorough tests.
 const USUAL: usize = 3;
-/// How much one copy of the speed measurement moves.
-pub(super) const SPEED_BYTES: usize = 64 << 20;
-
 /// The tests of a pair within one process, in the order in which they are made.
 const OF_PROCESS: [Test; 8] =
     [Test::Copies, Test::Loads, Test::Stores, Test::Atomics, Test::Flags, Test::Pull, Test::Ll, Test::Ll128];
@@ -47,9 +44,9 @@ impl Level {
         self.sizes().iter().map(|(size, _)| *size).max().unwrap_or_default()
     }
 
-    /// How much memory the tests need of each device.
-    pub(super) fn memory(self) -> usize {
-        if self == Self::Quick { self.largest() } else { self.largest().max(SPEED_BYTES) }
+    /// How much memory the tests need of each device, if one copy of the speed measurement moves so many bytes.
+    pub(super) fn memory(self, speed_bytes: usize) -> usize {
+        if self == Self::Quick { self.largest() } else { self.largest().max(speed_bytes) }
     }
 
     /// Numbers and sizes of the trials, from 1.

@@ -80,6 +80,8 @@ pub(super) struct Rig {
     /// Pairs of ordinals that NVLink joins, if NVML says so.
     nvlinks: Option<Vec<[usize; 2]>>,
     pub(super) patterns: Patterns,
+    /// How much one copy of the speed measurement moves. Simulated GPUs copy alike whatever the size.
+    pub(super) speed_bytes: usize,
     pub(super) journal: Journal,
     /// A pair that makes no progress for so long hangs.
     pub(super) patience: Duration,
@@ -91,8 +93,9 @@ impl Rig {
     pub(super) fn new(driver: Driver, listed: Listed, level: Level, patience: Duration) -> Self {
         let Listed { devices, nvlinks } = listed;
         let patterns = Patterns::new(level.largest());
-        let (ready, modules) = (Mutex::default(), Modules::default());
-        Self { driver, level, devices, nvlinks, patterns, journal: Journal::default(), patience, ready, modules }
+        let speed_bytes = if driver.is_simulated(&devices) { LARGEST } else { 64 << 20 };
+        let (ready, modules, journal) = (Mutex::default(), Modules::default(), Journal::default());
+        Self { driver, level, devices, nvlinks, patterns, speed_bytes, journal, patience, ready, modules }
     }
 
     /// Makes devices ready, all at the same time. One that is not after so long never will be.
@@ -120,7 +123,7 @@ impl Rig {
     fn make(&self, ordinal: usize) -> Result<(Side, Lent)> {
         let (driver, device) = (&self.driver, self.devices.get(ordinal).copied().unwrap_or_default());
         let context = driver.context(device)?;
-        let memory = driver.allocate(context, self.level.memory())?;
+        let memory = driver.allocate(context, self.memory())?;
         let side = Side { device, context, memory, stream: driver.stream(context)? };
         // Whatever a call returns that only shares memory, it says nothing of the path.
         let share = || {
@@ -133,6 +136,11 @@ impl Rig {
             _ => driver.map_shareable(device, LARGEST).map_err(|error| error.to_string()),
         };
         Ok((side, Lent { ipc, vmm: vmm.map(|(address, descriptor)| (address, Arc::new(descriptor))) }))
+    }
+
+    /// How much memory the tests have of each device.
+    fn memory(&self) -> usize {
+        self.level.memory(self.speed_bytes)
     }
 
     fn ready(&self, ordinal: usize) -> Ready {

@@ -8,7 +8,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use libloading::os::unix::Library;
-use p2pshim_host::machine;
 use p2pshim_host::stagers::{Rates, Stagers};
 
 use super::cuda::{Address, Context, Device, Driver, Result, Stream};
@@ -34,8 +33,7 @@ struct Link {
 /// Measures; hands on the result for each size and number of links. Nothing, if p2pshim is not there or the GPUs lack memory.
 pub(super) fn measure(driver: &Driver, devices: &[Device], found: impl Fn(usize, bool, Rates)) -> Result<()> {
     let Some(set_stager) = stager() else { return Ok(()) };
-    let is_simulated =
-        devices.first().is_some_and(|&device| driver.name(device).is_ok_and(|name| name == machine::SIMULATED_NAME));
+    let is_simulated = driver.is_simulated(devices);
     let contexts = devices.iter().map(|&device| driver.context(device)).collect::<Result<Vec<_>>>()?;
     let free = contexts.iter().map(|&context| Ok(driver.memory(context)?.0)).collect::<Result<Vec<_>>>()?;
     let most = free.into_iter().min().unwrap_or_default() / PART;

@@ -9,7 +9,6 @@ use super::additions;
 use super::cuda::{Address, CudaError, Event, Function, Result};
 use super::journal::Entry;
 use super::kernel::{self, Kind};
-use super::level::SPEED_BYTES;
 use super::lines::{Finding, Measure, Path, Test};
 use super::pattern::difference;
 use super::rig::{Rig, Side};
@@ -277,9 +276,10 @@ impl<'a> Verification<'a> {
         let best = |rounds, copies, bytes| {
             (0..rounds).try_fold(f64::INFINITY, |best: f64, _| Ok(best.min(millis(copies, bytes)?)))
         };
-        let large = best(ROUNDS, COPIES, SPEED_BYTES)?;
+        let bytes = self.rig.speed_bytes;
+        let large = best(ROUNDS, COPIES, bytes)?;
         let small = best(SMALL_ROUNDS, 1, SMALL_BYTES)?;
         events.into_iter().try_for_each(|event| driver.destroy(event))?;
-        Ok(Measure { speed: (SPEED_BYTES * COPIES) as f64 / large / 1e6, latency: small * 1e3 })
+        Ok(Measure { speed: (bytes * COPIES) as f64 / large / 1e6, latency: small * 1e3 })
     }
 }
