@@ -96,8 +96,8 @@ impl Change<'_> {
                 mode::unseen(|| ACCESS.on_array_destroy(array));
             }
             (State::destroys_context, &[Value::Address(context)]) => before_context_ends(Some(context), None, true),
-            (State::releases_primary_context, &[Value::Ordinal(device)]) => {
-                before_context_ends(None, Some(device), OBJECTS.contexts.count_release(device));
+            (State::releases_primary_context, &[Value::Ordinal(device)]) if OBJECTS.contexts.count_release(device) => {
+                before_context_ends(None, Some(device), true);
             }
             (State::resets_primary_context, &[Value::Ordinal(device)]) => before_reset(device),
             (State::destroys_green_context, _) => before_context_ends(None, None, false),
@@ -165,9 +165,8 @@ impl Change<'_> {
                 mode::unseen(|| OBJECTS.arrays.unmark_destroyed(array));
             }
             (State::destroys_green_context, _) => mode::unseen(|| on_contexts_changed(None, None)),
-            (State::releases_primary_context | State::resets_primary_context, &[Value::Ordinal(device)]) => {
-                on_primary_context_end(device);
-            }
+            (State::releases_primary_context, &[Value::Ordinal(device)]) => on_primary_context_release(device),
+            (State::resets_primary_context, &[Value::Ordinal(device)]) => on_primary_context_end(device),
             (State::sets_pool_access, &[Value::Address(pool), Value::Address(grants), Value::UInt(count)]) => {
                 on_pool_set_access(pool, grants as *const AccessDesc, count, ret);
             }
@@ -456,8 +455,19 @@ fn on_context_destroy(context: usize) {
     });
 }
 
+/// Libraries retain and release around each copy (UCX): nothing has changed while others hold the context.
+fn on_primary_context_release(device: i32) {
+    if mode::unseen(|| driver::is_primary_active(device)) {
+        OBJECTS.contexts.ended_by(thread::id());
+        OBJECTS.contexts.note_held(device, true);
+    } else {
+        on_primary_context_end(device);
+    }
+}
+
 #[cold]
 fn on_primary_context_end(device: i32) {
+    OBJECTS.contexts.note_held(device, false);
     mode::unseen(|| {
         let is_gone = !driver::is_primary_active(device);
         on_contexts_changed(is_gone.then_some(device), None);

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
-use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 
 use crate::os;
 use crate::os::table::Table;
@@ -17,6 +17,8 @@ pub(crate) struct Contexts {
     ending: Mutex<BTreeMap<usize, usize>>,
     /// How often the program has retained the primary context of each device, as far as was seen.
     retained: [AtomicU32; DEVICES],
+    /// Whether somebody retains the primary context of each device who was not seen, as the runtime does.
+    held: [AtomicBool; DEVICES],
     /// The contexts of modules that were loaded in sight: unloading waits for that context, whichever is current.
     modules: Mutex<BTreeMap<usize, usize>>,
 }
@@ -27,6 +29,7 @@ impl Contexts {
             devices: Table::new(),
             ending: Mutex::new(BTreeMap::new()),
             retained: [const { AtomicU32::new(0) }; DEVICES],
+            held: [const { AtomicBool::new(false) }; DEVICES],
             modules: Mutex::new(BTreeMap::new()),
         }
     }
@@ -66,20 +69,25 @@ impl Contexts {
         os::lock(&self.ending).remove(&thread)
     }
 
-    fn retained(&self, device: i32) -> Option<&AtomicU32> {
-        self.retained.get(usize::try_from(device).ok()?)
-    }
-
     /// The program has retained the primary context of a device.
     pub(crate) fn count_retain(&self, device: i32) {
-        self.retained(device).inspect(|count| _ = count.fetch_add(1, Relaxed));
+        at(&self.retained, device).inspect(|count| _ = count.fetch_add(1, Relaxed));
     }
 
     /// The program is about to release one. Whether that may end it.
     pub(crate) fn count_release(&self, device: i32) -> bool {
         let less = |count: u32| count.checked_sub(1);
-        let before = self.retained(device).map(|count| count.fetch_update(Relaxed, Relaxed, less));
-        !matches!(before, Some(Ok(2..)))
+        let before = at(&self.retained, device).map(|count| count.fetch_update(Relaxed, Relaxed, less));
+        let is_held = at(&self.held, device).is_some_and(|held| held.load(Relaxed));
+        !matches!((before, is_held), (Some(Ok(2..)), _) | (Some(Ok(1)), true))
+    }
+
+    /// A primary context was released and is there, or it was reset: who retains it unseen is known anew.
+    pub(crate) fn note_held(&self, device: i32, is_there: bool) {
+        let is_seen = at(&self.retained, device).is_some_and(|count| count.load(Relaxed) > 0);
+        if !is_there || !is_seen {
+            at(&self.held, device).inspect(|held| held.store(is_there, Relaxed));
+        }
     }
 
     pub(crate) fn note_module(&self, module: usize, context: usize) {
@@ -90,6 +98,11 @@ impl Contexts {
     pub(crate) fn forget_module(&self, module: usize) -> Option<usize> {
         os::lock(&self.modules).remove(&module)
     }
+}
+
+/// That of a device.
+fn at<T>(of_devices: &[T; DEVICES], device: i32) -> Option<&T> {
+    of_devices.get(usize::try_from(device).ok()?)
 }
 
 #[cfg(test)]
@@ -118,5 +131,23 @@ mod tests {
         (0..2).for_each(|_| contexts.count_retain(0));
         assert_eq!([contexts.count_release(0), contexts.count_release(0)], [false, true]);
         assert!(contexts.count_release(-1) && contexts.count_release(64));
+    }
+
+    #[test]
+    fn count_release_of_a_context_that_others_hold_does_not_end_it() {
+        let contexts = Contexts::new();
+        let releases = || {
+            contexts.count_retain(0);
+            contexts.count_release(0)
+        };
+        assert!(releases());
+        contexts.note_held(0, true);
+        assert!(!releases() && !releases());
+        contexts.count_retain(0);
+        contexts.note_held(0, true);
+        assert!(!contexts.count_release(0));
+        assert!(contexts.count_release(0), "retained unseen, and released in sight");
+        contexts.note_held(0, false);
+        assert!(releases(), "after a reset");
     }
 }
