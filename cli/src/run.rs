@@ -335,7 +335,7 @@ fn judge(arguments: &RunArguments, traces: &[PathBuf], run: &Run) -> Option<u8> 
         seconds: run.end.saturating_sub(run.start) as f64 / 1e9,
     };
     let reports = match traces.iter().any(|path| has_suffix(path, SUFFIX)) {
-        true => report::apart::of_run(traces, run),
+        true => report::apart::of_run(traces, run, arguments.output.suppress()),
         false => Err("no process called an intercepted function, or the preload was lost on the way (`env -i`, sudo, a static child)".into()),
     };
     arguments.gate.judge(reports, Some(&program), FAILED)

@@ -68,6 +68,9 @@ fn made_up_trace(traces: &Path) {
     );
     scene.note(MS, NoteKind::Decision, 1, &["verified", "verified=right"]);
     scene.note(MS, NoteKind::Failed, 1, &["cudaStreamSynchronize", "700", "cudaErrorIllegalAddress", "0"]);
+    let kernel = ["cuLaunchKernel of ncclDevKernel_AllReduce", "may use", "stream 0x8"];
+    let copy = ["cudaMemcpyPeerAsync", "reads", "stream 0x10"];
+    scene.note(MS, NoteKind::Race, 0x1_0001, &[&["possible race"], &kernel[..], &copy[..], &["4096", "0"]].concat());
     scene.note(MS, NoteKind::Opened, 128, &["ipc", "5eed", "4096", "0"]);
     scene.calls(&Call::copy(MS / 2, (0, 128), 4096, DIRECT));
     scene.note(MS, NoteKind::Finding, OVERLAP.into(), &["source and destination overlap"]);

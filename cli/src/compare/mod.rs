@@ -130,7 +130,7 @@ fn answer(comparison: &Comparison, is_whole: bool) -> u8 {
 }
 
 fn load(path: &Path) -> Result<Runs, Box<dyn Error>> {
-    let reports = apart::by_run(&[path.to_owned()], &Filter::default());
+    let reports = apart::by_run(&[path.to_owned()], &Filter::default(), None);
     let reports = reports.map_err(|error| format!("{} cannot be compared: {error}", path.display()))?;
     Ok(Runs { path: path.display().to_string(), runs: reports.iter().map(Facts::of).collect() })
 }

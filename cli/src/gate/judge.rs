@@ -57,7 +57,7 @@ fn unordered(run: &Report, levels: &[&str]) -> Option<String> {
     };
     let others = match all.len() {
         1 => String::new(),
-        more => format!(", and {}", counted(more as u64 - 1, "other pair of places")),
+        more => format!(", and {} of places", counted(more as u64 - 1, "other pair")),
     };
     Some(format!("{}: {}{others}", first.level, order::pair(first)))
 }

@@ -258,6 +258,7 @@ impl Filter {
         report.unshared.clear();
         report.failures.clear();
         report.races.clear();
+        report.suppressed.clear();
         for file in &mut report.files {
             let is_wanted = self.wants_rank(file);
             file.marks.retain(|mark| is_wanted && is_then(mark.time));

@@ -18,6 +18,7 @@ use super::model::{End, File, Mark, Origin, Report, STATIC_RUNTIME, Thread};
 use super::names::Names;
 use super::nvlink;
 use super::processes;
+use super::suppressions::Suppressions;
 use super::symbols::Symbols;
 use super::tally::{Hanging, Key, Lens, Open, Tally};
 use super::totals::{Found, Totals};
@@ -38,6 +39,8 @@ pub(crate) struct Options<'a> {
     pub(crate) symbols: bool,
     /// Whether programs keep all arguments: they may be secrets.
     pub(crate) with_arguments: bool,
+    /// The races that are left out, beside those that always are.
+    pub(crate) suppress: Option<&'a Suppressions>,
     /// Which calls are wanted, if not all are, and the report of all.
     pub(crate) filter: Option<(&'a Filter, &'a Report)>,
 }
@@ -58,7 +61,7 @@ pub(super) fn gather_live(
     blocks: usize,
     with_arguments: bool,
 ) -> Result<Report, files::Error> {
-    gather_as(files, runs, &Options { symbols: true, with_arguments, filter: None }, Some(blocks))
+    gather_as(files, runs, &Options { symbols: true, with_arguments, suppress: None, filter: None }, Some(blocks))
 }
 
 fn gather_as(
@@ -84,6 +87,7 @@ fn gather_as(
         filter.keep_notes(&mut report);
         report.filter = Some(filter.to_string());
     }
+    report.suppressed = options.suppress.unwrap_or(&Suppressions::default()).apply(&mut report.races);
     processes::complete(&mut report, runs);
     if options.filter.is_some() {
         report.lost.basis = report.lost.basis.replace(NO_RATE, NO_RATE_THAT_FITS);

@@ -42,6 +42,7 @@ mod runtime;
 pub(crate) mod scene;
 mod sentence;
 mod shared;
+mod suppressions;
 mod suspect;
 mod symbols;
 mod tally;
@@ -75,6 +76,7 @@ pub(crate) use hang::{EXAMPLES as EXAMPLES_OF_HANG, LiveArguments, hang, ps};
 use model::Report;
 pub(crate) use output::{STDOUT, check as check_output, is_stdout, named, write_for_others};
 pub(crate) use processes::without_arguments;
+pub(crate) use suppressions::Suppressions;
 use term::Style;
 pub(crate) use term::wrapped;
 
@@ -135,6 +137,11 @@ pub(crate) struct Output {
     /// Show all arguments of programs, not the script's name only
     #[arg(long, hide_short_help = true)]
     with_arguments: bool,
+    /// Leave out the races that FILE gives reasons for
+    ///
+    /// Leave out the races that FILE gives reasons for (see docs/ORDER.md): a line has `place`, `library` or `kernel`, a pattern, and the reason
+    #[arg(long, value_name = "FILE", value_parser = Suppressions::read, value_hint = clap::ValueHint::FilePath, hide_short_help = true)]
+    suppress: Option<Suppressions>,
 }
 
 impl Output {
@@ -183,6 +190,11 @@ impl Output {
         self.all().ok()?.into_iter().map(|(_, path)| path).find(|path| !output::is_stdout(path))
     }
 
+    /// The races that are to be left out.
+    pub(crate) fn suppress(&self) -> Option<&Suppressions> {
+        self.suppress.as_ref()
+    }
+
     /// # Errors
     /// A file cannot be written, or would take two forms; the text names it.
     pub(crate) fn check(&self) -> Result<(), Box<dyn Error>> {
@@ -219,19 +231,20 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<ExitCode, Box<dyn Error
     gate.check()?;
     let outputs = arguments.output.all().map_err(Refusal::Usage)?;
     let (symbols, with_arguments) = (!no_symbols, arguments.output.with_arguments);
+    let suppress = arguments.output.suppress();
     if limit.is_some() && !outputs.iter().any(|(format, _)| *format == Format::Calls) {
         return Err(Refusal::Usage("--limit is for --format calls".to_owned()).into());
     }
     filter.check_order().map_err(Refusal::Usage)?;
     let files = files::find(paths).map_err(files::Error::refused)?;
     let runs = runs::load(&files.runs);
-    let whole = gather::gather(&files, &runs, &Options { symbols, with_arguments, filter: None })?;
+    let whole = gather::gather(&files, &runs, &Options { symbols, with_arguments, suppress, filter: None })?;
     let filtered = match filter.is_empty() {
         true => None,
         false => {
             filter.check(&whole).map_err(Refusal::NoneFound)?;
-            let of_some =
-                gather::gather(&files, &runs, &Options { symbols, with_arguments, filter: Some((filter, &whole)) })?;
+            let options = Options { symbols, with_arguments, suppress, filter: Some((filter, &whole)) };
+            let of_some = gather::gather(&files, &runs, &options)?;
             if of_some.functions.is_empty() && of_some.pairs.is_empty() {
                 return Err(Refusal::NoneFound(filter.nothing(&whole)).into());
             }
@@ -250,7 +263,7 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<ExitCode, Box<dyn Error
         })
     });
     let written: Vec<io::Result<()>> = written.collect();
-    let judged = || gate.judge(apart::by_run(paths, filter), None, status::UNKNOWN);
+    let judged = || gate.judge(apart::by_run(paths, filter, suppress), None, status::UNKNOWN);
     let broken = gate.is_set().then(judged).flatten();
     let answer = broken.unwrap_or(if whole.is_whole() { status::GOOD } else { status::UNKNOWN });
     Ok(status::end(answer, written))
@@ -311,11 +324,9 @@ pub(crate) fn of_run(
     config: &Config,
 ) -> Result<bool, Box<dyn Error>> {
     let files = files::find(traces)?;
-    let mut report = gather::gather(
-        &files,
-        std::slice::from_ref(run),
-        &Options { symbols: true, with_arguments: output.with_arguments, filter: None },
-    )?;
+    let suppress = output.suppress();
+    let options = Options { symbols: true, with_arguments: output.with_arguments, suppress, filter: None };
+    let mut report = gather::gather(&files, std::slice::from_ref(run), &options)?;
     let mut outputs = output.all()?;
     if outputs.iter().all(|(format, _)| *format != Format::Text) {
         say_problems(&report);

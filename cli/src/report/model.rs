@@ -13,7 +13,7 @@ use serde::Serialize;
 
 pub(crate) use calls::{
     Call, Durations, Error, Failure, Finding, Function, Line, Moment, Numbering, Origin, Progress, Race, RaceSide,
-    Site, Unshared, is_glue,
+    Site, Suppressed, Unshared, is_glue,
 };
 pub(crate) use copies::{
     BetweenProcesses, ByHand, CopyCaller, CopyLine, CopySite, Decision, Does, Gpu, Lost, LostBy, NvLink, NvLinkGpu,
@@ -71,6 +71,8 @@ pub(crate) struct Report {
     pub(crate) failures: Vec<Failure>,
     /// Accesses to memory that nothing orders, the surest first; none without `--order`, and none with a filter.
     pub(crate) races: Vec<Race>,
+    /// Pairs of places without order that are not among `races`, for the reasons of a file or of p2pshim.
+    pub(crate) suppressed: Vec<Suppressed>,
     /// Functions that were called, by their time on the host, the longest first. Runtime calls contain driver
     /// calls: do not add them up.
     pub(crate) functions: Vec<Function>,

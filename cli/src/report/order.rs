@@ -1,9 +1,9 @@
 //! Accesses to memory that nothing orders: what `p2pshim run --order` finds.
 
-use super::model::{Race, RaceSide, Report};
+use super::model::{Race, RaceSide, Report, Suppressed};
 use super::sentence::{Level, NAMED, Sentence};
 use super::symbols::UNKNOWN;
-use super::term::{bytes, counted};
+use super::term::{bytes, count, counted};
 
 /// The findings that a race has too: its sentence says more.
 pub(super) const RULES: [&str; 3] = ["P2P-race", "P2P-possible-race", "P2P-lifetime"];
@@ -11,6 +11,7 @@ pub(super) const RULES: [&str; 3] = ["P2P-race", "P2P-possible-race", "P2P-lifet
 const RACE: &str = "Race";
 const LIFETIME: &str = "Freed too early";
 const POSSIBLE: &str = "Possible race";
+const SUPPRESSED: &str = "Suppressed";
 
 /// The sentences: of each kind the first pairs of places.
 pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
@@ -28,7 +29,17 @@ pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
             last.more = Some(format!("{remedy} {} of this kind in the list.", counted(more as u64, "more pair")));
         }
     }
+    said.extend(suppressed(report));
     said
+}
+
+/// How many races are left out, and why.
+fn suppressed(report: &Report) -> Option<Sentence> {
+    let pairs = report.suppressed.iter().map(|it| it.pairs).sum::<u64>();
+    let by = |it: &Suppressed| format!("{} by `{}` ({})", count(it.pairs), it.by, it.reason);
+    let by: Vec<_> = report.suppressed.iter().map(by).collect();
+    let text = format!("Suppressed: {} of places without order: {}.", counted(pairs, "pair"), by.join(", "));
+    (pairs > 0).then(|| Sentence::new(Level::Note, SUPPRESSED, text))
 }
 
 fn sentence(report: &Report, race: &Race, (word, level): (&'static str, Level)) -> Sentence {

@@ -77,7 +77,8 @@ fn gathered(files: &[Vec<u8>], symbols: bool, beside: &Beside) -> (Report, Vec<S
     let names: Vec<String> = (0..files.len()).map(|index| format!("{index}.p2ptrace")).collect();
     let sizes: Vec<u64> = files.iter().map(|file| file.len() as u64).collect();
     let open = |index: usize| Trace::from_bytes(files[index].clone(), Path::new(&names[index]));
-    let mut report = gather_from(&names, &sizes, &open, &Options { symbols, with_arguments: true, filter: None });
+    let mut report =
+        gather_from(&names, &sizes, &open, &Options { symbols, with_arguments: true, suppress: None, filter: None });
     processes::complete(&mut report, &beside.runs);
     report.nvlink = nvlink::compare(&report, &beside.readings);
     (report, names)
@@ -334,8 +335,12 @@ fn report_of_a_large_file_is_the_same_by_several_threads() {
     let json_of = |size: u64| {
         let names = ["a".to_owned()];
         let open = |_| Trace::from_bytes(bytes.clone(), Path::new("a"));
-        let report =
-            gather_from(&names, &[size], &open, &Options { symbols: false, with_arguments: true, filter: None });
+        let report = gather_from(
+            &names,
+            &[size],
+            &open,
+            &Options { symbols: false, with_arguments: true, suppress: None, filter: None },
+        );
         let mut json = Vec::new();
         json::write(&report, &mut json).unwrap();
         let pair = &report.pairs[0];
@@ -421,7 +426,7 @@ fn report_of_ranks_that_share_memory_at_random_has_what_they_copied() {
             &names,
             &vec![0; names.len()],
             &open,
-            &Options { symbols: false, with_arguments: true, filter: None },
+            &Options { symbols: false, with_arguments: true, suppress: None, filter: None },
         );
         let gpu = |index: usize| GPUS.iter().position(|&it| report.gpus[index].uuid.as_deref() == Some(it)).unwrap();
         let mut found: BTreeMap<(usize, usize), u64> = BTreeMap::new();

@@ -407,6 +407,7 @@ impl Totals {
             unshared: self.unshared.into_rows(sites),
             failures: self.failures,
             races: self.races,
+            suppressed: Vec::new(),
             functions: functions(self.functions),
             errors: errors(self.errors),
             findings: findings(self.findings),

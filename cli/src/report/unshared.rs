@@ -176,7 +176,12 @@ mod tests {
         }
         let names: Vec<String> = names.iter().map(|name| folder.0.join(name).display().to_string()).collect();
         let open = |index: usize| Trace::open(Path::new(&names[index]));
-        gather_from(&names, &[0; 2], &open, &Options { symbols: false, with_arguments: true, filter: None })
+        gather_from(
+            &names,
+            &[0; 2],
+            &open,
+            &Options { symbols: false, with_arguments: true, suppress: None, filter: None },
+        )
     }
 
     #[test]

@@ -177,7 +177,7 @@ fn race(report: &Report) -> Option<Sentence> {
 /// Other findings by which data may be wrong.
 fn at_risk(report: &Report) -> Option<Sentence> {
     let is_meant = |it: &Finding| {
-        it.severity == "hazard" && !is_race(it) && ![ACCIDENTS, order::RULES].concat().contains(&it.rule.as_str())
+        it.severity == "hazard" && !is_race(it) && ![&ACCIDENTS[..], &order::RULES].concat().contains(&it.rule.as_str())
     };
     let rules = rules(report, is_meant)?;
     let text = format!("Data may be wrong although the calls succeed: {rules}.");

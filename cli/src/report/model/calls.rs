@@ -235,6 +235,18 @@ pub(crate) struct RaceSide {
     pub(crate) from: Origin,
 }
 
+/// Pairs of places without order that are left out for one reason.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Suppressed {
+    /// What they have in common: `place`, `library` or `kernel`, and a pattern.
+    pub(crate) by: String,
+    /// The reason.
+    pub(crate) reason: String,
+    /// How many pairs there are.
+    pub(crate) pairs: u64,
+}
+
 /// A call without a record, or a copy with the host, that has failed.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
