@@ -9,6 +9,8 @@
  *   reuse       a copy, and a memset of its source on another stream
  *   free        a copy, and cudaFreeAsync of its source on another stream
  *   unmap       a copy, and cudaFree of its source where access is enabled
+ *   staged      a copy, and a read of the destination once the host has waited for GPU 1: ordered if the copy is staged; or for the copy's stream
+ *   graph       two copies to the same memory in a graph
  *   host        a copy, a function of the host behind it, and a read on another stream after the host has seen it: right, and a possible race
  */
 #define _GNU_SOURCE
@@ -174,6 +176,40 @@ static void of_unmap(void)
     printf("the copy ends with %d\n", cudaStreamSynchronize(streams[0][0]) != cudaSuccess);
 }
 
+static void of_staged(void)
+{
+    hold_up(streams[0][0]);
+    CHECK(cudaMemcpyPeerAsync(buffers[1][0], 1, buffers[0][0], 0, BYTES, streams[0][0]));
+    if (is_right)
+        CHECK(cudaStreamSynchronize(streams[0][0]));
+    CHECK(cudaSetDevice(1));
+    CHECK(cudaDeviceSynchronize());
+    show(buffers[1][0], 1, streams[1][0]);
+}
+
+static void of_graph(void)
+{
+    cudaStream_t first = streams[0][0], second = streams[0][1];
+    cudaEvent_t fork, join;
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    CHECK(cudaEventCreateWithFlags(&fork, cudaEventDisableTiming));
+    CHECK(cudaEventCreateWithFlags(&join, cudaEventDisableTiming));
+    CHECK(cudaStreamBeginCapture(first, cudaStreamCaptureModeRelaxed));
+    CHECK(cudaEventRecord(fork, first));
+    CHECK(cudaStreamWaitEvent(second, fork, 0));
+    hold_up(first);
+    CHECK(cudaMemcpyAsync(buffers[1][0], buffers[0][0], BYTES, cudaMemcpyDefault, first));
+    order(first, second);
+    CHECK(cudaMemcpyAsync(buffers[1][0], buffers[0][1], BYTES, cudaMemcpyDefault, second));
+    CHECK(cudaEventRecord(join, second));
+    CHECK(cudaStreamWaitEvent(first, join, 0));
+    CHECK(cudaStreamEndCapture(first, &graph));
+    CHECK(cudaGraphInstantiateWithFlags(&exec, graph, 0));
+    CHECK(cudaGraphLaunch(exec, first));
+    show(buffers[1][0], 0, first);
+}
+
 static void of_host(void)
 {
     hold_up(streams[0][0]);
@@ -191,7 +227,8 @@ int main(int argc, char **argv)
         const char *name;
         void (*run)(void);
     } cases[] = {{"event", of_event}, {"batch", of_batch}, {"default", of_default}, {"ring", of_ring},   {"reuse", of_reuse},
-                 {"free", of_free},   {"unmap", of_unmap}, {"host", of_host}};
+                 {"free", of_free},   {"unmap", of_unmap}, {"host", of_host},   {"staged", of_staged},
+                 {"graph", of_graph}};
     REQUIRE(argc == 3);
     is_right = strcmp(argv[2], "right") == 0;
     for (int device = 0; device < 2; device++) {

@@ -3,6 +3,7 @@
 mod deny;
 mod options;
 mod program;
+mod races;
 mod signals;
 mod traces;
 
@@ -22,7 +23,7 @@ use std::process::{Command, ExitCode, ExitStatus};
 use std::time::SystemTime;
 
 use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches, value_parser};
-use p2pshim_host::config::{Access, Broken, Config, Denied, Verify};
+use p2pshim_host::config::{Access, Broken, Config, Denied, Order, Verify};
 use p2pshim_host::job;
 use p2pshim_trace::{NoteKind, Trace};
 
@@ -32,6 +33,7 @@ use traces::Traces;
 use crate::doctor::Check;
 use crate::gate::{Gate, Judged};
 use crate::nvlink::{self, Reading, Watch};
+use crate::report::term::counted;
 use crate::runs::{Run, signal_name};
 use crate::shim;
 use crate::status::{self, FAILED, NOT_FOUND, NOT_STARTED};
@@ -116,6 +118,30 @@ impl RunArguments {
     fn refusal(&self) -> Option<String> {
         let (config, warnings) = self.read_config();
         warnings.into_iter().find(|warning| config.on && warning.starts_with(&format!("{}=", deny::DENY)))
+    }
+
+    /// Tells the shim which races are to end, if any are.
+    ///
+    /// # Errors
+    /// It is not known which.
+    fn write_races(&self) -> Result<(), String> {
+        match self.config() {
+            Config { on: true, order: Order::Enforce, races: Some(folder), .. } => {
+                let pairs = races::write(Path::new(&folder), self.output.suppress())?;
+                complain(format_args!(
+                    "waits are added for {} of places that raced in {}",
+                    counted(pairs as u64, "pair"),
+                    folder.display()
+                ));
+                Ok(())
+            }
+            Config { on: true, order: Order::Enforce, races: None, .. } => {
+                Err("--order=enforce needs --races RUN, the folder with the traces of a run with --order --trace RUN"
+                    .to_owned())
+            }
+            Config { on: true, races: Some(_), .. } => Err("--races is for --order=enforce".to_owned()),
+            _ => Ok(()),
+        }
     }
 
     /// Variables for NCCL, and why it gets them: it asks NVML about peer access where each process sees one GPU.
@@ -462,6 +488,7 @@ fn prepare(arguments: &RunArguments, name: &OsStr, rest: &[OsString]) -> Result<
     if let Some(why) = arguments.refusal() {
         return Err(format!("the program is not started: {why}").into());
     }
+    arguments.write_races()?;
     let shim = shim::find(arguments.library.as_deref())?;
     shim::check(&shim)?;
     let hindrance = program::find(name, std::env::var_os("PATH")).and_then(|path| program::hindrance(&path));

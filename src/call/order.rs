@@ -5,8 +5,11 @@
 //! look-ups leave them to the driver.
 
 mod calls;
+mod enforce;
 mod memory;
+mod say;
 mod then;
+mod work;
 
 use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::Relaxed;
@@ -15,7 +18,7 @@ use super::arrival::Caller;
 use super::{mode, thread};
 use crate::api::abi::{Code, Value};
 use crate::api::{Effect, Function, Order as Part};
-use crate::config::{self, Config};
+use crate::config::{self, Config, Order};
 use crate::os;
 use calls::Call;
 use then::{Then, finish};
@@ -36,10 +39,11 @@ pub(crate) fn is_on() -> bool {
 #[inline(never)]
 fn find_out() -> bool {
     if IS_ON.load(Relaxed) == UNKNOWN {
-        let read = || Config::checks_order(os::environment(config::PREFIX));
+        let read = || Config::order_of(os::environment(config::PREFIX));
         // A look-up asks within our own work.
-        let is_on = if thread::current().is_busy() { read() } else { mode::while_busy(read) };
-        IS_ON.store(if is_on { ON } else { OFF }, Relaxed);
+        let order = if thread::current().is_busy() { read() } else { mode::while_busy(read) };
+        enforce::IS_ON.store(order == Order::Enforce, Relaxed);
+        IS_ON.store(if order == Order::Off { OFF } else { ON }, Relaxed);
     }
     IS_ON.load(Relaxed) == ON
 }

@@ -379,17 +379,17 @@ pub(crate) fn word_at(from: usize) -> Option<usize> {
     unsafe { value(from as *const usize) }
 }
 
-/// The words among a kernel's parameters that may be addresses of a device. `sizes` are the bytes of each parameter.
-pub(super) fn kernel_addresses(parameters: usize, sizes: &[u16]) -> Vec<u64> {
+/// The words among a kernel's parameters that may be addresses of a device, each with the number of its parameter. `sizes` are the bytes of each.
+pub(super) fn kernel_addresses(parameters: usize, sizes: impl Iterator<Item = u16>) -> Vec<(usize, u64)> {
     const WORD: usize = size_of::<u64>();
     let mut found = Vec::new();
-    for (index, &bytes) in sizes.iter().enumerate().filter(|(_, bytes)| usize::from(**bytes) >= WORD) {
+    for (index, bytes) in sizes.enumerate().filter(|(_, bytes)| usize::from(*bytes) >= WORD) {
         let Some(parameter) = word_at(parameters + index * WORD) else { break };
         let words = 0..usize::from(bytes) / WORD;
-        found.extend(words.filter_map(|word| word_at(parameter + word * WORD)).map(|word| word as u64));
+        found.extend(words.filter_map(|word| word_at(parameter + word * WORD)).map(|word| (index, word as u64)));
     }
     // Below lies nothing of a device, above no address.
-    found.retain(|word| (1 << 20..1 << 56).contains(word));
+    found.retain(|(_, word)| (1 << 20..1 << 56).contains(word));
     found
 }
 

@@ -34,6 +34,9 @@ pub(crate) struct Library {
     real: *const c_void,
 }
 
+// SAFETY: the address is a function's, which is never given back.
+unsafe impl Send for Library {}
+
 impl Library {
     /// The library that a real function lies in, if calls of it were seen before.
     pub(crate) fn seen(real: *const c_void) -> Option<Self> {
@@ -121,6 +124,10 @@ hip_functions! {
     fn stream_create_with_flags c"hipStreamCreateWithFlags" (stream: *mut usize, flags: c_uint);
     fn exchange_capture_mode c"hipThreadExchangeStreamCaptureMode" (mode: *mut c_uint);
     fn stream_query c"hipStreamQuery" (stream: usize);
+    fn event_create_with_flags c"hipEventCreateWithFlags" (event: *mut usize, flags: c_uint);
+    fn event_record c"hipEventRecord" (event: usize, stream: usize);
+    fn event_destroy c"hipEventDestroy" (event: usize);
+    fn stream_wait_event c"hipStreamWaitEvent" (stream: usize, event: usize, flags: c_uint);
     fn memcpy_async c"hipMemcpyAsync" (dst: usize, src: usize, bytes: usize, kind: c_int, stream: usize);
     fn memcpy_peer_async c"hipMemcpyPeerAsync" (
         dst: usize,
@@ -194,6 +201,37 @@ impl Library {
             Code::SUCCESS => work(),
             code => Err(code),
         }
+    }
+}
+
+impl Library {
+    /// A new event of the current device, behind all that a stream has to do; none if there is an error already that the program has not read.
+    pub(crate) fn record_event(self, stream: usize) -> Option<usize> {
+        /// `hipEventDisableTiming`.
+        const NO_TIMING: c_uint = 2;
+        self.quietly(|| {
+            // SAFETY: the function writes the place.
+            let event = asked(|event| unsafe { event_create_with_flags(self, event, NO_TIMING) })?;
+            // SAFETY: the event is ours, and the stream one on which the program has just queued something.
+            checked(unsafe { event_record(self, event, stream) }).map(|()| event)
+        })
+    }
+
+    /// Has a stream wait for an event of ours. Whether it does.
+    pub(crate) fn wait_for_event(self, stream: usize, event: usize) -> bool {
+        // SAFETY: the stream is one on which the program is about to queue something.
+        self.quietly(|| checked(unsafe { stream_wait_event(self, stream, event, 0) })).is_some()
+    }
+
+    pub(crate) fn drop_event(self, event: usize) {
+        // SAFETY: the event is ours, and nobody uses it any more.
+        self.quietly(|| checked(unsafe { event_destroy(self, event) }));
+    }
+
+    /// Does something, unless the program has an error to read, and leaves it none.
+    fn quietly<T>(self, work: impl FnOnce() -> Result<T, Code>) -> Option<T> {
+        (self.last_error() == Some(Code::SUCCESS)).then_some(())?;
+        work().inspect_err(|_| self.clear_last_error()).ok()
     }
 }
 

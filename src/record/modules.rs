@@ -7,6 +7,8 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
+use p2pshim_host::races;
+
 /// A piece of code in memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Module {
@@ -82,6 +84,31 @@ impl Module {
         let id = build_id(|bytes, offset| file.read_exact_at(bytes, offset))?;
         Some(id.iter().map(|byte| format!("{byte:02x}")).collect())
     }
+}
+
+/// The name of a place in the code, which is the same in each run.
+pub(crate) fn place(address: usize) -> Option<String> {
+    let (file, offset) = located(address)?;
+    Some(races::place(&file, offset))
+}
+
+/// A place in the code, with the path of its file.
+pub(crate) fn path_of(address: usize) -> Option<String> {
+    let (file, offset) = located(address)?;
+    Some(format!("{file}+{offset:#x}"))
+}
+
+/// The first of a place and of those that it was called from, innermost first, that is in another file than the place itself; or the place.
+pub(crate) fn caller_of(address: usize, callers: &[usize]) -> Option<String> {
+    let (own, _) = located(address)?;
+    let outer = callers.iter().find(|&&caller| located(caller).is_some_and(|(file, _)| file != own));
+    path_of(outer.copied().unwrap_or(address))
+}
+
+fn located(address: usize) -> Option<(String, u64)> {
+    let module = in_memory().into_iter().find(|module| module.covers(address))?;
+    let offset = module.offset + address.checked_sub(module.range.start)? as u64;
+    Some((String::from_utf8_lossy(&module.file).into_owned(), offset))
 }
 
 /// All code in memory that comes from files.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
-use p2pshim_host::config::Config;
+use p2pshim_host::config::{Config, Order};
 use p2pshim_trace::{Class, ORDER_LOST, Path as Taken};
 
 use super::condition::{Condition, What};
@@ -42,7 +42,7 @@ fn by(condition: &Condition, run: &Report) -> Option<String> {
 fn unordered(run: &Report, levels: &[&str]) -> Option<String> {
     let is_checked = |file: &File| {
         let variables = file.variables.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
-        Config::checks_order(variables)
+        Config::order_of(variables) != Order::Off
     };
     if run.files.iter().any(|file| !is_checked(file)) {
         return Some("order was not checked: run it with --order".to_owned());

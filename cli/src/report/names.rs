@@ -269,8 +269,12 @@ impl Names {
                 self.failed.push(Failed { site, time, function, code, name, device });
             }
             (NoteKind::Race, _) => {
+                let mut first = (note.number >> 16) as u16;
+                if let Some((path, offset)) = note.value("at").and_then(|at| at.rsplit_once('+')) {
+                    first = self.add_foreign(path, hexadecimal(offset).unwrap_or_default(), (note.time, time));
+                }
                 let side = |first: usize| std::array::from_fn(|index| note.string(first + index).to_owned());
-                let sides = [((note.number >> 16) as u16, side(1)), (note.number as u16, side(4))];
+                let sides = [(first, side(1)), (note.number as u16, side(4))];
                 let (level, bytes) = (note.string(0).to_owned(), note.string(7).parse().unwrap_or_default());
                 let device = note.string(8).parse().ok();
                 self.unordered.push(Unordered { time, level, sides, bytes, device });
@@ -353,6 +357,17 @@ impl Names {
             let outer = ["2", "3"].into_iter().filter_map(line).collect();
             self.lines.insert(number, Line { outer, ..inner });
         }
+    }
+
+    /// A place in the code of another process: it gets a number that no other has, and its module addresses that no code has.
+    fn add_foreign(&mut self, path: &str, offset: u64, (ticks, time): (u64, u64)) -> u16 {
+        const BEYOND: u64 = 1 << 60;
+        let address = BEYOND + offset;
+        let number = (0..u16::MAX).rev().find(|number| !self.sites.contains_key(number)).unwrap_or_default();
+        let (path, build_id) = (path.to_owned(), None);
+        self.modules.push((ticks, Module { first: address, end: address + 1, offset, path, build_id, since: time }));
+        self.sites.insert(number, (address, ticks));
+        number
     }
 
     /// The bounds that each call of this file keeps.

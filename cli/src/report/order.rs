@@ -6,24 +6,31 @@ use super::symbols::UNKNOWN;
 use super::term::{bytes, count, counted};
 
 /// The findings that a race has too: its sentence says more.
-pub(super) const RULES: [&str; 3] = ["P2P-race", "P2P-possible-race", "P2P-lifetime"];
+pub(super) const RULES: [&str; 5] =
+    ["P2P-race", "P2P-possible-race", "P2P-lifetime", "P2P-ordered-by-staging", "P2P-order-enforced"];
 
 const RACE: &str = "Race";
 const LIFETIME: &str = "Freed too early";
 const POSSIBLE: &str = "Possible race";
+const ENFORCED: &str = "Wait added";
+const STAGED: &str = "Ordered by staging";
 const SUPPRESSED: &str = "Suppressed";
 
 /// The sentences: of each kind the first pairs of places.
 pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
-    let kinds =
-        [("race", RACE, Level::Bad), ("lifetime", LIFETIME, Level::Bad), ("possible race", POSSIBLE, Level::Warn)];
+    let kinds = [
+        ("race", RACE, Level::Bad, NAMED),
+        ("lifetime", LIFETIME, Level::Bad, NAMED),
+        ("possible race", POSSIBLE, Level::Warn, 1),
+        ("enforced", ENFORCED, Level::Warn, NAMED),
+        ("ordered by staging", STAGED, Level::Note, 1),
+    ];
     let mut said = Vec::new();
-    for (kind, word, level) in kinds {
+    for (kind, word, level, named) in kinds {
         let races: Vec<&Race> = report.races.iter().filter(|race| race.level == kind).collect();
-        let named = races.iter().take(if kind == "possible race" { 1 } else { NAMED });
-        said.extend(named.map(|race| sentence(report, race, (word, level))));
+        said.extend(races.iter().take(named).map(|race| sentence(report, race, (word, level))));
         if let Some(last) = said.last_mut()
-            && let Some(more @ 1..) = races.len().checked_sub(if kind == "possible race" { 1 } else { NAMED })
+            && let Some(more @ 1..) = races.len().checked_sub(named)
         {
             let remedy = last.more.take().unwrap_or_default();
             last.more = Some(format!("{remedy} {} of this kind in the list.", counted(more as u64, "more pair")));
@@ -45,8 +52,15 @@ fn suppressed(report: &Report) -> Option<Sentence> {
 fn sentence(report: &Report, race: &Race, (word, level): (&'static str, Level)) -> Sentence {
     let Race { first, second, .. } = race;
     let gpu = race.gpu.map(|gpu| format!(" on {}", report.label(gpu))).unwrap_or_default();
+    let order = match word {
+        STAGED => {
+            "and only that a copy is staged, or that p2pshim keeps its waits, orders the two: a race once the program enables peer access"
+        }
+        ENFORCED => "and p2pshim has made the stream of the first wait for the second: the program does not",
+        _ => "and nothing orders the two",
+    };
     let text = format!(
-        "{word}: {} {} {}{gpu} that {} {}, and nothing orders the two.",
+        "{word}: {} {} {}{gpu} that {} {}, {order}.",
         on_stream(second),
         second.verb,
         bytes(race.bytes),
@@ -56,8 +70,20 @@ fn sentence(report: &Report, race: &Race, (word, level): (&'static str, Level)) 
     Sentence::new(level, word, text).more(remedy(race)).section("races")
 }
 
+/// Whether both accesses are those of nodes of one graph.
+pub(crate) fn are_nodes(race: &Race) -> bool {
+    race.second.stream.starts_with("node ")
+}
+
 /// The missing edge in words.
-pub(super) fn remedy(Race { level, first, second, .. }: &Race) -> String {
+pub(super) fn remedy(race: &Race) -> String {
+    let Race { level, first, second, .. } = race;
+    if are_nodes(race) {
+        return format!(
+            "Add an edge between {} and {} (cudaGraphAddDependencies); in a capture, let the stream of one wait for the other's (cudaStreamWaitEvent).",
+            first.stream, second.stream
+        );
+    }
     if second.stream.is_empty() {
         return format!("Wait for {} before {} (cudaStreamSynchronize).", named(first), call(second));
     }

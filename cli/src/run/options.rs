@@ -8,7 +8,7 @@ use clap::builder::{OsStringValueParser, PossibleValuesParser, TypedValueParser,
 use clap::{Arg, ArgMatches};
 use p2pshim_host::config::{Changes, PREFIX, Variable};
 
-/// The values of an option that is on or off.
+/// The first values of an option that is on or off.
 const SWITCH: &str = "off|on";
 
 /// The title that the arguments stand under.
@@ -40,7 +40,7 @@ pub(super) fn arguments() -> impl Iterator<Item = Arg> {
             let parser = PossibleValuesParser::new(values.split('|')).map(OsString::from);
             let argument =
                 argument.value_name(values).hide_possible_values(true).value_parser(ValueParser::new(parser));
-            if values != SWITCH {
+            if !values.starts_with(SWITCH) {
                 return argument;
             }
             // The word after a space is the program.

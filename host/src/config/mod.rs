@@ -24,7 +24,9 @@ use log::{Level, Metadata};
 use crate::nearest::nearest;
 use crate::text::shortened;
 pub use option::{Changes, Variable};
-pub use values::{Access, Broken, Denied, Forgiven, GpuName, GpuTiming, Readback, Stacks, Staging, Validate, Verify};
+pub use values::{
+    Access, Broken, Denied, Forgiven, GpuName, GpuTiming, Order, Readback, Stacks, Staging, Validate, Verify,
+};
 
 /// The beginning of every option's name.
 pub const PREFIX: &str = "P2PSHIM";
@@ -115,12 +117,21 @@ options! {
     }
 
     /// Whether order is checked.
-    order: bool {
+    order: Order {
         variable: P2PSHIM_ORDER,
-        values: words("off" = false, "on" = true),
+        values: words("off" = Order::Off, "on" = Order::On, "enforce" = Order::Enforce),
         changes: Changes::Never,
-        help: "on: copies, kernels and frees are checked for an order that is missing: a stream or event that nothing waits for",
+        help: "on: copies, kernels and frees are checked for an order that is missing: a stream or event that nothing waits for; enforce: the events and waits that P2PSHIM_RACES asks for are added too",
         details: "What it finds, and what it cannot: [ORDER.md](ORDER.md). It is decided when the first function is looked up, and needs events, kernels and memory operations to be seen, which p2pshim leaves to the driver otherwise. `p2pshim run --order` without a value is the same as `--order=on`.",
+    }
+
+    /// The folder of traces with races that are to end.
+    races: Option<OsString> {
+        variable: P2PSHIM_RACES,
+        values: path("folder"),
+        changes: Changes::Never,
+        help: "with P2PSHIM_ORDER=enforce: the folder with the traces of an earlier run, whose races are to end. Behind each first access p2pshim records an event, and each second one waits for it",
+        details: "`p2pshim run` looks for the races, and writes their places to `races.txt` in that folder, which the shim reads. [Which waits are added](ORDER.md#add-the-missing-waits).",
     }
 
     /// Page-locked memory of the host for staging.
@@ -246,9 +257,9 @@ impl Config {
     }
 
     /// Whether the environment says that order is checked: as long as nothing else is read.
-    pub fn checks_order(environment: impl Iterator<Item = (OsString, OsString)>) -> bool {
+    pub fn order_of(environment: impl Iterator<Item = (OsString, OsString)>) -> Order {
         let (config, _) = Self::read(environment);
-        config.on && config.order
+        if config.on { config.order } else { Order::Off }
     }
 
     /// Whether findings, notes or others, are told in full on standard error while the program runs.

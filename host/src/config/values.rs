@@ -73,6 +73,18 @@ pub enum Readback {
     All,
 }
 
+/// Whether order is checked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// It is not.
+    #[default]
+    Off,
+    /// It is.
+    On,
+    /// It is, and edges are added that an earlier run lacked.
+    Enforce,
+}
+
 /// The treatment of calls whose arguments are wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Validate {

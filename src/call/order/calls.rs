@@ -1,20 +1,22 @@
 //! Calls, as far as they matter to order.
 
-use super::memory::{ALL_OF_HIP, Found, SIZES, address, memory, spans, with_sizes};
+use super::enforce;
+use super::memory::{ALL_OF_HIP, Found, PARAMETERS, address, memory};
 use super::then::{Also, Then};
 use crate::api::abi::Value;
 use crate::api::{Copies, Effect, Function, Layer, Order as Part, State};
 use crate::call::arrival::Caller;
-use crate::call::read::{self, BatchArrays};
-use crate::call::room::Room;
+use crate::call::read::{self};
 use crate::call::{origin, thread};
-use crate::model::{Memcpy, Path, Request};
+use crate::model::{Memcpy, Path};
 use crate::objects::{OBJECTS, captures, streams};
 use crate::os;
 use crate::policy::order::{Access, Clock, Kind, Operation, Place, Publishes, Queue, Side, Span};
-use crate::policy::{ACCESS, Driver, GRAPHS, ORDER};
+use crate::policy::{ACCESS, Driver, ORDER};
 use crate::real::driver::{self, CaptureStatus, RealDriver};
-use crate::record::trace;
+use crate::real::hip::Library;
+use crate::real::stack;
+use crate::record::{modules, trace};
 
 pub(super) struct Call<'a> {
     pub(super) function: Function,
@@ -64,8 +66,10 @@ impl Call<'_> {
                 ORDER.forget_event(event);
                 return None;
             }
-            (Part::exports_event, &[_, Value::Address(event)]) => Then::SharesEvent(event),
-            (Part::opens_event, &[Value::Address(out), _]) => Then::OpensEvent(out),
+            (Part::exports_event, &[Value::Address(handle), Value::Address(event)]) => {
+                Then::SharesEvent { event, handle }
+            }
+            (Part::opens_event, &[Value::Address(out), Value::Address(handle)]) => Then::OpensEvent { out, handle },
             (Part::sets_memory, &[Value::Address(start), ref rest @ ..]) => self.set(start as u64, rest)?,
             (Part::allocates_memory, &[Value::Address(out), .., Value::Stream(stream)]) => {
                 Then::Allocates { queue: Some(self.queue(stream)?), out }
@@ -144,7 +148,7 @@ impl Call<'_> {
 
     fn state(&self, state: State) -> Option<Then> {
         if ends_kernels(state) || self.function == Function::cuLibraryUnload {
-            os::lock(&SIZES).clear();
+            os::lock(&PARAMETERS).clear();
         }
         let is_hip = self.function.layer() == Layer::Hip;
         Some(match (state, self.arguments) {
@@ -157,10 +161,6 @@ impl Call<'_> {
                 if self.function == Function::cuCtxSynchronize_v2 && context != 0 =>
             {
                 Then::Reaches(ORDER.of_context(Some(context)))
-            }
-            (State::destroys_graph, &[Value::Address(exec)]) => {
-                ORDER.forget_graph(exec);
-                return None;
             }
             // A capture of HIP: meanwhile nothing is seen, and all before and after it counts as ordered.
             (State::begins_capture | State::ends_capture, _) if is_hip => Then::Reaches(ORDER.of_context(None)),
@@ -207,162 +207,35 @@ impl Call<'_> {
                 }
             }
             (State::resets_device, _) => Then::ForgetsContext { context: None, is_reset: true },
-            _ => return None,
+            _ => return self.object(state),
         })
     }
 
-    fn copy(&self) -> Option<Then> {
-        let mut room = Room::new();
-        let request = match self.function.is_regular() {
-            true => Request::regular(self.function, self.arguments, |arguments| room.regular_parameters(arguments)),
-            false => Request::new(self.function, self.arguments, |of| room.parameters(of)),
-        };
-        match request.copy() {
-            Some(copy) => self.copy_of(copy),
-            // It says that the host takes part.
-            None => self.host_copy(),
-        }
-    }
-
-    fn copy_of(&self, copy: &Memcpy<'_>) -> Option<Then> {
-        let stream = copy.stream.unwrap_or(0);
-        // Nothing is asked about a copy that becomes part of a graph.
-        let queue = self.queue(stream)?;
-        let ends = match self.function.layer() {
-            Layer::Hip => self.ends_of_hip(),
-            _ => [copy.src, copy.dst].map(memory),
-        };
-        let is_host = |end: &Option<Found>| end.as_ref().is_none_or(|found| found.is_host);
-        let [of_host, to_host] = [0, 1].map(|end| ends.get(end).is_none_or(is_host));
-        let is_pageable = ends.last().is_none_or(Option::is_none);
-        let accesses = ends.iter().zip(spans(copy)).zip([Kind::Reads, Kind::Writes]);
-        // A source that is read during the call is read when it returns.
-        let is_later = read::may_be_put_off(self.function, self.arguments);
-        let accesses = accesses
-            .skip(if is_later { 0 } else { 1 })
-            .filter_map(|((end, span), kind)| Some(end.as_ref()?.access(span?, kind)))
-            .collect();
-        // A copy with the host returns when it is done, if it is synchronous, or if the memory is pageable and written.
-        let waits = copy.stream.is_none() && (of_host || to_host) || to_host && is_pageable;
-        let sides = self.sides(copy);
-        let parts = Parts { accesses, work_of: self.work_of(copy, &sides), with: sides };
-        // A few bytes may be a flag that says that all before is done.
-        let publishes = if to_host || copy.bytes <= FLAG { Publishes::Before } else { Publishes::Nothing };
-        Some(self.queued_with(queue, parts, publishes, if waits { Also::Reaches } else { Also::Nothing }))
-    }
-
-    /// The ends of a copy of HIP that are memory of a device, as the function and its arguments say. HIP is not asked: that could leave an error pending.
-    fn ends_of_hip(&self) -> [Option<Found>; 2] {
-        let kind = self.arguments.iter().find_map(|value| match *value {
-            Value::MemcpyKind(kind) => Some(kind),
-            _ => None,
-        });
-        // `hipMemcpyHostToHost`, `…HostToDevice`, `…DeviceToHost`; `hipMemcpyDefault` says nothing.
-        let are_devices = match kind {
-            Some(0 | 4) => [false; 2],
-            Some(1) => [false, true],
-            Some(2) => [true, false],
-            _ => [true; 2],
-        };
-        are_devices.map(|is_device| is_device.then_some(ALL_OF_HIP))
-    }
-
-    /// A copy between the host and a device in one dimension.
-    fn host_copy(&self) -> Option<Then> {
-        let [Value::Address(dst), Value::Address(src), Value::UInt(bytes), ref rest @ ..] = *self.arguments else {
-            return None;
-        };
-        let stream = match *rest {
-            [.., Value::Stream(stream)] => Some(stream),
-            _ => None,
-        };
-        self.copy_of(&Memcpy { stream, ..Memcpy::linear(src as u64, dst as u64, bytes) })
-    }
-
-    fn batch(&self, kind: Copies) -> Option<Then> {
-        let &[.., Value::Stream(stream)] = self.arguments else { return None };
-        let queue = self.queue(stream)?;
-        let arrays = BatchArrays::of(kind, self.arguments).filter(BatchArrays::are_there)?;
-        // SAFETY: they are there.
-        let (copies, is_later) = unsafe { (arrays.copies().collect(), arrays.may_be_put_off(self.arguments)) };
-        Some(self.copies(queue, copies, is_later, Also::Nothing))
-    }
-
-    /// Several copies without a shape, which are one operation. Any of them may be with the host.
-    fn copies(&self, queue: Queue, copies: Vec<Memcpy<'_>>, read_later: bool, also: Also) -> Then {
-        // In a graph something may come behind the copies that tells of them.
-        let publishes = if let Also::Launches(_) = also { Publishes::Itself } else { Publishes::Before };
-        let (mut accesses, mut work_of) = (Vec::new(), Vec::new());
-        for copy in &copies {
-            // Sources that are read during the call are read when it returns.
-            let src = Some((copy.src, Kind::Reads)).filter(|_| read_later);
-            let ends = src.into_iter().chain([(copy.dst, Kind::Writes)]);
-            let known = ends.filter_map(|(end, kind)| Some((end, kind, self.memory(end)?)));
-            accesses.extend(known.map(|(end, kind, found)| found.access(Span::bytes(end, copy.bytes), kind)));
-            work_of.extend(self.work_of(copy, &self.sides(copy)));
-        }
-        self.queued_with(queue, Parts { accesses, with: Vec::new(), work_of }, publishes, also)
-    }
-
-    fn graph(&self, exec: usize, stream: usize) -> Option<Then> {
-        let queue = self.queue(stream)?;
-        ORDER.before_launch(exec, queue);
-        let copies = GRAPHS.copied(exec).into_iter().map(|(src, dst, bytes)| Memcpy::linear(src, dst, bytes)).collect();
-        Some(self.copies(queue, copies, true, Also::Launches(exec)))
-    }
-
-    /// A kernel, and the addresses among its parameters.
-    fn kernel(&self, stream: usize, parameters: Option<(usize, usize)>) -> Option<Then> {
-        let queue = self.queue(stream)?;
-        let of = |(kernel, parameters)| with_sizes(kernel, |sizes| read::kernel_addresses(parameters, sizes));
-        let addresses = parameters.map(of);
-        let mut accesses: Vec<Access> = Vec::new();
-        for address in addresses.unwrap_or_default() {
-            let Some(found) = self.memory(address).filter(|found| !found.is_host) else {
-                continue;
-            };
-            if accesses.iter().all(|access| access.memory != found.range) {
-                let span = Span { start: found.range.start, end: found.range.end, rows: None };
-                accesses.push(found.access(span, Kind::Kernel));
+    /// Graphs, and memory that processes share.
+    fn object(&self, state: State) -> Option<Then> {
+        Some(match (state, self.arguments) {
+            (State::instantiates_graph, &[Value::Address(out), Value::Address(graph), ..]) => {
+                Then::Instantiates { out, races: Self::races_within(graph)? }
             }
-        }
-        // To find the caller of a launch out would take many times as long as the launch: the kernel's name says more.
-        let kernel = parameters.map_or(0, |(kernel, _)| kernel);
-        let site = trace::file().and_then(|trace| trace.known_site(self.caller.program_address() as usize));
-        let place = Place { site: site.unwrap_or(0), address: kernel };
-        let parts = Parts { accesses, ..Parts::default() };
-        Some(self.queued_at(queue, parts, Publishes::Before, Also::Nothing, place))
-    }
-
-    /// Memory is set, in one dimension or in two.
-    fn set(&self, start: u64, rest: &[Value]) -> Option<Then> {
-        let width = match self.function.base() {
-            name if name.contains("D32") => 4,
-            name if name.contains("D16") => 2,
-            _ => 1,
-        };
-        let (span, stream) = match *rest {
-            [_, Value::UInt(count)] | [_, Value::UInt(count), Value::Stream(_)] => {
-                (Span::bytes(start, count * width), rest)
+            // Its nodes may copy other memory now.
+            (State::updates_graph | State::sets_graph_node, &[Value::Address(exec), ..]) => {
+                ORDER.races_within(exec);
+                return None;
             }
-            [Value::UInt(pitch), _, Value::UInt(columns), Value::UInt(rows), ..] => {
-                let reach = pitch.saturating_mul(rows.saturating_sub(1)).saturating_add(columns * width);
-                (Span::rows(start, reach, pitch, columns * width), rest)
+            (State::destroys_graph, &[Value::Address(exec)]) => {
+                ORDER.forget_graph(exec);
+                return None;
+            }
+            (State::exports_memory, &[Value::Address(handle), Value::Address(address)])
+                if self.function == Function::cuIpcGetMemHandle =>
+            {
+                Then::SharesMemory { address: address as u64, handle }
+            }
+            (State::opens_memory, &[Value::Address(out), Value::Address(handle), _]) => {
+                Then::OpensMemory { out, handle }
             }
             _ => return None,
-        };
-        let (stream, is_async) = match *stream {
-            [.., Value::Stream(stream)] => (stream, true),
-            _ => (0, false),
-        };
-        let queue = self.queue(stream)?;
-        let found = self.memory(start)?;
-        // To set memory of the host is synchronous.
-        let also = if found.is_host && !is_async { Also::Reaches } else { Also::Nothing };
-        let is_flag = span.end.saturating_sub(span.start) <= FLAG;
-        let publishes = if is_flag { Publishes::Before } else { Publishes::Nothing };
-        let parts = Parts { accesses: vec![found.access(span, Kind::Writes)], ..Parts::default() };
-        Some(self.queued_with(queue, parts, publishes, also))
+        })
     }
 
     /// Memory is freed or unmapped; `waits` says whether the call waits for the work of its context.
@@ -389,22 +262,22 @@ impl Call<'_> {
         Some(Then::Releases { memory, races, clock })
     }
 
-    fn memory(&self, address: u64) -> Option<Found> {
+    pub(super) fn memory(&self, address: u64) -> Option<Found> {
         if self.function.layer() == Layer::Hip { Some(ALL_OF_HIP) } else { memory(address) }
     }
 
     // ---- Operations ----
 
-    fn queued(&self, queue: Queue, accesses: Vec<Access>, publishes: Publishes, also: Also) -> Then {
+    pub(super) fn queued(&self, queue: Queue, accesses: Vec<Access>, publishes: Publishes, also: Also) -> Then {
         self.queued_with(queue, Parts { accesses, ..Parts::default() }, publishes, also)
     }
 
-    fn queued_with(&self, queue: Queue, parts: Parts, publishes: Publishes, also: Also) -> Then {
+    pub(super) fn queued_with(&self, queue: Queue, parts: Parts, publishes: Publishes, also: Also) -> Then {
         let place = if parts.accesses.is_empty() { Place { site: 0, address: 0 } } else { self.place() };
         self.queued_at(queue, parts, publishes, also, place)
     }
 
-    fn queued_at(&self, queue: Queue, parts: Parts, publishes: Publishes, also: Also, place: Place) -> Then {
+    pub(super) fn queued_at(&self, queue: Queue, parts: Parts, publishes: Publishes, also: Also, place: Place) -> Then {
         let Parts { accesses, with, work_of } = parts;
         let operation = Operation {
             queue,
@@ -415,12 +288,23 @@ impl Call<'_> {
             function: self.named(),
             place,
         };
+        let mark = if enforce::is_on() && !accesses.is_empty() { Some((queue, place)) } else { None };
+        if mark.is_some() {
+            enforce::order(&operation, self.caller, self.library());
+        }
         let submitted = ORDER.submit(&operation);
-        Then::Queued { submitted, accesses, also }
+        let mark = mark.map(|mark| (mark, self.library()));
+        Then::Queued { submitted, accesses, also, mark }
+    }
+
+    /// The HIP whose function it is.
+    fn library(&self) -> Option<Library> {
+        (self.function.layer() == Layer::Hip).then_some(())?;
+        Library::of(self.caller.real(self.function)?.as_ptr())
     }
 
     /// The contexts of both endpoints: on a legacy default stream a copy between devices is ordered with the default streams of both.
-    fn sides(&self, copy: &Memcpy<'_>) -> Vec<usize> {
+    pub(super) fn sides(&self, copy: &Memcpy<'_>) -> Vec<usize> {
         if self.function.layer() == Layer::Hip {
             return Vec::new();
         }
@@ -429,7 +313,7 @@ impl Call<'_> {
     }
 
     /// The contexts for which a copy between devices is work: those of both endpoints, unless it is direct by the program's own will.
-    fn work_of(&self, copy: &Memcpy<'_>, sides: &[usize]) -> Vec<usize> {
+    pub(super) fn work_of(&self, copy: &Memcpy<'_>, sides: &[usize]) -> Vec<usize> {
         let is_direct = || {
             let traffic = ACCESS.traffic_now(&RealDriver, copy);
             traffic.is_some_and(|traffic| !traffic.keeps_waits() && traffic.path == Path::Direct)
@@ -438,7 +322,7 @@ impl Call<'_> {
     }
 
     /// The stream that a handle names; none while it is captured, since nothing is queued then, or if no context is current.
-    fn queue(&self, handle: usize) -> Option<Queue> {
+    pub(super) fn queue(&self, handle: usize) -> Option<Queue> {
         let per_thread = self.function.per_thread();
         if self.function.layer() == Layer::Hip {
             let is_captured = captures::may_be_under_way();
@@ -468,18 +352,24 @@ impl Call<'_> {
     }
 
     /// The function that the program has called: a runtime's, if that makes the call, and p2pshim sees it.
-    fn named(&self) -> Function {
+    pub(super) fn named(&self) -> Function {
         thread::current().enclosing_function(self.caller.stack()).unwrap_or(self.function)
     }
 
     /// The place of the call in the program.
-    fn place(&self) -> Place {
+    pub(super) fn place(&self) -> Place {
         let address = self.caller.program_address() as usize;
         let Some(trace) = trace::file() else { return Place { site: 0, address } };
         let site = origin::of_untraced(self.caller, self.function, true)
             .or_else(|| trace.known_site(address))
             .unwrap_or_else(|| trace.new_site(address));
-        Place { site, address }
+        let place = Place { site, address };
+        if ORDER.wants_name(place) {
+            let callers =
+                if self.caller.has_looked_up(self.function) { stack::callers(self.caller.stack()) } else { Vec::new() };
+            modules::caller_of(address, &callers).into_iter().for_each(|name| ORDER.set_name(place, name));
+        }
+        place
     }
 }
 
@@ -494,14 +384,14 @@ fn current() -> Option<usize> {
 }
 
 /// So many bytes may be a flag.
-const FLAG: u64 = 64;
+pub(super) const FLAG: u64 = 64;
 
 /// The memory and contexts that an operation touches.
 #[derive(Default)]
-struct Parts {
-    accesses: Vec<Access>,
+pub(super) struct Parts {
+    pub(super) accesses: Vec<Access>,
     /// Contexts with default streams that it is ordered with, if it is on one.
-    with: Vec<usize>,
+    pub(super) with: Vec<usize>,
     /// Contexts for which it is work.
-    work_of: Vec<usize>,
+    pub(super) work_of: Vec<usize>,
 }

@@ -1,6 +1,7 @@
 //! The memory that calls touch.
 
 use std::collections::BTreeMap;
+use std::iter;
 use std::ops::Range;
 use std::sync::Mutex;
 
@@ -10,7 +11,7 @@ use crate::objects::captures;
 use crate::objects::memory::Kind as MemoryKind;
 use crate::os;
 use crate::policy::ACCESS;
-use crate::policy::order::{Access, Kind, Span};
+use crate::policy::order::{Access, Kind, Span, constants};
 use crate::real::driver::{self, RealDriver};
 
 /// Memory at an address.
@@ -105,20 +106,32 @@ pub(super) fn address(value: Value) -> Option<u64> {
     }
 }
 
-/// The bytes of the parameters of kernels that were launched, until a module is unloaded: then a handle may come again.
-pub(super) static SIZES: Mutex<BTreeMap<usize, Vec<u16>>> = Mutex::new(BTreeMap::new());
+/// A parameter of a kernel.
+pub(super) struct Parameter {
+    pub(super) bytes: u16,
+    /// Whether it points to constants.
+    pub(super) is_constant: bool,
+}
 
-pub(super) fn with_sizes<T>(kernel: usize, work: impl FnOnce(&[u16]) -> T) -> T {
+/// The parameters of kernels that were launched, until a module is unloaded: then a handle may come again.
+pub(super) static PARAMETERS: Mutex<BTreeMap<usize, Vec<Parameter>>> = Mutex::new(BTreeMap::new());
+
+pub(super) fn with_parameters<T>(kernel: usize, work: impl FnOnce(&[Parameter]) -> T) -> T {
     /// No kernel has more parameters.
     const MOST: usize = 4096;
     let asked = || {
-        let sizes = (0..MOST).map_while(|index| driver::parameter_bytes(kernel, index));
-        sizes.map(|bytes| u16::try_from(bytes).unwrap_or(u16::MAX)).collect()
+        let sizes: Vec<usize> = (0..MOST).map_while(|index| driver::parameter_bytes(kernel, index)).collect();
+        let constants = driver::kernel_name(kernel).and_then(|name| constants(&name));
+        let constants = constants.filter(|all| all.len() == sizes.len()).unwrap_or_default();
+        let constants = constants.into_iter().chain(iter::repeat(false));
+        let parameters = sizes.into_iter().zip(constants);
+        let bytes = |bytes| u16::try_from(bytes).unwrap_or(u16::MAX);
+        parameters.map(|(size, is_constant)| Parameter { bytes: bytes(size), is_constant }).collect()
     };
     // The driver is not asked under the lock.
-    let is_known = os::lock(&SIZES).contains_key(&kernel);
-    let sizes: Option<Vec<u16>> = if is_known { None } else { Some(asked()) };
-    let mut known = os::lock(&SIZES);
-    sizes.into_iter().for_each(|sizes| _ = known.insert(kernel, sizes));
+    let is_known = os::lock(&PARAMETERS).contains_key(&kernel);
+    let parameters: Option<Vec<Parameter>> = if is_known { None } else { Some(asked()) };
+    let mut known = os::lock(&PARAMETERS);
+    parameters.into_iter().for_each(|parameters| _ = known.insert(kernel, parameters));
     work(known.get(&kernel).map_or(&[], Vec::as_slice))
 }

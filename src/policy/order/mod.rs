@@ -7,13 +7,18 @@
 //! **Accesses.** Of each allocation the accesses are kept that something later may have to come after. Two accesses of which one writes are a *race* if the
 //! later one's clock lacks the earlier one. It is a *possible race* if a kernel is one of the two, since it is not known what a kernel touches; or if
 //! something came behind the earlier one that may have told the program that it is over: a kernel, a function of the host, a copy to the host, a memory
-//! operation. An access to memory that is freed or unmapped without a wait is a *lifetime* fault.
+//! operation. An access to memory that is freed or unmapped without a wait is a *lifetime* fault. An order that exists only because a copy is staged, or
+//! because p2pshim keeps the waits of a staged copy, is told of too: it ends when the program enables access.
 //!
 //! If record and wait of an event overlap in time, the order that has more counts, and a call that waits for a stream waits for what was queued before
 //! it.
 
 mod clock;
+mod files;
+mod mangled;
+mod nodes;
 mod operation;
+mod shared;
 mod span;
 mod state;
 #[cfg(test)]
@@ -25,6 +30,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::os;
 pub(crate) use clock::{Clock, Stamp};
+pub(crate) use mangled::constants;
+pub(crate) use nodes::races_within;
 pub(crate) use operation::{Access, Kind, Level, Operation, Place, Publishes, Queue, Race, Side, Submitted};
 pub(crate) use span::Span;
 use state::State;
@@ -58,6 +65,21 @@ impl Order {
         })
     }
 
+    /// The races that an operation would have.
+    pub(crate) fn races_of(&self, operation: &Operation<'_>) -> Vec<Race> {
+        self.with(|state| state.races_of(operation))
+    }
+
+    /// All that comes on a stream from now on comes after that.
+    pub(crate) fn order_behind(&self, queue: Queue, clock: &Clock) {
+        self.with(|state| _ = state.order_behind(queue, clock));
+    }
+
+    /// Whether something may wait for the host.
+    pub(crate) fn waits_for_host(&self, clock: &Clock) -> bool {
+        self.with(|state| state.waits_for_host(clock))
+    }
+
     /// The stream that a handle names, if it has had work.
     pub(crate) fn known_queue(&self, handle: usize) -> Option<Queue> {
         self.with(|state| state.by_handle.get(&handle).copied())
@@ -74,6 +96,7 @@ impl Order {
     pub(crate) fn withdraw(&self, stamp: Stamp, memory: &[Access]) {
         self.with(|state| {
             for access in memory {
+                state.untell_failed(access.memory.start, stamp);
                 if let Some(memory) = state.memory.get_mut(&access.memory.start) {
                     memory.kept.retain(|kept| kept.stamp != stamp);
                 }
@@ -134,6 +157,7 @@ impl Order {
             let clock = state.slot(slot).map(|slot| slot.clock.clone()).unwrap_or_default();
             if state.shared_events.contains(&event) {
                 state.shared.join(&clock);
+                state.tell_record(event, &clock);
             }
             state.events.insert(event, clock);
         });
@@ -170,7 +194,7 @@ impl Order {
                 .map(|slot| slot.queue)
                 .filter(|of| context.is_none_or(|context| of.context() == context))
                 .collect();
-            queues.into_iter().for_each(|queue| state.order_behind(queue, &clock));
+            queues.into_iter().for_each(|queue| _ = state.order_behind(queue, &clock));
         });
     }
 
@@ -179,16 +203,46 @@ impl Order {
         self.with(|state| {
             state.events.remove(&event);
             state.shared_events.remove(&event);
+            state.forget_shared_event(event);
         });
     }
 
-    /// Another process has the event too.
-    pub(crate) fn share_event(&self, event: usize) {
+    /// Another process has the event too, by a handle.
+    pub(crate) fn share_event(&self, event: usize, handle: &[u8], is_own: bool) {
         self.with(|state| {
             let clock = state.events.get(&event).cloned().unwrap_or_default();
             state.shared.join(&clock);
             state.shared_events.insert(event);
+            state.share_event(event, handle);
+            if is_own {
+                state.tell_record(event, &clock);
+            }
         });
+    }
+
+    /// An event that was last recorded behind an operation of another process, and what comes before it.
+    pub(crate) fn event_behind(&self, stamp: Stamp) -> Option<(usize, Clock)> {
+        self.with(|state| state.event_behind(stamp))
+    }
+
+    /// Another process has the memory too, by a handle. It is the owner's handle, if it is its own.
+    pub(crate) fn share_memory(&self, memory: &Range<u64>, handle: &[u8], is_own: bool) {
+        self.with(|state| state.share_memory(memory, handle, is_own));
+    }
+
+    /// Whether others are to find a place that has no name for them yet.
+    pub(crate) fn wants_name(&self, place: Place) -> bool {
+        self.with(|state| !state.with_others.memory.is_empty() && !state.with_others.own_places.contains_key(&place))
+    }
+
+    /// The name that others find a place by: a path, and where in the file.
+    pub(crate) fn set_name(&self, place: Place, name: String) {
+        self.with(|state| _ = state.with_others.own_places.insert(place, name));
+    }
+
+    /// The number of the process of an access, if it is another, and the place there: a path, and where in the file.
+    pub(crate) fn of_other(&self, side: &Side) -> Option<(String, String)> {
+        self.with(|state| state.with_others.named(side).map(|(process, place)| (process.to_owned(), place.to_owned())))
     }
 
     // ---- Values and semaphores ----
@@ -210,7 +264,8 @@ impl Order {
                 clock.join(&state.published);
                 state.values.get(&address).into_iter().for_each(|value| clock.join(value));
             }
-            state.order_behind(queue, &clock);
+            let wait = state.order_behind(queue, &clock);
+            state.note_wait_for_signal(wait);
         });
     }
 
@@ -223,6 +278,16 @@ impl Order {
                 state.order_behind(queue, &clock);
             }
         });
+    }
+
+    /// A graph was instantiated: the races of its nodes, until it is changed.
+    pub(crate) fn instantiated(&self, exec: usize, races: Vec<Race>) {
+        self.with(|state| _ = state.within_graphs.insert(exec, races));
+    }
+
+    /// Takes them.
+    pub(crate) fn races_within(&self, exec: usize) -> Vec<Race> {
+        self.with(|state| state.within_graphs.remove(&exec).unwrap_or_default())
     }
 
     pub(crate) fn on_launch(&self, exec: usize, clock: Clock) {
@@ -241,14 +306,17 @@ impl Order {
 
     /// The executable graph is gone.
     pub(crate) fn forget_graph(&self, exec: usize) {
-        self.with(|state| _ = state.graphs.remove(&exec));
+        self.with(|state| {
+            state.graphs.remove(&exec);
+            state.within_graphs.remove(&exec);
+        });
     }
 
     /// All work so far may be told of by memory.
     pub(crate) fn publish_all(&self) {
         self.with(|state| {
             let clock = state.work_of(None);
-            state.published.join(&clock);
+            state.publish(&clock);
         });
     }
 
@@ -257,6 +325,7 @@ impl Order {
         self.with(|state| {
             state.values.retain(|at, _| !memory.contains(at));
             state.forget_memory(memory.start, memory.end);
+            state.forget_shared_memory(memory.start, memory.end);
         });
     }
 

@@ -15,12 +15,17 @@ pub(crate) enum Queue {
     Legacy { context: usize },
     /// A thread's own default stream.
     PerThread { context: usize, thread: usize },
+    /// A stream of another process, by a number of our own.
+    Foreign { number: usize },
+    /// A node of a graph, by its number there.
+    Node { number: usize },
 }
 
 impl Queue {
     pub(crate) fn context(self) -> usize {
         match self {
             Self::Created { context, .. } | Self::Legacy { context } | Self::PerThread { context, .. } => context,
+            Self::Foreign { .. } | Self::Node { .. } => usize::MAX,
         }
     }
 
@@ -28,7 +33,7 @@ impl Queue {
     pub(crate) fn handle(self) -> Option<usize> {
         match self {
             Self::Created { handle, .. } => Some(handle),
-            Self::Legacy { .. } | Self::PerThread { .. } => None,
+            Self::Legacy { .. } | Self::PerThread { .. } | Self::Foreign { .. } | Self::Node { .. } => None,
         }
     }
 
@@ -52,8 +57,16 @@ pub(crate) enum Kind {
     Writes,
     /// A kernel got the address: it may read or write any byte of the allocation.
     Kernel,
+    /// A kernel got the address as that of constants: it may read any byte.
+    KernelReads,
     /// The memory is given back in the order of a stream.
     Frees,
+}
+
+impl Kind {
+    pub(super) fn is_kernel(self) -> bool {
+        matches!(self, Self::Kernel | Self::KernelReads)
+    }
 }
 
 /// An access of an operation.
@@ -96,6 +109,10 @@ pub(crate) enum Level {
     Race,
     Possible,
     Lifetime,
+    /// There is one, which only staging makes: of a copy that is staged, or that has its waits kept by p2pshim.
+    Staged,
+    /// There was none, until p2pshim added it.
+    Enforced,
 }
 
 impl Level {
@@ -104,6 +121,8 @@ impl Level {
             Self::Race => "race",
             Self::Possible => "possible race",
             Self::Lifetime => "lifetime",
+            Self::Staged => "ordered by staging",
+            Self::Enforced => "enforced",
         }
     }
 }
@@ -123,6 +142,8 @@ pub(crate) struct Side {
 pub(crate) struct Race {
     pub(crate) level: Level,
     pub(crate) first: Side,
+    /// The operation of the first access.
+    pub(crate) stamp: Stamp,
     pub(crate) second: Side,
     /// The range in which both lie.
     pub(crate) bytes: (u64, u64),

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
 use super::clock::{Clock, Stamp};
+use super::files::Shared;
 use super::operation::{Access, Kind, Level, Operation, Place, Publishes, Queue, Race, Side, Submitted};
 use super::span::{Overlap, Span};
 
@@ -14,8 +15,8 @@ pub(super) const MOST: usize = 512;
 #[derive(Clone, Debug)]
 pub(super) struct Kept {
     pub(super) stamp: Stamp,
-    span: Span,
-    side: Side,
+    pub(super) span: Span,
+    pub(super) side: Side,
 }
 
 /// An allocation.
@@ -62,19 +63,25 @@ pub(super) struct State {
     pub(super) events: HashMap<usize, Clock>,
     /// Work that all streams come after, also those that are not known yet.
     pub(super) waits: Clock,
-    host: Clock,
+    pub(super) host: Clock,
     host_changes: u64,
     /// The work that something unseen may have told of.
     pub(super) published: Clock,
     /// The work that other processes and libraries may go on from: events and semaphores that are shared with them.
     pub(super) shared: Clock,
     pub(super) shared_events: BTreeSet<usize>,
+    /// Waits of streams for values and semaphores, which the host may have to write.
+    pub(super) waits_for_signals: Vec<Stamp>,
     /// Values in memory that streams write and wait for.
     pub(super) values: HashMap<u64, Clock>,
     /// The last launch of each executable graph, and all launches.
     pub(super) graphs: HashMap<usize, Clock>,
     pub(super) launched: Clock,
+    /// Races between nodes of executable graphs that were not launched yet.
+    pub(super) within_graphs: HashMap<usize, Vec<Race>>,
     pub(super) memory: BTreeMap<u64, Memory>,
+    /// Events and memory that other processes of the run have too.
+    pub(super) with_others: Shared,
     pub(super) told: BTreeSet<(Level, Place, Place)>,
     /// Whether accesses were not kept.
     pub(super) has_lost: bool,
@@ -165,16 +172,28 @@ impl State {
     }
 
     /// All that comes on a stream from now on comes after that. It counts as an operation: others see that the stream's clock has changed.
-    pub(super) fn order_behind(&mut self, queue: Queue, clock: &Clock) {
+    pub(super) fn order_behind(&mut self, queue: Queue, clock: &Clock) -> Stamp {
         let number = self.number(queue);
         self.catch_up(number);
         if let Some(slot) = self.slots.get_mut(number as usize) {
             slot.clock.join(clock);
         }
-        self.next(number);
+        self.next(number)
     }
 
-    pub(super) fn submit(&mut self, operation: &Operation<'_>) -> Submitted {
+    pub(super) fn note_wait_for_signal(&mut self, wait: Stamp) {
+        let host = &self.host;
+        self.waits_for_signals.retain(|&wait| !host.has(wait));
+        self.waits_for_signals.push(wait);
+    }
+
+    /// Whether something may wait for the host: a stream's wait for a value or a semaphore comes before it, and the host has not waited for that.
+    pub(super) fn waits_for_host(&self, clock: &Clock) -> bool {
+        self.waits_for_signals.iter().any(|&wait| clock.has(wait) && !self.host.has(wait))
+    }
+
+    /// The slot of an operation's stream, all that comes before it, and the slots of default streams of other contexts that it is ordered with.
+    fn before(&mut self, operation: &Operation<'_>) -> (u32, Clock, Vec<u32>) {
         let number = self.number(operation.queue);
         self.catch_up(number);
         // Default streams of other contexts.
@@ -186,21 +205,38 @@ impl State {
                 slot.clock.join(&from);
             }
         }
-        let mut races = Vec::new();
         let clock = self.slot(number).map(|slot| slot.clock.clone()).unwrap_or_default();
-        if operation.publishes != Publishes::Nothing {
-            self.published.join(&clock);
-        }
+        (number, clock, others)
+    }
+
+    /// The races of an operation that may be queued.
+    pub(super) fn races_of(&mut self, operation: &Operation<'_>) -> Vec<Race> {
+        let (_, clock, _) = self.before(operation);
+        operation.accesses.iter().for_each(|access| self.take_over(&access.memory));
+        let mut races = Vec::new();
+        operation.accesses.iter().for_each(|access| self.compare(access, &clock, operation, &mut races));
+        races
+    }
+
+    pub(super) fn submit(&mut self, operation: &Operation<'_>) -> Submitted {
+        let (number, clock, others) = self.before(operation);
+        let mut races = Vec::new();
+        operation.accesses.iter().for_each(|access| self.take_over(&access.memory));
         for access in operation.accesses {
             self.compare(access, &clock, operation, &mut races);
         }
+        // Nothing that it is compared with can be told of by itself.
+        if operation.publishes != Publishes::Nothing {
+            self.publish(&clock);
+        }
         let stamp = self.next(number);
         let clock = self.slot(number).map(|slot| slot.clock.clone()).unwrap_or_default();
-        if operation.publishes == Publishes::Itself {
-            self.published.join(&clock);
-        }
         for access in operation.accesses {
-            self.keep(access, stamp, operation);
+            let kept = self.keep(access, stamp, operation);
+            self.tell(access.memory.start, &[kept]);
+        }
+        if operation.publishes == Publishes::Itself {
+            self.publish(&clock);
         }
         for &other in &others {
             if let Some(slot) = self.slots.get_mut(other as usize) {
@@ -209,7 +245,7 @@ impl State {
             self.next(other);
         }
         for &context in operation.work_of {
-            self.contexts.entry(context).or_default().work.join(&clock);
+            self.contexts.entry(context).or_default().work.join_staged(&clock);
         }
         Submitted { stamp, clock, races }
     }
@@ -225,22 +261,25 @@ impl State {
         let Some(memory) = self.memory.get(&access.memory.start) else { return };
         for kept in &memory.kept {
             let overlap = kept.span.overlap(&access.span);
-            if overlap == Overlap::No || clock.has(kept.stamp) || !may_race(kept.side.kind, access.kind) {
+            if overlap == Overlap::No || clock.has_unstaged(kept.stamp) || !may_race(kept.side.kind, access.kind) {
                 continue;
             }
-            let is_known = ![kept.side.kind, access.kind].contains(&Kind::Kernel) && overlap == Overlap::Yes;
+            let kinds = [kept.side.kind, access.kind];
+            let is_known = !kinds.iter().any(|kind| kind.is_kernel()) && overlap == Overlap::Yes;
             let level = match is_known && !self.published.has(kept.stamp) {
-                true if [kept.side.kind, access.kind].contains(&Kind::Frees) => Level::Lifetime,
+                true if clock.has(kept.stamp) => Level::Staged,
+                _ if clock.has(kept.stamp) => continue,
+                true if kinds.contains(&Kind::Frees) => Level::Lifetime,
                 true => Level::Race,
                 false => Level::Possible,
             };
             let bytes = kept.span.common(&access.span);
-            races.push(Race { level, first: kept.side, second, bytes, device: access.device });
+            races.push(Race { level, first: kept.side, stamp: kept.stamp, second, bytes, device: access.device });
         }
     }
 
     /// Keeps an access, and forgets those that it stands for: whatever comes after it comes after them.
-    fn keep(&mut self, access: &Access, stamp: Stamp, operation: &Operation<'_>) {
+    fn keep(&mut self, access: &Access, stamp: Stamp, operation: &Operation<'_>) -> Kept {
         // Memory that has gone unseen.
         let Range { start, end } = access.memory;
         if self.memory.get(&start).is_none_or(|memory| memory.end != end) {
@@ -248,7 +287,10 @@ impl State {
         }
         let memory = self.memory.entry(start).or_insert_with(|| Memory { end, ..Memory::default() });
         let host = &self.host;
-        memory.kept.retain(|kept| !host.has(kept.stamp));
+        memory.kept.retain(|kept| !host.has_unstaged(kept.stamp));
+        if memory.kept.len() >= MOST {
+            memory.kept.retain(|kept| !host.has(kept.stamp));
+        }
         if memory.kept.len() >= MOST {
             memory.kept.remove(0);
             self.has_lost = true;
@@ -259,12 +301,15 @@ impl State {
             place: operation.place,
             queue: Some(operation.queue),
         };
-        memory.kept.push(Kept { stamp, span: access.span, side });
+        let kept = Kept { stamp, span: access.span, side };
+        memory.kept.push(kept.clone());
+        kept
     }
 
     /// An operation was queued: forgets the accesses that its own stand for, since whatever comes after them comes after those.
     pub(super) fn settle(&mut self, Submitted { stamp, clock, .. }: &Submitted, accesses: &[Access]) {
         for access in accesses {
+            self.untell_covered(access, *stamp, clock);
             let Some(memory) = self.memory.get_mut(&access.memory.start) else { continue };
             let is_needed = |kept: &Kept| {
                 kept.stamp == *stamp
@@ -284,34 +329,45 @@ impl State {
         }
     }
 
-    pub(super) fn release(&self, start: u64, end: u64, clock: &Clock, by: Side) -> Vec<Race> {
+    pub(super) fn release(&mut self, start: u64, end: u64, clock: &Clock, by: Side) -> Vec<Race> {
+        self.take_over_all(start, end);
         let mut races = Vec::new();
         for (&at, memory) in self.memory.range(..end.max(start + 1)).rev().take_while(|(_, memory)| memory.end > start)
         {
-            for kept in memory.kept.iter().filter(|kept| !clock.has(kept.stamp) && !self.host.has(kept.stamp)) {
-                let is_known = kept.side.kind != Kind::Kernel && !self.published.has(kept.stamp);
-                let level = if is_known { Level::Lifetime } else { Level::Possible };
+            let has = |has: fn(&Clock, Stamp) -> bool, stamp| has(clock, stamp) || has(&self.host, stamp);
+            for kept in memory.kept.iter().filter(|kept| !has(Clock::has_unstaged, kept.stamp)) {
+                // To close a mapping takes nothing from the others.
+                if self.is_foreign(kept.stamp.0) && !self.is_owner(at) {
+                    continue;
+                }
+                let is_known = !kept.side.kind.is_kernel() && !self.published.has(kept.stamp);
+                let level = match has(Clock::has, kept.stamp) {
+                    true if is_known => Level::Staged,
+                    true => continue,
+                    false if is_known => Level::Lifetime,
+                    false => Level::Possible,
+                };
                 let bytes = (kept.span.start.max(at), kept.span.end.min(memory.end));
-                races.push(Race { level, first: kept.side, second: by, bytes, device: None });
+                races.push(Race { level, first: kept.side, stamp: kept.stamp, second: by, bytes, device: None });
             }
         }
         races
     }
 
-    pub(super) fn event(&self, event: usize) -> Clock {
+    pub(super) fn event(&mut self, event: usize) -> Clock {
+        if self.shared_events.contains(&event) {
+            let mut clock = self.told_record(event);
+            clock.join(&self.shared);
+            self.events.get(&event).into_iter().for_each(|own| clock.join(own));
+            return clock;
+        }
         match self.events.get(&event) {
-            Some(clock) if self.shared_events.contains(&event) => {
-                let mut clock = clock.clone();
-                clock.join(&self.shared);
-                clock
-            }
             // A graph may have recorded it since.
             Some(clock) => {
                 let mut clock = clock.clone();
                 clock.join(&self.launched);
                 clock
             }
-            None if self.shared_events.contains(&event) => self.shared.clone(),
             // Recorded by a graph, if at all.
             None => self.launched.clone(),
         }
@@ -321,7 +377,8 @@ impl State {
     pub(super) fn work_of(&mut self, context: Option<usize>) -> Clock {
         let is_meant = |of: usize| of == 0 || context.is_none_or(|context| context == of || context == 0);
         let mut clock = Clock::new();
-        for slot in self.slots.iter().filter(|slot| is_meant(slot.queue.context())) {
+        let own = self.slots.iter().filter(|slot| !matches!(slot.queue, Queue::Foreign { .. }));
+        for slot in own.filter(|slot| is_meant(slot.queue.context())) {
             clock.join(&slot.clock);
         }
         for (_, context) in self.contexts.iter().filter(|(of, _)| is_meant(**of)) {
@@ -333,6 +390,13 @@ impl State {
     pub(super) fn host_reaches(&mut self, clock: &Clock) {
         self.host.join(clock);
         self.host_changes += 1;
+        self.untell_reached(clock);
+    }
+
+    /// Something unseen may tell of work.
+    pub(super) fn publish(&mut self, clock: &Clock) {
+        self.published.join(clock);
+        self.tell_published();
     }
 
     pub(super) fn forget_stream(&mut self, handle: usize) {
@@ -365,15 +429,18 @@ impl State {
 }
 
 /// Whether two accesses without order may be wrong. Two kernels are not looked at.
-fn may_race(one: Kind, other: Kind) -> bool {
-    !matches!((one, other), (Kind::Reads, Kind::Reads) | (Kind::Kernel, Kind::Kernel) | (Kind::Frees, Kind::Frees))
+pub(super) fn may_race(one: Kind, other: Kind) -> bool {
+    let do_read = [one, other].iter().all(|kind| matches!(kind, Kind::Reads | Kind::KernelReads));
+    let are_kernels = one.is_kernel() && other.is_kernel();
+    !do_read && !are_kernels && (one, other) != (Kind::Frees, Kind::Frees)
 }
 
 /// Whether all that an earlier access may race with also races with a later one that is ordered behind it.
-fn stands_for(later: Kind, earlier: Kind) -> bool {
+pub(super) fn stands_for(later: Kind, earlier: Kind) -> bool {
     match later {
         Kind::Writes | Kind::Frees => true,
-        Kind::Reads => earlier == Kind::Reads,
-        Kind::Kernel => earlier == Kind::Kernel,
+        Kind::Reads => matches!(earlier, Kind::Reads | Kind::KernelReads),
+        Kind::Kernel => earlier.is_kernel(),
+        Kind::KernelReads => earlier == Kind::KernelReads,
     }
 }

@@ -54,7 +54,7 @@ impl Program {
         self.calls += 1;
         self.order.submit(&Operation {
             queue,
-            with,
+            with: if let Queue::Legacy { .. } = queue { with } else { &[] },
             accesses,
             work_of: with,
             publishes,
@@ -200,7 +200,7 @@ fn frees_wait_for_their_context_and_those_in_a_stream_for_that() {
     // A copy that is work of another context.
     let mut program = Program::new();
     program.made(stream(8), &[writes()], Publishes::Nothing, &[GPU_1]);
-    assert_eq!(program.free(BUFFER, Some(GPU_1)), []);
+    assert_eq!(program.free(BUFFER, Some(GPU_1)), [(Level::Staged, 1)]);
     // In the order of a stream.
     let mut program = Program::new();
     program.queue(stream(8), &[reads()]);
@@ -223,11 +223,42 @@ fn signals_values_and_other_processes_order_what_waits_for_them() {
     assert_eq!(program.queue(stream(24), &[reads()]), []);
     // An event that another process has too: it may go on from there, and record one of its own.
     let mut program = Program::new();
-    program.order.share_event(5);
+    program.order.share_event(5, &[5], true);
     program.queue(stream(8), &[writes()]);
     program.order.record(5, stream(8));
-    program.order.share_event(6);
+    program.order.share_event(6, &[6], true);
     program.order.wait(stream(16), 6);
+    assert_eq!(program.queue(stream(16), &[reads()]), []);
+}
+
+#[test]
+fn work_behind_a_value_may_wait_for_the_host_until_that_has_waited_for_it() {
+    let mut program = Program::new();
+    let before = program.made(stream(8), &[], Publishes::Nothing, &[]);
+    program.order.wait_for_signal(stream(8), Some(0x500));
+    let behind = program.made(stream(8), &[writes()], Publishes::Nothing, &[]);
+    program.order.record(5, stream(8));
+    program.order.wait(stream(16), 5);
+    let further = program.made(stream(16), &[reads()], Publishes::Nothing, &[]);
+    let waits = [before, behind, further].map(|submitted| submitted.clock);
+    assert_eq!([0, 1, 2].map(|index| program.order.waits_for_host(&waits[index])), [false, true, true]);
+    program.synchronize(stream(8));
+    assert!(waits.iter().all(|clock| !program.order.waits_for_host(clock)));
+}
+
+#[test]
+fn order_that_only_a_staged_copy_has_is_told_until_the_host_waits_for_the_copy() {
+    let staged = |program: &mut Program| program.made(stream(8), &[writes()], Publishes::Nothing, &[GPU_1]);
+    let mut program = Program::new();
+    staged(&mut program);
+    program.order.reach(&program.order.of_context(Some(GPU_1)));
+    assert_eq!(program.kernel(stream(16), &[reads()]), [(Level::Staged, 1)]);
+    // Whatever a kernel does is not known.
+    assert_eq!(program.kernel(stream(24), &[access(Kind::Kernel, BUFFER)]), [(Level::Possible, 2)]);
+    let mut program = Program::new();
+    staged(&mut program);
+    program.order.reach(&program.order.of_context(Some(GPU_1)));
+    program.synchronize(stream(8));
     assert_eq!(program.queue(stream(16), &[reads()]), []);
 }
 

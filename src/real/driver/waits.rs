@@ -55,6 +55,12 @@ pub(crate) fn wait_for_stream(stream: usize) {
     unsafe { stream_synchronize(stream) };
 }
 
+/// Has a stream wait for an event.
+pub(crate) fn wait_on_stream(stream: usize, event: usize) -> bool {
+    // SAFETY: the stream is one on which the program is about to queue something; the event is ours, or one that the program has.
+    checked(unsafe { stream_wait_event(stream, event, 0) }).is_ok()
+}
+
 /// Waits for an event, as a call of the program's would wait.
 pub(crate) fn wait(event: usize) {
     // SAFETY: the event is ours.

@@ -201,7 +201,7 @@ pub(crate) struct Unshared {
     pub(crate) files: BTreeSet<usize>,
 }
 
-/// Two accesses to the same memory, of which one writes, and nothing orders them.
+/// Two accesses to the same memory, of which one writes, and nothing orders them, or only that a copy is staged.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Race {
@@ -209,7 +209,7 @@ pub(crate) struct Race {
     pub(crate) file: usize,
     /// When the second access was queued. Nanoseconds since 1970, UTC.
     pub(crate) time: u64,
-    /// `race`, `possible race`, or `lifetime` if the second frees the memory.
+    /// `race`, `possible race`, or `lifetime` if the second frees the memory. `ordered by staging` is none: the order would go with staging. `enforced` was one, until p2pshim added the wait.
     pub(crate) level: String,
     /// The access that was queued first.
     pub(crate) first: RaceSide,
@@ -227,7 +227,7 @@ pub(crate) struct Race {
 pub(crate) struct RaceSide {
     /// The driver's function, which a runtime may have called.
     pub(crate) function: String,
-    /// `reads`, `writes`, `may use` of a kernel, or `frees`.
+    /// `reads`, `writes`, `may use` and `may read` of a kernel, or `frees`.
     pub(crate) verb: String,
     /// The stream; empty for a call that frees memory at once.
     pub(crate) stream: String,
@@ -239,7 +239,7 @@ pub(crate) struct RaceSide {
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Suppressed {
-    /// What they have in common: `place`, `library` or `kernel`, and a pattern.
+    /// The line that fits them: `place`, `library` or `kernel`, and a pattern.
     pub(crate) by: String,
     /// The reason.
     pub(crate) reason: String,
