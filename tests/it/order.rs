@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::support::soak::soak;
+use crate::support::soak::{seeds, soak};
 use crate::support::{Program, command, path, scratch};
 
 /// Runs a program that checks its order, with the same outcome as without. Returns its report.
@@ -284,6 +284,56 @@ fn wrong_bytes_have_a_race() {
         wrong += u32::from(is_wrong);
     }
     assert!(wrong > 0, "no program was wrong");
+}
+
+/// Programs whose order is known: of each the pairs of places that lost it, from a stream's wait that was left out, are all that is named, and each
+/// program that lost a wait is named.
+#[test]
+fn each_wait_that_is_left_out_is_a_race_and_whole_programs_have_none() {
+    const AT_A_TIME: u32 = 400;
+    let (first, count) = seeds(1, 5000);
+    let (mut ran, mut less, mut wrong) = (0, 0, 0);
+    for first in (first..first + count).step_by(AT_A_TIME as usize) {
+        for word in ["whole", "less"] {
+            let folder = scratch("random-order");
+            let program = [&*first.to_string(), &AT_A_TIME.to_string(), word];
+            let (status, said, report) =
+                run_in(&folder, &["--order"], first, &[&["random_order-12"][..], &program[..]].concat());
+            fs::remove_dir_all(folder).unwrap();
+            assert_eq!(status, Some(0), "{program:?}: {said}");
+            let pairs = |word: &str| -> BTreeSet<String> {
+                said.lines().filter_map(|line| Some(line.strip_prefix(word)?.trim_start().to_owned())).collect()
+            };
+            let (missing, perhaps) = (pairs("missing"), pairs("perhaps"));
+            let races = report["races"].as_array().unwrap();
+            let is_told =
+                |race: &&Value| ["race", "lifetime", "possible race"].contains(&race["level"].as_str().unwrap());
+            let place = |side: &Value| side["site"].as_str().unwrap().to_owned();
+            let found: BTreeSet<String> = races
+                .iter()
+                .filter(is_told)
+                .inspect(|race| assert_ne!(race["level"], "possible race", "{program:?}: {race:#}"))
+                .map(|race| format!("{} {}", place(&race["first"]), place(&race["second"])))
+                .collect();
+            let unknown: Vec<_> =
+                found.iter().filter(|pair| !missing.contains(*pair) && !perhaps.contains(*pair)).collect();
+            assert!(unknown.is_empty(), "{program:?}: {unknown:#?}");
+            // An access that another one stands for is not kept: then the later of the two is named with that.
+            let later = |pairs: &BTreeSet<String>| -> BTreeSet<String> {
+                pairs.iter().map(|pair| pair.split(' ').next_back().unwrap().to_owned()).collect()
+            };
+            let unnamed: Vec<_> = later(&missing).difference(&later(&found)).cloned().collect();
+            assert!(unnamed.is_empty(), "{program:?}: {unnamed:#?}");
+            wrong += said.lines().filter(|line| line.starts_with("wrong ")).count();
+            assert!(word == "less" || missing.is_empty() && !said.contains("wrong "), "{program:?}: {said}");
+            let last = said.lines().find(|line| line.starts_with("programs ")).unwrap();
+            let number = |words: &str| words.rsplit(' ').next().unwrap().parse::<u32>().unwrap();
+            let [programs, without, _] = last.split(", ").map(number).collect::<Vec<_>>()[..] else { panic!("{last}") };
+            (ran, less) = (ran + programs, less + without);
+        }
+    }
+    println!("{ran} programs, of them {less} without a wait, and {wrong} with wrong bytes");
+    assert!(less > ran * 4 / 10 && wrong > 0, "{ran} {less} {wrong}");
 }
 
 #[test]
