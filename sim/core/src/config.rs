@@ -7,6 +7,8 @@ use crate::fault::{Faults, kinds, parse_pair};
 
 /// The most devices that can be simulated.
 pub const MAX_DEVICES: usize = 64;
+/// The variable that opens what the fault `gate` closes.
+const OVERRIDE: &str = "CUDA_DISABLE_IOMMU_ACS_P2P_CAPABILITY_CHECK";
 /// Microseconds of the longest delay, if none is said.
 const MOST_DELAY: u64 = 2000;
 
@@ -147,6 +149,9 @@ impl Config {
         if let Some(name) = lookup("P2PSIM_NAME").filter(|name| !name.is_empty()) {
             config.name = name;
         }
+        if lookup(OVERRIDE).is_none_or(|value| value != "1") {
+            config.no_path.extend(config.faults.gated());
+        }
         config.is_mig = lookup("P2PSIM_MIG").is_some_and(|value| value == "1");
         let exclusive = lookup("P2PSIM_EXCLUSIVE").unwrap_or_default();
         config.exclusive = exclusive.split(',').filter_map(|ordinal| ordinal.trim().parse().ok()).collect();
@@ -237,6 +242,14 @@ mod tests {
         assert!(!config.has_path(0, 1) && !config.has_path(1, 0));
         assert!(!config.has_path(2, 3) && config.has_path(3, 2));
         assert!(!config.has_path(5, 5));
+    }
+
+    #[test]
+    fn parse_gate_is_open_with_the_variable_only() {
+        for (value, has_path) in [("0", false), ("1", true)] {
+            let (config, complaints) = parse(&[("P2PSIM_FAULT", "gate:0-1"), (OVERRIDE, value)]);
+            assert!(complaints.is_empty() && config.has_path(0, 1) == has_path && config.has_path(1, 0) == has_path);
+        }
     }
 
     #[test]

@@ -25,6 +25,20 @@ pub(crate) enum Defect {
     Aperture,
     /// It is right, and so are kernels' accesses, in the first 3 GiB of the other device's memory only.
     Window,
+    /// There is no path, unless the variable is set that drivers from 13.5 on are said to have for that.
+    Gate,
+    /// It is right, but nothing is written by those that a graph makes.
+    Graph,
+    /// It is right, but kernels' loads find all bits set.
+    Loads,
+    /// It is right, but kernels' stores are lost.
+    Stores,
+    /// Nothing is written to or from memory of a pool, or memory that the program mapped; kernels' accesses to it are lost.
+    Pool,
+    /// Nothing is written, and the kernel's log says so.
+    Logged,
+    /// 64 bytes more are written behind the end.
+    Spill,
     /// Nothing is written by staged copies either.
     Both,
     /// Nothing is written from or to memory that came from another process by an IPC handle.
@@ -52,6 +66,8 @@ pub(crate) enum Kernels {
     Receive,
     /// Those that send such lines.
     Send(Lines),
+    /// Those that add words.
+    Reduce,
     /// Those that access memory from an IPC handle.
     OfImported,
 }
@@ -82,6 +98,13 @@ const DEFECTS: &[(&str, Defect)] = &[
     ("order", Defect::Order),
     ("aperture", Defect::Aperture),
     ("window", Defect::Window),
+    ("gate", Defect::Gate),
+    ("graph", Defect::Graph),
+    ("loads", Defect::Loads),
+    ("stores", Defect::Stores),
+    ("pool", Defect::Pool),
+    ("logged", Defect::Logged),
+    ("spill", Defect::Spill),
     ("both", Defect::Both),
     ("ipc", Defect::Ipc),
     ("ipc-hang", Defect::IpcHang),
@@ -95,14 +118,15 @@ const DEFECTS: &[(&str, Defect)] = &[
     ("ipc-kernels", Defect::Of(Kernels::OfImported, Touch::Lost)),
     ("ipc-kernels-hang", Defect::Of(Kernels::OfImported, Touch::Endless)),
     ("all-to-all", Defect::Of(Kernels::Copy, Touch::Crowded)),
+    ("all-reduce", Defect::Of(Kernels::Reduce, Touch::Lost)),
 ];
 
 /// All kinds of faults, as the variable names them.
 pub(crate) fn kinds() -> String {
     let of_pairs = DEFECTS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
     format!(
-        "{of_pairs} with a pair (drop:0>1, or drop:0-1), stall with a pair and a time (stall:0>1:300ms), nor \
-         code:FUNCTION:CODE@USE (code:cuMemFree_v2:700@2)"
+        "{of_pairs} with a pair (drop:0>1, or drop:0-1), stall with a pair and a time (stall:0>1:300ms), after with a pair and a number \
+         of copies (after:0>1:5000), nor code:FUNCTION:CODE@USE (code:cuMemFree_v2:700@2)"
     )
 }
 
@@ -131,6 +155,8 @@ struct Stall {
 pub struct Faults {
     defects: Vec<(Defect, usize, usize)>,
     stalls: Vec<Stall>,
+    /// From one device to another nothing is written after so many direct copies.
+    afters: Vec<(usize, usize, u64)>,
     /// Functions that fail.
     pub failures: Vec<Failure>,
 }
@@ -154,6 +180,12 @@ impl Faults {
             self.stalls.extend(parse_stalls(rest)?);
             return Some(());
         }
+        if name == "after" {
+            let (pair, copies) = rest.split_once(':')?;
+            let copies = copies.parse().ok()?;
+            self.afters.extend(parse_pair(pair)?.into_iter().map(|(from, to)| (from, to, copies)));
+            return Some(());
+        }
         let (_, defect) = DEFECTS.iter().find(|(known, _)| *known == name)?;
         self.defects.extend(parse_pair(rest)?.into_iter().map(|(from, to)| (*defect, from, to)));
         Some(())
@@ -163,7 +195,8 @@ impl Faults {
     pub(crate) fn renumber(&mut self, device: impl Fn(usize) -> usize) {
         let pairs = self.defects.iter_mut().map(|(_, from, to)| [from, to]);
         let stalls = self.stalls.iter_mut().map(|stall| [&mut stall.from, &mut stall.to]);
-        pairs.chain(stalls).flatten().for_each(|number| *number = device(*number));
+        let afters = self.afters.iter_mut().map(|(from, to, _)| [from, to]);
+        pairs.chain(stalls).chain(afters).flatten().for_each(|number| *number = device(*number));
     }
 
     /// The defect of a direct copy, the `number`-th from one device to another.
@@ -173,13 +206,32 @@ impl Faults {
             let is_it = |stall: &&Stall| (stall.from, stall.to) == (from, to) && number <= stall.copies;
             self.stalls.iter().find(is_it).map(|stall| Defect::Stall(stall.milliseconds))
         };
+        if self.afters.iter().any(|(f, t, copies)| (*f, *t) == (from, to) && number > *copies) {
+            return Some(Defect::Drop);
+        }
         let defect = here.map(|(defect, ..)| *defect).find_map(|defect| match defect {
             Defect::First => (number == 1).then_some(Defect::Drop),
+            Defect::Gate | Defect::Graph | Defect::Loads | Defect::Stores | Defect::Pool => None,
             Defect::Lost | Defect::Atomics | Defect::Order | Defect::Of(..) => None,
             Defect::Ipc | Defect::IpcHang | Defect::Vmm => None,
             other => Some(other),
         });
         defect.or_else(stall)
+    }
+
+    /// Pairs that have no path unless a variable is set.
+    pub(crate) fn gated(&self) -> impl Iterator<Item = (usize, usize)> {
+        self.defects.iter().filter(|(defect, ..)| *defect == Defect::Gate).map(|(_, from, to)| (*from, *to))
+    }
+
+    /// Whether direct copies that a graph makes write nothing.
+    pub(crate) fn drops_in_graphs(&self, from: usize, to: usize) -> bool {
+        self.defects.contains(&(Defect::Graph, from, to))
+    }
+
+    /// Whether nothing gets from or to memory of pools, and memory that the program mapped.
+    pub(crate) fn drops_granted(&self, from: usize, to: usize) -> bool {
+        self.defects.contains(&(Defect::Pool, from, to))
     }
 
     /// Whether staged copies from one device to another write nothing.
@@ -202,9 +254,10 @@ impl Faults {
         if self.defects.contains(&(Defect::Window, from, to)) { WINDOW } else { u64::MAX }
     }
 
-    /// Whether loads and stores of kernels on one device are lost that go to another's memory.
-    pub(crate) fn loses(&self, from: usize, to: usize) -> bool {
-        self.defects.contains(&(Defect::Lost, from, to))
+    /// Whether loads or stores of kernels on one device are lost that go to another's memory.
+    pub(crate) fn loses(&self, from: usize, to: usize, are_stores: bool) -> bool {
+        let one = if are_stores { Defect::Stores } else { Defect::Loads };
+        [Defect::Lost, one].iter().any(|defect| self.defects.contains(&(*defect, from, to)))
     }
 
     /// The fate of what kernels of one kind do on one device to another's memory, if there is a defect of theirs.
@@ -215,6 +268,7 @@ impl Faults {
             (Defect::Order, Kernel::Send) => Some(Touch::Reordered),
             (Defect::Of(Kernels::Copy, touch), Kernel::Copy) => Some(touch),
             (Defect::Of(Kernels::Receive, touch), Kernel::Receive) => Some(touch),
+            (Defect::Of(Kernels::Reduce, touch), Kernel::Reduce) => Some(touch),
             (Defect::Of(Kernels::Send(of), touch), Kernel::SendLines(lines)) if of == lines => Some(touch),
             (Defect::Of(Kernels::OfImported, touch), _) if is_imported => Some(touch),
             _ => None,
@@ -274,6 +328,8 @@ mod tests {
             "stall:0>1",
             "stall:0>1:300",
             "stall:0>1:300ms@",
+            "after:0>1",
+            "after:0>1:many",
             "code:cuInit",
             "code:cuInit:1",
             "code:cuInit:1@0",
@@ -290,7 +346,13 @@ mod tests {
     fn lost_is_for_kernels_only() {
         let (faults, _) = Faults::parse("lost:0>1,slow:0>1");
         assert_eq!(faults.defect(0, 1, 1), Some(Defect::Slow));
-        assert!(faults.loses(0, 1) && !faults.loses(1, 0));
+        assert!(faults.loses(0, 1, true) && faults.loses(0, 1, false) && !faults.loses(1, 0, true));
+        let (faults, bad) = Faults::parse("loads:0>1,stores:1>0");
+        assert!(bad.is_empty() && faults.defect(0, 1, 1).is_none());
+        assert_eq!(
+            [(0, 1), (1, 0)].map(|(f, t)| [true, false].map(|are| faults.loses(f, t, are))),
+            [[false, true], [true, false]]
+        );
     }
 
     #[test]
@@ -313,7 +375,7 @@ mod tests {
             ("ll128", 5, Touch::Reordered),
         ] {
             let (faults, bad) = Faults::parse(&format!("{fault}:0>1"));
-            assert!(bad.is_empty() && faults.defect(0, 1, 1).is_none() && !faults.loses(0, 1), "{fault}");
+            assert!(bad.is_empty() && faults.defect(0, 1, 1).is_none() && !faults.loses(0, 1, true), "{fault}");
             for (known, kernel) in kernels.into_iter().enumerate() {
                 let expected = (known == place).then_some(touch);
                 assert_eq!(
@@ -347,6 +409,14 @@ mod tests {
         for (from, to) in [(1, 2), (2, 1)] {
             assert_eq!(stalled(from, to), [Some(Defect::Stall(5)), Some(Defect::Stall(5)), None]);
         }
+    }
+
+    #[test]
+    fn after_begins_when_so_many_copies_were_right() {
+        let (faults, bad) = Faults::parse("after:0>1:2");
+        assert!(bad.is_empty());
+        assert_eq!([1, 2, 3].map(|number| faults.defect(0, 1, number)), [None, None, Some(Defect::Drop)]);
+        assert_eq!(faults.defect(1, 0, 9), None);
     }
 
     #[test]

@@ -19,6 +19,8 @@ pub const ADD_KERNEL: &str = "p2pshim_probe_add";
 pub const SEND_KERNEL: &str = "p2pshim_probe_send";
 /// One that receives: (mailbox, where it counts, number of rounds).
 pub const RECEIVE_KERNEL: &str = "p2pshim_probe_receive";
+/// One that adds words: (to, from, number of words).
+pub const REDUCE_KERNEL: &str = "p2pshim_probe_reduce";
 /// Both are there with releases and acquires as well.
 const ACQUIRING: &str = "_acquire";
 
@@ -32,6 +34,8 @@ pub(crate) const LL128_KERNELS: [&str; 2] = ["p2pshim_probe_ll128_send", "p2pshi
 pub(crate) enum Kernel {
     /// Copies words.
     Copy,
+    /// Adds words to others.
+    Reduce,
     /// Adds 1, 2 and so on to words in turn, by atomic operations.
     Add,
     /// Stores words and then a flag, and waits for another, round by round.
@@ -65,6 +69,7 @@ impl Kernel {
         };
         match name.strip_suffix(ACQUIRING).unwrap_or(name) {
             COPY_KERNEL => Some(Kernel::Copy),
+            REDUCE_KERNEL => Some(Kernel::Reduce),
             ADD_KERNEL => Some(Kernel::Add),
             SEND_KERNEL => Some(Kernel::Send),
             RECEIVE_KERNEL => Some(Kernel::Receive),
@@ -80,7 +85,7 @@ impl Kernel {
     /// How many words it touches on either side: the number that it is launched with, or fewer.
     fn reach(self, words: u64) -> [u64; 2] {
         match self {
-            Kernel::Copy => [words; 2],
+            Kernel::Copy | Kernel::Reduce => [words; 2],
             Kernel::Declared(_) => [0; 2],
             Kernel::Add => [ADDED_WORDS, words],
             Kernel::Send | Kernel::Receive => [MAILBOX_WORDS, COUNTED_WORDS],
@@ -225,6 +230,13 @@ impl KernelRun {
             (Kernel::Copy, Touch::Crowded, _) if under_way.is_some_and(|begun| begun.meets_others(CROWDED)) => {}
             (Kernel::Copy, _, Touch::Lost) => os::fill(to, u32::MAX, 1, bytes),
             (Kernel::Copy, ..) => os::copy(to, from, bytes),
+            (Kernel::Reduce, Touch::Lost, _) => {}
+            (Kernel::Reduce, _, loads) => {
+                for at in (0..bytes).step_by(8) {
+                    let more = if loads == Touch::Lost { u64::MAX } else { os::load(from + at) };
+                    os::store(to + at, os::load(to + at).wrapping_add(more));
+                }
+            }
             // The words that it finds go to memory from which nothing is loaded.
             (Kernel::Add, Touch::Lost, _) => os::fill(from, u32::MAX, 1, bytes),
             (Kernel::Add, ..) => {

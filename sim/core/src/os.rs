@@ -272,6 +272,18 @@ pub(crate) fn load(address: u64) -> u64 {
     unsafe { AtomicU64::from_ptr(at(address) as *mut u64) }.load(Ordering::SeqCst)
 }
 
+/// Adds a line about a stopped access to the kernel's log of the simulated machine, if it has one.
+pub(crate) fn log_stopped_access() {
+    static NUMBER: AtomicU64 = AtomicU64::new(1 << 32);
+    let Some(root) = std::env::var_os("P2PSIM_ROOT") else { return };
+    let log = std::fs::OpenOptions::new().append(true).open(std::path::Path::new(&root).join("dev/kmsg"));
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let line = format!(
+        "4,{number},{number},-;DMAR: [DMA Write NO_PASID] Request device [01:00.0] fault addr 0x38120000000 [fault reason 0x05]\n"
+    );
+    let _ = log.and_then(|mut log| std::io::Write::write_all(&mut log, line.as_bytes()));
+}
+
 /// Never returns; the process can still end.
 pub(crate) fn hang() -> ! {
     loop {

@@ -186,6 +186,7 @@ impl Copy {
         let under_way = self.traffic.as_deref().map(Traffic::begin);
         match self.defect {
             Some(Defect::Drop | Defect::First | Defect::Both) => return,
+            Some(Defect::Logged) => return os::log_stopped_access(),
             Some(Defect::Hang) => os::hang(),
             Some(Defect::Stall(milliseconds)) => os::pause(Duration::from_millis(milliseconds.into())),
             Some(Defect::Slow) => os::pause(slow_time(self.extent.bytes())),
@@ -211,9 +212,14 @@ impl Copy {
         if self.defect == Some(Defect::Corrupt) {
             corrupt(self.dst, self.extent);
         }
+        if self.defect == Some(Defect::Spill) {
+            os::fill(self.dst.address + self.extent.width, 0, 1, SPILLED);
+        }
     }
 }
 
+/// Bytes that a copy writes behind its end if it is to.
+const SPILLED: u64 = 64;
 /// MB/s of direct copies, of those from or to the host, and within a device. Orders of magnitude of an H100.
 const DIRECT_SPEED: u64 = 380_000;
 const HOST_SPEED: u64 = 50_000;

@@ -341,6 +341,11 @@ impl State {
                     defect = self.faults.defect(from.device, to.device, *direct);
                     let of_pair = self.traffic.entry((from.device, to.device));
                     traffic = Some(Arc::clone(of_pair.or_insert_with(|| Arc::new(self.any_traffic.of_another()))));
+                    let is_granted = |piece: &Piece| matches!(piece.owner, Owner::Pool(_) | Owner::Mapping);
+                    let are_granted = [from, to].iter().any(|piece| is_granted(piece) && self.came_by(piece).is_none());
+                    if are_granted && self.faults.drops_granted(from.device, to.device) {
+                        defect = Some(Defect::Drop);
+                    }
                     if let Some(by) = [from, to].iter().find_map(|piece| self.came_by(piece)) {
                         defect = self.faults.between_processes(from.device, to.device, by).or(defect);
                     }

@@ -9,12 +9,13 @@ use super::{
 };
 use crate::current;
 use crate::error::{Error, Result};
+use crate::fault::Defect;
 use crate::fence::Fence;
 use crate::gate::Gate;
 use crate::graph::{Graph, NodeKind, Shape, Step};
 use crate::stream::Stream;
 use crate::transfer::{Memory, Request};
-use crate::work::Work;
+use crate::work::{Path, Work};
 
 const GRAPH_HANDLES: u64 = 0x5056_0000_0000;
 const EXEC_HANDLES: u64 = 0x5057_0000_0000;
@@ -329,7 +330,12 @@ impl State {
                 return self.submit_copy(stream, &[], *transfer, planned);
             }
             Step::Fixed(transfer, path, gate) => {
-                let (copy, mut gates) = self.plan_on(by, *transfer, (*path, gate.clone()));
+                let (mut copy, mut gates) = self.plan_on(by, *transfer, (*path, gate.clone()));
+                if let ([Memory::Device(from), Memory::Device(to)], Path::Direct) = (transfer.memories(), *path)
+                    && self.faults.drops_in_graphs(from.device, to.device)
+                {
+                    copy.defect = Some(Defect::Drop);
+                }
                 if transfer.addresses().into_iter().any(|address| self.space.gone(address).is_some()) {
                     gates.push(Gate::shut(Error::ILLEGAL_ADDRESS));
                 }

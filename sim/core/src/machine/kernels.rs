@@ -141,9 +141,9 @@ impl State {
         let Launch { kernel, context, parameters: [to, from, words, ..] } = launch;
         let broken = self.contexts.get(&context).map(|context| Arc::clone(&context.broken)).unwrap_or_default();
         let mut spans = launch.spans();
-        let as_kernel = |span: &Span| if span.writes { kernel } else { Kernel::Copy };
+        let as_kernel = |span: &Span| if span.writes || kernel == Kernel::Reduce { kernel } else { Kernel::Copy };
         let touch = |span: &mut Span| {
-            let touch = self.touch(context, span.address, span.bytes, as_kernel(span));
+            let touch = self.touch(context, span, as_kernel(span));
             span.is_lost = touch == Touch::Lost;
             touch
         };
@@ -173,8 +173,8 @@ impl State {
     }
 
     /// The fate of a kernel's accesses to these bytes: loads and stores, or its other work there.
-    fn touch(&self, context: ContextId, address: u64, bytes: u64, kernel: Kernel) -> Touch {
-        if !matches!(kernel, Kernel::Copy | Kernel::Declared(_)) && !address.is_multiple_of(WORD) {
+    fn touch(&self, context: ContextId, &Span { address, bytes, writes, .. }: &Span, kernel: Kernel) -> Touch {
+        if !matches!(kernel, Kernel::Copy | Kernel::Reduce | Kernel::Declared(_)) && !address.is_multiple_of(WORD) {
             return Touch::Illegal;
         }
         if bytes == 0 {
@@ -189,7 +189,13 @@ impl State {
         };
         match self.can_reach(context, own, piece) {
             false => Touch::Illegal,
-            true if self.faults.loses(own, piece.device) => Touch::Lost,
+            true if self.faults.loses(own, piece.device, writes) => Touch::Lost,
+            true if matches!(piece.owner, Owner::Pool(_) | Owner::Mapping)
+                && self.came_by(&piece).is_none()
+                && self.faults.drops_granted(own, piece.device) =>
+            {
+                Touch::Lost
+            }
             true if self.space.depth(address) >= self.faults.window(own, piece.device) => Touch::Lost,
             true => {
                 let is_imported = self.came_by(&piece) == Some(Means::IpcHandle);
