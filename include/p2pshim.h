@@ -409,6 +409,15 @@ p2pshim_status_t p2pshim_pair_get(int src_device, int dst_device, p2pshim_pair_t
 /** Stores of kernels from each GPU to each other one at once. */
 #define P2PSHIM_PART_ALL_TO_ALL 8192
 
+/** Copies, loads and stores in memory of a pool, and in mapped memory, to which access was granted. */
+#define P2PSHIM_PART_POOLS 16384
+
+/** Copies that a graph makes. */
+#define P2PSHIM_PART_GRAPHS 32768
+
+/** All-reduces of all GPUs. */
+#define P2PSHIM_PART_ALL_REDUCE 65536
+
 /** Parts of the verdict on one GPU's access to the memory of another: P2PSHIM_PART_COPIES and the others, added up. */
 typedef struct {
   /** Set by the caller: sizeof(p2pshim_verdict_t). */

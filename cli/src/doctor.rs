@@ -11,12 +11,15 @@ mod between;
 mod check;
 mod consumers;
 mod cuda;
+#[cfg(test)]
+mod described;
 mod env;
 mod examine;
 mod expected;
 mod fabric;
 mod flags;
 mod fleet;
+mod gates;
 mod inventory;
 mod journal;
 mod json;
@@ -38,8 +41,10 @@ mod report;
 mod rig;
 mod runtimes;
 mod session;
+mod shapes;
 mod stagers;
 mod sweep;
+mod trial;
 mod verify;
 pub(crate) mod worker;
 
@@ -87,6 +92,8 @@ Examples:
   p2pshim doctor --full           larger copies and all memory too, of GPUs that no other process uses
   p2pshim doctor --json           for programs; also --csv, --prometheus
   p2pshim doctor merge nodes      of the JSON of many machines in a folder, those that stand out first
+  p2pshim doctor --full --soak 30 half an hour more, for boards that fail when warm
+  p2pshim doctor --try-override   may CUDA be told not to ask about IOMMU and ACS? on an idle machine only
   p2pshim doctor --issue          Markdown, to paste into a bug report
   p2pshim doctor --sim 4          on four simulated GPUs
   P2PSIM_FAULT='lost:0>1' p2pshim doctor --sim 2
@@ -118,6 +125,11 @@ pub(crate) struct DoctorArguments {
     /// is not filled.
     #[arg(long, conflicts_with = "quick")]
     full: bool,
+    /// Have all pairs copy at once for so long after the tests
+    ///
+    /// It finds boards that are right when cold, and lose data when warm.
+    #[arg(long, value_name = "MINUTES", value_parser = numbers::whole::<u64>(1..=10_080), conflicts_with = "quick")]
+    soak: Option<u64>,
     /// Run NCCL's own diagnostics too
     ///
     /// They are shown beside the tests. NCCL has them since 2.31. It is looked for on the library path and in the active Python environment; LIBRARY names another file.
@@ -148,8 +160,17 @@ pub(crate) struct DoctorArguments {
     /// It has no UUIDs of GPUs and not the name of the host. Standard output has it; paste it.
     #[arg(long, conflicts_with = "env")]
     issue: bool,
+    /// Test whether CUDA may be told not to ask about IOMMU and ACS
+    ///
+    /// For pairs that have peer access only with CUDA_DISABLE_IOMMU_ACS_P2P_CAPABILITY_CHECK=1. A process of its own has the variable, and
+    /// copies between memory with guards. Misrouted accesses can overwrite the host's memory or stop the machine: do it on an idle one.
+    #[arg(long, conflicts_with_all = ["pairs", "quick", "full", "soak", "json", "csv", "prometheus", "env", "issue"])]
+    try_override: bool,
+    /// Confirm the warning of --try-override
+    #[arg(long, requires = "try_override", hide_short_help = true)]
+    yes: bool,
     /// Remove the verdicts that were saved, and test nothing
-    #[arg(long, conflicts_with_all = ["pairs", "quick", "full", "json", "csv", "prometheus", "env", "issue", "sim"])]
+    #[arg(long, conflicts_with_all = ["pairs", "quick", "full", "soak", "json", "csv", "prometheus", "env", "issue", "try_override", "sim"])]
     forget: bool,
     /// Examine N simulated GPUs
     #[arg(long, value_name = "N", value_parser = numbers::whole::<u8>(0..=sim::MOST))]
@@ -270,7 +291,11 @@ pub(crate) fn run(arguments: &DoctorArguments, out: &mut impl Write) -> Result<E
         patience: examine::patience(timeout),
         progress: &progress,
         sees_all: false,
+        soak: Duration::from_secs(arguments.soak.unwrap_or_default() * 60),
     };
+    if arguments.try_override {
+        return trial::run(Settings { level: Level::Usual, ..settings }, arguments.yes, out);
+    }
     progress.show();
     let (session, inventory) = start(settings);
     progress.clear();
@@ -358,6 +383,8 @@ impl Examined {
             machine,
             container: place::container(&root),
             services,
+            all_gpus: Machine::uuids(&root).len(),
+            visible: std::env::var("CUDA_VISIBLE_DEVICES").ok(),
             root,
             inventory,
             simulated,
@@ -408,16 +435,26 @@ impl Examined {
 
     fn advice(&self) -> Vec<String> {
         // Simulated GPUs have a machine only if that is simulated too.
-        let machine = Some(&self.machine).filter(|machine| self.simulated.is_none() || !machine.gpus.is_empty());
-        let paths = self.paths();
+        let has_machine = self.simulated.is_none() || !self.machine.gpus.is_empty();
+        let machine = Some(&self.machine).filter(|_| has_machine);
+        let (paths, known) = (self.paths(), self.known());
+        let closed = gates::closed(self, &known);
+        let told = closed.iter().map(|closed| closed.advice(self.inventory.devices.len())).chain(gates::hidden(self));
+        let changed = |pair| machine.and_then(|_| gates::of_changed_driver(self, &known, pair));
         advice::advice(
             &self.rows,
             machine,
-            &self.known(),
+            &known,
             |pair| self.joint(pair),
-            |pair| paths.why_broken(pair),
-            paths.hints(),
+            |row| paths.why_broken(row.pair).or_else(|| changed(row.pair)),
+            [told.collect(), paths.hints()],
         )
+    }
+
+    /// NVML's statuses of a pair: reads, writes, atomic operations, PCI.
+    fn statuses(&self, pair: [usize; 2]) -> [Option<i32>; 4] {
+        let found = self.inventory.statuses.iter().find(|(known, _)| *known == pair);
+        found.map_or([None; 4], |(_, statuses)| *statuses)
     }
 
     /// The pairs' links, and the speed that they should have.

@@ -17,11 +17,32 @@ const LINK_SPEED: c_uint = 164;
 const C2C_COUNT: c_uint = 170;
 /// `NVML_P2P_CAPS_INDEX_NVLINK`.
 const NVLINK: c_int = 2;
+/// `NVML_P2P_CAPS_INDEX_…`: READ, WRITE, ATOMICS, PCI.
+const CAPABILITIES: [c_int; 4] = [0, 1, 3, 4];
 /// `NVML_NVLINK_DEVICE_TYPE_GPU` and `…_SWITCH`.
 const GPU: c_uint = 0;
 const SWITCH: c_uint = 2;
-/// `NVML_P2P_STATUS_OK`.
-const OK: c_int = 0;
+/// `NVML_P2P_STATUS_…`.
+pub(crate) const OK: c_int = 0;
+pub(crate) const CHIPSET: c_int = 1;
+pub(crate) const GPU_UNFIT: c_int = 2;
+pub(crate) const TOPOLOGY: c_int = 3;
+pub(crate) const REGISTRY: c_int = 4;
+
+/// The words for them.
+const STATUSES: [&str; 6] = [
+    "OK",
+    "chipset not supported",
+    "GPU not supported",
+    "topology not supported",
+    "disabled by registry",
+    "not supported",
+];
+
+/// The words for such a status.
+pub(crate) fn status_word(status: c_int) -> &'static str {
+    usize::try_from(status).ok().and_then(|status| STATUSES.get(status)).unwrap_or(&"unknown")
+}
 
 /// A device.
 pub(crate) type Handle = *mut c_void;
@@ -268,11 +289,11 @@ impl Nvml {
         Some(memory.total)
     }
 
-    /// Bytes of a device's memory that are free.
-    pub(crate) fn free_memory(&self, device: Handle) -> Option<u64> {
+    /// Bytes of a device's memory, and those that are free.
+    pub(crate) fn memory(&self, device: Handle) -> Option<[u64; 2]> {
         let mut memory = Memory::default();
         call!(self, nvmlDeviceGetMemoryInfo(device => Handle, &mut memory => *mut Memory))?;
-        Some(memory.free)
+        Some([memory.total, memory.free])
     }
 
     pub(crate) fn is_mig(&self, device: Handle) -> Option<bool> {
@@ -361,12 +382,21 @@ impl Nvml {
     }
 
     pub(crate) fn has_nvlink(&self, device: Handle, peer: Handle) -> bool {
+        self.status(device, peer, NVLINK) == Some(OK)
+    }
+
+    /// `NVML_P2P_STATUS_…` of reads, writes, atomic operations, and of PCI.
+    pub(crate) fn peer_statuses(&self, device: Handle, peer: Handle) -> [Option<c_int>; 4] {
+        CAPABILITIES.map(|capability| self.status(device, peer, capability))
+    }
+
+    fn status(&self, device: Handle, peer: Handle, capability: c_int) -> Option<c_int> {
         let mut status = -1;
-        let returned = call!(
+        call!(
             self,
-            nvmlDeviceGetP2PStatus(device => Handle, peer => Handle, NVLINK => c_int, &mut status => *mut c_int)
-        );
-        returned.is_some() && status == OK
+            nvmlDeviceGetP2PStatus(device => Handle, peer => Handle, capability => c_int, &mut status => *mut c_int)
+        )?;
+        Some(status)
     }
 }
 

@@ -30,22 +30,66 @@ pub struct Machine {
     pub hypervisor: Option<String>,
     /// The GPUs, in the order asked for.
     pub gpus: Vec<Gpu>,
-    /// Lines of the kernel's log about accesses that the IOMMU stopped, and about errors of GPUs, each once for each device; none
-    /// where it may not be read.
+    /// Lines of the kernel's log about accesses that the IOMMU stopped, about errors of GPUs and of their links, and about peer access
+    /// that the driver could not set up, each once for each device; none where it may not be read.
     pub faults: Vec<Fault>,
+    /// Words of the driver's registry that are about peer access, such as `ForceP2P=0`.
+    pub registry: Vec<String>,
+}
+
+/// The source of a line in the kernel's log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// The IOMMU stopped an access.
+    Iommu,
+    /// NVIDIA's driver reports an error (Xid).
+    Driver,
+    /// A PCI port reports an error of a link (AER).
+    Link,
+    /// NVIDIA's driver could not set up peer access between two GPUs, which it does not name by address.
+    Peers,
+}
+
+impl By {
+    /// Its word for programs.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Iommu => "iommu",
+            Self::Driver => "driver",
+            Self::Link => "link",
+            Self::Peers => "peers",
+        }
+    }
+
+    /// The source of a line; none if the line is about something else.
+    ///
+    /// Source: the kernel's drivers/iommu (`DMAR: [DMA Read] Request device [01:00.0] fault addr …`, `nvidia 0000:01:00.0: AMD-Vi: Event
+    /// logged [IO_PAGE_FAULT domain=… address=…]`) and drivers/pci/pcie/aer.c (`PCIe Bus Error: severity=…`), NVIDIA's kernel module
+    /// (`NVRM: Xid (PCI:0000:01:00): 31, …`; kern_bus_gh100.c: `The peer DMA address 0x… is not aligned at 0x…`, `IOMMU mapping
+    /// failed from GPU0 to GPU1`).
+    pub fn of(line: &str) -> Option<Self> {
+        let has = |word| line.contains(word);
+        match () {
+            () if has("DMAR:") && has("fault") || has("IO_PAGE_FAULT") => Some(Self::Iommu),
+            () if has("NVRM: Xid") => Some(Self::Driver),
+            () if has("NVRM: ") && (has("is not aligned at") || has("IOMMU mapping failed")) => Some(Self::Peers),
+            () if has("PCIe Bus Error:") => Some(Self::Link),
+            () => None,
+        }
+    }
 }
 
 /// A line of the kernel's log about a device.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Address on the PCI bus.
+    /// Address on the PCI bus; empty if the line names none.
     pub bus_id: String,
     /// The last such line.
     pub line: String,
     /// How many such lines there are.
     pub count: usize,
-    /// Whether the IOMMU stopped an access; otherwise NVIDIA's driver reports an error (Xid).
-    pub is_of_iommu: bool,
+    /// The reporter.
+    pub by: By,
 }
 
 /// A GPU's place.
@@ -162,17 +206,19 @@ impl Machine {
             hypervisor: hypervisor(root),
             gpus: bus_ids.iter().map(|bus_id| Gpu::read(root, bus_id)).collect(),
             faults: Vec::new(),
+            registry: Vec::new(),
         }
     }
 
-    /// Adds the faults in the kernel's log, which may be long.
+    /// Adds the faults in the kernel's log, which may be long, and the driver's registry.
     pub fn with_log(self, root: &Path) -> Self {
         if self.gpus.is_empty() {
             return self;
         }
         let addresses: Vec<&str> = self.gpus.iter().map(|gpu| gpu.bus_id.as_str()).collect();
-        let faults = faults(&kernel_log(&root.join("dev/kmsg")), &addresses);
-        Self { faults, ..self }
+        let log = kernel_log(root).unwrap_or_default();
+        let lines: Vec<&str> = log.iter().map(|record| record.line.as_str()).collect();
+        Self { faults: faults(&lines, &addresses), registry: registry(root), ..self }
     }
 
     /// The known obstacle between two GPUs.
@@ -189,7 +235,7 @@ impl Machine {
         });
         let redirecting = self.redirecting(pair);
         translated.or_else(|| {
-            let acs = || format!("PCI access control services (ACS) of {} redirect requests", redirecting.join(", "));
+            let acs = || format!("PCI access control (ACS) of {} redirects requests", redirecting.join(", "));
             (!redirecting.is_empty()).then(|| Obstacle::Redirection(acs()))
         })
     }
@@ -221,15 +267,16 @@ impl Machine {
     /// The probable obstacle between two GPUs that lose data, and its remedy.
     pub fn likely_cause(&self, pair: [usize; 2]) -> String {
         /// Where Linux distributions keep the kernel's parameters.
-        const BOOT: &str = "boot the kernel with iommu=pt (GRUB_CMDLINE_LINUX in /etc/default/grub, then update-grub)";
+        const BOOT: &str = "GRUB_CMDLINE_LINUX in /etc/default/grub, then update-grub";
         let gpus = || pair.iter().filter_map(|&ordinal| self.gpus.get(ordinal));
         let is_of_pair = |fault: &&Fault| gpus().any(|gpu| gpu.bus_id.eq_ignore_ascii_case(&fault.bus_id));
         if let Some(Fault { bus_id, line, count, .. }) =
-            self.faults.iter().filter(|fault| fault.is_of_iommu).find(is_of_pair)
+            self.faults.iter().filter(|fault| fault.by == By::Iommu).find(is_of_pair)
         {
             let times = if *count == 1 { String::new() } else { format!(" {count} times, the last time") };
             return format!(
-                "the IOMMU stopped accesses of {bus_id}: the kernel's log says so{times}, `{line}`. To change that, {BOOT}, or switch the IOMMU (VT-d, AMD-Vi) off in the firmware, and test again"
+                "the IOMMU stopped accesses of {bus_id}. Boot with iommu=pt ({BOOT}), or switch it (VT-d, AMD-Vi) off in the firmware, and \
+                 test again. The kernel's log says so{times}: `{line}`"
             );
         }
         match self.obstacle(pair) {
@@ -247,7 +294,7 @@ impl Machine {
             }
             Some(Obstacle::Translation(what)) => {
                 return format!(
-                    "{what}. To change that, {BOOT}, or switch the IOMMU (VT-d, AMD-Vi) off in the firmware, and test again"
+                    "{what}. Boot with iommu=pt ({BOOT}), or switch it (VT-d, AMD-Vi) off in the firmware, and test again"
                 );
             }
             Some(Obstacle::Redirection(what)) => {
@@ -255,12 +302,17 @@ impl Machine {
                 let commands: Vec<String> =
                     bridges.map(|address| format!("`setpci -s {address} ECAP_ACS+6.w=0`")).collect();
                 return format!(
-                    "{what} between devices to the root complex. Switch ACS off in the firmware, or as root and until the next \
-                     boot with {}, and test again. That takes away the isolation of devices that are given to virtual machines",
+                    "{what} to the root complex. As root, until the next boot: {}; or switch ACS off in the firmware. Test again. That \
+                     takes away the isolation of devices that are given to virtual machines",
                     commands.join(" and ")
                 );
             }
             None => {}
+        }
+        if let Some(Fault { bus_id, line, .. }) = self.faults.iter().filter(|it| it.by == By::Link).find(is_of_pair) {
+            return format!(
+                "the link of {bus_id} reported an error: `{line}`. Reseat the card, check its riser, and test again"
+            );
         }
         if let Some(Fault { bus_id, line, .. }) = self.faults.iter().find(is_of_pair) {
             return format!(
@@ -309,42 +361,63 @@ fn has_display(gpu: &Path) -> bool {
     connectors.into_iter().any(|connector| read_line(&connector.join("status")).as_deref() == Some("connected"))
 }
 
-/// The lines of the kernel's log; none if it may not be read.
-fn kernel_log(path: &Path) -> Vec<String> {
+/// A record of the kernel's log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Its number: later ones have higher ones.
+    pub number: u64,
+    /// Its text.
+    pub line: String,
+}
+
+/// The kernel's log of a machine whose files are below `root`; none if it may not be read.
+pub fn kernel_log(root: &Path) -> Option<Vec<Record>> {
     /// A record is never larger (`PRINTKRB_RECORD_MAX`), and is read in whole or not at all.
     const RECORD: usize = 8192;
     /// A log may grow faster than it is read: after so many records the rest is left out.
     const RECORDS: usize = 1 << 20;
-    let opened = fs::OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path);
-    let Ok(mut log) = opened else { return Vec::new() };
-    let mut text = Vec::new();
-    let mut buffer = vec![0; RECORD];
+    let opened = fs::OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(root.join("dev/kmsg"));
+    let (mut log, mut text, mut buffer) = (opened.ok()?, Vec::new(), vec![0; RECORD]);
     for _ in 0..RECORDS {
         match log.read(&mut buffer) {
             Ok(0) => break,
             Ok(count) => text.extend_from_slice(buffer.get(..count).unwrap_or_default()),
             // A record was overwritten before it was read.
             Err(error) if error.raw_os_error() == Some(libc::EPIPE) => {}
+            // There is no more now.
+            Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => break,
+            // It may be opened, and not be read.
+            Err(_) if text.is_empty() => return None,
             Err(_) => break,
         }
     }
     // A record is `6,1234,5678,-;text`; lines that begin with a space are its variables.
     let text = String::from_utf8_lossy(&text);
-    let line = |record: &str| record.split_once(';').map_or(record, |(_, text)| text).to_owned();
-    text.lines().filter(|record| !record.starts_with(' ')).map(line).collect()
+    let record = |record: &str| {
+        let (head, line) = record.split_once(';').unwrap_or(("", record));
+        let number = head.split(',').nth(1).and_then(|number| number.parse().ok()).unwrap_or_default();
+        Record { number, line: line.to_owned() }
+    };
+    Some(text.lines().filter(|line| !line.starts_with(' ')).map(record).collect())
 }
 
-/// The lines of a kernel's log that tell of stopped accesses and of errors of these devices.
+/// The words of the driver's registry that are about peer access.
 ///
-/// Source: the kernel's drivers/iommu (`DMAR: [DMA Read] Request device [01:00.0] fault addr …`, `nvidia 0000:01:00.0: AMD-Vi: Event
-/// logged [IO_PAGE_FAULT domain=… address=…]`) and NVIDIA's kernel module (`NVRM: Xid (PCI:0000:01:00): 31, …`).
-fn faults(log: &[String], bus_ids: &[&str]) -> Vec<Fault> {
+/// Source: NVIDIA's kernel-open/nvidia/nv-procfs.c (`RegistryDwords: "NAME=VALUE;…"`) and nvrm_registry.h (the names).
+fn registry(root: &Path) -> Vec<String> {
+    let text = fs::read_to_string(root.join("proc/driver/nvidia/params")).unwrap_or_default();
+    let of_all = text.lines().filter(|line| line.starts_with("RegistryDwords"));
+    let words =
+        of_all.filter_map(|line| line.split_once(": ")).flat_map(|(_, words)| words.trim_matches('"').split(';'));
+    let words = words.map(|word| Escaped(word.trim()).to_string());
+    words.filter(|word| ["P2P", "Peer", "StaticBar1"].iter().any(|part| word.contains(part))).collect()
+}
+
+/// The lines of a kernel's log that tell of stopped accesses, of errors of these devices, and of peer access that was not set up.
+fn faults(log: &[&str], bus_ids: &[&str]) -> Vec<Fault> {
     let mut found: Vec<Fault> = Vec::new();
     for line in log {
-        let is_of_iommu = line.contains("DMAR:") && line.contains("fault") || line.contains("IO_PAGE_FAULT");
-        if !is_of_iommu && !line.contains("NVRM: Xid") {
-            continue;
-        }
+        let Some(by) = By::of(line) else { continue };
         let lower = line.to_ascii_lowercase();
         let names = |bus_id: &&&str| {
             let whole = bus_id.to_ascii_lowercase();
@@ -354,12 +427,14 @@ fn faults(log: &[String], bus_ids: &[&str]) -> Vec<Fault> {
                 .iter()
                 .any(|name| lower.contains(name))
         };
-        let Some(bus_id) = bus_ids.iter().find(names) else { continue };
+        let named = bus_ids.iter().find(names).copied();
+        let Some(bus_id) = named.or_else(|| (by == By::Peers).then_some("")) else { continue };
         let line = Escaped(line.trim()).to_string();
-        let same = |fault: &&mut Fault| fault.bus_id == *bus_id && fault.is_of_iommu == is_of_iommu;
-        match found.iter_mut().find(same) {
+        match found.iter_mut().find(|fault| fault.bus_id == bus_id && fault.by == by) {
+            // The first tells why the others came.
+            Some(known) if by == By::Peers => known.count += 1,
             Some(known) => (known.line, known.count) = (line, known.count + 1),
-            None => found.push(Fault { bus_id: (*bus_id).to_owned(), line, count: 1, is_of_iommu }),
+            None => found.push(Fault { bus_id: bus_id.to_owned(), line, count: 1, by }),
         }
     }
     found
@@ -608,6 +683,7 @@ mod tests {
             hypervisor: None,
             gpus: vec![gpu],
             faults: Vec::new(),
+            registry: Vec::new(),
         };
         assert_eq!(machine, expected);
         assert!(machine.likely_cause([0, 0]).contains("iommu=pt"), "{}", machine.likely_cause([0, 0]));

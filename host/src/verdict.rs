@@ -12,6 +12,10 @@ use crate::stagers::{Stagers, rate};
 pub enum Part {
     /// Copies by the copy engines.
     Copies,
+    /// Copies, loads and stores in memory of a pool, and in memory that the program mapped, to which access was granted.
+    Pools,
+    /// Copies that a graph makes, which is replayed.
+    Graphs,
     /// Loads of a kernel.
     Loads,
     /// Stores of a kernel.
@@ -38,12 +42,16 @@ pub enum Part {
     AllPairs,
     /// Stores of kernels from each GPU to each other one at once.
     AllToAll,
+    /// All-reduces of all GPUs: by kernels that load from each other one, and around a ring.
+    AllReduce,
 }
 
 impl Part {
     /// In the order of the doctor's table.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 17] = [
         Self::Copies,
+        Self::Pools,
+        Self::Graphs,
         Self::Loads,
         Self::Stores,
         Self::Atomics,
@@ -57,13 +65,14 @@ impl Part {
         Self::AllMemory,
         Self::AllPairs,
         Self::AllToAll,
+        Self::AllReduce,
     ];
 
     /// The tests of memory that processes share.
     pub const BETWEEN_PROCESSES: [Self; 3] = [Self::Ipc, Self::Vmm, Self::IpcKernels];
 
     /// The tests of all pairs at once.
-    pub const AT_ONCE: [Self; 2] = [Self::AllPairs, Self::AllToAll];
+    pub const AT_ONCE: [Self; 3] = [Self::AllPairs, Self::AllToAll, Self::AllReduce];
 
     /// The tests of what only NCCL's protocols do, and NCCL can do without.
     pub const OF_NCCL: [Self; 2] = [Self::Ll, Self::Ll128];
@@ -72,6 +81,8 @@ impl Part {
     pub fn word(self) -> &'static str {
         match self {
             Self::Copies => "copies",
+            Self::Pools => "pools",
+            Self::Graphs => "graphs",
             Self::Loads => "loads",
             Self::Stores => "stores",
             Self::Atomics => "atomics",
@@ -85,6 +96,7 @@ impl Part {
             Self::AllMemory => "all-memory",
             Self::AllPairs => "all-pairs",
             Self::AllToAll => "all-to-all",
+            Self::AllReduce => "all-reduce",
         }
     }
 
@@ -92,6 +104,8 @@ impl Part {
     pub fn name(self) -> &'static str {
         match self {
             Self::Copies => "copy engine",
+            Self::Pools => "memory with granted access",
+            Self::Graphs => "copies in a graph",
             Self::Loads => "kernel loads",
             Self::Stores => "kernel stores",
             Self::Atomics => "kernel atomics",
@@ -105,6 +119,7 @@ impl Part {
             Self::AllMemory => "all memory",
             Self::AllPairs => "all pairs at once",
             Self::AllToAll => "all-to-all by kernels",
+            Self::AllReduce => "all-reduce",
         }
     }
 

@@ -38,6 +38,12 @@ pub const P2PSHIM_PART_LL128: c_uint = 2048;
 pub const P2PSHIM_PART_IPC_KERNELS: c_uint = 4096;
 /// Stores of kernels from each GPU to each other one at once.
 pub const P2PSHIM_PART_ALL_TO_ALL: c_uint = 8192;
+/// Copies, loads and stores in memory of a pool, and in mapped memory, to which access was granted.
+pub const P2PSHIM_PART_POOLS: c_uint = 16384;
+/// Copies that a graph makes.
+pub const P2PSHIM_PART_GRAPHS: c_uint = 32768;
+/// All-reduces of all GPUs.
+pub const P2PSHIM_PART_ALL_REDUCE: c_uint = 65536;
 
 /// Parts of the verdict on one GPU's access to the memory of another: P2PSHIM_PART_COPIES and the others, added up.
 #[derive(Clone, Copy, Debug)]
@@ -103,6 +109,9 @@ const BITS: [(Part, c_uint); Part::ALL.len()] = [
     (Part::Ll128, P2PSHIM_PART_LL128),
     (Part::IpcKernels, P2PSHIM_PART_IPC_KERNELS),
     (Part::AllToAll, P2PSHIM_PART_ALL_TO_ALL),
+    (Part::Pools, P2PSHIM_PART_POOLS),
+    (Part::Graphs, P2PSHIM_PART_GRAPHS),
+    (Part::AllReduce, P2PSHIM_PART_ALL_REDUCE),
 ];
 
 #[cfg(test)]

@@ -40,6 +40,7 @@ mod fleet;
 mod fork;
 mod full_log;
 mod gate;
+mod gates;
 mod gauntlet;
 mod generated;
 mod gpu;

@@ -5,7 +5,7 @@ use p2pshim_host::machine::{self, Machine};
 use super::lines::{Finding, Known, Path, Test, Verdict};
 use super::narrow;
 use super::place::Joint;
-use super::report::Row;
+use super::report::{Row, names, short};
 use crate::status;
 
 /// The verdict on the machine.
@@ -61,10 +61,11 @@ impl Conclusion {
         let through_host = Self::through_host(rows);
         match (self, through_host) {
             // It is known more than that the path is not.
-            (Self::Untested, Some(wrong)) => format!("{wrong}{}{others}", Self::untested(rows)),
+            (Self::Untested, Some(wrong)) => format!("{wrong}{}{others}", Self::untested(rows, devices)),
             (_, wrong) => {
                 let wrong = wrong.map_or(String::new(), |wrong| format!(". {wrong}"));
-                format!("{}{wrong}{}{others}", self.of_tested(rows, is_all), Self::untested(rows))
+                let tested = self.of_tested(rows, devices, is_all);
+                format!("{tested}{wrong}{}{others}", Self::untested(rows, devices))
             }
         }
     }
@@ -84,7 +85,7 @@ impl Conclusion {
     }
 
     /// Names the tests that were not made of pairs that are verified without them.
-    fn untested(rows: &[Row]) -> String {
+    fn untested(rows: &[Row], devices: usize) -> String {
         let is_untested = |row: &&Row, test| {
             row.verdict == Verdict::Passed && matches!(row.finding(test), Some(Finding::Untested(_)))
         };
@@ -100,17 +101,22 @@ impl Conclusion {
             (Test::AllMemory, "In all of the memory"),
             (Test::AllPairs, "While all pairs copy at once"),
             (Test::AllToAll, "While kernels store from each GPU to each other"),
+            (Test::AllReduce, "By all-reduces of all GPUs"),
+            (Test::Pools, "In memory of pools and mapped memory with granted access"),
+            (Test::Graphs, "By copies in a graph"),
         ] {
             let rows: Vec<&Row> = rows.iter().filter(|row| is_untested(row, test)).collect();
             if !rows.is_empty() {
-                text += &format!(". {what}, {} could not be tested", names(rows.into_iter()));
+                text += &format!(". {what}, {} could not be tested", short(&rows, devices));
             }
         }
         text
     }
 
-    fn of_tested(self, rows: &[Row], is_all: bool) -> String {
-        let list = |wanted: fn(&Verdict) -> bool| names(rows.iter().filter(|row| wanted(&row.verdict)));
+    fn of_tested(self, rows: &[Row], devices: usize, is_all: bool) -> String {
+        let list = |wanted: fn(&Verdict) -> bool| {
+            short(&rows.iter().filter(|row| wanted(&row.verdict)).collect::<Vec<_>>(), devices)
+        };
         let passed = rows.iter().filter(|row| row.verdict == Verdict::Passed).count();
         match self {
             Self::Safe if passed == rows.len() && is_all => {
@@ -120,24 +126,21 @@ impl Conclusion {
                 format!("peer access can be trusted on {}. Data arrived in every test there", names(rows.iter()))
             }
             Self::Safe => format!(
-                "peer access can be trusted where there is a path. {} have none: their copies go through the host, which is safe \
-                 but slow",
+                "peer access can be trusted where there is a path; {} have none",
                 list(|verdict| matches!(verdict, Verdict::NoPath))
             ),
-            Self::Unsafe => narrow::verdict(rows).unwrap_or_else(|| {
+            Self::Unsafe => narrow::verdict(rows, devices).unwrap_or_else(|| {
                 format!(
-                    "UNSAFE. Peer access loses data or hangs on {}, although CUDA reports success. Programs that use it there \
-                     may compute with wrong data, or hang",
+                    "UNSAFE. Peer access loses data or hangs on {}, although CUDA reports success",
                     list(|verdict| matches!(verdict, Verdict::Failed(_)))
                 )
             }),
             Self::Untested => {
-                format!("not known. {} could not be verified", list(|verdict| matches!(verdict, Verdict::Unknown(_))))
+                format!("not known: {} could not be verified", list(|verdict| matches!(verdict, Verdict::Unknown(_))))
             }
             Self::NoAccess if rows.is_empty() => "nothing to test: there is no pair of GPUs".to_owned(),
             Self::NoAccess => {
-                "there is no peer access here. Copies between GPUs go through the host, which is safe but slow"
-                    .to_owned()
+                "there is no peer access here: copies go through the host, which is safe but slow".to_owned()
             }
         }
     }
@@ -159,23 +162,24 @@ pub(super) fn is_stalled(row: &Row) -> bool {
     row.measure(Path::Direct).is_some_and(|direct| direct.latency >= STALLED)
 }
 
-/// The advice, the most urgent first: on pairs that failed, hints, the rest. Simulated GPUs have no machine.
+/// The advice, the most urgent first: on pairs that failed, closed gates, hints, the rest. Simulated GPUs have no machine.
 pub(super) fn advice(
     rows: &[Row],
     machine: Option<&Machine>,
     gpus: &[Known],
     joint: impl Fn([usize; 2]) -> Joint,
-    cause: impl Fn([usize; 2]) -> Option<String>,
-    hints: Vec<String>,
+    cause: impl Fn(&Row) -> Option<String>,
+    [gates, hints]: [Vec<String>; 2],
 ) -> Vec<String> {
     let window = |row: &Row| window(row, gpus).filter(|_| joint(row.pair) != Joint::NvLink);
-    let mut advice = of_failed(rows, machine, |row| cause(row.pair).or_else(|| window(row)));
+    let mut advice = of_failed(rows, machine, gpus.len(), |row| window(row).or_else(|| cause(row)));
+    advice.extend(gates);
     advice.extend(hints);
     let slow: Vec<&Row> = rows.iter().filter(|row| is_slower(row)).collect();
     if !slow.is_empty() {
         advice.push(format!(
             "Direct copies are slower than those through the host for {}: {} makes programs under the shim copy through the host.",
-            names(slow.iter().copied()),
+            short(&slow, gpus.len()),
             deny(slow.iter().copied())
         ));
     }
@@ -185,34 +189,8 @@ pub(super) fn advice(
         advice.push(format!(
             "Direct copies stall: 4 bytes took {took:.1} ms on {}. IOMMU and ACS are the usual causes. {} makes programs under the \
              shim copy through the host.",
-            names(stalled.iter().copied()),
+            short(&stalled, gpus.len()),
             deny(stalled.iter().copied())
-        ));
-    }
-    let is_geforce = |ordinal: usize| gpus.get(ordinal).is_some_and(|gpu| gpu.name.contains("GeForce"));
-    let are_geforce = |row: &&Row| row.verdict == Verdict::NoPath && row.pair.into_iter().all(is_geforce);
-    let geforce: Vec<&Row> = rows.iter().filter(are_geforce).collect();
-    if !geforce.is_empty() {
-        advice.push(format!(
-            "NVIDIA's driver gives GeForce cards no peer access but by an NVLink bridge; that is why {} have no path. Nothing on this \
-             machine is wrong.",
-            names(geforce.iter().copied())
-        ));
-    }
-    let others = rows.iter().filter(|row| row.verdict == Verdict::NoPath && !are_geforce(row));
-    advice.extend(of_host(others.collect(), machine, gpus));
-    if gpus.iter().any(|gpu| gpu.is_confidential == Some(true)) && rows.iter().any(|row| row.verdict == Verdict::NoPath)
-    {
-        advice.push(
-            "Confidential computing is on, which restricts peer access to modes that protect several GPUs together. \
-             `nvidia-smi conf-compute -q` shows the mode."
-                .to_owned(),
-        );
-    }
-    let divided = ordinals(gpus, |gpu| gpu.is_mig == Some(true));
-    if !divided.is_empty() {
-        advice.push(format!(
-            "MIG divides GPU {divided}: its instances have no peer access. nvidia-smi -mig 0 switches MIG off, for all users of it."
         ));
     }
     let is_by_pci = rows.iter().any(|row| row.verdict != Verdict::NoPath && joint(row.pair) != Joint::NvLink);
@@ -243,16 +221,6 @@ fn of_unknown(rows: &[Row]) -> Vec<String> {
     advice
 }
 
-/// The advice on pairs without a path in a virtual machine.
-fn of_host(rows: Vec<&Row>, machine: Option<&Machine>, gpus: &[Known]) -> Option<String> {
-    let are_virtual = gpus.iter().any(|gpu| gpu.virtualization == Some(2));
-    let (name, remedy) = machine?.host_remedy().filter(|_| !rows.is_empty() && !are_virtual)?;
-    let names = names(rows.into_iter());
-    Some(format!(
-        "{names} have no path, and this is a virtual machine ({name}): ask the host's administrator to {remedy}."
-    ))
-}
-
 /// The likely cause for a pair that is wrong only beyond the first part of memory, and has no NVLink.
 fn window(row: &Row, gpus: &[Known]) -> Option<String> {
     let [_, to] = row.pair;
@@ -267,7 +235,12 @@ fn window(row: &Row, gpus: &[Known]) -> Option<String> {
 }
 
 /// The advice on pairs that failed.
-fn of_failed(rows: &[Row], machine: Option<&Machine>, window: impl Fn(&Row) -> Option<String>) -> Vec<String> {
+fn of_failed(
+    rows: &[Row],
+    machine: Option<&Machine>,
+    devices: usize,
+    window: impl Fn(&Row) -> Option<String>,
+) -> Vec<String> {
     let mut advice = Vec::new();
     let mut causes: Vec<(String, Vec<&Row>)> = Vec::new();
     for row in rows.iter().filter(|row| matches!(row.verdict, Verdict::Failed(_))) {
@@ -280,39 +253,47 @@ fn of_failed(rows: &[Row], machine: Option<&Machine>, window: impl Fn(&Row) -> O
             None => causes.push((cause, vec![row])),
         }
     }
+    // More of them fill the screen, and are mostly alike.
+    let shown = if devices > 4 { 1 } else { 2 };
+    let others = causes.split_off(causes.len().min(shown)).into_iter().flat_map(|(_, rows)| rows);
+    let others: Vec<&Row> = others.collect();
     for (cause, rows) in causes {
-        advice.push(format!("Likely cause for {}: {cause}.", names(rows.iter().copied())));
-        let (of_nccl, others): (Vec<&Row>, Vec<&Row>) =
-            rows.into_iter().partition(|row| row.fails_only(&Test::OF_NCCL));
-        if !of_nccl.is_empty() {
-            let (protocols, value) = narrow::protocols(of_nccl.iter().copied());
-            advice.push(format!(
-                "It fails only in NCCL's {protocols} on {}: NCCL_PROTO={value} excludes what fails. p2pshim goes on to use the pairs.",
-                names(of_nccl.into_iter())
-            ));
-        }
-        let (shared, others): (Vec<&Row>, Vec<&Row>) =
-            others.into_iter().partition(|row| row.fails_only(&Test::BETWEEN_PROCESSES));
-        if !shared.is_empty() {
-            advice.push(format!(
-                "It fails only between processes on {}: NCCL_P2P_DISABLE=1 keeps NCCL from sharing GPU memory between them. p2pshim \
-                 does not stage copies of memory that another process allocated.",
-                names(shared.into_iter())
-            ));
-        }
-        if !others.is_empty() {
-            advice.push(format!(
-                "To avoid it now: {} keeps programs under the shim off these pairs, and NCCL_P2P_DISABLE=1 does so for NCCL.",
+        advice.push(format!("Likely cause for {}: {cause}.", short(&rows, devices)));
+    }
+    if let [first, ..] = others[..] {
+        let name = first.name();
+        advice.push(format!("Likely causes for {}: `p2pshim doctor '{name}'` shows that.", short(&others, devices)));
+    }
+    let failed = || rows.iter().filter(|row| matches!(row.verdict, Verdict::Failed(_)));
+    let (of_nccl, others): (Vec<&Row>, Vec<&Row>) = failed().partition(|row| row.fails_only(&Test::OF_NCCL));
+    if !of_nccl.is_empty() {
+        let (protocols, value) = narrow::protocols(of_nccl.iter().copied());
+        advice.push(format!(
+            "It fails only in NCCL's {protocols} on {}: NCCL_PROTO={value} excludes what fails. p2pshim goes on to use the pairs.",
+            short(&of_nccl, devices)
+        ));
+    }
+    let (shared, others): (Vec<&Row>, Vec<&Row>) =
+        others.into_iter().partition(|row| row.fails_only(&Test::BETWEEN_PROCESSES));
+    if !shared.is_empty() {
+        advice.push(format!(
+            "It fails only between processes on {}: NCCL_P2P_DISABLE=1 keeps NCCL from sharing GPU memory between them. p2pshim \
+             does not stage copies of memory that another process allocated.",
+            short(&shared, devices)
+        ));
+    }
+    if !others.is_empty() {
+        advice.push(format!(
+            "To avoid it now: {} keeps programs under the shim off these pairs, and NCCL_P2P_DISABLE=1 does so for NCCL.",
+            // The list of all pairs of many is long.
+            if devices > 2 && others.len() == devices * (devices - 1) {
+                "P2PSHIM_ACCESS=off".to_owned()
+            } else {
                 deny(others.into_iter())
-            ));
-        }
+            }
+        ));
     }
     advice
-}
-
-/// The pairs, by their ordinals.
-pub(super) fn names<'a>(rows: impl Iterator<Item = &'a Row>) -> String {
-    rows.map(Row::name).collect::<Vec<_>>().join(" ")
 }
 
 /// The variable that keeps programs off pairs: both ways, since either side may carry a copy out.
@@ -352,7 +333,7 @@ mod tests {
     }
 
     fn given(rows: &[Row], gpus: &[Known], joint: Joint) -> String {
-        advice(rows, Some(&Machine::default()), gpus, |_| joint, |_| None, Vec::new()).join("\n")
+        advice(rows, Some(&Machine::default()), gpus, |_| joint, |_| None, [Vec::new(), Vec::new()]).join("\n")
     }
 
     #[test]
@@ -436,28 +417,19 @@ mod tests {
     }
 
     #[test]
-    fn advice_stalled_pairs_and_geforce_without_a_path_are_named() {
+    fn advice_stalled_pairs_are_named() {
         let stalled = Measure { speed: 20.0, latency: 49_000.0 };
-        let rows = [
-            Row { measures: [Some(stalled), None], ..Row::new([0, 1], Verdict::Passed) },
-            Row::new([1, 2], Verdict::NoPath),
-            Row::new([0, 2], Verdict::NoPath),
-        ];
-        let gpu = |name: &str, is_confidential| Known { name: name.to_owned(), is_confidential, ..Known::default() };
-        let gpus =
-            [gpu("NVIDIA L40", Some(true)), gpu("NVIDIA GeForce RTX 4090", None), gpu("NVIDIA GeForce RTX 3060", None)];
-        let said = given(&rows, &gpus, Joint::NvLink);
-        for part in ["4 bytes took 49.0 ms on 0>1", "that is why 1>2 have no path", "Confidential computing is on"] {
-            assert!(said.contains(part), "no {part}: {said}");
-        }
+        let rows = [Row { measures: [Some(stalled), None], ..Row::new([0, 1], Verdict::Passed) }];
+        let said = given(&rows, &[], Joint::NvLink);
+        assert!(said.contains("4 bytes took 49.0 ms on 0>1"), "{said}");
     }
 
     #[test]
-    fn advice_slow_pairs_mig_and_small_windows_are_named() {
+    fn advice_slow_pairs_and_small_windows_are_named() {
         let rows = [row([0, 1], Verdict::Passed, [Some(1.0), Some(8.0)])];
-        let small = Known { is_mig: Some(true), bar1: Some(256 << 20), ..Known::default() };
+        let small = Known { bar1: Some(256 << 20), ..Known::default() };
         let said = given(&rows, std::slice::from_ref(&small), Joint::Host);
-        for part in ["slower than those through the host for 0>1", "MIG divides GPU 0", "BAR1 of GPU 0"] {
+        for part in ["slower than those through the host for 0>1", "BAR1 of GPU 0"] {
             assert!(said.contains(part), "no {part}: {said}");
         }
         assert!(!given(&rows, &[small], Joint::NvLink).contains("BAR1"), "NVLink needs none");

@@ -164,7 +164,7 @@ fn settings<'a>(
     sees_all: bool,
 ) -> Settings<'a> {
     let timeout = Duration::from_secs(TIMEOUT_S);
-    Settings { environment, level, timeout, patience: patience(timeout), progress, sees_all }
+    Settings { environment, level, timeout, patience: patience(timeout), progress, sees_all, soak: Duration::ZERO }
 }
 
 /// The GPUs that a process with this environment sees, or all of them.

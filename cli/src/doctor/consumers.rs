@@ -29,6 +29,8 @@ pub(super) enum Consumer {
     Quda,
     #[value(name = "ggml")]
     Ggml,
+    #[value(name = "jax")]
+    Jax,
 }
 
 impl Consumer {
@@ -45,6 +47,7 @@ impl Consumer {
             Self::Nvshmem => "NVSHMEM",
             Self::Quda => "QUDA",
             Self::Ggml => "GGML (llama.cpp)",
+            Self::Jax => "JAX",
         }
     }
 }
@@ -104,7 +107,7 @@ impl Use {
     }
 }
 
-use Test::{Atomics, Copies, Flags, Ipc, IpcKernels, Ll, Ll128, Loads, Pull, Stores, Vmm};
+use Test::{Atomics, Copies, Flags, Graphs, Ipc, IpcKernels, Ll, Ll128, Loads, Pools, Pull, Stores, Vmm};
 
 const NCCL_PAGE: &str = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html";
 const NVSHMEM: &str = "https://github.com/NVIDIA/nvshmem/blob/main/src/include/host/env/env_defs.h";
@@ -128,7 +131,7 @@ pub(super) const USES: &[Use] = &[
     Use {
         consumer: Consumer::Nccl,
         name: "P2P transport",
-        relies_on: AllBut(&[Ll, Ll128]),
+        relies_on: AllBut(&[Graphs, Ll, Ll128]),
         switch: Switch::Set("NCCL_P2P_DISABLE", "1"),
         since: "2.3.7 or older",
         source: NCCL_PAGE,
@@ -155,7 +158,7 @@ pub(super) const USES: &[Use] = &[
     Use {
         consumer: Consumer::Nccl,
         name: "NVLink SHARP (NVLS)",
-        relies_on: AllBut(&[Copies, Ll, Ll128, Ipc, IpcKernels]),
+        relies_on: AllBut(&[Copies, Graphs, Ll, Ll128, Ipc, IpcKernels]),
         switch: Switch::Set("NCCL_NVLS_ENABLE", "0"),
         since: "2.17",
         source: NCCL_PAGE,
@@ -164,7 +167,7 @@ pub(super) const USES: &[Use] = &[
     Use {
         consumer: Consumer::Vllm,
         name: "custom all-reduce",
-        relies_on: AllBut(&[Copies, Atomics, Ll, Ll128, Vmm]),
+        relies_on: AllBut(&[Copies, Pools, Graphs, Atomics, Ll, Ll128, Vmm]),
         switch: Switch::Argument("--disable-custom-all-reduce"),
         since: "#2192 (2023)",
         source: VLLM_ARGUMENTS,
@@ -173,7 +176,7 @@ pub(super) const USES: &[Use] = &[
     Use {
         consumer: Consumer::Vllm,
         name: "custom all-reduce without a test of its own",
-        relies_on: AllBut(&[Copies, Atomics, Ll, Ll128, Vmm]),
+        relies_on: AllBut(&[Copies, Pools, Graphs, Atomics, Ll, Ll128, Vmm]),
         switch: Switch::Set("VLLM_SKIP_P2P_CHECK", "0"),
         since: "2026 or older",
         source: VLLM_VARIABLES,
@@ -182,7 +185,7 @@ pub(super) const USES: &[Use] = &[
     Use {
         consumer: Consumer::Vllm,
         name: "all-reduce in symmetric memory",
-        relies_on: AllBut(&[Copies, Ll, Ll128, Ipc, IpcKernels]),
+        relies_on: AllBut(&[Copies, Graphs, Ll, Ll128, Ipc, IpcKernels]),
         switch: Switch::Set("VLLM_ALLREDUCE_USE_SYMM_MEM", "0"),
         since: "#20759 (2025)",
         source: VLLM_VARIABLES,
@@ -191,7 +194,7 @@ pub(super) const USES: &[Use] = &[
     Use {
         consumer: Consumer::Sglang,
         name: "custom all-reduce",
-        relies_on: AllBut(&[Copies, Atomics, Ll, Ll128, Vmm]),
+        relies_on: AllBut(&[Copies, Pools, Graphs, Atomics, Ll, Ll128, Vmm]),
         switch: Switch::Argument("--disable-custom-all-reduce"),
         since: "2026 or older",
         source: SGLANG_ARGUMENTS,
@@ -200,7 +203,7 @@ pub(super) const USES: &[Use] = &[
     Use {
         consumer: Consumer::Sglang,
         name: "all-reduce in symmetric memory, MSCCL++",
-        relies_on: AllBut(&[Copies, Ll, Ll128, Ipc, IpcKernels]),
+        relies_on: AllBut(&[Copies, Graphs, Ll, Ll128, Ipc, IpcKernels]),
         switch: Switch::Nothing(
             "off unless --enable-torch-symm-mem, --enable-symm-mem or --enable-mscclpp is given: leave them out",
         ),
@@ -211,7 +214,7 @@ pub(super) const USES: &[Use] = &[
     Use {
         consumer: Consumer::TensorRtLlm,
         name: "all-reduce kernels",
-        relies_on: AllBut(&[Copies, Atomics, Ll128]),
+        relies_on: AllBut(&[Copies, Graphs, Atomics, Ll128]),
         switch: Switch::Argument("allreduce_strategy: NCCL"),
         since: "2026 or older",
         source: "https://github.com/NVIDIA/TensorRT-LLM/blob/main/tensorrt_llm/llmapi/llm_args.py",
@@ -220,7 +223,7 @@ pub(super) const USES: &[Use] = &[
     Use {
         consumer: Consumer::PyTorch,
         name: "symmetric memory",
-        relies_on: AllBut(&[Copies, Ll, Ll128, Ipc, IpcKernels]),
+        relies_on: AllBut(&[Copies, Graphs, Ll, Ll128, Ipc, IpcKernels]),
         switch: Switch::Nothing("no switch: do not call torch.distributed._symmetric_memory"),
         since: "2026 or older",
         source: PYTORCH,
@@ -229,7 +232,7 @@ pub(super) const USES: &[Use] = &[
     Use {
         consumer: Consumer::PyTorch,
         name: "multicast of symmetric memory",
-        relies_on: AllBut(&[Copies, Ll, Ll128, Ipc, IpcKernels]),
+        relies_on: AllBut(&[Copies, Graphs, Ll, Ll128, Ipc, IpcKernels]),
         switch: Switch::Set("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1"),
         since: "2026 or older",
         source: PYTORCH,
@@ -238,7 +241,7 @@ pub(super) const USES: &[Use] = &[
     Use {
         consumer: Consumer::PyTorch,
         name: "all-reduce within a node",
-        relies_on: AllBut(&[Copies, Ll, Ll128, Ipc, IpcKernels]),
+        relies_on: AllBut(&[Copies, Graphs, Ll, Ll128, Ipc, IpcKernels]),
         switch: Switch::Unset("ENABLE_INTRA_NODE_COMM"),
         since: "2026 or older",
         source: PYTORCH,
@@ -247,7 +250,20 @@ pub(super) const USES: &[Use] = &[
     Use {
         consumer: Consumer::Ucx,
         name: "cuda_ipc",
-        relies_on: AllBut(&[Loads, Stores, Atomics, Flags, Pull, Ll, Ll128, IpcKernels, Test::AllToAll]),
+        relies_on: AllBut(&[
+            Pools,
+            Graphs,
+            Loads,
+            Stores,
+            Atomics,
+            Flags,
+            Pull,
+            Ll,
+            Ll128,
+            IpcKernels,
+            Test::AllToAll,
+            Test::AllReduce,
+        ]),
         switch: Switch::Set("UCX_TLS", "^cuda_ipc"),
         since: "1.22 or older",
         source: "https://github.com/openucx/ucx/blob/master/docs/source/faq.md",
@@ -265,7 +281,7 @@ pub(super) const USES: &[Use] = &[
     Use {
         consumer: Consumer::Nvshmem,
         name: "NVLink SHARP (NVLS)",
-        relies_on: AllBut(&[Copies, Ll, Ll128, Ipc, IpcKernels]),
+        relies_on: AllBut(&[Copies, Graphs, Ll, Ll128, Ipc, IpcKernels]),
         switch: Switch::Set("NVSHMEM_DISABLE_NVLS", "1"),
         since: "3.4.5 or older",
         source: NVSHMEM,
@@ -274,7 +290,7 @@ pub(super) const USES: &[Use] = &[
     Use {
         consumer: Consumer::Quda,
         name: "peer-to-peer communication",
-        relies_on: AllBut(&[Atomics, Ll, Ll128, Vmm]),
+        relies_on: AllBut(&[Pools, Graphs, Atomics, Ll, Ll128, Vmm]),
         switch: Switch::Set("QUDA_ENABLE_P2P", "0"),
         since: "0.9.0",
         source: "https://github.com/lattice/quda/blob/develop/include/communicator_quda.h",
@@ -288,6 +304,17 @@ pub(super) const USES: &[Use] = &[
         since: "#21910 (2026)",
         source: "https://github.com/ggml-org/llama.cpp/blob/master/docs/build.md",
         instead: "copies through the host",
+    },
+    Use {
+        consumer: Consumer::Jax,
+        name: "copies of XLA between GPUs",
+        relies_on: On(&[Copies, Pools]),
+        switch: Switch::Nothing(
+            "no switch: use one process a GPU, whose transfers and collectives NCCL makes, with NCCL's variables",
+        ),
+        since: "2026 or older",
+        source: "https://github.com/jax-ml/jax/issues/3802",
+        instead: "NCCL",
     },
 ];
 
@@ -305,14 +332,14 @@ mod tests {
 never tells another program that peer access works. `--env-for nccl,vllm` takes programs by the names in the first column.
 
 Each switch was read at its source. \"Since\" names the version that brought it, or the oldest in which it was read.
-[VERDICT.md](VERDICT.md) explains the parts. Every use but a single protocol relies on `all-memory`, `all-pairs` and `all-to-all` too.
+[VERDICT.md](VERDICT.md) explains the parts. Every use but a single protocol relies on `all-memory`, `all-pairs`, `all-to-all` and `all-reduce` too.
 
 | program | use | relies on | switched off by | since | instead |
 | --- | --- | --- | --- | --- | --- |
 ";
 
     fn of_each_pair(part: Test) -> bool {
-        !matches!(part, Test::AllMemory | Test::AllPairs | Test::AllToAll)
+        !matches!(part, Test::AllMemory | Test::AllPairs | Test::AllToAll | Test::AllReduce)
     }
 
     fn markdown() -> String {

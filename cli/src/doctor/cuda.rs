@@ -126,8 +126,10 @@ macro_rules! call_optional {
 }
 
 mod error;
+mod graphs;
 mod instances;
 mod mapping;
+mod pools;
 mod sharing;
 
 pub(super) use error::CudaError;
@@ -177,6 +179,8 @@ pub(super) struct Driver {
     sharing: Option<sharing::Functions>,
     mapping: Option<mapping::Functions>,
     instances: Option<instances::Functions>,
+    pools: Option<pools::Functions>,
+    graphs: Option<graphs::Functions>,
 }
 
 impl Driver {
@@ -195,9 +199,10 @@ impl Driver {
             .map_err(|error| format!("{}: this driver is too old; 9.2 or newer is required", linkers_words(&error)))?;
         let (sharing, mapping) = (sharing::Functions::load(&library).ok(), mapping::Functions::load(&library).ok());
         let instances = instances::Functions::load(&library).ok();
+        let (pools, graphs) = (pools::Functions::load(&library).ok(), graphs::Functions::load(&library).ok());
         // Its threads may outlive whatever we do.
         std::mem::forget(library);
-        let driver = Self { functions, sharing, mapping, instances };
+        let driver = Self { functions, sharing, mapping, instances, pools, graphs };
         call!(&driver, cuInit(0)).map_err(|error| error.to_string())?;
         Ok(driver)
     }
@@ -490,6 +495,10 @@ mod tests {
             ("*mut CUmod_st", "usize"),
             ("*mut CUfunc_st", "usize"),
             ("*mut CUevent_st", "usize"),
+            ("*mut CUgraphExec_st", "usize"),
+            ("*mut CUgraph_st", "usize"),
+            ("*mut CUmemPoolHandle_st", "usize"),
+            ("CUstreamCaptureMode_enum", "u32"),
             ("CUuuid_st", "[u8; 16]"),
             ("CUdevice_attribute_enum", "i32"),
             ("CUdevice_P2PAttribute_enum", "i32"),

@@ -7,10 +7,10 @@ use clap::ValueEnum;
 use p2pshim_host::text::Escaped;
 use serde::Serialize;
 
-use super::advice::{denied, names};
+use super::advice::denied;
 use super::consumers::{Consumer, Switch, USES, Use};
 use super::lines::{Finding, Test, Verdict};
-use super::report::{OF_FULL, Row};
+use super::report::{OF_FULL, Row, names};
 
 /// The form of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -245,7 +245,7 @@ fn fails(row: &Row, part: Test) -> bool {
 fn lacks(row: &Row, part: Test) -> bool {
     let is_open = match row.finding(part) {
         None => match part {
-            Test::AllPairs | Test::AllToAll => false,
+            Test::AllPairs | Test::AllToAll | Test::AllReduce => false,
             Test::Atomics => row.finding(Test::Loads).is_none(),
             _ => true,
         },
@@ -288,7 +288,7 @@ mod tests {
     /// A pair whose tests came out right but for these.
     fn row(pair: [usize; 2], wrong: &[Test], untested: &[Test]) -> Row {
         let mut row = Row::new(pair, Verdict::Passed);
-        for part in [Test::Copies, Test::Loads, Test::Stores, Test::Flags, Test::Ipc, Test::Vmm] {
+        for part in [Test::Copies, Test::Pools, Test::Loads, Test::Stores, Test::Flags, Test::Ipc, Test::Vmm] {
             row.add(part, Finding::Right);
         }
         wrong.iter().for_each(|part| row.add(*part, Finding::Wrong("lost".to_owned())));
@@ -363,7 +363,7 @@ mod tests {
         let expected = "\
 # p2pshim doctor found nothing that has to be switched off.
 # Not tested, and nothing is switched off because of it: kernel flags, between processes, IPC on 0>1.
-# Not tested, since only p2pshim doctor --full tests it: kernel pull, kernel flags in line, LL, kernel flags in line, LL128, \
+# Not tested, since only p2pshim doctor --full tests it: copies in a graph, kernel pull, kernel flags in line, LL, kernel flags in line, LL128, \
 between processes, kernels, all memory on 0>1.
 ";
         assert_eq!(printed(&rows, Form::Sh), expected);

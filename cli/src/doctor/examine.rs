@@ -5,7 +5,7 @@
 //! they decide something.
 
 use std::ffi::OsString;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use p2pshim_host::stagers::{Rates, Stagers};
 
@@ -102,7 +102,7 @@ impl<'a> Examination<'a> {
             _ => 1,
         };
         settings.progress.begin(pairs.len() * steps, what);
-        let mut said = Vec::new();
+        let (mut said, mut soaks) = (Vec::new(), None);
         let session = self.session(settings)?;
         let of_all = session.ask(task, &pairs, |place, line| {
             let [from, to] = pairs.get(place).copied().unwrap_or_default();
@@ -116,6 +116,13 @@ impl<'a> Examination<'a> {
             }
             if matches!(line, Line::Measured(Path::Staged, _) | Line::Found(..)) {
                 settings.progress.step();
+            }
+            if matches!(line, Line::Soaks) {
+                let since: &Instant = soaks.get_or_insert_with(|| {
+                    settings.progress.begin(settings.soak.as_secs() as usize, "soak of all pairs, in seconds");
+                    Instant::now()
+                });
+                return settings.progress.reach(since.elapsed().as_secs() as usize);
             }
             said.push((place, line));
         });
@@ -214,7 +221,7 @@ impl<'a> Examination<'a> {
     /// Has all pairs that are verified copy at once, if there are several; once more if something hangs.
     fn at_once(&mut self) {
         let places = self.places(|row| row.verdict == Verdict::Passed);
-        if places.len() < 2 {
+        if places.is_empty() || places.len() < 2 && self.settings.soak.is_zero() {
             return;
         }
         let mut settings = self.settings;

@@ -141,7 +141,7 @@ impl<'a> Paths<'a> {
 
     /// Why a pair loses data or hangs, if its links or the fabric tell.
     pub(super) fn why_broken(&self, pair: [usize; 2]) -> Option<String> {
-        fabric::cause(&self.known, pair).or_else(|| {
+        fabric::cause(&self.known, &pair).or_else(|| {
             let links = self.links(pair).concat();
             let port = links.into_iter().flatten().find(|port| port.errors[1..] != [0; 2])?;
             let [_, not_fatal, fatal] = port.errors;
@@ -155,7 +155,7 @@ impl<'a> Paths<'a> {
 
     /// The likely cause why a pair is slow, and what to do.
     fn cause(&self, pair: [usize; 2]) -> String {
-        if fabric::cause(&self.known, pair).is_some() {
+        if fabric::cause(&self.known, &pair).is_some() {
             return "The NVLink fabric is the likely cause, see above.".to_owned();
         }
         let links = self.links(pair).concat();

@@ -5,15 +5,24 @@ use super::place::Services;
 use super::report::{Examined, Row};
 use crate::nvml::Fabric;
 
-/// Why the fabric does not join two GPUs, or not well.
-pub(super) fn cause(known: &[Known], pair: [usize; 2]) -> Option<String> {
-    let fabrics = pair.map(|ordinal| known.get(ordinal)?.fabric.as_ref());
-    for (ordinal, fabric) in pair.into_iter().zip(fabrics) {
-        if let Some(trouble) = fabric.and_then(Fabric::trouble) {
-            return Some(format!("the NVLink fabric of GPU {ordinal} is not well ({trouble}). {}", remedy(fabric?)));
-        }
+/// The trouble with the fabric of the first of these GPUs that have any.
+pub(super) fn trouble(known: &[Known], gpus: &[usize]) -> Option<String> {
+    gpus.iter().find_map(|&ordinal| known.get(ordinal)?.fabric.as_ref()?.trouble())
+}
+
+/// Why the fabric does not join two GPUs, or more with such trouble, or not well.
+pub(super) fn cause(known: &[Known], gpus: &[usize]) -> Option<String> {
+    let fabric = |ordinal: usize| known.get(ordinal)?.fabric.as_ref();
+    if let Some(trouble) = trouble(known, gpus) {
+        let is_in_it = |&&ordinal: &&usize| fabric(ordinal).and_then(Fabric::trouble).as_ref() == Some(&trouble);
+        let mut found: Vec<&usize> = gpus.iter().filter(is_in_it).collect();
+        found.sort_unstable();
+        let remedy = remedy(fabric(**found.first()?)?);
+        let found = found.into_iter().map(usize::to_string).collect::<Vec<_>>().join(" ");
+        return Some(format!("the NVLink fabric of GPU {found} is not well ({trouble}). {remedy}"));
     }
-    let ([Some(one), Some(other)], [from, to]) = (fabrics, pair) else { return None };
+    let &[from, to, ..] = gpus else { return None };
+    let (one, other) = (fabric(from)?, fabric(to)?);
     if !one.is_completed() || !other.is_completed() {
         return None;
     }
@@ -37,8 +46,12 @@ fn remedy(fabric: &Fabric) -> &'static str {
     }
 }
 
-/// Hints about the fabric.
+/// Hints about the fabric, unless it is the gate that is named for pairs.
 pub(super) fn hints(known: &[Known], examined: &Examined) -> Vec<String> {
+    let is_told = |row: &Row| row.verdict == Verdict::NoPath && cause(known, &row.pair).is_some();
+    if examined.rows.iter().any(is_told) {
+        return Vec::new();
+    }
     let mut hints: Vec<String> = Vec::new();
     let mut troubles: Vec<(String, &Fabric, Vec<String>)> = Vec::new();
     for (ordinal, fabric) in known.iter().enumerate().filter_map(|(ordinal, it)| Some((ordinal, it.fabric.as_ref()?))) {
@@ -52,7 +65,7 @@ pub(super) fn hints(known: &[Known], examined: &Examined) -> Vec<String> {
         hints.push(format!("Hint: NVLink fabric of GPU {}: {trouble}. {}.", gpus.join(" "), remedy(fabric)));
     }
     let pairs = (0..known.len()).flat_map(|one| (one + 1..known.len()).map(move |other| [one, other]));
-    let apart = pairs.filter(|_| troubles.is_empty()).find_map(|pair| cause(known, pair));
+    let apart = pairs.filter(|_| troubles.is_empty()).find_map(|pair| cause(known, &pair));
     hints.extend(apart.map(|apart| format!("Hint: {apart}.")));
     let spans = known.iter().filter_map(|known| known.fabric.as_ref()).any(|fabric| fabric.cluster.is_some());
     if let (true, Some(Services { imex, channels, .. })) = (spans, &examined.services)
@@ -62,13 +75,6 @@ pub(super) fn hints(known: &[Known], examined: &Examined) -> Vec<String> {
         hints.push(format!(
             "Hint: the NVLink fabric spans machines, and IMEX is not ready: {lacks}. Start nvidia-imex, create channel0, and give it to containers."
         ));
-    }
-    let is_virtual = |ordinal: usize| known.get(ordinal).is_some_and(|known| known.virtualization == Some(2));
-    let is_apart = |row: &Row| row.verdict == Verdict::NoPath && row.pair.into_iter().all(is_virtual);
-    if examined.rows.iter().any(is_apart) {
-        hints.push(
-            "Hint: vGPUs reach each other by NVLink only, time-sliced, with a GPU's whole memory each.".to_owned(),
-        );
     }
     hints
 }

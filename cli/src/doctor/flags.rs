@@ -144,13 +144,27 @@ impl Verification<'_> {
             _ => &[(Kind::Flags, MANY_ROUNDS), (Kind::Acquire, ROUNDS)],
         };
         for &(kind, rounds) in kinds.iter().filter(|(kind, _)| *kind != Kind::Acquire || has_scopes) {
-            let finding = self.exchange(kind, test == Test::Pull, rounds)?;
+            let finding = self.exchange(kind, test == Test::Pull, rounds, false)?;
             if finding != Finding::Right {
                 let how = if kind == Kind::Acquire { " (release and acquire)" } else { "" };
                 return Ok(said(finding, how));
             }
         }
+        if is_full && test == Test::Flags {
+            let finding = self.exchange(Kind::Flags, false, ROUNDS, true)?;
+            return Ok(said(finding, " (beside large copies)"));
+        }
         Ok(Finding::Right)
+    }
+
+    /// Enqueues large copies of other memory from A to B.
+    fn copy_beside(&self) -> Result<()> {
+        const BESIDE: usize = 16 << 20;
+        const COPIES: usize = 8;
+        let (driver, [a, b]) = (&self.rig.driver, &self.sides);
+        let place = |side: &Side| (side.memory + BESIDE as u64, side.context);
+        driver.enter(a.context)?;
+        (0..COPIES).try_for_each(|_| driver.copy(place(b), place(a), self.rig.memory() - BESIDE, a.beside))
     }
 
     /// The compute capability of the older of both devices.
@@ -160,7 +174,7 @@ impl Verification<'_> {
         Ok(of(a)?.min(of(b)?))
     }
 
-    fn exchange(&self, kind: Kind, is_pull: bool, rounds: u64) -> Result<Finding> {
+    fn exchange(&self, kind: Kind, is_pull: bool, rounds: u64, is_beside_copies: bool) -> Result<Finding> {
         let (driver, [a, b]) = (&self.rig.driver, &self.sides);
         // Loading may wait for all work, so it comes before any.
         let [of_a, of_b] = if is_pull { [kind.receive(), kind.send()] } else { [kind.send(), kind.receive()] };
@@ -175,6 +189,9 @@ impl Verification<'_> {
             driver.write(a.context, a.memory, &here)?;
             driver.synchronize(a.context)?;
             driver.synchronize(b.context)?;
+            if is_beside_copies {
+                self.copy_beside()?;
+            }
             for end in [receiver, sender] {
                 driver.enter(end.side.context)?;
                 driver.launch(end.kernel, (b.memory, end.counts, rounds), end.side.stream)?;
@@ -182,6 +199,7 @@ impl Verification<'_> {
             for side in [a, b] {
                 driver.enter(side.context)?;
                 driver.wait(side.stream)?;
+                driver.wait(side.beside)?;
             }
             driver.read(a.context, a.memory, &mut here)?;
             driver.read(b.context, b.memory, &mut there)?;

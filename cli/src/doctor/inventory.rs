@@ -44,6 +44,8 @@ pub(super) struct Inventory {
     pub(super) known: Vec<Known>,
     /// Pairs that NVLink joins.
     pub(super) nvlinks: Vec<[usize; 2]>,
+    /// NVML's statuses of pairs: reads, writes, atomic operations, PCI.
+    pub(super) statuses: Vec<([usize; 2], [Option<i32>; 4])>,
     /// Devices that are not checked before a program starts, and why.
     pub(super) unfit: Vec<(usize, String)>,
     /// Whether confidential computing is on.
@@ -70,9 +72,15 @@ impl Inventory {
                     inventory.known.get_mut(ordinal).into_iter().for_each(|place| *place = (*known).clone());
                 }
                 Line::NvLink(from, to) => inventory.nvlinks.push([from, to]),
+                Line::Statuses(from, to, statuses) => inventory.statuses.push(([from, to], statuses)),
                 Line::Unfit(ordinal, why) => inventory.unfit.push((ordinal, why)),
                 Line::Confidential(is_on) => inventory.is_confidential = Some(is_on),
-                Line::Pair(..) | Line::Begun(_) | Line::Found(..) | Line::Measured(..) | Line::AtOnce(_) => {}
+                Line::Pair(..)
+                | Line::Begun(_)
+                | Line::Found(..)
+                | Line::Measured(..)
+                | Line::AtOnce(_)
+                | Line::Soaks => {}
                 Line::Stagers { .. } | Line::Done(_) | Line::Verdict(_) | Line::Partner(_) => {}
             }
         }

@@ -9,10 +9,12 @@ use p2pshim_host::machine::{Acs, Bridge, Fault, Gpu, Translation};
 use p2pshim_host::stagers::{Rates, Stagers};
 
 use super::expected::{self, Paths};
+use super::gates::{self, Closed};
 use super::inventory::Device;
 use super::lines::{Finding, Verdict};
 use super::place::{Joint, Link, Port};
 use super::report::{Examined, Row};
+use crate::nvml::status_word;
 use crate::version;
 
 /// The version of the JSON.
@@ -33,7 +35,8 @@ pub(super) fn value(examined: &Examined) -> serde_json::Value {
 
 fn report(examined: &Examined) -> model::Report<'_> {
     let Examined { inventory, machine, simulated, error, .. } = examined;
-    let (kernel_module, paths) = (machine.kernel_module.as_deref(), examined.paths());
+    let (kernel_module, paths, known) = (machine.kernel_module.as_deref(), examined.paths(), examined.known());
+    let gates = gates::closed(examined, &known);
     let runtimes = inventory.runtimes.iter().map(|(version, library)| model::Runtime { version: *version, library });
     model::Report {
         version: VERSION,
@@ -55,7 +58,7 @@ fn report(examined: &Examined) -> model::Report<'_> {
         cuda_version: inventory.driver,
         runtimes: runtimes.collect(),
         devices: inventory.devices.iter().enumerate().map(|(ordinal, it)| device(examined, ordinal, it)).collect(),
-        pairs: examined.rows.iter().map(|row| pair(examined, &paths, row)).collect(),
+        pairs: examined.rows.iter().map(|row| pair(examined, &paths, &gates, row)).collect(),
         machine: model::Machine {
             kernel_module,
             kernel_parameters: &machine.parameters,
@@ -120,8 +123,8 @@ fn device<'a>(examined: &Examined, ordinal: usize, device: &'a Device) -> model:
     }
 }
 
-fn fault(Fault { bus_id, line, count, is_of_iommu }: &Fault) -> model::Fault<'_> {
-    model::Fault { bus_id, line, count: *count, by: if *is_of_iommu { "iommu" } else { "driver" } }
+fn fault(Fault { bus_id, line, count, by }: &Fault) -> model::Fault<'_> {
+    model::Fault { bus_id, line, count: *count, by: by.word() }
 }
 
 fn gpu<'a>(examined: &'a Examined, ordinal: usize, gpu: &'a Gpu) -> model::Gpu<'a> {
@@ -166,7 +169,10 @@ fn errors(port: &Port) -> model::Errors {
     model::Errors { corrected, not_fatal, fatal }
 }
 
-fn pair<'a>(examined: &Examined, paths: &Paths<'_>, row: &'a Row) -> model::Pair<'a> {
+fn pair<'a>(examined: &Examined, paths: &Paths<'_>, gates: &[Closed<'_>], row: &'a Row) -> model::Pair<'a> {
+    let closed = gates.iter().find(|closed| closed.rows.iter().any(|of| of.pair == row.pair));
+    let gate = closed.and_then(|closed| closed.gate).map(|gate| gate.word);
+    let [reads, writes, atomics, pci] = examined.statuses(row.pair).map(|status| status.map(status_word));
     let expected = paths.expected(row);
     let [from, to] = row.pair;
     let path = examined.inventory.paths.iter().find(|(pair, _)| *pair == row.pair);
@@ -177,23 +183,6 @@ fn pair<'a>(examined: &Examined, paths: &Paths<'_>, row: &'a Row) -> model::Pair
     });
     let joint = path.map(|_| examined.joint(row.pair)).filter(|&joint| joint != Joint::Unseen);
     let [direct, staged] = row.measures;
-    let finding = |finding: &'a Finding| model::Test { result: finding.word(), detail: finding.detail() };
-    let [
-        copy_engine,
-        kernel_loads,
-        kernel_stores,
-        kernel_atomics,
-        kernel_flags,
-        kernel_pull,
-        kernel_ll,
-        kernel_ll128,
-        between_processes_ipc,
-        between_processes_vmm,
-        between_processes_kernels,
-        all_memory,
-        all_pairs_at_once,
-        all_to_all,
-    ] = row.findings.each_ref().map(|found| found.as_ref().map(finding));
     let (verdict, detail) = match &row.verdict {
         Verdict::Passed => ("verified", None),
         Verdict::NoPath => ("no-path", None),
@@ -203,7 +192,33 @@ fn pair<'a>(examined: &Examined, paths: &Paths<'_>, row: &'a Row) -> model::Pair
     model::Pair {
         from,
         to,
+        tests: tests(row),
+        gb_per_s: direct.map(|measure| hundredths(measure.speed)),
+        expected_gb_per_s: expected.as_ref().map(|expected| hundredths(expected.speed)),
+        expected_by: expected.map(|expected| expected.by),
+        all_pairs_at_once_gb_per_s: row.at_once.map(hundredths),
+        staged_gb_per_s: staged.map(|measure| hundredths(measure.speed)),
+        staged_by_p2pshim_gb_per_s: row.by_shim.map(hundredths),
+        latency_us: direct.map(|measure| hundredths(measure.latency)),
+        staged_latency_us: staged.map(|measure| hundredths(measure.latency)),
+        has_path: path.is_some(),
+        gate,
+        why_no_access: closed.map(|closed| closed.text.clone()),
+        nvml: model::Statuses { reads, writes, atomics, pci },
+        link: joint.map(Joint::word),
+        attributes,
+        verdict,
+        detail,
+        stuck_process: row.left_behind,
+    }
+}
+
+fn tests<'a>(row: &'a Row) -> model::Tests<'a> {
+    let finding = |finding: &'a Finding| model::Test { result: finding.word(), detail: finding.detail() };
+    let [
         copy_engine,
+        granted_memory,
+        graph_copies,
         kernel_loads,
         kernel_stores,
         kernel_atomics,
@@ -217,20 +232,26 @@ fn pair<'a>(examined: &Examined, paths: &Paths<'_>, row: &'a Row) -> model::Pair
         all_memory,
         all_pairs_at_once,
         all_to_all,
-        gb_per_s: direct.map(|measure| hundredths(measure.speed)),
-        expected_gb_per_s: expected.as_ref().map(|expected| hundredths(expected.speed)),
-        expected_by: expected.map(|expected| expected.by),
-        all_pairs_at_once_gb_per_s: row.at_once.map(hundredths),
-        staged_gb_per_s: staged.map(|measure| hundredths(measure.speed)),
-        staged_by_p2pshim_gb_per_s: row.by_shim.map(hundredths),
-        latency_us: direct.map(|measure| hundredths(measure.latency)),
-        staged_latency_us: staged.map(|measure| hundredths(measure.latency)),
-        has_path: path.is_some(),
-        link: joint.map(Joint::word),
-        attributes,
-        verdict,
-        detail,
-        stuck_process: row.left_behind,
+        all_reduce,
+    ] = row.findings.each_ref().map(|found| found.as_ref().map(finding));
+    model::Tests {
+        copy_engine,
+        granted_memory,
+        graph_copies,
+        kernel_loads,
+        kernel_stores,
+        kernel_atomics,
+        kernel_flags,
+        kernel_pull,
+        kernel_ll,
+        kernel_ll128,
+        between_processes_ipc,
+        between_processes_vmm,
+        between_processes_kernels,
+        all_memory,
+        all_pairs_at_once,
+        all_to_all,
+        all_reduce,
     }
 }
 
@@ -264,6 +285,8 @@ mod tests {
             places: Vec::new(),
             container: None,
             services: None,
+            all_gpus: 0,
+            visible: None,
             root: std::path::PathBuf::new(),
             simulated: Some(2),
             rows: vec![row],
@@ -277,12 +300,13 @@ mod tests {
         print(&mut out, &examined).unwrap();
         let json: Value = serde_json::from_slice(&out).unwrap();
         let pair = json!({
-            "from": 0, "to": 1, "copy_engine": {"result": "right", "detail": null},
+            "from": 0, "to": 1, "copy_engine": {"result": "right", "detail": null}, "granted_memory": null, "graph_copies": null,
             "kernel_loads": {"result": "wrong", "detail": "gone"}, "kernel_stores": null,
             "kernel_atomics": null, "kernel_flags": null, "kernel_pull": null, "kernel_ll": null, "kernel_ll128": null, "between_processes_ipc": {"result": "untested", "detail": "no handle"},
             "between_processes_vmm": null, "between_processes_kernels": null,
-            "all_memory": null, "all_pairs_at_once": null, "all_to_all": null, "gb_per_s": null, "expected_gb_per_s": null, "expected_by": null, "all_pairs_at_once_gb_per_s": 1.5,
+            "all_memory": null, "all_pairs_at_once": null, "all_to_all": null, "all_reduce": null, "gb_per_s": null, "expected_gb_per_s": null, "expected_by": null, "all_pairs_at_once_gb_per_s": 1.5,
             "staged_gb_per_s": 38.12, "staged_by_p2pshim_gb_per_s": 51.26, "latency_us": null, "staged_latency_us": 14.5, "has_path": false, "link": null,
+            "gate": null, "why_no_access": null, "nvml": {"reads": null, "writes": null, "atomics": null, "pci": null},
             "attributes": null, "verdict": "failed", "detail": "kernel loads: gone", "stuck_process": null,
         });
         assert_eq!((&json["pairs"][0], &json["status"], &json["verdict"]), (&pair, &json!(1), &json!("unsafe")));

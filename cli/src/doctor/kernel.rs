@@ -7,7 +7,9 @@ use std::ffi::{CStr, CString};
 pub(super) enum Kind {
     /// The kernel that copies.
     Copy,
-    /// The kernel that adds.
+    /// The kernel that adds words to others.
+    Reduce,
+    /// The kernel that adds by atomic operations.
     Add,
     /// The kernels that exchange flags, with fences.
     Flags,
@@ -24,7 +26,9 @@ pub(super) type Kernel = (Kind, &'static CStr);
 
 /// The kernel that copies.
 pub(super) const COPY: Kernel = (Kind::Copy, c"p2pshim_probe_copy");
-/// The kernel that adds.
+/// The kernel that adds words to others.
+pub(super) const REDUCE: Kernel = (Kind::Reduce, c"p2pshim_probe_reduce");
+/// The kernel that adds by atomic operations.
 pub(super) const ADD: Kernel = (Kind::Add, c"p2pshim_probe_add");
 
 /// PTX versions with the oldest GPU that each is for, newest first: (compute capability, PTX version, target). A driver
@@ -99,6 +103,7 @@ impl Kind {
     pub(super) fn text(self, capability: (i32, i32)) -> Option<CString> {
         let (headers, body, words): (_, _, &[(&str, &str)]) = match self {
             Self::Copy => (HEADERS, include_str!("copy.ptx"), &[]),
+            Self::Reduce => (HEADERS, include_str!("reduce.ptx"), &[]),
             Self::Add => (ATOMIC_HEADERS, include_str!("add.ptx"), &[]),
             Self::Flags => (TIMED_HEADERS, include_str!("flags.ptx"), &FENCED),
             Self::Acquire => (SCOPED_HEADERS, include_str!("flags.ptx"), &ACQUIRING),
@@ -133,13 +138,17 @@ mod tests {
             ((7, 5), "sm_75", Some("sm_75")),
             ((9, 0), "sm_75", Some("sm_75")),
         ] {
-            for kind in [Kind::Copy, Kind::Flags, Kind::Ll, Kind::Acquire, Kind::Ll128] {
+            for kind in [Kind::Copy, Kind::Reduce, Kind::Flags, Kind::Ll, Kind::Acquire, Kind::Ll128] {
                 let target = if matches!(kind, Kind::Acquire | Kind::Ll128) { scoped } else { Some(target) };
                 let text = text(kind, capability);
                 assert_eq!(text.is_some(), target.is_some(), "{kind:?} {capability:?}");
                 let (Some(text), Some(target)) = (text, target) else { continue };
                 assert!(text.starts_with(".version ") && text.contains(&format!(".target {target}\n")), "{text}");
-                let kernels = if kind == Kind::Copy { vec![COPY] } else { vec![kind.send(), kind.receive()] };
+                let kernels = match kind {
+                    Kind::Copy => vec![COPY],
+                    Kind::Reduce => vec![REDUCE],
+                    _ => vec![kind.send(), kind.receive()],
+                };
                 for (of, name) in kernels {
                     assert!(of == kind && text.contains(&format!(".entry {}(\n", name.to_str().unwrap())), "{text}");
                 }

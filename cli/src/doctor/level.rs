@@ -7,10 +7,20 @@ const SIZES: [(usize, u64); 4] = [(4 << 10, 2), (1 << 20, 2), (16 << 20, 1), (64
 /// The last of these is for the thorough tests.
 const USUAL: usize = 3;
 /// The tests of a pair within one process, in the order in which they are made.
-const OF_PROCESS: [Test; 8] =
-    [Test::Copies, Test::Loads, Test::Stores, Test::Atomics, Test::Flags, Test::Pull, Test::Ll, Test::Ll128];
+const OF_PROCESS: [Test; 10] = [
+    Test::Copies,
+    Test::Loads,
+    Test::Stores,
+    Test::Atomics,
+    Test::Flags,
+    Test::Pools,
+    Test::Graphs,
+    Test::Pull,
+    Test::Ll,
+    Test::Ll128,
+];
 /// The last of these are for the thorough tests, as is the last of those between processes.
-const USUAL_OF_PROCESS: usize = 5;
+const USUAL_OF_PROCESS: usize = 6;
 const USUAL_BETWEEN: usize = 2;
 
 /// The tests of a pair.

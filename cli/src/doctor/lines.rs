@@ -34,6 +34,8 @@ pub(super) enum Task {
     AtOnce,
     /// To measure who stages copies of these GPUs faster.
     Stagers,
+    /// To copy so many bytes to memory that has guards around it.
+    Guarded(usize),
 }
 
 /// The verification's answer about a pair.
@@ -113,6 +115,10 @@ pub(super) struct Known {
     pub(super) virtualization: Option<u32>,
     /// How many links to a processor's memory (C2C) there are.
     pub(super) c2c: Option<u32>,
+    /// Bytes of its memory.
+    pub(super) memory: Option<u64>,
+    /// Its compute capability, as CUDA has it.
+    pub(super) capability: Option<(i32, i32)>,
 }
 
 /// A line.
@@ -129,6 +135,8 @@ pub(super) enum Line {
     Measured(Path, Measure),
     /// GB/s of a pair while all copy.
     AtOnce(f64),
+    /// All pairs copy on.
+    Soaks,
     /// GB/s of both stagers for copies of a class of sizes, of one link or while all are busy.
     Stagers { class: usize, are_all_busy: bool, driver: f64, shim: f64 },
     /// The process has done what it was asked for; whether all its GPUs can still be used.
@@ -151,6 +159,8 @@ pub(super) enum Line {
     NvLink(usize, usize),
     /// Why a device is not to be checked before a program starts.
     Unfit(usize, String),
+    /// NVML's statuses of a pair of ordinals: reads, writes, atomic operations, PCI.
+    Statuses(usize, usize, [Option<i32>; 4]),
     /// Whether confidential computing is on, as NVML says.
     Confidential(bool),
     /// The verdict of all tests, on a pair or on all.
@@ -162,6 +172,8 @@ pub(super) enum Line {
 #[serde(remote = "Test", rename_all = "kebab-case")]
 enum Tests {
     Copies,
+    Pools,
+    Graphs,
     Loads,
     Stores,
     Atomics,
@@ -175,6 +187,7 @@ enum Tests {
     AllMemory,
     AllPairs,
     AllToAll,
+    AllReduce,
 }
 
 /// Findings, likewise.

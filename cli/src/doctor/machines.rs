@@ -29,29 +29,29 @@ const UNREADABLE: Option<u16> = None;
 const LINUX: &str = "Linux version 6.8.0-60-generic (buildd@lcy02) #63-Ubuntu SMP\n";
 
 /// The files of a machine.
-struct Tree(Folder);
+pub(super) struct Tree(pub(super) Folder);
 
 /// Where a GPU is.
 #[derive(Clone, Copy)]
-struct Gpu<'a> {
+pub(super) struct Gpu<'a> {
     /// Bridges, the root port first, with their ACS control.
-    below: &'a [(&'a str, Option<u16>)],
+    pub(super) below: &'a [(&'a str, Option<u16>)],
     /// The type of its IOMMU group.
-    group: Option<&'a str>,
-    node: i32,
-    bar1: u64,
-    has_display: bool,
+    pub(super) group: Option<&'a str>,
+    pub(super) node: i32,
+    pub(super) bar1: u64,
+    pub(super) has_display: bool,
     /// Its link: GT/s and lanes. It can do 32 GT/s on 16 lanes, as all bridges can.
-    link: (&'a str, u32),
+    pub(super) link: (&'a str, u32),
     /// Errors of its link that were corrected, and fatal ones.
-    errors: [u32; 2],
+    pub(super) errors: [u32; 2],
 }
 
-const GPU: Gpu =
+pub(super) const GPU: Gpu =
     Gpu { below: &[], group: None, node: -1, bar1: 64 << 30, has_display: false, link: ("32.0", 16), errors: [0; 2] };
 
 impl Tree {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let tree = Self(Folder::new("machine"));
         tree.write("proc/version", LINUX);
         tree.write("proc/cmdline", "BOOT_IMAGE=/vmlinuz root=/dev/sda1 quiet\n");
@@ -60,7 +60,7 @@ impl Tree {
         tree
     }
 
-    fn write(&self, file: &str, text: impl AsRef<[u8]>) -> &Self {
+    pub(super) fn write(&self, file: &str, text: impl AsRef<[u8]>) -> &Self {
         let file = self.0.0.join(file);
         fs::create_dir_all(file.parent().unwrap()).unwrap();
         fs::write(file, text).unwrap();
@@ -68,7 +68,7 @@ impl Tree {
     }
 
     /// The GPU with that number, which simulated drivers call `0000:01:00.0` and on.
-    fn gpu(&self, number: u32, gpu: Gpu) -> &Self {
+    pub(super) fn gpu(&self, number: u32, gpu: Gpu) -> &Self {
         let bus_id = format!("0000:{:02x}:00.0", number + 1);
         let mut place = "sys/devices/pci0000:00".to_owned();
         for (bridge, acs) in gpu.below {
@@ -116,7 +116,7 @@ impl Tree {
     }
 
     /// Lines of the kernel's log, as `/dev/kmsg` has them.
-    fn log(&self, lines: &[&str]) -> &Self {
+    pub(super) fn log(&self, lines: &[&str]) -> &Self {
         let records = lines.iter().enumerate().map(|(number, line)| format!("4,{number},{},-;{line}\n", number * 1000));
         self.write("dev/kmsg", records.collect::<String>())
     }
@@ -185,7 +185,7 @@ struct Kind {
     said: &'static [&'static str],
 }
 
-const PORTS: [&[(&str, Option<u16>)]; 2] = [&[("0000:00:01.1", OPEN)], &[("0000:00:03.1", OPEN)]];
+pub(super) const PORTS: [&[(&str, Option<u16>)]; 2] = [&[("0000:00:01.1", OPEN)], &[("0000:00:03.1", OPEN)]];
 
 const SWITCH: [&[(&str, Option<u16>)]; 2] = [
     &[("0000:00:01.1", OPEN), ("0000:10:00.0", OPEN), ("0000:11:00.0", OPEN)],
@@ -260,7 +260,7 @@ const KINDS: &[Kind] = &[
         },
         gpus: Gpus::Unnamed,
         found: [Wrong, Right],
-        said: &["the IOMMU stopped accesses of 0000:01:00.0: the kernel's log says so, `DMAR: "],
+        said: &["the IOMMU stopped accesses of 0000:01:00.0. Boot with iommu=pt", "The kernel's log says so: `DMAR: "],
     },
     Kind {
         title: "Virtual machine",
@@ -282,7 +282,7 @@ const KINDS: &[Kind] = &[
         },
         gpus: Gpus::Unnamed,
         found: [NoPath, NoPath],
-        said: &["there is no peer access here"],
+        said: &["below WSL the driver is that of Windows", "boot Linux"],
     },
     Kind {
         title: "Container without sysfs",
@@ -315,7 +315,7 @@ const KINDS: &[Kind] = &[
         },
         gpus: Gpus::Named("NVIDIA GeForce RTX 4090"),
         found: [NoPath, NoPath],
-        said: &["GeForce cards no peer access", "0>1 1>0 have no path"],
+        said: &["No peer access on 0>1 1>0: NVIDIA's own driver gives GeForce boards none by PCI"],
     },
     Kind {
         title: "A display at one of the GPUs",
@@ -420,7 +420,7 @@ const KINDS: &[Kind] = &[
         },
         gpus: Gpus::Divided,
         found: [NoPath, NoPath],
-        said: &["MIG divides GPU 0 and 1"],
+        said: &["MIG divides GPU 0 1", "nvidia-smi -mig 0"],
     },
     Kind {
         title: "Confidential computing",
@@ -430,7 +430,7 @@ const KINDS: &[Kind] = &[
         },
         gpus: Gpus::Confidential,
         found: [NoPath, NoPath],
-        said: &["Confidential computing is on", "nvidia-smi conf-compute -q"],
+        said: &["confidential computing is on", "nvidia-smi conf-compute -q"],
     },
     Kind {
         title: "A PCI switch",
@@ -594,7 +594,10 @@ const KINDS: &[Kind] = &[
         },
         gpus: Gpus::Fabric([Fabric { clique: 1, ..READY }, Fabric { clique: 2, ..READY }]),
         found: [NoPath, NoPath],
-        said: &["Hint: GPU 0 is in clique 1 of the NVLink fabric, GPU 1 in clique 2", "use one partition"],
+        said: &[
+            "No peer access on 0>1 1>0: GPU 0 is in clique 1 of the NVLink fabric, GPU 1 in clique 2",
+            "use one partition",
+        ],
     },
     Kind {
         title: "The fabric is not ready",
@@ -614,7 +617,7 @@ const KINDS: &[Kind] = &[
         },
         gpus: Gpus::Fabric([const { Fabric { health: 0x1a9, ..READY } }; 2]),
         found: [At(396.0), Wrong],
-        said: &["fabric of GPU 1 is not well (degraded bandwidth)", "Restart nvidia-fabricmanager"],
+        said: &["fabric of GPU 0 1 is not well (degraded bandwidth)", "Restart nvidia-fabricmanager"],
     },
     Kind {
         title: "No IMEX",
@@ -635,7 +638,7 @@ const KINDS: &[Kind] = &[
         },
         gpus: Gpus::Virtual,
         found: [NoPath, NoPath],
-        said: &["Hint: vGPUs reach each other by NVLink only", "whole memory"],
+        said: &["vGPUs reach each other by NVLink only", "whole memory"],
     },
 ];
 
@@ -716,7 +719,7 @@ impl Kind {
     }
 }
 
-fn printed(print: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> String {
+pub(super) fn printed(print: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> String {
     let mut out = Vec::new();
     print(&mut out).unwrap();
     String::from_utf8(out).unwrap()
@@ -731,7 +734,7 @@ fn section(kind: &Kind) -> String {
         if examined.error.is_some() {
             return report::print_untested(out, &examined);
         }
-        report::print_conclusion(out, &examined)?;
+        report::print_conclusion(out, &examined, None)?;
         report::print_machine(out, &examined)
     });
     let has_failed = kind.found.iter().any(|found| matches!(found, Wrong | Only(_)));
@@ -752,7 +755,7 @@ fn section(kind: &Kind) -> String {
 
 #[test]
 fn machines_of_each_kind_the_cause_is_named_and_what_to_do() {
-    let text = HEAD.to_owned() + &KINDS.iter().map(section).collect::<String>();
+    let text = HEAD.to_owned() + &KINDS.iter().map(section).collect::<String>() + &super::described::tables();
     if std::env::var_os("P2PSHIM_UPDATE").is_some() {
         fs::write(DOCUMENT, &text).unwrap();
     }

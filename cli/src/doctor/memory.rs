@@ -113,7 +113,12 @@ fn fill(pair: &Verification<'_>, entry: &Entry, until: Instant, chunks: &mut Vec
 }
 
 /// The fault of A's copies, loads and stores to a MiB of B.
-fn wrong_at(pair: &Verification<'_>, kernel: Function, memory: Address, seed: u64) -> Result<Option<String>> {
+pub(super) fn wrong_at(
+    pair: &Verification<'_>,
+    kernel: Function,
+    memory: Address,
+    seed: u64,
+) -> Result<Option<String>> {
     let (driver, [a, b]) = (&pair.rig.driver, &pair.sides);
     let there = &Side { memory, ..*b };
     let words = END as u64 / 8;

@@ -1,12 +1,12 @@
 //! Failures that concern few programs: who is affected, and what keeps them off. Words for people, made of plain values.
 
 use super::lines::{Test, Verdict};
-use super::report::Row;
+use super::report::{Row, short};
 
 /// The verdict on a machine whose pairs fail in no other use than one; none if that is not so.
-pub(super) fn verdict(rows: &[Row]) -> Option<String> {
+pub(super) fn verdict(rows: &[Row], devices: usize) -> Option<String> {
     let failed: Vec<&Row> = rows.iter().filter(|row| matches!(row.verdict, Verdict::Failed(_))).collect();
-    let names = failed.iter().map(|row| row.name()).collect::<Vec<_>>().join(" ");
+    let names = short(&failed, devices);
     let fail_only = |tests: &[Test]| failed.iter().all(|row| row.fails_only(tests));
     if fail_only(&Test::OF_NCCL) {
         let (protocols, value) = protocols(failed.iter().copied());
@@ -23,6 +23,14 @@ pub(super) fn verdict(rows: &[Row]) -> Option<String> {
         () if fail_only(&Test::BETWEEN_PROCESSES) => (
             "Memory that processes share loses data or hangs",
             "NCCL_P2P_DISABLE=1 keeps NCCL off it, --disable-custom-all-reduce vLLM and SGLang",
+        ),
+        () if fail_only(&[Test::Pools]) => (
+            "Memory of pools, and mapped memory, with granted access loses data",
+            "Other memory is right: use cudaMalloc, and PyTorch without expandable segments",
+        ),
+        () if fail_only(&[Test::Graphs]) => (
+            "Copies that a graph makes lose data",
+            "Other copies are right: programs without CUDA graphs are safe (vLLM: --enforce-eager)",
         ),
         () if fail_only(&[Test::AllToAll]) => (
             "While kernels store from each GPU to each other, data is lost or they hang",
@@ -65,14 +73,16 @@ mod tests {
             (&[Test::Vmm, Test::IpcKernels], "NCCL_P2P_DISABLE=1 keeps"),
             (&[Test::IpcKernels], "Kernels of two processes lose data"),
             (&[Test::AllToAll], "each pair alone is right"),
+            (&[Test::Pools], "use cudaMalloc"),
+            (&[Test::Graphs], "--enforce-eager"),
         ] {
             let rows = [row(tests), Row::new([1, 0], Verdict::Passed)];
-            let verdict = verdict(&rows).unwrap();
+            let verdict = verdict(&rows, 2).unwrap();
             assert!(verdict.contains(said) && verdict.contains(" 0>1"), "{verdict}");
         }
         for tests in [&[Test::Ll, Test::Flags][..], &[Test::Ipc, Test::Ll], &[Test::Pull], &[Test::Copies]] {
-            assert_eq!(verdict(&[row(tests)]), None, "{tests:?}");
+            assert_eq!(verdict(&[row(tests)], 2), None, "{tests:?}");
         }
-        assert_eq!(verdict(&[row(&[Test::Ll]), row(&[Test::Ipc])]), None);
+        assert_eq!(verdict(&[row(&[Test::Ll]), row(&[Test::Ipc])], 2), None);
     }
 }

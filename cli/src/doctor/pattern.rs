@@ -109,6 +109,14 @@ pub(super) fn difference(sent: &[u8], found: &[u8]) -> Option<Difference> {
     Some(Difference { wrong, length, first, sent: sent_byte, found: found_byte, kind })
 }
 
+impl Difference {
+    /// The part that is wrong.
+    pub(super) fn percent(&self) -> String {
+        let percent = self.wrong as f64 * 100.0 / self.length.max(1) as f64;
+        if percent < 0.1 { "less than 0.1 %".to_owned() } else { format!("{} %", (percent * 10.0).round() / 10.0) }
+    }
+}
+
 impl Display for Difference {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
         let Self { wrong, length, first, sent, found, kind } = self;

@@ -17,6 +17,8 @@ pub(super) struct Place {
     pub(super) ports: Vec<Port>,
     /// The memory node that it is near.
     pub(super) node: Option<u32>,
+    /// Its number among the vendor's devices on PCI.
+    pub(super) device: Option<u16>,
 }
 
 /// A PCI device: a bridge above a GPU, or the GPU.
@@ -99,8 +101,10 @@ impl Place {
         let mut ports: Vec<Port> = std::iter::once(&*folder).chain(above).map(Port::read).collect();
         ports.reverse();
         // Machines with one node say -1.
-        let node = fs::read_to_string(folder.join("numa_node")).ok().and_then(|node| node.trim().parse().ok());
-        Self { bar1: bar1(root, &gpu.bus_id), ports, node }
+        let text = |name: &str| fs::read_to_string(folder.join(name)).ok();
+        let node = text("numa_node").and_then(|node| node.trim().parse().ok());
+        let device = text("device").and_then(|text| u16::from_str_radix(text.trim().strip_prefix("0x")?, 16).ok());
+        Self { bar1: bar1(root, &gpu.bus_id), ports, node, device }
     }
 
     /// The GPU's own link.

@@ -103,6 +103,11 @@ impl Progress {
         self.done.set(self.done.get() + 1);
     }
 
+    /// It is so far.
+    pub(super) fn reach(&self, done: usize) {
+        self.done.set(done);
+    }
+
     /// Shows it, if it is time for that.
     pub(super) fn show(&self) {
         let (done, total, next) = (self.done.get(), self.total.get(), self.next.borrow());

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use std::path::PathBuf;
 
-use p2pshim_host::machine::{Acs, Fault, Gpu, Machine, Translation};
+use p2pshim_host::machine::{self, Acs, Fault, Gpu, Machine, Translation};
 use p2pshim_host::stagers::{Rates, Stagers};
 use p2pshim_host::text::Escaped;
 
@@ -16,6 +16,7 @@ use super::nccl::Diagnosed;
 use super::place::{Place, Port, Services};
 use super::verify::THROUGH_HOST;
 use crate::explain::{WIDTH, wrapped};
+use crate::nvml::status_word;
 use crate::{report, version};
 
 /// All that was found.
@@ -27,6 +28,10 @@ pub(super) struct Examined {
     pub(super) container: Option<String>,
     /// The fabric's, if there is one.
     pub(super) services: Option<Services>,
+    /// The GPUs that the kernel module tells of, hidden ones too.
+    pub(super) all_gpus: usize,
+    /// `CUDA_VISIBLE_DEVICES`.
+    pub(super) visible: Option<String>,
     /// Where the machine is read.
     pub(super) root: PathBuf,
     /// So many GPUs are not real.
@@ -149,6 +154,30 @@ impl Row {
     }
 }
 
+/// The pairs, by their ordinals.
+pub(super) fn names<'a>(rows: impl Iterator<Item = &'a Row>) -> String {
+    rows.map(Row::name).collect::<Vec<_>>().join(" ")
+}
+
+/// Some pairs of so many GPUs, in few words.
+pub(super) fn short(rows: &[&Row], devices: usize) -> String {
+    const SHOWN: usize = 6;
+    const FEW: usize = 4;
+    if rows.len() <= FEW {
+        return names(rows.iter().copied());
+    }
+    if rows.len() == devices * devices.saturating_sub(1) {
+        return format!("all {} pairs", rows.len());
+    }
+    let has = |pair: [usize; 2]| rows.iter().any(|row| row.pair == pair);
+    let both = rows.iter().filter(|row| row.pair[0] < row.pair[1] || !has([row.pair[1], row.pair[0]]));
+    let name = |row: &&&Row| if has([row.pair[1], row.pair[0]]) { row.name().replace('>', "-") } else { row.name() };
+    let names: Vec<String> = both.map(|row| name(&row)).collect();
+    let more = names.len().saturating_sub(SHOWN);
+    let shown = names.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(" ");
+    if more == 0 { shown } else { format!("{shown} and {more} more") }
+}
+
 /// The table's and the JSON's word for a verdict.
 fn word(verdict: &Verdict) -> &'static str {
     match verdict {
@@ -181,8 +210,8 @@ fn print_head(out: &mut impl Write, examined: &Examined) -> io::Result<()> {
     for (ordinal, Device { bus_id, uuid, name }) in inventory.devices.iter().enumerate() {
         writeln!(out, "GPU {ordinal:<15}{name:width$}  {bus_id}  {uuid}")?;
     }
-    let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
-    if let Some(numbering) = numbering(&inventory.devices, visible.as_deref().filter(|_| simulated.is_none())) {
+    let visible = examined.visible.as_deref().filter(|_| simulated.is_none());
+    if let Some(numbering) = numbering(&inventory.devices, visible) {
         writeln!(out, "numbers of GPUs    {numbering}")?;
     }
     print_matrix(out, examined)?;
@@ -191,7 +220,7 @@ fn print_head(out: &mut impl Write, examined: &Examined) -> io::Result<()> {
 
 /// The tests that have a column, with its head, by group.
 const GROUPS: [(&str, &[(Test, &str)]); 4] = [
-    ("copy", &[(Test::Copies, "engine")]),
+    ("copy", &[(Test::Copies, "engine"), (Test::Pools, "pools"), (Test::Graphs, "graphs")]),
     (
         "kernel",
         &[
@@ -208,7 +237,8 @@ const GROUPS: [(&str, &[(Test, &str)]); 4] = [
     ("all", &[(Test::AllMemory, "memory")]),
 ];
 /// The tests that only `--full` makes.
-pub(super) const OF_FULL: [Test; 5] = [Test::Pull, Test::Ll, Test::Ll128, Test::IpcKernels, Test::AllMemory];
+pub(super) const OF_FULL: [Test; 6] =
+    [Test::Graphs, Test::Pull, Test::Ll, Test::Ll128, Test::IpcKernels, Test::AllMemory];
 
 /// The columns of tests, with the names of their groups, at a level.
 fn columns(is_full: bool) -> Vec<(&'static str, Vec<(Test, &'static str)>)> {
@@ -321,6 +351,7 @@ fn print_matrix(out: &mut impl Write, examined: &Examined) -> io::Result<()> {
     if !legend.is_empty() {
         writeln!(out, "{}", legend.join("; "))?;
     }
+    print_disagreement(out, inventory)?;
     let (mut atomics, mut arrays) = (Vec::new(), Vec::new());
     for ([from, to], attributes) in &inventory.paths {
         let name = || format!("{from}>{to}");
@@ -331,6 +362,19 @@ fn print_matrix(out: &mut impl Write, examined: &Examined) -> io::Result<()> {
         let is_all = pairs.len() == inventory.paths.len() && !pairs.is_empty();
         let pairs = if is_all { "all that have a path".to_owned() } else { list(&pairs, " ", "none") };
         writeln!(out, "{title:17}  {pairs}")?;
+    }
+    Ok(())
+}
+
+/// Prints the statuses of NVML that are not what CUDA says.
+fn print_disagreement(out: &mut impl Write, inventory: &Inventory) -> io::Result<()> {
+    for (pair @ [from, to], statuses) in &inventory.statuses {
+        let ([Some(reads), Some(writes), ..], has_path) = (*statuses, inventory.has_path(*pair)) else { continue };
+        if has_path != (reads == 0 && writes == 0) {
+            let (reads, writes, cuda) =
+                (status_word(reads), status_word(writes), if has_path { "a path" } else { "none" });
+            writeln!(out, "NVML disagrees     {from}>{to}: reads {reads}, writes {writes}; CUDA has {cuda}")?;
+        }
     }
     Ok(())
 }
@@ -388,10 +432,12 @@ fn print_at_once(out: &mut impl Write, rows: &[Row]) -> io::Result<()> {
         ));
     }
     writeln!(out, "\n{:17}  {}", "all pairs at once", parts.join("; "))?;
-    match at_once(rows, Test::AllToAll) {
-        Some((_, parts)) => writeln!(out, "{:17}  {}", "all-to-all", parts.join("; ")),
-        None => Ok(()),
+    for (test, title) in [(Test::AllToAll, "all-to-all"), (Test::AllReduce, "all-reduce")] {
+        if let Some((_, parts)) = at_once(rows, test) {
+            writeln!(out, "{title:17}  {}", parts.join("; "))?;
+        }
     }
+    Ok(())
 }
 
 /// Names the pairs that LL128 was not tested on, which has nothing to do with the path.
@@ -523,6 +569,9 @@ pub(super) fn print_machine(out: &mut impl Write, examined: &Examined) -> io::Re
     let Examined { machine, places, container, .. } = examined;
     writeln!(out)?;
     writeln!(out, "kernel parameters  {}", list(&machine.parameters, " ", "none about IOMMU or ACS"))?;
+    if !machine.registry.is_empty() {
+        writeln!(out, "driver's registry  {}", machine.registry.join(" "))?;
+    }
     writeln!(out, "IOMMU              {}", list(&machine.iommus, " ", "none in use"))?;
     writeln!(out, "virtual machine    {}", machine.hypervisor.as_deref().unwrap_or("no"))?;
     writeln!(out, "container          {}", container.as_deref().unwrap_or("none that shows"))?;
@@ -608,10 +657,11 @@ pub(super) fn print_untested(out: &mut impl Write, examined: &Examined) -> io::R
 }
 
 /// Prints the verdict and the advice: they come first.
-pub(super) fn print_conclusion(out: &mut impl Write, examined: &Examined) -> io::Result<()> {
+pub(super) fn print_conclusion(out: &mut impl Write, examined: &Examined, width: Option<usize>) -> io::Result<()> {
     let verdict = format!("Verdict: {}.", examined.summary());
+    let width = width.unwrap_or(WIDTH).min(WIDTH - 4);
     for text in std::iter::once(verdict).chain(examined.advice()) {
-        for line in wrapped(&text, WIDTH - 4) {
+        for line in wrapped(&text, width) {
             writeln!(out, "{line}")?;
         }
         writeln!(out)?;
@@ -642,7 +692,7 @@ pub(super) fn print_findings(out: &mut impl Write, examined: &Examined, width: O
 /// All tables and texts, in lines that fit.
 pub(super) fn print(out: &mut impl Write, examined: &Examined) -> io::Result<()> {
     let (width, mut text) = (report::width(), Vec::new());
-    print_conclusion(&mut text, examined)?;
+    print_conclusion(&mut text, examined, width)?;
     print_findings(&mut text, examined, width)?;
     print_machine(&mut text, examined)?;
     String::from_utf8_lossy(&text).lines().try_for_each(|line| writeln!(out, "{}", fitting(line, width)))
@@ -656,27 +706,50 @@ fn fitting(line: &str, width: Option<usize>) -> String {
     if text.contains("  ") { line.to_owned() } else { report::wrapped(line, width, &indent) }
 }
 
-/// All of it as Markdown for a bug report, without what is only the user's: UUIDs.
+/// All of it as Markdown for a bug report, without what is only the user's: UUIDs, names of host and user.
 pub(super) fn print_issue(out: &mut impl Write, mut examined: Examined) -> io::Result<()> {
     examined.inventory.devices.iter_mut().for_each(|device| device.uuid.clear());
     examined.kept_in = None;
+    if let Some(visible) = examined.visible.as_mut().filter(|visible| visible.contains('-')) {
+        "(UUIDs)".clone_into(visible);
+    }
+    let variable = |name| std::env::var(name).unwrap_or_default();
+    // Advice speaks of root.
+    let user = Some(variable("USER")).filter(|user| user != "root").unwrap_or_default();
+    let names = [(variable("HOME"), "~"), (user, "(user)"), (machine::host_name(), "(host)")];
     let summary = match &examined.error {
         Some(why) => format!("nothing was tested: {why}"),
         None => examined.summary(),
     };
     let version = env!("CARGO_PKG_VERSION");
+    let summary = without(&summary, &names);
     writeln!(out, "### `p2pshim doctor` {version}: {}\n\n{summary}.\n\n```text", examined.conclusion().word())?;
     let mut text = Vec::new();
-    print_conclusion(&mut text, &examined)?;
+    print_conclusion(&mut text, &examined, None)?;
     if examined.error.is_none() {
         print_findings(&mut text, &examined, None)?;
     }
     print_machine(&mut text, &examined)?;
     // A fence inside would end ours.
-    let text = String::from_utf8_lossy(&text).replace("```", "'''");
+    let text = without(&String::from_utf8_lossy(&text).replace("```", "'''"), &names);
     text.lines().try_for_each(|line| writeln!(out, "{}", line.trim_end()))?;
     writeln!(out, "```\n\nWhat I ran, what I expected, and what happened:\n")?;
     out.flush()
+}
+
+/// A text with other words for names, where these are words of their own.
+fn without(text: &str, names: &[(String, &str)]) -> String {
+    let is_of_word = |letter: char| letter.is_alphanumeric() || letter == '-' || letter == '_';
+    names.iter().filter(|(name, _)| name.len() > 1).fold(text.to_owned(), |text, (name, instead)| {
+        let (mut changed, mut end) = (String::new(), 0);
+        for (at, _) in text.match_indices(name) {
+            let [before, after] = [text.get(..at), text.get(at + name.len()..)].map(Option::unwrap_or_default);
+            changed += text.get(end..at).unwrap_or_default();
+            end = at + name.len();
+            changed += if before.ends_with(is_of_word) || after.starts_with(is_of_word) { name } else { instead };
+        }
+        changed + text.get(end..).unwrap_or_default()
+    })
 }
 
 /// A GPU's place, in words.
@@ -743,6 +816,25 @@ mod tests {
         assert_eq!(printed(&[row(&[Test::Copies]), row(&[Test::Ll, Test::Ll128])]), "");
         let said = printed(&[row(&[Test::Ll]), row(&[Test::Ll, Test::Ll128])]);
         assert!(said.starts_with("\nLL128              not used there, ") && said.ends_with(": 0>1\n"), "{said}");
+    }
+
+    #[test]
+    fn without_names_that_are_words_of_their_own() {
+        let names = [("/home/ann".to_owned(), "~"), ("ann".to_owned(), "(user)"), ("gpu7".to_owned(), "(host)")];
+        let said = without("gpu7: /home/ann/nccl.so of ann, planner, gpu7-a, gpu70; gpu7", &names);
+        assert_eq!(said, "(host): ~/nccl.so of (user), planner, gpu7-a, gpu70; (host)");
+    }
+
+    #[test]
+    fn short_names_few_pairs_in_full_both_ways_of_more_once_and_all_by_their_number() {
+        let rows = |pairs: &[[usize; 2]]| pairs.iter().map(|&pair| Row::new(pair, Verdict::NoPath)).collect::<Vec<_>>();
+        let said = |pairs: &[[usize; 2]], devices| short(&rows(pairs).iter().collect::<Vec<_>>(), devices);
+        assert_eq!(said(&[[0, 1], [1, 0], [2, 0]], 3), "0>1 1>0 2>0");
+        assert_eq!(said(&[[0, 1], [1, 0], [2, 0], [1, 2], [2, 1]], 3), "0-1 2>0 1-2");
+        let all: Vec<[usize; 2]> =
+            (0..8).flat_map(|from| (0..8).map(move |to| [from, to])).filter(|[a, b]| a != b).collect();
+        assert_eq!(said(&all, 8), "all 56 pairs");
+        assert_eq!(said(&all[..14], 8), "0-1 0>2 0>3 0>4 0>5 0>6 and 7 more");
     }
 
     #[test]

@@ -23,6 +23,8 @@ pub(super) struct Side {
     pub(super) context: Context,
     pub(super) memory: Address,
     pub(super) stream: Stream,
+    /// For copies beside kernels.
+    pub(super) beside: Stream,
 }
 
 impl Side {
@@ -124,7 +126,7 @@ impl Rig {
         let (driver, device) = (&self.driver, self.devices.get(ordinal).copied().unwrap_or_default());
         let context = driver.context(device)?;
         let memory = driver.allocate(context, self.memory())?;
-        let side = Side { device, context, memory, stream: driver.stream(context)? };
+        let side = Side { device, context, memory, stream: driver.stream(context)?, beside: driver.stream(context)? };
         // Whatever a call returns that only shares memory, it says nothing of the path.
         let share = || {
             let address = driver.allocate(context, LARGEST)?;
@@ -139,7 +141,7 @@ impl Rig {
     }
 
     /// How much memory the tests have of each device.
-    fn memory(&self) -> usize {
+    pub(super) fn memory(&self) -> usize {
         self.level.memory(self.speed_bytes)
     }
 

@@ -33,6 +33,8 @@ pub(super) struct Settings<'a> {
     pub(super) progress: &'a Progress,
     /// Whether they see all GPUs, whatever `CUDA_VISIBLE_DEVICES` says.
     pub(super) sees_all: bool,
+    /// How long all pairs copy at once after their tests.
+    pub(super) soak: Duration,
 }
 
 /// A test process.
@@ -80,6 +82,7 @@ impl<'a> Session<'a> {
         command.args(["--timeout", &settings.timeout.as_secs().to_string()]);
         command.args(["--patience", &settings.patience.as_millis().to_string()]);
         command.args(["--level", settings.level.argument()]);
+        command.args(["--soak", &settings.soak.as_secs().to_string()]);
         if settings.sees_all {
             command.env_remove("CUDA_VISIBLE_DEVICES");
         }
@@ -133,6 +136,7 @@ impl<'a> Session<'a> {
         }
         let (mut of_all, mut partners) = (None, Vec::new());
         // A round of all pairs at once takes as long as its slowest.
+        // A soak says something with each of its rounds.
         let limit = Cell::new(self.settings.timeout.max(self.settings.patience * 5) + GRACE);
         self.read(&limit, |line| match line {
             Line::Pair(place, line) => {

@@ -10,7 +10,7 @@ use super::cuda::{Address, CudaError, Event, Function, Result};
 use super::journal::Entry;
 use super::kernel::{self, Kind};
 use super::lines::{Finding, Measure, Path, Test};
-use super::pattern::difference;
+use super::pattern::{Difference, difference};
 use super::rig::{Rig, Side};
 
 /// How much a copy moves whose time is measured.
@@ -125,6 +125,8 @@ impl<'a> Verification<'a> {
             // A code that a device returns after a fault says nothing of the next test.
             _ if entry.has_faulted() => Ok(Finding::Untested(AFTER_FAULT.to_owned())),
             Test::Copies => self.copies(),
+            Test::Pools => self.granted(),
+            Test::Graphs => self.graph(),
             Test::Atomics => self.additions(),
             Test::Flags | Test::Pull | Test::Ll | Test::Ll128 => self.flags(test),
             _ => self.kernel_copies(test),
@@ -201,7 +203,7 @@ impl<'a> Verification<'a> {
                     driver.copy(there.place(), a.place(), SIZE, a.stream)?;
                     driver.wait(a.stream)
                 })?;
-                Ok(wrong.map_or(Finding::Right, Finding::Wrong))
+                Ok(wrong.map_or(Finding::Right, |wrong| Finding::Wrong(wrong.to_string())))
             }
             (finding, _) => Ok(finding),
         }
@@ -233,7 +235,7 @@ impl<'a> Verification<'a> {
         trial: u64,
         size: usize,
         work: impl FnOnce() -> Result<()>,
-    ) -> Result<Option<String>> {
+    ) -> Result<Option<Difference>> {
         self.entry.moves();
         let driver = &self.rig.driver;
         let [sent, stale] = self.rig.patterns.part(self.number(trial), size);
@@ -245,7 +247,7 @@ impl<'a> Verification<'a> {
         work()?;
         self.rig.patterns.found(size, |found| {
             driver.read(to.context, to.memory, found)?;
-            Ok(difference(sent, found).map(|difference| difference.to_string()))
+            Ok(difference(sent, found))
         })
     }
 

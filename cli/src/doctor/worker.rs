@@ -16,7 +16,7 @@ use super::level::Level;
 use super::lines::{Finding, Known, Line, Task, Test, Verdict};
 use super::rig::{Listed, Rig};
 use super::sweep::Sweep;
-use super::{at_once, nccl, partner, runtimes, stagers};
+use super::{at_once, nccl, partner, runtimes, stagers, trial};
 use crate::nvml::{Handle, Nvml};
 use crate::processes::{self, leave, say};
 
@@ -32,6 +32,9 @@ pub(crate) struct WorkerArguments {
     /// How much is tested
     #[arg(long, value_enum, default_value = "usual")]
     level: Level,
+    /// For how many seconds all pairs copy at once
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    soak: u64,
     /// Take part in the tests of another process, with the GPUs of these ordinals
     #[arg(long, value_name = "ORDINAL", num_args = 0..)]
     partner: Option<Vec<usize>>,
@@ -78,8 +81,9 @@ pub(crate) fn run(arguments: &WorkerArguments) -> ExitCode {
             Task::Test => sweep.test(time),
             Task::Measure => sweep.measure(time, true),
             Task::MeasureStaged => sweep.measure(time, false),
-            Task::AtOnce => at_once(&rig, &pairs),
+            Task::AtOnce => at_once(&rig, &pairs, Duration::from_secs(arguments.soak)),
             Task::Stagers => stagers(&rig, &pairs),
+            Task::Guarded(bytes) => trial::guarded(&rig, &pairs, bytes, time),
         }
         say(&Line::Done(!rig.journal.has_lost()));
     }
@@ -122,15 +126,16 @@ fn list(driver: &Driver) -> Result<Listed, String> {
     };
     let devices = told().map_err(|error| error.to_string())?;
     runtimes::found().for_each(|(version, name)| say(&Line::Runtime(version, name.to_owned())));
-    let mut nvlinks = None;
-    if let Some(nvml) = Nvml::start() {
-        let known = known(&nvml, &uuids);
-        known.iter().for_each(say);
+    let (mut nvlinks, nvml) = (None, Nvml::start());
+    let capabilities: Vec<_> = devices.iter().map(|&device| driver.capability(device).ok()).collect();
+    let known = known(nvml.as_ref(), &uuids, &capabilities);
+    known.iter().for_each(say);
+    if let Some(nvml) = nvml {
         let joined = |line: &Line| if let Line::NvLink(from, to) = *line { Some([from, to]) } else { None };
         let is_complete = uuids.iter().all(|uuid| nvml.device(uuid).is_some());
         nvlinks = is_complete.then(|| known.iter().filter_map(joined).collect());
-        let free = |uuid: &str| nvml.free_memory(nvml.device(uuid)?);
-        let has_little = |uuid: &String| free(uuid).is_some_and(|bytes| bytes < LEAST_FREE);
+        let memory = |uuid: &str| nvml.memory(nvml.device(uuid)?);
+        let has_little = |uuid: &String| memory(uuid).is_some_and(|[_, free]| free < LEAST_FREE);
         let full = uuids.iter().enumerate().filter(|(_, uuid)| has_little(uuid));
         unfit.extend(full.map(|(ordinal, _)| (ordinal, "it has less than 512 MiB of free memory")));
     }
@@ -151,16 +156,23 @@ fn listed_by_nvml(nvml: &Nvml) -> Vec<Line> {
         name: text(nvml.name(device)),
     };
     let uuids: Vec<String> = devices.iter().map(|&device| text(nvml.uuid(device))).collect();
-    devices.iter().enumerate().map(device).chain(known(nvml, &uuids)).collect()
+    devices.iter().enumerate().map(device).chain(known(Some(nvml), &uuids, &[])).collect()
 }
 
-/// NVML's facts about devices with these UUIDs, by their places.
-fn known(nvml: &Nvml, uuids: &[String]) -> Vec<Line> {
+/// Facts about devices with these UUIDs and compute capabilities, by their places.
+fn known(nvml: Option<&Nvml>, uuids: &[String], capabilities: &[Option<(i32, i32)>]) -> Vec<Line> {
+    let capability = |ordinal: usize| capabilities.get(ordinal).copied().flatten();
+    let Some(nvml) = nvml else {
+        let known = |ordinal| Known { capability: capability(ordinal), ..Known::default() };
+        return (0..uuids.len()).map(|ordinal| Line::Known(ordinal, Box::new(known(ordinal)))).collect();
+    };
     let handles: Vec<Option<Handle>> = uuids.iter().map(|uuid| nvml.device(uuid)).collect();
     let known = || handles.iter().enumerate().filter_map(|(ordinal, handle)| Some((ordinal, (*handle)?)));
     let mut lines: Vec<Line> = nvml.is_confidential().map(Line::Confidential).into_iter().collect();
     for (ordinal, device) in known() {
         let known = Known {
+            capability: capability(ordinal),
+            memory: nvml.memory(device).map(|[total, _]| total),
             bar1: nvml.bar1(device),
             is_mig: nvml.is_mig(device),
             links: Some(nvml.links(device)),
@@ -174,6 +186,8 @@ fn known(nvml: &Nvml, uuids: &[String]) -> Vec<Line> {
     for (from, device) in known() {
         let peers = known().filter(|&(to, peer)| to != from && nvml.has_nvlink(device, peer));
         lines.extend(peers.map(|(to, _)| Line::NvLink(from, to)));
+        let peers = known().filter(|&(to, _)| to != from);
+        lines.extend(peers.map(|(to, peer)| Line::Statuses(from, to, nvml.peer_statuses(device, peer))));
     }
     lines
 }
@@ -202,21 +216,25 @@ impl at_once::Witness for Reporter {
     fn measured(&self, pair: usize, speed: f64) {
         say(&Line::Pair(pair, Box::new(Line::AtOnce(speed))));
     }
+
+    fn goes_on(&self) {
+        say(&Line::Pair(0, Box::new(Line::Soaks)));
+    }
 }
 
 /// Has pairs copy at once, and gives up when no call of the driver returns for long.
-fn at_once(rig: &Arc<Rig>, pairs: &[[usize; 2]]) {
-    /// Three rounds, and what comes before and after them.
-    const ROUNDS: u32 = 5;
+fn at_once(rig: &Arc<Rig>, pairs: &[[usize; 2]], soak: Duration) {
+    /// The rounds, and what comes before and after them.
+    const ROUNDS: u32 = 8;
     let (sender, ended) = mpsc::channel();
     let devices: Vec<[Device; 2]> =
         pairs.iter().map(|pair| pair.map(|ordinal| rig.devices.get(ordinal).copied().unwrap_or_default())).collect();
     let (used, patience) = (Arc::clone(rig), rig.patience);
     thread::spawn(move || {
-        let _ = sender.send(at_once::verify(&used, &devices, patience, &Reporter));
+        let _ = sender.send(at_once::verify(&used, &devices, (patience, soak), &Reporter));
     });
     let hangs = Verdict::Failed(format!("{}: a call of the driver did not return", Test::AllPairs.name()));
-    say(&Line::Verdict(ended.recv_timeout(patience * ROUNDS).unwrap_or(hangs)));
+    say(&Line::Verdict(ended.recv_timeout(patience * ROUNDS + soak).unwrap_or(hangs)));
 }
 
 /// Measures who stages copies faster, and gives up when nothing comes for long.

@@ -15,7 +15,8 @@ from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
 VERSION = 1
 #: The parts that are tested. A file of a later version may have others.
 PARTS = (
-    "copies", "loads", "stores", "atomics", "flags", "pull", "ll", "ll128", "ipc", "vmm", "ipc-kernels", "all-memory", "all-pairs", "all-to-all",
+    "copies", "pools", "graphs", "loads", "stores", "atomics", "flags", "pull", "ll", "ll128", "ipc", "vmm", "ipc-kernels", "all-memory",
+    "all-pairs", "all-to-all", "all-reduce",
 )  # fmt: skip
 #: No file of a real machine is larger, in bytes.
 LARGEST = 16 << 20

@@ -9,7 +9,7 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 type Physical = c_ulonglong;
 
 /// `CU_MEM_ALLOCATION_TYPE_PINNED`.
-const PINNED: c_int = 1;
+pub(super) const PINNED: c_int = 1;
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
 const DESCRIPTOR: c_int = 1;
 /// `CU_MEM_LOCATION_TYPE_DEVICE`.
@@ -19,9 +19,15 @@ const READ_WRITE: c_int = 3;
 
 /// `CUmemLocation`.
 #[repr(C)]
-struct Location {
+pub(super) struct Location {
     kind: c_int,
     id: c_int,
+}
+
+impl Location {
+    pub(super) fn of(device: Device) -> Self {
+        Self { kind: DEVICE, id: device }
+    }
 }
 
 /// `CUmemAllocationProp`.
@@ -36,9 +42,16 @@ struct Properties {
 
 /// `CUmemAccessDesc`.
 #[repr(C)]
-struct Access {
+pub(super) struct Access {
     location: Location,
     flags: c_int,
+}
+
+impl Access {
+    /// A device may read and write.
+    pub(super) fn of(device: Device) -> Self {
+        Self { location: Location::of(device), flags: READ_WRITE }
+    }
 }
 
 functions! {
@@ -56,23 +69,30 @@ functions! {
 impl Driver {
     /// Memory of a device, mapped for it, and a descriptor by which another process maps it too.
     pub(in crate::doctor) fn map_shareable(&self, device: Device, bytes: usize) -> Result<(Address, OwnedFd)> {
-        let location = Location { kind: DEVICE, id: device };
-        let properties = Properties {
-            kind: PINNED,
-            handle_types: DESCRIPTOR,
-            location,
-            security: std::ptr::null_mut(),
-            flags: [0; 8],
-        };
-        let (mut physical, mut descriptor): (Physical, RawFd) = (0, -1);
-        call_optional!(self, mapping.cuMemCreate(&mut physical, bytes, &properties, 0))?;
+        let physical = self.physical(device, bytes, DESCRIPTOR)?;
+        let mut descriptor: RawFd = -1;
         call_optional!(
             self,
             mapping.cuMemExportToShareableHandle((&raw mut descriptor).cast(), physical, DESCRIPTOR, 0)
         )?;
         // SAFETY: the driver has just made it for us.
         let descriptor = unsafe { OwnedFd::from_raw_fd(descriptor) };
-        Ok((self.map(device, physical, bytes)?, descriptor))
+        Ok((self.map(&[device], physical, bytes)?, descriptor))
+    }
+
+    /// Memory of a device, mapped for it and for another one.
+    pub(in crate::doctor) fn map_granted(&self, devices: [Device; 2], bytes: usize) -> Result<Address> {
+        let [owner, _] = devices;
+        let physical = self.physical(owner, bytes, 0)?;
+        self.map(&devices, physical, bytes)
+    }
+
+    fn physical(&self, device: Device, bytes: usize, handle_types: c_int) -> Result<Physical> {
+        let (location, security) = (Location::of(device), std::ptr::null_mut());
+        let properties = Properties { kind: PINNED, handle_types, location, security, flags: [0; 8] };
+        let mut physical: Physical = 0;
+        call_optional!(self, mapping.cuMemCreate(&mut physical, bytes, &properties, 0))?;
+        Ok(physical)
     }
 
     /// Maps what another process shares, for a device, which reaches it from then on.
@@ -80,17 +100,17 @@ impl Driver {
         let mut physical = 0;
         let passed = std::ptr::without_provenance_mut(descriptor as usize);
         call_optional!(self, mapping.cuMemImportFromShareableHandle(&mut physical, passed, DESCRIPTOR))?;
-        self.map(device, physical, bytes)
+        self.map(&[device], physical, bytes)
     }
 
-    /// Maps physical memory, which goes with the mapping.
-    fn map(&self, device: Device, physical: Physical, bytes: usize) -> Result<Address> {
+    /// Maps physical memory, which goes with the mapping, for some devices.
+    fn map(&self, devices: &[Device], physical: Physical, bytes: usize) -> Result<Address> {
         let mut address = 0;
         call_optional!(self, mapping.cuMemAddressReserve(&mut address, bytes, 0, 0, 0))?;
         call_optional!(self, mapping.cuMemMap(address, bytes, 0, physical, 0))?;
         call_optional!(self, mapping.cuMemRelease(physical))?;
-        let access = Access { location: Location { kind: DEVICE, id: device }, flags: READ_WRITE };
-        call_optional!(self, mapping.cuMemSetAccess(address, bytes, &access, 1))?;
+        let access: Vec<Access> = devices.iter().copied().map(Access::of).collect();
+        call_optional!(self, mapping.cuMemSetAccess(address, bytes, access.as_ptr(), access.len()))?;
         Ok(address)
     }
 

@@ -156,16 +156,32 @@ pub(super) struct Fabric {
     pub(super) trouble: Option<String>,
 }
 
-/// A pair: what came of the tests, and how fast it is.
+/// NVML's statuses of a pair; null where it says nothing.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(super) struct Pair<'a> {
-    /// The ordinal of the GPU that accesses.
-    pub(super) from: usize,
-    /// The ordinal of the GPU whose memory is accessed.
-    pub(super) to: usize,
+pub(super) struct Statuses {
+    /// Reads.
+    pub(super) reads: Option<&'static str>,
+    /// Writes.
+    pub(super) writes: Option<&'static str>,
+    /// Atomic operations.
+    pub(super) atomics: Option<&'static str>,
+    /// By PCI.
+    pub(super) pci: Option<&'static str>,
+}
+
+/// The outcome of each test of a pair.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct Tests<'a> {
     /// Copies by the copy engines of both GPUs; null if it did not come to that.
     pub(super) copy_engine: Option<Test<'a>>,
+    /// Copies, loads and stores in memory of a pool, and in memory that the program mapped, to which access was granted;
+    /// null if it did not come to that. A pair is verified without it where the driver has no such memory.
+    pub(super) granted_memory: Option<Test<'a>>,
+    /// Copies in a graph that is replayed 1,000 times (`--full`); null if it did not come to that. A pair is verified
+    /// without it where the driver has no graphs.
+    pub(super) graph_copies: Option<Test<'a>>,
     /// Loads of a kernel; null if it did not come to that.
     pub(super) kernel_loads: Option<Test<'a>>,
     /// Stores of a kernel; null if it did not come to that.
@@ -206,6 +222,21 @@ pub(super) struct Pair<'a> {
     /// Stores of a kernel to this pair's second GPU while kernels of all verified pairs store; null as
     /// `all_pairs_at_once`.
     pub(super) all_to_all: Option<Test<'a>>,
+    /// All-reduces of all verified pairs' GPUs, by kernels that load from each other GPU and around a ring (`--full`);
+    /// null as `all_pairs_at_once`.
+    pub(super) all_reduce: Option<Test<'a>>,
+}
+
+/// A pair: what came of the tests, and how fast it is.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct Pair<'a> {
+    /// The ordinal of the GPU that accesses.
+    pub(super) from: usize,
+    /// The ordinal of the GPU whose memory is accessed.
+    pub(super) to: usize,
+    #[serde(flatten)]
+    pub(super) tests: Tests<'a>,
     /// Rate of direct copies of 64 MiB, in GB/s (10^9 bytes per second).
     pub(super) gb_per_s: Option<f64>,
     /// The rate that the pair should have by its links, in GB/s; null if they cannot be seen.
@@ -224,6 +255,13 @@ pub(super) struct Pair<'a> {
     pub(super) staged_latency_us: Option<f64>,
     /// Whether the driver says that one can access the other.
     pub(super) has_path: bool,
+    /// The first gate that keeps the GPUs apart, as docs/MACHINES.md names it; null if the pair has access, or nothing
+    /// tells which it is.
+    pub(super) gate: Option<&'static str>,
+    /// The words about that gate, and the remedy.
+    pub(super) why_no_access: Option<String>,
+    /// NVML's statuses of the pair, such as `OK` or `chipset not supported`.
+    pub(super) nvml: Statuses,
     /// Their joint: `NVLink`, `switch`, `host` or `CPUs`; null if it cannot be seen.
     pub(super) link: Option<&'static str>,
     /// The driver's attributes of the pair.
@@ -318,8 +356,9 @@ pub(super) struct Fault<'a> {
     pub(super) line: &'a str,
     /// How many there are.
     pub(super) count: usize,
-    /// `iommu`: it stopped an access; `driver`: NVIDIA's driver reports an error (Xid).
-    #[cfg_attr(test, schemars(extend("enum" = ["iommu", "driver"])))]
+    /// `iommu`: it stopped an access; `driver`: NVIDIA's driver reports an error (Xid); `link`: a PCI port reports an
+    /// error of a link (AER); `peers`: the driver could not set up peer access, of whichever GPUs.
+    #[cfg_attr(test, schemars(extend("enum" = ["iommu", "driver", "link", "peers"])))]
     pub(super) by: &'static str,
 }
 
