@@ -20,7 +20,7 @@ pub const SEND_KERNEL: &str = "p2pshim_probe_send";
 /// One that receives: (mailbox, where it counts, number of rounds).
 pub const RECEIVE_KERNEL: &str = "p2pshim_probe_receive";
 /// One that adds words: (to, from, number of words).
-pub const REDUCE_KERNEL: &str = "p2pshim_probe_reduce";
+pub(crate) const REDUCE_KERNEL: &str = "p2pshim_probe_reduce";
 /// Both are there with releases and acquires as well.
 const ACQUIRING: &str = "_acquire";
 

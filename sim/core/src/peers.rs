@@ -8,11 +8,20 @@ use crate::error::{Error, Result};
 use crate::gate::Gate;
 use crate::ids::ContextId;
 
-/// Enabled accesses: ordered pairs, first the context that may reach, second the owner of the memory; what direct copies rely on; and the
-/// place among the peers that a device may have on the whole machine, if processes count them together.
+/// An enabled access.
+#[derive(Debug)]
+struct Peer {
+    /// First the context that may reach, second the owner of the memory.
+    pair: (ContextId, ContextId),
+    /// Direct copies rely on it.
+    gate: Arc<Gate>,
+    /// The place among the peers that a device may have on the whole machine, if processes count them together.
+    _place: Option<File>,
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Peers {
-    enabled: Vec<((ContextId, ContextId), Arc<Gate>, Option<File>)>,
+    enabled: Vec<Peer>,
 }
 
 /// A place among as many as `limit` that processes with one folder share. Dropping it frees it, and so does the end of the process.
@@ -35,7 +44,7 @@ impl Peers {
 
     /// Lets `from` reach memory of `to`.
     pub(crate) fn enable(&mut self, from: ContextId, to: ContextId, place: Option<File>) {
-        self.enabled.push(((from, to), Gate::open(), place));
+        self.enabled.push(Peer { pair: (from, to), gate: Gate::open(), _place: place });
     }
 
     /// Fails if `from` can reach memory of `to` already.
@@ -50,13 +59,13 @@ impl Peers {
 
     /// The contexts that `from` has enabled access to.
     pub(crate) fn of(&self, from: ContextId) -> impl Iterator<Item = ContextId> {
-        self.enabled.iter().filter(move |(pair, ..)| pair.0 == from).map(|(pair, ..)| pair.1)
+        self.enabled.iter().filter(move |peer| peer.pair.0 == from).map(|peer| peer.pair.1)
     }
 
     /// Undoes [`Peers::enable`]. Direct copies that are queued end, as was measured.
     pub(crate) fn disable(&mut self, from: ContextId, to: ContextId) -> Result<()> {
         self.gate(from, to).ok_or(Error::PEER_ACCESS_NOT_ENABLED)?.close(Error::LAUNCH_FAILED);
-        self.enabled.retain(|(pair, ..)| *pair != (from, to));
+        self.enabled.retain(|peer| peer.pair != (from, to));
         Ok(())
     }
 
@@ -67,12 +76,12 @@ impl Peers {
 
     /// The gate of direct copies that `from` makes to or from memory of `to`; None if it may not reach it.
     pub(crate) fn gate(&self, from: ContextId, to: ContextId) -> Option<Arc<Gate>> {
-        self.enabled.iter().find(|(pair, ..)| *pair == (from, to)).map(|(_, gate, _)| Arc::clone(gate))
+        self.enabled.iter().find(|peer| peer.pair == (from, to)).map(|peer| Arc::clone(&peer.gate))
     }
 
     /// Drops every access from and to a context that ends.
     pub(crate) fn forget(&mut self, context: ContextId) {
-        self.enabled.retain(|(pair, ..)| pair.0 != context && pair.1 != context);
+        self.enabled.retain(|peer| peer.pair.0 != context && peer.pair.1 != context);
     }
 }
 
