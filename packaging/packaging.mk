@@ -31,6 +31,7 @@ ZIG := $(TOOLS)/ziglang/zig
 # Caches of the tools, so that they leave nothing elsewhere.
 ZIG_ENV := CARGO_ZIGBUILD_ZIG_PATH=$(ZIG) CARGO_ZIGBUILD_CACHE_DIR=$(CURDIR)/target/tools/cache \
 	ZIG_GLOBAL_CACHE_DIR=$(CURDIR)/target/tools/cache/zig ZIG_LOCAL_CACHE_DIR=$(CURDIR)/target/tools/cache/zig
+ZIGBUILD = $(ZIG_ENV) $(TOOLS)/bin/cargo-zigbuild zigbuild --release --target $(DIST_TARGET).$(GLIBC)
 # Packages of the same files are the same, byte by byte.
 SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || date +%s)
 
@@ -39,8 +40,8 @@ SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || date +%s)
 dist-build: export SOURCE_DATE_EPOCH := $(SOURCE_DATE_EPOCH)
 dist-build:
 	packaging/get-tools dist
-	$(ZIG_ENV) $(TOOLS)/bin/cargo-zigbuild zigbuild --release --target $(DIST_TARGET).$(GLIBC) \
-		-p p2pshim -p p2pshim-cli -p p2psim-cuda -p p2psim-cudart -p p2psim-hip
+	$(ZIGBUILD) -p p2pshim -p p2psim-cuda -p p2psim-cudart -p p2psim-hip
+	$(NO_LTO) $(ZIGBUILD) -p p2pshim-cli
 	$(ZIG_ENV) $(MAKE) -s --no-print-directory -f sim/link.mk LIB=$(DIST_SIM) ARCHIVES=$(DIST_BUILD) UNWIND=-lunwind \
 		CC="$(ZIG) cc -target x86_64-linux-gnu.$(GLIBC)" shared
 

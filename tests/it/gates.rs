@@ -11,12 +11,9 @@ struct Machine(PathBuf);
 impl Machine {
     fn new() -> Self {
         let folder = scratch("gates");
-        for (file, text) in
-            [("dev/kmsg", "6,1,1,-;booted\n4,2,2,-;DMAR: [DMA Read] Request device [01:00.0] fault addr 1\n")]
-        {
-            fs::create_dir_all(folder.join(file).parent().unwrap()).unwrap();
-            fs::write(folder.join(file), text).unwrap();
-        }
+        const LOG: &str = "6,1,1,-;booted\n4,2,2,-;DMAR: [DMA Read] Request device [01:00.0] fault addr 1\n";
+        fs::create_dir_all(folder.join("dev")).unwrap();
+        fs::write(folder.join("dev/kmsg"), LOG).unwrap();
         Self(folder)
     }
 
