@@ -257,8 +257,8 @@ fn path_that_loses_accesses_of_kernels_is_blocked_by_the_verdict_of_the_doctor()
     outcome.assert_success();
     assert_warned_once(&outcome, "0-1");
     let warning = warnings(&outcome)[0];
-    assert!(warning.contains("an earlier check failed: kernel loads: "), "{warning}");
-    assert!(warning.contains("(launch 1) (`p2pshim doctor` tests again). "), "{warning}");
+    assert!(warning.contains("an earlier check failed: memory with granted access: "), "{warning}");
+    assert!(warning.contains("(`p2pshim doctor` tests again). "), "{warning}");
     assert_all_staged(&outcome);
     doctor("").assert_success();
     let outcome = full.preloaded();

@@ -323,7 +323,7 @@ fn probe_full_makes_missing_verdicts_which_the_program_goes_by() {
             "{:#?}",
             outcome.shim
         );
-        assert!(fault.is_empty() || outcome.shim[1].contains("an earlier check failed: kernel loads: "));
+        assert!(fault.is_empty() || outcome.shim[1].contains("an earlier check failed: memory with granted access: "));
         // A known pair is not verified again, whatever is wrong by now.
         let again = fully(&cache, "");
         assert_eq!(again.shim.len(), lines, "{:#?}", again.shim);

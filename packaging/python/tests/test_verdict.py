@@ -72,7 +72,7 @@ class Verdicts(unittest.TestCase):
         words = re.search(r"fn word\(.*?\n    }\n", source.read_text(), re.DOTALL).group()
         self.assertEqual(_verdict.PARTS, tuple(re.findall(r'=> "([a-z0-9-]+)"', words)))
         # Also where no verdict is known.
-        with self.assertRaisesRegex(ValueError, "'copys'.* copies, loads"):
+        with self.assertRaisesRegex(ValueError, "'copys'.* copies, pools"):
             self.read().veto("loads", "copys")
         self.write(parts={"a-new-part": self.WRONG})
         self.assertIn("a-new-part", self.read().veto())
