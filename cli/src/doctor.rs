@@ -125,7 +125,7 @@ pub(crate) struct DoctorArguments {
     /// is not filled.
     #[arg(long, conflicts_with = "quick")]
     full: bool,
-    /// Have all pairs copy at once for so long after the tests
+    /// Copy on all pairs at once for so long, after the tests
     ///
     /// It finds boards that are right when cold, and lose data when warm.
     #[arg(long, value_name = "MINUTES", value_parser = numbers::whole::<u64>(1..=10_080), conflicts_with = "quick")]
@@ -160,7 +160,7 @@ pub(crate) struct DoctorArguments {
     /// It has no UUIDs of GPUs and not the name of the host. Standard output has it; paste it.
     #[arg(long, conflicts_with = "env")]
     issue: bool,
-    /// Test whether CUDA may be told not to ask about IOMMU and ACS
+    /// Test whether CUDA need not ask about IOMMU and ACS
     ///
     /// For pairs that have peer access only with CUDA_DISABLE_IOMMU_ACS_P2P_CAPABILITY_CHECK=1. A process of its own has the variable, and
     /// copies between memory with guards. Misrouted accesses can overwrite the host's memory or stop the machine: do it on an idle one.

@@ -738,7 +738,7 @@ fn nccl_keeps_off_peer_access_that_the_doctor_found_broken() {
     let here = [("XDG_CACHE_HOME", cache_home.as_str()), ("P2PSIM_ROOT", root.as_str())];
     let (switch, said) = switch_of_nccl(&[], &here);
     assert_eq!(switch, "1");
-    assert!(said.contains("is broken (kernel loads; p2pshim doctor)"), "{said}");
+    assert!(said.contains("is broken (memory with granted access; p2pshim doctor)"), "{said}");
     let own = |value| switch_of_nccl(&[], &[here[0], here[1], ("NCCL_P2P_DISABLE", value)]);
     let (switch, said) = own("0");
     let expected = "warning: NCCL_P2P_DISABLE=0 stays as you have set it, and not 1, although peer access from GPU-";
