@@ -125,7 +125,7 @@ pub(crate) struct DoctorArguments {
     /// is not filled.
     #[arg(long, conflicts_with = "quick")]
     full: bool,
-    /// After the tests, copy on all pairs at once for so long
+    /// Copy on all pairs at once for so long at the end
     ///
     /// It finds boards that are right when cold, and lose data when warm.
     #[arg(long, value_name = "MINUTES", value_parser = numbers::whole::<u64>(1..=10_080), conflicts_with = "quick")]
