@@ -100,7 +100,7 @@ impl Contexts {
     }
 }
 
-/// That of a device.
+/// Returns the entry of a device; none if the table has no place for it.
 fn at<T>(of_devices: &[T; DEVICES], device: i32) -> Option<&T> {
     of_devices.get(usize::try_from(device).ok()?)
 }

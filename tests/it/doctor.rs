@@ -33,7 +33,7 @@ fn columns(outcome: &Outcome, pair: &str) -> Vec<String> {
     let row = outcome.stdout.lines().find(|line| line.starts_with(&format!("{pair} ")) && line.split("  ").count() > 4);
     let row = row.unwrap_or_else(|| panic!("no {pair}: {}{:?}", outcome.stdout, outcome.shim));
     let columns = row.split("  ").map(str::trim).filter(|column| !column.is_empty()).skip(1).take(9);
-    // That of memory with granted access has tests of its own.
+    // Other tests check the column of memory with granted access.
     columns.enumerate().filter(|(place, _)| *place != 1).map(|(_, column)| column.to_owned()).collect()
 }
 

@@ -41,7 +41,7 @@ impl Verification<'_> {
         let kernels = [self.rig.kernel(a, kernel::REDUCE)?, self.rig.kernel(b, kernel::REDUCE)?];
         let (count, beside) = (COPIED as u64 / 8, COPIED as u64);
         let [step, _] = self.rig.patterns.part(self.number(950), COPIED);
-        // Of A the step, and what is sent; of B what arrives, and the sum.
+        // A holds the step, then the data to send. B holds the received data, then the sum.
         for side in [a, b] {
             driver.write(side.context, side.memory, &vec![0; 2 * COPIED])?;
         }
