@@ -96,9 +96,12 @@ impl Change<'_> {
                 mode::unseen(|| ACCESS.on_array_destroy(array));
             }
             (State::destroys_context, &[Value::Address(context)]) => before_context_ends(Some(context), None, true),
-            (State::releases_primary_context, &[Value::Ordinal(device)]) if OBJECTS.contexts.count_release(device) => {
-                before_context_ends(None, Some(device), true);
+            (State::creates_context, &[.., Value::Ordinal(device)])
+                if self.function == Function::cuDevicePrimaryCtxRetain =>
+            {
+                OBJECTS.contexts.begin_retain(device);
             }
+            (State::releases_primary_context, &[Value::Ordinal(device)]) => before_primary_context_release(device),
             (State::resets_primary_context, &[Value::Ordinal(device)]) => before_reset(device),
             (State::destroys_green_context, _) => before_context_ends(None, None, false),
             (State::resets_device, _) => hip::before_device_reset(self.found),
@@ -165,8 +168,13 @@ impl Change<'_> {
                 mode::unseen(|| OBJECTS.arrays.unmark_destroyed(array));
             }
             (State::destroys_green_context, _) => mode::unseen(|| on_contexts_changed(None, None)),
-            (State::releases_primary_context, &[Value::Ordinal(device)]) => on_primary_context_release(device),
-            (State::resets_primary_context, &[Value::Ordinal(device)]) => on_primary_context_end(device),
+            (State::creates_context, &[.., Value::Ordinal(device)])
+                if !has_succeeded && self.function == Function::cuDevicePrimaryCtxRetain =>
+            {
+                OBJECTS.contexts.undo_retain(device);
+            }
+            (State::releases_primary_context, &[Value::Ordinal(device)]) => after_primary_context_release(device),
+            (State::resets_primary_context, &[Value::Ordinal(device)]) => on_primary_context_reset(device),
             (State::sets_pool_access, &[Value::Address(pool), Value::Address(grants), Value::UInt(count)]) => {
                 on_pool_set_access(pool, grants as *const AccessDesc, count, ret);
             }
@@ -229,7 +237,7 @@ impl Change<'_> {
             (State::sets_graph_node, &[Value::Address(exec), Value::Address(node), to, ..]) => {
                 graphs::on_graph_node(exec, node, to, self.function);
             }
-            (State::creates_context, &[.., Value::Ordinal(device)]) => on_context_create(self.function, device),
+            (State::creates_context, &[.., Value::Ordinal(device)]) => on_context_create(device),
             (State::loads_module, &[Value::Address(out), ..]) => {
                 mode::unseen(|| read::handle_at(out)).into_iter().for_each(waits::on_module_loaded);
             }
@@ -407,10 +415,7 @@ fn on_array_create(out: usize, shape: impl FnOnce() -> Option<arrays::Shape>) {
 // ---- Contexts ----
 
 /// A context on a device was created, or its primary context retained.
-fn on_context_create(function: Function, device: i32) {
-    if function == Function::cuDevicePrimaryCtxRetain {
-        OBJECTS.contexts.count_retain(device);
-    }
+fn on_context_create(device: i32) {
     if ACCESS.is_first_context(device) {
         mode::unseen(|| ACCESS.on_context_created(&RealDriver, device));
     }
@@ -455,19 +460,39 @@ fn on_context_destroy(context: usize) {
     });
 }
 
-/// Libraries retain and release around each copy (UCX): nothing has changed while others hold the context.
-fn on_primary_context_release(device: i32) {
-    if mode::unseen(|| driver::is_primary_active(device)) {
-        OBJECTS.contexts.ended_by(thread::id());
-        OBJECTS.contexts.note_held(device, true);
+/// Libraries retain and release around each copy (UCX): while others hold the context, that changes nothing.
+fn before_primary_context_release(device: i32) {
+    if OBJECTS.contexts.begin_release(device) {
+        before_context_ends(None, Some(device), true);
     } else {
-        on_primary_context_end(device);
+        OBJECTS.contexts.take_ending(thread::id());
     }
 }
 
+fn after_primary_context_release(device: i32) {
+    mode::unseen(|| {
+        let may_have_ended = OBJECTS.contexts.is_ending(thread::id());
+        let is_gone = !driver::is_primary_active(device);
+        if is_gone && !may_have_ended {
+            // Somebody unseen held it, and has let it go unseen.
+            ACCESS.on_context_ending(None, Some(device));
+            OBJECTS.on_context_ending(None, Some(device));
+        }
+        if is_gone {
+            OBJECTS.contexts.forget_held(device);
+        } else if may_have_ended && driver::is_primary_held(device) {
+            OBJECTS.contexts.note_held(device);
+        }
+        OBJECTS.contexts.end_release(device);
+        if is_gone || may_have_ended {
+            on_contexts_changed(is_gone.then_some(device), None);
+        }
+    });
+}
+
 #[cold]
-fn on_primary_context_end(device: i32) {
-    OBJECTS.contexts.note_held(device, false);
+fn on_primary_context_reset(device: i32) {
+    OBJECTS.contexts.forget_held(device);
     mode::unseen(|| {
         let is_gone = !driver::is_primary_active(device);
         on_contexts_changed(is_gone.then_some(device), None);
@@ -477,7 +502,7 @@ fn on_primary_context_end(device: i32) {
 /// Contexts may have ended: the primary one of a device, or one by its handle, if it is known which.
 fn on_contexts_changed(primary_of: Option<i32>, destroyed: Option<usize>) {
     // The primary context's handle, which the driver does not tell any more.
-    let ending = OBJECTS.contexts.ended_by(thread::id()).filter(|_| primary_of.is_some());
+    let ending = OBJECTS.contexts.take_ending(thread::id()).flatten().filter(|_| primary_of.is_some());
     let ended = Ended::new(&RealDriver, primary_of, destroyed.or(ending));
     captures::on_contexts_ended(|context| ended.has(context));
     ACCESS.on_contexts_ended(&ended);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 
 use crate::os;
@@ -13,10 +13,12 @@ const DEVICES: usize = 64;
 pub(crate) struct Contexts {
     /// Their devices. The driver is asked about one that does not fit.
     devices: Table<1024, 48>,
-    /// The context that each thread is about to end.
-    ending: Mutex<BTreeMap<usize, usize>>,
+    /// The context that each thread may be about to end, if it is known which.
+    ending: Mutex<BTreeMap<usize, Option<usize>>>,
     /// How often the program has retained the primary context of each device, as far as was seen.
     retained: [AtomicU32; DEVICES],
+    /// How many releases of it are under way.
+    releasing: [AtomicU32; DEVICES],
     /// Whether somebody retains the primary context of each device who was not seen, as the runtime does.
     held: [AtomicBool; DEVICES],
     /// The contexts of modules that were loaded in sight: unloading waits for that context, whichever is current.
@@ -29,6 +31,7 @@ impl Contexts {
             devices: Table::new(),
             ending: Mutex::new(BTreeMap::new()),
             retained: [const { AtomicU32::new(0) }; DEVICES],
+            releasing: [const { AtomicU32::new(0) }; DEVICES],
             held: [const { AtomicBool::new(false) }; DEVICES],
             modules: Mutex::new(BTreeMap::new()),
         }
@@ -55,39 +58,58 @@ impl Contexts {
         });
     }
 
-    /// A thread is about to end a context, if it is known which.
+    /// A thread may be about to end a context.
     pub(crate) fn mark_ending(&self, thread: usize, context: Option<usize>) {
-        let ending = &mut *os::lock(&self.ending);
-        match context {
-            Some(context) => ending.insert(thread, context),
-            None => ending.remove(&thread),
-        };
+        os::lock(&self.ending).insert(thread, context);
     }
 
-    /// The thread's call has returned. The context that it was to end.
-    pub(crate) fn ended_by(&self, thread: usize) -> Option<usize> {
+    /// Whether that was said of a thread's call.
+    pub(crate) fn is_ending(&self, thread: usize) -> bool {
+        os::lock(&self.ending).contains_key(&thread)
+    }
+
+    /// The thread's call has returned. The context that it may have ended, if it is known which; none if it could end none.
+    pub(crate) fn take_ending(&self, thread: usize) -> Option<Option<usize>> {
         os::lock(&self.ending).remove(&thread)
     }
 
-    /// The program has retained the primary context of a device.
-    pub(crate) fn count_retain(&self, device: i32) {
-        at(&self.retained, device).inspect(|count| _ = count.fetch_add(1, Relaxed));
+    /// The program is about to retain the primary context of a device: counted before, so that nobody's release passes for the last.
+    pub(crate) fn begin_retain(&self, device: i32) {
+        at(&self.retained, device).inspect(|count| _ = count.fetch_add(1, SeqCst));
     }
 
-    /// The program is about to release one. Whether that may end it.
-    pub(crate) fn count_release(&self, device: i32) -> bool {
+    /// That failed.
+    pub(crate) fn undo_retain(&self, device: i32) {
+        at(&self.retained, device)
+            .inspect(|count| _ = count.fetch_update(SeqCst, SeqCst, |count| count.checked_sub(1)));
+    }
+
+    /// The program is about to release one. Returns whether that may end it. A release that fails is counted too: then one more may end it.
+    pub(crate) fn begin_release(&self, device: i32) -> bool {
+        at(&self.releasing, device).inspect(|count| _ = count.fetch_add(1, SeqCst));
         let less = |count: u32| count.checked_sub(1);
-        let before = at(&self.retained, device).map(|count| count.fetch_update(Relaxed, Relaxed, less));
-        let is_held = at(&self.held, device).is_some_and(|held| held.load(Relaxed));
+        let before = at(&self.retained, device).map(|count| count.fetch_update(SeqCst, SeqCst, less));
+        let is_held = at(&self.held, device).is_some_and(|held| held.load(SeqCst));
         !matches!((before, is_held), (Some(Ok(2..)), _) | (Some(Ok(1)), true))
     }
 
-    /// A primary context was released and is there, or it was reset: who retains it unseen is known anew.
-    pub(crate) fn note_held(&self, device: i32, is_there: bool) {
-        let is_seen = at(&self.retained, device).is_some_and(|count| count.load(Relaxed) > 0);
-        if !is_there || !is_seen {
-            at(&self.held, device).inspect(|held| held.store(is_there, Relaxed));
+    /// The call has returned, and the context is there: whoever retains it was not seen, if nobody seen does or is about to release it.
+    pub(crate) fn note_held(&self, device: i32) {
+        let is = |counts: &[AtomicU32; DEVICES], number| {
+            at(counts, device).is_some_and(|count| count.load(SeqCst) == number)
+        };
+        if is(&self.retained, 0) && is(&self.releasing, 1) {
+            at(&self.held, device).inspect(|held| held.store(true, SeqCst));
         }
+    }
+
+    /// The primary context of a device has ended, or was reset.
+    pub(crate) fn forget_held(&self, device: i32) {
+        at(&self.held, device).inspect(|held| held.store(false, SeqCst));
+    }
+
+    pub(crate) fn end_release(&self, device: i32) {
+        at(&self.releasing, device).inspect(|count| _ = count.fetch_sub(1, SeqCst));
     }
 
     pub(crate) fn note_module(&self, module: usize, context: usize) {
@@ -124,30 +146,59 @@ mod tests {
         assert_eq!(known(), [None; 3]);
     }
 
-    #[test]
-    fn count_release_by_how_often_it_was_retained() {
-        let contexts = Contexts::new();
-        assert!(contexts.count_release(0), "retained unseen");
-        (0..2).for_each(|_| contexts.count_retain(0));
-        assert_eq!([contexts.count_release(0), contexts.count_release(0)], [false, true]);
-        assert!(contexts.count_release(-1) && contexts.count_release(64));
+    fn release(contexts: &Contexts, device: i32) -> bool {
+        let may_end = contexts.begin_release(device);
+        contexts.end_release(device);
+        may_end
     }
 
     #[test]
-    fn count_release_of_a_context_that_others_hold_does_not_end_it() {
+    fn begin_release_by_how_often_it_was_retained() {
         let contexts = Contexts::new();
-        let releases = || {
-            contexts.count_retain(0);
-            contexts.count_release(0)
-        };
-        assert!(releases());
-        contexts.note_held(0, true);
-        assert!(!releases() && !releases());
-        contexts.count_retain(0);
-        contexts.note_held(0, true);
-        assert!(!contexts.count_release(0));
-        assert!(contexts.count_release(0), "retained unseen, and released in sight");
-        contexts.note_held(0, false);
-        assert!(releases(), "after a reset");
+        assert!(release(&contexts, 0), "retained unseen");
+        (0..3).for_each(|_| contexts.begin_retain(0));
+        contexts.undo_retain(0);
+        assert_eq!([release(&contexts, 0), release(&contexts, 0)], [false, true]);
+        assert!(release(&contexts, -1) && release(&contexts, 64));
+    }
+
+    /// As a library does that retains and releases around each copy.
+    fn in_turn(contexts: &Contexts, is_there: bool) -> bool {
+        contexts.begin_retain(0);
+        let may_end = contexts.begin_release(0);
+        if is_there {
+            contexts.note_held(0);
+        } else {
+            contexts.forget_held(0);
+        }
+        contexts.end_release(0);
+        may_end
+    }
+
+    #[test]
+    fn begin_release_of_a_context_that_others_hold_does_not_end_it() {
+        let contexts = Contexts::new();
+        assert_eq!(
+            [in_turn(&contexts, true), in_turn(&contexts, true), in_turn(&contexts, false)],
+            [true, false, false]
+        );
+        assert!(in_turn(&contexts, true), "the others have let it go");
+    }
+
+    #[test]
+    fn note_held_says_nothing_where_another_thread_retains_or_releases() {
+        let contexts = Contexts::new();
+        contexts.begin_retain(0);
+        assert!(contexts.begin_release(0));
+        contexts.begin_retain(0);
+        contexts.note_held(0);
+        contexts.end_release(0);
+        assert!(contexts.begin_release(0), "the other thread's is the last");
+        let other = contexts.begin_release(0);
+        contexts.note_held(0);
+        assert!(other);
+        (0..2).for_each(|_| contexts.end_release(0));
+        contexts.begin_retain(0);
+        assert!(release(&contexts, 0), "two releases were under way");
     }
 }

@@ -136,7 +136,7 @@ impl Access {
                 }
                 Some((path, keeps_waits))
             }
-            Step::Act(_, meanwhile) => {
+            Step::Act(..) => {
                 // A graph's copies have the path that they get now for good. Captures that are under way may wait for this thread.
                 let waits = on.keeps_path && !on.is_asked_for && may_ask;
                 let patience = Duration::from_millis(if waits { 100 } else { 0 });
@@ -147,7 +147,7 @@ impl Access {
                         let path = self.act(driver, (src, dst), purpose, on);
                         Some((path, self.lock().may_be_made_direct(path, src, dst)))
                     }
-                    (Step::Act(..), _) => {
+                    (Step::Act(_, meanwhile), keeps_waits) => {
                         if waits {
                             let what = "copies of a graph stay staged: another thread is still verifying after";
                             log::pair_info(src.device, dst.device, format_args!("{what} {} ms", patience.as_millis()));

@@ -1,5 +1,8 @@
 //! Contexts, and peer access between them.
 
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::SeqCst;
+
 use super::functions::{
     asked, checked, ctx_enable_peer_access, ctx_get_current, ctx_get_device, ctx_get_id, ctx_pop_current,
     ctx_push_current, device_primary_ctx_get_state, device_primary_ctx_release, device_primary_ctx_retain, is_missing,
@@ -20,12 +23,27 @@ pub(crate) fn is_primary_active(device: i32) -> bool {
     code == Code::SUCCESS && is_active != 0
 }
 
+/// How often p2pshim has begun to retain a primary context for a moment, and has let it go.
+static RETAINING: AtomicU32 = AtomicU32::new(0);
+static RETAINED: AtomicU32 = AtomicU32::new(0);
+
+/// Whether others than p2pshim keep a primary context active; false too if p2pshim itself may be retaining one.
+pub(crate) fn is_primary_held(device: i32) -> bool {
+    let before = RETAINED.load(SeqCst);
+    is_primary_active(device) && RETAINING.load(SeqCst) == before
+}
+
 pub(super) fn primary_context(device: i32) -> Option<usize> {
     is_primary_active(device).then_some(())?;
+    RETAINING.fetch_add(1, SeqCst);
     // SAFETY: the function writes the place. There is such a context, so that none is made.
-    let context = asked(|context| unsafe { device_primary_ctx_retain(context, device) }).ok()?;
-    // SAFETY: gives back what was taken just now.
-    unsafe { device_primary_ctx_release(device) };
+    let context = asked(|context| unsafe { device_primary_ctx_retain(context, device) });
+    if context.is_ok() {
+        // SAFETY: gives back what was taken just now.
+        unsafe { device_primary_ctx_release(device) };
+    }
+    RETAINED.fetch_add(1, SeqCst);
+    let context = context.ok()?;
     // The program may have released it meanwhile: then it has ended just now.
     is_primary_active(device).then_some(context)
 }

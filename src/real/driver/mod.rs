@@ -12,7 +12,7 @@ pub(crate) mod timing;
 mod types;
 pub(crate) mod waits;
 
-pub(crate) use contexts::{enable_peer_access, is_primary_active};
+pub(crate) use contexts::{enable_peer_access, is_primary_active, is_primary_held};
 pub(crate) use devices::{peer_attributes, version};
 pub(crate) use functions::is_loaded;
 pub(crate) use memory::{device_of, set_rights};
