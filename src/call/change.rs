@@ -96,11 +96,7 @@ impl Change<'_> {
                 mode::unseen(|| ACCESS.on_array_destroy(array));
             }
             (State::destroys_context, &[Value::Address(context)]) => before_context_ends(Some(context), None, true),
-            (State::creates_context, &[.., Value::Ordinal(device)])
-                if self.function == Function::cuDevicePrimaryCtxRetain =>
-            {
-                OBJECTS.contexts.begin_retain(device);
-            }
+            (State::creates_context, &[.., Value::Ordinal(device)]) => before_context(self.function, device),
             (State::releases_primary_context, &[Value::Ordinal(device)]) => before_primary_context_release(device),
             (State::resets_primary_context, &[Value::Ordinal(device)]) => before_reset(device),
             (State::destroys_green_context, _) => before_context_ends(None, None, false),
@@ -458,6 +454,12 @@ fn on_context_destroy(context: usize) {
         OBJECTS.forget_context(Some(context), None);
         on_contexts_changed(None, Some(context));
     });
+}
+
+fn before_context(function: Function, device: i32) {
+    if function == Function::cuDevicePrimaryCtxRetain {
+        OBJECTS.contexts.begin_retain(device);
+    }
 }
 
 /// Libraries retain and release around each copy (UCX): while others hold the context, that changes nothing.

@@ -2,25 +2,28 @@
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
-use std::sync::atomic::Ordering::SeqCst;
-use std::sync::atomic::{AtomicBool, AtomicU32};
 
 use crate::os;
 use crate::os::table::Table;
 
-const DEVICES: usize = 64;
+/// The retains and releases of a primary context.
+#[derive(Default)]
+struct Holds {
+    /// How often the program has retained it, as far as was seen.
+    retained: u32,
+    /// How many releases are under way.
+    releasing: u32,
+    /// Whether somebody retains it who was not seen, as the runtime does.
+    by_others: bool,
+}
 
 pub(crate) struct Contexts {
     /// Their devices. The driver is asked about one that does not fit.
     devices: Table<1024, 48>,
     /// The context that each thread may be about to end, if it is known which.
     ending: Mutex<BTreeMap<usize, Option<usize>>>,
-    /// How often the program has retained the primary context of each device, as far as was seen.
-    retained: [AtomicU32; DEVICES],
-    /// How many releases of it are under way.
-    releasing: [AtomicU32; DEVICES],
-    /// Whether somebody retains the primary context of each device who was not seen, as the runtime does.
-    held: [AtomicBool; DEVICES],
+    /// By device.
+    holds: Mutex<BTreeMap<i32, Holds>>,
     /// The contexts of modules that were loaded in sight: unloading waits for that context, whichever is current.
     modules: Mutex<BTreeMap<usize, usize>>,
 }
@@ -30,9 +33,7 @@ impl Contexts {
         Self {
             devices: Table::new(),
             ending: Mutex::new(BTreeMap::new()),
-            retained: [const { AtomicU32::new(0) }; DEVICES],
-            releasing: [const { AtomicU32::new(0) }; DEVICES],
-            held: [const { AtomicBool::new(false) }; DEVICES],
+            holds: Mutex::new(BTreeMap::new()),
             modules: Mutex::new(BTreeMap::new()),
         }
     }
@@ -75,41 +76,40 @@ impl Contexts {
 
     /// The program is about to retain the primary context of a device: counted before, so that nobody's release passes for the last.
     pub(crate) fn begin_retain(&self, device: i32) {
-        at(&self.retained, device).inspect(|count| _ = count.fetch_add(1, SeqCst));
+        self.with(device, |holds| holds.retained += 1);
     }
 
     /// That failed.
     pub(crate) fn undo_retain(&self, device: i32) {
-        at(&self.retained, device)
-            .inspect(|count| _ = count.fetch_update(SeqCst, SeqCst, |count| count.checked_sub(1)));
+        self.with(device, |holds| holds.retained = holds.retained.saturating_sub(1));
     }
 
     /// The program is about to release one. Returns whether that may end it. A release that fails is counted too: then one more may end it.
     pub(crate) fn begin_release(&self, device: i32) -> bool {
-        at(&self.releasing, device).inspect(|count| _ = count.fetch_add(1, SeqCst));
-        let less = |count: u32| count.checked_sub(1);
-        let before = at(&self.retained, device).map(|count| count.fetch_update(SeqCst, SeqCst, less));
-        let is_held = at(&self.held, device).is_some_and(|held| held.load(SeqCst));
-        !matches!((before, is_held), (Some(Ok(2..)), _) | (Some(Ok(1)), true))
+        self.with(device, |holds| {
+            holds.releasing += 1;
+            let before = holds.retained;
+            holds.retained = before.saturating_sub(1);
+            before < 2 && !(before == 1 && holds.by_others)
+        })
     }
 
     /// The call has returned, and the context is there: whoever retains it was not seen, if nobody seen does or is about to release it.
     pub(crate) fn note_held(&self, device: i32) {
-        let is = |counts: &[AtomicU32; DEVICES], number| {
-            at(counts, device).is_some_and(|count| count.load(SeqCst) == number)
-        };
-        if is(&self.retained, 0) && is(&self.releasing, 1) {
-            at(&self.held, device).inspect(|held| held.store(true, SeqCst));
-        }
+        self.with(device, |holds| holds.by_others |= holds.retained == 0 && holds.releasing == 1);
     }
 
     /// The primary context of a device has ended, or was reset.
     pub(crate) fn forget_held(&self, device: i32) {
-        at(&self.held, device).inspect(|held| held.store(false, SeqCst));
+        self.with(device, |holds| holds.by_others = false);
     }
 
     pub(crate) fn end_release(&self, device: i32) {
-        at(&self.releasing, device).inspect(|count| _ = count.fetch_sub(1, SeqCst));
+        self.with(device, |holds| holds.releasing = holds.releasing.saturating_sub(1));
+    }
+
+    fn with<T>(&self, device: i32, change: impl FnOnce(&mut Holds) -> T) -> T {
+        change(os::lock(&self.holds).entry(device).or_default())
     }
 
     pub(crate) fn note_module(&self, module: usize, context: usize) {
@@ -120,11 +120,6 @@ impl Contexts {
     pub(crate) fn forget_module(&self, module: usize) -> Option<usize> {
         os::lock(&self.modules).remove(&module)
     }
-}
-
-/// Returns the entry of a device; none if the table has no place for it.
-fn at<T>(of_devices: &[T; DEVICES], device: i32) -> Option<&T> {
-    of_devices.get(usize::try_from(device).ok()?)
 }
 
 #[cfg(test)]

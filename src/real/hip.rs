@@ -36,6 +36,8 @@ pub(crate) struct Library {
 
 // SAFETY: the address is a function's, which is never given back.
 unsafe impl Send for Library {}
+// SAFETY: as above; nothing is written through it.
+unsafe impl Sync for Library {}
 
 impl Library {
     /// The library that a real function lies in, if calls of it were seen before.

@@ -4,6 +4,7 @@
 //! if it races with an operation that has such an event, its stream waits for the event first. So an edge is added only where this run, too, lacks it,
 //! and each makes a stream wait for work that was queued before. A stream that waits for its own later work would need a wait of the host between, by a
 //! value in memory or a semaphore: behind such a wait no event is recorded. (A function of the host must not wait for other work, as CUDA says.)
+//! A kernel that waits for another kernel by memory is not seen to: with such kernels an added wait may hang the program, as ORDER.md says.
 //!
 //! An operation of another process has no event of ours: there the stream waits for the program's own, if it was opened here, and was last recorded behind
 //! the operation.
@@ -13,9 +14,9 @@
 use std::collections::{HashMap, VecDeque};
 use std::fs;
 use std::path::Path;
-use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
 
 use p2pshim_host::races::{self, Pairs};
 
@@ -39,7 +40,7 @@ pub(super) fn is_on() -> bool {
     IS_ON.load(Relaxed)
 }
 
-/// An event behind an operation.
+/// An event behind an operation. It is destroyed once nobody is about to wait for it.
 struct Event {
     of: Stamp,
     clock: Clock,
@@ -48,14 +49,26 @@ struct Event {
     library: Option<Library>,
 }
 
+impl Drop for Event {
+    fn drop(&mut self) {
+        match self.library {
+            Some(library) => library.drop_event(self.event),
+            None if RealDriver.context_id(self.context.0) == Some(self.context.1) => {
+                waits::drop_mark(self.context.0, self.event);
+            }
+            None => {}
+        }
+    }
+}
+
 struct Edges {
     pairs: Pairs,
     /// By address.
     places: HashMap<usize, String>,
-    events: VecDeque<Event>,
+    events: VecDeque<Arc<Event>>,
 }
 
-/// Events that are kept. Beyond, the oldest go.
+/// Events that are kept. Beyond, the oldest go; a race with an access before them stays a race, and is reported.
 const MOST: usize = 256;
 
 static EDGES: Mutex<Option<Edges>> = Mutex::new(None);
@@ -71,7 +84,7 @@ pub(super) fn order(operation: &Operation<'_>, caller: Caller, library: Option<L
         if ordered.has(race.stamp) || captures::may_be_under_way() {
             continue;
         }
-        let Some((event, clock)) = with(|edges| edges.event_behind(&race)) else { continue };
+        let Some((event, clock, _kept)) = with(|edges| edges.event_behind(&race)) else { continue };
         if waits_for(operation.queue, event, library) {
             ORDER.order_behind(operation.queue, &clock);
             ordered.join(&clock);
@@ -95,18 +108,13 @@ pub(super) fn mark((queue, place): (Queue, Place), submitted: &Submitted, librar
         return;
     }
     let Some((event, context)) = recorded(queue, library) else { return };
-    let made = Event { of: submitted.stamp, clock: submitted.clock.clone(), event, context, library };
+    let made = Arc::new(Event { of: submitted.stamp, clock: submitted.clock.clone(), event, context, library });
     let old = with(|edges| {
         edges.events.push_back(made);
         if edges.events.len() > MOST { edges.events.pop_front() } else { None }
     });
-    match old {
-        Some(Event { event, library: Some(library), .. }) => library.drop_event(event),
-        Some(Event { event, context, .. }) if RealDriver.context_id(context.0) == Some(context.1) => {
-            waits::drop_mark(context.0, event);
-        }
-        _ => {}
-    }
+    // Without the lock: the driver may be asked to destroy it.
+    drop(old);
 }
 
 impl Edges {
@@ -126,8 +134,8 @@ impl Edges {
         self.pairs.iter().any(|[first, _]| *first == place)
     }
 
-    /// The event behind the first access of a race that is to end, and all that comes before it.
-    fn event_behind(&mut self, race: &Race) -> Option<(usize, Clock)> {
+    /// The event behind the first access of a race that is to end, all that comes before it, and what keeps it from being destroyed.
+    fn event_behind(&mut self, race: &Race) -> Option<(usize, Clock, Option<Arc<Event>>)> {
         let other = ORDER.of_other(&race.first).map(|(_, place)| place);
         let is_other = other.is_some();
         let first = match other {
@@ -137,10 +145,11 @@ impl Edges {
         let pair = [first, self.place(race.second.place).to_owned()];
         self.pairs.contains(&pair).then_some(())?;
         if is_other {
-            return ORDER.event_behind(race.stamp);
+            return ORDER.event_behind(race.stamp).map(|(event, clock)| (event, clock, None));
         }
-        let event = self.events.iter().rev().find(|event| event.of == race.stamp)?;
-        Some((event.event, event.clock.clone()))
+        // Any later event of that stream serves as well.
+        let event = self.events.iter().find(|event| event.of == race.stamp || event.clock.has(race.stamp))?;
+        Some((event.event, event.clock.clone(), Some(Arc::clone(event))))
     }
 }
 

@@ -132,11 +132,13 @@ fn with<T: Row>(path: &PathBuf, change: impl FnOnce(&mut Vec<T>) -> bool) -> Opt
     let mut rows: Vec<T> = text.lines().filter_map(T::parse).collect();
     if change(&mut rows) {
         let text: String = rows.iter().map(|row| row.text() + "\n").collect();
-        file.set_len(0).ok()?;
+        // First the text: if the disk is full, the old rows stay.
         file.rewind().ok()?;
         file.write_all(text.as_bytes()).ok()?;
+        file.set_len(text.len() as u64).ok()?;
     }
-    Some(())
+    // A child that another thread forks meanwhile has the file open too, and would keep the lock.
+    file.unlock().ok()
 }
 
 /// The clock of an event's last record.
