@@ -96,6 +96,20 @@ static bool has_arrived(const struct thread *t, const struct transfer *c)
     return true;
 }
 
+/* How much of the transfer is wrong, and whether the wrong bytes are those from before, which nothing overwrote. */
+static void show_wrong(const struct thread *t, const struct transfer *c)
+{
+    size_t bytes = 0, old = 0, first = 0;
+    for (size_t line = 0; line < c->rows * c->slices; line++)
+        for (size_t at = line * c->pitch; at < line * c->pitch + c->width; at++)
+            if (t->sent[at] != t->got[at]) {
+                first = bytes++ == 0 ? at : first;
+                old += t->got[at] == 0xee;
+            }
+    printf("WRONG: thread %u: %zu of %zu x %zu x %zu bytes, the first at %zu; %zu are as before the copy\n", t->number, bytes, c->width, c->rows,
+           c->slices, first, old);
+}
+
 static void copy(struct thread *t)
 {
     int from = (int)draw(PAIR), by = (int)draw(PAIR);
@@ -135,9 +149,15 @@ static void copy(struct thread *t)
     CHECK_CU(cuMemcpyDtoHAsync(t->got, dst->at, extent, t->streams[!from]));
     CHECK_CU(cuStreamSynchronize(t->streams[!from]));
     copied++;
-    if (!has_arrived(t, &c) && wrong++ < SHOWN)
+    if (!has_arrived(t, &c) && wrong++ < SHOWN) {
         printf("WRONG: seed %u thread %u step %d: %s of %zu bytes from device %d (%s) to %d (%s), made by %d\n", seed, t->number, t->step,
                forms[form].name, extent, from, kinds[src->wanted].name, !from, kinds[dst->wanted].name, by);
+        show_wrong(t, &c);
+        usleep(300000);
+        CHECK_CU(cuMemcpyDtoHAsync(t->got, dst->at, extent, t->streams[!from]));
+        CHECK_CU(cuStreamSynchronize(t->streams[!from]));
+        printf("WRONG: thread %u: %s later\n", t->number, has_arrived(t, &c) ? "right" : "as wrong");
+    }
 }
 
 static void destroy_stream(struct thread *t, int device)

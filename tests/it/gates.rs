@@ -61,7 +61,7 @@ fn override_is_recommended_if_data_arrives_and_stays_off() {
     let machine = Machine::new();
     let outcome = machine.tries("gate:0-1");
     outcome.assert_success();
-    let said = "Data arrived in all tests of 0>1 1>0, and the kernel's log has no new line: put this variable into the job:\n  \
+    let said = "Data arrived in all tests of 0>1 1>0, and the kernel's log has no new line about an error: put this variable into the job:\n  \
                 export CUDA_DISABLE_IOMMU_ACS_P2P_CAPABILITY_CHECK=1\n";
     assert!(outcome.stdout.starts_with(said), "{}", outcome.stdout);
     assert!(outcome.shim[0].contains("WARNING: with CUDA_DISABLE_"), "{:?}", outcome.shim);

@@ -77,6 +77,9 @@ enum Reliance {
 
 use Reliance::{AllBut, On};
 
+/// Kernels of memory that all processes map at one address, and multicast.
+const SYMMETRIC: Reliance = AllBut(&[Copies, Graphs, Ll, Ll128, Ipc, IpcKernels]);
+
 /// A use of peer access.
 pub(super) struct Use {
     pub(super) consumer: Consumer,
@@ -158,7 +161,7 @@ pub(super) const USES: &[Use] = &[
     Use {
         consumer: Consumer::Nccl,
         name: "NVLink SHARP (NVLS)",
-        relies_on: AllBut(&[Copies, Graphs, Ll, Ll128, Ipc, IpcKernels]),
+        relies_on: SYMMETRIC,
         switch: Switch::Set("NCCL_NVLS_ENABLE", "0"),
         since: "2.17",
         source: NCCL_PAGE,
@@ -185,7 +188,7 @@ pub(super) const USES: &[Use] = &[
     Use {
         consumer: Consumer::Vllm,
         name: "all-reduce in symmetric memory",
-        relies_on: AllBut(&[Copies, Graphs, Ll, Ll128, Ipc, IpcKernels]),
+        relies_on: SYMMETRIC,
         switch: Switch::Set("VLLM_ALLREDUCE_USE_SYMM_MEM", "0"),
         since: "#20759 (2025)",
         source: VLLM_VARIABLES,
@@ -203,7 +206,7 @@ pub(super) const USES: &[Use] = &[
     Use {
         consumer: Consumer::Sglang,
         name: "all-reduce in symmetric memory, MSCCL++",
-        relies_on: AllBut(&[Copies, Graphs, Ll, Ll128, Ipc, IpcKernels]),
+        relies_on: SYMMETRIC,
         switch: Switch::Nothing(
             "off unless --enable-torch-symm-mem, --enable-symm-mem or --enable-mscclpp is given: leave them out",
         ),
@@ -223,7 +226,7 @@ pub(super) const USES: &[Use] = &[
     Use {
         consumer: Consumer::PyTorch,
         name: "symmetric memory",
-        relies_on: AllBut(&[Copies, Graphs, Ll, Ll128, Ipc, IpcKernels]),
+        relies_on: SYMMETRIC,
         switch: Switch::Nothing("no switch: do not call torch.distributed._symmetric_memory"),
         since: "2026 or older",
         source: PYTORCH,
@@ -232,7 +235,7 @@ pub(super) const USES: &[Use] = &[
     Use {
         consumer: Consumer::PyTorch,
         name: "multicast of symmetric memory",
-        relies_on: AllBut(&[Copies, Graphs, Ll, Ll128, Ipc, IpcKernels]),
+        relies_on: SYMMETRIC,
         switch: Switch::Set("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1"),
         since: "2026 or older",
         source: PYTORCH,
@@ -241,7 +244,7 @@ pub(super) const USES: &[Use] = &[
     Use {
         consumer: Consumer::PyTorch,
         name: "all-reduce within a node",
-        relies_on: AllBut(&[Copies, Graphs, Ll, Ll128, Ipc, IpcKernels]),
+        relies_on: SYMMETRIC,
         switch: Switch::Unset("ENABLE_INTRA_NODE_COMM"),
         since: "2026 or older",
         source: PYTORCH,
@@ -281,7 +284,7 @@ pub(super) const USES: &[Use] = &[
     Use {
         consumer: Consumer::Nvshmem,
         name: "NVLink SHARP (NVLS)",
-        relies_on: AllBut(&[Copies, Graphs, Ll, Ll128, Ipc, IpcKernels]),
+        relies_on: SYMMETRIC,
         switch: Switch::Set("NVSHMEM_DISABLE_NVLS", "1"),
         since: "3.4.5 or older",
         source: NVSHMEM,
@@ -332,7 +335,7 @@ mod tests {
 never tells another program that peer access works. `--env-for nccl,vllm` takes programs by the names in the first column.
 
 Each switch was read at its source. \"Since\" names the version that brought it, or the oldest in which it was read.
-[VERDICT.md](VERDICT.md) explains the parts. Every use but a single protocol relies on `all-memory`, `all-pairs`, `all-to-all` and `all-reduce` too.
+[VERDICT.md](VERDICT.md) explains the parts. Every use relies on `all-memory`, `all-pairs`, `all-to-all` and `all-reduce` too, except single protocols and JAX. UCX relies on the first two of them.
 
 | program | use | relies on | switched off by | since | instead |
 | --- | --- | --- | --- | --- | --- |

@@ -130,7 +130,7 @@ fn recommended(opened: &[[usize; 2]], inventory: &Inventory) -> String {
     let rows: Vec<Row> = opened.iter().map(|&pair| Row::new(pair, Verdict::Passed)).collect();
     let pairs = short(&rows.iter().collect::<Vec<_>>(), inventory.devices.len());
     format!(
-        "Data arrived in all tests of {pairs}, and the kernel's log has no new line: put this variable into the job:\n  export {OVERRIDE}=1\n\
+        "Data arrived in all tests of {pairs}, and the kernel's log has no new line about an error: put this variable into the job:\n  export {OVERRIDE}=1\n\
          Test it in the job too: {OVERRIDE}=1 p2pshim doctor --full"
     )
 }

@@ -56,7 +56,7 @@ fn sentence(report: &Report, race: &Race, (word, level): (&'static str, Level)) 
         STAGED => {
             "and only that a copy is staged, or that p2pshim keeps its waits, orders the two: a race once the program enables peer access"
         }
-        ENFORCED => "and p2pshim has made the stream of the first wait for the second: the program does not",
+        ENFORCED => "and p2pshim has made the later access wait for the earlier one: the program does not",
         _ => "and nothing orders the two",
     };
     let text = format!(

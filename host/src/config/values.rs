@@ -76,12 +76,12 @@ pub enum Readback {
 /// Whether order is checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// It is not.
+    /// Order is not checked.
     #[default]
     Off,
-    /// It is.
+    /// Order is checked.
     On,
-    /// It is, and edges are added that an earlier run lacked.
+    /// Order is checked, and waits are added that an earlier run lacked.
     Enforce,
 }
 

@@ -6,8 +6,7 @@ use super::then::{Also, Then};
 use crate::api::abi::Value;
 use crate::api::{Copies, Effect, Function, Layer, Order as Part, State};
 use crate::call::arrival::Caller;
-use crate::call::read::{self};
-use crate::call::{origin, thread};
+use crate::call::{origin, read, thread};
 use crate::model::{Memcpy, Path};
 use crate::objects::{OBJECTS, captures, streams};
 use crate::os;
@@ -219,7 +218,7 @@ impl Call<'_> {
             }
             // Its nodes may copy other memory now.
             (State::updates_graph | State::sets_graph_node, &[Value::Address(exec), ..]) => {
-                ORDER.races_within(exec);
+                ORDER.take_races_within(exec);
                 return None;
             }
             (State::destroys_graph, &[Value::Address(exec)]) => {

@@ -113,7 +113,7 @@ impl Call<'_> {
         ORDER.before_launch(exec, queue);
         let copies = GRAPHS.copied(exec).into_iter().map(|(src, dst, bytes)| Memcpy::linear(src, dst, bytes)).collect();
         let mut then = self.copies(queue, copies, true, Also::Launches(exec));
-        let within = ORDER.races_within(exec);
+        let within = ORDER.take_races_within(exec);
         if let (Then::Queued { submitted, .. }, false) = (&mut then, within.is_empty()) {
             let site = self.place().site;
             let at = |side: Side| Side { place: Place { site, ..side.place }, function: self.named(), ..side };

@@ -27,7 +27,7 @@ const TRIES: u32 = 1000;
 pub(super) struct Work {
     pub(super) process: String,
     pub(super) slot: u32,
-    /// Its number there, and in a clock that without staging.
+    /// Its numbers in that stream: in the order with staging, and in the order without it.
     pub(super) numbers: [u32; 2],
 }
 

@@ -85,14 +85,14 @@ impl Order {
         self.with(|state| state.by_handle.get(&handle).copied())
     }
 
-    /// It was queued.
+    /// The operation was queued.
     pub(crate) fn settle(&self, submitted: &Submitted, accesses: &[Access]) {
         if !accesses.is_empty() {
             self.with(|state| state.settle(submitted, accesses));
         }
     }
 
-    /// It was not queued.
+    /// The operation was not queued.
     pub(crate) fn withdraw(&self, stamp: Stamp, memory: &[Access]) {
         self.with(|state| {
             for access in memory {
@@ -285,8 +285,8 @@ impl Order {
         self.with(|state| _ = state.within_graphs.insert(exec, races));
     }
 
-    /// Takes them.
-    pub(crate) fn races_within(&self, exec: usize) -> Vec<Race> {
+    /// Takes the races of a graph's nodes: the graph is changed or ends.
+    pub(crate) fn take_races_within(&self, exec: usize) -> Vec<Race> {
         self.with(|state| state.within_graphs.remove(&exec).unwrap_or_default())
     }
 

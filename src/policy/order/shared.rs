@@ -210,7 +210,7 @@ impl State {
         });
     }
 
-    /// The host has waited for more than before: what that is over for all processes.
+    /// The host has waited for more than before: the operations in `clock` are over for all processes.
     pub(super) fn untell_reached(&mut self, clock: &Clock) {
         if self.with_others.memory.is_empty() {
             return;
