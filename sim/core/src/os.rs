@@ -37,9 +37,40 @@ pub(crate) fn expect_use(address: u64, length: u64) {
 
 /// The most ranges that are kept from the host; memory of further ones it can touch.
 const MOST_GUARDED: usize = 1024;
-/// Ranges of addresses of devices, which the host cannot touch, by begin and end; the memory itself is as far behind one as it is long. A begin
-/// of 0 is none.
-static GUARDED: [[AtomicU64; 2]; MOST_GUARDED] = [const { [const { AtomicU64::new(0) }; 2] }; MOST_GUARDED];
+/// A range of addresses of a device, which the host cannot touch; the memory itself is as far behind as the range is long.
+struct Guarded {
+    /// 0 is none, and the greatest number one that is about to be.
+    begin: AtomicU64,
+    end: AtomicU64,
+}
+
+impl Guarded {
+    const NONE: Self = Self { begin: AtomicU64::new(0), end: AtomicU64::new(0) };
+
+    /// Takes the entry, if it is free.
+    fn take(&self) -> bool {
+        self.begin.compare_exchange(0, u64::MAX, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+
+    fn set(&self, base: u64, length: u64) {
+        self.end.store(base + length, Ordering::SeqCst);
+        self.begin.store(base, Ordering::SeqCst);
+    }
+
+    fn give_back(&self) {
+        self.begin.store(0, Ordering::SeqCst);
+    }
+
+    /// How far behind an address its memory is, if the range contains it. Such a range stays meanwhile. An entry may get another range between the
+    /// two loads: begin and end are of one range only if the begin is the same afterwards.
+    fn distance(&self, address: u64) -> Option<u64> {
+        let range = self.begin.load(Ordering::Acquire)..self.end.load(Ordering::Acquire);
+        let contains = range.start != 0 && range.contains(&address);
+        (contains && self.begin.load(Ordering::Relaxed) == range.start).then(|| range.end - range.start)
+    }
+}
+
+static GUARDED: [Guarded; MOST_GUARDED] = [const { Guarded::NONE }; MOST_GUARDED];
 /// As many of them may be in use.
 static USED: AtomicUsize = AtomicUsize::new(0);
 /// Read by whoever copies or fills memory, so that pages can be replaced.
@@ -48,13 +79,10 @@ static PAGES: RwLock<()> = RwLock::new(());
 /// Sets `length` addresses aside for memory of a device. Nobody can read there, and it cannot be read here before [`allow`].
 pub(crate) fn guard(length: u64) -> Result<u64> {
     let base = map(length.checked_mul(2).ok_or(Error::OUT_OF_MEMORY)?)?;
-    let is_free =
-        |[begin, _]: &&[AtomicU64; 2]| begin.compare_exchange(0, u64::MAX, Ordering::SeqCst, Ordering::SeqCst).is_ok();
-    match GUARDED.iter().zip(1..).find(|(range, _)| is_free(range)) {
-        Some(([begin, end], used)) => {
+    match GUARDED.iter().zip(1..).find(|(range, _)| range.take()) {
+        Some((range, used)) => {
             protect(base, 2 * length, libc::PROT_NONE)?;
-            end.store(base + length, Ordering::SeqCst);
-            begin.store(base, Ordering::SeqCst);
+            range.set(base, length);
             USED.fetch_max(used, Ordering::SeqCst);
         }
         None => unmap(base + length, length),
@@ -64,17 +92,15 @@ pub(crate) fn guard(length: u64) -> Result<u64> {
 
 /// Gives back what [`guard`] returned.
 pub(crate) fn unguard(base: u64, length: u64) {
-    let range = GUARDED.iter().find(|[begin, _]| begin.load(Ordering::SeqCst) == base);
-    range.into_iter().for_each(|[begin, _]| begin.store(0, Ordering::SeqCst));
+    let range = GUARDED.iter().find(|range| range.begin.load(Ordering::SeqCst) == base);
+    range.into_iter().for_each(Guarded::give_back);
     unmap(base, if range.is_some() { 2 * length } else { length });
 }
 
 /// Where the memory of an address is.
 fn at(address: u64) -> u64 {
-    let ranges = GUARDED.iter().take(USED.load(Ordering::Relaxed));
-    let mut ranges = ranges.map(|range| [&range[0], &range[1]].map(|bound| bound.load(Ordering::Acquire)));
-    let found = ranges.find(|[begin, end]| *begin != 0 && (*begin..*end).contains(&address));
-    found.map_or(address, |[begin, end]| address + (end - begin))
+    let distance = GUARDED.iter().take(USED.load(Ordering::Relaxed)).find_map(|range| range.distance(address));
+    address + distance.unwrap_or(0)
 }
 
 /// Keeps pages as they are.
@@ -379,4 +405,38 @@ pub fn at_exit(function: extern "C" fn()) {
 pub fn at_fork_in_child(hook: unsafe extern "C" fn()) {
     // SAFETY: `hook` is a function that lives as long as the library, which is never unloaded.
     unsafe { libc::pthread_atfork(None, None, Some(hook)) };
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+    use std::thread;
+
+    use super::*;
+
+    /// An entry has a range below an address, and then one above it.
+    #[test]
+    fn guarded_no_address_is_between_two_ranges() {
+        let (range, is_over) = (Guarded::NONE, AtomicBool::new(false));
+        let wrong = thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    for base in [0x1000, 0x9000] {
+                        assert!(range.take());
+                        range.set(base, 0x1000);
+                        range.give_back();
+                    }
+                }
+            });
+            let wrong = (0..10_000_000).filter_map(|_| range.distance(0x5000)).count();
+            is_over.store(true, Ordering::Relaxed);
+            wrong
+        });
+        assert_eq!(wrong, 0);
+        range.set(0x1000, 0x800);
+        assert_eq!(
+            [0xfff, 0x1000, 0x17ff, 0x1800].map(|at| range.distance(at)),
+            [None, Some(0x800), Some(0x800), None]
+        );
+    }
 }
