@@ -9,7 +9,8 @@
  * Before main it forks a child for each n. In one the shim's n-th allocation fails, in another all from the n-th on. Every child
  * must write what is expected and exit with 0. It ends when a child has no n-th allocation, and says how many there were.
  *
- *   FAILING_ALLOC_ONLY=N      forks nothing: in the program itself all allocations of the shim fail from the N-th on
+ *   FAILING_ALLOC_ONLY=N      forks nothing: in the program itself all allocations of the shim fail from the N-th on; with 0 none does, and
+ *                             standard error says at the end how many there were
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -141,6 +142,14 @@ static void clean(const char *folder)
         closedir(files);
 }
 
+static int counts;
+
+__attribute__((destructor)) static void say(void)
+{
+    if (counts)
+        dprintf(2, "%ld allocations\n", *seen);
+}
+
 __attribute__((constructor)) static void run(void)
 {
     const char *only = getenv("FAILING_ALLOC_ONLY"), *file = getenv("FAILING_ALLOC"), *last = getenv("FAILING_ALLOC_LAST"), *by = getenv("FAILING_ALLOC_STEP"), *first = getenv("FAILING_ALLOC_FIRST");
@@ -148,7 +157,7 @@ __attribute__((constructor)) static void run(void)
     if ((!file && !only) || !dl_iterate_phdr(find_shim, NULL))
         return;
     if (only) {
-        seen = &seen_here, fails_at = atol(only), fails_until = MOST * 100L;
+        seen = &seen_here, fails_at = atol(only), fails_until = MOST * 100L, counts = fails_at == 0;
         return;
     }
     int input = open(file, O_RDONLY);
