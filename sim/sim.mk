@@ -10,8 +10,6 @@ SIM_CARGO_TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 # Cargo knows best what is out of date; link.mk then links only what cargo has changed.
 .PHONY: sim
-# If the packages are built anyway, their archives are linked, and none is built twice.
-SIM_OF_DIST ?= $(IS_DIST)
-sim: $(if $(SIM_OF_DIST),dist-build)
-	$(if $(SIM_OF_DIST),,$(or $(CARGO),cargo) build --release -p p2psim-cuda -p p2psim-cudart -p p2psim-hip)
-	@$(MAKE) --no-print-directory -f sim/link.mk LIB=$(SIM_LIB) ARCHIVES=$(if $(SIM_OF_DIST),$(DIST_BUILD),$(SIM_CARGO_TARGET)/release)
+sim: $(if $(IS_DIST),dist-build)
+	$(if $(IS_DIST),,$(or $(CARGO),cargo) build --release -p p2psim-cuda -p p2psim-cudart -p p2psim-hip)
+	@$(MAKE) --no-print-directory -f sim/link.mk LIB=$(SIM_LIB) ARCHIVES=$(if $(IS_DIST),$(DIST_BUILD),$(SIM_CARGO_TARGET)/release)
