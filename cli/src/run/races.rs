@@ -17,7 +17,7 @@ use crate::runs;
 pub(super) fn write(folder: &Path, suppress: Option<&Suppressions>) -> Result<usize, String> {
     let shown = folder.display();
     let found = files::find(&[folder.to_owned()]).map_err(|error| format!("--races {shown}: {error}"))?;
-    let options = Options { symbols: false, with_arguments: false, suppress, filter: None };
+    let options = Options { symbols: suppress.is_some(), with_arguments: false, suppress, filter: None };
     let report = gather::gather(&found, &runs::load(&found.runs), &options);
     let report = report.map_err(|error| format!("--races {shown}: {error}"))?;
     // Those that have a wait by now are to keep it. Nodes of a graph have no stream.

@@ -133,7 +133,11 @@ impl Call<'_> {
             let known = ends.filter_map(|((end, kind), span)| Some((within, memory(end)?.access(span?, kind))));
             accesses.extend(known);
         }
-        Some(races_within(&nodes, &edges, &accesses))
+        let races = races_within(&nodes, &edges, &accesses);
+        if races.is_none() {
+            ORDER.note_lost();
+        }
+        races
     }
 
     /// A kernel, and the addresses among its parameters.

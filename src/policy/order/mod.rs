@@ -26,7 +26,6 @@ mod tests;
 
 use std::ops::Range;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::os;
 pub(crate) use clock::{Clock, Stamp};
@@ -42,12 +41,11 @@ const MOST_TOLD: usize = 4096;
 /// The order of all work of the process.
 pub(crate) struct Order {
     state: Mutex<Option<Box<State>>>,
-    has_lost: AtomicBool,
 }
 
 impl Order {
     pub(crate) const fn new() -> Self {
-        Self { state: Mutex::new(None), has_lost: AtomicBool::new(false) }
+        Self { state: Mutex::new(None) }
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut State) -> T) -> T {
@@ -58,11 +56,7 @@ impl Order {
 
     /// An operation is about to be queued.
     pub(crate) fn submit(&self, operation: &Operation<'_>) -> Submitted {
-        self.with(|state| {
-            let submitted = state.submit(operation);
-            self.has_lost.store(state.has_lost, Relaxed);
-            submitted
-        })
+        self.with(|state| state.submit(operation))
     }
 
     /// The races that an operation would have.
@@ -110,15 +104,19 @@ impl Order {
             let is_room = state.told.len() < MOST_TOLD;
             if !is_room {
                 state.has_lost = true;
-                self.has_lost.store(true, Relaxed);
             }
             is_room && state.told.insert((race.level, race.first.place, race.second.place))
         })
     }
 
+    /// Accesses of a graph are too many to be compared.
+    pub(crate) fn note_lost(&self) {
+        self.with(|state| state.has_lost = true);
+    }
+
     /// Whether accesses were forgotten, so that later ones were not compared with them, or races were not named.
     pub(crate) fn has_lost(&self) -> bool {
-        self.has_lost.load(Relaxed)
+        self.with(|state| state.has_lost)
     }
 
     // ---- Waits of the host ----

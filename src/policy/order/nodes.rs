@@ -9,16 +9,16 @@ use super::span::Overlap;
 use super::state::may_race;
 use crate::api::Function;
 
-/// Accesses that are compared. A graph with more is not looked at.
+/// Accesses of a graph that are compared with each other.
 const MOST: usize = 1024;
 
-/// The races between nodes, which are given in the driver's order, with what they touch.
-pub(crate) fn races_within(nodes: &[usize], edges: &[[usize; 2]], accesses: &[(usize, Access)]) -> Vec<Race> {
+/// The races between nodes, which are given in the driver's order, with what they touch; none if there are too many to be compared.
+pub(crate) fn races_within(nodes: &[usize], edges: &[[usize; 2]], accesses: &[(usize, Access)]) -> Option<Vec<Race>> {
     let mut races = Vec::new();
     let mut behind: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
     let mut after: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     if accesses.len() > MOST {
-        return races;
+        return None;
     }
     edges.iter().for_each(|[from, to]| after.entry(*from).or_default().push(*to));
     for (node, _) in accesses {
@@ -41,7 +41,7 @@ pub(crate) fn races_within(nodes: &[usize], edges: &[[usize; 2]], accesses: &[(u
             }
         }
     }
-    races
+    Some(races)
 }
 
 /// The nodes that come after one.
@@ -69,11 +69,13 @@ mod tests {
             (14, access(Kind::Writes, 200)),
         ];
         let found = |edges: &[[usize; 2]]| -> Vec<(usize, usize)> {
-            let races = races_within(&[10, 11, 12, 13, 14], edges, &accesses);
+            let races = races_within(&[10, 11, 12, 13, 14], edges, &accesses).unwrap();
             races.iter().map(|race| (race.first.place.address, race.second.place.address)).collect()
         };
         assert_eq!(found(&[]), [(1, 2), (1, 3)]);
         assert_eq!(found(&[[11, 10], [10, 12]]), [(1, 3)]);
         assert_eq!(found(&[[12, 11], [11, 13]]), []);
+        let many: Vec<_> = accesses.iter().cycle().take(MOST + 1).cloned().collect();
+        assert!(races_within(&[10, 11, 12, 13, 14], &[], &many).is_none());
     }
 }
