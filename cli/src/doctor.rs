@@ -107,9 +107,9 @@ pub(crate) struct DoctorArguments {
     /// 0>1 is GPU 0 accessing the memory of GPU 1; 0-1 is both directions.
     #[arg(value_name = "PAIR", value_delimiter = ',')]
     pairs: Vec<Pairs>,
-    /// Give a pair up after so many seconds without progress
+    /// Give up on a pair after so long
     ///
-    /// At first a quarter of the time is enough; the pair is then tested once more, with all of it.
+    /// The time counts from the last progress of the pair. At first the doctor gives up after a quarter of it, and then tests the pair once more.
     #[arg(long, value_name = "SECONDS", default_value_t = TIMEOUT_S, value_parser = numbers::whole::<u64>(1..=3600))]
     timeout: u64,
     /// Test copies and memory shared by IPC only
@@ -123,9 +123,9 @@ pub(crate) struct DoctorArguments {
     /// 90 % free memory.
     #[arg(long, conflicts_with = "quick")]
     full: bool,
-    /// At the end, copy on all pairs at once for so many minutes
+    /// At the end, copy on all pairs for so many minutes
     ///
-    /// It finds boards that are right when cold, and lose data when warm.
+    /// All pairs copy at once. It finds boards that are right when cold, and lose data when warm.
     #[arg(long, value_name = "MINUTES", value_parser = numbers::whole::<u64>(1..=10_080), conflicts_with = "quick")]
     soak: Option<u64>,
     /// Run NCCL's own diagnostics too

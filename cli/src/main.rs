@@ -93,9 +93,10 @@ enum Command {
     /// as much, times of a copy if the copies were as large, and rates if all copies of the pair were timed (--gpu-timing all).
     #[command(after_long_help = format!("{}\n\n{}", compare::EXAMPLES, status::help("compare")))]
     Compare(CompareArguments),
-    /// Show the call each hung process is stuck in, and which rank it waits for
+    /// Show where hung processes are stuck, and which rank they wait for
     ///
-    /// The first line of a run names the rank that the others may wait for, if the traces tell. The program need not end or be stopped.
+    /// It shows the call each hung process is stuck in. The first line of a run names the rank that the others may wait for, if the traces
+    /// tell. The program need not end or be stopped.
     #[command(after_long_help = format!("{}\n\n{}", report::EXAMPLES_OF_HANG, status::help("hang")))]
     Hang(LiveArguments),
     /// List the processes that run under the shim, and their calls
