@@ -126,7 +126,7 @@ pub(super) fn write(
         }
     }
     if !matches!(meant, Meant::Folders) {
-        let more = "Processes of other machines are not seen; of a folder of traces that machines share they are.";
+        let more = "For processes of other machines, name the folder of traces that the machines share.";
         writeln!(out, "\n{}", style.dim(&wrapped(more, style.width, "")))?;
     }
     Ok(())
@@ -179,9 +179,8 @@ pub(super) fn found<'a>(report: &'a Report, meant: &Meant) -> Result<Found<'a>, 
         _ if !machine::sees_processes() => "processes cannot be seen: there is no /proc, or only that of another pid namespace. \
                                             Name the folder of the traces"
             .to_owned(),
-        _ => "no program runs here that writes a trace, of this user. `p2pshim run` makes a trace, unless with --no-report alone; \
-              a program that preloads the library by hand makes one with P2PSHIM_TRACE only; and none is there before the first GPU \
-              call"
+        _ => "no program runs here that writes a trace as this user. `p2pshim run` makes a trace, unless --no-report is given without \
+              --trace; a program that preloads the library by hand needs P2PSHIM_TRACE. A trace begins with the first GPU call"
             .to_owned(),
     })
 }
