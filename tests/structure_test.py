@@ -226,7 +226,7 @@ class Structure(unittest.TestCase):
 
     def test_sizes_are_counted_and_circles_are_named(self):
         files = {"README.md": "word " * 90_000, "docs/USAGE.md": "two words\n", "docs/LIMITS.md": "one\n"}
-        files |= {"docs/OPTIONS.md": "not by hand\n", "docs/more/PAGE.md": "by hand\n", "c.txt": "no page\n"}
+        files |= {"docs/OPTIONS.md": "not by hand\n", "docs/more/page.md": "by hand\n", "c.txt": "no page\n"}
         files |= {"cli/src/a.rs": "use crate::b;\n", "cli/src/b.rs": "use crate::a;\n"}
         said, status = self.check("--figures", files=files, added=["."])
         self.assertEqual(status, 0, said)
