@@ -279,7 +279,11 @@ impl Args for RunArguments {
             match argument.get_id().as_str() {
                 "file" => argument.help("Write the report to FILE, not to standard error"),
                 // Without a value, the program would be taken for one.
-                "json" | "csv" | "calls" => argument.num_args(1).require_equals(false),
+                id @ ("json" | "csv" | "calls") => {
+                    let form = if id == "calls" { "a line for each call".to_owned() } else { id.to_uppercase() };
+                    let help = format!("Write {form} to OUT, with or without other outputs");
+                    argument.num_args(1).require_equals(false).help(help)
+                }
                 _ => argument,
             }
         });
