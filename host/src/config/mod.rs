@@ -148,7 +148,7 @@ options! {
         variable: P2PSHIM_CAPTURE,
         values: words("rewrite" = true, "forward" = false),
         changes: Changes::Always,
-        help: "rewrite: CUDA refuses a peer copy on a capturing stream, so p2pshim replaces it by an equivalent copy that CUDA can capture, and a batch that CUDA has refused by its copies; forward: p2pshim forwards them, and CUDA refuses them",
+        help: "rewrite: p2pshim replaces a peer copy on a capturing stream, which CUDA refuses, by an equivalent copy that CUDA can capture, and a refused batch by its copies; forward: p2pshim forwards them, and CUDA refuses them",
         details: "Copies with arrays or host memory have no equivalent: p2pshim forwards them. It does not check contexts, because the pointers decide. It captures the copies of a batch one after another, all or none: none if an end is pageable memory or an array, or a source has to be read during the call. The finding [P2P-capture-batch](MESSAGES.md#p2p-capture-batch) then says so.",
     }
 
