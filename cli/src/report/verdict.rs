@@ -99,7 +99,7 @@ fn gaps(report: &Report) -> Option<Sentence> {
     let gaps = Some(report.gaps.join("; ")).filter(|gaps| !gaps.is_empty())?;
     let text = match report.is_at_least() {
         true => format!("The report is incomplete: {gaps}. Counts and bytes are lower bounds."),
-        false => format!("The report is incomplete: {gaps}. Counts and bytes are complete."),
+        false => format!("The report is not exact: {gaps}. Counts and bytes are complete."),
     };
     Some(Sentence::new(Level::Warn, "Incomplete", text).section(PROCESSES))
 }
