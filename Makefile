@@ -134,12 +134,13 @@ figures: sim $(NVIDIA)/stamp
 
 check: lint test
 
-# Writes include/p2pshim.h, the table that the command is built with, and docs/INTERCEPTED.md, OPTIONS.md, MESSAGES.md and CONFORMANCE.md anew.
+# Writes anew what CONTRIBUTING.md lists.
 header:
 	P2PSHIM_UPDATE=1 $(CARGO) test -q --lib model::tables
 	$(MAKE) --no-print-directory shim
 	P2PSHIM_UPDATE=1 $(CARGO) test -q --test it generated::
-	P2PSHIM_UPDATE=1 $(CARGO) test -q -p p2pshim-cli json_schema
+	P2PSHIM_UPDATE=1 $(CARGO) test -q -p p2pshim-cli -- json_schema machines_of_each_kind
+	P2PSHIM_UPDATE=1 $(CARGO) test -q -p p2pshim-trace --test documented
 
 gpu-bundle: shim
 	c-tests/gpu/make-bundle

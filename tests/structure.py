@@ -31,7 +31,7 @@ GOALS = {"src": 28_400, "cli": 26_200}
 FILE_LINES = 500
 USER_PAGES = tuple(f"docs/{name}.md" for name in ("USAGE", "DOCTOR", "LIMITS", "TROUBLESHOOTING"))
 # Pages that tests write (`make header`, or the golden machines).
-GENERATED = tuple(f"docs/{name}.md" for name in ("CONFORMANCE", "CONSUMERS", "INTERCEPTED", "MACHINES", "MESSAGES", "OPTIONS"))
+GENERATED = tuple(f"docs/{name}.md" for name in ("CONFORMANCE", "INTERCEPTED", "MACHINES", "MESSAGES", "OPTIONS"))
 
 STRING = re.compile(r'[bc]?r(#*)".*?"\1|[bc]?"(?:\\.|[^"\\])*"', re.S)
 CHARACTER = re.compile(r"b?'(?:\\(?:x[0-9a-fA-F]{2}|u\{[0-9a-fA-F_]+\}|.)|[^\\'\n])'")
@@ -455,6 +455,22 @@ def kept_elsewhere(crate):
         yield f"{path}: KEPT_ELSEWHERE has {name}, which is not there"
 
 
+# The one place of an address to write to, which is filled in at a release.
+CONTACT = "packaging/contact"
+
+
+def contacts(root):
+    """Packages have the address of packaging/contact, one line of a name and an address, and no other."""
+    if not (root / "packaging").is_dir():
+        return
+    place = root / CONTACT
+    if not place.is_file() or not re.fullmatch(r"[^<>|\n]+ <[\w.+-]+@[\w.-]+>\n", place.read_text()):
+        yield f"{CONTACT}: it is one line, `NAME <ADDRESS>`"
+    for path in sorted((root / "packaging").rglob("*")):
+        if path.is_file() and path != place and (found := re.search(r"<[\w.+-]+@[\w-]+(?:\.[\w-]+)+>", path.read_text(errors="replace"))):
+            yield f"{path.relative_to(root)}: {found[0]} belongs into {CONTACT}"
+
+
 # Crates whose comments are read sentence by sentence.
 PLAIN = ("src", "host/src", "trace/src", "cli/src", "sim")
 
@@ -580,6 +596,7 @@ def main():
         "inverted sentences": list(inverted(root)),
         "words defined twice": list(defined_twice(root)),
         "C interface": list(unguarded(root)),
+        "contacts": list(contacts(root)),
         "conflict markers": list(conflict_markers(root)),
         "crates": [] if any(other.files for other in others) else ["Cargo.toml has no members with source files"],
     }

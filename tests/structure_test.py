@@ -56,6 +56,13 @@ class Structure(unittest.TestCase):
         self.assertEqual(status, 0, said)
         self.assertNotIn("offences", said)
 
+    def test_address_outside_of_its_place_is_found_and_a_place_without_one(self):
+        named = {"packaging/contact": "Some People <some@example.org>\n", "packaging/control.in": "Maintainer: @CONTACT@\n"}
+        said, status = self.check(files=named)
+        self.assertEqual(status, 0, said)
+        self.finds("packaging/control.in: <other@example.org> belongs into", {**named, "packaging/control.in": "By <other@example.org>\n"})
+        self.finds("packaging/contact: it is one line", {**named, "packaging/contact": "\n"})
+
     def test_word_that_publishes_is_in_the_table_and_not_relaxed(self):
         table = "# Architecture\n\n| `src/api/mod.rs` | `self.0`, `slot.state` | a pointer |\n"
         code = "fn f() { self.0.store(self.0.load(Acquire), Release); slot.state.store(0, Relaxed); fence(Release); }\n"
@@ -219,7 +226,7 @@ class Structure(unittest.TestCase):
 
     def test_sizes_are_counted_and_circles_are_named(self):
         files = {"README.md": "word " * 90_000, "docs/USAGE.md": "two words\n", "docs/LIMITS.md": "one\n"}
-        files |= {"docs/OPTIONS.md": "not by hand\n", "docs/more/PAGE.md": "by hand\n", "c.txt": "no page\n"}
+        files |= {"docs/OPTIONS.md": "not by hand\n", "docs/more/page.md": "by hand\n", "c.txt": "no page\n"}
         files |= {"cli/src/a.rs": "use crate::b;\n", "cli/src/b.rs": "use crate::a;\n"}
         said, status = self.check("--figures", files=files, added=["."])
         self.assertEqual(status, 0, said)

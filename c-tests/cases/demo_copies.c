@@ -76,7 +76,8 @@ int main(int argc, char **argv)
     CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     CHECK(cudaMemcpy(memory[0], sent, bytes, cudaMemcpyHostToDevice));
     copy(WARM_UP, bytes);
-    printf("%d copies of %zu MiB from GPU 0 to GPU 1: ", COPIES, bytes >> 20);
+    /* A report counts all of them. */
+    printf("%d copies of %zu MiB from GPU 0 to 1, the last %d: ", WARM_UP + COPIES, bytes >> 20, COPIES);
     made ? say_path(made, bytes) : say_rate(bytes);
     CHECK(cudaMemcpy(received, memory[1], bytes, cudaMemcpyDeviceToHost));
     for (size_t at = 0; at < bytes; at++)

@@ -12,7 +12,7 @@
  *      device, the source's,
  *   4. and relies on that: it reads the destination, or overwrites the source, on a stream that is ordered with nothing else.
  *
- * If the call is cudaFree of that end's memory itself, the copy must succeed; docs/WAITS.md has the calls. All is right plain, on simulated
+ * If the call is cudaFree of that end's memory itself, the copy must succeed; docs/LIMITS.md has the calls. All is right plain, on simulated
  * and on real GPUs.
  *
  * Prints how many rounds each of these calls had, and how many were wrong: nothing of that depends on time. Before it are lines for what is

@@ -23,7 +23,7 @@ PRELOADED = {"preload": True, "trace": False, "P2PSHIM_LOG": "error"}
 OPERATIONS = ("synchronize", "free_far", "free_near", "free_spare", "destroy_then_free_far", "reset_primary", "unload_module",
               "free_host", "record_event_of_context")
 ALL_OF = "peer_async"
-# docs/WAITS.md: not kept.
+# docs/LIMITS.md: not kept.
 LEFT_OUT = ("get_function_of_kernel", "get_module_of_library", "first_launch_of_library", "unload_library_elsewhere")
 ROUNDS = 1000
 # Without the shim a copy's call waits if some hundred streams have staged copies under way (two H200, driver 580.159.04): 200 is few enough.

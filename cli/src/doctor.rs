@@ -91,13 +91,13 @@ Examples:
   p2pshim doctor --quick          copies and memory shared by IPC; no kernels, no speeds
   p2pshim doctor --full           larger copies and all memory too, of GPUs that no other process uses
   p2pshim doctor --json           for programs; also --csv, --prometheus
-  p2pshim doctor merge nodes      of the JSON of many machines in a folder, those that stand out first
+  p2pshim doctor merge nodes      the JSON of many machines in a folder; those that stand out come first
   p2pshim doctor --full --soak 30 half an hour more, for boards that fail when warm
   p2pshim doctor --try-override   may CUDA be told not to ask about IOMMU and ACS? on an idle machine only
   p2pshim doctor --issue          Markdown, to paste into a bug report
   p2pshim doctor --sim 4          on four simulated GPUs
   P2PSIM_FAULT='lost:0>1' p2pshim doctor --sim 2
-                                  on two, one of which loses what its kernels write";
+                                  on two simulated GPUs; one loses what its kernels write";
 
 /// The pairs and tests that the user asks for.
 #[derive(Args)]
@@ -109,30 +109,29 @@ pub(crate) struct DoctorArguments {
     pairs: Vec<Pairs>,
     /// Give up on a pair after so long
     ///
-    /// The time counts from the last progress of the pair.
-    ///
-    /// The first time a quarter of it is enough; the pair is then tested once more.
+    /// The time counts from the last progress of the pair. At first the doctor gives up after a quarter of it, and then tests the pair once more.
     #[arg(long, value_name = "SECONDS", default_value_t = TIMEOUT_S, value_parser = numbers::whole::<u64>(1..=3600))]
     timeout: u64,
     /// Test copies and memory shared by IPC only
     ///
-    /// `p2pshim run` makes these tests once after each boot. The verdicts that are then saved for the shim are about these only.
+    /// `p2pshim run` makes these tests once after each boot. The verdicts that it saves are about these tests only.
     #[arg(long)]
     quick: bool,
     /// Test all memory too, of GPUs that nobody else uses
     ///
-    /// It fills the memory of the accessed GPU, and tests the first and the last MiB of each GiB. A GPU of which less than 90 % is free
-    /// is not filled.
+    /// It fills the memory of the accessed GPU, and tests the first and the last MiB of each GiB. It does not fill a GPU with less than
+    /// 90 % free memory.
     #[arg(long, conflicts_with = "quick")]
     full: bool,
-    /// Copy on all pairs at once for so long at the end
+    /// At the end, copy on all pairs for so many minutes
     ///
-    /// It finds boards that are right when cold, and lose data when warm.
+    /// All pairs copy at once. It finds boards that are right when cold, and lose data when warm.
     #[arg(long, value_name = "MINUTES", value_parser = numbers::whole::<u64>(1..=10_080), conflicts_with = "quick")]
     soak: Option<u64>,
     /// Run NCCL's own diagnostics too
     ///
-    /// They are shown beside the tests. NCCL has them since 2.31. It is looked for on the library path and in the active Python environment; LIBRARY names another file.
+    /// The output shows them beside the tests. NCCL has them since 2.31. The doctor looks for NCCL on the library path and in the active Python
+    /// environment; LIBRARY names another file.
     #[arg(long, value_name = "LIBRARY", num_args = 0..=1, require_equals = true, default_missing_value = nccl::NAME)]
     nccl: Option<PathBuf>,
     /// Print JSON instead of the tables
@@ -140,16 +139,16 @@ pub(crate) struct DoctorArguments {
     /// One object, to standard output or to a file.
     #[arg(long, value_name = "OUT", num_args = 0..=1, require_equals = true, default_missing_value = STDOUT)]
     json: Option<PathBuf>,
-    /// Print a line for each pair, for spreadsheets, there or to a file
+    /// Print a line for each pair, for spreadsheets, to standard output or to a file
     #[arg(long, value_name = "OUT", num_args = 0..=1, require_equals = true, default_missing_value = STDOUT, hide_short_help = true)]
     csv: Option<PathBuf>,
-    /// Print metrics for Prometheus' textfile collector, there or to a file
+    /// Print metrics for Prometheus' textfile collector, to standard output or to a file
     #[arg(long, value_name = "OUT.prom", num_args = 0..=1, require_equals = true, default_missing_value = STDOUT, hide_short_help = true)]
     prometheus: Option<PathBuf>,
     /// Print what has to be switched off, for a job script
     ///
-    /// Variables, and comments with arguments, that keep programs from uses of peer access that failed; what may stay on. FORM is sh, json,
-    /// dotenv or slurm. docs/CONSUMERS.md has the programs.
+    /// It prints variables that keep programs from uses of peer access that failed, and comments with arguments where no variable does; and
+    /// what may stay on. FORM is sh, json, dotenv or slurm. docs/VERDICT.md lists the programs.
     #[arg(long, value_name = "FORM", num_args = 0..=1, require_equals = true, default_missing_value = "sh", hide_possible_values = true)]
     env: Option<env::Form>,
     /// Programs for --env [default: all]
@@ -157,13 +156,14 @@ pub(crate) struct DoctorArguments {
     env_for: Vec<Consumer>,
     /// Print the report as Markdown for a bug report
     ///
-    /// It has no UUIDs of GPUs and not the name of the host. Standard output has it; paste it.
+    /// It leaves out UUIDs of GPUs, and the names of host and user. Paste it from standard output.
     #[arg(long, conflicts_with = "env")]
     issue: bool,
     /// Test whether CUDA need not ask about IOMMU and ACS
     ///
-    /// For pairs that have peer access only with CUDA_DISABLE_IOMMU_ACS_P2P_CAPABILITY_CHECK=1. A process of its own has the variable, and
-    /// copies between memory with guards. Misrouted accesses can overwrite the host's memory or stop the machine: do it on an idle one.
+    /// It is for pairs that have peer access only with CUDA_DISABLE_IOMMU_ACS_P2P_CAPABILITY_CHECK=1. The doctor starts a process with that
+    /// variable, which copies between memory with guards. Misrouted accesses can overwrite the host's memory or stop the machine: run it on an
+    /// idle one.
     #[arg(long, conflicts_with_all = ["pairs", "quick", "full", "soak", "json", "csv", "prometheus", "env", "issue"])]
     try_override: bool,
     /// Confirm the warning of --try-override
@@ -181,7 +181,7 @@ pub(crate) struct DoctorArguments {
 
 #[derive(Subcommand)]
 enum DoctorCommand {
-    /// Compare many machines, by what `doctor --json` wrote on each
+    /// Compare many machines by the files of `doctor --json`
     ///
     /// Those that stand out come first.
     ///
@@ -189,7 +189,7 @@ enum DoctorCommand {
     /// not those of most machines with the same GPUs.
     #[command(after_long_help = status::help("doctor merge"))]
     Merge {
-        /// Files with the JSON of one machine or more, or folders with *.json
+        /// Files of `doctor --json`, or folders with *.json
         #[arg(required = true, value_name = "PATH")]
         paths: Vec<PathBuf>,
         /// Print one JSON object

@@ -170,8 +170,8 @@ pub(crate) fn print_markdown(out: &mut impl Write, rules: &[Rule]) -> io::Result
         "Findings of `P2PSHIM_VALIDATE=warn` (the default) and `strict` about peer calls. `p2pshim explain ID` prints one of \
          them. *error*: the call fails, or would fail if CUDA checked its arguments. *hazard*: the call succeeds, but data may be wrong. \
          *performance*: the call takes longer than necessary. *note*: harmless by itself; logged from `P2PSHIM_LOG=info` on. \
-         Ids are never renamed and never reused. The documentation is that of CUDA 13.0. What the hardware does was measured \
-         (docs/CONFORMANCE.md).\n"
+         Ids are never renamed and never reused. The documentation is that of CUDA 13.0. *Hardware* tells what was \
+         measured on real GPUs ([CONFORMANCE.md](CONFORMANCE.md)).\n"
     )?;
     writeln!(out, "| id | severity | functions |\n| --- | --- | --- |")?;
     for Rule { id, severity, functions, .. } in rules {

@@ -54,9 +54,9 @@ Examples:
 
 /// Makes CUDA peer-to-peer copies fast, correct and observable
 ///
-/// The program need not be rebuilt: libp2pshim.so, which is preloaded into it, does the work. This command runs programs under it, tests the paths
-/// between GPUs, explains findings, and lists the functions that the library intercepts and the environment variables that it
-/// reads.
+/// The program need not be rebuilt: a preloaded library, libp2pshim.so, does the work. This command runs programs under the library, tests
+/// the paths between GPUs, and explains findings. It lists the functions that the library intercepts, and the environment variables that
+/// the library reads.
 #[derive(Parser)]
 #[command(name = "p2pshim", version, arg_required_else_help = true, after_long_help = AFTER_HELP)]
 struct Arguments {
@@ -69,38 +69,39 @@ enum Command {
     /// Run a program under the shim
     ///
     /// The program and its children get the shim through LD_PRELOAD and its options through the environment. Options that are
-    /// not given keep their value from the environment. When the program has ended, a report of its copies is printed on
-    /// standard error, with NVLink's traffic meanwhile, where NVML tells it.
+    /// not given keep their value from the environment. When the program has ended, p2pshim prints a report of its copies on
+    /// standard error. If NVML tells NVLink's traffic, the report has that too.
     Run(RunArguments),
     /// Test whether peer access can be trusted on this machine
     ///
-    /// If it cannot, the end of the output says what to do. Each pair is tested in a process of its own. It copies known data with the copy engines, runs kernels that load from and
-    /// store to the peer's memory, reads the data back, and measures direct copies and copies through the host. The shim takes
-    /// no part in the test. The verdicts are saved; the shim uses them with P2PSHIM_VERIFY=full.
+    /// If it cannot, the end of the output says what to do. The doctor tests each pair in a process of its own. That process copies known data
+    /// with the copy engines, runs kernels that load from and store to the peer's memory, and reads the data back. It also measures direct
+    /// copies and copies through the host. The shim takes no part in the test. The doctor saves its verdicts, and the shim reads them.
     #[command(after_long_help = format!("{}\n\n{}", doctor::EXAMPLES, status::help("doctor")))]
     Doctor(DoctorArguments),
     /// Report on trace files: what was copied, how, and at what cost
     ///
-    /// Copies, their paths and costs, findings, errors, and calls that never returned. Traces of all ranks and hosts of a job can
-    /// be read together. Without an option a text report is printed on standard output.
+    /// The report has copies, their paths and costs, findings, errors, and calls that never returned. It can read the traces of all ranks and
+    /// hosts of a job together. Without an option it is text on standard output.
     #[command(after_long_help = status::help("report"))]
     Report(Box<ReportArguments>),
     /// Compare two runs: what got better or worse
     ///
-    /// Pairs, paths, bytes, rates, time of calls, findings, ranks and the whole time. The first line is the verdict, with what
-    /// has changed most. A difference counts if it is above the threshold, and 1 ms of calls or 0.1 s of the whole run. If a folder holds several
-    /// runs, medians are compared, and a difference within their spread does not count. Times are compared if the programs copied as much,
-    /// times of a copy if the copies were as large; a rate, if all copies of the pair were timed (--gpu-timing all).
+    /// It compares pairs, paths, bytes, rates, time of calls, findings, ranks and the whole time. The first line is the verdict, with what
+    /// has changed most. A difference counts if it is above the threshold, and above 1 ms of calls or 0.1 s of the whole run. If a folder holds
+    /// several runs, their medians are compared, and a difference within their spread does not count. Times are compared if the programs copied
+    /// as much, times of a copy if the copies were as large, and rates if all copies of the pair were timed (--gpu-timing all).
     #[command(after_long_help = format!("{}\n\n{}", compare::EXAMPLES, status::help("compare")))]
     Compare(CompareArguments),
-    /// Say what programs that hang are in, and for whom they wait
+    /// Show where hung processes are stuck, and which rank they wait for
     ///
-    /// The first line of a run says which process the others may wait for, as far as that can be told. The program need not end or be stopped.
+    /// It shows the call each hung process is stuck in. The first line of a run names the rank that the others may wait for, if the traces
+    /// tell. The program need not end or be stopped.
     #[command(after_long_help = format!("{}\n\n{}", report::EXAMPLES_OF_HANG, status::help("hang")))]
     Hang(LiveArguments),
     /// List the processes that run under the shim, and their calls
     ///
-    /// As `p2pshim hang` it reads the traces of programs that `p2pshim run` has started.
+    /// Like `p2pshim hang`, it reads the traces of programs that `p2pshim run` has started.
     #[command(after_long_help = status::help("ps"))]
     Ps(LiveArguments),
     /// Explain a code, a finding, a path or a line of the log
@@ -111,8 +112,8 @@ enum Command {
     Explain {
         /// A code, its name, a finding, a path, or a line with one in it
         ///
-        /// 704, CUDA_ERROR_INVALID_CONTEXT, P2P-enable-twice, staged, or a line of the log that has one in it. Without it all findings
-        /// are listed.
+        /// For example 704, CUDA_ERROR_INVALID_CONTEXT, P2P-enable-twice, staged, or a line of the log that has one of these in it. Without it,
+        /// p2pshim lists all findings.
         #[arg(value_name = "WHAT")]
         what: Vec<String>,
         /// Print docs/MESSAGES.md

@@ -13,14 +13,14 @@ const NAME: &str = "p2pshim";
 /// The shell that completes.
 #[derive(Args)]
 pub(crate) struct CompletionsArguments {
-    /// The shell that is to complete
+    /// The shell to complete for
     shell: Shell,
 }
 
 /// The folder of the pages.
 #[derive(Args)]
 pub(crate) struct ManArguments {
-    /// The folder for the pages, made if it is not there [default: p2pshim.1 to standard output]
+    /// The folder for the pages, made if missing [default: p2pshim.1 to standard output]
     #[arg(value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     folder: Option<PathBuf>,
 }

@@ -253,8 +253,8 @@ impl Args for RunArguments {
         let library = library.help("The shim [default: the one beside this command]");
         let simulated = Arg::new("sim").long("sim").value_name("N").value_parser(numbers::whole::<u8>(0..=sim::MOST));
         let simulated = simulated.help("Run on N simulated GPUs").long_help(
-            "Run on N simulated GPUs. NVIDIA's static runtime (nvcc's default) does not work there; the shared one \
-             (nvcc -cudart shared) is replaced",
+            "Run on N simulated GPUs. NVIDIA's static runtime (nvcc's default) does not work there. Link the program with the \
+             shared one (nvcc -cudart shared), which p2pshim replaces",
         );
         let quiet = Arg::new("quiet").short('q').long("quiet").action(ArgAction::SetTrue);
         let quiet = quiet.help("Report only if something is wrong").long_help(
@@ -264,13 +264,13 @@ impl Args for RunArguments {
         );
         let no_report = Arg::new("no-report").long("no-report").action(ArgAction::SetTrue);
         let no_report = no_report.help("Print no report at the end").long_help(
-            "Print no report on standard error at the end. A report needs a trace: without --trace it is written to a \
-             temporary folder, and with this option not at all",
+            "Print no report on standard error at the end. A report needs a trace. Without --trace, p2pshim writes that to a \
+             temporary folder; with this option it writes none",
         );
         let no_check = Arg::new("no-check").long("no-check").action(ArgAction::SetTrue);
         let no_check = no_check.help("Do not check the GPUs before the program starts").long_help(
             "Do not check the GPUs before the program starts. Without this option the first run after each boot copies data \
-             between all GPUs, within a process and between two, in processes of its own; the shim goes by what comes of it",
+             between all GPUs, within a process and between two, in processes of its own; the shim uses the verdicts",
         );
         let program = Arg::new("command").value_name("COMMAND").required(true).num_args(1..).trailing_var_arg(true);
         let program = program.value_parser(value_parser!(OsString)).value_hint(clap::ValueHint::CommandWithArguments);
@@ -279,7 +279,11 @@ impl Args for RunArguments {
             match argument.get_id().as_str() {
                 "file" => argument.help("Write the report to FILE, not to standard error"),
                 // Without a value, the program would be taken for one.
-                "json" | "csv" | "calls" => argument.num_args(1).require_equals(false),
+                id @ ("json" | "csv" | "calls") => {
+                    let form = if id == "calls" { "a line for each call".to_owned() } else { id.to_uppercase() };
+                    let help = format!("Write {form} to OUT, with or without other outputs");
+                    argument.num_args(1).require_equals(false).help(help)
+                }
                 _ => argument,
             }
         });

@@ -976,7 +976,7 @@ fn calls_that_found_no_room_are_told_of() {
     bytes[40] = 77;
     fs::write(&path, bytes).unwrap();
     assert!(report_of(&folder, &[]).starts_with(
-        "Not all is known: 77 of 86 records were not written. There are at least as many bytes and calls as said.\n"
+        "The report is incomplete: 77 of 86 records were not written. Counts and bytes are lower bounds.\n"
     ));
     assert!(report_of(&folder, &[]).contains("calls      6, in 9 records; 77 more were not written\n"));
     assert_eq!(json_of(&folder)["files"][0]["dropped"], 77);

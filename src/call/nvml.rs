@@ -70,8 +70,8 @@ fn nccl_keeps_off() -> bool {
 fn say_what_to_export([one, _]: &[String; 2], [other, _]: &[String; 2]) {
     if record::log::Once::Export.mark_logged() {
         record::log::warnings(&[format!(
-            "nvmlDeviceGetP2PStatus: peer access between {one} and {other} is hidden from CUDA, and NVML still says that there is some. NVLink joins \
-             them, so NCCL would end with an error otherwise. To keep NCCL off it, export NCCL_P2P_DISABLE=1, or start the program with \
+            "nvmlDeviceGetP2PStatus: peer access between {one} and {other} is hidden from CUDA, but NVML still reports it: NVLink joins \
+             them, and NCCL would otherwise end with an error. To keep NCCL off it, export NCCL_P2P_DISABLE=1, or start the program with \
              p2pshim run, which does that"
         )]);
     }

@@ -166,7 +166,7 @@ fn record_anew(call: &Call<'_>, announced: Option<Announced>, ends: Endpoints) {
     if announced.is_some_and(|announced| WAITS.finish(&RealDriver, announced)) {
         return;
     }
-    log::debug!("no event can be recorded behind a copy, which is waited for");
+    log::debug!("no event can be recorded behind a copy, so p2pshim waits for the copy");
     let handle = if call.stream() == 0 && call.function().per_thread() { PER_THREAD } else { call.stream() };
     if captures::may_be_under_way() {
         while mode::unseen(|| RealDriver.relaxed(|| RealDriver.is_stream_idle(handle)).flatten()) == Some(false) {

@@ -225,7 +225,7 @@ impl Staging {
             Ok(spare) => spare,
             Err(is_limit) => {
                 if is_limit && Once::NoMemoryLeft.mark_logged() {
-                    let what = "not for every copy is there page-locked memory to stage it or to read it back (P2PSHIM_STAGING_LIMIT)";
+                    let what = "there is not enough page-locked memory to stage or read back every copy (P2PSHIM_STAGING_LIMIT)";
                     log::pair_info(traffic.src, traffic.dst, format_args!("{what}"));
                 }
                 return None;

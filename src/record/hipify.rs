@@ -12,7 +12,7 @@ const PHRASES: &[(&str, &str)] = &[
     (" or cuMemAlloc", ""),
     ("(cudaSetDevice, cuCtxSetCurrent)", "(hipSetDevice)"),
     (
-        " Run p2pshim doctor once after each boot: it names the cause, and programs are told at their first question.",
+        " Run p2pshim doctor once after each boot: it names the cause, and p2pshim then refuses access when a program first asks for it.",
         " The log's line about the pair names the likely cause.",
     ),
     // It does not, in HIP.
@@ -22,9 +22,9 @@ const PHRASES: &[(&str, &str)] = &[
     ("Its copies go through the host.", "Its kernels cannot access the peer's memory."),
     ("Copies between them still work, through the host.", "Copies between them work all the same."),
     (
-        "but enabled. p2pshim stages copies on such a path itself. It cannot stage those of graphs, which CUDA makes; those of synchronous \
-         functions while a stream is being captured; batches that have to read their sources during the call; \
-         memory that another process allocated; nor any for which CUDA has no streams and events left; nor any of HIP, which maps memory for copies whatever is enabled.",
+        "but enabled. p2pshim stages copies on such a path itself. It cannot stage copies of graphs, which CUDA makes; synchronous \
+         copies while a stream is being captured; batches that have to read their sources during the call; \
+         copies of memory that another process allocated; copies for which CUDA has no streams and events left; and copies of HIP, which maps memory for copies whatever is enabled.",
         "but HIP maps memory for copies whatever is enabled, and p2pshim does not stage them.",
     ),
     (

@@ -5,7 +5,7 @@
     check.py gpu      the commands marked as needing GPUs, on this machine's (c-tests/gpu/run.py calls it in the bundle)
     check.py mpi      the commands marked as needing mpirun, with one from PyPI, on simulated GPUs
     check.py marked   lists what all these leave out
-    check.py links    files and headings that documents point to; links to elsewhere are counted, not fetched
+    check.py links    files and headings that documents point to, and pages that anything else names; links to elsewhere are counted, not fetched
     check.py walk     README.md's quick start from its first command on, as a new user goes it: `make` too
     check.py itself   that this script sees what is wrong
 
@@ -329,11 +329,28 @@ def anchors(file):
     return {f"{name}-{number}" if number else name for name, count in found.items() for number in range(count + 1)}
 
 
+def kept_by_git(*patterns):
+    """The files that git knows or would add. None where git knows nothing."""
+    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", *patterns], cwd=ROOT, capture_output=True, text=True)
+    files = [ROOT / name for name in listed.stdout.splitlines()] if listed.returncode == 0 else None
+    return files and [file for file in files if file.is_file()]
+
+
+def unknown_pages(text, pages):
+    """Pages by their names, such as USAGE.md, that are not there."""
+    return sorted({name for name in re.findall(r"(?<![\w*])[A-Z][A-Z_]+\.md\b", text) if name not in pages})
+
+
 def links():
-    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "*.md"], cwd=ROOT, capture_output=True, text=True)
-    files = [ROOT / name for name in listed.stdout.split()] if listed.returncode == 0 else documents()
+    all_files = kept_by_git()
+    files = [file for file in all_files if file.suffix == ".md"] if all_files else documents()
     problems, external, count = [], set(), 0
-    for file in (file for file in files if file.exists()):
+    # Messages, help, schemas and comments name pages too.
+    pages = {file.name for file in files}
+    for file in all_files or ():
+        names = unknown_pages(file.read_text(errors="replace"), pages)
+        problems += [f"{file.relative_to(ROOT)}: {name}: there is no such page" for name in names]
+    for file in files:
         for link in re.findall(r"\]\(([^)\s]+)\)", without_code(file.read_text())):
             if re.match(r"https?://", link):
                 external.add(link)
@@ -407,6 +424,8 @@ def itself():
     for word in ("echo 1 copy", "printf"):
         if any(f"`{word}" in one for one in found):
             missing.append(f"{word} is right")
+    if unknown_pages("see docs/{}.md, docs/USAGE.md and FILE.json".format("GONE"), {"USAGE.md"}) != ["{}.md".format("GONE")]:
+        missing.append("a page that is gone")
     return [f"not seen: {word}" for word in missing], f"{len(said) + len(found)} mistakes were seen"
 
 

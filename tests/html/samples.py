@@ -459,7 +459,7 @@ FAILED = said("note", "Failed calls", "2 calls of cudaDeviceEnablePeerAccess fai
 VERDICTS = {
     "two": [STAGED, SLOW, FAILED],
     "eight": [STAGED, SLOW, FAILED],
-    "killed": [said("warn", "Incomplete", "Not all is known: rank 1 …. There are at least as many bytes and calls as said.", None, "processes"),
+    "killed": [said("warn", "Incomplete", "The report is incomplete: rank 1 …. Counts and bytes are lower bounds.", None, "processes"),
                said("bad", "Ended", "halo was ended by SIGKILL.", None, "processes"), STAGED, SLOW, FAILED],
     "blocked": [said("bad", "Broken path", "2.1 GB were staged: peer access between GPU 2 and GPU 3 failed verification.",
                      "See Decisions for what happened and the likely cause; `p2pshim doctor` shows more."), STAGED],

@@ -8,7 +8,7 @@ use crate::support::{Outcome, Program, path, scratch, shim};
 use p2pshim_trace::{NoteKind, Trace};
 
 /// Part of what the shim says.
-const SAID: &str = "out of memory: malloc has failed p2pshim";
+const SAID: &str = "out of memory: malloc has failed in p2pshim";
 
 /// The program with the shim, once for each of the first 2,000 allocations, in these steps, and each way in which that can fail;
 /// then how many allocations there were.

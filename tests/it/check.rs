@@ -149,7 +149,7 @@ fn bare_preload_names_one_cause_and_one_remedy() {
     assert!(outcome.stdout.starts_with("can 1 1\ncudaDeviceEnablePeerAccess(1, 0) = cudaErrorPeerAccessUnsupported\n"));
     let [line] = &outcome.shim[..] else { panic!("{outcome:#?}") };
     assert!(line.contains("data does not arrive") && line.matches("Likely cause: ").count() == 1, "{line}");
-    let remedy = "Run `p2pshim doctor` once after each boot: programs are then told at their first question";
+    let remedy = "Run `p2pshim doctor` once after each boot: p2pshim then tells programs at their first question";
     assert!(line.ends_with(remedy) && !line.contains("P2PSHIM_"), "{line}");
 }
 

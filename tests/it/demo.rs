@@ -23,7 +23,7 @@ fn demo_shows_in_25_lines_what_is_gained() {
         assert!(below(shown, "$ p2pshim run --trace").ends_with("GB/s, data right"), "{shown}");
         return;
     }
-    let copies = "  64 copies of 1 MiB from GPU 0 to GPU 1: ";
+    let copies = "  84 copies of 1 MiB from GPU 0 to 1, the last 64: ";
     let (staged, direct) = ("64 through the host, 0 direct", "0 through the host, 64 direct");
     for (command, says) in [
         ("$ ./demo_copies-12 never", format!("{copies}{staged}, data right")),

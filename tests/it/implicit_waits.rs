@@ -78,7 +78,7 @@ fn assert_all(cells: &[Cell], flavour: &str, run: fn(&Program) -> Outcome) {
 }
 
 /// Operations that load a library's kernels, or unload it from another context: they wait plain, and p2pshim does not keep that
-/// (docs/WAITS.md).
+/// (docs/LIMITS.md).
 const NOT_KEPT: [&str; 4] =
     ["get_function_of_kernel", "get_module_of_library", "first_launch_of_library", "unload_library_elsewhere"];
 

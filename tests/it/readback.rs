@@ -110,8 +110,7 @@ fn data_of_rows_slices_and_batches_that_arrives_is_said_to() {
 /// Calls wait a second at most for a copy that is to be compared: on a machine that is too busy for that, another time.
 fn copies_in_time(flavour: &str, args: &[&str], fault: &str, value: &str) -> Outcome {
     const TRIES: usize = 20;
-    let is_late =
-        |outcome: &Outcome| outcome.shim.iter().any(|line| line.contains("a copy had not been made a second"));
+    let is_late = |outcome: &Outcome| outcome.shim.iter().any(|line| line.contains("a copy had not ended a second"));
     let mut tries = std::iter::repeat_with(|| copies(flavour, args, fault, value)).take(TRIES);
     tries.find(|outcome| !is_late(outcome)).unwrap_or_else(|| panic!("{args:?} {value}: late each time"))
 }
@@ -155,7 +154,7 @@ fn copies_that_wait_for_the_program_are_waited_for_once() {
         let outcome = copies("12", &["enable", "held", "3000000", "12"], "", value);
         assert_eq!(outcome.stdout, "0 of 12 copies wrong\n");
         assert_eq!(said(&outcome), [""; 0], "{value}");
-        let gave_up = outcome.shim.iter().filter(|line| line.contains("calls wait no more for copies to be compared"));
+        let gave_up = outcome.shim.iter().filter(|line| line.contains("no call waits for a copy to be compared"));
         assert_eq!(gave_up.count(), times, "{value}: {:#?}", outcome.shim);
         let is_it = |line: &&String| line.contains("parts of 8 direct copies") && line.contains("none differs");
         assert!(outcome.shim.iter().any(|line| is_it(&line)), "{value}: {:#?}", outcome.shim);

@@ -150,3 +150,44 @@ fn doctor_json_is_what_its_schema_says() {
     doctor.args(["doctor", "--sim", "2", "--quick", "--env=json"]).env("P2PSIM_FAULT", "ipc:0>1");
     check("env", &[print(doctor.env("XDG_CACHE_HOME", &files.0), files.0.join("env"), &[1])]);
 }
+
+/// A file of YAML below .github/.
+fn github(file: &str) -> serde_json::Value {
+    serde_yaml_ng::from_str(&fs::read_to_string(path(&format!(".github/{file}"))).unwrap()).unwrap()
+}
+
+#[test]
+fn workflow_is_what_the_schema_of_github_says_and_runs_what_a_developer_runs() {
+    let files = Folder::new("workflow");
+    let workflow = github("workflows/ci.yml");
+    let as_json = files.0.join("ci.json");
+    fs::write(&as_json, workflow.to_string()).unwrap();
+    check("workflow", &[as_json]);
+    let steps = workflow["jobs"]["check"]["steps"].as_array().unwrap();
+    assert!(steps.iter().any(|step| step["run"] == ".ci/run"), "{steps:?}");
+    assert!(!workflow.to_string().contains("secrets."), "{workflow}");
+    assert_eq!(workflow["permissions"], serde_json::json!({"contents": "read"}));
+}
+
+#[test]
+fn forms_of_issues_have_what_github_needs_and_ask_for_the_doctor() {
+    for name in ["bug.yml", "wish.yml"] {
+        let form = github(&format!("ISSUE_TEMPLATE/{name}"));
+        let has_text = |value: &serde_json::Value| value.as_str().is_some_and(|text| !text.is_empty());
+        assert!(has_text(&form["name"]) && has_text(&form["description"]), "{name}");
+        let mut ids = Vec::new();
+        for part in form["body"].as_array().unwrap() {
+            if part["type"] == "markdown" {
+                assert!(has_text(&part["attributes"]["value"]), "{name}: {part}");
+                continue;
+            }
+            assert!(part["type"] == "textarea" || part["type"] == "input", "{name}: {part}");
+            assert!(has_text(&part["attributes"]["label"]), "{name}: {part}");
+            let id = part["id"].as_str().unwrap().to_owned();
+            assert!(!ids.contains(&id), "{name}: {id} is there twice");
+            ids.push(id);
+        }
+        assert!(!ids.is_empty() && form.to_string().contains("`p2pshim doctor --issue`"), "{name}");
+    }
+    assert!(github("ISSUE_TEMPLATE/bug.yml").to_string().contains("`p2pshim run ./app`"));
+}

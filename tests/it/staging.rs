@@ -136,7 +136,7 @@ fn copies_are_staged_by_whoever_was_measured_to_be_faster() {
     for (cache, by_shim, said) in [
         (ours.to_string_lossy(), 30, "p2pshim stages those of 8-16, 16-64, 64-256, 256- MiB on one busy link, 8-16"),
         (theirs.to_string_lossy(), 0, "the driver stages them, as p2pshim doctor has measured"),
-        ("/dev/null".into(), 0, "the driver stages them, as p2pshim doctor has not measured who is faster"),
+        ("/dev/null".into(), 0, "the driver stages them, as p2pshim doctor has not measured which is faster"),
     ] {
         let env = [("P2PSHIM_LOG", "trace"), ("P2PSHIM_STAGING", "auto"), ("XDG_CACHE_HOME", &*cache)];
         let outcome = program("sizes", &env).preloaded();

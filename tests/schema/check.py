@@ -4,7 +4,8 @@
     check.py NAME FILE...
 
 NAME.schema.json has to describe each field, and FILEs, which the command printed, may have no field that it does not describe.
-Together they have to have each object that it describes, but for those that may be missing.
+Together they have to have each object that it describes, but for those that may be missing. NAME is `workflow` for a file that has to be
+as GitHub's schema of workflows says.
 """
 
 import json
@@ -79,8 +80,21 @@ class Schema:
                 self.walk(one, here, value[key])
 
 
+def check_workflow(package, file):
+    """The first thing in the file that GitHub would not take."""
+    schema = json.loads((ROOT / "target/schema/check_jsonschema/builtin_schemas/vendor/github-workflows.json").read_text())
+    try:
+        package.compile(schema)(json.loads(pathlib.Path(file).read_text()))
+    except package.JsonSchemaValueException as error:
+        sys.exit(f"{file}: {error.message}, and not {error.value!r:.200}")
+
+
 def main(name, *files):
     package = validator()
+    if name == "workflow":
+        for file in files:
+            check_workflow(package, file)
+        return
     schema = Schema((ROOT / "docs" / "schema" / f"{name}.schema.json").read_text())
     wrong = [f"{name}: {field} has no description" for field in schema.undescribed]
     validate = package.compile(schema.root)

@@ -6,8 +6,8 @@ export P2PSIM_DEVICES=2
 deb=(p2pshim_*.deb) wheel=(p2pshim-*.whl)
 version=${deb[0]#p2pshim_} version=${version%%_*}
 saw="p2pshim $version saw 1 copies of 4096 bytes"
-direct='64 copies of 1 MiB from GPU 0 to GPU 1: 0 through the host, 64 direct, data right'
-staged='64 copies of 1 MiB from GPU 0 to GPU 1: 64 through the host, 0 direct, data right'
+direct='84 copies of 1 MiB from GPU 0 to 1, the last 64: 0 through the host, 64 direct, data right'
+staged='84 copies of 1 MiB from GPU 0 to 1, the last 64: 64 through the host, 0 direct, data right'
 
 # check SUBJECT PATTERN COMMAND...: the command prints that.
 check() {

@@ -47,11 +47,11 @@ enum Format {
 /// The runs to compare, and the limits.
 #[derive(Args)]
 pub(crate) struct CompareArguments {
-    /// A trace file, or a folder of a run's or of several runs' traces
+    /// A trace file, or a folder with the traces of one run or more
     before: PathBuf,
-    /// Likewise
+    /// A trace file, or a folder with the traces of one run or more
     after: PathBuf,
-    /// Differences up to so many percent are none
+    /// Ignore differences up to so many percent
     #[arg(long, value_name = "PERCENT", default_value = "10", value_parser = numbers::percent)]
     threshold: f64,
     /// Write the comparison to FILE
@@ -60,13 +60,13 @@ pub(crate) struct CompareArguments {
     /// text, json or html; else by suffix
     #[arg(long, value_name = "FORMAT", value_enum, hide_possible_values = true)]
     format: Option<Format>,
-    /// Short for --format json, to OUT, also beside other outputs
+    /// Write JSON to OUT (standard output if none), with or without other outputs
     #[arg(long, value_name = "OUT", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
     json: Option<PathBuf>,
-    /// Short for --format html, to a file, or - for standard output
+    /// Write a page to OUT.html (- for standard output), with or without other outputs
     #[arg(long, value_name = "OUT.html")]
     html: Option<PathBuf>,
-    /// Show all arguments of programs, not the script's name only
+    /// Show all arguments of programs, not only the script's name
     #[arg(long)]
     with_arguments: bool,
 }

@@ -1,4 +1,4 @@
-//! Programs that use peer access: on which parts of the verdict each use relies, and what switches it off. docs/CONSUMERS.md has the table.
+//! Programs that use peer access: on which parts of the verdict each use relies, and what switches it off. docs/VERDICT.md has the table.
 //!
 //! A switch only ever takes a use away. Nothing tells another program that peer access works.
 
@@ -327,19 +327,12 @@ mod tests {
 
     use super::*;
 
-    const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/CONSUMERS.md");
-    const HEAD: &str = "\
-# Programs that use peer access, and what switches it off
-
-`p2pshim doctor --env` takes its output from this table. It prints a switch only if a part that the use relies on is wrong, and it
-never tells another program that peer access works. `--env-for nccl,vllm` takes programs by the names in the first column.
-
-Each switch was read at its source. \"Since\" names the version that brought it, or the oldest in which it was read.
-[VERDICT.md](VERDICT.md) explains the parts. Every use relies on `all-memory`, `all-pairs`, `all-to-all` and `all-reduce` too, except single protocols and JAX. UCX relies on the first two of them.
-
-| program | use | relies on | switched off by | since | instead |
-| --- | --- | --- | --- | --- | --- |
-";
+    const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/VERDICT.md");
+    /// The lines of the page around the table.
+    const BEGIN: &str = "<!-- The table comes from cli/src/doctor/consumers.rs: `make header` writes it. -->\n";
+    const END: &str = "<!-- The end of the table. -->\n";
+    const HEAD: &str =
+        "\n| program | use | relies on | switched off by | since | instead |\n| --- | --- | --- | --- | --- | --- |\n";
 
     fn of_each_pair(part: Test) -> bool {
         !matches!(part, Test::AllMemory | Test::AllPairs | Test::AllToAll | Test::AllReduce)
@@ -370,16 +363,26 @@ Each switch was read at its source. \"Since\" names the version that brought it,
                 it.instead
             );
         }
-        text
+        text + "\n"
+    }
+
+    /// The page before the table, the table, and the page after it.
+    fn parts(page: &str) -> [&str; 3] {
+        let (before, rest) = page.split_once(BEGIN).unwrap();
+        let (table, after) = rest.split_once(END).unwrap();
+        [before, table, after]
     }
 
     #[test]
     fn json_schema_and_page_of_consumers_are_the_tables() {
         let text = markdown();
+        let page = fs::read_to_string(DOCUMENT).unwrap();
+        let [before, table, after] = parts(&page);
         if std::env::var_os("P2PSHIM_UPDATE").is_some() {
-            fs::write(DOCUMENT, &text).unwrap();
+            fs::write(DOCUMENT, format!("{before}{BEGIN}{text}{END}{after}")).unwrap();
+        } else {
+            assert!(table == text, "P2PSHIM_UPDATE=1 writes the table of {DOCUMENT} anew");
         }
-        assert!(fs::read_to_string(DOCUMENT).unwrap_or_default() == text, "P2PSHIM_UPDATE=1 writes {DOCUMENT} anew");
     }
 
     #[test]

@@ -144,7 +144,7 @@ impl Environment {
             writeln!(out, "# {found}.")?;
         }
         if !self.wrong.is_empty() {
-            writeln!(out, "# p2pshim doctor: peer access loses data or hangs. Wrong are {}.", said(&self.wrong))?;
+            writeln!(out, "# p2pshim doctor: peer access loses data or hangs. Wrong: {}.", said(&self.wrong))?;
         }
         let is_for_full = |it: &&OfPairs| it.is_optional && !self.is_full;
         let (for_full, untested): (Vec<&OfPairs>, Vec<&OfPairs>) = self.untested.iter().partition(is_for_full);
@@ -432,7 +432,7 @@ between processes, kernels, all memory on 0>1.
         };
         let has = |text: &str, line: &str| lines(text).iter().any(|it| it == line);
         assert!(sh.starts_with(
-            "# p2pshim doctor: peer access loses data or hangs. Wrong are copy engine, kernel loads on 1>0.\n"
+            "# p2pshim doctor: peer access loses data or hangs. Wrong: copy engine, kernel loads on 1>0.\n"
         ));
         for line in ["export P2PSHIM_DENY='GPU-0-GPU-1'", "export UCX_TLS='^cuda_ipc'", "unset GGML_CUDA_P2P"] {
             assert!(has(&sh, line), "no {line}: {sh}");

@@ -1,7 +1,7 @@
 //! The speed that a pair should have by its links, and the likely cause where it has not: hints, never verdicts.
 //!
 //! The rate is what both ends of each PCI link can do (`max_link_speed`, `max_link_width`), for a GPU that has nothing to do slows
-//! its link down. The cause is how the links run: the width at any time, the speed right after copies. docs/EXPECTED.md has figures.
+//! its link down. The cause is how the links run: the width at any time, the speed right after copies. docs/DOCTOR.md has figures.
 
 use p2pshim_host::machine::{Fault, Translation};
 
@@ -197,7 +197,7 @@ impl<'a> Paths<'a> {
         if gpus.any(|gpu| matches!(gpu.translation, Translation::Translated(_))) {
             return "The IOMMU translates their addresses: boot the kernel with iommu=pt.".to_owned();
         }
-        "Nothing here explains it: test while nothing else uses the GPUs, and compare docs/EXPECTED.md.".to_owned()
+        "Nothing here explains it: test while nothing else uses the GPUs, and compare docs/DOCTOR.md.".to_owned()
     }
 
     /// A GPU behind NVLink switches that has fewer links up than another of its model.

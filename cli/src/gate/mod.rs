@@ -23,13 +23,14 @@ use condition::{Condition, What};
 pub(crate) struct Gate {
     /// Fail if a copy is staged, a call fails, …
     ///
-    /// Fail if one of these is true of the program: staged[=BYTES]: more than BYTES (0) were staged, without the first copies of a
+    /// Fail if one of these is true of the program: staged[=BYTES]: more than BYTES (0) were staged, not counting the first copies of a
     /// pair; bounce: the program copied from GPU to GPU by its own copies through the host; hazard: a finding is a hazard;
-    /// error: a call failed, or a finding is an error; finding[=ID]: there is a finding that is no note, or the one with this ID; unverified: copies were direct between GPUs that were not verified;
-    /// slow=GB/s: copies of at least 1 MiB of a pair were slower. Whatever cannot be judged fails, too. A line says why.
+    /// error: a call failed, or a finding is an error; finding[=ID]: there is a finding that is not a note, or the one with this ID;
+    /// unverified: copies were direct between GPUs that were not verified; slow=GB/s: copies of at least 1 MiB of a pair were slower.
+    /// A condition that cannot be judged fails too. A line says why.
     #[arg(long, value_name = "CONDITION", value_delimiter = ',')]
     fail_on: Vec<Condition>,
-    /// The exit status that says so, where it would be 0
+    /// The exit status in place of 0, if a condition is true
     #[arg(long, value_name = "N", default_value = "120", value_parser = numbers::whole::<u8>(1..=255), requires = "fail_on", hide_short_help = true)]
     fail_code: u8,
     /// Write the conditions to FILE as JUnit's XML

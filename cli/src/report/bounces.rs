@@ -61,7 +61,7 @@ fn sentence(report: &Report, pairs: &[(&Pair, &Path)], is_sure: bool) -> Option<
     let (level, seems, more) = match is_sure {
         true => (Level::Warn, "", Taken::ByHand.remedy().to_owned()),
         false => {
-            let why = "No sample shows that the bytes which left the host were those that had come.";
+            let why = "No checksum shows that the bytes that left the host were those that had arrived.";
             (Level::Note, ", as it seems", format!("{why} {}", Taken::ByHand.remedy()))
         }
     };

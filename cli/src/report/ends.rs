@@ -222,8 +222,8 @@ pub(super) fn never_returned(report: &Report) -> Option<Sentence> {
         (1, Some(age)) if runs(first) => bad(format!("A call has not returned for {age}: {what}.")),
         (1, Some(age)) => bad(format!("A call never returned, in {age}: {what}.")),
         (1, None) => bad(format!("A call never returned: {what}.")),
-        (_, Some(age)) if runs(first) => bad(format!("{all} calls have not returned, such as, for {age}, {what}.")),
-        (_, Some(age)) => bad(format!("{all} calls never returned, such as, in {age}, {what}.")),
+        (_, Some(age)) if runs(first) => bad(format!("{all} calls have not returned, one of them for {age}: {what}.")),
+        (_, Some(age)) => bad(format!("{all} calls never returned, one of them in {age}: {what}.")),
         (_, None) => bad(format!("{all} calls never returned, such as {what}.")),
     };
     let more =
@@ -246,7 +246,7 @@ fn cut_off(report: &Report) -> Option<Sentence> {
         let left = left(report, &[first]);
         let calls = match of(Progress::UnderWay).count() {
             1 => format!("a call{age}: "),
-            all => format!("{} calls, such as{age}{} ", count(all as u64), if age.is_empty() { "" } else { "," }),
+            all => format!("{} calls, one of them{}: ", count(all as u64), age.trim_start_matches(',')),
         };
         let text = format!("{} {left} in {calls}{}.", a_process(report), named(report, first));
         return Some(Sentence::new(Level::Note, CUT_OFF, text).section(section));
@@ -318,7 +318,9 @@ pub(super) fn unseen(report: &Report) -> Option<Sentence> {
     let worst = format!("{} {how}", worst.command.join(" "));
     let text = match failed.len() {
         1 => format!("A program of which no call was seen did not end well: {worst}."),
-        all => format!("{} programs of which no call was seen did not end well, such as: {worst}.", count(all as u64)),
+        all => {
+            format!("{} programs of which no call was seen did not end well, for example: {worst}.", count(all as u64))
+        }
     };
     Some(Sentence::new(Level::Warn, FAILED, text).section(PROCESSES))
 }

@@ -61,7 +61,7 @@ const ROWS: &[Row] = &[
     ),
     (LOST, "", &[716], "a kernel used an address that is not aligned", AFTER_LOSS),
     (LOST, "", &[714, 715, 717, 718], "a kernel could not go on: bad instruction, stack or address space", AFTER_LOSS),
-    (LOST, "", &[719], "work on the GPU failed; so it does if peer access is taken away under a copy", AFTER_LOSS),
+    (LOST, "", &[719], "work on the GPU failed, as a copy does if peer access is disabled under it", AFTER_LOSS),
     (LOST, "", &[710], "a kernel's assertion failed", "The kernel has printed which."),
     (LOST, "", &[214, 220, 226], "the hardware reported an error that could not be corrected", HARDWARE),
     (

@@ -26,7 +26,7 @@ pub(crate) struct Filter {
     /// Only copies between these GPUs: 0>1 or, both ways, 0-1
     #[arg(long, value_name = "PAIR")]
     pair: Option<PairFilter>,
-    /// Only functions with NAME in their name, or by * and ?
+    /// Only functions with NAME in their name (* and ? work)
     #[arg(long, value_name = "NAME")]
     api: Option<String>,
     /// Only calls that begin at least so long after the start

@@ -37,14 +37,13 @@ Examples:
   p2pshim hang                 all programs of yours that run here under p2pshim run
   p2pshim hang 4711            that of process 4711, such as p2pshim run or mpirun itself
   p2pshim hang traces          those whose traces are in a folder, also of other machines that share it;
-                               if none runs any more, what each thread was in when its process ended
+                               if none runs any more, the call of each thread when its process ended
 
-What is seen:
-  copies, waits for a stream, event, context or device, frees, and other calls that p2pshim intercepts;
-  not launches of kernels, and not what the program does on the host. A line of Python, or the function
-  that called, is looked for four times at first and then every 0.3 s: without it the place is a library.
-  Programs under `p2pshim run --no-report` without --trace have no trace, and are not seen; nor are
-  programs that preload the library by hand without P2PSHIM_TRACE. Traces of other users are not read.";
+p2pshim hang sees copies, waits for a stream, event, context or device, frees, and other calls that p2pshim
+intercepts. It does not see launches of kernels, nor what the program does on the host. p2pshim looks for
+the line of Python, or the calling function, four times at first and then every 0.3 s: until then the place
+is a library. A program needs a trace to be seen: `p2pshim run` makes one unless --no-report is given
+without --trace; if you preload the library by hand, set P2PSHIM_TRACE. It reads no traces of other users.";
 
 /// Which programs are meant, and how they are shown.
 #[derive(Args)]
@@ -55,7 +54,7 @@ pub(crate) struct LiveArguments {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Show all arguments of programs, not the script's name only
+    /// Show all arguments of programs, not only the script's name
     #[arg(long)]
     with_arguments: bool,
 }
@@ -127,7 +126,7 @@ pub(super) fn write(
         }
     }
     if !matches!(meant, Meant::Folders) {
-        let more = "Processes of other machines are not seen; of a folder of traces that machines share they are.";
+        let more = "For processes of other machines, name the folder of traces that the machines share.";
         writeln!(out, "\n{}", style.dim(&wrapped(more, style.width, "")))?;
     }
     Ok(())
@@ -180,9 +179,8 @@ pub(super) fn found<'a>(report: &'a Report, meant: &Meant) -> Result<Found<'a>, 
         _ if !machine::sees_processes() => "processes cannot be seen: there is no /proc, or only that of another pid namespace. \
                                             Name the folder of the traces"
             .to_owned(),
-        _ => "no program runs here that writes a trace, of this user. `p2pshim run` makes a trace, unless with --no-report alone; \
-              a program that preloads the library by hand makes one with P2PSHIM_TRACE only; and none is there before the first GPU \
-              call"
+        _ => "no program runs here that writes a trace as this user. `p2pshim run` makes a trace, unless --no-report is given without \
+              --trace; a program that preloads the library by hand needs P2PSHIM_TRACE. A trace begins with the first GPU call"
             .to_owned(),
     })
 }

@@ -119,27 +119,27 @@ pub(crate) struct Output {
     /// text, json, csv, html, perfetto, calls
     #[arg(long, value_name = "FORMAT", value_enum, hide_possible_values = true)]
     format: Option<Format>,
-    /// Short for --format json, also beside other outputs: to standard output, or to a file
+    /// Write JSON to OUT (standard output if none), with or without other outputs
     #[arg(long, value_name = "OUT", num_args = 0..=1, require_equals = true, default_missing_value = STDOUT, hide_short_help = true)]
     json: Option<PathBuf>,
-    /// Short for --format csv, likewise
+    /// Write CSV to OUT (standard output if none), with or without other outputs
     #[arg(long, value_name = "OUT", num_args = 0..=1, require_equals = true, default_missing_value = STDOUT, hide_short_help = true)]
     csv: Option<PathBuf>,
-    /// Short for --format calls, likewise
+    /// Write a line for each call to OUT (standard output if none), with or without other outputs
     #[arg(long, value_name = "OUT", num_args = 0..=1, require_equals = true, default_missing_value = STDOUT, hide_short_help = true)]
     calls: Option<PathBuf>,
-    /// Short for --format perfetto, to a file, or - for standard output
+    /// Write Perfetto's form to OUT.json (- for standard output), with or without other outputs
     #[arg(long, value_name = "OUT.json", hide_short_help = true)]
     perfetto: Option<PathBuf>,
-    /// Short for --format html, likewise
+    /// Write a page to OUT.html (- for standard output), with or without other outputs
     #[arg(long, value_name = "OUT.html", hide_short_help = true)]
     html: Option<PathBuf>,
-    /// Show all arguments of programs, not the script's name only
+    /// Show all arguments of programs, not only the script's name
     #[arg(long, hide_short_help = true)]
     with_arguments: bool,
     /// Leave out the races that FILE gives reasons for
     ///
-    /// Leave out the races that FILE gives reasons for (see docs/ORDER.md): a line has `place`, `library` or `kernel`, a pattern, and the reason
+    /// Leave out the races that FILE gives reasons for. A line of FILE has `place`, `library` or `kernel`, a pattern, and the reason; see docs/ORDER.md
     #[arg(long, value_name = "FILE", value_parser = Suppressions::read, value_hint = clap::ValueHint::FilePath, hide_short_help = true)]
     suppress: Option<Suppressions>,
 }
@@ -205,12 +205,12 @@ impl Output {
 /// The report that the user asks for.
 #[derive(Args)]
 pub(crate) struct ReportArguments {
-    /// Trace files, or folders of them, of all ranks together
+    /// Trace files, or folders with them; all ranks are reported together
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
     #[command(flatten)]
     output: Output,
-    /// Show no functions and lines
+    /// Do not look up functions and source lines
     #[arg(long)]
     no_symbols: bool,
     /// List at most N calls

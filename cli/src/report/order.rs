@@ -54,7 +54,7 @@ fn sentence(report: &Report, race: &Race, (word, level): (&'static str, Level)) 
     let gpu = race.gpu.map(|gpu| format!(" on {}", report.label(gpu))).unwrap_or_default();
     let order = match word {
         STAGED => {
-            "and only that a copy is staged, or that p2pshim keeps its waits, orders the two: a race once the program enables peer access"
+            "and the two are ordered only because a copy is staged, or because p2pshim keeps its waits: a race once the program enables peer access"
         }
         ENFORCED => "and p2pshim has made the later access wait for the earlier one: the program does not",
         _ => "and nothing orders the two",

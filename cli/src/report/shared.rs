@@ -129,7 +129,7 @@ pub(super) fn never_closed(report: &Report) -> Option<Sentence> {
         (pieces + file.never_closed.0, size.saturating_add(file.never_closed.1))
     });
     let text = format!(
-        "{who} opened memory of other processes and never closed it: {}, {}, which its owner has freed. The GPU has it back once nobody has it open.",
+        "{who} opened memory of other processes and never closed it: {}, {}, which its owner has freed. The GPU gets it back when no process has it open.",
         counted(pieces, "mapping"),
         bytes(size)
     );

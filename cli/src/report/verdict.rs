@@ -98,8 +98,8 @@ const SLOW_CALLS: &str = "Slow calls";
 fn gaps(report: &Report) -> Option<Sentence> {
     let gaps = Some(report.gaps.join("; ")).filter(|gaps| !gaps.is_empty())?;
     let text = match report.is_at_least() {
-        true => format!("Not all is known: {gaps}. There are at least as many bytes and calls as said."),
-        false => format!("Not all is known: {gaps}. Counts and bytes are whole."),
+        true => format!("The report is incomplete: {gaps}. Counts and bytes are lower bounds."),
+        false => format!("The report is not exact: {gaps}. Counts and bytes are complete."),
     };
     Some(Sentence::new(Level::Warn, "Incomplete", text).section(PROCESSES))
 }
@@ -319,13 +319,13 @@ fn unclear(report: &Report) -> Option<Sentence> {
 fn unplaced(report: &Report) -> Option<Sentence> {
     let text = match traffic::of_unknown_devices(report) {
         0 => return None,
-        1 if !report.is_at_least() => "It is not known of a copy whether it was between GPUs.".to_owned(),
-        1 => "It is not known of at least 1 copy whether it was between GPUs.".to_owned(),
+        1 if !report.is_at_least() => "Whether 1 copy was between GPUs is not known.".to_owned(),
+        1 => "Whether at least 1 copy was between GPUs is not known.".to_owned(),
         copies => {
             let copies = format!("{}{} copies", report.least(), count(copies));
-            format!("It is not known of {copies} whether they were between GPUs.")
+            format!("Whether {copies} were between GPUs is not known.")
         }
     };
-    let more = "Arrays that were made where p2pshim did not see it have no device that is known.";
+    let more = "p2pshim does not know the devices of arrays whose creation it did not see.";
     Some(Sentence::new(Level::Note, "Not known", text).more(more))
 }

@@ -37,7 +37,7 @@ options! {
         variable: P2PSHIM,
         values: words("on" = true, "off" = false),
         changes: Changes::Never,
-        help: "off: every hook returns or calls the real function and does nothing else",
+        help: "off: p2pshim only forwards calls",
         details: "",
     }
 
@@ -50,7 +50,7 @@ options! {
             "between `auto` and `app`; pairs that are enabled stay enabled. `off` cannot be changed, because the program may have asked for its peers",
         ),
         help: "auto: p2pshim verifies and enables peer access for pairs that copy; app: only the program enables it; off: peer access is hidden from the program, and copies go through the host",
-        details: "With `off`, `cudaDeviceCanAccessPeer` writes 0, enabling returns 217, disabling returns 705, and the P2P attributes 2 to 5 are 0. Granting another device access to a pool or to mapped memory returns 101. Copies work, through the host. With `app` only what the program enables itself is verified (P2PSHIM_BROKEN). For HIP see [HIP.md](HIP.md).",
+        details: "With `off`, `cudaDeviceCanAccessPeer` writes 0, enabling returns 217, disabling returns 705, and the P2P attributes 2 to 5 are 0. Granting another device access to a pool or to mapped memory returns 101. Copies work, through the host. With `app` p2pshim verifies only pairs that the program enables (P2PSHIM_BROKEN). For HIP see [HIP.md](HIP.md).",
     }
 
     /// Pairs whose peer access is hidden.
@@ -59,7 +59,7 @@ options! {
         values: text("pairs of devices such as 0-1,2>3, by ordinals, UUIDs or PCI addresses", "" = Vec::new(), values::pairs),
         changes: Changes::Never,
         help: "pairs for which P2PSHIM_ACCESS=off applies: 0-1 in both directions, 2>3 the access of device 2 to memory of device 3",
-        details: "Ordinals are those of the program, after `CUDA_VISIBLE_DEVICES`; UUIDs (`GPU-…`, as `nvidia-smi -L` prints them) and PCI addresses (`1a:00.0`) mean the same in each process: `GPU-5f…-GPU-8a…`, `1a:00.0-3b:00.0`. `p2pshim run` turns ordinals into UUIDs before it starts the program, since a launcher may give each process other devices; for that it starts CUDA in a process of its own. An ordinal that no device has is warned about. For HIP only ordinals are known, and `hip:0-hip:1` means those of HIP alone. In `2>3` device 2 is the one that accesses (quote it: the shell interprets `>`). The shim then enables neither direction. A program that enables 3>2 itself still copies directly between the two; to send all copies of a pair through the host, write `2-3`.",
+        details: "Ordinals are those of the program, after `CUDA_VISIBLE_DEVICES`. UUIDs (`GPU-…`, as `nvidia-smi -L` prints them) and PCI addresses (`1a:00.0`) mean the same GPU in each process: `GPU-5f…-GPU-8a…`, `1a:00.0-3b:00.0`. A launcher may give each process other devices, so `p2pshim run` turns ordinals into UUIDs before it starts the program; for that it starts CUDA in a process of its own. It warns of an ordinal that no device has. For HIP p2pshim knows only ordinals; `hip:0-hip:1` means those of HIP alone. In `2>3` device 2 accesses memory of device 3 (quote it: the shell interprets `>`). The shim then enables neither direction. A program that enables 3>2 itself still copies directly between the two; to send all copies of a pair through the host, write `2-3`.",
     }
 
     /// How a pair is verified.
@@ -67,8 +67,8 @@ options! {
         variable: P2PSHIM_VERIFY,
         values: words("quick" = Verify::Quick, "full" = Verify::Full, "off" = Verify::Off),
         changes: Changes::Always,
-        help: "how a pair is verified before it is used; quick: data is copied and compared; full: the same, and a verdict of p2pshim doctor is expected, which also tests loads and stores by kernels; off: not verified",
-        details: "Some machines lose only what kernels load and store. `p2pshim doctor` finds that. It saves its verdicts in `$XDG_CACHE_HOME/p2pshim`, or else in `~/.cache/p2pshim`; they hold until the next boot. A pair that failed there is not used, with `quick` neither. `p2pshim run` checks copies before it starts the program, once after each boot, and with `full` kernels too (about 0.9 s per direction on H200). With `full` a pair without a verdict on kernels is verified as with `quick`, and a line in the log says so. For HIP see [HIP.md](HIP.md).",
+        help: "how p2pshim verifies a pair before it uses it; quick: copies data and compares it; full: also expects a verdict of p2pshim doctor on loads and stores by kernels; off: not at all",
+        details: "Some machines lose only what kernels load and store. `p2pshim doctor` finds that, and [saves its verdicts](DOCTOR.md#how-programs-use-the-verdicts). With `quick` too, p2pshim does not use a pair that failed there. `p2pshim run` checks copies before it starts the program, and with `full` kernels too (about 0.9 s per direction on H200). With `full` a pair without a verdict on kernels is verified as with `quick`, and a line in the log says so. For HIP see [HIP.md](HIP.md).",
     }
 
     /// The answer to a program that enables a broken pair itself.
@@ -76,8 +76,8 @@ options! {
         variable: P2PSHIM_BROKEN,
         values: words("refuse" = Broken::Refuse, "warn" = Broken::Warn),
         changes: Changes::Never,
-        help: "what a program gets that enables peer access itself where data does not arrive; refuse: the pair is verified first, and if that fails, the program sees no peer access and its copies go through the host; warn: peer access, and a warning; p2pshim takes its copies through the host, but those of graphs, and what kernels access, are wrong",
-        details: "A broken pair looks like hardware without a path: `cudaDeviceCanAccessPeer` writes 0, the P2P attributes 2 to 5 are 0, enabling returns 217, and granting a device access to a pool or to mapped memory returns 101. The pair is verified as P2PSHIM_VERIFY says (some milliseconds on H200), or judged by the verdict of `p2pshim doctor`, before the program's own `cudaDeviceEnablePeerAccess`, `cuMemPoolSetAccess` or `cuMemSetAccess`; and when the program asks whether there is a path, if both devices have a context. A pair that cannot be verified, because the devices are busy or a stream is being captured, is left to the program. Memory of another process is refused where it is known on which GPU it lies: opening an IPC handle returns 217 under `p2pshim run`. With HIP enabling returns 101, and no copies are staged: [HIP.md](HIP.md).",
+        help: "the answer to a program that itself enables peer access on a path where data does not arrive; refuse: p2pshim verifies the pair first, and if that fails, the program sees no peer access and its copies go through the host; warn: the program gets peer access, and a warning; p2pshim takes its copies through the host, but copies of graphs and accesses of kernels are wrong",
+        details: "A broken pair looks like hardware without a path: `cudaDeviceCanAccessPeer` writes 0, the P2P attributes 2 to 5 are 0, enabling returns 217, and granting a device access to a pool or to mapped memory returns 101. p2pshim verifies the pair as P2PSHIM_VERIFY says (some milliseconds on H200), or takes the verdict of `p2pshim doctor`. It does so before the program's own `cudaDeviceEnablePeerAccess`, `cuMemPoolSetAccess` or `cuMemSetAccess`, and when the program asks whether there is a path, if both devices have a context. If the devices are busy or a stream is being captured, p2pshim cannot verify the pair, and leaves it to the program. It refuses memory of another process if it knows on which GPU that lies: opening an IPC handle returns 217 under `p2pshim run`. With HIP enabling returns 101, and no copies are staged: [HIP.md](HIP.md).",
     }
 
     /// Codes of calls that had nothing to do, in place of which the program gets success.
@@ -85,8 +85,8 @@ options! {
         variable: P2PSHIM_FORGIVE,
         values: text("704 and 705, with a comma between", "" = Forgiven::default(), values::forgiven),
         changes: Changes::Never,
-        help: "704: enabling peer access that is enabled already returns success; 705: so does disabling what is not enabled. For programs that take these codes for failures",
-        details: "Both codes say that there was nothing to do. CUDA only; with HIP the option has no effect. The report says which calls it was.",
+        help: "704: enabling peer access that is already enabled returns success; 705: disabling access that is not enabled returns success. For programs that take these codes for failures",
+        details: "Both codes say that there was nothing to do. With HIP the option has no effect. The report names the calls.",
     }
 
     /// Which copies of the program are read back.
@@ -94,8 +94,8 @@ options! {
         variable: P2PSHIM_READBACK,
         values: words("off" = Readback::Off, "sample" = Readback::Sample, "all" = Readback::All),
         changes: Changes::Always,
-        help: "whether copies of the program between devices are compared with their source once they are made; sample: the beginning, the end and a part between of the first 8 copies of each pair and path, then of ever fewer; all: all of every copy, and the call waits for it",
-        details: "For data that is wrong though every pair was verified. Source and destination are read back by the devices that have them; the copy's stream waits for that, so that what the program does next in it changes nothing too early. With `sample` the program itself waits only where the call does, and what came of it is said with a later call. A difference is the finding [P2P-data-wrong](MESSAGES.md#p2p-data-wrong) if the path then fails its verification too, and else [P2P-data-changed](MESSAGES.md#p2p-data-changed). Peer copies and regular ones are read back, 2D and 3D copies and batches; not copies with arrays, of captures and of graphs, nor batches whose sources CUDA reads during the call. `sample` looks at 8 copies of a batch at most. Each stream that copies takes page-locked memory of the host: 32 KiB with `sample`, 20 MiB with `all`, within P2PSHIM_STAGING_LIMIT.",
+        help: "whether p2pshim compares copies between devices with their source afterwards; sample: the beginning, a part between and the end of the first 8 copies of each pair and path, then of ever fewer; all: all bytes of every copy, and the call waits for that",
+        details: "Use it if data is wrong though every pair was verified. Each device reads its own end back. The copy's stream waits for that, so that later work in it changes nothing too early. With `sample` the call waits only if it would wait anyway, and a later call tells the result. A difference is the finding [P2P-data-wrong](MESSAGES.md#p2p-data-wrong) if the path then fails its verification too, and else [P2P-data-changed](MESSAGES.md#p2p-data-changed). p2pshim reads back peer copies, regular copies, 2D and 3D copies and batches. It does not read back copies with arrays, of captures and of graphs, nor batches whose sources CUDA reads during the call. `sample` looks at 8 copies of a batch at most. Each stream that copies takes page-locked memory of the host: 32 KiB with `sample`, 20 MiB with `all`, within P2PSHIM_STAGING_LIMIT.",
     }
 
     /// Whether memory pools are made accessible.
@@ -103,8 +103,8 @@ options! {
         variable: P2PSHIM_POOLS,
         values: words("auto" = true, "app" = false),
         changes: Changes::Always,
-        help: "auto: p2pshim grants the other device access to a memory pool that is copied from or to; app: only the program grants access",
-        details: "Memory of pools is verified separately before access is granted.",
+        help: "auto: if a memory pool is copied from or to, p2pshim grants the other device access to it; app: only the program grants access",
+        details: "p2pshim verifies memory of pools separately before it grants access.",
     }
 
     /// The stager of copies.
@@ -112,8 +112,8 @@ options! {
         variable: P2PSHIM_STAGING,
         values: words("auto" = Staging::Auto, "driver" = Staging::Driver, "always" = Staging::Always, "blocking" = Staging::Blocking),
         changes: Changes::Always,
-        help: "who takes large copies through the host where there is no direct path; auto: whoever p2pshim doctor has measured to be faster, p2pshim, in pieces that overlap, or the driver, who also does where nothing was measured; driver: the driver, which holds the caller meanwhile; always: p2pshim, whose calls return at once; blocking: p2pshim, and the call returns when the copy is done",
-        details: "Large are copies of 8 MiB and more, in every form: synchronous and asynchronous ones, 2D and 3D copies, batches; if the pair will stay without a path: no hardware path, denied, blocked, at the limit of peers, a pool or mapped memory without access, or access that `P2PSHIM_ACCESS=app` leaves to the program. `auto` obeys the check: run `p2pshim doctor` once per boot, or start with `p2pshim run`, which measures where a pair has no path. The check measures both stagers by the size of copies, on one busy link and on all; rows of less than 4 KiB it does not measure, and the driver stages them. A line of the log at level `info` says who stages. If a staged copy differs when `P2PSHIM_READBACK` reads it back, the driver stages the pair from then on. The more links are busy, the less page-locked memory each uses at a time; the launchers' variables for the number of processes on the machine (`LOCAL_WORLD_SIZE` and others) count as so many links. Arrays, managed memory, captures and graphs are always the driver's. A program that overwrites memory of a copy before the copy's stream has come to its end was protected by the driver's waiting: if `blocking` makes a fault go away, that is its cause. (One that frees it in another stream, or unmaps it, still is: that stream, or the call, waits for the copy.) A pair that is broken or denied and is accessed all the same p2pshim stages in any case.",
+        help: "who takes large copies through the host where there is no direct path; auto: p2pshim (overlapping chunks) or the driver, whichever the doctor measured as faster; the driver if nothing was measured; driver: the driver, which holds the caller meanwhile; always: p2pshim, whose calls return at once; blocking: p2pshim, and the call returns when the copy is done",
+        details: "A copy of 8 MiB or more is large, in every form: synchronous and asynchronous copies, 2D and 3D copies, batches. The pair must stay without a path: no hardware path, denied, blocked, at the limit of peers, a pool or mapped memory without access, or access that `P2PSHIM_ACCESS=app` leaves to the program. `auto` needs measurements: run `p2pshim doctor` once per boot, or start with `p2pshim run`, which measures pairs without a path. They cover both stagers by size of copies, on one busy link and on all. Rows of less than 4 KiB are not measured, and the driver stages them. A line of the log at level `info` says who stages. If a staged copy differs when `P2PSHIM_READBACK` reads it back, the driver stages the pair from then on. The more links are busy, the less page-locked memory each uses at a time; the launchers' variables for the number of processes on the machine (`LOCAL_WORLD_SIZE` and others) count as so many links. The driver always stages arrays, managed memory, captures and graphs. A program that overwrites memory of a copy before the copy has ended was protected while the driver held its caller: if `blocking` makes a fault go away, that is its cause. (A program that frees the memory in another stream, or unmaps it, is still protected: that stream, or the call, waits for the copy.) If a broken or denied pair is accessed nevertheless, p2pshim stages its copies with every value.",
     }
 
     /// Whether order is checked.
@@ -121,8 +121,8 @@ options! {
         variable: P2PSHIM_ORDER,
         values: words("off" = Order::Off, "on" = Order::On, "enforce" = Order::Enforce),
         changes: Changes::Never,
-        help: "on: copies, kernels and frees are checked for an order that is missing: a stream or event that nothing waits for; enforce: the events and waits that P2PSHIM_RACES asks for are added too",
-        details: "What it finds, and what it cannot: [ORDER.md](ORDER.md). It is decided when the first function is looked up, and needs events, kernels and memory operations to be seen, which p2pshim leaves to the driver otherwise. `p2pshim run --order` without a value is the same as `--order=on`.",
+        help: "on: p2pshim checks whether an order between copies, kernels and frees is missing: a stream or event that nothing waits for; enforce: it also adds the events and waits that P2PSHIM_RACES asks for",
+        details: "[ORDER.md](ORDER.md) says what it finds, and what it cannot. p2pshim reads the option when the program looks up its first function, because it must then also intercept events, kernels and memory operations. `p2pshim run --order` without a value is the same as `--order=on`.",
     }
 
     /// The folder of traces with races that are to end.
@@ -130,7 +130,7 @@ options! {
         variable: P2PSHIM_RACES,
         values: path("folder"),
         changes: Changes::Never,
-        help: "with P2PSHIM_ORDER=enforce: the folder with the traces of an earlier run, whose races are to end. Behind each first access p2pshim records an event, and each second one waits for it",
+        help: "with P2PSHIM_ORDER=enforce: the folder with the traces of an earlier run. For each race in them p2pshim records an event behind the first access, and lets the second wait for it",
         details: "`p2pshim run` looks for the races, and writes their places to `races.txt` in that folder, which the shim reads. [Which waits are added](ORDER.md#add-the-missing-waits).",
     }
 
@@ -139,8 +139,8 @@ options! {
         variable: P2PSHIM_STAGING_LIMIT,
         values: text("bytes such as 500M, with K, M, G or T for powers of 1024", "256M" = 256 << 20, values::size),
         changes: Changes::Always,
-        help: "how much page-locked memory of the host p2pshim takes for staging, in all; the driver stages what there is no memory for",
-        details: "20 MiB for each stream that copies and pair of devices, at most 64 MiB a pair. A stream that has nothing left to copy leaves its memory to the next.",
+        help: "the most page-locked memory of the host that p2pshim takes for staging; if it is used up, the driver stages",
+        details: "A stream takes 20 MiB for each pair of devices that it copies between, and a pair at most 64 MiB. A stream that has nothing left to copy leaves its memory to the next.",
     }
 
     /// Whether peer copies and batches on capturing streams are replaced.
@@ -148,8 +148,8 @@ options! {
         variable: P2PSHIM_CAPTURE,
         values: words("rewrite" = true, "forward" = false),
         changes: Changes::Always,
-        help: "rewrite: a peer copy on a capturing stream, which CUDA refuses, is replaced by an equivalent copy that CUDA can capture, and a batch that CUDA has refused by its copies; forward: they are forwarded, and refused",
-        details: "Copies with arrays or host memory have no equivalent and are forwarded. Contexts are not checked, because the pointers decide. The copies of a batch are captured one after another, all or none: if an end is pageable memory or an array, or a source has to be read during the call, none is, and the finding [P2P-capture-batch](MESSAGES.md#p2p-capture-batch) says so.",
+        help: "rewrite: p2pshim replaces a peer copy on a capturing stream, which CUDA refuses, by an equivalent copy that CUDA can capture, and a refused batch by its copies; forward: p2pshim forwards them, and CUDA refuses them",
+        details: "Copies with arrays or host memory have no equivalent: p2pshim forwards them. It does not check contexts, because the pointers decide. It captures the copies of a batch one after another, all or none: none if an end is pageable memory or an array, or a source has to be read during the call. The finding [P2P-capture-batch](MESSAGES.md#p2p-capture-batch) then says so.",
     }
 
     /// The treatment of calls whose arguments are wrong.
@@ -157,8 +157,8 @@ options! {
         variable: P2PSHIM_VALIDATE,
         values: words("warn" = Validate::Warn, "strict" = Validate::Strict, "off" = Validate::Off),
         changes: Changes::Always,
-        help: "warn: log what is wrong with peer calls and what their errors mean (p2pshim explain); strict: also return documented errors that the real library overlooks; off: neither",
-        details: "A finding is logged in full once per place in the program, after the call; notes are logged from `P2PSHIM_LOG=info` on. Calls return what they would return without p2pshim. With `strict` the program gets every error that CUDA's documentation defines, even where the real library silently accepts the call or crashes. All findings: [MESSAGES.md](MESSAGES.md).",
+        help: "warn: log what is wrong with peer calls, and what their errors mean; strict: also return documented errors that the real library overlooks; off: neither",
+        details: "p2pshim logs a finding in full once per place in the program, after the call, and notes from `P2PSHIM_LOG=info` on. Without `strict`, calls return what they would return without p2pshim. With `strict` the program gets every error that CUDA's documentation defines, even where the real library silently accepts the call or crashes. All findings: [MESSAGES.md](MESSAGES.md).",
     }
 
     /// The lines that are logged: an env_logger filter.
@@ -170,8 +170,8 @@ options! {
             values::filter,
         ),
         changes: Changes::Always,
-        help: "what is written to standard error; trace writes one line for each intercepted call",
-        details: "The filter is that of [env_logger](https://docs.rs/env_logger). Targets: `p2pshim::call` (at `trace`: each call), `p2pshim::finding`, `p2pshim::lookup` (at `debug`: what look-ups found), `p2pshim::policy` (at `info`: what p2pshim decided). How to read the lines: [LOG_LINES.md](LOG_LINES.md). A pipe, socket or terminal that nobody reads does not stop the program: a line waits 200 ms at most, and [lost lines are counted](LOG_LINES.md#lines-that-are-lost).",
+        help: "what p2pshim writes to standard error; trace: one line for each intercepted call",
+        details: "The filter is that of [env_logger](https://docs.rs/env_logger). Targets: `p2pshim::call` (at `trace`: each call), `p2pshim::finding`, `p2pshim::lookup` (at `debug`: what look-ups found), `p2pshim::policy` (at `info`: what p2pshim decided). [LOG_LINES.md](LOG_LINES.md) explains the lines, and [when lines are lost](LOG_LINES.md#lines-that-are-lost).",
     }
 
     /// Where the log goes, if not to standard error.
@@ -180,7 +180,7 @@ options! {
         values: path("path"),
         changes: Changes::Never,
         help: "append the log to this file (created with mode 0600) instead of standard error",
-        details: "If the file cannot be opened or is a symbolic link, a warning is logged and standard error is used. A program that runs with more privileges than its user ignores the option. A FIFO that nobody reads does not stop the program (see P2PSHIM_LOG). A regular file stops it for as long as its file system blocks, for example while an NFS server is gone.",
+        details: "If the file cannot be opened or is a symbolic link, p2pshim warns and uses standard error. In a program that runs with more privileges than its user the option has no effect. A FIFO that nobody reads [does not stop the program](LOG_LINES.md#lines-that-are-lost). A regular file stops it for as long as its file system blocks, for example while an NFS server is gone.",
     }
 
     /// Where calls are recorded.
@@ -189,7 +189,7 @@ options! {
         values: path("folder"),
         changes: Changes::Never,
         help: "record each intercepted call in a file of this folder, one file per process, for p2pshim report",
-        details: "A record costs [some 100 ns](MEASUREMENTS.md#host) and is in the file when the call returns. The format of the files: [TRACE_FORMAT.md](dev/TRACE_FORMAT.md).",
+        details: "A record costs [some 100 ns](MEASUREMENTS.md#host) and is in the file when the call returns. [TRACE_FORMAT.md](dev/TRACE_FORMAT.md) describes the files.",
     }
 
     /// Bytes that a file of records may have.
@@ -197,8 +197,8 @@ options! {
         variable: P2PSHIM_TRACE_LIMIT,
         values: text("bytes such as 500M, with K, M, G or T for powers of 1024", "1G" = 1 << 30, values::size),
         changes: Changes::UntilTraced,
-        help: "the largest size of the file of a process; further calls are only counted",
-        details: "On a file system in memory (tmpfs) it is also a 32nd of the memory that the control group may use.",
+        help: "the largest size of a process's file; if it is full, further calls are only counted",
+        details: "On a file system in memory (tmpfs) a file also takes no more than a 32nd of the memory that the control group may use.",
     }
 
     /// The copies whose time on the GPU is measured.
@@ -206,8 +206,8 @@ options! {
         variable: P2PSHIM_GPU_TIMING,
         values: words("sample" = GpuTiming::Sample, "all" = GpuTiming::All, "off" = GpuTiming::Off),
         changes: Changes::Always,
-        help: "which copies on streams have their GPU time recorded in a trace; sample: the first 64 of a thread, then one in 4093, and more where they are large; all: each; off: none",
-        details: "Only while a trace is written. Events are recorded before and after the copy, which takes the host some 10 µs. Copies that are synchronous or on the legacy default stream have no GPU time.",
+        help: "for which copies on streams a trace has their time on the GPU; sample: the first 64 of a thread, then one in 4093, and more if they are large; all: each; off: none",
+        details: "It has an effect only while a trace is written. p2pshim records an event before and one after the copy, which takes the host some 10 µs. Copies that are synchronous or on the legacy default stream have no GPU time.",
     }
 
     /// The calls whose line of Python, or caller, is noted.
@@ -215,8 +215,8 @@ options! {
         variable: P2PSHIM_STACKS,
         values: words("sites" = Stacks::Sites, "all" = Stacks::All, "off" = Stacks::Off),
         changes: Changes::UntilTraced,
-        help: "for which copies between devices a trace names the line of the Python program, and the function that called NVIDIA's static runtime; sites: for the first from each place, of each pair and size, and for those whose number is a power of two; all: for each; off: for none",
-        details: "*Lines* are noted only while a trace is written, and in programs with CPython 3.11 to 3.15. The line is that of the innermost frame outside `site-packages`, `dist-packages` and frozen modules: `train.py:88 in step`. Where that was called from another file, up to two such lines follow: `helper.py:12 in send < train.py:88 in step`. To find it out takes the host [some 30 µs](USAGE.md#which-line-makes-the-copies), and not the interpreter's lock. A copy that breaks a rule has its line noted in any case, unless the value is `off`. *Functions* are noted for calls of the driver by functions that were looked up, as a static runtime does; and for each finding, without a trace too. To find one out takes the host [some 40 µs](USAGE.md#which-function-calls-a-static-runtime).",
+        help: "for which copies between devices a trace names the line of the Python program, and the function that called NVIDIA's static runtime; sites: the first copy of each place, pair and size, and then those whose number is a power of two; all: each; off: none",
+        details: "p2pshim notes *lines* only while it writes a trace, in programs with CPython 3.11 to 3.15. [USAGE.md](USAGE.md#which-line-makes-the-copies) says which line. If a copy breaks a rule, p2pshim notes its line unless the value is `off`. It notes *functions* for calls of the driver by functions that were looked up, as a static runtime makes them, and for each finding, without a trace too. [What a look costs](USAGE.md#which-function-calls-a-static-runtime).",
     }
 
     /// Whether a table is written when the program ends.
@@ -224,7 +224,7 @@ options! {
         variable: P2PSHIM_SUMMARY,
         values: words("off" = false, "on" = true),
         changes: Changes::Always,
-        help: "on: write a table of pairs, functions and findings to standard error when the program returns from main or calls exit",
+        help: "on: when the program returns from main or calls exit, write a table of pairs, functions and findings to standard error",
         details: "It needs no trace. `p2pshim run --summary` without a value is the same as `--summary=on`.",
     }
 }

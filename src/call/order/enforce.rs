@@ -102,7 +102,7 @@ pub(super) fn mark((queue, place): (Queue, Place), submitted: &Submitted, librar
         static IS_SAID: AtomicBool = AtomicBool::new(false);
         if !IS_SAID.swap(true, Relaxed) {
             log::warn!(
-                "P2PSHIM_ORDER=enforce adds no wait for work that comes after a value in memory or a semaphore: the host may have to write that first"
+                "P2PSHIM_ORDER=enforce adds no wait for work behind a wait for a value in memory or a semaphore: the host may have to write that first"
             );
         }
         return;

@@ -207,16 +207,16 @@ impl PeerVerifier {
             }
             (_, true) => "p2pshim enables no peer access between them; with P2PSHIM_VERIFY=off it would",
             (Purpose::Check | Purpose::Again, _) if has_failed => {
-                "There is peer access between them, so p2pshim takes copies through the host from now on; those of graphs, and what \
-                 kernels access there, it cannot"
+                "There is peer access between them, so p2pshim takes copies through the host from now on, but not copies of graphs and \
+                 accesses of kernels"
             }
             (Purpose::Check, _) => {
                 "The program has enabled peer access between them itself, so its copies still use it. To send them through the \
                  host, run it with P2PSHIM_ACCESS=off, or with P2PSHIM_DENY for this pair"
             }
             (Purpose::Admit, _) if has_failed && self.gives_what_is_broken(plan) => {
-                "The program gets the peer access that it asks for, and p2pshim takes its copies through the host; those of graphs, and \
-                 what its kernels access there, it cannot"
+                "The program gets the peer access that it asks for, and p2pshim takes its copies through the host, but not copies of \
+                 graphs and accesses of kernels"
             }
             (Purpose::Admit, _) if has_failed => {
                 "The program asks for peer access between them and is told that there is none; its copies go through the host"
@@ -238,7 +238,7 @@ impl PeerVerifier {
 fn remedy(plan: &Plan, failure: &Failure) -> &'static str {
     match (plan.purpose, failure) {
         (Purpose::Admit, Failure::Lost { .. }) => {
-            ". Run `p2pshim doctor` once after each boot: programs are then told at their first question"
+            ". Run `p2pshim doctor` once after each boot: p2pshim then tells programs at their first question"
         }
         (_, Failure::Slower { .. }) => "",
         _ => ". `p2pshim doctor` shows more",

@@ -73,7 +73,7 @@ fn say(traffic: &Traffic, stagers: &Stagers) {
     let mut what = String::from("large copies through the host: ");
     let _ = match stagers.ours() {
         _ if stagers.is_empty() => {
-            write!(what, "the driver stages them, as p2pshim doctor has not measured who is faster")
+            write!(what, "the driver stages them, as p2pshim doctor has not measured which is faster")
         }
         ours if ours.is_empty() => write!(what, "the driver stages them, as p2pshim doctor has measured"),
         ours => write!(what, "p2pshim stages those of {ours}, as p2pshim doctor has measured"),

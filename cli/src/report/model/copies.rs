@@ -175,8 +175,8 @@ pub(crate) struct Size {
 pub(crate) struct Rate {
     /// Rate, in GB/s (10^9 bytes per second). null if no copy was timed, or if those that were do not carry a rate.
     pub(crate) gb_per_s: Option<f64>,
-    /// By how much `gb_per_s` may be off, in GB/s: in 19 of 20 cases the rate of all copies is within. 0 if all were
-    /// timed; null if that is not known, since all that were timed are alike.
+    /// By how much `gb_per_s` may be off, in GB/s: half the width of a 95 % confidence interval for the rate of all copies. 0 if all
+    /// were timed; null if all that were timed are alike, which tells nothing of the others.
     pub(crate) gb_per_s_off: Option<f64>,
 }
 
