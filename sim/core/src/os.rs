@@ -45,7 +45,9 @@ struct Guarded {
 }
 
 impl Guarded {
-    const NONE: Self = Self { begin: AtomicU64::new(0), end: AtomicU64::new(0) };
+    const fn none() -> Self {
+        Self { begin: AtomicU64::new(0), end: AtomicU64::new(0) }
+    }
 
     /// Takes the entry, if it is free.
     fn take(&self) -> bool {
@@ -70,7 +72,7 @@ impl Guarded {
     }
 }
 
-static GUARDED: [Guarded; MOST_GUARDED] = [const { Guarded::NONE }; MOST_GUARDED];
+static GUARDED: [Guarded; MOST_GUARDED] = [const { Guarded::none() }; MOST_GUARDED];
 /// As many of them may be in use.
 static USED: AtomicUsize = AtomicUsize::new(0);
 /// Read by whoever copies or fills memory, so that pages can be replaced.
@@ -417,7 +419,7 @@ mod tests {
     /// An entry has a range below an address, and then one above it.
     #[test]
     fn guarded_no_address_is_between_two_ranges() {
-        let (range, is_over) = (Guarded::NONE, AtomicBool::new(false));
+        let (range, is_over) = (Guarded::none(), AtomicBool::new(false));
         let wrong = thread::scope(|scope| {
             scope.spawn(|| {
                 while !is_over.load(Ordering::Relaxed) {
