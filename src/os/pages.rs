@@ -5,9 +5,7 @@
 use std::ptr;
 
 use super::keep_errno;
-
-/// The size of a page of the host, as far as addresses of registered memory have to be multiples of it.
-const PAGE: usize = 4096;
+use crate::machine::PAGE;
 
 /// Takes so many bytes of zeros at a multiple of `alignment`, a power of two, which children do not have. They are never given back.
 pub(crate) fn take_uninherited(bytes: usize, alignment: usize) -> Option<usize> {

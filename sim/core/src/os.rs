@@ -120,8 +120,8 @@ pub(crate) fn unmap(address: u64, length: u64) {
     unsafe { libc::munmap(address as *mut libc::c_void, length as usize) };
 }
 
-/// Bytes of a page.
-pub(crate) const PAGE: u64 = 4096;
+/// Bytes of the largest page that Linux has on this machine.
+pub(crate) const PAGE: u64 = if cfg!(target_arch = "aarch64") { 65536 } else { 4096 };
 
 /// Lets the kernel take back the whole pages of a freed range. Until [`allow`] nobody can read there, as is so with addresses
 /// of a device at which nothing is; afterwards they read as zeroes.
