@@ -40,7 +40,7 @@ ZIGBUILD = $(ZIG_ENV) $(TOOLS)/bin/cargo-zigbuild zigbuild --release --target $(
 SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || date +%s)
 DIST_CC = $(ZIG) cc -target $(DIST_MACHINE)-linux-gnu.$(GLIBC)
 # Another machine's command is run under emulation, and the linker strips its files, which the strip of this one may not know.
-STAGE = $(if $(IS_CROSS),$(ZIG_ENV) RUN="$(QEMU)" STRIP=true CC="$(DIST_CC) -s") packaging/stage
+STAGE = $(if $(IS_CROSS),$(ZIG_ENV) RUN="$(QEMU)" STRIP=true CC="$(DIST_CC) -s -Wno-unused-command-line-argument") packaging/stage
 
 .PHONY: dist-build
 # Cargo builds anew what has seen another date.
