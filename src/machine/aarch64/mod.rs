@@ -167,3 +167,18 @@ pub(crate) fn registers() -> Registers {
     }
     registers
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// On processors without signatures the address is not changed at all.
+    #[test]
+    fn unsigned_of_a_signed_address_is_the_address() {
+        let address = registers as *const () as usize;
+        let mut signed = address;
+        // SAFETY: changes the two registers only: pacia1716.
+        unsafe { asm!("hint 8", inout("x17") signed, in("x16") 4096, options(nomem, nostack, preserves_flags)) };
+        assert_eq!([signed, address].map(unsigned), [address; 2]);
+    }
+}
