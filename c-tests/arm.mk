@@ -1,5 +1,5 @@
 # aarch64: cross-built by the tools of `make dist`, and run beside the programs of this machine under QEMU's user mode, which c-tests/arm.txt names.
-.PHONY: arm test-arm arm-tools
+.PHONY: arm test-arm test-arm-dist arm-tools
 ARM := target/arm
 ARM_TARGET := aarch64-unknown-linux-gnu
 ARM_BUILD := target/$(ARM_TARGET)/tests
@@ -37,3 +37,7 @@ test-arm: arm shim sim
 	tests/arm.py
 	$(ARM_UNIT_TESTS) -p p2pshim-trace --tests
 	$(ARM_UNIT_TESTS) -p p2pshim -p p2pshim-host --lib -- $(addprefix --skip ,$(NOT_EMULATED))
+
+# The packages that `make dist DIST_MACHINE=aarch64` has made.
+test-arm-dist: arm shim
+	tests/arm.py --packages target/dist-aarch64
