@@ -38,6 +38,7 @@ $(SHIM): shim
 include sim/sim.mk
 include c-tests/c-tests.mk
 include packaging/packaging.mk
+include c-tests/arm.mk
 include benches/bench.mk
 
 # On two real GPUs if there are, else on simulated ones.

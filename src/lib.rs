@@ -5,8 +5,15 @@
 //! of `model`, and read `api`, the table of functions. `capi` is the C interface, which enters `call` too. A module depends
 //! only on modules to its right in ARCHITECTURE.md's map; read `traced` in `call/run.rs` first.
 
-#[cfg(not(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu")))]
-compile_error!("p2pshim supports x86-64 Linux with glibc only: its entry points are written for that ABI");
+#[cfg(not(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    target_env = "gnu",
+    target_endian = "little"
+)))]
+compile_error!(
+    "p2pshim supports Linux with glibc on x86-64 and aarch64 only: its entry points are written for these ABIs"
+);
 
 mod api;
 mod call;

@@ -15,6 +15,18 @@ static int is_within;
 /* The time before the last copy of the warm-up: the debugger stops time there, so that no work is due which is done now and then. */
 unsigned long long last_copy;
 
+/* The processor's counter. */
+static unsigned long long ticks(void)
+{
+#ifdef __aarch64__
+    unsigned long long now;
+    __asm__ volatile("mrs %0, cntvct_el0" : "=r"(now));
+    return now;
+#else
+    return __builtin_ia32_rdtsc();
+#endif
+}
+
 __attribute__((noinline)) static void copy(void)
 {
     if (is_within)
@@ -38,7 +50,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < WARM_UP; i++)
         copy();
     CHECK(cudaStreamSynchronize(stream));
-    last_copy = __builtin_ia32_rdtsc();
+    last_copy = ticks();
     copy();
     CHECK(cudaStreamSynchronize(stream));
 

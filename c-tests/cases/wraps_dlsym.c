@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "check.h"
+#include "glibc.h"
 
 static int lookups;
 
@@ -18,7 +19,7 @@ void *dlsym(void *restrict handle, const char *restrict name)
     if (!real)
         *(void **)&real = dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.34");
     if (!real)
-        *(void **)&real = dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.2.5");
+        *(void **)&real = dlvsym(RTLD_NEXT, "dlsym", FIRST_GLIBC);
     if (strcmp(name, "cudaMemcpyPeer") == 0)
         lookups++;
     return real(handle, name);

@@ -30,8 +30,20 @@ uintptr_t la_symbind64(Elf64_Sym *symbol, unsigned index, uintptr_t *from, uintp
     return symbol->st_value;
 }
 
-Elf64_Addr la_x86_64_gnu_pltenter(Elf64_Sym *symbol, unsigned index, uintptr_t *from, uintptr_t *to, La_x86_64_regs *registers, unsigned *flags,
-                                  const char *name, long *frame)
+#ifdef __aarch64__
+#define PLTENTER la_aarch64_gnu_pltenter
+#define PLTEXIT la_aarch64_gnu_pltexit
+typedef La_aarch64_regs registers_t;
+typedef La_aarch64_retval returned_t;
+#else
+#define PLTENTER la_x86_64_gnu_pltenter
+#define PLTEXIT la_x86_64_gnu_pltexit
+typedef La_x86_64_regs registers_t;
+typedef La_x86_64_retval returned_t;
+#endif
+
+Elf64_Addr PLTENTER(Elf64_Sym *symbol, unsigned index, uintptr_t *from, uintptr_t *to, registers_t *registers, unsigned *flags, const char *name,
+                    long *frame)
 {
     (void)index, (void)from, (void)to, (void)registers, (void)flags, (void)name;
     begun++;
@@ -39,8 +51,7 @@ Elf64_Addr la_x86_64_gnu_pltenter(Elf64_Sym *symbol, unsigned index, uintptr_t *
     return symbol->st_value;
 }
 
-unsigned la_x86_64_gnu_pltexit(Elf64_Sym *symbol, unsigned index, uintptr_t *from, uintptr_t *to, const La_x86_64_regs *registers,
-                               La_x86_64_retval *returned, const char *name)
+unsigned PLTEXIT(Elf64_Sym *symbol, unsigned index, uintptr_t *from, uintptr_t *to, const registers_t *registers, returned_t *returned, const char *name)
 {
     (void)symbol, (void)index, (void)from, (void)to, (void)registers, (void)returned, (void)name;
     ended++;

@@ -15,6 +15,8 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "glibc.h"
+
 typedef void *dlsym_fn(void *, const char *);
 
 struct ticket {
@@ -44,7 +46,7 @@ static void *real_dlsym(void *handle, const char *name)
     if (!real)
         *(void **)&real = dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.34");
     if (!real)
-        *(void **)&real = dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.2.5");
+        *(void **)&real = dlvsym(RTLD_NEXT, "dlsym", FIRST_GLIBC);
     return real(handle, name);
 }
 

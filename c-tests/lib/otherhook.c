@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "glibc.h"
+
 typedef int copy_fn(void *, int, const void *, int, size_t);
 
 copy_fn cudaMemcpyPeer;
@@ -28,7 +30,7 @@ void *dlsym(void *restrict handle, const char *restrict name)
     if (!real)
         *(void **)&real = dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.34");
     if (!real)
-        *(void **)&real = dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.2.5");
+        *(void **)&real = dlvsym(RTLD_NEXT, "dlsym", FIRST_GLIBC);
     if (strcmp(name, "cudaMemcpyPeer") == 0)
         note("dlsym");
     return real(handle, name);

@@ -11,6 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "glibc.h"
+
 typedef void *dlsym_fn(void *, const char *);
 typedef unsigned long long address;
 
@@ -31,7 +33,7 @@ static dlsym_fn *real_dlsym(void)
 {
     static dlsym_fn *real;
     if (!real)
-        *(void **)&real = dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.2.5");
+        *(void **)&real = dlvsym(RTLD_NEXT, "dlsym", FIRST_GLIBC);
     return real;
 }
 

@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "glibc.h"
+
 typedef void *dlsym_fn(void *, const char *);
 typedef int copy_fn(unsigned long long, void *, unsigned long long, void *, size_t, void *);
 typedef int look_up_fn(const char *, void **, int, uint64_t, void *);
@@ -24,7 +26,7 @@ static dlsym_fn *real_dlsym(void)
 {
     static dlsym_fn *real;
     if (!real)
-        *(void **)&real = dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.2.5");
+        *(void **)&real = dlvsym(RTLD_NEXT, "dlsym", FIRST_GLIBC);
     return real;
 }
 

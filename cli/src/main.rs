@@ -10,6 +10,7 @@ mod gate;
 mod json;
 mod kept;
 mod lock;
+mod machine;
 mod numbers;
 mod nvlink;
 mod nvml;

@@ -36,7 +36,7 @@ pub(crate) fn check(path: &Path) -> Result<(), String> {
 /// Where the shim may be, seen from the folder of this program: installed, and in the build tree, where it has the name that
 /// cargo gives. Installed, that name is the library that programs are linked with.
 const PLACES: [&str; 4] =
-    ["../lib/libp2pshim.so.0", "../lib/x86_64-linux-gnu/libp2pshim.so.0", "../lib64/libp2pshim.so.0", "libp2pshim.so"];
+    ["../lib/libp2pshim.so.0", crate::machine::DEBIANS_PLACE, "../lib64/libp2pshim.so.0", "libp2pshim.so"];
 
 /// Where the shim is, from the root on: at `path`, or the one that was built or installed with this program.
 ///

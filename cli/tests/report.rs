@@ -33,6 +33,21 @@ fn json_of(folder: &Folder) -> Value {
     serde_json::from_str(&report_of(folder, &["--json"])).unwrap()
 }
 
+/// Systems with larger pages have traces with larger headers.
+#[test]
+fn pages_of_any_size_the_report_is_the_same() {
+    let reports = [4096, 16_384, 65_536].map(|page| {
+        let folder = Folder::new(&format!("pages-{page}"));
+        let mut scene = Scene::for_pages(&folder.0, "app.p2ptrace", 1234, page).with_names("nodeA");
+        (1..1_000).for_each(|number| scene.calls(&Call::copy(number * 10_000, (0, 1), 5_000, DIRECT)));
+        let bytes = fs::read(scene.finish()).unwrap();
+        assert_eq!(u32::from_le_bytes(bytes[12..16].try_into().unwrap()) as usize, page);
+        report_of(&folder, &[]).replace(folder.0.to_str().unwrap(), "FOLDER")
+    });
+    assert!(reports[0].contains("999"), "{}", reports[0]);
+    assert_eq!([&reports[1], &reports[2]], [&reports[0]; 2]);
+}
+
 /// A process that staged 1 GB, went direct, met errors and findings, and hangs.
 fn one_process(name: &str) -> Folder {
     let folder = Folder::new(name);

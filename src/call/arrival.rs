@@ -12,7 +12,7 @@ use super::thread;
 use crate::api::abi::{Code, Value};
 use crate::api::codes::Numbering;
 use crate::api::{Function, Layer};
-use crate::machine::{self, Arrival};
+use crate::machine::{Arrival, Entry};
 use crate::model::Request;
 use crate::real::runtime;
 use crate::real::slot::{self, Slot};
@@ -22,7 +22,7 @@ use crate::record;
 #[derive(Clone, Copy)]
 pub(crate) struct Caller {
     slot: &'static Slot,
-    stack: usize,
+    entry: Entry,
 }
 
 impl Caller {
@@ -33,20 +33,20 @@ impl Caller {
     #[inline(always)]
     pub(crate) unsafe fn new(arrival: Arrival) -> Self {
         // SAFETY: the trampoline's slot is a static.
-        Self { slot: unsafe { &*(arrival.slot() as *const Slot) }, stack: arrival.stack() }
+        Self { slot: unsafe { &*(arrival.slot() as *const Slot) }, entry: arrival.entry() }
     }
 
     /// The stack pointer at entry.
     #[inline(always)]
     pub(crate) fn stack(self) -> usize {
-        self.stack
+        self.entry.stack()
     }
 
     /// Where the program continues after the call.
     #[inline(always)]
     pub(crate) fn return_address(self) -> *const c_void {
         // SAFETY: a caller lives in its hook's frame.
-        unsafe { machine::return_address(self.stack) }
+        unsafe { self.entry.return_address() }
     }
 
     /// A parameter that the caller has passed on its stack, by its place among integers and pointers, from 0.
@@ -56,7 +56,7 @@ impl Caller {
     #[inline(always)]
     pub(crate) unsafe fn parameter(self, place: usize) -> usize {
         // SAFETY: the caller's, and a caller lives in its hook's frame.
-        unsafe { machine::parameter(self.stack, place) }
+        unsafe { self.entry.parameter(place) }
     }
 
     /// Which of a function's routes the call came by.
@@ -105,9 +105,9 @@ impl Caller {
 impl Caller {
     /// The return address of the outermost call in progress; if no call encloses this one, of this call.
     pub(crate) fn program_address(self) -> *const c_void {
-        match thread::current().enclosing(self.stack) {
+        match thread::current().enclosing(self.stack()) {
             // SAFETY: as above; the enclosing call has not returned, since its frame lies above this one's.
-            Some(stack) => unsafe { *(stack as *const *const c_void) },
+            Some(entry) => unsafe { entry.return_address() },
             None => self.return_address(),
         }
     }
@@ -176,7 +176,7 @@ impl<'a> Call<'a> {
     /// The call, as its thread notes it.
     #[inline(always)]
     pub(crate) fn frame(&self) -> Frame {
-        Frame::new(self.function(), self.caller.slot.number(), self.caller.stack)
+        Frame::new(self.function(), self.caller.slot.number(), self.caller.entry)
     }
 
     /// The numbers in which the codes are that it returns.

@@ -5,14 +5,15 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicU32, AtomicUsize, compiler_fence};
 
 use crate::api::{Function, Layer};
+use crate::machine::{AtomicEntry, Entry};
 
 /// A call that is in progress. All zero is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Frame {
     /// The stack pointer at its entry.
     stack: usize,
-    /// The stack pointer at entry of the outermost call that encloses it, or of itself.
-    outermost: usize,
+    /// The entry of the outermost call that encloses it, or of itself.
+    outermost: Entry,
     /// A number that tells its real function from others.
     real: usize,
     /// The function, its layer plus one, and how many calls enclose this one, in bytes from the lowest.
@@ -20,10 +21,11 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    /// A call that enters with this stack pointer.
+    /// A call that enters so.
     #[inline(always)]
-    pub(crate) fn new(function: Function, real: usize, stack: usize) -> Self {
-        Self { stack, outermost: stack, real, kind: u32::from(function as u8) | (function.layer() as u32 + 1) << 8 }
+    pub(crate) fn new(function: Function, real: usize, entry: Entry) -> Self {
+        let kind = u32::from(function as u8) | (function.layer() as u32 + 1) << 8;
+        Self { stack: entry.stack(), outermost: entry, real, kind }
     }
 
     #[inline(always)]
@@ -61,7 +63,7 @@ impl Frame {
 #[repr(C)]
 pub(crate) struct Innermost {
     stack: AtomicUsize,
-    outermost: AtomicUsize,
+    outermost: AtomicEntry,
     real: AtomicUsize,
     kind: AtomicU32,
 }
@@ -79,7 +81,7 @@ impl Innermost {
             outer = Frame::default();
         }
         let depth = call.depth_in(outer);
-        let outermost = if depth == 0 { call.stack } else { outer.outermost };
+        let outermost = if depth == 0 { call.outermost } else { outer.outermost };
         self.set(Frame { kind: call.kind | (depth as u32) << 16, outermost, ..call });
         (depth, outer)
     }
@@ -88,7 +90,7 @@ impl Innermost {
     fn get(&self) -> Frame {
         Frame {
             stack: self.stack.load(Relaxed),
-            outermost: self.outermost.load(Relaxed),
+            outermost: self.outermost.load(),
             real: self.real.load(Relaxed),
             kind: self.kind.load(Relaxed),
         }
@@ -99,7 +101,7 @@ impl Innermost {
     pub(crate) fn set(&self, frame: Frame) {
         self.stack.store(0, Relaxed);
         compiler_fence(SeqCst);
-        self.outermost.store(frame.outermost, Relaxed);
+        self.outermost.store(frame.outermost);
         self.real.store(frame.real, Relaxed);
         self.kind.store(frame.kind, Relaxed);
         compiler_fence(SeqCst);
@@ -123,9 +125,9 @@ impl Innermost {
         Function::ALL.get((self.kind.load(Relaxed) & 0xff) as usize).copied()
     }
 
-    /// The stack pointer at entry of the outermost call, if that encloses the one that entered with this stack pointer.
-    pub(crate) fn enclosing(&self, stack: usize) -> Option<usize> {
-        let outermost = self.outermost.load(Relaxed);
-        (self.is_in_progress() && outermost > stack).then_some(outermost)
+    /// The entry of the outermost call, if that encloses the one that entered with this stack pointer.
+    pub(crate) fn enclosing(&self, stack: usize) -> Option<Entry> {
+        let outermost = self.outermost.load();
+        (self.is_in_progress() && outermost.stack() > stack).then_some(outermost)
     }
 }

@@ -18,7 +18,7 @@ use p2pshim_trace::{Open, OpenRecord, Segment};
 
 use super::frame::{Frame, Innermost};
 use crate::api::Function;
-use crate::machine;
+use crate::machine::{self, Entry};
 use crate::model::event::{CallEvent, FOUND};
 use crate::model::{Memcpy, Path};
 use crate::objects::memory::Place;
@@ -243,8 +243,8 @@ impl Thread {
         self.innermost.function(stack)
     }
 
-    /// The stack pointer at entry of the outermost call, if that encloses the one that entered with this stack pointer.
-    pub(crate) fn enclosing(&self, stack: usize) -> Option<usize> {
+    /// The entry of the outermost call, if that encloses the one that entered with this stack pointer.
+    pub(crate) fn enclosing(&self, stack: usize) -> Option<Entry> {
         self.innermost.enclosing(stack)
     }
 
@@ -375,7 +375,7 @@ mod tests {
     const DRIVER: Function = Function::cuMemcpyPeerAsync;
 
     fn enter(thread: &Thread, function: Function, stack: usize) -> (usize, Before) {
-        thread.enter(Frame::new(function, 1, stack))
+        thread.enter(Frame::new(function, 1, Entry::with(stack)))
     }
 
     #[test]
@@ -423,9 +423,9 @@ mod tests {
     #[test]
     fn enter_call_that_a_library_in_between_passes_on_is_a_child() {
         let thread = fresh();
-        thread.enter(Frame::new(RUNTIME, 1, 900));
-        assert_eq!(thread.enter(Frame::new(RUNTIME, 2, 800)).0, 1);
-        assert_eq!(thread.enter(Frame::new(DRIVER, 3, 700)).0, 2);
+        thread.enter(Frame::new(RUNTIME, 1, Entry::with(900)));
+        assert_eq!(thread.enter(Frame::new(RUNTIME, 2, Entry::with(800))).0, 1);
+        assert_eq!(thread.enter(Frame::new(DRIVER, 3, Entry::with(700))).0, 2);
     }
 
     #[test]

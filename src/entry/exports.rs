@@ -1,6 +1,6 @@
 //! The exported symbols: one trampoline for each function and route in.
 //!
-//! A trampoline says who called (the stack pointer) and by which route (its slot) in two registers that carry no
+//! A trampoline says who called (how the call was entered) and by which route (its slot) in registers that carry no
 //! argument, leaves every argument where it is, and jumps to the function's hook. So hooks keep the real signatures,
 //! whatever their number of arguments.
 //!
@@ -8,8 +8,8 @@
 //! default under P2PSHIM for references without a version: exported without any version, one symbol
 //! would capture the calls of every runtime in the process. Functions of the driver and of NVML have no versions.
 //!
-//! The ABI passes a struct of two floating-point numbers in xmm0 and xmm1, behind integers and pointers of any number. Therefore no
-//! row may have a floating-point parameter. The stack pointer gives the return address, from which the trace names the caller.
+//! The ABI passes a struct of two or three floating-point numbers in vector registers, behind integers and pointers of any number. Therefore no
+//! row may have a floating-point parameter. The entry gives the return address, from which the trace names the caller.
 //!
 //! A trampoline names its hook, and the hooks of look-ups hand out trampolines: that circle is in the matter.
 //!

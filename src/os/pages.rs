@@ -5,14 +5,16 @@
 use std::ptr;
 
 use super::keep_errno;
+use crate::machine::PAGE;
 
-/// The size of a page of the host, as far as addresses of registered memory have to be multiples of it.
-const PAGE: usize = 4096;
+/// The smallest page that a kernel has.
+const LEAST: usize = 4096;
 
 /// Takes so many bytes of zeros at a multiple of `alignment`, a power of two, which children do not have. They are never given back.
 pub(crate) fn take_uninherited(bytes: usize, alignment: usize) -> Option<usize> {
     let bytes = bytes.checked_next_multiple_of(PAGE)?;
-    let slack = alignment.saturating_sub(PAGE);
+    let alignment = alignment.max(PAGE);
+    let slack = alignment - LEAST;
     let (rights, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
     keep_errno(|| {
         let all = bytes.checked_add(slack)?;
@@ -21,7 +23,7 @@ pub(crate) fn take_uninherited(bytes: usize, alignment: usize) -> Option<usize> 
         if start == libc::MAP_FAILED {
             return None;
         }
-        let (start, first) = (start.addr(), start.addr().next_multiple_of(alignment.max(PAGE)));
+        let (start, first) = (start.addr(), start.addr().next_multiple_of(alignment));
         let unused = [(start, first - start), (first + bytes, start + all - (first + bytes))];
         for (from, length) in unused.into_iter().filter(|&(_, length)| length != 0) {
             // SAFETY: that part was taken just now, and nobody knows of it.
@@ -44,7 +46,7 @@ pub(crate) fn wipe_in_children(start: usize, bytes: usize) {
 }
 
 fn advise(start: usize, bytes: usize, advice: i32) {
-    if start.is_multiple_of(PAGE) {
+    if start.is_multiple_of(LEAST) {
         // SAFETY: changes what a child gets, which touches nothing of ours. A kernel that cannot do it leaves all as it is.
         keep_errno(|| unsafe { libc::madvise(ptr::with_exposed_provenance_mut(start), bytes, advice) });
     }

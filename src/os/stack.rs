@@ -94,7 +94,9 @@ mod tests {
 
     #[test]
     fn has_room_by_the_size_of_a_threads_stack() {
-        assert_eq!([16 << 10, 48 << 10, 256 << 10, 2 << 20].map(on_thread), [false, false, true, true]);
+        // Some machines have no stacks as small as some of these.
+        let sizes = [16 << 10, 48 << 10, 256 << 10, 2 << 20];
+        assert_eq!(sizes.map(on_thread), sizes.map(|bytes| bytes.max(libc::PTHREAD_STACK_MIN) >= 2 * ROOM));
     }
 
     #[test]

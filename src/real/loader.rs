@@ -10,6 +10,8 @@ use std::ptr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicPtr, AtomicUsize};
 
+use crate::machine::FIRST_GLIBC;
+
 /// The type of `dlsym`.
 pub(crate) type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
 
@@ -17,7 +19,7 @@ pub(crate) type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut
 fn real_dlsym() -> Option<Dlsym> {
     static FOUND: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
     kept(&FOUND, || {
-        [c"GLIBC_2.34", c"GLIBC_2.2.5"]
+        [c"GLIBC_2.34", FIRST_GLIBC]
             .iter()
             // SAFETY: all arguments are C strings or the linker's own pseudo-handle.
             .map(|version| unsafe { libc::dlvsym(libc::RTLD_NEXT, c"dlsym".as_ptr(), version.as_ptr()) })
@@ -434,7 +436,7 @@ mod tests {
     fn anywhere_finds_the_defining_object_only() {
         let found = Wanted { name: c"getpid", version: None }.anywhere(is_own as *const c_void).unwrap();
         assert!(Object::holding(found).unwrap().file_name().starts_with(b"libc.so"));
-        assert!(Wanted { name: c"getpid", version: Some(c"GLIBC_2.2.5") }.anywhere(is_own as *const c_void).is_some());
+        assert!(Wanted { name: c"getpid", version: Some(FIRST_GLIBC) }.anywhere(is_own as *const c_void).is_some());
         assert!(
             Wanted { name: c"getpid", version: Some(c"libcudart.so.12") }.anywhere(is_own as *const c_void).is_none()
         );

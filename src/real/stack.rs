@@ -16,7 +16,7 @@ use gimli::{
 use parking_lot::Mutex;
 
 use super::loader;
-use crate::machine::{self, Registers};
+use crate::machine::{self, Entry, Registers};
 use crate::os::Memory;
 use crate::record::modules::{self, u32_at};
 
@@ -37,7 +37,7 @@ pub(crate) fn callers(entry: usize) -> Vec<usize> {
     for _ in 0..OWN {
         // Our caller's frame ends where the address is that we return to.
         match stack.step() {
-            Some(end) if end == entry.wrapping_add(size_of::<usize>()) => return stack.rest(),
+            Some(end) if end == Entry::end_of_frame(entry) => return stack.rest(),
             Some(end) if end <= entry => {}
             _ => break,
         }
@@ -131,6 +131,9 @@ impl Stack {
         self.registers = registers;
         if let Some(stack) = self.registers.get_mut(usize::from(STACK.0)) {
             *stack = Some(end);
+        }
+        if let Some(address) = self.registers.get_mut(usize::from(RETURN.0)) {
+            *address = address.map(machine::unsigned);
         }
         Some(end)
     }

@@ -119,8 +119,8 @@ pub(crate) fn in_memory() -> Vec<Module> {
 /// The mappings of `/proc/self/maps` that can be executed.
 fn listed(maps: &[u8]) -> Vec<Module> {
     let mut modules: Vec<Module> = Vec::new();
-    // The last beginning of a file.
-    let mut beginning: (&[u8], usize) = (b"", 0);
+    // The last beginning of a file, and where what has it ends.
+    let mut beginning: (&[u8], Range<usize>) = (b"", 0..0);
     for line in maps.split(|&byte| byte == b'\n') {
         let Some((module, is_code)) = mapping(line, &mut beginning) else { continue };
         modules.extend(is_code.then_some(module));
@@ -129,7 +129,7 @@ fn listed(maps: &[u8]) -> Vec<Module> {
 }
 
 /// The mapping of a line, and whether it can be executed; none if it is no file.
-fn mapping<'a>(line: &'a [u8], beginning: &mut (&'a [u8], usize)) -> Option<(Module, bool)> {
+fn mapping<'a>(line: &'a [u8], beginning: &mut (&'a [u8], Range<usize>)) -> Option<(Module, bool)> {
     let mut words = line.splitn(6, |&byte| byte == b' ');
     let mut word = || words.next().and_then(|word| str::from_utf8(word).ok());
     let (start, end) = word()?.split_once('-')?;
@@ -142,11 +142,12 @@ fn mapping<'a>(line: &'a [u8], beginning: &mut (&'a [u8], usize)) -> Option<(Mod
     if !file.starts_with(b"/") {
         return None;
     }
-    if offset == 0 {
-        *beginning = (file, range.start);
+    // If the code of a small file lies in its first page, that page is mapped a second time, behind the first.
+    let is_again = beginning.0 == file && beginning.1.end == range.start;
+    if offset == 0 && !is_again {
+        *beginning = (file, range.clone());
     }
-    let (begun, start) = *beginning;
-    let start = (begun == file).then_some(start);
+    let start = (beginning.0 == file).then_some(beginning.1.start);
     let is_code = rights.as_bytes().get(2) == Some(&b'x');
     Some((Module { range, start, offset, file: file.to_vec(), inode, is_identified: false }, is_code))
 }
@@ -239,6 +240,15 @@ mod tests {
         assert_eq!((module.offset, module.inode), (0x1000, 123));
         assert_eq!(module.file, b"/usr/bin/app with blanks (deleted)");
         assert!(in_memory().iter().any(|module| module.covers(listed as *const () as usize)));
+    }
+
+    #[test]
+    fn listed_code_in_the_first_page_of_a_file_begins_with_its_header() {
+        let maps = b"01000000-01001000 r--p 00000000 fe:00 7                        /app\n\
+            01001000-01002000 r-xp 00000000 fe:00 7                        /app\n\
+            7f0000000000-7f0000001000 r-xp 00000000 fe:00 8                        /other\n";
+        let starts: Vec<_> = listed(maps).iter().map(|module| module.start).collect();
+        assert_eq!(starts, [Some(0x100_0000), Some(0x7f00_0000_0000)]);
     }
 
     #[test]

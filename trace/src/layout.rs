@@ -6,8 +6,10 @@ pub const VERSION: (u16, u16) = (1, 0);
 pub(crate) const HAS_EXITED: u64 = 1 << 32;
 /// The first bytes of a file.
 pub(crate) const MAGIC: [u8; 8] = *b"P2PTRACE";
-/// Bytes of the header.
+/// Bytes of the header, where a page has no more: else it is a page, since chunks are mapped from their beginning on.
 pub const HEADER_BYTES: usize = 4096;
+/// Bytes of the largest header.
+pub(crate) const LARGEST_HEADER: usize = 1 << 20;
 /// Bytes of a chunk, its own header included.
 pub const CHUNK_BYTES: usize = 16384;
 /// Bytes of a chunk's header.
@@ -47,6 +49,8 @@ pub(crate) mod header {
     pub(crate) const EXIT: usize = 56;
     /// [`super::CALIBRATIONS`] of 24 bytes.
     pub(crate) const CALIBRATIONS: usize = 64;
+    /// How many ticks the clock has in a second; 0 if the machine does not say.
+    pub(crate) const TICKS_PER_SECOND: usize = super::HEADER_BYTES - 16;
     /// How many copies, and enablings of access, succeeded in forked children, and are in no file.
     pub(crate) const UNSEEN: usize = super::HEADER_BYTES - 8;
 }
@@ -184,7 +188,7 @@ numbered! {
     Clock: u32 {
         /// `clock_gettime(CLOCK_MONOTONIC)`, in nanoseconds.
         Monotonic = 1,
-        /// The processor's time-stamp counter.
+        /// The processor's counter: the time-stamp counter of x86-64, the generic timer of aarch64.
         TimeStampCounter = 2,
     }
 }

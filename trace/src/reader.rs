@@ -13,8 +13,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use crate::layout::{
-    CHUNK_BYTES, CHUNK_HEADER_BYTES, ChunkKind, Clock, HAS_EXITED, HEADER_BYTES, MAGIC, NoteKind, RECORD_BYTES,
-    VERSION, chunk, header,
+    CHUNK_BYTES, CHUNK_HEADER_BYTES, ChunkKind, Clock, HAS_EXITED, HEADER_BYTES, LARGEST_HEADER, MAGIC, NoteKind,
+    RECORD_BYTES, VERSION, chunk, header,
 };
 pub use note::Note;
 use note::read_notes;
@@ -169,8 +169,10 @@ impl Trace {
     fn read(source: Source, path: &Path) -> Result<Self, Error> {
         let mut head = vec![0; HEADER_BYTES];
         // First, since a file gets a header before anything else.
-        let mut kind = [0; 4];
-        let had_more = source.read_exact_at(path, &mut kind, HEADER_BYTES as u64).is_ok() && kind != [0; 4];
+        let had_more = [HEADER_BYTES, 4 * HEADER_BYTES, 16 * HEADER_BYTES].into_iter().any(|after| {
+            let mut kind = [0; 4];
+            source.read_exact_at(path, &mut kind, after as u64).is_ok() && kind != [0; 4]
+        });
         match source.read_exact_at(path, &mut head, 0) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 let mut head = vec![0; usize::try_from(source.length()?).unwrap_or_default().min(HEADER_BYTES)];
@@ -189,7 +191,6 @@ impl Trace {
             return Err(Error::Version(version, VERSION));
         }
         let sizes = [
-            (header::HEADER_BYTES, HEADER_BYTES, "bytes of the header"),
             (header::CHUNK_BYTES, CHUNK_BYTES, "bytes of a chunk"),
             (header::RECORD_BYTES, RECORD_BYTES, "bytes of a record"),
         ];
@@ -197,6 +198,10 @@ impl Trace {
             if u32_at(&head, offset) as usize != size {
                 return Err(Error::Damaged(what));
             }
+        }
+        let header_bytes = u32_at(&head, header::HEADER_BYTES) as usize;
+        if !header_bytes.is_power_of_two() || !(HEADER_BYTES..=LARGEST_HEADER).contains(&header_bytes) {
+            return Err(Error::Damaged("bytes of the header"));
         }
         let clock = Clock::numbered(u32_at(&head, header::CLOCK)).ok_or(Error::Damaged("its clock"))?;
         let mut problems = Vec::new();
@@ -221,14 +226,14 @@ impl Trace {
             blocks: Vec::new(),
             problems,
         };
-        trace.index(u64_at(&head, header::CHUNKS), length)?;
+        trace.index(header_bytes as u64, u64_at(&head, header::CHUNKS), length)?;
         Ok(trace)
     }
 
     /// Finds out what each chunk holds.
-    fn index(&mut self, chunks: u64, length: u64) -> Result<(), Error> {
-        let there = length.saturating_sub(HEADER_BYTES as u64) / CHUNK_BYTES as u64;
-        let most = self.limit.saturating_sub(HEADER_BYTES as u64) / CHUNK_BYTES as u64;
+    fn index(&mut self, header_bytes: u64, chunks: u64, length: u64) -> Result<(), Error> {
+        let there = length.saturating_sub(header_bytes) / CHUNK_BYTES as u64;
+        let most = self.limit.saturating_sub(header_bytes) / CHUNK_BYTES as u64;
         let handed_out = chunks.min(most.max(there));
         if handed_out > there {
             self.problems.push(format!(
@@ -244,7 +249,7 @@ impl Trace {
             if number >= chunks && empty > EMPTY {
                 break;
             }
-            let offset = HEADER_BYTES as u64 + number * CHUNK_BYTES as u64;
+            let offset = header_bytes + number * CHUNK_BYTES as u64;
             let mut head = [0; CHUNK_HEADER_BYTES];
             match self.source.read_exact_at(&self.path, &mut head, offset) {
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => break,

@@ -37,7 +37,7 @@ use room::{Room, STEP};
 pub use segment::{Open, OpenRecord, Segment};
 
 /// The smallest file that has room for calls.
-const LEAST: u64 = (HEADER_BYTES + 2 * CHUNK_BYTES) as u64;
+const LEAST: u64 = 2 * CHUNK_BYTES as u64;
 
 /// The largest file: each 8 MiB of what it may have cost a pointer from the start.
 const MOST: u64 = 1 << 40;
@@ -58,8 +58,9 @@ pub struct Options {
 /// A file that is being written.
 #[derive(Debug)]
 pub struct Writer {
-    /// The header.
+    /// The header, and how many bytes it has.
     base: *mut u8,
+    header_bytes: u64,
     room: Room,
     left: Left,
     clock: Clock,
@@ -88,30 +89,40 @@ impl Writer {
     /// Makes a file for the calling process, for its user only. Fails if there is such a file, if it would lie behind a
     /// symbolic link in `folder`, or if there is no space for it.
     pub fn create(options: &Options) -> io::Result<Self> {
-        if options.limit < LEAST {
+        // SAFETY: takes a number and returns one.
+        let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+        Self::create_for_pages(options, usize::try_from(page).unwrap_or(HEADER_BYTES))
+    }
+
+    /// Like [`Writer::create`], of a system whose pages have so many bytes.
+    pub fn create_for_pages(options: &Options, page: usize) -> io::Result<Self> {
+        let header_bytes = page.max(HEADER_BYTES) as u64;
+        let least = header_bytes + LEAST;
+        if options.limit < least {
             return Err(io::Error::other(format!(
-                "a limit of {} bytes has no room for calls; {} is the least",
-                options.limit, LEAST
+                "a limit of {} bytes has no room for calls; {least} is the least",
+                options.limit
             )));
         }
         make_folder(&options.folder)?;
         // The program may go elsewhere.
         let path = std::path::absolute(&options.folder).unwrap_or_else(|_| options.folder.clone()).join(&options.name);
         let file = open(&path, libc::O_RDWR | libc::O_CREAT | libc::O_EXCL)?;
-        let in_memory = is_in_memory(&file).then_some(options.limit_in_memory.max(LEAST));
+        let in_memory = is_in_memory(&file).then_some(options.limit_in_memory.max(least));
         let limit = options.limit.min(MOST).min(in_memory.unwrap_or(u64::MAX));
-        Self::map(file, &path, limit).inspect_err(|_| {
+        Self::map(file, &path, limit, header_bytes).inspect_err(|_| {
             // Nobody can make anything of it.
             let _ = std::fs::remove_file(&path);
         })
     }
 
-    fn map(file: File, path: &Path, limit: u64) -> io::Result<Self> {
-        let most = (limit - HEADER_BYTES as u64) / CHUNK_BYTES as u64;
+    fn map(file: File, path: &Path, limit: u64, header_bytes: u64) -> io::Result<Self> {
+        let most = (limit - header_bytes) / CHUNK_BYTES as u64;
         let step = STEP.min(most);
-        allocate(&file, 0, HEADER_BYTES as u64 + step * CHUNK_BYTES as u64)?;
+        allocate(&file, 0, header_bytes + step * CHUNK_BYTES as u64)?;
         let writer = Self {
-            base: map(&file, 0, HEADER_BYTES, libc::PROT_READ | libc::PROT_WRITE)?,
+            base: map(&file, 0, header_bytes as usize, libc::PROT_READ | libc::PROT_WRITE)?,
+            header_bytes,
             room: Room::new(most).ok_or(io::ErrorKind::InvalidInput)?,
             left: Left::new(),
             clock: clock(),
@@ -124,7 +135,7 @@ impl Writer {
         writer.calibrate(writer.now());
         writer.open_up(&lock(&writer.space), step)?;
         for (offset, value) in [
-            (header::HEADER_BYTES, HEADER_BYTES as u32),
+            (header::HEADER_BYTES, header_bytes as u32),
             (header::CHUNK_BYTES, CHUNK_BYTES as u32),
             (header::RECORD_BYTES, RECORD_BYTES as u32),
             (header::PROCESS, std::process::id()),
@@ -134,6 +145,7 @@ impl Writer {
             writer.u32_at(offset).store(value, Relaxed);
         }
         writer.u64_at(header::LIMIT).store(limit, Relaxed);
+        writer.u64_at(header::TICKS_PER_SECOND).store(writer.clock_rate().unwrap_or(0), Relaxed);
         // Even of the shortest program it is known how fast the clock runs.
         writer.calibrate(writer.now());
         writer.u64_at(header::MAGIC).store(u64::from_le_bytes(MAGIC), Release);

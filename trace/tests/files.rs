@@ -44,6 +44,37 @@ impl Drop for Folder {
 
 const MIB: u64 = 1 << 20;
 
+/// Files of systems with pages of 16 and of 64 KiB, and of one whose pages have fewer bytes than a header.
+#[test]
+fn create_for_pages_of_any_size_all_calls_are_read() {
+    for (page, header_bytes) in [(1024, HEADER_BYTES), (16_384, 16_384), (65_536, 65_536)] {
+        let folder = Folder::new(&format!("pages-{page}"));
+        let writer = Writer::create_for_pages(&folder.options(20 * MIB), page).unwrap();
+        let count = write_calls(&writer, &mut Segment::default(), 10_000);
+        assert_eq!(count, 20_000);
+        let bytes = fs::read(folder.file()).unwrap();
+        assert_eq!(u32::from_le_bytes(bytes[12..16].try_into().unwrap()) as usize, header_bytes);
+        assert!((bytes.len() - header_bytes).is_multiple_of(CHUNK_BYTES));
+        assert_eq!(bytes[header_bytes], 1, "a chunk of calls");
+        let trace = Trace::open(&folder.file()).unwrap();
+        assert_eq!(trace.problems(), Vec::<String>::new());
+        assert_eq!(calls(&trace).len() as u64, count);
+    }
+}
+
+/// A file that lost its header is told from one that never had anything, whatever size the header had.
+#[test]
+fn open_a_file_of_large_pages_without_its_header_says_that_it_is_lost() {
+    let folder = Folder::new("pages-lost");
+    let writer = Writer::create_for_pages(&folder.options(MIB), 65_536).unwrap();
+    write_calls(&writer, &mut Segment::default(), 100);
+    let mut bytes = fs::read(folder.file()).unwrap();
+    bytes[..65_536].fill(0);
+    assert!(matches!(Trace::from_bytes(bytes.clone(), &folder.file()), Err(Error::Damaged(_))));
+    bytes.fill(0);
+    assert!(matches!(Trace::from_bytes(bytes, &folder.file()), Err(Error::Empty)));
+}
+
 /// Writes calls, each with a call inside it, and returns how many there was room for.
 fn write_calls(writer: &Writer, segment: &mut Segment, count: u64) -> u64 {
     let begin = |depth, function| {

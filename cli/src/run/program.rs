@@ -6,9 +6,11 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use object::elf::{EM_X86_64, FileHeader64};
+use object::elf::FileHeader64;
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Endianness, FileKind, ReadCache, ReadRef};
+
+use crate::machine;
 
 /// Where the C library looks if there is no `PATH`.
 const USUAL_PATH: &str = "/bin:/usr/bin";
@@ -44,7 +46,7 @@ impl Hindrance {
             Self::Static => "is a static program",
             Self::Musl => "is a program for musl",
             Self::OtherUser => "runs with the rights of another user",
-            Self::OtherProcessor => "is not a program for x86-64",
+            Self::OtherProcessor => concat!("is not a program for ", machine::name!()),
         }
     }
 
@@ -63,8 +65,11 @@ impl Hindrance {
                  there, so that none of its copies are seen. Run it as that user, by a copy without these bits"
             }
             Self::OtherProcessor => {
-                "is not a program for x86-64 (a 32-bit one, say): the shim cannot be loaded there, so that none of its copies \
-                 are seen"
+                concat!(
+                    "is not a program for ",
+                    machine::name!(),
+                    " (a 32-bit one, say): the shim cannot be loaded there, so that none of its copies are seen"
+                )
             }
         }
     }
@@ -118,7 +123,7 @@ fn of_elf<'file>(file: impl ReadRef<'file>) -> Option<Hindrance> {
     }
     let header = FileHeader64::<Endianness>::parse(file).ok()?;
     let endian = header.endian().ok()?;
-    if header.e_machine(endian) != EM_X86_64 {
+    if header.e_machine(endian) != machine::IN_ELF {
         return Some(Hindrance::OtherProcessor);
     }
     let mut segments = header.program_headers(endian, file).ok()?.iter();
@@ -161,11 +166,14 @@ mod tests {
 
     #[test]
     fn of_elf_only_what_cannot_be_preloaded_is_a_hindrance() {
-        assert_eq!(of_elf(&*elf(2, 62, &[6, 3, 1])), None);
-        assert_eq!(of_elf(&*elf(2, 62, &[1, 2])), Some(Hindrance::Static));
-        assert_eq!(of_elf(&*elf_of(b"/lib/ld-musl-x86_64.so.1\0", 2, 62, &[6, 3, 1])), Some(Hindrance::Musl));
+        assert_eq!(of_elf(&*elf(2, machine::IN_ELF.0, &[6, 3, 1])), None);
+        assert_eq!(of_elf(&*elf(2, machine::IN_ELF.0, &[1, 2])), Some(Hindrance::Static));
+        assert_eq!(
+            of_elf(&*elf_of(b"/lib/ld-musl-x86_64.so.1\0", 2, machine::IN_ELF.0, &[6, 3, 1])),
+            Some(Hindrance::Musl)
+        );
         assert_eq!(of_elf(&*elf(1, 3, &[3])), Some(Hindrance::OtherProcessor));
-        assert_eq!(of_elf(&*elf(2, 183, &[3])), Some(Hindrance::OtherProcessor));
+        assert_eq!(of_elf(&*elf(2, 243, &[3])), Some(Hindrance::OtherProcessor));
         assert_eq!(of_elf(&b"\x7fELF"[..]), None);
         assert_eq!(of_elf(&b"text"[..]), None);
     }

@@ -6,9 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use p2pshim_trace::{
-    CHUNK_BYTES, Capture, HEADER_BYTES, NoteKind, OpenRecord, Options, PART, Path as Taken, Segment, Why, Writer,
-};
+use p2pshim_trace::{CHUNK_BYTES, Capture, NoteKind, OpenRecord, Options, PART, Path as Taken, Segment, Why, Writer};
 
 /// When all traces begin: 2027-01-15 08:00:00 UTC.
 pub(crate) const START: u64 = 1_800_000_000_000_000_000;
@@ -123,14 +121,27 @@ impl Scene {
     pub(crate) fn new(folder: &Path, name: &str, process: u32) -> Self {
         let options =
             Options { folder: folder.to_owned(), name: name.to_owned(), limit: 1 << 24, limit_in_memory: u64::MAX };
-        let writer = Writer::create(&options).unwrap();
-        let (path, segment) = (folder.join(name), Segment::default());
-        Self { path, writer, segment, times: Vec::new(), process, origin: START, exit: Some(0) }
+        Self::with(Writer::create(&options).unwrap(), folder.join(name), process)
+    }
+
+    /// A scene on a system whose pages have so many bytes.
+    pub(crate) fn for_pages(folder: &Path, name: &str, process: u32, page: usize) -> Self {
+        let options =
+            Options { folder: folder.to_owned(), name: name.to_owned(), limit: 1 << 24, limit_in_memory: u64::MAX };
+        Self::with(Writer::create_for_pages(&options, page).unwrap(), folder.join(name), process)
+    }
+
+    fn with(writer: Writer, path: PathBuf, process: u32) -> Self {
+        Self { path, writer, segment: Segment::default(), times: Vec::new(), process, origin: START, exit: Some(0) }
     }
 
     /// A scene with the names of functions, ways, rules and codes.
     pub(crate) fn named(folder: &Path, name: &str, process: u32, host: &str) -> Self {
-        let mut scene = Self::new(folder, name, process);
+        Self::new(folder, name, process).with_names(host)
+    }
+
+    pub(crate) fn with_names(self, host: &str) -> Self {
+        let mut scene = self;
         scene.note(0, NoteKind::Program, 0, &["/opt/app/bin/app", "./app", "--steps", "3"]);
         // A process of here, so that it is known to have ended.
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
@@ -264,7 +275,8 @@ impl Scene {
         }
         let mut times = self.times.iter();
         let mut thread = 99u32;
-        for chunk in bytes[HEADER_BYTES..].chunks_exact_mut(CHUNK_BYTES) {
+        let header_bytes = u32::from_le_bytes(bytes[12..16].try_into().unwrap()) as usize;
+        for chunk in bytes[header_bytes..].chunks_exact_mut(CHUNK_BYTES) {
             match chunk[0] {
                 1 => {
                     thread += u32::from(chunk[8..16] == [0; 8]);

@@ -66,7 +66,7 @@ def installed(*places: str) -> pathlib.Path:
 
 def path() -> pathlib.Path:
     """The library that was installed with this module."""
-    return installed(*(folder + "/" + SONAME for folder in ("lib", "lib/x86_64-linux-gnu", "lib64")))
+    return installed(*(folder + "/" + SONAME for folder in ("lib", f"lib/{os.uname().machine}-linux-gnu", "lib64")))
 
 
 def in_process() -> Optional[ctypes.CDLL]:

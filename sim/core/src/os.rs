@@ -20,8 +20,23 @@ pub(crate) fn map(length: u64) -> Result<u64> {
     let length = usize::try_from(length).map_err(|_| Error::OUT_OF_MEMORY)?;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: a fresh anonymous mapping at an address of the kernel's choice replaces nothing.
-    let address = unsafe { libc::mmap(ptr::null_mut(), length, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
-    if address == libc::MAP_FAILED { Err(Error::OUT_OF_MEMORY) } else { Ok(address as u64) }
+    let map = |length| unsafe { libc::mmap(ptr::null_mut(), length, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+    // The kernel's own pages may be smaller.
+    const LEAST: u64 = 4096;
+    let slack = PAGE - LEAST;
+    let all = length.checked_add(slack as usize).ok_or(Error::OUT_OF_MEMORY)?;
+    let address = map(all);
+    if address == libc::MAP_FAILED {
+        return Err(Error::OUT_OF_MEMORY);
+    }
+    let (start, first) = (address as u64, (address as u64).next_multiple_of(PAGE));
+    let [end, all_end] = [first + length as u64, start + all as u64].map(|end| end.next_multiple_of(LEAST));
+    for (from, to) in [(start, first), (end, all_end)] {
+        if from < to {
+            unmap(from, to - from);
+        }
+    }
+    Ok(first)
 }
 
 /// Has memory that is large and about to be used be made of large pages, where the kernel has some: it is touched in a third of the time.
@@ -122,8 +137,8 @@ pub(crate) fn unmap(address: u64, length: u64) {
     unsafe { libc::munmap(address as *mut libc::c_void, length as usize) };
 }
 
-/// Bytes of a page.
-pub(crate) const PAGE: u64 = 4096;
+/// Bytes of the largest page that Linux has on this machine.
+pub(crate) const PAGE: u64 = if cfg!(target_arch = "aarch64") { 65536 } else { 4096 };
 
 /// Lets the kernel take back the whole pages of a freed range. Until [`allow`] nobody can read there, as is so with addresses
 /// of a device at which nothing is; afterwards they read as zeroes.

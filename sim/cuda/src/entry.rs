@@ -29,11 +29,7 @@ macro_rules! api {
             }
             std::arch::naked_asm!(
                 ".cfi_startproc",
-                // As with NVIDIA's functions, tools that patch code can move the first 20 bytes.
-                ".rept 4",
-                "mov eax, 0",
-                ".endr",
-                "jmp {body}",
+                $crate::machine::export!(),
                 ".cfi_endproc",
                 body = sym body,
             )

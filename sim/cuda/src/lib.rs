@@ -11,6 +11,7 @@ mod api;
 mod entry;
 #[allow(unsafe_code, reason = "the names of exported functions have to stay as they are")]
 mod lookup;
+mod machine;
 mod table;
 mod uuid;
 

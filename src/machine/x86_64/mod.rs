@@ -1,7 +1,19 @@
 //! x86-64, with the System V ABI.
 
 use std::arch::asm;
-use std::ffi::c_void;
+use std::ffi::{CStr, c_void};
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// The C library's first version here.
+pub(crate) const FIRST_GLIBC: &CStr = c"GLIBC_2.2.5";
+
+/// The largest page that Linux has here, but for those that one asks for.
+pub(crate) const PAGE: usize = 4096;
+
+/// Pages that have nothing but this.
+#[repr(C, align(4096))]
+pub(crate) struct Pages<T>(pub(crate) T);
 
 /// The room a trampoline takes.
 pub(crate) const STRIDE: usize = 64;
@@ -22,32 +34,72 @@ impl Arrival {
         self.slot.to_bits() as usize
     }
 
-    /// The stack pointer at entry.
+    /// How the call was entered.
     #[inline(always)]
-    pub(crate) fn stack(self) -> usize {
-        self.stack.to_bits() as usize
+    pub(crate) fn entry(self) -> Entry {
+        Entry { stack: self.stack.to_bits() as usize }
     }
 }
 
-/// Where the program goes on after a call that was entered with this stack pointer.
-///
-/// # Safety
-/// The hook has not returned.
-#[inline(always)]
-pub(crate) unsafe fn return_address(stack: usize) -> *const c_void {
-    // SAFETY: at entry the stack pointer points to the return address, which stays there until the hook returns.
-    unsafe { *(stack as *const *const c_void) }
+/// How a call was entered: with which stack pointer, which points to the return address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Entry {
+    stack: usize,
 }
 
-/// A parameter that the caller has passed on its stack, by its place among integers and pointers, from 0.
-///
-/// # Safety
-/// The function has so many parameters, and the hook has not returned.
-#[inline(always)]
-pub(crate) unsafe fn parameter(stack: usize, place: usize) -> usize {
-    const IN_REGISTERS: usize = 6;
-    // SAFETY: the ABI has them above the return address.
-    unsafe { *(stack as *const usize).add(1 + place - IN_REGISTERS) }
+impl Entry {
+    #[cfg(test)]
+    pub(crate) fn with(stack: usize) -> Self {
+        Self { stack }
+    }
+
+    /// The stack pointer.
+    #[inline(always)]
+    pub(crate) fn stack(self) -> usize {
+        self.stack
+    }
+
+    /// Where the frame of the called function ends, as tables for unwinding count it.
+    pub(crate) fn end_of_frame(stack: usize) -> usize {
+        stack.wrapping_add(size_of::<usize>())
+    }
+
+    /// Where the program goes on after the call.
+    ///
+    /// # Safety
+    /// The hook has not returned.
+    #[inline(always)]
+    pub(crate) unsafe fn return_address(self) -> *const c_void {
+        // SAFETY: it stays there until the hook returns.
+        unsafe { *(self.stack as *const *const c_void) }
+    }
+
+    /// A parameter that the caller has passed on its stack, by its place among integers and pointers, from 0.
+    ///
+    /// # Safety
+    /// The function has so many parameters, and the hook has not returned.
+    #[inline(always)]
+    pub(crate) unsafe fn parameter(self, place: usize) -> usize {
+        const IN_REGISTERS: usize = 6;
+        // SAFETY: the ABI has them above the return address.
+        unsafe { *(self.stack as *const usize).add(1 + place - IN_REGISTERS) }
+    }
+}
+
+/// An entry that a signal handler may read between any two instructions.
+#[repr(transparent)]
+pub(crate) struct AtomicEntry(AtomicUsize);
+
+impl AtomicEntry {
+    #[inline(always)]
+    pub(crate) fn load(&self) -> Entry {
+        Entry { stack: self.0.load(Relaxed) }
+    }
+
+    #[inline(always)]
+    pub(crate) fn store(&self, entry: Entry) {
+        self.0.store(entry.stack, Relaxed);
+    }
 }
 
 /// The address of the calling thread's block, which `thread.s` lays out.
@@ -68,6 +120,11 @@ pub(crate) fn thread_block() -> *const c_void {
 
 /// The contents of the registers that a function keeps for its caller, and where it is: by their numbers in DWARF.
 pub(crate) type Registers = [Option<usize>; 17];
+
+/// A return address as it was before it was signed: here none is.
+pub(crate) fn unsigned(address: usize) -> usize {
+    address
+}
 
 /// The DWARF numbers of the stack pointer, and of the place to return to.
 pub(crate) const STACK: u16 = 7;

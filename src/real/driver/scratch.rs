@@ -12,6 +12,7 @@ use super::functions::{
 };
 use super::types::{AccessDesc, AllocationProp, Location, PINNED, PoolProps};
 use crate::api::abi::Code;
+use crate::machine::Pages;
 use crate::os::pages;
 use crate::policy::driver::{HALF, Scratch, ScratchKind};
 use crate::policy::staging::NEEDED;
@@ -72,20 +73,19 @@ pub(super) fn take_large(bytes: usize) -> Result<usize, Code> {
 
 /// Memory for the copies of a blocked pair if there is no other: part of the library's zeroed data, it costs none until it is used, and
 /// cannot fail.
-#[repr(C, align(4096))]
-struct Reserve(UnsafeCell<[u8; NEEDED]>);
+struct Reserve(Pages<UnsafeCell<[u8; NEEDED]>>);
 
 // SAFETY: only its address is taken, once; what lies there is written and read by the driver.
 unsafe impl Sync for Reserve {}
 
-static RESERVE: Reserve = Reserve(UnsafeCell::new([0; NEEDED]));
+static RESERVE: Reserve = Reserve(Pages(UnsafeCell::new([0; NEEDED])));
 static IS_RESERVE_TAKEN: AtomicBool = AtomicBool::new(false);
 
 /// Takes the reserve, if that is what is asked for and nobody has it. It is for no smaller ring, which can be done without.
 pub(super) fn take_reserve(bytes: usize) -> Option<usize> {
     let is_ours = bytes == NEEDED && !IS_RESERVE_TAKEN.swap(true, Relaxed);
     is_ours.then(|| {
-        let address = RESERVE.0.get().expose_provenance();
+        let address = RESERVE.0.0.get().expose_provenance();
         pages::wipe_in_children(address, NEEDED);
         address
     })

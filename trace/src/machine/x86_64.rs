@@ -19,6 +19,11 @@ pub(crate) fn has_steady_ticks() -> bool {
     is_invariant && source.is_ok_and(|source| source.trim_ascii() == b"tsc")
 }
 
+/// How many ticks the counter has in a second: nothing says that.
+pub(crate) fn ticks_per_second() -> Option<u64> {
+    None
+}
+
 /// Adds to a word of this thread in one instruction, which a signal handler comes before or after; other threads may come in between.
 /// Returns the word as it was.
 ///

@@ -40,14 +40,16 @@ impl Timeline {
         (nanos as f64 / self.nanos_per_tick).round() as u64
     }
 
-    fn new(clock: Clock, calibrations: &[Calibration]) -> Option<Self> {
+    /// `per_second` is how many ticks the machine says that the clock has; 0 if it does not.
+    fn new(clock: Clock, per_second: u64, calibrations: &[Calibration]) -> Option<Self> {
         let origin = *calibrations.first()?;
         let last = *calibrations.last()?;
         let ahead = i128::from(last.real) - i128::from(last.monotonic);
         let rate = (last.monotonic.saturating_sub(origin.monotonic)) as f64 / (last.ticks - origin.ticks) as f64;
-        // Time-stamp counters have between 0.5 and 10 GHz.
+        // Time-stamp counters have between 0.5 and 10 GHz; counters of which the machine knows it, 1 MHz at least.
         let nanos_per_tick = match clock {
             Clock::Monotonic => 1.0,
+            Clock::TimeStampCounter if (1_000_000..10_000_000_000).contains(&per_second) => 1e9 / per_second as f64,
             Clock::TimeStampCounter if (0.1..2.0).contains(&rate) => rate,
             Clock::TimeStampCounter => return None,
         };
@@ -70,7 +72,7 @@ pub(super) fn timeline(clock: Clock, head: &[u8], problems: &mut Vec<String>) ->
         .filter(|calibration| calibration.ticks != 0)
         .collect();
     calibrations.sort_by_key(|calibration| calibration.ticks);
-    Timeline::new(clock, &calibrations).unwrap_or_else(|| {
+    Timeline::new(clock, u64_at(head, header::TICKS_PER_SECOND), &calibrations).unwrap_or_else(|| {
         problems.push(GUESSED_TIMES.to_owned());
         let unknown = Calibration { ticks: 0, monotonic: 0, real: 0 };
         let origin = calibrations.first().copied().unwrap_or(unknown);

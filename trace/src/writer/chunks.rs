@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::room::{REGION, STEP};
 use super::{Writer, lock, open};
-use crate::layout::{CHUNK_BYTES, HEADER_BYTES, header};
+use crate::layout::{CHUNK_BYTES, header};
 
 /// Where more space comes from.
 #[derive(Debug)]
@@ -52,7 +52,10 @@ impl Writer {
                 return Ok(None);
             }
             let step = STEP.min(self.room.most - ready);
-            if let Err(error) = space.grow(ready, step).and_then(|()| self.open_up(&space, step)) {
+            if let Err(error) = space
+                .grow(self.header_bytes + ready * CHUNK_BYTES as u64, step)
+                .and_then(|()| self.open_up(&space, step))
+            {
                 return self.exhausted(&mut space, Exhausted::System(error.raw_os_error().unwrap_or(libc::EIO)));
             }
         }
@@ -86,7 +89,7 @@ impl Writer {
         if room.chunk(from).is_none() {
             let first = from - from % REGION;
             let bytes = REGION.min(room.most.saturating_sub(first)) as usize * CHUNK_BYTES;
-            let offset = HEADER_BYTES as u64 + first * CHUNK_BYTES as u64;
+            let offset = self.header_bytes + first * CHUNK_BYTES as u64;
             room.map(from, map(&space.file, offset, bytes, libc::PROT_NONE)?);
         }
         let (start, bytes) = (room.chunk(from).ok_or(io::ErrorKind::InvalidInput)?, count as usize * CHUNK_BYTES);
@@ -114,7 +117,7 @@ impl Space {
         })
     }
 
-    fn grow(&mut self, ready: u64, step: u64) -> io::Result<()> {
+    fn grow(&mut self, end: u64, step: u64) -> io::Result<()> {
         let is_ours =
             |file: &File| file.metadata().is_ok_and(|metadata| (metadata.dev(), metadata.ino()) == self.identity);
         if !is_ours(&self.file) {
@@ -124,7 +127,7 @@ impl Space {
             }
             self.file = ManuallyDrop::new(again);
         }
-        allocate(&self.file, HEADER_BYTES as u64 + ready * CHUNK_BYTES as u64, step * CHUNK_BYTES as u64)
+        allocate(&self.file, end, step * CHUNK_BYTES as u64)
     }
 }
 

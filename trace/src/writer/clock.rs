@@ -21,8 +21,16 @@ impl Writer {
         }
     }
 
+    /// How many ticks the file's clock has in a second, if the machine says so.
+    pub(super) fn clock_rate(&self) -> Option<u64> {
+        machine::ticks_per_second().filter(|_| self.clock == Clock::TimeStampCounter)
+    }
+
     /// How many of the file's ticks so many nanoseconds are, as far as is known by now.
     pub fn ticks(&self, nanos: u64) -> u64 {
+        if let Some(rate) = self.clock_rate() {
+            return (u128::from(nanos) * u128::from(rate) / 1_000_000_000) as u64;
+        }
         let at = |slot: usize| {
             let at = header::CALIBRATIONS + slot * 24;
             let (ticks, monotonic) = (self.u64_at(at).load(Acquire), self.u64_at(at + 8).load(Relaxed));

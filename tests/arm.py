@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+"""arm.py [WORD…]: runs the programs of tests/arm.txt whose lines have a word on this machine and, under QEMU's user mode, on aarch64, each
+preloaded and plain. It prints a line for each, and exits with 1 if one differs in its output, in what the shim says or in how it ends. `make test-arm`
+builds what is run. `arm.py --programs` prints which programs there are.
+
+`arm.py --packages FOLDER`: unpacks the wheel and the Debian package for aarch64 in a folder, runs a program under the library of each, with its simulated
+GPUs, and has its command say what the trace says: as this machine's command does.
+"""
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+ARM = ROOT / "target/arm"
+QEMU = [str(ARM / "lib/qemu-aarch64"), "-L", str(ARM)]
+SHIMS = {False: ROOT / "target/built/libp2pshim.so", True: ROOT / "target/aarch64-unknown-linux-gnu/tests/libp2pshim.so"}
+# A program that has not ended by then hangs.
+PATIENCE = 600
+
+
+def lines():
+    text = (ROOT / "tests/arm.txt").read_text()
+    return [line for line in text.splitlines() if line and not line.startswith("#")]
+
+
+def parts(line):
+    """Variables, the program and its arguments."""
+    words = shlex.split(line)
+    count = next(index for index, word in enumerate(words) if "=" not in word)
+    return dict(word.split("=", 1) for word in words[:count]), words[count], words[count + 1:]
+
+
+def run(line, is_arm, is_preloaded):
+    """What a program writes, and how it ends."""
+    variables, name, arguments = parts(line)
+    base = ARM if is_arm else ROOT / "target"
+    programs = ARM / ("c-tests" if is_arm else "x86_64")
+    variables = {"LD_LIBRARY_PATH": f"{base}/sim/lib", **variables}
+    if is_preloaded:
+        variables["LD_PRELOAD"] = str(SHIMS[is_arm])
+    if is_arm:
+        variables["LD_LIBRARY_PATH"] += f":{ARM}/lib"
+    given = [word for pair in variables.items() for word in ("-E", "=".join(pair))] if is_arm else []
+    command = [*(QEMU + given if is_arm else []), f"{programs}/{name}", *arguments]
+    environment = {"PATH": os.environ["PATH"], "HOME": "/nowhere", **({} if is_arm else variables)}
+    try:
+        ended = subprocess.run(command, env=environment, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE)
+    except subprocess.TimeoutExpired:
+        return "", "", "hangs"
+    return ended.stdout.decode(errors="replace"), plain(ended.stderr.decode(errors="replace")), ended.returncode
+
+
+def plain(text):
+    """Without numbers of processes, addresses and times, which differ from run to run."""
+    text = re.sub(r"0x[0-9a-f]+", "0x…", text)
+    return re.sub(r"^p2pshim \d\d:\d\d:\d\d\.\d+ \d+/\d+", "p2pshim", text, flags=re.M)
+
+
+def compare(line):
+    """In which respects the two machines differ, how long it took, and what they do: preloaded and plain, each on this machine and on aarch64."""
+    started = time.monotonic()
+    preloaded, plain = ([run(line, is_arm, is_preloaded) for is_arm in (False, True)] for is_preloaded in (True, False))
+    differs = [what for what, *both in zip(("output", "messages", "end"), *preloaded) if both[0] != both[1]]
+    differs += [f"{what} without the shim" for what, *both in zip(("output", "messages", "end"), *plain) if both[0] != both[1]]
+    return line, differs, time.monotonic() - started, [*preloaded, *plain]
+
+
+def ended_well(command, **variables):
+    """What a program for aarch64 writes."""
+    given = [word for pair in variables.items() for word in ("-E", "=".join(pair))]
+    return subprocess.run([*QEMU, *given, *map(str, command)], check=True, capture_output=True, text=True).stdout
+
+
+def check_package(root, command, library, simulated):
+    """Uses an unpacked package; returns the first line of the report."""
+    trace = root / "trace"
+    path = f"{root / simulated}:{ARM}/lib"
+    said = ended_well([ARM / "c-tests/guide_sample-12"], LD_PRELOAD=str(root / library), LD_LIBRARY_PATH=path, P2PSHIM_TRACE=str(trace))
+    (root / command).chmod(0o755)
+    report = ended_well([root / command, "report", trace], LD_LIBRARY_PATH=f"{ARM}/lib")
+    here = subprocess.run([ROOT / "target/built/p2pshim", "report", trace], check=True, capture_output=True, text=True).stdout
+    if "WRONG" in said or report != here or "cudaMemcpyPeer " not in report or "guess" in report:
+        sys.exit(f"{root}: the report differs from this machine's, or lacks the copy:\n{said}{report}--- here:\n{here}")
+    return report.splitlines()[0]
+
+
+def packages(folder):
+    wheel, deb = next(folder.glob("*_aarch64.whl")), next(folder.glob("*_arm64.deb"))
+    with tempfile.TemporaryDirectory() as place:
+        place = Path(place)
+        zipfile.ZipFile(wheel).extractall(place / "wheel")
+        subprocess.run(["dpkg-deb", "-x", deb, place / "deb"], check=True)
+        inside = place / "wheel/p2pshim"
+        print(f"{wheel.name}: {check_package(inside, 'bin/p2pshim', 'lib/libp2pshim.so.0', 'lib/p2pshim/sim')}")
+        inside = place / "deb/usr"
+        print(f"{deb.name}: {check_package(inside, 'bin/p2pshim', 'lib/aarch64-linux-gnu/libp2pshim.so.0', 'lib/p2pshim/sim')}")
+    print("2 passed, 0 failed")
+
+
+def main(words):
+    if words[:1] == ["--packages"]:
+        return packages(Path(words[1]))
+    if words == ["--programs"]:
+        return print(*dict.fromkeys(parts(line)[1] for line in lines()))
+    shown = [line for line in lines() if not words or any(word in line for word in words)]
+    failed = 0
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for line, differs, took, outcomes in pool.map(compare, shown):
+            print(f"{'differs in ' + ', '.join(differs) if differs else 'same':30} {took:6.1f} s  {line}", flush=True)
+            failed += bool(differs)
+            if differs:
+                for name, (out, err, end) in zip(("x86-64", "aarch64", "x86-64, plain", "aarch64, plain"), outcomes):
+                    print(f"--- {name}: ends with {end}\n{out}--- its messages\n{err}", file=sys.stderr)
+    print(f"{len(shown) - failed} passed, {failed} failed")
+    return failed > 0 or not shown
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
