@@ -75,7 +75,7 @@ enum Command {
     Run(RunArguments),
     /// Test whether peer access can be trusted on this machine
     ///
-    /// If it cannot, the end of the output says what to do. The doctor tests each pair in a process of its own. That process copies known data
+    /// If it cannot, the end of the output says what to do. The doctor tests the pairs in a process of its own, and a pair that hangs once more in another. It copies known data
     /// with the copy engines, runs kernels that load from and store to the peer's memory, and reads the data back. It also measures direct
     /// copies and copies through the host. The shim takes no part in the test. The doctor saves its verdicts, and the shim reads them.
     #[command(after_long_help = format!("{}\n\n{}", doctor::EXAMPLES, status::help("doctor")))]
@@ -94,9 +94,9 @@ enum Command {
     /// as much, times of a copy if the copies were as large, and rates if all copies of the pair were timed (--gpu-timing all).
     #[command(after_long_help = format!("{}\n\n{}", compare::EXAMPLES, status::help("compare")))]
     Compare(CompareArguments),
-    /// Show where hung processes are stuck, and which rank they wait for
+    /// Show where hung processes are stuck, and for whom they wait
     ///
-    /// It shows the call each hung process is stuck in. The first line of a run names the rank that the others may wait for, if the traces
+    /// It shows the call that each process is in. The first line of a run names the rank, or the process, that the others may wait for, if the traces
     /// tell. The program need not end or be stopped.
     #[command(after_long_help = format!("{}\n\n{}", report::EXAMPLES_OF_HANG, status::help("hang")))]
     Hang(LiveArguments),

@@ -265,7 +265,7 @@ impl Args for RunArguments {
         let no_report = Arg::new("no-report").long("no-report").action(ArgAction::SetTrue);
         let no_report = no_report.help("Print no report at the end").long_help(
             "Print no report on standard error at the end. A report needs a trace. Without --trace, p2pshim writes that to a \
-             temporary folder; with this option it writes none",
+             temporary folder; with this option, and without --fail-on and --junit, it writes none",
         );
         let no_check = Arg::new("no-check").long("no-check").action(ArgAction::SetTrue);
         let no_check = no_check.help("Do not check the GPUs before the program starts").long_help(

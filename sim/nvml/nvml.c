@@ -4,7 +4,7 @@
 // P2PSIM_NVML says what goes wrong: `fail` (no start), `hang` (the start never ends), `hang:N` (only the first N questions
 // for counters are answered), `blind` (no process is listed), `old` (there are no counters); or of what kind the machine is:
 // `pci` (no NVLink joins the devices), `mig`, `confidential` (that mode is on; neither does one there), `links` (the second
-// device has two links less), `fabric` (nobody has joined the fabric), `cliques` (each device is in a clique of its own),
+// device has two links less), `fabric` (nobody has joined the fabric), `cliques` (each device is in a clique of its own), `cluster` (the fabric is of several machines),
 // `vgpu`.
 #include <dirent.h>
 #include <errno.h>
@@ -258,6 +258,7 @@ int nvmlDeviceGetGpuFabricInfoV(void *device, struct fabric *fabric) {
     // Not started, completed; all health is well.
     fabric->state = is_pci() ? 0 : fault("fabric") ? 1 : 3;
     fabric->clique = fault("cliques") ? number_of(device) : 0;
+    memset(fabric->cluster, fault("cluster") ? 0x3f : 0, sizeof fabric->cluster);
     fabric->health = 0x1aa;
     fabric->summary = 1;
     return OK;

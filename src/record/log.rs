@@ -70,8 +70,9 @@ extern "C" fn say_what_is_lost() {
 
 /// Says in the log and in the trace that memory has run out, and what follows.
 pub(crate) fn out_of_memory() {
-    const SAID: &str = "out of memory: malloc has failed in p2pshim, which goes on with a reserve of its own. From now on p2pshim only \
-        forwards and counts calls: it verifies no further pair, makes none direct, and records, shows and checks no call. \
+    const SAID: &str = "out of memory: malloc has failed in p2pshim, which goes on with a reserve of its own. From now on p2pshim \
+        verifies no further pair, makes none direct, and stages, records, shows and checks no call. It goes on counting calls, and what it \
+        has enabled or hidden stays so. \
         Give the process more memory, or start it with P2PSHIM=off";
     log::warn!("{SAID}");
     trace::message(SAID);

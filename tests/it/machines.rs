@@ -27,6 +27,15 @@ fn issue_without_a_driver_says_that_nothing_was_tested() {
     assert_eq!(outcome.status, "exit status: 3");
 }
 
+#[test]
+fn issue_leaves_out_the_uuid_of_a_cluster() {
+    let (program, folder) = with_nvml("cluster");
+    let outcome = program.arg("--issue").plain();
+    fs::remove_dir_all(folder).unwrap();
+    let text = &outcome.stdout;
+    assert!(text.contains(", cluster (UUID)") && !text.contains("3f3f"), "{text}");
+}
+
 /// NVML of simulated GPUs needs a folder, and says what the words tell it to.
 fn with_nvml(words: &str) -> (Program, std::path::PathBuf) {
     let folder = scratch("nvml");

@@ -716,7 +716,9 @@ pub(super) fn print_issue(out: &mut impl Write, mut examined: Examined) -> io::R
     let variable = |name| std::env::var(name).unwrap_or_default();
     // Advice speaks of root.
     let user = Some(variable("USER")).filter(|user| user != "root").unwrap_or_default();
-    let names = [(variable("HOME"), "~"), (user, "(user)"), (machine::host_name(), "(host)")];
+    let clusters = examined.known().into_iter().filter_map(|known| Some((known.fabric?.cluster?, "(UUID)")));
+    let own = [(variable("HOME"), "~"), (user, "(user)"), (machine::host_name(), "(host)")];
+    let names: Vec<(String, &str)> = clusters.chain(own).collect();
     let summary = match &examined.error {
         Some(why) => format!("nothing was tested: {why}"),
         None => examined.summary(),

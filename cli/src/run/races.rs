@@ -1,6 +1,8 @@
 //! `--order=enforce --races RUN`: the places of an earlier run's races, for the shim.
 
-use std::fs;
+use std::fs::OpenOptions;
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use p2pshim_host::races::{FILE, Pairs, text};
@@ -30,7 +32,14 @@ pub(super) fn write(folder: &Path, suppress: Option<&Suppressions>) -> Result<us
              Memory that is freed too early, possible races, and nodes of a graph get no wait"
         ));
     }
-    let written = fs::write(folder.join(FILE), text(&pairs));
+    let written = keep(&folder.join(FILE), &text(&pairs));
     written.map_err(|error| format!("--races {shown}: {FILE} cannot be written there: {error}"))?;
     Ok(pairs.len())
+}
+
+/// Writes a file that only the user can read. A link in its place is not followed.
+fn keep(file: &Path, text: &str) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    let options = options.write(true).create(true).truncate(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
+    options.open(file)?.write_all(text.as_bytes())
 }

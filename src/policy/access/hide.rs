@@ -51,7 +51,7 @@ impl Access {
         let gpus: Vec<[String; 2]> = (0..count).map(|device| driver.names(device).unwrap_or_default()).collect();
         let missing = self.lock().look_up_denied(gpus).into_iter().map(|ordinal| {
             format!(
-                "P2PSHIM_DENY names device {ordinal}, and this process has {count}, from 0 on: its pairs are not denied"
+                "P2PSHIM_DENY names device {ordinal}, and this process has {count}, from 0 on: pairs with device {ordinal} are not denied"
             )
         });
         log::warnings(&missing.collect::<Vec<_>>());

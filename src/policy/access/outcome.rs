@@ -73,7 +73,7 @@ impl PeerVerifier {
             _ => format!(". Likely cause: {}", cause()),
         };
         let with = if self.is_hip() { "with HIP, " } else { "" };
-        let remedy = if self.is_hip() { "" } else { remedy(plan, failure) };
+        let remedy = if self.is_hip() { "" } else { remedy(plan, failure, self.lock().refuses_what_is_broken()) };
         let [from, to] = direction(failure).unwrap_or(plan.pair());
         log::pair_verified(
             from,
@@ -235,9 +235,9 @@ impl PeerVerifier {
 }
 
 /// The advice about a path that loses data. A program may have asked whether there is a path before anything was known about it.
-fn remedy(plan: &Plan, failure: &Failure) -> &'static str {
+fn remedy(plan: &Plan, failure: &Failure, refuses: bool) -> &'static str {
     match (plan.purpose, failure) {
-        (Purpose::Admit, Failure::Lost { .. }) => {
+        (Purpose::Admit, Failure::Lost { .. }) if refuses => {
             ". Run `p2pshim doctor` once after each boot: p2pshim then tells programs at their first question"
         }
         (_, Failure::Slower { .. }) => "",
