@@ -1,13 +1,19 @@
-/* build: cudart13 driver; run: failing [asks | hops | opens DEVICE closes|keeps] on sim
+/* build: cudart13 driver; run: failing [asks | hops | late | memset | negative | stray | threads | opens DEVICE closes|keeps] on sim
  * Calls that may fail, and a program that goes on: it enables access, copies from GPU 0 to GPU 1, waits, captures a copy on a stream that a second
  * one joins and does not leave, and waits again, many times. Prints the code of each.
  * `asks`: asks whether there is a path, and ends if that fails.
  * `hops`: rank 0 copies from GPU 0 to the host, and rank 1 as much from there to GPU 1.
+ * `late`: waits for the device after main has returned.
+ * `memset`: GPU 0 sets memory of GPU 1, to which it has no access.
+ * `negative`: copies of a size that has become too large for an int.
+ * `stray`: the main thread works on GPU 1, and a thread that has chosen no device copies from its own memory there; `threads`: two threads, each on
+ * a GPU that it has chosen.
  * `opens`: rank 1 opens memory of GPU 0 that rank 0 shares, copies it to its own device, and closes it or keeps it open; then rank 0 frees it.
  */
 #define _GNU_SOURCE
 #include <cuda.h>
 #include <cuda_runtime_api.h>
+#include <pthread.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -106,8 +112,72 @@ static int hops(char *program)
     return copies(0, cudaMemcpyDeviceToHost);
 }
 
+static void waits(void)
+{
+    printf("wait %d\n", cuCtxSynchronize());
+}
+
+static void *target;
+
+static void *strays(void *chosen)
+{
+    void *memory;
+    if (chosen)
+        CHECK(cudaSetDevice(0));
+    CHECK(cudaMalloc(&memory, BYTES));
+    if (target)
+        CHECK(cudaMemcpy(target, memory, BYTES, cudaMemcpyDeviceToDevice));
+    return NULL;
+}
+
+static void *works_on_1(void *unused)
+{
+    (void)unused;
+    CHECK(cudaSetDevice(1));
+    CHECK(cudaMalloc(&target, BYTES));
+    return NULL;
+}
+
+static void run_thread(void *(*work)(void *), void *argument)
+{
+    pthread_t thread;
+    REQUIRE(pthread_create(&thread, NULL, work, argument) == 0 && pthread_join(thread, NULL) == 0);
+}
+
+/* Calls of one process that need two GPUs: -1 if it is none of these. */
+static int alone(const char *what)
+{
+    if (strcmp(what, "stray") == 0) {
+        works_on_1(NULL);
+        run_thread(strays, NULL);
+    } else if (strcmp(what, "threads") == 0) {
+        run_thread(works_on_1, NULL);
+        run_thread(strays, "chosen");
+    } else if (strcmp(what, "late") == 0) {
+        REQUIRE(atexit(waits) == 0);
+        works_on_1(NULL);
+    } else if (strcmp(what, "memset") == 0) {
+        works_on_1(NULL);
+        CHECK(cudaSetDevice(0));
+        printf("memset %d\n", cudaMemset(target, 0, BYTES));
+    } else if (strcmp(what, "negative") == 0) {
+        void *memory;
+        int elements = 1 << 28, bytes = elements * (int)sizeof(double);
+        works_on_1(NULL);
+        CHECK(cudaSetDevice(0));
+        CHECK(cudaMalloc(&memory, BYTES));
+        printf("copy %d\n", cudaMemcpyPeer(target, 1, memory, 0, bytes));
+    } else {
+        return -1;
+    }
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
+    int ret = argc == 2 ? alone(argv[1]) : -1;
+    if (ret >= 0)
+        return ret;
     if (argc == 2 && strcmp(argv[1], "asks") != 0)
         return strcmp(argv[1], "hops") == 0 ? hops(argv[0]) : copies(1, cudaMemcpyHostToDevice);
     if (argc == 4) {

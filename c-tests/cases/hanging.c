@@ -1,14 +1,16 @@
-/* build: 12; run: hanging STOPS|event|context|copy|free|idle|spawns|barrierN FOLDER on sim gpu
+/* build: 12; run: hanging STOPS|event|context|copy|free|beside|idle|spawns|barrierN FOLDER on sim gpu
  * Programs that hang until FOLDER/go is there, for tests/it/hang.rs.
  *
  *   STOPS    a rank of a job: all wait for their stream, in which something waits for the others; rank STOPS does not come that far
  *   event    waits for an event, others for the context, in a synchronous copy, or for memory to be freed
+ *   beside   frees memory in a second thread, when a callback keeps the device busy; the main thread has waited for its copies
  *   idle     makes no further call
  *   barrierN rank N waits for its stream; all others make no further call, as in a barrier of the host
  *   spawns   starts a program that waits for its stream, then one that makes no further call, and waits for both
  */
 #define _GNU_SOURCE
 #include <cuda_runtime_api.h>
+#include <pthread.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -37,6 +39,14 @@ static void start(char *program, const char *what)
     _exit(127);
 }
 
+static void *frees(void *memory)
+{
+    CHECK(cudaSetDevice(0));
+    CHECK(cudaLaunchHostFunc(cudaStreamLegacy, wait_for_go, NULL));
+    CHECK(cudaFree(memory));
+    return NULL;
+}
+
 int main(int argc, char **argv)
 {
     REQUIRE(argc == 3);
@@ -63,6 +73,11 @@ int main(int argc, char **argv)
         start(argv[0], "idle");
         while (wait(NULL) > 0)
             continue;
+        return 0;
+    }
+    if (strcmp(what, "beside") == 0) {
+        pthread_t thread;
+        REQUIRE(pthread_create(&thread, NULL, frees, memory[0]) == 0 && pthread_join(thread, NULL) == 0);
         return 0;
     }
     cudaStream_t held = strcmp(what, "copy") == 0 || strcmp(what, "free") == 0 ? cudaStreamLegacy : stream;

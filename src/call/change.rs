@@ -5,7 +5,9 @@ use std::ffi::c_void;
 
 use super::arrival::Caller;
 use super::rights::{before_grants, on_pool_create, on_pool_get_access, on_pool_set_access};
-use super::{blocked, failures, graphs, hip, host, mode, nvml, read, readback, shared, staging, thread, timing, waits};
+use super::{
+    blocked, context, failures, graphs, hip, host, mode, nvml, read, readback, shared, staging, thread, timing, waits,
+};
 use crate::api::abi::{Code, Value};
 use crate::api::{Function, Layer, State};
 use crate::objects::streams::{self, Known};
@@ -233,7 +235,7 @@ impl Change<'_> {
             (State::sets_graph_node, &[Value::Address(exec), Value::Address(node), to, ..]) => {
                 graphs::on_graph_node(exec, node, to, self.function);
             }
-            (State::creates_context, &[.., Value::Ordinal(device)]) => on_context_create(device),
+            (State::creates_context, &[.., Value::Ordinal(device)]) => self.on_context_create(device),
             (State::loads_module, &[Value::Address(out), ..]) => {
                 mode::unseen(|| read::handle_at(out)).into_iter().for_each(waits::on_module_loaded);
             }
@@ -410,10 +412,15 @@ fn on_array_create(out: usize, shape: impl FnOnce() -> Option<arrays::Shape>) {
 
 // ---- Contexts ----
 
-/// A context on a device was created, or its primary context retained.
-fn on_context_create(device: i32) {
-    if ACCESS.is_first_context(device) {
-        mode::unseen(|| ACCESS.on_context_created(&RealDriver, device));
+impl Change<'_> {
+    /// A context on a device was created, or its primary context retained.
+    fn on_context_create(self, device: i32) {
+        if ACCESS.is_first_context(device) {
+            mode::unseen(|| {
+                context::note_first(self.function, self.caller, device);
+                ACCESS.on_context_created(&RealDriver, device);
+            });
+        }
     }
 }
 

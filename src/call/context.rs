@@ -1,11 +1,18 @@
-//! The context that orders a copy of the program.
+//! The context that orders a copy of the program, and which thread made the first of a device.
 
+use p2pshim_trace::NoteKind;
+
+use super::arrival::Caller;
+use super::{failures, origin};
+use crate::api::Function;
 use crate::model::{Memcpy, Named};
 use crate::objects::memory::Kind;
 use crate::objects::{OBJECTS, streams};
+use crate::os;
 use crate::policy::staging::Context;
 use crate::policy::{ACCESS, Driver};
 use crate::real::driver::RealDriver;
+use crate::record::trace;
 
 /// The context of a stream. That of a default stream is the current one, without which no copy is made.
 pub(super) fn of_stream(stream: usize, per_thread: bool) -> Option<Context> {
@@ -27,4 +34,13 @@ pub(super) fn of_copy(copy: &Memcpy<'_>, per_thread: bool) -> Option<Context> {
     let is_plain = |address| ACCESS.known(address).is_some_and(|(place, _)| place.kind == Kind::Plain);
     let [src, _] = [copy.src, copy.dst].into_iter().all(is_plain).then(|| ACCESS.contexts_of(&RealDriver, copy))??;
     Some(src)
+}
+
+/// Notes in the trace which thread made the process's first context on a device, and where. A thread that has chosen no device works on device 0.
+/// Inside our own work.
+#[cold]
+pub(super) fn note_first(function: Function, caller: Caller, device: i32) {
+    let (Some(trace), Ok(ordinal)) = (trace::file(), u32::try_from(device)) else { return };
+    let site = origin::of_untraced(caller, function, false).unwrap_or_else(|| failures::site(trace, caller));
+    trace::note(NoteKind::Context, ordinal, &[&os::thread_id().to_string(), &site.to_string()]);
 }

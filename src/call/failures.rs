@@ -1,15 +1,17 @@
 //! Calls that have no record, or copy with the host, and fail: a note in the trace says which, with which code, from where, and which GPU's context was current. So the
-//! report knows of a context that is lost. Calls about peer access are noted if their code is forgiven.
+//! report knows of a context that is lost. Calls about peer access are noted if their code is forgiven, and if order is checked, calls that only
+//! this needs are noted too.
 
 use p2pshim_trace::NoteKind;
 
 use super::arrival::Caller;
-use super::{blocked, mode, origin};
+use super::{blocked, mode, origin, recording};
 use crate::api::abi::Code;
 use crate::api::{Function, Layer, codes};
 use crate::objects::{OBJECTS, captures};
 use crate::os::table::Table;
 use crate::policy::Driver;
+use crate::policy::driver::Holder;
 use crate::real::driver::RealDriver;
 use crate::record::trace;
 
@@ -20,6 +22,13 @@ static TIMES: Table<512, 32> = Table::new();
 #[cold]
 #[inline(never)]
 pub(super) fn note(function: Function, caller: Caller, code: Code) {
+    note_about(function, caller, code, None);
+}
+
+/// Likewise, of a call about this memory.
+#[cold]
+#[inline(never)]
+pub(super) fn note_about(function: Function, caller: Caller, code: Code, memory: Option<u64>) {
     /// `CUDA_ERROR_NOT_READY`.
     const NOT_READY: Code = Code(600);
     if code == NOT_READY {
@@ -39,9 +48,14 @@ pub(super) fn note(function: Function, caller: Caller, code: Code) {
             let asked = || u8::try_from(RealDriver.device_of_context(context)?).ok();
             OBJECTS.contexts.device_of(context).or_else(|| if captures::may_be_under_way() { None } else { asked() })
         });
-        let device = device.map_or_else(String::new, |device| device.to_string());
         let name = codes::name(function.layer(), code).unwrap_or_default();
-        trace::note(NoteKind::Failed, site.into(), &[function.base(), &code.0.to_string(), name, &device]);
+        let memory = memory.filter(|_| function.layer() != Layer::Hip);
+        memory.iter().for_each(|_| recording::note_gpus_before_a_copy());
+        let of_memory = memory.and_then(|it| RealDriver.memory(it));
+        let of_memory = of_memory.filter(|it| !matches!(it.holder, Holder::Host | Holder::Foreign));
+        let of_memory = of_memory.and_then(|memory| u8::try_from(memory.device).ok());
+        let [device, of_memory] = [device, of_memory].map(|it| it.map(|it| it.to_string()).unwrap_or_default());
+        trace::note(NoteKind::Failed, site.into(), &[function.base(), &code.0.to_string(), name, &device, &of_memory]);
     });
 }
 

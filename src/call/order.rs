@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::arrival::Caller;
-use super::{mode, thread};
+use super::{failures, mode, thread};
 use crate::api::abi::{Code, Value};
 use crate::api::{Effect, Function, Order as Part};
 use crate::config::{self, Config, Order};
@@ -98,6 +98,13 @@ fn before(function: Function, caller: Caller, arguments: &[Value]) -> Begun {
 #[cold]
 #[inline(never)]
 fn after(Begun(then): Begun, (function, caller): (Function, Caller), arguments: &[Value], ret: Code) {
+    if ret != Code::SUCCESS && matches!(function.effect(), Effect::Order(_)) {
+        let memory = match (function.effect(), arguments) {
+            (Effect::Order(Part::sets_memory), &[Value::Address(start), ..]) => Some(start as u64),
+            _ => None,
+        };
+        failures::note_about(function, caller, ret, memory);
+    }
     if then == LATER && ret != Code::SUCCESS {
         return;
     }

@@ -142,6 +142,34 @@ fn memory_that_is_kept_open_and_ranks_on_one_gpu_are_told() {
 }
 
 #[test]
+fn thread_that_takes_device_0_and_calls_after_main_are_the_first_line() {
+    let (first, said, _) = first_line(&["--no-check"], ("failing", &["stray"]), &[]);
+    assert!(first.starts_with("Thread ") && first.contains(" made the first context on GPU 0 at "), "{said}");
+    assert!(first.ends_with(", after the main thread had begun with GPU 1."), "{said}");
+    let (_, said, _) = first_line(&["--no-check"], ("failing", &["threads"]), &[]);
+    assert!(said.contains("GPU 0 > GPU 1") && !said.contains("made the first context"), "{said}");
+    let (first, said, printed) = first_line(&["--no-check"], ("failing", &["late"]), &[]);
+    let late = "cuCtxSynchronize returned 4 (CUDA_ERROR_DEINITIALIZED) at ";
+    assert!(printed.contains("wait 4") && first.starts_with(late), "{printed} {said}");
+    assert!(
+        first.ends_with(": the driver had been shut down, as it is once main has returned or exit was called."),
+        "{said}"
+    );
+}
+
+#[test]
+fn memory_that_a_gpu_may_not_set_and_a_negative_size_are_the_first_line() {
+    let (first, said, printed) = first_line(&["--no-check", "--order"], ("failing", &["memset"]), &[]);
+    let of = "a GPU sets memory of another one only with access to it (GPU 0 was current, and GPU 1 has the memory).";
+    assert!(printed.contains("memset 1") && first.starts_with("cuMemsetD8 returned 1 ("), "{printed} {said}");
+    assert!(first.ends_with(of), "{said}");
+    let (first, said, _) = first_line(&["--no-check"], ("failing", &["negative"]), &[]);
+    assert!(first.starts_with("cudaMemcpyPeer at ") && first.contains("failing.c:"), "{said}");
+    assert!(first.ends_with(" got -2147483648 bytes as its size."), "{said}");
+    assert!(!said.contains("peer access enabled"), "{said}");
+}
+
+#[test]
 fn hop_between_ranks_and_what_each_copied_with_the_host_are_told() {
     let (first, said, _) = first_line(&["--no-check"], ("failing", &["hops"]), &[("RANK", "0")]);
     let hop = "rank 0 copied 1.0 MB to the host, and rank 1 as many bytes from the host: ";

@@ -105,7 +105,9 @@ fn rank_that_stops_before_a_barrier_is_named_first() {
         assert!(lines[0].starts_with("Rank 5 has made no GPU call that p2pshim sees for "), "{lines:#?}");
         assert!(lines[1].ends_with(" …"), "arguments may be secret: {lines:#?}");
         assert!(
-            lines[0].ends_with("; 7 others are in GPU calls that do not return, and may wait for it."),
+            lines[0].contains(
+                "; 7 others are in GPU calls that do not return, and may wait for it. p2pshim does not read "
+            ),
             "{lines:#?}"
         );
         for rank in [0, 1, 2, 3, 4, 6, 7] {
@@ -262,6 +264,18 @@ fn what_blocks_is_named() {
         assert!(first.contains(&format!(": {function} at ")), "{lines:#?}");
         assert!(lines[2].contains(&format!(") has been in {function} for ")), "{what}: {lines:#?}");
     }
+}
+
+#[test]
+fn free_that_hangs_behind_a_callback_says_that_the_copies_are_done() {
+    let job = Job::new("beside", 1, 1);
+    job.wait_for(&[IN_CALL]);
+    let (lines, ..) = hang(&[job.traces()]);
+    assert!(lines[0].contains(": cuMemFree_v2, which waits for all work of its device, "), "{lines:#?}");
+    assert!(
+        lines[0].contains("; its last copy (GPU 0 > GPU 1, 1.0 MB, ") && lines[0].contains(") is done"),
+        "{lines:#?}"
+    );
 }
 
 #[test]

@@ -68,6 +68,8 @@ fn made_up_trace(traces: &Path) {
     );
     scene.note(MS, NoteKind::Decision, 1, &["verified", "verified=right"]);
     scene.note(MS, NoteKind::Failed, 1, &["cudaStreamSynchronize", "700", "cudaErrorIllegalAddress", "0"]);
+    scene.note(MS, NoteKind::Failed, 1, &["cuMemsetD8Async", "1", "CUDA_ERROR_INVALID_VALUE", "0", "1"]);
+    scene.note(MS, NoteKind::Context, 1, &["1", "1"]);
     let kernel = ["cuLaunchKernel of ncclDevKernel_AllReduce", "may use", "stream 0x8"];
     let copy = ["cudaMemcpyPeerAsync", "reads", "stream 0x10"];
     scene.note(MS, NoteKind::Race, 0x1_0001, &[&["possible race"], &kernel[..], &copy[..], &["4096", "0"]].concat());

@@ -278,12 +278,16 @@ numbered! {
         /// address inside an allocation.
         Unshared = 25,
         /// By number of the place: another call without a record that has failed, or one about peer access that is forgiven, and the first, second, fourth, … of its function and code: the function,
-        /// the code, a runtime's as since 10.1, and its name; the ordinal of the current context's GPU, if that is known.
+        /// the code, a runtime's as since 10.1, and its name; the ordinals of the current context's GPU and, of a memset, of the memory's, if they are
+        /// known.
         Failed = 26,
         /// Two accesses that nothing orders; by 65536 × the number of the place of the first + that of the second. How sure it is (`race`, `possible race`,
         /// `lifetime`); of each access the function, its verb (`reads`, `writes`, `may use`, `frees`) and its stream; the bytes of the range in which both lie;
         /// the ordinal of the GPU that has them, if one has.
         Race = 27,
+        /// By ordinal: the first context of the process on that GPU was made, or its primary context retained: the kernel's number of the thread,
+        /// and the number of the place.
+        Context = 28,
         /// By number: a place in the code that calls were made from, as an address in hexadecimal, then `key=value` (`python`,
         /// `line`, `function`, with 2 and 3 for lines in other files that called it; `callers`).
         Site = 31,

@@ -19,9 +19,12 @@ const HARDWARE: &str = "Xid lines in the kernel log name the GPU or the link; it
 
 const NO_GPUS: &str = "No GPUs";
 const NOT_CLOSED: &str = "Not closed";
+const TOO_LATE: &str = "Too late";
+/// The row about memory that the current GPU may not set: it fits only where another GPU is known to have the memory.
+const MEMSET: &str = "emset";
 
 /// The words of all sentences but those about lost contexts, which are the worst anyway.
-pub(super) const WORDS: [&str; 4] = [NO_ACCESS, CAPTURE, NO_GPUS, NOT_CLOSED];
+pub(super) const WORDS: [&str; 5] = [NO_ACCESS, CAPTURE, NO_GPUS, NOT_CLOSED, TOO_LATE];
 
 const ROWS: &[Row] = &[
     (
@@ -87,6 +90,20 @@ const ROWS: &[Row] = &[
         RIGHTS,
     ),
     (
+        NO_ACCESS,
+        MEMSET,
+        &[1],
+        "a GPU sets memory of another one only with access to it",
+        "Make the memory's device current (cudaSetDevice) and take a stream of it, or enable access.",
+    ),
+    (
+        TOO_LATE,
+        "",
+        &[4],
+        "the driver had been shut down, as it is once main has returned or exit was called",
+        "Make such calls before: not in destructors of libraries or global objects, nor in functions of atexit.",
+    ),
+    (
         NOT_CLOSED,
         "cuIpcCloseMemHandle",
         &[201, 709],
@@ -122,6 +139,7 @@ struct Told<'a> {
     code: i32,
     name: Option<&'a str>,
     gpu: Option<usize>,
+    memory_gpu: Option<usize>,
     place: String,
 }
 
@@ -173,21 +191,26 @@ pub(super) fn is_context_lost(report: &Report) -> bool {
 /// The sentences: of each row the first failure that is known.
 pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
     let mut told: Vec<((usize, &Row), Told)> = Vec::new();
-    let noted = report.failures.iter().map(|Failure { function, code, name, gpu, from, .. }| Told {
+    let noted = report.failures.iter().map(|Failure { function, code, name, gpu, memory_gpu, from, .. }| Told {
         function,
         code: *code,
         name: name.as_deref(),
         gpu: *gpu,
+        memory_gpu: *memory_gpu,
         place: from.in_short(),
     });
     // Those of copies between GPUs, of which the time is not known, come after.
     let recorded = report.errors.iter().filter_map(|error| {
         let place = error.sites.first().map(|site| site.from.in_short()).unwrap_or_default();
         let code = error.numbering.usual(error.code)?;
-        Some(Told { function: &error.function, code, name: error.name.as_deref(), gpu: None, place })
+        Some(Told { function: &error.function, code, name: error.name.as_deref(), gpu: None, memory_gpu: None, place })
     });
     for failure in noted.chain(recorded) {
         let Some(place) = place(failure.function, failure.code) else { continue };
+        let is_elsewhere = failure.gpu.is_some() && failure.memory_gpu.is_some_and(|gpu| Some(gpu) != failure.gpu);
+        if place.1.1 == MEMSET && !is_elsewhere {
+            continue;
+        }
         if told.iter().all(|((other, _), _)| *other != place.0) {
             told.push((place, failure));
         }
@@ -201,6 +224,10 @@ fn sentence(report: &Report, &(word, _, _, why, remedy): &Row, told: &Told) -> S
     let at = if told.place.is_empty() || told.place == UNKNOWN { String::new() } else { format!(" at {}", told.place) };
     let call = format!("{} returned {}{name}{at}: {why}", told.function, told.code);
     let (level, text) = match (word, told.gpu) {
+        (NO_ACCESS, Some(gpu)) if let Some(of) = told.memory_gpu => {
+            let [current, of] = [gpu, of].map(|gpu| report.label(gpu));
+            (Level::Warn, format!("{call} ({current} was current, and {of} has the memory)."))
+        }
         (LOST, Some(gpu)) => (Level::Bad, format!("A context was lost ({} was current): {call}.", report.label(gpu))),
         (LOST, None) => (Level::Bad, format!("A context was lost: {call}.")),
         _ => (Level::Warn, format!("{call}.")),

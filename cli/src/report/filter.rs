@@ -260,6 +260,7 @@ impl Filter {
         report.races.clear();
         report.suppressed.clear();
         for file in &mut report.files {
+            file.first_contexts.clear();
             let is_wanted = self.wants_rank(file);
             file.marks.retain(|mark| is_wanted && is_then(mark.time));
         }

@@ -200,7 +200,7 @@ impl Gathering<'_> {
         let copies = tally.copies.keys().map(|&(_, site)| site);
         let ends = tally.by_hand.iter().flat_map(|(&(_, to), pair)| [pair.from, to]);
         let unshared = names.unshared.keys().map(|(site, ..)| *site);
-        let failed = names.failed.iter().map(|call| call.site);
+        let failed = names.failed.iter().map(|call| call.site).chain(names.contexts.iter().map(|it| it.site));
         let unordered = names.unordered.iter().flat_map(|race| race.sides.each_ref().map(|side| side.0));
         let calls = calls.map(|call| call.record.site).chain(ends).chain(unshared).chain(failed).chain(unordered);
         let mut symbols = lock(&self.symbols);

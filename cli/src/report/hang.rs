@@ -214,7 +214,7 @@ fn says(report: &Report, (all, suspects): (&[Process], &[Suspect])) -> String {
         _ if !moving.is_empty() => format!("{others}; {} made calls within the last second.", who(&moving)),
         ([one], []) => {
             let what = one.call.map(|call| format!(": {} at {}", in_call(report, call), call.from.in_short()));
-            format!("{others}, for {}{}.", since(one), what.unwrap_or_default())
+            format!("{others}, for {}{}{}.", since(one), what.unwrap_or_default(), last_copy(report, one))
         }
         ([_], [_]) => format!("{others}, and {}. Which of them waits for the other is not known.", in_none(&idle)),
         (_, [_, ..]) => {
@@ -280,22 +280,16 @@ fn suspected(report: &Report, all: &[Process], suspect: &Suspect) -> String {
         },
         Suspect::Inside(it, others) => {
             let (call, place) = it.call.map(|call| (in_call(report, call), call.from.in_short())).unwrap_or_default();
-            let is_wait = it.call.is_some_and(|call| call.is_wait && call.bytes.is_none());
-            let copy = it.file.last_copy.as_ref().filter(|_| is_wait).map(|copy| {
-                let what = what(report, copy);
-                let done = if copy.is_made { "is done" } else { "is not known to be done" };
-                format!("; its last copy ({}) {done}", what.strip_prefix(", ").unwrap_or(&copy.function))
-            });
-            let copy = copy.unwrap_or_default();
             return format!(
-                "{} has been in {call} for {}, at {place}{copy}. {others} others are in no GPU call, and may wait for it.",
+                "{} has been in {call} for {}, at {place}{}. {others} others are in no GPU call, and may wait for it.",
                 named(it),
-                since(it)
+                since(it),
+                last_copy(report, it)
             );
         }
         Suspect::Outside(it, others) => {
             return format!(
-                "{} has made no GPU call that p2pshim sees for {}; {others} others are in GPU calls that do not return, and may wait for it.",
+                "{} has made no GPU call that p2pshim sees for {}; {others} others are in GPU calls that do not return, and may wait for it. p2pshim does not read where it is now: a debugger does, such as gdb or py-spy.",
                 named(it),
                 since(it)
             );
@@ -318,6 +312,26 @@ fn suspected(report: &Report, all: &[Process], suspect: &Suspect) -> String {
         (1, _) => format!("{first}; {}. It may wait for that.", others.join("")),
         _ => format!("{first}; {}. They may wait for that.", others.join(", and ")),
     }
+}
+
+/// Whether the last copy is done that a process has queued, if it is in a call that waits.
+fn last_copy(report: &Report, it: &Process) -> String {
+    let is_wait = it.call.is_some_and(|call| call.is_wait && call.bytes.is_none());
+    let Some(copy) = it.file.last_copy.as_ref().filter(|_| is_wait) else { return String::new() };
+    let what = what(report, copy);
+    /// Default streams are 0, 1 and 2; which device's they are is not known.
+    const DEFAULT: u64 = 2;
+    // Its thread has waited for its stream since.
+    let is_wait_for = |call: &&Call| {
+        let is_of = call.is_wait && (call.file, call.thread, call.stream) == (copy.file, copy.thread, copy.stream);
+        is_of
+            && call.function.contains("StreamSynchronize")
+            && call.returned.is_some_and(|end| Some(end) >= copy.returned)
+    };
+    let has_stream = copy.returned.is_some() && copy.stream > DEFAULT;
+    let is_waited_for = has_stream && report.unfinished.iter().any(|call| is_wait_for(&call));
+    let done = if copy.is_made || is_waited_for { "is done" } else { "is not known to be done" };
+    format!("; its last copy ({}) {done}", what.strip_prefix(", ").unwrap_or(&copy.function))
 }
 
 /// How long it has been in what it is in.

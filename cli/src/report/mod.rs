@@ -12,6 +12,7 @@ mod bounces;
 mod broken;
 mod buckets;
 mod calls;
+mod contexts;
 mod csv;
 mod ends;
 mod failures;

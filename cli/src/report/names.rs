@@ -95,6 +95,17 @@ pub(super) struct Failed {
     pub(super) name: Option<String>,
     /// The ordinal of the current context's GPU.
     pub(super) device: Option<u8>,
+    /// That of the memory's, if the call is about memory.
+    pub(super) of_memory: Option<u8>,
+}
+
+/// The first context of the process on a GPU.
+#[derive(Clone, Debug)]
+pub(super) struct Context {
+    pub(super) ordinal: u8,
+    pub(super) thread: u32,
+    pub(super) site: u16,
+    pub(super) time: u64,
 }
 
 /// Two accesses that nothing orders.
@@ -181,6 +192,8 @@ pub(super) struct Names {
     pub(super) unshared: BTreeMap<(u16, String, i32, String), (String, u64)>,
     /// Other calls without a record that have failed.
     pub(super) failed: Vec<Failed>,
+    /// The first contexts on GPUs.
+    pub(super) contexts: Vec<Context>,
     /// Accesses that nothing orders.
     pub(super) unordered: Vec<Unordered>,
     pub(super) devices: BTreeMap<u8, Device>,
@@ -263,10 +276,10 @@ impl Names {
                 let [function, name, of] = [0, 2, 3].map(|index| note.string(index).to_owned());
                 self.unshared.entry((site, function, code, of)).or_insert((name, 0)).1 += 1;
             }
-            (NoteKind::Failed, _) => {
-                let (Ok(site), Ok(code)) = (u16::try_from(note.number), note.string(1).parse()) else { return };
-                let ((function, _), name, device) = (two(), known(note.string(2)), note.string(3).parse().ok());
-                self.failed.push(Failed { site, time, function, code, name, device });
+            (NoteKind::Failed, _) => self.add_failed(note, time),
+            (NoteKind::Context, Ok(ordinal)) => {
+                let (Ok(thread), Ok(site)) = (note.string(0).parse(), note.string(1).parse()) else { return };
+                self.contexts.push(Context { ordinal, thread, site, time });
             }
             (NoteKind::Race, _) => {
                 let mut first = (note.number >> 16) as u16;
@@ -288,6 +301,14 @@ impl Names {
             }
             _ => {}
         }
+    }
+
+    fn add_failed(&mut self, note: &Note, time: u64) {
+        let (Ok(site), Ok(code)) = (u16::try_from(note.number), note.string(1).parse()) else { return };
+        let name = Some(note.string(2).to_owned()).filter(|name| !name.is_empty());
+        let function = note.string(0).to_owned();
+        let [device, of_memory] = [3, 4].map(|index| note.string(index).parse().ok());
+        self.failed.push(Failed { site, time, function, code, name, device, of_memory });
     }
 
     /// Memory was exported or, if it has no bytes, freed; of a descriptor it may only be unknown how many there are.

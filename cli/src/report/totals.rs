@@ -13,10 +13,10 @@ use super::buckets::{self, Buckets};
 use super::histogram::Histogram;
 use super::lost::lost;
 use super::model::{
-    ByHand, Call, Decision, Error, Failure, File, Finding, Function, Gpu, Moment, Numbering, Origin, Progress, Race,
-    RaceSide, Report, Share, Site, VERSION,
+    ByHand, Call, Decision, Error, Failure, File, Finding, FirstContext, Function, Gpu, Moment, Numbering, Origin,
+    Progress, Race, RaceSide, Report, Share, Site, VERSION,
 };
-use super::names::{Access, Failed, MOST_BYTES, Names, Unordered};
+use super::names::{self, Access, Failed, MOST_BYTES, Names, Unordered};
 use super::paths::Taken;
 use super::symbols::UNKNOWN;
 use super::tally::{BouncePair, Busy, FunctionTally, Hanging, Made, PairTally, PathTally, Sums, Tally};
@@ -151,7 +151,7 @@ impl Totals {
         }
         self.add_by_hand(&mut file, names, tally.by_hand, site);
         self.unshared.add(file.index, names, site);
-        self.add_failures(&file, names, site);
+        self.add_failures(&mut file, names, site);
         self.add_races(&file, names, site);
         for ((function, code, from), count) in tally.errors {
             let (layer, function) = names.function(function);
@@ -175,13 +175,15 @@ impl Totals {
         self.files.push(file);
     }
 
-    /// Adds calls without a record that have failed, in the order of time.
-    fn add_failures(&mut self, file: &File, names: &Names, site: impl Fn(u16) -> Origin) {
+    /// Adds the first contexts, and calls without a record that have failed, in the order of time.
+    fn add_failures(&mut self, file: &mut File, names: &Names, site: impl Fn(u16) -> Origin) {
+        file.first_contexts = first_contexts(names, &site);
         for failed in &names.failed {
             let Failed { time, code, ref function, ref name, .. } = *failed;
-            let gpu = failed.device.and_then(|ordinal| file.devices.get(&ordinal).copied());
+            let numbered = |ordinal: Option<u8>| ordinal.and_then(|ordinal| file.devices.get(&ordinal).copied());
+            let [gpu, memory_gpu] = [failed.device, failed.of_memory].map(numbered);
             let (function, name, from) = (function.clone(), name.clone(), site(failed.site));
-            self.failures.push(Failure { file: file.index, time, function, code, name, gpu, from });
+            self.failures.push(Failure { file: file.index, time, function, code, name, gpu, memory_gpu, from });
         }
         self.failures.sort_by_key(|failure| failure.time);
     }
@@ -352,7 +354,7 @@ impl Totals {
         let last = self.files.iter_mut().filter_map(|file| file.last_copy.as_mut());
         let of_calls = self.unfinished.iter_mut().chain(last).flat_map(|it| [&mut it.src, &mut it.dst]);
         let of_decisions = self.decisions.iter_mut().flat_map(|it| [&mut it.src, &mut it.dst]);
-        let of_failures = self.failures.iter_mut().map(|it| &mut it.gpu);
+        let of_failures = self.failures.iter_mut().flat_map(|it| [&mut it.gpu, &mut it.memory_gpu]);
         let of_races = self.races.iter_mut().map(|it| &mut it.gpu);
         of_calls.chain(of_decisions).chain(of_failures).chain(of_races).for_each(|gpu| *gpu = gpu.map(&number));
     }
@@ -444,6 +446,17 @@ impl Real {
     fn has(&self, ordinal: u8) -> bool {
         self.named.is_empty() || is_remote(ordinal) || self.named.contains(&ordinal) || self.used.contains(&ordinal)
     }
+}
+
+/// The first contexts of a process on GPUs, and where they were made.
+fn first_contexts(names: &Names, site: impl Fn(u16) -> Origin) -> Vec<FirstContext> {
+    let context = |&names::Context { ordinal, thread, site: place, time }: &names::Context| FirstContext {
+        ordinal,
+        thread,
+        time,
+        from: site(place),
+    };
+    names.contexts.iter().map(context).collect()
 }
 
 fn functions(totals: HashMap<(String, String), FunctionTally>) -> Vec<Function> {

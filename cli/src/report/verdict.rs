@@ -6,6 +6,7 @@ use p2pshim_trace::{Class, Verified};
 
 use super::bounces::{self, BY_HAND};
 use super::broken;
+use super::contexts;
 use super::ends::{self, PROCESSES};
 use super::failures;
 use super::judged::Judged;
@@ -26,7 +27,9 @@ pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
         race(report),
         at_risk(report),
         shared::freed(report),
+        negative_size(report),
         failed(report),
+        contexts::sentence(report),
         failures::forgiven(report),
         graded(report, WRONG_CALLS),
         graded(report, ODD_CODES),
@@ -82,7 +85,7 @@ pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
 /// Whether a sentence is about calls that failed, such that a program that ended badly may have ended for that.
 fn is_cause(it: &Sentence) -> bool {
     let is_failure = failures::WORDS.contains(&it.word) || it.word == unshared::NOT_SHARED;
-    is_failure || (it.word == FAILED_CALLS && it.level != Level::Note)
+    is_failure || it.word == NEGATIVE || (it.word == FAILED_CALLS && it.level != Level::Note)
 }
 
 /// The sentences that the text begins with: not what its lists say as well.
@@ -91,6 +94,7 @@ pub(super) fn first(report: &Report) -> Vec<Sentence> {
     sentences(report).into_iter().filter(|sentence| !is_listed(sentence)).collect()
 }
 
+const NEGATIVE: &str = "Negative size";
 const FAILED_CALLS: &str = "Failed calls";
 const SLOW_CALLS: &str = "Slow calls";
 
@@ -266,6 +270,21 @@ fn ended_for_benign(report: &Report) -> Option<(Level, String)> {
 
 /// `cudaErrorPeerAccessUnsupported`.
 const UNSUPPORTED: i32 = 217;
+
+/// A copy that failed for a size that is negative as a signed number, as its finding says.
+fn negative_size(report: &Report) -> Option<Sentence> {
+    let parts = |finding: &Finding| {
+        let text = finding.text.as_deref().filter(|_| finding.severity == "error")?;
+        let (_, size) = text.split_once(" as a signed number)")?.0.rsplit_once(" (")?;
+        let (function, rest) = text.split_once("): ")?.1.split_once(" at ")?;
+        let at = rest.split_once(": ")?.0;
+        let site = finding.sites.iter().map(|site| site.from.in_short()).find(|place| place.starts_with(at));
+        Some(format!("{function} at {} got {size} bytes as its size.", site.unwrap_or_else(|| at.to_owned())))
+    };
+    let text = report.findings.iter().find_map(parts)?;
+    let more = "A product of 32-bit numbers, such as elements * sizeof, does not hold 2^31 and more: compute it in size_t. For such a copy no access is enabled.";
+    Some(Sentence::new(Level::Warn, NEGATIVE, text).more(more).section("findings"))
+}
 
 /// Calls that failed.
 fn failed(report: &Report) -> Option<Sentence> {

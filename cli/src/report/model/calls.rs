@@ -263,7 +263,21 @@ pub(crate) struct Failure {
     pub(crate) name: Option<String>,
     /// The GPU whose context was current: its `index` in `gpus`; null if it is not known.
     pub(crate) gpu: Option<usize>,
+    /// Of a memset, the GPU that has the memory: its `index` in `gpus`; null if it is not known.
+    pub(crate) memory_gpu: Option<usize>,
     #[serde(flatten)]
+    pub(crate) from: Origin,
+}
+
+/// The first context of a process on a GPU.
+#[derive(Debug)]
+pub(crate) struct FirstContext {
+    /// The GPU's number in the process.
+    pub(crate) ordinal: u8,
+    /// The kernel's number of the thread that made it.
+    pub(crate) thread: u32,
+    /// When. Nanoseconds since 1970, UTC.
+    pub(crate) time: u64,
     pub(crate) from: Origin,
 }
 

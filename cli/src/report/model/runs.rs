@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use super::Call;
+use super::{Call, FirstContext};
 
 /// How a process ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -155,6 +155,9 @@ pub(crate) struct File {
     /// A process whose memory it has opened while the GPU where that lies was current: its file, and the GPU's number in this process.
     #[serde(skip)]
     pub(crate) may_share_gpu: Option<(usize, u8)>,
+    /// The first contexts on GPUs.
+    #[serde(skip)]
+    pub(crate) first_contexts: Vec<FirstContext>,
     /// How long the file may get, in bytes.
     pub(crate) limit: u64,
     /// Threads that called.

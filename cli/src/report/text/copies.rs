@@ -8,7 +8,7 @@ use p2pshim_trace::Class;
 use super::table::{Side, hide_timed, rate, roughly, table, timed};
 use super::{SHOWN, Text};
 use crate::report::figures;
-use crate::report::model::{ByHand, CopyCaller, CopyLine, CopySite, Durations, Pair, Path, Size};
+use crate::report::model::{ByHand, CopyCaller, CopyLine, CopySite, Durations, Pair, Path, Size, is_glue};
 use crate::report::term::{bytes, clean, count, duration};
 
 /// The column of the table of copies that says how many of them were timed.
@@ -175,7 +175,12 @@ impl Text<'_> {
         for (pair, copies @ CopySite { site, calls, .. }) in sites.iter().take(SHOWN) {
             let (calls, origins) = (count(*calls), of(copies));
             let (src, dst) = (self.report.label(pair.src), self.report.label(pair.dst));
-            self.line(out, &format!("  {src} > {dst}: {calls} from {site}"), "    ")?;
+            let by = if is_glue(site) {
+                "by ctypes, cffi or another user of libffi".to_owned()
+            } else {
+                format!("from {site}")
+            };
+            self.line(out, &format!("  {src} > {dst}: {calls} {by}"), "    ")?;
             for (origin, found, sums) in origins.iter().take(SHOWN) {
                 let looked_at = format!("{} of {calls} looked at", count(*found));
                 self.line(out, &format!("      {origin} ({looked_at}{sums})"), "        ")?;
