@@ -26,6 +26,14 @@ struct returned {
 static struct returned *returned;
 static _Atomic int ready;
 
+/* While the process exits, calls of other threads fail: these wait for its end. */
+static void check_or_stay(cudaError_t ret)
+{
+    while (ret == cudaErrorCudartUnloading)
+        pause();
+    CHECK(ret);
+}
+
 static void *thread(void *argument)
 {
     struct returned *mine = argument;
@@ -37,10 +45,10 @@ static void *thread(void *argument)
     mine->thread = (uint64_t)syscall(SYS_gettid);
     ready++;
     for (;;) {
-        CHECK(cudaMemcpyPeerAsync(to, 1, from, 0, COUNT, stream));
+        check_or_stay(cudaMemcpyPeerAsync(to, 1, from, 0, COUNT, stream));
         mine->copies++;
         if (mine->copies % 64 == 0)
-            CHECK(cudaStreamSynchronize(stream));
+            check_or_stay(cudaStreamSynchronize(stream));
     }
     return NULL;
 }

@@ -29,9 +29,11 @@ fn issue_without_a_driver_says_that_nothing_was_tested() {
 
 #[test]
 fn issue_leaves_out_the_uuid_of_a_cluster() {
+    let machine = scratch("machine");
+    virtual_machine(&machine);
     let (program, folder) = with_nvml("cluster");
-    let outcome = program.arg("--issue").plain();
-    fs::remove_dir_all(folder).unwrap();
+    let outcome = program.arg("--issue").env("P2PSIM_ROOT", machine.to_string_lossy()).plain();
+    [folder, machine].into_iter().for_each(|folder| fs::remove_dir_all(folder).unwrap());
     let text = &outcome.stdout;
     assert!(text.contains(", cluster (UUID)") && !text.contains("3f3f"), "{text}");
 }

@@ -9,7 +9,7 @@ use std::ffi::CStr;
 use std::fs::{self, File};
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::ptr;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
@@ -54,6 +54,8 @@ pub(crate) fn expect_use(address: u64, length: u64) {
 const MOST_GUARDED: usize = 1024;
 /// A range of addresses of a device, which the host cannot touch; the memory itself is as far behind as the range is long.
 struct Guarded {
+    /// Counts twice for each range that the entry gets: odd while that is written.
+    changes: AtomicU64,
     /// 0 is none, and the greatest number one that is about to be.
     begin: AtomicU64,
     end: AtomicU64,
@@ -61,7 +63,7 @@ struct Guarded {
 
 impl Guarded {
     const fn none() -> Self {
-        Self { begin: AtomicU64::new(0), end: AtomicU64::new(0) }
+        Self { changes: AtomicU64::new(0), begin: AtomicU64::new(0), end: AtomicU64::new(0) }
     }
 
     /// Takes the entry, if it is free.
@@ -69,21 +71,26 @@ impl Guarded {
         self.begin.compare_exchange(0, u64::MAX, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
+    /// By whoever has taken it.
     fn set(&self, base: u64, length: u64) {
-        self.end.store(base + length, Ordering::SeqCst);
-        self.begin.store(base, Ordering::SeqCst);
+        self.changes.fetch_add(1, Ordering::Relaxed);
+        fence(Ordering::Release);
+        self.end.store(base + length, Ordering::Relaxed);
+        self.begin.store(base, Ordering::Relaxed);
+        self.changes.fetch_add(1, Ordering::Release);
     }
 
     fn give_back(&self) {
         self.begin.store(0, Ordering::SeqCst);
     }
 
-    /// How far behind an address its memory is, if the range contains it. Such a range stays meanwhile. An entry may get another range between the
-    /// two loads: begin and end are of one range only if the begin is the same afterwards.
+    /// How far behind an address its memory is, if the range contains it. Such a range stays meanwhile: an entry that changes is of another one.
     fn distance(&self, address: u64) -> Option<u64> {
-        let range = self.begin.load(Ordering::Acquire)..self.end.load(Ordering::Acquire);
-        let contains = range.start != 0 && range.contains(&address);
-        (contains && self.begin.load(Ordering::Relaxed) == range.start).then(|| range.end - range.start)
+        let before = self.changes.load(Ordering::Acquire);
+        let range = self.begin.load(Ordering::Relaxed)..self.end.load(Ordering::Relaxed);
+        fence(Ordering::Acquire);
+        let is_whole = before.is_multiple_of(2) && self.changes.load(Ordering::Relaxed) == before;
+        (is_whole && range.start != 0 && range.contains(&address)).then(|| range.end - range.start)
     }
 }
 
