@@ -184,7 +184,7 @@ pub(crate) fn pages(start: usize, bytes: usize) -> RangeInclusive<usize> {
 /// all for such libraries, of which others need some.
 const _: () = assert!(size_of::<Thread>() <= 1_024);
 
-global_asm!(include_str!(concat!(env!("MACHINE"), "/thread.s")), size = const size_of::<Thread>());
+global_asm!(include_str!("../machine/thread.s"), size = const size_of::<Thread>());
 
 /// The calling thread's block.
 #[inline(always)]

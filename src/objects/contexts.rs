@@ -79,7 +79,7 @@ impl Contexts {
         self.with(device, |holds| holds.retained += 1);
     }
 
-    /// That failed.
+    /// The driver has refused to retain it.
     pub(crate) fn undo_retain(&self, device: i32) {
         self.with(device, |holds| holds.retained = holds.retained.saturating_sub(1));
     }

@@ -95,7 +95,7 @@ pub(super) struct Failed {
     pub(super) name: Option<String>,
     /// The ordinal of the current context's GPU.
     pub(super) device: Option<u8>,
-    /// That of the memory's, if the call is about memory.
+    /// The ordinal of the GPU that has the memory, if the call is about memory.
     pub(super) of_memory: Option<u8>,
 }
 

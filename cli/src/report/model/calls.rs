@@ -263,7 +263,7 @@ pub(crate) struct Failure {
     pub(crate) name: Option<String>,
     /// The GPU whose context was current: its `index` in `gpus`; null if it is not known.
     pub(crate) gpu: Option<usize>,
-    /// Of a memset, the GPU that has the memory: its `index` in `gpus`; null if it is not known.
+    /// The GPU that has the memory which the call sets: its `index` in `gpus`; null if the call sets none, or it is not known.
     pub(crate) memory_gpu: Option<usize>,
     #[serde(flatten)]
     pub(crate) from: Origin,
