@@ -492,11 +492,11 @@ fn after_primary_context_release(device: i32) {
         } else if may_have_ended && driver::is_primary_held(device) {
             OBJECTS.contexts.note_held(device);
         }
-        OBJECTS.contexts.end_release(device);
         if is_gone || may_have_ended {
             on_contexts_changed(is_gone.then_some(device), None);
         }
     });
+    OBJECTS.contexts.end_release(device);
 }
 
 #[cold]

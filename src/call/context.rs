@@ -1,5 +1,7 @@
 //! The context that orders a copy of the program, and which thread made the first of a device.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
 use p2pshim_trace::NoteKind;
 
 use super::arrival::Caller;
@@ -40,7 +42,13 @@ pub(super) fn of_copy(copy: &Memcpy<'_>, per_thread: bool) -> Option<Context> {
 /// Inside our own work.
 #[cold]
 pub(super) fn note_first(function: Function, caller: Caller, device: i32) {
+    static NOTED: AtomicU64 = AtomicU64::new(0);
     let (Some(trace), Ok(ordinal)) = (trace::file(), u32::try_from(device)) else { return };
+    // During a capture the same device is its first again and again.
+    let bit = 1 << (ordinal & 63);
+    if NOTED.fetch_or(bit, Relaxed) & bit != 0 {
+        return;
+    }
     let site = origin::of_untraced(caller, function, false).unwrap_or_else(|| failures::site(trace, caller));
     trace::note(NoteKind::Context, ordinal, &[&os::thread_id().to_string(), &site.to_string()]);
 }

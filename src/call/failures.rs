@@ -49,7 +49,7 @@ pub(super) fn note_about(function: Function, caller: Caller, code: Code, memory:
             OBJECTS.contexts.device_of(context).or_else(|| if captures::may_be_under_way() { None } else { asked() })
         });
         let name = codes::name(function.layer(), code).unwrap_or_default();
-        let memory = memory.filter(|_| function.layer() != Layer::Hip);
+        let memory = memory.filter(|_| function.layer() != Layer::Hip && !captures::may_be_under_way());
         memory.iter().for_each(|_| recording::note_gpus_before_a_copy());
         let of_memory = memory.and_then(|it| RealDriver.memory(it));
         let of_memory = of_memory.filter(|it| !matches!(it.holder, Holder::Host | Holder::Foreign));

@@ -147,8 +147,11 @@ impl Edges {
         if is_other {
             return ORDER.event_behind(race.stamp).map(|(event, clock)| (event, clock, None));
         }
-        // Any later event of that stream serves as well.
-        let event = self.events.iter().find(|event| event.of == race.stamp || event.clock.has(race.stamp))?;
+        // Any later event serves as well, if its context is there.
+        let is_behind = |event: &Event| event.of == race.stamp || event.clock.has(race.stamp);
+        let is_there =
+            |event: &Event| event.library.is_some() || RealDriver.context_id(event.context.0) == Some(event.context.1);
+        let event = self.events.iter().find(|event| is_behind(event) && is_there(event))?;
         Some((event.event, event.clock.clone(), Some(Arc::clone(event))))
     }
 }

@@ -16,7 +16,7 @@ use crate::record::{self, FindingLine, trace};
 /// Says once that accesses were forgotten, with which later ones were not compared.
 pub(super) fn say_lost() {
     static IS_SAID: AtomicBool = AtomicBool::new(false);
-    if ORDER.has_lost() && !IS_SAID.swap(true, Relaxed) {
+    if !IS_SAID.load(Relaxed) && ORDER.has_lost() && !IS_SAID.swap(true, Relaxed) {
         trace::note(NoteKind::Message, 0, &[ORDER_LOST]);
     }
 }
