@@ -132,7 +132,7 @@ fn with<T: Row>(path: &PathBuf, change: impl FnOnce(&mut Vec<T>) -> bool) -> Opt
     let mut rows: Vec<T> = text.lines().filter_map(T::parse).collect();
     if change(&mut rows) {
         let text: String = rows.iter().map(|row| row.text() + "\n").collect();
-        // First the text: if the disk is full, the old rows stay.
+        // First the text: an empty file would lose all rows if the disk is full.
         file.rewind().ok()?;
         file.write_all(text.as_bytes()).ok()?;
         file.set_len(text.len() as u64).ok()?;
