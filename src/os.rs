@@ -366,6 +366,12 @@ impl Memory {
     }
 }
 
+impl p2pshim_host::python::Memory for Memory {
+    fn read(&self, from: usize, to: &mut [u8]) -> bool {
+        (*self).read(from, to)
+    }
+}
+
 /// Runs `work` with all signals held back; those that writing raises, because the reader is gone or the file may not grow, are
 /// taken back before the program can see them.
 pub(crate) fn without_signals_of_writing<T>(work: impl FnOnce() -> T) -> T {

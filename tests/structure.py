@@ -399,7 +399,7 @@ KEPT_ELSEWHERE = {
     ("src/call/origin.rs", "COUNTS"): "places in the program",
     ("src/call/shared.rs", "TIMES"): "functions and codes",
     ("src/capi/event.rs", "EVER"): "callbacks",
-    ("src/model/line.rs", "callers"): "places in the program",
+    ("src/model/origin.rs", "callers"): "places in the program",
     ("src/policy/access/registry.rs", "taken"): "memory of ours, by the context that it is in",
     ("src/policy/ended.rs", "asked"): "answers within one call",
     ("src/policy/graph.rs", "prepared"): "graphs within one call, by threads",

@@ -65,20 +65,21 @@ def of_ranks():
     program = build("cases/hanging.c", "shared")
     script = 'for rank in 0 1 2 3; do RANK=$rank "$0" 2 "$1" & done; wait'
     hangs("hangs, ranks", lambda folder: ["sh", "-c", script, program, folder], ["in-call", "in-call", "idle", "in-call"],
-          "Rank 2 has made no GPU call that p2pshim sees for ", "3 ranks are in GPU calls", WORLD_SIZE="4")
+          "Rank 2 has made no GPU call that p2pshim sees for ", "; 3 others are in GPU calls", WORLD_SIZE="4")
 
 
 def of_torch():
     if not importlib.util.find_spec("torch"):
         return report("skipped", "hangs, PyTorch", "the Python module torch is not installed")
-    line = (HERE / "torch_hang.py").read_text().split("  # waits")[0].count("\n") + 1
-    script, place = HERE / "torch_hang.py", f", at torch_hang.py:{line}"
+    script = HERE / "torch_hang.py"
+    waits, sleeps = ((script.read_text().split(f"  # {what}")[0].count("\n") + 1) for what in ("waits", "sleeps"))
+    places = f", at torch_hang.py:{waits}; ", f", with its Python at torch_hang.py:{sleeps}."
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     hangs("hangs, PyTorch, torchrun", lambda folder: [sys.executable, *launcher, script, folder], ["in-call", "idle"],
-          "Rank 1 has made no GPU call that p2pshim sees for ", "Rank 0 (pid ", place)
+          "Rank 0 is in a GPU call that does not return, and rank 1 is in no GPU call", "Rank 0 (pid ", *places)
     # The process that started the two is idle too, and not the one that is waited for.
     hangs("hangs, PyTorch, spawn", lambda folder: [sys.executable, script, folder], ["idle", "in-call", "idle"],
-          "Process ", " has made no GPU call that p2pshim sees for ", "; Process ", place)
+          "Process ", " is in a GPU call that does not return, and process ", *places)
 
 
 def check_all():

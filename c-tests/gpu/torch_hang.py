@@ -20,8 +20,7 @@ def work(rank, address, folder):
     dist.all_reduce(tensor)
     tensor.to(f"cuda:{1 - rank}")
     torch.cuda.synchronize()
-    while rank == 1 and not os.path.exists(f"{folder}/go"):
-        time.sleep(0.01)
+    while rank == 1 and not os.path.exists(f"{folder}/go"): time.sleep(0.01)  # sleeps
     dist.all_reduce(tensor)
     torch.cuda.synchronize()  # waits
     dist.destroy_process_group()

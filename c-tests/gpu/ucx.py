@@ -3,6 +3,7 @@ can patch what it wants to."""
 
 import re
 import subprocess
+import tempfile
 from pathlib import Path
 from statistics import median
 from time import monotonic, sleep
@@ -10,7 +11,9 @@ from time import monotonic, sleep
 from harness import HERE, SHIM, clean_environment, judge, report, table
 
 UCX = HERE / "ucx"
-RUN = [HERE / "p2pshim", "run", "--library", SHIM, "--no-report", "--no-check"]
+TRACES = tempfile.TemporaryDirectory()
+# With a trace, as it is without options, but without looking at the GPUs before and at the trace afterwards.
+RUN = [HERE / "p2pshim", "run", "--library", SHIM, "--no-report", "--no-check", "--trace", TRACES.name]
 ROUNDS = 3
 BYTES = 64 << 20
 # Tests of ucx_perftest: bytes a message, and how many messages are timed.

@@ -1,5 +1,5 @@
 //! Parts that the shim and the command share, without a GPU: the options, names of codes, the verdicts on pairs that are kept in
-//! files, the memory that the processes of a run export, races that are to end, the machine's account of itself, and the words for texts and durations.
+//! files, the memory that the processes of a run export, races that are to end, the machine's account of itself, lines of Python, and the words for texts and durations.
 
 #![forbid(unsafe_code)]
 
@@ -11,6 +11,7 @@ mod fuzz;
 pub mod job;
 pub mod machine;
 pub mod nearest;
+pub mod python;
 pub mod races;
 pub mod stagers;
 pub mod text;

@@ -10,7 +10,8 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use p2pshim_trace::OpenRecord;
+use p2pshim_host::python::Line;
+use p2pshim_trace::{NoteKind, OpenRecord};
 
 use super::arrival::{Call, Caller};
 use super::decision::Decision;
@@ -18,7 +19,7 @@ use super::mode;
 use super::thread;
 use crate::api::{Effect, Function, Layer};
 use crate::config::Stacks;
-use crate::model::{Line, Origin};
+use crate::model::Origin;
 use crate::os;
 use crate::os::table::{Table, spread};
 use crate::real::{python, stack};
@@ -135,7 +136,7 @@ fn look_for(call: &Call<'_>, record: Option<OpenRecord>) -> Option<Origin> {
     Some(origin)
 }
 
-/// The lines of Python that the thread is at. Whether there is a Python is found out at the first copy between devices.
+/// The lines of Python that the thread is at, which the trace is told once, so that `p2pshim hang` can find where the thread is later. Whether there is a Python is found out at the first copy between devices.
 fn lines() -> Vec<Line> {
     if !mode::MAY_BE_PYTHON.load(Relaxed) {
         return Vec::new();
@@ -144,7 +145,13 @@ fn lines() -> Vec<Line> {
         mode::MAY_BE_PYTHON.store(false, Relaxed);
         return Vec::new();
     }
-    python::lines()
+    let Some((python, of)) = python::thread() else { return Vec::new() };
+    let noted = &thread::current().python;
+    if noted.get() != of.state && trace::file().is_some() {
+        noted.set(of.state);
+        trace::note(NoteKind::Python, os::thread_id().cast_unsigned(), &[&python.note(&of)]);
+    }
+    python::lines((python, &of))
 }
 
 #[cfg(test)]

@@ -149,6 +149,8 @@ pub(crate) struct Thread {
     pub(crate) rests_until: Cell<u64>,
     /// The stack pointer of the runtime's call without a record that is under way; 0 for none.
     pub(crate) noted: Cell<usize>,
+    /// The address of the thread's state in CPython, as the trace has it; 0 for none.
+    pub(crate) python: Cell<usize>,
     /// The signals that the program held back when our own code began to run.
     pub(crate) held: Cell<Held>,
     /// The last stretches of memory with arguments that turned out to be there, each as the number of its first page, and below that of how

@@ -7,7 +7,7 @@ pub(crate) mod copy;
 pub(crate) mod counters;
 pub(crate) mod event;
 pub(crate) mod finding;
-pub(crate) mod line;
+pub(crate) mod origin;
 pub(crate) mod process;
 pub(crate) mod request;
 pub(crate) mod rules;
@@ -16,7 +16,7 @@ mod tables;
 
 pub(crate) use copy::{Endpoints, Memcpy, Named, Part, Shape, Traffic, array_of, is_array, of_array};
 pub(crate) use finding::{Finding, Hidden};
-pub(crate) use line::{Line, Origin};
+pub(crate) use origin::Origin;
 pub(crate) use p2pshim_trace::{Path, Why};
 pub(crate) use request::{Access, Asks, Request};
 pub(crate) use rules::Rule;

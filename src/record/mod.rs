@@ -17,7 +17,7 @@ use std::time::Duration;
 use crate::api::Function;
 use crate::api::abi::{CUDA_MEMCPY3D_PEER, Code, Value, cudaMemcpy3DPeerParms};
 use crate::api::codes::Numbering;
-use crate::model::{Finding, Line, Part, Path};
+use crate::model::{Finding, Part, Path};
 
 /// A call that has returned.
 pub(crate) struct Event<'a> {
@@ -77,7 +77,7 @@ pub(crate) struct CallSite {
     /// The place in the program's code, and those that it was called from in turn, as far as they say something.
     pub(crate) places: Vec<Place>,
     /// The line of the Python program that called it, if that is known.
-    pub(crate) line: Option<Line>,
+    pub(crate) line: Option<p2pshim_host::python::Line>,
 }
 
 /// A place in the program's code.

@@ -105,9 +105,8 @@ fn rank_that_stops_before_a_barrier_is_named_first() {
         assert!(lines[0].starts_with("Rank 5 has made no GPU call that p2pshim sees for "), "{lines:#?}");
         assert!(lines[1].ends_with(" …"), "arguments may be secret: {lines:#?}");
         assert!(
-            lines[0].contains(
-                "; 7 others are in GPU calls that do not return, and may wait for it. p2pshim does not read "
-            ),
+            lines[0]
+                .contains("; 7 others are in GPU calls that do not return, and may wait for it. p2pshim cannot tell "),
             "{lines:#?}"
         );
         for rank in [0, 1, 2, 3, 4, 6, 7] {
@@ -316,6 +315,52 @@ fn nothing_that_runs_and_others_files_are_said() {
     assert!(error.contains("no program runs here that writes a trace") && status == Some(3), "{error}");
     signal("TERM", &bare.id().to_string());
     bare.wait().unwrap();
+}
+
+/// Two ranks of Python that wait so often that their own looks are used up; then one hangs in a call, and the other one sleeps.
+#[test]
+fn lines_of_python_are_read_from_ranks_in_calls_and_outside() {
+    const SCRIPT: &str = "\
+import ctypes, os, sys, threading, time
+cuda = ctypes.CDLL('libcudart.so.12')
+there = lambda: os.path.exists(sys.argv[2] + '/go')
+wait = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: [time.sleep(.001) for _ in iter(there, True)])
+for _ in range(3000):
+    cuda.cudaStreamSynchronize(None)
+def barrier():
+    come = threading.Event()
+    threading.Thread(target=lambda: ([time.sleep(.01) for _ in iter(there, True)], come.set())).start()
+    come.wait()  # asleep
+if os.environ['RANK'] == '1':
+    barrier()
+else:
+    cuda.cudaLaunchHostFunc(None, wait, None)
+    cuda.cudaStreamSynchronize(None)  # hangs
+";
+    let folder = scratch("script");
+    fs::create_dir_all(&folder).unwrap();
+    let script = folder.join("train.py");
+    fs::write(&script, SCRIPT).unwrap();
+    let number = |what: &str| SCRIPT.lines().position(|line| line.ends_with(what)).unwrap() + 1;
+    let python = std::env::var("P2PSHIM_PYTHON").unwrap_or_else(|_| "python3".to_owned());
+    let job = Job::of(&[&python, script.to_str().unwrap()], "-", 3, 3);
+    let run = job.wait_for(&[IN_CALL, "idle", IN_CALL]);
+    let (lines, ..) = hang(&[job.traces()]);
+    let asleep = format!("train.py:{} ", number("# asleep"));
+    let json: Value = serde_json::from_slice(&p2pshim("hang", &[job.traces(), "--json"]).stdout).unwrap();
+    if fs::File::open(format!("/proc/{}/mem", pid(&run, 1))).is_ok() {
+        let of_json = &json["runs"][0]["processes"][1]["python"];
+        assert_eq!((of_json["line"].as_u64(), of_json["function"].as_str()), (Some(10), Some("barrier")), "{json:#}");
+        let hangs = format!(", at train.py:{}.", number("# hangs"));
+        assert!(lines[0].starts_with("Rank 1 has made no GPU call"), "{lines:#?}");
+        assert!(lines[0].ends_with(&format!(". Its Python is at {asleep}now.")), "{lines:#?}");
+        assert!([2, 4].iter().all(|&line| lines[line].ends_with(&hangs)), "{lines:#?}");
+        assert!(lines[3].contains(&format!("; its Python is at {asleep}now")), "{lines:#?}");
+    } else {
+        assert!(lines[0].contains("The kernel does not let this user read where its Python is"), "{lines:#?}");
+    }
+    drop(job);
+    fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]

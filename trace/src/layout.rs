@@ -288,6 +288,9 @@ numbered! {
         /// By ordinal: the first context of the process on that GPU was made, or its primary context retained: the kernel's number of the thread,
         /// and the number of the place.
         Context = 28,
+        /// By the kernel's number of a thread: where its Python can be read while the process runs, as numbers in hexadecimal: the thread's state and `pthread_t`,
+        /// `Py_Version`, and the addresses of `_PyRuntime`, `PyCode_Type`, `PyUnicode_Type` and `PyBytes_Type`.
+        Python = 29,
         /// By number: a place in the code that calls were made from, as an address in hexadecimal, then `key=value` (`python`,
         /// `line`, `function`, with 2 and 3 for lines in other files that called it; `callers`).
         Site = 31,

@@ -1,7 +1,7 @@
 //! `p2pshim ps` and `p2pshim hang`: what programs that run are in, and which process the others may wait for.
 //!
-//! All of it is read from traces, which their processes write in place: nothing is asked of the processes. Nothing is said that is not known: a
-//! process in no call may run kernels, or the host's own code.
+//! It is read from traces, which their processes write in place, and lines of Python from the memory of processes: nothing is asked of them. Nothing
+//! is said that is not known: a process in no call may run kernels, or the host's own code.
 
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -40,9 +40,10 @@ Examples:
                                if none runs any more, the call of each thread when its process ended
 
 p2pshim hang sees copies, waits for a stream, event, context or device, frees, and other calls that p2pshim
-intercepts. It does not see launches of kernels, nor what the program does on the host. p2pshim looks for
-the line of Python, or the calling function, four times at first and then every 0.3 s: until then the place
-is a library. A program needs a trace to be seen: `p2pshim run` makes one unless --no-report is given
+intercepts. It does not see launches of kernels, nor what the program does on the host, except the line of
+Python that it is at now. It reads that from the memory of the process, which root may do and, unless
+kernel.yama.ptrace_scope forbids it, you. Where it may not, it names the line that the process itself has
+found: p2pshim looks for one four times at first, then every 0.3 s. A program needs a trace to be seen: `p2pshim run` makes one unless --no-report is given
 without --trace; if you preload the library by hand, set P2PSHIM_TRACE. It reads no traces of other users.";
 
 /// Which programs are meant, and how they are shown.
@@ -213,7 +214,8 @@ fn says(report: &Report, (all, suspects): (&[Process], &[Suspect])) -> String {
     match (&waiting[..], &idle[..]) {
         _ if !moving.is_empty() => format!("{others}; {} made calls within the last second.", who(&moving)),
         ([one], []) => {
-            let what = one.call.map(|call| format!(": {} at {}", in_call(report, call), call.from.in_short()));
+            let what = one.call.zip(one.place());
+            let what = what.map(|(call, place)| format!(": {} at {place}", in_call(report, call)));
             format!("{others}, for {}{}{}.", since(one), what.unwrap_or_default(), last_copy(report, one))
         }
         ([_], [_]) => format!("{others}, and {}. Which of them waits for the other is not known.", in_none(&idle)),
@@ -249,7 +251,9 @@ fn small(text: &str) -> String {
 }
 
 fn in_none(all: &[&Process]) -> String {
-    format!("{} {} in no GPU call", small(&who(all)), if all.len() == 1 { "is" } else { "are" })
+    let line = if let [one] = all { one.line() } else { None };
+    let line = line.map(|line| format!(", with its Python at {line}")).unwrap_or_default();
+    format!("{} {} in no GPU call{line}", small(&who(all)), if all.len() == 1 { "is" } else { "are" })
 }
 
 /// The sentence about processes that others may wait for.
@@ -279,7 +283,8 @@ fn suspected(report: &Report, all: &[Process], suspect: &Suspect) -> String {
             _ => format!("{lack} of {} run here and have made no GPU call yet", ranks(missing).to_lowercase()),
         },
         Suspect::Inside(it, others) => {
-            let (call, place) = it.call.map(|call| (in_call(report, call), call.from.in_short())).unwrap_or_default();
+            let call = it.call.map(|call| in_call(report, call)).unwrap_or_default();
+            let place = it.place().unwrap_or_default();
             return format!(
                 "{} has been in {call} for {}, at {place}{}. {others} others are in no GPU call, and may wait for it.",
                 named(it),
@@ -288,8 +293,9 @@ fn suspected(report: &Report, all: &[Process], suspect: &Suspect) -> String {
             );
         }
         Suspect::Outside(it, others) => {
+            let place = place_of_idle(it);
             return format!(
-                "{} has made no GPU call that p2pshim sees for {}; {others} others are in GPU calls that do not return, and may wait for it. p2pshim does not read where it is now: a debugger does, such as gdb or py-spy.",
+                "{} has made no GPU call that p2pshim sees for {}; {others} others are in GPU calls that do not return, and may wait for it.{place}",
                 named(it),
                 since(it)
             );
@@ -311,6 +317,17 @@ fn suspected(report: &Report, all: &[Process], suspect: &Suspect) -> String {
         (0, _) => format!("{first}; {} made calls within the last second.", who(&moving)),
         (1, _) => format!("{first}; {}. It may wait for that.", others.join("")),
         _ => format!("{first}; {}. They may wait for that.", others.join(", and ")),
+    }
+}
+
+/// Where a process is that is in no GPU call, as a sentence.
+fn place_of_idle(it: &Process) -> String {
+    match (it.line(), &it.python) {
+        (Some(line), _) => format!(" Its Python is at {line} now."),
+        (None, Some(_)) => {
+            " The kernel does not let this user read where its Python is: `p2pshim hang` as root can.".to_owned()
+        }
+        (None, None) => " p2pshim cannot tell where it is now: a debugger does, such as gdb or py-spy.".to_owned(),
     }
 }
 
@@ -405,9 +422,13 @@ fn sentence(report: &Report, it: &Process) -> String {
             format!("{}{}", it.end(), call.unwrap_or_default())
         }
         Some(call) => {
-            format!("{stopped}has been in {} for {}, at {}", in_call(report, call), since(it), call.from.in_short())
+            let place = it.place().unwrap_or_default();
+            format!("{stopped}has been in {} for {}, at {place}", in_call(report, call), since(it))
         }
-        None => format!("{stopped}has made no GPU call that p2pshim sees for {}", since(it)),
+        None => {
+            let line = it.line().map(|line| format!("; its Python is at {line} now")).unwrap_or_default();
+            format!("{stopped}has made no GPU call that p2pshim sees for {}{line}", since(it))
+        }
     };
     let more = match it.calls.len() {
         threads @ 2.. if it.state != State::Ended => format!("; {threads} threads are in calls"),
@@ -485,7 +506,7 @@ fn write_json(report: &Report, found: &Found, are_whole: bool, out: &mut dyn Wri
             "rank": file.rank, "pid": file.process, "host": file.host, "program": file.program.first(),
             "state": it.state, "seen": !file.may_run, "since_ns": it.since, "end": file.end,
             "at_end": it.at_end.iter().copied().map(call).collect::<Vec<Value>>(), "call": it.call.map(call), "threads_in_calls": it.calls.len(), "last_call": it.last.map(call),
-            "last_copy": file.last_copy.as_ref().map(call), "dropped": file.dropped,
+            "last_copy": file.last_copy.as_ref().map(call), "python": it.line_of_python(), "dropped": file.dropped,
         })
     };
     let run = |(run, all): &(&Run, Vec<Process>)| {

@@ -12,7 +12,8 @@ use serde::Serialize;
 
 use super::files::{self, Files};
 use super::gather;
-use super::model::{Call, End, File, How, Progress, Report, Run};
+use super::model::{Call, End, File, How, Line, Progress, Report, Run};
+use super::python;
 use crate::{complain, processes, runs};
 
 /// A call that has not returned for so long is one that the process waits in; a process that was not heard of for so long makes none.
@@ -45,6 +46,8 @@ pub(super) struct Process<'a> {
     pub(super) at_end: Vec<&'a Call>,
     /// The last call that has returned.
     pub(super) last: Option<&'a Call>,
+    /// Where the Python is of the thread of that call or, in none, of the main thread, or else of the thread that called last.
+    pub(super) python: Option<python::Now>,
     /// For how long it has been in its call or, in none, was not heard of, in nanoseconds.
     pub(super) since: Option<u64>,
 }
@@ -74,14 +77,35 @@ impl<'a> Process<'a> {
         };
         let mut at_end: Vec<&Call> = calls().filter(|call| !runs && was_in(call)).collect();
         at_end.sort_by_key(|call| (call.thread != id, call.started));
-        Self { file, state, call, calls: open, at_end, last, since }
+        let threads = call.map(|call| call.thread).or(Some(id)).into_iter();
+        let mut threads = threads.chain(last.filter(|_| call.is_none()).map(|last| last.thread));
+        let note = threads.find_map(|thread| file.pythons.get(&thread)).filter(|_| file.running);
+        let python = note.and_then(|note| python::now(id, note));
+        Self { file, state, call, calls: open, at_end, last, python, since }
     }
 
     /// One in this state, of which no more is known.
     #[cfg(test)]
     pub(super) fn made(file: &'a File, state: State) -> Self {
-        let (call, last, since) = (None, None, None);
-        Self { file, state, call, calls: Vec::new(), at_end: Vec::new(), last, since }
+        let (call, last, python, since) = (None, None, None, None);
+        Self { file, state, call, calls: Vec::new(), at_end: Vec::new(), last, python, since }
+    }
+
+    pub(super) fn line_of_python(&self) -> Option<&Line> {
+        match &self.python {
+            Some(python::Now::At(line)) => Some(line),
+            _ => None,
+        }
+    }
+
+    /// The line of Python that it is at now, and where that was called from, in words.
+    pub(super) fn line(&self) -> Option<String> {
+        self.line_of_python().map(Line::in_short)
+    }
+
+    /// The place of the call that it is in.
+    pub(super) fn place(&self) -> Option<String> {
+        Some(self.line().unwrap_or(self.call?.from.in_short()))
     }
 
     /// Whether it ended in a call that did not return, for all that is known.

@@ -36,6 +36,7 @@ pub(crate) mod output;
 mod paths;
 mod perfetto;
 mod processes;
+mod python;
 mod rates;
 mod runtime;
 #[cfg(test)]

@@ -194,6 +194,8 @@ pub(super) struct Names {
     pub(super) failed: Vec<Failed>,
     /// The first contexts on GPUs.
     pub(super) contexts: Vec<Context>,
+    /// By thread: where its Python can be read.
+    pub(super) pythons: BTreeMap<u32, String>,
     /// Accesses that nothing orders.
     pub(super) unordered: Vec<Unordered>,
     pub(super) devices: BTreeMap<u8, Device>,
@@ -281,17 +283,8 @@ impl Names {
                 let (Ok(thread), Ok(site)) = (note.string(0).parse(), note.string(1).parse()) else { return };
                 self.contexts.push(Context { ordinal, thread, site, time });
             }
-            (NoteKind::Race, _) => {
-                let mut first = (note.number >> 16) as u16;
-                if let Some((path, offset)) = note.value("at").and_then(|at| at.rsplit_once('+')) {
-                    first = self.add_foreign(path, hexadecimal(offset).unwrap_or_default(), (note.time, time));
-                }
-                let side = |first: usize| std::array::from_fn(|index| note.string(first + index).to_owned());
-                let sides = [(first, side(1)), (note.number as u16, side(4))];
-                let (level, bytes) = (note.string(0).to_owned(), note.string(7).parse().unwrap_or_default());
-                let device = note.string(8).parse().ok();
-                self.unordered.push(Unordered { time, level, sides, bytes, device });
-            }
+            (NoteKind::Python, _) => _ = self.pythons.insert(note.number, note.string(0).to_owned()),
+            (NoteKind::Race, _) => self.add_race(note, time),
             (NoteKind::Module, _) => {
                 let [first, end, offset] = [0, 1, 2].map(|index| hexadecimal(note.string(index)));
                 let (Some(first), Some(end), Some(offset)) = (first, end, offset) else { return };
@@ -301,6 +294,18 @@ impl Names {
             }
             _ => {}
         }
+    }
+
+    fn add_race(&mut self, note: &Note, time: u64) {
+        let mut first = (note.number >> 16) as u16;
+        if let Some((path, offset)) = note.value("at").and_then(|at| at.rsplit_once('+')) {
+            first = self.add_foreign(path, hexadecimal(offset).unwrap_or_default(), (note.time, time));
+        }
+        let side = |first: usize| std::array::from_fn(|index| note.string(first + index).to_owned());
+        let sides = [(first, side(1)), (note.number as u16, side(4))];
+        let (level, bytes) = (note.string(0).to_owned(), note.string(7).parse().unwrap_or_default());
+        let device = note.string(8).parse().ok();
+        self.unordered.push(Unordered { time, level, sides, bytes, device });
     }
 
     fn add_failed(&mut self, note: &Note, time: u64) {

@@ -175,9 +175,10 @@ impl Totals {
         self.files.push(file);
     }
 
-    /// Adds the first contexts, and calls without a record that have failed, in the order of time.
+    /// Adds the first contexts, threads of Python, and calls without a record that have failed, in the order of time.
     fn add_failures(&mut self, file: &mut File, names: &Names, site: impl Fn(u16) -> Origin) {
         file.first_contexts = first_contexts(names, &site);
+        file.pythons.clone_from(&names.pythons);
         for failed in &names.failed {
             let Failed { time, code, ref function, ref name, .. } = *failed;
             let numbered = |ordinal: Option<u8>| ordinal.and_then(|ordinal| file.devices.get(&ordinal).copied());

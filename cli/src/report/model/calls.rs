@@ -64,7 +64,7 @@ impl Line {
     }
 
     /// `train.py:11`, and where that was called from.
-    fn in_short(&self) -> String {
+    pub(crate) fn in_short(&self) -> String {
         let all = std::iter::once(self).chain(&self.outer);
         all.map(|it| format!("{}:{}", it.file_name(), it.line)).collect::<Vec<_>>().join(" < ")
     }

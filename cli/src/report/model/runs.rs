@@ -158,6 +158,9 @@ pub(crate) struct File {
     /// The first contexts on GPUs.
     #[serde(skip)]
     pub(crate) first_contexts: Vec<FirstContext>,
+    /// By thread: where its Python can be read while it runs.
+    #[serde(skip)]
+    pub(crate) pythons: BTreeMap<u32, String>,
     /// How long the file may get, in bytes.
     pub(crate) limit: u64,
     /// Threads that called.
