@@ -12,6 +12,7 @@ pub mod job;
 pub mod machine;
 pub mod nearest;
 pub mod races;
+pub mod size;
 pub mod stagers;
 pub mod text;
 pub mod verdict;
