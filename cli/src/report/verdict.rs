@@ -15,7 +15,7 @@ use super::order;
 use super::sentence::{BEGUN, DIRECT, Level, NAMED, NVLINK, RUNNING, Sentence, at_least, between, nvlink};
 use super::shared;
 use super::symbols::UNKNOWN;
-use super::term::{bytes, count, counted};
+use super::term::{bytes, count, counted, few};
 use super::traffic;
 use super::unshared;
 
@@ -223,12 +223,7 @@ fn rules(report: &Report, is_meant: impl Fn(&Finding) -> bool) -> Option<String>
         format!("{} in {}{}{runs}", finding.rule, least(report, finding), counted(finding.count, "call"))
     };
     let found: Vec<String> = report.findings.iter().filter(|finding| is_meant(finding)).map(in_words).collect();
-    let shown = found.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
-    match found.len() {
-        0 => None,
-        all if all > NAMED => Some(format!("{shown} and {} more", all - NAMED)),
-        _ => Some(shown),
-    }
+    (!found.is_empty()).then(|| few(&found, NAMED, ", "))
 }
 
 /// The words before the number of calls of a finding: those that are known to be alike are not all looked at, nor those that are lost.
@@ -288,8 +283,6 @@ fn negative_size(report: &Report) -> Option<Sentence> {
 
 /// Calls that failed.
 fn failed(report: &Report) -> Option<Sentence> {
-    // Enabled already, and not enabled: programs expect them.
-    let is_expected = |error: &Error| matches!(error.numbering.usual(error.code), Some(704 | 705));
     if let (Some((level, end)), Some((worst, why))) =
         (ended_for_benign(report), report.errors.first().and_then(|error| Some((error, benign(error)?))))
     {
@@ -301,7 +294,7 @@ fn failed(report: &Report) -> Option<Sentence> {
         return Some(Sentence::new(level, FAILED_CALLS, text).more(more).section("errors"));
     }
     let errors = || report.errors.iter().filter(|error| !failures::explains(error));
-    let worst = errors().min_by_key(|it| (is_expected(it), std::cmp::Reverse(it.count)))?;
+    let worst = errors().min_by_key(|it| (it.is_expected(), std::cmp::Reverse(it.count)))?;
     let name = worst.name.clone().unwrap_or_else(|| worst.code.to_string());
     let failed = errors().map(|error| error.count).fold(0, u64::saturating_add);
     let text = match failed {
@@ -312,7 +305,7 @@ fn failed(report: &Report) -> Option<Sentence> {
     };
     let text = at_least(report, text);
     let sentence = match worst.numbering.usual(worst.code) {
-        _ if is_expected(worst) => {
+        _ if worst.is_expected() => {
             Sentence::new(Level::Note, FAILED_CALLS, text).more("Many programs expect this one.")
         }
         Some(UNSUPPORTED) => Sentence::new(Level::Warn, FAILED_CALLS, text)

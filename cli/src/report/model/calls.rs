@@ -151,6 +151,13 @@ pub(crate) struct Error {
     pub(crate) sites: Vec<Site>,
 }
 
+impl Error {
+    /// Whether it says that access is enabled already, or not enabled: many programs expect that.
+    pub(crate) fn is_expected(&self) -> bool {
+        matches!(self.numbering.usual(self.code), Some(704 | 705))
+    }
+}
+
 /// Which numbers a code has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
