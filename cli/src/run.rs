@@ -36,7 +36,7 @@ use crate::nvlink::{self, Reading, Watch};
 use crate::report::term::counted;
 use crate::runs::{Run, signal_name};
 use crate::shim;
-use crate::status::{self, FAILED, NOT_FOUND, NOT_STARTED};
+use crate::status::{self, FAILED, NOT_FOUND, NOT_STARTED, Refusal};
 use crate::{complain, doctor, numbers, report, say, sim};
 
 /// The variable that tells NCCL to use no peer access.
@@ -277,7 +277,7 @@ impl Args for RunArguments {
         let program = program.help("The program and its arguments");
         let command = Gate::augment_args(report::Output::augment_args(command)).mut_args(|argument| {
             match argument.get_id().as_str() {
-                "file" => argument.help("Write the report to FILE, not to standard error"),
+                "file" => argument.help("Write the report to FILE (- for standard output)"),
                 // Without a value, the program would be taken for one.
                 id @ ("json" | "csv" | "calls") => {
                     let form = if id == "calls" { "a line for each call".to_owned() } else { id.to_uppercase() };
@@ -320,6 +320,7 @@ pub(crate) fn run(arguments: &RunArguments) -> ExitCode {
         Err(error) => {
             return fail(&format!("the program is not started, for signals could not be passed on: {error}"), FAILED);
         }
+        Err(error) if error.is::<Refusal>() => return status::of_error(error),
     };
     let mut child = match signals::spawn(&mut command) {
         Ok(child) => child,
