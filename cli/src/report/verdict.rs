@@ -10,7 +10,7 @@ use super::contexts;
 use super::ends::{self, PROCESSES};
 use super::failures;
 use super::judged::Judged;
-use super::model::{Error, Finding, Path, Report, Share};
+use super::model::{Error, Finding, Negative, Path, Report, Share};
 use super::order;
 use super::sentence::{BEGUN, DIRECT, Level, NAMED, NVLINK, RUNNING, Sentence, at_least, between, nvlink};
 use super::shared;
@@ -266,15 +266,13 @@ fn ended_for_benign(report: &Report) -> Option<(Level, String)> {
 /// `cudaErrorPeerAccessUnsupported`.
 const UNSUPPORTED: i32 = 217;
 
-/// A copy that failed for a size that is negative as a signed number, as its finding says.
+/// A copy that failed for a size that is negative as a signed number.
 fn negative_size(report: &Report) -> Option<Sentence> {
     let parts = |finding: &Finding| {
-        let text = finding.text.as_deref().filter(|_| finding.severity == "error")?;
-        let (_, size) = text.split_once(" as a signed number)")?.0.rsplit_once(" (")?;
-        let (function, rest) = text.split_once("): ")?.1.split_once(" at ")?;
-        let at = rest.split_once(": ")?.0;
-        let site = finding.sites.iter().map(|site| site.from.in_short()).find(|place| place.starts_with(at));
-        Some(format!("{function} at {} got {size} bytes as its size.", site.unwrap_or_else(|| at.to_owned())))
+        let Negative { function, size } = finding.negative.as_ref()?;
+        // Of several places it is not known which.
+        let at = if let [site] = &finding.sites[..] { format!(" at {}", site.from.in_short()) } else { String::new() };
+        Some(format!("{function}{at} got {size} bytes as its size."))
     };
     let text = report.findings.iter().find_map(parts)?;
     let more = "A product of 32-bit numbers, such as elements * sizeof, does not hold 2^31 and more: compute it in size_t. For such a copy no access is enabled.";
