@@ -38,6 +38,7 @@ use p2pshim_host::text::{Escaped, is_escaped, shortened};
 
 use compare::CompareArguments;
 use doctor::DoctorArguments;
+use doctor::fleet::{self, FleetArguments};
 use doctor::worker::{self, WorkerArguments};
 use pages::{CompletionsArguments, ManArguments};
 use report::{LiveArguments, ReportArguments};
@@ -80,6 +81,12 @@ enum Command {
     /// copies and copies through the host. The shim takes no part in the test. The doctor saves its verdicts, and the shim reads them.
     #[command(after_long_help = format!("{}\n\n{}", doctor::EXAMPLES, status::help("doctor")))]
     Doctor(DoctorArguments),
+    /// Compare many machines by the files of `doctor --json`
+    ///
+    /// Those that stand out come first. A machine stands out if it is unsafe or was not tested, or if its GPUs, driver, links or speeds (less
+    /// than 80 % of the median) are not those of most machines with the same GPUs.
+    #[command(after_long_help = status::help("fleet"))]
+    Fleet(FleetArguments),
     /// Report on trace files: what was copied, how, and at what cost
     ///
     /// The report has copies, their paths and costs, findings, errors, and calls that never returned. It can read the traces of all ranks and
@@ -189,6 +196,7 @@ fn say(line: impl Display) {
 
 fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn std::error::Error>> {
     let mut out = io::stdout().lock();
+        Command::Fleet(arguments) => return Ok(fleet::run(arguments, &mut out)),
     match &arguments.command {
         Command::Run(to_run) => return Ok(run::run(to_run)),
         Command::Apis { markdown: true } => print_markdown(&mut out, &tables::read()?.apis)?,

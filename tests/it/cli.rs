@@ -61,8 +61,8 @@ fn explain_unknown_id_names_the_nearest() {
 }
 
 /// The commands that a user sees.
-const COMMANDS: [&str; 11] =
-    ["run", "doctor", "report", "compare", "hang", "ps", "apis", "options", "explain", "completions", "man"];
+const COMMANDS: [&str; 12] =
+    ["run", "doctor", "fleet", "report", "compare", "hang", "ps", "apis", "options", "explain", "completions", "man"];
 
 #[test]
 fn completions_name_every_command_and_nothing_hidden() {

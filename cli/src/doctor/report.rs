@@ -220,7 +220,7 @@ fn print_head(out: &mut impl Write, examined: &Examined) -> io::Result<()> {
 
 /// The tests that have a column, with its head, by group.
 const GROUPS: [(&str, &[(Test, &str)]); 4] = [
-    ("copy", &[(Test::Copies, "engine"), (Test::Pools, "pools"), (Test::Graphs, "graphs")]),
+    ("copy", &[(Test::Copies, "copies"), (Test::Pools, "pools"), (Test::Graphs, "graphs")]),
     (
         "kernel",
         &[
@@ -786,10 +786,7 @@ mod tests {
                 "CUDA runtimes      13.0 (a), 12.9 (b), 11.8 (c)",
                 "CUDA runtimes      13.0 (a), 12.9 (b),\n                   11.8 (c)",
             ),
-            (
-                "0>1      copy engine wrong: 4096 of 4096 bytes",
-                "0>1      copy engine wrong: 4096 of 4096\n         bytes",
-            ),
+            ("0>1      copies wrong: 4096 of 4096 bytes", "0>1      copies wrong: 4096 of 4096\n         bytes"),
             ("         IPC wrong: 4096 of 4096 bytes never", "         IPC wrong: 4096 of 4096 bytes\n         never"),
             ("a sentence that is longer than so many columns", "a sentence that is longer than so many\ncolumns"),
             (
