@@ -7,7 +7,6 @@ mod races;
 mod signals;
 mod traces;
 
-pub(crate) use options::print_markdown;
 pub(crate) use signals::settle;
 
 use std::collections::BTreeSet;
@@ -51,6 +50,9 @@ const GPU_TIMING: &str = "P2PSHIM_GPU_TIMING";
 
 /// The end of the names of traces.
 const SUFFIX: &str = p2pshim_trace::SUFFIX;
+
+/// The options that people need first, as the help lists them.
+const FIRST: [&str; 6] = ["file", "quiet", TRACE, "fail_on", "P2PSHIM_ACCESS", "sim"];
 
 /// The help's text after the options.
 const EXAMPLES: &str = "\
@@ -276,6 +278,7 @@ impl Args for RunArguments {
         let program = program.value_parser(value_parser!(OsString)).value_hint(clap::ValueHint::CommandWithArguments);
         let program = program.help("The program and its arguments");
         let command = Gate::augment_args(report::Output::augment_args(command)).mut_args(|argument| {
+        let command = command.next_display_order(FIRST.len());
             match argument.get_id().as_str() {
                 "file" => argument.help("Write the report to FILE (- for standard output)"),
                 // Without a value, the program would be taken for one.
@@ -293,7 +296,14 @@ impl Args for RunArguments {
             .arg(no_check)
             .arg(library)
             .arg(simulated);
-        let command = command.args(options::arguments()).arg(program);
+        let command = command.args(options::arguments()).arg(program).mut_args(|argument| {
+            let id = argument.get_id().as_str();
+            match FIRST.iter().position(|first| *first == id) {
+                Some(place) => argument.display_order(place).help_heading(None::<&str>),
+                None if id == "library" => argument.display_order(usize::MAX),
+                None => argument,
+            }
+        });
         command
             .override_usage("p2pshim run [OPTIONS] [--] COMMAND [ARGUMENT]...")
             .after_long_help(format!("{EXAMPLES}\n\n{}", status::help("run")))

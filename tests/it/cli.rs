@@ -90,6 +90,34 @@ fn completions_of_bash_complete_a_command() {
 }
 
 #[test]
+fn completions_know_conditions_and_what_is_explained() {
+    for shell in ["bash", "fish", "zsh"] {
+        let script = text(&p2pshim(&["completions", shell]).stdout);
+        for word in ["possible-race", "unverified", "P2P-enable-twice", "CUDA_ERROR_INVALID_CONTEXT", "staged"] {
+            assert!(script.contains(word), "{shell}: no {word}");
+        }
+    }
+}
+
+#[test]
+fn doctor_merge_names_the_command_in_its_place() {
+    let output = p2pshim(&["doctor", "merge", "nodes"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("`p2pshim fleet`"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn run_help_lists_what_is_needed_first_and_the_library_last() {
+    let help = text(&p2pshim(&["run", "-h"]).stdout);
+    let (_, options) = help.split_once("\nOptions:\n").unwrap();
+    let options = options.split("\n\n").next().unwrap().lines();
+    let name = |line: &str| line.trim_start().split("--").nth(1).unwrap().split([' ', '<']).next().unwrap().to_owned();
+    let names: Vec<String> = options.map(name).collect();
+    assert_eq!(names[..6], ["output", "quiet", "trace", "fail-on", "access", "sim"], "{help}");
+    assert!(names.iter().rev().take(2).any(|name| name == "library"), "{help}");
+}
+
+#[test]
 fn man_writes_a_page_for_every_command() {
     let folder = crate::support::scratch("man").join("man1");
     let output = p2pshim(&["man", folder.to_str().unwrap()]);
@@ -121,7 +149,7 @@ fn man_folder_that_cannot_be_made_is_named() {
 fn unknown_words_are_answered_with_the_nearest() {
     for (arguments, expected) in [
         (&["doktor"][..], "a similar subcommand exists: 'doctor'"),
-        (&["apis", "--markdwn"], "a similar argument exists: '--markdown'"),
+        (&["hang", "--jsn"], "a similar argument exists: '--json'"),
     ] {
         let output = p2pshim(arguments);
         assert_eq!(output.status.code(), Some(2));
