@@ -49,7 +49,7 @@ mod verify;
 pub(crate) mod worker;
 
 pub(crate) use check::{Check, check, under_way as checks_under_way, uuids};
-pub(crate) use kept::for_nccl;
+pub(crate) use kept::{for_nccl, right};
 
 use std::error::Error;
 use std::io::{self, Write};

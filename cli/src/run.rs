@@ -217,7 +217,8 @@ impl RunArguments {
         let since = |time: SystemTime| time.duration_since(SystemTime::UNIX_EPOCH).ok();
         let nanos = checked.earlier.and_then(since).and_then(|since| u64::try_from(since.as_nanos()).ok());
         let (is_checked, is_checked_in_full) = (checked.is_right, checked.is_right && checked.is_full);
-        Run { is_checked, is_checked_in_full, checked_at: nanos, ..Run::default() }
+        let right = doctor::right(self.simulated.is_some());
+        Run { is_checked, checked: right, is_checked_in_full, checked_at: nanos, ..Run::default() }
     }
 }
 
@@ -277,8 +278,8 @@ impl Args for RunArguments {
         let program = Arg::new("command").value_name("COMMAND").required(true).num_args(1..).trailing_var_arg(true);
         let program = program.value_parser(value_parser!(OsString)).value_hint(clap::ValueHint::CommandWithArguments);
         let program = program.help("The program and its arguments");
-        let command = Gate::augment_args(report::Output::augment_args(command)).mut_args(|argument| {
         let command = command.next_display_order(FIRST.len());
+        let command = Gate::augment_args(report::Output::augment_args(command)).mut_args(|argument| {
             match argument.get_id().as_str() {
                 "file" => argument.help("Write the report to FILE (- for standard output)"),
                 // Without a value, the program would be taken for one.
@@ -319,6 +320,7 @@ pub(crate) fn run(arguments: &RunArguments) -> ExitCode {
     let Some((name, rest)) = arguments.command.split_first() else { return ExitCode::from(FAILED) };
     let Prepared { mut command, traces, simulation, run, hindrance } = match prepare(arguments, name, rest) {
         Ok(prepared) => prepared,
+        Err(error) if error.is::<Refusal>() => return status::of_error(error),
         Err(error) => return fail(&*error, FAILED),
     };
     let is_on = arguments.config().on;
@@ -330,7 +332,6 @@ pub(crate) fn run(arguments: &RunArguments) -> ExitCode {
         Err(error) => {
             return fail(&format!("the program is not started, for signals could not be passed on: {error}"), FAILED);
         }
-        Err(error) if error.is::<Refusal>() => return status::of_error(error),
     };
     let mut child = match signals::spawn(&mut command) {
         Ok(child) => child,
@@ -550,8 +551,8 @@ fn prepare(arguments: &RunArguments, name: &OsStr, rest: &[OsString]) -> Result<
         complain(format_args!("warning: {} {}", file.display(), hindrance.text()));
     }
     let run = Run::new(arguments.command.iter().map(|word| word.to_string_lossy().into_owned()).collect());
-    let Run { is_checked, is_checked_in_full, checked_at, .. } = checked;
-    let run = Run { is_checked, is_checked_in_full, checked_at, ..run };
+    let Run { is_checked, checked, is_checked_in_full, checked_at, .. } = checked;
+    let run = Run { is_checked, checked, is_checked_in_full, checked_at, ..run };
     // Inside another run its processes are of that.
     if std::env::var_os(job::RUN).is_none() {
         command.env(job::RUN, &run.id);
