@@ -235,16 +235,16 @@ def doctor():
     measured = {(int(src), int(dst)): speed for src, dst, speed, *_ in
                 Run([build("bandwidth.c"), "enables"]).numbers()}
     least = min((pair["gb_per_s"] / measured[pair["from"], pair["to"]] for pair in pairs), default=0)
-    problems, impossible, between = [], [], ["between_processes_ipc", "between_processes_vmm"]
+    problems, impossible, between = [], [], ["ipc", "vmm"]
     for pair in pairs:
-        wanted = ["copy_engine", "kernel_loads", "kernel_stores", *between]
-        wanted += ["kernel_flags"]
-        wanted += ["kernel_atomics"] if pair["attributes"]["native_atomics"] else []
-        wanted += ["all_pairs_at_once"] if len(pairs) > 1 else []
+        wanted = ["copies", "loads", "stores", *between]
+        wanted += ["flags"]
+        wanted += ["atomics"] if pair["attributes"]["native_atomics"] else []
+        wanted += ["all-pairs"] if len(pairs) > 1 else []
         for test in wanted:
-            found = pair[test] or {"result": "not made", "detail": None}
+            found = pair["parts"].get(test) or {"result": "not made", "detail": None}
             said = f"{pair['from']}>{pair['to']} {test} {found['result']}: {found['detail']}"
-            if found["result"] == "untested" and test in (*between, "all_pairs_at_once"):
+            if found["result"] == "untested" and test in (*between, "all-pairs"):
                 impossible.append(said)
             elif found["result"] != "right":
                 problems.append(said)
@@ -278,7 +278,7 @@ def doctor_full():
     done = subprocess.run([HERE / "p2pshim", "doctor", "--full", "--json"], capture_output=True, text=True, timeout=200)
     took = time.monotonic() - begin
     pairs = json.loads(done.stdout)["pairs"] if done.stdout else []
-    found = [(f"{pair['from']}>{pair['to']}", pair["all_memory"] or {"result": "not made", "detail": pair["detail"]}) for pair in pairs]
+    found = [(f"{pair['from']}>{pair['to']}", pair["parts"].get("all-memory") or {"result": "not made", "detail": pair["detail"]}) for pair in pairs]
     said = [f"{name} {test['result']}: {test['detail']}" for name, test in found if test["result"] != "right"]
     bad = [name for name, test in found if test["result"] not in ("right", "untested")]
     judge(done.returncode == 0 and pairs and not bad, "doctor, all memory",

@@ -18,7 +18,7 @@ mod examine;
 mod expected;
 mod fabric;
 mod flags;
-mod fleet;
+pub(crate) mod fleet;
 mod gates;
 mod inventory;
 mod journal;
@@ -49,7 +49,7 @@ mod verify;
 pub(crate) mod worker;
 
 pub(crate) use check::{Check, check, under_way as checks_under_way, uuids};
-pub(crate) use kept::for_nccl;
+pub(crate) use kept::{for_nccl, right};
 
 use std::error::Error;
 use std::io::{self, Write};
@@ -57,14 +57,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Args, Subcommand};
+use clap::Args;
 use p2pshim_host::machine::{self, Machine};
 
 use advice::Conclusion;
 use consumers::Consumer;
 use env::Environment;
 use expected::Paths;
-use fleet::Fleet;
 use inventory::{Device, Inventory, Pairs};
 use level::Level;
 use lines::{Finding, Known};
@@ -91,7 +90,6 @@ Examples:
   p2pshim doctor --quick          copies and memory shared by IPC; no kernels, no speeds
   p2pshim doctor --full           larger copies and all memory too, of GPUs that no other process uses
   p2pshim doctor --json           for programs; also --csv, --prometheus
-  p2pshim doctor merge nodes      the JSON of many machines in a folder; those that stand out come first
   p2pshim doctor --full --soak 30 half an hour more, for boards that fail when warm
   p2pshim doctor --try-override   may CUDA be told not to ask about IOMMU and ACS? on an idle machine only
   p2pshim doctor --issue          Markdown, to paste into a bug report
@@ -175,43 +173,6 @@ pub(crate) struct DoctorArguments {
     /// Examine N simulated GPUs
     #[arg(long, value_name = "N", value_parser = numbers::whole::<u8>(0..=sim::MOST))]
     sim: Option<u8>,
-    #[command(subcommand)]
-    command: Option<DoctorCommand>,
-}
-
-#[derive(Subcommand)]
-enum DoctorCommand {
-    /// Compare many machines by the files of `doctor --json`
-    ///
-    /// Those that stand out come first.
-    ///
-    /// A machine stands out if it is unsafe or was not tested, or if its GPUs, driver, links or speeds (less than 80 % of the median) are
-    /// not those of most machines with the same GPUs.
-    #[command(after_long_help = status::help("doctor merge"))]
-    Merge {
-        /// Files of `doctor --json`, or folders with *.json
-        #[arg(required = true, value_name = "PATH")]
-        paths: Vec<PathBuf>,
-        /// Print one JSON object
-        #[arg(long)]
-        json: bool,
-        /// Print a line for each pair of each machine
-        #[arg(long, conflicts_with = "json")]
-        csv: bool,
-    },
-}
-
-impl DoctorCommand {
-    fn run(&self, out: &mut impl Write) -> ExitCode {
-        let Self::Merge { paths, json, csv } = self;
-        let fleet = Fleet::read(paths);
-        let written = match (json, csv) {
-            (true, _) => fleet.json(out),
-            (_, true) => fleet::csv(&fleet.all(), out),
-            _ => fleet.write(out),
-        };
-        status::end(fleet.status(), [shown(out, written)])
-    }
 }
 
 impl DoctorArguments {
@@ -227,8 +188,8 @@ impl DoctorArguments {
     fn forms(&self) -> impl Iterator<Item = (&Path, Form)> {
         let all: [(_, Form); 3] = [
             (&self.json, json::print),
-            (&self.csv, |out, examined| fleet::csv(&[json::value(examined)], out)),
-            (&self.prometheus, |out, examined| fleet::prometheus(&json::value(examined), out)),
+            (&self.csv, |out, examined| fleet::csv([json::report(examined)].iter(), out)),
+            (&self.prometheus, |out, examined| fleet::prometheus(&json::report(examined), out)),
         ];
         all.into_iter().filter_map(|(path, form)| Some((path.as_deref()?, form)))
     }
@@ -274,10 +235,8 @@ fn shown(out: &mut impl Write, written: io::Result<()>) -> io::Result<()> {
 /// # Errors
 /// There are no simulated GPUs, or nothing can be written there.
 pub(crate) fn run(arguments: &DoctorArguments, out: &mut impl Write) -> Result<ExitCode, Box<dyn Error>> {
-    match &arguments.command {
-        _ if arguments.forget => return Ok(kept::forget(out)?),
-        Some(command) => return Ok(command.run(out)),
-        None => {}
+    if arguments.forget {
+        return Ok(kept::forget(out)?);
     }
     let environment = arguments.sim.map(sim::environment).transpose();
     let environment = environment.map_err(|error| format!("nothing was tested: {error}"))?.unwrap_or_default();

@@ -5,14 +5,17 @@ mod measured;
 mod path;
 
 use std::error::Error;
+use std::ffi::OsStr;
 use std::fmt::{self, Display, Formatter};
 use std::io::{self, Write};
 
+use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
+use clap::{Arg, Command};
 use p2pshim_host::nearest::nearest;
 
-use crate::report;
+use crate::report::{self, wrapped};
 use crate::status::Refusal;
-use crate::tables::Rule;
+use crate::tables::{self, Rule};
 
 /// The help's text after the options.
 pub(crate) const EXAMPLES: &str = "\
@@ -42,6 +45,28 @@ impl Display for Unknown {
             write!(out, "did you mean {nearest}? ")?;
         }
         write!(out, "`p2pshim explain` lists the findings")
+    }
+}
+
+/// Any text; shells complete the names of findings and codes, and the words for paths.
+pub(crate) fn words_to_complete() -> impl TypedValueParser<Value = String> {
+    Words
+}
+
+#[derive(Clone)]
+struct Words;
+
+impl TypedValueParser for Words {
+    type Value = String;
+
+    fn parse_ref(&self, command: &Command, argument: Option<&Arg>, value: &OsStr) -> Result<String, clap::Error> {
+        StringValueParser::new().parse_ref(command, argument, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        let rules = tables::read().map(|tables| tables.rules).unwrap_or_default();
+        let known = rules.into_iter().map(|rule| rule.id).chain(code::names()).chain(path::known());
+        Some(Box::new(known.filter(|word| !word.contains(' ')).map(PossibleValue::new)))
     }
 }
 
@@ -148,7 +173,7 @@ impl<W: Write> Page<'_, W> {
     }
 
     fn line(&mut self, text: &str) -> io::Result<()> {
-        wrapped(text, self.width).iter().try_for_each(|line| writeln!(self.out, "{line}"))
+        writeln!(self.out, "{}", wrapped(text, Some(self.width), ""))
     }
 
     fn section(&mut self, title: &str) -> io::Result<()> {
@@ -156,34 +181,8 @@ impl<W: Write> Page<'_, W> {
     }
 
     fn text(&mut self, text: &str) -> io::Result<()> {
-        let width = self.width.saturating_sub(4);
-        wrapped(text, width).iter().try_for_each(|line| writeln!(self.out, "    {line}"))
+        writeln!(self.out, "{}", wrapped(&format!("    {text}"), Some(self.width), "    "))
     }
-}
-
-/// docs/MESSAGES.md.
-pub(crate) fn print_markdown(out: &mut impl Write, rules: &[Rule]) -> io::Result<()> {
-    writeln!(out, "# Findings\n")?;
-    writeln!(out, "Generated from src/model/rules.txt by `make header`; do not edit.\n")?;
-    writeln!(
-        out,
-        "Findings of `P2PSHIM_VALIDATE=warn` (the default) and `strict` about peer calls. `p2pshim explain ID` prints one of \
-         them. *error*: the call fails, or would fail if CUDA checked its arguments. *hazard*: the call succeeds, but data may be wrong. \
-         *performance*: the call takes longer than necessary. *note*: harmless by itself; logged from `P2PSHIM_LOG=info` on. \
-         Ids are never renamed and never reused. The documentation is that of CUDA 13.0. *Hardware* tells what was \
-         measured on real GPUs ([CONFORMANCE.md](CONFORMANCE.md)).\n"
-    )?;
-    writeln!(out, "| id | severity | functions |\n| --- | --- | --- |")?;
-    for Rule { id, severity, functions, .. } in rules {
-        writeln!(out, "| [{id}](#{}) | {severity} | {functions} |", id.to_ascii_lowercase())?;
-    }
-    for rule in rules {
-        writeln!(out, "\n## {}\n\n*{}*", rule.id, rule.severity)?;
-        for (title, text) in sections(rule) {
-            writeln!(out, "\n**{title}.** {text}")?;
-        }
-    }
-    Ok(())
 }
 
 fn sections(rule: &Rule) -> Vec<(&'static str, String)> {
@@ -204,21 +203,6 @@ fn sections(rule: &Rule) -> Vec<(&'static str, String)> {
 
 /// Columns, where no terminal says how many there are.
 pub(crate) const WIDTH: usize = 96;
-
-/// Lines that fit.
-pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split(' ') {
-        match lines.last_mut() {
-            Some(line) if line.len() + 1 + word.len() <= width => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(word.to_owned()),
-        }
-    }
-    lines
-}
 
 #[cfg(test)]
 mod tests {

@@ -38,6 +38,7 @@ use p2pshim_host::text::{Escaped, is_escaped, shortened};
 
 use compare::CompareArguments;
 use doctor::DoctorArguments;
+use doctor::fleet::{self, FleetArguments};
 use doctor::worker::{self, WorkerArguments};
 use pages::{CompletionsArguments, ManArguments};
 use report::{LiveArguments, ReportArguments};
@@ -80,6 +81,12 @@ enum Command {
     /// copies and copies through the host. The shim takes no part in the test. The doctor saves its verdicts, and the shim reads them.
     #[command(after_long_help = format!("{}\n\n{}", doctor::EXAMPLES, status::help("doctor")))]
     Doctor(DoctorArguments),
+    /// Compare many machines by the files of `doctor --json`
+    ///
+    /// Those that stand out come first. A machine stands out if it is unsafe or was not tested, or if its GPUs, driver, links or speeds (less
+    /// than 80 % of the median) are not those of most machines with the same GPUs.
+    #[command(after_long_help = status::help("fleet"))]
+    Fleet(FleetArguments),
     /// Report on trace files: what was copied, how, and at what cost
     ///
     /// The report has copies, their paths and costs, findings, errors, and calls that never returned. It can read the traces of all ranks and
@@ -115,26 +122,15 @@ enum Command {
         ///
         /// For example 704, CUDA_ERROR_INVALID_CONTEXT, P2P-enable-twice, staged, or a line of the log that has one of these in it. Without it,
         /// p2pshim lists all findings.
-        #[arg(value_name = "WHAT")]
+        #[arg(value_name = "WHAT", value_parser = explain::words_to_complete(), hide_possible_values = true)]
         what: Vec<String>,
-        /// Print docs/MESSAGES.md
-        #[arg(long, conflicts_with = "what")]
-        markdown: bool,
     },
     /// List the environment variables that the shim reads
     #[command(after_long_help = status::help("options"))]
-    Options {
-        /// Print docs/OPTIONS.md
-        #[arg(long)]
-        markdown: bool,
-    },
+    Options,
     /// List the functions that the shim intercepts
     #[command(after_long_help = status::help("apis"))]
-    Apis {
-        /// Print the table of docs/INTERCEPTED.md
-        #[arg(long)]
-        markdown: bool,
-    },
+    Apis,
     /// Print a completion script for a shell
     #[command(after_long_help = format!("Examples:\n  p2pshim completions bash >/etc/bash_completion.d/p2pshim\n  \
         p2pshim completions zsh >~/.zfunc/_p2pshim\n  \
@@ -191,18 +187,16 @@ fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn std::error::Error>> {
     let mut out = io::stdout().lock();
     match &arguments.command {
         Command::Run(to_run) => return Ok(run::run(to_run)),
-        Command::Apis { markdown: true } => print_markdown(&mut out, &tables::read()?.apis)?,
-        Command::Apis { markdown: false } => print_apis(&mut out, &tables::read()?.apis)?,
-        Command::Options { markdown: true } => run::print_markdown(&mut out)?,
-        Command::Options { markdown: false } => print_options(&mut out)?,
-        Command::Explain { markdown: true, .. } => explain::print_markdown(&mut out, &tables::read()?.rules)?,
-        Command::Explain { what, .. } if what.is_empty() => explain::print_list(&mut out, &tables::read()?.rules)?,
-        Command::Explain { what, .. } => {
+        Command::Apis => print_apis(&mut out, &tables::read()?.apis)?,
+        Command::Options => print_options(&mut out)?,
+        Command::Explain { what } if what.is_empty() => explain::print_list(&mut out, &tables::read()?.rules)?,
+        Command::Explain { what } => {
             let Tables { apis, rules } = tables::read()?;
             let functions: Vec<String> = apis.into_iter().map(|api| api.name).collect();
             explain::print(&mut out, &rules, &functions, &what.join(" "))?;
         }
         Command::Doctor(arguments) => return doctor::run(arguments, &mut out),
+        Command::Fleet(arguments) => return Ok(fleet::run(arguments, &mut out)),
         Command::Completions(arguments) => pages::print_completions(&mut out, Arguments::command(), arguments)?,
         Command::Man(arguments) => pages::write_man(&mut out, Arguments::command(), arguments)?,
         Command::Report(arguments) => {
@@ -242,22 +236,6 @@ fn print_apis(out: &mut impl Write, apis: &[Api]) -> io::Result<()> {
     let width = apis.iter().map(|api| api.name.len()).max().unwrap_or_default();
     for api in apis {
         writeln!(out, "{:width$}  {:7}  {:6}  {}", api.name, api.layer, api.kind, version(api.since))?;
-    }
-    Ok(())
-}
-
-fn print_markdown(out: &mut impl Write, apis: &[Api]) -> io::Result<()> {
-    writeln!(out, "# Intercepted functions")?;
-    writeln!(out)?;
-    writeln!(out, "Generated from src/api/functions.txt by `make header`; do not edit.")?;
-    writeln!(out)?;
-    writeln!(out, "*traced*: forwarded and shown. *state*: watched, never shown. *lookup*: returns functions.")?;
-    writeln!(out)?;
-    writeln!(out, "| function | parameters | layer | kind | since |")?;
-    writeln!(out, "| --- | --- | --- | --- | --- |")?;
-    for api in apis {
-        let Api { name, parameters, layer, kind, since } = api;
-        writeln!(out, "| `{name}` | `{parameters}` | {layer} | {kind} | {} |", version(*since))?;
     }
     Ok(())
 }

@@ -7,7 +7,6 @@ mod races;
 mod signals;
 mod traces;
 
-pub(crate) use options::print_markdown;
 pub(crate) use signals::settle;
 
 use std::collections::BTreeSet;
@@ -36,7 +35,7 @@ use crate::nvlink::{self, Reading, Watch};
 use crate::report::term::counted;
 use crate::runs::{Run, signal_name};
 use crate::shim;
-use crate::status::{self, FAILED, NOT_FOUND, NOT_STARTED};
+use crate::status::{self, FAILED, NOT_FOUND, NOT_STARTED, Refusal};
 use crate::{complain, doctor, numbers, report, say, sim};
 
 /// The variable that tells NCCL to use no peer access.
@@ -51,6 +50,9 @@ const GPU_TIMING: &str = "P2PSHIM_GPU_TIMING";
 
 /// The end of the names of traces.
 const SUFFIX: &str = p2pshim_trace::SUFFIX;
+
+/// The options that people need first, as the help lists them.
+const FIRST: [&str; 6] = ["file", "quiet", TRACE, "fail_on", "P2PSHIM_ACCESS", "sim"];
 
 /// The help's text after the options.
 const EXAMPLES: &str = "\
@@ -215,7 +217,8 @@ impl RunArguments {
         let since = |time: SystemTime| time.duration_since(SystemTime::UNIX_EPOCH).ok();
         let nanos = checked.earlier.and_then(since).and_then(|since| u64::try_from(since.as_nanos()).ok());
         let (is_checked, is_checked_in_full) = (checked.is_right, checked.is_right && checked.is_full);
-        Run { is_checked, is_checked_in_full, checked_at: nanos, ..Run::default() }
+        let right = doctor::right(self.simulated.is_some());
+        Run { is_checked, checked: right, is_checked_in_full, checked_at: nanos, ..Run::default() }
     }
 }
 
@@ -275,9 +278,10 @@ impl Args for RunArguments {
         let program = Arg::new("command").value_name("COMMAND").required(true).num_args(1..).trailing_var_arg(true);
         let program = program.value_parser(value_parser!(OsString)).value_hint(clap::ValueHint::CommandWithArguments);
         let program = program.help("The program and its arguments");
+        let command = command.next_display_order(FIRST.len());
         let command = Gate::augment_args(report::Output::augment_args(command)).mut_args(|argument| {
             match argument.get_id().as_str() {
-                "file" => argument.help("Write the report to FILE, not to standard error"),
+                "file" => argument.help("Write the report to FILE (- for standard output)"),
                 // Without a value, the program would be taken for one.
                 id @ ("json" | "csv" | "calls") => {
                     let form = if id == "calls" { "a line for each call".to_owned() } else { id.to_uppercase() };
@@ -293,7 +297,14 @@ impl Args for RunArguments {
             .arg(no_check)
             .arg(library)
             .arg(simulated);
-        let command = command.args(options::arguments()).arg(program);
+        let command = command.args(options::arguments()).arg(program).mut_args(|argument| {
+            let id = argument.get_id().as_str();
+            match FIRST.iter().position(|first| *first == id) {
+                Some(place) => argument.display_order(place).help_heading(None::<&str>),
+                None if id == "library" => argument.display_order(usize::MAX),
+                None => argument,
+            }
+        });
         command
             .override_usage("p2pshim run [OPTIONS] [--] COMMAND [ARGUMENT]...")
             .after_long_help(format!("{EXAMPLES}\n\n{}", status::help("run")))
@@ -309,6 +320,7 @@ pub(crate) fn run(arguments: &RunArguments) -> ExitCode {
     let Some((name, rest)) = arguments.command.split_first() else { return ExitCode::from(FAILED) };
     let Prepared { mut command, traces, simulation, run, hindrance } = match prepare(arguments, name, rest) {
         Ok(prepared) => prepared,
+        Err(error) if error.is::<Refusal>() => return status::of_error(error),
         Err(error) => return fail(&*error, FAILED),
     };
     let is_on = arguments.config().on;
@@ -539,8 +551,8 @@ fn prepare(arguments: &RunArguments, name: &OsStr, rest: &[OsString]) -> Result<
         complain(format_args!("warning: {} {}", file.display(), hindrance.text()));
     }
     let run = Run::new(arguments.command.iter().map(|word| word.to_string_lossy().into_owned()).collect());
-    let Run { is_checked, is_checked_in_full, checked_at, .. } = checked;
-    let run = Run { is_checked, is_checked_in_full, checked_at, ..run };
+    let Run { is_checked, checked, is_checked_in_full, checked_at, .. } = checked;
+    let run = Run { is_checked, checked, is_checked_in_full, checked_at, ..run };
     // Inside another run its processes are of that.
     if std::env::var_os(job::RUN).is_none() {
         command.env(job::RUN, &run.id);

@@ -31,6 +31,9 @@ pub(crate) struct Run {
     /// Whether `p2pshim run` has found all GPUs to be right, just before or since the boot.
     #[serde(default)]
     pub(crate) is_checked: bool,
+    /// The pairs, by UUIDs, that were found right, whatever became of others.
+    #[serde(default)]
+    pub(crate) checked: BTreeSet<[String; 2]>,
     /// Whether that was of kernels' accesses too.
     #[serde(default)]
     pub(crate) is_checked_in_full: bool,

@@ -14,7 +14,6 @@ pub(crate) struct Api {
     pub(crate) name: String,
     pub(crate) layer: String,
     pub(crate) kind: String,
-    pub(crate) parameters: String,
     pub(crate) since: i32,
 }
 

@@ -10,6 +10,7 @@ use std::fs;
 use std::process::Command;
 
 use p2pshim_trace::{CHUNK_BYTES, HEADER_BYTES, NoteKind, Path, Why};
+use scene::opposites;
 use scene::{
     BLOCKED, Call, DIRECT, ENABLE, ENABLE_TWICE, Folder, MEMCPY_PEER, NEVER_ENABLED, OVERLAP, STAGED, START, Scene,
 };
@@ -822,6 +823,8 @@ fn first_lines_are_true_of_each_kind_of_trace() {
         let folder = Folder::new("first");
         build(&folder);
         let text = report(&folder, &[]);
+        let found = opposites::contradictions(&text);
+        assert!(found.is_empty(), "{name}:\n{}", found.join("\n\n"));
         let json: Value = serde_json::from_str(&report(&folder, &["--json"])).unwrap();
         let words = json["verdict"].as_array().unwrap().iter();
         let words = words.map(|it| format!("{} ({})", it["word"].as_str().unwrap(), it["level"].as_str().unwrap()));
@@ -843,4 +846,48 @@ fn first_lines_are_true_of_each_kind_of_trace() {
         fs::write(golden, &all).unwrap();
     }
     assert_eq!(all, fs::read_to_string(golden).unwrap_or_default());
+}
+
+/// Each of these was once said in one report.
+#[test]
+fn contradictions_are_found_between_statements_about_the_same() {
+    let checked = "p2pshim: checked 2 GPUs: copies right; 0.4 s, once per boot; --no-check";
+    let unverified = "Peer access between GPU 0 and GPU 1 was not verified in this run.";
+    let by_hand = "1.0 GB went from GPU 0 to GPU 1 through host memory by the program's own copies.\n\
+                   Copy directly from GPU to GPU, such as by `x.to(\"cuda:1\")`.";
+    for (text, count) in [
+        (format!("{checked}\n  0.1 s  GPU 0 > GPU 1: not verified: an earlier check failed: wrong"), 1),
+        (format!("peer access between GPU 0 and GPU 1 failed verification.\nThe direct path loses data, or hangs.\n{by_hand}"), 2),
+        ("checked 2 GPUs: no pair has a path\n4.1 kB were staged (the first copies of a pair, before p2pshim looks for a direct path).".to_owned(), 1),
+        (format!("{checked}\n{unverified}"), 1),
+        (format!("{unverified}\n  0.018 s  GPU 1 > GPU 0: verified: data arrives in both directions"), 1),
+        // These are about other GPUs.
+        (format!("{unverified}\n  0.018 s  GPU 2 > GPU 3: verified: data arrives in both directions"), 0),
+        (format!("peer access between GPU 2 and GPU 3 failed verification.\n{by_hand}"), 0),
+        (checked.to_owned(), 0),
+    ] {
+        let found = opposites::contradictions(&text);
+        assert_eq!(found.len(), count, "{text}: {found:?}");
+    }
+}
+
+/// A statement that nothing says any more excludes nothing.
+#[test]
+fn opposites_are_statements_that_the_command_still_makes() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut folders = ["src", "../trace/src", "../src"].map(|folder| root.join(folder)).to_vec();
+    let mut said = fs::read_to_string(root.join("tests/first_lines.txt")).unwrap();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            match entry.extension().and_then(|suffix| suffix.to_str()) {
+                Some("rs") => said += &fs::read_to_string(&entry).unwrap(),
+                None if entry.is_dir() => folders.push(entry),
+                _ => {}
+            }
+        }
+    }
+    for statement in opposites::statements() {
+        let words = statement.trim_matches(|letter: char| !letter.is_alphanumeric());
+        assert!(said.contains(words), "nothing says {words:?} any more");
+    }
 }

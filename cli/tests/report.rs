@@ -454,7 +454,9 @@ fn format_and_output_are_what_the_short_forms_are() {
     }
     assert_eq!(report_of(&folder, &["--csv", "-o", &at("out")]), "");
     assert!(read("out").starts_with("src_host"));
-    for name in ["out", "out.txt", "out.report"] {
+    let (_, error, status) = report(&[folder.0.to_str().unwrap(), "-o", &at("out.report")]);
+    assert!(status == 2 && error.contains("out.report: the suffix is the name of no form"), "{error}");
+    for name in ["out", "out.txt", "out.text"] {
         assert_eq!(report_of(&folder, &["-o", &at(name)]), "");
         assert!(read(name).contains("\nCopies\n"), "{name}");
     }

@@ -1,6 +1,6 @@
 #!/bin/sh
 # A prolog for Slurm (slurm.conf: Prolog=). Once per boot it tests the GPUs of the node. A node on which peer access loses data is drained.
-# Written to $P2PSHIM_NODES/HOST.json, for `p2pshim doctor merge`; the folder may be shared by all nodes.
+# Written to $P2PSHIM_NODES/HOST.json, for `p2pshim fleet`; the folder may be shared by all nodes.
 nodes=${P2PSHIM_NODES:-/var/lib/p2pshim}
 done=$nodes/$(hostname).$(cat /proc/sys/kernel/random/boot_id)
 [ -e "$done" ] && exit 0

@@ -13,6 +13,7 @@ pub mod machine;
 pub mod nearest;
 pub mod python;
 pub mod races;
+pub mod size;
 pub mod stagers;
 pub mod text;
 pub mod verdict;

@@ -103,7 +103,7 @@ impl Part {
     /// Its name for people.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Copies => "copy engine",
+            Self::Copies => "copies",
             Self::Pools => "memory with granted access",
             Self::Graphs => "copies in a graph",
             Self::Loads => "kernel loads",

@@ -12,12 +12,14 @@ pub(crate) struct Finding {
     pub(crate) code: Option<Code>,
     /// The parameter, its value, and what is wrong with it.
     pub(crate) what: String,
+    /// The size of the copy, if that is negative as a signed number.
+    pub(crate) size: Option<i64>,
 }
 
 impl Finding {
     /// With the code that the rule has for the layer.
     pub(crate) fn new(rule: Rule, layer: Layer, what: String) -> Self {
-        Self { rule, code: rule.code(layer), what }
+        Self { rule, code: rule.code(layer), what, size: None }
     }
 
     /// The finding, where the documentation gives no code.

@@ -186,7 +186,10 @@ pub(crate) fn finding(said: &FindingLine<'_>, times: u64, caller: impl FnOnce() 
         let is_brief = !Once::Finding(finding.rule as u16).mark_logged();
         let text = super::text::Found { said: *said, caller: caller(), is_brief };
         if trace::is_open() {
-            trace::finding(finding.rule, &text.to_string());
+            let (text, size) =
+                (text.to_string(), finding.size.map(|size| [format!("size={size}"), format!("function={name}")]));
+            let strings = [&text].into_iter().chain(size.iter().flatten());
+            trace::finding(finding.rule, &strings.map(String::as_str).collect::<Vec<_>>());
         }
         let is_note = finding.rule.text().severity == Severity::Note;
         log::log!(target: FINDINGS, if is_note { Level::Info } else { Level::Warn }, "{text}");

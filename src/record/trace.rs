@@ -132,9 +132,9 @@ pub(super) fn decision(one: u8, other: u8, strings: &[&str]) {
     note(NoteKind::Decision, u32::from(one) << 8 | u32::from(other), strings);
 }
 
-/// Notes what was found, in full.
-pub(super) fn finding(rule: Rule, text: &str) {
-    note(NoteKind::Finding, rule as u32, &[text]);
+/// Notes what was found, in full; then what else is known as `key=value`.
+pub(super) fn finding(rule: Rule, strings: &[&str]) {
+    note(NoteKind::Finding, rule as u32, strings);
 }
 
 /// Notes what the program has said of itself, and by which thread.

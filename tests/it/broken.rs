@@ -139,7 +139,7 @@ fn memory_of_another_process_is_warned_about_or_refused_where_the_path_is_blocke
         program.env("P2PSIM_FAULT", fault).env("XDG_CACHE_HOME", cache.to_string_lossy())
     };
     let denied = "device 1, it is accessed though that is denied. ";
-    let broken = "device 1, its data may be wrong: copy engine: 4096 of 4096 bytes never arrived";
+    let broken = "device 1, its data may be wrong: copies: 4096 of 4096 bytes never arrived";
     for (fault, option, said) in [
         ("", ("P2PSHIM_VERIFY", "full"), None),
         ("", ("P2PSHIM_DENY", "0-1"), Some(denied)),
@@ -179,7 +179,7 @@ fn memory_of_another_process_is_warned_about_or_refused_where_the_path_is_blocke
             let so = match said {
                 Some(said) if by.is_empty() => said,
                 _ if fault.is_empty() => "that is denied",
-                _ => "its data would be wrong: copy engine: 4096 of 4096 bytes never arrived",
+                _ => "its data would be wrong: copies: 4096 of 4096 bytes never arrived",
             };
             assert!(lines.iter().all(|line| line.contains(so)), "{lines:#?}");
         }

@@ -61,8 +61,8 @@ fn explain_unknown_id_names_the_nearest() {
 }
 
 /// The commands that a user sees.
-const COMMANDS: [&str; 11] =
-    ["run", "doctor", "report", "compare", "hang", "ps", "apis", "options", "explain", "completions", "man"];
+const COMMANDS: [&str; 12] =
+    ["run", "doctor", "fleet", "report", "compare", "hang", "ps", "apis", "options", "explain", "completions", "man"];
 
 #[test]
 fn completions_name_every_command_and_nothing_hidden() {
@@ -87,6 +87,34 @@ fn completions_of_bash_complete_a_command() {
                   && echo \"${COMPREPLY[@]}\"";
     let output = Command::new("bash").arg("-c").arg(script).arg(crate::support::command()).output().unwrap();
     assert_eq!(text(&output.stdout), "doctor\n", "{}", text(&output.stderr));
+}
+
+#[test]
+fn completions_know_conditions_and_what_is_explained() {
+    for shell in ["bash", "fish", "zsh"] {
+        let script = text(&p2pshim(&["completions", shell]).stdout);
+        for word in ["possible-race", "unverified", "P2P-enable-twice", "CUDA_ERROR_INVALID_CONTEXT", "staged"] {
+            assert!(script.contains(word), "{shell}: no {word}");
+        }
+    }
+}
+
+#[test]
+fn doctor_merge_names_the_command_in_its_place() {
+    let output = p2pshim(&["doctor", "merge", "nodes"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("`p2pshim fleet`"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn run_help_lists_what_is_needed_first_and_the_library_last() {
+    let help = text(&p2pshim(&["run", "-h"]).stdout);
+    let (_, options) = help.split_once("\nOptions:\n").unwrap();
+    let options = options.split("\n\n").next().unwrap().lines();
+    let name = |line: &str| line.trim_start().split("--").nth(1).unwrap().split([' ', '<']).next().unwrap().to_owned();
+    let names: Vec<String> = options.map(name).collect();
+    assert_eq!(names[..6], ["output", "quiet", "trace", "fail-on", "access", "sim"], "{help}");
+    assert!(names.iter().rev().take(2).any(|name| name == "library"), "{help}");
 }
 
 #[test]
@@ -121,7 +149,7 @@ fn man_folder_that_cannot_be_made_is_named() {
 fn unknown_words_are_answered_with_the_nearest() {
     for (arguments, expected) in [
         (&["doktor"][..], "a similar subcommand exists: 'doctor'"),
-        (&["apis", "--markdwn"], "a similar argument exists: '--markdown'"),
+        (&["hang", "--jsn"], "a similar argument exists: '--json'"),
     ] {
         let output = p2pshim(arguments);
         assert_eq!(output.status.code(), Some(2));

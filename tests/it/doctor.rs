@@ -73,7 +73,7 @@ fn copies_that_lose_or_change_data_fail_and_kernels_do_not() {
     ] {
         let (columns, outcome) = faulty(fault, 1);
         assert_eq!(columns, ["wrong", "right", "right", "FAILED"], "{fault}");
-        assert!(outcome.stdout.contains(&format!("copy engine wrong: {said}")), "{}", outcome.stdout);
+        assert!(outcome.stdout.contains(&format!("copies wrong: {said}")), "{}", outcome.stdout);
         assert!(outcome.stdout.contains("Likely cause for 0>1: "), "{}", outcome.stdout);
     }
 }
@@ -195,7 +195,7 @@ fn pair_that_is_wrong_beside_others_only_is_said_to_be() {
     assert_eq!(columns(&outcome, "0>1"), ["right", "-", "-", "-", "-", "right", "-", "FAILED"], "{}", outcome.stdout);
     let joined = joined(&outcome);
     for said in [
-        "0>1 all pairs at once wrong: copy engine while other pairs were tested: ",
+        "0>1 all pairs at once wrong: copies while other pairs were tested: ",
         "right alone Each pair alone is right",
         "P2PSHIM_DENY='0-1'",
     ] {
@@ -211,7 +211,7 @@ fn pairs_of_a_gpu_that_hangs_are_tested_by_another_process() {
     for pair in ["0>1", "2>3"] {
         assert_eq!(columns(&outcome, pair)[0], "hung", "{}", outcome.stdout);
     }
-    let said = "\n0>1 2>3\n         copy engine hung: it had not finished after 10 s\n";
+    let said = "\n0>1 2>3\n         copies hung: it had not finished after 10 s\n";
     assert!(outcome.stdout.contains(said), "once for both: {}", outcome.stdout);
     assert_eq!(outcome.stdout.matches("verified").count(), 10, "{}", outcome.stdout);
 }
@@ -422,7 +422,7 @@ fn pairs_that_are_wrong_only_while_all_copy_fail_and_are_said_to_be() {
     assert_eq!((kept.len(), kept.iter().filter(|failed| **failed).count()), (2, 1));
     fs::remove_dir_all(folder).unwrap();
     let expression =
-        "[(p['verdict'], p['all_pairs_at_once']['result'], p['all_pairs_at_once_gb_per_s']) for p in r['pairs']]";
+        "[(p['verdict'], p['parts']['all-pairs']['result'], p['all_pairs_at_once_gb_per_s']) for p in r['pairs']]";
     assert_eq!(self::json(&json, expression), "[('failed', 'wrong', None), ('verified', 'right', None)]\n");
 }
 
@@ -490,7 +490,7 @@ fn full_right_pairs_are_verified_and_measured() {
     assert_eq!(pairs, [right.as_slice(); 2], "{}", outcome.stdout);
     assert!(outcome.stdout.contains("\nall-to-all         right\n"), "{}", outcome.stdout);
     outcome.assert_success();
-    let speeds = "all(p['all_memory']['result'] == 'right' and p[k] > 0 for p in r['pairs'] for k in ['gb_per_s', 'staged_gb_per_s', 'all_pairs_at_once_gb_per_s'])";
+    let speeds = "all(p['parts']['all-memory']['result'] == 'right' and p[k] > 0 for p in r['pairs'] for k in ['gb_per_s', 'staged_gb_per_s', 'all_pairs_at_once_gb_per_s'])";
     assert_eq!(json(&doctor("").arg("--full").arg("--json").plain(), speeds), "True\n");
     let both = doctor("").arg("--full").arg("--quick").plain();
     assert_eq!((both.status.as_str(), both.stdout.as_str()), ("exit status: 2", ""));
@@ -536,8 +536,8 @@ fn full_failure_stays_kept_until_full_finds_the_pair_right() {
 }
 
 /// The results of the tests that `--full` makes besides, by pair.
-const CONSUMERS: &str = "[[p[k]['result'] for k in ['kernel_flags', 'kernel_pull', 'kernel_ll', 'kernel_ll128', \
-    'between_processes_ipc', 'between_processes_kernels']] for p in r['pairs']]";
+const CONSUMERS: &str = "[[p['parts'][k]['result'] for k in ['flags', 'pull', 'll', 'll128', \
+    'ipc', 'ipc-kernels']] for p in r['pairs']]";
 
 #[test]
 fn full_tests_shaped_like_nccl_and_custom_all_reduces_find_what_copies_do_not() {
@@ -547,11 +547,11 @@ fn full_tests_shaped_like_nccl_and_custom_all_reduces_find_what_copies_do_not() 
     let expected = "[['right', 'wrong', 'wrong', 'right', 'right', 'wrong'], \
                     ['right', 'right', 'right', 'wrong', 'right', 'wrong']]\n";
     assert_eq!(json(&outcome, CONSUMERS), expected);
-    let detail = json(&outcome, "r['pairs'][0]['kernel_pull']['detail']");
+    let detail = json(&outcome, "r['pairs'][0]['parts']['pull']['detail']");
     assert!(detail.contains(" words arrived after their flag, the first in round 2"), "{detail}");
     assert_eq!(outcome.status, "exit status: 1");
     // A pair that has failed is not filled.
-    assert_eq!(json(&outcome, "[p['all_memory'] for p in r['pairs']]"), "[None, None]\n");
+    assert_eq!(json(&outcome, "[p['parts'].get('all-memory') for p in r['pairs']]"), "[None, None]\n");
     let run = Program::new(command()).args(&["run", "--sim", "2", "--no-check", "--no-report", "sh", "-c"]);
     let run = run.arg("echo $NCCL_PROTO $NCCL_P2P_DISABLE").env("P2PSIM_FAULT", fault).env(cache.0, &*cache.1);
     assert_eq!(run.plain().stdout, "^LL,LL128 1\n");
@@ -584,8 +584,8 @@ fn kernels_of_all_gpus_that_lose_data_at_once_only_fail_and_are_said_to() {
 }
 
 /// The results of tests in the shape of work, by pair.
-const SHAPES: &str = "[[p[k] and p[k]['result'] for k in ['copy_engine', 'granted_memory', 'graph_copies', 'kernel_loads', \
-    'kernel_stores', 'all_reduce']] for p in r['pairs']]";
+const SHAPES: &str = "[[p['parts'].get(k, {}).get('result') for k in ['copies', 'pools', 'graphs', 'loads', \
+    'stores', 'all-reduce']] for p in r['pairs']]";
 
 #[test]
 fn faults_of_one_shape_of_work_fail_there_alone() {
@@ -652,7 +652,7 @@ fn hanging_copy_fails_at_the_time_out_and_other_pairs_are_tested() {
     let outcome = doctor("hang:0>1").arg("--timeout").arg("10").plain();
     assert_eq!(row(&outcome, "0>1"), ["hung", "-", "-", "FAILED"]);
     assert_eq!(row(&outcome, "1>0")[3], "verified");
-    assert!(outcome.stdout.contains("copy engine hung: it had not finished after 10 s"), "{}", outcome.stdout);
+    assert!(outcome.stdout.contains("copies hung: it had not finished after 10 s"), "{}", outcome.stdout);
     assert_eq!(outcome.status, "exit status: 1");
 }
 
@@ -740,7 +740,7 @@ fn json_is_what_python_reads() {
     let file = scratch("json");
     fs::write(&file, &outcome.stdout).unwrap();
     let script = "import json, sys\nreport = json.load(open(sys.argv[1]))\n\
-        print([(p['from'], p['to'], p['verdict'], p['kernel_loads']['result']) for p in report['pairs']], \
+        print([(p['from'], p['to'], p['verdict'], p['parts']['loads']['result']) for p in report['pairs']], \
         len(report['devices']), report['cuda_version'], report['status'], len(report['machine']['gpus']))";
     let python = Program::new("python3").arg("-c").arg(script).arg(file.to_string_lossy()).plain();
     assert_eq!(

@@ -123,7 +123,7 @@ fn merge_says_unsafe_for_an_unsafe_machine_only() {
         ("long.json", Read, 1, ""),
         ("", Read, 2, "PATH"),
     ] {
-        assert_ends(&folder.0, "", &format!("doctor merge {files}"), out, expected, says);
+        assert_ends(&folder.0, "", &format!("fleet {files}"), out, expected, says);
     }
 }
 

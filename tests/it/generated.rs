@@ -5,6 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use p2pshim_host::config::{Changes, Variable};
+use serde_json::Value;
+
 fn in_project(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
@@ -180,25 +183,111 @@ fn functions_of_the_c_interface_are_all_in_its_reference() {
     assert!(missing.is_empty(), "docs/C_API.md says nothing of {missing:?}");
 }
 
+/// The functions and the rules, as the first step of `make header` writes them.
+fn tables() -> Value {
+    serde_json::from_slice(&fs::read(in_project("packaging/python/p2pshim/tables.json")).unwrap()).unwrap()
+}
+
+fn string<'a>(row: &'a Value, key: &str) -> &'a str {
+    row[key].as_str().unwrap_or_else(|| panic!("{key} of {row}"))
+}
+
 #[test]
 fn list_of_functions_is_what_the_table_generates() {
-    let output = Command::new(crate::support::command()).args(["apis", "--markdown"]).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    check("docs/INTERCEPTED.md", &String::from_utf8(output.stdout).unwrap());
+    let mut page = "# Intercepted functions\n\n\
+         Generated from src/api/functions.txt by `make header`; do not edit.\n\n\
+         *traced*: forwarded and shown. *state*: watched, never shown. *lookup*: returns functions.\n\n\
+         | function | parameters | layer | kind | since |\n| --- | --- | --- | --- | --- |\n"
+        .to_owned();
+    for row in tables()["apis"].as_array().unwrap() {
+        let [name, parameters, layer, kind] = ["name", "parameters", "layer", "kind"].map(|key| string(row, key));
+        let since = row["since"].as_i64().unwrap();
+        let since = format!("{}.{}", since / 1000, since % 1000 / 10);
+        page += &format!("| `{name}` | `{parameters}` | {layer} | {kind} | {since} |\n");
+    }
+    check("docs/INTERCEPTED.md", &page);
+}
+
+/// Whether the values are exactly these words, such as `on|off`.
+fn are_words(values: &str) -> bool {
+    values.contains('|') && values.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'|')
 }
 
 #[test]
 fn list_of_options_is_what_the_rows_generate() {
-    let output = Command::new(crate::support::command()).args(["options", "--markdown"]).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    check("docs/OPTIONS.md", &String::from_utf8(output.stdout).unwrap());
+    let mut page = "# Options\n\n\
+         Generated from host/src/config/mod.rs by `make header`; do not edit.\n\n\
+         Options are environment variables. They are read once, when the program first calls an intercepted \
+         function. `p2pshim run` takes each of them but `P2PSHIM` as an argument. A variable that begins with `P2PSHIM` and is \
+         not listed here has no effect, and neither has an invalid value; a warning names the nearest valid one, if one is \
+         near (no warning with `P2PSHIM=off`). An empty value means the default. Simulated GPUs have their own variables: \
+         [sim/README.md](../sim/README.md).\n"
+        .to_owned();
+    for &variable in Variable::ALL {
+        let (name, [values, help, details]) = (variable.name(), variable.texts());
+        let listed = match are_words(values) {
+            true => format!("Values: `{}`", values.replace('|', "`, `")),
+            false => format!("Value: {values}"),
+        };
+        let default = Some(variable.default()).filter(|default| !default.is_empty());
+        let default = default.map_or_else(|| "unset".to_owned(), |default| format!("`{default}`"));
+        page += &format!("\n## {name}\n\n{listed}; default: {default}.\n");
+        if let Some(option) = name.strip_prefix("P2PSHIM_") {
+            page += &format!("`p2pshim run --{}`.\n", option.to_ascii_lowercase().replace('_', "-"));
+        }
+        let interface = |when: &str| format!("The [C interface](C_API.md#options) can change it {when}.");
+        page += &match variable.changes() {
+            Changes::Never => "It can be set only before the first intercepted call.".to_owned(),
+            Changes::Always => interface("at any time"),
+            Changes::UntilTraced => interface("until there is a trace"),
+            Changes::Between(_, values) => interface(values),
+        };
+        page += &format!("\n\n{help}.\n");
+        if !details.is_empty() {
+            page += &format!("\n{details}\n");
+        }
+    }
+    check("docs/OPTIONS.md", &page);
 }
 
 #[test]
 fn list_of_findings_is_what_the_rules_generate() {
-    let output = Command::new(crate::support::command()).args(["explain", "--markdown"]).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    check("docs/MESSAGES.md", &String::from_utf8(output.stdout).unwrap());
+    let tables = tables();
+    let rules = tables["rules"].as_array().unwrap();
+    let mut page = "# Findings\n\n\
+         Generated from src/model/rules.txt by `make header`; do not edit.\n\n\
+         Findings of `P2PSHIM_VALIDATE=warn` (the default) and `strict` about peer calls. `p2pshim explain ID` prints one of \
+         them. *error*: the call fails, or would fail if CUDA checked its arguments. *hazard*: the call succeeds, but data may be wrong. \
+         *performance*: the call takes longer than necessary. *note*: harmless by itself; logged from `P2PSHIM_LOG=info` on. \
+         Ids are never renamed and never reused. The documentation is that of CUDA 13.0. *Hardware* tells what was \
+         measured on real GPUs ([CONFORMANCE.md](CONFORMANCE.md)).\n\n\
+         | id | severity | functions |\n| --- | --- | --- |\n"
+        .to_owned();
+    for rule in rules {
+        let [id, severity, functions] = ["id", "severity", "functions"].map(|key| string(rule, key));
+        page += &format!("| [{id}](#{}) | {severity} | {functions} |\n", id.to_ascii_lowercase());
+    }
+    for rule in rules {
+        page += &format!("\n## {}\n\n*{}*\n", string(rule, "id"), string(rule, "severity"));
+        let code = |layer: &str| {
+            let code = rule[format!("{layer}_code")].as_i64().filter(|&code| code != 0)?;
+            Some(format!("{layer} {code} ({})", string(rule, &format!("{layer}_code_name"))))
+        };
+        let codes = ["runtime", "driver"].into_iter().filter_map(code).collect::<Vec<_>>().join(", ");
+        for (title, text) in [
+            ("Functions", string(rule, "functions")),
+            ("Why it matters", string(rule, "why")),
+            ("What to do", string(rule, "remedy")),
+            ("Documentation", string(rule, "documentation")),
+            ("Documented code", &codes),
+            ("Hardware", string(rule, "hardware")),
+        ] {
+            if !text.is_empty() {
+                page += &format!("\n**{title}.** {text}\n");
+            }
+        }
+    }
+    check("docs/MESSAGES.md", &page);
 }
 
 #[test]

@@ -208,7 +208,7 @@ fn check_that_waits_for_a_pair_is_said() {
     run.kill().unwrap();
     run.wait().unwrap();
     let begin = format!("p2pshim: process {} checks the GPUs before its program starts", run.id());
-    assert!(said.starts_with(&begin) && said.contains(" testing 0>1 (copy engine) for "), "{said}");
+    assert!(said.starts_with(&begin) && said.contains(" testing 0>1 (copies) for "), "{said}");
     assert!(said.contains("; a pair that makes no progress is given up after 5 s"), "{said}");
     fs::remove_dir_all(cache).unwrap();
 }

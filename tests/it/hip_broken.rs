@@ -227,7 +227,7 @@ fn verdict_is_kept_and_counts_in_the_next_process() {
             assert_refused(&outcome, "a verdict that it does not");
             assert!(outcome.stdout.starts_with("0 can access 1: 0, attributes 0 0, rank 4\n"), "{outcome:#?}");
             let [line] = said(&outcome)[..] else { panic!("{:#?}", outcome.lines) };
-            assert!(line.contains("an earlier check failed: copy engine: data does not arrive: "), "{line}");
+            assert!(line.contains("an earlier check failed: copies: data does not arrive: "), "{line}");
             let forget = Program::new(command()).arg("doctor").arg("--forget");
             forget.env("XDG_CACHE_HOME", cache.to_string_lossy()).plain().assert_success();
             here(other).preloaded().assert_same_as(&here(other).plain(), "forgotten");

@@ -119,6 +119,15 @@ fn run_report_goes_to_a_file_in_the_form_asked_for() {
         "{}",
         outcome.stderr
     );
+    for (arguments, beginning) in [(&["--json", "-"][..], "{\"version\""), (&["-o", "-"], "4.2 MB of ")] {
+        let outcome = run(&[arguments, &["sh", "-c", "\"$0\" >/dev/null", &case("guide_sample-12")]].concat());
+        outcome.assert_success();
+        assert!(outcome.stdout.starts_with(beginning), "{arguments:?}: {}", outcome.stdout);
+        assert_eq!(outcome.stderr, "", "{arguments:?}");
+    }
+    let outcome = run(&["-o", "report.pdf", "echo", "ran"]);
+    assert_eq!((outcome.status.as_str(), outcome.stdout.as_str()), ("exit status: 2", ""), "it is said before");
+    assert!(outcome.shim[0].contains("-o report.pdf: the suffix is the name of no form"), "{:?}", outcome.shim);
     fs::remove_dir_all(place).unwrap();
     let outcome = run(&["-o", "/proc/none/out", "echo", "ran"]);
     assert_eq!((outcome.status.as_str(), outcome.stdout.as_str()), ("exit status: 125", ""), "it is said before");

@@ -297,7 +297,8 @@ numbered! {
         /// A piece of code in memory from now on: first address, address after the last, and offset in the file, in
         /// hexadecimal, then the file's name, then `key=value` (`build_id`, in hexadecimal).
         Module = 30,
-        /// By number of the rule: what was found, in full.
+        /// By number of the rule: what was found, in full, then `key=value` (`size` of a copy, if it is negative as a signed number, and its
+        /// `function`).
         Finding = 40,
         /// By 256 × source + destination: something that was decided about a pair.
         Decision = 41,

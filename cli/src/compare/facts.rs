@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use p2pshim_host::config::PREFIX;
 use p2pshim_trace::{Class, Path as Taken, Why};
 
-use crate::report::model::{Error, File, How, Pair, Report, Run};
+use crate::report::model::{File, How, Pair, Report, Run};
 
 /// A pair of GPUs by the labels of its ends.
 pub(super) type Key = (String, String);
@@ -114,7 +114,7 @@ impl Facts {
         for finding in &report.findings {
             facts.findings.insert(finding.rule.clone(), (finding.severity.clone(), finding.count));
         }
-        for error in report.errors.iter().filter(|error| !is_expected(error)) {
+        for error in report.errors.iter().filter(|error| !error.is_expected()) {
             let name = error.name.clone().unwrap_or_else(|| error.code.to_string());
             *facts.errors.entry(format!("{} with {name}", error.function)).or_default() += error.count;
         }
@@ -196,11 +196,6 @@ fn is_staged(class: Class) -> bool {
 fn by_order(label: &str, hosts: &[&str]) -> String {
     let of = hosts.iter().enumerate().find_map(|(at, host)| Some((at, label.strip_prefix(*host)?.strip_prefix(' ')?)));
     of.map_or_else(|| label.to_owned(), |(at, rest)| format!("host {} {rest}", at + 1))
-}
-
-/// Enabled already, and not enabled: programs expect these.
-fn is_expected(error: &Error) -> bool {
-    matches!(error.numbering.usual(error.code), Some(704 | 705))
 }
 
 fn seconds(from: u64, to: u64) -> Option<f64> {

@@ -20,7 +20,9 @@ use crate::report::apart;
 use crate::report::filter::Filter;
 use crate::report::output;
 use crate::report::term::Style;
-use crate::{json, numbers, status};
+use crate::report::{STDOUT, is_stdout};
+use crate::status::{self, Refusal};
+use crate::{json, numbers};
 use facts::Facts;
 use judge::Runs;
 use model::{Comparison, Verdict};
@@ -37,10 +39,12 @@ Examples:
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Format {
     /// For people
+    #[value(alias = "txt")]
     Text,
     /// All of it, for programs
     Json,
     /// A page for a browser, which loads nothing
+    #[value(alias = "htm")]
     Html,
 }
 
@@ -54,14 +58,14 @@ pub(crate) struct CompareArguments {
     /// Ignore differences up to so many percent
     #[arg(long, value_name = "PERCENT", default_value = "10", value_parser = numbers::percent)]
     threshold: f64,
-    /// Write the comparison to FILE
+    /// Write the comparison to FILE (- for standard output)
     #[arg(short = 'o', long = "output", value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     file: Option<PathBuf>,
     /// text, json or html; else by suffix
     #[arg(long, value_name = "FORMAT", value_enum, hide_possible_values = true)]
     format: Option<Format>,
     /// Write JSON to OUT (standard output if none), with or without other outputs
-    #[arg(long, value_name = "OUT", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
+    #[arg(long, value_name = "OUT", num_args = 0..=1, require_equals = true, default_missing_value = STDOUT)]
     json: Option<PathBuf>,
     /// Write a page to OUT.html (- for standard output), with or without other outputs
     #[arg(long, value_name = "OUT.html")]
@@ -73,20 +77,13 @@ pub(crate) struct CompareArguments {
 
 impl CompareArguments {
     /// All forms that are asked for, and where each goes.
-    fn outputs(&self) -> Vec<(Format, &Path)> {
-        let short = [(Format::Json, &self.json), (Format::Html, &self.html)];
-        let mut all: Vec<(Format, &Path)> =
-            short.into_iter().filter_map(|(format, path)| Some((format, path.as_deref()?))).collect();
-        let by_suffix = |file: &Path| match file.extension().and_then(|suffix| suffix.to_str()) {
-            Some("json") => Format::Json,
-            Some("html" | "htm") => Format::Html,
-            _ => Format::Text,
-        };
-        if all.is_empty() || self.file.is_some() || self.format.is_some() {
-            let file = self.file.as_deref().unwrap_or(Path::new("-"));
-            all.push((self.format.unwrap_or_else(|| by_suffix(file)), file));
-        }
-        all
+    ///
+    /// # Errors
+    /// Several would go to the same place, or the suffix of a file names no form.
+    fn outputs(&self) -> Result<Vec<(Format, &Path)>, String> {
+        let named = [(Format::Json, &self.json), (Format::Html, &self.html)];
+        let all = output::places(&named, self.format, self.file.as_deref(), (Format::Text, true))?;
+        Ok(all.into_iter().map(|(format, path)| (format, path.unwrap_or(Path::new(STDOUT)))).collect())
     }
 }
 
@@ -95,13 +92,13 @@ impl CompareArguments {
 /// # Errors
 /// There is nothing to compare, or nothing can be written there.
 pub(crate) fn run(arguments: &CompareArguments) -> Result<ExitCode, Box<dyn Error>> {
-    let outputs = arguments.outputs();
+    let outputs = arguments.outputs().map_err(Refusal::Usage)?;
     outputs.iter().try_for_each(|(_, path)| output::check(path))?;
     let (before, after) = (load(&arguments.before)?, load(&arguments.after)?);
     let is_whole = before.runs.iter().chain(&after.runs).all(|run| run.is_whole);
     let comparison = judge::compare(&before, &after, arguments.threshold, arguments.with_arguments);
     let written = outputs.into_iter().map(|(format, path)| {
-        let style = if path == Path::new("-") { Style::of_stdout() } else { Style::of_file() };
+        let style = if is_stdout(path) { Style::of_stdout() } else { Style::of_file() };
         output::write_to(path, |out| match format {
             Format::Text => text::write(&comparison, style, out),
             Format::Html => page::write(&comparison, out),

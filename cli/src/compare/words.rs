@@ -62,7 +62,6 @@ pub(super) fn settings(differ: &[(String, [String; 2])]) -> String {
         format!("{of} {}, now {}", value(before), value(after))
     };
     let all: Vec<String> = differ.iter().map(one).collect();
-    let all: Vec<&str> = all.iter().map(String::as_str).collect();
     if all.is_empty() { String::new() } else { format!("Not alike: {}. ", some(&all)) }
 }
 
@@ -79,12 +78,8 @@ fn same(figures: &[Figure], threshold: f64) -> String {
 }
 
 /// The first of some texts, and how many more there are.
-fn some(all: &[&str]) -> String {
-    let shown = all.iter().take(NAMED).copied().collect::<Vec<_>>().join("; ");
-    match all.len().checked_sub(NAMED) {
-        Some(more @ 1..) => format!("{shown}; and {more} more"),
-        _ => shown,
-    }
+fn some(all: &[impl AsRef<str>]) -> String {
+    term::few(all, NAMED, "; ")
 }
 
 /// A figure that got better or worse.

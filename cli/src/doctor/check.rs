@@ -107,7 +107,7 @@ pub(crate) fn check(
     if let done @ Some(_) = done(&cache) {
         return Ok(done);
     }
-    make(&cache, &own, environment, check, lock)
+    make(&cache, &own, environment, (check, simulated.is_some()), lock)
 }
 
 /// Checks of this user that are under way, with the process that makes each and what it tests, in a sentence.
@@ -192,7 +192,7 @@ fn make(
     cache: &Cache,
     key: &Key,
     environment: &[(OsString, OsString)],
-    check: Check,
+    (check, are_simulated): (Check, bool),
     lock: File,
 ) -> Result<Option<Checked>, String> {
     let (progress, started) = (Progress::noted(lock), Instant::now());
@@ -210,16 +210,20 @@ fn make(
     let others = measured_without_path(&inventory, &rows, settings);
     progress.clear();
     let is_right = inventory.unfit.is_empty() && rows.iter().all(|row| row.verdict == Verdict::Passed);
-    let line = line(&inventory, &rows, check, started.elapsed());
     let is_decided = rows.iter().all(|row| !is_undecided(row));
+    let tested = rows.len();
     let all: Vec<Row> = rows.into_iter().chain(others).collect();
     kept::keep_all(&inventory, &all, TIMEOUT_S, check == Check::Quick);
+    // Earlier findings of more tests than these count too.
+    let earlier = kept::for_nccl(are_simulated).broken;
+    let line = line(&inventory, all.get(..tested).unwrap_or_default(), (check, earlier.as_deref()), started.elapsed());
     let of_all =
         if is_right { verdict::Verdict::of(Test::Copies, Finding::Right) } else { verdict::Verdict::default() };
     let note = |cache: &Cache| cache.put(key, of_all.clone(), false);
     if is_decided && !kept::own_places(&inventory).iter().map(note).fold(false, |any, one| any | one) {
         return Err(format!("{} cannot be written to", cache.folder().display()));
     }
+    let is_right = is_right && earlier.is_none();
     Ok(Some(Checked { line: Some(line), is_right, is_full: check == Check::Full, earlier: None }))
 }
 
@@ -245,7 +249,7 @@ fn is_hung(finding: &Finding) -> bool {
 }
 
 /// How the check came out, in a line.
-fn line(inventory: &Inventory, rows: &[Row], check: Check, time: Duration) -> String {
+fn line(inventory: &Inventory, rows: &[Row], (check, earlier): (Check, Option<&str>), time: Duration) -> String {
     let (count, unfit) = (inventory.devices.len(), inventory.unfit.len());
     let checked = match (count - unfit, unfit) {
         (fit, 0) => format!("{fit} GPUs"),
@@ -281,7 +285,11 @@ fn line(inventory: &Inventory, rows: &[Row], check: Check, time: Duration) -> St
     if parts.is_empty() && count - unfit > 1 {
         // A quick check does not see the work of kernels.
         let right = if check == Check::Quick { "copies right" } else { "right" };
-        parts.push(if rows.is_empty() { "no pair has a path" } else { right }.to_owned());
+        parts.push(match earlier {
+            _ if rows.is_empty() => "no pair has a path".to_owned(),
+            Some(earlier) => format!("{right}, but an earlier check found that {earlier}"),
+            None => right.to_owned(),
+        });
     }
     let left_out = |(ordinal, why): &(usize, String)| format!("GPU {ordinal} ({why})");
     if unfit > 0 {

@@ -372,7 +372,7 @@ between processes, kernels, all memory on 0>1.
         of_host.verdict = Verdict::Unknown(format!("{THROUGH_HOST}, 8 of 8 bytes"));
         assert!(switches(std::slice::from_ref(&of_host)).is_empty());
         let text = printed(std::slice::from_ref(&of_host), Form::Sh);
-        let said = "# p2pshim doctor: DATA IS WRONG directly and through the host, so no switch helps: copy engine on 0>1.\n# Not tested, since ";
+        let said = "# p2pshim doctor: DATA IS WRONG directly and through the host, so no switch helps: copies on 0>1.\n# Not tested, since ";
         assert!(text.starts_with(said) && text.lines().count() == 2, "{text}");
         let state = |rows: &[Row], program: &str| {
             let found = environment(rows);
@@ -431,9 +431,9 @@ between processes, kernels, all memory on 0>1.
             text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
         };
         let has = |text: &str, line: &str| lines(text).iter().any(|it| it == line);
-        assert!(sh.starts_with(
-            "# p2pshim doctor: peer access loses data or hangs. Wrong: copy engine, kernel loads on 1>0.\n"
-        ));
+        assert!(
+            sh.starts_with("# p2pshim doctor: peer access loses data or hangs. Wrong: copies, kernel loads on 1>0.\n")
+        );
         for line in ["export P2PSHIM_DENY='GPU-0-GPU-1'", "export UCX_TLS='^cuda_ipc'", "unset GGML_CUDA_P2P"] {
             assert!(has(&sh, line), "no {line}: {sh}");
         }

@@ -10,6 +10,7 @@ use super::fabric;
 use super::lines::{Known, Path, Verdict};
 use super::place::{Joint, Link, Port};
 use super::report::{Examined, Row};
+use crate::report::term::few;
 
 /// The part of its links' rate that a copy reaches, between GPUs that NVLink or a PCI switch joins.
 const OF_LINKS: f64 = 0.85;
@@ -132,7 +133,7 @@ impl<'a> Paths<'a> {
             speeds.fold(f64::INFINITY, f64::min)
         };
         let text = |(cause, by, rows): &(String, String, Vec<&Row>)| {
-            format!("Hint: {} {:.1} GB/s, where {by}. {cause}", few(rows), slowest(rows))
+            format!("Hint: {} {:.1} GB/s, where {by}. {cause}", copy_at(rows), slowest(rows))
         };
         hints.extend(found.iter().map(text));
         hints.extend(self.of_shared());
@@ -241,7 +242,7 @@ impl<'a> Paths<'a> {
             format!(
                 "Hint: {} {least:.1} GB/s while all copy, since they share the link of {address}. Let GPUs below one switch work \
                  together.",
-                few(rows)
+                copy_at(rows)
             )
         };
         found.iter().map(text).collect()
@@ -261,14 +262,9 @@ fn possible(link: &[Port]) -> Option<Link> {
 }
 
 /// The names of some pairs, and a verb.
-fn few(rows: &[&Row]) -> String {
-    const SHOWN: usize = 4;
-    let names: Vec<String> = rows.iter().take(SHOWN).map(|row| row.name()).collect();
-    let verb = if rows.len() == 1 { "copies at" } else { "copy at" };
-    match rows.len().saturating_sub(SHOWN) {
-        0 => format!("{} {verb}", names.join(" ")),
-        more => format!("{} and {more} more {verb}", names.join(" ")),
-    }
+fn copy_at(rows: &[&Row]) -> String {
+    let names: Vec<String> = rows.iter().map(|row| row.name()).collect();
+    format!("{} {}", few(&names, 4, " "), if rows.len() == 1 { "copies at" } else { "copy at" })
 }
 
 #[cfg(test)]

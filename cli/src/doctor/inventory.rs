@@ -12,6 +12,9 @@ impl FromStr for Pairs {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        if text == "merge" {
+            return Err("files of many machines are compared by `p2pshim fleet`".to_owned());
+        }
         let wrong = || format!("{text:?} is not a pair of GPUs such as 0>1 or 0-1 (quote the >)");
         let both_ways = !text.contains('>');
         let (from, to) = text.split_once(if both_ways { '-' } else { '>' }).ok_or_else(wrong)?;

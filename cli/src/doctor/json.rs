@@ -1,8 +1,9 @@
 //! `--json`: all that was found, for programs. docs/schema/doctor.schema.json describes it. Keys are never renamed; new ones
 //! may come.
 
-mod model;
+pub(super) mod model;
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use p2pshim_host::machine::{Acs, Bridge, Fault, Gpu, Translation};
@@ -11,7 +12,7 @@ use p2pshim_host::stagers::{Rates, Stagers};
 use super::expected::{self, Paths};
 use super::gates::{self, Closed};
 use super::inventory::Device;
-use super::lines::{Finding, Verdict};
+use super::lines::{Finding, Test, Verdict};
 use super::place::{Joint, Link, Port};
 use super::report::{Examined, Row};
 use crate::nvml::status_word;
@@ -28,31 +29,30 @@ pub(super) fn print(out: &mut dyn Write, examined: &Examined) -> io::Result<()> 
     crate::json::write_line(&report(examined), out)
 }
 
-/// All of it, as it is read.
-pub(super) fn value(examined: &Examined) -> serde_json::Value {
-    serde_json::to_value(report(examined)).unwrap_or_default()
-}
-
-fn report(examined: &Examined) -> model::Report<'_> {
+/// All of it as plain data.
+pub(super) fn report(examined: &Examined) -> model::Report {
     let Examined { inventory, machine, simulated, error, .. } = examined;
-    let (kernel_module, paths, known) = (machine.kernel_module.as_deref(), examined.paths(), examined.known());
+    let (kernel_module, paths, known) = (&machine.kernel_module, examined.paths(), examined.known());
     let gates = gates::closed(examined, &known);
-    let runtimes = inventory.runtimes.iter().map(|(version, library)| model::Runtime { version: *version, library });
+    let runtimes = inventory
+        .runtimes
+        .iter()
+        .map(|(version, library)| model::Runtime { version: *version, library: library.clone() });
     model::Report {
         version: VERSION,
         host: p2pshim_host::machine::host_name(),
         time: p2pshim_host::machine::now(),
         versions: model::Versions {
-            p2pshim: env!("CARGO_PKG_VERSION"),
+            p2pshim: env!("CARGO_PKG_VERSION").to_owned(),
             driver: inventory.driver.map(version),
-            kernel_module: kernel_module.filter(|_| simulated.is_none()),
+            kernel_module: kernel_module.clone().filter(|_| simulated.is_none()),
         },
         status: examined.conclusion().status(),
-        verdict: examined.conclusion().word(),
+        verdict: examined.conclusion().word().to_owned(),
         summary: error.is_none().then(|| examined.summary()),
         advice: examined.advice(),
         hints: paths.hints(),
-        error: error.as_deref(),
+        error: error.clone(),
         simulated: simulated.is_some(),
         quick: examined.is_quick,
         cuda_version: inventory.driver,
@@ -60,25 +60,25 @@ fn report(examined: &Examined) -> model::Report<'_> {
         devices: inventory.devices.iter().enumerate().map(|(ordinal, it)| device(examined, ordinal, it)).collect(),
         pairs: examined.rows.iter().map(|row| pair(examined, &paths, &gates, row)).collect(),
         machine: model::Machine {
-            kernel_module,
-            kernel_parameters: &machine.parameters,
-            iommus: &machine.iommus,
-            hypervisor: machine.hypervisor.as_deref(),
-            container: examined.container.as_deref(),
+            kernel_module: kernel_module.clone(),
+            kernel_parameters: machine.parameters.clone(),
+            iommus: machine.iommus.clone(),
+            hypervisor: machine.hypervisor.clone(),
+            container: examined.container.clone(),
             confidential_computing: inventory.is_confidential,
             fabric_services: examined.services.as_ref().map(|services| model::Services {
                 fabric_manager: services.fabric_manager,
                 imex: services.imex,
-                imex_channels: &services.channels,
+                imex_channels: services.channels.clone(),
             }),
             faults: machine.faults.iter().map(fault).collect(),
             gpus: machine.gpus.iter().enumerate().map(|(ordinal, it)| gpu(examined, ordinal, it)).collect(),
         },
         nccl: examined.nccl.as_ref().map(|found| model::Nccl {
-            library: Some(found.library.as_str()).filter(|library| !library.is_empty()),
-            version: found.version.as_deref(),
-            report: &found.lines,
-            error: found.error.as_deref(),
+            library: Some(found.library.clone()).filter(|library| !library.is_empty()),
+            version: found.version.clone(),
+            report: found.lines.clone(),
+            error: found.error.clone(),
         }),
         staging: staging(&examined.rows),
         kept_in: examined.kept_in.as_ref().map(|folder| folder.to_string_lossy().into_owned()),
@@ -88,32 +88,35 @@ fn report(examined: &Examined) -> model::Report<'_> {
 fn staging(rows: &[Row]) -> Vec<model::Staging> {
     let measured = rows.iter().map(|row| &row.stagers).find(|stagers| !stagers.is_empty());
     let of = |stagers: &Stagers, are_all_busy: bool| {
-        let links = if are_all_busy { "all" } else { "one" };
         let of_class = |(mib, rates): (&'static str, Option<Rates>)| {
+            let links = if are_all_busy { "all" } else { "one" }.to_owned();
             let [driver_gb_per_s, p2pshim_gb_per_s] = rates.map(|rates| [rates.driver, rates.shim].map(hundredths))?;
-            Some(model::Staging { links, mib, driver_gb_per_s, p2pshim_gb_per_s })
+            Some(model::Staging { links, mib: mib.to_owned(), driver_gb_per_s, p2pshim_gb_per_s })
         };
         Stagers::words().into_iter().zip(stagers.rates(are_all_busy)).filter_map(of_class).collect::<Vec<_>>()
     };
     measured.into_iter().flat_map(|stagers| [false, true].into_iter().flat_map(|all| of(stagers, all))).collect()
 }
 
-fn device<'a>(examined: &Examined, ordinal: usize, device: &'a Device) -> model::Device<'a> {
+fn device(examined: &Examined, ordinal: usize, device: &Device) -> model::Device {
     let known = examined.known().get(ordinal).cloned().unwrap_or_default();
     model::Device {
         ordinal,
-        name: &device.name,
-        bus_id: &device.bus_id,
-        uuid: &device.uuid,
+        name: device.name.clone(),
+        bus_id: device.bus_id.clone(),
+        uuid: device.uuid.clone(),
         bar1_bytes: known.bar1,
         mig: known.is_mig,
         nvlinks_up: known.links.as_ref().map(|links| links.up),
-        nvlink_version: known.links.as_ref().and_then(|links| Some(expected::nvlink(links.version?)?.0)),
+        nvlink_version: known.links.as_ref().and_then(|links| Some(expected::nvlink(links.version?)?.0.to_owned())),
         nvlink_mb_per_s: known.links.as_ref().and_then(|links| links.speed),
         c2c_links: known.c2c,
-        virtualization: known.virtualization.and_then(|mode| VIRTUALIZATION.get(mode as usize).copied()),
+        virtualization: known
+            .virtualization
+            .and_then(|mode| VIRTUALIZATION.get(mode as usize))
+            .map(|word| (*word).to_owned()),
         fabric: known.fabric.as_ref().map(|fabric| model::Fabric {
-            state: fabric.word(),
+            state: fabric.word().to_owned(),
             status: fabric.status,
             clique: fabric.clique,
             cluster_uuid: fabric.cluster.clone(),
@@ -123,13 +126,13 @@ fn device<'a>(examined: &Examined, ordinal: usize, device: &'a Device) -> model:
     }
 }
 
-fn fault(Fault { bus_id, line, count, by }: &Fault) -> model::Fault<'_> {
-    model::Fault { bus_id, line, count: *count, by: by.word() }
+fn fault(Fault { bus_id, line, count, by }: &Fault) -> model::Fault {
+    model::Fault { bus_id: bus_id.clone(), line: line.clone(), count: *count, by: by.word().to_owned() }
 }
 
-fn gpu<'a>(examined: &'a Examined, ordinal: usize, gpu: &'a Gpu) -> model::Gpu<'a> {
+fn gpu(examined: &Examined, ordinal: usize, gpu: &Gpu) -> model::Gpu {
     let place = examined.places.get(ordinal);
-    let bridge = |Bridge { address, acs }: &'a Bridge| {
+    let bridge = |Bridge { address, acs }: &Bridge| {
         let acs = match acs {
             Acs::Unreadable => None,
             Acs::Absent => Some("none"),
@@ -139,8 +142,8 @@ fn gpu<'a>(examined: &'a Examined, ordinal: usize, gpu: &'a Gpu) -> model::Gpu<'
         let ports = place.iter().flat_map(|place| &place.ports);
         let port = ports.into_iter().find(|port| port.address == *address).cloned().unwrap_or_default();
         model::Bridge {
-            address,
-            acs,
+            address: address.clone(),
+            acs: acs.map(str::to_owned),
             pci_link: port.link.map(|link| link.to_string()),
             pci_link_most: port.most.map(|most| most.to_string()),
             pci_errors: errors(&port),
@@ -152,9 +155,9 @@ fn gpu<'a>(examined: &'a Examined, ordinal: usize, gpu: &'a Gpu) -> model::Gpu<'
         Translation::Translated(mode) => Some(mode.as_str()),
     };
     model::Gpu {
-        bus_id: &gpu.bus_id,
-        iommu_group: gpu.group.as_deref(),
-        iommu_type: translation,
+        bus_id: gpu.bus_id.clone(),
+        iommu_group: gpu.group.clone(),
+        iommu_type: translation.map(str::to_owned),
         bridges: gpu.bridges.iter().map(bridge).collect(),
         pci_link: place.and_then(|place| place.link()).map(|link| link.to_string()),
         pci_link_most: place.and_then(|place| place.most()).map(|most: Link| most.to_string()),
@@ -169,10 +172,11 @@ fn errors(port: &Port) -> model::Errors {
     model::Errors { corrected, not_fatal, fatal }
 }
 
-fn pair<'a>(examined: &Examined, paths: &Paths<'_>, gates: &[Closed<'_>], row: &'a Row) -> model::Pair<'a> {
+fn pair(examined: &Examined, paths: &Paths<'_>, gates: &[Closed<'_>], row: &Row) -> model::Pair {
     let closed = gates.iter().find(|closed| closed.rows.iter().any(|of| of.pair == row.pair));
-    let gate = closed.and_then(|closed| closed.gate).map(|gate| gate.word);
-    let [reads, writes, atomics, pci] = examined.statuses(row.pair).map(|status| status.map(status_word));
+    let gate = closed.and_then(|closed| closed.gate).map(|gate| gate.word.to_owned());
+    let [reads, writes, atomics, pci] =
+        examined.statuses(row.pair).map(|status| status.map(|status| status_word(status).to_owned()));
     let expected = paths.expected(row);
     let [from, to] = row.pair;
     let path = examined.inventory.paths.iter().find(|(pair, _)| *pair == row.pair);
@@ -186,13 +190,13 @@ fn pair<'a>(examined: &Examined, paths: &Paths<'_>, gates: &[Closed<'_>], row: &
     let (verdict, detail) = match &row.verdict {
         Verdict::Passed => ("verified", None),
         Verdict::NoPath => ("no-path", None),
-        Verdict::Failed(why) => ("failed", Some(why.as_str())),
-        Verdict::Unknown(why) => ("not-tested", Some(why.as_str())),
+        Verdict::Failed(why) => ("failed", Some(why.clone())),
+        Verdict::Unknown(why) => ("not-tested", Some(why.clone())),
     };
     model::Pair {
         from,
         to,
-        tests: tests(row),
+        parts: parts(row),
         gb_per_s: direct.map(|measure| hundredths(measure.speed)),
         expected_gb_per_s: expected.as_ref().map(|expected| hundredths(expected.speed)),
         expected_by: expected.map(|expected| expected.by),
@@ -205,54 +209,21 @@ fn pair<'a>(examined: &Examined, paths: &Paths<'_>, gates: &[Closed<'_>], row: &
         gate,
         why_no_access: closed.map(|closed| closed.text.clone()),
         nvml: model::Statuses { reads, writes, atomics, pci },
-        link: joint.map(Joint::word),
+        link: joint.map(|joint| joint.word().to_owned()),
         attributes,
-        verdict,
+        verdict: verdict.to_owned(),
         detail,
         stuck_process: row.left_behind,
     }
 }
 
-fn tests<'a>(row: &'a Row) -> model::Tests<'a> {
-    let finding = |finding: &'a Finding| model::Test { result: finding.word(), detail: finding.detail() };
-    let [
-        copy_engine,
-        granted_memory,
-        graph_copies,
-        kernel_loads,
-        kernel_stores,
-        kernel_atomics,
-        kernel_flags,
-        kernel_pull,
-        kernel_ll,
-        kernel_ll128,
-        between_processes_ipc,
-        between_processes_vmm,
-        between_processes_kernels,
-        all_memory,
-        all_pairs_at_once,
-        all_to_all,
-        all_reduce,
-    ] = row.findings.each_ref().map(|found| found.as_ref().map(finding));
-    model::Tests {
-        copy_engine,
-        granted_memory,
-        graph_copies,
-        kernel_loads,
-        kernel_stores,
-        kernel_atomics,
-        kernel_flags,
-        kernel_pull,
-        kernel_ll,
-        kernel_ll128,
-        between_processes_ipc,
-        between_processes_vmm,
-        between_processes_kernels,
-        all_memory,
-        all_pairs_at_once,
-        all_to_all,
-        all_reduce,
-    }
+fn parts(row: &Row) -> BTreeMap<String, model::Part> {
+    let part = |(test, finding): (Test, &Option<Finding>)| {
+        let finding = finding.as_ref()?;
+        let (result, detail) = (finding.word().to_owned(), finding.detail().map(str::to_owned));
+        Some((test.word().to_owned(), model::Part { result, detail }))
+    };
+    Test::ALL.into_iter().zip(&row.findings).filter_map(part).collect()
 }
 
 /// As exactly as it was measured.
@@ -263,7 +234,7 @@ fn hundredths(number: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::super::Inventory;
-    use super::super::lines::{Measure, Test};
+    use super::super::lines::Measure;
     use super::*;
     use p2pshim_host::machine::Machine;
     use serde_json::{Value, json};
@@ -300,11 +271,12 @@ mod tests {
         print(&mut out, &examined).unwrap();
         let json: Value = serde_json::from_slice(&out).unwrap();
         let pair = json!({
-            "from": 0, "to": 1, "copy_engine": {"result": "right", "detail": null}, "granted_memory": null, "graph_copies": null,
-            "kernel_loads": {"result": "wrong", "detail": "gone"}, "kernel_stores": null,
-            "kernel_atomics": null, "kernel_flags": null, "kernel_pull": null, "kernel_ll": null, "kernel_ll128": null, "between_processes_ipc": {"result": "untested", "detail": "no handle"},
-            "between_processes_vmm": null, "between_processes_kernels": null,
-            "all_memory": null, "all_pairs_at_once": null, "all_to_all": null, "all_reduce": null, "gb_per_s": null, "expected_gb_per_s": null, "expected_by": null, "all_pairs_at_once_gb_per_s": 1.5,
+            "from": 0, "to": 1,
+            "parts": {
+                "copies": {"result": "right", "detail": null}, "loads": {"result": "wrong", "detail": "gone"},
+                "ipc": {"result": "untested", "detail": "no handle"},
+            },
+            "gb_per_s": null, "expected_gb_per_s": null, "expected_by": null, "all_pairs_at_once_gb_per_s": 1.5,
             "staged_gb_per_s": 38.12, "staged_by_p2pshim_gb_per_s": 51.26, "latency_us": null, "staged_latency_us": 14.5, "has_path": false, "link": null,
             "gate": null, "why_no_access": null, "nvml": {"reads": null, "writes": null, "atomics": null, "pci": null},
             "attributes": null, "verdict": "failed", "detail": "kernel loads: gone", "stuck_process": null,

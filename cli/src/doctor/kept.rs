@@ -1,5 +1,6 @@
 //! Verdicts that are kept for the shim, and for others.
 
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -125,6 +126,21 @@ pub(crate) fn for_nccl(are_simulated: bool) -> ForNccl {
     }
     said.proto = Test::nccl_proto(|part| failed.contains(&part));
     said
+}
+
+/// The pairs of GPUs of this machine, by UUIDs, between which data is known to arrive.
+pub(crate) fn right(are_simulated: bool) -> BTreeSet<[String; 2]> {
+    let root = machine::root(are_simulated, std::env::var_os("P2PSIM_ROOT"));
+    let faults = root.is_none().then(faults);
+    let mut right = BTreeSet::new();
+    for cache in places(root.as_deref()) {
+        let within = |pair: &[String; 2]| {
+            let verdict = cache.between(pair.each_ref().map(String::as_str), faults.as_deref());
+            verdict.is_some_and(|verdict| verdict.within_process() == Some(Ok(())))
+        };
+        right.extend(cache.pairs().into_iter().filter(within));
+    }
+    right
 }
 
 /// Removes all verdicts that are the user's.

@@ -133,7 +133,7 @@ pub(super) fn wrong_at(
         driver.wait(a.stream)
     };
     if let Some(wrong) = pair.trial(there, a, seed, END, by_copy)? {
-        return Ok(Some(format!("{wrong} (copy engine)")));
+        return Ok(Some(format!("{wrong} (copies)")));
     }
     if let Some(wrong) = pair.trial(there, a, seed + 331, END, || by_kernel(there, a))? {
         return Ok(Some(format!("{wrong} (kernel stores)")));

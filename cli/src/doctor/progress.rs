@@ -143,16 +143,16 @@ mod tests {
     fn waits_for_a_pair_is_noted_for_others_and_shown_if_it_takes_long() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let progress = Progress::noted(file.reopen().unwrap());
-        progress.waits(0, Some("0>1 (copy engine)".to_owned()), Duration::from_secs(5));
+        progress.waits(0, Some("0>1 (copies)".to_owned()), Duration::from_secs(5));
         let text = std::fs::read_to_string(file.path()).unwrap();
-        let (process, patience, test) = (std::process::id(), Duration::from_secs(5), "0>1 (copy engine)".to_owned());
+        let (process, patience, test) = (std::process::id(), Duration::from_secs(5), "0>1 (copies)".to_owned());
         assert_eq!(Note::read(&text), Some(Note { process, patience, test }));
         assert_eq!(["", "7", "x 5 y", "7 5000"].map(Note::read), [None, None, None, None]);
         progress.waits(0, None, Duration::from_secs(5));
         assert_eq!(progress.waited_for(), "");
         let earlier = Instant::now().checked_sub(Duration::from_secs(3)).unwrap();
-        progress.tests.borrow_mut().insert(1, (earlier, "1>0 (copy engine)".to_owned()));
-        assert!(progress.waited_for().starts_with(" 1>0 (copy engine) for "), "{}", progress.waited_for());
+        progress.tests.borrow_mut().insert(1, (earlier, "1>0 (copies)".to_owned()));
+        assert!(progress.waited_for().starts_with(" 1>0 (copies) for "), "{}", progress.waited_for());
         assert!(progress.waited_for().ends_with(" s, given up after 5 s,"), "{}", progress.waited_for());
     }
 

@@ -15,9 +15,11 @@ use super::lines::{Finding, Measure, Path, Test, Verdict};
 use super::nccl::Diagnosed;
 use super::place::{Place, Port, Services};
 use super::verify::THROUGH_HOST;
-use crate::explain::{WIDTH, wrapped};
+use crate::explain::WIDTH;
 use crate::nvml::status_word;
-use crate::{report, version};
+use crate::report::term::few;
+use crate::report::{self, wrapped};
+use crate::version;
 
 /// All that was found.
 pub(super) struct Examined {
@@ -173,9 +175,7 @@ pub(super) fn short(rows: &[&Row], devices: usize) -> String {
     let both = rows.iter().filter(|row| row.pair[0] < row.pair[1] || !has([row.pair[1], row.pair[0]]));
     let name = |row: &&&Row| if has([row.pair[1], row.pair[0]]) { row.name().replace('>', "-") } else { row.name() };
     let names: Vec<String> = both.map(|row| name(&row)).collect();
-    let more = names.len().saturating_sub(SHOWN);
-    let shown = names.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(" ");
-    if more == 0 { shown } else { format!("{shown} and {more} more") }
+    few(&names, SHOWN, " ")
 }
 
 /// The table's and the JSON's word for a verdict.
@@ -220,7 +220,7 @@ fn print_head(out: &mut impl Write, examined: &Examined) -> io::Result<()> {
 
 /// The tests that have a column, with its head, by group.
 const GROUPS: [(&str, &[(Test, &str)]); 4] = [
-    ("copy", &[(Test::Copies, "engine"), (Test::Pools, "pools"), (Test::Graphs, "graphs")]),
+    ("copy", &[(Test::Copies, "copies"), (Test::Pools, "pools"), (Test::Graphs, "graphs")]),
     (
         "kernel",
         &[
@@ -652,7 +652,9 @@ fn print_expected(out: &mut impl Write, examined: &Examined) -> io::Result<()> {
 
 /// Prints what is known though nothing was tested.
 pub(super) fn print_untested(out: &mut impl Write, examined: &Examined) -> io::Result<()> {
-    examined.advice().iter().flat_map(|text| wrapped(text, WIDTH - 4)).try_for_each(|line| writeln!(out, "{line}"))?;
+    for text in examined.advice() {
+        writeln!(out, "{}", wrapped(&text, Some(WIDTH - 4), ""))?;
+    }
     print_machine(out, examined)
 }
 
@@ -661,10 +663,7 @@ pub(super) fn print_conclusion(out: &mut impl Write, examined: &Examined, width:
     let verdict = format!("Verdict: {}.", examined.summary());
     let width = width.unwrap_or(WIDTH).min(WIDTH - 4);
     for text in std::iter::once(verdict).chain(examined.advice()) {
-        for line in wrapped(&text, width) {
-            writeln!(out, "{line}")?;
-        }
-        writeln!(out)?;
+        writeln!(out, "{}\n", wrapped(&text, Some(width), ""))?;
     }
     if let Some(folder) = &examined.kept_in {
         // Without a verdict on kernels `full` is not satisfied.
@@ -703,7 +702,7 @@ fn fitting(line: &str, width: Option<usize>) -> String {
     let (title, _) = line.split_once("  ").unwrap_or_default();
     let text = line.get(title.len()..).unwrap_or_default().trim_start();
     let indent = " ".repeat(line.len() - text.len());
-    if text.contains("  ") { line.to_owned() } else { report::wrapped(line, width, &indent) }
+    if text.contains("  ") { line.to_owned() } else { wrapped(line, width, &indent) }
 }
 
 /// All of it as Markdown for a bug report, without what is only the user's: UUIDs, names of host and user.
@@ -787,10 +786,7 @@ mod tests {
                 "CUDA runtimes      13.0 (a), 12.9 (b), 11.8 (c)",
                 "CUDA runtimes      13.0 (a), 12.9 (b),\n                   11.8 (c)",
             ),
-            (
-                "0>1      copy engine wrong: 4096 of 4096 bytes",
-                "0>1      copy engine wrong: 4096 of 4096\n         bytes",
-            ),
+            ("0>1      copies wrong: 4096 of 4096 bytes", "0>1      copies wrong: 4096 of 4096\n         bytes"),
             ("         IPC wrong: 4096 of 4096 bytes never", "         IPC wrong: 4096 of 4096 bytes\n         never"),
             ("a sentence that is longer than so many columns", "a sentence that is longer than so many\ncolumns"),
             (

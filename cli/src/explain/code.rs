@@ -90,7 +90,12 @@ pub(super) fn numbered(number: i32) -> Option<i32> {
 
 /// All names and numbers.
 pub(super) fn known() -> impl Iterator<Item = String> {
-    codes::rows().flat_map(|(code, names)| names.into_iter().flatten().map(str::to_owned).chain([code.to_string()]))
+    names().chain(codes::rows().map(|(code, _)| code.to_string()))
+}
+
+/// The names alone.
+pub(super) fn names() -> impl Iterator<Item = String> {
+    codes::rows().flat_map(|(_, names)| names.into_iter().flatten().map(str::to_owned))
 }
 
 /// A finding that explains why a code is returned.

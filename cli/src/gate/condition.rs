@@ -1,9 +1,13 @@
 //! The conditions that a run is to keep to, as `--fail-on` names them.
 
+use std::ffi::OsStr;
 use std::fmt::{self, Display, Formatter};
 use std::str::FromStr;
 
+use clap::builder::{PossibleValue, TypedValueParser};
+use clap::{Arg, Command};
 use p2pshim_host::nearest::nearest;
+use p2pshim_host::size::size;
 
 use crate::tables;
 
@@ -19,6 +23,25 @@ const NAMES: [(&str, &str); 9] = [
     ("race", ""),
     ("possible-race", ""),
 ];
+
+/// Reads conditions; shells complete their names.
+#[derive(Clone)]
+pub(super) struct ConditionParser;
+
+impl TypedValueParser for ConditionParser {
+    type Value = Condition;
+
+    fn parse_ref(&self, command: &Command, argument: Option<&Arg>, value: &OsStr) -> Result<Condition, clap::Error> {
+        Condition::from_str.parse_ref(command, argument, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(NAMES.iter().map(|(name, value)| match value.strip_prefix('=') {
+            Some(_) => PossibleValue::new(format!("{name}=")),
+            None => PossibleValue::new(*name),
+        })))
+    }
+}
 
 /// Something that is not to happen.
 #[derive(Clone, Debug, PartialEq)]
@@ -63,11 +86,7 @@ impl FromStr for Condition {
         let (name, value) = text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value)));
         let is = match (name, value) {
             ("staged", None) => What::Staged(0),
-            ("staged", Some(value)) => {
-                let wrong =
-                    || format!("{value:?} is no number of bytes; write staged, or such as staged=4096 or staged=10MB");
-                What::Staged(bytes(value).ok_or_else(wrong)?)
-            }
+            ("staged", Some(value)) => What::Staged(size(value).map_err(|why| format!("{value:?} is {why}"))?),
             ("slow", value) => {
                 let rate = value.and_then(|value| value.trim_end_matches("GB/s").trim().parse().ok());
                 let rate = rate.filter(|rate: &f64| rate.is_finite() && *rate > 0.0);
@@ -108,25 +127,6 @@ fn unknown(name: &str) -> String {
     format!("{name:?} is no condition{meant} There are {all}").replace("condition There", "condition. There")
 }
 
-/// Bytes, with or without a unit.
-fn bytes(text: &str) -> Option<u64> {
-    const UNITS: [(&str, u64); 7] = [
-        ("kB", 1_000),
-        ("MB", 1_000_000),
-        ("GB", 1_000_000_000),
-        ("KiB", 1 << 10),
-        ("MiB", 1 << 20),
-        ("GiB", 1 << 30),
-        ("B", 1),
-    ];
-    let (digits, unit) = text.split_at(text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len()));
-    let unit = match unit.trim() {
-        "" => 1,
-        unit => UNITS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit))?.1,
-    };
-    digits.parse::<u64>().ok()?.checked_mul(unit)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -165,7 +165,7 @@ mod tests {
         assert!(wrong("x").starts_with("\"x\" is no condition. There are staged"), "{}", wrong("x"));
         assert!(wrong("").starts_with("\"\" is no condition. There are"), "{}", wrong(""));
         for text in ["staged=", "staged=-1", "staged=1.5", "staged=10XB", "staged=99999999999GiB"] {
-            assert!(wrong(text).contains("is no number of bytes"), "{text}: {}", wrong(text));
+            assert!(wrong(text).contains("is no size; write bytes"), "{text}: {}", wrong(text));
         }
         for text in ["slow", "slow=", "slow=0", "slow=nan", "slow=fast"] {
             assert!(wrong(text).starts_with("slow needs the GB/s"), "{text}: {}", wrong(text));

@@ -171,9 +171,7 @@ fn finding(run: &Report, is_meant: impl Fn(&Finding) -> bool) -> Option<String> 
 }
 
 fn failed(run: &Report) -> Option<String> {
-    // Enabled already, and not enabled: programs expect these.
-    let is_expected = |error: &&Error| matches!(error.numbering.usual(error.code), Some(704 | 705));
-    let all: Vec<&Error> = run.errors.iter().filter(|error| !is_expected(error)).collect();
+    let all: Vec<&Error> = run.errors.iter().filter(|error| !error.is_expected()).collect();
     let first = all.first()?;
     let code = first.name.clone().unwrap_or_else(|| first.code.to_string());
     let at = first.sites.first().map(|site| format!(" at {}", site.from.in_short())).unwrap_or_default();

@@ -16,7 +16,7 @@ use clap::Args;
 use crate::report::apart::Reports;
 use crate::report::output;
 use crate::{complain, numbers};
-use condition::{Condition, What};
+use condition::{Condition, ConditionParser, What};
 
 /// The conditions that a run has to meet.
 #[derive(Args, Clone, Debug, Default)]
@@ -28,7 +28,7 @@ pub(crate) struct Gate {
     /// error: a call failed, or a finding is an error; finding[=ID]: there is a finding that is not a note, or the one with this ID;
     /// unverified: copies were direct between GPUs that were not verified; slow=GB/s: copies of at least 1 MiB of a pair were slower.
     /// A condition that cannot be judged fails too. A line says why.
-    #[arg(long, value_name = "CONDITION", value_delimiter = ',')]
+    #[arg(long, value_name = "CONDITION", value_delimiter = ',', value_parser = ConditionParser, hide_possible_values = true)]
     fail_on: Vec<Condition>,
     /// The exit status in place of 0, if a condition is true
     #[arg(long, value_name = "N", default_value = "120", value_parser = numbers::whole::<u8>(1..=255), requires = "fail_on", hide_short_help = true)]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use p2pshim_trace::{Class, Path as Taken};
 
+use super::broken;
 use super::figures;
 use super::judged::Judged;
 use super::model::{Origin, Pair, Path, Report, Sampled, Share};
@@ -58,11 +59,15 @@ fn sentence(report: &Report, pairs: &[(&Pair, &Path)], is_sure: bool) -> Option<
         None => format!(": {} GB/s", speed(rate)),
     });
     let rate = rate.unwrap_or_default();
+    let remedy = match pairs.iter().all(|(pair, _)| broken::has_failed(report, pair)) {
+        true => "Leave it so: peer access failed verification there.",
+        false => Taken::ByHand.remedy(),
+    };
     let (level, seems, more) = match is_sure {
-        true => (Level::Warn, "", Taken::ByHand.remedy().to_owned()),
+        true => (Level::Warn, "", remedy.to_owned()),
         false => {
             let why = "No checksum shows that the bytes that left the host were those that had arrived.";
-            (Level::Note, ", as it seems", format!("{why} {}", Taken::ByHand.remedy()))
+            (Level::Note, ", as it seems", format!("{why} {remedy}"))
         }
     };
     let is_of_them = |share: &&Share| {

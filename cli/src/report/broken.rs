@@ -58,6 +58,11 @@ impl Broken {
     }
 }
 
+/// Whether verification of a pair has failed.
+pub(super) fn has_failed(report: &Report, pair: &Pair) -> bool {
+    all(report).contains_key(&ends(pair.src, pair.dst))
+}
+
 /// All of them, whatever was copied.
 fn all(report: &Report) -> BTreeMap<Endpoints, Broken> {
     let mut all: BTreeMap<Endpoints, Broken> = BTreeMap::new();

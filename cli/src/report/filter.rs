@@ -14,6 +14,7 @@ use p2pshim_trace::{Path, Record, State, Timeline, given};
 use super::merge::Source;
 use super::model::{File, Numbering, Report};
 use super::names::Names;
+use super::term::few;
 use crate::numbers;
 
 /// Names that an error lists.
@@ -338,13 +339,8 @@ fn code(layer: &str, name: &str) -> Option<i32> {
 
 /// `; there is a, b and 3 more`; nothing if there is none.
 fn listed(names: &BTreeSet<String>) -> String {
-    let mut shown: Vec<&str> = names.iter().map(String::as_str).filter(|name| !name.is_empty()).collect();
-    let more = match shown.len().checked_sub(LISTED) {
-        Some(more @ 1..) => format!(" and {more} more"),
-        _ => String::new(),
-    };
-    shown.truncate(LISTED);
-    if shown.is_empty() { String::new() } else { format!("; there is {}{more}", shown.join(", ")) }
+    let shown: Vec<&String> = names.iter().filter(|name| !name.is_empty()).collect();
+    if shown.is_empty() { String::new() } else { format!("; there is {}", few(&shown, LISTED, ", ")) }
 }
 
 /// The records of a file that are wanted.

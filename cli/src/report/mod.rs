@@ -86,12 +86,14 @@ pub(crate) use term::wrapped;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     /// For people
+    #[value(alias = "txt")]
     Text,
     /// All of it, for programs
     Json,
     /// The pairs of GPUs, for spreadsheets
     Csv,
     /// A page for a browser, which loads nothing
+    #[value(alias = "htm")]
     Html,
     /// Calls and copies for ui.perfetto.dev and chrome://tracing
     Perfetto,
@@ -99,23 +101,12 @@ pub(crate) enum Format {
     Calls,
 }
 
-impl Format {
-    /// The form that the suffix of a file's name asks for.
-    fn of(file: &Path) -> Self {
-        let suffix = file.extension().and_then(|suffix| suffix.to_str()).unwrap_or_default().to_ascii_lowercase();
-        match suffix.as_str() {
-            "html" | "htm" => Self::Html,
-            "json" => Self::Json,
-            "csv" => Self::Csv,
-            _ => Self::Text,
-        }
-    }
-}
-
 /// Where the report goes, and in which forms.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct Output {
-    /// Write the report to FILE
+    /// Write the report to FILE (- for standard output)
+    ///
+    /// Without --format the suffix of FILE names the form: txt, json, csv, html, perfetto or calls. Without a suffix it is text.
     #[arg(short = 'o', long = "output", value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     file: Option<PathBuf>,
     /// text, json, csv, html, perfetto, calls
@@ -147,49 +138,25 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// All forms that are asked for, and where each goes.
+    /// All forms that are asked for, and where each goes; none if that is where the command writes. The output of `run` is its program's, so
+    /// that a form has to name it.
     ///
     /// # Errors
-    /// Several would go to the same place.
-    fn all(&self) -> Result<Vec<(Format, &Path)>, String> {
-        let Self { file, format, .. } = self;
-        let short = [
+    /// Several would go to the same place, or the suffix of a file names no form.
+    fn all(&self, is_of_run: bool) -> Result<Vec<(Format, Option<&Path>)>, String> {
+        let named = [
             (Format::Json, &self.json),
             (Format::Csv, &self.csv),
             (Format::Calls, &self.calls),
             (Format::Perfetto, &self.perfetto),
             (Format::Html, &self.html),
         ];
-        let mut all: Vec<(Format, &Path)> =
-            short.into_iter().filter_map(|(format, path)| Some((format, path.as_deref()?))).collect();
-        let is_short = !all.is_empty();
-        let place = all.iter_mut().find(|(_, path)| output::is_stdout(path));
-        match (format, file, place) {
-            // `--json -o FILE`
-            (None, Some(file), Some((_, path))) => *path = file,
-            (None, None, _) if is_short => {}
-            (_, file, _) => {
-                let file = file.as_deref().unwrap_or(Path::new(STDOUT));
-                all.push((format.unwrap_or_else(|| Format::of(file)), file));
-            }
-        }
-        for (place, (_, path)) in all.iter().enumerate() {
-            if all.iter().skip(place + 1).any(|(_, other)| other == path) {
-                return Err(match output::is_stdout(path) {
-                    true => {
-                        "only one form can go to standard output; name a file for the others, such as --json=out.json"
-                            .to_owned()
-                    }
-                    false => format!("only one form can go to {}; name another file for the others", path.display()),
-                });
-            }
-        }
-        Ok(all)
+        output::places(&named, self.format, self.file.as_deref(), (Format::Text, !is_of_run))
     }
 
     /// The first file that something is to be written to.
     pub(crate) fn file(&self) -> Option<&Path> {
-        self.all().ok()?.into_iter().map(|(_, path)| path).find(|path| !output::is_stdout(path))
+        self.all(true).ok()?.into_iter().filter_map(|(_, path)| path).find(|path| !output::is_stdout(path))
     }
 
     /// The races that are to be left out.
@@ -200,7 +167,12 @@ impl Output {
     /// # Errors
     /// A file cannot be written, or would take two forms; the text names it.
     pub(crate) fn check(&self) -> Result<(), Box<dyn Error>> {
-        Ok(self.all()?.into_iter().try_for_each(|(_, path)| output::check(path))?)
+        Ok(self
+            .all(true)
+            .map_err(Refusal::Usage)?
+            .into_iter()
+            .filter_map(|(_, path)| path)
+            .try_for_each(output::check)?)
     }
 }
 
@@ -231,7 +203,7 @@ pub(crate) struct ReportArguments {
 pub(crate) fn run(arguments: &ReportArguments) -> Result<ExitCode, Box<dyn Error>> {
     let ReportArguments { paths, filter, no_symbols, limit, gate, .. } = arguments;
     gate.check()?;
-    let outputs = arguments.output.all().map_err(Refusal::Usage)?;
+    let outputs = arguments.output.all(false).map_err(Refusal::Usage)?;
     let (symbols, with_arguments) = (!no_symbols, arguments.output.with_arguments);
     let suppress = arguments.output.suppress();
     if limit.is_some() && !outputs.iter().any(|(format, _)| *format == Format::Calls) {
@@ -259,6 +231,7 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<ExitCode, Box<dyn Error
         say_problems(&whole);
     }
     let written = outputs.into_iter().map(|(format, path)| {
+        let path = path.unwrap_or(Path::new(STDOUT));
         output::write_to(path, |out| {
             let style = if output::is_stdout(path) { Style::of_stdout() } else { Style::of_file() };
             forms.write(format, style, out)
@@ -313,8 +286,8 @@ impl Forms<'_> {
     }
 }
 
-/// Writes the report of the traces of a run that has just ended. Standard error stands for standard output, which is the program's, and if
-/// the run is `quiet`, a report goes there only if something is wrong. Returns whether a text was written there.
+/// Writes the report of the traces of a run that has just ended. A form without a place goes to standard error; and if the run is `quiet`, only if
+/// something is wrong. Returns whether a text was written there.
 ///
 /// # Errors
 /// No trace can be read, or the report cannot be written.
@@ -329,19 +302,20 @@ pub(crate) fn of_run(
     let suppress = output.suppress();
     let options = Options { symbols: true, with_arguments: output.with_arguments, suppress, filter: None };
     let mut report = gather::gather(&files, std::slice::from_ref(run), &options)?;
-    let mut outputs = output.all()?;
+    let mut outputs = output.all(true)?;
     if outputs.iter().all(|(format, _)| *format != Format::Text) {
         say_problems(&report);
     }
     // A file's report is whole.
-    outputs.sort_by_key(|(_, path)| output::is_stdout(path));
+    outputs.sort_by_key(|(_, path)| path.is_none());
     for (format, path) in outputs {
         let forms = |report: &Report, style: Style, out: &mut dyn Write| {
             let filter = &Filter::default();
             Forms { whole: report, shown: report, filter, most: u64::MAX, symbols: true }.write(format, style, out)
         };
-        if !output::is_stdout(path) {
-            output::write_to(path, |out| forms(&report, Style::of_file(), out))?;
+        if let Some(path) = path {
+            let style = if is_stdout(path) { Style::of_stdout() } else { Style::of_file() };
+            output::write_to(path, |out| forms(&report, style, out))?;
             continue;
         }
         if quiet && verdict::is_fine(&report) {

@@ -12,8 +12,8 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 pub(crate) use calls::{
-    Call, Durations, Error, Failure, Finding, FirstContext, Function, Line, Moment, Numbering, Origin, Progress, Race,
-    RaceSide, Site, Suppressed, Unshared, is_glue,
+    Call, Durations, Error, Failure, Finding, FirstContext, Function, Line, Moment, Negative, Numbering, Origin,
+    Progress, Race, RaceSide, Site, Suppressed, Unshared, is_glue,
 };
 pub(crate) use copies::{
     BetweenProcesses, ByHand, CopyCaller, CopyLine, CopySite, Decision, Does, Gpu, Lost, LostBy, NvLink, NvLinkGpu,

@@ -1,10 +1,12 @@
-//! Where a report goes: standard output, or a file that is there in whole or not at all.
+//! Where a report goes, and in which form: to standard output, or to a file that is there in whole or not at all.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
 
 /// The path that stands for standard output.
 pub(crate) const STDOUT: &str = "-";
@@ -15,7 +17,7 @@ pub(crate) fn is_stdout(path: &Path) -> bool {
 }
 
 /// Only its user can read a file, as traces are.
-const PRIVATE: u32 = 0o600;
+pub(crate) const PRIVATE: u32 = 0o600;
 /// Whoever the user's umask lets.
 const SHARED: u32 = 0o666;
 
@@ -44,6 +46,11 @@ fn write_as(mode: u32, path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Re
         });
         return result.map_err(|error| named(&name, error));
     }
+    replace(&target(path), mode, write).map_err(|error| named(&name, error))
+}
+
+/// Puts a whole file in the place of another, or of a link.
+pub(crate) fn replace(path: &Path, mode: u32, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
     let unfinished = beside(path);
     let result = (|| {
         let mut out = BufWriter::with_capacity(1 << 16, created(&unfinished, mode)?);
@@ -51,12 +58,72 @@ fn write_as(mode: u32, path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Re
         out.flush()?;
         fs::rename(&unfinished, path)
     })();
-    result.map_err(|error| {
+    result.inspect_err(|error| {
         // Another's file is not ours to remove.
         if error.kind() != io::ErrorKind::AlreadyExists {
             let _ = fs::remove_file(&unfinished);
         }
-        named(&name, error)
+    })
+}
+
+/// The end of the links that a path leads through, whether or not a file is there.
+fn target(path: &Path) -> PathBuf {
+    /// The kernel follows no more.
+    const LINKS: usize = 40;
+    let mut path = path.to_owned();
+    for _ in 0..LINKS {
+        let Ok(next) = fs::read_link(&path) else { break };
+        path = path.parent().unwrap_or(Path::new("")).join(next);
+    }
+    path
+}
+
+/// The forms that are asked for, and where each goes: to no place that is named where `-o` names none.
+///
+/// `named` are the forms that have an option of their own. Where these may leave out their place, `-o` names it.
+///
+/// # Errors
+/// Several would go to the same file, or the suffix of a file names no form.
+pub(crate) fn places<'a, F: ValueEnum + Copy>(
+    named: &[(F, &'a Option<PathBuf>)],
+    format: Option<F>,
+    file: Option<&'a Path>,
+    (usual, may_leave_out): (F, bool),
+) -> Result<Vec<(F, Option<&'a Path>)>, String> {
+    let named = named.iter().filter_map(|(form, path)| Some((*form, Some(path.as_deref()?))));
+    let mut all: Vec<(F, Option<&Path>)> = named.collect();
+    let is_short = !all.is_empty();
+    let left_out = all.iter_mut().filter(|_| may_leave_out).find(|(_, path)| path.is_some_and(is_stdout));
+    match (format, file, left_out) {
+        (None, Some(_), Some((_, path))) => *path = file,
+        (None, None, _) if is_short => {}
+        (Some(form), ..) => all.push((form, file)),
+        (None, None, _) => all.push((usual, None)),
+        (None, Some(file), _) => all.push((of_suffix(file, usual)?, Some(file))),
+    }
+    let place = |path: Option<&'a Path>| path.or(may_leave_out.then_some(Path::new(STDOUT)));
+    for (index, (_, path)) in all.iter().enumerate() {
+        let mut others = all.iter().skip(index + 1);
+        if others.any(|(_, other)| place(*other) == place(*path)) {
+            return Err(match place(*path).filter(|path| !is_stdout(path)) {
+                None => "only one form can go to standard output; name a file for the others, such as --json=out.json"
+                    .to_owned(),
+                Some(path) => {
+                    format!("only one form can go to {}; name another file for the others", path.display())
+                }
+            });
+        }
+    }
+    Ok(all)
+}
+
+/// The form that the suffix of a file's name asks for.
+fn of_suffix<F: ValueEnum>(file: &Path, usual: F) -> Result<F, String> {
+    let Some(suffix) = file.extension() else { return Ok(usual) };
+    F::from_str(&suffix.to_string_lossy(), true).map_err(|_| {
+        let forms = F::value_variants().iter().filter_map(|form| Some(form.to_possible_value()?.get_name().to_owned()));
+        let forms = forms.collect::<Vec<_>>().join(", ");
+        format!("-o {}: the suffix is the name of no form ({forms}); --format names the form", file.display())
     })
 }
 
@@ -111,6 +178,14 @@ mod tests {
         assert_eq!(mode & 0o777, 0o600, "nobody else can read it");
         assert_eq!(fs::read(&path).unwrap(), b"three");
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "nothing is left beside it");
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink("out", &link).unwrap();
+        write_to(&link, |out| out.write_all(b"four")).unwrap();
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink(), "a link stays");
+        assert_eq!(fs::read(&path).unwrap(), b"four");
+        fs::remove_file(&path).unwrap();
+        write_to(&link, |out| out.write_all(b"five")).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"five", "a link to a file that is not there yet");
         drop(folder);
         assert!(write_to(&path, |_| Ok(())).unwrap_err().to_string().contains("No such file"));
         write_to(Path::new("/dev/null"), |out| out.write_all(b"x")).unwrap();

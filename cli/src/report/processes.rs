@@ -216,8 +216,10 @@ fn split(name: Option<String>, files: Vec<&File>) -> Vec<(Option<String>, Vec<&F
 fn run(id: Option<String>, files: &[&File], kept: &[runs::Run]) -> Run {
     // The run that ended worst stands for the runs of a job.
     let of_it = || kept.iter().filter(|run| files.iter().any(|file| is_of(file, run)));
-    let is_checked = |run: &runs::Run| run.is_checked && files.iter().all(|file| file.host.as_ref() == Some(&run.host));
-    let is_checked = of_it().next().is_some() && of_it().all(is_checked);
+    let is_of_host = |run: &runs::Run| files.iter().all(|file| file.host.as_ref() == Some(&run.host));
+    let is_checked = of_it().next().is_some() && of_it().all(|run| run.is_checked && is_of_host(run));
+    let checked = of_it().map(|run| if is_of_host(run) { run.checked.clone() } else { BTreeSet::new() });
+    let checked = checked.reduce(|one, other| &one & &other).unwrap_or_default();
     let kept = of_it().max_by_key(|run| (run.signal.is_some(), run.code.is_some_and(|code| code != 0)));
     let first = files.iter().min_by_key(|file| file.started);
     let sum = |what: fn(&File) -> u64| files.iter().map(|file| what(file)).fold(0, u64::saturating_add);
@@ -232,6 +234,7 @@ fn run(id: Option<String>, files: &[&File], kept: &[runs::Run]) -> Run {
         ended: of_it().map(|run| run.end).max().or_else(|| files.iter().filter_map(|file| file.ended).max()),
         end: kept.map(end).unwrap_or_default(),
         is_checked,
+        checked,
         is_checked_in_full: of_it().next().is_some() && of_it().all(|run| run.is_checked_in_full),
         checked_at: of_it().filter_map(|run| run.checked_at).min(),
         ends: ends(files.iter().map(|file| (&file.end, 1))),

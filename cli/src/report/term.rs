@@ -2,10 +2,12 @@
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};
-use std::os::fd::AsRawFd;
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use p2pshim_host::text::{Bytes, Elapsed, Escaped};
+use terminal_size::{Width, terminal_size_of};
+use textwrap::{WordSeparator, WordSplitter};
 
 /// Columns that a report has at least, and that `COLUMNS` may ask for.
 const LEAST: usize = 40;
@@ -81,6 +83,16 @@ pub(crate) fn counted(number: u64, word: &str) -> String {
     format!("{} {word}{}", count(number), if number == 1 { "" } else { "s" })
 }
 
+/// The first of some texts with something between them, and how many more there are.
+pub(crate) fn few(all: &[impl AsRef<str>], most: usize, between: &str) -> String {
+    let mut text = all.iter().take(most).map(AsRef::as_ref).collect::<Vec<_>>().join(between);
+    if let Some(more @ 1..) = all.len().checked_sub(most) {
+        let semicolon = if between.starts_with(';') { ";" } else { "" };
+        text += &format!("{semicolon} and {} more", count(more as u64));
+    }
+    text
+}
+
 /// A text from a file, as it can go to a terminal.
 pub(crate) fn clean(text: &str) -> String {
     Escaped(text).to_string()
@@ -111,17 +123,14 @@ impl Style {
         Self { colour: false, width: columns(std::env::var_os("COLUMNS")) }
     }
 
-    fn of(out: &(impl IsTerminal + AsRawFd)) -> Self {
+    fn of(out: &(impl IsTerminal + AsFd)) -> Self {
         if !out.is_terminal() {
             return Self::of_file();
         }
         let no_colour = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let is_dumb = std::env::var_os("TERM").is_none_or(|value| value == "dumb");
-        let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
-        // SAFETY: the request writes such a struct.
-        let known = unsafe { libc::ioctl(out.as_raw_fd(), libc::TIOCGWINSZ, &raw mut size) } == 0;
-        let width = if known && usize::from(size.ws_col) >= LEAST { usize::from(size.ws_col) } else { 80 };
-        let width = columns(std::env::var_os("COLUMNS")).unwrap_or(width);
+        let known = terminal_size_of(out).map(|(Width(columns), _)| columns.into());
+        let width = columns(std::env::var_os("COLUMNS")).or(known.filter(|&width| width >= LEAST)).unwrap_or(80);
         Self { colour: !(no_colour || is_dumb), width: Some(width) }
     }
 
@@ -154,23 +163,9 @@ fn columns(value: Option<OsString>) -> Option<usize> {
 /// Lines of words that fit. The first keeps its spaces; what comes after it begins with the indent.
 pub(crate) fn wrapped(text: &str, width: Option<usize>, indent: &str) -> String {
     let Some(width) = width else { return text.to_owned() };
-    let words = text.trim_start_matches(' ');
-    let mut lines = text.strip_suffix(words).unwrap_or_default().to_owned();
-    let mut column = lines.len();
-    for (number, word) in words.split(' ').enumerate() {
-        let letters = word.chars().count();
-        if number > 0 && column + 1 + letters > width {
-            lines.push('\n');
-            lines.push_str(indent);
-            column = indent.chars().count();
-        } else if number > 0 {
-            lines.push(' ');
-            column += 1;
-        }
-        lines.push_str(word);
-        column += letters;
-    }
-    lines
+    let options = textwrap::Options::new(width).subsequent_indent(indent).break_words(false);
+    let options = options.word_separator(WordSeparator::AsciiSpace).word_splitter(WordSplitter::NoHyphenation);
+    textwrap::fill(text, options)
 }
 
 /// A time since 1970, in UTC.
@@ -252,6 +247,15 @@ mod tests {
     }
 
     #[test]
+    fn few_names_the_first_and_counts_the_others() {
+        let all = ["a", "b", "c", "d"];
+        assert_eq!(
+            [few(&all, 4, ", "), few(&all, 3, " "), few(&all, 2, "; ")],
+            ["a, b, c, d", "a b c and 1 more", "a; b; and 2 more"]
+        );
+    }
+
+    #[test]
     fn clean_leaves_no_control_characters() {
         assert_eq!(clean("a\x1b[31mb\n\u{9b}"), "a\\x1b[31mb\\n\\u{9b}");
     }
@@ -270,5 +274,6 @@ mod tests {
         assert_eq!(wrapped("  aaa bbb", Some(5), "    "), "  aaa\n    bbb");
         assert_eq!(wrapped("aaa bbb ccc", None, "  "), "aaa bbb ccc");
         assert_eq!(wrapped("aaaaaaaaaaaa b", Some(5), ""), "aaaaaaaaaaaa\nb");
+        assert_eq!(wrapped("模型 模型", Some(7), ""), "模型\n模型", "each of these letters takes two columns");
     }
 }

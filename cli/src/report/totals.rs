@@ -13,8 +13,8 @@ use super::buckets::{self, Buckets};
 use super::histogram::Histogram;
 use super::lost::lost;
 use super::model::{
-    ByHand, Call, Decision, Error, Failure, File, Finding, FirstContext, Function, Gpu, Moment, Numbering, Origin,
-    Progress, Race, RaceSide, Report, Share, Site, VERSION,
+    ByHand, Call, Decision, Error, Failure, File, Finding, FirstContext, Function, Gpu, Moment, Negative, Numbering,
+    Origin, Progress, Race, RaceSide, Report, Share, Site, VERSION,
 };
 use super::names::{self, Access, Failed, MOST_BYTES, Names, Unordered};
 use super::paths::Taken;
@@ -68,6 +68,7 @@ struct FindingTotal {
     count: u64,
     /// With the file that it is from.
     text: Option<(usize, String)>,
+    negative: Option<Negative>,
     sites: HashMap<Origin, u64>,
     files: BTreeSet<usize>,
     times: Vec<Moment>,
@@ -281,9 +282,13 @@ impl Totals {
         for note in trace.notes_of(NoteKind::Finding) {
             if let Ok(rule) = u8::try_from(note.number) {
                 noted.entry(rule).or_insert_with(|| (0, note.string(0).to_owned())).0 += 1;
-                let times = &mut self.findings.entry(names.rule(rule).0).or_default().times;
-                if times.len() < LISTED {
-                    times.push(Moment { time: trace.timeline().real(note.time), file });
+                let total = self.findings.entry(names.rule(rule).0).or_default();
+                if total.times.len() < LISTED {
+                    total.times.push(Moment { time: trace.timeline().real(note.time), file });
+                }
+                let size = note.value("size").and_then(|size| size.parse().ok());
+                if let (None, Some(size), Some(function)) = (&total.negative, size, note.value("function")) {
+                    total.negative = Some(Negative { function: function.to_owned(), size });
                 }
             }
         }
@@ -514,6 +519,7 @@ fn findings(totals: BTreeMap<String, FindingTotal>) -> Vec<Finding> {
         severity: total.severity,
         count: total.count,
         text: total.text.map(|(_, text)| text),
+        negative: total.negative,
         sites: sites(total.sites),
         files: total.files.into_iter().collect(),
     });

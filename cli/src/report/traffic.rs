@@ -9,7 +9,7 @@ use super::broken;
 use super::failures;
 use super::judged::Judged;
 use super::lost::NO_RATE;
-use super::model::{Call, File, How, LostBy, Pair, Path, Report, Share};
+use super::model::{Call, File, How, LostBy, Pair, Path, Report, Run, Share};
 use super::sentence::{DIRECT, Level, NOT_SEEN, Sentence, are_made, at_least, between, copies, nvlink};
 use super::shared;
 use super::term::{bytes, count, date, seconds};
@@ -188,7 +188,8 @@ fn direct_only(report: &Report, direct: u64, staged: &[Staged], more: Option<Str
 
 /// A sentence if the check before the start tested copies only, and the program enables access itself: its kernels may use that access.
 fn of_kernels(report: &Report) -> &'static str {
-    let is_quick = is_checked(report) && !report.runs.iter().any(|run| run.is_checked_in_full);
+    let is_quick =
+        report.runs.iter().all(|run| run.is_checked) && !report.runs.iter().any(|run| run.is_checked_in_full);
     if is_quick && enables_itself(report) { " The check did not test loads and stores of kernels." } else { "" }
 }
 
@@ -229,27 +230,33 @@ fn after_first(report: &Report, direct: u64, first_bytes: u64) -> Option<String>
     })
 }
 
-/// Whether `p2pshim run` found all GPUs to be right before the start.
-fn is_checked(report: &Report) -> bool {
-    !report.runs.is_empty() && report.runs.iter().all(|run| run.is_checked)
+/// Whether `p2pshim run` found a pair to be right before the start.
+fn is_checked(report: &Report, pair: [usize; 2]) -> bool {
+    let [Some(src), Some(dst)] = pair.map(|gpu| report.gpus.get(gpu)?.uuid.clone()) else { return false };
+    let both = [[src.clone(), dst.clone()], [dst, src]];
+    let is_of = |run: &Run| run.is_checked || both.iter().all(|pair| run.checked.contains(pair));
+    !report.runs.is_empty() && report.runs.iter().all(is_of)
 }
 
-/// The sentence, without its end, about pairs of copies that a run has made without having verified the pair, as far as that is known.
-fn unverified_of(report: &Report, is_meant: impl Fn(&Share) -> bool) -> Option<String> {
+/// The sentence, without its end, about pairs of copies that a run has made without having verified the pair, as far as that is known; and
+/// whether they were checked before.
+fn unverified_of(report: &Report, is_meant: impl Fn(&Share) -> bool) -> Option<(String, bool)> {
     let judged = Judged::of(report);
     let is_meant = |share: &&Share| is_meant(share) && !judged.is_tested(share);
     let untested: BTreeSet<[usize; 2]> = report.shares.iter().filter(is_meant).map(|share| share.pair).collect();
     let pairs = report.pairs.iter().filter(|pair| untested.contains(&[pair.src, pair.dst]));
     let pairs = pairs.filter(|pair| !shared::is_unknown(report, pair)).map(|pair| (pair.src, pair.dst));
-    let pairs = between(report, pairs)?;
+    let (checked, others): (Vec<_>, Vec<_>) = pairs.partition(|&(src, dst)| is_checked(report, [src, dst]));
+    let are_checked = others.is_empty();
+    let pairs = between(report, if are_checked { checked } else { others }.into_iter())?;
     let in_runs = judged.in_runs(report.shares.iter().filter(is_meant));
-    if is_checked(report) {
+    if are_checked {
         let earlier = report.runs.iter().filter_map(|run| run.checked_at).min();
         let check = match earlier {
             Some(time) => format!("of {}", date(time)),
             None => "before the program started".to_owned(),
         };
-        return Some(format!("Direct copies {pairs} were right in the check {check}"));
+        return Some((format!("Direct copies {pairs} were right in the check {check}"), true));
     }
     let was = match report.runs.len() {
         _ if report.is_at_least() => "is not known to have been verified".to_owned(),
@@ -257,13 +264,13 @@ fn unverified_of(report: &Report, is_meant: impl Fn(&Share) -> bool) -> Option<S
         _ if in_runs.is_empty() => "was not verified in these runs".to_owned(),
         _ => format!("was not verified{in_runs}"),
     };
-    Some(format!("Peer access {pairs} {was}"))
+    Some((format!("Peer access {pairs} {was}"), false))
 }
 
 /// Which pairs copied directly without having been verified by their run.
 fn unverified(report: &Report) -> Option<String> {
     let untested = unverified_of(report, |it| it.path.taken.class() == Class::Direct && it.path.bytes > 0);
-    untested.map(|untested| format!("{untested}."))
+    untested.map(|(untested, _)| format!("{untested}."))
 }
 
 /// The words for nothing staged, as far as that is known.
@@ -336,6 +343,9 @@ fn staged(report: &Report) -> Vec<Staged> {
             (Class::StartUp, _) if is_first && pair.is_blocked => {
                 " (the first copies of a pair, before it failed verification)".to_owned()
             }
+            (Class::StartUp, Some(false)) if is_first => {
+                " (the first copies of a pair, which has no direct path)".to_owned()
+            }
             (Class::StartUp, _) if is_first => {
                 " (the first copies of a pair, before p2pshim looks for a direct path)".to_owned()
             }
@@ -394,9 +404,9 @@ fn slow(report: &Report, direct: u64, others: &[Staged]) -> Sentence {
     let is_avoidable = |it: &Share| it.path.taken.class() == Class::Avoidable && able.contains(&it.pair);
     let is_used = |it: &Share| it.path.taken.class() == Class::Direct && it.path.bytes > 0 || is_avoidable(it);
     let is_of_access = reasons.iter().all(|(taken, _)| *taken == Taken::Staged(Why::NotEnabled));
-    if let Some(untested) = unverified_of(report, is_used) {
+    if let Some((untested, is_checked)) = unverified_of(report, is_used) {
         let how = match is_of_access {
-            true if is_checked(report) => "; `--access auto` enables access",
+            true if is_checked => "; `--access auto` enables access",
             true => "; `--access auto` does that first",
             false => "",
         };

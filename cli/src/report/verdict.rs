@@ -10,12 +10,12 @@ use super::contexts;
 use super::ends::{self, PROCESSES};
 use super::failures;
 use super::judged::Judged;
-use super::model::{Error, Finding, Path, Report, Share};
+use super::model::{Error, Finding, Negative, Path, Report, Share};
 use super::order;
 use super::sentence::{BEGUN, DIRECT, Level, NAMED, NVLINK, RUNNING, Sentence, at_least, between, nvlink};
 use super::shared;
 use super::symbols::UNKNOWN;
-use super::term::{bytes, count, counted};
+use super::term::{bytes, count, counted, few};
 use super::traffic;
 use super::unshared;
 
@@ -223,12 +223,7 @@ fn rules(report: &Report, is_meant: impl Fn(&Finding) -> bool) -> Option<String>
         format!("{} in {}{}{runs}", finding.rule, least(report, finding), counted(finding.count, "call"))
     };
     let found: Vec<String> = report.findings.iter().filter(|finding| is_meant(finding)).map(in_words).collect();
-    let shown = found.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
-    match found.len() {
-        0 => None,
-        all if all > NAMED => Some(format!("{shown} and {} more", all - NAMED)),
-        _ => Some(shown),
-    }
+    (!found.is_empty()).then(|| few(&found, NAMED, ", "))
 }
 
 /// The words before the number of calls of a finding: those that are known to be alike are not all looked at, nor those that are lost.
@@ -271,15 +266,13 @@ fn ended_for_benign(report: &Report) -> Option<(Level, String)> {
 /// `cudaErrorPeerAccessUnsupported`.
 const UNSUPPORTED: i32 = 217;
 
-/// A copy that failed for a size that is negative as a signed number, as its finding says.
+/// A copy that failed for a size that is negative as a signed number.
 fn negative_size(report: &Report) -> Option<Sentence> {
     let parts = |finding: &Finding| {
-        let text = finding.text.as_deref().filter(|_| finding.severity == "error")?;
-        let (_, size) = text.split_once(" as a signed number)")?.0.rsplit_once(" (")?;
-        let (function, rest) = text.split_once("): ")?.1.split_once(" at ")?;
-        let at = rest.split_once(": ")?.0;
-        let site = finding.sites.iter().map(|site| site.from.in_short()).find(|place| place.starts_with(at));
-        Some(format!("{function} at {} got {size} bytes as its size.", site.unwrap_or_else(|| at.to_owned())))
+        let Negative { function, size } = finding.negative.as_ref()?;
+        // Of several places it is not known which.
+        let at = if let [site] = &finding.sites[..] { format!(" at {}", site.from.in_short()) } else { String::new() };
+        Some(format!("{function}{at} got {size} bytes as its size."))
     };
     let text = report.findings.iter().find_map(parts)?;
     let more = "A product of 32-bit numbers, such as elements * sizeof, does not hold 2^31 and more: compute it in size_t. For such a copy no access is enabled.";
@@ -288,8 +281,6 @@ fn negative_size(report: &Report) -> Option<Sentence> {
 
 /// Calls that failed.
 fn failed(report: &Report) -> Option<Sentence> {
-    // Enabled already, and not enabled: programs expect them.
-    let is_expected = |error: &Error| matches!(error.numbering.usual(error.code), Some(704 | 705));
     if let (Some((level, end)), Some((worst, why))) =
         (ended_for_benign(report), report.errors.first().and_then(|error| Some((error, benign(error)?))))
     {
@@ -301,7 +292,7 @@ fn failed(report: &Report) -> Option<Sentence> {
         return Some(Sentence::new(level, FAILED_CALLS, text).more(more).section("errors"));
     }
     let errors = || report.errors.iter().filter(|error| !failures::explains(error));
-    let worst = errors().min_by_key(|it| (is_expected(it), std::cmp::Reverse(it.count)))?;
+    let worst = errors().min_by_key(|it| (it.is_expected(), std::cmp::Reverse(it.count)))?;
     let name = worst.name.clone().unwrap_or_else(|| worst.code.to_string());
     let failed = errors().map(|error| error.count).fold(0, u64::saturating_add);
     let text = match failed {
@@ -312,7 +303,7 @@ fn failed(report: &Report) -> Option<Sentence> {
     };
     let text = at_least(report, text);
     let sentence = match worst.numbering.usual(worst.code) {
-        _ if is_expected(worst) => {
+        _ if worst.is_expected() => {
             Sentence::new(Level::Note, FAILED_CALLS, text).more("Many programs expect this one.")
         }
         Some(UNSUPPORTED) => Sentence::new(Level::Warn, FAILED_CALLS, text)

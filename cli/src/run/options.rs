@@ -1,12 +1,11 @@
 //! The shim's options as arguments: made from the shim's own table, so that a row there is an argument here.
 
 use std::ffi::OsString;
-use std::io::{self, Write};
 use std::path::{self, PathBuf};
 
 use clap::builder::{OsStringValueParser, PossibleValuesParser, TypedValueParser, ValueParser};
 use clap::{Arg, ArgMatches};
-use p2pshim_host::config::{Changes, PREFIX, Variable};
+use p2pshim_host::config::{PREFIX, Variable};
 
 /// The first values of an option that is on or off.
 const SWITCH: &str = "off|on";
@@ -59,63 +58,6 @@ pub(super) fn settings(matches: &ArgMatches) -> Vec<(OsString, OsString)> {
             Some((variable.name().into(), value.clone()))
         })
         .collect()
-}
-
-/// The table of docs/OPTIONS.md.
-///
-/// # Errors
-/// The errors of `out`.
-pub(crate) fn print_markdown(out: &mut impl Write) -> io::Result<()> {
-    writeln!(out, "# Options")?;
-    writeln!(out)?;
-    writeln!(out, "Generated from host/src/config/mod.rs by `make header`; do not edit.")?;
-    writeln!(out)?;
-    writeln!(
-        out,
-        "Options are environment variables. They are read once, when the program first calls an intercepted \
-         function. `p2pshim run` takes each of them but `P2PSHIM` as an argument. A variable that begins with `P2PSHIM` and is \
-         not listed here has no effect, and neither has an invalid value; a warning names the nearest valid one, if one is \
-         near (no warning with `P2PSHIM=off`). An empty value means the default. Simulated GPUs have their own variables: \
-         [sim/README.md](../sim/README.md)."
-    )?;
-    for &variable in Variable::ALL {
-        let (name, [values, help, details]) = (variable.name(), variable.texts());
-        let default = match variable.default() {
-            "" => "unset".to_owned(),
-            default => format!("`{default}`"),
-        };
-        writeln!(out, "\n## {name}\n")?;
-        writeln!(out, "{}; default: {default}.", listed(values))?;
-        if name != PREFIX {
-            writeln!(out, "`p2pshim run --{}`.", long_name(name))?;
-        }
-        writeln!(out, "{}", changes(variable))?;
-        writeln!(out, "\n{help}.")?;
-        if !details.is_empty() {
-            writeln!(out, "\n{details}")?;
-        }
-    }
-    Ok(())
-}
-
-/// Whether a program can still set it while it runs.
-fn changes(variable: Variable) -> String {
-    let when = match variable.changes() {
-        Changes::Never => return "It can be set only before the first intercepted call.".to_owned(),
-        Changes::Always => "at any time",
-        Changes::UntilTraced => "until there is a trace",
-        Changes::Between(_, values) => values,
-    };
-    format!("The [C interface](C_API.md#options) can change it {when}.")
-}
-
-/// The values as Markdown: words as code.
-fn listed(values: &str) -> String {
-    if !are_words(values) {
-        return format!("Value: {values}");
-    }
-    let words: Vec<_> = values.split('|').map(|word| format!("`{word}`")).collect();
-    format!("Values: {}", words.join(", "))
 }
 
 fn variables() -> impl Iterator<Item = Variable> {

@@ -1,14 +1,12 @@
 //! `--order=enforce --races RUN`: the places of an earlier run's races, for the shim.
 
-use std::fs::OpenOptions;
-use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use p2pshim_host::races::{FILE, Pairs, text};
 
 use crate::report::gather::{self, Options};
 use crate::report::model::Race;
+use crate::report::output::{self, PRIVATE};
 use crate::report::{Suppressions, files, order};
 use crate::runs;
 
@@ -32,14 +30,8 @@ pub(super) fn write(folder: &Path, suppress: Option<&Suppressions>) -> Result<us
              Memory that is freed too early, possible races, and nodes of a graph get no wait"
         ));
     }
-    let written = keep(&folder.join(FILE), &text(&pairs));
+    // Whoever can write there may have put a link in its place.
+    let written = output::replace(&folder.join(FILE), PRIVATE, |out| out.write_all(text(&pairs).as_bytes()));
     written.map_err(|error| format!("--races {shown}: {FILE} cannot be written there: {error}"))?;
     Ok(pairs.len())
-}
-
-/// Writes a file that only the user can read. A link in its place is not followed.
-fn keep(file: &Path, text: &str) -> io::Result<()> {
-    let mut options = OpenOptions::new();
-    let options = options.write(true).create(true).truncate(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
-    options.open(file)?.write_all(text.as_bytes())
 }

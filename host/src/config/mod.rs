@@ -22,6 +22,7 @@ use std::ffi::OsString;
 use log::{Level, Metadata};
 
 use crate::nearest::nearest;
+use crate::size::size;
 use crate::text::shortened;
 pub use option::{Changes, Variable};
 pub use values::{
@@ -137,7 +138,7 @@ options! {
     /// Page-locked memory of the host for staging.
     staging_limit: u64 {
         variable: P2PSHIM_STAGING_LIMIT,
-        values: text("bytes such as 500M, with K, M, G or T for powers of 1024", "256M" = 256 << 20, values::size),
+        values: text("bytes such as 500M", "256M" = 256 << 20, size),
         changes: Changes::Always,
         help: "the most page-locked memory of the host that p2pshim takes for staging; if it is used up, the driver stages",
         details: "A stream takes 20 MiB for each pair of devices that it copies between, and a pair at most 64 MiB. A stream that has nothing left to copy leaves its memory to the next.",
@@ -195,10 +196,10 @@ options! {
     /// Bytes that a file of records may have.
     trace_limit: u64 {
         variable: P2PSHIM_TRACE_LIMIT,
-        values: text("bytes such as 500M, with K, M, G or T for powers of 1024", "1G" = 1 << 30, values::size),
+        values: text("bytes such as 500M", "1G" = 1 << 30, size),
         changes: Changes::UntilTraced,
         help: "the largest size of a process's file; if it is full, further calls are only counted",
-        details: "On a file system in memory (tmpfs) a file also takes no more than a 32nd of the memory that the control group may use.",
+        details: "K, M, G and T are powers of 1024, as are KiB, MiB, GiB and TiB; kB, MB, GB and TB are powers of 1000. Each size that p2pshim takes is written so. On a file system in memory (tmpfs) a file also takes no more than a 32nd of the memory that the control group may use.",
     }
 
     /// The copies whose time on the GPU is measured.

@@ -271,30 +271,6 @@ fn pair(item: &str) -> Option<([GpuName; 2], bool)> {
     Some((pair, true))
 }
 
-/// Reads `500M`: bytes, with a power of 1024.
-///
-/// # Errors
-/// A sentence.
-pub(super) fn size(text: &str) -> Result<u64, String> {
-    let problem = "no size; write bytes, such as 500M (K, M, G and T are powers of 1024).";
-    parse_size(text).ok_or_else(|| problem.to_owned())
-}
-
-fn parse_size(text: &str) -> Option<u64> {
-    let text = text.trim();
-    let digits = text.trim_end_matches(|last: char| !last.is_ascii_digit());
-    let unit = text.strip_prefix(digits)?.trim().to_ascii_uppercase();
-    let power = match unit.trim_end_matches('B').trim_end_matches('I') {
-        "" => 0,
-        "K" => 1,
-        "M" => 2,
-        "G" => 3,
-        "T" => 4,
-        _ => return None,
-    };
-    digits.parse::<u64>().ok()?.checked_mul(1 << (10 * power))
-}
-
 /// The targets that a filter of the log may name.
 const TARGETS: &[&str] = &["p2pshim", "p2pshim::call", "p2pshim::finding", "p2pshim::lookup", "p2pshim::policy"];
 

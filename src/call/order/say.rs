@@ -54,7 +54,7 @@ pub(super) fn say(race: &Race, caller: Caller) {
         first[1],
         on(&first[2])
     );
-    let finding = Finding { rule, code: None, what };
+    let finding = Finding { rule, code: None, what, size: None };
     let function = race.second.function;
     let said =
         FindingLine { function, numbering: caller.numbering(function), finding: &finding, ret: Some(Code::SUCCESS) };

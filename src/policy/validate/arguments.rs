@@ -204,6 +204,7 @@ fn as_of_zero_bytes(layer: Layer, finding: Finding) -> Option<Finding> {
                 // The runtime's page has no code for streams.
                 code: finding.code.filter(|_| finding.rule != Rule::CopyDestroyedStream),
                 what: format!("zero bytes, and {}", finding.what),
+                size: None,
             })
         }
         _ => None,

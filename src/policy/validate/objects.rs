@@ -183,15 +183,13 @@ fn check_range(
     if bytes > u128::from(left) {
         // Of HIP's only the end is kept.
         let of = if layer == Layer::Hip { String::new() } else { format!(" of {size} bytes at {start:#x}") };
-        let signed = match i64::try_from(bytes) {
-            Err(_) if bytes <= u64::MAX.into() => format!(" ({} as a signed number)", bytes as i64),
-            _ => String::new(),
-        };
+        let negative = u64::try_from(bytes).ok().map(u64::cast_signed).filter(|&bytes| bytes < 0);
+        let signed = negative.map(|bytes| format!(" ({bytes} as a signed number)")).unwrap_or_default();
         let what = format!(
             "{}={address:#x}: the copy needs {bytes} bytes{signed}, but {left} are left of the allocation{of}",
             side.name
         );
-        found.push(Finding::new(Rule::CopyPastAllocation, layer, what));
+        found.push(Finding { size: negative, ..Finding::new(Rule::CopyPastAllocation, layer, what) });
     }
 }
 

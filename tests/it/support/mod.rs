@@ -21,6 +21,8 @@ use std::time::{Duration, Instant};
 use findings::Finding;
 use p2pshim_trace::{NoteKind, Record, State};
 
+use crate::scene::opposites::contradictions;
+
 /// After that, a program hangs. On a machine that is very slow P2PSHIM_PATIENCE makes it so many times as long.
 pub(crate) fn hang() -> Duration {
     let patience = std::env::var("P2PSHIM_PATIENCE").map_or(1, |value| value.parse().unwrap());
@@ -251,6 +253,10 @@ impl Program {
         outcome.findings_are_apart = self.findings_are_apart;
         // The dynamic linker does not fail when it cannot preload; it says so and goes on.
         assert!(!outcome.stderr.contains("cannot be preloaded"), "{}", outcome.stderr);
+        if self.path == command() {
+            let found = contradictions(&format!("{}\n{}", outcome.stdout, outcome.stderr));
+            assert!(found.is_empty(), "{}:\n{}", outcome.name, found.join("\n\n"));
+        }
         outcome
     }
 

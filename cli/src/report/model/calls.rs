@@ -151,6 +151,13 @@ pub(crate) struct Error {
     pub(crate) sites: Vec<Site>,
 }
 
+impl Error {
+    /// Whether it says that access is enabled already, or not enabled: many programs expect that.
+    pub(crate) fn is_expected(&self) -> bool {
+        matches!(self.numbering.usual(self.code), Some(704 | 705))
+    }
+}
+
 /// Which numbers a code has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -294,12 +301,24 @@ pub(crate) struct Finding {
     pub(crate) count: u64,
     /// The first finding, with values.
     pub(crate) text: Option<String>,
+    /// The first copy whose size was negative as a signed number.
+    pub(crate) negative: Option<Negative>,
     /// Where, the most frequent first.
     pub(crate) sites: Vec<Site>,
     /// Processes that it was found in: the `index` of their files.
     pub(crate) files: Vec<usize>,
     /// When it was found, once for each place in each process.
     pub(crate) times: Vec<Moment>,
+}
+
+/// A copy with a size that is negative as a signed number.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Negative {
+    /// The function.
+    pub(crate) function: String,
+    /// The size as a signed number, in bytes.
+    pub(crate) size: i64,
 }
 
 /// When, and in which process.

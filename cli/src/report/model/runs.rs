@@ -1,6 +1,6 @@
 //! Runs, their processes, and how they ended.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use serde::Serialize;
@@ -69,6 +69,9 @@ pub(crate) struct Run {
     /// Whether the GPUs of all its processes were found to be right before it began.
     #[serde(skip)]
     pub(crate) is_checked: bool,
+    /// The pairs, by UUIDs, of which that is so, whatever became of others.
+    #[serde(skip)]
+    pub(crate) checked: BTreeSet<[String; 2]>,
     /// And that kernels' accesses were among it.
     #[serde(skip)]
     pub(crate) is_checked_in_full: bool,

@@ -9,7 +9,7 @@ use super::Text;
 use crate::report::model::STATIC_RUNTIME;
 use crate::report::model::{End, File, Gpu, How, Run, Span};
 use crate::report::processes::{may_be_several, ranks};
-use crate::report::term::{self, count, counted, date};
+use crate::report::term::{self, count, counted, date, few};
 
 impl Text<'_> {
     pub(super) fn head(&self, out: &mut dyn Write) -> io::Result<()> {
@@ -39,12 +39,11 @@ impl Text<'_> {
             if report.runs.iter().any(|run| may_be_several(report, run)) { ", not known to be of one run" } else { "" };
         self.line(
             out,
-            &format!("ran on     {}: {processes}{ranks}{apart}", few(&hosts, "unknown host")),
+            &format!("ran on     {}: {processes}{ranks}{apart}", listed(&hosts, "unknown host")),
             "           ",
         )?;
         let gpus: Vec<String> = report.gpus.iter().filter(|gpu| !gpu.is_another_process).map(gpu_text).collect();
-        let gpus: Vec<&str> = gpus.iter().map(String::as_str).collect();
-        self.line(out, &format!("GPUs       {}", few(&gpus, "none seen")), "           ")?;
+        self.line(out, &format!("GPUs       {}", listed(&gpus, "none seen")), "           ")?;
         // Records have ordinals, and names of GPUs belong to the vendor that was asked first.
         let is_of_both = |of: &File| {
             of.versions.contains_key("hip")
@@ -153,14 +152,8 @@ fn gpu_text(gpu: &Gpu) -> String {
 }
 
 /// The first of many, and how many more there are.
-fn few(all: &[&str], none: &str) -> String {
-    const FEW: usize = 8;
-    let shown = all.iter().take(FEW).copied().collect::<Vec<_>>().join(", ");
-    match all.len() {
-        0 => none.to_owned(),
-        number if number > FEW => format!("{shown} and {} more", number - FEW),
-        _ => shown,
-    }
+fn listed(all: &[impl AsRef<str>], none: &str) -> String {
+    if all.is_empty() { none.to_owned() } else { few(all, 8, ", ") }
 }
 
 /// The versions of all parts, as far as the files know.
