@@ -301,7 +301,7 @@ impl Args for RunArguments {
             let id = argument.get_id().as_str();
             match FIRST.iter().position(|first| *first == id) {
                 Some(place) => argument.display_order(place).help_heading(None::<&str>),
-                None if id == "library" => argument.display_order(usize::MAX),
+                None if id == "library" => argument.display_order(998),
                 None => argument,
             }
         });

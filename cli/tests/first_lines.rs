@@ -30,6 +30,7 @@ const NO_PATH: u8 = Path::Staged(Why::NoPath).number();
 const BUSY: u8 = Path::Staged(Why::Busy).number();
 const CAPTURED: u8 = Path::Captured.number();
 const BROKEN_NOT_ENABLED: u8 = Path::Staged(Why::BrokenNotEnabled).number();
+const BY_HAND: u8 = Path::ByHand.number();
 /// Numbers of other rules.
 const ACCESS_LOST: u8 = 9;
 const ACCIDENT: u8 = 10;
@@ -797,6 +798,24 @@ const CASES: &[Case] = &[
         scene.note(20, NoteKind::Opened, 129, &["ipc", "bb", "1000000000", "0"]);
         scene.call(&on(128, 129, copy(0, DIRECT)));
         scene.finish();
+    }),
+    ("by hand, between GPUs whose path failed verification", |folder| {
+        let mut scene = one(folder, &[copy(0, BY_HAND)]);
+        decided(&mut scene, 0, "avoided");
+        scene.finish();
+    }),
+    ("first copies of a pair that has no path", |folder| {
+        let mut scene = one(folder, &[small(0, START_UP, 4096)]);
+        [1, 256].iter().for_each(|pair| scene.note(0, NoteKind::Peer, *pair, &["access=0"]));
+        scene.finish();
+    }),
+    ("direct between GPUs that were right in a check in which others were not", |folder| {
+        one(folder, &[copy(0, DIRECT)]).finish();
+        run(folder, Some(0), None);
+        let path = folder.0.join("node-7-1.run.json");
+        let mut kept: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        kept["checked"] = serde_json::json!([["GPU-a", "GPU-b"], ["GPU-b", "GPU-a"]]);
+        fs::write(path, kept.to_string()).unwrap();
     }),
     ("GPUs not known", |folder| {
         let mut scene = Scene::named(&folder.0, "a.p2ptrace", 7, "node");

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::thread;
 
-use crate::support::{Outcome, Program, command, path, scratch, virtual_machine};
+use crate::support::{Outcome, Program, command, doctor, path, scratch, virtual_machine};
 
 /// `p2pshim run` without a report, with verdicts in this folder.
 fn run(cache: &Path, fault: &str, arguments: &[&str]) -> Program {
@@ -335,4 +335,32 @@ fn probe_full_makes_missing_verdicts_which_the_program_goes_by() {
     assert!(said.contains("undecided on 0>1 1>0: kernel loads: cuModuleLoadData returned"), "{said}");
     assert!(said.contains("there is no verdict on these GPUs"), "{said}");
     fs::remove_dir_all(cache).unwrap();
+}
+
+/// Each of these once stood beside its opposite. [`Program::run`] looks for such statements.
+#[test]
+fn check_and_report_of_one_run_do_not_contradict_each_other() {
+    let said = |(fault_before, fault): (&str, &str), variable: (&str, &str), arguments: &[&str], program: &str| {
+        let cache = scratch("cache");
+        let here = |program: Program| {
+            program.env("P2PSIM_ROOT", "/nonexistent").env("XDG_CACHE_HOME", cache.to_string_lossy()).findings_apart()
+        };
+        if !fault_before.is_empty() {
+            here(doctor().args(&["--sim", "2"])).env("P2PSIM_FAULT", fault_before).plain();
+        }
+        let program = path(&format!("target/c-tests/{program}")).to_string_lossy().into_owned();
+        let run = here(Program::new(command()).arg("run").args(arguments).arg(program));
+        let outcome = run.env("P2PSIM_FAULT", fault).env(variable.0, variable.1).plain();
+        fs::remove_dir_all(cache).unwrap();
+        outcome.lines.join("\n")
+    };
+    let none = ("CUDA_VISIBLE_DEVICES", "0,1,2");
+    let earlier = said(("lost:0>1", ""), none, &["--sim", "2"], "never_enables-12");
+    assert!(earlier.contains(": copies right, but an earlier check found that peer access from "), "{earlier}");
+    assert!(earlier.contains(": an earlier check failed: "), "{earlier}");
+    let other = said(("", "drop:1-2"), none, &["--sim", "3", "--access", "app"], "guide_sample-12");
+    assert!(other.contains("checked 3 GPUs: peer access loses data on 1>2 2>1"), "{other}");
+    assert!(other.contains("GPU 0 and GPU 1 were right in the check before the program started."), "{other}");
+    let no_path = said(("", ""), ("P2PSIM_NO_P2P", "0-1"), &["--sim", "2"], "never_enables-12");
+    assert!(no_path.contains("2 GPUs: no pair has a path"), "{no_path}");
 }

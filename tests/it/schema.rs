@@ -75,7 +75,8 @@ fn made_up_trace(traces: &Path) {
     scene.note(MS, NoteKind::Race, 0x1_0001, &[&["possible race"], &kernel[..], &copy[..], &["4096", "0"]].concat());
     scene.note(MS, NoteKind::Opened, 128, &["ipc", "5eed", "4096", "0"]);
     scene.calls(&Call::copy(MS / 2, (0, 128), 4096, DIRECT));
-    scene.note(MS, NoteKind::Finding, OVERLAP.into(), &["source and destination overlap"]);
+    let negative = ["source and destination overlap", "size=-1", "function=cudaMemcpyPeer"];
+    scene.note(MS, NoteKind::Finding, OVERLAP.into(), &negative);
     scene.note(2 * MS, NoteKind::Mark, 100, &["epoch 1"]);
     scene.calls(&Call { device: Some((MS, 5000)), rules: vec![OVERLAP], ..Call::copy(0, (0, 1), 4096, DIRECT) });
     scene.calls(&Call { result: 1, ..Call::copy(MS, (1, 0), 4096, STAGED) });

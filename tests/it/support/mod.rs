@@ -253,9 +253,9 @@ impl Program {
         outcome.findings_are_apart = self.findings_are_apart;
         // The dynamic linker does not fail when it cannot preload; it says so and goes on.
         assert!(!outcome.stderr.contains("cannot be preloaded"), "{}", outcome.stderr);
-        if self.path == command() {
-            let found = contradictions(&format!("{}\n{}", outcome.stdout, outcome.stderr));
-            assert!(found.is_empty(), "{}:\n{}", outcome.name, found.join("\n\n"));
+        if self.path == self::command() {
+            let found = contradictions(&format!("{}\n{}", outcome.stdout, outcome.lines.join("\n")));
+            assert!(found.is_empty(), "{}:\n{}", outcome.run, found.join("\n\n"));
         }
         outcome
     }
