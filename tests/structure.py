@@ -421,6 +421,8 @@ KEPT_ELSEWHERE = {
     ("src/policy/order/state.rs", "values"): "values in memory, likewise",
     ("src/policy/staging/rings.rs", "kept_by"): "threads",
     ("src/policy/validate/mod.rs", "found"): "places in the program",
+    ("src/real/stack.rs", "returns"): "places in the program, and on the stack",
+    ("src/real/stack.rs", "callers"): "places in the program",
     ("src/policy/waits/entries.rs", "rows"): "copies, in the objects' index",
     ("src/policy/waits/entries.rs", "pairs"): "endpoints of copies, in the objects' index",
     ("src/policy/waits/entries.rs", "spare"): "events of ours",

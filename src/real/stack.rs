@@ -107,17 +107,24 @@ struct Place {
 impl Stack {
     /// The return addresses from here on, of a walk from `entry`.
     fn rest(mut self, entry: usize) -> Vec<usize> {
-        let (mut callers, mut returns, mut are_all_kept) = (Vec::new(), Vec::new(), true);
-        while callers.len() < CALLERS
-            && self.step().is_some()
-            && let Some(address) = self.get(RETURN)
-            && let Some(at) = address.checked_sub(1)
-        {
-            match self.returns_by {
-                Some(by) => returns.push((by, address)),
-                None => are_all_kept = false,
-            }
-            if self.table(at).is_none() || self.place.as_ref().is_none_or(|place| place.is_c_library) {
+        let (mut callers, mut returns) = (Vec::new(), Vec::new());
+        // Another walk may come further than one that has lost its way.
+        if self.walk(&mut callers, &mut returns).is_some() {
+            Walk { entry, returns, callers: callers.clone() }.keep();
+        }
+        callers
+    }
+
+    /// Adds callers, and each return address with its place on the stack. None if the walk loses its way, or an address is in a register only.
+    fn walk(&mut self, callers: &mut Vec<usize>, returns: &mut Vec<(usize, usize)>) -> Option<()> {
+        let mut are_on_stack = true;
+        while callers.len() < CALLERS {
+            self.step()?;
+            let address = self.get(RETURN)?;
+            let at = address.checked_sub(1)?;
+            are_on_stack &= self.returns_by.map(|by| returns.push((by, address))).is_some();
+            self.table(at)?;
+            if self.place.as_ref()?.is_c_library {
                 break;
             }
             // A hook of ours around an enclosing call is no place in the program.
@@ -125,10 +132,7 @@ impl Stack {
                 callers.push(address);
             }
         }
-        if are_all_kept && !callers.is_empty() {
-            Walk { entry, returns, callers: callers.clone() }.keep();
-        }
-        callers
+        are_on_stack.then_some(())
     }
 
     /// Leaves the innermost frame for the one that called it, and returns where on the stack it ends.
