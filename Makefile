@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := build
 # `make help` lists the targets; `make V=1` shows the commands.
 $(V).SILENT:
-.PHONY: build help shim tools programs test-programs demo figures test quick golden soak gauntlet gauntlet-faults neighbours fuzz models races privilege systems test-gpu bench lint check header sim c-tests gpu-bundle clean
+.PHONY: build help shim tools programs test-programs demo figures test quick golden soak gauntlet gauntlet-faults neighbours fuzz models miri races privilege systems test-gpu bench lint check header sim c-tests gpu-bundle clean
 
 CARGO ?= cargo
 # The profile `release` builds the library and command that users get. For tests it is built in less time, and with SHIM_PROFILE=dist what is packaged
@@ -90,6 +90,11 @@ neighbours: shim sim c-tests
 # Every order in which threads can use what they share without a lock, and every moment for a signal. Needs loom, of crates.io.
 models:
 	CARGO=$(CARGO) nice tests/models.py $(if $(FAULT),"$(FAULT)")
+
+# Unit tests of modules without assembler, foreign functions and mappings, with weak memory and SEEDS seeds. Needs a nightly toolchain with Miri.
+miri:
+	nice tests/miri.py $(and $(SEEDS),--seeds $(SEEDS))
+	nice tests/miri.py --fault
 
 # ThreadSanitizer over 64 threads. Needs a nightly toolchain with its sources.
 races: sim c-tests

@@ -341,7 +341,7 @@ def atomics(code):
     """What code does with atomics: the word, whether it is a load, the first order, and where."""
     for found in ATOMIC.finditer(code):
         depth, start = 0, found.start()
-        while start and (depth or re.match(r"[\w.:()\[\]]", code[start - 1])):
+        while start and (depth or re.match(r"[\w.:()\[\]?]", code[start - 1])):
             depth += (code[start - 1] in ")]") - (code[start - 1] in "([")
             if depth < 0:
                 break
@@ -354,32 +354,50 @@ def atomics(code):
             # The order of success: others may stand in what is stored, in closures, and for failure.
             order = orders[{"fetch_update": 0}.get(found[1], -2 if found[1].startswith("compare") else -1)]
             is_fenced = re.match(r"\s*;\s*fence\(Release\)", code[end:]) is not None
-            yield code[start : found.start()], found[1] == "load", "Release" if is_fenced else order, found.start()
+            # The end of a range whose beginning is an atomic too.
+            word = code[start : found.start()].split("..")[-1]
+            yield word, found[1] == "load", "Release" if is_fenced else order, found.start()
+
+
+# Which page says of each word why its order is enough.
+MEMORY_ORDER = "docs/dev/memory-order.md"
+
+
+def listed(root):
+    """The words of the page's two tables, by files: those that publish, and those that are Relaxed."""
+    page = root / MEMORY_ORDER
+    parts = (page.read_text() if page.exists() else "").split("\n## Relaxed")
+    tables = []
+    for part in (parts + [""])[:2]:
+        rows = re.findall(r"^\| `([^`]+\.rs)` \| ([^|]+) \|", part, re.MULTILINE)
+        tables.append({path: re.findall(r"`([^`]+)`", words) for path, words in rows})
+    return tables
 
 
 def published(root, crates):
-    """Words that publish others are in ARCHITECTURE.md, and are neither stored nor loaded with Relaxed. `*` is a file with rules of its own."""
-    text = (root / "ARCHITECTURE.md").read_text()
-    rows = re.findall(r"^\| `([^`]+\.rs)` \| ([^|]+) \|", text, re.MULTILINE)
-    listed = {path: re.findall(r"`([^`]+)`", words) for path, words in rows}
-    files = [file for crate in crates for file in crate.files.values() if file.path.startswith(("src/", "trace/src/"))]
-    stored = set()
+    """Each word that publishes others, and each that is Relaxed anywhere, is in a table of the page; nothing else is."""
+    publish, relaxed = listed(root)
+    files = [file for crate in crates for file in crate.files.values() if file.path.startswith(("src/", "trace/src/", "host/src/"))]
+    stored, loose = set(), set()
     for file in files:
-        words = listed.get(file.path, [])
+        words, free = publish.get(file.path, []), relaxed.get(file.path, [])
         for word, is_load, order, at in atomics(file.code):
-            publishes = not is_load and order in ("Release", "AcqRel", "SeqCst")
-            stored |= {(file.path, word)} if publishes else set()
-            if "*" in words:
-                continue
-            if publishes and word not in words:
-                yield f"{file.place(at)}: {word} publishes, and ARCHITECTURE.md does not say what"
-            # A writer of a trace loads its own words; who reads them is another process.
-            if word in words and order == "Relaxed" and not (is_load and file.path.startswith("trace/")):
-                yield f"{file.place(at)}: {word} publishes, and is {'loaded' if is_load else 'stored'} with Relaxed"
-    for path, words in listed.items():
-        for word in words:
-            if not any(path == there and word in ("*", known) for there, known in stored):
-                yield f"ARCHITECTURE.md: {path} publishes nothing by {word}"
+            if not is_load and order in ("Release", "AcqRel", "SeqCst"):
+                stored.add((file.path, word))
+                if word not in words:
+                    yield f"{file.place(at)}: {word} publishes, and {MEMORY_ORDER} does not say what"
+            if order == "Relaxed":
+                loose.add((file.path, word))
+                if word not in free:
+                    yield f"{file.place(at)}: {word} is Relaxed, and {MEMORY_ORDER} does not say why"
+        for found in re.finditer(r"(?<!compiler_)\bfence\(", file.code):
+            if not words:
+                yield f"{file.place(found.start())}: a fence, and {MEMORY_ORDER} does not say what is published"
+    for known, table, what in ((stored, publish, "publishes"), (loose, relaxed, "has")):
+        for path, words in table.items():
+            for word in words:
+                if (path, word) not in known:
+                    yield f"{MEMORY_ORDER}: {path} {what} nothing {'by' if table is publish else 'Relaxed by'} {word}"
 
 
 def unguarded(root):

@@ -63,19 +63,22 @@ class Structure(unittest.TestCase):
         self.finds("packaging/control.in: <other@example.org> belongs into", {**named, "packaging/control.in": "By <other@example.org>\n"})
         self.finds("packaging/contact: it is one line", {**named, "packaging/contact": "\n"})
 
-    def test_word_that_publishes_is_in_the_table_and_not_relaxed(self):
-        table = "# Architecture\n\n| `src/api/mod.rs` | `self.0`, `slot.state` | a pointer |\n"
-        code = "fn f() { self.0.store(self.0.load(Acquire), Release); slot.state.store(0, Relaxed); fence(Release); }\n"
-        said, status = self.check(files={"ARCHITECTURE.md": table, "src/api/mod.rs": CLEAN["src/api/mod.rs"] + code})
+    def test_word_that_publishes_or_is_relaxed_is_in_a_table(self):
+        page, code = "docs/dev/memory-order.md", CLEAN["src/api/mod.rs"] + "fn f() { self.0.store(self.0.load(Acquire), Release); slot.state.store(0, Relaxed); fence(Release); }\n"
+        tables = "| `src/api/mod.rs` | `self.0`, `slot.state` | a pointer |\n\n## Relaxed\n\n| `src/api/mod.rs` | `free` | a count |\n"
+        code += "fn h() { (free.load(Relaxed)..free.load(Relaxed)).contains(1) }\n"
+        said, status = self.check(files={page: tables, "src/api/mod.rs": code})
         self.assertEqual(status, 0, said)
         for more, expected in (
-            ("self.0.load(Relaxed)", "src/api/mod.rs:4: self.0 publishes, and is loaded with Relaxed"),
-            ("self.0.compare_exchange(a, b, Relaxed, Acquire)", "self.0 publishes, and is stored with Relaxed"),
-            ("OTHER.swap(1, AcqRel)", "OTHER publishes, and ARCHITECTURE.md does not say what"),
+            ("self.0.load(Relaxed)", "src/api/mod.rs:5: self.0 is Relaxed, and docs/dev/memory-order.md does not say why"),
+            ("self.0.compare_exchange(a, b, Relaxed, Acquire)", "self.0 is Relaxed, and"),
+            ("places.get(0)?.load(Relaxed)", "places.get(0)? is Relaxed, and"),
+            ("OTHER.swap(1, AcqRel)", "OTHER publishes, and docs/dev/memory-order.md does not say what"),
         ):
-            files = {"ARCHITECTURE.md": table, "src/api/mod.rs": CLEAN["src/api/mod.rs"] + code + f"fn g() {{ {more}; }}\n"}
-            self.finds(expected, files)
-        self.finds("ARCHITECTURE.md: src/api/mod.rs publishes nothing by `x`".replace("`", ""), {"ARCHITECTURE.md": "| `src/api/mod.rs` | `x` | y |\n"})
+            self.finds(expected, {page: tables, "src/api/mod.rs": code + f"fn g() {{ {more}; }}\n"})
+        self.finds("src/api/mod.rs:3: a fence, and", {"src/api/mod.rs": CLEAN["src/api/mod.rs"] + "fn g() { fence(SeqCst); }\n"})
+        self.finds("docs/dev/memory-order.md: src/api/mod.rs publishes nothing by x", {page: "| `src/api/mod.rs` | `x` | y |\n"})
+        self.finds("docs/dev/memory-order.md: src/api/mod.rs has nothing Relaxed by x", {page: "\n## Relaxed\n\n| `src/api/mod.rs` | `x` | y |\n"})
 
     def test_object_that_is_kept_outside_objects_is_found(self):
         for field in ("streams: Mutex<BTreeMap<usize, u8>>", "mapped: BTreeMap<(u64, u64), u8>", "rows: Index<3, LINK>", "last: [AtomicUsize; 4]"):

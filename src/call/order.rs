@@ -12,7 +12,7 @@ mod then;
 mod work;
 
 use std::sync::atomic::AtomicU8;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::arrival::Caller;
 use super::{failures, mode, thread};
@@ -23,7 +23,7 @@ use crate::os;
 use calls::Call;
 use then::{Then, finish};
 
-/// Whether order is checked.
+/// Whether order is checked. Stored last: it publishes whether edges are added.
 static IS_ON: AtomicU8 = AtomicU8::new(UNKNOWN);
 const UNKNOWN: u8 = 0;
 const OFF: u8 = 1;
@@ -38,14 +38,14 @@ pub(crate) fn is_on() -> bool {
 #[cold]
 #[inline(never)]
 fn find_out() -> bool {
-    if IS_ON.load(Relaxed) == UNKNOWN {
+    if IS_ON.load(Acquire) == UNKNOWN {
         let read = || Config::order_of(os::environment(config::PREFIX));
         // A look-up asks within our own work.
         let order = if thread::current().is_busy() { read() } else { mode::while_busy(read) };
         enforce::IS_ON.store(order == Order::Enforce, Relaxed);
-        IS_ON.store(if order == Order::Off { OFF } else { ON }, Relaxed);
+        IS_ON.store(if order == Order::Off { OFF } else { ON }, Release);
     }
-    IS_ON.load(Relaxed) == ON
+    IS_ON.load(Acquire) == ON
 }
 
 /// Whether look-ups hand out a function as ours.

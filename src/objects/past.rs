@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, fence};
 
 use crate::api::abi::Code;
 use crate::os;
@@ -71,14 +71,22 @@ impl Past {
     pub(crate) fn note_freed(&self, start: u64, end: u64) {
         if let Some([from, to]) = self.frees.get(self.next_free.fetch_add(1, Relaxed) % FREES) {
             to.store(0, Relaxed);
+            // Whoever finds the new beginning finds no end, or the end behind it.
+            fence(Release);
             from.store(start, Relaxed);
-            to.store(end.max(start.saturating_add(1)), Relaxed);
+            to.store(end.max(start.saturating_add(1)), Release);
         }
     }
 
     /// Whether an address was in memory that was freed lately. The driver says whether it is memory again.
     pub(crate) fn was_freed(&self, address: u64) -> bool {
-        self.frees.iter().any(|[from, to]| (from.load(Relaxed)..to.load(Relaxed)).contains(&address))
+        self.frees.iter().any(|[from, to]| {
+            let end = to.load(Acquire);
+            let is_within = (from.load(Relaxed)..end).contains(&address);
+            fence(Acquire);
+            // Another thread may be writing it anew.
+            is_within && to.load(Relaxed) == end
+        })
     }
 }
 

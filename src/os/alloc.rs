@@ -314,7 +314,7 @@ mod tests {
         std::thread::scope(|scope| {
             for thread in 0..8_u8 {
                 scope.spawn(move || {
-                    for round in 0..200 {
+                    for round in 0..if cfg!(miri) { 10 } else { 200 } {
                         let layout = layout(1 + (round * 37 + usize::from(thread)) % 700, 8);
                         // SAFETY: filled, read and given back with one layout.
                         unsafe {

@@ -55,7 +55,8 @@ pub(crate) struct Descriptor {
 /// Standard error as it was before the program could close it and open a file of its own that got the number.
 static STDERR: OnceLock<Option<Descriptor>> = OnceLock::new();
 
-/// The only thing that happens when the library is loaded: one fstat. By the first GPU call it is too late to ask.
+/// The only thing that happens when the library is loaded: one fstat. By the first GPU call it is too late to ask. Miri has none.
+#[cfg(not(miri))]
 #[used]
 #[unsafe(link_section = ".init_array")]
 static REMEMBER_STDERR: extern "C" fn() = {

@@ -18,6 +18,14 @@ fn programs_drawn_from_seeds_are_as_without_p2pshim() {
     assert_eq!(outcome.status, "exit status: 0", "{}{}", outcome.stdout, outcome.stderr);
 }
 
+/// All of them with `make soak`, and otherwise those that take a few seconds.
+#[test]
+fn models_of_what_threads_share_hold() {
+    let outcome = Program::new("tests/models.py").arg(if soak().is_some() { "none" } else { "few" }).plain();
+    assert_eq!(outcome.status, "exit status: 0", "{}{}", outcome.stdout, outcome.stderr);
+    assert!(outcome.stdout.contains(" models hold: "), "{}", outcome.stdout);
+}
+
 /// `make gauntlet-faults` and `make models` change these places.
 #[test]
 fn faults_that_the_gauntlet_and_the_models_are_to_find_have_their_places() {

@@ -3,12 +3,13 @@
 
 use std::{env, fs, path::PathBuf};
 
-const LOOM: [&str; 2] = ["use std::sync::atomic::", "use loom::sync::atomic::"];
+const LOOM: [&str; 2] = ["use std::sync::atomic::", "use crate::ordered::"];
 const SIGNAL: [&str; 2] = ["use std::sync::atomic::", "use crate::signal::"];
 const NOT_CONST: [&str; 2] = ["const fn ", "fn "];
+const MUTEX: [&str; 2] = ["use std::sync::Mutex;", "use loom::sync::Mutex;"];
 
 /// For each file what is replaced, which has to be there.
-const FILES: [(&str, &[[&str; 2]]); 12] = [
+const FILES: [(&str, &[[&str; 2]]); 21] = [
     (
         "src/os/table.rs",
         &[LOOM, NOT_CONST, ["[const { AtomicU64::new(0) }; PLACES]", "std::array::from_fn(|_| AtomicU64::new(0))"]],
@@ -26,7 +27,7 @@ const FILES: [(&str, &[[&str; 2]]); 12] = [
         "src/objects/index.rs",
         &[LOOM, NOT_CONST, ["const LOAD: u32 = 2;", "const LOAD: u32 = 1;"], ["const TRIES: usize = 64;", "const TRIES: usize = 2;"], ["const PAUSES: usize = 10_000;", "const PAUSES: usize = 8;"]],
     ),
-    ("src/objects/map.rs", &[LOOM, NOT_CONST, ["use std::sync::Mutex;", "use loom::sync::Mutex;"]]),
+    ("src/objects/map.rs", &[LOOM, NOT_CONST, MUTEX]),
     (
         "src/objects/memory.rs",
         &[
@@ -52,6 +53,55 @@ const FILES: [(&str, &[[&str; 2]]); 12] = [
     ),
     ("trace/src/layout.rs", &[]),
     ("src/call/frame.rs", &[SIGNAL]),
+    // Two words make an entry there: more than elsewhere.
+    ("src/machine/aarch64/mod.rs", &[]),
+    (
+        "src/policy/access/cells.rs",
+        &[
+            LOOM,
+            NOT_CONST,
+            [
+                "[const { [const { Cell::new() }; COUNT] }; COUNT]",
+                "std::array::from_fn(|_| std::array::from_fn(|_| Cell::new()))",
+            ],
+        ],
+    ),
+    (
+        "src/policy/waits.rs",
+        &[
+            LOOM,
+            NOT_CONST,
+            MUTEX,
+            ["mod entries;\n", "mod entries { library!(\"entries.rs\"); }\n"],
+            ["mod stream;\n", "mod stream { library!(\"stream.rs\"); }\n"],
+        ],
+    ),
+    ("src/policy/waits/entries.rs", &[LOOM, NOT_CONST, ["const BITS: u32 = u64::BITS;", "const BITS: u32 = 2;"]]),
+    ("src/policy/waits/stream.rs", &[]),
+    ("src/policy/ended.rs", &[]),
+    (
+        "src/objects/past.rs",
+        &[
+            LOOM,
+            NOT_CONST,
+            MUTEX,
+            ["const FREES: usize = 256;", "const FREES: usize = 1;"],
+            [
+                "[const { [const { AtomicU64::new(0) }; 2] }; FREES]",
+                "std::array::from_fn(|_| std::array::from_fn(|_| AtomicU64::new(0)))",
+            ],
+        ],
+    ),
+    ("trace/src/writer/clock.rs", &[LOOM, ["(1..CALIBRATIONS)", "(1..3)"], ["slot + 1 == CALIBRATIONS", "slot + 1 == 3"]]),
+    ("trace/src/writer/left.rs", &[]),
+];
+
+/// Of these files only a part: from this text on, and to this one.
+const PARTS: [(&str, &str, &str); 3] = [
+    ("src/machine/aarch64/mod.rs", "/// An entry that a signal handler may read", "/// The address of the calling thread's block"),
+    ("trace/src/writer/left.rs", "/// Space for headers and records", "impl Writer {"),
+    // The system's clock is the model's.
+    ("trace/src/writer/clock.rs", "use std::sync::atomic", "/// The processor's counter, if it can be relied on."),
 ];
 
 fn main() {
@@ -64,6 +114,10 @@ fn main() {
         let from = format!("../../{name}");
         println!("cargo::rerun-if-changed={from}");
         let text = fs::read_to_string(&from).unwrap();
+        let text = PARTS.iter().filter(|(file, ..)| *file == name).fold(text, |text, (_, from, to)| {
+            let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("{name} has no {part:?}"));
+            text[at(from)..at(to)].to_owned()
+        });
         // Their own tests stay where they are.
         let text = text.split("#[cfg(test)]\n").next().unwrap().replace("//!", "//");
         let replace = |text: String, [old, new]: [&str; 2]| {
@@ -75,6 +129,6 @@ fn main() {
             _ => text,
         };
         let text = changes.iter().fold(text, |text, change| replace(text, *change));
-        fs::write(out.join(PathBuf::from(name).file_name().unwrap()), text).unwrap();
+        fs::write(out.join(if name.ends_with("/mod.rs") { "entry.rs" } else { name.rsplit_once('/').unwrap().1 }), text).unwrap();
     }
 }

@@ -58,7 +58,7 @@ pub(crate) use standing::Standing;
 pub(crate) use view::HarmlessEnable;
 
 use std::ops::Range;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
 use p2pshim_trace::REMOTE_LAST;
@@ -305,10 +305,11 @@ impl Access {
         }
     }
 
-    /// A number that changes when the program takes away access that there was.
+    /// A number that changes when the program takes away access that there was. Read before the driver is asked what depends on it: with Acquire
+    /// the processor does not put the question first.
     #[inline]
     pub(crate) fn losses(&self) -> usize {
-        self.losses.load(Relaxed)
+        self.losses.load(Acquire)
     }
 
     /// The number of a context that exists.

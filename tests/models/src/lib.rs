@@ -5,15 +5,17 @@
 #![allow(dead_code, unused, unreachable_pub, reason = "the models use a part of these files")]
 #![cfg(test)]
 
-mod signal;
-mod signals;
-mod threads;
-
 macro_rules! library {
     ($file:literal) => {
         include!(concat!(env!("OUT_DIR"), "/", $file));
     };
 }
+
+mod ordered;
+mod signal;
+mod signals;
+mod threads;
+mod waits;
 
 mod os {
     pub(crate) mod table {
@@ -22,7 +24,7 @@ mod os {
 
     /// Rows as the library's, of which there are few.
     pub(crate) mod arena {
-        use loom::sync::atomic::AtomicU64;
+        use crate::ordered::AtomicU64;
 
         pub(crate) const FIRST: usize = 1;
         const ROWS: usize = 7;
@@ -56,6 +58,11 @@ mod os {
         loom::thread::yield_now();
     }
 
+    /// No time passes.
+    pub(crate) fn until(_: std::time::Duration, mut is_so: impl FnMut() -> bool) -> bool {
+        is_so()
+    }
+
     pub(crate) fn lock<T>(mutex: &loom::sync::Mutex<T>) -> loom::sync::MutexGuard<'_, T> {
         mutex.lock().unwrap()
     }
@@ -78,7 +85,14 @@ mod objects {
         library!("memory.rs");
     }
 
+    pub(crate) mod past {
+        library!("past.rs");
+    }
+
     pub(crate) mod streams {
+        pub(crate) const LEGACY: usize = 1;
+        pub(crate) const PER_THREAD: usize = 2;
+
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Stream {
             Created(usize),
@@ -103,7 +117,131 @@ mod layout {
 
 /// The machine's instructions that the library uses between atomics. The models have none of their own.
 mod machine {
+    use std::sync::atomic::Ordering::Relaxed;
+
+    use crate::signal::AtomicUsize;
+
     pub(crate) const fn prefetch_to_write(_: *const i8) {}
+
+    pub(crate) const fn ticks_per_second() -> Option<u64> {
+        None
+    }
+
+    /// As long as the model says.
+    pub(crate) fn ticks() -> u64 {
+        crate::timed::NOW.load(std::sync::atomic::Ordering::SeqCst)
+    }
+
+    /// How a call was entered, on aarch64: with which stack pointer and link register.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub(crate) struct Entry {
+        pub(crate) stack: usize,
+        pub(crate) link: usize,
+    }
+
+    impl Entry {
+        pub(crate) fn stack(self) -> usize {
+            self.stack
+        }
+    }
+
+    library!("entry.rs");
+}
+
+mod model {
+    pub(crate) type Endpoints = [usize; 2];
+
+    /// Two that differ.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    pub(crate) struct Path(pub(crate) u8);
+
+    impl Path {
+        pub(crate) fn number(self) -> u8 {
+            self.0
+        }
+
+        pub(crate) fn numbered(number: u8) -> Option<Self> {
+            Some(Self(number))
+        }
+    }
+}
+
+/// The clock of a trace.
+mod timed {
+    use std::sync::atomic;
+
+    use loom::sync::Mutex;
+
+    use crate::layout::{Clock, header};
+    use crate::ordered::AtomicU64;
+
+    /// All clocks of the system.
+    pub(crate) static NOW: atomic::AtomicU64 = atomic::AtomicU64::new(0);
+    /// The system's have so many steps for each of the processor's.
+    pub(crate) const RATIO: u64 = 8;
+
+    pub(crate) struct Writer {
+        clock: Clock,
+        calibration_due: AtomicU64,
+        calibration: Mutex<(usize, u64)>,
+        words: [AtomicU64; 9],
+    }
+
+    impl Writer {
+        pub(crate) fn new() -> Self {
+            Self {
+                clock: Clock::TimeStampCounter,
+                calibration_due: AtomicU64::new(0),
+                calibration: Mutex::new((0, 1)),
+                words: std::array::from_fn(|_| AtomicU64::new(0)),
+            }
+        }
+
+        fn u64_at(&self, at: usize) -> &AtomicU64 {
+            &self.words[(at - header::CALIBRATIONS) / 8]
+        }
+
+        /// Compares the clocks at a time of the processor's.
+        pub(crate) fn compare(&self, now: u64) {
+            NOW.store(now, atomic::Ordering::SeqCst);
+            self.calibrate(now);
+        }
+    }
+
+    mod clock {
+        library!("clock.rs");
+
+        fn nanos(_: libc::clockid_t) -> u64 {
+            super::NOW.load(std::sync::atomic::Ordering::SeqCst) * super::RATIO
+        }
+    }
+}
+
+/// What threads that end leave of their chunks.
+mod left {
+    use crate::ordered::Ordering::{Acquire, Relaxed, Release};
+    use crate::ordered::{AtomicU64, AtomicUsize};
+
+    const MOST: usize = 2;
+
+    library!("left.rs");
+
+    /// For the models.
+    pub(crate) struct Shared(Left);
+
+    impl Shared {
+        pub(crate) fn new() -> Self {
+            Self(Left::new())
+        }
+
+        pub(crate) fn put(&self, word: u64) {
+            self.0.put(word);
+        }
+
+        pub(crate) fn take(&self) -> Option<u64> {
+            self.0.take()
+        }
+    }
 }
 
 mod frame {
@@ -111,7 +249,7 @@ mod frame {
 }
 
 mod api {
-    #[derive(Clone, Copy, PartialEq)]
+    #[derive(Clone, Copy, Debug, PartialEq)]
     pub(crate) enum Function {
         Copy,
         CopyAsync,
@@ -126,6 +264,8 @@ mod api {
     }
 
     impl Function {
+        pub(crate) const ALL: [Self; 3] = [Self::Copy, Self::CopyAsync, Self::DriverCopy];
+
         pub(crate) fn layer(self) -> Layer {
             if self == Function::DriverCopy { Layer::Driver } else { Layer::Runtime }
         }
@@ -136,6 +276,7 @@ mod api {
         pub(crate) struct Code(pub(crate) u32);
 
         impl Code {
+            pub(crate) const SUCCESS: Self = Self(0);
             pub(crate) const NOT_READY: Self = Self(600);
         }
     }
@@ -146,12 +287,51 @@ mod policy {
         pub(crate) use super::Driver;
     }
 
+    /// What a model does not use is not asked.
     pub(crate) trait Driver {
         fn context_id(&self, handle: usize) -> Option<u64>;
 
         fn device_of_context(&self, _: usize) -> Option<i32> {
             None
         }
+
+        fn new_event(&self, _: (usize, u64)) -> Option<usize> {
+            unreachable!()
+        }
+
+        fn record(&self, _event: usize, _stream: usize) -> bool {
+            unreachable!()
+        }
+
+        fn may_record(&self, _stream: usize) -> bool {
+            true
+        }
+
+        fn stream_context(&self, _stream: usize, _per_thread: bool) -> Option<usize> {
+            None
+        }
+
+        fn record_within(&self, _context: usize, _event: usize, _stream: usize) -> bool {
+            false
+        }
+
+        fn has_passed(&self, _event: usize) -> bool {
+            false
+        }
+    }
+
+    pub(crate) mod access {
+        pub(crate) mod cells {
+            library!("cells.rs");
+        }
+    }
+
+    pub(crate) mod ended {
+        library!("ended.rs");
+    }
+
+    pub(crate) mod waits {
+        library!("waits.rs");
     }
 }
 

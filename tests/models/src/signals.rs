@@ -6,6 +6,7 @@ use std::rc::Rc;
 use crate::api::Function;
 use crate::frame::{Frame, Innermost};
 use crate::layout::{CHUNK_BYTES, CHUNK_HEADER_BYTES, Capture, ChunkKind, RECORD_BYTES, RECORDS, State, chunk, record};
+use crate::machine::Entry;
 use crate::signal::Ordering::SeqCst;
 use crate::signal::{compiler_fence, each_interruption, held, interrupt_by, read_by, settle};
 use crate::writer::{OpenRecord, Segment, Writer};
@@ -18,8 +19,13 @@ fn model(name: &str, run: impl Fn()) {
     assert!(orders > 1);
 }
 
+/// An entry of two words, by the first.
+fn entry(stack: usize) -> Entry {
+    Entry { stack, link: stack + 1 }
+}
+
 fn enter(calls: &Innermost, function: Function, stack: usize) -> (usize, Frame) {
-    calls.enter(Frame::new(function, 1, stack), || true)
+    calls.enter(Frame::new(function, 1, entry(stack)), || true)
 }
 
 /// Calls of the runtime and, inside, of the driver, one after the other; `handler` is told between which.
@@ -35,7 +41,7 @@ fn calls(name: &str, handler: impl Fn(&'static Innermost, Option<usize>) + Copy 
             assert_eq!(depth, 0);
             for stack in [stack - 100, stack - 50] {
                 let (depth, before) = enter(calls, Function::DriverCopy, stack);
-                assert_eq!((depth, calls.enclosing(stack)), (1, runtime.get()));
+                assert_eq!((depth, calls.enclosing(stack)), (1, runtime.get().map(entry)));
                 calls.set(before);
             }
             calls.set(before);
@@ -52,7 +58,7 @@ fn calls_of_a_handler_are_its_own_and_leave_nothing_behind() {
         let (depth, before) = enter(calls, Function::Copy, 500);
         assert_eq!(depth, 0);
         let (depth, inside) = enter(calls, Function::DriverCopy, 400);
-        assert_eq!((depth, calls.enclosing(400)), (1, Some(500)));
+        assert_eq!((depth, calls.enclosing(400)), (1, Some(entry(500))));
         calls.set(inside);
         calls.set(before);
     });
@@ -65,7 +71,7 @@ fn driver_call_of_a_handler_is_its_own_or_inside_the_whole_call_that_it_finds() 
         let (depth, before) = enter(calls, Function::DriverCopy, 400);
         match depth {
             0 => assert_eq!(calls.enclosing(400), None),
-            _ => assert_eq!((depth, calls.enclosing(400)), (1, runtime)),
+            _ => assert_eq!((depth, calls.enclosing(400)), (1, runtime.map(entry))),
         }
         calls.set(before);
     });

@@ -3,25 +3,31 @@
 use std::ffi::c_void;
 use std::ptr;
 
+use loom::cell::UnsafeCell;
 use loom::sync::Arc;
-use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use loom::thread;
 
 use crate::api::abi::Code;
+use crate::left::Shared;
+use crate::model::Path;
 use crate::objects::map::Map;
 use crate::objects::memory::{Cache, Kind, Place};
+use crate::objects::past::Past;
 use crate::objects::streams::Stream;
+use crate::ordered::Ordering::{Acquire, Relaxed, Release};
+use crate::ordered::{AtomicBool, AtomicU64, AtomicUsize};
 use crate::os::table::{Table, spread};
 use crate::policy::Driver;
+use crate::policy::access::cells::Cells;
 use crate::route::{Routes, Slot};
 use crate::staging::ring::{Contexts, Host, NEEDED, Ring, Stager};
 use crate::staging::transfer::Transfer;
 use crate::staging::{Rings, StepAdmission};
+use crate::timed::{RATIO, Writer};
 use crate::writer::{A_REGION, Opened};
 
 /// Tries all orders in which threads are interrupted so often, and says how many there were.
-fn model(name: &str, interruptions: usize, run: impl Fn() + Sync + Send + 'static) {
+pub(crate) fn model(name: &str, interruptions: usize, run: impl Fn() + Sync + Send + 'static) {
     let since = std::time::Instant::now();
     let orders = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let mut builder = loom::model::Builder::new();
@@ -508,5 +514,88 @@ fn memory_of_a_ring_that_goes_with_its_context_serves_one_other() {
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         assert!(!both.0.is_in_use(&both.1, 2));
         assert!(both.0.are_apart(), "two rings have one stream, or one memory");
+    });
+}
+
+// ---- Decisions about pairs ----
+
+/// A thread decides a pair by what the driver says, while another changes that.
+#[test]
+fn decision_that_was_made_beside_a_change_does_not_outlive_it() {
+    model("a decision beside a change", 3, || {
+        let (cells, driver) = (Arc::new(Cells::<2>::new()), Arc::new(AtomicU64::new(1)));
+        let decides = {
+            let (cells, driver) = (Arc::clone(&cells), Arc::clone(&driver));
+            thread::spawn(move || {
+                let rests = cells.now(0, 1);
+                let path = Path(driver.load(Relaxed) as u8);
+                cells.keep(cells.get(0, 1).unwrap(), (path, false), rests);
+            })
+        };
+        driver.store(2, Relaxed);
+        cells.change(1);
+        let is_right = || cells.decided(0, 1).is_none_or(|decided| decided == (Path(2), false));
+        assert!(is_right());
+        decides.join().unwrap();
+        assert!(is_right());
+    });
+}
+
+// ---- Memory that was freed ----
+
+#[test]
+fn memory_between_two_that_were_freed_was_not_freed() {
+    for [first, second] in [[0x1000, 0x8000], [0x8000, 0x1000]] {
+        model("two frees in one place", 3, move || {
+            let past = Arc::new(Past::new());
+            past.note_freed(first, first + 0x1000);
+            let frees = {
+                let past = Arc::clone(&past);
+                thread::spawn(move || past.note_freed(second, second + 0x1000))
+            };
+            assert!(!past.was_freed(0x5000));
+            frees.join().unwrap();
+            assert!(past.was_freed(second) && !past.was_freed(first));
+        });
+    }
+}
+
+// ---- What a trace has ----
+
+/// What a thread that has ended has left, with a place that is one thread's.
+#[test]
+fn rest_of_a_chunk_goes_to_one_thread_which_finds_what_the_last_has_written() {
+    model("two threads take what one leaves", 3, || {
+        let left = Arc::new((Shared::new(), UnsafeCell::new(0_u64)));
+        let takes = || {
+            let left = Arc::clone(&left);
+            move || {
+                let taken = left.0.take();
+                // loom finds it if the place is another's meanwhile.
+                taken.inspect(|_| left.1.with_mut(|place| unsafe { *place += 1 })).is_some()
+            }
+        };
+        let threads = [takes(), takes()].map(thread::spawn);
+        left.1.with_mut(|place| unsafe { *place = 10 });
+        left.0.put(7);
+        let taken = threads.map(|thread| thread.join().unwrap());
+        assert!(taken != [true; 2]);
+        assert!(taken[0] || taken[1] || left.0.take() == Some(7));
+    });
+}
+
+#[test]
+fn comparison_of_clocks_is_one_whatever_is_written_meanwhile() {
+    model("clocks are compared anew", 3, || {
+        let writer = Arc::new(Writer::new());
+        [100, 200, 400].into_iter().for_each(|now| writer.compare(now));
+        let compares = {
+            let writer = Arc::clone(&writer);
+            // In the second's place.
+            thread::spawn(move || writer.compare(800))
+        };
+        assert_eq!(writer.ticks(1000 * RATIO), 1000);
+        compares.join().unwrap();
+        assert_eq!(writer.ticks(1000 * RATIO), 1000);
     });
 }

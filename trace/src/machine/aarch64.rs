@@ -34,7 +34,7 @@ pub(crate) fn ticks_per_second() -> Option<u64> {
 #[inline(always)]
 pub(crate) unsafe fn add_unlocked(word: *mut u64, add: u64) -> u64 {
     // SAFETY: the word is there. No instruction does it that is not atomic.
-    unsafe { AtomicU64::from_ptr(word) }.fetch_add(add, Relaxed)
+    unsafe { AtomicU64::from_ptr(word).fetch_add(add, Relaxed) }
 }
 
 /// Has the processor fetch the memory at an address, which it is going to write to.

@@ -40,16 +40,22 @@ impl Timeline {
         (nanos as f64 / self.nanos_per_tick).round() as u64
     }
 
-    /// `per_second` is how many ticks the machine says that the clock has; 0 if it does not.
+    /// `per_second` is how many ticks the machine says that the clock has; 0 if it does not. Firmware says that, and may be wrong: over a while the
+    /// comparisons of clocks say it better.
     fn new(clock: Clock, per_second: u64, calibrations: &[Calibration]) -> Option<Self> {
         let origin = *calibrations.first()?;
         let last = *calibrations.last()?;
         let ahead = i128::from(last.real) - i128::from(last.monotonic);
+        /// In nanoseconds: a comparison is some microseconds wrong at most.
+        const WHILE: u64 = 100_000_000;
+        let is_precise = last.monotonic.saturating_sub(origin.monotonic) >= WHILE;
         let rate = (last.monotonic.saturating_sub(origin.monotonic)) as f64 / (last.ticks - origin.ticks) as f64;
         // Time-stamp counters have between 0.5 and 10 GHz; counters of which the machine knows it, 1 MHz at least.
         let nanos_per_tick = match clock {
             Clock::Monotonic => 1.0,
-            Clock::TimeStampCounter if (1_000_000..10_000_000_000).contains(&per_second) => 1e9 / per_second as f64,
+            Clock::TimeStampCounter if (1_000_000..10_000_000_000).contains(&per_second) => {
+                if is_precise && (0.1..1000.0).contains(&rate) { rate } else { 1e9 / per_second as f64 }
+            }
             Clock::TimeStampCounter if (0.1..2.0).contains(&rate) => rate,
             Clock::TimeStampCounter => return None,
         };
@@ -79,4 +85,22 @@ pub(super) fn timeline(clock: Clock, head: &[u8], problems: &mut Vec<String>) ->
         let real_ahead = i128::from(origin.real) - i128::from(origin.monotonic);
         Timeline { origin, nanos_per_tick: 0.4, real_ahead }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rate_of_firmware_holds_until_the_clocks_were_compared_for_a_while() {
+        // 62.5 MHz, of which firmware says that they are 50.
+        let after = |nanos: u64| Calibration { ticks: 1 + nanos / 16, monotonic: nanos, real: nanos };
+        for (elapsed, expected) in [(1_600_000, 20), (99_200_000, 20), (112_000_000, 16), (160_000_000_000, 16)] {
+            let timeline = Timeline::new(Clock::TimeStampCounter, 50_000_000, &[after(0), after(elapsed)]).unwrap();
+            assert_eq!(timeline.nanos(1_000_000), expected * 1_000_000, "{elapsed}");
+        }
+        // A rate that no counter has is of a damaged file.
+        let damaged = [after(0), Calibration { ticks: 2, ..after(200_000_000) }];
+        assert_eq!(Timeline::new(Clock::TimeStampCounter, 62_500_000, &damaged).unwrap().nanos(1), 16);
+    }
 }

@@ -1,0 +1,67 @@
+#!/usr/bin/env python3
+"""miri.py [--seeds N] [--fault] [FILTER…]: runs unit tests under Miri, which emulates weak memory, and finds races and wrong uses of memory.
+
+Only modules that need no assembler, no foreign function and no mapping can be run: MODULES. Each seed has threads take turns otherwise, and loads find
+other values. --fault weakens an order: Miri has to find that. Exit status 1 if a test fails, or the fault is not found; 77 without a nightly toolchain
+that has Miri.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+# Of p2pshim: what threads share without a lock. Filters of names of tests.
+MODULES = (
+    "os::table", "os::arena", "os::alloc::tests::alloc_many_threads", "objects::index", "objects::map", "objects::memory", "objects::past",
+    "policy::access::cells", "policy::waits", "real::route", "capi::tests::kept",
+)
+# The file, a text that is there once and another, and the test that has to fail.
+FAULT = (
+    "src/os/alloc.rs", "let _ = self.given.fetch_update(AcqRel, Relaxed", "let _ = self.given.fetch_update(Relaxed, Relaxed",
+    "os::alloc::tests::alloc_many_threads",
+)
+
+
+def run(filters, seeds, tree=ROOT):
+    """The last lines of what Miri says, and whether all is right."""
+    flags = f"-Zmiri-disable-isolation -Zmiri-permissive-provenance -Zmiri-many-seeds=0..{seeds}"
+    variables = {"CARGO_TARGET_DIR": str(ROOT / "target/miri"), "MIRIFLAGS": flags, "RUSTFLAGS": "-Adeprecated"}
+    command = ["cargo", "+nightly", "miri", "test", "--quiet", "-p", "p2pshim", "--lib", "--", *filters]
+    done = subprocess.run(command, cwd=tree, env=os.environ | variables, capture_output=True, text=True)
+    return done.stdout + done.stderr, done.returncode == 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=4)
+    parser.add_argument("--fault", action="store_true")
+    parser.add_argument("filters", nargs="*")
+    given = parser.parse_args()
+    if subprocess.run(["cargo", "+nightly", "miri", "--version"], capture_output=True).returncode != 0:
+        print("No nightly toolchain with Miri: rustup toolchain install nightly -c miri -c rust-src")
+        sys.exit(77)
+    since = time.monotonic()
+    if given.fault:
+        file, old, new, test = FAULT
+        tree = ROOT / "target/miri-tree"
+        shutil.rmtree(tree, ignore_errors=True)
+        shutil.copytree(ROOT, tree, ignore=lambda folder, _: ("target", ".git") if Path(folder) == ROOT else ())
+        text = (tree / file).read_text()
+        assert text.count(old) == 1, f"{file} has no {old}"
+        (tree / file).write_text(text.replace(old, new))
+        said, holds = run([test], given.seeds, tree)
+        is_found = not holds and "Data race" in said
+        print("found" if is_found else f"NOT FOUND\n{said[-3000:]}")
+        sys.exit(not is_found)
+    said, holds = run(given.filters or MODULES, given.seeds)
+    print("\n".join(line for line in said.splitlines() if line.startswith("test result")) if holds else said[-6000:])
+    print(f"{'right' if holds else 'WRONG'}: {given.seeds} seeds, {time.monotonic() - since:.0f} s")
+    sys.exit(not holds)
+
+
+main()
