@@ -88,10 +88,10 @@ Examples:
   p2pshim doctor                  all pairs
   p2pshim doctor '0>1' 2-3        GPU 0 accessing the memory of GPU 1; 2 and 3 in both directions
   p2pshim doctor --quick          copies and memory shared by IPC; no kernels, no speeds
-  p2pshim doctor --full           larger copies and all memory too, of GPUs that no other process uses
+  p2pshim doctor --full           larger copies and all memory too; for GPUs that nobody else uses
   p2pshim doctor --json           for programs; also --csv, --prometheus
   p2pshim doctor --full --soak 30 half an hour more, for boards that fail when warm
-  p2pshim doctor --try-override   may CUDA be told not to ask about IOMMU and ACS? on an idle machine only
+  p2pshim doctor --try-override   can CUDA's check of IOMMU and ACS be switched off? idle machines only
   p2pshim doctor --issue          Markdown, to paste into a bug report
   p2pshim doctor --sim 4          on four simulated GPUs
   P2PSIM_FAULT='lost:0>1' p2pshim doctor --sim 2
@@ -107,7 +107,7 @@ pub(crate) struct DoctorArguments {
     pairs: Vec<Pairs>,
     /// Give up on a pair after so long
     ///
-    /// The time counts from the last progress of the pair. At first the doctor gives up after a quarter of it, and then tests the pair once more.
+    /// The time counts from the last progress of the pair. The doctor first gives up after a quarter of this time, and then tests the pair once more.
     #[arg(long, value_name = "SECONDS", default_value_t = TIMEOUT_S, value_parser = numbers::whole::<u64>(1..=3600))]
     timeout: u64,
     /// Test copies and memory shared by IPC only
@@ -145,8 +145,8 @@ pub(crate) struct DoctorArguments {
     prometheus: Option<PathBuf>,
     /// Print what has to be switched off, for a job script
     ///
-    /// It prints variables that keep programs from uses of peer access that failed, and comments with arguments where no variable does; and
-    /// what may stay on. FORM is sh, json, dotenv or slurm. docs/VERDICT.md lists the programs.
+    /// It prints variables that switch off the uses of peer access that failed. Comments give the argument of a program that has no such variable,
+    /// and what may stay on. FORM is sh, json, dotenv or slurm. docs/VERDICT.md lists the programs.
     #[arg(long, value_name = "FORM", num_args = 0..=1, require_equals = true, default_missing_value = "sh", hide_possible_values = true)]
     env: Option<env::Form>,
     /// Programs for --env [default: all]
@@ -157,7 +157,7 @@ pub(crate) struct DoctorArguments {
     /// It leaves out UUIDs of GPUs, and the names of host and user. Paste it from standard output.
     #[arg(long, conflicts_with = "env")]
     issue: bool,
-    /// Test whether CUDA need not ask about IOMMU and ACS
+    /// Test whether CUDA's check of IOMMU and ACS can be switched off
     ///
     /// It is for pairs that have peer access only with CUDA_DISABLE_IOMMU_ACS_P2P_CAPABILITY_CHECK=1. The doctor starts a process with that
     /// variable, which copies between memory with guards. Misrouted accesses can overwrite the host's memory or stop the machine: run it on an

@@ -38,7 +38,7 @@ impl Display for Unknown {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
         write!(
             out,
-            "{:?} is no code of CUDA or HIP, nor its name, nor a finding, nor a word for paths, and has none in it; ",
+            "{:?} is not a code of CUDA or HIP, a code's name, a finding or a path, and contains none of them; ",
             self.text
         )?;
         if let Some(nearest) = &self.nearest {
@@ -325,7 +325,7 @@ mod tests {
 
     #[test]
     fn print_text_like_nothing_names_none() {
-        let expected = "\"nonsense\" is no code of CUDA or HIP, nor its name, nor a finding, nor a word for paths, and has none in it; \
+        let expected = "\"nonsense\" is not a code of CUDA or HIP, a code's name, a finding or a path, and contains none of them; \
                         `p2pshim explain` lists the findings";
         assert_eq!(printed("nonsense").unwrap_err(), expected);
     }

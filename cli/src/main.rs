@@ -76,15 +76,16 @@ enum Command {
     Run(RunArguments),
     /// Test whether peer access can be trusted on this machine
     ///
-    /// If it cannot, the end of the output says what to do. The doctor tests the pairs in a process of its own, and a pair that hangs once more in another. It copies known data
+    /// If it cannot, the lines below the verdict say what to do. The doctor tests the pairs in a process of its own, and tests a pair that hangs
+    /// once more in another. It copies known data
     /// with the copy engines, runs kernels that load from and store to the peer's memory, and reads the data back. It also measures direct
     /// copies and copies through the host. The shim takes no part in the test. The doctor saves its verdicts, and the shim reads them.
     #[command(after_long_help = format!("{}\n\n{}", doctor::EXAMPLES, status::help("doctor")))]
     Doctor(DoctorArguments),
     /// Compare many machines by the files of `doctor --json`
     ///
-    /// Those that stand out come first. A machine stands out if it is unsafe or was not tested, or if its GPUs, driver, links or speeds (less
-    /// than 80 % of the median) are not those of most machines with the same GPUs.
+    /// Those that stand out come first. A machine stands out if it is unsafe or was not tested, if its GPUs differ from those of most machines,
+    /// or if its driver, links or speeds (less than 80 % of the median) differ from those of most machines with the same GPUs.
     #[command(after_long_help = status::help("fleet"))]
     Fleet(FleetArguments),
     /// Report on trace files: what was copied, how, and at what cost
@@ -97,8 +98,8 @@ enum Command {
     ///
     /// It compares pairs, paths, bytes, rates, time of calls, findings, ranks and the whole time. The first line is the verdict, with what
     /// has changed most. A difference counts if it is above the threshold, and above 1 ms of calls or 0.1 s of the whole run. If a folder holds
-    /// several runs, their medians are compared, and a difference within their spread does not count. Times are compared if the programs copied
-    /// as much, times of a copy if the copies were as large, and rates if all copies of the pair were timed (--gpu-timing all).
+    /// several runs, their medians are compared, and a difference within their spread does not count. Times are compared if both programs copied
+    /// the same amount, times of a copy if the copies had the same size, and rates if all copies of the pair were timed (--gpu-timing all).
     #[command(after_long_help = format!("{}\n\n{}", compare::EXAMPLES, status::help("compare")))]
     Compare(CompareArguments),
     /// Show where hung processes are stuck, and for whom they wait

@@ -150,8 +150,17 @@ impl RunArguments {
     fn switches_of_nccl(&self, is_any_denied: bool) -> Vec<Switch> {
         let Config { on, access, verify, broken, .. } = self.config();
         let switch = |name, value, why, is_chosen| Switch { name, value, why, is_chosen };
-        let disable =
-            |why: String, is_chosen| switch(NCCL_P2P_DISABLE, "1", format!("{why}; NCCL may not ask CUDA"), is_chosen);
+        let disable = |why: String, is_chosen| {
+            switch(
+                NCCL_P2P_DISABLE,
+                "1",
+                format!(
+                    "{why}; NCCL may use peer access without \
+                                                                            asking CUDA"
+                ),
+                is_chosen,
+            )
+        };
         let hides = |what: &str| vec![disable(format!("{what} hides peer access"), true)];
         match () {
             () if !on => Vec::new(),
@@ -267,8 +276,8 @@ impl Args for RunArguments {
         );
         let no_report = Arg::new("no-report").long("no-report").action(ArgAction::SetTrue);
         let no_report = no_report.help("Print no report at the end").long_help(
-            "Print no report on standard error at the end. A report needs a trace. Without --trace, p2pshim writes that to a \
-             temporary folder; with this option, and without --fail-on and --junit, it writes none",
+            "Print no report on standard error at the end. p2pshim then writes no trace either, unless --trace, \
+             --fail-on or --junit needs one",
         );
         let no_check = Arg::new("no-check").long("no-check").action(ArgAction::SetTrue);
         let no_check = no_check.help("Do not check the GPUs before the program starts").long_help(
@@ -493,7 +502,10 @@ fn name_denied(command: &mut Command, denied: &[Denied], simulation: &[(OsString
             deny::is_any_there(denied, &uuids)
         }
         Err(why) => {
-            complain(format_args!("warning: ordinals of {} stay, and mean those of each process: {why}", deny::DENY));
+            complain(format_args!(
+                "warning: {} keeps its ordinals, and each process counts them by its own GPUs: {why}",
+                deny::DENY
+            ));
             true
         }
     }

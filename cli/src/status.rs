@@ -31,7 +31,7 @@ const TABLE: &str = "\
 | `fleet` | every machine was tested, and none is unsafe; some may stand out | a machine is unsafe | something was not tested | – |
 | `report` | all was reported | there is no trace, or no call that fits the filters | a file was damaged, cut off, or of a later version | a condition of --fail-on is true, or cannot be judged |
 | `compare` | the same, or better | worse, by more than --threshold | the two cannot be compared; or nothing is worse, but a run is not whole | – |
-| `hang` | no process has been in a call for a second or more, and none ended in one | a process has been in a call for a second or more, or ended in one; or a rank ended badly, is stopped or never came | there is no program | – |
+| `hang` | no process has been in a call for a second or more, and none ended in one | a process has been in a call for a second or more, or ended in one; or a rank ended badly, is stopped or is missing | there is no program | – |
 | `ps` | processes are listed | there is no program | – | – |
 | `explain` | it is explained | it is no code, finding or path | – | – |
 | `options`, `apis`, `completions`, `man` | it is written | – | – | – |";

@@ -147,10 +147,10 @@ fn copies_by_hand_beside_others_are_no_new_path_of_these() {
 #[test]
 fn same_runs_are_the_same() {
     let one = || run(copies(100, 500, DIRECT));
-    let text = format!("No difference above 10 %: calls that copy took 50.0 ms, now 50.0 ms.\n{ONE_RUN_EACH}");
+    let text = format!("No difference above 10 %: copy calls took 50.0 ms, now 50.0 ms.\n{ONE_RUN_EACH}");
     assert_eq!(said(&[one()], &[one()]), (text, 0));
     let faster = Run { took: 950, ..run(copies(100, 460, DIRECT)) };
-    assert_first(one(), faster, "No difference above 10 %: calls that copy took 50.0 ms, now 46.0 ms.", 0);
+    assert_first(one(), faster, "No difference above 10 %: copy calls took 50.0 ms, now 46.0 ms.", 0);
 }
 
 #[test]
@@ -160,13 +160,13 @@ fn staged_copies_that_become_direct_are_better_and_back_they_are_worse() {
     assert_first(
         slow(),
         fast(),
-        "Better: calls that copy took 0.85 s, now 36.9 ms; the whole run took 1.90 s, now 1.00 s; GPU 0 > GPU 1 was staged, now direct.",
+        "Better: copy calls took 0.85 s, now 36.9 ms; the whole run took 1.90 s, now 1.00 s; GPU 0 > GPU 1 was staged, now direct.",
         0,
     );
     assert_first(
         fast(),
         slow(),
-        "Worse: calls that copy took 36.9 ms, now 0.85 s; the whole run took 1.00 s, now 1.90 s; \
+        "Worse: copy calls took 36.9 ms, now 0.85 s; the whole run took 1.00 s, now 1.90 s; \
          GPU 0 > GPU 1 was direct, now staged (access not enabled).",
         1,
     );
@@ -176,7 +176,7 @@ fn staged_copies_that_become_direct_are_better_and_back_they_are_worse() {
 fn worse_and_better_at_once_are_worse_and_say_both() {
     let before = run(copies(100, 500, STAGED));
     let after = run(copies(100, 900, DIRECT));
-    let text = "Worse: calls that copy took 50.0 ms, now 90.0 ms. Better: GPU 0 > GPU 1 was staged, now direct.";
+    let text = "Worse: copy calls took 50.0 ms, now 90.0 ms. Better: GPU 0 > GPU 1 was staged, now direct.";
     assert_first(before, after, text, 1);
 }
 
@@ -200,10 +200,10 @@ fn part_of_a_pair_that_is_staged_is_told_in_percent() {
 #[test]
 fn several_runs_differ_only_if_their_spreads_do_not_meet() {
     let runs = |times: [u64; 3]| times.map(|micros| run(copies(100, micros, DIRECT)));
-    let text = "No difference beyond the spread of the runs: calls that copy took 50.0 ms (40.0 ms to 70.0 ms in 3 runs), \
+    let text = "No difference beyond the spread of the runs: copy calls took 50.0 ms (40.0 ms to 70.0 ms in 3 runs), \
                 now 60.0 ms (55.0 ms to 80.0 ms in 3 runs).";
     assert_eq!(said(&runs([400, 500, 700]), &runs([550, 600, 800])), (text.to_owned(), 0));
-    let text = "Worse: calls that copy took 50.0 ms, now 60.0 ms.";
+    let text = "Worse: copy calls took 50.0 ms, now 60.0 ms.";
     assert_eq!(said(&runs([490, 500, 510]), &runs([590, 600, 610])), (text.to_owned(), 1));
     // One run within the others' spread is no difference either.
     let (text, status) = said(&runs([400, 500, 700]), &[run(copies(100, 690, DIRECT))]);
@@ -224,7 +224,7 @@ fn threshold_decides_how_much_is_worse() {
 
 #[test]
 fn differences_below_a_millisecond_do_not_count() {
-    let text = "No difference above 10 %: calls that copy took 0.5 ms, now 1.0 ms.";
+    let text = "No difference above 10 %: copy calls took 0.5 ms, now 1.0 ms.";
     assert_first(run(copies(5, 100, DIRECT)), run(copies(5, 200, DIRECT)), text, 0);
 }
 
@@ -271,11 +271,11 @@ fn pairs_that_one_side_has_are_named() {
         copies(count, 500, DIRECT).into_iter().map(move |call| Call { pair: Some(pair), ..call })
     };
     let both = || run(on((0, 1), 50).chain(on((2, 3), 50)).collect());
-    let text = "No difference above 10 %: calls that copy took 50.0 ms, now 50.0 ms. Different: no copies any more: GPU 2 > GPU 3.";
+    let text = "No difference above 10 %: copy calls took 50.0 ms, now 50.0 ms. Different: pairs without copies now: GPU 2 > GPU 3.";
     assert_first(both(), run(on((0, 1), 100).collect()), text, 0);
-    let text = "No difference above 10 %: calls that copy took 50.0 ms, now 50.0 ms. Different: copies that were not there: GPU 2 > GPU 3.";
+    let text = "No difference above 10 %: copy calls took 50.0 ms, now 50.0 ms. Different: pairs without copies before: GPU 2 > GPU 3.";
     assert_first(run(on((0, 1), 100).collect()), both(), text, 0);
-    let text = "No difference above 10 %: calls that copy took 50.0 ms, now 50.0 ms. Different: no pair is in both: GPU 0 > GPU 1, now GPU 2 > GPU 3.";
+    let text = "No difference above 10 %: copy calls took 50.0 ms, now 50.0 ms. Different: the runs share no pair: GPU 0 > GPU 1, now GPU 2 > GPU 3.";
     assert_first(run(on((0, 1), 100).collect()), run(on((2, 3), 100).collect()), text, 0);
 }
 
@@ -285,7 +285,7 @@ fn no_common_pair_the_paths_of_all_are_compared() {
     assert_first(
         run(copies(100, 500, DIRECT)),
         run(staged.collect()),
-        "Worse: copies were direct, now staged. Different: no pair is in both: GPU 0 > GPU 1, now GPU 2 > GPU 3.",
+        "Worse: copies were direct, now staged. Different: the runs share no pair: GPU 0 > GPU 1, now GPU 2 > GPU 3.",
         1,
     );
 }
@@ -295,7 +295,7 @@ fn other_programs_are_said() {
     let other = || Run { command: &["./other", "-n", "4"], ..run(copies(100, 500, DIRECT)) };
     let (text, status) = said(&[run(copies(100, 500, DIRECT))], &[other()]);
     let expected = format!(
-        "The programs differ. No difference above 10 %: calls that copy took 50.0 ms, now 50.0 ms.\n\
+        "The programs differ. No difference above 10 %: copy calls took 50.0 ms, now 50.0 ms.\n\
          The commands differ: ./app, now ./other ….\n{ONE_RUN_EACH}"
     );
     assert_eq!((text, status), (expected, 0));
@@ -304,7 +304,7 @@ fn other_programs_are_said() {
     let (text, _) = said(&sides[0], &sides[1]);
     assert!(text.contains("\nThe arguments of the commands differ; --with-arguments shows them.\n"), "{text}");
     let slower = Run { command: &["./other"], ..run(copies(100, 900, DIRECT)) };
-    let text = "The programs differ. Worse: calls that copy took 50.0 ms, now 90.0 ms.";
+    let text = "The programs differ. Worse: copy calls took 50.0 ms, now 90.0 ms.";
     assert_first(run(copies(100, 500, DIRECT)), slower, text, 1);
 }
 
@@ -312,7 +312,7 @@ fn other_programs_are_said() {
 fn other_gpus_are_said() {
     let other = Run { gpus: ["GPU-e", "GPU-f", "GPU-g", "GPU-h"], ..run(copies(100, 500, DIRECT)) };
     let (text, _) = said(&[run(copies(100, 500, DIRECT))], &[other]);
-    assert!(text.contains("\nThe GPUs are others: pairs are compared by number.\n"), "{text}");
+    assert!(text.contains("\nThe GPUs differ: pairs are compared by number.\n"), "{text}");
 }
 
 #[test]
@@ -325,7 +325,7 @@ fn other_numbers_of_ranks_are_said() {
 #[test]
 fn rank_that_got_slower_is_named_though_all_together_did_not() {
     let of = |micros| Run { ranks: 8, ..run(copies(10, micros, DIRECT)) };
-    let text = "No difference above 10 %: calls that copy took 80.0 ms, now 87.0 ms. Different: calls of rank 3 that copy took 10.0 ms, now 17.0 ms.";
+    let text = "No difference above 10 %: copy calls took 80.0 ms, now 87.0 ms. Different: copy calls of rank 3 took 10.0 ms, now 17.0 ms.";
     assert_first(of(1000), of(1700), text, 0);
 }
 
@@ -352,7 +352,7 @@ fn end_that_nobody_kept_is_not_guessed() {
     let (text, status) =
         said(&[run(copies(100, 500, DIRECT))], &[Run { is_kept: false, ..run(copies(100, 500, DIRECT)) }]);
     assert_eq!(status, 0);
-    assert!(text.starts_with("No difference above 10 %: calls that copy took 50.0 ms, now 50.0 ms."), "{text}");
+    assert!(text.starts_with("No difference above 10 %: copy calls took 50.0 ms, now 50.0 ms."), "{text}");
     assert!(!text.contains("the program"), "{text}");
 }
 
@@ -374,7 +374,7 @@ fn findings_and_errors_that_come_are_worse_and_that_go_are_better() {
     let text = "Worse: failed calls are new, 1 of cudaMemcpyPeerAsync with cudaErrorInvalidValue.";
     assert_first(fine(), with(Vec::new(), 1), text, 1);
     // Peer access that is enabled already is no failure.
-    let text = "No difference above 10 %: calls that copy took 50.0 ms, now 50.0 ms.";
+    let text = "No difference above 10 %: copy calls took 50.0 ms, now 50.0 ms.";
     assert_first(fine(), with(Vec::new(), 704), text, 0);
     // A run that was cut off may not have come to it.
     let cut = Run { code: None, signal: Some(9), ..run(copies(30, 500, DIRECT)) };
@@ -389,8 +389,8 @@ fn pair_that_fails_verification_is_worse_and_its_path_is_not_judged() {
                 Different: GPU 0 > GPU 1 was direct, now staged (broken: failed verification).";
     let (said, status) = first(run(copies(100, 500, DIRECT)), run(copies(100, 500, BLOCKED)));
     assert_eq!((said.as_str(), status), (text, 1));
-    let text = "No difference above 10 %: calls that copy took 50.0 ms, now 50.0 ms. \
-                Different: GPU 0 > GPU 1 failed verification before; whether data arrives now, p2pshim doctor tells; \
+    let text = "No difference above 10 %: copy calls took 50.0 ms, now 50.0 ms. \
+                Different: GPU 0 > GPU 1 failed verification before; p2pshim doctor shows whether data arrives now; \
                 GPU 0 > GPU 1 was staged, now direct.";
     assert_first(run(copies(100, 500, BLOCKED)), run(copies(100, 500, DIRECT)), text, 0);
 }
@@ -405,7 +405,7 @@ fn rate_counts_if_each_copy_was_timed() {
         run(calls)
     };
     assert_first(timed(10, 1), timed(20, 1), "Worse: GPU 0 > GPU 1 made 100.0 GB/s, now 50.0 GB/s.", 1);
-    let text = "No difference above 10 %: calls that copy took 50.0 ms, now 50.0 ms.";
+    let text = "No difference above 10 %: copy calls took 50.0 ms, now 50.0 ms.";
     assert_first(timed(10, 1), timed(20, 7), text, 0);
 }
 

@@ -288,7 +288,7 @@ fn damaged_records_are_left_out_and_counted() {
     scene.call(&Call { at: 100_000, bytes: u64::MAX, result: 1, ..good.clone() });
     scene.finish();
     let (text, json) = (report(&folder, &[]), json(&folder));
-    assert!(text.contains("5 records are damaged and left out: no call can be like them"), "{text}");
+    assert!(text.contains("5 records are damaged and left out: no call can have such values"), "{text}");
     assert!(
         text.contains("at least 1.0 MB of submitted copies") || text.contains("At least 1.0 MB of submitted copies"),
         "{text}"

@@ -630,7 +630,7 @@ const CASES: &[Case] = &[
         scene.finish();
         run_until(folder, 90_000, Some(0), None);
     }),
-    ("an earlier check failed, and P2PSHIM_VERIFY=off disregards that", |folder| {
+    ("an earlier check failed, and P2PSHIM_VERIFY=off ignores that", |folder| {
         let mut scene = one(folder, &[copy(0, DIRECT)]);
         decided(&mut scene, 0, "disregarded");
         scene.finish();

@@ -78,13 +78,13 @@ fn one_process(name: &str) -> Folder {
 fn text_of_a_process_reads_like_this() {
     let expected = "\
 Data may be WRONG: 1.0 GB of submitted copies were direct between GPU 0 and GPU 1, where peer access failed verification.
-Run it with P2PSHIM_ACCESS=off, or with P2PSHIM_DENY=0-1, to send its copies through the host.
+To send its copies through the host, run it with P2PSHIM_ACCESS=off, or with P2PSHIM_DENY=0-1.
 5.0 kB of submitted copies were staged: peer access between GPU 0 and GPU 1 failed verification.
 Staging is intended there: the direct path of copies or kernels loses data, or hangs. `p2pshim doctor` shows what happens there. It tests staged copies too.
 Data may be wrong although the calls succeed: P2P-copy-overlap in 1 call.
 The findings name the place; `p2pshim explain` with a finding's name says what to do.
 The process ended in a call: cudaMemcpyPeer, GPU 1 > GPU 0, 67.1 MB, direct.
-After how long is not known, nor whether it would have returned. `p2pshim run` keeps how and when its program ends.
+How long it had taken is not known, nor whether it would have returned. `p2pshim run` records how and when its program ends.
 2 calls failed, 1 of them cudaMemcpyPeerAsync with cudaErrorInvalidValue.
 1.0 GB of submitted copies were direct; 1.0 GB were staged though CUDA offers a direct path; that took about 22.5 ms longer.
 Staged because: access not enabled. This rests on 1 of 1 copy, compared with direct copies of like size of the same pair.
@@ -378,7 +378,7 @@ fn filter_leaves_open_what_others_did_with_a_broken_pair() {
     let of_both = report_of(&folder, &[]);
     assert!(of_both.starts_with("Data may be WRONG: "), "{of_both}");
     let of_one = report_of(&folder, &["--rank", "0"]);
-    assert!(of_one.contains("the copies that fit are of the latter"), "{of_one}");
+    assert!(of_one.contains("all copies that fit are from processes in which it did not fail"), "{of_one}");
 }
 
 #[test]
@@ -843,7 +843,7 @@ fn files_that_are_newer_or_cut_off_are_told_of_and_the_rest_is_read() {
     let said = [
         "newer.p2ptrace: written in version 9.0",
         "cut.p2ptrace: 1 of 2 parts",
-        "empty.p2ptrace: just being begun",
+        "empty.p2ptrace: no call yet",
         "begun.p2ptrace: cut off within its header",
     ];
     for part in said {

@@ -191,7 +191,8 @@ pub(super) fn before_free(start: u64, stream: usize, per_thread: bool) {
             // If that is refused, so is what the program asks of the stream.
             let _ = driver::staging::have_program_follow((stream, per_thread), mark);
             if log::Once::FreedEarly.mark_logged() {
-                let what = "another stream frees memory of a copy that p2pshim stages before the copy has ended: that stream waits for the copy";
+                let what = "another stream frees memory of a copy that p2pshim stages and that has not ended: that \
+                            stream waits for the copy";
                 log::pair_info(src, dst, format_args!("{what}"));
             }
         }

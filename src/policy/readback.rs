@@ -141,8 +141,8 @@ impl Readback {
             pair.is_none_or(|pair| std::mem::replace(&mut pair.is_late, true))
         };
         if !was_late {
-            let what = "a copy had not ended a second after its call returned: from now on no call waits for a copy to be compared, and \
-                        copies whose calls return when they are done are not compared";
+            let what = "a copy had not ended a second after its call returned: from now on p2pshim lets no call wait \
+                        for a comparison, and compares no copies whose calls return when the copy is done";
             log::pair_info(traffic.src, traffic.dst, format_args!("{what}"));
         }
     }

@@ -337,8 +337,10 @@ def kept_by_git(*patterns):
 
 
 def unknown_pages(text, pages):
-    """Pages by their names, such as USAGE.md, that are not there."""
-    return sorted({name for name in re.findall(r"(?<![\w*])[A-Z][A-Z_]+\.md\b", text) if name not in pages})
+    """Pages by their names, such as USAGE.md or docs/USAGE.md, that are not there. `pages` are paths below the root."""
+    names = {Path(page).name for page in pages}
+    found = re.findall(r"(?<![\w*])((?:docs/(?:\w+/)*)?)([A-Z][A-Z_]+\.md)\b", text)
+    return sorted({folder + name for folder, name in found if (folder + name not in pages if folder else name not in names)})
 
 
 def links():
@@ -346,7 +348,7 @@ def links():
     files = [file for file in all_files if file.suffix == ".md"] if all_files else documents()
     problems, external, count = [], set(), 0
     # Messages, help, schemas and comments name pages too.
-    pages = {file.name for file in files}
+    pages = {str(file.relative_to(ROOT)) for file in files}
     for file in all_files or ():
         names = unknown_pages(file.read_text(errors="replace"), pages)
         problems += [f"{file.relative_to(ROOT)}: {name}: there is no such page" for name in names]
@@ -424,8 +426,10 @@ def itself():
     for word in ("echo 1 copy", "printf"):
         if any(f"`{word}" in one for one in found):
             missing.append(f"{word} is right")
-    if unknown_pages("see docs/{}.md, docs/USAGE.md and FILE.json".format("GONE"), {"USAGE.md"}) != ["{}.md".format("GONE")]:
-        missing.append("a page that is gone")
+    named = "see {0}.md, docs/{0}.md, docs/{1}.md, docs/USAGE.md, {1}.md and FILE.json".format("GONE", "MOVED")
+    if unknown_pages(named, {"docs/USAGE.md", "docs/dev/{}.md".format("MOVED")}) != [name.format("GONE", "MOVED") for name in
+                                                                                    ("{0}.md", "docs/{0}.md", "docs/{1}.md")]:
+        missing.append("a page that is gone, or moved")
     return [f"not seen: {word}" for word in missing], f"{len(said) + len(found)} mistakes were seen"
 
 

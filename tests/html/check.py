@@ -326,7 +326,7 @@ def blocked(t):
 def killed(t):
     t.open("killed")
     t.quiet("killed")
-    t.check("killed: what is missing stands first", t.text("#verdict").startswith("Not everything is known: bytes and calls are the least that they can be.") and t.texts(".gaps li")[1] == "Rank 5: the file ends in the middle of a block.", t.text("#verdict"))
+    t.check("killed: what is missing stands first", t.text("#verdict").startswith("Not everything is known: bytes and calls are lower bounds.") and t.texts(".gaps li")[1] == "Rank 5: the file ends in the middle of a block.", t.text("#verdict"))
     verdict(t, "killed")
     t.check("killed: numbers are lower bounds", t.text(".figures dd").startswith("at least"), t.text(".figures dd"))
     t.equal("killed: the worst processes are on top", [row.split("\t")[:4:3] for row in t.texts("#processes tbody tr")[:2]], [["rank 5", "SIGKILL"], ["rank 2", "exit 3"]])

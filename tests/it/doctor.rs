@@ -232,7 +232,7 @@ fn copies_that_are_wrong_through_the_host_too_leave_it_undecided() {
     let joined = outcome.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
     let said = "Data is wrong through the host as well, 4096 of 4096 bytes";
     assert!(joined.contains(said) && !joined.contains("could not be tested"), "{}", outcome.stdout);
-    assert!(joined.starts_with("Verdict: DATA IS WRONG on 0>1, directly and through the host as well"), "{joined}");
+    assert!(joined.starts_with("Verdict: DATA IS WRONG on 0>1, both directly and through the host"), "{joined}");
     assert!(!outcome.stdout.contains("Likely cause"), "{}", outcome.stdout);
 }
 
@@ -324,7 +324,7 @@ fn copies_that_are_wrong_between_processes_only_fail_and_are_said_to_be() {
             ),
             "Within a process all is right: only programs are affected whose processes share GPU memory",
             "Verdict: UNSAFE. ",
-            "It fails only between processes on 0>1: NCCL_P2P_DISABLE=1 keeps NCCL",
+            "Only tests between processes fail on 0>1: NCCL_P2P_DISABLE=1 keeps NCCL",
         ] {
             assert!(joined.contains(said), "no {said}: {}", outcome.stdout);
         }

@@ -63,7 +63,7 @@ fn program_of_which_nothing_is_recorded_does_not_pass() {
     assert_eq!(outcome.status, "exit status: 120");
     let [line] = why(&outcome)[..] else { panic!("{:?}", outcome.shim) };
     assert!(
-        line.contains("nothing was recorded, so that nothing is known: no process called an intercepted function"),
+        line.contains("nothing was recorded, so it cannot be judged: no process called an intercepted function"),
         "{line}"
     );
     let outcome = run(&["--fail-on", "staged"], &["false"]);

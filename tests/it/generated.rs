@@ -217,10 +217,10 @@ fn are_words(values: &str) -> bool {
 fn list_of_options_is_what_the_rows_generate() {
     let mut page = "# Options\n\n\
          Generated from host/src/config/mod.rs by `make header`; do not edit.\n\n\
-         Options are environment variables. They are read once, when the program first calls an intercepted \
-         function. `p2pshim run` takes each of them but `P2PSHIM` as an argument. A variable that begins with `P2PSHIM` and is \
-         not listed here has no effect, and neither has an invalid value; a warning names the nearest valid one, if one is \
-         near (no warning with `P2PSHIM=off`). An empty value means the default. Simulated GPUs have their own variables: \
+         Options are environment variables. p2pshim reads them once, when the program first calls an intercepted \
+         function. `p2pshim run` takes each of them but `P2PSHIM` as an argument. An unknown variable that begins with \
+         `P2PSHIM`, or an invalid value, has no effect; a warning says so, and names a similar valid one (no warning with \
+         `P2PSHIM=off`). An empty value means the default. Simulated GPUs have their own variables: \
          [sim/README.md](../sim/README.md).\n"
         .to_owned();
     for &variable in Variable::ALL {
@@ -260,7 +260,7 @@ fn list_of_findings_is_what_the_rules_generate() {
          them. *error*: the call fails, or would fail if CUDA checked its arguments. *hazard*: the call succeeds, but data may be wrong. \
          *performance*: the call takes longer than necessary. *note*: harmless by itself; logged from `P2PSHIM_LOG=info` on. \
          Ids are never renamed and never reused. The documentation is that of CUDA 13.0. *Hardware* tells what was \
-         measured on real GPUs ([CONFORMANCE.md](CONFORMANCE.md)).\n\n\
+         measured on real GPUs ([CONFORMANCE.md](dev/CONFORMANCE.md)).\n\n\
          | id | severity | functions |\n| --- | --- | --- |\n"
         .to_owned();
     for rule in rules {
@@ -293,5 +293,5 @@ fn list_of_findings_is_what_the_rules_generate() {
 #[test]
 fn documentation_against_hardware_is_what_the_golden_table_generates() {
     let table = fs::read_to_string(in_project("tests/golden/conformance.tsv")).unwrap();
-    check("docs/CONFORMANCE.md", &crate::support::conformance::markdown(&table));
+    check("docs/dev/CONFORMANCE.md", &crate::support::conformance::markdown(&table));
 }

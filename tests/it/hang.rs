@@ -144,7 +144,10 @@ fn rank_in_a_copy_is_what_ranks_in_a_barrier_of_the_host_wait_for() {
     // And where no rank is in a GPU call at all.
     let job = Job::new("barrier-", 3, 3);
     let run = job.wait_for(&["idle"; 3]);
-    assert_eq!(hang(&[job.traces()]).0[0], "No process is in a GPU call: nothing tells whether anything hangs.");
+    assert_eq!(
+        hang(&[job.traces()]).0[0],
+        "No process is in a GPU call, so p2pshim cannot tell whether anything hangs."
+    );
     signal("KILL", &pid(&run, 2));
     job.wait_for(&["idle", "idle", "ended"]);
     let (lines, _, status) = hang(&[job.traces()]);

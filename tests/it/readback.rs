@@ -154,7 +154,7 @@ fn copies_that_wait_for_the_program_are_waited_for_once() {
         let outcome = copies("12", &["enable", "held", "3000000", "12"], "", value);
         assert_eq!(outcome.stdout, "0 of 12 copies wrong\n");
         assert_eq!(said(&outcome), [""; 0], "{value}");
-        let gave_up = outcome.shim.iter().filter(|line| line.contains("no call waits for a copy to be compared"));
+        let gave_up = outcome.shim.iter().filter(|line| line.contains("p2pshim lets no call wait for a comparison"));
         assert_eq!(gave_up.count(), times, "{value}: {:#?}", outcome.shim);
         let is_it = |line: &&String| line.contains("parts of 8 direct copies") && line.contains("none differs");
         assert!(outcome.shim.iter().any(|line| is_it(&line)), "{value}: {:#?}", outcome.shim);

@@ -86,7 +86,10 @@ fn deny_ordinals_become_uuids_before_the_program_starts() {
     let without = denied(&["--sim", "0", "--deny", "0-1"]);
     assert_eq!(without.stdout, "0-1\n");
     assert!(
-        without.shim.join("\n").contains("ordinals of P2PSHIM_DENY stay, and mean those of each process: cuInit"),
+        without
+            .shim
+            .join("\n")
+            .contains("P2PSHIM_DENY keeps its ordinals, and each process counts them by its own GPUs: cuInit"),
         "{without:#?}"
     );
     let off = program(&["--sim", "3", "--deny", "0-1", "sh", "-c", "echo $P2PSHIM_DENY"]).env("P2PSHIM", "off").plain();
@@ -441,7 +444,7 @@ fn report_of_a_call_in_which_a_process_became_another_program_claims_no_time_of_
     );
     let after = &outcome.stderr;
     assert!(after.contains("A call never returned, in up to "), "{after}");
-    let less = "It is less if the process became another program before it was ended.\n";
+    let less = "The time is shorter if the process became another program before it was ended.\n";
     assert!(after.contains(less) && after.contains(", with calls in at least "), "{after}");
     assert!(after.contains(" was in this call when the process ended, or became another program: "), "{after}");
 }

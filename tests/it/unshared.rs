@@ -38,7 +38,7 @@ fn unshared_each_failed_call_has_its_reason_its_count_and_its_place() {
     let expected = [
         ("cuIpcGetMemHandle", 1, "memory of cuMemCreate has no IPC handle", 1),
         ("cuIpcGetMemHandle", 1, "memory of a pool has no IPC handle", 3),
-        ("cuIpcOpenMemHandle", 1, "the flags are not those that there are", 1),
+        ("cuIpcOpenMemHandle", 1, "a flag does not exist", 1),
         ("cuIpcOpenMemHandle", 1, "the handle is not one that the process can open", 1),
         ("cuIpcOpenMemHandle", 201, "a handle was opened by the process that made it", 1),
         ("cuIpcOpenMemHandle", 205, "the memory, or the process that owns it, is gone", 1),

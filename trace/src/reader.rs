@@ -44,7 +44,7 @@ impl Display for Error {
         match self {
             Self::Io(error) => error.fmt(f),
             Self::NotATrace => f.write_str("not a trace of p2pshim"),
-            Self::Empty => f.write_str("just being begun, or its process ended then: no call is in it"),
+            Self::Empty => f.write_str("no call yet: its process has just begun it, or ended while it did so"),
             Self::CutOff => f.write_str("cut off within its header: nothing of it can be read"),
             Self::Version((major, minor), (own, _)) => write!(
                 f,

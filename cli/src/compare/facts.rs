@@ -19,7 +19,7 @@ pub(super) struct Facts {
     pub(super) run_seconds: Option<f64>,
     /// From the first sign of a process to the last.
     pub(super) calls_seconds: Option<f64>,
-    /// Whether counts and sums are the least that they can be.
+    /// Whether counts and sums are lower bounds.
     pub(super) is_at_least: bool,
     /// Whether all files could be read in whole.
     pub(super) is_whole: bool,

@@ -354,7 +354,7 @@ impl Judge<'_> {
         [
             say(false, Judged::Worse, "fails verification now: peer access loses data there, or hangs"),
             // It may not have been verified: that data arrives now is not known from these runs.
-            say(true, Judged::Different, "failed verification before; whether data arrives now, p2pshim doctor tells"),
+            say(true, Judged::Different, "failed verification before; p2pshim doctor shows whether data arrives now"),
         ]
         .into_iter()
         .flatten()
@@ -445,16 +445,16 @@ impl Judge<'_> {
         match (gone.as_slice(), new.as_slice()) {
             ([], []) => {}
             (gone @ [_, ..], new @ [_, ..]) if self.common().is_empty() => {
-                all.push(different(format!("no pair is in both: {}, now {}", names(gone), names(new))))
+                all.push(different(format!("the runs share no pair: {}, now {}", names(gone), names(new))))
             }
             (gone, new) => {
                 all.extend(
                     (!gone.is_empty() && !after.is_empty())
-                        .then(|| different(format!("no copies any more: {}", names(gone)))),
+                        .then(|| different(format!("pairs without copies now: {}", names(gone)))),
                 );
                 all.extend(
                     (!new.is_empty() && !before.is_empty())
-                        .then(|| different(format!("copies that were not there: {}", names(new)))),
+                        .then(|| different(format!("pairs without copies before: {}", names(new)))),
                 );
             }
         }
@@ -490,7 +490,7 @@ impl Judge<'_> {
             one.change_percent.unwrap_or(0.0).total_cmp(&other.change_percent.unwrap_or(0.0))
         })?;
         Some(format!(
-            "calls of rank {rank} that copy took {}, now {}",
+            "copy calls of rank {rank} took {}, now {}",
             one(&figure, figure.before?.median),
             one(&figure, figure.after?.median)
         ))
@@ -565,7 +565,7 @@ impl Judge<'_> {
         let identities = |runs: &Runs| runs.runs.iter().flat_map(|run| run.identities.clone()).collect::<BTreeSet<_>>();
         let gpus = [self.before, self.after].map(identities);
         if gpus.iter().all(|it| !it.is_empty()) && gpus[0] != gpus[1] {
-            notes.push("The GPUs are others: pairs are compared by number.".to_owned());
+            notes.push("The GPUs differ: pairs are compared by number.".to_owned());
         }
         for (side, runs) in [(&before, self.before), (&after, self.after)] {
             notes.extend(words::part(side, runs.end(), runs.runs.iter().all(|run| run.is_whole)));

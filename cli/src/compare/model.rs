@@ -74,7 +74,7 @@ pub(super) struct Side {
     pub(super) gpus: Vec<String>,
     /// How the program ended, of several runs the worst; null if that is not known.
     pub(super) end: Option<String>,
-    /// Whether counts and sums are the least that they can be.
+    /// Whether counts and sums are lower bounds.
     pub(super) lower_bounds: bool,
 }
 

@@ -94,7 +94,7 @@ fn told(figure: &Figure) -> Option<String> {
     let [before, after] = [figure.before?, figure.after?].map(shown);
     let of = figure.of.as_deref().unwrap_or_default();
     Some(match figure.name {
-        "copy-call-seconds" => format!("calls that copy took {before}, now {after}"),
+        "copy-call-seconds" => format!("copy calls took {before}, now {after}"),
         "seconds-per-copy" => format!("copies took {before} each on the host, now {after}"),
         "seconds" => format!("the whole run took {before}, now {after}"),
         "seconds-with-calls" => format!("from the first call to the last it took {before}, now {after}"),
@@ -228,14 +228,15 @@ pub(super) fn part(side: &Side, end: &Ended, is_whole: bool) -> Option<String> {
     let path = &side.path;
     match end {
         _ if !is_whole => Some(format!("Not all of {path} could be read: `p2pshim report {path}` says why.")),
-        _ if side.lower_bounds => {
-            Some(format!("{path} lacks records: its counts and sums are the least that they can be."))
-        }
+        _ if side.lower_bounds => Some(format!("{path} lacks records: its counts and sums are lower bounds.")),
         Ended::Running => Some(format!("{path} is of a program that still runs: these are its figures so far.")),
         Ended::Badly(how) => {
             Some(format!("{path} is of a program that {how}: it may have copied less than a whole run."))
         }
-        Ended::Unknown => Some(format!("It is not known how the program of {path} ended; `p2pshim run` keeps that.")),
+        Ended::Unknown => Some(format!(
+            "It is not known how the program of {path} ended; `p2pshim run` would have \
+                                        recorded that."
+        )),
         Ended::Well => None,
     }
 }

@@ -78,8 +78,8 @@ impl Conclusion {
         let others = if others.is_empty() { others } else { format!(". {others} could not be verified") };
         (!wrong.is_empty()).then(|| {
             format!(
-                "DATA IS WRONG on {wrong}, directly and through the host as well: that is the fault of a GPU, of its memory or of the \
-                 driver. Whether the path is right is not known{others}"
+                "DATA IS WRONG on {wrong}, both directly and through the host: a GPU, its memory or the driver is at \
+                 fault. Nothing is known about the path{others}"
             )
         })
     }
@@ -262,14 +262,15 @@ fn of_failed(
     }
     if let [first, ..] = others[..] {
         let name = first.name();
-        advice.push(format!("Likely causes for {}: `p2pshim doctor '{name}'` shows that.", short(&others, devices)));
+        advice.push(format!("Likely causes for {}: `p2pshim doctor '{name}'` shows them.", short(&others, devices)));
     }
     let failed = || rows.iter().filter(|row| matches!(row.verdict, Verdict::Failed(_)));
     let (of_nccl, others): (Vec<&Row>, Vec<&Row>) = failed().partition(|row| row.fails_only(&Test::OF_NCCL));
     if !of_nccl.is_empty() {
         let (protocols, value) = narrow::protocols(of_nccl.iter().copied());
         advice.push(format!(
-            "It fails only in NCCL's {protocols} on {}: NCCL_PROTO={value} excludes what fails. p2pshim goes on to use the pairs.",
+            "Only tests of NCCL's {protocols} fail on {}: NCCL_PROTO={value} makes NCCL do without. p2pshim still \
+             uses these pairs.",
             short(&of_nccl, devices)
         ));
     }
@@ -277,8 +278,8 @@ fn of_failed(
         others.into_iter().partition(|row| row.fails_only(&Test::BETWEEN_PROCESSES));
     if !shared.is_empty() {
         advice.push(format!(
-            "It fails only between processes on {}: NCCL_P2P_DISABLE=1 keeps NCCL from sharing GPU memory between them. p2pshim \
-             does not stage copies of memory that another process allocated.",
+            "Only tests between processes fail on {}: NCCL_P2P_DISABLE=1 keeps NCCL from sharing GPU memory between \
+             them. p2pshim does not stage copies of memory that another process allocated.",
             short(&shared, devices)
         ));
     }
@@ -373,7 +374,7 @@ mod tests {
         row.set_finding(Test::Copies, Finding::Right);
         row.set_finding(Test::Ipc, Finding::Wrong("gone".to_owned()));
         let said = given(std::slice::from_ref(&row), &[], Joint::Unseen);
-        assert!(said.contains("fails only between processes on 0>1") && !said.contains("P2PSHIM_DENY"), "{said}");
+        assert!(said.contains("Only tests between processes fail on 0>1") && !said.contains("P2PSHIM_DENY"), "{said}");
         row.set_finding(Test::Loads, Finding::Wrong("gone".to_owned()));
         let said = given(&[row], &[], Joint::Unseen);
         assert!(said.contains("P2PSHIM_DENY='0-1'") && !said.contains("between processes"), "{said}");
@@ -384,7 +385,7 @@ mod tests {
         let mut row = row([0, 1], failed(), [None; 2]);
         row.set_finding(Test::Ll128, Finding::Wrong("torn".to_owned()));
         let said = given(std::slice::from_ref(&row), &[], Joint::NvLink);
-        assert!(said.contains("protocol LL128 on 0>1: NCCL_PROTO=^LL128 excludes"), "{said}");
+        assert!(said.contains("protocol LL128 fail on 0>1: NCCL_PROTO=^LL128 makes"), "{said}");
         assert!(!said.contains("P2PSHIM_DENY") && !said.contains("NCCL_P2P_DISABLE"), "{said}");
     }
 

@@ -296,7 +296,7 @@ fn line(inventory: &Inventory, rows: &[Row], (check, earlier): (Check, Option<&s
         parts.push(format!("left out: {}", inventory.unfit.iter().map(left_out).collect::<Vec<_>>().join(", ")));
     }
     let how_often = if rows.iter().any(is_undecided) { "again at the next start" } else { "once per boot" };
-    format!("checked {checked}: {}; {:.1} s, {how_often}; --no-check", parts.join("; "), time.as_secs_f64())
+    format!("checked {checked}: {}; {:.1} s, {how_often} (--no-check skips it)", parts.join("; "), time.as_secs_f64())
 }
 
 #[cfg(test)]

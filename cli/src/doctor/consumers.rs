@@ -279,7 +279,7 @@ pub(super) const USES: &[Use] = &[
         switch: Switch::Set("NVSHMEM_DISABLE_P2P", "1"),
         since: "3.4.5 or older",
         source: NVSHMEM,
-        instead: "a remote transport, which it then needs",
+        instead: "a remote transport, which has to exist",
     },
     Use {
         consumer: Consumer::Nvshmem,

@@ -167,15 +167,15 @@ impl Environment {
     fn write_use(&self, out: &mut impl Write, form: Form, it: &Use) -> io::Result<()> {
         let (title, instead) = (it.title(), it.instead);
         let variable = match it.switch {
-            Switch::Argument(text) => return writeln!(out, "# {title}: give it {text}; instead {instead}."),
-            Switch::Nothing(text) => return writeln!(out, "# {title}: {text}; instead {instead}."),
+            Switch::Argument(text) => return writeln!(out, "# {title}: start it with {text}; it then uses {instead}."),
+            Switch::Nothing(text) => return writeln!(out, "# {title}: {text}; it then uses {instead}."),
             Switch::Unset(name) if form == Form::Dotenv => {
-                return writeln!(out, "# {title}: {name} must not be set; instead {instead}.");
+                return writeln!(out, "# {title}: {name} must not be set; it then uses {instead}.");
             }
             Switch::Deny => "P2PSHIM_DENY",
             Switch::Set(name, _) | Switch::Unset(name) => name,
         };
-        writeln!(out, "# {title}: off; instead {instead}.")?;
+        writeln!(out, "# {title}: off; it then uses {instead}.")?;
         let Some(value) = self.set.get(variable) else { return writeln!(out, "unset {variable}") };
         match form {
             Form::Dotenv => writeln!(out, "{variable}={value}"),
@@ -437,7 +437,10 @@ between processes, kernels, all memory on 0>1.
         for line in ["export P2PSHIM_DENY='GPU-0-GPU-1'", "export UCX_TLS='^cuda_ipc'", "unset GGML_CUDA_P2P"] {
             assert!(has(&sh, line), "no {line}: {sh}");
         }
-        assert!(sh.contains("# vLLM, custom all-reduce: give it --disable-custom-all-reduce; instead NCCL.\n"), "{sh}");
+        assert!(
+            sh.contains("# vLLM, custom all-reduce: start it with --disable-custom-all-reduce; it then uses NCCL.\n"),
+            "{sh}"
+        );
         for line in ["export UCX_TLS=^cuda_ipc", "unset GGML_CUDA_P2P"] {
             assert!(has(&slurm, line), "no {line}: {slurm}");
         }

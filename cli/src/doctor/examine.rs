@@ -362,7 +362,7 @@ fn not_said(row: &mut Row, verdict: Option<&Verdict>) {
         }
         Some(Verdict::Unknown(why)) => row.add(Test::AllPairs, Finding::Untested(why.clone())),
         Some(Verdict::Passed | Verdict::NoPath) | None => {
-            row.add(Test::AllPairs, Finding::Untested("the test process said nothing of it".to_owned()));
+            row.add(Test::AllPairs, Finding::Untested("the test process did not report it".to_owned()));
         }
     }
 }

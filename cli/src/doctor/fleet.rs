@@ -466,7 +466,7 @@ fn of_verdict(machine: &Report) -> Vec<String> {
     let is_known = [status::GOOD, status::NEGATIVE, status::UNKNOWN].contains(&machine.status);
     let all = [
         of("failed", "UNSAFE: peer access loses data or hangs on"),
-        (!is_known).then(|| "damaged: its status is none that there is".to_owned()),
+        (!is_known).then(|| "damaged: its status does not exist".to_owned()),
         machine.error.as_ref().map(|error| format!("nothing was tested: {error}")),
         of("not-tested", "not tested:"),
     ];

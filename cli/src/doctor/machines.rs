@@ -1,6 +1,6 @@
 //! Tests the texts about machines of several kinds, whose `proc` and `sys` are made here, and whose tests are given.
 //!
-//! docs/MACHINES.md has it. `P2PSHIM_UPDATE=1` writes it anew.
+//! docs/dev/MACHINES.md has it. `P2PSHIM_UPDATE=1` writes it anew.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -11,7 +11,7 @@ use super::*;
 use crate::nvml::{Fabric, Links};
 use crate::report::scene::Folder;
 
-const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/MACHINES.md");
+const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/dev/MACHINES.md");
 const HEAD: &str = "\
 # `p2pshim doctor` on machines of several kinds
 
@@ -366,7 +366,7 @@ const KINDS: &[Kind] = &[
         },
         gpus: Gpus::Unnamed,
         found: [Only(&[Test::Ll]), Right],
-        said: &["UNSAFE for NCCL's protocol LL on 0>1", "NCCL_PROTO=^LL keeps NCCL from that"],
+        said: &["UNSAFE for NCCL's protocol LL on 0>1", "NCCL_PROTO=^LL makes NCCL do without"],
     },
     Kind {
         title: "LL128 broken",
@@ -376,7 +376,7 @@ const KINDS: &[Kind] = &[
         },
         gpus: Gpus::Joined(18),
         found: [Only(&[Test::Ll128]), Only(&[Test::Ll128])],
-        said: &["UNSAFE for NCCL's protocol LL128 on 0>1 1>0", "NCCL_PROTO=^LL128 keeps NCCL from that"],
+        said: &["UNSAFE for NCCL's protocol LL128 on 0>1 1>0", "NCCL_PROTO=^LL128 makes NCCL do without"],
     },
     Kind {
         title: "IPC broken",

@@ -11,8 +11,8 @@ pub(super) fn verdict(rows: &[Row], devices: usize) -> Option<String> {
     if fail_only(&Test::OF_NCCL) {
         let (protocols, value) = protocols(failed.iter().copied());
         return Some(format!(
-            "UNSAFE for NCCL's {protocols} on {names}: data and the flag in line with it arrive apart, although CUDA reports \
-             success. NCCL_PROTO={value} keeps NCCL from that; all else is right"
+            "UNSAFE for NCCL's {protocols} on {names}: data and the flag in line with it arrive apart, although CUDA \
+             reports success. NCCL_PROTO={value} makes NCCL do without; all else is right"
         ));
     }
     let (what, remedy) = match () {
@@ -66,9 +66,9 @@ mod tests {
     #[test]
     fn verdict_names_the_use_and_the_remedy_if_there_is_no_other() {
         for (tests, said) in [
-            (&[Test::Ll][..], "NCCL_PROTO=^LL keeps"),
-            (&[Test::Ll128], "NCCL_PROTO=^LL128 keeps"),
-            (&[Test::Ll, Test::Ll128], "NCCL_PROTO=^LL,LL128 keeps"),
+            (&[Test::Ll][..], "NCCL_PROTO=^LL makes"),
+            (&[Test::Ll128], "NCCL_PROTO=^LL128 makes"),
+            (&[Test::Ll, Test::Ll128], "NCCL_PROTO=^LL,LL128 makes"),
             (&[Test::Ipc], "Memory that processes share loses data"),
             (&[Test::Vmm, Test::IpcKernels], "NCCL_P2P_DISABLE=1 keeps"),
             (&[Test::IpcKernels], "Kernels of two processes lose data"),

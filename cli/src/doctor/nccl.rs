@@ -166,7 +166,7 @@ fn diagnose(library: &Path, gpus: &[usize], settings: Settings<'_>) -> Diagnosed
     let status = processes::end(&mut child);
     if diagnosed.error.is_none() && !diagnosed.is_there() {
         let status = status.map_or_else(String::new, |status| format!(" ({status})"));
-        diagnosed.error = Some(format!("the process that loaded it ended without a word{status}"));
+        diagnosed.error = Some(format!("the process that loaded it ended without a report{status}"));
     }
     diagnosed
 }

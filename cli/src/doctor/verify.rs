@@ -106,7 +106,7 @@ impl<'a> Verification<'a> {
         entry.rests();
         if let Ok(Finding::Wrong(wrong)) = self.copies_there_too(entry.wrong_at()) {
             entry.set_not_of_path(format!(
-                "{THROUGH_HOST}, {wrong}: that is not the path's fault, but that of a GPU, of its memory or of the driver"
+                "{THROUGH_HOST}, {wrong}: a GPU, its memory or the driver is at fault, not the path"
             ));
         }
     }

@@ -155,7 +155,10 @@ pub(super) fn print(page: &mut Page<impl Write>, rules: &[Rule], code: i32, func
     }
     if reasons.len() > IN_FULL {
         page.line("")?;
-        page.text("p2pshim explain ID says more of a finding; with a function beside the code, it is about that one.")?;
+        page.text(
+            "p2pshim explain ID explains a finding. Name a function beside the code, and only its findings are \
+                   listed.",
+        )?;
     }
     if reasons.is_empty() {
         page.line("")?;
@@ -165,7 +168,7 @@ pub(super) fn print(page: &mut Page<impl Write>, rules: &[Rule], code: i32, func
     }
     if !other.is_empty() {
         let names: BTreeSet<&str> = other.iter().map(Call::function).collect();
-        page.section("Returned besides, without a finding")?;
+        page.section("Also returned, without a finding")?;
         page.text(&names.into_iter().collect::<Vec<_>>().join(", "))?;
         page.text(&format!("For example: {}", other.first().map(Call::shown).unwrap_or_default()))?;
     }

@@ -90,7 +90,7 @@ impl FromStr for Condition {
             ("slow", value) => {
                 let rate = value.and_then(|value| value.trim_end_matches("GB/s").trim().parse().ok());
                 let rate = rate.filter(|rate: &f64| rate.is_finite() && *rate > 0.0);
-                What::Slow(rate.ok_or("slow needs the GB/s that copies have to make at least, such as slow=20")?)
+                What::Slow(rate.ok_or("slow needs the least GB/s that copies may have, such as slow=20")?)
             }
             ("finding", None) => What::Finding(None),
             ("finding", Some(id)) => What::Finding(Some(known_id(id)?)),
@@ -168,7 +168,7 @@ mod tests {
             assert!(wrong(text).contains("is no size; write bytes"), "{text}: {}", wrong(text));
         }
         for text in ["slow", "slow=", "slow=0", "slow=nan", "slow=fast"] {
-            assert!(wrong(text).starts_with("slow needs the GB/s"), "{text}: {}", wrong(text));
+            assert!(wrong(text).starts_with("slow needs the least GB/s"), "{text}: {}", wrong(text));
         }
         assert_eq!(wrong("hazard=1"), "hazard takes no value");
         let meant = "\"P2P-enable-twise\" is no finding; did you mean P2P-enable-twice? `p2pshim explain` lists them";

@@ -17,7 +17,7 @@ const LARGE: u32 = 20;
 /// Why runs do not keep to a condition: of the first run that does not. A condition that cannot be judged is not kept to either.
 pub(super) fn broken(condition: &Condition, runs: &[Report]) -> Option<String> {
     if runs.is_empty() {
-        return Some("nothing was recorded, so that nothing is known".to_owned());
+        return Some("nothing was recorded, so it cannot be judged".to_owned());
     }
     runs.iter().find_map(|run| by(condition, run)).or_else(|| runs.iter().find_map(unknown))
 }
@@ -48,7 +48,7 @@ fn unordered(run: &Report, levels: &[&str]) -> Option<String> {
         return Some("order was not checked: run it with --order".to_owned());
     }
     if run.filter.is_some() {
-        return Some("races are of no pair, rank or time: leave the filter out".to_owned());
+        return Some("races have no pair, rank or time to filter by: leave the filter out".to_owned());
     }
     let all: Vec<_> = run.races.iter().filter(|race| levels.contains(&race.level.as_str())).collect();
     let is_partial = |file: &File| file.problems.iter().any(|problem| problem == ORDER_LOST);
@@ -143,7 +143,8 @@ fn bounce(run: &Report) -> Option<String> {
     let all = paths(run, |pair, path| path.taken.class() == Class::ByHand && !differ(pair));
     all.first()?;
     Some(format!(
-        "{} went to the host and as many bytes from there to another GPU, {}: whether they were the same was not compared, so that it cannot be judged. {remedy}",
+        "{} went to the host and as many bytes from there to another GPU, {}: p2pshim did not compare these bytes, so \
+         it cannot be judged. {remedy}",
         sum(&all),
         most(run, &all)
     ))
@@ -240,7 +241,7 @@ fn slow(run: &Report, least: f64) -> Option<String> {
             "no copy of at least 1 MiB {} was timed. P2PSHIM_GPU_TIMING=all times those that are asynchronous",
             label(pair)
         )),
-        (None, None) => Some("no copy of at least 1 MiB was seen, so that no rate is known".to_owned()),
+        (None, None) => Some("no copy of at least 1 MiB was seen, so no rate is known".to_owned()),
         _ => None,
     }
 }

@@ -23,11 +23,11 @@ use condition::{Condition, ConditionParser, What};
 pub(crate) struct Gate {
     /// Fail if a copy is staged, a call fails, …
     ///
-    /// Fail if one of these is true of the program: staged[=BYTES]: more than BYTES (0) were staged, not counting the first copies of a
-    /// pair; bounce: the program copied from GPU to GPU by its own copies through the host; hazard: a finding is a hazard;
-    /// error: a call failed, or a finding is an error; finding[=ID]: there is a finding that is not a note, or the one with this ID;
-    /// unverified: copies were direct between GPUs that were not verified; slow=GB/s: copies of at least 1 MiB of a pair were slower.
-    /// A condition that cannot be judged fails too. A line says why.
+    /// CONDITION is staged[=BYTES] (more than BYTES, else any, were staged, not counting the first copies of a pair), bounce (the program
+    /// copied from GPU to GPU by its own copies through the host), hazard (a finding is a hazard), error (a call failed, or a finding is an
+    /// error), finding[=ID] (there is a finding that is not a note, or the one with this ID), unverified (copies were direct between GPUs that
+    /// were not verified), slow=GB/s (copies of at least 1 MiB of a pair were slower), race or possible-race (with --order: work on streams has
+    /// no order, or may have none). A condition that cannot be judged fails too. A line says why.
     #[arg(long, value_name = "CONDITION", value_delimiter = ',', value_parser = ConditionParser, hide_possible_values = true)]
     fail_on: Vec<Condition>,
     /// The exit status in place of 0, if a condition is true
@@ -104,9 +104,7 @@ impl Gate {
         if let (Some((condition, _)), None, Some(went)) =
             (staged, is_meant(|what| *what == What::Bounce), judge::by_hand(&runs))
         {
-            complain(format_args!(
-                "--fail-on {condition} is kept to, but {went}: `--fail-on bounce` is the condition for that."
-            ));
+            complain(format_args!("--fail-on {condition} passes, but {went}: `--fail-on bounce` checks that."));
         }
         let is_written = self.junit.as_deref().is_none_or(|file| write(file, program, &runs, cases));
         match (is_broken, is_written) {

@@ -42,12 +42,16 @@ impl Broken {
     /// The words about one that no copy is known to have suffered from, of those that fit the filter; none if copies have.
     fn unused(&self, is_filtered: bool) -> Option<&'static str> {
         match self {
-            Self { at_risk: 0, staged: 0, passed: 1.., .. } if is_filtered => {
-                Some(" in one process and not in another; the copies that fit are of the latter")
-            }
+            Self { at_risk: 0, staged: 0, passed: 1.., .. } if is_filtered => Some(
+                " in one process and not in another; all copies that fit are from processes in which it did not \
+                      fail",
+            ),
             Self { at_risk: 0, staged: 0, .. } if is_filtered => Some("; no copy that fits is known to have used it"),
             Self { at_risk: 1.., .. } | Self { staged: 1.., .. } => None,
-            Self { passed: 1.., .. } => Some(" in one process and not in another; only copies of the latter used it"),
+            Self { passed: 1.., .. } => Some(
+                " in one process and not in another; only processes in which it did not \
+                                              fail used it",
+            ),
             Self { is_in_use: true, is_known: true, .. } => {
                 Some("; the program has enabled it, but no copy of the program used it")
             }
@@ -180,10 +184,11 @@ fn remedy(report: &Report, pairs: &[Endpoints]) -> String {
     let deny = deny(report, pairs);
     if report.decisions.iter().any(|it| it.verified == Some(Verified::Disregarded)) {
         return format!(
-            "P2PSHIM_VERIFY=off disregards that: run it without, or with {deny}, to send its copies through the host.{stays}"
+            "P2PSHIM_VERIFY=off ignores that. To send its copies through the host, run it without that option, or \
+             with {deny}.{stays}"
         );
     }
-    format!("Run it with P2PSHIM_ACCESS=off, or with {deny}, to send its copies through the host.{stays}")
+    format!("To send its copies through the host, run it with P2PSHIM_ACCESS=off, or with {deny}.{stays}")
 }
 
 /// The option that keeps pairs from peer access: it takes the numbers that the program has for its devices.

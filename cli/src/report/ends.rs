@@ -183,9 +183,12 @@ pub(super) fn begun(report: &Report) -> Option<Sentence> {
     let all = report.files.len();
     let text = match begun {
         0 => return None,
-        1 => format!("1 of {all} traces is just being begun, or its process ended then: no call is in it."),
+        1 => format!("1 of {all} traces has no call yet: its process has just begun it, or ended while it did so."),
         _ => {
-            format!("{begun} of {all} traces are just being begun, or their processes ended then: no call is in them.")
+            format!(
+                "{begun} of {all} traces have no call yet: their processes have just begun them, or ended while \
+                     they did so."
+            )
         }
     };
     Some(Sentence::new(Level::Note, BEGUN, text).section(PROCESSES))
@@ -226,8 +229,11 @@ pub(super) fn never_returned(report: &Report) -> Option<Sentence> {
         (_, Some(age)) => bad(format!("{all} calls never returned, one of them in {age}: {what}.")),
         (_, None) => bad(format!("{all} calls never returned, such as {what}.")),
     };
-    let more =
-        if most.is_some() { "It is less if the process became another program before it was ended." } else { "" };
+    let more = if most.is_some() {
+        "The time is shorter if the process became another program before it was ended."
+    } else {
+        ""
+    };
     Some(Sentence::new(level, word, text).more(more).section("unfinished"))
 }
 
@@ -266,11 +272,11 @@ fn cut_off(report: &Report) -> Option<Sentence> {
     let in_what = if calls.len() == 1 { "a call".to_owned() } else { format!("{} calls", count(calls.len() as u64)) };
     let text = format!("{who} {} in {in_what}{when}{which}{what}.", left(report, &calls));
     let them = if calls.len() == 1 { "it" } else { "they" };
-    let more = format!("After how long is not known, nor whether {them} would have returned.");
+    let more = format!("How long {them} had taken is not known, nor whether {them} would have returned.");
     let hint = if report.runs.iter().any(|run| run.end.how != How::Unknown) {
         ""
     } else {
-        " `p2pshim run` keeps how and when its program ends."
+        " `p2pshim run` records how and when its program ends."
     };
     Some(Sentence::new(Level::Warn, CUT_OFF, text).more(format!("{more}{hint}")).section(section))
 }

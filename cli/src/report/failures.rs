@@ -12,7 +12,8 @@ const LOST: &str = "Context lost";
 const NO_ACCESS: &str = "No access";
 const CAPTURE: &str = "Capture failed";
 
-const RIGHTS: &str = "`p2pshim doctor` says why there is no path. p2pshim answers this itself where the pair is denied, or its data does not arrive.";
+const RIGHTS: &str = "`p2pshim doctor` says why there is no path. p2pshim itself returns this code if the pair is \
+                      denied, or its data does not arrive.";
 const AFTER_LOSS: &str = "All later calls there fail. The work that failed was queued earlier: compute-sanitizer, or CUDA_LAUNCH_BLOCKING=1, names it \
                           (with HIP AMD_SERIALIZE_KERNEL=3).";
 const HARDWARE: &str = "Xid lines in the kernel log name the GPU or the link; it may have to be reset or replaced.";

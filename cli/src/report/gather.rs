@@ -365,7 +365,7 @@ fn damage(trace: &Trace, tally: &Tally) -> Vec<String> {
         problems.push(format!("{count} of {} parts cannot be read: {why}", trace.blocks()));
     }
     if tally.impossible > 0 {
-        problems.push(format!("{} records are damaged and left out: no call can be like them", tally.impossible));
+        problems.push(format!("{} records are damaged and left out: no call can have such values", tally.impossible));
     }
     problems
 }
@@ -380,7 +380,7 @@ fn unlisted(trace: &Trace, tally: &Tally) -> Vec<String> {
         problems.push(format!("{} more errors or findings are not listed", tally.uncounted));
     }
     if tally.left_out > 0 {
-        problems.push(format!("{} more copies with the host are not looked at for copies by hand", tally.left_out));
+        problems.push(format!("{} more copies with the host are not searched for copies by hand", tally.left_out));
     }
     if let Some(more @ 1..) = trace.notes_of(NoteKind::Mark).count().checked_sub(MARKS) {
         problems.push(format!("{more} more marks are not listed"));

@@ -35,16 +35,17 @@ const LAST_BLOCKS: usize = 64;
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   p2pshim hang                 all programs of yours that run here under p2pshim run
-  p2pshim hang 4711            that of process 4711, such as p2pshim run or mpirun itself
-  p2pshim hang traces          those whose traces are in a folder, also of other machines that share it;
-                               if none runs any more, the call of each thread when its process ended
+  p2pshim hang 4711            programs below process 4711, such as p2pshim run or mpirun itself
+  p2pshim hang traces          programs with traces in a folder, which machines may share; of
+                               programs that have ended, the last call of each thread
 
-p2pshim hang sees copies, waits for a stream, event, context or device, frees, and other calls that p2pshim
-intercepts. It does not see launches of kernels, nor what the program does on the host, except the line of
-Python that it is at now. It reads that from the memory of the process, which root may do and, unless
-kernel.yama.ptrace_scope forbids it, you. Where it may not, it names the line that the process itself has
-found: p2pshim looks for one four times at first, then every 0.3 s. A program needs a trace to be seen: `p2pshim run` makes one unless --no-report is given
-without --trace; if you preload the library by hand, set P2PSHIM_TRACE. It reads no traces of other users.";
+p2pshim hang sees copies, waits for a stream, event, context or device, frees, and other \
+intercepted calls. It does not see launches of kernels. Of the program's own code on the host it sees \
+only the line of Python that a thread is at. It reads that line from the memory of the process: root \
+may do so, and you unless kernel.yama.ptrace_scope forbids it. Otherwise it shows the line that the \
+process has recorded with the call, which may take some 0.3 s. A program needs a trace to be seen: \
+`p2pshim run` makes one unless --no-report is given without --trace; if you preload the library by \
+hand, set P2PSHIM_TRACE. p2pshim hang does not read traces of other users.";
 
 /// Which programs are meant, and how they are shown.
 #[derive(Args)]
@@ -206,7 +207,7 @@ fn says(report: &Report, (all, suspects): (&[Process], &[Suspect])) -> String {
     }
     if waiting.is_empty() {
         return match moving.len() {
-            0 => "No process is in a GPU call: nothing tells whether anything hangs.".to_owned(),
+            0 => "No process is in a GPU call, so p2pshim cannot tell whether anything hangs.".to_owned(),
             _ => "Nothing hangs in a GPU call: no process has been in one for a second.".to_owned(),
         };
     }

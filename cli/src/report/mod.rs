@@ -132,7 +132,7 @@ pub(crate) struct Output {
     with_arguments: bool,
     /// Leave out the races that FILE gives reasons for
     ///
-    /// Leave out the races that FILE gives reasons for. A line of FILE has `place`, `library` or `kernel`, a pattern, and the reason; see docs/ORDER.md
+    /// A line of FILE has `place`, `library` or `kernel`, a pattern, and the reason; see docs/ORDER.md
     #[arg(long, value_name = "FILE", value_parser = Suppressions::read, value_hint = clap::ValueHint::FilePath, hide_short_help = true)]
     suppress: Option<Suppressions>,
 }

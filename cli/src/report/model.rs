@@ -39,7 +39,7 @@ pub(crate) struct Report {
     pub(crate) filter: Option<String>,
     /// Sentences about what could not be recorded or read.
     pub(crate) gaps: Vec<String>,
-    /// Whether bytes and calls are the least that they can be, for what is in `gaps`.
+    /// Whether bytes and calls are lower bounds, for what is in `gaps`.
     pub(crate) lower_bounds: bool,
     /// Runs, or jobs, that the files are of, as far as they can be told apart; the earliest first.
     pub(crate) runs: Vec<Run>,

@@ -158,8 +158,8 @@ fn gaps(files: &[File]) -> Vec<String> {
     let unseen = files.iter().map(|file| file.unseen).fold(0, u64::saturating_add);
     if unseen > 0 {
         gaps.push(format!(
-            "{} of forked children passed p2pshim by, since it had started in their parent: have the parent make no call of CUDA before it \
-             forks, or the child call exec",
+            "{} of forked children bypassed p2pshim, which had started in their parent: fork before the first CUDA \
+             call, or call exec in the child",
             counted(unseen, "call")
         ));
     }

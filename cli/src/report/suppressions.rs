@@ -85,7 +85,7 @@ fn line(text: &str) -> Result<Line, String> {
     };
     let reason = words.collect::<Vec<_>>().join(" ");
     if pattern.replace('*', "").is_empty() {
-        return Err(format!("`{name}` has no pattern that could fit less than all; write a line such as {EXAMPLE}"));
+        return Err(format!("`{name}` needs a pattern that does not fit everything; write a line such as {EXAMPLE}"));
     }
     if reason.is_empty() {
         return Err(format!("it has no reason; write one behind the pattern, as in {EXAMPLE}"));
@@ -184,8 +184,8 @@ mod tests {
     fn parse_wrong_lines_are_named_with_what_is_missing() {
         for (text, expected) in [
             ("kernel a why\nplaces b why", "line 2: `places` is none of place, library, kernel; write"),
-            ("\nkernel", "line 2: `kernel` has no pattern"),
-            ("kernel * all", "line 1: `kernel` has no pattern"),
+            ("\nkernel", "line 2: `kernel` needs a pattern"),
+            ("kernel * all", "line 1: `kernel` needs a pattern"),
             ("library libx", "line 1: it has no reason; write one behind the pattern"),
         ] {
             let error = Suppressions::parse(text).unwrap_err();

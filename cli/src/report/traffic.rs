@@ -165,7 +165,8 @@ fn copied(report: &Report) -> Option<Sentence> {
     };
     let more = match word == "Few copies" && report.pairs.iter().any(can_be) {
         true => {
-            "A pair gets access with the copy that makes it more than 1 MiB, or the 17th, if data is seen to arrive."
+            "p2pshim enables a pair before its 17th copy, or the copy that takes it beyond 1 MiB, if test data \
+             arrives."
         }
         false => advice,
     };

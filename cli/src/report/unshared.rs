@@ -26,11 +26,11 @@ const IMEX: &str = "Start nvidia-imex, and give containers /dev/nvidia-caps-imex
 const OWN: &str = "Use the pointer itself: a handle is for other processes.";
 const VISIBLE: &str =
     "Let each process see all GPUs, as CUDA_VISIBLE_DEVICES numbers them, and select its own by cudaSetDevice.";
-const INSIDE: &str = "It opens where the allocation begins: whoever opens it has to add the offset.";
-const KEEP: &str = "Have the owner live, and keep the memory, until the other process has closed it.";
+const INSIDE: &str = "A handle opens the start of the allocation: whoever opens it has to add the offset.";
+const KEEP: &str = "Keep the owner running, and its memory allocated, until the other process has closed it.";
 const CLOSE: &str = "Close the older memory first: cudaIpcCloseMemHandle.";
 const PATH: &str =
-    "`p2pshim doctor` says why. p2pshim answers this itself where the pair is denied, or its data does not arrive.";
+    "`p2pshim doctor` says why. p2pshim itself returns this code if the pair is denied, or its data does not arrive.";
 const NAMESPACE: &str = "Processes in containers need one IPC namespace and one PID namespace: --ipc=host --pid=host. On WSL, NVIDIA's guide lists IPC handles as not supported.";
 const PIDS: &str = "Let both processes share a PID namespace: --pid=host, or shareProcessNamespace in a pod.";
 const IMPORT: &str = "Send descriptors through a Unix socket (SCM_RIGHTS), let each process see all GPUs, and check who closes the descriptor.";
@@ -48,7 +48,7 @@ fn why(function: &str, code: i32, of: &str) -> Why {
         ("managed", _) => ("managed memory cannot be shared", "Allocate it by cudaMalloc."),
         ("opened", _) => ("memory of another process cannot be passed on", "Send the handle of its owner on."),
         ("none", _) => ("the device of a pool cannot lose access to it", OWNER),
-        ("flags", 1) => ("the flags are not those that there are", "Pass cudaIpcMemLazyEnablePeerAccess."),
+        ("flags", 1) => ("a flag does not exist", "Pass cudaIpcMemLazyEnablePeerAccess."),
         ("own", 201) => ("a handle was opened by the process that made it", OWN),
         ("namespace", 201) => (
             "a handle has the number of this process, which is not known to have made it: its owner is in another PID namespace, or had the number before",
@@ -59,11 +59,10 @@ fn why(function: &str, code: i32, of: &str) -> Why {
         ("fabric", 1) if function.ends_with("ImportFromShareableHandle") => {
             ("the fabric handle is of another IMEX domain, or its memory is gone", IMEX)
         }
-        (_, 1) if function == "cuMemPoolImportPointer" => ("the data is not that of a pointer of the pool", POOL),
-        (_, 1 | 101) if function.ends_with("ImportFromShareableHandle") => (
-            "the descriptor is none that the driver knows, or its memory is of a GPU that the process does not see",
-            IMPORT,
-        ),
+        (_, 1) if function == "cuMemPoolImportPointer" => ("the data does not describe a pointer of the pool", POOL),
+        (_, 1 | 101) if function.ends_with("ImportFromShareableHandle") => {
+            ("the driver does not know the descriptor, or its memory is on a GPU that the process does not see", IMPORT)
+        }
         (_, 205) if is_open => ("the memory, or the process that owns it, is gone", KEEP),
         (_, 208) => ("older memory of the same address is still open", CLOSE),
         (_, 217) => ("there is no usable path to the GPU of the memory", PATH),
@@ -220,7 +219,7 @@ mod tests {
                 "fabric",
                 "the fabric handle is of another IMEX domain, or its memory is gone",
             ),
-            ("cuMemPoolImportPointer", 1, "", "the data is not that of a pointer of the pool"),
+            ("cuMemPoolImportPointer", 1, "", "the data does not describe a pointer of the pool"),
             ("cuIpcGetMemHandle", 700, "", "see the code"),
             ("cuMemMap", 205, "", "see the code"),
         ] {

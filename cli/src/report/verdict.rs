@@ -200,8 +200,9 @@ const WRONG_CALLS: Grade = ("Wrong calls", "Wrong calls", |it| {
 });
 /// Rules by which a call is right and the machine, p2pshim or earlier work has made it fail: other sentences say so.
 const NOT_WRONG: [&str; 3] = ["P2P-enable-broken", "P2P-error-no-driver", "P2P-error-earlier-work"];
-const ODD_CODES: Grade =
-    ("Odd codes", "Calls failed with codes that nothing in them explains", |it| CODES.contains(&it.rule.as_str()));
+const ODD_CODES: Grade = ("Odd codes", "Calls failed with codes that their arguments do not explain", |it| {
+    CODES.contains(&it.rule.as_str())
+});
 /// Rules about the code that a call returned, which need not be wrong.
 const CODES: [&str; 2] = ["P2P-error-undocumented", "P2P-error-unexplained"];
 const BY_ACCIDENT: Grade =
@@ -275,7 +276,8 @@ fn negative_size(report: &Report) -> Option<Sentence> {
         Some(format!("{function}{at} got {size} bytes as its size."))
     };
     let text = report.findings.iter().find_map(parts)?;
-    let more = "A product of 32-bit numbers, such as elements * sizeof, does not hold 2^31 and more: compute it in size_t. For such a copy no access is enabled.";
+    let more = "A product of 32-bit numbers, such as elements * sizeof, overflows at 2^31: compute it in size_t. \
+                p2pshim enables no access for such a copy.";
     Some(Sentence::new(Level::Warn, NEGATIVE, text).more(more).section("findings"))
 }
 
@@ -319,7 +321,7 @@ fn unclear(report: &Report) -> Option<Sentence> {
     let pairs = report.pairs.iter().filter(|pair| pair.src != pair.dst);
     let is_managed = |path: &Path| path.taken.path == Some(p2pshim_trace::Path::Unknown);
     let more = match pairs.flat_map(|pair| &pair.paths).any(is_managed) {
-        true => "Managed memory is not followed, nor memory of other processes with HIP.",
+        true => "p2pshim does not follow managed memory, nor with HIP memory of other processes.",
         false => "",
     };
     Some(Sentence::new(Level::Note, "Not known", text).more(more).section("pairs"))

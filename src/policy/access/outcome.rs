@@ -67,7 +67,8 @@ impl PeerVerifier {
         let advice = match verification {
             Verification::Slower => String::new(),
             Verification::Late => format!(
-                ". It is verified again later, since the path may only be busy. Else the likely cause: {}",
+                ". p2pshim verifies it again later, since the path may only be busy. If it is not, the likely cause: \
+                 {}",
                 cause()
             ),
             _ => format!(". Likely cause: {}", cause()),
@@ -238,7 +239,7 @@ impl PeerVerifier {
 fn remedy(plan: &Plan, failure: &Failure, refuses: bool) -> &'static str {
     match (plan.purpose, failure) {
         (Purpose::Admit, Failure::Lost { .. }) if refuses => {
-            ". Run `p2pshim doctor` once after each boot: p2pshim then tells programs at their first question"
+            ". Run `p2pshim doctor` once after each boot: p2pshim then knows this when a program first asks"
         }
         (_, Failure::Slower { .. }) => "",
         _ => ". `p2pshim doctor` shows more",

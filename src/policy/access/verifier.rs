@@ -182,7 +182,7 @@ impl PeerVerifier {
         let is_left = self.lock().verify == Verify::Off;
         if let (true, Some(Err(what)), Ok(by), Ok(of)) = (is_left, within, u8::try_from(by), u8::try_from(of)) {
             let what = format_args!(
-                "data does not arrive from device {by} to device {of}, as an earlier check found: {what}. P2PSHIM_VERIFY=off disregards that: \
+                "data does not arrive from device {by} to device {of}, as an earlier check found: {what}. P2PSHIM_VERIFY=off ignores that: \
                  data that is copied there directly may be wrong"
             );
             log::pair_verified(by, of, Verified::Disregarded, what);

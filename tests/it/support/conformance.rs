@@ -76,8 +76,8 @@ pub(crate) fn markdown(table: &str) -> String {
         "{} calls, each in a process of its own. For {} of them CUDA 13's documentation gives a code or a choice of codes; \
          {} return another code. For {} it gives none. Calls that are not measured yet are in \
          c-tests/conformance-unmeasured.tsv. Copies that name no devices, and batches and graphs, have tables of their own: \
-         [conformance-regular.tsv](../tests/golden/conformance-regular.tsv) and \
-         [conformance-graphs.tsv](../tests/golden/conformance-graphs.tsv). The head of this table explains its columns:\n\n```text",
+         [conformance-regular.tsv](../../tests/golden/conformance-regular.tsv) and \
+         [conformance-graphs.tsv](../../tests/golden/conformance-graphs.tsv). The head of this table explains its columns:\n\n```text",
         rows.len(),
         rows.len() - silent.len(),
         differing.len(),

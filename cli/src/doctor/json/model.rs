@@ -203,7 +203,7 @@ pub(crate) struct Pair {
     pub(crate) staged_latency_us: Option<f64>,
     /// Whether the driver says that one can access the other.
     pub(crate) has_path: bool,
-    /// The first gate that keeps the GPUs apart, as docs/MACHINES.md names it; null if the pair has access, or nothing
+    /// The first gate that keeps the GPUs apart, as docs/dev/MACHINES.md names it; null if the pair has access, or nothing
     /// tells which it is.
     pub(crate) gate: Option<String>,
     /// The words about that gate, and the remedy.

@@ -118,7 +118,7 @@ try {
 }
 const [files, gpus, pairs, functions] = [data.files, data.gpus, data.pairs, data.functions].map(list);
 const [errors, findings, decisions, unfinished] = [data.errors, data.findings, data.decisions, data.unfinished].map(list);
-/** The gaps in recording and reading, and whether bytes and calls are the least that they can be for that. */
+/** The gaps in recording and reading, and whether bytes and calls are lower bounds for that. */
 const gaps = list(data.gaps);
 const lowerBounds = data.lower_bounds === true;
 /** Calls that never returned; those in which a process ended, nobody knows after how long; and those that have only just begun. */

@@ -17,7 +17,7 @@ function verdict() {
   const link = (to) => to && ["\u00a0", el("a", { href: `#${to}` }, "Show")];
   return el("div", { id: "verdict" },
     data.filter && el("p", { class: "gaps" }, "Only calls that fit ", el("code", {}, data.filter), " are counted here."),
-    gaps.length > 0 && el("div", { class: "gaps" }, el("p", {}, el("b", {}, `Not everything is known: ${lowerBounds ? "bytes and calls are the least that they can be" : "counts and bytes are whole"}.`)),
+    gaps.length > 0 && el("div", { class: "gaps" }, el("p", {}, el("b", {}, `Not everything is known: ${lowerBounds ? "bytes and calls are lower bounds" : "counts and bytes are whole"}.`)),
       el("ul", {}, gaps.map((gap) => el("li", {}, sentence(gap))))),
     el("span", { class: `tag ${first.level}` }, first.word), el("h1", {}, spoken(first.text)),
     el("p", { class: "todo" }, spoken(first.more || ""), link(first.section)),
