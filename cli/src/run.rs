@@ -151,15 +151,8 @@ impl RunArguments {
         let Config { on, access, verify, broken, .. } = self.config();
         let switch = |name, value, why, is_chosen| Switch { name, value, why, is_chosen };
         let disable = |why: String, is_chosen| {
-            switch(
-                NCCL_P2P_DISABLE,
-                "1",
-                format!(
-                    "{why}; NCCL may use peer access without \
-                                                                            asking CUDA"
-                ),
-                is_chosen,
-            )
+            let why = format!("{why}; NCCL may use peer access without asking CUDA");
+            switch(NCCL_P2P_DISABLE, "1", why, is_chosen)
         };
         let hides = |what: &str| vec![disable(format!("{what} hides peer access"), true)];
         match () {
