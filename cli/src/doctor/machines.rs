@@ -493,7 +493,7 @@ const KINDS: &[Kind] = &[
                 lines about no device are left out.",
         make: |tree| {
             let below =
-                |node| Gpu { below: PORTS[node as usize], node, group: Some("identity"), link: ("32.0", 1), ..GPU };
+                |node| Gpu { below: PORTS[node as usize], node, group: Some("DMA-FQ"), link: ("32.0", 1), ..GPU };
             tree.write("sys/class/iommu/smmu3.0x0000000011000000/x", "").gpu(0, below(0)).gpu(1, below(1));
             tree.log(&[
                 "arm-smmu-v3 arm-smmu-v3.27.auto: event 0x10 received:",
